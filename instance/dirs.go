@@ -1,0 +1,100 @@
+// Package instance is one running polyplane on this machine: its directories, its lock, its processes. Several
+// instances (a test's and a live one) run side by side, told apart by name.
+package instance
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"path/filepath"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// DefaultName is the instance that commands speak to unless --name says otherwise.
+const DefaultName = "default"
+
+// Dirs tells where an instance keeps things. Run is lost at a reboot (sockets, namespace mounts, pinned maps), Data is
+// kept until `down --purge`.
+type Dirs struct {
+	Name string
+	Run  string
+	Data string
+}
+
+// NewDirs returns the directories of the named instance.
+func NewDirs(name string) Dirs {
+	return Dirs{Name: name, Run: filepath.Join("/run/polyplane", name), Data: filepath.Join("/var/lib/polyplane", name)}
+}
+
+// ManagerSocket is where the manager serves the API.
+func (d Dirs) ManagerSocket() string { return filepath.Join(d.Run, "manager.sock") }
+
+// Store is etcd's data directory.
+func (d Dirs) Store() string { return filepath.Join(d.Data, "etcd") }
+
+// Node returns the directories of one node of the instance.
+func (d Dirs) Node(node string) NodeDirs {
+	return NodeDirs{Instance: d.Name, Node: node, Run: filepath.Join(d.Run, "nodes", node),
+		Data: filepath.Join(d.Data, "nodes", node)}
+}
+
+// NodeDirs tells where one node keeps things.
+type NodeDirs struct {
+	Instance string
+	Node     string
+	Run      string
+	Data     string
+}
+
+// AgentSocket is where the node's agent serves its own API (exec, capture, probes) to the manager.
+func (d NodeDirs) AgentSocket() string { return filepath.Join(d.Run, "agent.sock") }
+
+// NodeNamespace is where a simulated node's own network namespace is mounted.
+func (d NodeDirs) NodeNamespace() string { return filepath.Join(d.Run, "node.net") }
+
+// UserNamespace is where the user namespace of a network is mounted.
+func (d NodeDirs) UserNamespace(network string) string {
+	return filepath.Join(d.Run, "networks", network, "user")
+}
+
+// Namespace is where an element's network namespace is mounted.
+func (d NodeDirs) Namespace(id model.ID) string {
+	return filepath.Join(d.Run, "networks", id.Network, "net", id.Element)
+}
+
+// Bundle is an element's OCI bundle.
+func (d NodeDirs) Bundle(id model.ID) string {
+	return filepath.Join(d.Run, "networks", id.Network, "bundle", id.Element)
+}
+
+// Files is what an element owns on disk: its /etc, /var, /root and logs; it outlives restarts and reboots.
+func (d NodeDirs) Files(id model.ID) string {
+	return filepath.Join(d.Data, "networks", id.Network, id.Element)
+}
+
+// Runc is runc's state directory.
+func (d NodeDirs) Runc() string { return filepath.Join(d.Run, "runc") }
+
+// BPF is the mount point of the node's own bpffs, where maps and programs are pinned.
+func (d NodeDirs) BPF() string { return filepath.Join(d.Run, "bpf") }
+
+// PortDevicePrefix starts the name of every port's device on a node.
+const PortDevicePrefix = "pp"
+
+// PortDevice is the name of a port's device on the node: 15 characters, the same for the same port in every life of
+// the instance, and different between instances that share a network namespace.
+func (d NodeDirs) PortDevice(p model.PortID) string {
+	h := sha256.Sum256([]byte(d.Instance + "\x00" + d.Node + "\x00" + p.String()))
+	return PortDevicePrefix + strings.ToLower(base32.StdEncoding.EncodeToString(h[:]))[:13]
+}
+
+// Alias marks a device as ours (IFLA_IFALIAS): "polyplane INSTANCE NODE NET/ELEMENT:INTERFACE".
+func (d NodeDirs) Alias(p model.PortID) string {
+	return d.AliasPrefix() + p.String()
+}
+
+// AliasPrefix is what every alias of the node's devices begins with.
+func (d NodeDirs) AliasPrefix() string {
+	return "polyplane " + d.Instance + " " + d.Node + " "
+}

@@ -1,0 +1,67 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Assigned is what polyplane chose for a network. It is stored and never changes by itself: a link keeps its subnets and
+// its VNI, an element its loopback, its router ID and its node, whatever is added or removed beside it.
+type Assigned struct {
+	// Index is the network's number on all nodes (1…4095): its user namespace maps uid 0 to UIDBase(Index).
+	Index uint32                  `json:"index"`
+	Links map[string]AssignedLink `json:"links,omitempty"` // by link name
+	// Segments are the subnets of switches, by the name of the segment's first switch in alphabetical order.
+	Segments map[string][]netip.Prefix `json:"segments,omitempty"`
+	// Addresses are the interfaces', by "link/element:interface" (so a link made anew elsewhere gets new ones).
+	Addresses map[string][]netip.Prefix `json:"addresses,omitempty"`
+	Loopbacks map[string][]netip.Prefix `json:"loopbacks,omitempty"` // by router name
+	Placement Placement                 `json:"placement"`
+}
+
+// AssignedLink is what a link was given.
+type AssignedLink struct {
+	VNI      uint32         `json:"vni"`
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+}
+
+// Placement is an embedding: elements onto nodes, links onto substrate paths.
+type Placement struct {
+	Elements map[string]string     `json:"elements,omitempty"` // element name → node name
+	Links    map[string][]LinkPath `json:"links,omitempty"`    // link name → paths; none for a link within one node
+}
+
+// LinkPath is one substrate path, as the nodes it visits from the link's first end to its second.
+type LinkPath struct {
+	Nodes     []string  `json:"nodes"`
+	Bandwidth Bandwidth `json:"bandwidth,omitempty"` // reserved on it
+}
+
+// Override is what was set on an element at run time, beside its document; an `apply` that names the same field
+// replaces it.
+type Override struct {
+	Stopped  bool   `json:"stopped,omitempty"`
+	Restarts uint32 `json:"restarts,omitempty"` // counts requested restarts
+}
+
+// Record is everything the store keeps for one network.
+type Record struct {
+	Network   Network             `json:"network"`
+	Overrides map[string]Override `json:"overrides,omitempty"` // by element name
+	Assigned  Assigned            `json:"assigned"`
+	Revision  int64               `json:"revision"` // the network's own count of changes, from 1
+	Created   time.Time           `json:"created"`
+	Modified  time.Time           `json:"modified"`
+}
+
+// FirstUID is the first user ID that polyplane's user namespaces use, a range that neither Debian's /etc/subuid
+// (100000…) nor systemd's container range (524288…1879048191, systemd.io/UIDS-GIDS) touches; each network owns
+// UIDsPerNetwork of them.
+const (
+	FirstUID       = 1879048192
+	UIDsPerNetwork = 65536
+	MaxNetworks    = 4095
+)
+
+// UIDBase is the host's user ID that is root inside the network of this index.
+func UIDBase(index uint32) uint32 { return FirstUID + index*UIDsPerNetwork }

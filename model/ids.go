@@ -1,0 +1,38 @@
+package model
+
+import "strings"
+
+// ID names one element of one network: "net/element".
+type ID struct {
+	Network string
+	Element string
+}
+
+func (id ID) String() string { return id.Network + "/" + id.Element }
+
+// MarshalText makes an ID one word in JSON, as a value and as a key.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *ID) UnmarshalText(b []byte) error {
+	id.Network, id.Element, _ = strings.Cut(string(b), "/")
+	return nil
+}
+
+// PortID names one interface of one element: "net/element:interface".
+type PortID struct {
+	ID
+	Interface string
+}
+
+func (p PortID) String() string { return p.ID.String() + ":" + p.Interface }
+
+// MarshalText makes a PortID one word in JSON, as a value and as a key.
+func (p PortID) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (p *PortID) UnmarshalText(b []byte) error {
+	id, ifc, _ := strings.Cut(string(b), ":")
+	p.Interface = ifc
+	return p.ID.UnmarshalText([]byte(id))
+}

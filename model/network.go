@@ -1,0 +1,237 @@
+// Package model holds polyplane's nouns as plain values: virtual networks, what is assigned to them, what a node shall
+// have, and what was observed. The same types are the wire format (JSON). The package imports only the standard
+// library and does no I/O.
+package model
+
+import "net/netip"
+
+// Network is one virtual network as its owner described it: complete in its structure (every element, link and
+// interface has its name) but not in its assignments – a link without prefixes, an element without a node get theirs
+// by Resolve and by the embedding, which are stored beside it in Assigned.
+type Network struct {
+	Name string `json:"name"`
+	// Pools are the prefixes that unnumbered links draw their subnets from; DefaultPools when empty.
+	Pools    []netip.Prefix `json:"pools,omitempty"`
+	Slice    Slice          `json:"slice,omitzero"`
+	Elements []Element      `json:"elements,omitempty"`
+	Links    []Link         `json:"links,omitempty"`
+	Edges    []Edge         `json:"edges,omitempty"`
+	Expect   []Expectation  `json:"expect,omitempty"`
+}
+
+// Kind tells what an element is.
+type Kind string
+
+const (
+	Router Kind = "router" // routes packets
+	Host   Kind = "host"   // an end system
+	Switch Kind = "switch" // one layer-2 segment
+)
+
+// Control tells where an element's routing software and protocol stack run.
+type Control string
+
+const (
+	ControlNetns      Control = "netns"
+	ControlVM         Control = "vm"
+	ControlController Control = "controller"
+)
+
+// Forwarding tells where an element's packets are forwarded.
+type Forwarding string
+
+const (
+	ForwardGuest    Forwarding = "guest"
+	ForwardRouter   Forwarding = "router"
+	ForwardBridge   Forwarding = "bridge"
+	ForwardOpenFlow Forwarding = "openflow"
+	ForwardXDP      Forwarding = "xdp"
+)
+
+// Software is the routing software of a router.
+type Software string
+
+const (
+	SoftwareFRR    Software = "frr"
+	SoftwareBIRD   Software = "bird"
+	SoftwareStatic Software = "static" // the kernel's own routes, no process
+	SoftwareNone   Software = "none"   // no routes but connected ones, no process
+)
+
+// Element is a router, a host or a switch.
+type Element struct {
+	Name       string     `json:"name"`
+	Kind       Kind       `json:"kind"`
+	Control    Control    `json:"control,omitempty"`
+	Forwarding Forwarding `json:"forwarding,omitempty"`
+	Software   Software   `json:"software,omitempty"`
+	CPU        CPU        `json:"cpu,omitempty"`
+	Memory     Bytes      `json:"memory,omitempty"`
+	// Node pins the element to one node, Location to any node of that location.
+	Node       string      `json:"node,omitempty"`
+	Location   string      `json:"location,omitempty"`
+	Interfaces []Interface `json:"interfaces,omitempty"`
+	// Loopback are addresses on lo, beside 127.0.0.1 and ::1.
+	Loopback []netip.Prefix `json:"loopback,omitempty"`
+	// Gateways are the default routes' next hops (one an address family).
+	Gateways []netip.Addr `json:"gateways,omitempty"`
+	Routes   []Route      `json:"routes,omitempty"`
+	Routing  Routing      `json:"routing,omitzero"`
+	// Config is the software's own configuration, by file name as the software knows it ("frr.conf", "bird.conf"); it
+	// replaces what Routing would generate. It seeds the element: what is written inside the element later persists.
+	Config map[string]string `json:"config,omitempty"`
+	// RouterID is the 32-bit router identifier of the routing protocols, in dotted form.
+	RouterID netip.Addr `json:"routerID,omitzero"`
+	// Prefixes are a switch's subnets: its segment's interfaces are numbered from them.
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+}
+
+// Interface is an element's end of a link.
+type Interface struct {
+	// Name is the user's name for it; Device is what Linux calls it inside the element, where that differs
+	// (DeviceName tells).
+	Name      string         `json:"name"`
+	Device    string         `json:"device,omitempty"`
+	MAC       string         `json:"mac,omitempty"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+
+	// The rest is filled by Resolve and the manager.
+	MTU  int    `json:"mtu,omitempty"`
+	Link string `json:"link,omitempty"`
+	Edge string `json:"edge,omitempty"`
+	Far  *Far   `json:"far,omitempty"`
+}
+
+// Far is the other end of the link, as the node of this end must know it.
+type Far struct {
+	Element   string `json:"element"`
+	Interface string `json:"interface"`
+	// Node is the node of the far end, VNI the tunnel's identifier (1…2²⁴-1) when that is another node than this
+	// end's.
+	Node string `json:"node,omitempty"`
+	VNI  uint32 `json:"vni,omitempty"`
+	// Down tells that the far element is stopped, so that this end must lose its carrier.
+	Down bool `json:"down,omitempty"`
+}
+
+// RouteType is what a route does with packets.
+type RouteType string
+
+const (
+	RouteUnicast     RouteType = "unicast"
+	RouteBlackhole   RouteType = "blackhole"
+	RouteUnreachable RouteType = "unreachable"
+	RouteProhibit    RouteType = "prohibit"
+)
+
+// Route is a static route.
+type Route struct {
+	To        netip.Prefix `json:"to"`
+	Via       []netip.Addr `json:"via,omitempty"` // several are equal-cost next hops
+	Interface string       `json:"interface,omitempty"`
+	Type      RouteType    `json:"type,omitempty"` // unicast when empty
+	Metric    int          `json:"metric,omitempty"`
+}
+
+// Routing holds the simple intents from which FRR's or BIRD's configuration is generated.
+type Routing struct {
+	OSPF  *OSPF `json:"ospf,omitempty"`  // OSPFv2, RFC 2328
+	OSPF6 *OSPF `json:"ospf6,omitempty"` // OSPFv3, RFC 5340
+	ISIS  *ISIS `json:"isis,omitempty"`  // ISO 10589, RFC 1195
+	BGP   *BGP  `json:"bgp,omitempty"`   // RFC 4271
+	RIP   *RIP  `json:"rip,omitempty"`   // RIPv2 (RFC 2453), and RIPng (RFC 2080) where there is IPv6
+}
+
+// OSPF puts all the router's interfaces and its loopback into one area.
+type OSPF struct {
+	Area         string   `json:"area,omitempty"` // dotted form; 0.0.0.0 when empty
+	Cost         int      `json:"cost,omitempty"`
+	Redistribute []string `json:"redistribute,omitempty"` // connected, static, bgp, …
+}
+
+// ISIS puts all the router's interfaces and its loopback into one area.
+type ISIS struct {
+	Area  string `json:"area,omitempty"`  // 49.0001 when empty
+	Level int    `json:"level,omitempty"` // 1, 2, or 0 for both
+}
+
+// BGP speaks to every directly linked router that has BGP as well; Neighbors says it explicitly instead.
+type BGP struct {
+	AS        uint32         `json:"as"`
+	Networks  []netip.Prefix `json:"networks,omitempty"` // announced; the connected subnets of hosts and the loopback when empty
+	Neighbors []BGPNeighbor  `json:"neighbors,omitempty"`
+}
+
+// BGPNeighbor is one session.
+type BGPNeighbor struct {
+	Address netip.Addr `json:"address"`
+	AS      uint32     `json:"as"`
+	Name    string     `json:"name,omitempty"`
+}
+
+// RIP speaks on all the router's interfaces.
+type RIP struct {
+	Redistribute []string `json:"redistribute,omitempty"`
+}
+
+// Link joins two interfaces.
+type Link struct {
+	Name string `json:"name"`
+	Ends [2]End `json:"ends"`
+	// Prefixes are the subnets of the link (one an address family); assigned from the pools when empty and neither end
+	// has an address of its own.
+	Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
+	Bandwidth Bandwidth      `json:"bandwidth,omitempty"` // cap and reservation, each direction
+	MTU       int            `json:"mtu,omitempty"`       // DefaultMTU when zero
+	Delay     Duration       `json:"delay,omitempty"`
+	Jitter    Duration       `json:"jitter,omitempty"`
+	Loss      float64        `json:"loss,omitempty"` // 0…1
+}
+
+// End names one end of a link.
+type End struct {
+	Element   string `json:"element"`
+	Interface string `json:"interface"`
+}
+
+// Edge is where a virtual network meets a real device of a node: End's far side is the device, or its VLAN.
+type Edge struct {
+	Name   string `json:"name"`
+	End    End    `json:"end"`
+	Node   string `json:"node,omitempty"` // where the device is; needed where there are several nodes
+	Device string `json:"device"`
+	VLAN   int    `json:"vlan,omitempty"` // 1…4094, untagged when zero
+}
+
+// Slice is the network's share of the substrate.
+type Slice struct {
+	CPU       CPU       `json:"cpu,omitempty"`
+	Memory    Bytes     `json:"memory,omitempty"`
+	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
+	// Mode is "shared" (the default) or "strict".
+	Mode string `json:"mode,omitempty"`
+}
+
+// Family selects an address family in an expectation.
+type Family string
+
+const (
+	AnyFamily Family = ""
+	IPv4      Family = "ipv4"
+	IPv6      Family = "ipv6"
+)
+
+// Expectation is one statement that `check` verifies.
+type Expectation struct {
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Family Family `json:"family,omitempty"` // every family that both ends have, when empty
+	Not    bool   `json:"not,omitempty"`    // From must not reach To
+}
+
+// DefaultMTU is a link's MTU unless it says otherwise; TunnelOverhead is what the underlay must carry on top of it
+// (outer IPv4 20 + UDP 8 + VXLAN 8 + inner Ethernet 14 bytes, RFC 7348).
+const (
+	DefaultMTU     = 1500
+	TunnelOverhead = 50
+)

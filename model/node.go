@@ -1,0 +1,105 @@
+package model
+
+import "net/netip"
+
+// Substrate is the physical nodes and links with their capacities.
+type Substrate struct {
+	Nodes []SubstrateNode `json:"nodes"`
+	Links []SubstrateLink `json:"links,omitempty"`
+}
+
+// SubstrateNode is one machine (or a simulated one: a network namespace with its own agent).
+type SubstrateNode struct {
+	Name     string     `json:"name"`
+	Location string     `json:"location,omitempty"`
+	CPU      CPU        `json:"cpu"`
+	Memory   Bytes      `json:"memory"`
+	Address  netip.Addr `json:"address,omitzero"` // in the underlay: the tunnels' end
+	MTU      int        `json:"mtu,omitempty"`    // of the underlay
+	// Simulated tells that the node is a network namespace on this machine.
+	Simulated bool `json:"simulated,omitempty"`
+}
+
+// SubstrateLink joins two nodes.
+type SubstrateLink struct {
+	A         string    `json:"a"`
+	B         string    `json:"b"`
+	Bandwidth Bandwidth `json:"bandwidth,omitempty"` // each direction; unlimited when zero
+	Delay     Duration  `json:"delay,omitempty"`
+}
+
+// NodeState is everything that one node shall have; the agent makes it so.
+type NodeState struct {
+	Node     string        `json:"node"`
+	Revision int64         `json:"revision"` // grows with every change of any network
+	Networks []NodeNetwork `json:"networks,omitempty"`
+	Peers    []Peer        `json:"peers,omitempty"`
+}
+
+// Peer is another node's tunnel end.
+type Peer struct {
+	Name    string     `json:"name"`
+	Address netip.Addr `json:"address"`
+}
+
+// NodeNetwork is a network's part on one node. Elements are complete: every interface has its MAC, MTU, addresses and
+// far end, every intent its neighbours.
+type NodeNetwork struct {
+	Name     string        `json:"name"`
+	Index    uint32        `json:"index"`
+	Slice    Slice         `json:"slice,omitzero"`
+	Elements []NodeElement `json:"elements,omitempty"`
+}
+
+// NodeElement is one element that shall be on this node.
+type NodeElement struct {
+	Element
+	Override
+}
+
+// Phase is the state of an element.
+type Phase string
+
+const (
+	PhasePending Phase = "pending" // not yet made, or its node has not answered
+	PhaseRunning Phase = "running"
+	PhaseStopped Phase = "stopped"
+	PhaseFailed  Phase = "failed"
+)
+
+// ElementStatus is what a node reports of one element.
+type ElementStatus struct {
+	ID      ID     `json:"id"`
+	Node    string `json:"node"`
+	Phase   Phase  `json:"phase"`
+	Message string `json:"message,omitempty"` // why it failed
+	// Restarts counts how often its processes were started again.
+	Restarts int `json:"restarts,omitempty"`
+}
+
+// PortStatus is what a node reports of one port. Received counts what came from the element, sent what went to it.
+type PortStatus struct {
+	ID        PortID `json:"id"`
+	Device    string `json:"device"`
+	Index     int    `json:"index"` // the port's interface index on the node
+	Up        bool   `json:"up"`
+	RxPackets uint64 `json:"rxPackets"`
+	RxBytes   uint64 `json:"rxBytes"`
+	TxPackets uint64 `json:"txPackets"`
+	TxBytes   uint64 `json:"txBytes"`
+	Dropped   uint64 `json:"dropped"`
+}
+
+// Report is a node's account of itself to the manager.
+type Report struct {
+	Node string `json:"node"`
+	// Revision is the NodeState that was last made so, completely or with the failures that Elements tell.
+	Revision int64           `json:"revision"`
+	Elements []ElementStatus `json:"elements,omitempty"` // all of them
+	Ports    []PortStatus    `json:"ports,omitempty"`    // all of them
+	Events   []Event         `json:"events,omitempty"`   // new since the last report
+	// Problem is what keeps the node as a whole from working, in words.
+	Problem string  `json:"problem,omitempty"`
+	CPUUsed float64 `json:"cpuUsed,omitempty"` // cores
+	MemUsed Bytes   `json:"memUsed,omitempty"`
+}

@@ -1,0 +1,94 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// NetworkStatus is one network at a glance.
+type NetworkStatus struct {
+	Name     string    `json:"name"`
+	Phase    Phase     `json:"phase"` // running when every element that shall run does, and every node is up to date
+	Message  string    `json:"message,omitempty"`
+	Elements int       `json:"elements"`
+	Running  int       `json:"running"`
+	Stopped  int       `json:"stopped,omitempty"` // by the user's wish
+	Failed   int       `json:"failed,omitempty"`
+	Links    int       `json:"links"`
+	Nodes    []string  `json:"nodes,omitempty"`
+	Revision int64     `json:"revision"`
+	Created  time.Time `json:"created"`
+	Modified time.Time `json:"modified"`
+	Deleting bool      `json:"deleting,omitempty"`
+}
+
+// NodeStatus is one node at a glance.
+type NodeStatus struct {
+	SubstrateNode
+	Ready    bool      `json:"ready"`
+	Problem  string    `json:"problem,omitempty"`
+	LastSeen time.Time `json:"lastSeen,omitzero"`
+	Elements int       `json:"elements"`
+	Ports    int       `json:"ports"`
+	// Reserved is what the elements placed here ask for, Used what the node's processes take.
+	CPUReserved    CPU     `json:"cpuReserved"`
+	MemoryReserved Bytes   `json:"memoryReserved"`
+	CPUUsed        float64 `json:"cpuUsed"`
+	MemoryUsed     Bytes   `json:"memoryUsed"`
+	Revision       int64   `json:"revision"`
+}
+
+// ElementView is one element with its state, as `get elements` and `describe` show it.
+type ElementView struct {
+	ElementStatus
+	Element Element `json:"element"` // complete: addresses, MACs, far ends
+}
+
+// LinkStatus is one link with its state and counters.
+type LinkStatus struct {
+	Network string       `json:"network"`
+	Link    Link         `json:"link"`
+	VNI     uint32       `json:"vni"`
+	Paths   []LinkPath   `json:"paths,omitempty"`
+	Up      bool         `json:"up"`
+	Ports   []PortStatus `json:"ports,omitempty"` // those known, first end first
+}
+
+// Dump is everything the manager knows, in one answer; watching is a stream of them.
+type Dump struct {
+	Networks []NetworkStatus `json:"networks,omitempty"`
+	Nodes    []NodeStatus    `json:"nodes,omitempty"`
+	Elements []ElementView   `json:"elements,omitempty"`
+	Links    []LinkStatus    `json:"links,omitempty"`
+}
+
+// ProbeResult is the outcome of one probe: From asked To at Address and was answered, or not, or by somebody else.
+type ProbeResult struct {
+	From     string        `json:"from"` // "net/element"
+	To       string        `json:"to"`
+	Address  netip.Addr    `json:"address"`
+	Not      bool          `json:"not,omitempty"` // To must not be reached
+	OK       bool          `json:"ok"`
+	Reached  bool          `json:"reached"`
+	Answered string        `json:"answered,omitempty"` // who answered, when it was not To
+	RTT      time.Duration `json:"rtt,omitempty"`
+	Message  string        `json:"message,omitempty"`
+}
+
+// CheckResult is the outcome of `check`.
+type CheckResult struct {
+	Network string        `json:"network"`
+	OK      bool          `json:"ok"`
+	Probes  []ProbeResult `json:"probes"`
+}
+
+// CheckRequest selects what to check.
+type CheckRequest struct {
+	// Mesh probes every pair of hosts (and, with Routers, router loopbacks) both ways, beside what the file expects.
+	Mesh    bool          `json:"mesh,omitempty"`
+	Routers bool          `json:"routers,omitempty"`
+	Wait    time.Duration `json:"wait,omitempty"` // try again until all is well or this has passed
+	// Sample limits Mesh to so many pairs, chosen with Seed.
+	Sample int   `json:"sample,omitempty"`
+	Seed   int64 `json:"seed,omitempty"`
+}

@@ -1,0 +1,98 @@
+// Package control says what a control-plane driver is: the part of a node that makes elements – their namespaces,
+// their devices, their processes. The drivers are packages below this one.
+package control
+
+import (
+	"context"
+	"io"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Job is one element that shall be on this node.
+type Job struct {
+	ID      model.ID
+	Index   uint32 // the network's
+	Element model.NodeElement
+}
+
+// Driver makes elements. Apply takes everything that this driver shall have and may be repeated at any time: what is
+// right is not touched, what is missing or altered is put right, nothing is removed (that is Remove's). The results
+// are in the order of the jobs; one failing element never stops the others. After the agent's restart List tells what
+// is there.
+type Driver interface {
+	// Probe returns nil, or what this machine lacks for the driver, in words.
+	Probe(ctx context.Context) error
+	Apply(ctx context.Context, jobs []Job) []Result
+	List(ctx context.Context) ([]Found, error)
+	// Remove removes the elements and returns when the kernel has let go of their devices. keepFiles keeps what they own
+	// on disk.
+	Remove(ctx context.Context, ids []model.ID, keepFiles bool) error
+}
+
+// Result is what became of one Job.
+type Result struct {
+	ID      model.ID
+	Err     error
+	Phase   model.Phase
+	Devices []Device // one an interface, in the element's order
+	// Changed tells what was done, for events ("created", "port h1 restored"); empty when all was right.
+	Changed []string
+}
+
+// Device is a port: the host-side end of an interface's device pair.
+type Device struct {
+	Interface string // the user's name
+	Name      string // the device in the node's namespace
+	Index     int    // its interface index there
+}
+
+// Found is an element that exists on this node.
+type Found struct {
+	ID    model.ID
+	Phase model.Phase
+}
+
+// Auditor is a driver that can look for changes inside elements that no notification tells of. A call looks at a part
+// of them, so that frequent calls stay cheap, and returns those that differ; the next Apply puts them right.
+type Auditor interface {
+	Audit(ctx context.Context) ([]model.ID, error)
+}
+
+// Executor is a driver that can run commands inside an element, as the element's root – never the host's.
+type Executor interface {
+	// Exec returns the command's exit status.
+	Exec(ctx context.Context, id model.ID, command Command, stdio Stdio) (int, error)
+	// Console is the command that `console` runs: vtysh, birdc or a shell.
+	Console(id model.ID) ([]string, error)
+	// Logs writes what the element's processes printed.
+	Logs(ctx context.Context, id model.ID, follow bool, w io.Writer) error
+}
+
+// Command is what Exec runs.
+type Command struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env,omitempty"`
+	TTY  bool     `json:"tty,omitempty"`
+	Size Size     `json:"size,omitzero"`
+}
+
+// Size is a terminal's.
+type Size struct {
+	Rows uint16 `json:"rows"`
+	Cols uint16 `json:"cols"`
+}
+
+// Stdio connects a command. Stderr is nil with a terminal.
+type Stdio struct {
+	In     io.Reader
+	Out    io.Writer
+	Err    io.Writer
+	Resize <-chan Size
+}
+
+// Enterer is a driver whose elements have a network namespace on this node. Enter runs f on a thread of its own inside
+// it: sockets that f opens stay there. f must not start goroutines that expect the namespace.
+type Enterer interface {
+	Enter(id model.ID, f func() error) error
+}

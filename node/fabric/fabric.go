@@ -1,0 +1,52 @@
+// Package fabric is a node's patch panel: it joins ports – to each other, to tunnels, to real devices – counts what
+// passes and shows it. Its data path is eBPF; one table entry says where a port's link ends.
+package fabric
+
+import (
+	"net/netip"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// State is everything the fabric of one node shall have.
+type State struct {
+	Ports []Port
+	Peers []model.Peer // the other nodes; tunnel packets from any other address are dropped
+}
+
+// Port is one port and where its link ends. At most one of Local, Tunnel, Edge is set; none means that the link ends
+// nowhere and packets are dropped.
+type Port struct {
+	ID    model.PortID
+	Index int // interface index in the node's namespace
+	// Down takes the port's, and so the element's, carrier away: the far end is stopped.
+	Down   bool
+	Local  model.PortID // the far end, when it is on this node
+	Tunnel *Tunnel
+	Edge   *Edge
+}
+
+// Tunnel leads to another node; packets that come with VNI from there are the port's.
+type Tunnel struct {
+	VNI  uint32
+	Peer netip.Addr
+}
+
+// Edge is a real device of the node, or one VLAN of it; its packets are the port's.
+type Edge struct {
+	Device string
+	VLAN   int // 1…4094, untagged when zero
+}
+
+// Report tells what Apply did and could not do.
+type Report struct {
+	Failed  map[model.PortID]error
+	Changed []string // for events; empty when all was right
+}
+
+// Counters are a port's. Rx is what came from the element, Tx what went to it.
+type Counters struct {
+	RxPackets, RxBytes uint64
+	TxPackets, TxBytes uint64
+	Drops              map[string]uint64 // by reason
+}

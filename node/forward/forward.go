@@ -1,0 +1,33 @@
+// Package forward says what a forwarding plane is: the part of a node that forwards an element's packets. The planes
+// are packages below this one.
+package forward
+
+import (
+	"context"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// Job is one element whose packets this plane shall forward.
+type Job struct {
+	ID      model.ID
+	Element model.NodeElement
+	Devices []control.Device
+}
+
+// Prepared is what became of one Job.
+type Prepared struct {
+	ID  model.ID
+	Err error
+}
+
+// Plane forwards packets. Prepare takes everything that this plane shall forward and may be repeated at any time; it
+// returns when the plane is in sync with the elements' control planes. The results are in the order of the jobs.
+type Plane interface {
+	// Probe returns nil, or what this machine lacks for the plane, in words.
+	Probe(ctx context.Context) error
+	Prepare(ctx context.Context, jobs []Job) []Prepared
+	List(ctx context.Context) ([]model.ID, error)
+	Retire(ctx context.Context, ids []model.ID) error
+}
