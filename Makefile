@@ -1,0 +1,42 @@
+# polyplane's two commands are `make demo` and `make test`; both do all the set-up themselves.
+SHELL := /bin/bash
+export CGO_ENABLED := 0
+# Looked up only where a recipe uses it: it may have to fetch Go first.
+GO = $(eval GO := $(shell scripts/setup go))$(if $(GO),$(GO),$(error no Go to build with: see the message above))
+
+.PHONY: help build demo test bench generate fuzz clean install
+
+help: ## what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+build: ## the one binary, bin/polyplane
+	@$(GO) build -trimpath -ldflags "-s -w" -o bin/polyplane ./cmd/polyplane
+
+demo: ## two tenants' networks on three simulated nodes, proved isolated, and removed again (KEEP=1 leaves it running)
+	@scripts/setup run
+	@$(MAKE) --no-print-directory build
+	@scripts/demo
+
+test: ## everything
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	@GO=$(GO) scripts/test
+
+bench: ## the figures of docs/performance.md
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build
+	@GO=$(GO) scripts/bench
+
+generate: ## compiles the eBPF programs and writes the generated documents and schema again
+	@scripts/setup test
+	@$(GO) generate ./...
+
+fuzz: ## a minute of every fuzzer (FUZZTIME=1m)
+	@GO=$(GO) scripts/fuzz
+
+install: build ## bin/polyplane to /usr/local/bin
+	@scripts/setup run
+	@install -m 755 bin/polyplane /usr/local/bin/polyplane
+
+clean: ## what was built
+	@rm -rf bin build

@@ -1,0 +1,125 @@
+package polyplane_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/polyplane/polyplane/"
+
+// mayImport says, for a package or a tree of packages ("tree/…"), which of the project's own packages it may import:
+// the arrows of docs/architecture.md. The longest matching name counts. Tests are free.
+var mayImport = map[string][]string{
+	"model":          {},
+	"wire":           {},
+	"linux":          {},
+	"spec":           {"model"},
+	"plan":           {"model"},
+	"embedding":      {"model"},
+	"software":       {"model"},
+	"cli":            {"model", "plan", "spec", "server/api/client", "node/control", "instance"},
+	"examples":       {},
+	"schema":         {},
+	"measure/…":      {"linux", "measure/…"},
+	"server/…":       {"model", "embedding", "instance", "wire", "node/control", "server/…"},
+	"instance":       {"model", "node/substrate", "server/manager", "server/api/client", "linux"},
+	"node/control":   {"model"},
+	"node/forward":   {"model", "node/control"},
+	"node/fabric":    {"model", "instance", "linux", "node/fabric/pipeline"},
+	"node/substrate": {"model", "embedding", "instance", "linux"},
+	"node/control/…": {"model", "instance", "linux", "software", "node/control", "node/control/…"},
+	"node/forward/…": {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
+	"node/fabric/…":  {"linux"},
+	"node/agent": {"model", "instance", "linux", "wire", "node/control", "node/forward", "node/fabric",
+		"node/substrate", "server/api/client"},
+	"cmd/…":     {"…"},
+	"scripts/…": {},
+}
+
+// concrete are the drivers, which only the composition root and the one registration file name.
+var concrete = []string{"node/control/", "node/forward/"}
+
+func TestImportsFollowTheArchitecture(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build" || d.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || path.Dir(file) == "." {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		from := path.Dir(filepath.ToSlash(file))
+		allowed, known := allowedFor(from)
+		if !known {
+			t.Errorf("package %s is in nobody's plan: add it to mayImport and to docs/architecture.md", from)
+			return nil
+		}
+		for _, spec := range parsed.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value)
+			to, ours := strings.CutPrefix(name, module)
+			if !ours {
+				if from == "model" && strings.Contains(strings.SplitN(name, "/", 2)[0], ".") {
+					t.Errorf("%s imports %s: model knows the standard library only", file, name)
+				}
+				continue
+			}
+			seen++
+			if namesDriver(to) && !namesDriver(from) && !strings.HasPrefix(from, "cmd/") && path.Base(file) != "drivers.go" {
+				t.Errorf("%s names the driver %s: only cmd and drivers.go do", file, to)
+			} else if !namesDriver(to) && !matches(allowed, to) {
+				t.Errorf("%s imports %s: %s may import %v only", file, to, from, allowed)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 10 {
+		t.Fatalf("only %d imports between the project's packages seen: the test looks at the wrong folder", seen)
+	}
+}
+
+func allowedFor(pkg string) ([]string, bool) {
+	if a, ok := mayImport[pkg]; ok {
+		return a, true
+	}
+	for tree := pkg; tree != "."; tree = path.Dir(tree) {
+		if a, ok := mayImport[tree+"/…"]; ok {
+			return a, true
+		}
+	}
+	return nil, false
+}
+
+func matches(allowed []string, pkg string) bool {
+	for _, a := range allowed {
+		tree, isTree := strings.CutSuffix(a, "…")
+		if pkg == a || isTree && strings.HasPrefix(pkg+"/", tree) {
+			return true
+		}
+	}
+	return false
+}
+
+func namesDriver(pkg string) bool {
+	for _, c := range concrete {
+		if strings.HasPrefix(pkg, c) {
+			return true
+		}
+	}
+	return false
+}
