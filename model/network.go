@@ -106,6 +106,9 @@ type Interface struct {
 type Far struct {
 	Element   string `json:"element"`
 	Interface string `json:"interface"`
+	// Kind is what the far element is: routing protocols speak on links to routers and switches, and are silent on those
+	// to hosts.
+	Kind Kind `json:"kind,omitempty"`
 	// Node is the node of the far end, VNI the tunnel's identifier (1…2²⁴-1) when that is another node than this
 	// end's.
 	Node string `json:"node,omitempty"`
