@@ -1,0 +1,79 @@
+package model
+
+import "time"
+
+// Pong is the manager's answer to a ping.
+type Pong struct {
+	Instance string    `json:"instance"`
+	Started  time.Time `json:"started"`
+	Revision int64     `json:"revision"` // of the nodes' desired state
+	Networks int       `json:"networks"`
+	Nodes    int       `json:"nodes"`
+	Ready    int       `json:"ready"` // nodes
+	Store    string    `json:"store"` // "embedded", or the external cluster's URLs
+}
+
+// ApplyOptions say how a network's document is applied.
+type ApplyOptions struct {
+	// DryRun refuses what an apply would refuse and returns what it would make, and changes nothing.
+	DryRun bool
+	// Overwrite replaces configuration that was edited inside elements by the document's.
+	Overwrite bool
+	// Base is the revision that the document was made from; the apply is refused when the network has moved on. Zero
+	// means any.
+	Base int64
+}
+
+// ApplyResult is what became of an apply.
+type ApplyResult struct {
+	// Record is the network as it is now (or would be, in a dry run).
+	Record Record `json:"record"`
+	// Before is what it was; nil for a new network.
+	Before *Record `json:"before,omitempty"`
+	// Changed is false when the network was like that already: nothing was written, no node was told.
+	Changed bool `json:"changed"`
+	// State is the nodes' revision that carries the change: a node whose report has this revision or a later one has
+	// made it so.
+	State int64 `json:"state"`
+}
+
+// Action is something one does to an element.
+type Action string
+
+const (
+	ActionStart   Action = "start"
+	ActionStop    Action = "stop"
+	ActionRestart Action = "restart"
+)
+
+// ActionRequest asks for an action.
+type ActionRequest struct {
+	Action Action `json:"action" enum:"start,stop,restart"`
+}
+
+// Registration is how an agent makes itself known.
+type Registration struct {
+	// Socket is the path of the Unix socket on which the agent serves its own API.
+	Socket string `json:"socket"`
+	PID    int    `json:"pid,omitempty"`
+}
+
+// Update is one line of the stream that an agent watches: its node's whole desired state, or nothing (a keep-alive,
+// every KeepAlive).
+type Update struct {
+	State *NodeState `json:"state,omitempty"`
+}
+
+// KeepAlive is the longest silence of a watch stream; a reader that hears nothing for three of them may take the other
+// side for dead.
+const KeepAlive = 10 * time.Second
+
+// EventUpdate is one line of an event stream: an event, or nothing (a keep-alive).
+type EventUpdate struct {
+	Event *Event `json:"event,omitempty"`
+}
+
+// DumpUpdate is one line of a watched dump: everything, or nothing (a keep-alive).
+type DumpUpdate struct {
+	Dump *Dump `json:"dump,omitempty"`
+}

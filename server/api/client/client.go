@@ -1,0 +1,206 @@
+// Package client speaks to a running polyplane over its Unix socket.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/polyplane/polyplane/instance"
+)
+
+// Client speaks to the manager of one instance. It may be used by several goroutines at once.
+type Client struct {
+	http   *http.Client
+	socket string
+	name   string
+}
+
+// New returns a client of the instance. It connects when it is first used.
+func New(dirs instance.Dirs) *Client { return NewSocket(dirs.ManagerSocket(), dirs.Name) }
+
+// NewSocket returns a client of whatever serves the API on the socket; name is what errors call it.
+func NewSocket(socket, name string) *Client {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+		DisableCompression: true, // a Unix socket is faster than gzip
+		IdleConnTimeout:    30 * time.Second,
+	}
+	return &Client{http: &http.Client{Transport: transport}, socket: socket, name: name}
+}
+
+// Close lets go of idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// NotRunningError tells that nobody serves the instance's API.
+type NotRunningError struct {
+	Instance string
+	cause    error
+}
+
+func (e *NotRunningError) Error() string {
+	up := "polyplane up"
+	if e.Instance != instance.DefaultName {
+		up += " --name " + e.Instance
+	}
+	return fmt.Sprintf("polyplane '%s' is not running: start it with `%s`", e.Instance, up)
+}
+
+func (e *NotRunningError) Unwrap() error { return e.cause }
+
+// Error is a refusal by the manager or an agent: a problem detail (RFC 9457).
+type Error struct {
+	Status  int    // HTTP status
+	Detail  string // what is wrong, in words
+	Reasons []string
+}
+
+func (e *Error) Error() string {
+	switch len(e.Reasons) {
+	case 0:
+		return e.Detail
+	case 1:
+		return e.Detail + ": " + e.Reasons[0]
+	}
+	return e.Detail + ":\n  " + strings.Join(e.Reasons, "\n  ")
+}
+
+// IsNotFound tells whether the error says that the object does not exist.
+func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
+
+// IsConflict tells whether the error says that the object has changed meanwhile.
+func IsConflict(err error) bool { return hasStatus(err, http.StatusConflict) }
+
+func hasStatus(err error, status int) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Status == status
+}
+
+// problem is a problem detail as the API writes it.
+type problem struct {
+	Title  string `json:"title"`
+	Detail string `json:"detail"`
+	Errors []struct {
+		Message  string `json:"message"`
+		Location string `json:"location"`
+	} `json:"errors"`
+}
+
+// path joins escaped segments: path("networks", "a/b") is /v1/networks/a%2Fb.
+func path(segments ...string) string {
+	var b strings.Builder
+	b.WriteString("/v1")
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+	}
+	return b.String()
+}
+
+// open sends a request and returns the answer once its head is there and says that all is well.
+func (c *Client) open(ctx context.Context, method, path string, query url.Values, header http.Header, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: encode the request: %w", method, path, err)
+		}
+		body = bytes.NewReader(b)
+	}
+	target := "http://polyplane" + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode >= 400 {
+		defer resp.Body.Close()
+		return nil, decodeProblem(resp)
+	}
+	return resp, nil
+}
+
+// do sends a request and decodes the answer into out, unless that is nil.
+func (c *Client) do(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	resp, err := c.open(ctx, method, path, query, nil, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+		return c.explain(err)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fmt.Errorf("%s %s: the manager's answer: %w", method, path, c.explain(err))
+	}
+	return nil
+}
+
+// explain turns the errors of a missing or dead manager into words.
+func (c *Client) explain(err error) error {
+	var op *net.OpError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &op) && op.Op == "dial" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
+		return &NotRunningError{Instance: c.name, cause: err}
+	case errors.As(err, &op) && op.Op == "dial" && errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("polyplane '%s' does not let this user in (%s): run the command as root", c.name, c.socket)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Errorf("the connection to polyplane '%s' broke off: %w", c.name, err)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err // "Get http://polyplane/v1/…" tells people nothing
+	}
+	return err
+}
+
+func decodeProblem(resp *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var p problem
+	if json.Unmarshal(b, &p) != nil || p.Detail == "" && p.Title == "" {
+		text := strings.TrimSpace(string(b))
+		if text == "" {
+			text = http.StatusText(resp.StatusCode)
+		}
+		return &Error{Status: resp.StatusCode, Detail: text}
+	}
+	e := &Error{Status: resp.StatusCode, Detail: p.Detail}
+	if e.Detail == "" {
+		e.Detail = p.Title
+	}
+	for _, d := range p.Errors {
+		if d.Location != "" {
+			e.Reasons = append(e.Reasons, d.Location+": "+d.Message)
+		} else {
+			e.Reasons = append(e.Reasons, d.Message)
+		}
+	}
+	return e
+}

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Ping asks whether the manager is there and well.
+func (c *Client) Ping(ctx context.Context) (model.Pong, error) {
+	var out model.Pong
+	return out, c.do(ctx, http.MethodGet, path("ping"), nil, nil, &out)
+}
+
+// Networks lists the networks by name.
+func (c *Client) Networks(ctx context.Context) ([]model.NetworkStatus, error) {
+	var out []model.NetworkStatus
+	return out, c.do(ctx, http.MethodGet, path("networks"), nil, nil, &out)
+}
+
+// Network returns everything that is stored of one network. IsNotFound tells that there is none of the name.
+func (c *Client) Network(ctx context.Context, name string) (model.Record, error) {
+	var out model.Record
+	return out, c.do(ctx, http.MethodGet, path("networks", name), nil, nil, &out)
+}
+
+// Apply makes the network be like the document, whole: either all of it is accepted, stored and on its way to the
+// nodes when Apply returns, or it is refused with all reasons and nothing has changed.
+func (c *Client) Apply(ctx context.Context, network model.Network, options model.ApplyOptions) (model.ApplyResult, error) {
+	q := url.Values{}
+	if options.DryRun {
+		q.Set("dryRun", "true")
+	}
+	if options.Overwrite {
+		q.Set("overwrite", "true")
+	}
+	if options.Base != 0 {
+		q.Set("base", strconv.FormatInt(options.Base, 10))
+	}
+	var out model.ApplyResult
+	return out, c.do(ctx, http.MethodPut, path("networks", network.Name), q, network, &out)
+}
+
+// Delete asks for the network's removal. It is gone (IsNotFound) once every node has removed its part.
+func (c *Client) Delete(ctx context.Context, network string) error {
+	return c.do(ctx, http.MethodDelete, path("networks", network), nil, nil, nil)
+}
+
+// Act starts, stops or restarts one element.
+func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) error {
+	return c.do(ctx, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
+		model.ActionRequest{Action: action}, nil)
+}
+
+// Check probes what the network's document expects, and what the request asks for beside that. It returns when all is
+// well or the request's Wait has passed; the result tells which.
+func (c *Client) Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error) {
+	var out model.CheckResult
+	return out, c.do(ctx, http.MethodPost, path("networks", network, "check"), nil, request, &out)
+}
+
+// Substrate returns the physical nodes and links.
+func (c *Client) Substrate(ctx context.Context) (model.Substrate, error) {
+	var out model.Substrate
+	return out, c.do(ctx, http.MethodGet, path("substrate"), nil, nil, &out)
+}
+
+// Nodes lists the nodes by name.
+func (c *Client) Nodes(ctx context.Context) ([]model.NodeStatus, error) {
+	var out []model.NodeStatus
+	return out, c.do(ctx, http.MethodGet, path("nodes"), nil, nil, &out)
+}
+
+// Elements lists the elements of one network, or of all when network is empty.
+func (c *Client) Elements(ctx context.Context, network string) ([]model.ElementView, error) {
+	var out []model.ElementView
+	return out, c.do(ctx, http.MethodGet, path("elements"), ofNetwork(network), nil, &out)
+}
+
+// Links lists the links of one network, or of all when network is empty.
+func (c *Client) Links(ctx context.Context, network string) ([]model.LinkStatus, error) {
+	var out []model.LinkStatus
+	return out, c.do(ctx, http.MethodGet, path("links"), ofNetwork(network), nil, &out)
+}
+
+// Dump returns everything the manager knows of one network, or of all when network is empty.
+func (c *Client) Dump(ctx context.Context, network string) (model.Dump, error) {
+	var out model.Dump
+	return out, c.do(ctx, http.MethodGet, path("dump"), ofNetwork(network), nil, &out)
+}
+
+func ofNetwork(network string) url.Values {
+	if network == "" {
+		return nil
+	}
+	return url.Values{"network": {network}}
+}

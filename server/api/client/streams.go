@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/wire"
+)
+
+// Exec runs a command inside an element and returns its exit status. The streams of stdio are carried both ways;
+// cancelling the context ends the command.
+//
+// The request is GET /v1/networks/NET/elements/EL/exec with the upgrade of package wire.
+func (c *Client) Exec(ctx context.Context, id model.ID, command control.Command, stdio control.Stdio) (int, error) {
+	return c.attach(ctx, element(id, "exec"), command, stdio)
+}
+
+// Console opens the element's console (vtysh, birdc or a shell) on a terminal of the given size and returns its exit
+// status. The request is like Exec's, GET …/console, its command has only TTY and Size.
+func (c *Client) Console(ctx context.Context, id model.ID, size control.Size, stdio control.Stdio) (int, error) {
+	return c.attach(ctx, element(id, "console"), control.Command{TTY: true, Size: size}, stdio)
+}
+
+// Logs returns what the element's processes printed, as text; with follow it goes on until closed.
+// GET …/logs?follow=true
+func (c *Client) Logs(ctx context.Context, id model.ID, follow bool) (io.ReadCloser, error) {
+	q := url.Values{}
+	if follow {
+		q.Set("follow", "true")
+	}
+	resp, err := c.open(ctx, http.MethodGet, element(id, "logs"), q, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Capture returns what passes the interface, both directions, as a pcap stream, until closed.
+// GET …/capture?interface=NAME
+func (c *Client) Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, http.MethodGet, element(port.ID, "capture"), url.Values{"interface": {port.Interface}}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// OpenResponders asks an agent (a client of its socket) to open responders.
+func (c *Client) OpenResponders(ctx context.Context, request model.RespondersRequest) (model.RespondersResult, error) {
+	var out model.RespondersResult
+	return out, c.do(ctx, http.MethodPost, path("responders"), nil, request, &out)
+}
+
+// Probe asks an agent (a client of its socket) to run probes.
+func (c *Client) Probe(ctx context.Context, request model.ProbesRequest) (model.ProbesResult, error) {
+	var out model.ProbesResult
+	return out, c.do(ctx, http.MethodPost, path("probes"), nil, request, &out)
+}
+
+func element(id model.ID, what string) string {
+	return path("networks", id.Network, "elements", id.Element, what)
+}
+
+// attach upgrades to package wire's framing and carries stdio until the command's exit.
+func (c *Client) attach(ctx context.Context, path string, command control.Command, stdio control.Stdio) (int, error) {
+	q := url.Values{}
+	if err := wire.SetCommand(q, command); err != nil {
+		return 0, err
+	}
+	header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {wire.Protocol}}
+	resp, err := c.open(ctx, http.MethodGet, path, q, header, nil)
+	if err != nil {
+		return 0, err
+	}
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		resp.Body.Close()
+		return 0, fmt.Errorf("%s: the other side does not speak %s (HTTP status %d)", path, wire.Protocol, resp.StatusCode)
+	}
+	exit, err := wire.Attach(ctx, wire.NewConn(conn, nil), stdio)
+	if err == nil && exit.Error != "" {
+		err = errors.New(exit.Error)
+	}
+	return exit.Code, err
+}

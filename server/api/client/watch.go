@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// errSilent ends a watch whose other side has gone quiet.
+var errSilent = errors.New("the manager has gone quiet")
+
+// WatchDump calls f with everything the manager knows of the network (of all when network is empty), at once and then
+// whenever something of it has changed; changes in quick succession come as one. It returns f's error, the context's,
+// or that the connection broke.
+func (c *Client) WatchDump(ctx context.Context, network string, f func(model.Dump) error) error {
+	q := url.Values{"watch": {"true"}}
+	if network != "" {
+		q.Set("network", network)
+	}
+	return stream(ctx, c, path("dump"), q, func(u model.DumpUpdate) error {
+		if u.Dump == nil {
+			return nil
+		}
+		return f(*u.Dump)
+	})
+}
+
+// Events calls f with every event after since (a sequence number; zero means from the oldest that is kept) and, with
+// follow, with every later one until the context ends.
+func (c *Client) Events(ctx context.Context, since int64, follow bool, f func(model.Event) error) error {
+	q := url.Values{"since": {strconv.FormatInt(since, 10)}}
+	if follow {
+		q.Set("follow", "true")
+	}
+	return stream(ctx, c, path("events"), q, func(u model.EventUpdate) error {
+		if u.Event == nil {
+			return nil
+		}
+		return f(*u.Event)
+	})
+}
+
+// Register makes a node's agent known to the manager.
+func (c *Client) Register(ctx context.Context, node string, r model.Registration) error {
+	return c.do(ctx, http.MethodPost, path("nodes", node, "register"), nil, r, nil)
+}
+
+// WatchDesired calls f with everything the node shall have, at once and after every change of it. While f works,
+// changes pile up into one. The open watch is also what makes the node count as alive. It returns f's error, the
+// context's, or that the connection broke; the caller registers again and tries anew.
+func (c *Client) WatchDesired(ctx context.Context, node string, f func(model.NodeState) error) error {
+	return stream(ctx, c, path("nodes", node, "desired"), nil, func(u model.Update) error {
+		if u.State == nil {
+			return nil
+		}
+		return f(*u.State)
+	})
+}
+
+// Report tells the manager how a node is.
+func (c *Client) Report(ctx context.Context, report model.Report) error {
+	return c.do(ctx, http.MethodPost, path("nodes", report.Node, "report"), nil, report, nil)
+}
+
+// stream reads a stream of JSON values (NDJSON) and calls f with each. A finished stream is no error.
+func stream[T any](ctx context.Context, c *Client, path string, query url.Values, f func(T) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	resp, err := c.open(ctx, http.MethodGet, path, query, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	silence := time.AfterFunc(3*model.KeepAlive, func() { cancel(errSilent) })
+	defer silence.Stop()
+	decoder := json.NewDecoder(resp.Body)
+	for {
+		var v T
+		err := decoder.Decode(&v)
+		silence.Stop()
+		switch {
+		case errors.Is(err, io.EOF) && ctx.Err() == nil:
+			return nil
+		case err != nil && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return fmt.Errorf("%s: %w", path, c.explain(err))
+		}
+		if err := f(v); err != nil {
+			return err
+		}
+		silence.Reset(3 * model.KeepAlive)
+	}
+}
