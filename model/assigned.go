@@ -42,6 +42,10 @@ type LinkPath struct {
 type Override struct {
 	Stopped  bool   `json:"stopped,omitempty"`
 	Restarts uint32 `json:"restarts,omitempty"` // counts requested restarts
+	// Overwrites counts the applies that asked for the document's configuration to replace what was edited inside the
+	// element. A driver that finds the document's configuration changed and the element's own edited leaves the latter
+	// and reports the conflict, unless Overwrites has grown since it last wrote the configuration.
+	Overwrites uint32 `json:"overwrites,omitempty"`
 }
 
 // Record is everything the store keeps for one network.
@@ -52,6 +56,8 @@ type Record struct {
 	Revision  int64               `json:"revision"` // the network's own count of changes, from 1
 	Created   time.Time           `json:"created"`
 	Modified  time.Time           `json:"modified"`
+	// Deleting tells that the network's removal was asked for; the record goes when every node has let go of its part.
+	Deleting bool `json:"deleting,omitempty"`
 }
 
 // FirstUID is the first user ID that polyplane's user namespaces use, a range that neither Debian's /etc/subuid

@@ -32,9 +32,6 @@ type ApplyResult struct {
 	Before *Record `json:"before,omitempty"`
 	// Changed is false when the network was like that already: nothing was written, no node was told.
 	Changed bool `json:"changed"`
-	// State is the nodes' revision that carries the change: a node whose report has this revision or a later one has
-	// made it so.
-	State int64 `json:"state"`
 }
 
 // Action is something one does to an element.

@@ -91,4 +91,7 @@ type CheckRequest struct {
 	// Sample limits Mesh to so many pairs, chosen with Seed.
 	Sample int   `json:"sample,omitempty"`
 	Seed   int64 `json:"seed,omitempty"`
+	// Neighbours probes so many seeded pairs of directly linked elements, across their link, once each and at the first
+	// try: all well means that the network forwards now.
+	Neighbours int `json:"neighbours,omitempty"`
 }
