@@ -1,0 +1,174 @@
+// Package cli is polyplane's command line: what users type, and what they see. It speaks to a running instance through
+// Client and does nothing else to the machine.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/instance"
+)
+
+// InstanceVariable is the environment variable that names the instance where --instance does not.
+const InstanceVariable = "POLYPLANE_INSTANCE"
+
+// CLI is what all commands share: the streams, the instance they speak to, and how it is reached.
+type CLI struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Getenv reads the environment, Now the clock.
+	Getenv func(string) string
+	Now    func() time.Time
+	// Connect returns a client of the named instance; it need not find out whether the instance runs.
+	Connect func(instance string) (Client, error)
+	// Instance is the name that --instance, --name of `up` and `down`, or the environment gave.
+	Instance string
+	// Version is what `version` prints.
+	Version string
+}
+
+// New returns the command line of this process: its streams and its environment.
+func New(connect func(instance string) (Client, error)) *CLI {
+	return &CLI{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Connect: connect}
+}
+
+const rootLong = `polyplane runs many virtual networks on one set of Linux machines, each with its own
+routing software and addresses, from one file:
+
+  polyplane up --nodes 3 -d          start the platform with three simulated nodes
+  polyplane example duo > duo.yaml   an eight-line network to begin with
+  polyplane apply -f duo.yaml        make it so, and wait until it runs
+  polyplane ping duo/h1 duo/h2       see that it works
+  polyplane console duo/r1           the router's own command line
+
+NET/ELEMENT names an element of a network, NET/ELEMENT:IF one of its interfaces.`
+
+// Root returns the command tree without the commands that run the platform itself (those are the caller's to add).
+func (c *CLI) Root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "polyplane",
+		Short:         "Many virtual networks on one substrate",
+		Long:          rootLong,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetIn(c.In)
+	root.SetOut(c.Out)
+	root.SetErr(c.Err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError(cmd, "%s", err)
+	})
+	c.AddInstanceFlag(root)
+	root.AddGroup(
+		&cobra.Group{ID: groupPlatform, Title: "The platform:"},
+		&cobra.Group{ID: groupNetworks, Title: "Networks:"},
+		&cobra.Group{ID: groupLook, Title: "Look:"},
+		&cobra.Group{ID: groupElements, Title: "Elements:"},
+		&cobra.Group{ID: groupOther, Title: "Other:"},
+	)
+	c.addCommands(root)
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	return root
+}
+
+// The groups of the help text.
+const (
+	groupPlatform = "platform"
+	groupNetworks = "networks"
+	groupLook     = "look"
+	groupElements = "elements"
+	groupOther    = "other"
+)
+
+// AddInstanceFlag gives the root its --instance flag.
+func (c *CLI) AddInstanceFlag(root *cobra.Command) {
+	name := c.Getenv(InstanceVariable)
+	if name == "" {
+		name = instance.DefaultName
+	}
+	root.PersistentFlags().StringVarP(&c.Instance, "instance", "I", name,
+		"the instance to speak to ("+InstanceVariable+" sets the default)")
+	// The default shown must not depend on the environment of whoever generates the documentation.
+	root.PersistentFlags().Lookup("instance").DefValue = instance.DefaultName
+}
+
+// AddNameAlias makes --name another way to say --instance, for the commands that start and stop an instance.
+func (c *CLI) AddNameAlias(cmd *cobra.Command) {
+	name := c.Getenv(InstanceVariable)
+	if name == "" {
+		name = instance.DefaultName
+	}
+	cmd.Flags().StringVar(&c.Instance, "name", name, "the instance's name (the same as --instance)")
+	cmd.Flags().Lookup("name").DefValue = instance.DefaultName
+	cmd.GroupID = groupPlatform
+}
+
+// Execute runs one command line and returns the process's exit status. An error is printed on Err, in one message.
+// The context that commands see ends at SIGINT and SIGTERM.
+func (c *CLI) Execute(root *cobra.Command, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return c.ExecuteContext(ctx, root, args)
+}
+
+// ExecuteContext is Execute under a context of the caller's.
+func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	code := exitCode(err)
+	var exit *commandExit
+	if errors.As(err, &exit) {
+		return exit.status
+	}
+	if errors.Is(err, syscall.EPIPE) { // the reader of a pipe has gone: nobody is there to be told
+		return code
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return ExitInterrupted
+	}
+	fmt.Fprintln(c.Err, message(root, cmd, err))
+	return code
+}
+
+// message is an error as users see it: what was being done, what is wrong, what would be right.
+func message(root, cmd *cobra.Command, err error) string {
+	text := strings.TrimSpace(err.Error())
+	prefix := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.Name()))
+	var usage *usage
+	if errors.As(err, &usage) {
+		return fmt.Sprintf("%s: %s\nUsage: %s", strings.TrimSpace(root.Name()+" "+prefix), text, cmd.UseLine())
+	}
+	if prefix == "" {
+		return root.Name() + ": " + text
+	}
+	return root.Name() + " " + prefix + ": " + text
+}
+
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if !sub.Hidden {
+			names = append(names, sub.Name())
+		}
+	}
+	return &Error{Code: ExitUsage, Err: fmt.Errorf("there is no command %q%s; `%s --help` lists all",
+		args[0], didYouMean(args[0], names), cmd.CommandPath())}
+}

@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/server/api/client"
+)
+
+// Client is what the commands need of a running instance; *client.Client is one.
+type Client interface {
+	Lister
+	Keeper
+	Watcher
+	Opener
+}
+
+var _ Client = (*client.Client)(nil)
+
+// Lister tells what there is.
+type Lister interface {
+	Networks(ctx context.Context) ([]model.NetworkStatus, error)
+	Nodes(ctx context.Context) ([]model.NodeStatus, error)
+	Elements(ctx context.Context, network string) ([]model.ElementView, error)
+	Links(ctx context.Context, network string) ([]model.LinkStatus, error)
+	Dump(ctx context.Context, network string) (model.Dump, error)
+}
+
+// Keeper keeps networks, and changes them.
+type Keeper interface {
+	Network(ctx context.Context, name string) (model.Record, error)
+	Apply(ctx context.Context, network model.Network, options model.ApplyOptions) (model.ApplyResult, error)
+	Delete(ctx context.Context, network string) error
+	Act(ctx context.Context, id model.ID, action model.Action) error
+	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)
+}
+
+// Watcher tells what changes.
+type Watcher interface {
+	Ping(ctx context.Context) (model.Pong, error)
+	WatchDump(ctx context.Context, network string, f func(model.Dump) error) error
+	Events(ctx context.Context, since int64, follow bool, f func(model.Event) error) error
+}
+
+// Opener opens streams into elements.
+type Opener interface {
+	Exec(ctx context.Context, id model.ID, command control.Command, stdio control.Stdio) (int, error)
+	Console(ctx context.Context, id model.ID, size control.Size, stdio control.Stdio) (int, error)
+	Logs(ctx context.Context, id model.ID, follow bool) (io.ReadCloser, error)
+	Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error)
+}
+
+// connect returns a client of the instance that the command line names.
+func (c *CLI) connect() (Client, error) {
+	cl, err := c.Connect(c.Instance)
+	if err != nil {
+		return nil, fmt.Errorf("connect to polyplane %q: %w", c.Instance, err)
+	}
+	return cl, nil
+}
+
+// wrap gives an error of the client's the exit status that it deserves, and a missing object the names that there are.
+func wrap(ctx context.Context, cl Client, err error, object ref) error {
+	if err == nil {
+		return nil
+	}
+	var own *Error
+	if errors.As(err, &own) {
+		return err
+	}
+	var down *client.NotRunningError
+	var refusal *client.Error
+	switch {
+	case errors.As(err, &down):
+		return &Error{Code: ExitNotRunning, Err: err}
+	case client.IsNotFound(err) && object.network != "":
+		if missing := lookUp(ctx, cl, object); missing != nil {
+			return missing
+		}
+		return &Error{Code: ExitNotFound, Err: err}
+	case client.IsNotFound(err):
+		return &Error{Code: ExitNotFound, Err: err}
+	case errors.As(err, &refusal) && refusal.Status < http.StatusInternalServerError:
+		return refused(err)
+	}
+	return err
+}
+
+// lookUp returns nil when the object exists, else an error that says which part of its name does not, and what there
+// is instead.
+func lookUp(ctx context.Context, cl Client, object ref) error {
+	networks, err := cl.Networks(ctx)
+	if err != nil {
+		return wrap(ctx, cl, err, ref{})
+	}
+	names := make([]string, len(networks))
+	found := false
+	for i, n := range networks {
+		names[i] = n.Name
+		found = found || n.Name == object.network
+	}
+	if !found {
+		return unknown("network", object.network, names)
+	}
+	if object.element == "" {
+		return nil
+	}
+	elements, err := cl.Elements(ctx, object.network)
+	if err != nil {
+		return wrap(ctx, cl, err, ref{})
+	}
+	element, err := findElement(elements, object.id())
+	if err != nil || object.iface == "" {
+		return err
+	}
+	_, err = findInterface(element, object.iface)
+	return err
+}
+
+func findElement(elements []model.ElementView, id model.ID) (*model.ElementView, error) {
+	var names []string
+	for i := range elements {
+		if elements[i].ID == id {
+			return &elements[i], nil
+		}
+		if elements[i].ID.Network == id.Network {
+			names = append(names, elements[i].ID.Element)
+		}
+	}
+	if len(names) == 0 {
+		return nil, notFound("there is no element %q: network %s has none", id.Element, id.Network)
+	}
+	return nil, notFound("network %s has no element %q%s", id.Network, id.Element,
+		existingNames("element", id.Element, names))
+}
+
+func findInterface(e *model.ElementView, name string) (*model.Interface, error) {
+	var names []string
+	for i := range e.Element.Interfaces {
+		if e.Element.Interfaces[i].Name == name {
+			return &e.Element.Interfaces[i], nil
+		}
+		names = append(names, e.Element.Interfaces[i].Name)
+	}
+	if len(names) == 0 {
+		return nil, notFound("%s has no interface %q: it has no links", e.ID, name)
+	}
+	return nil, notFound("%s has no interface %q%s", e.ID, name, existingNames("interface", name, names))
+}

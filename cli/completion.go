@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// completionPatience is how long a completion waits for the instance: a pressed key must never hang.
+const completionPatience = 500 * time.Millisecond
+
+// completer offers names for what was typed so far. It returns nothing when the instance does not answer.
+type completer func(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective)
+
+func (c *CLI) completeNetworks(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+	networks, err := cl.Networks(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, n := range networks {
+		names = append(names, n.Name)
+	}
+	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeElements offers networks first and, once one is typed, its elements.
+func (c *CLI) completeElements(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+	network, _, inside := strings.Cut(typed, "/")
+	if !inside {
+		networks, directive := c.completeNetworks(ctx, cl, typed)
+		for i := range networks {
+			networks[i] += "/"
+		}
+		return networks, directive | cobra.ShellCompDirectiveNoSpace
+	}
+	elements, err := cl.Elements(ctx, network)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, e := range elements {
+		names = append(names, e.ID.String())
+	}
+	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completePorts offers networks, then elements, then interfaces.
+func (c *CLI) completePorts(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+	before, _, inside := strings.Cut(typed, ":")
+	if !inside {
+		names, directive := c.completeElements(ctx, cl, typed)
+		if strings.Contains(typed, "/") {
+			for i := range names {
+				names[i] += ":"
+			}
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return names, directive
+	}
+	r, err := parseRef(before)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	elements, err := cl.Elements(ctx, r.network)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, e := range elements {
+		if e.ID == r.id() {
+			for _, i := range e.Element.Interfaces {
+				names = append(names, before+":"+i.Name)
+			}
+		}
+	}
+	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNodes offers node/NAME.
+func (c *CLI) completeNodes(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+	nodes, err := cl.Nodes(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, n := range nodes {
+		names = append(names, nodeWord+"/"+n.Name)
+	}
+	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeFirst completes the first argument from several completers together.
+func (c *CLI) completeFirst(completers ...completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return c.complete(cmd, typed, completers...)
+	}
+}
+
+// completeEvery completes every argument, without those given before.
+func (c *CLI) completeEvery(completers ...completer) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		names, directive := c.complete(cmd, typed, completers...)
+		return slices.DeleteFunc(names, func(n string) bool { return slices.Contains(args, n) }), directive
+	}
+}
+
+func (c *CLI) complete(cmd *cobra.Command, typed string, completers ...completer) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	cl, err := c.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var all []string
+	directive := cobra.ShellCompDirectiveNoFileComp
+	for _, f := range completers {
+		names, d := f(ctx, cl, typed)
+		all = append(all, names...)
+		if len(names) > 0 {
+			directive |= d
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all), directive
+}
+
+func matching(names []string, typed string) []string {
+	var out []string
+	for _, n := range names {
+		if strings.HasPrefix(n, typed) {
+			out = append(out, n)
+		}
+	}
+	return out
+}

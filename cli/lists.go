@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+func networkListing() listing[model.NetworkStatus] {
+	return listing[model.NetworkStatus]{
+		name: "networks", aliases: []string{"network", "nets", "net"}, short: "List the virtual networks",
+		example: "  polyplane get networks\n  polyplane get networks -w",
+		fetch:   func(ctx context.Context, cl Client, _ string) ([]model.NetworkStatus, error) { return cl.Networks(ctx) },
+		pick:    func(d model.Dump) []model.NetworkStatus { return d.Networks },
+		key:     func(n model.NetworkStatus) string { return n.Name },
+		noise:   []string{"AGE", "MODIFIED"},
+		head: func(wide bool) []string {
+			head := []string{"NETWORK", "PHASE", ">RUNNING", ">LINKS", "NODES", ">AGE"}
+			if wide {
+				head = append(head, ">STOPPED", ">FAILED", ">REVISION", ">MODIFIED", "MESSAGE")
+			}
+			return head
+		},
+		row: func(c *CLI, n model.NetworkStatus, wide bool) []cell {
+			row := []cell{text(n.Name), networkPhase(n), text(usedOf(strconv.Itoa(n.Running), strconv.Itoa(n.Elements))),
+				text(strconv.Itoa(n.Links)), text(nameList(n.Nodes, 4)), text(c.since(n.Created))}
+			if wide {
+				row = append(row, texts(strconv.Itoa(n.Stopped), strconv.Itoa(n.Failed),
+					strconv.FormatInt(n.Revision, 10), c.since(n.Modified), oneLine(n.Message))...)
+			}
+			return row
+		},
+	}
+}
+
+func nodeListing() listing[model.NodeStatus] {
+	return listing[model.NodeStatus]{
+		name: "nodes", aliases: []string{"node"}, short: "List the substrate's nodes with what is reserved and used",
+		example: "  polyplane get nodes -o wide",
+		fetch:   func(ctx context.Context, cl Client, _ string) ([]model.NodeStatus, error) { return cl.Nodes(ctx) },
+		pick:    func(d model.Dump) []model.NodeStatus { return d.Nodes },
+		key:     func(n model.NodeStatus) string { return "node/" + n.Name },
+		noise:   []string{"CPU USED", "MEM USED", "SEEN"},
+		head: func(wide bool) []string {
+			head := []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU", ">MEMORY", ">CPU USED", ">MEM USED", "LOCATION"}
+			if wide {
+				head = append(head, "ADDRESS", ">MTU", "KIND", ">SEEN", "PROBLEM")
+			}
+			return head
+		},
+		row: func(c *CLI, n model.NodeStatus, wide bool) []cell {
+			row := []cell{text(n.Name), nodeState(n), text(strconv.Itoa(n.Elements)), text(strconv.Itoa(n.Ports)),
+				text(usedOf(cores(n.CPUReserved), cores(n.CPU))), text(reservedMemory(n)),
+				text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
+			if wide {
+				row = append(row, texts(addressText(n), mtuText(n.MTU), nodeKind(n), c.since(n.LastSeen), oneLine(n.Problem))...)
+			}
+			return row
+		},
+	}
+}
+
+func elementListing() listing[model.ElementView] {
+	return listing[model.ElementView]{
+		name: "elements", aliases: []string{"element", "el"}, short: "List routers, hosts and switches",
+		example: "  polyplane get elements lab\n  polyplane get elements -o wide",
+		fetch: func(ctx context.Context, cl Client, network string) ([]model.ElementView, error) {
+			return cl.Elements(ctx, network)
+		},
+		pick:  func(d model.Dump) []model.ElementView { return d.Elements },
+		key:   func(e model.ElementView) string { return e.ID.String() },
+		match: func(e model.ElementView, r ref) bool { return e.ID.Network == r.network && (r.element == "" || e.ID.Element == r.element) },
+		head: func(wide bool) []string {
+			head := []string{"ELEMENT", "KIND", "PHASE", "NODE", "SOFTWARE", "ADDRESSES"}
+			if wide {
+				head = append(head, "CONTROL", "FORWARDING", ">CPU", ">MEMORY", ">RESTARTS", "MESSAGE")
+			}
+			return head
+		},
+		row: func(c *CLI, e model.ElementView, wide bool) []cell {
+			row := []cell{text(e.ID.String()), text(string(e.Element.Kind)), phase(e.Phase), text(e.Node),
+				text(string(e.Element.Software)), text(addresses(&e.Element, wide))}
+			if wide {
+				row = append(row, texts(string(e.Element.Control), string(e.Element.Forwarding), cores(e.Element.CPU),
+					memory(e.Element.Memory), strconv.Itoa(e.Restarts), oneLine(e.Message))...)
+			}
+			return row
+		},
+	}
+}
+
+func linkListing() listing[model.LinkStatus] {
+	return listing[model.LinkStatus]{
+		name: "links", aliases: []string{"link"}, short: "List virtual links, and the substrate paths they take",
+		example: "  polyplane get links lab\n  polyplane get links lab/r1 -o wide",
+		fetch: func(ctx context.Context, cl Client, network string) ([]model.LinkStatus, error) {
+			return cl.Links(ctx, network)
+		},
+		pick: func(d model.Dump) []model.LinkStatus { return d.Links },
+		key:  func(l model.LinkStatus) string { return l.Network + "/" + l.Link.Name },
+		match: func(l model.LinkStatus, r ref) bool {
+			return l.Network == r.network && (r.element == "" || l.Link.Name == r.element ||
+				l.Link.Ends[0].Element == r.element || l.Link.Ends[1].Element == r.element)
+		},
+		noise: []string{"A→B", "B→A", "DROPPED"},
+		head: func(wide bool) []string {
+			head := []string{"LINK", "STATE", "A", "B", "PATH", ">BANDWIDTH", "SUBNETS"}
+			if wide {
+				head = append(head, ">MTU", ">DELAY", ">JITTER", ">LOSS", ">VNI", ">A→B", ">B→A", ">DROPPED")
+			}
+			return head
+		},
+		row: func(c *CLI, l model.LinkStatus, wide bool) []cell {
+			row := []cell{text(l.Network + "/" + l.Link.Name), linkState(l), text(end(l.Link.Ends[0])), text(end(l.Link.Ends[1])),
+				text(paths(l.Paths)), text(bandwidth(l.Link.Bandwidth)), text(join(l.Link.Prefixes))}
+			if wide {
+				ab, ba, dropped := linkTraffic(l)
+				row = append(row, texts(mtuText(linkMTU(l.Link)), shortDuration(l.Link.Delay), shortDuration(l.Link.Jitter),
+					percent(l.Link.Loss), strconv.FormatUint(uint64(l.VNI), 10), byteCount(ab), byteCount(ba), count(dropped))...)
+			}
+			return row
+		},
+	}
+}
+
+func phase(p model.Phase) cell {
+	c := cell{text: string(p)}
+	switch p {
+	case model.PhaseRunning:
+		c.style = good
+	case model.PhasePending:
+		c.style = warn
+	case model.PhaseFailed:
+		c.style = bad
+	case model.PhaseStopped:
+		c.style = faint
+	}
+	return c
+}
+
+func networkPhase(n model.NetworkStatus) cell {
+	if n.Deleting {
+		return cell{"deleting", warn}
+	}
+	return phase(n.Phase)
+}
+
+func nodeState(n model.NodeStatus) cell {
+	switch {
+	case n.Ready && n.Problem == "":
+		return cell{"ready", good}
+	case n.Ready:
+		return cell{"impaired", warn}
+	case n.LastSeen.IsZero():
+		return cell{"starting", warn}
+	}
+	return cell{"lost", bad}
+}
+
+func nodeKind(n model.NodeStatus) string {
+	if n.Simulated {
+		return "simulated"
+	}
+	return "host"
+}
+
+func linkState(l model.LinkStatus) cell {
+	if l.Up {
+		return cell{"up", good}
+	}
+	return cell{"down", bad}
+}
+
+func addressText(n model.NodeStatus) string {
+	if !n.Address.IsValid() {
+		return ""
+	}
+	return n.Address.String()
+}
+
+func mtuText(mtu int) string {
+	if mtu == 0 {
+		return ""
+	}
+	return strconv.Itoa(mtu)
+}
+
+func memory(v model.Bytes) string {
+	if v == 0 {
+		return ""
+	}
+	return byteCount(uint64(v))
+}
+
+func reservedMemory(n model.NodeStatus) string {
+	return usedOf(byteCount(uint64(n.MemoryReserved)), memory(n.Memory))
+}
+
+func linkMTU(l model.Link) int {
+	if l.MTU == 0 {
+		return model.DefaultMTU
+	}
+	return l.MTU
+}
+
+func end(e model.End) string { return e.Element + ":" + e.Interface }
+
+// addresses are an element's own, the loopback's first; a table for people shows the first few.
+func addresses(e *model.Element, all bool) string {
+	var list []string
+	for _, p := range e.Loopback {
+		list = append(list, p.Addr().String())
+	}
+	for _, i := range e.Interfaces {
+		for _, p := range i.Addresses {
+			list = append(list, p.String())
+		}
+	}
+	if all {
+		return strings.Join(list, ",")
+	}
+	return nameList(list, 2)
+}
+
+// paths writes "n1 → n2 → n3", and "local" for a link within one node.
+func paths(list []model.LinkPath) string {
+	if len(list) == 0 {
+		return "local"
+	}
+	s := make([]string, len(list))
+	for i, p := range list {
+		s[i] = strings.Join(p.Nodes, "→")
+	}
+	return strings.Join(s, ", ")
+}
+
+// linkTraffic returns the bytes that the link's first end sent, that its second end sent, and the packets dropped.
+func linkTraffic(l model.LinkStatus) (ab, ba, dropped uint64) {
+	for _, p := range l.Ports {
+		switch {
+		case isEnd(p.ID, l.Link.Ends[0]):
+			ab = p.RxBytes
+		case isEnd(p.ID, l.Link.Ends[1]):
+			ba = p.RxBytes
+		}
+		dropped += p.Dropped
+	}
+	return ab, ba, dropped
+}
+
+func isEnd(p model.PortID, e model.End) bool { return p.Element == e.Element && p.Interface == e.Interface }
+
+func nameList(names []string, most int) string {
+	if len(names) <= most {
+		return strings.Join(names, ",")
+	}
+	return strings.Join(names[:most], ",") + ",+" + strconv.Itoa(len(names)-most)
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// missingKeys returns, in order, the keys of shown that are not alive any more.
+func missingKeys(shown map[string]string, alive map[string]bool) []string {
+	var gone []string
+	for key := range shown {
+		if !alive[key] {
+			gone = append(gone, key)
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+// clock writes a time of the user's day; with the date when that is another day.
+func (c *CLI) clock(t time.Time) string {
+	now := c.Now()
+	t = t.In(now.Location())
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format("15:04:05.000")
+	}
+	return t.Format("2006-01-02 15:04:05")
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// style is how a cell is painted on a terminal.
+type style string
+
+const (
+	plain  style = ""
+	good   style = "\x1b[32m"
+	warn   style = "\x1b[33m"
+	bad    style = "\x1b[31m"
+	strong style = "\x1b[1m"
+	faint  style = "\x1b[2m"
+
+	resetStyle = "\x1b[0m"
+)
+
+// cell is one field of a table.
+type cell struct {
+	text  string
+	style style
+}
+
+func text(s string) cell { return cell{text: s} }
+
+// texts makes a row of unpainted cells.
+func texts(fields ...string) []cell {
+	row := make([]cell, len(fields))
+	for i, f := range fields {
+		row[i] = cell{text: f}
+	}
+	return row
+}
+
+// table is aligned columns. A heading that begins with ">" is aligned to the right (the ">" is not shown).
+type table struct {
+	head []string
+	rows [][]cell
+	// widths, once set, are kept by later prints: what a watch appends stays aligned.
+	widths []int
+}
+
+func (t *table) add(row ...cell) { t.rows = append(t.rows, row) }
+
+// measure grows the widths to what the rows need.
+func (t *table) measure() {
+	if t.widths == nil {
+		t.widths = make([]int, len(t.head))
+		for i, h := range t.head {
+			t.widths[i] = utf8.RuneCountInString(strings.TrimPrefix(h, ">"))
+		}
+	}
+	for _, row := range t.rows {
+		for i, c := range row {
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(c.text))
+		}
+	}
+}
+
+// write prints the table; an empty field is shown as "-", so that the columns can be counted by a script.
+func (t *table) write(w io.Writer, colour, heading bool, indent string) error {
+	t.measure()
+	b := bufio.NewWriter(w)
+	if heading {
+		head := make([]cell, len(t.head))
+		for i, h := range t.head {
+			head[i] = text(strings.TrimPrefix(h, ">"))
+		}
+		t.writeRow(b, head, colour, indent)
+	}
+	for _, row := range t.rows {
+		t.writeRow(b, row, colour, indent)
+	}
+	return b.Flush()
+}
+
+const columnGap = 3
+
+func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent string) {
+	b.WriteString(indent)
+	for i, c := range row {
+		if c.text == "" {
+			c.text = "-"
+		}
+		padding := t.widths[i] - utf8.RuneCountInString(c.text)
+		if strings.HasPrefix(t.head[i], ">") {
+			writeSpaces(b, padding)
+			padding = 0
+		}
+		if colour && c.style != plain {
+			b.WriteString(string(c.style))
+			b.WriteString(c.text)
+			b.WriteString(resetStyle)
+		} else {
+			b.WriteString(c.text)
+		}
+		if i < len(row)-1 {
+			writeSpaces(b, padding+columnGap)
+		}
+	}
+	b.WriteByte('\n')
+}
+
+func writeSpaces(b *bufio.Writer, n int) {
+	for ; n > 0; n-- {
+		b.WriteByte(' ')
+	}
+}
+
+// terminalFD returns the descriptor of a stream that is a terminal.
+func terminalFD(stream any) (int, bool) {
+	f, ok := stream.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	return int(f.Fd()), true
+}
+
+// terminal tells whether what is printed goes to a terminal that understands control sequences.
+func (c *CLI) terminal() bool {
+	_, ok := terminalFD(c.Out)
+	return ok && c.Getenv("TERM") != "dumb"
+}
+
+// colour tells whether output is painted (https://no-color.org).
+func (c *CLI) colour() bool { return c.terminal() && c.Getenv("NO_COLOR") == "" }
