@@ -1,0 +1,63 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Controls, Forwardings and Softwares are the known values, in the order in which people are told of them.
+var (
+	Controls    = []Control{ControlNetns, ControlVM, ControlController}
+	Forwardings = []Forwarding{ForwardGuest, ForwardRouter, ForwardBridge, ForwardOpenFlow, ForwardXDP}
+	Softwares   = []Software{SoftwareFRR, SoftwareBIRD, SoftwareStatic, SoftwareNone}
+)
+
+// ForwardingsOf tells what may forward the packets of an element of this kind and control plane: the two axes' table.
+func ForwardingsOf(k Kind, c Control) []Forwarding {
+	switch {
+	case k == Host && c == ControlController:
+		return nil
+	case k == Host:
+		return []Forwarding{ForwardGuest}
+	case c == ControlController:
+		return []Forwarding{ForwardOpenFlow}
+	case k == Switch:
+		return []Forwarding{ForwardBridge, ForwardOpenFlow, ForwardXDP}
+	default:
+		return Forwardings
+	}
+}
+
+// CheckAxes tells why an element of this kind cannot have this control and forwarding together, and what it can have.
+func CheckAxes(k Kind, c Control, f Forwarding) error {
+	if !slices.Contains(Controls, c) {
+		return fmt.Errorf("control: %s is unknown; there are %s", c, list(Controls))
+	}
+	if !slices.Contains(Forwardings, f) {
+		return fmt.Errorf("forwarding: %s is unknown; there are %s", f, list(Forwardings))
+	}
+	fit := ForwardingsOf(k, c)
+	if slices.Contains(fit, f) {
+		return nil
+	}
+	if len(fit) == 0 {
+		return fmt.Errorf("a %s cannot have control: %s; it goes with netns or vm", k, c)
+	}
+	if k == Host {
+		return fmt.Errorf("a host forwards nothing for others, so its forwarding is guest, not %s", f)
+	}
+	return fmt.Errorf("a %s with control: %s cannot have forwarding: %s; it goes with %s", k, c, f, list(fit))
+}
+
+// list reads "a, b or c".
+func list[T ~string](values []T) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = string(v)
+	}
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}

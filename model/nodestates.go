@@ -1,0 +1,85 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+)
+
+// ResolvedRecord is one network as Resolve left it, with what was set at run time.
+type ResolvedRecord struct {
+	Network   Network // from Resolve
+	Assigned  Assigned
+	Overrides map[string]Override
+}
+
+// NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
+// links end, and its peers. Elements without a node in Assigned.Placement are on none; a far end that is stopped or on
+// no node is Down. The revision is the caller's to fill. Nothing of the records is changed, but what does not differ
+// from them is shared with them.
+func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeState {
+	states := make(map[string]NodeState, len(substrate.Nodes))
+	for _, n := range substrate.Nodes {
+		s := NodeState{Node: n.Name}
+		for _, p := range substrate.Nodes {
+			if p.Name != n.Name && p.Address.IsValid() {
+				s.Peers = append(s.Peers, Peer{Name: p.Name, Address: p.Address})
+			}
+		}
+		slices.SortFunc(s.Peers, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
+		states[n.Name] = s
+	}
+	for _, r := range records {
+		for node, part := range r.parts() {
+			if s, ok := states[node]; ok {
+				s.Networks = append(s.Networks, part)
+				states[node] = s
+			}
+		}
+	}
+	for name, s := range states {
+		slices.SortFunc(s.Networks, func(a, b NodeNetwork) int { return cmp.Compare(a.Name, b.Name) })
+		states[name] = s
+	}
+	return states
+}
+
+// parts are the network's parts by node.
+func (r ResolvedRecord) parts() map[string]NodeNetwork {
+	placed := r.Assigned.Placement.Elements
+	count := 0
+	for i := range r.Network.Elements {
+		count += len(r.Network.Elements[i].Interfaces)
+	}
+	interfaces := make([]Interface, 0, count) // one block each for all elements
+	fars := make([]Far, 0, count)
+	parts := map[string]NodeNetwork{}
+	for _, e := range r.Network.Elements {
+		node := placed[e.Name]
+		if node == "" {
+			continue
+		}
+		first := len(interfaces)
+		for _, i := range e.Interfaces {
+			if i.Far != nil {
+				far := *i.Far
+				farNode := placed[far.Element]
+				far.Node, far.VNI = "", 0
+				far.Down = farNode == "" || r.Overrides[far.Element].Stopped
+				if farNode != "" && farNode != node {
+					far.Node, far.VNI = farNode, r.Assigned.Links[i.Link].VNI
+				}
+				fars = append(fars, far)
+				i.Far = &fars[len(fars)-1]
+			}
+			interfaces = append(interfaces, i)
+		}
+		e.Interfaces = interfaces[first:len(interfaces):len(interfaces)]
+		part, ok := parts[node]
+		if !ok {
+			part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
+		}
+		part.Elements = append(part.Elements, NodeElement{Element: e, Override: r.Overrides[e.Name]})
+		parts[node] = part
+	}
+	return parts
+}

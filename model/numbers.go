@@ -1,0 +1,61 @@
+package model
+
+import "fmt"
+
+// MaxVNI is the largest VXLAN network identifier (24 bits, RFC 7348); 0 is never given.
+const MaxVNI = 1<<24 - 1
+
+// Numbers hands out what must be unique over all networks of a substrate: their indices and their links' VNIs. It is a
+// plain value for one calculation, made anew from what is stored, so that a calculation thrown away leaves no trace.
+type Numbers struct {
+	indices map[uint32]struct{}
+	vnis    map[uint32]struct{}
+	last    uint32 // VNI last given
+}
+
+// NewNumbers returns the numbers that none of the given networks has. Pass what is stored of every network, the one
+// that is about to be resolved included.
+func NewNumbers(taken ...Assigned) *Numbers {
+	n := &Numbers{indices: make(map[uint32]struct{}, len(taken)), vnis: map[uint32]struct{}{}}
+	for _, as := range taken {
+		if as.Index != 0 {
+			n.indices[as.Index] = struct{}{}
+		}
+		for _, l := range as.Links {
+			if l.VNI != 0 {
+				n.vnis[l.VNI] = struct{}{}
+				n.last = max(n.last, l.VNI)
+			}
+		}
+	}
+	return n
+}
+
+// Index takes the lowest free network index (1…MaxNetworks).
+func (n *Numbers) Index() (uint32, error) {
+	for i := uint32(1); i <= MaxNetworks; i++ {
+		if _, ok := n.indices[i]; !ok {
+			n.indices[i] = struct{}{}
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d networks that one substrate can hold are taken; delete one", MaxNetworks)
+}
+
+// VNI takes a free VNI (1…MaxVNI): the one after the highest, so that a number given up is not used again while
+// packets that carry it may still be on their way.
+func (n *Numbers) VNI() (uint32, error) {
+	if len(n.vnis) >= MaxVNI {
+		return 0, fmt.Errorf("all %d tunnel numbers (VNI) are taken; delete a network", MaxVNI)
+	}
+	for {
+		n.last++
+		if n.last > MaxVNI {
+			n.last = 1
+		}
+		if _, ok := n.vnis[n.last]; !ok {
+			n.vnis[n.last] = struct{}{}
+			return n.last, nil
+		}
+	}
+}

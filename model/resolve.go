@@ -1,0 +1,526 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Resolve works out everything about a network but where it runs: every interface gets its device name, MAC, MTU, link
+// and far end, and its addresses; routers with routing protocols get loopbacks and router IDs, hosts gateways, BGP
+// speakers their neighbours and networks. What had to be chosen is in the returned Assigned; given again, it is chosen
+// again: nothing is renumbered by what happens beside it, and what has gone is given up. A new network is given with an
+// empty Assigned. Placement is passed through.
+//
+// Addresses: what the document states is used and never collided with. A link that states prefixes is numbered from
+// them, first end .1, second end .2; one that states nothing gets a /30 and a /64 from the pools, in the families that
+// Families tells; connected switches are one segment, which gets a /24 (or as much as its members need) and a /64.
+//
+// The network should have passed Validate. Resolve is pure but for the numbers that it takes; O(n log n).
+func Resolve(net Network, as Assigned, numbers *Numbers) (Network, Assigned, error) {
+	net = Complete(net)
+	r := resolver{layout: newLayout(&net), was: as, now: Assigned{Index: as.Index, Placement: as.Placement}}
+	if r.now.Index == 0 {
+		index, err := numbers.Index()
+		if err != nil {
+			return net, as, fmt.Errorf("network %s: %w", net.Name, err)
+		}
+		r.now.Index = index
+	}
+	for _, step := range []func() error{
+		func() error { return r.links(numbers) }, r.edges, r.subnets, r.loopbacks,
+	} {
+		if err := step(); err != nil {
+			return net, as, fmt.Errorf("network %s: %w", net.Name, err)
+		}
+	}
+	r.neighbours()
+	return net, r.now, nil
+}
+
+type resolver struct {
+	*layout
+	was, now Assigned
+	explicit map[netip.Addr]struct{} // addresses that the document states
+}
+
+// links joins the interfaces and gives every link its VNI.
+func (r *resolver) links(numbers *Numbers) error {
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		for k := range e.Interfaces {
+			f := &e.Interfaces[k]
+			f.Device, f.Link, f.Edge, f.Far, f.MTU = "", "", "", nil, DefaultMTU
+			if d := DeviceName(f.Name); d != f.Name {
+				f.Device = d
+			}
+			if f.MAC == "" {
+				f.MAC = MAC(PortID{ID{r.net.Name, e.Name}, f.Name})
+			}
+		}
+	}
+	r.now.Links = make(map[string]AssignedLink, len(r.net.Links))
+	fars := make([]Far, 0, 2*len(r.net.Links))
+	for _, link := range r.net.Links {
+		if _, _, ok := r.ends(link); !ok {
+			return fmt.Errorf("link %s joins %s and %s, which are not both elements of the network", link.Name, link.Ends[0].Element, link.Ends[1].Element)
+		}
+		given := AssignedLink{VNI: r.was.Links[link.Name].VNI}
+		if given.VNI == 0 {
+			var err error
+			if given.VNI, err = numbers.VNI(); err != nil {
+				return fmt.Errorf("link %s: %w", link.Name, err)
+			}
+		}
+		r.now.Links[link.Name] = given
+		for k, end := range link.Ends {
+			f := &r.net.Elements[r.elements[end.Element]].Interfaces[r.interfaces[end]]
+			far := link.Ends[1-k]
+			fars = append(fars, Far{Element: far.Element, Interface: far.Interface})
+			f.Link, f.Far = link.Name, &fars[len(fars)-1]
+			if link.MTU != 0 {
+				f.MTU = link.MTU
+			}
+		}
+	}
+	return nil
+}
+
+func (r *resolver) edges() error {
+	for _, edge := range r.net.Edges {
+		i, ok := r.elements[edge.End.Element]
+		if !ok {
+			return fmt.Errorf("edge %s is %s's, which is no element of the network", edge.Name, edge.End.Element)
+		}
+		r.net.Elements[i].Interfaces[r.interfaces[edge.End]].Edge = edge.Name
+	}
+	return nil
+}
+
+// subnets numbers the segments: first those that state something, so that what is chosen for the rest keeps clear of
+// them.
+func (r *resolver) subnets() error {
+	v4, v6 := r.net.Families()
+	pools := r.net.Pools
+	if len(pools) == 0 {
+		pools = DefaultPools()
+	}
+	var taken4, taken6 []span
+	take := func(p netip.Prefix) {
+		if p.Addr().Is4() {
+			taken4 = append(taken4, spanOf(p))
+		} else {
+			taken6 = append(taken6, spanOf(p))
+		}
+	}
+	take(LoopbackPool4)
+	take(LoopbackPool6)
+	r.explicit = map[netip.Addr]struct{}{}
+	for _, e := range r.net.Elements {
+		for _, f := range e.Interfaces {
+			for _, a := range f.Addresses {
+				take(a)
+				r.explicit[a.Addr()] = struct{}{}
+			}
+		}
+		for _, a := range e.Loopback {
+			take(a)
+			r.explicit[a.Addr()] = struct{}{}
+		}
+		for _, p := range e.Prefixes {
+			take(p)
+		}
+	}
+	for _, l := range r.net.Links {
+		for _, p := range l.Prefixes {
+			take(p)
+		}
+	}
+	r.now.Addresses = map[string][]netip.Prefix{}
+	r.now.Segments = map[string][]netip.Prefix{}
+	stated4, stated6 := newSpans(slices.Clone(taken4)), newSpans(slices.Clone(taken6))
+
+	// What was given before is taken, unless it is now in the document's way.
+	var numbered []numbering
+	for i := range r.segments {
+		s := &r.segments[i]
+		n := numbering{segment: s, key: r.segmentKey(*s)}
+		n.subnets, n.assign = r.statedSubnets(*s)
+		if n.assign {
+			for _, p := range r.given(n) {
+				known, enabled := stated4, v4
+				if p.Addr().Is6() {
+					known, enabled = stated6, v6
+				}
+				if _, hit := known.overlap(spanOf(p)); !hit && enabled && inPools(pools, p) {
+					n.subnets = append(n.subnets, p)
+					take(p)
+				}
+			}
+		}
+		numbered = append(numbered, n)
+	}
+	p4, p6 := newPool(false, pools, taken4), newPool(true, pools, taken6)
+	// Large segments first: one walk through the pool for each size.
+	for _, switched := range []bool{true, false} {
+		for i := range numbered {
+			n := &numbered[i]
+			if !n.assign || len(n.segment.members) == 0 || len(n.segment.switches) > 0 != switched {
+				continue
+			}
+			if err := r.choose(n, v4, p4, v6, p6, switched); err != nil {
+				return fmt.Errorf("%s: %w", r.name(*n.segment), err)
+			}
+		}
+	}
+	for i := range numbered {
+		if err := r.number(numbered[i]); err != nil {
+			return err
+		}
+	}
+	if len(r.now.Addresses) == 0 {
+		r.now.Addresses = nil
+	}
+	if len(r.now.Segments) == 0 {
+		r.now.Segments = nil
+	}
+	return nil
+}
+
+// numbering is what a segment is numbered from.
+type numbering struct {
+	segment *segment
+	key     string         // of a switched segment in Assigned.Segments
+	subnets []netip.Prefix // one an address family
+	assign  bool           // the document states nothing: the subnets are ours to choose
+}
+
+func inPools(pools []netip.Prefix, p netip.Prefix) bool {
+	return slices.ContainsFunc(pools, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
+}
+
+// segmentKey is the switch by which the segment's subnets are kept: the first that has any from before, so that a
+// switch that joins does not renumber the segment, else the first.
+func (r *resolver) segmentKey(s segment) string {
+	if len(s.switches) == 0 {
+		return ""
+	}
+	names := make([]string, len(s.switches))
+	for i, e := range s.switches {
+		names[i] = r.net.Elements[e].Name
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		if _, ok := r.was.Segments[n]; ok {
+			return n
+		}
+	}
+	return names[0]
+}
+
+// given is what the segment was given before.
+func (r *resolver) given(n numbering) []netip.Prefix {
+	if n.key != "" {
+		return r.was.Segments[n.key]
+	}
+	return r.was.Links[r.net.Links[n.segment.links[0]].Name].Prefixes
+}
+
+// statedSubnets are the subnets that the document states for the segment, by prefix or by an interface's address; the
+// prefix comes first. With none at all they are to be assigned.
+func (r *resolver) statedSubnets(s segment) (subnets []netip.Prefix, assign bool) {
+	has := func(v6 bool) bool {
+		return slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
+	}
+	for _, p := range r.stated(s) {
+		if !has(p.Addr().Is6()) {
+			subnets = append(subnets, p.Masked())
+		}
+	}
+	assign = len(subnets) == 0
+	for _, m := range s.members {
+		for _, a := range r.interfaceOf(m).Addresses {
+			if a.Addr().IsLinkLocalUnicast() {
+				continue
+			}
+			assign = false
+			if !has(a.Addr().Is6()) && !a.IsSingleIP() {
+				subnets = append(subnets, a.Masked())
+			}
+		}
+	}
+	return subnets, assign
+}
+
+// choose takes the subnets that the segment lacks from the pools and keeps them in Assigned.
+func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, switched bool) error {
+	for _, f := range []struct {
+		enabled, v6 bool
+		pool        *pool
+	}{{v4, false, p4}, {v6, true, p6}} {
+		if !f.enabled || len(f.pool.ranges) == 0 ||
+			slices.ContainsFunc(n.subnets, func(p netip.Prefix) bool { return p.Addr().Is6() == f.v6 }) {
+			continue
+		}
+		bits := linkBits4
+		if switched {
+			bits = segmentBits4
+			for _, last := hostNumbers(netip.PrefixFrom(netip.IPv4Unspecified(), bits)); last < uint64(len(n.segment.members)) && bits > 8; {
+				bits--
+				_, last = hostNumbers(netip.PrefixFrom(netip.IPv4Unspecified(), bits))
+			}
+		}
+		if f.v6 {
+			bits = subnetBits6
+		}
+		p, err := f.pool.take(bits)
+		if err != nil {
+			return err
+		}
+		n.subnets = append(n.subnets, p)
+	}
+	slices.SortFunc(n.subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	if n.key != "" {
+		r.now.Segments[n.key] = n.subnets
+		return nil
+	}
+	name := r.net.Links[n.segment.links[0]].Name
+	given := r.now.Links[name]
+	given.Prefixes = n.subnets
+	r.now.Links[name] = given
+	return nil
+}
+
+// number gives every member of the segment that states no address of a subnet's family one of that subnet.
+func (r *resolver) number(n numbering) error {
+	s := *n.segment
+	for _, subnet := range n.subnets {
+		v6 := subnet.Addr().Is6()
+		var open []member
+		for _, m := range s.members {
+			if !slices.ContainsFunc(r.interfaceOf(m).Addresses, func(a netip.Prefix) bool {
+				return a.Addr().Is6() == v6 && !a.Addr().IsLinkLocalUnicast()
+			}) {
+				open = append(open, m)
+			}
+		}
+		if len(open) == 0 {
+			continue
+		}
+		used := make(map[netip.Addr]struct{}, len(open))
+		first, last := hostNumbers(subnet)
+		give := func(m member, a netip.Addr) {
+			used[a] = struct{}{}
+			f := r.interfaceOf(m)
+			// A slice of our own: the document's must not be written to.
+			f.Addresses = append(slices.Clone(f.Addresses), netip.PrefixFrom(a, subnet.Bits()))
+		}
+		if n.key != "" {
+			open = r.keepAddresses(open, subnet, give)
+		}
+		next := first
+		for _, m := range open {
+			if n.key == "" && len(s.members) == 2 && m == s.members[1] && next == first {
+				next++ // the second end is .2, also where the first states its own address
+			}
+			a, ok := r.free(subnet, &next, last, used)
+			if !ok && len(s.members) == 2 {
+				next = first
+				a, ok = r.free(subnet, &next, last, used)
+			}
+			if !ok {
+				return fmt.Errorf("%s: %s has no address left for %s; state a larger prefix", r.name(s), subnet, r.net.Elements[m.element].Name)
+			}
+			give(m, a)
+			if n.key != "" {
+				key := r.addressKey(m)
+				r.now.Addresses[key] = append(r.now.Addresses[key], netip.PrefixFrom(a, subnet.Bits()))
+			}
+		}
+	}
+	return nil
+}
+
+func (r *resolver) addressKey(m member) string {
+	return r.net.Links[m.link].Name + "/" + r.net.Elements[m.element].Name + ":" + r.interfaceOf(m).Name
+}
+
+// keepAddresses gives the members of a switched segment what they had before and returns the others, routers first.
+func (r *resolver) keepAddresses(open []member, subnet netip.Prefix, give func(member, netip.Addr)) []member {
+	var routers, hosts []member
+	for _, m := range open {
+		key := r.addressKey(m)
+		had := slices.IndexFunc(r.was.Addresses[key], func(p netip.Prefix) bool { return p.Masked() == subnet })
+		if had >= 0 {
+			p := r.was.Addresses[key][had]
+			if _, stated := r.explicit[p.Addr()]; !stated {
+				give(m, p.Addr())
+				r.now.Addresses[key] = append(r.now.Addresses[key], p)
+				continue
+			}
+		}
+		if r.net.Elements[m.element].Kind == Router {
+			routers = append(routers, m)
+		} else {
+			hosts = append(hosts, m)
+		}
+	}
+	return append(routers, hosts...)
+}
+
+// free returns the subnet's first free address from the number next on.
+func (r *resolver) free(subnet netip.Prefix, next *uint64, last uint64, used map[netip.Addr]struct{}) (netip.Addr, bool) {
+	for ; *next <= last; *next++ {
+		a := nth(subnet, *next)
+		if _, stated := r.explicit[a]; stated {
+			continue
+		}
+		if _, ok := used[a]; !ok {
+			*next++
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// loopbacks gives every router with a routing protocol its identifier, and its loopback addresses where it states none.
+func (r *resolver) loopbacks() error {
+	v4, v6 := r.net.Families()
+	taken := map[netip.Addr]struct{}{}
+	wants := func(e *Element) bool {
+		return e.Kind == Router && e.Routing.Any()
+	}
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		taken[e.RouterID] = struct{}{}
+		if had := r.was.Loopbacks[e.Name]; len(had) > 0 && wants(e) {
+			taken[had[0].Addr()] = struct{}{}
+		}
+	}
+	next := uint64(1)
+	r.now.Loopbacks = map[string][]netip.Prefix{}
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		stated4 := slices.IndexFunc(e.Loopback, func(p netip.Prefix) bool { return p.Addr().Is4() })
+		if !wants(e) || stated4 >= 0 || e.RouterID.IsValid() && len(e.Loopback) > 0 {
+			if wants(e) && !e.RouterID.IsValid() {
+				e.RouterID = e.Loopback[stated4].Addr()
+			}
+			continue
+		}
+		// The IPv4 loopback's number is the router's in every family, and its identifier.
+		own := r.was.Loopbacks[e.Name]
+		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) {
+			a, ok := r.free(LoopbackPool4, &next, 1<<16-2, taken)
+			if !ok {
+				return fmt.Errorf("router %s: %s has no loopback address left; state one", e.Name, LoopbackPool4)
+			}
+			own = []netip.Prefix{netip.PrefixFrom(a, 32)}
+		}
+		own = slices.Clone(own[:1])
+		if v6 {
+			b := own[0].Addr().As4()
+			own = append(own, netip.PrefixFrom(nth(LoopbackPool6, uint64(b[2])<<8|uint64(b[3])), 128))
+		}
+		r.now.Loopbacks[e.Name] = own
+		if !e.RouterID.IsValid() {
+			e.RouterID = own[0].Addr()
+		}
+		if len(e.Loopback) == 0 {
+			if !v4 {
+				own = own[1:]
+			}
+			e.Loopback = slices.Clone(own)
+		}
+	}
+	if len(r.now.Loopbacks) == 0 {
+		r.now.Loopbacks = nil
+	}
+	return nil
+}
+
+func (r *resolver) statedAddr(a netip.Addr) bool {
+	_, ok := r.explicit[a]
+	return ok
+}
+
+// neighbours tells hosts their gateways and BGP speakers their neighbours and networks.
+func (r *resolver) neighbours() {
+	bgp := map[int]*BGP{} // copies, of those whose neighbours are ours to tell
+	networks := map[int]bool{}
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		if e.Routing.BGP == nil {
+			continue
+		}
+		b := *e.Routing.BGP
+		e.Routing.BGP = &b
+		if len(b.Neighbors) == 0 {
+			bgp[i] = &b
+		}
+		if len(b.Networks) == 0 {
+			networks[i] = true
+			for _, p := range e.Loopback {
+				b.Networks = append(b.Networks, p.Masked())
+			}
+		}
+	}
+	for _, s := range r.segments {
+		hosts := s.edge || slices.ContainsFunc(s.members, func(m member) bool { return r.net.Elements[m.element].Kind == Host })
+		for _, v6 := range []bool{false, true} {
+			r.gateways(s, v6)
+			for _, m := range s.members {
+				own, ok := r.address(m, v6)
+				if b := r.net.Elements[m.element].Routing.BGP; b != nil && ok && hosts && networks[m.element] &&
+					!slices.Contains(b.Networks, own.Masked()) {
+					b.Networks = append(b.Networks, own.Masked())
+				}
+				b := bgp[m.element]
+				if b == nil || !ok {
+					continue
+				}
+				for _, o := range s.members {
+					far := &r.net.Elements[o.element]
+					a, ok := r.address(o, v6)
+					if o.element == m.element || far.Routing.BGP == nil || !ok || !own.Contains(a.Addr()) {
+						continue
+					}
+					b.Neighbors = append(b.Neighbors, BGPNeighbor{Address: a.Addr(), AS: far.Routing.BGP.AS, Name: far.Name})
+				}
+			}
+		}
+	}
+}
+
+// gateways makes the segment's first router the gateway of those of its hosts that have none of the family.
+func (r *resolver) gateways(s segment, v6 bool) {
+	first := netip.Prefix{}
+	for _, m := range s.members {
+		if a, ok := r.address(m, v6); ok && r.net.Elements[m.element].Kind == Router {
+			first = a
+			break
+		}
+	}
+	if !first.IsValid() {
+		return
+	}
+	for _, m := range s.members {
+		e := &r.net.Elements[m.element]
+		if e.Kind != Host || slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) {
+			continue
+		}
+		if own, ok := r.address(m, v6); ok && own.Contains(first.Addr()) {
+			e.Gateways = append(slices.Clone(e.Gateways), first.Addr())
+		}
+	}
+}
+
+// address is the member's first address of the family, link-local ones left out.
+func (r *resolver) address(m member, v6 bool) (netip.Prefix, bool) {
+	for _, a := range r.interfaceOf(m).Addresses {
+		if a.Addr().Is6() == v6 && !a.Addr().IsLinkLocalUnicast() {
+			return a, true
+		}
+	}
+	return netip.Prefix{}, false
+}

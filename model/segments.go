@@ -1,0 +1,204 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// segment is one layer-2 segment: a link between two elements that are no switches, or connected switches with all
+// links to them.
+type segment struct {
+	switches []int // by index in Elements, ascending
+	links    []int // by index in Links, ascending
+	members  []member
+	edge     bool // a real device is on it
+}
+
+// member is an interface of a router or a host on a segment.
+type member struct {
+	link    int // -1: none
+	element int
+	iface   int // by index in the element's Interfaces
+}
+
+// layout is a network's structure by indices.
+type layout struct {
+	net        *Network
+	elements   map[string]int
+	interfaces map[End]int // index in the element's Interfaces
+	segments   []segment   // in the order of their first links
+	loops      []int       // links that close a loop of switches
+}
+
+// newLayout reads the structure of a network that Complete has seen. Links and edges to elements that do not exist are
+// left out.
+func newLayout(net *Network) *layout {
+	l := &layout{net: net, elements: make(map[string]int, len(net.Elements)), interfaces: make(map[End]int, 2*len(net.Links))}
+	parent := make([]int, len(net.Elements)) // of the forest of connected switches
+	for i, e := range net.Elements {
+		l.elements[e.Name] = i
+		parent[i] = i
+		for k, f := range e.Interfaces {
+			l.interfaces[End{e.Name, f.Name}] = k
+		}
+	}
+	var root func(int) int
+	root = func(i int) int {
+		for parent[i] != i {
+			parent[i] = parent[parent[i]]
+			i = parent[i]
+		}
+		return i
+	}
+	for n, link := range net.Links {
+		a, b, ok := l.ends(link)
+		if !ok || net.Elements[a].Kind != Switch || net.Elements[b].Kind != Switch {
+			continue
+		}
+		ra, rb := root(a), root(b)
+		if ra == rb {
+			l.loops = append(l.loops, n)
+			continue
+		}
+		parent[rb] = ra
+	}
+	bySwitch := map[int]int{} // root → segment
+	of := func(sw int) *segment {
+		r := root(sw)
+		s, ok := bySwitch[r]
+		if !ok {
+			s = len(l.segments)
+			bySwitch[r] = s
+			l.segments = append(l.segments, segment{})
+		}
+		return &l.segments[s]
+	}
+	for n, link := range net.Links {
+		a, b, ok := l.ends(link)
+		if !ok {
+			continue
+		}
+		var s *segment
+		switch {
+		case net.Elements[a].Kind == Switch:
+			s = of(a)
+		case net.Elements[b].Kind == Switch:
+			s = of(b)
+		default:
+			l.segments = append(l.segments, segment{})
+			s = &l.segments[len(l.segments)-1]
+		}
+		s.links = append(s.links, n)
+		for k, e := range [2]int{a, b} {
+			if net.Elements[e].Kind != Switch {
+				s.members = append(s.members, member{n, e, l.interfaces[link.Ends[k]]})
+			}
+		}
+	}
+	for _, edge := range net.Edges {
+		e, ok := l.elements[edge.End.Element]
+		switch {
+		case !ok:
+		case net.Elements[e].Kind == Switch:
+			of(e).edge = true
+		}
+	}
+	for i, e := range net.Elements {
+		if e.Kind == Switch {
+			if s, ok := bySwitch[root(i)]; ok {
+				l.segments[s].switches = append(l.segments[s].switches, i)
+			}
+		}
+	}
+	return l
+}
+
+func (l *layout) ends(link Link) (a, b int, ok bool) {
+	a, okA := l.elements[link.Ends[0].Element]
+	b, okB := l.elements[link.Ends[1].Element]
+	return a, b, okA && okB
+}
+
+func (l *layout) interfaceOf(m member) *Interface {
+	return &l.net.Elements[m.element].Interfaces[m.iface]
+}
+
+// name is what the segment is called towards people: its switch, else its link.
+func (l *layout) name(s segment) string {
+	if len(s.switches) > 0 {
+		return "the segment of switch " + l.net.Elements[s.switches[0]].Name
+	}
+	return "link " + l.net.Links[s.links[0]].Name
+}
+
+// stated are the prefixes that the segment's links and switches state, each once.
+func (l *layout) stated(s segment) []netip.Prefix {
+	if len(s.switches) == 0 {
+		return l.net.Links[s.links[0]].Prefixes
+	}
+	var all []netip.Prefix
+	add := func(ps []netip.Prefix) {
+		for _, p := range ps {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	for _, e := range s.switches {
+		add(l.net.Elements[e].Prefixes)
+	}
+	for _, n := range s.links {
+		add(l.net.Links[n].Prefixes)
+	}
+	return all
+}
+
+// Families tells which address families polyplane numbers links of the network in that state none: those of its pools
+// when it names any; else those that it speaks of (prefixes, addresses and ospf are IPv4's or IPv6's, ospf6 is
+// IPv6's); and where it speaks of neither, IPv4, and IPv6 as well if isis, bgp or rip carry it.
+func (n Network) Families() (v4, v6 bool) {
+	var both bool
+	prefixes := func(ps []netip.Prefix) {
+		for _, p := range ps {
+			v4 = v4 || p.Addr().Is4()
+			v6 = v6 || p.Addr().Is6() && !p.Addr().IsLinkLocalUnicast()
+		}
+	}
+	addresses := func(as []netip.Addr) {
+		for _, a := range as {
+			v4 = v4 || a.Is4()
+			v6 = v6 || a.Is6() && !a.IsLinkLocalUnicast()
+		}
+	}
+	if prefixes(n.Pools); v4 || v6 {
+		return v4, v6
+	}
+	for i := range n.Links {
+		prefixes(n.Links[i].Prefixes)
+	}
+	for i := range n.Elements {
+		e := &n.Elements[i]
+		prefixes(e.Loopback)
+		prefixes(e.Prefixes)
+		addresses(e.Gateways)
+		for k := range e.Interfaces {
+			prefixes(e.Interfaces[k].Addresses)
+		}
+		for _, r := range e.Routes {
+			prefixes([]netip.Prefix{r.To})
+		}
+		v4 = v4 || e.Routing.OSPF != nil
+		v6 = v6 || e.Routing.OSPF6 != nil
+		both = both || e.Routing.BGP != nil || e.Routing.ISIS != nil || e.Routing.RIP != nil
+		if e.Routing.BGP != nil {
+			prefixes(e.Routing.BGP.Networks)
+			for _, b := range e.Routing.BGP.Neighbors {
+				addresses([]netip.Addr{b.Address})
+			}
+		}
+	}
+	if !v4 && !v6 {
+		return true, both
+	}
+	return v4, v6
+}
