@@ -1,0 +1,336 @@
+package software
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+const (
+	birdConf = "/etc/bird/bird.conf"
+	birdLog  = "/var/log/bird/bird.log"
+	// staticPreference is BIRD's own default of static routes; a route's metric lowers it.
+	staticPreference = 200
+)
+
+// birdStart runs BIRD in the foreground. /run is lost at every restart, so its directory is made here.
+const birdStart = `install -d -m 755 /run/bird && exec /usr/sbin/bird -f -c /etc/bird/bird.conf -s /run/bird/bird.ctl`
+
+var birdCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_NET_ADMIN",
+	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
+
+func renderBIRD(el model.Element) (Plan, error) {
+	if err := checkConfigNames(el.Config, model.SoftwareBIRD, "bird.conf"); err != nil {
+		return Plan{}, err
+	}
+	conf, own := el.Config["bird.conf"]
+	if !own {
+		var err error
+		if conf, err = birdConfig(el); err != nil {
+			return Plan{}, err
+		}
+	}
+	return Plan{
+		NeedsProcesses: true,
+		Dirs: []Dir{
+			{Path: "/etc/bird", Mode: 0o755, Owner: "root", Group: "root"},
+			{Path: "/var/log/bird", Mode: 0o755, Owner: "root", Group: "root"},
+		},
+		Files:        []File{{Path: birdConf, Content: conf, Mode: 0o644, Owner: "root", Group: "root"}},
+		ConfigFiles:  []string{birdConf},
+		Daemons:      []string{"bird"},
+		Command:      []string{"/bin/sh", "-c", birdStart},
+		Console:      []string{"/usr/sbin/birdc"},
+		Capabilities: slices.Clone(birdCapabilities),
+		LogFiles:     []string{birdLog},
+	}, nil
+}
+
+// birdConfig generates bird.conf, for BIRD 2.0.12 and later.
+func birdConfig(el model.Element) (string, error) {
+	if el.Routing.ISIS != nil {
+		return "", fmt.Errorf("bird has no IS-IS: set software to frr, or use ospf and ospf6")
+	}
+	if err := checkIntents(el); err != nil {
+		return "", err
+	}
+	var w writer
+	w.line("# %s", el.Name)
+	w.line("log %q 1048576 %q { info, warning, error, fatal, bug, auth };", birdLog, birdLog+".1")
+	if el.RouterID.Is4() {
+		w.line("router id %s;", el.RouterID)
+	}
+	w.line("")
+	w.line("protocol device { scan time 5; }")
+	w.line("protocol direct { ipv4; ipv6; }")
+	for _, f := range families {
+		w.line("protocol kernel kernel%d {", f.n)
+		// Connected routes are the kernel's already; what only BGP announces never gets there.
+		w.line("\t%s { export where source != RTS_DEVICE && proto != \"announced%d\"; };", f.channel, f.n)
+		w.line("\tmerge paths yes limit %d;", maxPaths)
+		w.line("\tscan time 20;")
+		w.line("}")
+	}
+	w.line("")
+	for _, write := range []func(*writer, model.Element) error{birdStatic, birdOSPF, birdBGP, birdRIP} {
+		if err := write(&w, el); err != nil {
+			return "", err
+		}
+	}
+	return w.String(), nil
+}
+
+type family struct {
+	n       int
+	v4      bool
+	channel string
+}
+
+var families = []family{{4, true, "ipv4"}, {6, false, "ipv6"}}
+
+// birdSources are BIRD's route sources for the words of an intent.
+var birdSources = map[string][]string{
+	"connected": {"RTS_DEVICE"}, "static": {"RTS_STATIC"}, "bgp": {"RTS_BGP"}, "rip": {"RTS_RIP"},
+	"ospf":  {"RTS_OSPF", "RTS_OSPF_IA", "RTS_OSPF_EXT1", "RTS_OSPF_EXT2"},
+	"ospf6": {"RTS_OSPF", "RTS_OSPF_IA", "RTS_OSPF_EXT1", "RTS_OSPF_EXT2"},
+}
+
+// birdExport is a channel's export filter: the redistributed sources and more.
+func birdExport(words []string, self []string, more ...string) (string, error) {
+	sources := more
+	for _, w := range words {
+		s, ok := birdSources[w]
+		if !ok {
+			return "", fmt.Errorf("bird cannot redistribute %q; it knows %s", w,
+				strings.Join(slices.Sorted(maps.Keys(birdSources)), ", "))
+		}
+		if slices.Contains(self, w) {
+			return "", fmt.Errorf("%s cannot redistribute itself", w)
+		}
+		for _, name := range s {
+			if !slices.Contains(sources, name) {
+				sources = append(sources, name)
+			}
+		}
+	}
+	if len(sources) == 0 {
+		return "export none", nil
+	}
+	return "export where source ~ [" + strings.Join(sources, ", ") + "]", nil
+}
+
+// birdStatic writes a static protocol for each family and metric: BIRD prefers by preference, which is a protocol's.
+func birdStatic(w *writer, el model.Element) error {
+	groups := map[[2]int][]string{}
+	for _, r := range routes(el) {
+		if r.Metric < 0 || r.Metric >= staticPreference {
+			return fmt.Errorf("route %s: with bird a metric lowers the preference, 0…%d, not %d", r.To, staticPreference-1,
+				r.Metric)
+		}
+		n := 6
+		if r.To.Addr().Is4() {
+			n = 4
+		}
+		target, err := birdTarget(el, r)
+		if err != nil {
+			return fmt.Errorf("route %s: %w", r.To, err)
+		}
+		key := [2]int{n, r.Metric}
+		groups[key] = append(groups[key], fmt.Sprintf("route %s %s;", r.To.Masked(), target))
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(groups), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+		w.line("protocol static static%d_%d {", key[0], key[1])
+		w.line("\tipv%d { preference %d; };", key[0], staticPreference-key[1])
+		for _, line := range groups[key] {
+			w.line("\t%s", line)
+		}
+		w.line("}")
+	}
+	return nil
+}
+
+func birdTarget(el model.Element, r model.Route) (string, error) {
+	device, err := routeDevice(el, r.Interface)
+	if err != nil {
+		return "", err
+	}
+	switch r.Type {
+	case model.RouteBlackhole, model.RouteUnreachable, model.RouteProhibit:
+		return string(r.Type), nil
+	}
+	var hops []string
+	for _, via := range r.Via {
+		hop := "via " + via.WithZone("").String()
+		if via.IsLinkLocalUnicast() && device != "" {
+			hop += "%'" + device + "'"
+		}
+		hops = append(hops, hop)
+	}
+	switch {
+	case len(hops) > 0:
+		return strings.Join(hops, " "), nil
+	case device != "":
+		return "via " + strconv.Quote(device), nil
+	}
+	return "", fmt.Errorf("it needs a next hop (via), an interface, or a type of blackhole, unreachable or prohibit")
+}
+
+func birdOSPF(w *writer, el model.Element) error {
+	for _, v := range []struct {
+		family
+		o     *model.OSPF
+		proto string
+		self  []string
+	}{
+		{families[0], el.Routing.OSPF, "ospf v2 ospfv2", []string{"ospf"}},
+		{families[1], el.Routing.OSPF6, "ospf v3 ospfv3", []string{"ospf", "ospf6"}},
+	} {
+		if v.o == nil {
+			continue
+		}
+		export, err := birdExport(v.o.Redistribute, v.self)
+		if err != nil {
+			return fmt.Errorf("%s: %w", v.self[len(v.self)-1], err)
+		}
+		w.line("protocol %s {", v.proto)
+		w.line("\t%s { import all; %s; };", v.channel, export)
+		w.line("\tecmp yes limit %d;", maxPaths)
+		w.line("\ttick 1;")
+		w.line("\tarea %s {", area(v.o))
+		for _, p := range ports(el) {
+			if v.v4 && !p.v4 || !v.v4 && !p.v6 && !p.pointToPoint {
+				continue
+			}
+			switch {
+			case p.loopback:
+				w.line("\t\tinterface %q { stub; };", p.device)
+			case p.passive:
+				w.line("\t\tinterface %q { stub; cost %d; };", p.device, cost(v.o))
+			case p.pointToPoint:
+				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; };", p.device, cost(v.o), helloSeconds,
+					deadSeconds)
+			default:
+				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; };", p.device, cost(v.o),
+					helloSeconds, deadSeconds, deadSeconds)
+			}
+		}
+		w.line("\t};")
+		w.line("}")
+	}
+	return nil
+}
+
+func birdBGP(w *writer, el model.Element) error {
+	bgp := el.Routing.BGP
+	if bgp == nil {
+		return nil
+	}
+	// What is announced by wish need not be reachable: an entry of the least preference stands for it.
+	for _, f := range families {
+		nets := ofFamily(bgp.Networks, f.v4)
+		if len(nets) == 0 {
+			continue
+		}
+		w.line("protocol static announced%d {", f.n)
+		w.line("\t%s { preference 1; };", f.channel)
+		for _, n := range nets {
+			w.line("\troute %s unreachable;", n.Masked())
+		}
+		w.line("}")
+	}
+	nets := announced(el)
+	for i, n := range bgp.Neighbors {
+		w.line("protocol bgp bgp%d {", i+1)
+		if n.Name != "" {
+			w.line("\tdescription %q;", n.Name)
+		}
+		w.line("\tlocal as %d;", bgp.AS)
+		w.line("\tneighbor %s as %d;", birdNeighbor(n.Address), n.AS)
+		switch {
+		case onLink(el, n.Address), n.Address.IsLinkLocalUnicast():
+			w.line("\tdirect;")
+		default:
+			w.line("\tmultihop;")
+			if src := loopbackAddr(el, n.Address.Is4()); src.IsValid() {
+				w.line("\tsource address %s;", src)
+			}
+		}
+		w.line("\thold time %d; keepalive time %d;", bgpHold, bgpKeepalive)
+		w.line("\tconnect delay time 1; connect retry time 1; error wait time 1, 5;")
+		for _, f := range families {
+			both := n.Address.Is6() && otherFamilyToo(el, n)
+			if n.Address.Is4() != f.v4 && !both {
+				continue
+			}
+			export := "source = RTS_BGP"
+			if set := ofFamily(nets, f.v4); len(set) > 0 {
+				export += " || net ~ [" + joinPrefixes(set) + "]"
+			}
+			more := ""
+			if n.AS == bgp.AS {
+				more += " next hop self;"
+			}
+			if both && f.v4 {
+				more += " extended next hop yes;" // RFC 8950
+			}
+			w.line("\t%s { import all; export where %s;%s };", f.channel, export, more)
+		}
+		w.line("}")
+	}
+	return nil
+}
+
+// birdNeighbor names a link-local neighbour with its interface, which it must be on.
+func birdNeighbor(a netip.Addr) string {
+	if a.Zone() != "" {
+		return a.WithZone("").String() + "%'" + a.Zone() + "'"
+	}
+	return a.String()
+}
+
+func joinPrefixes(ps []netip.Prefix) string {
+	var out []string
+	for _, p := range ps {
+		out = append(out, p.Masked().String())
+	}
+	return strings.Join(out, ", ")
+}
+
+func birdRIP(w *writer, el model.Element) error {
+	rip := el.Routing.RIP
+	if rip == nil {
+		return nil
+	}
+	ps := ports(el)
+	for _, f := range families {
+		has := func(p port) bool { return f.v4 && p.v4 || !f.v4 && p.v6 }
+		if !slices.ContainsFunc(ps, has) {
+			continue
+		}
+		proto, version := "rip ripv2", "version 2; "
+		if !f.v4 {
+			proto, version = "rip ng ripng1", ""
+		}
+		// FRR's RIP announces its interfaces' subnets by itself; BIRD's takes them from the routing table.
+		export, err := birdExport(rip.Redistribute, []string{"rip"}, "RTS_DEVICE", "RTS_RIP")
+		if err != nil {
+			return fmt.Errorf("rip: %w", err)
+		}
+		w.line("protocol %s {", proto)
+		w.line("\t%s { import all; %s; };", f.channel, export)
+		w.line("\tecmp yes limit %d;", maxPaths)
+		for _, p := range ps {
+			if has(p) && !p.passive {
+				w.line("\tinterface %q { %supdate time %d; timeout time %d; garbage time %d; };", p.device, version,
+					ripUpdateSeconds, ripTimeoutSeconds, ripGarbageSeconds)
+			}
+		}
+		w.line("}")
+	}
+	return nil
+}

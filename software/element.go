@@ -1,0 +1,205 @@
+package software
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// The timers of the generated configurations: virtual links lose their carrier at once, so hellos only have to find
+// neighbours quickly. They are the same for FRR and BIRD, which must agree on them.
+const (
+	helloSeconds      = 1
+	deadSeconds       = 4
+	ripUpdateSeconds  = 5
+	ripTimeoutSeconds = 15
+	ripGarbageSeconds = 10
+	bgpKeepalive      = 3
+	bgpHold           = 9
+	maxPaths          = 64
+	// defaultCost is explicit because the programs guess differently from a virtual device's speed, and equal links
+	// must be equal.
+	defaultCost = 10
+)
+
+// port is an interface as routing software sees it.
+type port struct {
+	device   string
+	v4, v6   bool
+	loopback bool
+	// passive: nobody to speak to there, the subnet is announced only.
+	passive bool
+	// pointToPoint: exactly one router at the far end, so no designated router is elected.
+	pointToPoint bool
+	// stub: the subnet is of end systems (hosts or a switch).
+	stub     bool
+	prefixes []netip.Prefix
+}
+
+// ports returns lo first (when it has addresses), then the interfaces in their order.
+func ports(el model.Element) []port {
+	var ps []port
+	if len(el.Loopback) > 0 {
+		ps = append(ps, port{device: "lo", loopback: true, passive: true, prefixes: el.Loopback})
+	}
+	for _, ifc := range el.Interfaces {
+		p := port{device: ifc.LinuxName(), prefixes: ifc.Addresses}
+		if ifc.Far != nil {
+			p.passive = ifc.Far.Kind == model.Host
+			p.pointToPoint = ifc.Far.Kind == model.Router
+			p.stub = ifc.Far.Kind == model.Host || ifc.Far.Kind == model.Switch
+		}
+		ps = append(ps, p)
+	}
+	for i := range ps {
+		for _, a := range ps[i].prefixes {
+			if a.Addr().Is4() {
+				ps[i].v4 = true
+			} else {
+				ps[i].v6 = true
+			}
+		}
+	}
+	return ps
+}
+
+// routeDevice is the Linux device of a route's interface.
+func routeDevice(el model.Element, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	var known []string
+	for _, ifc := range el.Interfaces {
+		if ifc.Name == name {
+			return ifc.LinuxName(), nil
+		}
+		known = append(known, ifc.Name)
+	}
+	return "", fmt.Errorf("there is no interface %q; there are %s", name, strings.Join(known, ", "))
+}
+
+// routes are the element's static routes with the gateways as default routes.
+func routes(el model.Element) []model.Route {
+	var rs []model.Route
+	for _, gw := range el.Gateways {
+		rs = append(rs, model.Route{To: netip.PrefixFrom(unspecified(gw), 0), Via: []netip.Addr{gw}})
+	}
+	return append(rs, el.Routes...)
+}
+
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// hasDefaultRoute tells whether there is a static default route of the family.
+func hasDefaultRoute(el model.Element, v4 bool) bool {
+	return slices.ContainsFunc(routes(el), func(r model.Route) bool {
+		return r.To.Bits() == 0 && r.To.Addr().Is4() == v4
+	})
+}
+
+// announced are the prefixes that BGP originates.
+func announced(el model.Element) []netip.Prefix {
+	if n := el.Routing.BGP.Networks; len(n) > 0 {
+		return n
+	}
+	var nets []netip.Prefix
+	for _, p := range ports(el) {
+		if !p.loopback && !p.stub {
+			continue
+		}
+		for _, a := range p.prefixes {
+			if n := a.Masked(); !slices.Contains(nets, n) && !a.Addr().IsLinkLocalUnicast() {
+				nets = append(nets, n)
+			}
+		}
+	}
+	return nets
+}
+
+// onLink tells whether an address is in a subnet of one of the element's interfaces.
+func onLink(el model.Element, a netip.Addr) bool {
+	return slices.ContainsFunc(el.Interfaces, func(ifc model.Interface) bool {
+		return slices.ContainsFunc(ifc.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
+	})
+}
+
+// loopbackAddr is the source of sessions that do not go over one link; invalid where there is none of the family.
+func loopbackAddr(el model.Element, v4 bool) netip.Addr {
+	for _, p := range el.Loopback {
+		if p.Addr().Is4() == v4 {
+			return p.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// otherFamilyToo tells whether a neighbour's one session must carry both families: the far router has no session of the
+// other family, yet there is something of that family to announce.
+func otherFamilyToo(el model.Element, n model.BGPNeighbor) bool {
+	for _, o := range el.Routing.BGP.Neighbors {
+		if o.Address.Is4() != n.Address.Is4() && o.AS == n.AS && o.Name == n.Name {
+			return false
+		}
+	}
+	return slices.ContainsFunc(announced(el), func(p netip.Prefix) bool { return p.Addr().Is4() != n.Address.Is4() })
+}
+
+func ofFamily(prefixes []netip.Prefix, v4 bool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range prefixes {
+		if p.Addr().Is4() == v4 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// checkIntents refuses intents that no configuration can be made of.
+func checkIntents(el model.Element) error {
+	r := el.Routing
+	if r.BGP != nil && r.BGP.AS == 0 {
+		return fmt.Errorf("bgp needs an autonomous system number, 1…4294967295: bgp: {as: 65001}")
+	}
+	if (r.OSPF != nil || r.OSPF6 != nil || r.BGP != nil || r.ISIS != nil) && !el.RouterID.Is4() {
+		return fmt.Errorf("ospf, ospf6, isis and bgp need a router ID in dotted form such as 10.255.0.1, not %q",
+			el.RouterID)
+	}
+	for _, o := range []*model.OSPF{r.OSPF, r.OSPF6} {
+		if o != nil && (o.Cost < 0 || o.Cost > 65535) {
+			return fmt.Errorf("an ospf cost is 1…65535, not %d", o.Cost)
+		}
+	}
+	if r.ISIS != nil && (r.ISIS.Level < 0 || r.ISIS.Level > 2) {
+		return fmt.Errorf("an isis level is 1, 2, or 0 for both, not %d", r.ISIS.Level)
+	}
+	return nil
+}
+
+func area(o *model.OSPF) string {
+	if o.Area == "" {
+		return "0.0.0.0"
+	}
+	return o.Area
+}
+
+func cost(o *model.OSPF) int {
+	if o.Cost == 0 {
+		return defaultCost
+	}
+	return o.Cost
+}
+
+// writer builds a configuration line by line.
+type writer struct{ strings.Builder }
+
+func (w *writer) line(format string, args ...any) {
+	fmt.Fprintf(w, format, args...)
+	w.WriteByte('\n')
+}

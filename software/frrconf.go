@@ -1,0 +1,330 @@
+package software
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// isisTag names the IS-IS instance inside FRR.
+const isisTag = "polyplane"
+
+// frrConfig generates frr.conf, for FRR 8.4 to 10.
+func frrConfig(el model.Element) (string, error) {
+	if err := checkIntents(el); err != nil {
+		return "", err
+	}
+	var w writer
+	w.line("frr defaults traditional")
+	w.line("hostname %s", el.Name)
+	// Changes of adjacencies and sessions, warnings, errors: a file that stays small.
+	w.line("log file %s notifications", frrLog)
+	w.line("service integrated-vtysh-config")
+	w.line("!")
+	if err := frrStatic(&w, el); err != nil {
+		return "", err
+	}
+	for _, p := range ports(el) {
+		frrInterface(&w, el, p)
+	}
+	for _, write := range []func(*writer, model.Element) error{frrOSPF, frrOSPF6, frrISIS, frrBGP, frrRIP} {
+		if err := write(&w, el); err != nil {
+			return "", err
+		}
+	}
+	w.line("end")
+	return w.String(), nil
+}
+
+func frrStatic(w *writer, el model.Element) error {
+	rs := routes(el)
+	for _, r := range rs {
+		family := "ipv6"
+		if r.To.Addr().Is4() {
+			family = "ip"
+		}
+		distance := ""
+		if r.Metric != 0 {
+			if r.Metric < 1 || r.Metric > 255 {
+				return fmt.Errorf("route %s: with frr a metric is an administrative distance, 1…255, not %d", r.To, r.Metric)
+			}
+			distance = fmt.Sprintf(" %d", r.Metric)
+		}
+		device, err := routeDevice(el, r.Interface)
+		if err != nil {
+			return fmt.Errorf("route %s: %w", r.To, err)
+		}
+		var hops []string
+		switch r.Type {
+		case model.RouteBlackhole:
+			hops = []string{"blackhole"}
+		case model.RouteUnreachable, model.RouteProhibit:
+			hops = []string{"reject"}
+		case model.RouteUnicast, "":
+			for _, via := range r.Via {
+				hop := via.WithZone("").String()
+				if device != "" {
+					hop += " " + device
+				}
+				hops = append(hops, hop)
+			}
+			if len(hops) == 0 && device != "" {
+				hops = []string{device}
+			}
+		}
+		if len(hops) == 0 {
+			return fmt.Errorf("route %s: it needs a next hop (via), an interface, or a type of blackhole, unreachable or "+
+				"prohibit", r.To)
+		}
+		for _, hop := range hops {
+			w.line("%s route %s %s%s", family, r.To.Masked(), hop, distance)
+		}
+	}
+	if len(rs) > 0 {
+		w.line("!")
+	}
+	return nil
+}
+
+// frrInterface says what the protocols do on one interface.
+func frrInterface(w *writer, el model.Element, p port) {
+	var b writer
+	r := el.Routing
+	if r.OSPF != nil && p.v4 {
+		b.line(" ip ospf area %s", area(r.OSPF))
+		if p.passive {
+			b.line(" ip ospf passive")
+		} else {
+			b.line(" ip ospf hello-interval %d", helloSeconds)
+			b.line(" ip ospf dead-interval %d", deadSeconds)
+		}
+		if p.pointToPoint {
+			b.line(" ip ospf network point-to-point")
+		}
+		if !p.loopback {
+			b.line(" ip ospf cost %d", cost(r.OSPF))
+		}
+	}
+	if r.OSPF6 != nil && (p.v6 || p.pointToPoint) {
+		b.line(" ipv6 ospf6 area %s", area(r.OSPF6))
+		if p.passive {
+			b.line(" ipv6 ospf6 passive")
+		} else {
+			b.line(" ipv6 ospf6 hello-interval %d", helloSeconds)
+			b.line(" ipv6 ospf6 dead-interval %d", deadSeconds)
+		}
+		if p.pointToPoint {
+			b.line(" ipv6 ospf6 network point-to-point")
+		}
+		if !p.loopback {
+			b.line(" ipv6 ospf6 cost %d", cost(r.OSPF6))
+		}
+	}
+	if r.ISIS != nil && (p.v4 || p.v6) {
+		if p.v4 {
+			b.line(" ip router isis %s", isisTag)
+		}
+		if p.v6 {
+			b.line(" ipv6 router isis %s", isisTag)
+		}
+		if p.passive {
+			b.line(" isis passive")
+		} else {
+			b.line(" isis hello-interval %d", helloSeconds)
+			b.line(" isis hello-multiplier %d", deadSeconds/helloSeconds)
+			b.line(" no isis hello padding")
+		}
+		if p.pointToPoint {
+			b.line(" isis network point-to-point")
+		}
+		if !p.loopback {
+			b.line(" isis metric %d", defaultCost)
+		}
+	}
+	if b.Len() > 0 {
+		w.line("interface %s", p.device)
+		w.WriteString(b.String())
+		w.line("exit")
+		w.line("!")
+	}
+}
+
+func frrOSPF(w *writer, el model.Element) error {
+	o := el.Routing.OSPF
+	if o == nil {
+		return nil
+	}
+	w.line("router ospf")
+	w.line(" ospf router-id %s", el.RouterID)
+	// FRR waits 5 s before it tells a change a second time, and peers ignore what comes within 1 s.
+	w.line(" timers throttle lsa all 100")
+	w.line(" timers lsa min-arrival 50")
+	w.line(" timers throttle spf 10 50 1000")
+	w.line(" maximum-paths %d", maxPaths)
+	if err := frrRedistributes(w, " ", el, o.Redistribute, "ospf", true); err != nil {
+		return fmt.Errorf("ospf: %w", err)
+	}
+	w.line("exit")
+	w.line("!")
+	return nil
+}
+
+func frrOSPF6(w *writer, el model.Element) error {
+	o := el.Routing.OSPF6
+	if o == nil {
+		return nil
+	}
+	w.line("router ospf6")
+	w.line(" ospf6 router-id %s", el.RouterID)
+	w.line(" timers lsa min-arrival 50")
+	w.line(" timers throttle spf 10 50 1000")
+	w.line(" maximum-paths %d", maxPaths)
+	if err := frrRedistributes(w, " ", el, o.Redistribute, "ospf6", false); err != nil {
+		return fmt.Errorf("ospf6: %w", err)
+	}
+	w.line("exit")
+	w.line("!")
+	return nil
+}
+
+// frrRedistributes writes the redistribute lines; static routes with a default among them announce that as well, which
+// FRR's link-state protocols do only when told so.
+func frrRedistributes(w *writer, indent string, el model.Element, words []string, self string, v4 bool) error {
+	sources, err := frrRedistribute(words, self, v4)
+	if err != nil {
+		return err
+	}
+	for _, s := range sources {
+		w.line("%sredistribute %s", indent, s)
+	}
+	if slices.Contains(sources, "static") && hasDefaultRoute(el, v4) {
+		w.line("%sdefault-information originate", indent)
+	}
+	return nil
+}
+
+func frrISIS(w *writer, el model.Element) error {
+	i := el.Routing.ISIS
+	if i == nil {
+		return nil
+	}
+	w.line("router isis %s", isisTag)
+	w.line(" net %s", isisNET(i, el.RouterID))
+	w.line(" is-type %s", [3]string{"level-1-2", "level-1", "level-2-only"}[i.Level])
+	w.line(" metric-style wide")
+	w.line(" lsp-gen-interval 1")
+	w.line(" spf-interval 1")
+	w.line(" spf-delay-ietf init-delay 10 short-delay 50 long-delay 1000 holddown 2000 time-to-learn 200")
+	w.line("exit")
+	w.line("!")
+	return nil
+}
+
+// isisNET is the network entity title: the area, the router ID's twelve decimal digits as system ID, selector 00.
+func isisNET(i *model.ISIS, id netip.Addr) string {
+	a := i.Area
+	if a == "" {
+		a = "49.0001"
+	}
+	b := id.As4()
+	d := fmt.Sprintf("%03d%03d%03d%03d", b[0], b[1], b[2], b[3])
+	return a + "." + d[:4] + "." + d[4:8] + "." + d[8:] + ".00"
+}
+
+func frrBGP(w *writer, el model.Element) error {
+	bgp := el.Routing.BGP
+	if bgp == nil {
+		return nil
+	}
+	w.line("router bgp %d", bgp.AS)
+	w.line(" bgp router-id %s", el.RouterID)
+	w.line(" bgp log-neighbor-changes")
+	w.line(" no bgp ebgp-requires-policy")
+	w.line(" no bgp default ipv4-unicast")
+	w.line(" no bgp network import-check")
+	w.line(" bgp bestpath as-path multipath-relax")
+	w.line(" timers bgp %d %d", bgpKeepalive, bgpHold)
+	for _, n := range bgp.Neighbors {
+		a := n.Address
+		w.line(" neighbor %s remote-as %d", a, n.AS)
+		if n.Name != "" {
+			w.line(" neighbor %s description %s", a, n.Name)
+		}
+		w.line(" neighbor %s timers connect 1", a)
+		w.line(" neighbor %s advertisement-interval 0", a)
+		if !onLink(el, a) && !a.IsLinkLocalUnicast() {
+			if src := loopbackAddr(el, a.Is4()); src.IsValid() {
+				w.line(" neighbor %s update-source %s", a, src)
+			}
+			if n.AS != bgp.AS {
+				w.line(" neighbor %s ebgp-multihop", a)
+			}
+		}
+		if a.Is6() && otherFamilyToo(el, n) {
+			w.line(" neighbor %s capability extended-nexthop", a) // RFC 8950
+		}
+	}
+	for _, v4 := range []bool{true, false} {
+		name := "ipv6"
+		if v4 {
+			name = "ipv4"
+		}
+		w.line(" !")
+		w.line(" address-family %s unicast", name)
+		for _, n := range ofFamily(announced(el), v4) {
+			w.line("  network %s", n.Masked())
+		}
+		for _, n := range bgp.Neighbors {
+			if n.Address.Is4() != v4 && !otherFamilyToo(el, n) {
+				continue
+			}
+			w.line("  neighbor %s activate", n.Address)
+			if n.AS == bgp.AS {
+				w.line("  neighbor %s next-hop-self", n.Address)
+			}
+		}
+		w.line("  maximum-paths %d", maxPaths)
+		w.line("  maximum-paths ibgp %d", maxPaths)
+		w.line(" exit-address-family")
+	}
+	w.line("exit")
+	w.line("!")
+	return nil
+}
+
+func frrRIP(w *writer, el model.Element) error {
+	rip := el.Routing.RIP
+	if rip == nil {
+		return nil
+	}
+	for _, f := range []struct {
+		name string
+		v4   bool
+	}{{"rip", true}, {"ripng", false}} {
+		has := func(p port) bool { return f.v4 && p.v4 || !f.v4 && p.v6 }
+		ps := ports(el)
+		if !slices.ContainsFunc(ps, has) {
+			continue
+		}
+		w.line("router %s", f.name)
+		w.line(" timers basic %d %d %d", ripUpdateSeconds, ripTimeoutSeconds, ripGarbageSeconds)
+		w.line(" allow-ecmp")
+		for _, p := range ps {
+			if !has(p) {
+				continue
+			}
+			w.line(" network %s", p.device)
+			if p.passive {
+				w.line(" passive-interface %s", p.device)
+			}
+		}
+		if err := frrRedistributes(w, " ", el, rip.Redistribute, f.name, f.v4); err != nil {
+			return fmt.Errorf("rip: %w", err)
+		}
+		w.line("exit")
+		w.line("!")
+	}
+	return nil
+}

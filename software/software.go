@@ -1,0 +1,101 @@
+// Package software turns a resolved element into what runs inside it: FRR's or BIRD's configuration, the command that
+// starts it, and what it needs. It is pure: drivers write the files and start the command.
+package software
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Plan is what runs inside one element.
+type Plan struct {
+	// NeedsProcesses tells whether the element is more than a namespace: hosts, switches and routers whose software is
+	// static or none run nothing, and have neither files nor a command.
+	NeedsProcesses bool
+	Dirs           []Dir  // to exist before the files are written, parents first
+	Files          []File // sorted by path
+	// ConfigFiles are the paths of those Files that are the software's own running configuration: the file seeds it,
+	// what is written inside the element persists.
+	ConfigFiles []string
+	// Daemons are the names of the processes that shall be running, in the order they start.
+	Daemons []string
+	// Command is what the element's PID 1 (a minimal init) starts and waits for. It stays in the foreground.
+	Command []string
+	// Console is the command of an interactive session.
+	Console []string
+	// Capabilities are the fewest that Command works with, inside the network's user namespace ("CAP_NET_ADMIN").
+	Capabilities []string
+	// LogFiles are where the software writes, absolute paths inside the element.
+	LogFiles []string
+}
+
+// Dir is a directory inside an element.
+type Dir struct {
+	Path         string
+	Mode         fs.FileMode
+	Owner, Group string
+}
+
+// File is a file inside an element. Owner and Group are names of the element's own user database ("root", "frr").
+type File struct {
+	Path         string
+	Content      string
+	Mode         fs.FileMode
+	Owner, Group string
+}
+
+// Render plans what runs inside a resolved element: every interface has its addresses and its far end, every intent its
+// neighbours. It refuses what the software cannot do, naming the element and what would be right.
+func Render(net string, el model.Element) (Plan, error) {
+	id := model.ID{Network: net, Element: el.Name}
+	software := el.Software
+	if el.Kind != model.Router {
+		software = model.SoftwareNone
+	}
+	var plan Plan
+	var err error
+	switch software {
+	case model.SoftwareFRR:
+		plan, err = renderFRR(el)
+	case model.SoftwareBIRD:
+		plan, err = renderBIRD(el)
+	case model.SoftwareStatic, model.SoftwareNone, "":
+		plan, err = renderNothing(el)
+	default:
+		err = fmt.Errorf("unknown software %q; known are %s, %s, %s and %s", el.Software,
+			model.SoftwareFRR, model.SoftwareBIRD, model.SoftwareStatic, model.SoftwareNone)
+	}
+	if err != nil {
+		return Plan{}, fmt.Errorf("configuring %s: %w", id, err)
+	}
+	slices.SortFunc(plan.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return plan, nil
+}
+
+// renderNothing is for elements that are a namespace and nothing else: the kernel routes.
+func renderNothing(el model.Element) (Plan, error) {
+	if el.Routing.Any() {
+		return Plan{}, fmt.Errorf("routing protocols need routing software: set software to %s or %s",
+			model.SoftwareFRR, model.SoftwareBIRD)
+	}
+	if len(el.Config) != 0 {
+		return Plan{}, fmt.Errorf("there is no software here that would read %s: set software to %s or %s",
+			strings.Join(slices.Sorted(maps.Keys(el.Config)), ", "), model.SoftwareFRR, model.SoftwareBIRD)
+	}
+	return Plan{Console: []string{"/bin/bash"}}, nil
+}
+
+// checkConfigNames refuses configuration files that the software would not read.
+func checkConfigNames(config map[string]string, software model.Software, known ...string) error {
+	for _, name := range slices.Sorted(maps.Keys(config)) {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("%s reads no configuration file %q; it knows %s", software, name, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
