@@ -76,7 +76,7 @@ func (r *resolver) links(numbers *Numbers) error {
 		for k, end := range link.Ends {
 			f := &r.net.Elements[r.elements[end.Element]].Interfaces[r.interfaces[end]]
 			far := link.Ends[1-k]
-			fars = append(fars, Far{Element: far.Element, Interface: far.Interface})
+			fars = append(fars, Far{Element: far.Element, Interface: far.Interface, Kind: r.net.Elements[r.elements[far.Element]].Kind})
 			f.Link, f.Far = link.Name, &fars[len(fars)-1]
 			if link.MTU != 0 {
 				f.MTU = link.MTU
