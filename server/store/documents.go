@@ -1,0 +1,79 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+const substrateDocument = "substrate"
+
+// Substrate reads the substrate; false tells that none was stored yet.
+func (s *Store) Substrate(ctx context.Context) (model.Substrate, bool, error) {
+	var out model.Substrate
+	found, err := s.document(ctx, substrateDocument, &out)
+	return out, found, err
+}
+
+// PutSubstrate stores the substrate.
+func (s *Store) PutSubstrate(ctx context.Context, substrate model.Substrate) error {
+	return s.putDocument(ctx, substrateDocument, substrate)
+}
+
+// document is what a small document is wrapped in.
+type document struct {
+	Layout int             `json:"layout"`
+	Value  json.RawMessage `json:"value"`
+}
+
+func (s *Store) document(ctx context.Context, name string, out any) (bool, error) {
+	resp, err := s.get(ctx, s.documentKey(name))
+	if err != nil {
+		return false, s.explain("read the "+name, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return false, nil
+	}
+	var d document
+	if err := json.Unmarshal(resp.Kvs[0].Value, &d); err != nil {
+		return false, fmt.Errorf("the stored %s is damaged: %w", name, err)
+	}
+	if d.Layout > Layout {
+		return false, fmt.Errorf("the stored %s cannot be read: %w", name, &tooNewError{d.Layout})
+	}
+	if err := json.Unmarshal(d.Value, out); err != nil {
+		return false, fmt.Errorf("the stored %s is damaged: %w", name, err)
+	}
+	return true, nil
+}
+
+func (s *Store) putDocument(ctx context.Context, name string, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("store the %s: %w", name, err)
+	}
+	b, err := json.Marshal(document{Layout, raw})
+	if err != nil {
+		return fmt.Errorf("store the %s: %w", name, err)
+	}
+	put := func() error {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		_, err := s.kv.Put(ctx, s.documentKey(name), string(b))
+		return err
+	}
+	err = put()
+	if err == nil {
+		return nil
+	}
+	if err = s.explain("store the "+name, err); errors.Is(err, ErrFull) && s.reclaim != nil && s.reclaim(ctx) == nil {
+		if err = put(); err == nil {
+			return nil
+		}
+		err = s.explain("store the "+name, err)
+	}
+	return err
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+)
+
+// DefaultQuota bounds the embedded store's database, in bytes.
+const DefaultQuota = 1 << 30
+
+// EmbeddedOptions say how etcd runs inside this process.
+type EmbeddedOptions struct {
+	Dir   string // etcd's data directory, made when missing
+	Log   string // the file that takes etcd's warnings; Dir + ".log" when empty
+	Quota int64  // of the database, in bytes; DefaultQuota when zero
+}
+
+// OpenEmbedded starts etcd inside this process, without any listener: requests are function calls. It returns when the
+// store can be used.
+func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) {
+	if options.Log == "" {
+		options.Log = filepath.Clean(options.Dir) + ".log"
+	}
+	if options.Quota == 0 {
+		options.Quota = DefaultQuota
+	}
+	if err := os.MkdirAll(options.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(options.Log), 0o700); err != nil {
+		return nil, fmt.Errorf("open the store: %w", err)
+	}
+	etcd, err := embed.StartEtcd(embeddedConfig(options))
+	if err != nil {
+		return nil, fmt.Errorf("start etcd on %s: %w; its log is %s", options.Dir, err, options.Log)
+	}
+	select {
+	case <-etcd.Server.ReadyNotify():
+	case <-etcd.Server.StopNotify():
+		etcd.Close()
+		return nil, fmt.Errorf("start etcd on %s: it stopped; its log is %s", options.Dir, options.Log)
+	case <-ctx.Done():
+		etcd.Close()
+		return nil, fmt.Errorf("start etcd on %s: %w", options.Dir, context.Cause(ctx))
+	}
+	client := v3client.New(etcd.Server)
+	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{}}
+	s.reclaim = func(ctx context.Context) error { return reclaim(ctx, etcd, client) }
+	s.close = func() error {
+		err := client.Close()
+		if errors.Is(err, context.Canceled) { // what its own Close causes
+			err = nil
+		}
+		etcd.Close()
+		return err
+	}
+	if err := s.checkLayout(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// embeddedConfig is etcd as a single member that talks to nobody.
+func embeddedConfig(o EmbeddedOptions) *embed.Config {
+	// A network's write is small: 64 MB segments of zeros would be the greatest part of what we keep on disk.
+	wal.SegmentSizeBytes = 8 << 20
+
+	c := embed.NewConfig()
+	c.Name = "polyplane"
+	c.Dir = o.Dir
+	c.LogLevel = "warn"
+	c.LogOutputs = []string{o.Log}
+	nowhere := []url.URL{{Scheme: "http", Host: "localhost:0"}} // etcd demands a peer's name; nothing listens
+	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
+	c.AdvertisePeerUrls, c.AdvertiseClientUrls = nowhere, nowhere
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.EnableGRPCGateway = false
+	c.QuotaBackendBytes = o.Quota
+
+	// A single member elects itself after one election timeout, at most two; no heartbeat ever leaves it.
+	c.TickMs, c.ElectionMs = 100, 500
+	// Chunks lie in the raft log until the next snapshot: keep few of them, in memory as on disk.
+	c.SnapshotCount, c.SnapshotCatchUpEntries = 32, 4
+	c.MaxWalFiles, c.MaxSnapFiles = 2, 2
+	// Old revisions are never read.
+	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, "1"
+	// The write-ahead log is what makes a write durable; the database may follow later.
+	c.BackendBatchInterval = time.Second
+	c.DowngradeCheckTime = time.Hour
+	c.CompactHashCheckTime = time.Hour
+	return c
+}
+
+// reclaim forgets old revisions, gives their space back and lets etcd write again.
+func reclaim(ctx context.Context, etcd *embed.Etcd, client *clientv3.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	resp, err := client.Get(ctx, "\x00", clientv3.WithKeysOnly())
+	if err != nil {
+		return err
+	}
+	// Compacting at a revision that already is compacted is refused, and does no harm.
+	if _, err := client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical()); err != nil && ctx.Err() != nil {
+		return err
+	}
+	if err := etcd.Server.Backend().Defrag(); err != nil {
+		return err
+	}
+	_, err = client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+	return err
+}

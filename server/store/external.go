@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// ExternalOptions name an etcd cluster.
+type ExternalOptions struct {
+	URLs []string // http://, https://, unix:// or unixs://
+	// CA, Cert and Key are PEM files for TLS: whom we trust (the system's authorities when empty), and who we are.
+	CA, Cert, Key string
+	// Username and Password log in where the cluster demands it.
+	Username, Password string
+	// Prefix keeps several instances on one cluster apart; DefaultPrefix when empty. It must end with a slash.
+	Prefix string
+}
+
+// OpenExternal connects to a cluster. It returns when the cluster has answered.
+func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) {
+	if len(options.URLs) == 0 {
+		return nil, errors.New("connect to etcd: no URL was given")
+	}
+	if options.Prefix == "" {
+		options.Prefix = DefaultPrefix
+	}
+	if !strings.HasSuffix(options.Prefix, "/") {
+		return nil, fmt.Errorf("connect to etcd: the prefix %q must end with a slash", options.Prefix)
+	}
+	security, err := options.tls()
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: options.URLs, TLS: security, Username: options.Username, Password: options.Password,
+		DialTimeout: 5 * time.Second, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
+		Context: ctx, Logger: zap.NewNop(), // what goes wrong comes back as an error of the request
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(options.URLs, ", "), err)
+	}
+	s := &Store{kv: client.KV, prefix: options.Prefix, place: strings.Join(options.URLs, ","), close: client.Close,
+		moved: map[string]int64{}}
+	if err := s.checkLayout(ctx); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	return s, nil
+}
+
+func (o ExternalOptions) tls() (*tls.Config, error) {
+	secure := false
+	for _, u := range o.URLs {
+		scheme, _, found := strings.Cut(u, "://")
+		switch {
+		case !found || scheme != "http" && scheme != "https" && scheme != "unix" && scheme != "unixs":
+			return nil, fmt.Errorf("%q is no URL of etcd: http://HOST:2379, https://HOST:2379 or unix://PATH was expected", u)
+		case scheme == "https" || scheme == "unixs":
+			secure = true
+		}
+	}
+	if !secure {
+		if o.CA != "" || o.Cert != "" || o.Key != "" {
+			return nil, errors.New("certificates were given, but no URL begins with https://")
+		}
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CA != "" {
+		pem, err := os.ReadFile(o.CA)
+		if err != nil {
+			return nil, err
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate in PEM form", o.CA)
+		}
+	}
+	if (o.Cert == "") != (o.Key == "") {
+		return nil, errors.New("a client certificate needs its key and the other way round")
+	}
+	if o.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		if err != nil {
+			return nil, err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
