@@ -148,7 +148,6 @@ func TestBootstrapCoverage(t *testing.T) {
 		{"BCa mean", 60, 10, normal, boot(avg, BCa)},
 		{"percentile median", 31, 10, normal, boot(medianInPlace, Percentile)},
 		{"paired ratio", 40, 2, normal, ratio},
-		{"paired ratio", 62, 2, normal, ratio},
 	} {
 		got, err := covered(sims, c.n, c.truth, c.draw, c.interval)
 		if err != nil {
