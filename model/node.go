@@ -49,6 +49,8 @@ type NodeNetwork struct {
 	Index    uint32        `json:"index"`
 	Slice    Slice         `json:"slice,omitzero"`
 	Elements []NodeElement `json:"elements,omitempty"`
+	// Edges are those whose inner ends are on the node, by which the elements' interfaces name them.
+	Edges []Edge `json:"edges,omitempty"`
 }
 
 // NodeElement is one element that shall be on this node.

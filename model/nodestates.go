@@ -81,5 +81,12 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 		part.Elements = append(part.Elements, NodeElement{Element: e, Override: r.Overrides[e.Name]})
 		parts[node] = part
 	}
+	for _, edge := range r.Network.Edges {
+		if node := placed[edge.End.Element]; node != "" {
+			part := parts[node]
+			part.Edges = append(part.Edges, edge)
+			parts[node] = part
+		}
+	}
 	return parts
 }
