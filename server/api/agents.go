@@ -1,0 +1,57 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+type nodePath struct {
+	Node string `path:"node" doc:"the node's name"`
+}
+
+type registerInput struct {
+	nodePath
+	Body model.Registration
+}
+
+type reportInput struct {
+	nodePath
+	Body model.Report
+}
+
+func (s *Server) agentRoutes(api huma.API) {
+	huma.Register(api, operation("register", http.MethodPost, "/nodes/{node}/register",
+		"A node's agent makes itself known", "agents"),
+		func(_ context.Context, in *registerInput) (*struct{}, error) {
+			return nil, statusError(s.agents.Register(in.Node, in.Body))
+		})
+	huma.Register(api, operation("report", http.MethodPost, "/nodes/{node}/report", "A node tells how it is", "agents"),
+		func(_ context.Context, in *reportInput) (*struct{}, error) {
+			if in.Body.Node != in.Node {
+				return nil, statusError(Invalid(fmt.Sprintf("the report is of node %q, the request of %q", in.Body.Node, in.Node)))
+			}
+			return nil, statusError(s.agents.Report(in.Body))
+		})
+	huma.Register(api, streaming(operation("desired", http.MethodGet, "/nodes/{node}/desired",
+		"Everything a node shall have, at once and after every change, as a stream of Update", "agents"), "a stream of Update"),
+		func(_ context.Context, in *nodePath) (*huma.StreamResponse, error) {
+			next, end, err := s.agents.Watch(in.Node)
+			if err != nil {
+				return nil, statusError(err)
+			}
+			return stream(func(l *lines) {
+				defer end()
+				for {
+					d := next()
+					if !l.raw(d.Line) || !l.wait(d.Changed) {
+						return
+					}
+				}
+			}), nil
+		})
+}

@@ -1,0 +1,86 @@
+// Package api serves polyplane's HTTP API: JSON, described by OpenAPI 3.1 at /openapi.json, errors as problem details
+// (RFC 9457), streams as newline-delimited JSON.
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"sync"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// maxBody bounds a request's body, in bytes: a network of 10,000 elements has about 10 MB.
+const maxBody = 64 << 20
+
+// Server answers the API's requests out of what it is given.
+type Server struct {
+	networks Networks
+	views    Views
+	agents   Agents
+	proxy    *proxy
+	handler  http.Handler
+}
+
+var setErrors sync.Once
+
+// New returns a server of the API.
+func New(networks Networks, views Views, agents Agents) *Server {
+	setErrors.Do(func() { huma.NewError = newError })
+	s := &Server{networks: networks, views: views, agents: agents, proxy: newProxy(agents)}
+	mux := http.NewServeMux()
+	api := humago.New(mux, config())
+	s.userRoutes(api)
+	s.watchRoutes(api)
+	s.agentRoutes(api)
+	s.streamRoutes(api, mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, NotFound("there is no %s; /openapi.json describes what there is", r.URL.Path))
+	})
+	s.handler = mux
+	return s
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Close lets go of the connections to agents.
+func (s *Server) Close() { s.proxy.close() }
+
+// Version is the API's, in the OpenAPI document and the paths.
+const Version = "v1"
+
+func config() huma.Config {
+	c := huma.DefaultConfig("polyplane", Version)
+	c.Info.Description = "Many virtual networks on one substrate. All requests go over the instance's Unix socket."
+	c.DocsPath = ""     // the document is served, a viewer from somewhere else's servers is not
+	c.SchemasPath = ""  // the schemas are in the document
+	c.CreateHooks = nil // no "$schema" in every answer
+	c.OpenAPIPath = "/openapi"
+	format := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: decodeStrictly}
+	c.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	c.RejectUnknownQueryParameters = true
+	return c
+}
+
+// decodeStrictly refuses fields that are not known: what a request says and we would not do must not pass silently.
+func decodeStrictly(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return decodeWords(err)
+	}
+	return nil
+}
+
+// operation describes a route. Bodies are checked by the strict decoder and by the model's own validation, which has
+// better words than a schema; the schema would cost a second decoding.
+func operation(id, method, path, summary string, tags ...string) huma.Operation {
+	return huma.Operation{OperationID: id, Method: method, Path: "/" + Version + path, Summary: summary, Tags: tags,
+		SkipValidateBody: true, MaxBodyBytes: maxBody, BodyReadTimeout: -1}
+}
+
+// body wraps an answer.
+type body[T any] struct{ Body T }

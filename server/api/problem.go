@@ -1,0 +1,98 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// Problem is a refusal: an HTTP status, what was refused and why in words, and – where there are several – every
+// reason. It becomes a problem detail (RFC 9457).
+type Problem struct {
+	Status  int
+	Detail  string
+	Reasons []error
+}
+
+func (p *Problem) Error() string {
+	if len(p.Reasons) == 0 {
+		return p.Detail
+	}
+	return p.Detail + ": " + errors.Join(p.Reasons...).Error()
+}
+
+// Unwrap makes the reasons known to errors.Is and errors.As.
+func (p *Problem) Unwrap() []error { return p.Reasons }
+
+// NotFound says that an object does not exist.
+func NotFound(format string, args ...any) *Problem {
+	return &Problem{Status: http.StatusNotFound, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Conflict says that an object's state forbids what was asked for.
+func Conflict(format string, args ...any) *Problem {
+	return &Problem{Status: http.StatusConflict, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Invalid says that a request cannot be fulfilled, for all these reasons.
+func Invalid(detail string, reasons ...error) *Problem {
+	return &Problem{Status: http.StatusUnprocessableEntity, Detail: detail, Reasons: reasons}
+}
+
+// Unavailable says that something needed does not answer now.
+func Unavailable(err error) *Problem {
+	return &Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()}
+}
+
+// newError is huma's constructor of error bodies; it keeps our words for its own refusals too.
+func newError(status int, detail string, errs ...error) huma.StatusError {
+	m := &huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: detail}
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		var d huma.ErrorDetailer
+		if errors.As(err, &d) {
+			e := *d.ErrorDetail()
+			e.Value = nil // a megabyte of a wrong body is no help
+			m.Errors = append(m.Errors, &e)
+		} else {
+			m.Errors = append(m.Errors, &huma.ErrorDetail{Message: err.Error()})
+		}
+	}
+	return m
+}
+
+// statusError turns any error into what huma writes.
+func statusError(err error) error {
+	if err == nil {
+		return nil
+	}
+	var p *Problem
+	if errors.As(err, &p) {
+		return newError(p.Status, p.Detail, p.Reasons...)
+	}
+	slog.Error("a request failed", "error", err)
+	return newError(http.StatusInternalServerError, err.Error())
+}
+
+// writeProblem answers a request that does not go through huma.
+func writeProblem(w http.ResponseWriter, err error) {
+	var m huma.StatusError
+	if !errors.As(statusError(err), &m) {
+		return
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(m.GetStatus())
+	_ = huma.DefaultJSONFormat.Marshal(w, m) // the reader may have gone
+}
+
+// decodeWords says what is wrong with a JSON body without naming Go's types.
+func decodeWords(err error) error {
+	s := strings.TrimPrefix(err.Error(), "json: ")
+	return errors.New(strings.ReplaceAll(s, "Go struct field ", ""))
+}

@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// streamRoutes hands everything else below an element to the agent of the element's node, with the same path.
+func (s *Server) streamRoutes(api huma.API, mux *http.ServeMux) {
+	const prefix = "/" + Version + "/networks/{network}/elements/{element}/"
+	mux.Handle(prefix+"{rest...}", s.proxy)
+	for _, d := range []struct{ name, summary, media string }{
+		{"exec", `Run a command in an element: upgrade to "polyplane-stream"`, ""},
+		{"console", `Open an element's console: upgrade to "polyplane-stream"`, ""},
+		{"logs", "What an element's processes printed", "text/plain"},
+		{"capture", "What passes an interface, as pcap", "application/vnd.tcpdump.pcap"},
+	} {
+		op := operation(d.name, http.MethodGet, "/networks/{network}/elements/{element}/"+d.name, d.summary, "elements")
+		op.Parameters = []*huma.Param{
+			{Name: "network", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
+			{Name: "element", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
+		}
+		switch d.name {
+		case "exec", "console":
+			op.Parameters = append(op.Parameters, &huma.Param{Name: "command", In: "query", Schema: &huma.Schema{Type: huma.TypeString},
+				Description: `the command in JSON: {"args", "env", "tty", "size": {"rows", "cols"}}`})
+			op.Responses = map[string]*huma.Response{"101": {Description: "frames both ways: one byte of type, four bytes of length, the payload"}}
+		case "logs":
+			op.Parameters = append(op.Parameters, &huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean}})
+		case "capture":
+			op.Parameters = append(op.Parameters, &huma.Param{Name: "interface", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+		}
+		if d.media != "" {
+			op.Responses = map[string]*huma.Response{"200": {Description: "a stream", Content: map[string]*huma.MediaType{d.media: {}}}}
+		}
+		api.OpenAPI().AddOperation(&op)
+	}
+}
+
+// socketKey carries an agent's socket to the dialler.
+type socketKey struct{}
+
+// proxy forwards requests, upgraded ones too, to agents.
+type proxy struct {
+	agents    Agents
+	transport *http.Transport
+	reverse   *httputil.ReverseProxy
+}
+
+func newProxy(agents Agents) *proxy {
+	p := &proxy{agents: agents}
+	p.transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			socket, _ := ctx.Value(socketKey{}).(string)
+			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
+		},
+		// An agent that was started anew listens on a new socket: no connection outlives its request.
+		DisableKeepAlives:  true,
+		DisableCompression: true,
+	}
+	p.reverse = &httputil.ReverseProxy{
+		Transport:     p.transport,
+		FlushInterval: -1, // streams are for people who wait
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: "agent"})
+		},
+		ErrorLog: log.New(slogWriter{}, "", 0),
+	}
+	return p
+}
+
+func (p *proxy) close() { p.transport.CloseIdleConnections() }
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id := model.ID{Network: r.PathValue("network"), Element: r.PathValue("element")}
+	node, socket, err := p.agents.Agent(id)
+	if err != nil {
+		writeProblem(w, err)
+		return
+	}
+	reverse := *p.reverse
+	reverse.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+		if errors.Is(err, context.Canceled) {
+			return // the asker has gone
+		}
+		writeProblem(w, Unavailable(fmt.Errorf("%s: the agent of node %s does not answer: %w", id, node, err)))
+	}
+	reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), socketKey{}, socket)))
+}
+
+// slogWriter makes the reverse proxy's complaints debug messages: a user who ends a stream is nothing to report.
+type slogWriter struct{}
+
+func (slogWriter) Write(b []byte) (int, error) {
+	slog.Debug("proxy: " + string(b))
+	return len(b), nil
+}

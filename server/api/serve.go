@@ -1,0 +1,71 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Listen opens a Unix socket that only this user (root) may connect to. A socket that a dead process left behind is
+// replaced; one that is served is not.
+func Listen(ctx context.Context, socket string) (net.Listener, error) {
+	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", socket)
+	switch {
+	case err == nil:
+		conn.Close()
+		return nil, fmt.Errorf("listen on %s: another process serves it; `polyplane down` ends that", socket)
+	case !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("listen on %s: %w", socket, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", socket, err)
+	}
+	// Under another name first: nobody can connect before the mode is right, and the stale socket is replaced at once.
+	fresh := fmt.Sprintf("%s.%d", socket, os.Getpid())
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listen on %s: %w", socket, err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", fresh)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", socket, err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, socket)); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen on %s: %w", socket, err), l.Close(), os.Remove(fresh))
+	}
+	return l, nil
+}
+
+// Serve answers on the listener until the context ends, then ends all streams and returns nil when they have ended.
+func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
+	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	server := &http.Server{
+		Handler:           handler,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: 30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.Serve(l) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	end()
+	grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		server.Close() // whoever still holds on after that is cut off
+	}
+	<-failed
+	return nil
+}

@@ -1,0 +1,113 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+type netPath struct {
+	Network string `path:"network" doc:"the network's name"`
+}
+
+type elementPath struct {
+	netPath
+	Element string `path:"element" doc:"the element's name"`
+}
+
+func (p elementPath) id() model.ID { return model.ID{Network: p.Network, Element: p.Element} }
+
+type ofNetwork struct {
+	Network string `query:"network" doc:"only this network's; all networks' when empty"`
+}
+
+type applyInput struct {
+	netPath
+	DryRun    bool  `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
+	Overwrite bool  `query:"overwrite" doc:"replace configuration that was edited inside elements by the document's"`
+	Base      int64 `query:"base" minimum:"0" doc:"refuse unless the network is at this revision; zero means any"`
+	Body      model.Network
+}
+
+type actInput struct {
+	elementPath
+	Body model.ActionRequest
+}
+
+type checkInput struct {
+	netPath
+	Body model.CheckRequest
+}
+
+func (s *Server) userRoutes(api huma.API) {
+	huma.Register(api, operation("ping", http.MethodGet, "/ping", "Is the manager there?", "instance"),
+		func(context.Context, *struct{}) (*body[model.Pong], error) {
+			return &body[model.Pong]{s.views.Ping()}, nil
+		})
+	huma.Register(api, operation("substrate", http.MethodGet, "/substrate", "The physical nodes and links", "nodes"),
+		func(context.Context, *struct{}) (*body[model.Substrate], error) {
+			return &body[model.Substrate]{s.views.Substrate()}, nil
+		})
+	huma.Register(api, operation("nodes", http.MethodGet, "/nodes", "The nodes at a glance", "nodes"),
+		func(context.Context, *struct{}) (*body[[]model.NodeStatus], error) {
+			d, err := s.views.Dump("", Parts{Nodes: true})
+			return &body[[]model.NodeStatus]{list(d.Nodes)}, statusError(err)
+		})
+	huma.Register(api, operation("networks", http.MethodGet, "/networks", "The networks at a glance", "networks"),
+		func(context.Context, *struct{}) (*body[[]model.NetworkStatus], error) {
+			d, err := s.views.Dump("", Parts{Networks: true})
+			return &body[[]model.NetworkStatus]{list(d.Networks)}, statusError(err)
+		})
+	huma.Register(api, operation("network", http.MethodGet, "/networks/{network}", "Everything stored of a network", "networks"),
+		func(_ context.Context, in *netPath) (*body[model.Record], error) {
+			r, err := s.networks.Network(in.Network)
+			return &body[model.Record]{r}, statusError(err)
+		})
+	huma.Register(api, operation("apply", http.MethodPut, "/networks/{network}",
+		"Make a network be like a document, all of it or nothing", "networks"),
+		func(ctx context.Context, in *applyInput) (*body[model.ApplyResult], error) {
+			if in.Body.Name != in.Network {
+				return nil, statusError(Invalid(fmt.Sprintf("the document is of network %q, the request of %q", in.Body.Name, in.Network)))
+			}
+			r, err := s.networks.Apply(ctx, in.Body, model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, Base: in.Base})
+			return &body[model.ApplyResult]{r}, statusError(err)
+		})
+	huma.Register(api, operation("delete", http.MethodDelete, "/networks/{network}",
+		"Remove a network; it is gone when every node has let go of its part", "networks"),
+		func(ctx context.Context, in *netPath) (*struct{}, error) {
+			return nil, statusError(s.networks.Delete(ctx, in.Network))
+		})
+	huma.Register(api, operation("check", http.MethodPost, "/networks/{network}/check",
+		"Probe what a network's document expects", "networks"),
+		func(ctx context.Context, in *checkInput) (*body[model.CheckResult], error) {
+			r, err := s.networks.Check(ctx, in.Network, in.Body)
+			return &body[model.CheckResult]{r}, statusError(err)
+		})
+	huma.Register(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
+		"Start, stop or restart an element", "elements"),
+		func(ctx context.Context, in *actInput) (*struct{}, error) {
+			return nil, statusError(s.networks.Act(ctx, in.id(), in.Body.Action))
+		})
+	huma.Register(api, operation("elements", http.MethodGet, "/elements", "The elements with their state", "elements"),
+		func(_ context.Context, in *ofNetwork) (*body[[]model.ElementView], error) {
+			d, err := s.views.Dump(in.Network, Parts{Elements: true})
+			return &body[[]model.ElementView]{list(d.Elements)}, statusError(err)
+		})
+	huma.Register(api, operation("links", http.MethodGet, "/links", "The links with their state and counters", "links"),
+		func(_ context.Context, in *ofNetwork) (*body[[]model.LinkStatus], error) {
+			d, err := s.views.Dump(in.Network, Parts{Links: true})
+			return &body[[]model.LinkStatus]{list(d.Links)}, statusError(err)
+		})
+}
+
+// list makes an empty list [] and not null.
+func list[T any](l []T) []T {
+	if l == nil {
+		return []T{}
+	}
+	return l
+}
