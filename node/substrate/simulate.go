@@ -25,8 +25,8 @@ import (
 // in iproute2's rt_protos).
 const routeProtocol = 112
 
-// underlayAlias is what the alias of an underlay device ends with.
-const underlayAlias = "underlay "
+// underlayAlias begins the alias of an instance's underlay devices. No node is called "underlay:", so it is no port's.
+func underlayAlias(d instance.NodeDirs) string { return "polyplane " + d.Instance + " underlay: " }
 
 // sysctls of a simulated node. It has no IPv6 of its own: ports would else get a link-local address each.
 var sysctls = [][2]string{
@@ -288,7 +288,7 @@ func join(a, b *node) (made bool, err error) {
 // setEnd gives one end of a link what it must have.
 func (n *node) setEnd(link netlink.Link, address netip.Prefix, to string) error {
 	at := link.Attrs()
-	alias := n.dirs.AliasPrefix() + underlayAlias + n.Name + "--" + to
+	alias := underlayAlias(n.dirs) + n.Name + "--" + to
 	if at.Alias != alias {
 		if err := n.h.LinkSetAlias(link, alias); err != nil {
 			return fmt.Errorf("mark %s as ours: %w", at.Name, err)
@@ -342,7 +342,7 @@ func (n *node) sweep(wanted map[string]bool) error {
 	}
 	for _, l := range links {
 		at := l.Attrs()
-		if strings.HasPrefix(at.Alias, n.dirs.AliasPrefix()+underlayAlias) && !wanted[at.Name] {
+		if strings.HasPrefix(at.Alias, underlayAlias(n.dirs)) && !wanted[at.Name] {
 			if err := n.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
 				return fmt.Errorf("remove %s: %w", at.Name, err)
 			}
