@@ -1,0 +1,597 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// work is one element that is not known to be right, on its way through Apply.
+type work struct {
+	job    control.Job
+	result *control.Result
+	want   *want
+	e      *element
+	fresh  bool  // its namespace was made in this Apply
+	made   []int // interfaces whose pairs were made in this Apply
+	lost   []int // interfaces whose element end is nowhere to be found
+	errs   []error
+}
+
+func (w *work) fail(err error) { w.errs = append(w.errs, err) }
+
+func (w *work) done(format string, a ...any) {
+	w.result.Changed = append(w.result.Changed, fmt.Sprintf(format, a...))
+}
+
+// Apply makes the elements so. Addresses, routes and devices that somebody made inside an element are left alone.
+func (d *Driver) Apply(ctx context.Context, jobs []control.Job) []control.Result {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	results := make([]control.Result, len(jobs))
+	for i := range jobs {
+		results[i].ID = jobs[i].ID
+	}
+	if err := d.apply(ctx, jobs, results); err != nil {
+		for i := range results {
+			if results[i].Err == nil {
+				results[i].Err, results[i].Phase = err, model.PhaseFailed
+			}
+		}
+	}
+	return results
+}
+
+// apply returns an error that concerns all.
+func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []control.Result) error {
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	there, names, err := d.dumpPorts()
+	if err != nil {
+		return err
+	}
+	stale := stalePorts(jobs, there, d.elements)
+	var todo []*work
+	for i := range jobs {
+		e := d.elements[jobs[i].ID]
+		if e != nil && !stale[jobs[i].ID] && d.asBefore(e, &jobs[i], there) {
+			results[i].Phase, results[i].Devices = e.phase(), e.devices
+			continue
+		}
+		todo = append(todo, &work{job: jobs[i], result: &results[i], e: e})
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	d.repairAll(ctx, todo, there, names)
+	there, _, err = d.dumpPorts()
+	if err != nil {
+		return err
+	}
+	d.applyProcesses(ctx, todo)
+	for _, w := range todo {
+		d.finish(w, there)
+	}
+	return nil
+}
+
+func (d *Driver) prepare() error {
+	if d.prepared {
+		return nil
+	}
+	if err := RaiseNeighbourLimits(); err != nil {
+		return err
+	}
+	d.prepared = true
+	return nil
+}
+
+// asBefore tells cheaply that nothing has changed: the wish, the ports, the namespace's mount, the processes.
+func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
+	if !e.verified || e.job.Index != job.Index || !reflect.DeepEqual(&e.job.Element, &job.Element) {
+		return false
+	}
+	for i := range e.devices {
+		w := &e.want.interfaces[i]
+		if l := there[w.key]; l == nil || l.index != e.devices[i].Index || !l.is(w) {
+			return false
+		}
+	}
+	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode && e.process.alive()
+}
+
+// is tells whether a port's own properties are right. Whether it is up is the fabric's to say.
+func (l *link) is(w *wantInterface) bool {
+	return l.name == w.port && l.mtu == w.mtu && l.mode == addrGenModeNone && l.flags&unix.IFF_NOARP != 0
+}
+
+// stalePorts finds the elements that have ports which they should not have.
+func stalePorts(jobs []control.Job, there ports, known map[model.ID]*element) map[model.ID]bool {
+	count := 0
+	for i := range jobs {
+		count += len(jobs[i].Element.Interfaces)
+	}
+	stale := map[model.ID]bool{}
+	wanted := make(map[string]bool, count)
+	for i := range jobs {
+		e := known[jobs[i].ID]
+		if e == nil || e.want == nil || len(e.want.interfaces) != len(jobs[i].Element.Interfaces) {
+			stale[jobs[i].ID] = true // looked at anyway
+			continue
+		}
+		for j := range e.want.interfaces {
+			wanted[e.want.interfaces[j].key] = true
+		}
+	}
+	if len(wanted) == len(there) {
+		return stale
+	}
+	for key := range there {
+		if !wanted[key] {
+			stale[portOf(key).ID] = true
+		}
+	}
+	return stale
+}
+
+// repairAll takes the elements through namespaces, ports and insides; each stage works while the one before it goes on.
+func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names map[string]*link) {
+	ready, linked := make(chan *work, len(todo)), make(chan *work, len(todo))
+	var missing []*work
+	byElement := map[model.ID][]string{}
+	for key := range there {
+		id := portOf(key).ID
+		byElement[id] = append(byElement[id], key)
+	}
+	for _, w := range todo {
+		var err error
+		if w.want, err = newWant(d.dirs, w.job); err == nil {
+			err = d.attach(w)
+		}
+		switch {
+		case err != nil:
+			w.fail(err)
+		case w.e == nil:
+			missing = append(missing, w)
+		default:
+			there.adopt(w, names)
+			ready <- w
+		}
+	}
+	var stages sync.WaitGroup
+	stages.Go(func() {
+		d.makeMissing(ctx, missing, ready)
+		close(ready)
+	})
+	stages.Go(func() {
+		d.linkAll(ready, linked, there, names, byElement)
+		close(linked)
+	})
+	for range min(runtime.NumCPU(), 4) {
+		stages.Go(func() {
+			err := onThread(func() error {
+				for w := range linked {
+					d.repairInside(w, there)
+				}
+				return nil
+			})
+			if err != nil {
+				d.log.Error("repair elements", "error", err)
+			}
+		})
+	}
+	stages.Wait()
+	d.replaceLost(todo, there)
+}
+
+// attach finds the namespace of an element: the one remembered, or the one mounted. It leaves w.e nil where there is
+// none.
+func (d *Driver) attach(w *work) error {
+	path := d.dirs.Namespace(w.job.ID)
+	inode := d.namespaceOf(path)
+	if e := w.e; e != nil {
+		if inode == e.inode {
+			return nil
+		}
+		// The mount is gone or another's, and the namespace lives: this process holds it.
+		if err := unmount(path); err != nil {
+			return fmt.Errorf("element %s: take away what is in the place of its namespace: %w", w.job.ID, err)
+		}
+		if _, err := d.ensureNetwork(w.job.ID.Network, model.UIDBase(w.job.Index)); err != nil {
+			return err
+		}
+		if err := bindNamespace(fmt.Sprintf("/proc/self/fd/%d", e.fd), path); err != nil {
+			return fmt.Errorf("element %s: %w", w.job.ID, err)
+		}
+		w.done("namespace mounted again")
+		return nil
+	}
+	if inode == 0 {
+		return nil
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("element %s: open its network namespace: %w", w.job.ID, err)
+	}
+	w.e = &element{fd: fd, inode: inode}
+	d.elements[w.job.ID] = w.e
+	return nil
+}
+
+// makeMissing makes the namespaces of elements that have none, a network at a time, and passes them on.
+func (d *Driver) makeMissing(ctx context.Context, missing []*work, ready chan<- *work) {
+	networks := map[string][]*work{}
+	var order []string
+	for _, w := range missing {
+		name := w.job.ID.Network
+		if networks[name] == nil {
+			order = append(order, name)
+		}
+		networks[name] = append(networks[name], w)
+	}
+	for _, name := range order {
+		works := networks[name]
+		if err := d.makeNetwork(ctx, name, works, ready); err != nil {
+			for _, w := range works {
+				if w.e == nil {
+					w.fail(fmt.Errorf("element %s: make its network namespace: %w", w.job.ID, err))
+				}
+			}
+		}
+	}
+}
+
+func (d *Driver) makeNetwork(ctx context.Context, network string, works []*work, ready chan<- *work) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	base := model.UIDBase(works[0].job.Index)
+	there, err := d.ensureNetwork(network, base)
+	if err != nil {
+		return err
+	}
+	user := ""
+	if there {
+		user = d.dirs.UserNamespace(network)
+	}
+	kinds := make([]model.Kind, len(works))
+	for i, w := range works {
+		kinds[i] = w.want.kind
+	}
+	keep := func(path string) error { return d.keepUserNamespace(network, base, path) }
+	return makeNamespaces(user, base, kinds, keep, func(i, fd int) {
+		w := works[i]
+		e, err := d.keepNamespace(w.job.ID, fd)
+		if err != nil {
+			unix.Close(fd)
+			w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
+			return
+		}
+		w.e, w.fresh = e, true
+		ready <- w
+	})
+}
+
+func (d *Driver) keepNamespace(id model.ID, fd int) (*element, error) {
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err != nil {
+		return nil, fmt.Errorf("look at its network namespace: %w", err)
+	}
+	if err := bindNamespace(fmt.Sprintf("/proc/self/fd/%d", fd), d.dirs.Namespace(id)); err != nil {
+		return nil, err
+	}
+	return &element{fd: fd, inode: s.Ino}, nil
+}
+
+// linkBatch is how many elements get their ports in one go.
+const linkBatch = 16
+
+// linkAll makes missing ports and puts the others right, and passes the elements on.
+func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there ports, names map[string]*link,
+	byElement map[model.ID][]string) {
+	for first := range ready {
+		batch := []*work{first}
+	collect:
+		for len(batch) < linkBatch {
+			select {
+			case w, ok := <-ready:
+				if !ok {
+					break collect
+				}
+				batch = append(batch, w)
+			default:
+				break collect
+			}
+		}
+		var r nodeRepair
+		for _, w := range batch {
+			r.plan(w, there, names, byElement[w.job.ID])
+		}
+		r.do(d.node)
+		for _, w := range batch {
+			linked <- w
+		}
+	}
+}
+
+// nodeRepair collects requests on the node's side of elements.
+type nodeRepair struct {
+	linux.Batch
+	owners []nodeStep
+}
+
+type nodeStep struct {
+	w     *work
+	doing string
+}
+
+func (r *nodeRepair) own(w *work, doing string) {
+	for len(r.owners) < r.Len() {
+		r.owners = append(r.owners, nodeStep{w, doing})
+	}
+}
+
+func (r *nodeRepair) do(c *linux.Rtnetlink) {
+	for i, err := range c.Do(&r.Batch) {
+		if err == nil {
+			continue
+		}
+		s := r.owners[i]
+		if errors.Is(err, unix.EEXIST) {
+			err = errors.New("a device of that name is there already")
+		}
+		s.w.fail(fmt.Errorf("element %s: %s: %w", s.w.job.ID, s.doing, err))
+	}
+}
+
+// plan appends what an element's ports need.
+func (r *nodeRepair) plan(w *work, there ports, names map[string]*link, has []string) {
+	wanted := make(map[string]bool, len(w.want.interfaces))
+	for i := range w.want.interfaces {
+		wanted[w.want.interfaces[i].key] = true
+	}
+	for _, key := range has {
+		if wanted[key] && !w.fresh {
+			continue
+		}
+		// A port that is no longer wanted, or one that leads into a namespace that is lost.
+		r.Request(unix.RTM_DELLINK, 0)
+		r.Link(there[key].index, 0, 0)
+		r.own(w, "remove port "+key)
+		if !wanted[key] {
+			w.done("port %s removed", portOf(key).Interface)
+		}
+	}
+	for i := range w.want.interfaces {
+		r.planPort(w, i, there, names)
+	}
+}
+
+func (r *nodeRepair) planPort(w *work, i int, there ports, names map[string]*link) {
+	ifc := &w.want.interfaces[i]
+	l := there[ifc.key]
+	if l == nil || w.fresh {
+		if x := names[ifc.port]; x != nil && l == nil {
+			r.Request(unix.RTM_DELLINK, 0)
+			r.Link(x.index, 0, 0)
+			r.own(w, "remove a device in the place of port "+ifc.key)
+		}
+		makePort(&r.Batch, ifc, w.e.fd)
+		r.own(w, fmt.Sprintf("make port %s (device %s)", ifc.key, ifc.port))
+		w.made = append(w.made, i)
+		return
+	}
+	if l.is(ifc) && l.alias == ifc.portAlias {
+		return
+	}
+	if l.name != ifc.port {
+		// Older kernels rename only what is down.
+		r.Request(unix.RTM_SETLINK, 0)
+		r.Link(l.index, 0, unix.IFF_UP)
+		r.Request(unix.RTM_SETLINK, 0)
+		r.Link(l.index, 0, 0)
+		r.String(unix.IFLA_IFNAME, ifc.port)
+		if l.up() {
+			r.Request(unix.RTM_SETLINK, 0)
+			r.Link(l.index, unix.IFF_UP, unix.IFF_UP)
+		}
+	}
+	if l.mtu != ifc.mtu {
+		r.Request(unix.RTM_SETLINK, 0)
+		r.Link(l.index, 0, 0)
+		r.Uint32(unix.IFLA_MTU, uint32(ifc.mtu))
+	}
+	markPort(&r.Batch, l.index, ifc)
+	r.own(w, "put right port "+ifc.key)
+	w.done("port %s put right", ifc.name)
+}
+
+// repairInside puts right what is in an element's namespace. The calling thread ends up in it.
+func (d *Driver) repairInside(w *work, there ports) {
+	if len(w.errs) > 0 {
+		return
+	}
+	err := func() error {
+		if err := unix.Setns(w.e.fd, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter its network namespace: %w", err)
+		}
+		c, err := linux.DialRtnetlink()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		in, err := inspect(c, w.fresh, w.want.ownRoutes)
+		if err != nil {
+			return err
+		}
+		var r repair
+		w.lost = in.match(&r, w, there)
+		if !w.fresh {
+			differ, err := repairSysctls(sysctls(w.want.kind))
+			if err != nil {
+				return err
+			}
+			for _, s := range differ {
+				w.done("sysctl net.%s set to %s", dotted(s.name), s.value)
+			}
+		}
+		in.plan(&r, w.want, d.forceUp(w))
+		done, err := r.do(c)
+		if !w.fresh {
+			w.result.Changed = append(w.result.Changed, done...)
+		}
+		return err
+	}()
+	if err != nil {
+		w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
+	}
+}
+
+// forceUp tells whether devices that are down are taken up although routing software runs.
+func (d *Driver) forceUp(w *work) bool {
+	return w.fresh || !w.e.process.alive() || w.e.want != nil && !w.e.want.up
+}
+
+// match finds the element's ends of its ports: renamed ones get their name back, and the interfaces of those that are
+// not there are returned.
+func (in *inside) match(r *repair, w *work, there ports) (lost []int) {
+	made := make(map[int]bool, len(w.made))
+	for _, i := range w.made {
+		made[i] = true
+	}
+	for i := range w.want.interfaces {
+		ifc := &w.want.interfaces[i]
+		port := there[ifc.key]
+		if made[i] || port == nil {
+			continue
+		}
+		if l := in.links[ifc.device]; l != nil && l.index == port.peer && l.peer == port.index {
+			continue
+		}
+		l := in.byIndex(port.peer)
+		if l == nil || l.peer != port.index {
+			lost = append(lost, i)
+			continue
+		}
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("take %s down to rename it", l.name)})
+		r.Link(l.index, 0, unix.IFF_UP)
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("rename %s to %s", l.name, ifc.device),
+			done: fmt.Sprintf("device %s renamed from %s", ifc.name, l.name)})
+		r.Link(l.index, 0, 0)
+		r.String(unix.IFLA_IFNAME, ifc.device)
+		delete(in.links, l.name)
+		l.name, l.flags = ifc.device, l.flags&^unix.IFF_UP
+		in.links[l.name] = l
+	}
+	return lost
+}
+
+func (in *inside) byIndex(index int) *link {
+	for _, l := range in.links {
+		if l.index == index {
+			return l
+		}
+	}
+	return nil
+}
+
+// replaceLost makes anew the pairs whose element end was taken out of the element.
+func (d *Driver) replaceLost(todo []*work, there ports) {
+	var r nodeRepair
+	var again []*work
+	for _, w := range todo {
+		for _, i := range w.lost {
+			ifc := &w.want.interfaces[i]
+			r.Request(unix.RTM_DELLINK, 0)
+			r.Link(there[ifc.key].index, 0, 0)
+			makePort(&r.Batch, ifc, w.e.fd)
+			r.own(w, "make anew port "+ifc.key)
+			w.made = append(w.made, i)
+		}
+		if len(w.lost) > 0 {
+			again = append(again, w)
+		}
+	}
+	if len(again) == 0 {
+		return
+	}
+	r.do(d.node)
+	onThread(func() error {
+		for _, w := range again {
+			d.repairInside(w, there)
+		}
+		return nil
+	})
+}
+
+// finish remembers an element as it now is and fills its result.
+func (d *Driver) finish(w *work, there ports) {
+	res := w.result
+	if w.fresh {
+		res.Changed = append([]string{"created"}, res.Changed...)
+	} else {
+		for _, i := range w.made {
+			w.done("port %s restored", w.want.interfaces[i].name)
+		}
+	}
+	if w.want != nil {
+		res.Devices = make([]control.Device, len(w.want.interfaces))
+		for i := range w.want.interfaces {
+			ifc := &w.want.interfaces[i]
+			res.Devices[i] = control.Device{Interface: ifc.name, Name: ifc.port}
+			if l := there[ifc.key]; l != nil {
+				res.Devices[i].Index = l.index
+			} else if len(w.errs) == 0 {
+				w.fail(fmt.Errorf("element %s: port %s (device %s) vanished again", w.job.ID, ifc.name, ifc.port))
+			}
+		}
+	}
+	if e := w.e; e != nil {
+		d.elements[w.job.ID] = e
+		e.job, e.devices = w.job, res.Devices
+		if w.want != nil {
+			e.want = w.want
+		}
+		e.verified = len(w.errs) == 0
+		res.Phase = e.phase()
+	}
+	if len(w.errs) > 0 {
+		res.Err, res.Phase = joinErrors(w.errs), model.PhaseFailed
+	}
+}
+
+// joinErrors makes one line of several errors.
+func joinErrors(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return &manyErrors{errs}
+}
+
+type manyErrors struct{ errs []error }
+
+func (m *manyErrors) Error() string {
+	const shown = 3
+	words := make([]string, 0, shown+1)
+	for i, err := range m.errs {
+		if i == shown {
+			words = append(words, fmt.Sprintf("and %d more errors", len(m.errs)-shown))
+			break
+		}
+		words = append(words, err.Error())
+	}
+	return strings.Join(words, "; ")
+}
+
+func (m *manyErrors) Unwrap() []error { return m.errs }

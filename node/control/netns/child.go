@@ -1,0 +1,200 @@
+package netns
+
+import (
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// A network namespace belongs to the user namespace that its maker is in, and a process with several threads cannot
+// change its user namespace. So namespaces are made by a short-lived child: this same program, started inside the
+// network's user namespace, which makes as many as it is asked for and hands them back as file descriptors.
+
+// childName is the child's only argument.
+const childName = "polyplane-namespaces"
+
+// The child's file descriptors beside the standard ones.
+const (
+	childSocket = 3 // where namespaces and failures go
+	childExe    = 4 // this program
+)
+
+// fdsPerMessage is how many namespaces travel in one message (the kernel's limit is 253).
+const fdsPerMessage = 16
+
+// childRequest is what the child reads from its standard input.
+type childRequest struct {
+	Kinds []model.Kind // one namespace each
+}
+
+// ChildMain does the child's work and ends the process when this process was started as the child; else it returns at
+// once. The program's main must call it first: the child inherits nothing that needs cleaning up, and starts in the time
+// that the program's own initialisation takes.
+func ChildMain() {
+	if len(os.Args) != 2 || os.Args[1] != childName {
+		return
+	}
+	if err := childWork(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func childWork() error {
+	runtime.LockOSThread()
+	var request childRequest
+	if err := gob.NewDecoder(os.Stdin).Decode(&request); err != nil {
+		return fmt.Errorf("read what to make: %w", err)
+	}
+	writers := map[model.Kind]*sysctlWriter{}
+	var fds []int
+	flush := func() error {
+		if len(fds) == 0 {
+			return nil
+		}
+		err := unix.Sendmsg(childSocket, []byte{byte(len(fds))}, unix.UnixRights(fds...), nil, 0)
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		fds = fds[:0]
+		if err != nil {
+			return fmt.Errorf("hand over namespaces: %w", err)
+		}
+		return nil
+	}
+	for _, kind := range request.Kinds {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		w := writers[kind]
+		if w == nil {
+			w = &sysctlWriter{settings: sysctls(kind)}
+			writers[kind] = w
+		}
+		if err := w.write(); err != nil {
+			return err
+		}
+		fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open a new network namespace: %w", err)
+		}
+		if fds = append(fds, fd); len(fds) == fdsPerMessage {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// makeNamespaces makes one network namespace a kind in the user namespace that is mounted at user – or, when user is
+// empty, in a new one that maps 65,536 IDs from base, which is first handed to keepUser as a path – and calls each for
+// every one with its position and a descriptor that each must close. The sysctls are set.
+func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(path string) error,
+	each func(i, fd int)) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("make a socket pair: %w", err)
+	}
+	defer unix.Close(pair[0])
+	theirs := os.NewFile(uintptr(pair[1]), "namespaces")
+	defer theirs.Close()
+	exe, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("open this program: %w", err)
+	}
+	defer exe.Close()
+
+	program := fmt.Sprintf("/proc/self/fd/%d", childExe)
+	cmd := &exec.Cmd{Path: program, Args: []string{"polyplane", childName}}
+	if user == "" {
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(base), Size: model.UIDsPerNetwork}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
+			GidMappingsEnableSetgroups: true, Credential: &syscall.Credential{Uid: 0, Gid: 0}}
+	} else {
+		cmd = exec.Command("nsenter", "--user="+user, "--", program, childName)
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.Env = []string{"GOMAXPROCS=1", "GOGC=off"}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	cmd.ExtraFiles = []*os.File{theirs, exe}
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	// The death signal is tied to the thread that starts the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start a process in the user namespace: %w", err)
+	}
+	theirs.Close()
+	keepErr := error(nil)
+	if user == "" {
+		// The child waits for its request, so its user namespace is there to be kept.
+		keepErr = keepUser(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
+	}
+	if keepErr == nil {
+		keepErr = gob.NewEncoder(input).Encode(childRequest{Kinds: kinds})
+	}
+	input.Close()
+	n, err := receiveNamespaces(pair[0], each)
+	waitErr := cmd.Wait()
+	switch {
+	case keepErr != nil:
+		return keepErr
+	case err != nil:
+		return err
+	case waitErr != nil:
+		return fmt.Errorf("%s (%w)", strings.TrimSpace(stderr.String()), waitErr)
+	case n < len(kinds):
+		return fmt.Errorf("only %d of %d namespaces were made", n, len(kinds))
+	}
+	return nil
+}
+
+func receiveNamespaces(socket int, each func(i, fd int)) (int, error) {
+	n := 0
+	data, control := make([]byte, 16), make([]byte, unix.CmsgSpace(4*fdsPerMessage))
+	for {
+		size, length, flags, _, err := unix.Recvmsg(socket, data, control, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return n, fmt.Errorf("receive namespaces: %w", err)
+		}
+		if size == 0 {
+			return n, nil
+		}
+		if flags&unix.MSG_CTRUNC != 0 {
+			return n, errors.New("receive namespaces: this process has too many open files (ulimit -n)")
+		}
+		messages, err := unix.ParseSocketControlMessage(control[:length])
+		if err != nil {
+			return n, fmt.Errorf("receive namespaces: %w", err)
+		}
+		for _, m := range messages {
+			fds, err := unix.ParseUnixRights(&m)
+			if err != nil {
+				return n, fmt.Errorf("receive namespaces: %w", err)
+			}
+			for _, fd := range fds {
+				each(n, fd)
+				n++
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// Package netns is the driver of `control: netns`: every element has a network namespace of its own, owned by a user
+// namespace of its network, and – where it runs routing software – an OCI container. Elements without processes cost no
+// process and no program start; thousands of them are made in a few batches.
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+var (
+	_ control.Driver   = (*Driver)(nil)
+	_ control.Auditor  = (*Driver)(nil)
+	_ control.Executor = (*Driver)(nil)
+	_ control.Enterer  = (*Driver)(nil)
+)
+
+// Options change how a driver works. The zero value is right for production.
+type Options struct {
+	// Log hears of what has no other way to be told; slog.Default() when nil.
+	Log *slog.Logger
+}
+
+// Driver makes elements as namespaces and containers. It lives in the node's network namespace: the ports are made
+// there. Its methods may be called from several goroutines.
+type Driver struct {
+	dirs instance.NodeDirs
+	log  *slog.Logger
+	node *linux.Rtnetlink // in the node's namespace
+	nsfs uint64           // the device number of the kernel's namespace files
+
+	mu        sync.Mutex
+	elements  map[model.ID]*element
+	prepared  bool
+	lastPorts int
+	auditAt   int
+	group     uint32 // the device group that Remove used last
+}
+
+// element is what the driver remembers of an element: nothing that it could not find out again.
+type element struct {
+	job   control.Job
+	want  *want
+	fd    int    // its network namespace
+	inode uint64 // the same
+	// verified tells that the element was seen to be as job says; an audit or an error takes it back.
+	verified bool
+	devices  []control.Device
+	process  process
+}
+
+// New returns the driver of a node. The calling process must be in the node's network namespace and in the machine's
+// mount namespace, as root.
+func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
+	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}}
+	if d.log == nil {
+		d.log = slog.Default()
+	}
+	var s unix.Stat_t
+	if err := unix.Stat("/proc/self/ns/net", &s); err != nil {
+		return nil, fmt.Errorf("look at this process's network namespace: %w", err)
+	}
+	d.nsfs = s.Dev
+	var err error
+	if d.node, err = linux.DialRtnetlink(); err != nil {
+		return nil, fmt.Errorf("node %s: %w", dirs.Node, err)
+	}
+	return d, nil
+}
+
+// Close lets go of what the driver holds in this process. The elements stay as they are.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, e := range d.elements {
+		d.forget(id, e)
+	}
+	return d.node.Close()
+}
+
+// forget drops what is remembered of an element.
+func (d *Driver) forget(id model.ID, e *element) {
+	unix.Close(e.fd)
+	e.process.forget()
+	delete(d.elements, id)
+}
+
+// Probe tells what this machine lacks.
+func (d *Driver) Probe(context.Context) error {
+	if unix.Geteuid() != 0 {
+		return errors.New("namespaces need root")
+	}
+	for _, program := range []struct{ name, pkg string }{{"nsenter", "util-linux"}, {"runc", "runc"}, {"tini", "tini"}} {
+		if _, err := exec.LookPath(program.name); err != nil {
+			return fmt.Errorf("the program %s is missing: install the package %s", program.name, program.pkg)
+		}
+	}
+	return onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("this kernel makes no network namespaces: %w", err)
+		}
+		return nil
+	})
+}
+
+// List tells which elements exist on this node.
+func (d *Driver) List(context.Context) ([]control.Found, error) {
+	paths, err := filepath.Glob(d.dirs.Namespace(model.ID{Network: "*", Element: "*"}))
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := make([]control.Found, 0, len(paths))
+	for _, path := range paths {
+		id := model.ID{Network: filepath.Base(filepath.Dir(filepath.Dir(path))), Element: filepath.Base(path)}
+		f := control.Found{ID: id, Phase: model.PhasePending}
+		if e := d.elements[id]; e != nil {
+			f.Phase = e.phase()
+		} else if d.namespaceOf(path) != 0 {
+			f.Phase = model.PhaseRunning
+		}
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+// phase is the element's own; it was applied before.
+func (e *element) phase() model.Phase {
+	switch {
+	case e.job.Element.Stopped:
+		return model.PhaseStopped
+	case !e.verified:
+		return model.PhasePending
+	}
+	return model.PhaseRunning
+}

@@ -1,0 +1,40 @@
+package netns
+
+import (
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// onThread runs f on a thread of its own, which ends with f: whatever namespaces f enters, no other code meets them.
+func onThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked, so the thread dies with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+// inNamespaceOf runs f inside the network namespace at path.
+func inNamespaceOf(path string, f func() error) error {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the network namespace %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	return onThread(func() error {
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the network namespace %s: %w", path, err)
+		}
+		return f()
+	})
+}
+
+// Enter runs f on a thread of its own inside the element's network namespace.
+func (d *Driver) Enter(id model.ID, f func() error) error {
+	return inNamespaceOf(d.dirs.Namespace(id), f)
+}

@@ -1,0 +1,225 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// ownProtocol marks addresses (IFA_PROTO, since Linux 5.18) and routes (rtm_protocol) as this driver's, so that those no
+// longer wanted are told from those that somebody made inside the element, which are left alone. The number is free in
+// iproute2's rt_addrprotos and rt_protos.
+const ownProtocol = 112
+
+// ifaProto is IFA_PROTO of linux/if_addr.h.
+const ifaProto = 11
+
+// inside is what an element's namespace holds.
+type inside struct {
+	links     map[string]*link
+	addresses map[addressKey]bool // true for this driver's
+	routes    []presentRoute      // this driver's
+}
+
+type addressKey struct {
+	index  int
+	prefix netip.Prefix
+}
+
+type presentRoute struct {
+	to     netip.Prefix
+	kind   uint8
+	metric uint32
+	hops   []hop
+}
+
+type hop struct {
+	via   netip.Addr
+	index int
+}
+
+// inspect reads the namespace of c. In a fresh one there are only links.
+func inspect(c *linux.Rtnetlink, fresh, routes bool) (*inside, error) {
+	in := &inside{links: make(map[string]*link, 8), addresses: map[addressKey]bool{}}
+	if err := dumpLinks(c, func(l *link) { in.links[l.name] = l }); err != nil {
+		return nil, err
+	}
+	if fresh {
+		return in, nil
+	}
+	if err := in.readAddresses(c); err != nil {
+		return nil, err
+	}
+	if routes {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			if err := in.readRoutes(c, family); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return in, nil
+}
+
+// again repeats a dump that a change disturbed.
+func again(dump func() error) error {
+	var err error
+	for range 20 {
+		if err = dump(); !errors.Is(err, linux.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return err
+}
+
+func (in *inside) readAddresses(c *linux.Rtnetlink) error {
+	err := again(func() error {
+		clear(in.addresses)
+		var b linux.Batch
+		b.Request(unix.RTM_GETADDR, 0)
+		b.Address(0, unix.AF_UNSPEC, 0, 0, 0)
+		return c.Dump(&b, func(kind uint16, p []byte) error {
+			if kind == unix.RTM_NEWADDR && len(p) >= unix.SizeofIfAddrmsg {
+				in.addAddress(p)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("read the addresses: %w", err)
+	}
+	return nil
+}
+
+func (in *inside) addAddress(p []byte) {
+	var address, local netip.Addr
+	ours := false
+	for kind, v := range linux.Attrs(p[unix.SizeofIfAddrmsg:]) {
+		switch kind {
+		case unix.IFA_ADDRESS:
+			address, _ = netip.AddrFromSlice(v)
+		case unix.IFA_LOCAL:
+			local, _ = netip.AddrFromSlice(v)
+		case ifaProto:
+			ours = len(v) > 0 && v[0] == ownProtocol
+		}
+	}
+	if local.IsValid() {
+		address = local
+	}
+	index := int(binary.NativeEndian.Uint32(p[4:]))
+	in.addresses[addressKey{index, netip.PrefixFrom(address, int(p[1]))}] = ours
+}
+
+// rtMsg is a struct rtmsg as bytes.
+func rtMsg(family, length, protocol, scope, kind uint8) []byte {
+	table := uint8(unix.RT_TABLE_MAIN)
+	if length == 0 && kind == 0 { // a dump's filter: strict checking refuses tables that do not exist yet
+		table = 0
+	}
+	return []byte{family, length, 0, 0, table, protocol, scope, kind, 0, 0, 0, 0}
+}
+
+func (in *inside) readRoutes(c *linux.Rtnetlink, family uint8) error {
+	before := len(in.routes)
+	err := again(func() error {
+		in.routes = in.routes[:before]
+		var b linux.Batch
+		b.Request(unix.RTM_GETROUTE, 0)
+		b.Raw(rtMsg(family, 0, ownProtocol, 0, 0))
+		return c.Dump(&b, func(kind uint16, p []byte) error {
+			if kind == unix.RTM_NEWROUTE && len(p) >= unix.SizeofRtMsg && p[5] == ownProtocol {
+				in.routes = append(in.routes, parseRoute(family, p))
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("read the routes: %w", err)
+	}
+	return nil
+}
+
+func parseRoute(family uint8, p []byte) presentRoute {
+	any := netip.IPv4Unspecified()
+	if family == unix.AF_INET6 {
+		any = netip.IPv6Unspecified()
+	}
+	r := presentRoute{to: netip.PrefixFrom(any, int(p[1])), kind: p[7]}
+	one := hop{}
+	for kind, v := range linux.Attrs(p[unix.SizeofRtMsg:]) {
+		switch kind {
+		case unix.RTA_DST:
+			to, _ := netip.AddrFromSlice(v)
+			r.to = netip.PrefixFrom(to, int(p[1]))
+		case unix.RTA_PRIORITY:
+			r.metric = number(v)
+		case unix.RTA_OIF:
+			one.index = int(number(v))
+		case unix.RTA_GATEWAY, unix.RTA_VIA:
+			one.via = gateway(kind, v)
+		case unix.RTA_MULTIPATH:
+			for len(v) >= unix.SizeofRtNexthop {
+				n := int(binary.NativeEndian.Uint16(v))
+				if n < unix.SizeofRtNexthop || n > len(v) {
+					break
+				}
+				h := hop{index: int(binary.NativeEndian.Uint32(v[4:]))}
+				for k, x := range linux.Attrs(v[unix.SizeofRtNexthop:n]) {
+					if k == unix.RTA_GATEWAY || k == unix.RTA_VIA {
+						h.via = gateway(k, x)
+					}
+				}
+				r.hops = append(r.hops, h)
+				v = v[min((n+3)&^3, len(v)):]
+			}
+		}
+	}
+	if one != (hop{}) {
+		r.hops = append(r.hops, one)
+	}
+	return r
+}
+
+func gateway(kind uint16, v []byte) netip.Addr {
+	if kind == unix.RTA_VIA && len(v) > 2 {
+		v = v[2:] // the address family
+	}
+	a, _ := netip.AddrFromSlice(v)
+	return a
+}
+
+// is tells whether the route present is the wanted one.
+func (r *presentRoute) is(w *wantRoute, in *inside) bool {
+	if r.to != w.to || r.kind != w.kind || r.metric != w.metric {
+		return false
+	}
+	if w.kind != unix.RTN_UNICAST {
+		return true
+	}
+	index := 0
+	if l := in.links[w.device]; l != nil {
+		index = l.index
+	}
+	via := w.via
+	if len(via) == 0 {
+		via = []netip.Addr{{}}
+	}
+	if len(r.hops) != len(via) {
+		return false
+	}
+	for _, a := range via {
+		found := false
+		for _, h := range r.hops {
+			found = found || h.via == a.WithZone("") && (index == 0 || h.index == index)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}

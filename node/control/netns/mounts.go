@@ -1,0 +1,122 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// The namespaces of a network's elements are mounted in one small tmpfs, so that one unmount lets go of all of them.
+
+func (d *Driver) networkDir(network string) string {
+	return filepath.Dir(d.dirs.UserNamespace(network))
+}
+
+func (d *Driver) namespacesDir(network string) string {
+	return filepath.Dir(d.dirs.Namespace(model.ID{Network: network, Element: "x"}))
+}
+
+// ensureNetwork makes a network's directories and tells whether its user namespace is there.
+func (d *Driver) ensureNetwork(network string, base uint32) (user bool, err error) {
+	dir := d.namespacesDir(network)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return false, fmt.Errorf("make the directory of network %s: %w", network, err)
+	}
+	if !isMount(dir) {
+		// Shared, as /run/netns is: who copies the mount table (another service's private one) sees unmounts as well, and
+		// so keeps no namespace alive.
+		if err := unix.Mount("polyplane", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=1m"); err != nil {
+			return false, fmt.Errorf("mount the directory of network %s's namespaces: %w", network, err)
+		}
+		if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+			return false, fmt.Errorf("mount the directory of network %s's namespaces: %w", network, err)
+		}
+	}
+	return d.userNamespace(network, base)
+}
+
+// userNamespace tells whether the network's user namespace is mounted and maps from base.
+func (d *Driver) userNamespace(network string, base uint32) (bool, error) {
+	if !isNamespace(d.dirs.UserNamespace(network)) {
+		return false, nil
+	}
+	data, err := os.ReadFile(d.basePath(network))
+	if err != nil {
+		return false, fmt.Errorf("read the first user ID of network %s: %w", network, err)
+	}
+	if was := strings.TrimSpace(string(data)); was != strconv.Itoa(int(base)) {
+		return false, fmt.Errorf("network %s was made with user IDs from %s and shall now have them from %d: remove its "+
+			"elements first", network, was, base)
+	}
+	return true, nil
+}
+
+func (d *Driver) basePath(network string) string {
+	return filepath.Join(d.networkDir(network), "first-uid")
+}
+
+// keepUserNamespace mounts the user namespace at path as the network's.
+func (d *Driver) keepUserNamespace(network string, base uint32, path string) error {
+	if err := os.WriteFile(d.basePath(network), []byte(strconv.Itoa(int(base))+"\n"), 0o644); err != nil {
+		return fmt.Errorf("note the first user ID of network %s: %w", network, err)
+	}
+	return bindNamespace(path, d.dirs.UserNamespace(network))
+}
+
+// bindNamespace keeps the namespace at source alive at target.
+func bindNamespace(source, target string) error {
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return fmt.Errorf("make the mount point of a namespace: %w", err)
+	}
+	f.Close()
+	if err := unix.Mount(source, target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount a namespace at %s: %w", target, err)
+	}
+	return nil
+}
+
+// isMount tells whether something is mounted at path, which exists.
+func isMount(path string) bool {
+	var here, parent unix.Stat_t
+	return unix.Lstat(path, &here) == nil && unix.Lstat(filepath.Dir(path), &parent) == nil && here.Dev != parent.Dev
+}
+
+func isNamespace(path string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(path, &s) == nil && s.Type == unix.NSFS_MAGIC
+}
+
+// namespaceOf returns the inode of the namespace mounted at path; zero when there is none.
+func (d *Driver) namespaceOf(path string) uint64 {
+	var s unix.Stat_t
+	if unix.Stat(path, &s) != nil || s.Dev != d.nsfs {
+		return 0
+	}
+	return s.Ino
+}
+
+// unmount takes away whatever is mounted at path, and the file or empty directory below it.
+func unmount(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err == unix.EINVAL || err == unix.ENOENT {
+			break // nothing is mounted there any more
+		}
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", path, err)
+		}
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// link is a device as the kernel describes it.
+type link struct {
+	index  int
+	peer   int // the other end's index in its own namespace; zero for none
+	name   string
+	alias  string
+	mac    [6]byte
+	mtu    int
+	group  uint32
+	flags  uint32
+	master int
+	mode   uint8 // IPv6 address generation
+	arp    bool
+}
+
+func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
+
+// Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
+const (
+	iflaInet6AddrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE
+	addrGenModeNone      = 1 // IN6_ADDR_GEN_MODE_NONE
+	vethInfoPeer         = 1 // VETH_INFO_PEER
+	rtextFilterSkipStats = 1 << 3
+)
+
+// dumpLinks reads the devices of c's namespace. A dump that a change disturbed is read again.
+func dumpLinks(c *linux.Rtnetlink, each func(l *link)) error {
+	var b linux.Batch
+	var err error
+	for range 20 {
+		b.Reset()
+		b.Request(unix.RTM_GETLINK, 0)
+		b.Link(0, 0, 0)
+		b.Uint32(unix.IFLA_EXT_MASK, rtextFilterSkipStats)
+		var links []link
+		err = c.Dump(&b, func(kind uint16, payload []byte) error {
+			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg {
+				links = append(links, parseLink(payload))
+			}
+			return nil
+		})
+		if errors.Is(err, linux.ErrDumpInterrupted) {
+			continue
+		}
+		if err == nil {
+			for i := range links {
+				each(&links[i])
+			}
+		}
+		break
+	}
+	if err != nil {
+		return fmt.Errorf("read the network devices: %w", err)
+	}
+	return nil
+}
+
+func parseLink(payload []byte) link {
+	l := link{index: int(int32(binary.NativeEndian.Uint32(payload[4:]))), flags: binary.NativeEndian.Uint32(payload[8:])}
+	for kind, v := range linux.Attrs(payload[unix.SizeofIfInfomsg:]) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			l.name = unix.ByteSliceToString(v)
+		case unix.IFLA_IFALIAS:
+			l.alias = unix.ByteSliceToString(v)
+		case unix.IFLA_MTU:
+			l.mtu = int(number(v))
+		case unix.IFLA_GROUP:
+			l.group = number(v)
+		case unix.IFLA_LINK:
+			l.peer = int(number(v))
+		case unix.IFLA_MASTER:
+			l.master = int(number(v))
+		case unix.IFLA_ADDRESS:
+			copy(l.mac[:], v)
+		case unix.IFLA_AF_SPEC:
+			for family, af := range linux.Attrs(v) {
+				if family != unix.AF_INET6 {
+					continue
+				}
+				for k, x := range linux.Attrs(af) {
+					if k == iflaInet6AddrGenMode && len(x) > 0 {
+						l.mode = x[0]
+					}
+				}
+			}
+		}
+	}
+	return l
+}
+
+func number(v []byte) uint32 {
+	if len(v) < 4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(v)
+}
+
+// ports are the devices of this node's elements, by what their alias says.
+type ports map[string]*link // by "net/element:interface"
+
+// dumpPorts reads the ports, and every device of the node by name.
+func (d *Driver) dumpPorts() (ports, map[string]*link, error) {
+	prefix := d.dirs.AliasPrefix()
+	found, names := make(ports, d.lastPorts+16), make(map[string]*link, d.lastPorts+16)
+	err := dumpLinks(d.node, func(l *link) {
+		names[l.name] = l
+		if port, ours := strings.CutPrefix(l.alias, prefix); ours {
+			found[port] = l
+		}
+	})
+	d.lastPorts = len(found)
+	return found, names, err
+}
+
+// adopt finds the ports of an element that lost their alias: they still have their name, which nobody else would choose.
+func (p ports) adopt(w *work, names map[string]*link) {
+	for i := range w.want.interfaces {
+		ifc := &w.want.interfaces[i]
+		if l := names[ifc.port]; l != nil && p[ifc.key] == nil {
+			p[ifc.key] = l
+		}
+	}
+}
+
+func portOf(text string) model.PortID {
+	var p model.PortID
+	p.UnmarshalText([]byte(text)) // never fails
+	return p
+}
+
+// makePort appends the requests for one interface: both ends of the pair at once, the element's end in the namespace
+// that fd is. The port's end gets up last, when it no longer would give itself a link-local address.
+func makePort(b *linux.Batch, w *wantInterface, fd int) {
+	b.Request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	b.Link(0, unix.IFF_NOARP, unix.IFF_NOARP)
+	b.String(unix.IFLA_IFNAME, w.port)
+	b.Uint32(unix.IFLA_MTU, uint32(w.mtu))
+	b.Begin(unix.IFLA_LINKINFO)
+	b.String(unix.IFLA_INFO_KIND, "veth")
+	b.Begin(unix.IFLA_INFO_DATA)
+	b.Begin(vethInfoPeer)
+	b.Link(0, 0, 0) // the kernel cannot take it up yet
+	b.String(unix.IFLA_IFNAME, w.device)
+	b.Uint32(unix.IFLA_MTU, uint32(w.mtu))
+	if w.mac != nil {
+		b.Attr(unix.IFLA_ADDRESS, w.mac)
+	}
+	b.Uint32(unix.IFLA_NET_NS_FD, uint32(fd))
+	b.End()
+	b.End()
+	b.End()
+
+	markPort(b, 0, w)
+
+	b.Request(unix.RTM_SETLINK, 0)
+	b.Link(0, unix.IFF_UP|unix.IFF_NOARP, unix.IFF_UP|unix.IFF_NOARP)
+	b.String(unix.IFLA_IFNAME, w.port)
+}
+
+// markPort appends the request that makes a port recognisable as ours and keeps the node's own stack off it. Without an
+// index the port is found by its name.
+func markPort(b *linux.Batch, index int, w *wantInterface) {
+	b.Request(unix.RTM_SETLINK, 0)
+	b.Link(index, unix.IFF_NOARP, unix.IFF_NOARP)
+	if index == 0 {
+		b.String(unix.IFLA_IFNAME, w.port)
+	}
+	b.String(unix.IFLA_IFALIAS, w.portAlias)
+	b.Begin(unix.IFLA_AF_SPEC)
+	b.Begin(unix.AF_INET6)
+	b.Uint8(iflaInet6AddrGenMode, addrGenModeNone)
+	b.End()
+	b.End()
+}

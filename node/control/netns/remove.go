@@ -1,0 +1,122 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// Remove removes the elements; those that do not exist are no error.
+func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gone := make(map[model.ID]bool, len(ids))
+	networks := map[string]bool{}
+	for _, id := range ids {
+		gone[id], networks[id.Network] = true, true
+	}
+	var errs []error
+	if err := d.removeProcesses(ctx, ids); err != nil {
+		errs = append(errs, err)
+	}
+	// The pairs go first, all at once: the kernel waits for its readers once for all of them, and not once again for
+	// each namespace.
+	if err := d.removePorts(gone); err != nil {
+		errs = append(errs, err)
+	}
+	for _, id := range ids {
+		if e := d.elements[id]; e != nil {
+			d.forget(id, e)
+		}
+	}
+	for network := range networks {
+		if err := d.removeNamespaces(network, gone); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if !keepFiles {
+		for _, id := range ids {
+			if err := os.RemoveAll(d.dirs.Files(id)); err != nil {
+				errs = append(errs, fmt.Errorf("remove the files of element %s: %w", id, err))
+			}
+			os.Remove(filepath.Dir(d.dirs.Files(id))) // when it is empty
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removePorts removes the elements' ports and with them their pairs, and returns when the kernel has let go of them.
+func (d *Driver) removePorts(gone map[model.ID]bool) error {
+	there, _, err := d.dumpPorts()
+	if err != nil {
+		return err
+	}
+	group := rand.Uint32() | 1<<31 // no group that anybody else would choose
+	var b linux.Batch
+	count := 0
+	for key, l := range there {
+		if !gone[portOf(key).ID] {
+			continue
+		}
+		b.Request(unix.RTM_SETLINK, 0)
+		b.Link(l.index, 0, 0)
+		b.Uint32(unix.IFLA_GROUP, group)
+		count++
+	}
+	if count == 0 {
+		return nil
+	}
+	b.Request(unix.RTM_DELLINK, 0)
+	b.Link(0, 0, 0)
+	b.Uint32(unix.IFLA_GROUP, group)
+	for i, err := range d.node.Do(&b) {
+		// A device that went away meanwhile is what was wanted.
+		if err != nil && !errors.Is(err, unix.ENODEV) {
+			if i == count {
+				return fmt.Errorf("remove %d ports: %w", count, err)
+			}
+			return fmt.Errorf("remove a port: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeNamespaces takes away the elements' namespaces, and with the last one the network's.
+func (d *Driver) removeNamespaces(network string, gone map[model.ID]bool) error {
+	dir := d.namespacesDir(network)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the namespaces of network %s: %w", network, err)
+	}
+	var stay, go_ []string
+	for _, entry := range entries {
+		if id := (model.ID{Network: network, Element: entry.Name()}); gone[id] {
+			go_ = append(go_, d.dirs.Namespace(id))
+		} else {
+			stay = append(stay, entry.Name())
+		}
+	}
+	if len(stay) > 0 {
+		var errs []error
+		for _, path := range go_ {
+			errs = append(errs, unmount(path))
+		}
+		return errors.Join(errs...)
+	}
+	if err := errors.Join(unmount(dir), unmount(d.dirs.UserNamespace(network))); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(d.networkDir(network)); err != nil {
+		return fmt.Errorf("remove the run-time files of network %s: %w", network, err)
+	}
+	return nil
+}

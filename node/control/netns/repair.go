@@ -1,0 +1,227 @@
+package netns
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// repair is the requests that make a namespace what is wanted, with what each does.
+type repair struct {
+	linux.Batch
+	steps []step // one a request
+}
+
+type step struct {
+	doing string // "add address 10.0.0.1/24 to eth0"
+	// done tells of it in the past tense, for events; several steps of one deed name it once, the others leave it empty.
+	done     string
+	harmless unix.Errno // an error that means that the work was done already
+}
+
+func (r *repair) request(kind, flags uint16, s step) {
+	r.Request(kind, flags)
+	r.steps = append(r.steps, s)
+}
+
+// do carries the requests out and returns what was done.
+func (r *repair) do(c *linux.Rtnetlink) ([]string, error) {
+	if r.Len() == 0 {
+		return nil, nil
+	}
+	failures := c.Do(&r.Batch)
+	var done []string
+	var errs []error
+	for i, s := range r.steps {
+		if failures != nil && failures[i] != nil && !(s.harmless != 0 && errors.Is(failures[i], s.harmless)) {
+			errs = append(errs, fmt.Errorf("%s: %w", s.doing, failures[i]))
+		} else if s.done != "" {
+			done = append(done, s.done)
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// plan compares what is inside with what is wanted. forceUp takes down devices up even where routing software may have
+// taken them down (`shutdown` in vtysh is the user's word).
+func (in *inside) plan(r *repair, w *want, forceUp bool) {
+	in.planLoopback(r, w)
+	for i := range w.interfaces {
+		in.planDevice(r, w, &w.interfaces[i], forceUp)
+	}
+	if w.ownRoutes && w.up {
+		in.planRoutes(r, w)
+	}
+}
+
+func (in *inside) planLoopback(r *repair, w *want) {
+	lo := in.links["lo"]
+	if lo == nil {
+		return
+	}
+	if !lo.up() {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take lo up", done: "device lo taken up"})
+		r.Link(lo.index, unix.IFF_UP, unix.IFF_UP)
+	}
+	in.planAddresses(r, "lo", lo.index, w.loopback)
+}
+
+func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp bool) {
+	l := in.links[ifc.device]
+	if l == nil {
+		return // the caller sees to it that pairs are there
+	}
+	if ifc.mac != nil && !bytes.Equal(l.mac[:], ifc.mac) {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "set the MAC address of " + ifc.device,
+			done: fmt.Sprintf("MAC address of %s set", ifc.name)})
+		r.Link(l.index, 0, 0)
+		r.Attr(unix.IFLA_ADDRESS, ifc.mac)
+	}
+	if l.mtu != ifc.mtu {
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("set the MTU of %s to %d", ifc.device, ifc.mtu),
+			done: fmt.Sprintf("MTU of %s set", ifc.name)})
+		r.Link(l.index, 0, 0)
+		r.Uint32(unix.IFLA_MTU, uint32(ifc.mtu))
+	}
+	if ifc.name != ifc.device && l.alias != ifc.name {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "name " + ifc.device, done: ""})
+		r.Link(l.index, 0, 0)
+		r.String(unix.IFLA_IFALIAS, ifc.name)
+	}
+	if w.up && !l.up() && (w.ownRoutes || forceUp) {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " up", done: fmt.Sprintf("device %s taken up", ifc.name)})
+		r.Link(l.index, unix.IFF_UP, unix.IFF_UP)
+	}
+	if !w.up && l.up() {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " down", done: fmt.Sprintf("device %s taken down", ifc.name)})
+		r.Link(l.index, 0, unix.IFF_UP)
+	}
+	in.planAddresses(r, ifc.device, l.index, ifc.addresses)
+}
+
+func (in *inside) planAddresses(r *repair, device string, index int, wanted []netip.Prefix) {
+	for key, ours := range in.addresses {
+		if ours && key.index == index && !slices.Contains(wanted, key.prefix) {
+			r.request(unix.RTM_DELADDR, 0, step{doing: fmt.Sprintf("remove address %s from %s", key.prefix, device),
+				done: fmt.Sprintf("address %s removed from %s", key.prefix, device), harmless: unix.EADDRNOTAVAIL})
+			addressRequest(r, index, key.prefix, false)
+		}
+	}
+	for _, p := range wanted {
+		if _, there := in.addresses[addressKey{index, p}]; there {
+			continue
+		}
+		r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{
+			doing: fmt.Sprintf("add address %s to %s", p, device),
+			done:  fmt.Sprintf("address %s of %s restored", p, device), harmless: unix.EEXIST})
+		addressRequest(r, index, p, true)
+	}
+}
+
+func addressRequest(r *repair, index int, p netip.Prefix, add bool) {
+	a := p.Addr()
+	family, scope, flags := uint8(unix.AF_INET), uint8(unix.RT_SCOPE_UNIVERSE), uint8(0)
+	if a.Is6() {
+		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
+	}
+	if a.IsLoopback() {
+		scope = unix.RT_SCOPE_HOST
+	} else if a.IsLinkLocalUnicast() {
+		scope = unix.RT_SCOPE_LINK
+	}
+	r.Address(index, family, uint8(p.Bits()), scope, flags)
+	r.Attr(unix.IFA_LOCAL, a.AsSlice())
+	r.Attr(unix.IFA_ADDRESS, a.AsSlice())
+	if !add {
+		return
+	}
+	r.Uint8(ifaProto, ownProtocol)
+	if a.Is4() && p.Bits() < 31 && !a.IsLoopback() {
+		v := a.As4()
+		host := uint32(1)<<(32-p.Bits()) - 1
+		broadcast := binary.BigEndian.Uint32(v[:]) | host
+		r.Attr(unix.IFA_BROADCAST, binary.BigEndian.AppendUint32(nil, broadcast))
+	}
+}
+
+func (in *inside) planRoutes(r *repair, w *want) {
+	there := make([]bool, len(w.routes))
+	for i := range in.routes {
+		have := &in.routes[i]
+		j := slices.IndexFunc(w.routes, func(x wantRoute) bool { return have.is(&x, in) })
+		if j >= 0 {
+			there[j] = true
+			continue
+		}
+		r.request(unix.RTM_DELROUTE, 0, step{doing: fmt.Sprintf("remove the route to %s", have.to),
+			done: fmt.Sprintf("route to %s removed", have.to), harmless: unix.ESRCH})
+		family := uint8(unix.AF_INET)
+		if have.to.Addr().Is6() {
+			family = unix.AF_INET6
+		}
+		r.Raw(rtMsg(family, uint8(have.to.Bits()), ownProtocol, unix.RT_SCOPE_NOWHERE, have.kind))
+		r.Attr(unix.RTA_DST, have.to.Addr().AsSlice())
+		r.Uint32(unix.RTA_PRIORITY, have.metric)
+	}
+	for i := range w.routes {
+		if !there[i] {
+			in.addRoute(r, &w.routes[i])
+		}
+	}
+}
+
+func (in *inside) addRoute(r *repair, w *wantRoute) {
+	family, scope := uint8(unix.AF_INET), uint8(unix.RT_SCOPE_UNIVERSE)
+	if w.to.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	if w.kind == unix.RTN_UNICAST && len(w.via) == 0 && family == unix.AF_INET {
+		scope = unix.RT_SCOPE_LINK
+	}
+	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, step{doing: fmt.Sprintf("add the route to %s", w.to),
+		done: fmt.Sprintf("route to %s restored", w.to)})
+	r.Raw(rtMsg(family, uint8(w.to.Bits()), ownProtocol, scope, w.kind))
+	r.Attr(unix.RTA_DST, w.to.Addr().AsSlice())
+	r.Uint32(unix.RTA_PRIORITY, w.metric)
+	if w.kind != unix.RTN_UNICAST {
+		return
+	}
+	index := 0
+	if l := in.links[w.device]; l != nil {
+		index = l.index
+	}
+	if len(w.via) <= 1 {
+		if index != 0 {
+			r.Uint32(unix.RTA_OIF, uint32(index))
+		}
+		if len(w.via) == 1 {
+			r.Attr(gatewayValue(family, w.via[0]))
+		}
+		return
+	}
+	r.Begin(unix.RTA_MULTIPATH)
+	for _, via := range w.via {
+		kind, value := gatewayValue(family, via)
+		length := unix.SizeofRtNexthop + unix.SizeofRtAttr + (len(value)+3)&^3
+		head := binary.NativeEndian.AppendUint16(nil, uint16(length))
+		head = append(head, 0, 0)
+		r.Raw(binary.NativeEndian.AppendUint32(head, uint32(index)))
+		r.Attr(kind, value)
+	}
+	r.End()
+}
+
+// gatewayValue is a next hop's address as an attribute; one of the other family (RFC 8950) has its own kind.
+func gatewayValue(family uint8, via netip.Addr) (kind uint16, value []byte) {
+	if via.Is4() == (family == unix.AF_INET) {
+		return unix.RTA_GATEWAY, via.AsSlice()
+	}
+	return unix.RTA_VIA, append(binary.NativeEndian.AppendUint16(nil, unix.AF_INET6), via.AsSlice()...)
+}

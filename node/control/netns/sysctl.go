@@ -1,0 +1,199 @@
+package netns
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// setting is one sysctl below /proc/sys/net and the value it shall have.
+type setting struct{ name, value string }
+
+// sysctls are the settings of an element's namespace, in the order in which they are written: some reset others. They
+// are said in full because a new namespace takes many of them from the machine. The `default` ones reach every device
+// made later, so they are written before there is any.
+func sysctls(kind model.Kind) []setting { return sysctlsOf[kind]() }
+
+var sysctlsOf = map[model.Kind]func() []setting{
+	model.Router: sync.OnceValue(func() []setting { return stackSysctls("1") }),
+	model.Host:   sync.OnceValue(func() []setting { return stackSysctls("0") }),
+	model.Switch: sync.OnceValue(switchSysctls),
+}
+
+func stackSysctls(forwarding string) []setting {
+	s := []setting{{"ipv4/ip_forward", forwarding}}
+	for _, of := range []string{"all", "default"} {
+		v4, v6 := "ipv4/conf/"+of+"/", "ipv6/conf/"+of+"/"
+		s = append(s,
+			setting{v4 + "forwarding", forwarding},
+			setting{v4 + "rp_filter", "0"}, // asymmetric paths are no error between routers
+			// An address belongs to its interface: without these every router would answer ARP for all its addresses
+			// on all its links.
+			setting{v4 + "arp_ignore", "1"},
+			setting{v4 + "arp_announce", "2"},
+			setting{v4 + "arp_accept", "0"},
+			setting{v4 + "arp_filter", "0"},
+			setting{v4 + "accept_redirects", "0"},
+			setting{v4 + "secure_redirects", "0"},
+			setting{v4 + "send_redirects", "0"},
+			setting{v4 + "accept_source_route", "0"},
+			setting{v4 + "accept_local", "0"},
+			setting{v4 + "proxy_arp", "0"},
+			setting{v4 + "route_localnet", "0"},
+			setting{v4 + "log_martians", "0"},
+			setting{v4 + "promote_secondaries", "1"}, // removing one address leaves the subnet's others
+			setting{v4 + "ignore_routes_with_linkdown", "1"},
+			setting{v6 + "disable_ipv6", "0"},
+			setting{v6 + "forwarding", forwarding},
+			setting{v6 + "accept_ra", "0"},
+			setting{v6 + "autoconf", "0"},
+			setting{v6 + "router_solicitations", "0"},
+			setting{v6 + "accept_redirects", "0"},
+			setting{v6 + "accept_source_route", "0"},
+			setting{v6 + "accept_dad", "0"}, // addresses are of use at once; polyplane assigns them, so none is twice there
+			setting{v6 + "dad_transmits", "0"},
+			setting{v6 + "addr_gen_mode", "0"},
+			setting{v6 + "use_tempaddr", "0"},
+			setting{v6 + "proxy_ndp", "0"},
+			setting{v6 + "keep_addr_on_down", "1"},
+			setting{v6 + "ignore_routes_with_linkdown", "1"},
+		)
+	}
+	return append(s,
+		setting{"ipv4/fib_multipath_hash_policy", "1"}, // by flow, not by address pair
+		setting{"ipv6/fib_multipath_hash_policy", "1"},
+		setting{"ipv4/fib_multipath_use_neigh", "1"},
+		setting{"ipv4/nexthop_compat_mode", "0"}, // one message for a next hop, not one for each of its routes
+		setting{"ipv4/igmp_max_memberships", "4096"},
+		setting{"ipv4/ping_group_range", "0\t65535"},
+		setting{"ipv6/route/max_size", "2147483647"},
+	)
+}
+
+// switchSysctls silence the machine's own stack: a switch has no address.
+func switchSysctls() []setting {
+	s := []setting{{"ipv4/ip_forward", "0"}}
+	for _, of := range []string{"all", "default"} {
+		s = append(s,
+			setting{"ipv4/conf/" + of + "/arp_ignore", "8"}, // never
+			setting{"ipv6/conf/" + of + "/disable_ipv6", "1"},
+			setting{"ipv6/conf/" + of + "/accept_ra", "0"},
+		)
+	}
+	return s
+}
+
+// sysctlWriter sets the sysctls of fresh namespaces. All fresh ones are alike, so the first tells which differ.
+type sysctlWriter struct {
+	settings []setting
+	differ   []setting
+	known    bool
+}
+
+// write sets them in the calling thread's namespace, which must be fresh.
+func (w *sysctlWriter) write() error {
+	if !w.known {
+		differ, err := repairSysctls(w.settings)
+		w.differ, w.known = differ, err == nil
+		return err
+	}
+	for _, s := range w.differ {
+		if err := writeSysctl(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repairSysctls sets those that differ in the calling thread's namespace, and returns them. A setting that this kernel
+// does not have is left out.
+func repairSysctls(settings []setting) ([]setting, error) {
+	var differ []setting
+	for _, s := range settings {
+		same, err := sysctlIs(s)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return differ, err
+		}
+		if same {
+			continue
+		}
+		if err := writeSysctl(s); err != nil {
+			return differ, err
+		}
+		differ = append(differ, s)
+	}
+	return differ, nil
+}
+
+const sysctlRoot = "/proc/sys/net/"
+
+func sysctlIs(s setting) (bool, error) {
+	fd, err := unix.Open(sysctlRoot+s.name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false, fmt.Errorf("read sysctl net.%s: %w", dotted(s.name), err)
+	}
+	defer unix.Close(fd)
+	var buf [64]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return false, fmt.Errorf("read sysctl net.%s: %w", dotted(s.name), err)
+	}
+	return string(bytes.TrimSpace(buf[:n])) == s.value, nil
+}
+
+func writeSysctl(s setting) error {
+	fd, err := unix.Open(sysctlRoot+s.name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = unix.Write(fd, []byte(s.value))
+		unix.Close(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("set sysctl net.%s to %s: %w", dotted(s.name), s.value, err)
+	}
+	return nil
+}
+
+func dotted(name string) string { return strings.ReplaceAll(name, "/", ".") }
+
+// neighbourLimit is how many neighbour entries the machine shall keep at least. The limit is one for all namespaces: the
+// kernel's 1,024 would let one network's neighbours starve another's.
+const neighbourLimit = 1 << 20
+
+// RaiseNeighbourLimits sets gc_thresh1…3 of both address families where they are lower. Only the machine's first network
+// namespace has them: elsewhere this does nothing, so who starts simulated nodes calls it before.
+func RaiseNeighbourLimits() error {
+	for _, family := range []string{"ipv4", "ipv6"} {
+		for i, limit := range []int{neighbourLimit / 64, neighbourLimit / 2, neighbourLimit} {
+			if err := raiseSysctl(fmt.Sprintf("%s/neigh/default/gc_thresh%d", family, i+1), limit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func raiseSysctl(name string, least int) error {
+	data, err := os.ReadFile(sysctlRoot + name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read sysctl net.%s: %w", dotted(name), err)
+	}
+	var now int
+	if _, err := fmt.Sscan(string(data), &now); err == nil && now >= least {
+		return nil
+	}
+	return writeSysctl(setting{name, fmt.Sprint(least)})
+}

@@ -1,0 +1,162 @@
+package netns
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// want is what an element shall have in the kernel, in the kernel's words.
+type want struct {
+	kind       model.Kind
+	up         bool
+	interfaces []wantInterface
+	loopback   []netip.Prefix
+	routes     []wantRoute // nil where routing software makes them
+	ownRoutes  bool        // static routes are this driver's
+}
+
+type wantInterface struct {
+	name      string // the user's
+	key       string // "net/element:interface"
+	device    string // inside the element
+	port      string // on the node
+	portAlias string
+	mac       net.HardwareAddr
+	mtu       int
+	addresses []netip.Prefix
+}
+
+type wantRoute struct {
+	to     netip.Prefix
+	kind   uint8 // RTN_*
+	metric uint32
+	via    []netip.Addr
+	device string
+}
+
+// maxDeviceName is Linux's limit (IFNAMSIZ less the final zero).
+const maxDeviceName = 15
+
+// newWant translates one job.
+func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
+	el := &job.Element
+	switch el.Kind {
+	case model.Router, model.Host, model.Switch:
+	default:
+		return nil, fmt.Errorf("element %s is of kind %q: want router, host or switch", job.ID, el.Kind)
+	}
+	w := &want{kind: el.Kind, up: !el.Stopped, interfaces: make([]wantInterface, len(el.Interfaces))}
+	devices := make(map[string]bool, len(el.Interfaces))
+	for i := range el.Interfaces {
+		ifc, err := newWantInterface(dirs, job.ID, &el.Interfaces[i])
+		if err != nil {
+			return nil, err
+		}
+		if devices[ifc.device] {
+			return nil, fmt.Errorf("element %s has two interfaces whose device is %q: give one another name", job.ID, ifc.device)
+		}
+		devices[ifc.device] = true
+		w.interfaces[i] = ifc
+	}
+	if el.Kind == model.Switch {
+		for i := range w.interfaces {
+			w.interfaces[i].addresses = nil
+		}
+		return w, nil
+	}
+	w.loopback = el.Loopback
+	w.ownRoutes = el.Kind == model.Host || el.Software == model.SoftwareStatic || el.Software == model.SoftwareNone ||
+		el.Software == ""
+	if !w.ownRoutes {
+		return w, nil
+	}
+	for _, g := range el.Gateways {
+		to := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		if g.Is4() {
+			to = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		w.routes = append(w.routes, wantRoute{to: to, kind: unix.RTN_UNICAST, metric: metric(to, 0), via: []netip.Addr{g}})
+	}
+	for i := range el.Routes {
+		r, err := newWantRoute(job.ID, el, &el.Routes[i])
+		if err != nil {
+			return nil, err
+		}
+		w.routes = append(w.routes, r)
+	}
+	return w, nil
+}
+
+func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface) (wantInterface, error) {
+	port := model.PortID{ID: id, Interface: ifc.Name}
+	w := wantInterface{name: ifc.Name, key: port.String(), device: deviceName(ifc), port: dirs.PortDevice(port), portAlias: dirs.Alias(port),
+		mtu: ifc.MTU, addresses: ifc.Addresses}
+	if n := len(w.device); n == 0 || n > maxDeviceName {
+		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", port, w.device, n,
+			maxDeviceName)
+	}
+	if w.mtu == 0 {
+		w.mtu = model.DefaultMTU
+	}
+	if ifc.MAC != "" {
+		mac, err := net.ParseMAC(ifc.MAC)
+		if err != nil || len(mac) != 6 {
+			return w, fmt.Errorf("interface %s: %q is no Ethernet address: want one like 02:00:00:00:00:01", port, ifc.MAC)
+		}
+		w.mac = mac
+	}
+	return w, nil
+}
+
+// deviceName is what Linux calls the interface inside the element.
+func deviceName(ifc *model.Interface) string {
+	if ifc.Device != "" {
+		return ifc.Device
+	}
+	return ifc.Name
+}
+
+var routeKinds = map[model.RouteType]uint8{"": unix.RTN_UNICAST, model.RouteUnicast: unix.RTN_UNICAST,
+	model.RouteBlackhole: unix.RTN_BLACKHOLE, model.RouteUnreachable: unix.RTN_UNREACHABLE,
+	model.RouteProhibit: unix.RTN_PROHIBIT}
+
+func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute, error) {
+	w := wantRoute{to: r.To.Masked(), metric: metric(r.To, r.Metric), via: r.Via}
+	kind, ok := routeKinds[r.Type]
+	if !ok {
+		return w, fmt.Errorf("element %s: route to %s has type %q: want unicast, blackhole, unreachable or prohibit", id, r.To,
+			r.Type)
+	}
+	w.kind = kind
+	if r.Interface != "" {
+		for i := range el.Interfaces {
+			if el.Interfaces[i].Name == r.Interface {
+				w.device = deviceName(&el.Interfaces[i])
+			}
+		}
+		if w.device == "" {
+			return w, fmt.Errorf("element %s: route to %s leads out of %q, which is none of its interfaces", id, r.To,
+				r.Interface)
+		}
+	}
+	if kind == unix.RTN_UNICAST && len(r.Via) == 0 && r.Interface == "" {
+		return w, fmt.Errorf("element %s: route to %s leads nowhere: it needs a next hop, an interface, or a type like blackhole",
+			id, r.To)
+	}
+	return w, nil
+}
+
+// metric is the kernel's for a route: IPv6 knows no zero.
+func metric(to netip.Prefix, m int) uint32 {
+	if m == 0 && to.Addr().Is6() {
+		return 1024 // IP6_RT_PRIO_USER
+	}
+	return uint32(m)
+}
