@@ -1,6 +1,9 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // Substrate is the physical nodes and links with their capacities.
 type Substrate struct {
@@ -34,6 +37,9 @@ type NodeState struct {
 	Revision int64         `json:"revision"` // grows with every change of any network
 	Networks []NodeNetwork `json:"networks,omitempty"`
 	Peers    []Peer        `json:"peers,omitempty"`
+	// Hold names networks that the node leaves exactly as they are, with whatever it has of them: their records cannot
+	// be read.
+	Hold []string `json:"hold,omitempty"`
 }
 
 // Peer is another node's tunnel end.
@@ -91,6 +97,10 @@ type PortStatus struct {
 	TxBytes   uint64 `json:"txBytes"`
 	Dropped   uint64 `json:"dropped"`
 }
+
+// ReportEvery is how often an agent reports at least, changed or not; a node that has not reported for six times as
+// long counts as not ready.
+const ReportEvery = 10 * time.Second
 
 // Report is a node's account of itself to the manager.
 type Report struct {
