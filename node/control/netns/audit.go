@@ -3,8 +3,6 @@ package netns
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -87,10 +85,5 @@ func (d *Driver) asWanted(e *element) (bool, error) {
 	if in.plan(&r, e.want, false); r.Len() > 0 {
 		return false, nil
 	}
-	for _, s := range sysctls(e.want.kind) {
-		if same, err := sysctlIs(s); !same && !errors.Is(err, fs.ErrNotExist) {
-			return false, err
-		}
-	}
-	return true, nil
+	return sysctlsAre(sysctls(e.want.kind))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -29,51 +30,51 @@ var sysctlsOf = map[model.Kind]func() []setting{
 }
 
 func stackSysctls(forwarding string) []setting {
-	s := []setting{{"ipv4/ip_forward", forwarding}}
+	s := []setting{
+		{"ipv4/ip_forward", forwarding}, // first: it resets others
+		{"ipv6/conf/all/forwarding", forwarding},
+		{"ipv6/conf/all/disable_ipv6", "0"},
+	}
+	// Where the kernel takes the greater of `all` and the device's, or either, both are said.
 	for _, of := range []string{"all", "default"} {
 		v4, v6 := "ipv4/conf/"+of+"/", "ipv6/conf/"+of+"/"
 		s = append(s,
-			setting{v4 + "forwarding", forwarding},
 			setting{v4 + "rp_filter", "0"}, // asymmetric paths are no error between routers
-			// An address belongs to its interface: without these every router would answer ARP for all its addresses
-			// on all its links.
-			setting{v4 + "arp_ignore", "1"},
-			setting{v4 + "arp_announce", "2"},
 			setting{v4 + "arp_accept", "0"},
 			setting{v4 + "arp_filter", "0"},
 			setting{v4 + "accept_redirects", "0"},
-			setting{v4 + "secure_redirects", "0"},
 			setting{v4 + "send_redirects", "0"},
 			setting{v4 + "accept_source_route", "0"},
 			setting{v4 + "accept_local", "0"},
 			setting{v4 + "proxy_arp", "0"},
 			setting{v4 + "route_localnet", "0"},
 			setting{v4 + "log_martians", "0"},
-			setting{v4 + "promote_secondaries", "1"}, // removing one address leaves the subnet's others
-			setting{v4 + "ignore_routes_with_linkdown", "1"},
-			setting{v6 + "disable_ipv6", "0"},
-			setting{v6 + "forwarding", forwarding},
-			setting{v6 + "accept_ra", "0"},
-			setting{v6 + "autoconf", "0"},
-			setting{v6 + "router_solicitations", "0"},
-			setting{v6 + "accept_redirects", "0"},
-			setting{v6 + "accept_source_route", "0"},
-			setting{v6 + "accept_dad", "0"}, // addresses are of use at once; polyplane assigns them, so none is twice there
-			setting{v6 + "dad_transmits", "0"},
-			setting{v6 + "addr_gen_mode", "0"},
-			setting{v6 + "use_tempaddr", "0"},
+			setting{v6 + "accept_dad", "0"}, // addresses are of use at once; polyplane assigns them, so none is there twice
 			setting{v6 + "proxy_ndp", "0"},
-			setting{v6 + "keep_addr_on_down", "1"},
-			setting{v6 + "ignore_routes_with_linkdown", "1"},
 		)
 	}
 	return append(s,
+		// An address belongs to its interface: without these every router would answer ARP for all its addresses on all
+		// its links.
+		setting{"ipv4/conf/default/arp_ignore", "1"},
+		setting{"ipv4/conf/default/arp_announce", "2"},
+		setting{"ipv4/conf/default/promote_secondaries", "1"}, // removing one address leaves the subnet's others
+		setting{"ipv4/conf/default/ignore_routes_with_linkdown", "1"},
+		setting{"ipv6/conf/default/accept_ra", "0"},
+		setting{"ipv6/conf/default/autoconf", "0"},
+		setting{"ipv6/conf/default/router_solicitations", "0"},
+		setting{"ipv6/conf/default/accept_redirects", "0"},
+		setting{"ipv6/conf/default/accept_source_route", "0"},
+		setting{"ipv6/conf/default/dad_transmits", "0"},
+		setting{"ipv6/conf/default/addr_gen_mode", "0"},
+		setting{"ipv6/conf/default/use_tempaddr", "0"},
+		setting{"ipv6/conf/default/keep_addr_on_down", "1"},
+		setting{"ipv6/conf/default/ignore_routes_with_linkdown", "1"},
 		setting{"ipv4/fib_multipath_hash_policy", "1"}, // by flow, not by address pair
 		setting{"ipv6/fib_multipath_hash_policy", "1"},
 		setting{"ipv4/fib_multipath_use_neigh", "1"},
 		setting{"ipv4/nexthop_compat_mode", "0"}, // one message for a next hop, not one for each of its routes
 		setting{"ipv4/igmp_max_memberships", "4096"},
-		setting{"ipv4/ping_group_range", "0\t65535"},
 		setting{"ipv6/route/max_size", "2147483647"},
 	)
 }
@@ -100,35 +101,72 @@ type sysctlWriter struct {
 
 // write sets them in the calling thread's namespace, which must be fresh.
 func (w *sysctlWriter) write() error {
+	t, err := openSysctls()
+	if err != nil {
+		return err
+	}
+	defer t.close()
 	if !w.known {
-		differ, err := repairSysctls(w.settings)
+		differ, err := t.repair(w.settings)
 		w.differ, w.known = differ, err == nil
 		return err
 	}
 	for _, s := range w.differ {
-		if err := writeSysctl(s); err != nil {
+		if err := t.write(s); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// repairSysctls sets those that differ in the calling thread's namespace, and returns them. A setting that this kernel
-// does not have is left out.
-func repairSysctls(settings []setting) ([]setting, error) {
+const sysctlRoot = "/proc/sys/net/"
+
+// sysctlTree is the sysctls of one network namespace, by its directories: the kernel keeps the like-named ones of all
+// namespaces in one chain (fs/proc/proc_sysctl.c, proc_sys_compare), which with a thousand of them takes some 50 µs to
+// walk, so it is walked once a family and not once a setting.
+type sysctlTree struct{ v4, v6 int }
+
+// openSysctls opens those of the calling thread's namespace, which the thread must not leave before close.
+func openSysctls() (*sysctlTree, error) {
+	t := &sysctlTree{v4: -1, v6: -1}
+	var err error
+	if t.v4, err = unix.Open(sysctlRoot+"ipv4", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		t.v6, err = unix.Open(sysctlRoot+"ipv6", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		t.close()
+		return nil, fmt.Errorf("open the sysctls below %s: %w", sysctlRoot, err)
+	}
+	return t, nil
+}
+
+func (t *sysctlTree) close() {
+	for _, fd := range []int{t.v4, t.v6} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+func (t *sysctlTree) open(name string, flags int) (int, error) {
+	if rest, ok := strings.CutPrefix(name, "ipv6/"); ok {
+		return unix.Openat(t.v6, rest, flags|unix.O_CLOEXEC, 0)
+	}
+	return unix.Openat(t.v4, strings.TrimPrefix(name, "ipv4/"), flags|unix.O_CLOEXEC, 0)
+}
+
+// repair sets those that differ, and returns them. A setting that this kernel does not have is left out.
+func (t *sysctlTree) repair(settings []setting) ([]setting, error) {
 	var differ []setting
 	for _, s := range settings {
-		same, err := sysctlIs(s)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		same, err := t.is(s)
 		if err != nil {
 			return differ, err
 		}
 		if same {
 			continue
 		}
-		if err := writeSysctl(s); err != nil {
+		if err := t.write(s); err != nil {
 			return differ, err
 		}
 		differ = append(differ, s)
@@ -136,10 +174,12 @@ func repairSysctls(settings []setting) ([]setting, error) {
 	return differ, nil
 }
 
-const sysctlRoot = "/proc/sys/net/"
-
-func sysctlIs(s setting) (bool, error) {
-	fd, err := unix.Open(sysctlRoot+s.name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// is tells whether a setting is as it shall be, or does not exist here.
+func (t *sysctlTree) is(s setting) (bool, error) {
+	fd, err := t.open(s.name, unix.O_RDONLY)
+	if err == unix.ENOENT {
+		return true, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("read sysctl net.%s: %w", dotted(s.name), err)
 	}
@@ -152,8 +192,8 @@ func sysctlIs(s setting) (bool, error) {
 	return string(bytes.TrimSpace(buf[:n])) == s.value, nil
 }
 
-func writeSysctl(s setting) error {
-	fd, err := unix.Open(sysctlRoot+s.name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+func (t *sysctlTree) write(s setting) error {
+	fd, err := t.open(s.name, unix.O_WRONLY)
 	if err == nil {
 		_, err = unix.Write(fd, []byte(s.value))
 		unix.Close(fd)
@@ -195,5 +235,33 @@ func raiseSysctl(name string, least int) error {
 	if _, err := fmt.Sscan(string(data), &now); err == nil && now >= least {
 		return nil
 	}
-	return writeSysctl(setting{name, fmt.Sprint(least)})
+	if err := os.WriteFile(sysctlRoot+name, []byte(strconv.Itoa(least)), 0o644); err != nil {
+		return fmt.Errorf("set sysctl net.%s to %d: %w", dotted(name), least, err)
+	}
+	return nil
+}
+
+// repairSysctls sets those that differ in the calling thread's namespace, and returns them.
+func repairSysctls(settings []setting) ([]setting, error) {
+	t, err := openSysctls()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	return t.repair(settings)
+}
+
+// sysctlsAre tells whether all are as they shall be in the calling thread's namespace.
+func sysctlsAre(settings []setting) (bool, error) {
+	t, err := openSysctls()
+	if err != nil {
+		return false, err
+	}
+	defer t.close()
+	for _, s := range settings {
+		if same, err := t.is(s); !same {
+			return false, err
+		}
+	}
+	return true, nil
 }
