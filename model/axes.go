@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// Controls, Forwardings and Softwares are the known values, in the order in which people are told of them.
+// Controls, Forwardings, Softwares and RouteTypes are the known values, in the order in which people are told of them.
 var (
 	Controls    = []Control{ControlNetns, ControlVM, ControlController}
 	Forwardings = []Forwarding{ForwardGuest, ForwardRouter, ForwardBridge, ForwardOpenFlow, ForwardXDP}
 	Softwares   = []Software{SoftwareFRR, SoftwareBIRD, SoftwareStatic, SoftwareNone}
+	RouteTypes  = []RouteType{RouteUnicast, RouteBlackhole, RouteUnreachable, RouteProhibit}
 )
 
 // ForwardingsOf tells what may forward the packets of an element of this kind and control plane: the two axes' table.

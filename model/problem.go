@@ -1,0 +1,58 @@
+package model
+
+import "fmt"
+
+// Subject tells what a Problem is about.
+type Subject string
+
+const (
+	AboutNetwork Subject = "network"
+	AboutElement Subject = "element"
+	AboutLink    Subject = "link"
+	AboutEdge    Subject = "edge"
+	AboutExpect  Subject = "expectation"
+)
+
+// Problem is one thing that is wrong with a network.
+type Problem struct {
+	About Subject `json:"about"`
+	// Index is the object's in the network's Elements, Links, Edges or Expect.
+	Index int    `json:"index"`
+	Name  string `json:"name"` // the object's
+	// Field is where in the object: a field's name in JSON, with "/" and what is below it ("interfaces/eth0", "routing/bgp");
+	// empty for the object as a whole.
+	Field string `json:"field,omitempty"`
+	// Message says what is wrong and what would be right, naming the object.
+	Message string `json:"message"`
+}
+
+func (p Problem) Error() string { return p.Message }
+
+// Problems collects them.
+type problems struct {
+	net  *Network
+	list []Problem
+}
+
+func (ps *problems) add(about Subject, index int, name, field, format string, args ...any) {
+	ps.list = append(ps.list, Problem{About: about, Index: index, Name: name, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+func (ps *problems) network(field, format string, args ...any) {
+	ps.add(AboutNetwork, 0, ps.net.Name, field, "network %s: %s", ps.net.Name, fmt.Sprintf(format, args...))
+}
+
+func (ps *problems) element(i int, field, format string, args ...any) {
+	e := &ps.net.Elements[i]
+	ps.add(AboutElement, i, e.Name, field, "%s %s: %s", e.Kind, e.Name, fmt.Sprintf(format, args...))
+}
+
+func (ps *problems) link(i int, field, format string, args ...any) {
+	name := ps.net.Links[i].Name
+	ps.add(AboutLink, i, name, field, "link %s: %s", name, fmt.Sprintf(format, args...))
+}
+
+func (ps *problems) edge(i int, field, format string, args ...any) {
+	name := ps.net.Edges[i].Name
+	ps.add(AboutEdge, i, name, field, "edge %s: %s", name, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,314 @@
+package spec
+
+import (
+	"net/netip"
+	"path/filepath"
+	"strconv"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec/internal/form"
+)
+
+// place is where an object of the network stands in the file.
+type place struct {
+	key, node ast.Node
+}
+
+// builder makes a network of a document.
+type builder struct {
+	*decoder
+	form     *form.Network
+	readFile func(string) ([]byte, error)
+	dir      string
+
+	net                    model.Network
+	elements, links, edges []place
+	short                  map[int]form.Prefixes // elements' addresses without an interface's name
+}
+
+func (b *builder) network() model.Network {
+	f := b.form
+	b.net = model.Network{Name: f.Network, Pools: f.Pools}
+	if f.Slice != nil {
+		b.net.Slice = model.Slice{CPU: deref(f.Slice.CPU), Memory: deref(f.Slice.Memory), Bandwidth: deref(f.Slice.Bandwidth), Mode: f.Slice.Mode}
+	}
+	b.short = map[int]form.Prefixes{}
+	defaults := f.Defaults.Routers
+	defaults.Control = first(defaults.Control, f.Control)
+	defaults.Forwarding = first(defaults.Forwarding, f.Forwarding)
+	defaults.Software = first(defaults.Software, f.Software)
+	defaults.Intents = mergeIntents(defaults.Intents, f.Intents)
+	for _, item := range f.Routers {
+		r := &item.Value
+		e := b.common(model.Router, item.Name, r.Common, defaults.Common)
+		e.Software = first(r.Software, defaults.Software)
+		e.Routing = b.routing(mergeIntents(r.Intents, defaults.Intents))
+		e.RouterID = r.RouterID
+		e.Config = b.config(item.Name, r.Config, e.Software)
+		b.endpoint(&e, r.Interfaces, r.Addresses, r.Loopback, r.Gateway, r.Routes)
+		b.add(e, item.Key, item.Node)
+	}
+	for _, item := range f.Hosts {
+		h := &item.Value
+		e := b.common(model.Host, item.Name, h.Common, f.Defaults.Hosts)
+		b.endpoint(&e, h.Interfaces, h.Addresses, h.Loopback, h.Gateway, h.Routes)
+		b.add(e, item.Key, item.Node)
+	}
+	for _, item := range f.Switches {
+		e := b.common(model.Switch, item.Name, item.Value.Common, f.Defaults.Switches)
+		e.Prefixes = item.Value.Prefixes
+		b.add(e, item.Key, item.Node)
+	}
+	b.addLinks()
+	for _, x := range f.Expect {
+		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To, Family: model.Family(x.Family), Not: x.Not})
+	}
+	b.net = model.Complete(b.net)
+	b.addShort()
+	return b.net
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+// first is the first value that is not its type's zero.
+func first[T comparable](values ...T) (zero T) {
+	for _, v := range values {
+		if v != zero {
+			return v
+		}
+	}
+	return zero
+}
+
+func (b *builder) common(kind model.Kind, name string, c, d form.Common) model.Element {
+	return model.Element{Name: name, Kind: kind,
+		Control: first(c.Control, d.Control), Forwarding: first(c.Forwarding, d.Forwarding),
+		CPU: deref(first(c.CPU, d.CPU)), Memory: deref(first(c.Memory, d.Memory)),
+		Node: first(c.Node, d.Node), Location: first(c.Location, d.Location)}
+}
+
+func (b *builder) add(e model.Element, key, node ast.Node) {
+	b.net.Elements = append(b.net.Elements, e)
+	b.elements = append(b.elements, place{key, node})
+}
+
+func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, addresses form.Prefixes, loopback form.Loopbacks,
+	gateway form.Addrs, routes []form.Route) {
+	for _, i := range interfaces {
+		e.Interfaces = append(e.Interfaces, model.Interface{Name: i.Name, MAC: i.Value.MAC, Addresses: i.Value.Addresses})
+	}
+	e.Loopback, e.Gateways = []netip.Prefix(loopback), []netip.Addr(gateway)
+	for _, r := range routes {
+		e.Routes = append(e.Routes, model.Route{To: r.To.Prefix, Via: r.Via, Interface: r.Interface, Type: r.Type, Metric: r.Metric})
+	}
+	if len(addresses) > 0 {
+		b.short[len(b.net.Elements)] = addresses
+	}
+}
+
+// addShort gives the addresses of elements with one interface to that interface.
+func (b *builder) addShort() {
+	for i, addresses := range b.short {
+		e := &b.net.Elements[i]
+		if len(e.Interfaces) == 1 && len(e.Interfaces[0].Addresses) == 0 {
+			e.Interfaces[0].Addresses = addresses
+			continue
+		}
+		names := make([]string, len(e.Interfaces))
+		for k, f := range e.Interfaces {
+			names[k] = f.Name
+		}
+		b.errs = append(b.errs, b.at(locateIn(b.elements[i], []string{"addresses"}),
+			"%s %s: addresses is for an element with one interface; it has %d %v: write interfaces: {NAME: ADDRESS}", e.Kind, e.Name, len(names), names))
+	}
+}
+
+// mergeIntents takes each field from a, else from b.
+func mergeIntents(a, b form.Intents) form.Intents {
+	a.OSPF = mergeOSPF(a.OSPF, b.OSPF)
+	a.OSPF6 = mergeOSPF(a.OSPF6, b.OSPF6)
+	switch {
+	case a.ISIS == nil:
+		a.ISIS = b.ISIS
+	case b.ISIS != nil:
+		a.ISIS = &form.ISIS{Off: a.ISIS.Off, Area: first(a.ISIS.Area, b.ISIS.Area), Level: first(a.ISIS.Level, b.ISIS.Level)}
+	}
+	switch {
+	case a.BGP == nil:
+		a.BGP = b.BGP
+	case b.BGP != nil:
+		merged := form.BGP{Off: a.BGP.Off, AS: first(a.BGP.AS, b.BGP.AS), Networks: a.BGP.Networks, Neighbors: a.BGP.Neighbors}
+		if merged.Networks == nil {
+			merged.Networks = b.BGP.Networks
+		}
+		if merged.Neighbors == nil {
+			merged.Neighbors = b.BGP.Neighbors
+		}
+		a.BGP = &merged
+	}
+	switch {
+	case a.RIP == nil:
+		a.RIP = b.RIP
+	case b.RIP != nil && a.RIP.Redistribute == nil:
+		a.RIP = &form.RIP{Off: a.RIP.Off, Redistribute: b.RIP.Redistribute}
+	}
+	return a
+}
+
+func mergeOSPF(a, b *form.OSPF) *form.OSPF {
+	if a == nil || b == nil {
+		return first(a, b)
+	}
+	m := form.OSPF{Off: a.Off, Area: first(a.Area, b.Area), Cost: first(a.Cost, b.Cost), Redistribute: a.Redistribute}
+	if m.Redistribute == nil {
+		m.Redistribute = b.Redistribute
+	}
+	return &m
+}
+
+func (b *builder) routing(in form.Intents) (r model.Routing) {
+	ospf := func(o *form.OSPF) *model.OSPF {
+		if o == nil || o.Off {
+			return nil
+		}
+		return &model.OSPF{Area: string(o.Area), Cost: o.Cost, Redistribute: o.Redistribute}
+	}
+	r.OSPF, r.OSPF6 = ospf(in.OSPF), ospf(in.OSPF6)
+	if i := in.ISIS; i != nil && !i.Off {
+		r.ISIS = &model.ISIS{Area: i.Area, Level: i.Level}
+	}
+	if g := in.BGP; g != nil && !g.Off {
+		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks}
+		for _, n := range g.Neighbors {
+			r.BGP.Neighbors = append(r.BGP.Neighbors, model.BGPNeighbor(n))
+		}
+	}
+	if p := in.RIP; p != nil && !p.Off {
+		r.RIP = &model.RIP{Redistribute: p.Redistribute}
+	}
+	return r
+}
+
+// config reads the configuration files; an element's only one goes by its software's name for it.
+func (b *builder) config(router string, c form.Config, software model.Software) map[string]string {
+	if len(c) == 0 {
+		return nil
+	}
+	all := make(map[string]string, len(c))
+	for _, item := range c {
+		text := item.Value.Text
+		if item.Value.File != "" {
+			path := item.Value.File
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(b.dir, path)
+			}
+			data, err := b.readFile(path)
+			if err != nil {
+				b.fail(item.Node, "config of router %s: %v; paths are relative to the file that names them", router, err)
+				continue
+			}
+			text = string(data)
+		}
+		if len(text) > MaxConfigSize {
+			b.fail(item.Node, "config of router %s: it has %d bytes; %d are allowed", router, len(text), MaxConfigSize)
+			continue
+		}
+		name := item.Name
+		switch {
+		case name != "":
+		case software == model.SoftwareBIRD:
+			name = "bird.conf"
+		default:
+			name = "frr.conf"
+		}
+		all[name] = text
+	}
+	return all
+}
+
+// addLinks names the links and their interfaces: what the file names is taken first, the rest is named after what it
+// leads to.
+func (b *builder) addLinks() {
+	names := counted[string]{}
+	ends := counted[model.End]{}
+	take := func(e form.End) {
+		if e.Interface != "" {
+			ends[model.End(e)]++
+		}
+	}
+	b.net.Links = make([]model.Link, 0, len(b.form.Links))
+	for _, l := range b.form.Links {
+		if l.Value.Name != "" {
+			names[l.Value.Name]++
+		}
+		take(l.A)
+		take(l.B)
+	}
+	d := b.form.Defaults.Links
+	end := func(own, far form.End) model.End {
+		e := model.End(own)
+		if e.Interface == "" {
+			e = ends.free(model.End{Element: own.Element, Interface: far.Element}, func(n int) model.End {
+				return model.End{Element: own.Element, Interface: far.Element + "." + strconv.Itoa(n)}
+			})
+		}
+		return e
+	}
+	for _, l := range b.form.Links {
+		link := model.Link{Name: l.Value.Name, Ends: [2]model.End{end(l.A, l.B), end(l.B, l.A)}, Prefixes: l.Value.Prefixes,
+			Bandwidth: deref(first(l.Value.Bandwidth, d.Bandwidth)), MTU: deref(first(l.Value.MTU, d.MTU)),
+			Delay: deref(first(l.Value.Delay, d.Delay)), Jitter: deref(first(l.Value.Jitter, d.Jitter)),
+			Loss: float64(deref(first(l.Value.Loss, d.Loss)))}
+		if link.Name == "" {
+			base := l.A.Element + "--" + l.B.Element
+			link.Name = names.free(base, func(n int) string { return base + "." + strconv.Itoa(n) })
+		}
+		b.net.Links = append(b.net.Links, link)
+		b.links = append(b.links, place{l.Key, l.Node})
+	}
+	for _, item := range b.form.Edges {
+		v := item.Value
+		e := model.Edge{Name: item.Name, Node: v.Node, Device: v.Device, VLAN: v.VLAN}
+		e.End.Element, e.End.Interface = cutEnd(v.End)
+		if e.End.Interface == "" {
+			e.End.Interface = item.Name
+		}
+		b.net.Edges = append(b.net.Edges, e)
+		b.edges = append(b.edges, place{item.Key, item.Node})
+	}
+	if len(b.net.Links) == 0 {
+		b.net.Links = nil
+	}
+}
+
+// counted tells how often a name has been asked for; every name in it is taken.
+type counted[K comparable] map[K]int
+
+// free takes the name itself, or the first free one of nth(2), nth(3)…
+func (c counted[K]) free(name K, nth func(int) K) K {
+	if c[name]++; c[name] == 1 {
+		return name
+	}
+	for ; ; c[name]++ {
+		if k := nth(c[name]); c[k] == 0 {
+			c[k] = 1
+			return k
+		}
+	}
+}
+
+func cutEnd(s string) (element, iface string) {
+	for i, c := range s {
+		if c == ':' {
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}

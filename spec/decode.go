@@ -1,0 +1,365 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec/internal/form"
+)
+
+// decoder turns nodes into the form's values. It goes on after an error, so that one run finds all of them.
+type decoder struct {
+	source
+	errs Errors
+}
+
+func (d *decoder) fail(n ast.Node, format string, args ...any) {
+	d.errs = append(d.errs, d.at(tokenOf(n), format, args...))
+}
+
+// tokenOf is where a node begins, for people: a mapping's is its first key.
+func tokenOf(n ast.Node) *token.Token {
+	switch n := n.(type) {
+	case nil:
+		return nil
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return tokenOf(n.Values[0].Key)
+		}
+	case *ast.MappingValueNode:
+		return tokenOf(n.Key)
+	case *ast.SequenceNode:
+		if !n.IsFlowStyle && len(n.Values) > 0 {
+			return tokenOf(n.Values[0])
+		}
+	}
+	return n.GetToken()
+}
+
+// entries are a mapping's; nothing counts as an empty mapping.
+func (d *decoder) entries(n ast.Node, what string) []*ast.MappingValueNode {
+	var values []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		values = n.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{n}
+	case *ast.NullNode, nil:
+		return nil
+	default:
+		d.fail(n, "%s takes a mapping (key: value), not %s", what, kindOf(n))
+		return nil
+	}
+	seen := make(map[string]int, len(values))
+	kept := values[:0:0]
+	for _, v := range values {
+		key, ok := d.scalar(v.Key, "a key")
+		if !ok {
+			continue
+		}
+		line := tokenOf(v.Key).Position.Line
+		if first, twice := seen[key]; twice {
+			d.fail(v.Key, "%s has %q twice, first in line %d; keep one of them", what, key, first)
+			continue
+		}
+		seen[key] = line
+		kept = append(kept, v)
+	}
+	return kept
+}
+
+// items are a list's entries.
+func (d *decoder) items(n ast.Node, what, example string) []ast.Node {
+	switch n := n.(type) {
+	case *ast.SequenceNode:
+		return n.Values
+	case *ast.NullNode, nil:
+		return nil
+	default:
+		d.fail(n, "%s takes a list, not %s; write %s", what, kindOf(n), example)
+		return nil
+	}
+}
+
+func kindOf(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.NullNode, nil:
+		return "nothing"
+	default:
+		text := n.GetToken().Value
+		if len(text) > 40 {
+			text = text[:40] + "…"
+		}
+		return strconv.Quote(text)
+	}
+}
+
+// scalar is the text of a single value as it was written.
+func (d *decoder) scalar(n ast.Node, what string) (string, bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.LiteralNode:
+		return n.Value.Value, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return n.GetToken().Value, true
+	default:
+		d.fail(n, "%s takes a single value, not %s", what, kindOf(n))
+		return "", false
+	}
+}
+
+// fields are a struct's keys, those of inlined structs included.
+func fields(t reflect.Type) map[string][]int {
+	if f, ok := fieldCache.Load(t); ok {
+		return f.(map[string][]int)
+	}
+	all := map[string][]int{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		switch tag := f.Tag.Get("yaml"); tag {
+		case "-", "":
+		case ",inline":
+			for name, index := range fields(f.Type) {
+				all[name] = append([]int{i}, index...)
+			}
+		default:
+			all[tag] = []int{i}
+		}
+	}
+	fieldCache.Store(t, all)
+	return all
+}
+
+// fieldCache holds what fields has worked out.
+var fieldCache sync.Map
+
+// structure fills a struct from a mapping.
+func (d *decoder) structure(n ast.Node, into reflect.Value, what string) {
+	known := fields(into.Type())
+	for _, v := range d.entries(n, what) {
+		key, _ := d.scalar(v.Key, "a key")
+		index, ok := known[key]
+		if !ok {
+			d.fail(v.Key, "%s has no key %q; %s", what, key, suggest(key, known))
+			continue
+		}
+		d.value(v.Value, into.FieldByIndex(index), key+" of "+what)
+	}
+}
+
+// value fills any of the form's types.
+func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
+	if special(d, n, v.Addr().Interface(), what) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), what)
+	case reflect.Struct:
+		d.structure(n, v, what)
+	case reflect.String:
+		if s, ok := d.scalar(n, what); ok {
+			v.SetString(s)
+		}
+	case reflect.Int, reflect.Uint32:
+		s, ok := d.scalar(n, what)
+		if !ok {
+			return
+		}
+		i, err := strconv.ParseUint(s, 10, 32)
+		if err != nil || v.Kind() == reflect.Int && i > 1<<31-1 {
+			d.fail(n, "%s takes a whole number, not %q", what, s)
+			return
+		}
+		if v.Kind() == reflect.Int {
+			v.SetInt(int64(i))
+		} else {
+			v.SetUint(i)
+		}
+	case reflect.Slice: // of structs
+		for _, item := range d.items(n, what, "- one line each") {
+			e := reflect.New(v.Type().Elem())
+			d.value(item, e.Elem(), what)
+			v.Set(reflect.Append(v, e.Elem()))
+		}
+	default:
+		panic(fmt.Sprintf("spec: no decoder for %s", v.Type()))
+	}
+}
+
+// special decodes what has a form of its own.
+func special(d *decoder, n ast.Node, p any, what string) bool {
+	switch p := p.(type) {
+	case *model.CPU:
+		parse(d, n, p, what, model.ParseCPU)
+	case *model.Bytes:
+		parse(d, n, p, what, model.ParseBytes)
+	case *model.Bandwidth:
+		parse(d, n, p, what, model.ParseBandwidth)
+	case *model.Duration:
+		parse(d, n, p, what, model.ParseDuration)
+	case *form.Loss:
+		parse(d, n, p, what, func(s string) (form.Loss, error) { f, err := model.ParseLoss(s); return form.Loss(f), err })
+	case *netip.Addr:
+		parse(d, n, p, what, parseAddr)
+	case *form.Area:
+		parse(d, n, p, what, parseArea)
+	case *form.RouteTo:
+		parse(d, n, p, what, parseRouteTo)
+	case *model.Control:
+		oneOf(d, n, p, what, model.Controls)
+	case *model.Forwarding:
+		oneOf(d, n, p, what, model.Forwardings)
+	case *model.Software:
+		oneOf(d, n, p, what, model.Softwares)
+	case *model.RouteType:
+		oneOf(d, n, p, what, model.RouteTypes)
+	case *form.Prefixes:
+		*p = several(d, n, what, parsePrefix)
+	case *form.Loopbacks:
+		*p = several(d, n, what, parseLoopback)
+	case *form.Addrs:
+		*p = several(d, n, what, parseAddr)
+	case *form.Words:
+		*p = several(d, n, what, func(s string) (string, error) { return s, nil })
+	case **form.OSPF:
+		intent(d, n, p, what, func(o *form.OSPF) { o.Off = true })
+	case **form.ISIS:
+		intent(d, n, p, what, func(o *form.ISIS) { o.Off = true })
+	case **form.BGP:
+		intent(d, n, p, what, func(o *form.BGP) { o.Off = true })
+	case **form.RIP:
+		intent(d, n, p, what, func(o *form.RIP) { o.Off = true })
+	case *form.Routers:
+		*p = named[form.Router](d, n, what, "router", true)
+	case *form.Hosts:
+		*p = named[form.Host](d, n, what, "host", true)
+	case *form.Switches:
+		*p = named[form.Switch](d, n, what, "switch", true)
+	case *form.Edges:
+		*p = named[form.Edge](d, n, what, "edge", false)
+	case *form.Interfaces:
+		*p = d.interfaces(n, what)
+	case *form.Route:
+		d.route(n, p)
+	case *form.Link:
+		d.link(n, p)
+	case *form.Expect:
+		d.expect(n, p)
+	case *form.Config:
+		d.config(n, p, what)
+	default:
+		return false
+	}
+	return true
+}
+
+func parse[T any](d *decoder, n ast.Node, into *T, what string, f func(string) (T, error)) {
+	s, ok := d.scalar(n, what)
+	if !ok {
+		return
+	}
+	v, err := f(s)
+	if err != nil {
+		d.fail(n, "%s: %v", what, err)
+		return
+	}
+	*into = v
+}
+
+func oneOf[T ~string](d *decoder, n ast.Node, into *T, what string, known []T) {
+	parse(d, n, into, what, func(s string) (T, error) {
+		names := map[string][]int{}
+		for _, k := range known {
+			if T(s) == k {
+				return k, nil
+			}
+			names[string(k)] = nil
+		}
+		return "", fmt.Errorf("%q is unknown; %s", s, suggest(s, names))
+	})
+}
+
+// several reads a value, values with commas between, or a list.
+func several[T any](d *decoder, n ast.Node, what string, f func(string) (T, error)) []T {
+	nodes := []ast.Node{n}
+	if s, ok := n.(*ast.SequenceNode); ok {
+		nodes = s.Values
+	}
+	var all []T
+	for _, n := range nodes {
+		text, ok := d.scalar(n, what)
+		if !ok {
+			continue
+		}
+		for s := range strings.SplitSeq(text, ",") {
+			v, err := f(strings.TrimSpace(s))
+			if err != nil {
+				d.fail(n, "%s: %v", what, err)
+				break
+			}
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// intent reads a protocol: a mapping, nothing (an empty mapping) or false.
+func intent[T any](d *decoder, n ast.Node, into **T, what string, off func(*T)) {
+	*into = new(T)
+	if b, ok := n.(*ast.BoolNode); ok {
+		if !b.Value {
+			off(*into)
+		}
+		return
+	}
+	d.structure(n, reflect.ValueOf(*into).Elem(), what)
+}
+
+// named reads a mapping of named things, or a list of names where that is allowed.
+func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.Item[T] {
+	var all []form.Item[T]
+	if s, ok := n.(*ast.SequenceNode); ok && list {
+		seen := make(map[string]int, len(s.Values))
+		all = make([]form.Item[T], 0, len(s.Values))
+		for _, item := range s.Values {
+			if m, ok := item.(*ast.MappingNode); ok && len(m.Values) > 0 {
+				d.fail(item, "%s is a list here, which takes names only; write a mapping without the dash:\n  %s:\n    KEY: VALUE",
+					what, m.Values[0].Key)
+				continue
+			}
+			name, ok := d.scalar(item, what)
+			if !ok {
+				continue
+			}
+			if first, twice := seen[name]; twice {
+				d.fail(item, "%s has %s twice, first in line %d; keep one of them", what, name, first)
+				continue
+			}
+			seen[name] = item.GetToken().Position.Line
+			all = append(all, form.Item[T]{Name: name, Key: item})
+		}
+		return all
+	}
+	for _, v := range d.entries(n, what) {
+		item := form.Item[T]{Key: v.Key, Node: v.Value}
+		item.Name, _ = d.scalar(v.Key, what)
+		d.structure(v.Value, reflect.ValueOf(&item.Value).Elem(), kind+" "+item.Name)
+		all = append(all, item)
+	}
+	return all
+}

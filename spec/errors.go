@@ -1,0 +1,110 @@
+package spec
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/token"
+)
+
+// Error is one thing that is wrong with a file.
+type Error struct {
+	File    string
+	Line    int // from 1; 0 where it is about the file as a whole
+	Column  int
+	Message string // what is wrong, and what would be right
+	Excerpt string // the line with those before it, and a mark below; ends with a newline
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Message
+	}
+	return fmt.Sprintf("%s:%d:%d: %s\n%s", e.File, e.Line, e.Column, e.Message, strings.TrimSuffix(e.Excerpt, "\n"))
+}
+
+// Errors are all that is wrong with a file, in its order; never empty.
+type Errors []*Error
+
+// maxShown keeps a hopeless file's errors on one screen.
+const maxShown = 8
+
+func (es Errors) Error() string {
+	var b strings.Builder
+	for i, e := range es {
+		if i == maxShown {
+			fmt.Fprintf(&b, "\n… and %d more", len(es)-maxShown)
+			break
+		}
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(e.Error())
+	}
+	return b.String()
+}
+
+// source is the file's text, for excerpts.
+type source struct {
+	name string
+	data []byte
+}
+
+func (s source) whole(format string, args ...any) *Error {
+	return &Error{File: s.name, Message: fmt.Sprintf(format, args...)}
+}
+
+// at makes an error that points at a token.
+func (s source) at(t *token.Token, format string, args ...any) *Error {
+	if t == nil || t.Position == nil {
+		return s.whole(format, args...)
+	}
+	text, _, _ := strings.Cut(t.Value, "\n")
+	return s.position(t.Position.Line, t.Position.Column, utf8.RuneCountInString(text), format, args...)
+}
+
+// position makes an error that points at so many characters of a line; columns count characters from 1.
+func (s source) position(line, column, width int, format string, args ...any) *Error {
+	e := &Error{File: s.name, Line: line, Column: column, Message: fmt.Sprintf(format, args...)}
+	lines := bytes.SplitN(s.data, []byte("\n"), line+1)
+	var b strings.Builder
+	for n := max(1, line-2); n <= line && n <= len(lines); n++ {
+		mark := ' '
+		if n == line {
+			mark = '>'
+		}
+		fmt.Fprintf(&b, "%c%5d | %s\n", mark, n, shown(lines[n-1]))
+	}
+	if line <= len(lines) && column <= maxLine {
+		length := utf8.RuneCountInString(shown(lines[line-1]))
+		width = max(1, min(width, length-column+1))
+		fmt.Fprintf(&b, "       | %s%s\n", strings.Repeat(" ", max(0, column-1)), strings.Repeat("^", width))
+	}
+	e.Excerpt = b.String()
+	return e
+}
+
+// maxLine is how much of a line an excerpt shows, in characters.
+const maxLine = 140
+
+// shown is a line as a terminal can show it: cut, and without control characters.
+func shown(line []byte) string {
+	var b strings.Builder
+	n := 0
+	for _, c := range string(bytes.TrimSuffix(line, []byte("\r"))) {
+		if n++; n > maxLine {
+			b.WriteString("…")
+			break
+		}
+		switch {
+		case c == '\t':
+			c = '→'
+		case c < ' ' || c == 0x7f || c == utf8.RuneError || c >= 0x80 && c < 0xa0:
+			c = '�'
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}

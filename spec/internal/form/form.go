@@ -1,0 +1,267 @@
+// Package form is the file as people write it: the keys, and what they take. The JSON Schema and docs/file-format.md are
+// generated from these types and their comments.
+package form
+
+import (
+	"net/netip"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Network is one document of the file: one virtual network.
+type Network struct {
+	// The network's name. `apply --name` gives a copy another.
+	Network string `yaml:"network"`
+	// Prefixes that links without prefixes of their own are numbered from, and with them the address families that the
+	// network has. 10.0.0.0/8 and fd00:10::/48 when empty.
+	Pools Prefixes `yaml:"pools"`
+	// The network's share of the substrate.
+	Slice *Slice `yaml:"slice"`
+	// What routers, hosts, switches and links have unless they say otherwise.
+	Defaults Defaults `yaml:"defaults"`
+	// Where every router's routing software and protocol stack run, unless it says otherwise.
+	Control model.Control `yaml:"control"`
+	// Where every router's packets are forwarded, unless it says otherwise.
+	Forwarding model.Forwarding `yaml:"forwarding"`
+	// Every router's routing software, unless it says otherwise.
+	Software model.Software `yaml:"software"`
+
+	Intents `yaml:",inline"`
+
+	// The routers: names, or names with what they are.
+	Routers Routers `yaml:"routers"`
+	// The hosts: names, or names with what they are.
+	Hosts Hosts `yaml:"hosts"`
+	// The switches, each a layer-2 segment: names, or names with what they are. Connected switches are one segment.
+	Switches Switches `yaml:"switches"`
+	// The links: `a -- b`, with interfaces `a:eth0 -- b:eth1`, with prefixes `a -- b: 10.0.0.0/30`, or with a mapping of
+	// what they have.
+	Links []Link `yaml:"links"`
+	// Where the network meets real devices, by name.
+	Edges Edges `yaml:"edges"`
+	// What `polyplane check` verifies: `h1 reaches h2`, `h1 reaches h2 over ipv6`, `h1 does not reach h3`.
+	Expect []Expect `yaml:"expect"`
+
+	Node ast.Node `yaml:"-"`
+}
+
+// Intents are the routing protocols that a router shall speak; FRR's or BIRD's configuration is generated from them. For
+// a whole network they are every router's, and a router's own fields come before them; `false` takes a protocol away.
+type Intents struct {
+	// OSPF version 2 (RFC 2328), which carries IPv4; `{}` puts all interfaces and the loopback into area 0.
+	OSPF *OSPF `yaml:"ospf"`
+	// OSPF version 3 (RFC 5340), which carries IPv6; `{}` puts all interfaces and the loopback into area 0.
+	OSPF6 *OSPF `yaml:"ospf6"`
+	// IS-IS (ISO 10589, RFC 1195) for both address families; FRR only.
+	ISIS *ISIS `yaml:"isis"`
+	// BGP (RFC 4271) with every directly linked router that has BGP as well, or with the neighbors given, for both
+	// address families.
+	BGP *BGP `yaml:"bgp"`
+	// RIP version 2 (RFC 2453) for IPv4 and RIPng (RFC 2080) for IPv6.
+	RIP *RIP `yaml:"rip"`
+}
+
+// OSPF is one area for all of a router's interfaces.
+type OSPF struct {
+	Off bool `yaml:"-"`
+	// The area, as a number or in dotted form; 0.0.0.0 when left out.
+	Area Area `yaml:"area"`
+	// The cost of each interface, 1 to 65535; the software's own when left out.
+	Cost int `yaml:"cost"`
+	// What is announced beside the interfaces: connected, static, kernel, bgp, ospf, ospf6, isis, rip.
+	Redistribute Words `yaml:"redistribute"`
+}
+
+// ISIS is one area for all of a router's interfaces.
+type ISIS struct {
+	Off bool `yaml:"-"`
+	// The area address; 49.0001 when left out.
+	Area string `yaml:"area"`
+	// 1 or 2; both when left out.
+	Level int `yaml:"level"`
+}
+
+// BGP is one router's part in BGP.
+type BGP struct {
+	Off bool `yaml:"-"`
+	// The router's autonomous system, 1 to 4294967295. Needed, here or for the whole network.
+	AS uint32 `yaml:"as"`
+	// What is announced; the connected subnets that have hosts, and the loopback, when left out.
+	Networks Prefixes `yaml:"networks"`
+	// The sessions; every directly linked router that has BGP when left out.
+	Neighbors []Neighbor `yaml:"neighbors"`
+}
+
+// Neighbor is one BGP session.
+type Neighbor struct {
+	// The neighbour's address.
+	Address netip.Addr `yaml:"address"`
+	// The neighbour's autonomous system.
+	AS uint32 `yaml:"as"`
+	// What people call it.
+	Name string `yaml:"name"`
+}
+
+// RIP is on all of a router's interfaces.
+type RIP struct {
+	Off bool `yaml:"-"`
+	// What is announced beside the interfaces: connected, static, kernel, bgp, ospf, isis.
+	Redistribute Words `yaml:"redistribute"`
+}
+
+// Common is what every element may say.
+type Common struct {
+	// Where its routing software and protocol stack run: netns (the default), vm or controller.
+	Control model.Control `yaml:"control"`
+	// Where its packets are forwarded: guest, router, bridge, openflow or xdp. A router has guest by default, a switch
+	// bridge; a host always guest.
+	Forwarding model.Forwarding `yaml:"forwarding"`
+	// Cores that its processes may use, like 0.5.
+	CPU *model.CPU `yaml:"cpu"`
+	// Memory that its processes may use, like 256MiB.
+	Memory *model.Bytes `yaml:"memory"`
+	// The node that it must be on.
+	Node string `yaml:"node"`
+	// The location that its node must be in.
+	Location string `yaml:"location"`
+}
+
+// Router is what a router says of itself.
+type Router struct {
+	Common  `yaml:",inline"`
+	Intents `yaml:",inline"`
+	// The routing software: frr (the default where there is an intent or a configuration), bird, static (the kernel's own
+	// routes and no process: the default elsewhere) or none.
+	Software model.Software `yaml:"software"`
+	// Its interfaces by name, with addresses or with a mapping. Interfaces that only links mention need no entry.
+	Interfaces Interfaces `yaml:"interfaces"`
+	// Addresses of its only interface, like 10.0.0.1/24.
+	Addresses Prefixes `yaml:"addresses"`
+	// Addresses on lo, like 10.255.0.1. Routers with an intent get them by themselves.
+	Loopback Loopbacks `yaml:"loopback"`
+	// Next hops of the default routes, one an address family.
+	Gateway Addrs `yaml:"gateway"`
+	// Static routes: `10.1.0.0/16 via 10.0.0.2`, or mappings.
+	Routes []Route `yaml:"routes"`
+	// The protocols' 32-bit identifier, like 10.255.0.1; the IPv4 loopback when left out.
+	RouterID netip.Addr `yaml:"router-id"`
+	// The software's own configuration instead of a generated one: text, `{file: PATH}` (relative to this file), or
+	// several by the names that the software knows them by (frr.conf, bird.conf). It seeds the router; what is written
+	// inside the router later persists.
+	Config Config `yaml:"config"`
+}
+
+// Host is what a host says of itself.
+type Host struct {
+	Common `yaml:",inline"`
+	// Its interfaces by name, with addresses or with a mapping. Interfaces that only links mention need no entry.
+	Interfaces Interfaces `yaml:"interfaces"`
+	// Addresses of its only interface, like 10.0.0.5/24.
+	Addresses Prefixes `yaml:"addresses"`
+	// Next hops of the default routes, one an address family; the first router on its segment when left out.
+	Gateway Addrs `yaml:"gateway"`
+	// Addresses on lo.
+	Loopback Loopbacks `yaml:"loopback"`
+	// Static routes: `10.1.0.0/16 via 10.0.0.2`, or mappings.
+	Routes []Route `yaml:"routes"`
+}
+
+// Switch is what a switch says of itself.
+type Switch struct {
+	Common `yaml:",inline"`
+	// The segment's subnets, one an address family: its members are numbered from them.
+	Prefixes Prefixes `yaml:"prefixes"`
+}
+
+// Interface is one interface of a router or a host.
+type Interface struct {
+	// Its addresses, like 10.0.0.1/24.
+	Addresses Prefixes `yaml:"addresses"`
+	// Its MAC address; made from the names when left out.
+	MAC string `yaml:"mac"`
+}
+
+// Route is a static route.
+type Route struct {
+	// Where it leads: a prefix, or default.
+	To RouteTo `yaml:"to"`
+	// The next hop; several are equal-cost next hops.
+	Via Addrs `yaml:"via"`
+	// The interface that it leaves by.
+	Interface string `yaml:"interface"`
+	// unicast (the default), blackhole, unreachable or prohibit.
+	Type model.RouteType `yaml:"type"`
+	// The kernel's metric; lower comes first.
+	Metric int `yaml:"metric"`
+
+	Node ast.Node `yaml:"-"`
+}
+
+// LinkAttributes is what a link has.
+type LinkAttributes struct {
+	// Cap and reservation of each direction, like 10Mbit.
+	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
+	// The largest packet, 68 to 9000 bytes, at least 1280 with IPv6; 1500 when left out.
+	MTU *int `yaml:"mtu"`
+	// How long a packet takes, like 10ms.
+	Delay *model.Duration `yaml:"delay"`
+	// How much the delay varies, like 1ms.
+	Jitter *model.Duration `yaml:"jitter"`
+	// The share of packets that are lost: 0.01 or 1%.
+	Loss *Loss `yaml:"loss"`
+}
+
+// LinkValue is what stands after a link's `a -- b:` when it is a mapping.
+type LinkValue struct {
+	LinkAttributes `yaml:",inline"`
+	// The link's name; `a--b` when left out, `a--b.2` for the second one.
+	Name string `yaml:"name"`
+	// The link's subnets, one an address family: the first end gets .1, the second .2. From the pools when left out.
+	Prefixes Prefixes `yaml:"prefixes"`
+}
+
+// Defaults are what elements and links have unless they say otherwise.
+type Defaults struct {
+	// For routers; their intents and software may also stand at the top of the document.
+	Routers RouterDefaults `yaml:"routers"`
+	// For hosts.
+	Hosts Common `yaml:"hosts"`
+	// For switches.
+	Switches Common `yaml:"switches"`
+	// For links.
+	Links LinkAttributes `yaml:"links"`
+}
+
+// RouterDefaults are what routers have unless they say otherwise.
+type RouterDefaults struct {
+	Common  `yaml:",inline"`
+	Intents `yaml:",inline"`
+	// The routing software: frr, bird, static or none.
+	Software model.Software `yaml:"software"`
+}
+
+// Edge is where the network meets a real device of a node.
+type Edge struct {
+	// The element, or element:interface, that the device is joined to.
+	End string `yaml:"end"`
+	// The device's name on its node, like eth1.
+	Device string `yaml:"device"`
+	// 1 to 4094; untagged when left out.
+	VLAN int `yaml:"vlan"`
+	// The node that has the device; needed where there are several.
+	Node string `yaml:"node"`
+}
+
+// Slice is the network's share of the substrate.
+type Slice struct {
+	// Cores for all processes of the network together.
+	CPU *model.CPU `yaml:"cpu"`
+	// Memory for all processes of the network together.
+	Memory *model.Bytes `yaml:"memory"`
+	// What the network may send into each node's underlay and edges, together.
+	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
+	// shared (the default) competes with other networks for what is not reserved; strict owns its quotas.
+	Mode string `yaml:"mode"`
+}

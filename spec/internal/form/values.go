@@ -1,0 +1,84 @@
+package form
+
+import (
+	"net/netip"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// The types below take short forms: the decoder knows each of them.
+
+// Prefixes is one prefix or several, as a list or with commas between.
+type Prefixes []netip.Prefix
+
+// Loopbacks is one address or several, with or without a prefix length.
+type Loopbacks []netip.Prefix
+
+// Addrs is one address or several, as a list or with commas between.
+type Addrs []netip.Addr
+
+// Words is one word or several, as a list or with commas between.
+type Words []string
+
+// Area is an OSPF area in dotted form; a number is read as well.
+type Area string
+
+// Loss is a share, 0…1; a percentage is read as well.
+type Loss float64
+
+// RouteTo is a route's destination; an invalid prefix stands for "default", whose family the next hop tells.
+type RouteTo struct {
+	Prefix  netip.Prefix
+	Default bool
+}
+
+// Item is one named thing with its place in the file.
+type Item[T any] struct {
+	Name  string
+	Value T
+	Key   ast.Node
+	Node  ast.Node // nil in the short form
+}
+
+// Routers are a list of names or a mapping.
+type Routers []Item[Router]
+
+// Hosts are a list of names or a mapping.
+type Hosts []Item[Host]
+
+// Switches are a list of names or a mapping.
+type Switches []Item[Switch]
+
+// Interfaces are a mapping.
+type Interfaces []Item[Interface]
+
+// Edges are a mapping.
+type Edges []Item[Edge]
+
+// Link is one entry of the list of links.
+type Link struct {
+	A, B  End
+	Value LinkValue
+	Key   ast.Node
+	Node  ast.Node // nil in the short form
+}
+
+// End is an element and perhaps its interface.
+type End struct{ Element, Interface string }
+
+// Expect is one expectation.
+type Expect struct {
+	From, To string
+	Family   string
+	Not      bool
+	Node     ast.Node
+}
+
+// Config is the software's configuration by file name; "" stands for the software's main file.
+type Config []Item[ConfigText]
+
+// ConfigText is text, or where to read it.
+type ConfigText struct {
+	Text string
+	File string
+}

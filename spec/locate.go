@@ -1,0 +1,78 @@
+package spec
+
+import (
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// keys are the file's names of the model's fields, where they differ.
+var keys = map[string]string{"gateways": "gateway", "routerID": "router-id", "routing": "", "ends": ""}
+
+// locate finds a problem's place in the file: as deep as the file says something about it.
+func (b *builder) locate(p model.Problem) *token.Token {
+	places := map[model.Subject][]place{model.AboutElement: b.elements, model.AboutLink: b.links, model.AboutEdge: b.edges}[p.About]
+	at := place{node: b.form.Node}
+	switch {
+	case p.About == model.AboutExpect && p.Index < len(b.form.Expect):
+		return tokenOf(b.form.Expect[p.Index].Node)
+	case p.Index < len(places):
+		at = places[p.Index]
+	}
+	var path []string
+	for _, k := range strings.Split(p.Field, "/") {
+		if name, differs := keys[k]; differs {
+			k = name
+		}
+		if k != "" {
+			path = append(path, k)
+		}
+	}
+	if t := locateIn(at, path); t != nil {
+		return t
+	}
+	return tokenOf(b.form.Node)
+}
+
+// locateIn follows the path as far as it leads: to a value where it ends in one, else to the last key.
+func locateIn(at place, path []string) *token.Token {
+	found := at.key
+	node := at.node
+	for _, k := range path {
+		next := child(node, k)
+		if next == nil {
+			break
+		}
+		found, node = next.Key, next.Value
+		if len(path) > 0 && k == path[len(path)-1] {
+			switch node.(type) {
+			case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode, *ast.NullNode, *ast.LiteralNode:
+			default:
+				found = node
+			}
+		}
+	}
+	if found == nil {
+		return tokenOf(at.node)
+	}
+	return tokenOf(found)
+}
+
+func child(n ast.Node, key string) *ast.MappingValueNode {
+	var values []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		values = n.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{n}
+	}
+	for _, v := range values {
+		if v.Key.GetToken().Value == key {
+			return v
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+// Package spec turns YAML files into networks and back: short forms, defaults, and errors that name file, line, what is
+// wrong and what would be right. It does no I/O but reading the configuration files that a file names.
+package spec
+
+//go:generate go run ./internal/gen
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec/internal/form"
+)
+
+const (
+	// MaxSize is how large a file may be, in bytes: some 100,000 routers.
+	MaxSize = 4 << 20
+	// MaxConfigSize is how large one configuration file may be, in bytes.
+	MaxConfigSize = 1 << 20
+	// maxDepth is how deep a file may nest, maxIndent how far it may indent: both are far beyond what any file needs and
+	// far below what costs a parser its stack.
+	maxDepth  = 32
+	maxIndent = 1000
+)
+
+// Options tells Parse about the file's surroundings.
+type Options struct {
+	// ReadFile reads a configuration file that the file names, by its path relative to the working directory or absolute;
+	// os.ReadFile when nil.
+	ReadFile func(path string) ([]byte, error)
+}
+
+// Parse reads a file of one or more documents, each a network. The name is for errors, and configuration files are
+// found relative to it. What it returns is complete (model.Complete) and has passed model.Network.Validate; with any
+// error, which is then Errors, it is nothing at all.
+func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
+	src := source{name: name, data: data}
+	docs, err := src.documents()
+	if err != nil {
+		return nil, Errors{err}
+	}
+	if opts.ReadFile == nil {
+		opts.ReadFile = os.ReadFile
+	}
+	var nets []model.Network
+	d := decoder{source: src}
+	lines := map[string]int{}
+	for _, doc := range docs {
+		var f form.Network
+		f.Node = doc
+		before := len(d.errs)
+		what := "the file"
+		if len(docs) > 1 {
+			what = "the document"
+		}
+		d.structure(doc, reflect.ValueOf(&f).Elem(), what)
+		if f.Network == "" && len(d.errs) == before {
+			d.fail(doc, "the network has no name; begin with a line like: network: lab")
+		}
+		if len(d.errs) > before {
+			continue
+		}
+		b := builder{decoder: &d, form: &f, readFile: opts.ReadFile, dir: filepath.Dir(name)}
+		net := b.network()
+		if len(d.errs) == before {
+			for _, p := range net.Validate() {
+				t := b.locate(p)
+				d.errs = append(d.errs, d.at(t, "%s", p.Message))
+			}
+		}
+		line := 1
+		if t := tokenOf(doc); t != nil {
+			line = t.Position.Line
+		}
+		if first, twice := lines[net.Name]; twice {
+			d.fail(doc, "network %s is in this file twice, first in line %d; give one of them another name", net.Name, first)
+		}
+		lines[net.Name] = line
+		nets = append(nets, net)
+	}
+	if len(d.errs) > 0 {
+		return nil, d.errs
+	}
+	return nets, nil
+}
+
+// documents parses YAML, after making sure that parsing it is harmless.
+func (s source) documents() ([]ast.Node, *Error) {
+	if len(s.data) > MaxSize {
+		return nil, s.whole("the file has %d bytes, which is more than a description of networks ever needs (%d are allowed); "+
+			"is it the right file?", len(s.data), MaxSize)
+	}
+	data := bytes.TrimPrefix(s.data, []byte("\ufeff"))
+	if err := s.checkText(data); err != nil {
+		return nil, err
+	}
+	tokens := lexer.Tokenize(string(data))
+	if err := s.checkTokens(tokens); err != nil {
+		return nil, err
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		return nil, s.syntax(err)
+	}
+	var docs []ast.Node
+	for _, doc := range file.Docs {
+		switch doc.Body.(type) {
+		case nil, *ast.CommentGroupNode:
+			continue
+		}
+		docs = append(docs, doc.Body)
+	}
+	if len(docs) == 0 {
+		return nil, s.whole("there is no network in it; the shortest is\n  network: lab\n  routers: [r1, r2]\n  links:\n    - r1 -- r2")
+	}
+	return docs, nil
+}
+
+// checkText refuses what is no text.
+func (s source) checkText(data []byte) *Error {
+	for line := 1; len(data) > 0; line++ {
+		text, rest, _ := bytes.Cut(data, []byte("\n"))
+		if !utf8.Valid(text) {
+			return s.whole("line %d is not UTF-8 text; is it the right file?", line)
+		}
+		if i := bytes.IndexFunc(bytes.TrimSuffix(text, []byte("\r")), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }); i >= 0 {
+			return s.position(line, utf8.RuneCount(text[:i])+1, 1, "the control character %#02x does not belong into a text file; is it the right file?", text[i])
+		}
+		data = rest
+	}
+	return nil
+}
+
+// checkTokens refuses what files have no use for and what can grow without bounds.
+func (s source) checkTokens(tokens token.Tokens) *Error {
+	depth := 0
+	for _, t := range tokens {
+		switch t.Type {
+		case token.AnchorType, token.AliasType, token.MergeKeyType:
+			return s.at(t, "YAML anchors, aliases and merge keys (&, *, <<) are not used here; say what many have in common under defaults:")
+		case token.TagType:
+			return s.at(t, "YAML tags (%s) are not used here; leave it out, or put the text in quotes", t.Value)
+		case token.DirectiveType:
+			return s.at(t, "YAML directives (%%) are not used here; leave the line out")
+		case token.MappingKeyType:
+			return s.at(t, "YAML's explicit keys (?) are not used here; write key: value")
+		case token.SequenceStartType, token.MappingStartType:
+			depth++
+			if depth > maxDepth {
+				return s.at(t, "brackets nest more than %d deep here; nothing in a description of networks does", maxDepth)
+			}
+		case token.SequenceEndType, token.MappingEndType:
+			depth = max(0, depth-1)
+		case token.SequenceEntryType, token.MappingValueType:
+			if depth == 0 && t.Position.Column > maxIndent {
+				return s.at(t, "the line is indented or nested too far (column %d)", t.Position.Column)
+			}
+		case token.InvalidType:
+			return s.syntaxAt(t, t.Error)
+		}
+	}
+	return nil
+}
+
+func (s source) syntax(err error) *Error {
+	var e yaml.Error
+	if errors.As(err, &e) {
+		return s.syntaxAt(e.GetToken(), e.GetMessage())
+	}
+	return s.whole("it is no YAML: %v", err)
+}
+
+func (s source) syntaxAt(t *token.Token, message string) *Error {
+	if t == nil || t.Position == nil {
+		return s.whole("it is no YAML: %s", message)
+	}
+	// What the parser says about a tab is rarely about the tab.
+	lines := bytes.SplitN(s.data, []byte("\n"), t.Position.Line+1)
+	for line := max(1, t.Position.Line-1); line <= min(t.Position.Line, len(lines)); line++ {
+		text := lines[line-1]
+		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 {
+			return s.position(line, tab+1, 1, "a tab indents this line; YAML wants spaces")
+		}
+	}
+	return s.at(t, "it is no YAML: %s", strings.TrimSuffix(message, "."))
+}
