@@ -1,0 +1,285 @@
+// Package embedding maps virtual networks onto the substrate: elements onto nodes, virtual links onto substrate paths.
+// It is pure and deterministic: the same question gets the same answer.
+package embedding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// DefaultWeight is what an element counts that asks for no CPU when load is balanced between nodes, in thousandths of a
+// core. It is never held against a node's capacity: elements that ask nothing always fit.
+const DefaultWeight model.CPU = 10
+
+// nearby is how far above its fair share a node may be filled, as a factor, for the sake of keeping an element beside
+// a neighbour that is already there.
+const nearby = 1.25
+
+// gluings limits how often elements are placed anew because a link between them fits nowhere.
+const gluings = 8
+
+// Usage is what networks take of the substrate.
+type Usage struct {
+	Nodes map[string]NodeUsage
+	Links map[Direction]model.Bandwidth
+}
+
+// NodeUsage is what is taken of one node: CPU and Memory are asked for, Weight is the load that balancing goes by
+// (DefaultWeight for each element that asks for less).
+type NodeUsage struct {
+	CPU      model.CPU
+	Memory   model.Bytes
+	Weight   model.CPU
+	Elements int
+}
+
+// Direction is one direction of a substrate link.
+type Direction struct{ From, To string }
+
+// UsageOf sums up what the networks take as they are placed. To embed a network anew, leave its own record out.
+func UsageOf(records []model.Record) Usage {
+	u := Usage{Nodes: map[string]NodeUsage{}, Links: map[Direction]model.Bandwidth{}}
+	for _, r := range records {
+		placed := r.Assigned.Placement
+		for i := range r.Network.Elements {
+			el := &r.Network.Elements[i]
+			node, ok := placed.Elements[el.Name]
+			if !ok {
+				continue
+			}
+			n := u.Nodes[node]
+			n.CPU += el.CPU
+			n.Memory += el.Memory
+			n.Weight += max(el.CPU, DefaultWeight)
+			n.Elements++
+			u.Nodes[node] = n
+		}
+		for _, paths := range placed.Links {
+			for _, p := range paths {
+				for i := 1; i < len(p.Nodes); i++ {
+					u.Links[Direction{p.Nodes[i-1], p.Nodes[i]}] += p.Bandwidth
+					u.Links[Direction{p.Nodes[i], p.Nodes[i-1]}] += p.Bandwidth
+				}
+			}
+		}
+	}
+	return u
+}
+
+// Refusal is the error of a network that does not fit: everything that is wrong, one sentence each.
+type Refusal struct {
+	Network  string
+	Problems []string
+}
+
+func (r *Refusal) Error() string {
+	if len(r.Problems) == 1 {
+		return fmt.Sprintf("network %s does not fit onto the substrate: %s", r.Network, r.Problems[0])
+	}
+	return fmt.Sprintf("network %s does not fit onto the substrate:\n  - %s", r.Network, strings.Join(r.Problems, "\n  - "))
+}
+
+// Embed places a resolved network beside what others use. Elements that are pinned to a node, a location or an edge's
+// node go there; those that current has placed stay, unless their node has gone or they are pinned elsewhere; the rest
+// is placed by free CPU and memory, neighbours together, the load balanced between nodes. Links between nodes take
+// the shortest substrate path (by hops, then delay) with enough free bandwidth in both directions, and keep the one they
+// have while it serves. used is without this network. The error is a *Refusal that tells all that is missing.
+func Embed(sub model.Substrate, used Usage, net model.Network, current model.Placement) (model.Placement, error) {
+	e := newEmbedder(sub, used, net)
+	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
+		return model.Placement{}, &Refusal{net.Name, []string{"there is no node in the substrate"}}
+	}
+	e.constrain(current)
+	if len(e.problems) > 0 {
+		return model.Placement{}, &Refusal{net.Name, e.problems}
+	}
+	var first []string
+	for range gluings {
+		e.place()
+		if len(e.problems) > 0 {
+			break
+		}
+		paths, failed := e.route(current)
+		if len(failed) == 0 {
+			return e.placement(paths), nil
+		}
+		if first == nil {
+			for _, f := range failed {
+				first = append(first, f.reason)
+			}
+		}
+		if !e.glue(failed) {
+			break
+		}
+	}
+	if first == nil {
+		first = e.problems
+	}
+	return model.Placement{}, &Refusal{net.Name, first}
+}
+
+// embedder holds the state of one Embed: nodes and elements by number.
+type embedder struct {
+	sub      *graph
+	net      model.Network
+	index    map[string]int // element name → number
+	adjacent [][]int32      // element → elements at the far ends of its links
+	nodes    []nodeState
+	totalCPU float64
+	totalMem float64
+
+	pin      []int32 // element → node it must be on, or -1
+	stays    []bool  // the pin is only where it is already
+	location []string
+	parent   []int32 // union-find: elements that must share a node
+	at       []int32 // element → node, or -1
+	problems []string
+}
+
+type nodeState struct {
+	model.SubstrateNode
+	base NodeUsage // others'
+	used NodeUsage // with this network's elements so far
+}
+
+func newEmbedder(sub model.Substrate, used Usage, net model.Network) *embedder {
+	n := len(net.Elements)
+	e := &embedder{sub: newGraph(sub), net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),
+		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), parent: make([]int32, n),
+		at: make([]int32, n)}
+	for i := range net.Elements {
+		e.index[net.Elements[i].Name] = i
+		e.pin[i] = -1
+		e.parent[i] = int32(i)
+	}
+	for _, l := range net.Links {
+		a, okA := e.index[l.Ends[0].Element]
+		b, okB := e.index[l.Ends[1].Element]
+		if okA && okB && a != b {
+			e.adjacent[a] = append(e.adjacent[a], int32(b))
+			e.adjacent[b] = append(e.adjacent[b], int32(a))
+		}
+	}
+	for _, node := range sub.Nodes {
+		e.nodes = append(e.nodes, nodeState{SubstrateNode: node, base: used.Nodes[node.Name]})
+		e.totalCPU += float64(node.CPU)
+		e.totalMem += float64(node.Memory)
+	}
+	for d, bw := range used.Links {
+		e.sub.take(d.From, d.To, bw)
+	}
+	return e
+}
+
+// constrain works out where elements must be, from pins, edges and the current placement, and tells the pins that
+// contradict each other or the substrate.
+func (e *embedder) constrain(current model.Placement) {
+	edges := make(map[string]string) // element → its edge's node
+	for _, edge := range e.net.Edges {
+		el, ok := e.index[edge.End.Element]
+		if !ok {
+			continue
+		}
+		node := edge.Node
+		if node == "" {
+			if len(e.nodes) == 1 || e.net.Elements[el].Node != "" {
+				continue // the only node, or the element's own pin, says where the device is
+			}
+			e.refuse("edge %s does not say which node its device %s is on; there are %s", edge.Name, edge.Device,
+				e.nodeNames())
+			continue
+		}
+		if was := edges[edge.End.Element]; was != "" && was != node {
+			e.refuse("%s has edges on two nodes, %s and %s; an element is on one", edge.End.Element, was, node)
+		}
+		edges[edge.End.Element] = node
+	}
+	for i := range e.net.Elements {
+		el := &e.net.Elements[i]
+		want, why := el.Node, ""
+		if edge := edges[el.Name]; edge != "" {
+			if want != "" && want != edge {
+				e.refuse("%s is pinned to %s, but its edge's device is on %s", el.Name, want, edge)
+				continue
+			}
+			want, why = edge, " by its edge"
+		}
+		e.location[i] = el.Location
+		if want != "" {
+			n, ok := e.sub.index[want]
+			switch {
+			case !ok:
+				e.refuse("%s is pinned%s to node %s, which does not exist; there are %s", el.Name, why, want, e.nodeNames())
+			case el.Location != "" && e.nodes[n].Location != el.Location:
+				e.refuse("%s is pinned%s to node %s, which is in %s, and to location %s", el.Name, why, want,
+					placeName(e.nodes[n].Location), el.Location)
+			}
+			e.pin[i] = int32(n)
+			continue
+		}
+		if el.Location != "" && !slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.Location == el.Location }) {
+			e.refuse("%s is pinned to location %s, where there is no node; there are %s", el.Name, el.Location,
+				e.locationNames())
+			continue
+		}
+		if n, ok := e.sub.index[current.Elements[el.Name]]; ok &&
+			(el.Location == "" || e.nodes[n].Location == el.Location) {
+			e.pin[i], e.stays[i] = int32(n), true
+		}
+	}
+}
+
+func (e *embedder) refuse(format string, args ...any) {
+	e.problems = append(e.problems, fmt.Sprintf(format, args...))
+}
+
+func (e *embedder) nodeNames() string {
+	names := make([]string, len(e.nodes))
+	for i, n := range e.nodes {
+		names[i] = n.Name
+	}
+	return list(names)
+}
+
+func (e *embedder) locationNames() string {
+	var names []string
+	for _, n := range e.nodes {
+		if n.Location != "" && !slices.Contains(names, n.Location) {
+			names = append(names, n.Location)
+		}
+	}
+	if len(names) == 0 {
+		return "no locations"
+	}
+	return list(names)
+}
+
+// list shortens long lists for people.
+func list(names []string) string {
+	const most = 8
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+func placeName(location string) string {
+	if location == "" {
+		return "no location"
+	}
+	return "location " + location
+}
+
+func (e *embedder) placement(paths map[string][]model.LinkPath) model.Placement {
+	p := model.Placement{Links: paths}
+	if len(e.at) > 0 {
+		p.Elements = make(map[string]string, len(e.at))
+	}
+	for i, n := range e.at {
+		p.Elements[e.net.Elements[i].Name] = e.nodes[n].Name
+	}
+	return p
+}
