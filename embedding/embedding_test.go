@@ -226,13 +226,13 @@ func TestRefusals(t *testing.T) {
 			want: []string{"r1 needs 2 cores on one node: n1 has 0.5 cores free, n2 has 1.2 cores free"}},
 		{name: "memory and cpu", sub: substrate(1), net: pinnedTo("", func(n *model.Network) {
 			n.Elements[0].CPU, n.Elements[0].Memory = 5000, 9*gib
-		}), want: []string{"r1 needs 5 cores and 9 GiB on one node: n1 has 4 cores and 8 GiB free"}},
+		}), want: []string{"r1 needs 5 cores and 9GiB on one node: n1 has 4 cores and 8GiB free"}},
 		{name: "all problems", sub: substrate(2), net: pinnedTo("", func(n *model.Network) {
 			n.Elements[0].CPU, n.Elements[1].CPU = 5000, 6000
 		}), want: []string{"r1 needs 5 cores", "r2 needs 6 cores"}},
 		{name: "pinned too much", sub: substrate(2), net: pinnedTo("n1", func(n *model.Network) {
 			n.Elements[0].CPU, n.Elements[1].CPU = 3000, 3000
-		}), want: []string{"node n1 has 4 cores and 8 GiB free, but these must be there: r1 3 cores (pinned), r2 3 cores (pinned)"}},
+		}), want: []string{"node n1 has 4 cores and 8GiB free, but these must be there: r1 3 cores (pinned), r2 3 cores (pinned)"}},
 		{name: "grown where it is", sub: substrate(2), net: pinnedTo("", func(n *model.Network) { n.Elements[0].CPU = 5000 }),
 			now: model.Placement{Elements: map[string]string{"r1": "n2"}}, want: []string{"r1 5 cores (there already)"}},
 		{name: "no such node", sub: substrate(2), net: pinnedTo("n9", func(*model.Network) {}),
@@ -249,7 +249,7 @@ func TestRefusals(t *testing.T) {
 			n.Edges = []model.Edge{{Name: "up", Device: "eth1", Node: "n2", End: model.End{Element: "r1"}}}
 		}), want: []string{"r1 is pinned to n1, but its edge's device is on n2"}},
 		{name: "bandwidth", sub: limited, net: pinned(func(n *model.Network) { n.Links[0].Bandwidth = 200e6 }),
-			want: []string{"link r1--r2 needs 200 Mbit/s from n1 (r1) to n2 (r2)", "n1 – n2 has 100 Mbit/s free"}},
+			want: []string{"link r1--r2 needs 200Mbit from n1 (r1) to n2 (r2)", "n1 – n2 has 100Mbit free"}},
 		{name: "mtu", sub: small, net: pinned(func(*model.Network) {}),
 			want: []string{"from n1 to n2 the underlay must carry 1550, and n2 carries 1500"}},
 		{name: "apart", sub: apart, net: pinned(func(n *model.Network) { n.Elements[1].Node = "n3" }),

@@ -446,7 +446,7 @@ func (e *embedder) refuseUnit(u *unit) {
 			lacks = append(lacks, cores(minus(n.CPU, n.used.CPU)))
 		}
 		if u.memory > 0 && n.used.Memory+u.memory > n.Memory {
-			lacks = append(lacks, size(minus(n.Memory, n.used.Memory)))
+			lacks = append(lacks, minus(n.Memory, n.used.Memory).String())
 		}
 		has = append(has, fmt.Sprintf("%s has %s free", n.Name, strings.Join(lacks, " and ")))
 	}

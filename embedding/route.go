@@ -113,15 +113,15 @@ func (e *embedder) noPath(l *model.Link, a, b int32) string {
 	for k := 1; k < len(shortest); k++ {
 		x, y := e.sub.number(shortest[k-1]), e.sub.number(shortest[k])
 		if !e.sub.hasRoom(x, y, l.Bandwidth) {
-			free = append(free, fmt.Sprintf("%s – %s has %s free", shortest[k-1], shortest[k], rate(e.sub.room(x, y))))
+			free = append(free, fmt.Sprintf("%s – %s has %s free", shortest[k-1], shortest[k], e.sub.room(x, y)))
 		}
 	}
 	if len(free) == 0 {
 		return fmt.Sprintf("link %s needs %s from %s to %s and an underlay that carries %d, and no substrate path has both",
-			l.Name, rate(l.Bandwidth), from, to, needMTU(l))
+			l.Name, l.Bandwidth, from, to, needMTU(l))
 	}
 	return fmt.Sprintf("link %s needs %s from %s (%s) to %s (%s), and no substrate path has that free: on the shortest %s",
-		l.Name, rate(l.Bandwidth), from, l.Ends[0].Element, to, l.Ends[1].Element, strings.Join(free, ", "))
+		l.Name, l.Bandwidth, from, l.Ends[0].Element, to, l.Ends[1].Element, strings.Join(free, ", "))
 }
 
 // glue makes the ends of links that fit nowhere share a node, where both may. It tells whether anything changed.
