@@ -4,9 +4,11 @@ package cli
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -34,11 +36,15 @@ type CLI struct {
 	Instance string
 	// Version is what `version` prints.
 	Version string
+	// Examples are the files that `example` prints, NAME.yaml; Schema is the file format's JSON Schema.
+	Examples fs.FS
+	Schema   []byte
 }
 
 // New returns the command line of this process: its streams and its environment.
 func New(connect func(instance string) (Client, error)) *CLI {
-	return &CLI{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Connect: connect}
+	return &CLI{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Connect: connect,
+		Examples: embed.FS{}}
 }
 
 const rootLong = `polyplane runs many virtual networks on one set of Linux machines, each with its own
@@ -54,6 +60,7 @@ NET/ELEMENT names an element of a network, NET/ELEMENT:IF one of its interfaces.
 
 // Root returns the command tree without the commands that run the platform itself (those are the caller's to add).
 func (c *CLI) Root() *cobra.Command {
+	cobra.EnableCommandSorting = false // the order of the help text is that of the work
 	root := &cobra.Command{
 		Use:           "polyplane",
 		Short:         "Many virtual networks on one substrate",
@@ -116,21 +123,28 @@ func (c *CLI) AddNameAlias(cmd *cobra.Command) {
 }
 
 // Execute runs one command line and returns the process's exit status. An error is printed on Err, in one message.
-// The context that commands see ends at SIGINT and SIGTERM.
+// The context that commands see ends at SIGINT, SIGTERM and SIGHUP.
 func (c *CLI) Execute(root *cobra.Command, args []string) int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return c.ExecuteContext(ctx, root, args)
 }
 
 // ExecuteContext is Execute under a context of the caller's.
-func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []string) int {
+func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []string) (code int) {
+	defer func() {
+		// Nobody is helped by a stack trace on their screen.
+		if r := recover(); r != nil {
+			fmt.Fprintf(c.Err, "polyplane: a mistake in polyplane itself: %v; please report it with the command line\n", r)
+			code = ExitFailed
+		}
+	}()
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitOK
 	}
-	code := exitCode(err)
+	code = exitCode(err)
 	var exit *commandExit
 	if errors.As(err, &exit) {
 		return exit.status

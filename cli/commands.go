@@ -1,10 +1,36 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+)
 
 // addCommands gives the root all commands that speak to an instance.
 func (c *CLI) addCommands(root *cobra.Command) {
 	root.AddCommand(
+		c.exampleCommand(),
+		c.planCommand(),
+		c.applyCommand(),
+		c.saveCommand(),
+		c.deleteCommand(),
+
 		c.getCommand(),
+		c.describeCommand(),
+		c.graphCommand(),
+		c.topCommand(),
+		c.checkCommand(),
+
+		c.actCommand(model.ActionStart, "Start stopped elements", "started"),
+		c.actCommand(model.ActionStop, "Stop elements; what they own on disk stays", "stopped"),
+		c.actCommand(model.ActionRestart, "Stop elements and start them again", "restarted"),
+		c.execCommand(),
+		c.consoleCommand(),
+		c.pingCommand(),
+		c.logsCommand(),
+		c.captureCommand(),
+
+		c.schemaCommand(),
+		c.versionCommand(),
 	)
 }

@@ -86,7 +86,7 @@ func cores(v model.CPU) string {
 	if v == 0 {
 		return ""
 	}
-	return strconv.FormatFloat(float64(v)/1000, 'f', -1, 64)
+	return v.String()
 }
 
 func usedOf(used, total string) string {
@@ -99,12 +99,12 @@ func usedOf(used, total string) string {
 	return used + "/" + total
 }
 
-// bandwidth is a link's, "10 Mbit".
+// bandwidth is a link's, nothing when it is unlimited.
 func bandwidth(v model.Bandwidth) string {
 	if v == 0 {
 		return ""
 	}
-	return scaled(float64(v), "bit", "kbit", "Mbit", "Gbit", "Tbit")
+	return v.String()
 }
 
 func percent(v float64) string {
@@ -119,7 +119,7 @@ func shortDuration(d model.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return time.Duration(d).String()
+	return d.String()
 }
 
 func join[T fmt.Stringer](values []T) string {

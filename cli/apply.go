@@ -1,0 +1,350 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api/client"
+)
+
+// failureGrace is how long an element may stay failed, with nothing else under way, before a wait gives up on it: the
+// agents try again by themselves.
+const failureGrace = 3 * time.Second
+
+// shownChanges is how many lines of a plan `apply` shows before it goes on.
+const shownChanges = 40
+
+func (c *CLI) planCommand() *cobra.Command {
+	var files fileFlags
+	var exitCode, overwrite bool
+	cmd := &cobra.Command{
+		Use:     "plan -f FILE|-|DIR",
+		Aliases: []string{"diff"},
+		Short:   "Show what apply would change, and whether it fits",
+		GroupID: groupNetworks,
+		Example: "  polyplane plan -f lab.yaml\n  polyplane plan -f lab.yaml --exit-code > /dev/null || echo changed",
+		Args:    args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !files.given() {
+				return usageError(cmd, "-f FILE is missing (- is standard input)")
+			}
+			networks, err := c.readNetworks(files)
+			if err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			planned, err := planAll(cmd.Context(), cl, networks, overwrite)
+			if err != nil {
+				return err
+			}
+			changes := false
+			for _, p := range planned {
+				if err := c.showChanges(p, 0); err != nil {
+					return err
+				}
+				changes = changes || p.Changed
+			}
+			if exitCode && changes {
+				return &commandExit{ExitFailed}
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if there are changes")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "plan as apply --overwrite would do")
+	return cmd
+}
+
+func (c *CLI) applyCommand() *cobra.Command {
+	var files fileFlags
+	wait, timeout, overwrite := true, 5*time.Minute, false
+	cmd := &cobra.Command{
+		Use:     "apply -f FILE|-|DIR",
+		Short:   "Make networks be as a file says",
+		GroupID: groupNetworks,
+		Long: `Make the file's networks be as it says: new ones are made, existing ones changed where they
+differ, and nothing else is touched. All files are checked before anything is changed. What the
+file leaves out keeps its value. apply shows the changes, makes them, and waits until everything
+runs; ^C ends the waiting only.`,
+		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane apply -f labs/ --timeout 2m",
+		Args:    args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !files.given() {
+				return usageError(cmd, "-f FILE is missing (- is standard input)")
+			}
+			networks, err := c.readNetworks(files)
+			if err != nil {
+				return err
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return c.apply(cmd.Context(), cl, networks, overwrite, wait, timeout)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
+	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace configuration that was edited inside elements by the file's")
+	return cmd
+}
+
+// planAll asks the instance what an apply of each network would do. All refusals are told together.
+func planAll(ctx context.Context, cl Client, networks []model.Network, overwrite bool) ([]model.ApplyResult, error) {
+	var planned []model.ApplyResult
+	var refusals []error
+	for _, n := range networks {
+		result, err := cl.Apply(ctx, n, model.ApplyOptions{DryRun: true, Overwrite: overwrite})
+		var refusal *client.Error
+		switch {
+		case errors.As(err, &refusal):
+			refusals = append(refusals, fmt.Errorf("%s: %w", n.Name, err))
+		case err != nil:
+			return nil, wrap(ctx, cl, err, ref{})
+		}
+		planned = append(planned, result)
+	}
+	if len(refusals) > 0 {
+		return nil, refused(errors.Join(refusals...))
+	}
+	return planned, nil
+}
+
+// showChanges prints what an apply does, at most so many lines of it (0: all).
+func (c *CLI) showChanges(result model.ApplyResult, most int) error {
+	lines := changes(result)
+	switch {
+	case !result.Changed || len(lines) == 0 && result.Before != nil:
+		_, err := fmt.Fprintf(c.Out, "%s: no changes\n", result.Record.Network.Name)
+		return err
+	case most > 0 && len(lines) > most:
+		left := len(lines) - most + 1
+		lines = append(lines[:most-1:most-1], fmt.Sprintf("  … and %d more (`polyplane plan` shows all)", left))
+	}
+	colour := c.colour()
+	var b strings.Builder
+	for _, line := range lines {
+		if s := changeStyle(line); colour && s != plain {
+			line = string(s) + line + resetStyle
+		}
+		b.WriteString(line + "\n")
+	}
+	_, err := fmt.Fprint(c.Out, b.String())
+	return err
+}
+
+// changeStyle paints a plan's line by its first sign.
+func changeStyle(line string) style {
+	switch trimmed := strings.TrimLeft(line, " "); {
+	case strings.HasPrefix(trimmed, "+"):
+		return good
+	case strings.HasPrefix(trimmed, "-"):
+		return bad
+	case strings.HasPrefix(trimmed, "~"):
+		return warn
+	}
+	return plain
+}
+
+func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool, timeout time.Duration) error {
+	begin := c.Now()
+	planned, err := planAll(ctx, cl, networks, overwrite)
+	if err != nil {
+		return err
+	}
+	await := map[string]int64{} // revision by network
+	var order []string
+	for i, p := range planned {
+		name := networks[i].Name
+		order = append(order, name)
+		await[name] = p.Record.Revision
+		if err := c.showChanges(p, shownChanges); err != nil {
+			return err
+		}
+		if !p.Changed {
+			continue
+		}
+		options := model.ApplyOptions{Overwrite: overwrite}
+		if p.Before != nil {
+			// What was shown is what is done: nobody's change in between is lost.
+			options.Base = p.Before.Revision
+		}
+		result, err := cl.Apply(ctx, networks[i], options)
+		if client.IsConflict(err) {
+			return refused(fmt.Errorf("%s: it was changed by somebody else meanwhile; look at `polyplane plan` and apply again: %w", name, err))
+		}
+		if err != nil {
+			return wrap(ctx, cl, fmt.Errorf("%s: %w", name, err), ref{})
+		}
+		await[name] = result.Record.Revision
+	}
+	if !wait {
+		return nil
+	}
+	if err := c.await(ctx, cl, order, await, timeout); err != nil {
+		return err
+	}
+	return c.summarizeApply(ctx, cl, planned, c.Now().Sub(begin))
+}
+
+func (c *CLI) summarizeApply(ctx context.Context, cl Client, planned []model.ApplyResult, took time.Duration) error {
+	changed := false
+	for _, p := range planned {
+		changed = changed || p.Changed
+	}
+	if !changed {
+		return nil
+	}
+	var b strings.Builder
+	elements, links := 0, 0
+	for i, p := range planned {
+		elements += len(p.Record.Network.Elements)
+		links += len(p.Record.Network.Links)
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(p.Record.Network.Name)
+	}
+	_, err := fmt.Fprintf(c.Out, "%s: ready in %s (%s, %s)\n", b.String(), elapsed(took), plural(elements, "element"), plural(links, "link"))
+	return err
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// await waits until the networks have reached their revisions and run.
+func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions map[string]int64, timeout time.Duration) error {
+	bar := c.newProgress("starting")
+	var failedSince time.Time
+	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
+		networks, err := cl.Networks(ctx)
+		if err != nil {
+			return false, err
+		}
+		seen, ready, settled, running, all, bad := 0, 0, 0, 0, 0, 0
+		for _, n := range networks {
+			revision, ours := revisions[n.Name]
+			if !ours {
+				continue
+			}
+			seen++
+			running += n.Running + n.Stopped
+			all += n.Elements
+			bad += n.Failed
+			if n.Revision < revision {
+				continue
+			}
+			if n.Phase == model.PhaseRunning || n.Phase == model.PhaseStopped {
+				ready++
+			}
+			if n.Phase != model.PhasePending {
+				settled++
+			}
+		}
+		if ready == len(revisions) {
+			return true, nil
+		}
+		if seen < len(revisions) {
+			return false, failed("%s: removed by somebody else while it was being applied", missingNames(order, networks))
+		}
+		bar.update(running, all)
+		if bad == 0 || settled < len(revisions) {
+			failedSince = time.Time{}
+			return false, nil
+		}
+		if failedSince.IsZero() {
+			failedSince = time.Now()
+		}
+		if time.Since(failedSince) < failureGrace {
+			return false, nil
+		}
+		return false, failed("%s", c.whyNotRunning(ctx, cl, order))
+	})
+	bar.close()
+	what := strings.Join(order, ", ")
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		// The context of the wait is over; the question why needs one of its own.
+		return &Error{Code: ExitTimeout, Err: fmt.Errorf("not everything runs after %s: %s\nIt goes on being applied; "+
+			"`polyplane get elements -w` shows how far it is", timeout, c.whyNotRunning(ctx, cl, order))}
+	case errors.Is(err, context.Canceled):
+		return &Error{Code: ExitInterrupted, Err: fmt.Errorf("interrupted: %s goes on being applied; `polyplane get elements -w` "+
+			"shows how far it is, `polyplane delete %s` takes it back", what, strings.Join(order, " "))}
+	case err != nil:
+		return wrap(ctx, cl, err, ref{})
+	}
+	return nil
+}
+
+func missingNames(order []string, networks []model.NetworkStatus) string {
+	var missing []string
+	for _, name := range order {
+		found := false
+		for _, n := range networks {
+			found = found || n.Name == name
+		}
+		if !found {
+			missing = append(missing, name)
+		}
+	}
+	return strings.Join(missing, ", ")
+}
+
+// whyNotRunning names the elements that do not run, and why.
+func (c *CLI) whyNotRunning(ctx context.Context, cl Client, order []string) string {
+	const most = 5
+	var lines []string
+	for _, name := range order {
+		elements, err := cl.Elements(ctx, name)
+		if err != nil {
+			continue
+		}
+		for _, e := range elements {
+			if e.Phase == model.PhaseRunning || e.Phase == model.PhaseStopped {
+				continue
+			}
+			line := fmt.Sprintf("%s is %s", e.ID, e.Phase)
+			if e.Node != "" {
+				line += " on " + e.Node
+			}
+			if e.Message != "" {
+				line += ": " + oneLine(e.Message)
+			}
+			lines = append(lines, line)
+		}
+	}
+	if nodes, err := cl.Nodes(ctx); err == nil {
+		for _, n := range nodes {
+			if !n.Ready || n.Problem != "" {
+				lines = append(lines, strings.TrimSuffix(fmt.Sprintf("node %s is %s: %s", n.Name, nodeState(n).text, oneLine(n.Problem)), ": "))
+			}
+		}
+	}
+	switch {
+	case len(lines) == 0:
+		return "its nodes have not told yet"
+	case len(lines) == 1:
+		return lines[0]
+	case len(lines) > most:
+		left := len(lines) - most
+		lines = append(lines[:most:most], fmt.Sprintf("and %d more", left))
+	}
+	return "\n  " + strings.Join(lines, "\n  ")
+}

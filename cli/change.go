@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// pollEvery is how often the state is asked for while a command waits.
+const pollEvery = 50 * time.Millisecond
+
+// poll calls f until it says that all is well or fails. A timeout of zero means none.
+func poll(ctx context.Context, timeout time.Duration, f func(context.Context) (bool, error)) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		done, err := f(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil || done:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command {
+	wait, timeout := true, 60*time.Second
+	cmd := &cobra.Command{
+		Use:     string(action) + " NET/ELEMENT…",
+		Short:   short,
+		GroupID: groupElements,
+		Example: "  polyplane " + string(action) + " lab/r1",
+		Args:    args(1, -1, "NET/ELEMENT"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			ctx := cmd.Context()
+			ids := make([]model.ID, len(given))
+			for i, s := range given {
+				id, err := elementRef(s)
+				if err != nil {
+					return err
+				}
+				ids[i] = id
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			for _, id := range ids { // all names are checked before anything is changed
+				if err := lookUp(ctx, cl, ref{network: id.Network, element: id.Element}); err != nil {
+					return err
+				}
+			}
+			var failures []error
+			for _, id := range ids {
+				err := cl.Act(ctx, id, action)
+				if err == nil && wait {
+					err = awaitAction(ctx, cl, id, action, timeout)
+				}
+				if err != nil {
+					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err), ref{network: id.Network, element: id.Element}))
+					continue
+				}
+				fmt.Fprintf(c.Out, "%s %s\n", id, done)
+			}
+			return errors.Join(failures...)
+		},
+		ValidArgsFunction: c.completeEvery(c.completeElements),
+	}
+	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until it is done")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
+	return cmd
+}
+
+// awaitAction waits until the element's node has made an action so.
+func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, timeout time.Duration) error {
+	pong, err := cl.Ping(ctx)
+	if err != nil {
+		return err
+	}
+	last := model.PhasePending
+	err = poll(ctx, timeout, func(ctx context.Context) (bool, error) {
+		elements, err := cl.Elements(ctx, id.Network)
+		if err != nil {
+			return false, err
+		}
+		e, err := findElement(elements, id)
+		if err != nil {
+			return false, err
+		}
+		last = e.Phase
+		nodes, err := cl.Nodes(ctx)
+		if err != nil {
+			return false, err
+		}
+		for _, n := range nodes {
+			if n.Name == e.Node && n.Revision < pong.Revision {
+				return false, nil
+			}
+		}
+		if e.Phase == model.PhaseFailed {
+			return false, failed("it has failed: %s", oneLine(e.Message))
+		}
+		return e.Phase == wanted(action), nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &Error{Code: ExitTimeout, Err: fmt.Errorf("still %s after %s; `polyplane describe %s` tells more", last, timeout, id)}
+	}
+	return err
+}
+
+func wanted(a model.Action) model.Phase {
+	if a == model.ActionStop {
+		return model.PhaseStopped
+	}
+	return model.PhaseRunning
+}
+
+func (c *CLI) deleteCommand() *cobra.Command {
+	wait, timeout, all, missingOK := true, 5*time.Minute, false, false
+	var files fileFlags
+	cmd := &cobra.Command{
+		Use:     "delete NET… | -f FILE",
+		Aliases: []string{"rm", "destroy"},
+		Short:   "Remove networks, with everything in them",
+		GroupID: groupNetworks,
+		Example: "  polyplane delete lab\n  polyplane delete -f lab.yaml\n  polyplane delete --all",
+		RunE: func(cmd *cobra.Command, given []string) error {
+			ctx := cmd.Context()
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			names, err := c.namesToDelete(cmd, cl, given, files, all)
+			if err != nil {
+				return err
+			}
+			existing, err := cl.Networks(ctx)
+			if err != nil {
+				return wrap(ctx, cl, err, ref{})
+			}
+			if names, err = onlyExisting(names, existing, missingOK); err != nil {
+				return err
+			}
+			return c.deleteAll(ctx, cl, names, wait, timeout)
+		},
+		ValidArgsFunction: c.completeEvery(c.completeNetworks),
+	}
+	files.addFlags(cmd, "remove the networks of this `FILE` (- is standard input) or directory")
+	cmd.Flags().BoolVar(&all, "all", false, "remove every network")
+	cmd.Flags().BoolVar(&missingOK, "ignore-not-found", false, "a network that does not exist is no failure")
+	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything is gone")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
+	return cmd
+}
+
+func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files fileFlags, all bool) ([]string, error) {
+	switch {
+	case all && (len(given) > 0 || files.given()):
+		return nil, usageError(cmd, "--all and names exclude each other")
+	case all:
+		networks, err := cl.Networks(cmd.Context())
+		if err != nil {
+			return nil, wrap(cmd.Context(), cl, err, ref{})
+		}
+		var names []string
+		for _, n := range networks {
+			names = append(names, n.Name)
+		}
+		return names, nil
+	case files.given() && len(given) > 0:
+		return nil, usageError(cmd, "networks by name and -f exclude each other")
+	case files.given():
+		networks, err := c.readNetworks(files)
+		if err != nil {
+			return nil, err
+		}
+		var names []string
+		for _, n := range networks {
+			names = append(names, n.Name)
+		}
+		return names, nil
+	case len(given) == 0:
+		return nil, usageError(cmd, "the networks to remove are missing: NET…, -f FILE or --all")
+	}
+	for _, name := range given {
+		if strings.Contains(name, "/") {
+			return nil, usageError(cmd, "%q is not a network: whole networks are removed; an element goes when its file no "+
+				"longer has it (`polyplane apply`)", name)
+		}
+	}
+	return given, nil
+}
+
+// onlyExisting refuses names that do not exist before anything is removed, or leaves them out.
+func onlyExisting(names []string, networks []model.NetworkStatus, missingOK bool) ([]string, error) {
+	var existing, out []string
+	for _, n := range networks {
+		existing = append(existing, n.Name)
+	}
+	seen := map[string]bool{}
+	for _, name := range names {
+		found := false
+		for _, e := range existing {
+			found = found || e == name
+		}
+		switch {
+		case !found && missingOK || seen[name]:
+			continue
+		case !found:
+			return nil, unknown("network", name, existing)
+		}
+		seen[name] = true
+		out = append(out, name)
+	}
+	return out, nil
+}
+
+func (c *CLI) deleteAll(ctx context.Context, cl Client, names []string, wait bool, timeout time.Duration) error {
+	if len(names) == 0 {
+		fmt.Fprintln(c.Out, "nothing to remove")
+		return nil
+	}
+	begin := c.Now()
+	for _, name := range names {
+		if err := cl.Delete(ctx, name); err != nil {
+			return wrap(ctx, cl, fmt.Errorf("%s: %w", name, err), ref{network: name})
+		}
+	}
+	if !wait {
+		fmt.Fprintf(c.Out, "removing %s\n", strings.Join(names, ", "))
+		return nil
+	}
+	left := names
+	progress := c.newProgress("removing")
+	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
+		networks, err := cl.Networks(ctx)
+		if err != nil {
+			return false, err
+		}
+		left = nil
+		elements := 0
+		for _, n := range networks {
+			for _, name := range names {
+				if n.Name == name {
+					left = append(left, name)
+					elements += n.Elements
+				}
+			}
+		}
+		progress.left(elements)
+		return len(left) == 0, nil
+	})
+	progress.close()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return &Error{Code: ExitTimeout, Err: fmt.Errorf("%s not gone after %s; the removal goes on; `polyplane get nodes` shows "+
+			"whether a node is lost", strings.Join(left, ", "), timeout)}
+	case errors.Is(err, context.Canceled):
+		return &Error{Code: ExitInterrupted, Err: errors.New("interrupted; the removal goes on")}
+	case err != nil:
+		return wrap(ctx, cl, err, ref{})
+	}
+	fmt.Fprintf(c.Out, "%s removed in %s\n", strings.Join(names, ", "), elapsed(c.Now().Sub(begin)))
+	return nil
+}

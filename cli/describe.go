@@ -1,0 +1,473 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// recentEvents is how many events a description ends with.
+const recentEvents = 8
+
+func (c *CLI) describeCommand() *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:     "describe NET[/ELEMENT[:IF]|/LINK] | node/NAME",
+		Aliases: []string{"desc", "show"},
+		Short:   "Show everything about a network, an element, an interface, a link or a node",
+		GroupID: groupLook,
+		Example: "  polyplane describe lab\n  polyplane describe lab/r1\n  polyplane describe lab/r1:h1\n  polyplane describe node/n1",
+		Args:    args(1, 1, "NET, NET/ELEMENT, NET/ELEMENT:IF or node/NAME"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			of, err := parseRef(given[0])
+			if err != nil {
+				return usageError(cmd, "%s", err)
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			return wrap(cmd.Context(), cl, c.describe(cmd, cl, o, of), of)
+		},
+		ValidArgsFunction: c.completeFirst(c.completeNetworks, c.completePorts, c.completeNodes),
+	}
+	o.addFlag(cmd, formatJSON, formatYAML)
+	return cmd
+}
+
+func (c *CLI) describe(cmd *cobra.Command, cl Client, o output, of ref) error {
+	ctx := cmd.Context()
+	if of.network == nodeWord && of.element != "" {
+		return c.describeNode(cmd, cl, o, of)
+	}
+	if of.element == "" {
+		return c.describeNetwork(cmd, cl, o, of)
+	}
+	elements, err := cl.Elements(ctx, of.network)
+	if err != nil {
+		return err
+	}
+	links, err := cl.Links(ctx, of.network)
+	if err != nil {
+		return err
+	}
+	element, missing := findElement(elements, of.id())
+	if missing != nil {
+		for _, l := range links {
+			if of.iface == "" && l.Network == of.network && l.Link.Name == of.element {
+				return c.describeLink(o, l)
+			}
+		}
+		if err := lookUp(ctx, cl, of); err != nil {
+			return err
+		}
+		return missing
+	}
+	if of.iface == "" {
+		return c.describeElement(cmd, cl, o, element, links)
+	}
+	i, err := findInterface(element, of.iface)
+	if err != nil {
+		return err
+	}
+	return c.describeInterface(o, element, i, links)
+}
+
+// sheet prints headed sections of "key: value" lines and tables.
+type sheet struct {
+	c   *CLI
+	w   io.Writer
+	err error
+}
+
+func (s *sheet) title(name string, state cell) {
+	s.print(s.paint(cell{name, strong}), "  ", s.paint(state), "\n")
+}
+
+// line prints a value unless it is empty.
+func (s *sheet) line(key, value string) {
+	if value != "" {
+		s.print(fmt.Sprintf("  %-13s", key+":"), value, "\n")
+	}
+}
+
+func (s *sheet) table(heading string, t table) {
+	if len(t.rows) == 0 || s.err != nil {
+		return
+	}
+	s.print("\n", s.paint(cell{heading, strong}), "\n")
+	if s.err == nil {
+		s.err = t.write(s.w, s.c.colour(), true, "  ")
+	}
+}
+
+func (s *sheet) print(parts ...string) {
+	if s.err == nil {
+		_, s.err = io.WriteString(s.w, strings.Join(parts, ""))
+	}
+}
+
+func (s *sheet) paint(c cell) string {
+	if !s.c.colour() || c.style == plain || c.text == "" {
+		return c.text
+	}
+	return string(c.style) + c.text + resetStyle
+}
+
+// events ends a description; that there are none, or that they cannot be had, is no reason to fail.
+func (s *sheet) events(cmd *cobra.Command, cl Client, of ref) {
+	events, err := pastEvents(cmd, cl, of)
+	if err != nil {
+		return
+	}
+	if len(events) > recentEvents {
+		events = events[len(events)-recentEvents:]
+	}
+	t := eventTable(false)
+	for _, e := range events {
+		t.add(s.c.eventRow(e, false)...)
+	}
+	s.table("Events", t)
+}
+
+// described is a network with its parts, for -o json and yaml.
+type described struct {
+	model.NetworkStatus
+	Record       model.Record        `json:"record"`
+	ElementViews []model.ElementView `json:"elementStates"`
+	LinkStates   []model.LinkStatus  `json:"linkStates"`
+}
+
+func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) error {
+	ctx := cmd.Context()
+	record, err := cl.Network(ctx, of.network)
+	if err != nil {
+		return err
+	}
+	d, err := cl.Dump(ctx, of.network)
+	if err != nil {
+		return err
+	}
+	status := model.NetworkStatus{Name: of.network}
+	for _, n := range d.Networks {
+		if n.Name == of.network {
+			status = n
+		}
+	}
+	if o.format != formatTable {
+		return writeValue(c.Out, o.format, described{status, record, d.Elements, d.Links})
+	}
+	s := &sheet{c: c, w: c.Out}
+	s.title("network "+status.Name, networkPhase(status))
+	s.line("Message", oneLine(status.Message))
+	counts := fmt.Sprintf("%d, %d running", status.Elements, status.Running)
+	if status.Stopped > 0 {
+		counts += fmt.Sprintf(", %d stopped", status.Stopped)
+	}
+	if status.Failed > 0 {
+		counts += fmt.Sprintf(", %d failed", status.Failed)
+	}
+	s.line("Elements", counts)
+	s.line("Links", strconv.Itoa(status.Links))
+	s.line("Nodes", strings.Join(status.Nodes, ", "))
+	s.line("Slice", sliceText(record.Network.Slice))
+	s.line("Pools", join(record.Network.Pools))
+	s.line("Revision", fmt.Sprintf("%d, made %s ago, changed %s ago", status.Revision, c.since(status.Created), c.since(status.Modified)))
+
+	elements, links, edges, expect := elementListing(), linkListing(), table{head: []string{"EDGE", "ELEMENT", "NODE", "DEVICE", ">VLAN"}}, table{head: []string{"EXPECTATION"}}
+	et := table{head: elements.head(false)}
+	for _, e := range d.Elements {
+		row := elements.row(c, e, false)
+		row[0] = text(e.ID.Element)
+		et.add(row...)
+		if e.Message != "" {
+			// A failed element's reason belongs beside it, however long.
+			row[len(row)-1] = cell{oneLine(e.Message), bad}
+		}
+	}
+	lt := table{head: links.head(false)}
+	for _, l := range d.Links {
+		row := links.row(c, l, false)
+		row[0] = text(l.Link.Name)
+		lt.add(row...)
+	}
+	for _, e := range record.Network.Edges {
+		edges.add(texts(e.Name, end(e.End), e.Node, e.Device, mtuText(e.VLAN))...)
+	}
+	for _, e := range record.Network.Expect {
+		expect.add(text(expectation(e)))
+	}
+	s.table("Elements", et)
+	s.table("Links", lt)
+	s.table("Edges", edges)
+	s.table("Expected (`polyplane check "+of.network+"`)", expect)
+	s.events(cmd, cl, of)
+	return s.err
+}
+
+func expectation(e model.Expectation) string {
+	verb := " reaches "
+	if e.Not {
+		verb = " does not reach "
+	}
+	s := e.From + verb + e.To
+	if e.Family != model.AnyFamily {
+		s += " over " + string(e.Family)
+	}
+	return s
+}
+
+func sliceText(s model.Slice) string {
+	var parts []string
+	if s.CPU != 0 {
+		parts = append(parts, cores(s.CPU)+" CPU")
+	}
+	if s.Memory != 0 {
+		parts = append(parts, memory(s.Memory))
+	}
+	if s.Bandwidth != 0 {
+		parts = append(parts, bandwidth(s.Bandwidth))
+	}
+	if s.Mode != "" {
+		parts = append(parts, s.Mode)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.ElementView, links []model.LinkStatus) error {
+	if o.format != formatTable {
+		return writeValue(c.Out, o.format, e)
+	}
+	s := &sheet{c: c, w: c.Out}
+	s.title(string(e.Element.Kind)+" "+e.ID.String(), phase(e.Phase))
+	s.line("Message", oneLine(e.Message))
+	s.line("Node", e.Node)
+	s.line("Control", string(e.Element.Control))
+	s.line("Forwarding", string(e.Element.Forwarding))
+	s.line("Software", string(e.Element.Software))
+	s.line("Routing", strings.Join(intents(e.Element.Routing), ", "))
+	if e.Element.RouterID.IsValid() {
+		s.line("Router ID", e.Element.RouterID.String())
+	}
+	s.line("Loopback", join(e.Element.Loopback))
+	s.line("Subnets", join(e.Element.Prefixes))
+	s.line("Gateways", join(e.Element.Gateways))
+	s.line("CPU", cores(e.Element.CPU))
+	s.line("Memory", memory(e.Element.Memory))
+	if e.Restarts > 0 {
+		s.line("Restarts", strconv.Itoa(e.Restarts))
+	}
+	if len(e.Element.Config) > 0 {
+		s.line("Config", strings.Join(sortedKeys(e.Element.Config), ", ")+" (its own)")
+	}
+
+	t := table{head: []string{"INTERFACE", "STATE", "ADDRESSES", "TO", "LINK", ">MTU", ">SENT", ">RECEIVED"}}
+	ports := portsByID(links)
+	for i := range e.Element.Interfaces {
+		ifc := &e.Element.Interfaces[i]
+		state, sent, received := cell{"unknown", warn}, "", ""
+		if p, ok := ports[(model.PortID{ID: e.ID, Interface: ifc.Name})]; ok {
+			state, sent, received = upDown(p.Up), byteCount(p.RxBytes), byteCount(p.TxBytes)
+		}
+		link := ifc.Link
+		if ifc.Edge != "" {
+			link = ifc.Edge + " (edge)"
+		}
+		t.add(text(ifc.Name), state, text(join(ifc.Addresses)), text(farEnd(ifc)), text(link), text(mtuText(ifc.MTU)),
+			text(sent), text(received))
+	}
+	s.table("Interfaces", t)
+
+	routes := table{head: []string{"STATIC ROUTE", "VIA", "INTERFACE", ">METRIC"}}
+	for _, r := range e.Element.Routes {
+		via := join(r.Via)
+		if r.Type != "" && r.Type != model.RouteUnicast {
+			via = string(r.Type)
+		}
+		routes.add(texts(r.To.String(), via, r.Interface, mtuText(r.Metric))...)
+	}
+	s.table("Routes", routes)
+	s.events(cmd, cl, ref{network: e.ID.Network, element: e.ID.Element})
+	return s.err
+}
+
+// intents names the routing protocols that an element shall speak.
+func intents(r model.Routing) []string {
+	var list []string
+	if r.OSPF != nil {
+		list = append(list, "OSPF"+inArea(r.OSPF.Area))
+	}
+	if r.OSPF6 != nil {
+		list = append(list, "OSPFv3"+inArea(r.OSPF6.Area))
+	}
+	if r.ISIS != nil {
+		list = append(list, "IS-IS"+inArea(r.ISIS.Area))
+	}
+	if r.BGP != nil {
+		list = append(list, fmt.Sprintf("BGP AS %d", r.BGP.AS))
+	}
+	if r.RIP != nil {
+		list = append(list, "RIP")
+	}
+	return list
+}
+
+func inArea(area string) string {
+	if area == "" {
+		return ""
+	}
+	return " area " + area
+}
+
+func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Interface, links []model.LinkStatus) error {
+	id := model.PortID{ID: e.ID, Interface: i.Name}
+	port, known := portsByID(links)[id]
+	if o.format != formatTable {
+		view := struct {
+			ID        model.PortID     `json:"id"`
+			Node      string           `json:"node"`
+			Interface *model.Interface `json:"interface"`
+			Port      model.PortStatus `json:"port"`
+		}{id, e.Node, i, port}
+		return writeValue(c.Out, o.format, view)
+	}
+	s := &sheet{c: c, w: c.Out}
+	state := cell{"unknown", warn}
+	if known {
+		state = upDown(port.Up)
+	}
+	s.title("interface "+id.String(), state)
+	s.line("Inside", i.Device)
+	s.line("MAC", i.MAC)
+	s.line("Addresses", join(i.Addresses))
+	s.line("MTU", mtuText(i.MTU))
+	s.line("Link", i.Link)
+	s.line("Edge", i.Edge)
+	s.line("To", farEnd(i))
+	if i.Far != nil && i.Far.Node != "" && i.Far.Node != e.Node {
+		s.line("Tunnel", fmt.Sprintf("VNI %d to node %s", i.Far.VNI, i.Far.Node))
+	}
+	if known {
+		s.line("Port", fmt.Sprintf("%s (index %d) on node %s", port.Device, port.Index, e.Node))
+		s.line("Sent", fmt.Sprintf("%d packets, %s", port.RxPackets, byteCount(port.RxBytes)))
+		s.line("Received", fmt.Sprintf("%d packets, %s", port.TxPackets, byteCount(port.TxBytes)))
+		s.line("Dropped", fmt.Sprintf("%d packets", port.Dropped))
+	}
+	return s.err
+}
+
+func (c *CLI) describeLink(o output, l model.LinkStatus) error {
+	if o.format != formatTable {
+		return writeValue(c.Out, o.format, l)
+	}
+	s := &sheet{c: c, w: c.Out}
+	s.title("link "+l.Network+"/"+l.Link.Name, linkState(l))
+	s.line("Ends", end(l.Link.Ends[0])+" -- "+end(l.Link.Ends[1]))
+	s.line("Subnets", join(l.Link.Prefixes))
+	s.line("Path", paths(l.Paths))
+	s.line("VNI", strconv.FormatUint(uint64(l.VNI), 10))
+	s.line("MTU", mtuText(linkMTU(l.Link)))
+	s.line("Bandwidth", bandwidth(l.Link.Bandwidth))
+	s.line("Delay", shortDuration(l.Link.Delay))
+	s.line("Jitter", shortDuration(l.Link.Jitter))
+	s.line("Loss", percent(l.Link.Loss))
+	t := table{head: []string{"END", "STATE", "DEVICE", ">SENT", ">RECEIVED", ">DROPPED"}}
+	for _, p := range l.Ports {
+		t.add(text(p.ID.Element+":"+p.ID.Interface), upDown(p.Up), text(p.Device),
+			text(byteCount(p.RxBytes)), text(byteCount(p.TxBytes)), text(count(p.Dropped)))
+	}
+	s.table("Ports", t)
+	return s.err
+}
+
+func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) error {
+	ctx := cmd.Context()
+	node, err := findNode(ctx, cl, of.element)
+	if err != nil {
+		return err
+	}
+	if o.format != formatTable {
+		return writeValue(c.Out, o.format, node)
+	}
+	elements, err := cl.Elements(ctx, "")
+	if err != nil {
+		return err
+	}
+	s := &sheet{c: c, w: c.Out}
+	s.title("node "+node.Name, nodeState(*node))
+	s.line("Problem", oneLine(node.Problem))
+	s.line("Kind", nodeKind(*node))
+	s.line("Location", node.Location)
+	s.line("Address", addressText(*node))
+	s.line("MTU", mtuText(node.MTU))
+	s.line("CPU", usedOf(cores(node.CPUReserved), cores(node.CPU))+" cores reserved, "+
+		strconv.FormatFloat(node.CPUUsed, 'f', 2, 64)+" used")
+	s.line("Memory", reservedMemory(*node)+" reserved, "+byteCount(uint64(node.MemoryUsed))+" used")
+	s.line("Ports", strconv.Itoa(node.Ports))
+	s.line("Seen", c.since(node.LastSeen)+" ago")
+	l := elementListing()
+	t := table{head: []string{"ELEMENT", "KIND", "PHASE"}}
+	for _, e := range elements {
+		if e.Node == node.Name {
+			t.add(l.row(c, e, false)[:3]...)
+		}
+	}
+	s.table("Elements", t)
+	s.events(cmd, cl, of)
+	return s.err
+}
+
+func findNode(ctx context.Context, cl Client, name string) (*model.NodeStatus, error) {
+	nodes, err := cl.Nodes(ctx)
+	if err != nil {
+		return nil, wrap(ctx, cl, err, ref{})
+	}
+	var names []string
+	for i := range nodes {
+		if nodes[i].Name == name {
+			return &nodes[i], nil
+		}
+		names = append(names, nodes[i].Name)
+	}
+	return nil, unknown("node", name, names)
+}
+
+func portsByID(links []model.LinkStatus) map[model.PortID]model.PortStatus {
+	ports := map[model.PortID]model.PortStatus{}
+	for _, l := range links {
+		for _, p := range l.Ports {
+			ports[p.ID] = p
+		}
+	}
+	return ports
+}
+
+func farEnd(i *model.Interface) string {
+	if i.Far == nil {
+		return ""
+	}
+	return i.Far.Element + ":" + i.Far.Interface
+}
+
+func upDown(up bool) cell {
+	if up {
+		return cell{"up", good}
+	}
+	return cell{"down", bad}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

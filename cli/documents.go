@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"encoding/json"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec"
+)
+
+// parse reads a file's networks.
+func (s source) parse() ([]model.Network, error) { return spec.Parse(s.name, s.data, spec.Options{}) }
+
+func formatNetwork(n model.Network) ([]byte, error) {
+	b, err := json.Marshal(n)
+	if err != nil {
+		return nil, err
+	}
+	return yaml.JSONToYAML(b)
+}
+
+func changes(r model.ApplyResult) []string {
+	if !r.Changed {
+		return nil
+	}
+	if r.Before == nil {
+		return []string{"+ network " + r.Record.Network.Name}
+	}
+	return []string{"~ network " + r.Record.Network.Name}
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// lineExample is the example that is made to measure.
+const lineExample = "line"
+
+// maxLine bounds the generated line: its links' subnets still fit into the default pool many times over.
+const maxLine = 100000
+
+func (c *CLI) exampleCommand() *cobra.Command {
+	routers := 10
+	cmd := &cobra.Command{
+		Use:     "example [NAME | line --routers N]",
+		Aliases: []string{"examples"},
+		Short:   "Print an example file, or list the examples",
+		GroupID: groupNetworks,
+		Example: "  polyplane example\n  polyplane example duo > duo.yaml\n  polyplane example duo | polyplane apply -f -\n" +
+			"  polyplane example line --routers 1000 | polyplane apply -f -",
+		Args: args(0, 1, "an example's name"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if cmd.Flags().Changed("routers") && (len(given) == 0 || given[0] != lineExample) {
+				return usageError(cmd, "--routers goes with `example %s` only", lineExample)
+			}
+			if len(given) == 0 {
+				return c.listExamples()
+			}
+			if given[0] == lineExample {
+				if routers < 2 || routers > maxLine {
+					return usageError(cmd, "--routers %d: 2 to %d are expected", routers, maxLine)
+				}
+				return writeLine(c.Out, routers)
+			}
+			b, err := fs.ReadFile(c.Examples, strings.TrimSuffix(given[0], ".yaml")+".yaml")
+			if err != nil {
+				return unknown("example", given[0], c.exampleNames())
+			}
+			_, err = c.Out.Write(b)
+			return err
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return matching(c.exampleNames(), typed), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	cmd.Flags().IntVar(&routers, "routers", routers, "how many routers the line has")
+	return cmd
+}
+
+func (c *CLI) exampleNames() []string {
+	files, _ := fs.Glob(c.Examples, "*.yaml") // the pattern is well-formed, which is all that can be wrong
+	names := make([]string, 0, len(files)+1)
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(path.Base(f), ".yaml"))
+	}
+	return append(names, lineExample)
+}
+
+func (c *CLI) listExamples() error {
+	t := table{head: []string{"EXAMPLE", "WHAT IT IS"}}
+	for _, name := range c.exampleNames() {
+		about := "a line of as many static routers as --routers says"
+		if name != lineExample {
+			b, err := fs.ReadFile(c.Examples, name+".yaml")
+			if err != nil {
+				return fmt.Errorf("read the example %s: %w", name, err)
+			}
+			about = firstComment(string(b))
+		}
+		t.add(texts(name, about)...)
+	}
+	return t.write(c.Out, c.colour(), true, "")
+}
+
+// firstComment is the first line of a file's first comment that is meant for people, not for editors.
+func firstComment(s string) string {
+	for line := range strings.Lines(s) {
+		comment, ok := strings.CutPrefix(strings.TrimSpace(line), "#")
+		if comment = strings.TrimSpace(comment); ok && comment != "" && !strings.HasPrefix(comment, "yaml-language-server") {
+			return strings.TrimSuffix(comment, ".")
+		}
+	}
+	return ""
+}
+
+// writeLine writes a network of n static routers in a line.
+func writeLine(w io.Writer, n int) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "# A line of %d static routers: a namespace each, and no process.\n", n)
+	b.WriteString("network: line\nsoftware: static\nrouters:\n")
+	for i := 1; i <= n; i++ {
+		fmt.Fprintf(b, "  - r%d\n", i)
+	}
+	b.WriteString("links:\n")
+	for i := 1; i < n; i++ {
+		fmt.Fprintf(b, "  - r%d -- r%d\n", i, i+1)
+	}
+	return b.Flush()
+}

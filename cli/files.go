@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// maxInput bounds what is read from standard input or a file; spec refuses far less, with a better message.
+const maxInput = 64 << 20
+
+// fileFlags are -f and --name: which documents a command is about.
+type fileFlags struct {
+	paths []string
+	names []string
+}
+
+func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
+	cmd.Flags().StringArrayVarP(&f.paths, "file", "f", nil, what+"; may be repeated")
+	mustComplete(cmd.RegisterFlagCompletionFunc("file", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+	}))
+	cmd.Flags().StringSliceVar(&f.names, "name", nil,
+		"call the file's network `NAME` instead; several names, with commas between, are as many networks")
+	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
+}
+
+func (f *fileFlags) given() bool { return len(f.paths) > 0 }
+
+// readNetworks reads all documents of all files: every mistake in any of them is told, and nothing else is done.
+func (c *CLI) readNetworks(f fileFlags) ([]model.Network, error) {
+	var all []model.Network
+	var problems []error
+	from := map[string]string{}
+	for _, path := range f.paths {
+		sources, err := c.sources(path)
+		if err != nil {
+			return nil, badFile(err)
+		}
+		for _, s := range sources {
+			networks, err := s.parse()
+			if err != nil {
+				problems = append(problems, err)
+				continue
+			}
+			for _, n := range networks {
+				if first, twice := from[n.Name]; twice && first != s.name {
+					problems = append(problems, fmt.Errorf("network %s is in %s and in %s: keep one of them, or rename one with --name",
+						n.Name, first, s.name))
+				}
+				from[n.Name] = s.name
+			}
+			all = append(all, networks...)
+		}
+	}
+	if len(problems) > 0 {
+		return nil, badFile(errors.Join(problems...))
+	}
+	if len(all) == 0 {
+		return nil, badFile(fmt.Errorf("%s: there is no network in it; a file begins with `network: NAME`", strings.Join(f.paths, ", ")))
+	}
+	return renamed(all, f.names)
+}
+
+// renamed makes the networks that --name asks for.
+func renamed(all []model.Network, names []string) ([]model.Network, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	if len(all) > 1 {
+		var have []string
+		for _, n := range all {
+			have = append(have, n.Name)
+		}
+		return nil, badFile(fmt.Errorf("--name renames one network, and there are %d in the file: %s", len(all), strings.Join(have, ", ")))
+	}
+	var out []model.Network
+	for i, name := range names {
+		if err := model.CheckName(name); err != nil {
+			return nil, badFile(fmt.Errorf("--name: %w", err))
+		}
+		if slices.Contains(names[:i], name) {
+			return nil, badFile(fmt.Errorf("--name has %s twice: networks need names of their own", name))
+		}
+		n := all[0]
+		n.Name = name
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+// source is one file that documents are read from.
+type source struct {
+	name string
+	data []byte
+}
+
+// sources reads a file, standard input, or all YAML files of a directory in the order of their names.
+func (c *CLI) sources(path string) ([]source, error) {
+	if path == "-" {
+		if _, ok := terminalFD(c.In); ok {
+			fmt.Fprintln(c.Err, "reading a network from the terminal; ^D ends it")
+		}
+		data, err := io.ReadAll(io.LimitReader(c.In, maxInput))
+		if err != nil {
+			return nil, fmt.Errorf("read standard input: %w", err)
+		}
+		return []source{{"standard input", data}}, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	if !info.IsDir() {
+		data, err := readFile(path)
+		return []source{{path, data}}, err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	var out []source
+	for _, e := range entries {
+		extension := filepath.Ext(e.Name())
+		if e.IsDir() || extension != ".yaml" && extension != ".yml" {
+			continue
+		}
+		name := filepath.Join(path, e.Name())
+		data, err := readFile(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, source{name, data})
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: there is no .yaml or .yml file in this directory", path)
+	}
+	return out, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxInput))
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	return data, nil
+}
+
+// fileError says which file could not be read, and names those beside it when it does not exist.
+func fileError(path string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		var cause *fs.PathError
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*.y*ml"))
+	hint := didYouMean(path, files)
+	if hint == "" {
+		hint = "; `polyplane example` lists files to begin with"
+	}
+	return fmt.Errorf("there is no file %s%s", path, hint)
+}

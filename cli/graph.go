@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Graph formats.
+const (
+	graphDOT     = "dot"
+	graphMermaid = "mermaid"
+)
+
+func (c *CLI) graphCommand() *cobra.Command {
+	format := graphDOT
+	cmd := &cobra.Command{
+		Use:     "graph NET",
+		Short:   "Draw a network as Graphviz DOT or Mermaid, grouped by node",
+		GroupID: groupLook,
+		Example: "  polyplane graph lab | dot -Tsvg > lab.svg\n  polyplane graph lab --format mermaid",
+		Args:    args(1, 1, "NET"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			of := ref{network: given[0]}
+			record, err := cl.Network(cmd.Context(), of.network)
+			if err != nil {
+				return wrap(cmd.Context(), cl, err, of)
+			}
+			if format == graphMermaid {
+				return writeMermaid(c.Out, record)
+			}
+			return writeDOT(c.Out, record)
+		},
+		ValidArgsFunction: c.completeFirst(c.completeNetworks),
+	}
+	cmd.Flags().Var(&formatFlag{value: &format, allowed: []string{graphDOT, graphMermaid}}, "format", "what to write")
+	mustComplete(cmd.RegisterFlagCompletionFunc("format",
+		cobra.FixedCompletions([]string{graphDOT, graphMermaid}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// byNode groups a network's elements by the node they are on, nodes in alphabetical order; unplaced ones come last,
+// under the empty name.
+func byNode(r model.Record) ([]string, map[string][]model.Element) {
+	groups := map[string][]model.Element{}
+	for _, e := range r.Network.Elements {
+		node := r.Assigned.Placement.Elements[e.Name]
+		groups[node] = append(groups[node], e)
+	}
+	names := sortedKeys(groups)
+	if len(names) > 0 && names[0] == "" {
+		names = append(names[1:], "")
+	}
+	return names, groups
+}
+
+// linkLabel is what a drawing says of a link: its subnets and its rates.
+func linkLabel(l model.Link, assigned model.Assigned) []string {
+	var label []string
+	prefixes := l.Prefixes
+	if len(prefixes) == 0 {
+		prefixes = assigned.Links[l.Name].Prefixes
+	}
+	for _, p := range prefixes {
+		label = append(label, p.String())
+	}
+	for _, s := range []string{bandwidth(l.Bandwidth), shortDuration(l.Delay)} {
+		if s != "" {
+			label = append(label, s)
+		}
+	}
+	if l.Loss > 0 {
+		label = append(label, percent(l.Loss)+" loss")
+	}
+	return label
+}
+
+func writeDOT(w io.Writer, r model.Record) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "graph %s {\n", dotQuote(r.Network.Name))
+	b.WriteString("  layout=dot; rankdir=LR; fontname=\"Helvetica\"; compound=true;\n")
+	b.WriteString("  node [fontname=\"Helvetica\", style=filled, fillcolor=white];\n")
+	b.WriteString("  edge [fontname=\"Helvetica\", fontsize=10];\n")
+	nodes, groups := byNode(r)
+	for i, node := range nodes {
+		indent := "  "
+		if node != "" {
+			fmt.Fprintf(b, "  subgraph cluster_%d {\n    label=%s; style=\"rounded,filled\"; color=\"#8899aa\"; fillcolor=\"#eef3f8\";\n",
+				i, dotQuote("node "+node))
+			indent = "    "
+		}
+		for _, e := range groups[node] {
+			fmt.Fprintf(b, "%s%s [shape=%s];\n", indent, dotQuote(e.Name), dotShape(e.Kind))
+		}
+		if node != "" {
+			b.WriteString("  }\n")
+		}
+	}
+	for _, l := range r.Network.Links {
+		fmt.Fprintf(b, "  %s -- %s", dotQuote(l.Ends[0].Element), dotQuote(l.Ends[1].Element))
+		if label := linkLabel(l, r.Assigned); len(label) > 0 {
+			fmt.Fprintf(b, " [label=%s]", dotQuote(strings.Join(label, "\n")))
+		}
+		b.WriteString(";\n")
+	}
+	for _, e := range r.Network.Edges {
+		fmt.Fprintf(b, "  %s [shape=cds];\n  %s -- %s [style=dashed];\n", dotQuote(edgeDevice(e)), dotQuote(e.End.Element),
+			dotQuote(edgeDevice(e)))
+	}
+	b.WriteString("}\n")
+	return b.Flush()
+}
+
+// edgeDevice names the real device of an edge.
+func edgeDevice(e model.Edge) string {
+	name := e.Device
+	if e.VLAN != 0 {
+		name += fmt.Sprintf(" VLAN %d", e.VLAN)
+	}
+	if e.Node != "" {
+		name = e.Node + " " + name
+	}
+	return name
+}
+
+func dotShape(k model.Kind) string {
+	switch k {
+	case model.Host:
+		return "box"
+	case model.Switch:
+		return "hexagon"
+	}
+	return "ellipse"
+}
+
+// dotQuote makes a quoted string of the DOT language; a line break becomes \n.
+func dotQuote(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+}
+
+func writeMermaid(w io.Writer, r model.Record) error {
+	b := bufio.NewWriter(w)
+	b.WriteString("flowchart LR\n")
+	ids := mermaidIDs(r)
+	nodes, groups := byNode(r)
+	for i, node := range nodes {
+		indent := "  "
+		if node != "" {
+			fmt.Fprintf(b, "  subgraph n%d[\"node %s\"]\n", i, mermaidText(node))
+			indent = "    "
+		}
+		for _, e := range groups[node] {
+			open, closing := mermaidShape(e.Kind)
+			fmt.Fprintf(b, "%s%s%s\"%s\"%s\n", indent, ids[e.Name], open, mermaidText(e.Name), closing)
+		}
+		if node != "" {
+			b.WriteString("  end\n")
+		}
+	}
+	for _, l := range r.Network.Links {
+		fmt.Fprintf(b, "  %s ---", ids[l.Ends[0].Element])
+		if label := linkLabel(l, r.Assigned); len(label) > 0 {
+			for i := range label {
+				label[i] = mermaidText(label[i])
+			}
+			fmt.Fprintf(b, "|\"%s\"|", strings.Join(label, "<br/>"))
+		}
+		fmt.Fprintf(b, " %s\n", ids[l.Ends[1].Element])
+	}
+	for i, e := range r.Network.Edges {
+		fmt.Fprintf(b, "  edge%d>\"%s\"]\n  %s -.- edge%d\n", i, mermaidText(edgeDevice(e)), ids[e.End.Element], i)
+	}
+	return b.Flush()
+}
+
+// mermaidIDs gives every element an identifier that Mermaid cannot take for one of its keywords ("end", "graph").
+func mermaidIDs(r model.Record) map[string]string {
+	names := make([]string, 0, len(r.Network.Elements))
+	for _, e := range r.Network.Elements {
+		names = append(names, e.Name)
+	}
+	slices.Sort(names)
+	ids := make(map[string]string, len(names))
+	for i, n := range names {
+		ids[n] = fmt.Sprintf("e%d", i)
+	}
+	return ids
+}
+
+func mermaidShape(k model.Kind) (open, closing string) {
+	switch k {
+	case model.Host:
+		return "[", "]"
+	case model.Switch:
+		return "{{", "}}"
+	}
+	return "((", "))"
+}
+
+// mermaidText escapes what ends a quoted text, by Mermaid's entity codes.
+func mermaidText(s string) string {
+	return strings.NewReplacer("#", "#35;", `"`, "#quot;", "<", "#lt;", ">", "#gt;").Replace(s)
+}

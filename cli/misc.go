@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *CLI) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version, and whether the instance runs",
+		GroupID: groupOther,
+		Args:    args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintf(c.Out, "polyplane %s (%s, %s/%s)\n", c.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+			defer cancel()
+			pong, err := cl.Ping(ctx)
+			if err != nil {
+				fmt.Fprintf(c.Out, "instance %s: not running\n", c.Instance)
+				return nil
+			}
+			fmt.Fprintf(c.Out, "instance %s: running for %s, %d networks, %d of %d nodes ready\n", pong.Instance,
+				c.since(pong.Started), pong.Networks, pong.Ready, pong.Nodes)
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+func (c *CLI) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON Schema of the file format, for editors",
+		GroupID: groupOther,
+		Example: "  polyplane schema > polyplane.schema.json",
+		Args:    args(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := c.Out.Write(c.Schema)
+			return err
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}

@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+func (c *CLI) topCommand() *cobra.Command {
+	interval, rounds := 2*time.Second, 0
+	cmd := &cobra.Command{
+		Use:     "top [NET]",
+		Short:   "Watch nodes, elements and links with their rates",
+		GroupID: groupLook,
+		Example: "  polyplane top\n  polyplane top lab -d 5s\n  polyplane top -n 1",
+		Args:    args(0, 1, "NET"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			of := ref{}
+			if len(given) > 0 {
+				of.network = given[0]
+			}
+			if interval < 100*time.Millisecond {
+				return usageError(cmd, "-d %s: 100ms or more is expected", interval)
+			}
+			ctx := cmd.Context()
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			if of.network != "" {
+				if err := lookUp(ctx, cl, of); err != nil {
+					return err
+				}
+			}
+			return wrap(ctx, cl, c.top(ctx, cl, of, interval, rounds), of)
+		},
+		ValidArgsFunction: c.completeFirst(c.completeNetworks),
+	}
+	cmd.Flags().DurationVarP(&interval, "delay", "d", interval, "time between refreshes, over which rates are taken")
+	cmd.Flags().IntVarP(&rounds, "iterations", "n", 0, "end after so many refreshes; 0: at ^C")
+	return cmd
+}
+
+// sample is the state at an instant.
+type sample struct {
+	at   time.Time
+	dump model.Dump
+}
+
+func (c *CLI) sample(ctx context.Context, cl Client, of ref) (sample, error) {
+	d, err := cl.Dump(ctx, of.network)
+	return sample{c.Now(), d}, err
+}
+
+func (c *CLI) top(ctx context.Context, cl Client, of ref, interval time.Duration, rounds int) error {
+	before, err := c.sample(ctx, cl, of)
+	if err != nil {
+		return err
+	}
+	fd, live := terminalFD(c.Out)
+	live = live && rounds != 1 && c.terminal()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for round := 0; rounds == 0 || round < rounds; round++ {
+		if live && round == 0 {
+			fmt.Fprint(c.Out, "\x1b[H\x1b[2Jmeasuring…")
+		}
+		select {
+		case <-ctx.Done():
+			return nil // ^C is how watching ends
+		case <-tick.C:
+		}
+		now, err := c.sample(ctx, cl, of)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		height := 0
+		if live {
+			if _, height, err = term.GetSize(fd); err != nil {
+				height = 24
+			}
+		}
+		screen := c.topScreen(before, now, height)
+		if live {
+			// Home, rewrite line by line, clear what is left: no flicker.
+			screen = append([]byte("\x1b[H"), bytes.ReplaceAll(screen, []byte("\n"), []byte("\x1b[K\n"))...)
+			screen = append(screen, "\x1b[J"...)
+		} else if round > 0 {
+			screen = append([]byte("\n"), screen...)
+		}
+		if _, err := c.Out.Write(screen); err != nil {
+			return err
+		}
+		before = now
+	}
+	return nil
+}
+
+// rates are what passed a port or a link a second.
+type rates struct {
+	sentBits, receivedBits       float64
+	sentPackets, receivedPackets float64
+	dropped                      float64
+}
+
+func (r *rates) add(o rates) {
+	r.sentBits += o.sentBits
+	r.receivedBits += o.receivedBits
+	r.sentPackets += o.sentPackets
+	r.receivedPackets += o.receivedPackets
+	r.dropped += o.dropped
+}
+
+// portRates compares two samples. A counter that went back was made anew: it counts from zero.
+func portRates(before, now sample) map[model.PortID]rates {
+	seconds := now.at.Sub(before.at).Seconds()
+	old := portsByID(before.dump.Links)
+	out := map[model.PortID]rates{}
+	for id, p := range portsByID(now.dump.Links) {
+		was, known := old[id]
+		if !known || seconds <= 0 {
+			continue
+		}
+		per := func(now, was uint64) float64 {
+			if now < was {
+				was = 0
+			}
+			return float64(now-was) / seconds
+		}
+		out[id] = rates{
+			sentBits: 8 * per(p.RxBytes, was.RxBytes), receivedBits: 8 * per(p.TxBytes, was.TxBytes),
+			sentPackets: per(p.RxPackets, was.RxPackets), receivedPackets: per(p.TxPackets, was.TxPackets),
+			dropped: per(p.Dropped, was.Dropped),
+		}
+	}
+	return out
+}
+
+// topScreen draws one screen; height limits its lines (0: all of them).
+func (c *CLI) topScreen(before, now sample, height int) []byte {
+	ports := portRates(before, now)
+	byElement := map[model.ID]rates{}
+	for id, r := range ports {
+		sum := byElement[id.ID]
+		sum.add(r)
+		byElement[id.ID] = sum
+	}
+	var b bytes.Buffer
+	colour := c.colour()
+	b.WriteString(c.topHeading(now) + "\n\n")
+
+	nodes := table{head: []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU USED", ">MEM USED", ">CPU", ">MEMORY"}}
+	for _, n := range now.dump.Nodes {
+		nodes.add(text(n.Name), nodeState(n), text(strconv.Itoa(n.Elements)), text(strconv.Itoa(n.Ports)),
+			text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))),
+			text(usedOf(cores(n.CPUReserved), cores(n.CPU))), text(reservedMemory(n)))
+	}
+
+	elements := slices.Clone(now.dump.Elements)
+	slices.SortStableFunc(elements, func(x, y model.ElementView) int {
+		a, b := byElement[x.ID], byElement[y.ID]
+		return cmp.Or(cmp.Compare(rank(x.Phase), rank(y.Phase)),
+			cmp.Compare(b.sentBits+b.receivedBits, a.sentBits+a.receivedBits), cmp.Compare(x.ID.String(), y.ID.String()))
+	})
+	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">SENDS", "", ">RECEIVES", "", ">DROPS"}}
+	for _, e := range elements {
+		r := byElement[e.ID]
+		et.add(text(e.ID.String()), phase(e.Phase), text(e.Node), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
+			text(bitRate(r.receivedBits)), text(packetRate(r.receivedPackets)), text(packetRate(r.dropped)))
+	}
+
+	type row struct {
+		link   model.LinkStatus
+		ab, ba rates
+	}
+	links := make([]row, 0, len(now.dump.Links))
+	for _, l := range now.dump.Links {
+		r := row{link: l}
+		for _, p := range l.Ports {
+			if isEnd(p.ID, l.Link.Ends[0]) {
+				r.ab = ports[p.ID]
+			} else {
+				r.ba = ports[p.ID]
+			}
+		}
+		links = append(links, r)
+	}
+	slices.SortStableFunc(links, func(x, y row) int {
+		return cmp.Or(cmp.Compare(y.ab.sentBits+y.ba.sentBits, x.ab.sentBits+x.ba.sentBits),
+			cmp.Compare(x.link.Network+"/"+x.link.Link.Name, y.link.Network+"/"+y.link.Link.Name))
+	})
+	lt := table{head: []string{"LINK", "STATE", "PATH", ">A→B", "", ">B→A", "", ">OF"}}
+	for _, r := range links {
+		lt.add(text(r.link.Network+"/"+r.link.Link.Name), linkState(r.link), text(paths(r.link.Paths)),
+			text(bitRate(r.ab.sentBits)), text(packetRate(r.ab.sentPackets)),
+			text(bitRate(r.ba.sentBits)), text(packetRate(r.ba.sentPackets)), text(bandwidth(r.link.Link.Bandwidth)))
+	}
+
+	// Two lines above, a heading and a blank line a table, and one for the cursor; what is left is shared.
+	if height > 0 {
+		room := max(6, height-3-len(nodes.rows)-2-2*2)
+		share := max(3, room/2)
+		cut(&et, max(share, room-len(lt.rows)))
+		cut(&lt, max(share, room-len(et.rows)))
+	}
+	for i, t := range []*table{&nodes, &et, &lt} {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		t.write(&b, colour, true, "") //nolint:errcheck // a buffer takes everything
+	}
+	return b.Bytes()
+}
+
+// cut limits a table's rows, the last one telling how many are left out.
+func cut(t *table, most int) {
+	if len(t.rows) <= most || most < 1 {
+		return
+	}
+	left := len(t.rows) - most + 1
+	row := texts(make([]string, len(t.head))...)
+	for i := range row {
+		row[i].text = "…"
+	}
+	row[0].text = fmt.Sprintf("… %d more", left)
+	t.rows = append(t.rows[:most-1:most-1], row)
+}
+
+// rank puts what needs attention first.
+func rank(p model.Phase) int {
+	switch p {
+	case model.PhaseFailed:
+		return 0
+	case model.PhasePending:
+		return 1
+	case model.PhaseStopped:
+		return 3
+	}
+	return 2
+}
+
+func (c *CLI) topHeading(s sample) string {
+	ready, running := 0, 0
+	for _, n := range s.dump.Nodes {
+		if n.Ready {
+			ready++
+		}
+	}
+	for _, e := range s.dump.Elements {
+		if e.Phase == model.PhaseRunning {
+			running++
+		}
+	}
+	parts := []string{
+		fmt.Sprintf("polyplane %s", c.Instance), s.at.Format("15:04:05"),
+		fmt.Sprintf("%d/%d nodes ready", ready, len(s.dump.Nodes)),
+		fmt.Sprintf("%d networks", len(s.dump.Networks)),
+		fmt.Sprintf("%d/%d elements running", running, len(s.dump.Elements)),
+		fmt.Sprintf("%d links", len(s.dump.Links)),
+	}
+	return strings.Join(parts, "  ")
+}
