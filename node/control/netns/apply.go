@@ -22,9 +22,10 @@ type work struct {
 	result *control.Result
 	want   *want
 	e      *element
-	fresh  bool  // its namespace was made in this Apply
-	made   []int // interfaces whose pairs were made in this Apply
-	lost   []int // interfaces whose element end is nowhere to be found
+	fresh  bool             // its namespace was made in this Apply
+	made   []int            // interfaces whose pairs were made in this Apply
+	loud   []*wantInterface // ports on which IPv6 is not switched off
+	lost   []int            // interfaces whose element end is nowhere to be found
 	errs   []error
 }
 
@@ -113,7 +114,7 @@ func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
 
 // is tells whether a port's own properties are right. Whether it is up is the fabric's to say.
 func (l *link) is(w *wantInterface) bool {
-	return l.name == w.port && l.mtu == w.mtu && l.mode == addrGenModeNone && l.flags&unix.IFF_NOARP != 0
+	return l.name == w.port && l.mtu == w.mtu && !l.ipv6 && l.flags&unix.IFF_NOARP != 0
 }
 
 // stalePorts finds the elements that have ports which they should not have.
@@ -175,20 +176,23 @@ func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names
 		close(ready)
 	})
 	stages.Go(func() {
-		d.linkAll(ready, linked, there, names, byElement)
-		close(linked)
+		defer close(linked)
+		if err := d.inNode(func() error { return d.linkAll(ready, linked, there, names, byElement) }); err != nil {
+			for w := range ready {
+				w.fail(err)
+			}
+		}
 	})
 	for range min(runtime.NumCPU(), 4) {
 		stages.Go(func() {
-			err := onThread(func() error {
+			onThread(func() error {
+				var sysctls sysctlReader
+				defer sysctls.close()
 				for w := range linked {
-					d.repairInside(w, there)
+					d.repairInside(w, there, &sysctls)
 				}
 				return nil
 			})
-			if err != nil {
-				d.log.Error("repair elements", "error", err)
-			}
 		})
 	}
 	stages.Wait()
@@ -299,7 +303,12 @@ const linkBatch = 16
 
 // linkAll makes missing ports and puts the others right, and passes the elements on.
 func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there ports, names map[string]*link,
-	byElement map[model.ID][]string) {
+	byElement map[model.ID][]string) error {
+	silent, err := newSilencer()
+	if err != nil {
+		return err
+	}
+	defer silent.close()
 	for first := range ready {
 		batch := []*work{first}
 	collect:
@@ -319,10 +328,36 @@ func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there ports, n
 			r.plan(w, there, names, byElement[w.job.ID])
 		}
 		r.do(d.node)
+		d.silenceNew(batch, silent)
 		for _, w := range batch {
 			linked <- w
 		}
 	}
+	return nil
+}
+
+// silenceNew switches IPv6 off on new ports and takes them up.
+func (d *Driver) silenceNew(batch []*work, silent *silencer) {
+	var r nodeRepair
+	for _, w := range batch {
+		for _, i := range w.made {
+			if len(w.errs) > 0 {
+				break
+			}
+			ifc := &w.want.interfaces[i]
+			if err := silent.silence(ifc.port); err != nil {
+				w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
+			}
+			raisePort(&r.Batch, ifc)
+			r.own(w, "take up port "+ifc.key)
+		}
+		for _, ifc := range w.loud {
+			if err := silent.silence(ifc.port); err != nil {
+				w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
+			}
+		}
+	}
+	r.do(d.node)
 }
 
 // nodeRepair collects requests on the node's side of elements.
@@ -412,13 +447,16 @@ func (r *nodeRepair) planPort(w *work, i int, there ports, names map[string]*lin
 		r.Link(l.index, 0, 0)
 		r.Uint32(unix.IFLA_MTU, uint32(ifc.mtu))
 	}
+	if l.ipv6 {
+		w.loud = append(w.loud, ifc)
+	}
 	markPort(&r.Batch, l.index, ifc)
 	r.own(w, "put right port "+ifc.key)
 	w.done("port %s put right", ifc.name)
 }
 
 // repairInside puts right what is in an element's namespace. The calling thread ends up in it.
-func (d *Driver) repairInside(w *work, there ports) {
+func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 	if len(w.errs) > 0 {
 		return
 	}
@@ -438,7 +476,7 @@ func (d *Driver) repairInside(w *work, there ports) {
 		var r repair
 		w.lost = in.match(&r, w, there)
 		if !w.fresh {
-			differ, err := repairSysctls(sysctls(w.want.kind))
+			differ, err := sysctl.repair(sysctls(w.want.kind))
 			if err != nil {
 				return err
 			}
@@ -527,12 +565,22 @@ func (d *Driver) replaceLost(todo []*work, there ports) {
 		return
 	}
 	r.do(d.node)
-	onThread(func() error {
+	if err := d.inNode(func() error {
+		silent, err := newSilencer()
+		if err != nil {
+			return err
+		}
+		defer silent.close()
+		d.silenceNew(again, silent)
 		for _, w := range again {
-			d.repairInside(w, there)
+			d.repairInside(w, there, &silent.reader)
 		}
 		return nil
-	})
+	}); err != nil {
+		for _, w := range again {
+			w.fail(err)
+		}
+	}
 }
 
 // finish remembers an element as it now is and fills its result.

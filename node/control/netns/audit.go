@@ -37,6 +37,8 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 	slices.SortFunc(ids, compareIDs)
 	err := onThread(func() error {
 		start := time.Now()
+		var sysctl sysctlReader
+		defer sysctl.close()
 		for n := range ids {
 			if n > 0 && time.Since(start) > auditTime || ctx.Err() != nil {
 				break
@@ -44,7 +46,7 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 			d.auditAt++
 			id := ids[d.auditAt%len(ids)]
 			e := d.elements[id]
-			right, err := d.asWanted(e)
+			right, err := d.asWanted(e, &sysctl)
 			if err != nil {
 				d.log.Warn("look into an element", "element", id, "error", err)
 			}
@@ -63,7 +65,7 @@ func compareIDs(a, b model.ID) int {
 }
 
 // asWanted tells whether an element's inside is right. The calling thread ends up in it.
-func (d *Driver) asWanted(e *element) (bool, error) {
+func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 	if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
 		return false, err
 	}
@@ -85,5 +87,5 @@ func (d *Driver) asWanted(e *element) (bool, error) {
 	if in.plan(&r, e.want, false); r.Len() > 0 {
 		return false, nil
 	}
-	return sysctlsAre(sysctls(e.want.kind))
+	return sysctl.right(sysctls(e.want.kind))
 }

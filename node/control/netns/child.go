@@ -26,6 +26,7 @@ const childName = "polyplane-namespaces"
 const (
 	childSocket = 3 // where namespaces and failures go
 	childExe    = 4 // this program
+	childProcs  = 5 // the first proc file system; procfsUses namespaces have their sysctls set through each
 )
 
 // fdsPerMessage is how many namespaces travel in one message (the kernel's limit is 253).
@@ -72,7 +73,7 @@ func childWork() error {
 		}
 		return nil
 	}
-	for _, kind := range request.Kinds {
+	for i, kind := range request.Kinds {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("make a network namespace: %w", err)
 		}
@@ -81,7 +82,7 @@ func childWork() error {
 			w = &sysctlWriter{settings: sysctls(kind)}
 			writers[kind] = w
 		}
-		if err := w.write(); err != nil {
+		if err := w.write(childProcs + i/procfsUses); err != nil {
 			return err
 		}
 		fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -130,6 +131,15 @@ func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	cmd.ExtraFiles = []*os.File{theirs, exe}
+	for n := 0; n < len(kinds); n += procfsUses {
+		proc, err := newProcfs() // the child may not
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(proc.fd), "proc")
+		defer file.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	}
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return err

@@ -39,6 +39,7 @@ type Driver struct {
 	dirs instance.NodeDirs
 	log  *slog.Logger
 	node *linux.Rtnetlink // in the node's namespace
+	home int              // that namespace
 	nsfs uint64           // the device number of the kernel's namespace files
 
 	mu        sync.Mutex
@@ -46,7 +47,6 @@ type Driver struct {
 	prepared  bool
 	lastPorts int
 	auditAt   int
-	group     uint32 // the device group that Remove used last
 }
 
 // element is what the driver remembers of an element: nothing that it could not find out again.
@@ -61,20 +61,24 @@ type element struct {
 	process  process
 }
 
-// New returns the driver of a node. The calling process must be in the node's network namespace and in the machine's
-// mount namespace, as root.
+// New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the
+// machine's mount namespace, as root.
 func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
+	var err error
+	if d.home, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("node %s: open its network namespace: %w", dirs.Node, err)
+	}
 	var s unix.Stat_t
-	if err := unix.Stat("/proc/self/ns/net", &s); err != nil {
-		return nil, fmt.Errorf("look at this process's network namespace: %w", err)
+	if err := unix.Fstat(d.home, &s); err != nil {
+		return nil, fmt.Errorf("node %s: look at its network namespace: %w", dirs.Node, err)
 	}
 	d.nsfs = s.Dev
-	var err error
 	if d.node, err = linux.DialRtnetlink(); err != nil {
+		unix.Close(d.home)
 		return nil, fmt.Errorf("node %s: %w", dirs.Node, err)
 	}
 	return d, nil
@@ -87,7 +91,7 @@ func (d *Driver) Close() error {
 	for id, e := range d.elements {
 		d.forget(id, e)
 	}
-	return d.node.Close()
+	return errors.Join(d.node.Close(), unix.Close(d.home))
 }
 
 // forget drops what is remembered of an element.

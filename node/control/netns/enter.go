@@ -38,3 +38,13 @@ func inNamespaceOf(path string, f func() error) error {
 func (d *Driver) Enter(id model.ID, f func() error) error {
 	return inNamespaceOf(d.dirs.Namespace(id), f)
 }
+
+// inNode runs f on a thread of its own in the node's namespace, wherever the caller is.
+func (d *Driver) inNode(f func() error) error {
+	return onThread(func() error {
+		if err := unix.Setns(d.home, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the node's network namespace: %w", err)
+		}
+		return f()
+	})
+}

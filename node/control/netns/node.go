@@ -14,26 +14,23 @@ import (
 
 // link is a device as the kernel describes it.
 type link struct {
-	index  int
-	peer   int // the other end's index in its own namespace; zero for none
-	name   string
-	alias  string
-	mac    [6]byte
-	mtu    int
-	group  uint32
-	flags  uint32
-	master int
-	mode   uint8 // IPv6 address generation
-	arp    bool
+	index int
+	peer  int // the other end's index in its own namespace; zero for none
+	name  string
+	alias string
+	mac   [6]byte
+	mtu   int
+	flags uint32
+	ipv6  bool // not switched off
 }
 
 func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
 
 // Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
 const (
-	iflaInet6AddrGenMode = 8 // IFLA_INET6_ADDR_GEN_MODE
-	addrGenModeNone      = 1 // IN6_ADDR_GEN_MODE_NONE
-	vethInfoPeer         = 1 // VETH_INFO_PEER
+	iflaInet6Conf        = 2  // IFLA_INET6_CONF, an array of int32
+	devconfDisableIPv6   = 26 // DEVCONF_DISABLE_IPV6, of linux/ipv6.h
+	vethInfoPeer         = 1  // VETH_INFO_PEER
 	rtextFilterSkipStats = 1 << 3
 )
 
@@ -79,12 +76,8 @@ func parseLink(payload []byte) link {
 			l.alias = unix.ByteSliceToString(v)
 		case unix.IFLA_MTU:
 			l.mtu = int(number(v))
-		case unix.IFLA_GROUP:
-			l.group = number(v)
 		case unix.IFLA_LINK:
 			l.peer = int(number(v))
-		case unix.IFLA_MASTER:
-			l.master = int(number(v))
 		case unix.IFLA_ADDRESS:
 			copy(l.mac[:], v)
 		case unix.IFLA_AF_SPEC:
@@ -93,8 +86,8 @@ func parseLink(payload []byte) link {
 					continue
 				}
 				for k, x := range linux.Attrs(af) {
-					if k == iflaInet6AddrGenMode && len(x) > 0 {
-						l.mode = x[0]
+					if k == iflaInet6Conf && len(x) >= 4*(devconfDisableIPv6+1) {
+						l.ipv6 = number(x[4*devconfDisableIPv6:]) == 0
 					}
 				}
 			}
@@ -144,12 +137,13 @@ func portOf(text string) model.PortID {
 }
 
 // makePort appends the requests for one interface: both ends of the pair at once, the element's end in the namespace
-// that fd is. The port's end gets up last, when it no longer would give itself a link-local address.
+// that fd is, both still down.
 func makePort(b *linux.Batch, w *wantInterface, fd int) {
 	b.Request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	b.Link(0, unix.IFF_NOARP, unix.IFF_NOARP)
 	b.String(unix.IFLA_IFNAME, w.port)
 	b.Uint32(unix.IFLA_MTU, uint32(w.mtu))
+	oneQueue(b)
 	b.Begin(unix.IFLA_LINKINFO)
 	b.String(unix.IFLA_INFO_KIND, "veth")
 	b.Begin(unix.IFLA_INFO_DATA)
@@ -157,6 +151,7 @@ func makePort(b *linux.Batch, w *wantInterface, fd int) {
 	b.Link(0, 0, 0) // the kernel cannot take it up yet
 	b.String(unix.IFLA_IFNAME, w.device)
 	b.Uint32(unix.IFLA_MTU, uint32(w.mtu))
+	oneQueue(b)
 	if w.mac != nil {
 		b.Attr(unix.IFLA_ADDRESS, w.mac)
 	}
@@ -164,16 +159,18 @@ func makePort(b *linux.Batch, w *wantInterface, fd int) {
 	b.End()
 	b.End()
 	b.End()
-
 	markPort(b, 0, w)
-
-	b.Request(unix.RTM_SETLINK, 0)
-	b.Link(0, unix.IFF_UP|unix.IFF_NOARP, unix.IFF_UP|unix.IFF_NOARP)
-	b.String(unix.IFLA_IFNAME, w.port)
 }
 
-// markPort appends the request that makes a port recognisable as ours and keeps the node's own stack off it. Without an
-// index the port is found by its name.
+// oneQueue asks for one queue each way. The kernel would make as many as there are CPUs and use one, after waiting for an
+// RCU grace period an end to say so (netif_set_real_num_tx_queues): a third of a pair's time.
+func oneQueue(b *linux.Batch) {
+	b.Uint32(unix.IFLA_NUM_TX_QUEUES, 1)
+	b.Uint32(unix.IFLA_NUM_RX_QUEUES, 1)
+}
+
+// markPort appends the request that makes a port recognisable as ours and keeps ARP off it. Without an index the port is
+// found by its name.
 func markPort(b *linux.Batch, index int, w *wantInterface) {
 	b.Request(unix.RTM_SETLINK, 0)
 	b.Link(index, unix.IFF_NOARP, unix.IFF_NOARP)
@@ -181,9 +178,50 @@ func markPort(b *linux.Batch, index int, w *wantInterface) {
 		b.String(unix.IFLA_IFNAME, w.port)
 	}
 	b.String(unix.IFLA_IFALIAS, w.portAlias)
-	b.Begin(unix.IFLA_AF_SPEC)
-	b.Begin(unix.AF_INET6)
-	b.Uint8(iflaInet6AddrGenMode, addrGenModeNone)
-	b.End()
-	b.End()
+}
+
+// raisePort appends the request that takes a port up.
+func raisePort(b *linux.Batch, w *wantInterface) {
+	b.Request(unix.RTM_SETLINK, 0)
+	b.Link(0, unix.IFF_UP, unix.IFF_UP)
+	b.String(unix.IFLA_IFNAME, w.port)
+}
+
+// silencer switches IPv6 off on ports, for one thread in the node's namespace: the node's own stack would send multicast
+// listener reports into every element, each after a walk over a route of every port.
+type silencer struct {
+	reader sysctlReader
+	conf   int // the directory of the devices' settings
+}
+
+func newSilencer() (*silencer, error) {
+	s := &silencer{}
+	t, err := s.reader.tree()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	if s.conf, err = t.open("ipv6/conf", unix.O_PATH|unix.O_DIRECTORY); err != nil {
+		s.reader.close()
+		return nil, fmt.Errorf("open the sysctls of the node's devices: %w", err)
+	}
+	return s, nil
+}
+
+func (s *silencer) close() {
+	unix.Close(s.conf)
+	s.reader.close()
+}
+
+// silence switches IPv6 off on one device.
+func (s *silencer) silence(device string) error {
+	fd, err := unix.Openat(s.conf, device+"/disable_ipv6", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		_, err = unix.Write(fd, []byte("1"))
+		unix.Close(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("switch IPv6 off on %s: %w", device, err)
+	}
+	return nil
 }

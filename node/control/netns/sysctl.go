@@ -99,9 +99,9 @@ type sysctlWriter struct {
 	known    bool
 }
 
-// write sets them in the calling thread's namespace, which must be fresh.
-func (w *sysctlWriter) write() error {
-	t, err := openSysctls()
+// write sets them in the calling thread's namespace, which must be fresh, through the proc file system.
+func (w *sysctlWriter) write(proc int) error {
+	t, err := openSysctls(proc)
 	if err != nil {
 		return err
 	}
@@ -121,21 +121,74 @@ func (w *sysctlWriter) write() error {
 
 const sysctlRoot = "/proc/sys/net/"
 
-// sysctlTree is the sysctls of one network namespace, by its directories: the kernel keeps the like-named ones of all
-// namespaces in one chain (fs/proc/proc_sysctl.c, proc_sys_compare), which with a thousand of them takes some 50 µs to
-// walk, so it is walked once a family and not once a setting.
+// procfs is a proc file system of our own, mounted nowhere. The kernel keeps the like-named sysctl directories of all
+// namespaces in one chain of its cache a file system (fs/proc/proc_sysctl.c, proc_sys_compare): with a thousand of them
+// every look-up of /proc/sys/net/ipv4 takes some 100 µs, for everybody. A file system that is soon thrown away stays fast
+// and leaves no trace in the machine's.
+type procfs struct {
+	fd   int
+	uses int
+}
+
+// procfsUses is how many namespaces' sysctls are reached through one procfs.
+const procfsUses = 64
+
+func newProcfs() (*procfs, error) {
+	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open a proc file system: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("make a proc file system: %w", err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a proc file system: %w", err)
+	}
+	return &procfs{fd: fd}, nil
+}
+
+func (p *procfs) close() { unix.Close(p.fd) }
+
+// sysctlReader hands out sysctl trees, for one thread.
+type sysctlReader struct{ proc *procfs }
+
+// tree opens the sysctls of the calling thread's namespace, which the thread must not leave before the tree's close.
+func (r *sysctlReader) tree() (*sysctlTree, error) {
+	if r.proc != nil && r.proc.uses >= procfsUses {
+		r.close()
+	}
+	if r.proc == nil {
+		var err error
+		if r.proc, err = newProcfs(); err != nil {
+			return nil, err
+		}
+	}
+	r.proc.uses++
+	return openSysctls(r.proc.fd)
+}
+
+func (r *sysctlReader) close() {
+	if r.proc != nil {
+		r.proc.close()
+	}
+	r.proc = nil
+}
+
+// sysctlTree is the sysctls of one network namespace, by its directories.
 type sysctlTree struct{ v4, v6 int }
 
-// openSysctls opens those of the calling thread's namespace, which the thread must not leave before close.
-func openSysctls() (*sysctlTree, error) {
+func openSysctls(proc int) (*sysctlTree, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
 	t := &sysctlTree{v4: -1, v6: -1}
 	var err error
-	if t.v4, err = unix.Open(sysctlRoot+"ipv4", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
-		t.v6, err = unix.Open(sysctlRoot+"ipv6", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if t.v4, err = unix.Openat(proc, "sys/net/ipv4", flags, 0); err == nil {
+		t.v6, err = unix.Openat(proc, "sys/net/ipv6", flags, 0)
 	}
 	if err != nil {
 		t.close()
-		return nil, fmt.Errorf("open the sysctls below %s: %w", sysctlRoot, err)
+		return nil, fmt.Errorf("open the network's sysctls: %w", err)
 	}
 	return t, nil
 }
@@ -241,9 +294,9 @@ func raiseSysctl(name string, least int) error {
 	return nil
 }
 
-// repairSysctls sets those that differ in the calling thread's namespace, and returns them.
-func repairSysctls(settings []setting) ([]setting, error) {
-	t, err := openSysctls()
+// repair sets those that differ in the calling thread's namespace, and returns them.
+func (r *sysctlReader) repair(settings []setting) ([]setting, error) {
+	t, err := r.tree()
 	if err != nil {
 		return nil, err
 	}
@@ -251,9 +304,9 @@ func repairSysctls(settings []setting) ([]setting, error) {
 	return t.repair(settings)
 }
 
-// sysctlsAre tells whether all are as they shall be in the calling thread's namespace.
-func sysctlsAre(settings []setting) (bool, error) {
-	t, err := openSysctls()
+// right tells whether all are as they shall be in the calling thread's namespace.
+func (r *sysctlReader) right(settings []setting) (bool, error) {
+	t, err := r.tree()
 	if err != nil {
 		return false, err
 	}
