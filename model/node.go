@@ -1,9 +1,6 @@
 package model
 
-import (
-	"net/netip"
-	"time"
-)
+import "net/netip"
 
 // Substrate is the physical nodes and links with their capacities.
 type Substrate struct {
@@ -97,10 +94,6 @@ type PortStatus struct {
 	TxBytes   uint64 `json:"txBytes"`
 	Dropped   uint64 `json:"dropped"`
 }
-
-// ReportEvery is how often an agent reports at least, changed or not; a node that has not reported for six times as
-// long counts as not ready.
-const ReportEvery = 10 * time.Second
 
 // Report is a node's account of itself to the manager.
 type Report struct {

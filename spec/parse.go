@@ -109,7 +109,7 @@ func (s source) documents() ([]ast.Node, *Error) {
 	if err := s.checkTokens(tokens); err != nil {
 		return nil, err
 	}
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	file, err := parser.Parse(joinColons(tokens), 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, s.syntax(err)
 	}

@@ -1,0 +1,66 @@
+package spec
+
+import (
+	"github.com/goccy/go-yaml/token"
+)
+
+// joinColons makes one scalar again of plain scalars with colons in them that stand between braces: there the scanner
+// takes every colon for a key's, so that {prefixes: [2001:db8::/64]} would have a mapping in its list. YAML (1.2.2,
+// 7.3.3) wants a space, a bracket or a comma behind a plain key's colon.
+func joinColons(tokens token.Tokens) token.Tokens {
+	depth := 0
+	joined := tokens[:0]
+	for i := 0; i < len(tokens); i++ {
+		t := tokens[i]
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			depth++
+		case token.SequenceEndType, token.MappingEndType:
+			depth--
+		case token.MappingValueType:
+			if depth == 0 || i+1 == len(tokens) {
+				break
+			}
+			next := tokens[i+1]
+			if !plain(next) || !adjacent(t, 1, next) {
+				break
+			}
+			value, at := ":"+next.Value, t
+			if n := len(joined); n > 0 && plain(joined[n-1]) && adjacent(joined[n-1], len([]rune(joined[n-1].Value)), t) {
+				at = joined[n-1]
+				value = at.Value + value
+				joined = joined[:n-1]
+			} else if n > 0 && quoted(joined[n-1]) {
+				break // {"a":b} is a mapping
+			}
+			t = token.String(value, value, at.Position)
+			i++
+		}
+		joined = append(joined, t)
+	}
+	for i, t := range joined {
+		t.Prev, t.Next = nil, nil
+		if i > 0 {
+			t.Prev, joined[i-1].Next = joined[i-1], t
+		}
+	}
+	return joined
+}
+
+func quoted(t *token.Token) bool {
+	return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
+}
+
+func plain(t *token.Token) bool {
+	switch t.Type {
+	case token.StringType, token.IntegerType, token.FloatType, token.BinaryIntegerType, token.OctetIntegerType,
+		token.HexIntegerType, token.BoolType, token.NullType, token.NanType, token.InfinityType:
+		return true
+	}
+	return false
+}
+
+// adjacent tells whether b begins where a, so many characters long, ends.
+func adjacent(a *token.Token, length int, b *token.Token) bool {
+	return a.Position.Line == b.Position.Line && a.Position.Column+length == b.Position.Column
+}
