@@ -1,0 +1,267 @@
+// Package bridge is the forwarding plane of `forwarding: bridge` for switches: a kernel bridge in the switch's network
+// namespace joins its interfaces.
+package bridge
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+var _ forward.Plane = (*Plane)(nil)
+
+// device is the bridge's name in the switch's namespace.
+const device = "pp-bridge"
+
+// checkEvery is how often a bridge that should be right is looked at.
+const checkEvery = 5 * time.Second
+
+// Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
+const (
+	iflaBrSTPState      = 5  // IFLA_BR_STP_STATE
+	iflaBrMcastSnooping = 23 // IFLA_BR_MCAST_SNOOPING
+)
+
+// Plane keeps a bridge in each switch.
+type Plane struct {
+	marks string // a directory with a file for every switch that has a bridge: what List finds after a restart
+	enter control.Enterer
+
+	mu   sync.Mutex
+	done map[model.ID]prepared
+}
+
+type prepared struct {
+	job forward.Job
+	at  time.Time
+}
+
+// New returns the plane of a node. enter leads into the switches' namespaces.
+func New(dirs instance.NodeDirs, enter control.Enterer) *Plane {
+	return &Plane{marks: filepath.Join(dirs.Run, "bridge"), enter: enter, done: map[model.ID]prepared{}}
+}
+
+func (p *Plane) mark(id model.ID) string { return filepath.Join(p.marks, id.Network, id.Element) }
+
+// Probe tells whether the kernel has bridges.
+func (p *Plane) Probe(context.Context) error {
+	if _, err := os.Stat("/sys/module/bridge"); err == nil {
+		return nil
+	}
+	return inScratch(func() error {
+		c, err := linux.DialRtnetlink()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		var b linux.Batch
+		create(&b, [6]byte{2})
+		if errs := c.Do(&b); errs != nil {
+			return fmt.Errorf("this kernel makes no bridges (it needs CONFIG_BRIDGE): %w", errs[0])
+		}
+		return nil
+	})
+}
+
+// Prepare sees to it that every switch has its bridge, with all its interfaces on it.
+func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	results := make([]forward.Prepared, len(jobs))
+	for i := range jobs {
+		results[i].ID = jobs[i].ID
+		if err := ctx.Err(); err != nil {
+			results[i].Err = err
+			continue
+		}
+		results[i].Err = p.prepare(&jobs[i])
+	}
+	return results
+}
+
+func (p *Plane) prepare(job *forward.Job) error {
+	if job.Element.Kind != model.Switch {
+		return fmt.Errorf("element %s is a %s: forwarding by bridge is there for switches only; use guest", job.ID,
+			job.Element.Kind)
+	}
+	if was, ok := p.done[job.ID]; ok && time.Since(was.at) < checkEvery && reflect.DeepEqual(&was.job, job) {
+		return nil
+	}
+	delete(p.done, job.ID)
+	if err := os.MkdirAll(filepath.Dir(p.mark(job.ID)), 0o755); err != nil {
+		return fmt.Errorf("switch %s: note its bridge: %w", job.ID, err)
+	}
+	if err := os.WriteFile(p.mark(job.ID), nil, 0o644); err != nil {
+		return fmt.Errorf("switch %s: note its bridge: %w", job.ID, err)
+	}
+	if err := p.enter.Enter(job.ID, func() error { return join(job) }); err != nil {
+		return fmt.Errorf("switch %s: %w", job.ID, err)
+	}
+	p.done[job.ID] = prepared{job: *job, at: time.Now()}
+	return nil
+}
+
+// List tells which switches have a bridge.
+func (p *Plane) List(context.Context) ([]model.ID, error) {
+	paths, err := filepath.Glob(filepath.Join(p.marks, "*", "*"))
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]model.ID, len(paths))
+	for i, path := range paths {
+		ids[i] = model.ID{Network: filepath.Base(filepath.Dir(path)), Element: filepath.Base(path)}
+	}
+	return ids, nil
+}
+
+// Retire removes bridges; those of switches that are gone went with them.
+func (p *Plane) Retire(_ context.Context, ids []model.ID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var failed []error
+	for _, id := range ids {
+		delete(p.done, id)
+		err := p.enter.Enter(id, remove)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = append(failed, fmt.Errorf("switch %s: %w", id, err))
+			continue
+		}
+		if err := os.Remove(p.mark(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			failed = append(failed, fmt.Errorf("switch %s: forget its bridge: %w", id, err))
+		}
+		os.Remove(filepath.Dir(p.mark(id))) // when it is empty
+	}
+	return errors.Join(failed...)
+}
+
+// bridgeMAC is a switch's own address, always the same: left alone, a bridge takes the least of its ports' and changes
+// it as they come and go.
+func bridgeMAC(id model.ID) (mac [6]byte) {
+	h := sha256.Sum256([]byte("bridge " + id.String()))
+	copy(mac[:], h[:])
+	mac[0] = mac[0]&^3 | 2 // locally administered, unicast
+	return mac
+}
+
+// nfCalls send bridged packets through the firewall's hooks; where br_netfilter is loaded they are on in every new
+// namespace.
+var nfCalls = []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"}
+
+// join makes the bridge and puts the interfaces on it. It runs in the switch's namespace.
+func join(job *forward.Job) error {
+	c, err := linux.DialRtnetlink()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	links, err := readLinks(c)
+	if err != nil {
+		return err
+	}
+	mac := bridgeMAC(job.ID)
+	bridge, ok := links[device]
+	if !ok {
+		var b linux.Batch
+		create(&b, mac)
+		if errs := c.Do(&b); errs != nil {
+			return fmt.Errorf("make its bridge: %w", errs[0])
+		}
+		if links, err = readLinks(c); err != nil {
+			return err
+		}
+		bridge = links[device]
+		for _, name := range nfCalls {
+			err := os.WriteFile("/proc/sys/net/bridge/"+name, []byte("0"), 0o644)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("keep the firewall off its bridge: %w", err)
+			}
+		}
+	}
+	var b linux.Batch
+	var doing []string
+	if bridge.flags&unix.IFF_UP == 0 || bridge.mac != mac || !bridge.plain {
+		doing = append(doing, "put right its bridge")
+		settings(&b, bridge.index, mac)
+	}
+	for i := range job.Element.Interfaces {
+		ifc := &job.Element.Interfaces[i]
+		l, ok := links[ifc.LinuxName()]
+		if !ok {
+			return fmt.Errorf("its interface %s (device %s) is not there", ifc.Name, ifc.LinuxName())
+		}
+		if l.master == bridge.index {
+			continue
+		}
+		doing = append(doing, "put interface "+ifc.Name+" on its bridge")
+		b.Request(unix.RTM_SETLINK, 0)
+		b.Link(l.index, 0, 0)
+		b.Uint32(unix.IFLA_MASTER, uint32(bridge.index))
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	var failed []error
+	for i, err := range c.Do(&b) {
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", doing[i], err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// create appends the request that makes the bridge.
+func create(b *linux.Batch, mac [6]byte) {
+	b.Request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	b.Link(0, unix.IFF_UP, unix.IFF_UP)
+	b.String(unix.IFLA_IFNAME, device)
+	attributes(b, mac)
+}
+
+// settings appends the request that puts an existing bridge right.
+func settings(b *linux.Batch, index int, mac [6]byte) {
+	b.Request(unix.RTM_NEWLINK, 0)
+	b.Link(index, unix.IFF_UP, unix.IFF_UP)
+	attributes(b, mac)
+}
+
+func attributes(b *linux.Batch, mac [6]byte) {
+	b.Attr(unix.IFLA_ADDRESS, mac[:])
+	b.Begin(unix.IFLA_LINKINFO)
+	b.String(unix.IFLA_INFO_KIND, "bridge")
+	b.Begin(unix.IFLA_INFO_DATA)
+	b.Uint32(iflaBrSTPState, 0)
+	b.Uint8(iflaBrMcastSnooping, 0)
+	b.End()
+	b.End()
+}
+
+func remove() error {
+	c, err := linux.DialRtnetlink()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var b linux.Batch
+	b.Request(unix.RTM_DELLINK, 0)
+	b.Link(0, 0, 0)
+	b.String(unix.IFLA_IFNAME, device)
+	if errs := c.Do(&b); errs != nil && !errors.Is(errs[0], unix.ENODEV) {
+		return fmt.Errorf("remove its bridge: %w", errs[0])
+	}
+	return nil
+}
