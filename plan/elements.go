@@ -1,0 +1,124 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// diffElements compares the elements, and the interfaces of those that stay.
+func diffElements(old, new model.Network, emit func(Change)) {
+	before := make(map[string]*model.Element, len(old.Elements))
+	for i := range old.Elements {
+		before[old.Elements[i].Name] = &old.Elements[i]
+	}
+	after := make(map[string]bool, len(new.Elements))
+	wasJoined, isJoined := joined(old), joined(new)
+	for i := range new.Elements {
+		n := &new.Elements[i]
+		after[n.Name] = true
+		o := before[n.Name]
+		if o == nil {
+			emit(Change{Action: Create, Kind: string(n.Kind), Object: n.Name, Details: withInterfaces(n), Effect: inPlace})
+			continue
+		}
+		if d := fields(*o, *n); len(d) > 0 {
+			c := Change{Action: Modify, Kind: string(n.Kind), Object: n.Name, Details: d}
+			c.Effect, c.Disturbs = elementEffect(n, d)
+			emit(c)
+		}
+		diffInterfaces(o, n, wasJoined, isJoined, emit)
+	}
+	for i := range old.Elements {
+		if o := &old.Elements[i]; !after[o.Name] {
+			emit(Change{Action: Delete, Kind: string(o.Kind), Object: o.Name, Effect: "ends it and what it keeps on disk",
+				Disturbs: true})
+		}
+	}
+}
+
+// joined are the ends that links and edges use.
+func joined(net model.Network) map[model.End]bool {
+	ends := make(map[model.End]bool, 2*len(net.Links))
+	for _, l := range net.Links {
+		ends[l.Ends[0]] = true
+		ends[l.Ends[1]] = true
+	}
+	for _, e := range net.Edges {
+		ends[e.End] = true
+	}
+	return ends
+}
+
+// diffInterfaces compares two elements' interfaces. One that comes or goes with its link, and has nothing of its own to
+// tell, is not told beside it.
+func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]bool, emit func(Change)) {
+	object := func(i model.Interface) string { return new.Name + ":" + i.Name }
+	for _, n := range new.Interfaces {
+		k := slices.IndexFunc(old.Interfaces, func(o model.Interface) bool { return o.Name == n.Name })
+		if k < 0 {
+			d := set(n)
+			end := model.End{Element: new.Name, Interface: n.Name}
+			if len(d) > 0 || !isJoined[end] || wasJoined[end] {
+				emit(Change{Action: Create, Kind: "interface", Object: object(n), Details: d, Effect: inPlace})
+			}
+			continue
+		}
+		if d := fields(old.Interfaces[k], n); len(d) > 0 {
+			c := Change{Action: Modify, Kind: "interface", Object: object(n), Details: d, Effect: "renumbers it", Disturbs: true}
+			emit(c)
+		}
+	}
+	for _, o := range old.Interfaces {
+		if slices.ContainsFunc(new.Interfaces, func(n model.Interface) bool { return n.Name == o.Name }) {
+			continue
+		}
+		end := model.End{Element: old.Name, Interface: o.Name}
+		if len(set(o)) > 0 || !wasJoined[end] || isJoined[end] {
+			emit(Change{Action: Delete, Kind: "interface", Object: object(o), Effect: "cuts what goes over it", Disturbs: true})
+		}
+	}
+}
+
+// withInterfaces are a new element's fields with those of its interfaces.
+func withInterfaces(n *model.Element) []Detail {
+	details := slices.DeleteFunc(set(*n), func(d Detail) bool { return d.Field == "kind" })
+	for _, i := range n.Interfaces {
+		for _, d := range set(i) {
+			d.Field = i.Name + "." + d.Field
+			details = append(details, d)
+		}
+	}
+	return details
+}
+
+// elementEffect tells what traffic notices of an element's changed fields: the worst of them counts.
+func elementEffect(new *model.Element, details []Detail) (string, bool) {
+	software := new.Software == model.SoftwareFRR || new.Software == model.SoftwareBIRD
+	rank, effect := 0, inPlace
+	worst := func(r int, e string) {
+		if r > rank {
+			rank, effect = r, e
+		}
+	}
+	for _, d := range details {
+		first, _, _ := strings.Cut(d.Field, ".")
+		switch first {
+		case "cpu", "memory", "forwarding", "prefixes":
+		case "kind":
+			worst(3, "makes "+new.Name+" anew")
+		case "node", "location":
+			if new.Node != "" || new.Location != "" {
+				worst(2, "may move "+new.Name+" to another node")
+			}
+		case "control", "software":
+			worst(1, "restarts "+new.Name)
+		default: // loopback, gateways, routes, routing, config, routerID: the kernel's, or in the software's configuration
+			if software {
+				worst(1, "restarts "+new.Name)
+			}
+		}
+	}
+	return effect, rank > 0
+}

@@ -1,0 +1,198 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// own are the fields that fields and set leave out: lists of objects, which are compared by name, and what identifies
+// the object; derived are those that follow from the rest of the document.
+var (
+	own = map[reflect.Type][]string{
+		reflect.TypeFor[model.Network](): {"elements", "links", "edges", "expect"},
+		reflect.TypeFor[model.Element](): {"name", "interfaces"},
+		reflect.TypeFor[model.Link]():    {"name"},
+		reflect.TypeFor[model.Edge]():    {"name"},
+	}
+	derived = map[reflect.Type][]string{
+		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "far"},
+	}
+)
+
+// fields are the fields in which two values of one type differ. It walks them by reflection, so that a field which the
+// model gains is told without a word here.
+func fields[T any](old, new T) []Detail {
+	return walk(nil, "", reflect.ValueOf(old), reflect.ValueOf(new))
+}
+
+// set are the fields of a value that are set.
+func set[T any](v T) []Detail {
+	var zero T
+	return fields(zero, v)
+}
+
+func walk(out []Detail, name string, old, new reflect.Value) []Detail {
+	switch {
+	case isLeaf(old.Type()):
+		if !old.Equal(new) {
+			out = append(out, Detail{name, text(old), text(new)})
+		}
+	case old.Kind() == reflect.Struct:
+		for i := range old.NumField() {
+			f := old.Type().Field(i)
+			field := jsonName(f)
+			if slices.Contains(own[old.Type()], field) || slices.Contains(derived[old.Type()], field) {
+				continue
+			}
+			if name != "" {
+				field = name + "." + field
+			}
+			out = walk(out, field, old.Field(i), new.Field(i))
+		}
+	case old.Kind() == reflect.Pointer:
+		switch {
+		case old.IsNil() && new.IsNil():
+		case old.IsNil() || new.IsNil():
+			out = append(out, Detail{name, text(old), text(new)})
+		default:
+			out = walk(out, name, old.Elem(), new.Elem())
+		}
+	case old.Kind() == reflect.Map:
+		out = walkMap(out, name, old, new)
+	default:
+		out = walkList(out, name, old, new)
+	}
+	return out
+}
+
+// walkMap tells texts by their keys; they are files, too long to show, so only how much of them differs is told.
+func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
+	keys := map[string]bool{}
+	for _, m := range []reflect.Value{old, new} {
+		for _, k := range m.MapKeys() {
+			keys[k.String()] = true
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		a, b := old.MapIndex(reflect.ValueOf(k)), new.MapIndex(reflect.ValueOf(k))
+		switch {
+		case !a.IsValid():
+			out = append(out, Detail{name + "." + k, "", size(b.String())})
+		case !b.IsValid():
+			out = append(out, Detail{name + "." + k, size(a.String()), ""})
+		case a.String() != b.String():
+			less, more := lineDifference(a.String(), b.String())
+			out = append(out, Detail{name + "." + k, size(a.String()),
+				fmt.Sprintf("%s (%d removed, %d added)", size(b.String()), less, more)})
+		}
+	}
+	return out
+}
+
+func size(s string) string { return fmt.Sprintf("%d lines", len(lines(s))) }
+
+func lines(s string) []string { return slices.Collect(strings.Lines(s)) }
+
+// lineDifference counts the lines that only one of two texts has.
+func lineDifference(a, b string) (less, more int) {
+	count := map[string]int{}
+	for _, l := range lines(a) {
+		count[l]++
+	}
+	for _, l := range lines(b) {
+		if count[l]--; count[l] < 0 {
+			more++
+		}
+	}
+	for _, n := range count {
+		less += max(n, 0)
+	}
+	return less, more
+}
+
+// longList is how many entries a list may have to be shown whole.
+const longList = 4
+
+// walkList compares lists as a whole: short ones are shown, of long ones what goes and what comes.
+func walkList(out []Detail, name string, old, new reflect.Value) []Detail {
+	a, b := entries(old), entries(new)
+	if slices.Equal(a, b) {
+		return out
+	}
+	if len(a) > longList || len(b) > longList {
+		gone := slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+		come := slices.DeleteFunc(slices.Clone(b), func(s string) bool { return slices.Contains(a, s) })
+		if len(gone)+len(come) > 0 && len(gone)+len(come) < len(a)+len(b) {
+			for _, s := range gone {
+				out = append(out, Detail{name, s, ""})
+			}
+			for _, s := range come {
+				out = append(out, Detail{name, "", s})
+			}
+			return out
+		}
+	}
+	return append(out, Detail{name, strings.Join(a, ", "), strings.Join(b, ", ")})
+}
+
+func entries(list reflect.Value) []string {
+	var out []string
+	for i := range list.Len() {
+		out = append(out, text(list.Index(i)))
+	}
+	return out
+}
+
+var stringer = reflect.TypeFor[fmt.Stringer]()
+
+// isLeaf tells whether a value is shown as one word.
+func isLeaf(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array, reflect.Map, reflect.Pointer:
+		return false
+	case reflect.Struct:
+		return t.Implements(stringer)
+	}
+	return true
+}
+
+// text shows a value; one that is not set is empty.
+func text(v reflect.Value) string {
+	switch {
+	case v.Kind() == reflect.Pointer:
+		if v.IsNil() {
+			return ""
+		}
+		if inner := text(v.Elem()); inner != "" {
+			return inner
+		}
+		return "on"
+	case isLeaf(v.Type()):
+		if v.IsZero() {
+			return ""
+		}
+		return fmt.Sprint(v.Interface())
+	case v.Type() == reflect.TypeFor[model.End]():
+		end := v.Interface().(model.End)
+		return end.Element + ":" + end.Interface
+	case v.Kind() == reflect.Slice || v.Kind() == reflect.Array:
+		return strings.Join(entries(v), " ")
+	}
+	var parts []string
+	for i := range v.NumField() {
+		if s := text(v.Field(i)); s != "" {
+			parts = append(parts, jsonName(v.Type().Field(i))+" "+s)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}

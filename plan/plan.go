@@ -1,0 +1,285 @@
+// Package plan tells what changes from one description of a virtual network to another, in order and in words. It is
+// pure.
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Action is what happens to an object.
+type Action string
+
+const (
+	Create Action = "create"
+	Modify Action = "change"
+	Delete Action = "delete"
+)
+
+// Change is what happens to one object.
+type Change struct {
+	Action Action `json:"action"`
+	// Kind is what the object is ("network", "router", "host", "switch", "interface", "link", "edge", "expectation");
+	// Object is its name, "element:interface" for an interface.
+	Kind   string `json:"kind"`
+	Object string `json:"object"`
+	// Details are the fields: all that are set when the object is created, those that differ when it changes.
+	Details []Detail `json:"details,omitempty"`
+	// Effect says in words what running traffic notices: "in place" is nothing. Disturbs tells whether it is anything.
+	Effect   string `json:"effect,omitempty"`
+	Disturbs bool   `json:"disturbs,omitempty"`
+}
+
+// Detail is one field; Old is empty for a field that was not set, New for one that no longer is.
+type Detail struct {
+	Field string `json:"field"` // as the model's JSON names it, "routing.ospf.cost"
+	Old   string `json:"old,omitempty"`
+	New   string `json:"new,omitempty"`
+}
+
+func (d Detail) String() string {
+	const unset = "unset"
+	return fmt.Sprintf("%s: %s → %s", d.Field, cmp.Or(d.Old, unset), cmp.Or(d.New, unset))
+}
+
+// Changes are in the order in which they read, and could be made: what goes, from the links to the elements; what
+// changes; what comes, from the elements to the links. So a link that goes frees its name and interfaces for one that
+// comes.
+type Changes []Change
+
+// inPlace is the effect of changes that no packet notices.
+const inPlace = "in place"
+
+// Diff tells what changes from old to new. Either may be empty (the zero Network): then everything is created or
+// deleted. What follows from the rest of the document (which link an interface belongs to, its far end) is not told.
+func Diff(old, new model.Network) Changes {
+	var gone, changed, come Changes
+	emit := func(c Change) {
+		switch c.Action {
+		case Delete:
+			gone = append(gone, c)
+		case Modify:
+			changed = append(changed, c)
+		default:
+			come = append(come, c)
+		}
+	}
+	if old.Name != "" && new.Name != "" {
+		if d := fields(old, new); len(d) > 0 {
+			emit(networkChange(new.Name, d))
+		}
+	}
+	diffElements(old, new, emit)
+	diffNamed(old.Links, new.Links, linkRules, emit)
+	diffNamed(old.Edges, new.Edges, edgeRules, emit)
+	diffExpectations(old.Expect, new.Expect, emit)
+
+	order := func(c Change) int {
+		return slices.Index([]string{"network", "router", "host", "switch", "interface", "link", "edge", "expectation"}, c.Kind)
+	}
+	slices.SortStableFunc(gone, func(a, b Change) int { return order(b) - order(a) })
+	slices.SortStableFunc(changed, func(a, b Change) int { return order(a) - order(b) })
+	slices.SortStableFunc(come, func(a, b Change) int { return order(a) - order(b) })
+	return slices.Concat(gone, changed, come)
+}
+
+func networkChange(name string, details []Detail) Change {
+	c := Change{Action: Modify, Kind: "network", Object: name, Details: details, Effect: inPlace}
+	for _, d := range details {
+		if d.Field == "name" {
+			c.Effect, c.Disturbs = "is another network", true
+		}
+	}
+	return c
+}
+
+// rules say how objects that have names are compared.
+type rules[T any] struct {
+	kind string
+	name func(T) string
+	// anew tells that an object of the same name is another one: the old one goes, the new one comes.
+	anew   func(old, new T) bool
+	create string // the effects
+	remove string
+	change func(new T, details []Detail) (effect string, disturbs bool)
+}
+
+var linkRules = rules[model.Link]{
+	kind: "link", name: func(l model.Link) string { return l.Name },
+	anew:   func(a, b model.Link) bool { return a.Ends != b.Ends },
+	remove: "cuts what goes over it",
+	change: func(l model.Link, details []Detail) (string, bool) {
+		for _, d := range details {
+			if d.Field == "prefixes" {
+				return "renumbers its interfaces", true
+			}
+		}
+		return inPlace, false
+	},
+}
+
+var edgeRules = rules[model.Edge]{
+	kind: "edge", name: func(e model.Edge) string { return e.Name },
+	anew:   func(a, b model.Edge) bool { return a.End != b.End },
+	remove: "cuts what goes over it",
+	change: func(model.Edge, []Detail) (string, bool) { return "plugs into another device", true },
+}
+
+// diffNamed compares objects by name.
+func diffNamed[T any](old, new []T, r rules[T], emit func(Change)) {
+	before := make(map[string]T, len(old))
+	for _, o := range old {
+		before[r.name(o)] = o
+	}
+	after := make(map[string]bool, len(new))
+	create := func(n T) {
+		emit(Change{Action: Create, Kind: r.kind, Object: r.name(n), Details: set(n), Effect: inPlace})
+	}
+	remove := func(o T) {
+		emit(Change{Action: Delete, Kind: r.kind, Object: r.name(o), Effect: r.remove, Disturbs: true})
+	}
+	for _, n := range new {
+		name := r.name(n)
+		after[name] = true
+		o, was := before[name]
+		switch {
+		case !was:
+			create(n)
+		case r.anew(o, n):
+			remove(o)
+			create(n)
+		default:
+			if d := fields(o, n); len(d) > 0 {
+				c := Change{Action: Modify, Kind: r.kind, Object: name, Details: d}
+				c.Effect, c.Disturbs = r.change(n, d)
+				emit(c)
+			}
+		}
+	}
+	for _, o := range old {
+		if !after[r.name(o)] {
+			remove(o)
+		}
+	}
+}
+
+// diffExpectations compares statements: they have no names, so each is what it says.
+func diffExpectations(old, new []model.Expectation, emit func(Change)) {
+	count := map[model.Expectation]int{}
+	for _, e := range old {
+		count[e]++
+	}
+	for _, e := range new {
+		if count[e]--; count[e] < 0 {
+			emit(Change{Action: Create, Kind: "expectation", Object: statement(e), Effect: inPlace})
+		}
+	}
+	for _, e := range old {
+		if count[e] > 0 {
+			count[e]--
+			emit(Change{Action: Delete, Kind: "expectation", Object: statement(e), Effect: inPlace})
+		}
+	}
+}
+
+// statement is an expectation as its author writes it.
+func statement(e model.Expectation) string {
+	s := e.From + " reaches " + e.To
+	if e.Not {
+		s = e.From + " does not reach " + e.To
+	}
+	if e.Family != model.AnyFamily {
+		s += " over " + string(e.Family)
+	}
+	return s
+}
+
+// Count tells how many objects are created, changed and deleted.
+func (cs Changes) Count() (create, change, remove int) {
+	for _, c := range cs {
+		switch c.Action {
+		case Create:
+			create++
+		case Modify:
+			change++
+		default:
+			remove++
+		}
+	}
+	return create, change, remove
+}
+
+// Summary is one line: "3 to create, 1 to change, 0 to delete".
+func (cs Changes) Summary() string {
+	create, change, remove := cs.Count()
+	return fmt.Sprintf("%d to create, %d to change, %d to delete", create, change, remove)
+}
+
+// Disturbing are those that running traffic notices.
+func (cs Changes) Disturbing() Changes {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.Disturbs })
+}
+
+// The terminal's colours of the actions (ECMA-48 SGR).
+const (
+	green, yellow, red, plain = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
+)
+
+// Format writes the changes for people, one line each and one for each field that differs, and the summary last. An
+// effect is told where there is one.
+func (cs Changes) Format(colour bool) string {
+	var b strings.Builder
+	for _, c := range cs {
+		mark, paint := "+", green
+		switch c.Action {
+		case Modify:
+			mark, paint = "~", yellow
+		case Delete:
+			mark, paint = "-", red
+		}
+		for _, line := range c.lines() {
+			if colour {
+				fmt.Fprintf(&b, "%s%s%s %s\n", paint, mark, plain, line)
+			} else {
+				fmt.Fprintf(&b, "%s %s\n", mark, line)
+			}
+		}
+	}
+	b.WriteString(cs.Summary())
+	b.WriteByte('\n')
+	return b.String()
+}
+
+func (c Change) lines() []string {
+	effect := ""
+	if c.Effect != "" && (c.Disturbs || c.Action == Modify) {
+		effect = "  (" + c.Effect + ")"
+	}
+	switch c.Action {
+	case Modify:
+		var out []string
+		for _, d := range c.Details {
+			prefix := c.Object + "."
+			if c.Kind == "link" || c.Kind == "edge" || c.Kind == "network" {
+				prefix = c.Kind + " " + prefix
+			}
+			out = append(out, prefix+d.String()+effect)
+		}
+		return out
+	case Create:
+		var set []string
+		for _, d := range c.Details {
+			set = append(set, d.Field+" "+d.New)
+		}
+		line := c.Kind + " " + c.Object
+		if len(set) > 0 {
+			line += ": " + strings.Join(set, ", ")
+		}
+		return []string{line + effect}
+	}
+	return []string{c.Kind + " " + c.Object + effect}
+}
