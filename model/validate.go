@@ -1,8 +1,229 @@
 package model
 
-// Validate tells everything that is wrong with the network.
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Limits of what a network may ask for.
+const (
+	MinMTU     = 68   // RFC 791
+	MinMTU6    = 1280 // RFC 8200
+	MaxMTU     = 9000
+	MinCPU     = CPU(10)          // the kernel's smallest quota, 1 ms of 100
+	MaxCPU     = CPU(4096 * 1000) // more cores than any node has
+	MinMemory  = Bytes(8 << 20)   // less starts no process
+	MaxMemory  = Bytes(64 << 40)
+	MaxLatency = Duration(60e9) // of a link's delay and jitter
+)
+
+// Validate tells everything that is wrong with the network, as far as the network alone can tell: whether it fits onto
+// the substrate is the embedding's matter. The problems are in the order: network, elements, links, addresses, edges,
+// expectations. A network without problems can be resolved, unless its pools run out.
+//
+// Switches that form a loop are refused: nothing runs a spanning tree on them, and one broadcast would circle for ever,
+// at the expense of everybody on the node.
 func (n Network) Validate() []Problem {
+	stated := n.Elements
 	n = Complete(n)
-	ps := problems{net: &n}
+	ps := &problems{net: &n}
+	l := newLayout(&n)
+	ps.checkNetwork()
+	for i := range n.Elements {
+		ps.checkElement(i, len(stated[i].Interfaces))
+	}
+	ps.checkResources()
+	ps.checkLinks(l)
+	ps.checkAddresses(l)
+	ps.checkEdges(l)
+	ps.checkExpectations(l)
 	return ps.list
+}
+
+func (ps *problems) checkNetwork() {
+	n := ps.net
+	if err := CheckName(n.Name); err != nil {
+		ps.network("network", "%v", err)
+	}
+	for i, p := range n.Pools {
+		smallest := subnetBits6
+		if p.Addr().Is4() {
+			smallest = linkBits4
+		}
+		switch {
+		case !p.IsValid():
+			ps.network("pools", "a pool is no prefix")
+		case p != p.Masked():
+			ps.network("pools", "the pool %s is an address; its prefix is %s", p, p.Masked())
+		case p.Bits() > smallest:
+			ps.network("pools", "the pool %s is smaller than the /%d that one link takes", p, smallest)
+		case slices.ContainsFunc(n.Pools[:i], p.Overlaps):
+			ps.network("pools", "the pool %s overlaps another; leave one out", p)
+		}
+	}
+	if m := n.Slice.Mode; m != "" && m != "shared" && m != "strict" {
+		ps.network("slice/mode", "slice: the mode %q is unknown; there are shared and strict", m)
+	}
+	if err := checkAmounts(n.Slice.CPU, n.Slice.Memory); err != "" {
+		ps.network("slice", "slice: %s", err)
+	}
+}
+
+// checkAmounts tells what is impossible about an amount; zero says nothing and is fine.
+func checkAmounts(c CPU, m Bytes) string {
+	switch {
+	case c != 0 && c < MinCPU:
+		return "cpu " + c.String() + " is less than the " + MinCPU.String() + " cores that the kernel can hand out"
+	case c > MaxCPU:
+		return "cpu " + c.String() + " is more cores than any machine has (" + MaxCPU.String() + " are allowed)"
+	case m != 0 && m < MinMemory:
+		return "memory " + m.String() + " is less than the " + MinMemory.String() + " that a process needs to start"
+	case m > MaxMemory:
+		return "memory " + m.String() + " is more than any machine has (" + MaxMemory.String() + " is allowed)"
+	}
+	return ""
+}
+
+func (ps *problems) checkResources() {
+	s := ps.net.Slice
+	var cpu uint64
+	var memory Bytes
+	for _, e := range ps.net.Elements {
+		cpu += uint64(e.CPU)
+		memory += min(e.Memory, MaxMemory)
+	}
+	if s.CPU != 0 && cpu > uint64(s.CPU) {
+		ps.network("slice/cpu", "slice: its elements ask for %s cores together, which is more than the slice's %s", CPU(min(cpu, 1<<32-1)), s.CPU)
+	}
+	if s.Memory != 0 && memory > s.Memory {
+		ps.network("slice/memory", "slice: its elements ask for %s of memory together, which is more than the slice's %s", memory, s.Memory)
+	}
+}
+
+// checkElement looks at one element; the first stated of its interfaces are those that the document lists.
+func (ps *problems) checkElement(i, stated int) {
+	e := &ps.net.Elements[i]
+	switch e.Kind {
+	case Router, Host, Switch:
+	default:
+		ps.element(i, "kind", "the kind %q is unknown; there are router, host and switch", e.Kind)
+		return
+	}
+	if err := CheckName(e.Name); err != nil {
+		ps.element(i, "", "%v", err)
+	}
+	if err := CheckAxes(e.Kind, e.Control, e.Forwarding); err != nil {
+		field := "forwarding"
+		if strings.HasPrefix(err.Error(), "control") {
+			field = "control"
+		}
+		ps.element(i, field, "%v", err)
+	}
+	if err := checkAmounts(e.CPU, e.Memory); err != "" {
+		ps.element(i, strings.Fields(err)[0], "%s", err)
+	}
+	if e.Node != "" && e.Location != "" {
+		ps.element(i, "location", "it has both a node and a location; the node says it all")
+	}
+	ps.checkSoftware(i)
+	if e.Kind == Switch {
+		ps.checkSwitch(i)
+		return
+	}
+	if len(e.Prefixes) > 0 {
+		ps.element(i, "prefixes", "prefixes are a switch's; a %s has addresses", e.Kind)
+	}
+	devices := make(map[string]string, len(e.Interfaces))
+	for k, f := range e.Interfaces {
+		field := "interfaces/" + f.Name
+		if err := CheckInterfaceName(f.Name); err != nil {
+			ps.element(i, field, "%v", err)
+			continue
+		}
+		d := DeviceName(f.Name)
+		if other, twice := devices[d]; twice {
+			if other == f.Name {
+				ps.element(i, field, "it has the interface %s twice", f.Name)
+			} else {
+				ps.element(i, field, "its interfaces %s and %s would both be %s to Linux; rename one", other, f.Name, d)
+			}
+		}
+		devices[d] = f.Name
+		if f.MAC != "" {
+			if m, err := net.ParseMAC(f.MAC); err != nil || len(m) != 6 || m[0]&1 != 0 || strings.Trim(f.MAC, "0:") == "" {
+				ps.element(i, field+"/mac", "interface %s: %q is no interface's MAC address; write six bytes like 02:00:00:00:00:01, the first one even", f.Name, f.MAC)
+			}
+		}
+		if k < stated {
+			ps.checkInterfaceAddresses(i, field, f)
+		}
+	}
+	for _, p := range e.Loopback {
+		if !p.IsValid() || p.Addr().IsMulticast() || p.Addr().IsUnspecified() {
+			ps.element(i, "loopback", "%s is no address that a loopback can have", p)
+		}
+	}
+	ps.checkRoutes(i)
+}
+
+func (ps *problems) checkInterfaceAddresses(i int, field string, f Interface) {
+	for _, a := range f.Addresses {
+		switch {
+		case !a.IsValid():
+			ps.element(i, field, "interface %s: an address is invalid", f.Name)
+		case a.Addr().IsMulticast() || a.Addr().IsUnspecified() || a.Addr().IsLoopback():
+			ps.element(i, field, "interface %s: %s is no address that an interface can have", f.Name, a)
+		case a.Addr().Is4() && a.Bits() <= 30 && (a.Addr() == a.Masked().Addr() || a.Addr() == lastOf(a)):
+			ps.element(i, field, "interface %s: %s is the network or broadcast address of %s; %s is its first usable one",
+				f.Name, a.Addr(), a.Masked(), nth(a, 1))
+		}
+	}
+}
+
+// lastOf is the prefix's last address, IPv4.
+func lastOf(p netip.Prefix) netip.Addr { return nth(p, 1<<(32-p.Bits())-1) }
+
+func (ps *problems) checkSwitch(i int) {
+	e := &ps.net.Elements[i]
+	ps.checkPrefixes(e.Prefixes, func(format string, args ...any) { ps.element(i, "prefixes", format, args...) })
+	for _, f := range e.Interfaces {
+		if len(f.Addresses) > 0 {
+			ps.element(i, "interfaces/"+f.Name, "a switch's interface has no address; give it to a router or a host on the segment")
+		}
+		if err := CheckInterfaceName(f.Name); err != nil {
+			ps.element(i, "interfaces/"+f.Name, "%v", err)
+		}
+	}
+	if len(e.Loopback) > 0 || len(e.Gateways) > 0 || len(e.Routes) > 0 {
+		ps.element(i, "", "a switch has no loopback, gateway or routes: it knows no addresses")
+	}
+}
+
+// checkPrefixes looks at the subnets that a link or a switch states.
+func (ps *problems) checkPrefixes(prefixes []netip.Prefix, report func(string, ...any)) {
+	var v4, v6 netip.Prefix
+	for _, p := range prefixes {
+		same := &v4
+		if p.Addr().Is6() {
+			same = &v6
+		}
+		switch {
+		case !p.IsValid():
+			report("a prefix is invalid")
+			continue
+		case p != p.Masked():
+			report("%s is an address; its prefix is %s (an interface's own address goes under its element's interfaces)", p, p.Masked())
+		case p.Addr().IsMulticast() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast():
+			report("%s cannot be a link's prefix: it is multicast, loopback or link-local", p)
+		case p.Bits() == 0:
+			report("%s is every address; state the link's own prefix", p)
+		case same.IsValid() && same.Addr().Is4():
+			report("it has two IPv4 prefixes, %s and %s; one an address family is allowed", *same, p)
+		case same.IsValid():
+			report("it has two IPv6 prefixes, %s and %s; one an address family is allowed", *same, p)
+		}
+		*same = p
+	}
 }

@@ -1,0 +1,387 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// MinBandwidth is the least that a link can be limited to, in bit/s: a full packet a second and a half.
+const MinBandwidth = Bandwidth(8000)
+
+func (ps *problems) checkLinks(l *layout) {
+	n := ps.net
+	names := make(map[string]struct{}, len(n.Links))
+	used := make(map[End]string, 2*len(n.Links))
+	use := func(end End, by string, report func(string, ...any)) {
+		if other, twice := used[end]; twice {
+			report("%s:%s is already the end of %s; an interface has one link", end.Element, end.Interface, other)
+			return
+		}
+		used[end] = by
+	}
+	for i, link := range n.Links {
+		report := func(format string, args ...any) { ps.link(i, "ends", format, args...) }
+		if err := CheckLinkName(link.Name); err != nil {
+			ps.link(i, "name", "%v", err)
+		}
+		if _, twice := names[link.Name]; twice {
+			ps.link(i, "name", "another link has this name; choose a different one")
+		}
+		names[link.Name] = struct{}{}
+		for _, end := range link.Ends {
+			if _, ok := l.elements[end.Element]; !ok {
+				report("there is no router, host or switch %s%s", end.Element, ps.near(end.Element))
+			}
+			use(end, "link "+link.Name, report)
+		}
+		if link.Ends[0].Element == link.Ends[1].Element {
+			report("it joins %s to itself; a link has two different ends", link.Ends[0].Element)
+		}
+		ps.checkPrefixes(link.Prefixes, func(format string, args ...any) { ps.link(i, "prefixes", format, args...) })
+		ps.checkShape(i)
+	}
+	for i, edge := range n.Edges {
+		use(edge.End, "edge "+edge.Name, func(format string, args ...any) { ps.edge(i, "end", format, args...) })
+	}
+	for i, e := range n.Elements {
+		for k, f := range e.Interfaces {
+			if _, ok := used[End{e.Name, f.Name}]; !ok && l.interfaces[End{e.Name, f.Name}] == k {
+				ps.element(i, "interfaces/"+f.Name, "the interface %s is on no link; write a link %s:%s -- …, or name the interface after the link's far end",
+					f.Name, e.Name, f.Name)
+			}
+		}
+	}
+	kinds := make(map[string]Kind, len(n.Elements))
+	for i, e := range n.Elements {
+		if k, twice := kinds[e.Name]; twice {
+			ps.element(i, "", "a %s has this name as well; choose another", k)
+		}
+		kinds[e.Name] = e.Kind
+	}
+	for _, i := range l.loops {
+		ps.link(i, "ends", "it closes a loop of switches, in which a broadcast would circle for ever; leave the link out, or join routers instead")
+	}
+}
+
+// near is a hint at an element whose name differs only in case, or at what there is.
+func (ps *problems) near(name string) string {
+	if len(ps.list) > 20 { // enough hints for one reader
+		return ""
+	}
+	var all []string
+	for _, e := range ps.net.Elements {
+		if strings.EqualFold(e.Name, name) {
+			return "; did you mean " + e.Name + "?"
+		}
+		all = append(all, e.Name)
+	}
+	switch {
+	case len(all) == 0:
+		return "; the network has no elements: list them under routers:, hosts: or switches:"
+	case len(all) > 8:
+		return "; add it to routers:, hosts: or switches:"
+	}
+	return "; there are " + strings.Join(all, ", ")
+}
+
+// checkShape looks at what the link does with packets.
+func (ps *problems) checkShape(i int) {
+	link := &ps.net.Links[i]
+	v6 := slices.ContainsFunc(link.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })
+	if len(link.Prefixes) == 0 {
+		_, v6 = ps.net.Families()
+	}
+	switch m := link.MTU; {
+	case m == 0:
+	case m < MinMTU || m > MaxMTU:
+		ps.link(i, "mtu", "the MTU %d is not between %d and %d", m, MinMTU, MaxMTU)
+	case m < MinMTU6 && v6:
+		ps.link(i, "mtu", "the MTU %d is too small for IPv6, which needs %d; state an IPv4 prefix only, or a larger MTU", m, MinMTU6)
+	}
+	switch {
+	case link.Bandwidth != 0 && link.Bandwidth < MinBandwidth:
+		ps.link(i, "bandwidth", "the bandwidth %s is less than the %s that a link needs", link.Bandwidth, MinBandwidth)
+	case link.Delay < 0 || link.Delay > MaxLatency:
+		ps.link(i, "delay", "the delay %s is not between 0 and %s", link.Delay, MaxLatency)
+	case link.Jitter < 0:
+		ps.link(i, "jitter", "the jitter %s is negative", link.Jitter)
+	case link.Jitter > 0 && link.Delay == 0:
+		ps.link(i, "jitter", "jitter is how much the delay varies, and there is no delay; state one of at least %s", link.Jitter)
+	case link.Jitter > link.Delay:
+		ps.link(i, "jitter", "the jitter %s is more than the delay %s; packets cannot arrive before they are sent", link.Jitter, link.Delay)
+	}
+	if !(link.Loss >= 0 && link.Loss <= 1) {
+		ps.link(i, "loss", "the loss %g is not between 0 and 1", link.Loss)
+	}
+}
+
+// checkAddresses looks at segments and addresses together.
+func (ps *problems) checkAddresses(l *layout) {
+	var stated []placed
+	for _, s := range l.segments {
+		subnets := ps.checkSegment(l, s)
+		stated = append(stated, subnets...)
+	}
+	// Sorted, a prefix that overlaps another comes right behind the one that contains it, or its like.
+	slices.SortStableFunc(stated, func(a, b placed) int {
+		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
+	})
+	for i, outer := 1, 0; i < len(stated); i++ {
+		if !stated[outer].prefix.Overlaps(stated[i].prefix) {
+			outer = i
+			continue
+		}
+		a, b := stated[outer], stated[i]
+		if a.index > b.index {
+			a, b = b, a
+		}
+		b.report(ps, "%s overlaps %s of %s; every link and segment needs a prefix of its own", b.prefix, a.prefix, a.name)
+	}
+	ps.checkDuplicates(l)
+	ps.checkNextHops(l)
+}
+
+// placed is a stated prefix and what states it.
+type placed struct {
+	prefix netip.Prefix
+	name   string
+	about  Subject
+	index  int
+}
+
+func (p placed) report(ps *problems, format string, args ...any) {
+	if p.about == AboutElement {
+		ps.element(p.index, "prefixes", format, args...)
+	} else {
+		ps.link(p.index, "prefixes", format, args...)
+	}
+}
+
+// checkSegment returns the segment's stated prefixes, one an address family.
+func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
+	n := ps.net
+	add := func(about Subject, index int, name string, prefixes []netip.Prefix) {
+		for _, p := range prefixes {
+			this := placed{p, name, about, index}
+			i := slices.IndexFunc(subnets, func(o placed) bool { return o.prefix.Addr().Is4() == p.Addr().Is4() })
+			switch {
+			case !p.IsValid():
+			case i < 0:
+				subnets = append(subnets, this)
+			case subnets[i].prefix != p && len(s.switches) > 0:
+				this.report(ps, "%s is not %s, which %s states for the same segment; connected switches are one subnet", p, subnets[i].prefix, subnets[i].name)
+			}
+		}
+	}
+	for _, e := range s.switches {
+		add(AboutElement, e, "switch "+n.Elements[e].Name, n.Elements[e].Prefixes)
+	}
+	for _, i := range s.links {
+		add(AboutLink, i, "link "+n.Links[i].Name, n.Links[i].Prefixes)
+	}
+	if len(s.links) == 0 {
+		return subnets
+	}
+	mtu := func(i int) int { return cmp.Or(n.Links[i].MTU, DefaultMTU) }
+	for _, i := range s.links[1:] {
+		if first := s.links[0]; mtu(i) != mtu(first) {
+			ps.link(i, "mtu", "its MTU is %d, that of link %s on the same segment %d; they must be the same", mtu(i), n.Links[first].Name, mtu(first))
+			break
+		}
+	}
+	for _, p := range subnets {
+		first, last := hostNumbers(p.prefix)
+		if have := last - first + 1; p.prefix.IsSingleIP() || have < uint64(len(s.members)) {
+			p.report(ps, "%s is too small: it has %d usable address%s for %d interfaces; a /%d would do", p.prefix, have,
+				map[bool]string{true: "", false: "es"}[have == 1], len(s.members), lengthFor(p.prefix, len(s.members)))
+		}
+		for _, m := range s.members {
+			f := l.interfaceOf(m)
+			for _, a := range f.Addresses {
+				if a.Addr().Is4() == p.prefix.Addr().Is4() && !a.Addr().IsLinkLocalUnicast() && !p.prefix.Contains(a.Addr()) {
+					ps.element(m.element, "interfaces/"+f.Name, "interface %s: %s is outside %s, the prefix of %s", f.Name, a, p.prefix, p.name)
+				}
+			}
+		}
+	}
+	return subnets
+}
+
+// lengthFor is the longest prefix of the family that has room for so many interfaces.
+func lengthFor(p netip.Prefix, members int) int {
+	for bits := p.Addr().BitLen() - 1; bits > 0; bits-- {
+		first, last := hostNumbers(netip.PrefixFrom(p.Addr(), bits))
+		if last-first+1 >= uint64(max(2, members)) {
+			return bits
+		}
+	}
+	return 0
+}
+
+// checkDuplicates looks for addresses that the document states twice; link-local ones may be, on different segments.
+func (ps *problems) checkDuplicates(l *layout) {
+	owners := map[netip.Addr]string{}
+	own := func(i int, field, owner string, a netip.Addr) {
+		if other, twice := owners[a]; twice {
+			ps.element(i, field, "%s is also the address of %s; an address belongs to one interface", a, other)
+			return
+		}
+		owners[a] = owner
+	}
+	for i, e := range ps.net.Elements {
+		for _, f := range e.Interfaces {
+			for _, a := range f.Addresses {
+				if !a.Addr().IsLinkLocalUnicast() {
+					own(i, "interfaces/"+f.Name, e.Name+":"+f.Name, a.Addr())
+				}
+			}
+		}
+		for _, a := range e.Loopback {
+			own(i, "loopback", e.Name+"'s loopback", a.Addr())
+		}
+	}
+	ids := map[netip.Addr]string{}
+	for i, e := range ps.net.Elements {
+		if !e.RouterID.IsValid() {
+			continue
+		}
+		if other, twice := ids[e.RouterID]; twice {
+			ps.element(i, "routerID", "router %s has the router ID %s as well; they must differ", other, e.RouterID)
+		}
+		ids[e.RouterID] = e.Name
+	}
+	for _, s := range l.segments {
+		local := map[netip.Addr]string{}
+		for _, m := range s.members {
+			f, name := l.interfaceOf(m), ps.net.Elements[m.element].Name
+			for _, a := range f.Addresses {
+				if !a.Addr().IsLinkLocalUnicast() {
+					continue
+				}
+				if other, twice := local[a.Addr()]; twice {
+					ps.element(m.element, "interfaces/"+f.Name, "%s is also the address of %s on the same segment", a.Addr(), other)
+				}
+				local[a.Addr()] = name + ":" + f.Name
+			}
+		}
+	}
+}
+
+// checkNextHops looks whether gateways and next hops are on a subnet of the element, where the document tells all of
+// its subnets.
+func (ps *problems) checkNextHops(l *layout) {
+	n := ps.net
+	subnets := make(map[int][]netip.Prefix)
+	unknown := map[int]bool{}
+	for _, s := range l.segments {
+		stated := l.stated(s)
+		open := len(stated) == 0
+		for _, m := range s.members {
+			for _, a := range l.interfaceOf(m).Addresses {
+				stated = append(stated, a.Masked())
+				open = false
+			}
+		}
+		for _, m := range s.members {
+			subnets[m.element] = append(subnets[m.element], stated...)
+			unknown[m.element] = unknown[m.element] || open
+		}
+	}
+	for _, e := range n.Edges {
+		if i, ok := l.elements[e.End.Element]; ok {
+			for _, f := range n.Elements[i].Interfaces {
+				for _, a := range f.Addresses {
+					subnets[i] = append(subnets[i], a.Masked())
+				}
+			}
+		}
+	}
+	for i := range n.Elements {
+		e := &n.Elements[i]
+		check := func(field, what string, a netip.Addr) {
+			if unknown[i] || !a.IsValid() || a.IsLinkLocalUnicast() ||
+				slices.ContainsFunc(subnets[i], func(p netip.Prefix) bool { return p.Contains(a) }) {
+				return
+			}
+			ps.element(i, field, "%s %s is on none of its subnets (%s)", what, a, cmp.Or(prefixList(subnets[i]), "it has none"))
+		}
+		for _, g := range e.Gateways {
+			check("gateways", "the gateway", g)
+		}
+		for _, r := range e.Routes {
+			for _, v := range r.Via {
+				check("routes", "the next hop", v)
+			}
+		}
+	}
+}
+
+func prefixList(ps []netip.Prefix) string {
+	var words []string
+	for _, p := range ps {
+		if w := p.String(); !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func (ps *problems) checkEdges(l *layout) {
+	names := map[string]struct{}{}
+	type device struct {
+		node, name string
+		vlan       int
+	}
+	devices := map[device]string{}
+	for i, e := range ps.net.Edges {
+		if err := CheckName(e.Name); err != nil {
+			ps.edge(i, "", "%v", err)
+		}
+		if _, twice := names[e.Name]; twice {
+			ps.edge(i, "", "another edge has this name; choose a different one")
+		}
+		names[e.Name] = struct{}{}
+		switch _, ok := l.elements[e.End.Element]; {
+		case e.End.Element == "":
+			ps.edge(i, "end", "it needs end:, the element or element:interface that the device is joined to")
+		case !ok:
+			ps.edge(i, "end", "there is no router, host or switch %s%s", e.End.Element, ps.near(e.End.Element))
+		}
+		if e.Device == "" || DeviceName(e.Device) != e.Device {
+			ps.edge(i, "device", "the device %q is no name of a Linux device; write one like eth1", e.Device)
+		}
+		if e.VLAN < 0 || e.VLAN > 4094 {
+			ps.edge(i, "vlan", "the VLAN %d is not between 1 and 4094", e.VLAN)
+		}
+		d := device{e.Node, e.Device, e.VLAN}
+		if other, twice := devices[d]; twice {
+			ps.edge(i, "device", "edge %s already has this device and VLAN", other)
+		}
+		devices[d] = e.Name
+	}
+}
+
+func (ps *problems) checkExpectations(l *layout) {
+	for i, x := range ps.net.Expect {
+		report := func(format string, args ...any) {
+			ps.add(AboutExpect, i, x.From+" "+x.To, "", "expect: "+format, args...)
+		}
+		for _, name := range []string{x.From, x.To} {
+			e, ok := l.elements[name]
+			switch {
+			case !ok:
+				report("there is no router or host %s%s", name, ps.near(name))
+			case ps.net.Elements[e].Kind == Switch:
+				report("%s is a switch, which has no address to reach or to be reached; name a host or a router", name)
+			}
+		}
+		if x.From == x.To {
+			report("%s always reaches itself; name two elements", x.From)
+		}
+		if x.Family != AnyFamily && x.Family != IPv4 && x.Family != IPv6 {
+			report("the address family %q is unknown; there are ipv4 and ipv6", x.Family)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package model
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Redistributed is what protocols may be told to announce beside their own.
+var Redistributed = []string{"connected", "static", "kernel", "ospf", "ospf6", "isis", "bgp", "rip"}
+
+func (ps *problems) checkSoftware(i int) {
+	e := &ps.net.Elements[i]
+	if e.Kind != Router {
+		switch {
+		case e.Software != "":
+			ps.element(i, "software", "only routers have routing software")
+		case e.Routing.Any():
+			ps.element(i, "routing", "only routers have routing protocols")
+		case len(e.Config) > 0:
+			ps.element(i, "config", "only routers have a configuration")
+		case e.RouterID.IsValid():
+			ps.element(i, "routerID", "only routers have a router ID")
+		}
+		return
+	}
+	if !slices.Contains(Softwares, e.Software) {
+		ps.element(i, "software", "the software %q is unknown; there are %s", e.Software, list(Softwares))
+		return
+	}
+	processes := e.Software == SoftwareFRR || e.Software == SoftwareBIRD
+	if !processes && e.Routing.Any() {
+		ps.element(i, "software", "software: %s speaks no routing protocol, but %s is asked for; take frr or bird, or take the protocol away with false",
+			e.Software, strings.Join(e.Routing.names(), ", "))
+	}
+	if !processes && len(e.Config) > 0 {
+		ps.element(i, "config", "software: %s runs no process that would read a configuration; take frr or bird", e.Software)
+	}
+	if e.Software == SoftwareNone && len(e.Routes) > 0 {
+		ps.element(i, "routes", "software: none has no routes but the connected ones; take static")
+	}
+	if e.Software == SoftwareBIRD && e.Routing.ISIS != nil {
+		ps.element(i, "routing/isis", "BIRD speaks no IS-IS; take frr")
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Config)) {
+		if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > MaxName {
+			ps.element(i, "config", "config: %q is no file name like frr.conf or bird.conf", name)
+		}
+	}
+	if e.RouterID.IsValid() && (!e.RouterID.Is4() || e.RouterID.IsUnspecified()) {
+		ps.element(i, "routerID", "the router ID %s is not in dotted form, like 10.255.0.1", e.RouterID)
+	}
+	ps.checkIntents(i)
+}
+
+func (ps *problems) checkIntents(i int) {
+	r := &ps.net.Elements[i].Routing
+	redistribute := func(field string, words []string) {
+		for _, w := range words {
+			if !slices.Contains(Redistributed, w) || w == strings.TrimPrefix(field, "routing/") {
+				ps.element(i, field+"/redistribute", "%s cannot redistribute %q; there are %s", strings.TrimPrefix(field, "routing/"), w,
+					list(slices.DeleteFunc(slices.Clone(Redistributed), func(s string) bool { return s == strings.TrimPrefix(field, "routing/") })))
+			}
+		}
+	}
+	for k, o := range []*OSPF{r.OSPF, r.OSPF6} {
+		if o == nil {
+			continue
+		}
+		field := []string{"routing/ospf", "routing/ospf6"}[k]
+		if a, err := netip.ParseAddr(o.Area); o.Area != "" && (err != nil || !a.Is4()) {
+			ps.element(i, field+"/area", "the area %q is not in dotted form, like 0.0.0.0", o.Area)
+		}
+		if o.Cost < 0 || o.Cost > 65535 {
+			ps.element(i, field+"/cost", "the cost %d is not between 1 and 65535", o.Cost)
+		}
+		redistribute(field, o.Redistribute)
+	}
+	if s := r.ISIS; s != nil {
+		if s.Level < 0 || s.Level > 2 {
+			ps.element(i, "routing/isis/level", "the IS-IS level is 1 or 2, not %d; leave it out for both", s.Level)
+		}
+		if !isArea(s.Area) {
+			ps.element(i, "routing/isis/area", "%q is no IS-IS area; write one like 49.0001: an even number of hexadecimal digits, at most 26", s.Area)
+		}
+	}
+	if r.RIP != nil {
+		redistribute("routing/rip", r.RIP.Redistribute)
+	}
+	b := r.BGP
+	if b == nil {
+		return
+	}
+	if b.AS == 0 {
+		ps.element(i, "routing/bgp", "BGP needs an autonomous system; write bgp: {as: 65001}")
+	}
+	for _, p := range b.Networks {
+		if !p.IsValid() || p != p.Masked() {
+			ps.element(i, "routing/bgp/networks", "BGP cannot announce %s; its prefix is %s", p, p.Masked())
+		}
+	}
+	for _, n := range b.Neighbors {
+		if !n.Address.IsValid() || n.Address.IsUnspecified() || n.Address.IsMulticast() || n.AS == 0 {
+			ps.element(i, "routing/bgp/neighbors", "a BGP neighbour needs an address and an autonomous system; write {address: 10.0.0.2, as: 65002}")
+		}
+	}
+}
+
+// isArea accepts the area part of an ISO 10589 network entity title.
+func isArea(s string) bool {
+	digits := strings.ReplaceAll(s, ".", "")
+	return s == "" || len(digits)%2 == 0 && len(digits) <= 26 && digits != "" && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
+}
+
+func (r Routing) names() (all []string) {
+	for name, there := range map[string]bool{"ospf": r.OSPF != nil, "ospf6": r.OSPF6 != nil, "isis": r.ISIS != nil, "bgp": r.BGP != nil, "rip": r.RIP != nil} {
+		if there {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (ps *problems) checkRoutes(i int) {
+	e := &ps.net.Elements[i]
+	var v4, v6 bool
+	for _, g := range e.Gateways {
+		seen := &v4
+		if g.Is6() {
+			seen = &v6
+		}
+		if !g.IsValid() || g.IsUnspecified() || g.IsMulticast() {
+			ps.element(i, "gateways", "%s is no gateway's address", g)
+		} else if *seen {
+			ps.element(i, "gateways", "it has two gateways of one address family; write a route to 0.0.0.0/0 or ::/0 with several next hops instead")
+		}
+		*seen = true
+	}
+	for _, r := range e.Routes {
+		switch {
+		case !r.To.IsValid():
+			ps.element(i, "routes", "a route leads nowhere")
+			continue
+		case r.To != r.To.Masked():
+			ps.element(i, "routes", "the route to %s has bits beyond its length; its prefix is %s", r.To, r.To.Masked())
+		case r.Type != "" && !slices.Contains(RouteTypes, r.Type):
+			ps.element(i, "routes", "the route to %s: the type %q is unknown; there are %s", r.To, r.Type, list(RouteTypes))
+		case r.Type != "" && r.Type != RouteUnicast && (len(r.Via) > 0 || r.Interface != ""):
+			ps.element(i, "routes", "the route to %s is %s, so it has no next hop and no interface", r.To, r.Type)
+		case (r.Type == "" || r.Type == RouteUnicast) && len(r.Via) == 0 && r.Interface == "":
+			ps.element(i, "routes", "the route to %s needs a next hop or an interface", r.To)
+		case r.Metric < 0:
+			ps.element(i, "routes", "the route to %s: the metric %d is negative", r.To, r.Metric)
+		}
+		for _, v := range r.Via {
+			if v.Is4() && r.To.Addr().Is6() {
+				ps.element(i, "routes", "the route to %s has the IPv4 next hop %s", r.To, v)
+			}
+			if v.Is6() && r.To.Addr().Is4() {
+				ps.element(i, "routes", "the route to %s has the IPv6 next hop %s", r.To, v)
+			}
+		}
+		if r.Interface != "" && !slices.ContainsFunc(e.Interfaces, func(f Interface) bool { return f.Name == r.Interface }) {
+			ps.element(i, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To, r.Interface, interfaceNames(e))
+		}
+	}
+}
+
+func interfaceNames(e *Element) string {
+	names := make([]string, 0, len(e.Interfaces))
+	for _, f := range e.Interfaces {
+		names = append(names, f.Name)
+	}
+	if len(names) == 0 {
+		return "it has none"
+	}
+	return strings.Join(names, ", ")
+}
