@@ -33,6 +33,9 @@ func (d Dirs) ManagerSocket() string { return filepath.Join(d.Run, "manager.sock
 // Store is etcd's data directory.
 func (d Dirs) Store() string { return filepath.Join(d.Data, "etcd") }
 
+// Logs is where the logs of the instance's processes are.
+func (d Dirs) Logs() string { return filepath.Join(d.Data, "log") }
+
 // Node returns the directories of one node of the instance.
 func (d Dirs) Node(node string) NodeDirs {
 	return NodeDirs{Instance: d.Name, Node: node, Run: filepath.Join(d.Run, "nodes", node),
@@ -49,6 +52,9 @@ type NodeDirs struct {
 
 // AgentSocket is where the node's agent serves its own API (exec, capture, probes) to the manager.
 func (d NodeDirs) AgentSocket() string { return filepath.Join(d.Run, "agent.sock") }
+
+// Desired is where the agent keeps what it last knew to be wanted of the node.
+func (d NodeDirs) Desired() string { return filepath.Join(d.Data, "desired.json") }
 
 // NodeNamespace is where a simulated node's own network namespace is mounted.
 func (d NodeDirs) NodeNamespace() string { return filepath.Join(d.Run, "node.net") }

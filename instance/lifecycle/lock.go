@@ -1,0 +1,165 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+)
+
+// holder is who holds an instance's lock.
+type holder struct {
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	What    string    `json:"what"` // "up" or "down"
+}
+
+// BusyError tells that another process holds the instance.
+type BusyError struct {
+	Instance instance.Dirs
+	Holder   holder
+}
+
+func (e *BusyError) Error() string {
+	if e.Holder.What == "down" {
+		return fmt.Sprintf("polyplane '%s' is being ended (process %d): try again when that is done", e.Instance.Name, e.Holder.PID)
+	}
+	return fmt.Sprintf("polyplane '%s' is already running, since %s (process %d): `%s` ends it", e.Instance.Name,
+		e.Holder.Started.Local().Format("2006-01-02 15:04:05"), e.Holder.PID, command(e.Instance, "down"))
+}
+
+// lock is an instance's: whoever holds it may start or end the instance's processes. It ends with the process.
+type lock struct {
+	f    *os.File
+	path string
+}
+
+// lockPath is beside the instance's run directory, which `down` deletes.
+func lockPath(d instance.Dirs) string { return d.Run + ".lock" }
+
+// acquire takes the lock, or returns a *BusyError.
+func acquire(d instance.Dirs, what string) (*lock, error) {
+	path := lockPath(d)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			defer f.Close()
+			if !errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, fmt.Errorf("lock %s: %w", path, err)
+			}
+			return nil, &BusyError{Instance: d, Holder: readHolder(f)}
+		}
+		// The last holder may have deleted the file between the two calls.
+		var mine, there unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &mine) != nil || unix.Stat(path, &there) != nil || mine.Ino != there.Ino {
+			f.Close()
+			continue
+		}
+		b, err := json.Marshal(holder{PID: os.Getpid(), Started: time.Now(), What: what})
+		if err == nil {
+			err = f.Truncate(0)
+		}
+		if err == nil {
+			_, err = f.WriteAt(b, 0)
+		}
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("write %s: %w", path, err)
+		}
+		return &lock{f, path}, nil
+	}
+}
+
+func readHolder(f *os.File) holder {
+	var h holder
+	b, _ := io.ReadAll(io.LimitReader(f, 4096))
+	json.Unmarshal(b, &h) //nolint:errcheck // a holder that has not written yet is shown as process 0
+	return h
+}
+
+// release gives the lock back and takes its file away.
+func (l *lock) release() {
+	os.Remove(l.path) //nolint:errcheck // it is only tidier
+	l.f.Close()
+}
+
+// takeOver ends the `up` that holds the lock – politely, then not – and takes the lock.
+func takeOver(d instance.Dirs, polite time.Duration) (*lock, bool, error) {
+	stopped := false
+	for {
+		l, err := acquire(d, "down")
+		var busy *BusyError
+		if err == nil || !errors.As(err, &busy) {
+			return l, stopped, err
+		}
+		if busy.Holder.What == "down" {
+			return nil, stopped, err
+		}
+		if busy.Holder.PID == 0 { // it has the lock and not yet said so
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if err := end(busy.Holder.PID, polite); err != nil {
+			return nil, stopped, err
+		}
+		stopped = true
+	}
+}
+
+// end ends a process and returns when it has ended.
+func end(pid int, polite time.Duration) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	for _, s := range []struct {
+		signal unix.Signal
+		wait   time.Duration
+	}{{unix.SIGTERM, polite}, {unix.SIGKILL, 10 * time.Second}} {
+		if err := unix.PidfdSendSignal(fd, s.signal, nil, 0); err != nil {
+			if errors.Is(err, unix.ESRCH) {
+				return nil
+			}
+			return fmt.Errorf("end process %d: %w", pid, err)
+		}
+		if exited(fd, s.wait) {
+			return nil
+		}
+	}
+	return fmt.Errorf("process %d does not end, not even by SIGKILL", pid)
+}
+
+// exited waits for a process to end.
+func exited(pidfd int, wait time.Duration) bool {
+	deadline := time.Now().Add(wait)
+	for {
+		left := time.Until(deadline)
+		if left < 0 {
+			return false
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if err == nil && n > 0 {
+			return true
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return false
+		}
+	}
+}

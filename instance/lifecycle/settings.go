@@ -1,0 +1,255 @@
+// Package lifecycle starts an instance on this machine, keeps it running, and ends it: `polyplane up` and `down`.
+package lifecycle
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/substrate"
+)
+
+// Options are what `up` was told. Zero values were not given.
+type Options struct {
+	Nodes    int                // simulated nodes; -1: this machine is the only node
+	Topology substrate.Topology // of simulated nodes
+	File     string             // a substrate file
+	Etcd     string             // URLs of an external cluster, separated by commas
+}
+
+// HostOnly is Options.Nodes for this machine as the only node.
+const HostOnly = -1
+
+// settings are what an instance remembers in its data directory, so that `up` without arguments comes back to it.
+type settings struct {
+	Nodes    int                `json:"nodes,omitempty"` // as in Options; zero with a file
+	Topology substrate.Topology `json:"topology,omitempty"`
+	File     string             `json:"file,omitempty"` // the substrate file's text
+	FileName string             `json:"fileName,omitempty"`
+	Etcd     string             `json:"etcd,omitempty"`
+	// Substrate is what followed from these, with the nodes' addresses.
+	Substrate model.Substrate `json:"substrate"`
+}
+
+func settingsFile(d instance.Dirs) string { return filepath.Join(d.Data, "settings.json") }
+
+func readSettings(d instance.Dirs) (settings, bool, error) {
+	var s settings
+	b, err := os.ReadFile(settingsFile(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, err
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, false, fmt.Errorf("%s is damaged (%w): `polyplane down --purge` deletes it, and all networks with it",
+			settingsFile(d), err)
+	}
+	return s, true, nil
+}
+
+// write replaces the file in one step, and sees it on the disk.
+func (s settings) write(d instance.Dirs) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := settingsFile(d)
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// describe is the substrate in words.
+func (s settings) describe() string {
+	n := len(s.Substrate.Nodes)
+	switch {
+	case s.File != "":
+		return fmt.Sprintf("%s from %s", count(n, "simulated node"), s.FileName)
+	case s.Nodes == HostOnly:
+		return "this machine is the only node"
+	case n > 1:
+		return fmt.Sprintf("%s, %s", count(n, "simulated node"), s.Topology)
+	}
+	return count(n, "simulated node")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// given tells whether the options choose a substrate.
+func (o Options) given() bool { return o.Nodes != 0 || o.Topology != "" || o.File != "" }
+
+// decide works out what the instance shall be from what was given and what is remembered.
+func decide(o Options, old settings, remembered bool, m substrate.Machine) (settings, error) {
+	s := old
+	if o.Etcd != "" {
+		s.Etcd = o.Etcd
+	}
+	if !o.given() {
+		if remembered {
+			return s, nil
+		}
+		o.Nodes = HostOnly
+	}
+	var err error
+	switch {
+	case o.File != "" && (o.Nodes != 0 || o.Topology != ""):
+		return s, errors.New("--substrate excludes --nodes and --topology: the file says what there is")
+	case o.File != "":
+		b, rerr := os.ReadFile(o.File)
+		if rerr != nil {
+			return s, fmt.Errorf("read the substrate file: %w", rerr)
+		}
+		s.Nodes, s.Topology, s.File, s.FileName = 0, "", string(b), filepath.Base(o.File)
+		s.Substrate, err = substrate.Parse(o.File, b, m)
+	case o.Nodes == HostOnly && o.Topology != "":
+		return s, errors.New("--topology needs --nodes: this machine alone has no links")
+	case o.Nodes == HostOnly:
+		s.Nodes, s.Topology, s.File, s.FileName = HostOnly, "", "", ""
+		s.Substrate = substrate.Real(m)
+		return s, nil
+	default:
+		if o.Nodes == 0 { // only the topology was given
+			if o.Nodes = old.Nodes; o.Nodes < 1 {
+				return s, errors.New("--topology needs --nodes: how many are to be joined?")
+			}
+		}
+		if o.Topology == "" {
+			if o.Topology = old.Topology; o.Topology == "" {
+				o.Topology = substrate.Topologies[0]
+			}
+		}
+		s.Nodes, s.Topology, s.File, s.FileName = o.Nodes, o.Topology, "", ""
+		s.Substrate, err = substrate.Simulated(o.Nodes, o.Topology, m)
+	}
+	if err != nil {
+		return s, err
+	}
+	s.Substrate, err = substrate.Number(s.Substrate, old.Substrate)
+	return s, err
+}
+
+// simulated tells whether the nodes are namespaces.
+func (s settings) simulated() bool {
+	return len(s.Substrate.Nodes) > 0 && s.Substrate.Nodes[0].Simulated
+}
+
+// checkChange refuses to take away from under existing networks what they stand on. Nodes and links may be added at any
+// time; everything may change while there is no network.
+func checkChange(d instance.Dirs, old, next settings) error {
+	if reflect.DeepEqual(old.Substrate, next.Substrate) && old.Etcd == next.Etcd {
+		return nil
+	}
+	networks := map[string]bool{}
+	on := map[string]int{}
+	for _, n := range old.Substrate.Nodes {
+		s, err := desiredOf(d.Node(n.Name))
+		if err != nil {
+			return err
+		}
+		for _, w := range s.Networks {
+			networks[w.Name] = true
+			on[n.Name] += len(w.Elements)
+		}
+	}
+	if len(networks) == 0 {
+		return nil
+	}
+	problem := ""
+	var lost []string
+	for _, n := range old.Substrate.Nodes {
+		if !slices.ContainsFunc(next.Substrate.Nodes, func(x model.SubstrateNode) bool {
+			return x.Name == n.Name && x.Simulated == n.Simulated
+		}) && on[n.Name] > 0 {
+			lost = append(lost, fmt.Sprintf("%s with %s", n.Name, count(on[n.Name], "element")))
+		}
+	}
+	for _, l := range old.Substrate.Links {
+		if !slices.ContainsFunc(next.Substrate.Links, func(x model.SubstrateLink) bool {
+			return x.A == l.A && x.B == l.B || x.A == l.B && x.B == l.A
+		}) && problem == "" {
+			problem = fmt.Sprintf("the link %s -- %s would go", l.A, l.B)
+		}
+	}
+	switch {
+	case old.Etcd != next.Etcd:
+		problem = "another store would be used"
+	case len(lost) > 0:
+		problem = "node " + strings.Join(lost, ", node ") + " would go"
+	}
+	if problem == "" {
+		return nil
+	}
+	names := make([]string, 0, len(networks))
+	for n := range networks {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	shown := strings.Join(names, ", ")
+	if len(names) > 5 {
+		shown = fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), len(names)-5)
+	}
+	return fmt.Errorf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, %s. "+
+		"Run `%s` to come back to what was, and delete the networks before changing it; or start anew with `%s`",
+		d.Name, old.describe(), shown, problem, command(d, "up"), command(d, "down --purge"))
+}
+
+// desiredOf reads what a node's agent last knew to be wanted.
+func desiredOf(d instance.NodeDirs) (model.NodeState, error) {
+	var s model.NodeState
+	b, err := os.ReadFile(d.Desired())
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	return s, err
+}
+
+// command is a command line for this instance, as errors suggest it.
+func command(d instance.Dirs, words string) string {
+	if d.Name == instance.DefaultName {
+		return "polyplane " + words
+	}
+	verb, rest, more := strings.Cut(words, " ")
+	s := "polyplane " + verb + " --name " + d.Name
+	if more {
+		s += " " + rest
+	}
+	return s
+}
+
+var instanceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
+
+// CheckName returns what is wrong with an instance's name.
+func CheckName(name string) error {
+	if !instanceName.MatchString(name) {
+		return fmt.Errorf("%q cannot be an instance's name: use lower-case letters, digits and '-', at most 32", name)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// spawner starts processes from one thread that lives as long as this process: the kernel ends a child with the
+// *thread* that started it (PR_SET_PDEATHSIG), and a child is in the network namespace that this thread is in.
+type spawner struct {
+	requests chan func()
+	home     int // this process's own network namespace
+}
+
+func newSpawner() (*spawner, error) {
+	home, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open this process's network namespace: %w", err)
+	}
+	s := &spawner{requests: make(chan func()), home: home}
+	go func() {
+		runtime.LockOSThread()
+		for f := range s.requests {
+			f()
+		}
+	}()
+	return s, nil
+}
+
+// start starts the command inside the network namespace at path, in this process's own when path is empty.
+func (s *spawner) start(cmd *exec.Cmd, path string) error {
+	done := make(chan error)
+	s.requests <- func() { done <- s.startHere(cmd, path) }
+	return <-done
+}
+
+func (s *spawner) startHere(cmd *exec.Cmd, path string) error {
+	if path == "" {
+		return cmd.Start()
+	}
+	ns, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the node's namespace %s: %w", path, err)
+	}
+	defer unix.Close(ns)
+	if err := unix.Setns(ns, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the node's namespace %s: %w", path, err)
+	}
+	err = cmd.Start()
+	if back := unix.Setns(s.home, unix.CLONE_NEWNET); back != nil {
+		// The thread is lost somewhere it must not be; nothing right can be started any more.
+		panic(fmt.Sprintf("return from the node's namespace %s: %v", path, back))
+	}
+	return err
+}
+
+// daemon is a process that must always run.
+type daemon struct {
+	name      string
+	args      []string
+	env       []string
+	namespace string // path of the network namespace it runs in; this process's own when empty
+	log       *logFile
+}
+
+// Back-off between a daemon's lives. One that lived for steady starts from the beginning.
+const (
+	firstRestart = 200 * time.Millisecond
+	lastRestart  = 10 * time.Second
+	steady       = 30 * time.Second
+	// politeness is how long a daemon may take to end when it is told to.
+	politeness = 5 * time.Second
+)
+
+// supervisor keeps daemons running.
+type supervisor struct {
+	spawner    *spawner
+	executable string
+	say        func(format string, a ...any) // of deaths
+
+	mu     sync.Mutex
+	deaths map[string]int
+}
+
+// keep runs the daemon, again and again, until the context ends; it returns when the daemon has ended.
+func (s *supervisor) keep(ctx context.Context, d daemon) {
+	wait := firstRestart
+	for {
+		began := time.Now()
+		err := s.once(ctx, d)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > steady {
+			wait = firstRestart
+		}
+		s.mu.Lock()
+		s.deaths[d.name]++
+		s.mu.Unlock()
+		s.say("%s ended (%s), starting it again in %s", d.name, reason(err), wait)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, lastRestart)
+	}
+}
+
+func reason(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
+}
+
+// died tells how often a daemon has ended by itself.
+func (s *supervisor) died(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deaths[name]
+}
+
+func (s *supervisor) once(ctx context.Context, d daemon) error {
+	cmd := exec.Command(s.executable, d.args...)
+	cmd.Env = append(os.Environ(), d.env...)
+	cmd.Dir = "/"
+	cmd.Stdout, cmd.Stderr = d.log, d.log
+	// A child of the daemon that outlives it may hold the log's pipe open.
+	cmd.WaitDelay = time.Second
+	// A group of its own: ^C at the terminal is for this process, which ends its daemons in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
+	if err := s.spawner.start(cmd, d.namespace); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		cmd.Process.Signal(unix.SIGTERM) //nolint:errcheck // it may have ended
+		time.AfterFunc(politeness, func() { cmd.Process.Kill() })
+	})
+	defer stop()
+	err := cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+// Package agent is the one loop of a node: it takes what the manager wants of the node, has the control drivers, the
+// forwarding planes and the fabric make it so, keeps it so, and reports. Everything that happens – a new wish, a device
+// that vanished, a tick – only marks that there is something to do; one goroutine programs the kernel, in batches.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+// Fabric is what the agent needs of the node's fabric.
+type Fabric interface {
+	Apply(ctx context.Context, s fabric.State) fabric.Report
+	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
+	// Capture streams what passes the port, as pcap, until the context ends or the reader is closed.
+	Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error)
+}
+
+// Drivers are the parts that do the work, by the words that elements choose them with.
+type Drivers struct {
+	Controls map[model.Control]control.Driver
+	Planes   map[model.Forwarding]forward.Plane
+	Fabric   Fabric
+}
+
+// Manager is what the agent needs of the manager; client.Client is one.
+type Manager interface {
+	Register(ctx context.Context, node string, r model.Registration) error
+	WatchDesired(ctx context.Context, node string, f func(model.NodeState) error) error
+	Report(ctx context.Context, report model.Report) error
+}
+
+// Config is what an agent is made of.
+type Config struct {
+	Dirs    instance.NodeDirs
+	Drivers Drivers
+	Manager Manager
+	Log     *slog.Logger
+}
+
+// The agent's clock.
+const (
+	// settle is how long a change may be followed by others before they are looked at together.
+	settle = 50 * time.Millisecond
+	// quiet is how long nothing must have happened for the next change to be looked at so soon again.
+	quiet = 3 * time.Second
+	// auditEvery is how often a part of the elements is looked into; fullEvery how often everything is applied again
+	// although nothing told of a change.
+	auditEvery = 2 * time.Second
+	fullEvery  = 5 * time.Minute
+	// firstRetry and lastRetry bound the wait before what failed is tried again; it doubles in between.
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// Agent is one node at work.
+type Agent struct {
+	Config
+	wishes   chan model.NodeState // the latest one, from the manager
+	links    *links
+	reporter *reporter
+	elements *elements
+	probes   *responders
+
+	// The loop's own.
+	desired   *model.NodeState
+	complete  bool // desired came from the manager in this life of the agent
+	plan      plan
+	retry     time.Duration
+	lastWrite int64 // the revision in the file
+}
+
+// Run works until the context ends. What the agent has made stays.
+func Run(ctx context.Context, c Config) error {
+	// The agent's memory is nearly all garbage of the last pass: collecting early is cheap, and the pages go back.
+	debug.SetGCPercent(50)
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	for _, dir := range []string{c.Dirs.Run, c.Dirs.Data} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("node %s: %w", c.Dirs.Node, err)
+		}
+	}
+	a := &Agent{Config: c, wishes: make(chan model.NodeState, 1), elements: &elements{}}
+	var err error
+	if a.links, err = watchLinks(); err != nil {
+		return fmt.Errorf("node %s: %w", c.Dirs.Node, err)
+	}
+	a.reporter = newReporter(c.Manager, c.Dirs.Node, c.Log)
+	a.probes = newResponders(a.enter)
+	defer a.probes.close()
+	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
+		// The manager will tell; until then nothing is known.
+		c.Log.Warn("the kept desired state cannot be used", "error", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.serve(ctx) })
+	g.Go(func() error { return a.links.run(ctx) })
+	g.Go(func() error { return a.follow(ctx) })
+	g.Go(func() error { return a.reporter.run(ctx) })
+	g.Go(func() error { return a.loop(ctx) })
+	return g.Wait()
+}
+
+// loop is where everything comes together.
+func (a *Agent) loop(ctx context.Context) error {
+	audit := time.NewTicker(auditEvery)
+	defer audit.Stop()
+	full := time.NewTicker(fullEvery)
+	defer full.Stop()
+	retry, count := newTimer(), newTimer()
+	defer retry.Stop()
+	defer count.Stop()
+
+	var wait, lastWait time.Duration
+	var lastHeard time.Time
+	pass := func() {
+		failed := a.pass(ctx)
+		switch {
+		case !failed:
+			a.retry = 0
+			retry.Stop()
+		case a.retry == 0:
+			a.retry = firstRetry
+			retry.Reset(a.retry)
+		default:
+			a.retry = min(2*a.retry, lastRetry)
+			retry.Reset(a.retry)
+		}
+		count.Reset(a.countEvery())
+	}
+	if a.desired != nil {
+		pass()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case s := <-a.wishes:
+			a.desired, a.complete, a.retry = &s, true, 0
+			pass()
+			a.keep()
+		case <-a.links.changed:
+			// A device that goes takes others along, and what put it back sends events of its own. Somebody who keeps
+			// undoing our work is answered ever more slowly.
+			if wait = settle; time.Since(lastHeard) < quiet {
+				wait = min(2*lastWait, quiet)
+			}
+			if !sleep(ctx, wait) {
+				return nil
+			}
+			lastWait, lastHeard = wait, time.Now()
+			a.links.settled()
+			pass()
+		case <-audit.C:
+			if a.audit(ctx) {
+				pass()
+			}
+		case <-full.C:
+			pass()
+		case <-retry.C:
+			pass()
+		case <-count.C:
+			a.count(ctx)
+			count.Reset(a.countEvery())
+		}
+	}
+}
+
+func newTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// sleep tells whether the time passed before the context ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// audit looks into a part of the elements and tells whether any differs.
+func (a *Agent) audit(ctx context.Context) bool {
+	if a.desired == nil {
+		return false
+	}
+	differ := false
+	for name, d := range a.Drivers.Controls {
+		auditor, ok := d.(control.Auditor)
+		if !ok {
+			continue
+		}
+		ids, err := auditor.Audit(ctx)
+		if err != nil {
+			a.Log.Warn("audit", "control", name, "error", err)
+		}
+		differ = differ || len(ids) > 0
+	}
+	return differ
+}
+
+// keep writes the desired state to the file that a later life of the agent begins with.
+func (a *Agent) keep() {
+	if a.desired.Revision == a.lastWrite && a.lastWrite != 0 {
+		return
+	}
+	if err := writeState(a.Dirs.Desired(), a.desired); err != nil {
+		a.Log.Warn("keep the desired state", "error", err)
+		return
+	}
+	a.lastWrite = a.desired.Revision
+}

@@ -1,0 +1,264 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/wire"
+)
+
+// elements tells the API which elements the node has and which driver made them.
+type elements struct {
+	mu    sync.RWMutex
+	known map[model.ID]model.Control
+}
+
+func (e *elements) set(outcomes map[model.ID]*outcome) {
+	known := make(map[model.ID]model.Control, len(outcomes))
+	for id, o := range outcomes {
+		if known[id] = o.job.Element.Control; known[id] == "" {
+			known[id] = model.ControlNetns
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.known = known
+}
+
+// driver returns the control driver of an element, as T.
+func driver[T any](a *Agent, id model.ID, ability string) (T, error) {
+	var none T
+	a.elements.mu.RLock()
+	name, ok := a.elements.known[id]
+	a.elements.mu.RUnlock()
+	if !ok {
+		return none, &httpError{http.StatusNotFound, fmt.Sprintf("there is no element %s on node %s", id, a.Dirs.Node)}
+	}
+	d, ok := a.Drivers.Controls[name].(T)
+	if !ok {
+		return none, &httpError{http.StatusNotImplemented, fmt.Sprintf("element %s: control %q cannot %s", id, name, ability)}
+	}
+	return d, nil
+}
+
+func (a *Agent) enter(id model.ID, f func() error) error {
+	d, err := driver[control.Enterer](a, id, "open sockets inside elements")
+	if err != nil {
+		return err
+	}
+	return d.Enter(id, f)
+}
+
+// httpError is an error with its HTTP status.
+type httpError struct {
+	status int
+	detail string
+}
+
+func (e *httpError) Error() string { return e.detail }
+
+// refuse answers with a problem detail (RFC 9457).
+func refuse(w http.ResponseWriter, err error) {
+	status := http.StatusInternalServerError
+	var h *httpError
+	if errors.As(err, &h) {
+		status = h.status
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(struct { //nolint:errcheck // whoever has gone does not read it
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+	}{http.StatusText(status), status, err.Error()})
+}
+
+// serve answers on the agent's socket until the context ends.
+func (a *Agent) serve(ctx context.Context) error {
+	path := a.Dirs.AgentSocket()
+	// Whoever starts agents starts one a node: what is there is an earlier life's.
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("node %s: serve the agent's API: %w", a.Dirs.Node, err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return err
+	}
+	s := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("node %s: serve the agent's API: %w", a.Dirs.Node, err)
+	}
+	return nil
+}
+
+// handler is the agent's API: the manager's paths for what happens inside elements, and the probes.
+func (a *Agent) handler() http.Handler {
+	m := http.NewServeMux()
+	const element = "/v1/networks/{network}/elements/{element}"
+	handle := func(pattern string, h func(w http.ResponseWriter, r *http.Request) error) {
+		m.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				refuse(w, err)
+			}
+		})
+	}
+	handle("GET "+element+"/exec", a.exec)
+	handle("GET "+element+"/console", a.console)
+	handle("GET "+element+"/logs", a.logs)
+	handle("GET "+element+"/capture", a.capture)
+	handle("POST /v1/responders", a.openResponders)
+	handle("POST /v1/probes", a.runProbes)
+	return m
+}
+
+func idOf(r *http.Request) model.ID {
+	return model.ID{Network: r.PathValue("network"), Element: r.PathValue("element")}
+}
+
+func (a *Agent) exec(w http.ResponseWriter, r *http.Request) error {
+	command, err := wire.CommandOf(r.URL.Query())
+	if err == nil && len(command.Args) == 0 {
+		err = errors.New("there is no command to run")
+	}
+	if err != nil {
+		return &httpError{http.StatusBadRequest, err.Error()}
+	}
+	d, err := driver[control.Executor](a, idOf(r), "run commands")
+	if err != nil {
+		return err
+	}
+	a.attach(w, r, d, command)
+	return nil
+}
+
+func (a *Agent) console(w http.ResponseWriter, r *http.Request) error {
+	command, err := wire.CommandOf(r.URL.Query())
+	if err != nil {
+		return &httpError{http.StatusBadRequest, err.Error()}
+	}
+	d, err := driver[control.Executor](a, idOf(r), "open consoles")
+	if err != nil {
+		return err
+	}
+	if command.Args, err = d.Console(idOf(r)); err != nil {
+		return err
+	}
+	command.TTY = true
+	a.attach(w, r, d, command)
+	return nil
+}
+
+// attach runs the command behind the request's upgraded connection.
+func (a *Agent) attach(w http.ResponseWriter, r *http.Request, d control.Executor, command control.Command) {
+	c, err := wire.Accept(w, r)
+	if err != nil {
+		return // answered
+	}
+	// Once the connection is taken over, the request's own context ends only with the server.
+	wire.Serve(r.Context(), c, command.TTY, func(ctx context.Context, stdio control.Stdio) (int, error) {
+		return d.Exec(ctx, idOf(r), command, stdio)
+	})
+}
+
+// flushing passes everything on at once.
+type flushing struct {
+	w http.ResponseWriter
+	c *http.ResponseController
+	// begun tells that the answer's head has gone, so that an error can no longer be told.
+	begun bool
+}
+
+func (f *flushing) Write(p []byte) (int, error) {
+	f.begun = true
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = f.c.Flush()
+	}
+	return n, err
+}
+
+func (a *Agent) logs(w http.ResponseWriter, r *http.Request) error {
+	d, err := driver[control.Executor](a, idOf(r), "keep logs")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	f := &flushing{w: w, c: http.NewResponseController(w)}
+	follow := r.URL.Query().Get("follow") == "true"
+	if follow {
+		f.c.Flush() //nolint:errcheck // the first write tells
+	}
+	if err := d.Logs(r.Context(), idOf(r), follow, f); err != nil && !f.begun && !follow {
+		return err
+	}
+	return nil
+}
+
+func (a *Agent) capture(w http.ResponseWriter, r *http.Request) error {
+	id := idOf(r)
+	if _, err := driver[control.Driver](a, id, ""); err != nil {
+		return err
+	}
+	port := model.PortID{ID: id, Interface: r.URL.Query().Get("interface")}
+	stream, err := a.Drivers.Fabric.Capture(r.Context(), port)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	w.Header().Set("Content-Type", "application/vnd.tcpdump.pcap")
+	f := &flushing{w: w, c: http.NewResponseController(w)}
+	f.c.Flush()        //nolint:errcheck // the first write tells
+	io.Copy(f, stream) //nolint:errcheck // ends with the reader or the capture
+	return nil
+}
+
+// maxRequest is the largest request body, in bytes: ten thousand probes take a fifth of it.
+const maxRequest = 16 << 20
+
+func decode(r *http.Request, v any) error {
+	d := json.NewDecoder(io.LimitReader(r.Body, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return &httpError{http.StatusBadRequest, "the request's body: " + err.Error()}
+	}
+	return nil
+}
+
+func answer(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(v) //nolint:errcheck // whoever has gone does not read it
+	return nil
+}
+
+func (a *Agent) openResponders(w http.ResponseWriter, r *http.Request) error {
+	var request model.RespondersRequest
+	if err := decode(r, &request); err != nil {
+		return err
+	}
+	return answer(w, a.probes.open(request))
+}
+
+func (a *Agent) runProbes(w http.ResponseWriter, r *http.Request) error {
+	var request model.ProbesRequest
+	if err := decode(r, &request); err != nil {
+		return err
+	}
+	return answer(w, runProbes(r.Context(), request, a.enter))
+}

@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// follow keeps the agent registered and its wishes coming, through every absence of the manager.
+func (a *Agent) follow(ctx context.Context) error {
+	const first, last = 100 * time.Millisecond, 2 * time.Second
+	wait, told := first, false
+	for {
+		err := a.followOnce(ctx, func() { wait, told = first, false })
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !told {
+			a.Log.Info("the manager is away", "error", err)
+			told = true
+		}
+		if !sleep(ctx, wait) {
+			return nil
+		}
+		wait = min(2*wait, last)
+	}
+}
+
+func (a *Agent) followOnce(ctx context.Context, heard func()) error {
+	err := a.Manager.Register(ctx, a.Dirs.Node, model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid()})
+	if err != nil {
+		return err
+	}
+	a.reporter.again()
+	return a.Manager.WatchDesired(ctx, a.Dirs.Node, func(s model.NodeState) error {
+		heard()
+		// Only the latest wish counts.
+		select {
+		case <-a.wishes:
+		default:
+		}
+		a.wishes <- s
+		return nil
+	})
+}

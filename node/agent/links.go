@@ -1,0 +1,255 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// links watches the devices of the node's namespace by rtnetlink's notifications. Changes to ports that are not as the
+// last pass left them are told on changed.
+type links struct {
+	changed chan struct{}
+	socket  *os.File
+
+	mu     sync.Mutex
+	buf    []byte
+	now    map[int32]device // ports, by index
+	wanted map[int32]device // as they must be
+}
+
+// device is what is watched of a port.
+type device struct {
+	name    string
+	mtu     uint32
+	master  uint32
+	up      bool
+	running bool // has carrier; not compared
+}
+
+// linkBuffer is the socket's receive buffer, in bytes. A notification takes about 4 KiB there, and thousands come when a
+// network is made; when it overflows all the same, nothing is lost but the certainty that nothing changed.
+const linkBuffer = 32 << 20
+
+func watchLinks() (*links, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a route netlink socket: %w", err)
+	}
+	fail := func(what string, err error) (*links, error) {
+		unix.Close(fd)
+		return nil, fmt.Errorf("watch the node's devices: %s: %w", what, err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, linkBuffer); err != nil {
+		return fail("set the receive buffer", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fail("bind", err)
+	}
+	for _, group := range []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC} {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+			return fail("join a group", err)
+		}
+	}
+	l := &links{changed: make(chan struct{}, 1), socket: os.NewFile(uintptr(fd), "rtnetlink"), buf: make([]byte, 64<<10),
+		now: map[int32]device{}, wanted: map[int32]device{}}
+	if err := l.dump(); err != nil {
+		return fail("list them", err)
+	}
+	return l, nil
+}
+
+// run reads notifications until the context ends.
+func (l *links) run(ctx context.Context) error {
+	defer l.socket.Close()
+	stop := context.AfterFunc(ctx, func() { l.socket.Close() })
+	defer stop()
+	raw, err := l.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	for {
+		err := raw.Read(func(fd uintptr) bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.drain(int(fd)) > 0
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("watch the node's devices: %w", err)
+		}
+	}
+}
+
+// drain handles all notifications that are there. The caller holds the lock.
+func (l *links) drain(fd int) (count int) {
+	for {
+		n, _, err := unix.Recvfrom(fd, l.buf, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ENOBUFS):
+			// Something was missed.
+			count++
+			l.dump() //nolint:errcheck // the pass that follows finds out anyway
+			l.signal()
+			continue
+		case err != nil || n <= 0:
+			return count
+		}
+		count++
+		for data := l.buf[:n]; len(data) >= unix.SizeofNlMsghdr; {
+			length := int(binary.NativeEndian.Uint32(data))
+			if length < unix.SizeofNlMsghdr || length > len(data) {
+				break
+			}
+			l.message(binary.NativeEndian.Uint16(data[4:]), data[unix.SizeofNlMsghdr:length])
+			data = data[min((length+3)&^3, len(data)):]
+		}
+	}
+}
+
+// message takes in one notification.
+func (l *links) message(kind uint16, payload []byte) {
+	if len(payload) < unix.SizeofIfInfomsg { // tcmsg is longer
+		return
+	}
+	index := int32(binary.NativeEndian.Uint32(payload[4:]))
+	want, expected := l.wanted[index]
+	switch kind {
+	case unix.RTM_NEWLINK:
+		d, ours := parseDevice(payload)
+		if !ours && !expected {
+			return
+		}
+		l.now[index] = d
+		if expected && !d.same(want) {
+			l.signal()
+		}
+	case unix.RTM_DELLINK:
+		delete(l.now, index)
+		if expected {
+			l.signal()
+		}
+	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
+		if expected {
+			l.signal()
+		}
+	}
+}
+
+func (d device) same(o device) bool {
+	return d.name == o.name && d.mtu == o.mtu && d.master == o.master && d.up == o.up
+}
+
+// parseDevice reads an RTM_NEWLINK and tells whether the device is a port by its name.
+func parseDevice(payload []byte) (d device, ours bool) {
+	flags := binary.NativeEndian.Uint32(payload[8:])
+	d.up, d.running = flags&unix.IFF_UP != 0, flags&unix.IFF_UP != 0 && flags&unix.IFF_LOWER_UP != 0
+	for kind, v := range linux.Attrs(payload[unix.SizeofIfInfomsg:]) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			d.name = unix.ByteSliceToString(v)
+		case unix.IFLA_MTU:
+			d.mtu = binary.NativeEndian.Uint32(v)
+		case unix.IFLA_MASTER:
+			d.master = binary.NativeEndian.Uint32(v)
+		}
+	}
+	return d, strings.HasPrefix(d.name, instance.PortDevicePrefix)
+}
+
+// dump reads all devices anew. The caller holds the lock, or is alone.
+func (l *links) dump() error {
+	c, err := linux.DialRtnetlink()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	now := map[int32]device{}
+	for range 10 {
+		clear(now)
+		var b linux.Batch
+		b.Request(unix.RTM_GETLINK, 0)
+		b.Link(0, 0, 0)
+		err = c.Dump(&b, func(kind uint16, payload []byte) error {
+			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg {
+				if d, ours := parseDevice(payload); ours {
+					now[int32(binary.NativeEndian.Uint32(payload[4:]))] = d
+				}
+			}
+			return nil
+		})
+		if !errors.Is(err, linux.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	l.now = now
+	return nil
+}
+
+func (l *links) signal() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// settled forgets the signal: the caller is about to look at everything.
+func (l *links) settled() {
+	select {
+	case <-l.changed:
+	default:
+	}
+}
+
+// expect says how the ports must be from now on, and signals if one is already otherwise.
+func (l *links) expect(outcomes map[model.ID]*outcome) {
+	expected := make(map[int32]device, 2*len(outcomes))
+	for _, o := range outcomes {
+		for i, d := range o.devices {
+			if d.Index == 0 || i >= len(o.job.Element.Interfaces) {
+				continue
+			}
+			ifc := &o.job.Element.Interfaces[i]
+			expected[int32(d.Index)] = device{name: d.Name, mtu: uint32(ifc.MTU), up: ifc.Far == nil || !ifc.Far.Down}
+		}
+	}
+	raw, err := l.socket.SyscallConn()
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// The kernel queues a notification before the request that caused it is answered: after this, what is known is what is.
+	raw.Control(func(fd uintptr) { l.drain(int(fd)) }) //nolint:errcheck // a closed socket ends the agent anyway
+	l.wanted = expected
+	for index, want := range expected {
+		if d, there := l.now[index]; !there || !d.same(want) {
+			l.signal()
+			return
+		}
+	}
+}
+
+// running tells whether a port is up and has carrier.
+func (l *links) running(index int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.now[int32(index)].running
+}

@@ -1,0 +1,299 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+// plan is what one desired state asks of each driver and plane. It is worked out once a state.
+type plan struct {
+	of    *model.NodeState
+	jobs  map[model.Control][]control.Job
+	order []model.ID // all elements, as the state lists them
+	peers map[string]model.Peer
+	edges map[string]model.Edge // by "net edge"
+}
+
+func newPlan(s *model.NodeState) plan {
+	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.Edge{}}
+	for _, peer := range s.Peers {
+		p.peers[peer.Name] = peer
+	}
+	for _, n := range s.Networks {
+		for _, e := range n.Elements {
+			c := e.Control
+			if c == "" {
+				c = model.ControlNetns
+			}
+			id := model.ID{Network: n.Name, Element: e.Name}
+			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Element: e})
+			p.order = append(p.order, id)
+		}
+		for _, e := range n.Edges {
+			p.edges[n.Name+" "+e.Name] = e
+		}
+	}
+	return p
+}
+
+// outcome is what became of one element in a pass.
+type outcome struct {
+	job     control.Job
+	phase   model.Phase
+	devices []control.Device
+	err     error
+}
+
+// pass makes the node as desired: creations from the control driver to the plane to the fabric, removals the other way
+// round. It tells whether anything is left to be tried again.
+func (a *Agent) pass(ctx context.Context) (failed bool) {
+	if a.desired == nil || ctx.Err() != nil {
+		return false
+	}
+	if a.plan.of != a.desired {
+		a.plan = newPlan(a.desired)
+	}
+	outcomes := a.applyControls(ctx)
+	a.applyPlanes(ctx, outcomes)
+	a.applyFabric(ctx, outcomes)
+	if ctx.Err() != nil {
+		return false // half of a pass is nobody's news
+	}
+	problem := ""
+	if err := a.removeOthers(ctx, outcomes); err != nil {
+		a.Log.Warn("remove what is no longer wanted", "error", err)
+		problem, failed = err.Error(), true
+	}
+	a.links.expect(outcomes)
+	for _, o := range outcomes {
+		failed = failed || o.err != nil
+	}
+	a.elements.set(outcomes)
+	a.report(ctx, outcomes, problem)
+	return failed
+}
+
+// applyControls has the drivers make the elements.
+func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
+	outcomes := make(map[model.ID]*outcome, len(a.plan.order))
+	for name, jobs := range a.plan.jobs {
+		driver := a.Drivers.Controls[name]
+		if driver == nil {
+			for _, j := range jobs {
+				outcomes[j.ID] = &outcome{job: j, phase: model.PhaseFailed, err: fmt.Errorf(
+					"this node has no control driver %q: it has %s", name, words(maps.Keys(a.Drivers.Controls)))}
+			}
+			continue
+		}
+		for i, r := range driver.Apply(ctx, jobs) {
+			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err}
+			outcomes[jobs[i].ID] = o
+			for _, c := range r.Changed {
+				a.event(model.Info, r.ID.String(), changeReason(c), c)
+			}
+		}
+	}
+	return outcomes
+}
+
+// changeReason is the event's reason for a driver's word of what it did.
+func changeReason(change string) string {
+	switch {
+	case change == "created":
+		return "ElementCreated"
+	case change == "started":
+		return "ElementStarted"
+	case change == "stopped":
+		return "ElementStopped"
+	case strings.HasPrefix(change, "restarted"):
+		return "ElementRestarted"
+	case strings.HasPrefix(change, "port ") && strings.HasSuffix(change, " restored"):
+		return "PortRestored"
+	case strings.HasPrefix(change, "port ") && strings.HasSuffix(change, " removed"):
+		return "PortRemoved"
+	}
+	return "ElementChanged"
+}
+
+// applyPlanes has the planes ready themselves, then lets those go that an element no longer uses.
+func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome) {
+	jobs := map[model.Forwarding][]forward.Job{}
+	for _, id := range a.plan.order {
+		o := outcomes[id]
+		if o == nil || o.err != nil || o.phase != model.PhaseRunning {
+			continue
+		}
+		f := forwarding(&o.job.Element.Element)
+		if a.Drivers.Planes[f] == nil {
+			o.phase, o.err = model.PhaseFailed, fmt.Errorf("this node has no forwarding plane %q: it has %s", f,
+				words(maps.Keys(a.Drivers.Planes)))
+			continue
+		}
+		jobs[f] = append(jobs[f], forward.Job{ID: id, Element: o.job.Element, Devices: o.devices})
+	}
+	for name, plane := range a.Drivers.Planes {
+		for i, p := range plane.Prepare(ctx, jobs[name]) {
+			if o := outcomes[jobs[name][i].ID]; p.Err != nil {
+				o.phase, o.err = model.PhaseFailed, p.Err
+			}
+		}
+	}
+}
+
+func forwarding(e *model.Element) model.Forwarding {
+	switch {
+	case e.Forwarding != "":
+		return e.Forwarding
+	case e.Kind == model.Switch:
+		return model.ForwardBridge
+	}
+	return model.ForwardGuest
+}
+
+// applyFabric joins the ports. The ports of elements that failed stay joined: what still works is not cut.
+func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome) {
+	index := make(map[model.PortID]int, 2*len(outcomes))
+	for id, o := range outcomes {
+		for _, d := range o.devices {
+			if d.Index != 0 {
+				index[model.PortID{ID: id, Interface: d.Interface}] = d.Index
+			}
+		}
+	}
+	state := fabric.State{Peers: a.desired.Peers, Ports: make([]fabric.Port, 0, len(index))}
+	for _, id := range a.plan.order {
+		o := outcomes[id]
+		if o == nil {
+			continue
+		}
+		for i := range o.job.Element.Interfaces {
+			ifc := &o.job.Element.Interfaces[i]
+			p := fabric.Port{ID: model.PortID{ID: id, Interface: ifc.Name}}
+			if p.Index = index[p.ID]; p.Index == 0 {
+				continue
+			}
+			if err := a.joinPort(&p, ifc, index); err != nil && o.err == nil {
+				o.phase, o.err = model.PhaseFailed, err
+			}
+			state.Ports = append(state.Ports, p)
+		}
+	}
+	report := a.Drivers.Fabric.Apply(ctx, state)
+	for port, err := range report.Failed {
+		if o := outcomes[port.ID]; o != nil && o.err == nil && err != nil {
+			o.phase, o.err = model.PhaseFailed, fmt.Errorf("port %s: %w", port.Interface, err)
+		}
+	}
+	for _, c := range report.Changed {
+		a.event(model.Info, a.Dirs.Node, "FabricChanged", c)
+	}
+}
+
+// joinPort fills in where a port's link ends.
+func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.PortID]int) error {
+	if far := ifc.Far; far != nil {
+		p.Down = far.Down
+		if far.Node == "" || far.Node == a.Dirs.Node {
+			local := model.PortID{ID: model.ID{Network: p.ID.Network, Element: far.Element}, Interface: far.Interface}
+			if index[local] != 0 {
+				p.Local = local
+			} // else the far end is not made yet, and the next pass joins them
+			return nil
+		}
+		peer, ok := a.plan.peers[far.Node]
+		if !ok {
+			return fmt.Errorf("port %s: the link's far end is on node %s, which this node was not told of", p.ID.Interface, far.Node)
+		}
+		p.Tunnel = &fabric.Tunnel{VNI: far.VNI, Peer: peer.Address}
+		return nil
+	}
+	if ifc.Edge != "" {
+		e, ok := a.plan.edges[p.ID.Network+" "+ifc.Edge]
+		if !ok {
+			return fmt.Errorf("port %s: nothing is known of edge %s", p.ID.Interface, ifc.Edge)
+		}
+		p.Edge = &fabric.Edge{Device: e.Device, VLAN: e.VLAN}
+	}
+	return nil
+}
+
+// removeOthers removes what exists and is not desired – only when the manager has said what is desired: an old file is
+// no reason to take anything away.
+func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome) error {
+	if !a.complete {
+		return nil
+	}
+	var problems []string
+	for name, plane := range a.Drivers.Planes {
+		found, err := plane.List(ctx)
+		if err == nil {
+			found = slices.DeleteFunc(found, func(id model.ID) bool {
+				o := outcomes[id]
+				return o != nil && forwarding(&o.job.Element.Element) == name
+			})
+			if len(found) > 0 {
+				err = plane.Retire(ctx, found)
+			}
+		}
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("forwarding %s: %s", name, err))
+		}
+	}
+	for name, driver := range a.Drivers.Controls {
+		found, err := driver.List(ctx)
+		if err == nil {
+			wanted := make(map[model.ID]bool, len(a.plan.jobs[name]))
+			for i := range a.plan.jobs[name] {
+				wanted[a.plan.jobs[name][i].ID] = true
+			}
+			var ids []model.ID
+			for _, f := range found {
+				if !wanted[f.ID] {
+					ids = append(ids, f.ID)
+				}
+			}
+			if len(ids) > 0 {
+				if err = driver.Remove(ctx, ids, false); err == nil {
+					for _, id := range ids {
+						a.event(model.Info, id.String(), "ElementRemoved", "removed")
+					}
+				}
+			}
+		}
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("control %s: %s", name, err))
+		}
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("%s", strings.Join(problems, "; "))
+	}
+	return nil
+}
+
+// event notes what happened, for the next report.
+func (a *Agent) event(severity model.Severity, object, reason, message string) {
+	a.reporter.event(model.Event{Time: time.Now(), Severity: severity, Object: object, Reason: reason, Message: message,
+		Node: a.Dirs.Node})
+}
+
+// words lists names for people.
+func words[T ~string](names func(func(T) bool)) string {
+	var all []string
+	for n := range names {
+		all = append(all, string(n))
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric"
+)
+
+// maxEvents is how many events wait for a manager that is away; the oldest go first.
+const maxEvents = 4096
+
+// reporter carries the latest report to the manager, in its own time: a slow manager holds nobody up.
+type reporter struct {
+	manager Manager
+	node    string
+	log     *slog.Logger
+	wake    chan struct{}
+
+	mu     sync.Mutex
+	latest *model.Report // not yet delivered
+	last   *model.Report // the latest, delivered or not
+	events []model.Event // not yet delivered
+}
+
+func newReporter(m Manager, node string, log *slog.Logger) *reporter {
+	return &reporter{manager: m, node: node, log: log, wake: make(chan struct{}, 1)}
+}
+
+func (r *reporter) event(e model.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.events) == maxEvents {
+		r.events = r.events[1:]
+	}
+	r.events = append(r.events, e)
+}
+
+// set makes this the report to deliver.
+func (r *reporter) set(report *model.Report) {
+	r.mu.Lock()
+	r.latest, r.last = report, report
+	r.mu.Unlock()
+	r.signal()
+}
+
+// again has the last report delivered once more: to a manager that may know nothing.
+func (r *reporter) again() {
+	r.mu.Lock()
+	r.latest = r.last
+	r.mu.Unlock()
+	r.signal()
+}
+
+func (r *reporter) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (r *reporter) pending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.events) > 0
+}
+
+// run delivers reports until the context ends, and then what is left, if it can be done at once.
+func (r *reporter) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.wake:
+			for r.deliver(ctx) != nil {
+				if !sleep(ctx, time.Second) {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+func (r *reporter) deliver(ctx context.Context) error {
+	r.mu.Lock()
+	report := r.latest
+	events := r.events
+	r.mu.Unlock()
+	if report == nil {
+		return nil
+	}
+	send := *report
+	send.Events = events
+	if err := r.manager.Report(ctx, send); err != nil {
+		if ctx.Err() == nil {
+			r.log.Debug("report", "error", err)
+		}
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest == report {
+		r.latest = nil
+	}
+	// The oldest may have been pushed out meanwhile; those delivered are older than all that came since.
+	if len(events) > 0 {
+		last := events[len(events)-1]
+		for i := len(r.events) - 1; i >= 0; i-- {
+			if r.events[i] == last {
+				r.events = append([]model.Event(nil), r.events[i+1:]...)
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// report puts together the node's account of itself after a pass.
+func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, problem string) {
+	report := &model.Report{Node: a.Dirs.Node, Problem: problem, Elements: make([]model.ElementStatus, 0, len(outcomes))}
+	if a.complete {
+		report.Revision = a.desired.Revision
+	}
+	before := map[model.ID]model.ElementStatus{}
+	if a.reporter.last != nil {
+		for _, e := range a.reporter.last.Elements {
+			before[e.ID] = e
+		}
+	}
+	for _, id := range a.plan.order {
+		o := outcomes[id]
+		if o == nil {
+			continue
+		}
+		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase}
+		if o.err != nil {
+			s.Phase, s.Message = model.PhaseFailed, o.err.Error()
+		}
+		a.phaseEvent(before[id], s)
+		report.Elements = append(report.Elements, s)
+	}
+	counters, err := a.Drivers.Fabric.Counters(ctx)
+	if err != nil {
+		a.Log.Warn("read the ports' counters", "error", err)
+	}
+	report.Ports = a.ports(outcomes, counters)
+	report.CPUUsed, report.MemUsed = a.usage()
+	a.reporter.set(report)
+}
+
+// phaseEvent notes an element's change for the worse or back.
+func (a *Agent) phaseEvent(was, is model.ElementStatus) {
+	switch {
+	case is.Phase == model.PhaseFailed && (was.Phase != is.Phase || was.Message != is.Message):
+		a.event(model.Error, is.ID.String(), "ElementFailed", is.Message)
+	case is.Phase != model.PhaseFailed && was.Phase == model.PhaseFailed:
+		a.event(model.Info, is.ID.String(), "ElementRecovered", "works again")
+	}
+}
+
+// ports are the ports' accounts, in the elements' order.
+func (a *Agent) ports(outcomes map[model.ID]*outcome, counters map[model.PortID]fabric.Counters) []model.PortStatus {
+	all := make([]model.PortStatus, 0, len(counters))
+	for _, id := range a.plan.order {
+		o := outcomes[id]
+		if o == nil {
+			continue
+		}
+		for _, d := range o.devices {
+			p := model.PortStatus{ID: model.PortID{ID: id, Interface: d.Interface}, Device: d.Name, Index: d.Index,
+				Up: a.links.running(d.Index)}
+			c := counters[p.ID]
+			p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
+			for n := range maps.Values(c.Drops) {
+				p.Dropped += n
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// countEvery is how often the counters are read: every second for up to 200 ports, and in proportion for more, so that
+// the work stays the same.
+func (a *Agent) countEvery() time.Duration {
+	n := 0
+	if a.reporter.last != nil {
+		n = len(a.reporter.last.Ports)
+	}
+	return min(max(time.Second, time.Duration(n)*5*time.Millisecond), 15*time.Second)
+}
+
+// count reads the counters and reports them if any has changed.
+func (a *Agent) count(ctx context.Context) {
+	last := a.reporter.last
+	if last == nil {
+		return
+	}
+	counters, err := a.Drivers.Fabric.Counters(ctx)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			a.Log.Warn("read the ports' counters", "error", err)
+		}
+		return
+	}
+	next := *last
+	next.Events = nil
+	next.Ports = make([]model.PortStatus, len(last.Ports))
+	changed := a.reporter.pending()
+	for i, p := range last.Ports {
+		c := counters[p.ID]
+		p.Up = a.links.running(p.Index)
+		p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes, p.Dropped = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes, 0
+		for n := range maps.Values(c.Drops) {
+			p.Dropped += n
+		}
+		changed = changed || p != last.Ports[i]
+		next.Ports[i] = p
+	}
+	if !changed {
+		return
+	}
+	next.CPUUsed, next.MemUsed = a.usage()
+	a.reporter.set(&next)
+}
