@@ -1,0 +1,235 @@
+package manager
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/api/client"
+)
+
+const (
+	// probeTimeout is how long a probe waits for its answer, probeAttempts how often it asks meanwhile.
+	probeTimeout  = time.Second
+	probeAttempts = 3
+	// firstTryTimeout leaves room for a slow machine, since there is no second try.
+	firstTryTimeout = 3 * time.Second
+	// roundPause is how long a waiting check rests before it tries again.
+	roundPause = 500 * time.Millisecond
+	// responderSeconds is how long responders stay when nobody closes them: longer than a round takes.
+	responderSeconds = 30
+)
+
+// Check probes what the network's document expects, and what the request asks for beside that.
+func (m *Manager) Check(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
+	deadline := time.Now().Add(request.Wait)
+	for {
+		result, err := m.checkOnce(ctx, name, request)
+		if err != nil || result.OK || !time.Now().Add(roundPause).Before(deadline) {
+			return result, err
+		}
+		pause := time.NewTimer(roundPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return result, nil
+		}
+	}
+}
+
+// checkOnce makes every probe once. All are made in every round: what held a second ago need not hold now.
+func (m *Manager) checkOnce(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
+	result := model.CheckResult{Network: name, OK: true, Probes: []model.ProbeResult{}}
+	c, err := m.newCheck(name, request)
+	if err != nil {
+		return result, err
+	}
+	c.open(ctx)
+	c.probe(ctx)
+	for _, q := range c.questions {
+		result.Probes = append(result.Probes, q.ProbeResult)
+		result.OK = result.OK && q.OK
+	}
+	return result, nil
+}
+
+// check is one round.
+type check struct {
+	network    string
+	questions  []*question
+	responders map[string][]model.Responder // by node
+	secrets    map[model.ID]string
+	sockets    map[string]string // of the nodes' agents
+	closed     map[model.ID]string
+}
+
+// newCheck works out what to ask, and who could answer: every element of every network that owns a probed address, so
+// that reaching the wrong one is seen.
+func (m *Manager) newCheck(name string, request model.CheckRequest) (*check, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.usable(name)
+	if err != nil {
+		return nil, err
+	}
+	if n.record.Deleting {
+		return nil, api.Conflict("network %s is being deleted", name)
+	}
+	c := &check{network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
+		sockets: map[string]string{}, closed: map[model.ID]string{}}
+	if c.questions, err = questions(n, request); err != nil {
+		return nil, err
+	}
+	probed := map[netip.Addr]struct{}{}
+	for _, q := range c.questions {
+		if q.Address.IsValid() {
+			probed[q.Address] = struct{}{}
+		}
+	}
+	for _, other := range m.networks {
+		if other.damaged != nil || other.record.Deleting {
+			continue
+		}
+		for i := range other.resolved.Elements {
+			e := &other.resolved.Elements[i]
+			if other.record.Overrides[e.Name].Stopped || !owns(e, probed) {
+				continue
+			}
+			id := model.ID{Network: other.record.Network.Name, Element: e.Name}
+			c.secrets[id] = rand.Text()
+			node := other.record.Assigned.Placement.Elements[e.Name]
+			c.responders[node] = append(c.responders[node], model.Responder{ID: id, Secret: c.secrets[id]})
+		}
+	}
+	for name, on := range m.nodes {
+		if on.watches > 0 {
+			c.sockets[name] = on.socket
+		}
+	}
+	return c, nil
+}
+
+func owns(e *model.Element, probed map[netip.Addr]struct{}) bool {
+	for _, a := range addresses(e) {
+		if _, ok := probed[a]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// open opens the responders on all nodes at once.
+func (c *check) open(ctx context.Context) {
+	var mu sync.Mutex
+	each(c.responders, func(node string, list []model.Responder) {
+		var failed []model.ResponderFailure
+		err := c.agent(node, func(agent *client.Client) error {
+			r, err := agent.OpenResponders(ctx, model.RespondersRequest{Responders: list, Seconds: responderSeconds})
+			failed = r.Failed
+			return err
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			for _, r := range list {
+				c.closed[r.ID] = err.Error()
+			}
+		}
+		for _, f := range failed {
+			c.closed[f.ID] = f.Message
+		}
+	})
+}
+
+// probe makes the probes of all nodes at once, those with one try apart from those with several.
+func (c *check) probe(ctx context.Context) {
+	type batch struct {
+		node  string
+		first bool
+	}
+	batches := map[batch][]*question{}
+	for _, q := range c.questions {
+		if why, unanswered := c.closed[q.to]; unanswered && !q.Not {
+			q.Message = fmt.Sprintf("%s cannot answer: %s", q.To, why)
+		} else if q.Address.IsValid() {
+			batches[batch{q.node, q.first}] = append(batches[batch{q.node, q.first}], q)
+		}
+	}
+	each(batches, func(b batch, list []*question) {
+		request := model.ProbesRequest{Timeout: probeTimeout, Attempts: probeAttempts}
+		if b.first {
+			request.Timeout, request.Attempts = firstTryTimeout, 1
+		}
+		for _, q := range list {
+			request.Probes = append(request.Probes, model.Probe{From: q.from, To: q.to, Address: q.Address,
+				Secret: c.secrets[q.to], Not: q.Not})
+		}
+		var answer model.ProbesResult
+		err := c.agent(b.node, func(agent *client.Client) (err error) {
+			if answer, err = agent.Probe(ctx, request); err == nil && len(answer.Results) != len(list) {
+				err = fmt.Errorf("it answered %d of %d probes", len(answer.Results), len(list))
+			}
+			return err
+		})
+		for i, q := range list {
+			if err != nil {
+				q.Message = err.Error()
+				continue
+			}
+			q.judge(answer.Results[i])
+		}
+	})
+}
+
+// judge takes what the agent saw. The agent says OK only of what it really tried, so that an error never passes for
+// isolation.
+func (q *question) judge(seen model.ProbeResult) {
+	q.OK, q.Reached, q.Answered, q.RTT, q.Message = seen.OK, seen.Reached, seen.Answered, seen.RTT, seen.Message
+	if q.Answered == q.To {
+		q.Answered = ""
+	}
+	var who model.ID
+	_ = who.UnmarshalText([]byte(q.Answered)) // never fails
+	switch {
+	case q.Answered != "" && who.Network != q.from.Network:
+		q.OK = false
+		q.Message = fmt.Sprintf("%s answered, of another network: they are not isolated", q.Answered)
+	case q.OK:
+		q.Message = ""
+	case q.Not && q.Reached:
+		q.Message = "it was reached, and must not be"
+	case q.Answered != "":
+		q.Message = q.Answered + " answered instead"
+	case q.Message == "":
+		q.Message = "no answer"
+	}
+}
+
+// agent calls the agent of a node.
+func (c *check) agent(node string, call func(*client.Client) error) error {
+	socket, ok := c.sockets[node]
+	if !ok {
+		return fmt.Errorf("the agent of node %s is away", node)
+	}
+	agent := client.NewSocket(socket, node)
+	defer agent.Close()
+	if err := call(agent); err != nil {
+		return fmt.Errorf("the agent of node %s: %w", node, err)
+	}
+	return nil
+}
+
+// each runs f for every entry, all at once, and returns when all have returned.
+func each[K comparable, V any](of map[K]V, f func(K, V)) {
+	var wg sync.WaitGroup
+	for k, v := range of {
+		wg.Go(func() { f(k, v) })
+	}
+	wg.Wait()
+}

@@ -1,0 +1,119 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/store"
+)
+
+// Delete asks for a network's removal. Its record stays, marked, until every node has let go of its part.
+func (m *Manager) Delete(ctx context.Context, name string) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.RLock()
+	n := m.networks[name]
+	var err error
+	if n == nil {
+		err = m.noNetwork(name)
+	}
+	m.mu.RUnlock()
+	switch {
+	case err != nil:
+		return err
+	case n.damaged != nil:
+		return m.forget(ctx, name, "its record could not be read; the nodes remove what they have of it")
+	case n.record.Deleting:
+		return nil
+	}
+	next := n.record
+	next.Deleting = true
+	next.Revision++
+	next.Modified = time.Now().UTC()
+	revision, err := m.store.Put(context.WithoutCancel(ctx), next)
+	if err != nil && !errors.Is(err, store.ErrFull) {
+		return storeProblem(err)
+	}
+	// A full store must not keep anyone from making room: the mark is then only here, and a restart before the removal
+	// has finished brings the network back.
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	leaving := map[string]int64{}
+	for node := range placedOn(next) {
+		leaving[node] = 0
+	}
+	gone := &network{record: next, resolved: n.resolved, index: n.index, parts: n.parts, leaving: leaving, phase: model.PhasePending}
+	m.networks[name] = gone
+	m.event(model.Info, name, "NetworkDeleting", "is being deleted", "")
+	m.publish(gone, nil, revision)
+	for node := range leaving {
+		leaving[node] = m.revision
+	}
+	return nil
+}
+
+// finishDeletions forgets the networks that no node has any more.
+func (m *Manager) finishDeletions(ctx context.Context) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	for _, name := range m.left() {
+		if err := m.forget(ctx, name, "is deleted"); err != nil {
+			slog.Error("a deleted network cannot be forgotten yet", "network", name, "error", err)
+		}
+	}
+}
+
+// left are the deleted networks that no node has any more.
+func (m *Manager) left() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for name, n := range m.networks {
+		if n.damaged != nil || !n.record.Deleting {
+			continue
+		}
+		for node, revision := range n.leaving {
+			// A node that the substrate no longer has is nobody to wait for.
+			if on := m.nodes[node]; on == nil || on.heard && on.reported >= revision && !on.has(name) {
+				delete(n.leaving, node)
+			}
+		}
+		if len(n.leaving) == 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// has tells whether the node reports anything of the network.
+func (n *node) has(network string) bool {
+	for id := range n.elements {
+		if id.Network == network {
+			return true
+		}
+	}
+	return false
+}
+
+// forget removes a network from the store and from memory. changing is held.
+func (m *Manager) forget(ctx context.Context, name, message string) error {
+	revision, err := m.store.Delete(context.WithoutCancel(ctx), name)
+	if err != nil {
+		return storeProblem(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held := m.networks[name].damaged != nil
+	delete(m.networks, name)
+	m.event(model.Info, name, "NetworkDeleted", message, "")
+	if held { // the nodes learn that nothing holds them any longer
+		m.revision = max(revision, m.revision+1)
+		for _, n := range m.nodes {
+			m.tell(n)
+		}
+	}
+	return nil
+}

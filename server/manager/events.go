@@ -1,0 +1,61 @@
+package manager
+
+import (
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// keptEvents is how many events are kept in memory.
+const keptEvents = 8192
+
+// events is a ring of the latest events. The Manager's lock guards it.
+type events struct {
+	ring []model.Event // event number seq is at ring[(seq-1) % keptEvents]
+	last int64         // sequence number of the latest
+	more chan struct{} // closed with the next event
+}
+
+func newEvents() events { return events{more: make(chan struct{})} }
+
+func (e *events) add(ev model.Event) {
+	e.last++
+	ev.Seq = e.last
+	if ev.Time.IsZero() {
+		ev.Time = time.Now()
+	}
+	if len(e.ring) < keptEvents {
+		e.ring = append(e.ring, ev)
+	} else {
+		e.ring[(e.last-1)%keptEvents] = ev
+	}
+	close(e.more)
+	e.more = make(chan struct{})
+}
+
+// after returns what is kept of the events after since. A since from the future is another manager's life: all that is
+// kept is new to whoever asks.
+func (e *events) after(since int64) []model.Event {
+	if since > e.last {
+		since = 0
+	}
+	first := max(since, e.last-int64(len(e.ring))) + 1
+	out := make([]model.Event, 0, e.last-first+1)
+	for seq := first; seq <= e.last; seq++ {
+		out = append(out, e.ring[(seq-1)%keptEvents])
+	}
+	return out
+}
+
+// Events returns what is kept of the events after since, and a channel that is closed when there are more.
+func (m *Manager) Events(since int64) ([]model.Event, <-chan struct{}) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.events.after(since), m.events.more
+}
+
+// event records that something happened. The lock is held.
+func (m *Manager) event(severity model.Severity, object, reason, message, node string) {
+	m.events.add(model.Event{Severity: severity, Object: object, Reason: reason, Message: message, Node: node})
+	m.touch()
+}

@@ -1,0 +1,218 @@
+// Package manager is the leader's loop: it decides what every node shall have – by validating, resolving and embedding
+// networks –, stores that, tells the nodes, and knows what they report.
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/store"
+)
+
+// Manager holds everything in memory; the store is only read when it starts. It implements the API's services.
+type Manager struct {
+	dirs      instance.Dirs
+	store     *store.Store
+	substrate model.Substrate
+	started   time.Time
+
+	// changing serialises what changes records: it is held from the decision to the store's answer, so that readers,
+	// who take only mu, never wait for the disk.
+	changing sync.Mutex
+
+	mu       sync.RWMutex
+	networks map[string]*network
+	nodes    map[string]*node
+	revision int64 // of the nodes' desired state: the store's, which outlives this process
+	events   events
+	changed  chan struct{} // closed when something that users see changes
+	wake     chan struct{} // wakes the loop
+}
+
+var (
+	_ api.Networks = (*Manager)(nil)
+	_ api.Views    = (*Manager)(nil)
+	_ api.Agents   = (*Manager)(nil)
+)
+
+// network is one network: its record, which nobody changes in place, and what follows from it.
+type network struct {
+	record   model.Record
+	resolved model.Network
+	parts    map[string]part // by node
+	index    map[string]int  // element name → its place in resolved
+	phase    model.Phase     // last announced
+	// leaving are the nodes that have not let go of a network that is being deleted, with the state's revision that tells
+	// them to.
+	leaving map[string]int64
+	damaged *store.Damaged
+}
+
+// New reads the store. A substrate without nodes means the stored one.
+func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate model.Substrate) (*Manager, error) {
+	m := &Manager{dirs: dirs, store: st, started: time.Now(), networks: map[string]*network{}, nodes: map[string]*node{},
+		events: newEvents(), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+	if err := m.loadSubstrate(ctx, substrate); err != nil {
+		return nil, err
+	}
+	records, damaged, revision, err := st.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := st.Sweep(ctx); err != nil {
+		// Left-overs take room and do no harm.
+		slog.Warn("the store could not be swept", "error", err)
+	}
+	m.revision = revision
+	for _, d := range damaged {
+		m.hold(d)
+	}
+	for _, r := range records {
+		if err := m.restore(r, records); err != nil {
+			m.hold(store.Damaged{Name: r.Network.Name, Index: r.Assigned.Index, Err: err})
+		}
+	}
+	for _, n := range m.nodes {
+		m.tell(n)
+	}
+	return m, nil
+}
+
+func (m *Manager) loadSubstrate(ctx context.Context, given model.Substrate) error {
+	stored, found, err := m.store.Substrate(ctx)
+	if err != nil {
+		return err
+	}
+	m.substrate = stored
+	if len(given.Nodes) > 0 {
+		m.substrate = given
+		if !found || !reflect.DeepEqual(stored, given) {
+			if err := m.store.PutSubstrate(ctx, given); err != nil {
+				return err
+			}
+		}
+	}
+	if len(m.substrate.Nodes) == 0 {
+		return errors.New("start the manager: there is no substrate, neither given nor stored; at least one node is needed")
+	}
+	for _, sn := range m.substrate.Nodes {
+		if m.nodes[sn.Name] != nil {
+			return fmt.Errorf("start the manager: the substrate has two nodes called %s", sn.Name)
+		}
+		m.nodes[sn.Name] = newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
+	}
+	return nil
+}
+
+// hold keeps what the nodes have of a network whose record cannot be read.
+func (m *Manager) hold(d store.Damaged) {
+	m.networks[d.Name] = &network{damaged: &d, record: model.Record{Network: model.Network{Name: d.Name}}}
+	m.event(model.Error, d.Name, "NetworkDamaged", d.Err.Error()+"; what runs of it is left as it is", "")
+	slog.Error("a network is damaged", "network", d.Name, "error", d.Err)
+}
+
+// restore takes up a stored network.
+func (m *Manager) restore(r model.Record, all []model.Record) error {
+	taken := make([]model.Assigned, len(all))
+	for i := range all {
+		taken[i] = all[i].Assigned
+	}
+	resolved, assigned, err := model.Resolve(r.Network, r.Assigned, model.NewNumbers(taken...))
+	if err != nil {
+		return err
+	}
+	r.Assigned = assigned
+	n := &network{record: r, resolved: resolved}
+	n.makeIndex()
+	m.networks[r.Network.Name] = n
+	if r.Deleting {
+		n.leaving = map[string]int64{}
+		for _, node := range r.Assigned.Placement.Elements {
+			n.leaving[node] = m.revision
+		}
+		return nil
+	}
+	parts, err := makeParts(r, resolved, m.substrate)
+	if err != nil {
+		return err
+	}
+	for node, p := range parts {
+		p.revision = m.revision
+		parts[node] = p
+	}
+	n.parts = parts
+	for _, node := range slices.Sorted(maps.Keys(placedOn(r))) {
+		if m.nodes[node] == nil {
+			m.event(model.Error, r.Network.Name, "NodeMissing", fmt.Sprintf(
+				"elements are placed on node %s, which the substrate no longer has; apply the network again to place them anew", node), node)
+		}
+	}
+	return nil
+}
+
+func (n *network) makeIndex() {
+	n.index = make(map[string]int, len(n.resolved.Elements))
+	for i := range n.resolved.Elements {
+		n.index[n.resolved.Elements[i].Name] = i
+	}
+}
+
+// placedOn counts a network's elements by node.
+func placedOn(r model.Record) map[string]int {
+	nodes := map[string]int{}
+	for _, node := range r.Assigned.Placement.Elements {
+		nodes[node]++
+	}
+	return nodes
+}
+
+// touch tells watchers that something they see has changed. The lock is held.
+func (m *Manager) touch() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed when something that Dump tells has changed.
+func (m *Manager) Changed() <-chan struct{} {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.changed
+}
+
+// poke wakes the loop.
+func (m *Manager) poke() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loopEvery is how often the loop tries again what the store refused.
+const loopEvery = 10 * time.Second
+
+// Loop does what no request does: it announces networks that became ready and finishes deletions, until the context
+// ends.
+func (m *Manager) Loop(ctx context.Context) {
+	tick := time.NewTicker(loopEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.wake:
+		case <-tick.C:
+		}
+		m.announce()
+		m.finishDeletions(ctx)
+	}
+}

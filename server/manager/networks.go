@@ -1,0 +1,284 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/polyplane/polyplane/embedding"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/store"
+)
+
+// Network returns what is stored of a network.
+func (m *Manager) Network(name string) (model.Record, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.usable(name)
+	if err != nil {
+		return model.Record{}, err
+	}
+	return n.record, nil
+}
+
+// Apply makes a network be like the document: it is checked, worked out, placed, stored and told to the nodes, or
+// refused with all reasons and nothing has changed. A document that changes nothing is neither stored nor told.
+func (m *Manager) Apply(ctx context.Context, doc model.Network, options model.ApplyOptions) (model.ApplyResult, error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	old, others, err := m.situation(doc.Name, options.Base)
+	if err != nil {
+		return model.ApplyResult{}, err
+	}
+	next, resolved, err := m.workOut(doc, old, others, options.Overwrite)
+	if err != nil {
+		return model.ApplyResult{}, err
+	}
+	result := model.ApplyResult{Record: next, Changed: true}
+	if old != nil {
+		before := old.record
+		result.Before = &before
+		if result.Changed = !same(before, next); !result.Changed {
+			result.Record = before
+		}
+	}
+	if !result.Changed || options.DryRun {
+		return result, nil
+	}
+	reason, message := "NetworkApplied", fmt.Sprintf("revision %d: %d elements, %d links", next.Revision, len(next.Network.Elements), len(next.Network.Links))
+	if err := m.commit(ctx, next, resolved, reason, message); err != nil {
+		return model.ApplyResult{}, err
+	}
+	return result, nil
+}
+
+// situation finds the network that is about to be applied (nil when it is new) and all others' records.
+func (m *Manager) situation(name string, base int64) (*network, []model.Record, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	old := m.networks[name]
+	switch {
+	case old == nil && base > 0:
+		return nil, nil, api.Conflict("network %s was at revision %d when the document was made; it has been deleted since", name, base)
+	case old == nil:
+	case old.damaged != nil:
+		_, err := m.usable(name)
+		return nil, nil, err
+	case old.record.Deleting:
+		return nil, nil, api.Conflict("network %s is being deleted (waiting for %s); apply it again when it is gone", name,
+			shorten(slices.Sorted(maps.Keys(old.leaving))))
+	case base > 0 && base != old.record.Revision:
+		return nil, nil, api.Conflict("network %s was changed meanwhile: the document was made from revision %d, it is at %d now; plan again",
+			name, base, old.record.Revision)
+	}
+	others := make([]model.Record, 0, len(m.networks))
+	for other, n := range m.networks {
+		switch {
+		case other == name:
+		case n.damaged != nil:
+			// Its numbers stay taken: the nodes still use them.
+			others = append(others, model.Record{Assigned: model.Assigned{Index: n.damaged.Index,
+				Links: map[string]model.AssignedLink{"": {VNI: n.damaged.VNI}}}})
+		default:
+			others = append(others, n.record)
+		}
+	}
+	return old, others, nil
+}
+
+// workOut decides everything about a network.
+func (m *Manager) workOut(doc model.Network, old *network, others []model.Record, overwrite bool) (model.Record, model.Network, error) {
+	var none model.Network
+	if problems := doc.Validate(); len(problems) > 0 {
+		reasons := make([]error, len(problems))
+		for i, p := range problems {
+			reasons[i] = p
+		}
+		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), reasons...)
+	}
+	now := time.Now().UTC()
+	next := model.Record{Network: asWritten(doc), Revision: 1, Created: now, Modified: now}
+	var was model.Assigned
+	if old != nil {
+		was = old.record.Assigned
+		next.Revision, next.Created = old.record.Revision+1, old.record.Created
+		next.Overrides = remaining(old.record.Overrides, doc)
+	}
+	taken := make([]model.Assigned, 0, len(others)+1)
+	for i := range others {
+		taken = append(taken, others[i].Assigned)
+	}
+	resolved, assigned, err := model.Resolve(next.Network, was, model.NewNumbers(append(taken, was)...))
+	if err != nil {
+		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), err)
+	}
+	assigned.Placement, err = embedding.Embed(m.substrate, embedding.UsageOf(others), resolved, was.Placement)
+	if err != nil {
+		return model.Record{}, none, refusal(doc.Name, err)
+	}
+	next.Assigned = assigned
+	if overwrite {
+		next.Overrides = overwriteAll(next.Overrides, resolved)
+	}
+	return next, resolved, nil
+}
+
+func refusal(name string, err error) error {
+	var r *embedding.Refusal
+	if !errors.As(err, &r) {
+		return api.Invalid(fmt.Sprintf("network %s is refused", name), err)
+	}
+	reasons := make([]error, len(r.Problems))
+	for i, p := range r.Problems {
+		reasons[i] = errors.New(p)
+	}
+	return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", name), reasons...)
+}
+
+// asWritten drops from a document what only Resolve may say.
+func asWritten(doc model.Network) model.Network {
+	doc.Elements = slices.Clone(doc.Elements)
+	for i := range doc.Elements {
+		e := &doc.Elements[i]
+		e.Interfaces = slices.Clone(e.Interfaces)
+		for k := range e.Interfaces {
+			f := &e.Interfaces[k]
+			f.Device, f.MTU, f.Link, f.Edge, f.Far = "", 0, "", "", nil
+		}
+	}
+	return doc
+}
+
+// remaining are the overrides of the elements that the document still has.
+func remaining(overrides map[string]model.Override, doc model.Network) map[string]model.Override {
+	if len(overrides) == 0 {
+		return nil
+	}
+	kept := map[string]model.Override{}
+	for i := range doc.Elements {
+		if o, ok := overrides[doc.Elements[i].Name]; ok {
+			kept[doc.Elements[i].Name] = o
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept
+}
+
+// overwriteAll asks every element with configuration of its own to take the document's.
+func overwriteAll(overrides map[string]model.Override, resolved model.Network) map[string]model.Override {
+	out := map[string]model.Override{}
+	maps.Copy(out, overrides)
+	for i := range resolved.Elements {
+		e := &resolved.Elements[i]
+		if e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD {
+			o := out[e.Name]
+			o.Overwrites++
+			out[e.Name] = o
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// same tells whether two records say the same, their times and revisions apart.
+func same(a, b model.Record) bool {
+	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) && maps.Equal(a.Overrides, b.Overrides) {
+		return true
+	}
+	// Empty and missing lists are one in JSON, the form in which records rest.
+	a.Revision, a.Created, a.Modified = b.Revision, b.Created, b.Modified
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// commit stores a record and makes it what the nodes shall have. changing is held.
+func (m *Manager) commit(ctx context.Context, next model.Record, resolved model.Network, reason, message string) error {
+	n := &network{record: next, resolved: resolved}
+	n.makeIndex()
+	parts, err := makeParts(next, resolved, m.substrate)
+	if err != nil {
+		return err
+	}
+	// Once begun, a write is seen through: whoever asked may go away meanwhile.
+	revision, err := m.store.Put(context.WithoutCancel(ctx), next)
+	if err != nil {
+		return storeProblem(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := next.Network.Name
+	if old := m.networks[name]; old != nil {
+		n.parts = old.parts
+	}
+	n.phase = model.PhasePending
+	m.networks[name] = n
+	m.event(model.Info, name, reason, message, "")
+	m.publish(n, parts, revision)
+	return nil
+}
+
+func storeProblem(err error) error {
+	p := api.Unavailable(err)
+	if errors.Is(err, store.ErrFull) {
+		p.Status = 507 // Insufficient Storage, RFC 4918
+	}
+	return p
+}
+
+// Act starts, stops or restarts an element. What is so already is no error and changes nothing.
+func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.RLock()
+	n, err := m.usable(id.Network)
+	m.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	if _, ok := n.index[id.Element]; !ok {
+		return n.noElement(id.Element)
+	}
+	if n.record.Deleting {
+		return api.Conflict("network %s is being deleted", id.Network)
+	}
+	was := n.record.Overrides[id.Element]
+	is := was
+	switch action {
+	case model.ActionStart:
+		is.Stopped = false
+	case model.ActionStop:
+		is.Stopped = true
+	case model.ActionRestart:
+		is.Stopped = false
+		is.Restarts++
+	default:
+		return api.Invalid(fmt.Sprintf("%q is no action: start, stop or restart was expected", action))
+	}
+	if is == was {
+		return nil
+	}
+	next := n.record
+	next.Overrides = map[string]model.Override{}
+	maps.Copy(next.Overrides, n.record.Overrides)
+	if next.Overrides[id.Element] = is; is == (model.Override{}) {
+		delete(next.Overrides, id.Element)
+	}
+	if len(next.Overrides) == 0 {
+		next.Overrides = nil
+	}
+	next.Revision++
+	next.Modified = time.Now().UTC()
+	done := map[model.Action]string{model.ActionStart: "start", model.ActionStop: "stop", model.ActionRestart: "restart"}[action]
+	return m.commit(ctx, next, n.resolved, "ElementAction", done+" of "+id.String()+" was asked for")
+}

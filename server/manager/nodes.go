@@ -1,0 +1,236 @@
+package manager
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// node is one node of the substrate: what it shall have and what it reports.
+type node struct {
+	model.SubstrateNode
+	socket  string // its agent's
+	watches int    // open watches of its desired state: the agent is alive
+
+	revision int64         // of line
+	line     [][]byte      // the desired state, encoded
+	told     chan struct{} // closed when line changes
+
+	heard    bool // a report has come since this process started
+	lastSeen time.Time
+	reported int64 // the revision that the node says it has
+	problem  string
+	cpuUsed  float64
+	memUsed  model.Bytes
+	elements map[model.ID]model.ElementStatus
+	ports    map[model.PortID]model.PortStatus
+}
+
+func newNode(sn model.SubstrateNode, socket string) *node {
+	return &node{SubstrateNode: sn, socket: socket, told: make(chan struct{}),
+		elements: map[model.ID]model.ElementStatus{}, ports: map[model.PortID]model.PortStatus{}}
+}
+
+// ready tells that the node's agent is there and has told how it is.
+func (n *node) ready() bool { return n.watches > 0 && n.heard && n.problem == "" }
+
+// node finds a node by name. The lock is held.
+func (m *Manager) node(name string) (*node, error) {
+	if n := m.nodes[name]; n != nil {
+		return n, nil
+	}
+	return nil, api.NotFound("there is no node %s; the substrate has %s", name,
+		strings.Join(slices.Sorted(maps.Keys(m.nodes)), ", "))
+}
+
+// Register makes a node's agent known.
+func (m *Manager) Register(name string, r model.Registration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.node(name)
+	if err != nil {
+		return err
+	}
+	if r.Socket == "" {
+		return api.Invalid(fmt.Sprintf("the agent of node %s does not say which socket it listens on", name))
+	}
+	n.socket = r.Socket
+	n.lastSeen = time.Now()
+	return nil
+}
+
+// Watch begins a watch of the node's desired state. The node counts as alive until end is called.
+func (m *Manager) Watch(name string) (next func() api.Desired, end func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.node(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	wasReady := n.ready()
+	n.watches++
+	n.lastSeen = time.Now()
+	m.readiness(n, wasReady)
+	next = func() api.Desired {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		return api.Desired{Revision: n.revision, Line: n.line, Changed: n.told}
+	}
+	end = func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		wasReady := n.ready()
+		n.watches--
+		m.readiness(n, wasReady)
+	}
+	return next, end, nil
+}
+
+// readiness tells of a node that came or went. The lock is held.
+func (m *Manager) readiness(n *node, was bool) {
+	switch is := n.ready(); {
+	case is && !was:
+		m.event(model.Info, n.Name, "NodeReady", "node "+n.Name+" is ready", n.Name)
+	case was && !is && n.watches == 0:
+		m.event(model.Warning, n.Name, "NodeAway", "the agent of node "+n.Name+" is away; what runs there goes on running", n.Name)
+	case was && !is:
+		m.event(model.Error, n.Name, "NodeProblem", "node "+n.Name+": "+n.problem, n.Name)
+	default:
+		return
+	}
+	m.poke()
+}
+
+// Report takes a node's account of itself.
+func (m *Manager) Report(r model.Report) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.node(r.Node)
+	if err != nil {
+		return err
+	}
+	wasReady, first := n.ready(), !n.heard
+	n.heard, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed =
+		true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed
+	for _, ev := range r.Events {
+		ev.Node = n.Name
+		m.events.add(ev)
+	}
+	m.takeElements(n, r.Elements, first)
+	takePorts(n, r.Ports)
+	m.readiness(n, wasReady)
+	m.touch()
+	m.poke()
+	return nil
+}
+
+// takeElements replaces what is known of the node's elements. Failures and recoveries come as the agent's own events;
+// a first report tells what has long been.
+func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) {
+	for _, is := range list {
+		is.Node = n.Name
+		was := n.elements[is.ID]
+		n.elements[is.ID] = is
+		if first || was.Phase == is.Phase || was.Phase == model.PhaseFailed {
+			continue
+		}
+		switch is.Phase {
+		case model.PhaseRunning:
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementStarted", Message: "runs", Node: n.Name})
+		case model.PhaseStopped:
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
+		}
+	}
+	if len(n.elements) == len(list) {
+		return
+	}
+	present := make(map[model.ID]struct{}, len(list))
+	for _, s := range list {
+		present[s.ID] = struct{}{}
+	}
+	maps.DeleteFunc(n.elements, func(id model.ID, _ model.ElementStatus) bool {
+		_, ok := present[id]
+		return !ok
+	})
+}
+
+func takePorts(n *node, list []model.PortStatus) {
+	for _, p := range list {
+		n.ports[p.ID] = p
+	}
+	if len(n.ports) == len(list) {
+		return
+	}
+	present := make(map[model.PortID]struct{}, len(list))
+	for _, p := range list {
+		present[p.ID] = struct{}{}
+	}
+	maps.DeleteFunc(n.ports, func(id model.PortID, _ model.PortStatus) bool {
+		_, ok := present[id]
+		return !ok
+	})
+}
+
+// Agent tells which node an element is on and where that node's agent listens.
+func (m *Manager) Agent(id model.ID) (name, socket string, err error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n, err := m.usable(id.Network)
+	if err != nil {
+		return "", "", err
+	}
+	if _, ok := n.index[id.Element]; !ok {
+		return "", "", n.noElement(id.Element)
+	}
+	name = n.record.Assigned.Placement.Elements[id.Element]
+	on := m.nodes[name]
+	if on == nil {
+		return "", "", api.Conflict("%s is placed on node %q, which the substrate does not have", id, name)
+	}
+	if on.watches == 0 {
+		return "", "", api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
+	}
+	return name, on.socket, nil
+}
+
+// usable finds a network that is not damaged. The lock is held.
+func (m *Manager) usable(name string) (*network, error) {
+	n := m.networks[name]
+	if n == nil {
+		return nil, m.noNetwork(name)
+	}
+	if n.damaged != nil {
+		return nil, api.Conflict("%v; what runs of it is left as it is; `polyplane delete %s` forgets it", n.damaged.Err, name)
+	}
+	return n, nil
+}
+
+func (m *Manager) noNetwork(name string) error {
+	names := slices.Sorted(maps.Keys(m.networks))
+	if len(names) == 0 {
+		return api.NotFound("there is no network %s; there is none at all", name)
+	}
+	return api.NotFound("there is no network %s; there are %s", name, shorten(names))
+}
+
+func (n *network) noElement(name string) error {
+	names := make([]string, 0, len(n.resolved.Elements))
+	for i := range n.resolved.Elements {
+		names = append(names, n.resolved.Elements[i].Name)
+	}
+	return api.NotFound("network %s has no element %s; it has %s", n.record.Network.Name, name, shorten(names))
+}
+
+// shorten lists names, not all of them where there are many.
+func shorten(names []string) string {
+	const most = 12
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

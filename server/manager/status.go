@@ -1,0 +1,209 @@
+package manager
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/polyplane/polyplane/embedding"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// Ping tells how the instance is.
+func (m *Manager) Ping() model.Pong {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	p := model.Pong{Instance: m.dirs.Name, Started: m.started, Revision: m.revision, Networks: len(m.networks),
+		Nodes: len(m.nodes), Store: m.store.Place()}
+	for _, n := range m.nodes {
+		if n.ready() {
+			p.Ready++
+		}
+	}
+	return p
+}
+
+// Substrate returns the physical nodes and links.
+func (m *Manager) Substrate() model.Substrate { return m.substrate }
+
+// Dump tells of one network, or of all when network is empty; nodes are always told of all.
+func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var d model.Dump
+	names := slices.Sorted(maps.Keys(m.networks))
+	if network != "" {
+		if m.networks[network] == nil {
+			return d, m.noNetwork(network)
+		}
+		names = []string{network}
+	}
+	if parts.Nodes {
+		d.Nodes = m.nodeStatuses()
+	}
+	for _, name := range names {
+		n := m.networks[name]
+		if parts.Networks {
+			d.Networks = append(d.Networks, m.networkStatus(n))
+		}
+		if parts.Elements {
+			for i := range n.resolved.Elements {
+				e := n.resolved.Elements[i]
+				d.Elements = append(d.Elements, model.ElementView{ElementStatus: m.elementStatus(n, e.Name), Element: e})
+			}
+		}
+		if parts.Links {
+			for _, l := range n.resolved.Links {
+				d.Links = append(d.Links, m.linkStatus(n, l))
+			}
+		}
+	}
+	return d, nil
+}
+
+// elementStatus is what the element's node says, or why it says nothing. The lock is held.
+func (m *Manager) elementStatus(n *network, element string) model.ElementStatus {
+	id := model.ID{Network: n.record.Network.Name, Element: element}
+	s := model.ElementStatus{ID: id, Node: n.record.Assigned.Placement.Elements[element], Phase: model.PhasePending}
+	on := m.nodes[s.Node]
+	switch {
+	case on == nil:
+		s.Phase, s.Message = model.PhaseFailed, fmt.Sprintf("it is placed on node %q, which the substrate does not have", s.Node)
+	case on.watches == 0:
+		s.Message = "the agent of node " + s.Node + " is away"
+	default:
+		if reported, ok := on.elements[id]; ok {
+			return reported
+		}
+		if on.problem != "" {
+			s.Message = on.problem
+		}
+	}
+	return s
+}
+
+// networkStatus sums up a network. The lock is held.
+func (m *Manager) networkStatus(n *network) model.NetworkStatus {
+	r := &n.record
+	s := model.NetworkStatus{Name: r.Network.Name, Phase: model.PhaseRunning, Elements: len(n.resolved.Elements),
+		Links: len(n.resolved.Links), Nodes: slices.Sorted(maps.Keys(placedOn(*r))), Revision: r.Revision,
+		Created: r.Created, Modified: r.Modified, Deleting: r.Deleting}
+	if n.damaged != nil {
+		s.Phase, s.Message = model.PhaseFailed, n.damaged.Err.Error()
+		return s
+	}
+	var failure, waiting string
+	wanted := 0
+	for i := range n.resolved.Elements {
+		name := n.resolved.Elements[i].Name
+		is := m.elementStatus(n, name)
+		stopped := r.Overrides[name].Stopped
+		if !stopped {
+			wanted++
+		}
+		switch {
+		case is.Phase == model.PhaseFailed:
+			s.Failed++
+			if failure == "" {
+				failure = name + ": " + is.Message
+			}
+		case stopped && is.Phase == model.PhaseStopped:
+			s.Stopped++
+		case is.Phase == model.PhaseRunning:
+			s.Running++
+			if stopped && waiting == "" {
+				waiting = name + " is stopping"
+			}
+		case waiting == "" && is.Message != "":
+			waiting = name + ": " + is.Message
+		}
+	}
+	for name, p := range n.parts {
+		if on := m.nodes[name]; waiting == "" && on != nil && on.reported < p.revision {
+			waiting = "node " + name + " is at work"
+		}
+	}
+	switch {
+	case r.Deleting:
+		s.Phase, s.Message = model.PhasePending, "is being deleted, waiting for "+shorten(slices.Sorted(maps.Keys(n.leaving)))
+	case s.Failed > 0:
+		s.Phase, s.Message = model.PhaseFailed, failure
+		if s.Failed > 1 {
+			s.Message = fmt.Sprintf("%s (and %d more)", failure, s.Failed-1)
+		}
+	case waiting != "" || s.Running+s.Stopped < s.Elements:
+		s.Phase, s.Message = model.PhasePending, waiting
+	case wanted == 0 && s.Elements > 0:
+		s.Phase = model.PhaseStopped
+	}
+	return s
+}
+
+// linkStatus sums up a link: it is up when both its ports are. The lock is held.
+func (m *Manager) linkStatus(n *network, l model.Link) model.LinkStatus {
+	s := model.LinkStatus{Network: n.record.Network.Name, Link: l, VNI: n.record.Assigned.Links[l.Name].VNI,
+		Paths: n.record.Assigned.Placement.Links[l.Name]}
+	up := 0
+	for _, end := range l.Ends {
+		id := model.PortID{ID: model.ID{Network: s.Network, Element: end.Element}, Interface: end.Interface}
+		on := m.nodes[n.record.Assigned.Placement.Elements[end.Element]]
+		if on == nil {
+			continue
+		}
+		if p, ok := on.ports[id]; ok {
+			s.Ports = append(s.Ports, p)
+			if p.Up && on.watches > 0 {
+				up++
+			}
+		}
+	}
+	s.Up = up == len(l.Ends)
+	return s
+}
+
+// nodeStatuses sums up the nodes, by name. The lock is held.
+func (m *Manager) nodeStatuses() []model.NodeStatus {
+	records := make([]model.Record, 0, len(m.networks))
+	for _, n := range m.networks {
+		if n.damaged == nil {
+			records = append(records, n.record)
+		}
+	}
+	usage := embedding.UsageOf(records)
+	var out []model.NodeStatus
+	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
+		n := m.nodes[name]
+		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, Ready: n.ready(), Problem: n.problem, LastSeen: n.lastSeen,
+			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
+			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported}
+		if n.watches == 0 && s.Problem == "" {
+			s.Problem = "its agent is away"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// announce tells of networks that became ready, failed or stopped.
+func (m *Manager) announce() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, n := range m.networks {
+		s := m.networkStatus(n)
+		if s.Phase == n.phase {
+			continue
+		}
+		was := n.phase
+		n.phase = s.Phase
+		switch {
+		case n.damaged != nil || was == "" && s.Phase == model.PhasePending:
+		case s.Phase == model.PhaseRunning:
+			m.event(model.Info, name, "NetworkReady", fmt.Sprintf("all %d elements run", s.Running), "")
+		case s.Phase == model.PhaseStopped:
+			m.event(model.Info, name, "NetworkStopped", "all its elements are stopped", "")
+		case s.Phase == model.PhaseFailed:
+			m.event(model.Error, name, "NetworkFailed", s.Message, "")
+		}
+	}
+}
