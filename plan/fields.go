@@ -94,7 +94,12 @@ func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
 	return out
 }
 
-func size(s string) string { return fmt.Sprintf("%d lines", len(lines(s))) }
+func size(s string) string {
+	if n := len(lines(s)); n != 1 {
+		return fmt.Sprintf("%d lines", n)
+	}
+	return "1 line"
+}
 
 func lines(s string) []string { return slices.Collect(strings.Lines(s)) }
 

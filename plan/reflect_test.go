@@ -19,7 +19,6 @@ type filler struct {
 	mutate int
 	count  int
 	path   string // of the mutated field
-	// names of the fields on the way there
 	draw func(n int) int
 }
 
@@ -117,7 +116,11 @@ func TestEveryFieldIsTold(t *testing.T) {
 			}
 		default:
 			told := changes[0].Format()
-			if !strings.Contains(told, last) || !strings.Contains(told, "2") {
+			value := "2"
+			if last == "config" {
+				value = "1 removed, 1 added" // files are too long to show
+			}
+			if !strings.Contains(told, last) || !strings.Contains(told, value) {
 				t.Errorf("a change of %s is told as %q", f.path, told)
 			}
 		}

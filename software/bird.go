@@ -263,7 +263,7 @@ func birdBGP(w *writer, el model.Element) error {
 		w.line("\thold time %d; keepalive time %d;", bgpHold, bgpKeepalive)
 		w.line("\tconnect delay time 1; connect retry time 1; error wait time 1, 5;")
 		for _, f := range families {
-			both := n.Address.Is6() && otherFamilyToo(el, n)
+			both := ipv4Too(el, n)
 			if n.Address.Is4() != f.v4 && !both {
 				continue
 			}
@@ -276,7 +276,7 @@ func birdBGP(w *writer, el model.Element) error {
 				more += " next hop self;"
 			}
 			if both && f.v4 {
-				more += " extended next hop yes;" // RFC 8950
+				more += " extended next hop yes;"
 			}
 			w.line("\t%s { import all; export where %s;%s };", f.channel, export, more)
 		}

@@ -140,15 +140,18 @@ func loopbackAddr(el model.Element, v4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// otherFamilyToo tells whether a neighbour's one session must carry both families: the far router has no session of the
-// other family, yet there is something of that family to announce.
-func otherFamilyToo(el model.Element, n model.BGPNeighbor) bool {
+// ipv4Too tells whether an IPv6 session must carry IPv4 as well (RFC 8950): the far router has no IPv4 session, yet
+// there are IPv4 prefixes to announce.
+func ipv4Too(el model.Element, n model.BGPNeighbor) bool {
+	if n.Address.Is4() {
+		return false
+	}
 	for _, o := range el.Routing.BGP.Neighbors {
-		if o.Address.Is4() != n.Address.Is4() && o.AS == n.AS && o.Name == n.Name {
+		if o.Address.Is4() && o.AS == n.AS && o.Name == n.Name {
 			return false
 		}
 	}
-	return slices.ContainsFunc(announced(el), func(p netip.Prefix) bool { return p.Addr().Is4() != n.Address.Is4() })
+	return slices.ContainsFunc(announced(el), func(p netip.Prefix) bool { return p.Addr().Is4() })
 }
 
 func ofFamily(prefixes []netip.Prefix, v4 bool) []netip.Prefix {

@@ -262,8 +262,8 @@ func frrBGP(w *writer, el model.Element) error {
 				w.line(" neighbor %s ebgp-multihop", a)
 			}
 		}
-		if a.Is6() && otherFamilyToo(el, n) {
-			w.line(" neighbor %s capability extended-nexthop", a) // RFC 8950
+		if ipv4Too(el, n) {
+			w.line(" neighbor %s capability extended-nexthop", a)
 		}
 	}
 	for _, v4 := range []bool{true, false} {
@@ -277,7 +277,7 @@ func frrBGP(w *writer, el model.Element) error {
 			w.line("  network %s", n.Masked())
 		}
 		for _, n := range bgp.Neighbors {
-			if n.Address.Is4() != v4 && !otherFamilyToo(el, n) {
+			if n.Address.Is4() != v4 && !ipv4Too(el, n) {
 				continue
 			}
 			w.line("  neighbor %s activate", n.Address)
