@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/polyplane/polyplane/model"
@@ -12,6 +13,8 @@ import (
 type State struct {
 	Ports []Port
 	Peers []model.Peer // the other nodes; tunnel packets from any other address are dropped
+	// Incomplete tells that more ports may exist than are named here: nothing is removed.
+	Incomplete bool
 }
 
 // Port is one port and where its link ends. At most one of Local, Tunnel, Edge is set; none means that the link ends
@@ -19,6 +22,11 @@ type State struct {
 type Port struct {
 	ID    model.PortID
 	Index int // interface index in the node's namespace
+	// MAC is the address of the element's interface. Frames to it take the short way into the element, others (broadcast,
+	// multicast, flooded) the one through the device, so that the element's kernel sees that they are not addressed to it.
+	// Without a MAC all take the short way and count as addressed to the element: right for a switch, whose ports take
+	// every frame, wrong for a router beside one.
+	MAC net.HardwareAddr
 	// Down takes the port's, and so the element's, carrier away: the far end is stopped.
 	Down   bool
 	Local  model.PortID // the far end, when it is on this node
@@ -42,9 +50,13 @@ type Edge struct {
 type Report struct {
 	Failed  map[model.PortID]error
 	Changed []string // for events; empty when all was right
+	Problem error    // what keeps the fabric as a whole from working
 }
 
-// Counters are a port's. Rx is what came from the element, Tx what went to it.
+// Counters are a port's, since it was first made on this node. Rx is what came from the element, Tx what went to it.
+// They count what a wire would carry: a packet that the kernel segments later (GSO) counts as its segments, each with
+// its headers; bytes are of whole Ethernet frames with their VLAN tag, without preamble and check sequence. Drops are
+// counted in packets, at the port that sent them, or for those from a tunnel or an edge at the port that they were for.
 type Counters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64

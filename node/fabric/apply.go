@@ -1,0 +1,484 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+)
+
+// pass is one run of Apply.
+type pass struct {
+	*Fabric
+	state  State
+	report Report
+	kernel kernel
+	wants  []want
+	peers  map[netip.Addr]uint32
+	edges  map[string]bool // devices that have edges
+	// attached counts ports that are joined for the first time, or whose device was made anew.
+	attached, freed int
+}
+
+// want is what one port's tables shall say.
+type want struct {
+	port  *Port
+	slot  uint32
+	known bool // the port had its slot, with this device, before
+	// turned tells that Down is another than before.
+	turned bool
+	index  uint32
+	flags  uint32
+	mac    uint64
+	link   pipeline.Link
+}
+
+// Apply makes the fabric what s says and puts right what was altered behind its back; what is right is not touched. It
+// may be repeated at any time. A port whose far end is not among the ports drops what it sends, counted.
+func (f *Fabric) Apply(ctx context.Context, s State) Report {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := &pass{Fabric: f, state: s, report: Report{Failed: map[model.PortID]error{}}, edges: map[string]bool{}}
+	p.report.Problem = p.run(ctx)
+	return p.report
+}
+
+func (p *pass) run(ctx context.Context) error {
+	if p.pipe == nil {
+		return errClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	var err error
+	if p.kernel, err = p.look(); err != nil {
+		return err
+	}
+	tunnels := p.tunnelDevice()
+	p.numberPeers()
+	for _, step := range []func() error{p.resolve, p.enter, p.join, p.attach, p.attachEdges, p.carriers, p.sweep} {
+		if err := step(); err != nil {
+			return errors.Join(tunnels, err)
+		}
+	}
+	if p.attached > 0 {
+		p.changed("%d ports joined to the fabric", p.attached)
+	}
+	if p.freed > 0 {
+		p.changed("%d ports left the fabric", p.freed)
+	}
+	return tunnels
+}
+
+func (p *pass) changed(format string, a ...any) {
+	p.report.Changed = append(p.report.Changed, fmt.Sprintf(format, a...))
+}
+
+func (p *pass) fail(id model.PortID, format string, a ...any) {
+	if p.report.Failed[id] == nil {
+		p.report.Failed[id] = fmt.Errorf("port %s: "+format, append([]any{id}, a...)...)
+	}
+}
+
+// numberPeers gives every peer its place in the table.
+func (p *pass) numberPeers() {
+	p.peers = map[netip.Addr]uint32{}
+	for i := 1; i < len(p.pipe.Peers); i++ {
+		if a := pipeline.AddressOf(&p.pipe.Peers[i]); a.IsValid() {
+			p.peers[a] = uint32(i)
+		}
+	}
+	if p.underlay.IsValid() {
+		setPeer(&p.pipe.Peers[0], p.underlay)
+	}
+	free := 1
+	for _, peer := range p.state.Peers {
+		a := peer.Address.Unmap()
+		if _, ok := p.peers[a]; ok || !a.IsValid() {
+			continue
+		}
+		for free < len(p.pipe.Peers) && atomic.LoadUint32(&p.pipe.Peers[free].Family) != 0 {
+			free++
+		}
+		if free == len(p.pipe.Peers) {
+			return // its ports will say so
+		}
+		setPeer(&p.pipe.Peers[free], a)
+		p.peers[a] = uint32(free)
+	}
+}
+
+// setPeer writes the address before the family, which makes it valid.
+func setPeer(to *pipeline.Peer, a netip.Addr) {
+	e := pipeline.NewPeer(a)
+	if pipeline.AddressOf(to) == a {
+		return
+	}
+	for i := range e.Address {
+		atomic.StoreUint32(&to.Address[i], e.Address[i])
+	}
+	atomic.StoreUint32(&to.Family, e.Family)
+}
+
+// resolve finds each port's slot and what its tables shall say.
+func (p *pass) resolve() error {
+	if err := p.newSlots(); err != nil {
+		return err
+	}
+	named := make(map[netip.Addr]bool, len(p.state.Peers))
+	for _, peer := range p.state.Peers {
+		named[peer.Address.Unmap()] = true
+	}
+	p.wants = make([]want, 0, len(p.state.Ports))
+	indices := make(map[uint32]model.PortID, len(p.state.Ports))
+	ends := map[uint64]model.PortID{} // tunnels' VNIs and edges that are taken
+	for i := range p.state.Ports {
+		port := &p.state.Ports[i]
+		slot, ok := p.slots[port.ID]
+		if !ok {
+			continue // no room: said
+		}
+		w := want{port: port, slot: slot, mac: pipeline.MAC(port.MAC)}
+		w.known = port.Index != 0 && atomic.LoadUint32(&p.pipe.Ports[slot].Ifindex) == uint32(port.Index)
+		d, ok := p.kernel.devices[port.Index]
+		other, twice := indices[uint32(port.Index)]
+		switch {
+		case !ok:
+			p.fail(port.ID, "the node has no device with index %d", port.Index)
+		case twice:
+			p.fail(port.ID, "its device %s is also the device of %s", d.name, other)
+		default:
+			w.index = uint32(port.Index)
+			indices[w.index] = port.ID
+		}
+		if !d.straight() {
+			w.flags |= pipeline.Queue
+		}
+		if port.Down {
+			w.flags |= pipeline.Down
+		}
+		w.link = p.linkOf(port, named, ends)
+		p.wants = append(p.wants, w)
+	}
+	return nil
+}
+
+// linkOf is the word that says where a port's link ends.
+func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]model.PortID) pipeline.Link {
+	take := func(l pipeline.Link, key uint64, what string) pipeline.Link {
+		if other, taken := ends[key]; taken {
+			p.fail(port.ID, "%s already belongs to %s", what, other)
+			return 0
+		}
+		ends[key] = port.ID
+		return l
+	}
+	switch {
+	case port.Local == port.ID:
+		p.fail(port.ID, "its link ends at itself")
+	case port.Local != model.PortID{}:
+		if slot, ok := p.slots[port.Local]; ok {
+			return pipeline.NewLink(pipeline.Local, 0, slot)
+		}
+	case port.Tunnel != nil:
+		t := *port.Tunnel
+		t.Peer = t.Peer.Unmap()
+		number, ok := p.peers[t.Peer]
+		switch {
+		case t.VNI == 0 || t.VNI >= 1<<24:
+			p.fail(port.ID, "VNI %d is not between 1 and 16777215", t.VNI)
+		case !named[t.Peer]:
+			p.fail(port.ID, "%s, the tunnel's far end, is no node's address", t.Peer)
+		case !ok:
+			p.fail(port.ID, "no room for another peer: the table holds %d", pipeline.MaxPeers)
+		case t.Peer.Is4() != p.underlay.Is4() || !p.underlay.IsValid():
+			p.fail(port.ID, "%s, the tunnel's far end, cannot be reached from this node's address %s", t.Peer, p.underlay)
+		default:
+			return take(pipeline.NewLink(pipeline.Tunnel, t.VNI, number), uint64(t.VNI), fmt.Sprintf("VNI %d", t.VNI))
+		}
+	case port.Edge != nil:
+		e := port.Edge
+		index, ok := p.kernel.names[e.Device]
+		switch {
+		case e.VLAN < 0 || e.VLAN > 4094:
+			p.fail(port.ID, "VLAN %d is not between 1 and 4094 (or 0 for untagged)", e.VLAN)
+		case !ok:
+			p.fail(port.ID, "the node has no device %q for its edge", e.Device)
+		default:
+			p.edges[e.Device] = true
+			l := pipeline.NewLink(pipeline.Edge, uint32(e.VLAN), uint32(index))
+			return take(l, uint64(l), fmt.Sprintf("the edge %s, VLAN %d,", e.Device, e.VLAN))
+		}
+	}
+	return 0
+}
+
+// newSlots gives slots to ports that have none, with counters at zero.
+func (p *pass) newSlots() error {
+	var keys []pipeline.IdentityKey
+	var values []pipeline.Identity
+	var slots []uint32
+	var ids []model.PortID
+	var taken map[uint32]bool
+	next := uint32(1)
+	for i := range p.state.Ports {
+		id := p.state.Ports[i].ID
+		if _, ok := p.slots[id]; ok {
+			continue
+		}
+		if taken == nil {
+			taken = make(map[uint32]bool, len(p.slots))
+			for _, slot := range p.slots {
+				taken[slot] = true
+			}
+		}
+		for taken[next] {
+			next++
+		}
+		if next > pipeline.MaxPorts {
+			p.fail(id, "the fabric of a node holds %d ports, and all are taken", pipeline.MaxPorts)
+			continue
+		}
+		taken[next] = true
+		key, value := pipeline.NewIdentity(id.String(), next)
+		keys, values, slots, ids = append(keys, key), append(values, value), append(slots, next), append(ids, id)
+		p.slots[id] = next
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	err := errors.Join(pipeline.Zero[pipeline.TrafficCount](p.pipe.Traffic, slots),
+		pipeline.Zero[pipeline.DropCount](p.pipe.Drops, slots))
+	if err == nil {
+		if _, err = p.pipe.Identities.BatchUpdate(keys, values, nil); err != nil {
+			err = fmt.Errorf("write %d ports into the identities' table: %w", len(keys), err)
+		}
+	}
+	if err != nil {
+		for _, id := range ids {
+			delete(p.slots, id)
+		}
+	}
+	return err
+}
+
+// enter writes the ports' own entries and the devices' table.
+func (p *pass) enter() error {
+	devices, err := pipeline.All[uint32, uint32](p.pipe.Devices)
+	if err != nil {
+		return err
+	}
+	var keys, slots []uint32
+	for i := range p.wants {
+		w := &p.wants[i]
+		e := &p.pipe.Ports[w.slot]
+		w.turned = (atomic.LoadUint32(&e.Flags)^w.flags)&pipeline.Down != 0
+		set(&e.Mac, w.mac)
+		set32(&e.Flags, w.flags)
+		set32(&e.Ifindex, w.index)
+		if slot, ok := devices[w.index]; w.index != 0 && (!ok || slot != w.slot) {
+			keys, slots = append(keys, w.index), append(slots, w.slot)
+			if w.known {
+				p.changed("port %s: its entry in the devices' table restored", w.port.ID)
+			}
+		}
+		if !w.known && w.index != 0 {
+			p.attached++
+		}
+	}
+	return write(p.pipe.Devices, keys, slots)
+}
+
+func set(to *uint64, v uint64) bool {
+	if atomic.LoadUint64(to) == v {
+		return false
+	}
+	atomic.StoreUint64(to, v)
+	return true
+}
+
+func set32(to *uint32, v uint32) bool {
+	if atomic.LoadUint32(to) == v {
+		return false
+	}
+	atomic.StoreUint32(to, v)
+	return true
+}
+
+func write[K any](m *ebpf.Map, keys []K, slots []uint32) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if _, err := m.BatchUpdate(keys, slots, nil); err != nil {
+		return fmt.Errorf("write %d entries into the table %v: %w", len(keys), m, err)
+	}
+	return nil
+}
+
+// join writes where the links end: first what leads in from tunnels and edges, then the ports' words.
+func (p *pass) join() error {
+	vnis, err := pipeline.All[uint32, uint32](p.pipe.Tunnels)
+	if err != nil {
+		return err
+	}
+	edges, err := pipeline.All[pipeline.EdgeKey, uint32](p.pipe.Edges)
+	if err != nil {
+		return err
+	}
+	var newVNIs, vniSlots, edgeSlots []uint32
+	var newEdges []pipeline.EdgeKey
+	for _, w := range p.wants {
+		unaltered := pipeline.LinkOf(&p.pipe.Ports[w.slot]) == w.link
+		switch w.link.Kind() {
+		case pipeline.Tunnel:
+			if slot, ok := vnis[w.link.Label()]; !ok || slot != w.slot {
+				newVNIs, vniSlots = append(newVNIs, w.link.Label()), append(vniSlots, w.slot)
+				if unaltered {
+					p.changed("port %s: VNI %d restored in the tunnels' table", w.port.ID, w.link.Label())
+				}
+			}
+		case pipeline.Edge:
+			key := pipeline.EdgeKey{Ifindex: w.link.Target(), Vlan: w.link.Label()}
+			if slot, ok := edges[key]; !ok || slot != w.slot {
+				newEdges, edgeSlots = append(newEdges, key), append(edgeSlots, w.slot)
+				if unaltered {
+					p.changed("port %s: its edge restored in the edges' table", w.port.ID)
+				}
+			}
+		}
+	}
+	if err := errors.Join(write(p.pipe.Tunnels, newVNIs, vniSlots), write(p.pipe.Edges, newEdges, edgeSlots)); err != nil {
+		return err
+	}
+	for _, w := range p.wants {
+		last, before := p.links[w.slot]
+		p.links[w.slot] = w.link
+		if !set(&p.pipe.Ports[w.slot].Link, uint64(w.link)) || !w.known || !before {
+			continue
+		}
+		if last == w.link {
+			p.changed("port %s: where its link ends was altered and is restored", w.port.ID)
+		} else {
+			p.changed("port %s: its link now ends %s", w.port.ID, ending(w.port))
+		}
+	}
+	return nil
+}
+
+func ending(p *Port) string {
+	switch {
+	case p.Local != model.PortID{}:
+		return "at " + p.Local.String()
+	case p.Tunnel != nil:
+		return fmt.Sprintf("in tunnel %d to %s", p.Tunnel.VNI, p.Tunnel.Peer)
+	case p.Edge != nil && p.Edge.VLAN != 0:
+		return fmt.Sprintf("at %s, VLAN %d", p.Edge.Device, p.Edge.VLAN)
+	case p.Edge != nil:
+		return "at " + p.Edge.Device
+	}
+	return "nowhere"
+}
+
+// sweep removes the entries of what is no longer wanted.
+func (p *pass) sweep() error {
+	if p.state.Incomplete {
+		return nil
+	}
+	devices, vnis := map[uint32]bool{}, map[uint32]bool{}
+	edges := map[pipeline.EdgeKey]bool{}
+	peers := map[uint32]bool{}
+	for _, w := range p.wants {
+		if w.index != 0 {
+			devices[w.index] = true
+		}
+		switch w.link.Kind() {
+		case pipeline.Tunnel:
+			vnis[w.link.Label()] = true
+		case pipeline.Edge:
+			edges[pipeline.EdgeKey{Ifindex: w.link.Target(), Vlan: w.link.Label()}] = true
+		}
+	}
+	for _, peer := range p.state.Peers {
+		peers[p.peers[peer.Address.Unmap()]] = true
+	}
+	if err := errors.Join(remove(p.pipe.Devices, devices), remove(p.pipe.Tunnels, vnis), remove(p.pipe.Edges, edges)); err != nil {
+		return err
+	}
+	for _, number := range p.peers {
+		if !peers[number] {
+			atomic.StoreUint32(&p.pipe.Peers[number].Family, 0)
+		}
+	}
+	if err := p.freeSlots(); err != nil {
+		return err
+	}
+	if p.swept {
+		return nil
+	}
+	err := p.pipe.Sweep()
+	p.swept = err == nil
+	return err
+}
+
+// remove deletes what is not wanted from a table.
+func remove[K comparable](m *ebpf.Map, wanted map[K]bool) error {
+	all, err := pipeline.All[K, uint32](m)
+	if err != nil {
+		return err
+	}
+	var stale []K
+	for k := range all {
+		if !wanted[k] {
+			stale = append(stale, k)
+		}
+	}
+	if len(stale) == 0 {
+		return nil
+	}
+	if _, err := m.BatchDelete(stale, nil); err != nil {
+		return fmt.Errorf("remove %d entries from the table %v: %w", len(stale), m, err)
+	}
+	return nil
+}
+
+// freeSlots forgets ports that are not in the state.
+func (p *pass) freeSlots() error {
+	if len(p.slots) == len(p.wants) {
+		return nil
+	}
+	kept := make(map[model.PortID]bool, len(p.wants))
+	for _, w := range p.wants {
+		kept[w.port.ID] = true
+	}
+	var keys []pipeline.IdentityKey
+	for id, slot := range p.slots {
+		if kept[id] {
+			continue
+		}
+		key, _ := pipeline.NewIdentity(id.String(), slot)
+		keys = append(keys, key)
+		e := &p.pipe.Ports[slot]
+		atomic.StoreUint64(&e.Link, 0)
+		atomic.StoreUint32(&e.Ifindex, 0)
+		atomic.StoreUint32(&e.Flags, 0)
+		atomic.StoreUint64(&e.Mac, 0)
+		atomic.StoreUint32(&e.Snap, 0)
+		p.captures.end(slot)
+		delete(p.slots, id)
+		delete(p.links, slot)
+		p.freed++
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	if _, err := p.pipe.Identities.BatchDelete(keys, nil); err != nil {
+		return fmt.Errorf("remove %d ports from the identities' table: %w", len(keys), err)
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// Our filters are found again by their names and handles. On edges, which are the host's devices, they run before
+// others of lower rank; a packet that is no edge's goes on to those.
+const (
+	priority   = 1
+	portName   = "polyplane port"
+	tunnelName = "polyplane tunnel"
+	edgeName   = "polyplane edge"
+)
+
+// filterAt makes program the one that runs at a place, if it is not.
+func (f *Fabric) filterAt(at linux.Attachment, name string, program *ebpf.Program) (changed bool, err error) {
+	info, err := program.Info()
+	if err != nil {
+		return false, fmt.Errorf("ask about the eBPF program %s: %w", name, err)
+	}
+	id, _ := info.ID()
+	found, _, err := f.netlink.Filters(at)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return false, err
+	}
+	handle := f.number(name)
+	for _, old := range found {
+		if old.Priority == priority && old.Handle == handle && old.ID == uint32(id) {
+			return false, nil
+		}
+	}
+	var b linux.Batch
+	b.ReplaceFilter(at, linux.Filter{Priority: priority, Handle: handle, Name: name, Program: program.FD()})
+	if errs := f.netlink.Do(&b); errs != nil {
+		return false, fmt.Errorf("attach the filter %q: %w", name, errs[0])
+	}
+	return true, nil
+}
+
+// attach puts the ports' one filter in its place: their clsact share a block, so that it is one for all.
+func (p *pass) attach() error {
+	block := p.block()
+	there := false
+	for i := range p.wants {
+		there = there || p.kernel.ingress[int(p.wants[i].index)] == linux.Ingress{Kind: "clsact", Block: block}
+	}
+	if there {
+		changed, err := p.filterAt(linux.Attachment{Block: block}, portName, p.pipe.FromPort)
+		if err != nil {
+			return err
+		}
+		if changed {
+			p.changed("the ports' filter restored or replaced")
+		}
+	}
+	var b linux.Batch
+	owners := map[int]model.PortID{} // by request
+	send := func() {
+		for i, err := range p.netlink.Do(&b) {
+			if err != nil {
+				p.fail(owners[i], "attach it to the fabric: %w", err)
+			}
+		}
+		b.Reset()
+		clear(owners)
+	}
+	for i := range p.wants {
+		w := &p.wants[i]
+		q, ok := p.kernel.ingress[int(w.index)]
+		if w.index == 0 || ok && q.Kind == "clsact" && q.Block == block {
+			continue
+		}
+		if ok { // somebody else's, on a device of ours
+			owners[b.RemoveClsact(int(w.index))] = w.port.ID
+		}
+		owners[b.AddClsact(int(w.index), block)] = w.port.ID
+		if w.known {
+			p.changed("port %s: its clsact restored", w.port.ID)
+		}
+		if there {
+			continue
+		}
+		// The block comes to be with its first port, and must have its filter before it has a second.
+		send()
+		if p.report.Failed[w.port.ID] != nil {
+			continue
+		}
+		if _, err := p.filterAt(linux.Attachment{Block: block}, portName, p.pipe.FromPort); err != nil {
+			return err
+		}
+		there = true
+	}
+	send()
+	return nil
+}
+
+// tunnelDevice makes the node's VXLAN device, or makes it right.
+func (p *pass) tunnelDevice() error {
+	if !p.underlay.IsValid() {
+		return nil
+	}
+	name := p.TunnelDevice()
+	d := p.kernel.devices[p.kernel.names[name]]
+	if d.index != 0 && (d.kind != "vxlan" || !d.vxlan.Metadata || d.vxlan.Learning || d.vxlan.Port != p.port) {
+		var b linux.Batch
+		b.Request(unix.RTM_DELLINK, 0)
+		b.Link(d.index, 0, 0)
+		if errs := p.netlink.Do(&b); errs != nil {
+			return fmt.Errorf("remove the altered tunnel device %s: %w", name, errs[0])
+		}
+		d = device{}
+	}
+	had := atomic.LoadUint32(&p.pipe.Ports[0].Ifindex) != 0
+	made := d.index == 0
+	if made {
+		var b linux.Batch
+		b.AddVXLAN(linux.VXLAN{Name: name, MAC: p.tunnelMAC(), MTU: tunnelMTU, Port: p.port})
+		b.Mark(name, p.dirs.AliasPrefix()+"tunnel")
+		if errs := p.netlink.Do(&b); errs != nil {
+			err := fmt.Errorf("make the tunnel device %s: %w", name, errors.Join(errs...))
+			if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
+				err = fmt.Errorf("%w; another VXLAN device of this namespace uses UDP port %d: choose another", err, p.port)
+			}
+			return err
+		}
+		if had {
+			p.changed("the tunnel device %s restored", name)
+		}
+		var err error
+		if p.kernel, err = p.look(); err != nil {
+			return err
+		}
+		d = p.kernel.devices[p.kernel.names[name]]
+	}
+	var b linux.Batch
+	if !d.up() {
+		b.Request(unix.RTM_SETLINK, 0)
+		b.Link(d.index, unix.IFF_UP, unix.IFF_UP)
+		if !made {
+			p.changed("the tunnel device %s set up again", name)
+		}
+	}
+	q, ok := p.kernel.ingress[d.index]
+	if ok && (q.Kind != "clsact" || q.Block != 0) {
+		b.RemoveClsact(d.index)
+		ok = false
+	}
+	if !ok {
+		b.AddClsact(d.index, 0)
+	}
+	if errs := p.netlink.Do(&b); errs != nil {
+		return fmt.Errorf("set up the tunnel device %s: %w", name, errors.Join(errs...))
+	}
+	changed, err := p.filterAt(linux.Attachment{Index: d.index}, tunnelName, p.pipe.FromTunnel)
+	if err != nil {
+		return fmt.Errorf("tunnel device %s: %w", name, err)
+	}
+	if set32(&p.pipe.Ports[0].Ifindex, uint32(d.index)); changed && had {
+		p.changed("the filter of the tunnel device %s restored or replaced", name)
+	}
+	return nil
+}
+
+// attachEdges puts the edges' filter on the real devices that have edges, and takes it off those that have none any
+// more. Such a device is set to receive frames to every address.
+func (p *pass) attachEdges() error {
+	for i := range p.wants {
+		port := p.wants[i].port
+		if port.Edge == nil || !p.edges[port.Edge.Device] {
+			continue
+		}
+		if err := p.attachEdge(port.Edge.Device); err != nil {
+			p.fail(port.ID, "edge %s: %w", port.Edge.Device, err)
+		}
+	}
+	if p.state.Incomplete {
+		return nil
+	}
+	return p.detachEdges(p.kernel, p.edges)
+}
+
+func (p *pass) attachEdge(name string) error {
+	d := p.kernel.devices[p.kernel.names[name]]
+	var b linux.Batch
+	if _, ok := p.kernel.ingress[d.index]; !ok {
+		b.AddClsact(d.index, 0)
+		p.kernel.ingress[d.index] = linux.Ingress{Kind: "clsact"}
+	}
+	if d.flags&unix.IFF_PROMISC == 0 || !d.up() {
+		b.Request(unix.RTM_SETLINK, 0)
+		b.Link(d.index, unix.IFF_PROMISC|unix.IFF_UP, unix.IFF_PROMISC|unix.IFF_UP)
+		d.flags |= unix.IFF_PROMISC | unix.IFF_UP
+		p.kernel.devices[d.index] = d
+	}
+	if errs := p.netlink.Do(&b); errs != nil {
+		return errors.Join(errs...)
+	}
+	changed, err := p.filterAt(edgePlace(d.index, p.kernel), edgeName, p.pipe.FromEdge)
+	if changed {
+		p.changed("edge %s attached", name)
+	}
+	return err
+}
+
+// edgePlace is where filters of a device's ingress are: with a block, they can only be reached through it.
+func edgePlace(index int, k kernel) linux.Attachment {
+	if q := k.ingress[index]; q.Block != 0 {
+		return linux.Attachment{Block: q.Block}
+	}
+	return linux.Attachment{Index: index}
+}
+
+// detachEdges takes the edges' filter off all devices but the kept ones.
+func (f *Fabric) detachEdges(k kernel, keep map[string]bool) error {
+	var errs []error
+	for index, q := range k.ingress {
+		d := k.devices[index]
+		if q.Block == f.block() || keep[d.name] || d.name == f.TunnelDevice() {
+			continue
+		}
+		errs = append(errs, f.detachEdge(d, edgePlace(index, k)))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *Fabric) detachEdge(d device, at linux.Attachment) error {
+	found, others, err := f.netlink.Filters(at)
+	if err != nil {
+		return fmt.Errorf("device %s: %w", d.name, err)
+	}
+	for _, filter := range found {
+		if filter.Name != edgeName || filter.Handle != f.number(edgeName) {
+			continue
+		}
+		var b linux.Batch
+		b.RemoveFilter(at, filter.Priority, filter.Handle)
+		b.Request(unix.RTM_SETLINK, 0)
+		b.Link(d.index, 0, unix.IFF_PROMISC)
+		out, outOthers, err := f.netlink.Filters(linux.Attachment{Index: d.index, Egress: true})
+		if err == nil && at.Block == 0 && len(found) == 1 && others+len(out)+outOthers == 0 {
+			b.RemoveClsact(d.index)
+		}
+		if errs := f.netlink.Do(&b); errs != nil {
+			return fmt.Errorf("take the edge's filter off %s: %w", d.name, errors.Join(errs...))
+		}
+	}
+	return nil
+}
+
+// carriers sets ports up or down: an element's carrier follows its port.
+func (p *pass) carriers() error {
+	var b linux.Batch
+	var owners []model.PortID
+	for _, w := range p.wants {
+		if w.index == 0 {
+			continue
+		}
+		d := p.kernel.devices[int(w.index)]
+		if d.up() == !w.port.Down {
+			continue
+		}
+		var flags uint32
+		if !w.port.Down {
+			flags = unix.IFF_UP
+		}
+		b.Request(unix.RTM_SETLINK, 0)
+		b.Link(d.index, flags, unix.IFF_UP)
+		owners = append(owners, w.port.ID)
+		if w.known && !w.turned {
+			p.changed("port %s: its device was set up or down and is put right", w.port.ID)
+		}
+	}
+	for i, err := range p.netlink.Do(&b) {
+		if err != nil {
+			p.fail(owners[i], "set its device up or down: %w", err)
+		}
+	}
+	return nil
+}
+
+// detach takes the fabric off all devices.
+func (f *Fabric) detach() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pipe == nil {
+		return errClosed
+	}
+	k, err := f.look()
+	if err != nil {
+		return err
+	}
+	err = f.detachEdges(k, nil)
+	var b linux.Batch
+	for index, q := range k.ingress {
+		if q.Block == f.block() {
+			b.RemoveClsact(index)
+		}
+	}
+	if index := k.names[f.TunnelDevice()]; index != 0 {
+		b.Request(unix.RTM_DELLINK, 0)
+		b.Link(index, 0, 0)
+	}
+	for _, e := range f.netlink.Do(&b) {
+		if e != nil && !errors.Is(e, unix.ENODEV) && !errors.Is(e, unix.ENOENT) {
+			err = errors.Join(err, fmt.Errorf("take the fabric off a device: %w", e))
+		}
+	}
+	return err
+}

@@ -1,0 +1,169 @@
+package fabric
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+)
+
+// DefaultTunnelPort is VXLAN's UDP port (RFC 7348).
+const DefaultTunnelPort = 4789
+
+// tunnelMTU lets everything into the tunnel device that a link may carry: what a packet may measure is decided by the
+// elements' interfaces, and by the underlay.
+const tunnelMTU = 65000
+
+// Fabric is the patch panel of one node. Its methods may be called by several goroutines, on any thread.
+type Fabric struct {
+	mu       sync.Mutex
+	dirs     instance.NodeDirs
+	underlay netip.Addr
+	port     uint16
+	netlink  *linux.Rtnetlink
+	pipe     *pipeline.Pipeline
+	slots    map[model.PortID]uint32
+	links    map[uint32]pipeline.Link // as last written, by slot, to tell a change from an alteration
+	swept    bool                     // pins of other binaries are gone
+	captures captures
+}
+
+// Option changes what New makes.
+type Option func(*Fabric)
+
+// TunnelPort sets the UDP port of the tunnels, the same on all nodes of an instance. Nodes of several instances that
+// share a network namespace need one each.
+func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
+
+// New opens the fabric of a node, in the network namespace that the calling thread is in: the node's. What an earlier
+// process of the same node left running runs on, untouched. underlay is the node's address for tunnels; without one
+// there are none.
+//
+// The data path needs no sysctl of the node's namespace: packets of elements never reach its stack. A firewall there
+// must let UDP to the tunnel port in.
+func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
+	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
+		links: map[uint32]pipeline.Link{}}
+	for _, o := range options {
+		o(f)
+	}
+	if err := mountBPF(dirs.BPF()); err != nil {
+		return nil, err
+	}
+	var err error
+	if f.netlink, err = linux.DialRtnetlink(); err != nil {
+		return nil, fmt.Errorf("fabric of node %s: %w", dirs.Node, err)
+	}
+	if f.pipe, err = pipeline.Open(dirs.BPF()); err != nil {
+		return nil, errors.Join(fmt.Errorf("fabric of node %s: %w", dirs.Node, err), f.netlink.Close())
+	}
+	if err := f.remember(); err != nil {
+		return nil, errors.Join(fmt.Errorf("fabric of node %s: %w", dirs.Node, err), f.Close())
+	}
+	f.captures.start(f)
+	return f, nil
+}
+
+// remember reads whose slots are whose, and ends the captures of an earlier process.
+func (f *Fabric) remember() error {
+	identities, err := pipeline.All[pipeline.IdentityKey, pipeline.Identity](f.pipe.Identities)
+	if err != nil {
+		return err
+	}
+	taken := map[uint32]bool{0: true}
+	for key, e := range identities {
+		var id model.PortID
+		id.UnmarshalText([]byte(pipeline.NameOf(&e)))
+		if own, _ := pipeline.NewIdentity(id.String(), e.Slot); own != key || taken[e.Slot] || int(e.Slot) >= len(f.pipe.Ports) {
+			if err := f.pipe.Identities.Delete(key); err != nil { // spoilt
+				return fmt.Errorf("remove an unusable entry of the identities' table: %w", err)
+			}
+			continue
+		}
+		taken[e.Slot] = true
+		f.slots[id] = e.Slot
+	}
+	for i := range f.pipe.Ports {
+		if p := &f.pipe.Ports[i]; atomic.LoadUint32(&p.Snap) != 0 {
+			atomic.StoreUint32(&p.Snap, 0)
+		}
+	}
+	for _, slot := range f.slots {
+		f.links[slot] = pipeline.LinkOf(&f.pipe.Ports[slot])
+	}
+	return nil
+}
+
+func mountBPF(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make the mount point of the node's bpffs: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err == nil && fs.Type == unix.BPF_FS_MAGIC {
+		return nil
+	}
+	if err := unix.Mount("bpf", path, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return fmt.Errorf("mount a bpffs at %s (needs root): %w", path, err)
+	}
+	return nil
+}
+
+// Close lets go of the data path and leaves it running. Captures end.
+func (f *Fabric) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.captures.stop()
+	if f.pipe == nil {
+		return nil
+	}
+	pipe := f.pipe
+	f.pipe = nil
+	return errors.Join(pipe.Close(), f.netlink.Close())
+}
+
+// Destroy removes everything that the fabric made – the tunnel device, the filters, tables and programs – and closes
+// it. The ports' own devices stay; they are their makers'.
+func (f *Fabric) Destroy() error {
+	err := f.detach()
+	err = errors.Join(err, f.Close())
+	if e := unix.Unmount(f.dirs.BPF(), unix.MNT_DETACH); e != nil {
+		err = errors.Join(err, fmt.Errorf("unmount the node's bpffs at %s: %w", f.dirs.BPF(), e))
+	}
+	if e := os.Remove(f.dirs.BPF()); e != nil {
+		err = errors.Join(err, fmt.Errorf("remove the mount point of the node's bpffs: %w", e))
+	}
+	return err
+}
+
+// number is a number that is always the same for this node, and hardly another node's, told apart by what it is for.
+func (f *Fabric) number(purpose string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(purpose + "\x00" + f.dirs.Instance + "\x00" + f.dirs.Node))
+	return h.Sum32()&0x3fffffff | 0x40000000
+}
+
+// block is the tc block that all ports share: one filter for all of them.
+func (f *Fabric) block() uint32 { return f.number("block") }
+
+// TunnelDevice is the name of the node's tunnel device.
+func (f *Fabric) TunnelDevice() string { return fmt.Sprintf("ppvx%08x", f.number("tunnel")) }
+
+// tunnelMAC is a locally administered address: given, so that udev does not choose one.
+func (f *Fabric) tunnelMAC() net.HardwareAddr {
+	h := sha256.Sum256([]byte(f.TunnelDevice()))
+	mac := net.HardwareAddr(binary.BigEndian.AppendUint32([]byte{0x02, h[4]}, binary.BigEndian.Uint32(h[:])))
+	return mac
+}

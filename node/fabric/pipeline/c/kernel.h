@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The part of the kernel's BPF interface that the pipeline uses, written down here so that the compiled objects depend
+ * on no header of the machine that they are built on. Numbers and layouts: linux/bpf.h, linux/pkt_cls.h.
+ */
+#ifndef KERNEL_H
+#define KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+
+/* Map definitions are read from BTF: an integer is the length of an array type. */
+#define NUMBER(name, value) int(*name)[value]
+#define TYPE(name, type) type *name
+
+enum {
+	MAP_HASH = 1,
+	MAP_ARRAY = 2,
+	MAP_PERCPU_ARRAY = 6,
+	MAP_RINGBUF = 27,
+	MAP_NO_PREALLOC = 1 << 0,
+	MAP_MMAPABLE = 1 << 10,
+};
+
+enum {
+	ACT_UNSPEC = -1, /* the next filter, then the host */
+	ACT_SHOT = 2,
+};
+
+enum {
+	PACKET_HOST = 0,
+	PROTOCOL_IPV4 = 0x0800,
+	PROTOCOL_IPV6 = 0x86dd,
+	PROTOCOL_VLAN = 0x8100,
+	TRANSPORT_TCP = 6,
+	TRANSPORT_UDP = 17,
+};
+
+struct __sk_buff {
+	__u32 len;
+	__u32 pkt_type;
+	__u32 mark;
+	__u32 queue_mapping;
+	__u32 protocol;
+	__u32 vlan_present;
+	__u32 vlan_tci;
+	__u32 vlan_proto;
+	__u32 priority;
+	__u32 ingress_ifindex;
+	__u32 ifindex;
+	__u32 tc_index;
+	__u32 cb[5];
+	__u32 hash;
+	__u32 tc_classid;
+	__u32 data;
+	__u32 data_end;
+	__u32 napi_id;
+	__u32 addresses[10];
+	__u32 ports[2];
+	__u32 data_meta;
+	__u64 flow_keys;
+	__u64 tstamp;
+	__u32 wire_len;
+	__u32 gso_segs;
+	__u64 sk;
+	__u32 gso_size;
+};
+
+struct bpf_tunnel_key {
+	__u32 tunnel_id;
+	__u32 remote[4]; /* an IPv4 address: the first word, in the host's order; IPv6: as on the wire */
+	__u8 tunnel_tos;
+	__u8 tunnel_ttl;
+	__u16 tunnel_flags;
+	__u32 tunnel_label;
+	__u32 local[4];
+};
+
+enum {
+	TUNNEL_IPV6 = 1 << 0,        /* both ways: addresses are IPv6 */
+	TUNNEL_ZERO_CHECKSUM = 1 << 1,
+	TUNNEL_GET_FLAGS = 1 << 4,   /* tunnel_flags instead of tunnel_ext */
+	RINGBUF_AVAILABLE = 0,
+	RINGBUF_SIZE = 1,
+};
+
+static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*const bpf_skb_vlan_push)(struct __sk_buff *skb, __u16 proto_be, __u16 tci) = (void *)18;
+static long (*const bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
+static long (*const bpf_skb_get_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size, __u64 flags) = (void *)20;
+static long (*const bpf_skb_set_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size, __u64 flags) = (void *)21;
+static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
+static long (*const bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+static long (*const bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
+static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
+static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
+static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
+
+INLINE __u16 be16(__u16 v)
+{
+	return __builtin_bswap16(v); /* the objects are little-endian */
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The stages of the pipeline on socket buffers: count, copy, drop, output. Classifying is each program's own. */
+#ifndef STAGES_H
+#define STAGES_H
+
+#include "tables.h"
+
+enum {
+	ETHERNET_BYTES = 14,
+	VLAN_BYTES = 4,
+};
+
+struct frame_header {
+	__u16 destination[3];
+	__u16 source[3];
+	__u16 protocol;
+};
+
+INLINE struct port *port_at(__u32 slot)
+{
+	return bpf_map_lookup_elem(&ports, &slot);
+}
+
+/*
+ * header_bytes is the length of the Ethernet, IP and transport headers that every segment of this GSO packet will
+ * have; 0 for what the kernel is not known to segment.
+ */
+INLINE __u32 header_bytes(struct __sk_buff *skb)
+{
+	__u8 byte = 0, transport = 0;
+	__u32 at = ETHERNET_BYTES;
+
+	if (skb->protocol == be16(PROTOCOL_IPV4)) {
+		if (bpf_skb_load_bytes(skb, at, &byte, 1) || bpf_skb_load_bytes(skb, at + 9, &transport, 1))
+			return 0;
+		at += (byte & 15) * 4;
+	} else if (skb->protocol == be16(PROTOCOL_IPV6)) {
+		if (bpf_skb_load_bytes(skb, at + 6, &transport, 1))
+			return 0;
+		at += 40;
+	} else {
+		return 0;
+	}
+	if (transport == TRANSPORT_UDP)
+		return at + 8;
+	if (transport != TRANSPORT_TCP || bpf_skb_load_bytes(skb, at + 12, &byte, 1))
+		return 0;
+	return at + (byte >> 4) * 4;
+}
+
+struct load {
+	__u32 packets;
+	__u32 bytes;
+};
+
+/*
+ * load_of tells what the frame is on a wire: a GSO packet counts as its segments, each with its headers; bytes are of
+ * Ethernet frames with their VLAN tag, without preamble and check sequence.
+ */
+INLINE struct load load_of(struct __sk_buff *skb)
+{
+	struct load l = { .packets = 1, .bytes = skb->len };
+
+	if (skb->gso_segs > 1) {
+		l.packets = skb->gso_segs;
+		l.bytes += (skb->gso_segs - 1) * header_bytes(skb);
+	}
+	if (skb->vlan_present)
+		l.bytes += l.packets * VLAN_BYTES;
+	return l;
+}
+
+INLINE void count_from(struct load l, __u32 slot)
+{
+	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &slot);
+
+	if (t) {
+		t->rx_packets += l.packets;
+		t->rx_bytes += l.bytes;
+	}
+}
+
+INLINE void count_to(struct load l, __u32 slot)
+{
+	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &slot);
+
+	if (t) {
+		t->tx_packets += l.packets;
+		t->tx_bytes += l.bytes;
+	}
+}
+
+INLINE void count_drop(struct load l, __u32 slot, __u32 reason)
+{
+	struct drop_count *d = bpf_map_lookup_elem(&drops, &slot);
+
+	if (d)
+		d->packets[reason & (REASONS - 1)] += l.packets;
+}
+
+INLINE int drop(struct load l, __u32 slot, __u32 reason)
+{
+	count_drop(l, slot, reason);
+	return ACT_SHOT;
+}
+
+/* copy_frame gives a capture of the port the frame's first bytes. Not inlined: it is rare, and called from everywhere. */
+static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
+{
+	struct load one = { .packets = 1 };
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
+	__u64 bytes = skb->len;
+
+	if (!s)
+		return 0;
+	if (bytes > snap)
+		bytes = snap;
+	if (bytes > COPY_BYTES)
+		bytes = COPY_BYTES;
+	if (bytes == 0)
+		return 0;
+	/* A ring that nobody empties must not cost a copy of every frame. 8: the ring's own header. */
+	if (bpf_ringbuf_query(&copies, RINGBUF_AVAILABLE) + sizeof(struct copy) + bytes + 8 > RING_BYTES) {
+		count_drop(one, slot, UNCAPTURED);
+		return 0;
+	}
+	s->head.nanoseconds = bpf_ktime_get_ns();
+	s->head.slot = slot;
+	s->head.length = skb->len;
+	s->head.vlan_tci = skb->vlan_tci;
+	s->head.vlan_proto = skb->vlan_present ? be16(skb->vlan_proto) : 0;
+	s->head.to_element = to_element;
+	if (bpf_skb_load_bytes(skb, 0, s->data, bytes))
+		return 0;
+	if (bpf_ringbuf_output(&copies, s, sizeof(struct copy) + bytes, 0))
+		count_drop(one, slot, UNCAPTURED);
+	return 0;
+}
+
+/* destination reads the frame's destination address as struct port's mac has it. */
+INLINE __u64 destination(struct __sk_buff *skb)
+{
+	struct frame_header *h = (void *)(long)skb->data;
+
+	if ((void *)(h + 1) > (void *)(long)skb->data_end)
+		return 0;
+	return h->destination[0] | (__u64)h->destination[1] << 16 | (__u64)h->destination[2] << 32;
+}
+
+/*
+ * deliver outputs to the port at slot; owner is the slot that a drop is counted at.
+ *
+ * redirect_peer hands the frame to the element at once, but makes every frame one that is addressed to the element.
+ * Frames to others (broadcast, multicast, or flooded by a switch) take the way through the device instead, where the
+ * kernel sees for itself what they are: a router must not forward what was not sent to it.
+ */
+INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot)
+{
+	struct port *to = port_at(slot);
+	__u32 ifindex;
+
+	if (!to || to->ifindex == 0)
+		return drop(l, owner, DROP_GONE);
+	if (to->flags & PORT_DOWN)
+		return drop(l, owner, DROP_DOWN);
+	ifindex = to->ifindex;
+	count_to(l, slot);
+	if (to->snap)
+		copy_frame(skb, slot, to->snap, 1);
+	if (to->flags & PORT_QUEUE || (to->mac && to->mac != destination(skb)))
+		return bpf_redirect(ifindex, 0);
+	if (skb->pkt_type != PACKET_HOST)
+		bpf_skb_change_type(skb, PACKET_HOST); /* kernels before 6.16 leave it as it is */
+	return bpf_redirect_peer(ifindex, 0);
+}
+
+INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link, __u32 device)
+{
+	struct bpf_tunnel_key key = { .tunnel_id = link_label(link), .tunnel_ttl = 64 };
+	__u32 number = link_target(link), own = 0;
+	struct peer *far = bpf_map_lookup_elem(&peers, &number);
+	struct peer *near = bpf_map_lookup_elem(&peers, &own);
+	__u64 flags = TUNNEL_ZERO_CHECKSUM; /* RFC 7348 section 5: SHOULD be zero over IPv4 */
+
+	if (!far || !near || far->family == 0 || device == 0)
+		return drop(l, owner, DROP_OUTPUT);
+	key.remote[0] = far->address[0];
+	key.local[0] = near->address[0];
+	if (far->family == 6) {
+		flags = TUNNEL_IPV6; /* with checksums: RFC 8200 section 8.1 */
+		key.remote[1] = far->address[1];
+		key.remote[2] = far->address[2];
+		key.remote[3] = far->address[3];
+		key.local[1] = near->address[1];
+		key.local[2] = near->address[2];
+		key.local[3] = near->address[3];
+	}
+	if (bpf_skb_set_tunnel_key(skb, &key, sizeof(key), flags))
+		return drop(l, owner, DROP_OUTPUT);
+	return bpf_redirect(device, 0);
+}
+
+INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link)
+{
+	__u32 vlan = link_label(link);
+
+	if (vlan && bpf_skb_vlan_push(skb, be16(PROTOCOL_VLAN), vlan))
+		return drop(l, owner, DROP_OUTPUT);
+	return bpf_redirect(link_target(link), 0);
+}
+
+#endif

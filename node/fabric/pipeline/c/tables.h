@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The tables that all hooks share. They outlive the agent: a change of a name, a size or a meaning here is a new layout
+ * (LAYOUT in pipeline.go).
+ */
+#ifndef TABLES_H
+#define TABLES_H
+
+#include "kernel.h"
+
+enum {
+	MAX_PORTS = 16384, /* slot 0 is no port: it counts what belongs to none */
+	MAX_PEERS = 4096,  /* number 0 is this node itself */
+	RING_BYTES = 4 << 20,
+};
+
+/*
+ * Where a port's link ends, in one word, so that changing it is one atomic store:
+ * kind (bits 56…63), VNI or VLAN (32…55), slot, peer number or interface index (0…31).
+ */
+enum {
+	LINK_NOWHERE = 0,
+	LINK_LOCAL = 1,  /* slot of the far port */
+	LINK_TUNNEL = 2, /* VNI, number of the peer */
+	LINK_EDGE = 3,   /* VLAN (0: untagged), interface index */
+};
+
+INLINE __u32 link_kind(__u64 link) { return link >> 56; }
+INLINE __u32 link_label(__u64 link) { return link >> 32 & 0xffffff; }
+INLINE __u32 link_target(__u64 link) { return link; }
+
+enum {
+	PORT_DOWN = 1 << 0,  /* takes nothing: the far end is stopped */
+	PORT_QUEUE = 1 << 1, /* output by its device's own queue: the peer is in this namespace, or no veth */
+};
+
+/* A port, by slot. Each field is written by an atomic store of its own. */
+struct port {
+	__u64 link;
+	__u32 ifindex; /* 0: the slot is free, or its device is gone */
+	__u32 flags;
+	__u64 mac;  /* the element's, as the first six bytes of a frame read as a number; 0: it takes frames to any */
+	__u32 snap; /* bytes of each frame to copy to the captures; 0: none runs */
+	__u32 spare;
+};
+
+/* Another node's (number 0: our own) address in the underlay. */
+struct peer {
+	__u32 family; /* 4 or 6; 0: unused */
+	__u32 spare[3];
+	__u32 address[4]; /* IPv4: address[0], in the host's order; IPv6: as on the wire */
+};
+
+struct edge_key {
+	__u32 ifindex;
+	__u32 vlan; /* 0: untagged */
+};
+
+/* A port's name, by the first 16 bytes of its SHA-256: what makes slots, and so counters, outlive the agent. */
+struct identity_key {
+	__u8 hash[16];
+};
+
+struct identity {
+	__u32 slot;
+	__u32 length;
+	__u8 name[192];
+};
+
+/* rx is what came from the element, tx what went to it. */
+struct traffic_count {
+	__u64 rx_packets;
+	__u64 rx_bytes;
+	__u64 tx_packets;
+	__u64 tx_bytes;
+};
+
+enum {
+	DROP_NOWHERE = 0, /* the link ends nowhere */
+	DROP_DOWN = 1,    /* the port that it should have gone to is down */
+	DROP_GONE = 2,    /* the far port has no device */
+	DROP_OUTPUT = 3,  /* the tunnel or VLAN header could not be written */
+	DROP_UNKNOWN = 4, /* slot 0: from a device that is no port, or with a VNI of no port */
+	DROP_SOURCE = 5,  /* from an address that is not the tunnel's other end */
+	UNCAPTURED = 6,   /* no drop: copies that found the ring full */
+	REASONS = 8,
+};
+
+struct drop_count {
+	__u64 packets[REASONS];
+};
+
+/* What a capture gets: this, then the frame's first bytes. */
+struct copy {
+	__u64 nanoseconds; /* monotonic clock */
+	__u32 slot;
+	__u32 length; /* of the whole frame */
+	__u16 vlan_tci;
+	__u16 vlan_proto; /* 0: no tag was taken off the frame */
+	__u8 to_element;
+	__u8 spare[3];
+};
+
+enum {
+	COPY_BYTES = 65536 - sizeof(struct copy),
+};
+
+struct scratch {
+	struct copy head;
+	__u8 data[COPY_BYTES];
+};
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, struct port);
+} ports SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PEERS);
+	TYPE(key, __u32);
+	TYPE(value, struct peer);
+} peers SEC(".maps");
+
+/* interface index → slot */
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
+} devices SEC(".maps");
+
+/* VNI → slot */
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
+} tunnels SEC(".maps");
+
+/* device and VLAN → slot */
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, struct edge_key);
+	TYPE(value, __u32);
+} edges SEC(".maps");
+
+/* Not read by the programs: the agent's memory. */
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, struct identity_key);
+	TYPE(value, struct identity);
+} identities SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_PERCPU_ARRAY);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, struct traffic_count);
+} traffic SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_PERCPU_ARRAY);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, struct drop_count);
+} drops SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_RINGBUF);
+	NUMBER(max_entries, RING_BYTES);
+} copies SEC(".maps");
+
+/* One a processor (the loader sets max_entries): per-CPU values end at 32 KiB. */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, struct scratch);
+} scratches SEC(".maps");
+
+#endif

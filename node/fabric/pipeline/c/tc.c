@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The pipeline on the tc hook: three programs for the ingress of ports, of the tunnel device and of edges. */
+
+#include "stages.h"
+
+/* from_port takes what an element sends, at the ingress of its port. Nothing of it ever reaches the node's own stack. */
+SEC("tc")
+int from_port(struct __sk_buff *skb)
+{
+	__u32 ifindex = skb->ifindex, own = 0;
+	__u32 *slot = bpf_map_lookup_elem(&devices, &ifindex);
+	struct load l = load_of(skb);
+	struct port *from, *node;
+	__u64 link;
+
+	if (!slot)
+		return drop(l, 0, DROP_UNKNOWN);
+	from = port_at(*slot);
+	if (!from)
+		return drop(l, 0, DROP_UNKNOWN);
+	count_from(l, *slot);
+	if (from->snap)
+		copy_frame(skb, *slot, from->snap, 0);
+	link = *(volatile __u64 *)&from->link;
+	switch (link_kind(link)) {
+	case LINK_LOCAL:
+		return deliver(skb, l, *slot, link_target(link));
+	case LINK_TUNNEL:
+		node = port_at(own); /* slot 0's device is the tunnel device */
+		return send_tunnel(skb, l, *slot, link, node ? node->ifindex : 0);
+	case LINK_EDGE:
+		return send_edge(skb, l, *slot, link);
+	}
+	return drop(l, *slot, DROP_NOWHERE);
+}
+
+INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family)
+{
+	if (p->family != family || p->address[0] != address[0])
+		return 0;
+	return family == 4 || (p->address[1] == address[1] && p->address[2] == address[2] && p->address[3] == address[3]);
+}
+
+/*
+ * from_tunnel takes what comes from other nodes. The port's own link word says from which peer its VNI may come, so that
+ * both directions change at once.
+ */
+SEC("tc")
+int from_tunnel(struct __sk_buff *skb)
+{
+	struct bpf_tunnel_key key = {};
+	struct load l = load_of(skb);
+	__u32 family = 4, number, vni;
+	struct port *to;
+	struct peer *p;
+	__u32 *slot;
+	__u64 link;
+
+	if (bpf_skb_get_tunnel_key(skb, &key, sizeof(key), 0)) {
+		family = 6;
+		if (bpf_skb_get_tunnel_key(skb, &key, sizeof(key), TUNNEL_IPV6))
+			return drop(l, 0, DROP_UNKNOWN);
+	}
+	vni = key.tunnel_id;
+	slot = bpf_map_lookup_elem(&tunnels, &vni);
+	if (!slot)
+		return drop(l, 0, DROP_UNKNOWN);
+	to = port_at(*slot);
+	if (!to)
+		return drop(l, 0, DROP_UNKNOWN);
+	link = *(volatile __u64 *)&to->link;
+	if (link_kind(link) != LINK_TUNNEL || link_label(link) != vni)
+		return drop(l, 0, DROP_UNKNOWN);
+	number = link_target(link);
+	p = bpf_map_lookup_elem(&peers, &number);
+	if (!p || !same_address(p, key.remote, family))
+		return drop(l, *slot, DROP_SOURCE);
+	return deliver(skb, l, *slot, *slot);
+}
+
+/* from_edge takes what comes in at a real device, if it belongs to one of our edges; the rest is the host's. */
+SEC("tc")
+int from_edge(struct __sk_buff *skb)
+{
+	struct edge_key key = { .ifindex = skb->ifindex };
+	struct port *to;
+	__u32 *slot;
+	__u64 link;
+
+	if (skb->vlan_present)
+		key.vlan = skb->vlan_tci & 0xfff;
+	slot = bpf_map_lookup_elem(&edges, &key);
+	if (!slot)
+		return ACT_UNSPEC;
+	to = port_at(*slot);
+	if (!to)
+		return ACT_UNSPEC;
+	link = *(volatile __u64 *)&to->link;
+	if (link_kind(link) != LINK_EDGE || link_target(link) != key.ifindex || link_label(link) != key.vlan)
+		return ACT_UNSPEC;
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return drop(load_of(skb), *slot, DROP_OUTPUT);
+	return deliver(skb, load_of(skb), *slot, *slot);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,248 @@
+// Package pipeline is the fabric's data path: the eBPF programs (c/), their tables, and how both are found again after
+// the agent's restart, by pins in a bpffs.
+//
+// A directory a layout ("v1") holds the tables, and the programs under names that begin with a digest of their object:
+// a newer binary finds the tables, loads its own programs beside the running ones and, once it has put them in their
+// place (Fabric.Apply), removes the old pins (Sweep).
+package pipeline
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Layout is the version of the tables: their names, sizes and meaning. Tables of another layout are never read.
+const Layout = "v1"
+
+// Limits of the tables.
+const (
+	MaxPorts = 16384 - 1 // slot 0 is no port
+	MaxPeers = 4096 - 1  // number 0 is this node
+)
+
+// Pipeline is the programs and tables of one node.
+type Pipeline struct {
+	// Ports, by slot, and Peers, by number, are the kernel's memory itself: fields are read and written by atomic
+	// operations.
+	Ports []Port
+	Peers []Peer
+	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
+	Devices, Tunnels, Edges *ebpf.Map
+	// Identities (IdentityKey → Identity) is the agent's memory of which slot is whose.
+	Identities *ebpf.Map
+	// Traffic (slot → TrafficCount) and Drops (slot → DropCount) are per processor.
+	Traffic, Drops *ebpf.Map
+	// Copies is the ring that captures read.
+	Copies *ebpf.Map
+	// FromPort, FromTunnel and FromEdge are the programs for the ingress of ports, the tunnel device and edges.
+	FromPort, FromTunnel, FromEdge *ebpf.Program
+
+	root      string // on the bpffs
+	scratches *ebpf.Map
+	memory    [][]byte
+}
+
+// Open returns the programs and tables pinned under root, a directory on a bpffs, and makes what is missing there or
+// unusable. Packets flow on through running programs meanwhile.
+func Open(root string) (*Pipeline, error) {
+	spec, err := loadTc()
+	if err != nil {
+		return nil, fmt.Errorf("read the embedded eBPF programs: %w", err)
+	}
+	processors, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count the processors: %w", err)
+	}
+	spec.Maps[tcMapScratches].MaxEntries = uint32(processors)
+	p := &Pipeline{root: root}
+	if err := os.MkdirAll(p.directory(), 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of pinned eBPF objects: %w", err)
+	}
+	if err := p.open(spec); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Pipeline) directory() string { return filepath.Join(p.root, Layout) }
+
+func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
+	tables := map[string]**ebpf.Map{
+		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapIdentities: &p.Identities,
+		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
+	}
+	var ports, peers *ebpf.Map
+	tables[tcMapPorts], tables[tcMapPeers] = &ports, &peers
+	all := map[string]*ebpf.Map{}
+	for name, to := range tables {
+		m, err := p.table(spec.Maps[name])
+		if err != nil {
+			return err
+		}
+		*to, all[name] = m, m
+	}
+	defer ports.Close() // the mappings stay
+	defer peers.Close()
+	var err error
+	if p.Ports, err = mapped[Port](p, ports); err != nil {
+		return err
+	}
+	if p.Peers, err = mapped[Peer](p, peers); err != nil {
+		return err
+	}
+	return p.programs(spec, all)
+}
+
+// table opens the pinned map, or makes and pins it.
+func (p *Pipeline) table(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	path := filepath.Join(p.directory(), spec.Name)
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err == nil {
+		if err = spec.Compatible(m); err == nil {
+			return m, nil
+		}
+		m.Close()
+	}
+	if !errors.Is(err, fs.ErrNotExist) { // of no use: filled again by the next Apply
+		if err := os.RemoveAll(path); err != nil {
+			return nil, fmt.Errorf("remove the unusable table %s: %w", path, err)
+		}
+	}
+	if m, err = ebpf.NewMap(spec); err != nil {
+		return nil, fmt.Errorf("make the table %s (needs Linux ≥ 6.1 and CAP_BPF): %w", spec.Name, err)
+	}
+	if err := m.Pin(path); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("pin the table %s: %w", path, err)
+	}
+	return m, nil
+}
+
+func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
+	var one T
+	n := int(m.MaxEntries())
+	data, err := unix.Mmap(m.FD(), 0, n*int(unsafe.Sizeof(one)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the table %v into memory: %w", m, err)
+	}
+	p.memory = append(p.memory, data)
+	return unsafe.Slice((*T)(unsafe.Pointer(&data[0])), n), nil
+}
+
+// programs opens the pinned programs of this binary, or loads and pins them.
+func (p *Pipeline) programs(spec *ebpf.CollectionSpec, tables map[string]*ebpf.Map) error {
+	programs := map[string]**ebpf.Program{
+		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
+	}
+	if p.pinned(programs, tables) {
+		return nil
+	}
+	loaded, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: tables})
+	if err != nil {
+		return fmt.Errorf("load the eBPF programs (need Linux ≥ 6.1 and CAP_BPF): %w", err)
+	}
+	defer loaded.Close()
+	for name, to := range programs {
+		path := p.programPath(name)
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove the unusable program %s: %w", path, err)
+		}
+		if err := loaded.Programs[name].Pin(path); err != nil {
+			return fmt.Errorf("pin the program %s: %w", path, err)
+		}
+		*to = loaded.DetachProgram(name)
+	}
+	return nil
+}
+
+// pinned opens the pinned programs if all are there and work on these tables.
+func (p *Pipeline) pinned(programs map[string]**ebpf.Program, tables map[string]*ebpf.Map) bool {
+	ours := map[ebpf.MapID]bool{}
+	for _, m := range tables {
+		info, err := m.Info()
+		if err != nil {
+			return false
+		}
+		if id, ok := info.ID(); ok {
+			ours[id] = true
+		}
+	}
+	for name, to := range programs {
+		program, err := ebpf.LoadPinnedProgram(p.programPath(name), nil)
+		if err != nil {
+			return false
+		}
+		*to = program
+		info, err := program.Info()
+		if err != nil {
+			return false
+		}
+		ids, ok := info.MapIDs()
+		if !ok || slices.ContainsFunc(ids, func(id ebpf.MapID) bool { return !ours[id] }) {
+			return false
+		}
+	}
+	return true
+}
+
+// digest tells the programs of different binaries apart.
+var digest = func() string {
+	sum := sha256.Sum256(_TcBytes)
+	return hex.EncodeToString(sum[:6])
+}()
+
+func (p *Pipeline) programPath(name string) string {
+	return filepath.Join(p.directory(), digest+"-"+name)
+}
+
+// Sweep removes the pins of other layouts and of other binaries' programs: call it when nothing uses them any more.
+func (p *Pipeline) Sweep() error {
+	roots, err := os.ReadDir(p.root)
+	if err != nil {
+		return fmt.Errorf("list pinned eBPF objects: %w", err)
+	}
+	var errs []error
+	for _, e := range roots {
+		if e.IsDir() && e.Name() != Layout { // the kernel has files of its own here
+			errs = append(errs, os.RemoveAll(filepath.Join(p.root, e.Name())))
+		}
+	}
+	pins, err := os.ReadDir(p.directory())
+	if err != nil {
+		return fmt.Errorf("list pinned eBPF objects: %w", err)
+	}
+	for _, e := range pins {
+		if owner, _, program := strings.Cut(e.Name(), "-"); program && owner != digest {
+			errs = append(errs, os.RemoveAll(filepath.Join(p.directory(), e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close lets go of everything and leaves it running. Ports and Peers must not be used any more.
+func (p *Pipeline) Close() error {
+	var errs []error
+	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches} {
+		errs = append(errs, m.Close())
+	}
+	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge} {
+		errs = append(errs, program.Close())
+	}
+	for _, data := range p.memory {
+		errs = append(errs, unix.Munmap(data))
+	}
+	p.Ports, p.Peers, p.memory = nil, nil, nil
+	return errors.Join(errs...)
+}
