@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/plan"
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
@@ -125,38 +127,27 @@ func planAll(ctx context.Context, cl Client, networks []model.Network, overwrite
 
 // showChanges prints what an apply does, at most so many lines of it (0: all).
 func (c *CLI) showChanges(result model.ApplyResult, most int) error {
-	lines := changes(result)
-	switch {
-	case !result.Changed || len(lines) == 0 && result.Before != nil:
-		_, err := fmt.Fprintf(c.Out, "%s: no changes\n", result.Record.Network.Name)
+	name := result.Record.Network.Name
+	if !result.Changed {
+		_, err := fmt.Fprintf(c.Out, "%s: no changes\n", name)
 		return err
-	case most > 0 && len(lines) > most:
-		left := len(lines) - most + 1
-		lines = append(lines[:most-1:most-1], fmt.Sprintf("  … and %d more (`polyplane plan` shows all)", left))
 	}
-	colour := c.colour()
-	var b strings.Builder
-	for _, line := range lines {
-		if s := changeStyle(line); colour && s != plain {
-			line = string(s) + line + resetStyle
-		}
-		b.WriteString(line + "\n")
+	var before model.Network
+	heading := "network " + name
+	if result.Before == nil {
+		heading += " (new)"
+	} else {
+		before = result.Before.Network
 	}
-	_, err := fmt.Fprint(c.Out, b.String())
+	changes := plan.Diff(before, result.Record.Network)
+	lines := strings.Split(strings.TrimSpace(changes.Format(c.colour())), "\n")
+	if most > 0 && len(lines) > most {
+		left := len(lines) - most
+		// The last line is the summary.
+		lines = slices.Concat(lines[:most-1], []string{fmt.Sprintf("… and %d more (`polyplane plan` shows all)", left)}, lines[len(lines)-1:])
+	}
+	_, err := fmt.Fprintf(c.Out, "%s\n  %s\n", heading, strings.Join(lines, "\n  "))
 	return err
-}
-
-// changeStyle paints a plan's line by its first sign.
-func changeStyle(line string) style {
-	switch trimmed := strings.TrimLeft(line, " "); {
-	case strings.HasPrefix(trimmed, "+"):
-		return good
-	case strings.HasPrefix(trimmed, "-"):
-		return bad
-	case strings.HasPrefix(trimmed, "~"):
-		return warn
-	}
-	return plain
 }
 
 func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool, timeout time.Duration) error {

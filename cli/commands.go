@@ -32,5 +32,6 @@ func (c *CLI) addCommands(root *cobra.Command) {
 
 		c.schemaCommand(),
 		c.versionCommand(),
+		c.gendocsCommand(),
 	)
 }

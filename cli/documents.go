@@ -19,13 +19,3 @@ func formatNetwork(n model.Network) ([]byte, error) {
 	}
 	return yaml.JSONToYAML(b)
 }
-
-func changes(r model.ApplyResult) []string {
-	if !r.Changed {
-		return nil
-	}
-	if r.Before == nil {
-		return []string{"+ network " + r.Record.Network.Name}
-	}
-	return []string{"~ network " + r.Record.Network.Name}
-}

@@ -123,7 +123,7 @@ func orList(names []string) string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// nearest returns up to three names that are a typing error away from name, the most alike first.
+// nearest returns the up to three names that are most alike to name, and a typing error or two away from it.
 func nearest(name string, existing []string) []string {
 	type candidate struct {
 		name     string
@@ -132,7 +132,10 @@ func nearest(name string, existing []string) []string {
 	var near []candidate
 	for _, other := range existing {
 		d := editDistance(strings.ToLower(name), strings.ToLower(other))
-		if d <= max(1, min(len(name), len(other))/3) || (len(name) >= 2 && strings.HasPrefix(other, name)) {
+		if len(name) >= 2 && strings.HasPrefix(other, name) {
+			d = 1
+		}
+		if d <= max(1, min(len(name), len(other))/3) {
 			near = append(near, candidate{other, d})
 		}
 	}
@@ -142,12 +145,11 @@ func nearest(name string, existing []string) []string {
 		}
 		return strings.Compare(a.name, b.name)
 	})
-	if len(near) > 3 {
-		near = near[:3]
-	}
-	names := make([]string, len(near))
+	var names []string
 	for i, c := range near {
-		names[i] = c.name
+		if i < 3 && c.distance == near[0].distance {
+			names = append(names, c.name)
+		}
 	}
 	return names
 }

@@ -1,21 +1,18 @@
 package cli
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/spec"
 )
 
 // lineExample is the example that is made to measure.
 const lineExample = "line"
-
-// maxLine bounds the generated line: its links' subnets still fit into the default pool many times over.
-const maxLine = 100000
 
 func (c *CLI) exampleCommand() *cobra.Command {
 	routers := 10
@@ -35,10 +32,11 @@ func (c *CLI) exampleCommand() *cobra.Command {
 				return c.listExamples()
 			}
 			if given[0] == lineExample {
-				if routers < 2 || routers > maxLine {
-					return usageError(cmd, "--routers %d: 2 to %d are expected", routers, maxLine)
+				if routers < 1 || routers > spec.MaxLine {
+					return usageError(cmd, "--routers %d: 1 to %d are expected", routers, spec.MaxLine)
 				}
-				return writeLine(c.Out, routers)
+				_, err := c.Out.Write(spec.Line(routers))
+				return err
 			}
 			b, err := fs.ReadFile(c.Examples, strings.TrimSuffix(given[0], ".yaml")+".yaml")
 			if err != nil {
@@ -92,19 +90,4 @@ func firstComment(s string) string {
 		}
 	}
 	return ""
-}
-
-// writeLine writes a network of n static routers in a line.
-func writeLine(w io.Writer, n int) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "# A line of %d static routers: a namespace each, and no process.\n", n)
-	b.WriteString("network: line\nsoftware: static\nrouters:\n")
-	for i := 1; i <= n; i++ {
-		fmt.Fprintf(b, "  - r%d\n", i)
-	}
-	b.WriteString("links:\n")
-	for i := 1; i < n; i++ {
-		fmt.Fprintf(b, "  - r%d -- r%d\n", i, i+1)
-	}
-	return b.Flush()
 }

@@ -35,9 +35,12 @@ those of this command, so that pipes and redirections work as with a local one.`
 			}
 			// Flags may stand between the element and "--" as well.
 			argv := given[1:]
-			if i := slices.Index(argv, "--"); i >= 0 && !slices.ContainsFunc(argv[:i], notAFlag) {
+			if i := slices.Index(argv, "--"); i == 0 || i > 0 && strings.HasPrefix(argv[0], "-") {
 				if err := cmd.Flags().Parse(argv[:i]); err != nil {
 					return usageError(cmd, "%s", err)
+				}
+				if cmd.Flags().NArg() > 0 {
+					return usageError(cmd, "unexpected argument %q before \"--\"", cmd.Flags().Arg(0))
 				}
 				argv = argv[i+1:]
 			}
@@ -64,8 +67,6 @@ those of this command, so that pipes and redirections work as with a local one.`
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "set an environment `VARIABLE=VALUE`; may be repeated")
 	return cmd
 }
-
-func notAFlag(s string) bool { return !strings.HasPrefix(s, "-") }
 
 func (c *CLI) consoleCommand() *cobra.Command {
 	return &cobra.Command{

@@ -71,9 +71,11 @@ func elementListing() listing[model.ElementView] {
 		fetch: func(ctx context.Context, cl Client, network string) ([]model.ElementView, error) {
 			return cl.Elements(ctx, network)
 		},
-		pick:  func(d model.Dump) []model.ElementView { return d.Elements },
-		key:   func(e model.ElementView) string { return e.ID.String() },
-		match: func(e model.ElementView, r ref) bool { return e.ID.Network == r.network && (r.element == "" || e.ID.Element == r.element) },
+		pick: func(d model.Dump) []model.ElementView { return d.Elements },
+		key:  func(e model.ElementView) string { return e.ID.String() },
+		match: func(e model.ElementView, r ref) bool {
+			return e.ID.Network == r.network && (r.element == "" || e.ID.Element == r.element)
+		},
 		head: func(wide bool) []string {
 			head := []string{"ELEMENT", "KIND", "PHASE", "NODE", "SOFTWARE", "ADDRESSES"}
 			if wide {
@@ -252,7 +254,9 @@ func linkTraffic(l model.LinkStatus) (ab, ba, dropped uint64) {
 	return ab, ba, dropped
 }
 
-func isEnd(p model.PortID, e model.End) bool { return p.Element == e.Element && p.Interface == e.Interface }
+func isEnd(p model.PortID, e model.End) bool {
+	return p.Element == e.Element && p.Interface == e.Interface
+}
 
 func nameList(names []string, most int) string {
 	if len(names) <= most {

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 
@@ -48,5 +50,21 @@ func (c *CLI) schemaCommand() *cobra.Command {
 			return err
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+func (c *CLI) gendocsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "gendocs FILE",
+		Short:  "Write the reference of all commands",
+		Hidden: true,
+		Args:   args(1, 1, "FILE"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			var b bytes.Buffer
+			if err := WriteDocs(&b, cmd.Root()); err != nil {
+				return err
+			}
+			return os.WriteFile(given[0], b.Bytes(), 0o644)
+		},
 	}
 }

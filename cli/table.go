@@ -66,7 +66,7 @@ func (t *table) measure() {
 	}
 }
 
-// write prints the table; an empty field is shown as "-", so that the columns can be counted by a script.
+// write prints the table; an empty field is shown as "-", so that the columns can be counted.
 func (t *table) write(w io.Writer, colour, heading bool, indent string) error {
 	t.measure()
 	b := bufio.NewWriter(w)
@@ -75,21 +75,22 @@ func (t *table) write(w io.Writer, colour, heading bool, indent string) error {
 		for i, h := range t.head {
 			head[i] = text(strings.TrimPrefix(h, ">"))
 		}
-		t.writeRow(b, head, colour, indent)
+		t.writeRow(b, head, colour, indent, "")
 	}
 	for _, row := range t.rows {
-		t.writeRow(b, row, colour, indent)
+		t.writeRow(b, row, colour, indent, "-")
 	}
 	return b.Flush()
 }
 
 const columnGap = 3
 
-func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent string) {
+// writeRow writes one row; empty is what stands in an empty field.
+func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent, empty string) {
 	b.WriteString(indent)
 	for i, c := range row {
 		if c.text == "" {
-			c.text = "-"
+			c.text = empty
 		}
 		padding := t.widths[i] - utf8.RuneCountInString(c.text)
 		if strings.HasPrefix(t.head[i], ">") {

@@ -211,8 +211,8 @@ func (c *CLI) topScreen(before, now sample, height int) []byte {
 
 	// Two lines above, a heading and a blank line a table, and one for the cursor; what is left is shared.
 	if height > 0 {
-		room := max(6, height-3-len(nodes.rows)-2-2*2)
-		share := max(3, room/2)
+		room := max(4, height-3-len(nodes.rows)-2-2*2)
+		share := max(2, room/2)
 		cut(&et, max(share, room-len(lt.rows)))
 		cut(&lt, max(share, room-len(et.rows)))
 	}

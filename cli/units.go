@@ -64,7 +64,9 @@ func scaled(v float64, units ...string) string {
 	return s + units[i]
 }
 
-func bitRate(v float64) string    { return scaled(v, " bit/s", " kbit/s", " Mbit/s", " Gbit/s", " Tbit/s") }
+func bitRate(v float64) string {
+	return scaled(v, " bit/s", " kbit/s", " Mbit/s", " Gbit/s", " Tbit/s")
+}
 func packetRate(v float64) string { return scaled(v, " p/s", " kp/s", " Mp/s") }
 func count(v uint64) string       { return scaled(float64(v), "", " k", " M", " G", " T") }
 

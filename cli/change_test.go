@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+func TestApply(t *testing.T) {
+	f := lab()
+	f.slow = 2
+	r := runWith(t, f, duo, "apply", "-f", "-")
+	if r.code != ExitOK || !strings.Contains(r.out, "duo: ready in") || !strings.Contains(r.out, "+") {
+		t.Errorf("got %+v", r)
+	}
+	if len(f.applied) != 1 || f.applied[0].Base != 0 {
+		t.Errorf("applied = %+v", f.applied)
+	}
+}
+
+func TestApplyOfSeveralNames(t *testing.T) {
+	f := lab()
+	r := runWith(t, f, duo, "apply", "-f", "-", "--name", "alice,bob")
+	if r.code != ExitOK || len(f.applied) != 2 || !strings.Contains(r.out, "alice, bob: ready in") {
+		t.Errorf("applied %+v, %+v", f.applied, r)
+	}
+}
+
+// An apply that changes nothing asks once, writes nothing and says so.
+func TestApplyWithoutChanges(t *testing.T) {
+	f := lab()
+	f.dump.Networks[0].Phase = model.PhaseRunning
+	file := "network: lab\nrouters: [a, b, c, d]\n" // as many elements as there are, which is what the fake compares
+	r := runWith(t, f, file, "apply", "-f", "-")
+	if r.code != ExitOK || r.out != "lab: no changes\n" || len(f.applied) != 0 {
+		t.Errorf("applied %+v, %+v", f.applied, r)
+	}
+	if f.requests > 3 {
+		t.Errorf("%d requests for nothing", f.requests)
+	}
+	if r := runWith(t, f, file, "plan", "-f", "-", "--exit-code"); r.code != ExitOK {
+		t.Errorf("plan --exit-code without changes: %+v", r)
+	}
+}
+
+// What was planned against is what the change is based on.
+func TestApplyIsBasedOnWhatWasShown(t *testing.T) {
+	f := lab()
+	f.dump.Networks[0].Phase = model.PhaseRunning
+	r := runWith(t, f, "network: lab\nrouters: [a]\n", "apply", "-f", "-", "--overwrite")
+	if r.code != ExitOK || len(f.applied) != 1 || f.applied[0].Base != 3 || !f.applied[0].Overwrite {
+		t.Errorf("applied %+v, %+v", f.applied, r)
+	}
+	if r := runWith(t, f, "network: lab\nrouters: [a]\n", "plan", "-f", "-", "--exit-code"); r.code != ExitFailed {
+		t.Errorf("plan --exit-code with changes: %+v", r)
+	}
+}
+
+func TestApplyTellsWhatFails(t *testing.T) {
+	f := lab()
+	f.fails = true
+	r := runWith(t, f, duo, "apply", "-f", "-")
+	if r.code != ExitFailed || !strings.Contains(r.err, "duo/r1 is failed on n1: no disk space") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestApplyTimesOut(t *testing.T) {
+	f := lab()
+	f.never = true
+	r := runWith(t, f, duo, "apply", "-f", "-", "--timeout", "60ms")
+	if r.code != ExitTimeout || !strings.Contains(r.err, "goes on being applied") || !strings.Contains(r.err, "node n2 is lost") {
+		t.Errorf("got %+v", r)
+	}
+	if r := runWith(t, f, duo, "apply", "-f", "-", "--wait=false"); r.code != ExitOK {
+		t.Errorf("without waiting: %+v", r)
+	}
+}
+
+// ^C ends the waiting, says that the rest goes on, and takes nothing back.
+func TestApplyInterrupted(t *testing.T) {
+	f := lab()
+	f.never = true
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errOut bytes.Buffer
+	c := New(func(string) (Client, error) { return &interrupting{fake: f, cancel: cancel}, nil })
+	c.In, c.Out, c.Err = strings.NewReader(duo), &out, &errOut
+	c.Getenv = func(string) string { return "" }
+	code := c.ExecuteContext(ctx, c.Root(), []string{"apply", "-f", "-"})
+	if code != ExitInterrupted || !strings.Contains(errOut.String(), "duo goes on being applied") {
+		t.Errorf("status %d, %s", code, errOut.String())
+	}
+	if len(f.applied) != 1 || len(f.deleted) != 0 {
+		t.Errorf("applied %v, deleted %v", f.applied, f.deleted)
+	}
+}
+
+// interrupting presses ^C when a command begins to wait.
+type interrupting struct {
+	*fake
+	cancel context.CancelFunc
+}
+
+func (i *interrupting) Networks(ctx context.Context) ([]model.NetworkStatus, error) {
+	i.cancel()
+	return i.fake.Networks(ctx)
+}
+
+func TestDelete(t *testing.T) {
+	f := lab()
+	r := run(t, f, "delete", "lab", "lab", "line")
+	if r.code != ExitOK || strings.Join(f.deleted, " ") != "lab line" || !strings.Contains(r.out, "lab, line removed in") {
+		t.Errorf("deleted %v, %+v", f.deleted, r)
+	}
+	f = lab()
+	if r := run(t, f, "delete", "--all", "--wait=false"); r.code != ExitOK || len(f.deleted) != 2 {
+		t.Errorf("deleted %v, %+v", f.deleted, r)
+	}
+	f = lab()
+	if r := runWith(t, f, strings.Replace(duo, "duo", "lab", 1), "delete", "-f", "-"); r.code != ExitOK || len(f.deleted) != 1 {
+		t.Errorf("deleted %v, %+v", f.deleted, r)
+	}
+	if r := run(t, f, "delete", "nope", "--ignore-not-found"); r.code != ExitOK {
+		t.Errorf("--ignore-not-found: %+v", r)
+	}
+	if r := run(t, f, "delete", "line", "nope"); r.code != ExitNotFound || len(f.deleted) != 1 {
+		t.Errorf("one unknown name must keep all: deleted %v, %+v", f.deleted, r)
+	}
+}
+
+func TestActions(t *testing.T) {
+	f := lab()
+	r := run(t, f, "stop", "lab/h1", "lab/r1")
+	if r.code != ExitOK || r.out != "lab/h1 stopped\nlab/r1 stopped\n" || strings.Join(f.acted, ",") != "stop lab/h1,stop lab/r1" {
+		t.Errorf("acted %v, %+v", f.acted, r)
+	}
+	if r := run(t, f, "restart", "lab/h1"); r.code != ExitOK || r.out != "lab/h1 restarted\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestExec(t *testing.T) {
+	f := lab()
+	f.exit = 42
+	r := runWith(t, f, "some input", "exec", "lab/r1", "--", "grep", "-c", "x", "--", "y")
+	if r.code != 42 || r.out != "some input" || r.err != "on stderr\n" {
+		t.Errorf("got %+v", r)
+	}
+	command := f.commands[0]
+	if strings.Join(command.Args, " ") != "grep -c x -- y" || command.TTY {
+		t.Errorf("command = %+v", command)
+	}
+	f.exit = 0
+	if r := runWith(t, f, "eaten?", "exec", "-n", "-e", "A=b", "lab/r1", "ls", "-l"); r.code != ExitOK || r.out != "" {
+		t.Errorf("got %+v", r)
+	}
+	if c := f.commands[1]; strings.Join(c.Args, " ") != "ls -l" || strings.Join(c.Env, " ") != "A=b" {
+		t.Errorf("command = %+v", c)
+	}
+	if r := runWith(t, f, "", "exec", "lab/r1", "-n", "-e", "A=c", "--", "ls", "-T"); r.code != ExitOK {
+		t.Errorf("got %+v", r)
+	}
+	if c := f.commands[2]; strings.Join(c.Args, " ") != "ls -T" || strings.Join(c.Env, " ") != "A=c" {
+		t.Errorf("command = %+v", c)
+	}
+}
+
+func TestPing(t *testing.T) {
+	for args, want := range map[string]string{
+		"lab/h1 lab/r1":             "ping -i 0.2 -s 56 -c 4 10.0.0.1",
+		"lab/h1 r1 -6":              "ping -i 0.2 -s 56 -c 4 fd00::1",
+		"lab/h1 r2":                 "ping -i 0.2 -s 56 -c 4 10.255.0.2", // not a neighbour: its loopback
+		"lab/r1 r2 -c 0 -i 1 -s 10": "ping -i 1 -s 10 10.0.0.6",
+		"lab/r1 2001:db8::1":        "ping -i 0.2 -s 56 -c 4 2001:db8::1",
+		"-c1 lab/h1 h1":             "ping -i 0.2 -s 56 -c 1 10.0.0.2",
+		"lab/h1 192.0.2.1 -c 2":     "ping -i 0.2 -s 56 -c 2 192.0.2.1",
+	} {
+		f := lab()
+		r := run(t, f, append([]string{"ping"}, strings.Fields(args)...)...)
+		if r.code != ExitOK || strings.Join(f.commands[0].Args, " ") != want {
+			t.Errorf("%s: %v, want %s; %+v", args, f.commands, want, r)
+		}
+	}
+	f := lab()
+	f.exit = 1
+	if r := run(t, f, "ping", "lab/h1", "r1"); r.code != 1 || strings.Contains(r.err, "polyplane") {
+		t.Errorf("no answer: %+v", r)
+	}
+}
+
+func TestLogsAndVersion(t *testing.T) {
+	if r := run(t, lab(), "logs", "lab/r1"); r.code != ExitOK || r.out != "zebra started\n" {
+		t.Errorf("got %+v", r)
+	}
+	if r := run(t, lab(), "version"); !strings.HasPrefix(r.out, "polyplane 1.2.3") || !strings.Contains(r.out, "running for 60m") {
+		t.Errorf("got %+v", r)
+	}
+	if r := run(t, &fake{down: true}, "version"); r.code != ExitOK || !strings.Contains(r.out, "not running") {
+		t.Errorf("got %+v", r)
+	}
+	if r := run(t, lab(), "schema"); r.out != "{}\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	f := lab()
+	f.checked = model.CheckResult{Network: "lab", Probes: []model.ProbeResult{
+		{From: "lab/h1", To: "lab/r2", Address: prefixes("10.0.0.6/30")[0].Addr(), OK: true, Reached: true, RTT: 340 * time.Microsecond},
+		{From: "lab/h1", To: "lab/h2", Address: prefixes("10.0.1.2/30")[0].Addr(), Reached: true, Answered: "eve/h2", RTT: time.Millisecond},
+		{From: "lab/h1", To: "lab/s1", Address: prefixes("10.0.2.2/30")[0].Addr(), Not: true, OK: true},
+		{From: "lab/h2", To: "lab/s1", Address: prefixes("10.0.2.2/30")[0].Addr(), Not: true, Reached: true},
+	}}
+	r := run(t, f, "check", "lab")
+	if r.code != ExitFailed || r.err != "" {
+		t.Errorf("got %+v", r)
+	}
+	golden(t, "check.txt", r.out)
+	f.checked.OK, f.checked.Probes = true, f.checked.Probes[:1]
+	if r := run(t, f, "check", "lab"); r.code != ExitOK || !strings.Contains(r.out, "all 1 probes as expected") {
+		t.Errorf("got %+v", r)
+	}
+	f.checked.OK = false
+	if r := run(t, f, "check", "lab", "-o", "json"); r.code != ExitFailed || !strings.Contains(r.out, `"ok": false`) {
+		t.Errorf("got %+v", r)
+	}
+}

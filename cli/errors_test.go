@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api/client"
+)
+
+// Every failure has its status, says what is wrong and what would be right, in words and without a stack trace.
+func TestFailures(t *testing.T) {
+	stopped := lab()
+	stopped.dump.Elements[0].Phase = model.PhaseStopped
+	down := &fake{down: true}
+	for _, test := range []struct {
+		f    *fake
+		args string
+		code int
+		says []string
+	}{
+		{lab(), "gte", ExitUsage, []string{`no command "gte"`, "did you mean get?"}},
+		{lab(), "get", ExitUsage, []string{"networks, nodes, elements, links or events", "Usage:"}},
+		{lab(), "get elemnts", ExitUsage, []string{"did you mean elements?"}},
+		{lab(), "get networks lab", ExitUsage, []string{`unexpected argument "lab"`}},
+		{lab(), "get networks --outputt json", ExitUsage, []string{"unknown flag"}},
+		{lab(), "get networks -o xml", ExitUsage, []string{"one of json, yaml, wide, name is expected"}},
+		{lab(), "get elements lub", ExitNotFound, []string{`there is no network "lub"`, "did you mean lab?"}},
+		{lab(), "get elements zzzzzz", ExitNotFound, []string{"known networks: lab, line"}},
+		{lab(), "get elements lab/x9", ExitNotFound, []string{`network lab has no element "x9"`, "known elements: h1, r1, r2, s1"}},
+		{lab(), "get links lab:r1", ExitUsage, []string{"NET/ELEMENT"}},
+		{lab(), "describe lab/r1:ge-0/0/2", ExitNotFound, []string{"did you mean ge-0/0/1?"}},
+		{lab(), "describe lab/r11", ExitNotFound, []string{"did you mean"}},
+		{lab(), "describe node/n3", ExitNotFound, []string{`no node "n3"`, "n1 or n2"}},
+		{lab(), "describe", ExitUsage, []string{"NET/ELEMENT:IF or node/NAME is missing"}},
+		{lab(), "graph labb", ExitNotFound, []string{"did you mean lab?"}},
+		{lab(), "graph lab --format svg", ExitUsage, []string{"dot, mermaid"}},
+		{lab(), "save nope", ExitNotFound, []string{"known networks"}},
+		{lab(), "delete", ExitUsage, []string{"NET…, -f FILE or --all"}},
+		{lab(), "delete lab/r1", ExitUsage, []string{"whole networks are removed"}},
+		{lab(), "delete lab lin", ExitNotFound, []string{"did you mean line?"}},
+		{lab(), "delete lab --all", ExitUsage, []string{"exclude each other"}},
+		{lab(), "stop lab", ExitUsage, []string{"NET/ELEMENT is expected, such as lab/r1"}},
+		{lab(), "stop lab/r9", ExitNotFound, []string{"r1"}},
+		{lab(), "exec lab/r1", ExitUsage, []string{"the command to run in lab/r1 is missing"}},
+		{lab(), "exec lab/x1 ip a", ExitNotFound, []string{`no element "x1"`}},
+		{stopped, "exec lab/h1 -- ls", ExitFailed, []string{"lab/h1 is stopped", "polyplane start lab/h1"}},
+		{lab(), "exec lab/r2 -- ls", ExitFailed, []string{"lab/r2 has failed: runc: exit status 1"}},
+		{lab(), "console lab/r1", ExitUsage, []string{"needs a terminal", "polyplane exec lab/r1 -- COMMAND"}},
+		{lab(), "ping lab/h1", ExitUsage, []string{"NET/A and NET/B or an address is missing"}},
+		{lab(), "ping lab/h1 line/r1", ExitFailed, []string{"separate networks"}},
+		{lab(), "ping lab/h1 s1", ExitFailed, []string{"has no address", "polyplane describe lab/s1"}},
+		{lab(), "ping -4 -6 lab/h1 r1", ExitUsage, []string{"exclude each other"}},
+		{lab(), "ping -s 70000 lab/h1 r1", ExitUsage, []string{"0 to 65507"}},
+		{lab(), "ping lab/h1 r1 -i 0", ExitUsage, []string{"seconds"}},
+		{lab(), "capture lab/r1", ExitUsage, []string{"NET/ELEMENT:IF is expected"}},
+		{lab(), "capture lab/r1:h2", ExitNotFound, []string{"did you mean h1?"}},
+		{lab(), "check nope", ExitNotFound, []string{"known networks"}},
+		{lab(), "check lab", ExitFailed, []string{"nothing was checked", "--mesh"}},
+		{lab(), "example dou", ExitNotFound, []string{"did you mean duo?"}},
+		{lab(), "example line --routers 0", ExitUsage, []string{"1 to 50000"}},
+		{lab(), "example duo --routers 5", ExitUsage, []string{"example line"}},
+		{lab(), "plan", ExitUsage, []string{"-f FILE is missing"}},
+		{lab(), "apply -f /nonexistent/x.yaml", ExitUsage, []string{"there is no file /nonexistent/x.yaml", "polyplane example"}},
+		{lab(), "top -d 1ms", ExitUsage, []string{"100ms or more"}},
+		{down, "get networks", ExitNotRunning, []string{"not running", "polyplane up"}},
+		{down, "describe lab/r1", ExitNotRunning, []string{"polyplane up"}},
+		{down, "exec lab/r1 -- ls", ExitNotRunning, []string{"polyplane up"}},
+		{down, "top", ExitNotRunning, []string{"polyplane up"}},
+		{down, "delete lab", ExitNotRunning, []string{"polyplane up"}},
+		{down, "get events", ExitNotRunning, []string{"polyplane up"}},
+		{down, "check lab", ExitNotRunning, []string{"polyplane up"}},
+		{down, "capture lab/r1:h1", ExitNotRunning, []string{"polyplane up"}},
+	} {
+		r := run(t, test.f, strings.Fields(test.args)...)
+		if r.code != test.code {
+			t.Errorf("%s: status %d, want %d (%s)", test.args, r.code, test.code, r.err)
+		}
+		if !strings.HasPrefix(r.err, "polyplane") {
+			t.Errorf("%s: the message does not begin with what was being done: %s", test.args, r.err)
+		}
+		for _, s := range test.says {
+			if !strings.Contains(r.err, s) {
+				t.Errorf("%s: %q is not in: %s", test.args, s, r.err)
+			}
+		}
+	}
+}
+
+func write(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+const duo = "network: duo\nrouters: [r1, r2]\nlinks:\n  - r1 -- r2\n"
+
+// One bad document keeps all the others from being applied.
+func TestNothingIsAppliedWhenOneFileIsBad(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.yaml": duo, "b.yml": "network: two\nrouters: [r1]\nlink: []\n", "c.txt": "ignored"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := lab()
+	r := run(t, f, "apply", "-f", dir)
+	if r.code != ExitUsage || !strings.Contains(r.err, "b.yml:3") || !strings.Contains(r.err, "links") {
+		t.Errorf("got %+v", r)
+	}
+	f.refusals = map[string]error{"bob": &client.Error{Status: http.StatusUnprocessableEntity, Detail: "it does not fit", Reasons: []string{"no node has 3 cores"}}}
+	r = runWith(t, f, duo, "apply", "-f", "-", "--name", "alice,bob")
+	if r.code != ExitRefused || !strings.Contains(r.err, "bob: it does not fit: no node has 3 cores") {
+		t.Errorf("got %+v", r)
+	}
+	if len(f.applied) != 0 {
+		t.Errorf("%d networks were applied", len(f.applied))
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, test := range []struct {
+		stdin, names, says string
+		code               int
+	}{
+		{duo, "alice,alice", "twice", ExitUsage},
+		{duo, "a/b", "name", ExitUsage},
+		{duo + "---\n" + strings.Replace(duo, "duo", "trio", 1), "alice", "renames one network, and there are 2", ExitUsage},
+		{"", "", "no network", ExitUsage},
+		{"{", "", "YAML", ExitUsage},
+	} {
+		args := []string{"apply", "-f", "-"}
+		if test.names != "" {
+			args = append(args, "--name", test.names)
+		}
+		if r := runWith(t, lab(), test.stdin, args...); r.code != test.code || !strings.Contains(r.err, test.says) {
+			t.Errorf("%q named %s: %+v", test.stdin, test.names, r)
+		}
+	}
+}
+
+func TestEditDistance(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"abc", "", 3}, {"lab", "lba", 1}, {"lab", "lub", 1}, {"kitten", "sitting", 3}} {
+		if got := editDistance(test.a, test.b); got != test.want {
+			t.Errorf("editDistance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+}

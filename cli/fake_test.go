@@ -1,0 +1,353 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/server/api/client"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// now is the instant at which all tests take place.
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// fake is an instance in memory.
+type fake struct {
+	down     bool // the instance does not run
+	dump     model.Dump
+	records  map[string]model.Record
+	events   []model.Event
+	dumps    []model.Dump // what a watch sees, one after the other
+	checked  model.CheckResult
+	capture  []byte
+	refusals map[string]error // of Apply, by network
+	slow     int              // so many polls until an applied network runs
+	fails    bool             // an applied network fails
+	never    bool             // an applied network stays pending
+
+	applied  []model.ApplyOptions // real ones, not dry runs
+	acted    []string
+	deleted  []string
+	commands []control.Command
+	exit     int
+	requests int
+}
+
+func (f *fake) up() error {
+	f.requests++
+	if f.down {
+		// The real client's own error, from a socket that does not exist.
+		_, err := client.NewSocket("/nonexistent/polyplane.sock", "default").Ping(context.Background())
+		return err
+	}
+	return nil
+}
+
+func (f *fake) Ping(context.Context) (model.Pong, error) {
+	return model.Pong{Instance: "default", Started: now.Add(-time.Hour), Networks: len(f.dump.Networks), Nodes: 2, Ready: 2}, f.up()
+}
+
+func (f *fake) Networks(context.Context) ([]model.NetworkStatus, error) {
+	if err := f.up(); err != nil {
+		return nil, err
+	}
+	for i := range f.dump.Networks {
+		n := &f.dump.Networks[i]
+		if n.Phase == model.PhasePending && len(f.applied) > 0 && !f.never {
+			if f.slow--; f.slow <= 0 {
+				n.Phase, n.Running = model.PhaseRunning, n.Elements
+				if f.fails {
+					n.Phase, n.Running, n.Failed = model.PhaseFailed, 0, n.Elements
+				}
+			}
+		}
+	}
+	return f.dump.Networks, nil
+}
+
+func (f *fake) Nodes(context.Context) ([]model.NodeStatus, error) { return f.dump.Nodes, f.up() }
+
+func (f *fake) Elements(_ context.Context, network string) ([]model.ElementView, error) {
+	var out []model.ElementView
+	for _, e := range f.dump.Elements {
+		if network == "" || e.ID.Network == network {
+			out = append(out, e)
+		}
+	}
+	return out, f.up()
+}
+
+func (f *fake) Links(_ context.Context, network string) ([]model.LinkStatus, error) {
+	var out []model.LinkStatus
+	for _, l := range f.dump.Links {
+		if network == "" || l.Network == network {
+			out = append(out, l)
+		}
+	}
+	return out, f.up()
+}
+
+func (f *fake) Dump(context.Context, string) (model.Dump, error) {
+	if len(f.dumps) > 0 {
+		d := f.dumps[0]
+		f.dumps = f.dumps[1:]
+		return d, f.up()
+	}
+	return f.dump, f.up()
+}
+
+func (f *fake) Network(_ context.Context, name string) (model.Record, error) {
+	if err := f.up(); err != nil {
+		return model.Record{}, err
+	}
+	r, ok := f.records[name]
+	if !ok {
+		return r, &client.Error{Status: http.StatusNotFound, Detail: "there is no network " + name}
+	}
+	return r, nil
+}
+
+func (f *fake) Apply(_ context.Context, n model.Network, o model.ApplyOptions) (model.ApplyResult, error) {
+	if err := f.up(); err != nil {
+		return model.ApplyResult{}, err
+	}
+	if err := f.refusals[n.Name]; err != nil {
+		return model.ApplyResult{}, err
+	}
+	result := model.ApplyResult{Record: model.Record{Network: n, Revision: 1}, Changed: true}
+	if before, ok := f.records[n.Name]; ok {
+		result.Before = &before
+		result.Record.Revision = before.Revision + 1
+		result.Changed = len(before.Network.Elements) != len(n.Elements)
+		if !result.Changed {
+			result.Record = before
+		}
+	}
+	if !o.DryRun {
+		f.applied = append(f.applied, o)
+		f.dump.Networks = append(f.dump.Networks, model.NetworkStatus{Name: n.Name, Phase: model.PhasePending,
+			Elements: len(n.Elements), Links: len(n.Links), Revision: result.Record.Revision})
+		for _, e := range n.Elements {
+			f.dump.Elements = append(f.dump.Elements, model.ElementView{Element: e, ElementStatus: model.ElementStatus{
+				ID: model.ID{Network: n.Name, Element: e.Name}, Phase: model.PhaseFailed, Node: "n1", Message: "no disk space"}})
+		}
+	}
+	return result, nil
+}
+
+func (f *fake) Delete(_ context.Context, name string) error {
+	f.deleted = append(f.deleted, name)
+	for i, n := range f.dump.Networks {
+		if n.Name == name {
+			f.dump.Networks = append(f.dump.Networks[:i:i], f.dump.Networks[i+1:]...)
+			return nil
+		}
+	}
+	return &client.Error{Status: http.StatusNotFound, Detail: "there is no network " + name}
+}
+
+func (f *fake) Act(_ context.Context, id model.ID, a model.Action) error {
+	f.acted = append(f.acted, string(a)+" "+id.String())
+	for i := range f.dump.Elements {
+		if e := &f.dump.Elements[i]; e.ID == id {
+			e.Phase = wanted(a)
+		}
+	}
+	return nil
+}
+
+func (f *fake) Check(_ context.Context, network string, _ model.CheckRequest) (model.CheckResult, error) {
+	if err := f.up(); err != nil {
+		return model.CheckResult{}, err
+	}
+	if _, ok := f.records[network]; !ok {
+		return model.CheckResult{}, &client.Error{Status: http.StatusNotFound, Detail: "there is no network " + network}
+	}
+	return f.checked, nil
+}
+
+func (f *fake) WatchDump(_ context.Context, _ string, each func(model.Dump) error) error {
+	for _, d := range f.dumps {
+		if err := each(d); err != nil {
+			return err
+		}
+	}
+	return errors.New("the connection broke")
+}
+
+func (f *fake) Events(_ context.Context, _ int64, _ bool, each func(model.Event) error) error {
+	for _, e := range f.events {
+		if err := each(e); err != nil {
+			return err
+		}
+	}
+	return f.up()
+}
+
+func (f *fake) Exec(_ context.Context, id model.ID, command control.Command, stdio control.Stdio) (int, error) {
+	if err := f.up(); err != nil {
+		return 0, err
+	}
+	f.commands = append(f.commands, command)
+	for _, e := range f.dump.Elements {
+		if e.ID == id && e.Phase != model.PhaseRunning {
+			return 0, errors.New("container is not running")
+		}
+		if e.ID == id {
+			if stdio.In != nil {
+				io.Copy(stdio.Out, stdio.In)
+			}
+			io.WriteString(stdio.Err, "on stderr\n")
+			return f.exit, nil
+		}
+	}
+	return 0, &client.Error{Status: http.StatusNotFound, Detail: "no such element"}
+}
+
+func (f *fake) Console(context.Context, model.ID, control.Size, control.Stdio) (int, error) {
+	return 0, errors.New("not in this test")
+}
+
+func (f *fake) Logs(context.Context, model.ID, bool) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("zebra started\n")), f.up()
+}
+
+func (f *fake) Capture(context.Context, model.PortID) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(f.capture)), f.up()
+}
+
+// result is what one command line did.
+type result struct {
+	code     int
+	out, err string
+}
+
+func run(t *testing.T, f *fake, args ...string) result { return runWith(t, f, "", args...) }
+
+func runWith(t *testing.T, f *fake, stdin string, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	c := New(func(string) (Client, error) { return f, nil })
+	c.In, c.Out, c.Err = strings.NewReader(stdin), &out, &errOut
+	c.Getenv = func(string) string { return "" }
+	c.Now = func() time.Time { return now }
+	c.Version = "1.2.3"
+	c.Schema = []byte("{}\n")
+	c.Examples = fstest.MapFS{"duo.yaml": {Data: []byte("# yaml-language-server: $schema=x\n# Two routers.\nnetwork: duo\n")},
+		"square.yaml": {Data: []byte("# A square.\nnetwork: square\n")}}
+	code := c.ExecuteContext(t.Context(), c.Root(), args)
+	if strings.Contains(errOut.String(), "goroutine") || strings.Contains(errOut.String(), "a mistake in polyplane") {
+		t.Errorf("%q ends with %s", args, errOut.String())
+	}
+	return result{code, out.String(), errOut.String()}
+}
+
+// golden compares with testdata/NAME.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (write it anew with -update). Got:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+func prefixes(s ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range s {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+// lab is an instance with a network of two routers, two hosts and a switch on two nodes.
+func lab() *fake {
+	id := func(e string) model.ID { return model.ID{Network: "lab", Element: e} }
+	far := func(e, i string, k model.Kind, node string) *model.Far {
+		return &model.Far{Element: e, Interface: i, Kind: k, Node: node, VNI: 7}
+	}
+	h1 := model.Element{Name: "h1", Kind: model.Host, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
+		Gateways:   []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Interfaces: []model.Interface{{Name: "r1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "h1--r1", Addresses: prefixes("10.0.0.2/30", "fd00::2/64"), Far: far("r1", "h1", model.Router, "n1")}}}
+	r1 := model.Element{Name: "r1", Kind: model.Router, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
+		Software: model.SoftwareFRR, Loopback: prefixes("10.255.0.1/32"), RouterID: netip.MustParseAddr("10.255.0.1"),
+		CPU: 500, Memory: 256 << 20, Routing: model.Routing{OSPF: &model.OSPF{}, BGP: &model.BGP{AS: 65001}},
+		Routes: []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.6")}, Metric: 20},
+			{To: netip.MustParsePrefix("198.51.100.0/24"), Type: model.RouteBlackhole}},
+		Interfaces: []model.Interface{
+			{Name: "h1", MTU: 1500, Link: "h1--r1", Addresses: prefixes("10.0.0.1/30", "fd00::1/64"), Far: far("h1", "r1", model.Host, "n1")},
+			{Name: "ge-0/0/1", Device: "ge-0.0.1", MTU: 9000, Link: "r1--r2", Addresses: prefixes("10.0.0.5/30"), Far: far("r2", "r1", model.Router, "n2")}}}
+	r2 := model.Element{Name: "r2", Kind: model.Router, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
+		Software: model.SoftwareFRR, Loopback: prefixes("10.255.0.2/32"),
+		Interfaces: []model.Interface{{Name: "r1", MTU: 9000, Link: "r1--r2", Addresses: prefixes("10.0.0.6/30"), Far: far("r1", "ge-0/0/1", model.Router, "n1")}}}
+	sw := model.Element{Name: "s1", Kind: model.Switch, Control: model.ControlNetns, Forwarding: model.ForwardBridge}
+	links := []model.Link{
+		{Name: "h1--r1", Ends: [2]model.End{{Element: "h1", Interface: "r1"}, {Element: "r1", Interface: "h1"}}},
+		{Name: "r1--r2", Ends: [2]model.End{{Element: "r1", Interface: "ge-0/0/1"}, {Element: "r2", Interface: "r1"}},
+			Bandwidth: 10e6, MTU: 9000, Delay: model.Duration(10 * time.Millisecond), Loss: 0.01},
+	}
+	network := model.Network{Name: "lab", Elements: []model.Element{h1, r1, r2, sw}, Links: links,
+		Slice:  model.Slice{CPU: 2000, Memory: 1 << 30},
+		Edges:  []model.Edge{{Name: "up", End: model.End{Element: "r2", Interface: "up"}, Node: "n2", Device: "eth1", VLAN: 42}},
+		Expect: []model.Expectation{{From: "h1", To: "r2"}, {From: "h1", To: "s1", Not: true, Family: model.IPv6}}}
+	assigned := model.Assigned{
+		Placement: model.Placement{Elements: map[string]string{"h1": "n1", "r1": "n1", "r2": "n2"}},
+		Links:     map[string]model.AssignedLink{"h1--r1": {VNI: 6, Prefixes: prefixes("10.0.0.0/30", "fd00::/64")}, "r1--r2": {VNI: 7, Prefixes: prefixes("10.0.0.4/30")}},
+	}
+	view := func(e model.Element, node string, p model.Phase, message string) model.ElementView {
+		return model.ElementView{ElementStatus: model.ElementStatus{ID: id(e.Name), Node: node, Phase: p, Message: message}, Element: e}
+	}
+	port := func(e, i string, up bool, rx, tx uint64) model.PortStatus {
+		return model.PortStatus{ID: model.PortID{ID: id(e), Interface: i}, Device: "pp" + e + i, Index: 12, Up: up,
+			RxPackets: rx, RxBytes: rx * 100, TxPackets: tx, TxBytes: tx * 100}
+	}
+	linked := []model.Link{links[0], links[1]}
+	linked[0].Prefixes, linked[1].Prefixes = assigned.Links["h1--r1"].Prefixes, assigned.Links["r1--r2"].Prefixes
+	return &fake{
+		records: map[string]model.Record{"lab": {Network: network, Assigned: assigned, Revision: 3, Created: now.Add(-3 * time.Hour), Modified: now.Add(-time.Minute)}},
+		dump: model.Dump{
+			Networks: []model.NetworkStatus{
+				{Name: "lab", Phase: model.PhasePending, Elements: 4, Running: 2, Stopped: 1, Failed: 1, Links: 2, Nodes: []string{"n1", "n2"},
+					Revision: 3, Created: now.Add(-3 * time.Hour), Modified: now.Add(-time.Minute), Message: "waiting for\nn2"},
+				{Name: "line", Phase: model.PhaseRunning, Elements: 1000, Running: 1000, Links: 999, Nodes: []string{"n1", "n2", "n3", "n4", "n5", "n6"},
+					Revision: 1, Created: now.Add(-50 * time.Hour), Modified: now.Add(-50 * time.Hour)}},
+			Nodes: []model.NodeStatus{
+				{SubstrateNode: model.SubstrateNode{Name: "n1", Location: "room-1", CPU: 2000, Memory: 4 << 30, Address: netip.MustParseAddr("172.16.0.1"), MTU: 9000, Simulated: true},
+					Ready: true, LastSeen: now.Add(-time.Second), Elements: 2, Ports: 3, CPUReserved: 500, MemoryReserved: 256 << 20, CPUUsed: 0.034, MemoryUsed: 48 << 20},
+				{SubstrateNode: model.SubstrateNode{Name: "n2", CPU: 2000, Memory: 4 << 30}, LastSeen: now.Add(-time.Minute), Problem: "no answer\nsince a minute"}},
+			Elements: []model.ElementView{view(h1, "n1", model.PhaseRunning, ""), view(r1, "n1", model.PhaseRunning, ""),
+				view(r2, "n2", model.PhaseFailed, "runc: exit status 1"), view(sw, "n1", model.PhaseStopped, "")},
+			Links: []model.LinkStatus{
+				{Network: "lab", Link: linked[0], VNI: 6, Up: true, Ports: []model.PortStatus{port("h1", "r1", true, 10, 20), port("r1", "h1", true, 20, 10)}},
+				{Network: "lab", Link: linked[1], VNI: 7, Paths: []model.LinkPath{{Nodes: []string{"n1", "n2"}}}, Ports: []model.PortStatus{port("r1", "ge-0/0/1", false, 5, 0)}}},
+		},
+		events: []model.Event{
+			{Seq: 1, Time: now.Add(-3 * time.Hour), Severity: model.Info, Object: "lab", Reason: "NetworkCreated", Message: "4 elements, 2 links"},
+			{Seq: 2, Time: now.Add(-2 * time.Hour), Severity: model.Info, Object: "lab/r1", Reason: "ElementStarted", Message: "running", Node: "n1"},
+			{Seq: 3, Time: now.Add(-time.Hour), Severity: model.Warning, Object: "lab/r1:h1", Reason: "PortRestored", Message: "it was gone", Node: "n1"},
+			{Seq: 4, Time: now.Add(-time.Minute), Severity: model.Error, Object: "lab/r2", Reason: "ElementFailed", Message: "runc: exit status 1", Node: "n2"},
+			{Seq: 5, Time: now.Add(-time.Minute), Severity: model.Error, Object: "labour/r2", Reason: "ElementFailed", Message: "another network", Node: "n3"}},
+	}
+}
