@@ -25,8 +25,8 @@ import (
 type Fabric interface {
 	Apply(ctx context.Context, s fabric.State) fabric.Report
 	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
-	// Capture streams what passes the port, as pcap, until the context ends or the reader is closed.
-	Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error)
+	// Capture streams what passes the port, as pcapng, until the context ends or the reader is closed.
+	Capture(ctx context.Context, port model.PortID, snaplen int) (io.ReadCloser, error)
 }
 
 // Drivers are the parts that do the work, by the words that elements choose them with.
@@ -60,7 +60,9 @@ const (
 	// auditEvery is how often a part of the elements is looked into; fullEvery how often everything is applied again
 	// although nothing told of a change.
 	auditEvery = 2 * time.Second
-	fullEvery  = 5 * time.Minute
+	fullEvery  = 5 * time.Second
+	// thrift bounds what that costs: the next full pass comes after so many times what the last one took.
+	thrift = 200
 	// firstRetry and lastRetry bound the wait before what failed is tried again; it doubles in between.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -120,16 +122,17 @@ func Run(ctx context.Context, c Config) error {
 func (a *Agent) loop(ctx context.Context) error {
 	audit := time.NewTicker(auditEvery)
 	defer audit.Stop()
-	full := time.NewTicker(fullEvery)
+	full, retry, count := newTimer(), newTimer(), newTimer()
 	defer full.Stop()
-	retry, count := newTimer(), newTimer()
 	defer retry.Stop()
 	defer count.Stop()
 
 	var wait, lastWait time.Duration
 	var lastHeard time.Time
 	pass := func() {
+		began := time.Now()
 		failed := a.pass(ctx)
+		full.Reset(max(fullEvery, thrift*time.Since(began)))
 		switch {
 		case !failed:
 			a.retry = 0

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -217,12 +218,19 @@ func (a *Agent) capture(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	port := model.PortID{ID: id, Interface: r.URL.Query().Get("interface")}
-	stream, err := a.Drivers.Fabric.Capture(r.Context(), port)
+	snaplen := 0 // all of each frame
+	if text := r.URL.Query().Get("snaplen"); text != "" {
+		var err error
+		if snaplen, err = strconv.Atoi(text); err != nil {
+			return &httpError{http.StatusBadRequest, fmt.Sprintf("snaplen %q is not a number of bytes", text)}
+		}
+	}
+	stream, err := a.Drivers.Fabric.Capture(r.Context(), port, snaplen)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	w.Header().Set("Content-Type", "application/vnd.tcpdump.pcap")
+	w.Header().Set("Content-Type", "application/x-pcapng")
 	f := &flushing{w: w, c: http.NewResponseController(w)}
 	f.c.Flush()        //nolint:errcheck // the first write tells
 	io.Copy(f, stream) //nolint:errcheck // ends with the reader or the capture

@@ -140,7 +140,7 @@ func (l *links) message(kind uint16, payload []byte) {
 		}
 	case unix.RTM_DELLINK:
 		delete(l.now, index)
-		if expected {
+		if _, ours := parseDevice(payload); ours || expected { // a port, or the fabric's own device
 			l.signal()
 		}
 	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
@@ -239,6 +239,8 @@ func (l *links) expect(outcomes map[model.ID]*outcome) {
 	// The kernel queues a notification before the request that caused it is answered: after this, what is known is what is.
 	raw.Control(func(fd uintptr) { l.drain(int(fd)) }) //nolint:errcheck // a closed socket ends the agent anyway
 	l.wanted = expected
+	// What was signalled meanwhile was the pass itself.
+	l.settled()
 	for index, want := range expected {
 		if d, there := l.now[index]; !there || !d.same(want) {
 			l.signal()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,14 +65,16 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 	}
 	outcomes := a.applyControls(ctx)
 	a.applyPlanes(ctx, outcomes)
-	a.applyFabric(ctx, outcomes)
+	problem := a.applyFabric(ctx, outcomes)
 	if ctx.Err() != nil {
 		return false // half of a pass is nobody's news
 	}
-	problem := ""
 	if err := a.removeOthers(ctx, outcomes); err != nil {
-		a.Log.Warn("remove what is no longer wanted", "error", err)
-		problem, failed = err.Error(), true
+		problem = errors.Join(problem, fmt.Errorf("remove what is no longer wanted: %w", err))
+	}
+	if problem != nil {
+		a.Log.Warn("the node is not as it must be", "error", problem)
+		failed = true
 	}
 	a.links.expect(outcomes)
 	for _, o := range outcomes {
@@ -160,7 +163,7 @@ func forwarding(e *model.Element) model.Forwarding {
 }
 
 // applyFabric joins the ports. The ports of elements that failed stay joined: what still works is not cut.
-func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome) {
+func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome) error {
 	index := make(map[model.PortID]int, 2*len(outcomes))
 	for id, o := range outcomes {
 		for _, d := range o.devices {
@@ -190,12 +193,13 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 	report := a.Drivers.Fabric.Apply(ctx, state)
 	for port, err := range report.Failed {
 		if o := outcomes[port.ID]; o != nil && o.err == nil && err != nil {
-			o.phase, o.err = model.PhaseFailed, fmt.Errorf("port %s: %w", port.Interface, err)
+			o.phase, o.err = model.PhaseFailed, err
 		}
 	}
 	for _, c := range report.Changed {
 		a.event(model.Info, a.Dirs.Node, "FabricChanged", c)
 	}
+	return report.Problem
 }
 
 // joinPort fills in where a port's link ends.

@@ -121,8 +121,11 @@ func (r *reporter) deliver(ctx context.Context) error {
 }
 
 // report puts together the node's account of itself after a pass.
-func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, problem string) {
-	report := &model.Report{Node: a.Dirs.Node, Problem: problem, Elements: make([]model.ElementStatus, 0, len(outcomes))}
+func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, problem error) {
+	report := &model.Report{Node: a.Dirs.Node, Elements: make([]model.ElementStatus, 0, len(outcomes))}
+	if problem != nil {
+		report.Problem = problem.Error()
+	}
 	if a.complete {
 		report.Revision = a.desired.Revision
 	}

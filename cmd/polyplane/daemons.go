@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/cli"
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/instance/lifecycle"
+	"github.com/polyplane/polyplane/node/agent"
+	"github.com/polyplane/polyplane/node/substrate"
+	"github.com/polyplane/polyplane/server/api/client"
+	"github.com/polyplane/polyplane/server/manager"
+	"github.com/polyplane/polyplane/server/store"
+)
+
+// daemonCommands are the commands that start and end an instance, and those that it consists of.
+func daemonCommands(app *cli.CLI) []*cobra.Command {
+	return []*cobra.Command{upCommand(app), downCommand(app), managerCommand(app), agentCommand(app)}
+}
+
+func upCommand(app *cli.CLI) *cobra.Command {
+	var nodes int
+	var host, detach, report bool
+	var topology, file, etcd string
+	cmd := &cobra.Command{
+		Use:   "up [--nodes N | --substrate FILE | --host] [-d]",
+		Short: "Start the platform on this machine",
+		Long: `Start the platform: a manager, and an agent for each node. Without --nodes and --substrate this machine
+is the only node, or what it was the last time.
+
+In the foreground, ^C ends the platform's processes only: networks stay and go on forwarding, until the
+next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d the platform runs on in the background.`,
+		Example: "  polyplane up --nodes 3 -d\n  polyplane up --nodes 5 --topology line\n  polyplane up --substrate rnp.yaml --name rnp -d",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("nodes") && (nodes < 1 || nodes > substrate.MaxSimulated) {
+				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--nodes %d: from 1 to %d are possible", nodes, substrate.MaxSimulated)}
+			}
+			options := lifecycle.Options{Nodes: nodes, Topology: substrate.Topology(topology), File: file, Etcd: etcd}
+			if host {
+				options.Nodes = lifecycle.HostOnly
+			}
+			dirs := instance.NewDirs(app.Instance)
+			c := client.New(dirs)
+			defer c.Close()
+			up := &lifecycle.Up{Dirs: dirs, Options: options, Manager: c, Out: app.Out, Version: app.Version}
+			switch {
+			case report:
+				return up.RunDetached(cmd.Context())
+			case detach:
+				return up.Detach(cmd.Context(), append(os.Args[1:], "--report"))
+			}
+			return up.Run(cmd.Context(), nil)
+		},
+	}
+	app.AddNameAlias(cmd)
+	f := cmd.Flags()
+	f.IntVar(&nodes, "nodes", 0, "simulate so many nodes on this machine")
+	f.StringVar(&topology, "topology", "", "how simulated nodes are joined: ring, line or mesh")
+	f.StringVar(&file, "substrate", "", "a `file` with nodes, links and their capacities, to be simulated")
+	f.BoolVar(&host, "host", false, "this machine itself is the only node")
+	f.StringVar(&etcd, "etcd", "", "keep networks in an external etcd cluster: its `URLs`, separated by commas")
+	f.BoolVarP(&detach, "detach", "d", false, "run in the background; return when everything is ready")
+	f.BoolVar(&report, "report", false, "")
+	f.MarkHidden("report") //nolint:errcheck // it exists
+	cmd.MarkFlagsMutuallyExclusive("nodes", "substrate", "host")
+	cmd.MarkFlagsMutuallyExclusive("topology", "substrate")
+	cmd.MarkFlagsMutuallyExclusive("topology", "host")
+	cmd.MarkFlagFilename("substrate", "yaml", "yml") //nolint:errcheck // it exists
+	return cmd
+}
+
+func downCommand(app *cli.CLI) *cobra.Command {
+	var purge bool
+	cmd := &cobra.Command{
+		Use:   "down [--purge]",
+		Short: "End the platform and remove everything it made",
+		Long: `End the platform's processes, whether they live or not, and remove all elements, namespaces and devices.
+The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d := &lifecycle.Down{Dirs: instance.NewDirs(app.Instance), Purge: purge, Out: app.Out}
+			return d.Run(cmd.Context())
+		},
+	}
+	app.AddNameAlias(cmd)
+	cmd.Flags().BoolVar(&purge, "purge", false, "delete the data directory as well: networks, addresses, files, logs")
+	return cmd
+}
+
+func managerCommand(app *cli.CLI) *cobra.Command {
+	var file, etcd string
+	cmd := &cobra.Command{
+		Use: "manager", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			daemonLog()
+			config := manager.Config{Dirs: instance.NewDirs(app.Instance)}
+			var err error
+			if config.Substrate, err = lifecycle.ReadSubstrate(file); err != nil {
+				return err
+			}
+			if etcd != "" {
+				config.External = &store.ExternalOptions{URLs: strings.Split(etcd, ",")}
+			}
+			return manager.Run(cmd.Context(), config)
+		},
+	}
+	cmd.Flags().StringVar(&file, "substrate-state", "", "")
+	cmd.Flags().StringVar(&etcd, "etcd", "", "")
+	return cmd
+}
+
+func agentCommand(app *cli.CLI) *cobra.Command {
+	var node, address string
+	cmd := &cobra.Command{
+		Use: "agent", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			daemonLog()
+			dirs := instance.NewDirs(app.Instance)
+			var underlay netip.Addr
+			if address != "" {
+				var err error
+				if underlay, err = netip.ParseAddr(address); err != nil {
+					return err
+				}
+			}
+			drivers, err := agent.NewDrivers(dirs.Node(node), underlay)
+			if err != nil {
+				return err
+			}
+			c := client.New(dirs)
+			defer c.Close()
+			return agent.Run(cmd.Context(), agent.Config{Dirs: dirs.Node(node), Drivers: drivers, Manager: c})
+		},
+	}
+	cmd.Flags().StringVar(&node, "node", "", "")
+	cmd.Flags().StringVar(&address, "address", "", "")
+	return cmd
+}
+
+// daemonLog has a daemon log to its standard error, which `up` keeps in a file.
+func daemonLog() {
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}

@@ -1,0 +1,55 @@
+package lifecycle
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+)
+
+// announce tells that the instance runs, and what one does with it.
+func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus) {
+	fmt.Fprintf(w, "polyplane '%s' is up: %s\n\n", d.Name, s.describe())
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "NODE\tSTATE\tADDRESS\tCPU\tMEMORY\tELEMENTS")
+	elements := 0
+	for _, n := range nodes {
+		state, address := "ready", "-"
+		if n.Problem != "" {
+			state = n.Problem
+		}
+		if n.Address.IsValid() {
+			address = n.Address.String()
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\n", n.Name, state, address, cores(n.CPU), size(n.Memory), n.Elements)
+		elements += n.Elements
+	}
+	t.Flush()
+	name := ""
+	if d.Name != instance.DefaultName {
+		name = "--instance " + d.Name + " "
+	}
+	fmt.Fprintln(w)
+	if elements > 0 {
+		fmt.Fprintf(w, "  %-42s what runs here\n", "polyplane "+name+"get networks")
+	} else {
+		fmt.Fprintf(w, "  %-42s an eight-line network to begin with\n", "polyplane example duo > duo.yaml")
+		fmt.Fprintf(w, "  %-42s make it so\n", "polyplane "+name+"apply -f duo.yaml")
+	}
+	fmt.Fprintf(w, "  %-42s end everything; `up` comes back to it\n", command(d, "down"))
+}
+
+// cores writes thousandths of a core in cores.
+func cores(c model.CPU) string { return strconv.FormatFloat(float64(c)/1000, 'f', -1, 64) }
+
+// size writes bytes in the largest fitting unit, to one decimal.
+func size(b model.Bytes) string {
+	v, unit := float64(b)/(1<<20), "MiB"
+	if b >= 1<<30 {
+		v, unit = float64(b)/(1<<30), "GiB"
+	}
+	return strconv.FormatFloat(float64(int(v*10))/10, 'f', -1, 64) + unit
+}

@@ -1,0 +1,292 @@
+package lifecycle
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+)
+
+// Down is one call of `polyplane down`.
+type Down struct {
+	Dirs  instance.Dirs
+	Purge bool // delete the data directory too
+	Out   io.Writer
+}
+
+// Run ends the instance's processes and removes everything that it has in the kernel, whether its processes live or
+// not. It may be repeated; with nothing there it says so.
+func (d *Down) Run(context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("polyplane removes namespaces and devices: run it as root")
+	}
+	if err := CheckName(d.Dirs.Name); err != nil {
+		return err
+	}
+	l, stopped, err := takeOver(d.Dirs, politeness+5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	_, err = os.Stat(d.Dirs.Run)
+	ran := stopped || err == nil
+	if err := sweepRun(d.Dirs.Run); err != nil {
+		return fmt.Errorf("remove what polyplane '%s' has in the kernel: %w", d.Dirs.Name, err)
+	}
+	if err := sweepDevices(d.Dirs); err != nil {
+		return err
+	}
+	if err := sweepCgroups(d.Dirs); err != nil {
+		return err
+	}
+	if err := d.handBack(); err != nil {
+		return err
+	}
+	_, err = os.Stat(d.Dirs.Data)
+	kept := err == nil
+	if d.Purge && kept {
+		if err := d.purge(); err != nil {
+			return err
+		}
+	}
+	os.Remove(filepath.Dir(d.Dirs.Data)) //nolint:errcheck // only if no other instance has data
+	switch {
+	case d.Purge && kept:
+		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted.\n", d.Dirs.Name)
+	case ran && kept:
+		fmt.Fprintf(d.Out, "polyplane '%s' is down. Its networks are kept in %s: `%s` comes back to them, `%s` deletes them.\n",
+			d.Dirs.Name, d.Dirs.Data, command(d.Dirs, "up"), command(d.Dirs, "down --purge"))
+	case ran:
+		fmt.Fprintf(d.Out, "polyplane '%s' is down.\n", d.Dirs.Name)
+	default:
+		fmt.Fprintf(d.Out, "polyplane '%s' was not running; nothing was left of it to remove.\n", d.Dirs.Name)
+	}
+	return nil
+}
+
+// purge deletes the data directory, unless something is still mounted in it.
+func (d *Down) purge() error {
+	left, err := mountsBelow(d.Dirs.Data)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%s is not deleted: %s is still mounted in it", d.Dirs.Data, left[0])
+	}
+	return os.RemoveAll(d.Dirs.Data)
+}
+
+// handBack gives the ports' names back to the host's network managers when this was the last instance.
+func (d *Down) handBack() error {
+	others, err := filepath.Glob(filepath.Join(filepath.Dir(d.Dirs.Run), "*", "manager.sock"))
+	if err != nil || len(others) > 0 {
+		return err
+	}
+	return handBack()
+}
+
+// sweepRun removes what is recognisably made for one run directory – the instance's or one node's: containers, their
+// processes, mounts, the directory itself.
+func sweepRun(run string) error {
+	if _, err := os.Stat(run); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	removeContainers(run)
+	mounts, err := mountsBelow(run)
+	if err != nil {
+		return err
+	}
+	if err := endInside(mounts); err != nil {
+		return err
+	}
+	// The latest first: a mount may be within another.
+	for _, m := range slices.Backward(mounts) {
+		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("unmount %s: %w", m, err)
+		}
+	}
+	if err := awaitKernel(); err != nil {
+		return err
+	}
+	left, err := mountsBelow(run)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%s is still mounted", left[0])
+	}
+	return os.RemoveAll(run)
+}
+
+// removeContainers has runc end and forget every container below a run directory. What it cannot is ended below.
+func removeContainers(run string) {
+	var states []string
+	for _, pattern := range []string{"runc/*/state.json", "nodes/*/runc/*/state.json"} {
+		found, _ := filepath.Glob(filepath.Join(run, pattern))
+		states = append(states, found...)
+	}
+	const workers = 8
+	next := make(chan string)
+	var wg sync.WaitGroup
+	for range min(workers, len(states)) {
+		wg.Go(func() {
+			for s := range next {
+				dir := filepath.Dir(s)
+				exec.Command("runc", "--root", filepath.Dir(dir), "delete", "--force", filepath.Base(dir)).Run() //nolint:errcheck
+			}
+		})
+	}
+	for _, s := range states {
+		next <- s
+	}
+	close(next)
+	wg.Wait()
+}
+
+// mountsBelow lists the mount points below a directory, in the order they were mounted.
+func mountsBelow(dir string) ([]string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+		fields := strings.Fields(s.Text()) // proc(5): the fifth is the mount point
+		if len(fields) < 5 {
+			continue
+		}
+		if p := unescape(fields[4]); strings.HasPrefix(p, dir+"/") {
+			found = append(found, p)
+		}
+	}
+	return found, nil
+}
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// endInside ends every process that lives in one of the elements' network or user namespaces among the mounts. The
+// nodes' own namespaces are not elements': who looks around there with tcpdump is left alone.
+func endInside(mounts []string) error {
+	ours := map[uint64]bool{}
+	for _, m := range mounts {
+		if filepath.Base(m) == "node.net" {
+			continue
+		}
+		var fs unix.Statfs_t
+		var st unix.Stat_t
+		if unix.Statfs(m, &fs) == nil && fs.Type == unix.NSFS_MAGIC && unix.Stat(m, &st) == nil {
+			ours[st.Ino] = true
+		}
+	}
+	if len(ours) == 0 {
+		return nil
+	}
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return err
+	}
+	for _, p := range processes {
+		pid, _ := strconv.Atoi(filepath.Base(p))
+		if pid == os.Getpid() {
+			continue
+		}
+		for _, kind := range []string{"net", "user"} {
+			var st unix.Stat_t
+			if unix.Stat(p+"/ns/"+kind, &st) == nil && ours[st.Ino] {
+				if err := end(pid, 0); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// sweepDevices removes what is left of the instance's devices in this namespace: those of a machine that is a node
+// itself. Most went with their elements.
+func sweepDevices(d instance.Dirs) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list the host's devices: %w", err)
+	}
+	for _, l := range links {
+		if !strings.HasPrefix(l.Attrs().Alias, "polyplane "+d.Name+" ") {
+			continue
+		}
+		if err := netlink.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remove device %s: %w", l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
+
+// sweepCgroups removes the instance's cgroups, in every hierarchy; their processes have ended.
+func sweepCgroups(d instance.Dirs) error {
+	roots, err := filepath.Glob("/sys/fs/cgroup/*/polyplane/" + d.Name)
+	if err != nil {
+		return err
+	}
+	for _, root := range append(roots, "/sys/fs/cgroup/polyplane/"+d.Name) {
+		var dirs []string
+		filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error { //nolint:errcheck // most do not exist
+			if err == nil && e.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return nil
+		})
+		for _, p := range slices.Backward(dirs) {
+			if err := removeCgroup(p); err != nil {
+				return fmt.Errorf("remove the cgroup %s: %w", p, err)
+			}
+		}
+		os.Remove(filepath.Dir(root)) //nolint:errcheck // only if no other instance has any
+	}
+	return nil
+}
+
+// removeCgroup removes one cgroup. The kernel needs a moment after the last process has ended.
+func removeCgroup(path string) error {
+	var err error
+	for range 100 {
+		if err = unix.Rmdir(path); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}

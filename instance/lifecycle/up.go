@@ -1,0 +1,409 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/substrate"
+)
+
+// Manager is what `up` needs of the manager; client.Client is one.
+type Manager interface {
+	Ping(ctx context.Context) (model.Pong, error)
+	Nodes(ctx context.Context) ([]model.NodeStatus, error)
+}
+
+// Up is one call of `polyplane up`.
+type Up struct {
+	Dirs    instance.Dirs
+	Options Options
+	Manager Manager
+	Out     io.Writer // what users see
+	Version string
+}
+
+// readyWithin is how long the manager and all agents may take to be there, once started.
+const readyWithin = 60 * time.Second
+
+// Run starts the instance and keeps it running in the foreground until the context ends. Then its processes end; what
+// they made – networks, nodes – stays and goes on forwarding, for the next `up` to take over or for `down` to remove.
+// ready, if not nil, is called once everything answers.
+func (u *Up) Run(ctx context.Context, ready func()) error {
+	if os.Geteuid() != 0 {
+		return errors.New("polyplane makes namespaces and devices: run it as root")
+	}
+	if err := CheckName(u.Dirs.Name); err != nil {
+		return err
+	}
+	l, err := acquire(u.Dirs, "up")
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	s, err := u.settle()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var daemons sync.WaitGroup
+	stop := func() {
+		cancel()
+		daemons.Wait()
+	}
+	defer stop()
+	sup, err := u.start(ctx, s, &daemons)
+	if err != nil {
+		return err
+	}
+	nodes, err := u.await(ctx, sup)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // ^C
+		}
+		return err
+	}
+	announce(u.Out, u.Dirs, s, nodes)
+	if ready != nil {
+		ready()
+	}
+	// From here on this process only waits.
+	debug.FreeOSMemory()
+	<-ctx.Done()
+	stop()
+	if len(nodes) > 0 && ready == nil {
+		u.say("The platform's processes have ended. Networks stay as they are and go on forwarding:")
+		u.say("  %-28s takes them over again", command(u.Dirs, "up"))
+		u.say("  %-28s removes everything, and keeps what is needed to come back", command(u.Dirs, "down"))
+	}
+	return nil
+}
+
+func (u *Up) say(format string, a ...any) { fmt.Fprintf(u.Out, format+"\n", a...) }
+
+// settle makes the machine ready: directories, the nodes' namespaces and links, limits. Everything is checked before
+// the first thing is touched.
+func (u *Up) settle() (settings, error) {
+	d := u.Dirs
+	m, err := substrate.ThisMachine()
+	if err != nil {
+		return settings{}, err
+	}
+	old, remembered, err := readSettings(d)
+	if err != nil {
+		return settings{}, err
+	}
+	s, err := decide(u.Options, old, remembered, m)
+	if err != nil {
+		return s, err
+	}
+	if remembered {
+		if err := checkChange(d, old, s); err != nil {
+			return s, err
+		}
+	}
+	for _, dir := range []string{d.Run, d.Data, d.Logs()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return s, fmt.Errorf("polyplane '%s': %w", d.Name, err)
+		}
+	}
+	if _, err := substrate.PrepareHost(); err != nil {
+		return s, err
+	}
+	if s.simulated() {
+		if err := removeOtherNodes(d, s); err != nil {
+			return s, err
+		}
+		if _, err := substrate.Simulate(d, s.Substrate); err != nil {
+			return s, fmt.Errorf("make the simulated substrate: %w", err)
+		}
+	} else if err := leaveAlone(); err != nil {
+		return s, err
+	}
+	return s, s.write(d)
+}
+
+// removeOtherNodes removes the namespaces of nodes that the substrate no longer has.
+func removeOtherNodes(d instance.Dirs, s settings) error {
+	keep := map[string]bool{}
+	for _, n := range s.Substrate.Nodes {
+		keep[n.Name] = true
+	}
+	entries, err := os.ReadDir(filepath.Join(d.Run, "nodes"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if keep[e.Name()] {
+			continue
+		}
+		n := d.Node(e.Name())
+		if err := sweepRun(n.Run); err != nil {
+			return fmt.Errorf("remove node %s: %w", e.Name(), err)
+		}
+		if err := os.RemoveAll(n.Data); err != nil {
+			return fmt.Errorf("remove node %s: %w", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+// start starts the manager and the agents under supervision.
+func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*supervisor, error) {
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	spawner, err := newSpawner()
+	if err != nil {
+		return nil, err
+	}
+	sup := &supervisor{spawner: spawner, executable: executable, deaths: map[string]int{}}
+	own, err := openLog(filepath.Join(u.Dirs.Logs(), "up.log"))
+	if err != nil {
+		return nil, err
+	}
+	sup.say = func(format string, a ...any) {
+		line := fmt.Sprintf(format, a...)
+		fmt.Fprintf(own, "%s %s\n", time.Now().Format(time.RFC3339), line)
+		if ctx.Err() == nil {
+			u.say("%s: see %s", line, u.Dirs.Logs())
+		}
+	}
+	sup.log(own, "up: version %s, process %d, %s", u.Version, os.Getpid(), s.describe())
+	file, err := writeSubstrate(u.Dirs, s)
+	if err != nil {
+		return nil, err
+	}
+	manager := daemon{name: "manager", args: []string{"manager", "--instance", u.Dirs.Name, "--substrate-state", file}}
+	if s.Etcd != "" {
+		manager.args = append(manager.args, "--etcd", s.Etcd)
+	}
+	all := []daemon{manager}
+	for _, n := range s.Substrate.Nodes {
+		a := daemon{name: "agent-" + n.Name, args: []string{"agent", "--instance", u.Dirs.Name, "--node", n.Name}}
+		if n.Address.IsValid() && len(s.Substrate.Nodes) > 1 { // one node has nobody to tunnel to
+			a.args = append(a.args, "--address", n.Address.String())
+		}
+		if n.Simulated {
+			a.namespace = u.Dirs.Node(n.Name).NodeNamespace()
+		}
+		all = append(all, a)
+	}
+	for _, d := range all {
+		if d.log, err = openLog(filepath.Join(u.Dirs.Logs(), d.name+".log")); err != nil {
+			return nil, err
+		}
+		daemons.Go(func() {
+			defer d.log.Close()
+			sup.keep(ctx, d)
+		})
+	}
+	return sup, nil
+}
+
+func (s *supervisor) log(w io.Writer, format string, a ...any) {
+	fmt.Fprintf(w, "%s %s\n", time.Now().Format(time.RFC3339), fmt.Sprintf(format, a...))
+}
+
+// writeSubstrate writes the substrate where the manager reads it.
+func writeSubstrate(d instance.Dirs, s settings) (string, error) {
+	path := filepath.Join(d.Run, "substrate.json")
+	b, err := json.Marshal(s.Substrate)
+	if err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, b, 0o600)
+}
+
+// ReadSubstrate reads what writeSubstrate wrote.
+func ReadSubstrate(path string) (model.Substrate, error) {
+	var s model.Substrate
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("read the substrate: %w", err)
+	}
+	return s, nil
+}
+
+// await returns once the manager answers and all agents are registered.
+func (u *Up) await(ctx context.Context, sup *supervisor) ([]model.NodeStatus, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, errNotReady)
+	defer cancel()
+	for {
+		nodes, err := u.Manager.Nodes(ctx)
+		waiting := ""
+		if err == nil {
+			for _, n := range nodes {
+				if !n.Ready && waiting == "" {
+					waiting = "agent-" + n.Name
+				}
+			}
+			if waiting == "" && len(nodes) > 0 {
+				return nodes, nil
+			}
+		} else {
+			waiting = "manager"
+		}
+		// What ends again and again will not be ready however long one waits.
+		const hopeless = 4
+		if sup.died(waiting) >= hopeless {
+			return nil, u.explain(waiting, fmt.Sprintf("has ended %d times", sup.died(waiting)))
+		}
+		select {
+		case <-ctx.Done():
+			if context.Cause(ctx) == errNotReady {
+				return nil, u.explain(waiting, "is not ready after "+readyWithin.String())
+			}
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+var errNotReady = errors.New("not ready in time")
+
+// explain says what keeps the platform from getting ready, with the end of the log in question.
+func (u *Up) explain(daemon, what string) error {
+	path := filepath.Join(u.Dirs.Logs(), daemon+".log")
+	return fmt.Errorf("polyplane '%s': %s %s. The end of %s:\n%s", u.Dirs.Name, strings.Replace(daemon, "agent-", "the agent of node ", 1),
+		what, path, tail(path))
+}
+
+// tail is the last lines of a log.
+func tail(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "  (" + err.Error() + ")"
+	}
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	if len(lines) > 5 {
+		lines = lines[len(lines)-5:]
+	}
+	return "  " + strings.Join(lines, "\n  ")
+}
+
+// outcome is what a detached `up` tells the one that started it.
+type outcome struct {
+	Line  string `json:"line,omitempty"`  // for the user
+	Error string `json:"error,omitempty"` // it has failed
+	Ready bool   `json:"ready,omitempty"`
+}
+
+// Detach starts the instance in the background – `up` again, with args, under which it calls Report – and returns when
+// it is ready. What it says is passed on.
+func (u *Up) Detach(ctx context.Context, args []string) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if err := CheckName(u.Dirs.Name); err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	cmd := exec.Command(executable, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = null, null, null
+	cmd.ExtraFiles = []*os.File{w} // ReportFD
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return fmt.Errorf("start the platform in the background: %w", err)
+	}
+	// ^C here ends what was started: nobody would know of it else.
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(syscall.SIGTERM) })
+	defer stop()
+	for d := json.NewDecoder(r); ; {
+		var o outcome
+		if err := d.Decode(&o); err != nil {
+			cmd.Wait() //nolint:errcheck // its state is what counts
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("the platform ended while it started (%s): see %s", cmd.ProcessState, u.Dirs.Logs())
+		}
+		switch {
+		case o.Error != "":
+			cmd.Wait() //nolint:errcheck // it says no more
+			return errors.New(o.Error)
+		case o.Ready:
+			return cmd.Process.Release()
+		default:
+			u.say("%s", o.Line)
+		}
+	}
+}
+
+// ReportFD is the file descriptor on which a detached `up` tells how it goes.
+const ReportFD = 3
+
+// RunDetached is Run for the process that Detach started.
+func (u *Up) RunDetached(ctx context.Context) error {
+	syscall.CloseOnExec(ReportFD)
+	pipe := os.NewFile(ReportFD, "report")
+	report := &reporter{enc: json.NewEncoder(pipe)}
+	u.Out = report
+	err := u.Run(ctx, func() {
+		report.tell(outcome{Ready: true})
+		report.end()
+		pipe.Close()
+	})
+	if err != nil {
+		report.tell(outcome{Error: err.Error()})
+	}
+	return err
+}
+
+// reporter turns lines into messages; after end they go nowhere.
+type reporter struct {
+	mu  sync.Mutex
+	enc *json.Encoder
+}
+
+func (r *reporter) tell(o outcome) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.enc != nil {
+		r.enc.Encode(o) //nolint:errcheck // whoever started this may have gone
+	}
+}
+
+func (r *reporter) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enc = nil
+}
+
+func (r *reporter) Write(p []byte) (int, error) {
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(p), "\n"), "\n") {
+		r.tell(outcome{Line: line})
+	}
+	return len(p), nil
+}

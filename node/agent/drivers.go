@@ -1,0 +1,36 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/control/netns"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/forward/bridge"
+	"github.com/polyplane/polyplane/node/forward/guest"
+)
+
+// NewDrivers makes all that this build has. underlay is the node's address for tunnels; invalid means that there are
+// none. The calling process must be in the node's network namespace. This is the only place that names drivers.
+func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr) (Drivers, error) {
+	namespaces, err := netns.New(dirs, netns.Options{})
+	if err != nil {
+		return Drivers{}, fmt.Errorf("node %s: control netns: %w", dirs.Node, err)
+	}
+	panel, err := fabric.New(dirs, underlay)
+	if err != nil {
+		return Drivers{}, err
+	}
+	return Drivers{
+		Controls: map[model.Control]control.Driver{model.ControlNetns: namespaces},
+		Planes: map[model.Forwarding]forward.Plane{
+			model.ForwardGuest:  guest.New(),
+			model.ForwardBridge: bridge.New(dirs, namespaces),
+		},
+		Fabric: panel,
+	}, nil
+}
