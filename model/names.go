@@ -37,9 +37,11 @@ func CheckInterfaceName(name string) error {
 	if err := checkChars(name, MaxName, "_.-/:"); err != nil {
 		return err
 	}
-	switch name {
-	case "lo", "all", "default":
+	switch last := name[len(name)-1]; {
+	case name == "lo", name == "all", name == "default":
 		return fmt.Errorf("the interface name %q is Linux's own; choose another", name)
+	case last == '/' || last == ':':
+		return fmt.Errorf("the interface name %q ends with %q; interface names end with a letter or a digit", name, last)
 	}
 	return nil
 }

@@ -180,4 +180,5 @@ func (b Bytes) String() string { return formatUnit(uint64(b), byteUnits) }
 // String is in cores.
 func (c CPU) String() string { return strconv.FormatFloat(float64(c)/1000, 'f', -1, 64) }
 
-func (d Duration) String() string { return time.Duration(d).String() }
+// String is what ParseDuration reads, in ASCII.
+func (d Duration) String() string { return strings.ReplaceAll(time.Duration(d).String(), "µ", "u") }

@@ -44,7 +44,7 @@ func (ps *problems) checkSoftware(i int) {
 		ps.element(i, "routing/isis", "BIRD speaks no IS-IS; take frr")
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Config)) {
-		if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > MaxName {
+		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > MaxName {
 			ps.element(i, "config", "config: %q is no file name like frr.conf or bird.conf", name)
 		}
 	}

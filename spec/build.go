@@ -233,44 +233,15 @@ func (b *builder) config(router string, c form.Config, software model.Software) 
 	return all
 }
 
-// addLinks names the links and their interfaces: what the file names is taken first, the rest is named after what it
-// leads to.
+// addLinks names the links and their interfaces, and joins the edges.
 func (b *builder) addLinks() {
-	names := counted[string]{}
-	ends := counted[model.End]{}
-	take := func(e form.End) {
-		if e.Interface != "" {
-			ends[model.End(e)]++
-		}
-	}
-	b.net.Links = make([]model.Link, 0, len(b.form.Links))
-	for _, l := range b.form.Links {
-		if l.Value.Name != "" {
-			names[l.Value.Name]++
-		}
-		take(l.A)
-		take(l.B)
-	}
 	d := b.form.Defaults.Links
-	end := func(own, far form.End) model.End {
-		e := model.End(own)
-		if e.Interface == "" {
-			e = ends.free(model.End{Element: own.Element, Interface: far.Element}, func(n int) model.End {
-				return model.End{Element: own.Element, Interface: far.Element + "." + strconv.Itoa(n)}
-			})
-		}
-		return e
-	}
-	for _, l := range b.form.Links {
-		link := model.Link{Name: l.Value.Name, Ends: [2]model.End{end(l.A, l.B), end(l.B, l.A)}, Prefixes: l.Value.Prefixes,
+	names, ends := nameLinks(b.form.Links)
+	for i, l := range b.form.Links {
+		b.net.Links = append(b.net.Links, model.Link{Name: names[i], Ends: ends[i], Prefixes: l.Value.Prefixes,
 			Bandwidth: deref(first(l.Value.Bandwidth, d.Bandwidth)), MTU: deref(first(l.Value.MTU, d.MTU)),
 			Delay: deref(first(l.Value.Delay, d.Delay)), Jitter: deref(first(l.Value.Jitter, d.Jitter)),
-			Loss: float64(deref(first(l.Value.Loss, d.Loss)))}
-		if link.Name == "" {
-			base := l.A.Element + "--" + l.B.Element
-			link.Name = names.free(base, func(n int) string { return base + "." + strconv.Itoa(n) })
-		}
-		b.net.Links = append(b.net.Links, link)
+			Loss: float64(deref(first(l.Value.Loss, d.Loss)))})
 		b.links = append(b.links, place{l.Key, l.Node})
 	}
 	for _, item := range b.form.Edges {
@@ -283,9 +254,40 @@ func (b *builder) addLinks() {
 		b.net.Edges = append(b.net.Edges, e)
 		b.edges = append(b.edges, place{item.Key, item.Node})
 	}
-	if len(b.net.Links) == 0 {
-		b.net.Links = nil
+}
+
+// nameLinks names links and their interfaces: what the file names is taken first; the rest is named after what it
+// leads to, in the file's order.
+func nameLinks(links []form.Link) (names []string, ends [][2]model.End) {
+	takenNames := counted[string]{}
+	takenEnds := make(counted[model.End], 2*len(links))
+	for _, l := range links {
+		if l.Value.Name != "" {
+			takenNames[l.Value.Name]++
+		}
+		for _, e := range []form.End{l.A, l.B} {
+			if e.Interface != "" {
+				takenEnds[model.End(e)]++
+			}
+		}
 	}
+	end := func(own, far form.End) model.End {
+		if own.Interface != "" {
+			return model.End(own)
+		}
+		return takenEnds.free(model.End{Element: own.Element, Interface: far.Element}, func(n int) model.End {
+			return model.End{Element: own.Element, Interface: far.Element + "." + strconv.Itoa(n)}
+		})
+	}
+	names, ends = make([]string, len(links)), make([][2]model.End, len(links))
+	for i, l := range links {
+		ends[i] = [2]model.End{end(l.A, l.B), end(l.B, l.A)}
+		if names[i] = l.Value.Name; names[i] == "" {
+			base := l.A.Element + "--" + l.B.Element
+			names[i] = takenNames.free(base, func(n int) string { return base + "." + strconv.Itoa(n) })
+		}
+	}
+	return names, ends
 }
 
 // counted tells how often a name has been asked for; every name in it is taken.

@@ -1,0 +1,501 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec/internal/form"
+)
+
+// Format writes a network as a file that Parse reads back to the same network: what many have in common is said once,
+// and what Parse fills in by itself is left out. The network must be a document (not what Resolve made of it) that
+// passes Validate; elements come back in the order routers, hosts, switches.
+func Format(net model.Network) ([]byte, error) {
+	if problems := net.Validate(); len(problems) > 0 {
+		return nil, fmt.Errorf("the network cannot be written as a file: %w", problems[0])
+	}
+	net = model.Complete(net)
+	f := formatter{net: &net, kinds: map[model.Kind][]*model.Element{}}
+	for i := range net.Elements {
+		e := &net.Elements[i]
+		f.kinds[e.Kind] = append(f.kinds[e.Kind], e)
+	}
+	f.arrangeLinks()
+	f.listed = f.listInterfaces()
+	var doc yamlNode
+	doc.set("network", net.Name)
+	putPrefixes(&doc, "pools", net.Pools)
+	f.slice(&doc)
+	f.defaults(&doc)
+	f.shared(&doc)
+	f.elements(&doc, "routers", model.Router, f.router)
+	f.elements(&doc, "hosts", model.Host, f.endpoint)
+	f.elements(&doc, "switches", model.Switch, f.switchBody)
+	f.linkList(&doc)
+	f.edges(&doc)
+	if len(net.Expect) > 0 {
+		all := list(net.Expect, model.Expectation.String)
+		all.wide = true
+		doc.put("expect", all)
+	}
+	var b strings.Builder
+	doc.block(&b, "")
+	return []byte(b.String()), nil
+}
+
+type formatter struct {
+	net    *model.Network
+	kinds  map[model.Kind][]*model.Element
+	links  []form.Link // what is left to be said of names
+	listed map[string]bool
+
+	common  map[model.Kind]model.Element // CPU and memory said under defaults
+	link    model.Link                   // likewise
+	routers model.Element                // control, forwarding, software, routing said for all routers
+}
+
+func num[T fmt.Stringer](v T) yamlNode { return scalar(number + v.String()) }
+
+func integer[T ~int | ~uint32](v T) yamlNode { return scalar(number + strconv.FormatInt(int64(v), 10)) }
+
+func putPrefixes(n *yamlNode, key string, ps []netip.Prefix) {
+	switch len(ps) {
+	case 0:
+	case 1:
+		n.set(key, ps[0].String())
+	default:
+		n.put(key, list(ps, netip.Prefix.String))
+	}
+}
+
+func putAddrs(n *yamlNode, key string, as []netip.Addr) {
+	switch len(as) {
+	case 0:
+	case 1:
+		n.set(key, as[0].String())
+	default:
+		n.put(key, list(as, netip.Addr.String))
+	}
+}
+
+func putWords(n *yamlNode, key string, words []string) {
+	if len(words) > 0 {
+		n.put(key, list(words, func(s string) string { return s }))
+	}
+}
+
+func (f *formatter) slice(doc *yamlNode) {
+	var n yamlNode
+	s := f.net.Slice
+	putAmounts(&n, s.CPU, s.Memory)
+	if s.Bandwidth != 0 {
+		n.put("bandwidth", num(s.Bandwidth))
+	}
+	n.set("mode", s.Mode)
+	if n.kind == yamlMapping {
+		doc.put("slice", n)
+	}
+}
+
+func putAmounts(n *yamlNode, c model.CPU, m model.Bytes) {
+	if c != 0 {
+		n.put("cpu", num(c))
+	}
+	if m != 0 {
+		n.put("memory", num(m))
+	}
+}
+
+// defaults says once what all elements of a kind, or all links, have.
+func (f *formatter) defaults(doc *yamlNode) {
+	var n yamlNode
+	f.common = map[model.Kind]model.Element{}
+	for _, k := range []struct {
+		kind model.Kind
+		key  string
+	}{{model.Router, "routers"}, {model.Host, "hosts"}, {model.Switch, "switches"}} {
+		es := f.kinds[k.kind]
+		if len(es) < 2 {
+			continue
+		}
+		c := model.Element{CPU: es[0].CPU, Memory: es[0].Memory}
+		for _, e := range es {
+			if e.CPU != c.CPU {
+				c.CPU = 0
+			}
+			if e.Memory != c.Memory {
+				c.Memory = 0
+			}
+		}
+		f.common[k.kind] = c
+		var of yamlNode
+		if putAmounts(&of, c.CPU, c.Memory); of.kind == yamlMapping {
+			n.put(k.key, of)
+		}
+	}
+	if ls := f.net.Links; len(ls) > 1 {
+		f.link = ls[0]
+		for _, l := range ls {
+			keep(&f.link.Bandwidth, l.Bandwidth)
+			keep(&f.link.MTU, l.MTU)
+			keep(&f.link.Delay, l.Delay)
+			keep(&f.link.Jitter, l.Jitter)
+			keep(&f.link.Loss, l.Loss)
+		}
+		var of yamlNode
+		if putLink(&of, f.link, model.Link{}); of.kind == yamlMapping {
+			n.put("links", of)
+		}
+	}
+	if n.kind == yamlMapping {
+		doc.put("defaults", n)
+	}
+}
+
+// keep leaves only what is the same.
+func keep[T comparable](v *T, other T) {
+	if *v != other {
+		*v = *new(T)
+	}
+}
+
+// putLink says what a link has and the defaults do not say.
+func putLink(n *yamlNode, l, said model.Link) {
+	if l.Bandwidth != said.Bandwidth {
+		n.put("bandwidth", num(l.Bandwidth))
+	}
+	if l.MTU != said.MTU {
+		n.put("mtu", integer(l.MTU))
+	}
+	if l.Delay != said.Delay {
+		n.put("delay", num(l.Delay))
+	}
+	if l.Jitter != said.Jitter {
+		n.put("jitter", num(l.Jitter))
+	}
+	if l.Loss != said.Loss {
+		n.put("loss", scalar(number+strconv.FormatFloat(l.Loss, 'f', -1, 64)))
+	}
+}
+
+// shared says once, at the top, what all routers have.
+func (f *formatter) shared(doc *yamlNode) {
+	rs := f.kinds[model.Router]
+	if len(rs) == 0 {
+		return
+	}
+	c := model.Element{Control: rs[0].Control, Forwarding: rs[0].Forwarding, Software: rs[0].Software, Routing: rs[0].Routing}
+	usual := true // every router's software is its default
+	for _, e := range rs {
+		keep(&c.Control, e.Control)
+		keep(&c.Forwarding, e.Forwarding)
+		keep(&c.Software, e.Software)
+		same(&c.Routing.OSPF, e.Routing.OSPF)
+		same(&c.Routing.OSPF6, e.Routing.OSPF6)
+		same(&c.Routing.ISIS, e.Routing.ISIS)
+		same(&c.Routing.BGP, e.Routing.BGP)
+		same(&c.Routing.RIP, e.Routing.RIP)
+		usual = usual && e.Software == model.DefaultSoftware(*e)
+	}
+	if usual {
+		c.Software = ""
+	}
+	keepUnlessDefault(&c.Control, model.ControlNetns)
+	keepUnlessDefault(&c.Forwarding, model.ForwardGuest)
+	f.routers = c
+	doc.set("control", string(c.Control))
+	doc.set("forwarding", string(c.Forwarding))
+	doc.set("software", string(c.Software))
+	putRouting(doc, c.Routing, model.Routing{})
+}
+
+func keepUnlessDefault[T comparable](v *T, usual T) {
+	if *v == usual {
+		*v = *new(T)
+	}
+}
+
+func same[T any](v **T, other *T) {
+	if !reflect.DeepEqual(*v, other) {
+		*v = nil
+	}
+}
+
+// putRouting says the intents that have not been said.
+func putRouting(n *yamlNode, r, said model.Routing) {
+	ospf := func(key string, o, said *model.OSPF) {
+		if o == nil || said != nil {
+			return
+		}
+		m := yamlNode{kind: yamlMapping}
+		m.set("area", o.Area)
+		if o.Cost != 0 {
+			m.put("cost", integer(o.Cost))
+		}
+		putWords(&m, "redistribute", o.Redistribute)
+		n.put(key, m)
+	}
+	ospf("ospf", r.OSPF, said.OSPF)
+	ospf("ospf6", r.OSPF6, said.OSPF6)
+	if i := r.ISIS; i != nil && said.ISIS == nil {
+		m := yamlNode{kind: yamlMapping}
+		m.set("area", i.Area)
+		if i.Level != 0 {
+			m.put("level", integer(i.Level))
+		}
+		n.put("isis", m)
+	}
+	if b := r.BGP; b != nil && said.BGP == nil {
+		m := yamlNode{kind: yamlMapping}
+		m.put("as", integer(b.AS))
+		putPrefixes(&m, "networks", b.Networks)
+		if len(b.Neighbors) > 0 {
+			all := yamlNode{kind: yamlList}
+			for _, x := range b.Neighbors {
+				var one yamlNode
+				one.set("address", x.Address.String())
+				one.put("as", integer(x.AS))
+				one.set("name", x.Name)
+				all.list = append(all.list, one)
+			}
+			m.put("neighbors", all)
+		}
+		n.put("bgp", m)
+	}
+	if p := r.RIP; p != nil && said.RIP == nil {
+		m := yamlNode{kind: yamlMapping}
+		putWords(&m, "redistribute", p.Redistribute)
+		n.put("rip", m)
+	}
+}
+
+// elements writes a list of names, or a mapping where any has more to say.
+func (f *formatter) elements(doc *yamlNode, key string, kind model.Kind, body func(*yamlNode, *model.Element)) {
+	names, full := yamlNode{kind: yamlList}, yamlNode{}
+	short := true
+	for _, e := range f.kinds[kind] {
+		n := yamlNode{kind: yamlNothing}
+		body(&n, e)
+		short = short && n.kind == yamlNothing
+		names.list = append(names.list, scalar(e.Name))
+		full.put(e.Name, n)
+	}
+	switch {
+	case len(names.list) == 0:
+	case short:
+		doc.put(key, names)
+	default:
+		doc.put(key, full.spread())
+	}
+}
+
+// spread keeps a mapping from being written on one line.
+func (n yamlNode) spread() yamlNode {
+	n.wide = true
+	return n
+}
+
+func (f *formatter) element(n *yamlNode, e *model.Element) {
+	if e.Control != model.ControlNetns && f.routersSaid(e).Control == "" {
+		n.set("control", string(e.Control))
+	}
+	if e.Forwarding != model.DefaultForwarding(e.Kind) && f.routersSaid(e).Forwarding == "" {
+		n.set("forwarding", string(e.Forwarding))
+	}
+	said := f.common[e.Kind]
+	cpu, memory := e.CPU, e.Memory
+	if said.CPU != 0 {
+		cpu = 0
+	}
+	if said.Memory != 0 {
+		memory = 0
+	}
+	putAmounts(n, cpu, memory)
+	n.set("node", e.Node)
+	n.set("location", e.Location)
+}
+
+func (f *formatter) routersSaid(e *model.Element) model.Element {
+	if e.Kind == model.Router {
+		return f.routers
+	}
+	return model.Element{}
+}
+
+func (f *formatter) router(n *yamlNode, e *model.Element) {
+	if f.routers.Software == "" && e.Software != model.DefaultSoftware(*e) {
+		n.set("software", string(e.Software))
+	}
+	putRouting(n, e.Routing, f.routers.Routing)
+	if e.RouterID.IsValid() {
+		n.set("router-id", e.RouterID.String())
+	}
+	f.endpoint(n, e)
+	if text, ok := e.Config["frr.conf"]; ok && len(e.Config) == 1 && e.Software != model.SoftwareBIRD {
+		n.put("config", scalar(text))
+	} else if len(e.Config) > 0 {
+		var c yamlNode
+		for _, name := range slices.Sorted(maps.Keys(e.Config)) {
+			c.put(name, scalar(e.Config[name]))
+		}
+		n.put("config", c)
+	}
+}
+
+// endpoint writes what routers and hosts have alike.
+func (f *formatter) endpoint(n *yamlNode, e *model.Element) {
+	f.element(n, e)
+	if f.listed[e.Name] {
+		var all yamlNode
+		for _, i := range e.Interfaces {
+			one := yamlNode{kind: yamlNothing}
+			if i.MAC == "" && len(i.Addresses) > 0 {
+				one = list(i.Addresses, netip.Prefix.String)
+				if len(i.Addresses) == 1 {
+					one = one.list[0]
+				}
+			} else {
+				putPrefixes(&one, "addresses", i.Addresses)
+				one.set("mac", i.MAC)
+			}
+			all.put(i.Name, one)
+		}
+		n.put("interfaces", all)
+	}
+	putPrefixes(n, "loopback", e.Loopback)
+	putAddrs(n, "gateway", e.Gateways)
+	if len(e.Routes) > 0 {
+		n.put("routes", list(e.Routes, routeText))
+	}
+}
+
+func routeText(r model.Route) string {
+	s := r.To.String()
+	if r.Type != "" {
+		s = string(r.Type) + " " + s
+	}
+	for i, v := range r.Via {
+		s += []string{" via ", ", "}[min(i, 1)] + v.String()
+	}
+	if r.Interface != "" {
+		s += " dev " + r.Interface
+	}
+	if r.Metric != 0 {
+		s += " metric " + strconv.Itoa(r.Metric)
+	}
+	return s
+}
+
+func (f *formatter) switchBody(n *yamlNode, e *model.Element) {
+	f.element(n, e)
+	putPrefixes(n, "prefixes", e.Prefixes)
+}
+
+func (f *formatter) linkList(doc *yamlNode) {
+	all := yamlNode{kind: yamlList}
+	for i, l := range f.net.Links {
+		said := f.links[i]
+		ends := endText(said.A) + " -- " + endText(said.B)
+		var body yamlNode
+		body.set("name", said.Value.Name)
+		putLink(&body, l, f.link)
+		if body.kind != yamlMapping {
+			if len(l.Prefixes) == 0 {
+				all.list = append(all.list, scalar(ends))
+				continue
+			}
+			var one yamlNode
+			putPrefixes(&one, ends, l.Prefixes)
+			all.list = append(all.list, one.bare())
+			continue
+		}
+		putPrefixes(&body, "prefixes", l.Prefixes)
+		var one yamlNode
+		one.put(ends, body)
+		all.list = append(all.list, one.bare())
+	}
+	if len(all.list) > 0 {
+		all.wide = true
+		doc.put("links", all)
+	}
+}
+
+// bare keeps a list's mapping of one pair from being written in braces.
+func (n yamlNode) bare() yamlNode {
+	n.open = true
+	return n
+}
+
+func endText(e form.End) string {
+	if e.Interface == "" {
+		return e.Element
+	}
+	return e.Element + ":" + e.Interface
+}
+
+func (f *formatter) edges(doc *yamlNode) {
+	var all yamlNode
+	for _, e := range f.net.Edges {
+		var n yamlNode
+		end := form.End(e.End)
+		if end.Interface == e.Name {
+			end.Interface = ""
+		}
+		n.set("end", endText(end))
+		n.set("device", e.Device)
+		if e.VLAN != 0 {
+			n.put("vlan", integer(e.VLAN))
+		}
+		n.set("node", e.Node)
+		all.put(e.Name, n)
+	}
+	if len(f.net.Edges) > 0 {
+		doc.put("edges", all.spread())
+	}
+}
+
+// arrangeLinks finds out which names of links and interfaces need not be said, since Parse gives the same.
+func (f *formatter) arrangeLinks() {
+	f.links = make([]form.Link, len(f.net.Links))
+	for i, l := range f.net.Links {
+		f.links[i].A.Element, f.links[i].B.Element = l.Ends[0].Element, l.Ends[1].Element
+	}
+	for settled := false; !settled; {
+		settled = true
+		names, ends := nameLinks(f.links)
+		for i, l := range f.net.Links {
+			if names[i] != l.Name {
+				f.links[i].Value.Name, settled = l.Name, false
+			}
+			if ends[i][0] != l.Ends[0] {
+				f.links[i].A.Interface, settled = l.Ends[0].Interface, false
+			}
+			if ends[i][1] != l.Ends[1] {
+				f.links[i].B.Interface, settled = l.Ends[1].Interface, false
+			}
+		}
+	}
+}
+
+// listInterfaces tells whose interfaces must be listed: those of elements where one has something to say. All of an
+// element's are then listed, which also keeps their order; elsewhere the links tell it.
+func (f *formatter) listInterfaces() map[string]bool {
+	listed := map[string]bool{}
+	implied := model.Network{Elements: make([]model.Element, len(f.net.Elements)), Links: f.net.Links, Edges: f.net.Edges}
+	for i, e := range f.net.Elements {
+		implied.Elements[i] = model.Element{Name: e.Name, Kind: e.Kind}
+	}
+	for i, e := range model.Complete(implied).Elements {
+		own := f.net.Elements[i].Interfaces
+		if e.Kind != model.Switch && !reflect.DeepEqual(e.Interfaces, own) && len(own) > 0 {
+			listed[e.Name] = true
+		}
+	}
+	return listed
+}
