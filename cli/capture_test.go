@@ -66,7 +66,7 @@ func packets(t *testing.T) map[string][]byte {
 			&layers.UDP{SrcPort: 5000, DstPort: 53}, gopacket.Payload("xyz")),
 		"IS-IS 02:00:00:00:00:01 > 02:00:00:00:00:02: point-to-point hello, length 20": frame(t,
 			&layers.Ethernet{SrcMAC: macs[0], DstMAC: macs[1], EthernetType: layers.EthernetTypeLLC, Length: uint16(len(isis))}, gopacket.Payload(isis)),
-		"02:00:00:00:00:01 > 02:00:00:00:00:02: EtherType 0x88b5, length 18": frame(t, ethernet(0x88b5), gopacket.Payload("test")),
+		"02:00:00:00:00:01 > 02:00:00:00:00:02: EtherType 0x88b5, length 60": frame(t, ethernet(0x88b5), gopacket.Payload("test")),
 	}
 }
 

@@ -144,7 +144,9 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 	if err == nil {
 		return ExitOK
 	}
-	code = exitCode(err)
+	if code = exitCode(err); isCobraUsage(err) {
+		code = ExitUsage
+	}
 	var exit *commandExit
 	if errors.As(err, &exit) {
 		return exit.status
@@ -159,9 +161,22 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 	return code
 }
 
+// isCobraUsage tells whether cobra itself, which has no error types for it, complains of the command line.
+func isCobraUsage(err error) bool {
+	for _, s := range []string{"unknown command ", "if any flags in the group ", "required flag"} {
+		if strings.HasPrefix(err.Error(), s) {
+			return true
+		}
+	}
+	return false
+}
+
 // message is an error as users see it: what was being done, what is wrong, what would be right.
 func message(root, cmd *cobra.Command, err error) string {
 	text := strings.TrimSpace(err.Error())
+	if isCobraUsage(err) {
+		return fmt.Sprintf("%s: %s\nUsage: %s", cmd.CommandPath(), text, cmd.UseLine())
+	}
 	prefix := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.Name()))
 	var usage *usage
 	if errors.As(err, &usage) {

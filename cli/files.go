@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec"
 )
 
 // maxInput bounds what is read from standard input or a file; spec refuses far less, with a better message.
@@ -47,7 +48,7 @@ func (c *CLI) readNetworks(f fileFlags) ([]model.Network, error) {
 			return nil, badFile(err)
 		}
 		for _, s := range sources {
-			networks, err := s.parse()
+			networks, err := spec.Parse(s.name, s.data, spec.Options{})
 			if err != nil {
 				problems = append(problems, err)
 				continue
@@ -98,7 +99,7 @@ func renamed(all []model.Network, names []string) ([]model.Network, error) {
 	return out, nil
 }
 
-// source is one file that documents are read from.
+// source is a file that networks are read from.
 type source struct {
 	name string
 	data []byte

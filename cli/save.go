@@ -2,6 +2,8 @@ package cli
 
 import (
 	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/spec"
 )
 
 func (c *CLI) saveCommand() *cobra.Command {
@@ -20,7 +22,7 @@ func (c *CLI) saveCommand() *cobra.Command {
 			if err != nil {
 				return wrap(cmd.Context(), cl, err, ref{network: given[0]})
 			}
-			text, err := formatNetwork(record.Network)
+			text, err := spec.Format(record.Network)
 			if err != nil {
 				return err
 			}

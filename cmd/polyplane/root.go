@@ -1,17 +1,26 @@
 package main
 
+//go:generate go run . gendocs ../../docs/cli.md
+
 import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/cli"
+	"github.com/polyplane/polyplane/examples"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
+// version is the release, set when it is linked (-X main.version=…).
+var version = "development"
+
 // newApp returns the command line of this process. app.Instance is the instance that --instance (--name of `up` and
 // `down`: app.AddNameAlias(cmd)) or POLYPLANE_INSTANCE names; it is set once a command runs.
 func newApp() *cli.CLI {
-	return cli.New(func(name string) (cli.Client, error) { return client.New(instance.NewDirs(name)), nil })
+	app := cli.New(func(name string) (cli.Client, error) { return client.New(instance.NewDirs(name)), nil })
+	app.Version = version
+	app.Examples = examples.Files
+	return app
 }
 
 // newRoot returns the command tree that speaks to a running instance; main adds the commands that run one.
