@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -383,8 +384,9 @@ func (u *Up) RunDetached(ctx context.Context) error {
 
 // reporter turns lines into messages; after end they go nowhere.
 type reporter struct {
-	mu  sync.Mutex
-	enc *json.Encoder
+	mu   sync.Mutex
+	enc  *json.Encoder
+	rest []byte // a line without its end
 }
 
 func (r *reporter) tell(o outcome) {
@@ -402,8 +404,13 @@ func (r *reporter) end() {
 }
 
 func (r *reporter) Write(p []byte) (int, error) {
-	for line := range strings.SplitSeq(strings.TrimSuffix(string(p), "\n"), "\n") {
-		r.tell(outcome{Line: line})
+	r.rest = append(r.rest, p...)
+	for {
+		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		r.tell(outcome{Line: string(line)})
+		r.rest = rest
 	}
-	return len(p), nil
 }
