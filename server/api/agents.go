@@ -10,17 +10,18 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-type nodePath struct {
+// NodePath names a node.
+type NodePath struct {
 	Node string `path:"node" doc:"the node's name"`
 }
 
 type registerInput struct {
-	nodePath
+	NodePath
 	Body model.Registration
 }
 
 type reportInput struct {
-	nodePath
+	NodePath
 	Body model.Report
 }
 
@@ -39,7 +40,7 @@ func (s *Server) agentRoutes(api huma.API) {
 		})
 	huma.Register(api, streaming(operation("desired", http.MethodGet, "/nodes/{node}/desired",
 		"Everything a node shall have, at once and after every change, as a stream of Update", "agents"), "a stream of Update"),
-		func(_ context.Context, in *nodePath) (*huma.StreamResponse, error) {
+		func(_ context.Context, in *NodePath) (*huma.StreamResponse, error) {
 			next, end, err := s.agents.Watch(in.Node)
 			if err != nil {
 				return nil, statusError(err)

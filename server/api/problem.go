@@ -1,10 +1,13 @@
 package api
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -50,6 +53,9 @@ func Unavailable(err error) *Problem {
 
 // newError is huma's constructor of error bodies; it keeps our words for its own refusals too.
 func newError(status int, detail string, errs ...error) huma.StatusError {
+	if detail == "validation failed" { // huma's own words
+		detail = "the request is not understood"
+	}
 	m := &huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: detail}
 	for _, err := range errs {
 		if err == nil {
@@ -93,6 +99,35 @@ func writeProblem(w http.ResponseWriter, err error) {
 
 // decodeWords says what is wrong with a JSON body without naming Go's types.
 func decodeWords(err error) error {
-	s := strings.TrimPrefix(err.Error(), "json: ")
-	return errors.New(strings.ReplaceAll(s, "Go struct field ", ""))
+	var mistyped *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mistyped):
+		where := mistyped.Field
+		if where == "" {
+			where = "the whole"
+		}
+		return fmt.Errorf("%s: %s was expected, not %s", where, jsonName(mistyped.Type), mistyped.Value)
+	case errors.Is(err, io.EOF):
+		return errors.New("it is empty; JSON was expected")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the JSON ends in the middle")
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "json: "))
+}
+
+// jsonName is what JSON calls a type.
+func jsonName(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Pointer:
+		return jsonName(t.Elem())
+	case reflect.String:
+		return "a string"
+	}
+	return "a number"
 }

@@ -10,23 +10,27 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-type netPath struct {
+// NetworkPath, ElementPath, NodePath and OfNetwork are parts of requests; they are exported because only exported
+// fields are filled.
+type NetworkPath struct {
 	Network string `path:"network" doc:"the network's name"`
 }
 
-type elementPath struct {
-	netPath
+// ElementPath names an element.
+type ElementPath struct {
+	NetworkPath
 	Element string `path:"element" doc:"the element's name"`
 }
 
-func (p elementPath) id() model.ID { return model.ID{Network: p.Network, Element: p.Element} }
+func (p ElementPath) id() model.ID { return model.ID{Network: p.Network, Element: p.Element} }
 
-type ofNetwork struct {
+// OfNetwork narrows a list to one network.
+type OfNetwork struct {
 	Network string `query:"network" doc:"only this network's; all networks' when empty"`
 }
 
 type applyInput struct {
-	netPath
+	NetworkPath
 	DryRun    bool  `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
 	Overwrite bool  `query:"overwrite" doc:"replace configuration that was edited inside elements by the document's"`
 	Base      int64 `query:"base" minimum:"0" doc:"refuse unless the network is at this revision; zero means any"`
@@ -34,12 +38,12 @@ type applyInput struct {
 }
 
 type actInput struct {
-	elementPath
+	ElementPath
 	Body model.ActionRequest
 }
 
 type checkInput struct {
-	netPath
+	NetworkPath
 	Body model.CheckRequest
 }
 
@@ -63,7 +67,7 @@ func (s *Server) userRoutes(api huma.API) {
 			return &body[[]model.NetworkStatus]{list(d.Networks)}, statusError(err)
 		})
 	huma.Register(api, operation("network", http.MethodGet, "/networks/{network}", "Everything stored of a network", "networks"),
-		func(_ context.Context, in *netPath) (*body[model.Record], error) {
+		func(_ context.Context, in *NetworkPath) (*body[model.Record], error) {
 			r, err := s.networks.Network(in.Network)
 			return &body[model.Record]{r}, statusError(err)
 		})
@@ -78,7 +82,7 @@ func (s *Server) userRoutes(api huma.API) {
 		})
 	huma.Register(api, operation("delete", http.MethodDelete, "/networks/{network}",
 		"Remove a network; it is gone when every node has let go of its part", "networks"),
-		func(ctx context.Context, in *netPath) (*struct{}, error) {
+		func(ctx context.Context, in *NetworkPath) (*struct{}, error) {
 			return nil, statusError(s.networks.Delete(ctx, in.Network))
 		})
 	huma.Register(api, operation("check", http.MethodPost, "/networks/{network}/check",
@@ -93,12 +97,12 @@ func (s *Server) userRoutes(api huma.API) {
 			return nil, statusError(s.networks.Act(ctx, in.id(), in.Body.Action))
 		})
 	huma.Register(api, operation("elements", http.MethodGet, "/elements", "The elements with their state", "elements"),
-		func(_ context.Context, in *ofNetwork) (*body[[]model.ElementView], error) {
+		func(_ context.Context, in *OfNetwork) (*body[[]model.ElementView], error) {
 			d, err := s.views.Dump(in.Network, Parts{Elements: true})
 			return &body[[]model.ElementView]{list(d.Elements)}, statusError(err)
 		})
 	huma.Register(api, operation("links", http.MethodGet, "/links", "The links with their state and counters", "links"),
-		func(_ context.Context, in *ofNetwork) (*body[[]model.LinkStatus], error) {
+		func(_ context.Context, in *OfNetwork) (*body[[]model.LinkStatus], error) {
 			d, err := s.views.Dump(in.Network, Parts{Links: true})
 			return &body[[]model.LinkStatus]{list(d.Links)}, statusError(err)
 		})

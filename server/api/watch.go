@@ -18,7 +18,7 @@ const dumpPause = 500 * time.Millisecond
 const writeTimeout = time.Minute
 
 type dumpInput struct {
-	ofNetwork
+	OfNetwork
 	Watch bool `query:"watch" doc:"a stream of model DumpUpdate, one JSON value a line, whenever something has changed"`
 }
 

@@ -348,6 +348,8 @@ func TestPhasesAndEvents(t *testing.T) {
 		t.Fatalf("with one failed: %+v", s)
 	}
 	f.await(t, since, "lab", "NetworkFailed")
+	f.obey(t, "n1", nil)
+	f.obey(t, "n2", nil)
 	end1()
 	f.await(t, since, "n1", "NodeAway")
 	if s := status(t, f.Manager, "lab"); s.Phase != model.PhasePending {

@@ -44,7 +44,7 @@ func (m *Manager) node(name string) (*node, error) {
 	if n := m.nodes[name]; n != nil {
 		return n, nil
 	}
-	return nil, api.NotFound("there is no node %s; the substrate has %s", name,
+	return nil, api.NotFound("there is no node %s; the nodes are: %s", name,
 		strings.Join(slices.Sorted(maps.Keys(m.nodes)), ", "))
 }
 
@@ -213,9 +213,9 @@ func (m *Manager) usable(name string) (*network, error) {
 func (m *Manager) noNetwork(name string) error {
 	names := slices.Sorted(maps.Keys(m.networks))
 	if len(names) == 0 {
-		return api.NotFound("there is no network %s; there is none at all", name)
+		return api.NotFound("there is no network %s; there are no networks yet", name)
 	}
-	return api.NotFound("there is no network %s; there are %s", name, shorten(names))
+	return api.NotFound("there is no network %s; the networks are: %s", name, shorten(names))
 }
 
 func (n *network) noElement(name string) error {
