@@ -12,8 +12,7 @@ import (
 
 // WriteDocs writes the reference of all visible commands as Markdown, from the command tree itself.
 func WriteDocs(w io.Writer, root *cobra.Command) error {
-	// Cobra adds these when a command line is run; the reference has them always.
-	root.InitDefaultHelpCmd()
+	// Cobra adds this when a command line is run; the reference has it always, and `help` never.
 	root.InitDefaultCompletionCmd()
 	b := &bytes.Buffer{}
 	b.WriteString("# The command line\n\n")
@@ -22,7 +21,7 @@ func WriteDocs(w io.Writer, root *cobra.Command) error {
 	for _, group := range root.Groups() {
 		fmt.Fprintf(b, "**%s**\n\n", strings.TrimSuffix(group.Title, ":"))
 		for _, cmd := range root.Commands() {
-			if cmd.GroupID == group.ID && !cmd.Hidden {
+			if cmd.GroupID == group.ID && !cmd.Hidden && cmd.Name() != "help" {
 				fmt.Fprintf(b, "- [`%s`](#%s) – %s\n", cmd.Name(), anchor(cmd), cmd.Short)
 			}
 		}
@@ -33,7 +32,7 @@ func WriteDocs(w io.Writer, root *cobra.Command) error {
 	b.WriteString(exitTable)
 	for _, group := range root.Groups() {
 		for _, cmd := range root.Commands() {
-			if cmd.GroupID == group.ID && !cmd.Hidden {
+			if cmd.GroupID == group.ID && !cmd.Hidden && cmd.Name() != "help" {
 				writeCommand(b, cmd)
 			}
 		}
