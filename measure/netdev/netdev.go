@@ -1,0 +1,216 @@
+// Package netdev is what measurements need of network devices and the namespaces they are in: entering a namespace on a
+// thread of its own, counters of drops, queues, and threaded NAPI.
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Ref names a device: its network namespace as a path (/run/netns/a, /proc/123/ns/net; empty for our own) and its name there.
+type Ref struct {
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// String is for people.
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return r.Name
+	}
+	return r.Name + " in " + r.Namespace
+}
+
+// In runs f on a thread that is in the namespace; the thread ends afterwards, so nothing else ever runs there by mistake. An
+// empty path means the caller's process's own namespace.
+func In(namespace string, f func() error) error {
+	if namespace == "" {
+		namespace = "/proc/self/ns/net"
+	}
+	h, err := netns.GetFromPath(namespace)
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", namespace, err)
+	}
+	defer h.Close()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := netns.Set(h); err != nil {
+			done <- fmt.Errorf("enter network namespace %s: %w", namespace, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// Pin keeps the calling thread on one CPU. The caller has locked its goroutine to the thread.
+func Pin(cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("pin to CPU %d: %w", cpu, err)
+	}
+	return nil
+}
+
+// Drops counts frames that a veth lost where no program sees them.
+type Drops struct {
+	Received uint64 `json:"received"`  // on reception
+	Sent     uint64 `json:"sent"`      // on transmission: the peer's receive ring was full
+	RingFull uint64 `json:"ring_full"` // of Sent, those that were sent by XDP (xdp_xmit_errors)
+}
+
+// Sub is what was lost since an earlier reading.
+func (d Drops) Sub(before Drops) Drops {
+	return Drops{d.Received - before.Received, d.Sent - before.Sent, d.RingFull - before.RingFull}
+}
+
+// ReadDrops reads a device's drop counters. Devices without such statistics report none.
+func ReadDrops(r Ref) (Drops, error) {
+	var d Drops
+	err := In(r.Namespace, func() error {
+		e, err := ethtool.NewEthtool()
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		stats, err := e.Stats(r.Name)
+		if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err
+		}
+		for name, v := range stats {
+			switch {
+			case strings.HasPrefix(name, "tx_queue_") && strings.HasSuffix(name, "_xdp_xmit_errors"):
+				d.RingFull += v
+			case strings.HasPrefix(name, "rx_queue_") && strings.HasSuffix(name, "_drops") && !strings.HasSuffix(name, "_xdp_drops"):
+				d.Received += v
+			}
+		}
+		return withSysfs(func(root string) error {
+			v, err := readUint(filepath.Join(root, "class/net", r.Name, "statistics/tx_dropped"))
+			if err != nil {
+				return err
+			}
+			d.Sent = v
+			return nil
+		})
+	})
+	if err != nil {
+		return d, fmt.Errorf("read the drop counters of %v: %w", r, err)
+	}
+	return d, nil
+}
+
+func setGRO(name string) error {
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	return e.Change(name, map[string]bool{"rx-gro": true})
+}
+
+// Queues counts a device's receive queues.
+func Queues(r Ref) (int, error) {
+	n := 0
+	err := In(r.Namespace, func() error {
+		return withSysfs(func(root string) error {
+			dirs, err := filepath.Glob(filepath.Join(root, "class/net", r.Name, "queues/rx-*"))
+			n = len(dirs)
+			return err
+		})
+	})
+	if err == nil && n == 0 {
+		err = errors.New("no such device")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("count the receive queues of %v: %w", r, err)
+	}
+	return n, nil
+}
+
+// SetThreaded moves a device's NAPI into kernel threads of its own (or back), so that receiving no longer borrows the
+// sender's CPU: without it a closed loop cannot lose anything. It returns the threads (named napi/DEVICE-N).
+func SetThreaded(r Ref, on bool) ([]int, error) {
+	v := "0"
+	if on {
+		v = "1"
+	}
+	err := In(r.Namespace, func() error {
+		return withSysfs(func(root string) error {
+			return os.WriteFile(filepath.Join(root, "class/net", r.Name, "threaded"), []byte(v), 0)
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set threaded NAPI of %v: %w", r, err)
+	}
+	if !on {
+		return nil, nil
+	}
+	return NAPIThreads(r.Name)
+}
+
+// NAPIThreads finds the kernel threads that poll a device. Thread names are cut to 15 characters and carry no namespace, so
+// give devices under measurement short names that differ.
+func NAPIThreads(device string) ([]int, error) {
+	comms, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	want := "napi/" + device + "-"
+	if len(want) > 15 {
+		want = want[:15]
+	}
+	var pids []int
+	for _, c := range comms {
+		b, err := os.ReadFile(c)
+		if err == nil && strings.HasPrefix(string(b), want) {
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(c))); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids, nil
+}
+
+// PinThread keeps another thread on one CPU.
+func PinThread(tid, cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	if err := unix.SchedSetaffinity(tid, &set); err != nil {
+		return fmt.Errorf("pin thread %d to CPU %d: %w", tid, cpu, err)
+	}
+	return nil
+}
+
+// withSysfs mounts the current namespace's sysfs where only this thread sees it: /sys shows the namespace it was mounted in.
+func withSysfs(f func(root string) error) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("new mount namespace: %w", err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+		return fmt.Errorf("mount sysfs: %w", err)
+	}
+	return f("/sys")
+}
+
+func readUint(path string) (uint64, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+}

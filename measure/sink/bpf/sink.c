@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The traffic sink: looks at every frame that reaches a device, takes the measured ones and counts them per stream. State is
+// kept per receive queue, because a queue is polled by one CPU at a time: nothing in it needs to be atomic. Only the
+// window of sequence numbers is shared between queues.
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "../../frame/tag.h"
+#include "hist.h"
+
+#define MAX_STREAMS 64
+
+/* Set by the loader. */
+volatile const __u32 streams = 1;
+volatile const __u32 queues = 1;
+volatile const __u32 time_mask;    /* frames whose sequence number has none of these bits are timed */
+volatile const __u32 window_shift; /* log2 of the words of one stream's window */
+volatile const __u16 raw_type = 0xb588; /* network order */
+
+struct flow {
+	__u64 frames;     /* whole ones, duplicates included */
+	__u64 bytes;      /* check sequences included */
+	__u64 unique;
+	__u64 duplicated;
+	__u64 reordered;
+	__u64 corrupted;
+	__u64 too_old;    /* further behind than the window: unknown whether seen before */
+	__u64 early;      /* timed before they were sent: clocks differ */
+	__u64 next;       /* sequence number after the highest so far */
+	__u64 extent;     /* how far behind the furthest reordered frame came */
+	__u64 first;      /* time of the first and last timed frame */
+	__u64 last;
+	__u64 prev;       /* delay of the timed frame before; valid once timed > 0 */
+	__u64 timed;
+	__s64 ipdv_sum;
+	__u64 longer;
+	__u64 shorter;
+	__u64 jitter;     /* RFC 3550, in 1/16 ns */
+	__u64 max_jitter;
+	struct histogram delay;
+	struct histogram ipdv;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow);
+} flows SEC(".maps"); /* queue * streams + stream */
+
+/* 32 sequence numbers: which of them were seen in the low half, and above it which 32, plus 1. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} windows SEC(".maps"); /* stream << window_shift | word */
+
+struct totals {
+	__u64 foreign;   /* not measured, or of another run */
+	__u64 corrupted; /* measured, but too damaged to tell the stream */
+	__u64 failed;    /* the program could not look: the counts are wrong */
+	__u32 run;       /* network order; set by the loader, 0 while it clears the rest */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct totals);
+} totals_of SEC(".maps"); /* queue */
+
+enum seen { FRESH, AGAIN, UNKNOWN };
+
+static __always_inline enum seen mark(__u32 stream, __u32 seq)
+{
+	__u32 word = (seq >> 5) & ((1u << (window_shift & 31)) - 1), key = stream << (window_shift & 31) | word;
+	__u64 epoch = (__u64)(seq >> 5 >> (window_shift & 31)) + 1, bit = 1ull << (seq & 31);
+	__u64 *slot = bpf_map_lookup_elem(&windows, &key);
+
+	if (!slot)
+		return UNKNOWN;
+	for (int i = 0; i < 8; i++) {
+		__u64 old = *(volatile __u64 *)slot, fresh;
+
+		if (old >> 32 == epoch) {
+			if (old & bit)
+				return AGAIN;
+			fresh = old | bit;
+		} else if (old >> 32 < epoch) {
+			fresh = epoch << 32 | bit;
+		} else {
+			return UNKNOWN;
+		}
+		if (queues == 1) {
+			*(volatile __u64 *)slot = fresh;
+			return FRESH;
+		}
+		if (__sync_val_compare_and_swap(slot, old, fresh) == old)
+			return FRESH;
+	}
+	return UNKNOWN;
+}
+
+static __always_inline void time_frame(struct flow *f, __u64 sent)
+{
+	__u64 now = bpf_ktime_get_ns(), delay = now - sent, abs;
+	__s64 d;
+
+	if (!f->first)
+		f->first = now;
+	f->last = now;
+	if (sent > now) {
+		f->early++;
+		return;
+	}
+	record(&f->delay, delay);
+	if (f->timed++) {
+		d = delay - f->prev;
+		f->ipdv_sum += d;
+		abs = d < 0 ? -d : d;
+		if (d > 0)
+			f->longer++;
+		else if (d < 0)
+			f->shorter++;
+		record(&f->ipdv, abs);
+		f->jitter += abs - ((f->jitter + 8) >> 4);
+		if (f->jitter > f->max_jitter)
+			f->max_jitter = f->jitter;
+	}
+	f->prev = delay;
+}
+
+/* Adds a run of bytes in the packet; at most 512 at a time, which every kernel's helper takes. */
+static __always_inline bool sum_bytes(void *p, void *end, __u32 len, __u64 *sum)
+{
+	/* len is at most FRAME_MAX: two whole pieces, then what is left by halves */
+	for (int i = 0; i < 2; i++) {
+		if (len >= 512) {
+			if (p + 512 > end)
+				return false;
+			*sum += (__u32)bpf_csum_diff(NULL, 0, p, 512, 0);
+			p += 512;
+			len -= 512;
+		}
+	}
+#define PIECE(n)                                                         \
+	if (len & (n)) {                                                 \
+		if (p + (n) > end)                                       \
+			return false;                                    \
+		*sum += (__u32)bpf_csum_diff(NULL, 0, p, (n), 0);        \
+		p += (n);                                                \
+	}
+	PIECE(256)
+	PIECE(128)
+	PIECE(64)
+	if (len & 32) {
+		__u32 *w = p;
+
+		if ((void *)(w + 8) > end)
+			return false;
+		*sum += (__u64)w[0] + w[1] + w[2] + w[3] + w[4] + w[5] + w[6] + w[7];
+		p += 32;
+	}
+	if (len & 16) {
+		__u32 *w = p;
+
+		if ((void *)(w + 4) > end)
+			return false;
+		*sum += (__u64)w[0] + w[1] + w[2] + w[3];
+		p += 16;
+	}
+	if (len & 8) {
+		__u32 *w = p;
+
+		if ((void *)(w + 2) > end)
+			return false;
+		*sum += (__u64)w[0] + w[1];
+		p += 8;
+	}
+	if (len & 4) {
+		if (p + 4 > end)
+			return false;
+		*sum += *(__u32 *)p;
+		p += 4;
+	}
+	if (len & 2) {
+		if (p + 2 > end)
+			return false;
+		*sum += *(__u16 *)p;
+		p += 2;
+	}
+	if (len & 1) {
+		if (p + 1 > end)
+			return false;
+		*sum += *(__u8 *)p;
+	}
+	return true;
+}
+
+/* Finds the tag and the length of what it sums: the offset from the frame's start, 0 for a foreign frame, -1 for one that is cut short. */
+static __always_inline int find_tag(void *data, void *end, __u32 *len)
+{
+	__u16 *eth = data;
+	__u32 have = end - data, want;
+
+	if (data + ETH_SIZE + TAG_SIZE > end)
+		return 0;
+	if (eth[6] == bpf_htons(0x0800)) {
+		__u8 *ip = data + ETH_SIZE;
+
+		if (data + ETH_SIZE + IP4_SIZE + UDP_SIZE + TAG_SIZE > end)
+			return 0;
+		if (ip[0] != 0x45 || ip[9] != 17 || *(__u16 *)(ip + 22) != bpf_htons(9))
+			return 0;
+		want = bpf_ntohs(*(__u16 *)(ip + 24));
+		*len = want - UDP_SIZE;
+		if (want < UDP_SIZE + TAG_SIZE || want > have - ETH_SIZE - IP4_SIZE)
+			return -1;
+		return ETH_SIZE + IP4_SIZE + UDP_SIZE;
+	}
+	if (eth[6] == bpf_htons(0x86dd)) {
+		__u8 *ip = data + ETH_SIZE;
+
+		if (data + ETH_SIZE + IP6_SIZE + UDP_SIZE + TAG_SIZE > end)
+			return 0;
+		if (ip[6] != 17 || *(__u16 *)(ip + 42) != bpf_htons(9))
+			return 0;
+		want = bpf_ntohs(*(__u16 *)(ip + 44));
+		*len = want - UDP_SIZE;
+		if (want < UDP_SIZE + TAG_SIZE || want > have - ETH_SIZE - IP6_SIZE)
+			return -1;
+		return ETH_SIZE + IP6_SIZE + UDP_SIZE;
+	}
+	if (eth[6] == raw_type) {
+		*len = have - ETH_SIZE;
+		return ETH_SIZE;
+	}
+	return 0;
+}
+
+SEC("xdp.frags")
+int sink(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 queue = ctx->rx_queue_index, len = 0, key, seq;
+	struct totals *t;
+	struct flow *f;
+	struct tag *tag;
+	__u64 sum = 0;
+	bool whole;
+	int at;
+
+	if (queue >= queues)
+		queue = 0;
+	t = bpf_map_lookup_elem(&totals_of, &queue);
+	if (!t)
+		return XDP_ABORTED;
+	at = find_tag(data, end, &len);
+	if (!at) {
+		t->foreign++;
+		return XDP_PASS;
+	}
+	if (at < 0) {
+		t->corrupted++;
+		return XDP_DROP;
+	}
+	tag = data + (at & 127);
+	if ((void *)tag + TAG_SIZE > end || len > FRAME_MAX) {
+		t->failed++;
+		return XDP_DROP;
+	}
+	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) + tag->sum;
+	len -= TAG_SIZE;
+	whole = (!len || sum_bytes((void *)tag + TAG_SIZE, end, len & 2047, &sum)) && fold(sum) == 0xffff;
+	if (tag->run != t->run || !t->run) {
+		if (whole) {
+			t->foreign++;
+			return XDP_PASS;
+		}
+		t->corrupted++;
+		return XDP_DROP;
+	}
+	key = bpf_ntohs(tag->stream);
+	if (key >= streams) {
+		if (whole)
+			t->failed++;
+		else
+			t->corrupted++;
+		return XDP_DROP;
+	}
+	key += queue * streams;
+	f = bpf_map_lookup_elem(&flows, &key);
+	if (!f) {
+		t->failed++;
+		return XDP_DROP;
+	}
+	if (!whole) {
+		f->corrupted++;
+		return XDP_DROP;
+	}
+	f->frames++;
+	f->bytes += end - data + 4;
+	seq = bpf_ntohl(tag->seq);
+	switch (mark(bpf_ntohs(tag->stream), seq)) {
+	case FRESH:
+		f->unique++;
+		if (seq >= f->next) {
+			f->next = (__u64)seq + 1;
+		} else {
+			f->reordered++;
+			if (f->next - seq > f->extent)
+				f->extent = f->next - seq;
+		}
+		break;
+	case AGAIN:
+		f->duplicated++;
+		return XDP_DROP;
+	case UNKNOWN:
+		f->too_old++;
+		return XDP_DROP;
+	}
+	if (!(seq & time_mask))
+		time_frame(f, bpf_be64_to_cpu(tag->time));
+	return XDP_DROP;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The traffic source: runs as live XDP frames, writes each frame anew (pages come back as whoever had them left them), and
+// sends it out of one device. When no frame is due it drops, and is called again at once: that is how it waits.
+#include <linux/bpf.h>
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "../../frame/tag.h"
+
+#define MAX_STREAMS 64
+#define FRACTION 16 /* times of the schedule are in 2^-16 ns since the start */
+#define EXPONENTIAL 4096
+
+struct stream {
+	/* set by user space */
+	__u64 interval; /* 0: whenever called */
+	__u64 count;    /* frames to send */
+	__u32 kind;
+	__u32 sizes;    /* number of sizes; 0: uniform from size_min on, size_span of them */
+	__u32 size_min;
+	__u32 size_span;
+	__u32 first_dst; /* in the destinations map */
+	__u32 dsts;
+	__u16 sport; /* host order */
+	__u16 sports;
+	__u8 poisson;
+	__u8 random; /* destinations in random order */
+	__u16 run;   /* network order */
+	__u32 ip_sum;  /* partial ones' complement sums of what never changes */
+	__u32 udp_sum;
+	__u64 header[8];
+	__u16 size[64];
+	/* state */
+	__u64 due;
+	__u64 sent;
+	__u64 bytes; /* check sequences included */
+	__u64 late_max; /* ns */
+	__u64 late;     /* frames sent more than late_limit after they were due */
+	__u64 rng;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MAX_STREAMS);
+	__type(key, __u32);
+	__type(value, struct stream);
+} streams SEC(".maps");
+
+struct address {
+	__u32 a[4]; /* network order; IPv4 in the last word */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct address);
+} destinations SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} out SEC(".maps");
+
+struct filler {
+	__u8 bytes[2048];
+	__u16 sum[2048]; /* of the first n bytes, as loaded by this machine */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct filler);
+} fillers SEC(".maps");
+
+/* Boundaries of the exponential distribution, -ln(i / EXPONENTIAL) in 2^-16; [0] is that of 1 / EXPONENTIAL again. */
+struct exponential {
+	__u32 at[EXPONENTIAL + 1];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct exponential);
+} exponentials SEC(".maps");
+
+struct control {
+	__u64 until;      /* ns after the start; frames due then or later are not sent */
+	__u64 give_up;    /* ns after the start; frames that were due are no longer caught up with */
+	__u64 late_limit; /* 2^-16 ns */
+	__u32 clock_every;
+	__u32 streams;
+	__u32 stop; /* set by user space at any time */
+	__u32 done; /* set here */
+	__u64 start;
+	__u64 end;
+	__u64 now;
+	__u64 idle; /* calls in which nothing was due */
+	__u32 left;
+	__u32 cursor;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct control);
+} controls SEC(".maps");
+
+static __always_inline __u64 next_random(__u64 *state)
+{
+	__u64 x = *state;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	*state = x;
+	return x * 0x2545f4914f6cdd1dULL;
+}
+
+/* One exponential variate with mean 1, in 2^-16. The lowest bin has no upper end: by memorylessness it is the bin's lower end
+ * plus a fresh variate. */
+__noinline __u64 exponential_variate(__u64 *rng)
+{
+	struct exponential *e;
+	__u32 zero = 0;
+	__u64 sum = 0;
+
+	if (!rng)
+		return 1 << FRACTION;
+	e = bpf_map_lookup_elem(&exponentials, &zero);
+	if (!e)
+		return 1 << FRACTION;
+	for (int i = 0; i < 3; i++) {
+		__u64 r = next_random(rng);
+		__u32 bin = r >> 52;
+		__u64 high, low;
+
+		if (bin == 0) {
+			sum += e->at[0];
+			continue;
+		}
+		high = e->at[bin & (EXPONENTIAL - 1)];
+		low = e->at[(bin & (EXPONENTIAL - 1)) + 1];
+		return sum + high - (((high - low) * ((r >> 20) & 0xffff)) >> 16);
+	}
+	return sum;
+}
+
+static __always_inline __u64 read_clock(struct control *c)
+{
+	c->now = bpf_ktime_get_ns();
+	c->left = c->clock_every;
+	return c->now;
+}
+
+/* Has this stream anything left to send before the end? An unpaced one is always due. */
+static __always_inline bool pending(const struct stream *s, __u64 until)
+{
+	return s->sent < s->count && s->due < until;
+}
+
+static __always_inline int finish(struct control *c, __u64 now)
+{
+	c->end = now;
+	c->done = 1;
+	return XDP_DROP;
+}
+
+static __always_inline __u16 store_csum(__u32 partial)
+{
+	return ~fold(partial);
+}
+
+static __always_inline __u32 frame_size(struct stream *s)
+{
+	__u32 r;
+
+	if (s->sizes == 1)
+		return s->size[0];
+	r = next_random(&s->rng) >> 32;
+	if (s->sizes)
+		return s->size[((__u64)r * s->sizes >> 32) & 63];
+	return s->size_min + ((__u64)r * s->size_span >> 32);
+}
+
+/* By words: packet data is not aligned for clang's memcpy, which would go byte by byte. The length is a constant, even. */
+static __always_inline void copy_header(void *to, const __u64 *from, const __u32 len)
+{
+	const __u32 whole = len / 8;
+
+	for (__u32 i = 0; i < 8; i++)
+		if (i < whole)
+			((__u64 *)to)[i] = from[i];
+	if (len & 4)
+		((__u32 *)to)[whole * 2] = (__u32)from[whole];
+	if (len & 2)
+		((__u16 *)to)[len / 2 - 1] = ((const __u16 *)from)[len / 2 - 1];
+}
+
+/* Writes the frame; false when it does not fit, which the loader has ruled out. */
+static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct stream *s, __u32 id)
+{
+	__u32 size = frame_size(s), zero = 0, header, rest, pick, dst, body;
+	struct address *to;
+	struct filler *f;
+	struct tag *tag;
+	void *data, *end;
+	__u16 sport;
+	__u64 sum;
+
+	f = bpf_map_lookup_elem(&fillers, &zero);
+	if (!f)
+		return false;
+	header = s->kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE : s->kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
+	s->bytes += size;
+	size -= 4;
+	if (size < header + TAG_SIZE || size > FRAME_MAX)
+		return false;
+	if (size != FRAME_MAX && bpf_xdp_adjust_tail(ctx, (int)size - FRAME_MAX))
+		return false;
+	rest = size - header - TAG_SIZE;
+
+	if (s->random) {
+		__u64 r = next_random(&s->rng);
+
+		pick = (r >> 32) * s->dsts >> 32;
+		sport = s->sport + ((r & 0xffffffff) * s->sports >> 32);
+	} else {
+		pick = s->sent % s->dsts;
+		sport = s->sport + (s->sent / s->dsts) % s->sports;
+	}
+	dst = s->first_dst + pick;
+	to = bpf_map_lookup_elem(&destinations, &dst);
+	if (!to)
+		return false;
+	sport = bpf_htons(sport);
+	if (rest) {
+		body = rest;
+		if (body > FRAME_MAX)
+			return false;
+		if (bpf_xdp_store_bytes(ctx, header + TAG_SIZE, f->bytes, body))
+			return false;
+	}
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (s->kind == KIND_IP4) {
+		__u16 total = bpf_htons(size - ETH_SIZE), udp = bpf_htons(size - ETH_SIZE - IP4_SIZE);
+		__u32 *d32 = data + ETH_SIZE + 16;
+		__u16 *d16 = data + ETH_SIZE;
+
+		tag = data + ETH_SIZE + IP4_SIZE + UDP_SIZE;
+		if ((void *)tag + TAG_SIZE > end)
+			return false;
+		copy_header(data, s->header, ETH_SIZE + IP4_SIZE + UDP_SIZE);
+		d16[1] = total;
+		*d32 = to->a[3];
+		sum = (__u64)to->a[3];
+		d16[5] = store_csum((__u32)fold(s->ip_sum + total + sum));
+		d16[10] = sport;
+		d16[12] = udp;
+		d16[13] = store_csum((__u32)fold(s->udp_sum + sport + 2 * (__u32)udp + sum)) ?: 0xffff;
+	} else if (s->kind == KIND_IP6) {
+		__u16 udp = bpf_htons(size - ETH_SIZE - IP6_SIZE);
+		__u16 *d16 = data + ETH_SIZE;
+		__u32 *d32 = data + ETH_SIZE + 24;
+
+		tag = data + ETH_SIZE + IP6_SIZE + UDP_SIZE;
+		if ((void *)tag + TAG_SIZE > end)
+			return false;
+		copy_header(data, s->header, ETH_SIZE + IP6_SIZE + UDP_SIZE);
+		d16[2] = udp;
+		d32[0] = to->a[0];
+		d32[1] = to->a[1];
+		d32[2] = to->a[2];
+		d32[3] = to->a[3];
+		sum = (__u64)to->a[0] + to->a[1] + to->a[2] + to->a[3];
+		d16[20] = sport;
+		d16[22] = udp;
+		d16[23] = store_csum((__u32)fold(s->udp_sum + sport + 2 * (__u32)udp + sum)) ?: 0xffff;
+	} else {
+		tag = data + ETH_SIZE;
+		if ((void *)tag + TAG_SIZE > end)
+			return false;
+		copy_header(data, s->header, ETH_SIZE);
+	}
+	tag->run = s->run;
+	tag->stream = bpf_htons(id);
+	tag->seq = bpf_htonl((__u32)s->sent);
+	tag->time = bpf_cpu_to_be64(now);
+	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) + f->sum[rest & 2047];
+	tag->sum = ~fold(sum);
+	return true;
+}
+
+enum { WAIT = -1, NOTHING = -2 };
+
+/* The next stream, taking turns, that has a frame due; WAIT when one will have, NOTHING when none ever will. A function of its own so that
+ * the verifier looks at what follows once, and not for every stream. */
+__noinline int choose(__u64 elapsed, __u64 until)
+{
+	__u32 zero = 0, id, n;
+	int result = NOTHING;
+	struct control *c;
+	struct stream *s;
+
+	c = bpf_map_lookup_elem(&controls, &zero);
+	if (!c)
+		return NOTHING;
+	n = c->streams;
+	id = c->cursor;
+	for (__u32 i = 0; i < MAX_STREAMS && i < n; i++) {
+		__u32 k = id++;
+
+		if (id >= n)
+			id = 0;
+		s = bpf_map_lookup_elem(&streams, &k);
+		if (!s || !pending(s, until))
+			continue;
+		if (s->due <= elapsed) {
+			c->cursor = id;
+			return k & (MAX_STREAMS - 1);
+		}
+		result = WAIT;
+	}
+	return result;
+}
+
+SEC("xdp.frags")
+int source(struct xdp_md *ctx)
+{
+	__u64 now, elapsed, until;
+	__u32 zero = 0, key;
+	struct control *c;
+	struct stream *s;
+	int id;
+
+	c = bpf_map_lookup_elem(&controls, &zero);
+	if (!c || c->done)
+		return XDP_DROP;
+	if (!c->start) {
+		c->start = read_clock(c);
+	} else if (!c->left) {
+		read_clock(c);
+	}
+	now = c->now;
+	if (c->stop)
+		return finish(c, bpf_ktime_get_ns());
+	elapsed = (now - c->start) << FRACTION;
+	until = c->until << FRACTION;
+	if (now - c->start >= c->give_up)
+		return finish(c, now);
+	id = choose(elapsed, until);
+	if (id < 0) {
+		/* Nothing to do now: look at the time, and see whether there ever will be. */
+		now = read_clock(c);
+		c->idle++;
+		if (id == NOTHING || now - c->start >= c->until)
+			return finish(c, now);
+		return XDP_DROP;
+	}
+	key = id;
+	s = bpf_map_lookup_elem(&streams, &key);
+	if (!s)
+		return XDP_DROP;
+	c->left--;
+	if (s->interval) {
+		__u64 late = elapsed - s->due;
+
+		if (late > c->late_limit) {
+			s->late++;
+			if (late >> FRACTION > s->late_max)
+				s->late_max = late >> FRACTION;
+		}
+		s->due += s->poisson ? ((s->interval >> 8) * exponential_variate(&s->rng)) >> 8 : s->interval;
+	} else if (now - c->start >= c->until) {
+		return finish(c, now);
+	}
+	if (!write_frame(ctx, now, s, key))
+		return XDP_ABORTED;
+	s->sent++;
+	return bpf_redirect_map(&out, 0, XDP_ABORTED);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,348 @@
+package source
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/measure/frame"
+	"github.com/polyplane/polyplane/measure/netdev"
+)
+
+// XDP is the source that runs as live XDP frames.
+type XDP struct {
+	o       Options
+	objects programObjects
+	control *ebpf.Memory
+}
+
+// OpenXDP loads the program and its streams. The device must be able to transmit XDP frames (a veth whose peer runs NAPI: GRO
+// on, or an XDP program there).
+func OpenXDP(o Options) (*XDP, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("source: lift the locked-memory limit: %w", err)
+	}
+	if o.Batch == 0 {
+		o.Batch = 8
+		if !o.paced() {
+			o.Batch = 256
+		}
+	}
+	if o.ClockEvery == 0 {
+		o.ClockEvery = 1
+		if !o.paced() {
+			o.ClockEvery = 16
+		}
+	}
+	spec, err := loadProgram()
+	if err != nil {
+		return nil, fmt.Errorf("source: read the program: %w", err)
+	}
+	addresses := 0
+	for _, s := range o.Streams {
+		addresses += len(s.Destinations)
+	}
+	spec.Maps["destinations"].MaxEntries = uint32(max(addresses, 1))
+	x := &XDP{o: o}
+	if err := spec.LoadAndAssign(&x.objects, nil); err != nil {
+		return nil, fmt.Errorf("source: load the program: %w", err)
+	}
+	if err := x.fill(); err != nil {
+		x.Close()
+		return nil, fmt.Errorf("source: %w", err)
+	}
+	return x, nil
+}
+
+// Close frees the program and its maps.
+func (x *XDP) Close() error { return x.objects.Close() }
+
+func (x *XDP) fill() error {
+	m := &x.objects.programMaps
+	if err := m.Exponentials.Put(uint32(0), exponentialTable()); err != nil {
+		return fmt.Errorf("write the table of gaps: %w", err)
+	}
+	if err := m.Fillers.Put(uint32(0), fillerTable()); err != nil {
+		return fmt.Errorf("write the filler: %w", err)
+	}
+	var keys []uint32
+	var addresses []programAddress
+	for i, s := range x.o.Streams {
+		st := describe(s, x.o, i)
+		st.FirstDst = uint32(len(keys))
+		for _, a := range s.Destinations {
+			keys = append(keys, uint32(len(keys)))
+			addresses = append(addresses, address(a.AsSlice()))
+		}
+		if err := m.Streams.Put(uint32(i), &st); err != nil {
+			return fmt.Errorf("write stream %d: %w", i, err)
+		}
+	}
+	if len(keys) > 0 {
+		if _, err := m.Destinations.BatchUpdate(keys, addresses, nil); err != nil {
+			return fmt.Errorf("write %d destinations: %w", len(keys), err)
+		}
+	}
+	until := uint64(x.o.Duration)
+	if err := m.Controls.Put(uint32(0), &programControl{
+		Until:      until,
+		GiveUp:     until + until/100 + uint64(time.Millisecond),
+		LateLimit:  uint64(late) << 16,
+		ClockEvery: uint32(x.o.ClockEvery),
+		Streams:    uint32(len(x.o.Streams)),
+	}); err != nil {
+		return fmt.Errorf("write the schedule: %w", err)
+	}
+	var err error
+	if x.control, err = m.Controls.Memory(); err != nil {
+		return fmt.Errorf("map the control: %w", err)
+	}
+	return nil
+}
+
+func address(a []byte) programAddress {
+	var out programAddress
+	for i := range len(a) / 4 {
+		out.A[4-len(a)/4+i] = binary.NativeEndian.Uint32(a[4*i:])
+	}
+	return out
+}
+
+// describe turns a stream into what the program reads.
+func describe(s Stream, o Options, i int) programStream {
+	st := programStream{
+		Count:   MaxFrames,
+		Kind:    uint32(s.Headers.Kind),
+		Sizes:   uint32(len(s.Sizes.Of)),
+		SizeMin: uint32(s.Sizes.Min), SizeSpan: uint32(s.Sizes.Max - s.Sizes.Min + 1),
+		Dsts: uint32(max(len(s.Destinations), 1)), Sport: s.firstPort(), Sports: uint16(s.ports()),
+		Rng: mix(o.Seed*MaxStreams+uint64(i)) | 1,
+	}
+	binary.BigEndian.PutUint16(unsafe.Slice((*byte)(unsafe.Pointer(&st.Run)), 2), o.Run)
+	if s.Count > 0 {
+		st.Count = s.Count
+	}
+	if s.Rate > 0 {
+		st.Interval = uint64(math.Round(1e9 / s.Rate * 65536))
+		st.Due = st.Interval * uint64(i) / uint64(len(o.Streams)) // streams do not all start at once
+	}
+	if s.Poisson {
+		st.Poisson = 1
+	}
+	if !s.InOrder {
+		st.Random = 1
+	}
+	for j, v := range s.Sizes.Of {
+		st.Size[j] = uint16(v)
+	}
+	t := s.Headers.Template()
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&st.Header)), 64), t)
+	switch s.Headers.Kind {
+	case frame.IPv4:
+		st.IpSum = sumNative(t[14:34])
+		st.UdpSum = sumNative(t[26:30]) + sumNative(t[34:]) + sumNative([]byte{0, 17})
+	case frame.IPv6:
+		st.UdpSum = sumNative(t[22:38]) + sumNative(t[54:]) + sumNative([]byte{0, 17})
+	}
+	return st
+}
+
+// sumNative adds 16-bit words as this machine loads them; ones' complement sums do not mind the byte order as long as it is
+// always the same.
+func sumNative(b []byte) uint32 {
+	s := uint32(0)
+	for ; len(b) >= 2; b = b[2:] {
+		s += uint32(binary.NativeEndian.Uint16(b))
+	}
+	if len(b) == 1 {
+		s += uint32(binary.NativeEndian.Uint16([]byte{b[0], 0}))
+	}
+	return s
+}
+
+func fillerTable() *programFiller {
+	f := new(programFiller)
+	copy(f.Bytes[:], frame.Filler[:])
+	for n := range f.Sum {
+		s := sumNative(f.Bytes[:n])
+		for s>>16 != 0 {
+			s = s&0xffff + s>>16
+		}
+		f.Sum[n] = uint16(s)
+	}
+	return f
+}
+
+func exponentialTable() *programExponential {
+	e := new(programExponential)
+	for i := 1; i <= 4096; i++ {
+		e.At[i] = uint32(math.Round(-math.Log(float64(i)/4096) * 65536))
+	}
+	e.At[0] = e.At[1]
+	return e
+}
+
+// mix spreads a seed (splitmix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Run implements Source. The kernel call lasts as long as the run: only a signal ends it, so a watcher sends one to the
+// thread (SIGURG, which the Go runtime ignores) once the program says that it is done.
+func (x *XDP) Run(ctx context.Context) (Report, error) {
+	before, err := netdev.ReadDrops(x.o.Device)
+	if err != nil {
+		return Report{}, fmt.Errorf("source: %w", err)
+	}
+	var tid atomic.Int64
+	ended := make(chan struct{})
+	go x.watch(ctx, &tid, ended)
+	err = netdev.In(x.o.Device.Namespace, func() error {
+		runtime.LockOSThread()
+		if err := x.prepareThread(); err != nil {
+			return err
+		}
+		tid.Store(int64(unix.Gettid()))
+		defer tid.Store(0)
+		return x.call()
+	})
+	close(ended)
+	if err != nil {
+		return Report{}, fmt.Errorf("source: send from %v: %w", x.o.Device, err)
+	}
+	rep, err := x.report()
+	if err != nil {
+		return rep, err
+	}
+	after, err := netdev.ReadDrops(x.o.Device)
+	if err != nil {
+		return rep, fmt.Errorf("source: %w", err)
+	}
+	rep.Refused = after.Sub(before)
+	return rep, ctx.Err()
+}
+
+func (x *XDP) prepareThread() error {
+	if x.o.CPU >= 0 {
+		if err := netdev.Pin(x.o.CPU); err != nil {
+			return err
+		}
+	}
+	d, err := net.InterfaceByName(x.o.Device.Name)
+	if err != nil {
+		return err
+	}
+	// A devmap entry belongs to the namespace of the thread that writes it.
+	if err := x.objects.Out.Put(uint32(0), uint32(d.Index)); err != nil {
+		return fmt.Errorf("it cannot transmit XDP frames: %w", err)
+	}
+	return nil
+}
+
+// runAttr is the kernel's union bpf_attr for BPF_PROG_TEST_RUN.
+type runAttr struct {
+	progFD, retval, sizeIn, sizeOut uint32
+	dataIn, dataOut                 uint64
+	repeat, duration                uint32
+	ctxSizeIn, ctxSizeOut           uint32
+	ctxIn, ctxOut                   uint64
+	flags, cpu, batch, _            uint32
+}
+
+const (
+	cmdTestRun     = 10
+	flagLiveFrames = 1 << 1
+)
+
+// call stays in the kernel until the program is done. A stray signal only makes it go back: all state is in the maps.
+func (x *XDP) call() error {
+	data := make([]byte, frame.MaxSize-frame.FCS)
+	attr := runAttr{
+		progFD: uint32(x.objects.Source.FD()), sizeIn: uint32(len(data)), dataIn: uint64(uintptr(unsafe.Pointer(&data[0]))),
+		repeat: math.MaxUint32, flags: flagLiveFrames, batch: uint32(x.o.Batch),
+	}
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_BPF, cmdTestRun, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+		runtime.KeepAlive(data)
+		switch {
+		case errno != 0 && errno != unix.EINTR && errno != unix.EAGAIN:
+			if errno == unix.EINVAL || errors.Is(errno, unix.ENOTSUP) {
+				return fmt.Errorf("%w: %w", ErrNoLiveFrames, errno)
+			}
+			return fmt.Errorf("run the program: %w", errno)
+		case x.done():
+			return nil
+		}
+	}
+}
+
+func (x *XDP) done() bool { return x.word(unsafe.Offsetof(programControl{}.Done)) != 0 }
+
+func (x *XDP) word(offset uintptr) uint32 {
+	var b [4]byte
+	if _, err := x.control.ReadAt(b[:], int64(offset)); err != nil {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{}) {
+	cancelled := ctx.Done()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case <-cancelled:
+			var one [4]byte
+			binary.NativeEndian.PutUint32(one[:], 1)
+			x.control.WriteAt(one[:], int64(unsafe.Offsetof(programControl{}.Stop)))
+			cancelled = nil
+		case <-tick.C:
+			if t := tid.Load(); t != 0 && x.done() {
+				unix.Tgkill(unix.Getpid(), int(t), unix.SIGURG)
+			}
+		}
+	}
+}
+
+func (x *XDP) report() (Report, error) {
+	rep := Report{Method: "xdp-live-frames"}
+	var c programControl
+	if err := x.objects.Controls.Lookup(uint32(0), &c); err != nil {
+		return rep, fmt.Errorf("source: read the schedule: %w", err)
+	}
+	rep.Start, rep.Elapsed, rep.Idle = c.Start, time.Duration(min(c.End-c.Start, c.Until)), c.Idle
+	if c.End-c.Start > c.Until { // it had to catch up
+		rep.Elapsed = time.Duration(c.End - c.Start)
+	}
+	for i, s := range x.o.Streams {
+		var st programStream
+		if err := x.objects.Streams.Lookup(uint32(i), &st); err != nil {
+			return rep, fmt.Errorf("source: read stream %d: %w", i, err)
+		}
+		rep.Streams = append(rep.Streams, StreamReport{
+			Intended: intended(s, st.Sent, time.Duration(st.Due>>16), x.o.Duration),
+			Sent:     st.Sent, Bytes: st.Bytes, Late: st.Late, LateMax: time.Duration(st.LateMax),
+		})
+	}
+	return rep, nil
+}
