@@ -30,7 +30,7 @@ func TestCompletion(t *testing.T) {
 		"capture lab/r1:":     "lab/r1:h1 lab/r1:ge-0/0/1",
 		"describe node":       "node/n1 node/n2",
 		"ping lab/h1 lab/h":   "lab/h1",
-		"example ":            "duo square line",
+		"example ":            "bare duo square line",
 		"get networks -o ":    "json yaml wide name",
 		"graph lab --format ": "dot mermaid",
 	} {

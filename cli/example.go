@@ -68,26 +68,48 @@ func (c *CLI) exampleNames() []string {
 func (c *CLI) listExamples() error {
 	t := table{head: []string{"EXAMPLE", "WHAT IT IS"}}
 	for _, name := range c.exampleNames() {
-		about := "a line of as many static routers as --routers says"
+		what := "A line of as many static routers as --routers says"
 		if name != lineExample {
 			b, err := fs.ReadFile(c.Examples, name+".yaml")
 			if err != nil {
 				return fmt.Errorf("read the example %s: %w", name, err)
 			}
-			about = firstComment(string(b))
+			what = about(name+".yaml", b)
 		}
-		t.add(texts(name, about)...)
+		t.add(texts(name, what)...)
 	}
 	return t.write(c.Out, c.colour(), true, "")
 }
 
-// firstComment is the first line of a file's first comment that is meant for people, not for editors.
-func firstComment(s string) string {
-	for line := range strings.Lines(s) {
+// about is the first sentence of a file's first comment that is meant for people, not for editors; of a file without
+// one, what is in it.
+func about(file string, data []byte) string {
+	var words []string
+	for line := range strings.Lines(string(data)) {
 		comment, ok := strings.CutPrefix(strings.TrimSpace(line), "#")
-		if comment = strings.TrimSpace(comment); ok && comment != "" && !strings.HasPrefix(comment, "yaml-language-server") {
-			return strings.TrimSuffix(comment, ".")
+		if !ok {
+			break
+		}
+		if !strings.HasPrefix(strings.TrimSpace(comment), "yaml-language-server") {
+			words = append(words, strings.Fields(comment)...)
 		}
 	}
-	return ""
+	for i, w := range words {
+		if strings.HasSuffix(w, ".") {
+			words = words[:i+1]
+			break
+		}
+	}
+	if len(words) > 0 {
+		return strings.TrimSuffix(strings.Join(words, " "), ".")
+	}
+	networks, err := spec.Parse(file, data, spec.Options{})
+	if err != nil {
+		return ""
+	}
+	elements, links := 0, 0
+	for _, n := range networks {
+		elements, links = elements+len(n.Elements), links+len(n.Links)
+	}
+	return plural(elements, "element") + ", " + plural(links, "link")
 }

@@ -248,7 +248,8 @@ func runWith(t *testing.T, f *fake, stdin string, args ...string) result {
 	c.Version = "1.2.3"
 	c.Schema = []byte("{}\n")
 	c.Examples = fstest.MapFS{"duo.yaml": {Data: []byte("# yaml-language-server: $schema=x\n# Two routers.\nnetwork: duo\n")},
-		"square.yaml": {Data: []byte("# A square.\nnetwork: square\n")}}
+		"square.yaml": {Data: []byte("# A square of\n# routers. It is\n# ECMP's.\nnetwork: square\n")},
+		"bare.yaml":   {Data: []byte("network: bare\nrouters: [r1, r2]\nlinks: [r1 -- r2]\n")}}
 	code := c.ExecuteContext(t.Context(), c.Root(), args)
 	if strings.Contains(errOut.String(), "goroutine") || strings.Contains(errOut.String(), "a mistake in polyplane") {
 		t.Errorf("%q ends with %s", args, errOut.String())
@@ -323,8 +324,6 @@ func lab() *fake {
 		return model.PortStatus{ID: model.PortID{ID: id(e), Interface: i}, Device: "pp" + e + i, Index: 12, Up: up,
 			RxPackets: rx, RxBytes: rx * 100, TxPackets: tx, TxBytes: tx * 100}
 	}
-	linked := []model.Link{links[0], links[1]}
-	linked[0].Prefixes, linked[1].Prefixes = assigned.Links["h1--r1"].Prefixes, assigned.Links["r1--r2"].Prefixes
 	return &fake{
 		records: map[string]model.Record{"lab": {Network: network, Assigned: assigned, Revision: 3, Created: now.Add(-3 * time.Hour), Modified: now.Add(-time.Minute)}},
 		dump: model.Dump{
@@ -340,8 +339,8 @@ func lab() *fake {
 			Elements: []model.ElementView{view(h1, "n1", model.PhaseRunning, ""), view(r1, "n1", model.PhaseRunning, ""),
 				view(r2, "n2", model.PhaseFailed, "runc: exit status 1"), view(sw, "n1", model.PhaseStopped, "")},
 			Links: []model.LinkStatus{
-				{Network: "lab", Link: linked[0], VNI: 6, Up: true, Ports: []model.PortStatus{port("h1", "r1", true, 10, 20), port("r1", "h1", true, 20, 10)}},
-				{Network: "lab", Link: linked[1], VNI: 7, Paths: []model.LinkPath{{Nodes: []string{"n1", "n2"}}}, Ports: []model.PortStatus{port("r1", "ge-0/0/1", false, 5, 0)}}},
+				{Network: "lab", Link: links[0], VNI: 6, Up: true, Ports: []model.PortStatus{port("h1", "r1", true, 10, 20), port("r1", "h1", true, 20, 10)}},
+				{Network: "lab", Link: links[1], VNI: 7, Paths: []model.LinkPath{{Nodes: []string{"n1", "n2"}}}, Ports: []model.PortStatus{port("r1", "ge-0/0/1", false, 5, 0)}}},
 		},
 		events: []model.Event{
 			{Seq: 1, Time: now.Add(-3 * time.Hour), Severity: model.Info, Object: "lab", Reason: "NetworkCreated", Message: "4 elements, 2 links"},

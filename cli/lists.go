@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,9 +101,10 @@ func linkListing() listing[model.LinkStatus] {
 		name: "links", aliases: []string{"link"}, short: "List virtual links, and the substrate paths they take",
 		example: "  polyplane get links lab\n  polyplane get links lab/r1 -o wide",
 		fetch: func(ctx context.Context, cl Client, network string) ([]model.LinkStatus, error) {
-			return cl.Links(ctx, network)
+			d, err := cl.Dump(ctx, network)
+			return withSubnets(d.Links, d.Elements), err
 		},
-		pick: func(d model.Dump) []model.LinkStatus { return d.Links },
+		pick: func(d model.Dump) []model.LinkStatus { return withSubnets(d.Links, d.Elements) },
 		key:  func(l model.LinkStatus) string { return l.Network + "/" + l.Link.Name },
 		match: func(l model.LinkStatus, r ref) bool {
 			return l.Network == r.network && (r.element == "" || l.Link.Name == r.element ||
@@ -127,6 +129,29 @@ func linkListing() listing[model.LinkStatus] {
 			return row
 		},
 	}
+}
+
+// withSubnets gives links without prefixes of their own the subnets that their ends were given addresses of.
+func withSubnets(links []model.LinkStatus, elements []model.ElementView) []model.LinkStatus {
+	type place struct{ network, link string }
+	given := map[place][]netip.Prefix{}
+	for _, e := range elements {
+		for _, i := range e.Element.Interfaces {
+			at := place{e.ID.Network, i.Link}
+			for _, p := range i.Addresses {
+				if subnet := p.Masked(); i.Link != "" && !slices.Contains(given[at], subnet) {
+					given[at] = append(given[at], subnet)
+				}
+			}
+		}
+	}
+	links = slices.Clone(links)
+	for i := range links {
+		if l := &links[i]; len(l.Link.Prefixes) == 0 {
+			l.Link.Prefixes = given[place{l.Network, l.Link.Name}]
+		}
+	}
+	return links
 }
 
 func phase(p model.Phase) cell {
