@@ -13,9 +13,18 @@ import (
 	"time"
 )
 
+// maxSocketPath is what fits into a socket's address (unix(7): 108 bytes with the final zero).
+const maxSocketPath = 107
+
 // Listen opens a Unix socket that only this user (root) may connect to. A socket that a dead process left behind is
 // replaced; one that is served is not.
 func Listen(ctx context.Context, socket string) (net.Listener, error) {
+	// Under another name first: nobody can connect before the mode is right, and the stale socket is replaced at once.
+	fresh := fmt.Sprintf("%s.%d", socket, os.Getpid())
+	if len(fresh) > maxSocketPath {
+		return nil, fmt.Errorf("listen on %s: the path is too long for a socket (at most %d bytes); use a shorter instance name",
+			socket, maxSocketPath-len(fresh)+len(socket))
+	}
 	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", socket)
 	switch {
 	case err == nil:
@@ -27,8 +36,6 @@ func Listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", socket, err)
 	}
-	// Under another name first: nobody can connect before the mode is right, and the stale socket is replaced at once.
-	fresh := fmt.Sprintf("%s.%d", socket, os.Getpid())
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("listen on %s: %w", socket, err)
 	}

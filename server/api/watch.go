@@ -114,6 +114,10 @@ func stream(f func(*lines)) *huma.StreamResponse {
 		if l.flush() {
 			f(l)
 		}
+		if l.ctx.Err() != nil {
+			// Cut off, so that the reader knows that this was not all.
+			panic(http.ErrAbortHandler)
+		}
 	}}
 }
 

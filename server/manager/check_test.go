@@ -220,3 +220,26 @@ func TestNeighboursAndSamplesAreSeeded(t *testing.T) {
 		t.Errorf("a sample of 10 pairs made %d probes", len(some))
 	}
 }
+
+func TestNeighboursMeetAtASwitch(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	net := model.Network{Name: "lan", Elements: []model.Element{{Name: "s", Kind: model.Switch}}}
+	for _, h := range []string{"h1", "h2", "h3"} {
+		net.Elements = append(net.Elements, model.Element{Name: h, Kind: model.Host})
+		net.Links = append(net.Links, model.Link{Name: h + "--s", Ends: [2]model.End{{Element: h, Interface: "s"}, {Element: "s", Interface: h}}})
+	}
+	f.apply(t, net, model.ApplyOptions{})
+	qs, err := questions(f.networks["lan"], model.CheckRequest{Neighbours: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := map[string]bool{}
+	for _, q := range qs {
+		pairs[q.from.Element+" "+q.to.Element] = true
+	}
+	for _, want := range []string{"h1 h2", "h2 h1", "h2 h3", "h3 h2"} {
+		if !pairs[want] {
+			t.Errorf("%s is not asked; asked: %v", want, pairs)
+		}
+	}
+}

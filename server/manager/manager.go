@@ -77,8 +77,9 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	for _, d := range damaged {
 		m.hold(d)
 	}
+	numbers := taken(records, damaged)
 	for _, r := range records {
-		if err := m.restore(r, records); err != nil {
+		if err := m.restore(r, numbers); err != nil {
 			m.hold(store.Damaged{Name: r.Network.Name, Index: r.Assigned.Index, Err: err})
 		}
 	}
@@ -121,13 +122,26 @@ func (m *Manager) hold(d store.Damaged) {
 	slog.Error("a network is damaged", "network", d.Name, "error", d.Err)
 }
 
-// restore takes up a stored network.
-func (m *Manager) restore(r model.Record, all []model.Record) error {
-	taken := make([]model.Assigned, len(all))
-	for i := range all {
-		taken[i] = all[i].Assigned
+// taken are the numbers that the networks have; those of damaged ones too, since the nodes still use them.
+func taken(records []model.Record, damaged []store.Damaged) *model.Numbers {
+	all := make([]model.Assigned, 0, len(records)+len(damaged))
+	for i := range records {
+		all = append(all, records[i].Assigned)
 	}
-	resolved, assigned, err := model.Resolve(r.Network, r.Assigned, model.NewNumbers(taken...))
+	for _, d := range damaged {
+		all = append(all, numbersOf(d))
+	}
+	return model.NewNumbers(all...)
+}
+
+// numbersOf is what is known of a damaged network's numbers: VNIs are given upwards, so the highest keeps all below it.
+func numbersOf(d store.Damaged) model.Assigned {
+	return model.Assigned{Index: d.Index, Links: map[string]model.AssignedLink{"": {VNI: d.VNI}}}
+}
+
+// restore takes up a stored network.
+func (m *Manager) restore(r model.Record, numbers *model.Numbers) error {
+	resolved, assigned, err := model.Resolve(r.Network, r.Assigned, numbers)
 	if err != nil {
 		return err
 	}

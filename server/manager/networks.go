@@ -82,9 +82,7 @@ func (m *Manager) situation(name string, base int64) (*network, []model.Record, 
 		switch {
 		case other == name:
 		case n.damaged != nil:
-			// Its numbers stay taken: the nodes still use them.
-			others = append(others, model.Record{Assigned: model.Assigned{Index: n.damaged.Index,
-				Links: map[string]model.AssignedLink{"": {VNI: n.damaged.VNI}}}})
+			others = append(others, model.Record{Assigned: numbersOf(*n.damaged)})
 		default:
 			others = append(others, n.record)
 		}

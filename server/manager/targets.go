@@ -175,7 +175,7 @@ func (q *questioner) mesh(request model.CheckRequest, random *rand.Rand) {
 	}
 }
 
-// neighbours asks for links' two ends, one across the link to the other, first try.
+// neighbours asks for elements that share a link or a switch, one at the other's address there, first try.
 func (q *questioner) neighbours(count int, random *rand.Rand) {
 	type hop struct {
 		from, to string
@@ -185,18 +185,37 @@ func (q *questioner) neighbours(count int, random *rand.Rand) {
 		return
 	}
 	var hops []hop
+	join := func(from, to model.End) {
+		if q.n.record.Overrides[from.Element].Stopped || q.n.record.Overrides[to.Element].Stopped {
+			return
+		}
+		mine := q.interfaceAddresses(from)
+		for _, address := range q.interfaceAddresses(to) {
+			if shareSubnet(mine, address) {
+				hops = append(hops, hop{from.Element, to.Element, address.Addr()})
+			}
+		}
+	}
+	attached := map[string][]model.End{} // by switch
+	var switches []string                // in the links' order
 	for _, l := range q.n.resolved.Links {
-		for k := range l.Ends {
-			from, to := l.Ends[k], l.Ends[1-k]
-			if q.n.record.Overrides[from.Element].Stopped || q.n.record.Overrides[to.Element].Stopped {
+		for k, end := range l.Ends {
+			far := l.Ends[1-k]
+			if e := q.element(end.Element); e == nil || e.Kind != model.Switch {
+				join(end, far)
 				continue
 			}
-			mine := q.interfaceAddresses(from)
-			for _, address := range q.interfaceAddresses(to) {
-				if shareSubnet(mine, address) {
-					hops = append(hops, hop{from.Element, to.Element, address.Addr()})
-				}
+			if attached[end.Element] == nil {
+				switches = append(switches, end.Element)
 			}
+			attached[end.Element] = append(attached[end.Element], far)
+		}
+	}
+	for _, s := range switches { // each with the next: enough to see that the segment forwards
+		ends := attached[s]
+		for i := 1; i < len(ends); i++ {
+			join(ends[i-1], ends[i])
+			join(ends[i], ends[i-1])
 		}
 	}
 	for _, k := range sample(len(hops), count, random) {

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// TestExternalCluster speaks to an etcd over a socket, as a cluster of somebody else's.
+func TestExternalCluster(t *testing.T) {
+	dir := t.TempDir()
+	socket := url.URL{Scheme: "unix", Path: filepath.Join(dir, "etcd.sock:0")}
+	config := embeddedConfig(EmbeddedOptions{Dir: filepath.Join(dir, "etcd"), Log: filepath.Join(dir, "log"), Quota: DefaultQuota})
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{socket}, []url.URL{socket}
+	etcd, err := embed.StartEtcd(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer etcd.Close()
+	<-etcd.Server.ReadyNotify()
+	connect := func(prefix string) *Store {
+		t.Helper()
+		s, err := OpenExternal(t.Context(), ExternalOptions{URLs: []string{socket.String()}, Prefix: prefix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	a, b := connect("/polyplane/a/"), connect("/polyplane/b/")
+	big := record("big", 1, 40_000)
+	if _, err := a.Put(t.Context(), big); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Put(t.Context(), record("small", 1, 3)); err != nil {
+		t.Fatal(err)
+	}
+	again := load(t, connect("/polyplane/a/"))
+	if len(again) != 1 {
+		t.Fatalf("instance a sees %d networks, it has 1", len(again))
+	}
+	equal(t, again["big"], big)
+	if !strings.HasPrefix(a.Place(), "unix://") {
+		t.Error(a.Place())
+	}
+}
+
+func TestExternalOptionsAreChecked(t *testing.T) {
+	for want, o := range map[string]ExternalOptions{
+		"no URL was given":                       {},
+		"must end with a slash":                  {URLs: []string{"http://x:2379"}, Prefix: "/p"},
+		`"localhost:2379" is no URL of etcd`:     {URLs: []string{"localhost:2379"}},
+		"no URL begins with https://":            {URLs: []string{"http://x:2379"}, CA: "ca.pem"},
+		"a client certificate needs its key":     {URLs: []string{"https://x:2379"}, Cert: "c.pem"},
+		"open /nonexistent/ca.pem: no such file": {URLs: []string{"https://x:2379"}, CA: "/nonexistent/ca.pem"},
+	} {
+		if _, err := OpenExternal(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+}
