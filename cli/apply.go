@@ -139,6 +139,10 @@ func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 	} else {
 		before = result.Before.Network
 	}
+	if n := result.Record.Network; result.Before == nil && most > 0 && len(n.Elements)+len(n.Links) > most {
+		_, err := fmt.Fprintf(c.Out, "%s: %s\n", heading, contents(n))
+		return err
+	}
 	changes := plan.Diff(before, result.Record.Network)
 	lines := strings.Split(strings.TrimSpace(changes.Format(c.colour())), "\n")
 	if most > 0 && len(lines) > most {
@@ -152,8 +156,19 @@ func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 
 func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool, timeout time.Duration) error {
 	begin := c.Now()
-	planned, err := planAll(ctx, cl, networks, overwrite)
+	direct, err := isNew(ctx, cl, networks)
 	if err != nil {
+		return wrap(ctx, cl, err, ref{})
+	}
+	var planned []model.ApplyResult
+	if direct {
+		// A single new network is refused or made as a whole, and all of it is new: nothing is learnt by asking first.
+		result, err := cl.Apply(ctx, networks[0], model.ApplyOptions{Overwrite: overwrite})
+		if err != nil {
+			return wrap(ctx, cl, fmt.Errorf("%s: %w", networks[0].Name, err), ref{})
+		}
+		planned = append(planned, result)
+	} else if planned, err = planAll(ctx, cl, networks, overwrite); err != nil {
 		return err
 	}
 	await := map[string]int64{} // revision by network
@@ -165,7 +180,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		if err := c.showChanges(p, shownChanges); err != nil {
 			return err
 		}
-		if !p.Changed {
+		if !p.Changed || direct {
 			continue
 		}
 		options := model.ApplyOptions{Overwrite: overwrite}
@@ -174,9 +189,6 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 			options.Base = p.Before.Revision
 		}
 		result, err := cl.Apply(ctx, networks[i], options)
-		if client.IsConflict(err) {
-			return refused(fmt.Errorf("%s: it was changed by somebody else meanwhile; look at `polyplane plan` and apply again: %w", name, err))
-		}
 		if err != nil {
 			return wrap(ctx, cl, fmt.Errorf("%s: %w", name, err), ref{})
 		}
@@ -189,6 +201,30 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		return err
 	}
 	return c.summarizeApply(ctx, cl, planned, c.Now().Sub(begin))
+}
+
+// contents counts what a network has, by kind.
+func contents(n model.Network) string {
+	kinds := map[model.Kind]int{}
+	for _, e := range n.Elements {
+		kinds[e.Kind]++
+	}
+	var parts []string
+	for _, k := range []model.Kind{model.Router, model.Host, model.Switch} {
+		if kinds[k] > 0 {
+			parts = append(parts, strings.Replace(plural(kinds[k], string(k)), "switchs", "switches", 1))
+		}
+	}
+	return strings.Join(append(parts, plural(len(n.Links), "link")), ", ")
+}
+
+// isNew tells whether there is one network to be applied, which does not exist yet.
+func isNew(ctx context.Context, cl Client, networks []model.Network) (bool, error) {
+	if len(networks) != 1 {
+		return false, nil
+	}
+	existing, err := cl.Networks(ctx)
+	return !slices.ContainsFunc(existing, func(n model.NetworkStatus) bool { return n.Name == networks[0].Name }), err
 }
 
 func (c *CLI) summarizeApply(ctx context.Context, cl Client, planned []model.ApplyResult, took time.Duration) error {
