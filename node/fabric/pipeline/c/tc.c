@@ -83,12 +83,19 @@ SEC("tc")
 int from_edge(struct __sk_buff *skb)
 {
 	struct edge_key key = { .ifindex = skb->ifindex };
+	__u32 *slot, tagged = skb->vlan_present;
 	struct port *to;
-	__u32 *slot;
+	__u16 tci = 0;
 	__u64 link;
 
-	if (skb->vlan_present)
+	if (skb->vlan_present) {
 		key.vlan = skb->vlan_tci & 0xfff;
+	} else if (skb->protocol == be16(PROTOCOL_VLAN)) { /* rare: the kernel takes tags off before this hook */
+		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &tci, sizeof(tci)))
+			return ACT_UNSPEC;
+		key.vlan = be16(tci) & 0xfff;
+		tagged = 1;
+	}
 	slot = bpf_map_lookup_elem(&edges, &key);
 	if (!slot)
 		return ACT_UNSPEC;
@@ -98,7 +105,7 @@ int from_edge(struct __sk_buff *skb)
 	link = *(volatile __u64 *)&to->link;
 	if (link_kind(link) != LINK_EDGE || link_target(link) != key.ifindex || link_label(link) != key.vlan)
 		return ACT_UNSPEC;
-	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+	if (tagged && bpf_skb_vlan_pop(skb))
 		return drop(load_of(skb), *slot, DROP_OUTPUT);
 	return deliver(skb, load_of(skb), *slot, *slot);
 }

@@ -1,0 +1,395 @@
+package pipeline
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// pinnedCompiler is the version that the committed objects were made with.
+const pinnedCompiler = "clang version 14.0.6"
+
+// TestGenerated compiles the programs again and compares.
+func TestGenerated(t *testing.T) {
+	version, err := exec.Command("clang", "--version").Output()
+	if err != nil || !strings.Contains(string(version), pinnedCompiler) {
+		t.Skipf("needs %s to compare what it makes", pinnedCompiler)
+	}
+	dir := t.TempDir()
+	source, err := os.ReadFile("generate.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, command, ok := strings.Cut(string(source), "//go:generate ")
+	if !ok {
+		t.Fatal("generate.go has no go:generate line")
+	}
+	args := strings.Fields(command)
+	at := len("go run github.com/cilium/ebpf/cmd/bpf2go")
+	if !strings.HasPrefix(command, "go run github.com/cilium/ebpf/cmd/bpf2go") {
+		t.Fatalf("go:generate runs something else: %q", command[:at])
+	}
+	args = append([]string{"run", args[2], "-output-dir", dir, "-go-package", "pipeline"}, args[3:]...)
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("generate: %v\n%s", err, out)
+	}
+	for _, name := range []string{"tc_bpfel.go", "tc_bpfel.o"} {
+		committed, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(committed, made) {
+			t.Errorf("%s is not what its source makes: run go generate ./node/fabric/pipeline", name)
+		}
+	}
+}
+
+// mount gives the test a bpffs of its own.
+func mount(t testing.TB) string {
+	t.Helper()
+	random := make([]byte, 4)
+	rand.Read(random)
+	dir := filepath.Join("/run/polyplane", "test-pipeline-"+hex.EncodeToString(random))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		unix.Unmount(dir, unix.MNT_DETACH)
+		os.Remove(dir)
+	})
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		t.Fatalf("mount a bpffs (needs root): %v", err)
+	}
+	return dir
+}
+
+func open(t testing.TB, dir string) *Pipeline {
+	t.Helper()
+	p, err := Open(dir)
+	if err != nil {
+		var refused *ebpf.VerifierError
+		if errors.As(err, &refused) {
+			t.Fatalf("%+v", refused)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if p.Ports != nil {
+			p.Close()
+		}
+	})
+	return p
+}
+
+func programID(t *testing.T, p *ebpf.Program) ebpf.ProgramID {
+	t.Helper()
+	info, err := p.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, ok := info.ID()
+	if !ok {
+		t.Fatal("the kernel tells no program ID")
+	}
+	return id
+}
+
+func TestOpenFindsWhatWasThere(t *testing.T) {
+	dir := mount(t)
+	p := open(t, dir)
+	id := programID(t, p.FromPort)
+	p.Ports[7].Link = uint64(NewLink(Tunnel, 5, 6))
+	if err := p.Devices.Put(uint32(3), uint32(7)); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	p = open(t, dir)
+	if l := LinkOf(&p.Ports[7]); l.Kind() != Tunnel || l.Label() != 5 || l.Target() != 6 {
+		t.Errorf("the link of slot 7 is %x", l)
+	}
+	if all, err := All[uint32, uint32](p.Devices); err != nil || len(all) != 1 || all[3] != 7 {
+		t.Errorf("devices: %v, %v", all, err)
+	}
+	if programID(t, p.FromPort) != id {
+		t.Error("the program was loaded anew")
+	}
+	// A spoilt table is made anew, and then the programs too: they would work on the old one.
+	p.Close()
+	spoilt := filepath.Join(dir, Layout, tcMapDevices)
+	if err := os.Remove(spoilt); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Pin(spoilt); err != nil {
+		t.Fatal(err)
+	}
+	p = open(t, dir)
+	if programID(t, p.FromPort) == id {
+		t.Error("the programs work on a table that is gone")
+	}
+	if err := p.Devices.Put(uint32(3), uint32(7)); err != nil {
+		t.Errorf("the new table: %v", err)
+	}
+}
+
+func TestSweepRemovesOtherLayoutsAndPrograms(t *testing.T) {
+	dir := mount(t)
+	p := open(t, dir)
+	if err := os.Mkdir(filepath.Join(dir, "v0"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(dir, Layout, "0123456789ab-"+tcProgFromPort)
+	clone, err := p.FromPort.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer clone.Close()
+	// A clone can be pinned a second time under another name.
+	if err := clone.Unpin(); err != nil {
+		t.Fatal(err)
+	}
+	if err := clone.Pin(old); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []string{old, filepath.Join(dir, "v0")} {
+		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", gone, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, Layout, tcMapPorts)); err != nil {
+		t.Errorf("a table of ours is gone: %v", err)
+	}
+}
+
+// Verdicts of tc programs.
+const (
+	unspec   = 0xffffffff
+	shot     = 2
+	redirect = 7
+)
+
+var (
+	element = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	far     = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+)
+
+// frame makes a frame of 64 bytes.
+func frame(to net.HardwareAddr, tag ...byte) []byte {
+	f := append([]byte{}, to...)
+	f = append(f, element...)
+	f = append(f, tag...)
+	f = append(f, 0x88, 0xb5) // an EtherType for experiments
+	return append(f, make([]byte, 64-len(f))...)
+}
+
+// bench is a pipeline whose one device is lo, the one that test runs come from.
+type bench struct {
+	*testing.T
+	*Pipeline
+}
+
+const lo = 1
+
+func newBench(t *testing.T) bench {
+	t.Helper()
+	runtime.LockOSThread() // test runs come from the lo of the thread's namespace
+	t.Cleanup(runtime.UnlockOSThread)
+	return bench{t, open(t, mount(t))}
+}
+
+func (b bench) put(m *ebpf.Map, key, value any) {
+	b.Helper()
+	if err := m.Put(key, value); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func (b bench) run(p *ebpf.Program, in []byte) (uint32, []byte) {
+	b.Helper()
+	verdict, out, err := p.Test(in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return verdict, out
+}
+
+// expect runs a program and compares the verdict and the frame after it.
+func (b bench) expect(p *ebpf.Program, in []byte, verdict uint32, want []byte) {
+	b.Helper()
+	got, out := b.run(p, in)
+	if got != verdict {
+		b.Errorf("verdict %d, not %d", got, verdict)
+	}
+	if want != nil && !bytes.Equal(out, want) {
+		b.Errorf("the frame is\n%x, not\n%x", out, want)
+	}
+}
+
+func (b bench) counted(slot uint32, want TrafficCount) {
+	b.Helper()
+	values, processors, err := PerCPU[TrafficCount](b.Traffic, int(slot)+1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var sum TrafficCount
+	for _, v := range values[int(slot)*processors:] {
+		sum.RxPackets += v.RxPackets
+		sum.RxBytes += v.RxBytes
+		sum.TxPackets += v.TxPackets
+		sum.TxBytes += v.TxBytes
+	}
+	if sum != want {
+		b.Errorf("slot %d counts %+v, not %+v", slot, sum, want)
+	}
+}
+
+func (b bench) dropped(slot uint32, reason string, want uint64) {
+	b.Helper()
+	values, processors, err := PerCPU[DropCount](b.Drops, int(slot)+1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i, text := range Reasons {
+		var n uint64
+		for _, v := range values[int(slot)*processors:] {
+			n += v.Packets[i]
+		}
+		if text == reason && n != want || text != reason && n != 0 {
+			b.Errorf("slot %d: %d dropped as %q", slot, n, text)
+		}
+	}
+}
+
+func TestUnknownDevice(t *testing.T) {
+	b := newBench(t)
+	b.expect(b.FromPort, frame(far), shot, nil)
+	b.dropped(0, "belongs to no port", 1)
+}
+
+func TestLocal(t *testing.T) {
+	b := newBench(t)
+	b.put(b.Devices, uint32(lo), uint32(1))
+	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Local, 0, 2))}
+	b.expect(b.FromPort, frame(far), shot, nil)
+	b.dropped(1, "far port has no device", 1)
+	for _, mac := range []uint64{0, MAC(far), MAC(element)} { // any; addressed to it; not addressed to it
+		for _, flags := range []uint32{0, Queue} {
+			b.Ports[2] = Port{Ifindex: 9, Mac: mac, Flags: flags}
+			b.expect(b.FromPort, frame(far), redirect, frame(far))
+		}
+	}
+	b.counted(1, TrafficCount{RxPackets: 7, RxBytes: 7 * 64})
+	b.counted(2, TrafficCount{TxPackets: 6, TxBytes: 6 * 64})
+	b.dropped(2, "", 0)
+}
+
+func TestDown(t *testing.T) {
+	b := newBench(t)
+	b.put(b.Devices, uint32(lo), uint32(1))
+	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Local, 0, 2))}
+	b.Ports[2] = Port{Ifindex: 9, Flags: Down}
+	b.expect(b.FromPort, frame(far), shot, nil)
+	b.dropped(1, "port is down", 1)
+	b.counted(2, TrafficCount{})
+}
+
+func TestNowhere(t *testing.T) {
+	b := newBench(t)
+	b.put(b.Devices, uint32(lo), uint32(1))
+	b.Ports[1] = Port{Ifindex: lo}
+	b.expect(b.FromPort, frame(far), shot, nil)
+	b.dropped(1, "link ends nowhere", 1)
+	b.Ports[1].Link = uint64(NewLink(9, 0, 2)) // of no kind that there is
+	b.expect(b.FromPort, frame(far), shot, nil)
+	b.dropped(1, "link ends nowhere", 2)
+}
+
+func TestToTunnel(t *testing.T) {
+	b := newBench(t)
+	b.put(b.Devices, uint32(lo), uint32(1))
+	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Tunnel, 5, 3))}
+	b.expect(b.FromPort, frame(far), shot, nil) // no tunnel device, no peer
+	b.dropped(1, "header could not be written", 1)
+	b.Ports[0].Ifindex = 9
+	b.expect(b.FromPort, frame(far), shot, nil) // no peer
+	b.dropped(1, "header could not be written", 2)
+	for _, peer := range []string{"192.0.2.1", "2001:db8::1"} {
+		b.Peers[3] = NewPeer(netip.MustParseAddr(peer))
+		b.expect(b.FromPort, frame(far), redirect, frame(far))
+	}
+}
+
+func TestFromTunnelWithoutKey(t *testing.T) {
+	b := newBench(t)
+	b.expect(b.FromTunnel, frame(far), shot, nil)
+	b.dropped(0, "belongs to no port", 1)
+}
+
+func TestToEdge(t *testing.T) {
+	b := newBench(t)
+	b.put(b.Devices, uint32(lo), uint32(1))
+	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Edge, 0, 9))}
+	b.expect(b.FromPort, frame(far), redirect, frame(far))
+	b.Ports[1].Link = uint64(NewLink(Edge, 42, 9))
+	b.expect(b.FromPort, frame(far), redirect, nil) // the tag is in the metadata: seen on the wire by TestEdges
+}
+
+func TestFromEdge(t *testing.T) {
+	b := newBench(t)
+	tagged := frame(far, 0x81, 0, 0x60, 42)
+	b.expect(b.FromEdge, frame(far), unspec, frame(far))
+	b.expect(b.FromEdge, tagged, unspec, tagged)
+	b.put(b.Edges, EdgeKey{Ifindex: lo, Vlan: 42}, uint32(1))
+	b.expect(b.FromEdge, tagged, unspec, tagged) // the port's own word does not say so
+	b.Ports[1] = Port{Ifindex: 9, Link: uint64(NewLink(Edge, 42, lo))}
+	b.expect(b.FromEdge, tagged, redirect, append(frame(far, 0x88, 0xb5)[:14], tagged[18:]...))
+	b.expect(b.FromEdge, frame(far), unspec, frame(far))
+	b.put(b.Edges, EdgeKey{Ifindex: lo}, uint32(2))
+	b.Ports[2] = Port{Ifindex: 9, Link: uint64(NewLink(Edge, 0, lo))}
+	b.expect(b.FromEdge, frame(far), redirect, frame(far))
+	b.expect(b.FromEdge, frame(far, 0x81, 0, 0, 43), unspec, nil)
+	b.counted(1, TrafficCount{TxPackets: 1, TxBytes: 60})
+	b.counted(2, TrafficCount{TxPackets: 1, TxBytes: 64})
+	b.Ports[2].Ifindex = 0
+	b.expect(b.FromEdge, frame(far), shot, nil)
+	b.dropped(2, "far port has no device", 1)
+}
+
+func TestWords(t *testing.T) {
+	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
+		p := NewPeer(netip.MustParseAddr(a))
+		if AddressOf(&p).String() != a {
+			t.Errorf("%s became %s", a, AddressOf(&p))
+		}
+	}
+	if got := HardwareAddr(MAC(far)); got.String() != far.String() {
+		t.Errorf("%s became %s", far, got)
+	}
+	_, e := NewIdentity("net/element:interface", 9)
+	if NameOf(&e) != "net/element:interface" {
+		t.Errorf("the name became %q", NameOf(&e))
+	}
+}
