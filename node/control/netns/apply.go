@@ -55,7 +55,7 @@ func (d *Driver) Apply(ctx context.Context, jobs []control.Job) []control.Result
 
 // apply returns an error that concerns all.
 func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []control.Result) error {
-	if err := d.prepare(); err != nil {
+	if err := d.prepare(ctx); err != nil {
 		return err
 	}
 	there, names, err := d.dumpPorts()
@@ -80,18 +80,21 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	if err != nil {
 		return err
 	}
-	d.applyProcesses(ctx, todo)
+	d.applyProcesses(ctx, jobs, todo)
 	for _, w := range todo {
 		d.finish(w, there)
 	}
 	return nil
 }
 
-func (d *Driver) prepare() error {
+func (d *Driver) prepare(ctx context.Context) error {
 	if d.prepared {
 		return nil
 	}
 	if err := RaiseNeighbourLimits(); err != nil {
+		return err
+	}
+	if err := d.endShells(ctx); err != nil {
 		return err
 	}
 	d.prepared = true
@@ -109,7 +112,7 @@ func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
 			return false
 		}
 	}
-	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode && e.process.alive()
+	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode && e.process.asWanted()
 }
 
 // is tells whether a port's own properties are right. Whether it is up is the fabric's to say.
@@ -230,7 +233,7 @@ func (d *Driver) attach(w *work) error {
 	}
 	w.e = &element{fd: fd, inode: inode}
 	d.elements[w.job.ID] = w.e
-	return nil
+	return d.find(w.job.ID, &w.e.process)
 }
 
 // makeMissing makes the namespaces of elements that have none, a network at a time, and passes them on.
@@ -498,7 +501,7 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 
 // forceUp tells whether devices that are down are taken up although routing software runs.
 func (d *Driver) forceUp(w *work) bool {
-	return w.fresh || !w.e.process.alive() || w.e.want != nil && !w.e.want.up
+	return w.fresh || !w.e.process.running() || w.e.want != nil && !w.e.want.up
 }
 
 // match finds the element's ends of its ports: renamed ones get their name back, and the interfaces of those that are
@@ -612,10 +615,15 @@ func (d *Driver) finish(w *work, there ports) {
 			e.want = w.want
 		}
 		e.verified = len(w.errs) == 0
-		res.Phase = e.phase()
+		if res.Phase = model.PhaseRunning; w.job.Element.Stopped {
+			res.Phase = model.PhaseStopped
+		}
 	}
 	if len(w.errs) > 0 {
-		res.Err, res.Phase = joinErrors(w.errs), model.PhaseFailed
+		res.Err = joinErrors(w.errs)
+		if _, conflict := errors.AsType[*conflictError](res.Err); !conflict || len(w.errs) > 1 {
+			res.Phase = model.PhaseFailed
+		}
 	}
 }
 

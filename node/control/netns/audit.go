@@ -25,7 +25,7 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 	for id, e := range d.elements {
 		switch {
 		case !e.verified: // Apply knows
-		case d.namespaceOf(d.dirs.Namespace(id)) != e.inode || !e.process.alive():
+		case d.namespaceOf(d.dirs.Namespace(id)) != e.inode || e.process.due():
 			differ = append(differ, id)
 		default:
 			ids = append(ids, id)

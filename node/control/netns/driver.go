@@ -59,6 +59,7 @@ type element struct {
 	verified bool
 	devices  []control.Device
 	process  process
+	shells   int // commands that run in its shell container
 }
 
 // New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the
@@ -68,6 +69,7 @@ func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.Default()
 	}
+	raiseOpenFiles()
 	var err error
 	if d.home, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("node %s: open its network namespace: %w", dirs.Node, err)
@@ -82,6 +84,19 @@ func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 		return nil, fmt.Errorf("node %s: %w", dirs.Node, err)
 	}
 	return d, nil
+}
+
+// openFiles is how many files this process must be able to have open: one an element, and some.
+const openFiles = 1 << 16
+
+// raiseOpenFiles raises this process's limit. Without it thousands of elements could not be held, which then fails in
+// words of its own.
+func raiseOpenFiles() {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur < openFiles {
+		limit.Cur, limit.Max = openFiles, max(limit.Max, openFiles)
+		unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	}
 }
 
 // Close lets go of what the driver holds in this process. The elements stay as they are.

@@ -2,14 +2,370 @@ package netns
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
 
+// Exit statuses as shells give them.
+const (
+	notExecutable = 126
+	notFound      = 127
+	signalled     = 128 // plus the signal's number
+)
+
+// Exec runs a command inside an element, as its root. An element without processes gets a container for as long as
+// commands run in it.
 func (d *Driver) Exec(ctx context.Context, id model.ID, command control.Command, stdio control.Stdio) (int, error) {
-	return 0, nil
+	if len(command.Args) == 0 {
+		return 0, fmt.Errorf("element %s: run a command: none was given", id)
+	}
+	container, release, err := d.hold(ctx, id)
+	if err != nil {
+		return 0, fmt.Errorf("element %s: run %s: %w", id, command.Args[0], err)
+	}
+	defer release()
+	status, err := d.execIn(ctx, container, command, stdio)
+	if err != nil {
+		return 0, fmt.Errorf("element %s: run %s: %w", id, command.Args[0], err)
+	}
+	return status, nil
 }
-func (d *Driver) Console(id model.ID) ([]string, error)                                 { return nil, nil }
-func (d *Driver) Logs(ctx context.Context, id model.ID, follow bool, w io.Writer) error { return nil }
+
+// hold finds the container that commands run in, and keeps it until release.
+func (d *Driver) hold(ctx context.Context, id model.ID) (container string, release func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.elements[id]
+	switch {
+	case e == nil:
+		return "", nil, errors.New("it is not on this node")
+	case e.job.Element.Stopped:
+		return "", nil, fmt.Errorf("it is stopped: `polyplane start %s` starts it", id)
+	case e.process.running():
+		return containerID(id), func() {}, nil
+	case e.process.wanted:
+		return "", nil, errors.New("its processes do not run at the moment")
+	}
+	if e.shells == 0 {
+		if err := d.startShell(ctx, e); err != nil {
+			return "", nil, err
+		}
+	}
+	e.shells++
+	return shellID(id), sync.OnceFunc(func() { d.letGo(id, e) }), nil
+}
+
+func (d *Driver) letGo(id model.ID, e *element) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.shells--
+	if e.shells > 0 {
+		return
+	}
+	// The caller's context may be over; the container goes all the same.
+	if err := d.removeContainer(context.Background(), shellID(id), false); err != nil {
+		d.log.Warn("remove a container made for exec", "element", id, "error", err)
+	}
+	os.RemoveAll(d.shellBundle(id))
+}
+
+func (d *Driver) shellBundle(id model.ID) string { return d.dirs.Bundle(id) + shellSuffix }
+
+func (d *Driver) startShell(ctx context.Context, e *element) error {
+	id := e.job.ID
+	files, err := d.openFiles(&e.job)
+	if err != nil {
+		return err
+	}
+	defer files.close()
+	if err := files.hostsFile(hostsOf([]control.Job{e.job}, id.Network)); err != nil {
+		return fmt.Errorf("write /etc/hosts: %w", err)
+	}
+	spec := d.newSpec(&e.job, shellID(id), []string{"/usr/bin/sleep", "infinity"}, nil)
+	if err := writeBundle(d.shellBundle(id), spec); err != nil {
+		return err
+	}
+	if err := d.removeContainer(ctx, shellID(id), false); err != nil {
+		return err
+	}
+	log, err := openLog(d.logPath(id))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	return d.launch(ctx, shellID(id), d.shellBundle(id), log)
+}
+
+// execIn runs the command in a container that is there.
+func (d *Driver) execIn(ctx context.Context, container string, command control.Command, stdio control.Stdio) (int, error) {
+	dir, err := os.MkdirTemp("", "polyplane-exec-")
+	if err != nil {
+		return 0, fmt.Errorf("make a temporary directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	log, pidFile := filepath.Join(dir, "log"), filepath.Join(dir, "pid")
+	args := []string{"exec", "--pid-file", pidFile}
+	for _, c := range shellCapabilities {
+		args = append(args, "--cap", c)
+	}
+	for _, v := range command.Env {
+		args = append(args, "--env", v)
+	}
+	if command.TTY {
+		args = append(args, "--tty")
+	}
+	cmd := d.runc(context.Background(), log, append(append(args, container), command.Args...)...)
+	var finish func()
+	if command.TTY {
+		finish, err = startTerminal(cmd, command.Size, stdio)
+	} else {
+		finish, err = startPipes(cmd, stdio)
+	}
+	if err != nil {
+		return 0, err
+	}
+	ended := make(chan struct{})
+	var stopper sync.WaitGroup
+	stopper.Go(func() {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			stopCommand(cmd, pidFile, ended)
+		}
+	})
+	err = cmd.Wait()
+	close(ended)
+	stopper.Wait()
+	finish()
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	if words := runcComplaint(log); words != "" {
+		return refusedStatus(words, stdio)
+	}
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0, nil
+	case errors.As(err, &exit) && exit.ExitCode() >= 0:
+		return exit.ExitCode(), nil
+	case errors.As(err, &exit):
+		if s, ok := exit.Sys().(interface{ Signal() unix.Signal }); ok {
+			return signalled + int(s.Signal()), nil
+		}
+	}
+	return 0, err
+}
+
+// refusedStatus tells a command that is not there from runc's own failures.
+func refusedStatus(words string, stdio control.Stdio) (int, error) {
+	status := 0
+	switch {
+	case strings.Contains(words, "executable file not found"), strings.Contains(words, "no such file or directory"):
+		status = notFound
+	case strings.Contains(words, "permission denied"):
+		status = notExecutable
+	default:
+		return 0, errors.New(words)
+	}
+	out := stdio.Err
+	if out == nil {
+		out = stdio.Out
+	}
+	if out != nil {
+		fmt.Fprintln(out, words[strings.LastIndex(words, "exec: ")+len("exec: "):])
+	}
+	return status, nil
+}
+
+// stopCommand ends a command whose caller has gone.
+func stopCommand(cmd *exec.Cmd, pidFile string, ended <-chan struct{}) {
+	cmd.Process.Signal(unix.SIGTERM) // runc passes it on
+	select {
+	case <-ended:
+		return
+	case <-time.After(termGrace * time.Millisecond):
+	}
+	if data, err := os.ReadFile(pidFile); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && pid > 0 {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+	select {
+	case <-ended:
+	case <-time.After(termGrace * time.Millisecond):
+		cmd.Process.Kill()
+	}
+}
+
+// startPipes starts a command without a terminal. finish waits for the rest of its output.
+func startPipes(cmd *exec.Cmd, stdio control.Stdio) (finish func(), err error) {
+	cmd.Stdout, cmd.Stderr = stdio.Out, stdio.Err
+	// Something that the command left running may keep the pipes open.
+	cmd.WaitDelay = termGrace * time.Millisecond
+	if stdio.In != nil {
+		// Not cmd.Stdin: Wait would wait for a reader that may never end.
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return nil, fmt.Errorf("make a pipe: %w", err)
+		}
+		go func() {
+			io.Copy(in, stdio.In)
+			in.Close()
+		}()
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start runc: %w", err)
+	}
+	return func() {}, nil
+}
+
+// startTerminal starts a command on a terminal of its own.
+func startTerminal(cmd *exec.Cmd, size control.Size, stdio control.Stdio) (finish func(), err error) {
+	terminal, err := pty.StartWithSize(cmd, windowSize(size))
+	if err != nil {
+		return nil, fmt.Errorf("start runc on a terminal: %w", err)
+	}
+	if stdio.In != nil {
+		go io.Copy(terminal, stdio.In)
+	}
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		if stdio.Out != nil {
+			io.Copy(stdio.Out, terminal) // ends with EIO when the last user of the terminal has closed it
+		}
+	}()
+	over := make(chan struct{})
+	var resizer sync.WaitGroup
+	resizer.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case s, ok := <-stdio.Resize:
+				if !ok {
+					return
+				}
+				pty.Setsize(terminal, windowSize(s))
+			}
+		}
+	})
+	return func() {
+		select {
+		case <-shown:
+		case <-time.After(termGrace * time.Millisecond):
+		}
+		close(over)
+		resizer.Wait()
+		terminal.Close()
+	}, nil
+}
+
+func windowSize(s control.Size) *pty.Winsize {
+	if s.Rows == 0 || s.Cols == 0 {
+		s = control.Size{Rows: 24, Cols: 80}
+	}
+	return &pty.Winsize{Rows: s.Rows, Cols: s.Cols}
+}
+
+// Console is the command of an interactive session in the element.
+func (d *Driver) Console(id model.ID) ([]string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.elements[id]
+	if e == nil {
+		return nil, fmt.Errorf("element %s is not on this node", id)
+	}
+	if len(e.process.plan.Console) == 0 {
+		return []string{"/bin/bash"}, nil
+	}
+	return e.process.plan.Console, nil
+}
+
+// Logs writes what the element's processes printed and wrote into their log files, and with follow what they go on to
+// write, until ctx is done.
+func (d *Driver) Logs(ctx context.Context, id model.ID, follow bool, w io.Writer) error {
+	d.mu.Lock()
+	e := d.elements[id]
+	if e == nil {
+		d.mu.Unlock()
+		return fmt.Errorf("element %s is not on this node", id)
+	}
+	inside := e.process.plan.LogFiles
+	d.mu.Unlock()
+
+	root, err := os.OpenRoot(d.rootfs(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		root, inside = nil, nil
+	} else if err != nil {
+		return fmt.Errorf("element %s: read its logs: %w", id, err)
+	} else {
+		defer root.Close()
+	}
+	tails := []*tail{{open: func() (*os.File, error) { return os.Open(d.logPath(id)) }}}
+	for _, path := range inside {
+		tails = append(tails, &tail{open: func() (*os.File, error) { return openRegular(root, path) }})
+	}
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, t := range tails {
+			if err := t.copy(w); err != nil {
+				return fmt.Errorf("element %s: read its logs: %w", id, err)
+			}
+		}
+		if !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// tail reads a log file that grows, and from its beginning when it was made anew.
+type tail struct {
+	open func() (*os.File, error)
+	was  os.FileInfo
+	at   int64
+}
+
+func (t *tail) copy(w io.Writer) error {
+	f, err := t.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if t.was != nil && !os.SameFile(t.was, info) || info.Size() < t.at {
+		t.at = 0
+	}
+	t.was = info
+	n, err := io.Copy(w, io.NewSectionReader(f, t.at, info.Size()-t.at))
+	t.at += n
+	return err
+}

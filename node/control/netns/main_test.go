@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -44,7 +43,6 @@ func newNode(t testing.TB) *testNode {
 	rand.Read(word)
 	name := "test" + hex.EncodeToString(word)
 	dirs := instance.NewDirs(name)
-	dirs.Data = t.TempDir()
 	n := &testNode{dirs: dirs.Node("n1")}
 	n.restart(t)
 	t.Cleanup(func() {
@@ -60,7 +58,8 @@ func newNode(t testing.TB) *testNode {
 			t.Error(err)
 		}
 		n.Close()
-		os.RemoveAll(filepath.Join("/run/polyplane", name))
+		os.RemoveAll(dirs.Run)
+		os.RemoveAll(dirs.Data)
 		mounts, _ := os.ReadFile("/proc/self/mountinfo")
 		if strings.Contains(string(mounts), name) {
 			t.Errorf("mounts of %s are left behind", name)

@@ -2,15 +2,351 @@ package netns
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/software"
 )
 
-type process struct{}
+// process is what is remembered of an element's container. The container itself outlives the agent.
+type process struct {
+	plan   software.Plan
+	wanted bool
+	known  bool // a container is there, running or not
+	pidfd  int  // of its first process, when it runs
+	pid    int
 
-func (p *process) alive() bool { return true }
-func (p *process) forget()     {}
+	began    time.Time // when this process last started it
+	failures int       // starts in a row that did not last
+	next     time.Time // no start before
+}
 
-func (d *Driver) applyProcesses(ctx context.Context, todo []*work) {}
+// lasting is how long a start must hold to count as one that succeeded; the waits between others double up to slowest.
+const (
+	lasting = 10 * time.Second
+	slowest = time.Minute
+)
 
-func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) error { return nil }
+// running tells whether the container's first process lives.
+func (p *process) running() bool { return p.known && p.pidfd > 0 && !ended(p.pidfd) }
+
+// asWanted tells whether the processes are there, or absent, as they shall be.
+func (p *process) asWanted() bool { return p.running() == p.wanted }
+
+// due tells whether there is something to do about the processes now.
+func (p *process) due() bool { return !p.asWanted() && !time.Now().Before(p.next) }
+
+func (p *process) forget() {
+	if p.pidfd > 0 {
+		unix.Close(p.pidfd)
+	}
+	p.pidfd, p.pid, p.known = 0, 0, false
+}
+
+// find looks for the element's container, as after a restart of the agent.
+func (d *Driver) find(id model.ID, p *process) error {
+	p.forget()
+	state, ok, err := d.readContainer(containerID(id))
+	if err != nil || !ok {
+		return err
+	}
+	p.known = true
+	if fd := state.open(); fd > 0 {
+		p.pidfd, p.pid = fd, state.pid
+	}
+	return nil
+}
+
+// applyProcesses starts, stops and changes what runs in the elements.
+func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []*work) {
+	hosts := map[string]func() string{}
+	var queue []*work
+	for _, w := range todo {
+		if len(w.errs) > 0 || w.e == nil {
+			continue
+		}
+		network := w.job.ID.Network
+		if hosts[network] == nil {
+			hosts[network] = sync.OnceValue(func() string { return hostsOf(jobs, network) })
+		}
+		plan, err := software.Render(network, w.job.Element.Element)
+		if err != nil {
+			w.fail(err)
+			continue
+		}
+		p := &w.e.process
+		p.plan, p.wanted = plan, plan.NeedsProcesses && !w.job.Element.Stopped
+		if p.wanted || p.known {
+			queue = append(queue, w)
+		}
+	}
+	next := make(chan *work)
+	var workers sync.WaitGroup
+	for range min(len(queue), 2*runtime.NumCPU()) {
+		workers.Go(func() {
+			for w := range next {
+				if err := d.applyProcess(ctx, w, hosts[w.job.ID.Network]); err != nil {
+					w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
+				}
+			}
+		})
+	}
+	for _, w := range queue {
+		next <- w
+	}
+	close(next)
+	workers.Wait()
+}
+
+func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string) error {
+	id, p := w.job.ID, &w.e.process
+	container, bundle := containerID(id), d.dirs.Bundle(id)
+	if !p.wanted {
+		wasRunning := p.running()
+		if err := d.removeContainer(ctx, container, true); err != nil {
+			return fmt.Errorf("stop its processes: %w", err)
+		}
+		p.forget()
+		p.failures, p.next = 0, time.Time{}
+		if wasRunning {
+			w.done("stopped")
+		}
+		return nil
+	}
+	files, err := d.openFiles(&w.job)
+	if err != nil {
+		return err
+	}
+	defer files.close()
+	otherChanged, err := files.writePlan(&p.plan)
+	if err != nil {
+		return err
+	}
+	configChanged, conflict := d.seed(id, files, &p.plan, w.job.Element.Overwrites)
+	if _, isConflict := errors.AsType[*conflictError](conflict); conflict != nil && !isConflict {
+		return conflict
+	}
+	spec := d.newSpec(&w.job, container, p.plan.Command, p.plan.Capabilities)
+	notes, err := bundleNotes(bundle)
+	if err != nil {
+		return err
+	}
+	if !p.running() {
+		if err := d.startAgain(ctx, w, files, spec, hosts()); err != nil {
+			return err
+		}
+		return conflict
+	}
+	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
+	why := ""
+	switch {
+	case uint64(w.job.Element.Restarts) > restarts:
+		why = "as requested"
+	case notes[noteSpec] != spec.Annotations[noteSpec]:
+		why = "its command or its surroundings changed"
+	case otherChanged:
+		why = "its daemons changed"
+	case configChanged:
+		if err := d.reload(ctx, w); err == nil {
+			w.done("configuration loaded")
+		} else {
+			d.log.Warn("load the new configuration; restarting instead", "element", id, "error", err)
+			why = "its configuration changed"
+		}
+	}
+	if why != "" {
+		if err := d.removeContainer(ctx, container, true); err != nil {
+			return fmt.Errorf("stop its processes: %w", err)
+		}
+		p.forget()
+		if err := d.start(ctx, w, files, spec, hosts()); err != nil {
+			return err
+		}
+		w.done("restarted: %s", why)
+		return conflict
+	}
+	if notes[noteResources] != spec.Annotations[noteResources] {
+		if err := d.limit(ctx, container, bundle, spec); err != nil {
+			return err
+		}
+		w.done("limits changed")
+	}
+	return conflict
+}
+
+// startAgain starts processes that do not run, unless they died so often that they must wait.
+func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts string) error {
+	p, now := &w.e.process, time.Now()
+	died := p.known
+	if died && now.Before(p.next) {
+		return fmt.Errorf("its processes ended %d times soon after their start; they are started again in %s: see `polyplane "+
+			"logs %s`", p.failures, p.next.Sub(now).Round(time.Second), w.job.ID)
+	}
+	if died {
+		if p.began.IsZero() || now.Sub(p.began) >= lasting {
+			p.failures = 0
+		}
+		if err := d.removeContainer(ctx, containerID(w.job.ID), false); err != nil {
+			return fmt.Errorf("clear away what is left of its processes: %w", err)
+		}
+		p.forget()
+	}
+	p.failures++
+	p.next = now.Add(min(slowest, time.Second<<min(p.failures-1, 10)))
+	if err := d.start(ctx, w, files, spec, hosts); err != nil {
+		return err
+	}
+	if died {
+		w.done("restarted: its processes had ended")
+	} else {
+		w.done("started")
+	}
+	return nil
+}
+
+// start starts the container.
+func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts string) error {
+	id := w.job.ID
+	if err := files.hostsFile(hosts); err != nil {
+		return fmt.Errorf("write /etc/hosts: %w", err)
+	}
+	if err := writeBundle(d.dirs.Bundle(id), spec); err != nil {
+		return err
+	}
+	log, err := openLog(d.logPath(id))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	if err := d.launch(ctx, containerID(id), d.dirs.Bundle(id), log); err != nil {
+		return fmt.Errorf("start its processes: %w", err)
+	}
+	if err := d.find(id, &w.e.process); err != nil {
+		return err
+	}
+	w.e.process.began = time.Now()
+	return nil
+}
+
+// launch runs a container in the background.
+func (d *Driver) launch(ctx context.Context, container, bundle string, log *os.File) error {
+	if err := os.MkdirAll(d.dirs.Runc(), 0o711); err != nil {
+		return fmt.Errorf("make runc's directory: %w", err)
+	}
+	return d.runRunc(ctx, nil, log, "run", "--detach", "--bundle", bundle, container)
+}
+
+// logLimit is the size in bytes above which an element's log is set aside at the next start.
+const logLimit = 1 << 20
+
+func openLog(path string) (*os.File, error) {
+	if info, err := os.Stat(path); err == nil && info.Size() > logLimit {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, fmt.Errorf("set the log aside: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	return f, nil
+}
+
+// limit changes the limits of a running container.
+func (d *Driver) limit(ctx context.Context, container, bundle string, spec *specs.Spec) error {
+	limits := *spec.Linux.Resources
+	limits.Devices = nil
+	data, err := json.Marshal(&limits)
+	if err != nil {
+		return fmt.Errorf("write the limits: %w", err)
+	}
+	if err := d.runRunc(ctx, data, nil, "update", "--resources", "-", container); err != nil {
+		return fmt.Errorf("change its limits: %w", err)
+	}
+	return writeBundle(bundle, spec)
+}
+
+// reloads are the commands that make running software read its configuration again, without dropping what did not change.
+var reloads = map[model.Software][]string{
+	model.SoftwareFRR:  {"/usr/bin/python3", "/usr/lib/frr/frr-reload.py", "--reload", "--overwrite", "/etc/frr/frr.conf"},
+	model.SoftwareBIRD: {"/usr/sbin/birdc", "configure"},
+}
+
+func (d *Driver) reload(ctx context.Context, w *work) error {
+	command := reloads[w.job.Element.Software]
+	for _, program := range command {
+		if !strings.HasPrefix(program, "/usr/") {
+			continue
+		}
+		if _, err := os.Stat(program); err != nil {
+			return err
+		}
+	}
+	if len(command) == 0 {
+		return fmt.Errorf("%s cannot load a configuration while it runs", w.job.Element.Software)
+	}
+	return d.runRunc(ctx, nil, nil, append([]string{"exec", containerID(w.job.ID)}, command...)...)
+}
+
+// removeProcesses ends all that runs in the elements.
+func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) error {
+	entries, err := os.ReadDir(d.dirs.Runc())
+	if err != nil {
+		return nil // no container was ever made
+	}
+	there := map[string]bool{}
+	for _, entry := range entries {
+		there[entry.Name()] = true
+	}
+	var mu sync.Mutex
+	var errs []error
+	slots := make(chan struct{}, 2*runtime.NumCPU())
+	var all sync.WaitGroup
+	for _, id := range ids {
+		for _, container := range []string{containerID(id), shellID(id)} {
+			if !there[container] {
+				continue
+			}
+			slots <- struct{}{}
+			all.Go(func() {
+				defer func() { <-slots }()
+				if err := d.removeContainer(ctx, container, false); err != nil {
+					mu.Lock()
+					errs = append(errs, fmt.Errorf("element %s: end its processes: %w", id, err))
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	all.Wait()
+	d.removeCgroups()
+	os.Remove(d.dirs.Runc()) // when it is empty
+	return errors.Join(errs...)
+}
+
+// endShells ends the containers that an agent which is no more used for exec.
+func (d *Driver) endShells(ctx context.Context) error {
+	paths, err := filepath.Glob(filepath.Join(d.dirs.Runc(), "*"+shellSuffix))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, d.removeContainer(ctx, filepath.Base(path), false))
+	}
+	return errors.Join(errs...)
+}

@@ -96,7 +96,7 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 
 func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface) (wantInterface, error) {
 	port := model.PortID{ID: id, Interface: ifc.Name}
-	w := wantInterface{name: ifc.Name, key: port.String(), device: deviceName(ifc), port: dirs.PortDevice(port), portAlias: dirs.Alias(port),
+	w := wantInterface{name: ifc.Name, key: port.String(), device: ifc.LinuxName(), port: dirs.PortDevice(port), portAlias: dirs.Alias(port),
 		mtu: ifc.MTU, addresses: ifc.Addresses}
 	if n := len(w.device); n == 0 || n > maxDeviceName {
 		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", port, w.device, n,
@@ -115,14 +115,6 @@ func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface)
 	return w, nil
 }
 
-// deviceName is what Linux calls the interface inside the element.
-func deviceName(ifc *model.Interface) string {
-	if ifc.Device != "" {
-		return ifc.Device
-	}
-	return ifc.Name
-}
-
 var routeKinds = map[model.RouteType]uint8{"": unix.RTN_UNICAST, model.RouteUnicast: unix.RTN_UNICAST,
 	model.RouteBlackhole: unix.RTN_BLACKHOLE, model.RouteUnreachable: unix.RTN_UNREACHABLE,
 	model.RouteProhibit: unix.RTN_PROHIBIT}
@@ -138,7 +130,7 @@ func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute
 	if r.Interface != "" {
 		for i := range el.Interfaces {
 			if el.Interfaces[i].Name == r.Interface {
-				w.device = deviceName(&el.Interfaces[i])
+				w.device = el.Interfaces[i].LinuxName()
 			}
 		}
 		if w.device == "" {

@@ -1,0 +1,215 @@
+package netns
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// Annotations in a bundle tell a restarted agent what the container was started with.
+const (
+	noteSpec      = "polyplane.spec"      // a hash of all that a running container cannot change
+	noteResources = "polyplane.resources" // a hash of the limits
+	noteRestarts  = "polyplane.restarts"  // the requested restarts that it has had
+)
+
+// processLimit is how many processes and threads an element may have.
+const processLimit = 4096
+
+// shellCapabilities are what a person's commands may use inside an element: everything about its network and its own
+// files, nothing that reaches the machine.
+var shellCapabilities = []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
+	"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
+	"CAP_SYS_NICE", "CAP_SYS_PTRACE"}
+
+const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// newSpec is the OCI configuration of an element's container.
+func (d *Driver) newSpec(job *control.Job, container string, command, capabilities []string) *specs.Spec {
+	id, el := job.ID, &job.Element
+	base := model.UIDBase(job.Index)
+	mapping := []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: model.UIDsPerNetwork}}
+	s := &specs.Spec{
+		Version:  "1.0.2",
+		Hostname: el.Name,
+		Root:     &specs.Root{Path: d.rootfs(id)},
+		Process: &specs.Process{
+			Args:            append([]string{"/usr/bin/tini", "-g", "--"}, command...),
+			Env:             environment(id),
+			Cwd:             "/",
+			NoNewPrivileges: true,
+			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+				Inheritable: capabilities, Ambient: capabilities},
+			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 4096, Soft: 1024},
+				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0}},
+		},
+		Mounts: mounts(),
+		Linux: &specs.Linux{
+			UIDMappings: mapping,
+			GIDMappings: mapping,
+			CgroupsPath: d.cgroupOf(container),
+			Resources:   resources(el),
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.UserNamespace, Path: d.dirs.UserNamespace(id.Network)},
+				{Type: specs.NetworkNamespace, Path: d.dirs.Namespace(id)},
+				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.IPCNamespace},
+			},
+			Seccomp: seccompProfile(),
+			MaskedPaths: []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
+				"/proc/scsi", "/proc/timer_list", "/sys/firmware"},
+			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sysrq-trigger"},
+		},
+	}
+	s.Annotations = map[string]string{noteSpec: hashOf(s, true), noteResources: hashOf(s.Linux.Resources, false),
+		noteRestarts: strconv.FormatUint(uint64(el.Restarts), 10)}
+	return s
+}
+
+// hashOf is a hash of a value's JSON; that of a spec leaves out what can change while it runs.
+func hashOf(v any, spec bool) string {
+	if s, ok := v.(*specs.Spec); ok && spec {
+		plain, linux := *s, *s.Linux
+		linux.Resources = nil
+		plain.Linux = &linux
+		v = plain
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic("netns: an OCI configuration that is no JSON: " + err.Error()) // its types have no such values
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+func environment(id model.ID) []string {
+	return []string{searchPath, "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8",
+		"POLYPLANE_NETWORK=" + id.Network, "POLYPLANE_ELEMENT=" + id.Element}
+}
+
+// Limits: the period of a quota, and the weight of a whole core.
+const (
+	cpuPeriod  = 100_000 // microseconds
+	coreShares = 1024
+	leastQuota = 1000 // microseconds; the kernel refuses less
+)
+
+// resources are the element's limits. CPU is a quota and a weight; both bound processes only, not forwarding.
+func resources(el *model.NodeElement) *specs.LinuxResources {
+	pids, period, quota, shares := int64(processLimit), uint64(cpuPeriod), int64(-1), uint64(coreShares)
+	if el.CPU > 0 {
+		quota = max(leastQuota, int64(el.CPU)*cpuPeriod/1000)
+		shares = max(2, uint64(el.CPU)*coreShares/1000)
+	}
+	memory := int64(-1)
+	if el.Memory > 0 {
+		memory = int64(el.Memory)
+	}
+	limits := &specs.LinuxMemory{Limit: &memory}
+	if countsSwap() {
+		limits.Swap = &memory
+	}
+	return &specs.LinuxResources{
+		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
+		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares},
+		Memory:  limits,
+		Pids:    &specs.LinuxPids{Limit: &pids},
+	}
+}
+
+// countsSwap tells whether the kernel limits swap: always with control groups v2, by an option with v1.
+var countsSwap = sync.OnceValue(func() bool {
+	if _, err := os.Stat("/sys/fs/cgroup/memory"); err != nil {
+		return true
+	}
+	_, err := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
+	return err == nil
+})
+
+// sharedFiles are parts of the machine's /etc that programs in /usr need; they hold no secrets. Those that a machine does
+// not have are left out.
+var sharedFiles = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+	"/etc/ssl/certs", "/etc/terminfo", "/etc/iproute2", "/etc/protocols", "/etc/services", "/etc/ethertypes", "/etc/rpc",
+	"/etc/bash_completion.d", "/etc/vim"}
+
+// mounts are a container's file systems, beside its own root.
+func mounts() []specs.Mount {
+	list := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=16m"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+		{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=755", "size=32m"}},
+		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", "size=128m"}},
+		readOnly("/usr"),
+	}
+	for _, path := range sharedFiles {
+		if _, err := os.Stat(path); err == nil {
+			list = append(list, readOnly(path))
+		}
+	}
+	for _, dir := range systemDirs {
+		if info, err := os.Lstat("/" + dir); err == nil && info.IsDir() {
+			list = append(list, readOnly("/"+dir))
+		}
+	}
+	return list
+}
+
+// systemDirs are links into /usr on Debian since 12, and directories of their own on older machines.
+var systemDirs = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+func readOnly(path string) specs.Mount {
+	return specs.Mount{Destination: path, Type: "bind", Source: path,
+		Options: []string{"bind", "ro", "nosuid", "nodev"}}
+}
+
+// writeBundle writes a container's bundle.
+func writeBundle(dir string, s *specs.Spec) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("write an OCI configuration: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of an OCI bundle: %w", err)
+	}
+	temporary := filepath.Join(dir, "config.json.new")
+	if err := os.WriteFile(temporary, data, 0o600); err != nil {
+		return fmt.Errorf("write an OCI configuration: %w", err)
+	}
+	if err := os.Rename(temporary, filepath.Join(dir, "config.json")); err != nil {
+		return fmt.Errorf("write an OCI configuration: %w", err)
+	}
+	return nil
+}
+
+// bundleNotes reads a bundle's annotations; none when there is no bundle.
+func bundleNotes(dir string) (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read an OCI configuration: %w", err)
+	}
+	var s struct {
+		Annotations map[string]string `json:"annotations"`
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, nil // half written when the machine stopped: as good as none
+	}
+	return s.Annotations, nil
+}

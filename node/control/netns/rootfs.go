@@ -1,0 +1,391 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/software"
+)
+
+// An element's root file system is its own, below NodeDirs.Files, but for the machine's /usr, which it reads. It does not
+// show the machine's files: no /etc/shadow, no /root, no /var. What lies in it belongs to somebody who may plant
+// symbolic links, so it is only ever touched through os.Root, which does not leave it.
+
+// rootfs is where an element's root file system is.
+func (d *Driver) rootfs(id model.ID) string { return filepath.Join(d.dirs.Files(id), "rootfs") }
+
+// logPath is where what an element's processes print goes.
+func (d *Driver) logPath(id model.ID) string { return filepath.Join(d.dirs.Files(id), "log") }
+
+// users are an element's own: name, user ID, group ID, home, shell.
+var users = []struct {
+	name, home, shell string
+	uid               int
+}{
+	{"root", "/root", "/bin/bash", 0},
+	{"daemon", "/usr/sbin", "/usr/sbin/nologin", 1},
+	{"frr", "/nonexistent", "/usr/sbin/nologin", 300},
+	{"bird", "/nonexistent", "/usr/sbin/nologin", 302},
+	{"nobody", "/nonexistent", "/usr/sbin/nologin", 65534},
+}
+
+// groups beside those that are named and numbered like users.
+var groups = []struct {
+	name, members string
+	gid           int
+}{
+	{"tty", "", 5}, {"frrvty", "frr", 301}, {"nogroup", "", 65534},
+}
+
+// elementFiles writes into an element's root file system.
+type elementFiles struct {
+	root *os.Root
+	base int // the machine's user ID that is root in there
+}
+
+// openFiles opens an element's root file system, made anew where there is none.
+func (d *Driver) openFiles(job *control.Job) (*elementFiles, error) {
+	path := d.rootfs(job.ID)
+	base := int(model.UIDBase(job.Index))
+	// The element's root must be able to walk here, and nobody else needs to.
+	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+		return nil, fmt.Errorf("make the directory of the element's files: %w", err)
+	}
+	if err := d.letWalk(); err != nil {
+		return nil, err
+	}
+	err := os.Mkdir(path, 0o755)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make the element's root directory: %w", err)
+	}
+	if err := d.giveFiles(path, base); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the element's root directory: %w", err)
+	}
+	f := &elementFiles{root: root, base: base}
+	if err := f.furnish(job); err != nil {
+		root.Close()
+		return nil, fmt.Errorf("furnish the element's root directory: %w", err)
+	}
+	return f, nil
+}
+
+// letWalk lets elements' roots pass through – not list – polyplane's directories (…/polyplane/INSTANCE/nodes/NODE and
+// below) on the way to their own. What must stay secret in there has modes of its own.
+func (d *Driver) letWalk() error {
+	const own = 4
+	for i, dir := 0, d.dirs.Data; dir != "/"; i, dir = i+1, filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return fmt.Errorf("look at the directory of the elements' files: %w", err)
+		}
+		mode := info.Mode().Perm()
+		switch {
+		case mode&0o001 != 0:
+		case i < own:
+			if err := os.Chmod(dir, mode|0o011); err != nil {
+				return fmt.Errorf("let elements pass through %s to their files: %w", dir, err)
+			}
+		default:
+			return fmt.Errorf("elements cannot reach their files: %s lets only its owner pass (mode %04o); give it mode %04o, or "+
+				"use another data directory", dir, mode, mode|0o011)
+		}
+	}
+	return nil
+}
+
+// giveFiles makes the files the element's; a network that got another index since (it was deleted and made again, or
+// the files came from another machine) has its files' owners moved along.
+func (d *Driver) giveFiles(path string, base int) error {
+	var s unix.Stat_t
+	if err := unix.Lstat(path, &s); err != nil {
+		return fmt.Errorf("look at the element's root directory: %w", err)
+	}
+	was := int(s.Uid)
+	if was == base {
+		return nil
+	}
+	return filepath.WalkDir(path, func(p string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var s unix.Stat_t
+		if err := unix.Lstat(p, &s); err != nil {
+			return err
+		}
+		uid, gid := moveID(int(s.Uid), was, base), moveID(int(s.Gid), was, base)
+		if err := unix.Lchown(p, uid, gid); err != nil {
+			return fmt.Errorf("give %s to the element: %w", p, err)
+		}
+		if s.Mode&unix.S_IFMT != unix.S_IFLNK && s.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
+			return unix.Chmod(p, s.Mode&0o7777) // changing the owner cleared these
+		}
+		return nil
+	})
+}
+
+func moveID(id, was, base int) int {
+	if n := id - was; n >= 0 && n < model.UIDsPerNetwork {
+		return base + n
+	}
+	return base
+}
+
+func (f *elementFiles) close() { f.root.Close() }
+
+// rel makes an absolute path of the element one below its root.
+func rel(path string) string { return strings.TrimPrefix(filepath.Clean("/"+path), "/") }
+
+// dir makes a directory and sets its mode and owner.
+func (f *elementFiles) dir(path string, mode fs.FileMode, uid, gid int) error {
+	path = rel(path)
+	err := f.root.Mkdir(path, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil // the element may have changed mode and owner
+	}
+	if err != nil {
+		return err
+	}
+	if err := f.root.Lchown(path, f.base+uid, f.base+gid); err != nil {
+		return err
+	}
+	return f.root.Chmod(path, mode)
+}
+
+// write replaces a file.
+func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid int) error {
+	path = rel(path)
+	temporary := path + ".polyplane-new"
+	if err := f.root.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := f.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(content)
+	err = errors.Join(err, file.Chown(f.base+uid, f.base+gid), file.Chmod(mode), file.Close())
+	if err == nil {
+		err = f.root.Rename(temporary, path)
+	}
+	return err
+}
+
+// exists tells whether there is anything at path.
+func (f *elementFiles) exists(path string) bool {
+	_, err := f.root.Lstat(rel(path))
+	return err == nil
+}
+
+// read reads a regular file of at most limit bytes.
+func (f *elementFiles) read(path string, limit int64) ([]byte, error) {
+	file, err := openRegular(f.root, path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > limit {
+		return nil, fmt.Errorf("%s has %d bytes: at most %d are read", path, info.Size(), limit)
+	}
+	data := make([]byte, info.Size())
+	n, err := file.ReadAt(data, 0)
+	if n == len(data) {
+		err = nil
+	}
+	return data[:n], err
+}
+
+// openRegular opens a regular file for reading; a pipe that somebody put in its place must not block the agent.
+func openRegular(root *os.Root, path string) (*os.File, error) {
+	file, err := root.OpenFile(rel(path), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	return file, nil
+}
+
+// ownDirs are the directories of every element's root, by mode.
+var ownDirs = []struct {
+	path string
+	mode fs.FileMode
+}{
+	{"etc", 0o755}, {"etc/ssl", 0o755}, {"etc/pam.d", 0o755}, {"var", 0o755}, {"var/log", 0o755}, {"var/lib", 0o755},
+	{"var/cache", 0o755}, {"var/spool", 0o755}, {"var/tmp", fs.ModeSticky | 0o777}, {"root", 0o700}, {"home", 0o755},
+	{"mnt", 0o755}, {"srv", 0o755}, {"opt", 0o755}, {"usr", 0o755}, {"proc", 0o555}, {"sys", 0o555}, {"dev", 0o755},
+	{"run", 0o755}, {"tmp", fs.ModeSticky | 0o777},
+}
+
+// furnish makes what every element has. Files that a person may want to change are written once only.
+func (f *elementFiles) furnish(job *control.Job) error {
+	for _, dir := range ownDirs {
+		if err := f.dir(dir.path, dir.mode, 0, 0); err != nil {
+			return err
+		}
+	}
+	links := map[string]string{"var/run": "/run", "var/lock": "/run/lock", "etc/mtab": "/proc/self/mounts",
+		"etc/os-release": "../usr/lib/os-release"}
+	for _, dir := range systemDirs {
+		target, err := os.Readlink("/" + dir)
+		switch info, statErr := os.Lstat("/" + dir); {
+		case err == nil:
+			links[dir] = target
+		case statErr == nil && info.IsDir():
+			if err := f.dir(dir, 0o755, 0, 0); err != nil {
+				return err
+			}
+		}
+	}
+	for path, target := range links {
+		if !f.exists(path) {
+			if err := f.root.Symlink(target, path); err != nil {
+				return err
+			}
+			if err := f.root.Lchown(path, f.base, f.base); err != nil {
+				return err
+			}
+		}
+	}
+	for path, content := range etcOnce(job.ID) {
+		if !f.exists(path) {
+			if err := f.write(path, content, 0o644, 0, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return f.write("etc/hostname", job.Element.Name+"\n", 0o644, 0, 0)
+}
+
+func etcOnce(id model.ID) map[string]string {
+	var passwd, group strings.Builder
+	for _, u := range users {
+		fmt.Fprintf(&passwd, "%s:x:%d:%d::%s:%s\n", u.name, u.uid, u.uid, u.home, u.shell)
+		if u.name != "nobody" {
+			fmt.Fprintf(&group, "%s:x:%d:\n", u.name, u.uid)
+		}
+	}
+	for _, g := range groups {
+		fmt.Fprintf(&group, "%s:x:%d:%s\n", g.name, g.gid, g.members)
+	}
+	prompt := fmt.Sprintf("[ -n \"$PS1\" ] && PS1='%s:\\w\\$ '\n", id)
+	return map[string]string{
+		"etc/passwd":        passwd.String(),
+		"etc/group":         group.String(),
+		"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
+		"etc/resolv.conf":   "# This element knows no name server.\n",
+		"etc/host.conf":     "multi on\n",
+		"etc/shells":        "/bin/sh\n/bin/bash\n",
+		"etc/profile":       "[ -r /etc/bash.bashrc ] && . /etc/bash.bashrc\n",
+		"etc/bash.bashrc":   prompt,
+		"etc/inputrc":       "set bell-style none\n",
+	}
+}
+
+// hostsFile is an element's /etc/hosts, with all elements of its network that the node knows.
+func (f *elementFiles) hostsFile(content string) error {
+	return f.write("etc/hosts", content, 0o644, 0, 0)
+}
+
+func hostsOf(jobs []control.Job, network string) string {
+	var b strings.Builder
+	b.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
+	for i := range jobs {
+		if jobs[i].ID.Network != network {
+			continue
+		}
+		el := &jobs[i].Element
+		prefixes := slices.Clone(el.Loopback)
+		for k := range el.Interfaces {
+			prefixes = append(prefixes, el.Interfaces[k].Addresses...)
+		}
+		var v4, v6 bool
+		for _, p := range prefixes {
+			a := p.Addr()
+			if a.Is4() && !v4 || a.Is6() && !v6 && !a.IsLinkLocalUnicast() {
+				fmt.Fprintf(&b, "%s %s\n", a, el.Name)
+			}
+			v4, v6 = v4 || a.Is4(), v6 || a.Is6() && !a.IsLinkLocalUnicast()
+		}
+	}
+	return b.String()
+}
+
+// owner finds a user's and a group's number in the element's own data base.
+func owner(user, group string) (uid, gid int, err error) {
+	uid, gid = -1, -1
+	for _, u := range users {
+		if u.name == user {
+			uid = u.uid
+		}
+		if u.name == group && u.name != "nobody" {
+			gid = u.uid
+		}
+	}
+	for _, g := range groups {
+		if g.name == group {
+			gid = g.gid
+		}
+	}
+	if uid < 0 || gid < 0 {
+		return 0, 0, fmt.Errorf("elements have no user %q or no group %q", user, group)
+	}
+	return uid, gid, nil
+}
+
+// writePlan makes the directories and files of the software but for its running configuration, and tells whether a file
+// changed.
+func (f *elementFiles) writePlan(plan *software.Plan) (changed bool, err error) {
+	for _, dir := range plan.Dirs {
+		uid, gid, err := owner(dir.Owner, dir.Group)
+		if err == nil {
+			err = f.dir(dir.Path, dir.Mode, uid, gid)
+		}
+		if err != nil {
+			return changed, fmt.Errorf("make %s: %w", dir.Path, err)
+		}
+	}
+	for i := range plan.Files {
+		file := &plan.Files[i]
+		if slices.Contains(plan.ConfigFiles, file.Path) {
+			continue
+		}
+		if now, err := f.read(file.Path, int64(len(file.Content))); err == nil && string(now) == file.Content {
+			continue
+		}
+		if err := f.writeFile(file); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+func (f *elementFiles) writeFile(file *software.File) error {
+	uid, gid, err := owner(file.Owner, file.Group)
+	if err == nil {
+		err = f.write(file.Path, file.Content, file.Mode, uid, gid)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file.Path, err)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package netns
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// containerID is runc's name of an element's container. No element's or network's name has a plus in it.
+func containerID(id model.ID) string { return id.Network + "+" + id.Element }
+
+// shellID is that of the container that exec uses for an element without processes.
+func shellID(id model.ID) string { return containerID(id) + shellSuffix }
+
+const shellSuffix = "+shell"
+
+// runc is a command of runc for the node's containers, its own complaints in the file log.
+func (d *Driver) runc(ctx context.Context, log string, args ...string) *exec.Cmd {
+	all := append([]string{"--root", d.dirs.Runc(), "--log", log, "--log-format", "json"}, args...)
+	return exec.CommandContext(ctx, "runc", all...)
+}
+
+// runRunc runs a runc command to its end; what the container prints goes to output.
+func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, args ...string) error {
+	log, err := os.CreateTemp("", "polyplane-runc-")
+	if err != nil {
+		return fmt.Errorf("make a file for runc's complaints: %w", err)
+	}
+	log.Close()
+	defer os.Remove(log.Name())
+	cmd := d.runc(ctx, log.Name(), args...)
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	// A container inherits these: they must be files, or Wait would wait for the container's end.
+	var said *os.File
+	if output == nil {
+		if said, err = os.CreateTemp("", "polyplane-runc-"); err != nil {
+			return fmt.Errorf("make a file for runc's output: %w", err)
+		}
+		defer os.Remove(said.Name())
+		defer said.Close()
+		output = said
+	}
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Run(); err != nil {
+		if words := runcComplaint(log.Name()); words != "" {
+			return fmt.Errorf("runc %s: %s", args[0], words)
+		}
+		return fmt.Errorf("runc %s: %w", args[0], err)
+	}
+	return nil
+}
+
+// runcComplaint is the last error in runc's log.
+func runcComplaint(log string) string {
+	data, err := os.ReadFile(log)
+	if err != nil {
+		return ""
+	}
+	words := ""
+	for line := range strings.Lines(string(data)) {
+		var entry struct{ Level, Msg string }
+		if json.Unmarshal([]byte(line), &entry) == nil && (entry.Level == "error" || entry.Level == "fatal") {
+			words = entry.Msg
+		}
+	}
+	return words
+}
+
+// initProcess is a container's first process.
+type initProcess struct {
+	pid   int
+	start uint64 // in clock ticks since the machine started, from /proc/PID/stat
+}
+
+// readContainer reads what runc noted of a container; ok tells whether there is one.
+func (d *Driver) readContainer(container string) (p initProcess, ok bool, err error) {
+	data, err := os.ReadFile(filepath.Join(d.dirs.Runc(), container, "state.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, false, nil
+	}
+	if err != nil {
+		return p, false, fmt.Errorf("read runc's state: %w", err)
+	}
+	var state struct {
+		PID   int    `json:"init_process_pid"`
+		Start uint64 `json:"init_process_start"`
+	}
+	if err := json.Unmarshal(data, &state); err != nil {
+		return p, false, fmt.Errorf("read runc's state of %s: %w", container, err)
+	}
+	return initProcess{state.PID, state.Start}, true, nil
+}
+
+// open returns a pidfd of the process, or -1 when it has ended.
+func (p initProcess) open() int {
+	if p.pid <= 0 {
+		return -1
+	}
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return -1
+	}
+	if start, err := startTime(p.pid); err != nil || start != p.start || ended(fd) {
+		unix.Close(fd)
+		return -1 // the number is another process's by now
+	}
+	return fd
+}
+
+// startTime reads when a process was started (field 22 of proc_pid_stat(5)).
+func startTime(pid int) (uint64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The command's name, in parentheses, may hold anything.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat has only %d fields", pid, len(fields))
+	}
+	return strconv.ParseUint(fields[19], 10, 64)
+}
+
+// ended tells whether the process of a pidfd has ended.
+func ended(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
+}
+
+// awaitEnd waits for the end of a pidfd's process, at most so many milliseconds.
+func awaitEnd(pidfd, milliseconds int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, milliseconds)
+		if err == unix.EINTR {
+			continue
+		}
+		return err == nil && n > 0
+	}
+}
+
+// termGrace is how long processes have to end by themselves, in milliseconds.
+const termGrace = 2000
+
+// removeContainer ends a container's processes and makes runc forget it. No such container is no error.
+func (d *Driver) removeContainer(ctx context.Context, container string, gently bool) error {
+	p, ok, err := d.readContainer(container)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(d.dirs.Runc(), container)
+	if !ok {
+		return os.RemoveAll(dir) // what a runc that was killed left
+	}
+	if fd := p.open(); fd >= 0 {
+		defer unix.Close(fd)
+		if gently {
+			unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
+			awaitEnd(fd, termGrace)
+		}
+		// The death of its first process ends every other of the container.
+		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		awaitEnd(fd, termGrace)
+	}
+	if err := d.runRunc(ctx, nil, nil, "delete", "--force", container); err != nil {
+		return err
+	}
+	return nil
+}
+
+// cgroupOf is the control group of a container, below the hierarchies' roots and so outside the agent's own.
+func (d *Driver) cgroupOf(container string) string {
+	return filepath.Join(d.cgroupRoot(), container)
+}
+
+func (d *Driver) cgroupRoot() string {
+	return filepath.Join("/polyplane", d.dirs.Instance, d.dirs.Node)
+}
+
+// removeCgroups removes the groups above the containers' own, when they are empty.
+func (d *Driver) removeCgroups() {
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*")
+	for _, root := range append(roots, "/sys/fs/cgroup") {
+		for dir := d.cgroupRoot(); dir != "/"; dir = filepath.Dir(dir) {
+			if unix.Rmdir(filepath.Join(root, dir)) != nil {
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package netns
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/software"
+)
+
+// A document's configuration seeds an element; from then on it is the element's own. The document's is written again
+// when it changed and the element's did not, or when an apply asked for it.
+
+// seeds is what was written last, kept beside the element's root.
+type seeds struct {
+	Files      map[string]string `json:"files"` // by path: the content's hash
+	Overwrites uint32            `json:"overwrites"`
+}
+
+func (d *Driver) seedsPath(id model.ID) string { return filepath.Join(d.dirs.Files(id), "seeds.json") }
+
+func (d *Driver) readSeeds(id model.ID) (seeds, error) {
+	s := seeds{Files: map[string]string{}}
+	data, err := os.ReadFile(d.seedsPath(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("read what configuration the element was given: %w", err)
+	}
+	if s.Files == nil {
+		s.Files = map[string]string{}
+	}
+	return s, nil
+}
+
+func (d *Driver) writeSeeds(id model.ID, s seeds) error {
+	data, err := json.Marshal(s)
+	if err == nil {
+		temporary := d.seedsPath(id) + ".new"
+		if err = os.WriteFile(temporary, data, 0o600); err == nil {
+			err = os.Rename(temporary, d.seedsPath(id))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("note what configuration the element was given: %w", err)
+	}
+	return nil
+}
+
+// maxConfig is the longest configuration file that is compared, in bytes.
+const maxConfig = 64 << 20
+
+// seed brings the element's running configuration in line with the document's, and tells whether it wrote any. A
+// conflictError tells of edited files that it left.
+func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwrites uint32) (changed bool, err error) {
+	was, err := d.readSeeds(id)
+	if err != nil {
+		return false, err
+	}
+	force := overwrites > was.Overwrites
+	var conflicts []string
+	for i := range plan.Files {
+		file := &plan.Files[i]
+		if !slices.Contains(plan.ConfigFiles, file.Path) {
+			continue
+		}
+		want := contentHash([]byte(file.Content))
+		seeded, known := was.Files[file.Path]
+		if known && seeded == want && !force && f.exists(file.Path) {
+			continue
+		}
+		now, err := f.read(file.Path, maxConfig)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return changed, fmt.Errorf("read the running configuration: %w", err)
+		case contentHash(now) == want:
+			was.Files[file.Path] = want
+			continue
+		case !force && (!known || contentHash(now) != seeded):
+			conflicts = append(conflicts, file.Path)
+			continue
+		}
+		if err := f.writeFile(file); err != nil {
+			return changed, err
+		}
+		was.Files[file.Path] = want
+		changed = true
+	}
+	was.Overwrites = max(was.Overwrites, overwrites)
+	if err := d.writeSeeds(id, was); err != nil {
+		return changed, err
+	}
+	if len(conflicts) > 0 {
+		return changed, &conflictError{conflicts}
+	}
+	return changed, nil
+}
+
+func contentHash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// conflictError tells that a document's configuration changed and the element's own was edited.
+type conflictError struct{ files []string }
+
+func (e *conflictError) Error() string {
+	return fmt.Sprintf("its configuration changed in the document, and %s was edited inside the element, which keeps its "+
+		"own: apply with --overwrite to replace it", strings.Join(e.files, ", "))
+}
