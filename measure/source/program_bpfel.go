@@ -71,6 +71,7 @@ type programStream struct {
 	LateMax  uint64
 	Late     uint64
 	Rng      uint64
+	Failed   uint64
 }
 
 // Names of all BPF objects in the ELF.

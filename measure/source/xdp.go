@@ -83,7 +83,9 @@ func (x *XDP) fill() error {
 	var addresses []programAddress
 	for i, s := range x.o.Streams {
 		st := describe(s, x.o, i)
-		st.FirstDst = uint32(len(keys))
+		if len(s.Destinations) > 0 {
+			st.FirstDst = uint32(len(keys))
+		}
 		for _, a := range s.Destinations {
 			keys = append(keys, uint32(len(keys)))
 			addresses = append(addresses, address(a.AsSlice()))
@@ -338,6 +340,9 @@ func (x *XDP) report() (Report, error) {
 		var st programStream
 		if err := x.objects.Streams.Lookup(uint32(i), &st); err != nil {
 			return rep, fmt.Errorf("source: read stream %d: %w", i, err)
+		}
+		if st.Failed > 0 {
+			return rep, fmt.Errorf("source: stream %d: %d frames could not be written", i, st.Failed)
 		}
 		rep.Streams = append(rep.Streams, StreamReport{
 			Intended: intended(s, st.Sent, time.Duration(st.Due>>16), x.o.Duration),

@@ -37,6 +37,7 @@ struct stream {
 	__u64 late_max; /* ns */
 	__u64 late;     /* frames sent more than late_limit after they were due */
 	__u64 rng;
+	__u64 failed; /* frames that could not be written */
 };
 
 struct {
@@ -161,9 +162,9 @@ static __always_inline __u64 read_clock(struct control *c)
 }
 
 /* Has this stream anything left to send before the end? An unpaced one is always due. */
-static __always_inline bool pending(const struct stream *s, __u64 until)
+static __always_inline bool pending(const struct stream *s, __u64 elapsed, __u64 until)
 {
-	return s->sent < s->count && s->due < until;
+	return s->sent < s->count && (s->interval ? s->due : elapsed) < until;
 }
 
 static __always_inline int finish(struct control *c, __u64 now)
@@ -219,7 +220,6 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 	if (!f)
 		return false;
 	header = s->kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE : s->kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
-	s->bytes += size;
 	size -= 4;
 	if (size < header + TAG_SIZE || size > FRAME_MAX)
 		return false;
@@ -299,37 +299,48 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 	return true;
 }
 
+static __always_inline int fail(struct stream *s)
+{
+	s->failed++;
+	return XDP_ABORTED;
+}
+
 enum { WAIT = -1, NOTHING = -2 };
 
-/* The next stream, taking turns, that has a frame due; WAIT when one will have, NOTHING when none ever will. A function of its own so that
- * the verifier looks at what follows once, and not for every stream. */
-__noinline int choose(__u64 elapsed, __u64 until)
+struct turn {
+	__u64 elapsed;
+	__u64 until;
+	__u32 next;
+	__u32 streams;
+	int result;
+};
+
+static long look(__u32 i, struct turn *t)
 {
-	__u32 zero = 0, id, n;
-	int result = NOTHING;
-	struct control *c;
+	__u32 k = t->next++;
 	struct stream *s;
 
-	c = bpf_map_lookup_elem(&controls, &zero);
-	if (!c)
-		return NOTHING;
-	n = c->streams;
-	id = c->cursor;
-	for (__u32 i = 0; i < MAX_STREAMS && i < n; i++) {
-		__u32 k = id++;
+	if (t->next >= t->streams)
+		t->next = 0;
+	s = bpf_map_lookup_elem(&streams, &k);
+	if (!s || !pending(s, t->elapsed, t->until))
+		return 0;
+	t->result = WAIT;
+	if (s->due > t->elapsed)
+		return 0;
+	t->result = k;
+	return 1;
+}
 
-		if (id >= n)
-			id = 0;
-		s = bpf_map_lookup_elem(&streams, &k);
-		if (!s || !pending(s, until))
-			continue;
-		if (s->due <= elapsed) {
-			c->cursor = id;
-			return k & (MAX_STREAMS - 1);
-		}
-		result = WAIT;
-	}
-	return result;
+/* The next stream, taking turns, that has a frame due; WAIT when one will have, NOTHING when none ever will. */
+static __always_inline int choose(struct control *c, __u64 elapsed, __u64 until)
+{
+	struct turn t = { elapsed, until, c->cursor, c->streams, NOTHING };
+
+	bpf_loop(c->streams, look, &t, 0);
+	if (t.result >= 0)
+		c->cursor = t.next;
+	return t.result;
 }
 
 SEC("xdp.frags")
@@ -356,13 +367,12 @@ int source(struct xdp_md *ctx)
 	until = c->until << FRACTION;
 	if (now - c->start >= c->give_up)
 		return finish(c, now);
-	id = choose(elapsed, until);
+	id = choose(c, elapsed, until);
 	if (id < 0) {
-		/* Nothing to do now: look at the time, and see whether there ever will be. */
-		now = read_clock(c);
-		c->idle++;
-		if (id == NOTHING || now - c->start >= c->until)
+		if (id == NOTHING)
 			return finish(c, now);
+		read_clock(c);
+		c->idle++;
 		return XDP_DROP;
 	}
 	key = id;
@@ -379,11 +389,10 @@ int source(struct xdp_md *ctx)
 				s->late_max = late >> FRACTION;
 		}
 		s->due += s->poisson ? ((s->interval >> 8) * exponential_variate(&s->rng)) >> 8 : s->interval;
-	} else if (now - c->start >= c->until) {
-		return finish(c, now);
 	}
 	if (!write_frame(ctx, now, s, key))
-		return XDP_ABORTED;
+		return fail(s);
+	s->bytes += ctx->data_end - ctx->data + 4;
 	s->sent++;
 	return bpf_redirect_map(&out, 0, XDP_ABORTED);
 }
