@@ -3,6 +3,7 @@ package fabric
 import (
 	"testing"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -58,3 +59,5 @@ func testTunnels(t *testing.T, underA, underB string) {
 	b.ping(t, "fd00::1")
 	a.must("ping", "-c", "1", "-M", "do", "-s", "1472", "-W", "2", "10.0.0.2") // 1,500 with both headers
 }
+
+func attachmentOf(f *Fabric) linux.Attachment { return linux.Attachment{Block: f.block()} }
