@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -22,9 +23,9 @@ func (c *CLI) captureCommand() *cobra.Command {
 		Aliases: []string{"tcpdump"},
 		Short:   "Show or save the packets that pass an interface",
 		GroupID: groupElements,
-		Long: `Show the packets that pass an interface, in both directions, a line each; with -w, write them as a
-pcap file instead, which Wireshark, tcpdump and others read.`,
-		Example: "  polyplane capture lab/r1:h1\n  polyplane capture lab/r1:h1 -c 100 -w lab.pcap\n" +
+		Long: `Show the packets that pass an interface, a line each: when, whether into the element or out of it,
+and what. With -w, write them as pcapng instead, which Wireshark, tcpdump and others read.`,
+		Example: "  polyplane capture lab/r1:h1\n  polyplane capture lab/r1:h1 -c 100 -w lab.pcapng\n" +
 			"  polyplane capture lab/r1:h1 -w - | wireshark -k -i -\n  polyplane capture lab/r1:h1 -w - | tcpdump -r - icmp",
 		Args: args(1, 1, "NET/ELEMENT:IF"),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -43,7 +44,7 @@ pcap file instead, which Wireshark, tcpdump and others read.`,
 		},
 		ValidArgsFunction: c.completeFirst(c.completePorts),
 	}
-	cmd.Flags().StringVarP(&file, "write", "w", "", "write pcap to this `FILE` (- is standard output)")
+	cmd.Flags().StringVarP(&file, "write", "w", "", "write pcapng to this `FILE` (- is standard output)")
 	cmd.Flags().IntVarP(&packets, "count", "c", 0, "stop after so many packets; 0: at ^C")
 	return cmd
 }
@@ -71,7 +72,12 @@ func (c *CLI) capture(ctx context.Context, port model.PortID, file string, packe
 		defer saved.Close()
 		out = saved
 	}
-	seen, err := c.copyPackets(stream, out, file != "", packets, port)
+	var seen packetCount
+	if file != "" {
+		err = c.savePackets(stream, out, packets, port, &seen)
+	} else {
+		err = c.showPackets(stream, out, packets, port, &seen)
+	}
 	// ^C is how a capture ends.
 	if ctx.Err() != nil {
 		err = nil
@@ -80,51 +86,110 @@ func (c *CLI) capture(ctx context.Context, port model.PortID, file string, packe
 		err = errors.Join(err, saved.Close())
 	}
 	if file != "" || ctx.Err() != nil {
-		fmt.Fprintf(c.Err, "%d packets captured\n", seen)
+		fmt.Fprintln(c.Err, seen)
 	}
 	return err
 }
 
-// copyPackets reads a pcap stream and writes it on, as pcap or as lines, packet by packet: what is written is whole at
-// any time.
-func (c *CLI) copyPackets(stream io.Reader, w io.Writer, binary bool, most int, port model.PortID) (int, error) {
-	in, err := pcapgo.NewReader(stream)
+// packetCount is what a capture has seen, and what it has missed because it was too slow.
+type packetCount struct {
+	seen   int
+	missed uint64
+}
+
+func (n packetCount) String() string {
+	s := plural(n.seen, "packet") + " captured"
+	if n.missed > 0 {
+		s += fmt.Sprintf(", %d missed", n.missed)
+	}
+	return s
+}
+
+// showPackets prints a line for each packet of a pcapng stream: when, whether it went into the element or came out of
+// it, and what it is.
+func (c *CLI) showPackets(stream io.Reader, w io.Writer, most int, port model.PortID, n *packetCount) error {
+	in, err := pcapgo.NewNgReader(stream, pcapgo.NgReaderOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("%s: the capture broke off: %w", port, err)
+		return fmt.Errorf("%s: the capture broke off: %w", port, err)
 	}
 	fmt.Fprintf(c.Err, "capturing on %s; ^C ends it\n", port)
-	buffered := bufio.NewWriter(w)
-	out := pcapgo.NewWriterNanos(buffered)
-	if binary {
-		if err := out.WriteFileHeader(in.Snaplen(), in.LinkType()); err != nil {
-			return 0, err
-		}
-		if err := buffered.Flush(); err != nil {
-			return 0, err
-		}
-	}
-	for seen := 0; ; seen++ {
-		if most > 0 && seen == most {
-			return seen, nil
-		}
-		data, info, err := in.ReadPacketData()
+	for most == 0 || n.seen < most {
+		data, info, options, err := in.ReadPacketDataWithOptions()
 		if errors.Is(err, io.EOF) {
-			return seen, nil
+			return nil
 		}
 		if err != nil {
-			return seen, fmt.Errorf("%s: the capture broke off: %w", port, err)
+			return fmt.Errorf("%s: the capture broke off: %w", port, err)
 		}
-		if binary {
-			err = out.WritePacket(info, data)
-		} else {
-			_, err = fmt.Fprintf(buffered, "%s %s\n", info.Timestamp.In(c.Now().Location()).Format("15:04:05.000000"),
-				summarize(data, in.LinkType(), info.Length))
+		n.seen++
+		direction := "?"
+		if options.Flags != nil {
+			switch options.Flags.Direction {
+			case pcapgo.NgEpbFlagDirectionInbound:
+				direction = "in "
+			case pcapgo.NgEpbFlagDirectionOutbound:
+				direction = "out"
+			}
 		}
-		if err == nil {
-			err = buffered.Flush() // whoever watches wants to see the packet now
+		if options.DropCount != nil {
+			n.missed += *options.DropCount
 		}
-		if err != nil {
-			return seen, err
+		if _, err := fmt.Fprintf(w, "%s %s %s\n", info.Timestamp.In(c.Now().Location()).Format("15:04:05.000000"), direction,
+			summarize(data, in.LinkType(), info.Length)); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// Block types of pcapng (draft-ietf-opsawg-pcapng), the mark from which a section's byte order is told, and the limits
+// of a block's length.
+const (
+	blockSection   = 0x0a0d0d0a
+	blockPacket    = 6
+	byteOrderMark  = 0x1a2b3c4d
+	minBlockLength = 12
+	maxBlockLength = 1 << 20
+)
+
+// savePackets writes a pcapng stream on, block by block: what is written is whole at any time, and all that the stream
+// tells of a packet is kept.
+func (c *CLI) savePackets(stream io.Reader, w io.Writer, most int, port model.PortID, n *packetCount) error {
+	in := bufio.NewReader(stream)
+	var order binary.ByteOrder = binary.LittleEndian
+	block := make([]byte, minBlockLength, 64<<10)
+	broken := func(err error) error { return fmt.Errorf("%s: the capture broke off: %w", port, err) }
+	for first := true; most == 0 || n.seen < most; first = false {
+		block = block[:minBlockLength]
+		if _, err := io.ReadFull(in, block); errors.Is(err, io.EOF) && !first {
+			return nil
+		} else if err != nil {
+			return broken(err)
+		}
+		if binary.LittleEndian.Uint32(block) == blockSection { // reads the same in both byte orders
+			if order = binary.LittleEndian; order.Uint32(block[8:]) != byteOrderMark {
+				order = binary.BigEndian
+			}
+		} else if first {
+			return broken(errors.New("it is no pcapng"))
+		}
+		length := int(order.Uint32(block[4:]))
+		if length < minBlockLength || length > maxBlockLength {
+			return broken(fmt.Errorf("a block of %d bytes", length))
+		}
+		block = append(block, make([]byte, length-minBlockLength)...)
+		if _, err := io.ReadFull(in, block[minBlockLength:]); err != nil {
+			return broken(err)
+		}
+		if order.Uint32(block) == blockPacket {
+			n.seen++
+		}
+		if _, err := w.Write(block); err != nil {
+			return err
+		}
+		if first {
+			fmt.Fprintf(c.Err, "capturing on %s; ^C ends it\n", port)
+		}
+	}
+	return nil
 }

@@ -98,18 +98,28 @@ func FuzzSummary(f *testing.F) {
 	})
 }
 
-func pcap(t *testing.T, packets ...[]byte) []byte {
+// pcapng is what an instance sends.
+func pcapng(t *testing.T, packets ...[]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w := pcapgo.NewWriterNanos(&b)
-	if err := w.WriteFileHeader(65535, layers.LinkTypeEthernet); err != nil {
+	w, err := pcapgo.NewNgWriterInterface(&b, pcapgo.NgInterface{Name: "lab/r1:h1", LinkType: layers.LinkTypeEthernet,
+		TimestampResolution: 9}, pcapgo.NgWriterOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range packets {
 		info := gopacket.CaptureInfo{Timestamp: now.Add(time.Duration(i) * time.Millisecond), CaptureLength: len(p), Length: len(p)}
-		if err := w.WritePacket(info, p); err != nil {
+		options := pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}}
+		if i > 0 {
+			missed := uint64(i)
+			options.Flags.Direction, options.DropCount = pcapgo.NgEpbFlagDirectionOutbound, &missed
+		}
+		if err := w.WritePacketWithOptions(info, p, options); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
 	}
 	return b.Bytes()
 }
@@ -118,27 +128,45 @@ func TestCapture(t *testing.T) {
 	f := lab()
 	ping := frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolICMPv4),
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoReply, 0), Id: 1, Seq: 2})
-	f.capture = pcap(t, ping, ping, ping)
+	f.capture = pcapng(t, ping, ping, ping)
 	r := run(t, f, "capture", "lab/r1:ge-0/0/1", "-c", "2")
-	want := "12:00:00.000000 IP 10.0.0.1 > 10.0.0.2: ICMP echo reply, id 1, seq 2, length 8\n" +
-		"12:00:00.001000 IP 10.0.0.1 > 10.0.0.2: ICMP echo reply, id 1, seq 2, length 8\n"
+	want := "12:00:00.000000 in  IP 10.0.0.1 > 10.0.0.2: ICMP echo reply, id 1, seq 2, length 8\n" +
+		"12:00:00.001000 out IP 10.0.0.1 > 10.0.0.2: ICMP echo reply, id 1, seq 2, length 8\n"
 	if r.code != ExitOK || r.out != want {
 		t.Errorf("got %+v", r)
 	}
-	// What goes through a pipe is what came, to the nanosecond.
+	// What goes through a pipe is what came, to the last option.
 	if r := run(t, f, "capture", "lab/r1:h1", "-w", "-"); r.out != string(f.capture) || !strings.Contains(r.err, "3 packets captured") {
 		t.Errorf("%d bytes, want %d; %s", len(r.out), len(f.capture), r.err)
 	}
-	file := filepath.Join(t.TempDir(), "x.pcap")
+	file := filepath.Join(t.TempDir(), "x.pcapng")
 	if r := run(t, f, "capture", "lab/r1:h1", "-w", file, "-c", "1"); r.code != ExitOK || r.out != "" {
 		t.Errorf("got %+v", r)
 	}
-	saved, err := os.ReadFile(file)
-	if err != nil || !bytes.Equal(saved, pcap(t, ping)) {
-		t.Errorf("%d bytes saved, %v", len(saved), err)
+	one := pcapng(t, ping)
+	if saved, err := os.ReadFile(file); err != nil || !bytes.Equal(saved, one) {
+		t.Errorf("%d bytes saved, want %d; %v", len(saved), len(one), err)
 	}
+	// A capture that breaks off within a packet says so, and what it has saved ends with a whole one.
 	f.capture = f.capture[:len(f.capture)-3]
-	if r := run(t, f, "capture", "lab/r1:h1"); r.code != ExitFailed || !strings.Contains(r.err, "broke off") {
-		t.Errorf("a broken capture: %+v", r)
+	for _, args := range [][]string{{"capture", "lab/r1:h1"}, {"capture", "lab/r1:h1", "-w", file}} {
+		if r := run(t, f, args...); r.code != ExitFailed || !strings.Contains(r.err, "broke off") {
+			t.Errorf("a broken capture: %+v", r)
+		}
+	}
+	two := pcapng(t, ping, ping)
+	if saved, err := os.ReadFile(file); err != nil || !bytes.Equal(saved, two) {
+		t.Errorf("%d bytes saved, want %d; %v", len(saved), len(two), err)
+	}
+	for _, junk := range []string{"", "GET / HTTP/1.1", "\x0a\x0d\x0d\x0a\xff\xff\xff\x7f\x4d\x3c\x2b\x1a"} {
+		f.capture = []byte(junk)
+		for _, args := range [][]string{{"capture", "lab/r1:h1"}, {"capture", "lab/r1:h1", "-w", "-"}} {
+			if r := run(t, f, args...); r.code != ExitFailed || r.out != "" || !strings.Contains(r.err, "broke off") {
+				t.Errorf("%q: %+v", junk, r)
+			}
+		}
+	}
+	if got := (packetCount{2, 5}).String(); got != "2 packets captured, 5 missed" {
+		t.Error(got)
 	}
 }
