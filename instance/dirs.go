@@ -82,6 +82,9 @@ func (d NodeDirs) Files(id model.ID) string {
 // Runc is runc's state directory.
 func (d NodeDirs) Runc() string { return filepath.Join(d.Run, "runc") }
 
+// Cgroup is the control group that all processes of the node's elements are in, below each hierarchy's root.
+func (d NodeDirs) Cgroup() string { return filepath.Join("/polyplane", d.Instance, d.Node) }
+
 // BPF is the mount point of the node's own bpffs, where maps and programs are pinned.
 func (d NodeDirs) BPF() string { return filepath.Join(d.Run, "bpf") }
 

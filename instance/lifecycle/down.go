@@ -49,6 +49,9 @@ func (d *Down) Run(context.Context) error {
 	if err := sweepRun(d.Dirs.Run); err != nil {
 		return fmt.Errorf("remove what polyplane '%s' has in the kernel: %w", d.Dirs.Name, err)
 	}
+	if err := unmountBelow(d.Dirs.Data); err != nil {
+		return err
+	}
 	if err := sweepDevices(d.Dirs); err != nil {
 		return err
 	}
@@ -61,8 +64,8 @@ func (d *Down) Run(context.Context) error {
 	_, err = os.Stat(d.Dirs.Data)
 	kept := err == nil
 	if d.Purge && kept {
-		if err := d.purge(); err != nil {
-			return err
+		if err := os.RemoveAll(d.Dirs.Data); err != nil {
+			return fmt.Errorf("delete the data of polyplane '%s': %w", d.Dirs.Name, err)
 		}
 	}
 	os.Remove(filepath.Dir(d.Dirs.Data)) //nolint:errcheck // only if no other instance has data
@@ -78,18 +81,6 @@ func (d *Down) Run(context.Context) error {
 		fmt.Fprintf(d.Out, "polyplane '%s' was not running; nothing was left of it to remove.\n", d.Dirs.Name)
 	}
 	return nil
-}
-
-// purge deletes the data directory, unless something is still mounted in it.
-func (d *Down) purge() error {
-	left, err := mountsBelow(d.Dirs.Data)
-	if err != nil {
-		return err
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("%s is not deleted: %s is still mounted in it", d.Dirs.Data, left[0])
-	}
-	return os.RemoveAll(d.Dirs.Data)
 }
 
 // handBack gives the ports' names back to the host's network managers when this was the last instance.
@@ -115,6 +106,22 @@ func sweepRun(run string) error {
 	if err := endInside(mounts); err != nil {
 		return err
 	}
+	if err := unmountBelow(run); err != nil {
+		return err
+	}
+	if err := awaitKernel(); err != nil {
+		return err
+	}
+	return os.RemoveAll(run)
+}
+
+// unmountBelow takes away every mount below a directory. Nothing may be deleted there before: it could be somebody
+// else's that is mounted.
+func unmountBelow(dir string) error {
+	mounts, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
 	// The latest first: a mount may be within another.
 	for _, m := range slices.Backward(mounts) {
 		if err := unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) &&
@@ -122,17 +129,10 @@ func sweepRun(run string) error {
 			return fmt.Errorf("unmount %s: %w", m, err)
 		}
 	}
-	if err := awaitKernel(); err != nil {
-		return err
+	if mounts, err = mountsBelow(dir); err == nil && len(mounts) > 0 {
+		err = fmt.Errorf("%s is still mounted", mounts[0])
 	}
-	left, err := mountsBelow(run)
-	if err != nil {
-		return err
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("%s is still mounted", left[0])
-	}
-	return os.RemoveAll(run)
+	return err
 }
 
 // removeContainers has runc end and forget every container below a run directory. What it cannot is ended below.

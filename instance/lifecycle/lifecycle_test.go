@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 		}
 		var ns unix.Stat_t
 		unix.Stat("/proc/self/ns/net", &ns)
-		fmt.Fprintf(f, "%d %d\n", os.Getpid(), ns.Ino)
 		fmt.Println("hello from the daemon")
+		fmt.Fprintf(f, "%d %d\n", os.Getpid(), ns.Ino)
 		select {}
 	}
 	code := m.Run()

@@ -81,6 +81,7 @@ type Agent struct {
 	desired   *model.NodeState
 	complete  bool // desired came from the manager in this life of the agent
 	plan      plan
+	meter     meter
 	retry     time.Duration
 	lastWrite int64 // the revision in the file
 }
@@ -97,7 +98,8 @@ func Run(ctx context.Context, c Config) error {
 			return fmt.Errorf("node %s: %w", c.Dirs.Node, err)
 		}
 	}
-	a := &Agent{Config: c, wishes: make(chan model.NodeState, 1), elements: &elements{}}
+	a := &Agent{Config: c, wishes: make(chan model.NodeState, 1), elements: &elements{},
+		meter: meter{cgroup: c.Dirs.Cgroup()}}
 	var err error
 	if a.links, err = watchLinks(); err != nil {
 		return fmt.Errorf("node %s: %w", c.Dirs.Node, err)

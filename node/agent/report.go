@@ -152,7 +152,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		a.Log.Warn("read the ports' counters", "error", err)
 	}
 	report.Ports = a.ports(outcomes, counters)
-	report.CPUUsed, report.MemUsed = a.usage()
+	report.CPUUsed, report.MemUsed = a.meter.read()
 	a.reporter.set(report)
 }
 
@@ -228,6 +228,6 @@ func (a *Agent) count(ctx context.Context) {
 	if !changed {
 		return
 	}
-	next.CPUUsed, next.MemUsed = a.usage()
+	next.CPUUsed, next.MemUsed = a.meter.read()
 	a.reporter.set(&next)
 }
