@@ -207,8 +207,12 @@ func birdOSPF(w *writer, el model.Element) error {
 				continue
 			}
 			switch {
-			case p.loopback:
+			case p.loopback && v.v4:
 				w.line("\t\tinterface %q { stub; };", p.device)
+			case p.loopback: // OSPFv3 wants a link-local address, and lo has none
+				for _, a := range ofFamily(p.prefixes, false) {
+					w.line("\t\tstubnet %s { cost 0; };", a.Masked())
+				}
 			case p.passive:
 				w.line("\t\tinterface %q { stub; cost %d; };", p.device, cost(v.o))
 			case p.pointToPoint:
