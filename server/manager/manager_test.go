@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -382,122 +381,6 @@ func TestOverwriteAsksElementsWithConfiguration(t *testing.T) {
 	}
 }
 
-func TestDeleteWaitsForTheNodesAndSurvivesARestart(t *testing.T) {
-	f := start(t, t.TempDir(), substrateOf(2))
-	lab := f.apply(t, line("lab", 4), model.ApplyOptions{})
-	f.apply(t, line("other", 2), model.ApplyOptions{})
-	for _, n := range []string{"n1", "n2"} {
-		_, end := f.watch(t, n)
-		defer end()
-		f.obey(t, n, nil)
-	}
-	if err := f.Delete(t.Context(), "lab"); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []string{"n1", "n2"} {
-		for _, nn := range f.desired(t, n).Networks {
-			if nn.Name == "lab" {
-				t.Fatalf("%s is still told of the deleted network", n)
-			}
-		}
-	}
-	f.obey(t, "n1", nil)
-	if s := status(t, f.Manager, "lab"); !s.Deleting {
-		t.Fatalf("%+v", s)
-	}
-	_, err := f.Apply(t.Context(), line("lab", 4), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict {
-		t.Fatal(p)
-	}
-
-	f.stop()
-	f = start(t, f.dir, model.Substrate{})
-	if s := status(t, f.Manager, "lab"); !s.Deleting {
-		t.Fatalf("after the restart: %+v", s)
-	}
-	placed := map[string]bool{}
-	for _, n := range lab.Record.Assigned.Placement.Elements {
-		placed[n] = true
-	}
-	for n := range placed {
-		if s := status(t, f.Manager, "lab"); !s.Deleting {
-			t.Fatalf("gone before node %s had let go", n)
-		}
-		f.obey(t, n, nil)
-	}
-	f.await(t, 0, "lab", "NetworkDeleted")
-	if _, err := f.Network("lab"); problem(t, err).Status != http.StatusNotFound {
-		t.Fatal(err)
-	}
-	if _, err := f.Network("other"); err != nil {
-		t.Fatal(err)
-	}
-	// Its name and its number are free again.
-	if r := f.apply(t, line("lab", 2), model.ApplyOptions{}); r.Record.Revision != 1 || r.Record.Assigned.Index != lab.Record.Assigned.Index {
-		t.Errorf("made anew: revision %d, index %d", r.Record.Revision, r.Record.Assigned.Index)
-	}
-}
-
-func TestRestartTellsTheSame(t *testing.T) {
-	f := start(t, t.TempDir(), substrateOf(3))
-	f.apply(t, line("b", 5), model.ApplyOptions{})
-	f.apply(t, line("a", 7), model.ApplyOptions{})
-	if err := f.Act(t.Context(), model.ID{Network: "a", Element: "r3"}, model.ActionStop); err != nil {
-		t.Fatal(err)
-	}
-	before := map[string]model.NodeState{}
-	for n := range f.nodes {
-		before[n] = f.desired(t, n)
-	}
-	f.stop()
-	f = start(t, f.dir, model.Substrate{})
-	for n, was := range before {
-		is := f.desired(t, n)
-		if is.Revision < was.Revision {
-			t.Errorf("node %s: revision fell from %d to %d", n, was.Revision, is.Revision)
-		}
-		is.Revision = was.Revision
-		if !reflect.DeepEqual(is, was) {
-			t.Errorf("node %s is told something else after a restart", n)
-		}
-	}
-}
-
-func TestDamagedNetworkIsHeldAndItsNumbersStayTaken(t *testing.T) {
-	f := start(t, t.TempDir(), substrateOf(1))
-	broken := f.apply(t, line("broken", 3), model.ApplyOptions{})
-	f.apply(t, line("fine", 2), model.ApplyOptions{})
-	record := mustNetwork(t, f, "broken")
-	// A record that no version of this code writes: its content contradicts itself.
-	record.Network.Links[0].Ends[0].Element = "nobody"
-	record.Revision++
-	if _, err := f.store.Put(t.Context(), record); err != nil {
-		t.Fatal(err)
-	}
-	f.stop()
-	f = start(t, f.dir, model.Substrate{})
-	s := f.desired(t, "n1")
-	if !reflect.DeepEqual(s.Hold, []string{"broken"}) || len(s.Networks) != 1 || s.Networks[0].Name != "fine" {
-		t.Fatalf("hold %v, networks %d", s.Hold, len(s.Networks))
-	}
-	if st := status(t, f.Manager, "broken"); st.Phase != model.PhaseFailed || st.Message == "" {
-		t.Errorf("%+v", st)
-	}
-	_, err := f.Apply(t.Context(), line("broken", 3), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict {
-		t.Error(p)
-	}
-	if r := f.apply(t, line("third", 2), model.ApplyOptions{}); r.Record.Assigned.Index == broken.Record.Assigned.Index {
-		t.Error("the damaged network's number was given away")
-	}
-	if err := f.Delete(t.Context(), "broken"); err != nil {
-		t.Fatal(err)
-	}
-	if s := f.desired(t, "n1"); len(s.Hold) != 0 {
-		t.Error("a forgotten network is still held")
-	}
-}
-
 func TestEventsRing(t *testing.T) {
 	e := newEvents()
 	for i := range 3 * keptEvents / 2 {
@@ -517,44 +400,5 @@ func TestEventsRing(t *testing.T) {
 	}
 	if got := e.after(e.last + 100); len(got) != keptEvents {
 		t.Errorf("after another life's number: %d", len(got))
-	}
-}
-
-// BenchmarkApply1000 is a whole apply: validate, resolve, embed, store (with its fsync), publish.
-func BenchmarkApply1000(b *testing.B) {
-	f := start(b, b.TempDir(), substrateOf(1))
-	net := line("line", 1000)
-	b.ResetTimer()
-	for i := 0; b.Loop(); i++ {
-		// The first is a new network, every later one changes one link.
-		net.Links[len(net.Links)/2].Bandwidth = model.Bandwidth(i) * 1000
-		f.apply(b, net, model.ApplyOptions{})
-	}
-}
-
-// BenchmarkNoChange1000 is an apply that finds nothing to do.
-func BenchmarkNoChange1000(b *testing.B) {
-	f := start(b, b.TempDir(), substrateOf(1))
-	f.apply(b, line("line", 1000), model.ApplyOptions{})
-	for b.Loop() {
-		if r := f.apply(b, line("line", 1000), model.ApplyOptions{}); r.Changed {
-			b.Fatal("changed")
-		}
-	}
-}
-
-// TestApplyOf1000IsQuick holds the budget with much room for a busy machine; the benchmark tells the figure.
-func TestApplyOf1000IsQuick(t *testing.T) {
-	f := start(t, t.TempDir(), substrateOf(1))
-	best := time.Hour
-	for i := range 5 {
-		net := line(fmt.Sprintf("line%d", i), 1000)
-		begin := time.Now()
-		f.apply(t, net, model.ApplyOptions{})
-		best = min(best, time.Since(begin))
-	}
-	t.Logf("best of 5: %v", best)
-	if best > 2*time.Second {
-		t.Errorf("an apply of 1,000 routers took %v at best; the budget is 150 ms on a quiet machine", best)
 	}
 }
