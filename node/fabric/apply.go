@@ -16,12 +16,13 @@ import (
 // pass is one run of Apply.
 type pass struct {
 	*Fabric
-	state  State
-	report Report
-	kernel kernel
-	wants  []want
-	peers  map[netip.Addr]uint32
-	edges  map[string]bool // devices that have edges
+	state   State
+	report  Report
+	kernel  kernel
+	wants   []want
+	peers   map[netip.Addr]uint32
+	edges   map[string]bool       // devices that have edges
+	present map[model.PortID]bool // in the state
 	// attached counts ports that are joined for the first time, or whose device was made anew.
 	attached, freed int
 }
@@ -131,6 +132,10 @@ func (p *pass) resolve() error {
 	if err := p.newSlots(); err != nil {
 		return err
 	}
+	p.present = make(map[model.PortID]bool, len(p.state.Ports))
+	for i := range p.state.Ports {
+		p.present[p.state.Ports[i].ID] = true
+	}
 	named := make(map[netip.Addr]bool, len(p.state.Peers))
 	for _, peer := range p.state.Peers {
 		named[peer.Address.Unmap()] = true
@@ -183,7 +188,8 @@ func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]mod
 	case port.Local == port.ID:
 		p.fail(port.ID, "its link ends at itself")
 	case port.Local != model.PortID{}:
-		if slot, ok := p.slots[port.Local]; ok {
+		// Never at a slot that sweep frees and a later port may get.
+		if slot, ok := p.slots[port.Local]; ok && (p.present[port.Local] || p.state.Incomplete) {
 			return pipeline.NewLink(pipeline.Local, 0, slot)
 		}
 	case port.Tunnel != nil:
