@@ -171,13 +171,13 @@ func TestExec(t *testing.T) {
 
 func TestPing(t *testing.T) {
 	for args, want := range map[string]string{
-		"lab/h1 lab/r1":             "ping -i 0.2 -s 56 -c 4 10.0.0.1",
-		"lab/h1 r1 -6":              "ping -i 0.2 -s 56 -c 4 fd00::1",
-		"lab/h1 r2":                 "ping -i 0.2 -s 56 -c 4 10.255.0.2", // not a neighbour: its loopback
-		"lab/r1 r2 -c 0 -i 1 -s 10": "ping -i 1 -s 10 10.0.0.6",
-		"lab/r1 2001:db8::1":        "ping -i 0.2 -s 56 -c 4 2001:db8::1",
-		"-c1 lab/h1 h1":             "ping -i 0.2 -s 56 -c 1 10.0.0.2",
-		"lab/h1 192.0.2.1 -c 2":     "ping -i 0.2 -s 56 -c 2 192.0.2.1",
+		"lab/h1 lab/r1":             "ping -n -i 0.2 -s 56 -c 4 10.0.0.1",
+		"lab/h1 r1 -6":              "ping -n -i 0.2 -s 56 -c 4 fd00::1",
+		"lab/h1 r2":                 "ping -n -i 0.2 -s 56 -c 4 10.255.0.2", // not a neighbour: its loopback
+		"lab/r1 r2 -c 0 -i 1 -s 10": "ping -n -i 1 -s 10 10.0.0.6",
+		"lab/r1 2001:db8::1":        "ping -n -i 0.2 -s 56 -c 4 2001:db8::1",
+		"-c1 lab/h1 h1":             "ping -n -i 0.2 -s 56 -c 1 10.0.0.2",
+		"lab/h1 192.0.2.1 -c 2":     "ping -n -i 0.2 -s 56 -c 2 192.0.2.1",
 	} {
 		f := lab()
 		r := run(t, f, append([]string{"ping"}, strings.Fields(args)...)...)

@@ -70,6 +70,7 @@ func (c *CLI) Root() *cobra.Command {
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetIn(c.In)
 	root.SetOut(c.Out)
 	root.SetErr(c.Err)
@@ -86,7 +87,6 @@ func (c *CLI) Root() *cobra.Command {
 	)
 	c.addCommands(root)
 	root.SetHelpCommandGroupID(groupOther)
-	root.SetCompletionCommandGroupID(groupOther)
 	return root
 }
 

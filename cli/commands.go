@@ -30,6 +30,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.logsCommand(),
 		c.captureCommand(),
 
+		c.completionCommand(),
 		c.schemaCommand(),
 		c.versionCommand(),
 		c.gendocsCommand(),

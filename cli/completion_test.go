@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -55,6 +58,49 @@ func TestCompletionWithoutInstance(t *testing.T) {
 	for _, args := range [][]string{{"graph", ""}, {"exec", "lab/"}, {"capture", "lab/r1:"}, {"describe", ""}} {
 		if got := complete(t, &fake{down: true}, args...); got != "" {
 			t.Errorf("%q offers %q", args, got)
+		}
+	}
+}
+
+// The bash script works without the bash-completion package, with names that have ":" in them.
+func TestBashCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash here")
+	}
+	script := run(t, lab(), "completion", "bash")
+	if script.code != ExitOK {
+		t.Fatalf("got %+v", script)
+	}
+	// In place of the program stands a function that tells what it was asked for and offers two names.
+	test := script.out + `
+polyplane() { echo "$*" > "$ASKED"; printf 'lab/r1:h1\nlab/r1:h2\n:4\n'; }
+COMP_LINE='polyplane capture lab/r1:' COMP_WORDS=(polyplane capture lab/r1 :) COMP_CWORD=3 COMP_TYPE=9
+COMP_POINT=${#COMP_LINE}
+__start_polyplane
+printf '%s\n' "${COMPREPLY[@]}"
+`
+	asked := filepath.Join(t.TempDir(), "asked")
+	cmd := exec.Command(bash, "--norc", "--noprofile", "-c", test)
+	cmd.Env = append(os.Environ(), "ASKED="+asked)
+	var out, errOut strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, errOut.String())
+	}
+	if got, err := os.ReadFile(asked); err != nil || string(got) != "__complete capture lab/r1:\n" {
+		t.Errorf("asked for %q, %v", got, err)
+	}
+	// Bash replaces only what stands after the last colon.
+	if strings.Join(strings.Fields(out.String()), " ") != "h1 h2" {
+		t.Errorf("offered: %q", out.String())
+	}
+	if r := run(t, lab(), "completion", "tcsh"); r.code != ExitUsage || !strings.Contains(r.err, "bash, fish") {
+		t.Errorf("got %+v", r)
+	}
+	for _, shell := range []string{"zsh", "fish", "powershell"} {
+		if r := run(t, lab(), "completion", shell); r.code != ExitOK || len(r.out) < 1000 {
+			t.Errorf("%s: %d bytes, %s", shell, len(r.out), r.err)
 		}
 	}
 }

@@ -12,8 +12,6 @@ import (
 
 // WriteDocs writes the reference of all visible commands as Markdown, from the command tree itself.
 func WriteDocs(w io.Writer, root *cobra.Command) error {
-	// Cobra adds this when a command line is run; the reference has it always, and `help` never.
-	root.InitDefaultCompletionCmd()
 	b := &bytes.Buffer{}
 	b.WriteString("# The command line\n\n")
 	b.WriteString("<!-- Generated from the commands themselves: `go generate ./cmd/polyplane`. -->\n\n")
@@ -68,7 +66,7 @@ func anchor(cmd *cobra.Command) string {
 func writeCommand(b *bytes.Buffer, cmd *cobra.Command) {
 	fmt.Fprintf(b, "## %s\n\n", cmd.CommandPath())
 	text := cmd.Long
-	if text == "" || cmd.Name() == "completion" {
+	if text == "" {
 		text = cmd.Short + "."
 	}
 	b.WriteString(strings.TrimSpace(text) + "\n\n")

@@ -61,7 +61,7 @@ func TestFailures(t *testing.T) {
 		{lab(), "check nope", ExitNotFound, []string{"known networks"}},
 		{lab(), "check lab", ExitFailed, []string{"nothing was checked", "--mesh"}},
 		{lab(), "example dou", ExitNotFound, []string{"did you mean duo?"}},
-		{lab(), "example line --routers 0", ExitUsage, []string{"1 to 50000"}},
+		{lab(), "example line --routers 0", ExitUsage, []string{"routers 0: 1 to"}},
 		{lab(), "example duo --routers 5", ExitUsage, []string{"example line"}},
 		{lab(), "plan", ExitUsage, []string{"-f FILE is missing"}},
 		{lab(), "apply -f /nonexistent/x.yaml", ExitUsage, []string{"there is no file /nonexistent/x.yaml", "polyplane example"}},

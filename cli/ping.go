@@ -52,7 +52,7 @@ answer came, 1 when none did.`,
 					return err
 				}
 			}
-			argv := []string{"ping", "-i", strconv.FormatFloat(interval, 'f', -1, 64), "-s", strconv.Itoa(size)}
+			argv := []string{"ping", "-n", "-i", strconv.FormatFloat(interval, 'f', -1, 64), "-s", strconv.Itoa(size)}
 			if packets > 0 {
 				argv = append(argv, "-c", strconv.Itoa(packets))
 			}

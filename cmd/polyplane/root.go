@@ -8,6 +8,7 @@ import (
 	"github.com/polyplane/polyplane/cli"
 	"github.com/polyplane/polyplane/examples"
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/schema"
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
@@ -20,6 +21,7 @@ func newApp() *cli.CLI {
 	app := cli.New(func(name string) (cli.Client, error) { return client.New(instance.NewDirs(name)), nil })
 	app.Version = version
 	app.Examples = examples.Files
+	app.Schema = schema.JSON
 	return app
 }
 
