@@ -320,7 +320,11 @@ func frrRIP(w *writer, el model.Element) error {
 				w.line(" passive-interface %s", p.device)
 			}
 		}
-		if err := frrRedistributes(w, " ", el, rip.Redistribute, f.name, f.v4); err != nil {
+		words := rip.Redistribute
+		if !f.v4 && len(el.Loopback) > 0 && !slices.Contains(words, "connected") {
+			words = append(slices.Clone(words), "connected") // ripngd leaves lo out, whatever network says
+		}
+		if err := frrRedistributes(w, " ", el, words, f.name, f.v4); err != nil {
 			return fmt.Errorf("rip: %w", err)
 		}
 		w.line("exit")
