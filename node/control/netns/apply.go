@@ -477,7 +477,9 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 			return err
 		}
 		var r repair
-		w.lost = in.match(&r, w, there)
+		if w.lost = in.match(&r, w, there); len(w.lost) > 0 {
+			return nil // once they are made anew, this is done again
+		}
 		if !w.fresh {
 			differ, err := sysctl.repair(sysctls(w.want.kind))
 			if err != nil {
@@ -488,6 +490,9 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 			}
 		}
 		in.plan(&r, w.want, d.forceUp(w))
+		for _, i := range w.made { // that the pair was made says it all
+			r.hush(w.want.interfaces[i].device)
+		}
 		done, err := r.do(c)
 		if !w.fresh {
 			w.result.Changed = append(w.result.Changed, done...)
@@ -593,7 +598,12 @@ func (d *Driver) finish(w *work, there ports) {
 		res.Changed = append([]string{"created"}, res.Changed...)
 	} else {
 		for _, i := range w.made {
-			w.done("port %s restored", w.want.interfaces[i].name)
+			ifc := &w.want.interfaces[i]
+			word := "restored"
+			if w.e.want != nil && !w.e.want.has(ifc.key) {
+				word = "added"
+			}
+			w.done("port %s %s", ifc.name, word)
 		}
 	}
 	if w.want != nil {

@@ -3,23 +3,51 @@ package netns
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// run runs a command inside an element.
-func (n *testNode) run(t testing.TB, id model.ID, args ...string) (status int, out string) {
-	t.Helper()
+// try runs a command inside an element.
+func (n *testNode) try(id model.ID, args ...string) (status int, out string, err error) {
 	var b bytes.Buffer
-	status, err := n.Exec(context.Background(), id, control.Command{Args: args}, control.Stdio{Out: &b, Err: &b})
-	if err != nil {
-		t.Fatalf("exec %v in %s: %v\n%s", args, id, err, b.String())
+	status, err = n.Exec(context.Background(), id, control.Command{Args: args}, control.Stdio{Out: &b, Err: &b})
+	return status, b.String(), err
+}
+
+// run runs a command inside an element and expects success.
+func (n *testNode) run(t testing.TB, id model.ID, args ...string) string {
+	t.Helper()
+	status, out, err := n.try(id, args...)
+	if err != nil || status != 0 {
+		t.Fatalf("exec %q in %s: status %d, error %v\n%s", args, id, status, err, out)
 	}
-	return status, b.String()
+	return out
+}
+
+// untilRuns repeats a command inside an element until it succeeds and its output has words in it.
+func (n *testNode) untilRuns(t testing.TB, id model.ID, words string, args ...string) string {
+	t.Helper()
+	for {
+		status, out, err := n.try(id, args...)
+		if err == nil && status == 0 && strings.Contains(out, words) {
+			return out
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("exec %q in %s: status %d, error %v\n%s", args, id, status, err, out)
+		}
+	}
 }
 
 func frrLine(network string, index uint32, n int) []control.Job {
@@ -30,20 +58,337 @@ func frrLine(network string, index uint32, n int) []control.Job {
 	return jobs
 }
 
-func TestFRRRuns(t *testing.T) {
+// pidOf is the machine's process ID of an element's first process.
+func (n *testNode) pidOf(t testing.TB, id model.ID) int {
+	t.Helper()
+	e := n.elements[id]
+	if e == nil || !e.process.running() {
+		t.Fatalf("%s has no running container", id)
+	}
+	return e.process.pid
+}
+
+// TestRoutingSoftware runs FRR and BIRD as they will be run, and restarts the driver around them.
+func TestRoutingSoftware(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)
-	start := time.Now()
-	r := n.apply(t, jobs)
-	t.Log(time.Since(start), changes(r))
-	s, out := n.run(t, jobs[0].ID, "/bin/sh", "-c", "id; hostname; cat /etc/hosts; ps ax; ls -la / /etc; cat /etc/shadow; mount")
-	t.Log(s, out)
-	s, out = n.run(t, jobs[0].ID, "vtysh", "-c", "show interface brief")
-	t.Log(s, out)
-	if !strings.Contains(out, "r1") {
-		t.Error("no")
+	jobs[1].Element.Software = model.SoftwareBIRD
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: created", "r0: started", "r1: created", "r1: started"}) {
+		t.Errorf("apply said %q", got)
 	}
-	start = time.Now()
-	r = n.apply(t, jobs)
-	t.Log(time.Since(start), changes(r))
+	n.untilRuns(t, jobs[0].ID, "10.0.0.0/31", "vtysh", "-c", "show interface brief")
+	n.untilRuns(t, jobs[1].ID, "10.0.0.1", "birdc", "show", "interfaces")
+	for i, want := range []string{"/usr/bin/vtysh", "/usr/sbin/birdc"} {
+		if got, err := n.Console(jobs[i].ID); err != nil || len(got) == 0 || got[0] != want {
+			t.Errorf("the console of %s is %v (%v): want %s", jobs[i].ID, got, err, want)
+		}
+	}
+	pid := n.pidOf(t, jobs[0].ID)
+	base := model.UIDBase(7)
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil || !strings.Contains(string(status), fmt.Sprintf("Uid:\t%d\t", base)) {
+		t.Errorf("the first process is not user %d on the machine (%v):\n%s", base, err, status)
+	}
+	n.restart(t)
+	if got := changes(n.apply(t, jobs)); len(got) != 0 {
+		t.Errorf("apply after a restart changed %v", got)
+	}
+	if now := n.pidOf(t, jobs[0].ID); now != pid {
+		t.Errorf("the first process was %d and is %d", pid, now)
+	}
+	// Inside, a person edits the configuration and takes an interface down: both stay.
+	n.run(t, jobs[0].ID, "ip", "link", "set", "r1", "down")
+	n.auditAll(t)
+	if got := changes(n.apply(t, jobs)); len(got) != 0 {
+		t.Errorf("apply changed what was set inside: %v", got)
+	}
+	n.run(t, jobs[0].ID, "ip", "link", "set", "r1", "up")
+}
+
+// TestNoEscape looks for the machine inside an element.
+func TestNoEscape(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)
+	jobs[1].Element.Software = model.SoftwareStatic // whose commands run in a container of their own
+	n.apply(t, jobs)
+	secret := filepath.Join("/run", "polyplane-secret-"+n.dirs.Instance)
+	if err := os.WriteFile(secret, []byte("secret"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(secret)
+	for _, refused := range []string{
+		"cat /etc/shadow", "ls /root | grep .", "cat " + secret, "ls /var/lib/dpkg", "ls /var/lib/polyplane", "ls /proc/1/root/boot",
+		"touch /usr/x", "mount -t tmpfs x /mnt", "umount /usr", "mknod /root/x b 1 1", "unshare -U true",
+		"echo x > /proc/sys/kernel/core_pattern", "echo x > /proc/sys/vm/drop_caches", "dmesg", "mount -o remount,rw /usr",
+		"echo b > /proc/sysrq-trigger", "ip netns add x", "date -s 2000-01-01", "chown 70000 /root",
+	} {
+		for _, j := range jobs {
+			if status, out, err := n.try(j.ID, "sh", "-c", refused); err != nil || status == 0 {
+				t.Errorf("%s: %q gave status %d, error %v: want a refusal\n%s", j.ID, refused, status, err, out)
+			}
+		}
+	}
+	for _, j := range jobs {
+		if got := strings.TrimSpace(n.run(t, j.ID, "hostname")); got != j.ID.Element {
+			t.Errorf("the host name of %s is %q", j.ID, got)
+		}
+		n.run(t, j.ID, "sh", "-c", "ping -c1 -W5 127.0.0.1 && echo 1 > /proc/sys/net/ipv4/ip_forward && touch /root/mine && test -w /tmp")
+		ids := n.run(t, j.ID, "sh", "-c", "ps -e -o pid= | wc -l")
+		if len(strings.TrimSpace(ids)) > 2 {
+			t.Errorf("%s sees %s processes", j.ID, ids)
+		}
+	}
+	// A planted link does not lead the agent out of the element.
+	log := n.elements[jobs[0].ID].process.plan.LogFiles[0]
+	n.run(t, jobs[0].ID, "ln", "-sfT", secret, log)
+	var b bytes.Buffer
+	if err := n.Logs(context.Background(), jobs[0].ID, false, &b); err == nil || strings.Contains(b.String(), "secret") {
+		t.Errorf("a link from %s to %s gave %q, %v: want a refusal", log, secret, b.String(), err)
+	}
+}
+
+// TestExec checks what a command gets and gives.
+func TestExec(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("lab", 7, 2)
+	n.apply(t, jobs)
+	id := jobs[0].ID
+	for _, test := range []struct {
+		args   []string
+		status int
+		out    string
+	}{
+		{[]string{"true"}, 0, ""},
+		{[]string{"sh", "-c", "echo out; echo err >&2; exit 7"}, 7, "out\nerr\n"},
+		{[]string{"sh", "-c", "kill -9 $$"}, 128 + 9, ""},
+		{[]string{"no-such-program"}, 127, "exec failed: unable to start container process: exec: \"no-such-program\": executable file not found in $PATH\n"},
+		{[]string{"/etc/passwd"}, 126, "exec failed: unable to start container process: exec: \"/etc/passwd\": permission denied\n"},
+	} {
+		status, out, err := n.try(id, test.args...)
+		if err != nil || status != test.status || out != test.out {
+			t.Errorf("%q gave status %d, %q, error %v: want %d, %q", test.args, status, out, err, test.status, test.out)
+		}
+	}
+	var b bytes.Buffer
+	status, err := n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", "cat; echo $X"}, Env: []string{"X=y"}},
+		control.Stdio{In: strings.NewReader("in\n"), Out: &b})
+	if err != nil || status != 0 || b.String() != "in\ny\n" {
+		t.Errorf("a command with input gave %d, %q, %v", status, b.String(), err)
+	}
+	b.Reset()
+	status, err = n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", "tty -s && stty size"}, TTY: true,
+		Size: control.Size{Rows: 33, Cols: 99}}, control.Stdio{Out: &b})
+	if err != nil || status != 0 || strings.TrimSpace(b.String()) != "33 99" {
+		t.Errorf("a command on a terminal gave %d, %q, %v: want 33 99", status, b.String(), err)
+	}
+	// A new size arrives while a command runs.
+	resize, out, in := make(chan control.Size), newLines(), newGate()
+	done := make(chan error, 1)
+	go func() {
+		status, err := n.Exec(context.Background(), id, control.Command{Args: []string{"bash", "-c",
+			"trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; done"}, TTY: true}, control.Stdio{In: in, Out: out, Resize: resize})
+		if err == nil && status != 5 {
+			err = fmt.Errorf("status %d", status)
+		}
+		done <- err
+	}()
+	out.await("ready")
+	resize <- control.Size{Rows: 44, Cols: 111}
+	out.await("44 111")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	in.Close()
+	// A caller that goes away ends its command.
+	ctx, cancel := context.WithCancel(context.Background())
+	lines := newLines()
+	go func() {
+		_, err := n.Exec(ctx, id, control.Command{Args: []string{"sh", "-c", "echo ready; exec sleep 1000"}}, control.Stdio{Out: lines})
+		done <- err
+	}()
+	lines.await("ready")
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled command gave %v", err)
+	}
+	// Commands at the same time share one container, which goes with the last.
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			if status, out, err := n.try(id, "hostname"); err != nil || status != 0 || out != "r0\n" {
+				t.Errorf("one of several commands gave %d, %q, %v", status, out, err)
+			}
+		})
+	}
+	all.Wait()
+	if _, there, err := n.readContainer(shellID(id)); there || err != nil {
+		t.Errorf("the container made for commands is still there (%v)", err)
+	}
+	if _, _, err := n.try(model.ID{Network: "lab", Element: "nobody"}, "true"); err == nil {
+		t.Error("a command in an element that does not exist gave no error")
+	}
+}
+
+// lines collects output and lets one wait for words in it.
+type lines struct {
+	mu   sync.Mutex
+	more *sync.Cond
+	text []byte
+}
+
+func newLines() *lines {
+	l := &lines{}
+	l.more = sync.NewCond(&l.mu)
+	return l
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	l.more.Broadcast()
+	return len(p), nil
+}
+
+func (l *lines) await(words string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !bytes.Contains(l.text, []byte(words)) {
+		l.more.Wait()
+	}
+}
+
+// newGate is an input that gives nothing until it is closed.
+func newGate() io.ReadCloser {
+	r, _ := io.Pipe()
+	return r
+}
+
+// TestProcessesAreKept kills, stops, starts, restarts and limits.
+func TestProcessesAreKept(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)
+	id, other := jobs[0].ID, jobs[1].ID
+	n.apply(t, jobs)
+	before, otherPID := n.state(t), n.pidOf(t, other)
+	expect := func(want ...string) {
+		t.Helper()
+		if got := changes(n.apply(t, jobs)); !slices.Equal(got, want) {
+			t.Errorf("apply said %q: want %q", got, want)
+		}
+		n.untouched(t, before)
+		if now := n.pidOf(t, other); now != otherPID {
+			t.Errorf("the other element's process was %d and is %d", otherPID, now)
+		}
+	}
+	e := n.elements[id]
+	e.process.next = e.process.began // the wait after a start that did not last is not this test's matter
+	unix.PidfdSendSignal(e.process.pidfd, unix.SIGKILL, nil, 0)
+	awaitEnd(e.process.pidfd, -1)
+	n.auditAll(t, id, id)
+	expect("r0: restarted: its processes had ended")
+	// The next death comes too soon.
+	unix.PidfdSendSignal(e.process.pidfd, unix.SIGKILL, nil, 0)
+	awaitEnd(e.process.pidfd, -1)
+	if r := n.Apply(context.Background(), jobs)[0]; r.Err == nil || r.Phase != model.PhaseFailed {
+		t.Errorf("a process that died at once gave %s, %v: want failed, for a while", r.Phase, r.Err)
+	}
+	e.process.next = e.process.began
+	expect("r0: restarted: its processes had ended")
+
+	jobs[0].Element.Stopped = true
+	expect("r0: device r1 taken down", "r0: stopped")
+	if r := n.apply(t, jobs)[0]; r.Phase != model.PhaseStopped || len(r.Changed) != 0 {
+		t.Errorf("a stopped element is %s, changed %v", r.Phase, r.Changed)
+	}
+	if _, _, err := n.try(id, "true"); err == nil || !strings.Contains(err.Error(), "start lab/r0") {
+		t.Errorf("a command in a stopped element gave %v", err)
+	}
+	jobs[0].Element.Stopped = false
+	expect("r0: device r1 taken up", "r0: started")
+
+	jobs[0].Element.Restarts++
+	expect("r0: restarted: as requested")
+	pid := n.pidOf(t, id)
+	jobs[0].Element.Memory, jobs[0].Element.CPU = 300<<20, 500
+	expect("r0: limits changed")
+	if now := n.pidOf(t, id); now != pid {
+		t.Error("new limits restarted the processes")
+	}
+	limits := sh(t, fmt.Sprintf("cat /sys/fs/cgroup/memory%[1]s/memory.limit_in_bytes /sys/fs/cgroup/cpu%[1]s/cpu.cfs_quota_us 2>/dev/null || "+
+		"cat /sys/fs/cgroup%[1]s/memory.max /sys/fs/cgroup%[1]s/cpu.max", n.cgroupOf(containerID(id))))
+	if f := strings.Fields(limits); len(f) < 2 || f[0] != fmt.Sprint(300<<20) || f[1] != "50000" {
+		t.Errorf("the limits are %q: want 300 MiB and half a core", limits)
+	}
+	n.restart(t)
+	expect()
+	if err := n.Remove(context.Background(), []model.ID{id, other}, false); err != nil {
+		t.Fatal(err)
+	}
+	if out := sh(t, "find /sys/fs/cgroup -type d -path '*polyplane/"+n.dirs.Instance+"*'; ls "+n.dirs.Run+" "+n.dirs.Data); strings.Contains(out, "lab") ||
+		strings.Contains(out, "/sys/fs") || strings.Contains(out, "runc") {
+		t.Errorf("something is left:\n%s", out)
+	}
+}
+
+// TestConfigurationBelongsToTheElement seeds, edits, changes and overwrites.
+func TestConfigurationBelongsToTheElement(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)[:1]
+	id := jobs[0].ID
+	const path = "/etc/bird/bird.conf"
+	jobs[0].Element.Software = model.SoftwareBIRD
+	document := func(text string) {
+		jobs[0].Element.Config = map[string]string{"bird.conf": "router id 1.2.3.4;\nprotocol device {}\n# " + text + "\n"}
+	}
+	holds := func(text string) {
+		t.Helper()
+		if got := n.run(t, id, "cat", path); !strings.Contains(got, text) {
+			t.Errorf("the element has\n%s\nwant %q in it", got, text)
+		}
+	}
+	document("one")
+	n.apply(t, jobs)
+	holds("# one")
+	n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
+	pid := n.pidOf(t, id)
+	document("two")
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
+		t.Errorf("apply said %q", got)
+	}
+	holds("# two")
+	if now := n.pidOf(t, id); now != pid {
+		t.Error("a new configuration restarted BIRD")
+	}
+	n.run(t, id, "sh", "-c", "echo '# mine' >> "+path)
+	n.restart(t)
+	if got := changes(n.apply(t, jobs)); len(got) != 0 {
+		t.Errorf("an edit inside made apply do %q", got)
+	}
+	holds("# mine")
+	document("three")
+	for range 2 {
+		r := n.Apply(context.Background(), jobs)[0]
+		if r.Err == nil || !strings.Contains(r.Err.Error(), "--overwrite") || r.Phase != model.PhaseRunning {
+			t.Errorf("a conflict gave %s, %v: want running, and an error that names --overwrite", r.Phase, r.Err)
+		}
+	}
+	holds("# mine")
+	jobs[0].Element.Overwrites++
+	n.apply(t, jobs)
+	holds("# three")
+	// What an element owns outlives it where asked.
+	n.run(t, id, "sh", "-c", "echo kept > /root/mine; echo '# mine again' >> "+path)
+	if err := n.Remove(context.Background(), []model.ID{id}, true); err != nil {
+		t.Fatal(err)
+	}
+	jobs[0].Index = 8 // other user IDs
+	n.apply(t, jobs)
+	holds("# mine again")
+	if got := n.run(t, id, "cat", "/root/mine"); got != "kept\n" {
+		t.Errorf("a file is now %q", got)
+	}
+	if got := n.run(t, id, "stat", "-c", "%u", "/root/mine"); got != "0\n" {
+		t.Errorf("the file's owner inside is %q", got)
+	}
 }

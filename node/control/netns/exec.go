@@ -156,7 +156,7 @@ func (d *Driver) execIn(ctx context.Context, container string, command control.C
 		return 0, ctx.Err()
 	}
 	if words := runcComplaint(log); words != "" {
-		return refusedStatus(words, stdio)
+		return refusedStatus(words)
 	}
 	var exit *exec.ExitError
 	switch {
@@ -172,25 +172,15 @@ func (d *Driver) execIn(ctx context.Context, container string, command control.C
 	return 0, err
 }
 
-// refusedStatus tells a command that is not there from runc's own failures.
-func refusedStatus(words string, stdio control.Stdio) (int, error) {
-	status := 0
+// refusedStatus tells a command that cannot be run – runc has said so on its standard error – from runc's own failures.
+func refusedStatus(words string) (int, error) {
 	switch {
 	case strings.Contains(words, "executable file not found"), strings.Contains(words, "no such file or directory"):
-		status = notFound
+		return notFound, nil
 	case strings.Contains(words, "permission denied"):
-		status = notExecutable
-	default:
-		return 0, errors.New(words)
+		return notExecutable, nil
 	}
-	out := stdio.Err
-	if out == nil {
-		out = stdio.Out
-	}
-	if out != nil {
-		fmt.Fprintln(out, words[strings.LastIndex(words, "exec: ")+len("exec: "):])
-	}
-	return status, nil
+	return 0, errors.New(words)
 }
 
 // stopCommand ends a command whose caller has gone.

@@ -23,12 +23,22 @@ type step struct {
 	doing string // "add address 10.0.0.1/24 to eth0"
 	// done tells of it in the past tense, for events; several steps of one deed name it once, the others leave it empty.
 	done     string
+	device   string     // the device inside that it is about, if any
 	harmless unix.Errno // an error that means that the work was done already
 }
 
 func (r *repair) request(kind, flags uint16, s step) {
 	r.Request(kind, flags)
 	r.steps = append(r.steps, s)
+}
+
+// hush leaves out of events what concerns one device.
+func (r *repair) hush(device string) {
+	for i := range r.steps {
+		if r.steps[i].device == device {
+			r.steps[i].done = ""
+		}
+	}
 }
 
 // do carries the requests out and returns what was done.
@@ -96,7 +106,8 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		r.String(unix.IFLA_IFALIAS, ifc.name)
 	}
 	if w.up && !l.up() && (w.ownRoutes || forceUp) {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " up", done: fmt.Sprintf("device %s taken up", ifc.name)})
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " up",
+			done: fmt.Sprintf("device %s taken up", ifc.name), device: ifc.device})
 		r.Link(l.index, unix.IFF_UP, unix.IFF_UP)
 	}
 	if !w.up && l.up() {
@@ -120,7 +131,7 @@ func (in *inside) planAddresses(r *repair, device string, index int, wanted []ne
 		}
 		r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{
 			doing: fmt.Sprintf("add address %s to %s", p, device),
-			done:  fmt.Sprintf("address %s of %s restored", p, device), harmless: unix.EEXIST})
+			done:  fmt.Sprintf("address %s added to %s", p, device), device: device, harmless: unix.EEXIST})
 		addressRequest(r, index, p, true)
 	}
 }
@@ -186,7 +197,7 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 		scope = unix.RT_SCOPE_LINK
 	}
 	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, step{doing: fmt.Sprintf("add the route to %s", w.to),
-		done: fmt.Sprintf("route to %s restored", w.to)})
+		done: fmt.Sprintf("route to %s added", w.to)})
 	r.Raw(rtMsg(family, uint8(w.to.Bits()), ownProtocol, scope, w.kind))
 	r.Attr(unix.RTA_DST, w.to.Addr().AsSlice())
 	r.Uint32(unix.RTA_PRIORITY, w.metric)

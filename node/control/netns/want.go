@@ -44,6 +44,16 @@ type wantRoute struct {
 // maxDeviceName is Linux's limit (IFNAMSIZ less the final zero).
 const maxDeviceName = 15
 
+// has tells whether there is an interface of that key.
+func (w *want) has(key string) bool {
+	for i := range w.interfaces {
+		if w.interfaces[i].key == key {
+			return true
+		}
+	}
+	return false
+}
+
 // newWant translates one job.
 func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 	el := &job.Element
