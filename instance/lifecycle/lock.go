@@ -47,11 +47,14 @@ func lockPath(d instance.Dirs) string { return d.Run + ".lock" }
 // acquire takes the lock, or returns a *BusyError.
 func acquire(d instance.Dirs, what string) (*lock, error) {
 	path := lockPath(d)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
 	for {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return nil, err
+		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the last holder of another instance has just tidied up
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -92,7 +95,8 @@ func readHolder(f *os.File) holder {
 
 // release gives the lock back and takes its file away.
 func (l *lock) release() {
-	os.Remove(l.path) //nolint:errcheck // it is only tidier
+	os.Remove(l.path)               //nolint:errcheck // it is only tidier
+	os.Remove(filepath.Dir(l.path)) //nolint:errcheck // only if there is no other instance
 	l.f.Close()
 }
 

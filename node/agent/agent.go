@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -82,6 +84,7 @@ type Agent struct {
 	complete  bool // desired came from the manager in this life of the agent
 	plan      plan
 	meter     meter
+	lacking   string // what the machine lacks for some driver, in words
 	retry     time.Duration
 	lastWrite int64 // the revision in the file
 }
@@ -148,8 +151,11 @@ func (a *Agent) loop(ctx context.Context) error {
 		}
 		count.Reset(a.countEvery())
 	}
+	a.probe(ctx)
 	if a.desired != nil {
 		pass()
+	} else if a.lacking != "" {
+		a.reporter.set(&model.Report{Node: a.Dirs.Node, Problem: a.lacking})
 	}
 	for {
 		select {
@@ -178,6 +184,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-full.C:
 			pass()
 		case <-retry.C:
+			a.probe(ctx)
 			pass()
 		case <-count.C:
 			a.count(ctx)
@@ -201,6 +208,27 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-t.C:
 		return true
+	}
+}
+
+// probe asks the drivers what they miss on this machine. They are used all the same: what needs nothing of it works.
+func (a *Agent) probe(ctx context.Context) {
+	var problems []string
+	for name, d := range a.Drivers.Controls {
+		if err := d.Probe(ctx); err != nil {
+			problems = append(problems, fmt.Sprintf("control %s: %s", name, err))
+		}
+	}
+	for name, p := range a.Drivers.Planes {
+		if err := p.Probe(ctx); err != nil {
+			problems = append(problems, fmt.Sprintf("forwarding %s: %s", name, err))
+		}
+	}
+	slices.Sort(problems)
+	if lacking := strings.Join(problems, "; "); lacking != a.lacking && ctx.Err() == nil {
+		if a.lacking = lacking; lacking != "" {
+			a.Log.Warn("this machine lacks something", "problem", lacking)
+		}
 	}
 }
 

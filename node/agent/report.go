@@ -123,6 +123,7 @@ func (r *reporter) deliver(ctx context.Context) error {
 // report puts together the node's account of itself after a pass.
 func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, problem error) {
 	report := &model.Report{Node: a.Dirs.Node, Elements: make([]model.ElementStatus, 0, len(outcomes))}
+	report.Problem = a.lacking
 	if problem != nil {
 		report.Problem = problem.Error()
 	}
