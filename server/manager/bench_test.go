@@ -15,7 +15,7 @@ func BenchmarkApply1000(b *testing.B) {
 	b.ResetTimer()
 	for i := 0; b.Loop(); i++ {
 		// The first is a new network, every later one changes one link.
-		net.Links[len(net.Links)/2].Bandwidth = model.Bandwidth(i) * 1000
+		net.Links[len(net.Links)/2].Bandwidth = model.Bandwidth(i+1) * 1e6
 		f.apply(b, net, model.ApplyOptions{})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"time"
@@ -229,7 +230,7 @@ func (m *Manager) commit(ctx context.Context, next model.Record, resolved model.
 func storeProblem(err error) error {
 	p := api.Unavailable(err)
 	if errors.Is(err, store.ErrFull) {
-		p.Status = 507 // Insufficient Storage, RFC 4918
+		p.Status = http.StatusInsufficientStorage // RFC 4918
 	}
 	return p
 }

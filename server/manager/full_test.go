@@ -1,0 +1,60 @@
+package manager
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/store"
+)
+
+// TestAFullStoreRefusesAndCanBeEmptied fills a store of 8 MiB and makes room again.
+func TestAFullStoreRefusesAndCanBeEmptied(t *testing.T) {
+	dir := t.TempDir()
+	st, err := store.OpenEmbedded(t.Context(), store.EmbeddedOptions{Dir: filepath.Join(dir, "etcd"), Quota: 8 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	m, err := New(t.Context(), instance.Dirs{Name: "test", Run: dir, Data: dir}, st, substrateOf(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{Manager: m}
+	noise := make([]byte, 3<<20)
+	rand.Read(noise)
+	text := hex.EncodeToString(noise) // packs into half its size, which is the noise's
+	net := func(i int) model.Network {
+		return model.Network{Name: fmt.Sprintf("big%d", i), Elements: []model.Element{{Name: "r1", Kind: model.Router,
+			Software: model.SoftwareFRR, Config: map[string]string{"frr.conf": "! " + text + "\n"}}}}
+	}
+	i := 0
+	for ; ; i++ {
+		if _, err = m.Apply(t.Context(), net(i), model.ApplyOptions{}); err != nil {
+			break
+		}
+	}
+	if p := problem(t, err); p.Status != http.StatusInsufficientStorage || i == 0 {
+		t.Fatalf("after %d networks: %v", i, err)
+	}
+	if _, err := m.Network(fmt.Sprintf("big%d", i)); err == nil {
+		t.Fatal("the refused network is there")
+	}
+	if len(f.desired(t, "n1").Networks) != i {
+		t.Fatal("the node was told of a network that is not stored")
+	}
+	// Deleting works although the mark that says so finds no room.
+	if err := m.Delete(t.Context(), "big0"); err != nil {
+		t.Fatal(err)
+	}
+	f.obey(t, "n1", nil)
+	m.finishDeletions(t.Context())
+	if _, err := m.Apply(t.Context(), net(i), model.ApplyOptions{}); err != nil {
+		t.Fatal("after making room:", err)
+	}
+}
