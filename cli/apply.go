@@ -19,8 +19,11 @@ import (
 // agents try again by themselves.
 const failureGrace = 3 * time.Second
 
-// shownChanges is how many lines of a plan `apply` shows before it goes on.
-const shownChanges = 40
+// shownChanges is how many lines of all plans together `apply` shows before it goes on, minChanges how many of one.
+const (
+	shownChanges = 40
+	minChanges   = 4
+)
 
 func (c *CLI) planCommand() *cobra.Command {
 	var files fileFlags
@@ -104,6 +107,14 @@ runs; ^C ends the waiting only.`,
 	return cmd
 }
 
+// naming makes sure that an error says which network it is about.
+func naming(network string, err error) error {
+	if strings.Contains(err.Error(), network) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", network, err)
+}
+
 // planAll asks the instance what an apply of each network would do. All refusals are told together.
 func planAll(ctx context.Context, cl Client, networks []model.Network, overwrite bool) ([]model.ApplyResult, error) {
 	var planned []model.ApplyResult
@@ -113,7 +124,7 @@ func planAll(ctx context.Context, cl Client, networks []model.Network, overwrite
 		var refusal *client.Error
 		switch {
 		case errors.As(err, &refusal):
-			refusals = append(refusals, fmt.Errorf("%s: %w", n.Name, err))
+			refusals = append(refusals, naming(n.Name, err))
 		case err != nil:
 			return nil, wrap(ctx, cl, err, ref{})
 		}
@@ -165,7 +176,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		// A single new network is refused or made as a whole, and all of it is new: nothing is learnt by asking first.
 		result, err := cl.Apply(ctx, networks[0], model.ApplyOptions{Overwrite: overwrite})
 		if err != nil {
-			return wrap(ctx, cl, fmt.Errorf("%s: %w", networks[0].Name, err), ref{})
+			return wrap(ctx, cl, naming(networks[0].Name, err), ref{})
 		}
 		planned = append(planned, result)
 	} else if planned, err = planAll(ctx, cl, networks, overwrite); err != nil {
@@ -177,9 +188,12 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		name := networks[i].Name
 		order = append(order, name)
 		await[name] = p.Record.Revision
-		if err := c.showChanges(p, shownChanges); err != nil {
+		if err := c.showChanges(p, max(shownChanges/len(planned), minChanges)); err != nil {
 			return err
 		}
+	}
+	for i, p := range planned {
+		name := networks[i].Name
 		if !p.Changed || direct {
 			continue
 		}
@@ -190,7 +204,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		}
 		result, err := cl.Apply(ctx, networks[i], options)
 		if err != nil {
-			return wrap(ctx, cl, fmt.Errorf("%s: %w", name, err), ref{})
+			return wrap(ctx, cl, naming(name, err), ref{})
 		}
 		await[name] = result.Record.Revision
 	}
