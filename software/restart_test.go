@@ -1,0 +1,54 @@
+package software
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// awaitLine waits until the element's processes have printed a line with the words.
+func (r *running) awaitLine(t *testing.T, words string) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case line, ok := <-r.output:
+			if !ok {
+				t.Fatalf("%s ended without a line with %q", r.el.Name, words)
+			}
+			if strings.Contains(line, words) {
+				return
+			}
+		case <-timeout:
+			t.Fatalf("%s printed no line with %q", r.el.Name, words)
+		}
+	}
+}
+
+// TestKilledDaemonIsStartedAgainWithWhatWasWritten kills ospfd after something was typed into vtysh and written.
+func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
+	rs := pair(t, model.SoftwareFRR, model.SoftwareFRR, func(int) model.Routing {
+		return model.Routing{OSPF: &model.OSPF{}}
+	}, nil)
+	r := rs[0]
+	r.awaitLine(t, "all daemons up")
+	r.awaitRoute(t, rs[1].el.Loopback[0], protoOSPF, 2)
+	if out, err := r.exec("vtysh", "-c", "configure terminal", "-c", "interface h1", "-c", "ip ospf cost 77", "-c", "end",
+		"-c", "write"); err != nil || !strings.Contains(out, "[OK]") {
+		t.Fatalf("writing the configuration: %v\n%s", err, out)
+	}
+	if out, err := r.exec("cat", "/etc/frr/frr.conf"); err != nil || !strings.Contains(out, "ip ospf cost 77") {
+		t.Errorf("what was written is not in frr.conf: %v\n%s", err, out)
+	}
+	if out, err := r.exec("sh", "-c", "kill -KILL $(cat /run/frr/ospfd.pid)"); err != nil {
+		t.Fatalf("killing ospfd: %v\n%s", err, out)
+	}
+	r.awaitLine(t, "watchfrr.sh restart ospfd")
+	r.awaitLine(t, "ospfd state -> up")
+	r.awaitRoute(t, rs[1].el.Loopback[0], protoOSPF, 2)
+	if out, err := r.exec("vtysh", "-c", "show running-config ospfd"); err != nil || !strings.Contains(out, "ip ospf cost 77") {
+		t.Errorf("ospfd came back without what was written: %v\n%s", err, out)
+	}
+}
