@@ -19,7 +19,7 @@ type filler struct {
 	mutate int
 	count  int
 	path   string // of the mutated field
-	draw func(n int) int
+	draw   func(n int) int
 }
 
 func (f *filler) fill(v reflect.Value, path string) {
