@@ -164,10 +164,6 @@ func TestSweepRemovesOtherLayoutsAndPrograms(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer clone.Close()
-	// A clone can be pinned a second time under another name.
-	if err := clone.Unpin(); err != nil {
-		t.Fatal(err)
-	}
 	if err := clone.Pin(old); err != nil {
 		t.Fatal(err)
 	}
