@@ -28,6 +28,7 @@ const (
 func (c *CLI) planCommand() *cobra.Command {
 	var files fileFlags
 	var exitCode, overwrite bool
+	var o output
 	cmd := &cobra.Command{
 		Use:     "plan -f FILE|-|DIR",
 		Aliases: []string{"diff"},
@@ -52,11 +53,21 @@ func (c *CLI) planCommand() *cobra.Command {
 				return err
 			}
 			changes := false
-			for _, p := range planned {
+			views := make([]planView, len(planned))
+			for i, p := range planned {
+				changes = changes || p.Changed
+				views[i] = planView{Network: p.Record.Network.Name, New: p.Before == nil, Changed: p.Changed, Changes: difference(p)}
+				if o.format != formatTable {
+					continue
+				}
 				if err := c.showChanges(p, 0); err != nil {
 					return err
 				}
-				changes = changes || p.Changed
+			}
+			if o.format != formatTable {
+				if err := writeValue(c.Out, o.format, views); err != nil {
+					return err
+				}
 			}
 			if exitCode && changes {
 				return &commandExit{ExitFailed}
@@ -66,6 +77,7 @@ func (c *CLI) planCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
+	o.addFlag(cmd, formatJSON, formatYAML)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if there are changes")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "plan as apply --overwrite would do")
 	return cmd
@@ -136,6 +148,24 @@ func planAll(ctx context.Context, cl Client, networks []model.Network, overwrite
 	return planned, nil
 }
 
+// planView is one network's plan, for -o json and yaml.
+type planView struct {
+	Network string       `json:"network"`
+	New     bool         `json:"new,omitempty"`
+	Changed bool         `json:"changed"`
+	Changes plan.Changes `json:"changes,omitempty"`
+}
+
+func difference(result model.ApplyResult) plan.Changes {
+	switch {
+	case !result.Changed:
+		return nil
+	case result.Before == nil:
+		return plan.Diff(model.Network{}, result.Record.Network)
+	}
+	return plan.Diff(result.Before.Network, result.Record.Network)
+}
+
 // showChanges prints what an apply does, at most so many lines of it (0: all).
 func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 	name := result.Record.Network.Name
@@ -143,19 +173,15 @@ func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 		_, err := fmt.Fprintf(c.Out, "%s: no changes\n", name)
 		return err
 	}
-	var before model.Network
 	heading := "network " + name
 	if result.Before == nil {
 		heading += " (new)"
-	} else {
-		before = result.Before.Network
 	}
 	if n := result.Record.Network; result.Before == nil && most > 0 && len(n.Elements)+len(n.Links) > most {
 		_, err := fmt.Fprintf(c.Out, "%s: %s\n", heading, contents(n))
 		return err
 	}
-	changes := plan.Diff(before, result.Record.Network)
-	lines := strings.Split(strings.TrimSpace(changes.Format(c.colour())), "\n")
+	lines := strings.Split(strings.TrimSpace(difference(result).Format(c.colour())), "\n")
 	if most > 0 && len(lines) > most {
 		left := len(lines) - most
 		// The last line is the summary.

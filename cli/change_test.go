@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,11 @@ func TestApplyIsBasedOnWhatWasShown(t *testing.T) {
 	}
 	if r := runWith(t, f, "network: lab\nrouters: [a]\n", "plan", "-f", "-", "--exit-code"); r.code != ExitFailed {
 		t.Errorf("plan --exit-code with changes: %+v", r)
+	}
+	var plans []planView
+	r = runWith(t, lab(), duo, "plan", "-f", "-", "-o", "json")
+	if err := json.Unmarshal([]byte(r.out), &plans); err != nil || len(plans) != 1 || !plans[0].New || len(plans[0].Changes) != 3 {
+		t.Errorf("plan -o json: %v, %+v", err, r)
 	}
 }
 
