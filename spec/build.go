@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -125,8 +126,9 @@ func (b *builder) addShort() {
 		for k, f := range e.Interfaces {
 			names[k] = f.Name
 		}
-		b.errs = append(b.errs, b.at(locateIn(b.elements[i], []string{"addresses"}),
-			"%s %s: addresses is for an element with one interface; it has %d %v: write interfaces: {NAME: ADDRESS}", e.Kind, e.Name, len(names), names))
+		b.failAt(locateIn(b.elements[i], []string{"addresses"}),
+			"%s %s: addresses is for an element with one interface, and it has %d (%s); write interfaces: {NAME: ADDRESS}",
+			e.Kind, e.Name, len(names), strings.Join(names, ", "))
 	}
 }
 

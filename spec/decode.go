@@ -22,7 +22,13 @@ type decoder struct {
 }
 
 func (d *decoder) fail(n ast.Node, format string, args ...any) {
-	d.errs = append(d.errs, d.at(tokenOf(n), format, args...))
+	d.failAt(tokenOf(n), format, args...)
+}
+
+func (d *decoder) failAt(t *token.Token, format string, args ...any) {
+	if len(d.errs) < maxErrors {
+		d.errs = append(d.errs, d.at(t, format, args...))
+	}
 }
 
 // tokenOf is where a node begins, for people: a mapping's is its first key.
@@ -77,14 +83,14 @@ func (d *decoder) entries(n ast.Node, what string) []*ast.MappingValueNode {
 }
 
 // items are a list's entries.
-func (d *decoder) items(n ast.Node, what, example string) []ast.Node {
+func (d *decoder) items(n ast.Node, what string) []ast.Node {
 	switch n := n.(type) {
 	case *ast.SequenceNode:
 		return n.Values
 	case *ast.NullNode, nil:
 		return nil
 	default:
-		d.fail(n, "%s takes a list, not %s; write %s", what, kindOf(n), example)
+		d.fail(n, "%s takes a list, not %s; write one a line, each behind a dash", what, kindOf(n))
 		return nil
 	}
 }
@@ -156,7 +162,11 @@ func (d *decoder) structure(n ast.Node, into reflect.Value, what string) {
 			d.fail(v.Key, "%s has no key %q; %s", what, key, suggest(key, known))
 			continue
 		}
-		d.value(v.Value, into.FieldByIndex(index), key+" of "+what)
+		of := key + " of " + what
+		if _, top := into.Addr().Interface().(*form.Network); top {
+			of = key
+		}
+		d.value(v.Value, into.FieldByIndex(index), of)
 	}
 }
 
@@ -191,7 +201,7 @@ func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
 			v.SetUint(i)
 		}
 	case reflect.Slice: // of structs
-		for _, item := range d.items(n, what, "- one line each") {
+		for _, item := range d.items(n, what) {
 			e := reflect.New(v.Type().Elem())
 			d.value(item, e.Elem(), what)
 			v.Set(reflect.Append(v, e.Elem()))

@@ -107,6 +107,7 @@ func (d *decoder) link(n ast.Node, l *form.Link) {
 	l.A.Element, l.A.Interface, _ = strings.Cut(words[0], ":")
 	l.B.Element, l.B.Interface, _ = strings.Cut(words[2], ":")
 	what := "link " + ends
+	l.Node = value
 	if together { // the whole in quotes
 		for s := range strings.SplitSeq(prefixes, ",") {
 			p, err := parsePrefix(strings.TrimSpace(s))
@@ -120,7 +121,6 @@ func (d *decoder) link(n ast.Node, l *form.Link) {
 	switch value.(type) {
 	case nil, *ast.NullNode:
 	case *ast.MappingNode, *ast.MappingValueNode:
-		l.Node = value
 		d.structure(value, reflect.ValueOf(&l.Value).Elem(), what)
 	default:
 		l.Value.Prefixes = several(d, value, "prefixes of "+what, parsePrefix)

@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -28,6 +29,9 @@ func (e *Error) Error() string {
 // Errors are all that is wrong with a file, in its order; never empty.
 type Errors []*Error
 
+// maxErrors ends the search in a hopeless file.
+const maxErrors = 100
+
 // maxShown keeps a hopeless file's errors on one screen.
 const maxShown = 8
 
@@ -35,7 +39,11 @@ func (es Errors) Error() string {
 	var b strings.Builder
 	for i, e := range es {
 		if i == maxShown {
-			fmt.Fprintf(&b, "\n… and %d more", len(es)-maxShown)
+			more := strconv.Itoa(len(es) - maxShown)
+			if len(es) >= maxErrors {
+				more += " or"
+			}
+			fmt.Fprintf(&b, "\n… and %s more", more)
 			break
 		}
 		if i > 0 {
@@ -68,18 +76,24 @@ func (s source) at(t *token.Token, format string, args ...any) *Error {
 // position makes an error that points at so many characters of a line; columns count characters from 1.
 func (s source) position(line, column, width int, format string, args ...any) *Error {
 	e := &Error{File: s.name, Line: line, Column: column, Message: fmt.Sprintf(format, args...)}
-	lines := bytes.SplitN(s.data, []byte("\n"), line+1)
 	var b strings.Builder
-	for n := max(1, line-2); n <= line && n <= len(lines); n++ {
+	rest, text := s.data, []byte(nil)
+	for n := 1; n <= line; n++ {
+		if n > 1 && len(rest) == 0 {
+			return e
+		}
+		text, rest, _ = bytes.Cut(rest, []byte("\n"))
+		if n < line-2 {
+			continue
+		}
 		mark := ' '
 		if n == line {
 			mark = '>'
 		}
-		fmt.Fprintf(&b, "%c%5d | %s\n", mark, n, shown(lines[n-1]))
+		fmt.Fprintf(&b, "%c%5d | %s\n", mark, n, shown(text))
 	}
-	if line <= len(lines) && column <= maxLine {
-		length := utf8.RuneCountInString(shown(lines[line-1]))
-		width = max(1, min(width, length-column+1))
+	if column <= maxLine {
+		width = max(1, min(width, utf8.RuneCountInString(shown(text))-column+1))
 		fmt.Fprintf(&b, "       | %s%s\n", strings.Repeat(" ", max(0, column-1)), strings.Repeat("^", width))
 	}
 	e.Excerpt = b.String()

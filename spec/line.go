@@ -7,7 +7,7 @@ import (
 )
 
 // MaxLine is the longest line that Line makes: its links' prefixes fill 10.0.0.0/8 but for the loopbacks' part.
-const MaxLine = 50_000
+const MaxLine = 80_000
 
 // Line is the file of n static routers r1…rN in a line (1…MaxLine), each link with a /30 of its own: what the
 // benchmarks instantiate.

@@ -31,6 +31,17 @@ func (b *builder) locate(p model.Problem) *token.Token {
 			path = append(path, k)
 		}
 	}
+	// Short forms: a link's prefixes behind its colon, an element's addresses without its interface's name.
+	if p.About == model.AboutLink && p.Field == "prefixes" {
+		switch at.node.(type) {
+		case nil, *ast.NullNode, *ast.MappingNode, *ast.MappingValueNode:
+		default:
+			return tokenOf(at.node)
+		}
+	}
+	if len(path) > 1 && path[0] == "interfaces" && child(at.node, "interfaces") == nil {
+		path = []string{"addresses"}
+	}
 	if t := locateIn(at, path); t != nil {
 		return t
 	}

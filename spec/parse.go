@@ -24,14 +24,19 @@ import (
 )
 
 const (
-	// MaxSize is how large a file may be, in bytes: some 100,000 routers.
+	// MaxSize is how large a file may be, in bytes: some 80,000 routers.
 	MaxSize = 4 << 20
+	// maxLength is how long a line may be, in bytes: some 30,000 names in brackets.
+	maxLength = 256 << 10
 	// MaxConfigSize is how large one configuration file may be, in bytes.
 	MaxConfigSize = 1 << 20
 	// maxDepth is how deep a file may nest, maxIndent how far it may indent: both are far beyond what any file needs and
 	// far below what costs a parser its stack.
 	maxDepth  = 32
 	maxIndent = 1000
+	// maxEntries is how many keys one mapping may have; the parser's time grows with their square, to a second or two at
+	// this many. Lists have no such limit.
+	maxEntries = 20_000
 )
 
 // Options tells Parse about the file's surroundings.
@@ -57,6 +62,9 @@ func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 	d := decoder{source: src}
 	lines := map[string]int{}
 	for _, doc := range docs {
+		if len(d.errs) == maxErrors {
+			break
+		}
 		var f form.Network
 		f.Node = doc
 		before := len(d.errs)
@@ -75,8 +83,10 @@ func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 		net := b.network()
 		if len(d.errs) == before {
 			for _, p := range net.Validate() {
-				t := b.locate(p)
-				d.errs = append(d.errs, d.at(t, "%s", p.Message))
+				if len(d.errs) == maxErrors {
+					break
+				}
+				d.failAt(b.locate(p), "%s", p.Message)
 			}
 		}
 		line := 1
@@ -109,7 +119,7 @@ func (s source) documents() ([]ast.Node, *Error) {
 	if err := s.checkTokens(tokens); err != nil {
 		return nil, err
 	}
-	file, err := parser.Parse(joinColons(tokens), 0, parser.AllowDuplicateMapKey())
+	file, err := parser.Parse(fillNulls(joinColons(tokens)), 0, parser.AllowDuplicateMapKey())
 	if err != nil {
 		return nil, s.syntax(err)
 	}
@@ -127,15 +137,25 @@ func (s source) documents() ([]ast.Node, *Error) {
 	return docs, nil
 }
 
-// checkText refuses what is no text.
+// checkText refuses what is no text, and what begins as no mapping does.
 func (s source) checkText(data []byte) *Error {
+	begun := false
 	for line := 1; len(data) > 0; line++ {
 		text, rest, _ := bytes.Cut(data, []byte("\n"))
 		if !utf8.Valid(text) {
 			return s.whole("line %d is not UTF-8 text; is it the right file?", line)
 		}
+		if len(text) > maxLength {
+			return s.whole("line %d has %d bytes; %d are allowed: write one name or link a line", line, len(text), maxLength)
+		}
 		if i := bytes.IndexFunc(bytes.TrimSuffix(text, []byte("\r")), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }); i >= 0 {
 			return s.position(line, utf8.RuneCount(text[:i])+1, 1, "the control character %#02x does not belong into a text file; is it the right file?", text[i])
+		}
+		if word := bytes.TrimSpace(text); !begun && len(word) > 0 && word[0] != '#' && string(word) != "---" {
+			begun = true
+			if !bytes.ContainsRune(word, ':') && word[0] != '{' && word[0] != '%' {
+				return s.position(line, 1, utf8.RuneCount(text), "this is no description of networks; it would begin with a line like: network: lab")
+			}
 		}
 		data = rest
 	}
@@ -145,8 +165,14 @@ func (s source) checkText(data []byte) *Error {
 // checkTokens refuses what files have no use for and what can grow without bounds.
 func (s source) checkTokens(tokens token.Tokens) *Error {
 	depth := 0
+	var open []mappingSize
+	var last *token.Token
 	for _, t := range tokens {
-		switch t.Type {
+		switch before := last; t.Type {
+		case token.CommentType:
+			continue
+		case token.DocumentHeaderType:
+			open = nil
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
 			return s.at(t, "YAML anchors, aliases and merge keys (&, *, <<) are not used here; say what many have in common under defaults:")
 		case token.TagType:
@@ -166,12 +192,31 @@ func (s source) checkTokens(tokens token.Tokens) *Error {
 			if depth == 0 && t.Position.Column > maxIndent {
 				return s.at(t, "the line is indented or nested too far (column %d)", t.Position.Column)
 			}
+			column := t.Position.Column
+			if t.Type == token.MappingValueType && before != nil {
+				column = before.Position.Column
+			}
+			for len(open) > 0 && open[len(open)-1].column > column {
+				open = open[:len(open)-1]
+			}
+			if t.Type == token.MappingValueType && depth == 0 {
+				if len(open) == 0 || open[len(open)-1].column < column {
+					open = append(open, mappingSize{column: column})
+				}
+				if open[len(open)-1].entries++; open[len(open)-1].entries > maxEntries {
+					return s.at(before, "this mapping has more than %d keys; divide it into several networks, or list names where there is nothing else to say", maxEntries)
+				}
+			}
 		case token.InvalidType:
 			return s.syntaxAt(t, t.Error)
 		}
+		last = t
 	}
 	return nil
 }
+
+// mappingSize counts the keys of a mapping that begins in a column.
+type mappingSize struct{ column, entries int }
 
 func (s source) syntax(err error) *Error {
 	var e yaml.Error
@@ -185,12 +230,12 @@ func (s source) syntaxAt(t *token.Token, message string) *Error {
 	if t == nil || t.Position == nil {
 		return s.whole("it is no YAML: %s", message)
 	}
-	// What the parser says about a tab is rarely about the tab.
-	lines := bytes.SplitN(s.data, []byte("\n"), t.Position.Line+1)
-	for line := max(1, t.Position.Line-1); line <= min(t.Position.Line, len(lines)); line++ {
-		text := lines[line-1]
+	// What the parser says about a tab is rarely about the tab, and may be about the line before or behind it.
+	rest, text := s.data, []byte(nil)
+	for line := 1; line <= t.Position.Line+1 && len(rest) > 0; line++ {
+		text, rest, _ = bytes.Cut(rest, []byte("\n"))
 		indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
-		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 {
+		if tab := bytes.IndexByte(indent, '\t'); tab >= 0 && line >= t.Position.Line-1 {
 			return s.position(line, tab+1, 1, "a tab indents this line; YAML wants spaces")
 		}
 	}

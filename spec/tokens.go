@@ -38,13 +38,71 @@ func joinColons(tokens token.Tokens) token.Tokens {
 		}
 		joined = append(joined, t)
 	}
-	for i, t := range joined {
+	return link(joined)
+}
+
+// link tells tokens who stands beside them.
+func link(tokens token.Tokens) token.Tokens {
+	for i, t := range tokens {
 		t.Prev, t.Next = nil, nil
 		if i > 0 {
-			t.Prev, joined[i-1].Next = joined[i-1], t
+			t.Prev, tokens[i-1].Next = tokens[i-1], t
 		}
 	}
-	return joined
+	return tokens
+}
+
+// fillNulls writes out the nothing behind keys and dashes. The parser would put it in by itself, moving all the tokens
+// behind it each time, which takes minutes for a large file.
+func fillNulls(tokens token.Tokens) token.Tokens {
+	filled := make(token.Tokens, 0, len(tokens))
+	depth := 0
+	var last *token.Token // before the present one, comments left out
+	for i, t := range tokens {
+		filled = append(filled, t)
+		switch t.Type {
+		case token.CommentType:
+			continue
+		case token.SequenceStartType, token.MappingStartType:
+			depth++
+		case token.SequenceEndType, token.MappingEndType:
+			depth--
+		case token.SequenceEntryType, token.MappingValueType:
+			column := t.Position.Column
+			if t.Type == token.MappingValueType {
+				if last == nil {
+					break
+				}
+				column = last.Position.Column
+			}
+			if nothing(tokens[i+1:], t, column, depth > 0) {
+				at := *t.Position
+				at.Column += 2
+				at.Offset += 2
+				filled = append(filled, token.New("null", "null", &at))
+			}
+		}
+		last = t
+	}
+	return link(filled)
+}
+
+// nothing tells whether there is no value behind the token t of an entry that begins in that column.
+func nothing(behind token.Tokens, t *token.Token, column int, flow bool) bool {
+	for _, next := range behind {
+		switch {
+		case next.Type == token.CommentType:
+			continue
+		case flow:
+			return next.Type == token.CollectEntryType || next.Type == token.MappingEndType
+		case next.Position.Line == t.Position.Line:
+			return false
+		case next.Type == token.SequenceEntryType && t.Type == token.MappingValueType:
+			return next.Position.Column < column
+		}
+		return next.Position.Column <= column
+	}
+	return !flow
 }
 
 func quoted(t *token.Token) bool {

@@ -60,7 +60,7 @@ type Link struct {
 	A, B  End
 	Value LinkValue
 	Key   ast.Node
-	Node  ast.Node // nil in the short form
+	Node  ast.Node // what stands behind the ends; nil where nothing does
 }
 
 // End is an element and perhaps its interface.
