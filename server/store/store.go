@@ -206,6 +206,7 @@ func (s *Store) put(ctx context.Context, record model.Record, packed []byte) (in
 	last := len(chunks) - 1
 	for i, chunk := range chunks[:last] {
 		if err := s.putChunk(ctx, s.chunkKey(name, p.Write, i), chunk); err != nil {
+			s.discard(name, p.Write)
 			return 0, s.explain(what, err)
 		}
 	}
@@ -225,10 +226,17 @@ func (s *Store) put(ctx context.Context, record model.Record, packed []byte) (in
 		return s.settle(what, name, p.Write, err)
 	}
 	if !resp.Succeeded {
+		s.discard(name, p.Write)
 		return 0, fmt.Errorf("%s: %w", what, ErrConflict)
 	}
 	s.moved[name] = resp.Header.Revision
 	return resp.Header.Revision, nil
+}
+
+// discard removes the chunks of a write that never became current. They take room, which a full store has none of;
+// where even this fails, the network's next write or the next start removes them.
+func (s *Store) discard(name, write string) {
+	_ = s.deleteAll(context.Background(), s.chunksKey(name)+write+"/")
 }
 
 func highestVNI(a model.Assigned) uint32 {
@@ -254,6 +262,9 @@ func (s *Store) settle(what, name, write string, cause error) (int64, error) {
 			s.moved[name] = resp.Kvs[0].ModRevision
 			return resp.Kvs[0].ModRevision, nil
 		}
+	}
+	if err == nil {
+		s.discard(name, write)
 	}
 	return 0, s.explain(what, cause)
 }

@@ -146,6 +146,13 @@ func (f *failingKV) Put(ctx context.Context, key, val string, o ...clientv3.OpOp
 	return f.KV.Put(ctx, key, val, o...)
 }
 
+func (f *failingKV) Delete(ctx context.Context, key string, o ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	if f.left < 0 {
+		return nil, errKilled
+	}
+	return f.KV.Delete(ctx, key, o...)
+}
+
 func (f *failingKV) Txn(ctx context.Context) clientv3.Txn { return &failingTxn{f.KV.Txn(ctx), f} }
 
 type failingTxn struct {
@@ -372,6 +379,9 @@ func TestFullStoreSaysSoAndRecovers(t *testing.T) {
 	}
 	if got := load(t, s); got["small"].Revision != 1 || got[full].Revision != 0 {
 		t.Fatal("a full store lost or made up a network")
+	}
+	if keys := keysOf(t, s, s.chunksKey(full)); len(keys) != 0 {
+		t.Fatalf("the refused write left %v", keys)
 	}
 	for name := range load(t, s) {
 		if name != "small" {
