@@ -2,6 +2,7 @@ package netns
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/creack/pty"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
@@ -39,7 +42,7 @@ func (d *Driver) Exec(ctx context.Context, id model.ID, command control.Command,
 		return 0, fmt.Errorf("element %s: run %s: %w", id, command.Args[0], err)
 	}
 	defer release()
-	status, err := d.execIn(ctx, container, command, stdio)
+	status, err := d.execIn(ctx, id, container, command, stdio)
 	if err != nil {
 		return 0, fmt.Errorf("element %s: run %s: %w", id, command.Args[0], err)
 	}
@@ -112,24 +115,18 @@ func (d *Driver) startShell(ctx context.Context, e *element) error {
 }
 
 // execIn runs the command in a container that is there.
-func (d *Driver) execIn(ctx context.Context, container string, command control.Command, stdio control.Stdio) (int, error) {
+func (d *Driver) execIn(ctx context.Context, id model.ID, container string, command control.Command, stdio control.Stdio) (int, error) {
 	dir, err := os.MkdirTemp("", "polyplane-exec-")
 	if err != nil {
 		return 0, fmt.Errorf("make a temporary directory: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	log, pidFile := filepath.Join(dir, "log"), filepath.Join(dir, "pid")
-	args := []string{"exec", "--pid-file", pidFile}
-	for _, c := range shellCapabilities {
-		args = append(args, "--cap", c)
+	process := filepath.Join(dir, "process.json")
+	if err := writeProcess(process, id, command); err != nil {
+		return 0, err
 	}
-	for _, v := range command.Env {
-		args = append(args, "--env", v)
-	}
-	if command.TTY {
-		args = append(args, "--tty")
-	}
-	cmd := d.runc(context.Background(), log, append(append(args, container), command.Args...)...)
+	cmd := d.runc(context.Background(), log, "exec", "--pid-file", pidFile, "--process", process, container)
 	var finish func()
 	if command.TTY {
 		finish, err = startTerminal(cmd, command.Size, stdio)
@@ -170,6 +167,29 @@ func (d *Driver) execIn(ctx context.Context, container string, command control.C
 		}
 	}
 	return 0, err
+}
+
+// writeProcess writes what runc shall run.
+func writeProcess(path string, id model.ID, command control.Command) error {
+	p := specs.Process{Args: command.Args, Env: append(environment(id), command.Env...), Cwd: "/root",
+		Terminal: command.TTY, NoNewPrivileges: true, Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
+			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities, Ambient: shellCapabilities}}
+	if command.TTY {
+		if !slices.ContainsFunc(command.Env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
+			p.Env = append(p.Env, "TERM=xterm")
+		}
+		// runc would also tell the terminal its size by itself, but only after the command has started.
+		size := windowSize(command.Size)
+		p.ConsoleSize = &specs.Box{Height: uint(size.Rows), Width: uint(size.Cols)}
+	}
+	data, err := json.Marshal(&p)
+	if err != nil {
+		return fmt.Errorf("write the command for runc: %w", err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		return fmt.Errorf("write the command for runc: %w", err)
+	}
+	return nil
 }
 
 // refusedStatus tells a command that cannot be run – runc has said so on its standard error – from runc's own failures.

@@ -1,0 +1,81 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// finish remembers an element as it now is and fills its result.
+func (d *Driver) finish(w *work, there ports) {
+	res := w.result
+	if w.fresh {
+		res.Changed = append([]string{"created"}, res.Changed...)
+	} else {
+		for _, i := range w.made {
+			ifc := &w.want.interfaces[i]
+			word := "restored"
+			if w.e.want != nil && !w.e.want.has(ifc.key) {
+				word = "added"
+			}
+			w.done("port %s %s", ifc.name, word)
+		}
+	}
+	if w.want != nil {
+		res.Devices = make([]control.Device, len(w.want.interfaces))
+		for i := range w.want.interfaces {
+			ifc := &w.want.interfaces[i]
+			res.Devices[i] = control.Device{Interface: ifc.name, Name: ifc.port}
+			if l := there[ifc.key]; l != nil {
+				res.Devices[i].Index = l.index
+			} else if len(w.errs) == 0 {
+				w.fail(fmt.Errorf("element %s: port %s (device %s) vanished again", w.job.ID, ifc.name, ifc.port))
+			}
+		}
+	}
+	if e := w.e; e != nil {
+		d.elements[w.job.ID] = e
+		e.job, e.devices = w.job, res.Devices
+		if w.want != nil {
+			e.want = w.want
+		}
+		e.verified = len(w.errs) == 0
+		if res.Phase = model.PhaseRunning; w.job.Element.Stopped {
+			res.Phase = model.PhaseStopped
+		}
+	}
+	if len(w.errs) > 0 {
+		res.Err = joinErrors(w.errs)
+		if _, conflict := errors.AsType[*conflictError](res.Err); !conflict || len(w.errs) > 1 {
+			res.Phase = model.PhaseFailed
+		}
+	}
+}
+
+// joinErrors makes one line of several errors.
+func joinErrors(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return &manyErrors{errs}
+}
+
+type manyErrors struct{ errs []error }
+
+func (m *manyErrors) Error() string {
+	const shown = 3
+	words := make([]string, 0, shown+1)
+	for i, err := range m.errs {
+		if i == shown {
+			words = append(words, fmt.Sprintf("and %d more errors", len(m.errs)-shown))
+			break
+		}
+		words = append(words, err.Error())
+	}
+	return strings.Join(words, "; ")
+}
+
+func (m *manyErrors) Unwrap() []error { return m.errs }

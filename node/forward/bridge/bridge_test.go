@@ -1,0 +1,149 @@
+package bridge_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/control/netns"
+	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/forward/bridge"
+)
+
+func TestMain(m *testing.M) {
+	netns.ChildMain()
+	os.Exit(m.Run())
+}
+
+func sh(t *testing.T, command string) string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", command).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	return string(out)
+}
+
+// TestSwitchJoinsHosts makes a switch with two hosts whose ports are joined by the node's own bridges, in the fabric's
+// place.
+func TestSwitchJoinsHosts(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: its namespace is of no use to others
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	word := make([]byte, 4)
+	rand.Read(word)
+	all := instance.NewDirs("test" + hex.EncodeToString(word))
+	dirs, ctx := all.Node("n1"), context.Background()
+	driver, err := netns.New(dirs, netns.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := func(name string) model.ID { return model.ID{Network: "lab", Element: name} }
+	ids := []model.ID{id("s"), id("h1"), id("h2")}
+	t.Cleanup(func() {
+		if err := driver.Remove(ctx, ids, false); err != nil {
+			t.Error(err)
+		}
+		driver.Close()
+		os.RemoveAll(all.Run)
+		os.RemoveAll(all.Data)
+	})
+	jobs := []control.Job{{ID: ids[0], Index: 1, Element: model.NodeElement{Element: model.Element{Name: "s", Kind: model.Switch,
+		Interfaces: []model.Interface{{Name: "h1"}, {Name: "h2"}}}}}}
+	for i := 1; i <= 2; i++ {
+		prefix := netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", i))
+		jobs = append(jobs, control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{Element: model.Element{
+			Name: ids[i].Element, Kind: model.Host, Interfaces: []model.Interface{{Name: "s", Addresses: []netip.Prefix{prefix}}}}}})
+	}
+	var devices []control.Device
+	for _, r := range driver.Apply(ctx, jobs) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		devices = append(devices, r.Devices...)
+	}
+	for i := range 2 {
+		name := fmt.Sprintf("link%d", i)
+		sh(t, fmt.Sprintf("ip link add %[1]s type bridge mcast_snooping 0 && ip link set %[1]s up && ip link set %[2]s master %[1]s && ip link set %[3]s master %[1]s",
+			name, devices[i].Name, devices[2+i].Name))
+	}
+	plane := bridge.New(dirs, driver)
+	if err := plane.Probe(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ping := func() error {
+		var out bytes.Buffer
+		status, err := driver.Exec(ctx, ids[1], control.Command{Args: []string{"ping", "-c1", "-W5", "192.0.2.2"}}, control.Stdio{Out: &out})
+		if err == nil && status != 0 {
+			err = fmt.Errorf("status %d: %s", status, out.String())
+		}
+		return err
+	}
+	work := []forward.Job{{ID: ids[0], Element: jobs[0].Element}, {ID: ids[1], Element: jobs[1].Element}}
+	results := plane.Prepare(ctx, work)
+	if results[0].Err != nil {
+		t.Fatal(results[0].Err)
+	}
+	if err := results[1].Err; err == nil || !strings.Contains(err.Error(), "switches only") {
+		t.Errorf("a host on this plane gave %v: want a refusal", err)
+	}
+	if err := ping(); err != nil {
+		t.Error(err)
+	}
+	inside := "nsenter --net=" + dirs.Namespace(ids[0]) + " "
+	first := sh(t, inside+"ip -d link show pp-bridge")
+	for _, want := range []string{"stp_state 0", "mcast_snooping 0"} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the bridge has no %s:\n%s", want, first)
+		}
+	}
+	// A new plane, as after a restart, puts right what was altered and keeps the bridge.
+	sh(t, inside+"ip link set h1 nomaster && "+inside+"ip link set pp-bridge type bridge mcast_snooping 1")
+	plane = bridge.New(dirs, driver)
+	if results := plane.Prepare(ctx, work[:1]); results[0].Err != nil {
+		t.Fatal(results[0].Err)
+	}
+	again := sh(t, inside+"ip -d link show pp-bridge")
+	if index := strings.SplitN(first, ":", 2)[0]; !strings.HasPrefix(again, index+":") || !strings.Contains(again, "mcast_snooping 0") {
+		t.Errorf("the bridge was\n%s\nand is\n%s", first, again)
+	}
+	if err := ping(); err != nil {
+		t.Error(err)
+	}
+	if list, err := plane.List(ctx); err != nil || len(list) != 1 || list[0] != ids[0] {
+		t.Errorf("listed %v, %v: want %s", list, err, ids[0])
+	}
+	if err := plane.Retire(ctx, ids[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if out := sh(t, inside+"ip link"); strings.Contains(out, "pp-bridge") {
+		t.Errorf("the bridge is still there:\n%s", out)
+	}
+	if list, err := plane.List(ctx); err != nil || len(list) != 0 {
+		t.Errorf("listed %v, %v after all were retired", list, err)
+	}
+	// A switch that is gone takes its bridge along.
+	if results := plane.Prepare(ctx, work[:1]); results[0].Err != nil {
+		t.Fatal(results[0].Err)
+	}
+	if err := driver.Remove(ctx, ids[:1], false); err != nil {
+		t.Fatal(err)
+	}
+	if err := plane.Retire(ctx, ids[:1]); err != nil {
+		t.Error(err)
+	}
+}
