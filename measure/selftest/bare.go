@@ -1,0 +1,81 @@
+package selftest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/polyplane/polyplane/measure/netdev"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel program bpf/bare.c -- -idirafter /usr/include/x86_64-linux-gnu -O2 -mcpu=v3 -Wall -Werror
+
+// bareRate is how many frames a second live frames reach that are only redirected and dropped. Setting a call up takes tens of
+// milliseconds, so two calls of different length are compared, and what they share cancels out.
+func bareRate(p pair, cpu, size int, frames uint32) (float64, error) {
+	var o programObjects
+	if err := loadProgramObjects(&o, nil); err != nil {
+		return 0, fmt.Errorf("bare loop: load the programs: %w", err)
+	}
+	defer o.Close()
+	var drop link.Link
+	if err := netdev.In(p.to.Namespace, func() error {
+		d, err := net.InterfaceByName(p.to.Name)
+		if err != nil {
+			return err
+		}
+		drop, err = link.AttachXDP(link.XDPOptions{Program: o.BareSink, Interface: d.Index, Flags: link.XDPDriverMode})
+		return err
+	}); err != nil {
+		return 0, fmt.Errorf("bare loop: attach to %v: %w", p.to, err)
+	}
+	defer drop.Close()
+	rate := 0.0
+	err := netdev.In(p.from.Namespace, func() error {
+		runtime.LockOSThread()
+		if cpu >= 0 {
+			if err := netdev.Pin(cpu); err != nil {
+				return err
+			}
+		}
+		d, err := net.InterfaceByName(p.from.Name)
+		if err != nil {
+			return err
+		}
+		if err := o.BareOut.Put(uint32(0), uint32(d.Index)); err != nil {
+			return err
+		}
+		call := func(repeat uint32) (time.Duration, error) {
+			interrupted := false
+			start := time.Now()
+			_, err := o.BareSource.Run(&ebpf.RunOptions{Data: make([]byte, size-4), Repeat: repeat, Flags: 1 << 1, BatchSize: 256,
+				Reset: func() { interrupted = true }})
+			if interrupted {
+				err = errors.Join(err, errors.New("interrupted by a signal"))
+			}
+			return time.Since(start), err
+		}
+		short, err := call(frames / 8)
+		if err != nil {
+			return err
+		}
+		long, err := call(frames)
+		if err != nil {
+			return err
+		}
+		if long <= short {
+			return fmt.Errorf("%d frames took %v, an eighth of them %v: the machine is too busy", frames, long, short)
+		}
+		rate = float64(frames-frames/8) / (long - short).Seconds()
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("bare loop: %w", err)
+	}
+	return rate, nil
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The least that live frames over a veth can cost: one redirect, one drop.
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} bare_out SEC(".maps");
+
+SEC("xdp.frags")
+int bare_source(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&bare_out, 0, XDP_ABORTED);
+}
+
+SEC("xdp.frags")
+int bare_sink(struct xdp_md *ctx)
+{
+	return XDP_DROP;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

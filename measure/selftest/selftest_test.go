@@ -1,0 +1,45 @@
+package selftest
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+func TestSelfTest(t *testing.T) {
+	rep, err := Run(context.Background(), Options{Duration: 300 * time.Millisecond, Sizes: []int{64, 1518}, Rates: []float64{1e4, 1e5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range rep.Speeds {
+		t.Logf("%d bytes: %.2f Mp/s closed, %.2f open (%.2f arrive), bare %.2f: %.0f %%", s.Size, s.Closed/1e6, s.Open/1e6, s.Got/1e6, s.Bare/1e6, 100*s.Share())
+	}
+	t.Logf("paces %+v", rep.Paces)
+	t.Logf("floor %v; limits %+v; %q", rep.Floor, rep.Limits, rep.Failures)
+	if len(rep.Speeds) != 2 || rep.Limits.Rate <= 0 || rep.Limits.Floor <= 0 {
+		t.Fatalf("%+v", rep)
+	}
+	if rep.Floor.Count < 1000 || rep.Floor.P50 > uint64(time.Millisecond) {
+		t.Errorf("floor %v", rep.Floor)
+	}
+	if rep.Environment.Kernel == "" || len(rep.Environment.Devices) != 2 {
+		t.Errorf("%+v", rep.Environment)
+	}
+	for _, p := range rep.Paces { // what is off must be said
+		if e := p.Error; !p.Poisson && (e > 0.01 || e < -0.01) && len(rep.Failures) == 0 {
+			t.Errorf("%.0f frames/s are off by %.2f %%, and nothing is said of it", p.Rate, 100*e)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	r := Report{Speeds: []Speed{{Size: 64, Closed: 5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.05}, {Rate: 1e3, Error: 0.05}}, Steal: 0.5}
+	r.judge()
+	if len(r.Failures) != 3 || r.Limits.Rate != 5e6 || r.Limits.Accuracy != 0.05 {
+		t.Errorf("%+v", r)
+	}
+	good := Report{Speeds: []Speed{{Size: 64, Closed: 9.5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.001}}}
+	if good.judge(); len(good.Failures) != 0 {
+		t.Errorf("%+v", good)
+	}
+}
