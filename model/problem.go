@@ -28,9 +28,10 @@ type Problem struct {
 
 func (p Problem) Error() string { return p.Message }
 
-// Problems collects them.
+// problems collects them.
 type problems struct {
 	net  *Network
+	v6   bool // links without prefixes get IPv6
 	list []Problem
 }
 

@@ -29,6 +29,7 @@ func (n Network) Validate() []Problem {
 	stated := n.Elements
 	n = Complete(n)
 	ps := &problems{net: &n}
+	_, ps.v6 = n.Families()
 	l := newLayout(&n)
 	ps.checkNetwork()
 	for i := range n.Elements {

@@ -91,7 +91,7 @@ func (ps *problems) checkShape(i int) {
 	link := &ps.net.Links[i]
 	v6 := slices.ContainsFunc(link.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })
 	if len(link.Prefixes) == 0 {
-		_, v6 = ps.net.Families()
+		v6 = ps.v6
 	}
 	switch m := link.MTU; {
 	case m == 0:
