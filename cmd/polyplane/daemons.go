@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -54,9 +55,9 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 			case report:
 				return up.RunDetached(cmd.Context())
 			case detach:
-				return up.Detach(cmd.Context(), append(os.Args[1:], "--report"))
+				return withStatus(up.Detach(cmd.Context(), append(os.Args[1:], "--report")))
 			}
-			return up.Run(cmd.Context(), nil)
+			return withStatus(up.Run(cmd.Context(), nil))
 		},
 	}
 	app.AddNameAlias(cmd)
@@ -76,6 +77,20 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	return cmd
 }
 
+// withStatus gives the errors of `up` and `down` their exit statuses.
+func withStatus(err error) error {
+	var option *lifecycle.OptionError
+	var refused *lifecycle.RefusedError
+	var busy *lifecycle.BusyError
+	switch {
+	case errors.As(err, &option):
+		return &cli.Error{Code: cli.ExitUsage, Err: err}
+	case errors.As(err, &refused), errors.As(err, &busy):
+		return &cli.Error{Code: cli.ExitRefused, Err: err}
+	}
+	return err
+}
+
 func downCommand(app *cli.CLI) *cobra.Command {
 	var purge bool
 	cmd := &cobra.Command{
@@ -86,7 +101,7 @@ The data directory stays: ` + "`up`" + ` comes back to the same networks, addres
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d := &lifecycle.Down{Dirs: instance.NewDirs(app.Instance), Purge: purge, Out: app.Out}
-			return d.Run(cmd.Context())
+			return withStatus(d.Run(cmd.Context()))
 		},
 	}
 	app.AddNameAlias(cmd)

@@ -89,7 +89,7 @@ func (d *Down) handBack() error {
 	if err != nil || len(others) > 0 {
 		return err
 	}
-	return handBack()
+	return handBack("/")
 }
 
 // sweepRun removes what is recognisably made for one run directory – the instance's or one node's: containers, their

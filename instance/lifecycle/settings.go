@@ -103,6 +103,17 @@ func count(n int, what string) string {
 // given tells whether the options choose a substrate.
 func (o Options) given() bool { return o.Nodes != 0 || o.Topology != "" || o.File != "" }
 
+// OptionError is a choice of options that makes no sense, or a substrate file that cannot be used.
+type OptionError struct{ Err error }
+
+func (e *OptionError) Error() string { return e.Err.Error() }
+func (e *OptionError) Unwrap() error { return e.Err }
+
+// RefusedError is a change that would take something away from under networks.
+type RefusedError struct{ Reason string }
+
+func (e *RefusedError) Error() string { return e.Reason }
+
 // decide works out what the instance shall be from what was given and what is remembered.
 func decide(o Options, old settings, remembered bool, m substrate.Machine) (settings, error) {
 	s := old
@@ -213,9 +224,9 @@ func checkChange(d instance.Dirs, old, next settings) error {
 	if len(names) > 5 {
 		shown = fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), len(names)-5)
 	}
-	return fmt.Errorf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, %s. "+
+	return &RefusedError{fmt.Sprintf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, %s. "+
 		"Run `%s` to come back to what was, and delete the networks before changing it; or start anew with `%s`",
-		d.Name, old.describe(), shown, problem, command(d, "up"), command(d, "down --purge"))
+		d.Name, old.describe(), shown, problem, command(d, "up"), command(d, "down --purge"))}
 }
 
 // desiredOf reads what a node's agent last knew to be wanted.
@@ -249,7 +260,7 @@ var instanceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 // CheckName returns what is wrong with an instance's name.
 func CheckName(name string) error {
 	if !instanceName.MatchString(name) {
-		return fmt.Errorf("%q cannot be an instance's name: use lower-case letters, digits and '-', at most 32", name)
+		return &OptionError{fmt.Errorf("%q cannot be an instance's name: use lower-case letters, digits and '-', at most 32", name)}
 	}
 	return nil
 }

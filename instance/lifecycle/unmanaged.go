@@ -17,31 +17,35 @@ import (
 // portPattern matches the ports' devices ("ppp0" is shorter).
 var portPattern = instance.PortDevicePrefix + strings.Repeat("?", 13)
 
+// tunnelPattern matches the fabric's tunnel device.
+var tunnelPattern = instance.PortDevicePrefix + "vx" + strings.Repeat("?", 8)
+
 var unmanaged = []struct{ program, path, text string }{
 	{"/run/NetworkManager", "/run/NetworkManager/conf.d/polyplane.conf",
-		"[keyfile]\nunmanaged-devices+=interface-name:" + portPattern + "\n"},
+		"[keyfile]\nunmanaged-devices+=interface-name:" + portPattern + ";interface-name:" + tunnelPattern + "\n"},
 	{"/run/udev", "/run/udev/rules.d/10-polyplane.rules",
-		`SUBSYSTEM=="net", KERNEL=="` + portPattern + `", ENV{NM_UNMANAGED}="1"` + "\n"},
+		`SUBSYSTEM=="net", KERNEL=="` + portPattern + "|" + tunnelPattern + `", ENV{NM_UNMANAGED}="1"` + "\n"},
 	// udev would give every device a persistent address and may rename it.
 	{"/run/systemd", "/run/systemd/network/10-polyplane.link",
-		"[Match]\nOriginalName=" + portPattern + "\n\n[Link]\nNamePolicy=\nMACAddressPolicy=none\n"},
+		"[Match]\nOriginalName=" + portPattern + " " + tunnelPattern + "\n\n[Link]\nNamePolicy=\nMACAddressPolicy=none\n"},
 	{"/run/systemd", "/run/systemd/network/10-polyplane.network",
-		"[Match]\nName=" + portPattern + "\n\n[Link]\nUnmanaged=yes\n"},
+		"[Match]\nName=" + portPattern + " " + tunnelPattern + "\n\n[Link]\nUnmanaged=yes\n"},
 }
 
-// leaveAlone tells the host's network managers to leave our ports alone.
-func leaveAlone() error {
+// leaveAlone tells the host's network managers to leave our ports alone. root is the root of the file system.
+func leaveAlone(root string) error {
 	for _, u := range unmanaged {
-		if _, err := os.Stat(u.program); err != nil {
+		if _, err := os.Stat(filepath.Join(root, u.program)); err != nil {
 			continue
 		}
 		text := "# Written by `polyplane up`; `polyplane down` removes it.\n" + u.text
-		if b, err := os.ReadFile(u.path); err == nil && string(b) == text {
+		path := filepath.Join(root, u.path)
+		if b, err := os.ReadFile(path); err == nil && string(b) == text {
 			continue
 		}
-		err := os.MkdirAll(filepath.Dir(u.path), 0o755)
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
 		if err == nil {
-			err = os.WriteFile(u.path, []byte(text), 0o644)
+			err = os.WriteFile(path, []byte(text), 0o644)
 		}
 		if err != nil {
 			return fmt.Errorf("tell the host's network manager to leave our devices alone: %w", err)
@@ -51,10 +55,10 @@ func leaveAlone() error {
 }
 
 // handBack removes these files.
-func handBack() error {
+func handBack(root string) error {
 	var errs []error
 	for _, u := range unmanaged {
-		if err := os.Remove(u.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(filepath.Join(root, u.path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}

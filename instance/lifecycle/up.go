@@ -1,19 +1,16 @@
 package lifecycle
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
@@ -108,29 +105,36 @@ func (u *Up) settle() (settings, error) {
 	}
 	s, err := decide(u.Options, old, remembered, m)
 	if err != nil {
-		return s, err
+		return s, &OptionError{err}
 	}
 	if remembered {
 		if err := checkChange(d, old, s); err != nil {
 			return s, err
 		}
 	}
+	if err := forgetLastBoot(d); err != nil {
+		return s, err
+	}
 	for _, dir := range []string{d.Run, d.Data, d.Logs()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return s, fmt.Errorf("polyplane '%s': %w", d.Name, err)
 		}
 	}
+	if err := noteBoot(d); err != nil {
+		return s, err
+	}
+	raiseFileLimit()
 	if _, err := substrate.PrepareHost(); err != nil {
 		return s, err
 	}
+	if err := removeOtherNodes(d, s); err != nil {
+		return s, err
+	}
 	if s.simulated() {
-		if err := removeOtherNodes(d, s); err != nil {
-			return s, err
-		}
 		if _, err := substrate.Simulate(d, s.Substrate); err != nil {
 			return s, fmt.Errorf("make the simulated substrate: %w", err)
 		}
-	} else if err := leaveAlone(); err != nil {
+	} else if err := leaveAlone("/"); err != nil {
 		return s, err
 	}
 	return s, s.write(d)
@@ -300,117 +304,4 @@ func tail(path string) string {
 		lines = lines[len(lines)-5:]
 	}
 	return "  " + strings.Join(lines, "\n  ")
-}
-
-// outcome is what a detached `up` tells the one that started it.
-type outcome struct {
-	Line  string `json:"line,omitempty"`  // for the user
-	Error string `json:"error,omitempty"` // it has failed
-	Ready bool   `json:"ready,omitempty"`
-}
-
-// Detach starts the instance in the background – `up` again, with args, under which it calls Report – and returns when
-// it is ready. What it says is passed on.
-func (u *Up) Detach(ctx context.Context, args []string) error {
-	executable, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	if err := CheckName(u.Dirs.Name); err != nil {
-		return err
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	cmd := exec.Command(executable, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = null, null, null
-	cmd.ExtraFiles = []*os.File{w} // ReportFD
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	w.Close()
-	if err != nil {
-		return fmt.Errorf("start the platform in the background: %w", err)
-	}
-	// ^C here ends what was started: nobody would know of it else.
-	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(syscall.SIGTERM) })
-	defer stop()
-	for d := json.NewDecoder(r); ; {
-		var o outcome
-		if err := d.Decode(&o); err != nil {
-			cmd.Wait() //nolint:errcheck // its state is what counts
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return fmt.Errorf("the platform ended while it started (%s): see %s", cmd.ProcessState, u.Dirs.Logs())
-		}
-		switch {
-		case o.Error != "":
-			cmd.Wait() //nolint:errcheck // it says no more
-			return errors.New(o.Error)
-		case o.Ready:
-			return cmd.Process.Release()
-		default:
-			u.say("%s", o.Line)
-		}
-	}
-}
-
-// ReportFD is the file descriptor on which a detached `up` tells how it goes.
-const ReportFD = 3
-
-// RunDetached is Run for the process that Detach started.
-func (u *Up) RunDetached(ctx context.Context) error {
-	syscall.CloseOnExec(ReportFD)
-	pipe := os.NewFile(ReportFD, "report")
-	report := &reporter{enc: json.NewEncoder(pipe)}
-	u.Out = report
-	err := u.Run(ctx, func() {
-		report.tell(outcome{Ready: true})
-		report.end()
-		pipe.Close()
-	})
-	if err != nil {
-		report.tell(outcome{Error: err.Error()})
-	}
-	return err
-}
-
-// reporter turns lines into messages; after end they go nowhere.
-type reporter struct {
-	mu   sync.Mutex
-	enc  *json.Encoder
-	rest []byte // a line without its end
-}
-
-func (r *reporter) tell(o outcome) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.enc != nil {
-		r.enc.Encode(o) //nolint:errcheck // whoever started this may have gone
-	}
-}
-
-func (r *reporter) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.enc = nil
-}
-
-func (r *reporter) Write(p []byte) (int, error) {
-	r.rest = append(r.rest, p...)
-	for {
-		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
-		if !whole {
-			return len(p), nil
-		}
-		r.tell(outcome{Line: string(line)})
-		r.rest = rest
-	}
 }
