@@ -1,0 +1,354 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// build makes a network of words: "r1" a router, "h1" a host, "s1" a switch, "r1-r2" a link, "r1-r2=10.0.0.0/30,…" with
+// prefixes.
+func build(words ...string) Network {
+	n := Network{Name: "net"}
+	for _, w := range words {
+		link, prefixes, _ := strings.Cut(w, "=")
+		a, b, isLink := strings.Cut(link, "-")
+		if !isLink {
+			kind := map[byte]Kind{'r': Router, 'h': Host, 's': Switch}[w[0]]
+			n.Elements = append(n.Elements, Element{Name: w, Kind: kind})
+			continue
+		}
+		l := Link{Name: a + "--" + b, Ends: [2]End{{a, b}, {b, a}}}
+		for p := range strings.SplitSeq(prefixes, ",") {
+			if p != "" {
+				l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(p))
+			}
+		}
+		n.Links = append(n.Links, l)
+	}
+	return n
+}
+
+func resolve(t testing.TB, n Network, as Assigned) (Network, Assigned) {
+	t.Helper()
+	if problems := n.Validate(); len(problems) > 0 {
+		t.Fatalf("Validate: %v", problems)
+	}
+	r, now, err := Resolve(n, as, NewNumbers(as))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, now
+}
+
+// addresses reads "r1:r2 10.0.0.1/30 …" for every interface with addresses.
+func addresses(n Network) map[string]string {
+	all := map[string]string{}
+	for _, e := range n.Elements {
+		for _, f := range e.Interfaces {
+			var words []string
+			for _, a := range f.Addresses {
+				words = append(words, a.String())
+			}
+			if len(words) > 0 {
+				all[e.Name+":"+f.Name] = strings.Join(words, " ")
+			}
+		}
+	}
+	return all
+}
+
+func element(t testing.TB, n Network, name string) *Element {
+	t.Helper()
+	i := slices.IndexFunc(n.Elements, func(e Element) bool { return e.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no element %s", name)
+	}
+	return &n.Elements[i]
+}
+
+func TestResolveNumbersLinks(t *testing.T) {
+	n := build("r1", "r2", "h1", "h2", "h1-r1", "r1-r2=10.0.0.0/30,2001:db8::/64", "r2-h2=10.0.0.8/31")
+	r, as := resolve(t, n, Assigned{})
+	want := map[string]string{
+		"r1:r2": "10.0.0.1/30 2001:db8::1/64", "r2:r1": "10.0.0.2/30 2001:db8::2/64",
+		"r2:h2": "10.0.0.8/31", "h2:r2": "10.0.0.9/31",
+		"h1:r1": "10.0.0.5/30 fd00:10::1/64", "r1:h1": "10.0.0.6/30 fd00:10::2/64",
+	}
+	if got := addresses(r); !reflect.DeepEqual(got, want) {
+		t.Errorf("addresses\n%v\nwant\n%v", got, want)
+	}
+	if g := element(t, r, "h1").Gateways; fmt.Sprint(g) != "[10.0.0.6 fd00:10::2]" {
+		t.Errorf("h1's gateways are %v", g)
+	}
+	if g := element(t, r, "h2").Gateways; fmt.Sprint(g) != "[10.0.0.8]" {
+		t.Errorf("h2's gateways are %v", g)
+	}
+	if as.Index != 1 || as.Links["h1--r1"].VNI == 0 || len(as.Links["r1--r2"].Prefixes) != 0 {
+		t.Errorf("assigned %+v", as)
+	}
+	f := element(t, r, "r1").Interfaces[0]
+	if f.MTU != DefaultMTU || f.MAC == "" || f.Link != "h1--r1" || f.Far == nil || f.Far.Element != "h1" {
+		t.Errorf("r1's first interface is %+v", f)
+	}
+	if len(element(t, n, "r1").Interfaces) != 0 {
+		t.Error("the document was written to")
+	}
+}
+
+func TestResolveExplicitAddressesWin(t *testing.T) {
+	n := build("r1", "r2", "r3", "r1-r2", "r2-r3", "r3-r1")
+	n.Elements[0].Interfaces = []Interface{{Name: "r2", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/29")}}}
+	r, as := resolve(t, n, Assigned{})
+	got := addresses(r)
+	if got["r1:r2"] != "10.0.0.2/29" || got["r2:r1"] != "10.0.0.3/29" && got["r2:r1"] != "10.0.0.1/29" {
+		t.Errorf("the link with a stated address is %v", got)
+	}
+	if got["r2:r3"] != "10.0.0.9/30" {
+		t.Errorf("the next link is numbered from %s, which is not behind the stated subnet", got["r2:r3"])
+	}
+	// An address stated later pushes an assigned subnet aside, and only that.
+	n.Elements[1].Interfaces = []Interface{{Name: "r3", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.13/30")}}}
+	r2, _ := resolve(t, n, as)
+	now := addresses(r2)
+	if now["r2:r3"] != "10.0.0.13/30" || now["r3:r2"] != "10.0.0.14/30" || now["r3:r1"] == got["r3:r1"] {
+		t.Errorf("the stated address is not honoured: %v, before %v", now, got)
+	}
+}
+
+func TestResolveFamilies(t *testing.T) {
+	intent := func(n Network, r Routing) Network {
+		n.Elements[0].Routing = r
+		return n
+	}
+	v6 := netip.MustParsePrefix("2001:db8::/64")
+	for name, c := range map[string]struct {
+		net    Network
+		v4, v6 bool
+	}{
+		"nothing":            {build("r1"), true, false},
+		"ospf":               {intent(build("r1"), Routing{OSPF: &OSPF{}}), true, false},
+		"ospf6":              {intent(build("r1"), Routing{OSPF6: &OSPF{}}), false, true},
+		"ospf, ospf6":        {intent(build("r1"), Routing{OSPF: &OSPF{}, OSPF6: &OSPF{}}), true, true},
+		"isis":               {intent(build("r1"), Routing{ISIS: &ISIS{}}), true, true},
+		"bgp":                {intent(build("r1"), Routing{BGP: &BGP{AS: 1}}), true, true},
+		"rip, IPv4 link":     {intent(build("r1", "r2", "r1-r2=10.0.0.0/30"), Routing{RIP: &RIP{}}), true, false},
+		"IPv6 link":          {build("r1", "r2", "r1-r2=2001:db8::/64"), false, true},
+		"ospf and IPv6 link": {intent(build("r1", "r2", "r1-r2=2001:db8::/64"), Routing{OSPF: &OSPF{}}), true, true},
+		"pool":               {Network{Pools: []netip.Prefix{v6}}, false, true},
+	} {
+		if v4, v6 := c.net.Families(); v4 != c.v4 || v6 != c.v6 {
+			t.Errorf("%s: IPv4 %v, IPv6 %v", name, v4, v6)
+		}
+	}
+	n := intent(build("r1", "r2", "r1-r2"), Routing{OSPF6: &OSPF{}})
+	r, _ := resolve(t, n, Assigned{})
+	if got := addresses(r)["r1:r2"]; got != "fd00:10::1/64" {
+		t.Errorf("the link of an IPv6 network is %s", got)
+	}
+	e := element(t, r, "r1")
+	if e.RouterID.String() != "10.255.0.1" || fmt.Sprint(e.Loopback) != "[fd00:10:0:ffff::1/128]" {
+		t.Errorf("r1 of an IPv6 network has the ID %s and the loopback %v", e.RouterID, e.Loopback)
+	}
+}
+
+func TestResolveSegments(t *testing.T) {
+	n := build("h1", "h2", "r1", "s2", "s3", "h1-s2", "h2-s3", "r1-s3", "s2-s3")
+	r, as := resolve(t, n, Assigned{})
+	want := map[string]string{"r1:s3": "10.0.0.1/24", "h1:s2": "10.0.0.2/24", "h2:s3": "10.0.0.3/24"}
+	if got := addresses(r); !reflect.DeepEqual(got, want) {
+		t.Fatalf("addresses %v, want %v", got, want)
+	}
+	if g := element(t, r, "h2").Gateways; fmt.Sprint(g) != "[10.0.0.1]" {
+		t.Errorf("h2's gateways are %v", g)
+	}
+	// A switch before the others in the alphabet, another router first in the file, a host gone: nobody is renumbered.
+	n = build("h2", "r0", "r1", "s1", "s2", "s3", "r0-s1", "h2-s3", "r1-s3", "s2-s3", "s1-s2")
+	r, as = resolve(t, n, as)
+	want = map[string]string{"r1:s3": "10.0.0.1/24", "r0:s1": "10.0.0.2/24", "h2:s3": "10.0.0.3/24"}
+	if got := addresses(r); !reflect.DeepEqual(got, want) {
+		t.Errorf("addresses %v, want %v", got, want)
+	}
+	if _, ok := as.Segments["s2"]; !ok || len(as.Segments) != 1 {
+		t.Errorf("segments %v", as.Segments)
+	}
+	// Many members get a larger subnet.
+	words := []string{"s1"}
+	for i := range 300 {
+		words = append(words, fmt.Sprintf("h%d", i), fmt.Sprintf("h%d-s1", i))
+	}
+	r, _ = resolve(t, build(words...), Assigned{})
+	if got := addresses(r)["h299:s1"]; got != "10.0.1.44/23" {
+		t.Errorf("the 300th host has %s", got)
+	}
+}
+
+func TestResolveBGP(t *testing.T) {
+	n := build("r1", "r2", "r3", "h1", "r1-r2=10.0.0.0/30,2001:db8::/64", "r2-r3", "h1-r1=10.1.0.0/24")
+	n.Elements[0].Routing.BGP = &BGP{AS: 65001}
+	n.Elements[1].Routing.BGP = &BGP{AS: 65002}
+	r, _ := resolve(t, n, Assigned{})
+	b := element(t, r, "r1").Routing.BGP
+	if fmt.Sprint(b.Neighbors) != "[{10.0.0.2 65002 r2} {2001:db8::2 65002 r2}]" {
+		t.Errorf("r1's neighbours are %v", b.Neighbors)
+	}
+	if fmt.Sprint(b.Networks) != "[10.255.0.1/32 fd00:10:0:ffff::1/128 10.1.0.0/24]" {
+		t.Errorf("r1 announces %v", b.Networks)
+	}
+	if len(n.Elements[0].Routing.BGP.Neighbors) != 0 {
+		t.Error("the document was written to")
+	}
+}
+
+func TestResolvePoolsRunOut(t *testing.T) {
+	n := build("r1", "r2", "r3", "r1-r2", "r2-r3", "r3-r1")
+	n.Pools = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/29")}
+	_, _, err := Resolve(n, Assigned{}, NewNumbers())
+	if err == nil || !strings.Contains(err.Error(), "r3--r1") || !strings.Contains(err.Error(), "192.0.2.0/29") {
+		t.Errorf("the error does not name the link and the pool: %v", err)
+	}
+	n.Links = n.Links[:2]
+	r, _ := resolve(t, n, Assigned{})
+	if got := addresses(r)["r2:r3"]; got != "192.0.2.5/30" {
+		t.Errorf("the second link has %s", got)
+	}
+}
+
+func TestNumbersAreUnique(t *testing.T) {
+	_, a := resolve(t, build("r1", "r2", "r1-r2"), Assigned{})
+	_, b, err := Resolve(build("r1", "r2", "r1-r2"), Assigned{}, NewNumbers(a))
+	if err != nil || a.Index == b.Index || a.Links["r1--r2"].VNI == b.Links["r1--r2"].VNI {
+		t.Errorf("two networks have %+v and %+v, %v", a, b, err)
+	}
+	n := NewNumbers(Assigned{Index: 1, Links: map[string]AssignedLink{"x": {VNI: MaxVNI}}})
+	if v, err := n.VNI(); err != nil || v != 1 {
+		t.Errorf("behind the last VNI comes %d, %v", v, err)
+	}
+	for range MaxNetworks - 1 {
+		if _, err := n.Index(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if i, err := n.Index(); err == nil {
+		t.Errorf("one network too many got the index %d", i)
+	}
+}
+
+// Whatever is added and removed beside it, a link keeps its subnet and its VNI, and no address is given twice.
+func TestResolveIsStable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var as Assigned
+		var before map[string]string
+		kinds := []string{"r1", "r2", "r3", "r4", "h1", "h2", "s1", "s2"}
+		routing := rapid.SampledFrom([]Routing{{}, {OSPF: &OSPF{}}, {OSPF: &OSPF{}, OSPF6: &OSPF{}}, {BGP: &BGP{AS: 65000}}}).Draw(t, "routing")
+		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
+			words := slices.Clone(kinds)
+			for i, a := range kinds {
+				for _, b := range kinds[i+1:] {
+					if rapid.Float64().Draw(t, "p") < 0.3 && !(a == "s1" && b == "s2") {
+						words = append(words, a+"-"+b)
+					}
+				}
+			}
+			n := build(words...)
+			for i := range n.Elements {
+				if n.Elements[i].Kind == Router {
+					n.Elements[i].Routing = routing
+				}
+			}
+			if problems := n.Validate(); len(problems) > 0 {
+				t.Fatalf("Validate: %v", problems)
+			}
+			r, now, err := Resolve(n, as, NewNumbers(as))
+			if err != nil {
+				t.Fatal(err)
+			}
+			owners := map[netip.Addr]string{}
+			for _, e := range r.Elements {
+				for _, f := range e.Interfaces {
+					if e.Kind != Switch && len(f.Addresses) == 0 {
+						t.Fatalf("%s:%s has no address", e.Name, f.Name)
+					}
+					for _, a := range f.Addresses {
+						if other := owners[a.Addr()]; other != "" {
+							t.Fatalf("%s and %s:%s have %s", other, e.Name, f.Name, a)
+						}
+						owners[a.Addr()] = e.Name + ":" + f.Name
+					}
+				}
+			}
+			vnis := map[uint32]bool{}
+			for name, l := range now.Links {
+				if vnis[l.VNI] || l.VNI == 0 {
+					t.Fatalf("link %s has the VNI %d", name, l.VNI)
+				}
+				vnis[l.VNI] = true
+				if was, ok := as.Links[name]; ok && !reflect.DeepEqual(was, l) {
+					t.Fatalf("link %s was %v and is %v", name, was, l)
+				}
+			}
+			after := addresses(r)
+			for port, a := range after {
+				if was, ok := before[port]; ok && was != a && step > 0 {
+					t.Fatalf("%s was %s and is %s", port, was, a)
+				}
+			}
+			if len(now.Links) != len(n.Links) {
+				t.Fatalf("%d links are assigned of %d", len(now.Links), len(n.Links))
+			}
+			again, same, err := Resolve(n, now, NewNumbers(now))
+			if err != nil || !reflect.DeepEqual(again, r) || !reflect.DeepEqual(same, now) {
+				t.Fatalf("resolving again gives another result: %v", err)
+			}
+			data, err := json.Marshal(now)
+			var stored Assigned
+			if err != nil || json.Unmarshal(data, &stored) != nil || !reflect.DeepEqual(stored, now) {
+				t.Fatalf("what is assigned does not survive JSON: %v\n%s", err, data)
+			}
+			as, before = stored, after
+		}
+	})
+}
+
+func TestNodeStates(t *testing.T) {
+	r, as := resolve(t, build("r1", "r2", "r3", "r1-r2", "r2-r3", "r3-r1"), Assigned{})
+	as.Placement.Elements = map[string]string{"r1": "n1", "r2": "n1", "r3": "n2"}
+	substrate := Substrate{Nodes: []SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")},
+		{Name: "n2", Address: netip.MustParseAddr("192.0.2.2")}, {Name: "n3", Address: netip.MustParseAddr("192.0.2.3")}}}
+	states := NodeStates([]ResolvedRecord{{Network: r, Assigned: as, Overrides: map[string]Override{"r2": {Stopped: true}}}}, substrate)
+	if len(states) != 3 || len(states["n3"].Networks) != 0 || fmt.Sprint(states["n1"].Peers) != "[{n2 192.0.2.2} {n3 192.0.2.3}]" {
+		t.Fatalf("states %+v", states)
+	}
+	n1, n2 := states["n1"].Networks[0], states["n2"].Networks[0]
+	if len(n1.Elements) != 2 || len(n2.Elements) != 1 || !n1.Elements[1].Stopped {
+		t.Fatalf("n1 has %+v, n2 %+v", n1, n2)
+	}
+	far := func(e NodeElement, to string) Far {
+		i := slices.IndexFunc(e.Interfaces, func(f Interface) bool { return f.Name == to })
+		f := *e.Interfaces[i].Far
+		f.Kind = ""
+		return f
+	}
+	if got, want := far(n1.Elements[0], "r2"), (Far{Element: "r2", Interface: "r1", Down: true}); got != want {
+		t.Errorf("r1's end towards r2 is %+v, want %+v", got, want)
+	}
+	if got, want := far(n1.Elements[0], "r3"), (Far{Element: "r3", Interface: "r1", Node: "n2", VNI: as.Links["r3--r1"].VNI}); got != want {
+		t.Errorf("r1's end towards r3 is %+v, want %+v", got, want)
+	}
+	if got, want := far(n2.Elements[0], "r2"), (Far{Element: "r2", Interface: "r3", Node: "n1", VNI: as.Links["r2--r3"].VNI, Down: true}); got != want {
+		t.Errorf("r3's end towards r2 is %+v, want %+v", got, want)
+	}
+	for _, e := range r.Elements {
+		for _, f := range e.Interfaces {
+			if f.Far.Node != "" || f.Far.VNI != 0 || f.Far.Down {
+				t.Errorf("the resolved network was written to: %s:%s %+v", e.Name, f.Name, f.Far)
+			}
+		}
+	}
+}
