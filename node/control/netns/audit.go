@@ -13,7 +13,7 @@ import (
 )
 
 // auditTime is how long one Audit may look around inside elements.
-const auditTime = 4 * time.Millisecond
+const auditTime = 3 * time.Millisecond
 
 // Audit looks at the mounts and the processes of all elements, and inside the next few of them; those that differ are
 // verified in full by the next Apply. With 1,000 elements and a call a second, each is looked into about once a minute.
