@@ -99,6 +99,7 @@ func frrInterface(w *writer, el model.Element, p port) {
 		} else {
 			b.line(" ip ospf hello-interval %d", helloSeconds)
 			b.line(" ip ospf dead-interval %d", deadSeconds)
+			b.line(" ip ospf retransmit-interval %d", retransmitSeconds)
 		}
 		if p.pointToPoint {
 			b.line(" ip ospf network point-to-point")
@@ -114,6 +115,7 @@ func frrInterface(w *writer, el model.Element, p port) {
 		} else {
 			b.line(" ipv6 ospf6 hello-interval %d", helloSeconds)
 			b.line(" ipv6 ospf6 dead-interval %d", deadSeconds)
+			b.line(" ipv6 ospf6 retransmit-interval %d", retransmitSeconds)
 		}
 		if p.pointToPoint {
 			b.line(" ipv6 ospf6 network point-to-point")
