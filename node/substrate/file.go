@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -363,11 +364,19 @@ func delay(text string) (model.Duration, error) {
 	return model.Duration(d), nil
 }
 
-// unreached returns the first node that no path leads to from the first one, or nothing.
+// unreached returns the first node that no path leads to from the first one, or nothing. Machines without any link are
+// not joined, whatever else that may mean to others.
 func unreached(s model.Substrate) string {
-	for i, hop := range nextHops(s, 0) {
-		if i != 0 && hop < 0 {
-			return s.Nodes[i].Name
+	if len(s.Links) == 0 {
+		if len(s.Nodes) > 1 {
+			return s.Nodes[1].Name
+		}
+		return ""
+	}
+	hops := embedding.ShortestPaths(s)[s.Nodes[0].Name]
+	for _, n := range s.Nodes[1:] {
+		if hops[n.Name] == "" {
+			return n.Name
 		}
 	}
 	return ""

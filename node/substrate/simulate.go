@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 )
@@ -97,12 +98,17 @@ func Simulate(dirs instance.Dirs, s model.Substrate) ([]string, error) {
 			wanted[e[0]][deviceTo(e[1].Name)] = true
 		}
 	}
-	for i, sn := range s.Nodes {
+	hops := map[string]map[string]string{}
+	if len(s.Links) > 0 {
+		// The same paths that links between elements are placed on.
+		hops = embedding.ShortestPaths(s)
+	}
+	for _, sn := range s.Nodes {
 		n := nodes[sn.Name]
 		if err := n.sweep(wanted[n]); err != nil {
 			return changed, fmt.Errorf("node %s: %w", n.Name, err)
 		}
-		if err := n.route(s, i); err != nil {
+		if err := n.route(nodes, hops[n.Name]); err != nil {
 			return changed, fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}
@@ -351,8 +357,8 @@ func (n *node) sweep(wanted map[string]bool) error {
 	return nil
 }
 
-// route sets the routes to the other nodes.
-func (n *node) route(s model.Substrate, position int) error {
+// route sets the routes to the other nodes; hops are the neighbours that lead to them.
+func (n *node) route(nodes map[string]*node, hops map[string]string) error {
 	filter := &netlink.Route{Protocol: routeProtocol}
 	there, err := n.h.RouteListFiltered(netlink.FAMILY_V4, filter, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
@@ -367,11 +373,11 @@ func (n *node) route(s model.Substrate, position int) error {
 		ones, _ := r.Dst.Mask.Size()
 		old[netip.PrefixFrom(ip, ones)] = r
 	}
-	for i, hop := range nextHops(s, position) {
-		if i == position || hop < 0 {
+	for name, hop := range hops {
+		if name == n.Name {
 			continue
 		}
-		far, neighbour := s.Nodes[i], s.Nodes[hop]
+		far, neighbour := nodes[name], nodes[hop].SubstrateNode
 		to := netip.PrefixFrom(far.Address, 32)
 		_, via := linkAddresses(n.SubstrateNode, neighbour)
 		link, err := n.h.LinkByName(deviceTo(neighbour.Name))

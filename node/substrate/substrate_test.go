@@ -146,18 +146,3 @@ func TestNumber(t *testing.T) {
 		}
 	})
 }
-
-func TestNextHops(t *testing.T) {
-	s, _ := Simulated(5, Ring, machine)
-	got := nextHops(s, 0)
-	for i, want := range []int{-1, 1, 1, 4, 4} {
-		if got[i] != want {
-			t.Errorf("from n1 to n%d by n%d, want n%d", i+1, got[i]+1, want+1)
-		}
-	}
-	// A slow direct link loses against two fast ones.
-	s = model.Substrate{Nodes: s.Nodes[:3], Links: []model.SubstrateLink{{A: "n1", B: "n3", Delay: 10}, {A: "n1", B: "n2", Delay: 2}, {A: "n2", B: "n3", Delay: 3}}}
-	if got := nextHops(s, 0); got[2] != 1 {
-		t.Errorf("n3 is reached by position %d, want 1", got[2])
-	}
-}
