@@ -313,7 +313,7 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 			return err
 		}
 		defer c.Close()
-		in, err := inspect(c, w.fresh, w.want.ownRoutes)
+		in, err := inspect(c, w.fresh, w.want.kind != model.Switch)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -95,6 +96,16 @@ func TestRoutingSoftware(t *testing.T) {
 	}
 	if now := n.pidOf(t, jobs[0].ID); now != pid {
 		t.Errorf("the first process was %d and is %d", pid, now)
+	}
+	// From static routes to routing software and back, while it runs.
+	jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+	jobs[0].Element.Software = model.SoftwareStatic
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: route to 192.0.2.0/24 added", "r0: stopped"}) {
+		t.Errorf("apply of software static said %q", got)
+	}
+	jobs[0].Element.Routes, jobs[0].Element.Software = nil, model.SoftwareFRR
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: route to 192.0.2.0/24 removed", "r0: started"}) {
+		t.Errorf("apply of software frr said %q", got)
 	}
 	// Inside, a person edits the configuration and takes an interface down: both stay.
 	n.run(t, jobs[0].ID, "ip", "link", "set", "r1", "down")

@@ -66,8 +66,8 @@ func (in *inside) plan(r *repair, w *want, forceUp bool) {
 	for i := range w.interfaces {
 		in.planDevice(r, w, &w.interfaces[i], forceUp)
 	}
-	if w.ownRoutes && w.up {
-		in.planRoutes(r, w)
+	if w.up {
+		in.planRoutes(r, w) // those of before, where routing software has taken over
 	}
 }
 
