@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Redistributed is what protocols may be told to announce beside their own.
@@ -46,6 +47,9 @@ func (ps *problems) checkSoftware(i int) {
 	for _, name := range slices.Sorted(maps.Keys(e.Config)) {
 		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > MaxName {
 			ps.element(i, "config", "config: %q is no file name like frr.conf or bird.conf", name)
+		}
+		if text := e.Config[name]; !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+			ps.element(i, "config", "config: %s is not UTF-8 text", name)
 		}
 	}
 	if e.RouterID.IsValid() && (!e.RouterID.Is4() || e.RouterID.IsUnspecified()) {

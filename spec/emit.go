@@ -13,6 +13,7 @@ type yamlNode struct {
 	list  []yamlNode
 	pairs []yamlPair
 	kind  yamlKind
+	raw   bool // a number: never quoted
 	wide  bool // on several lines, however short
 	open  bool // a mapping of one pair in a list, without braces
 }
@@ -123,7 +124,11 @@ func (n yamlNode) flow() (string, bool) {
 		if !ok {
 			return "", false
 		}
-		parts = append(parts, strings.TrimSuffix(quote(p.key)+": "+s, " "))
+		key := quote(p.key)
+		if strings.Contains(p.key, ":") {
+			key = doubleQuoted(p.key) // parsers disagree about colons in keys between braces
+		}
+		parts = append(parts, strings.TrimSuffix(key+": "+s, " "))
 	}
 	if n.kind == yamlList {
 		return "[" + strings.Join(parts, ", ") + "]", true
@@ -131,12 +136,9 @@ func (n yamlNode) flow() (string, bool) {
 	return "{" + strings.Join(parts, ", ") + "}", true
 }
 
-// number marks scalars that are numbers and must not be quoted.
-const number = "\x00"
-
 func (n yamlNode) scalar() string {
-	if s, ok := strings.CutPrefix(n.text, number); ok {
-		return s
+	if n.raw {
+		return n.text
 	}
 	return quote(n.text)
 }

@@ -60,9 +60,11 @@ type formatter struct {
 	routers model.Element                // control, forwarding, software, routing said for all routers
 }
 
-func num[T fmt.Stringer](v T) yamlNode { return scalar(number + v.String()) }
+func raw(s string) yamlNode { return yamlNode{text: s, raw: true} }
 
-func integer[T ~int | ~uint32](v T) yamlNode { return scalar(number + strconv.FormatInt(int64(v), 10)) }
+func num[T fmt.Stringer](v T) yamlNode { return raw(v.String()) }
+
+func integer[T ~int | ~uint32](v T) yamlNode { return raw(strconv.FormatInt(int64(v), 10)) }
 
 func putPrefixes(n *yamlNode, key string, ps []netip.Prefix) {
 	switch len(ps) {
@@ -180,7 +182,7 @@ func putLink(n *yamlNode, l, said model.Link) {
 		n.put("jitter", num(l.Jitter))
 	}
 	if l.Loss != said.Loss {
-		n.put("loss", scalar(number+strconv.FormatFloat(l.Loss, 'f', -1, 64)))
+		n.put("loss", raw(strconv.FormatFloat(l.Loss, 'f', -1, 64)))
 	}
 }
 

@@ -1,0 +1,178 @@
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Parse(Format(n)) is n, for networks that say all kinds of things.
+func TestFormatRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		net := drawNetwork(t)
+		if problems := net.Validate(); len(problems) > 0 {
+			t.Fatalf("the drawn network is invalid: %v", problems)
+		}
+		checkRoundTrip(t, net)
+	})
+}
+
+func maybe(t *rapid.T, what string) bool { return rapid.Bool().Draw(t, what) }
+
+var awkwardNames = []string{"1", "1.5", "null", "true", "no", "0x1f", "1e3", "2001-01-01", "r1.2", "a-b", "A", "file", "r_1"}
+
+func drawNetwork(t *rapid.T) model.Network {
+	names := slices.Clone(awkwardNames)
+	for i := range 12 {
+		names = append(names, fmt.Sprintf("e%d", i))
+	}
+	names = rapid.Permutation(names).Draw(t, "names")
+	net := model.Network{Name: rapid.SampledFrom([]string{"lab", "7", "null"}).Draw(t, "name")}
+	if maybe(t, "pools") {
+		net.Pools = []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("fd01::/40")}
+	}
+	if maybe(t, "slice") {
+		net.Slice = model.Slice{CPU: 64000, Bandwidth: model.Bandwidth(rapid.Uint64Range(1, 1e12).Draw(t, "slice bandwidth")), Mode: "strict"}
+	}
+	uniform := maybe(t, "uniform")
+	var routing model.Routing
+	for i, kind := range []model.Kind{model.Router, model.Host, model.Switch} {
+		for _, name := range names[i*6 : i*6+rapid.IntRange(0, 6).Draw(t, "count")] {
+			e := model.Element{Name: name, Kind: kind}
+			if maybe(t, "amounts") || uniform {
+				e.CPU, e.Memory = 250, 64<<20
+			}
+			if kind == model.Router {
+				if !uniform || i == 0 && routing == (model.Routing{}) {
+					routing = drawRouting(t)
+				}
+				e.Routing = routing
+				drawRouter(t, &e, len(net.Elements))
+			}
+			if kind == model.Switch && maybe(t, "openflow") {
+				e.Forwarding = model.ForwardOpenFlow
+			}
+			net.Elements = append(net.Elements, e)
+		}
+	}
+	drawLinks(t, &net)
+	return model.Complete(net)
+}
+
+func drawRouting(t *rapid.T) (r model.Routing) {
+	if maybe(t, "ospf") {
+		r.OSPF = &model.OSPF{Cost: rapid.IntRange(0, 65535).Draw(t, "cost")}
+		if maybe(t, "area") {
+			r.OSPF.Area, r.OSPF.Redistribute = "0.0.0.1", []string{"bgp", "static"}
+		}
+	}
+	if maybe(t, "ospf6") {
+		r.OSPF6 = &model.OSPF{}
+	}
+	if maybe(t, "isis") {
+		r.ISIS = &model.ISIS{Area: rapid.SampledFrom([]string{"", "49.0010", "49"}).Draw(t, "isis area"), Level: rapid.IntRange(0, 2).Draw(t, "level")}
+	}
+	if maybe(t, "rip") {
+		r.RIP = &model.RIP{}
+	}
+	if maybe(t, "bgp") {
+		r.BGP = &model.BGP{AS: rapid.Uint32Min(1).Draw(t, "as")}
+		if maybe(t, "bgp more") {
+			r.BGP.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+			r.BGP.Neighbors = []model.BGPNeighbor{{Address: netip.MustParseAddr("::1:2"), AS: 3, Name: "a b: c"}}
+		}
+	}
+	return r
+}
+
+func drawRouter(t *rapid.T, e *model.Element, i int) {
+	if !e.Routing.Any() {
+		e.Software = rapid.SampledFrom([]model.Software{"", model.SoftwareNone, model.SoftwareFRR}).Draw(t, "software")
+	} else if e.Routing.ISIS == nil && maybe(t, "bird") {
+		e.Software = model.SoftwareBIRD
+	}
+	if e.Software == "" || e.Software == model.SoftwareFRR {
+		if maybe(t, "routes") {
+			e.Routes = []model.Route{{To: netip.MustParsePrefix("10.9.0.0/16"), Type: model.RouteBlackhole, Metric: 5},
+				{To: netip.MustParsePrefix("::/0"), Via: []netip.Addr{netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fe80::2")}}}
+		}
+	}
+	if maybe(t, "id") {
+		e.RouterID = netip.AddrFrom4([4]byte{10, 255, 1, byte(i)})
+		e.Loopback = []netip.Prefix{netip.PrefixFrom(e.RouterID, 32)}
+	}
+	if (e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD || e.Software == "" && e.Routing.Any()) && maybe(t, "config") {
+		e.Config = map[string]string{}
+		if e.Software == "" {
+			e.Software = model.SoftwareFRR
+		}
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"frr.conf", "bird.conf", "daemons", "1"}), 1, 3, rapid.ID).Draw(t, "files") {
+			e.Config[name] = rapid.OneOf(rapid.StringMatching(`[^\x00]*`), rapid.Map(rapid.SliceOf(rapid.SampledFrom([]string{"router ospf", " area 0", "!", "", "\tneighbor: {x}", "# c", "a: b "})),
+				func(lines []string) string { return strings.Join(lines, "\n") + "\n" })).Draw(t, "text")
+		}
+	}
+}
+
+func drawLinks(t *rapid.T, net *model.Network) {
+	if len(net.Elements) < 2 {
+		return
+	}
+	interfaces := map[model.End]bool{}
+	var rated model.Link
+	for i := range rapid.IntRange(0, 12).Draw(t, "links") {
+		a := rapid.IntRange(0, len(net.Elements)-1).Draw(t, "a")
+		b := rapid.IntRange(0, len(net.Elements)-1).Draw(t, "b")
+		ea, eb := &net.Elements[a], &net.Elements[b]
+		if a == b || ea.Kind == model.Switch && eb.Kind == model.Switch {
+			continue
+		}
+		l := model.Link{Name: ea.Name + "--" + eb.Name, Ends: [2]model.End{{Element: ea.Name, Interface: eb.Name}, {Element: eb.Name, Interface: ea.Name}}}
+		if interfaces[l.Ends[0]] || interfaces[l.Ends[1]] || maybe(t, "named") {
+			l.Name = fmt.Sprintf("link%d", i)
+			l.Ends[0].Interface, l.Ends[1].Interface = fmt.Sprintf("ge-0/0/%d", i), fmt.Sprintf("%d", i)
+			if slices.Contains(awkwardNames, l.Ends[1].Interface) {
+				l.Ends[1].Interface = "x:1"
+			}
+		}
+		if interfaces[l.Ends[0]] || interfaces[l.Ends[1]] {
+			continue
+		}
+		interfaces[l.Ends[0]], interfaces[l.Ends[1]] = true, true
+		if rated.Bandwidth == 0 || maybe(t, "rates") {
+			rated = model.Link{Bandwidth: model.Bandwidth(rapid.Uint64Range(8000, 1e12).Draw(t, "bandwidth")),
+				Delay: model.Duration(rapid.Int64Range(1, 1e9).Draw(t, "delay")), Loss: rapid.Float64Range(0, 1).Draw(t, "loss")}
+		}
+		l.Bandwidth, l.Delay, l.Loss = rated.Bandwidth, rated.Delay, rated.Loss
+		point := ea.Kind != model.Switch && eb.Kind != model.Switch
+		if point && maybe(t, "prefixes") {
+			l.MTU = 9000
+			l.Prefixes = []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 0}), 24)}
+			if maybe(t, "IPv6") {
+				l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(fmt.Sprintf("2001:db8:%x::/64", i)))
+			}
+			if maybe(t, "address") {
+				ea.Interfaces = append(ea.Interfaces, model.Interface{Name: l.Ends[0].Interface, MAC: "02:00:00:00:00:01",
+					Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 7}), 24)}})
+			}
+		}
+		net.Links = append(net.Links, l)
+		if ea.Kind != model.Switch && eb.Kind != model.Switch && maybe(t, "expect") {
+			net.Expect = append(net.Expect, model.Expectation{From: ea.Name, To: eb.Name, Not: maybe(t, "not"), Family: rapid.SampledFrom([]model.Family{"", model.IPv4, model.IPv6}).Draw(t, "family")})
+		}
+	}
+	if maybe(t, "edge") {
+		net.Edges = []model.Edge{{Name: "up", End: model.End{Element: net.Elements[0].Name, Interface: rapid.SampledFrom([]string{"up", "wan"}).Draw(t, "edge interface")}, Device: "eth1", VLAN: rapid.IntRange(0, 4094).Draw(t, "vlan")}}
+	}
+}
+
+func TestFormatRefusesInvalid(t *testing.T) {
+	if text, err := Format(model.Network{Name: "a b"}); err == nil || text != nil {
+		t.Errorf("an invalid network is written as %q", text)
+	}
+}
