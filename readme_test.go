@@ -102,6 +102,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|ms|s|m|h|d)\b`), "SPAN"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(bit|kbit|Mbit|Gbit|B|KiB|MiB|GiB|kB)(/s)?\b`), "AMOUNT"},
 	{regexp.MustCompile(`\b\d+\.\d+(/\d+\.\d+)+ `), "RTTS "},
+	{regexp.MustCompile(`(^|[ \t])\d+(\.\d+)?[ \t]+AMOUNT`), " CORES AMOUNT"},
 	{regexp.MustCompile(`time=\S+`), "time=SPAN"},
 	{regexp.MustCompile(`\b\d+ (packets|frames|bytes)\b`), "COUNT $1"},
 	{regexp.MustCompile(`[ \t]+`), " "},
@@ -139,15 +140,16 @@ func TestMask(t *testing.T) {
 
 // shell runs commands in an instance of its own.
 type shell struct {
-	dir string
-	env []string
+	dir      string
+	env      []string
+	instance string
 }
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	binary := builtBinary(t)
 	name := fmt.Sprintf("readme-%d", os.Getpid())
-	s := &shell{dir: ".", env: append(os.Environ(), "POLYPLANE_INSTANCE="+name, "NO_COLOR=1", "LC_ALL=C.UTF-8",
+	s := &shell{dir: ".", instance: name, env: append(os.Environ(), "POLYPLANE_INSTANCE="+name, "NO_COLOR=1", "LC_ALL=C.UTF-8",
 		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))}
 	t.Cleanup(func() {
 		c := exec.Command(binary, "down", "--purge")
@@ -168,7 +170,12 @@ func (s *shell) run(t *testing.T, command string) string {
 	if err != nil {
 		t.Errorf("$ %s\n%s%v", command, out, err)
 	}
+	// The page speaks of the default instance, of which no one says the name.
 	text := string(out)
+	for _, said := range []string{" --instance " + s.instance, " --name " + s.instance} {
+		text = strings.ReplaceAll(text, said, "")
+	}
+	text = strings.ReplaceAll(text, s.instance, "default")
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
