@@ -330,6 +330,11 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 				w.done("sysctl net.%s set to %s", dotted(s.name), s.value)
 			}
 		}
+		for _, i := range w.made {
+			if l := in.links[w.want.interfaces[i].device]; l != nil {
+				l.raise = true
+			}
+		}
 		in.plan(&r, w.want, d.forceUp(w))
 		for _, i := range w.made { // that the pair was made says it all
 			r.hush(w.want.interfaces[i].device)
@@ -378,7 +383,7 @@ func (in *inside) match(r *repair, w *work, there ports) (lost []int) {
 		r.Link(l.index, 0, 0)
 		r.String(unix.IFLA_IFNAME, ifc.device)
 		delete(in.links, l.name)
-		l.name, l.flags = ifc.device, l.flags&^unix.IFF_UP
+		l.name, l.raise, l.flags = ifc.device, l.up(), l.flags&^unix.IFF_UP
 		in.links[l.name] = l
 	}
 	return lost

@@ -114,6 +114,38 @@ func TestRoutingSoftware(t *testing.T) {
 		t.Errorf("apply changed what was set inside: %v", got)
 	}
 	n.run(t, jobs[0].ID, "ip", "link", "set", "r1", "up")
+	// What is made anew beside it is up at once, and so is what was only renamed.
+	port := n.dirs.PortDevice(model.PortID{ID: jobs[0].ID, Interface: "r1"})
+	n.in(t, jobs[0].ID, "ip link set r1 down; ip link set r1 name other; ip link set other up")
+	n.auditAll(t, jobs[0].ID)
+	n.apply(t, jobs)
+	if out := n.in(t, jobs[0].ID, "ip -o link show dev r1 up"); !strings.Contains(out, "r1") {
+		t.Errorf("the device that was renamed is not up: %s", out)
+	}
+	sh(t, "ip link del "+port)
+	n.apply(t, jobs)
+	if out := n.in(t, jobs[0].ID, "ip -o link show dev r1 up"); !strings.Contains(out, "r1") {
+		t.Errorf("the device that was made anew is not up: %s", out)
+	}
+}
+
+// TestReload changes the document twice: FRR takes each change as it runs, and its own file is not taken for edited.
+func TestReload(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)
+	n.apply(t, jobs)
+	n.untilRuns(t, jobs[0].ID, "10.0.0.0/31", "vtysh", "-c", "show interface brief")
+	pid := n.pidOf(t, jobs[0].ID)
+	for _, to := range []string{"192.0.2.0/24", "198.51.100.0/24"} {
+		jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix(to), Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+		if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
+			t.Fatalf("apply with a route to %s said %q", to, got)
+		}
+		n.untilRuns(t, jobs[0].ID, to, "vtysh", "-c", "show ip route static")
+	}
+	if now := n.pidOf(t, jobs[0].ID); now != pid {
+		t.Errorf("the container was started again for a new configuration")
+	}
 }
 
 // TestNoEscape looks for the machine inside an element.

@@ -22,6 +22,7 @@ type link struct {
 	mtu   int
 	flags uint32
 	ipv6  bool // not switched off
+	raise bool // down because it is new, or was taken down to be renamed: not by anybody's wish
 }
 
 func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }

@@ -282,7 +282,7 @@ func (d *Driver) limit(ctx context.Context, container, bundle string, spec *spec
 
 // reloads are the commands that make running software read its configuration again, without dropping what did not change.
 var reloads = map[model.Software][]string{
-	model.SoftwareFRR:  {"/usr/bin/python3", "/usr/lib/frr/frr-reload.py", "--reload", "--overwrite", "/etc/frr/frr.conf"},
+	model.SoftwareFRR:  {"/usr/bin/python3", "/usr/lib/frr/frr-reload.py", "--reload", "/etc/frr/frr.conf"},
 	model.SoftwareBIRD: {"/usr/sbin/birdc", "configure"},
 }
 

@@ -105,7 +105,7 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		r.Link(l.index, 0, 0)
 		r.String(unix.IFLA_IFALIAS, ifc.name)
 	}
-	if w.up && !l.up() && (w.ownRoutes || forceUp) {
+	if w.up && !l.up() && (w.ownRoutes || forceUp || l.raise) {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " up",
 			done: fmt.Sprintf("device %s taken up", ifc.name), device: ifc.device})
 		r.Link(l.index, unix.IFF_UP, unix.IFF_UP)
