@@ -106,7 +106,7 @@ func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 }
 
 // documents parses YAML, after making sure that parsing it is harmless.
-func (s source) documents() ([]ast.Node, *Error) {
+func (s source) documents() (docs []ast.Node, failed *Error) {
 	if len(s.data) > MaxSize {
 		return nil, s.whole("the file has %d bytes, which is more than a description of networks ever needs (%d are allowed); "+
 			"is it the right file?", len(s.data), MaxSize)
@@ -115,6 +115,12 @@ func (s source) documents() ([]ast.Node, *Error) {
 	if err := s.checkText(data); err != nil {
 		return nil, err
 	}
+	// The parser is for files that people mean; garbage may find an end of it that nobody has tested.
+	defer func() {
+		if p := recover(); p != nil {
+			docs, failed = nil, s.whole("it is no YAML that can be read (%v)", p)
+		}
+	}()
 	tokens := lexer.Tokenize(string(data))
 	if err := s.checkTokens(tokens); err != nil {
 		return nil, err
@@ -123,7 +129,6 @@ func (s source) documents() ([]ast.Node, *Error) {
 	if err != nil {
 		return nil, s.syntax(err)
 	}
-	var docs []ast.Node
 	for _, doc := range file.Docs {
 		switch doc.Body.(type) {
 		case nil, *ast.CommentGroupNode:

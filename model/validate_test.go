@@ -1,0 +1,116 @@
+package model
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// The API takes networks as JSON, so that what no file can say must be refused as well.
+func TestValidateRefuses(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	for want, change := range map[string]func(*Network){
+		"the kind \"\" is unknown":          func(n *Network) { n.Elements[0].Kind = "" },
+		"the name is empty":                 func(n *Network) { n.Elements[0].Name = "" },
+		"not between 68 and 9000":           func(n *Network) { n.Links[0].MTU = 67 },
+		"the loss 2 is not":                 func(n *Network) { n.Links[0].Loss = 2 },
+		"the delay -1ns":                    func(n *Network) { n.Links[0].Delay = -1 },
+		"the jitter 2ns is more":            func(n *Network) { n.Links[0].Delay, n.Links[0].Jitter = 1, 2 },
+		"the bandwidth 1bit is less":        func(n *Network) { n.Links[0].Bandwidth = 1 },
+		"another link has this name":        func(n *Network) { n.Links[1].Name = n.Links[0].Name },
+		"both a node and a location":        func(n *Network) { n.Elements[0].Node, n.Elements[0].Location = "a", "b" },
+		"the interface x twice":             func(n *Network) { n.Elements[0].Interfaces = []Interface{{Name: "x"}, {Name: "x"}} },
+		"no interface's MAC":                func(n *Network) { n.Elements[0].Interfaces = []Interface{{Name: "r2", MAC: "01:00:00:00:00:01"}} },
+		"only routers have routing":         func(n *Network) { n.Elements[2].Routing.RIP = &RIP{} },
+		"only routers have a configuration": func(n *Network) { n.Elements[2].Config = map[string]string{"frr.conf": ""} },
+		"\"../x\" is no file name":          func(n *Network) { n.Elements[0].Config = map[string]string{"../x": "a"} },
+		"not UTF-8 text":                    func(n *Network) { n.Elements[0].Config = map[string]string{"frr.conf": "\xff"} },
+		"two gateways of one": func(n *Network) {
+			n.Elements[2].Gateways = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
+		},
+		"is blackhole, so": func(n *Network) {
+			n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8"), Type: RouteBlackhole, Interface: "r2"}}
+		},
+		"needs a next hop": func(n *Network) { n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8")}} },
+		"has the IPv6 next hop": func(n *Network) {
+			n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8"), Via: []netip.Addr{netip.MustParseAddr("fe80::1")}}}
+		},
+		"its prefix is 10.0.0.0/8":    func(n *Network) { n.Elements[0].Routes = []Route{{To: prefix("10.0.0.1/8"), Interface: "r2"}} },
+		"smaller than the /30":        func(n *Network) { n.Pools = []netip.Prefix{prefix("10.0.0.0/31")} },
+		"overlaps another":            func(n *Network) { n.Pools = []netip.Prefix{prefix("10.0.0.0/8"), prefix("10.1.0.0/16")} },
+		"there are shared and strict": func(n *Network) { n.Slice.Mode = "greedy" },
+		"the router ID 2001:db8::1":   func(n *Network) { n.Elements[0].RouterID = netip.MustParseAddr("2001:db8::1") },
+		"has the router ID 1.2.3.4 as well": func(n *Network) {
+			n.Elements[0].RouterID = netip.MustParseAddr("1.2.3.4")
+			n.Elements[1].RouterID = n.Elements[0].RouterID
+		},
+		"no IS-IS area":                  func(n *Network) { n.Elements[0].Routing.ISIS = &ISIS{Area: "49.1"} },
+		"cannot redistribute \"rip\"":    func(n *Network) { n.Elements[0].Routing.RIP = &RIP{Redistribute: []string{"rip"}} },
+		"always reaches itself":          func(n *Network) { n.Expect = []Expectation{{From: "h1", To: "h1"}} },
+		"the address family \"ipx\"":     func(n *Network) { n.Expect = []Expectation{{From: "h1", To: "r1", Family: "ipx"}} },
+		"already the end of link r1--r2": func(n *Network) { n.Edges = []Edge{{Name: "e", End: End{"r1", "r2"}, Device: "eth0"}} },
+		"already has this device": func(n *Network) {
+			n.Edges = []Edge{{Name: "e", End: End{"r1", "e"}, Device: "eth0"}, {Name: "f", End: End{"r1", "f"}, Device: "eth0"}}
+		},
+		"that of link": func(n *Network) {
+			n.Elements = append(n.Elements, Element{Name: "s1", Kind: Switch})
+			n.Links = append(n.Links, Link{Name: "a", Ends: [2]End{{"h1", "a"}, {"s1", "a"}}, MTU: 9000}, Link{Name: "b", Ends: [2]End{{"r1", "b"}, {"s1", "b"}}})
+		},
+	} {
+		n := build("r1", "r2", "h1", "r1-r2", "r2-h1")
+		if problems := n.Validate(); len(problems) > 0 {
+			t.Fatalf("the network is invalid before any change: %v", problems)
+		}
+		change(&n)
+		var all []string
+		for _, p := range n.Validate() {
+			all = append(all, p.Error())
+		}
+		if !strings.Contains(strings.Join(all, "\n"), want) {
+			t.Errorf("want a problem with %q, there are %q", want, all)
+		}
+	}
+}
+
+// All problems are told at once, each with its object.
+func TestValidateTellsAll(t *testing.T) {
+	n := build("r1", "r2", "r1-r2", "r1-r9")
+	n.Elements[1].CPU = 1
+	n.Links[0].MTU = 1
+	n.Slice.Mode = "x"
+	got := map[string]bool{}
+	for _, p := range n.Validate() {
+		got[string(p.About)+" "+p.Name+" "+p.Field] = true
+	}
+	for _, want := range []string{"network net slice/mode", "element r2 cpu", "link r1--r2 mtu", "link r1--r9 ends"} {
+		if !got[want] {
+			t.Errorf("%s is not told: %v", want, got)
+		}
+	}
+}
+
+// FuzzValidate: a network from anywhere gives problems, or resolves; nothing panics.
+func FuzzValidate(f *testing.F) {
+	for _, n := range []Network{build("r1", "r2", "r1-r2"), build("r1", "h1", "s1", "r1-s1=10.0.0.0/24,2001:db8::/64", "h1-s1")} {
+		data, err := json.Marshal(Complete(n))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var n Network
+		if json.Unmarshal(data, &n) != nil {
+			return
+		}
+		problems := n.Validate()
+		_, as, err := Resolve(n, Assigned{}, NewNumbers())
+		if len(problems) > 0 || err != nil {
+			return
+		}
+		if len(as.Links) != len(n.Links) {
+			t.Errorf("%d links, %d assigned", len(n.Links), len(as.Links))
+		}
+	})
+}
