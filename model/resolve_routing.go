@@ -1,0 +1,149 @@
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// loopbacks gives every router with a routing protocol its identifier, and its loopback addresses where it states none.
+func (r *resolver) loopbacks() error {
+	v4, v6 := r.net.Families()
+	taken := map[netip.Addr]struct{}{}
+	wants := func(e *Element) bool {
+		return e.Kind == Router && e.Routing.Any()
+	}
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		taken[e.RouterID] = struct{}{}
+		if had := r.was.Loopbacks[e.Name]; len(had) > 0 && wants(e) {
+			taken[had[0].Addr()] = struct{}{}
+		}
+	}
+	next := uint64(1)
+	r.now.Loopbacks = map[string][]netip.Prefix{}
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		stated4 := slices.IndexFunc(e.Loopback, func(p netip.Prefix) bool { return p.Addr().Is4() })
+		if !wants(e) || stated4 >= 0 || e.RouterID.IsValid() && len(e.Loopback) > 0 {
+			if wants(e) && !e.RouterID.IsValid() {
+				e.RouterID = e.Loopback[stated4].Addr()
+			}
+			continue
+		}
+		// The IPv4 loopback's number is the router's in every family, and its identifier.
+		own := r.was.Loopbacks[e.Name]
+		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) {
+			a, ok := r.free(LoopbackPool4, &next, 1<<16-2, taken)
+			if !ok {
+				return fmt.Errorf("router %s: %s has no loopback address left; state one", e.Name, LoopbackPool4)
+			}
+			own = []netip.Prefix{netip.PrefixFrom(a, 32)}
+		}
+		own = slices.Clone(own[:1])
+		if v6 {
+			b := own[0].Addr().As4()
+			own = append(own, netip.PrefixFrom(nth(LoopbackPool6, uint64(b[2])<<8|uint64(b[3])), 128))
+		}
+		r.now.Loopbacks[e.Name] = own
+		if !e.RouterID.IsValid() {
+			e.RouterID = own[0].Addr()
+		}
+		if len(e.Loopback) == 0 {
+			if !v4 {
+				own = own[1:]
+			}
+			e.Loopback = slices.Clone(own)
+		}
+	}
+	if len(r.now.Loopbacks) == 0 {
+		r.now.Loopbacks = nil
+	}
+	return nil
+}
+
+func (r *resolver) statedAddr(a netip.Addr) bool {
+	_, ok := r.explicit[a]
+	return ok
+}
+
+// neighbours tells hosts their gateways and BGP speakers their neighbours and networks.
+func (r *resolver) neighbours() {
+	bgp := map[int]*BGP{} // copies, of those whose neighbours are ours to tell
+	networks := map[int]bool{}
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		if e.Routing.BGP == nil {
+			continue
+		}
+		b := *e.Routing.BGP
+		e.Routing.BGP = &b
+		if len(b.Neighbors) == 0 {
+			bgp[i] = &b
+		}
+		if len(b.Networks) == 0 {
+			networks[i] = true
+			for _, p := range e.Loopback {
+				b.Networks = append(b.Networks, p.Masked())
+			}
+		}
+	}
+	for _, s := range r.segments {
+		hosts := s.edge || slices.ContainsFunc(s.members, func(m member) bool { return r.net.Elements[m.element].Kind == Host })
+		for _, v6 := range []bool{false, true} {
+			r.gateways(s, v6)
+			for _, m := range s.members {
+				own, ok := r.address(m, v6)
+				if b := r.net.Elements[m.element].Routing.BGP; b != nil && ok && hosts && networks[m.element] &&
+					!slices.Contains(b.Networks, own.Masked()) {
+					b.Networks = append(b.Networks, own.Masked())
+				}
+				b := bgp[m.element]
+				if b == nil || !ok {
+					continue
+				}
+				for _, o := range s.members {
+					far := &r.net.Elements[o.element]
+					a, ok := r.address(o, v6)
+					if o.element == m.element || far.Routing.BGP == nil || !ok || !own.Contains(a.Addr()) {
+						continue
+					}
+					b.Neighbors = append(b.Neighbors, BGPNeighbor{Address: a.Addr(), AS: far.Routing.BGP.AS, Name: far.Name})
+				}
+			}
+		}
+	}
+}
+
+// gateways makes the segment's first router the gateway of those of its hosts that have none of the family.
+func (r *resolver) gateways(s segment, v6 bool) {
+	first := netip.Prefix{}
+	for _, m := range s.members {
+		if a, ok := r.address(m, v6); ok && r.net.Elements[m.element].Kind == Router {
+			first = a
+			break
+		}
+	}
+	if !first.IsValid() {
+		return
+	}
+	for _, m := range s.members {
+		e := &r.net.Elements[m.element]
+		if e.Kind != Host || slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) {
+			continue
+		}
+		if own, ok := r.address(m, v6); ok && own.Contains(first.Addr()) {
+			e.Gateways = append(slices.Clone(e.Gateways), first.Addr())
+		}
+	}
+}
+
+// address is the member's first address of the family, link-local ones left out.
+func (r *resolver) address(m member, v6 bool) (netip.Prefix, bool) {
+	for _, a := range r.interfaceOf(m).Addresses {
+		if a.Addr().Is6() == v6 && !a.Addr().IsLinkLocalUnicast() {
+			return a, true
+		}
+	}
+	return netip.Prefix{}, false
+}
