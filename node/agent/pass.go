@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -22,10 +23,15 @@ type plan struct {
 	order []model.ID // all elements, as the state lists them
 	peers map[string]model.Peer
 	edges map[string]model.Edge // by "net edge"
+	held  map[string]bool       // networks to be left as they are
 }
 
 func newPlan(s *model.NodeState) plan {
-	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.Edge{}}
+	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.Edge{},
+		held: map[string]bool{}}
+	for _, n := range s.Hold {
+		p.held[n] = true
+	}
 	for _, peer := range s.Peers {
 		p.peers[peer.Name] = peer
 	}
@@ -172,7 +178,8 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 			}
 		}
 	}
-	state := fabric.State{Peers: a.desired.Peers, Ports: make([]fabric.Port, 0, len(index))}
+	state := fabric.State{Peers: a.desired.Peers, Ports: make([]fabric.Port, 0, len(index)),
+		Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
 		if o == nil {
@@ -183,6 +190,10 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 			p := fabric.Port{ID: model.PortID{ID: id, Interface: ifc.Name}}
 			if p.Index = index[p.ID]; p.Index == 0 {
 				continue
+			}
+			if o.job.Element.Kind != model.Switch {
+				// A switch takes every frame; anybody else only what is sent to it.
+				p.MAC, _ = net.ParseMAC(ifc.MAC) // validated with the document
 			}
 			if err := a.joinPort(&p, ifc, index); err != nil && o.err == nil {
 				o.phase, o.err = model.PhaseFailed, err
@@ -242,7 +253,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 		if err == nil {
 			found = slices.DeleteFunc(found, func(id model.ID) bool {
 				o := outcomes[id]
-				return o != nil && forwarding(&o.job.Element.Element) == name
+				return a.plan.held[id.Network] || o != nil && forwarding(&o.job.Element.Element) == name
 			})
 			if len(found) > 0 {
 				err = plane.Retire(ctx, found)
@@ -261,7 +272,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 			}
 			var ids []model.ID
 			for _, f := range found {
-				if !wanted[f.ID] {
+				if !wanted[f.ID] && !a.plan.held[f.ID.Network] {
 					ids = append(ids, f.ID)
 				}
 			}

@@ -89,9 +89,6 @@ func (d *Driver) prepare(ctx context.Context) error {
 	if d.prepared {
 		return nil
 	}
-	if err := RaiseNeighbourLimits(); err != nil {
-		return err
-	}
 	if err := d.endShells(ctx); err != nil {
 		return err
 	}

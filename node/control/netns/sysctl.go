@@ -2,11 +2,7 @@ package netns
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -258,41 +254,6 @@ func (t *sysctlTree) write(s setting) error {
 }
 
 func dotted(name string) string { return strings.ReplaceAll(name, "/", ".") }
-
-// neighbourLimit is how many neighbour entries the machine shall keep at least. The limit is one for all namespaces: the
-// kernel's 1,024 would let one network's neighbours starve another's.
-const neighbourLimit = 1 << 20
-
-// RaiseNeighbourLimits sets gc_thresh1…3 of both address families where they are lower. Only the machine's first network
-// namespace has them: elsewhere this does nothing, so who starts simulated nodes calls it before.
-func RaiseNeighbourLimits() error {
-	for _, family := range []string{"ipv4", "ipv6"} {
-		for i, limit := range []int{neighbourLimit / 64, neighbourLimit / 2, neighbourLimit} {
-			if err := raiseSysctl(fmt.Sprintf("%s/neigh/default/gc_thresh%d", family, i+1), limit); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func raiseSysctl(name string, least int) error {
-	data, err := os.ReadFile(sysctlRoot + name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read sysctl net.%s: %w", dotted(name), err)
-	}
-	var now int
-	if _, err := fmt.Sscan(string(data), &now); err == nil && now >= least {
-		return nil
-	}
-	if err := os.WriteFile(sysctlRoot+name, []byte(strconv.Itoa(least)), 0o644); err != nil {
-		return fmt.Errorf("set sysctl net.%s to %d: %w", dotted(name), least, err)
-	}
-	return nil
-}
 
 // repair sets those that differ in the calling thread's namespace, and returns them.
 func (r *sysctlReader) repair(settings []setting) ([]setting, error) {

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+// record stands for all three kinds of drivers and notes what it is told.
+type record struct {
+	Fabric
+	exists  []model.ID
+	removed []model.ID
+	state   fabric.State
+}
+
+func (r *record) Apply(_ context.Context, s fabric.State) fabric.Report {
+	r.state = s
+	return fabric.Report{}
+}
+
+func (r *record) Counters(context.Context) (map[model.PortID]fabric.Counters, error) { return nil, nil }
+
+type recordControl struct{ *record }
+
+func (recordControl) Probe(context.Context) error { return nil }
+
+func (recordControl) Apply(_ context.Context, jobs []control.Job) []control.Result {
+	var all []control.Result
+	for i, j := range jobs {
+		r := control.Result{ID: j.ID, Phase: model.PhaseRunning}
+		for k, ifc := range j.Element.Interfaces {
+			r.Devices = append(r.Devices, control.Device{Interface: ifc.Name, Index: 10*i + k + 1})
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func (r recordControl) List(context.Context) ([]control.Found, error) {
+	var all []control.Found
+	for _, id := range r.exists {
+		all = append(all, control.Found{ID: id})
+	}
+	return all, nil
+}
+
+func (r recordControl) Remove(_ context.Context, ids []model.ID, _ bool) error {
+	r.removed = append(r.removed, ids...)
+	return nil
+}
+
+type recordPlane struct{}
+
+func (recordPlane) Probe(context.Context) error              { return nil }
+func (recordPlane) List(context.Context) ([]model.ID, error) { return nil, nil }
+func (recordPlane) Retire(context.Context, []model.ID) error { return nil }
+func (recordPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
+	return make([]forward.Prepared, len(jobs))
+}
+
+// TestPass: hosts and routers get only the frames sent to them, a switch gets all; what is no longer wanted goes, but
+// nothing of a network that is held, and nothing at all before the manager has spoken.
+func TestPass(t *testing.T) {
+	element := func(name string, kind model.Kind) model.NodeElement {
+		return model.NodeElement{Element: model.Element{Name: name, Kind: kind,
+			Interfaces: []model.Interface{{Name: "x", MAC: "02:00:00:00:00:01"}}}}
+	}
+	desired := &model.NodeState{Hold: []string{"broken"}, Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{
+		element("r", model.Router), element("h", model.Host), element("s", model.Switch)}}}}
+	old, held := model.ID{Network: "net", Element: "old"}, model.ID{Network: "broken", Element: "r"}
+	for _, complete := range []bool{false, true} {
+		r := &record{exists: []model.ID{old, held}}
+		a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+			Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}, model.ForwardBridge: recordPlane{}},
+			Fabric:   r,
+		}}, desired: desired, complete: complete, elements: &elements{}, links: &links{}}
+		a.reporter = newReporter(nil, "n1", a.Log)
+		if a.pass(t.Context()) {
+			t.Fatal("the pass failed")
+		}
+		if !r.state.Incomplete {
+			t.Error("the fabric may sweep although a network is held")
+		}
+		for _, p := range r.state.Ports {
+			if has := p.MAC != nil; has != (p.ID.Element != "s") {
+				t.Errorf("port %s has MAC %s", p.ID, p.MAC)
+			}
+		}
+		if len(r.state.Ports) != 3 {
+			t.Errorf("the fabric has %d ports, not 3", len(r.state.Ports))
+		}
+		var want []model.ID
+		if complete {
+			want = []model.ID{old}
+		}
+		if !slices.Equal(r.removed, want) {
+			t.Errorf("complete %v: removed %v, want %v", complete, r.removed, want)
+		}
+	}
+}
