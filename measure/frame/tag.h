@@ -29,4 +29,11 @@ static __always_inline __u16 fold(__u64 s)
 	return s;
 }
 
+/* The same for sums below 2^32 - 2^16. */
+static __always_inline __u16 fold32(__u32 s)
+{
+	s = (s & 0xffff) + (s >> 16);
+	return s + (s >> 16);
+}
+
 #endif

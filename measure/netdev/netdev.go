@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netns"
@@ -61,6 +62,15 @@ func Pin(cpu int) error {
 		return fmt.Errorf("pin to CPU %d: %w", cpu, err)
 	}
 	return nil
+}
+
+// ThreadTime is the CPU time that the calling thread has used, softirq work done on its back included.
+func ThreadTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		panic("the thread's CPU time cannot be read: " + err.Error()) // it exists on every Linux
+	}
+	return time.Duration(t.Nano())
 }
 
 // Drops counts frames that a veth lost where no program sees them.

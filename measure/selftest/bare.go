@@ -15,7 +15,7 @@ import (
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel program bpf/bare.c -- -idirafter /usr/include/x86_64-linux-gnu -O2 -mcpu=v3 -Wall -Werror
 
-// bareRate is how many frames a second live frames reach that are only redirected and dropped. Setting a call up takes tens of
+// bareRate is how many frames a second of CPU time live frames reach that are only redirected and dropped. Setting a call up takes tens of
 // milliseconds, so two calls of different length are compared, and what they share cancels out.
 func bareRate(p pair, cpu, size int, frames uint32) (float64, error) {
 	var o programObjects
@@ -52,13 +52,13 @@ func bareRate(p pair, cpu, size int, frames uint32) (float64, error) {
 		}
 		call := func(repeat uint32) (time.Duration, error) {
 			interrupted := false
-			start := time.Now()
+			start := netdev.ThreadTime()
 			_, err := o.BareSource.Run(&ebpf.RunOptions{Data: make([]byte, size-4), Repeat: repeat, Flags: 1 << 1, BatchSize: 256,
 				Reset: func() { interrupted = true }})
 			if interrupted {
 				err = errors.Join(err, errors.New("interrupted by a signal"))
 			}
-			return time.Since(start), err
+			return netdev.ThreadTime() - start, err
 		}
 		short, err := call(frames / 8)
 		if err != nil {

@@ -33,13 +33,14 @@ type Options struct {
 type Speed struct {
 	Size   int     `json:"size"`
 	Closed float64 `json:"closed"` // source and sink on one CPU
+	Full   float64 `json:"full"`   // of Closed, per second of CPU time: what remains when others use the CPU, too, taken out
 	Open   float64 `json:"open"`   // on two; 0 where there is only one
 	Got    float64 `json:"got"`    // of Open, what arrived: the ring between two CPUs is small
-	Bare   float64 `json:"bare"`   // live frames that are only redirected and dropped, on one CPU
+	Bare   float64 `json:"bare"`   // per second of CPU time: live frames that are only redirected and dropped, on one CPU
 }
 
 // Share is how much of the bare loop's rate remains with everything written, counted and timed.
-func (s Speed) Share() float64 { return s.Closed / s.Bare }
+func (s Speed) Share() float64 { return s.Full / s.Bare }
 
 // Pace is how exactly one rate is kept.
 type Pace struct {
@@ -125,13 +126,22 @@ func (p pair) bench(s source.Stream, place trial.Placement, every int) (*trial.B
 // speeds repeats every speed in turn with the bare loop, so that a slow moment hits both.
 func speeds(ctx context.Context, o Options, p pair, rep *Report) error {
 	for _, size := range o.Sizes {
-		var closed, open, got, bare []float64
+		var closed, full, open, got, bare []float64
 		for range o.Repeat {
 			r, err := p.speed(ctx, o, size, trial.Placement{Source: o.CPU}, rep)
 			if err != nil {
 				return err
 			}
 			closed = append(closed, r.Forwarded)
+			brief := o
+			brief.Duration /= 8
+			q, err := p.speed(ctx, brief, size, trial.Placement{Source: o.CPU}, rep)
+			if err != nil {
+				return err
+			}
+			if used := r.SourceCPU - q.SourceCPU; used > 0 { // what a call costs to set up cancels out, as in the bare loop
+				full = append(full, (float64(r.Received)-float64(q.Received))/used.Seconds())
+			}
 			b, err := bareRate(p, o.CPU, size, uint32(max(r.Forwarded*o.Duration.Seconds(), 1e5)))
 			if err != nil {
 				return err
@@ -146,7 +156,7 @@ func speeds(ctx context.Context, o Options, p pair, rep *Report) error {
 			}
 			open, got = append(open, r.Offered), append(got, r.Forwarded)
 		}
-		s := Speed{Size: size, Closed: stats.Median(closed), Bare: stats.Median(bare)}
+		s := Speed{Size: size, Closed: stats.Median(closed), Full: stats.Median(full), Bare: stats.Median(bare)}
 		if len(open) > 0 {
 			s.Open, s.Got = stats.Median(open), stats.Median(got)
 		}

@@ -12,7 +12,7 @@ func TestSelfTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range rep.Speeds {
-		t.Logf("%d bytes: %.2f Mp/s closed, %.2f open (%.2f arrive), bare %.2f: %.0f %%", s.Size, s.Closed/1e6, s.Open/1e6, s.Got/1e6, s.Bare/1e6, 100*s.Share())
+		t.Logf("%d bytes: %.2f Mp/s closed (%.2f a CPU second), %.2f open (%.2f arrive), bare %.2f: %.0f %%", s.Size, s.Closed/1e6, s.Full/1e6, s.Open/1e6, s.Got/1e6, s.Bare/1e6, 100*s.Share())
 	}
 	t.Logf("paces %+v", rep.Paces)
 	t.Logf("floor %v; limits %+v; %q", rep.Floor, rep.Limits, rep.Failures)
@@ -33,12 +33,12 @@ func TestSelfTest(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	r := Report{Speeds: []Speed{{Size: 64, Closed: 5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.05}, {Rate: 1e3, Error: 0.05}}, Steal: 0.5}
+	r := Report{Speeds: []Speed{{Size: 64, Closed: 5e6, Full: 5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.05}, {Rate: 1e3, Error: 0.05}}, Steal: 0.5}
 	r.judge()
 	if len(r.Failures) != 3 || r.Limits.Rate != 5e6 || r.Limits.Accuracy != 0.05 {
 		t.Errorf("%+v", r)
 	}
-	good := Report{Speeds: []Speed{{Size: 64, Closed: 9.5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.001}}}
+	good := Report{Speeds: []Speed{{Size: 64, Closed: 9.5e6, Full: 9.5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.001}}}
 	if good.judge(); len(good.Failures) != 0 {
 		t.Errorf("%+v", good)
 	}

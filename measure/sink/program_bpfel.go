@@ -64,13 +64,13 @@ type programTotals struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	programMapFlows       = "flows"
-	programMapTotalsOf    = "totals_of"
 	programMapWindows     = "windows"
 	programProgSink       = "sink"
 	programVarQueues      = "queues"
 	programVarRawType     = "raw_type"
 	programVarStreams     = "streams"
 	programVarTimeMask    = "time_mask"
+	programVarTotalsOf    = "totals_of"
 	programVarWindowShift = "window_shift"
 )
 
@@ -123,9 +123,8 @@ type programProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programMapSpecs struct {
-	Flows    *ebpf.MapSpec `ebpf:"flows"`
-	TotalsOf *ebpf.MapSpec `ebpf:"totals_of"`
-	Windows  *ebpf.MapSpec `ebpf:"windows"`
+	Flows   *ebpf.MapSpec `ebpf:"flows"`
+	Windows *ebpf.MapSpec `ebpf:"windows"`
 }
 
 // programVariableSpecs contains global variables before they are loaded into the kernel.
@@ -136,6 +135,7 @@ type programVariableSpecs struct {
 	RawType     *ebpf.VariableSpec `ebpf:"raw_type"`
 	Streams     *ebpf.VariableSpec `ebpf:"streams"`
 	TimeMask    *ebpf.VariableSpec `ebpf:"time_mask"`
+	TotalsOf    *ebpf.VariableSpec `ebpf:"totals_of"`
 	WindowShift *ebpf.VariableSpec `ebpf:"window_shift"`
 }
 
@@ -159,15 +159,13 @@ func (o *programObjects) Close() error {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programMaps struct {
-	Flows    *ebpf.Map `ebpf:"flows"`
-	TotalsOf *ebpf.Map `ebpf:"totals_of"`
-	Windows  *ebpf.Map `ebpf:"windows"`
+	Flows   *ebpf.Map `ebpf:"flows"`
+	Windows *ebpf.Map `ebpf:"windows"`
 }
 
 func (m *programMaps) Close() error {
 	return _ProgramClose(
 		m.Flows,
-		m.TotalsOf,
 		m.Windows,
 	)
 }
@@ -180,6 +178,7 @@ type programVariables struct {
 	RawType     *ebpf.Variable `ebpf:"raw_type"`
 	Streams     *ebpf.Variable `ebpf:"streams"`
 	TimeMask    *ebpf.Variable `ebpf:"time_mask"`
+	TotalsOf    *ebpf.Variable `ebpf:"totals_of"`
 	WindowShift *ebpf.Variable `ebpf:"window_shift"`
 }
 

@@ -22,6 +22,9 @@ import (
 // MaxStreams is how many streams a sink tells apart.
 const MaxStreams = 64
 
+// maxQueues is the same as MAX_QUEUES in C.
+const maxQueues = 64
+
 // Options describe a sink.
 type Options struct {
 	Device  netdev.Ref
@@ -71,6 +74,9 @@ func Open(o Options) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sink: %w", err)
 	}
+	if queues > maxQueues {
+		return nil, fmt.Errorf("sink: %v has %d receive queues, at most %d are possible", o.Device, queues, maxQueues)
+	}
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("sink: lift the locked-memory limit: %w", err)
 	}
@@ -112,7 +118,6 @@ func (s *Sink) load() error {
 	}
 	spec.Maps["flows"].MaxEntries = uint32(s.queues * s.o.Streams)
 	spec.Maps["windows"].MaxEntries = uint32(s.o.Streams * s.words())
-	spec.Maps["totals_of"].MaxEntries = uint32(s.queues)
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return fmt.Errorf("sink: load the program: %w", err)
 	}
@@ -160,10 +165,12 @@ func (s *Sink) Start(run uint16) error {
 }
 
 func (s *Sink) setRun(run uint16) error {
-	for q := range s.queues {
-		if err := s.objects.TotalsOf.Put(uint32(q), &programTotals{Run: uint32(run)}); err != nil {
-			return fmt.Errorf("sink: clear the totals: %w", err)
-		}
+	var all [maxQueues]programTotals
+	for q := range all {
+		all[q].Run = uint32(run)
+	}
+	if err := s.objects.TotalsOf.Set(all); err != nil {
+		return fmt.Errorf("sink: clear the totals: %w", err)
 	}
 	return nil
 }
@@ -255,11 +262,11 @@ type Report struct {
 func (s *Sink) Report() (Report, error) {
 	r := Report{Queues: s.queues}
 	failed := uint64(0)
-	for q := range s.queues {
-		var t programTotals
-		if err := s.objects.TotalsOf.Lookup(uint32(q), &t); err != nil {
-			return r, fmt.Errorf("sink: read the totals: %w", err)
-		}
+	var totals [maxQueues]programTotals
+	if err := s.objects.TotalsOf.Get(&totals); err != nil {
+		return r, fmt.Errorf("sink: read the totals: %w", err)
+	}
+	for _, t := range totals[:s.queues] {
 		r.Foreign += t.Foreign
 		r.Corrupted += t.Corrupted
 		failed += t.Failed

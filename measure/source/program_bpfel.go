@@ -14,8 +14,9 @@ import (
 )
 
 type programAddress struct {
-	_ structs.HostLayout
-	A [4]uint32
+	_   structs.HostLayout
+	A   [4]uint32
+	Sum uint32
 }
 
 type programControl struct {
@@ -25,25 +26,14 @@ type programControl struct {
 	LateLimit  uint64
 	ClockEvery uint32
 	Streams    uint32
-	Stop       uint32
-	Done       uint32
+	Room       uint32
+	Pad        uint32
 	Start      uint64
 	End        uint64
 	Now        uint64
 	Idle       uint64
 	Left       uint32
 	Cursor     uint32
-}
-
-type programExponential struct {
-	_  structs.HostLayout
-	At [4097]uint32
-}
-
-type programFiller struct {
-	_     structs.HostLayout
-	Bytes [2048]uint8
-	Sum   [2048]uint16
 }
 
 type programStream struct {
@@ -78,13 +68,16 @@ type programStream struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	programMapControls     = "controls"
 	programMapDestinations = "destinations"
-	programMapExponentials = "exponentials"
-	programMapFillers      = "fillers"
 	programMapOut          = "out"
 	programMapStreams      = "streams"
 	programProgSource      = "source"
+	programVarDone         = "done"
+	programVarExponential  = "exponential"
+	programVarFiller       = "filler"
+	programVarFillerSum    = "filler_sum"
+	programVarSchedule     = "schedule"
+	programVarStop         = "stop"
 )
 
 // loadProgram returns the embedded CollectionSpec for program.
@@ -136,10 +129,7 @@ type programProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programMapSpecs struct {
-	Controls     *ebpf.MapSpec `ebpf:"controls"`
 	Destinations *ebpf.MapSpec `ebpf:"destinations"`
-	Exponentials *ebpf.MapSpec `ebpf:"exponentials"`
-	Fillers      *ebpf.MapSpec `ebpf:"fillers"`
 	Out          *ebpf.MapSpec `ebpf:"out"`
 	Streams      *ebpf.MapSpec `ebpf:"streams"`
 }
@@ -148,6 +138,12 @@ type programMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programVariableSpecs struct {
+	Done        *ebpf.VariableSpec `ebpf:"done"`
+	Exponential *ebpf.VariableSpec `ebpf:"exponential"`
+	Filler      *ebpf.VariableSpec `ebpf:"filler"`
+	FillerSum   *ebpf.VariableSpec `ebpf:"filler_sum"`
+	Schedule    *ebpf.VariableSpec `ebpf:"schedule"`
+	Stop        *ebpf.VariableSpec `ebpf:"stop"`
 }
 
 // programObjects contains all objects after they have been loaded into the kernel.
@@ -170,20 +166,14 @@ func (o *programObjects) Close() error {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programMaps struct {
-	Controls     *ebpf.Map `ebpf:"controls"`
 	Destinations *ebpf.Map `ebpf:"destinations"`
-	Exponentials *ebpf.Map `ebpf:"exponentials"`
-	Fillers      *ebpf.Map `ebpf:"fillers"`
 	Out          *ebpf.Map `ebpf:"out"`
 	Streams      *ebpf.Map `ebpf:"streams"`
 }
 
 func (m *programMaps) Close() error {
 	return _ProgramClose(
-		m.Controls,
 		m.Destinations,
-		m.Exponentials,
-		m.Fillers,
 		m.Out,
 		m.Streams,
 	)
@@ -193,6 +183,12 @@ func (m *programMaps) Close() error {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programVariables struct {
+	Done        *ebpf.Variable `ebpf:"done"`
+	Exponential *ebpf.Variable `ebpf:"exponential"`
+	Filler      *ebpf.Variable `ebpf:"filler"`
+	FillerSum   *ebpf.Variable `ebpf:"filler_sum"`
+	Schedule    *ebpf.Variable `ebpf:"schedule"`
+	Stop        *ebpf.Variable `ebpf:"stop"`
 }
 
 // programPrograms contains all programs after they have been loaded into the kernel.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -24,7 +25,7 @@ import (
 type XDP struct {
 	o       Options
 	objects programObjects
-	control *ebpf.Memory
+	room    int // bytes of the frames that the kernel hands to the program
 }
 
 // OpenXDP loads the program and its streams. The device must be able to transmit XDP frames (a veth whose peer runs NAPI: GRO
@@ -72,15 +73,10 @@ func OpenXDP(o Options) (*XDP, error) {
 func (x *XDP) Close() error { return x.objects.Close() }
 
 func (x *XDP) fill() error {
-	m := &x.objects.programMaps
-	if err := m.Exponentials.Put(uint32(0), exponentialTable()); err != nil {
-		return fmt.Errorf("write the table of gaps: %w", err)
-	}
-	if err := m.Fillers.Put(uint32(0), fillerTable()); err != nil {
-		return fmt.Errorf("write the filler: %w", err)
-	}
+	v := &x.objects.programVariables
 	var keys []uint32
 	var addresses []programAddress
+	largest := 0
 	for i, s := range x.o.Streams {
 		st := describe(s, x.o, i)
 		if len(s.Destinations) > 0 {
@@ -90,28 +86,39 @@ func (x *XDP) fill() error {
 			keys = append(keys, uint32(len(keys)))
 			addresses = append(addresses, address(a.AsSlice()))
 		}
-		if err := m.Streams.Put(uint32(i), &st); err != nil {
+		if err := x.objects.Streams.Put(uint32(i), &st); err != nil {
 			return fmt.Errorf("write stream %d: %w", i, err)
+		}
+		largest = max(largest, s.Sizes.Max, slices.Max(append(s.Sizes.Of, 0)))
+	}
+	x.room = largest - frame.FCS
+	filler, sums := fillerTables()
+	until := uint64(x.o.Duration)
+	for _, w := range []struct {
+		what string
+		at   *ebpf.Variable
+		to   any
+	}{
+		{"the table of gaps", v.Exponential, exponentialTable()},
+		{"the filler", v.Filler, filler},
+		{"the filler's sums", v.FillerSum, sums},
+		{"the schedule", v.Schedule, programControl{
+			Until:      until,
+			GiveUp:     until + until/100 + uint64(time.Millisecond),
+			LateLimit:  uint64(late) << 16,
+			ClockEvery: uint32(x.o.ClockEvery),
+			Streams:    uint32(len(x.o.Streams)),
+			Room:       uint32(x.room),
+		}},
+	} {
+		if err := w.at.Set(w.to); err != nil {
+			return fmt.Errorf("write %s: %w", w.what, err)
 		}
 	}
 	if len(keys) > 0 {
-		if _, err := m.Destinations.BatchUpdate(keys, addresses, nil); err != nil {
+		if _, err := x.objects.Destinations.BatchUpdate(keys, addresses, nil); err != nil {
 			return fmt.Errorf("write %d destinations: %w", len(keys), err)
 		}
-	}
-	until := uint64(x.o.Duration)
-	if err := m.Controls.Put(uint32(0), &programControl{
-		Until:      until,
-		GiveUp:     until + until/100 + uint64(time.Millisecond),
-		LateLimit:  uint64(late) << 16,
-		ClockEvery: uint32(x.o.ClockEvery),
-		Streams:    uint32(len(x.o.Streams)),
-	}); err != nil {
-		return fmt.Errorf("write the schedule: %w", err)
-	}
-	var err error
-	if x.control, err = m.Controls.Memory(); err != nil {
-		return fmt.Errorf("map the control: %w", err)
 	}
 	return nil
 }
@@ -120,6 +127,9 @@ func address(a []byte) programAddress {
 	var out programAddress
 	for i := range len(a) / 4 {
 		out.A[4-len(a)/4+i] = binary.NativeEndian.Uint32(a[4*i:])
+	}
+	for out.Sum = sumNative(a); out.Sum>>16 != 0; {
+		out.Sum = out.Sum&0xffff + out.Sum>>16
 	}
 	return out
 }
@@ -176,26 +186,25 @@ func sumNative(b []byte) uint32 {
 	return s
 }
 
-func fillerTable() *programFiller {
-	f := new(programFiller)
-	copy(f.Bytes[:], frame.Filler[:])
-	for n := range f.Sum {
-		s := sumNative(f.Bytes[:n])
+// fillerTables are the filler, and the sums of its first n bytes.
+func fillerTables() (filler [2048]uint8, sums [2048]uint16) {
+	copy(filler[:], frame.Filler[:])
+	for n := range sums {
+		s := sumNative(filler[:n])
 		for s>>16 != 0 {
 			s = s&0xffff + s>>16
 		}
-		f.Sum[n] = uint16(s)
+		sums[n] = uint16(s)
 	}
-	return f
+	return filler, sums
 }
 
-func exponentialTable() *programExponential {
-	e := new(programExponential)
+func exponentialTable() (at [4097]uint32) {
 	for i := 1; i <= 4096; i++ {
-		e.At[i] = uint32(math.Round(-math.Log(float64(i)/4096) * 65536))
+		at[i] = uint32(math.Round(-math.Log(float64(i)/4096) * 65536))
 	}
-	e.At[0] = e.At[1]
-	return e
+	at[0] = at[1]
+	return at
 }
 
 // mix spreads a seed (splitmix64).
@@ -216,6 +225,7 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 	var tid atomic.Int64
 	ended := make(chan struct{})
 	go x.watch(ctx, &tid, ended)
+	var used time.Duration
 	err = netdev.In(x.o.Device.Namespace, func() error {
 		runtime.LockOSThread()
 		if err := x.prepareThread(); err != nil {
@@ -223,6 +233,8 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 		}
 		tid.Store(int64(unix.Gettid()))
 		defer tid.Store(0)
+		before := netdev.ThreadTime()
+		defer func() { used = netdev.ThreadTime() - before }()
 		return x.call()
 	})
 	close(ended)
@@ -237,7 +249,7 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return rep, fmt.Errorf("source: %w", err)
 	}
-	rep.Refused = after.Sub(before)
+	rep.Refused, rep.CPU = after.Sub(before), used
 	return rep, ctx.Err()
 }
 
@@ -275,7 +287,7 @@ const (
 
 // call stays in the kernel until the program is done. A stray signal only makes it go back: all state is in the maps.
 func (x *XDP) call() error {
-	data := make([]byte, frame.MaxSize-frame.FCS)
+	data := make([]byte, x.room)
 	attr := runAttr{
 		progFD: uint32(x.objects.Source.FD()), sizeIn: uint32(len(data)), dataIn: uint64(uintptr(unsafe.Pointer(&data[0]))),
 		repeat: math.MaxUint32, flags: flagLiveFrames, batch: uint32(x.o.Batch),
@@ -295,14 +307,9 @@ func (x *XDP) call() error {
 	}
 }
 
-func (x *XDP) done() bool { return x.word(unsafe.Offsetof(programControl{}.Done)) != 0 }
-
-func (x *XDP) word(offset uintptr) uint32 {
-	var b [4]byte
-	if _, err := x.control.ReadAt(b[:], int64(offset)); err != nil {
-		return 0
-	}
-	return binary.NativeEndian.Uint32(b[:])
+func (x *XDP) done() bool {
+	var done uint32
+	return x.objects.Done.Get(&done) == nil && done != 0
 }
 
 func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{}) {
@@ -314,9 +321,7 @@ func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{
 		case <-ended:
 			return
 		case <-cancelled:
-			var one [4]byte
-			binary.NativeEndian.PutUint32(one[:], 1)
-			x.control.WriteAt(one[:], int64(unsafe.Offsetof(programControl{}.Stop)))
+			x.objects.Stop.Set(uint32(1)) // memory that OpenXDP already wrote: it cannot fail now
 			cancelled = nil
 		case <-tick.C:
 			if t := tid.Load(); t != 0 && x.done() {
@@ -329,7 +334,7 @@ func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{
 func (x *XDP) report() (Report, error) {
 	rep := Report{Method: "xdp-live-frames"}
 	var c programControl
-	if err := x.objects.Controls.Lookup(uint32(0), &c); err != nil {
+	if err := x.objects.Schedule.Get(&c); err != nil {
 		return rep, fmt.Errorf("source: read the schedule: %w", err)
 	}
 	rep.Start, rep.Elapsed, rep.Idle = c.Start, time.Duration(min(c.End-c.Start, c.Until)), c.Idle

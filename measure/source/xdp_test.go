@@ -102,10 +102,10 @@ func TestExponentialTable(t *testing.T) {
 			r := rng.Uint64()
 			bin := r >> 52
 			if bin == 0 {
-				sum += float64(e.At[0])
+				sum += float64(e[0])
 				continue
 			}
-			high, low := float64(e.At[bin]), float64(e.At[bin+1])
+			high, low := float64(e[bin]), float64(e[bin+1])
 			return (sum + high - (high-low)*float64(r>>20&0xffff)/65536) / 65536
 		}
 	}

@@ -177,6 +177,7 @@ type Result struct {
 	LossRatio  float64         `json:"loss_ratio"` // (lost + not sent) / intended
 	BitRate    float64         `json:"bit_rate"`   // received, bit/s, check sequences included
 	Delay      hist.Digest     `json:"delay"`      // of all streams
+	SourceCPU  time.Duration   `json:"source_cpu"` // time that the sending thread used; in a closed loop all of the path is in it
 	Streams    []Stream        `json:"streams"`
 	Usage      machine.Usage   `json:"usage"`
 	Placement  Placement       `json:"placement"`
@@ -294,7 +295,7 @@ func (r *Result) fill(sent source.Report, got sink.Report) {
 	r.Corrupted += got.Corrupted
 	r.Lost -= min(got.Corrupted, r.Lost) // these arrived, whatever stream they were of
 	r.Intended, r.Sent, r.Elapsed, r.Refused = sent.Intended(), sent.Sent(), sent.Elapsed, min(sent.Refused.Sent, r.Lost)
-	r.Offered = sent.Rate()
+	r.Offered, r.SourceCPU = sent.Rate(), sent.CPU
 	if r.Elapsed > 0 {
 		r.Forwarded = float64(r.Received) / r.Elapsed.Seconds()
 		r.BitRate = float64(bytes) * 8 / r.Elapsed.Seconds()

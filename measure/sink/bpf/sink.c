@@ -64,12 +64,9 @@ struct totals {
 	__u32 run;       /* network order; set by the loader, 0 while it clears the rest */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct totals);
-} totals_of SEC(".maps"); /* queue */
+#define MAX_QUEUES 64
+
+struct totals totals_of[MAX_QUEUES];
 
 enum seen { FRESH, AGAIN, UNKNOWN };
 
@@ -254,9 +251,7 @@ int sink(struct xdp_md *ctx)
 
 	if (queue >= queues)
 		queue = 0;
-	t = bpf_map_lookup_elem(&totals_of, &queue);
-	if (!t)
-		return XDP_ABORTED;
+	t = &totals_of[queue & (MAX_QUEUES - 1)];
 	at = find_tag(data, end, &len);
 	if (!at) {
 		t->foreign++;

@@ -42,7 +42,6 @@ struct stream {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, MAX_STREAMS);
 	__type(key, __u32);
 	__type(value, struct stream);
@@ -50,6 +49,7 @@ struct {
 
 struct address {
 	__u32 a[4]; /* network order; IPv4 in the last word */
+	__u32 sum;  /* of its 16-bit words, folded */
 };
 
 struct {
@@ -66,29 +66,11 @@ struct {
 	__type(value, __u32);
 } out SEC(".maps");
 
-struct filler {
-	__u8 bytes[2048];
-	__u16 sum[2048]; /* of the first n bytes, as loaded by this machine */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct filler);
-} fillers SEC(".maps");
+__u8 filler[2048];
+__u16 filler_sum[2048]; /* of its first n bytes, as loaded by this machine */
 
 /* Boundaries of the exponential distribution, -ln(i / EXPONENTIAL) in 2^-16; [0] is that of 1 / EXPONENTIAL again. */
-struct exponential {
-	__u32 at[EXPONENTIAL + 1];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct exponential);
-} exponentials SEC(".maps");
+__u32 exponential[EXPONENTIAL + 1];
 
 struct control {
 	__u64 until;      /* ns after the start; frames due then or later are not sent */
@@ -96,8 +78,8 @@ struct control {
 	__u64 late_limit; /* 2^-16 ns */
 	__u32 clock_every;
 	__u32 streams;
-	__u32 stop; /* set by user space at any time */
-	__u32 done; /* set here */
+	__u32 room; /* bytes of a frame as it comes from the kernel */
+	__u32 _pad;
 	__u64 start;
 	__u64 end;
 	__u64 now;
@@ -106,13 +88,9 @@ struct control {
 	__u32 cursor;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct control);
-} controls SEC(".maps");
+struct control schedule;
+volatile __u32 stop; /* set by user space at any time */
+volatile __u32 done; /* set here */
 
 static __always_inline __u64 next_random(__u64 *state)
 {
@@ -127,28 +105,24 @@ static __always_inline __u64 next_random(__u64 *state)
 
 /* One exponential variate with mean 1, in 2^-16. The lowest bin has no upper end: by memorylessness it is the bin's lower end
  * plus a fresh variate. */
-__noinline __u64 exponential_variate(__u64 *rng)
+__noinline __u64 exponential_variate(__u32 stream)
 {
-	struct exponential *e;
-	__u32 zero = 0;
+	struct stream *s = bpf_map_lookup_elem(&streams, &stream);
 	__u64 sum = 0;
 
-	if (!rng)
-		return 1 << FRACTION;
-	e = bpf_map_lookup_elem(&exponentials, &zero);
-	if (!e)
+	if (!s)
 		return 1 << FRACTION;
 	for (int i = 0; i < 3; i++) {
-		__u64 r = next_random(rng);
+		__u64 r = next_random(&s->rng);
 		__u32 bin = r >> 52;
 		__u64 high, low;
 
 		if (bin == 0) {
-			sum += e->at[0];
+			sum += exponential[0];
 			continue;
 		}
-		high = e->at[bin & (EXPONENTIAL - 1)];
-		low = e->at[(bin & (EXPONENTIAL - 1)) + 1];
+		high = exponential[bin & (EXPONENTIAL - 1)];
+		low = exponential[(bin & (EXPONENTIAL - 1)) + 1];
 		return sum + high - (((high - low) * ((r >> 20) & 0xffff)) >> 16);
 	}
 	return sum;
@@ -170,13 +144,8 @@ static __always_inline bool pending(const struct stream *s, __u64 elapsed, __u64
 static __always_inline int finish(struct control *c, __u64 now)
 {
 	c->end = now;
-	c->done = 1;
+	done = 1;
 	return XDP_DROP;
-}
-
-static __always_inline __u16 store_csum(__u32 partial)
-{
-	return ~fold(partial);
 }
 
 static __always_inline __u32 frame_size(struct stream *s)
@@ -208,22 +177,18 @@ static __always_inline void copy_header(void *to, const __u64 *from, const __u32
 /* Writes the frame; false when it does not fit, which the loader has ruled out. */
 static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct stream *s, __u32 id)
 {
-	__u32 size = frame_size(s), zero = 0, header, rest, pick, dst, body;
+	__u32 size = frame_size(s), header, rest, pick, dst, body;
 	struct address *to;
-	struct filler *f;
 	struct tag *tag;
 	void *data, *end;
-	__u16 sport;
+	__u16 sport, check;
 	__u64 sum;
 
-	f = bpf_map_lookup_elem(&fillers, &zero);
-	if (!f)
-		return false;
 	header = s->kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE : s->kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
 	size -= 4;
 	if (size < header + TAG_SIZE || size > FRAME_MAX)
 		return false;
-	if (size != FRAME_MAX && bpf_xdp_adjust_tail(ctx, (int)size - FRAME_MAX))
+	if (size != schedule.room && bpf_xdp_adjust_tail(ctx, (int)size - (int)schedule.room))
 		return false;
 	rest = size - header - TAG_SIZE;
 
@@ -245,7 +210,7 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 		body = rest;
 		if (body > FRAME_MAX)
 			return false;
-		if (bpf_xdp_store_bytes(ctx, header + TAG_SIZE, f->bytes, body))
+		if (bpf_xdp_store_bytes(ctx, header + TAG_SIZE, filler, body))
 			return false;
 	}
 	data = (void *)(long)ctx->data;
@@ -261,11 +226,11 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 		copy_header(data, s->header, ETH_SIZE + IP4_SIZE + UDP_SIZE);
 		d16[1] = total;
 		*d32 = to->a[3];
-		sum = (__u64)to->a[3];
-		d16[5] = store_csum((__u32)fold(s->ip_sum + total + sum));
+		d16[5] = ~fold32(s->ip_sum + total + to->sum);
 		d16[10] = sport;
 		d16[12] = udp;
-		d16[13] = store_csum((__u32)fold(s->udp_sum + sport + 2 * (__u32)udp + sum)) ?: 0xffff;
+		check = ~fold32(s->udp_sum + sport + 2 * (__u32)udp + to->sum);
+		d16[13] = check ?: 0xffff;
 	} else if (s->kind == KIND_IP6) {
 		__u16 udp = bpf_htons(size - ETH_SIZE - IP6_SIZE);
 		__u16 *d16 = data + ETH_SIZE;
@@ -280,10 +245,10 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 		d32[1] = to->a[1];
 		d32[2] = to->a[2];
 		d32[3] = to->a[3];
-		sum = (__u64)to->a[0] + to->a[1] + to->a[2] + to->a[3];
 		d16[20] = sport;
 		d16[22] = udp;
-		d16[23] = store_csum((__u32)fold(s->udp_sum + sport + 2 * (__u32)udp + sum)) ?: 0xffff;
+		check = ~fold32(s->udp_sum + sport + 2 * (__u32)udp + to->sum);
+		d16[23] = check ?: 0xffff;
 	} else {
 		tag = data + ETH_SIZE;
 		if ((void *)tag + TAG_SIZE > end)
@@ -294,7 +259,7 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 	tag->stream = bpf_htons(id);
 	tag->seq = bpf_htonl((__u32)s->sent);
 	tag->time = bpf_cpu_to_be64(now);
-	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) + f->sum[rest & 2047];
+	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) + filler_sum[rest & 2047];
 	tag->sum = ~fold(sum);
 	return true;
 }
@@ -347,13 +312,12 @@ SEC("xdp.frags")
 int source(struct xdp_md *ctx)
 {
 	__u64 now, elapsed, until;
-	__u32 zero = 0, key;
-	struct control *c;
+	struct control *c = &schedule;
 	struct stream *s;
+	__u32 key;
 	int id;
 
-	c = bpf_map_lookup_elem(&controls, &zero);
-	if (!c || c->done)
+	if (done)
 		return XDP_DROP;
 	if (!c->start) {
 		c->start = read_clock(c);
@@ -361,24 +325,30 @@ int source(struct xdp_md *ctx)
 		read_clock(c);
 	}
 	now = c->now;
-	if (c->stop)
+	if (stop)
 		return finish(c, bpf_ktime_get_ns());
 	elapsed = (now - c->start) << FRACTION;
 	until = c->until << FRACTION;
 	if (now - c->start >= c->give_up)
 		return finish(c, now);
-	id = choose(c, elapsed, until);
-	if (id < 0) {
+	if (c->streams == 1) {
+		key = 0;
+		s = bpf_map_lookup_elem(&streams, &key);
+		if (!s)
+			return XDP_ABORTED;
+		id = !pending(s, elapsed, until) ? NOTHING : s->due <= elapsed ? 0 : WAIT;
+	} else {
+		id = choose(c, elapsed, until);
+		key = id;
+		s = bpf_map_lookup_elem(&streams, &key);
+	}
+	if (id < 0 || !s) {
 		if (id == NOTHING)
 			return finish(c, now);
 		read_clock(c);
 		c->idle++;
 		return XDP_DROP;
 	}
-	key = id;
-	s = bpf_map_lookup_elem(&streams, &key);
-	if (!s)
-		return XDP_DROP;
 	c->left--;
 	if (s->interval) {
 		__u64 late = elapsed - s->due;
@@ -388,7 +358,7 @@ int source(struct xdp_md *ctx)
 			if (late >> FRACTION > s->late_max)
 				s->late_max = late >> FRACTION;
 		}
-		s->due += s->poisson ? ((s->interval >> 8) * exponential_variate(&s->rng)) >> 8 : s->interval;
+		s->due += s->poisson ? ((s->interval >> 8) * exponential_variate(key)) >> 8 : s->interval;
 	}
 	if (!write_frame(ctx, now, s, key))
 		return fail(s);
