@@ -157,7 +157,7 @@ func TestProbes(t *testing.T) {
 		{probe: notButIs, reached: true},
 		{probe: untried, needsMessage: true},
 	}
-	request := model.ProbesRequest{Timeout: 500 * time.Millisecond, Attempts: 3}
+	request := model.ProbesRequest{Timeout: 3 * time.Second, Attempts: 10}
 	for _, p := range probes {
 		request.Probes = append(request.Probes, p.probe)
 	}
