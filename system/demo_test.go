@@ -1,0 +1,66 @@
+package system
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestDemo runs the README's first command, twice; nothing of it may stay.
+func TestDemo(t *testing.T) {
+	p := newPlatform(t)
+	for range 2 {
+		c := demo(p)
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Fatalf("the demo: %v\n%s", err, out)
+		}
+		for _, want := range []string{"All well.", "red", "blue"} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("the demo does not print %q:\n%s", want, out)
+			}
+		}
+	}
+}
+
+// TestDemoInterrupted presses ^C at each step of the demo: it must end by itself and take everything away.
+func TestDemoInterrupted(t *testing.T) {
+	for _, step := range []string{"1. ", "2. ", "4. ", "Removing everything"} {
+		t.Run(step, func(t *testing.T) {
+			p := newPlatform(t)
+			c := demo(p)
+			// A group of its own, as a terminal makes one: ^C goes to all its processes.
+			c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+			out, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			interrupted := false
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				if !interrupted && strings.Contains(lines.Text(), step) {
+					interrupted = true
+					if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			err = c.Wait()
+			if !interrupted {
+				t.Fatalf("the demo never printed %q (%v)", step, err)
+			}
+		})
+	}
+}
+
+func demo(p *platform) *exec.Cmd {
+	c := exec.Command("scripts/demo")
+	c.Dir = root
+	c.Env = append(os.Environ(), "POLYPLANE_INSTANCE="+p.dirs.Name, "POLYPLANE_BINARY="+binary)
+	return c
+}

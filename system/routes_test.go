@@ -1,0 +1,169 @@
+package system
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec"
+)
+
+var update = flag.Bool("update", false, "write the routes seen as the expected ones (then read every one of them)")
+
+// TestExamples runs all examples at once, on two nodes: each must do what its file expects, and the routes that its
+// routing software gave every router's kernel must be the expected ones in testdata/routes.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../examples/*.yaml")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("examples: %v, %v", files, err)
+	}
+	p := up(t, 2)
+	var networks []model.Network
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := spec.Parse(f, text, spec.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		networks = append(networks, parsed...)
+		p.run("apply", "-f", strings.TrimPrefix(f, "../"))
+	}
+	if *update {
+		time.Sleep(time.Minute) // there is nothing to wait for yet: the protocols are taken to be done by now
+	}
+	for _, n := range networks {
+		t.Run(n.Name, func(t *testing.T) {
+			if len(n.Expect) > 0 {
+				if out, stderr, err := p.try("check", n.Name, "--wait", "3m"); err != nil {
+					t.Fatalf("check %s: %v\n%s%s", n.Name, err, out, stderr)
+				}
+			}
+			for _, e := range n.Elements {
+				if e.Kind == model.Router {
+					compareRoutes(t, p, n.Name, e.Name)
+				}
+			}
+		})
+	}
+}
+
+func compareRoutes(t *testing.T, p *platform, network, router string) {
+	t.Helper()
+	file := filepath.Join("testdata", "routes", network, router+".txt")
+	namespace := p.namespace(network, router)
+	got := routes(t, namespace)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	// Expected reachability can be there a moment before the last route is.
+	p.await("the routes of "+network+"/"+router, func() bool {
+		got = routes(t, namespace)
+		return got == string(want)
+	}, func() string { return fmt.Sprintf("they are\n%s\nand should be\n%s", got, want) })
+}
+
+// nextHops are the next hops of a route, or of a next-hop object, which FRR gives its routes.
+type nextHops struct {
+	ID      int `json:"id"`
+	Object  int `json:"nhid"`
+	Gateway string
+	Via     struct{ Host string }
+	Device  string                          `json:"dev"`
+	Several []struct{ Gateway, Dev string } `json:"nexthops"`
+	Group   []struct{ ID int }
+}
+
+func (n nextHops) words(objects map[int]nextHops) []string {
+	var words []string
+	hop := func(gateway, device string) {
+		// Link-local gateways say nothing that the device does not.
+		if gateway != "" && !strings.HasPrefix(gateway, "fe80:") {
+			device += " via " + gateway
+		}
+		words = append(words, device)
+	}
+	switch {
+	case n.Object != 0:
+		return objects[n.Object].words(objects)
+	case len(n.Group) > 0:
+		for _, member := range n.Group {
+			words = append(words, objects[member.ID].words(objects)...)
+		}
+	case len(n.Several) > 0:
+		for _, h := range n.Several {
+			hop(h.Gateway, h.Dev)
+		}
+	default:
+		hop(n.Gateway+n.Via.Host, n.Device)
+	}
+	slices.Sort(words)
+	return words
+}
+
+// routes is the kernel's unicast routing table in a canonical form: destination, who made it, next hops.
+func routes(t *testing.T, namespace string) string {
+	t.Helper()
+	read := func(into any, args ...string) {
+		t.Helper()
+		out := in(t, namespace, append([]string{"ip", "-j"}, args...)...)
+		if out = strings.TrimSpace(out); out == "" {
+			return
+		}
+		if err := json.Unmarshal([]byte(out), into); err != nil {
+			t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	var lines []string
+	for _, family := range []string{"-4", "-6"} {
+		var table []struct {
+			nextHops
+			Destination string `json:"dst"`
+			Protocol    string
+			Type        string
+		}
+		var list []nextHops
+		read(&table, family, "route", "show", "table", "main")
+		read(&list, "nexthop", "show")
+		objects := map[int]nextHops{}
+		for _, n := range list {
+			objects[n.ID] = n
+		}
+		for _, r := range table {
+			if strings.HasPrefix(r.Destination, "fe80:") || strings.HasPrefix(r.Destination, "ff00:") || r.Destination == "multicast" {
+				continue
+			}
+			what := r.Protocol
+			if r.Type != "" {
+				what += " " + r.Type
+			} else {
+				what += ": " + strings.Join(r.words(objects), ", ")
+			}
+			lines = append(lines, r.Destination+" "+what)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n") + "\n"
+}
