@@ -43,6 +43,9 @@ func bareRate(p pair, cpu, size int, frames uint32) (float64, error) {
 				return err
 			}
 		}
+		if err := netdev.First(0); err != nil {
+			return err
+		}
 		d, err := net.InterfaceByName(p.from.Name)
 		if err != nil {
 			return err

@@ -40,6 +40,9 @@ func (p *Packet) Run(ctx context.Context) (Report, error) {
 				return err
 			}
 		}
+		if err := netdev.First(0); err != nil {
+			return err
+		}
 		d, err := net.InterfaceByName(p.o.Device.Name)
 		if err != nil {
 			return err

@@ -259,6 +259,9 @@ func (x *XDP) prepareThread() error {
 			return err
 		}
 	}
+	if err := netdev.First(0); err != nil {
+		return err
+	}
 	d, err := net.InterfaceByName(x.o.Device.Name)
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func Open(o Options) (*Bench, error) {
 			return nil, fmt.Errorf("trial: %v has no receive thread; its NAPI is not running (switch GRO on)", p.Device)
 		}
 		for _, pid := range pids {
-			if err := netdev.PinThread(pid, p.CPU); err != nil {
+			if err := errors.Join(netdev.PinThread(pid, p.CPU), netdev.First(pid)); err != nil {
 				b.Close()
 				return nil, fmt.Errorf("trial: receive thread of %v: %w", p.Device, err)
 			}
