@@ -96,12 +96,12 @@ var masks = []struct {
 	form *regexp.Regexp
 	with string
 }{
+	{regexp.MustCompile(`\b\d+\.\d+(/\d+\.\d+)+ `), "RTTS "},
 	{regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`), ""},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`), "TIME"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?\b`), "TIME"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|ms|s|m|h|d)\b`), "SPAN"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(bit|kbit|Mbit|Gbit|B|KiB|MiB|GiB|kB)(/s)?\b`), "AMOUNT"},
-	{regexp.MustCompile(`\b\d+\.\d+(/\d+\.\d+)+ `), "RTTS "},
 	{regexp.MustCompile(`(^|[ \t])\d+(\.\d+)?[ \t]+AMOUNT`), " CORES AMOUNT"},
 	{regexp.MustCompile(`time=\S+`), "time=SPAN"},
 	{regexp.MustCompile(`\b\d+ (packets|frames|bytes)\b`), "COUNT $1"},
@@ -129,6 +129,7 @@ func TestMask(t *testing.T) {
 		{"r1  running 3s", "r1     running  14m", true},
 		{"r1 running 3s", "r2 running 3s", false},
 		{"rtt 0.034 ms", "rtt 1.2 ms", true},
+		{"rtt = 0.180/0.194/0.212/0.013 ms", "rtt = 0.1/12.5/0.2/0.3 ms", true},
 		{"10.0.0.1", "10.0.0.2", false},
 		{"3 passed", "2 passed", false},
 	} {

@@ -20,9 +20,6 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// InstanceVariable is the environment variable that names the instance where --instance does not.
-const InstanceVariable = "POLYPLANE_INSTANCE"
-
 // CLI is what all commands share: the streams, the instance they speak to, and how it is reached.
 type CLI struct {
 	In       io.Reader
@@ -101,19 +98,19 @@ const (
 
 // AddInstanceFlag gives the root its --instance flag.
 func (c *CLI) AddInstanceFlag(root *cobra.Command) {
-	name := c.Getenv(InstanceVariable)
+	name := c.Getenv(instance.Variable)
 	if name == "" {
 		name = instance.DefaultName
 	}
 	root.PersistentFlags().StringVarP(&c.Instance, "instance", "I", name,
-		"the instance to speak to ("+InstanceVariable+" sets the default)")
+		"the instance to speak to ("+instance.Variable+" sets the default)")
 	// The default shown must not depend on the environment of whoever generates the documentation.
 	root.PersistentFlags().Lookup("instance").DefValue = instance.DefaultName
 }
 
 // AddNameAlias makes --name another way to say --instance, for the commands that start and stop an instance.
 func (c *CLI) AddNameAlias(cmd *cobra.Command) {
-	name := c.Getenv(InstanceVariable)
+	name := c.Getenv(instance.Variable)
 	if name == "" {
 		name = instance.DefaultName
 	}

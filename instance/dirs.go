@@ -5,14 +5,27 @@ package instance
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
 )
 
-// DefaultName is the instance that commands speak to unless --name says otherwise.
-const DefaultName = "default"
+// DefaultName is the instance that commands speak to unless --instance or the environment variable Variable says
+// otherwise.
+const (
+	DefaultName = "default"
+	Variable    = "POLYPLANE_INSTANCE"
+)
+
+// Command is what a user types to tell the named instance something: without its name where that goes without saying.
+func Command(name, words string) string {
+	if name != DefaultName && name != os.Getenv(Variable) {
+		words += " --instance " + name
+	}
+	return "polyplane " + words
+}
 
 // Dirs tells where an instance keeps things. Run is lost at a reboot (sockets, namespace mounts, pinned maps), Data is
 // kept until `down --purge`.

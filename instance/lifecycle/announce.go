@@ -28,18 +28,16 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 		elements += n.Elements
 	}
 	t.Flush()
-	name := ""
-	if d.Name != instance.DefaultName {
-		name = "--instance " + d.Name + " "
-	}
 	fmt.Fprintln(w)
+	next := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	defer next.Flush()
 	if elements > 0 {
-		fmt.Fprintf(w, "  %-42s what runs here\n", "polyplane "+name+"get networks")
+		fmt.Fprintf(next, "  %s\twhat runs here\n", instance.Command(d.Name, "get networks"))
 	} else {
-		fmt.Fprintf(w, "  %-42s an eight-line network to begin with\n", "polyplane example duo > duo.yaml")
-		fmt.Fprintf(w, "  %-42s make it so\n", "polyplane "+name+"apply -f duo.yaml")
+		fmt.Fprintf(next, "  polyplane example duo > duo.yaml\tan eight-line network to begin with\n")
+		fmt.Fprintf(next, "  %s\tmake it so\n", instance.Command(d.Name, "apply -f duo.yaml"))
 	}
-	fmt.Fprintf(w, "  %-42s end everything; `up` comes back to it\n", command(d, "down"))
+	fmt.Fprintf(next, "  %s\tend everything; `up` comes back to it\n", instance.Command(d.Name, "down"))
 }
 
 // cores writes thousandths of a core in cores.

@@ -162,7 +162,7 @@ func TestLockIsHeldByOne(t *testing.T) {
 	if !errors.As(err, &busy) || busy.Holder.PID != os.Getpid() || time.Since(busy.Holder.Started) > time.Hour {
 		t.Fatalf("a second acquire: %v, want a BusyError of this process", err)
 	}
-	if !strings.Contains(err.Error(), "already running, since") || !strings.Contains(err.Error(), "polyplane down --name x") {
+	if !strings.Contains(err.Error(), "already running, since") || !strings.Contains(err.Error(), "polyplane down --instance x") {
 		t.Errorf("the words are %q", err)
 	}
 	l.release()

@@ -32,7 +32,7 @@ func (e *BusyError) Error() string {
 		return fmt.Sprintf("polyplane '%s' is being ended (process %d): try again when that is done", e.Instance.Name, e.Holder.PID)
 	}
 	return fmt.Sprintf("polyplane '%s' is already running, since %s (process %d): `%s` ends it", e.Instance.Name,
-		e.Holder.Started.Local().Format("2006-01-02 15:04:05"), e.Holder.PID, command(e.Instance, "down"))
+		e.Holder.Started.Local().Format("2006-01-02 15:04:05"), e.Holder.PID, instance.Command(e.Instance.Name, "down"))
 }
 
 // lock is an instance's: whoever holds it may start or end the instance's processes. It ends with the process.

@@ -226,7 +226,7 @@ func checkChange(d instance.Dirs, old, next settings) error {
 	}
 	return &RefusedError{fmt.Sprintf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, %s. "+
 		"Run `%s` to come back to what was, and delete the networks before changing it; or start anew with `%s`",
-		d.Name, old.describe(), shown, problem, command(d, "up"), command(d, "down --purge"))}
+		d.Name, old.describe(), shown, problem, instance.Command(d.Name, "up"), instance.Command(d.Name, "down --purge"))}
 }
 
 // desiredOf reads what a node's agent last knew to be wanted.
@@ -240,19 +240,6 @@ func desiredOf(d instance.NodeDirs) (model.NodeState, error) {
 		err = json.Unmarshal(b, &s)
 	}
 	return s, err
-}
-
-// command is a command line for this instance, as errors suggest it.
-func command(d instance.Dirs, words string) string {
-	if d.Name == instance.DefaultName {
-		return "polyplane " + words
-	}
-	verb, rest, more := strings.Cut(words, " ")
-	s := "polyplane " + verb + " --name " + d.Name
-	if more {
-		s += " " + rest
-	}
-	return s
 }
 
 var instanceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)

@@ -582,7 +582,7 @@ func TestForeground(t *testing.T) {
 	if after := p.ports("n1", "n2"); !equal(before, after) {
 		t.Errorf("^C altered devices: %v, before %v", after, before)
 	}
-	for _, want := range []string{"is up", "n2", "polyplane", "down --name " + p.dirs.Name} {
+	for _, want := range []string{"is up", "n2", "polyplane", "down --instance " + p.dirs.Name} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("up says nothing of %q: %s", want, out.String())
 		}

@@ -83,8 +83,8 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 	stop()
 	if len(nodes) > 0 && ready == nil {
 		u.say("The platform's processes have ended. Networks stay as they are and go on forwarding:")
-		u.say("  %-28s takes them over again", command(u.Dirs, "up"))
-		u.say("  %-28s removes everything, and keeps what is needed to come back", command(u.Dirs, "down"))
+		u.say("  %-28s takes them over again", instance.Command(u.Dirs.Name, "up"))
+		u.say("  %-28s removes everything, and keeps what is needed to come back", instance.Command(u.Dirs.Name, "down"))
 	}
 	return nil
 }

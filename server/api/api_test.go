@@ -199,7 +199,7 @@ func TestWholeLife(t *testing.T) {
 	}
 	_, err = c.Ping(ctx)
 	var down *client.NotRunningError
-	if !errors.As(err, &down) || err.Error() != "polyplane 'test' is not running: start it with `polyplane up --name test`" {
+	if !errors.As(err, &down) || err.Error() != "polyplane 'test' is not running: start it with `polyplane up --instance test`" {
 		t.Errorf("after the end: %v", err)
 	}
 }

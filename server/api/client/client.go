@@ -51,11 +51,7 @@ type NotRunningError struct {
 }
 
 func (e *NotRunningError) Error() string {
-	up := "polyplane up"
-	if e.Instance != instance.DefaultName {
-		up += " --name " + e.Instance
-	}
-	return fmt.Sprintf("polyplane '%s' is not running: start it with `%s`", e.Instance, up)
+	return fmt.Sprintf("polyplane '%s' is not running: start it with `%s`", e.Instance, instance.Command(e.Instance, "up"))
 }
 
 func (e *NotRunningError) Unwrap() error { return e.cause }
