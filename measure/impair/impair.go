@@ -16,7 +16,7 @@ import (
 	"github.com/polyplane/polyplane/measure/netdev"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type fault program bpf/impair.c -- -idirafter /usr/include/x86_64-linux-gnu -O2 -mcpu=v3 -Wall -Werror
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type fault program bpf/impair.c -- -O2 -mcpu=v3 -Wall -Werror -Wno-unused-variable
 
 // Faults say what the device does to frames. Chances are 0…1 and independent.
 type Faults struct {

@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -73,7 +75,7 @@ func (w Watch) Read() (Usage, error) {
 	if u.Cores, err = cores(); err != nil {
 		return u, err
 	}
-	for _, pid := range append(softirqThreads(), w.Threads...) {
+	for _, pid := range slices.Concat(softirqThreads(), w.Threads) {
 		if t, err := thread(pid); err == nil {
 			u.Threads = append(u.Threads, t)
 		}
@@ -169,8 +171,8 @@ func cores() ([]Core, error) {
 	return out, s.Err()
 }
 
-func softirqThreads() []int {
-	var pids []int
+// softirqThreads finds the ksoftirqd of every core; they live as long as the machine, so they are looked for once.
+var softirqThreads = sync.OnceValue(func() (pids []int) {
 	comms, _ := filepath.Glob("/proc/[0-9]*/comm") // only a malformed pattern fails
 	for _, c := range comms {
 		b, err := os.ReadFile(c)
@@ -181,7 +183,7 @@ func softirqThreads() []int {
 		}
 	}
 	return pids
-}
+})
 
 // thread reads the time of a process in ns (schedstat), which ticks would round to nothing for short trials.
 func thread(pid int) (Thread, error) {

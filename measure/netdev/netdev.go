@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -165,7 +166,11 @@ func SetThreaded(r Ref, on bool) ([]int, error) {
 	if on {
 		v = "1"
 	}
-	err := In(r.Namespace, func() error {
+	before, err := NAPIThreads(r.Name)
+	if err != nil {
+		return nil, err
+	}
+	err = In(r.Namespace, func() error {
 		return withSysfs(func(root string) error {
 			return os.WriteFile(filepath.Join(root, "class/net", r.Name, "threaded"), []byte(v), 0)
 		})
@@ -176,11 +181,23 @@ func SetThreaded(r Ref, on bool) ([]int, error) {
 	if !on {
 		return nil, nil
 	}
-	return NAPIThreads(r.Name)
+	after, err := NAPIThreads(r.Name)
+	if err != nil {
+		return nil, err
+	}
+	// Devices of the same name in other namespaces may have threads, too: the new ones are ours.
+	if fresh := slices.DeleteFunc(slices.Clone(after), func(pid int) bool { return slices.Contains(before, pid) }); len(fresh) > 0 {
+		return fresh, nil
+	}
+	if len(after) > 1 {
+		return nil, fmt.Errorf("set threaded NAPI of %v: it already was, and %d devices of that name have receive threads: which is its own cannot be told; switch it off first",
+			r, len(after))
+	}
+	return after, nil
 }
 
-// NAPIThreads finds the kernel threads that poll a device. Thread names are cut to 15 characters and carry no namespace, so
-// give devices under measurement short names that differ.
+// NAPIThreads finds the kernel threads that poll devices of this name, in whatever namespace: a thread's name tells the
+// device's, cut to ten characters, and nothing else.
 func NAPIThreads(device string) ([]int, error) {
 	comms, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {

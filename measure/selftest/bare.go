@@ -13,7 +13,7 @@ import (
 	"github.com/polyplane/polyplane/measure/netdev"
 )
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel program bpf/bare.c -- -idirafter /usr/include/x86_64-linux-gnu -O2 -mcpu=v3 -Wall -Werror
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel program bpf/bare.c -- -O2 -mcpu=v3 -Wall -Werror -Wno-unused-variable
 
 // bareRate is how many frames a second of CPU time live frames reach that are only redirected and dropped. Setting a call up takes tens of
 // milliseconds, so two calls of different length are compared, and what they share cancels out.

@@ -7,7 +7,7 @@ import (
 )
 
 func TestSelfTest(t *testing.T) {
-	rep, err := Run(context.Background(), Options{Duration: 300 * time.Millisecond, Sizes: []int{64, 1518}, Rates: []float64{1e4, 1e5}})
+	rep, err := Run(context.Background(), Options{Duration: 300 * time.Millisecond, Repeat: 1, Sizes: []int{64}, Rates: []float64{1e4}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -16,7 +16,7 @@ func TestSelfTest(t *testing.T) {
 	}
 	t.Logf("paces %+v", rep.Paces)
 	t.Logf("floor %v; limits %+v; %q", rep.Floor, rep.Limits, rep.Failures)
-	if len(rep.Speeds) != 2 || rep.Limits.Rate <= 0 || rep.Limits.Floor <= 0 {
+	if len(rep.Speeds) != 1 || rep.Limits.Rate <= 0 || rep.Limits.Floor <= 0 {
 		t.Fatalf("%+v", rep)
 	}
 	if rep.Floor.Count < 1000 || rep.Floor.P50 > uint64(time.Millisecond) {

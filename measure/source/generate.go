@@ -1,3 +1,3 @@
 package source
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type address program bpf/source.c -- -idirafter /usr/include/x86_64-linux-gnu -O2 -mcpu=v3 -Wall -Werror
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type address program bpf/source.c -- -O2 -mcpu=v3 -Wall -Werror -Wno-unused-variable

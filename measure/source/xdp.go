@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -66,7 +67,33 @@ func OpenXDP(o Options) (*XDP, error) {
 		x.Close()
 		return nil, fmt.Errorf("source: %w", err)
 	}
+	if err := liveFrames(x); err != nil {
+		x.Close()
+		return nil, fmt.Errorf("source: %w", err)
+	}
 	return x, nil
+}
+
+var live struct {
+	sync.Mutex
+	known bool
+}
+
+// liveFrames asks the kernel once whether it can run live frames at all, with a program that has nothing left to do.
+func liveFrames(x *XDP) error {
+	live.Lock()
+	defer live.Unlock()
+	if live.known {
+		return nil
+	}
+	if err := x.objects.Done.Set(uint32(1)); err != nil {
+		return err
+	}
+	if err := x.call(1); err != nil {
+		return err
+	}
+	live.known = true
+	return x.objects.Done.Set(uint32(0))
 }
 
 // Close frees the program and its maps.
@@ -235,7 +262,7 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 		defer tid.Store(0)
 		before := netdev.ThreadTime()
 		defer func() { used = netdev.ThreadTime() - before }()
-		return x.call()
+		return x.call(math.MaxUint32)
 	})
 	close(ended)
 	if err != nil {
@@ -289,11 +316,11 @@ const (
 )
 
 // call stays in the kernel until the program is done. A stray signal only makes it go back: all state is in the maps.
-func (x *XDP) call() error {
+func (x *XDP) call(repeat uint32) error {
 	data := make([]byte, x.room)
 	attr := runAttr{
 		progFD: uint32(x.objects.Source.FD()), sizeIn: uint32(len(data)), dataIn: uint64(uintptr(unsafe.Pointer(&data[0]))),
-		repeat: math.MaxUint32, flags: flagLiveFrames, batch: uint32(x.o.Batch),
+		repeat: repeat, flags: flagLiveFrames, batch: uint32(x.o.Batch),
 	}
 	for {
 		_, _, errno := unix.Syscall(unix.SYS_BPF, cmdTestRun, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))

@@ -172,6 +172,7 @@ type Result struct {
 	Reordered  uint64          `json:"reordered"`
 	Corrupted  uint64          `json:"corrupted"`
 	Refused    uint64          `json:"refused"`    // of the lost ones, those that the first ring had no room for
+	Overrun    uint64          `json:"overrun"`  // of the lost ones, those that the sink itself had no room for
 	Offered    float64         `json:"offered"`    // frames/s
 	Forwarded  float64         `json:"forwarded"`  // frames/s
 	LossRatio  float64         `json:"loss_ratio"` // (lost + not sent) / intended
@@ -295,6 +296,7 @@ func (r *Result) fill(sent source.Report, got sink.Report) {
 	r.Corrupted += got.Corrupted
 	r.Lost -= min(got.Corrupted, r.Lost) // these arrived, whatever stream they were of
 	r.Intended, r.Sent, r.Elapsed, r.Refused = sent.Intended(), sent.Sent(), sent.Elapsed, min(sent.Refused.Sent, r.Lost)
+	r.Overrun = min(got.Overrun, r.Lost-r.Refused) // back to back, the first ring is the sink's: counted once
 	r.Offered, r.SourceCPU = sent.Rate(), sent.CPU
 	if r.Elapsed > 0 {
 		r.Forwarded = float64(r.Received) / r.Elapsed.Seconds()

@@ -110,8 +110,18 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// The search finds the rate limit of a real device. Its burst absorbs what a busy machine's pauses bunch together, and 2 s
-// trials make that burst small against what the limit lets through.
+// deviceOnly is a bench whose losses outside the device – rings that were full and frames never sent, because a busy machine
+// paused one side – do not count: they are known, and a test must not depend on them.
+type deviceOnly struct{ *trial.Bench }
+
+func (d deviceOnly) Trial(ctx context.Context, rate float64, duration time.Duration) (search.Trial, error) {
+	r, err := d.Run(ctx, trial.Load{Rate: rate, Duration: duration})
+	t := r.Trial()
+	t.Intended, t.Received = t.Sent, t.Received+r.Refused+r.Overrun
+	return t, err
+}
+
+// The search finds the rate limit of a real device. Its burst absorbs what pauses bunch together.
 func TestSearchFindsTheRateLimit(t *testing.T) {
 	b := newBed(t)
 	const limit, burst = 50_000, 2_000
@@ -123,7 +133,7 @@ func TestSearchFindsTheRateLimit(t *testing.T) {
 	}
 	bench := b.open(t, b.apart)
 	goal := search.Goal{Name: "PDR", LossRatio: 0.01, ExceedRatio: 0.5, Width: 0.05, InitialTrial: time.Second / 2, FinalTrial: time.Second, Sum: 2 * time.Second}
-	res, err := bench.Throughput(context.Background(), search.MLROptions{Range: search.Range{Min: 5_000, Max: 400_000}, Goals: []search.Goal{goal}, Confirm: 2 * time.Second})
+	res, err := search.MultipleLossRatio(context.Background(), deviceOnly{bench}, search.MLROptions{Range: search.Range{Min: 5_000, Max: 400_000}, Goals: []search.Goal{goal}, Confirm: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

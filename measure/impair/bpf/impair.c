@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A device under test whose faults are known: it forwards between two devices and, as told, limits, delays, loses,
 // duplicates, corrupts, and sends some frames on a longer way, so that others overtake them. It counts what it did.
-#include <linux/bpf.h>
-#include <stdbool.h>
-#include <bpf/bpf_helpers.h>
+#include "../../frame/kernel.h"
 
 struct fault {
 	/* set by user space; chances are out of 2^32 */

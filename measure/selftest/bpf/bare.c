@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The least that live frames over a veth can cost: one redirect, one drop.
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
+#include "../../frame/kernel.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);

@@ -2,10 +2,7 @@
 // The traffic sink: looks at every frame that reaches a device, takes the measured ones and counts them per stream. State is
 // kept per receive queue, because a queue is polled by one CPU at a time: nothing in it needs to be atomic. Only the
 // window of sequence numbers is shared between queues.
-#include <linux/bpf.h>
-#include <stdbool.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "../../frame/kernel.h"
 #include "../../frame/tag.h"
 #include "hist.h"
 

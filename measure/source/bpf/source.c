@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The traffic source: runs as live XDP frames, writes each frame anew (pages come back as whoever had them left them), and
 // sends it out of one device. When no frame is due it drops, and is called again at once: that is how it waits.
-#include <linux/bpf.h>
-#include <stdbool.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "../../frame/kernel.h"
 #include "../../frame/tag.h"
 
 #define MAX_STREAMS 64
