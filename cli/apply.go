@@ -203,7 +203,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 	var planned []model.ApplyResult
 	if direct {
 		// A single new network is refused or made as a whole, and all of it is new: nothing is learnt by asking first.
-		result, err := cl.Apply(ctx, networks[0], model.ApplyOptions{Overwrite: overwrite})
+		result, err := cl.Apply(ctx, networks[0], model.ApplyOptions{Overwrite: overwrite, Base: model.BaseNew})
 		if err != nil {
 			return wrap(ctx, cl, naming(networks[0].Name, err), ref{})
 		}
@@ -226,9 +226,9 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		if !p.Changed || direct {
 			continue
 		}
-		options := model.ApplyOptions{Overwrite: overwrite}
+		// What was shown is what is done: nobody's change in between is lost.
+		options := model.ApplyOptions{Overwrite: overwrite, Base: model.BaseNew}
 		if p.Before != nil {
-			// What was shown is what is done: nobody's change in between is lost.
 			options.Base = p.Before.Revision
 		}
 		result, err := cl.Apply(ctx, networks[i], options)

@@ -18,7 +18,8 @@ func TestApply(t *testing.T) {
 	if r.code != ExitOK || !strings.Contains(r.out, "duo: ready in") || !strings.Contains(r.out, "+") {
 		t.Errorf("got %+v", r)
 	}
-	if len(f.applied) != 1 || f.applied[0].Base != 0 {
+	// It must be new still: somebody else's network of the same name is not overwritten.
+	if len(f.applied) != 1 || f.applied[0].Base != model.BaseNew {
 		t.Errorf("applied = %+v", f.applied)
 	}
 }

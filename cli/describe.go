@@ -58,7 +58,6 @@ func (c *CLI) describe(cmd *cobra.Command, cl Client, o output, of ref) error {
 	if err != nil {
 		return err
 	}
-	links = withSubnets(links, elements)
 	element, missing := findElement(elements, of.id())
 	if missing != nil {
 		for _, l := range links {
@@ -194,7 +193,7 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 		}
 	}
 	lt := table{head: links.head(false)}
-	for _, l := range withSubnets(d.Links, d.Elements) {
+	for _, l := range d.Links {
 		row := links.row(c, l, false)
 		row[0] = text(l.Link.Name)
 		lt.add(row...)

@@ -339,8 +339,8 @@ func lab() *fake {
 			Elements: []model.ElementView{view(h1, "n1", model.PhaseRunning, ""), view(r1, "n1", model.PhaseRunning, ""),
 				view(r2, "n2", model.PhaseFailed, "runc: exit status 1"), view(sw, "n1", model.PhaseStopped, "")},
 			Links: []model.LinkStatus{
-				{Network: "lab", Link: links[0], VNI: 6, Up: true, Ports: []model.PortStatus{port("h1", "r1", true, 10, 20), port("r1", "h1", true, 20, 10)}},
-				{Network: "lab", Link: links[1], VNI: 7, Paths: []model.LinkPath{{Nodes: []string{"n1", "n2"}}}, Ports: []model.PortStatus{port("r1", "ge-0/0/1", false, 5, 0)}}},
+				{Network: "lab", Link: numbered(links[0], assigned), VNI: 6, Up: true, Ports: []model.PortStatus{port("h1", "r1", true, 10, 20), port("r1", "h1", true, 20, 10)}},
+				{Network: "lab", Link: numbered(links[1], assigned), VNI: 7, Paths: []model.LinkPath{{Nodes: []string{"n1", "n2"}}}, Ports: []model.PortStatus{port("r1", "ge-0/0/1", false, 5, 0)}}},
 		},
 		events: []model.Event{
 			{Seq: 1, Time: now.Add(-3 * time.Hour), Severity: model.Info, Object: "lab", Reason: "NetworkCreated", Message: "4 elements, 2 links"},
@@ -349,4 +349,10 @@ func lab() *fake {
 			{Seq: 4, Time: now.Add(-time.Minute), Severity: model.Error, Object: "lab/r2", Reason: "ElementFailed", Message: "runc: exit status 1", Node: "n2"},
 			{Seq: 5, Time: now.Add(-time.Minute), Severity: model.Error, Object: "labour/r2", Reason: "ElementFailed", Message: "another network", Node: "n3"}},
 	}
+}
+
+// numbered is the link as the manager tells it: with the subnets that it was assigned.
+func numbered(l model.Link, assigned model.Assigned) model.Link {
+	l.Prefixes = assigned.Links[l.Name].Prefixes
+	return l
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,10 +100,9 @@ func linkListing() listing[model.LinkStatus] {
 		name: "links", aliases: []string{"link"}, short: "List virtual links, and the substrate paths they take",
 		example: "  polyplane get links lab\n  polyplane get links lab/r1 -o wide",
 		fetch: func(ctx context.Context, cl Client, network string) ([]model.LinkStatus, error) {
-			d, err := cl.Dump(ctx, network)
-			return withSubnets(d.Links, d.Elements), err
+			return cl.Links(ctx, network)
 		},
-		pick: func(d model.Dump) []model.LinkStatus { return withSubnets(d.Links, d.Elements) },
+		pick: func(d model.Dump) []model.LinkStatus { return d.Links },
 		key:  func(l model.LinkStatus) string { return l.Network + "/" + l.Link.Name },
 		match: func(l model.LinkStatus, r ref) bool {
 			return l.Network == r.network && (r.element == "" || l.Link.Name == r.element ||
@@ -129,29 +127,6 @@ func linkListing() listing[model.LinkStatus] {
 			return row
 		},
 	}
-}
-
-// withSubnets gives links without prefixes of their own the subnets that their ends were given addresses of.
-func withSubnets(links []model.LinkStatus, elements []model.ElementView) []model.LinkStatus {
-	type place struct{ network, link string }
-	given := map[place][]netip.Prefix{}
-	for _, e := range elements {
-		for _, i := range e.Element.Interfaces {
-			at := place{e.ID.Network, i.Link}
-			for _, p := range i.Addresses {
-				if subnet := p.Masked(); i.Link != "" && !slices.Contains(given[at], subnet) {
-					given[at] = append(given[at], subnet)
-				}
-			}
-		}
-	}
-	links = slices.Clone(links)
-	for i := range links {
-		if l := &links[i]; len(l.Link.Prefixes) == 0 {
-			l.Link.Prefixes = given[place{l.Network, l.Link.Name}]
-		}
-	}
-	return links
 }
 
 func phase(p model.Phase) cell {

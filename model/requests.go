@@ -20,9 +20,12 @@ type ApplyOptions struct {
 	// Overwrite replaces configuration that was edited inside elements by the document's.
 	Overwrite bool
 	// Base is the revision that the document was made from; the apply is refused when the network has moved on. Zero
-	// means any.
+	// means any, BaseNew that there must be no such network.
 	Base int64
 }
+
+// BaseNew is the Base of a document for a network that does not exist yet.
+const BaseNew = -1
 
 // ApplyResult is what became of an apply.
 type ApplyResult struct {
@@ -53,6 +56,10 @@ type Registration struct {
 	// Socket is the path of the Unix socket on which the agent serves its own API.
 	Socket string `json:"socket"`
 	PID    int    `json:"pid,omitempty"`
+	// Controls and Forwardings are what the node has drivers for. Where they are empty nothing is known, and everything is
+	// let through to the node.
+	Controls    []Control    `json:"controls,omitempty"`
+	Forwardings []Forwarding `json:"forwardings,omitempty"`
 }
 
 // Update is one line of the stream that an agent watches: its node's whole desired state, or nothing (a keep-alive,

@@ -47,7 +47,7 @@ type ElementView struct {
 // LinkStatus is one link with its state and counters.
 type LinkStatus struct {
 	Network string       `json:"network"`
-	Link    Link         `json:"link"`
+	Link    Link         `json:"link"` // with the subnets that its ends are in, where it states none
 	VNI     uint32       `json:"vni"`
 	Paths   []LinkPath   `json:"paths,omitempty"`
 	Up      bool         `json:"up"`

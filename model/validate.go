@@ -87,6 +87,28 @@ func checkAmounts(c CPU, m Bytes) string {
 	return ""
 }
 
+// What FRR needs to start, measured with 8.4: zebra, staticd, watchfrr and the reading of the configuration peak at
+// 16 MiB, each protocol's daemons add up to 6 MiB. BIRD needs 3 MiB, less than MinMemory.
+const (
+	frrMemory         = Bytes(24 << 20)
+	frrProtocolMemory = Bytes(6 << 20)
+)
+
+// softwareMemory is the least that the element's routing software starts with.
+func softwareMemory(e *Element) Bytes {
+	if e.Kind != Router || e.Software != SoftwareFRR {
+		return 0
+	}
+	return frrMemory + Bytes(len(e.Routing.names()))*frrProtocolMemory
+}
+
+func protocolWords(e *Element) string {
+	if names := e.Routing.names(); len(names) > 0 {
+		return " with " + strings.Join(names, ", ")
+	}
+	return ""
+}
+
 func (ps *problems) checkResources() {
 	s := ps.net.Slice
 	var cpu uint64
@@ -124,6 +146,8 @@ func (ps *problems) checkElement(i, stated int) {
 	}
 	if err := checkAmounts(e.CPU, e.Memory); err != "" {
 		ps.element(i, strings.Fields(err)[0], "%s", err)
+	} else if need := softwareMemory(e); e.Memory != 0 && e.Memory < need {
+		ps.element(i, "memory", "memory %s is less than the %s that FRR needs to start%s", e.Memory, need, protocolWords(e))
 	}
 	if e.Node != "" && e.Location != "" {
 		ps.element(i, "location", "it has both a node and a location; the node says it all")

@@ -11,6 +11,17 @@ import (
 // Redistributed is what protocols may be told to announce beside their own.
 var Redistributed = []string{"connected", "static", "kernel", "ospf", "ospf6", "isis", "bgp", "rip"}
 
+// ConfigFiles are the names of the configuration files that the software reads.
+func ConfigFiles(s Software) []string {
+	switch s {
+	case SoftwareFRR:
+		return []string{"daemons", "frr.conf", "vtysh.conf"}
+	case SoftwareBIRD:
+		return []string{"bird.conf"}
+	}
+	return nil
+}
+
 func (ps *problems) checkSoftware(i int) {
 	e := &ps.net.Elements[i]
 	if e.Kind != Router {
@@ -47,6 +58,8 @@ func (ps *problems) checkSoftware(i int) {
 	for _, name := range slices.Sorted(maps.Keys(e.Config)) {
 		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > MaxName {
 			ps.element(i, "config", "config: %q is no file name like frr.conf or bird.conf", name)
+		} else if known := ConfigFiles(e.Software); processes && !slices.Contains(known, name) {
+			ps.element(i, "config", "config: software: %s reads no file %s; it reads %s", e.Software, name, strings.Join(known, ", "))
 		}
 		if text := e.Config[name]; !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 			ps.element(i, "config", "config: %s is not UTF-8 text", name)

@@ -25,7 +25,13 @@ func TestValidateRefuses(t *testing.T) {
 		"only routers have routing":         func(n *Network) { n.Elements[2].Routing.RIP = &RIP{} },
 		"only routers have a configuration": func(n *Network) { n.Elements[2].Config = map[string]string{"frr.conf": ""} },
 		"\"../x\" is no file name":          func(n *Network) { n.Elements[0].Config = map[string]string{"../x": "a"} },
-		"not UTF-8 text":                    func(n *Network) { n.Elements[0].Config = map[string]string{"frr.conf": "\xff"} },
+		"reads no file bird.conf": func(n *Network) {
+			n.Elements[0].Software, n.Elements[0].Config = SoftwareFRR, map[string]string{"bird.conf": "a"}
+		},
+		"30MiB that FRR needs to start with bgp": func(n *Network) {
+			n.Elements[0].Routing.BGP, n.Elements[0].Memory = &BGP{AS: 1}, 29<<20
+		},
+		"not UTF-8 text": func(n *Network) { n.Elements[0].Config = map[string]string{"frr.conf": "\xff"} },
 		"two gateways of one": func(n *Network) {
 			n.Elements[2].Gateways = []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
 		},

@@ -25,7 +25,7 @@ var birdCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
 
 func renderBIRD(el model.Element) (Plan, error) {
-	if err := checkConfigNames(el.Config, model.SoftwareBIRD, "bird.conf"); err != nil {
+	if err := checkConfigNames(el.Config, model.SoftwareBIRD); err != nil {
 		return Plan{}, err
 	}
 	conf, own := el.Config["bird.conf"]

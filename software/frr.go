@@ -30,7 +30,7 @@ var frrCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "C
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SYS_ADMIN"}
 
 func renderFRR(el model.Element) (Plan, error) {
-	if err := checkConfigNames(el.Config, model.SoftwareFRR, "daemons", "frr.conf", "vtysh.conf"); err != nil {
+	if err := checkConfigNames(el.Config, model.SoftwareFRR); err != nil {
 		return Plan{}, err
 	}
 	conf, own := el.Config["frr.conf"]

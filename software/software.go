@@ -91,7 +91,8 @@ func renderNothing(el model.Element) (Plan, error) {
 }
 
 // checkConfigNames refuses configuration files that the software would not read.
-func checkConfigNames(config map[string]string, software model.Software, known ...string) error {
+func checkConfigNames(config map[string]string, software model.Software) error {
+	known := model.ConfigFiles(software)
 	for _, name := range slices.Sorted(maps.Keys(config)) {
 		if !slices.Contains(known, name) {
 			return fmt.Errorf("%s reads no configuration file %q; it knows %s", software, name, strings.Join(known, ", "))

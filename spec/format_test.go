@@ -112,7 +112,7 @@ func drawRouter(t *rapid.T, e *model.Element, i int) {
 		if e.Software == "" {
 			e.Software = model.SoftwareFRR
 		}
-		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"frr.conf", "bird.conf", "daemons", "1"}), 1, 3, rapid.ID).Draw(t, "files") {
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(model.ConfigFiles(e.Software)), 1, -1, rapid.ID).Draw(t, "files") {
 			e.Config[name] = rapid.OneOf(rapid.StringMatching(`[^\x00]*`), rapid.Map(rapid.SliceOf(rapid.SampledFrom([]string{"router ospf", " area 0", "!", "", "\tneighbor: {x}", "# c", "a: b "})),
 				func(lines []string) string { return strings.Join(lines, "\n") + "\n" })).Draw(t, "text")
 		}

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -29,7 +31,9 @@ func (a *Agent) follow(ctx context.Context) error {
 }
 
 func (a *Agent) followOnce(ctx context.Context, heard func()) error {
-	err := a.Manager.Register(ctx, a.Dirs.Node, model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid()})
+	err := a.Manager.Register(ctx, a.Dirs.Node, model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid(),
+		Controls:    slices.Sorted(maps.Keys(a.Drivers.Controls)),
+		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes))})
 	if err != nil {
 		return err
 	}

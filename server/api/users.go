@@ -33,7 +33,7 @@ type applyInput struct {
 	NetworkPath
 	DryRun    bool  `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
 	Overwrite bool  `query:"overwrite" doc:"replace configuration that was edited inside elements by the document's"`
-	Base      int64 `query:"base" minimum:"0" doc:"refuse unless the network is at this revision; zero means any"`
+	Base      int64 `query:"base" minimum:"-1" doc:"refuse unless the network is at this revision; 0 means any, -1 that there must be no such network"`
 	Body      model.Network
 }
 

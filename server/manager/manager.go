@@ -80,7 +80,8 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	numbers := taken(records, damaged)
 	for _, r := range records {
 		if err := m.restore(r, numbers); err != nil {
-			m.hold(store.Damaged{Name: r.Network.Name, Index: r.Assigned.Index, Err: err})
+			// Its numbers are known as before: the nodes still use them.
+			m.hold(store.Damaged{Name: r.Network.Name, Index: r.Assigned.Index, VNI: store.HighestVNI(r.Assigned), Err: err})
 		}
 	}
 	for _, n := range m.nodes {

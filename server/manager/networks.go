@@ -74,6 +74,9 @@ func (m *Manager) situation(name string, base int64) (*network, []model.Record, 
 	case old.record.Deleting:
 		return nil, nil, api.Conflict("network %s is being deleted (waiting for %s); apply it again when it is gone", name,
 			shorten(slices.Sorted(maps.Keys(old.leaving))))
+	case base == model.BaseNew:
+		return nil, nil, api.Conflict("network %s has been made meanwhile, by somebody else (it is at revision %d); plan again", name,
+			old.record.Revision)
 	case base > 0 && base != old.record.Revision:
 		return nil, nil, api.Conflict("network %s was changed meanwhile: the document was made from revision %d, it is at %d now; plan again",
 			name, base, old.record.Revision)
@@ -117,9 +120,17 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	if err != nil {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), err)
 	}
+	nodes := m.offered()
+	if problems := append(checkOffered(resolved, nodes), checkSoftware(resolved)...); len(problems) > 0 {
+		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), problems...)
+	}
 	assigned.Placement, err = embedding.Embed(m.substrate, embedding.UsageOf(others), resolved, was.Placement)
 	if err != nil {
 		return model.Record{}, none, refusal(doc.Name, err)
+	}
+	placed := assigned.Placement.Elements
+	if problems := append(checkPlaced(resolved, placed, nodes), checkEdges(resolved, placed, others)...); len(problems) > 0 {
+		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
 	}
 	next.Assigned = assigned
 	if overwrite {
@@ -148,7 +159,7 @@ func asWritten(doc model.Network) model.Network {
 		e.Interfaces = slices.Clone(e.Interfaces)
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			f.Device, f.MTU, f.Link, f.Edge, f.Far = "", 0, "", "", nil
+			f.Device, f.MTU, f.Link, f.Edge, f.Far, f.Shape = "", 0, "", "", nil, nil
 		}
 	}
 	return doc

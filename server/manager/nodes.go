@@ -15,7 +15,8 @@ import (
 type node struct {
 	model.SubstrateNode
 	socket  string // its agent's
-	watches int    // open watches of its desired state: the agent is alive
+	offers  offers
+	watches int // open watches of its desired state: the agent is alive
 
 	revision int64         // of line
 	line     [][]byte      // the desired state, encoded
@@ -60,6 +61,7 @@ func (m *Manager) Register(name string, r model.Registration) error {
 		return api.Invalid(fmt.Sprintf("the agent of node %s does not say which socket it listens on", name))
 	}
 	n.socket = r.Socket
+	n.offers = offers{r.Controls, r.Forwardings}
 	n.lastSeen = time.Now()
 	return nil
 }

@@ -3,6 +3,7 @@ package manager
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/polyplane/polyplane/embedding"
@@ -142,6 +143,9 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 
 // linkStatus sums up a link: it is up when both its ports are. The lock is held.
 func (m *Manager) linkStatus(n *network, l model.Link) model.LinkStatus {
+	if len(l.Prefixes) == 0 {
+		l.Prefixes = n.subnets(l)
+	}
 	s := model.LinkStatus{Network: n.record.Network.Name, Link: l, VNI: n.record.Assigned.Links[l.Name].VNI,
 		Paths: n.record.Assigned.Placement.Links[l.Name]}
 	up := 0
@@ -160,6 +164,29 @@ func (m *Manager) linkStatus(n *network, l model.Link) model.LinkStatus {
 	}
 	s.Up = up == len(l.Ends)
 	return s
+}
+
+// subnets are those that a link's ends have addresses of: what was assigned to it, what its ends state, or those of the
+// segment that it is a part of.
+func (n *network) subnets(l model.Link) []netip.Prefix {
+	var subnets []netip.Prefix
+	for _, end := range l.Ends {
+		i, ok := n.index[end.Element]
+		if !ok {
+			continue
+		}
+		for _, f := range n.resolved.Elements[i].Interfaces {
+			if f.Name != end.Interface {
+				continue
+			}
+			for _, a := range f.Addresses {
+				if p := a.Masked(); !a.Addr().IsLinkLocalUnicast() && !slices.Contains(subnets, p) {
+					subnets = append(subnets, p)
+				}
+			}
+		}
+	}
+	return subnets
 }
 
 // nodeStatuses sums up the nodes, by name. The lock is held.

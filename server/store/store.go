@@ -196,7 +196,7 @@ func (s *Store) put(ctx context.Context, record model.Record, packed []byte) (in
 	name := record.Network.Name
 	what := "store network " + name
 	chunks := split(packed, chunkSize)
-	p := pointer{Layout: Layout, Revision: record.Revision, Index: record.Assigned.Index, VNI: highestVNI(record.Assigned),
+	p := pointer{Layout: Layout, Revision: record.Revision, Index: record.Assigned.Index, VNI: HighestVNI(record.Assigned),
 		Write: fmt.Sprintf("%d-%s", record.Revision, rand.Text()), Chunks: len(chunks), Size: len(packed), Sum: sum(packed)}
 	value, err := json.Marshal(p)
 	if err != nil {
@@ -239,7 +239,8 @@ func (s *Store) discard(name, write string) {
 	_ = s.deleteAll(context.Background(), s.chunksKey(name)+write+"/")
 }
 
-func highestVNI(a model.Assigned) uint32 {
+// HighestVNI is the highest tunnel number that a network was given.
+func HighestVNI(a model.Assigned) uint32 {
 	highest := uint32(0)
 	for _, l := range a.Links {
 		highest = max(highest, l.VNI)

@@ -41,7 +41,7 @@ func (c *Client) Logs(ctx context.Context, id model.ID, follow bool) (io.ReadClo
 	return resp.Body, nil
 }
 
-// Capture returns what passes the interface, both directions, as a pcap stream, until closed.
+// Capture returns what passes the interface, both directions, as a pcapng stream (draft-ietf-opsawg-pcapng), until closed.
 // GET …/capture?interface=NAME
 func (c *Client) Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error) {
 	resp, err := c.open(ctx, http.MethodGet, element(port.ID, "capture"), url.Values{"interface": {port.Interface}}, nil, nil)

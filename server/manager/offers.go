@@ -1,0 +1,152 @@
+package manager
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/software"
+)
+
+// offers is what a node has drivers for, as its agent told; both lists are empty while it has not.
+type offers struct {
+	controls    []model.Control
+	forwardings []model.Forwarding
+}
+
+func (o offers) unknown() bool { return len(o.controls) == 0 && len(o.forwardings) == 0 }
+
+// lacks is what the element asks for and the node has no driver for, as the document says it; empty when it has all.
+func (o offers) lacks(e *model.Element) string {
+	switch {
+	case o.unknown():
+	case !slices.Contains(o.controls, e.Control):
+		return "control: " + string(e.Control)
+	case !slices.Contains(o.forwardings, e.Forwarding):
+		return "forwarding: " + string(e.Forwarding)
+	}
+	return ""
+}
+
+// offered are what all the nodes offer together, by node.
+func (m *Manager) offered() map[string]offers {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make(map[string]offers, len(m.nodes))
+	for name, n := range m.nodes {
+		all[name] = n.offers
+	}
+	return all
+}
+
+// checkOffered tells which elements ask for a driver that no node has.
+func checkOffered(resolved model.Network, nodes map[string]offers) []error {
+	var problems []error
+	for i := range resolved.Elements {
+		e := &resolved.Elements[i]
+		lacking, somewhere := "", false
+		for _, o := range nodes {
+			if l := o.lacks(e); l == "" {
+				somewhere = true
+				break
+			} else if lacking == "" || l < lacking {
+				lacking = l
+			}
+		}
+		if lacking != "" && !somewhere {
+			problems = append(problems, fmt.Errorf("%s %s: no node offers %s; there is %s", e.Kind, e.Name, lacking, there(e, nodes)))
+		}
+	}
+	return problems
+}
+
+// there is what the nodes have instead of what an element asks for.
+func there(e *model.Element, nodes map[string]offers) string {
+	controls, forwardings := map[string]struct{}{}, map[string]struct{}{}
+	for _, o := range nodes {
+		for _, c := range o.controls {
+			controls[string(c)] = struct{}{}
+		}
+		for _, f := range o.forwardings {
+			if slices.Contains(model.ForwardingsOf(e.Kind, model.ControlNetns), f) {
+				forwardings[string(f)] = struct{}{}
+			}
+		}
+	}
+	return "control: " + strings.Join(slices.Sorted(maps.Keys(controls)), ", ") + " with forwarding: " +
+		strings.Join(slices.Sorted(maps.Keys(forwardings)), ", ")
+}
+
+// checkPlaced tells which elements are placed on a node that has no driver for them, although another has.
+func checkPlaced(resolved model.Network, placed map[string]string, nodes map[string]offers) []error {
+	var problems []error
+	for i := range resolved.Elements {
+		e := &resolved.Elements[i]
+		if lacking := nodes[placed[e.Name]].lacks(e); lacking != "" {
+			var has []string
+			for name, o := range nodes {
+				if !o.unknown() && o.lacks(e) == "" {
+					has = append(has, name)
+				}
+			}
+			slices.Sort(has)
+			problems = append(problems, fmt.Errorf("%s %s would be on node %s, which does not offer %s; pin it with node: to one that does (%s)",
+				e.Kind, e.Name, placed[e.Name], lacking, strings.Join(has, ", ")))
+		}
+	}
+	return problems
+}
+
+// checkSoftware tells which elements' routing software could not be configured: what a node would refuse to render is
+// refused before it gets there.
+func checkSoftware(resolved model.Network) []error {
+	var problems []error
+	for i := range resolved.Elements {
+		if _, err := software.Render(resolved.Name, resolved.Elements[i]); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return problems
+}
+
+// device is one that edges use: a real device of a node, or one VLAN of it.
+type device struct {
+	node, name string
+	vlan       int
+}
+
+// devicesOf are the devices of a network's edges, with the edges' names.
+func devicesOf(net model.Network, placed map[string]string) map[device]string {
+	devices := make(map[device]string, len(net.Edges))
+	for _, e := range net.Edges {
+		devices[device{placed[e.End.Element], e.Device, e.VLAN}] = e.Name
+	}
+	return devices
+}
+
+// checkEdges tells which edges would take a device that another network has: one frame cannot be two tenants'.
+func checkEdges(net model.Network, placed map[string]string, others []model.Record) []error {
+	if len(net.Edges) == 0 {
+		return nil
+	}
+	ours := devicesOf(net, placed)
+	var problems []error
+	for _, other := range others {
+		for d, edge := range devicesOf(other.Network, other.Assigned.Placement.Elements) {
+			mine, both := ours[d]
+			if !both {
+				continue
+			}
+			what := d.name
+			if d.vlan != 0 {
+				what += fmt.Sprintf(" VLAN %d", d.vlan)
+			}
+			problems = append(problems, fmt.Errorf("edge %s: %s of node %s is already edge %s of network %s; take another device or VLAN",
+				mine, what, d.node, edge, other.Network.Name))
+		}
+	}
+	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return problems
+}

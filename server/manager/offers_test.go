@@ -1,0 +1,118 @@
+package manager
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// register tells the manager what the build of every node offers.
+func (f *fixture) register(t *testing.T, node string, forwardings ...model.Forwarding) {
+	t.Helper()
+	if err := f.Register(node, model.Registration{Socket: f.dir + "/none.sock", Controls: []model.Control{model.ControlNetns},
+		Forwardings: forwardings}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refused applies a network, dry and in earnest, and returns the one reason why it is refused.
+func (f *fixture) refused(t *testing.T, net model.Network) string {
+	t.Helper()
+	var reason string
+	for _, dry := range []bool{true, false} {
+		_, err := f.Apply(t.Context(), net, model.ApplyOptions{DryRun: dry})
+		p := problem(t, err)
+		if p.Status != http.StatusUnprocessableEntity || len(p.Reasons) != 1 {
+			t.Fatalf("dry run %v: status %d, reasons %q", dry, p.Status, p.Reasons)
+		}
+		reason = p.Reasons[0].Error()
+	}
+	if _, err := f.Network(net.Name); err == nil {
+		t.Fatal("the refused network is there")
+	}
+	return reason
+}
+
+func TestDriversThatNoNodeHasAreRefused(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	f.register(t, "n1", model.ForwardBridge, model.ForwardGuest)
+	f.register(t, "n2", model.ForwardBridge, model.ForwardGuest)
+	for want, change := range map[string]func(*model.Element){
+		"router r2: no node offers forwarding: xdp; there is control: netns with forwarding: bridge, guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
+		"router r2: no node offers control: vm; there is control: netns with forwarding: bridge, guest":     func(e *model.Element) { e.Control = model.ControlVM },
+	} {
+		net := line("lab", 3)
+		change(&net.Elements[1])
+		if got := f.refused(t, net); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	f.apply(t, line("lab", 3), model.ApplyOptions{})
+}
+
+func TestElementsOnNodesWithoutTheirDriverAreRefused(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	f.register(t, "n1", model.ForwardGuest)
+	f.register(t, "n2", model.ForwardGuest, model.ForwardXDP)
+	net := line("lab", 2)
+	net.Elements[0].Forwarding, net.Elements[0].Node = model.ForwardXDP, "n1"
+	if got := f.refused(t, net); !strings.Contains(got, "does not offer forwarding: xdp") || !strings.Contains(got, "(n2)") {
+		t.Error(got)
+	}
+	net.Elements[0].Node = "n2"
+	f.apply(t, net, model.ApplyOptions{})
+}
+
+func TestConfigurationThatTheSoftwareCannotTakeIsRefused(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	net := line("lab", 2)
+	net.Elements[0].Software = model.SoftwareFRR
+	net.Elements[0].Routes = []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"), Type: model.RouteBlackhole, Metric: 1000}}
+	if got := f.refused(t, net); !strings.Contains(got, "lab/r1: route 192.0.2.0/24: with frr a metric is an administrative distance, 1…255, not 1000") {
+		t.Error(got)
+	}
+}
+
+func TestOneDeviceIsOneEdge(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	with := func(name string, vlan int) model.Network {
+		net := line(name, 2)
+		net.Edges = []model.Edge{{Name: "wan", End: model.End{Element: "r1", Interface: "up"}, Device: "eth1", VLAN: vlan}}
+		return net
+	}
+	f.apply(t, with("red", 10), model.ApplyOptions{})
+	f.apply(t, with("red", 10), model.ApplyOptions{}) // itself is nobody else
+	if got := f.refused(t, with("blue", 10)); got != "edge wan: eth1 VLAN 10 of node n1 is already edge wan of network red; take another device or VLAN" {
+		t.Error(got)
+	}
+	f.apply(t, with("blue", 11), model.ApplyOptions{})
+}
+
+func TestNewMeansNew(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	f.apply(t, line("lab", 2), model.ApplyOptions{Base: model.BaseNew})
+	_, err := f.Apply(t.Context(), line("lab", 3), model.ApplyOptions{Base: model.BaseNew})
+	if p := problem(t, err); p.Status != http.StatusConflict {
+		t.Errorf("status %d: %s", p.Status, p.Detail)
+	}
+	if s := status(t, f.Manager, "lab"); s.Elements != 2 {
+		t.Errorf("the first one's network is lost: %+v", s)
+	}
+}
+
+func TestLinksTellTheirAssignedSubnets(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	r := f.apply(t, line("lab", 2), model.ApplyOptions{})
+	want := r.Record.Assigned.Links["r1--r2"].Prefixes
+	d, err := f.Dump("lab", api.Parts{Links: true})
+	if err != nil || len(want) == 0 || len(d.Links) != 1 || len(d.Links[0].Link.Prefixes) != len(want) || d.Links[0].Link.Prefixes[0] != want[0] {
+		t.Errorf("%v, links %+v, assigned %v", err, d.Links, want)
+	}
+	if doc, _ := f.Network("lab"); len(doc.Network.Links[0].Prefixes) != 0 {
+		t.Error("the document was written to")
+	}
+}
