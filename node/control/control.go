@@ -38,6 +38,8 @@ type Result struct {
 	Devices []Device // one an interface, in the element's order
 	// Changed tells what was done, for events ("created", "port h1 restored"); empty when all was right.
 	Changed []string
+	// Restarts counts how often the element's processes were started again since the machine started.
+	Restarts int
 }
 
 // Device is a port: the host-side end of an interface's device pair.

@@ -65,7 +65,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	for i := range jobs {
 		e := d.elements[jobs[i].ID]
 		if e != nil && !stale[jobs[i].ID] && d.asBefore(e, &jobs[i], there) {
-			results[i].Phase, results[i].Devices = e.phase(), e.devices
+			results[i].Phase, results[i].Devices, results[i].Restarts = e.phase(), e.devices, e.process.again
 			continue
 		}
 		todo = append(todo, &work{job: jobs[i], result: &results[i], e: e})
@@ -74,9 +74,12 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 		return nil
 	}
 	d.repairAll(ctx, todo, there, names)
-	there, _, err = d.dumpPorts()
-	if err != nil {
-		return err
+	if now, _, err := d.dumpPorts(); err == nil {
+		there = now
+	} else {
+		for _, w := range todo {
+			w.fail(err)
+		}
 	}
 	d.applyProcesses(ctx, jobs, todo)
 	for _, w := range todo {
@@ -89,9 +92,10 @@ func (d *Driver) prepare(ctx context.Context) error {
 	if d.prepared {
 		return nil
 	}
-	if err := d.endShells(ctx); err != nil {
+	if err := d.awaitOthers(ctx); err != nil {
 		return err
 	}
+	d.endShells(ctx)
 	d.prepared = true
 	return nil
 }

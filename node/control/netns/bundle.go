@@ -23,6 +23,9 @@ const (
 	noteSpec      = "polyplane.spec"      // a hash of all that a running container cannot change
 	noteResources = "polyplane.resources" // a hash of the limits
 	noteRestarts  = "polyplane.restarts"  // the requested restarts that it has had
+	noteFiles     = "polyplane.files"     // a hash of what only a restart makes the software read
+	noteConfig    = "polyplane.config"    // a hash of what was written last of the configuration that the software has read
+	noteAgain     = "polyplane.again"     // how often its processes were started again
 )
 
 // processLimit is how many processes and threads an element may have.

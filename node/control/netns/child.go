@@ -161,6 +161,9 @@ func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(
 	}
 	input.Close()
 	n, err := receiveNamespaces(pair[0], each)
+	if err != nil {
+		cmd.Process.Kill() // nobody listens to it any more
+	}
 	waitErr := cmd.Wait()
 	switch {
 	case keepErr != nil:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -45,6 +46,7 @@ type Driver struct {
 	mu        sync.Mutex
 	elements  map[model.ID]*element
 	prepared  bool
+	working   *os.File // the lock that runc's commands hold; see awaitOthers
 	lastPorts int
 	auditAt   int
 }
@@ -105,6 +107,9 @@ func (d *Driver) Close() error {
 	defer d.mu.Unlock()
 	for id, e := range d.elements {
 		d.forget(id, e)
+	}
+	if d.working != nil {
+		d.working.Close()
 	}
 	return errors.Join(d.node.Close(), unix.Close(d.home))
 }

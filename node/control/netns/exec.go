@@ -77,7 +77,7 @@ func (d *Driver) letGo(id model.ID, e *element) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e.shells--
-	if e.shells > 0 {
+	if e.shells > 0 || d.elements[id] != e { // removed, and perhaps made anew, meanwhile
 		return
 	}
 	// The caller's context may be over; the container goes all the same.
@@ -101,9 +101,6 @@ func (d *Driver) startShell(ctx context.Context, e *element) error {
 	}
 	spec := d.newSpec(&e.job, shellID(id), []string{"/usr/bin/sleep", "infinity"}, nil)
 	if err := writeBundle(d.shellBundle(id), spec); err != nil {
-		return err
-	}
-	if err := d.removeContainer(ctx, shellID(id), false); err != nil {
 		return err
 	}
 	log, err := openLog(d.logPath(id))

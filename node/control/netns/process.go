@@ -33,6 +33,7 @@ type process struct {
 	began    time.Time // when this process last started it
 	failures int       // starts in a row that did not last
 	next     time.Time // no start before
+	again    int       // how often it was started again, by whomever
 }
 
 // lasting is how long a start must hold to count as one that succeeded; the waits between others double up to slowest.
@@ -141,10 +142,15 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		return conflict
 	}
 	spec := d.newSpec(&w.job, container, p.plan.Command, p.plan.Capabilities)
+	if err := d.noteContents(id, spec, &p.plan); err != nil {
+		return err
+	}
 	notes, err := bundleNotes(bundle)
 	if err != nil {
 		return err
 	}
+	p.again, _ = strconv.Atoi(notes[noteAgain])
+	spec.Annotations[noteAgain] = strconv.Itoa(p.again)
 	if !p.running() {
 		if err := d.startAgain(ctx, w, files, spec, hosts()); err != nil {
 			return err
@@ -152,16 +158,17 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		return conflict
 	}
 	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
-	why := ""
+	why, loaded := "", false
 	switch {
 	case uint64(w.job.Element.Restarts) > restarts:
 		why = "as requested"
 	case notes[noteSpec] != spec.Annotations[noteSpec]:
 		why = "its command or its surroundings changed"
-	case otherChanged:
+	case otherChanged, notes[noteFiles] != spec.Annotations[noteFiles]:
 		why = "its daemons changed"
-	case configChanged:
+	case configChanged, notes[noteConfig] != spec.Annotations[noteConfig]:
 		if err := d.reload(ctx, w); err == nil {
+			loaded = true
 			w.done("configuration loaded")
 		} else {
 			d.log.Warn("load the new configuration; restarting instead", "element", id, "error", err)
@@ -173,17 +180,23 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 			return fmt.Errorf("stop its processes: %w", err)
 		}
 		p.forget()
+		p.again++
 		if err := d.start(ctx, w, files, spec, hosts()); err != nil {
 			return err
 		}
 		w.done("restarted: %s", why)
 		return conflict
 	}
+	// Noted last: what was cut short is done again.
 	if notes[noteResources] != spec.Annotations[noteResources] {
 		if err := d.limit(ctx, container, bundle, spec); err != nil {
 			return err
 		}
 		w.done("limits changed")
+	} else if loaded {
+		if err := writeBundle(bundle, spec); err != nil {
+			return err
+		}
 	}
 	return conflict
 }
@@ -204,6 +217,7 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 			return fmt.Errorf("clear away what is left of its processes: %w", err)
 		}
 		p.forget()
+		p.again++
 	}
 	p.failures++
 	p.next = now.Add(min(slowest, time.Second<<min(p.failures-1, 10)))
@@ -224,6 +238,7 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	if err := files.hostsFile(hosts); err != nil {
 		return fmt.Errorf("write /etc/hosts: %w", err)
 	}
+	spec.Annotations[noteAgain] = strconv.Itoa(w.e.process.again)
 	if err := writeBundle(d.dirs.Bundle(id), spec); err != nil {
 		return err
 	}
@@ -242,8 +257,11 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	return nil
 }
 
-// launch runs a container in the background.
+// launch runs a container in the background. What an earlier try left of it goes first.
 func (d *Driver) launch(ctx context.Context, container, bundle string, log *os.File) error {
+	if err := d.removeContainer(ctx, container, false); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(d.dirs.Runc(), 0o711); err != nil {
 		return fmt.Errorf("make runc's directory: %w", err)
 	}
@@ -338,15 +356,13 @@ func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) error {
 	return errors.Join(errs...)
 }
 
-// endShells ends the containers that an agent which is no more used for exec.
-func (d *Driver) endShells(ctx context.Context) error {
-	paths, err := filepath.Glob(filepath.Join(d.dirs.Runc(), "*"+shellSuffix))
-	if err != nil {
-		return err
-	}
-	var errs []error
+// endShells ends the containers that an agent which is no more used for exec. One that stays is ended when its element is
+// used again, or removed.
+func (d *Driver) endShells(ctx context.Context) {
+	paths, _ := filepath.Glob(filepath.Join(d.dirs.Runc(), "*"+shellSuffix))
 	for _, path := range paths {
-		errs = append(errs, d.removeContainer(ctx, filepath.Base(path), false))
+		if err := d.removeContainer(ctx, filepath.Base(path), false); err != nil {
+			d.log.Warn("end a container that was made for exec", "container", filepath.Base(path), "error", err)
+		}
 	}
-	return errors.Join(errs...)
 }

@@ -39,6 +39,7 @@ func (d *Driver) finish(w *work, there ports) {
 	if e := w.e; e != nil {
 		d.elements[w.job.ID] = e
 		e.job, e.devices = w.job, res.Devices
+		res.Restarts = e.process.again
 		if w.want != nil {
 			e.want = w.want
 		}

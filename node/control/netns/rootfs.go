@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -67,12 +68,13 @@ func (d *Driver) openFiles(job *control.Job) (*elementFiles, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the element's root directory: %w", err)
 	}
-	if err := d.giveFiles(path, base); err != nil {
-		return nil, err
-	}
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the element's root directory: %w", err)
+	}
+	if err := d.giveFiles(root, base); err != nil {
+		root.Close()
+		return nil, err
 	}
 	f := &elementFiles{root: root, base: base}
 	if err := f.furnish(job); err != nil {
@@ -106,39 +108,67 @@ func (d *Driver) letWalk() error {
 	return nil
 }
 
-// giveFiles makes the files the element's; a network that got another index since (it was deleted and made again, or
-// the files came from another machine) has its files' owners moved along.
-func (d *Driver) giveFiles(path string, base int) error {
-	var s unix.Stat_t
-	if err := unix.Lstat(path, &s); err != nil {
+// giveFiles makes the files the element's. A network that got another index since (it was deleted and made again, or the
+// files came from another machine) has its files' owners moved along. The element's root may do as it likes in there,
+// even while this runs: the walk never leaves the root, and what it finds in the element's own range of IDs it leaves.
+// The root directory itself comes last, so that a walk that was cut short is begun again.
+func (d *Driver) giveFiles(root *os.Root, base int) error {
+	info, err := root.Lstat(".")
+	if err != nil {
 		return fmt.Errorf("look at the element's root directory: %w", err)
 	}
-	was := int(s.Uid)
-	if was == base {
+	was := ownerOf(info)
+	if isOf(was, base) {
 		return nil
 	}
-	return filepath.WalkDir(path, func(p string, entry fs.DirEntry, err error) error {
+	// The first ID of the range that the files had: another network's, or the machine's own users'.
+	if first := int(model.UIDBase(0)); was >= first {
+		was -= (was - first) % model.UIDsPerNetwork
+	} else {
+		was = 0
+	}
+	give := func(path string) error {
+		info, err := root.Lstat(path)
 		if err != nil {
 			return err
 		}
-		var s unix.Stat_t
-		if err := unix.Lstat(p, &s); err != nil {
-			return err
+		uid, gid := moveID(ownerOf(info), was, base), moveID(groupOf(info), was, base)
+		if err := root.Lchown(path, uid, gid); err != nil {
+			return fmt.Errorf("give %s to the element: %w", path, err)
 		}
-		uid, gid := moveID(int(s.Uid), was, base), moveID(int(s.Gid), was, base)
-		if err := unix.Lchown(p, uid, gid); err != nil {
-			return fmt.Errorf("give %s to the element: %w", p, err)
-		}
-		if s.Mode&unix.S_IFMT != unix.S_IFLNK && s.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 {
-			return unix.Chmod(p, s.Mode&0o7777) // changing the owner cleared these
+		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 && info.Mode()&fs.ModeSymlink == 0 {
+			return root.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)) // lost with the owner
 		}
 		return nil
+	}
+	err = fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && path != "." {
+			err = give(path)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed meanwhile
+		}
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	return give(".")
 }
 
+func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+func groupOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Gid) }
+
+// isOf tells whether an ID is in the range of a network.
+func isOf(id, base int) bool { return id >= base && id < base+model.UIDsPerNetwork }
+
 func moveID(id, was, base int) int {
-	if n := id - was; n >= 0 && n < model.UIDsPerNetwork {
-		return base + n
+	switch {
+	case isOf(id, base): // moved before
+		return id
+	case isOf(id, was):
+		return base + id - was
 	}
 	return base
 }
@@ -266,6 +296,12 @@ func (f *elementFiles) furnish(job *control.Job) error {
 		}
 	}
 	for path, content := range etcOnce(job.ID) {
+		if userFiles[path] && !f.regular(path) {
+			// runc reads these to find its way about users, and would wait forever for somebody to write into a pipe.
+			if err := f.root.RemoveAll(path); err != nil {
+				return err
+			}
+		}
 		if !f.exists(path) {
 			if err := f.write(path, content, 0o644, 0, 0); err != nil {
 				return err
@@ -273,6 +309,15 @@ func (f *elementFiles) furnish(job *control.Job) error {
 		}
 	}
 	return f.write("etc/hostname", job.Element.Name+"\n", 0o644, 0, 0)
+}
+
+// userFiles are those of etcOnce that programs of the machine read.
+var userFiles = map[string]bool{"etc/passwd": true, "etc/group": true}
+
+// regular tells whether there is a regular file, and no link to one, at path.
+func (f *elementFiles) regular(path string) bool {
+	info, err := f.root.Lstat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 func etcOnce(id model.ID) map[string]string {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,8 +33,14 @@ func (d *Driver) runc(ctx context.Context, log string, args ...string) *exec.Cmd
 	return exec.CommandContext(ctx, "runc", all...)
 }
 
+// runcTime is how long one runc command of ours may take. What it waits for may be in an element's hands, and one element
+// must not hold up the others.
+const runcTime = 30 * time.Second
+
 // runRunc runs a runc command to its end; what the container prints goes to output.
 func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, runcTime)
+	defer cancel()
 	log, err := os.CreateTemp("", "polyplane-runc-")
 	if err != nil {
 		return fmt.Errorf("make a file for runc's complaints: %w", err)
@@ -41,6 +48,9 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	log.Close()
 	defer os.Remove(log.Name())
 	cmd := d.runc(ctx, log.Name(), args...)
+	if d.working != nil {
+		cmd.ExtraFiles = []*os.File{d.working}
+	}
 	if stdin != nil {
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
@@ -56,6 +66,9 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	}
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Run(); err != nil {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return fmt.Errorf("runc %s: ended by polyplane, as it was not done after %s", args[0], runcTime)
+		}
 		if words := runcComplaint(log.Name()); words != "" {
 			return fmt.Errorf("runc %s: %s", args[0], words)
 		}
@@ -165,7 +178,9 @@ func (d *Driver) removeContainer(ctx context.Context, container string, gently b
 	}
 	dir := filepath.Join(d.dirs.Runc(), container)
 	if !ok {
-		return os.RemoveAll(dir) // what a runc that was killed left
+		// What a runc that was killed left.
+		d.endGroup(container)
+		return os.RemoveAll(dir)
 	}
 	if fd := p.open(); fd >= 0 {
 		defer unix.Close(fd)
@@ -188,8 +203,60 @@ func (d *Driver) cgroupOf(container string) string {
 	return filepath.Join(d.cgroupRoot(), container)
 }
 
-func (d *Driver) cgroupRoot() string {
-	return filepath.Join("/polyplane", d.dirs.Instance, d.dirs.Node)
+func (d *Driver) cgroupRoot() string { return d.dirs.Cgroup() }
+
+// endGroup ends what is in a container's control group.
+func (d *Driver) endGroup(container string) {
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*")
+	for _, root := range append(roots, "/sys/fs/cgroup") {
+		group := filepath.Join(root, d.cgroupOf(container))
+		data, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+		if err != nil {
+			continue
+		}
+		for word := range strings.FieldsSeq(string(data)) {
+			pid, err := strconv.Atoi(word)
+			if err != nil || pid <= 0 {
+				continue
+			}
+			if fd, err := unix.PidfdOpen(pid, 0); err == nil {
+				unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+				awaitEnd(fd, termGrace)
+				unix.Close(fd)
+			}
+		}
+		unix.Rmdir(group)
+	}
+}
+
+// awaitOthers returns when no runc command that an earlier agent began is at work any more: they outlive an agent that was
+// killed, and go on making a container that this one must not make a second time. Every command holds the lock that this
+// process takes here.
+func (d *Driver) awaitOthers(ctx context.Context) error {
+	path := filepath.Join(d.dirs.Run, "containers.lock")
+	if err := os.MkdirAll(d.dirs.Run, 0o755); err != nil {
+		return fmt.Errorf("make the node's directory: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the lock of runc's commands: %w", err)
+	}
+	d.working = f
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() == nil && errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < runcTime:
+			continue
+		case ctx.Err() == nil: // it hangs: that is its element's trouble, not the others'
+			d.log.Warn("wait for what an earlier agent began; going on without", "lock", path, "error", err)
+			return nil
+		}
+		f.Close()
+		d.working = nil
+		return ctx.Err()
+	}
 }
 
 // removeCgroups removes the groups above the containers' own, when they are empty.

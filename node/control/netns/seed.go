@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/software"
 )
@@ -23,6 +25,7 @@ import (
 type seeds struct {
 	Files      map[string]string `json:"files"` // by path: the content's hash
 	Overwrites uint32            `json:"overwrites"`
+	Lost       bool              `json:"-"` // it cannot be read
 }
 
 func (d *Driver) seedsPath(id model.ID) string { return filepath.Join(d.dirs.Files(id), "seeds.json") }
@@ -33,14 +36,12 @@ func (d *Driver) readSeeds(id model.ID) (seeds, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(data, &s)
-	}
 	if err != nil {
 		return s, fmt.Errorf("read what configuration the element was given: %w", err)
 	}
-	if s.Files == nil {
-		s.Files = map[string]string{}
+	if json.Unmarshal(data, &s) != nil || s.Files == nil {
+		// Lost with the machine's power. What is there counts as the element's own, which no earlier --overwrite touches.
+		return seeds{Files: map[string]string{}, Lost: true}, nil
 	}
 	return s, nil
 }
@@ -69,7 +70,7 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 	if err != nil {
 		return false, err
 	}
-	force := overwrites > was.Overwrites
+	force := overwrites > was.Overwrites && !was.Lost
 	var conflicts []string
 	for i := range plan.Files {
 		file := &plan.Files[i]
@@ -107,6 +108,22 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 		return changed, &conflictError{conflicts}
 	}
 	return changed, nil
+}
+
+// noteContents notes in a container's configuration what its software is about to read.
+func (d *Driver) noteContents(id model.ID, s *specs.Spec, plan *software.Plan) error {
+	was, err := d.readSeeds(id)
+	if err != nil {
+		return err
+	}
+	files := map[string]string{}
+	for i := range plan.Files {
+		if file := &plan.Files[i]; !slices.Contains(plan.ConfigFiles, file.Path) {
+			files[file.Path] = file.Content
+		}
+	}
+	s.Annotations[noteFiles], s.Annotations[noteConfig] = hashOf(files, false), hashOf(was, false)
+	return nil
 }
 
 func contentHash(data []byte) string {

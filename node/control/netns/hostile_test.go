@@ -1,0 +1,164 @@
+package netns
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// TestFilesAreGivenWithinTheElement has an element change the owner of its root and plant links, then moves its network
+// to other user IDs: nothing outside changes hands, and a move that was cut short is completed.
+func TestFilesAreGivenWithinTheElement(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("lab", 7, 2)[:1]
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	n.run(t, id, "sh", "-c", "chown 5 / && touch /root/own && chown 300:301 /root/own")
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// What the element did with its own is its own business, as long as the IDs are its network's.
+	n.run(t, id, "true")
+	base, moved := int(model.UIDBase(7)), int(model.UIDBase(9))
+	if uid := uidAt(t, filepath.Join(n.rootfs(id), "root/own")); uid != base+300 {
+		t.Errorf("a file's owner is %d, want %d: another owner of / must not move the others", uid, base+300)
+	}
+	if err := n.Remove(context.Background(), []model.ID{id}, true); err != nil {
+		t.Fatal(err)
+	}
+	// Links as the element could plant them, and a file that a move which was cut short has reached.
+	for _, link := range []string{"srv/out", "home/out"} {
+		if err := os.Symlink(outside, filepath.Join(n.rootfs(id), link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	early := filepath.Join(n.rootfs(id), "opt/early")
+	if err := os.WriteFile(early, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(early, moved+300, moved+301); err != nil {
+		t.Fatal(err)
+	}
+	jobs[0].Index = 9
+	n.apply(t, jobs)
+	n.run(t, id, "true")
+	for path, want := range map[string]int{filepath.Join(n.rootfs(id), "root/own"): moved + 300, early: moved + 300,
+		n.rootfs(id): moved + 5, filepath.Join(outside, "file"): 0, outside: 0} {
+		if uid := uidAt(t, path); uid != want {
+			t.Errorf("the owner of %s is %d: want %d", path, uid, want)
+		}
+	}
+}
+
+func uidAt(t *testing.T, path string) int {
+	t.Helper()
+	var s unix.Stat_t
+	if err := unix.Lstat(path, &s); err != nil {
+		t.Fatal(err)
+	}
+	return int(s.Uid)
+}
+
+// TestPipesHoldNobodyUp plants pipes where runc reads an element's users: the next start must not wait for a writer.
+func TestPipesHoldNobodyUp(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("lab", 7, 2)
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	n.run(t, id, "sh", "-c", "for f in passwd group; do rm /etc/$f && mkfifo /etc/$f; done")
+	if got := n.run(t, id, "id", "-un"); got != "root\n" {
+		t.Errorf("after pipes were planted, the user is %q", got)
+	}
+}
+
+// TestCutShort does what an agent leaves that was killed at the wrong moment, and looks at what the next one makes of it.
+func TestCutShort(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)[:1]
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	n.untilRuns(t, id, "10.0.0.0/31", "vtysh", "-c", "show interface brief")
+	pid := n.pidOf(t, id)
+
+	// The new configuration was written and not yet loaded.
+	route := func(to string) {
+		jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix(to), Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+	}
+	bundle := filepath.Join(n.dirs.Bundle(id), "config.json")
+	before, err := os.ReadFile(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	route("192.0.2.0/24")
+	n.apply(t, jobs)
+	n.run(t, id, "vtysh", "-c", "configure", "-c", "no ip route 192.0.2.0/24 10.0.0.1")
+	if err := os.WriteFile(bundle, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.restart(t)
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
+		t.Errorf("apply after a configuration was written and not loaded said %q", got)
+	}
+	if running := n.run(t, id, "vtysh", "-c", "show running-config"); !strings.Contains(running, "192.0.2.0/24") {
+		t.Errorf("the software runs\n%s\nwant the new route", running)
+	}
+	if now := n.pidOf(t, id); now != pid {
+		t.Error("the container was started again")
+	}
+	if got := changes(n.apply(t, jobs)); len(got) != 0 {
+		t.Errorf("the next apply said %q", got)
+	}
+
+	// runc was killed on its way: a directory and a process, and no state.
+	first, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(first)
+	if err := os.Remove(filepath.Join(n.dirs.Runc(), containerID(id), "state.json")); err != nil {
+		t.Fatal(err)
+	}
+	n.restart(t)
+	r := n.apply(t, jobs)[0]
+	if now := n.pidOf(t, id); now == pid {
+		t.Error("the container is the one that runc did not finish")
+	}
+	if !ended(first) {
+		t.Error("a process of the container that runc did not finish still runs")
+	}
+	if r.Restarts != 0 {
+		t.Errorf("it counts as started again %d times", r.Restarts)
+	}
+
+	// The driver itself had begun a container and does not know.
+	n.elements[id].process.forget()
+	n.elements[id].process.next = n.elements[id].process.began
+	n.elements[id].verified = false
+	n.apply(t, jobs)
+	n.untilRuns(t, id, "10.0.0.0/31", "vtysh", "-c", "show interface brief")
+
+	jobs[0].Element.Restarts++
+	for range 2 {
+		if r := n.apply(t, jobs)[0]; r.Restarts != 1 {
+			t.Errorf("it was started again %d times: want once", r.Restarts)
+		}
+	}
+	// What was given is noted in a file that the machine's power took.
+	if err := os.WriteFile(n.seedsPath(id), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	route("198.51.100.0/24")
+	if r := n.Apply(context.Background(), jobs)[0]; r.Err == nil || r.Phase != model.PhaseRunning ||
+		!strings.Contains(r.Err.Error(), "--overwrite") {
+		t.Errorf("an unknown configuration gave %s, %v: want running, and an error that names --overwrite", r.Phase, r.Err)
+	}
+}
