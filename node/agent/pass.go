@@ -58,6 +58,8 @@ type outcome struct {
 	phase   model.Phase
 	devices []control.Device
 	err     error
+
+	restarts int
 }
 
 // pass makes the node as desired: creations from the control driver to the plane to the fabric, removals the other way
@@ -104,7 +106,7 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 			continue
 		}
 		for i, r := range driver.Apply(ctx, jobs) {
-			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err}
+			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err, restarts: r.Restarts}
 			outcomes[jobs[i].ID] = o
 			for _, c := range r.Changed {
 				a.event(model.Info, r.ID.String(), changeReason(c), c)

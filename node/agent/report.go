@@ -141,7 +141,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		if o == nil {
 			continue
 		}
-		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase}
+		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, Restarts: o.restarts}
 		if o.err != nil {
 			s.Phase, s.Message = model.PhaseFailed, o.err.Error()
 		}
