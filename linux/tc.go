@@ -114,14 +114,28 @@ type Ingress struct {
 	Block uint32 // shared ingress block, 0: none
 }
 
-// Ingresses lists the clsact and ingress qdiscs of the namespace, by interface index.
-func (c *Rtnetlink) Ingresses() (map[int]Ingress, error) {
+// Qdiscs are the queueing disciplines of a namespace that the fabric has to do with, by interface index.
+type Qdiscs struct {
+	Ingress map[int]Ingress   // clsact and ingress
+	Queues  map[int]QueueInfo // made by ReplaceQueue
+}
+
+// Qdiscs lists them.
+func (c *Rtnetlink) Qdiscs() (Qdiscs, error) {
 	var b Batch
 	b.Request(unix.RTM_GETQDISC, 0)
 	b.tcmsg(0, 0, 0, 0)
-	found := map[int]Ingress{}
+	found := Qdiscs{Ingress: map[int]Ingress{}, Queues: map[int]QueueInfo{}}
 	err := c.Dump(&b, func(_ uint16, payload []byte) error {
-		if len(payload) < sizeofTcmsg || binary.NativeEndian.Uint32(payload[12:]) != clsactParent {
+		if len(payload) < sizeofTcmsg {
+			return nil
+		}
+		index := int(int32(binary.NativeEndian.Uint32(payload[4:])))
+		handle, parent := binary.NativeEndian.Uint32(payload[8:]), binary.NativeEndian.Uint32(payload[12:])
+		if parent == rootParent && (handle == tbfHandle || handle == netemHandle) {
+			found.Queues[index] = parseQueue(handle == netemHandle, payload[sizeofTcmsg:])
+		}
+		if parent != clsactParent {
 			return nil
 		}
 		var q Ingress
@@ -133,11 +147,11 @@ func (c *Rtnetlink) Ingresses() (map[int]Ingress, error) {
 				q.Block = binary.NativeEndian.Uint32(value)
 			}
 		}
-		found[int(int32(binary.NativeEndian.Uint32(payload[4:])))] = q
+		found.Ingress[index] = q
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list queueing disciplines: %w", err)
+		return Qdiscs{}, fmt.Errorf("list queueing disciplines: %w", err)
 	}
 	return found, nil
 }

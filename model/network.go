@@ -100,6 +100,16 @@ type Interface struct {
 	Link string `json:"link,omitempty"`
 	Edge string `json:"edge,omitempty"`
 	Far  *Far   `json:"far,omitempty"`
+	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
+	Shape *Shape `json:"shape,omitempty"`
+}
+
+// Shape is what a link does to packets in one direction.
+type Shape struct {
+	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
+	Delay     Duration  `json:"delay,omitempty"`
+	Jitter    Duration  `json:"jitter,omitempty"` // each packet's delay is Delay ± Jitter
+	Loss      float64   `json:"loss,omitempty"`   // 0…1
 }
 
 // Far is the other end of the link, as the node of this end must know it.
@@ -183,12 +193,14 @@ type Link struct {
 	Ends [2]End `json:"ends"`
 	// Prefixes are the subnets of the link (one an address family); assigned from the pools when empty and neither end
 	// has an address of its own.
-	Prefixes  []netip.Prefix `json:"prefixes,omitempty"`
-	Bandwidth Bandwidth      `json:"bandwidth,omitempty"` // cap and reservation, each direction
-	MTU       int            `json:"mtu,omitempty"`       // DefaultMTU when zero
-	Delay     Duration       `json:"delay,omitempty"`
-	Jitter    Duration       `json:"jitter,omitempty"`
-	Loss      float64        `json:"loss,omitempty"` // 0…1
+	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+	// Bandwidth is cap and reservation, each direction. It counts IP packets of the link's MTU; what precedes them in
+	// frames comes on top, so that of smaller packets a little less passes.
+	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
+	MTU       int       `json:"mtu,omitempty"` // DefaultMTU when zero
+	Delay     Duration  `json:"delay,omitempty"`
+	Jitter    Duration  `json:"jitter,omitempty"`
+	Loss      float64   `json:"loss,omitempty"` // 0…1
 }
 
 // End names one end of a link.

@@ -50,7 +50,7 @@ func (r *resolver) links(numbers *Numbers) error {
 		e := &r.net.Elements[i]
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			f.Device, f.Link, f.Edge, f.Far, f.MTU = "", "", "", nil, DefaultMTU
+			f.Device, f.Link, f.Edge, f.Far, f.Shape, f.MTU = "", "", "", nil, nil, DefaultMTU
 			if d := DeviceName(f.Name); d != f.Name {
 				f.Device = d
 			}
@@ -73,17 +73,27 @@ func (r *resolver) links(numbers *Numbers) error {
 			}
 		}
 		r.now.Links[link.Name] = given
+		shape := shapeOf(link)
 		for k, end := range link.Ends {
 			f := &r.net.Elements[r.elements[end.Element]].Interfaces[r.interfaces[end]]
 			far := link.Ends[1-k]
 			fars = append(fars, Far{Element: far.Element, Interface: far.Interface, Kind: r.net.Elements[r.elements[far.Element]].Kind})
-			f.Link, f.Far = link.Name, &fars[len(fars)-1]
+			f.Link, f.Far, f.Shape = link.Name, &fars[len(fars)-1], shape
 			if link.MTU != 0 {
 				f.MTU = link.MTU
 			}
 		}
 	}
 	return nil
+}
+
+// shapeOf is what the link does to packets, the same in both directions.
+func shapeOf(l Link) *Shape {
+	s := Shape{Bandwidth: l.Bandwidth, Delay: l.Delay, Jitter: l.Jitter, Loss: l.Loss}
+	if s == (Shape{}) {
+		return nil
+	}
+	return &s
 }
 
 func (r *resolver) edges() error {

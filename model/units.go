@@ -182,3 +182,21 @@ func (c CPU) String() string { return strconv.FormatFloat(float64(c)/1000, 'f', 
 
 // String is what ParseDuration reads, in ASCII.
 func (d Duration) String() string { return strings.ReplaceAll(time.Duration(d).String(), "µ", "u") }
+
+// String is what the link does, in words.
+func (s Shape) String() string {
+	var words []string
+	if s.Bandwidth > 0 {
+		words = append(words, s.Bandwidth.String())
+	}
+	if s.Delay > 0 || s.Jitter > 0 {
+		words = append(words, fmt.Sprintf("%s ± %s", s.Delay, s.Jitter))
+	}
+	if s.Loss > 0 {
+		words = append(words, fmt.Sprintf("%g%% loss", s.Loss*100))
+	}
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}

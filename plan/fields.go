@@ -20,7 +20,7 @@ var (
 		reflect.TypeFor[model.Edge]():    {"name"},
 	}
 	derived = map[reflect.Type][]string{
-		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "far"},
+		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "far", "shape"},
 	}
 )
 

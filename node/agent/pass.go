@@ -23,12 +23,14 @@ type plan struct {
 	order []model.ID // all elements, as the state lists them
 	peers map[string]model.Peer
 	edges map[string]model.Edge // by "net edge"
-	held  map[string]bool       // networks to be left as they are
+	// slices are the networks' bandwidths, of those that have one.
+	slices map[string]model.Bandwidth
+	held   map[string]bool // networks to be left as they are
 }
 
 func newPlan(s *model.NodeState) plan {
 	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.Edge{},
-		held: map[string]bool{}}
+		slices: map[string]model.Bandwidth{}, held: map[string]bool{}}
 	for _, n := range s.Hold {
 		p.held[n] = true
 	}
@@ -36,6 +38,9 @@ func newPlan(s *model.NodeState) plan {
 		p.peers[peer.Name] = peer
 	}
 	for _, n := range s.Networks {
+		if n.Slice.Bandwidth > 0 {
+			p.slices[n.Name] = n.Slice.Bandwidth
+		}
 		for _, e := range n.Elements {
 			c := e.Control
 			if c == "" {
@@ -180,7 +185,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 			}
 		}
 	}
-	state := fabric.State{Peers: a.desired.Peers, Ports: make([]fabric.Port, 0, len(index)),
+	state := fabric.State{Peers: a.desired.Peers, Slices: a.plan.slices, Ports: make([]fabric.Port, 0, len(index)),
 		Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
@@ -215,8 +220,11 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 	return report.Problem
 }
 
-// joinPort fills in where a port's link ends.
+// joinPort fills in where a port's link ends and what it does to packets.
 func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.PortID]int) error {
+	if ifc.Shape != nil {
+		p.Shape = *ifc.Shape
+	}
 	if far := ifc.Far; far != nil {
 		p.Down = far.Down
 		if far.Node == "" || far.Node == a.Dirs.Node {

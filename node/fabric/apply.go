@@ -37,6 +37,7 @@ type want struct {
 	index  uint32
 	flags  uint32
 	mac    uint64
+	loss   uint32
 	link   pipeline.Link
 }
 
@@ -63,7 +64,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
-	for _, step := range []func() error{p.resolve, p.enter, p.join, p.attach, p.attachEdges, p.carriers, p.sweep} {
+	for _, step := range []func() error{p.resolve, p.queues, p.enter, p.join, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}
@@ -149,7 +150,7 @@ func (p *pass) resolve() error {
 		if !ok {
 			continue // no room: said
 		}
-		w := want{port: port, slot: slot, mac: pipeline.MAC(port.MAC)}
+		w := want{port: port, slot: slot, mac: pipeline.MAC(port.MAC), loss: pipeline.Loss(port.Shape.Loss)}
 		w.known = port.Index != 0 && atomic.LoadUint32(&p.pipe.Ports[slot].Ifindex) == uint32(port.Index)
 		d, ok := p.kernel.devices[port.Index]
 		other, twice := indices[uint32(port.Index)]
@@ -286,6 +287,7 @@ func (p *pass) enter() error {
 		e := &p.pipe.Ports[w.slot]
 		w.turned = (atomic.LoadUint32(&e.Flags)^w.flags)&pipeline.Down != 0
 		set(&e.Mac, w.mac)
+		set32(&e.Loss, w.loss)
 		set32(&e.Flags, w.flags)
 		set32(&e.Ifindex, w.index)
 		if slot, ok := devices[w.index]; w.index != 0 && (!ok || slot != w.slot) {
@@ -475,6 +477,9 @@ func (p *pass) freeSlots() error {
 		atomic.StoreUint32(&e.Flags, 0)
 		atomic.StoreUint64(&e.Mac, 0)
 		atomic.StoreUint32(&e.Snap, 0)
+		atomic.StoreUint32(&e.Loss, 0)
+		atomic.StoreUint64(&p.pipe.Shapers[slot], 0)
+		delete(p.past, slot)
 		p.captures.end(slot)
 		delete(p.slots, id)
 		delete(p.links, slot)

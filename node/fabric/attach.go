@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -54,7 +55,7 @@ func (p *pass) attach() error {
 	block := p.block()
 	there := false
 	for i := range p.wants {
-		there = there || p.kernel.ingress[int(p.wants[i].index)] == linux.Ingress{Kind: "clsact", Block: block}
+		there = there || p.kernel.Ingress[int(p.wants[i].index)] == linux.Ingress{Kind: "clsact", Block: block}
 	}
 	if there {
 		changed, err := p.filterAt(linux.Attachment{Block: block}, portName, p.pipe.FromPort)
@@ -78,7 +79,7 @@ func (p *pass) attach() error {
 	}
 	for i := range p.wants {
 		w := &p.wants[i]
-		q, ok := p.kernel.ingress[int(w.index)]
+		q, ok := p.kernel.Ingress[int(w.index)]
 		if w.index == 0 || ok && q.Kind == "clsact" && q.Block == block {
 			continue
 		}
@@ -152,7 +153,7 @@ func (p *pass) tunnelDevice() error {
 			p.changed("the tunnel device %s set up again", name)
 		}
 	}
-	q, ok := p.kernel.ingress[d.index]
+	q, ok := p.kernel.Ingress[d.index]
 	if ok && (q.Kind != "clsact" || q.Block != 0) {
 		b.RemoveClsact(d.index)
 		ok = false
@@ -194,9 +195,9 @@ func (p *pass) attachEdges() error {
 func (p *pass) attachEdge(name string) error {
 	d := p.kernel.devices[p.kernel.names[name]]
 	var b linux.Batch
-	if _, ok := p.kernel.ingress[d.index]; !ok {
+	if _, ok := p.kernel.Ingress[d.index]; !ok {
 		b.AddClsact(d.index, 0)
-		p.kernel.ingress[d.index] = linux.Ingress{Kind: "clsact"}
+		p.kernel.Ingress[d.index] = linux.Ingress{Kind: "clsact"}
 	}
 	if d.flags&unix.IFF_PROMISC == 0 || !d.up() {
 		b.Request(unix.RTM_SETLINK, 0)
@@ -216,7 +217,7 @@ func (p *pass) attachEdge(name string) error {
 
 // edgePlace is where filters of a device's ingress are: with a block, they can only be reached through it.
 func edgePlace(index int, k kernel) linux.Attachment {
-	if q := k.ingress[index]; q.Block != 0 {
+	if q := k.Ingress[index]; q.Block != 0 {
 		return linux.Attachment{Block: q.Block}
 	}
 	return linux.Attachment{Index: index}
@@ -225,9 +226,9 @@ func edgePlace(index int, k kernel) linux.Attachment {
 // detachEdges takes the edges' filter off all devices but the kept ones.
 func (f *Fabric) detachEdges(k kernel, keep map[string]bool) error {
 	var errs []error
-	for index, q := range k.ingress {
+	for index, q := range k.Ingress {
 		d := k.devices[index]
-		if q.Block == f.block() || keep[d.name] || d.name == f.TunnelDevice() {
+		if q.Block == f.block() || keep[d.name] || d.name == f.TunnelDevice() || strings.HasPrefix(d.alias, f.shaperAlias()) {
 			continue
 		}
 		errs = append(errs, f.detachEdge(d, edgePlace(index, k)))
@@ -301,11 +302,15 @@ func (f *Fabric) detach() error {
 	if err != nil {
 		return err
 	}
-	err = f.detachEdges(k, nil)
+	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil))
 	var b linux.Batch
-	for index, q := range k.ingress {
-		if q.Block == f.block() {
-			b.RemoveClsact(index)
+	for index, q := range k.Ingress {
+		if q.Block != f.block() {
+			continue
+		}
+		b.RemoveClsact(index)
+		if q, has := k.Queues[index]; has {
+			b.RemoveQueue(index, q.Queue)
 		}
 	}
 	if index := k.names[f.TunnelDevice()]; index != 0 {

@@ -57,5 +57,8 @@ func (f *Fabric) Counters(ctx context.Context) (map[model.PortID]Counters, error
 	for id, slot := range f.slots {
 		all[id] = sum(slot)
 	}
-	return all, nil
+	if !f.rated {
+		return all, nil
+	}
+	return all, f.queued(all)
 }

@@ -13,6 +13,9 @@ import (
 type State struct {
 	Ports []Port
 	Peers []model.Peer // the other nodes; tunnel packets from any other address are dropped
+	// Slices are the caps on what all ports of a network send into the underlay and edges together, by network; those
+	// that are not named have none.
+	Slices map[string]model.Bandwidth
 	// Incomplete tells that more ports may exist than are named here: nothing is removed.
 	Incomplete bool
 }
@@ -32,6 +35,9 @@ type Port struct {
 	Local  model.PortID // the far end, when it is on this node
 	Tunnel *Tunnel
 	Edge   *Edge
+	// Shape is what the link does to packets on their way to the element: each direction's shape is at the port where it
+	// ends.
+	Shape model.Shape
 }
 
 // Tunnel leads to another node; packets that come with VNI from there are the port's.
@@ -57,6 +63,7 @@ type Report struct {
 // They count what a wire would carry: a packet that the kernel segments later (GSO) counts as its segments, each with
 // its headers; bytes are of whole Ethernet frames with their VLAN tag, without preamble and check sequence. Drops are
 // counted in packets, at the port that sent them, or for those from a tunnel or an edge at the port that they were for.
+// Tx has what went into the queue of a link with a bandwidth; what found it full is a drop of the port that it was for.
 type Counters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64

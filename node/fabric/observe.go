@@ -21,6 +21,8 @@ type device struct {
 	index     int
 	name      string
 	flags     uint32
+	mtu       int
+	alias     string
 	kind      string
 	elsewhere bool // its peer is in another namespace
 	vxlan     linux.VXLANInfo
@@ -35,7 +37,7 @@ func (d device) straight() bool { return d.kind == "veth" && d.elsewhere }
 type kernel struct {
 	devices map[int]device
 	names   map[string]int
-	ingress map[int]linux.Ingress
+	linux.Qdiscs
 }
 
 const (
@@ -44,13 +46,13 @@ const (
 	ifinfomsgLen = unix.SizeofIfInfomsg
 )
 
-// look reads the devices and their ingress qdiscs.
+// look reads the devices and their qdiscs.
 func (f *Fabric) look() (kernel, error) {
 	var k kernel
 	var err error
 	for range dumpTries {
 		if k.devices, err = f.dumpLinks(); err == nil {
-			k.ingress, err = f.netlink.Ingresses()
+			k.Qdiscs, err = f.netlink.Qdiscs()
 		}
 		if !errors.Is(err, linux.ErrDumpInterrupted) {
 			break
@@ -81,6 +83,10 @@ func (f *Fabric) dumpLinks() (map[int]device, error) {
 			switch kind {
 			case unix.IFLA_IFNAME:
 				d.name = unix.ByteSliceToString(value)
+			case unix.IFLA_IFALIAS:
+				d.alias = unix.ByteSliceToString(value)
+			case unix.IFLA_MTU:
+				d.mtu = int(binary.NativeEndian.Uint32(value))
 			case unix.IFLA_LINK_NETNSID:
 				d.elsewhere = true
 			case unix.IFLA_LINKINFO:
@@ -125,6 +131,7 @@ func (f *Fabric) Observe(ctx context.Context) (State, error) {
 		entry := &f.pipe.Ports[slot]
 		p := Port{ID: id, Index: int(atomic.LoadUint32(&entry.Ifindex)),
 			Down: atomic.LoadUint32(&entry.Flags)&pipeline.Down != 0, MAC: pipeline.HardwareAddr(atomic.LoadUint64(&entry.Mac))}
+		p.Shape = shapeOf(k.Queues[p.Index].Queue, k.devices[p.Index].mtu, atomic.LoadUint32(&entry.Loss))
 		link := pipeline.LinkOf(entry)
 		switch link.Kind() {
 		case pipeline.Local:

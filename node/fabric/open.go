@@ -37,6 +37,8 @@ type Fabric struct {
 	pipe     *pipeline.Pipeline
 	slots    map[model.PortID]uint32
 	links    map[uint32]pipeline.Link // as last written, by slot, to tell a change from an alteration
+	past     map[uint32]uint64        // drops of queues that are gone, by slot
+	rated    bool                     // there are queues
 	swept    bool                     // pins of other binaries are gone
 	captures captures
 }
@@ -56,7 +58,7 @@ func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
 // must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}}
+		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}}
 	for _, o := range options {
 		o(f)
 	}

@@ -37,6 +37,8 @@ type Pipeline struct {
 	// operations.
 	Ports []Port
 	Peers []Peer
+	// Shapers, by slot, are the same kind of memory: the device that what a port sends off the node passes first.
+	Shapers []uint64
 	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
 	Devices, Tunnels, Edges *ebpf.Map
 	// Identities (IdentityKey → Identity) is the agent's memory of which slot is whose.
@@ -45,8 +47,9 @@ type Pipeline struct {
 	Traffic, Drops *ebpf.Map
 	// Copies is the ring that captures read.
 	Copies *ebpf.Map
-	// FromPort, FromTunnel and FromEdge are the programs for the ingress of ports, the tunnel device and edges.
-	FromPort, FromTunnel, FromEdge *ebpf.Program
+	// FromPort, FromTunnel, FromEdge and FromShaper are the programs for the ingress of ports, the tunnel device, edges
+	// and the far ends of slices' queues.
+	FromPort, FromTunnel, FromEdge, FromShaper *ebpf.Program
 
 	root      string // on the bpffs
 	scratches *ebpf.Map
@@ -83,8 +86,8 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 	}
-	var ports, peers *ebpf.Map
-	tables[tcMapPorts], tables[tcMapPeers] = &ports, &peers
+	var ports, peers, shapers *ebpf.Map
+	tables[tcMapPorts], tables[tcMapPeers], tables[tcMapShapers] = &ports, &peers, &shapers
 	all := map[string]*ebpf.Map{}
 	for name, to := range tables {
 		m, err := p.table(spec.Maps[name])
@@ -95,11 +98,15 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	}
 	defer ports.Close() // the mappings stay
 	defer peers.Close()
+	defer shapers.Close()
 	var err error
 	if p.Ports, err = mapped[Port](p, ports); err != nil {
 		return err
 	}
 	if p.Peers, err = mapped[Peer](p, peers); err != nil {
+		return err
+	}
+	if p.Shapers, err = mapped[uint64](p, shapers); err != nil {
 		return err
 	}
 	return p.programs(spec, all)
@@ -145,6 +152,7 @@ func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
 func (p *Pipeline) programs(spec *ebpf.CollectionSpec, tables map[string]*ebpf.Map) error {
 	programs := map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
+		tcProgFromShaper: &p.FromShaper,
 	}
 	if p.pinned(programs, tables) {
 		return nil
@@ -237,12 +245,12 @@ func (p *Pipeline) Close() error {
 	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches} {
 		errs = append(errs, m.Close())
 	}
-	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge} {
+	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper} {
 		errs = append(errs, program.Close())
 	}
 	for _, data := range p.memory {
 		errs = append(errs, unix.Munmap(data))
 	}
-	p.Ports, p.Peers, p.memory = nil, nil, nil
+	p.Ports, p.Peers, p.Shapers, p.memory = nil, nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -63,10 +64,27 @@ var Reasons = [...]string{
 	3: "header could not be written",
 	4: "belongs to no port",
 	5: "not from the tunnel's far end",
+	7: "loss",
 }
 
 // Uncaptured is the index in DropCount of copies that found the captures' ring full.
 const Uncaptured = 6
+
+// Loss is how a Port's Loss has a share of frames, 0…1: to the next 2⁻³², but of what is more than nothing at least two.
+func Loss(share float64) uint32 {
+	if share <= 0 {
+		return 0
+	}
+	return uint32(min(max(math.Round(share*(1<<32)), 2), 1<<32) - 1)
+}
+
+// ShareOf is the opposite of Loss.
+func ShareOf(loss uint32) float64 {
+	if loss == 0 {
+		return 0
+	}
+	return (float64(loss) + 1) / (1 << 32)
+}
 
 // NewPeer makes the entry of an address in the underlay.
 func NewPeer(a netip.Addr) Peer {

@@ -61,7 +61,7 @@ type tcPort struct {
 	Flags   uint32
 	Mac     uint64
 	Snap    uint32
-	Spare   uint32
+	Loss    uint32
 }
 
 type tcScratch struct {
@@ -90,10 +90,12 @@ const (
 	tcMapPeers       = "peers"
 	tcMapPorts       = "ports"
 	tcMapScratches   = "scratches"
+	tcMapShapers     = "shapers"
 	tcMapTraffic     = "traffic"
 	tcMapTunnels     = "tunnels"
 	tcProgFromEdge   = "from_edge"
 	tcProgFromPort   = "from_port"
+	tcProgFromShaper = "from_shaper"
 	tcProgFromTunnel = "from_tunnel"
 )
 
@@ -141,6 +143,7 @@ type tcSpecs struct {
 type tcProgramSpecs struct {
 	FromEdge   *ebpf.ProgramSpec `ebpf:"from_edge"`
 	FromPort   *ebpf.ProgramSpec `ebpf:"from_port"`
+	FromShaper *ebpf.ProgramSpec `ebpf:"from_shaper"`
 	FromTunnel *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 }
 
@@ -156,6 +159,7 @@ type tcMapSpecs struct {
 	Peers      *ebpf.MapSpec `ebpf:"peers"`
 	Ports      *ebpf.MapSpec `ebpf:"ports"`
 	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
+	Shapers    *ebpf.MapSpec `ebpf:"shapers"`
 	Traffic    *ebpf.MapSpec `ebpf:"traffic"`
 	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
 }
@@ -194,6 +198,7 @@ type tcMaps struct {
 	Peers      *ebpf.Map `ebpf:"peers"`
 	Ports      *ebpf.Map `ebpf:"ports"`
 	Scratches  *ebpf.Map `ebpf:"scratches"`
+	Shapers    *ebpf.Map `ebpf:"shapers"`
 	Traffic    *ebpf.Map `ebpf:"traffic"`
 	Tunnels    *ebpf.Map `ebpf:"tunnels"`
 }
@@ -208,6 +213,7 @@ func (m *tcMaps) Close() error {
 		m.Peers,
 		m.Ports,
 		m.Scratches,
+		m.Shapers,
 		m.Traffic,
 		m.Tunnels,
 	)
@@ -225,6 +231,7 @@ type tcVariables struct {
 type tcPrograms struct {
 	FromEdge   *ebpf.Program `ebpf:"from_edge"`
 	FromPort   *ebpf.Program `ebpf:"from_port"`
+	FromShaper *ebpf.Program `ebpf:"from_shaper"`
 	FromTunnel *ebpf.Program `ebpf:"from_tunnel"`
 }
 
@@ -232,6 +239,7 @@ func (p *tcPrograms) Close() error {
 	return _TcClose(
 		p.FromEdge,
 		p.FromPort,
+		p.FromShaper,
 		p.FromTunnel,
 	)
 }

@@ -91,6 +91,7 @@ enum {
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
+static __u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static long (*const bpf_skb_vlan_push)(struct __sk_buff *skb, __u16 proto_be, __u16 tci) = (void *)18;
 static long (*const bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;

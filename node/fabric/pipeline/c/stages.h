@@ -164,6 +164,8 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 		return drop(l, owner, DROP_GONE);
 	if (to->flags & PORT_DOWN)
 		return drop(l, owner, DROP_DOWN);
+	if (to->loss && bpf_get_prandom_u32() <= to->loss)
+		return drop(l, owner, DROP_LOSS);
 	ifindex = to->ifindex;
 	count_to(l, slot);
 	if (to->snap)
@@ -208,6 +210,22 @@ INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 li
 	if (vlan && bpf_skb_vlan_push(skb, be16(PROTOCOL_VLAN), vlan))
 		return drop(l, owner, DROP_OUTPUT);
 	return bpf_redirect(link_target(link), 0);
+}
+
+/* send_out takes a frame off the node: into the underlay, or out of an edge. */
+INLINE int send_out(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link)
+{
+	__u32 own = 0;
+	struct port *node;
+
+	switch (link_kind(link)) {
+	case LINK_TUNNEL:
+		node = port_at(own); /* slot 0's device is the tunnel device */
+		return send_tunnel(skb, l, slot, link, node ? node->ifindex : 0);
+	case LINK_EDGE:
+		return send_edge(skb, l, slot, link);
+	}
+	return drop(l, slot, DROP_NOWHERE);
 }
 
 #endif

@@ -41,7 +41,7 @@ struct port {
 	__u32 flags;
 	__u64 mac;  /* the element's, as the first six bytes of a frame read as a number; 0: it takes frames to any */
 	__u32 snap; /* bytes of each frame to copy to the captures; 0: none runs */
-	__u32 spare;
+	__u32 loss; /* of 2³² frames to the element so many, plus one, are lost; 0: none are */
 };
 
 /* Another node's (number 0: our own) address in the underlay. */
@@ -83,6 +83,7 @@ enum {
 	DROP_UNKNOWN = 4, /* slot 0: from a device that is no port, or with a VNI of no port */
 	DROP_SOURCE = 5,  /* from an address that is not the tunnel's other end */
 	UNCAPTURED = 6,   /* no drop: copies that found the ring full */
+	DROP_LOSS = 7,    /* the link's loss */
 	REASONS = 8,
 };
 
@@ -125,6 +126,15 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, struct peer);
 } peers SEC(".maps");
+
+/* slot → index of the device that what the port sends to other nodes and edges passes first: its slice's queue; 0: none */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} shapers SEC(".maps");
 
 /* interface index → slot */
 struct {

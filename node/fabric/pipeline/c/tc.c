@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The pipeline on the tc hook: three programs for the ingress of ports, of the tunnel device and of edges. */
+/* The pipeline on the tc hook: programs for the ingress of ports, of slices' queues, of the tunnel device and of edges. */
 
 #include "stages.h"
 
@@ -7,11 +7,11 @@
 SEC("tc")
 int from_port(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex, own = 0;
+	__u32 ifindex = skb->ifindex;
 	__u32 *slot = bpf_map_lookup_elem(&devices, &ifindex);
 	struct load l = load_of(skb);
-	struct port *from, *node;
-	__u64 link;
+	__u64 link, *shaper;
+	struct port *from;
 
 	if (!slot)
 		return drop(l, 0, DROP_UNKNOWN);
@@ -22,16 +22,27 @@ int from_port(struct __sk_buff *skb)
 	if (from->snap)
 		copy_frame(skb, *slot, from->snap, 0);
 	link = *(volatile __u64 *)&from->link;
-	switch (link_kind(link)) {
-	case LINK_LOCAL:
+	if (link_kind(link) == LINK_LOCAL)
 		return deliver(skb, l, *slot, link_target(link));
-	case LINK_TUNNEL:
-		node = port_at(own); /* slot 0's device is the tunnel device */
-		return send_tunnel(skb, l, *slot, link, node ? node->ifindex : 0);
-	case LINK_EDGE:
-		return send_edge(skb, l, *slot, link);
-	}
-	return drop(l, *slot, DROP_NOWHERE);
+	shaper = bpf_map_lookup_elem(&shapers, slot);
+	if (!shaper || *shaper == 0)
+		return send_out(skb, l, *slot, link);
+	skb->mark = *slot; /* it passes to the other end of the device, and there to from_shaper */
+	return bpf_redirect(*shaper, 0);
+}
+
+/* from_shaper takes what has passed a slice's queue, at the far end of its device. */
+SEC("tc")
+int from_shaper(struct __sk_buff *skb)
+{
+	__u32 slot = skb->mark;
+	struct load l = load_of(skb);
+	struct port *from = port_at(slot);
+
+	if (!from || slot == 0)
+		return drop(l, 0, DROP_UNKNOWN);
+	skb->mark = 0; /* the underlay's routing may heed it */
+	return send_out(skb, l, slot, *(volatile __u64 *)&from->link);
 }
 
 INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family)

@@ -1,0 +1,160 @@
+package fabric
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+)
+
+// A link's bandwidth is kept by a queue at the egress of the port where the link ends. Frames are handed to it by
+// bpf_redirect; those of links without bandwidth go straight to the element's end and pass no queue.
+//
+// The kernel counts Ethernet frames; a GSO packet counts as its segments. Bandwidth counts IP packets: the rate is larger
+// by what frames of the link's MTU are longer than their packets. So UDP that is offered in large datagrams arrives at the
+// stated rate within 3 %, whether one counts payload, packets or frames.
+const (
+	etherHeader = 14
+
+	// burstTime is what may pass at once after a pause, and so how long the machine may be late before bandwidth is
+	// wasted. In a second's measurement it is half a per cent.
+	burstTime = 5 * time.Millisecond
+	// queueTime is how long a packet waits at most at rates between those where the other two limits hold: a queue has at
+	// least queueFrames of the largest frames, so that several TCP connections find room, and at most queueBytes of the
+	// kernel's memory.
+	queueTime   = 50 * time.Millisecond
+	queueFrames = 64
+	queueBytes  = 4 << 20
+
+	// Frames on their way through a delay are in the queue too. Of what a link with both may have there, the number is
+	// reckoned with small frames.
+	smallFrame = 128
+	minFrames  = 1000
+	maxFrames  = 100_000
+)
+
+// queueFor is the queue that keeps the shape, none when there is nothing to keep but loss. mtu is the link's.
+func queueFor(s model.Shape, mtu int) (q linux.Queue, needed bool) {
+	mtu = max(mtu, 68) // RFC 791: no link carries less
+	frame := uint64(mtu + etherHeader)
+	if s.Bandwidth > 0 {
+		rate := float64(s.Bandwidth) / 8 * float64(frame) / float64(mtu)
+		q.Rate = uint64(max(1, math.Round(rate)))
+	}
+	in := func(d time.Duration) uint64 { return uint64(float64(q.Rate) * d.Seconds()) }
+	if s.Delay > 0 || s.Jitter > 0 {
+		q.Delay, q.Jitter, q.Frames = time.Duration(s.Delay), time.Duration(s.Jitter), maxFrames
+		if q.Rate > 0 {
+			q.Frames = uint32(min(max(in(q.Delay+q.Jitter+queueTime)/smallFrame, minFrames), maxFrames))
+		}
+		return q, true
+	}
+	if s.Bandwidth == 0 {
+		return q, false
+	}
+	q.Burst = uint32(min(in(burstTime)+2*frame, 1<<28))
+	q.Bytes = uint32(max(min(in(queueTime), queueBytes), queueFrames*frame))
+	return q, true
+}
+
+// shapeOf is the opposite, of what was read from the kernel.
+func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
+	mtu = max(mtu, 68)
+	return model.Shape{Bandwidth: model.Bandwidth(math.Round(float64(q.Rate) * 8 * float64(mtu) / float64(mtu+etherHeader))),
+		Delay: model.Duration(q.Delay), Jitter: model.Duration(q.Jitter), Loss: pipeline.ShareOf(loss)}
+}
+
+// queues gives the ports the queues that their links' shapes need, before packets are sent through them, and takes those
+// away that nothing has been sent through since the last pass.
+func (p *pass) queues() error {
+	var b linux.Batch
+	var owners []*want
+	for i := range p.wants {
+		w := &p.wants[i]
+		d := p.kernel.devices[int(w.index)]
+		if w.index == 0 {
+			continue
+		}
+		is, has := p.kernel.Queues[d.index]
+		wanted, needed := queueFor(w.port.Shape, d.mtu)
+		if needed {
+			w.flags |= pipeline.Queue
+		}
+		used := atomic.LoadUint32(&p.pipe.Ports[w.slot].Flags)&pipeline.Queue != 0 && w.known
+		switch {
+		case needed && has && is.Same(wanted):
+		case needed && has && is.Netem() != wanted.Netem():
+			p.past[w.slot] += is.Drops
+			b.ReplaceQueue(d.index, wanted)
+			owners = append(owners, w)
+		case needed:
+			b.ReplaceQueue(d.index, wanted)
+			owners = append(owners, w)
+			if has || w.known && used && d.straight() {
+				p.changed("port %s: its queue set to %s", w.port.ID, w.port.Shape)
+			}
+		case has && (!d.straight() || !used && is.Backlog == 0):
+			p.past[w.slot] += is.Drops
+			b.RemoveQueue(d.index, is.Queue)
+			owners = append(owners, w)
+		}
+	}
+	p.rated = p.rated || len(p.kernel.Queues) > 0 || b.Len() > 0
+	for i, err := range p.netlink.Do(&b) {
+		w := owners[i]
+		switch {
+		case err == nil || errors.Is(err, unix.ENODEV):
+			continue
+		case errors.Is(err, unix.ENOENT) && (w.port.Shape.Delay > 0 || w.port.Shape.Jitter > 0):
+			p.fail(w.port.ID, "the node's kernel has no netem (CONFIG_NET_SCH_NETEM), which its link's delay and jitter need")
+		default:
+			p.fail(w.port.ID, "set its queue to %s: %w", w.port.Shape, err)
+		}
+		if d := p.kernel.devices[int(w.index)]; d.straight() {
+			if _, has := p.kernel.Queues[d.index]; !has {
+				w.flags &^= pipeline.Queue
+			}
+		}
+	}
+	return nil
+}
+
+// queued adds what found the ports' queues full to their drops.
+func (f *Fabric) queued(all map[model.PortID]Counters) error {
+	var found linux.Qdiscs
+	var err error
+	for range dumpTries {
+		if found, err = f.netlink.Qdiscs(); !errors.Is(err, linux.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for id, slot := range f.slots {
+		index := int(atomic.LoadUint32(&f.pipe.Ports[slot].Ifindex))
+		n := f.past[slot]
+		if q, ok := found.Queues[index]; ok && index != 0 {
+			n += q.Drops
+		}
+		if n == 0 {
+			continue
+		}
+		c := all[id]
+		if c.Drops == nil {
+			c.Drops = map[string]uint64{}
+		}
+		c.Drops[OverBandwidth] += n
+		all[id] = c
+	}
+	return nil
+}
+
+// OverBandwidth is the reason of drops of packets that found the queue of their link's bandwidth full.
+const OverBandwidth = "more than the link's bandwidth"
