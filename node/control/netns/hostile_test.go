@@ -162,3 +162,35 @@ func TestCutShort(t *testing.T) {
 		t.Errorf("an unknown configuration gave %s, %v: want running, and an error that names --overwrite", r.Phase, r.Err)
 	}
 }
+
+// TestRemovalIsRepeated fails a removal: what is left is still found, and goes the next time.
+func TestRemovalIsRepeated(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)
+	ids := []model.ID{jobs[0].ID, jobs[1].ID}
+	n.apply(t, jobs)
+	state := filepath.Join(n.dirs.Runc(), containerID(ids[0]), "state.json")
+	whole, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(state, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Remove(context.Background(), ids, false); err == nil || !strings.Contains(err.Error(), ids[0].String()) {
+		t.Errorf("removing what runc cannot gave %v: want an error that names %s", err, ids[0])
+	}
+	found, err := n.List(context.Background())
+	if err != nil || len(found) != 1 || found[0].ID != ids[0] {
+		t.Errorf("found %v, %v: want %s, which is still there, and not the other", found, err, ids[0])
+	}
+	if err := os.WriteFile(state, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Remove(context.Background(), ids, false); err != nil {
+		t.Error(err)
+	}
+	if found, err := n.List(context.Background()); err != nil || len(found) != 0 {
+		t.Errorf("found %v, %v after the second removal: want nothing", found, err)
+	}
+}

@@ -320,11 +320,11 @@ func (d *Driver) reload(ctx context.Context, w *work) error {
 	return d.runRunc(ctx, nil, nil, append([]string{"exec", containerID(w.job.ID)}, command...)...)
 }
 
-// removeProcesses ends all that runs in the elements.
-func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) error {
+// removeProcesses ends all that runs in the elements; stuck are those where it does not.
+func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) (stuck map[model.ID]bool, err error) {
 	entries, err := os.ReadDir(d.dirs.Runc())
 	if err != nil {
-		return nil // no container was ever made
+		return nil, nil // no container was ever made
 	}
 	there := map[string]bool{}
 	for _, entry := range entries {
@@ -332,6 +332,7 @@ func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) error {
 	}
 	var mu sync.Mutex
 	var errs []error
+	stuck = map[model.ID]bool{}
 	slots := make(chan struct{}, 2*runtime.NumCPU())
 	var all sync.WaitGroup
 	for _, id := range ids {
@@ -344,7 +345,7 @@ func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) error {
 				defer func() { <-slots }()
 				if err := d.removeContainer(ctx, container, false); err != nil {
 					mu.Lock()
-					errs = append(errs, fmt.Errorf("element %s: end its processes: %w", id, err))
+					errs, stuck[id] = append(errs, fmt.Errorf("element %s: end its processes: %w", id, err)), true
 					mu.Unlock()
 				}
 			})
@@ -353,7 +354,7 @@ func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) error {
 	all.Wait()
 	d.removeCgroups()
 	os.Remove(d.dirs.Runc()) // when it is empty
-	return errors.Join(errs...)
+	return stuck, errors.Join(errs...)
 }
 
 // endShells ends the containers that an agent which is no more used for exec. One that stays is ended when its element is

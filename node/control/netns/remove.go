@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -19,14 +20,17 @@ import (
 func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	var errs []error
+	stuck, err := d.removeProcesses(ctx, ids)
+	if err != nil {
+		errs = append(errs, err)
+		// Its namespace, by which List finds it, stays as well.
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id model.ID) bool { return stuck[id] })
+	}
 	gone := make(map[model.ID]bool, len(ids))
 	networks := map[string]bool{}
 	for _, id := range ids {
 		gone[id], networks[id.Network] = true, true
-	}
-	var errs []error
-	if err := d.removeProcesses(ctx, ids); err != nil {
-		errs = append(errs, err)
 	}
 	// The pairs go first, all at once: the kernel waits for its readers once for all of them, and not once again for
 	// each namespace.
@@ -38,17 +42,18 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 			d.forget(id, e)
 		}
 	}
-	for network := range networks {
-		if err := d.removeNamespaces(network, gone); err != nil {
-			errs = append(errs, err)
-		}
-	}
+	// The namespaces, by which List finds elements, go last: a removal that is cut short is begun again.
 	if !keepFiles {
 		for _, id := range ids {
 			if err := os.RemoveAll(d.dirs.Files(id)); err != nil {
 				errs = append(errs, fmt.Errorf("remove the files of element %s: %w", id, err))
 			}
 			os.Remove(filepath.Dir(d.dirs.Files(id))) // when it is empty
+		}
+	}
+	for network := range networks {
+		if err := d.removeNamespaces(network, gone); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
