@@ -54,7 +54,7 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 		return nil, fmt.Errorf("start etcd on %s: %w", options.Dir, context.Cause(ctx))
 	}
 	client := v3client.New(etcd.Server)
-	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{}}
+	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{}, unsure: map[string]string{}}
 	s.reclaim = func(ctx context.Context) error { return reclaim(ctx, etcd, client) }
 	s.close = func() error {
 		err := client.Close()

@@ -49,7 +49,7 @@ func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) 
 		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(options.URLs, ", "), err)
 	}
 	s := &Store{kv: client.KV, prefix: options.Prefix, place: strings.Join(options.URLs, ","), close: client.Close,
-		moved: map[string]int64{}}
+		moved: map[string]int64{}, unsure: map[string]string{}}
 	if err := s.checkLayout(ctx); err != nil {
 		return nil, errors.Join(err, client.Close())
 	}

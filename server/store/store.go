@@ -61,8 +61,10 @@ type Store struct {
 	closed  error
 
 	mu sync.Mutex
-	// moved holds, by network, the revision of etcd that last moved the pointer.
-	moved map[string]int64
+	// moved holds, by network, the revision of etcd that last moved the pointer; unsure the write of ours that was given
+	// up without an answer, and may be carried out still.
+	moved  map[string]int64
+	unsure map[string]string
 }
 
 // Place is "embedded", or the URLs of the external cluster.
@@ -119,7 +121,7 @@ func (s *Store) Load(ctx context.Context) (records []model.Record, damaged []Dam
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moved = map[string]int64{}
+	s.moved, s.unsure = map[string]int64{}, map[string]string{}
 	for _, kv := range pointers.Kvs {
 		name := strings.TrimPrefix(string(kv.Key), s.pointerKey(""))
 		s.moved[name] = kv.ModRevision
@@ -212,31 +214,71 @@ func (s *Store) put(ctx context.Context, record model.Record, packed []byte) (in
 	}
 	key, all := s.pointerKey(name), s.chunksKey(name)
 	ours := all + p.Write + "/"
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.moved[name])}
+	if last > 0 { // should this be carried out after we gave it up, its other chunks may have been discarded
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(s.chunkKey(name, p.Write, 0)), ">", 0))
+	}
+	commit, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	resp, err := s.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", s.moved[name])).
+	resp, err := s.kv.Txn(commit).
+		If(conditions...).
 		Then(
 			clientv3.OpPut(s.chunkKey(name, p.Write, last), string(chunks[last])),
 			clientv3.OpPut(key, string(value)),
 			clientv3.OpDelete(all, clientv3.WithRange(ours)),
 			clientv3.OpDelete(clientv3.GetPrefixRangeEnd(ours), clientv3.WithRange(clientv3.GetPrefixRangeEnd(all))),
-		).Commit()
+		).Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		return s.settle(what, name, p.Write, err)
 	}
 	if !resp.Succeeded {
 		s.discard(name, p.Write)
+		if s.late(name, resp) {
+			return s.put(ctx, record, packed)
+		}
 		return 0, fmt.Errorf("%s: %w", what, ErrConflict)
 	}
 	s.moved[name] = resp.Header.Revision
+	delete(s.unsure, name)
 	return resp.Header.Revision, nil
 }
 
-// discard removes the chunks of a write that never became current. They take room, which a full store has none of;
-// where even this fails, the network's next write or the next start removes them.
+// late tells whether what stands in the way of a write is an earlier one of ours, given up and carried out after all;
+// the next attempt then replaces it.
+func (s *Store) late(name string, refused *clientv3.TxnResponse) bool {
+	kvs := refused.Responses[0].GetResponseRange().Kvs
+	if len(kvs) != 1 {
+		return false
+	}
+	p, err := decodePointer(kvs[0].Value)
+	if err != nil || p.Write != s.unsure[name] {
+		return false
+	}
+	s.moved[name] = kvs[0].ModRevision
+	delete(s.unsure, name)
+	return true
+}
+
+// discard removes the chunks of a write that is not current. They take room, which a full store has none of; where even
+// this fails, the network's next write or the next start removes them.
 func (s *Store) discard(name, write string) {
-	_ = s.deleteAll(context.Background(), s.chunksKey(name)+write+"/")
+	key := s.pointerKey(name)
+	resp, err := s.get(context.Background(), key)
+	if err != nil {
+		return
+	}
+	moved := int64(0)
+	if len(resp.Kvs) == 1 {
+		if p, err := decodePointer(resp.Kvs[0].Value); err != nil || p.Write == write {
+			return
+		}
+		moved = resp.Kvs[0].ModRevision
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	// Only while the pointer stays there: the write's own transaction may still be on its way.
+	_, _ = s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", moved)).
+		Then(clientv3.OpDelete(s.chunksKey(name)+write+"/", clientv3.WithPrefix())).Commit()
 }
 
 // HighestVNI is the highest tunnel number that a network was given.
@@ -264,9 +306,8 @@ func (s *Store) settle(what, name, write string, cause error) (int64, error) {
 			return resp.Kvs[0].ModRevision, nil
 		}
 	}
-	if err == nil {
-		s.discard(name, write)
-	}
+	s.unsure[name] = write
+	s.discard(name, write)
 	return 0, s.explain(what, cause)
 }
 
@@ -274,40 +315,68 @@ func (s *Store) settle(what, name, write string, cause error) (int64, error) {
 func (s *Store) Delete(ctx context.Context, name string) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for {
+		revision, again, err := s.delete(ctx, name)
+		if !again {
+			return revision, err
+		}
+	}
+}
+
+// delete tells whether it is worth trying again.
+func (s *Store) delete(ctx context.Context, name string) (revision int64, again bool, err error) {
 	key := s.pointerKey(name)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", s.moved[name])).
-		Then(clientv3.OpDelete(key), clientv3.OpDelete(s.chunksKey(name), clientv3.WithPrefix())).Commit()
+		Then(clientv3.OpDelete(key), clientv3.OpDelete(s.chunksKey(name), clientv3.WithPrefix())).Else(clientv3.OpGet(key)).Commit()
 	switch {
 	case err != nil:
-		return 0, s.explain("delete network "+name, err)
-	case !resp.Succeeded:
-		return 0, fmt.Errorf("delete network %s: %w", name, ErrConflict)
+		return 0, false, s.explain("delete network "+name, err)
+	case resp.Succeeded, len(resp.Responses[0].GetResponseRange().Kvs) == 0: // an earlier attempt was carried out, its answer lost
+		delete(s.moved, name)
+		delete(s.unsure, name)
+		return resp.Header.Revision, false, nil
+	case s.late(name, resp):
+		return 0, true, nil
 	}
-	delete(s.moved, name)
-	return resp.Header.Revision, nil
+	return 0, false, fmt.Errorf("delete network %s: %w", name, ErrConflict)
 }
 
-// Sweep removes chunks that a crash left behind, of networks that have no pointer. Only one process may use the store
-// meanwhile.
+// Sweep removes chunks that a crash left behind: all but those of current records, and of records that cannot be read.
+// Only one process may use the store meanwhile.
 func (s *Store) Sweep(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	pointers, err := s.get(ctx, s.pointerKey(""), clientv3.WithPrefix())
+	if err != nil {
+		return s.explain("sweep the store", err)
+	}
+	current := map[string]string{} // write by network; empty where it is not known
+	for _, kv := range pointers.Kvs {
+		name := strings.TrimPrefix(string(kv.Key), s.pointerKey(""))
+		p, err := decodePointer(kv.Value)
+		if current[name] = p.Write; err != nil {
+			current[name] = ""
+		}
+	}
 	root := s.chunksKey("")
 	root = root[:len(root)-1]
-	resp, err := s.get(ctx, root, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	chunks, err := s.get(ctx, root, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
 		return s.explain("sweep the store", err)
 	}
 	swept := map[string]bool{}
-	for _, kv := range resp.Kvs {
-		name, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
-		if _, known := s.moved[name]; known || swept[name] {
+	for _, kv := range chunks.Kvs {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), root), "/")
+		write, _, _ := strings.Cut(rest, "/")
+		keep, known := current[name]
+		prefix := s.chunksKey(name) + write + "/"
+		if known && (keep == "" || keep == write) || swept[prefix] {
 			continue
 		}
-		swept[name] = true
-		if err := s.deleteAll(ctx, s.chunksKey(name)); err != nil {
+		swept[prefix] = true
+		if err := s.deleteAll(ctx, prefix); err != nil {
 			return s.explain("sweep the store", err)
 		}
 	}
