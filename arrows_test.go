@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"node/control/…":     {"model", "instance", "linux", "software", "node/control", "node/control/…"},
 	"node/forward/…":     {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
 	"node/fabric/…":      {"linux"},
-	"instance/lifecycle": {"model", "instance", "node/substrate"},
+	"instance/lifecycle": {"model", "instance", "node/fabric", "node/substrate"},
 	"node/agent":         {"model", "instance", "linux", "wire", "node/control", "node/forward", "node/fabric", "node/substrate"},
 	"cmd/…":              {"…"},
 	"scripts/…":          {},

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/node/fabric"
 )
 
 // Down is one call of `polyplane down`.
@@ -46,6 +47,9 @@ func (d *Down) Run(context.Context) error {
 	defer l.release()
 	_, err = os.Stat(d.Dirs.Run)
 	ran := stopped || err == nil
+	if err := releaseEdges(d.Dirs); err != nil {
+		return err
+	}
 	if err := sweepRun(d.Dirs.Run); err != nil {
 		return fmt.Errorf("remove what polyplane '%s' has in the kernel: %w", d.Dirs.Name, err)
 	}
@@ -79,6 +83,21 @@ func (d *Down) Run(context.Context) error {
 		fmt.Fprintf(d.Out, "polyplane '%s' is down.\n", d.Dirs.Name)
 	default:
 		fmt.Fprintf(d.Out, "polyplane '%s' was not running; nothing was left of it to remove.\n", d.Dirs.Name)
+	}
+	return nil
+}
+
+// releaseEdges takes the fabrics' filters off the host's own devices. They would outlive everything else, and go on
+// swallowing what those devices receive.
+func releaseEdges(d instance.Dirs) error {
+	nodes, err := filepath.Glob(filepath.Join(d.Run, "nodes", "*"))
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if err := fabric.ReleaseEdges(d.Node(filepath.Base(n))); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -152,4 +152,15 @@ func TestEdges(t *testing.T) {
 	if out := n.must("tc", "qdisc", "show", "dev", wire); strings.Contains(out, "clsact") {
 		t.Errorf("the edge's filter is still there:\n%s", out)
 	}
+	// A node that ends gives the host its device back.
+	n.plug(b, "eth1", "10.9.0.3/24").Edge = &Edge{Device: wire}
+	n.apply()
+	for range 2 {
+		n.do(func() { n.check(ReleaseEdges(n.dirs), "release the edges") })
+	}
+	outside.ping(t, "10.9.0.2")
+	if out := n.must("ip", "-d", "link", "show", "dev", wire) + n.must("tc", "qdisc", "show", "dev", wire); strings.Contains(out, "clsact") ||
+		!strings.Contains(out, "promiscuity 0") {
+		t.Errorf("the node's edge has left something on the device:\n%s", out)
+	}
 }

@@ -1,0 +1,28 @@
+package fabric
+
+import (
+	"fmt"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
+)
+
+// ReleaseEdges gives real devices back that are edges of a node: it takes the fabric's filter off all devices of the
+// network namespace that the calling thread is in, and ends their receiving of frames to every address. It needs nothing
+// of what the node keeps in files, and nothing being there is no error.
+func ReleaseEdges(dirs instance.NodeDirs) error {
+	c, err := linux.DialRtnetlink()
+	if err != nil {
+		return fmt.Errorf("release the edges of node %s: %w", dirs.Node, err)
+	}
+	defer c.Close()
+	f := &Fabric{dirs: dirs, netlink: c}
+	k, err := f.look()
+	if err == nil {
+		err = f.detachEdges(k, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("release the edges of node %s: %w", dirs.Node, err)
+	}
+	return nil
+}
