@@ -25,6 +25,8 @@ type pass struct {
 	present map[model.PortID]bool // in the state
 	// attached counts ports that are joined for the first time, or whose device was made anew.
 	attached, freed int
+	tunnel          int  // the tunnel device's index; zero when it is not ready
+	hadTunnel       bool // before this pass
 }
 
 // want is what one port's tables shall say.
@@ -64,7 +66,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
-	for _, step := range []func() error{p.resolve, p.queues, p.enter, p.join, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
+	for _, step := range []func() error{p.resolve, p.queues, p.enter, p.join, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}

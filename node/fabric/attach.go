@@ -164,12 +164,23 @@ func (p *pass) tunnelDevice() error {
 	if errs := p.netlink.Do(&b); errs != nil {
 		return fmt.Errorf("set up the tunnel device %s: %w", name, errors.Join(errs...))
 	}
-	changed, err := p.filterAt(linux.Attachment{Index: d.index}, tunnelName, p.pipe.FromTunnel)
-	if err != nil {
-		return fmt.Errorf("tunnel device %s: %w", name, err)
+	set32(&p.pipe.Ports[0].Ifindex, uint32(d.index))
+	p.tunnel, p.hadTunnel = d.index, had
+	return nil
+}
+
+// attachTunnel puts the filter on the tunnel device: once the tables are filled, since a program with a new layout finds
+// them empty.
+func (p *pass) attachTunnel() error {
+	if p.tunnel == 0 {
+		return nil // there is none, or what is wrong with it was said
 	}
-	if set32(&p.pipe.Ports[0].Ifindex, uint32(d.index)); changed && had {
-		p.changed("the filter of the tunnel device %s restored or replaced", name)
+	changed, err := p.filterAt(linux.Attachment{Index: p.tunnel}, tunnelName, p.pipe.FromTunnel)
+	if err != nil {
+		return fmt.Errorf("tunnel device %s: %w", p.TunnelDevice(), err)
+	}
+	if changed && p.hadTunnel {
+		p.changed("the filter of the tunnel device %s restored or replaced", p.TunnelDevice())
 	}
 	return nil
 }
