@@ -13,7 +13,7 @@ func TestVerifier(t *testing.T) {
 	err := loadProgramObjects(&o, &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
 	var ve *ebpf.VerifierError
 	if errors.As(err, &ve) {
-		t.Fatalf("%+v", ve)
+		t.Fatalf("%v", ve)
 	}
 	if err != nil {
 		t.Fatal(err)

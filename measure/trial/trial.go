@@ -172,7 +172,7 @@ type Result struct {
 	Reordered  uint64          `json:"reordered"`
 	Corrupted  uint64          `json:"corrupted"`
 	Refused    uint64          `json:"refused"`    // of the lost ones, those that the first ring had no room for
-	Overrun    uint64          `json:"overrun"`  // of the lost ones, those that the sink itself had no room for
+	Overrun    uint64          `json:"overrun"`    // of the lost ones, those that the sink itself had no room for
 	Offered    float64         `json:"offered"`    // frames/s
 	Forwarded  float64         `json:"forwarded"`  // frames/s
 	LossRatio  float64         `json:"loss_ratio"` // (lost + not sent) / intended
