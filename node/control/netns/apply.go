@@ -60,6 +60,17 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	if err != nil {
 		return err
 	}
+	looked := map[string]bool{}
+	for i := range jobs {
+		if network := jobs[i].ID.Network; !looked[network] {
+			looked[network] = true
+			if restored, err := d.restoreUserNamespace(network); err != nil {
+				return err
+			} else if restored {
+				results[i].Changed = append(results[i].Changed, "user namespace of network "+network+" mounted again")
+			}
+		}
+	}
 	stale := stalePorts(jobs, there, d.elements)
 	var todo []*work
 	for i := range jobs {

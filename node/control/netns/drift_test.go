@@ -175,6 +175,17 @@ func TestDriftIsPutRight(t *testing.T) {
 			}
 		})
 	}
+	t.Run("user namespace unmounted", func(t *testing.T) {
+		n.here(t)
+		was := sh(t, "stat -c %i "+n.dirs.UserNamespace("lab"))
+		sh(t, "umount "+n.dirs.UserNamespace("lab"))
+		if got := changes(n.apply(t, jobs)); len(got) != 1 || !strings.HasSuffix(got[0], "user namespace of network lab mounted again") {
+			t.Errorf("apply said %q", got)
+		}
+		if now := sh(t, "stat -c %i "+n.dirs.UserNamespace("lab")); now != was {
+			t.Errorf("the namespace is %s and was %s", now, was)
+		}
+	})
 	t.Run("what others made stays", func(t *testing.T) {
 		n.here(t)
 		n.in(t, id, "ip addr add 172.16.0.1/24 dev r1 && ip route add 100.64.0.0/10 dev r1 && ip link set lo mtu 1500")

@@ -59,6 +59,30 @@ func (d *Driver) userNamespace(network string, base uint32) (bool, error) {
 	return true, nil
 }
 
+// restoreUserNamespace mounts the network's user namespace again when its mount is gone: it lives as long as any of the
+// network's elements, and new ones belong into the same. It tells whether it did.
+func (d *Driver) restoreUserNamespace(network string) (bool, error) {
+	path := d.dirs.UserNamespace(network)
+	if isNamespace(path) {
+		return false, nil
+	}
+	for id, e := range d.elements {
+		if id.Network != network {
+			continue
+		}
+		user, err := unix.IoctlRetInt(e.fd, unix.NS_GET_USERNS)
+		if err != nil {
+			return false, fmt.Errorf("find the user namespace of network %s: %w", network, err)
+		}
+		defer unix.Close(user)
+		if err := unmount(path); err != nil {
+			return false, fmt.Errorf("take away what is in the place of network %s's user namespace: %w", network, err)
+		}
+		return true, bindNamespace(fmt.Sprintf("/proc/self/fd/%d", user), path)
+	}
+	return false, nil
+}
+
 func (d *Driver) basePath(network string) string {
 	return filepath.Join(d.networkDir(network), "first-uid")
 }
