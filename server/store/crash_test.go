@@ -14,8 +14,6 @@ import (
 // failingKV stops answering after a number of writes, as a process that is killed there.
 type failingKV struct {
 	clientv3.KV
-
-	"github.com/polyplane/polyplane/model"
 	left int
 	// late carries the failing transaction out and loses its answer.
 	late bool
@@ -43,8 +41,6 @@ func (f *failingKV) Txn(ctx context.Context) clientv3.Txn { return &failingTxn{f
 
 type failingTxn struct {
 	clientv3.Txn
-
-	"github.com/polyplane/polyplane/model"
 	f *failingKV
 }
 
@@ -148,8 +144,6 @@ func TestLostAnswerOfACarriedOutWriteIsNoError(t *testing.T) {
 // slowKV holds one transaction back: its answer is a timeout, and it is carried out when release is called.
 type slowKV struct {
 	clientv3.KV
-
-	"github.com/polyplane/polyplane/model"
 	release func() (*clientv3.TxnResponse, error)
 }
 
@@ -162,8 +156,6 @@ func (k *slowKV) Txn(ctx context.Context) clientv3.Txn {
 
 type slowTxn struct {
 	clientv3.Txn
-
-	"github.com/polyplane/polyplane/model"
 	k *slowKV
 }
 
