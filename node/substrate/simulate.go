@@ -49,6 +49,17 @@ type node struct {
 // Simulate makes the nodes' namespaces, links, addresses and routes, and returns what it changed, in words. It may be
 // repeated at any time: what is right is not touched. The nodes must have addresses (see Number).
 func Simulate(dirs instance.Dirs, s model.Substrate) ([]string, error) {
+	return simulate(dirs, s, true)
+}
+
+// Tend is Simulate for nodes that are at work: it puts right what somebody altered, and makes no node anew, since its
+// agent and its ports would be in the old one.
+func Tend(dirs instance.Dirs, s model.Substrate) ([]string, error) {
+	return simulate(dirs, s, false)
+}
+
+// simulate makes nodes and removes what is left of a former substrate only if it may.
+func simulate(dirs instance.Dirs, s model.Substrate, anew bool) ([]string, error) {
 	var changed []string
 	nodes := map[string]*node{}
 	defer func() {
@@ -59,6 +70,10 @@ func Simulate(dirs instance.Dirs, s model.Substrate) ([]string, error) {
 	}()
 	for _, sn := range s.Nodes {
 		n := &node{SubstrateNode: sn, dirs: dirs.Node(sn.Name)}
+		if !anew && !IsNamespace(n.dirs.NodeNamespace()) {
+			return changed, fmt.Errorf("node %s: its namespace is no longer mounted at %s: `down`, then `up`, makes it anew",
+				n.Name, n.dirs.NodeNamespace())
+		}
 		made, err := makeNamespace(n.dirs.NodeNamespace())
 		if err != nil {
 			return changed, fmt.Errorf("node %s: %w", n.Name, err)
@@ -105,8 +120,10 @@ func Simulate(dirs instance.Dirs, s model.Substrate) ([]string, error) {
 	}
 	for _, sn := range s.Nodes {
 		n := nodes[sn.Name]
-		if err := n.sweep(wanted[n]); err != nil {
-			return changed, fmt.Errorf("node %s: %w", n.Name, err)
+		if anew { // it looks at every port
+			if err := n.sweep(wanted[n]); err != nil {
+				return changed, fmt.Errorf("node %s: %w", n.Name, err)
+			}
 		}
 		if err := n.route(nodes, hops[n.Name]); err != nil {
 			return changed, fmt.Errorf("node %s: %w", n.Name, err)

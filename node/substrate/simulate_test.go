@@ -144,7 +144,7 @@ func TestSimulate(t *testing.T) {
 		}
 		return netlink.LinkDel(l)
 	})
-	if changed, err = Simulate(d, s); err != nil || !slices.Equal(changed, []string{"link n2 -- n3"}) {
+	if changed, err = Tend(d, s); err != nil || !slices.Equal(changed, []string{"link n2 -- n3"}) {
 		t.Fatalf("after a deletion: %q, %v", changed, err)
 	}
 	reach(t, d, s)
@@ -174,6 +174,12 @@ func TestSimulate(t *testing.T) {
 		if strings.Contains(dev, "n1 to-n6") || strings.Contains(dev, "n6 to-n1") {
 			t.Errorf("%q is left of the ring", dev)
 		}
+	}
+
+	// A node that is at work is not made anew.
+	unix.Unmount(d.Node("n5").NodeNamespace(), unix.MNT_DETACH)
+	if changed, err = Tend(d, s); err == nil || !strings.Contains(err.Error(), "n5") {
+		t.Errorf("without n5's namespace: %q, %v", changed, err)
 	}
 }
 
