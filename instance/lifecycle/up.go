@@ -185,12 +185,12 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 	}
 	sup.say = func(format string, a ...any) {
 		line := fmt.Sprintf(format, a...)
-		fmt.Fprintf(own, "%s %s\n", time.Now().Format(time.RFC3339), line)
+		note(own, "%s", line)
 		if ctx.Err() == nil {
 			u.say("%s: see %s", line, u.Dirs.Logs())
 		}
 	}
-	sup.log(own, "up: version %s, process %d, %s", u.Version, os.Getpid(), s.describe())
+	note(own, "up: version %s, process %d, %s", u.Version, os.Getpid(), s.describe())
 	file, err := writeSubstrate(u.Dirs, s)
 	if err != nil {
 		return nil, err
@@ -198,6 +198,9 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 	manager := daemon{name: "manager", args: []string{"manager", "--instance", u.Dirs.Name, "--substrate-state", file}}
 	if s.Etcd != "" {
 		manager.args = append(manager.args, "--etcd", s.Etcd)
+	}
+	if s.simulated() {
+		daemons.Go(func() { u.tend(ctx, s, own) })
 	}
 	all := []daemon{manager}
 	for _, n := range s.Substrate.Nodes {
@@ -222,7 +225,8 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 	return sup, nil
 }
 
-func (s *supervisor) log(w io.Writer, format string, a ...any) {
+// note writes a line to a log.
+func note(w io.Writer, format string, a ...any) {
 	fmt.Fprintf(w, "%s %s\n", time.Now().Format(time.RFC3339), fmt.Sprintf(format, a...))
 }
 
