@@ -53,6 +53,9 @@ func (q Queue) Netem() bool { return q.Delay > 0 || q.Jitter > 0 }
 
 // Same tells whether two queues do the same, as exactly as the kernel tells what one does.
 func (q Queue) Same(o Queue) bool {
+	if max(q.Burst, o.Burst) > 0 && uint64(max(q.Burst, o.Burst))*1e9/max(1, min(q.Rate, o.Rate)) >= tick<<32 {
+		o.Burst = q.Burst // too long a time for the kernel to tell
+	}
 	slack := 1 + max(q.Rate, o.Rate)*tick/1e9 + uint64(max(q.Burst, o.Burst))/1024
 	if max(q.Burst, o.Burst)-min(q.Burst, o.Burst) > uint32(min(slack, 1<<31)) {
 		return false

@@ -60,6 +60,8 @@ type Registration struct {
 	// let through to the node.
 	Controls    []Control    `json:"controls,omitempty"`
 	Forwardings []Forwarding `json:"forwardings,omitempty"`
+	// NoDelay is why packets cannot be delayed on the node ("its kernel 6.18 has no netem"); empty when they can.
+	NoDelay string `json:"noDelay,omitempty"`
 }
 
 // Update is one line of the stream that an agent watches: its node's whole desired state, or nothing (a keep-alive,

@@ -5,10 +5,20 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
+
+// noDelay is why this machine cannot delay packets, if so. A kernel does not learn it while it runs.
+var noDelay = sync.OnceValue(func() string {
+	if err := linux.ProbeDelay(); err != nil {
+		return err.Error()
+	}
+	return ""
+})
 
 // follow keeps the agent registered and its wishes coming, through every absence of the manager.
 func (a *Agent) follow(ctx context.Context) error {
@@ -33,7 +43,7 @@ func (a *Agent) follow(ctx context.Context) error {
 func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	err := a.Manager.Register(ctx, a.Dirs.Node, model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid(),
 		Controls:    slices.Sorted(maps.Keys(a.Drivers.Controls)),
-		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes))})
+		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes)), NoDelay: noDelay()})
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,8 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 		return model.Record{}, none, refusal(doc.Name, err)
 	}
 	placed := assigned.Placement.Elements
-	if problems := append(checkPlaced(resolved, placed, nodes), checkEdges(resolved, placed, others)...); len(problems) > 0 {
+	if problems := slices.Concat(checkPlaced(resolved, placed, nodes),
+		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
 	}
 	next.Assigned = assigned

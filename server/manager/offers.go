@@ -14,6 +14,7 @@ import (
 type offers struct {
 	controls    []model.Control
 	forwardings []model.Forwarding
+	noDelay     string // why its links cannot delay packets
 }
 
 func (o offers) unknown() bool { return len(o.controls) == 0 && len(o.forwardings) == 0 }
@@ -94,6 +95,27 @@ func checkPlaced(resolved model.Network, placed map[string]string, nodes map[str
 			slices.Sort(has)
 			problems = append(problems, fmt.Errorf("%s %s would be on node %s, which does not offer %s; pin it with node: to one that does (%s)",
 				e.Kind, e.Name, placed[e.Name], lacking, strings.Join(has, ", ")))
+		}
+	}
+	return problems
+}
+
+// checkDelays tells which links would have to delay packets on a node that cannot.
+func checkDelays(net model.Network, placed map[string]string, nodes map[string]offers) []error {
+	var problems []error
+	for _, l := range net.Links {
+		if l.Delay == 0 && l.Jitter == 0 {
+			continue
+		}
+		for k, end := range l.Ends { // each direction's delay is made where it ends
+			node := placed[end.Element]
+			if k == 1 && node == placed[l.Ends[0].Element] {
+				continue
+			}
+			if why := nodes[node].noDelay; why != "" {
+				problems = append(problems, fmt.Errorf("link %s: its delay and jitter cannot be had on node %s: %s; place %s on another node, or take them out",
+					l.Name, node, why, end.Element))
+			}
 		}
 	}
 	return problems

@@ -116,3 +116,27 @@ func TestLinksTellTheirAssignedSubnets(t *testing.T) {
 		t.Error("the document was written to")
 	}
 }
+
+func TestDelaysThatANodesKernelCannotMakeAreRefused(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	for why, can := range map[string]bool{"its kernel 6.18 has no netem": false, "": true} {
+		if err := f.Register("n1", model.Registration{Socket: f.dir + "/none.sock", NoDelay: why}); err != nil {
+			t.Fatal(err)
+		}
+		for _, change := range []func(*model.Link){func(l *model.Link) { l.Delay = 1e6 }, func(l *model.Link) { l.Delay, l.Jitter = 1e6, 1e6 }} {
+			net := line("slow", 3)
+			change(&net.Links[1])
+			if can {
+				if _, err := f.Apply(t.Context(), net, model.ApplyOptions{DryRun: true}); err != nil {
+					t.Error(err)
+				}
+				continue
+			}
+			want := "link " + net.Links[1].Name + ": its delay and jitter cannot be had on node n1: its kernel 6.18 has no netem; place " +
+				net.Links[1].Ends[0].Element + " on another node, or take them out"
+			if got := f.refused(t, net); got != want {
+				t.Errorf("got  %s\nwant %s", got, want)
+			}
+		}
+	}
+}

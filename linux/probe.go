@@ -1,0 +1,61 @@
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProbeDelay tells why this kernel cannot delay packets, in words that begin with "its kernel"; nil when it can. It tries:
+// a netem in a network namespace that goes again at once.
+func ProbeDelay() error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the namespace with it
+		done <- probeDelay()
+	}()
+	return <-done
+}
+
+func probeDelay() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("its kernel %s could not be tried: make a network namespace: %w", release(), err)
+	}
+	c, err := DialRtnetlink()
+	if err != nil {
+		return fmt.Errorf("its kernel %s could not be tried: %w", release(), err)
+	}
+	defer c.Close()
+	var b Batch
+	b.ReplaceQueue(1, Queue{Delay: time.Millisecond, Frames: 1}) // lo
+	errs := c.Do(&b)
+	switch {
+	case errs == nil:
+		return nil
+	case errors.Is(errs[0], unix.ENOENT):
+		return fmt.Errorf("its kernel %s has no netem (CONFIG_NET_SCH_NETEM, the module sch_netem)", release())
+	}
+	return fmt.Errorf("its kernel %s refuses a netem: %w", release(), errs[0])
+}
+
+// release is the running kernel's, its first two numbers.
+func release() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "(of unknown release)"
+	}
+	text := unix.ByteSliceToString(u.Release[:])
+	dots := 0
+	for i, r := range text {
+		if r == '.' {
+			dots++
+		}
+		if dots == 2 || r != '.' && (r < '0' || r > '9') {
+			return text[:i]
+		}
+	}
+	return text
+}
