@@ -43,6 +43,8 @@ var mayImport = map[string][]string{
 	"node/control/…":     {"model", "instance", "linux", "software", "node/control", "node/control/…"},
 	"node/forward/…":     {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
 	"node/fabric/…":      {"linux"},
+	"node/fib":           {},
+	"node/fib/internet":  {},
 	"instance/lifecycle": {"model", "instance", "node/fabric", "node/substrate"},
 	"node/agent":         {"model", "instance", "linux", "wire", "node/control", "node/forward", "node/fabric", "node/substrate"},
 	"cmd/…":              {"…"},
