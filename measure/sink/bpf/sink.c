@@ -67,31 +67,56 @@ struct totals totals_of[MAX_QUEUES];
 
 enum seen { FRESH, AGAIN, UNKNOWN };
 
-/* A function of its own, as sum_payload: the verifier looks at it once, and not for every way that leads to it. */
-__noinline int mark(__u32 stream, __u32 seq)
+/* What the window's word becomes when a sequence number is seen; 0 when the number is too old, the same when it was seen. */
+static __always_inline __u64 seen_word(__u64 old, __u32 seq)
+{
+	__u64 epoch = (__u64)(seq >> 5 >> (window_shift & 31)) + 1, bit = 1ull << (seq & 31);
+
+	if (old >> 32 == epoch)
+		return old | bit;
+	if (old >> 32 < epoch)
+		return epoch << 32 | bit;
+	return 0;
+}
+
+static __always_inline __u64 *word_of(__u32 stream, __u32 seq)
 {
 	__u32 word = (seq >> 5) & ((1u << (window_shift & 31)) - 1), key = stream << (window_shift & 31) | word;
-	__u64 epoch = (__u64)(seq >> 5 >> (window_shift & 31)) + 1, bit = 1ull << (seq & 31);
-	__u64 *slot = bpf_map_lookup_elem(&windows, &key);
+
+	return bpf_map_lookup_elem(&windows, &key);
+}
+
+/* One queue: nobody else writes. */
+static __always_inline int mark_alone(__u32 stream, __u32 seq)
+{
+	__u64 *slot = word_of(stream, seq), old, fresh;
+
+	if (!slot)
+		return UNKNOWN;
+	old = *slot;
+	fresh = seen_word(old, seq);
+	if (fresh == old)
+		return AGAIN;
+	if (!fresh)
+		return UNKNOWN;
+	*slot = fresh;
+	return FRESH;
+}
+
+/* Several queues. A function of its own, as sum_payload: the verifier looks at it once, and not for every way that leads to it. */
+__noinline int mark_shared(__u32 stream, __u32 seq)
+{
+	__u64 *slot = word_of(stream, seq);
 
 	if (!slot)
 		return UNKNOWN;
 	for (int i = 0; i < 8; i++) {
-		__u64 old = *(volatile __u64 *)slot, fresh;
+		__u64 old = *(volatile __u64 *)slot, fresh = seen_word(old, seq);
 
-		if (old >> 32 == epoch) {
-			if (old & bit)
-				return AGAIN;
-			fresh = old | bit;
-		} else if (old >> 32 < epoch) {
-			fresh = epoch << 32 | bit;
-		} else {
+		if (fresh == old)
+			return AGAIN;
+		if (!fresh)
 			return UNKNOWN;
-		}
-		if (queues == 1) {
-			*(volatile __u64 *)slot = fresh;
-			return FRESH;
-		}
 		if (__sync_val_compare_and_swap(slot, old, fresh) == old)
 			return FRESH;
 	}
@@ -210,7 +235,7 @@ SEC("xdp.frags")
 int sink(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 queue = ctx->rx_queue_index, len = 0, key, seq;
+	__u32 queue = ctx->rx_queue_index, len = 0, key, seq, id;
 	struct totals *t;
 	struct flow *f;
 	struct tag *tag;
@@ -279,7 +304,8 @@ int sink(struct xdp_md *ctx)
 	f->frames++;
 	f->bytes += end - data + 4;
 	seq = bpf_ntohl(tag->seq);
-	switch (mark(bpf_ntohs(tag->stream), seq)) {
+	id = bpf_ntohs(tag->stream);
+	switch (queues == 1 ? mark_alone(id, seq) : mark_shared(id, seq)) {
 	case FRESH:
 		f->unique++;
 		if (seq >= f->next) {
