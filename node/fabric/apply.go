@@ -60,7 +60,16 @@ func (p *pass) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	var err error
+	if err := mountBPF(p.dirs.BPF()); err != nil {
+		return err
+	}
+	restored, err := p.pipe.Repin()
+	if err != nil {
+		return err
+	}
+	for _, name := range restored {
+		p.changed("pin of %s restored", name)
+	}
 	if p.kernel, err = p.look(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -98,6 +99,7 @@ func TestRepairs(t *testing.T) {
 			return f.pipe.Tunnels.Put(uint32(77), f.slots[portID("net/c:eth0")])
 		}},
 		{"the tunnel's index altered", "", func() error { f.pipe.Ports[0].Ifindex = 1; return nil }},
+		{"a table's pin removed", "pin of ports restored", func() error { return os.Remove(n1.dirs.BPF() + "/" + pipeline.Layout + "/ports") }},
 		{"entries of nobody", "", func() error { return f.pipe.Devices.Put(uint32(9999), uint32(9999)) }},
 	} {
 		a.ping(t, "10.0.0.2")

@@ -51,9 +51,16 @@ type Pipeline struct {
 	// and the far ends of slices' queues.
 	FromPort, FromTunnel, FromEdge, FromShaper *ebpf.Program
 
-	root      string // on the bpffs
-	scratches *ebpf.Map
-	memory    [][]byte
+	root                             string // on the bpffs
+	scratches, ports, peers, shapers *ebpf.Map
+	memory                           [][]byte
+	pins                             map[string]pin // by path
+}
+
+// pin is what is pinned.
+type pin interface {
+	Pin(path string) error
+	Unpin() error
 }
 
 // Open returns the programs and tables pinned under root, a directory on a bpffs, and makes what is missing there or
@@ -85,31 +92,57 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	tables := map[string]**ebpf.Map{
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
+		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
 	}
-	var ports, peers, shapers *ebpf.Map
-	tables[tcMapPorts], tables[tcMapPeers], tables[tcMapShapers] = &ports, &peers, &shapers
+	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
 	for name, to := range tables {
 		m, err := p.table(spec.Maps[name])
 		if err != nil {
 			return err
 		}
-		*to, all[name] = m, m
+		*to, all[name], p.pins[filepath.Join(p.directory(), name)] = m, m, m
 	}
-	defer ports.Close() // the mappings stay
-	defer peers.Close()
-	defer shapers.Close()
 	var err error
-	if p.Ports, err = mapped[Port](p, ports); err != nil {
+	if p.Ports, err = mapped[Port](p, p.ports); err != nil {
 		return err
 	}
-	if p.Peers, err = mapped[Peer](p, peers); err != nil {
+	if p.Peers, err = mapped[Peer](p, p.peers); err != nil {
 		return err
 	}
-	if p.Shapers, err = mapped[uint64](p, shapers); err != nil {
+	if p.Shapers, err = mapped[uint64](p, p.shapers); err != nil {
 		return err
 	}
-	return p.programs(spec, all)
+	if err := p.programs(spec, all); err != nil {
+		return err
+	}
+	for name, program := range map[string]*ebpf.Program{tcProgFromPort: p.FromPort, tcProgFromTunnel: p.FromTunnel,
+		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper} {
+		p.pins[p.programPath(name)] = program
+	}
+	return nil
+}
+
+// Repin pins again what somebody unpinned, so that a later process finds it, and returns what that was. The directory
+// given to Open must be on a bpffs.
+func (p *Pipeline) Repin() (restored []string, err error) {
+	var errs []error
+	for path, what := range p.pins {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.MkdirAll(p.directory(), 0o700); err != nil {
+			return restored, fmt.Errorf("make the directory of pinned eBPF objects: %w", err)
+		}
+		what.Unpin() //nolint:errcheck // it only forgets where it was: it is not there
+		if err := what.Pin(path); err != nil {
+			errs = append(errs, fmt.Errorf("pin %s again: %w", path, err))
+			continue
+		}
+		restored = append(restored, filepath.Base(path))
+	}
+	slices.Sort(restored)
+	return restored, errors.Join(errs...)
 }
 
 // table opens the pinned map, or makes and pins it.
@@ -242,7 +275,8 @@ func (p *Pipeline) Sweep() error {
 // Close lets go of everything and leaves it running. Ports and Peers must not be used any more.
 func (p *Pipeline) Close() error {
 	var errs []error
-	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches} {
+	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
+		p.ports, p.peers, p.shapers} {
 		errs = append(errs, m.Close())
 	}
 	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper} {
@@ -251,6 +285,6 @@ func (p *Pipeline) Close() error {
 	for _, data := range p.memory {
 		errs = append(errs, unix.Munmap(data))
 	}
-	p.Ports, p.Peers, p.Shapers, p.memory = nil, nil, nil, nil
+	p.Ports, p.Peers, p.Shapers, p.memory, p.pins = nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }
