@@ -35,8 +35,13 @@ func renderBIRD(el model.Element) (Plan, error) {
 			return Plan{}, err
 		}
 	}
+	var check []string
+	if own {
+		check = []string{"/usr/sbin/bird", "-p", "-c", birdConf}
+	}
 	return Plan{
 		NeedsProcesses: true,
+		Check:          check,
 		Dirs: []Dir{
 			{Path: "/etc/bird", Mode: 0o755, Owner: "root", Group: "root"},
 			{Path: "/var/log/bird", Mode: 0o755, Owner: "root", Group: "root"},

@@ -51,8 +51,13 @@ func renderFRR(el model.Element) (Plan, error) {
 	if !ok {
 		vtysh = "service integrated-vtysh-config\n"
 	}
+	var check []string
+	if own {
+		check = []string{"/usr/bin/vtysh", "--dryrun", "--inputfile", "/etc/frr/frr.conf"}
+	}
 	return Plan{
 		NeedsProcesses: true,
+		Check:          check,
 		Dirs: []Dir{
 			{Path: "/etc/frr", Mode: 0o750, Owner: "frr", Group: "frr"},
 			{Path: "/var/log/frr", Mode: 0o750, Owner: "frr", Group: "frr"},

@@ -26,6 +26,9 @@ type Plan struct {
 	Daemons []string
 	// Command is what the element's PID 1 (a minimal init) starts and waits for. It stays in the foreground.
 	Command []string
+	// Check reads a configuration that the document states in the software's own words, and fails with what is wrong with
+	// it; empty where the configuration is ours.
+	Check []string
 	// Console is the command of an interactive session.
 	Console []string
 	// Capabilities are the fewest that Command works with, inside the network's user namespace ("CAP_NET_ADMIN").

@@ -127,7 +127,7 @@ func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
 
 // is tells whether a port's own properties are right. Whether it is up is the fabric's to say.
 func (l *link) is(w *wantInterface) bool {
-	return l.name == w.port && l.mtu == w.mtu && !l.ipv6 && l.flags&unix.IFF_NOARP != 0
+	return l.name == w.port && l.mtu == w.mtu && !l.ipv6 && !l.lax && l.flags&unix.IFF_NOARP != 0
 }
 
 // stalePorts finds the elements that have ports which they should not have.

@@ -69,6 +69,48 @@ func (n *testNode) pidOf(t testing.TB, id model.ID) int {
 	return e.process.pid
 }
 
+// A configuration that the software cannot read is refused with its words: a new element does not start on it, a running
+// one goes on.
+func TestConfigurationIsChecked(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 8, 2)
+	jobs[1].Element.Software = model.SoftwareBIRD
+	good := []map[string]string{{"frr.conf": "interface lo\n ip address 192.0.2.1/32\n"}, {"bird.conf": "router id 192.0.2.2;\nprotocol device {}\n"}}
+	bad := []map[string]string{{"frr.conf": "router ospfx\n"}, {"bird.conf": "router id 192.0.2.2;\nprotocl device {}\n"}}
+	refused := func(results []control.Result) {
+		t.Helper()
+		for i, want := range []string{"frr refuses its configuration: line 1: % Unknown command", "bird refuses its configuration: bird: /etc/bird/bird.conf:2:"} {
+			if err := results[i].Err; err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", jobs[i].ID, err, want)
+			}
+		}
+	}
+	for i := range jobs {
+		jobs[i].Element.Config = bad[i]
+	}
+	refused(n.Apply(t.Context(), jobs))
+	for i := range jobs {
+		if n.elements[jobs[i].ID].process.running() {
+			t.Errorf("%s runs on a configuration that is refused", jobs[i].ID)
+		}
+		jobs[i].Element.Config = good[i]
+	}
+	n.apply(t, jobs)
+	pids := []int{n.pidOf(t, jobs[0].ID), n.pidOf(t, jobs[1].ID)}
+	for i := range jobs {
+		jobs[i].Element.Config = bad[i]
+	}
+	refused(n.Apply(t.Context(), jobs))
+	for i := range jobs {
+		if now := n.pidOf(t, jobs[i].ID); now != pids[i] {
+			t.Errorf("%s was restarted for a configuration that is refused", jobs[i].ID)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(n.dirs.Runc(), "*"+checkSuffix)); len(left) != 0 {
+		t.Errorf("checks are left: %v", left)
+	}
+}
+
 // TestRoutingSoftware runs FRR and BIRD as they will be run, and restarts the driver around them.
 func TestRoutingSoftware(t *testing.T) {
 	n := newNode(t)

@@ -194,3 +194,79 @@ func TestRemovalIsRepeated(t *testing.T) {
 		t.Errorf("found %v, %v after the second removal: want nothing", found, err)
 	}
 }
+
+// TestPortsDoNotReachTheNode sends packets to the node's own address before there is a fabric, as an element's root can
+// whenever its port is made anew.
+func TestPortsDoNotReachTheNode(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("lab", 7, 2)
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	port := n.dirs.PortDevice(model.PortID{ID: id, Interface: "r1"})
+	n.here(t)
+	mac := strings.TrimSpace(sh(t, "ip link set lo up && ip address add 203.0.113.1/32 dev lo && cat /sys/class/net/"+port+"/address 2>/dev/null || "+
+		"ip -br link show "+port+" | awk '{print $3}'"))
+	n.in(t, id, "ip route add 203.0.113.1 dev r1 && ip neighbour add 203.0.113.1 dev r1 nud permanent lladdr "+macOf(t, port, mac))
+	// Each packet either is for a closed port of the node's, or fails the reverse path filter.
+	send := func() (arrived bool) {
+		t.Helper()
+		closed, filtered := counter(t, "snmp", "Udp", "NoPorts"), counter(t, "netstat", "TcpExt", "IPReversePathFilter")
+		n.in(t, id, "echo x > /dev/udp/203.0.113.1/9")
+		for t.Context().Err() == nil {
+			if counter(t, "snmp", "Udp", "NoPorts") > closed {
+				return true
+			}
+			if counter(t, "netstat", "TcpExt", "IPReversePathFilter") > filtered {
+				return false
+			}
+		}
+		t.Fatal("the packet was neither taken nor refused")
+		return false
+	}
+	if send() {
+		t.Error("an element reached the node through its port")
+	}
+	sh(t, "sysctl -qw net.ipv4.conf."+port+".rp_filter=0")
+	if !send() {
+		t.Error("the packets do not reach the node even where they may: this test shows nothing")
+	}
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: port r1 put right"}) {
+		t.Errorf("apply said %q", got)
+	}
+	if send() {
+		t.Error("an element reached the node through its port after that was put right")
+	}
+}
+
+func macOf(t *testing.T, port, fallback string) string {
+	t.Helper()
+	for field := range strings.FieldsSeq(sh(t, "ip -o link show "+port)) {
+		if strings.Count(field, ":") == 5 && !strings.HasPrefix(field, "ff:") {
+			return field
+		}
+	}
+	return fallback
+}
+
+// counter reads one counter of the thread's network namespace, from /proc/net.
+func counter(t *testing.T, file, group, name string) string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/thread-self/net/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if f[0] != group+":" {
+			continue
+		}
+		if names == nil {
+			names = f
+			continue
+		}
+		return f[slices.Index(names, name)]
+	}
+	t.Fatalf("/proc/net/%s has no %s", file, group)
+	return ""
+}

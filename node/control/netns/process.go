@@ -167,6 +167,9 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	case otherChanged, notes[noteFiles] != spec.Annotations[noteFiles]:
 		why = "its daemons changed"
 	case configChanged, notes[noteConfig] != spec.Annotations[noteConfig]:
+		if err := d.check(ctx, w); err != nil {
+			return fmt.Errorf("%w; it goes on with what it has", err)
+		}
 		if err := d.reload(ctx, w); err == nil {
 			loaded = true
 			w.done("configuration loaded")
@@ -237,6 +240,9 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	id := w.job.ID
 	if err := files.hostsFile(hosts); err != nil {
 		return fmt.Errorf("write /etc/hosts: %w", err)
+	}
+	if err := d.check(ctx, w); err != nil {
+		return err
 	}
 	spec.Annotations[noteAgain] = strconv.Itoa(w.e.process.again)
 	if err := writeBundle(d.dirs.Bundle(id), spec); err != nil {
@@ -336,7 +342,7 @@ func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) (stuck map
 	slots := make(chan struct{}, 2*runtime.NumCPU())
 	var all sync.WaitGroup
 	for _, id := range ids {
-		for _, container := range []string{containerID(id), shellID(id)} {
+		for _, container := range []string{containerID(id), shellID(id), checkID(id)} {
 			if !there[container] {
 				continue
 			}

@@ -57,14 +57,20 @@ type elementFiles struct {
 func (d *Driver) openFiles(job *control.Job) (*elementFiles, error) {
 	path := d.rootfs(job.ID)
 	base := int(model.UIDBase(job.Index))
-	// The element's root must be able to walk here, and nobody else needs to.
-	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil {
+	// The network's roots must be able to walk here. Nobody else may: a program that an element marks set-user-ID must not
+	// be there for the machine's own users to run.
+	own := filepath.Dir(path)
+	err := os.MkdirAll(own, 0o711)
+	if err == nil {
+		err = errors.Join(os.Chown(own, 0, base), os.Chmod(own, 0o710))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make the directory of the element's files: %w", err)
 	}
 	if err := d.letWalk(); err != nil {
 		return nil, err
 	}
-	err := os.Mkdir(path, 0o755)
+	err = os.Mkdir(path, 0o755)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the element's root directory: %w", err)
 	}
