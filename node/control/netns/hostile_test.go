@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -203,15 +204,14 @@ func TestPortsDoNotReachTheNode(t *testing.T) {
 	id := jobs[0].ID
 	n.apply(t, jobs)
 	port := n.dirs.PortDevice(model.PortID{ID: id, Interface: "r1"})
-	n.here(t)
-	mac := strings.TrimSpace(sh(t, "ip link set lo up && ip address add 203.0.113.1/32 dev lo && cat /sys/class/net/"+port+"/address 2>/dev/null || "+
-		"ip -br link show "+port+" | awk '{print $3}'"))
-	n.in(t, id, "ip route add 203.0.113.1 dev r1 && ip neighbour add 203.0.113.1 dev r1 nud permanent lladdr "+macOf(t, port, mac))
+	sh(t, "ip link set lo up && ip address add 203.0.113.1/32 dev lo")
+	_, mac, _ := strings.Cut(sh(t, "ip -o link show "+port), "link/ether ")
+	n.in(t, id, "ip route add 203.0.113.1 dev r1 && ip neighbour add 203.0.113.1 dev r1 nud permanent lladdr "+strings.Fields(mac)[0])
 	// Each packet either is for a closed port of the node's, or fails the reverse path filter.
 	send := func() (arrived bool) {
 		t.Helper()
 		closed, filtered := counter(t, "snmp", "Udp", "NoPorts"), counter(t, "netstat", "TcpExt", "IPReversePathFilter")
-		n.in(t, id, "echo x > /dev/udp/203.0.113.1/9")
+		n.in(t, id, "bash -c 'echo x > /dev/udp/203.0.113.1/9'")
 		for t.Context().Err() == nil {
 			if counter(t, "snmp", "Udp", "NoPorts") > closed {
 				return true
@@ -238,18 +238,8 @@ func TestPortsDoNotReachTheNode(t *testing.T) {
 	}
 }
 
-func macOf(t *testing.T, port, fallback string) string {
-	t.Helper()
-	for field := range strings.FieldsSeq(sh(t, "ip -o link show "+port)) {
-		if strings.Count(field, ":") == 5 && !strings.HasPrefix(field, "ff:") {
-			return field
-		}
-	}
-	return fallback
-}
-
 // counter reads one counter of the thread's network namespace, from /proc/net.
-func counter(t *testing.T, file, group, name string) string {
+func counter(t *testing.T, file, group, name string) (value int) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/thread-self/net/" + file)
 	if err != nil {
@@ -265,8 +255,12 @@ func counter(t *testing.T, file, group, name string) string {
 			names = f
 			continue
 		}
-		return f[slices.Index(names, name)]
+		value, err := strconv.Atoi(f[slices.Index(names, name)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
 	}
 	t.Fatalf("/proc/net/%s has no %s", file, group)
-	return ""
+	return 0
 }

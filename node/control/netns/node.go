@@ -22,6 +22,7 @@ type link struct {
 	mtu   int
 	flags uint32
 	ipv6  bool // not switched off
+	lax   bool // takes IPv4 packets whatever their source: rp_filter is 0
 	raise bool // down because it is new, or was taken down to be renamed: not by anybody's wish
 }
 
@@ -29,6 +30,8 @@ func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
 
 // Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
 const (
+	iflaInetConf         = 1  // IFLA_INET_CONF, an array of uint32 that begins with setting 1; nested attributes when set
+	devconfRPFilter      = 8  // IPV4_DEVCONF_RP_FILTER, of linux/ip.h
 	iflaInet6Conf        = 2  // IFLA_INET6_CONF, an array of int32
 	devconfDisableIPv6   = 26 // DEVCONF_DISABLE_IPV6, of linux/ipv6.h
 	vethInfoPeer         = 1  // VETH_INFO_PEER
@@ -82,19 +85,23 @@ func parseLink(payload []byte) link {
 		case unix.IFLA_ADDRESS:
 			copy(l.mac[:], v)
 		case unix.IFLA_AF_SPEC:
-			for family, af := range linux.Attrs(v) {
-				if family != unix.AF_INET6 {
-					continue
-				}
-				for k, x := range linux.Attrs(af) {
-					if k == iflaInet6Conf && len(x) >= 4*(devconfDisableIPv6+1) {
-						l.ipv6 = number(x[4*devconfDisableIPv6:]) == 0
-					}
-				}
-			}
+			l.parseFamilies(v)
 		}
 	}
 	return l
+}
+
+func (l *link) parseFamilies(spec []byte) {
+	for family, af := range linux.Attrs(spec) {
+		for k, x := range linux.Attrs(af) {
+			switch {
+			case family == unix.AF_INET && k == iflaInetConf && len(x) >= 4*devconfRPFilter:
+				l.lax = number(x[4*(devconfRPFilter-1):]) == 0
+			case family == unix.AF_INET6 && k == iflaInet6Conf && len(x) >= 4*(devconfDisableIPv6+1):
+				l.ipv6 = number(x[4*devconfDisableIPv6:]) == 0
+			}
+		}
+	}
 }
 
 func number(v []byte) uint32 {
@@ -170,8 +177,11 @@ func oneQueue(b *linux.Batch) {
 	b.Uint32(unix.IFLA_NUM_RX_QUEUES, 1)
 }
 
-// markPort appends the request that makes a port recognisable as ours and keeps ARP off it. Without an index the port is
-// found by its name.
+// markPort appends the request that makes a port recognisable as ours and keeps the node's own stack off it: no ARP, and
+// no IPv4 packet – a port has no address, so every source fails the reverse path filter. The fabric's filter takes all
+// frames before that; but it comes after the port, and an element's root can have its port made anew at any time by
+// deleting its own end, and must not get a word in meanwhile with the node or, through it, the underlay. Without an index
+// the port is found by its name.
 func markPort(b *linux.Batch, index int, w *wantInterface) {
 	b.Request(unix.RTM_SETLINK, 0)
 	b.Link(index, unix.IFF_NOARP, unix.IFF_NOARP)
@@ -179,6 +189,13 @@ func markPort(b *linux.Batch, index int, w *wantInterface) {
 		b.String(unix.IFLA_IFNAME, w.port)
 	}
 	b.String(unix.IFLA_IFALIAS, w.portAlias)
+	b.Begin(unix.IFLA_AF_SPEC)
+	b.Begin(unix.AF_INET)
+	b.Begin(iflaInetConf)
+	b.Uint32(devconfRPFilter, 1)
+	b.End()
+	b.End()
+	b.End()
 }
 
 // raisePort appends the request that takes a port up.
