@@ -91,9 +91,10 @@ func (c *CLI) applyCommand() *cobra.Command {
 		Short:   "Make networks be as a file says",
 		GroupID: groupNetworks,
 		Long: `Make the file's networks be as it says: new ones are made, existing ones changed where they
-differ, and nothing else is touched. All files are checked before anything is changed. What the
-file leaves out keeps its value. apply shows the changes, makes them, and waits until everything
-runs; ^C ends the waiting only.`,
+differ, and nothing else is touched. All files are checked before anything is changed. What is no
+longer in the file is removed, or back at its default; what was assigned (addresses, nodes), stopped
+by hand or edited inside routers stays. apply shows the changes, makes them, and waits until
+everything runs; ^C ends the waiting only.`,
 		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane apply -f labs/ --timeout 2m",
 		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
