@@ -251,8 +251,8 @@ func BenchmarkTCP(b *testing.B) {
 	})
 }
 
-// throughput is what one TCP connection carries in two seconds, in bit/s.
-func throughput(t testing.TB, from, to *element, address string) float64 {
+// throughput is what one TCP connection carries in two seconds, in bit/s, unless more of iperf3's options say otherwise.
+func throughput(t testing.TB, from, to *element, address string, more ...string) float64 {
 	t.Helper()
 	var server *exec.Cmd
 	var out io.ReadCloser
@@ -267,7 +267,7 @@ func throughput(t testing.TB, from, to *element, address string) float64 {
 	for lines.Scan() && !strings.Contains(lines.Text(), "listening") {
 	}
 	go io.Copy(io.Discard, out)
-	text := from.must("iperf3", "-c", address, "-t", "2", "-J")
+	text := from.must("iperf3", append([]string{"-c", address, "-t", "2", "-J"}, more...)...)
 	if err := server.Wait(); err != nil {
 		t.Fatalf("iperf3 -s: %v", err)
 	}

@@ -23,8 +23,9 @@ const (
 	etherHeader = 14
 
 	// burstTime is what may pass at once after a pause, and so how long the machine may be late before bandwidth is
-	// wasted. In a second's measurement it is half a per cent.
-	burstTime = 5 * time.Millisecond
+	// wasted. In a second's measurement it is one per cent.
+	burstTime  = 10 * time.Millisecond
+	burstBytes = 4 << 20
 	// queueTime is how long a packet waits at most at rates between those where the other two limits hold: a queue has at
 	// least queueFrames of the largest frames, so that several TCP connections find room, and at most queueBytes of the
 	// kernel's memory.
@@ -58,7 +59,7 @@ func queueFor(s model.Shape, mtu int) (q linux.Queue, needed bool) {
 	if s.Bandwidth == 0 {
 		return q, false
 	}
-	q.Burst = uint32(min(in(burstTime)+2*frame, 1<<28))
+	q.Burst = uint32(max(min(in(burstTime), burstBytes), 2*frame))
 	q.Bytes = uint32(max(min(in(queueTime), queueBytes), queueFrames*frame))
 	return q, true
 }

@@ -125,7 +125,8 @@ func (p *pass) shaper(network string, mtu int) (int, error) {
 		return 0, err
 	}
 	batch.Reset()
-	for _, d := range []device{a, b} {
+	// The far end first: the near one then has its carrier, and so its queue, at once when it is set up.
+	for _, d := range []device{b, a} {
 		if !d.up() {
 			batch.Request(unix.RTM_SETLINK, 0)
 			batch.Link(d.index, unix.IFF_UP, unix.IFF_UP)
