@@ -128,8 +128,17 @@ func TestCutShort(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.dirs.Runc(), containerID(id), "state.json")); err != nil {
 		t.Fatal(err)
 	}
+	// And what was made for one command.
+	for _, container := range []string{shellID(id), checkID(id)} {
+		if err := os.MkdirAll(filepath.Join(n.dirs.Runc(), container), 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
 	n.restart(t)
 	r := n.apply(t, jobs)[0]
+	if left, err := os.ReadDir(n.dirs.Runc()); err != nil || len(left) != 1 {
+		t.Errorf("runc knows %v, %v: want the one container", left, err)
+	}
 	if now := n.pidOf(t, id); now == pid {
 		t.Error("the container is the one that runc did not finish")
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -363,13 +362,17 @@ func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) (stuck map
 	return stuck, errors.Join(errs...)
 }
 
-// endShells ends the containers that an agent which is no more used for exec. One that stays is ended when its element is
-// used again, or removed.
+// endShells ends the containers that an agent which is no more used for exec and for checks. One that stays is ended when
+// its element is used again, or removed.
 func (d *Driver) endShells(ctx context.Context) {
-	paths, _ := filepath.Glob(filepath.Join(d.dirs.Runc(), "*"+shellSuffix))
-	for _, path := range paths {
-		if err := d.removeContainer(ctx, filepath.Base(path), false); err != nil {
-			d.log.Warn("end a container that was made for exec", "container", filepath.Base(path), "error", err)
+	entries, _ := os.ReadDir(d.dirs.Runc())
+	for _, entry := range entries {
+		name := entry.Name()
+		if !strings.HasSuffix(name, shellSuffix) && !strings.HasSuffix(name, checkSuffix) {
+			continue
+		}
+		if err := d.removeContainer(ctx, name, false); err != nil {
+			d.log.Warn("end a container that was made for one command", "container", name, "error", err)
 		}
 	}
 }
