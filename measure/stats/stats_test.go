@@ -106,7 +106,7 @@ func TestCoverage(t *testing.T) {
 		}},
 	}
 	for _, c := range cases {
-		got, err := covered(20000, c.n, c.truth, c.draw, c.interval)
+		got, err := covered(10000, c.n, c.truth, c.draw, c.interval)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,10 +134,10 @@ func TestBootstrapCoverage(t *testing.T) {
 		for i := range a {
 			a[i], b[i] = x[2*i], 2*x[2*i+1]
 		}
-		r, err := PairedRatio(a, b, BootstrapOptions{Resamples: 1000, Seed: seed})
+		r, err := PairedRatio(a, b, BootstrapOptions{Resamples: 500, Seed: seed})
 		return r.Interval, err
 	}
-	const sims = 4000 // one standard deviation of the estimate is 0.34 %
+	const sims = 4000 // one standard deviation of the estimate is 0.34 %; the draws are the same every time
 	for _, c := range []struct {
 		name     string
 		n        int
@@ -219,7 +219,7 @@ func TestStopRule(t *testing.T) {
 	}
 	for _, spread := range []float64{0.01, 0.05} {
 		rng := rand.New(rand.NewPCG(3, 4))
-		const sims = 20000
+		const sims = 10000
 		hit, used, wide := 0, 0, 0
 		for range sims {
 			var x []float64
