@@ -174,9 +174,6 @@ func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 		_, err := fmt.Fprintf(c.Out, "%s: no changes\n", name)
 		return err
 	}
-	for _, note := range result.Record.Network.Notes() {
-		fmt.Fprintf(c.Err, "note: network %s, %s\n", name, note)
-	}
 	heading := "network " + name
 	if result.Before == nil {
 		heading += " (new)"

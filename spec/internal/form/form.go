@@ -201,15 +201,15 @@ type Route struct {
 
 // LinkAttributes is what a link has.
 type LinkAttributes struct {
-	// Cap and reservation of each direction, like 10Mbit.
+	// Cap and reservation of each direction, like 10Mbit, in IP packets of the link's MTU.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
 	// The largest packet, 68 to 9000 bytes, at least 1280 with IPv6; 1500 when left out.
 	MTU *int `yaml:"mtu"`
-	// How long a packet takes, like 10ms.
+	// How long a packet takes, like 10ms; refused where the node's kernel has no netem.
 	Delay *model.Duration `yaml:"delay"`
-	// How much the delay varies, like 1ms.
+	// How much the delay varies, both ways, like 1ms.
 	Jitter *model.Duration `yaml:"jitter"`
-	// The share of packets that are lost: 0.01 or 1%.
+	// The share of packets that are lost in each direction: 0.01 or 1%.
 	Loss *Loss `yaml:"loss"`
 }
 
@@ -260,7 +260,7 @@ type Slice struct {
 	CPU *model.CPU `yaml:"cpu"`
 	// Memory for all processes of the network together.
 	Memory *model.Bytes `yaml:"memory"`
-	// What the network may send into each node's underlay and edges, together.
+	// What the network may send into each node's underlay and edges, together; a cap.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
 	// shared (the default) competes with other networks for what is not reserved; strict owns its quotas.
 	Mode string `yaml:"mode"`
