@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -63,16 +64,15 @@ var (
 )
 
 // Generate gives so many different prefixes, the same for the same numbers: lengths as often as in a full table, and as
-// closely together – n IPv4 prefixes lie in n/35 networks of length 16, n IPv6 prefixes longer than 32 in n/12 networks
-// of length 32. They come in no order.
+// closely together, so that tables of them take about as much memory a prefix. They come in no order.
 func Generate(seed uint64, n4, n6 int) (v4, v6 []netip.Prefix) {
 	random := rand.New(rand.NewPCG(seed, 4))
-	blocks4 := make([]uint64, n4/35+1)
+	blocks4 := make([]uint64, n4/18+1) // some are the same
 	for i := range blocks4 {
 		blocks4[i] = (1<<24 | random.Uint64N(223<<24-1<<24)) >> 16 << 48
 	}
 	v4 = generate(random, n4, shares4, func(length int) netip.Addr {
-		bits := blocks4[skewed(random, len(blocks4))] | random.Uint64()>>16
+		bits := blocks4[skewed(random, len(blocks4), 1.5)] | random.Uint64()>>16
 		if length < 16 {
 			bits = random.Uint64N(223 << 56)
 		}
@@ -89,16 +89,18 @@ func Generate(seed uint64, n4, n6 int) (v4, v6 []netip.Prefix) {
 	for i := range blocks24 {
 		blocks24[i] = blocks16[random.IntN(len(blocks16))] | random.Uint64N(1<<8)<<40
 	}
-	blocks32 := make([]uint64, n6/12+1)
+	blocks32 := make([]uint64, n6/14+1)
 	for i := range blocks32 {
 		blocks32[i] = blocks24[random.IntN(len(blocks24))] | random.Uint64N(1<<8)<<32
 	}
 	v6 = generate(random, n6, shares6, func(length int) netip.Addr {
 		bits := blocks24[random.IntN(len(blocks24))] | random.Uint64()>>24
 		if length > 32 {
-			bits = blocks32[skewed(random, len(blocks32))] | uint64(random.Uint32())
-			if length > 36 { // most networks use few of their parts
-				bits &^= 0xc << 28
+			bits = blocks32[skewed(random, len(blocks32), 4)] | uint64(random.Uint32())
+			for part := uint64(15 << 28); part > 15<<12; part >>= 4 {
+				if random.IntN(8) > 0 {
+					bits &^= part // most networks use few of their parts
+				}
 			}
 		}
 		var b [16]byte
@@ -109,10 +111,9 @@ func Generate(seed uint64, n4, n6 int) (v4, v6 []netip.Prefix) {
 	return v4, v6
 }
 
-// skewed draws a number below n, small ones more often.
-func skewed(random *rand.Rand, n int) int {
-	x := random.Float64()
-	return int(x * x * float64(n))
+// skewed draws a number below n, small ones the more often the higher power is.
+func skewed(random *rand.Rand, n int, power float64) int {
+	return int(math.Pow(random.Float64(), power) * float64(n))
 }
 
 func generate(random *rand.Rand, n int, shares []share, draw func(length int) netip.Addr) []netip.Prefix {
