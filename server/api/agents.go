@@ -38,8 +38,8 @@ func (s *Server) agentRoutes(api huma.API) {
 			}
 			return nil, statusError(s.agents.Report(in.Body))
 		})
-	huma.Register(api, streaming(operation("desired", http.MethodGet, "/nodes/{node}/desired",
-		"Everything a node shall have, at once and after every change, as a stream of Update", "agents"), "a stream of Update"),
+	huma.Register(api, streaming[model.Update](api, operation("desired", http.MethodGet, "/nodes/{node}/desired",
+		"Everything a node shall have, at once and after every change, as a stream", "agents")),
 		func(_ context.Context, in *NodePath) (*huma.StreamResponse, error) {
 			next, end, err := s.agents.Watch(in.Node)
 			if err != nil {

@@ -465,4 +465,13 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 			t.Errorf("not described: %s", route)
 		}
 	}
+	// What each route really answers with.
+	for route, want := range map[string]string{
+		"/v1/dump": `"application/x-ndjson":{"schema":{"$ref":"#/components/schemas/DumpUpdate"}}`, "/v1/events": "schemas/EventUpdate",
+		"/v1/nodes/{node}/desired": "schemas/Update", element + "capture": "application/x-pcapng", element + "logs": "problem+json",
+	} {
+		if got := string(doc.Paths[route]["get"]); !strings.Contains(got, want) {
+			t.Errorf("%s is described without %s: %s", route, want, got)
+		}
+	}
 }

@@ -25,7 +25,7 @@ func (s *Server) streamRoutes(api huma.API, mux *http.ServeMux) {
 		{"exec", `Run a command in an element: upgrade to "polyplane-stream"`, ""},
 		{"console", `Open an element's console: upgrade to "polyplane-stream"`, ""},
 		{"logs", "What an element's processes printed", "text/plain"},
-		{"capture", "What passes an interface, as pcap", "application/vnd.tcpdump.pcap"},
+		{"capture", "What passes an interface, both ways, as pcapng", "application/x-pcapng"},
 	} {
 		op := operation(d.name, http.MethodGet, "/networks/{network}/elements/{element}/"+d.name, d.summary, "elements")
 		op.Parameters = []*huma.Param{
@@ -40,11 +40,14 @@ func (s *Server) streamRoutes(api huma.API, mux *http.ServeMux) {
 		case "logs":
 			op.Parameters = append(op.Parameters, &huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean}})
 		case "capture":
-			op.Parameters = append(op.Parameters, &huma.Param{Name: "interface", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString}})
+			op.Parameters = append(op.Parameters, &huma.Param{Name: "interface", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
+				&huma.Param{Name: "snaplen", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "bytes of each frame; all when absent"})
 		}
 		if d.media != "" {
 			op.Responses = map[string]*huma.Response{"200": {Description: "a stream", Content: map[string]*huma.MediaType{d.media: {}}}}
 		}
+		op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
+			"application/problem+json": {Schema: schemaOf[huma.ErrorModel](api)}}}
 		api.OpenAPI().AddOperation(&op)
 	}
 }

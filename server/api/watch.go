@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -31,8 +32,10 @@ type eventsInput struct {
 var everything = Parts{Networks: true, Nodes: true, Elements: true, Links: true}
 
 func (s *Server) watchRoutes(api huma.API) {
-	huma.Register(api, streaming(operation("dump", http.MethodGet, "/dump",
-		"Everything the manager knows, once or (watch) as a stream", "instance"), "Dump, or a stream of DumpUpdate"),
+	dump := streaming[model.DumpUpdate](api, operation("dump", http.MethodGet, "/dump",
+		"Everything the manager knows, once or (watch) as a stream", "instance"))
+	dump.Responses["200"].Content["application/json"] = &huma.MediaType{Schema: schemaOf[model.Dump](api)}
+	huma.Register(api, dump,
 		func(_ context.Context, in *dumpInput) (*huma.StreamResponse, error) {
 			if !in.Watch {
 				d, err := s.views.Dump(in.Network, everything)
@@ -49,8 +52,8 @@ func (s *Server) watchRoutes(api huma.API) {
 			}
 			return stream(func(l *lines) { s.watchDump(in.Network, l) }), nil
 		})
-	huma.Register(api, streaming(operation("events", http.MethodGet, "/events",
-		"What has happened, as a stream of EventUpdate", "instance"), "a stream of EventUpdate"),
+	huma.Register(api, streaming[model.EventUpdate](api, operation("events", http.MethodGet, "/events",
+		"What has happened, as a stream", "instance")),
 		func(_ context.Context, in *eventsInput) (*huma.StreamResponse, error) {
 			return stream(func(l *lines) { s.watchEvents(in.Since, in.Follow, l) }), nil
 		})
@@ -93,11 +96,16 @@ func (s *Server) watchEvents(since int64, follow bool, l *lines) {
 	}
 }
 
-// streaming documents an operation that answers with lines of JSON.
-func streaming(op huma.Operation, what string) huma.Operation {
-	op.Responses = map[string]*huma.Response{"200": {Description: what,
-		Content: map[string]*huma.MediaType{"application/x-ndjson": {}}}}
+// streaming documents an operation that answers with lines of JSON, each a T.
+func streaming[T any](api huma.API, op huma.Operation) huma.Operation {
+	op.Responses = map[string]*huma.Response{"200": {Description: "newline-delimited JSON; the schema is that of each line",
+		Content: map[string]*huma.MediaType{"application/x-ndjson": {Schema: schemaOf[T](api)}}}}
 	return op
+}
+
+func schemaOf[T any](api huma.API) *huma.Schema {
+	t := reflect.TypeFor[T]()
+	return api.OpenAPI().Components.Schemas.Schema(t, true, t.Name())
 }
 
 // stream answers with what f writes.
