@@ -92,11 +92,6 @@ func newPool(v6 bool, ranges []netip.Prefix, taken []span) *pool {
 	return p
 }
 
-// contains tells whether the subnet is the pool's to give.
-func (p *pool) contains(n netip.Prefix) bool {
-	return slices.ContainsFunc(p.ranges, func(r netip.Prefix) bool { return r.Bits() <= n.Bits() && r.Contains(n.Addr()) })
-}
-
 func (p *pool) width() int {
 	if p.v6 {
 		return 64

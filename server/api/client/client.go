@@ -74,14 +74,9 @@ func (e *Error) Error() string {
 }
 
 // IsNotFound tells whether the error says that the object does not exist.
-func IsNotFound(err error) bool { return hasStatus(err, http.StatusNotFound) }
-
-// IsConflict tells whether the error says that the object has changed meanwhile.
-func IsConflict(err error) bool { return hasStatus(err, http.StatusConflict) }
-
-func hasStatus(err error, status int) bool {
+func IsNotFound(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.Status == status
+	return errors.As(err, &e) && e.Status == http.StatusNotFound
 }
 
 // problem is a problem detail as the API writes it.
