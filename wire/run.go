@@ -5,9 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"time"
 
 	"github.com/polyplane/polyplane/node/control"
 )
+
+// lookEvery is how often Serve sees whether the far side is still there.
+const lookEvery = 2 * time.Second
 
 // Serve runs a command behind the stream: run gets its standard streams and returns its exit status. Its context ends
 // when the far side goes away. Serve sends the exit frame and closes the connection.
@@ -24,11 +29,30 @@ func Serve(ctx context.Context, c *Conn, tty bool, run func(context.Context, con
 		feed.CloseWithError(err)
 		cancel(fmt.Errorf("the far side went away: %w", err))
 	}()
+	// A command that does not read its input holds the pump up, which then does not see the connection's end: a write does.
+	over := make(chan struct{})
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+				if err := c.Write(Stdout, nil); err != nil {
+					cancel(fmt.Errorf("the far side went away: %w", err))
+					return
+				}
+			}
+		}
+	})
 	stdio := control.Stdio{In: in, Out: c.Stream(Stdout), Resize: resize}
 	if !tty {
 		stdio.Err = c.Stream(Stderr)
 	}
 	code, err := run(ctx, stdio)
+	close(over)
 	e := Exit{Code: code}
 	if err != nil {
 		e.Error = err.Error()
@@ -37,6 +61,7 @@ func Serve(ctx context.Context, c *Conn, tty bool, run func(context.Context, con
 	in.CloseWithError(io.ErrClosedPipe)
 	c.Close()
 	<-done
+	looking.Wait()
 	return e
 }
 

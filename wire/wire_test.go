@@ -146,6 +146,32 @@ func TestClientGone(t *testing.T) {
 	<-gone // the command's context ended
 }
 
+// TestClientGoneWhileItSends closes a connection whose input nobody reads.
+func TestClientGoneWhileItSends(t *testing.T) {
+	cl, base := start(t)
+	gone = make(chan struct{})
+	c := open(t, cl, base, control.Command{Args: []string{"wait"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	endless := &endlessInput{full: cancel}
+	if _, err := Attach(ctx, c, control.Stdio{In: endless, Out: io.Discard}); !errors.Is(err, context.Canceled) {
+		t.Errorf("err = %v, want context.Canceled", err)
+	}
+	<-gone
+}
+
+// endlessInput has more than the socket buffers on the way hold, and then calls full.
+type endlessInput struct {
+	n    int
+	full func()
+}
+
+func (e *endlessInput) Read(p []byte) (int, error) {
+	if e.n += len(p); e.n > 256<<10 {
+		e.full()
+	}
+	return len(p), nil
+}
+
 func TestWithoutUpgrade(t *testing.T) {
 	cl, base := start(t)
 	resp, err := cl.Get(base + `/?command={"args":["echo"]}`)
