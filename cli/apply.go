@@ -389,11 +389,14 @@ func (c *CLI) whyNotRunning(ctx context.Context, cl Client, order []string) stri
 				continue
 			}
 			line := fmt.Sprintf("%s is %s", e.ID, e.Phase)
+			if e.Phase == model.PhaseFailed {
+				line = e.ID.String() + " has failed"
+			}
 			if e.Node != "" {
 				line += " on " + e.Node
 			}
 			if e.Message != "" {
-				line += ": " + oneLine(e.Message)
+				line += ": " + strings.TrimPrefix(oneLine(e.Message), "element "+e.ID.String()+": ")
 			}
 			lines = append(lines, line)
 		}

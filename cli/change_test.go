@@ -71,7 +71,7 @@ func TestApplyTellsWhatFails(t *testing.T) {
 	f := lab()
 	f.fails = true
 	r := runWith(t, f, duo, "apply", "-f", "-")
-	if r.code != ExitFailed || !strings.Contains(r.err, "duo/r1 is failed on n1: no disk space") {
+	if r.code != ExitFailed || !strings.Contains(r.err, "duo/r1 has failed on n1: no disk space") {
 		t.Errorf("got %+v", r)
 	}
 }
