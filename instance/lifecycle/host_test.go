@@ -23,6 +23,8 @@ links:
   - h1 -- r1
   - h2 -- r1
   - h3 -- r1
+edges:
+  out: {end: r1, device: ppp0}
 `
 
 // This machine – here a network namespace that stands for it – as the only node: ports are among its devices, and none
@@ -77,8 +79,19 @@ func TestHostIsTheOnlyNode(t *testing.T) {
 	}
 	p.apply(onOneNode)
 	p.check()
-	if n := len(devices()); n < before+6 {
-		t.Errorf("there are %d devices, want the 6 ports beside %d", n, before)
+	if n := len(devices()); n < before+7 {
+		t.Errorf("there are %d devices, want the 7 ports beside %d", n, before)
+	}
+	edge := func() string {
+		t.Helper()
+		out, err := exec.Command("nsenter", "--net="+host, "sh", "-c", "tc filter show dev ppp0 ingress; ip -d link show ppp0").CombinedOutput()
+		if err != nil {
+			t.Fatalf("look at the edge: %v: %s", err, out)
+		}
+		return string(out)
+	}
+	if out := edge(); !strings.Contains(out, "polyplane edge") || strings.Contains(out, "promiscuity 0") {
+		t.Errorf("the edge is not attached:\n%s", out)
 	}
 	old := p.pids()
 	unix.Kill(old["up"], unix.SIGKILL)
@@ -87,6 +100,9 @@ func TestHostIsTheOnlyNode(t *testing.T) {
 	on("down", "--name", p.dirs.Name)
 	if now := devices(); len(now) != before {
 		t.Errorf("left are %v, want the %d devices that were there", now, before)
+	}
+	if out := edge(); strings.Contains(out, "polyplane") || !strings.Contains(out, "promiscuity 0") {
+		t.Errorf("after down the edge's device has\n%s", out)
 	}
 	p.nothingLeft(nil)
 }
