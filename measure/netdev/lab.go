@@ -61,9 +61,12 @@ func NewVeth(a, b Ref, first byte) error {
 	}); err != nil {
 		return fmt.Errorf("make the veth pair %v and %v: %w", a, b, err)
 	}
-	for _, r := range []Ref{a, b} {
-		if err := ready(r); err != nil {
-			return fmt.Errorf("set up %v: %w", r, err)
+	// GRO last: only when a running veth gets it does the kernel make the *other* end one that XDP may send out of.
+	for _, step := range []func(Ref) error{up, receiveQueue} {
+		for _, r := range []Ref{a, b} {
+			if err := step(r); err != nil {
+				return fmt.Errorf("set up %v: %w", r, err)
+			}
 		}
 	}
 	return nil
@@ -72,13 +75,10 @@ func NewVeth(a, b Ref, first byte) error {
 // MAC is 02:00:00:00:00:n.
 func MAC(n byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, n} }
 
-func ready(r Ref) error {
+func up(r Ref) error {
 	return In(r.Namespace, func() error {
 		l, err := netlink.LinkByName(r.Name)
 		if err != nil {
-			return err
-		}
-		if err := setGRO(r.Name); err != nil {
 			return err
 		}
 		if err := netlink.LinkSetIP6AddrGenMode(l, 1); err != nil { // none
@@ -86,4 +86,8 @@ func ready(r Ref) error {
 		}
 		return netlink.LinkSetUp(l)
 	})
+}
+
+func receiveQueue(r Ref) error {
+	return In(r.Namespace, func() error { return setGRO(r.Name) })
 }

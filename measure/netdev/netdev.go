@@ -117,18 +117,29 @@ func ReadDrops(r Ref) (Drops, error) {
 			}
 		}
 		return withSysfs(func(root string) error {
-			v, err := readUint(filepath.Join(root, "class/net", r.Name, "statistics/tx_dropped"))
-			if err != nil {
-				return err
-			}
-			d.Sent = v
-			return nil
+			var err error
+			d.Sent, err = readUint(filepath.Join(root, "class/net", r.Name, "statistics/tx_dropped"))
+			return err
 		})
 	})
 	if err != nil {
 		return d, fmt.Errorf("read the drop counters of %v: %w", r, err)
 	}
 	return d, nil
+}
+
+// Transmitted is how many frames a device has sent; a veth counts those that XDP sends out of it once its peer took them.
+func Transmitted(r Ref) (n uint64, err error) {
+	err = In(r.Namespace, func() error {
+		return withSysfs(func(root string) error {
+			n, err = readUint(filepath.Join(root, "class/net", r.Name, "statistics/tx_packets"))
+			return err
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read what %v has sent: %w", r, err)
+	}
+	return n, nil
 }
 
 func setGRO(name string) error {

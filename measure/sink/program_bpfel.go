@@ -66,6 +66,7 @@ const (
 	programMapFlows       = "flows"
 	programMapWindows     = "windows"
 	programProgSink       = "sink"
+	programVarByCpu       = "by_cpu"
 	programVarQueues      = "queues"
 	programVarRawType     = "raw_type"
 	programVarStreams     = "streams"
@@ -131,6 +132,7 @@ type programMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programVariableSpecs struct {
+	ByCpu       *ebpf.VariableSpec `ebpf:"by_cpu"`
 	Queues      *ebpf.VariableSpec `ebpf:"queues"`
 	RawType     *ebpf.VariableSpec `ebpf:"raw_type"`
 	Streams     *ebpf.VariableSpec `ebpf:"streams"`
@@ -174,6 +176,7 @@ func (m *programMaps) Close() error {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programVariables struct {
+	ByCpu       *ebpf.Variable `ebpf:"by_cpu"`
 	Queues      *ebpf.Variable `ebpf:"queues"`
 	RawType     *ebpf.Variable `ebpf:"raw_type"`
 	Streams     *ebpf.Variable `ebpf:"streams"`

@@ -38,6 +38,9 @@ type Options struct {
 	// 65,536. Frames further behind make the result say that it is not exact.
 	Window    int
 	EtherType uint16 // of raw streams; 0 means 0x88b5
+	// Generic attaches behind the driver instead of in it. It costs more, but also sees frames that never pass the
+	// driver's ring, as those that bpf_redirect_peer delivers. State is then kept per CPU instead of per queue.
+	Generic bool
 }
 
 // Sink is attached to its device until Close.
@@ -74,8 +77,13 @@ func Open(o Options) (*Sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sink: %w", err)
 	}
+	if o.Generic {
+		if queues, err = ebpf.PossibleCPU(); err != nil {
+			return nil, fmt.Errorf("sink: count the CPUs: %w", err)
+		}
+	}
 	if queues > maxQueues {
-		return nil, fmt.Errorf("sink: %v has %d receive queues, at most %d are possible", o.Device, queues, maxQueues)
+		return nil, fmt.Errorf("sink: %v would need %d receive queues or CPUs counted apart, at most %d are possible", o.Device, queues, maxQueues)
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("sink: lift the locked-memory limit: %w", err)
@@ -89,7 +97,11 @@ func Open(o Options) (*Sink, error) {
 		if err != nil {
 			return err
 		}
-		s.link, err = link.AttachXDP(link.XDPOptions{Program: s.objects.Sink, Interface: d.Index, Flags: link.XDPDriverMode})
+		mode := link.XDPDriverMode
+		if o.Generic {
+			mode = link.XDPGenericMode
+		}
+		s.link, err = link.AttachXDP(link.XDPOptions{Program: s.objects.Sink, Interface: d.Index, Flags: mode})
 		return err
 	}); err != nil {
 		s.objects.Close()
@@ -105,7 +117,12 @@ func (s *Sink) load() error {
 	if err != nil {
 		return fmt.Errorf("sink: read the program: %w", err)
 	}
+	byCPU := uint32(0)
+	if s.o.Generic {
+		byCPU = 1
+	}
 	for name, v := range map[string]any{
+		"by_cpu":       byCPU,
 		"streams":      uint32(s.o.Streams),
 		"queues":       uint32(s.queues),
 		"time_mask":    uint32(s.o.TimeEvery - 1),
@@ -253,7 +270,7 @@ type Report struct {
 	Foreign   uint64   `json:"foreign"`   // frames that are not of this run; they went on to the network stack
 	Corrupted uint64   `json:"corrupted"` // measured frames too damaged to tell their stream
 	Overrun   uint64   `json:"overrun"`   // frames that reached the sink's device and had no room in it: its fault, not the path's
-	Queues    int      `json:"queues"`    // receive queues; with several, order is only known within each
+	Queues    int      `json:"queues"`    // receive queues (CPUs in the generic hook); with several, order is only known within each
 	// Doubts says in words why the counts may be wrong; empty when they are exact.
 	Doubts []string `json:"doubts,omitempty"`
 }

@@ -2,9 +2,12 @@ package sink_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/safchain/ethtool"
 
 	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/netdev"
@@ -130,6 +133,19 @@ func TestStreams(t *testing.T) {
 	}
 }
 
+// The generic hook, behind the driver, counts the same.
+func TestGenericHook(t *testing.T) {
+	s, k := wire(t)
+	sent, got := run(t, source.Options{Device: s, Duration: time.Second, CPU: -1, Streams: []source.Stream{ip4(20000, frame.Fixed(64)), ip4(5000, frame.Fixed(1518))}},
+		sink.Options{Device: k, Sender: s, Generic: true})
+	for i, st := range got.Streams {
+		t.Logf("%+v; delay %v", sent.Streams[i], st.Delay.Digest())
+		if lost := st.Lost(sent.Streams[i].Sent); lost > sent.Refused.Sent || st.Unique+lost != sent.Streams[i].Sent || st.Corrupted+st.Duplicated > 0 {
+			t.Errorf("stream %d: sent %+v, got %+v, %d refused", i, sent.Streams[i], st, sent.Refused.Sent)
+		}
+	}
+}
+
 // A packet socket sends the same frames, so the sink counts them the same way.
 func TestPacketSocket(t *testing.T) {
 	s, k := wire(t)
@@ -199,6 +215,29 @@ func TestStop(t *testing.T) {
 	}
 	if sent.Sent() < 10 || sent.Elapsed > 10*time.Minute {
 		t.Errorf("%+v", sent)
+	}
+}
+
+// Frames that the kernel drops without a word are noticed.
+func TestVanishingFrames(t *testing.T) {
+	s, k := wire(t)
+	if err := netdev.In(k.Namespace, func() error {
+		e, err := ethtool.NewEthtool()
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		return e.Change(k.Name, map[string]bool{"rx-gro": false})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	src, err := source.OpenXDP(source.Options{Device: s, Run: 6, CPU: -1, Duration: 100 * time.Millisecond, Streams: []source.Stream{ip4(1000, frame.Fixed(64))}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	if _, err := src.Run(context.Background()); !errors.Is(err, source.ErrVanished) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -249,6 +249,10 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return Report{}, fmt.Errorf("source: %w", err)
 	}
+	left, err := netdev.Transmitted(x.o.Device)
+	if err != nil {
+		return Report{}, fmt.Errorf("source: %w", err)
+	}
 	var tid atomic.Int64
 	ended := make(chan struct{})
 	go x.watch(ctx, &tid, ended)
@@ -277,7 +281,30 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 		return rep, fmt.Errorf("source: %w", err)
 	}
 	rep.Refused, rep.CPU = after.Sub(before), used
+	if rep.Sent() > 0 && rep.Refused.Sent == 0 {
+		if err := x.left(left); err != nil {
+			return rep, err
+		}
+	}
 	return rep, ctx.Err()
+}
+
+// ErrVanished says that a device took no XDP frame. The kernel tells nobody.
+var ErrVanished = errors.New("every frame vanished: the device cannot transmit XDP frames. A veth can once its peer is up and GRO is switched on there after that, or an XDP program is in the driver there")
+
+// left makes sure that the device sent anything at all since before; its peer may take a moment.
+func (x *XDP) left(before uint64) error {
+	for range 50 {
+		now, err := netdev.Transmitted(x.o.Device)
+		if err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		if now > before {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("source: send from %v: %w", x.o.Device, ErrVanished)
 }
 
 func (x *XDP) prepareThread() error {

@@ -67,6 +67,7 @@ type Options struct {
 	Placement Placement
 	Streams   []source.Stream // their rates are shares of a trial's rate; all 0 means equal shares
 	TimeEvery int             // see sink.Options
+	Generic   bool            // see sink.Options
 	Warmup    time.Duration   // traffic before every trial that is not counted
 	Quiet     time.Duration   // how long nothing must arrive before missing frames are lost; 0: 200 ms
 	Limits    *Limits         // of a self-test here; nil: unknown
@@ -95,7 +96,7 @@ func Open(o Options) (*Bench, error) {
 	}
 	b := &Bench{o: o}
 	var err error
-	b.sink, err = sink.Open(sink.Options{Device: o.Path.To, Sender: o.Path.Before, Streams: len(o.Streams), TimeEvery: o.TimeEvery})
+	b.sink, err = sink.Open(sink.Options{Device: o.Path.To, Sender: o.Path.Before, Streams: len(o.Streams), TimeEvery: o.TimeEvery, Generic: o.Generic})
 	if err != nil {
 		return nil, fmt.Errorf("trial: %w", err)
 	}

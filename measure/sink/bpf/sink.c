@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The traffic sink: looks at every frame that reaches a device, takes the measured ones and counts them per stream. State is
-// kept per receive queue, because a queue is polled by one CPU at a time: nothing in it needs to be atomic. Only the
-// window of sequence numbers is shared between queues.
+// kept per receive queue, because a queue is polled by one CPU at a time (and per CPU in the generic hook): nothing in it
+// needs to be atomic. Only the window of sequence numbers is shared between queues.
 #include "../../frame/kernel.h"
 #include "../../frame/tag.h"
 #include "hist.h"
@@ -11,6 +11,7 @@
 /* Set by the loader. */
 volatile const __u32 streams = 1;
 volatile const __u32 queues = 1;
+volatile const __u32 by_cpu;       /* in the generic hook frames of one queue may come on any CPU: each has its own state */
 volatile const __u32 time_mask;    /* frames whose sequence number has none of these bits are timed */
 volatile const __u32 window_shift; /* log2 of the words of one stream's window */
 volatile const __u16 raw_type = 0xb588; /* network order */
@@ -243,6 +244,8 @@ int sink(struct xdp_md *ctx)
 	bool whole;
 	int at;
 
+	if (by_cpu)
+		queue = bpf_get_smp_processor_id();
 	if (queue >= queues)
 		queue = 0;
 	t = &totals_of[queue & (MAX_QUEUES - 1)];
