@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"plan":               {"model"},
 	"embedding":          {"model"},
 	"software":           {"model"},
-	"cli":                {"model", "plan", "spec", "server/api/client", "node/control", "instance"},
+	"cli":                {"model", "plan", "spec", "server/api/client", "node/control", "instance", "measure/…"},
 	"examples":           {},
 	"schema":             {},
 	"measure/…":          {"linux", "measure/…"},

@@ -20,6 +20,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.graphCommand(),
 		c.topCommand(),
 		c.checkCommand(),
+		c.trafficCommand(),
 
 		c.actCommand(model.ActionStart, "Start stopped elements", "started"),
 		c.actCommand(model.ActionStop, "Stop elements; what they own on disk stays", "stopped"),

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/instance"
+)
+
+const trafficLong = `Send measured frames from one element to another through the virtual network, and count and time every one:
+offered, received, lost, reordered, duplicated, corrupted, delay and its variation.
+
+Frames leave A's interface as its own would, with A's address, to the first hop that A's routes name, and
+are taken at B's interface before B's stack sees them. Several pairs (A B C D: from A to B and from C to D)
+send at the same time; with --compare they are measured in turn, in random order.
+
+Without a search the loop is open where there are two cores: one sends, the other one forwards, so that
+frames can be lost. What the instrument itself can do here, --self-test finds out and keeps; later trials
+beyond that are refused. docs/measuring.md explains every figure.
+
+It works on this machine only, and as root: it opens the elements' own devices.`
+
+const trafficExample = `  polyplane traffic lab/h1 lab/h2
+  polyplane traffic lab/h1 lab/h2 --rate 100kpps --size imix --flows 4096 --repeat 10
+  polyplane traffic lab/h1 lab/h2 --search mlr --latency-at 50% -o json --out result.json
+  polyplane traffic --compare lab/h1 lab/h2 xen/h1 xen/h2 --repeat 20
+  polyplane traffic lab/h1 lab/h2 --tcp --streams 4 --duration 10s
+  polyplane traffic --self-test`
+
+func (c *CLI) trafficCommand() *cobra.Command {
+	var f trafficFlags
+	cmd := &cobra.Command{
+		Use:     "traffic NET/A[:IF] NET/B[:IF]… | --self-test",
+		Short:   "Measure what passes between elements: loss, delay, throughput",
+		GroupID: groupLook,
+		Long:    trafficLong,
+		Example: trafficExample,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			f.rateSet, f.sizeSet, f.durationSet, f.repeatSet, f.burstSet = cmd.Flags().Changed("rate"), cmd.Flags().Changed("size"),
+				cmd.Flags().Changed("duration"), cmd.Flags().Changed("repeat"), cmd.Flags().Changed("burst")
+			f.connectionsSet = cmd.Flags().Changed("connections")
+			p, err := f.plan(given)
+			if err != nil {
+				return usageError(cmd, "%s", err)
+			}
+			return c.traffic(cmd.Context(), p)
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return c.complete(cmd, typed, c.completePorts)
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// traffic does what a plan says.
+func (c *CLI) traffic(ctx context.Context, p *trafficPlan) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	dirs := instance.NewDirs(c.Instance)
+	if p.mode == modeSelfTest {
+		return c.selfTest(ctx, p, dirs)
+	}
+	paths, err := c.trafficPaths(ctx, p, dirs)
+	if err != nil {
+		return err
+	}
+	bench, err := openTrafficLock(dirs)
+	if err != nil {
+		return err
+	}
+	defer bench.close()
+	t := &trafficRun{c: c, plan: p, paths: paths, bench: bench}
+	t.report.Name, t.report.Title = "traffic", p.title()
+	if err := t.prepare(ctx, dirs); err != nil {
+		return err
+	}
+	if err := t.measure(ctx); err != nil {
+		return err
+	}
+	return c.printTraffic(p, &t.report)
+}
+
+// seconds is a duration as people write it: 2 s, 100 ms.
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%g ms", float64(d)/1e6)
+	}
+	return fmt.Sprintf("%g s", d.Seconds())
+}
