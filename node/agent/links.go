@@ -144,11 +144,15 @@ func (l *links) message(kind uint16, payload []byte) {
 			l.signal()
 		}
 	case unix.RTM_DELQDISC, unix.RTM_DELTFILTER:
-		if expected {
+		if expected || index == sharedBlock {
 			l.signal()
 		}
 	}
 }
+
+// sharedBlock stands in place of an interface index where a filter is of a block that many devices share, as the ports'
+// own filter is (TCM_IFINDEX_MAGIC_BLOCK of linux/rtnetlink.h).
+const sharedBlock = -1
 
 func (d device) same(o device) bool {
 	return d.name == o.name && d.mtu == o.mtu && d.master == o.master && d.up == o.up

@@ -2,11 +2,15 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -137,6 +141,36 @@ func TestLinks(t *testing.T) {
 	in(func() error { return netlink.QdiscDel(qdisc) })
 	if !signalled() {
 		t.Error("a qdisc that is taken away is not told")
+	}
+	// So is the one filter that all ports share.
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	block := linux.Attachment{Block: 7}
+	in(func() error {
+		c, err := linux.DialRtnetlink()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		var b linux.Batch
+		b.AddClsact(own, block.Block)
+		b.ReplaceFilter(block, linux.Filter{Priority: 1, Handle: 1, Name: "all", Program: program.FD()})
+		if errs := c.Do(&b); errs != nil {
+			return errors.Join(errs...)
+		}
+		if signalled() {
+			t.Error("a shared filter that is added is told as a change")
+		}
+		b.Reset()
+		b.RemoveFilter(block, 1, 1)
+		return errors.Join(c.Do(&b)...)
+	})
+	if !signalled() {
+		t.Error("a shared filter that is taken away is not told")
 	}
 	change(netlink.LinkDel)
 	if !signalled() {
