@@ -10,6 +10,19 @@ import (
 func (r *resolver) loopbacks() error {
 	v4, v6 := r.net.Families()
 	taken := map[netip.Addr]struct{}{}
+	links := map[netip.Addr]struct{}{} // addresses on links: a document may state prefixes out of the loopbacks' pools
+	for i := range r.net.Elements {
+		for _, f := range r.net.Elements[i].Interfaces {
+			for _, a := range f.Addresses {
+				links[a.Addr()] = struct{}{}
+			}
+		}
+	}
+	clear := func(a netip.Addr) bool {
+		_, four := links[a]
+		_, six := links[loopback6(a)]
+		return !four && !six
+	}
 	wants := func(e *Element) bool {
 		return e.Kind == Router && e.Routing.Any()
 	}
@@ -33,8 +46,11 @@ func (r *resolver) loopbacks() error {
 		}
 		// The IPv4 loopback's number is the router's in every family, and its identifier.
 		own := r.was.Loopbacks[e.Name]
-		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) {
+		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) || !clear(own[0].Addr()) {
 			a, ok := r.free(LoopbackPool4, &next, 1<<16-2, taken)
+			for ok && !clear(a) {
+				a, ok = r.free(LoopbackPool4, &next, 1<<16-2, taken)
+			}
 			if !ok {
 				return fmt.Errorf("router %s: %s has no loopback address left; state one", e.Name, LoopbackPool4)
 			}
@@ -42,8 +58,7 @@ func (r *resolver) loopbacks() error {
 		}
 		own = slices.Clone(own[:1])
 		if v6 {
-			b := own[0].Addr().As4()
-			own = append(own, netip.PrefixFrom(nth(LoopbackPool6, uint64(b[2])<<8|uint64(b[3])), 128))
+			own = append(own, netip.PrefixFrom(loopback6(own[0].Addr()), 128))
 		}
 		r.now.Loopbacks[e.Name] = own
 		if !e.RouterID.IsValid() {
@@ -60,6 +75,12 @@ func (r *resolver) loopbacks() error {
 		r.now.Loopbacks = nil
 	}
 	return nil
+}
+
+// loopback6 is the IPv6 loopback that goes with an IPv4 one.
+func loopback6(a netip.Addr) netip.Addr {
+	b := a.As4()
+	return nth(LoopbackPool6, uint64(b[2])<<8|uint64(b[3]))
 }
 
 func (r *resolver) statedAddr(a netip.Addr) bool {

@@ -352,3 +352,58 @@ func TestNodeStates(t *testing.T) {
 		}
 	}
 }
+
+// A document may number links out of the pools that loopbacks are taken from.
+func TestLoopbacksKeepClearOfLinks(t *testing.T) {
+	for _, stated := range []string{"10.255.0.0/30", "fd00:10:0:ffff::/64"} {
+		net := Network{Name: "lab", Links: []Link{{Name: "r1--r2", Ends: [2]End{{"r1", "r2"}, {"r2", "r1"}},
+			Prefixes: []netip.Prefix{netip.MustParsePrefix(stated)}}}}
+		for _, name := range []string{"r1", "r2"} {
+			net.Elements = append(net.Elements, Element{Name: name, Kind: Router, Routing: Routing{OSPF: &OSPF{}}})
+		}
+		// Also where the loopbacks were given before the link was there.
+		for _, as := range []Assigned{{}, {Index: 1, Loopbacks: map[string][]netip.Prefix{"r1": {netip.MustParsePrefix("10.255.0.2/32")}}}} {
+			got, _, err := Resolve(net, as, NewNumbers())
+			if err != nil {
+				t.Fatal(err)
+			}
+			owners := map[netip.Addr]string{}
+			for _, e := range got.Elements {
+				all := slices.Clone(e.Loopback)
+				for _, f := range e.Interfaces {
+					all = append(all, f.Addresses...)
+				}
+				for _, p := range all {
+					if other, twice := owners[p.Addr()]; twice {
+						t.Errorf("%s: %s is an address of %s and of %s", stated, p.Addr(), other, e.Name)
+					}
+					owners[p.Addr()] = e.Name
+				}
+			}
+			if len(owners) < 4 {
+				t.Fatalf("only %d addresses", len(owners))
+			}
+		}
+	}
+}
+
+func TestGatewaysThatAreNone(t *testing.T) {
+	for gateway, want := range map[string]string{"10.0.0.1": "its own address", "10.0.9.9": "on none of its subnets (10.0.0.0/30)", "10.0.0.2": ""} {
+		net := Network{Name: "lab", Elements: []Element{{Name: "h1", Kind: Host, Gateways: []netip.Addr{netip.MustParseAddr(gateway)}}, {Name: "r1", Kind: Router}},
+			Links: []Link{{Name: "h1--r1", Ends: [2]End{{"h1", "r1"}, {"r1", "h1"}}}}}
+		if problems := net.Validate(); len(problems) != 0 {
+			t.Fatal(problems)
+		}
+		got, _, err := Resolve(net, Assigned{}, NewNumbers())
+		if err != nil {
+			t.Fatal(err)
+		}
+		problems := got.ValidateResolved()
+		if want == "" && len(problems) == 0 {
+			continue
+		}
+		if len(problems) != 1 || !strings.Contains(problems[0].Message, want) || want == "" {
+			t.Errorf("gateway %s: %v, want %q", gateway, problems, want)
+		}
+	}
+}

@@ -155,7 +155,20 @@ func (ps *problems) checkRoutes(i int) {
 		}
 		*seen = true
 	}
+	type place struct {
+		to     netip.Prefix
+		metric int
+	}
+	seen := make(map[place]bool, len(e.Routes))
+	for _, g := range e.Gateways {
+		seen[place{netip.PrefixFrom(unspecified(g), 0), 0}] = true
+	}
 	for _, r := range e.Routes {
+		if at := (place{r.To, r.Metric}); seen[at] {
+			ps.element(i, "routes", "it has two routes to %s with the same metric (a gateway is one to all); write one with several next hops, or different metrics", r.To)
+		} else {
+			seen[at] = true
+		}
 		switch {
 		case !r.To.IsValid():
 			ps.element(i, "routes", "a route leads nowhere")
@@ -183,6 +196,13 @@ func (ps *problems) checkRoutes(i int) {
 			ps.element(i, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To, r.Interface, interfaceNames(e))
 		}
 	}
+}
+
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
 }
 
 func interfaceNames(e *Element) string {

@@ -38,6 +38,10 @@ func TestValidateRefuses(t *testing.T) {
 		"is blackhole, so": func(n *Network) {
 			n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8"), Type: RouteBlackhole, Interface: "r2"}}
 		},
+		"two routes to 0.0.0.0/0 with the same metric": func(n *Network) {
+			n.Elements[0].Gateways = []netip.Addr{netip.MustParseAddr("fe80::1"), netip.MustParseAddr("10.0.0.2")}
+			n.Elements[0].Routes = []Route{{To: prefix("0.0.0.0/0"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}}
+		},
 		"needs a next hop": func(n *Network) { n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8")}} },
 		"has the IPv6 next hop": func(n *Network) {
 			n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8"), Via: []netip.Addr{netip.MustParseAddr("fe80::1")}}}

@@ -98,11 +98,7 @@ func (m *Manager) situation(name string, base int64) (*network, []model.Record, 
 func (m *Manager) workOut(doc model.Network, old *network, others []model.Record, overwrite bool) (model.Record, model.Network, error) {
 	var none model.Network
 	if problems := doc.Validate(); len(problems) > 0 {
-		reasons := make([]error, len(problems))
-		for i, p := range problems {
-			reasons[i] = p
-		}
-		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), reasons...)
+		return model.Record{}, none, invalid(doc.Name, problems)
 	}
 	now := time.Now().UTC()
 	next := model.Record{Network: asWritten(doc), Revision: 1, Created: now, Modified: now}
@@ -119,6 +115,9 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	resolved, assigned, err := model.Resolve(next.Network, was, model.NewNumbers(append(taken, was)...))
 	if err != nil {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), err)
+	}
+	if problems := resolved.ValidateResolved(); len(problems) > 0 {
+		return model.Record{}, none, invalid(doc.Name, problems)
 	}
 	nodes := m.offered()
 	if problems := append(checkOffered(resolved, nodes), checkSoftware(resolved)...); len(problems) > 0 {
@@ -138,6 +137,14 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 		next.Overrides = overwriteAll(next.Overrides, resolved)
 	}
 	return next, resolved, nil
+}
+
+func invalid(name string, problems []model.Problem) error {
+	reasons := make([]error, len(problems))
+	for i, p := range problems {
+		reasons[i] = p
+	}
+	return api.Invalid(fmt.Sprintf("network %s is refused", name), reasons...)
 }
 
 func refusal(name string, err error) error {
