@@ -11,9 +11,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/safchain/ethtool"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
@@ -151,97 +149,18 @@ func withEthtool(d netdev.Ref, f func(*ethtool.Ethtool) error) error {
 	})
 }
 
-// pathBench is a bench whose sink sits in an element.
-//
-// The fabric hands frames to an element's end of the veth without passing its ring (bpf_redirect_peer), so an XDP program in
-// the driver there never sees them; one in the generic hook, behind the ring, sees every frame however it came. The bench
-// attaches its sink to a device of its own, and its program is attached to the element's interface besides.
-type pathBench struct {
-	*trial.Bench
-	device *netdev.Namespace
-	far    *netdev.Namespace
-	hook   link.Link
-}
-
-// openPathBench opens the bench of one path.
-func openPathBench(l *trafficLock, p trafficPath, o trial.Options) (_ *pathBench, err error) {
-	b := &pathBench{}
-	defer func() {
-		if err != nil {
-			b.Close()
-		}
-	}()
-	if err = l.queue(p.Port); err != nil {
+// openPathBench opens the bench of one path. Its sink sits in the generic hook of B's interface: the fabric hands frames to an
+// element's end of the veth without passing its ring (bpf_redirect_peer), so a program in the driver would never see them.
+func openPathBench(l *trafficLock, p trafficPath, o trial.Options) (*trial.Bench, error) {
+	if err := l.queue(p.Port); err != nil {
 		return nil, err
 	}
-	if b.device, err = netdev.NewNamespace(); err != nil {
-		return nil, err
-	}
-	if b.far, err = netdev.NewNamespace(); err != nil {
-		return nil, err
-	}
-	own, other := netdev.Ref{Namespace: b.device.Path(), Name: "sink"}, netdev.Ref{Namespace: b.far.Path(), Name: "far"}
-	if err = netdev.NewVeth(own, other, 1); err != nil {
-		return nil, err
-	}
-	o.Path = trial.Path{From: p.Device, To: own}
-	if b.Bench, err = trial.Open(o); err != nil {
-		return nil, err
-	}
-	program, err := programOf(own)
-	if err != nil {
-		return nil, fmt.Errorf("find the sink's program: %w", err)
-	}
-	defer program.Close()
-	err = netdev.In(p.SinkDevice.Namespace, func() error {
-		d, err := net.InterfaceByName(p.SinkDevice.Name)
-		if err != nil {
-			return err
-		}
-		b.hook, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: d.Index, Flags: link.XDPGenericMode})
-		return err
-	})
+	o.Path, o.Generic = trial.Path{From: p.Device, To: p.SinkDevice}, true
+	b, err := trial.Open(o)
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("%s has an XDP program already: the sink finds no place there", p.To)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("attach the sink to %s: %w", p.To, err)
-	}
-	return b, nil
-}
-
-// programOf is the XDP program on a device.
-func programOf(d netdev.Ref) (p *ebpf.Program, err error) {
-	err = netdev.In(d.Namespace, func() error {
-		l, err := netlink.LinkByName(d.Name)
-		if err != nil {
-			return err
-		}
-		x := l.Attrs().Xdp
-		if x == nil || !x.Attached {
-			return fmt.Errorf("%s has none", d.Name)
-		}
-		p, err = ebpf.NewProgramFromID(ebpf.ProgramID(x.ProgId))
-		return err
-	})
-	return p, err
-}
-
-// Close takes the sink away.
-func (b *pathBench) Close() error {
-	var errs []error
-	if b.hook != nil {
-		errs = append(errs, b.hook.Close())
-	}
-	if b.Bench != nil {
-		errs = append(errs, b.Bench.Close())
-	}
-	for _, n := range []*netdev.Namespace{b.device, b.far} {
-		if n != nil {
-			errs = append(errs, n.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return b, err
 }
 
 // fabricPrograms are the loaded programs that forward: tc classifiers and XDP programs, by name and number.

@@ -137,7 +137,7 @@ func (t *trafficRun) placement(i int) trial.Placement {
 }
 
 // open makes the bench of the i-th path.
-func (t *trafficRun) open(i int) (*pathBench, error) {
+func (t *trafficRun) open(i int) (*trial.Bench, error) {
 	b, err := openPathBench(t.bench, t.paths[i], trial.Options{
 		Label: t.paths[i].label(), Placement: t.placement(i), Streams: t.plan.streamsOf(t.paths[i]), Warmup: t.plan.warmup,
 		Limits: t.limits, Mark: t.plan.beyond, Watch: machine.Watch{Programs: t.programs}, Seed: t.plan.seed,
@@ -169,7 +169,7 @@ func (p *trafficPlan) load(pairs int) trial.Load {
 
 // trials sends between all pairs at once, as often as asked.
 func (t *trafficRun) trials(ctx context.Context) error {
-	benches := make([]*pathBench, len(t.paths))
+	benches := make([]*trial.Bench, len(t.paths))
 	defer func() {
 		for _, b := range benches {
 			if b != nil {
@@ -330,13 +330,13 @@ func (t *trafficRun) searchThroughput(ctx context.Context) error {
 
 // watched tells of every trial of a search.
 type watched struct {
-	*pathBench
+	*trial.Bench
 	t *trafficRun
 }
 
 // Trial implements search.Device.
 func (w watched) Trial(ctx context.Context, rate float64, d time.Duration) (search.Trial, error) {
-	r, err := w.pathBench.Trial(ctx, rate, d)
+	r, err := w.Bench.Trial(ctx, rate, d)
 	if err == nil {
 		w.t.progress("%s for %s: %.3g %% lost", packetRate(rate), seconds(d), 100*r.LossRatio())
 	}
