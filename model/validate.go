@@ -70,6 +70,9 @@ func (ps *problems) checkNetwork() {
 	if err := checkAmounts(n.Slice.CPU, n.Slice.Memory); err != "" {
 		ps.network("slice", "slice: %s", err)
 	}
+	if b := n.Slice.Bandwidth; b != 0 && b < MinBandwidth {
+		ps.network("slice/bandwidth", "slice: the bandwidth %s is less than the %s that a link needs", b, MinBandwidth)
+	}
 }
 
 // checkAmounts tells what is impossible about an amount; zero says nothing and is fine.

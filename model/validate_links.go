@@ -254,8 +254,15 @@ func (ps *problems) checkDuplicates(l *layout) {
 	}
 	for _, s := range l.segments {
 		local := map[netip.Addr]string{}
+		stations := map[string]string{} // by MAC
 		for _, m := range s.members {
 			f, name := l.interfaceOf(m), ps.net.Elements[m.element].Name
+			if mac := strings.ToLower(f.MAC); mac != "" {
+				if other, twice := stations[mac]; twice {
+					ps.element(m.element, "interfaces/"+f.Name+"/mac", "interface %s: %s is also the MAC address of %s on the same segment", f.Name, f.MAC, other)
+				}
+				stations[mac] = name + ":" + f.Name
+			}
 			for _, a := range f.Addresses {
 				if !a.Addr().IsLinkLocalUnicast() {
 					continue

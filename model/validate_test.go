@@ -42,7 +42,12 @@ func TestValidateRefuses(t *testing.T) {
 			n.Elements[0].Gateways = []netip.Addr{netip.MustParseAddr("fe80::1"), netip.MustParseAddr("10.0.0.2")}
 			n.Elements[0].Routes = []Route{{To: prefix("0.0.0.0/0"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}}
 		},
-		"needs a next hop": func(n *Network) { n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8")}} },
+		"also the MAC address of r1:r2 on the same segment": func(n *Network) {
+			n.Elements[0].Interfaces = []Interface{{Name: "r2", MAC: "02:00:00:00:00:0a"}}
+			n.Elements[1].Interfaces = []Interface{{Name: "r1", MAC: "02:00:00:00:00:0A"}}
+		},
+		"the bandwidth 1bit is less than the 8kbit": func(n *Network) { n.Slice.Bandwidth = 1 },
+		"needs a next hop":                          func(n *Network) { n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8")}} },
 		"has the IPv6 next hop": func(n *Network) {
 			n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8"), Via: []netip.Addr{netip.MustParseAddr("fe80::1")}}}
 		},

@@ -256,12 +256,12 @@ type Edge struct {
 
 // Slice is the network's share of the substrate.
 type Slice struct {
-	// Cores for all processes of the network together.
+	// Cores that its elements may ask for together; an element that asks for none is not limited.
 	CPU *model.CPU `yaml:"cpu"`
-	// Memory for all processes of the network together.
+	// Memory that its elements may ask for together; an element that asks for none is not limited.
 	Memory *model.Bytes `yaml:"memory"`
 	// What the network may send into each node's underlay and edges, together; a cap.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
-	// shared (the default) competes with other networks for what is not reserved; strict owns its quotas.
+	// shared (the default) or strict; it is kept, and makes no difference yet.
 	Mode string `yaml:"mode"`
 }
