@@ -19,13 +19,15 @@ type lab struct {
 	oracle *bart.Table[fib.ID]
 	family fib.Family
 	hops   []fib.ID
+	mem    *recorder
 	fatal  func(format string, args ...any)
 }
 
 func newLab(f fib.Family, quota fib.Quota, fatal func(string, ...any)) *lab {
 	l := &lab{family: f, oracle: new(bart.Table[fib.ID]), fatal: fatal}
 	var err error
-	l.pool, err = fib.New(fib.NewHeap(4, 64, 400))
+	l.mem = &recorder{Heap: fib.NewHeap(4, 64, 400)}
+	l.pool, err = fib.New(l.mem)
 	l.must(err)
 	l.slice = l.pool.NewSlice("lab", quota)
 	for i := range 5 {
@@ -103,6 +105,9 @@ func (l *lab) checkAddr(a netip.Addr) {
 	if hop != hopWant || length != want.Bits() {
 		l.fatal("%s in a table of shape %s: next hop %d by a prefix of length %d, should be %d by %s",
 			a, l.table.Usage().Shape, hop, length, hopWant, want)
+	}
+	if hopRaw, lengthRaw := l.mem.lookup(2, a); hopRaw != hop || lengthRaw != length {
+		l.fatal("%s: the words say next hop %d, length %d, the reader %d, %d", a, hopRaw, lengthRaw, hop, length)
 	}
 }
 

@@ -86,7 +86,7 @@ func TestNextHopsAreNeverReadTorn(t *testing.T) {
 			}
 		})
 	}
-	for i := 0; i < 100_000 || read.Load() < 1000 && !t.Failed(); i++ {
+	for i := 0; (i < 1_000_000 || read.Load() < 100_000) && !t.Failed(); i++ {
 		if err := slice.SetNextHop(id, state(i)); err != nil {
 			t.Fatal(err)
 		}

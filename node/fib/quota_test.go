@@ -81,6 +81,13 @@ func TestAFullQuotaChangesNothing(t *testing.T) {
 				if q := quota.Bytes; q > 0 && l.slice.Usage().Bytes > q {
 					t.Errorf("%+v is over the quota %+v", l.slice.Usage(), quota)
 				}
+				l.slice.SetQuota(fib.Quota{Bytes: 1, Routes: 1})
+				for p := range l.oracle.All() { // deleting works over any quota
+					l.apply([]fib.Change{{Prefix: p}})
+					break
+				}
+				l.checkAll()
+				l.slice.SetQuota(quota)
 				if err := other.Insert(refused.Prefix, fib.PuntID); err != nil {
 					t.Errorf("another slice: %v", err)
 				}
@@ -101,6 +108,7 @@ func (l *lab) puntAndResume(t *testing.T, refused fib.Change, quota fib.Quota) {
 		t.Errorf("a punting table takes %d bytes", u.Bytes)
 	}
 	if quota.Routes == 0 {
+		l.apply(filler(l.family, 600, l.hops[2]))
 		l.apply([]fib.Change{refused})
 		if err := l.table.Resume(); !errors.Is(err, fib.ErrFull) {
 			t.Errorf("a table that does not fit resumed: %v", err)
