@@ -55,9 +55,15 @@ func joined(net model.Network) map[model.End]bool {
 // tell, is not told beside it.
 func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]bool, emit func(Change)) {
 	object := func(i model.Interface) string { return new.Name + ":" + i.Name }
+	before := make(map[string]model.Interface, len(old.Interfaces))
+	for _, o := range old.Interfaces {
+		before[o.Name] = o
+	}
+	after := make(map[string]bool, len(new.Interfaces))
 	for _, n := range new.Interfaces {
-		k := slices.IndexFunc(old.Interfaces, func(o model.Interface) bool { return o.Name == n.Name })
-		if k < 0 {
+		after[n.Name] = true
+		o, was := before[n.Name]
+		if !was {
 			d := set(n)
 			end := model.End{Element: new.Name, Interface: n.Name}
 			if len(d) > 0 || !isJoined[end] || wasJoined[end] {
@@ -65,13 +71,13 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 			}
 			continue
 		}
-		if d := fields(old.Interfaces[k], n); len(d) > 0 {
+		if d := fields(o, n); len(d) > 0 {
 			c := Change{Action: Modify, Kind: "interface", Object: object(n), Details: d, Effect: "renumbers it", Disturbs: true}
 			emit(c)
 		}
 	}
 	for _, o := range old.Interfaces {
-		if slices.ContainsFunc(new.Interfaces, func(n model.Interface) bool { return n.Name == o.Name }) {
+		if after[o.Name] {
 			continue
 		}
 		end := model.End{Element: old.Name, Interface: o.Name}
@@ -107,18 +113,31 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 		switch first {
 		case "cpu", "memory", "forwarding", "prefixes":
 		case "kind":
-			worst(3, "makes "+new.Name+" anew")
+			worst(4, "makes "+new.Name+" anew")
 		case "node", "location":
 			if new.Node != "" || new.Location != "" {
-				worst(2, "may move "+new.Name+" to another node")
+				worst(3, "may move "+new.Name+" to another node")
 			}
 		case "control", "software":
-			worst(1, "restarts "+new.Name)
+			worst(2, "restarts "+new.Name)
 		default: // loopback, gateways, routes, routing, config, routerID: the kernel's, or in the software's configuration
-			if software {
-				worst(1, "restarts "+new.Name)
+			switch {
+			case software && otherDaemons(new, d):
+				worst(2, "restarts "+new.Name)
+			case software:
+				worst(1, "reloads "+new.Name)
 			}
 		}
 	}
 	return effect, rank > 0
+}
+
+// otherDaemons tells whether FRR must run other daemons than before, or may have to: for a protocol that comes or goes, or
+// another configuration of the document's own.
+func otherDaemons(new *model.Element, d Detail) bool {
+	if new.Software != model.SoftwareFRR {
+		return false
+	}
+	return strings.HasPrefix(d.Field, "config.") && (d.Old == "" || d.New == "" || d.Field == "config.daemons") ||
+		strings.HasPrefix(d.Field, "routing.") && strings.Count(d.Field, ".") == 1 && (d.Old == "" || d.New == "")
 }

@@ -175,27 +175,15 @@ func diffExpectations(old, new []model.Expectation, emit func(Change)) {
 	}
 	for _, e := range new {
 		if count[e]--; count[e] < 0 {
-			emit(Change{Action: Create, Kind: "expectation", Object: statement(e), Effect: inPlace})
+			emit(Change{Action: Create, Kind: "expectation", Object: e.String(), Effect: inPlace})
 		}
 	}
 	for _, e := range old {
 		if count[e] > 0 {
 			count[e]--
-			emit(Change{Action: Delete, Kind: "expectation", Object: statement(e), Effect: inPlace})
+			emit(Change{Action: Delete, Kind: "expectation", Object: e.String(), Effect: inPlace})
 		}
 	}
-}
-
-// statement is an expectation as its author writes it.
-func statement(e model.Expectation) string {
-	s := e.From + " reaches " + e.To
-	if e.Not {
-		s = e.From + " does not reach " + e.To
-	}
-	if e.Family != model.AnyFamily {
-		s += " over " + string(e.Family)
-	}
-	return s
 }
 
 // Count tells how many objects are created, changed and deleted.

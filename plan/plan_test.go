@@ -38,7 +38,7 @@ func TestDiff(t *testing.T) {
 0 to create, 1 to change, 0 to delete
 `},
 		{"routing of a router with processes", func(n *model.Network) { n.Elements[0].Routing.OSPF = &model.OSPF{Cost: 5} }, `
-~ r1.routing.ospf.cost: unset → 5  (restarts r1)
+~ r1.routing.ospf.cost: unset → 5  (reloads r1)
 0 to create, 1 to change, 0 to delete
 `},
 		{"an intent with nothing in it", func(n *model.Network) {
@@ -137,7 +137,7 @@ func TestConfigurationsTellHowMuchDiffers(t *testing.T) {
 	old, new := duo(), duo()
 	old.Elements[0].Config = map[string]string{"frr.conf": "a\nb\nc\n"}
 	new.Elements[0].Config = map[string]string{"frr.conf": "a\nx\ny\nc\n"}
-	want := "~ r1.config.frr.conf: 3 lines → 4 lines (1 removed, 2 added)  (restarts r1)\n"
+	want := "~ r1.config.frr.conf: 3 lines → 4 lines (1 removed, 2 added)  (reloads r1)\n"
 	if got := Diff(old, new).Format(false); !strings.HasPrefix(got, want) {
 		t.Errorf("got %swant %s", got, want)
 	}
