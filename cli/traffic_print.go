@@ -367,7 +367,11 @@ func figureTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 		interval := ""
 		for _, iv := range f.Intervals {
 			if math.Abs(iv.Level-r.Traffic.Confidence) < 1e-9 {
-				interval = unitValue(iv.Low, f.Unit) + " … " + unitValue(iv.High, f.Unit)
+				low := iv.Low
+				if f.Summary.Min >= 0 { // Student's interval does not know that nothing here is below 0
+					low = max(low, 0)
+				}
+				interval = unitValue(low, f.Unit) + " … " + unitValue(iv.High, f.Unit)
 			}
 		}
 		row := texts(f.Quantity, unitValue(f.Summary.Mean, f.Unit), interval, unitValue(f.Summary.Median, f.Unit), unitValue(f.Summary.Min, f.Unit),
@@ -441,30 +445,46 @@ func programTimes(u machine.Usage) []machine.Program {
 // maxLate is the share of frames that may leave late before a trial's delays are doubted.
 const maxLate = 0.01
 
-// allWarnings is everything that speaks against trusting a report, each once.
+// allWarnings is everything that speaks against trusting a report. What differs between trials in its figures only is said once.
 func (r *trafficReport) allWarnings() []string {
 	out := slices.Clone(r.Warnings)
-	add := func(s string) {
-		if !slices.Contains(out, s) {
+	first := map[string]int{} // the warning without its figures → where it stands
+	times := map[int]int{}
+	add := func(format string, a ...any) {
+		s := fmt.Sprintf(format, a...)
+		form := strings.Map(func(c rune) rune {
+			if strings.ContainsRune("0123456789.", c) {
+				return -1
+			}
+			return c
+		}, s)
+		if _, known := first[form]; !known {
+			first[form] = len(out)
 			out = append(out, s)
 		}
+		times[first[form]]++
 	}
 	for _, t := range r.Trials {
 		for _, m := range t.Marks {
-			add(m)
+			add("%s", m)
 		}
 		if late := lateShare(t); late > maxLate {
-			add(fmt.Sprintf("%.1f %% of the frames left more than 100 µs late: the source's core had other work, or the rate is too high", 100*late))
+			add("%.1f %% of the frames left more than 100 µs late: the source's core had other work, or the rate is too high", 100*late)
 		}
 		if t.Sent > 0 && t.Received+t.Corrupted == 0 {
-			add("nothing arrived: is the way there, and is what was sent to routed to that interface?")
+			add("nothing arrived: does the way lead to that interface, and is what was sent to routed there?")
 		}
 		if t.Refused > 0 {
-			add(fmt.Sprintf("%d of the lost frames found the first receive ring full: what is measured was too slow for the source", t.Refused))
+			add("%d of the lost frames found the first receive ring full: what is measured was too slow for the source", t.Refused)
+		}
+	}
+	for at, n := range times {
+		if n > 1 {
+			out[at] += fmt.Sprintf(" (the first of %d such trials)", n)
 		}
 	}
 	if r.Verdict != nil && !r.Verdict.Stable {
-		add("the machine was not steady: " + strings.Join(r.Verdict.Reasons, "; "))
+		out = append(out, "the machine was not steady: "+strings.Join(r.Verdict.Reasons, "; "))
 	}
 	return out
 }

@@ -151,8 +151,8 @@ func (t *trafficRun) open(i int) (*trial.Bench, error) {
 // measure does what the mode says.
 func (t *trafficRun) measure(ctx context.Context) error {
 	err := map[trafficMode]func(context.Context) error{
-		modeTrial: t.trials, modeSearch: t.searchThroughput, modeBurst: t.backToBack, modeTCP: t.tcp, modePing: t.ping,
-		modeConnections: t.connect, modeCompare: t.compare,
+		modeTrial: t.trials, modeSearch: t.used(t.searchThroughput), modeBurst: t.used(t.backToBack), modeTCP: t.used(t.tcp),
+		modePing: t.used(t.ping), modeConnections: t.used(t.connect), modeCompare: t.compare,
 	}[t.plan.mode](ctx)
 	if errors.Is(err, trial.ErrBeyond) {
 		return refused(fmt.Errorf("%w; --beyond measures and marks it", err))
@@ -221,7 +221,7 @@ var trialFigures = []struct {
 }{
 	{"offered", "frames/s", func(r trial.Result) float64 { return r.Offered }},
 	{"received", "frames/s", func(r trial.Result) float64 { return r.Forwarded }},
-	{"loss ratio", "", func(r trial.Result) float64 { return r.LossRatio }},
+	{"lost or not sent", "", func(r trial.Result) float64 { return r.LossRatio }},
 	{"delay, median", "ns", func(r trial.Result) float64 { return float64(r.Delay.P50) }},
 	{"delay, 99 %", "ns", func(r trial.Result) float64 { return float64(r.Delay.P99) }},
 	{"delay, 99.99 %", "ns", func(r trial.Result) float64 { return float64(r.Delay.P9999) }},
@@ -323,7 +323,7 @@ func (t *trafficRun) searchThroughput(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		t.report.Trials, t.report.Usage = append(t.report.Trials, r), r.Usage
+		t.report.Trials = append(t.report.Trials, r)
 	}
 	return nil
 }
@@ -372,39 +372,39 @@ func (t *trafficRun) backToBack(ctx context.Context) error {
 }
 
 // used takes the CPU time that f uses.
-func (t *trafficRun) used(f func() error) error {
-	before, err := machine.Watch{}.Read()
-	if err != nil {
-		return err
+func (t *trafficRun) used(f func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		before, err := machine.Watch{Programs: t.programs}.Read()
+		if err != nil {
+			return err
+		}
+		if err := f(ctx); err != nil {
+			return err
+		}
+		after, err := machine.Watch{Programs: t.programs}.Read()
+		if err != nil {
+			return err
+		}
+		t.report.Usage = after.Sub(before)
+		if s := t.report.Usage.Steal(); s > trial.MaxSteal {
+			t.warn("the hypervisor took %.1f %% of a core's time", s*100)
+		}
+		return nil
 	}
-	if err := f(); err != nil {
-		return err
-	}
-	after, err := machine.Watch{}.Read()
-	t.report.Usage = after.Sub(before)
-	if s := t.report.Usage.Steal(); s > trial.MaxSteal {
-		t.warn("the hypervisor took %.1f %% of a core's time", s*100)
-	}
-	return err
 }
 
 func (t *trafficRun) tcp(ctx context.Context) error {
 	path := t.paths[0]
 	var rates []float64
-	if err := t.used(func() error {
-		for n := range t.plan.repeat {
-			t.progress("trial %d of %d", n+1, t.plan.repeat)
-			r, err := tools.RunTCP(ctx, tools.TCPOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace, Address: path.Destination,
-				Duration: t.plan.duration, Streams: t.plan.streams})
-			if err != nil {
-				return err
-			}
-			t.report.TCP = append(t.report.TCP, r)
-			rates = append(rates, r.BitRate)
+	for n := range t.plan.repeat {
+		t.progress("trial %d of %d", n+1, t.plan.repeat)
+		r, err := tools.RunTCP(ctx, tools.TCPOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace, Address: path.Destination,
+			Duration: t.plan.duration, Streams: t.plan.streams})
+		if err != nil {
+			return err
 		}
-		return nil
-	}); err != nil {
-		return err
+		t.report.TCP = append(t.report.TCP, r)
+		rates = append(rates, r.BitRate)
 	}
 	return t.figure(path.label(), "TCP", "bit/s", rates)
 }
@@ -415,19 +415,14 @@ const echoesPerSecond = 100
 func (t *trafficRun) ping(ctx context.Context) error {
 	path := t.paths[0]
 	var medians []float64
-	if err := t.used(func() error {
-		for range t.plan.repeat {
-			r, err := tools.RunPing(ctx, tools.PingOptions{Namespace: path.Device.Namespace, Address: path.Destination,
-				Count: max(1, int(t.plan.duration.Seconds()*echoesPerSecond)), Interval: time.Second / echoesPerSecond})
-			if err != nil {
-				return err
-			}
-			t.report.Ping = append(t.report.Ping, r)
-			medians = append(medians, float64(r.RTT.P50))
+	for range t.plan.repeat {
+		r, err := tools.RunPing(ctx, tools.PingOptions{Namespace: path.Device.Namespace, Address: path.Destination,
+			Count: max(1, int(t.plan.duration.Seconds()*echoesPerSecond)), Interval: time.Second / echoesPerSecond})
+		if err != nil {
+			return err
 		}
-		return nil
-	}); err != nil {
-		return err
+		t.report.Ping = append(t.report.Ping, r)
+		medians = append(medians, float64(r.RTT.P50))
 	}
 	return t.figure(path.label(), "round trip, median", "ns", medians)
 }
@@ -435,19 +430,14 @@ func (t *trafficRun) ping(ctx context.Context) error {
 func (t *trafficRun) connect(ctx context.Context) error {
 	path := t.paths[0]
 	var rates []float64
-	if err := t.used(func() error {
-		for range t.plan.repeat {
-			r, err := tools.RunConnect(ctx, tools.ConnectOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace,
-				Address: netip.AddrPortFrom(path.Destination, 0), Rate: t.plan.connections, Duration: t.plan.duration})
-			if err != nil {
-				return err
-			}
-			t.report.Connections = append(t.report.Connections, r)
-			rates = append(rates, r.Rate)
+	for range t.plan.repeat {
+		r, err := tools.RunConnect(ctx, tools.ConnectOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace,
+			Address: netip.AddrPortFrom(path.Destination, 0), Rate: t.plan.connections, Duration: t.plan.duration})
+		if err != nil {
+			return err
 		}
-		return nil
-	}); err != nil {
-		return err
+		t.report.Connections = append(t.report.Connections, r)
+		rates = append(rates, r.Rate)
 	}
 	return t.figure(path.label(), "new connections", "connections/s", rates)
 }
