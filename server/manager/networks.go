@@ -236,14 +236,27 @@ func (m *Manager) commit(ctx context.Context, next model.Record, resolved model.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	name := next.Network.Name
-	if old := m.networks[name]; old != nil {
-		n.parts = old.parts
-	}
+	old := m.networks[name]
 	n.phase = model.PhasePending
 	m.networks[name] = n
 	m.event(model.Info, name, reason, message, "")
+	if old != nil {
+		n.parts = old.parts
+		m.tellMoves(&old.record, &next)
+	}
 	m.publish(n, parts, revision)
 	return nil
+}
+
+// tellMoves tells which elements a change has placed on another node. The lock is held.
+func (m *Manager) tellMoves(old, next *model.Record) {
+	for i := range next.Network.Elements {
+		id := model.ID{Network: next.Network.Name, Element: next.Network.Elements[i].Name}
+		from, to := old.Assigned.Placement.Elements[id.Element], next.Assigned.Placement.Elements[id.Element]
+		if from != "" && from != to {
+			m.event(model.Info, id.String(), "ElementMoved", "moves from node "+from+" to node "+to, to)
+		}
+	}
 }
 
 func storeProblem(err error) error {

@@ -140,3 +140,22 @@ func TestDelaysThatANodesKernelCannotMakeAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestMovesAreTold(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	net := line("lab", 2)
+	net.Elements[0].Node, net.Elements[1].Node = "n1", "n1"
+	f.apply(t, net, model.ApplyOptions{})
+	since := f.seq()
+	net.Elements[1].Node = "n2"
+	f.apply(t, net, model.ApplyOptions{})
+	if ev := f.await(t, since, "lab/r2", "ElementMoved"); ev.Message != "moves from node n1 to node n2" {
+		t.Error(ev.Message)
+	}
+	all, _ := f.Events(since)
+	for _, ev := range all {
+		if ev.Object == "lab/r1" {
+			t.Errorf("r1 did not move: %+v", ev)
+		}
+	}
+}
