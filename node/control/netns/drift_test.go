@@ -141,6 +141,7 @@ func TestDriftIsPutRight(t *testing.T) {
 		{"element end renamed", func(t *testing.T) { n.in(t, id, "ip link set r3 down; ip link set r3 name x") }, false, "device r3 renamed from x", ""},
 		{"element end taken away", func(t *testing.T) { n.in(t, id, "ip link set r3 netns "+n.dirs.Namespace(jobs[0].ID)) }, false, "port r3 restored", "lab/r2:r3"},
 		{"element end down", func(t *testing.T) { n.in(t, id, "ip link set r3 down") }, false, "device r3 taken up", ""},
+		{"element end's segmentation", func(t *testing.T) { n.in(t, id, "ip link set r3 gso_max_segs 1") }, false, "segmentation of r3 set", ""},
 		{"element end's MTU", func(t *testing.T) { n.in(t, id, "ip link set r3 mtu 1300") }, false, "MTU of r3 set", ""},
 		{"element end's MAC", func(t *testing.T) { n.in(t, id, "ip link set r3 address 02:00:00:00:00:99") }, false, "MAC address of r3 set", ""},
 		{"lo down", func(t *testing.T) { n.in(t, id, "ip link set lo down") }, false, "device lo taken up", ""},

@@ -20,10 +20,12 @@ type link struct {
 	alias string
 	mac   [6]byte
 	mtu   int
-	flags uint32
-	ipv6  bool // not switched off
-	lax   bool // takes IPv4 packets whatever their source: rp_filter is 0
-	raise bool // down because it is new, or was taken down to be renamed: not by anybody's wish
+	// segments is the most that a GSO packet may have.
+	segments uint32
+	flags    uint32
+	ipv6     bool // not switched off
+	lax      bool // takes IPv4 packets whatever their source: rp_filter is 0
+	raise    bool // down because it is new, or was taken down to be renamed: not by anybody's wish
 }
 
 func (l *link) up() bool { return l.flags&unix.IFF_UP != 0 }
@@ -80,6 +82,8 @@ func parseLink(payload []byte) link {
 			l.alias = unix.ByteSliceToString(v)
 		case unix.IFLA_MTU:
 			l.mtu = int(number(v))
+		case unix.IFLA_GSO_MAX_SEGS:
+			l.segments = number(v)
 		case unix.IFLA_LINK:
 			l.peer = int(number(v))
 		case unix.IFLA_ADDRESS:
@@ -159,6 +163,9 @@ func makePort(b *linux.Batch, w *wantInterface, fd int) {
 	b.Link(0, 0, 0) // the kernel cannot take it up yet
 	b.String(unix.IFLA_IFNAME, w.device)
 	b.Uint32(unix.IFLA_MTU, uint32(w.mtu))
+	if w.single {
+		b.Uint32(unix.IFLA_GSO_MAX_SEGS, 1)
+	}
 	oneQueue(b)
 	if w.mac != nil {
 		b.Attr(unix.IFLA_ADDRESS, w.mac)
@@ -169,6 +176,9 @@ func makePort(b *linux.Batch, w *wantInterface, fd int) {
 	b.End()
 	markPort(b, 0, w)
 }
+
+// gsoMaxSegments is the kernel's default of IFLA_GSO_MAX_SEGS (GSO_MAX_SEGS of linux/netdevice.h).
+const gsoMaxSegments = 65535
 
 // oneQueue asks for one queue each way. The kernel would make as many as there are CPUs and use one, after waiting for an
 // RCU grace period an end to say so (netif_set_real_num_tx_queues): a third of a pair's time.

@@ -100,6 +100,16 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		r.Link(l.index, 0, 0)
 		r.Uint32(unix.IFLA_MTU, uint32(ifc.mtu))
 	}
+	if single := l.segments == 1; single != ifc.single {
+		most := uint32(gsoMaxSegments)
+		if ifc.single {
+			most = 1
+		}
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("let GSO packets of %s have %d segments", ifc.device, most),
+			done: fmt.Sprintf("segmentation of %s set", ifc.name)})
+		r.Link(l.index, 0, 0)
+		r.Uint32(unix.IFLA_GSO_MAX_SEGS, most)
+	}
 	if ifc.name != ifc.device && l.alias != ifc.name {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "name " + ifc.device, done: ""})
 		r.Link(l.index, 0, 0)

@@ -30,6 +30,7 @@ type wantInterface struct {
 	portAlias string
 	mac       net.HardwareAddr
 	mtu       int
+	single    bool // it sends no packets that are one for many (GSO): its link loses each by itself
 	addresses []netip.Prefix
 }
 
@@ -107,7 +108,7 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface) (wantInterface, error) {
 	port := model.PortID{ID: id, Interface: ifc.Name}
 	w := wantInterface{name: ifc.Name, key: port.String(), device: ifc.LinuxName(), port: dirs.PortDevice(port), portAlias: dirs.Alias(port),
-		mtu: ifc.MTU, addresses: ifc.Addresses}
+		mtu: ifc.MTU, single: ifc.Shape != nil && ifc.Shape.Loss > 0, addresses: ifc.Addresses}
 	if n := len(w.device); n == 0 || n > maxDeviceName {
 		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", port, w.device, n,
 			maxDeviceName)
