@@ -10,6 +10,7 @@ help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
 
 build: ## the one binary, bin/polyplane
+	@[ -e bin/polyplane ] || echo "building (the first time takes a minute or two)"
 	@$(GO) build -trimpath -ldflags "-s -w" -o bin/polyplane ./cmd/polyplane
 
 demo: ## two tenants' networks on three simulated nodes, proved isolated, and removed again (KEEP=1 leaves it running)
