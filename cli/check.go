@@ -117,6 +117,9 @@ func mark(ok bool) cell {
 }
 
 func outcome(p model.ProbeResult) string {
+	if p.Message != "" && (p.Answered != "" || p.Not && p.Reached) {
+		return oneLine(p.Message) // says it all
+	}
 	s := "not reached"
 	switch {
 	case p.Answered != "" && p.Answered != p.To:

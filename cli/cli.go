@@ -72,6 +72,9 @@ func (c *CLI) Root() *cobra.Command {
 	root.SetOut(c.Out)
 	root.SetErr(c.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if before := cmd.Flags().Args(); cmd == root && len(before) > 0 {
+			return noCommand(cmd, before) // what follows a mistyped command are no flags of ours
+		}
 		return usageError(cmd, "%s", err)
 	})
 	c.AddInstanceFlag(root)
