@@ -286,3 +286,26 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestLossySegmentation gives a running element's link a loss and takes it away.
+func TestLossySegmentation(t *testing.T) {
+	n := newNode(t)
+	for _, yes := range []bool{true, false, true, false} {
+		jobs := lineOf("lab", 1, 3)
+		for i := range jobs {
+			for k := range jobs[i].Element.Interfaces {
+				if yes {
+					jobs[i].Element.Interfaces[k].Shape = &model.Shape{Loss: 0.01}
+				}
+			}
+		}
+		n.apply(t, jobs)
+		r1 := job(jobs, "r1").ID
+		if out := n.in(t, r1, "ip -d link show dev r2"); strings.Contains(out, "gso_max_segs 1 ") != yes {
+			t.Errorf("with loss %v: %s", yes, out)
+		}
+		if again := n.apply(t, jobs); len(changes(again)) != 0 {
+			t.Errorf("applied again, it changes %v", changes(again))
+		}
+	}
+}
