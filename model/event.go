@@ -17,7 +17,7 @@ type Event struct {
 	Seq      int64     `json:"seq,omitempty"`
 	Time     time.Time `json:"time"`
 	Severity Severity  `json:"severity"`
-	// Object is what it happened to: a node, "net", "net/element", "net/element:interface" or "net link".
+	// Object is what it happened to: "manager", a node, "net", "net/element", "net/element:interface" or "net link".
 	Object string `json:"object"`
 	// Reason is one CamelCase word for programs (ElementStarted, PortRestored, …); Message is for people.
 	Reason  string `json:"reason"`

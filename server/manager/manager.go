@@ -74,6 +74,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 		slog.Warn("the store could not be swept", "error", err)
 	}
 	m.revision = revision
+	m.event(model.Info, "manager", "ManagerStarted", fmt.Sprintf("has started with %s; events before this are forgotten", counted(len(records)+len(damaged))), "")
 	for _, d := range damaged {
 		m.hold(d)
 	}
@@ -114,6 +115,13 @@ func (m *Manager) loadSubstrate(ctx context.Context, given model.Substrate) erro
 		m.nodes[sn.Name] = newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
 	}
 	return nil
+}
+
+func counted(networks int) string {
+	if networks == 1 {
+		return "1 network"
+	}
+	return fmt.Sprintf("%d networks", networks)
 }
 
 // hold keeps what the nodes have of a network whose record cannot be read.

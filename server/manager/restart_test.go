@@ -3,6 +3,7 @@ package manager
 import (
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
@@ -91,8 +92,8 @@ func TestRestartTellsTheSame(t *testing.T) {
 
 func TestDamagedNetworkIsHeldAndItsNumbersStayTaken(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
-	broken := f.apply(t, line("broken", 3), model.ApplyOptions{})
 	f.apply(t, line("fine", 2), model.ApplyOptions{})
+	broken := f.apply(t, line("broken", 3), model.ApplyOptions{}) // the last, so that its VNIs are the highest
 	record := mustNetwork(t, f, "broken")
 	// A record that no version of this code writes: its content contradicts itself.
 	record.Network.Links[0].Ends[0].Element = "nobody"
@@ -113,8 +114,18 @@ func TestDamagedNetworkIsHeldAndItsNumbersStayTaken(t *testing.T) {
 	if p := problem(t, err); p.Status != http.StatusConflict {
 		t.Error(p)
 	}
-	if r := f.apply(t, line("third", 2), model.ApplyOptions{}); r.Record.Assigned.Index == broken.Record.Assigned.Index {
+	third := f.apply(t, line("third", 2), model.ApplyOptions{}).Record.Assigned
+	if third.Index == broken.Record.Assigned.Index {
 		t.Error("the damaged network's number was given away")
+	}
+	for _, l := range broken.Record.Assigned.Links {
+		if l.VNI == third.Links["r1--r2"].VNI {
+			t.Errorf("the damaged network's VNI %d was given away: two tenants would share a tunnel", l.VNI)
+		}
+	}
+	all, _ := f.Events(0)
+	if len(all) == 0 || all[0].Reason != "ManagerStarted" || !strings.Contains(all[0].Message, "with 2 networks") {
+		t.Errorf("the first event of a manager's life: %+v", all)
 	}
 	if err := f.Delete(t.Context(), "broken"); err != nil {
 		t.Fatal(err)
