@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,7 +109,29 @@ func TestHostIsTheOnlyNode(t *testing.T) {
 }
 
 func TestLeaveAlone(t *testing.T) {
-	root := t.TempDir()
+	root, programs := t.TempDir(), t.TempDir()
+	told := filepath.Join(programs, "told")
+	for _, name := range []string{"nmcli", "udevadm", "networkctl"} {
+		script := "#!/bin/sh\necho " + name + " $@ >> " + told + "\n"
+		if err := os.WriteFile(filepath.Join(programs, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", programs)
+	expectTold := func(when string, want ...string) {
+		t.Helper()
+		b, err := os.ReadFile(told)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		os.Remove(told)
+		got := strings.FieldsFunc(string(b), func(r rune) bool { return r == '\n' })
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s, %q was run: want %q", when, got, want)
+		}
+	}
+	all := []string{"networkctl reload", "nmcli general reload conf", "udevadm control --reload"}
 	if err := leaveAlone(root); err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +146,11 @@ func TestLeaveAlone(t *testing.T) {
 	if err := leaveAlone(root); err != nil {
 		t.Fatal(err)
 	}
+	expectTold("after the files were written", all...)
+	if err := leaveAlone(root); err != nil {
+		t.Fatal(err)
+	}
+	expectTold("when the files were there")
 	port := instance.NewDirs("x").Node("n1").PortDevice(model.PortID{ID: model.ID{Network: "a", Element: "b"}, Interface: "c"})
 	for _, u := range unmanaged {
 		b, err := os.ReadFile(filepath.Join(root, u.path))
@@ -146,6 +174,7 @@ func TestLeaveAlone(t *testing.T) {
 			t.Errorf("%s is left", u.path)
 		}
 	}
+	expectTold("after the files were removed", all...)
 }
 
 // What another boot left in a run directory that outlives reboots is cleared; what this boot made is kept.

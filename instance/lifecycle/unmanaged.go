@@ -1,11 +1,14 @@
 package lifecycle
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/polyplane/polyplane/instance"
 )
@@ -20,20 +23,22 @@ var portPattern = instance.PortDevicePrefix + strings.Repeat("?", 13)
 // tunnelPattern matches the fabric's tunnel device.
 var tunnelPattern = instance.PortDevicePrefix + "vx" + strings.Repeat("?", 8)
 
-var unmanaged = []struct{ program, path, text string }{
-	{"/run/NetworkManager", "/run/NetworkManager/conf.d/polyplane.conf",
+// unmanaged is what is written for whom, and the command that makes a running one read it.
+var unmanaged = []struct{ program, reload, path, text string }{
+	{"/run/NetworkManager", "nmcli general reload conf", "/run/NetworkManager/conf.d/polyplane.conf",
 		"[keyfile]\nunmanaged-devices+=interface-name:" + portPattern + ";interface-name:" + tunnelPattern + "\n"},
-	{"/run/udev", "/run/udev/rules.d/10-polyplane.rules",
+	{"/run/udev", "udevadm control --reload", "/run/udev/rules.d/10-polyplane.rules",
 		`SUBSYSTEM=="net", KERNEL=="` + portPattern + "|" + tunnelPattern + `", ENV{NM_UNMANAGED}="1"` + "\n"},
 	// udev would give every device a persistent address and may rename it.
-	{"/run/systemd", "/run/systemd/network/10-polyplane.link",
+	{"/run/systemd", "udevadm control --reload", "/run/systemd/network/10-polyplane.link",
 		"[Match]\nOriginalName=" + portPattern + " " + tunnelPattern + "\n\n[Link]\nNamePolicy=\nMACAddressPolicy=none\n"},
-	{"/run/systemd", "/run/systemd/network/10-polyplane.network",
+	{"/run/systemd", "networkctl reload", "/run/systemd/network/10-polyplane.network",
 		"[Match]\nName=" + portPattern + " " + tunnelPattern + "\n\n[Link]\nUnmanaged=yes\n"},
 }
 
 // leaveAlone tells the host's network managers to leave our ports alone. root is the root of the file system.
 func leaveAlone(root string) error {
+	stale := map[string]bool{}
 	for _, u := range unmanaged {
 		if _, err := os.Stat(filepath.Join(root, u.program)); err != nil {
 			continue
@@ -50,17 +55,36 @@ func leaveAlone(root string) error {
 		if err != nil {
 			return fmt.Errorf("tell the host's network manager to leave our devices alone: %w", err)
 		}
+		stale[u.reload] = true
 	}
+	reload(stale)
 	return nil
+}
+
+// reload runs commands, each at most for a few seconds. One that fails, or is not there, belongs to a program that does not
+// run, and that will read its files when it starts.
+func reload(commands map[string]bool) {
+	const patience = 5 * time.Second
+	for command := range commands {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		words := strings.Fields(command)
+		exec.CommandContext(ctx, words[0], words[1:]...).Run() //nolint:errcheck // as said
+		cancel()
+	}
 }
 
 // handBack removes these files.
 func handBack(root string) error {
 	var errs []error
+	stale := map[string]bool{}
 	for _, u := range unmanaged {
-		if err := os.Remove(filepath.Join(root, u.path)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		switch err := os.Remove(filepath.Join(root, u.path)); {
+		case err == nil:
+			stale[u.reload] = true
+		case !errors.Is(err, os.ErrNotExist):
 			errs = append(errs, err)
 		}
 	}
+	reload(stale)
 	return errors.Join(errs...)
 }
