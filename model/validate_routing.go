@@ -121,6 +121,9 @@ func (ps *problems) checkIntents(i int) {
 		if !n.Address.IsValid() || n.Address.IsUnspecified() || n.Address.IsMulticast() || n.AS == 0 {
 			ps.element(i, "routing/bgp/neighbors", "a BGP neighbour needs an address and an autonomous system; write {address: 10.0.0.2, as: 65002}")
 		}
+		if len(n.Name) > MaxName || strings.ContainsFunc(n.Name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+			ps.element(i, "routing/bgp/neighbors", "%q cannot describe a BGP neighbour; at most %d letters, digits and marks but \" and \\ can", n.Name, MaxName)
+		}
 	}
 }
 
