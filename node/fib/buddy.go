@@ -27,14 +27,19 @@ var orderAt = func() (at [maxOrder + 1]int) {
 	return at
 }()
 
-// grow adds a free chunk behind the others.
-func (b *buddy) grow() {
+// add adds a chunk behind the others, nothing of it free.
+func (b *buddy) add() {
 	b.chunks = append(b.chunks, buddyChunk{})
 	if len(b.chunks) > 64*len(b.avail[0]) {
 		for o := range b.avail {
 			b.avail[o] = append(b.avail[o], 0)
 		}
 	}
+}
+
+// grow adds a free chunk behind the others.
+func (b *buddy) grow() {
+	b.add()
 	b.put(len(b.chunks)-1, maxOrder, 0)
 }
 

@@ -2,6 +2,18 @@
 // arena, mmap-able arrays), that this package alone writes, and that any number of readers – Go code here, an eBPF program
 // in C there – walk without a lock while it changes. There is no I/O and no clock in it.
 //
+// # Use
+//
+// New makes a node's Pool. Each virtual network has a Slice of it with a quota, which makes next hops, groups, and tables;
+// a table is Published once under the number by which readers find it, and follows the router's routes by Apply. To take a
+// whole new set of routes (a resync), fill a second table and Swap. Where a change is refused because something is full,
+// Punt the table, go on telling it the changes, and Resume when there may be room. At intervals longer than any reader's
+// search:
+//
+//	pool.Release(mark); mark = pool.Mark()
+//
+// After a restart Adopt takes the words over as they are, so that readers go on, until new tables are published.
+//
 // # Words
 //
 // There are three arrays. All words are in the machine's byte order; a reader loads each with one aligned load. Bits count

@@ -13,7 +13,7 @@ const (
 )
 
 // Memory is where the words live. It must stay where it is as long as the pool and its readers do. Its content counts for
-// nothing when a pool is made.
+// nothing with New, and for all with Adopt.
 type Memory interface {
 	// Tables has one word for each table that can be published.
 	Tables() []uint64

@@ -3,7 +3,6 @@ package fib
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -27,6 +26,8 @@ type Pool struct {
 	freeHops  []ID
 	restHops  int
 	published []bool
+
+	found *found // by Adopt
 
 	rest     []resting
 	restHead uint64 // the number of rest[0]
@@ -78,12 +79,10 @@ type PoolUsage struct {
 
 // New makes a pool on mem, whose words it overwrites.
 func New(mem Memory) (*Pool, error) {
-	p := &Pool{memory: mem, tables: mem.Tables(), hopWords: mem.NextHops()}
-	if len(p.hopWords) < hopWords*int(builtins) {
-		return nil, fmt.Errorf("memory for next hops has %d words: %d is the least", len(p.hopWords), hopWords*int(builtins))
+	p, err := newPool(mem)
+	if err != nil {
+		return nil, err
 	}
-	p.published = make([]bool, len(p.tables))
-	p.chunks.Store(new([][]uint32))
 	for i := range p.tables {
 		atomic.StoreUint64(&p.tables[i], 0)
 	}
@@ -91,9 +90,18 @@ func New(mem Memory) (*Pool, error) {
 		atomic.StoreUint64(&p.hopWords[i], 0)
 	}
 	for id := range builtins {
-		p.hops = append(p.hops, hop{refs: math.MaxInt32, held: true})
 		atomic.StoreUint64(&p.hopWords[hopWords*int(id)], uint64(id))
 	}
+	return p, nil
+}
+
+func newPool(mem Memory) (*Pool, error) {
+	p := &Pool{memory: mem, tables: mem.Tables(), hopWords: mem.NextHops(), hops: make([]hop, builtins)}
+	if len(p.hopWords) < hopWords*int(builtins) {
+		return nil, fmt.Errorf("memory for next hops has %d words: %d is the least", len(p.hopWords), hopWords*int(builtins))
+	}
+	p.published = make([]bool, len(p.tables))
+	p.chunks.Store(new([][]uint32))
 	return p, nil
 }
 

@@ -21,8 +21,8 @@ type Table struct {
 	index  int                    // in Memory.Tables, when published
 	seen   bool                   // readers may know the nodes
 	closed bool
-	// generation is the table's word's.
-	generation uint8
+
+	generation uint8 // of the table's word
 	content
 }
 
@@ -69,7 +69,7 @@ func (s *Slice) NewTable(f Family) *Table {
 	return t
 }
 
-// Publish shows the table to readers as number index of Memory.Tables.
+// Publish shows the table to readers as number index of Memory.Tables, by one store, in the place of what Adopt found there.
 func (t *Table) Publish(index int) error {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()
@@ -89,6 +89,11 @@ func (t *Table) Publish(index int) error {
 	t.generation = uint8(atomic.LoadUint64(cell) >> 56)
 	t.flip(cell)
 	t.cell.Store(cell)
+	if t.pool.found != nil && t.pool.found.tables[index] != nil {
+		was := t.pool.found.tables[index]
+		was.freeBody(was.shape, was.root)
+		delete(t.pool.found.tables, index)
+	}
 	return nil
 }
 
@@ -314,11 +319,15 @@ func (t *Table) free(unit uint32, units int, seen bool) {
 
 // flip writes the table's word.
 func (t *Table) flip(cell *uint64) {
-	t.generation++
-	hop, shape, root := t.defaultHop, t.shape, t.root
 	if t.punts {
-		hop, shape, root = PuntID, shapeNone, 0
+		t.flipTo(cell, PuntID, shapeNone, 0)
+	} else {
+		t.flipTo(cell, t.defaultHop, t.shape, t.root)
 	}
+}
+
+func (t *Table) flipTo(cell *uint64, hop ID, shape int, root uint32) {
+	t.generation++
 	atomic.StoreUint64(cell, uint64(t.generation)<<56|uint64(root)<<28|uint64(shape)<<24|uint64(hop))
 }
 

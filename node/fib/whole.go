@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"sync/atomic"
 )
 
 // Swap gives t all that next has, by one store: every packet is answered by the old routes or by the new ones. next must
@@ -75,7 +74,7 @@ func (t *Table) Close() {
 		return
 	}
 	if t.index >= 0 {
-		atomic.StoreUint64(t.cell.Load(), uint64(t.generation+1)<<56)
+		t.flipTo(t.cell.Load(), 0, shapeNone, 0)
 		t.pool.published[t.index] = false
 	}
 	t.empty()

@@ -15,6 +15,9 @@ type recorder struct {
 }
 
 func (r *recorder) Chunk(i int) ([]uint32, error) {
+	if i < len(r.chunks) {
+		return r.chunks[i], nil
+	}
 	chunk, err := r.Heap.Chunk(i)
 	if err == nil {
 		for j := range chunk {
