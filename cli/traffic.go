@@ -39,9 +39,7 @@ func (c *CLI) trafficCommand() *cobra.Command {
 		Long:    trafficLong,
 		Example: trafficExample,
 		RunE: func(cmd *cobra.Command, given []string) error {
-			f.rateSet, f.sizeSet, f.durationSet, f.repeatSet, f.burstSet = cmd.Flags().Changed("rate"), cmd.Flags().Changed("size"),
-				cmd.Flags().Changed("duration"), cmd.Flags().Changed("repeat"), cmd.Flags().Changed("burst")
-			f.connectionsSet = cmd.Flags().Changed("connections")
+			f.seen(cmd)
 			p, err := f.plan(given)
 			if err != nil {
 				return usageError(cmd, "%s", err)

@@ -70,6 +70,14 @@ func (f *trafficFlags) add(cmd *cobra.Command) {
 	mustComplete(cmd.RegisterFlagCompletionFunc("search", cobra.FixedCompletions([]string{"mlr", "rfc2544"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
+// seen notes which flags were given: some defaults depend on the mode.
+func (f *trafficFlags) seen(cmd *cobra.Command) {
+	for name, set := range map[string]*bool{"rate": &f.rateSet, "size": &f.sizeSet, "duration": &f.durationSet, "repeat": &f.repeatSet,
+		"burst": &f.burstSet, "connections": &f.connectionsSet} {
+		*set = cmd.Flags().Changed(name)
+	}
+}
+
 const (
 	formatCSV       = "csv"
 	formatTableWord = "table"
@@ -412,6 +420,9 @@ func (p *trafficPlan) checkOut() error {
 	}
 	if ext := filepath.Ext(p.out); ext != ".json" && ext != ".csv" {
 		return fmt.Errorf("--out %s: a name that ends with .json or .csv is expected", p.out)
+	}
+	if p.mode == modeSelfTest && filepath.Ext(p.out) != ".json" {
+		return fmt.Errorf("--out %s with --self-test: it is written as JSON (.json)", p.out)
 	}
 	if info, err := os.Stat(filepath.Dir(p.out)); err != nil || !info.IsDir() {
 		return fmt.Errorf("--out %s: there is no directory %s", p.out, filepath.Dir(p.out))

@@ -69,6 +69,15 @@ func (c *CLI) trafficPaths(ctx context.Context, p *trafficPlan, dirs instance.Di
 				return nil, err
 			}
 		}
+		for _, r := range []ref{pair.from, pair.to} {
+			view, err := findElement(elements, r.id())
+			if err == nil && r.iface != "" {
+				_, err = findInterface(view, r.iface)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
 		from, err := findEndpoint(elements, pair.from, dirs)
 		if err != nil {
 			return nil, err
@@ -95,11 +104,6 @@ func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs) (endp
 	view, err := findElement(elements, r.id())
 	if err != nil {
 		return endpoint{}, err
-	}
-	if r.iface != "" {
-		if _, err := findInterface(view, r.iface); err != nil {
-			return endpoint{}, err
-		}
 	}
 	e := endpoint{id: view.ID, element: &view.Element, node: dirs.Node(view.Node)}
 	switch {
@@ -154,7 +158,7 @@ func resolvePath(ctx context.Context, p *trafficPlan, pair trafficPair, from, to
 		if most := largest(p.sizes); most > l.Attrs().MTU+frames.MaxSize-1500 {
 			return fmt.Errorf("frames of %d bytes do not fit %s, whose MTU is %d", most, path.Device.Name, l.Attrs().MTU)
 		}
-		path.NextHopMAC, err = resolveNeighbour(ctx, r.LinkIndex, path.NextHop)
+		path.NextHopMAC, err = resolveNeighbour(ctx, r.LinkIndex, path.Device.Name, path.NextHop)
 		return err
 	})
 	if err != nil {
@@ -275,7 +279,7 @@ func sourceAndHop(r netlink.Route, target netip.Addr) (src, hop netip.Addr, err 
 const neighbourPatience = 4 * time.Second
 
 // resolveNeighbour has the kernel find out the MAC address of the next hop, on the calling thread's namespace.
-func resolveNeighbour(ctx context.Context, device int, hop netip.Addr) (net.HardwareAddr, error) {
+func resolveNeighbour(ctx context.Context, device int, name string, hop netip.Addr) (net.HardwareAddr, error) {
 	family := netlink.FAMILY_V4
 	if hop.Is6() {
 		family = netlink.FAMILY_V6
@@ -293,7 +297,7 @@ func resolveNeighbour(ctx context.Context, device int, hop netip.Addr) (net.Hard
 			}
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("the next hop %s does not answer to ARP or neighbour discovery", hop)
+			return nil, fmt.Errorf("nobody at %s has the next hop's address %s (ARP and neighbour discovery get no answer)", name, hop)
 		}
 		if time.Since(probed) > time.Second {
 			probed = time.Now()

@@ -46,9 +46,6 @@ func (c *CLI) selfTest(ctx context.Context, p *trafficPlan, dirs instance.Dirs) 
 		return fmt.Errorf("keep the self-test: %w", err)
 	}
 	if p.out != "" {
-		if filepath.Ext(p.out) != ".json" {
-			return usageError(nil, "--out %s with --self-test: it is written as JSON (.json)", p.out)
-		}
 		if err := writeWhole(p.out, append(b, '\n')); err != nil {
 			return err
 		}
