@@ -387,6 +387,46 @@ func TestSliceBandwidthChangesWithoutLoss(t *testing.T) {
 	_ = n2
 }
 
+// TestSliceBandwidthAtEdges has an element send out of a VLAN of a real device, and the node end.
+func TestSliceBandwidthAtEdges(t *testing.T) {
+	n := newNode(t, "")
+	outside := newElement(t, "outside")
+	n.pair(outside, "wire")
+	wire := n.dirs.PortDevice(portID("net/outside:wire"))
+	a, c := newElement(t, "a"), newElement(t, "c")
+	n.plug(a, "eth0", "10.7.0.1/24").Edge = &Edge{Device: wire, VLAN: 42}
+	n.state.Slices = map[string]model.Bandwidth{"net": 10e6}
+	n.apply()
+	n2 := &node{space: outside.space, dirs: n.dirs} // the far side is a fabric too
+	n2.dirs.Node, n2.dirs.Run = "n2", n.dirs.Run+"/n2"
+	n2.open()
+	t.Cleanup(func() { n2.fabric.Destroy() })
+	n2.plug(c, "eth0", "10.7.0.2/24").Edge = &Edge{Device: "wire", VLAN: 42}
+	n2.apply()
+	a.ping(t, "10.7.0.2")
+	in, _ := n.fabric.shaperDevices("net")
+	found, err := n.fabric.netlink.Qdiscs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var index int
+	n.do(func() {
+		l, err := netlink.LinkByName(in)
+		n.check(err, "find %s", in)
+		index = l.Attrs().Index
+	})
+	if q := found.Queues[index]; q.Packets < 3 {
+		t.Errorf("three packets went out of the edge, and %d through the slice's queue", q.Packets)
+	}
+	if c := n.counters()[portID("net/a:eth0")]; len(c.Drops) > 0 {
+		t.Errorf("dropped: %v", c.Drops)
+	}
+	n.do(func() { n.check(ReleaseEdges(n.dirs), "release the edges") })
+	if out := n.must("ip", "link"); strings.Contains(out, in) {
+		t.Errorf("the node ended and left\n%s", out)
+	}
+}
+
 // TestDelayNeedsNetem is either refused in words, or takes its time.
 func TestDelayNeedsNetem(t *testing.T) {
 	n, a, _ := twoElements(t)

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/polyplane/polyplane/instance"
@@ -9,7 +10,7 @@ import (
 
 // ReleaseEdges gives real devices back that are edges of a node: it takes the fabric's filter off all devices of the
 // network namespace that the calling thread is in, and ends their receiving of frames to every address. It needs nothing
-// of what the node keeps in files, and nothing being there is no error.
+// of what the node keeps in files, and nothing being there is no error. The devices of slices' bandwidths go with them.
 func ReleaseEdges(dirs instance.NodeDirs) error {
 	c, err := linux.DialRtnetlink()
 	if err != nil {
@@ -19,7 +20,7 @@ func ReleaseEdges(dirs instance.NodeDirs) error {
 	f := &Fabric{dirs: dirs, netlink: c}
 	k, err := f.look()
 	if err == nil {
-		err = f.detachEdges(k, nil)
+		err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil))
 	}
 	if err != nil {
 		return fmt.Errorf("release the edges of node %s: %w", dirs.Node, err)

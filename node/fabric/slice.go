@@ -135,12 +135,12 @@ func (p *pass) shaper(network string, mtu int) (int, error) {
 	return a.index, errors.Join(p.netlink.Do(&batch)...)
 }
 
-// removeShapers removes the devices of slices that nothing uses and nothing waits in.
+// removeShapers removes the devices of slices that nothing uses and nothing waits in; all when inUse is nil.
 func (f *Fabric) removeShapers(k kernel, inUse map[int]bool) error {
 	var b linux.Batch
 	for index, d := range k.devices {
 		if strings.HasPrefix(d.alias, f.shaperAlias()) && strings.HasPrefix(d.name, instance.PortDevicePrefix+"qa") &&
-			!inUse[index] && k.Queues[index].Backlog == 0 {
+			(inUse == nil || !inUse[index] && k.Queues[index].Backlog == 0) {
 			b.Request(unix.RTM_DELLINK, 0)
 			b.Link(index, 0, 0)
 		}
