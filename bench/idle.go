@@ -111,7 +111,7 @@ func idle(ctx context.Context, o options) ([]table, error) {
 		Columns: []string{"what", "measured", "asked for"},
 		Rows: [][]string{
 			{fmt.Sprintf("CPU of all processes over %d s, share of one core", idleSeconds), fmt.Sprintf("%.2f %%", 100*(after-before)/idleSeconds), "< 2 %"},
-			{"memory of all processes (PSS)", fmt.Sprintf("%.0f MiB", memory), "< 150 MB"},
+			{"memory of all processes (PSS)", fmt.Sprintf("%.0f MB", memory), "< 150 MB"},
 			{"a deleted port is back after (worst)", fmt.Sprintf("%.2f s", stats.Quantile(back, 1)), "< 5 s"},
 			{"an apply that changes nothing (median)", fmt.Sprintf("%.2f s", stats.Median(same)), "< 1 s"},
 			{"an apply that changes one link's MTU (median)", fmt.Sprintf("%.2f s", stats.Median(one)), ""},

@@ -145,7 +145,7 @@ func cpuSeconds(pids []int) (float64, error) {
 	return ticks / 100, nil // USER_HZ is 100 on every architecture that we build for
 }
 
-// proportionalMemory is the processes' memory in MiB, shared pages divided among those who share them (PSS).
+// proportionalMemory is the processes' memory in MB, shared pages divided among those who share them (PSS).
 func proportionalMemory(pids []int) (float64, error) {
 	var kib float64
 	for _, pid := range pids {
@@ -163,5 +163,5 @@ func proportionalMemory(pids []int) (float64, error) {
 			}
 		}
 	}
-	return kib / 1024, nil
+	return kib * 1024 / 1e6, nil
 }

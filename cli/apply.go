@@ -40,7 +40,7 @@ func (c *CLI) planCommand() *cobra.Command {
 			if !files.given() {
 				return usageError(cmd, "-f FILE is missing (- is standard input)")
 			}
-			networks, err := c.readNetworks(files)
+			networks, err := c.readNetworks(cmd.Context(), files)
 			if err != nil {
 				return err
 			}
@@ -101,7 +101,7 @@ everything runs; ^C ends the waiting only.`,
 			if !files.given() {
 				return usageError(cmd, "-f FILE is missing (- is standard input)")
 			}
-			networks, err := c.readNetworks(files)
+			networks, err := c.readNetworks(cmd.Context(), files)
 			if err != nil {
 				return err
 			}
@@ -219,6 +219,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 			return err
 		}
 	}
+	var applied []string
 	for i, p := range planned {
 		name := networks[i].Name
 		if !p.Changed || direct {
@@ -231,9 +232,10 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		}
 		result, err := cl.Apply(ctx, networks[i], options)
 		if err != nil {
-			return wrap(ctx, cl, naming(name, err), ref{})
+			return wrap(ctx, cl, partly(naming(name, err), applied, planned[i+1:]), ref{})
 		}
 		await[name] = result.Record.Revision
+		applied = append(applied, name)
 	}
 	if !wait {
 		return nil
@@ -242,6 +244,25 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		return err
 	}
 	return c.summarizeApply(ctx, cl, planned, c.Now().Sub(begin))
+}
+
+// partly says what an apply that was refused half-way has done: each network was planned by itself, and together they may
+// be too much.
+func partly(err error, applied []string, after []model.ApplyResult) error {
+	if len(applied) == 0 {
+		return err
+	}
+	var left []string
+	for _, p := range after {
+		if p.Changed {
+			left = append(left, p.Record.Network.Name)
+		}
+	}
+	text := fmt.Sprintf("%s applied before it", strings.Join(applied, ", "))
+	if len(left) > 0 {
+		text += ", " + strings.Join(left, ", ") + " not"
+	}
+	return fmt.Errorf("%w\n(%s)", err, text)
 }
 
 // contents counts what a network has, by kind.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api/client"
 )
 
 func TestApply(t *testing.T) {
@@ -233,6 +234,37 @@ func TestCheck(t *testing.T) {
 	}
 	f.checked.OK = false
 	if r := run(t, f, "check", "lab", "-o", "json"); r.code != ExitFailed || !strings.Contains(r.out, `"ok": false`) {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// Networks of one file are planned one by one; when they are too much together, what was done is said.
+func TestApplyThatIsRefusedHalfWay(t *testing.T) {
+	f := lab()
+	f.late = map[string]error{"bob": &client.Error{Status: 422, Detail: "network bob does not fit onto the substrate"}}
+	r := runWith(t, f, duo, "apply", "-f", "-", "--name", "alice,bob,carol")
+	if want := "network bob does not fit onto the substrate\n(alice applied before it, carol not)"; r.code != ExitRefused || !strings.Contains(r.err, want) {
+		t.Errorf("got %+v, want %q", r, want)
+	}
+}
+
+// A node is told of what concerns it only: its revision stays behind that of others, and nobody waits for it.
+func TestActionsWaitForTheirOwnRevision(t *testing.T) {
+	f := lab()
+	f.revision = 7
+	f.dump.Nodes[0].Revision = 7
+	if r := run(t, f, "stop", "lab/h1"); r.code != ExitOK || r.out != "lab/h1 stopped\n" {
+		t.Errorf("got %+v", r)
+	}
+	f.dump.Nodes[0].Revision = 5
+	if r := run(t, f, "stop", "lab/h1"); r.code != ExitOK || r.out != "lab/h1 is stopped already\n" {
+		t.Errorf("what is so already: %+v", r)
+	}
+	if r := run(t, f, "start", "lab/r1", "--timeout", "1m"); r.code != ExitOK || r.out != "lab/r1 is running already\n" {
+		t.Errorf("what is so already: %+v", r)
+	}
+	// A change that the node has not made yet is waited for.
+	if r := run(t, f, "restart", "lab/r1", "--timeout", "100ms"); r.code != ExitTimeout {
 		t.Errorf("got %+v", r)
 	}
 }

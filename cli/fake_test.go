@@ -35,6 +35,7 @@ type fake struct {
 	checked  model.CheckResult
 	capture  []byte
 	refusals map[string]error // of Apply, by network
+	late     map[string]error // refusals that only a real apply meets
 	slow     int              // so many polls until an applied network runs
 	fails    bool             // an applied network fails
 	never    bool             // an applied network stays pending
@@ -45,6 +46,7 @@ type fake struct {
 	commands []control.Command
 	exit     int
 	requests int
+	revision int64 // the nodes' desired state's
 }
 
 func (f *fake) up() error {
@@ -58,7 +60,7 @@ func (f *fake) up() error {
 }
 
 func (f *fake) Ping(context.Context) (model.Pong, error) {
-	return model.Pong{Instance: "default", Started: now.Add(-time.Hour), Networks: len(f.dump.Networks), Nodes: 2, Ready: 2}, f.up()
+	return model.Pong{Instance: "default", Started: now.Add(-time.Hour), Networks: len(f.dump.Networks), Nodes: 2, Ready: 2, Revision: f.revision}, f.up()
 }
 
 func (f *fake) Networks(context.Context) ([]model.NetworkStatus, error) {
@@ -128,6 +130,9 @@ func (f *fake) Apply(_ context.Context, n model.Network, o model.ApplyOptions) (
 	if err := f.refusals[n.Name]; err != nil {
 		return model.ApplyResult{}, err
 	}
+	if err := f.late[n.Name]; err != nil && !o.DryRun {
+		return model.ApplyResult{}, err
+	}
 	result := model.ApplyResult{Record: model.Record{Network: n, Revision: 1}, Changed: true}
 	if before, ok := f.records[n.Name]; ok {
 		result.Before = &before
@@ -160,14 +165,18 @@ func (f *fake) Delete(_ context.Context, name string) error {
 	return &client.Error{Status: http.StatusNotFound, Detail: "there is no network " + name}
 }
 
-func (f *fake) Act(_ context.Context, id model.ID, a model.Action) error {
+func (f *fake) Act(_ context.Context, id model.ID, a model.Action) (result model.ActionResult, err error) {
 	f.acted = append(f.acted, string(a)+" "+id.String())
 	for i := range f.dump.Elements {
 		if e := &f.dump.Elements[i]; e.ID == id {
+			result.Changed = a == model.ActionRestart || e.Phase != wanted(a)
 			e.Phase = wanted(a)
 		}
 	}
-	return nil
+	if result.Changed {
+		result.Revision = f.revision
+	}
+	return result, nil
 }
 
 func (f *fake) Check(_ context.Context, network string, _ model.CheckRequest) (model.CheckResult, error) {
