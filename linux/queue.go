@@ -134,9 +134,8 @@ func (b *Batch) netem(q Queue) {
 	b.Raw(options)
 	b.uint64(netemLatency64, uint64(q.Delay))
 	b.uint64(netemJitter64, uint64(q.Jitter))
-	if q.Rate > 0 {
-		b.Attr(netemRate, append(order.AppendUint32(nil, rate32(q.Rate)), make([]byte, 12)...)) // no overheads, no cells
-	}
+	// Without this attribute a rate that it has stays. No overheads, no cells.
+	b.Attr(netemRate, append(order.AppendUint32(nil, rate32(q.Rate)), make([]byte, 12)...))
 	if q.Rate >= 1<<32 {
 		b.uint64(netemRate64, q.Rate)
 	}
