@@ -69,12 +69,16 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 			}
 			var failures []error
 			for _, id := range ids {
-				err := cl.Act(ctx, id, action)
+				result, err := cl.Act(ctx, id, action)
 				if err == nil && wait {
-					err = awaitAction(ctx, cl, id, action, timeout)
+					err = awaitAction(ctx, cl, id, action, result.Revision, timeout)
 				}
 				if err != nil {
 					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err), ref{network: id.Network, element: id.Element}))
+					continue
+				}
+				if !result.Changed {
+					fmt.Fprintf(c.Out, "%s is %s already\n", id, wanted(action))
 					continue
 				}
 				fmt.Fprintf(c.Out, "%s %s\n", id, done)
@@ -88,14 +92,10 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 	return cmd
 }
 
-// awaitAction waits until the element's node has made an action so.
-func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, timeout time.Duration) error {
-	pong, err := cl.Ping(ctx)
-	if err != nil {
-		return err
-	}
+// awaitAction waits until the element's node has made an action so, which is in this revision of its desired state.
+func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, revision int64, timeout time.Duration) error {
 	last := model.PhasePending
-	err = poll(ctx, timeout, func(ctx context.Context) (bool, error) {
+	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		elements, err := cl.Elements(ctx, id.Network)
 		if err != nil {
 			return false, err
@@ -110,7 +110,7 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 			return false, err
 		}
 		for _, n := range nodes {
-			if n.Name == e.Node && n.Revision < pong.Revision {
+			if n.Name == e.Node && n.Revision < revision {
 				return false, nil
 			}
 		}
@@ -186,8 +186,10 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files
 		return names, nil
 	case files.given() && len(given) > 0:
 		return nil, usageError(cmd, "networks by name and -f exclude each other")
+	case files.renames() && !files.given():
+		return nil, usageError(cmd, "--name says what a file's network is called: it needs -f FILE")
 	case files.given():
-		networks, err := c.readNetworks(files)
+		networks, err := c.readNetworks(cmd.Context(), files)
 		if err != nil {
 			return nil, err
 		}

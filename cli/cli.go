@@ -123,10 +123,11 @@ func (c *CLI) AddNameAlias(cmd *cobra.Command) {
 }
 
 // Execute runs one command line and returns the process's exit status. An error is printed on Err, in one message.
-// The context that commands see ends at SIGINT, SIGTERM and SIGHUP.
+// The context that commands see ends at SIGINT, SIGTERM and SIGHUP; a second one ends the process at once.
 func (c *CLI) Execute(root *cobra.Command, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	context.AfterFunc(ctx, stop)
 	return c.ExecuteContext(ctx, root, args)
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,13 +17,15 @@ import (
 	"github.com/polyplane/polyplane/spec"
 )
 
-// maxInput bounds what is read from standard input or a file; spec refuses far less, with a better message.
-const maxInput = 64 << 20
+// maxInput bounds what is read from standard input or a file: one byte more than spec takes, which then says so.
+const maxInput = spec.MaxSize + 1
 
 // fileFlags are -f and --name: which documents a command is about.
 type fileFlags struct {
 	paths []string
 	names []string
+	// renames tells that --name was given, if only as nothing.
+	renames func() bool
 }
 
 func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
@@ -32,19 +35,23 @@ func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
 	}))
 	cmd.Flags().StringSliceVar(&f.names, "name", nil,
 		"call the file's network `NAME` instead; several names, with commas between, are as many networks")
+	f.renames = func() bool { return cmd.Flags().Changed("name") }
 	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
 }
 
 func (f *fileFlags) given() bool { return len(f.paths) > 0 }
 
 // readNetworks reads all documents of all files: every mistake in any of them is told, and nothing else is done.
-func (c *CLI) readNetworks(f fileFlags) ([]model.Network, error) {
+func (c *CLI) readNetworks(ctx context.Context, f fileFlags) ([]model.Network, error) {
 	var all []model.Network
 	var problems []error
 	from := map[string]string{}
 	for _, path := range f.paths {
-		sources, err := c.sources(path)
+		sources, err := c.sources(ctx, path)
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 			return nil, badFile(err)
 		}
 		for _, s := range sources {
@@ -69,13 +76,16 @@ func (c *CLI) readNetworks(f fileFlags) ([]model.Network, error) {
 	if len(all) == 0 {
 		return nil, badFile(fmt.Errorf("%s: there is no network in it; a file begins with `network: NAME`", strings.Join(f.paths, ", ")))
 	}
+	if !f.renames() {
+		return all, nil
+	}
 	return renamed(all, f.names)
 }
 
 // renamed makes the networks that --name asks for.
 func renamed(all []model.Network, names []string) ([]model.Network, error) {
 	if len(names) == 0 {
-		return all, nil
+		return nil, badFile(errors.New("--name is empty: the network's new name is expected"))
 	}
 	if len(all) > 1 {
 		var have []string
@@ -106,12 +116,12 @@ type source struct {
 }
 
 // sources reads a file, standard input, or all YAML files of a directory in the order of their names.
-func (c *CLI) sources(path string) ([]source, error) {
+func (c *CLI) sources(ctx context.Context, path string) ([]source, error) {
 	if path == "-" {
 		if _, ok := terminalFD(c.In); ok {
 			fmt.Fprintln(c.Err, "reading a network from the terminal; ^D ends it")
 		}
-		data, err := io.ReadAll(io.LimitReader(c.In, maxInput))
+		data, err := readBounded(ctx, func() (io.ReadCloser, error) { return io.NopCloser(c.In), nil })
 		if err != nil {
 			return nil, fmt.Errorf("read standard input: %w", err)
 		}
@@ -122,7 +132,7 @@ func (c *CLI) sources(path string) ([]source, error) {
 		return nil, fileError(path, err)
 	}
 	if !info.IsDir() {
-		data, err := readFile(path)
+		data, err := readFile(ctx, path)
 		return []source{{path, data}}, err
 	}
 	entries, err := os.ReadDir(path)
@@ -136,7 +146,7 @@ func (c *CLI) sources(path string) ([]source, error) {
 			continue
 		}
 		name := filepath.Join(path, e.Name())
-		data, err := readFile(name)
+		data, err := readFile(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -148,17 +158,39 @@ func (c *CLI) sources(path string) ([]source, error) {
 	return out, nil
 }
 
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fileError(path, err)
+// readFile reads a file, which may be a pipe: a shell's <(COMMAND) is one.
+func readFile(ctx context.Context, path string) ([]byte, error) {
+	data, err := readBounded(ctx, func() (io.ReadCloser, error) { return os.Open(path) })
+	if err != nil && ctx.Err() == nil {
+		err = fileError(path, err)
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxInput))
-	if err != nil {
-		return nil, fileError(path, err)
+	return data, err
+}
+
+// readBounded opens something and reads it to its end, at most maxInput bytes, until the context ends. What never
+// returns – a named pipe without a writer – is left behind: the process ends soon.
+func readBounded(ctx context.Context, open func() (io.ReadCloser, error)) ([]byte, error) {
+	type answer struct {
+		data []byte
+		err  error
 	}
-	return data, nil
+	done := make(chan answer, 1)
+	go func() {
+		r, err := open()
+		if err != nil {
+			done <- answer{nil, err}
+			return
+		}
+		defer r.Close()
+		data, err := io.ReadAll(io.LimitReader(r, maxInput))
+		done <- answer{data, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case a := <-done:
+		return a.data, a.err
+	}
 }
 
 // fileError says which file could not be read, and names those beside it when it does not exist.

@@ -51,6 +51,14 @@ type ActionRequest struct {
 	Action Action `json:"action" enum:"start,stop,restart"`
 }
 
+// ActionResult is what became of an action.
+type ActionResult struct {
+	// Changed is false when the element was wanted like that already: nothing was written, no node was told.
+	Changed bool `json:"changed"`
+	// Revision is that of the element's node's desired state with the action in it.
+	Revision int64 `json:"revision,omitempty"`
+}
+
 // Registration is how an agent makes itself known.
 type Registration struct {
 	// Socket is the path of the Unix socket on which the agent serves its own API.

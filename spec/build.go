@@ -219,7 +219,7 @@ func (b *builder) config(router string, c form.Config, software model.Software) 
 			text = string(data)
 		}
 		if len(text) > MaxConfigSize {
-			b.fail(item.Node, "config of router %s: it has %d bytes; %d are allowed", router, len(text), MaxConfigSize)
+			b.fail(item.Node, "config of router %s: it is larger than the %d bytes that are allowed", router, MaxConfigSize)
 			continue
 		}
 		name := item.Name

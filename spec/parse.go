@@ -7,7 +7,6 @@ package spec
 import (
 	"bytes"
 	"errors"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -30,6 +29,8 @@ const (
 	maxLength = 256 << 10
 	// MaxConfigSize is how large one configuration file may be, in bytes.
 	MaxConfigSize = 1 << 20
+	// MaxNetworks is how many documents a file may have.
+	MaxNetworks = 1000
 	// maxDepth is how deep a file may nest, maxIndent how far it may indent: both are far beyond what any file needs and
 	// far below what costs a parser its stack.
 	maxDepth  = 32
@@ -42,7 +43,7 @@ const (
 // Options tells Parse about the file's surroundings.
 type Options struct {
 	// ReadFile reads a configuration file that the file names, by its path relative to the working directory or absolute;
-	// os.ReadFile when nil.
+	// when nil, what is a regular file is read, to a byte beyond MaxConfigSize.
 	ReadFile func(path string) ([]byte, error)
 }
 
@@ -56,7 +57,7 @@ func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 		return nil, Errors{err}
 	}
 	if opts.ReadFile == nil {
-		opts.ReadFile = os.ReadFile
+		opts.ReadFile = readConfig
 	}
 	var nets []model.Network
 	d := decoder{source: src}
@@ -135,6 +136,10 @@ func (s source) documents() (docs []ast.Node, failed *Error) {
 			continue
 		}
 		docs = append(docs, doc.Body)
+	}
+	if len(docs) > MaxNetworks {
+		return nil, s.whole("there are %d networks in it, and a file may have %d; divide it, or apply one network under many names with --name",
+			len(docs), MaxNetworks)
 	}
 	if len(docs) == 0 {
 		return nil, s.whole("there is no network in it; the shortest is\n  network: lab\n  routers: [r1, r2]\n  links:\n    - r1 -- r2")

@@ -158,10 +158,11 @@ func TestWholeLife(t *testing.T) {
 	if rec, err := c.Network(ctx, "lab"); err != nil || rec.Revision != 1 || rec.Network.Name != "lab" {
 		t.Errorf("%+v %v", rec, err)
 	}
-	if err := c.Act(ctx, model.ID{Network: "lab", Element: "h2"}, model.ActionStop); err != nil {
+	acted, err := c.Act(ctx, model.ID{Network: "lab", Element: "h2"}, model.ActionStop)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if state = <-states; !state.Networks[0].Elements[1].Stopped {
+	if state = <-states; !state.Networks[0].Elements[1].Stopped || !acted.Changed || acted.Revision != state.Revision {
 		t.Error("the agent was not told to stop h2")
 	}
 	if err := c.Delete(ctx, "lab"); err != nil {

@@ -93,8 +93,9 @@ func (s *Server) userRoutes(api huma.API) {
 		})
 	huma.Register(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
 		"Start, stop or restart an element", "elements"),
-		func(ctx context.Context, in *actInput) (*struct{}, error) {
-			return nil, statusError(s.networks.Act(ctx, in.id(), in.Body.Action))
+		func(ctx context.Context, in *actInput) (*body[model.ActionResult], error) {
+			r, err := s.networks.Act(ctx, in.id(), in.Body.Action)
+			return &body[model.ActionResult]{r}, statusError(err)
 		})
 	huma.Register(api, operation("elements", http.MethodGet, "/elements", "The elements with their state", "elements"),
 		func(_ context.Context, in *OfNetwork) (*body[[]model.ElementView], error) {

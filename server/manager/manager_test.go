@@ -316,8 +316,9 @@ func TestPhasesAndEvents(t *testing.T) {
 
 	since := f.seq()
 	id := model.ID{Network: "lab", Element: "r2"}
-	if err := f.Act(t.Context(), id, model.ActionStop); err != nil {
-		t.Fatal(err)
+	if r, err := f.Act(t.Context(), id, model.ActionStop); err != nil || !r.Changed ||
+		r.Revision != f.nodes[mustNetwork(t, f, "lab").Assigned.Placement.Elements["r2"]].revision {
+		t.Fatal(r, err)
 	}
 	if s := status(t, f.Manager, "lab"); s.Phase != model.PhasePending {
 		t.Fatalf("while stopping: %+v", s)
@@ -330,10 +331,10 @@ func TestPhasesAndEvents(t *testing.T) {
 		t.Fatalf("with one stopped: %+v", s)
 	}
 	before := f.revision
-	if err := f.Act(t.Context(), id, model.ActionStop); err != nil || f.revision != before {
-		t.Error("stopping what is stopped did something", err)
+	if r, err := f.Act(t.Context(), id, model.ActionStop); err != nil || r.Changed || f.revision != before {
+		t.Error("stopping what is stopped did something", r, err)
 	}
-	if err := f.Act(t.Context(), id, model.ActionRestart); err != nil {
+	if _, err := f.Act(t.Context(), id, model.ActionRestart); err != nil {
 		t.Fatal(err)
 	}
 	if o := mustNetwork(t, f, "lab").Overrides["r2"]; o.Stopped || o.Restarts != 1 {

@@ -268,20 +268,20 @@ func storeProblem(err error) error {
 }
 
 // Act starts, stops or restarts an element. What is so already is no error and changes nothing.
-func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) error {
+func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (result model.ActionResult, err error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	m.mu.RLock()
 	n, err := m.usable(id.Network)
 	m.mu.RUnlock()
 	if err != nil {
-		return err
+		return result, err
 	}
 	if _, ok := n.index[id.Element]; !ok {
-		return n.noElement(id.Element)
+		return result, n.noElement(id.Element)
 	}
 	if n.record.Deleting {
-		return api.Conflict("network %s is being deleted", id.Network)
+		return result, api.Conflict("network %s is being deleted", id.Network)
 	}
 	was := n.record.Overrides[id.Element]
 	is := was
@@ -294,10 +294,10 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) err
 		is.Stopped = false
 		is.Restarts++
 	default:
-		return api.Invalid(fmt.Sprintf("%q is no action: start, stop or restart was expected", action))
+		return result, api.Invalid(fmt.Sprintf("%q is no action: start, stop or restart was expected", action))
 	}
 	if is == was {
-		return nil
+		return result, nil
 	}
 	next := n.record
 	next.Overrides = map[string]model.Override{}
@@ -311,5 +311,14 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) err
 	next.Revision++
 	next.Modified = time.Now().UTC()
 	done := map[model.Action]string{model.ActionStart: "start", model.ActionStop: "stop", model.ActionRestart: "restart"}[action]
-	return m.commit(ctx, next, n.resolved, "ElementAction", done+" of "+id.String()+" was asked for")
+	if err := m.commit(ctx, next, n.resolved, "ElementAction", done+" of "+id.String()+" was asked for"); err != nil {
+		return result, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	result.Changed = true
+	if on := m.nodes[next.Assigned.Placement.Elements[id.Element]]; on != nil {
+		result.Revision = on.revision
+	}
+	return result, nil
 }

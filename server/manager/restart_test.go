@@ -69,7 +69,7 @@ func TestRestartTellsTheSame(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(3))
 	f.apply(t, line("b", 5), model.ApplyOptions{})
 	f.apply(t, line("a", 7), model.ApplyOptions{})
-	if err := f.Act(t.Context(), model.ID{Network: "a", Element: "r3"}, model.ActionStop); err != nil {
+	if _, err := f.Act(t.Context(), model.ID{Network: "a", Element: "r3"}, model.ActionStop); err != nil {
 		t.Fatal(err)
 	}
 	before := map[string]model.NodeState{}

@@ -50,9 +50,10 @@ func (c *Client) Delete(ctx context.Context, network string) error {
 }
 
 // Act starts, stops or restarts one element.
-func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) error {
-	return c.do(ctx, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
-		model.ActionRequest{Action: action}, nil)
+func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error) {
+	var out model.ActionResult
+	return out, c.do(ctx, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
+		model.ActionRequest{Action: action}, &out)
 }
 
 // Check probes what the network's document expects, and what the request asks for beside that. It returns when all is
