@@ -1,5 +1,5 @@
 // Package cli is polyplane's command line: what users type, and what they see. It speaks to a running instance through
-// Client and does nothing else to the machine.
+// Client and does nothing else to the machine; only `traffic` opens the elements' own devices.
 package cli
 
 import (

@@ -66,7 +66,7 @@ func TestCompletionWithoutInstance(t *testing.T) {
 func TestBashCompletion(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("there is no bash here")
+		t.Fatal("the completion script is for bash, and there is none here")
 	}
 	script := run(t, lab(), "completion", "bash")
 	if script.code != ExitOK {
