@@ -63,6 +63,7 @@ func (b *builder) network() model.Network {
 		b.add(e, item.Key, item.Node)
 	}
 	b.addLinks()
+	b.checkZeros()
 	for _, x := range f.Expect {
 		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To, Family: model.Family(x.Family), Not: x.Not})
 	}
