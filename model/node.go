@@ -74,10 +74,11 @@ const (
 
 // ElementStatus is what a node reports of one element.
 type ElementStatus struct {
-	ID      ID     `json:"id"`
-	Node    string `json:"node"`
-	Phase   Phase  `json:"phase"`
-	Message string `json:"message,omitempty"` // why it failed
+	ID    ID     `json:"id"`
+	Node  string `json:"node"`
+	Phase Phase  `json:"phase"`
+	// Message is why it failed; of one that runs, what its owner should know (that it keeps its own configuration).
+	Message string `json:"message,omitempty"`
 	// Restarts counts how often its processes were started again.
 	Restarts int `json:"restarts,omitempty"`
 }

@@ -65,6 +65,7 @@ type outcome struct {
 	err     error
 
 	restarts int
+	warning  control.Warning
 }
 
 // pass makes the node as desired: creations from the control driver to the plane to the fabric, removals the other way
@@ -111,7 +112,8 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 			continue
 		}
 		for i, r := range driver.Apply(ctx, jobs) {
-			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err, restarts: r.Restarts}
+			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err, restarts: r.Restarts,
+				warning: r.Warning}
 			outcomes[jobs[i].ID] = o
 			for _, c := range r.Changed {
 				a.event(model.Info, r.ID.String(), changeReason(c), c)

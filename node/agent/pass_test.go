@@ -107,3 +107,30 @@ func TestPass(t *testing.T) {
 		}
 	}
 }
+
+// TestWarningIsToldOnce: an element with a warning runs, says so, and is an event once, until it says something else.
+func TestWarningIsToldOnce(t *testing.T) {
+	id := model.ID{Network: "net", Element: "r"}
+	r := &record{}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler),
+		Drivers: Drivers{Fabric: r}}, desired: &model.NodeState{}, plan: plan{order: []model.ID{id}}, links: &links{}}
+	a.reporter = newReporter(nil, "n1", a.Log)
+	kept := control.Warning{Reason: "ConfigurationKept", Message: "it keeps its own"}
+	for i, step := range []struct {
+		warning control.Warning
+		message string
+		events  int
+	}{{kept, kept.Message, 1}, {kept, kept.Message, 1}, {control.Warning{}, "", 1}, {kept, kept.Message, 2}} {
+		a.report(t.Context(), map[model.ID]*outcome{id: {phase: model.PhaseRunning, warning: step.warning}}, nil)
+		s := a.reporter.last.Elements[0]
+		if s.Phase != model.PhaseRunning || s.Message != step.message {
+			t.Errorf("report %d: %s, %q: want running, %q", i, s.Phase, s.Message, step.message)
+		}
+		if n := len(a.reporter.events); n != step.events {
+			t.Fatalf("report %d: %d events: want %d", i, n, step.events)
+		}
+		if e := a.reporter.events[0]; e.Severity != model.Warning || e.Reason != kept.Reason || e.Message != kept.Message {
+			t.Errorf("the event is %+v", e)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
@@ -141,11 +142,11 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		if o == nil {
 			continue
 		}
-		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, Restarts: o.restarts}
+		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, Restarts: o.restarts, Message: o.warning.Message}
 		if o.err != nil {
 			s.Phase, s.Message = model.PhaseFailed, o.err.Error()
 		}
-		a.phaseEvent(before[id], s)
+		a.phaseEvent(before[id], s, o.warning)
 		report.Elements = append(report.Elements, s)
 	}
 	counters, err := a.Drivers.Fabric.Counters(ctx)
@@ -157,13 +158,16 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	a.reporter.set(report)
 }
 
-// phaseEvent notes an element's change for the worse or back.
-func (a *Agent) phaseEvent(was, is model.ElementStatus) {
+// phaseEvent notes an element's change for the worse or back, and a warning that is new.
+func (a *Agent) phaseEvent(was, is model.ElementStatus, warning control.Warning) {
 	switch {
 	case is.Phase == model.PhaseFailed && (was.Phase != is.Phase || was.Message != is.Message):
 		a.event(model.Error, is.ID.String(), "ElementFailed", is.Message)
 	case is.Phase != model.PhaseFailed && was.Phase == model.PhaseFailed:
 		a.event(model.Info, is.ID.String(), "ElementRecovered", "works again")
+	}
+	if warning.Message != "" && is.Message == warning.Message && was.Message != is.Message {
+		a.event(model.Warning, is.ID.String(), warning.Reason, warning.Message)
 	}
 }
 

@@ -40,6 +40,14 @@ type Result struct {
 	Changed []string
 	// Restarts counts how often the element's processes were started again since the machine started.
 	Restarts int
+	// Warning is zero when there is nothing to be told. An element with a warning works: it is no Err.
+	Warning Warning
+}
+
+// Warning is what a person should know of an element that works.
+type Warning struct {
+	Reason  string // one CamelCase word, the event's
+	Message string // for people: what is so, and what would change it
 }
 
 // Device is a port: the host-side end of an interface's device pair.
