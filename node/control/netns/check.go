@@ -2,11 +2,16 @@ package netns
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/software"
 )
 
 // checkSuffix ends the names of the containers that configurations are checked in.
@@ -18,8 +23,9 @@ func checkID(id model.ID) string { return containerID(id) + checkSuffix }
 const maxComplaint = 1000
 
 // check has the software read a configuration that the document states, before anything runs on it: within the element,
-// in a container of its own, since what a configuration includes is read as well.
-func (d *Driver) check(ctx context.Context, w *work) error {
+// in a container of its own, since what a configuration includes is read as well. There, the candidates stand in the place
+// of the element's own files, which what runs may read at any moment and must find again after a refusal.
+func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File) error {
 	p, id := &w.e.process, w.job.ID
 	if len(p.plan.Check) == 0 {
 		return nil
@@ -28,6 +34,22 @@ func (d *Driver) check(ctx context.Context, w *work) error {
 	spec := d.newSpec(&w.job, container, nil, p.plan.Capabilities)
 	spec.Process.Args = p.plan.Check
 	defer os.RemoveAll(bundle)
+	beside := filepath.Join(d.dirs.Files(id), "candidates")
+	if len(candidates) > 0 {
+		defer os.RemoveAll(beside)
+		if err := os.Mkdir(beside, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make a directory for the new configuration: %w", err)
+		}
+	}
+	for i, file := range candidates {
+		source := filepath.Join(beside, strconv.Itoa(i))
+		if err := writeCandidate(source, file, int(model.UIDBase(w.job.Index))); err != nil {
+			return fmt.Errorf("write the new %s beside the running one: %w", file.Path, err)
+		}
+		m := readOnly(file.Path)
+		m.Source = source
+		spec.Mounts = append(spec.Mounts, m)
+	}
 	if err := writeBundle(bundle, spec); err != nil {
 		return err
 	}
@@ -50,6 +72,17 @@ func (d *Driver) check(ctx context.Context, w *work) error {
 		return fmt.Errorf("check its configuration: %w", err)
 	}
 	return nil
+}
+
+func writeCandidate(path string, file *software.File, base int) error {
+	uid, gid, err := owner(file.Owner, file.Group)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(file.Content), 0o600); err != nil {
+		return err
+	}
+	return errors.Join(os.Chown(path, base+uid, base+gid), os.Chmod(path, file.Mode))
 }
 
 // complaint is what a check printed, in one line.

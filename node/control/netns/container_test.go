@@ -106,6 +106,16 @@ func TestConfigurationIsChecked(t *testing.T) {
 			t.Errorf("%s was restarted for a configuration that is refused", jobs[i].ID)
 		}
 	}
+	// What was refused is not what a restart finds.
+	for i, path := range []string{"/etc/frr/frr.conf", "/etc/bird/bird.conf"} {
+		if has := n.run(t, jobs[i].ID, "cat", path); strings.Contains(has, "ospfx") || strings.Contains(has, "protocl") {
+			t.Errorf("%s: after a refusal %s is\n%s", jobs[i].ID, path, has)
+		}
+		jobs[i].Element.Config = good[i]
+	}
+	if got := changes(n.apply(t, jobs)); len(got) != 0 {
+		t.Errorf("going back to what runs changed %q", got)
+	}
 	if left, _ := filepath.Glob(filepath.Join(n.dirs.Runc(), "*"+checkSuffix)); len(left) != 0 {
 		t.Errorf("checks are left: %v", left)
 	}

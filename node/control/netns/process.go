@@ -136,10 +136,19 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	if err != nil {
 		return err
 	}
-	configChanged, conflict := d.seed(id, files, &p.plan, w.job.Element.Overwrites)
-	if _, isConflict := errors.AsType[*conflictError](conflict); conflict != nil && !isConflict {
-		return conflict
+	seeding, err := d.seed(id, files, &p.plan, w.job.Element.Overwrites)
+	if err != nil {
+		return err
 	}
+	if len(seeding.write) > 0 && p.running() {
+		if err := d.check(ctx, w, seeding.write); err != nil {
+			return fmt.Errorf("%w; it goes on with what it has", err)
+		}
+	}
+	if err := d.sow(id, files, seeding); err != nil {
+		return err
+	}
+	configChanged, conflict := len(seeding.write) > 0, seeding.conflict
 	spec := d.newSpec(&w.job, container, p.plan.Command, p.plan.Capabilities)
 	if err := d.noteContents(id, spec, &p.plan); err != nil {
 		return err
@@ -166,9 +175,6 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	case otherChanged, notes[noteFiles] != spec.Annotations[noteFiles]:
 		why = "its daemons changed"
 	case configChanged, notes[noteConfig] != spec.Annotations[noteConfig]:
-		if err := d.check(ctx, w); err != nil {
-			return fmt.Errorf("%w; it goes on with what it has", err)
-		}
 		if err := d.reload(ctx, w); err == nil {
 			loaded = true
 			w.done("configuration loaded")
@@ -240,7 +246,7 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	if err := files.hostsFile(hosts); err != nil {
 		return fmt.Errorf("write /etc/hosts: %w", err)
 	}
-	if err := d.check(ctx, w); err != nil {
+	if err := d.check(ctx, w, nil); err != nil {
 		return err
 	}
 	spec.Annotations[noteAgain] = strconv.Itoa(w.e.process.again)

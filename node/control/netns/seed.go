@@ -63,12 +63,18 @@ func (d *Driver) writeSeeds(id model.ID, s seeds) error {
 // maxConfig is the longest configuration file that is compared, in bytes.
 const maxConfig = 64 << 20
 
-// seed brings the element's running configuration in line with the document's, and tells whether it wrote any. A
-// conflictError tells of edited files that it left.
-func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwrites uint32) (changed bool, err error) {
+// seeding is what brings an element's running configuration in line with the document's.
+type seeding struct {
+	write    []*software.File
+	seeds    seeds // as they are once that is written
+	conflict error // a conflictError that tells of edited files, which are left
+}
+
+// seed works out what is to be written; nothing is.
+func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwrites uint32) (s seeding, err error) {
 	was, err := d.readSeeds(id)
 	if err != nil {
-		return false, err
+		return s, err
 	}
 	force := overwrites > was.Overwrites && !was.Lost
 	var conflicts []string
@@ -86,7 +92,7 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return changed, fmt.Errorf("read the running configuration: %w", err)
+			return s, fmt.Errorf("read the running configuration: %w", err)
 		case contentHash(now) == want:
 			was.Files[file.Path] = want
 			continue
@@ -94,20 +100,25 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 			conflicts = append(conflicts, file.Path)
 			continue
 		}
-		if err := f.writeFile(file); err != nil {
-			return changed, err
-		}
+		s.write = append(s.write, file)
 		was.Files[file.Path] = want
-		changed = true
 	}
 	was.Overwrites = max(was.Overwrites, overwrites)
-	if err := d.writeSeeds(id, was); err != nil {
-		return changed, err
-	}
+	s.seeds = was
 	if len(conflicts) > 0 {
-		return changed, &conflictError{conflicts}
+		s.conflict = &conflictError{conflicts}
 	}
-	return changed, nil
+	return s, nil
+}
+
+// sow writes it.
+func (d *Driver) sow(id model.ID, f *elementFiles, s seeding) error {
+	for _, file := range s.write {
+		if err := f.writeFile(file); err != nil {
+			return err
+		}
+	}
+	return d.writeSeeds(id, s.seeds)
 }
 
 // noteContents notes in a container's configuration what its software is about to read.
