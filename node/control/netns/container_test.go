@@ -256,8 +256,8 @@ func TestExec(t *testing.T) {
 		{[]string{"true"}, 0, ""},
 		{[]string{"sh", "-c", "echo out; exit 7"}, 7, "out\n"},
 		{[]string{"sh", "-c", "kill -9 $$"}, 128 + 9, ""},
-		{[]string{"no-such-program"}, 127, "exec failed: unable to start container process: exec: \"no-such-program\": executable file not found in $PATH\n"},
-		{[]string{"/etc/passwd"}, 126, "exec failed: unable to start container process: exec: \"/etc/passwd\": permission denied\n"},
+		{[]string{"no-such-program"}, 127, "polyplane: 1: exec: no-such-program: not found\n"},
+		{[]string{"/etc/passwd"}, 126, "polyplane: 1: exec: /etc/passwd: Permission denied\n"},
 	} {
 		status, out, err := n.try(id, test.args...)
 		if err != nil || status != test.status || out != test.out {

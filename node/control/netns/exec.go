@@ -120,15 +120,17 @@ func (d *Driver) execIn(ctx context.Context, id model.ID, container string, comm
 	defer os.RemoveAll(dir)
 	log, pidFile := filepath.Join(dir, "log"), filepath.Join(dir, "pid")
 	process := filepath.Join(dir, "process.json")
-	if err := writeProcess(process, id, command); err != nil {
+	if err := writeProcess(process, id, d.homeOf(id), command); err != nil {
 		return 0, err
 	}
-	cmd := d.runc(context.Background(), log, "exec", "--pid-file", pidFile, "--process", process, container)
+	var cmd *exec.Cmd
 	var finish func()
 	if command.TTY {
+		cmd = d.runc(context.Background(), log, "exec", "--pid-file", pidFile, "--process", process, container)
 		finish, err = startTerminal(cmd, command.Size, stdio)
 	} else {
-		finish, err = startPipes(cmd, stdio)
+		cmd = d.runc(context.Background(), log, "exec", "--pid-file", pidFile, "--preserve-fds", "3", "--process", process, container)
+		finish, err = d.startPipes(cmd, id, stdio)
 	}
 	if err != nil {
 		return 0, err
@@ -166,9 +168,17 @@ func (d *Driver) execIn(ctx context.Context, id model.ID, container string, comm
 	return 0, err
 }
 
+// homeOf is the directory that commands begin in: /root, unless the element has put something else there.
+func (d *Driver) homeOf(id model.ID) string {
+	if info, err := os.Lstat(filepath.Join(d.rootfs(id), "root")); err != nil || !info.IsDir() {
+		return "/"
+	}
+	return "/root"
+}
+
 // writeProcess writes what runc shall run.
-func writeProcess(path string, id model.ID, command control.Command) error {
-	p := specs.Process{Args: command.Args, Env: append(environment(id), command.Env...), Cwd: "/root",
+func writeProcess(path string, id model.ID, home string, command control.Command) error {
+	p := specs.Process{Args: command.Args, Env: append(environment(id), command.Env...), Cwd: home,
 		Terminal: command.TTY, NoNewPrivileges: true, Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
 			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities, Ambient: shellCapabilities}}
 	if command.TTY {
@@ -178,6 +188,8 @@ func writeProcess(path string, id model.ID, command control.Command) error {
 		// runc would also tell the terminal its size by itself, but only after the command has started.
 		size := windowSize(command.Size)
 		p.ConsoleSize = &specs.Box{Height: uint(size.Rows), Width: uint(size.Cols)}
+	} else {
+		p.Args = append(slices.Clone(onOwnPipes()), command.Args...)
 	}
 	data, err := json.Marshal(&p)
 	if err != nil {
@@ -218,28 +230,6 @@ func stopCommand(cmd *exec.Cmd, pidFile string, ended <-chan struct{}) {
 	case <-time.After(termGrace * time.Millisecond):
 		cmd.Process.Kill()
 	}
-}
-
-// startPipes starts a command without a terminal. finish waits for the rest of its output.
-func startPipes(cmd *exec.Cmd, stdio control.Stdio) (finish func(), err error) {
-	cmd.Stdout, cmd.Stderr = stdio.Out, stdio.Err
-	// Something that the command left running may keep the pipes open.
-	cmd.WaitDelay = termGrace * time.Millisecond
-	if stdio.In != nil {
-		// Not cmd.Stdin: Wait would wait for a reader that may never end.
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			return nil, fmt.Errorf("make a pipe: %w", err)
-		}
-		go func() {
-			io.Copy(in, stdio.In)
-			in.Close()
-		}()
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start runc: %w", err)
-	}
-	return func() {}, nil
 }
 
 // startTerminal starts a command on a terminal of its own.
