@@ -102,6 +102,28 @@ func TestResolveNumbersLinks(t *testing.T) {
 	}
 }
 
+func TestResolveTellsBothEndsWhatTheLinkDoes(t *testing.T) {
+	n := build("r1", "r2", "r3", "r1-r2", "r2-r3")
+	n.Links[0].Bandwidth, n.Links[0].Delay, n.Links[0].Jitter, n.Links[0].Loss = 1e6, 2, 1, 0.5
+	r, _ := resolve(t, n, Assigned{})
+	want := Shape{Bandwidth: 1e6, Delay: 2, Jitter: 1, Loss: 0.5}
+	for _, name := range []string{"r1", "r2"} {
+		if s := element(t, r, name).Interfaces[0].Shape; s == nil || *s != want {
+			t.Errorf("%s's interface: %+v", name, s)
+		}
+	}
+	if s := element(t, r, "r3").Interfaces[0].Shape; s != nil {
+		t.Errorf("the other link: %+v", s)
+	}
+	// What an interface of the document says of it is nothing.
+	n = Complete(n)
+	n.Elements[2].Interfaces[0].Shape = &want
+	r, _ = resolve(t, n, Assigned{})
+	if s := element(t, r, "r3").Interfaces[0].Shape; s != nil {
+		t.Errorf("the other link, of a document that says so: %+v", s)
+	}
+}
+
 func TestResolveExplicitAddressesWin(t *testing.T) {
 	n := build("r1", "r2", "r3", "r1-r2", "r2-r3", "r3-r1")
 	n.Elements[0].Interfaces = []Interface{{Name: "r2", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/29")}}}

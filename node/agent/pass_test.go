@@ -71,9 +71,9 @@ func (recordPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prep
 func TestPass(t *testing.T) {
 	element := func(name string, kind model.Kind) model.NodeElement {
 		return model.NodeElement{Element: model.Element{Name: name, Kind: kind,
-			Interfaces: []model.Interface{{Name: "x", MAC: "02:00:00:00:00:01"}}}}
+			Interfaces: []model.Interface{{Name: "x", MAC: "02:00:00:00:00:01", Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}
 	}
-	desired := &model.NodeState{Hold: []string{"broken"}, Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{
+	desired := &model.NodeState{Hold: []string{"broken"}, Networks: []model.NodeNetwork{{Name: "net", Slice: model.Slice{Bandwidth: 7}, Elements: []model.NodeElement{
 		element("r", model.Router), element("h", model.Host), element("s", model.Switch)}}}}
 	old, held := model.ID{Network: "net", Element: "old"}, model.ID{Network: "broken", Element: "r"}
 	for _, complete := range []bool{false, true} {
@@ -94,6 +94,12 @@ func TestPass(t *testing.T) {
 			if has := p.MAC != nil; has != (p.ID.Element != "s") {
 				t.Errorf("port %s has MAC %s", p.ID, p.MAC)
 			}
+			if want := (model.Shape{Bandwidth: 5, Loss: 0.1}); p.Shape != want {
+				t.Errorf("port %s: its link does %s, want %s", p.ID, p.Shape, want)
+			}
+		}
+		if got := r.state.Slices; len(got) != 1 || got["net"] != 7 {
+			t.Errorf("the slices' bandwidths: %v", got)
 		}
 		if len(r.state.Ports) != 3 {
 			t.Errorf("the fabric has %d ports, not 3", len(r.state.Ports))
