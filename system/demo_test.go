@@ -61,6 +61,6 @@ func TestDemoInterrupted(t *testing.T) {
 func demo(p *platform) *exec.Cmd {
 	c := exec.Command("scripts/demo")
 	c.Dir = root
-	c.Env = append(os.Environ(), "POLYPLANE_INSTANCE="+p.dirs.Name, "POLYPLANE_BINARY="+binary)
+	c.Env = append(os.Environ(), "DEMO_INSTANCE="+p.dirs.Name, "POLYPLANE_BINARY="+binary)
 	return c
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,11 +39,15 @@ var binary = os.Getenv("POLYPLANE_BINARY")
 // inside marks the process that runs the tests proper.
 const inside = "POLYPLANE_SYSTEM_TEST_INSIDE"
 
-// within makes the namespaces ready. Mounts of other instances were copied into them, and would keep alive what those
-// remove.
-const within = `ip link set lo up
-cut -d' ' -f5 /proc/self/mountinfo | grep ^/run/polyplane/ | tac | xargs -r umount -l 2>/dev/null
+// prelude makes the namespaces ready. Others' mounts were copied into them, and would keep alive what those remove.
+const prelude = `ip link set lo up
+cut -d' ' -f5 /proc/self/mountinfo | grep -E '^/run/(polyplane|netns)/' | tac | xargs -r umount -l 2>/dev/null
+mkdir -p /run/netns && mount -t tmpfs tests /run/netns
 exec "$0" "$@"`
+
+// The process's first thread never ends, and its namespaces are the ones that others see as the process's: no test may
+// take it into an element.
+func init() { runtime.LockOSThread() }
 
 // TestMain runs the tests in a network, mount and process namespace of their own: what else goes on on the machine
 // cannot be taken for something that polyplane left behind, and whatever a killed test leaves goes with it.
@@ -71,10 +76,10 @@ func TestMain(m *testing.M) {
 		}
 		// tini is the first process of the namespace: it collects what nobody waits for.
 		c := exec.Command("unshare", append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-			"tini", "--", "sh", "-c", within, os.Args[0]}, os.Args[1:]...)...)
+			"tini", "--", "sh", "-c", prelude, os.Args[0]}, os.Args[1:]...)...)
 		c.Env = append(os.Environ(), inside+"=1", "POLYPLANE_BINARY="+binary)
 		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-		// The tests end with this process.
+		// The tests end with this process: with its first thread, to be exact, which started them.
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := c.Run(); err != nil {
 			var ended *exec.ExitError
@@ -117,6 +122,13 @@ func up(t *testing.T, nodes int) *platform {
 	p := newPlatform(t)
 	p.run("up", "--nodes", fmt.Sprint(nodes), "-d")
 	return p
+}
+
+// with is the platform for a subtest: what fails there, fails it.
+func (p *platform) with(t *testing.T) *platform {
+	q := *p
+	q.t = t
+	return &q
 }
 
 func (p *platform) command(args ...string) *exec.Cmd {
@@ -221,7 +233,7 @@ func sameMachine(t *testing.T, before map[string][]string) {
 	}
 	for what, was := range before {
 		for _, x := range was {
-			if what != "network namespaces" && what != "processes" && !slices.Contains(after[what], x) {
+			if (what == "devices" || what == "named namespaces") && !slices.Contains(after[what], x) {
 				t.Errorf("gone from the machine, of %s: %s", what, x)
 			}
 		}

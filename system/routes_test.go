@@ -43,9 +43,10 @@ func TestExamples(t *testing.T) {
 	}
 	for _, n := range networks {
 		t.Run(n.Name, func(t *testing.T) {
+			p := p.with(t)
 			if len(n.Expect) > 0 {
 				if out, stderr, err := p.try("check", n.Name, "--wait", "3m"); err != nil {
-					t.Fatalf("check %s: %v\n%s%s", n.Name, err, out, stderr)
+					t.Fatalf("check %s: %v\n%s%s%s", n.Name, err, out, stderr, p.routing(n))
 				}
 			}
 			for _, e := range n.Elements {
@@ -55,6 +56,26 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
+}
+
+// routing is what the network's routing software says of itself, for a test that failed.
+func (p *platform) routing(n model.Network) string {
+	var said strings.Builder
+	for _, e := range n.Elements {
+		if e.Kind != model.Router {
+			continue
+		}
+		id := n.Name + "/" + e.Name
+		for _, args := range [][]string{
+			{"exec", id, "--", "vtysh", "-c", "show ip ospf neighbor", "-c", "show ip ospf interface", "-c", "show ip route",
+				"-c", "show running-config"},
+			{"logs", id},
+		} {
+			out, stderr, _ := p.try(args...)
+			fmt.Fprintf(&said, "polyplane %s:\n%s%s\n", strings.Join(args, " "), out, stderr)
+		}
+	}
+	return said.String()
 }
 
 func compareRoutes(t *testing.T, p *platform, network, router string) {

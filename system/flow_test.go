@@ -1,0 +1,134 @@
+package system
+
+import (
+	order "encoding/binary"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// flow is 1,000 datagrams a second from one element to another, each with its number.
+type flow struct {
+	t        *testing.T
+	p        *platform
+	send     *net.UDPConn
+	receive  *net.UDPConn
+	end      chan struct{}
+	ended    chan struct{}
+	sent     atomic.Uint64
+	received chan map[uint64]int // how often each number came
+	latest   atomic.Uint64       // one more than the highest number that came
+}
+
+// flow starts one, from an element of a network to an address of another. With drop, the kernel drops the packet of
+// that number before the receiver's socket.
+func (p *platform) flow(network, from, to, address string, drop uint32) *flow {
+	p.t.Helper()
+	f := &flow{t: p.t, p: p, end: make(chan struct{}), ended: make(chan struct{}), received: make(chan map[uint64]int, 1)}
+	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 0))
+	within(p.t, p.namespace(network, to), func() (err error) {
+		if f.receive, err = net.ListenUDP("udp", at); err != nil {
+			return err
+		}
+		raw, err := f.receive.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var failed error
+		err = raw.Control(func(fd uintptr) {
+			// A receiver that gets no processor for a while must not be what loses packets.
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
+			if failed == nil && drop != 0 {
+				// The socket filter sees UDP's header first, eight bytes; the number's low half follows its high half.
+				failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 4,
+					Filter: &[]unix.SockFilter{
+						{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 12},
+						{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: drop},
+						{Code: unix.BPF_RET | unix.BPF_K, K: 0xffff},
+						{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+					}[0]})
+			}
+		})
+		if err == nil {
+			err = failed
+		}
+		return err
+	})
+	within(p.t, p.namespace(network, from), func() (err error) {
+		f.send, err = net.DialUDP("udp", nil, f.receive.LocalAddr().(*net.UDPAddr))
+		return err
+	})
+	p.t.Cleanup(func() { f.send.Close(); f.receive.Close() })
+	go f.count()
+	go f.run()
+	f.reached(1) // the way is known: from here on nothing may be lost
+	return f
+}
+
+func (f *flow) run() {
+	defer close(f.ended)
+	start := time.Now()
+	packet := make([]byte, 8)
+	for n := uint64(0); ; n++ {
+		select {
+		case <-f.end:
+			return
+		case <-time.After(time.Until(start.Add(time.Duration(n) * time.Millisecond))):
+		}
+		order.BigEndian.PutUint64(packet, n)
+		if _, err := f.send.Write(packet); err != nil {
+			f.t.Errorf("packet %d: %v", n, err)
+			return
+		}
+		f.sent.Store(n + 1)
+	}
+}
+
+func (f *flow) count() {
+	seen := map[uint64]int{}
+	packet := make([]byte, 64)
+	for {
+		n, err := f.receive.Read(packet)
+		if err != nil {
+			f.received <- seen
+			return
+		}
+		if n == 8 {
+			k := order.BigEndian.Uint64(packet)
+			seen[k]++
+			f.latest.Store(max(f.latest.Load(), k+1))
+		}
+	}
+}
+
+// reached waits until so many packets have been sent, and the last of them or a later one has arrived.
+func (f *flow) reached(n uint64) {
+	f.t.Helper()
+	f.p.await("packets of a flow to arrive", func() bool { return f.latest.Load() >= n }, func() string { return "they do not" })
+}
+
+// stop ends the flow and tells how many packets were sent, and how many of them never came or came more than once.
+func (f *flow) stop() (sent, lost, duplicated uint64) {
+	f.t.Helper()
+	close(f.end)
+	<-f.ended
+	sent = f.sent.Load()
+	// All packets take the same path: once the last has come, what has not come will not.
+	f.reached(sent)
+	f.receive.Close()
+	seen := <-f.received
+	for k := range sent {
+		switch seen[k] {
+		case 0:
+			lost++
+		case 1:
+		default:
+			duplicated++
+		}
+	}
+	return sent, lost, duplicated
+}
