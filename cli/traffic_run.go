@@ -81,6 +81,9 @@ func (t *trafficRun) prepare(ctx context.Context, dirs instance.Dirs) error {
 	r.Traffic = trafficShape{Kind: p.kind.String(), Sizes: p.sizes.String(), Flows: p.flows, Streams: p.streams, Rate: p.fps, Poisson: p.poisson,
 		Duration: p.duration, Repeat: p.repeat, Confidence: p.level, Placement: t.placement(0)}
 	r.Traffic.Open = r.Traffic.Placement.Open()
+	if !p.closed && !netdev.ThreadsVisible() {
+		t.warn("this runs in a process namespace of its own (a container?), where receive threads cannot be placed: the loop is closed")
+	}
 	if t.limits, err = readLimits(dirs, r.Environment); err != nil {
 		t.warn("%v", err)
 	}
@@ -130,7 +133,7 @@ func (t *trafficRun) placement(i int) trial.Placement {
 		at = len(t.paths) // at once
 	}
 	place := trial.Placement{Source: n - 1 - i%n}
-	if !t.plan.closed && n >= 2*at {
+	if !t.plan.closed && n >= 2*at && netdev.ThreadsVisible() {
 		place.Polled = []trial.Polled{{Device: t.paths[i].Port, CPU: i % n}}
 	}
 	return place

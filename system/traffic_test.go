@@ -150,14 +150,23 @@ func TestTrafficLeavesNothing(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		p.await("the sink to be there", func() bool { return !strings.HasPrefix(state(), "0") }, state)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		p.await("the sink to be there", func() bool {
+			select {
+			case err := <-ended:
+				t.Fatalf("a trial of an hour ended at once: %v", err)
+			default:
+			}
+			return !strings.HasPrefix(state(), "0")
+		}, state)
 		if _, stderr, err := p.try("traffic", "duo/h2", "duo/h1"); exitStatus(err) != 5 {
 			t.Errorf("a second trial at the same time: %v, %s", err, stderr)
 		}
 		if err := c.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}
-		_ = c.Wait() // its status is the signal's doing
+		<-ended // its status is the signal's doing
 		if signal == os.Kill {
 			p.traffic("--rate", "100pps", "--duration", "100ms")
 		}

@@ -34,7 +34,7 @@ type Speed struct {
 	Size   int     `json:"size"`
 	Closed float64 `json:"closed"` // source and sink on one CPU
 	Full   float64 `json:"full"`   // of Closed, per second of CPU time: what remains when others use the CPU, too, taken out
-	Open   float64 `json:"open"`   // on two; 0 where there is only one
+	Open   float64 `json:"open"`   // on two; 0 where there is only one, or kernel threads cannot be seen
 	Got    float64 `json:"got"`    // of Open, what arrived: the ring between two CPUs is small
 	Bare   float64 `json:"bare"`   // per second of CPU time: live frames that are only redirected and dropped, on one CPU
 }
@@ -147,7 +147,7 @@ func speeds(ctx context.Context, o Options, p pair, rep *Report) error {
 				return err
 			}
 			bare = append(bare, b)
-			if runtime.NumCPU() < 2 {
+			if runtime.NumCPU() < 2 || !netdev.ThreadsVisible() {
 				continue
 			}
 			other := (o.CPU + 1) % runtime.NumCPU()
