@@ -56,7 +56,7 @@ func (c *CLI) planCommand() *cobra.Command {
 			views := make([]planView, len(planned))
 			for i, p := range planned {
 				changes = changes || p.Changed
-				views[i] = planView{Network: p.Record.Network.Name, New: p.Before == nil, Changed: p.Changed, Changes: difference(p)}
+				views[i] = planView{Network: p.Record.Network.Name, New: p.Before == nil, Changed: p.Changed, Changes: difference(p), Notes: p.Notes}
 				if o.format != formatTable {
 					continue
 				}
@@ -155,6 +155,7 @@ type planView struct {
 	New     bool         `json:"new,omitempty"`
 	Changed bool         `json:"changed"`
 	Changes plan.Changes `json:"changes,omitempty"`
+	Notes   []string     `json:"notes,omitempty"`
 }
 
 func difference(result model.ApplyResult) plan.Changes {
@@ -169,9 +170,26 @@ func difference(result model.ApplyResult) plan.Changes {
 
 // showChanges prints what an apply does, at most so many lines of it (0: all).
 func (c *CLI) showChanges(result model.ApplyResult, most int) error {
+	if err := c.showDifference(result, most); err != nil {
+		return err
+	}
+	for _, n := range result.Notes {
+		if _, err := fmt.Fprintf(c.Out, "  note: %s\n", oneLine(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 	name := result.Record.Network.Name
 	if !result.Changed {
 		_, err := fmt.Fprintf(c.Out, "%s: no changes\n", name)
+		return err
+	}
+	changes := difference(result)
+	if result.Before != nil && len(changes) == 0 {
+		_, err := fmt.Fprintf(c.Out, "network %s: the file says nothing new\n", name)
 		return err
 	}
 	heading := "network " + name
@@ -182,7 +200,7 @@ func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 		_, err := fmt.Fprintf(c.Out, "%s: %s\n", heading, contents(n))
 		return err
 	}
-	lines := strings.Split(strings.TrimSpace(difference(result).Format(c.colour())), "\n")
+	lines := strings.Split(strings.TrimSpace(changes.Format(c.colour())), "\n")
 	if most > 0 && len(lines) > most {
 		left := len(lines) - most
 		// The last line is the summary.

@@ -268,3 +268,15 @@ func TestActionsWaitForTheirOwnRevision(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// --overwrite of what the file says already replaces what was edited, and says so instead of counting nothing.
+func TestOverwriteTellsWhatItReplaces(t *testing.T) {
+	for _, command := range []string{"plan", "apply"} {
+		f := lab()
+		f.dump.Networks[0].Phase = model.PhaseRunning
+		r := runWith(t, f, "network: lab\nrouters: [a, b, c, d]\n", command, "-f", "-", "--overwrite")
+		if r.code != ExitOK || !strings.HasPrefix(r.out, "network lab: the file says nothing new\n  note: edited inside r1\n") || strings.Contains(r.out, "0 to") {
+			t.Errorf("%s: %+v", command, r)
+		}
+	}
+}

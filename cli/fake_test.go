@@ -137,7 +137,13 @@ func (f *fake) Apply(_ context.Context, n model.Network, o model.ApplyOptions) (
 	if before, ok := f.records[n.Name]; ok {
 		result.Before = &before
 		result.Record.Revision = before.Revision + 1
-		result.Changed = len(before.Network.Elements) != len(n.Elements)
+		result.Changed = len(before.Network.Elements) != len(n.Elements) || o.Overwrite
+		if o.Overwrite {
+			result.Notes = []string{"edited inside r1"}
+		}
+		if len(before.Network.Elements) == len(n.Elements) && o.Overwrite {
+			result.Record.Network = before.Network
+		}
 		if !result.Changed {
 			result.Record = before
 		}

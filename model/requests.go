@@ -35,6 +35,9 @@ type ApplyResult struct {
 	Before *Record `json:"before,omitempty"`
 	// Changed is false when the network was like that already: nothing was written, no node was told.
 	Changed bool `json:"changed"`
+	// Notes are for people: what they should know and a comparison of the documents does not show, such as which
+	// elements' own configuration is replaced.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Action is something one does to an element.

@@ -41,7 +41,7 @@ func (m *Manager) Apply(ctx context.Context, doc model.Network, options model.Ap
 	if err != nil {
 		return model.ApplyResult{}, err
 	}
-	result := model.ApplyResult{Record: next, Changed: true}
+	result := model.ApplyResult{Record: next, Changed: true, Notes: m.notes(old, resolved, options.Overwrite)}
 	if old != nil {
 		before := old.record
 		result.Before = &before
@@ -120,7 +120,7 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 		return model.Record{}, none, invalid(doc.Name, problems)
 	}
 	nodes := m.offered()
-	if problems := append(checkOffered(resolved, nodes), checkSoftware(resolved)...); len(problems) > 0 {
+	if problems := slices.Concat(checkOffered(resolved, nodes), checkSoftware(resolved), checkSlice(resolved.Slice, m.substrate)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), problems...)
 	}
 	assigned.Placement, err = embedding.Embed(m.substrate, embedding.UsageOf(others), resolved, was.Placement)
@@ -129,7 +129,7 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	}
 	placed := assigned.Placement.Elements
 	if problems := slices.Concat(checkPlaced(resolved, placed, nodes),
-		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others)); len(problems) > 0 {
+		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
 	}
 	next.Assigned = assigned

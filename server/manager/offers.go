@@ -1,10 +1,16 @@
 package manager
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/software"
@@ -171,4 +177,78 @@ func checkEdges(net model.Network, placed map[string]string, others []model.Reco
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return problems
+}
+
+// checkSlice tells which of a slice's amounts is more than all nodes have together: no network could ever fill it.
+func checkSlice(s model.Slice, substrate model.Substrate) []error {
+	var cpu uint64
+	var memory model.Bytes
+	for _, n := range substrate.Nodes {
+		cpu += uint64(n.CPU)
+		memory += n.Memory
+	}
+	var problems []error
+	if uint64(s.CPU) > cpu {
+		problems = append(problems, fmt.Errorf("slice: %s cores are more than all nodes have together (%s)", s.CPU, model.CPU(min(cpu, 1<<32-1))))
+	}
+	if s.Memory > memory {
+		problems = append(problems, fmt.Errorf("slice: %s of memory is more than all nodes have together (%s)", s.Memory, memory))
+	}
+	return problems
+}
+
+// checkDevices tells which edges are of a device that their node does not have. Those that the network has already are
+// not looked for: a device may come and go.
+func (m *Manager) checkDevices(old *network, net model.Network, placed map[string]string) []error {
+	var problems []error
+	had := map[device]string{}
+	if old != nil {
+		had = devicesOf(old.record.Network, old.record.Assigned.Placement.Elements)
+	}
+	for _, e := range net.Edges {
+		node := placed[e.End.Element]
+		if _, kept := had[device{node, e.Device, e.VLAN}]; kept || m.nodes[node] == nil {
+			continue
+		}
+		namespace := ""
+		if m.nodes[node].Simulated {
+			namespace = m.dirs.Node(node).NodeNamespace()
+		}
+		names, err := devicesIn(namespace)
+		if err != nil || slices.Contains(names, e.Device) {
+			continue // a namespace that cannot be looked into is its agent's to complain of
+		}
+		problems = append(problems, fmt.Errorf("edge %s: node %s has no device %s; it has %s", e.Name, node, e.Device, cmp.Or(shorten(names), "none")))
+	}
+	return problems
+}
+
+// devicesIn are the names of the devices in the network namespace at a path, in this process's own where that is empty,
+// without the loopback and what polyplane made.
+func devicesIn(namespace string) ([]string, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if namespace != "" {
+		ns, nsErr := netns.GetFromPath(namespace)
+		if nsErr != nil {
+			return nil, nsErr
+		}
+		defer ns.Close()
+		h, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, l := range links {
+		if a := l.Attrs(); a.Flags&net.FlagLoopback == 0 && !strings.HasPrefix(a.Alias, "polyplane") {
+			names = append(names, a.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }

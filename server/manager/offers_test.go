@@ -78,7 +78,9 @@ func TestConfigurationThatTheSoftwareCannotTakeIsRefused(t *testing.T) {
 }
 
 func TestOneDeviceIsOneEdge(t *testing.T) {
-	f := start(t, t.TempDir(), substrateOf(1))
+	substrate := substrateOf(1)
+	substrate.Nodes[0].Simulated = true // in a namespace that is not there: nobody can say which devices it has
+	f := start(t, t.TempDir(), substrate)
 	with := func(name string, vlan int) model.Network {
 		net := line(name, 2)
 		net.Edges = []model.Edge{{Name: "wan", End: model.End{Element: "r1", Interface: "up"}, Device: "eth1", VLAN: vlan}}
@@ -90,6 +92,67 @@ func TestOneDeviceIsOneEdge(t *testing.T) {
 		t.Error(got)
 	}
 	f.apply(t, with("blue", 11), model.ApplyOptions{})
+}
+
+func TestDevicesThatAreNotThereAreRefused(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	net := line("lab", 2)
+	net.Edges = []model.Edge{{Name: "wan", End: model.End{Element: "r1", Interface: "up"}, Device: "nonesuch0"}}
+	if got := f.refused(t, net); !strings.HasPrefix(got, "edge wan: node n1 has no device nonesuch0; it has ") {
+		t.Error(got)
+	}
+}
+
+func TestSlicesThatNothingFillsAreRefused(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2)) // of 8 cores and 16 GiB each
+	net := line("lab", 2)
+	net.Slice = model.Slice{CPU: 900_000}
+	if got := f.refused(t, net); got != "slice: 900 cores are more than all nodes have together (16)" {
+		t.Error(got)
+	}
+	net.Slice = model.Slice{Memory: 33 << 30}
+	if got := f.refused(t, net); got != "slice: 33GiB of memory is more than all nodes have together (32GiB)" {
+		t.Error(got)
+	}
+	net.Slice = model.Slice{CPU: 16_000, Memory: 32 << 30}
+	r := f.apply(t, net, model.ApplyOptions{DryRun: true})
+	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "r1 asks for none") {
+		t.Errorf("%q", r.Notes)
+	}
+	net.Slice.Mode = "strict"
+	if r = f.apply(t, net, model.ApplyOptions{DryRun: true}); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "mode strict") {
+		t.Errorf("%q", r.Notes)
+	}
+}
+
+// What was edited inside elements is in no document: a plan tells of it all the same.
+func TestPlansTellOfEditedConfiguration(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	net := line("lab", 2)
+	net.Elements[0].Software, net.Elements[0].Routing.OSPF = model.SoftwareFRR, &model.OSPF{}
+	if r := f.apply(t, net, model.ApplyOptions{Overwrite: true}); len(r.Notes) != 0 {
+		t.Errorf("a new network: %q", r.Notes)
+	}
+	if r := f.apply(t, net, model.ApplyOptions{DryRun: true}); r.Changed || len(r.Notes) != 0 {
+		t.Errorf("nothing edited: %+v", r)
+	}
+	overwrite := model.ApplyOptions{DryRun: true, Overwrite: true}
+	if r := f.apply(t, net, overwrite); !r.Changed || len(r.Notes) != 1 || r.Notes[0] != "where configuration was edited inside r1, it is replaced by the document's" {
+		t.Errorf("nothing known: %+v", r)
+	}
+	_, end := f.watch(t, "n1")
+	defer end()
+	if err := f.Report(model.Report{Node: "n1", Revision: f.desired(t, "n1").Revision, Elements: []model.ElementStatus{
+		{ID: model.ID{Network: "lab", Element: "r1"}, Phase: model.PhaseRunning, Message: "frr.conf was edited"},
+		{ID: model.ID{Network: "lab", Element: "r2"}, Phase: model.PhaseRunning}}}); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.apply(t, net, model.ApplyOptions{DryRun: true}); len(r.Notes) != 1 || r.Notes[0] != "r1: frr.conf was edited" {
+		t.Errorf("edited: %+v", r)
+	}
+	if r := f.apply(t, net, overwrite); len(r.Notes) != 1 || !strings.HasPrefix(r.Notes[0], "the configuration that was edited inside r1 is replaced") {
+		t.Errorf("edited, to be replaced: %+v", r)
+	}
 }
 
 func TestNewMeansNew(t *testing.T) {

@@ -1,0 +1,61 @@
+package manager
+
+import (
+	"fmt"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// notes is what people should know of a network that is about to be applied and no difference of documents shows. The
+// lock is not held.
+func (m *Manager) notes(old *network, resolved model.Network, overwrite bool) []string {
+	var all []string
+	if old != nil {
+		all = m.ownConfigurations(old, resolved, overwrite)
+	}
+	if s := resolved.Slice; s.Mode == "strict" {
+		all = append(all, "slice: mode strict is kept and makes no difference yet: what elements ask for is reserved for them, in either mode")
+	} else if s.CPU != 0 || s.Memory != 0 {
+		for i := range resolved.Elements {
+			e := &resolved.Elements[i]
+			if s.CPU != 0 && e.CPU == 0 || s.Memory != 0 && e.Memory == 0 {
+				all = append(all, fmt.Sprintf("slice: cpu and memory bound what its elements ask for together; %s asks for none of one of them, and is not limited in that",
+					e.Name))
+				break
+			}
+		}
+	}
+	return all
+}
+
+// ownConfigurations tells which elements' own configurations are replaced, or stand against the document's.
+func (m *Manager) ownConfigurations(old *network, resolved model.Network, overwrite bool) (notes []string) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var replaced, edited []string
+	for i := range resolved.Elements {
+		e := &resolved.Elements[i]
+		if _, there := old.index[e.Name]; !there || e.Software != model.SoftwareFRR && e.Software != model.SoftwareBIRD {
+			continue
+		}
+		replaced = append(replaced, e.Name)
+		// An element that runs and has something to tell has a warning: that it keeps what was edited inside it.
+		is := m.elementStatus(old, e.Name)
+		if is.Phase != model.PhaseRunning || is.Message == "" {
+			continue
+		}
+		edited = append(edited, e.Name)
+		if !overwrite {
+			notes = append(notes, e.Name+": "+is.Message)
+		}
+	}
+	switch {
+	case !overwrite || len(replaced) == 0:
+	case len(edited) > 0:
+		notes = append(notes, fmt.Sprintf("the configuration that was edited inside %s is replaced by the document's, and so is that of any other router, if it was edited",
+			shorten(edited)))
+	default:
+		notes = append(notes, fmt.Sprintf("where configuration was edited inside %s, it is replaced by the document's", shorten(replaced)))
+	}
+	return notes
+}
