@@ -21,7 +21,8 @@
 //
 // Chunks hold nodes and blocks. A chunk is 65,536 words of 32 bits (256 KiB); all chunks together are one space of *units*
 // of 16 words (64 bytes): unit u lies in chunk u/4096 at word 16·(u mod 4096). Where the chunks are one piece of memory (an
-// arena) that is simply byte 64·u. Nothing straddles chunks. A unit number has 28 bits (16 GiB).
+// arena, an array map whose elements are chunks) that is simply byte 64·u. Nothing straddles chunks. A unit number has 28
+// bits (16 GiB).
 //
 // Tables holds one 64-bit word for a table, which is everything a reader needs, so that a table changes as a whole by one
 // store:

@@ -58,7 +58,7 @@ func TestTwoChangesDuringOneLookup(t *testing.T) {
 			}
 			defer readers.Wait()
 			defer stop.Store(true)
-			for i := 0; (i < 100_000 || reads[0].rounds.Load()+reads[1].rounds.Load() < 100_000) && !t.Failed(); i++ {
+			for i := 0; (i < 50_000 || reads[0].rounds.Load()+reads[1].rounds.Load() < 100_000) && !t.Failed(); i++ {
 				l.applyOnly(off)
 				l.applyOnly(on)
 				if i%1000 == 0 {
