@@ -136,7 +136,11 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 	defer func() {
 		// Nobody is helped by a stack trace on their screen.
 		if r := recover(); r != nil {
-			fmt.Fprintf(c.Err, "polyplane: a mistake in polyplane itself: %v; please report it with the command line\n", r)
+			if text := fmt.Sprint(r); strings.Contains(text, syscall.ENOSPC.Error()) {
+				fmt.Fprintf(c.Err, "polyplane: the disk is full: %s\n", text)
+			} else {
+				fmt.Fprintf(c.Err, "polyplane: a mistake in polyplane itself: %s; please report it with the command line\n", text)
+			}
 			code = ExitFailed
 		}
 	}()

@@ -136,7 +136,9 @@ func decide(o Options, old settings, remembered bool, m substrate.Machine) (sett
 			return s, fmt.Errorf("read the substrate file: %w", rerr)
 		}
 		s.Nodes, s.Topology, s.File, s.FileName = 0, "", string(b), filepath.Base(o.File)
-		s.Substrate, err = substrate.Parse(o.File, b, m)
+		if s.Substrate, err = substrate.Parse(o.File, b, m); err == nil {
+			err = checkAmounts(o.File, s.Substrate)
+		}
 	case o.Nodes == HostOnly && o.Topology != "":
 		return s, errors.New("--topology needs --nodes: this machine alone has no links")
 	case o.Nodes == HostOnly:
@@ -162,6 +164,21 @@ func decide(o Options, old settings, remembered bool, m substrate.Machine) (sett
 	}
 	s.Substrate, err = substrate.Number(s.Substrate, old.Substrate)
 	return s, err
+}
+
+// checkAmounts refuses nodes on which nothing that asks for anything could ever be placed.
+func checkAmounts(file string, s model.Substrate) error {
+	for _, n := range s.Nodes {
+		switch {
+		case n.CPU < model.MinCPU:
+			return fmt.Errorf("%s: node %s has %s cores; state at least %s, or leave cpu out for its share of this machine's", file, n.Name,
+				n.CPU, model.MinCPU)
+		case n.Memory < model.MinMemory:
+			return fmt.Errorf("%s: node %s has %s of memory; state at least %s, or leave memory out for its share of this machine's", file,
+				n.Name, n.Memory, model.MinMemory)
+		}
+	}
+	return nil
 }
 
 // simulated tells whether the nodes are namespaces.

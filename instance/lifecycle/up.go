@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
@@ -31,6 +33,10 @@ type Up struct {
 	Manager Manager
 	Out     io.Writer // what users see
 	Version string
+
+	// up tells that everything has answered. Before, what ends is told with the reason why the start has failed, or was
+	// nothing to speak of.
+	up atomic.Bool
 }
 
 // readyWithin is how long the manager and all agents may take to be there, once started.
@@ -73,6 +79,7 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 		}
 		return err
 	}
+	u.up.Store(true)
 	announce(u.Out, u.Dirs, s, nodes)
 	if ready != nil {
 		ready()
@@ -109,6 +116,11 @@ func (u *Up) settle() (settings, error) {
 	}
 	if remembered {
 		if err := checkChange(d, old, s); err != nil {
+			return s, err
+		}
+	}
+	if s.Etcd == "" {
+		if err := checkSpace(d); err != nil {
 			return s, err
 		}
 	}
@@ -186,7 +198,7 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 	sup.say = func(format string, a ...any) {
 		line := fmt.Sprintf(format, a...)
 		note(own, "%s", line)
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && u.up.Load() {
 			u.say("%s: see %s", line, u.Dirs.Logs())
 		}
 	}
@@ -303,7 +315,8 @@ func tail(path string) string {
 	if err != nil {
 		return "  (" + err.Error() + ")"
 	}
-	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	// A daemon that is started again and again ends for the same reason each time.
+	lines := slices.Compact(strings.Split(strings.TrimRight(string(b), "\n"), "\n"))
 	if len(lines) > 5 {
 		lines = lines[len(lines)-5:]
 	}

@@ -13,10 +13,17 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.etcd.io/etcd/server/v3/storage/wal"
+	"golang.org/x/sys/unix"
 )
 
 // DefaultQuota bounds the embedded store's database, in bytes.
 const DefaultQuota = 1 << 30
+
+// segmentSize is that of etcd's write-ahead log, in bytes; walRoom is what two of them and the database's beginning take.
+const (
+	segmentSize = 8 << 20
+	walRoom     = 2*segmentSize + 8<<20
+)
 
 // EmbeddedOptions say how etcd runs inside this process.
 type EmbeddedOptions struct {
@@ -40,7 +47,7 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	if err := os.MkdirAll(filepath.Dir(options.Log), 0o700); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
-	etcd, err := embed.StartEtcd(embeddedConfig(options))
+	etcd, err := startEtcd(embeddedConfig(options))
 	if err != nil {
 		return nil, fmt.Errorf("start etcd on %s: %w; its log is %s", options.Dir, err, options.Log)
 	}
@@ -70,10 +77,40 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	return s, nil
 }
 
+// startEtcd starts etcd, which panics where its disk does not let it begin; what it says then rarely tells that the disk
+// is full.
+func startEtcd(config *embed.Config) (etcd *embed.Etcd, err error) {
+	full := fullDisk(config.Dir)
+	if _, begun := os.Stat(filepath.Join(config.Dir, "member")); full != nil && begun != nil {
+		return nil, full // what it would begin it could not take back
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			etcd, err = nil, fmt.Errorf("%v", p)
+		}
+		if full != nil && err != nil {
+			err = fmt.Errorf("%w (%w)", full, err)
+		}
+	}()
+	return embed.StartEtcd(config)
+}
+
+// fullDisk tells that a directory's disk has too little room for a store to begin, or nil.
+func fullDisk(dir string) error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return nil // etcd will find out more
+	}
+	if free := s.Bavail * uint64(s.Bsize); free < walRoom {
+		return fmt.Errorf("the disk is full: %dMiB are free, and at least %dMiB are needed", free>>20, walRoom>>20)
+	}
+	return nil
+}
+
 // embeddedConfig is etcd as a single member that talks to nobody.
 func embeddedConfig(o EmbeddedOptions) *embed.Config {
 	// A network's write is small: 64 MB segments of zeros would be the greatest part of what we keep on disk.
-	wal.SegmentSizeBytes = 8 << 20
+	wal.SegmentSizeBytes = segmentSize
 
 	c := embed.NewConfig()
 	c.Name = "polyplane"
