@@ -377,7 +377,8 @@ func TestProcessesAreKept(t *testing.T) {
 		}
 	}
 	e := n.elements[id]
-	e.process.next = e.process.began // the wait after a start that did not last is not this test's matter
+	lasted := func() { e.process.began, e.process.next = e.process.began.Add(-lasting), e.process.began }
+	lasted()
 	unix.PidfdSendSignal(e.process.pidfd, unix.SIGKILL, nil, 0)
 	awaitEnd(e.process.pidfd, -1)
 	n.auditAll(t, id, id)
@@ -388,7 +389,7 @@ func TestProcessesAreKept(t *testing.T) {
 	if r := n.Apply(context.Background(), jobs)[0]; r.Err == nil || r.Phase != model.PhaseFailed {
 		t.Errorf("a process that died at once gave %s, %v: want failed, for a while", r.Phase, r.Err)
 	}
-	e.process.next = e.process.began
+	lasted()
 	expect("r0: restarted: its processes had ended")
 
 	jobs[0].Element.Stopped = true
@@ -423,67 +424,5 @@ func TestProcessesAreKept(t *testing.T) {
 	if out := sh(t, "find /sys/fs/cgroup -type d -path '*polyplane/"+n.dirs.Instance+"*'; ls "+n.dirs.Run+" "+n.dirs.Data); strings.Contains(out, "lab") ||
 		strings.Contains(out, "/sys/fs") || strings.Contains(out, "runc") {
 		t.Errorf("something is left:\n%s", out)
-	}
-}
-
-// TestConfigurationBelongsToTheElement seeds, edits, changes and overwrites.
-func TestConfigurationBelongsToTheElement(t *testing.T) {
-	n := newNode(t)
-	jobs := frrLine("lab", 7, 2)[:1]
-	id := jobs[0].ID
-	const path = "/etc/bird/bird.conf"
-	jobs[0].Element.Software = model.SoftwareBIRD
-	document := func(text string) {
-		jobs[0].Element.Config = map[string]string{"bird.conf": "router id 1.2.3.4;\nprotocol device {}\n# " + text + "\n"}
-	}
-	holds := func(text string) {
-		t.Helper()
-		if got := n.run(t, id, "cat", path); !strings.Contains(got, text) {
-			t.Errorf("the element has\n%s\nwant %q in it", got, text)
-		}
-	}
-	document("one")
-	n.apply(t, jobs)
-	holds("# one")
-	n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
-	pid := n.pidOf(t, id)
-	document("two")
-	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
-		t.Errorf("apply said %q", got)
-	}
-	holds("# two")
-	if now := n.pidOf(t, id); now != pid {
-		t.Error("a new configuration restarted BIRD")
-	}
-	n.run(t, id, "sh", "-c", "echo '# mine' >> "+path)
-	n.restart(t)
-	if got := changes(n.apply(t, jobs)); len(got) != 0 {
-		t.Errorf("an edit inside made apply do %q", got)
-	}
-	holds("# mine")
-	document("three")
-	for range 2 {
-		r := n.Apply(context.Background(), jobs)[0]
-		if r.Err == nil || !strings.Contains(r.Err.Error(), "--overwrite") || r.Phase != model.PhaseRunning {
-			t.Errorf("a conflict gave %s, %v: want running, and an error that names --overwrite", r.Phase, r.Err)
-		}
-	}
-	holds("# mine")
-	jobs[0].Element.Overwrites++
-	n.apply(t, jobs)
-	holds("# three")
-	// What an element owns outlives it where asked.
-	n.run(t, id, "sh", "-c", "echo kept > /root/mine; echo '# mine again' >> "+path)
-	if err := n.Remove(context.Background(), []model.ID{id}, true); err != nil {
-		t.Fatal(err)
-	}
-	jobs[0].Index = 8 // other user IDs
-	n.apply(t, jobs)
-	holds("# mine again")
-	if got := n.run(t, id, "cat", "/root/mine"); got != "kept\n" {
-		t.Errorf("a file is now %q", got)
-	}
-	if got := n.run(t, id, "stat", "-c", "%u", "/root/mine"); got != "0\n" {
-		t.Errorf("the file's owner inside is %q", got)
 	}
 }

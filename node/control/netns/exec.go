@@ -61,9 +61,8 @@ func (d *Driver) hold(ctx context.Context, id model.ID) (container string, relea
 		return "", nil, fmt.Errorf("it is stopped: `polyplane start %s` starts it", id)
 	case e.process.running():
 		return containerID(id), func() {}, nil
-	case e.process.wanted:
-		return "", nil, errors.New("its processes do not run at the moment")
 	}
+	// Where processes should run and do not, this is how its owner gets at its files to mend them.
 	if e.shells == 0 {
 		if err := d.startShell(ctx, e); err != nil {
 			return "", nil, err
@@ -91,11 +90,14 @@ func (d *Driver) shellBundle(id model.ID) string { return d.dirs.Bundle(id) + sh
 
 func (d *Driver) startShell(ctx context.Context, e *element) error {
 	id := e.job.ID
-	files, err := d.openFiles(&e.job)
+	files, err := d.openFiles(&e.job, true)
 	if err != nil {
 		return err
 	}
 	defer files.close()
+	for _, moved := range files.moved {
+		d.log.Info(moved, "element", id)
+	}
 	if err := files.hostsFile(hostsOf([]control.Job{e.job}, id.Network)); err != nil {
 		return fmt.Errorf("write /etc/hosts: %w", err)
 	}
@@ -289,7 +291,7 @@ func (d *Driver) Console(id model.ID) ([]string, error) {
 	if e == nil {
 		return nil, fmt.Errorf("element %s is not on this node", id)
 	}
-	if len(e.process.plan.Console) == 0 {
+	if len(e.process.plan.Console) == 0 || !e.process.running() {
 		return []string{"/bin/bash"}, nil
 	}
 	return e.process.plan.Console, nil

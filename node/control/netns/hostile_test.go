@@ -167,9 +167,8 @@ func TestCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	route("198.51.100.0/24")
-	if r := n.Apply(context.Background(), jobs)[0]; r.Err == nil || r.Phase != model.PhaseRunning ||
-		!strings.Contains(r.Err.Error(), "--overwrite") {
-		t.Errorf("an unknown configuration gave %s, %v: want running, and an error that names --overwrite", r.Phase, r.Err)
+	if r := n.apply(t, jobs)[0]; r.Phase != model.PhaseRunning || !strings.Contains(r.Warning.Message, "--overwrite") {
+		t.Errorf("an unknown configuration gave %s, %+v: want running, and a warning that names --overwrite", r.Phase, r.Warning)
 	}
 }
 

@@ -32,6 +32,8 @@ type process struct {
 	began    time.Time // when this process last started it
 	failures int       // starts in a row that did not last
 	next     time.Time // no start before
+	logFrom  int64     // where in the log that start begins
+	said     string    // the last words of the start before
 	again    int       // how often it was started again, by whomever
 }
 
@@ -49,6 +51,10 @@ func (p *process) asWanted() bool { return p.running() == p.wanted }
 
 // due tells whether there is something to do about the processes now.
 func (p *process) due() bool { return !p.asWanted() && !time.Now().Before(p.next) }
+
+// unproven tells whether they run after several starts in a row that did not last, and not for long enough yet. One death
+// is an accident: what kills them once is not held against them.
+func (p *process) unproven(now time.Time) bool { return p.failures > 2 && now.Sub(p.began) < lasting }
 
 func (p *process) forget() {
 	if p.pidfd > 0 {
@@ -127,13 +133,21 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		}
 		return nil
 	}
-	files, err := d.openFiles(&w.job)
+	notes, err := bundleNotes(bundle)
 	if err != nil {
 		return err
 	}
-	defer files.close()
-	otherChanged, err := files.writePlan(&p.plan)
+	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
+	asked := uint64(w.job.Element.Restarts) > restarts
+	files, err := d.openFiles(&w.job, asked || !p.running())
 	if err != nil {
+		return err
+	}
+	defer func() {
+		w.result.Changed = append(w.result.Changed, files.moved...)
+		files.close()
+	}()
+	if err := files.makeDirs(&p.plan); err != nil {
 		return err
 	}
 	seeding, err := d.seed(id, files, &p.plan, w.job.Element.Overwrites)
@@ -145,30 +159,34 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 			return fmt.Errorf("%w; it goes on with what it has", err)
 		}
 	}
+	w.result.Warning = seeding.warning()
+	kept := len(seeding.kept) > 0
+	otherChanged, err := files.writePlan(&p.plan, kept)
+	if err != nil {
+		return err
+	}
 	if err := d.sow(id, files, seeding); err != nil {
 		return err
 	}
-	configChanged, conflict := len(seeding.write) > 0, seeding.conflict
+	configChanged := len(seeding.write) > 0
+	if asked || configChanged {
+		p.failures, p.next = 0, time.Time{} // somebody has done something about it
+	}
 	spec := d.newSpec(&w.job, container, p.plan.Command, p.plan.Capabilities)
 	if err := d.noteContents(id, spec, &p.plan); err != nil {
 		return err
 	}
-	notes, err := bundleNotes(bundle)
-	if err != nil {
-		return err
+	if was, ok := notes[noteFiles]; ok && kept {
+		spec.Annotations[noteFiles] = was // they are left too, so what runs has read them
 	}
 	p.again, _ = strconv.Atoi(notes[noteAgain])
 	spec.Annotations[noteAgain] = strconv.Itoa(p.again)
 	if !p.running() {
-		if err := d.startAgain(ctx, w, files, spec, hosts()); err != nil {
-			return err
-		}
-		return conflict
+		return d.startAgain(ctx, w, files, spec, hosts())
 	}
-	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
 	why, loaded := "", false
 	switch {
-	case uint64(w.job.Element.Restarts) > restarts:
+	case asked:
 		why = "as requested"
 	case notes[noteSpec] != spec.Annotations[noteSpec]:
 		why = "its command or its surroundings changed"
@@ -184,16 +202,20 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		}
 	}
 	if why != "" {
+		if err := d.check(ctx, w, nil); err != nil {
+			return fmt.Errorf("%w; it goes on with what it has", err)
+		}
 		if err := d.removeContainer(ctx, container, true); err != nil {
 			return fmt.Errorf("stop its processes: %w", err)
 		}
 		p.forget()
 		p.again++
+		p.failures, p.next = 1, time.Now().Add(time.Second)
 		if err := d.start(ctx, w, files, spec, hosts()); err != nil {
 			return err
 		}
 		w.done("restarted: %s", why)
-		return conflict
+		return nil
 	}
 	// Noted last: what was cut short is done again.
 	if notes[noteResources] != spec.Annotations[noteResources] {
@@ -206,34 +228,45 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 			return err
 		}
 	}
-	return conflict
+	if p.unproven(time.Now()) {
+		return d.crashed(w, p.failures-1)
+	}
+	return nil
 }
 
 // startAgain starts processes that do not run, unless they died so often that they must wait.
 func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts string) error {
-	p, now := &w.e.process, time.Now()
+	id, p, now := w.job.ID, &w.e.process, time.Now()
 	died := p.known
 	if died && now.Before(p.next) {
-		return fmt.Errorf("its processes ended %d times soon after their start; they are started again in %s: see `polyplane "+
-			"logs %s`", p.failures, p.next.Sub(now).Round(time.Second), w.job.ID)
+		return d.crashed(w, p.failures)
 	}
 	if died {
-		if p.began.IsZero() || now.Sub(p.began) >= lasting {
-			p.failures = 0
-		}
 		if err := d.removeContainer(ctx, containerID(w.job.ID), false); err != nil {
 			return fmt.Errorf("clear away what is left of its processes: %w", err)
 		}
 		p.forget()
 		p.again++
 	}
+	if err := d.check(ctx, w, nil); err != nil {
+		return err
+	}
+	if !died || p.began.IsZero() || now.Sub(p.began) >= lasting {
+		p.failures = 0
+	}
 	p.failures++
 	p.next = now.Add(min(slowest, time.Second<<min(p.failures-1, 10)))
+	if died {
+		p.said = d.lastWords(id, p.logFrom)
+	}
 	if err := d.start(ctx, w, files, spec, hosts); err != nil {
 		return err
 	}
 	if died {
 		w.done("restarted: its processes had ended")
+		if p.unproven(p.began) {
+			return d.crashed(w, p.failures-1)
+		}
 	} else {
 		w.done("started")
 	}
@@ -246,9 +279,6 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	if err := files.hostsFile(hosts); err != nil {
 		return fmt.Errorf("write /etc/hosts: %w", err)
 	}
-	if err := d.check(ctx, w, nil); err != nil {
-		return err
-	}
 	spec.Annotations[noteAgain] = strconv.Itoa(w.e.process.again)
 	if err := writeBundle(d.dirs.Bundle(id), spec); err != nil {
 		return err
@@ -258,6 +288,9 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 		return err
 	}
 	defer log.Close()
+	if info, err := log.Stat(); err == nil {
+		w.e.process.logFrom = info.Size()
+	}
 	if err := d.launch(ctx, containerID(id), d.dirs.Bundle(id), log); err != nil {
 		return fmt.Errorf("start its processes: %w", err)
 	}

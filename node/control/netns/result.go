@@ -1,7 +1,6 @@
 package netns
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -43,16 +42,14 @@ func (d *Driver) finish(w *work, there ports) {
 		if w.want != nil {
 			e.want = w.want
 		}
-		e.verified = len(w.errs) == 0
+		// Somebody may make a configuration that was kept the network's by hand, which only a look tells.
+		e.verified = len(w.errs) == 0 && res.Warning == (control.Warning{})
 		if res.Phase = model.PhaseRunning; w.job.Element.Stopped {
 			res.Phase = model.PhaseStopped
 		}
 	}
 	if len(w.errs) > 0 {
-		res.Err = joinErrors(w.errs)
-		if _, conflict := errors.AsType[*conflictError](res.Err); !conflict || len(w.errs) > 1 {
-			res.Phase = model.PhaseFailed
-		}
+		res.Err, res.Phase = joinErrors(w.errs), model.PhaseFailed
 	}
 }
 

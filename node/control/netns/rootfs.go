@@ -51,10 +51,15 @@ var groups = []struct {
 type elementFiles struct {
 	root *os.Root
 	base int // the machine's user ID that is root in there
+	id   model.ID
+	// mend has what is in the place of a directory that an element must have set aside; otherwise it is an error.
+	mend  bool
+	moved []string // what was set aside, in words
 }
 
-// openFiles opens an element's root file system, made anew where there is none.
-func (d *Driver) openFiles(job *control.Job) (*elementFiles, error) {
+// openFiles opens an element's root file system, made anew where there is none. With mend, which is for elements that are
+// about to be started, what the element put in the place of its directories is set aside.
+func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
 	path := d.rootfs(job.ID)
 	base := int(model.UIDBase(job.Index))
 	// The network's roots must be able to walk here. Nobody else may: a program that an element marks set-user-ID must not
@@ -82,7 +87,7 @@ func (d *Driver) openFiles(job *control.Job) (*elementFiles, error) {
 		root.Close()
 		return nil, err
 	}
-	f := &elementFiles{root: root, base: base}
+	f := &elementFiles{root: root, base: base, id: job.ID, mend: mend}
 	if err := f.furnish(job); err != nil {
 		root.Close()
 		return nil, fmt.Errorf("furnish the element's root directory: %w", err)
@@ -187,6 +192,9 @@ func rel(path string) string { return strings.TrimPrefix(filepath.Clean("/"+path
 // dir makes a directory and sets its mode and owner.
 func (f *elementFiles) dir(path string, mode fs.FileMode, uid, gid int) error {
 	path = rel(path)
+	if err := f.ensureNoOther(path); err != nil {
+		return err
+	}
 	err := f.root.Mkdir(path, 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		return nil // the element may have changed mode and owner
@@ -204,8 +212,13 @@ func (f *elementFiles) dir(path string, mode fs.FileMode, uid, gid int) error {
 func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid int) error {
 	path = rel(path)
 	temporary := path + ".polyplane-new"
-	if err := f.root.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := f.root.RemoveAll(temporary); err != nil {
 		return err
+	}
+	if info, err := f.root.Lstat(path); err == nil && info.IsDir() {
+		if err := f.setAside(path, "a directory"); err != nil {
+			return err
+		}
 	}
 	file, err := f.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -277,6 +290,9 @@ func (f *elementFiles) furnish(job *control.Job) error {
 		if err := f.dir(dir.path, dir.mode, 0, 0); err != nil {
 			return err
 		}
+	}
+	if err := f.clearMounts(); err != nil {
+		return err
 	}
 	links := map[string]string{"var/run": "/run", "var/lock": "/run/lock", "etc/mtab": "/proc/self/mounts",
 		"etc/os-release": "../usr/lib/os-release"}
@@ -402,21 +418,26 @@ func owner(user, group string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// writePlan makes the directories and files of the software but for its running configuration, and tells whether a file
-// changed.
-func (f *elementFiles) writePlan(plan *software.Plan) (changed bool, err error) {
+// makeDirs makes the directories of the software.
+func (f *elementFiles) makeDirs(plan *software.Plan) error {
 	for _, dir := range plan.Dirs {
 		uid, gid, err := owner(dir.Owner, dir.Group)
 		if err == nil {
 			err = f.dir(dir.Path, dir.Mode, uid, gid)
 		}
 		if err != nil {
-			return changed, fmt.Errorf("make %s: %w", dir.Path, err)
+			return fmt.Errorf("make %s: %w", dir.Path, err)
 		}
 	}
+	return nil
+}
+
+// writePlan writes the files of the software but for its running configuration, and tells whether one changed. With keep
+// those that are there are left: they go with a configuration that is the element's own.
+func (f *elementFiles) writePlan(plan *software.Plan, keep bool) (changed bool, err error) {
 	for i := range plan.Files {
 		file := &plan.Files[i]
-		if slices.Contains(plan.ConfigFiles, file.Path) {
+		if slices.Contains(plan.ConfigFiles, file.Path) || keep && f.exists(file.Path) {
 			continue
 		}
 		if now, err := f.read(file.Path, int64(len(file.Content))); err == nil && string(now) == file.Content {

@@ -15,6 +15,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/software"
 )
 
@@ -65,9 +66,9 @@ const maxConfig = 64 << 20
 
 // seeding is what brings an element's running configuration in line with the document's.
 type seeding struct {
-	write    []*software.File
-	seeds    seeds // as they are once that is written
-	conflict error // a conflictError that tells of edited files, which are left
+	write []*software.File
+	seeds seeds    // as they are once that is written
+	kept  []string // files that were edited inside and are left, though the document's changed
 }
 
 // seed works out what is to be written; nothing is.
@@ -77,7 +78,6 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 		return s, err
 	}
 	force := overwrites > was.Overwrites && !was.Lost
-	var conflicts []string
 	for i := range plan.Files {
 		file := &plan.Files[i]
 		if !slices.Contains(plan.ConfigFiles, file.Path) {
@@ -91,13 +91,11 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 		now, err := f.read(file.Path, maxConfig)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return s, fmt.Errorf("read the running configuration: %w", err)
-		case contentHash(now) == want:
+		case err == nil && contentHash(now) == want:
 			was.Files[file.Path] = want
 			continue
-		case !force && (!known || contentHash(now) != seeded):
-			conflicts = append(conflicts, file.Path)
+		case !force && (err != nil || !known || contentHash(now) != seeded):
+			s.kept = append(s.kept, file.Path) // what cannot be read, such as a link, is the element's doing too
 			continue
 		}
 		s.write = append(s.write, file)
@@ -105,9 +103,6 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 	}
 	was.Overwrites = max(was.Overwrites, overwrites)
 	s.seeds = was
-	if len(conflicts) > 0 {
-		s.conflict = &conflictError{conflicts}
-	}
 	return s, nil
 }
 
@@ -142,10 +137,12 @@ func contentHash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// conflictError tells that a document's configuration changed and the element's own was edited.
-type conflictError struct{ files []string }
-
-func (e *conflictError) Error() string {
-	return fmt.Sprintf("its configuration changed in the document, and %s was edited inside the element, which keeps its "+
-		"own: apply with --overwrite to replace it", strings.Join(e.files, ", "))
+// warning tells that an element keeps its own configuration; nothing where it does not.
+func (s *seeding) warning() control.Warning {
+	if len(s.kept) == 0 {
+		return control.Warning{}
+	}
+	return control.Warning{Reason: "ConfigurationKept", Message: fmt.Sprintf("keeps its own configuration: %s was edited inside "+
+		"the element, and the network's has changed; `polyplane apply --overwrite` replaces it by the network's",
+		strings.Join(s.kept, ", "))}
 }

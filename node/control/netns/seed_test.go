@@ -1,0 +1,91 @@
+package netns
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// TestConfigurationBelongsToTheElement seeds, edits, changes and overwrites.
+func TestConfigurationBelongsToTheElement(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)[:1]
+	id := jobs[0].ID
+	const path = "/etc/bird/bird.conf"
+	jobs[0].Element.Software = model.SoftwareBIRD
+	document := func(text string) {
+		jobs[0].Element.Config = map[string]string{"bird.conf": "router id 1.2.3.4;\nprotocol device {}\n# " + text + "\n"}
+	}
+	holds := func(text string) {
+		t.Helper()
+		if got := n.run(t, id, "cat", path); !strings.Contains(got, text) {
+			t.Errorf("the element has\n%s\nwant %q in it", got, text)
+		}
+	}
+	document("one")
+	n.apply(t, jobs)
+	holds("# one")
+	n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
+	pid := n.pidOf(t, id)
+	document("two")
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
+		t.Errorf("apply said %q", got)
+	}
+	holds("# two")
+	if now := n.pidOf(t, id); now != pid {
+		t.Error("a new configuration restarted BIRD")
+	}
+	n.run(t, id, "sh", "-c", "echo '# mine' >> "+path)
+	n.restart(t)
+	if got := changes(n.apply(t, jobs)); len(got) != 0 {
+		t.Errorf("an edit inside made apply do %q", got)
+	}
+	holds("# mine")
+	document("three")
+	jobs[0].Element.Interfaces[0].Addresses[0] = netip.MustParsePrefix("192.0.2.1/24") // the rest of it is applied
+	kept := func(want ...string) {
+		t.Helper()
+		r := n.apply(t, jobs)
+		if got := changes(r); !slices.Equal(got, want) {
+			t.Errorf("apply said %q: want %q", got, want)
+		}
+		if w := r[0].Warning; r[0].Phase != model.PhaseRunning || w.Reason != "ConfigurationKept" || !strings.Contains(w.Message, "--overwrite") {
+			t.Errorf("a conflict gave %s, %+v: want running, and a warning that names --overwrite", r[0].Phase, w)
+		}
+		holds("# mine")
+	}
+	kept("r0: address 10.0.0.0/31 removed from r1", "r0: address 192.0.2.1/24 added to r1")
+	kept()
+	jobs[0].Element.Restarts++
+	kept("r0: restarted: as requested")
+	jobs[0].Element.Stopped = true
+	n.apply(t, jobs)
+	jobs[0].Element.Stopped = false
+	kept("r0: device r1 taken up", "r0: started")
+	n.restart(t)
+	kept()
+	jobs[0].Element.Overwrites++
+	if r := n.apply(t, jobs)[0]; r.Warning != (control.Warning{}) {
+		t.Errorf("after an overwrite there is the warning %+v", r.Warning)
+	}
+	holds("# three")
+	// What an element owns outlives it where asked.
+	n.run(t, id, "sh", "-c", "echo kept > /root/mine; echo '# mine again' >> "+path)
+	if err := n.Remove(context.Background(), []model.ID{id}, true); err != nil {
+		t.Fatal(err)
+	}
+	jobs[0].Index = 8 // other user IDs
+	n.apply(t, jobs)
+	holds("# mine again")
+	if got := n.run(t, id, "cat", "/root/mine"); got != "kept\n" {
+		t.Errorf("a file is now %q", got)
+	}
+	if got := n.run(t, id, "stat", "-c", "%u", "/root/mine"); got != "0\n" {
+		t.Errorf("the file's owner inside is %q", got)
+	}
+}
