@@ -228,7 +228,7 @@ func sampleTrial(label string, lost uint64) trial.Result {
 	}
 	return trial.Result{Label: label, Rate: 10000, Duration: 2 * time.Second, Elapsed: 2 * time.Second, Intended: 20000, Sent: 20000, Received: 20000 - lost - 5, Lost: lost,
 		Duplicated: 3, Reordered: 4, Corrupted: 5, Offered: 10000, Forwarded: 10000 - float64(lost+5)/2, BitRate: 5.12e6, Delay: h.Digest(), Histogram: h,
-		LossRatio: float64(lost) / 20000,
+		LossRatio: float64(lost) / 20000, Placement: trial.Placement{Source: 1, Polled: []trial.Polled{{Device: netdev.Ref{Name: "ppabc"}, CPU: 0}}},
 		Streams: []trial.Stream{{StreamReport: generator.StreamReport{Intended: 20000, Sent: 20000, Late: 400}, Lost: lost, Delay: h.Digest(),
 			Got: sink.Stream{Unique: 20000 - lost - 5, Duplicated: 3, Reordered: 4, Corrupted: 5, Variation: v.Digest()}}},
 		Marks: []string{"the hypervisor took 3.1 % of a core's time"}}
