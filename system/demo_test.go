@@ -12,6 +12,8 @@ import (
 // TestDemo runs the README's first command, twice; nothing of it may stay.
 func TestDemo(t *testing.T) {
 	p := newPlatform(t)
+	somebodyElses(t)
+	before := machine(t)
 	for range 2 {
 		c := demo(p)
 		out, err := c.CombinedOutput()
@@ -23,7 +25,30 @@ func TestDemo(t *testing.T) {
 				t.Errorf("the demo does not print %q:\n%s", want, out)
 			}
 		}
+		sameMachine(t, before)
 	}
+}
+
+// somebodyElses makes what may be on a machine already: named namespaces, a bridge with an address, a running container
+// engine's firewall; the demo must leave it alone.
+func somebodyElses(t *testing.T) {
+	t.Helper()
+	for _, command := range []string{
+		"ip netns add theirs", "ip link add theirs0 type bridge", "ip addr add 10.1.0.1/24 dev theirs0", "ip link set theirs0 up",
+		"ip link add ppp0 type veth peer name theirs1 netns theirs", "ip link set ppp0 master theirs0 up",
+		"nft add table ip theirs", "nft add chain ip theirs forward '{ type filter hook forward priority 0 ; policy drop ; }'",
+	} {
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+	}
+	t.Cleanup(func() {
+		for _, command := range []string{"ip link del ppp0", "ip link del theirs0", "ip netns del theirs", "nft delete table ip theirs"} {
+			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+				t.Errorf("%s, which was there before: %v\n%s", command, err, out)
+			}
+		}
+	})
 }
 
 // TestDemoInterrupted presses ^C at each step of the demo: it must end by itself and take everything away.
@@ -53,6 +78,10 @@ func TestDemoInterrupted(t *testing.T) {
 			err = c.Wait()
 			if !interrupted {
 				t.Fatalf("the demo never printed %q (%v)", step, err)
+			}
+			// ^C while it cleans up anyway changes nothing.
+			if status := exitStatus(err); status != 130 && (status != 0 || step != "Removing everything") {
+				t.Errorf("the demo ends with %d", status)
 			}
 		})
 	}

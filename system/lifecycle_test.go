@@ -50,7 +50,7 @@ func TestNetworksComeBack(t *testing.T) {
 
 	// A student writes a configuration, and a file.
 	p.run("exec", "class/r1", "--", "vtysh", "-c", "configure terminal", "-c", "ip route 203.0.113.0/24 Null0",
-		"-c", "hostname mine", "-c", "end", "-c", "write memory")
+		"-c", "ip prefix-list mine seq 5 permit any", "-c", "end", "-c", "write memory")
 	p.run("exec", "class/r1", "--", "sh", "-c", "echo kept > /root/notes")
 	wrote := func(t *testing.T) {
 		t.Helper()
@@ -58,7 +58,7 @@ func TestNetworksComeBack(t *testing.T) {
 		var config string
 		p.await("the written configuration to be there", func() bool {
 			config, _, _ = p.try("exec", "class/r1", "--", "vtysh", "-c", "show running-config")
-			return strings.Contains(config, "ip route 203.0.113.0/24 Null0") && strings.Contains(config, "hostname mine")
+			return strings.Contains(config, "ip route 203.0.113.0/24 Null0") && strings.Contains(config, "ip prefix-list mine seq 5 permit any")
 		}, func() string { return config })
 		if notes := p.run("exec", "class/r1", "--", "cat", "/root/notes"); strings.TrimSpace(notes) != "kept" {
 			t.Errorf("the file holds %q", notes)
