@@ -149,13 +149,19 @@ func withEthtool(d netdev.Ref, f func(*ethtool.Ethtool) error) error {
 	})
 }
 
-// openPathBench opens the bench of one path. Its sink sits in the generic hook of B's interface: the fabric hands frames to an
-// element's end of the veth without passing its ring (bpf_redirect_peer), so a program in the driver would never see them.
+// openPathBench opens the bench of one path.
+//
+// The fabric hands frames to an element's end of the veth without passing its ring (bpf_redirect_peer), where a program in the
+// driver would never see them; so the sink sits in the generic hook behind it. Frames from a queue at the port do pass the ring,
+// and the kernel keeps redirected ones from the generic hook: there the sink sits in the driver.
 func openPathBench(l *trafficLock, p trafficPath, o trial.Options) (*trial.Bench, error) {
 	if err := l.queue(p.Port); err != nil {
 		return nil, err
 	}
-	o.Path, o.Generic = trial.Path{From: p.Device, To: p.SinkDevice}, true
+	o.Path, o.Generic = trial.Path{From: p.Device, To: p.SinkDevice}, !p.Queued
+	if p.Queued {
+		o.Path.Before = p.SinkPort
+	}
 	b, err := trial.Open(o)
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("%s has an XDP program already: the sink finds no place there", p.To)

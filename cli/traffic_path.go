@@ -38,6 +38,8 @@ type trafficPath struct {
 	Device      netdev.Ref       `json:"device"`      // A's
 	SinkDevice  netdev.Ref       `json:"sink_device"` // B's
 	Port        netdev.Ref       `json:"port"`        // A's port on its node: where frames are received first
+	SinkPort    netdev.Ref       `json:"sink_port"`   // B's port on its node
+	Queued      bool             `json:"queued"`      // B's link has a rate or a delay, kept by a queue at B's port
 }
 
 // label is a path as results name it.
@@ -171,7 +173,30 @@ func resolvePath(ctx context.Context, p *trafficPlan, pair trafficPair, from, to
 	path.From = model.PortID{ID: from.id, Interface: name}
 	path.Port = netdev.Ref{Namespace: from.ports, Name: from.node.PortDevice(path.From)}
 	path.SinkDevice = netdev.Ref{Namespace: to.namespace, Name: deviceOf(to, path.To.Interface)}
-	return path, nil
+	path.SinkPort = netdev.Ref{Namespace: to.ports, Name: to.node.PortDevice(path.To)}
+	path.Queued, err = queued(path.SinkPort)
+	return path, err
+}
+
+// queued tells whether a queue of the fabric's stands at a port.
+func queued(port netdev.Ref) (found bool, err error) {
+	err = netdev.In(port.Namespace, func() error {
+		l, err := netlink.LinkByName(port.Name)
+		if err != nil {
+			return err
+		}
+		queues, err := netlink.QdiscList(l)
+		for _, q := range queues {
+			if q.Attrs().Parent == netlink.HANDLE_ROOT && q.Type() != "noqueue" {
+				found = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for a queue at %v: %w", port, err)
+	}
+	return found, nil
 }
 
 // arrival picks B's interface and address: the one named, one in a subnet that A is in as well, or the one by which B itself
