@@ -52,3 +52,18 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 		t.Errorf("ospfd came back without what was written: %v\n%s", err, out)
 	}
 }
+
+// Only a configuration that somebody wrote is checked before anything runs on it: ours is right.
+func TestWhatIsChecked(t *testing.T) {
+	for software, name := range map[model.Software]string{model.SoftwareFRR: "frr.conf", model.SoftwareBIRD: "bird.conf"} {
+		for _, config := range []map[string]string{nil, {name: "garbage {{{"}} {
+			plan, err := Render("lab", model.Element{Name: "r1", Kind: model.Router, Software: software, Config: config})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if checked := len(plan.Check) > 0; checked != (config != nil) {
+				t.Errorf("%s with configuration %q: checked is %v", software, config, checked)
+			}
+		}
+	}
+}

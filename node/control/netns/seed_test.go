@@ -89,3 +89,34 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 		t.Errorf("the file's owner inside is %q", got)
 	}
 }
+
+// TestWrittenConfigurationIsKept has FRR itself write the configuration that the document stated: it is the element's own
+// from then on, and FRR's form of it passes the check that a restart makes.
+func TestWrittenConfigurationIsKept(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)[:1]
+	id := jobs[0].ID
+	document := func(address string) {
+		jobs[0].Element.Config = map[string]string{"frr.conf": "interface lo\n ip address " + address + "\n"}
+	}
+	document("192.0.2.1/32")
+	n.apply(t, jobs)
+	n.untilRuns(t, id, "[OK]", "vtysh", "-c", "configure", "-c", "interface lo", "-c", "ip address 198.51.100.1/32", "-c", "end", "-c", "write")
+	document("192.0.2.2/32")
+	jobs[0].Element.Restarts++
+	r := n.apply(t, jobs)
+	if got := changes(r); !slices.Equal(got, []string{"r0: restarted: as requested"}) || r[0].Warning.Reason != "ConfigurationKept" {
+		t.Errorf("apply said %q, %+v: want a restart, and that its configuration is kept", got, r[0].Warning)
+	}
+	n.untilRuns(t, id, "198.51.100.1/32", "vtysh", "-c", "show running-config")
+	// One that is broken does not take down what runs.
+	pid := n.pidOf(t, id)
+	n.run(t, id, "sh", "-c", "echo nonsense >>/etc/frr/frr.conf")
+	jobs[0].Element.Restarts++
+	if r := n.Apply(t.Context(), jobs)[0]; r.Err == nil || !strings.Contains(r.Err.Error(), "nonsense") || !strings.Contains(r.Err.Error(), "goes on with what it has") {
+		t.Errorf("a restart on a broken configuration gave %v", r.Err)
+	}
+	if now := n.pidOf(t, id); now != pid {
+		t.Error("a restart on a broken configuration was made")
+	}
+}
