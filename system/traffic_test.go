@@ -123,6 +123,39 @@ func TestTrafficCounts(t *testing.T) {
 	}
 }
 
+// TestTrafficPaths: frames are seen however they reach the sink's interface: past its ring, from a queue, or from another node.
+func TestTrafficPaths(t *testing.T) {
+	p := up(t, 2)
+	file := filepath.Join(t.TempDir(), "paths.yaml")
+	if err := os.WriteFile(file, []byte(`network: duo
+routers:
+  r1: {software: static, node: n1}
+hosts:
+  h1: {node: n1}
+  h2: {node: n2}
+  slow: {node: n1}
+  far: {node: n2}
+links:
+  - h1 -- r1
+  - r1 -- h2
+  - r1 -- slow: {bandwidth: 100Mbit}
+  - r1 -- far: {bandwidth: 100Mbit}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.run("apply", "-f", file)
+	for _, pair := range [][2]string{{"h1", "r1"}, {"h1", "h2"}, {"h2", "h1"}, {"h1", "slow"}, {"slow", "far"}, {"far", "h2"}} {
+		var m measured
+		out := p.run("traffic", "duo/"+pair[0], "duo/"+pair[1], "--closed", "--rate", "1000pps", "--duration", "200ms", "-o", "json")
+		if err := json.Unmarshal([]byte(out), &m); err != nil {
+			t.Fatal(err)
+		}
+		if r := m.Trials[0]; r.Sent == 0 || r.Received != r.Sent || r.Reordered+r.Duplicated+r.Corrupted != 0 {
+			t.Errorf("from %s to %s: %+v", pair[0], pair[1], r)
+		}
+	}
+}
+
 // TestTrafficLeavesNothing repeats a trial, ends one by ^C and kills one; the devices must be as before, at the latest after the
 // next trial.
 func TestTrafficLeavesNothing(t *testing.T) {
