@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -219,7 +220,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 	var planned []model.ApplyResult
 	if direct {
 		// A single new network is refused or made as a whole, and all of it is new: nothing is learnt by asking first.
-		result, err := cl.Apply(ctx, networks[0], model.ApplyOptions{Overwrite: overwrite, Base: model.BaseNew})
+		result, err := c.applyPlanned(ctx, cl, networks[0], model.ApplyOptions{Overwrite: overwrite, Base: model.BaseNew})
 		if err != nil {
 			return wrap(ctx, cl, naming(networks[0].Name, err), ref{})
 		}
@@ -248,7 +249,7 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		if p.Before != nil {
 			options.Base = p.Before.Revision
 		}
-		result, err := cl.Apply(ctx, networks[i], options)
+		result, err := c.applyPlanned(ctx, cl, networks[i], options)
 		if err != nil {
 			return wrap(ctx, cl, partly(naming(name, err), applied, planned[i+1:]), ref{})
 		}
@@ -283,6 +284,34 @@ func partly(err error, applied []string, after []model.ApplyResult) error {
 	return fmt.Errorf("%w\n(%s)", err, text)
 }
 
+// replans is how often an apply plans anew when somebody else has changed the network between plan and apply.
+const replans = 5
+
+// applyPlanned applies what was planned on a base. Where the network has moved on meanwhile it is planned again, which is
+// shown, and applied to what there is then.
+func (c *CLI) applyPlanned(ctx context.Context, cl Client, n model.Network, options model.ApplyOptions) (model.ApplyResult, error) {
+	for left := replans; ; left-- {
+		result, err := cl.Apply(ctx, n, options)
+		var refusal *client.Error
+		if !errors.As(err, &refusal) || refusal.Status != http.StatusConflict || left == 0 {
+			return result, err
+		}
+		again := options
+		again.DryRun, again.Base = true, 0
+		plan, planErr := cl.Apply(ctx, n, again)
+		if planErr != nil {
+			return result, planErr
+		}
+		fmt.Fprintf(c.Err, "%s was changed by somebody else meanwhile: planned again\n", n.Name)
+		if err := c.showChanges(plan, shownChanges); err != nil || !plan.Changed {
+			return plan, err
+		}
+		if options.Base = model.BaseNew; plan.Before != nil {
+			options.Base = plan.Before.Revision
+		}
+	}
+}
+
 // contents counts what a network has, by kind.
 func contents(n model.Network) string {
 	kinds := map[model.Kind]int{}
@@ -315,18 +344,24 @@ func (c *CLI) summarizeApply(ctx context.Context, cl Client, planned []model.App
 	if !changed {
 		return nil
 	}
-	var b strings.Builder
+	var names []string
 	elements, links := 0, 0
-	for i, p := range planned {
+	for _, p := range planned {
 		elements += len(p.Record.Network.Elements)
 		links += len(p.Record.Network.Links)
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(p.Record.Network.Name)
+		names = append(names, p.Record.Network.Name)
 	}
-	_, err := fmt.Fprintf(c.Out, "%s: ready in %s (%s, %s)\n", b.String(), elapsed(took), plural(elements, "element"), plural(links, "link"))
+	_, err := fmt.Fprintf(c.Out, "%s: ready in %s (%s, %s)\n", fewNames(names), elapsed(took), plural(elements, "element"), plural(links, "link"))
 	return err
+}
+
+// fewNames lists networks' names, or counts them where there are many.
+func fewNames(names []string) string {
+	const most = 8
+	if len(names) > most {
+		return fmt.Sprintf("%d networks", len(names))
+	}
+	return strings.Join(names, ", ")
 }
 
 func plural(n int, what string) string {
@@ -385,7 +420,6 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 		return false, failed("%s", c.whyNotRunning(ctx, cl, order))
 	})
 	bar.close()
-	what := strings.Join(order, ", ")
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		// The context of the wait is over; the question why needs one of its own.
@@ -393,7 +427,7 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 			"`polyplane get elements -w` shows how far it is", timeout, c.whyNotRunning(ctx, cl, order))}
 	case errors.Is(err, context.Canceled):
 		return &Error{Code: ExitInterrupted, Err: fmt.Errorf("interrupted: %s goes on being applied; `polyplane get elements -w` "+
-			"shows how far it is, `polyplane delete %s` takes it back", what, strings.Join(order, " "))}
+			"shows how far it is, `polyplane delete` takes it back", fewNames(order))}
 	case err != nil:
 		return wrap(ctx, cl, err, ref{})
 	}

@@ -246,7 +246,7 @@ func (c *CLI) deleteAll(ctx context.Context, cl Client, names []string, wait boo
 		}
 	}
 	if !wait {
-		fmt.Fprintf(c.Out, "removing %s\n", strings.Join(names, ", "))
+		fmt.Fprintf(c.Out, "removing %s\n", fewNames(names))
 		return nil
 	}
 	left := names
@@ -273,12 +273,12 @@ func (c *CLI) deleteAll(ctx context.Context, cl Client, names []string, wait boo
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return &Error{Code: ExitTimeout, Err: fmt.Errorf("%s not gone after %s; the removal goes on; `polyplane get nodes` shows "+
-			"whether a node is lost", strings.Join(left, ", "), timeout)}
+			"whether a node is lost", fewNames(left), timeout)}
 	case errors.Is(err, context.Canceled):
 		return &Error{Code: ExitInterrupted, Err: errors.New("interrupted; the removal goes on")}
 	case err != nil:
 		return wrap(ctx, cl, err, ref{})
 	}
-	fmt.Fprintf(c.Out, "%s removed in %s\n", strings.Join(names, ", "), elapsed(c.Now().Sub(begin)))
+	fmt.Fprintf(c.Out, "%s removed in %s\n", fewNames(names), elapsed(c.Now().Sub(begin)))
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -278,5 +279,50 @@ func TestOverwriteTellsWhatItReplaces(t *testing.T) {
 		if r.code != ExitOK || !strings.HasPrefix(r.out, "network lab: the file says nothing new\n  note: edited inside r1\n") || strings.Contains(r.out, "0 to") {
 			t.Errorf("%s: %+v", command, r)
 		}
+	}
+}
+
+// Two people apply at once: the later plans anew, on what the earlier has made.
+func TestApplyPlansAgainAfterAConflict(t *testing.T) {
+	f := lab()
+	f.dump.Networks[0].Phase = model.PhaseRunning
+	f.conflicts = 2
+	r := runWith(t, f, "network: lab\nrouters: [a]\n", "apply", "-f", "-")
+	if r.code != ExitOK || len(f.applied) != 1 || f.applied[0].Base != 5 || strings.Count(r.err, "planned again") != 2 {
+		t.Errorf("applied %+v, %+v", f.applied, r)
+	}
+	f = lab()
+	f.conflicts = 100
+	if r := runWith(t, f, "network: lab\nrouters: [a]\n", "apply", "-f", "-"); r.code != ExitRefused || !strings.Contains(r.err, "changed meanwhile") {
+		t.Errorf("for ever: %+v", r)
+	}
+}
+
+func TestManyNetworksAreCounted(t *testing.T) {
+	f := lab()
+	var names []string
+	for i := range 20 {
+		names = append(names, "n"+strconv.Itoa(i))
+	}
+	if r := runWith(t, f, duo, "apply", "-f", "-", "--name", strings.Join(names, ",")); r.code != ExitOK || !strings.Contains(r.out, "\n20 networks: ready in") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestCobraSpeaksLikeUs(t *testing.T) {
+	for text, want := range map[string]string{
+		"if any flags in the group [nodes substrate host] are set none of the others can be; [host nodes] were all set": "--host and --nodes exclude each other",
+		`unknown command "extra" for "polyplane up"`: `unexpected argument "extra"`,
+	} {
+		if got := cobraWords(text); got != want {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
+func TestFollowedEventsBeginWithTheLast(t *testing.T) {
+	r := run(t, lab(), "get", "events", "-w", "-n", "2", "-o", "json")
+	if strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, `"seq":4`) || !strings.Contains(r.out, `"seq":5`) {
+		t.Errorf("got %+v", r)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -162,7 +163,7 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return ExitInterrupted
 	}
-	fmt.Fprintln(c.Err, message(root, cmd, err))
+	fmt.Fprintln(c.Err, printable(message(root, cmd, err)))
 	return code
 }
 
@@ -180,6 +181,7 @@ func isCobraUsage(err error) bool {
 func message(root, cmd *cobra.Command, err error) string {
 	text := strings.TrimSpace(err.Error())
 	if isCobraUsage(err) {
+		text = cobraWords(text)
 		return fmt.Sprintf("%s: %s\nUsage: %s", cmd.CommandPath(), text, cmd.UseLine())
 	}
 	prefix := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.Name()))
@@ -191,6 +193,29 @@ func message(root, cmd *cobra.Command, err error) string {
 		return root.Name() + ": " + text
 	}
 	return root.Name() + " " + prefix + ": " + text
+}
+
+var (
+	cobraGroup    = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set none of the others can be; \[(.*)\] were all set$`)
+	cobraArgument = regexp.MustCompile(`^unknown command (".*") for ".*"$`)
+)
+
+// cobraWords says cobra's own complaints as this program says its others.
+func cobraWords(text string) string {
+	flags := func(names string) string {
+		list := strings.Fields(names)
+		for i := range list {
+			list[i] = "--" + list[i]
+		}
+		return strings.Replace(orList(list), " or ", " and ", 1)
+	}
+	if m := cobraGroup.FindStringSubmatch(text); m != nil {
+		return flags(m[2]) + " exclude each other"
+	}
+	if m := cobraArgument.FindStringSubmatch(text); m != nil {
+		return "unexpected argument " + m[1]
+	}
+	return text
 }
 
 func noCommand(cmd *cobra.Command, args []string) error {

@@ -39,7 +39,7 @@ func (c *CLI) eventsCommand() *cobra.Command {
 				}
 			}
 			if follow {
-				return wrap(ctx, cl, c.followEvents(cmd, cl, o, of), of)
+				return wrap(ctx, cl, c.followEvents(cmd, cl, o, of, last), of)
 			}
 			events, err := pastEvents(cmd, cl, of)
 			if err != nil {
@@ -54,7 +54,7 @@ func (c *CLI) eventsCommand() *cobra.Command {
 	}
 	o.addFlag(cmd, formatJSON, formatYAML, formatWide)
 	cmd.Flags().BoolVarP(&follow, "watch", "w", false, "go on: print events as they happen")
-	cmd.Flags().IntVarP(&last, "last", "n", 0, "show the last so many only (0: all that are kept)")
+	cmd.Flags().IntVarP(&last, "last", "n", 0, "of what has been, show the last so many only (0: all that are kept)")
 	return cmd
 }
 
@@ -134,20 +134,32 @@ func (c *CLI) showEvents(events []model.Event, o output, of ref) error {
 }
 
 // followEvents prints every event as it comes; the columns have fixed widths, since what will come is not known.
-func (c *CLI) followEvents(cmd *cobra.Command, cl Client, o output, of ref) error {
+// Of those that were before, the last so many are printed (0: all).
+func (c *CLI) followEvents(cmd *cobra.Command, cl Client, o output, of ref, last int) error {
 	wide := o.format == formatWide
 	t := eventTable(wide)
 	t.add(texts("00:00:00.000", "warning", strings.Repeat("x", 16), strings.Repeat("x", 16))...)
 	t.measure()
 	heading := !o.noHeading
-	err := cl.Events(cmd.Context(), 0, true, func(e model.Event) error {
+	since := int64(0)
+	if last > 0 {
+		past, err := pastEvents(cmd, cl, of)
+		if err != nil {
+			return err
+		}
+		if len(past) > last {
+			since = past[len(past)-last-1].Seq
+		}
+	}
+	err := cl.Events(cmd.Context(), since, true, func(e model.Event) error {
 		if !concerns(e, of) {
 			return nil
 		}
 		if o.format == formatJSON || o.format == formatYAML {
 			return writeStreamed(c.Out, o.format, e)
 		}
-		t.rows = [][]cell{c.eventRow(e, wide)}
+		t.rows = nil
+		t.add(c.eventRow(e, wide)...)
 		defer func() { heading = false }()
 		return t.write(c.Out, c.colour(), heading, "")
 	})

@@ -47,6 +47,8 @@ type fake struct {
 	exit     int
 	requests int
 	revision int64 // the nodes' desired state's
+	// conflicts is how often somebody else changes a network between plan and apply.
+	conflicts int
 }
 
 func (f *fake) up() error {
@@ -133,6 +135,13 @@ func (f *fake) Apply(_ context.Context, n model.Network, o model.ApplyOptions) (
 	if err := f.late[n.Name]; err != nil && !o.DryRun {
 		return model.ApplyResult{}, err
 	}
+	if !o.DryRun && f.conflicts > 0 {
+		f.conflicts--
+		r := f.records[n.Name]
+		r.Revision++
+		f.records[n.Name] = r
+		return model.ApplyResult{}, &client.Error{Status: http.StatusConflict, Detail: "network " + n.Name + " was changed meanwhile"}
+	}
 	result := model.ApplyResult{Record: model.Record{Network: n, Revision: 1}, Changed: true}
 	if before, ok := f.records[n.Name]; ok {
 		result.Before = &before
@@ -204,8 +213,11 @@ func (f *fake) WatchDump(_ context.Context, _ string, each func(model.Dump) erro
 	return errors.New("the connection broke")
 }
 
-func (f *fake) Events(_ context.Context, _ int64, _ bool, each func(model.Event) error) error {
+func (f *fake) Events(_ context.Context, since int64, _ bool, each func(model.Event) error) error {
 	for _, e := range f.events {
+		if e.Seq <= since {
+			continue
+		}
 		if err := each(e); err != nil {
 			return err
 		}

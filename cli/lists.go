@@ -265,7 +265,7 @@ func nameList(names []string, most int) string {
 	return strings.Join(names[:most], ",") + ",+" + strconv.Itoa(len(names)-most)
 }
 
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+func oneLine(s string) string { return printable(strings.Join(strings.Fields(s), " ")) }
 
 // missingKeys returns, in order, the keys of shown that are not alive any more.
 func missingKeys(shown map[string]string, alive map[string]bool) []string {

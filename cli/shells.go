@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// bashWords stands in for the one function of the bash-completion package that the script needs, where that is not
+// bashWords stands in for the two functions of the bash-completion package that the script needs, where that is not
 // installed: bash splits words at ":", which names of interfaces have in them.
 const bashWords = `# bash completion for polyplane; for this session: source <(polyplane completion bash)
 if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
@@ -17,6 +17,15 @@ if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
         cword=$((${#words[@]} - 1))
         cur=${words[cword]}
         prev=${words[cword-1]}
+    }
+fi
+if ! declare -F _filedir >/dev/null 2>&1; then
+    _filedir() {
+        local kind=-f
+        [[ $1 == -d ]] && kind=-d
+        local IFS=$'\n'
+        COMPREPLY+=($(compgen "$kind" -- "$cur"))
+        compopt -o filenames 2>/dev/null
     }
 fi
 

@@ -143,8 +143,8 @@ func TestTop(t *testing.T) {
 	c := New(nil)
 	c.Out, c.Getenv, c.Instance = &strings.Builder{}, func(string) string { return "" }, "default"
 	before := sample{now, f.dump}
-	golden(t, "top.txt", string(c.topScreen(before, sample{now.Add(2e9), later}, 0)))
-	if got := string(c.topScreen(before, sample{now.Add(2e9), later}, 14)); !strings.Contains(got, "… 3 more") {
+	golden(t, "top.txt", string(c.topScreen(before, sample{now.Add(2e9), later}, 0, 0)))
+	if got := string(c.topScreen(before, sample{now.Add(2e9), later}, 0, 14)); !strings.Contains(got, "… 3 more") {
 		t.Errorf("a small screen is not cut:\n%s", got)
 	}
 }

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
@@ -47,9 +50,16 @@ type table struct {
 	rows [][]cell
 	// widths, once set, are kept by later prints: what a watch appends stays aligned.
 	widths []int
+	// closer is how much closer than usual the columns stand.
+	closer int
 }
 
-func (t *table) add(row ...cell) { t.rows = append(t.rows, row) }
+func (t *table) add(row ...cell) {
+	for i := range row {
+		row[i].text = printable(row[i].text)
+	}
+	t.rows = append(t.rows, row)
+}
 
 // measure grows the widths to what the rows need.
 func (t *table) measure() {
@@ -85,6 +95,67 @@ func (t *table) write(w io.Writer, colour, heading bool, indent string) error {
 
 const columnGap = 3
 
+func (t *table) columnGap() int { return columnGap - t.closer }
+
+// narrowest is how narrow a column may become that is cut to fit.
+const narrowest = 8
+
+// fit makes the table as narrow as that: first its columns stand closer, then the widest words are cut.
+func (t *table) fit(width int) {
+	t.measure()
+	all := func() int {
+		sum := t.columnGap() * (len(t.widths) - 1)
+		for _, w := range t.widths {
+			sum += w
+		}
+		return sum
+	}
+	for t.closer < columnGap-1 && all() > width {
+		t.closer++
+	}
+	for all() > width {
+		widest := -1
+		for i, w := range t.widths {
+			if !strings.HasPrefix(t.head[i], ">") && w > narrowest && (widest < 0 || w > t.widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		t.widths[widest]--
+	}
+	for _, row := range t.rows {
+		for i := range row {
+			if runes := []rune(row[i].text); len(runes) > t.widths[i] {
+				row[i].text = string(runes[:t.widths[i]-1]) + "…"
+			}
+		}
+	}
+}
+
+// printable has what a terminal would act upon, or not show, written out: names and messages come from anywhere.
+func printable(s string) string {
+	bad := func(r rune) bool {
+		return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) || r == utf8.RuneError
+	}
+	if strings.IndexFunc(s, bad) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == utf8.RuneError:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case bad(r):
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
 // writeRow writes one row; empty is what stands in an empty field.
 func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent, empty string) {
 	b.WriteString(indent)
@@ -105,7 +176,7 @@ func (t *table) writeRow(b *bufio.Writer, row []cell, colour bool, indent, empty
 			b.WriteString(c.text)
 		}
 		if i < len(row)-1 {
-			writeSpaces(b, padding+columnGap)
+			writeSpaces(b, padding+t.columnGap())
 		}
 	}
 	b.WriteByte('\n')

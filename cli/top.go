@@ -67,8 +67,8 @@ func (c *CLI) top(ctx context.Context, cl Client, of ref, interval time.Duration
 	if err != nil {
 		return err
 	}
-	fd, live := terminalFD(c.Out)
-	live = live && rounds != 1 && c.terminal()
+	fd, onTerminal := terminalFD(c.Out)
+	live := onTerminal && rounds != 1 && c.terminal()
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for round := 0; rounds == 0 || round < rounds; round++ {
@@ -87,13 +87,16 @@ func (c *CLI) top(ctx context.Context, cl Client, of ref, interval time.Duration
 			}
 			return err
 		}
-		height := 0
-		if live {
-			if _, height, err = term.GetSize(fd); err != nil {
-				height = 24
+		width, height := 0, 0
+		if onTerminal {
+			if width, height, err = term.GetSize(fd); err != nil {
+				width, height = 80, 24
+			}
+			if !live {
+				height = 0
 			}
 		}
-		screen := c.topScreen(before, now, height)
+		screen := c.topScreen(before, now, width, height)
 		if live {
 			// Home, rewrite line by line, clear what is left: no flicker.
 			screen = append([]byte("\x1b[H"), bytes.ReplaceAll(screen, []byte("\n"), []byte("\x1b[K\n"))...)
@@ -149,8 +152,8 @@ func portRates(before, now sample) map[model.PortID]rates {
 	return out
 }
 
-// topScreen draws one screen; height limits its lines (0: all of them).
-func (c *CLI) topScreen(before, now sample, height int) []byte {
+// topScreen draws one screen; width and height limit its columns and lines (0: not at all).
+func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 	ports := portRates(before, now)
 	byElement := map[model.ID]rates{}
 	for id, r := range ports {
@@ -160,7 +163,11 @@ func (c *CLI) topScreen(before, now sample, height int) []byte {
 	}
 	var b bytes.Buffer
 	colour := c.colour()
-	b.WriteString(c.topHeading(now) + "\n\n")
+	heading := []rune(c.topHeading(now))
+	if width > 0 && len(heading) > width {
+		heading = append(heading[:width-1], '…')
+	}
+	b.WriteString(string(heading) + "\n\n")
 
 	nodes := table{head: []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU USED", ">MEM USED", ">CPU", ">MEMORY"}}
 	for _, n := range now.dump.Nodes {
@@ -202,7 +209,7 @@ func (c *CLI) topScreen(before, now sample, height int) []byte {
 		return cmp.Or(cmp.Compare(y.ab.sentBits+y.ba.sentBits, x.ab.sentBits+x.ba.sentBits),
 			cmp.Compare(x.link.Network+"/"+x.link.Link.Name, y.link.Network+"/"+y.link.Link.Name))
 	})
-	lt := table{head: []string{"LINK", "STATE", "PATH", ">A→B", "", ">B→A", "", ">OF"}}
+	lt := table{head: []string{"LINK", "STATE", "PATH", ">A→B", "", ">B→A", "", ">LIMIT"}}
 	for _, r := range links {
 		lt.add(text(r.link.Network+"/"+r.link.Link.Name), linkState(r.link), text(paths(r.link.Paths)),
 			text(bitRate(r.ab.sentBits)), text(packetRate(r.ab.sentPackets)),
@@ -222,6 +229,9 @@ func (c *CLI) topScreen(before, now sample, height int) []byte {
 		}
 		if i > 0 {
 			b.WriteByte('\n')
+		}
+		if width > 0 {
+			t.fit(width)
 		}
 		t.write(&b, colour, true, "") //nolint:errcheck // a buffer takes everything
 	}

@@ -71,18 +71,7 @@ func packetRate(v float64) string { return scaled(v, " p/s", " kp/s", " Mp/s") }
 func count(v uint64) string       { return scaled(float64(v), "", " k", " M", " G", " T") }
 
 // byteCount writes bytes in 2¹⁰ steps.
-func byteCount(v uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
-	f, i := float64(v), 0
-	for f >= 1024 && i < len(units)-1 {
-		f /= 1024
-		i++
-	}
-	if i == 0 || f >= 99.95 {
-		return fmt.Sprintf("%.0f %s", f, units[i])
-	}
-	return strings.Replace(fmt.Sprintf("%.1f %s", f, units[i]), ".0 ", " ", 1)
-}
+func byteCount(v uint64) string { return model.Bytes(v).Rounded() }
 
 func cores(v model.CPU) string {
 	if v == 0 {

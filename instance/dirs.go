@@ -40,6 +40,9 @@ func NewDirs(name string) Dirs {
 	return Dirs{Name: name, Run: filepath.Join("/run/polyplane", name), Data: filepath.Join("/var/lib/polyplane", name)}
 }
 
+// Lock is the file that the process which keeps the instance running holds: beside Run, which `down` deletes.
+func (d Dirs) Lock() string { return d.Run + ".lock" }
+
 // ManagerSocket is where the manager serves the API.
 func (d Dirs) ManagerSocket() string { return filepath.Join(d.Run, "manager.sock") }
 

@@ -177,6 +177,20 @@ func (b Bandwidth) String() string { return formatUnit(uint64(b), bandwidthUnits
 // String is the shortest exact form that ParseBytes reads.
 func (b Bytes) String() string { return formatUnit(uint64(b), byteUnits) }
 
+// Rounded is the size to about two digits, for people: "7.8GiB", "512MiB".
+func (b Bytes) Rounded() string {
+	f, i := float64(b), 0
+	for f >= 1024 && i < len(byteUnits)-1 {
+		f /= 1024
+		i++
+	}
+	digits := 1
+	if i == 0 || f >= 99.95 {
+		digits = 0
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', digits, 64), ".0") + byteUnits[i].name
+}
+
 // String is in cores.
 func (c CPU) String() string { return strconv.FormatFloat(float64(c)/1000, 'f', -1, 64) }
 

@@ -3,6 +3,8 @@ package main
 //go:generate go run . gendocs ../../docs/cli.md
 
 import (
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/cli"
@@ -18,7 +20,9 @@ var version = "development"
 // newApp returns the command line of this process. app.Instance is the instance that --instance (--name of `up` and
 // `down`: app.AddNameAlias(cmd)) or POLYPLANE_INSTANCE names; it is set once a command runs.
 func newApp() *cli.CLI {
-	app := cli.New(func(name string) (cli.Client, error) { return client.New(instance.NewDirs(name)), nil })
+	app := cli.New(func(name string) (cli.Client, error) {
+		return client.New(instance.NewDirs(name)).Patient(3 * time.Second), nil
+	})
 	app.Version = version
 	app.Examples = examples.Files
 	app.Schema = schema.JSON

@@ -170,7 +170,7 @@ func TestLockIsHeldByOne(t *testing.T) {
 		t.Fatalf("after the release: %v", err)
 	}
 	l.release()
-	if _, err := os.Stat(lockPath(d)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(d.Lock()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the lock's file stays: %v", err)
 	}
 }

@@ -41,12 +41,9 @@ type lock struct {
 	path string
 }
 
-// lockPath is beside the instance's run directory, which `down` deletes.
-func lockPath(d instance.Dirs) string { return d.Run + ".lock" }
-
 // acquire takes the lock, or returns a *BusyError.
 func acquire(d instance.Dirs, what string) (*lock, error) {
-	path := lockPath(d)
+	path := d.Lock()
 	for {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return nil, err

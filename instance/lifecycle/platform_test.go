@@ -302,7 +302,7 @@ func (p *platform) nothingLeft(maps []ebpf.MapID) {
 			p.t.Errorf("a mount is left: %s", line)
 		}
 	}
-	for _, path := range []string{p.dirs.Run, lockPath(p.dirs)} {
+	for _, path := range []string{p.dirs.Run, p.dirs.Lock()} {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			p.t.Errorf("%s is left (%v)", path, err)
 		}

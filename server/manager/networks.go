@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/embedding"
@@ -114,7 +115,7 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	}
 	resolved, assigned, err := model.Resolve(next.Network, was, model.NewNumbers(append(taken, was)...))
 	if err != nil {
-		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), err)
+		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
 	}
 	if problems := resolved.ValidateResolved(); len(problems) > 0 {
 		return model.Record{}, none, invalid(doc.Name, problems)
@@ -142,9 +143,17 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 func invalid(name string, problems []model.Problem) error {
 	reasons := make([]error, len(problems))
 	for i, p := range problems {
-		reasons[i] = p
+		reasons[i] = withoutName(name, p)
 	}
 	return api.Invalid(fmt.Sprintf("network %s is refused", name), reasons...)
+}
+
+// withoutName is a reason behind words that name the network already.
+func withoutName(name string, err error) error {
+	if rest, ok := strings.CutPrefix(err.Error(), "network "+name+": "); ok {
+		return errors.New(rest)
+	}
+	return err
 }
 
 func refusal(name string, err error) error {

@@ -147,10 +147,20 @@ func (q *questioner) mesh(request model.CheckRequest, random *rand.Rand) {
 		}
 		ends = append(ends, end{e.Name, addresses(e)})
 	}
+	// What the document says of a pair is asked already, and may be that it must not be reached.
+	type probe struct {
+		from, to string
+		address  netip.Addr
+	}
+	asked := make(map[probe]struct{}, len(q.list))
+	for _, x := range q.list {
+		asked[probe{x.from.Element, x.to.Element, x.Address}] = struct{}{}
+	}
 	pair := func(a, b end) {
 		for _, f := range families {
 			_, mine := first(a.addresses, f)
-			if address, theirs := first(b.addresses, f); mine && theirs {
+			address, theirs := first(b.addresses, f)
+			if _, before := asked[probe{a.name, b.name, address}]; mine && theirs && !before {
 				q.ask(a.name, b.name, address, false, false)
 			}
 		}

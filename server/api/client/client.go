@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -24,10 +25,23 @@ type Client struct {
 	http   *http.Client
 	socket string
 	name   string
+	// lock is the instance's: who holds it starts a manager that has ended again. patience is how long that is waited for.
+	lock     string
+	patience time.Duration
 }
 
 // New returns a client of the instance. It connects when it is first used.
-func New(dirs instance.Dirs) *Client { return NewSocket(dirs.ManagerSocket(), dirs.Name) }
+func New(dirs instance.Dirs) *Client {
+	c := NewSocket(dirs.ManagerSocket(), dirs.Name)
+	c.lock = dirs.Lock()
+	return c
+}
+
+// Patient makes the client wait so long for a manager that is being started again, and returns it.
+func (c *Client) Patient(patience time.Duration) *Client {
+	c.patience = patience
+	return c
+}
 
 // NewSocket returns a client of whatever serves the API on the socket; name is what errors call it.
 func NewSocket(socket, name string) *Client {
@@ -47,10 +61,15 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // NotRunningError tells that nobody serves the instance's API.
 type NotRunningError struct {
 	Instance string
-	cause    error
+	// Restarting tells that the instance's processes are kept running all the same.
+	Restarting bool
+	cause      error
 }
 
 func (e *NotRunningError) Error() string {
+	if e.Restarting {
+		return fmt.Sprintf("polyplane '%s' does not answer: its manager is starting, or being started again; try again in a moment", e.Instance)
+	}
 	return fmt.Sprintf("polyplane '%s' is not running: start it with `%s`", e.Instance, instance.Command(e.Instance, "up"))
 }
 
@@ -102,23 +121,58 @@ func path(segments ...string) string {
 
 // open sends a request and returns the answer once its head is there and says that all is well.
 func (c *Client) open(ctx context.Context, method, path string, query url.Values, header http.Header, in any) (*http.Response, error) {
-	var body io.Reader
+	var body []byte
 	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
 			return nil, fmt.Errorf("%s %s: encode the request: %w", method, path, err)
 		}
-		body = bytes.NewReader(b)
 	}
+	deadline := time.Now().Add(c.patience)
+	for {
+		resp, err := c.try(ctx, method, path, query, header, body)
+		// Nothing was sent: the same request may be made again.
+		var down *NotRunningError
+		if !errors.As(err, &down) || !c.kept() {
+			return resp, err
+		}
+		down.Restarting = true
+		if !time.Now().Before(deadline) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// kept tells whether a process keeps the instance running, by its lock, which names it.
+func (c *Client) kept() bool {
+	b, err := os.ReadFile(c.lock)
+	var holder struct {
+		PID  int    `json:"pid"`
+		What string `json:"what"`
+	}
+	if err != nil || json.Unmarshal(b, &holder) != nil || holder.What != "up" || holder.PID <= 0 {
+		return false
+	}
+	err = syscall.Kill(holder.PID, 0)
+	return err == nil || errors.Is(err, syscall.EPERM)
+}
+
+// try is open once.
+func (c *Client) try(ctx context.Context, method, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
 	target := "http://polyplane" + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
-	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	if in != nil {
+	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for k, v := range header {
