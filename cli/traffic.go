@@ -17,9 +17,9 @@ Frames leave A's interface as its own would, with A's address, to the first hop 
 are taken at B's interface before B's stack sees them. Several pairs (A B C D: from A to B and from C to D)
 send at the same time; with --compare they are measured in turn, in random order.
 
-Without a search the loop is open where there are two cores: one sends, the other one forwards, so that
-frames can be lost. What the instrument itself can do here, --self-test finds out and keeps; later trials
-beyond that are refused. docs/measuring.md explains every figure.
+Where there are two cores the loop is open: one sends, the other one forwards, so that frames can be lost.
+What the instrument itself can do here, --self-test finds out and keeps; later trials beyond that are
+refused. docs/measuring.md explains every figure.
 
 It works on this machine only, and as root: it opens the elements' own devices.`
 
@@ -77,7 +77,9 @@ func (c *CLI) traffic(ctx context.Context, p *trafficPlan) error {
 	if err := t.prepare(ctx, dirs); err != nil {
 		return err
 	}
-	if err := t.measure(ctx); err != nil {
+	err = t.measure(ctx)
+	t.clear()
+	if err != nil {
 		return err
 	}
 	return c.printTraffic(p, &t.report)

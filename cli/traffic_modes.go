@@ -88,6 +88,13 @@ func (w watched) Trial(ctx context.Context, rate float64, d time.Duration) (sear
 	return r, err
 }
 
+// clear takes the progress away.
+func (t *trafficRun) clear() {
+	if _, ok := terminalFD(t.c.Err); ok {
+		fmt.Fprint(t.c.Err, "\r\x1b[K")
+	}
+}
+
 // progress tells a person how far it is.
 func (t *trafficRun) progress(format string, a ...any) {
 	if _, ok := terminalFD(t.c.Err); ok {

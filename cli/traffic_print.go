@@ -19,9 +19,6 @@ import (
 
 // printTraffic prints a report as asked, and writes it to a file besides.
 func (c *CLI) printTraffic(p *trafficPlan, r *trafficReport) error {
-	if _, ok := terminalFD(c.Err); ok {
-		fmt.Fprint(c.Err, "\r\x1b[K")
-	}
 	if p.out != "" {
 		format := strings.TrimPrefix(filepath.Ext(p.out), ".")
 		var b bytes.Buffer
