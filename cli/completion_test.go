@@ -79,10 +79,18 @@ COMP_LINE='polyplane capture lab/r1:' COMP_WORDS=(polyplane capture lab/r1 :) CO
 COMP_POINT=${#COMP_LINE}
 __start_polyplane
 printf '%s\n' "${COMPREPLY[@]}"
+# Files are offered by a function of that package's as well.
+polyplane() { printf 'yaml\n:8\n'; }
+cd "$FILES" && COMP_LINE='polyplane apply -f la' COMP_WORDS=(polyplane apply -f la) COMP_CWORD=3 COMP_POINT=21 COMPREPLY=()
+__start_polyplane
+printf '%s\n' "${COMPREPLY[@]}"
 `
-	asked := filepath.Join(t.TempDir(), "asked")
+	asked, files := filepath.Join(t.TempDir(), "asked"), t.TempDir()
+	if err := os.WriteFile(filepath.Join(files, "lab.yaml"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command(bash, "--norc", "--noprofile", "-c", test)
-	cmd.Env = append(os.Environ(), "ASKED="+asked)
+	cmd.Env = append(os.Environ(), "ASKED="+asked, "FILES="+files)
 	var out, errOut strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
@@ -92,8 +100,8 @@ printf '%s\n' "${COMPREPLY[@]}"
 		t.Errorf("asked for %q, %v", got, err)
 	}
 	// Bash replaces only what stands after the last colon.
-	if strings.Join(strings.Fields(out.String()), " ") != "h1 h2" {
-		t.Errorf("offered: %q", out.String())
+	if strings.Join(strings.Fields(out.String()), " ") != "h1 h2 lab.yaml" {
+		t.Errorf("offered: %q, %s", out.String(), errOut.String())
 	}
 	if r := run(t, lab(), "completion", "tcsh"); r.code != ExitUsage || !strings.Contains(r.err, "bash, fish") {
 		t.Errorf("got %+v", r)

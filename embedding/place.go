@@ -191,7 +191,7 @@ func (e *embedder) refuseUnit(u *unit) {
 			lacks = append(lacks, cores(minus(n.CPU, n.used.CPU)))
 		}
 		if u.memory > 0 && n.used.Memory+u.memory > n.Memory {
-			lacks = append(lacks, minus(n.Memory, n.used.Memory).String())
+			lacks = append(lacks, minus(n.Memory, n.used.Memory).Rounded())
 		}
 		has = append(has, fmt.Sprintf("%s has %s free", n.Name, strings.Join(lacks, " and ")))
 	}

@@ -21,7 +21,7 @@ func demand(cpu model.CPU, memory model.Bytes) string {
 		parts = append(parts, cores(cpu))
 	}
 	if memory > 0 {
-		parts = append(parts, memory.String())
+		parts = append(parts, memory.Rounded())
 	}
 	return strings.Join(parts, " and ")
 }

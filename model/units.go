@@ -177,18 +177,18 @@ func (b Bandwidth) String() string { return formatUnit(uint64(b), bandwidthUnits
 // String is the shortest exact form that ParseBytes reads.
 func (b Bytes) String() string { return formatUnit(uint64(b), byteUnits) }
 
-// Rounded is the size to about two digits, for people: "7.8GiB", "512MiB".
+// Rounded is the size to a tenth, for people: "7.8GiB", "512MiB". It is rounded down, so that what is free is there.
 func (b Bytes) Rounded() string {
 	f, i := float64(b), 0
 	for f >= 1024 && i < len(byteUnits)-1 {
 		f /= 1024
 		i++
 	}
-	digits := 1
-	if i == 0 || f >= 99.95 {
-		digits = 0
+	f = math.Floor(f*10) / 10
+	if f >= 100 {
+		f = math.Floor(f)
 	}
-	return strings.TrimSuffix(strconv.FormatFloat(f, 'f', digits, 64), ".0") + byteUnits[i].name
+	return strconv.FormatFloat(f, 'f', -1, 64) + byteUnits[i].name
 }
 
 // String is in cores.

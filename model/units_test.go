@@ -113,3 +113,13 @@ func FuzzUnits(f *testing.F) {
 		}
 	})
 }
+
+// People read sizes to a tenth, and never more than there is.
+func TestSizesAreRounded(t *testing.T) {
+	for b, want := range map[Bytes]string{0: "0B", 1023: "1023B", 512 << 20: "512MiB", 8425503402: "7.8GiB", 8 << 30: "8GiB",
+		8<<30 - 1: "7.9GiB", 150<<30 + 1<<29: "150GiB", 5 << 50: "5120TiB"} {
+		if got := b.Rounded(); got != want {
+			t.Errorf("%d is %s, want %s", b, got, want)
+		}
+	}
+}

@@ -243,3 +243,33 @@ func TestNeighboursMeetAtASwitch(t *testing.T) {
 		}
 	}
 }
+
+// What the document expects of a pair is asked once, also by --mesh, and never against the document.
+func TestMeshAsksWhatIsExpectedOnce(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	net := line("lab", 2)
+	for _, h := range []string{"h1", "h2"} {
+		net.Elements = append(net.Elements, model.Element{Name: h, Kind: model.Host})
+		net.Links = append(net.Links, model.Link{Name: h, Ends: [2]model.End{{Element: h, Interface: "r1"}, {Element: "r1", Interface: h}}})
+	}
+	net.Expect = []model.Expectation{{From: "h1", To: "h2"}, {From: "h2", To: "h1", Not: true}}
+	f.apply(t, net, model.ApplyOptions{})
+	list, err := questions(f.networks["lab"], model.CheckRequest{Mesh: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, q := range list {
+		key := q.From + " " + q.To + " " + q.Address.String()
+		if seen[key] {
+			t.Errorf("%s is asked twice", key)
+		}
+		seen[key] = true
+		if q.From == "lab/h2" && !q.Not {
+			t.Errorf("%s is asked against the document", key)
+		}
+	}
+	if len(list) == 0 {
+		t.Error("nothing is asked")
+	}
+}

@@ -192,7 +192,7 @@ func checkSlice(s model.Slice, substrate model.Substrate) []error {
 		problems = append(problems, fmt.Errorf("slice: %s cores are more than all nodes have together (%s)", s.CPU, model.CPU(min(cpu, 1<<32-1))))
 	}
 	if s.Memory > memory {
-		problems = append(problems, fmt.Errorf("slice: %s of memory is more than all nodes have together (%s)", s.Memory, memory))
+		problems = append(problems, fmt.Errorf("slice: %s of memory is more than all nodes have together (%s)", s.Memory, memory.Rounded()))
 	}
 	return problems
 }
