@@ -251,7 +251,7 @@ func (r *trafficReport) allWarnings() []string {
 			add("nothing arrived: does the way lead to that interface, and is what was sent to routed there?")
 		}
 		if t.Refused > 0 {
-			add("%d of the lost frames found the first receive ring full: what is measured was too slow for the source", t.Refused)
+			add("%d of the lost frames found the first receive ring full: what is measured was too slow for the source, or its core had other work", t.Refused)
 		}
 	}
 	for at, n := range times {
