@@ -233,17 +233,19 @@ func TestDriftIsPutRight(t *testing.T) {
 			}
 		}, nil},
 		{"router's daemon killed", func(t *testing.T) func() bool {
-			find := "ps -o pid=,comm= --no-headers -e | grep zebra | while read p c; do [ $(readlink /proc/$p/ns/net) = net:[$(stat -L -c %i " + l.ns("f3") + ")] ] && echo $p; done; true"
-			was := sh(t, l.node1, find)
-			sh(t, l.node1, "kill -9 "+was)
+			was := 0
+			p.await("zebra to run", func() bool { was = l.inside("f3", "zebra"); return was != 0 }, func() string { return "it does not" })
+			if err := unix.Kill(was, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
 			return func() bool {
-				now := sh(t, l.node1, find)
-				return now != "" && now != was
+				now := l.inside("f3", "zebra")
+				return now != 0 && now != was
 			}
 		}, nil},
 		{"several at once", func(t *testing.T) func() bool {
 			sh(t, l.node2, "ip link del "+r2r1)
-			sh(t, r1, "ip route flush table main; ip addr flush dev r2")
+			sh(t, r1, "ip route flush proto 112; ip addr flush dev r2")
 			sh(t, s, "ip link del pp-bridge")
 			return func() bool {
 				return holds(l.node2, "ip link show dev "+r2r1) && holds(s, "ip link show dev pp-bridge") &&
@@ -327,6 +329,24 @@ func (l *lab) vni(t *testing.T, link string) uint32 {
 		}
 	}
 	t.Fatalf("there is no link %s", link)
+	return 0
+}
+
+// inside finds a process by its command's name in an element's network namespace; 0 when there is none.
+func (l *lab) inside(element, command string) int {
+	var namespace unix.Stat_t
+	if err := unix.Stat(l.ns(element), &namespace); err != nil {
+		return 0
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range processes {
+		var its unix.Stat_t
+		comm, _ := os.ReadFile(dir + "/comm")
+		if strings.TrimSpace(string(comm)) == command && unix.Stat(dir+"/ns/net", &its) == nil && its.Ino == namespace.Ino {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			return pid
+		}
+	}
 	return 0
 }
 
