@@ -63,7 +63,7 @@ const (
 	// although nothing told of a change.
 	auditEvery = 2 * time.Second
 	fullEvery  = 5 * time.Second
-	// thrift bounds what that costs: the next full pass comes after so many times what the last one took.
+	// thrift bounds what that costs: the next full pass comes after so many times what it takes when all is right.
 	thrift = 200
 	// firstRetry and lastRetry bound the wait before what failed is tried again; it doubles in between.
 	firstRetry = time.Second
@@ -132,12 +132,11 @@ func (a *Agent) loop(ctx context.Context) error {
 	defer retry.Stop()
 	defer count.Stop()
 
-	var wait, lastWait time.Duration
+	var wait, lastWait, look time.Duration
 	var lastHeard time.Time
 	pass := func() {
-		began := time.Now()
 		failed := a.pass(ctx)
-		full.Reset(max(fullEvery, thrift*time.Since(began)))
+		full.Reset(max(fullEvery, thrift*look))
 		switch {
 		case !failed:
 			a.retry = 0
@@ -182,7 +181,10 @@ func (a *Agent) loop(ctx context.Context) error {
 				pass()
 			}
 		case <-full.C:
+			began := time.Now()
 			pass()
+			// One pass that was disturbed, or had something to do, says little of what looking takes.
+			look = min(time.Since(began), max(2*look, fullEvery/thrift))
 		case <-retry.C:
 			a.probe(ctx)
 			pass()
