@@ -3,10 +3,10 @@ package lifecycle
 import (
 	"crypto/rand"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -164,6 +165,26 @@ func (p *platform) until(what string, f func() error) {
 	}
 }
 
+// inNamespace runs f on a thread of its own in the network namespace at path.
+func inNamespace(path string, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // not given back: the thread ends with the goroutine
+		done <- func() error {
+			fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			return f()
+		}()
+	}()
+	return <-done
+}
+
 // inside runs f in an element's namespace.
 func (p *platform) inside(path string, f func() error) {
 	p.t.Helper()
@@ -214,22 +235,6 @@ func (p *platform) check() {
 	if !result.OK || len(result.Probes) < 6 {
 		p.t.Fatalf("check: %+v", result)
 	}
-}
-
-// address is the one of an element's first interface.
-func (p *platform) address(element string) net.IP {
-	p.t.Helper()
-	views, err := p.client.Elements(p.t.Context(), "lab")
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, v := range views {
-		if v.ID.Element == element {
-			return v.Element.Interfaces[0].Addresses[0].Addr().AsSlice()
-		}
-	}
-	p.t.Fatalf("there is no element %s", element)
-	return nil
 }
 
 // views are the elements' addresses and places, in words.

@@ -18,61 +18,6 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// No packet of a flow across nodes is lost while every process of the platform is killed in turn, and no device is
-// touched; `up` takes over what runs.
-func TestKillingProcessesLosesNothing(t *testing.T) {
-	p := newPlatform(t)
-	p.up("--nodes", "2")
-	p.apply(acrossNodes)
-	p.check()
-	before := p.ports("n1", "n2")
-	f := p.flow("h1", "h2", 0)
-	for _, victims := range [][]string{{"agent n1"}, {"agent n2"}, {"manager"}, {"manager", "agent n1", "agent n2"}} {
-		old := p.pids()
-		killed := map[string]int{}
-		for _, v := range victims {
-			if old[v] == 0 {
-				t.Fatalf("%s does not run: %v", v, old)
-			}
-			killed[v] = old[v]
-			if err := unix.Kill(old[v], unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-		}
-		p.ready(killed)
-	}
-	old := p.pids()
-	if err := unix.Kill(old["up"], unix.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	p.until("everything of the killed `up` to be gone", func() error {
-		if left := p.pids(); len(left) > 0 {
-			return fmt.Errorf("there still is %v", left)
-		}
-		return nil
-	})
-	if out := p.up(); !strings.Contains(out, "2 simulated nodes") {
-		t.Errorf("the next `up` says %q", out)
-	}
-	p.ready(old)
-	p.check()
-	sent, lost := f.stop()
-	if lost != 0 || sent < 1000 {
-		t.Errorf("%d of %d packets were lost", lost, sent)
-	}
-	t.Logf("%d packets, %d lost", sent, lost)
-	if after := p.ports("n1", "n2"); !equal(before, after) {
-		t.Errorf("devices were altered: %v, before %v", after, before)
-	}
-
-	// The control run: one packet that the kernel drops is noticed.
-	f = p.flow("h1", "h2", 500)
-	f.reached(1000)
-	if sent, lost := f.stop(); lost != 1 {
-		t.Errorf("the control run lost %d of %d packets, exactly 1 was dropped", lost, sent)
-	}
-}
-
 // A port that somebody deletes comes back, and everything else stays – also while the manager is away. What an agent
 // knows only from its file is never a reason to remove anything.
 func TestDriftIsPutRight(t *testing.T) {
