@@ -147,6 +147,7 @@ func TestDriftIsPutRight(t *testing.T) {
 		{"lo down", func(t *testing.T) { n.in(t, id, "ip link set lo down") }, false, "device lo taken up", ""},
 		{"IPv4 address deleted", func(t *testing.T) { n.in(t, id, "ip addr del 10.0.2.1/31 dev r1") }, false, "address 10.0.2.1/31 added to r1", ""},
 		{"IPv6 address deleted", func(t *testing.T) { n.in(t, id, "ip addr flush dev r1 scope global") }, false, "address fd00:1:0:1::1/127 added to r1", ""},
+		{"link-local address deleted", func(t *testing.T) { n.in(t, id, "ip -6 addr flush dev r1 scope link") }, false, "link-local address added to r1", ""},
 		{"loopback deleted", func(t *testing.T) { n.in(t, id, "ip addr del 10.255.0.2/32 dev lo") }, false, "address 10.255.0.2/32 added to lo", ""},
 		{"default route deleted", func(t *testing.T) { n.in(t, id, "ip route del default") }, false, "route to 0.0.0.0/0 added", ""},
 		{"multipath route deleted", func(t *testing.T) { n.in(t, id, "ip route del 192.0.2.0/24") }, false, "route to 192.0.2.0/24 added", ""},

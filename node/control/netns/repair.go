@@ -125,6 +125,33 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		r.Link(l.index, 0, unix.IFF_UP)
 	}
 	in.planAddresses(r, ifc.device, l.index, ifc.addresses)
+	in.planLinkLocal(r, l, ifc)
+}
+
+// planLinkLocal gives a device with IPv6 addresses its link-local one back. The kernel made the first, and makes no
+// other as long as the device is up; without one it resolves no neighbour for packets that it forwards.
+func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
+	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
+	if !l.ipv6 || !l.up() || l.flags&unix.IFF_LOWER_UP == 0 || !slices.ContainsFunc(ifc.addresses, is6) {
+		return
+	}
+	for key := range in.addresses {
+		if key.index == l.index && key.prefix.Addr().Is6() && key.prefix.Addr().IsLinkLocalUnicast() {
+			return
+		}
+	}
+	// Modified EUI-64 of the MAC address: RFC 4291 appendix A.
+	m := l.mac
+	a := netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+	if slices.ContainsFunc(ifc.addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() }) {
+		return // the wanted one was just planned
+	}
+	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{
+		doing: fmt.Sprintf("add the link-local address %s to %s", a, ifc.device),
+		done:  fmt.Sprintf("link-local address added to %s", ifc.name), device: ifc.device, harmless: unix.EEXIST})
+	r.Address(l.index, unix.AF_INET6, 64, unix.RT_SCOPE_LINK, unix.IFA_F_NODAD)
+	r.Attr(unix.IFA_LOCAL, a.AsSlice())
+	r.Attr(unix.IFA_ADDRESS, a.AsSlice())
 }
 
 func (in *inside) planAddresses(r *repair, device string, index int, wanted []netip.Prefix) {
