@@ -171,6 +171,7 @@ func TestDriftIsPutRight(t *testing.T) {
 		{"port of another MTU", do(l.node1, "ip link set "+r1h1+" mtu 1300", "ip link show dev "+r1h1+" | grep -q 'mtu 1500'"), nil},
 		{"IPv4 address removed", do(r1, "ip addr del 10.0.12.1/30 dev r2", "ip addr show dev r2 | grep -q 10.0.12.1/30"), nil},
 		{"IPv6 address removed", do(r1, "ip addr del 2001:db8:12::1/64 dev r2", "ip addr show dev r2 | grep -q 2001:db8:12::1/64"), nil},
+		{"link-local address removed", do(r1, "ip -6 addr flush dev r2 scope link", "ip -6 addr show dev r2 scope link | grep -q fe80"), nil},
 		{"lo down", do(r1, "ip link set lo down", "ip link show dev lo | grep -q ,UP"), nil},
 		{"IPv4 route removed", do(r1, "ip route del 10.2.0.0/24", "ip route show 10.2.0.0/24 | grep -q 10.0.12.2"), nil},
 		{"IPv6 route removed", do(r1, "ip -6 route del 2001:db8:2::/64", "ip -6 route show 2001:db8:2::/64 | grep -q 2001:db8:12::2"), nil},
