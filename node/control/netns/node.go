@@ -220,6 +220,7 @@ func raisePort(b *linux.Batch, w *wantInterface) {
 type silencer struct {
 	reader sysctlReader
 	conf   int // the directory of the devices' settings
+	socket int // for ethtool's requests
 }
 
 func newSilencer() (*silencer, error) {
@@ -233,10 +234,16 @@ func newSilencer() (*silencer, error) {
 		s.reader.close()
 		return nil, fmt.Errorf("open the sysctls of the node's devices: %w", err)
 	}
+	if s.socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		unix.Close(s.conf)
+		s.reader.close()
+		return nil, fmt.Errorf("open a socket for the offloads of the node's devices: %w", err)
+	}
 	return s, nil
 }
 
 func (s *silencer) close() {
+	unix.Close(s.socket)
 	unix.Close(s.conf)
 	s.reader.close()
 }
