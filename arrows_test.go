@@ -45,6 +45,8 @@ var mayImport = map[string][]string{
 	"node/fabric/…":      {"linux"},
 	"node/fib":           {},
 	"node/fib/internet":  {},
+	"node/mirror":        {"linux"},
+	"node/mirror/feed":   {"node/fib", "node/mirror"},
 	"instance/lifecycle": {"model", "instance", "node/fabric", "node/substrate"},
 	"node/agent":         {"model", "instance", "linux", "wire", "node/control", "node/forward", "node/fabric", "node/substrate"},
 	"cmd/…":              {"…"},

@@ -1,0 +1,147 @@
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+)
+
+// Source yields what a control plane's tables say: Mirror is one.
+type Source interface {
+	// Run tells batches until ctx ends (and then returns nil), the namespace is gone, or consume refuses one.
+	Run(ctx context.Context, consume func(*Batch) error) error
+}
+
+// ID is a next hop's number. 0 is none. Those of the kinds from Local to Prohibit are always there; others are told in
+// Batch.NextHops before a route or a group names them, and come back for other uses after Batch.Dropped named them.
+type ID uint32
+
+// Kind is what becomes of a packet. The numbers are those of fib.Kind.
+type Kind uint8
+
+// The kinds. Local to Prohibit are IDs, too.
+const (
+	KindNone        Kind = iota
+	KindLocal            // for the router itself
+	KindConnected        // to a neighbour on a link that is not known
+	KindPunt             // the guest knows what is right
+	KindBlackhole        // dropped
+	KindUnreachable      // answered with ICMP
+	KindProhibit         // likewise
+	KindUnresolved       // to a gateway whose MAC is not known
+	KindForward          // to a known MAC
+)
+
+const (
+	localID       = ID(KindLocal)
+	connectedID   = ID(KindConnected)
+	puntID        = ID(KindPunt)
+	blackholeID   = ID(KindBlackhole)
+	unreachableID = ID(KindUnreachable)
+	prohibitID    = ID(KindProhibit)
+	firstID       = prohibitID + 1
+)
+
+func (k Kind) String() string {
+	names := [...]string{"none", "local", "connected", "punt", "blackhole", "unreachable", "prohibit", "unresolved", "forward"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// Family is an address family.
+type Family uint8
+
+// The families.
+const (
+	IPv4 Family = iota
+	IPv6
+)
+
+func (f Family) String() string { return [...]string{"IPv4", "IPv6"}[f&1] }
+
+// Batch is what changed, in the order in which it must be made so: first next hops, then routes, then what is dropped. It
+// and all it holds are valid during the call only.
+type Batch struct {
+	// Reset says that everything told before is void, next hops' numbers included: a snapshot begins.
+	Reset bool
+	// Synced says that with this batch everything is told that the namespace had at some moment after the batch before.
+	// It is false while a snapshot or a resynchronisation is under way.
+	Synced bool
+	// Punt tells, for each family, why all of its packets must be left to the guest; "" if they need not.
+	Punt [2]string
+
+	Interfaces []Interface // new and changed ones; gone ones have no name
+	NextHops   []NextHop   // new and changed ones; those that are members come before their groups
+	Routes     []Route     // each prefix once
+	Dropped    []ID        // next hops that nothing names any more; groups before their members
+}
+
+// Route is a prefix and the next hop that it has from now on, 0 if it has none any more.
+type Route struct {
+	Prefix  netip.Prefix
+	NextHop ID
+}
+
+// NextHop is what a next hop is from now on. One that once had members always has, if only one.
+type NextHop struct {
+	ID        ID
+	Members   []Member // its flows are shared among these; none of them has members
+	Kind      Kind     // without members: Connected, Punt, Blackhole, Unresolved or Forward
+	Interface int      // index of the interface; 0 where Kind needs none
+	Gateway   netip.Addr
+	MAC       MAC // of the gateway, for Forward
+	Source    MAC // the interface's
+	MTU       int // bytes of the largest IP packet; 0 if unknown
+}
+
+// Member is one of a group's next hops.
+type Member struct {
+	NextHop ID
+	Weight  int // 1…65,536: its share is this over the sum
+}
+
+// Interface is what a packet that comes in needs to be known of.
+type Interface struct {
+	Index   int
+	Name    string // "" if it is gone
+	MAC     MAC
+	MTU     int
+	Up      bool    // administratively
+	Carrier bool    // and can send
+	Forward [2]bool // the kernel forwards packets that come in here, by family
+}
+
+// Neighbour is a host on a link.
+type Neighbour struct {
+	Interface int // index
+	Address   netip.Addr
+	MAC       MAC
+}
+
+// Limits bound what is kept of one namespace, since whoever is root in it could fill the memory. Where one is exceeded
+// both families are punted until, at a later look, all fits.
+type Limits struct {
+	Routes     int // of all tables
+	NextHops   int // next-hop objects, and different ways of routes
+	Neighbours int
+	Interfaces int
+	Members    int // of one group or multipath route; one with more is punted
+}
+
+// DefaultLimits are enough for several full Internet tables.
+var DefaultLimits = Limits{Routes: 4 << 20, NextHops: 1 << 18, Neighbours: 1 << 16, Interfaces: 1 << 14, Members: 512}
+
+// Usage is what is kept.
+type Usage struct {
+	Routes     int // of all tables, with hidden ones
+	NextHops   int // told and not dropped
+	Neighbours int
+	Bytes      int // of the copies of the routes: what grows with them
+	Resyncs    int // snapshots after the first
+	Overruns   int // times that the kernel's messages did not fit into the receive buffer
+}
