@@ -86,13 +86,17 @@ func (r *Refusal) Error() string {
 // node go there; those that current has placed stay, unless their node has gone or they are pinned elsewhere; the rest
 // is placed by free CPU and memory, neighbours together, the load balanced between nodes. Links between nodes take
 // the shortest substrate path (by hops, then delay) with enough free bandwidth in both directions, and keep the one they
-// have while it serves. used is without this network. The error is a *Refusal that tells all that is missing.
+// have while it serves. A link's MTU is one that the underlay carries wherever its ends may be. used is without this
+// network. The error is a *Refusal that tells all that is missing.
 func Embed(sub model.Substrate, used Usage, net model.Network, current model.Placement) (model.Placement, error) {
 	e := newEmbedder(sub, used, net)
 	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
 		return model.Placement{}, &Refusal{net.Name, []string{"there is no node in the substrate"}}
 	}
 	e.constrain(current)
+	if len(e.problems) == 0 {
+		e.checkMTUs()
+	}
 	if len(e.problems) > 0 {
 		return model.Placement{}, &Refusal{net.Name, e.problems}
 	}
@@ -130,6 +134,7 @@ type embedder struct {
 	nodes    []nodeState
 	totalCPU float64
 	totalMem float64
+	overhead int // of a tunnel
 
 	pin      []int32 // element → node it must be on, or -1
 	stays    []bool  // the pin is only where it is already
@@ -149,7 +154,7 @@ func newEmbedder(sub model.Substrate, used Usage, net model.Network) *embedder {
 	n := len(net.Elements)
 	e := &embedder{sub: newGraph(sub), net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),
 		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), parent: make([]int32, n),
-		at: make([]int32, n)}
+		at: make([]int32, n), overhead: overhead(sub)}
 	for i := range net.Elements {
 		e.index[net.Elements[i].Name] = i
 		e.pin[i] = -1

@@ -131,9 +131,6 @@ func (g *graph) hasRoom(from, to int32, bw model.Bandwidth) bool {
 	return bw == 0 || g.room(from, to) >= bw
 }
 
-// carries tells whether the node's underlay carries packets of that size; a node that states no MTU carries all.
-func (g *graph) carries(n int32, mtu int) bool { return g.nodes[n].MTU == 0 || g.nodes[n].MTU >= mtu }
-
 func (g *graph) reserve(nodes []string, bw model.Bandwidth) {
 	if bw == 0 {
 		return
@@ -183,12 +180,9 @@ func (g *graph) all(to int32) []metric {
 	return g.far[to]
 }
 
-// path is the shortest from a to b whose links have the bandwidth free and whose nodes carry the MTU; nil when there is
-// none.
-func (g *graph) path(a, b int32, bw model.Bandwidth, mtu int) []string {
-	ok := func(x, y int32) bool {
-		return (bw == 0 || g.hasRoom(x, y, bw)) && g.carries(x, mtu) && g.carries(y, mtu)
-	}
+// path is the shortest from a to b whose links have the bandwidth free; nil when there is none.
+func (g *graph) path(a, b int32, bw model.Bandwidth) []string {
+	ok := func(x, y int32) bool { return bw == 0 || g.hasRoom(x, y, bw) }
 	if p := g.follow(a, b, g.all(b), ok); p != nil {
 		return p
 	}

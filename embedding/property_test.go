@@ -1,6 +1,7 @@
 package embedding
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -26,7 +27,7 @@ func drawQuestion(t *rapid.T) question {
 	for i := range nodes {
 		n := model.SubstrateNode{Name: fmt.Sprintf("n%d", i), CPU: model.CPU(rapid.IntRange(0, 8000).Draw(t, "cpu")),
 			Memory: model.Bytes(rapid.IntRange(0, 64).Draw(t, "memory")) << 28, Location: fmt.Sprintf("l%d", i%3),
-			MTU: rapid.SampledFrom([]int{0, 1500, 1550, 9000}).Draw(t, "mtu")}
+			MTU: rapid.SampledFrom([]int{0, 1550, 2000, 9000}).Draw(t, "mtu")}
 		q.sub.Nodes = append(q.sub.Nodes, n)
 		q.used.Nodes[n.Name] = NodeUsage{CPU: model.CPU(rapid.IntRange(0, int(n.CPU)).Draw(t, "used")), Weight: 100}
 	}
@@ -58,7 +59,7 @@ func drawQuestion(t *rapid.T) question {
 			return model.End{Element: fmt.Sprintf("e%d", rapid.IntRange(0, elements-1).Draw(t, "end"))}
 		}
 		q.net.Links = append(q.net.Links, model.Link{Name: fmt.Sprintf("k%d", i), Ends: [2]model.End{end(), end()},
-			Bandwidth: bandwidth.Draw(t, "rate") / 10})
+			Bandwidth: bandwidth.Draw(t, "rate") / 10, MTU: rapid.SampledFrom([]int{0, 0, 0, 1500, 1500, 1960}).Draw(t, "mtu")})
 	}
 	if rapid.Bool().Draw(t, "placed before") {
 		q.now.Elements = map[string]string{}
@@ -133,7 +134,7 @@ func TestPropertyCapacitiesAndPins(t *testing.T) {
 				t.Fatalf("%s from %s to %s has paths %v", l.Name, a, b, paths)
 			}
 			for _, n := range paths[0].Nodes {
-				if at[n].MTU != 0 && at[n].MTU < needMTU(&l) {
+				if mtu := cmp.Or(l.MTU, model.DefaultMTU) + model.TunnelOverhead; at[n].MTU != 0 && at[n].MTU < mtu {
 					t.Fatalf("%s goes through %s, whose MTU is %d", l.Name, n, at[n].MTU)
 				}
 			}

@@ -42,7 +42,7 @@ func (e *embedder) route(current model.Placement) (map[string][]model.LinkPath, 
 	for _, k := range open {
 		l := &e.net.Links[k]
 		a, b, _ := e.ends(l)
-		nodes := e.sub.path(a, b, l.Bandwidth, needMTU(l))
+		nodes := e.sub.path(a, b, l.Bandwidth)
 		if nodes == nil {
 			failed = append(failed, failure{k, e.noPath(l, a, b)})
 			continue
@@ -65,14 +65,6 @@ func (e *embedder) ends(l *model.Link) (a, b int32, ok bool) {
 	return e.at[i], e.at[j], true
 }
 
-// needMTU is what the underlay must carry for the link.
-func needMTU(l *model.Link) int {
-	if l.MTU == 0 {
-		return model.DefaultMTU + model.TunnelOverhead
-	}
-	return l.MTU + model.TunnelOverhead
-}
-
 // serves tells whether a path from before still leads from a to b and has room.
 func (e *embedder) serves(l *model.Link, p model.LinkPath, a, b int32) bool {
 	if len(p.Nodes) < 2 || e.sub.number(p.Nodes[0]) != a || e.sub.number(p.Nodes[len(p.Nodes)-1]) != b {
@@ -80,34 +72,20 @@ func (e *embedder) serves(l *model.Link, p model.LinkPath, a, b int32) bool {
 	}
 	for k, name := range p.Nodes {
 		n := e.sub.number(name)
-		if n < 0 || !e.sub.carries(n, needMTU(l)) {
-			return false
-		}
-		if k > 0 && !e.sub.hasRoom(e.sub.number(p.Nodes[k-1]), n, l.Bandwidth) {
+		if n < 0 || k > 0 && !e.sub.hasRoom(e.sub.number(p.Nodes[k-1]), n, l.Bandwidth) {
 			return false
 		}
 	}
 	return true
 }
 
-// noPath tells why there is none: no connection at all, no MTU, or no bandwidth.
+// noPath tells why there is none: no connection at all, or no bandwidth.
 func (e *embedder) noPath(l *model.Link, a, b int32) string {
 	from, to := e.nodes[a].Name, e.nodes[b].Name
-	shortest := e.sub.path(a, b, 0, 0)
+	shortest := e.sub.path(a, b, 0)
 	if shortest == nil {
 		return fmt.Sprintf("link %s (%s on %s, %s on %s) needs a substrate path, and %s and %s are not joined", l.Name,
 			l.Ends[0].Element, from, l.Ends[1].Element, to, from, to)
-	}
-	if e.sub.path(a, b, 0, needMTU(l)) == nil {
-		var small []string
-		for _, n := range shortest {
-			if node := &e.nodes[e.sub.number(n)]; !e.sub.carries(e.sub.number(n), needMTU(l)) {
-				small = append(small, fmt.Sprintf("%s carries %d", n, node.MTU))
-			}
-		}
-		return fmt.Sprintf("link %s has an MTU of %d, so from %s to %s the underlay must carry %d, and %s; lower the link's "+
-			"MTU or raise the underlay's", l.Name, needMTU(l)-model.TunnelOverhead, from, to, needMTU(l),
-			strings.Join(small, ", "))
 	}
 	var free []string
 	for k := 1; k < len(shortest); k++ {
@@ -115,10 +93,6 @@ func (e *embedder) noPath(l *model.Link, a, b int32) string {
 		if !e.sub.hasRoom(x, y, l.Bandwidth) {
 			free = append(free, fmt.Sprintf("%s – %s has %s free", shortest[k-1], shortest[k], e.sub.room(x, y)))
 		}
-	}
-	if len(free) == 0 {
-		return fmt.Sprintf("link %s needs %s from %s to %s and an underlay that carries %d, and no substrate path has both",
-			l.Name, l.Bandwidth, from, to, needMTU(l))
 	}
 	return fmt.Sprintf("link %s needs %s from %s (%s) to %s (%s), and no substrate path has that free: on the shortest %s",
 		l.Name, l.Bandwidth, from, l.Ends[0].Element, to, l.Ends[1].Element, strings.Join(free, ", "))

@@ -30,7 +30,7 @@ const (
 	// MaxNodes is what the addresses suffice for; MaxSimulated what one `up --nodes` makes (a file may have more).
 	MaxNodes     = 1024
 	MaxSimulated = 64
-	// UnderlayMTU is that of simulated links, in bytes: tunnels around the largest virtual link fit.
+	// UnderlayMTU is that of simulated links, in bytes: virtual links of up to 8950 fit.
 	UnderlayMTU = 9000
 )
 

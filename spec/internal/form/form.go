@@ -14,6 +14,8 @@ import (
 type Network struct {
 	// The network's name. `apply --name` gives a copy another.
 	Network string `yaml:"network"`
+	// Who the network counts for, like alice, where quotas are by owner; the user who applies it first when left out.
+	Owner string `yaml:"owner"`
 	// Prefixes that links without prefixes of their own are numbered from, and with them the address families that the
 	// network has. 10.0.0.0/8 and fd00:10::/48 when empty.
 	Pools Prefixes `yaml:"pools"`
@@ -118,10 +120,17 @@ type Common struct {
 	// Where its packets are forwarded: guest, router, bridge, openflow or xdp. A router has guest by default, a switch
 	// bridge; a host always guest.
 	Forwarding model.Forwarding `yaml:"forwarding"`
-	// Cores that its processes may use, like 0.5.
+	// Cores that its processes may use, like 0.5: a limit, and their weight among others; no limit when left out.
 	CPU *model.CPU `yaml:"cpu"`
-	// Memory that its processes may use, like 256MiB.
+	// Memory that its processes may use, like 512MiB; 256MiB when left out.
 	Memory *model.Bytes `yaml:"memory"`
+	// Processes and threads that it may have, like 512; 1024 when left out.
+	Processes *int `yaml:"processes"`
+	// Files that each of its processes may have open, like 16384; 4096 when left out.
+	Files *int `yaml:"files"`
+	// Room for its own files – configurations, logs, what is written inside it –, like 1GiB; 256MiB when left out. It may
+	// have a file for each 16 KiB. It can grow, and does not shrink.
+	Disk *model.Bytes `yaml:"disk"`
 	// The node that it must be on.
 	Node string `yaml:"node"`
 	// The location that its node must be in.
@@ -203,7 +212,9 @@ type Route struct {
 type LinkAttributes struct {
 	// Cap and reservation of each direction, like 10Mbit, in IP packets of the link's MTU.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
-	// The largest packet, 68 to 9000 bytes, at least 1280 with IPv6; 1500 when left out.
+	// The largest packet, 68 to 9000 bytes, at least 1280 with IPv6; 1500 when left out. Between nodes the underlay must
+	// carry 50 more (70 if it is IPv6), wherever the ends may be placed: 8950 at most on simulated nodes. Ends pinned to one
+	// node have no such limit.
 	MTU *int `yaml:"mtu"`
 	// How long a packet takes, like 10ms; refused where the node's kernel has no netem.
 	Delay *model.Duration `yaml:"delay"`
