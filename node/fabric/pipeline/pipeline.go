@@ -22,7 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout is the version of the tables: their names, sizes and meaning. Tables of another layout are never read.
+// Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Tables of
+// another layout are never read.
 const Layout = "v1"
 
 // Limits of the tables.
@@ -47,12 +48,15 @@ type Pipeline struct {
 	Traffic, Drops *ebpf.Map
 	// Copies is the ring that captures read.
 	Copies *ebpf.Map
+	// FIB is the memory of the forwarding tables.
+	FIB *FIB
 	// FromPort, FromTunnel, FromEdge and FromShaper are the programs for the ingress of ports, the tunnel device, edges
 	// and the far ends of slices' queues.
 	FromPort, FromTunnel, FromEdge, FromShaper *ebpf.Program
 
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
+	fibChunks, fibTables, fibHops    *ebpf.Map
 	memory                           [][]byte
 	pins                             map[string]pin // by path
 }
@@ -93,6 +97,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
+		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 	}
 	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
@@ -111,6 +116,9 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	if p.Shapers, err = mapped[uint64](p, p.shapers); err != nil {
+		return err
+	}
+	if err := p.openFIB(spec.Maps[tcMapFibChunks]); err != nil {
 		return err
 	}
 	if err := p.programs(spec, all); err != nil {
@@ -276,7 +284,7 @@ func (p *Pipeline) Sweep() error {
 func (p *Pipeline) Close() error {
 	var errs []error
 	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
-		p.ports, p.peers, p.shapers} {
+		p.ports, p.peers, p.shapers, p.fibChunks, p.fibTables, p.fibHops} {
 		errs = append(errs, m.Close())
 	}
 	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper} {
@@ -285,6 +293,6 @@ func (p *Pipeline) Close() error {
 	for _, data := range p.memory {
 		errs = append(errs, unix.Munmap(data))
 	}
-	p.Ports, p.Peers, p.Shapers, p.memory, p.pins = nil, nil, nil, nil, nil
+	p.Ports, p.Peers, p.Shapers, p.FIB, p.memory, p.pins = nil, nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }

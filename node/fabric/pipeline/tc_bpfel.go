@@ -35,6 +35,11 @@ type tcEdgeKey struct {
 	Vlan    uint32
 }
 
+type tcFibHop struct {
+	_    structs.HostLayout
+	Word [4]uint64
+}
+
 type tcIdentity struct {
 	_      structs.HostLayout
 	Slot   uint32
@@ -86,6 +91,9 @@ const (
 	tcMapDevices     = "devices"
 	tcMapDrops       = "drops"
 	tcMapEdges       = "edges"
+	tcMapFibChunks   = "fib_chunks"
+	tcMapFibHops     = "fib_hops"
+	tcMapFibTables   = "fib_tables"
 	tcMapIdentities  = "identities"
 	tcMapPeers       = "peers"
 	tcMapPorts       = "ports"
@@ -155,6 +163,9 @@ type tcMapSpecs struct {
 	Devices    *ebpf.MapSpec `ebpf:"devices"`
 	Drops      *ebpf.MapSpec `ebpf:"drops"`
 	Edges      *ebpf.MapSpec `ebpf:"edges"`
+	FibChunks  *ebpf.MapSpec `ebpf:"fib_chunks"`
+	FibHops    *ebpf.MapSpec `ebpf:"fib_hops"`
+	FibTables  *ebpf.MapSpec `ebpf:"fib_tables"`
 	Identities *ebpf.MapSpec `ebpf:"identities"`
 	Peers      *ebpf.MapSpec `ebpf:"peers"`
 	Ports      *ebpf.MapSpec `ebpf:"ports"`
@@ -194,6 +205,9 @@ type tcMaps struct {
 	Devices    *ebpf.Map `ebpf:"devices"`
 	Drops      *ebpf.Map `ebpf:"drops"`
 	Edges      *ebpf.Map `ebpf:"edges"`
+	FibChunks  *ebpf.Map `ebpf:"fib_chunks"`
+	FibHops    *ebpf.Map `ebpf:"fib_hops"`
+	FibTables  *ebpf.Map `ebpf:"fib_tables"`
 	Identities *ebpf.Map `ebpf:"identities"`
 	Peers      *ebpf.Map `ebpf:"peers"`
 	Ports      *ebpf.Map `ebpf:"ports"`
@@ -209,6 +223,9 @@ func (m *tcMaps) Close() error {
 		m.Devices,
 		m.Drops,
 		m.Edges,
+		m.FibChunks,
+		m.FibHops,
+		m.FibTables,
 		m.Identities,
 		m.Peers,
 		m.Ports,

@@ -17,11 +17,13 @@ typedef unsigned long long __u64;
 /* Map definitions are read from BTF: an integer is the length of an array type. */
 #define NUMBER(name, value) int(*name)[value]
 #define TYPE(name, type) type *name
+#define INNER(name, map) map *name[]
 
 enum {
 	MAP_HASH = 1,
 	MAP_ARRAY = 2,
 	MAP_PERCPU_ARRAY = 6,
+	MAP_ARRAY_OF_MAPS = 12,
 	MAP_RINGBUF = 27,
 	MAP_NO_PREALLOC = 1 << 0,
 	MAP_MMAPABLE = 1 << 10,
@@ -103,6 +105,7 @@ static long (*const bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (v
 static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
+static long (*const bpf_loop)(__u32 times, void *callback, void *context, __u64 flags) = (void *)181;
 
 INLINE __u16 be16(__u16 v)
 {

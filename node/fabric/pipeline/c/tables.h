@@ -6,7 +6,7 @@
 #ifndef TABLES_H
 #define TABLES_H
 
-#include "kernel.h"
+#include "fib.h"
 
 enum {
 	MAX_PORTS = 16384, /* slot 0 is no port: it counts what belongs to none */

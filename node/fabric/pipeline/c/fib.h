@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The forwarding tables that package fib (node/fib; its doc.go is the layout) writes, and their walkers. What readers may
+ * rely on stands there too: every word is loaded once, by one aligned load.
+ */
+#ifndef FIB_H
+#define FIB_H
+
+#include "kernel.h"
+
+enum {
+	MAX_ROUTERS = 4096,             /* number 0 is none; router n has tables 2n (IPv4) and 2n + 1 (IPv6) */
+	FIB_TABLES = 2 * MAX_ROUTERS,
+	FIB_HOPS = 65536,
+	FIB_CHUNKS = 1024,              /* 256 MiB; a chunk is made when it is needed */
+	FIB_CHUNK_BYTES = 1 << 18,
+	FIB_UNIT_BITS = 6,              /* a unit has 64 bytes, */
+	FIB_CHUNK_UNIT_BITS = 12,       /* a chunk 4,096 units */
+	FIB_ATTEMPTS = 4,
+};
+
+#define FIB_CHILD 0x80000000u
+#define FIB_UNIT 0x0fffffffu
+#define FIB_ID 0x00ffffffu
+
+enum {
+	SHAPE_TRIE = 15,
+	ADDRESS4_BITS = 32,
+	ADDRESS6_BITS = 128,
+};
+
+/* Kinds of next hops; up to HOP_PROHIBIT also the numbers of next hops that need no look at their words. */
+enum {
+	HOP_NONE = 0,
+	HOP_LOCAL = 1,
+	HOP_CONNECTED = 2,
+	HOP_PUNT = 3,
+	HOP_BLACKHOLE = 4,
+	HOP_UNREACHABLE = 5,
+	HOP_PROHIBIT = 6,
+	HOP_UNRESOLVED = 7,
+	HOP_FORWARD = 8,
+	HOP_GROUP = 15,
+};
+
+struct fib_chunk {
+	__u8 bytes[FIB_CHUNK_BYTES];
+};
+
+struct fib_hop {
+	__u64 word[4];
+};
+
+/* One chunk, in a map of its own: memory grows by as much as is needed, and user space maps it as it maps an array. */
+struct fib_chunk_map {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, 1);
+	NUMBER(key_size, sizeof(__u32)); /* by size: types within a map's type are not in BTF */
+	NUMBER(value_size, FIB_CHUNK_BYTES);
+};
+
+struct {
+	NUMBER(type, MAP_ARRAY_OF_MAPS);
+	NUMBER(max_entries, FIB_CHUNKS);
+	TYPE(key, __u32);
+	INNER(values, struct fib_chunk_map);
+} fib_chunks SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, FIB_TABLES);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} fib_tables SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, FIB_HOPS);
+	TYPE(key, __u32);
+	TYPE(value, struct fib_hop);
+} fib_hops SEC(".maps");
+
+INLINE struct fib_chunk *fib_chunk_of(__u32 unit)
+{
+	__u32 key = unit >> FIB_CHUNK_UNIT_BITS, only = 0;
+	void *map = bpf_map_lookup_elem(&fib_chunks, &key);
+
+	return map ? bpf_map_lookup_elem(map, &only) : 0;
+}
+
+/* The masks are for the verifier: nothing that is reachable straddles chunks. */
+INLINE __u32 fib_load(struct fib_chunk *c, __u64 byte)
+{
+	return *(volatile __u32 *)&c->bytes[byte & (FIB_CHUNK_BYTES - 4)];
+}
+
+INLINE __u64 fib_load64(struct fib_chunk *c, __u64 byte)
+{
+	return *(volatile __u64 *)&c->bytes[byte & (FIB_CHUNK_BYTES - 8)];
+}
+
+/* fib_word is word i behind the start of a unit; 0, no route, where there is none. */
+INLINE __u32 fib_word(__u32 unit, __u32 i)
+{
+	struct fib_chunk *c = fib_chunk_of(unit);
+
+	return c ? fib_load(c, ((__u64)unit << FIB_UNIT_BITS) + 4 * i) : 0;
+}
+
+INLINE __u32 fib_walk4(__u32 root, __u32 a)
+{
+	__u32 e = fib_word(root, a >> 16);
+
+	if (e & FIB_CHILD)
+		e = fib_word(e & FIB_UNIT, a >> 8 & 255);
+	if (e & FIB_CHILD)
+		e = fib_word(e & FIB_UNIT, a & 255);
+	return e;
+}
+
+/* All ones if a < b + borrow, else 0, without a branch, which the verifier would follow both ways each time. */
+INLINE __u64 fib_below(__u64 a, __u64 b, __u64 borrow)
+{
+	__u64 less = (~a & b) | ((~a | b) & (a - b - borrow));
+
+	asm volatile("" : "+r"(less));
+	return (long long)less >> 63;
+}
+
+INLINE __u32 fib_search4(__u32 unit, __u32 order, __u32 a)
+{
+	struct fib_chunk *c = fib_chunk_of(unit);
+	__u64 at = (__u64)unit << FIB_UNIT_BITS, step = 4ULL << order >> 1;
+
+	if (!c)
+		return 0;
+	for (int n = 0; n < 9 && step > 3; n++) {
+		__u64 more = (__u64)a - fib_load(c, at + step); /* negative if the range begins behind a */
+
+		asm volatile("" : "+r"(more));
+		at += step & ~((long long)more >> 63);
+		step >>= 1;
+	}
+	return fib_load(c, at + (4ULL << order));
+}
+
+/*
+ * fib_find4 is the number of the next hop that the table has for an address; 0 without a route. Not inlined, as the
+ * other functions here that are not static: the verifier looks at them once instead of once a call.
+ */
+__attribute__((noinline)) __u32 fib_find4(__u32 table, __u32 a)
+{
+	volatile __u64 *word = bpf_map_lookup_elem(&fib_tables, &table);
+	__u64 w, now;
+
+	if (!word)
+		return HOP_NONE;
+	w = *word;
+	for (int n = 0; n < FIB_ATTEMPTS; n++) {
+		__u32 shape = w >> 24 & 15, root = w >> 28 & FIB_UNIT, e = 0;
+
+		if (shape == SHAPE_TRIE)
+			e = fib_walk4(root, a);
+		else if (shape)
+			e = fib_search4(root, shape, a);
+		if (e)
+			return e & FIB_ID;
+		if (shape != SHAPE_TRIE)
+			return w & FIB_ID;
+		now = *word;
+		if (now == w)
+			return w & FIB_ID;
+		w = now;
+	}
+	return HOP_PUNT;
+}
+
+INLINE __u32 fib_slot6(__u64 hi, __u64 lo, __u32 depth)
+{
+	return (depth < 64 ? hi >> (60 - depth) : lo >> (124 - depth)) & 15;
+}
+
+INLINE __u32 fib_walk6(__u32 root, __u64 hi, __u64 lo)
+{
+	__u32 e = fib_word(root, hi >> 48);
+
+	if (e & FIB_CHILD)
+		e = fib_word(e & FIB_UNIT, hi >> 40 & 255);
+	if (e & FIB_CHILD)
+		e = fib_word(e & FIB_UNIT, hi >> 32 & 255);
+	for (__u32 depth = 32; depth < ADDRESS6_BITS && e & FIB_CHILD; depth += 4)
+		e = fib_word(e & FIB_UNIT, fib_slot6(hi, lo, depth));
+	return e;
+}
+
+INLINE __u32 fib_search6(__u32 unit, __u32 order, __u64 hi, __u64 lo)
+{
+	struct fib_chunk *c = fib_chunk_of(unit);
+	__u64 first = (__u64)unit << FIB_UNIT_BITS, at = 0, step = 16ULL << order >> 1;
+
+	if (!c)
+		return 0;
+	for (int n = 0; n < 9 && step > 15; n++) {
+		__u64 h = fib_load64(c, first + at + step), l = fib_load64(c, first + at + step + 8);
+
+		at += step & ~fib_below(hi, h, fib_below(lo, l, 0) & 1);
+		step >>= 1;
+	}
+	return fib_load(c, first + at / 4 + (16ULL << order));
+}
+
+/* fib_find6 is fib_find4 for an IPv6 address, whose halves are numbers. */
+__attribute__((noinline)) __u32 fib_find6(__u32 table, __u64 hi, __u64 lo)
+{
+	volatile __u64 *word = bpf_map_lookup_elem(&fib_tables, &table);
+	__u64 w, now;
+
+	if (!word)
+		return HOP_NONE;
+	w = *word;
+	for (int n = 0; n < FIB_ATTEMPTS; n++) {
+		__u32 shape = w >> 24 & 15, root = w >> 28 & FIB_UNIT, e = 0;
+
+		if (shape == SHAPE_TRIE)
+			e = fib_walk6(root, hi, lo);
+		else if (shape)
+			e = fib_search6(root, shape, hi, lo);
+		if (e)
+			return e & FIB_ID;
+		if (shape != SHAPE_TRIE)
+			return w & FIB_ID;
+		now = *word;
+		if (now == w)
+			return w & FIB_ID;
+		w = now;
+	}
+	return HOP_PUNT;
+}
+
+/* A next hop's words, of one moment. */
+struct hop {
+	__u32 kind;
+	__u32 port;
+	__u32 mtu;         /* 0: no limit */
+	__u64 destination; /* MAC addresses, first byte in bits 40…47 */
+	__u64 source;
+};
+
+/* fib_hop_of reads next hop id, following a group by the flow's hash. */
+INLINE void fib_hop_of(__u32 id, __u32 hash, struct hop *to)
+{
+	struct fib_hop *h = bpf_map_lookup_elem(&fib_hops, &id);
+	__u64 w0, w1, w2;
+
+	to->kind = HOP_NONE;
+	if (!h)
+		return;
+	w0 = *(volatile __u64 *)&h->word[0];
+	if ((w0 & 15) == HOP_GROUP) {
+		id = fib_word(w0 >> 16 & FIB_UNIT, hash & ((1u << (w0 >> 4 & 15)) - 1));
+		h = bpf_map_lookup_elem(&fib_hops, &id);
+		if (!h)
+			return;
+	}
+	to->kind = HOP_PUNT;
+	for (int n = 0; n < FIB_ATTEMPTS; n++) {
+		w0 = *(volatile __u64 *)&h->word[0];
+		w1 = *(volatile __u64 *)&h->word[1];
+		w2 = *(volatile __u64 *)&h->word[2];
+		if (w0 >> 48 != w1 >> 48 || w0 >> 48 != w2 >> 48)
+			continue;
+		if ((w0 & 15) != HOP_GROUP)
+			to->kind = w0 & 15;
+		to->port = w0 >> 8 & FIB_ID;
+		to->mtu = w0 >> 32 & 0xffff;
+		to->destination = w1 & 0xffffffffffff;
+		to->source = w2 & 0xffffffffffff;
+		return;
+	}
+}
+
+/* fib_mix takes a word into a flow's hash (FlowHash of package fib). */
+INLINE __u32 fib_mix(__u32 hash, __u32 word)
+{
+	hash = (hash ^ word) * 0x9e3779b1;
+	return hash ^ hash >> 15;
+}
+
+#endif
