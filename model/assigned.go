@@ -40,8 +40,10 @@ type LinkPath struct {
 // Override is what was set on an element at run time, beside its document; an `apply` that names the same field
 // replaces it.
 type Override struct {
-	Stopped  bool   `json:"stopped,omitempty"`
-	Restarts uint32 `json:"restarts,omitempty"` // counts requested restarts
+	Stopped bool `json:"stopped,omitempty"`
+	// Suspended processes are there and do not run; what the kernel forwards for the element goes on.
+	Suspended bool   `json:"suspended,omitempty"`
+	Restarts  uint32 `json:"restarts,omitempty"` // counts requested restarts
 	// Overwrites counts the applies that asked for the document's configuration to replace what was edited inside the
 	// element. A driver that finds the document's configuration changed and the element's own edited leaves the latter
 	// and reports the conflict, unless Overwrites has grown since it last wrote the configuration.
@@ -52,10 +54,13 @@ type Override struct {
 type Record struct {
 	Network   Network             `json:"network"`
 	Overrides map[string]Override `json:"overrides,omitempty"` // by element name
-	Assigned  Assigned            `json:"assigned"`
-	Revision  int64               `json:"revision"` // the network's own count of changes, from 1
-	Created   time.Time           `json:"created"`
-	Modified  time.Time           `json:"modified"`
+	Set       Settings            `json:"set,omitzero"`
+	// Owner made the network; Network.Owner comes before it.
+	Owner    string    `json:"owner,omitempty"`
+	Assigned Assigned  `json:"assigned"`
+	Revision int64     `json:"revision"` // the network's own count of changes, from 1
+	Created  time.Time `json:"created"`
+	Modified time.Time `json:"modified"`
 	// Deleting tells that the network's removal was asked for; the record goes when every node has let go of its part.
 	Deleting bool `json:"deleting,omitempty"`
 }

@@ -10,6 +10,8 @@ import "net/netip"
 // by Resolve and by the embedding, which are stored beside it in Assigned.
 type Network struct {
 	Name string `json:"name"`
+	// Owner is who the network's share counts for; who made it (Record.Owner) when empty.
+	Owner string `json:"owner,omitempty"`
 	// Pools are the prefixes that unnumbered links draw their subnets from; DefaultPools when empty.
 	Pools    []netip.Prefix `json:"pools,omitempty"`
 	Slice    Slice          `json:"slice,omitzero"`
@@ -65,8 +67,13 @@ type Element struct {
 	Control    Control    `json:"control,omitempty"`
 	Forwarding Forwarding `json:"forwarding,omitempty"`
 	Software   Software   `json:"software,omitempty"`
-	CPU        CPU        `json:"cpu,omitempty"`
-	Memory     Bytes      `json:"memory,omitempty"`
+	// CPU is a quota and a weight; Memory, Processes (and threads), Files (open, of each process) and Disk (its own files)
+	// are limits. Limits tells what counts where they are zero.
+	CPU       CPU   `json:"cpu,omitempty"`
+	Memory    Bytes `json:"memory,omitempty"`
+	Processes int   `json:"processes,omitempty"`
+	Files     int   `json:"files,omitempty"`
+	Disk      Bytes `json:"disk,omitempty"`
 	// Node pins the element to one node, Location to any node of that location.
 	Node       string      `json:"node,omitempty"`
 	Location   string      `json:"location,omitempty"`

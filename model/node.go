@@ -69,7 +69,9 @@ const (
 	PhasePending Phase = "pending" // not yet made, or its node has not answered
 	PhaseRunning Phase = "running"
 	PhaseStopped Phase = "stopped"
-	PhaseFailed  Phase = "failed"
+	// PhaseSuspended is an element whose processes are held by the user's wish, and whose packets are forwarded.
+	PhaseSuspended Phase = "suspended"
+	PhaseFailed    Phase = "failed"
 )
 
 // ElementStatus is what a node reports of one element.
@@ -81,6 +83,17 @@ type ElementStatus struct {
 	Message string `json:"message,omitempty"`
 	// Restarts counts how often its processes were started again.
 	Restarts int `json:"restarts,omitempty"`
+	// Usage is what its processes and files take; nil where it has none.
+	Usage *Usage `json:"usage,omitempty"`
+}
+
+// Usage is what an element takes, beside what it may.
+type Usage struct {
+	CPU       float64 `json:"cpu"` // cores
+	Memory    Bytes   `json:"memory"`
+	Processes int     `json:"processes"`
+	Disk      Bytes   `json:"disk"`
+	Limits    Limits  `json:"limits"`
 }
 
 // PortStatus is what a node reports of one port. Received counts what came from the element, sent what went to it.

@@ -22,6 +22,8 @@ type ApplyOptions struct {
 	// Base is the revision that the document was made from; the apply is refused when the network has moved on. Zero
 	// means any, BaseNew that there must be no such network.
 	Base int64
+	// Owner is who a new network belongs to unless the document says it.
+	Owner string
 }
 
 // BaseNew is the Base of a document for a network that does not exist yet.
@@ -47,11 +49,13 @@ const (
 	ActionStart   Action = "start"
 	ActionStop    Action = "stop"
 	ActionRestart Action = "restart"
+	ActionSuspend Action = "suspend"
+	ActionResume  Action = "resume"
 )
 
 // ActionRequest asks for an action.
 type ActionRequest struct {
-	Action Action `json:"action" enum:"start,stop,restart"`
+	Action Action `json:"action" enum:"start,stop,restart,suspend,resume"`
 }
 
 // ActionResult is what became of an action.
@@ -60,6 +64,24 @@ type ActionResult struct {
 	Changed bool `json:"changed"`
 	// Revision is that of the element's node's desired state with the action in it.
 	Revision int64 `json:"revision,omitempty"`
+}
+
+// SetRequest asks to set fields of a network, or of one element or link of it.
+type SetRequest struct {
+	// Object is the element's or link's name; empty for the network itself.
+	Object string       `json:"object,omitempty"`
+	Values []Assignment `json:"values"`
+}
+
+// SetResult is what became of it.
+type SetResult struct {
+	// Record is the network as it is now, Before what it was.
+	Record Record `json:"record"`
+	Before Record `json:"before"`
+	// Changed is false when everything was so already: nothing was written, no node was told.
+	Changed bool `json:"changed"`
+	// Nodes are the nodes that were told, with the revision of their desired state that has the change in it.
+	Nodes map[string]int64 `json:"nodes,omitempty"`
 }
 
 // Registration is how an agent makes itself known.

@@ -48,6 +48,11 @@ func (ps *problems) checkNetwork() {
 	if err := CheckName(n.Name); err != nil {
 		ps.network("network", "%v", err)
 	}
+	if n.Owner != "" {
+		if err := CheckName(n.Owner); err != nil {
+			ps.network("owner", "owner: %v", err)
+		}
+	}
 	for i, p := range n.Pools {
 		smallest := subnetBits6
 		if p.Addr().Is4() {
@@ -151,6 +156,9 @@ func (ps *problems) checkElement(i, stated int) {
 		ps.element(i, strings.Fields(err)[0], "%s", err)
 	} else if need := softwareMemory(e); e.Memory != 0 && e.Memory < need {
 		ps.element(i, "memory", "memory %s is less than the %s that FRR needs to start%s", e.Memory, need, protocolWords(e))
+	}
+	if field, problem := checkLimits(e); problem != "" {
+		ps.element(i, field, "%s", problem)
 	}
 	if e.Node != "" && e.Location != "" {
 		ps.element(i, "location", "it has both a node and a location; the node says it all")

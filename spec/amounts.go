@@ -5,7 +5,7 @@ import (
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
-// checkZeros refuses amounts of nothing where they could only be read as "no limit", which is what leaving them out says.
+// checkZeros refuses amounts of nothing where they could only be read as "no limit" or the default, which is what leaving them out says.
 // Where defaults state an amount, a zero takes it back.
 func (b *builder) checkZeros() {
 	d := &b.form.Defaults
@@ -34,6 +34,9 @@ func (b *builder) checkZeros() {
 }
 
 const (
+	noProcesses = "processes 0 would let nothing run"
+	noFiles     = "files 0 would let nothing be opened"
+	noDisk      = "disk 0 would let nothing be written"
 	noCPU       = "cpu 0 is not even one thousandth of a core"
 	noMemory    = "memory 0 is too little for anything"
 	noBandwidth = "bandwidth 0 would let no packet through"
@@ -42,11 +45,14 @@ const (
 func (b *builder) checkCommon(at place, path []string, who string, c, defaults form.Common) {
 	zero(b, at, append(path[:len(path):len(path)], "cpu"), who, c.CPU, defaults.CPU, noCPU)
 	zero(b, at, append(path[:len(path):len(path)], "memory"), who, c.Memory, defaults.Memory, noMemory)
+	zero(b, at, append(path[:len(path):len(path)], "processes"), who, c.Processes, defaults.Processes, noProcesses)
+	zero(b, at, append(path[:len(path):len(path)], "files"), who, c.Files, defaults.Files, noFiles)
+	zero(b, at, append(path[:len(path):len(path)], "disk"), who, c.Disk, defaults.Disk, noDisk)
 }
 
-func zero[T model.CPU | model.Bytes | model.Bandwidth](b *builder, at place, path []string, who string, said, otherwise *T, why string) {
+func zero[T model.CPU | model.Bytes | model.Bandwidth | int](b *builder, at place, path []string, who string, said, otherwise *T, why string) {
 	if said == nil || *said != 0 || otherwise != nil && *otherwise != 0 {
 		return
 	}
-	b.failAt(locateIn(at, path), "%s: %s; leave the key out where there is to be no limit", who, why)
+	b.failAt(locateIn(at, path), "%s: %s; leave the key out for the default", who, why)
 }

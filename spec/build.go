@@ -31,7 +31,7 @@ type builder struct {
 
 func (b *builder) network() model.Network {
 	f := b.form
-	b.net = model.Network{Name: f.Network, Pools: f.Pools}
+	b.net = model.Network{Name: f.Network, Owner: f.Owner, Pools: f.Pools}
 	if f.Slice != nil {
 		b.net.Slice = model.Slice{CPU: deref(f.Slice.CPU), Memory: deref(f.Slice.Memory), Bandwidth: deref(f.Slice.Bandwidth), Mode: f.Slice.Mode}
 	}
@@ -67,7 +67,14 @@ func (b *builder) network() model.Network {
 	for _, x := range f.Expect {
 		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To, Family: model.Family(x.Family), Not: x.Not})
 	}
+	said := make([]model.Forwarding, len(b.net.Elements))
+	for i := range said {
+		said[i] = b.net.Elements[i].Forwarding
+	}
 	b.net = model.Complete(b.net)
+	for i := range said {
+		b.net.Elements[i].Forwarding = said[i]
+	}
 	b.addShort()
 	return b.net
 }
@@ -93,6 +100,7 @@ func (b *builder) common(kind model.Kind, name string, c, d form.Common) model.E
 	return model.Element{Name: name, Kind: kind,
 		Control: first(c.Control, d.Control), Forwarding: first(c.Forwarding, d.Forwarding),
 		CPU: deref(first(c.CPU, d.CPU)), Memory: deref(first(c.Memory, d.Memory)),
+		Processes: deref(first(c.Processes, d.Processes)), Files: deref(first(c.Files, d.Files)), Disk: deref(first(c.Disk, d.Disk)),
 		Node: first(c.Node, d.Node), Location: first(c.Location, d.Location)}
 }
 

@@ -65,7 +65,7 @@ func checkRoundTrip(t interface {
 	if err != nil {
 		t.Fatalf("Parse(Format(n)): %v\n%s", err, text)
 	}
-	if len(back) != 1 || !reflect.DeepEqual(back[0], net) {
+	if len(back) != 1 || !reflect.DeepEqual(model.Complete(back[0]), model.Complete(net)) {
 		t.Fatalf("Parse(Format(n)) is another network:\n%s\nwas %+v\n is %+v", text, net, back[0])
 	}
 	return text

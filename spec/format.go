@@ -30,6 +30,7 @@ func Format(net model.Network) ([]byte, error) {
 	f.listed = f.listInterfaces()
 	var doc yamlNode
 	doc.set("network", net.Name)
+	doc.set("owner", net.Owner)
 	putPrefixes(&doc, "pools", net.Pools)
 	f.slice(&doc)
 	f.defaults(&doc)
@@ -55,7 +56,7 @@ type formatter struct {
 	links  []form.Link // what is left to be said of names
 	listed map[string]bool
 
-	common  map[model.Kind]model.Element // CPU and memory said under defaults
+	common  map[model.Kind]model.Element // limits said under defaults
 	link    model.Link                   // likewise
 	routers model.Element                // control, forwarding, software, routing said for all routers
 }
@@ -95,7 +96,7 @@ func putWords(n *yamlNode, key string, words []string) {
 func (f *formatter) slice(doc *yamlNode) {
 	var n yamlNode
 	s := f.net.Slice
-	putAmounts(&n, s.CPU, s.Memory)
+	putAmounts(&n, model.Element{CPU: s.CPU, Memory: s.Memory}, model.Element{})
 	if s.Bandwidth != 0 {
 		n.put("bandwidth", num(s.Bandwidth))
 	}
@@ -105,12 +106,22 @@ func (f *formatter) slice(doc *yamlNode) {
 	}
 }
 
-func putAmounts(n *yamlNode, c model.CPU, m model.Bytes) {
-	if c != 0 {
-		n.put("cpu", num(c))
+// putAmounts says the limits that have not been said.
+func putAmounts(n *yamlNode, e, said model.Element) {
+	if e.CPU != said.CPU {
+		n.put("cpu", num(e.CPU))
 	}
-	if m != 0 {
-		n.put("memory", num(m))
+	if e.Memory != said.Memory {
+		n.put("memory", num(e.Memory))
+	}
+	if e.Processes != said.Processes {
+		n.put("processes", integer(e.Processes))
+	}
+	if e.Files != said.Files {
+		n.put("files", integer(e.Files))
+	}
+	if e.Disk != said.Disk {
+		n.put("disk", num(e.Disk))
 	}
 }
 
@@ -126,18 +137,17 @@ func (f *formatter) defaults(doc *yamlNode) {
 		if len(es) < 2 {
 			continue
 		}
-		c := model.Element{CPU: es[0].CPU, Memory: es[0].Memory}
+		c := model.Element{CPU: es[0].CPU, Memory: es[0].Memory, Processes: es[0].Processes, Files: es[0].Files, Disk: es[0].Disk}
 		for _, e := range es {
-			if e.CPU != c.CPU {
-				c.CPU = 0
-			}
-			if e.Memory != c.Memory {
-				c.Memory = 0
-			}
+			keep(&c.CPU, e.CPU)
+			keep(&c.Memory, e.Memory)
+			keep(&c.Processes, e.Processes)
+			keep(&c.Files, e.Files)
+			keep(&c.Disk, e.Disk)
 		}
 		f.common[k.kind] = c
 		var of yamlNode
-		if putAmounts(&of, c.CPU, c.Memory); of.kind == yamlMapping {
+		if putAmounts(&of, c, model.Element{}); of.kind == yamlMapping {
 			n.put(k.key, of)
 		}
 	}
@@ -262,15 +272,7 @@ func (f *formatter) element(n *yamlNode, e *model.Element) {
 	if e.Forwarding != model.DefaultForwarding(e.Kind) && f.routersSaid(e).Forwarding == "" {
 		n.set("forwarding", string(e.Forwarding))
 	}
-	said := f.common[e.Kind]
-	cpu, memory := e.CPU, e.Memory
-	if said.CPU != 0 {
-		cpu = 0
-	}
-	if said.Memory != 0 {
-		memory = 0
-	}
-	putAmounts(n, cpu, memory)
+	putAmounts(n, *e, f.common[e.Kind])
 	n.set("node", e.Node)
 	n.set("location", e.Location)
 }

@@ -49,7 +49,8 @@ type Options struct {
 
 // Parse reads a file of one or more documents, each a network. The name is for errors, and configuration files are
 // found relative to it. What it returns is complete (model.Complete) and has passed model.Network.Validate; with any
-// error, which is then Errors, it is nothing at all.
+// error, which is then Errors, it is nothing at all. Only an element's forwarding is empty where the file does not say it:
+// it may have been set at run time, and then stays.
 func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 	src := source{name: name, data: data}
 	docs, err := src.documents()
