@@ -65,6 +65,13 @@ func (d *Down) Run(context.Context) error {
 	if err := d.handBack(); err != nil {
 		return err
 	}
+	limits, err := newHostLimits(d.Dirs.Run)
+	if err == nil {
+		err = limits.putBack()
+	}
+	if err != nil {
+		return err
+	}
 	_, err = os.Stat(d.Dirs.Data)
 	kept := err == nil
 	if d.Purge && kept {

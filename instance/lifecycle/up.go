@@ -136,7 +136,11 @@ func (u *Up) settle() (settings, error) {
 		return s, err
 	}
 	raiseFileLimit()
-	if _, err := substrate.PrepareHost(); err != nil {
+	limits, err := newHostLimits(d.Run)
+	if err == nil {
+		err = limits.raise()
+	}
+	if err != nil {
 		return s, err
 	}
 	if err := removeOtherNodes(d, s); err != nil {

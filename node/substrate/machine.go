@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -91,43 +90,6 @@ func memTotal() (model.Bytes, error) {
 		}
 	}
 	return 0, fmt.Errorf("/proc/meminfo has no MemTotal")
-}
-
-// neighbourLimits are the host-wide limits of the kernel's neighbour tables: below the first nothing is collected, the
-// third is never exceeded. The defaults (128, 512, 1024) are for one host, not for thousands of routers in one kernel.
-var neighbourLimits = []struct {
-	name  string
-	value uint64
-}{{"gc_thresh3", 262144}, {"gc_thresh2", 131072}, {"gc_thresh1", 65536}}
-
-// PrepareHost raises those limits of the host that many networks in one kernel run into; nothing is ever lowered. It
-// must run in the host's own network namespace. The changes are returned in words.
-func PrepareHost() ([]string, error) {
-	var changed []string
-	for _, family := range []string{"ipv4", "ipv6"} {
-		for _, l := range neighbourLimits {
-			path := filepath.Join("/proc/sys/net", family, "neigh/default", l.name)
-			b, err := os.ReadFile(path)
-			if os.IsNotExist(err) {
-				continue // no IPv6, or inside a container's network namespace, where the host's limits count
-			}
-			if err != nil {
-				return changed, err
-			}
-			now, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-			if err != nil {
-				return changed, fmt.Errorf("%s: %w", path, err)
-			}
-			if now >= l.value {
-				continue
-			}
-			if err := os.WriteFile(path, strconv.AppendUint(nil, l.value, 10), 0); err != nil {
-				return changed, fmt.Errorf("raise the limit of the neighbour tables: %w", err)
-			}
-			changed = append(changed, fmt.Sprintf("net.%s.neigh.default.%s %d → %d", family, l.name, now, l.value))
-		}
-	}
-	return changed, nil
 }
 
 // IsNamespace tells whether a network namespace is mounted at path.
