@@ -49,7 +49,7 @@ func (c *CLI) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			planned, err := planAll(cmd.Context(), cl, networks, overwrite)
+			planned, err := c.planAll(cmd.Context(), cl, networks, overwrite)
 			if err != nil {
 				return err
 			}
@@ -92,10 +92,11 @@ func (c *CLI) applyCommand() *cobra.Command {
 		Short:   "Make networks be as a file says",
 		GroupID: groupNetworks,
 		Long: `Make the file's networks be as it says: new ones are made, existing ones changed where they
-differ, and nothing else is touched. All files are checked before anything is changed. What is no
-longer in the file is removed, or back at its default; what was assigned (addresses, nodes), stopped
-by hand or edited inside routers stays. apply shows the changes, makes them, and waits until
-everything runs; ^C ends the waiting only.`,
+differ, and nothing else is touched. All networks are checked and placed together before anything is
+changed: where one is refused, none is made or changed. What is no longer in the file is removed, or
+back at its default; what was assigned (addresses, nodes), stopped by hand or edited inside routers
+stays. apply shows the changes, makes them, and waits until everything runs; ^C ends the waiting
+only. Agents of nodes that are just starting are waited for up to 10 seconds.`,
 		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane apply -f labs/ --timeout 2m",
 		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -129,25 +130,82 @@ func naming(network string, err error) error {
 	return fmt.Errorf("%s: %w", network, err)
 }
 
-// planAll asks the instance what an apply of each network would do. All refusals are told together.
-func planAll(ctx context.Context, cl Client, networks []model.Network, overwrite bool) ([]model.ApplyResult, error) {
-	var planned []model.ApplyResult
-	var refusals []error
-	for _, n := range networks {
-		result, err := cl.Apply(ctx, n, model.ApplyOptions{DryRun: true, Overwrite: overwrite})
+// agentsWithin is how long agents that are starting are waited for. Which of them has reported is looked up every
+// agentsEvery.
+const (
+	agentsWithin = 10 * time.Second
+	agentsEvery  = 100 * time.Millisecond
+)
+
+// applyAll asks the instance to apply networks, all or none. While the agents of nodes that they need are starting, it
+// waits for these.
+func (c *CLI) applyAll(ctx context.Context, cl Client, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
+	deadline, told := time.Now().Add(c.patience), ""
+	for {
+		results, err := cl.ApplyAll(ctx, documents, options)
 		var refusal *client.Error
-		switch {
-		case errors.As(err, &refusal):
-			refusals = append(refusals, naming(n.Name, err))
-		case err != nil:
+		if err == nil {
+			return results, nil
+		}
+		if len(documents) == 1 {
+			err = naming(documents[0].Network.Name, err)
+		}
+		if !errors.As(err, &refusal) {
+			return nil, err
+		}
+		if refusal.Status != http.StatusServiceUnavailable {
 			return nil, wrap(ctx, cl, err, ref{})
 		}
-		planned = append(planned, result)
+		silent := unheard(ctx, cl)
+		if len(silent) == 0 || !time.Now().Before(deadline) {
+			return nil, refused(err)
+		}
+		if names := strings.Join(silent, ", "); names != told {
+			told = names
+			fmt.Fprintf(c.Err, "waiting for the agents of %s, which have not reported yet\n", fewNames(prefixed("node ", silent)))
+		}
+		for len(silent) > 0 && strings.Join(silent, ", ") == told && time.Now().Before(deadline) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(agentsEvery):
+			}
+			silent = unheard(ctx, cl)
+		}
 	}
-	if len(refusals) > 0 {
-		return nil, refused(errors.Join(refusals...))
+}
+
+// unheard are the nodes whose agents have not reported since the manager started.
+func unheard(ctx context.Context, cl Client) []string {
+	nodes, err := cl.Nodes(ctx)
+	if err != nil {
+		return nil
 	}
-	return planned, nil
+	var names []string
+	for _, n := range nodes {
+		if n.LastSeen.IsZero() {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+func prefixed(prefix string, names []string) []string {
+	all := make([]string, len(names))
+	for i, n := range names {
+		all[i] = prefix + n
+	}
+	return all
+}
+
+// planAll asks the instance what an apply of all networks together would do. All refusals are told together.
+func (c *CLI) planAll(ctx context.Context, cl Client, networks []model.Network, overwrite bool) ([]model.ApplyResult, error) {
+	documents := make([]model.Document, len(networks))
+	for i, n := range networks {
+		documents[i].Network = n
+	}
+	planned, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{DryRun: true, Overwrite: overwrite})
+	return planned, wrap(ctx, cl, err, ref{})
 }
 
 // planView is one network's plan, for -o json and yaml.
@@ -213,51 +271,35 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 
 func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool, timeout time.Duration) error {
 	begin := c.Now()
-	direct, err := isNew(ctx, cl, networks)
+	direct, err := allNew(ctx, cl, networks)
 	if err != nil {
 		return wrap(ctx, cl, err, ref{})
 	}
 	var planned []model.ApplyResult
 	if direct {
-		// A single new network is refused or made as a whole, and all of it is new: nothing is learnt by asking first.
-		result, err := c.applyPlanned(ctx, cl, networks[0], model.ApplyOptions{Overwrite: overwrite, Base: model.BaseNew})
-		if err != nil {
-			return wrap(ctx, cl, naming(networks[0].Name, err), ref{})
+		// New networks are refused or made as a whole, and all of them is new: nothing is learnt by asking first.
+		if planned, err = c.applyPlanned(ctx, cl, networks, make([]model.ApplyResult, len(networks)), overwrite); err != nil {
+			return err
 		}
-		planned = append(planned, result)
-	} else if planned, err = planAll(ctx, cl, networks, overwrite); err != nil {
+	} else if planned, err = c.planAll(ctx, cl, networks, overwrite); err != nil {
 		return err
+	}
+	if err := c.showPlans(planned); err != nil {
+		return err
+	}
+	if !direct && anyChanged(planned) {
+		if planned, err = c.applyPlanned(ctx, cl, networks, planned, overwrite); err != nil {
+			return err
+		}
+	}
+	if !wait {
+		return nil
 	}
 	await := map[string]int64{} // revision by network
 	var order []string
 	for i, p := range planned {
-		name := networks[i].Name
-		order = append(order, name)
-		await[name] = p.Record.Revision
-		if err := c.showChanges(p, max(shownChanges/len(planned), minChanges)); err != nil {
-			return err
-		}
-	}
-	var applied []string
-	for i, p := range planned {
-		name := networks[i].Name
-		if !p.Changed || direct {
-			continue
-		}
-		// What was shown is what is done: nobody's change in between is lost.
-		options := model.ApplyOptions{Overwrite: overwrite, Base: model.BaseNew}
-		if p.Before != nil {
-			options.Base = p.Before.Revision
-		}
-		result, err := c.applyPlanned(ctx, cl, networks[i], options)
-		if err != nil {
-			return wrap(ctx, cl, partly(naming(name, err), applied, planned[i+1:]), ref{})
-		}
-		await[name] = result.Record.Revision
-		applied = append(applied, name)
-	}
-	if !wait {
-		return nil
+		order = append(order, networks[i].Name)
+		await[networks[i].Name] = p.Record.Revision
 	}
 	if err := c.await(ctx, cl, order, await, timeout); err != nil {
 		return err
@@ -265,49 +307,48 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 	return c.summarizeApply(ctx, cl, planned, c.Now().Sub(begin))
 }
 
-// partly says what an apply that was refused half-way has done: each network was planned by itself, and together they may
-// be too much.
-func partly(err error, applied []string, after []model.ApplyResult) error {
-	if len(applied) == 0 {
-		return err
-	}
-	var left []string
-	for _, p := range after {
-		if p.Changed {
-			left = append(left, p.Record.Network.Name)
+func (c *CLI) showPlans(planned []model.ApplyResult) error {
+	for _, p := range planned {
+		if err := c.showChanges(p, max(shownChanges/len(planned), minChanges)); err != nil {
+			return err
 		}
 	}
-	text := fmt.Sprintf("%s applied before it", strings.Join(applied, ", "))
-	if len(left) > 0 {
-		text += ", " + strings.Join(left, ", ") + " not"
-	}
-	return fmt.Errorf("%w\n(%s)", err, text)
+	return nil
 }
 
-// replans is how often an apply plans anew when somebody else has changed the network between plan and apply.
+func anyChanged(planned []model.ApplyResult) bool {
+	return slices.ContainsFunc(planned, func(p model.ApplyResult) bool { return p.Changed })
+}
+
+// replans is how often an apply plans anew when somebody else has changed a network between plan and apply.
 const replans = 5
 
-// applyPlanned applies what was planned on a base. Where the network has moved on meanwhile it is planned again, which is
-// shown, and applied to what there is then.
-func (c *CLI) applyPlanned(ctx context.Context, cl Client, n model.Network, options model.ApplyOptions) (model.ApplyResult, error) {
+// applyPlanned applies what was planned: what was shown is what is done, nobody's change in between is lost. Where a network
+// has moved on meanwhile all are planned again, which is shown, and applied to what there is then.
+func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Network, planned []model.ApplyResult, overwrite bool) ([]model.ApplyResult, error) {
 	for left := replans; ; left-- {
-		result, err := cl.Apply(ctx, n, options)
+		documents := make([]model.Document, len(networks))
+		for i, n := range networks {
+			documents[i] = model.Document{Network: n, Base: model.BaseNew}
+			if planned[i].Before != nil {
+				documents[i].Base = planned[i].Before.Revision
+			}
+		}
+		results, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{Overwrite: overwrite})
 		var refusal *client.Error
 		if !errors.As(err, &refusal) || refusal.Status != http.StatusConflict || left == 0 {
-			return result, err
+			return results, wrap(ctx, cl, err, ref{})
 		}
-		again := options
-		again.DryRun, again.Base = true, 0
-		plan, planErr := cl.Apply(ctx, n, again)
-		if planErr != nil {
-			return result, planErr
+		if planned, err = c.planAll(ctx, cl, networks, overwrite); err != nil {
+			return nil, err
 		}
-		fmt.Fprintf(c.Err, "%s was changed by somebody else meanwhile: planned again\n", n.Name)
-		if err := c.showChanges(plan, shownChanges); err != nil || !plan.Changed {
-			return plan, err
+		what := networks[0].Name + " was"
+		if len(networks) > 1 {
+			what = "a network of the file was"
 		}
-		if options.Base = model.BaseNew; plan.Before != nil {
-			options.Base = plan.Before.Revision
+		fmt.Fprintf(c.Err, "%s changed by somebody else meanwhile: planned again\n", what)
+		if err := c.showPlans(planned); err != nil || !anyChanged(planned) {
+			return planned, err
 		}
 	}
 }
@@ -327,21 +368,16 @@ func contents(n model.Network) string {
 	return strings.Join(append(parts, plural(len(n.Links), "link")), ", ")
 }
 
-// isNew tells whether there is one network to be applied, which does not exist yet.
-func isNew(ctx context.Context, cl Client, networks []model.Network) (bool, error) {
-	if len(networks) != 1 {
-		return false, nil
-	}
+// allNew tells whether none of the networks exists yet.
+func allNew(ctx context.Context, cl Client, networks []model.Network) (bool, error) {
 	existing, err := cl.Networks(ctx)
-	return !slices.ContainsFunc(existing, func(n model.NetworkStatus) bool { return n.Name == networks[0].Name }), err
+	return !slices.ContainsFunc(existing, func(n model.NetworkStatus) bool {
+		return slices.ContainsFunc(networks, func(o model.Network) bool { return o.Name == n.Name })
+	}), err
 }
 
 func (c *CLI) summarizeApply(ctx context.Context, cl Client, planned []model.ApplyResult, took time.Duration) error {
-	changed := false
-	for _, p := range planned {
-		changed = changed || p.Changed
-	}
-	if !changed {
+	if !anyChanged(planned) {
 		return nil
 	}
 	var names []string

@@ -239,13 +239,44 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Networks of one file are planned one by one; when they are too much together, what was done is said.
-func TestApplyThatIsRefusedHalfWay(t *testing.T) {
+// Agents that are starting are waited for, with a word; one that does not come is named.
+func TestApplyWaitsForAgents(t *testing.T) {
+	for _, command := range []string{"plan", "apply"} {
+		f := lab()
+		f.dump.Nodes[1].LastSeen = time.Time{}
+		f.late, f.patience = 3, time.Hour
+		r := runWith(t, f, duo, command, "-f", "-")
+		if r.code != ExitOK || strings.Count(r.err, "waiting for the agents of node n2") != 1 || (len(f.applied) == 1) != (command == "apply") {
+			t.Errorf("%s: applied %v, %+v", command, f.applied, r)
+		}
+		f = lab()
+		f.dump.Nodes[1].LastSeen, f.patience = time.Time{}, time.Millisecond
+		r = runWith(t, f, duo, command, "-f", "-")
+		if r.code != ExitRefused || !strings.Contains(r.err, "the agent of node n2 has not reported") || len(f.applied) != 0 {
+			t.Errorf("%s: applied %v, %+v", command, f.applied, r)
+		}
+	}
+	// What is refused for another reason is not waited for.
 	f := lab()
-	f.late = map[string]error{"bob": &client.Error{Status: 422, Detail: "network bob does not fit onto the substrate"}}
-	r := runWith(t, f, duo, "apply", "-f", "-", "--name", "alice,bob,carol")
-	if want := "network bob does not fit onto the substrate\n(alice applied before it, carol not)"; r.code != ExitRefused || !strings.Contains(r.err, want) {
-		t.Errorf("got %+v, want %q", r, want)
+	f.patience = time.Hour
+	f.refusals = map[string]error{"duo": &client.Error{Status: 503, Detail: "the store does not answer"}}
+	if r := runWith(t, f, duo, "apply", "-f", "-"); r.code != ExitRefused || !strings.Contains(r.err, "the store does not answer") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// All networks of a file are asked for at once, those that change nothing with what they are based on.
+func TestApplyOfSeveralIsOneRequest(t *testing.T) {
+	f := lab()
+	f.dump.Networks[0].Phase = model.PhaseRunning
+	file := "network: lab\nrouters: [a]\n---\n" + duo
+	if r := runWith(t, f, file, "apply", "-f", "-"); r.code != ExitOK || len(f.applied) != 2 || f.applied[0].Base != 3 || f.applied[1].Base != model.BaseNew {
+		t.Errorf("applied %+v, %+v", f.applied, r)
+	}
+	f = lab()
+	f.refusals = map[string]error{"duo": &client.Error{Status: 422, Detail: "1 of 2 networks are refused", Reasons: []string{"network duo does not fit"}}}
+	if r := runWith(t, f, file, "apply", "-f", "-"); r.code != ExitRefused || len(f.applied) != 0 || !strings.Contains(r.err, "network duo does not fit") {
+		t.Errorf("applied %+v, %+v", f.applied, r)
 	}
 }
 

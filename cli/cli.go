@@ -37,12 +37,14 @@ type CLI struct {
 	// Examples are the files that `example` prints, NAME.yaml; Schema is the file format's JSON Schema.
 	Examples fs.FS
 	Schema   []byte
+
+	patience time.Duration // of apply and plan with agents that are starting
 }
 
 // New returns the command line of this process: its streams and its environment.
 func New(connect func(instance string) (Client, error)) *CLI {
 	return &CLI{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Now: time.Now, Connect: connect,
-		Examples: embed.FS{}}
+		Examples: embed.FS{}, patience: agentsWithin}
 }
 
 const rootLong = `polyplane runs many virtual networks on one set of Linux machines, each with its own

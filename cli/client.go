@@ -34,7 +34,7 @@ type Lister interface {
 // Keeper keeps networks, and changes them.
 type Keeper interface {
 	Network(ctx context.Context, name string) (model.Record, error)
-	Apply(ctx context.Context, network model.Network, options model.ApplyOptions) (model.ApplyResult, error)
+	ApplyAll(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error)
 	Delete(ctx context.Context, network string) error
 	Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)
 	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)

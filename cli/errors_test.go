@@ -116,7 +116,7 @@ func TestNothingIsAppliedWhenOneFileIsBad(t *testing.T) {
 	}
 	f.refusals = map[string]error{"bob": &client.Error{Status: http.StatusUnprocessableEntity, Detail: "it does not fit", Reasons: []string{"no node has 3 cores"}}}
 	r = runWith(t, f, duo, "apply", "-f", "-", "--name", "alice,bob")
-	if r.code != ExitRefused || !strings.Contains(r.err, "bob: it does not fit: no node has 3 cores") {
+	if r.code != ExitRefused || !strings.Contains(r.err, "it does not fit: no node has 3 cores") {
 		t.Errorf("got %+v", r)
 	}
 	if len(f.applied) != 0 {

@@ -35,7 +35,7 @@ type fake struct {
 	checked  model.CheckResult
 	capture  []byte
 	refusals map[string]error // of Apply, by network
-	late     map[string]error // refusals that only a real apply meets
+	late     int              // so many questions for nodes until the agent of n2 has reported
 	slow     int              // so many polls until an applied network runs
 	fails    bool             // an applied network fails
 	never    bool             // an applied network stays pending
@@ -49,6 +49,7 @@ type fake struct {
 	revision int64 // the nodes' desired state's
 	// conflicts is how often somebody else changes a network between plan and apply.
 	conflicts int
+	patience  time.Duration // of apply and plan with agents
 }
 
 func (f *fake) up() error {
@@ -83,7 +84,14 @@ func (f *fake) Networks(context.Context) ([]model.NetworkStatus, error) {
 	return f.dump.Networks, nil
 }
 
-func (f *fake) Nodes(context.Context) ([]model.NodeStatus, error) { return f.dump.Nodes, f.up() }
+func (f *fake) Nodes(context.Context) ([]model.NodeStatus, error) {
+	if f.late > 0 {
+		if f.late--; f.late == 0 {
+			f.dump.Nodes[1].LastSeen = now
+		}
+	}
+	return f.dump.Nodes, f.up()
+}
 
 func (f *fake) Elements(_ context.Context, network string) ([]model.ElementView, error) {
 	var out []model.ElementView
@@ -125,23 +133,37 @@ func (f *fake) Network(_ context.Context, name string) (model.Record, error) {
 	return r, nil
 }
 
-func (f *fake) Apply(_ context.Context, n model.Network, o model.ApplyOptions) (model.ApplyResult, error) {
+func (f *fake) ApplyAll(_ context.Context, documents []model.Document, o model.ApplyOptions) ([]model.ApplyResult, error) {
 	if err := f.up(); err != nil {
-		return model.ApplyResult{}, err
+		return nil, err
 	}
-	if err := f.refusals[n.Name]; err != nil {
-		return model.ApplyResult{}, err
+	for _, n := range f.dump.Nodes {
+		if n.LastSeen.IsZero() {
+			return nil, &client.Error{Status: http.StatusServiceUnavailable, Detail: "the agent of node " + n.Name + " has not reported"}
+		}
 	}
-	if err := f.late[n.Name]; err != nil && !o.DryRun {
-		return model.ApplyResult{}, err
+	for _, d := range documents {
+		if err := f.refusals[d.Network.Name]; err != nil {
+			return nil, err
+		}
 	}
 	if !o.DryRun && f.conflicts > 0 {
 		f.conflicts--
-		r := f.records[n.Name]
+		name := documents[0].Network.Name
+		r := f.records[name]
 		r.Revision++
-		f.records[n.Name] = r
-		return model.ApplyResult{}, &client.Error{Status: http.StatusConflict, Detail: "network " + n.Name + " was changed meanwhile"}
+		f.records[name] = r
+		return nil, &client.Error{Status: http.StatusConflict, Detail: "network " + name + " was changed meanwhile"}
 	}
+	var results []model.ApplyResult
+	for _, d := range documents {
+		results = append(results, f.applyOne(d, o))
+	}
+	return results, nil
+}
+
+func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResult {
+	n := d.Network
 	result := model.ApplyResult{Record: model.Record{Network: n, Revision: 1}, Changed: true}
 	if before, ok := f.records[n.Name]; ok {
 		result.Before = &before
@@ -157,7 +179,8 @@ func (f *fake) Apply(_ context.Context, n model.Network, o model.ApplyOptions) (
 			result.Record = before
 		}
 	}
-	if !o.DryRun {
+	if !o.DryRun && result.Changed {
+		o.Base = d.Base
 		f.applied = append(f.applied, o)
 		f.dump.Networks = append(f.dump.Networks, model.NetworkStatus{Name: n.Name, Phase: model.PhasePending,
 			Elements: len(n.Elements), Links: len(n.Links), Revision: result.Record.Revision})
@@ -166,7 +189,7 @@ func (f *fake) Apply(_ context.Context, n model.Network, o model.ApplyOptions) (
 				ID: model.ID{Network: n.Name, Element: e.Name}, Phase: model.PhaseFailed, Node: "n1", Message: "no disk space"}})
 		}
 	}
-	return result, nil
+	return result
 }
 
 func (f *fake) Delete(_ context.Context, name string) error {
@@ -272,6 +295,7 @@ func runWith(t *testing.T, f *fake, stdin string, args ...string) result {
 	c.In, c.Out, c.Err = strings.NewReader(stdin), &out, &errOut
 	c.Getenv = func(string) string { return "" }
 	c.Now = func() time.Time { return now }
+	c.patience = f.patience
 	c.Version = "1.2.3"
 	c.Schema = []byte("{}\n")
 	c.Examples = fstest.MapFS{"duo.yaml": {Data: []byte("# yaml-language-server: $schema=x\n# Two routers.\nnetwork: duo\n")},

@@ -15,6 +15,9 @@ import (
 // maxBody bounds a request's body, in bytes: a network of 10,000 elements has about 10 MB.
 const maxBody = 64 << 20
 
+// maxBodyOfSeveral bounds that of networks applied together.
+const maxBodyOfSeveral = 4 * maxBody
+
 // Server answers the API's requests out of what it is given.
 type Server struct {
 	networks Networks

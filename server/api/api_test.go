@@ -67,6 +67,12 @@ func run(t *testing.T, n int) (*client.Client, instance.Dirs, func() error) {
 		return result
 	}
 	c := client.New(dirs)
+	for i := 1; i <= n; i++ { // an agent has told, so that networks can be judged
+		name := fmt.Sprintf("n%d", i)
+		if err := c.Register(ctx, name, model.Registration{Socket: dirs.Node(name).AgentSocket()}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(func() {
 		c.Close()
 		if err := stop(); err != nil {

@@ -8,7 +8,8 @@ import (
 
 // Networks is what users do with networks. Refusals are *Problem.
 type Networks interface {
-	Apply(ctx context.Context, network model.Network, options model.ApplyOptions) (model.ApplyResult, error)
+	// Apply applies all documents or none; each has its own Base.
+	Apply(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error)
 	Delete(ctx context.Context, network string) error
 	Network(name string) (model.Record, error)
 	Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)

@@ -37,6 +37,12 @@ type applyInput struct {
 	Body      model.Network
 }
 
+type applyAllInput struct {
+	DryRun    bool `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
+	Overwrite bool `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
+	Body      []model.Document
+}
+
 type actInput struct {
 	ElementPath
 	Body model.ActionRequest
@@ -77,9 +83,22 @@ func (s *Server) userRoutes(api huma.API) {
 			if in.Body.Name != in.Network {
 				return nil, statusError(Invalid(fmt.Sprintf("the document is of network %q, the request of %q", in.Body.Name, in.Network)))
 			}
-			r, err := s.networks.Apply(ctx, in.Body, model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, Base: in.Base})
-			return &body[model.ApplyResult]{r}, statusError(err)
+			r, err := s.networks.Apply(ctx, []model.Document{{Network: in.Body, Base: in.Base}},
+				model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite})
+			if err != nil {
+				return nil, statusError(err)
+			}
+			return &body[model.ApplyResult]{r[0]}, nil
 		})
+	all := operation("apply-all", http.MethodPut, "/networks", "Make several networks be like documents, all of them or none", "networks")
+	all.MaxBodyBytes = maxBodyOfSeveral
+	huma.Register(api, all, func(ctx context.Context, in *applyAllInput) (*body[[]model.ApplyResult], error) {
+		r, err := s.networks.Apply(ctx, in.Body, model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite})
+		if err != nil {
+			return nil, statusError(err)
+		}
+		return &body[[]model.ApplyResult]{list(r)}, nil
+	})
 	huma.Register(api, operation("delete", http.MethodDelete, "/networks/{network}",
 		"Remove a network; it is gone when every node has let go of its part", "networks"),
 		func(ctx context.Context, in *NetworkPath) (*struct{}, error) {

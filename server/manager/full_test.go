@@ -25,7 +25,10 @@ func TestAFullStoreRefusesAndCanBeEmptied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{Manager: m}
+	f := &fixture{Manager: m, dir: dir}
+	if err := f.Register("n1", model.Registration{Socket: dir + "/none.sock"}); err != nil {
+		t.Fatal(err)
+	}
 	noise := make([]byte, 3<<20)
 	rand.Read(noise)
 	text := hex.EncodeToString(noise) // packs into half its size, which is the noise's
@@ -35,7 +38,7 @@ func TestAFullStoreRefusesAndCanBeEmptied(t *testing.T) {
 	}
 	i := 0
 	for ; ; i++ {
-		if _, err = m.Apply(t.Context(), net(i), model.ApplyOptions{}); err != nil {
+		if _, err = f.Apply(t.Context(), net(i), model.ApplyOptions{}); err != nil {
 			break
 		}
 	}
@@ -57,7 +60,7 @@ func TestAFullStoreRefusesAndCanBeEmptied(t *testing.T) {
 	}
 	f.obey(t, "n1", nil)
 	m.finishDeletions(t.Context())
-	if _, err := m.Apply(t.Context(), net(i), model.ApplyOptions{}); err != nil {
+	if _, err := f.Apply(t.Context(), net(i), model.ApplyOptions{}); err != nil {
 		t.Fatal("after making room:", err)
 	}
 }

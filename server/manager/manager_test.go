@@ -71,6 +71,11 @@ func start(t testing.TB, dir string, substrate model.Substrate) *fixture {
 	done := make(chan struct{})
 	go func() { defer close(done); m.Loop(ctx) }()
 	f := &fixture{Manager: m, dir: dir}
+	for name := range m.nodes {
+		if err := f.Register(name, model.Registration{Socket: dir + "/none.sock"}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	f.stop = func() {
 		cancel()
 		<-done
@@ -81,6 +86,15 @@ func start(t testing.TB, dir string, substrate model.Substrate) *fixture {
 	}
 	t.Cleanup(func() { f.stop() })
 	return f
+}
+
+// Apply applies one network.
+func (f *fixture) Apply(ctx context.Context, net model.Network, o model.ApplyOptions) (model.ApplyResult, error) {
+	all, err := f.Manager.Apply(ctx, []model.Document{{Network: net, Base: o.Base}}, o)
+	if err != nil {
+		return model.ApplyResult{}, err
+	}
+	return all[0], nil
 }
 
 // desired is what the node is told, decoded.

@@ -29,70 +29,27 @@ func (m *Manager) Network(name string) (model.Record, error) {
 	return n.record, nil
 }
 
-// Apply makes a network be like the document: it is checked, worked out, placed, stored and told to the nodes, or
-// refused with all reasons and nothing has changed. A document that changes nothing is neither stored nor told.
-func (m *Manager) Apply(ctx context.Context, doc model.Network, options model.ApplyOptions) (model.ApplyResult, error) {
-	m.changing.Lock()
-	defer m.changing.Unlock()
-	old, others, err := m.situation(doc.Name, options.Base)
-	if err != nil {
-		return model.ApplyResult{}, err
-	}
-	next, resolved, err := m.workOut(doc, old, others, options.Overwrite)
-	if err != nil {
-		return model.ApplyResult{}, err
-	}
-	result := model.ApplyResult{Record: next, Changed: true, Notes: m.notes(old, resolved, options.Overwrite)}
-	if old != nil {
-		before := old.record
-		result.Before = &before
-		if result.Changed = !same(before, next); !result.Changed {
-			result.Record = before
-		}
-	}
-	if !result.Changed || options.DryRun {
-		return result, nil
-	}
-	reason, message := "NetworkApplied", fmt.Sprintf("revision %d: %d elements, %d links", next.Revision, len(next.Network.Elements), len(next.Network.Links))
-	if err := m.commit(ctx, next, resolved, reason, message); err != nil {
-		return model.ApplyResult{}, err
-	}
-	return result, nil
-}
-
-// situation finds the network that is about to be applied (nil when it is new) and all others' records.
-func (m *Manager) situation(name string, base int64) (*network, []model.Record, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
+// situation finds a network that is about to be applied, nil when it is new. The lock is held.
+func (m *Manager) situation(name string, base int64) (*network, error) {
 	old := m.networks[name]
 	switch {
 	case old == nil && base > 0:
-		return nil, nil, api.Conflict("network %s was at revision %d when the document was made; it has been deleted since", name, base)
+		return nil, api.Conflict("network %s was at revision %d when the document was made; it has been deleted since", name, base)
 	case old == nil:
 	case old.damaged != nil:
 		_, err := m.usable(name)
-		return nil, nil, err
+		return nil, err
 	case old.record.Deleting:
-		return nil, nil, api.Conflict("network %s is being deleted (waiting for %s); apply it again when it is gone", name,
+		return nil, api.Conflict("network %s is being deleted (waiting for %s); apply it again when it is gone", name,
 			shorten(slices.Sorted(maps.Keys(old.leaving))))
 	case base == model.BaseNew:
-		return nil, nil, api.Conflict("network %s has been made meanwhile, by somebody else (it is at revision %d); plan again", name,
+		return nil, api.Conflict("network %s has been made meanwhile, by somebody else (it is at revision %d); plan again", name,
 			old.record.Revision)
 	case base > 0 && base != old.record.Revision:
-		return nil, nil, api.Conflict("network %s was changed meanwhile: the document was made from revision %d, it is at %d now; plan again",
+		return nil, api.Conflict("network %s was changed meanwhile: the document was made from revision %d, it is at %d now; plan again",
 			name, base, old.record.Revision)
 	}
-	others := make([]model.Record, 0, len(m.networks))
-	for other, n := range m.networks {
-		switch {
-		case other == name:
-		case n.damaged != nil:
-			others = append(others, model.Record{Assigned: numbersOf(*n.damaged)})
-		default:
-			others = append(others, n.record)
-		}
-	}
-	return old, others, nil
+	return old, nil
 }
 
 // workOut decides everything about a network.
@@ -132,6 +89,9 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	if problems := slices.Concat(checkPlaced(resolved, placed, nodes),
 		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
+	}
+	if silent := unheard(old, resolved, placed, nodes); len(silent) > 0 {
+		return model.Record{}, none, notHeard(doc.Name, silent)
 	}
 	next.Assigned = assigned
 	if overwrite {
@@ -229,34 +189,6 @@ func same(a, b model.Record) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// commit stores a record and makes it what the nodes shall have. changing is held.
-func (m *Manager) commit(ctx context.Context, next model.Record, resolved model.Network, reason, message string) error {
-	n := &network{record: next, resolved: resolved}
-	n.makeIndex()
-	parts, err := makeParts(next, resolved, m.substrate)
-	if err != nil {
-		return err
-	}
-	// Once begun, a write is seen through: whoever asked may go away meanwhile.
-	revision, err := m.store.Put(context.WithoutCancel(ctx), next)
-	if err != nil {
-		return storeProblem(err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	name := next.Network.Name
-	old := m.networks[name]
-	n.phase = model.PhasePending
-	m.networks[name] = n
-	m.event(model.Info, name, reason, message, "")
-	if old != nil {
-		n.parts = old.parts
-		m.tellMoves(&old.record, &next)
-	}
-	m.publish(n, parts, revision)
-	return nil
-}
-
 // tellMoves tells which elements a change has placed on another node. The lock is held.
 func (m *Manager) tellMoves(old, next *model.Record) {
 	for i := range next.Network.Elements {
@@ -320,7 +252,8 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 	next.Revision++
 	next.Modified = time.Now().UTC()
 	done := map[model.Action]string{model.ActionStart: "start", model.ActionStop: "stop", model.ActionRestart: "restart"}[action]
-	if err := m.commit(ctx, next, n.resolved, "ElementAction", done+" of "+id.String()+" was asked for"); err != nil {
+	if err := m.commit(ctx, &change{record: next, resolved: n.resolved, before: &n.record, reason: "ElementAction",
+		message: done + " of " + id.String() + " was asked for"}); err != nil {
 		return result, err
 	}
 	m.mu.RLock()

@@ -13,11 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/software"
 )
 
-// offers is what a node has drivers for, as its agent told; both lists are empty while it has not.
+// offers is what a node has drivers for, as its agent told. An agent that tells of no drivers at all says nothing of them.
 type offers struct {
+	told        bool // by the agent, since this process started
 	controls    []model.Control
 	forwardings []model.Forwarding
 	noDelay     string // why its links cannot delay packets
@@ -69,6 +71,78 @@ func checkOffered(resolved model.Network, nodes map[string]offers) []error {
 	return problems
 }
 
+// unheard are the nodes whose agents have not told yet what they have drivers for, and must have before the network can be
+// judged. What is there already stays, whatever its node's agent does: it must be possible to change a network when one of
+// its nodes is dead.
+func unheard(old *network, resolved model.Network, placed map[string]string, nodes map[string]offers) []string {
+	silent, somewhere := map[string]struct{}{}, []string{}
+	for name, o := range nodes {
+		if !o.told {
+			somewhere = append(somewhere, name)
+		}
+	}
+	if len(somewhere) == 0 {
+		return nil
+	}
+	fresh := make(map[string]struct{}, len(resolved.Elements))
+	for i := range resolved.Elements {
+		e := &resolved.Elements[i]
+		if old != nil && old.record.Assigned.Placement.Elements[e.Name] == placed[e.Name] {
+			if k, ok := old.index[e.Name]; ok && old.resolved.Elements[k].Control == e.Control && old.resolved.Elements[k].Forwarding == e.Forwarding {
+				continue
+			}
+		}
+		fresh[e.Name] = struct{}{}
+		switch on := nodes[placed[e.Name]]; {
+		case !on.told:
+			silent[placed[e.Name]] = struct{}{}
+		case on.lacks(e) != "": // no node that has told has it
+			for _, name := range somewhere {
+				silent[name] = struct{}{}
+			}
+		}
+	}
+	for name := range delayed(old, resolved, fresh) {
+		if node := placed[name]; !nodes[node].told {
+			silent[node] = struct{}{}
+		}
+	}
+	return slices.Sorted(maps.Keys(silent))
+}
+
+// delayed are the elements at links that delay packets and did not before, or have a new end.
+func delayed(old *network, resolved model.Network, fresh map[string]struct{}) map[string]struct{} {
+	did := map[string]struct{}{}
+	if old != nil {
+		for i := range old.resolved.Links {
+			if l := &old.resolved.Links[i]; l.Delay != 0 || l.Jitter != 0 {
+				did[l.Name] = struct{}{}
+			}
+		}
+	}
+	ends := map[string]struct{}{}
+	for i := range resolved.Links {
+		l := &resolved.Links[i]
+		_, before := did[l.Name]
+		_, a := fresh[l.Ends[0].Element]
+		_, b := fresh[l.Ends[1].Element]
+		if (l.Delay != 0 || l.Jitter != 0) && (!before || a || b) {
+			ends[l.Ends[0].Element], ends[l.Ends[1].Element] = struct{}{}, struct{}{}
+		}
+	}
+	return ends
+}
+
+// notHeard refuses what may be right in a moment.
+func notHeard(network string, nodes []string) error {
+	what := "the agent of node " + nodes[0] + " has"
+	if len(nodes) > 1 {
+		what = "the agents of nodes " + shorten(nodes) + " have"
+	}
+	return api.Unavailable(fmt.Errorf("network %s cannot be judged yet: %s not reported what can run there since the manager started; "+
+		"wait until `polyplane get nodes` shows them ready, or pin the elements to other nodes (node:)", network, what))
+}
+
 // there is what the nodes have instead of what an element asks for.
 func there(e *model.Element, nodes map[string]offers) string {
 	controls, forwardings := map[string]struct{}{}, map[string]struct{}{}
@@ -97,6 +171,9 @@ func checkPlaced(resolved model.Network, placed map[string]string, nodes map[str
 				if !o.unknown() && o.lacks(e) == "" {
 					has = append(has, name)
 				}
+			}
+			if len(has) == 0 {
+				continue // a node that has not told yet may have it
 			}
 			slices.Sort(has)
 			problems = append(problems, fmt.Errorf("%s %s would be on node %s, which does not offer %s; pin it with node: to one that does (%s)",

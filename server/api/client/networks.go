@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -42,6 +43,24 @@ func (c *Client) Apply(ctx context.Context, network model.Network, options model
 	}
 	var out model.ApplyResult
 	return out, c.do(ctx, http.MethodPut, path("networks", network.Name), q, network, &out)
+}
+
+// ApplyAll makes networks be like the documents, as Apply does: all of them, or – should one be refused – none. The results
+// are in the documents' order; the documents' own Base counts, not that of the options.
+func (c *Client) ApplyAll(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
+	q := url.Values{}
+	if options.DryRun {
+		q.Set("dryRun", "true")
+	}
+	if options.Overwrite {
+		q.Set("overwrite", "true")
+	}
+	var out []model.ApplyResult
+	err := c.do(ctx, http.MethodPut, path("networks"), q, documents, &out)
+	if err == nil && len(out) != len(documents) {
+		err = fmt.Errorf("apply %d networks: the manager's answer is of %d", len(documents), len(out))
+	}
+	return out, err
 }
 
 // Delete asks for the network's removal. It is gone (IsNotFound) once every node has removed its part.
