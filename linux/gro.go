@@ -10,9 +10,9 @@ import (
 // ethtoolSetGRO is ETHTOOL_SGRO of linux/ethtool.h.
 const ethtoolSetGRO = 0x2c
 
-// SetGRO switches generic receive offload of a device on or off; fd is any socket of the device's namespace. With it a
-// veth receives by NAPI, in rounds, instead of frame by frame.
-func SetGRO(fd int, device string, on bool) error {
+// SetGRO switches generic receive offload of a device on or off (ethtool(8), by ioctl, which any socket of the device's
+// namespace takes). With it a veth receives by NAPI, in rounds, instead of frame by frame.
+func (c *Rtnetlink) SetGRO(device string, on bool) error {
 	value := struct{ command, data uint32 }{command: ethtoolSetGRO}
 	if on {
 		value.data = 1
@@ -25,7 +25,7 @@ func SetGRO(fd int, device string, on bool) error {
 	if copy(request.name[:unix.IFNAMSIZ-1], device) != len(device) {
 		return fmt.Errorf("switch GRO of %s: no device has so long a name", device)
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
 		return fmt.Errorf("switch GRO of %s: %w", device, errno)
 	}
 	return nil

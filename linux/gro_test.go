@@ -23,13 +23,8 @@ func TestSetGRO(t *testing.T) {
 	if errs := c.Do(&b); errs != nil {
 		t.Fatal(errs)
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
 	for _, on := range []bool{true, false, true} {
-		if err := SetGRO(fd, "a", on); err != nil {
+		if err := c.SetGRO("a", on); err != nil {
 			t.Fatal(err)
 		}
 		value := struct{ command, data uint32 }{command: 0x2b} // ETHTOOL_GGRO
@@ -38,7 +33,7 @@ func TestSetGRO(t *testing.T) {
 			data unsafe.Pointer
 			_    [16]byte
 		}{name: [unix.IFNAMSIZ]byte{'a'}, data: unsafe.Pointer(&value)}
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
 			t.Fatal(errno)
 		}
 		if (value.data == 1) != on {
@@ -46,7 +41,7 @@ func TestSetGRO(t *testing.T) {
 		}
 	}
 	for _, device := range []string{"nobody", "a-name-longer-than-Linux-takes"} {
-		if err := SetGRO(fd, device, true); err == nil {
+		if err := c.SetGRO(device, true); err == nil {
 			t.Errorf("GRO of %s was set", device)
 		}
 	}
