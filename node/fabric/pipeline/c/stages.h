@@ -22,10 +22,9 @@ INLINE struct port *port_at(__u32 slot)
 }
 
 /*
- * header_bytes is the length of the Ethernet, IP and transport headers that every segment of this GSO packet will
- * have; 0 for what the kernel is not known to segment.
+ * loaded_header_bytes is header_bytes where the headers are not in the buffer's linear part.
  */
-INLINE __u32 header_bytes(struct __sk_buff *skb)
+static __attribute__((noinline)) __u32 loaded_header_bytes(struct __sk_buff *skb)
 {
 	__u8 byte = 0, transport = 0;
 	__u32 at = ETHERNET_BYTES;
@@ -34,18 +33,45 @@ INLINE __u32 header_bytes(struct __sk_buff *skb)
 		if (bpf_skb_load_bytes(skb, at, &byte, 1) || bpf_skb_load_bytes(skb, at + 9, &transport, 1))
 			return 0;
 		at += (byte & 15) * 4;
-	} else if (skb->protocol == be16(PROTOCOL_IPV6)) {
+	} else {
 		if (bpf_skb_load_bytes(skb, at + 6, &transport, 1))
 			return 0;
 		at += 40;
-	} else {
-		return 0;
 	}
 	if (transport == TRANSPORT_UDP)
 		return at + 8;
 	if (transport != TRANSPORT_TCP || bpf_skb_load_bytes(skb, at + 12, &byte, 1))
 		return 0;
 	return at + (byte >> 4) * 4;
+}
+
+/*
+ * header_bytes is the length of the Ethernet, IP and transport headers that every segment of this GSO packet will
+ * have; 0 for what the kernel is not known to segment. Headers lie in the buffer's linear part as a rule: loads instead
+ * of calls then.
+ */
+INLINE __u32 header_bytes(struct __sk_buff *skb)
+{
+	const __u8 *frame = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__u32 at = ETHERNET_BYTES + 40, transport, protocol = skb->protocol;
+
+	if (protocol != be16(PROTOCOL_IPV4) && protocol != be16(PROTOCOL_IPV6))
+		return 0;
+	if (frame + ETHERNET_BYTES + 20 > end)
+		return loaded_header_bytes(skb);
+	transport = frame[ETHERNET_BYTES + 6];
+	if (protocol == be16(PROTOCOL_IPV4)) {
+		transport = frame[ETHERNET_BYTES + 9];
+		at = ETHERNET_BYTES + (frame[ETHERNET_BYTES] & 15) * 4;
+	}
+	if (transport == TRANSPORT_UDP)
+		return at + 8;
+	if (transport != TRANSPORT_TCP)
+		return 0;
+	frame += at + 12; /* TCP's data offset */
+	if (frame + 1 > end)
+		return loaded_header_bytes(skb);
+	return at + (*frame >> 4) * 4;
 }
 
 struct load {
