@@ -1,0 +1,277 @@
+package mirror
+
+import (
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dump is a kind of the kernel's objects that a dump tells.
+type Dump struct {
+	Kind   uint16 // RTM_GETLINK, RTM_GETNETCONF, RTM_GETADDR, RTM_GETRULE, RTM_GETNEXTHOP, RTM_GETNEIGH or RTM_GETROUTE
+	Family uint8  // AF_INET, AF_INET6 or, for links and next hops, AF_UNSPEC
+	Table  uint32 // of routes
+}
+
+// Dumps are all that make a snapshot, in the order in which they are to be made: what others refer to comes first.
+var Dumps = []Dump{
+	{unix.RTM_GETLINK, unix.AF_UNSPEC, 0},
+	{unix.RTM_GETNETCONF, unix.AF_INET, 0},
+	{unix.RTM_GETNETCONF, unix.AF_INET6, 0},
+	{unix.RTM_GETADDR, unix.AF_INET, 0},
+	{unix.RTM_GETRULE, unix.AF_INET, 0},
+	{unix.RTM_GETRULE, unix.AF_INET6, 0},
+	{unix.RTM_GETNEIGH, unix.AF_INET, 0},
+	{unix.RTM_GETNEIGH, unix.AF_INET6, 0},
+	{unix.RTM_GETNEXTHOP, unix.AF_UNSPEC, 0},
+	{unix.RTM_GETROUTE, unix.AF_INET, unix.RT_TABLE_LOCAL},
+	{unix.RTM_GETROUTE, unix.AF_INET, unix.RT_TABLE_MAIN},
+	{unix.RTM_GETROUTE, unix.AF_INET, unix.RT_TABLE_DEFAULT},
+	{unix.RTM_GETROUTE, unix.AF_INET6, unix.RT_TABLE_LOCAL},
+	{unix.RTM_GETROUTE, unix.AF_INET6, unix.RT_TABLE_MAIN},
+}
+
+// dump is the one that is under way.
+type dump struct {
+	Dump
+	under  bool
+	family Family
+	table  *table
+	doubt  bool // something came between
+	oldest uint16
+
+	open    bool // cur is being gathered
+	key     key
+	last    key // the one committed last
+	hasLast bool
+	cur     []uint32
+	borders map[uint64]struct{} // IPv4: at which the dump was continued
+
+	rules [3]int
+	odd   bool
+}
+
+// Begin says that a dump is under way. Until End, what Dumped tells is part of it; notifications go on, in the order in
+// which the kernel put them on the one socket. repeated is how often the same dump was just made, and ended in doubt.
+func (v *View) Begin(d Dump, repeated int) {
+	o := &v.dump
+	*o = dump{Dump: d, under: true, cur: o.cur[:0]}
+	if d.Family == unix.AF_INET6 {
+		o.family = IPv6
+	}
+	switch d.Kind {
+	case unix.RTM_GETLINK:
+		v.linkEpoch++
+		o.oldest = v.linkEpoch
+	case unix.RTM_GETADDR:
+		v.addressEpoch++
+		o.oldest = v.addressEpoch
+	case unix.RTM_GETNEXTHOP:
+		v.objectEpoch++
+		o.oldest = v.objectEpoch
+	case unix.RTM_GETNEIGH:
+		v.neighbourEpoch++
+		o.oldest = v.neighbourEpoch
+	case unix.RTM_GETROUTE:
+		if i := tableIndex(d.Table); i != noTable {
+			o.table = v.tables[o.family][i]
+			o.table.epoch++
+			o.oldest = o.table.epoch
+			o.borders = map[uint64]struct{}{}
+		}
+	}
+	o.oldest -= uint16(repeated) // what the dumps before saw is there, too
+}
+
+// Dumped takes in one datagram of the dump's answer.
+func (v *View) Dumped(data []byte) {
+	v.messages(data, true)
+	if v.dump.open && v.dump.family == IPv4 {
+		v.dump.borders[v.dump.key.hi] = struct{}{}
+	}
+}
+
+// notified looks whether a change makes the dump doubtful. The kernel goes on with an IPv4 dump by counting the routes of
+// the address at which it stopped, and with an IPv6 dump, when the tree has changed, by counting its nodes from the start:
+// what is gone makes it leave others out.
+func (d *dump) notified(r *route, gone bool) {
+	if d.table == nil || r.family != d.family {
+		return
+	}
+	if d.family == IPv6 {
+		d.doubt = d.doubt || gone
+	} else if len(d.borders) > 0 {
+		if _, border := d.borders[r.key.hi]; border {
+			d.doubt = true
+		}
+	}
+}
+
+// dumpedRoute gathers the routes of one prefix, which come one after the other.
+func (v *View) dumpedRoute(r *route) {
+	d := &v.dump
+	if d.table == nil || r.family != d.family || tableIndex(r.table) == noTable || v.tables[r.family][tableIndex(r.table)] != d.table {
+		return
+	}
+	if d.open && d.key != r.key {
+		v.commit()
+	}
+	if d.open && r.joins() { // told a hop at a time
+		for i, w := range d.cur {
+			if o := &v.ways[w]; o.joins && o.metric == r.metric && len(r.hops) == 1 {
+				r.hops = addHops(o.hops, r.hops)
+				r.canonical()
+				d.cur[i] = v.wayOf(r)
+				v.refWay(d.cur[i])
+				v.unrefWay(w)
+				return
+			}
+		}
+	}
+	d.open, d.key = true, r.key
+	w := v.wayOf(r)
+	v.refWay(w)
+	d.cur = append(d.cur, w)
+}
+
+// commit makes what was gathered the prefix's routes.
+func (v *View) commit() {
+	d := &v.dump
+	if !d.open {
+		return
+	}
+	d.open = false
+	t := d.table
+	at := t.add(d.key)
+	t.setSeen(at)
+	more := d.hasLast && d.key == d.last // a notification came between
+	d.last, d.hasLast = d.key, true
+	if !more && len(d.cur) == 1 && t.routes(at) == d.cur[0] && !v.ways[d.cur[0]].doomed {
+		v.unrefWay(d.cur[0])
+		d.cur = d.cur[:0]
+		return
+	}
+	list := v.routesOf(t, at)
+	if more {
+		for _, w := range d.cur {
+			if !slices.Contains(list, w) {
+				_, to := v.group(list, w)
+				list = slices.Insert(list, to, w)
+				v.refWay(w)
+				v.routes++
+				v.dirtySlot(d.family, t, at)
+			}
+			v.unrefWay(w)
+		}
+		v.list = list
+		v.store(t, at, list)
+	} else {
+		if !slices.Equal(list, d.cur) {
+			v.dirtySlot(d.family, t, at)
+		}
+		v.routes += len(d.cur) - len(list)
+		for _, w := range list {
+			v.unrefWay(w)
+		}
+		v.store(t, at, d.cur)
+	}
+	d.cur = d.cur[:0]
+}
+
+// Doubt says that the kernel flagged the dump as interrupted (NLM_F_DUMP_INTR), or refused to go on.
+func (v *View) Doubt() { v.dump.doubt = true }
+
+// End ends the dump. If it answers false, what the dump did not tell may be there all the same: repeat it, a few times;
+// last makes it count.
+func (v *View) End(last bool) bool {
+	d := &v.dump
+	if !d.under {
+		return true
+	}
+	if d.table != nil {
+		v.commit()
+	}
+	clean := !d.doubt
+	d.under = false
+	defer func() { d.Kind, d.table, d.borders = 0, nil, nil }()
+	if !clean && !last {
+		return false
+	}
+	gone := func(seen uint16) bool { return int16(seen-d.oldest) < 0 }
+	switch d.Kind {
+	case unix.RTM_GETLINK:
+		for _, l := range v.links {
+			if l.exists && gone(l.seen) {
+				v.deleteLink(l)
+			}
+		}
+	case unix.RTM_GETADDR:
+		for a, seen := range v.addresses {
+			if gone(seen) {
+				v.deleteAddress(&a)
+			}
+		}
+	case unix.RTM_GETNEXTHOP:
+		for _, o := range v.objects {
+			if gone(o.seen) {
+				v.removeObject(o)
+			}
+		}
+	case unix.RTM_GETNEIGH:
+		for _, n := range v.neighbours {
+			if n.family == d.family && n.kernel && gone(n.seen) {
+				n.kernel, n.valid = false, false
+				v.neighbourChanged(n)
+			}
+		}
+	case unix.RTM_GETRULE:
+		v.ruleCount[d.family], v.oddRule[d.family] = d.rules, d.odd
+	case unix.RTM_GETROUTE:
+		t := d.table
+		t.each(func(at int) {
+			if t.routes(at) != 0 && gone(t.seen(at)) {
+				list := v.routesOf(t, at)
+				v.routes -= len(list)
+				for _, w := range list {
+					v.unrefWay(w)
+				}
+				v.store(t, at, nil)
+				v.dirtySlot(d.family, t, at)
+			}
+		})
+	}
+	return clean
+}
+
+// exceeded forgets the routes, next hops and neighbours: nothing is followed until all is looked at again.
+func (v *View) exceeded(what string, limit int) {
+	v.overflow = fmt.Sprintf("more than %d %s", limit, what)
+	v.forgetAll()
+}
+
+func (v *View) forgetAll() {
+	fresh := NewView(v.limits)
+	keep := *v
+	*v = *fresh
+	v.overflow, v.synced = keep.overflow, keep.synced
+	v.linkEpoch, v.addressEpoch = keep.linkEpoch, keep.addressEpoch
+	for k, n := range keep.neighbours {
+		if n.hasGiven && len(v.neighbours) < v.limits.Neighbours {
+			g := v.neighbour(k)
+			g.given, g.hasGiven = n.given, true
+		}
+	}
+	v.oddRule, v.ruleCount = keep.oddRule, keep.ruleCount
+}
+
+// Overflow tells which limit was exceeded, "" if none. Then nothing is followed until Again.
+func (v *View) Overflow() string { return v.overflow }
+
+// Again has a view that exceeded a limit start anew.
+func (v *View) Again() {
+	if v.overflow != "" {
+		v.overflow = ""
+		v.forgetAll()
+	}
+}

@@ -1,0 +1,328 @@
+package mirror
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// View turns the kernel's messages into what becomes of packets. It does no I/O. Its methods must be called by one
+// goroutine at a time.
+type View struct {
+	limits Limits
+	nextHops
+
+	tables [2][3]*table // by family: local, main, default
+	lists  [][]uint32   // routes of prefixes that have several, in the kernel's order
+	free3  []uint32     // unused lists
+	routes int
+
+	ways     []way // 0 is none
+	freeWays []uint32
+	wayByID  map[string]uint32
+	wayCount int
+	lastWay  uint32
+
+	links        map[int32]*link
+	linkCount    int
+	changedLinks []*link
+	addresses    map[addressMessage]uint16
+	objects      map[uint32]*object
+
+	oddRule   [2]bool
+	ruleCount [2][3]int // of the rules that every namespace has at first
+	covers    [2][]key  // prefixes below which the tables' order counts
+	overflow  string    // which limit was exceeded
+
+	linkEpoch, addressEpoch, objectEpoch, neighbourEpoch uint16
+
+	dump      dump
+	dirty     [2][]key // to be told, from dirtyHead on
+	dirtyHead [2]int
+	sweep     bool // ways are stale
+	reset     bool // the consumer knows nothing
+	synced    bool // by the caller's word
+	wantLook  bool // something may have changed without a word
+	toldSync  bool
+	punt      [2]string
+
+	route      route // scratch
+	idBuffer   []byte
+	members    []Member
+	list       []uint32
+	puntMember [1]Member
+}
+
+// The tables that are followed.
+const (
+	tableLocal = iota
+	tableMain
+	tableDefault
+	noTable
+)
+
+func tableIndex(id uint32) int {
+	switch id {
+	case unix.RT_TABLE_LOCAL:
+		return tableLocal
+	case unix.RT_TABLE_MAIN:
+		return tableMain
+	case unix.RT_TABLE_DEFAULT:
+		return tableDefault
+	}
+	return noTable
+}
+
+// Prefixes that are punted whatever the tables say: what a router does not forward, or not as the tables say.
+var always = [2][]string{
+	{"0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32"},
+	{"::/128", "::1/128", "fe80::/10", "ff00::/8"},
+}
+
+var alwaysKeys = func() (keys [2][]key) {
+	for f, list := range always {
+		for _, s := range list {
+			_, k := mustKey(s)
+			keys[f] = append(keys[f], k)
+		}
+	}
+	return keys
+}()
+
+// NewView makes a view that knows nothing yet: tell it a dump of each kind.
+func NewView(limits Limits) *View {
+	v := &View{
+		limits: limits, nextHops: newNextHops(), ways: make([]way, 1), lists: make([][]uint32, 1), wayByID: map[string]uint32{},
+		links: map[int32]*link{}, addresses: map[addressMessage]uint16{}, objects: map[uint32]*object{}, reset: true,
+		puntMember: [1]Member{{puntID, 1}},
+	}
+	for f := range v.tables {
+		for i := range v.tables[f] {
+			v.tables[f][i] = newTable(Family(f))
+		}
+		v.covers[f] = alwaysKeys[f]
+	}
+	v.Restart()
+	return v
+}
+
+// Restart tells everything anew, after a Reset.
+func (v *View) Restart() {
+	v.reset, v.toldSync = true, false
+	for f := range v.tables {
+		v.dirty[f], v.dirtyHead[f] = append(v.dirty[f][:0], alwaysKeys[f]...), 0
+		for _, t := range v.tables[f] {
+			t.each(func(at int) { *t.last(at) &^= slotDirty })
+			t.each(func(at int) { v.dirtySlot(Family(f), t, at) })
+		}
+		for _, n := range v.hosts[f] {
+			n.dirty = false
+			v.dirtyHost(n)
+		}
+	}
+	v.nextHops.told, v.changed = 0, v.changed[:0]
+	for id := firstID; int(id) < len(v.outs); id++ {
+		if o := &v.outs[id]; o.used {
+			o.known, o.changed = false, false
+			v.change(id)
+		}
+	}
+	for _, l := range v.links {
+		if l.told = (Interface{}); l.exists {
+			v.linkChanged(l)
+		}
+	}
+}
+
+// Notify takes in one datagram of the kernel's notifications, in the order in which they came.
+func (v *View) Notify(data []byte) { v.messages(data, false) }
+
+func (v *View) messages(data []byte, dumped bool) {
+	for len(data) >= unix.SizeofNlMsghdr {
+		n := int(binary.NativeEndian.Uint32(data))
+		if n < unix.SizeofNlMsghdr || n > len(data) {
+			return
+		}
+		v.message(binary.NativeEndian.Uint16(data[4:]), binary.NativeEndian.Uint16(data[6:]), data[unix.SizeofNlMsghdr:n], dumped)
+		data = data[min((n+3)&^3, len(data)):]
+	}
+}
+
+// message takes in one message: its RTM_* kind, NLM_F_* flags, and what follows the header.
+func (v *View) message(kind, flags uint16, p []byte, dumped bool) {
+	if v.overflow != "" && kind != unix.RTM_NEWRULE && kind != unix.RTM_DELRULE {
+		return
+	}
+	switch kind {
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		r := &v.route
+		if !r.parse(p) {
+			return
+		}
+		r.canonical()
+		switch {
+		case dumped:
+			v.dumpedRoute(r)
+		case kind == unix.RTM_NEWROUTE:
+			v.dump.notified(r, flags&unix.NLM_F_REPLACE != 0)
+			v.newRoute(r, flags)
+		default:
+			v.dump.notified(r, true)
+			v.deleteRoute(r)
+		}
+	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
+		var m objectMessage
+		if !m.parse(p) {
+			return
+		}
+		if kind == unix.RTM_NEWNEXTHOP {
+			v.newObject(&m)
+		} else if o := v.objects[m.id]; o != nil {
+			v.removeObject(o)
+			v.wantLook = true
+		}
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		var m neighbourMessage
+		if !m.parse(p) {
+			return
+		}
+		v.neighbourSaid(&m, kind == unix.RTM_NEWNEIGH)
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		var m linkMessage
+		if !m.parse(p) {
+			return
+		}
+		if kind == unix.RTM_NEWLINK {
+			v.newLink(&m)
+		} else if l := v.links[m.index]; l != nil {
+			v.deleteLink(l)
+			v.forgetLink(l)
+		}
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		var m addressMessage
+		if !m.parse(p) {
+			return
+		}
+		if kind == unix.RTM_NEWADDR {
+			v.newAddress(&m)
+		} else {
+			v.deleteAddress(&m)
+		}
+	case unix.RTM_NEWNETCONF:
+		var m netconfMessage
+		if m.parse(p) {
+			v.netconf(&m)
+		}
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		var m ruleMessage
+		if m.parse(p) {
+			v.ruleSaid(&m, kind == unix.RTM_NEWRULE, dumped)
+		}
+	}
+	v.checkLimits()
+}
+
+func (v *View) neighbourSaid(m *neighbourMessage, there bool) {
+	k := neighbourKey{m.address, m.index, m.family}
+	n := v.neighbours[k]
+	if n == nil {
+		if !there {
+			return
+		}
+		n = v.neighbour(k)
+	}
+	was, could := n.resolved()
+	n.kernel, n.valid, n.mac, n.seen = there, there && m.valid, m.mac, v.neighbourEpoch
+	if now, can := n.resolved(); now != was || can != could {
+		v.neighbourChanged(n)
+	} else {
+		v.forget(n)
+	}
+}
+
+// ruleSaid takes in a rule. Where one is gone, only a look at all tells what is left.
+func (v *View) ruleSaid(m *ruleMessage, there, dumped bool) {
+	i := tableIndex(m.table)
+	d := &v.dump
+	if dumped {
+		if d.odd = d.odd || m.odd; !m.odd {
+			d.rules[i]++
+		}
+		return
+	}
+	d.doubt = d.doubt || d.Kind == unix.RTM_GETRULE && d.family == m.family
+	switch {
+	case !there:
+		v.wantLook = true
+		if !m.odd {
+			v.ruleCount[m.family][i]--
+		}
+	case m.odd:
+		v.oddRule[m.family] = true
+	default:
+		v.ruleCount[m.family][i]++
+	}
+}
+
+// puntReason says why a family can't be forwarded here at all.
+func (v *View) puntReason(f Family) string {
+	switch {
+	case v.overflow != "":
+		return v.overflow
+	case v.oddRule[f]:
+		return "there are policy routing rules"
+	case v.ruleCount[f][tableLocal] <= 0 || v.ruleCount[f][tableMain] <= 0:
+		return "a standard routing rule is missing"
+	}
+	return ""
+}
+
+func (v *View) checkLimits() {
+	if v.overflow != "" {
+		return
+	}
+	switch {
+	case v.routes > v.limits.Routes:
+		v.exceeded("routes", v.limits.Routes)
+	case v.wayCount+len(v.objects) > v.limits.NextHops:
+		v.exceeded("next hops", v.limits.NextHops)
+	case len(v.neighbours) > v.limits.Neighbours:
+		v.exceeded("neighbours", v.limits.Neighbours)
+	case v.linkCount > v.limits.Interfaces:
+		v.exceeded("interfaces", v.limits.Interfaces)
+	}
+}
+
+// Usage tells what is kept.
+func (v *View) Usage() Usage {
+	u := Usage{Routes: v.routes, NextHops: v.nextHops.told}
+	for f := range v.tables {
+		for _, t := range v.tables[f] {
+			u.Bytes += 8 * cap(t.words)
+		}
+		u.Bytes += 24 * cap(v.dirty[f])
+	}
+	for _, l := range v.lists {
+		u.Bytes += 24 + 4*cap(l)
+	}
+	for i := range v.ways {
+		w := &v.ways[i]
+		u.Bytes += wayBytes + 2*len(w.id) + hopBytes*cap(w.hops)
+	}
+	u.Bytes += outBytes * cap(v.outs)
+	for _, n := range v.neighbours {
+		if n.kernel {
+			u.Neighbours++
+		}
+	}
+	u.Bytes += neighbourBytes * len(v.neighbours)
+	return u
+}
+
+// Sizes of what there is one of for each, with a share of the maps that find it.
+const (
+	wayBytes       = 300
+	hopBytes       = 32
+	outBytes       = 200
+	neighbourBytes = 200
+)
