@@ -48,8 +48,11 @@ type Pipeline struct {
 	Traffic, Drops *ebpf.Map
 	// Copies is the ring that captures read.
 	Copies *ebpf.Map
-	// FIB is the memory of the forwarding tables.
-	FIB *FIB
+	// FIB is the memory of the forwarding tables. Routers, by number, are mapped too; RouterCounts (number → RouterCount)
+	// is per processor.
+	FIB          *FIB
+	Routers      []Router
+	RouterCounts *ebpf.Map
 	// FromPort, FromTunnel, FromEdge and FromShaper are the programs for the ingress of ports, the tunnel device, edges
 	// and the far ends of slices' queues.
 	FromPort, FromTunnel, FromEdge, FromShaper *ebpf.Program
@@ -57,6 +60,7 @@ type Pipeline struct {
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
+	routers, packets                 *ebpf.Map
 	memory                           [][]byte
 	pins                             map[string]pin // by path
 }
@@ -98,6 +102,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
+		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRouterCounts: &p.RouterCounts,
 	}
 	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
@@ -116,6 +121,9 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	if p.Shapers, err = mapped[uint64](p, p.shapers); err != nil {
+		return err
+	}
+	if p.Routers, err = mapped[Router](p, p.routers); err != nil {
 		return err
 	}
 	if err := p.openFIB(spec.Maps[tcMapFibChunks]); err != nil {
@@ -284,7 +292,7 @@ func (p *Pipeline) Sweep() error {
 func (p *Pipeline) Close() error {
 	var errs []error
 	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
-		p.ports, p.peers, p.shapers, p.fibChunks, p.fibTables, p.fibHops} {
+		p.ports, p.peers, p.shapers, p.routers, p.packets, p.RouterCounts, p.fibChunks, p.fibTables, p.fibHops} {
 		errs = append(errs, m.Close())
 	}
 	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper} {
@@ -293,6 +301,6 @@ func (p *Pipeline) Close() error {
 	for _, data := range p.memory {
 		errs = append(errs, unix.Munmap(data))
 	}
-	p.Ports, p.Peers, p.Shapers, p.FIB, p.memory, p.pins = nil, nil, nil, nil, nil, nil
+	p.Ports, p.Peers, p.Shapers, p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }

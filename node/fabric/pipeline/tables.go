@@ -23,13 +23,32 @@ type (
 	TrafficCount = tcTrafficCount
 	DropCount    = tcDropCount
 	Copy         = tcCopy
+	Router       = tcRouter
+	RouterCount  = tcRouterCount
 )
 
 // Flags of a Port.
 const (
 	Down  = 1 << 0 // takes nothing: the far end is stopped
 	Queue = 1 << 1 // output by its device's own queue instead of straight to the peer
+
+	Routed  = 1 << 2 // of the router that RouterOf tells
+	OffIPv4 = 1 << 3 // what comes to it by IPv4 is not forwarded here
+	OffIPv6 = 1 << 4
+
+	routerShift = 16
 )
+
+// RoutedBy are the flags of a router's port.
+func RoutedBy(router int) uint32 { return Routed | uint32(router)<<routerShift }
+
+// RouterOf is the number of the router that a port with these flags belongs to, 0 if it belongs to none.
+func RouterOf(flags uint32) int {
+	if flags&Routed == 0 {
+		return 0
+	}
+	return int(flags >> routerShift)
+}
 
 // Link is where a port's link ends, in one word.
 type Link uint64
@@ -65,6 +84,25 @@ var Reasons = [...]string{
 	4: "belongs to no port",
 	5: "not from the tunnel's far end",
 	7: "loss",
+}
+
+// Punts are the reasons why the guest gets a packet of a router that forwards here, by their index in RouterCount.
+var Punts = [...]string{
+	1:  "not addressed to the router, or not IP",
+	2:  "wrong or cut header",
+	3:  "options",
+	4:  "address that is not forwarded",
+	5:  "TTL",
+	6:  "to the router itself",
+	7:  "no route",
+	8:  "unreachable or prohibited",
+	9:  "next hop not resolved",
+	10: "left to the guest by the tables",
+	11: "larger than the MTU",
+	12: "leaves where it came from",
+	13: "too many routers in a row",
+	14: "into a queue",
+	15: "interface does not forward",
 }
 
 // Uncaptured is the index in DropCount of copies that found the captures' ring full.

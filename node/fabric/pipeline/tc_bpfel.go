@@ -52,6 +52,32 @@ type tcIdentityKey struct {
 	Hash [16]uint8
 }
 
+type tcPacket struct {
+	_           structs.HostLayout
+	Hi          uint64
+	Lo          uint64
+	Destination uint64
+	Source      uint64
+	Flow        [8]uint32
+	Ports       uint32
+	Protocol    uint32
+	Segment     uint32
+	Ipv6        uint32
+	Ttl         uint32
+	Checksum    uint32
+	Reason      uint32
+	Head        [3]uint32
+	Hop         struct {
+		_           structs.HostLayout
+		Kind        uint32
+		Port        uint32
+		Mtu         uint32
+		_           [4]byte
+		Destination uint64
+		Source      uint64
+	}
+}
+
 type tcPeer struct {
 	_       structs.HostLayout
 	Family  uint32
@@ -67,6 +93,22 @@ type tcPort struct {
 	Mac     uint64
 	Snap    uint32
 	Loss    uint32
+}
+
+type tcRouter struct {
+	_    structs.HostLayout
+	On   uint32
+	Seed uint32
+	Name [16]uint8
+}
+
+type tcRouterCount struct {
+	_          structs.HostLayout
+	Packets    uint64
+	Bytes      uint64
+	Blackholed uint64
+	Spare      uint64
+	Punts      [16]uint64
 }
 
 type tcScratch struct {
@@ -87,24 +129,27 @@ type tcTrafficCount struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	tcMapCopies      = "copies"
-	tcMapDevices     = "devices"
-	tcMapDrops       = "drops"
-	tcMapEdges       = "edges"
-	tcMapFibChunks   = "fib_chunks"
-	tcMapFibHops     = "fib_hops"
-	tcMapFibTables   = "fib_tables"
-	tcMapIdentities  = "identities"
-	tcMapPeers       = "peers"
-	tcMapPorts       = "ports"
-	tcMapScratches   = "scratches"
-	tcMapShapers     = "shapers"
-	tcMapTraffic     = "traffic"
-	tcMapTunnels     = "tunnels"
-	tcProgFromEdge   = "from_edge"
-	tcProgFromPort   = "from_port"
-	tcProgFromShaper = "from_shaper"
-	tcProgFromTunnel = "from_tunnel"
+	tcMapCopies       = "copies"
+	tcMapDevices      = "devices"
+	tcMapDrops        = "drops"
+	tcMapEdges        = "edges"
+	tcMapFibChunks    = "fib_chunks"
+	tcMapFibHops      = "fib_hops"
+	tcMapFibTables    = "fib_tables"
+	tcMapIdentities   = "identities"
+	tcMapPackets      = "packets"
+	tcMapPeers        = "peers"
+	tcMapPorts        = "ports"
+	tcMapRouterCounts = "router_counts"
+	tcMapRouters      = "routers"
+	tcMapScratches    = "scratches"
+	tcMapShapers      = "shapers"
+	tcMapTraffic      = "traffic"
+	tcMapTunnels      = "tunnels"
+	tcProgFromEdge    = "from_edge"
+	tcProgFromPort    = "from_port"
+	tcProgFromShaper  = "from_shaper"
+	tcProgFromTunnel  = "from_tunnel"
 )
 
 // loadTc returns the embedded CollectionSpec for tc.
@@ -159,20 +204,23 @@ type tcProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tcMapSpecs struct {
-	Copies     *ebpf.MapSpec `ebpf:"copies"`
-	Devices    *ebpf.MapSpec `ebpf:"devices"`
-	Drops      *ebpf.MapSpec `ebpf:"drops"`
-	Edges      *ebpf.MapSpec `ebpf:"edges"`
-	FibChunks  *ebpf.MapSpec `ebpf:"fib_chunks"`
-	FibHops    *ebpf.MapSpec `ebpf:"fib_hops"`
-	FibTables  *ebpf.MapSpec `ebpf:"fib_tables"`
-	Identities *ebpf.MapSpec `ebpf:"identities"`
-	Peers      *ebpf.MapSpec `ebpf:"peers"`
-	Ports      *ebpf.MapSpec `ebpf:"ports"`
-	Scratches  *ebpf.MapSpec `ebpf:"scratches"`
-	Shapers    *ebpf.MapSpec `ebpf:"shapers"`
-	Traffic    *ebpf.MapSpec `ebpf:"traffic"`
-	Tunnels    *ebpf.MapSpec `ebpf:"tunnels"`
+	Copies       *ebpf.MapSpec `ebpf:"copies"`
+	Devices      *ebpf.MapSpec `ebpf:"devices"`
+	Drops        *ebpf.MapSpec `ebpf:"drops"`
+	Edges        *ebpf.MapSpec `ebpf:"edges"`
+	FibChunks    *ebpf.MapSpec `ebpf:"fib_chunks"`
+	FibHops      *ebpf.MapSpec `ebpf:"fib_hops"`
+	FibTables    *ebpf.MapSpec `ebpf:"fib_tables"`
+	Identities   *ebpf.MapSpec `ebpf:"identities"`
+	Packets      *ebpf.MapSpec `ebpf:"packets"`
+	Peers        *ebpf.MapSpec `ebpf:"peers"`
+	Ports        *ebpf.MapSpec `ebpf:"ports"`
+	RouterCounts *ebpf.MapSpec `ebpf:"router_counts"`
+	Routers      *ebpf.MapSpec `ebpf:"routers"`
+	Scratches    *ebpf.MapSpec `ebpf:"scratches"`
+	Shapers      *ebpf.MapSpec `ebpf:"shapers"`
+	Traffic      *ebpf.MapSpec `ebpf:"traffic"`
+	Tunnels      *ebpf.MapSpec `ebpf:"tunnels"`
 }
 
 // tcVariableSpecs contains global variables before they are loaded into the kernel.
@@ -201,20 +249,23 @@ func (o *tcObjects) Close() error {
 //
 // It can be passed to loadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tcMaps struct {
-	Copies     *ebpf.Map `ebpf:"copies"`
-	Devices    *ebpf.Map `ebpf:"devices"`
-	Drops      *ebpf.Map `ebpf:"drops"`
-	Edges      *ebpf.Map `ebpf:"edges"`
-	FibChunks  *ebpf.Map `ebpf:"fib_chunks"`
-	FibHops    *ebpf.Map `ebpf:"fib_hops"`
-	FibTables  *ebpf.Map `ebpf:"fib_tables"`
-	Identities *ebpf.Map `ebpf:"identities"`
-	Peers      *ebpf.Map `ebpf:"peers"`
-	Ports      *ebpf.Map `ebpf:"ports"`
-	Scratches  *ebpf.Map `ebpf:"scratches"`
-	Shapers    *ebpf.Map `ebpf:"shapers"`
-	Traffic    *ebpf.Map `ebpf:"traffic"`
-	Tunnels    *ebpf.Map `ebpf:"tunnels"`
+	Copies       *ebpf.Map `ebpf:"copies"`
+	Devices      *ebpf.Map `ebpf:"devices"`
+	Drops        *ebpf.Map `ebpf:"drops"`
+	Edges        *ebpf.Map `ebpf:"edges"`
+	FibChunks    *ebpf.Map `ebpf:"fib_chunks"`
+	FibHops      *ebpf.Map `ebpf:"fib_hops"`
+	FibTables    *ebpf.Map `ebpf:"fib_tables"`
+	Identities   *ebpf.Map `ebpf:"identities"`
+	Packets      *ebpf.Map `ebpf:"packets"`
+	Peers        *ebpf.Map `ebpf:"peers"`
+	Ports        *ebpf.Map `ebpf:"ports"`
+	RouterCounts *ebpf.Map `ebpf:"router_counts"`
+	Routers      *ebpf.Map `ebpf:"routers"`
+	Scratches    *ebpf.Map `ebpf:"scratches"`
+	Shapers      *ebpf.Map `ebpf:"shapers"`
+	Traffic      *ebpf.Map `ebpf:"traffic"`
+	Tunnels      *ebpf.Map `ebpf:"tunnels"`
 }
 
 func (m *tcMaps) Close() error {
@@ -227,8 +278,11 @@ func (m *tcMaps) Close() error {
 		m.FibHops,
 		m.FibTables,
 		m.Identities,
+		m.Packets,
 		m.Peers,
 		m.Ports,
+		m.RouterCounts,
+		m.Routers,
 		m.Scratches,
 		m.Shapers,
 		m.Traffic,

@@ -249,8 +249,27 @@ struct hop {
 	__u64 source;
 };
 
-/* fib_hop_of reads next hop id, following a group by the flow's hash. */
-INLINE void fib_hop_of(__u32 id, __u32 hash, struct hop *to)
+/* fib_first is the first word of a next hop, 0 if there is none. */
+INLINE __u64 fib_first(__u32 id)
+{
+	struct fib_hop *h = bpf_map_lookup_elem(&fib_hops, &id);
+
+	return h ? *(volatile __u64 *)&h->word[0] : 0;
+}
+
+INLINE __u32 fib_kind(__u64 first)
+{
+	return first & 15;
+}
+
+/* fib_member is the number of the next hop that a flow with this hash has in a group. */
+INLINE __u32 fib_member(__u64 group, __u32 hash)
+{
+	return fib_word(group >> 16 & FIB_UNIT, hash & ((1u << (group >> 4 & 15)) - 1));
+}
+
+/* fib_hop_of reads a next hop that is no group. */
+INLINE void fib_hop_of(__u32 id, struct hop *to)
 {
 	struct fib_hop *h = bpf_map_lookup_elem(&fib_hops, &id);
 	__u64 w0, w1, w2;
@@ -258,13 +277,6 @@ INLINE void fib_hop_of(__u32 id, __u32 hash, struct hop *to)
 	to->kind = HOP_NONE;
 	if (!h)
 		return;
-	w0 = *(volatile __u64 *)&h->word[0];
-	if ((w0 & 15) == HOP_GROUP) {
-		id = fib_word(w0 >> 16 & FIB_UNIT, hash & ((1u << (w0 >> 4 & 15)) - 1));
-		h = bpf_map_lookup_elem(&fib_hops, &id);
-		if (!h)
-			return;
-	}
 	to->kind = HOP_PUNT;
 	for (int n = 0; n < FIB_ATTEMPTS; n++) {
 		w0 = *(volatile __u64 *)&h->word[0];
@@ -272,8 +284,8 @@ INLINE void fib_hop_of(__u32 id, __u32 hash, struct hop *to)
 		w2 = *(volatile __u64 *)&h->word[2];
 		if (w0 >> 48 != w1 >> 48 || w0 >> 48 != w2 >> 48)
 			continue;
-		if ((w0 & 15) != HOP_GROUP)
-			to->kind = w0 & 15;
+		if (fib_kind(w0) != HOP_GROUP)
+			to->kind = fib_kind(w0);
 		to->port = w0 >> 8 & FIB_ID;
 		to->mtu = w0 >> 32 & 0xffff;
 		to->destination = w1 & 0xffffffffffff;

@@ -39,8 +39,10 @@ enum {
 	PROTOCOL_IPV4 = 0x0800,
 	PROTOCOL_IPV6 = 0x86dd,
 	PROTOCOL_VLAN = 0x8100,
+	TRANSPORT_HOP_BY_HOP = 0,
 	TRANSPORT_TCP = 6,
 	TRANSPORT_UDP = 17,
+	TRANSPORT_SCTP = 132,
 };
 
 struct __sk_buff {
@@ -87,6 +89,8 @@ enum {
 	TUNNEL_IPV6 = 1 << 0,        /* both ways: addresses are IPv6 */
 	TUNNEL_ZERO_CHECKSUM = 1 << 1,
 	TUNNEL_GET_FLAGS = 1 << 4,   /* tunnel_flags instead of tunnel_ext */
+	STORE_CHECKSUM = 1 << 0,     /* bpf_skb_store_bytes: keep up the sum that a NIC made of the whole packet */
+	MTU_SEGMENTS = 1 << 0,       /* bpf_check_mtu: look at what a GSO packet will be */
 	RINGBUF_AVAILABLE = 0,
 	RINGBUF_SIZE = 1,
 };
@@ -95,6 +99,7 @@ static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*const bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) = (void *)9;
 static long (*const bpf_skb_vlan_push)(struct __sk_buff *skb, __u16 proto_be, __u16 tci) = (void *)18;
 static long (*const bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
 static long (*const bpf_skb_get_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size, __u64 flags) = (void *)20;
@@ -102,14 +107,26 @@ static long (*const bpf_skb_set_tunnel_key)(struct __sk_buff *skb, struct bpf_tu
 static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*const bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static long (*const bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
+static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
 static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
+static long (*const bpf_check_mtu)(void *context, __u32 ifindex, __u32 *mtu, int more, __u64 flags) = (void *)163;
 static long (*const bpf_loop)(__u32 times, void *callback, void *context, __u64 flags) = (void *)181;
 
 INLINE __u16 be16(__u16 v)
 {
 	return __builtin_bswap16(v); /* the objects are little-endian */
+}
+
+INLINE __u32 be32(__u32 v)
+{
+	return __builtin_bswap32(v);
+}
+
+INLINE __u64 be64(__u64 v)
+{
+	return __builtin_bswap64(v);
 }
 
 #endif

@@ -3,23 +3,11 @@
 #ifndef STAGES_H
 #define STAGES_H
 
-#include "tables.h"
+#include "route.h"
 
 enum {
-	ETHERNET_BYTES = 14,
 	VLAN_BYTES = 4,
 };
-
-struct frame_header {
-	__u16 destination[3];
-	__u16 source[3];
-	__u16 protocol;
-};
-
-INLINE struct port *port_at(__u32 slot)
-{
-	return bpf_map_lookup_elem(&ports, &slot);
-}
 
 /*
  * loaded_header_bytes is header_bytes where the headers are not in the buffer's linear part.
@@ -167,40 +155,51 @@ static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slo
 /* destination reads the frame's destination address as struct port's mac has it. */
 INLINE __u64 destination(struct __sk_buff *skb)
 {
-	struct frame_header *h = (void *)(long)skb->data;
+	struct ethernet_header *h = (void *)(long)skb->data;
 
 	if ((void *)(h + 1) > (void *)(long)skb->data_end)
 		return 0;
-	return h->destination[0] | (__u64)h->destination[1] << 16 | (__u64)h->destination[2] << 32;
+	return mac_of(h->destination);
 }
 
 /*
- * deliver outputs to the port at slot; owner is the slot that a drop is counted at.
+ * hand_over gives the frame to the element behind a port.
  *
  * redirect_peer hands the frame to the element at once, but makes every frame one that is addressed to the element.
  * Frames to others (broadcast, multicast, or flooded by a switch) take the way through the device instead, where the
  * kernel sees for itself what they are: a router must not forward what was not sent to it.
  */
-INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot)
+INLINE int hand_over(struct __sk_buff *skb, struct port *to)
 {
-	struct port *to = port_at(slot);
-	__u32 ifindex;
+	__u32 ifindex = to->ifindex;
 
-	if (!to || to->ifindex == 0)
-		return drop(l, owner, DROP_GONE);
-	if (to->flags & PORT_DOWN)
-		return drop(l, owner, DROP_DOWN);
-	if (to->loss && bpf_get_prandom_u32() <= to->loss)
-		return drop(l, owner, DROP_LOSS);
-	ifindex = to->ifindex;
-	count_to(l, slot);
-	if (to->snap)
-		copy_frame(skb, slot, to->snap, 1);
 	if (to->flags & PORT_QUEUE || (to->mac && to->mac != destination(skb)))
 		return bpf_redirect(ifindex, 0);
 	if (skb->pkt_type != PACKET_HOST)
 		bpf_skb_change_type(skb, PACKET_HOST); /* kernels before 6.16 leave it as it is */
 	return bpf_redirect_peer(ifindex, 0);
+}
+
+int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot);
+
+/* deliver outputs to the port at slot; owner is the slot that a drop is counted at. */
+INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot)
+{
+	struct port *to = port_at(slot);
+
+	if (!to || to->ifindex == 0)
+		return drop(l, owner, DROP_GONE);
+	if (to->flags & (PORT_DOWN | PORT_ROUTED)) {
+		if (to->flags & PORT_DOWN)
+			return drop(l, owner, DROP_DOWN);
+		return forward_frame(skb, owner, slot);
+	}
+	if (to->loss && bpf_get_prandom_u32() <= to->loss)
+		return drop(l, owner, DROP_LOSS);
+	count_to(l, slot);
+	if (to->snap)
+		copy_frame(skb, slot, to->snap, 1);
+	return hand_over(skb, to);
 }
 
 INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link, __u32 device)
@@ -252,6 +251,148 @@ INLINE int send_out(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link
 		return send_edge(skb, l, slot, link);
 	}
 	return drop(l, slot, DROP_NOWHERE);
+}
+
+/* leave is send_out, by way of the slice's queue if it has one. */
+INLINE int leave(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link)
+{
+	__u64 *shaper = bpf_map_lookup_elem(&shapers, &slot);
+
+	if (!shaper || *shaper == 0)
+		return send_out(skb, l, slot, link);
+	skb->mark = slot; /* it passes to the other end of the device, and there to from_shaper */
+	return bpf_redirect(*shaper, 0);
+}
+
+/* read_packet takes the headers out of a buffer. Packets that nobody knows how to segment get a segment of 0. */
+INLINE void read_packet(struct __sk_buff *skb, struct packet *p)
+{
+	__u32 wanted = ETHERNET_BYTES + IPV6_BYTES + PORTS_BYTES, header;
+
+	if (wanted > skb->len)
+		wanted = skb->len;
+	if ((void *)(long)skb->data + wanted > (void *)(long)skb->data_end)
+		bpf_skb_pull_data(skb, wanted);
+	parse(p, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
+	if (skb->vlan_present)
+		p->reason = PUNT_FRAME;
+	if (skb->gso_size == 0 || p->reason != PUNT_NONE)
+		return;
+	header = header_bytes(skb);
+	p->segment = p->protocol == TRANSPORT_TCP && header ? header - ETHERNET_BYTES + skb->gso_size : 0;
+}
+
+/*
+ * store writes what routers changed into the frame. By a helper: a program that writes by pointers has every cloned buffer
+ * made writable before its first instruction, also those that no router forwards.
+ */
+INLINE int store(struct __sk_buff *skb, const struct packet *p)
+{
+	struct {
+		struct ethernet_header ethernet;
+		__u16 head[6];
+	} to = {};
+	__u32 word;
+
+	to.ethernet.destination[0] = p->destination;
+	to.ethernet.destination[1] = p->destination >> 16;
+	to.ethernet.destination[2] = p->destination >> 32;
+	to.ethernet.source[0] = p->source;
+	to.ethernet.source[1] = p->source >> 16;
+	to.ethernet.source[2] = p->source >> 32;
+	if (p->ipv6) {
+		word = (p->head[0] & 0xffffff) | p->ttl << 24;
+		if (bpf_skb_store_bytes(skb, ETHERNET_BYTES + 4, &word, sizeof(word), STORE_CHECKSUM))
+			return -1;
+		return bpf_skb_store_bytes(skb, 0, &to, ETHERNET_BYTES - 2, 0);
+	}
+	to.ethernet.protocol = be16(PROTOCOL_IPV4);
+	to.head[0] = p->head[0];
+	to.head[1] = p->head[0] >> 16;
+	to.head[2] = p->head[1];
+	to.head[3] = p->head[1] >> 16;
+	to.head[4] = (p->head[2] & 0xff00) | p->ttl;
+	to.head[5] = be16(p->checksum);
+	return bpf_skb_store_bytes(skb, 0, &to, sizeof(to), 0); /* the sum over all of it stays what it is */
+}
+
+/* too_long tells whether a packet that only the kernel knows how to segment is too long for the port's device or route. */
+INLINE int too_long(struct __sk_buff *skb, const struct packet *p, const struct port *out)
+{
+	__u32 mtu = 0;
+
+	if (p->segment)
+		return 0; /* route has seen to it */
+	return bpf_check_mtu(skb, out->ifindex, &mtu, 0, MTU_SEGMENTS) || (p->hop.mtu && p->hop.mtu < mtu);
+}
+
+/*
+ * forward_frame is deliver for a port whose element's packets are forwarded here: from router to router on this node, until
+ * the packet leaves it, meets an element that is none, or one that must see it itself.
+ */
+__attribute__((noinline)) int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot)
+{
+	struct load l = load_of(skb);
+	struct port *to = 0, *from;
+	__u32 next, only = 0, changed = 0;
+	struct router_count *count;
+	struct packet *p = bpf_map_lookup_elem(&packets, &only);
+	__u64 link;
+
+	if (!p)
+		return drop(l, owner, DROP_OUTPUT);
+	read_packet(skb, p);
+	for (int n = 0; n <= MAX_HOPS; n++) {
+		to = port_at(slot);
+		if (!to || to->ifindex == 0)
+			return drop(l, owner, DROP_GONE);
+		if (to->flags & PORT_DOWN)
+			return drop(l, owner, DROP_DOWN);
+		if (to->loss && bpf_get_prandom_u32() <= to->loss)
+			return drop(l, owner, DROP_LOSS);
+		count_to(l, slot);
+		if (to->snap) {
+			if (changed && store(skb, p))
+				return drop(l, owner, DROP_OUTPUT);
+			copy_frame(skb, slot, to->snap, 1);
+		}
+		if (!(to->flags & PORT_ROUTED))
+			break;
+		next = n < MAX_HOPS ? route(p, slot) : ROUTE_PUNT | PUNT_HOPS;
+		count = count_of(to);
+		if (next == ROUTE_GUEST || !count)
+			break;
+		if (next == ROUTE_DROP) {
+			count->blackholed += l.packets;
+			return ACT_SHOT;
+		}
+		from = port_at(next & (MAX_PORTS - 1));
+		if (next < MAX_PORTS && from && too_long(skb, p, from))
+			next = ROUTE_PUNT | PUNT_MTU;
+		if (next >= MAX_PORTS || !from) {
+			count->punts[next & (PUNTS - 1)] += l.packets;
+			break;
+		}
+		count->packets += l.packets;
+		count->bytes += l.bytes;
+		advance(p);
+		changed = 1;
+		count_from(l, next);
+		link = *(volatile __u64 *)&from->link;
+		if (from->snap || link_kind(link) != LINK_LOCAL) {
+			if (store(skb, p))
+				return drop(l, next, DROP_OUTPUT);
+		}
+		if (from->snap)
+			copy_frame(skb, next, from->snap, 0);
+		if (link_kind(link) != LINK_LOCAL)
+			return leave(skb, l, next, link);
+		owner = next;
+		slot = link_target(link);
+	}
+	if (changed && store(skb, p))
+		return drop(l, owner, DROP_OUTPUT);
+	return to ? hand_over(skb, to) : ACT_SHOT;
 }
 
 #endif

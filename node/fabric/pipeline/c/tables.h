@@ -32,6 +32,10 @@ INLINE __u32 link_target(__u64 link) { return link; }
 enum {
 	PORT_DOWN = 1 << 0,  /* takes nothing: the far end is stopped */
 	PORT_QUEUE = 1 << 1, /* output by its device's own queue: the peer is in this namespace, or no veth */
+	PORT_ROUTED = 1 << 2, /* of the router whose number the upper half is */
+	PORT_OFF4 = 1 << 3,   /* what comes to it by IPv4, or */
+	PORT_OFF6 = 1 << 4,   /* by IPv6, is not forwarded here */
+	PORT_ROUTER = 16,     /* bits to shift */
 };
 
 /* A port, by slot. Each field is written by an atomic store of its own. */
@@ -73,6 +77,42 @@ struct traffic_count {
 	__u64 rx_bytes;
 	__u64 tx_packets;
 	__u64 tx_bytes;
+};
+
+/* A router that forwards here. */
+struct router {
+	__u32 on;      /* 0: all goes to the guest. One store of it steers all of the router's ports. */
+	__u32 seed;    /* of the hash that chooses among a group's next hops */
+	__u8 name[16]; /* the first bytes of its name's SHA-256: what makes numbers outlive the agent; zeros: free */
+};
+
+/* Why the guest got a packet although its router forwards here. */
+enum {
+	PUNT_NONE = 0,
+	PUNT_FRAME = 1,       /* not addressed to the router, or neither IPv4 nor IPv6: ARP, broadcast, multicast */
+	PUNT_HEADER = 2,      /* an IP header that is wrong or cut */
+	PUNT_OPTIONS = 3,     /* IPv4 options, IPv6 hop-by-hop options */
+	PUNT_ADDRESS = 4,     /* from or to an address that is not forwarded as others are */
+	PUNT_TTL = 5,         /* TTL or hop limit at its end */
+	PUNT_LOCAL = 6,       /* to the router itself */
+	PUNT_NO_ROUTE = 7,
+	PUNT_UNREACHABLE = 8, /* the route says unreachable or prohibit */
+	PUNT_UNRESOLVED = 9,  /* the next hop's MAC address is not known */
+	PUNT_TABLE = 10,      /* the tables leave it to the guest */
+	PUNT_MTU = 11,        /* larger than the way on takes */
+	PUNT_BACK = 12,       /* leaves by the port that it came from: the guest may send a redirect */
+	PUNT_HOPS = 13,       /* too many routers in one run */
+	PUNT_QUEUE = 14,      /* into an interface whose link has a bandwidth or delay, which its queue keeps */
+	PUNT_OFF = 15,        /* the interface, or the next hop's port, does not forward */
+	PUNTS = 16,
+};
+
+struct router_count {
+	__u64 packets; /* forwarded here */
+	__u64 bytes;
+	__u64 blackholed; /* packets whose route says so */
+	__u64 spare;
+	__u64 punts[PUNTS];
 };
 
 enum {
@@ -135,6 +175,21 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, __u64);
 } shapers SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_ROUTERS);
+	TYPE(key, __u32);
+	TYPE(value, struct router);
+} routers SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_PERCPU_ARRAY);
+	NUMBER(max_entries, MAX_ROUTERS);
+	TYPE(key, __u32);
+	TYPE(value, struct router_count);
+} router_counts SEC(".maps");
 
 /* interface index → slot */
 struct {

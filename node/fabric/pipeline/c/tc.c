@@ -10,8 +10,8 @@ int from_port(struct __sk_buff *skb)
 	__u32 ifindex = skb->ifindex;
 	__u32 *slot = bpf_map_lookup_elem(&devices, &ifindex);
 	struct load l = load_of(skb);
-	__u64 link, *shaper;
 	struct port *from;
+	__u64 link;
 
 	if (!slot)
 		return drop(l, 0, DROP_UNKNOWN);
@@ -24,11 +24,7 @@ int from_port(struct __sk_buff *skb)
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) == LINK_LOCAL)
 		return deliver(skb, l, *slot, link_target(link));
-	shaper = bpf_map_lookup_elem(&shapers, slot);
-	if (!shaper || *shaper == 0)
-		return send_out(skb, l, *slot, link);
-	skb->mark = *slot; /* it passes to the other end of the device, and there to from_shaper */
-	return bpf_redirect(*shaper, 0);
+	return leave(skb, l, *slot, link);
 }
 
 /* from_shaper takes what has passed a slice's queue, at the far end of its device. */

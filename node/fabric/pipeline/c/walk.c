@@ -26,11 +26,15 @@ __u32 hops = 0;  /* whether next hops are read too */
 static __attribute__((noinline)) void answer(struct query *q, __u32 found)
 {
 	struct hop h = {};
+	__u64 first;
 
 	q->found = found;
 	if (!hops)
 		return;
-	fib_hop_of(found, q->hash, &h);
+	first = fib_first(found);
+	if (fib_kind(first) == HOP_GROUP)
+		found = fib_member(first, q->hash);
+	fib_hop_of(found, &h);
 	q->kind = h.kind;
 	q->port = h.port;
 	q->mtu = h.mtu;

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a router does with a packet, whatever the hook: parse takes what counts out of the headers, route says where the
+ * packet goes, advance makes the packet what it is behind the router. What is not forwarded for certain is punted: the
+ * router's own stack does what is right (RFC 1812, RFC 8200).
+ */
+#ifndef ROUTE_H
+#define ROUTE_H
+
+#include "tables.h"
+
+enum {
+	ETHERNET_BYTES = 14,
+	IPV4_BYTES = 20, /* without options */
+	IPV6_BYTES = 40,
+	PORTS_BYTES = 4,
+	MAX_HOPS = 16, /* routers in one run */
+};
+
+struct ethernet_header {
+	__u16 destination[3];
+	__u16 source[3];
+	__u16 protocol;
+};
+
+struct ipv4_header {
+	__u8 version_length;
+	__u8 tos;
+	__u16 length;
+	__u16 id;
+	__u16 fragment;
+	__u8 ttl;
+	__u8 protocol;
+	__u16 checksum;
+	__u32 source;
+	__u32 destination;
+};
+
+struct ipv6_header {
+	__u32 first;
+	__u16 length;
+	__u8 next;
+	__u8 hop_limit;
+	__u32 source[4];
+	__u32 destination[4];
+};
+
+/* A packet on its way through routers. */
+struct packet {
+	__u64 hi, lo;              /* the destination's address as a number, IPv4 in the upper half of hi */
+	__u64 destination, source; /* MAC addresses, as struct port's mac has them */
+	__u32 flow[8];             /* source and destination as numbers */
+	__u32 ports;
+	__u32 protocol;
+	__u32 segment;  /* bytes of the largest IP packet that it is or will be segmented to */
+	__u32 ipv6;     /* 1, or 0 for IPv4 */
+	__u32 ttl;
+	__u32 checksum; /* IPv4's, as a number */
+	__u32 reason;   /* why no router forwards it; PUNT_NONE if one may */
+	__u32 head[3];  /* IPv4: the first words of the header, as they stand; IPv6: the second */
+	struct hop hop; /* route's answer */
+};
+
+/* The packet that a run has at hand: with it, a stack would be too small. */
+struct {
+	NUMBER(type, MAP_PERCPU_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, struct packet);
+} packets SEC(".maps");
+
+INLINE struct port *port_at(__u32 slot)
+{
+	return bpf_map_lookup_elem(&ports, &slot);
+}
+
+INLINE __u64 mac_of(const __u16 *half)
+{
+	return half[0] | (__u64)half[1] << 16 | (__u64)half[2] << 32;
+}
+
+/* frame_mac turns a next hop's MAC address into the form of struct port's. */
+INLINE __u64 frame_mac(__u64 mac)
+{
+	return be64(mac << 16);
+}
+
+INLINE int has_ports(__u32 protocol)
+{
+	return protocol == TRANSPORT_TCP || protocol == TRANSPORT_UDP || protocol == TRANSPORT_SCTP;
+}
+
+/* These addresses hosts use among themselves or not at all: 0/8, 127/8, and all from 224.0.0.0 on. */
+INLINE int special4(__u32 a)
+{
+	return a >> 24 == 0 || a >> 24 == 127 || a >> 29 == 7;
+}
+
+/* ::/64 with the unspecified and the loopback address, link-local ones, multicast. */
+INLINE int special6(__u64 hi)
+{
+	return hi == 0 || hi >> 54 == 0xfe80 >> 6 || hi >> 56 == 0xff;
+}
+
+INLINE __u32 parse4(struct packet *p, const void *at, const void *end, __u32 bytes)
+{
+	const struct ipv4_header *h = at;
+	const __u16 *half = at;
+	const __u32 *ports = at + IPV4_BYTES;
+	__u32 length, sum = 0;
+
+	if ((void *)(h + 1) > end || h->version_length >> 4 != 4)
+		return PUNT_HEADER;
+	if (h->version_length != 0x45)
+		return (h->version_length & 15) < 5 ? PUNT_HEADER : PUNT_OPTIONS;
+	length = be16(h->length);
+	if (length < IPV4_BYTES || length > bytes)
+		return PUNT_HEADER;
+	for (int i = 0; i < IPV4_BYTES / 2; i++)
+		sum += half[i];
+	sum = (sum & 0xffff) + (sum >> 16);
+	if (sum != 0xffff) /* RFC 1071 */
+		return PUNT_HEADER;
+	p->flow[0] = be32(h->source);
+	p->flow[1] = be32(h->destination);
+	p->hi = (__u64)p->flow[1] << 32;
+	p->protocol = h->protocol;
+	if (has_ports(h->protocol) && !(h->fragment & be16(0x3fff)) && (void *)(ports + 1) <= end &&
+	    length >= IPV4_BYTES + PORTS_BYTES)
+		p->ports = be32(*ports);
+	p->segment = length;
+	p->ttl = h->ttl;
+	p->checksum = be16(h->checksum);
+	p->head[0] = *(__u32 *)at;
+	p->head[1] = *(__u32 *)(at + 4);
+	p->head[2] = *(__u32 *)(at + 8);
+	if (special4(p->flow[0]) || special4(p->flow[1]))
+		return PUNT_ADDRESS;
+	return PUNT_NONE;
+}
+
+INLINE __u32 parse6(struct packet *p, const void *at, const void *end, __u32 bytes)
+{
+	const struct ipv6_header *h = at;
+	const __u32 *ports = at + IPV6_BYTES;
+	__u32 length;
+
+	if ((void *)(h + 1) > end || (h->first & 0xf0) != 0x60)
+		return PUNT_HEADER;
+	if (h->next == TRANSPORT_HOP_BY_HOP)
+		return PUNT_OPTIONS;
+	length = IPV6_BYTES + be16(h->length);
+	if (length > bytes)
+		return PUNT_HEADER;
+	for (int i = 0; i < 4; i++) {
+		p->flow[i] = be32(h->source[i]);
+		p->flow[4 + i] = be32(h->destination[i]);
+	}
+	p->hi = (__u64)p->flow[4] << 32 | p->flow[5];
+	p->lo = (__u64)p->flow[6] << 32 | p->flow[7];
+	p->protocol = h->next;
+	if (has_ports(h->next) && (void *)(ports + 1) <= end && length >= IPV6_BYTES + PORTS_BYTES)
+		p->ports = be32(*ports);
+	p->segment = length;
+	p->ipv6 = 1;
+	p->ttl = h->hop_limit;
+	p->head[0] = *(__u32 *)(at + 4);
+	if (special6((__u64)p->flow[0] << 32 | p->flow[1]) || special6(p->hi))
+		return PUNT_ADDRESS;
+	return PUNT_NONE;
+}
+
+/* parse reads a frame whose headers are in front of end; bytes are its whole length. */
+INLINE void parse(struct packet *p, const void *frame, const void *end, __u32 bytes)
+{
+	const struct ethernet_header *e = frame;
+
+	p->ports = 0;
+	p->ipv6 = 0;
+	p->lo = 0;
+	p->destination = 0;
+	p->reason = PUNT_FRAME;
+	if ((void *)(e + 1) > end)
+		return;
+	p->destination = mac_of(e->destination);
+	p->source = mac_of(e->source);
+	if (e->protocol == be16(PROTOCOL_IPV4))
+		p->reason = parse4(p, e + 1, end, bytes - ETHERNET_BYTES);
+	else if (e->protocol == be16(PROTOCOL_IPV6))
+		p->reason = parse6(p, e + 1, end, bytes - ETHERNET_BYTES);
+}
+
+/* flow_hash is FlowHash of package fib. */
+INLINE __u32 flow_hash(const struct packet *p, __u32 seed)
+{
+	__u32 hash = seed;
+
+	for (int i = 0; i < 8; i++) {
+		if (i < 2 || p->ipv6)
+			hash = fib_mix(hash, p->flow[i]);
+	}
+	return fib_mix(fib_mix(hash, p->ports), p->protocol);
+}
+
+/* What route answers, when it is not the slot of the port that the packet leaves by. */
+enum {
+	ROUTE_GUEST = 1 << 16, /* the router does not forward here */
+	ROUTE_DROP = 1 << 17,
+	ROUTE_PUNT = 1 << 18,  /* and the reason */
+};
+
+INLINE __u32 without_forwarding(__u32 kind)
+{
+	switch (kind) {
+	case HOP_NONE:
+		return ROUTE_PUNT | PUNT_NO_ROUTE;
+	case HOP_LOCAL:
+		return ROUTE_PUNT | PUNT_LOCAL;
+	case HOP_CONNECTED:
+	case HOP_UNRESOLVED:
+		return ROUTE_PUNT | PUNT_UNRESOLVED;
+	case HOP_BLACKHOLE:
+		return ROUTE_DROP;
+	case HOP_UNREACHABLE:
+	case HOP_PROHIBIT:
+		return ROUTE_PUNT | PUNT_UNREACHABLE;
+	}
+	return ROUTE_PUNT | PUNT_TABLE;
+}
+
+/* route says what the router that the port at slot belongs to does with a packet that comes in there. */
+__attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
+{
+	struct port *in = port_at(slot), *out;
+	__u32 number, table, id;
+	struct router *r;
+	__u64 first;
+
+	if (!p || !in)
+		return ROUTE_GUEST;
+	number = in->flags >> PORT_ROUTER;
+	r = bpf_map_lookup_elem(&routers, &number);
+	if (!r || *(volatile __u32 *)&r->on == 0)
+		return ROUTE_GUEST;
+	if (in->flags & PORT_QUEUE)
+		return ROUTE_PUNT | PUNT_QUEUE;
+	if (p->destination != in->mac)
+		return ROUTE_PUNT | PUNT_FRAME;
+	if (p->reason != PUNT_NONE)
+		return ROUTE_PUNT | p->reason;
+	if (in->flags & (p->ipv6 ? PORT_OFF6 : PORT_OFF4))
+		return ROUTE_PUNT | PUNT_OFF;
+	table = number << 1;
+	id = p->ipv6 ? fib_find6(table + 1, p->hi, p->lo) : fib_find4(table, p->hi >> 32);
+	if (id <= HOP_PROHIBIT)
+		return without_forwarding(id);
+	if (p->ttl <= 1)
+		return ROUTE_PUNT | PUNT_TTL;
+	first = fib_first(id);
+	if (fib_kind(first) == HOP_GROUP)
+		id = fib_member(first, flow_hash(p, r->seed));
+	fib_hop_of(id, &p->hop);
+	if (p->hop.kind != HOP_FORWARD)
+		return without_forwarding(p->hop.kind);
+	if (p->hop.mtu && p->segment > p->hop.mtu)
+		return ROUTE_PUNT | PUNT_MTU;
+	if (p->hop.port == slot)
+		return ROUTE_PUNT | PUNT_BACK;
+	out = port_at(p->hop.port);
+	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN)) != PORT_ROUTED || out->flags >> PORT_ROUTER != number)
+		return ROUTE_PUNT | PUNT_OFF;
+	return p->hop.port;
+}
+
+/* advance makes the packet what it is behind the router. */
+INLINE void advance(struct packet *p)
+{
+	p->ttl--;
+	if (!p->ipv6) {
+		p->checksum += 0x100; /* RFC 1624: the word with the TTL is one less in its upper byte */
+		p->checksum = (p->checksum + (p->checksum >= 0xffff)) & 0xffff;
+	}
+	p->destination = frame_mac(p->hop.destination);
+	p->source = frame_mac(p->hop.source);
+}
+
+INLINE struct router_count *count_of(const struct port *at)
+{
+	__u32 number = at->flags >> PORT_ROUTER;
+
+	return bpf_map_lookup_elem(&router_counts, &number);
+}
+
+#endif
