@@ -325,7 +325,7 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 			return err
 		}
 		defer c.Close()
-		in, err := inspect(c, w.fresh, w.want.kind != model.Switch)
+		in, err := inspect(c, w.fresh, w.want.protocols(true))
 		if err != nil {
 			return err
 		}

@@ -74,7 +74,7 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 		return false, err
 	}
 	defer c.Close()
-	in, err := inspect(c, false, e.want.ownRoutes)
+	in, err := inspect(c, false, e.want.protocols(false))
 	if err != nil {
 		return false, err
 	}

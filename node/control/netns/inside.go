@@ -22,14 +22,25 @@ const ifaProto = 11
 // inside is what an element's namespace holds.
 type inside struct {
 	links     map[string]*link
-	addresses map[addressKey]bool // true for this driver's
-	routes    []presentRoute      // this driver's
+	addresses map[addressKey]presentAddress
+	routes    []presentRoute       // this driver's
+	kernel    map[kernelRoute]bool // the kernel's own; nil where they were not read
 }
 
 type addressKey struct {
 	index  int
 	prefix netip.Prefix
 }
+
+type presentAddress struct {
+	protocol  uint8        // IFA_PROTO
+	flags     uint32       // IFA_F_*
+	metric    uint32       // of its connected route; zero for the kernel's choice
+	network   netip.Prefix // what its connected route leads to
+	broadcast netip.Addr   // if any
+}
+
+func (a *presentAddress) ours() bool { return a.protocol == ownProtocol }
 
 type presentRoute struct {
 	to     netip.Prefix
@@ -43,9 +54,12 @@ type hop struct {
 	index int
 }
 
-// inspect reads the namespace of c. In a fresh one there are only links.
-func inspect(c *linux.Rtnetlink, fresh, routes bool) (*inside, error) {
-	in := &inside{links: make(map[string]*link, 8), addresses: map[addressKey]bool{}}
+// inspect reads the namespace of c, of its routes those of the protocols. In a fresh one there are only links.
+//
+// The kernel picks the protocols' routes: two dumps where one of all routes would do cost 20 µs more in a small element, and
+// spare seconds in one whose routing software has a million routes.
+func inspect(c *linux.Rtnetlink, fresh bool, protocols []uint8) (*inside, error) {
+	in := &inside{links: make(map[string]*link, 8), addresses: map[addressKey]presentAddress{}}
 	if err := dumpLinks(c, func(l *link) { in.links[l.name] = l }); err != nil {
 		return nil, err
 	}
@@ -55,9 +69,9 @@ func inspect(c *linux.Rtnetlink, fresh, routes bool) (*inside, error) {
 	if err := in.readAddresses(c); err != nil {
 		return nil, err
 	}
-	if routes {
+	for _, protocol := range protocols {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			if err := in.readRoutes(c, family); err != nil {
+			if err := in.readRoutes(c, family, protocol); err != nil {
 				return nil, err
 			}
 		}
@@ -97,22 +111,30 @@ func (in *inside) readAddresses(c *linux.Rtnetlink) error {
 
 func (in *inside) addAddress(p []byte) {
 	var address, local netip.Addr
-	ours := false
+	a := presentAddress{flags: uint32(p[2])}
 	for kind, v := range linux.Attrs(p[unix.SizeofIfAddrmsg:]) {
 		switch kind {
 		case unix.IFA_ADDRESS:
 			address, _ = netip.AddrFromSlice(v)
 		case unix.IFA_LOCAL:
 			local, _ = netip.AddrFromSlice(v)
+		case unix.IFA_BROADCAST:
+			a.broadcast, _ = netip.AddrFromSlice(v)
+		case unix.IFA_FLAGS:
+			a.flags = number(v)
+		case unix.IFA_RT_PRIORITY:
+			a.metric = number(v)
 		case ifaProto:
-			ours = len(v) > 0 && v[0] == ownProtocol
+			if len(v) > 0 {
+				a.protocol = v[0]
+			}
 		}
 	}
-	if local.IsValid() {
-		address = local
+	if !local.IsValid() {
+		local = address
 	}
-	index := int(binary.NativeEndian.Uint32(p[4:]))
-	in.addresses[addressKey{index, netip.PrefixFrom(address, int(p[1]))}] = ours
+	a.network = netip.PrefixFrom(address, int(p[1])).Masked()
+	in.addresses[addressKey{int(binary.NativeEndian.Uint32(p[4:])), netip.PrefixFrom(local, int(p[1]))}] = a
 }
 
 // rtMsg is a struct rtmsg as bytes.
@@ -124,16 +146,23 @@ func rtMsg(family, length, protocol, scope, kind uint8) []byte {
 	return []byte{family, length, 0, 0, table, protocol, scope, kind, 0, 0, 0, 0}
 }
 
-func (in *inside) readRoutes(c *linux.Rtnetlink, family uint8) error {
+func (in *inside) readRoutes(c *linux.Rtnetlink, family, protocol uint8) error {
+	if protocol == unix.RTPROT_KERNEL && in.kernel == nil {
+		in.kernel = make(map[kernelRoute]bool, 16)
+	}
 	before := len(in.routes)
 	err := again(func() error {
 		in.routes = in.routes[:before]
 		var b linux.Batch
 		b.Request(unix.RTM_GETROUTE, 0)
-		b.Raw(rtMsg(family, 0, ownProtocol, 0, 0))
+		b.Raw(rtMsg(family, 0, protocol, 0, 0))
 		return c.Dump(&b, func(kind uint16, p []byte) error {
-			if kind == unix.RTM_NEWROUTE && len(p) >= unix.SizeofRtMsg && p[5] == ownProtocol {
+			switch {
+			case kind != unix.RTM_NEWROUTE || len(p) < unix.SizeofRtMsg || p[5] != protocol:
+			case protocol == ownProtocol:
 				in.routes = append(in.routes, parseRoute(family, p))
+			default:
+				in.kernel[parseKernelRoute(family, p)] = true
 			}
 			return nil
 		})

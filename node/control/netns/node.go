@@ -16,10 +16,12 @@ import (
 type link struct {
 	index int
 	peer  int // the other end's index in its own namespace; zero for none
-	name  string
-	alias string
-	mac   [6]byte
-	mtu   int
+	// master is the index of the bridge or VRF that the device is in; zero for none.
+	master int
+	name   string
+	alias  string
+	mac    [6]byte
+	mtu    int
 	// segments is the most that a GSO packet may have.
 	segments uint32
 	flags    uint32
@@ -86,6 +88,8 @@ func parseLink(payload []byte) link {
 			l.segments = number(v)
 		case unix.IFLA_LINK:
 			l.peer = int(number(v))
+		case unix.IFLA_MASTER:
+			l.master = int(number(v))
 		case unix.IFLA_ADDRESS:
 			copy(l.mac[:], v)
 		case unix.IFLA_AF_SPEC:
@@ -220,7 +224,6 @@ func raisePort(b *linux.Batch, w *wantInterface) {
 type silencer struct {
 	reader sysctlReader
 	conf   int // the directory of the devices' settings
-	socket int // for ethtool's requests
 }
 
 func newSilencer() (*silencer, error) {
@@ -234,16 +237,10 @@ func newSilencer() (*silencer, error) {
 		s.reader.close()
 		return nil, fmt.Errorf("open the sysctls of the node's devices: %w", err)
 	}
-	if s.socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
-		unix.Close(s.conf)
-		s.reader.close()
-		return nil, fmt.Errorf("open a socket for the offloads of the node's devices: %w", err)
-	}
 	return s, nil
 }
 
 func (s *silencer) close() {
-	unix.Close(s.socket)
 	unix.Close(s.conf)
 	s.reader.close()
 }

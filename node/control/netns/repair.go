@@ -81,6 +81,9 @@ func (in *inside) planLoopback(r *repair, w *want) {
 		r.Link(lo.index, unix.IFF_UP, unix.IFF_UP)
 	}
 	in.planAddresses(r, "lo", lo.index, w.loopback)
+	if w.up {
+		in.planConnected(r, lo, "lo", w.loopback)
+	}
 }
 
 func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp bool) {
@@ -126,6 +129,9 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 	}
 	in.planAddresses(r, ifc.device, l.index, ifc.addresses)
 	in.planLinkLocal(r, l, ifc)
+	if w.up {
+		in.planConnected(r, l, ifc.device, ifc.addresses)
+	}
 }
 
 // planLinkLocal gives a device with IPv6 addresses its link-local one back. The kernel made the first, and makes no
@@ -155,8 +161,8 @@ func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 }
 
 func (in *inside) planAddresses(r *repair, device string, index int, wanted []netip.Prefix) {
-	for key, ours := range in.addresses {
-		if ours && key.index == index && !slices.Contains(wanted, key.prefix) {
+	for key, a := range in.addresses {
+		if a.ours() && key.index == index && !slices.Contains(wanted, key.prefix) {
 			r.request(unix.RTM_DELADDR, 0, step{doing: fmt.Sprintf("remove address %s from %s", key.prefix, device),
 				done: fmt.Sprintf("address %s removed from %s", key.prefix, device), harmless: unix.EADDRNOTAVAIL})
 			addressRequest(r, index, key.prefix, false)
@@ -192,10 +198,7 @@ func addressRequest(r *repair, index int, p netip.Prefix, add bool) {
 	}
 	r.Uint8(ifaProto, ownProtocol)
 	if a.Is4() && p.Bits() < 31 && !a.IsLoopback() {
-		v := a.As4()
-		host := uint32(1)<<(32-p.Bits()) - 1
-		broadcast := binary.BigEndian.Uint32(v[:]) | host
-		r.Attr(unix.IFA_BROADCAST, binary.BigEndian.AppendUint32(nil, broadcast))
+		r.Attr(unix.IFA_BROADCAST, lastOf(p).AsSlice())
 	}
 }
 

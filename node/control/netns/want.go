@@ -55,6 +55,17 @@ func (w *want) has(key string) bool {
 	return false
 }
 
+// protocols are those whose routes are looked at. before adds those that this driver made before routing software took over.
+func (w *want) protocols(before bool) []uint8 {
+	switch {
+	case w.kind == model.Switch:
+		return nil
+	case w.ownRoutes || before:
+		return []uint8{unix.RTPROT_KERNEL, ownProtocol}
+	}
+	return []uint8{unix.RTPROT_KERNEL}
+}
+
 // newWant translates one job.
 func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 	el := &job.Element
