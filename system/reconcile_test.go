@@ -175,6 +175,8 @@ func TestDriftIsPutRight(t *testing.T) {
 		{"lo down", do(r1, "ip link set lo down", "ip link show dev lo | grep -q ,UP"), nil},
 		{"IPv4 route removed", do(r1, "ip route del 10.2.0.0/24", "ip route show 10.2.0.0/24 | grep -q 10.0.12.2"), nil},
 		{"IPv6 route removed", do(r1, "ip -6 route del 2001:db8:2::/64", "ip -6 route show 2001:db8:2::/64 | grep -q 2001:db8:12::2"), nil},
+		{"connected IPv4 routes removed", do(r1, "ip route flush table main", "ip route show 10.1.0.0/24 | grep -q 'dev h1 proto kernel scope link src'"), nil},
+		{"connected IPv6 routes removed", do(r1, "ip -6 route flush table main", "ip -6 route show 2001:db8:1::/64 | grep -q 'dev h1 proto kernel metric 256'"), nil},
 		{"IPv4 forwarding off", do(r1, "echo 0 > /proc/sys/net/ipv4/ip_forward", "grep -q 1 /proc/sys/net/ipv4/ip_forward"), nil},
 		{"IPv6 forwarding off", do(r2, "echo 0 > /proc/sys/net/ipv6/conf/all/forwarding", "grep -q 1 /proc/sys/net/ipv6/conf/all/forwarding"), nil},
 		{"namespace unmounted", do(l.node1, "umount "+r1, "stat -f -c %T "+r1+" | grep -q nsfs"), nil},
@@ -246,7 +248,7 @@ func TestDriftIsPutRight(t *testing.T) {
 		}, nil},
 		{"several at once", func(t *testing.T) func() bool {
 			sh(t, l.node2, "ip link del "+r2r1)
-			sh(t, r1, "ip route flush proto 112; ip addr flush dev r2")
+			sh(t, r1, "ip route flush table main; ip addr flush dev r2")
 			sh(t, s, "ip link del pp-bridge")
 			return func() bool {
 				return holds(l.node2, "ip link show dev "+r2r1) && holds(s, "ip link show dev pp-bridge") &&
