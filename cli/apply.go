@@ -140,7 +140,7 @@ const (
 // applyAll asks the instance to apply networks, all or none. While the agents of nodes that they need are starting, it
 // waits for these.
 func (c *CLI) applyAll(ctx context.Context, cl Client, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
-	deadline, told := time.Now().Add(c.patience), ""
+	deadline, told, again := time.Now().Add(c.patience), "", false
 	for {
 		results, err := cl.ApplyAll(ctx, documents, options)
 		var refusal *client.Error
@@ -157,12 +157,19 @@ func (c *CLI) applyAll(ctx context.Context, cl Client, documents []model.Documen
 			return nil, wrap(ctx, cl, err, ref{})
 		}
 		silent := unheard(ctx, cl)
-		if len(silent) == 0 || !time.Now().Before(deadline) {
+		if len(silent) == 0 && again || !time.Now().Before(deadline) {
 			return nil, refused(err)
+		}
+		if again = len(silent) == 0; again {
+			continue // the last of them may have reported between the two questions
 		}
 		if names := strings.Join(silent, ", "); names != told {
 			told = names
-			fmt.Fprintf(c.Err, "waiting for the agents of %s, which have not reported yet\n", fewNames(prefixed("node ", silent)))
+			if len(silent) == 1 {
+				fmt.Fprintf(c.Err, "waiting for the agent of node %s to report\n", names)
+			} else {
+				fmt.Fprintf(c.Err, "waiting for the agents of nodes %s to report\n", names)
+			}
 		}
 		for len(silent) > 0 && strings.Join(silent, ", ") == told && time.Now().Before(deadline) {
 			select {
@@ -188,14 +195,6 @@ func unheard(ctx context.Context, cl Client) []string {
 		}
 	}
 	return names
-}
-
-func prefixed(prefix string, names []string) []string {
-	all := make([]string, len(names))
-	for i, n := range names {
-		all[i] = prefix + n
-	}
-	return all
 }
 
 // planAll asks the instance what an apply of all networks together would do. All refusals are told together.

@@ -246,7 +246,7 @@ func TestApplyWaitsForAgents(t *testing.T) {
 		f.dump.Nodes[1].LastSeen = time.Time{}
 		f.late, f.patience = 3, time.Hour
 		r := runWith(t, f, duo, command, "-f", "-")
-		if r.code != ExitOK || strings.Count(r.err, "waiting for the agents of node n2") != 1 || (len(f.applied) == 1) != (command == "apply") {
+		if r.code != ExitOK || strings.Count(r.err, "waiting for the agent of node n2 to report") != 1 || (len(f.applied) == 1) != (command == "apply") {
 			t.Errorf("%s: applied %v, %+v", command, f.applied, r)
 		}
 		f = lab()

@@ -223,6 +223,7 @@ func badFiles(t *testing.T, p *platform) {
 		{"node unknown", head + "routers: {a: {node: mars}}\n", refused, []string{"mars", "n1"}},
 		{"too much memory", head + "routers: {a: {memory: 1000GiB}}\n", refused, []string{"1000GiB", "n1"}},
 		{"MTU that the nodes' links do not carry", head + "routers: {a: {node: n1}, b: {node: n2}}\nlinks:\n  - a -- b: {mtu: 8990}\n", refused, []string{"8990"}},
+		{"MTU that they would not carry if the ends parted", head + "routers: [a, b]\nlinks:\n  - a -- b: {mtu: 9000}\n", refused, []string{"9050", "n1 -- n2 carries 9000", "8950"}},
 		{"10 MB of garbage", strings.Repeat("\x00\x01\xff{[garbage", 1<<20), senseless, nil},
 		{"10 MB of text", strings.Repeat("all work and no play makes jack a dull boy\n", 1<<18), senseless, nil},
 		{"YAML bomb", "a: &a [x,x,x,x,x,x,x,x,x]\n" + bomb(), senseless, nil},

@@ -88,7 +88,7 @@ func (h hostLimits) raise() error {
 }
 
 // putBack makes the limits what they were, if no instance is left. What somebody else has changed meanwhile stays. The
-// caller's own run directory must be gone.
+// caller's own run directory must be gone. It does nothing outside the host's own network namespace, where they are not seen.
 func (h hostLimits) putBack() error {
 	return h.locked(func() error {
 		entries, err := os.ReadDir(h.dir)
@@ -106,10 +106,13 @@ func (h hostLimits) putBack() error {
 		}
 		for key, was := range note.Limits {
 			now, err := h.get(key)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // not the host's network namespace: somebody who is there does it
+			}
+			if err != nil {
 				return err
 			}
-			if err != nil || now != was.Set {
+			if now != was.Set {
 				continue
 			}
 			if err := h.set(key, was.Found); err != nil {

@@ -154,6 +154,22 @@ func TestLimitsSurviveCrashes(t *testing.T) {
 	f.want("ipv4", 128, 512, 1024)
 }
 
+// Where they are not seen, in a network namespace, they are not forgotten.
+func TestLimitsAreKeptInMindWhereTheyAreNotSeen(t *testing.T) {
+	f := newLimitsFixture(t)
+	f.up("a")
+	host := f.sysfs
+	f.sysfs = t.TempDir()
+	f.up("b")
+	f.down("a")
+	f.down("b")
+	f.sysfs = host
+	f.want("ipv4", 65536, 131072, 262144)
+	f.up("a")
+	f.down("a")
+	f.want("ipv4", 128, 512, 1024)
+}
+
 func TestInstancesRaiseLimitsAtOnce(t *testing.T) {
 	f := newLimitsFixture(t)
 	var wg sync.WaitGroup

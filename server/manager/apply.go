@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
@@ -28,13 +29,13 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 		old := situations[i]
 		// Those before it are as they will be. Those behind it have what they will ask for, where they are now: what one
 		// gives up another of the same file may have, in whatever order they stand.
-		rest := others
+		rest := slices.Clone(others)
 		for k := range documents {
 			switch {
 			case k < i && refusals[documents[k].Network.Name] == nil:
-				rest = append(rest[:len(rest):len(rest)], results[k].Record)
+				rest = append(rest, results[k].Record)
 			case k != i && situations[k] != nil:
-				rest = append(rest[:len(rest):len(rest)], expected(situations[k].record, documents[k].Network))
+				rest = append(rest, expected(situations[k].record, documents[k].Network))
 			}
 		}
 		next, resolved, err := m.workOut(d.Network, old, rest, options.Overwrite)
@@ -61,7 +62,10 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 	if options.DryRun {
 		return results, nil
 	}
-	return results, m.commit(ctx, changes...)
+	if err := m.commit(ctx, changes...); err != nil {
+		return nil, err
+	}
+	return results, nil
 }
 
 // expected is what a network that is to become like the document takes until it is worked out: what the document asks for
