@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +60,7 @@ type element struct {
 	inode uint64 // the same
 	// verified tells that the element was seen to be as job says; an audit or an error takes it back.
 	verified bool
+	rest     time.Time // no audit looks inside before
 	devices  []control.Device
 	process  process
 	shells   int // commands that run in its shell container
