@@ -111,6 +111,7 @@ func (in *inside) connected4(l *link, local netip.Addr, a presentAddress, miss f
 		if first == local {
 			return // the kernel has just let go of the first one
 		}
+		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_LOCAL, netip.PrefixFrom(first, 32), l.index, 0, first})
 	}
 	add := func(table, kind uint8, to netip.Prefix, metric uint32) {
 		miss(kernelRoute{table, kind, to, l.index, metric, first})
@@ -120,8 +121,8 @@ func (in *inside) connected4(l *link, local netip.Addr, a presentAddress, miss f
 		add(unix.RT_TABLE_LOCAL, unix.RTN_BROADCAST, netip.PrefixFrom(a.broadcast, 32), 0)
 	}
 	n := a.network
-	if v := n.Addr().As4(); v[0] == 0 || n == netip.PrefixFrom(first, 32) {
-		return
+	if !n.IsValid() || n.Addr().AsSlice()[0] == 0 || n == netip.PrefixFrom(first, 32) {
+		return // a peer 0.0.0.0 is not told
 	}
 	if a.flags&unix.IFA_F_NOPREFIXROUTE == 0 {
 		table, kind := uint8(unix.RT_TABLE_MAIN), uint8(unix.RTN_UNICAST)

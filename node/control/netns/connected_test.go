@@ -101,6 +101,7 @@ func TestConnectedRoutes(t *testing.T) {
 		{"carrier again", "ip link set $PORT up"},
 		{"an address that somebody added", "nsenter --net=$NS sh -c 'ip addr add 172.16.0.1/24 dev r3 && ip route del 172.16.0.0/24 dev r3'"},
 		{"a second address became the first", "nsenter --net=$NS ip addr add 192.168.5.1/24 dev r3"},
+		{"a peer that is none", "nsenter --net=$NS sh -c 'ip addr del 192.0.2.1/32 dev r3 && ip addr add 192.0.2.1 peer 0.0.0.0/32 dev r3'"},
 		{"no connected route wanted", "nsenter --net=$NS ip addr change 2001:db8:1::9/64 dev r3 noprefixroute"},
 		{"another metric", "nsenter --net=$NS ip addr change 2001:db8:1::9/64 dev r3 metric 77"},
 	} {
