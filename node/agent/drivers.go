@@ -12,6 +12,7 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/bridge"
 	"github.com/polyplane/polyplane/node/forward/guest"
+	"github.com/polyplane/polyplane/node/forward/xdp"
 )
 
 // NewDrivers makes all that this build has. underlay is the node's address for tunnels; invalid means that there are
@@ -30,6 +31,7 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr) (Drivers, error) {
 		Planes: map[model.Forwarding]forward.Plane{
 			model.ForwardGuest:  guest.New(),
 			model.ForwardBridge: bridge.New(dirs, namespaces),
+			model.ForwardXDP:    xdp.New(dirs, panel, panel.Tables(), nil),
 		},
 		Fabric: panel,
 	}, nil

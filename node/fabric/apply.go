@@ -180,6 +180,7 @@ func (p *pass) resolve() error {
 		if port.Down {
 			w.flags |= pipeline.Down
 		}
+		w.flags |= p.steeringOf(port.ID)
 		w.link = p.linkOf(port, named, ends)
 		p.wants = append(p.wants, w)
 	}
@@ -237,51 +238,15 @@ func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]mod
 	return 0
 }
 
-// newSlots gives slots to ports that have none, with counters at zero.
+// newSlots gives slots to ports that have none.
 func (p *pass) newSlots() error {
-	var keys []pipeline.IdentityKey
-	var values []pipeline.Identity
-	var slots []uint32
-	var ids []model.PortID
-	var taken map[uint32]bool
-	next := uint32(1)
+	ids := make([]model.PortID, len(p.state.Ports))
 	for i := range p.state.Ports {
-		id := p.state.Ports[i].ID
-		if _, ok := p.slots[id]; ok {
-			continue
-		}
-		if taken == nil {
-			taken = make(map[uint32]bool, len(p.slots))
-			for _, slot := range p.slots {
-				taken[slot] = true
-			}
-		}
-		for taken[next] {
-			next++
-		}
-		if next > pipeline.MaxPorts {
-			p.fail(id, "the fabric of a node holds %d ports, and all are taken", pipeline.MaxPorts)
-			continue
-		}
-		taken[next] = true
-		key, value := pipeline.NewIdentity(id.String(), next)
-		keys, values, slots, ids = append(keys, key), append(values, value), append(slots, next), append(ids, id)
-		p.slots[id] = next
+		ids[i] = p.state.Ports[i].ID
 	}
-	if len(keys) == 0 {
-		return nil
-	}
-	err := errors.Join(pipeline.Zero[pipeline.TrafficCount](p.pipe.Traffic, slots),
-		pipeline.Zero[pipeline.DropCount](p.pipe.Drops, slots))
-	if err == nil {
-		if _, err = p.pipe.Identities.BatchUpdate(keys, values, nil); err != nil {
-			err = fmt.Errorf("write %d ports into the identities' table: %w", len(keys), err)
-		}
-	}
-	if err != nil {
-		for _, id := range ids {
-			delete(p.slots, id)
-		}
+	refused, err := p.takeSlots(ids)
+	for _, id := range refused {
+		p.fail(id, "%w", errNoSlot)
 	}
 	return err
 }

@@ -40,6 +40,7 @@ type Fabric struct {
 	past     map[uint32]uint64        // drops of queues that are gone, by slot
 	rated    bool                     // there are queues
 	swept    bool                     // pins of other binaries are gone
+	steered  map[model.ID]*steered
 	captures captures
 }
 
@@ -58,7 +59,7 @@ func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
 // must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}}
+		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}}
 	for _, o := range options {
 		o(f)
 	}
@@ -106,6 +107,7 @@ func (f *Fabric) remember() error {
 	for _, slot := range f.slots {
 		f.links[slot] = pipeline.LinkOf(&f.pipe.Ports[slot])
 	}
+	f.rememberSteering()
 	return nil
 }
 

@@ -1,0 +1,311 @@
+// Package xdp is the forwarding plane of `forwarding: xdp`: the fabric's eBPF programs forward a router's transit packets,
+// by tables that follow those of the router's own namespace, and its own stack – the guest – gets what they leave to it.
+package xdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/fib"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+var _ forward.Plane = (*Plane)(nil)
+
+// Fabric is what the plane needs of the node's fabric.
+type Fabric interface {
+	// Ports gives the numbers by which the data path knows ports.
+	Ports(ids []model.PortID) (map[model.PortID]uint32, error)
+	// Router gives an element the number of its tables.
+	Router(id model.ID) (int, error)
+	Steer(ctx context.Context, id model.ID, s fabric.Steering) error
+	Steered() map[model.ID]fabric.Steering
+}
+
+// Memory is where the tables live, which may hold what an earlier process left.
+type Memory interface {
+	fib.Memory
+	Chunks() (int, error)
+}
+
+// Quota bounds what the tables of one network may take on a node.
+var Quota = fib.Quota{Bytes: 128 << 20, NextHops: 1 << 14, Routes: 4 << 20}
+
+// The plane's clock.
+const (
+	// syncTime is how long Prepare waits for routers to be in sync; those that are not by then are forwarded by the guest
+	// until they are.
+	syncTime = 3 * time.Second
+	// releaseEvery is how often memory that no reader uses any more is freed, and what did not fit is tried again.
+	releaseEvery = 500 * time.Millisecond
+)
+
+// Plane feeds the fabric's tables.
+type Plane struct {
+	dirs   instance.NodeDirs
+	fabric Fabric
+	memory Memory
+	log    *slog.Logger
+
+	ctx  context.Context // of everything that runs between calls
+	stop context.CancelFunc
+	wait sync.WaitGroup
+
+	mu        sync.Mutex
+	pool      *fib.Pool // nil until there is a router
+	routers   map[model.ID]*router
+	slices    map[string]*slice
+	forgotten bool // what an earlier process left, and nothing replaced, is freed
+}
+
+// slice is a network's share of the tables.
+type slice struct {
+	*fib.Slice
+	routers int
+}
+
+// New returns the plane of a node. What an earlier process left in the tables goes on being used until it is replaced.
+func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Plane {
+	if log == nil {
+		log = slog.Default()
+	}
+	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{}}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// open takes the tables over, or makes them anew. Nodes without routers never touch their memory.
+func (p *Plane) open() error {
+	if p.pool != nil {
+		return nil
+	}
+	chunks, err := p.memory.Chunks()
+	if err == nil && chunks > 0 {
+		p.pool, err = fib.Adopt(p.memory, chunks, func(table int) fib.Family { return fib.Family(table % 2) })
+		if err != nil {
+			p.log.Warn("the forwarding tables of an earlier process cannot be used: the guests forward until there are new ones",
+				"error", err)
+		}
+	}
+	if p.pool == nil {
+		if p.pool, err = fib.New(p.memory); err != nil {
+			return fmt.Errorf("make forwarding tables: %w", err)
+		}
+	}
+	p.wait.Go(func() { p.release(p.pool) })
+	return nil
+}
+
+// Close ends what runs in the background. The tables stay as they are.
+func (p *Plane) Close() {
+	p.stop()
+	p.wait.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.routers {
+		r.halt()
+	}
+}
+
+// Probe succeeds: whether the kernel takes the programs was seen when the fabric was opened.
+func (p *Plane) Probe(context.Context) error { return nil }
+
+// Prepare has the tables of every router follow its namespace's, and steers its packets to them once they do.
+func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	results := make([]forward.Prepared, len(jobs))
+	if len(jobs) == 0 {
+		return results
+	}
+	opened := p.open()
+	for i := range jobs {
+		if results[i].ID = jobs[i].ID; opened != nil {
+			results[i].Err = opened
+			continue
+		}
+		results[i].Err = p.start(&jobs[i])
+	}
+	ctx, cancel := context.WithTimeout(ctx, syncTime)
+	defer cancel()
+	synced := true
+	for i := range results {
+		if results[i].Err == nil {
+			results[i].Err = p.steer(ctx, p.routers[jobs[i].ID])
+		}
+		synced = synced && results[i].Err == nil
+	}
+	if synced && !p.forgotten {
+		p.pool.Forget()
+		p.forgotten = true
+	}
+	return results
+}
+
+// start sees to it that the router's tables are being fed.
+func (p *Plane) start(job *forward.Job) error {
+	if job.Element.Kind != model.Router {
+		return fmt.Errorf("element %s is a %s: forwarding by xdp is there for routers", job.ID, job.Element.Kind)
+	}
+	ids := make([]model.PortID, len(job.Element.Interfaces))
+	for i := range ids {
+		ids[i] = model.PortID{ID: job.ID, Interface: job.Element.Interfaces[i].Name}
+	}
+	numbers, err := p.fabric.Ports(ids)
+	if err != nil {
+		return fmt.Errorf("router %s: %w", job.ID, err)
+	}
+	var namespace unix.Stat_t
+	path := p.dirs.Namespace(job.ID)
+	if err := unix.Stat(path, &namespace); err != nil {
+		return fmt.Errorf("router %s: look at its network namespace %s: %w", job.ID, path, err)
+	}
+	r := p.routers[job.ID]
+	if r != nil && (r.namespace != namespace.Ino || r.failed() != nil) {
+		p.end(r) // its namespace was made anew, or the mirror came to an end
+		r = nil
+	}
+	if r == nil {
+		if r, err = p.begin(job.ID, namespace.Ino); err != nil {
+			return err
+		}
+	}
+	ports := make(map[string]port, len(ids))
+	for i := range job.Element.Interfaces {
+		ifc := &job.Element.Interfaces[i]
+		ports[ifc.LinuxName()] = port{number: numbers[ids[i]], name: ifc.Name}
+	}
+	if err := r.setPorts(ports); err != nil {
+		return fmt.Errorf("router %s: %w", job.ID, err)
+	}
+	return nil
+}
+
+// begin starts to feed a router's tables.
+func (p *Plane) begin(id model.ID, namespace uint64) (*router, error) {
+	number, err := p.fabric.Router(id)
+	if err != nil {
+		return nil, err
+	}
+	s := p.slices[id.Network]
+	if s == nil {
+		s = &slice{Slice: p.pool.NewSlice(id.Network, Quota)}
+		p.slices[id.Network] = s
+	}
+	r, err := newRouter(p, id, number, s.Slice)
+	if err != nil {
+		return nil, fmt.Errorf("router %s: %w", id, err)
+	}
+	r.namespace = namespace
+	s.routers++
+	p.routers[id] = r
+	return r, nil
+}
+
+// end takes a router's tables away. Packets must not be steered to them, or they are punted.
+func (p *Plane) end(r *router) {
+	r.halt()
+	r.close()
+	delete(p.routers, r.id)
+	if s := p.slices[r.id.Network]; s != nil {
+		if s.routers--; s.routers == 0 {
+			delete(p.slices, r.id.Network)
+		}
+	}
+}
+
+// steer waits for the router to be in sync, and steers its packets to the tables.
+func (p *Plane) steer(ctx context.Context, r *router) error {
+	select {
+	case <-r.synced:
+	case <-r.done:
+		return fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
+	case <-ctx.Done():
+		return fmt.Errorf("router %s: its routes are not yet known; its own stack forwards until they are", r.id)
+	}
+	if err := r.steer(); err != nil {
+		return fmt.Errorf("router %s: %w", r.id, err)
+	}
+	return nil
+}
+
+// List tells which routers' packets are forwarded here.
+func (p *Plane) List(context.Context) ([]model.ID, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []model.ID
+	for id := range p.fabric.Steered() {
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// Retire gives all packets to the routers' own stacks, at once and for all their ports, and then lets go of the tables.
+func (p *Plane) Retire(ctx context.Context, ids []model.ID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var failed []error
+	for _, id := range ids {
+		r := p.routers[id]
+		if r != nil {
+			r.halt() // it steers too
+		}
+		if err := p.fabric.Steer(ctx, id, fabric.Steering{}); err != nil {
+			failed = append(failed, fmt.Errorf("router %s: %w", id, err))
+			continue
+		}
+		if r != nil {
+			p.end(r)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// release frees what no reader uses any more, and tries again what did not fit.
+func (p *Plane) release(pool *fib.Pool) {
+	t := time.NewTicker(releaseEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-t.C:
+		}
+		if pool.Usage().Resting > 0 {
+			mark := pool.Mark()
+			if !grace(p.ctx) {
+				return
+			}
+			pool.Release(mark)
+		}
+		p.mu.Lock()
+		for _, r := range p.routers {
+			r.retry()
+		}
+		p.mu.Unlock()
+	}
+}
+
+// grace returns when every program run that had begun has ended; false if the context ends before.
+func grace(ctx context.Context) bool {
+	// MEMBARRIER_CMD_GLOBAL waits for an RCU grace period; kernels with nohz_full refuse it.
+	const global = 1
+	if _, _, err := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); err == 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(time.Second): // far longer than a run can take
+		return true
+	}
+}

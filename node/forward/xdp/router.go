@@ -1,0 +1,201 @@
+package xdp
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/node/fib"
+	"github.com/polyplane/polyplane/node/mirror"
+	"github.com/polyplane/polyplane/node/mirror/feed"
+)
+
+// port is an interface of a router.
+type port struct {
+	number uint32 // the fabric's
+	name   string // the user's
+}
+
+// router is one whose packets are forwarded here.
+type router struct {
+	plane     *Plane
+	id        model.ID
+	number    int
+	namespace uint64 // its inode
+	mirror    *mirror.Mirror
+	feed      *feed.Feed
+	tables    [2]*fib.Table
+	synced    chan struct{} // closed when the tables are what the namespace has
+	done      chan struct{} // closed when nothing feeds them any more
+	halt      func()        // ends what feeds the tables; they stay as they are
+
+	mu         sync.Mutex
+	err        error           // why it is done
+	ports      map[string]port // by the device's name in the namespace
+	interfaces map[int]mirror.Interface
+	steering   *fabric.Steering // as last asked for; nil while the guest gets everything
+	published  bool
+}
+
+func newRouter(p *Plane, id model.ID, number int, s *fib.Slice) (*router, error) {
+	r := &router{plane: p, id: id, number: number, synced: make(chan struct{}), done: make(chan struct{}),
+		interfaces: map[int]mirror.Interface{}}
+	var err error
+	if r.mirror, err = mirror.OpenPath(p.dirs.Namespace(id), mirror.Options{}); err != nil {
+		return nil, err
+	}
+	for f := range r.tables {
+		r.tables[f] = s.NewTable(fib.Family(f))
+	}
+	r.feed, err = feed.New(feed.Config{Slice: s, IPv4: r.tables[fib.IPv4], IPv6: r.tables[fib.IPv6], Port: r.port})
+	if err != nil {
+		return nil, errors.Join(err, r.mirror.Close())
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	r.halt = sync.OnceFunc(func() {
+		cancel()
+		<-r.done
+		r.mirror.Close() //nolint:errcheck // it was only read from
+	})
+	go func() {
+		defer close(r.done)
+		err := r.mirror.Run(ctx, r.apply)
+		if err == nil {
+			err = errors.New("the mirror ended")
+		}
+		r.mu.Lock()
+		r.err = err
+		r.mu.Unlock()
+	}()
+	return r, nil
+}
+
+// port is the fabric's number for an interface of the namespace.
+func (r *router) port(index int) (number uint32, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p, ok := r.ports[r.interfaces[index].Name]
+	return p.number, ok
+}
+
+// setPorts says which devices of the namespace are which ports.
+func (r *router) setPorts(ports map[string]port) error {
+	r.mu.Lock()
+	same := maps.Equal(r.ports, ports)
+	r.ports = ports
+	r.mu.Unlock()
+	if same {
+		return nil
+	}
+	if err := r.feed.PortsChanged(); err != nil {
+		return err
+	}
+	return r.restrict()
+}
+
+// apply makes a batch's changes, and shows the tables to the data path when they are whole for the first time.
+func (r *router) apply(b *mirror.Batch) error {
+	r.mu.Lock()
+	if b.Reset {
+		clear(r.interfaces)
+	}
+	for _, i := range b.Interfaces {
+		if i.Name == "" {
+			delete(r.interfaces, i.Index)
+		} else {
+			r.interfaces[i.Index] = i
+		}
+	}
+	r.mu.Unlock()
+	// An interface that no longer forwards must not do so until its routes are gone, too.
+	if len(b.Interfaces) > 0 {
+		if err := r.restrict(); err != nil {
+			return err
+		}
+	}
+	if err := r.feed.Apply(b); err != nil {
+		return err
+	}
+	if r.published || !r.feed.Status().Synced {
+		return nil
+	}
+	for f, t := range r.tables {
+		if err := t.Publish(pipeline.Table(r.number, fib.Family(f) == fib.IPv6)); err != nil {
+			return err
+		}
+	}
+	r.published = true
+	close(r.synced)
+	return nil
+}
+
+// off are the interfaces at which packets come in for the guest only. The caller holds the lock.
+func (r *router) off() map[string]fabric.Off {
+	off := make(map[string]fabric.Off, len(r.ports))
+	for _, p := range r.ports {
+		off[p.name] = fabric.Off{IPv4: true, IPv6: true}
+	}
+	for _, i := range r.interfaces {
+		if p, ok := r.ports[i.Name]; ok {
+			off[p.name] = fabric.Off{IPv4: !i.Up || !i.Forward[mirror.IPv4], IPv6: !i.Up || !i.Forward[mirror.IPv6]}
+		}
+	}
+	maps.DeleteFunc(off, func(_ string, o fabric.Off) bool { return o == fabric.Off{} })
+	return off
+}
+
+// restrict tells the fabric anew which interfaces forward, if packets are steered here.
+func (r *router) restrict() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.steering == nil {
+		return nil
+	}
+	return r.tell()
+}
+
+// steer has packets forwarded here.
+func (r *router) steer() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tell()
+}
+
+// tell says to the fabric what steering is wanted, if it does not know. The caller holds the lock.
+func (r *router) tell() error {
+	s := fabric.Steering{Router: r.number, Off: r.off()}
+	if r.steering != nil && maps.Equal(r.steering.Off, s.Off) {
+		return nil
+	}
+	if err := r.plane.fabric.Steer(context.Background(), r.id, s); err != nil {
+		return err
+	}
+	r.steering = &s
+	return nil
+}
+
+// retry tries again what did not fit.
+func (r *router) retry() {
+	if r.feed.Retry() {
+		r.mirror.Restart()
+	}
+}
+
+// failed tells why nothing feeds the tables any more, nil while something does.
+func (r *router) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// close frees the tables.
+func (r *router) close() {
+	r.feed.Close()
+	for _, t := range r.tables {
+		t.Close()
+	}
+}
