@@ -24,9 +24,9 @@ var neighbourLimits = []struct {
 // is beside their run directories, and read and written only while the directory is locked. What was found is written down
 // before it is raised, so that whoever crashes in between leaves at worst a note of something that was never done.
 type hostLimits struct {
-	dir   string // of all instances' run directories
-	sysfs string // /proc/sys
-	boot  string // the identity of this boot: a note of another one is about a kernel that is gone
+	dir    string // of all instances' run directories
+	sysctl string // /proc/sys
+	boot   string // the identity of this boot: a note of another one is about a kernel that is gone
 }
 
 // raised is what became of one limit.
@@ -35,7 +35,7 @@ type raised struct {
 	Set   uint64 `json:"set"`
 }
 
-// note is the record.
+// limitsNote is the record.
 type limitsNote struct {
 	Boot   string            `json:"boot"`
 	Limits map[string]raised `json:"limits"` // by path below /proc/sys
@@ -43,7 +43,7 @@ type limitsNote struct {
 
 func newHostLimits(run string) (hostLimits, error) {
 	boot, err := bootID()
-	return hostLimits{dir: filepath.Dir(run), sysfs: "/proc/sys", boot: boot}, err
+	return hostLimits{dir: filepath.Dir(run), sysctl: "/proc/sys", boot: boot}, err
 }
 
 // file holds the record. No instance's name contains a dot.
@@ -171,7 +171,7 @@ func (h hostLimits) write(note limitsNote) error {
 }
 
 func (h hostLimits) get(key string) (uint64, error) {
-	path := filepath.Join(h.sysfs, key)
+	path := filepath.Join(h.sysctl, key)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
@@ -184,5 +184,5 @@ func (h hostLimits) get(key string) (uint64, error) {
 }
 
 func (h hostLimits) set(key string, value uint64) error {
-	return os.WriteFile(filepath.Join(h.sysfs, key), strconv.AppendUint(nil, value, 10), 0)
+	return os.WriteFile(filepath.Join(h.sysctl, key), strconv.AppendUint(nil, value, 10), 0)
 }

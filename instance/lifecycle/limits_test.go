@@ -14,9 +14,9 @@ type limitsFixture struct {
 }
 
 func newLimitsFixture(t *testing.T) *limitsFixture {
-	f := &limitsFixture{hostLimits{dir: t.TempDir(), sysfs: t.TempDir(), boot: "one"}, t}
+	f := &limitsFixture{hostLimits{dir: t.TempDir(), sysctl: t.TempDir(), boot: "one"}, t}
 	for _, family := range []string{"ipv4", "ipv6"} {
-		if err := os.MkdirAll(filepath.Join(f.sysfs, "net", family, "neigh/default"), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(f.sysctl, "net", family, "neigh/default"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func limitKey(family string, i int) string {
 func (f *limitsFixture) admin(family string, values ...uint64) {
 	f.t.Helper()
 	for i, v := range values {
-		path := filepath.Join(f.sysfs, limitKey(family, i))
+		path := filepath.Join(f.sysctl, limitKey(family, i))
 		if err := os.WriteFile(path, nil, 0o644); err != nil {
 			f.t.Fatal(err)
 		}
@@ -158,12 +158,12 @@ func TestLimitsSurviveCrashes(t *testing.T) {
 func TestLimitsAreKeptInMindWhereTheyAreNotSeen(t *testing.T) {
 	f := newLimitsFixture(t)
 	f.up("a")
-	host := f.sysfs
-	f.sysfs = t.TempDir()
+	host := f.sysctl
+	f.sysctl = t.TempDir()
 	f.up("b")
 	f.down("a")
 	f.down("b")
-	f.sysfs = host
+	f.sysctl = host
 	f.want("ipv4", 65536, 131072, 262144)
 	f.up("a")
 	f.down("a")
