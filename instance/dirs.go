@@ -95,6 +95,11 @@ func (d NodeDirs) Files(id model.ID) string {
 	return filepath.Join(d.Data, "networks", id.Network, id.Element)
 }
 
+// Disk is the image of the file system that is mounted at Files, where the element has processes.
+func (d NodeDirs) Disk(id model.ID) string {
+	return filepath.Join(d.Data, "disks", id.Network, id.Element+".ext4")
+}
+
 // Runc is runc's state directory.
 func (d NodeDirs) Runc() string { return filepath.Join(d.Run, "runc") }
 

@@ -132,6 +132,12 @@ func changeReason(change string) string {
 		return "ElementStarted"
 	case change == "stopped":
 		return "ElementStopped"
+	case change == "suspended":
+		return "ElementSuspended"
+	case change == "resumed":
+		return "ElementResumed"
+	case change == "limits changed":
+		return "LimitsChanged"
 	case strings.HasPrefix(change, "restarted"):
 		return "ElementRestarted"
 	case strings.HasPrefix(change, "port ") && strings.HasSuffix(change, " restored"):
@@ -147,7 +153,7 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 	jobs := map[model.Forwarding][]forward.Job{}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
-		if o == nil || o.err != nil || o.phase != model.PhaseRunning {
+		if o == nil || o.err != nil || o.phase != model.PhaseRunning && o.phase != model.PhaseSuspended {
 			continue
 		}
 		f := forwarding(&o.job.Element.Element)

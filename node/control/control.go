@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -67,6 +68,24 @@ type Found struct {
 // of them, so that frequent calls stay cheap, and returns those that differ; the next Apply puts them right.
 type Auditor interface {
 	Audit(ctx context.Context) ([]model.ID, error)
+}
+
+// Meter is a driver that can tell what elements with processes take; those without have no entry.
+type Meter interface {
+	Usage(ctx context.Context) map[model.ID]Usage
+}
+
+// Usage is what an element takes. The counts are since its processes were started.
+type Usage struct {
+	CPU       time.Duration // used
+	Throttled time.Duration // that its processes were held back by their quota, added up over processors
+	Memory    model.Bytes
+	Killed    int64 // processes that the memory limit has ended
+	Processes int
+	Refused   int64 // processes that the limit of their number has kept from being started
+	Disk      model.Bytes
+	DiskFull  bool // no room, or no file, is left
+	Limits    model.Limits
 }
 
 // Executor is a driver that can run commands inside an element, as the element's root – never the host's.

@@ -122,7 +122,8 @@ func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
 			return false
 		}
 	}
-	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode && e.process.asWanted()
+	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode && e.process.asWanted() &&
+		(!job.Element.Suspended || !e.process.running() || d.frozen(containerID(job.ID)))
 }
 
 // is tells whether a port's own properties are right. Whether it is up is the fabric's to say.

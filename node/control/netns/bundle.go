@@ -28,9 +28,6 @@ const (
 	noteAgain     = "polyplane.again"     // how often its processes were started again
 )
 
-// processLimit is how many processes and threads an element may have.
-const processLimit = 4096
-
 // shellCapabilities are what a person's commands may use inside an element: everything about its network and its own
 // files, nothing that reaches the machine.
 var shellCapabilities = []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
@@ -55,8 +52,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 			NoNewPrivileges: true,
 			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
 				Inheritable: capabilities, Ambient: capabilities},
-			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 4096, Soft: 1024},
-				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0}},
+			Rlimits: rlimits(el),
 		},
 		Mounts: mounts(),
 		Linux: &specs.Linux{
@@ -75,7 +71,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sysrq-trigger"},
 		},
 	}
-	s.Annotations = map[string]string{noteSpec: hashOf(s, true), noteResources: hashOf(s.Linux.Resources, false),
+	s.Annotations = map[string]string{noteSpec: hashOf(s, true), noteResources: hashOf([]any{s.Linux.Resources, s.Process.Rlimits}, false),
 		noteRestarts: strconv.FormatUint(uint64(el.Restarts), 10)}
 	return s
 }
@@ -83,9 +79,9 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 // hashOf is a hash of a value's JSON; that of a spec leaves out what can change while it runs.
 func hashOf(v any, spec bool) string {
 	if s, ok := v.(*specs.Spec); ok && spec {
-		plain, linux := *s, *s.Linux
-		linux.Resources = nil
-		plain.Linux = &linux
+		plain, linux, process := *s, *s.Linux, *s.Process
+		linux.Resources, process.Rlimits = nil, firstRlimits
+		plain.Linux, plain.Process = &linux, &process
 		v = plain
 	}
 	data, err := json.Marshal(v)
@@ -99,36 +95,6 @@ func hashOf(v any, spec bool) string {
 func environment(id model.ID) []string {
 	return []string{searchPath, "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8",
 		"POLYPLANE_NETWORK=" + id.Network, "POLYPLANE_ELEMENT=" + id.Element}
-}
-
-// Limits: the period of a quota, and the weight of a whole core.
-const (
-	cpuPeriod  = 100_000 // microseconds
-	coreShares = 1024
-	leastQuota = 1000 // microseconds; the kernel refuses less
-)
-
-// resources are the element's limits. CPU is a quota and a weight; both bound processes only, not forwarding.
-func resources(el *model.NodeElement) *specs.LinuxResources {
-	pids, period, quota, shares := int64(processLimit), uint64(cpuPeriod), int64(-1), uint64(coreShares)
-	if el.CPU > 0 {
-		quota = max(leastQuota, int64(el.CPU)*cpuPeriod/1000)
-		shares = max(2, uint64(el.CPU)*coreShares/1000)
-	}
-	memory := int64(-1)
-	if el.Memory > 0 {
-		memory = int64(el.Memory)
-	}
-	limits := &specs.LinuxMemory{Limit: &memory}
-	if countsSwap() {
-		limits.Swap = &memory
-	}
-	return &specs.LinuxResources{
-		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
-		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares},
-		Memory:  limits,
-		Pids:    &specs.LinuxPids{Limit: &pids},
-	}
 }
 
 // countsSwap tells whether the kernel limits swap: always with control groups v2, by an option with v1.

@@ -128,10 +128,13 @@ func (d *Driver) Probe(context.Context) error {
 	if unix.Geteuid() != 0 {
 		return errors.New("namespaces need root")
 	}
-	for _, program := range []struct{ name, pkg string }{{"nsenter", "util-linux"}, {"runc", "runc"}, {"tini", "tini"}} {
+	for _, program := range []struct{ name, pkg string }{{"nsenter", "util-linux"}, {"runc", "runc"}, {"tini", "tini"}, {"mkfs.ext4", "e2fsprogs"}} {
 		if _, err := exec.LookPath(program.name); err != nil {
 			return fmt.Errorf("the program %s is missing: install the package %s", program.name, program.pkg)
 		}
+	}
+	if err := linux.ProbeLoop(); err != nil {
+		return err
 	}
 	return onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -165,11 +168,19 @@ func (d *Driver) List(context.Context) ([]control.Found, error) {
 
 // phase is the element's own; it was applied before.
 func (e *element) phase() model.Phase {
-	switch {
-	case e.job.Element.Stopped:
-		return model.PhaseStopped
-	case !e.verified:
+	if !e.job.Element.Stopped && !e.verified {
 		return model.PhasePending
+	}
+	return settledPhase(&e.job.Element)
+}
+
+// settledPhase is that of an element which is as it is wanted.
+func settledPhase(e *model.NodeElement) model.Phase {
+	switch {
+	case e.Stopped:
+		return model.PhaseStopped
+	case e.Suspended:
+		return model.PhaseSuspended
 	}
 	return model.PhaseRunning
 }

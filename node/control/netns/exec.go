@@ -59,6 +59,8 @@ func (d *Driver) hold(ctx context.Context, id model.ID) (container string, relea
 		return "", nil, errors.New("it is not on this node")
 	case e.job.Element.Stopped:
 		return "", nil, fmt.Errorf("it is stopped: `polyplane start %s` starts it", id)
+	case e.job.Element.Suspended:
+		return "", nil, fmt.Errorf("it is suspended: `polyplane resume %s` lets it go on", id)
 	case e.process.running():
 		return containerID(id), func() {}, nil
 	}
@@ -84,12 +86,20 @@ func (d *Driver) letGo(id model.ID, e *element) {
 		d.log.Warn("remove a container made for exec", "element", id, "error", err)
 	}
 	os.RemoveAll(d.shellBundle(id))
+	if !e.process.wanted {
+		if err := d.unmountDisk(id); err != nil {
+			d.log.Warn("let go of what was mounted for exec", "element", id, "error", err)
+		}
+	}
 }
 
 func (d *Driver) shellBundle(id model.ID) string { return d.dirs.Bundle(id) + shellSuffix }
 
 func (d *Driver) startShell(ctx context.Context, e *element) error {
 	id := e.job.ID
+	if _, err := d.ensureDisk(&e.job, false); err != nil {
+		return err
+	}
 	files, err := d.openFiles(&e.job, true)
 	if err != nil {
 		return err
@@ -122,7 +132,7 @@ func (d *Driver) execIn(ctx context.Context, id model.ID, container string, comm
 	defer os.RemoveAll(dir)
 	log, pidFile := filepath.Join(dir, "log"), filepath.Join(dir, "pid")
 	process := filepath.Join(dir, "process.json")
-	if err := writeProcess(process, id, d.homeOf(id), command); err != nil {
+	if err := writeProcess(process, id, d.homeOf(id), d.rlimitsOf(id), command); err != nil {
 		return 0, err
 	}
 	var cmd *exec.Cmd
@@ -178,9 +188,19 @@ func (d *Driver) homeOf(id model.ID) string {
 	return "/root"
 }
 
+// rlimitsOf are the limits of processes that people start in an element: what they would have from its own.
+func (d *Driver) rlimitsOf(id model.ID) []specs.POSIXRlimit {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.elements[id]; e != nil {
+		return rlimits(&e.job.Element)
+	}
+	return rlimits(&model.NodeElement{})
+}
+
 // writeProcess writes what runc shall run.
-func writeProcess(path string, id model.ID, home string, command control.Command) error {
-	p := specs.Process{Args: command.Args, Env: append(environment(id), command.Env...), Cwd: home,
+func writeProcess(path string, id model.ID, home string, limits []specs.POSIXRlimit, command control.Command) error {
+	p := specs.Process{Args: command.Args, Env: append(environment(id), command.Env...), Cwd: home, Rlimits: limits,
 		Terminal: command.TTY, NoNewPrivileges: true, Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
 			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities, Ambient: shellCapabilities}}
 	if command.TTY {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 )
 
 // TestFilesAreGivenWithinTheElement has an element change the owner of its root and plant links, then moves its network
@@ -30,12 +31,14 @@ func TestFilesAreGivenWithinTheElement(t *testing.T) {
 	// What the element did with its own is its own business, as long as the IDs are its network's.
 	n.run(t, id, "true")
 	base, moved := int(model.UIDBase(7)), int(model.UIDBase(9))
+	n.mountFiles(t, jobs[0])
 	if uid := uidAt(t, filepath.Join(n.rootfs(id), "root/own")); uid != base+300 {
 		t.Errorf("a file's owner is %d, want %d: another owner of / must not move the others", uid, base+300)
 	}
 	if err := n.Remove(context.Background(), []model.ID{id}, true); err != nil {
 		t.Fatal(err)
 	}
+	n.mountFiles(t, jobs[0])
 	// Links as the element could plant them, and a file that a move which was cut short has reached.
 	for _, link := range []string{"srv/out", "home/out"} {
 		if err := os.Symlink(outside, filepath.Join(n.rootfs(id), link)); err != nil {
@@ -52,11 +55,20 @@ func TestFilesAreGivenWithinTheElement(t *testing.T) {
 	jobs[0].Index = 9
 	n.apply(t, jobs)
 	n.run(t, id, "true")
+	n.mountFiles(t, jobs[0])
 	for path, want := range map[string]int{filepath.Join(n.rootfs(id), "root/own"): moved + 300, early: moved + 300,
 		n.rootfs(id): moved + 5, filepath.Join(outside, "file"): 0, outside: 0} {
 		if uid := uidAt(t, path); uid != want {
 			t.Errorf("the owner of %s is %d: want %d", path, uid, want)
 		}
+	}
+}
+
+// mountFiles mounts the disk of an element in which nothing runs.
+func (n *testNode) mountFiles(t testing.TB, job control.Job) {
+	t.Helper()
+	if _, err := n.ensureDisk(&job, false); err != nil {
+		t.Fatal(err)
 	}
 }
 

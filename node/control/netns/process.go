@@ -2,7 +2,6 @@ package netns
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -96,7 +95,7 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 		}
 		p := &w.e.process
 		p.plan, p.wanted = plan, plan.NeedsProcesses && !w.job.Element.Stopped
-		if p.wanted || p.known {
+		if p.wanted || p.known || w.e.shells > 0 {
 			queue = append(queue, w)
 		}
 	}
@@ -131,14 +130,34 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		if wasRunning {
 			w.done("stopped")
 		}
-		return nil
+		if w.job.Element.Stopped {
+			return nil
+		}
+		return d.suspend(ctx, w) // people's commands
 	}
 	notes, err := bundleNotes(bundle)
 	if err != nil {
 		return err
 	}
+	if w.job.Element.Suspended && p.running() {
+		// Nothing else can be done with processes that do not run; what has changed is seen to when they do.
+		if err := d.suspend(ctx, w); err != nil {
+			return fmt.Errorf("suspend its processes: %w", err)
+		}
+		return nil
+	}
+	if err := d.suspend(ctx, w); err != nil {
+		return fmt.Errorf("resume its processes: %w", err)
+	}
 	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
 	asked := uint64(w.job.Element.Restarts) > restarts
+	later, err := d.ensureDisk(&w.job, p.running())
+	if err != nil {
+		return err
+	}
+	if later {
+		w.done("its disk grows at its next start: %s", noRaise)
+	}
 	files, err := d.openFiles(&w.job, asked || !p.running())
 	if err != nil {
 		return err
@@ -182,7 +201,10 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	p.again, _ = strconv.Atoi(notes[noteAgain])
 	spec.Annotations[noteAgain] = strconv.Itoa(p.again)
 	if !p.running() {
-		return d.startAgain(ctx, w, files, spec, hosts())
+		if err := d.startAgain(ctx, w, files, spec, hosts()); err != nil || !w.job.Element.Suspended {
+			return err
+		}
+		return d.suspend(ctx, w)
 	}
 	why, loaded := "", false
 	switch {
@@ -211,6 +233,16 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		p.forget()
 		p.again++
 		p.failures, p.next = 1, time.Now().Add(time.Second)
+		files.close() // nothing runs on them now: they may move, or their disk grow
+		if _, err := d.ensureDisk(&w.job, false); err != nil {
+			return err
+		}
+		again, err := d.openFiles(&w.job, true)
+		if err != nil {
+			return err
+		}
+		again.moved = append(files.moved, again.moved...)
+		files = again
 		if err := d.start(ctx, w, files, spec, hosts()); err != nil {
 			return err
 		}
@@ -219,10 +251,9 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	}
 	// Noted last: what was cut short is done again.
 	if notes[noteResources] != spec.Annotations[noteResources] {
-		if err := d.limit(ctx, container, bundle, spec); err != nil {
+		if err := d.limit(ctx, w, spec); err != nil {
 			return err
 		}
-		w.done("limits changed")
 	} else if loaded {
 		if err := writeBundle(bundle, spec); err != nil {
 			return err
@@ -326,20 +357,6 @@ func openLog(path string) (*os.File, error) {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
 	return f, nil
-}
-
-// limit changes the limits of a running container.
-func (d *Driver) limit(ctx context.Context, container, bundle string, spec *specs.Spec) error {
-	limits := *spec.Linux.Resources
-	limits.Devices = nil
-	data, err := json.Marshal(&limits)
-	if err != nil {
-		return fmt.Errorf("write the limits: %w", err)
-	}
-	if err := d.runRunc(ctx, data, nil, "update", "--resources", "-", container); err != nil {
-		return fmt.Errorf("change its limits: %w", err)
-	}
-	return writeBundle(bundle, spec)
 }
 
 // reloads are the commands that make running software read its configuration again, without dropping what did not change.

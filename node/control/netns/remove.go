@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -43,12 +42,13 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 		}
 	}
 	// The namespaces, by which List finds elements, go last: a removal that is cut short is begun again.
-	if !keepFiles {
-		for _, id := range ids {
-			if err := os.RemoveAll(d.dirs.Files(id)); err != nil {
-				errs = append(errs, fmt.Errorf("remove the files of element %s: %w", id, err))
-			}
-			os.Remove(filepath.Dir(d.dirs.Files(id))) // when it is empty
+	for _, id := range ids {
+		err := d.unmountDisk(id)
+		if err == nil && !keepFiles {
+			err = d.removeFiles(id)
+		}
+		if err != nil {
+			errs = append(errs, err)
 		}
 	}
 	for network := range networks {

@@ -44,9 +44,7 @@ func (d *Driver) finish(w *work, there ports) {
 		}
 		// Somebody may make a configuration that was kept the network's by hand, which only a look tells.
 		e.verified = len(w.errs) == 0 && res.Warning == (control.Warning{})
-		if res.Phase = model.PhaseRunning; w.job.Element.Stopped {
-			res.Phase = model.PhaseStopped
-		}
+		res.Phase = settledPhase(&w.job.Element)
 	}
 	if len(w.errs) > 0 {
 		res.Err, res.Phase = joinErrors(w.errs), model.PhaseFailed

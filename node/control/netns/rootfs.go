@@ -211,6 +211,10 @@ func (f *elementFiles) dir(path string, mode fs.FileMode, uid, gid int) error {
 // write replaces a file.
 func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid int) error {
 	path = rel(path)
+	// What is right is left alone: a disk that is full must not keep its element from being started.
+	if now, err := f.read(path, int64(len(content))); err == nil && string(now) == content && f.has(path, mode, uid, gid) {
+		return nil
+	}
 	temporary := path + ".polyplane-new"
 	if err := f.root.RemoveAll(temporary); err != nil {
 		return err
@@ -230,6 +234,12 @@ func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid in
 		err = f.root.Rename(temporary, path)
 	}
 	return err
+}
+
+// has tells whether a file has this mode and owner.
+func (f *elementFiles) has(path string, mode fs.FileMode, uid, gid int) bool {
+	info, err := f.root.Lstat(path)
+	return err == nil && info.Mode() == mode && ownerOf(info) == f.base+uid && groupOf(info) == f.base+gid
 }
 
 // exists tells whether there is anything at path.

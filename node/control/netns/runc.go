@@ -184,6 +184,9 @@ func (d *Driver) removeContainer(ctx context.Context, container string, gently b
 	}
 	if fd := p.open(); fd >= 0 {
 		defer unix.Close(fd)
+		if err := d.thaw(container); err != nil {
+			return fmt.Errorf("let its processes go on, so that they can end: %w", err)
+		}
 		if gently {
 			unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
 			awaitEnd(fd, termGrace)

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -49,6 +50,9 @@ func (d *Driver) readSeeds(id model.ID) (seeds, error) {
 
 func (d *Driver) writeSeeds(id model.ID, s seeds) error {
 	data, err := json.Marshal(s)
+	if was, readErr := os.ReadFile(d.seedsPath(id)); err == nil && readErr == nil && bytes.Equal(was, data) {
+		return nil // a full disk must not keep the element from being started
+	}
 	if err == nil {
 		temporary := d.seedsPath(id) + ".new"
 		if err = os.WriteFile(temporary, data, 0o600); err == nil {

@@ -1,0 +1,275 @@
+package netns
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// What an element owns on disk lies in a file system of its own, in a sparse file that is mounted where the element's
+// files are: however much is written in there, and however many files, it is nobody else's room. It takes from the
+// machine's disk what is written. It is made when the element first has processes; elements without any have none.
+
+// mkfs makes the file system: a file for each 16 KiB, a small journal, and 3 % that only the agent can use, so that an
+// element which has filled its disk can still be started.
+var mkfs = []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-i", "16384", "-m", "3", "-E",
+	"lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"}
+
+// diskOptions: what is deleted inside is given back to the machine, and what was never used is not written.
+const (
+	diskFlags   = unix.MS_NOSUID | unix.MS_NODEV
+	diskOptions = "discard,noinit_itable,errors=remount-ro"
+)
+
+// ensureDisk mounts the element's disk, made anew where there is none, and lets it grow; later tells that this has to wait
+// until nothing uses it. While processes run on files that are not on one – an earlier polyplane started them – those are
+// left alone; they move onto it at the next start.
+func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err error) {
+	dir := d.dirs.Files(job.ID)
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return false, fmt.Errorf("make the directory of the element's files: %w", err)
+	}
+	if isMount(dir) {
+		grown, err := growMounted(d.dirs.Disk(job.ID), dir, job.Element.Limits().Disk)
+		if err != nil {
+			return false, fmt.Errorf("let the element's disk grow to %s: %w", job.Element.Limits().Disk, err)
+		}
+		var s unix.Statfs_t
+		broken := unix.Statfs(dir, &s) == nil && s.Flags&unix.ST_RDONLY != 0 // by an error
+		if running || grown && !broken {
+			return !grown, nil
+		}
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			return false, fmt.Errorf("unmount the element's disk, to mend it or let it grow: %w", err)
+		}
+	} else if running {
+		return false, nil
+	}
+	return false, d.mountDisk(job)
+}
+
+// mountDisk makes the element's disk where there is none, and mounts it.
+func (d *Driver) mountDisk(job *control.Job) error {
+	dir, image, size := d.dirs.Files(job.ID), d.dirs.Disk(job.ID), job.Element.Limits().Disk
+	_, err := os.Stat(image)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = makeDisk(image, dir, size)
+	}
+	if err != nil {
+		return fmt.Errorf("make the element's disk: %w", err)
+	}
+	if err := emptyDir(dir); err != nil { // what was there is on the disk
+		return fmt.Errorf("make the directory of the element's files empty: %w", err)
+	}
+	if err := checkDisk(image, size); err != nil {
+		return fmt.Errorf("check the element's disk: %w", err)
+	}
+	if err := linux.MountImage(image, dir, diskFlags, diskOptions); err != nil {
+		return fmt.Errorf("mount the element's disk: %w", err)
+	}
+	os.Remove(filepath.Join(dir, "lost+found")) //nolint:errcheck // it is of use to nobody who may look
+	return nil
+}
+
+// makeDisk makes the image, with what is in the directory. The image appears when all of it is there.
+func makeDisk(image, dir string, size model.Bytes) error {
+	if err := os.MkdirAll(filepath.Dir(image), 0o700); err != nil {
+		return err
+	}
+	fresh := image + ".new"
+	if err := os.WriteFile(fresh, nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Truncate(fresh, int64(size)); err != nil {
+		return err
+	}
+	if err := run(append(mkfs[:len(mkfs):len(mkfs)], fresh)...); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err == nil && len(entries) > 0 {
+		err = fillDisk(fresh, dir, size)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(fresh, image)
+}
+
+// fillDisk copies what an earlier polyplane kept in the directory onto the new disk.
+func fillDisk(image, dir string, size model.Bytes) error {
+	at := image + ".mount"
+	if err := os.Mkdir(at, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	defer os.Remove(at)
+	if isMount(at) { // a copy that was cut short
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			return err
+		}
+	}
+	if err := linux.MountImage(image, at, diskFlags, diskOptions); err != nil {
+		return err
+	}
+	err := run("cp", "-a", dir+"/.", at)
+	if err != nil {
+		err = fmt.Errorf("move the element's files onto a disk of %s (`disk:` gives it a larger one): %w", size, err)
+	}
+	return errors.Join(err, unix.Unmount(at, 0))
+}
+
+func emptyDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+// ext4's superblock (linux/fs/ext4/ext4.h): where it is, and in it the magic number and the state.
+const (
+	superblock     = 1024
+	superMagic     = superblock + 0x38
+	superState     = superblock + 0x3a
+	extMagic       = 0xef53
+	stateHasErrors = 2
+)
+
+// checkDisk mends a file system on which the kernel has noted errors – a crash alone is no error: the journal sees to it –,
+// and gives it so much room, if that is more than it has.
+func checkDisk(image string, size model.Bytes) error {
+	faulty, err := hasErrors(image)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(image)
+	if err != nil {
+		return err
+	}
+	grows := info.Size() < int64(size)
+	if !faulty && !grows {
+		return nil
+	}
+	err = run("e2fsck", "-p", "-f", image)
+	var exit *exec.ExitError
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: mended
+		return err
+	}
+	if !grows {
+		return nil
+	}
+	if err := run("resize2fs", image, strconv.FormatUint(uint64(size)>>10, 10)+"K"); err != nil {
+		return fmt.Errorf("let it grow to %s: %w", size, err)
+	}
+	return nil
+}
+
+func hasErrors(image string) (bool, error) {
+	f, err := os.Open(image)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var b [superState + 2 - superMagic]byte
+	if _, err := f.ReadAt(b[:], superMagic); err != nil {
+		return false, err
+	}
+	magic, state := binary.LittleEndian.Uint16(b[:]), binary.LittleEndian.Uint16(b[superState-superMagic:])
+	return magic != extMagic || state&stateHasErrors != 0, nil
+}
+
+// growMounted gives a file system that is in use so much room, if that is more than it has; false tells that this machine
+// does not let it. ext4 cannot shrink while it is mounted.
+func growMounted(image, dir string, size model.Bytes) (bool, error) {
+	info, err := os.Stat(image)
+	if err != nil || info.Size() >= int64(size) {
+		return err == nil, err
+	}
+	if !mayRaise() {
+		return false, nil
+	}
+	if err := os.Truncate(image, int64(size)); err != nil {
+		return false, err
+	}
+	device, err := linux.MountedLoop(dir)
+	if err == nil {
+		err = run("resize2fs", "-f", device)
+	}
+	return err == nil, err
+}
+
+// mayRaise tells whether this process has CAP_SYS_RESOURCE.
+var mayRaise = sync.OnceValue(func() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+})
+
+// unmountDisk lets go of the element's disk; what is on it stays in its image.
+func (d *Driver) unmountDisk(id model.ID) error {
+	dir := d.dirs.Files(id)
+	if _, err := os.Stat(dir); err != nil || !isMount(dir) {
+		return nil
+	}
+	if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+		return fmt.Errorf("unmount the disk of element %s: %w", id, err)
+	}
+	return nil
+}
+
+// removeFiles removes what the element owns on disk.
+func (d *Driver) removeFiles(id model.ID) error {
+	dir, image := d.dirs.Files(id), d.dirs.Disk(id)
+	err := errors.Join(os.RemoveAll(dir), os.RemoveAll(image), os.RemoveAll(image+".new"))
+	if err != nil {
+		return fmt.Errorf("remove the files of element %s: %w", id, err)
+	}
+	for _, parent := range []string{filepath.Dir(dir), filepath.Dir(image), filepath.Dir(filepath.Dir(image))} {
+		os.Remove(parent) //nolint:errcheck // when it is empty
+	}
+	return nil
+}
+
+// diskUsage is what is used of the element's disk, in bytes, and whether room or files are used up; ok tells whether it has
+// one.
+func (d *Driver) diskUsage(id model.ID) (used model.Bytes, full, ok bool) {
+	dir := d.dirs.Files(id)
+	var s unix.Statfs_t
+	if !isMount(dir) || unix.Statfs(dir, &s) != nil {
+		return 0, false, false
+	}
+	// A few blocks stay free in what counts as full: no write of more than one fits.
+	const few = 8
+	return model.Bytes((s.Blocks - s.Bfree) * uint64(s.Bsize)), s.Bavail < few || s.Ffree < few, true
+}
+
+// run runs a program of the machine to its end; its last words are in the error.
+func run(args ...string) error {
+	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	words := ""
+	for line := range strings.Lines(string(out)) {
+		if line = strings.TrimSpace(line); line != "" {
+			words = line
+		}
+	}
+	if words != "" {
+		return fmt.Errorf("%s: %w: %s", args[0], err, words)
+	}
+	return fmt.Errorf("%s: %w", args[0], err)
+}

@@ -1,0 +1,187 @@
+package netns
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Limits: the period of a quota, and the weight of a whole core.
+const (
+	cpuPeriod  = 100_000 // microseconds
+	coreShares = 1024
+	leastQuota = 1000 // microseconds; the kernel refuses less
+)
+
+// resources are the element's limits. CPU is a quota and a weight; all bound processes only, not forwarding.
+func resources(el *model.NodeElement) *specs.LinuxResources {
+	l := el.Limits()
+	period, quota, shares := uint64(cpuPeriod), int64(-1), uint64(coreShares)
+	if l.CPU > 0 {
+		quota = max(leastQuota, int64(l.CPU)*cpuPeriod/1000)
+		shares = max(2, uint64(l.CPU)*coreShares/1000)
+	}
+	pids, memory := int64(l.Processes), int64(l.Memory)
+	limits := &specs.LinuxMemory{Limit: &memory}
+	if countsSwap() {
+		limits.Swap = &memory
+	}
+	return &specs.LinuxResources{
+		Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
+		CPU:     &specs.LinuxCPU{Period: &period, Quota: &quota, Shares: &shares},
+		Memory:  limits,
+		Pids:    &specs.LinuxPids{Limit: &pids},
+	}
+}
+
+// rlimits are the limits of each of the element's processes.
+func rlimits(el *model.NodeElement) []specs.POSIXRlimit {
+	files := uint64(el.Limits().Files)
+	return []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: files, Soft: files}, {Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
+}
+
+// firstRlimits stand for all others in the hash of what a running container cannot change: they were once part of it.
+var firstRlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 4096, Soft: 1024}, {Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
+
+// limit changes the limits of a running container.
+func (d *Driver) limit(ctx context.Context, w *work, spec *specs.Spec) error {
+	container := containerID(w.job.ID)
+	limits := *spec.Linux.Resources
+	limits.Devices = nil
+	data, err := json.Marshal(&limits)
+	if err != nil {
+		return fmt.Errorf("write the limits: %w", err)
+	}
+	if err := d.runRunc(ctx, data, nil, "update", "--resources", "-", container); err != nil {
+		return fmt.Errorf("change its limits: %w", err)
+	}
+	w.done("limits changed")
+	switch err := d.limitFiles(container, uint64(w.job.Element.Limits().Files)); {
+	case errors.Is(err, unix.EPERM):
+		w.done("its limit of open files counts from its next start: %s", noRaise)
+	case err != nil:
+		return fmt.Errorf("change its limit of open files: %w", err)
+	}
+	return writeBundle(d.dirs.Bundle(w.job.ID), spec)
+}
+
+// noRaise is why some limits cannot be raised while an element runs.
+const noRaise = "polyplane lacks CAP_SYS_RESOURCE here, which raising it while it is used needs"
+
+// limitFiles changes how many files the processes of a container may have open. New ones have it from their parents; one
+// that was just being started is found by looking again.
+func (d *Driver) limitFiles(container string, files uint64) error {
+	done := map[int]bool{}
+	for found := true; found; {
+		found = false
+		pids, err := d.pidsOf(container)
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			if done[pid] {
+				continue
+			}
+			done[pid], found = true, true
+			limit := unix.Rlimit{Cur: files, Max: files}
+			if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pidsOf are the processes in a container's control group.
+func (d *Driver) pidsOf(container string) ([]int, error) {
+	data, err := d.readGroup("pids", container, "cgroup.procs")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for word := range strings.FieldsSeq(string(data)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// groupPath is where a file of a container's control group is: in its controller's hierarchy (v1), else in the one that
+// all share (v2).
+func (d *Driver) groupPath(controller, container, file string) string {
+	if v1 := filepath.Join("/sys/fs/cgroup", controller); isDir(v1) {
+		return filepath.Join(v1, d.cgroupOf(container), file)
+	}
+	return filepath.Join("/sys/fs/cgroup", d.cgroupOf(container), file)
+}
+
+func (d *Driver) readGroup(controller, container, file string) ([]byte, error) {
+	return os.ReadFile(d.groupPath(controller, container, file))
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// frozen tells whether a container's processes are held.
+func (d *Driver) frozen(container string) bool {
+	if data, err := d.readGroup("freezer", container, "freezer.state"); err == nil {
+		return strings.TrimSpace(string(data)) != "THAWED"
+	}
+	data, err := d.readGroup("freezer", container, "cgroup.freeze")
+	return err == nil && strings.TrimSpace(string(data)) == "1"
+}
+
+// thaw lets a container's processes go on, as they must to end.
+func (d *Driver) thaw(container string) error {
+	for file, word := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
+		err := os.WriteFile(d.groupPath("freezer", container, file), []byte(word), 0)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
+}
+
+// suspend has the element's processes held, or go on, as it is wanted; those of people's commands as well.
+func (d *Driver) suspend(ctx context.Context, w *work) error {
+	suspended := w.job.Element.Suspended
+	for _, container := range []string{containerID(w.job.ID), shellID(w.job.ID)} {
+		if d.frozen(container) == suspended {
+			continue
+		}
+		p, ok, err := d.readContainer(container)
+		if err != nil {
+			return err
+		}
+		fd := p.open()
+		if !ok || fd < 0 {
+			continue
+		}
+		unix.Close(fd)
+		command, done := "resume", "resumed"
+		if suspended {
+			command, done = "pause", "suspended"
+		}
+		if err := d.runRunc(ctx, nil, nil, command, container); err != nil {
+			return err
+		}
+		if container == containerID(w.job.ID) {
+			w.done("%s", done)
+		}
+	}
+	return nil
+}
