@@ -251,6 +251,12 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.line("Node", e.Node)
 	s.line("Control", string(e.Element.Control))
 	s.line("Forwarding", string(e.Element.Forwarding))
+	if f := e.Fast; f != nil {
+		s.line("Fast path", fmt.Sprintf("%d packets (%s) forwarded, %d blackholed", f.Packets, byteCount(f.Bytes), f.Blackholed))
+		for _, reason := range sortedKeys(f.Punted) {
+			s.line("To guest", fmt.Sprintf("%d packets: %s", f.Punted[reason], reason))
+		}
+	}
 	s.line("Software", string(e.Element.Software))
 	s.line("Routing", strings.Join(intents(e.Element.Routing), ", "))
 	if e.Element.RouterID.IsValid() {

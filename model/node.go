@@ -85,6 +85,17 @@ type ElementStatus struct {
 	Restarts int `json:"restarts,omitempty"`
 	// Usage is what its processes and files take; nil where it has none.
 	Usage *Usage `json:"usage,omitempty"`
+	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp); nil for others.
+	Fast *FastPath `json:"fast,omitempty"`
+}
+
+// FastPath counts packets of a router whose node forwards for it, since it began to. A packet that is segmented later
+// counts as its segments.
+type FastPath struct {
+	Packets    uint64            `json:"packets"` // forwarded without the router's own stack
+	Bytes      uint64            `json:"bytes"`
+	Blackholed uint64            `json:"blackholed,omitempty"` // dropped because the route says so
+	Punted     map[string]uint64 `json:"punted,omitempty"`     // given to the router's own stack, by reason
 }
 
 // Usage is what an element takes, beside what it may.

@@ -27,6 +27,8 @@ import (
 type Fabric interface {
 	Apply(ctx context.Context, s fabric.State) fabric.Report
 	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
+	// Forwarded tells what the data path did for the routers that it forwards for.
+	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
 	// Capture streams what passes the port, as pcapng, until the context ends or the reader is closed.
 	Capture(ctx context.Context, port model.PortID, snaplen int) (io.ReadCloser, error)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -154,6 +156,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		a.Log.Warn("read the ports' counters", "error", err)
 	}
 	report.Ports = a.ports(outcomes, counters)
+	a.fast(ctx, report.Elements)
 	report.CPUUsed, report.MemUsed = a.meter.read()
 	a.reporter.set(report)
 }
@@ -193,6 +196,27 @@ func (a *Agent) ports(outcomes map[model.ID]*outcome, counters map[model.PortID]
 	return all
 }
 
+// fast enters what the data path did for the routers that it forwards for, and tells whether any of it is new.
+func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (changed bool) {
+	forwarded, err := a.Drivers.Fabric.Forwarded(ctx)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			a.Log.Warn("read what the data path forwarded", "error", err)
+		}
+		return false
+	}
+	for i := range elements {
+		e := &elements[i]
+		was := e.Fast
+		e.Fast = nil
+		if f, ok := forwarded[e.ID]; ok {
+			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Blackholed: f.Blackholed, Punted: f.Punted}
+		}
+		changed = changed || !reflect.DeepEqual(was, e.Fast)
+	}
+	return changed
+}
+
 // countEvery is how often the counters are read: every second for up to 200 ports, and in proportion for more, so that
 // the work stays the same.
 func (a *Agent) countEvery() time.Duration {
@@ -230,7 +254,8 @@ func (a *Agent) count(ctx context.Context) {
 		changed = changed || p != last.Ports[i]
 		next.Ports[i] = p
 	}
-	if !changed {
+	next.Elements = slices.Clone(last.Elements)
+	if changed = a.fast(ctx, next.Elements) || changed; !changed {
 		return
 	}
 	next.CPUUsed, next.MemUsed = a.meter.read()
