@@ -160,7 +160,7 @@ func (v *View) commit() {
 				list = slices.Insert(list, to, w)
 				v.refWay(w)
 				v.routes++
-				v.dirtySlot(d.family, t, at)
+				v.dirtySlot(t, at)
 			}
 			v.unrefWay(w)
 		}
@@ -168,7 +168,7 @@ func (v *View) commit() {
 		v.store(t, at, list)
 	} else {
 		if !slices.Equal(list, d.cur) {
-			v.dirtySlot(d.family, t, at)
+			v.dirtySlot(t, at)
 		}
 		v.routes += len(d.cur) - len(list)
 		for _, w := range list {
@@ -237,7 +237,7 @@ func (v *View) End(last bool) bool {
 					v.unrefWay(w)
 				}
 				v.store(t, at, nil)
-				v.dirtySlot(d.family, t, at)
+				v.dirtySlot(t, at)
 			}
 		})
 	}

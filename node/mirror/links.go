@@ -15,7 +15,6 @@ type link struct {
 
 	forward     [2]bool
 	ignoresDown [2]bool // routes through it don't count while it has no carrier
-	bare        bool    // it lost its last IPv4 address: the kernel takes its IPv4 routes for dead
 	addresses   int
 
 	told    Interface
@@ -52,7 +51,7 @@ func (v *View) forgetLink(l *link) {
 // usable tells whether the kernel uses a hop through an interface.
 func (v *View) usable(f Family, index int32) bool {
 	l := v.links[index]
-	if l == nil || !l.exists || !l.up || f == IPv4 && l.bare {
+	if l == nil || !l.exists || !l.up {
 		return false
 	}
 	return l.carrier || !v.ignores(f, l)
@@ -85,7 +84,7 @@ func (v *View) newLink(m *linkMessage) {
 		v.linkDown(l, false)
 	}
 	if l.up && !was.up {
-		l.bare = false
+		v.revive(l)
 	}
 	if !l.up || !l.carrier {
 		v.flushObjects(l)
@@ -93,7 +92,7 @@ func (v *View) newLink(m *linkMessage) {
 	if was.mac != l.mac || was.mtu != l.mtu || was.exists != l.exists || was.ethernet != l.ethernet {
 		v.outsThrough(l.index)
 	}
-	if was.exists != l.exists || was.up != l.up || was.carrier != l.carrier || was.bare != l.bare {
+	if was.exists != l.exists || was.up != l.up || was.carrier != l.carrier {
 		v.through(l)
 	}
 }
@@ -103,7 +102,7 @@ func (v *View) deleteLink(l *link) {
 	if !l.exists {
 		return
 	}
-	l.exists, l.up, l.carrier, l.bare = false, false, false, false
+	l.exists, l.up, l.carrier = false, false, false
 	v.linkCount--
 	v.linkChanged(l)
 	for n := range l.ways { // also those that have other hops
@@ -118,7 +117,8 @@ func (v *View) deleteLink(l *link) {
 }
 
 // linkDown does what the kernel does, without a word, to IPv4 routes when an interface goes down, or, by force, when it
-// loses its last address: those go that have no other hop. Those of the router's own addresses stay unless by force.
+// loses its last address: its hops are dead until it comes up or gets an address, and routes without others go. Those of
+// the router's own addresses stay unless by force.
 func (v *View) linkDown(l *link, force bool) {
 	for n := range l.ways {
 		w := &v.ways[n]
@@ -127,16 +127,26 @@ func (v *View) linkDown(l *link, force bool) {
 		}
 		dead := true
 		for i := range w.hops {
-			if o := v.links[w.hops[i].index]; o != nil && o.exists && o.up && !o.bare {
-				dead = false
-				break
-			}
+			h := &w.hops[i]
+			h.dead = h.dead || h.index == l.index
+			dead = dead && h.dead
 		}
 		if dead {
 			v.doom(n)
 		}
 	}
 	v.wantLook = true
+}
+
+// revive ends linkDown.
+func (v *View) revive(l *link) {
+	for n := range l.ways {
+		for i := range v.ways[n].hops {
+			if h := &v.ways[n].hops[i]; h.index == l.index {
+				h.dead = false
+			}
+		}
+	}
 }
 
 // flushObjects does what the kernel does, without a word, to next-hop objects of an interface that can't send.
@@ -233,8 +243,8 @@ func (v *View) newAddress(m *addressMessage) {
 		l.addresses++
 	}
 	v.addresses[*m] = v.addressEpoch
-	if l.bare {
-		l.bare = false
+	if l.exists && l.up {
+		v.revive(l)
 		v.through(l)
 	}
 }
@@ -246,7 +256,6 @@ func (v *View) deleteAddress(m *addressMessage) {
 	delete(v.addresses, *m)
 	l := v.linkOf(m.index)
 	if l.addresses--; l.addresses == 0 && l.exists {
-		l.bare = true
 		v.linkDown(l, true)
 		v.through(l)
 	}

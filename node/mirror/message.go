@@ -67,6 +67,7 @@ type hop struct {
 	index   int32
 	weight  uint32
 	kind    uint8 // gatewayNone, gateway4, gateway6
+	dead    bool  // a way's: the kernel does not use it, until the interface comes up or gets an address
 }
 
 func (h *hop) setGateway(kind uint8, value []byte) bool {

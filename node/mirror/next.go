@@ -68,7 +68,7 @@ func (v *View) sweepWays() {
 				}
 				if stale {
 					v.routesOf(t, at)
-					v.dirtySlot(Family(f), t, at)
+					v.dirtySlot(t, at)
 				}
 			})
 		}
@@ -180,7 +180,7 @@ func (v *View) setCover(f Family, k key, is bool) {
 	for _, t := range v.tables[f][:tableDefault] {
 		t.each(func(at int) {
 			if other := t.key(at); other != k && other.inside(k) {
-				v.dirtySlot(f, t, at)
+				v.dirtySlot(t, at)
 			}
 		})
 	}

@@ -27,6 +27,7 @@ func (v *View) routesOf(t *table, at int) []uint32 {
 	v.list = list
 	if len(kept) < len(list) {
 		v.store(t, at, kept)
+		v.dirtySlot(t, at)
 	}
 	return kept
 }
@@ -61,10 +62,10 @@ func (v *View) store(t *table, at int, list []uint32) {
 }
 
 // dirtySlot notes that a prefix is to be told.
-func (v *View) dirtySlot(f Family, t *table, at int) {
+func (v *View) dirtySlot(t *table, at int) {
 	if w := t.last(at); *w&slotDirty == 0 {
 		*w |= slotDirty
-		v.dirty[f] = append(v.dirty[f], t.key(at))
+		v.dirty[t.family] = append(v.dirty[t.family], t.key(at))
 	}
 }
 
@@ -113,7 +114,7 @@ func (v *View) newRoute(r *route, flags uint16) {
 		}
 		v.list = append(v.list[:0], w)
 		v.store(t, at, v.list)
-		v.dirtySlot(IPv4, t, at)
+		v.dirtySlot(t, at)
 		return
 	}
 	from, to := v.group(list, w)
@@ -142,7 +143,7 @@ func (v *View) newRoute(r *route, flags uint16) {
 	v.routes++
 	v.list = list
 	v.store(t, at, list)
-	v.dirtySlot(IPv4, t, at)
+	v.dirtySlot(t, at)
 }
 
 const (
@@ -196,7 +197,7 @@ func (v *View) newRoute6(t *table, at int, list []uint32, r *route, flags uint16
 	}
 	v.list = list
 	v.store(t, at, list)
-	v.dirtySlot(IPv6, t, at)
+	v.dirtySlot(t, at)
 }
 
 // addHops gives the hops of both, each once.
@@ -251,7 +252,7 @@ func (v *View) deleteRoute(r *route) {
 	gone := list[n]
 	v.store(t, at, slices.Delete(list, n, n+1))
 	v.routes--
-	v.dirtySlot(r.family, t, at)
+	v.dirtySlot(t, at)
 	if i == tableLocal && r.family == IPv4 && r.key.length == 32 && t.routes(at) == 0 {
 		v.noSuchAddress(r.key.address)
 	}
@@ -287,7 +288,7 @@ func (v *View) deleteHops(t *table, at int, list []uint32, r *route) {
 		v.list = list
 		v.store(t, at, list)
 		v.unrefWay(w)
-		v.dirtySlot(IPv6, t, at)
+		v.dirtySlot(t, at)
 		return
 	}
 }

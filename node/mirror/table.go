@@ -12,6 +12,7 @@ import (
 //
 // Routes are a way's number, or, with the highest bit set, that of a list of ways; 0 is none any more.
 type table struct {
+	family  Family
 	words   []uint64
 	width   int
 	n       int
@@ -29,7 +30,7 @@ const (
 )
 
 func newTable(f Family) *table {
-	return &table{width: [...]int{2, 3}[f], seed: rand.Uint64()}
+	return &table{family: f, width: [...]int{2, 3}[f], seed: rand.Uint64()}
 }
 
 // start is the word at which the search for a prefix begins.

@@ -113,7 +113,7 @@ func (v *View) Restart() {
 		v.dirty[f], v.dirtyHead[f] = append(v.dirty[f][:0], alwaysKeys[f]...), 0
 		for _, t := range v.tables[f] {
 			t.each(func(at int) { *t.last(at) &^= slotDirty })
-			t.each(func(at int) { v.dirtySlot(Family(f), t, at) })
+			t.each(func(at int) { v.dirtySlot(t, at) })
 		}
 		for _, n := range v.hosts[f] {
 			n.dirty = false

@@ -233,11 +233,11 @@ func (v *View) evaluate(n uint32) {
 func (v *View) throughHops(n uint32) (alive bool, out ID, link int32) {
 	w := &v.ways[n]
 	switch {
-	case len(w.hops) == 0, len(w.hops) > v.limits.Members:
+	case len(w.hops) == 0, len(w.hops) > v.limits.Members, v.uncertain(w):
 		return true, puntID, 0
 	case len(w.hops) == 1:
 		h := &w.hops[0]
-		if !v.usable(w.family, h.index) {
+		if h.dead || !v.usable(w.family, h.index) {
 			return false, w.out, 0
 		}
 		if h.kind == gatewayNone {
@@ -250,7 +250,7 @@ func (v *View) throughHops(n uint32) (alive bool, out ID, link int32) {
 	members := v.members[:0]
 	for i := range w.hops {
 		h := &w.hops[i]
-		if !v.usable(w.family, h.index) {
+		if h.dead || !v.usable(w.family, h.index) {
 			continue
 		}
 		id := connectedID
@@ -272,6 +272,19 @@ func (v *View) throughHops(n uint32) (alive bool, out ID, link int32) {
 		v.unref(m.NextHop)
 	}
 	return true, w.group, 0
+}
+
+// uncertain tells of an IPv4 route by an IPv6 gateway through an interface without carrier: whether the kernel uses it
+// depends on which of the two came first, since it does not look at the carrier when it takes in such a route.
+func (v *View) uncertain(w *way) bool {
+	for i := range w.hops {
+		if h := &w.hops[i]; w.family == IPv4 && h.kind == gateway6 {
+			if l := v.links[h.index]; l != nil && l.exists && l.up && !l.carrier && v.ignores(IPv4, l) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // throughObject answers for a way through a next-hop object.
