@@ -1,0 +1,251 @@
+package system
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// forwarded is an example's file with all routers' packets forwarded so.
+func forwarded(t *testing.T, example string, f model.Forwarding) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "examples", example+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := "network: " + example + "\n"
+	if !strings.Contains(string(text), head) {
+		t.Fatalf("the example %s has another name", example)
+	}
+	return file(t, strings.Replace(string(text), head, head+"forwarding: "+string(f)+"\n", 1))
+}
+
+// fast sums up what the nodes forwarded for the network's routers, and what the routers' own stacks got, by reason.
+func (p *platform) fast(network string) (packets uint64, punted map[string]uint64) {
+	p.t.Helper()
+	punted = map[string]uint64{}
+	for _, e := range p.elements(network) {
+		if e.Fast == nil {
+			continue
+		}
+		packets += e.Fast.Packets
+		for reason, n := range e.Fast.Punted {
+			punted[reason] += n
+		}
+	}
+	return packets, punted
+}
+
+// owner tells whose address it is.
+func owner(elements map[string]model.ElementView, address string) string {
+	a, err := netip.ParseAddr(address)
+	for name, e := range elements {
+		for _, ifc := range e.Element.Interfaces {
+			for _, own := range ifc.Addresses {
+				if err == nil && own.Addr() == a {
+					return name
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// route is the way that traceroute shows: the hops' addresses.
+func (p *platform) route(network, from, to string) []string {
+	p.t.Helper()
+	var hops []string
+	for line := range strings.Lines(in(p.t, p.namespace(network, from), "traceroute", "-n", "-q1", "-w5", "-U", to)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] != "traceroute" {
+			hops = append(hops, f[1])
+		}
+	}
+	return hops
+}
+
+// addressOf is an address of an element's first interface.
+func addressOf(p *platform, network, element string, v6 bool) string {
+	p.t.Helper()
+	for _, a := range p.elements(network)[element].Element.Interfaces[0].Addresses {
+		if a.Addr().Is6() == v6 {
+			return a.Addr().String()
+		}
+	}
+	p.t.Fatalf("%s/%s has no such address", network, element)
+	return ""
+}
+
+// adjacencies tells for how many milliseconds each of a router's OSPF neighbours has been one.
+func (p *platform) adjacencies(network, router string) map[string]int {
+	p.t.Helper()
+	var answer struct {
+		Neighbors map[string][]struct {
+			State string `json:"nbrState"`
+			Since int    `json:"upTimeInMsec"`
+		}
+	}
+	out := p.run("exec", network+"/"+router, "--", "vtysh", "-c", "show ip ospf neighbor json")
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		p.t.Fatalf("%v in %s", err, out)
+	}
+	since := map[string]int{}
+	for id, list := range answer.Neighbors {
+		for _, n := range list {
+			if strings.HasPrefix(n.State, "Full") {
+				since[id] = n.Since
+			}
+		}
+	}
+	return since
+}
+
+// TestForwardingXDP has the nodes forward for a square of OSPF routers: transit packets do so, and what they can't do
+// their guests do; and who forwards is changed while packets flow.
+func TestForwardingXDP(t *testing.T) {
+	p := up(t, 3)
+	const network = "ospf-square"
+	byXDP, byGuest := forwarded(t, network, model.ForwardXDP), forwarded(t, network, model.ForwardGuest)
+	p.run("apply", "-f", byXDP)
+	p.run("check", network, "--mesh", "--wait", "3m")
+	h3, h3v6 := addressOf(p, network, "h3", false), addressOf(p, network, "h3", true)
+
+	t.Run("transit", func(t *testing.T) {
+		p := p.with(t)
+		before, puntedBefore := p.fast(network)
+		f := p.flow(network, "h1", "h3", h3, 0)
+		f.reached(2000)
+		sent, lost, duplicated := f.stop()
+		if lost+duplicated != 0 {
+			t.Errorf("of %d packets %d were lost and %d came twice", sent, lost, duplicated)
+		}
+		// Three routers each: the counters are told once a second.
+		var packets uint64
+		var punted map[string]uint64
+		p.await("the fast path's counters", func() bool {
+			packets, punted = p.fast(network)
+			return packets-before >= 3*sent*99/100
+		}, func() string {
+			return fmt.Sprintf("%d of 3 × %d packets, punted %v before %v", packets-before, sent, punted, puntedBefore)
+		})
+		others := uint64(0)
+		for reason, n := range punted {
+			if reason != "not addressed to the router, or not IP" && reason != "address that is not forwarded" && reason != "to the router itself" {
+				others += n - puntedBefore[reason]
+			}
+		}
+		if others > 3*sent/100 {
+			t.Errorf("punted %v, before %v", punted, puntedBefore)
+		}
+	})
+
+	t.Run("traceroute", func(t *testing.T) {
+		p := p.with(t)
+		elements := p.elements(network)
+		for _, to := range []string{h3, h3v6} {
+			hops := p.route(network, "h1", to)
+			var names []string
+			for _, a := range hops {
+				names = append(names, owner(elements, a))
+			}
+			if len(names) == 4 && names[1] == "r4" {
+				names[1] = "r2" // both ways are as good
+			}
+			if !slices.Equal(names, []string{"r1", "r2", "r3", "h3"}) {
+				t.Errorf("the way to %s is shown as %v: %v", to, hops, names)
+			}
+		}
+	})
+
+	t.Run("changed under traffic", func(t *testing.T) {
+		p := p.with(t)
+		began := time.Now()
+		before := p.adjacencies(network, "r1")
+		f := p.flow(network, "h1", "h3", h3, 0)
+		six := p.flow(network, "h3", "h1", addressOf(p, network, "h1", true), 0)
+		for range 3 {
+			for _, file := range []string{byGuest, byXDP} {
+				p.run("apply", "-f", file)
+				f.reached(f.sent.Load() + 300)
+			}
+		}
+		for _, f := range []*flow{f, six} {
+			if sent, lost, duplicated := f.stop(); lost+duplicated != 0 {
+				t.Errorf("of %d packets %d were lost and %d came twice", sent, lost, duplicated)
+			}
+		}
+		for id, since := range p.adjacencies(network, "r1") {
+			if since < int(time.Since(began).Milliseconds()) {
+				t.Errorf("neighbour %s has been one for %d ms; before, they were %v", id, since, before)
+			}
+			delete(before, id)
+		}
+		if len(before) > 0 {
+			t.Errorf("neighbours %v are gone", before)
+		}
+	})
+
+	t.Run("agents killed", func(t *testing.T) {
+		p := p.with(t)
+		f := p.flow(network, "h1", "h3", h3, 0)
+		p.kill("agent n1", "agent n2", "agent n3")
+		p.run("check", network, "--wait", "3m")
+		f.reached(f.sent.Load() + 1000)
+		if sent, lost, duplicated := f.stop(); lost+duplicated != 0 {
+			t.Errorf("of %d packets %d were lost and %d came twice", sent, lost, duplicated)
+		}
+		// The new agents go on mirroring: a link that goes is gone for the data path too, and the other way is taken.
+		in(t, p.namespace(network, "r1"), "ip", "route", "add", "unreachable", h3+"/32")
+		if out, err := exec.Command("nsenter", "--net="+p.namespace(network, "h1"), "ping", "-c1", "-W5", h3).CombinedOutput(); err == nil ||
+			!strings.Contains(string(out), "Unreachable") {
+			t.Errorf("the route says unreachable, and ping says %v:\n%s", err, out)
+		}
+		in(t, p.namespace(network, "r1"), "ip", "route", "del", "unreachable", h3+"/32")
+		in(t, p.namespace(network, "h1"), "ping", "-c1", "-W20", h3)
+	})
+}
+
+// TestPathMTUXDP sends what is too long for a later link through routers that the nodes forward for: the sender is told,
+// as often as by the guests themselves, and large packets that may be cut arrive.
+func TestPathMTUXDP(t *testing.T) {
+	p := up(t, 2)
+	const text = `network: narrow
+forwarding: xdp
+routers:
+  r1: {software: static, routes: [10.0.2.0/24 via 10.0.12.2, "2001:db8:2::/64 via 2001:db8:12::2"]}
+  r2: {software: static, routes: [10.0.1.0/24 via 10.0.12.1, "2001:db8:1::/64 via 2001:db8:12::1"]}
+hosts: [h1, h2]
+links:
+  - r1 -- h1: [10.0.1.0/24, "2001:db8:1::/64"]
+  - r1 -- r2: [10.0.12.0/30, "2001:db8:12::/64"]
+  - r2 -- h2: {mtu: 1300, prefixes: [10.0.2.0/24, "2001:db8:2::/64"]}
+`
+	p.run("apply", "-f", file(t, text))
+	p.run("check", "narrow", "--mesh", "--wait", "3m")
+	h1 := p.namespace("narrow", "h1")
+	for _, v6 := range []bool{false, true} {
+		to := addressOf(p, "narrow", "h2", v6)
+		out, err := exec.Command("nsenter", "--net="+h1, "ping", "-c3", "-i0.1", "-W5", "-M", "do", "-s", "1400", to).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "mtu") || !strings.Contains(string(out), "1300") {
+			t.Errorf("too long for the way to %s, and ping says %v:\n%s", to, err, out)
+		}
+		in(t, h1, "ping", "-c1", "-W5", "-M", "do", "-s", "1200", to)
+		in(t, h1, "ping", "-c1", "-W5", "-M", "dont", "-s", "1400", to)
+		if got := in(t, h1, "ip", "route", "get", to); !strings.Contains(got, "mtu 1300") {
+			t.Errorf("nothing was learnt of the way's MTU: %s", got)
+		}
+	}
+	packets, punted := uint64(0), map[string]uint64(nil)
+	p.await("the fast path's counters", func() bool {
+		packets, punted = p.fast("narrow")
+		return punted["larger than the MTU"] >= 2 && packets >= 8
+	}, func() string { return fmt.Sprintf("%d packets, punted %v", packets, punted) })
+}
