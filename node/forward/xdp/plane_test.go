@@ -1,0 +1,378 @@
+package xdp_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/control/netns"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/forward/xdp"
+)
+
+func TestMain(m *testing.M) {
+	netns.ChildMain()
+	os.Exit(m.Run())
+}
+
+// lab is a node with two routers in a row between two hosts.
+type lab struct {
+	*testing.T
+	dirs    instance.NodeDirs
+	driver  *netns.Driver
+	fabric  *fabric.Fabric
+	plane   *xdp.Plane
+	jobs    []control.Job
+	devices map[model.PortID]int
+}
+
+var ctx = context.Background()
+
+func id(element string) model.ID { return model.ID{Network: "lab", Element: element} }
+
+func prefixes(list ...string) (all []netip.Prefix) {
+	for _, p := range list {
+		all = append(all, netip.MustParsePrefix(p))
+	}
+	return all
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked: its namespace is of no use to others
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	word := make([]byte, 4)
+	rand.Read(word)
+	all := instance.NewDirs("test" + hex.EncodeToString(word))
+	l := &lab{T: t, dirs: all.Node("n1"), devices: map[model.PortID]int{}}
+	var err error
+	if l.driver, err = netns.New(l.dirs, netns.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	interfaces := map[string][]model.Interface{
+		"h1": {{Name: "r1", Addresses: prefixes("10.0.1.2/24", "2001:db8:1::2/64")}},
+		"r1": {{Name: "h1", Addresses: prefixes("10.0.1.1/24", "2001:db8:1::1/64")}, {Name: "r2", Addresses: prefixes("10.0.0.1/30", "2001:db8::1/64")}},
+		"r2": {{Name: "r1", Addresses: prefixes("10.0.0.2/30", "2001:db8::2/64")}, {Name: "h2", Addresses: prefixes("10.0.2.1/24", "2001:db8:2::1/64")}},
+		"h2": {{Name: "r2", Addresses: prefixes("10.0.2.2/24", "2001:db8:2::2/64")}},
+	}
+	for _, name := range []string{"h1", "r1", "r2", "h2"} {
+		e := model.Element{Name: name, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Interfaces: interfaces[name]}
+		if name[0] == 'h' {
+			e.Kind, e.Software = model.Host, ""
+		}
+		for k := range e.Interfaces {
+			e.Interfaces[k].MAC = model.MAC(model.PortID{ID: id(name), Interface: e.Interfaces[k].Name})
+			e.Interfaces[k].MTU = 1500
+		}
+		l.jobs = append(l.jobs, control.Job{ID: id(name), Index: 1, Element: model.NodeElement{Element: e}})
+	}
+	t.Cleanup(func() {
+		if l.plane != nil {
+			l.plane.Close()
+		}
+		if l.fabric != nil {
+			if err := l.fabric.Destroy(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := l.driver.Remove(ctx, []model.ID{id("h1"), id("r1"), id("r2"), id("h2")}, false); err != nil {
+			t.Error(err)
+		}
+		l.driver.Close()
+		os.RemoveAll(all.Run)
+		os.RemoveAll(all.Data)
+	})
+	l.open()
+	l.elements()
+	l.in("h1", "ip route add default via 10.0.1.1; ip -6 route add default via 2001:db8:1::1")
+	l.in("h2", "ip route add default via 10.0.2.1; ip -6 route add default via 2001:db8:2::1")
+	l.routes()
+	return l
+}
+
+// elements makes them, and joins them.
+func (l *lab) elements() {
+	l.Helper()
+	for _, r := range l.driver.Apply(ctx, l.jobs) {
+		if r.Err != nil {
+			l.Fatal(r.Err)
+		}
+		for _, d := range r.Devices {
+			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d.Index
+		}
+	}
+	l.apply()
+}
+
+// routes are the routers' static ones.
+func (l *lab) routes() {
+	l.in("r1", "ip route replace 10.0.2.0/24 via 10.0.0.2; ip -6 route replace 2001:db8:2::/64 via 2001:db8::2")
+	l.in("r2", "ip route replace 10.0.1.0/24 via 10.0.0.1; ip -6 route replace 2001:db8:1::/64 via 2001:db8::1")
+}
+
+// open is what an agent does when it starts.
+func (l *lab) open() {
+	l.Helper()
+	var err error
+	if l.fabric, err = fabric.New(l.dirs, netip.Addr{}); err != nil {
+		l.Fatal(err)
+	}
+	l.plane = xdp.New(l.dirs, l.fabric, l.fabric.Tables(), nil)
+}
+
+// end is what happens when an agent dies.
+func (l *lab) end() {
+	l.Helper()
+	l.plane.Close()
+	if err := l.fabric.Close(); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *lab) apply() {
+	l.Helper()
+	far := map[string]string{"h1:r1": "r1:h1", "r1:h1": "h1:r1", "r1:r2": "r2:r1", "r2:r1": "r1:r2", "r2:h2": "h2:r2", "h2:r2": "r2:h2"}
+	var s fabric.State
+	for _, j := range l.jobs {
+		for _, ifc := range j.Element.Interfaces {
+			p := fabric.Port{ID: model.PortID{ID: j.ID, Interface: ifc.Name}}
+			p.Index = l.devices[p.ID]
+			p.MAC, _ = net.ParseMAC(ifc.MAC)
+			p.Local.UnmarshalText([]byte("lab/" + far[j.ID.Element+":"+ifc.Name]))
+			s.Ports = append(s.Ports, p)
+		}
+	}
+	r := l.fabric.Apply(ctx, s)
+	if r.Problem != nil || len(r.Failed) > 0 {
+		l.Fatal(r.Problem, r.Failed)
+	}
+}
+
+func (l *lab) in(element, command string) string {
+	l.Helper()
+	out, err := l.try(element, command)
+	if err != nil {
+		l.Fatalf("%s: %s: %v\n%s", element, command, err, out)
+	}
+	return out
+}
+
+func (l *lab) try(element, command string) (string, error) {
+	out, err := exec.Command("nsenter", "--net="+l.dirs.Namespace(id(element)), "sh", "-c", command).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+func (l *lab) ping() {
+	l.Helper()
+	for _, to := range []string{"10.0.2.2", "2001:db8:2::2"} {
+		l.in("h1", "ping -c20 -i0.002 -W10 "+to)
+	}
+}
+
+// prepare has the plane take the routers.
+func (l *lab) prepare(names ...string) {
+	l.Helper()
+	var jobs []forward.Job
+	for _, j := range l.jobs {
+		for _, name := range names {
+			if j.ID.Element == name {
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element})
+			}
+		}
+	}
+	for _, r := range l.plane.Prepare(ctx, jobs) {
+		if r.Err != nil {
+			l.Fatal(r.Err)
+		}
+	}
+	l.apply()
+}
+
+func (l *lab) forwarded(router string) fabric.Forwarded {
+	l.Helper()
+	all, err := l.fabric.Forwarded(ctx)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return all[id(router)]
+}
+
+// byGuest is how many packets a router's own stack has forwarded.
+func (l *lab) byGuest(router string) (n int) {
+	l.Helper()
+	for _, name := range []string{"IpForwDatagrams", "Ip6OutForwDatagrams"} {
+		var k int
+		out := l.in(router, "nstat -asz "+name+" | grep "+name)
+		if _, err := fmt.Sscanf(strings.Fields(out)[1], "%d", &k); err != nil {
+			l.Fatal(out)
+		}
+		n += k
+	}
+	return n
+}
+
+// await waits for what must come; a generous time ends a test that hangs.
+func (l *lab) await(what string, holds func() bool) {
+	l.Helper()
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.Fatalf("waited a minute for %s", what)
+		}
+	}
+}
+
+// TestPlane takes two routers through their life.
+func TestPlane(t *testing.T) {
+	l := newLab(t)
+	if err := l.plane.Probe(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l.ping()
+	if n := l.byGuest("r1"); n < 80 {
+		t.Errorf("the guest forwarded %d packets", n)
+	}
+	l.prepare("r1", "r2")
+	l.ping() // whatever of neighbours was not known is known now
+	before1, before2, guest := l.forwarded("r1"), l.forwarded("r2"), l.byGuest("r1")+l.byGuest("r2")
+	l.ping()
+	if n1, n2 := l.forwarded("r1").Packets-before1.Packets, l.forwarded("r2").Packets-before2.Packets; n1 != 80 || n2 != 80 {
+		t.Errorf("of 80 packets each r1 forwarded %d and r2 %d", n1, n2)
+	}
+	if n := l.byGuest("r1") + l.byGuest("r2"); n != guest {
+		t.Errorf("the guests forwarded %d", n-guest)
+	}
+	if list, err := l.plane.List(ctx); err != nil || len(list) != 2 {
+		t.Errorf("listed %v, %v", list, err)
+	}
+	job := forward.Job{ID: id("h1"), Element: l.jobs[0].Element}
+	if r := l.plane.Prepare(ctx, []forward.Job{job}); r[0].Err == nil || !strings.Contains(r[0].Err.Error(), "for routers") {
+		t.Errorf("a host on this plane gave %v", r[0].Err)
+	}
+
+	// What is switched off in the namespace is off in the data path.
+	off := func(router string) uint64 { return l.forwarded(router).Punted["interface does not forward"] }
+	l.in("r1", "sysctl -qw net.ipv4.conf.h1.forwarding=0")
+	l.await("IPv4 to be forwarded no more", func() bool {
+		_, err := l.try("h1", "ping -c1 -W1 10.0.2.2")
+		return err != nil && off("r1") > 0
+	})
+	l.in("h1", "ping -c1 -W10 2001:db8:2::2")
+	l.in("r1", "sysctl -qw net.ipv4.conf.h1.forwarding=1")
+	l.in("r2", "ip link set r1 down")
+	l.await("an interface that is down to take nothing", func() bool {
+		_, err := l.try("h1", "ping -c1 -W1 10.0.2.2")
+		return err != nil
+	})
+	l.in("r2", "ip link set r1 up; ip -6 addr replace 2001:db8::2/64 dev r1 nodad")
+	l.routes()
+	l.in("h1", "ping -c3 -i0.2 -W20 10.0.2.2; ping -c1 -W20 2001:db8:2::2")
+	l.ping()
+
+	// A table that is full of something else than routes.
+	l.in("r2", "ip route replace blackhole 10.0.2.2/32")
+	l.await("a blackhole to be one", func() bool {
+		l.try("h1", "ping -c1 -W1 10.0.2.2")
+		return l.forwarded("r2").Blackholed > 0
+	})
+	l.in("r2", "ip route del blackhole 10.0.2.2/32")
+	l.in("h1", "ping -c3 -i0.2 -W20 10.0.2.2")
+
+	// Back to the guests, and here again.
+	if err := l.plane.Retire(ctx, []model.ID{id("r1"), id("r2")}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := l.plane.List(ctx); err != nil || len(list) != 0 {
+		t.Errorf("listed %v, %v after all were retired", list, err)
+	}
+	guest = l.byGuest("r2")
+	l.ping()
+	if n := l.byGuest("r2") - guest; n != 80 {
+		t.Errorf("of 80 packets the guest forwarded %d", n)
+	}
+	l.prepare("r2")
+	l.ping()
+	if n := l.forwarded("r2").Packets; n < 80 {
+		t.Errorf("of 80 packets r2 forwarded %d", n)
+	}
+}
+
+// TestRestart ends the agent and starts it anew: packets are forwarded meanwhile, and what is found is taken over. With
+// tables that are damaged the guests forward until there are new ones.
+func TestRestart(t *testing.T) {
+	l := newLab(t)
+	l.prepare("r1", "r2")
+	l.ping()
+	fast := func() uint64 { return l.forwarded("r1").Packets + l.forwarded("r2").Packets }
+	before, guest := fast(), l.byGuest("r1")+l.byGuest("r2")
+	l.end()
+	l.ping() // nobody is there
+	l.open()
+	l.apply()
+	l.ping() // the tables are not yet fed
+	if n := fast() - before; n != 320 {
+		t.Errorf("%d of 320 packets were forwarded without an agent", n)
+	}
+	l.prepare("r1", "r2")
+	l.ping()
+	if n := fast() - before; n != 480 {
+		t.Errorf("%d of 480 packets were forwarded until the agent was there again", n)
+	}
+	if n := l.byGuest("r1") + l.byGuest("r2") - guest; n != 0 {
+		t.Errorf("the guests forwarded %d", n)
+	}
+	l.in("r1", "ip route replace unreachable 10.0.2.2/32")
+	l.await("a new route to count", func() bool {
+		out, _ := l.try("h1", "ping -c1 -W1 10.0.2.2")
+		return strings.Contains(out, "Unreachable")
+	})
+	l.in("r1", "ip route del unreachable 10.0.2.2/32")
+
+	// Tables that say nothing sensible, and a router whose namespace was made anew while nobody looked.
+	l.plane.Close()
+	tables := l.fabric.Tables().Tables()
+	for n := range tables {
+		if tables[n] != 0 {
+			tables[n] |= 1<<56 - 1
+		}
+	}
+	if err := l.fabric.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.driver.Remove(ctx, []model.ID{id("r2")}, false); err != nil {
+		t.Fatal(err)
+	}
+	l.open()
+	l.elements()
+	l.routes()
+	l.prepare("r1", "r2")
+	l.await("the new tables to forward", func() bool {
+		_, err := l.try("h1", "ping -c1 -W1 10.0.2.2 && ping -c1 -W1 2001:db8:2::2")
+		return err == nil
+	})
+	before = fast()
+	l.ping()
+	if n := fast() - before; n != 160 {
+		t.Errorf("%d of 160 packets were forwarded by the new tables", n)
+	}
+	if n := l.fabric.Tables().Tables()[pipeline.Table(1, false)] & (1<<24 - 1); n != 0 {
+		t.Errorf("a default route %d came from nowhere", n)
+	}
+}
