@@ -126,7 +126,7 @@ func (v *View) effective(f Family, k key) (out ID, link int32, mtu uint32, ok bo
 	}
 	for _, t := range v.tables[f][:tableDefault] {
 		if r := t.get(k); r != 0 {
-			if out, link, mtu, ok = v.choose(f, r); ok {
+			if out, link, mtu, ok = v.choose(f, r, k.length == 0); ok {
 				return out, link, mtu, true
 			}
 		}
@@ -138,7 +138,7 @@ func (v *View) effective(f Family, k key) (out ID, link int32, mtu uint32, ok bo
 }
 
 // choose picks from a prefix's routes what the kernel would use.
-func (v *View) choose(f Family, r uint32) (out ID, link int32, mtu uint32, ok bool) {
+func (v *View) choose(f Family, r uint32, isDefault bool) (out ID, link int32, mtu uint32, ok bool) {
 	if r&isList == 0 {
 		w := &v.ways[r]
 		if w.specific {
@@ -155,8 +155,8 @@ func (v *View) choose(f Family, r uint32) (out ID, link int32, mtu uint32, ok bo
 		case !w.alive:
 		case best == nil:
 			best = w
-		case f == IPv6 && w.metric == best.metric && (w.out != best.out || w.link != best.link || w.mtu != best.mtu):
-			return puntID, 0, 0, true // the kernel takes the one or the other
+		case (f == IPv6 || isDefault) && w.metric == best.metric && (w.out != best.out || w.link != best.link || w.mtu != best.mtu):
+			return puntID, 0, 0, true // the kernel takes the one or the other, of default routes by their gateways' state
 		}
 	}
 	if best == nil {

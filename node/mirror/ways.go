@@ -64,6 +64,9 @@ func flagByte(b bool) byte {
 
 // canonical puts the message into the one form that says the same.
 func (r *route) canonical() {
+	if r.object != 0 && r.kind == unix.RTN_BLACKHOLE {
+		r.kind = unix.RTN_UNICAST // told so while the object is a blackhole
+	}
 	if r.family == IPv4 {
 		return
 	}

