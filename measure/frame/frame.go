@@ -228,3 +228,21 @@ func Sum(b []byte) uint16 {
 	}
 	return uint16(s)
 }
+
+// FillerSums are the sums of the filler's first n bytes, as this machine loads them.
+func FillerSums() (sums [2048]uint16) {
+	s := uint32(0)
+	for n := range sums {
+		sums[n] = uint16(s)
+		if n >= len(Filler) {
+			continue
+		}
+		v := uint32(Filler[n])
+		if n%2 == 1 {
+			v <<= 8
+		}
+		s += v
+		s = s&0xffff + s>>16
+	}
+	return sums
+}

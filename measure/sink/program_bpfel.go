@@ -17,7 +17,6 @@ type programFlow struct {
 	_          structs.HostLayout
 	Frames     uint64
 	Bytes      uint64
-	Unique     uint64
 	Duplicated uint64
 	Reordered  uint64
 	Corrupted  uint64
@@ -34,6 +33,8 @@ type programFlow struct {
 	Shorter    uint64
 	Jitter     uint64
 	MaxJitter  uint64
+	Page       uint32
+	Seen       uint32
 	Delay      programHistogram
 	Ipdv       programHistogram
 }
@@ -67,6 +68,8 @@ const (
 	programMapWindows     = "windows"
 	programProgSink       = "sink"
 	programVarByCpu       = "by_cpu"
+	programVarCheckMask   = "check_mask"
+	programVarFillerSum   = "filler_sum"
 	programVarQueues      = "queues"
 	programVarRawType     = "raw_type"
 	programVarStreams     = "streams"
@@ -133,6 +136,8 @@ type programMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type programVariableSpecs struct {
 	ByCpu       *ebpf.VariableSpec `ebpf:"by_cpu"`
+	CheckMask   *ebpf.VariableSpec `ebpf:"check_mask"`
+	FillerSum   *ebpf.VariableSpec `ebpf:"filler_sum"`
 	Queues      *ebpf.VariableSpec `ebpf:"queues"`
 	RawType     *ebpf.VariableSpec `ebpf:"raw_type"`
 	Streams     *ebpf.VariableSpec `ebpf:"streams"`
@@ -177,6 +182,8 @@ func (m *programMaps) Close() error {
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programVariables struct {
 	ByCpu       *ebpf.Variable `ebpf:"by_cpu"`
+	CheckMask   *ebpf.Variable `ebpf:"check_mask"`
+	FillerSum   *ebpf.Variable `ebpf:"filler_sum"`
 	Queues      *ebpf.Variable `ebpf:"queues"`
 	RawType     *ebpf.Variable `ebpf:"raw_type"`
 	Streams     *ebpf.Variable `ebpf:"streams"`

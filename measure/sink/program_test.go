@@ -27,7 +27,7 @@ func loaded(t *testing.T, o Options, queues int) *Sink {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.objects.Close() })
-	if err := s.setRun(networkOrder(7)); err != nil {
+	if err := s.setRun(uint32(networkOrder(7))); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -59,6 +59,9 @@ func (s *Sink) flow(t *testing.T, i int) *programFlow {
 	}
 	return f
 }
+
+// unique is the frames that were counted once.
+func (f *programFlow) unique() uint64 { return f.Frames - f.Duplicated - f.TooOld }
 
 func build(k frame.Kind, tag frame.Tag, size int) []byte {
 	h := frame.Headers{Kind: k, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2), Source: netip.MustParseAddr("10.0.0.1")}
@@ -92,8 +95,8 @@ func TestEveryKindAndSize(t *testing.T) {
 			if v := s.see(t, b); v != 1 {
 				t.Fatalf("%v, %d bytes, damaged: verdict %d, want XDP_DROP", k, size, v)
 			}
-			if f := s.flow(t, 1); f.Unique != uint64(seq) || f.Corrupted != uint64(seq) || f.Frames != uint64(seq) {
-				t.Fatalf("%v, %d bytes: %d unique, %d corrupted after %d of each", k, size, f.Unique, f.Corrupted, seq)
+			if f := s.flow(t, 1); f.unique() != uint64(seq) || f.Corrupted != uint64(seq) || f.Frames != uint64(seq) {
+				t.Fatalf("%v, %d bytes: %d unique, %d corrupted after %d of each", k, size, f.unique(), f.Corrupted, seq)
 			}
 		}
 	}
@@ -167,9 +170,9 @@ func TestOrder(t *testing.T) {
 			}
 		}
 		f := s.flow(t, 0)
-		if f.Unique != unique || f.Duplicated != duplicated || f.Reordered != reordered || f.Extent != extent || f.Next != next || f.TooOld != old {
+		if f.unique() != unique || f.Duplicated != duplicated || f.Reordered != reordered || f.Extent != extent || f.Next != next || f.TooOld != old {
 			t.Errorf("%d queues: unique %d, duplicated %d, reordered %d by up to %d, next %d, too old %d; want %d %d %d %d %d %d", queues,
-				f.Unique, f.Duplicated, f.Reordered, f.Extent, f.Next, f.TooOld, unique, duplicated, reordered, extent, next, old)
+				f.unique(), f.Duplicated, f.Reordered, f.Extent, f.Next, f.TooOld, unique, duplicated, reordered, extent, next, old)
 		}
 		if unique == 0 || duplicated == 0 || reordered == 0 || old == 0 {
 			t.Errorf("the test saw too little: %d %d %d %d", unique, duplicated, reordered, old)
@@ -231,7 +234,40 @@ func TestDelaysAreCountedAsInGo(t *testing.T) {
 func TestEarlyFrames(t *testing.T) {
 	s := loaded(t, defaults, 1)
 	s.see(t, build(frame.IPv4, frame.Tag{Run: 7, Time: 1 << 62}, 64))
-	if f := s.flow(t, 0); f.Early != 1 || f.Delay.Count != 0 || f.Unique != 1 {
-		t.Errorf("early %d, timed %d, unique %d", f.Early, f.Delay.Count, f.Unique)
+	if f := s.flow(t, 0); f.Early != 1 || f.Delay.Count != 0 || f.unique() != 1 {
+		t.Errorf("early %d, timed %d, unique %d", f.Early, f.Delay.Count, f.unique())
+	}
+}
+
+// Where only every fourth payload is summed up, damage shows in those and nowhere else; damage to the tag always shows.
+func TestSampledPayloads(t *testing.T) {
+	o := defaults
+	o.CheckEvery = 4
+	s := loaded(t, o, 1)
+	payload, tags := uint64(0), uint64(0)
+	for _, k := range []frame.Kind{frame.IPv4, frame.IPv6, frame.Raw} {
+		for seq := range uint32(64) {
+			seq += uint32(k) * 64
+			b := build(k, frame.Tag{Run: 7, Seq: seq, Time: 1}, 200)
+			s.see(t, b)
+			damaged := build(k, frame.Tag{Run: 7, Stream: 1, Seq: seq, Time: 1}, 200)
+			damaged[len(damaged)-1-int(seq)%100] ^= 1
+			s.see(t, damaged)
+			if seq%4 == 0 {
+				payload++
+			}
+			if f := s.flow(t, 1); f.Corrupted != payload+tags || f.Frames != uint64(seq)+1-payload {
+				t.Fatalf("%v, frame %d: %d whole, %d corrupted, want %d", k, seq, f.Frames, f.Corrupted, payload+tags)
+			}
+		}
+	}
+	for at := 4; at < frame.TagSize; at++ { // run and stream would make it somebody else's
+		b := build(frame.IPv4, frame.Tag{Run: 7, Stream: 1, Seq: 1001, Time: 1}, 1000)
+		b[42+at] ^= 0x10
+		s.see(t, b)
+		tags++
+	}
+	if f, g := s.flow(t, 1), s.flow(t, 0); f.Corrupted != payload+tags || g.Frames != 192 || g.Corrupted != 0 {
+		t.Errorf("%d corrupted, want %d; of the whole ones %d were counted, %d corrupted", f.Corrupted, payload+tags, g.Frames, g.Corrupted)
 	}
 }

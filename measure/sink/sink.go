@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/hist"
 	"github.com/polyplane/polyplane/measure/netdev"
 )
@@ -25,6 +26,9 @@ const MaxStreams = 64
 // maxQueues is the same as MAX_QUEUES in C.
 const maxQueues = 64
 
+// noRun is NO_RUN in C: what no frame can be of.
+const noRun = 0x10000
+
 // Options describe a sink.
 type Options struct {
 	Device  netdev.Ref
@@ -34,6 +38,9 @@ type Options struct {
 	// quarter of what a frame costs here. A power of two; 0 means 1, every frame. Delay variation is then that between
 	// consecutive timed frames (RFC 3393 calls this the selection function).
 	TimeEvery int
+	// CheckEvery: the payload is summed up whole in frames whose sequence number is a multiple of it; of the others the tag is
+	// checked, and their payload believed. A power of two; 0 means 1, every frame. Headers are not part of the payload.
+	CheckEvery int
 	// Window is how many sequence numbers back a late frame is still told from a duplicate; a power of two, 0 means
 	// 65,536. Frames further behind make the result say that it is not exact.
 	Window    int
@@ -59,6 +66,9 @@ func Open(o Options) (*Sink, error) {
 	if o.TimeEvery == 0 {
 		o.TimeEvery = 1
 	}
+	if o.CheckEvery == 0 {
+		o.CheckEvery = 1
+	}
 	if o.Window == 0 {
 		o.Window = 1 << 16
 	}
@@ -70,6 +80,8 @@ func Open(o Options) (*Sink, error) {
 		return nil, fmt.Errorf("sink: %d streams; 1 to %d are possible", o.Streams, MaxStreams)
 	case o.TimeEvery < 0 || bits.OnesCount(uint(o.TimeEvery)) != 1 || o.TimeEvery > 1<<20:
 		return nil, fmt.Errorf("sink: every %dth frame timed; it must be a power of two", o.TimeEvery)
+	case o.CheckEvery < 0 || bits.OnesCount(uint(o.CheckEvery)) != 1 || o.CheckEvery > 1<<20:
+		return nil, fmt.Errorf("sink: every %dth payload checked; it must be a power of two", o.CheckEvery)
 	case o.Window < 1024 || o.Window > 1<<28 || bits.OnesCount(uint(o.Window)) != 1:
 		return nil, fmt.Errorf("sink: a window of %d; a power of two between 1,024 and 268,435,456 is needed", o.Window)
 	}
@@ -123,6 +135,7 @@ func (s *Sink) load() error {
 	}
 	for name, v := range map[string]any{
 		"by_cpu":       byCPU,
+		"check_mask":   uint32(max(s.o.CheckEvery, 1) - 1),
 		"streams":      uint32(s.o.Streams),
 		"queues":       uint32(s.queues),
 		"time_mask":    uint32(s.o.TimeEvery - 1),
@@ -132,6 +145,9 @@ func (s *Sink) load() error {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("sink: set %s: %w", name, err)
 		}
+	}
+	if err := spec.Variables["filler_sum"].Set(frame.FillerSums()); err != nil {
+		return fmt.Errorf("sink: write the filler's sums: %w", err)
 	}
 	spec.Maps["flows"].MaxEntries = uint32(s.queues * s.o.Streams)
 	spec.Maps["windows"].MaxEntries = uint32(s.o.Streams * s.words())
@@ -158,7 +174,7 @@ func (s *Sink) Start(run uint16) error {
 	if run == 0 {
 		return errors.New("sink: run 0 is no run; number them from 1")
 	}
-	if err := s.setRun(0); err != nil { // nothing counts while the rest is cleared
+	if err := s.setRun(noRun); err != nil { // nothing counts while the rest is cleared
 		return err
 	}
 	for i := range s.queues * s.o.Streams {
@@ -178,13 +194,13 @@ func (s *Sink) Start(run uint16) error {
 	if s.before, err = s.drops(); err != nil {
 		return err
 	}
-	return s.setRun(networkOrder(run))
+	return s.setRun(uint32(networkOrder(run)))
 }
 
-func (s *Sink) setRun(run uint16) error {
+func (s *Sink) setRun(run uint32) error {
 	var all [maxQueues]programTotals
 	for q := range all {
-		all[q].Run = uint32(run)
+		all[q].Run = run
 	}
 	if err := s.objects.TotalsOf.Set(all); err != nil {
 		return fmt.Errorf("sink: clear the totals: %w", err)
@@ -327,7 +343,7 @@ func (s *Sink) stream(i int) (Stream, error) {
 		}
 		st.Frames += f.Frames
 		st.Bytes += f.Bytes
-		st.Unique += f.Unique
+		st.Unique += f.Frames - f.Duplicated - f.TooOld
 		st.Duplicated += f.Duplicated
 		st.Reordered += f.Reordered
 		st.Corrupted += f.Corrupted

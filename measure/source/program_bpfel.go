@@ -36,6 +36,25 @@ type programControl struct {
 	Cursor     uint32
 }
 
+type programSprinter struct {
+	_        structs.HostLayout
+	Words    [10]uint64
+	Count    uint64
+	Rng      uint64
+	First    uint32
+	Dsts     uint32
+	Sport    uint32
+	Sports   uint32
+	IpSum    uint32
+	UdpSum   uint32
+	TagSum   uint32
+	TimedSum uint32
+	Time     uint64
+	Seq      uint32
+	Turn     uint32
+	Bytes    uint64
+}
+
 type programStream struct {
 	_        structs.HostLayout
 	Interval uint64
@@ -53,6 +72,8 @@ type programStream struct {
 	Run      uint16
 	IpSum    uint32
 	UdpSum   uint32
+	Base     uint32
+	InRow    uint32
 	Header   [8]uint64
 	Size     [64]uint16
 	Due      uint64
@@ -72,11 +93,18 @@ const (
 	programMapOut          = "out"
 	programMapStreams      = "streams"
 	programProgSource      = "source"
+	programProgSprint      = "sprint"
 	programVarDone         = "done"
 	programVarExponential  = "exponential"
 	programVarFiller       = "filler"
 	programVarFillerSum    = "filler_sum"
+	programVarKept         = "kept"
 	programVarSchedule     = "schedule"
+	programVarSprintKind   = "sprint_kind"
+	programVarSprintPorts  = "sprint_ports"
+	programVarSprintRandom = "sprint_random"
+	programVarSprintSizes  = "sprint_sizes"
+	programVarSprintState  = "sprint_state"
 	programVarStop         = "stop"
 )
 
@@ -123,6 +151,7 @@ type programSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type programProgramSpecs struct {
 	Source *ebpf.ProgramSpec `ebpf:"source"`
+	Sprint *ebpf.ProgramSpec `ebpf:"sprint"`
 }
 
 // programMapSpecs contains maps before they are loaded into the kernel.
@@ -138,12 +167,18 @@ type programMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programVariableSpecs struct {
-	Done        *ebpf.VariableSpec `ebpf:"done"`
-	Exponential *ebpf.VariableSpec `ebpf:"exponential"`
-	Filler      *ebpf.VariableSpec `ebpf:"filler"`
-	FillerSum   *ebpf.VariableSpec `ebpf:"filler_sum"`
-	Schedule    *ebpf.VariableSpec `ebpf:"schedule"`
-	Stop        *ebpf.VariableSpec `ebpf:"stop"`
+	Done         *ebpf.VariableSpec `ebpf:"done"`
+	Exponential  *ebpf.VariableSpec `ebpf:"exponential"`
+	Filler       *ebpf.VariableSpec `ebpf:"filler"`
+	FillerSum    *ebpf.VariableSpec `ebpf:"filler_sum"`
+	Kept         *ebpf.VariableSpec `ebpf:"kept"`
+	Schedule     *ebpf.VariableSpec `ebpf:"schedule"`
+	SprintKind   *ebpf.VariableSpec `ebpf:"sprint_kind"`
+	SprintPorts  *ebpf.VariableSpec `ebpf:"sprint_ports"`
+	SprintRandom *ebpf.VariableSpec `ebpf:"sprint_random"`
+	SprintSizes  *ebpf.VariableSpec `ebpf:"sprint_sizes"`
+	SprintState  *ebpf.VariableSpec `ebpf:"sprint_state"`
+	Stop         *ebpf.VariableSpec `ebpf:"stop"`
 }
 
 // programObjects contains all objects after they have been loaded into the kernel.
@@ -183,12 +218,18 @@ func (m *programMaps) Close() error {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programVariables struct {
-	Done        *ebpf.Variable `ebpf:"done"`
-	Exponential *ebpf.Variable `ebpf:"exponential"`
-	Filler      *ebpf.Variable `ebpf:"filler"`
-	FillerSum   *ebpf.Variable `ebpf:"filler_sum"`
-	Schedule    *ebpf.Variable `ebpf:"schedule"`
-	Stop        *ebpf.Variable `ebpf:"stop"`
+	Done         *ebpf.Variable `ebpf:"done"`
+	Exponential  *ebpf.Variable `ebpf:"exponential"`
+	Filler       *ebpf.Variable `ebpf:"filler"`
+	FillerSum    *ebpf.Variable `ebpf:"filler_sum"`
+	Kept         *ebpf.Variable `ebpf:"kept"`
+	Schedule     *ebpf.Variable `ebpf:"schedule"`
+	SprintKind   *ebpf.Variable `ebpf:"sprint_kind"`
+	SprintPorts  *ebpf.Variable `ebpf:"sprint_ports"`
+	SprintRandom *ebpf.Variable `ebpf:"sprint_random"`
+	SprintSizes  *ebpf.Variable `ebpf:"sprint_sizes"`
+	SprintState  *ebpf.Variable `ebpf:"sprint_state"`
+	Stop         *ebpf.Variable `ebpf:"stop"`
 }
 
 // programPrograms contains all programs after they have been loaded into the kernel.
@@ -196,11 +237,13 @@ type programVariables struct {
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programPrograms struct {
 	Source *ebpf.Program `ebpf:"source"`
+	Sprint *ebpf.Program `ebpf:"sprint"`
 }
 
 func (p *programPrograms) Close() error {
 	return _ProgramClose(
 		p.Source,
+		p.Sprint,
 	)
 }
 

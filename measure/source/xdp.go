@@ -47,7 +47,7 @@ func OpenXDP(o Options) (*XDP, error) {
 	if o.ClockEvery == 0 {
 		o.ClockEvery = 1
 		if !o.paced() {
-			o.ClockEvery = 16
+			o.ClockEvery = 64
 		}
 	}
 	spec, err := loadProgram()
@@ -59,6 +59,9 @@ func OpenXDP(o Options) (*XDP, error) {
 		addresses += len(s.Destinations)
 	}
 	spec.Maps["destinations"].MaxEntries = uint32(max(addresses, 1))
+	if err := constants(o, spec); err != nil {
+		return nil, fmt.Errorf("source: %w", err)
+	}
 	x := &XDP{o: o}
 	if err := spec.LoadAndAssign(&x.objects, nil); err != nil {
 		return nil, fmt.Errorf("source: load the program: %w", err)
@@ -119,7 +122,13 @@ func (x *XDP) fill() error {
 		largest = max(largest, s.Sizes.Max, slices.Max(append(s.Sizes.Of, 0)))
 	}
 	x.room = largest - frame.FCS
-	filler, sums := fillerTables()
+	if x.o.sprints() {
+		if err := v.SprintState.Set(sprintOf(x.o)); err != nil {
+			return fmt.Errorf("write the stream: %w", err)
+		}
+	}
+	var filler [2048]uint8
+	copy(filler[:], frame.Filler[:])
 	until := uint64(x.o.Duration)
 	for _, w := range []struct {
 		what string
@@ -128,7 +137,7 @@ func (x *XDP) fill() error {
 	}{
 		{"the table of gaps", v.Exponential, exponentialTable()},
 		{"the filler", v.Filler, filler},
-		{"the filler's sums", v.FillerSum, sums},
+		{"the filler's sums", v.FillerSum, frame.FillerSums()},
 		{"the schedule", v.Schedule, programControl{
 			Until:      until,
 			GiveUp:     until + until/100 + uint64(time.Millisecond),
@@ -189,13 +198,22 @@ func describe(s Stream, o Options, i int) programStream {
 		st.Size[j] = uint16(v)
 	}
 	t := s.Headers.Template()
+	if len(s.Destinations) > 0 {
+		var inRow bool
+		if st.Base, inRow = row(s.Destinations); inRow {
+			st.InRow = 1
+		}
+		if inRow && s.Headers.Kind == frame.IPv6 {
+			copy(t[38:50], s.Destinations[0].AsSlice())
+		}
+	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&st.Header)), 64), t)
 	switch s.Headers.Kind {
 	case frame.IPv4:
 		st.IpSum = sumNative(t[14:34])
 		st.UdpSum = sumNative(t[26:30]) + sumNative(t[34:]) + sumNative([]byte{0, 17})
 	case frame.IPv6:
-		st.UdpSum = sumNative(t[22:38]) + sumNative(t[54:]) + sumNative([]byte{0, 17})
+		st.UdpSum = sumNative(t[22:50]) + sumNative(t[54:]) + sumNative([]byte{0, 17})
 	}
 	return st
 }
@@ -211,19 +229,6 @@ func sumNative(b []byte) uint32 {
 		s += uint32(binary.NativeEndian.Uint16([]byte{b[0], 0}))
 	}
 	return s
-}
-
-// fillerTables are the filler, and the sums of its first n bytes.
-func fillerTables() (filler [2048]uint8, sums [2048]uint16) {
-	copy(filler[:], frame.Filler[:])
-	for n := range sums {
-		s := sumNative(filler[:n])
-		for s>>16 != 0 {
-			s = s&0xffff + s>>16
-		}
-		sums[n] = uint16(s)
-	}
-	return filler, sums
 }
 
 func exponentialTable() (at [4097]uint32) {
@@ -342,11 +347,20 @@ const (
 	flagLiveFrames = 1 << 1
 )
 
+// program is what sends: the short one where it can.
+func (x *XDP) program() *ebpf.Program {
+	if x.o.sprints() {
+		return x.objects.Sprint
+	}
+	return x.objects.Source
+}
+
 // call stays in the kernel until the program is done. A stray signal only makes it go back: all state is in the maps.
 func (x *XDP) call(repeat uint32) error {
 	data := make([]byte, x.room)
+	copy(data[x.o.Streams[0].Headers.Kind.HeaderSize()+frame.TagSize:], frame.Filler[:]) // into every page, when the kernel makes it
 	attr := runAttr{
-		progFD: uint32(x.objects.Source.FD()), sizeIn: uint32(len(data)), dataIn: uint64(uintptr(unsafe.Pointer(&data[0]))),
+		progFD: uint32(x.program().FD()), sizeIn: uint32(len(data)), dataIn: uint64(uintptr(unsafe.Pointer(&data[0]))),
 		repeat: repeat, flags: flagLiveFrames, batch: uint32(x.o.Batch),
 	}
 	for {
@@ -402,6 +416,11 @@ func (x *XDP) report() (Report, error) {
 		var st programStream
 		if err := x.objects.Streams.Lookup(uint32(i), &st); err != nil {
 			return rep, fmt.Errorf("source: read stream %d: %w", i, err)
+		}
+		if x.o.sprints() {
+			if err := x.sprinted(&st); err != nil {
+				return rep, err
+			}
 		}
 		if st.Failed > 0 {
 			return rep, fmt.Errorf("source: stream %d: %d frames could not be written", i, st.Failed)

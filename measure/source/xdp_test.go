@@ -29,66 +29,103 @@ func stream(k frame.Kind, sizes frame.Sizes, dsts int) Stream {
 	return s
 }
 
-// The program's frames are, byte for byte, the ones that frame.Build writes: packet in, packet out, one by one, into a buffer
-// full of rubbish.
+// The programs' frames are, byte for byte, the ones that frame.Build writes: packet in, packet out, one by one, into a buffer
+// full of rubbish; and where the payload is kept, into one whose payload is as the kernel puts it there.
 func TestFramesAreAsBuilt(t *testing.T) {
 	for _, k := range []frame.Kind{frame.IPv4, frame.IPv6, frame.Raw} {
-		s := stream(k, frame.Uniform(k.MinSize(), frame.MaxSize), 5000)
-		s.SourcePorts, s.SourcePort = 7, 2000
-		x, err := OpenXDP(Options{Streams: []Stream{s}, Duration: time.Hour, Run: 0x1234, Seed: 5})
+		for name, change := range map[string]func(*Options){
+			"any size, paced":        func(o *Options) { o.Streams[0].Rate = 1e6 },
+			"any size":               func(*Options) {},
+			"any size, payload kept": func(o *Options) { o.KeepPayload = true },
+			"one size":               func(o *Options) { o.Streams[0].Sizes = frame.Fixed(333) },
+			"one size, payload kept": func(o *Options) { o.Streams[0].Sizes, o.KeepPayload = frame.Fixed(333), true },
+			"smallest, payload kept": func(o *Options) { o.Streams[0].Sizes, o.KeepPayload = frame.Fixed(k.MinSize()), true },
+			"in order, one port":     func(o *Options) { o.Streams[0].InOrder, o.Streams[0].SourcePorts = true, 1 },
+			"not in a row":           func(o *Options) { slices.Reverse(o.Streams[0].Destinations) },
+			"not in a row, paced, kept": func(o *Options) {
+				slices.Reverse(o.Streams[0].Destinations)
+				o.Streams[0].Rate, o.KeepPayload = 1e6, true
+			},
+			"IMIX, payload kept, random": func(o *Options) {
+				o.Streams[0].Sizes = frame.Sizes{Of: []int{k.MinSize(), 594, 1518}}
+				o.KeepPayload = true
+			},
+		} {
+			t.Run(k.String()+", "+name, func(t *testing.T) {
+				s := stream(k, frame.Uniform(k.MinSize(), frame.MaxSize), 5000)
+				s.SourcePorts, s.SourcePort = 7, 2000
+				o := Options{Streams: []Stream{s}, Duration: time.Hour, Run: 0x1234, Seed: 5}
+				change(&o)
+				framesAreAsBuilt(t, o)
+			})
+		}
+	}
+}
+
+func framesAreAsBuilt(t *testing.T, o Options) {
+	x, err := OpenXDP(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s := x.o.Streams[0]
+	k := s.Headers.Kind
+	const frames = 1000
+	rng := rand.New(rand.NewPCG(1, 1))
+	in := make([]byte, x.room)
+	flows, sizes := map[netip.AddrPort]bool{}, map[int]bool{}
+	for seq := range frames {
+		for i := range in {
+			in[i] = byte(rng.Uint32())
+		}
+		if o.KeepPayload {
+			copy(in[k.HeaderSize()+frame.TagSize:], frame.Filler[:])
+		}
+		opts := ebpf.RunOptions{Data: in, DataOut: make([]byte, 2048)}
+		ret, err := x.program().Run(&opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer x.Close()
-		rng := rand.New(rand.NewPCG(1, 1))
-		in := make([]byte, frame.MaxSize-frame.FCS)
-		flows, sizes := map[netip.AddrPort]bool{}, map[int]bool{}
-		for seq := range 3000 {
-			for i := range in {
-				in[i] = byte(rng.Uint32())
-			}
-			out := make([]byte, 2048)
-			opts := ebpf.RunOptions{Data: in, DataOut: out}
-			ret, err := x.objects.Source.Run(&opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ret != 4 && ret != 0 { // XDP_REDIRECT; XDP_ABORTED as no device is set
-				t.Fatalf("verdict %d", ret)
-			}
-			got := opts.DataOut
-			tag, whole, err := frame.Parse(got)
-			if err != nil || !whole || tag.Seq != uint32(seq) || tag.Run != 0x1234 || tag.Stream != 0 {
-				t.Fatalf("%v frame %d: %+v, whole %v, %v", k, seq, tag, whole, err)
-			}
-			var dst netip.Addr
-			var port uint16
-			switch k {
-			case frame.IPv4:
-				dst, _ = netip.AddrFromSlice(got[30:34])
-				port = binary.BigEndian.Uint16(got[34:])
-			case frame.IPv6:
-				dst, _ = netip.AddrFromSlice(got[38:54])
-				port = binary.BigEndian.Uint16(got[54:])
-			}
-			want := frame.Build(s.Headers.Template(), k, tag, dst, port, len(got)+frame.FCS)
-			if !bytes.Equal(got, want) {
-				t.Fatalf("%v frame %d, %d bytes:\n got %x\nwant %x", k, seq, len(got), got, want)
-			}
-			if k != frame.Raw {
-				flows[netip.AddrPortFrom(dst, port)] = true
-				if i := slices.Index(s.Destinations, dst); i < 0 || port < 2000 || port > 2006 {
-					t.Fatalf("%v frame %d goes to %v from port %d", k, seq, dst, port)
-				}
-			}
-			sizes[len(got)+frame.FCS] = true
+		if ret != 4 && ret != 0 { // XDP_REDIRECT; XDP_ABORTED as no device is set
+			t.Fatalf("verdict %d", ret)
 		}
-		if k != frame.Raw && len(flows) < 2800 { // 3,000 draws of 35,000 flows
-			t.Errorf("%v: %d different flows", k, len(flows))
+		got := opts.DataOut
+		tag, whole, err := frame.Parse(got)
+		if err != nil || !whole || tag.Seq != uint32(seq) || tag.Run != 0x1234 || tag.Stream != 0 {
+			t.Fatalf("frame %d: %+v, whole %v, %v", seq, tag, whole, err)
 		}
-		if len(sizes) < 1100 {
-			t.Errorf("%v: %d different sizes", k, len(sizes))
+		var dst netip.Addr
+		var port uint16
+		switch k {
+		case frame.IPv4:
+			dst, _ = netip.AddrFromSlice(got[30:34])
+			port = binary.BigEndian.Uint16(got[34:])
+		case frame.IPv6:
+			dst, _ = netip.AddrFromSlice(got[38:54])
+			port = binary.BigEndian.Uint16(got[54:])
 		}
+		want := frame.Build(s.Headers.Template(), k, tag, dst, port, len(got)+frame.FCS)
+		if !bytes.Equal(got, want) {
+			t.Fatalf("frame %d, %d bytes:\n got %x\nwant %x", seq, len(got), got, want)
+		}
+		if k != frame.Raw {
+			flows[netip.AddrPortFrom(dst, port)] = true
+			i := slices.Index(s.Destinations, dst)
+			if i < 0 || port < 2000 || port >= 2000+uint16(s.ports()) || s.InOrder && i != seq%len(s.Destinations) {
+				t.Fatalf("frame %d goes to %v from port %d", seq, dst, port)
+			}
+		}
+		sizes[len(got)+frame.FCS] = true
+	}
+	if k != frame.Raw && len(flows) < frames*9/10 { // draws of 35,000 flows, or one after the other
+		t.Errorf("%d different flows", len(flows))
+	}
+	if n := len(s.Sizes.Of); n > 0 && len(sizes) != n || n == 0 && len(sizes) < 550 {
+		t.Errorf("%d different sizes", len(sizes))
+	}
+	rep, err := x.report()
+	if err != nil || rep.Sent() != frames {
+		t.Errorf("%d reported, %v", rep.Sent(), err)
 	}
 }
 

@@ -67,14 +67,17 @@ type Options struct {
 	Placement Placement
 	Streams   []source.Stream // their rates are shares of a trial's rate; all 0 means equal shares
 	TimeEvery int             // see sink.Options
-	Generic   bool            // see sink.Options
-	Warmup    time.Duration   // traffic before every trial that is not counted
-	Quiet     time.Duration   // how long nothing must arrive before missing frames are lost; 0: 200 ms
-	Limits    *Limits         // of a self-test here; nil: unknown
-	Mark      bool            // mark trials beyond the limits instead of refusing them
-	Watch     machine.Watch   // what CPU time to account for besides the cores
-	Batch     int             // see source.Options
-	Seed      uint64
+	// CheckEvery: see sink.Options. Above 1 the source does not write the payload of every frame either, so that damage done to
+	// a page may show in several frames: corruption is then found, and not counted exactly.
+	CheckEvery int
+	Generic    bool          // see sink.Options
+	Warmup     time.Duration // traffic before every trial that is not counted
+	Quiet      time.Duration // how long nothing must arrive before missing frames are lost; 0: 200 ms
+	Limits     *Limits       // of a self-test here; nil: unknown
+	Mark       bool          // mark trials beyond the limits instead of refusing them
+	Watch      machine.Watch // what CPU time to account for besides the cores
+	Batch      int           // see source.Options
+	Seed       uint64
 }
 
 // Bench is a path under measurement; the sink stays attached until Close.
@@ -96,7 +99,7 @@ func Open(o Options) (*Bench, error) {
 	}
 	b := &Bench{o: o}
 	var err error
-	b.sink, err = sink.Open(sink.Options{Device: o.Path.To, Sender: o.Path.Before, Streams: len(o.Streams), TimeEvery: o.TimeEvery, Generic: o.Generic})
+	b.sink, err = sink.Open(sink.Options{Device: o.Path.To, Sender: o.Path.Before, Streams: len(o.Streams), TimeEvery: o.TimeEvery, CheckEvery: o.CheckEvery, Generic: o.Generic})
 	if err != nil {
 		return nil, fmt.Errorf("trial: %w", err)
 	}
@@ -183,6 +186,8 @@ type Result struct {
 	Streams    []Stream        `json:"streams"`
 	Usage      machine.Usage   `json:"usage"`
 	Placement  Placement       `json:"placement"`
+	TimeEvery  int             `json:"time_every"`      // frames whose sequence number is a multiple of it were timed
+	CheckEvery int             `json:"check_every"`     // … and had their whole payload checked
 	Marks      []string        `json:"marks,omitempty"` // why not to trust this trial; empty is good
 	Histogram  *hist.Histogram `json:"histogram,omitempty"`
 }
@@ -192,7 +197,8 @@ const MaxSteal = 0.02
 
 // Run does one trial.
 func (b *Bench) Run(ctx context.Context, l Load) (Result, error) {
-	res := Result{Label: b.o.Label, Start: time.Now().UTC(), Rate: l.Rate, Duration: l.Duration, Placement: b.o.Placement}
+	res := Result{Label: b.o.Label, Start: time.Now().UTC(), Rate: l.Rate, Duration: l.Duration, Placement: b.o.Placement,
+		TimeEvery: max(b.o.TimeEvery, 1), CheckEvery: max(b.o.CheckEvery, 1)}
 	if err := b.check(l, &res); err != nil {
 		return res, err
 	}
@@ -256,7 +262,7 @@ func (b *Bench) streams(l Load) []source.Stream {
 func (b *Bench) send(ctx context.Context, l Load) (source.Report, sink.Report, error) {
 	b.run = b.run%65535 + 1
 	o := source.Options{Device: b.o.Path.From, Streams: b.streams(l), Duration: l.Duration, Run: b.run, CPU: b.o.Placement.Source,
-		Batch: b.o.Batch, Seed: b.o.Seed + uint64(b.run)}
+		Batch: b.o.Batch, KeepPayload: b.o.CheckEvery > 1, Seed: b.o.Seed + uint64(b.run)}
 	if l.Exact {
 		o.Batch, o.ClockEvery = 1, 1
 	}
@@ -308,6 +314,9 @@ func (r *Result) fill(sent source.Report, got sink.Report) {
 	r.Marks = append(r.Marks, got.Doubts...)
 	if r.Sent*100 < r.Intended*99 {
 		r.mark("the source fell short: %d of %d frames were sent", r.Sent, r.Intended)
+	}
+	if r.Corrupted > 0 && r.CheckEvery > 1 {
+		r.mark("the payload of every %dth frame only was checked: some are corrupted, how many is not known", r.CheckEvery)
 	}
 	if sent.Method != "xdp-live-frames" {
 		r.mark("sent by a packet socket, which is slower and less exact than live XDP frames")

@@ -14,12 +14,12 @@ volatile const __u32 queues = 1;
 volatile const __u32 by_cpu;       /* in the generic hook frames of one queue may come on any CPU: each has its own state */
 volatile const __u32 time_mask;    /* frames whose sequence number has none of these bits are timed */
 volatile const __u32 window_shift; /* log2 of the words of one stream's window */
+volatile const __u32 check_mask;   /* frames whose sequence number has none of these bits are summed up whole */
 volatile const __u16 raw_type = 0xb588; /* network order */
 
 struct flow {
 	__u64 frames;     /* whole ones, duplicates included */
 	__u64 bytes;      /* check sequences included */
-	__u64 unique;
 	__u64 duplicated;
 	__u64 reordered;
 	__u64 corrupted;
@@ -36,6 +36,8 @@ struct flow {
 	__u64 shorter;
 	__u64 jitter;     /* RFC 3550, in 1/16 ns */
 	__u64 max_jitter;
+	__u32 page;       /* of one queue: which 32 sequence numbers came last, plus 1, */
+	__u32 seen;       /* and which of them were seen */
 	struct histogram delay;
 	struct histogram ipdv;
 };
@@ -55,23 +57,33 @@ struct {
 	__type(value, __u64);
 } windows SEC(".maps"); /* stream << window_shift | word */
 
+#define NO_RUN 0x10000
+
 struct totals {
 	__u64 foreign;   /* not measured, or of another run */
 	__u64 corrupted; /* measured, but too damaged to tell the stream */
 	__u64 failed;    /* the program could not look: the counts are wrong */
-	__u32 run;       /* network order; set by the loader, 0 while it clears the rest */
+	__u32 run;       /* network order; set by the loader, NO_RUN while it clears the rest */
 };
 
 #define MAX_QUEUES 64
 
 struct totals totals_of[MAX_QUEUES];
 
+__u16 filler_sum[2048]; /* of the filler's first n bytes, as loaded by this machine */
+
 enum seen { FRESH, AGAIN, UNKNOWN };
+
+/* How often the window went round before a sequence number, plus 1. */
+static __always_inline __u64 epoch_of(__u32 seq)
+{
+	return (__u64)(seq >> 5 >> (window_shift & 31)) + 1;
+}
 
 /* What the window's word becomes when a sequence number is seen; 0 when the number is too old, the same when it was seen. */
 static __always_inline __u64 seen_word(__u64 old, __u32 seq)
 {
-	__u64 epoch = (__u64)(seq >> 5 >> (window_shift & 31)) + 1, bit = 1ull << (seq & 31);
+	__u64 epoch = epoch_of(seq), bit = 1ull << (seq & 31);
 
 	if (old >> 32 == epoch)
 		return old | bit;
@@ -87,20 +99,42 @@ static __always_inline __u64 *word_of(__u32 stream, __u32 seq)
 	return bpf_map_lookup_elem(&windows, &key);
 }
 
-/* One queue: nobody else writes. */
-static __always_inline int mark_alone(__u32 stream, __u32 seq)
+/* One queue, another 32 numbers than those of the frame before: keeps what was seen of those, and fetches what was of these. */
+__noinline int turn_page(__u32 stream, __u32 seq)
 {
-	__u64 *slot = word_of(stream, seq), old, fresh;
+	struct flow *f = bpf_map_lookup_elem(&flows, &stream);
+	__u64 *slot, epoch;
 
+	if (!f)
+		return UNKNOWN;
+	if (f->page) {
+		slot = word_of(stream, (f->page - 1) << 5);
+		if (slot && *slot >> 32 <= (epoch = epoch_of((f->page - 1) << 5)))
+			*slot = epoch << 32 | f->seen;
+	}
+	slot = word_of(stream, seq);
 	if (!slot)
 		return UNKNOWN;
-	old = *slot;
-	fresh = seen_word(old, seq);
-	if (fresh == old)
-		return AGAIN;
-	if (!fresh)
+	epoch = epoch_of(seq);
+	if (*slot >> 32 > epoch) {
+		f->page = 0;
 		return UNKNOWN;
-	*slot = fresh;
+	}
+	f->page = (seq >> 5) + 1;
+	f->seen = *slot >> 32 == epoch ? (__u32)*slot : 0;
+	return FRESH;
+}
+
+/* One queue: nobody else writes, so the 32 numbers at hand stay with the stream. */
+static __always_inline int mark_alone(struct flow *f, __u32 stream, __u32 seq)
+{
+	__u32 bit = 1u << (seq & 31);
+
+	if (f->page != (seq >> 5) + 1 && turn_page(stream, seq) != FRESH)
+		return UNKNOWN;
+	if (f->seen & bit)
+		return AGAIN;
+	f->seen |= bit;
 	return FRESH;
 }
 
@@ -191,94 +225,36 @@ __noinline int sum_payload(struct xdp_md *ctx, __u32 offset, __u32 len)
 	return fold(sum);
 }
 
-/* Finds the tag and the length of what it sums: the offset from the frame's start, 0 for a foreign frame, -1 for one that is cut short. */
-static __always_inline int find_tag(void *data, void *end, __u32 *len)
+/* Looks at a frame whose tag stands at a constant offset, with len bytes from there on. */
+static __always_inline int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, const __u32 at, __u32 len)
 {
-	__u16 *eth = data;
-	__u32 have = end - data, want;
-
-	if (data + ETH_SIZE + TAG_SIZE > end)
-		return 0;
-	if (eth[6] == bpf_htons(0x0800)) {
-		__u8 *ip = data + ETH_SIZE;
-
-		if (data + ETH_SIZE + IP4_SIZE + UDP_SIZE + TAG_SIZE > end)
-			return 0;
-		if (ip[0] != 0x45 || ip[9] != 17 || *(__u16 *)(ip + 22) != bpf_htons(9))
-			return 0;
-		want = bpf_ntohs(*(__u16 *)(ip + 24));
-		*len = want - UDP_SIZE;
-		if (want < UDP_SIZE + TAG_SIZE || want > have - ETH_SIZE - IP4_SIZE)
-			return -1;
-		return ETH_SIZE + IP4_SIZE + UDP_SIZE;
-	}
-	if (eth[6] == bpf_htons(0x86dd)) {
-		__u8 *ip = data + ETH_SIZE;
-
-		if (data + ETH_SIZE + IP6_SIZE + UDP_SIZE + TAG_SIZE > end)
-			return 0;
-		if (ip[6] != 17 || *(__u16 *)(ip + 42) != bpf_htons(9))
-			return 0;
-		want = bpf_ntohs(*(__u16 *)(ip + 44));
-		*len = want - UDP_SIZE;
-		if (want < UDP_SIZE + TAG_SIZE || want > have - ETH_SIZE - IP6_SIZE)
-			return -1;
-		return ETH_SIZE + IP6_SIZE + UDP_SIZE;
-	}
-	if (eth[6] == raw_type) {
-		*len = have - ETH_SIZE;
-		return ETH_SIZE;
-	}
-	return 0;
-}
-
-SEC("xdp.frags")
-int sink(struct xdp_md *ctx)
-{
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 queue = ctx->rx_queue_index, len = 0, key, seq, id;
-	struct totals *t;
+	void *tag = (void *)(long)ctx->data + at, *end = (void *)(long)ctx->data_end;
+	__u64 sum, low, time;
+	__u32 key, seq, id;
 	struct flow *f;
-	struct tag *tag;
-	__u64 sum = 0;
 	bool whole;
-	int at;
 
-	if (by_cpu)
-		queue = bpf_get_smp_processor_id();
-	if (queue >= queues)
-		queue = 0;
-	t = &totals_of[queue & (MAX_QUEUES - 1)];
-	at = find_tag(data, end, &len);
-	if (!at) {
-		t->foreign++;
-		return XDP_PASS;
-	}
-	if (at < 0) {
-		t->corrupted++;
-		return XDP_DROP;
-	}
-	tag = data + (at & 127);
-	if ((void *)tag + TAG_SIZE > end || len > FRAME_MAX) {
+	if (tag + TAG_SIZE > end) {
 		t->failed++;
 		return XDP_DROP;
 	}
-	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) + tag->sum;
-	len -= TAG_SIZE;
-	if (len) {
-		int rest = sum_payload(ctx, (at & 127) + TAG_SIZE, len);
+	low = *(__u64 *)tag; /* run, stream, sequence number */
+	time = *(__u64 *)(tag + 8);
+	sum = (low & 0xffffffff) + (low >> 32) + (time & 0xffffffff) + (time >> 32) + *(__u16 *)(tag + 16);
+	seq = bpf_ntohl((__u32)(low >> 32));
+	id = bpf_ntohs((__u16)(low >> 16));
+	if (len != TAG_SIZE) {
+		if (seq & check_mask) {
+			sum += filler_sum[(len - TAG_SIZE) & 2047];
+		} else {
+			int rest = sum_payload(ctx, at + TAG_SIZE, len - TAG_SIZE);
 
-		sum = rest < 0 ? 0 : sum + rest;
-		data = (void *)(long)ctx->data;
-		end = (void *)(long)ctx->data_end;
-		tag = data + (at & 127);
-		if ((void *)tag + TAG_SIZE > end) {
-			t->failed++;
-			return XDP_DROP;
+			sum = rest < 0 ? 0 : sum + rest;
 		}
 	}
-	whole = fold(sum) == 0xffff;
-	if (tag->run != t->run || !t->run) {
+	sum = (sum & 0xffff) + (sum >> 16);
+	whole = fold32(sum) == 0xffff;
+	if ((__u16)low != t->run) {
 		if (whole) {
 			t->foreign++;
 			return XDP_PASS;
@@ -286,15 +262,14 @@ int sink(struct xdp_md *ctx)
 		t->corrupted++;
 		return XDP_DROP;
 	}
-	key = bpf_ntohs(tag->stream);
-	if (key >= streams) {
+	if (id >= streams) {
 		if (whole)
 			t->failed++;
 		else
 			t->corrupted++;
 		return XDP_DROP;
 	}
-	key += queue * streams;
+	key = id + queue * streams;
 	f = bpf_map_lookup_elem(&flows, &key);
 	if (!f) {
 		t->failed++;
@@ -305,12 +280,9 @@ int sink(struct xdp_md *ctx)
 		return XDP_DROP;
 	}
 	f->frames++;
-	f->bytes += end - data + 4;
-	seq = bpf_ntohl(tag->seq);
-	id = bpf_ntohs(tag->stream);
-	switch (queues == 1 ? mark_alone(id, seq) : mark_shared(id, seq)) {
+	f->bytes += have + 4;
+	switch (queues == 1 ? mark_alone(f, id, seq) : mark_shared(id, seq)) {
 	case FRESH:
-		f->unique++;
 		if (seq >= f->next) {
 			f->next = (__u64)seq + 1;
 		} else {
@@ -327,7 +299,55 @@ int sink(struct xdp_md *ctx)
 		return XDP_DROP;
 	}
 	if (!(seq & time_mask))
-		time_frame(f, bpf_be64_to_cpu(tag->time));
+		time_frame(f, bpf_be64_to_cpu(time));
+	return XDP_DROP;
+}
+
+SEC("xdp.frags")
+int sink(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 queue = 0, have = end - data, len, ports, type;
+	struct totals *t = &totals_of[0];
+
+	if (queues > 1) {
+		queue = by_cpu ? bpf_get_smp_processor_id() : ctx->rx_queue_index;
+		if (queue >= queues)
+			queue = 0;
+		t = &totals_of[queue & (MAX_QUEUES - 1)];
+	}
+	if (data + ETH_SIZE + TAG_SIZE > end)
+		goto foreign;
+	type = *(__u32 *)(data + 12); /* EtherType, version and header length, class */
+	if ((type & 0xffffff) == 0x450008) {
+		if (data + ETH_SIZE + IP4_SIZE + UDP_SIZE + TAG_SIZE > end)
+			goto foreign;
+		ports = *(__u32 *)(data + ETH_SIZE + IP4_SIZE + 2); /* destination port, length */
+		if (*(__u8 *)(data + ETH_SIZE + 9) != 17 || (__u16)ports != bpf_htons(9))
+			goto foreign;
+		len = bpf_ntohs((__u16)(ports >> 16));
+		if (len < UDP_SIZE + TAG_SIZE || len > have - ETH_SIZE - IP4_SIZE)
+			goto cut;
+		return count(ctx, t, queue, have, ETH_SIZE + IP4_SIZE + UDP_SIZE, len - UDP_SIZE);
+	}
+	if ((__u16)type == bpf_htons(0x86dd)) {
+		if (data + ETH_SIZE + IP6_SIZE + UDP_SIZE + TAG_SIZE > end)
+			goto foreign;
+		ports = *(__u32 *)(data + ETH_SIZE + IP6_SIZE + 2);
+		if (*(__u8 *)(data + ETH_SIZE + 6) != 17 || (__u16)ports != bpf_htons(9))
+			goto foreign;
+		len = bpf_ntohs((__u16)(ports >> 16));
+		if (len < UDP_SIZE + TAG_SIZE || len > have - ETH_SIZE - IP6_SIZE)
+			goto cut;
+		return count(ctx, t, queue, have, ETH_SIZE + IP6_SIZE + UDP_SIZE, len - UDP_SIZE);
+	}
+	if ((__u16)type == raw_type)
+		return count(ctx, t, queue, have, ETH_SIZE, have - ETH_SIZE);
+foreign:
+	t->foreign++;
+	return XDP_PASS;
+cut:
+	t->corrupted++;
 	return XDP_DROP;
 }
 
