@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,8 +95,8 @@ func (c *CLI) applyCommand() *cobra.Command {
 		Long: `Make the file's networks be as it says: new ones are made, existing ones changed where they
 differ, and nothing else is touched. All networks are checked and placed together before anything is
 changed: where one is refused, none is made or changed. What is no longer in the file is removed, or
-back at its default; what was assigned (addresses, nodes), stopped by hand or edited inside routers
-stays. apply shows the changes, makes them, and waits until everything runs; ^C ends the waiting
+back at its default; what was assigned (addresses, nodes), set (polyplane set) and is not named by
+the file, stopped by hand or edited inside routers stays. apply shows the changes, makes them, and waits until everything runs; ^C ends the waiting
 only. Agents of nodes that are just starting are waited for up to 10 seconds.`,
 		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane apply -f labs/ --timeout 2m",
 		Args:    args(0, 0, ""),
@@ -203,7 +204,7 @@ func (c *CLI) planAll(ctx context.Context, cl Client, networks []model.Network, 
 	for i, n := range networks {
 		documents[i].Network = n
 	}
-	planned, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{DryRun: true, Overwrite: overwrite})
+	planned, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{DryRun: true, Overwrite: overwrite, Owner: c.user()})
 	return planned, wrap(ctx, cl, err, ref{})
 }
 
@@ -333,7 +334,7 @@ func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Netw
 				documents[i].Base = planned[i].Before.Revision
 			}
 		}
-		results, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{Overwrite: overwrite})
+		results, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{Overwrite: overwrite, Owner: c.user()})
 		var refusal *client.Error
 		if !errors.As(err, &refusal) || refusal.Status != http.StatusConflict || left == 0 {
 			return results, wrap(ctx, cl, err, ref{})
@@ -350,6 +351,11 @@ func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Netw
 			return planned, err
 		}
 	}
+}
+
+// user is who new networks belong to: whoever typed the command, also behind sudo.
+func (c *CLI) user() string {
+	return cmp.Or(c.Getenv("SUDO_USER"), c.Getenv("USER"), c.Getenv("LOGNAME"), "root")
 }
 
 // contents counts what a network has, by kind.
@@ -422,7 +428,7 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 				continue
 			}
 			seen++
-			running += n.Running + n.Stopped
+			running += n.Running + n.Stopped + n.Suspended
 			all += n.Elements
 			bad += n.Failed
 			if n.Revision < revision {
@@ -493,7 +499,7 @@ func (c *CLI) whyNotRunning(ctx context.Context, cl Client, order []string) stri
 			continue
 		}
 		for _, e := range elements {
-			if e.Phase == model.PhaseRunning || e.Phase == model.PhaseStopped {
+			if e.Phase == model.PhaseRunning || e.Phase == model.PhaseStopped || e.Phase == model.PhaseSuspended {
 				continue
 			}
 			line := fmt.Sprintf("%s is %s", e.ID, e.Phase)

@@ -126,8 +126,11 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 }
 
 func wanted(a model.Action) model.Phase {
-	if a == model.ActionStop {
+	switch a {
+	case model.ActionStop:
 		return model.PhaseStopped
+	case model.ActionSuspend:
+		return model.PhaseSuspended
 	}
 	return model.PhaseRunning
 }

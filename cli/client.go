@@ -16,6 +16,7 @@ import (
 type Client interface {
 	Lister
 	Keeper
+	Setter
 	Watcher
 	Opener
 }
@@ -38,6 +39,13 @@ type Keeper interface {
 	Delete(ctx context.Context, network string) error
 	Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)
 	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)
+}
+
+// Setter changes things in place.
+type Setter interface {
+	Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error)
+	Quotas(ctx context.Context) ([]model.QuotaStatus, error)
+	SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error)
 }
 
 // Watcher tells what changes.

@@ -167,9 +167,13 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	s := &sheet{c: c, w: c.Out}
 	s.title("network "+status.Name, networkPhase(status))
 	s.line("Message", oneLine(status.Message))
+	s.line("Owner", status.Owner)
 	counts := fmt.Sprintf("%d, %d running", status.Elements, status.Running)
 	if status.Stopped > 0 {
 		counts += fmt.Sprintf(", %d stopped", status.Stopped)
+	}
+	if status.Suspended > 0 {
+		counts += fmt.Sprintf(", %d suspended", status.Suspended)
 	}
 	if status.Failed > 0 {
 		counts += fmt.Sprintf(", %d failed", status.Failed)
@@ -265,8 +269,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.line("Loopback", join(e.Element.Loopback))
 	s.line("Subnets", join(e.Element.Prefixes))
 	s.line("Gateways", join(e.Element.Gateways))
-	s.line("CPU", cores(e.Element.CPU))
-	s.line("Memory", memory(e.Element.Memory))
+	s.limits(e)
 	if e.Restarts > 0 {
 		s.line("Restarts", strconv.Itoa(e.Restarts))
 	}
@@ -302,6 +305,23 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.table("Routes", routes)
 	s.events(cmd, cl, ref{network: e.ID.Network, element: e.ID.Element})
 	return s.err
+}
+
+// limits prints what an element takes and may take; where it runs nothing, what it states.
+func (s *sheet) limits(e *model.ElementView) {
+	if u := e.Usage; u != nil {
+		cpu, memory, processes, disk := usageTexts(u)
+		s.line("CPU", cpu+" cores")
+		s.line("Memory", memory)
+		s.line("Processes", fmt.Sprintf("%s, %d open files each", processes, u.Limits.Files))
+		s.line("Disk", disk)
+		return
+	}
+	s.line("CPU", cores(e.Element.CPU))
+	s.line("Memory", memory(e.Element.Memory))
+	s.line("Processes", mtuText(e.Element.Processes))
+	s.line("Files", mtuText(e.Element.Files))
+	s.line("Disk", memory(e.Element.Disk))
 }
 
 // intents names the routing protocols that an element shall speak.

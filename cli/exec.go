@@ -155,6 +155,8 @@ func stopped(ctx context.Context, cl Client, id model.ID) error {
 	switch e.Phase {
 	case model.PhaseStopped:
 		return failed("%s is stopped; start it with `polyplane start %s`", id, id)
+	case model.PhaseSuspended:
+		return failed("%s is suspended; `polyplane resume %s` lets it go on", id, id)
 	case model.PhaseFailed:
 		return failed("%s has failed: %s", id, oneLine(e.Message))
 	}

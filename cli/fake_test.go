@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -49,6 +50,7 @@ type fake struct {
 	revision int64 // the nodes' desired state's
 	// conflicts is how often somebody else changes a network between plan and apply.
 	conflicts int
+	quotas    []model.QuotaStatus
 	patience  time.Duration // of apply and plan with agents
 }
 
@@ -215,6 +217,34 @@ func (f *fake) Act(_ context.Context, id model.ID, a model.Action) (result model
 		result.Revision = f.revision
 	}
 	return result, nil
+}
+
+func (f *fake) Set(_ context.Context, network string, request model.SetRequest) (model.SetResult, error) {
+	before, ok := f.records[network]
+	if !ok {
+		return model.SetResult{}, &client.Error{Status: http.StatusNotFound, Detail: "there is no network " + network}
+	}
+	net, marks, problems := model.Assign(before.Network, before.Set, request.Object, request.Values)
+	if len(problems) > 0 {
+		if errors.Is(problems[0], model.ErrNoObject) {
+			return model.SetResult{}, &client.Error{Status: http.StatusNotFound, Detail: problems[0].Error()}
+		}
+		return model.SetResult{}, &client.Error{Status: http.StatusUnprocessableEntity, Detail: problems[0].Error()}
+	}
+	after := before
+	after.Network, after.Set, after.Revision = net, marks, before.Revision+1
+	f.records[network] = after
+	return model.SetResult{Record: after, Before: before, Changed: !reflect.DeepEqual(before.Network, net), Nodes: map[string]int64{"n1": f.revision}}, nil
+}
+
+func (f *fake) Quotas(context.Context) ([]model.QuotaStatus, error) { return f.quotas, f.up() }
+
+func (f *fake) SetQuota(_ context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error) {
+	q, problems := model.Quota{}.Assign(request.Values)
+	if len(problems) > 0 {
+		return model.QuotaStatus{}, &client.Error{Status: http.StatusUnprocessableEntity, Detail: problems[0].Error()}
+	}
+	return model.QuotaStatus{Kind: kind, Name: name, Limit: q}, nil
 }
 
 func (f *fake) Check(_ context.Context, network string, _ model.CheckRequest) (model.CheckResult, error) {

@@ -138,7 +138,7 @@ func phase(p model.Phase) cell {
 		c.style = warn
 	case model.PhaseFailed:
 		c.style = bad
-	case model.PhaseStopped:
+	case model.PhaseStopped, model.PhaseSuspended:
 		c.style = faint
 	}
 	return c

@@ -182,10 +182,11 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 		return cmp.Or(cmp.Compare(rank(x.Phase), rank(y.Phase)),
 			cmp.Compare(b.sentBits+b.receivedBits, a.sentBits+a.receivedBits), cmp.Compare(x.ID.String(), y.ID.String()))
 	})
-	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">SENDS", "", ">RECEIVES", "", ">DROPS"}}
+	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">MEMORY", ">PROCESSES", ">DISK", ">SENDS", "", ">RECEIVES", "", ">DROPS"}}
 	for _, e := range elements {
 		r := byElement[e.ID]
-		et.add(text(e.ID.String()), phase(e.Phase), text(e.Node), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
+		cpu, memory, processes, disk := usageTexts(e.Usage)
+		et.add(text(e.ID.String()), phase(e.Phase), text(e.Node), text(cpu), text(memory), text(processes), text(disk), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
 			text(bitRate(r.receivedBits)), text(packetRate(r.receivedPackets)), text(packetRate(r.dropped)))
 	}
 
@@ -238,6 +239,19 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 	return b.Bytes()
 }
 
+// usageTexts are what an element takes of what it may; empty where it has no processes.
+func usageTexts(u *model.Usage) (cpu, memory, processes, disk string) {
+	if u == nil {
+		return "", "", "", ""
+	}
+	cpu = strconv.FormatFloat(u.CPU, 'f', 2, 64)
+	if u.Limits.CPU != 0 {
+		cpu += "/" + cores(u.Limits.CPU)
+	}
+	return cpu, u.Memory.Rounded() + "/" + u.Limits.Memory.Rounded(), fmt.Sprintf("%d/%d", u.Processes, u.Limits.Processes),
+		u.Disk.Rounded() + "/" + u.Limits.Disk.Rounded()
+}
+
 // cut limits a table's rows, the last one telling how many are left out.
 func cut(t *table, most int) {
 	if len(t.rows) <= most || most < 1 {
@@ -259,7 +273,7 @@ func rank(p model.Phase) int {
 		return 0
 	case model.PhasePending:
 		return 1
-	case model.PhaseStopped:
+	case model.PhaseStopped, model.PhaseSuspended:
 		return 3
 	}
 	return 2

@@ -111,6 +111,8 @@ func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs) (endp
 	switch {
 	case view.Phase == model.PhaseStopped:
 		return e, failed("%s is stopped; start it with `polyplane start %s`", e.id, e.id)
+	case view.Phase == model.PhaseSuspended:
+		return e, failed("%s is suspended; `polyplane resume %s` lets it go on", e.id, e.id)
 	case view.Node == "":
 		return e, failed("%s is on no node yet; `polyplane get elements %s -w` shows when it is", e.id, e.id.Network)
 	case view.Element.Kind == model.Switch:

@@ -7,19 +7,21 @@ import (
 
 // NetworkStatus is one network at a glance.
 type NetworkStatus struct {
-	Name     string    `json:"name"`
-	Phase    Phase     `json:"phase"` // running when every element that shall run does, and every node is up to date
-	Message  string    `json:"message,omitempty"`
-	Elements int       `json:"elements"`
-	Running  int       `json:"running"`
-	Stopped  int       `json:"stopped,omitempty"` // by the user's wish
-	Failed   int       `json:"failed,omitempty"`
-	Links    int       `json:"links"`
-	Nodes    []string  `json:"nodes,omitempty"`
-	Revision int64     `json:"revision"`
-	Created  time.Time `json:"created"`
-	Modified time.Time `json:"modified"`
-	Deleting bool      `json:"deleting,omitempty"`
+	Name      string    `json:"name"`
+	Owner     string    `json:"owner,omitempty"`
+	Phase     Phase     `json:"phase"` // running when every element that shall run does, and every node is up to date
+	Message   string    `json:"message,omitempty"`
+	Elements  int       `json:"elements"`
+	Running   int       `json:"running"`
+	Stopped   int       `json:"stopped,omitempty"`   // by the user's wish
+	Suspended int       `json:"suspended,omitempty"` // likewise
+	Failed    int       `json:"failed,omitempty"`
+	Links     int       `json:"links"`
+	Nodes     []string  `json:"nodes,omitempty"`
+	Revision  int64     `json:"revision"`
+	Created   time.Time `json:"created"`
+	Modified  time.Time `json:"modified"`
+	Deleting  bool      `json:"deleting,omitempty"`
 }
 
 // NodeStatus is one node at a glance.

@@ -23,6 +23,7 @@ type Server struct {
 	networks Networks
 	views    Views
 	agents   Agents
+	settings Settings
 	proxy    *proxy
 	handler  http.Handler
 }
@@ -30,12 +31,13 @@ type Server struct {
 var setErrors sync.Once
 
 // New returns a server of the API.
-func New(networks Networks, views Views, agents Agents) *Server {
+func New(networks Networks, views Views, agents Agents, settings Settings) *Server {
 	setErrors.Do(func() { huma.NewError = newError })
-	s := &Server{networks: networks, views: views, agents: agents, proxy: newProxy(agents)}
+	s := &Server{networks: networks, views: views, agents: agents, settings: settings, proxy: newProxy(agents)}
 	mux := http.NewServeMux()
 	api := humago.New(mux, config())
 	s.userRoutes(api)
+	s.settingRoutes(api)
 	s.watchRoutes(api)
 	s.agentRoutes(api)
 	s.streamRoutes(api, mux)

@@ -16,6 +16,13 @@ type Networks interface {
 	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)
 }
 
+// Settings is what is changed in place: fields of networks, and quotas.
+type Settings interface {
+	Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error)
+	Quotas() []model.QuotaStatus
+	SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error)
+}
+
 // Parts selects what Dump fills.
 type Parts struct{ Networks, Nodes, Elements, Links bool }
 

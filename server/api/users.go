@@ -31,15 +31,17 @@ type OfNetwork struct {
 
 type applyInput struct {
 	NetworkPath
-	DryRun    bool  `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
-	Overwrite bool  `query:"overwrite" doc:"replace configuration that was edited inside elements by the document's"`
-	Base      int64 `query:"base" minimum:"-1" doc:"refuse unless the network is at this revision; 0 means any, -1 that there must be no such network"`
+	DryRun    bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
+	Overwrite bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the document's"`
+	Owner     string `query:"owner" doc:"who a new network belongs to unless its document says it"`
+	Base      int64  `query:"base" minimum:"-1" doc:"refuse unless the network is at this revision; 0 means any, -1 that there must be no such network"`
 	Body      model.Network
 }
 
 type applyAllInput struct {
-	DryRun    bool `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
-	Overwrite bool `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
+	DryRun    bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
+	Overwrite bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
+	Owner     string `query:"owner" doc:"who new networks belong to unless their documents say it"`
 	Body      []model.Document
 }
 
@@ -84,7 +86,7 @@ func (s *Server) userRoutes(api huma.API) {
 				return nil, statusError(Invalid(fmt.Sprintf("the document is of network %q, the request of %q", in.Body.Name, in.Network)))
 			}
 			r, err := s.networks.Apply(ctx, []model.Document{{Network: in.Body, Base: in.Base}},
-				model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite})
+				model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, Owner: in.Owner})
 			if err != nil {
 				return nil, statusError(err)
 			}
@@ -93,7 +95,7 @@ func (s *Server) userRoutes(api huma.API) {
 	all := operation("apply-all", http.MethodPut, "/networks", "Make several networks be like documents, all of them or none", "networks")
 	all.MaxBodyBytes = maxBodyOfSeveral
 	huma.Register(api, all, func(ctx context.Context, in *applyAllInput) (*body[[]model.ApplyResult], error) {
-		r, err := s.networks.Apply(ctx, in.Body, model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite})
+		r, err := s.networks.Apply(ctx, in.Body, model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, Owner: in.Owner})
 		if err != nil {
 			return nil, statusError(err)
 		}
@@ -111,7 +113,7 @@ func (s *Server) userRoutes(api huma.API) {
 			return &body[model.CheckResult]{r}, statusError(err)
 		})
 	huma.Register(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
-		"Start, stop or restart an element", "elements"),
+		"Start, stop, restart, suspend or resume an element", "elements"),
 		func(ctx context.Context, in *actInput) (*body[model.ActionResult], error) {
 			r, err := s.networks.Act(ctx, in.id(), in.Body.Action)
 			return &body[model.ActionResult]{r}, statusError(err)

@@ -38,7 +38,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 				rest = append(rest, expected(situations[k].record, documents[k].Network))
 			}
 		}
-		next, resolved, err := m.workOut(d.Network, old, rest, options.Overwrite)
+		next, resolved, err := m.workOut(d.Network, old, rest, options.Overwrite, options.Owner)
 		if err != nil {
 			refusals[d.Network.Name] = err
 			continue

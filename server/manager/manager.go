@@ -33,6 +33,7 @@ type Manager struct {
 	mu       sync.RWMutex
 	networks map[string]*network
 	nodes    map[string]*node
+	quotas   model.Quotas
 	revision int64 // of the nodes' desired state: the store's, which outlives this process
 	events   events
 	changed  chan struct{} // closed when something that users see changes
@@ -43,6 +44,7 @@ var (
 	_ api.Networks = (*Manager)(nil)
 	_ api.Views    = (*Manager)(nil)
 	_ api.Agents   = (*Manager)(nil)
+	_ api.Settings = (*Manager)(nil)
 )
 
 // network is one network: its record, which nobody changes in place, and what follows from it.
@@ -63,6 +65,10 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	m := &Manager{dirs: dirs, store: st, started: time.Now(), networks: map[string]*network{}, nodes: map[string]*node{},
 		events: newEvents(), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	if err := m.loadSubstrate(ctx, substrate); err != nil {
+		return nil, err
+	}
+	var err error
+	if m.quotas, err = st.Quotas(ctx); err != nil {
 		return nil, err
 	}
 	records, damaged, revision, err := st.Load(ctx)

@@ -52,14 +52,20 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 	return old, nil
 }
 
-// workOut decides everything about a network.
-func (m *Manager) workOut(doc model.Network, old *network, others []model.Record, overwrite bool) (model.Record, model.Network, error) {
+// workOut decides everything about a network. What was set on it and the document does not name stays. The owner is that of
+// a new network.
+func (m *Manager) workOut(doc model.Network, old *network, others []model.Record, overwrite bool, owner string) (model.Record, model.Network, error) {
 	var none model.Network
+	var marks model.Settings
+	if old != nil {
+		doc, marks = model.Inherit(doc, old.record.Network, old.record.Set)
+		owner = old.record.Owner
+	}
 	if problems := doc.Validate(); len(problems) > 0 {
 		return model.Record{}, none, invalid(doc.Name, problems)
 	}
 	now := time.Now().UTC()
-	next := model.Record{Network: asWritten(doc), Revision: 1, Created: now, Modified: now}
+	next := model.Record{Network: asWritten(model.Complete(doc)), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}
 	var was model.Assigned
 	if old != nil {
 		was = old.record.Assigned
@@ -76,6 +82,12 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	}
 	if problems := resolved.ValidateResolved(); len(problems) > 0 {
 		return model.Record{}, none, invalid(doc.Name, problems)
+	}
+	if problems := m.checkQuotas(&next, old, others); len(problems) > 0 {
+		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit into its quota", doc.Name), problems...)
+	}
+	if problems := checkDisks(old, resolved); len(problems) > 0 {
+		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), problems...)
 	}
 	nodes := m.offered()
 	if problems := slices.Concat(checkOffered(resolved, nodes), checkSoftware(resolved), checkSlice(resolved.Slice, m.substrate)); len(problems) > 0 {
@@ -177,13 +189,13 @@ func overwriteAll(overrides map[string]model.Override, resolved model.Network) m
 	return out
 }
 
-// same tells whether two records say the same, their times and revisions apart.
+// same tells whether two records say the same; their times and revisions, and who said it, apart.
 func same(a, b model.Record) bool {
 	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) && maps.Equal(a.Overrides, b.Overrides) {
 		return true
 	}
 	// Empty and missing lists are one in JSON, the form in which records rest.
-	a.Revision, a.Created, a.Modified = b.Revision, b.Created, b.Modified
+	a.Revision, a.Created, a.Modified, a.Set, a.Owner = b.Revision, b.Created, b.Modified, b.Set, b.Owner
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && string(x) == string(y)
@@ -208,7 +220,7 @@ func storeProblem(err error) error {
 	return p
 }
 
-// Act starts, stops or restarts an element. What is so already is no error and changes nothing.
+// Act starts, stops, restarts, suspends or resumes an element. What is so already is no error and changes nothing.
 func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (result model.ActionResult, err error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -228,14 +240,21 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 	is := was
 	switch action {
 	case model.ActionStart:
-		is.Stopped = false
+		is.Stopped, is.Suspended = false, false
 	case model.ActionStop:
-		is.Stopped = true
+		is.Stopped, is.Suspended = true, false
 	case model.ActionRestart:
-		is.Stopped = false
+		is.Stopped, is.Suspended = false, false
 		is.Restarts++
+	case model.ActionSuspend:
+		if is.Stopped {
+			return result, api.Conflict("%s is stopped: there is nothing to suspend", id)
+		}
+		is.Suspended = true
+	case model.ActionResume:
+		is.Suspended = false
 	default:
-		return result, api.Invalid(fmt.Sprintf("%q is no action: start, stop or restart was expected", action))
+		return result, api.Invalid(fmt.Sprintf("%q is no action: start, stop, restart, suspend or resume was expected", action))
 	}
 	if is == was {
 		return result, nil
@@ -251,9 +270,8 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 	}
 	next.Revision++
 	next.Modified = time.Now().UTC()
-	done := map[model.Action]string{model.ActionStart: "start", model.ActionStop: "stop", model.ActionRestart: "restart"}[action]
 	if err := m.commit(ctx, &change{record: next, resolved: n.resolved, before: &n.record, reason: "ElementAction",
-		message: done + " of " + id.String() + " was asked for"}); err != nil {
+		message: string(action) + " of " + id.String() + " was asked for"}); err != nil {
 		return result, err
 	}
 	m.mu.RLock()

@@ -144,6 +144,8 @@ func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) 
 		switch is.Phase {
 		case model.PhaseRunning:
 			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementStarted", Message: "runs", Node: n.Name})
+		case model.PhaseSuspended:
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementSuspended", Message: "is suspended", Node: n.Name})
 		case model.PhaseStopped:
 			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
 		}

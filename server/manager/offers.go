@@ -216,6 +216,27 @@ func checkSoftware(resolved model.Network) []error {
 	return problems
 }
 
+// checkDisks tells which elements would have smaller disks than they have: file systems in use do not shrink.
+func checkDisks(old *network, resolved model.Network) []error {
+	if old == nil {
+		return nil
+	}
+	var problems []error
+	for i := range resolved.Elements {
+		e := &resolved.Elements[i]
+		k, ok := old.index[e.Name]
+		if !ok {
+			continue
+		}
+		is, was := e.Limits().Disk, old.resolved.Elements[k].Limits().Disk
+		if is < was && e.HasProcesses() && old.resolved.Elements[k].HasProcesses() {
+			problems = append(problems, fmt.Errorf("%s %s: its disk of %s cannot shrink to %s while it is used; leave it, or delete the element and make it anew",
+				e.Kind, e.Name, was, is))
+		}
+	}
+	return problems
+}
+
 // device is one that edges use: a real device of a node, or one VLAN of it.
 type device struct {
 	node, name string

@@ -92,9 +92,14 @@ func (m *Manager) line(n *node) [][]byte {
 	if len(pieces) > 1 {
 		tail.WriteByte(']')
 	}
-	if peers := model.NodeStates(nil, m.substrate)[n.Name].Peers; len(peers) > 0 {
+	ground := model.NodeStates(nil, m.substrate)[n.Name]
+	if len(ground.Peers) > 0 {
 		tail.WriteString(`,"peers":`)
-		writeJSON(&tail, peers)
+		writeJSON(&tail, ground.Peers)
+	}
+	if len(ground.Links) > 0 {
+		tail.WriteString(`,"links":`)
+		writeJSON(&tail, ground.Links)
 	}
 	if len(hold) > 0 {
 		tail.WriteString(`,"hold":`)
@@ -104,8 +109,8 @@ func (m *Manager) line(n *node) [][]byte {
 	return append(pieces, tail.Bytes())
 }
 
-// writeJSON encodes what cannot fail: strings, lists of strings, peers.
-func writeJSON[T string | []string | []model.Peer](b *bytes.Buffer, v T) {
+// writeJSON encodes what cannot fail: strings, lists of strings, peers, links.
+func writeJSON[T string | []string | []model.Peer | []model.NodeLink](b *bytes.Buffer, v T) {
 	encoded, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("encode %T: %v", v, err))

@@ -54,7 +54,7 @@ func Run(ctx context.Context, config Config) error {
 	loop, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Loop(loop) })
-	server := api.New(m, m, m)
+	server := api.New(m, m, m, m)
 	if config.Ready != nil {
 		config.Ready()
 	}

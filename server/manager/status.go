@@ -89,7 +89,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	r := &n.record
 	s := model.NetworkStatus{Name: r.Network.Name, Phase: model.PhaseRunning, Elements: len(n.resolved.Elements),
 		Links: len(n.resolved.Links), Nodes: slices.Sorted(maps.Keys(placedOn(*r))), Revision: r.Revision,
-		Created: r.Created, Modified: r.Modified, Deleting: r.Deleting}
+		Created: r.Created, Modified: r.Modified, Deleting: r.Deleting, Owner: ownerOf(r)}
 	if n.damaged != nil {
 		s.Phase, s.Message = model.PhaseFailed, n.damaged.Err.Error()
 		return s
@@ -111,6 +111,8 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 			}
 		case stopped && is.Phase == model.PhaseStopped:
 			s.Stopped++
+		case is.Phase == model.PhaseSuspended && r.Overrides[name].Suspended:
+			s.Suspended++
 		case is.Phase == model.PhaseRunning:
 			s.Running++
 			if stopped && waiting == "" {
@@ -133,7 +135,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 		if s.Failed > 1 {
 			s.Message = fmt.Sprintf("%s (and %d more)", failure, s.Failed-1)
 		}
-	case waiting != "" || s.Running+s.Stopped < s.Elements:
+	case waiting != "" || s.Running+s.Stopped+s.Suspended < s.Elements:
 		s.Phase, s.Message = model.PhasePending, waiting
 	case wanted == 0 && s.Elements > 0:
 		s.Phase = model.PhaseStopped

@@ -9,7 +9,21 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-const substrateDocument = "substrate"
+const (
+	substrateDocument = "substrate"
+	quotasDocument    = "quotas"
+)
+
+// Quotas reads the quotas; none when none were stored yet.
+func (s *Store) Quotas(ctx context.Context) (out model.Quotas, err error) {
+	_, err = s.document(ctx, quotasDocument, &out)
+	return out, err
+}
+
+// PutQuotas stores the quotas.
+func (s *Store) PutQuotas(ctx context.Context, quotas model.Quotas) error {
+	return s.putDocument(ctx, quotasDocument, quotas)
+}
 
 // Substrate reads the substrate; false tells that none was stored yet.
 func (s *Store) Substrate(ctx context.Context) (model.Substrate, bool, error) {

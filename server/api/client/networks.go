@@ -38,6 +38,9 @@ func (c *Client) Apply(ctx context.Context, network model.Network, options model
 	if options.Overwrite {
 		q.Set("overwrite", "true")
 	}
+	if options.Owner != "" {
+		q.Set("owner", options.Owner)
+	}
 	if options.Base != 0 {
 		q.Set("base", strconv.FormatInt(options.Base, 10))
 	}
@@ -55,6 +58,9 @@ func (c *Client) ApplyAll(ctx context.Context, documents []model.Document, optio
 	if options.Overwrite {
 		q.Set("overwrite", "true")
 	}
+	if options.Owner != "" {
+		q.Set("owner", options.Owner)
+	}
 	var out []model.ApplyResult
 	err := c.do(ctx, http.MethodPut, path("networks"), q, documents, &out)
 	if err == nil && len(out) != len(documents) {
@@ -68,11 +74,29 @@ func (c *Client) Delete(ctx context.Context, network string) error {
 	return c.do(ctx, http.MethodDelete, path("networks", network), nil, nil, nil)
 }
 
-// Act starts, stops or restarts one element.
+// Act starts, stops, restarts, suspends or resumes one element.
 func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error) {
 	var out model.ActionResult
 	return out, c.do(ctx, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
 		model.ActionRequest{Action: action}, &out)
+}
+
+// Set changes fields of a network, or of one element or link of it: all, or none with all reasons.
+func (c *Client) Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error) {
+	var out model.SetResult
+	return out, c.do(ctx, http.MethodPatch, path("networks", network), nil, request, &out)
+}
+
+// Quotas lists what owners and networks may have, and what they use.
+func (c *Client) Quotas(ctx context.Context) ([]model.QuotaStatus, error) {
+	var out []model.QuotaStatus
+	return out, c.do(ctx, http.MethodGet, path("quotas"), nil, nil, &out)
+}
+
+// SetQuota changes a quota.
+func (c *Client) SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error) {
+	var out model.QuotaStatus
+	return out, c.do(ctx, http.MethodPatch, path("quotas", string(kind), name), nil, request, &out)
 }
 
 // Check probes what the network's document expects, and what the request asks for beside that. It returns when all is

@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// ownerWord begins the names of owners, as nodeWord does those of nodes.
+const ownerWord = "owner"
+
+func (c *CLI) quotaCommand() *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:     "quota [NET|owner/NAME [KEY=VALUE…]]",
+		Short:   "Show, or set, what networks and their owners may have",
+		GroupID: groupNetworks,
+		Long: `Show what networks and their owners may have, beside what they ask for; or set it. An apply or set
+that would ask for more is refused before anything is changed. What is there already stays.
+
+A network is its owner's: the file's owner:, else the user who applied it first. Elements count with
+the cpu, memory and disk that they state, those with routing software at least with the defaults. A
+quota of cpu wants that each of these states its share, since it would not be limited else.
+
+  the keys:  ` + strings.Join(model.SettingsOfQuota(), " ") + `  (KEY= takes a bound away)`,
+		Example: "  polyplane quota\n  polyplane quota owner/alice networks=3 cpu=4 memory=8GiB\n  polyplane quota lab elements=50",
+		Args:    args(0, -1, ""),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			ctx := cmd.Context()
+			var kind model.QuotaKind
+			name := ""
+			if len(given) > 0 {
+				kind, name = model.QuotaOfNetwork, given[0]
+				if who, ok := strings.CutPrefix(name, ownerWord+"/"); ok {
+					kind, name = model.QuotaOfOwner, who
+				}
+				if name == "" || strings.Contains(name, "/") || strings.Contains(name, "=") {
+					return usageError(cmd, "%q has no quota: NET or owner/NAME is expected", given[0])
+				}
+			}
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			if len(given) > 1 {
+				values, err := assignments(cmd, given[1:])
+				if err != nil {
+					return err
+				}
+				q, err := cl.SetQuota(ctx, kind, name, model.QuotaRequest{Values: values})
+				if err != nil {
+					return wrap(ctx, cl, err, ref{})
+				}
+				return c.showQuotas([]model.QuotaStatus{q}, o)
+			}
+			all, err := cl.Quotas(ctx)
+			if err != nil {
+				return wrap(ctx, cl, err, ref{})
+			}
+			if kind == "" {
+				return c.showQuotas(all, o)
+			}
+			var names []string
+			for _, q := range all {
+				if q.Kind == kind && q.Name == name {
+					return c.showQuotas([]model.QuotaStatus{q}, o)
+				}
+				if q.Kind == kind {
+					names = append(names, q.Name)
+				}
+			}
+			return unknown(string(kind), name, names)
+		},
+		ValidArgsFunction: c.completeQuota,
+	}
+	o.addFlag(cmd, formatJSON, formatYAML)
+	return cmd
+}
+
+func (c *CLI) showQuotas(all []model.QuotaStatus, o output) error {
+	if o.format != formatTable {
+		return writeValue(c.Out, o.format, all)
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(c.Out, "there are no networks and no quotas yet")
+		return err
+	}
+	t := table{head: []string{"OF", ">NETWORKS", ">ELEMENTS", ">CPU", ">MEMORY", ">DISK"}}
+	for _, q := range all {
+		name, networks := q.Name, ""
+		if q.Kind == model.QuotaOfOwner {
+			name, networks = ownerWord+"/"+name, boundOf(strconv.Itoa(q.Used.Networks), q.Limit.Networks, strconv.Itoa)
+		}
+		t.add(texts(name, networks, boundOf(strconv.Itoa(q.Used.Elements), q.Limit.Elements, strconv.Itoa),
+			boundOf(q.Used.CPU.String(), q.Limit.CPU, model.CPU.String),
+			boundOf(q.Used.Memory.Rounded(), q.Limit.Memory, model.Bytes.String),
+			boundOf(q.Used.Disk.Rounded(), q.Limit.Disk, model.Bytes.String))...)
+	}
+	return t.write(c.Out, c.colour(), true, "")
+}
+
+// boundOf is what is used, of what may be.
+func boundOf[T cmp.Ordered](used string, limit T, text func(T) string) string {
+	var none T
+	if limit == none {
+		return used
+	}
+	return used + " of " + text(limit)
+}
+
+func (c *CLI) completeQuota(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
+	if len(given) > 0 {
+		return freeKeys(model.SettingsOfQuota(), given[1:], typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	return c.complete(cmd, typed, func(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+		all, err := cl.Quotas(ctx)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var names []string
+		for _, q := range all {
+			if q.Kind == model.QuotaOfOwner {
+				names = append(names, ownerWord+"/"+q.Name)
+			} else {
+				names = append(names, q.Name)
+			}
+		}
+		return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+	})
+}

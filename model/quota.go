@@ -1,0 +1,129 @@
+package model
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Quota bounds what one network asks for, or all networks of one owner together. Zero bounds nothing.
+type Quota struct {
+	Networks int   `json:"networks,omitempty"` // an owner's
+	Elements int   `json:"elements,omitempty"`
+	CPU      CPU   `json:"cpu,omitempty"`
+	Memory   Bytes `json:"memory,omitempty"`
+	Disk     Bytes `json:"disk,omitempty"`
+}
+
+// Quotas are all that there are, by name.
+type Quotas struct {
+	Owners   map[string]Quota `json:"owners,omitempty"`
+	Networks map[string]Quota `json:"networks,omitempty"`
+}
+
+// QuotaKind tells whose a quota is.
+type QuotaKind string
+
+const (
+	QuotaOfOwner   QuotaKind = "owner"
+	QuotaOfNetwork QuotaKind = "network"
+)
+
+// QuotaStatus is a quota beside what is asked for of it.
+type QuotaStatus struct {
+	Kind  QuotaKind `json:"kind"`
+	Name  string    `json:"name"`
+	Limit Quota     `json:"limit"`
+	Used  Quota     `json:"used"`
+}
+
+// QuotaRequest changes a quota; an empty value takes a bound away.
+type QuotaRequest struct {
+	Values []Assignment `json:"values"`
+}
+
+var quotaSettings = []setting[Quota]{
+	field("networks", "3", func(q *Quota) *int { return &q.Networks }, parseCount),
+	field("elements", "50", func(q *Quota) *int { return &q.Elements }, parseCount),
+	field("cpu", "4", func(q *Quota) *CPU { return &q.CPU }, ParseCPU),
+	field("memory", "8GiB", func(q *Quota) *Bytes { return &q.Memory }, ParseBytes),
+	field("disk", "20GiB", func(q *Quota) *Bytes { return &q.Disk }, ParseBytes),
+}
+
+// SettingsOfQuota is SettingsOfNetwork for quotas.
+func SettingsOfQuota() []string { return keysOf(quotaSettings) }
+
+// Assign returns the quota with other bounds, or everything that is wrong.
+func (q Quota) Assign(values []Assignment) (Quota, []error) {
+	var marks []string
+	return q, assign(quotaSettings, &q, "a quota", &marks, values)
+}
+
+// HasProcesses tells whether the element runs routing software. Only such elements count for memory and disk where they
+// state none.
+func (e *Element) HasProcesses() bool {
+	return e.Kind == Router && (e.Software == SoftwareFRR || e.Software == SoftwareBIRD)
+}
+
+// DemandOf is what a network asks for, and the elements that would not be bound in what a quota of CPU bounds.
+func DemandOf(net Network) (d Quota, unbound []string) {
+	net = Complete(net)
+	d = Quota{Networks: 1, Elements: len(net.Elements)}
+	for i := range net.Elements {
+		e := &net.Elements[i]
+		d.CPU += e.CPU
+		if !e.HasProcesses() {
+			d.Memory, d.Disk = d.Memory+e.Memory, d.Disk+e.Disk
+			continue
+		}
+		l := e.Limits()
+		d.Memory, d.Disk = d.Memory+l.Memory, d.Disk+l.Disk
+		if l.CPU == 0 {
+			unbound = append(unbound, e.Name)
+		}
+	}
+	return d, unbound
+}
+
+// Add returns the sum.
+func (q Quota) Add(o Quota) Quota {
+	return Quota{q.Networks + o.Networks, q.Elements + o.Elements, q.CPU + o.CPU, q.Memory + o.Memory, q.Disk + o.Disk}
+}
+
+// Refuses tells what of a network's demand the quota refuses: what is more than it was and, together with what is used
+// besides, more than the quota. Whoever had more before it was set may go on, and may have less.
+func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []string) []error {
+	var problems []error
+	check := func(what string, limit, ask, had, used uint64, text func(uint64) string) {
+		if limit == 0 || ask <= had || ask+used <= limit {
+			return
+		}
+		others := ""
+		if used > 0 {
+			others = fmt.Sprintf(", %s are used by other networks", text(used))
+		}
+		problems = append(problems, fmt.Errorf("%s may have %s%s: it asks for %s%s, which is %s too much", whose, text(limit), what, text(ask), others,
+			text(ask+used-limit)))
+	}
+	plain := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	size := func(n uint64) string { return Bytes(n).String() }
+	cores := func(n uint64) string { return CPU(n).String() }
+	check(" networks", uint64(q.Networks), uint64(demand.Networks), uint64(was.Networks), uint64(besides.Networks), plain)
+	check(" elements", uint64(q.Elements), uint64(demand.Elements), uint64(was.Elements), uint64(besides.Elements), plain)
+	check(" cores", uint64(q.CPU), uint64(demand.CPU), uint64(was.CPU), uint64(besides.CPU), cores)
+	check(" of memory", uint64(q.Memory), uint64(demand.Memory), uint64(was.Memory), uint64(besides.Memory), size)
+	check(" of disk", uint64(q.Disk), uint64(demand.Disk), uint64(was.Disk), uint64(besides.Disk), size)
+	if q.CPU != 0 && len(unbound) > 0 && was == (Quota{}) {
+		problems = append(problems, fmt.Errorf("%s may have %s cores, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
+			whose, q.CPU, fewWords(unbound)))
+	}
+	return problems
+}
+
+func fewWords(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,40 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+type setInput struct {
+	NetworkPath
+	Body model.SetRequest
+}
+
+type quotaInput struct {
+	Kind model.QuotaKind `path:"kind" enum:"owner,network" doc:"whose the quota is"`
+	Name string          `path:"name" doc:"the owner's or the network's name"`
+	Body model.QuotaRequest
+}
+
+// settingRoutes are those that change things in place.
+func (s *Server) settingRoutes(api huma.API) {
+	huma.Register(api, operation("set", http.MethodPatch, "/networks/{network}",
+		"Set fields of a network, an element or a link: all of them or none", "networks"),
+		func(ctx context.Context, in *setInput) (*body[model.SetResult], error) {
+			r, err := s.settings.Set(ctx, in.Network, in.Body)
+			return &body[model.SetResult]{r}, statusError(err)
+		})
+	huma.Register(api, operation("quotas", http.MethodGet, "/quotas", "What owners and networks may have, and what they use", "quotas"),
+		func(context.Context, *struct{}) (*body[[]model.QuotaStatus], error) {
+			return &body[[]model.QuotaStatus]{list(s.settings.Quotas())}, nil
+		})
+	huma.Register(api, operation("set-quota", http.MethodPatch, "/quotas/{kind}/{name}", "Set bounds of a quota", "quotas"),
+		func(ctx context.Context, in *quotaInput) (*body[model.QuotaStatus], error) {
+			q, err := s.settings.SetQuota(ctx, in.Kind, in.Name, in.Body)
+			return &body[model.QuotaStatus]{q}, statusError(err)
+		})
+}

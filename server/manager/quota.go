@@ -1,0 +1,129 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+func equalSettings(a, b model.Settings) bool {
+	return slices.Equal(a.Network, b.Network) && reflect.DeepEqual(a.Elements, b.Elements) && reflect.DeepEqual(a.Links, b.Links)
+}
+
+// ownerOf is who a network counts for.
+func ownerOf(r *model.Record) string { return cmp.Or(r.Network.Owner, r.Owner) }
+
+// checkQuotas tells what of a network its own quota, or its owner's, refuses.
+func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.Record) []error {
+	m.mu.RLock()
+	quotas := m.quotas
+	m.mu.RUnlock()
+	demand, unbound := model.DemandOf(next.Network)
+	var was, besides model.Quota
+	owner := ownerOf(next)
+	if old != nil {
+		was, _ = model.DemandOf(old.record.Network)
+	}
+	var problems []error
+	if q, ok := quotas.Networks[next.Network.Name]; ok {
+		problems = q.Refuses("network "+next.Network.Name, demand, was, besides, unbound)
+	}
+	q, ok := quotas.Owners[owner]
+	if !ok {
+		return problems
+	}
+	if old != nil && ownerOf(&old.record) != owner {
+		was = model.Quota{} // for this owner all of it is new
+	}
+	for i := range others {
+		if others[i].Network.Name != "" && ownerOf(&others[i]) == owner {
+			d, _ := model.DemandOf(others[i].Network)
+			besides = besides.Add(d)
+		}
+	}
+	return append(problems, q.Refuses("owner "+owner, demand, was, besides, unbound)...)
+}
+
+// Quotas are all quotas, and all owners and networks without any, with what they use.
+func (m *Manager) Quotas() []model.QuotaStatus {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	owners, networks := map[string]model.Quota{}, map[string]model.Quota{}
+	for name, n := range m.networks {
+		if n.damaged != nil {
+			continue
+		}
+		d, _ := model.DemandOf(n.record.Network)
+		owner := ownerOf(&n.record)
+		owners[owner] = owners[owner].Add(d)
+		networks[name] = d
+	}
+	var all []model.QuotaStatus
+	list := func(kind model.QuotaKind, used, limits map[string]model.Quota) {
+		names := maps.Clone(used)
+		maps.Copy(names, limits)
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			if name != "" {
+				all = append(all, model.QuotaStatus{Kind: kind, Name: name, Limit: limits[name], Used: used[name]})
+			}
+		}
+	}
+	list(model.QuotaOfOwner, owners, m.quotas.Owners)
+	list(model.QuotaOfNetwork, networks, m.quotas.Networks)
+	return all
+}
+
+// SetQuota changes a quota. What is there already stays, also where it is more.
+func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.RLock()
+	next := model.Quotas{Owners: maps.Clone(m.quotas.Owners), Networks: maps.Clone(m.quotas.Networks)}
+	m.mu.RUnlock()
+	var of *map[string]model.Quota
+	switch kind {
+	case model.QuotaOfOwner:
+		of = &next.Owners
+	case model.QuotaOfNetwork:
+		of = &next.Networks
+	default:
+		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("%q has no quotas; owner or network was expected", kind))
+	}
+	if err := model.CheckName(name); err != nil {
+		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("%s: %v", kind, err))
+	}
+	q, problems := (*of)[name].Assign(request.Values)
+	if kind == model.QuotaOfNetwork && q.Networks != 0 {
+		problems = append(problems, fmt.Errorf("networks: one network has no number of networks; that is an owner's (owner/NAME)"))
+	}
+	if len(problems) > 0 {
+		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("the quota of %s %s is not changed", kind, name), problems...)
+	}
+	if *of == nil {
+		*of = map[string]model.Quota{}
+	}
+	if (*of)[name] = q; q == (model.Quota{}) {
+		delete(*of, name)
+	}
+	if err := m.store.PutQuotas(context.WithoutCancel(ctx), next); err != nil {
+		return model.QuotaStatus{}, storeProblem(err)
+	}
+	m.mu.Lock()
+	m.quotas = next
+	m.events.add(model.Event{Time: time.Now(), Severity: model.Info, Object: name, Reason: "QuotaSet", Message: fmt.Sprintf("the quota of %s %s was set", kind, name)})
+	m.touch()
+	m.mu.Unlock()
+	for _, s := range m.Quotas() {
+		if s.Kind == kind && s.Name == name {
+			return s, nil
+		}
+	}
+	return model.QuotaStatus{Kind: kind, Name: name}, nil
+}

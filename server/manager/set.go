@@ -1,0 +1,78 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// Set changes fields of a network, or of one element or link of it, as an apply of a document that says so would: all of
+// them, or none with all reasons. They stay until they are set again or a document names them.
+func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest) (result model.SetResult, err error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.RLock()
+	old, err := m.usable(name)
+	m.mu.RUnlock()
+	if err != nil {
+		return result, err
+	}
+	if old.record.Deleting {
+		return result, api.Conflict("network %s is being deleted", name)
+	}
+	doc, marks, problems := model.Assign(old.record.Network, old.record.Set, request.Object, request.Values)
+	switch {
+	case len(problems) > 0 && errors.Is(problems[0], model.ErrNoObject):
+		return result, api.NotFound("%v", problems[0])
+	case len(problems) > 0:
+		return result, api.Invalid(fmt.Sprintf("%s is not changed", objectName(name, request.Object)), problems...)
+	case len(request.Values) == 0:
+		return result, api.Invalid("nothing is to be set; key=value was expected")
+	}
+	_, others, err := m.situations([]model.Document{{Network: doc}})
+	if err != nil {
+		return result, err
+	}
+	// What is set is what is wanted, not what the document leaves out.
+	blank := *old
+	blank.record.Set = model.Settings{}
+	next, resolved, err := m.workOut(doc, &blank, others, false, "")
+	if err != nil {
+		return result, err
+	}
+	next.Set = marks
+	result = model.SetResult{Record: next, Before: old.record, Changed: !same(old.record, next)}
+	if !result.Changed && equalSettings(marks, old.record.Set) {
+		result.Record = old.record
+		return result, nil
+	}
+	words := make([]string, len(request.Values))
+	for i, v := range request.Values {
+		words[i] = v.Key + "=" + v.Value
+	}
+	change := &change{record: next, resolved: resolved, before: &result.Before, reason: "NetworkSet",
+		message: fmt.Sprintf("revision %d: %s was set: %s", next.Revision, objectName(name, request.Object), strings.Join(words, " "))}
+	if err := m.commit(ctx, change); err != nil {
+		return model.SetResult{}, err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	result.Nodes = map[string]int64{}
+	for node, p := range m.networks[name].parts {
+		if was, ok := old.parts[node]; m.nodes[node] != nil && (!ok || was.revision != p.revision) {
+			result.Nodes[node] = p.revision
+		}
+	}
+	return result, nil
+}
+
+func objectName(network, object string) string {
+	if object == "" {
+		return "network " + network
+	}
+	return network + "/" + object
+}
