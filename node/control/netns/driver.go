@@ -123,12 +123,17 @@ func (d *Driver) forget(id model.ID, e *element) {
 	delete(d.elements, id)
 }
 
+// programs are what the driver calls, and Debian's packages that bring them: the list of scripts/setup has each.
+var programs = []struct{ name, pkg string }{
+	{"nsenter", "util-linux"}, {"runc", "runc"}, {"tini", "tini"}, {"mkfs.ext4", "e2fsprogs"}, {"resize2fs", "e2fsprogs"},
+}
+
 // Probe tells what this machine lacks.
 func (d *Driver) Probe(context.Context) error {
 	if unix.Geteuid() != 0 {
 		return errors.New("namespaces need root")
 	}
-	for _, program := range []struct{ name, pkg string }{{"nsenter", "util-linux"}, {"runc", "runc"}, {"tini", "tini"}, {"mkfs.ext4", "e2fsprogs"}} {
+	for _, program := range programs {
 		if _, err := exec.LookPath(program.name); err != nil {
 			return fmt.Errorf("the program %s is missing: install the package %s", program.name, program.pkg)
 		}
