@@ -115,10 +115,16 @@ var routerSettings = map[string]string{
 	"ipv6/route/max_size": "2147483647",
 }
 
+func newLab(t testing.TB) *lab {
+	l := &lab{t: t, index: map[int]string{}, seen: map[netip.Prefix]bool{}}
+	l.cond = sync.NewCond(&l.mu)
+	return l
+}
+
 // newRouter makes the two namespaces: links e0… of the router with addresses 10.0.i.1/24 and 2001:db8:i::1/64.
 func newRouter(t testing.TB) *lab {
-	l := &lab{t: t, router: newNamespace(t), peer: newNamespace(t), index: map[int]string{}, seen: map[netip.Prefix]bool{}}
-	l.cond = sync.NewCond(&l.mu)
+	l := newLab(t)
+	l.router, l.peer = newNamespace(t), newNamespace(t)
 	sysctl(t, l.router, routerSettings)
 	// ip moves the peers' ends by a process's number.
 	sleeper := exec.Command("sleep", "infinity")
