@@ -132,6 +132,16 @@ type Far struct {
 	VNI  uint32 `json:"vni,omitempty"`
 	// Down tells that the far element is stopped, so that this end must lose its carrier.
 	Down bool `json:"down,omitempty"`
+	// Peers are the interfaces that this end reaches without a router between: of a link between two routers or hosts the
+	// other end, of a switch those of its segment that MaxPeers leaves room for.
+	Peers []LinkPeer `json:"peers,omitempty"`
+}
+
+// LinkPeer is an interface as those on the same segment know it.
+type LinkPeer struct {
+	MAC string `json:"mac"`
+	// Addresses are its own, and the link-local one that goes with its MAC where it has any of IPv6.
+	Addresses []netip.Addr `json:"addresses"`
 }
 
 // RouteType is what a route does with packets.

@@ -35,6 +35,7 @@ func Resolve(net Network, as Assigned, numbers *Numbers) (Network, Assigned, err
 		}
 	}
 	r.neighbours()
+	r.peers()
 	return net, r.now, nil
 }
 
