@@ -34,6 +34,8 @@ type NodeState struct {
 	Revision int64         `json:"revision"` // grows with every change of any network
 	Networks []NodeNetwork `json:"networks,omitempty"`
 	Peers    []Peer        `json:"peers,omitempty"`
+	// Links are those of the substrate that the node is an end of, as far as their other end has an address.
+	Links []NodeLink `json:"links,omitempty"`
 	// Hold names networks that the node leaves exactly as they are, with whatever it has of them: their records cannot
 	// be read.
 	Hold []string `json:"hold,omitempty"`
@@ -118,6 +120,8 @@ type PortStatus struct {
 	TxPackets uint64 `json:"txPackets"`
 	TxBytes   uint64 `json:"txBytes"`
 	Dropped   uint64 `json:"dropped"`
+	// Drops are the packets of Dropped by reason.
+	Drops map[string]uint64 `json:"drops,omitempty"`
 }
 
 // Report is a node's account of itself to the manager.

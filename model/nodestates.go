@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 )
 
@@ -13,11 +14,12 @@ type ResolvedRecord struct {
 }
 
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
-// links end, and its peers. Elements without a node in Assigned.Placement are on none; a far end that is stopped or on
-// no node is Down. The revision is the caller's to fill. Nothing of the records is changed, but what does not differ
+// links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none; a far end
+// that is stopped or on no node is Down. The revision is the caller's to fill. Nothing of the records is changed, but what does not differ
 // from them is shared with them.
 func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeState {
 	states := make(map[string]NodeState, len(substrate.Nodes))
+	links := nodeLinks(substrate)
 	for _, n := range substrate.Nodes {
 		s := NodeState{Node: n.Name}
 		for _, p := range substrate.Nodes {
@@ -26,6 +28,7 @@ func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeSt
 			}
 		}
 		slices.SortFunc(s.Peers, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
+		s.Links = links[n.Name]
 		states[n.Name] = s
 	}
 	for _, r := range records {
@@ -41,6 +44,26 @@ func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeSt
 		states[name] = s
 	}
 	return states
+}
+
+// nodeLinks are the substrate's links by the nodes that are their ends, those to a node without an address left out.
+func nodeLinks(substrate Substrate) map[string][]NodeLink {
+	addresses := make(map[string]netip.Addr, len(substrate.Nodes))
+	for _, n := range substrate.Nodes {
+		addresses[n.Name] = n.Address
+	}
+	links := map[string][]NodeLink{}
+	for _, l := range substrate.Links {
+		for _, end := range [][2]string{{l.A, l.B}, {l.B, l.A}} {
+			if to := addresses[end[1]]; to.IsValid() {
+				links[end[0]] = append(links[end[0]], NodeLink{To: end[1], Address: to, Bandwidth: l.Bandwidth})
+			}
+		}
+	}
+	for _, l := range links {
+		slices.SortFunc(l, func(a, b NodeLink) int { return cmp.Compare(a.To, b.To) })
+	}
+	return links
 }
 
 // parts are the network's parts by node.
