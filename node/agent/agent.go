@@ -45,6 +45,7 @@ type Manager interface {
 	Register(ctx context.Context, node string, r model.Registration) error
 	WatchDesired(ctx context.Context, node string, f func(model.NodeState) error) error
 	Report(ctx context.Context, report model.Report) error
+	Measure(ctx context.Context, measures model.Measures) error
 }
 
 // Config is what an agent is made of.
@@ -80,12 +81,16 @@ type Agent struct {
 	reporter *reporter
 	elements *elements
 	probes   *responders
+	work     *work
+	courier  *courier
+	ground   *neighbours
 
 	// The loop's own.
 	desired   *model.NodeState
 	complete  bool // desired came from the manager in this life of the agent
 	plan      plan
 	meter     meter
+	usage     usages
 	lacking   string // what the machine lacks for some driver, in words
 	retry     time.Duration
 	lastWrite int64 // the revision in the file
@@ -111,6 +116,8 @@ func Run(ctx context.Context, c Config) error {
 	}
 	a.reporter = newReporter(c.Manager, c.Dirs.Node, c.Log)
 	a.probes = newResponders(a.enter)
+	a.work, a.courier = newWork(c.Dirs.Node), newCourier(c.Manager)
+	a.ground = newNeighbours(a.work, c.Log, a.courier.send)
 	defer a.probes.close()
 	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
 		// The manager will tell; until then nothing is known.
@@ -121,6 +128,8 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.links.run(ctx) })
 	g.Go(func() error { return a.follow(ctx) })
 	g.Go(func() error { return a.reporter.run(ctx) })
+	g.Go(func() error { return a.courier.run(ctx) })
+	g.Go(func() error { return a.ground.run(ctx) })
 	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
 }
@@ -137,7 +146,9 @@ func (a *Agent) loop(ctx context.Context) error {
 	var wait, lastWait, look time.Duration
 	var lastHeard time.Time
 	pass := func() {
+		began := time.Now()
 		failed := a.pass(ctx)
+		a.work.passed(time.Since(began))
 		full.Reset(max(fullEvery, thrift*look))
 		switch {
 		case !failed:
@@ -154,6 +165,7 @@ func (a *Agent) loop(ctx context.Context) error {
 	}
 	a.probe(ctx)
 	if a.desired != nil {
+		a.ground.set(a.desired.Links)
 		pass()
 	} else if a.lacking != "" {
 		a.reporter.set(&model.Report{Node: a.Dirs.Node, Problem: a.lacking})
@@ -164,6 +176,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			return nil
 		case s := <-a.wishes:
 			a.desired, a.complete, a.retry = &s, true, 0
+			a.ground.set(s.Links)
 			pass()
 			a.keep()
 		case <-a.links.changed:
@@ -241,7 +254,7 @@ func (a *Agent) audit(ctx context.Context) bool {
 	if a.desired == nil {
 		return false
 	}
-	differ := false
+	findings := 0
 	for name, d := range a.Drivers.Controls {
 		auditor, ok := d.(control.Auditor)
 		if !ok {
@@ -251,9 +264,10 @@ func (a *Agent) audit(ctx context.Context) bool {
 		if err != nil {
 			a.Log.Warn("audit", "control", name, "error", err)
 		}
-		differ = differ || len(ids) > 0
+		findings += len(ids)
 	}
-	return differ
+	a.work.audited(findings)
+	return findings > 0
 }
 
 // keep writes the desired state to the file that a later life of the agent begins with.

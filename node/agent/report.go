@@ -144,7 +144,8 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		if o == nil {
 			continue
 		}
-		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, Restarts: o.restarts, Message: o.warning.Message}
+		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, Restarts: o.restarts, Message: o.warning.Message,
+			Usage: a.usage.now[id]}
 		if o.err != nil {
 			s.Phase, s.Message = model.PhaseFailed, o.err.Error()
 		}
@@ -185,15 +186,20 @@ func (a *Agent) ports(outcomes map[model.ID]*outcome, counters map[model.PortID]
 		for _, d := range o.devices {
 			p := model.PortStatus{ID: model.PortID{ID: id, Interface: d.Interface}, Device: d.Name, Index: d.Index,
 				Up: a.links.running(d.Index)}
-			c := counters[p.ID]
-			p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
-			for n := range maps.Values(c.Drops) {
-				p.Dropped += n
-			}
+			enter(&p, counters[p.ID])
 			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// enter enters a port's counters into its account.
+func enter(p *model.PortStatus, c fabric.Counters) {
+	p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
+	p.Drops, p.Dropped = c.Drops, 0
+	for n := range maps.Values(c.Drops) {
+		p.Dropped += n
+	}
 }
 
 // fast enters what the data path did for the routers that it forwards for, and tells whether any of it is new.
@@ -240,22 +246,26 @@ func (a *Agent) count(ctx context.Context) {
 		}
 		return
 	}
+	measured := a.measure(ctx)
 	next := *last
 	next.Events = nil
 	next.Ports = make([]model.PortStatus, len(last.Ports))
 	changed := a.reporter.pending()
 	for i, p := range last.Ports {
-		c := counters[p.ID]
 		p.Up = a.links.running(p.Index)
-		p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes, p.Dropped = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes, 0
-		for n := range maps.Values(c.Drops) {
-			p.Dropped += n
-		}
-		changed = changed || p != last.Ports[i]
+		enter(&p, counters[p.ID])
+		was := &last.Ports[i]
+		changed = changed || p.Up != was.Up || p.RxPackets != was.RxPackets || p.TxPackets != was.TxPackets ||
+			p.Dropped != was.Dropped
 		next.Ports[i] = p
 	}
 	next.Elements = slices.Clone(last.Elements)
-	if changed = a.fast(ctx, next.Elements) || changed; !changed {
+	if measured {
+		for i := range next.Elements {
+			next.Elements[i].Usage = a.usage.now[next.Elements[i].ID]
+		}
+	}
+	if changed = a.fast(ctx, next.Elements) || changed || measured; !changed {
 		return
 	}
 	next.CPUUsed, next.MemUsed = a.meter.read()

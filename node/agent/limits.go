@@ -1,0 +1,151 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+const (
+	// usageEvery is how often is looked at what elements take, of their control groups.
+	usageEvery = 5 * time.Second
+	// limitEvery is how often an element's running into the same limit is told.
+	limitEvery = time.Minute
+	// heldBack is the share of the time that processes must have been held back by their CPU quota for it to be told.
+	heldBack = 0.1
+)
+
+// usages is what the loop remembers of what elements take.
+type usages struct {
+	at   time.Time
+	last map[model.ID]control.Usage
+	now  map[model.ID]*model.Usage
+	bite map[limitOf]*bite
+}
+
+// limitOf is one limit of one element.
+type limitOf struct {
+	id    model.ID
+	limit string
+}
+
+// bite is what a limit has done that has not been told yet.
+type bite struct {
+	count int64
+	held  time.Duration
+	since time.Time // of held
+	told  time.Time
+}
+
+// measure looks at what the elements take, and tells of limits that they have run into. It tells whether anything is
+// other than before.
+func (a *Agent) measure(ctx context.Context) bool {
+	now := time.Now()
+	span := now.Sub(a.usage.at)
+	if span < usageEvery {
+		return false
+	}
+	read := map[model.ID]control.Usage{}
+	for _, d := range a.Drivers.Controls {
+		if m, ok := d.(control.Meter); ok {
+			for id, u := range m.Usage(ctx) {
+				read[id] = u
+			}
+		}
+	}
+	u := &a.usage
+	changed := len(read) != len(u.now)
+	next := make(map[model.ID]*model.Usage, len(read))
+	for id, is := range read {
+		was, known := u.last[id]
+		if was.CPU > is.CPU { // its processes were started anew
+			was = control.Usage{}
+		}
+		m := &model.Usage{Memory: rounded(is.Memory), Processes: is.Processes, Disk: rounded(is.Disk), Limits: is.Limits}
+		if known {
+			m.CPU = math.Round((is.CPU-was.CPU).Seconds()/span.Seconds()*100) / 100
+			a.limits(id, was, is, now, span)
+		}
+		before := u.now[id]
+		changed = changed || before == nil || *before != *m
+		next[id] = m
+	}
+	for l := range u.bite {
+		if _, there := read[l.id]; !there {
+			delete(u.bite, l)
+		}
+	}
+	u.at, u.last, u.now = now, read, next
+	return changed
+}
+
+// rounded leaves out what nobody wants to be told of every few seconds.
+func rounded(b model.Bytes) model.Bytes {
+	const step = 256 << 10
+	return (b + step/2) / step * step
+}
+
+// limits tells of the limits that an element has run into between two looks, each at most once in limitEvery.
+func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span time.Duration) {
+	a.bitten(id, "MemoryLimit", is.Killed-was.Killed, 0, now, span, func(b *bite) string {
+		return fmt.Sprintf("its memory limit of %s was reached: %s ended (`polyplane set %s memory=` with more raises it)",
+			is.Limits.Memory, counted(b.count, "process was", "processes were"), id)
+	})
+	a.bitten(id, "ProcessLimit", is.Refused-was.Refused, 0, now, span, func(b *bite) string {
+		return fmt.Sprintf("its limit of %d processes and threads was reached: %s (`polyplane set %s processes=` with more raises it)",
+			is.Limits.Processes, counted(b.count, "more was refused", "more were refused"), id)
+	})
+	full := int64(0)
+	if is.DiskFull && !was.DiskFull {
+		full = 1
+	}
+	a.bitten(id, "DiskFull", full, 0, now, span, func(*bite) string {
+		return fmt.Sprintf("its disk is full: %s are used of %s, or its files are too many (`polyplane set %s disk=` with more lets it grow)",
+			is.Disk.Rounded(), is.Limits.Disk, id)
+	})
+	held := is.Throttled - was.Throttled
+	if held.Seconds() < heldBack*span.Seconds() {
+		held = 0
+	}
+	a.bitten(id, "CPULimit", 0, held, now, span, func(b *bite) string {
+		return fmt.Sprintf("its processes used up their %s cores and were held back for %s in the last %s (`polyplane set %s cpu=` with more raises it)",
+			is.Limits.CPU, b.held.Round(100*time.Millisecond), now.Sub(b.since).Round(time.Second), id)
+	})
+}
+
+// bitten notes what a limit has done, and tells it unless it was told just now.
+func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duration, now time.Time, span time.Duration, words func(*bite) string) {
+	key := limitOf{id, limit}
+	b := a.usage.bite[key]
+	if count <= 0 && held <= 0 && (b == nil || b.count == 0 && b.held == 0) {
+		return
+	}
+	if b == nil {
+		b = &bite{}
+		if a.usage.bite == nil {
+			a.usage.bite = map[limitOf]*bite{}
+		}
+		a.usage.bite[key] = b
+	}
+	if b.count == 0 && b.held == 0 {
+		b.since = now.Add(-span)
+	}
+	b.count, b.held = b.count+max(0, count), b.held+max(0, held)
+	if now.Sub(b.told) < limitEvery {
+		return
+	}
+	a.event(model.Warning, id.String(), limit, words(b))
+	*b = bite{told: now}
+}
+
+// counted reads "3 processes were", "1 process was".
+func counted(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
