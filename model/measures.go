@@ -51,6 +51,19 @@ type Measures struct {
 	Links []LinkMeasure `json:"links,omitempty"`
 }
 
+// Link is what was measured of the link to a neighbour; nil when nothing was. Measures may be nil.
+func (m *Measures) Link(to string) *LinkMeasure {
+	if m == nil {
+		return nil
+	}
+	for i := range m.Links {
+		if m.Links[i].To == to {
+			return &m.Links[i]
+		}
+	}
+	return nil
+}
+
 // LinkMeasure is what a node has measured of a link of the substrate, in the direction away from it.
 type LinkMeasure struct {
 	To string `json:"to"`

@@ -60,8 +60,10 @@ type LinkStatus struct {
 type Dump struct {
 	Networks []NetworkStatus `json:"networks,omitempty"`
 	Nodes    []NodeStatus    `json:"nodes,omitempty"`
-	Elements []ElementView   `json:"elements,omitempty"`
-	Links    []LinkStatus    `json:"links,omitempty"`
+	// Substrate are the links between the nodes.
+	Substrate []SubstrateLinkStatus `json:"substrate,omitempty"`
+	Elements  []ElementView         `json:"elements,omitempty"`
+	Links     []LinkStatus          `json:"links,omitempty"`
 }
 
 // ProbeResult is the outcome of one probe: From asked To at Address and was answered, or not, or by somebody else.

@@ -20,6 +20,11 @@ type registerInput struct {
 	Body model.Registration
 }
 
+type measuresInput struct {
+	NodePath
+	Body model.Measures
+}
+
 type reportInput struct {
 	NodePath
 	Body model.Report
@@ -37,6 +42,14 @@ func (s *Server) agentRoutes(api huma.API) {
 				return nil, statusError(Invalid(fmt.Sprintf("the report is of node %q, the request of %q", in.Body.Node, in.Node)))
 			}
 			return nil, statusError(s.agents.Report(in.Body))
+		})
+	huma.Register(api, operation("measures", http.MethodPost, "/nodes/{node}/measures",
+		"A node tells what it has measured of its links and of its agent", "agents"),
+		func(_ context.Context, in *measuresInput) (*struct{}, error) {
+			if in.Body.Node != in.Node {
+				return nil, statusError(Invalid(fmt.Sprintf("the measures are of node %q, the request of %q", in.Body.Node, in.Node)))
+			}
+			return nil, statusError(s.agents.Measure(in.Body))
 		})
 	huma.Register(api, streaming[model.Update](api, operation("desired", http.MethodGet, "/nodes/{node}/desired",
 		"Everything a node shall have, at once and after every change, as a stream", "agents")),

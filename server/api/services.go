@@ -23,14 +23,14 @@ type Settings interface {
 	SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error)
 }
 
-// Parts selects what Dump fills.
+// Parts selects what Dump fills; Nodes includes the substrate's links.
 type Parts struct{ Networks, Nodes, Elements, Links bool }
 
 // Views is what users see.
 type Views interface {
 	Ping() model.Pong
 	Substrate() model.Substrate
-	// Dump tells of one network, or of all when network is empty.
+	// Dump tells of one network, or of all when network is empty; nodes and the substrate's links are always told of all.
 	Dump(network string, parts Parts) (model.Dump, error)
 	// Changed returns a channel that is closed when something that Dump tells has changed.
 	Changed() <-chan struct{}
@@ -45,6 +45,8 @@ type Agents interface {
 	// Watch begins a watch of the node's desired state. The node counts as alive until end is called.
 	Watch(node string) (next func() Desired, end func(), err error)
 	Report(report model.Report) error
+	// Measure takes what a node's agent has measured.
+	Measure(measures model.Measures) error
 	// Agent tells which node an element is on and where that node's agent listens.
 	Agent(id model.ID) (node, socket string, err error)
 }

@@ -64,6 +64,12 @@ func (s *Server) userRoutes(api huma.API) {
 		func(context.Context, *struct{}) (*body[model.Substrate], error) {
 			return &body[model.Substrate]{s.views.Substrate()}, nil
 		})
+	huma.Register(api, operation("substrate-links", http.MethodGet, "/substrate/links",
+		"The substrate's links with what the nodes have measured of them", "nodes"),
+		func(context.Context, *struct{}) (*body[[]model.SubstrateLinkStatus], error) {
+			d, err := s.views.Dump("", Parts{Nodes: true})
+			return &body[[]model.SubstrateLinkStatus]{list(d.Substrate)}, statusError(err)
+		})
 	huma.Register(api, operation("nodes", http.MethodGet, "/nodes", "The nodes at a glance", "nodes"),
 		func(context.Context, *struct{}) (*body[[]model.NodeStatus], error) {
 			d, err := s.views.Dump("", Parts{Nodes: true})

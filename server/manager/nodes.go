@@ -30,6 +30,7 @@ type node struct {
 	memUsed  model.Bytes
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
+	measures *model.Measures // the latest; nil until there are any
 }
 
 func newNode(sn model.SubstrateNode, socket string) *node {

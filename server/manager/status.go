@@ -28,7 +28,8 @@ func (m *Manager) Ping() model.Pong {
 // Substrate returns the physical nodes and links.
 func (m *Manager) Substrate() model.Substrate { return m.substrate }
 
-// Dump tells of one network, or of all when network is empty; nodes are always told of all.
+// Dump tells of one network, or of all when network is empty; nodes and the substrate's links are always told of
+// all.
 func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -41,7 +42,7 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 		names = []string{network}
 	}
 	if parts.Nodes {
-		d.Nodes = m.nodeStatuses()
+		d.Nodes, d.Substrate = m.nodeStatuses(), m.substrateLinks()
 	}
 	for _, name := range names {
 		n := m.networks[name]

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -116,6 +117,23 @@ func (c *Client) Substrate(ctx context.Context) (model.Substrate, error) {
 func (c *Client) Nodes(ctx context.Context) ([]model.NodeStatus, error) {
 	var out []model.NodeStatus
 	return out, c.do(ctx, http.MethodGet, path("nodes"), nil, nil, &out)
+}
+
+// SubstrateLinks lists the links between the nodes with what was measured of them.
+func (c *Client) SubstrateLinks(ctx context.Context) ([]model.SubstrateLinkStatus, error) {
+	var out []model.SubstrateLinkStatus
+	return out, c.do(ctx, http.MethodGet, path("substrate", "links"), nil, nil, &out)
+}
+
+// Metrics copies the instance's metrics to w, in Prometheus's text format.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	resp, err := c.open(ctx, http.MethodGet, "/metrics", nil, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(w, resp.Body)
+	return c.explain(err)
 }
 
 // Elements lists the elements of one network, or of all when network is empty.

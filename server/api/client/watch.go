@@ -70,6 +70,11 @@ func (c *Client) Report(ctx context.Context, report model.Report) error {
 	return c.do(ctx, http.MethodPost, path("nodes", report.Node, "report"), nil, report, nil)
 }
 
+// Measure tells the manager what a node's agent has measured.
+func (c *Client) Measure(ctx context.Context, measures model.Measures) error {
+	return c.do(ctx, http.MethodPost, path("nodes", measures.Node, "measures"), nil, measures, nil)
+}
+
 // stream reads a stream of JSON values (NDJSON) and calls f with each. A finished stream is no error.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, f func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)

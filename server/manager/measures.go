@@ -1,0 +1,59 @@
+package manager
+
+import (
+	"fmt"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Measure takes what a node's agent has measured.
+func (m *Manager) Measure(measures model.Measures) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := m.node(measures.Node)
+	if err != nil {
+		return err
+	}
+	was := n.measures
+	n.measures = &measures
+	for i := range measures.Links {
+		is := &measures.Links[i]
+		m.linkEvent(n.Name, was.Link(is.To), is)
+	}
+	m.touch()
+	return nil
+}
+
+// linkEvent tells of a link that no longer answers, and of one that does again. The first words about a link are no news
+// if it answers, nor if it does not yet. The lock is held.
+func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
+	object := node + " -- " + is.To
+	switch {
+	case was == nil:
+	case was.Up && !is.Up:
+		m.event(model.Warning, object, "SubstrateLinkDown", "node "+is.To+" no longer answers node "+node+" over the substrate", node)
+	case !was.Up && is.Up && was.RTTMedian > 0:
+		m.event(model.Info, object, "SubstrateLinkUp", fmt.Sprintf("node %s answers node %s again, within %v", is.To, node, is.RTTMedian), node)
+	}
+	if is.Problem != "" && (was == nil || was.Problem != is.Problem) {
+		m.event(model.Warning, object, "SubstrateLinkUnmeasured", is.Problem, node)
+	}
+}
+
+// substrateLinks are the substrate's links with what is known of them. What an agent measured that is away is not known.
+// The lock is held.
+func (m *Manager) substrateLinks() []model.SubstrateLinkStatus {
+	all := make([]model.SubstrateLinkStatus, 0, len(m.substrate.Links))
+	for _, l := range m.substrate.Links {
+		all = append(all, model.SubstrateLinkStatus{SubstrateLink: l, Forth: m.measured(l.A, l.B), Back: m.measured(l.B, l.A)})
+	}
+	return all
+}
+
+func (m *Manager) measured(from, to string) *model.LinkMeasure {
+	n := m.nodes[from]
+	if n == nil || n.watches == 0 {
+		return nil
+	}
+	return n.measures.Link(to)
+}
