@@ -83,6 +83,9 @@ type programStream struct {
 	Late     uint64
 	Rng      uint64
 	Failed   uint64
+	Hold     uint64
+	Behind   uint64
+	Burst    uint64
 }
 
 // Names of all BPF objects in the ELF.

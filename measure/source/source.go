@@ -42,7 +42,7 @@ type Options struct {
 	Run        uint16        // tells this run's frames from strays of another; the sink needs the same
 	CPU        int           // the CPU to send from; negative: any
 	Batch      int           // frames per kernel batch, 1…256; 0: 256 when a stream is unpaced, else 8. The smaller the more exact in time
-	ClockEvery int           // read the clock at least every so many frames; 0: 16 when a stream is unpaced, else 1
+	ClockEvery int           // read the clock at least every so many frames; 0: 64 when a stream is unpaced, else 1
 	// KeepPayload: the payload of a frame is what the kernel put into its page when it made the page, and not written again for
 	// every frame. Pages come back as whoever had them left them, so damage done to one stays. Frames of 512 bytes and more
 	// leave up to twice as fast. It needs streams whose headers are of one length, and is ignored for others.
@@ -131,6 +131,7 @@ type StreamReport struct {
 	Bytes    uint64        `json:"bytes"`    // check sequences included
 	Late     uint64        `json:"late"`     // frames that left more than 100 µs after they were due
 	LateMax  time.Duration `json:"late_max"` // by how much the worst of these
+	Burst    uint64        `json:"burst"`    // the most of these in a row: they leave at up to four times the rate until it is caught up with
 }
 
 // Report is what a run sent.

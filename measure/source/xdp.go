@@ -427,7 +427,7 @@ func (x *XDP) report() (Report, error) {
 		}
 		rep.Streams = append(rep.Streams, StreamReport{
 			Intended: intended(s, st.Sent, time.Duration(st.Due>>16), x.o.Duration),
-			Sent:     st.Sent, Bytes: st.Bytes, Late: st.Late, LateMax: time.Duration(st.LateMax),
+			Sent:     st.Sent, Bytes: st.Bytes, Late: st.Late, LateMax: time.Duration(st.LateMax), Burst: st.Burst,
 		})
 	}
 	return rep, nil

@@ -129,6 +129,42 @@ func framesAreAsBuilt(t *testing.T, o Options) {
 	}
 }
 
+// What a pause made late follows at four times the rate at most, and says how much that was.
+func TestCatchingUpIsNoBurst(t *testing.T) {
+	s := stream(frame.IPv4, frame.Fixed(64), 16)
+	s.Rate = 1000
+	x, err := OpenXDP(Options{Streams: []Stream{s}, Duration: time.Hour, Run: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	call := func() bool {
+		ret, err := x.objects.Source.Run(&ebpf.RunOptions{Data: make([]byte, x.room)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ret != 1 // XDP_DROP: it waits
+	}
+	call()
+	time.Sleep(100 * time.Millisecond) // the pause
+	frames, start := 0, time.Now()
+	for time.Since(start) < 20*time.Millisecond {
+		if call() {
+			frames++
+		}
+	}
+	most := int(4*s.Rate*time.Since(start).Seconds()) + 1
+	rep, err := x.report()
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := rep.Streams[0]
+	t.Logf("%d frames, at most %d; %+v", frames, most, st)
+	if frames > most || frames < 2 || st.Burst != uint64(frames) || st.Late != st.Burst || st.LateMax < 50*time.Millisecond {
+		t.Errorf("%d frames after a pause, want at most %d, all late, in a row: %+v", frames, most, st)
+	}
+}
+
 // The table of gaps gives exponential ones: mean, variance and tail.
 func TestExponentialTable(t *testing.T) {
 	e := exponentialTable()

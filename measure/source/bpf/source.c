@@ -7,6 +7,7 @@
 #define MAX_STREAMS 64
 #define FRACTION 16 /* times of the schedule are in 2^-16 ns since the start */
 #define EXPONENTIAL 4096
+#define CATCH_UP 2 /* what is late follows at up to 2^2 times the rate, so that a pause does not end in a burst at full speed */
 
 struct stream {
 	/* set by user space */
@@ -37,6 +38,9 @@ struct stream {
 	__u64 late;     /* frames sent more than late_limit after they were due */
 	__u64 rng;
 	__u64 failed; /* frames that could not be written */
+	__u64 hold;   /* while behind: not before this time */
+	__u64 behind; /* frames that left in a row while it was behind */
+	__u64 burst;  /* the most of these */
 };
 
 struct {
@@ -302,7 +306,7 @@ static long look(__u32 i, struct turn *t)
 	if (!s || !pending(s, t->elapsed, t->until))
 		return 0;
 	t->result = WAIT;
-	if (s->due > t->elapsed)
+	if (s->due > t->elapsed || s->hold > t->elapsed)
 		return 0;
 	t->result = k;
 	return 1;
@@ -347,7 +351,7 @@ int source(struct xdp_md *ctx)
 		s = bpf_map_lookup_elem(&streams, &key);
 		if (!s)
 			return XDP_ABORTED;
-		id = !pending(s, elapsed, until) ? NOTHING : s->due <= elapsed ? 0 : WAIT;
+		id = !pending(s, elapsed, until) ? NOTHING : s->due <= elapsed && s->hold <= elapsed ? 0 : WAIT;
 	} else {
 		id = choose(c, elapsed, until);
 		key = id;
@@ -368,6 +372,11 @@ int source(struct xdp_md *ctx)
 			s->late++;
 			if (late >> FRACTION > s->late_max)
 				s->late_max = late >> FRACTION;
+			s->hold = elapsed + (s->interval >> CATCH_UP);
+			if (++s->behind > s->burst)
+				s->burst = s->behind;
+		} else {
+			s->behind = 0;
 		}
 		s->due += s->poisson ? ((s->interval >> 8) * exponential_variate(key)) >> 8 : s->interval;
 	}
