@@ -91,6 +91,7 @@ type route struct {
 	odd       bool // what the fast path can't do: encapsulation, source-specific, or unknown
 	sourceLen uint8
 	multipath bool
+	mixed     bool // IPv6: one of several joined routes has an MTU of its own, and the kernel does not tell which
 	metric    uint32
 	object    uint32 // next-hop object
 	mtu       uint32

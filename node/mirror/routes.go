@@ -178,8 +178,13 @@ func (v *View) newRoute6(t *table, at int, list []uint32, r *route, flags uint16
 		}
 	} else if !r.joins() {
 		join = -1
-	} else if join >= 0 && len(r.hops) == 1 {
-		r.hops = addHops(v.ways[list[join]].hops, r.hops)
+	} else if join >= 0 {
+		if o := &v.ways[list[join]]; len(r.hops) == 1 && (len(o.hops) > 1 || !sameHop(&o.hops[0], &r.hops[0])) {
+			r.hops = addHops(o.hops, r.hops)
+		}
+		if o := &v.ways[list[join]]; len(r.hops) > 1 {
+			r.mixed = r.mixed || o.mixed || o.mtu != 0
+		}
 		r.canonical()
 	}
 	w := v.wayOf(r)
@@ -281,7 +286,8 @@ func (v *View) deleteHops(t *table, at int, list []uint32, r *route) {
 			if len(left) == 1 {
 				r.hops[0].weight = 1 // as the kernel tells it alone
 			}
-			r.protocol, r.mtu, r.rest = o.protocol, o.mtu, o.rest
+			r.protocol, r.mtu, r.rest, r.mixed = o.protocol, o.mtu, o.rest, o.mixed
+			v.wantLook = v.wantLook || o.mixed
 			list[i] = v.wayOf(r)
 			v.refWay(list[i])
 		}

@@ -18,6 +18,7 @@ type way struct {
 	odd      bool
 	specific bool // counts for some packets only
 	joins    bool // IPv6: routes of the same metric join it
+	mixed    bool
 	metric   uint32
 	object   uint32
 	mtu      uint32
@@ -38,7 +39,8 @@ type way struct {
 
 // appendID writes what a route is told apart by. Hops of an IPv6 route have no order.
 func (r *route) appendID(id []byte) []byte {
-	id = append(id, byte(r.family), r.kind, r.tos, r.scope, r.protocol, r.sourceLen, flagByte(r.odd), flagByte(r.multipath))
+	id = append(id, byte(r.family), r.kind, r.tos, r.scope, r.protocol, r.sourceLen, flagByte(r.odd),
+		flagByte(r.multipath)|flagByte(r.mixed)<<1)
 	id = binary.NativeEndian.AppendUint32(id, r.metric)
 	id = binary.NativeEndian.AppendUint32(id, r.object)
 	id = binary.NativeEndian.AppendUint32(id, r.mtu)
@@ -74,6 +76,7 @@ func (r *route) canonical() {
 	r.source = address{} // it chooses the router's own source address, and may be taken away in silence
 	r.multipath = false
 	if len(r.hops) > 1 {
+		r.mixed = r.mixed || r.mtu != 0
 		slices.SortFunc(r.hops, func(a, b hop) int {
 			switch {
 			case a.index != b.index:
@@ -129,7 +132,7 @@ func (v *View) wayOf(r *route) uint32 {
 	w := &v.ways[n]
 	*w = way{
 		id: string(v.idBuffer), family: r.family, kind: r.kind, tos: r.tos, scope: r.scope, protocol: r.protocol, odd: r.odd,
-		specific: r.tos != 0 || r.sourceLen != 0, joins: r.joins(), metric: r.metric, object: r.object, mtu: r.mtu, rest: r.rest,
+		specific: r.tos != 0 || r.sourceLen != 0, joins: r.joins(), mixed: r.mixed, metric: r.metric, object: r.object, mtu: r.mtu, rest: r.rest,
 		source: r.source, hops: slices.Clone(r.hops), used: true,
 	}
 	v.wayByID[w.id] = n
@@ -216,7 +219,7 @@ func (v *View) evaluate(n uint32) {
 		out = prohibitID
 	case unix.RTN_UNICAST:
 		switch {
-		case w.odd:
+		case w.odd, w.mixed:
 		case w.object != 0:
 			alive, out, link = v.throughObject(w)
 		default:
