@@ -14,12 +14,20 @@ type events struct {
 	ring []model.Event // event number seq is at ring[(seq-1) % keptEvents]
 	last int64         // sequence number of the latest
 	more chan struct{} // closed with the next event
+	// count is how often what happened. Reasons are words of the code's own, so there are only so many.
+	count map[eventKind]uint64
 }
 
-func newEvents() events { return events{more: make(chan struct{})} }
+type eventKind struct {
+	severity model.Severity
+	reason   string
+}
+
+func newEvents() events { return events{more: make(chan struct{}), count: map[eventKind]uint64{}} }
 
 func (e *events) add(ev model.Event) {
 	e.last++
+	e.count[eventKind{ev.Severity, ev.Reason}]++
 	ev.Seq = e.last
 	if ev.Time.IsZero() {
 		ev.Time = time.Now()

@@ -12,6 +12,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/metrics"
 	"github.com/polyplane/polyplane/server/store"
 )
 
@@ -58,7 +59,7 @@ func Run(ctx context.Context, config Config) error {
 	if config.Ready != nil {
 		config.Ready()
 	}
-	err = api.Serve(ctx, listener, server)
+	err = api.Serve(ctx, listener, metrics.New(m).Wrap(server))
 	end()
 	wg.Wait()
 	server.Close()

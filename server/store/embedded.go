@@ -63,6 +63,10 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	client := v3client.New(etcd.Server)
 	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{}, unsure: map[string]string{}}
 	s.reclaim = func(ctx context.Context) error { return reclaim(ctx, etcd, client) }
+	s.size = func() (file, used int64) {
+		b := etcd.Server.Backend()
+		return b.Size(), b.SizeInUse()
+	}
 	s.close = func() error {
 		err := client.Close()
 		if errors.Is(err, context.Canceled) { // what its own Close causes

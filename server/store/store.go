@@ -56,6 +56,7 @@ type Store struct {
 	prefix  string
 	place   string                      // what errors and `ping` call it
 	reclaim func(context.Context) error // frees space after ErrFull; nil when that is not ours to do
+	size    func() (file, used int64)   // of the database, in bytes; nil when that is not known here
 	close   func() error
 	closing sync.Once
 	closed  error

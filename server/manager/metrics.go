@@ -1,0 +1,55 @@
+package manager
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/metrics"
+)
+
+// Metrics is what everything is like at this moment. Of ports only those are told that a network has and that the node
+// of their element has reported: what a node still says of something that has gone is nobody's business.
+func (m *Manager) Metrics() metrics.State {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	s := metrics.State{Instance: m.dirs.Name, Revision: m.revision, Links: m.substrateLinks(), Events: m.events.counts()}
+	s.Store.Place = m.store.Place()
+	s.Store.Size, s.Store.Used = m.store.Size()
+	for _, status := range m.nodeStatuses() {
+		n := m.nodes[status.Name]
+		s.Nodes = append(s.Nodes, metrics.Node{NodeStatus: status, Connected: n.watches > 0, Measures: n.measures})
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.networks)) {
+		n := m.networks[name]
+		s.Networks = append(s.Networks, m.networkStatus(n))
+		for i := range n.resolved.Elements {
+			e := &n.resolved.Elements[i]
+			status := m.elementStatus(n, e.Name)
+			s.Elements = append(s.Elements, status)
+			on := m.nodes[status.Node]
+			if on == nil {
+				continue
+			}
+			for j := range e.Interfaces {
+				if p, ok := on.ports[model.PortID{ID: status.ID, Interface: e.Interfaces[j].Name}]; ok {
+					s.Ports = append(s.Ports, metrics.Port{Node: status.Node, PortStatus: p})
+				}
+			}
+		}
+	}
+	return s
+}
+
+// counts are how often what happened since the manager started, in a steady order.
+func (e *events) counts() []metrics.EventCount {
+	all := make([]metrics.EventCount, 0, len(e.count))
+	for kind, n := range e.count {
+		all = append(all, metrics.EventCount{Severity: kind.severity, Reason: kind.reason, Count: n})
+	}
+	slices.SortFunc(all, func(a, b metrics.EventCount) int {
+		return cmp.Or(cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Severity, b.Severity))
+	})
+	return all
+}
