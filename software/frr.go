@@ -16,6 +16,9 @@ const (
 	frrLog     = "/var/log/frr/frr.log"
 )
 
+// frrSweepSeconds is time enough to read the routes of the zebra before, and for the protocols to announce theirs again.
+const frrSweepSeconds = 3
+
 // frrStart runs watchfrr in the foreground with the daemons that /etc/frr/daemons enables: it starts them at once, all
 // together, and each again that dies or hangs (the distribution's defaults would wait a minute before the second time).
 // The run directory is made here because /run is lost at every restart.
@@ -129,6 +132,9 @@ func frrDaemonsFile(daemons []string) string {
 	w.line("vtysh_enable=yes")
 	w.line("# No TCP ports for the daemons' consoles: vtysh uses their Unix sockets.")
 	w.line(`frr_global_options="-P 0"`)
+	w.line("# Routes of a zebra that was killed are removed so many seconds after the next one began, if nobody announces them again.")
+	w.line("# Without this FRR 10 looks for them too early, and keeps them for ever (github.com/FRRouting/frr/issues/21824).")
+	w.line(`zebra_options="-K%d"`, frrSweepSeconds)
 	w.line("# Each daemon makes room for so many descriptors when it starts.")
 	w.line("MAX_FDS=1024")
 	return w.String()

@@ -146,7 +146,7 @@ func TestOwnConfigurationReplacesTheGenerated(t *testing.T) {
 		t.Errorf("daemons are %v, want %v", plan.Daemons, want)
 	}
 	daemons := content(t, plan, "/etc/frr/daemons")
-	for _, line := range []string{"bgpd=yes", "isisd=yes", "bfdd=yes", "ospfd=no"} {
+	for _, line := range []string{"bgpd=yes", "isisd=yes", "bfdd=yes", "ospfd=no", `zebra_options="-K3"`} {
 		if !strings.Contains(daemons, line+"\n") {
 			t.Errorf("/etc/frr/daemons has no line %s:\n%s", line, daemons)
 		}

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -50,6 +53,41 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 	r.awaitRoute(t, rs[1].el.Loopback[0], protoOSPF, 2)
 	if out, err := r.exec("vtysh", "-c", "show running-config ospfd"); err != nil || !strings.Contains(out, "ip ospf cost 77") {
 		t.Errorf("ospfd came back without what was written: %v\n%s", err, out)
+	}
+}
+
+// TestRoutesOfAKilledZebraGo leaves a route that nobody announces any more for the next zebra to find.
+func TestRoutesOfAKilledZebraGo(t *testing.T) {
+	stays, goes := prefix("198.51.100.0/24"), prefix("203.0.113.0/24")
+	rs := pair(t, model.SoftwareFRR, model.SoftwareFRR, func(int) model.Routing { return model.Routing{} }, func(net *model.Network) {
+		net.Elements[0].Routes = []model.Route{{To: stays, Type: model.RouteBlackhole}}
+	})
+	r := rs[0]
+	r.awaitLine(t, "all daemons up")
+	r.awaitRoute(t, stays, protoStatic, 1)
+	updates := make(chan netlink.RouteUpdate, 1000)
+	done := make(chan struct{})
+	defer close(done)
+	if err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &r.ns}); err != nil {
+		t.Fatal(err)
+	}
+	// Both in one breath: a zebra that lived would have something to say about a route that is not its own.
+	if out, err := r.exec("sh", "-c", "kill -KILL $(cat /run/frr/zebra.pid); ip route add 203.0.113.0/24 dev h1 proto bgp"); err != nil {
+		t.Fatalf("leaving a route of a killed zebra: %v\n%s", err, out)
+	}
+	for timeout := time.After(patience); ; {
+		select {
+		case u, ok := <-updates:
+			if !ok {
+				t.Fatal("the kernel's notifications ended")
+			}
+			if u.Type == unix.RTM_DELROUTE && u.Dst != nil && u.Dst.String() == goes.String() {
+				r.awaitRoute(t, stays, protoStatic, 1)
+				return
+			}
+		case <-timeout:
+			t.Fatalf("the route that the killed zebra left stays:\n%s", r.show("ip route; vtysh -c 'show ip route'"))
+		}
 	}
 }
 
