@@ -89,11 +89,25 @@ func (v *View) newLink(m *linkMessage) {
 	if !l.up || !l.carrier {
 		v.flushObjects(l)
 	}
+	if was.exists && was.mtu != l.mtu {
+		v.mtuChanged(l, was.mtu)
+	}
 	if was.mac != l.mac || was.mtu != l.mtu || was.exists != l.exists || was.ethernet != l.ethernet {
 		v.outsThrough(l.index)
 	}
 	if was.exists != l.exists || was.up != l.up || was.carrier != l.carrier {
 		v.through(l)
+	}
+}
+
+// mtuChanged does what the kernel does, without a word, to the MTUs of IPv6 routes when that of their interface changes.
+func (v *View) mtuChanged(l *link, was uint32) {
+	for n := range l.ways {
+		if w := &v.ways[n]; w.family == IPv6 && w.mtu != 0 && (w.mtu >= l.mtu || w.mtu == was) {
+			w.mtu = l.mtu
+			v.evaluate(n)
+			v.wantLook = true
+		}
 	}
 }
 
