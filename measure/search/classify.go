@@ -95,7 +95,7 @@ func (t target) classify(trials []Trial) class {
 	}
 	excess := badLong + max(0, badShort-goodShort*t.exceed/(1-t.exceed))
 	sum := max(goodLong+excess, t.sum)
-	allowed := sum * t.exceed * (1 + 1e-9)
+	allowed := sum * (t.exceed + 1e-9) // durations are whole nanoseconds: trials may fall short of a sum by a few
 	switch optimistic, pessimistic := excess <= allowed, sum-goodLong <= allowed; {
 	case pessimistic:
 		return lowerBound

@@ -10,7 +10,9 @@ import (
 	"github.com/polyplane/polyplane/measure/search"
 )
 
-// Device forwards up to Capacity frames/s, less a share that it always loses.
+// Device forwards up to Capacity frames/s, less a share that it always loses. What a trial finds depends on the device, on the
+// load, on how often the device had that load for that long before, and, where it drifts, on the time: never on what else was
+// tried. So two searches that ask the same question get the same answer, whatever their ways there.
 type Device struct {
 	Name     string  `json:"name"`
 	Capacity float64 `json:"capacity"` // frames/s
@@ -19,15 +21,25 @@ type Device struct {
 	Drift    float64 `json:"drift"`    // relative change of the capacity per second of trials
 	Seed     uint64  `json:"seed"`
 
-	trials  uint64
+	before  map[question]uint64
 	elapsed float64
+}
+
+// question is a load (frames/s) and a duration (ms, rounded).
+type question struct {
+	load     float64
+	duration uint64
 }
 
 // Trial implements search.Device.
 func (d *Device) Trial(_ context.Context, rate float64, duration time.Duration) (search.Trial, error) {
 	seconds := duration.Seconds()
-	d.trials++
-	capacity := d.Capacity * (1 + d.Drift*d.elapsed) * (1 + d.Noise*normal(d.Seed, d.trials))
+	if d.before == nil {
+		d.before = map[question]uint64{}
+	}
+	q := question{rate, uint64(math.Floor(seconds*1000 + 0.5))}
+	d.before[q]++
+	capacity := d.Capacity * (1 + d.Drift*d.elapsed) * (1 + d.Noise*normal(d.Seed, d.before[q]))
 	d.elapsed += seconds
 	sent := math.Floor(rate * seconds)
 	through := math.Min(sent, math.Floor(max(capacity, 0)*seconds))
@@ -35,7 +47,7 @@ func (d *Device) Trial(_ context.Context, rate float64, duration time.Duration) 
 	return search.Trial{Rate: rate, Duration: duration, Intended: uint64(sent), Sent: uint64(sent), Received: uint64(received)}, nil
 }
 
-// normal is a standard normal number for the n-th trial: Box and Muller's formula over splitmix64.
+// normal is the n-th of a series of standard normal numbers: Box and Muller's formula over splitmix64.
 func normal(seed, n uint64) float64 {
 	u := (float64(mix(seed*0x10001+2*n)>>11) + 0.5) / (1 << 53)
 	v := (float64(mix(seed*0x10001+2*n+1)>>11) + 0.5) / (1 << 53)
