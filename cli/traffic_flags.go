@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	frames "github.com/polyplane/polyplane/measure/frame"
+	"github.com/polyplane/polyplane/measure/selftest"
 	generator "github.com/polyplane/polyplane/measure/source"
 )
 
@@ -24,14 +26,14 @@ import (
 type trafficFlags struct {
 	rate, size, search, latencyAt, destinations, out, figure string
 	duration, warmup                                         time.Duration
-	flows, streams, repeat, confidence, burst                int
+	flows, streams, repeat, confidence, burst, check         int
 	connections, width                                       float64
 	poisson, ipv6, tcp, ping, compare, selfTest              bool
 	closed, beyond, programs                                 bool
 	seed                                                     uint64
 	output                                                   output
 
-	rateSet, sizeSet, durationSet, repeatSet, burstSet, connectionsSet bool
+	rateSet, sizeSet, durationSet, repeatSet, burstSet, connectionsSet, checkSet bool
 }
 
 func (f *trafficFlags) add(cmd *cobra.Command) {
@@ -43,6 +45,7 @@ func (f *trafficFlags) add(cmd *cobra.Command) {
 	s.IntVar(&f.flows, "flows", 4096, "flows of each stream: destinations times UDP source ports, in random order")
 	s.IntVar(&f.streams, "streams", 1, "streams (with --tcp: connections) of each pair; they share the rate, and each is counted by itself")
 	s.StringVar(&f.destinations, "destinations", "", "send to the addresses of this `PREFIX`, up to 4096 of them, instead of to B's own; it must be routed to B")
+	s.IntVar(&f.check, "check", 0, "sum up the whole payload of every Nth frame, a power of two (default 1; 256 with --rate max, --search and --burst)")
 	s.BoolVar(&f.poisson, "poisson", false, "exponential gaps between frames instead of constant ones")
 	s.BoolVarP(&f.ipv6, "ipv6", "6", false, "IPv6 instead of IPv4")
 	s.IntVarP(&f.repeat, "repeat", "n", 1, "so many trials, with a confidence interval of each figure; with --compare blocks (10), with --burst repetitions (5)")
@@ -73,7 +76,7 @@ func (f *trafficFlags) add(cmd *cobra.Command) {
 // seen notes which flags were given: some defaults depend on the mode.
 func (f *trafficFlags) seen(cmd *cobra.Command) {
 	for name, set := range map[string]*bool{"rate": &f.rateSet, "size": &f.sizeSet, "duration": &f.durationSet, "repeat": &f.repeatSet,
-		"burst": &f.burstSet, "connections": &f.connectionsSet} {
+		"burst": &f.burstSet, "connections": &f.connectionsSet, "check": &f.checkSet} {
 		*set = cmd.Flags().Changed(name)
 	}
 }
@@ -103,14 +106,15 @@ type trafficPair struct{ from, to ref }
 // trafficPlan is a command line, understood and checked.
 type trafficPlan struct {
 	*trafficFlags
-	mode     trafficMode
-	pairs    []trafficPair
-	sizes    frames.Sizes
-	kind     frames.Kind
-	fps      float64 // frames/s of all streams of all pairs; 0: as fast as possible
-	level    float64
-	fraction float64 // of the throughput, for --latency-at; 0: none
-	prefix   netip.Prefix
+	mode      trafficMode
+	pairs     []trafficPair
+	sizes     frames.Sizes
+	kind      frames.Kind
+	fps       float64 // frames/s of all streams of all pairs; 0: as fast as possible
+	level     float64
+	timeEvery int     // of frames that leave as fast as possible, not each is timed
+	fraction  float64 // of the throughput, for --latency-at; 0: none
+	prefix    netip.Prefix
 }
 
 // plan checks everything that can be checked before anything is touched.
@@ -277,6 +281,25 @@ func (p *trafficPlan) checkRate() error {
 	}
 	if p.poisson && p.fps == 0 {
 		return errors.New("--poisson with --rate max: gaps can only be spread where there are any")
+	}
+	p.timeEvery = 1
+	if p.fps == 0 && slices.Contains([]trafficMode{modeTrial, modeCompare}, p.mode) {
+		p.timeEvery = selftest.TimeEvery
+	}
+	return p.checkEvery()
+}
+
+// checkEvery decides whose payload is checked.
+func (p *trafficPlan) checkEvery() error {
+	switch {
+	case !p.checkSet && (p.timeEvery > 1 || p.mode == modeSearch || p.mode == modeBurst):
+		p.check = selftest.CheckEvery
+	case !p.checkSet:
+		p.check = 1
+	case p.check < 1 || p.check > 1<<20 || bits.OnesCount(uint(p.check)) != 1:
+		return fmt.Errorf("--check %d: a power of two from 1 to 1048576 is expected", p.check)
+	case !slices.Contains([]trafficMode{modeTrial, modeCompare, modeSearch, modeBurst}, p.mode):
+		return fmt.Errorf("--check with --%s: it sends no frames whose payload could be checked", p.mode)
 	}
 	return nil
 }

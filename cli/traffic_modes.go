@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/polyplane/polyplane/measure/machine"
 	"github.com/polyplane/polyplane/measure/search"
 	"github.com/polyplane/polyplane/measure/tools"
 	"github.com/polyplane/polyplane/measure/trial"
@@ -126,14 +125,14 @@ func (t *trafficRun) backToBack(ctx context.Context) error {
 // used takes the CPU time that f uses.
 func (t *trafficRun) used(f func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		before, err := machine.Watch{Programs: t.programs}.Read()
+		before, err := t.watch().Read()
 		if err != nil {
 			return err
 		}
 		if err := f(ctx); err != nil {
 			return err
 		}
-		after, err := machine.Watch{Programs: t.programs}.Read()
+		after, err := t.watch().Read()
 		if err != nil {
 			return err
 		}

@@ -148,6 +148,13 @@ func heading(b *bytes.Buffer, r *trafficReport) {
 		fmt.Fprintf(b, "%s, %s gaps, for %s\n", packetRate(s.Rate), gaps, seconds(s.Duration))
 	}
 	placements(b, r)
+	if s.CheckEvery > 1 {
+		timed := "every frame"
+		if s.TimeEvery > 1 {
+			timed = fmt.Sprintf("one frame in %d", s.TimeEvery)
+		}
+		fmt.Fprintf(b, "timed: %s; whole payload checked: of one frame in %d\n", timed, s.CheckEvery)
+	}
 	b.WriteByte('\n')
 }
 
@@ -197,6 +204,7 @@ func cpuLines(b *bytes.Buffer, r *trafficReport) {
 			fmt.Fprintf(b, "%s: %.1f %% of a core\n", t.Name, 100*t.Time.Seconds()/wall)
 		}
 	}
+	groupLines(b, r.Usage)
 	for _, p := range programTimes(r.Usage) {
 		fmt.Fprintf(b, "program %s: %d runs, %s each\n", p.Name, p.Runs, nanoseconds(uint64(p.Time)/p.Runs))
 	}

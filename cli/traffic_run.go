@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/polyplane/polyplane/measure/stats"
 	"github.com/polyplane/polyplane/measure/tools"
 	"github.com/polyplane/polyplane/measure/trial"
+	"github.com/polyplane/polyplane/model"
 )
 
 // trafficReport is everything that was measured, as -o json prints it.
@@ -48,6 +50,8 @@ type trafficShape struct {
 	Confidence float64         `json:"confidence"`
 	Placement  trial.Placement `json:"placement"` // of the first pair
 	Open       bool            `json:"open"`
+	TimeEvery  int             `json:"time_every"`  // every so manieth frame was timed
+	CheckEvery int             `json:"check_every"` // … and had its whole payload checked
 }
 
 // trafficRun is one command under way.
@@ -57,6 +61,7 @@ type trafficRun struct {
 	paths    []trafficPath
 	bench    *trafficLock
 	programs map[string]*ebpf.Program
+	groups   []string // cgroups of the networks' elements
 	limits   *trial.Limits
 	report   trafficReport
 }
@@ -77,7 +82,7 @@ func (t *trafficRun) prepare(ctx context.Context, dirs instance.Dirs) error {
 	}
 	r.Format, r.Mode, r.Paths = results.Format, p.mode, t.paths
 	r.Traffic = trafficShape{Kind: p.kind.String(), Sizes: p.sizes.String(), Flows: p.flows, Streams: p.streams, Rate: p.fps, Poisson: p.poisson,
-		Duration: p.duration, Repeat: p.repeat, Confidence: p.level, Placement: t.placement(0)}
+		Duration: p.duration, Repeat: p.repeat, Confidence: p.level, Placement: t.placement(0), TimeEvery: p.timeEvery, CheckEvery: p.check}
 	r.Traffic.Open = r.Traffic.Placement.Open()
 	if !p.closed && !netdev.ThreadsVisible() {
 		t.warn("this runs in a process namespace of its own (a container?), where receive threads cannot be placed: the loop is closed")
@@ -95,6 +100,13 @@ func (t *trafficRun) prepare(ctx context.Context, dirs instance.Dirs) error {
 			return err
 		}
 	}
+	for _, path := range t.paths {
+		for _, id := range []model.ID{path.From.ID, path.To.ID} {
+			t.groups = append(t.groups, elementGroups(cgroups, dirs, id.Network)...)
+		}
+	}
+	slices.Sort(t.groups)
+	t.groups = slices.Compact(t.groups)
 	for _, path := range t.paths {
 		if err := t.wake(ctx, path); err != nil {
 			return err
@@ -141,7 +153,8 @@ func (t *trafficRun) placement(i int) trial.Placement {
 func (t *trafficRun) open(i int) (*trial.Bench, error) {
 	b, err := openPathBench(t.bench, t.paths[i], trial.Options{
 		Label: t.paths[i].label(), Placement: t.placement(i), Streams: t.plan.streamsOf(t.paths[i]), Warmup: t.plan.warmup,
-		Limits: t.limits, Mark: t.plan.beyond, Watch: machine.Watch{Programs: t.programs}, Seed: t.plan.seed,
+		Limits: t.limits, Mark: t.plan.beyond, Watch: t.watch(), Seed: t.plan.seed,
+		TimeEvery: t.plan.timeEvery, CheckEvery: t.plan.check,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", t.paths[i].label(), err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
+	frames "github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/machine"
 	"github.com/polyplane/polyplane/measure/selftest"
 	"github.com/polyplane/polyplane/measure/trial"
@@ -92,13 +93,20 @@ func readLimits(dirs instance.Dirs, here machine.Environment) (*trial.Limits, er
 }
 
 func printSelfTest(w io.Writer, r selftest.Report, colour bool) error {
-	speeds := table{head: []string{"SIZE", ">ONE CORE", ">TWO CORES", ">OF THESE ARRIVE", ">BARE LOOP", ">SHARE"}}
+	speeds := table{head: []string{"SIZE", ">ONE CORE", ">TWO CORES", ">OF THESE ARRIVE", ">EVERY PAYLOAD", ">BARE LOOP", ">SHARE", "INTERVAL"}}
 	for _, s := range r.Speeds {
 		open, got := "", ""
 		if s.Open > 0 {
 			open, got = packetRate(s.Open), packetRate(s.Got)
 		}
-		speeds.add(texts(fmt.Sprintf("%d B", s.Size), packetRate(s.Closed), open, got, packetRate(s.Bare), fmt.Sprintf("%.0f %%", 100*s.Share()))...)
+		size, interval := s.Sizes+" B", ""
+		if s.Sizes == frames.IMIX().String() {
+			size = "IMIX"
+		}
+		if iv := s.Share.Interval; iv.Level > 0 {
+			interval = fmt.Sprintf("%.0f … %.0f %%", 100*iv.Low, 100*iv.High)
+		}
+		speeds.add(texts(size, packetRate(s.Closed), open, got, packetRate(s.Whole), packetRate(s.Bare), fmt.Sprintf("%.0f %%", 100*s.Share.Median), interval)...)
 	}
 	paces := table{head: []string{"RATE", "GAPS", ">MEASURED", ">ERROR", ">LATE"}}
 	for _, p := range r.Paces {

@@ -128,6 +128,8 @@ func TestTrafficRefuses(t *testing.T) {
 		"lab/h1 lab/h2 --flows 0":                            "--flows 0",
 		"lab/h1 lab/h2 --flows 4096 --streams 64":            "--flows 4096",
 		"lab/h1 lab/h2 --streams 65":                         "--streams 65",
+		"lab/h1 lab/h2 --check 3":                            "a power of two",
+		"lab/h1 lab/h2 --tcp --check 4":                      "no frames whose payload",
 		"lab/h1 lab/h2 --repeat 0":                           "--repeat 0",
 		"lab/h1 lab/h2 --confidence 80":                      "one of 90, 95, 99",
 		"lab/h1 lab/h2 --search bisect":                      `--search "bisect"`,
@@ -216,6 +218,35 @@ func TestTrafficStreams(t *testing.T) {
 	}
 }
 
+// Payloads are all checked where that costs nothing that matters, and whoever asks gets it anywhere.
+func TestTrafficChecks(t *testing.T) {
+	for args, want := range map[string][2]int{"": {1, 1}, "--rate max": {64, 256}, "--rate max --check 1": {64, 1}, "--check 8": {1, 8}, "--search mlr": {1, 256},
+		"--compare lab/h2 lab/h1": {64, 256}, "--compare lab/h2 lab/h1 --rate 1k": {1, 1}, "--burst": {1, 256}} {
+		p, err := planOf(t, append([]string{"lab/h1", "lab/h2"}, strings.Fields(args)...)...)
+		if err != nil || p.timeEvery != want[0] || p.check != want[1] {
+			t.Errorf("%s: %v; one frame in %d is timed, one in %d checked, want %v", args, err, p.timeEvery, p.check, want)
+		}
+	}
+}
+
+// Each element with processes has a cgroup, in the hierarchy of either version.
+func TestElementGroups(t *testing.T) {
+	dirs := instance.NewDirs("x")
+	for _, hierarchy := range []string{"cpuacct", ""} {
+		root := t.TempDir()
+		for _, g := range []string{"n1/lab+r1", "n2/lab+r2", "n1/lab+r1+shell", "n1/lab2+r1"} {
+			if err := os.MkdirAll(filepath.Join(root, hierarchy, "polyplane/x", g), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := elementGroups(root, dirs, "lab")
+		want := []string{filepath.Join(root, hierarchy, "polyplane/x/n1/lab+r1"), filepath.Join(root, hierarchy, "polyplane/x/n2/lab+r2")}
+		if !slices.Equal(got, want) || elementGroups(root, dirs, "nowhere") != nil {
+			t.Errorf("found %q, want %q", got, want)
+		}
+	}
+}
+
 // sampleTrial is a trial with figures that nobody measured.
 func sampleTrial(label string, lost uint64) trial.Result {
 	h := new(hist.Histogram)
@@ -242,7 +273,7 @@ func sampleReport(mode trafficMode) *trafficReport {
 		Duration: 2 * time.Second, Repeat: 1, Confidence: 0.95, Open: true,
 		Placement: trial.Placement{Source: 1, Polled: []trial.Polled{{Device: netdev.Ref{Name: "ppabc"}, CPU: 0}}}},
 		Usage: machine.Usage{Wall: time.Second, Cores: []machine.Core{{CPU: 0, User: second(5), System: second(10), SoftIRQ: second(25), Idle: second(60)},
-			{CPU: 1, System: second(97), Steal: second(3)}}, Threads: []machine.Thread{{PID: 7, Name: "napi/ppabc-9", Time: second(20)}},
+			{CPU: 1, System: second(97), Steal: second(3)}}, Threads: []machine.Thread{{PID: 7, Name: "napi/ppabc-9", Time: second(20)}}, Groups: map[string]time.Duration{"/sys/fs/cgroup/cpuacct/polyplane/x/n1/lab+r1": second(2), "/sys/fs/cgroup/cpuacct/polyplane/x/n1/lab+r2": 0},
 			Programs: []machine.Program{{Name: "from_port#12", Runs: 1000, Time: 250 * time.Microsecond}, {Name: "idle#3"}}}}
 	r.Name, r.Format = "traffic", results.Format
 	return r
@@ -318,9 +349,10 @@ func TestTrafficTables(t *testing.T) {
 	}
 	var b bytes.Buffer
 	if err := printSelfTest(&b, selftest.Report{Environment: machine.Environment{CPU: "A processor", Cores: 2, Kernel: "6.18.0 #1 SMP"},
-		Speeds: []selftest.Speed{{Size: 64, Closed: 4.5e6, Full: 4.5e6, Open: 4e6, Got: 3e6, Bare: 5e6}, {Size: 1518, Closed: 1e6, Full: 1e6, Bare: 1e6}},
-		Paces:  []selftest.Pace{{Rate: 1e4, Measured: 10001, Error: 0.0001, Late: 0.002}, {Rate: 1e4, Measured: 9990, Error: -0.001, Poisson: true}},
-		Floor:  sampleTrial("", 0).Delay, Limits: trial.Limits{Rate: 4.5e6, Accuracy: 0.0001}, Failures: []string{"64-byte frames reach 80 % of the bare loop, 90 % are promised"}}, false); err != nil {
+		Speeds: []selftest.Speed{{Sizes: "64", Closed: 4.5e6, Full: 4.5e6, Whole: 4.5e6, Open: 4e6, Got: 3e6, Bare: 5e6, Share: stats.Ratio{N: 3, Median: 0.9, Interval: stats.Interval{Low: 0.88, High: 0.93, Level: 0.95}}},
+			{Sizes: "imix", Closed: 1e6, Full: 1e6, Whole: 5e5, Bare: 1e6, Share: stats.Ratio{N: 1, Median: 1}}},
+		Paces: []selftest.Pace{{Rate: 1e4, Measured: 10001, Error: 0.0001, Late: 0.002}, {Rate: 1e4, Measured: 9990, Error: -0.001, Poisson: true}},
+		Floor: sampleTrial("", 0).Delay, Limits: trial.Limits{Rate: 4.5e6, Accuracy: 0.0001}, Failures: []string{"64-byte frames reach 80 % of the bare loop, 90 % are promised"}}, false); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "traffic-self-test.txt", b.String())

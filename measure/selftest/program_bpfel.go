@@ -18,7 +18,11 @@ import (
 const (
 	programMapBareOut     = "bare_out"
 	programProgBareSink   = "bare_sink"
+	programProgBareSizes  = "bare_sizes"
 	programProgBareSource = "bare_source"
+	programVarRoom        = "room"
+	programVarSizes       = "sizes"
+	programVarTurn        = "turn"
 )
 
 // loadProgram returns the embedded CollectionSpec for program.
@@ -64,6 +68,7 @@ type programSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type programProgramSpecs struct {
 	BareSink   *ebpf.ProgramSpec `ebpf:"bare_sink"`
+	BareSizes  *ebpf.ProgramSpec `ebpf:"bare_sizes"`
 	BareSource *ebpf.ProgramSpec `ebpf:"bare_source"`
 }
 
@@ -78,6 +83,9 @@ type programMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programVariableSpecs struct {
+	Room  *ebpf.VariableSpec `ebpf:"room"`
+	Sizes *ebpf.VariableSpec `ebpf:"sizes"`
+	Turn  *ebpf.VariableSpec `ebpf:"turn"`
 }
 
 // programObjects contains all objects after they have been loaded into the kernel.
@@ -113,6 +121,9 @@ func (m *programMaps) Close() error {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programVariables struct {
+	Room  *ebpf.Variable `ebpf:"room"`
+	Sizes *ebpf.Variable `ebpf:"sizes"`
+	Turn  *ebpf.Variable `ebpf:"turn"`
 }
 
 // programPrograms contains all programs after they have been loaded into the kernel.
@@ -120,12 +131,14 @@ type programVariables struct {
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programPrograms struct {
 	BareSink   *ebpf.Program `ebpf:"bare_sink"`
+	BareSizes  *ebpf.Program `ebpf:"bare_sizes"`
 	BareSource *ebpf.Program `ebpf:"bare_source"`
 }
 
 func (p *programPrograms) Close() error {
 	return _ProgramClose(
 		p.BareSink,
+		p.BareSizes,
 		p.BareSource,
 	)
 }

@@ -4,19 +4,22 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/polyplane/polyplane/measure/frame"
+	"github.com/polyplane/polyplane/measure/stats"
 )
 
 func TestSelfTest(t *testing.T) {
-	rep, err := Run(context.Background(), Options{Duration: 300 * time.Millisecond, Repeat: 1, Sizes: []int{64}, Rates: []float64{1e4}})
+	rep, err := Run(context.Background(), Options{Duration: 300 * time.Millisecond, Repeat: 1, Sizes: []frame.Sizes{frame.Fixed(64), frame.IMIX()}, Rates: []float64{1e4}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range rep.Speeds {
-		t.Logf("%d bytes: %.2f Mp/s closed (%.2f a CPU second), %.2f open (%.2f arrive), bare %.2f: %.0f %%", s.Size, s.Closed/1e6, s.Full/1e6, s.Open/1e6, s.Got/1e6, s.Bare/1e6, 100*s.Share())
+		t.Logf("%s: %.2f Mp/s closed (%.2f a CPU second), %.2f open (%.2f arrive), bare %.2f: %.0f %%", s.Sizes, s.Closed/1e6, s.Full/1e6, s.Open/1e6, s.Got/1e6, s.Bare/1e6, 100*s.Share.Median)
 	}
 	t.Logf("paces %+v", rep.Paces)
 	t.Logf("floor %v; limits %+v; %q", rep.Floor, rep.Limits, rep.Failures)
-	if len(rep.Speeds) != 1 || rep.Limits.Rate <= 0 || rep.Limits.Floor <= 0 {
+	if len(rep.Speeds) != 2 || rep.Limits.Rate <= 0 || rep.Limits.Floor <= 0 {
 		t.Fatalf("%+v", rep)
 	}
 	if rep.Floor.Count < 100 || rep.Floor.P50 > uint64(time.Millisecond) {
@@ -33,12 +36,12 @@ func TestSelfTest(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	r := Report{Speeds: []Speed{{Size: 64, Closed: 5e6, Full: 5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.05}, {Rate: 1e3, Error: 0.05}}, Steal: 0.5}
+	r := Report{Speeds: []Speed{{Sizes: "64", Closed: 5e6, Share: stats.Ratio{Median: 0.5}}}, Paces: []Pace{{Rate: 1e5, Error: 0.05}, {Rate: 1e3, Error: 0.05}}, Steal: 0.5}
 	r.judge()
 	if len(r.Failures) != 3 || r.Limits.Rate != 5e6 || r.Limits.Accuracy != 0.05 {
 		t.Errorf("%+v", r)
 	}
-	good := Report{Speeds: []Speed{{Size: 64, Closed: 9.5e6, Full: 9.5e6, Bare: 10e6}}, Paces: []Pace{{Rate: 1e5, Error: 0.001}}}
+	good := Report{Speeds: []Speed{{Sizes: "imix", Closed: 9.5e6, Share: stats.Ratio{Median: 0.95}}}, Paces: []Pace{{Rate: 1e5, Error: 0.001}}}
 	if good.judge(); len(good.Failures) != 0 {
 		t.Errorf("%+v", good)
 	}
