@@ -320,6 +320,9 @@ func (f *Fabric) detach() error {
 			continue
 		}
 		b.RemoveClsact(index)
+		if k.devices[index].xdp != 0 {
+			setXDP(&b, index, -1)
+		}
 		if q, has := k.Queues[index]; has {
 			b.RemoveQueue(index, q.Queue)
 		}

@@ -38,6 +38,10 @@ type Port struct {
 	// Shape is what the link does to packets on their way to the element: each direction's shape is at the port where it
 	// ends.
 	Shape model.Shape
+	// XDP has the fabric use the port's driver's hook, natively or not at all, beside the tc hook: frames that routers
+	// forward here from one such port to another take it. It is for elements that send and receive frames by XDP: other
+	// elements lose TSO, must not leave checksums to be filled in, and need NAPI (GRO) to receive such frames.
+	XDP bool
 }
 
 // Tunnel leads to another node; packets that come with VNI from there are the port's.

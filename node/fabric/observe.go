@@ -26,6 +26,7 @@ type device struct {
 	kind      string
 	elsewhere bool // its peer is in another namespace
 	vxlan     linux.VXLANInfo
+	xdp       uint32 // ID of the program in its driver's hook
 }
 
 func (d device) up() bool { return d.flags&unix.IFF_UP != 0 }
@@ -89,6 +90,12 @@ func (f *Fabric) dumpLinks() (map[int]device, error) {
 				d.mtu = int(binary.NativeEndian.Uint32(value))
 			case unix.IFLA_LINK_NETNSID:
 				d.elsewhere = true
+			case unix.IFLA_XDP:
+				for k, v := range linux.Attrs(value) {
+					if k == iflaXDPProgram {
+						d.xdp = binary.NativeEndian.Uint32(v)
+					}
+				}
 			case unix.IFLA_LINKINFO:
 				for k, v := range linux.Attrs(value) {
 					switch {

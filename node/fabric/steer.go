@@ -141,9 +141,12 @@ func (f *Fabric) flagPorts(id model.ID) {
 			continue
 		}
 		flags := &f.pipe.Ports[slot].Flags
-		set32(flags, atomic.LoadUint32(flags)&(pipeline.Down|pipeline.Queue)|f.steeringOf(port))
+		set32(flags, atomic.LoadUint32(flags)&keptFlags|f.steeringOf(port))
 	}
 }
+
+// keptFlags are those that steering leaves as they are.
+const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP
 
 // steeringOf are the flags that steering gives a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {
@@ -183,7 +186,7 @@ func (f *Fabric) rememberSteering() {
 		flags := atomic.LoadUint32(&f.pipe.Ports[slot].Flags)
 		n := pipeline.RouterOf(flags)
 		if n <= 0 || n >= len(f.pipe.Routers) || f.pipe.Routers[n].Name != routerName(port.ID) {
-			set32(&f.pipe.Ports[slot].Flags, flags&(pipeline.Down|pipeline.Queue))
+			set32(&f.pipe.Ports[slot].Flags, flags&keptFlags)
 			continue
 		}
 		s := f.steered[port.ID]

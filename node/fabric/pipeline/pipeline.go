@@ -56,11 +56,13 @@ type Pipeline struct {
 	// FromPort, FromTunnel, FromEdge and FromShaper are the programs for the ingress of ports, the tunnel device, edges
 	// and the far ends of slices' queues.
 	FromPort, FromTunnel, FromEdge, FromShaper *ebpf.Program
+	// FromPortXDP is for the driver's hook of ports.
+	FromPortXDP *ebpf.Program
 
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
-	routers, packets                 *ebpf.Map
+	routers, packets, recent         *ebpf.Map
 	memory                           [][]byte
 	pins                             map[string]pin // by path
 }
@@ -102,7 +104,8 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
-		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRouterCounts: &p.RouterCounts,
+		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
+		tcMapRouterCounts: &p.RouterCounts,
 	}
 	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
@@ -133,7 +136,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	for name, program := range map[string]*ebpf.Program{tcProgFromPort: p.FromPort, tcProgFromTunnel: p.FromTunnel,
-		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper} {
+		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromPortXdp: p.FromPortXDP} {
 		p.pins[p.programPath(name)] = program
 	}
 	return nil
@@ -201,7 +204,7 @@ func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
 func (p *Pipeline) programs(spec *ebpf.CollectionSpec, tables map[string]*ebpf.Map) error {
 	programs := map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
-		tcProgFromShaper: &p.FromShaper,
+		tcProgFromShaper: &p.FromShaper, tcProgFromPortXdp: &p.FromPortXDP,
 	}
 	if p.pinned(programs, tables) {
 		return nil
@@ -292,10 +295,10 @@ func (p *Pipeline) Sweep() error {
 func (p *Pipeline) Close() error {
 	var errs []error
 	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
-		p.ports, p.peers, p.shapers, p.routers, p.packets, p.RouterCounts, p.fibChunks, p.fibTables, p.fibHops} {
+		p.ports, p.peers, p.shapers, p.routers, p.packets, p.recent, p.RouterCounts, p.fibChunks, p.fibTables, p.fibHops} {
 		errs = append(errs, m.Close())
 	}
-	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper} {
+	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper, p.FromPortXDP} {
 		errs = append(errs, program.Close())
 	}
 	for _, data := range p.memory {

@@ -35,6 +35,7 @@ const (
 	Routed  = 1 << 2 // of the router that RouterOf tells
 	OffIPv4 = 1 << 3 // what comes to it by IPv4 is not forwarded here
 	OffIPv6 = 1 << 4
+	XDP     = 1 << 5 // frames from and to it may take the driver's hook
 
 	routerShift = 16
 )

@@ -76,6 +76,7 @@ type tcPacket struct {
 		Destination uint64
 		Source      uint64
 	}
+	Trail [32]uint32
 }
 
 type tcPeer struct {
@@ -140,6 +141,7 @@ const (
 	tcMapPackets      = "packets"
 	tcMapPeers        = "peers"
 	tcMapPorts        = "ports"
+	tcMapRecent       = "recent"
 	tcMapRouterCounts = "router_counts"
 	tcMapRouters      = "routers"
 	tcMapScratches    = "scratches"
@@ -148,6 +150,7 @@ const (
 	tcMapTunnels      = "tunnels"
 	tcProgFromEdge    = "from_edge"
 	tcProgFromPort    = "from_port"
+	tcProgFromPortXdp = "from_port_xdp"
 	tcProgFromShaper  = "from_shaper"
 	tcProgFromTunnel  = "from_tunnel"
 )
@@ -194,10 +197,11 @@ type tcSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tcProgramSpecs struct {
-	FromEdge   *ebpf.ProgramSpec `ebpf:"from_edge"`
-	FromPort   *ebpf.ProgramSpec `ebpf:"from_port"`
-	FromShaper *ebpf.ProgramSpec `ebpf:"from_shaper"`
-	FromTunnel *ebpf.ProgramSpec `ebpf:"from_tunnel"`
+	FromEdge    *ebpf.ProgramSpec `ebpf:"from_edge"`
+	FromPort    *ebpf.ProgramSpec `ebpf:"from_port"`
+	FromPortXdp *ebpf.ProgramSpec `ebpf:"from_port_xdp"`
+	FromShaper  *ebpf.ProgramSpec `ebpf:"from_shaper"`
+	FromTunnel  *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 }
 
 // tcMapSpecs contains maps before they are loaded into the kernel.
@@ -215,6 +219,7 @@ type tcMapSpecs struct {
 	Packets      *ebpf.MapSpec `ebpf:"packets"`
 	Peers        *ebpf.MapSpec `ebpf:"peers"`
 	Ports        *ebpf.MapSpec `ebpf:"ports"`
+	Recent       *ebpf.MapSpec `ebpf:"recent"`
 	RouterCounts *ebpf.MapSpec `ebpf:"router_counts"`
 	Routers      *ebpf.MapSpec `ebpf:"routers"`
 	Scratches    *ebpf.MapSpec `ebpf:"scratches"`
@@ -260,6 +265,7 @@ type tcMaps struct {
 	Packets      *ebpf.Map `ebpf:"packets"`
 	Peers        *ebpf.Map `ebpf:"peers"`
 	Ports        *ebpf.Map `ebpf:"ports"`
+	Recent       *ebpf.Map `ebpf:"recent"`
 	RouterCounts *ebpf.Map `ebpf:"router_counts"`
 	Routers      *ebpf.Map `ebpf:"routers"`
 	Scratches    *ebpf.Map `ebpf:"scratches"`
@@ -281,6 +287,7 @@ func (m *tcMaps) Close() error {
 		m.Packets,
 		m.Peers,
 		m.Ports,
+		m.Recent,
 		m.RouterCounts,
 		m.Routers,
 		m.Scratches,
@@ -300,16 +307,18 @@ type tcVariables struct {
 //
 // It can be passed to loadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tcPrograms struct {
-	FromEdge   *ebpf.Program `ebpf:"from_edge"`
-	FromPort   *ebpf.Program `ebpf:"from_port"`
-	FromShaper *ebpf.Program `ebpf:"from_shaper"`
-	FromTunnel *ebpf.Program `ebpf:"from_tunnel"`
+	FromEdge    *ebpf.Program `ebpf:"from_edge"`
+	FromPort    *ebpf.Program `ebpf:"from_port"`
+	FromPortXdp *ebpf.Program `ebpf:"from_port_xdp"`
+	FromShaper  *ebpf.Program `ebpf:"from_shaper"`
+	FromTunnel  *ebpf.Program `ebpf:"from_tunnel"`
 }
 
 func (p *tcPrograms) Close() error {
 	return _TcClose(
 		p.FromEdge,
 		p.FromPort,
+		p.FromPortXdp,
 		p.FromShaper,
 		p.FromTunnel,
 	)

@@ -31,29 +31,55 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lab is a node with two routers in a row between two hosts.
+// lab is a node with routers in a row between two hosts: h1 – r1 – … – h2. Link i has 10.0.i.0/24 and 2001:db8:i::/64, .2
+// at h1 and h2, else .1 to the left and .2 to the right.
 type lab struct {
-	*testing.T
+	testing.TB
 	dirs    instance.NodeDirs
 	driver  *netns.Driver
 	fabric  *fabric.Fabric
 	plane   *xdp.Plane
 	jobs    []control.Job
 	devices map[model.PortID]int
+	routers int
+	home    string // the node's namespace
+	xdp     bool   // the hosts' ports use the driver's hook
 }
 
 var ctx = context.Background()
 
 func id(element string) model.ID { return model.ID{Network: "lab", Element: element} }
 
-func prefixes(list ...string) (all []netip.Prefix) {
-	for _, p := range list {
-		all = append(all, netip.MustParsePrefix(p))
+func newLab(t testing.TB) *lab { return newChain(t, 2) }
+
+func (l *lab) name(i int) string {
+	switch i {
+	case 0:
+		return "h1"
+	case l.routers + 1:
+		return "h2"
 	}
-	return all
+	return fmt.Sprintf("r%d", i)
 }
 
-func newLab(t *testing.T) *lab {
+// last is h2's interface.
+func (l *lab) last() string { return l.name(l.routers) }
+
+func (l *lab) routerNames() (names []string) {
+	for i := range l.routers {
+		names = append(names, l.name(i+1))
+	}
+	return names
+}
+
+func (l *lab) routerIDs() (ids []model.ID) {
+	for _, name := range l.routerNames() {
+		ids = append(ids, id(name))
+	}
+	return ids
+}
+
+func newChain(t testing.TB, routers int) *lab {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: its namespace is of no use to others
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -62,25 +88,31 @@ func newLab(t *testing.T) *lab {
 	word := make([]byte, 4)
 	rand.Read(word)
 	all := instance.NewDirs("test" + hex.EncodeToString(word))
-	l := &lab{T: t, dirs: all.Node("n1"), devices: map[model.PortID]int{}}
+	l := &lab{TB: t, dirs: all.Node("n1"), devices: map[model.PortID]int{}, routers: routers,
+		home: fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
 	var err error
 	if l.driver, err = netns.New(l.dirs, netns.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	interfaces := map[string][]model.Interface{
-		"h1": {{Name: "r1", Addresses: prefixes("10.0.1.2/24", "2001:db8:1::2/64")}},
-		"r1": {{Name: "h1", Addresses: prefixes("10.0.1.1/24", "2001:db8:1::1/64")}, {Name: "r2", Addresses: prefixes("10.0.0.1/30", "2001:db8::1/64")}},
-		"r2": {{Name: "r1", Addresses: prefixes("10.0.0.2/30", "2001:db8::2/64")}, {Name: "h2", Addresses: prefixes("10.0.2.1/24", "2001:db8:2::1/64")}},
-		"h2": {{Name: "r2", Addresses: prefixes("10.0.2.2/24", "2001:db8:2::2/64")}},
-	}
-	for _, name := range []string{"h1", "r1", "r2", "h2"} {
-		e := model.Element{Name: name, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Interfaces: interfaces[name]}
-		if name[0] == 'h' {
+	for i := range routers + 2 {
+		name := l.name(i)
+		e := model.Element{Name: name, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic}
+		if i == 0 || i == routers+1 {
 			e.Kind, e.Software = model.Host, ""
 		}
-		for k := range e.Interfaces {
-			e.Interfaces[k].MAC = model.MAC(model.PortID{ID: id(name), Interface: e.Interfaces[k].Name})
-			e.Interfaces[k].MTU = 1500
+		add := func(far string, link, host int) {
+			e.Interfaces = append(e.Interfaces, model.Interface{Name: far, MTU: 1500, MAC: model.MAC(model.PortID{ID: id(name), Interface: far}),
+				Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/24", link, host)),
+					netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::%d/64", link, host))}})
+		}
+		switch {
+		case i == 0:
+			add("r1", 0, 2)
+		case i == routers+1:
+			add(l.last(), routers, 2)
+		default:
+			add(l.name(i-1), i-1, map[bool]int{true: 1, false: 2}[i == 1])
+			add(l.name(i+1), i, 1)
 		}
 		l.jobs = append(l.jobs, control.Job{ID: id(name), Index: 1, Element: model.NodeElement{Element: e}})
 	}
@@ -93,7 +125,7 @@ func newLab(t *testing.T) *lab {
 				t.Error(err)
 			}
 		}
-		if err := l.driver.Remove(ctx, []model.ID{id("h1"), id("r1"), id("r2"), id("h2")}, false); err != nil {
+		if err := l.driver.Remove(ctx, append(l.routerIDs(), id("h1"), id("h2")), false); err != nil {
 			t.Error(err)
 		}
 		l.driver.Close()
@@ -102,8 +134,8 @@ func newLab(t *testing.T) *lab {
 	})
 	l.open()
 	l.elements()
-	l.in("h1", "ip route add default via 10.0.1.1; ip -6 route add default via 2001:db8:1::1")
-	l.in("h2", "ip route add default via 10.0.2.1; ip -6 route add default via 2001:db8:2::1")
+	l.in("h1", "ip route add default via 10.0.0.1; ip -6 route add default via 2001:db8:0::1")
+	l.in("h2", fmt.Sprintf("ip route add default via 10.0.%[1]d.1; ip -6 route add default via 2001:db8:%[1]d::1", routers))
 	l.routes()
 	return l
 }
@@ -124,8 +156,23 @@ func (l *lab) elements() {
 
 // routes are the routers' static ones.
 func (l *lab) routes() {
-	l.in("r1", "ip route replace 10.0.2.0/24 via 10.0.0.2; ip -6 route replace 2001:db8:2::/64 via 2001:db8::2")
-	l.in("r2", "ip route replace 10.0.1.0/24 via 10.0.0.1; ip -6 route replace 2001:db8:1::/64 via 2001:db8::1")
+	for i := 1; i <= l.routers; i++ {
+		var commands []string
+		for link := range l.routers + 1 {
+			if link == i || link == i-1 {
+				continue
+			}
+			via, host := i, 2 // to the right
+			if link < i-1 {
+				via, host = i-1, 1
+			}
+			commands = append(commands, fmt.Sprintf("ip route replace 10.0.%[1]d.0/24 via 10.0.%[2]d.%[3]d; "+
+				"ip -6 route replace 2001:db8:%[1]d::/64 via 2001:db8:%[2]d::%[3]d", link, via, host))
+		}
+		if len(commands) > 0 {
+			l.in(l.name(i), strings.Join(commands, ";"))
+		}
+	}
 }
 
 // open is what an agent does when it starts.
@@ -149,14 +196,14 @@ func (l *lab) end() {
 
 func (l *lab) apply() {
 	l.Helper()
-	far := map[string]string{"h1:r1": "r1:h1", "r1:h1": "h1:r1", "r1:r2": "r2:r1", "r2:r1": "r1:r2", "r2:h2": "h2:r2", "h2:r2": "r2:h2"}
 	var s fabric.State
 	for _, j := range l.jobs {
 		for _, ifc := range j.Element.Interfaces {
 			p := fabric.Port{ID: model.PortID{ID: j.ID, Interface: ifc.Name}}
 			p.Index = l.devices[p.ID]
 			p.MAC, _ = net.ParseMAC(ifc.MAC)
-			p.Local.UnmarshalText([]byte("lab/" + far[j.ID.Element+":"+ifc.Name]))
+			p.Local = model.PortID{ID: id(ifc.Name), Interface: j.ID.Element}
+			p.XDP = l.xdp && j.Element.Kind == model.Host
 			s.Ports = append(s.Ports, p)
 		}
 	}
@@ -281,7 +328,7 @@ func TestPlane(t *testing.T) {
 		_, err := l.try("h1", "ping -c1 -W1 10.0.2.2")
 		return err != nil
 	})
-	l.in("r2", "ip link set r1 up; ip -6 addr replace 2001:db8::2/64 dev r1 nodad")
+	l.in("r2", "ip link set r1 up; ip -6 addr replace 2001:db8:1::2/64 dev r1 nodad")
 	l.routes()
 	l.in("h1", "ping -c3 -i0.2 -W20 10.0.2.2; ping -c1 -W20 2001:db8:2::2")
 	l.ping()
@@ -374,5 +421,36 @@ func TestRestart(t *testing.T) {
 	}
 	if n := l.fabric.Tables().Tables()[pipeline.Table(1, false)] & (1<<24 - 1); n != 0 {
 		t.Errorf("a default route %d came from nowhere", n)
+	}
+}
+
+// TestDriverHook has the hosts' ports use the driver's hook, and gives it up again.
+func TestDriverHook(t *testing.T) {
+	l := newLab(t)
+	l.in("h1", "ethtool -K r1 gro on tx off")
+	l.in("h2", "ethtool -K r2 gro on tx off")
+	l.prepare("r1", "r2")
+	l.ping()
+	for _, on := range []bool{true, false} {
+		l.xdp = on
+		l.apply()
+		for _, device := range []string{l.port("h1", "r1"), l.port("h2", "r2")} {
+			out, err := exec.Command("ip", "link", "show", device).CombinedOutput()
+			if err != nil || strings.Contains(string(out), " xdp ") != on {
+				t.Errorf("hook %v: %v\n%s", on, err, out)
+			}
+		}
+		before, guest := l.forwarded("r1").Packets, l.byGuest("r1")
+		l.ping()
+		l.in("h1", "ping -c3 -i0.01 -W10 -s 4000 10.0.2.2") // in fragments
+		if n := l.forwarded("r1").Packets - before; n != 80+18 {
+			t.Errorf("hook %v: of 98 packets %d were forwarded", on, n)
+		}
+		if n := l.byGuest("r1") - guest; n != 0 {
+			t.Errorf("hook %v: the guest forwarded %d", on, n)
+		}
+		if out, err := l.try("h1", "traceroute -n -q1 -w5 10.0.2.2"); err != nil || !strings.Contains(out, "10.0.0.1") || !strings.Contains(out, "10.0.1.2") {
+			t.Errorf("hook %v: %v\n%s", on, err, out)
+		}
 	}
 }

@@ -147,11 +147,8 @@ INLINE __u32 fib_search4(__u32 unit, __u32 order, __u32 a)
 	return fib_load(c, at + (4ULL << order));
 }
 
-/*
- * fib_find4 is the number of the next hop that the table has for an address; 0 without a route. Not inlined, as the
- * other functions here that are not static: the verifier looks at them once instead of once a call.
- */
-__attribute__((noinline)) __u32 fib_find4(__u32 table, __u32 a)
+/* fib_look4 is the number of the next hop that the table has for an address; 0 without a route. */
+INLINE __u32 fib_look4(__u32 table, __u32 a)
 {
 	volatile __u64 *word = bpf_map_lookup_elem(&fib_tables, &table);
 	__u64 w, now;
@@ -212,8 +209,8 @@ INLINE __u32 fib_search6(__u32 unit, __u32 order, __u64 hi, __u64 lo)
 	return fib_load(c, first + at / 4 + (16ULL << order));
 }
 
-/* fib_find6 is fib_find4 for an IPv6 address, whose halves are numbers. */
-__attribute__((noinline)) __u32 fib_find6(__u32 table, __u64 hi, __u64 lo)
+/* fib_look6 is fib_look4 for an IPv6 address, whose halves are numbers. */
+INLINE __u32 fib_look6(__u32 table, __u64 hi, __u64 lo)
 {
 	volatile __u64 *word = bpf_map_lookup_elem(&fib_tables, &table);
 	__u64 w, now;
@@ -238,6 +235,20 @@ __attribute__((noinline)) __u32 fib_find6(__u32 table, __u64 hi, __u64 lo)
 		w = now;
 	}
 	return HOP_PUNT;
+}
+
+/*
+ * The same as functions, which the verifier looks at once instead of once a call: a call costs some nanoseconds, and what
+ * loops over routers would be too much for it otherwise.
+ */
+__attribute__((noinline)) __u32 fib_find4(__u32 table, __u32 a)
+{
+	return fib_look4(table, a);
+}
+
+__attribute__((noinline)) __u32 fib_find6(__u32 table, __u64 hi, __u64 lo)
+{
+	return fib_look6(table, hi, lo);
 }
 
 /* A next hop's words, of one moment. */

@@ -35,6 +35,10 @@ enum {
 };
 
 enum {
+	XDP_PASS = 2,
+};
+
+enum {
 	PACKET_HOST = 0,
 	PROTOCOL_IPV4 = 0x0800,
 	PROTOCOL_IPV6 = 0x86dd,
@@ -75,6 +79,15 @@ struct __sk_buff {
 	__u32 gso_size;
 };
 
+struct xdp_md {
+	__u32 data;
+	__u32 data_end;
+	__u32 data_meta;
+	__u32 ingress_ifindex;
+	__u32 rx_queue_index;
+	__u32 egress_ifindex;
+};
+
 struct bpf_tunnel_key {
 	__u32 tunnel_id;
 	__u32 remote[4]; /* an IPv4 address: the first word, in the host's order; IPv6: as on the wire */
@@ -112,6 +125,7 @@ static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, _
 static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static long (*const bpf_check_mtu)(void *context, __u32 ifindex, __u32 *mtu, int more, __u64 flags) = (void *)163;
+static __u64 (*const bpf_xdp_get_buff_len)(struct xdp_md *x) = (void *)188;
 static long (*const bpf_loop)(__u32 times, void *callback, void *context, __u64 flags) = (void *)181;
 
 INLINE __u16 be16(__u16 v)

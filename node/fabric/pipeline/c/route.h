@@ -59,6 +59,7 @@ struct packet {
 	__u32 reason;   /* why no router forwards it; PUNT_NONE if one may */
 	__u32 head[3];  /* IPv4: the first words of the header, as they stand; IPv6: the second */
 	struct hop hop; /* route's answer */
+	__u32 trail[2 * MAX_HOPS]; /* slots at which it came to routers and left them, where it is counted later */
 };
 
 /* The packet that a run has at hand: with it, a stack would be too small. */
@@ -105,9 +106,10 @@ INLINE int special6(__u64 hi)
 INLINE __u32 parse4(struct packet *p, const void *at, const void *end, __u32 bytes)
 {
 	const struct ipv4_header *h = at;
-	const __u16 *half = at;
+	const __u32 *word = at;
 	const __u32 *ports = at + IPV4_BYTES;
-	__u32 length, sum = 0;
+	__u64 sum = 0;
+	__u32 length;
 
 	if ((void *)(h + 1) > end || h->version_length >> 4 != 4)
 		return PUNT_HEADER;
@@ -116,8 +118,9 @@ INLINE __u32 parse4(struct packet *p, const void *at, const void *end, __u32 byt
 	length = be16(h->length);
 	if (length < IPV4_BYTES || length > bytes)
 		return PUNT_HEADER;
-	for (int i = 0; i < IPV4_BYTES / 2; i++)
-		sum += half[i];
+	for (int i = 0; i < IPV4_BYTES / 4; i++)
+		sum += word[i];
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
 	if (sum != 0xffff) /* RFC 1071 */
 		return PUNT_HEADER;
@@ -131,9 +134,9 @@ INLINE __u32 parse4(struct packet *p, const void *at, const void *end, __u32 byt
 	p->segment = length;
 	p->ttl = h->ttl;
 	p->checksum = be16(h->checksum);
-	p->head[0] = *(__u32 *)at;
-	p->head[1] = *(__u32 *)(at + 4);
-	p->head[2] = *(__u32 *)(at + 8);
+	p->head[0] = word[0];
+	p->head[1] = word[1];
+	p->head[2] = word[2];
 	if (special4(p->flow[0]) || special4(p->flow[1]))
 		return PUNT_ADDRESS;
 	return PUNT_NONE;
@@ -228,16 +231,17 @@ INLINE __u32 without_forwarding(__u32 kind)
 	return ROUTE_PUNT | PUNT_TABLE;
 }
 
-/* route says what the router that the port at slot belongs to does with a packet that comes in there. */
-__attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
+/*
+ * route_at says what the router that a port belongs to does with a packet that comes in there; called is whether tables are
+ * searched by calls.
+ */
+INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, int called)
 {
-	struct port *in = port_at(slot), *out;
 	__u32 number, table, id;
 	struct router *r;
+	struct port *out;
 	__u64 first;
 
-	if (!p || !in)
-		return ROUTE_GUEST;
 	number = in->flags >> PORT_ROUTER;
 	r = bpf_map_lookup_elem(&routers, &number);
 	if (!r || *(volatile __u32 *)&r->on == 0)
@@ -251,7 +255,10 @@ __attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
 	if (in->flags & (p->ipv6 ? PORT_OFF6 : PORT_OFF4))
 		return ROUTE_PUNT | PUNT_OFF;
 	table = number << 1;
-	id = p->ipv6 ? fib_find6(table + 1, p->hi, p->lo) : fib_find4(table, p->hi >> 32);
+	if (called)
+		id = p->ipv6 ? fib_find6(table + 1, p->hi, p->lo) : fib_find4(table, p->hi >> 32);
+	else
+		id = p->ipv6 ? fib_look6(table + 1, p->hi, p->lo) : fib_look4(table, p->hi >> 32);
 	if (id <= HOP_PROHIBIT)
 		return without_forwarding(id);
 	if (p->ttl <= 1)
@@ -270,6 +277,14 @@ __attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
 	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN)) != PORT_ROUTED || out->flags >> PORT_ROUTER != number)
 		return ROUTE_PUNT | PUNT_OFF;
 	return p->hop.port;
+}
+
+/* route is route_at for the port at slot, as a function. */
+__attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
+{
+	struct port *in = port_at(slot);
+
+	return p && in ? route_at(p, slot, in, 1) : ROUTE_GUEST;
 }
 
 /* advance makes the packet what it is behind the router. */

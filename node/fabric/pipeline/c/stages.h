@@ -62,6 +62,27 @@ INLINE __u32 header_bytes(struct __sk_buff *skb)
 	return at + (*frame >> 4) * 4;
 }
 
+/* port_of finds the port whose device has this index, and its slot. */
+INLINE struct port *port_of(__u32 ifindex, __u32 *slot)
+{
+	__u32 place = ifindex & (RECENT - 1), *known = bpf_map_lookup_elem(&recent, &place), *found;
+	struct port *p;
+
+	if (known) {
+		*slot = *known;
+		p = port_at(*slot);
+		if (*slot && p && p->ifindex == ifindex)
+			return p;
+	}
+	found = bpf_map_lookup_elem(&devices, &ifindex);
+	if (!found)
+		return 0;
+	*slot = *found;
+	if (known)
+		*known = *slot;
+	return port_at(*slot);
+}
+
 struct load {
 	__u32 packets;
 	__u32 bytes;

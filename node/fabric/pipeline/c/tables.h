@@ -35,6 +35,7 @@ enum {
 	PORT_ROUTED = 1 << 2, /* of the router whose number the upper half is */
 	PORT_OFF4 = 1 << 3,   /* what comes to it by IPv4, or */
 	PORT_OFF6 = 1 << 4,   /* by IPv6, is not forwarded here */
+	PORT_XDP = 1 << 5,    /* frames from and to it may take the driver's hook */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -199,6 +200,21 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, __u32);
 } devices SEC(".maps");
+
+/*
+ * The programs' own memory of what devices says, at an index's lower bits. It counts only if the port there has that
+ * index, so nobody needs to keep it right.
+ */
+enum {
+	RECENT = 4096,
+};
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, RECENT);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
+} recent SEC(".maps");
 
 /* VNI → slot */
 struct {

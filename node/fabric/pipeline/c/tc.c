@@ -2,29 +2,27 @@
 /* The pipeline on the tc hook: programs for the ingress of ports, of slices' queues, of the tunnel device and of edges. */
 
 #include "stages.h"
+#include "xdp.h" /* and on the driver's, in the same object */
 
 /* from_port takes what an element sends, at the ingress of its port. Nothing of it ever reaches the node's own stack. */
 SEC("tc")
 int from_port(struct __sk_buff *skb)
 {
-	__u32 ifindex = skb->ifindex;
-	__u32 *slot = bpf_map_lookup_elem(&devices, &ifindex);
 	struct load l = load_of(skb);
 	struct port *from;
+	__u32 slot;
 	__u64 link;
 
-	if (!slot)
-		return drop(l, 0, DROP_UNKNOWN);
-	from = port_at(*slot);
+	from = port_of(skb->ifindex, &slot);
 	if (!from)
 		return drop(l, 0, DROP_UNKNOWN);
-	count_from(l, *slot);
+	count_from(l, slot);
 	if (from->snap)
-		copy_frame(skb, *slot, from->snap, 0);
+		copy_frame(skb, slot, from->snap, 0);
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) == LINK_LOCAL)
-		return deliver(skb, l, *slot, link_target(link));
-	return leave(skb, l, *slot, link);
+		return deliver(skb, l, slot, link_target(link));
+	return leave(skb, l, slot, link);
 }
 
 /* from_shaper takes what has passed a slice's queue, at the far end of its device. */
