@@ -18,6 +18,7 @@ type Client interface {
 	Keeper
 	Setter
 	Watcher
+	Gauger
 	Opener
 }
 
@@ -53,6 +54,12 @@ type Watcher interface {
 	Ping(ctx context.Context) (model.Pong, error)
 	WatchDump(ctx context.Context, network string, f func(model.Dump) error) error
 	Events(ctx context.Context, since int64, follow bool, f func(model.Event) error) error
+}
+
+// Gauger tells what is measured.
+type Gauger interface {
+	Metrics(ctx context.Context, w io.Writer) error
+	SubstrateLinks(ctx context.Context) ([]model.SubstrateLinkStatus, error)
 }
 
 // Opener opens streams into elements.

@@ -21,6 +21,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.describeCommand(),
 		c.graphCommand(),
 		c.topCommand(),
+		c.metricsCommand(),
 		c.checkCommand(),
 		c.trafficCommand(),
 

@@ -438,6 +438,10 @@ func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) erro
 	s.line("Memory", reservedMemory(*node)+" reserved, "+byteCount(uint64(node.MemoryUsed))+" used")
 	s.line("Ports", strconv.Itoa(node.Ports))
 	s.line("Seen", c.since(node.LastSeen)+" ago")
+	// That nothing is known of its links is no reason to say nothing of the node.
+	if links, err := cl.SubstrateLinks(ctx); err == nil {
+		s.table("Links to neighbours", neighbours(links, node.Name))
+	}
 	l := elementListing()
 	t := table{head: []string{"ELEMENT", "KIND", "PHASE"}}
 	for _, e := range elements {

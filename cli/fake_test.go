@@ -115,6 +115,18 @@ func (f *fake) Links(_ context.Context, network string) ([]model.LinkStatus, err
 	return out, f.up()
 }
 
+func (f *fake) SubstrateLinks(context.Context) ([]model.SubstrateLinkStatus, error) {
+	return f.dump.Substrate, f.up()
+}
+
+func (f *fake) Metrics(_ context.Context, w io.Writer) error {
+	if err := f.up(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "polyplane_info 1\n")
+	return err
+}
+
 func (f *fake) Dump(context.Context, string) (model.Dump, error) {
 	if len(f.dumps) > 0 {
 		d := f.dumps[0]
