@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,9 +21,31 @@ func ProbeLoop() error {
 	return nil
 }
 
+// LoopOf is the loop device that a file is attached to; empty when there is none. Whoever attached it to a second one and
+// mounted that, too, would destroy the file system in it.
+func LoopOf(image string) string {
+	paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is right
+	for _, path := range paths {
+		if b, err := os.ReadFile(path); err == nil && strings.TrimSuffix(string(b), "\n") == image {
+			return "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(path)))
+		}
+	}
+	return ""
+}
+
 // MountImage mounts the ext4 file system in a file, by a loop device that goes by itself when it is unmounted. It reads
-// and writes past the page cache: the file system above has one of its own.
+// and writes past the page cache: the file system above has one of its own. Where the file is attached still, because
+// somebody holds what was mounted before, that is mounted again.
 func MountImage(image, dir string, flags uintptr, options string) error {
+	if device := LoopOf(image); device != "" {
+		err := unix.Mount(device, dir, "ext4", flags, options)
+		if err == nil {
+			return nil
+		}
+		if LoopOf(image) != "" { // it has not gone meanwhile
+			return fmt.Errorf("mount %s: %w", device, err)
+		}
+	}
 	file, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 const (
 	noteSpec      = "polyplane.spec"      // a hash of all that a running container cannot change
 	noteResources = "polyplane.resources" // a hash of the limits
+	noteOpenFiles = "polyplane.openfiles" // how many files each process may have open
 	noteRestarts  = "polyplane.restarts"  // the requested restarts that it has had
 	noteFiles     = "polyplane.files"     // a hash of what only a restart makes the software read
 	noteConfig    = "polyplane.config"    // a hash of what was written last of the configuration that the software has read
@@ -72,7 +73,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 		},
 	}
 	s.Annotations = map[string]string{noteSpec: hashOf(s, true), noteResources: hashOf([]any{s.Linux.Resources, s.Process.Rlimits}, false),
-		noteRestarts: strconv.FormatUint(uint64(el.Restarts), 10)}
+		noteOpenFiles: strconv.Itoa(el.Limits().Files), noteRestarts: strconv.FormatUint(uint64(el.Restarts), 10)}
 	return s
 }
 

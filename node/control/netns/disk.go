@@ -52,10 +52,13 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 		if running || grown && !broken {
 			return !grown, nil
 		}
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		switch err := unix.Unmount(dir, 0); {
+		case errors.Is(err, unix.EBUSY) && !broken: // somebody reads its logs
+			return true, nil
+		case err != nil:
 			return false, fmt.Errorf("unmount the element's disk, to mend it or let it grow: %w", err)
 		}
-	} else if running {
+	} else if _, err := os.Stat(d.dirs.Disk(job.ID)); running && errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	return false, d.mountDisk(job)
@@ -74,8 +77,10 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	if err := emptyDir(dir); err != nil { // what was there is on the disk
 		return fmt.Errorf("make the directory of the element's files empty: %w", err)
 	}
-	if err := checkDisk(image, size); err != nil {
-		return fmt.Errorf("check the element's disk: %w", err)
+	if linux.LoopOf(image) == "" { // else somebody holds what was mounted before
+		if err := checkDisk(image, size); err != nil {
+			return fmt.Errorf("check the element's disk: %w", err)
+		}
 	}
 	if err := linux.MountImage(image, dir, diskFlags, diskOptions); err != nil {
 		return fmt.Errorf("mount the element's disk: %w", err)
@@ -90,6 +95,14 @@ func makeDisk(image, dir string, size model.Bytes) error {
 		return err
 	}
 	fresh := image + ".new"
+	if at := fresh + mountSuffix; isMount(at) { // a copy that was cut short
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(fresh); err != nil { // and not written to: it may be held still
+		return err
+	}
 	if err := os.WriteFile(fresh, nil, 0o600); err != nil {
 		return err
 	}
@@ -101,7 +114,9 @@ func makeDisk(image, dir string, size model.Bytes) error {
 	}
 	entries, err := os.ReadDir(dir)
 	if err == nil && len(entries) > 0 {
-		err = fillDisk(fresh, dir, size)
+		if err = fillDisk(fresh, dir, size); err != nil {
+			err = errors.Join(err, os.Remove(fresh))
+		}
 	}
 	if err != nil {
 		return err
@@ -109,18 +124,16 @@ func makeDisk(image, dir string, size model.Bytes) error {
 	return os.Rename(fresh, image)
 }
 
+// mountSuffix ends the name of the directory where a new disk is filled.
+const mountSuffix = ".mount"
+
 // fillDisk copies what an earlier polyplane kept in the directory onto the new disk.
 func fillDisk(image, dir string, size model.Bytes) error {
-	at := image + ".mount"
+	at := image + mountSuffix
 	if err := os.Mkdir(at, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	defer os.Remove(at)
-	if isMount(at) { // a copy that was cut short
-		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
-			return err
-		}
-	}
 	if err := linux.MountImage(image, at, diskFlags, diskOptions); err != nil {
 		return err
 	}
@@ -128,7 +141,15 @@ func fillDisk(image, dir string, size model.Bytes) error {
 	if err != nil {
 		err = fmt.Errorf("move the element's files onto a disk of %s (`disk:` gives it a larger one): %w", size, err)
 	}
-	return errors.Join(err, unix.Unmount(at, 0))
+	if err = errors.Join(err, unix.Unmount(at, 0)); err != nil {
+		return err
+	}
+	f, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync() // what it was copied from goes next
 }
 
 func emptyDir(dir string) error {
@@ -218,13 +239,13 @@ var mayRaise = sync.OnceValue(func() bool {
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 })
 
-// unmountDisk lets go of the element's disk; what is on it stays in its image.
-func (d *Driver) unmountDisk(id model.ID) error {
+// unmountDisk lets go of the element's disk; what is on it stays in its image. Flags are those of umount2(2).
+func (d *Driver) unmountDisk(id model.ID, flags int) error {
 	dir := d.dirs.Files(id)
 	if _, err := os.Stat(dir); err != nil || !isMount(dir) {
 		return nil
 	}
-	if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+	if err := unix.Unmount(dir, flags|unix.UMOUNT_NOFOLLOW); err != nil {
 		return fmt.Errorf("unmount the disk of element %s: %w", id, err)
 	}
 	return nil

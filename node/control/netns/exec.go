@@ -87,7 +87,7 @@ func (d *Driver) letGo(id model.ID, e *element) {
 	}
 	os.RemoveAll(d.shellBundle(id))
 	if !e.process.wanted {
-		if err := d.unmountDisk(id); err != nil {
+		if err := d.unmountDisk(id, 0); err != nil && !errors.Is(err, unix.EBUSY) { // somebody may read its logs
 			d.log.Warn("let go of what was mounted for exec", "element", id, "error", err)
 		}
 	}

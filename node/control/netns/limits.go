@@ -54,8 +54,9 @@ func rlimits(el *model.NodeElement) []specs.POSIXRlimit {
 // firstRlimits stand for all others in the hash of what a running container cannot change: they were once part of it.
 var firstRlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 4096, Soft: 1024}, {Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
 
-// limit changes the limits of a running container.
-func (d *Driver) limit(ctx context.Context, w *work, spec *specs.Spec) error {
+// limit changes the limits of a running container. That of open files is left alone unless it is another than it was:
+// programs may have lowered their own.
+func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *specs.Spec) error {
 	container := containerID(w.job.ID)
 	limits := *spec.Linux.Resources
 	limits.Devices = nil
@@ -67,6 +68,9 @@ func (d *Driver) limit(ctx context.Context, w *work, spec *specs.Spec) error {
 		return fmt.Errorf("change its limits: %w", err)
 	}
 	w.done("limits changed")
+	if spec.Annotations[noteOpenFiles] == wasFiles {
+		return writeBundle(d.dirs.Bundle(w.job.ID), spec)
+	}
 	switch err := d.limitFiles(container, uint64(w.job.Element.Limits().Files)); {
 	case errors.Is(err, unix.EPERM):
 		w.done("its limit of open files counts from its next start: %s", noRaise)

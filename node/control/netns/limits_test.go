@@ -249,7 +249,7 @@ func TestFilesMoveOntoDisks(t *testing.T) {
 	// A reboot takes the mount away, an error of the file system is mended before it is mounted again.
 	jobs[0].Element.Stopped = true
 	n.apply(t, jobs)
-	if err := n.unmountDisk(id); err != nil {
+	if err := n.unmountDisk(id, 0); err != nil {
 		t.Fatal(err)
 	}
 	if out := sh(t, "debugfs -w -R 'ssv state 2' "+strconv.Quote(n.dirs.Disk(id))+" 2>&1"); strings.Contains(out, "error") {

@@ -251,7 +251,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	}
 	// Noted last: what was cut short is done again.
 	if notes[noteResources] != spec.Annotations[noteResources] {
-		if err := d.limit(ctx, w, spec); err != nil {
+		if err := d.limit(ctx, w, notes[noteOpenFiles], spec); err != nil {
 			return err
 		}
 	} else if loaded {

@@ -43,7 +43,7 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 	}
 	// The namespaces, by which List finds elements, go last: a removal that is cut short is begun again.
 	for _, id := range ids {
-		err := d.unmountDisk(id)
+		err := d.unmountDisk(id, unix.MNT_DETACH)
 		if err == nil && !keepFiles {
 			err = d.removeFiles(id)
 		}
