@@ -100,21 +100,21 @@ func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []strin
 		}
 		others := ""
 		if used > 0 {
-			others = fmt.Sprintf(", %s are used by other networks", text(used))
+			others = fmt.Sprintf(", other networks have %s", text(used))
 		}
-		problems = append(problems, fmt.Errorf("%s may have %s%s: it asks for %s%s, which is %s too much", whose, text(limit), what, text(ask), others,
-			text(ask+used-limit)))
+		problems = append(problems, fmt.Errorf("%s's quota of %s is %s: it asks for %s%s, which is %s too much", whose, what, text(limit), text(ask),
+			others, text(ask+used-limit)))
 	}
 	plain := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	size := func(n uint64) string { return Bytes(n).String() }
 	cores := func(n uint64) string { return CPU(n).String() }
-	check(" networks", uint64(q.Networks), uint64(demand.Networks), uint64(was.Networks), uint64(besides.Networks), plain)
-	check(" elements", uint64(q.Elements), uint64(demand.Elements), uint64(was.Elements), uint64(besides.Elements), plain)
-	check(" cores", uint64(q.CPU), uint64(demand.CPU), uint64(was.CPU), uint64(besides.CPU), cores)
-	check(" of memory", uint64(q.Memory), uint64(demand.Memory), uint64(was.Memory), uint64(besides.Memory), size)
-	check(" of disk", uint64(q.Disk), uint64(demand.Disk), uint64(was.Disk), uint64(besides.Disk), size)
+	check("networks", uint64(q.Networks), uint64(demand.Networks), uint64(was.Networks), uint64(besides.Networks), plain)
+	check("elements", uint64(q.Elements), uint64(demand.Elements), uint64(was.Elements), uint64(besides.Elements), plain)
+	check("cores", uint64(q.CPU), uint64(demand.CPU), uint64(was.CPU), uint64(besides.CPU), cores)
+	check("memory", uint64(q.Memory), uint64(demand.Memory), uint64(was.Memory), uint64(besides.Memory), size)
+	check("disk", uint64(q.Disk), uint64(demand.Disk), uint64(was.Disk), uint64(besides.Disk), size)
 	if q.CPU != 0 && len(unbound) > 0 && was == (Quota{}) {
-		problems = append(problems, fmt.Errorf("%s may have %s cores, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
+		problems = append(problems, fmt.Errorf("%s's quota of cores is %s, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
 			whose, q.CPU, fewWords(unbound)))
 	}
 	return problems

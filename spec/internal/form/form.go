@@ -269,7 +269,7 @@ type Edge struct {
 type Slice struct {
 	// Cores that its elements may ask for together; an element that asks for none is not limited.
 	CPU *model.CPU `yaml:"cpu"`
-	// Memory that its elements may ask for together; an element that asks for none is not limited.
+	// Memory that its elements may ask for together; an element that asks for none has the default, which is not counted.
 	Memory *model.Bytes `yaml:"memory"`
 	// What the network may send into each node's underlay and edges, together; a cap.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`

@@ -1,0 +1,177 @@
+package model
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func settable() Network {
+	return Network{Name: "lab", Elements: []Element{{Name: "r1", Kind: Router}, {Name: "r2", Kind: Router, CPU: 1000}},
+		Links: []Link{{Name: "r1--r2", Ends: [2]End{{"r1", "r2"}, {"r2", "r1"}}}}}
+}
+
+func TestAssign(t *testing.T) {
+	for _, c := range []struct {
+		object, values string
+		want           func(*Network)
+		marks          Settings
+	}{
+		{"", "bandwidth=1Gbit cpu=2 memory=1GiB mode=strict owner=alice",
+			func(n *Network) {
+				n.Slice = Slice{CPU: 2000, Memory: 1 << 30, Bandwidth: 1e9, Mode: "strict"}
+				n.Owner = "alice"
+			}, Settings{Network: []string{"bandwidth", "cpu", "memory", "mode", "owner"}}},
+		{"r1", "cpu=0.5 memory=256MiB processes=100 files=2000 disk=1GiB forwarding=guest",
+			func(n *Network) {
+				e := &n.Elements[0]
+				e.CPU, e.Memory, e.Processes, e.Files, e.Disk, e.Forwarding = 500, 256<<20, 100, 2000, 1<<30, ForwardGuest
+			}, Settings{Elements: map[string][]string{"r1": {"cpu", "disk", "files", "forwarding", "memory", "processes"}}}},
+		{"r1--r2", "bandwidth=100Mbit delay=10ms jitter=1ms loss=1% mtu=9000",
+			func(n *Network) {
+				l := &n.Links[0]
+				l.Bandwidth, l.Delay, l.Jitter, l.Loss, l.MTU = 1e8, 10e6, 1e6, 0.01, 9000
+			}, Settings{Links: map[string][]string{"r1--r2": {"bandwidth", "delay", "jitter", "loss", "mtu"}}}},
+		{"r2", "cpu=", func(n *Network) { n.Elements[1].CPU = 0 }, Settings{}},
+		{"r1--r2", "loss=0", func(*Network) {}, Settings{Links: map[string][]string{"r1--r2": {"loss"}}}},
+	} {
+		before, want := settable(), settable()
+		c.want(&want)
+		got, marks, errs := Assign(before, Settings{}, c.object, values(c.values))
+		if len(errs) > 0 || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s %s: %v\n got %+v\nwant %+v", c.object, c.values, errs, got, want)
+		}
+		if len(marks.Elements)+len(marks.Links)+len(marks.Network) == 0 {
+			marks = Settings{}
+		}
+		if !reflect.DeepEqual(marks, c.marks) {
+			t.Errorf("%s %s: marks %+v, want %+v", c.object, c.values, marks, c.marks)
+		}
+		if !reflect.DeepEqual(before, settable()) {
+			t.Errorf("%s %s: the network given was changed", c.object, c.values)
+		}
+	}
+}
+
+func values(text string) (all []Assignment) {
+	for _, w := range strings.Fields(text) {
+		key, value, _ := strings.Cut(w, "=")
+		all = append(all, Assignment{key, value})
+	}
+	return all
+}
+
+func TestAssignRefuses(t *testing.T) {
+	for _, c := range []struct{ object, values, want string }{
+		{"r1", "cpus=1", `an element has no key "cpus" that can be set; there are cpu=0.5, memory=`},
+		{"r1", "bandwidth=1Gbit", `an element has no key "bandwidth"`},
+		{"", "loss=1%", `a network has no key "loss" that can be set; there are bandwidth=1Gbit`},
+		{"r1--r2", "cpu=1", `a link has no key "cpu"`},
+		{"r1", "cpu=x", `cpu: "x" is no number of CPU cores`},
+		{"r1", "memory=1", `memory: "1" is no size: it has no unit`},
+		{"r1", "processes=-1", `processes: "-1" is no number`},
+		{"r1", "cpu=0", "cpu: 0 is no limit at all; write cpu= for the default"},
+		{"r1", "cpu=1 cpu=2", "cpu is set twice"},
+		{"r3", "cpu=1", "network lab has neither an element nor a link called r3"},
+		{"r1", "cpu=1 memory=x", `memory: "x"`},
+	} {
+		_, _, errs := Assign(settable(), Settings{}, c.object, values(c.values))
+		if len(errs) != 1 || !strings.Contains(errs[0].Error(), c.want) {
+			t.Errorf("%s %s: %v, want %q", c.object, c.values, errs, c.want)
+		}
+	}
+}
+
+// What was set stays where a document does not name it, and goes to the document where it does.
+func TestInherit(t *testing.T) {
+	old, marks, errs := Assign(settable(), Settings{}, "r1", values("cpu=0.5 memory=256MiB"))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	old, marks, _ = Assign(old, marks, "r1--r2", values("loss=1% bandwidth=1Mbit"))
+	old, marks, _ = Assign(old, marks, "", values("bandwidth=1Gbit"))
+	doc := settable()
+	doc.Elements[0].CPU = 2000
+	doc.Elements[1].CPU = 0 // it was the document's, which no longer says it
+	doc.Links[0].Bandwidth = 5e6
+	given := doc.Elements[0]
+	got, left := Inherit(doc, old, marks)
+	if e := got.Elements[0]; e.CPU != 2000 || e.Memory != 256<<20 || got.Elements[1].CPU != 0 {
+		t.Errorf("elements are %+v", got.Elements)
+	}
+	if l := got.Links[0]; l.Bandwidth != 5e6 || l.Loss != 0.01 || got.Slice.Bandwidth != 1e9 {
+		t.Errorf("link %+v, slice %+v", l, got.Slice)
+	}
+	want := Settings{Network: []string{"bandwidth"}, Elements: map[string][]string{"r1": {"memory"}}, Links: map[string][]string{"r1--r2": {"loss"}}}
+	if !reflect.DeepEqual(left, want) {
+		t.Errorf("marks %+v, want %+v", left, want)
+	}
+	if !reflect.DeepEqual(doc.Elements[0], given) {
+		t.Error("the document given was changed")
+	}
+	// What has gone is not remembered.
+	doc.Elements, doc.Links = doc.Elements[1:], nil
+	if got, left = Inherit(doc, old, marks); len(left.Elements)+len(left.Links) != 0 || len(got.Elements) != 1 {
+		t.Errorf("%+v, marks %+v", got, left)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	if l := (&Element{}).Limits(); l != (Limits{Memory: DefaultMemory, Processes: DefaultProcesses, Files: DefaultFiles, Disk: DefaultDisk}) {
+		t.Errorf("by default %+v", l)
+	}
+	for _, c := range []struct {
+		e    Element
+		want string
+	}{
+		{Element{Processes: 10}, "processes 10 is less than the 64 that routing software needs"},
+		{Element{Processes: 1 << 30}, "processes 1073741824 is more processes than Linux has (4194304 are allowed)"},
+		{Element{Files: 10}, "files 10 is less than the 256"},
+		{Element{Disk: 1 << 20}, "disk 1MiB is less than the 16MiB that a file system needs"},
+		{Element{Disk: 1 << 50}, "disk 1024TiB is more than an element may have (4TiB)"},
+	} {
+		net := settable()
+		c.e.Name, c.e.Kind = "r1", Router
+		net.Elements[0] = c.e
+		if p := net.Validate(); len(p) != 1 || !strings.Contains(p[0].Message, c.want) {
+			t.Errorf("%+v: %v, want %q", c.e, p, c.want)
+		}
+	}
+}
+
+func TestQuotaRefuses(t *testing.T) {
+	q, errs := Quota{}.Assign(values("networks=2 elements=10 cpu=2 memory=1GiB disk=10GiB"))
+	if len(errs) > 0 || q != (Quota{2, 10, 2000, 1 << 30, 10 << 30}) {
+		t.Fatalf("%+v, %v", q, errs)
+	}
+	net := settable()
+	net.Elements[0].Software, net.Elements[1].Software = SoftwareFRR, SoftwareStatic
+	d, unbound := DemandOf(net)
+	if d != (Quota{1, 2, 1000, DefaultMemory, DefaultDisk}) || len(unbound) != 1 || unbound[0] != "r1" {
+		t.Errorf("demand %+v, without cpu %v", d, unbound)
+	}
+	for _, c := range []struct {
+		demand, was, besides Quota
+		want                 []string
+	}{
+		{Quota{1, 10, 2000, 1 << 30, 10 << 30}, Quota{}, Quota{1, 0, 0, 0, 0}, nil},
+		{Quota{1, 5, 0, 0, 0}, Quota{}, Quota{2, 6, 0, 0, 0}, []string{
+			"alice's quota of networks is 2: it asks for 1, other networks have 2, which is 1 too much", "alice's quota of elements is 10: it asks for 5, other networks have 6, which is 1 too much"}},
+		{Quota{1, 0, 2500, 2 << 30, 0}, Quota{}, Quota{}, []string{"alice's quota of cores is 2: it asks for 2.5, which is 0.5 too much", "memory is 1GiB: it asks for 2GiB, which is 1GiB too much"}},
+		{Quota{1, 11, 0, 0, 0}, Quota{1, 12, 0, 0, 0}, Quota{}, nil}, // it was more before
+	} {
+		got := q.Refuses("alice", c.demand, c.was, c.besides, nil)
+		if len(got) != len(c.want) {
+			t.Errorf("%+v: %v, want %v", c.demand, got, c.want)
+			continue
+		}
+		for i := range got {
+			if !strings.Contains(got[i].Error(), c.want[i]) {
+				t.Errorf("%+v: %v, want %v", c.demand, got, c.want)
+			}
+		}
+	}
+	if got := q.Refuses("alice", d, Quota{}, Quota{}, unbound); len(got) != 1 || !strings.Contains(got[0].Error(), "without cpu: r1 would not be limited") {
+		t.Errorf("without cpu: %v", got)
+	}
+}
