@@ -28,8 +28,9 @@ func New(source Source) *Metrics {
 		Help:    "Time until the API's answer began, by route and status, in seconds; a stream's length does not count.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}},
 		[]string{"route", "code"})
-	m.registry.MustRegister(collector{source}, m.requests, collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// Under names of their own: the node exporter, which may pass these metrics on, has a process too.
+	process := collectors.NewProcessCollector(collectors.ProcessCollectorOpts{Namespace: "polyplane_manager"})
+	m.registry.MustRegister(collector{source}, m.requests, process)
 	m.exporter = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, ErrorLog: complaints{}})
 	return m
 }
