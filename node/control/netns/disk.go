@@ -272,9 +272,9 @@ func (d *Driver) diskUsage(id model.ID) (used model.Bytes, full, ok bool) {
 	if !isMount(dir) || unix.Statfs(dir, &s) != nil {
 		return 0, false, false
 	}
-	// A few blocks stay free in what counts as full: no write of more than one fits.
-	const few = 8
-	return model.Bytes((s.Blocks - s.Bfree) * uint64(s.Bsize)), s.Bavail < few || s.Ffree < few, true
+	// ext4 refuses a large write whole, on newer kernels, and leaves room for small ones: what counts as full has a little.
+	const fewBytes, fewFiles = 1 << 20, 8
+	return model.Bytes((s.Blocks - s.Bfree) * uint64(s.Bsize)), s.Bavail*uint64(s.Bsize) < fewBytes || s.Ffree < fewFiles, true
 }
 
 // run runs a program of the machine to its end; its last words are in the error.
