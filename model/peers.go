@@ -62,19 +62,16 @@ func linkPeer(f *Interface) LinkPeer {
 		p.Addresses = append(p.Addresses, a.Addr())
 		v6 = v6 || a.Addr().Is6()
 	}
-	if own, ok := LinkLocal(f.MAC); ok && v6 && !slices.Contains(p.Addresses, own) {
-		p.Addresses = append(p.Addresses, own)
+	if mac, err := net.ParseMAC(f.MAC); v6 && err == nil && len(mac) == 6 {
+		if own := LinkLocal([6]byte(mac)); !slices.Contains(p.Addresses, own) {
+			p.Addresses = append(p.Addresses, own)
+		}
 	}
 	return p
 }
 
-// LinkLocal is the IPv6 link-local address that Linux gives an interface of that MAC: the modified EUI-64 of RFC 4291,
-// appendix A. It is false for what is no Ethernet address.
-func LinkLocal(mac string) (netip.Addr, bool) {
-	m, err := net.ParseMAC(mac)
-	if err != nil || len(m) != 6 {
-		return netip.Addr{}, false
-	}
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4],
-		15: m[5]}), true
+// LinkLocal is the IPv6 link-local address that Linux gives an interface of that MAC address: of the modified EUI-64
+// (RFC 4291, appendix A).
+func LinkLocal(m [6]byte) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }

@@ -326,7 +326,7 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 			return err
 		}
 		defer c.Close()
-		in, err := inspect(c, w.fresh, w.want.protocols(true))
+		in, err := inspect(c, w.fresh, w.want, w.want.protocols(true))
 		if err != nil {
 			return err
 		}
@@ -348,7 +348,7 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 				l.raise = true
 			}
 		}
-		in.plan(&r, w.want, d.forceUp(w))
+		in.plan(&r, w.want, w.e.want, d.forceUp(w))
 		for _, i := range w.made { // that the pair was made says it all
 			r.hush(w.want.interfaces[i].device)
 		}

@@ -88,7 +88,7 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 		return false, err
 	}
 	defer c.Close()
-	in, err := inspect(c, false, e.want.protocols(false))
+	in, err := inspect(c, false, e.want, e.want.protocols(false))
 	if err != nil {
 		return false, err
 	}
@@ -98,7 +98,7 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 		}
 	}
 	var r repair
-	if in.plan(&r, e.want, false); r.Len() > 0 {
+	if in.plan(&r, e.want, e.want, false); r.Len() > 0 {
 		return false, nil
 	}
 	return sysctl.right(sysctls(e.want.kind))

@@ -226,6 +226,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	n := newNode(t)
 	jobs := lineOf("lab", 1, 200)
 	n.apply(t, jobs)
+	n.settled(t, jobs)
 	before := n.state(t)
 	n.restart(t)
 	if got := changes(n.apply(t, jobs)); len(got) != 0 {

@@ -125,7 +125,12 @@ func lineOf(network string, index uint32, n int) []control.Job {
 func lineInterface(link, end, far int, index uint32) model.Interface {
 	a4 := netip.AddrFrom4([4]byte{10, byte(link >> 7), byte(link << 1), byte(end)})
 	a6 := netip.AddrFrom16([16]byte{0xfd, 0, 0, byte(index), 0, 0, byte(link >> 8), byte(link), 15: byte(end)})
-	return model.Interface{Name: fmt.Sprintf("r%d", far),
-		MAC: fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", index, link>>8, link&255, end), MTU: 1500,
-		Addresses: []netip.Prefix{netip.PrefixFrom(a4, 31), netip.PrefixFrom(a6, 127)}}
+	mac := func(end int) string { return fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", index, link>>8, link&255, end) }
+	other4, other6 := netip.PrefixFrom(a4, 31).Masked().Addr(), netip.PrefixFrom(a6, 127).Masked().Addr()
+	if end == 0 {
+		other4, other6 = other4.Next(), other6.Next()
+	}
+	return model.Interface{Name: fmt.Sprintf("r%d", far), MAC: mac(end), MTU: 1500,
+		Addresses: []netip.Prefix{netip.PrefixFrom(a4, 31), netip.PrefixFrom(a6, 127)},
+		Far:       &model.Far{Peers: []model.LinkPeer{{MAC: mac(1 - end), Addresses: []netip.Addr{other4, other6}}}}}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
 )
 
 // repair is the requests that make a namespace what is wanted, with what each does.
@@ -59,13 +60,14 @@ func (r *repair) do(c *linux.Rtnetlink) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// plan compares what is inside with what is wanted. forceUp takes down devices up even where routing software may have
-// taken them down (`shutdown` in vtysh is the user's word).
-func (in *inside) plan(r *repair, w *want, forceUp bool) {
+// plan compares what is inside with what is wanted; before is what was wanted last, nil where that is not known. forceUp
+// takes down devices up even where routing software may have taken them down (`shutdown` in vtysh is the user's word).
+func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 	in.planLoopback(r, w)
 	for i := range w.interfaces {
 		in.planDevice(r, w, &w.interfaces[i], forceUp)
 	}
+	in.planNeighbours(r, w, before, forceUp)
 	if w.up {
 		in.planRoutes(r, w) // those of before, where routing software has taken over
 	}
@@ -118,7 +120,7 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		r.Link(l.index, 0, 0)
 		r.String(unix.IFLA_IFALIAS, ifc.name)
 	}
-	if w.up && !l.up() && (w.ownRoutes || forceUp || l.raise) {
+	if w.raises(l, forceUp) {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " up",
 			done: fmt.Sprintf("device %s taken up", ifc.name), device: ifc.device})
 		r.Link(l.index, unix.IFF_UP, unix.IFF_UP)
@@ -134,6 +136,11 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 	}
 }
 
+// raises tells whether a device that is down is to be taken up.
+func (w *want) raises(l *link, forceUp bool) bool {
+	return w.up && !l.up() && (w.ownRoutes || forceUp || l.raise)
+}
+
 // planLinkLocal gives a device with IPv6 addresses its link-local one back. The kernel made the first, and makes no
 // other as long as the device is up; without one it resolves no neighbour for packets that it forwards.
 func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
@@ -146,9 +153,7 @@ func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 			return
 		}
 	}
-	// Modified EUI-64 of the MAC address: RFC 4291 appendix A.
-	m := l.mac
-	a := netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+	a := model.LinkLocal(l.mac)
 	if slices.ContainsFunc(ifc.addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() }) {
 		return // the wanted one was just planned
 	}

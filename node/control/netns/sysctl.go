@@ -30,6 +30,8 @@ func stackSysctls(forwarding string) []setting {
 		{"ipv4/ip_forward", forwarding}, // first: it resets others
 		{"ipv6/conf/all/forwarding", forwarding},
 		{"ipv6/conf/all/disable_ipv6", "0"},
+		{"ipv4/conf/all/arp_evict_nocarrier", "0"}, // the neighbours entered stay when a link goes down
+		{"ipv6/conf/all/ndisc_evict_nocarrier", "0"},
 	}
 	// Where the kernel takes the greater of `all` and the device's, or either, both are said.
 	for _, of := range []string{"all", "default"} {

@@ -32,6 +32,8 @@ type wantInterface struct {
 	mtu       int
 	single    bool // it sends no packets that are one for many (GSO): its link loses each by itself
 	addresses []netip.Prefix
+	// neighbours are the addresses that it reaches without a router.
+	neighbours []wantNeighbour
 }
 
 type wantRoute struct {
@@ -133,6 +135,19 @@ func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface)
 			return w, fmt.Errorf("interface %s: %q is no Ethernet address: want one like 02:00:00:00:00:01", port, ifc.MAC)
 		}
 		w.mac = mac
+	}
+	if ifc.Far == nil || len(ifc.Far.Peers) == 0 {
+		return w, nil
+	}
+	w.neighbours = make([]wantNeighbour, 0, 2*len(ifc.Far.Peers))
+	for _, p := range ifc.Far.Peers {
+		mac, err := net.ParseMAC(p.MAC)
+		if err != nil || len(mac) != 6 {
+			return w, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like 02:00:00:00:00:01", port, p.MAC)
+		}
+		for _, a := range p.Addresses {
+			w.neighbours = append(w.neighbours, wantNeighbour{a, mac})
+		}
 	}
 	return w, nil
 }

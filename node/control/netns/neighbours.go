@@ -1,0 +1,224 @@
+package netns
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// The kernel's neighbour tables – one for IPv4, one for IPv6 – are shared by all namespaces of a machine, and when one is
+// full nobody gets a new entry: who cannot resolve his neighbours has no network. Entries marked as learnt from outside
+// (NTF_EXT_LEARNED) neither count nor are thrown out. So the interfaces that the model knows to be on an element's segments
+// are entered that way, as entries that want confirmation (stale): ARP and neighbour discovery confirm, correct and give up
+// on them as on any other, and nothing is resolved before the first packet.
+
+// neighbourKey is what an entry is for.
+type neighbourKey struct {
+	index int
+	to    netip.Addr
+}
+
+type presentNeighbour struct {
+	state    uint16
+	learnt   bool // NTF_EXT_LEARNED
+	protocol uint8
+	mac      [6]byte
+}
+
+// stays tells that it does so when the table is full.
+func (n *presentNeighbour) stays() bool { return n.learnt || n.state&unix.NUD_PERMANENT != 0 }
+
+// wantNeighbour is an address on the segment of an interface.
+type wantNeighbour struct {
+	to  netip.Addr
+	mac net.HardwareAddr
+}
+
+// nudValid are the states in which an entry's MAC address is used.
+const nudValid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
+
+// maxStrays is how many entries are read that bear this driver's mark and are not wanted: an element can make any number.
+const maxStrays = 1024
+
+// ndaProtocol is NDA_PROTOCOL of linux/neighbour.h: who made the entry, as of routes.
+const ndaProtocol = 12
+
+// neighbourMessage is a struct ndmsg as bytes, of all families for an address that is none.
+func neighbourMessage(to netip.Addr, index int, state uint16, flags uint8) []byte {
+	m := make([]byte, unix.SizeofNdMsg)
+	switch {
+	case to.Is4():
+		m[0] = unix.AF_INET
+	case to.Is6():
+		m[0] = unix.AF_INET6
+	}
+	binary.NativeEndian.PutUint32(m[4:], uint32(index))
+	binary.NativeEndian.PutUint16(m[8:], state)
+	m[10] = flags
+	return m
+}
+
+// readNeighbours reads those that are wanted, and those that bear this driver's mark.
+func (in *inside) readNeighbours(c *linux.Rtnetlink, w *want) error {
+	wanted := map[neighbourKey]bool{}
+	for i := range w.interfaces {
+		if l := in.links[w.interfaces[i].device]; l != nil {
+			for _, n := range w.interfaces[i].neighbours {
+				wanted[neighbourKey{l.index, n.to}] = true
+			}
+		}
+	}
+	strays := 0
+	err := again(func() error {
+		in.neighbours = make(map[neighbourKey]presentNeighbour, len(wanted))
+		strays = 0
+		var b linux.Batch
+		b.Request(unix.RTM_GETNEIGH, 0)
+		b.Raw(neighbourMessage(netip.Addr{}, 0, 0, 0))
+		return c.Dump(&b, func(kind uint16, p []byte) error {
+			if kind != unix.RTM_NEWNEIGH || len(p) < unix.SizeofNdMsg {
+				return nil
+			}
+			key, n := parseNeighbour(p)
+			switch {
+			case wanted[key]:
+			case n.protocol == ownProtocol && n.learnt && strays < maxStrays:
+				strays++
+			default:
+				return nil
+			}
+			in.neighbours[key] = n
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("read the neighbours: %w", err)
+	}
+	return nil
+}
+
+func parseNeighbour(p []byte) (neighbourKey, presentNeighbour) {
+	key := neighbourKey{index: int(binary.NativeEndian.Uint32(p[4:]))}
+	n := presentNeighbour{state: binary.NativeEndian.Uint16(p[8:]), learnt: p[10]&unix.NTF_EXT_LEARNED != 0}
+	for kind, v := range linux.Attrs(p[unix.SizeofNdMsg:]) {
+		switch kind {
+		case unix.NDA_DST:
+			key.to, _ = netip.AddrFromSlice(v)
+		case unix.NDA_LLADDR:
+			copy(n.mac[:], v)
+		case ndaProtocol:
+			if len(v) > 0 {
+				n.protocol = v[0]
+			}
+		}
+	}
+	return key, n
+}
+
+// planNeighbours enters the neighbours of all devices that are up or taken up, and removes those of this driver that are no
+// longer wanted.
+func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
+	in.dropNeighbours(r, w)
+	for i := range w.interfaces {
+		ifc := &w.interfaces[i]
+		l := in.links[ifc.device]
+		if l == nil || len(ifc.neighbours) == 0 || !w.up || !l.up() && !w.raises(l, forceUp) {
+			continue
+		}
+		var last []wantNeighbour
+		if before != nil {
+			for k := range before.interfaces {
+				if before.interfaces[k].device == ifc.device {
+					last = before.interfaces[k].neighbours
+				}
+			}
+		}
+		in.enterNeighbours(r, l, ifc, last)
+	}
+}
+
+// enterNeighbours enters those that are not there so that they stay. What somebody made permanent is left, and so is the
+// MAC address that ARP or neighbour discovery learnt; only an entry that still says what was wanted last gets the new one.
+func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last []wantNeighbour) {
+	// What empties the table is the event that is told: another MAC address, going up, the loss of the last IPv4 address.
+	emptied := ifc.mac != nil && !bytes.Equal(l.mac[:], ifc.mac) || !l.up()
+	emptied4 := emptied || in.losesIPv4(l, ifc)
+	told := fmt.Sprintf("neighbours of %s entered", ifc.name)
+	if emptied4 {
+		told = ""
+	}
+	for i := range ifc.neighbours {
+		n := &ifc.neighbours[i]
+		if n.to.Is6() && !l.ipv6 {
+			continue
+		}
+		mac := n.mac
+		if have, there := in.neighbours[neighbourKey{l.index, n.to}]; there && !emptied && !(emptied4 && n.to.Is4()) {
+			moved := slices.ContainsFunc(last, func(o wantNeighbour) bool {
+				return o.to == n.to && !bytes.Equal(o.mac, n.mac) && bytes.Equal(o.mac, have.mac[:])
+			})
+			if have.stays() && !moved {
+				continue
+			}
+			if have.state&nudValid != 0 && !moved {
+				mac = have.mac[:]
+			}
+		}
+		r.request(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, step{
+			doing: fmt.Sprintf("enter the neighbour %s of %s", n.to, ifc.device), done: told, device: ifc.device})
+		told = "" // once for all of them
+		r.Raw(neighbourMessage(n.to, l.index, unix.NUD_STALE, unix.NTF_EXT_LEARNED))
+		r.Attr(unix.NDA_DST, n.to.AsSlice())
+		r.Attr(unix.NDA_LLADDR, mac)
+		r.Uint8(ndaProtocol, ownProtocol)
+	}
+}
+
+// losesIPv4 tells whether no IPv4 address that the device has now will be left, be it for a moment.
+func (in *inside) losesIPv4(l *link, ifc *wantInterface) bool {
+	had := false
+	for key, a := range in.addresses {
+		if key.index != l.index || !key.prefix.Addr().Is4() {
+			continue
+		}
+		if !a.ours() || slices.Contains(ifc.addresses, key.prefix) {
+			return false
+		}
+		had = true
+	}
+	return had
+}
+
+// dropNeighbours removes those of this driver that are no longer wanted.
+func (in *inside) dropNeighbours(r *repair, w *want) {
+	for key := range in.neighbours {
+		if !in.wantsNeighbour(w, key) {
+			r.request(unix.RTM_DELNEIGH, 0, step{doing: fmt.Sprintf("remove the neighbour %s", key.to),
+				done: fmt.Sprintf("neighbour %s removed", key.to), harmless: unix.ENOENT})
+			r.Raw(neighbourMessage(key.to, key.index, 0, 0))
+			r.Attr(unix.NDA_DST, key.to.AsSlice())
+		}
+	}
+}
+
+func (in *inside) wantsNeighbour(w *want, key neighbourKey) bool {
+	for i := range w.interfaces {
+		ifc := &w.interfaces[i]
+		if l := in.links[ifc.device]; l == nil || l.index != key.index {
+			continue
+		}
+		for _, n := range ifc.neighbours {
+			if n.to == key.to {
+				return true
+			}
+		}
+	}
+	return false
+}
