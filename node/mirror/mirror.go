@@ -18,6 +18,9 @@ import (
 type Options struct {
 	Limits        Limits // the zero value means DefaultLimits
 	ReceiveBuffer int    // bytes of messages, with what the kernel needs to keep them, that may wait; 0 means 32 MiB
+	// NoLooks trusts what is concluded about changes of which the kernel does not tell, instead of looking at its tables
+	// soon after: for tests of the conclusions.
+	NoLooks bool
 }
 
 const (
@@ -33,6 +36,7 @@ type Mirror struct {
 	mu      sync.Mutex
 	view    *View
 	look    bool // was asked for
+	noLooks bool
 	resyncs int
 	lost    int
 }
@@ -54,7 +58,7 @@ func Open(namespace int, o Options) (*Mirror, error) {
 	if o.ReceiveBuffer == 0 {
 		o.ReceiveBuffer = defaultReceiveBuffer
 	}
-	m := &Mirror{view: NewView(o.Limits), wake: make(chan struct{}, 1)}
+	m := &Mirror{view: NewView(o.Limits), noLooks: o.NoLooks, wake: make(chan struct{}, 1)}
 	err := linux.Inside(namespace, func() (err error) {
 		m.monitor, err = linux.DialMonitor(o.ReceiveBuffer, groups...)
 		return err
@@ -417,7 +421,7 @@ func (r *run) settle() error {
 		return r.start()
 	case r.look:
 		return r.start()
-	case r.wakeAt.IsZero() && r.view.WantsLook():
+	case r.wakeAt.IsZero() && r.view.WantsLook() && !r.noLooks:
 		r.wakeIn(max(lookAfter, lookShare*r.took))
 	}
 	return nil

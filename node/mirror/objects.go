@@ -11,10 +11,29 @@ type object struct {
 	fdb       bool
 	grouped   bool
 	group     []objectMember
-	groups    map[uint32]struct{} // that it is a member of
-	ways      map[uint32]struct{} // through it
 	out       ID
 	seen      uint16
+}
+
+// uses is who names an object, whether or not it is there: what is told first is not always what others refer to.
+type uses struct {
+	groups map[uint32]struct{}
+	ways   map[uint32]struct{}
+}
+
+func (v *View) usesOf(id uint32) *uses {
+	u := v.uses[id]
+	if u == nil {
+		u = &uses{map[uint32]struct{}{}, map[uint32]struct{}{}}
+		v.uses[id] = u
+	}
+	return u
+}
+
+func (v *View) forgetUses(id uint32) {
+	if u := v.uses[id]; u != nil && len(u.groups)+len(u.ways) == 0 {
+		delete(v.uses, id)
+	}
 }
 
 // newObject takes in an RTM_NEWNEXTHOP. Objects keep their nature when they are replaced: single or group.
@@ -25,18 +44,13 @@ func (v *View) newObject(m *objectMessage) {
 		o = nil
 	}
 	if o == nil {
-		o = &object{id: m.id, grouped: m.grouped, groups: map[uint32]struct{}{}, ways: map[uint32]struct{}{}}
+		o = &object{id: m.id, grouped: m.grouped}
 		if m.grouped {
 			o.out = v.newGroup(nil, true)
 		} else {
 			o.out = v.objectOut()
 		}
 		v.objects[m.id] = o
-		for n := range v.ways { // routes that came first, which happens when messages were missed
-			if w := &v.ways[n]; w.used && w.object == m.id {
-				o.ways[uint32(n)] = struct{}{}
-			}
-		}
 	}
 	o.seen = v.objectEpoch
 	o.fdb = m.fdb
@@ -58,18 +72,17 @@ func (v *View) newObject(m *objectMessage) {
 }
 
 func (v *View) setGroup(o *object, group []objectMember) {
-	for _, m := range o.group {
-		if member := v.objects[m.id]; member != nil {
-			delete(member.groups, o.id)
-		}
-	}
+	v.leaveMembers(o)
 	o.group = slices.Clone(group)
 	for _, m := range o.group {
-		if member := v.objects[m.id]; member != nil {
-			member.groups[o.id] = struct{}{}
-		} else {
-			v.wantLook = true
-		}
+		v.usesOf(m.id).groups[o.id] = struct{}{}
+	}
+}
+
+func (v *View) leaveMembers(o *object) {
+	for _, m := range o.group {
+		delete(v.usesOf(m.id).groups, o.id)
+		v.forgetUses(m.id)
 	}
 }
 
@@ -93,9 +106,16 @@ func (v *View) objectChanged(o *object) {
 		}
 		v.setMembers(o.out, members)
 	}
-	v.reevaluate(o.ways)
-	for id := range o.groups {
-		if g := v.objects[id]; g != nil {
+	u := v.uses[o.id]
+	if u == nil {
+		return
+	}
+	v.reevaluate(u.ways)
+	if o.grouped {
+		return // groups can't be members
+	}
+	for id := range u.groups {
+		if g := v.objects[id]; g != nil && g.grouped {
 			v.objectChanged(g)
 		}
 	}
@@ -120,19 +140,23 @@ func (v *View) removeObject(o *object) {
 		delete(l.objects, o.id)
 		v.forgetLink(l)
 	}
-	for _, m := range o.group {
-		if member := v.objects[m.id]; member != nil {
-			delete(member.groups, o.id)
-		}
+	v.leaveMembers(o)
+	if u := v.uses[o.id]; u != nil {
+		v.removeUses(o, u)
 	}
-	for n := range o.ways {
+	v.unref(o.out)
+}
+
+func (v *View) removeUses(o *object, u *uses) {
+	for n := range u.ways {
 		v.doom(n)
 	}
-	for id := range o.groups {
+	for id := range u.groups {
 		g := v.objects[id]
 		if g == nil {
 			continue
 		}
+		delete(u.groups, id)
 		g.group = slices.DeleteFunc(g.group, func(m objectMember) bool { return m.id == o.id })
 		if len(g.group) == 0 {
 			v.removeObject(g)
@@ -140,5 +164,5 @@ func (v *View) removeObject(o *object) {
 			v.objectChanged(g)
 		}
 	}
-	v.unref(o.out)
+	v.forgetUses(o.id)
 }

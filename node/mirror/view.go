@@ -28,6 +28,7 @@ type View struct {
 	changedLinks []*link
 	addresses    map[addressMessage]uint16
 	objects      map[uint32]*object
+	uses         map[uint32]*uses // of objects
 
 	oddRule   [2]bool
 	ruleCount [2][3]int // of the rules that every namespace has at first
@@ -93,7 +94,7 @@ var alwaysKeys = func() (keys [2][]key) {
 func NewView(limits Limits) *View {
 	v := &View{
 		limits: limits, nextHops: newNextHops(), ways: make([]way, 1), lists: make([][]uint32, 1), wayByID: map[string]uint32{},
-		links: map[int32]*link{}, addresses: map[addressMessage]uint16{}, objects: map[uint32]*object{}, reset: true,
+		links: map[int32]*link{}, addresses: map[addressMessage]uint16{}, objects: map[uint32]*object{}, uses: map[uint32]*uses{}, reset: true,
 		puntMember: [1]Member{{puntID, 1}},
 	}
 	for f := range v.tables {

@@ -134,7 +134,9 @@ func attr(kind uint16, value []byte) []byte {
 	return append(b, make([]byte, -len(value)&3)...)
 }
 
-func attr32(kind uint16, v uint32) []byte { return attr(kind, binary.NativeEndian.AppendUint32(nil, v)) }
+func attr32(kind uint16, v uint32) []byte {
+	return attr(kind, binary.NativeEndian.AppendUint32(nil, v))
+}
 
 func join(parts ...[]byte) (b []byte) {
 	for _, p := range parts {
@@ -504,4 +506,32 @@ func TestLimits(t *testing.T) {
 	w.view.Again()
 	w.add(excl, rt{prefix: "192.0.2.0/24", kind: unix.RTN_BLACKHOLE})
 	w.expect("192.0.2.0/24", "blackhole")
+}
+
+// TestMessagesAllocateNothing replaces a route by others that say what is known already.
+func TestMessagesAllocateNothing(t *testing.T) {
+	w := newWorld(t)
+	a, b := rt{prefix: "192.0.2.0/24", via: "10.0.0.2", index: 2}, rt{prefix: "192.0.2.0/24", via: "10.0.1.2", index: 3}
+	c, d := rt{prefix: "2001:db8::/32", via: "fe80::2", index: 2}, rt{prefix: "2001:db8::/32", via: "fe80::3", index: 3}
+	for _, r := range []rt{a, b, c, d} { // others that keep what they say
+		w.add(excl, r)
+		p := netip.MustParsePrefix(r.prefix)
+		r.prefix = netip.PrefixFrom(p.Addr(), p.Bits()-r.index).Masked().String()
+		w.add(excl, r)
+	}
+	w.take()
+	var pieces [][]byte
+	for _, r := range []rt{a, b, c, d} {
+		pieces = append(pieces, r.message(unix.RTM_NEWROUTE, replace))
+	}
+	n := testing.AllocsPerRun(1000, func() {
+		for _, p := range pieces {
+			w.view.Notify(p)
+			for w.view.Next(&w.batch) {
+			}
+		}
+	})
+	if n > 0 {
+		t.Errorf("%.1f allocations for %d messages", n, len(pieces))
+	}
 }

@@ -140,8 +140,8 @@ func (v *View) wayOf(r *route) uint32 {
 	for i := range w.hops {
 		v.linkOf(w.hops[i].index).ways[n] = struct{}{}
 	}
-	if o := v.objects[w.object]; w.object != 0 && o != nil {
-		o.ways[n] = struct{}{}
+	if w.object != 0 {
+		v.usesOf(w.object).ways[n] = struct{}{}
 	}
 	sweep := v.sweep
 	v.evaluate(n)
@@ -164,8 +164,9 @@ func (v *View) unrefWay(n uint32) {
 		delete(l.ways, n)
 		v.forgetLink(l)
 	}
-	if o := v.objects[w.object]; o != nil {
-		delete(o.ways, n)
+	if w.object != 0 {
+		delete(v.usesOf(w.object).ways, n)
+		v.forgetUses(w.object)
 	}
 	v.unref(w.out)
 	v.unref(w.group)
