@@ -651,7 +651,7 @@ func TestRandomHeaders(t *testing.T) {
 	l.usual()
 	random := rand.New(rand.NewPCG(7, 8))
 	punts := map[int]uint64{}
-	forwarded, rounds := uint64(0), 20_000
+	forwarded, rounds := uint64(0), 8000
 	if testing.Short() {
 		rounds = 2000
 	}

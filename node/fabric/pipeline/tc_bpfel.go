@@ -76,7 +76,13 @@ type tcPacket struct {
 		Destination uint64
 		Source      uint64
 	}
-	Trail [32]uint32
+	Slot    uint32
+	Owner   uint32
+	Packets uint32
+	Bytes   uint32
+	Changed uint32
+	Hops    uint32
+	Trail   [32]uint32
 }
 
 type tcPeer struct {

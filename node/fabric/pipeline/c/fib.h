@@ -16,7 +16,7 @@ enum {
 	FIB_CHUNK_BYTES = 1 << 18,
 	FIB_UNIT_BITS = 6,              /* a unit has 64 bytes, */
 	FIB_CHUNK_UNIT_BITS = 12,       /* a chunk 4,096 units */
-	FIB_ATTEMPTS = 4,
+	FIB_ATTEMPTS = 4,               /* to read a next hop */
 };
 
 #define FIB_CHILD 0x80000000u
@@ -147,32 +147,28 @@ INLINE __u32 fib_search4(__u32 unit, __u32 order, __u32 a)
 	return fib_load(c, at + (4ULL << order));
 }
 
-/* fib_look4 is the number of the next hop that the table has for an address; 0 without a route. */
+/*
+ * fib_look4 is the number of the next hop that the table has for an address; 0 without a route. In the moment in which a
+ * trie's default route changes, who meets no other is punted: a second search would cost the verifier as much again.
+ */
 INLINE __u32 fib_look4(__u32 table, __u32 a)
 {
 	volatile __u64 *word = bpf_map_lookup_elem(&fib_tables, &table);
-	__u64 w, now;
+	__u32 shape, root, e = 0;
+	__u64 w;
 
 	if (!word)
 		return HOP_NONE;
 	w = *word;
-	for (int n = 0; n < FIB_ATTEMPTS; n++) {
-		__u32 shape = w >> 24 & 15, root = w >> 28 & FIB_UNIT, e = 0;
-
-		if (shape == SHAPE_TRIE)
-			e = fib_walk4(root, a);
-		else if (shape)
-			e = fib_search4(root, shape, a);
-		if (e)
-			return e & FIB_ID;
-		if (shape != SHAPE_TRIE)
-			return w & FIB_ID;
-		now = *word;
-		if (now == w)
-			return w & FIB_ID;
-		w = now;
-	}
-	return HOP_PUNT;
+	shape = w >> 24 & 15;
+	root = w >> 28 & FIB_UNIT;
+	if (shape == SHAPE_TRIE)
+		e = fib_walk4(root, a);
+	else if (shape)
+		e = fib_search4(root, shape, a);
+	if (e)
+		return e & FIB_ID;
+	return shape != SHAPE_TRIE || *word == w ? w & FIB_ID : HOP_PUNT;
 }
 
 INLINE __u32 fib_slot6(__u64 hi, __u64 lo, __u32 depth)
@@ -213,28 +209,21 @@ INLINE __u32 fib_search6(__u32 unit, __u32 order, __u64 hi, __u64 lo)
 INLINE __u32 fib_look6(__u32 table, __u64 hi, __u64 lo)
 {
 	volatile __u64 *word = bpf_map_lookup_elem(&fib_tables, &table);
-	__u64 w, now;
+	__u32 shape, root, e = 0;
+	__u64 w;
 
 	if (!word)
 		return HOP_NONE;
 	w = *word;
-	for (int n = 0; n < FIB_ATTEMPTS; n++) {
-		__u32 shape = w >> 24 & 15, root = w >> 28 & FIB_UNIT, e = 0;
-
-		if (shape == SHAPE_TRIE)
-			e = fib_walk6(root, hi, lo);
-		else if (shape)
-			e = fib_search6(root, shape, hi, lo);
-		if (e)
-			return e & FIB_ID;
-		if (shape != SHAPE_TRIE)
-			return w & FIB_ID;
-		now = *word;
-		if (now == w)
-			return w & FIB_ID;
-		w = now;
-	}
-	return HOP_PUNT;
+	shape = w >> 24 & 15;
+	root = w >> 28 & FIB_UNIT;
+	if (shape == SHAPE_TRIE)
+		e = fib_walk6(root, hi, lo);
+	else if (shape)
+		e = fib_search6(root, shape, hi, lo);
+	if (e)
+		return e & FIB_ID;
+	return shape != SHAPE_TRIE || *word == w ? w & FIB_ID : HOP_PUNT;
 }
 
 /*

@@ -59,7 +59,13 @@ struct packet {
 	__u32 reason;   /* why no router forwards it; PUNT_NONE if one may */
 	__u32 head[3];  /* IPv4: the first words of the header, as they stand; IPv6: the second */
 	struct hop hop; /* route's answer */
-	__u32 trail[2 * MAX_HOPS]; /* slots at which it came to routers and left them, where it is counted later */
+	/* The tc hook's: where it is to be delivered, the slot that a drop is counted at, and whether it is another by now. */
+	__u32 slot, owner;
+	__u32 packets, bytes;
+	__u32 changed;
+	/* The driver's hook's: at how many routers it was, and the slots at which it came to them and left them. */
+	__u32 hops;
+	__u32 trail[2 * MAX_HOPS];
 };
 
 /* The packet that a run has at hand: with it, a stack would be too small. */

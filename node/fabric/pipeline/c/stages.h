@@ -347,6 +347,77 @@ INLINE int too_long(struct __sk_buff *skb, const struct packet *p, const struct 
 	return bpf_check_mtu(skb, out->ifindex, &mtu, 0, MTU_SEGMENTS) || (p->hop.mtu && p->hop.mtu < mtu);
 }
 
+enum {
+	GO_ON = -2, /* no verdict yet */
+};
+
+/* pass takes the packet at hand through one element: its verdict, or GO_ON to the port that is at hand then. */
+__attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
+{
+	__u32 next, only = 0, slot, owner;
+	struct packet *p = bpf_map_lookup_elem(&packets, &only);
+	struct router_count *count;
+	struct port *to, *from;
+	struct load l;
+	__u64 link;
+
+	if (!p)
+		return ACT_SHOT;
+	slot = p->slot;
+	owner = p->owner;
+	l.packets = p->packets;
+	l.bytes = p->bytes;
+	to = port_at(slot);
+	if (!to || to->ifindex == 0)
+		return drop(l, owner, DROP_GONE);
+	if (to->flags & PORT_DOWN)
+		return drop(l, owner, DROP_DOWN);
+	if (to->loss && bpf_get_prandom_u32() <= to->loss)
+		return drop(l, owner, DROP_LOSS);
+	count_to(l, slot);
+	if (to->snap) {
+		if (p->changed && store(skb, p))
+			return drop(l, owner, DROP_OUTPUT);
+		copy_frame(skb, slot, to->snap, 1);
+	}
+	count = count_of(to);
+	if (!(to->flags & PORT_ROUTED) || !count)
+		goto out;
+	next = bound ? ROUTE_PUNT | PUNT_HOPS : route(p, slot);
+	if (next == ROUTE_GUEST)
+		goto out;
+	if (next == ROUTE_DROP) {
+		count->blackholed += l.packets;
+		return ACT_SHOT;
+	}
+	from = port_at(next & (MAX_PORTS - 1));
+	if (next < MAX_PORTS && from && too_long(skb, p, from))
+		next = ROUTE_PUNT | PUNT_MTU;
+	if (next >= MAX_PORTS || !from) {
+		count->punts[next & (PUNTS - 1)] += l.packets;
+		goto out;
+	}
+	count->packets += l.packets;
+	count->bytes += l.bytes;
+	advance(p);
+	p->changed = 1;
+	count_from(l, next);
+	link = *(volatile __u64 *)&from->link;
+	if ((from->snap || link_kind(link) != LINK_LOCAL) && store(skb, p))
+		return drop(l, next, DROP_OUTPUT);
+	if (from->snap)
+		copy_frame(skb, next, from->snap, 0);
+	if (link_kind(link) != LINK_LOCAL)
+		return leave(skb, l, next, link);
+	p->owner = next;
+	p->slot = link_target(link);
+	return GO_ON;
+out:
+	if (p->changed && store(skb, p))
+		return drop(l, owner, DROP_OUTPUT);
+	return hand_over(skb, to);
+}
+
 /*
  * forward_frame is deliver for a port whose element's packets are forwarded here: from router to router on this node, until
  * the packet leaves it, meets an element that is none, or one that must see it itself.
@@ -354,66 +425,24 @@ INLINE int too_long(struct __sk_buff *skb, const struct packet *p, const struct 
 __attribute__((noinline)) int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot)
 {
 	struct load l = load_of(skb);
-	struct port *to = 0, *from;
-	__u32 next, only = 0, changed = 0;
-	struct router_count *count;
+	__u32 only = 0;
 	struct packet *p = bpf_map_lookup_elem(&packets, &only);
-	__u64 link;
+	int verdict = ACT_SHOT;
 
 	if (!p)
 		return drop(l, owner, DROP_OUTPUT);
+	p->slot = slot;
+	p->owner = owner;
+	p->packets = l.packets;
+	p->bytes = l.bytes;
+	p->changed = 0;
 	read_packet(skb, p);
-	for (int n = 0; n <= MAX_HOPS; n++) {
-		to = port_at(slot);
-		if (!to || to->ifindex == 0)
-			return drop(l, owner, DROP_GONE);
-		if (to->flags & PORT_DOWN)
-			return drop(l, owner, DROP_DOWN);
-		if (to->loss && bpf_get_prandom_u32() <= to->loss)
-			return drop(l, owner, DROP_LOSS);
-		count_to(l, slot);
-		if (to->snap) {
-			if (changed && store(skb, p))
-				return drop(l, owner, DROP_OUTPUT);
-			copy_frame(skb, slot, to->snap, 1);
-		}
-		if (!(to->flags & PORT_ROUTED))
+	for (__u32 n = 0; n <= MAX_HOPS; n++) {
+		verdict = pass(skb, n == MAX_HOPS);
+		if (verdict != GO_ON)
 			break;
-		next = n < MAX_HOPS ? route(p, slot) : ROUTE_PUNT | PUNT_HOPS;
-		count = count_of(to);
-		if (next == ROUTE_GUEST || !count)
-			break;
-		if (next == ROUTE_DROP) {
-			count->blackholed += l.packets;
-			return ACT_SHOT;
-		}
-		from = port_at(next & (MAX_PORTS - 1));
-		if (next < MAX_PORTS && from && too_long(skb, p, from))
-			next = ROUTE_PUNT | PUNT_MTU;
-		if (next >= MAX_PORTS || !from) {
-			count->punts[next & (PUNTS - 1)] += l.packets;
-			break;
-		}
-		count->packets += l.packets;
-		count->bytes += l.bytes;
-		advance(p);
-		changed = 1;
-		count_from(l, next);
-		link = *(volatile __u64 *)&from->link;
-		if (from->snap || link_kind(link) != LINK_LOCAL) {
-			if (store(skb, p))
-				return drop(l, next, DROP_OUTPUT);
-		}
-		if (from->snap)
-			copy_frame(skb, next, from->snap, 0);
-		if (link_kind(link) != LINK_LOCAL)
-			return leave(skb, l, next, link);
-		owner = next;
-		slot = link_target(link);
 	}
-	if (changed && store(skb, p))
-		return drop(l, owner, DROP_OUTPUT);
-	return to ? hand_over(skb, to) : ACT_SHOT;
+	return verdict;
 }
 
 #endif

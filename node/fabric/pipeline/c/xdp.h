@@ -41,42 +41,66 @@ INLINE int plain(const struct port *p)
 	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE)) && !p->snap && !p->loss;
 }
 
+enum {
+	WAY_END = 1 << 16, /* the packet is handed over at the slot */
+};
+
 /*
- * way follows a packet through routers to the port where it is handed over; 0 if that is nothing for this hook. The slots
- * that it passes are in its trail, two a hop, and the number of hops in the upper half of the answer.
+ * follow takes a packet through one element, the nth, and tells the next slot; with WAY_END the one where it ends; 0 if that
+ * is nothing for this hook. The slots at which it comes to routers and leaves them are in its trail.
  */
-INLINE __u32 way(struct packet *p, __u32 slot)
+INLINE __u32 follow_at(struct packet *p, __u32 slot, __u32 n, int called)
 {
-	struct port *to, *out;
+	struct port *to = port_at(slot), *out;
 	__u32 next;
 	__u64 link;
 
-	for (__u32 n = 0; n < MAX_HOPS; n++) {
-		to = port_at(slot);
-		if (!to || !plain(to))
+	if (!to || !plain(to))
+		return 0;
+	if (!(to->flags & PORT_ROUTED))
+		return n && to->flags & PORT_XDP ? WAY_END | slot : 0;
+	if (n >= MAX_HOPS)
+		return 0;
+	next = route_at(p, slot, to, called);
+	if (next >= MAX_PORTS)
+		return 0;
+	out = port_at(next);
+	if (!out || out->snap)
+		return 0;
+	link = *(volatile __u64 *)&out->link;
+	if (link_kind(link) != LINK_LOCAL)
+		return 0;
+	p->trail[2 * n] = slot;
+	p->trail[2 * n + 1] = next;
+	advance(p);
+	return link_target(link) & (MAX_PORTS - 1);
+}
+
+__attribute__((noinline)) __u32 follow(struct packet *p, __u32 slot, __u32 n)
+{
+	return p ? follow_at(p, slot, n, 1) : 0;
+}
+
+/* way follows a packet to where it ends. Most packets meet one router, for which no call is made. */
+INLINE __u32 way(struct packet *p, __u32 slot)
+{
+	slot = follow_at(p, slot, 0, 0);
+	for (__u32 n = 1; n <= MAX_HOPS; n++) {
+		if (!slot)
 			return 0;
-		if (!(to->flags & PORT_ROUTED))
-			return n && to->flags & PORT_XDP ? n << 16 | slot : 0;
-		next = n ? route(p, slot) : route_at(p, slot, to, 0); /* most packets meet one router */
-		if (next >= MAX_PORTS)
-			return 0;
-		out = port_at(next);
-		if (!out || out->snap)
-			return 0;
-		link = *(volatile __u64 *)&out->link;
-		if (link_kind(link) != LINK_LOCAL)
-			return 0;
-		p->trail[2 * n] = slot;
-		p->trail[2 * n + 1] = next;
-		advance(p);
-		slot = link_target(link);
+		p->hops = n;
+		slot = follow(p, slot, n);
+		if (slot & WAY_END)
+			return slot & (MAX_PORTS - 1);
 	}
 	return 0;
 }
 
 /* count_way counts what forward_frame counts on the way. */
-INLINE void count_way(const struct packet *p, struct load l, __u32 hops)
+INLINE void count_way(const struct packet *p, struct load l)
 {
+	__u32 hops = p->hops;
+
 	for (__u32 n = 0; n < MAX_HOPS && n < hops; n++) {
 		struct port *to = port_at(p->trail[2 * n]);
 		struct router_count *c = to ? count_of(to) : 0;
@@ -120,12 +144,12 @@ int from_port_xdp(struct xdp_md *x)
 	if (p->reason != PUNT_NONE)
 		return XDP_PASS;
 	last = way(p, link_target(link));
-	to = port_at(last & (MAX_PORTS - 1));
+	to = port_at(last);
 	if (!last || !to || rewrite(x, p))
 		return XDP_PASS;
 	count_from(l, slot);
-	count_way(p, l, last >> 16);
-	count_to(l, last & (MAX_PORTS - 1));
+	count_way(p, l);
+	count_to(l, last);
 	return bpf_redirect(to->ifindex, 0);
 }
 
