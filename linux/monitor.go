@@ -186,10 +186,17 @@ func (m *Monitor) Read(buf []byte, ends []int) (Received, []int, error) {
 	return r, ends, nil
 }
 
-// receive reads one datagram without waiting and without allocating.
-func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (int, unix.Errno) {
-	m.fromSize = unix.SizeofSockaddrNetlink
-	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)),
-		flags|unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&m.from)), uintptr(unsafe.Pointer(&m.fromSize)))
-	return int(n), errno
+// receive reads one datagram without waiting and without allocating. A dump that ends, by what another thread sends, in the
+// moment in which this one would have it go on, is an error of the socket (EINVAL) that says nothing.
+func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (n int, errno unix.Errno) {
+	for range 16 {
+		m.fromSize = unix.SizeofSockaddrNetlink
+		var read uintptr
+		read, _, errno = unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)),
+			flags|unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&m.from)), uintptr(unsafe.Pointer(&m.fromSize)))
+		if n = int(read); errno != unix.EINVAL && errno != unix.EINTR {
+			break
+		}
+	}
+	return n, errno
 }
