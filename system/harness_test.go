@@ -41,7 +41,7 @@ const inside = "POLYPLANE_SYSTEM_TEST_INSIDE"
 
 // prelude makes the namespaces ready. Others' mounts were copied into them, and would keep alive what those remove.
 const prelude = `ip link set lo up
-cut -d' ' -f5 /proc/self/mountinfo | grep -E '^/run/(polyplane|netns)/' | tac | xargs -r umount -l 2>/dev/null
+cut -d' ' -f5 /proc/self/mountinfo | grep -E '^(/run/(polyplane|netns)|/var/lib/polyplane)/' | tac | xargs -r umount -l 2>/dev/null
 mkdir -p /run/netns && mount -t tmpfs tests /run/netns
 exec "$0" "$@"`
 
@@ -222,6 +222,7 @@ func machine(t *testing.T) map[string][]string {
 	list("network namespaces", `readlink /proc/[0-9]*/ns/net | sort -u || true`)
 	list("mounts", `cut -d' ' -f5 /proc/self/mountinfo`)
 	list("cgroups", `find /sys/fs/cgroup -type d -path '*/polyplane/`+family+`*' || true`)
+	list("loop devices", `losetup -a | grep '/polyplane/`+family+`' || true`)
 	list("directories", `ls -d /run/polyplane/`+family+`* /var/lib/polyplane/`+family+`* 2>/dev/null || true`)
 	list("bpf", `find /sys/fs/bpf -mindepth 1 -maxdepth 1 ! -name '*.debug' 2>/dev/null || true`)
 	list("processes", `pgrep -a 'tini|watchfrr|zebra|ospfd|ospf6d|bgpd|isisd|ripd|ripngd|staticd|bfdd|bird|runc|polyplane' | grep -v pgrep || true`)

@@ -66,10 +66,18 @@ func (a *Agent) measure(ctx context.Context) bool {
 			was = control.Usage{}
 		}
 		m := &model.Usage{Memory: rounded(is.Memory), Processes: is.Processes, Disk: rounded(is.Disk), Limits: is.Limits}
-		if known {
-			m.CPU = math.Round((is.CPU-was.CPU).Seconds()/span.Seconds()*100) / 100
-			a.limits(id, was, is, now, span)
+		over := span
+		if !known {
+			over = min(span, usageEvery)
 		}
+		switch {
+		case known:
+			m.CPU = math.Round((is.CPU-was.CPU).Seconds()/span.Seconds()*100) / 100
+		case !is.Fresh: // what it did before this agent's time is not known to be news
+			was = is
+			was.DiskFull = false
+		}
+		a.limits(id, was, is, now, over)
 		before := u.now[id]
 		changed = changed || before == nil || *before != *m
 		next[id] = m

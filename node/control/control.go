@@ -86,6 +86,8 @@ type Usage struct {
 	Disk      model.Bytes
 	DiskFull  bool // no room, or no file, is left
 	Limits    model.Limits
+	// Fresh tells that the processes were started in this life of the agent.
+	Fresh bool
 }
 
 // Executor is a driver that can run commands inside an element, as the element's root – never the host's.

@@ -29,7 +29,7 @@ func (d *Driver) Usage(context.Context) map[model.ID]control.Usage {
 			continue
 		}
 		u := d.usageOf(container)
-		u.Limits = e.job.Element.Limits()
+		u.Limits, u.Fresh = e.job.Element.Limits(), !e.process.began.IsZero()
 		u.Disk, u.DiskFull, _ = d.diskUsage(id)
 		all[id] = u
 	}
