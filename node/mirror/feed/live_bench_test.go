@@ -79,6 +79,10 @@ func BenchmarkLive(b *testing.B) {
 			b.Errorf("%d overruns", u.Overruns)
 		} else {
 			b.ReportMetric(float64(u.Bytes)/float64(u.Routes), "B/route")
+			if u.Routes < len(v4)+len(v6) || l.tables[0].Usage().Routes < len(v4) || l.tables[1].Usage().Routes < len(v6) {
+				b.Errorf("of %d routes the mirror has %d, the fast path %d and %d", len(v4)+len(v6), u.Routes,
+					l.tables[0].Usage().Routes, l.tables[1].Usage().Routes)
+			}
 		}
 		dump := kernelDump(b, l)
 		start := time.Now()
