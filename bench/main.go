@@ -4,6 +4,8 @@
 //	bench bringup   1,000 static routers in a line: polyplane, the bare kernel, Mininet
 //	bench tcp       TCP through one router: polyplane's guest forwarding, plain veth pairs
 //	bench idle      CPU time and memory of all processes with the line up; a deleted port's way back; small applies
+//	bench traffic   the traffic source and sink back to back against a bare loop of live frames, and the rates they keep
+//	bench agreement two independent runs of one measurement
 //	bench all       all of them
 package main
 
@@ -44,6 +46,8 @@ var benchmarks = []struct {
 	{"bringup", bringup},
 	{"tcp", tcp},
 	{"idle", idle},
+	{"traffic", traffic},
+	{"agreement", agreement},
 }
 
 func main() {
@@ -78,7 +82,7 @@ func run(o options, names []string, results, page string) error {
 			return b.name == name
 		})
 		if i < 0 {
-			return fmt.Errorf("there is no benchmark %q: bringup, tcp, idle, all", name)
+			return fmt.Errorf("there is no benchmark %q: bringup, tcp, idle, traffic, agreement, all", name)
 		}
 		tables, err := benchmarks[i].run(ctx, o)
 		if err != nil {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/polyplane/polyplane/measure/netdev"
 )
 
 // ticks a second in /proc (USER_HZ, 100 on every architecture Go runs on).
@@ -43,6 +45,7 @@ type Thread struct {
 	PID  int           `json:"pid"`
 	Name string        `json:"name"`
 	Time time.Duration `json:"time"`
+	Wait time.Duration `json:"wait"` // it could have run, and others had its core
 }
 
 // Program is time of one eBPF program.
@@ -110,7 +113,7 @@ func (u Usage) Sub(before Usage) Usage {
 	for _, t := range u.Threads {
 		for _, b := range before.Threads {
 			if t.PID == b.PID && t.Time > b.Time {
-				d.Threads = append(d.Threads, Thread{t.PID, t.Name, t.Time - b.Time})
+				d.Threads = append(d.Threads, Thread{t.PID, t.Name, t.Time - b.Time, t.Wait - b.Wait})
 			}
 		}
 	}
@@ -192,12 +195,7 @@ func thread(pid int) (Thread, error) {
 		return Thread{}, err
 	}
 	t := Thread{PID: pid, Name: strings.TrimSpace(string(b))}
-	if b, err = os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid)); err != nil {
-		return t, err
-	}
-	first, _, _ := strings.Cut(string(b), " ")
-	ns, err := strconv.ParseInt(first, 10, 64)
-	t.Time = time.Duration(ns)
+	t.Time, t.Wait, err = netdev.Schedule(fmt.Sprintf("/proc/%d/schedstat", pid))
 	return t, err
 }
 

@@ -83,6 +83,28 @@ func ThreadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
+// Schedule reads how long a thread has run, and how long it could have run while others had its core, from its schedstat file.
+func Schedule(path string) (ran, waited time.Duration, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	var a, w int64
+	if _, err := fmt.Sscan(string(b), &a, &w); err != nil {
+		return 0, 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return time.Duration(a), time.Duration(w), nil
+}
+
+// ThreadWait is how long the calling thread could have run while others had its core; 0 where the kernel does not say.
+func ThreadWait() time.Duration {
+	_, waited, err := Schedule("/proc/thread-self/schedstat")
+	if err != nil {
+		return 0
+	}
+	return waited
+}
+
 // Drops counts frames that a veth lost where no program sees them.
 type Drops struct {
 	Received uint64 `json:"received"`  // on reception

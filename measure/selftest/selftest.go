@@ -43,6 +43,8 @@ type Speed struct {
 	Fulls  []float64 `json:"fulls"`
 	Wholes []float64 `json:"wholes"`
 	Bares  []float64 `json:"bares"`
+	Again  []float64 `json:"again"` // the bare loop once more in each round
+	Noise  float64   `json:"noise"` // by how much the bare loop differs from itself (A/A), relative; 0 below three rounds
 }
 
 // TimeEvery and CheckEvery are what is timed and checked of frames that leave as fast as possible (see sink.Options).
@@ -150,6 +152,11 @@ func speeds(ctx context.Context, o Options, p pair, rep *Report) error {
 			if err != nil {
 				return err
 			}
+			again, err := bareRate(p, o.CPU, sizes, uint32(max(r.Forwarded*o.Duration.Seconds(), 1e5)))
+			if err != nil {
+				return err
+			}
+			s.Again = append(s.Again, again)
 			closed = append(closed, r.Forwarded)
 			s.Fulls, s.Bares, s.Wholes = append(s.Fulls, full), append(s.Bares, b), append(s.Wholes, whole)
 			if runtime.NumCPU() < 2 || !netdev.ThreadsVisible() {
@@ -171,6 +178,11 @@ func speeds(ctx context.Context, o Options, p pair, rep *Report) error {
 			if s.Share, err = stats.PairedRatio(s.Bares, s.Fulls, stats.BootstrapOptions{}); err != nil {
 				return err
 			}
+			noise, err := stats.NoiseFloor(s.Bares, s.Again, stats.BootstrapOptions{})
+			if err != nil {
+				return err
+			}
+			s.Noise = noise.Floor
 		}
 		rep.Speeds = append(rep.Speeds, s)
 	}

@@ -53,8 +53,8 @@ func (p *Packet) Run(ctx context.Context) (Report, error) {
 		}
 		defer unix.Close(fd)
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1) // a little faster; fine without
-		before := netdev.ThreadTime()
-		defer func() { rep.CPU = netdev.ThreadTime() - before }()
+		before, wait := netdev.ThreadTime(), netdev.ThreadWait()
+		defer func() { rep.CPU, rep.Waited = netdev.ThreadTime()-before, netdev.ThreadWait()-wait }()
 		return p.send(ctx, fd, &unix.SockaddrLinklayer{Ifindex: d.Index}, &rep)
 	})
 	if err != nil {

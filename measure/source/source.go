@@ -142,6 +142,7 @@ type Report struct {
 	Elapsed time.Duration  `json:"elapsed"`  // from the first frame to the last
 	Idle    uint64         `json:"idle"`     // turns in which no frame was due: 0 means that the source was the limit
 	CPU     time.Duration  `json:"cpu"`      // time that the sending thread used, receiving in a closed loop included
+	Waited  time.Duration  `json:"waited"`   // time that it could have used, and others had
 	Refused netdev.Drops   `json:"refused"`  // frames that the device under test's receive ring had no room for; Sent counts them
 }
 

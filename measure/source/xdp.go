@@ -261,7 +261,7 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 	var tid atomic.Int64
 	ended := make(chan struct{})
 	go x.watch(ctx, &tid, ended)
-	var used time.Duration
+	var used, waited time.Duration
 	err = netdev.In(x.o.Device.Namespace, func() error {
 		runtime.LockOSThread()
 		if err := x.prepareThread(); err != nil {
@@ -269,8 +269,8 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 		}
 		tid.Store(int64(unix.Gettid()))
 		defer tid.Store(0)
-		before := netdev.ThreadTime()
-		defer func() { used = netdev.ThreadTime() - before }()
+		before, wait := netdev.ThreadTime(), netdev.ThreadWait()
+		defer func() { used, waited = netdev.ThreadTime()-before, netdev.ThreadWait()-wait }()
 		return x.call(math.MaxUint32)
 	})
 	close(ended)
@@ -285,7 +285,7 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 	if err != nil {
 		return rep, fmt.Errorf("source: %w", err)
 	}
-	rep.Refused, rep.CPU = after.Sub(before), used
+	rep.Refused, rep.CPU, rep.Waited = after.Sub(before), used, waited
 	if rep.Sent() > 0 && rep.Refused.Sent == 0 {
 		if err := x.left(left); err != nil {
 			return rep, err
