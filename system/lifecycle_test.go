@@ -29,7 +29,7 @@ func (p *platform) described() string {
 	p.t.Helper()
 	var all strings.Builder
 	for _, e := range p.all() {
-		e.Phase, e.Message, e.Restarts = "", "", 0
+		e.Phase, e.Message, e.Restarts, e.Usage = "", "", 0, nil
 		b, err := json.Marshal(e)
 		if err != nil {
 			p.t.Fatal(err)
