@@ -91,7 +91,8 @@ func (q Quota) Add(o Quota) Quota {
 }
 
 // Refuses tells what of a network's demand the quota refuses: what is more than it was and, together with what is used
-// besides, more than the quota. Whoever had more before it was set may go on, and may have less.
+// besides, more than the quota; and unbound, elements that a quota of CPU would not bound and that were not so before. Whoever
+// had more before it was set may go on, and may have less.
 func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []string) []error {
 	var problems []error
 	check := func(what string, limit, ask, had, used uint64, text func(uint64) string) {
@@ -113,7 +114,7 @@ func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []strin
 	check("cores", uint64(q.CPU), uint64(demand.CPU), uint64(was.CPU), uint64(besides.CPU), cores)
 	check("memory", uint64(q.Memory), uint64(demand.Memory), uint64(was.Memory), uint64(besides.Memory), size)
 	check("disk", uint64(q.Disk), uint64(demand.Disk), uint64(was.Disk), uint64(besides.Disk), size)
-	if q.CPU != 0 && len(unbound) > 0 && was == (Quota{}) {
+	if q.CPU != 0 && len(unbound) > 0 {
 		problems = append(problems, fmt.Errorf("%s's quota of cores is %s, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
 			whose, q.CPU, fewWords(unbound)))
 	}

@@ -27,20 +27,22 @@ func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.R
 	m.mu.RUnlock()
 	demand, unbound := model.DemandOf(next.Network)
 	var was, besides model.Quota
+	var before []string
 	owner := ownerOf(next)
 	if old != nil {
-		was, _ = model.DemandOf(old.record.Network)
+		was, before = model.DemandOf(old.record.Network)
 	}
+	fresh := slices.DeleteFunc(slices.Clone(unbound), func(name string) bool { return slices.Contains(before, name) })
 	var problems []error
 	if q, ok := quotas.Networks[next.Network.Name]; ok {
-		problems = q.Refuses("network "+next.Network.Name, demand, was, besides, unbound)
+		problems = q.Refuses("network "+next.Network.Name, demand, was, besides, fresh)
 	}
 	q, ok := quotas.Owners[owner]
 	if !ok {
 		return problems
 	}
 	if old != nil && ownerOf(&old.record) != owner {
-		was = model.Quota{} // for this owner all of it is new
+		was, fresh = model.Quota{}, unbound // for this owner all of it is new
 	}
 	for i := range others {
 		if others[i].Network.Name != "" && ownerOf(&others[i]) == owner {
@@ -48,7 +50,7 @@ func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.R
 			besides = besides.Add(d)
 		}
 	}
-	return append(problems, q.Refuses("owner "+owner, demand, was, besides, unbound)...)
+	return append(problems, q.Refuses("owner "+owner, demand, was, besides, fresh)...)
 }
 
 // Quotas are all quotas, and all owners and networks without any, with what they use.

@@ -177,6 +177,17 @@ func TestQuotas(t *testing.T) {
 	if q := all["network/two"]; q.Limit.Elements != 2 || q.Used.Elements != 3 {
 		t.Errorf("two has %+v", q)
 	}
+	// Of cores, every element with processes must state its share.
+	if err := quota(model.QuotaOfOwner, "carol", "cpu=1"); err != nil {
+		t.Fatal(err)
+	}
+	bird := line("carols", 2)
+	bird.Elements[0].Software, bird.Elements[0].CPU = model.SoftwareBIRD, 500
+	f.apply(t, bird, model.ApplyOptions{Owner: "carol"})
+	bird.Elements[1].Software = model.SoftwareBIRD
+	if _, err := f.Apply(t.Context(), bird, model.ApplyOptions{}); err == nil || !strings.Contains(err.Error(), "without cpu: r2 would not be limited") {
+		t.Errorf("without cpu: %v", err)
+	}
 	if err := quota(model.QuotaOfOwner, "alice", "elements=", "networks="); err != nil {
 		t.Fatal(err)
 	}
