@@ -104,11 +104,13 @@ func speed(link netlink.Link) model.Bandwidth {
 
 // queueRate is the rate of a token bucket filter (tc-tbf(8)) that is a device's root queue; zero when it has another.
 func queueRate(index int) model.Bandwidth {
-	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, 0)
+	// The kernel answers this one only as a notice that it is asked to echo, and then of no queue may say nothing: what ends
+	// the answer is the acknowledgement.
+	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_ECHO|unix.NLM_F_ACK)
 	request.AddData(&nl.TcMsg{Family: unix.AF_UNSPEC, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
 	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWQDISC)
 	if err != nil || len(messages) != 1 || len(messages[0]) < nl.SizeofTcMsg {
-		return 0 // a device without a queue has no root
+		return 0
 	}
 	var kind string
 	var rate uint64 // bytes a second
