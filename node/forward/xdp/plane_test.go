@@ -43,7 +43,10 @@ type lab struct {
 	devices map[model.PortID]int
 	routers int
 	home    string // the node's namespace
-	xdp     bool   // the hosts' ports use the driver's hook
+	// What benchmarks change: direct ways by plain veths, and where frames go.
+	direct       bool
+	destinations []netip.Addr
+	xdp          bool // the hosts' ports use the driver's hook
 }
 
 var ctx = context.Background()
