@@ -56,6 +56,7 @@ func (d *Down) Run(context.Context) error {
 	if err := unmountBelow(d.Dirs.Data); err != nil {
 		return err
 	}
+	awaitDisks(d.Dirs.Data)
 	if err := sweepDevices(d.Dirs); err != nil {
 		return err
 	}
@@ -159,6 +160,23 @@ func unmountBelow(dir string) error {
 		err = fmt.Errorf("%s is still mounted", mounts[0])
 	}
 	return err
+}
+
+// awaitDisks waits until the kernel has let go of the elements' disks: they go with the last process that was on them, a
+// moment after it. One that somebody else holds is no reason to wait for ever, nor a harm.
+func awaitDisks(data string) {
+	for range 500 {
+		held := false
+		paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is right
+		for _, path := range paths {
+			b, err := os.ReadFile(path)
+			held = held || err == nil && strings.HasPrefix(string(b), data+"/")
+		}
+		if !held {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // removeContainers has runc end and forget every container below a run directory. What it cannot is ended below.
