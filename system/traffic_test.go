@@ -242,6 +242,8 @@ func TestTrafficTools(t *testing.T) {
 		"--connections=100 --duration 200ms":                 "ESTABLISHED",
 		"--rate 1000pps --duration 100ms -o csv":             "loss_ratio",
 		"--rate 1000pps --duration 100ms --programs":         "program from_port",
+		"--rate max --duration 100ms":                        "whole payload checked: of one frame in 256",
+		"--rate max --duration 100ms --check 1 -o csv":       "loss_ratio",
 		"--compare duo/h2 duo/h1 -r 1k -d 50ms --repeat 3":   "noise floor",
 		"duo/h2 duo/h1 --rate 1000pps --duration 100ms":      "duo/h2:r1 → duo/h1:r1",
 		"--ping --duration 100ms --ipv6 --repeat 2 -o table": "FIGURE",
