@@ -243,14 +243,12 @@ static __always_inline int count(struct xdp_md *ctx, struct totals *t, __u32 que
 	sum = (low & 0xffffffff) + (low >> 32) + (time & 0xffffffff) + (time >> 32) + *(__u16 *)(tag + 16);
 	seq = bpf_ntohl((__u32)(low >> 32));
 	id = bpf_ntohs((__u16)(low >> 16));
-	if (len != TAG_SIZE) {
-		if (seq & check_mask) {
-			sum += filler_sum[(len - TAG_SIZE) & 2047];
-		} else {
-			int rest = sum_payload(ctx, at + TAG_SIZE, len - TAG_SIZE);
+	if (seq & check_mask) { /* not asked first whether there is a payload: where sizes are mixed, nobody could foretell that */
+		sum += filler_sum[(len - TAG_SIZE) & 2047];
+	} else if (len != TAG_SIZE) {
+		int rest = sum_payload(ctx, at + TAG_SIZE, len - TAG_SIZE);
 
-			sum = rest < 0 ? 0 : sum + rest;
-		}
+		sum = rest < 0 ? 0 : sum + rest;
 	}
 	sum = (sum & 0xffff) + (sum >> 16);
 	whole = fold32(sum) == 0xffff;
