@@ -74,7 +74,7 @@ func (v *View) Begin(d Dump, repeated int) {
 		v.neighbourEpoch++
 		o.oldest = v.neighbourEpoch
 	case unix.RTM_GETROUTE:
-		if i := tableIndex(d.Table); i != noTable {
+		if i := tableIndex(o.family, d.Table); i != noTable {
 			o.table = v.tables[o.family][i]
 			o.table.epoch++
 			o.oldest = o.table.epoch
@@ -111,7 +111,8 @@ func (d *dump) notified(r *route, gone bool) {
 // dumpedRoute gathers the routes of one prefix, which come one after the other.
 func (v *View) dumpedRoute(r *route) {
 	d := &v.dump
-	if d.table == nil || r.family != d.family || tableIndex(r.table) == noTable || v.tables[r.family][tableIndex(r.table)] != d.table {
+	i := tableIndex(r.family, r.table)
+	if d.table == nil || i == noTable || v.tables[r.family][i] != d.table {
 		return
 	}
 	if d.open && d.key != r.key {
@@ -167,6 +168,7 @@ func (v *View) commit() {
 		v.list = list
 		v.store(t, at, list)
 	} else {
+		v.keepMixed(list)
 		if !slices.Equal(list, d.cur) {
 			v.dirtySlot(t, at)
 		}
@@ -179,8 +181,34 @@ func (v *View) commit() {
 	d.cur = d.cur[:0]
 }
 
-// Doubt says that the kernel flagged the dump as interrupted (NLM_F_DUMP_INTR), or refused to go on.
+// keepMixed has what is gathered keep what a dump does not tell: that hops have MTUs of their own.
+func (v *View) keepMixed(list []uint32) {
+	for _, w := range list {
+		o := &v.ways[w]
+		if !o.mixed {
+			continue
+		}
+		for i, told := range v.dump.cur {
+			n := &v.ways[told]
+			if n.joins && !n.mixed && n.metric == o.metric && slices.EqualFunc(n.hops, o.hops, func(a, b hop) bool { return sameHop(&a, &b) }) {
+				v.refWay(w)
+				v.dump.cur[i] = w
+				v.unrefWay(told)
+			}
+		}
+	}
+}
+
+// Doubt says that the kernel flagged the dump as interrupted (NLM_F_DUMP_INTR).
 func (v *View) Doubt() { v.dump.doubt = true }
+
+// Cancel ends a dump that the kernel refused: what it told counts, what it did not tell says nothing.
+func (v *View) Cancel() {
+	if v.dump.under && v.dump.table != nil {
+		v.commit()
+	}
+	v.dump = dump{cur: v.dump.cur[:0]}
+}
 
 // End ends the dump. If it answers false, what the dump did not tell may be there all the same: repeat it, a few times;
 // last makes it count.

@@ -8,10 +8,9 @@ import (
 
 // What unix does not name.
 const (
-	rtaVia   = 18 // RTA_VIA
-	rtaPref  = 20
-	rtaNHID  = 30 // RTA_NH_ID
-	rtaFlow6 = 31 // RTA_FLOWLABEL
+	rtaVia  = 18 // RTA_VIA
+	rtaPref = 20
+	rtaNHID = 30 // RTA_NH_ID
 
 	nhaID        = 1 // NHA_* of linux/nexthop.h
 	nhaGroup     = 2
@@ -170,10 +169,7 @@ func (r *route) parse(p []byte) bool {
 	case !r.multipath && hasOne:
 		r.hops = append(r.hops, one)
 	}
-	if r.key.address != r.key.first(int(r.key.length)) {
-		return false
-	}
-	return true
+	return r.key.address == r.key.first(int(r.key.length))
 }
 
 // setVia reads an RTA_VIA: a gateway of the other family.
@@ -249,7 +245,7 @@ func (r *route) paths(value []byte, gateway uint8) bool {
 	return len(r.hops) > 0
 }
 
-// object is an RTM_NEWNEXTHOP or RTM_DELNEXTHOP.
+// objectMessage is an RTM_NEWNEXTHOP or RTM_DELNEXTHOP.
 type objectMessage struct {
 	id        uint32
 	hop       hop
@@ -491,7 +487,7 @@ func (r *ruleMessage) parse(p []byte) bool {
 	}
 	switch {
 	case priority == 0 && table == unix.RT_TABLE_LOCAL, priority == 32766 && table == unix.RT_TABLE_MAIN,
-		priority == 32767 && table == unix.RT_TABLE_DEFAULT:
+		priority == 32767 && table == unix.RT_TABLE_DEFAULT && r.family == IPv4:
 		r.table = table
 	default:
 		r.odd = true

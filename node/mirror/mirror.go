@@ -145,6 +145,8 @@ const (
 	againAfter = 30 * time.Second
 	againMost  = 10 * time.Minute
 	attempts   = 3 // of a dump
+
+	refusedAfter = 100 * time.Millisecond
 )
 
 // Run is Source's.
@@ -307,13 +309,13 @@ func (r *run) chunk(c *chunk) error {
 			r.view.Notify(data)
 			continue
 		}
-		interrupted, done := r.answer(data)
+		interrupted, done, refused := answer(data)
 		r.view.Dumped(data)
 		if interrupted {
 			r.view.Doubt()
 		}
 		if done {
-			if err := r.dumped(); err != nil {
+			if err := r.dumped(refused); err != nil {
 				return err
 			}
 		}
@@ -325,7 +327,7 @@ func (r *run) chunk(c *chunk) error {
 }
 
 // answer looks for the end of a dump.
-func (r *run) answer(data []byte) (interrupted, done bool) {
+func answer(data []byte) (interrupted, done, refused bool) {
 	for len(data) >= unix.SizeofNlMsghdr {
 		n := int(binary.NativeEndian.Uint32(data))
 		if n < unix.SizeofNlMsghdr || n > len(data) {
@@ -336,20 +338,26 @@ func (r *run) answer(data []byte) (interrupted, done bool) {
 		if kind == unix.NLMSG_DONE || kind == unix.NLMSG_ERROR {
 			done = true
 			if n >= unix.SizeofNlMsghdr+4 {
-				switch errno := unix.Errno(-int32(binary.NativeEndian.Uint32(data[unix.SizeofNlMsghdr:]))); errno {
+				switch unix.Errno(-int32(binary.NativeEndian.Uint32(data[unix.SizeofNlMsghdr:]))) {
 				case 0, unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT: // no such table, or nothing of this kind in this kernel
 				default:
-					interrupted = true
+					refused = true
 				}
 			}
 		}
 		data = data[min((n+3)&^3, len(data)):]
 	}
-	return interrupted, done
+	return interrupted, done, refused
 }
 
 // dumped goes on after the end of a dump.
-func (r *run) dumped() error {
+func (r *run) dumped(refused bool) error {
+	if refused { // for want of memory, or because a Run before this one had begun another
+		r.view.Cancel()
+		r.looking = false
+		r.wakeIn(refusedAfter)
+		return nil
+	}
 	last := r.attempt == attempts-1
 	clean := r.view.End(last)
 	switch {

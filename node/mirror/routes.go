@@ -89,7 +89,7 @@ func (v *View) group(list []uint32, w uint32) (from, to int) {
 
 // newRoute takes in an RTM_NEWROUTE with its flags: what the kernel did to the prefix's routes is done here.
 func (v *View) newRoute(r *route, flags uint16) {
-	i := tableIndex(r.table)
+	i := tableIndex(r.family, r.table)
 	if i == noTable {
 		return
 	}
@@ -220,7 +220,7 @@ func sameHop(a, b *hop) bool { return a.index == b.index && a.kind == b.kind && 
 
 // deleteRoute takes in an RTM_DELROUTE.
 func (v *View) deleteRoute(r *route) {
-	i := tableIndex(r.table)
+	i := tableIndex(r.family, r.table)
 	if i == noTable {
 		return
 	}

@@ -62,13 +62,14 @@ const (
 	noTable
 )
 
-func tableIndex(id uint32) int {
-	switch id {
-	case unix.RT_TABLE_LOCAL:
+// tableIndex finds a table by its number. IPv6 has no rule for "default".
+func tableIndex(f Family, id uint32) int {
+	switch {
+	case id == unix.RT_TABLE_LOCAL:
 		return tableLocal
-	case unix.RT_TABLE_MAIN:
+	case id == unix.RT_TABLE_MAIN:
 		return tableMain
-	case unix.RT_TABLE_DEFAULT:
+	case id == unix.RT_TABLE_DEFAULT && f == IPv4:
 		return tableDefault
 	}
 	return noTable
@@ -243,7 +244,7 @@ func (v *View) neighbourSaid(m *neighbourMessage, there bool) {
 
 // ruleSaid takes in a rule. Where one is gone, only a look at all tells what is left.
 func (v *View) ruleSaid(m *ruleMessage, there, dumped bool) {
-	i := tableIndex(m.table)
+	i := tableIndex(m.family, m.table)
 	d := &v.dump
 	if dumped {
 		if d.odd = d.odd || m.odd; !m.odd {
