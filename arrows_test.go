@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"node/substrate":    {"model", "embedding", "instance", "linux"},
 	"node/control/…":    {"model", "instance", "linux", "software", "node/control", "node/control/…"},
 	"node/forward/…":    {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
-	"node/forward/xdp": {"model", "instance", "node/control", "node/forward", "node/fabric", "node/fabric/pipeline", "node/fib",
+	"node/forward/xdp": {"model", "instance", "linux", "node/control", "node/forward", "node/fabric", "node/fabric/pipeline", "node/fib",
 		"node/mirror", "node/mirror/feed"},
 	"node/fabric/…":      {"linux"},
 	"node/fib":           {},

@@ -29,6 +29,8 @@ type Fabric interface {
 	Router(id model.ID) (int, error)
 	Steer(ctx context.Context, id model.ID, s fabric.Steering) error
 	Steered() map[model.ID]fabric.Steering
+	// Forwarded counts what is forwarded for each element.
+	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
 }
 
 // Memory is where the tables live, which may hold what an earlier process left.
@@ -102,6 +104,7 @@ func (p *Plane) open() error {
 		}
 	}
 	p.wait.Go(func() { p.release(p.pool) })
+	p.wait.Go(p.refresh)
 	return nil
 }
 
@@ -292,6 +295,43 @@ func (p *Plane) release(pool *fib.Pool) {
 			r.retry()
 		}
 		p.mu.Unlock()
+	}
+}
+
+// refresh has routers that forwarded something confirm their neighbours, now and then.
+func (p *Plane) refresh() {
+	t := time.NewTicker(refreshEvery)
+	defer t.Stop()
+	before := map[model.ID]uint64{}
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-t.C:
+		}
+		forwarded, err := p.fabric.Forwarded(p.ctx)
+		if err != nil {
+			continue // it was closed, or will tell the next time
+		}
+		var busy []*router
+		p.mu.Lock()
+		for id, r := range p.routers {
+			if n := forwarded[id].Packets; n != before[id] {
+				before[id] = n
+				busy = append(busy, r)
+			}
+		}
+		p.mu.Unlock()
+		for id := range before {
+			if _, ok := forwarded[id]; !ok {
+				delete(before, id)
+			}
+		}
+		for _, r := range busy {
+			if err := r.refresh(); err != nil && p.ctx.Err() == nil {
+				p.log.Debug("neighbours", "error", err)
+			}
+		}
 	}
 }
 

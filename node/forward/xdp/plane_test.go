@@ -457,3 +457,29 @@ func TestDriverHook(t *testing.T) {
 		}
 	}
 }
+
+// TestNeighboursAreConfirmed gives a router a neighbour's wrong MAC address, of long ago: its own stack would find out when it
+// sends there, and does so although it does not.
+func TestNeighboursAreConfirmed(t *testing.T) {
+	t.Cleanup(xdp.RefreshEvery(100 * time.Millisecond))
+	l := newChain(t, 1)
+	l.in("r1", "for f in 4 6; do sysctl -qw net.ipv$f.neigh.h2.delay_first_probe_time=1 net.ipv$f.neigh.h2.retrans_time_ms=50; done")
+	l.prepare("r1")
+	for _, to := range []string{"10.0.1.2", "2001:db8:1::2"} {
+		l.in("h1", "ping -c3 -i0.1 -W10 "+to)
+		l.in("r1", "ip neigh replace "+to+" lladdr 02:00:00:00:00:99 nud stale dev h2")
+		l.await("the wrong address to be used", func() bool {
+			_, err := l.try("h1", "ping -c1 -W0.1 "+to)
+			return err != nil
+		})
+		guest := l.byGuest("r1")
+		l.await("the right address to be found out", func() bool {
+			_, err := l.try("h1", "ping -c1 -W0.1 "+to)
+			return err == nil
+		})
+		l.in("h1", "ping -c20 -i0.01 -W10 "+to)
+		if n := l.byGuest("r1") - guest; n > 20 {
+			t.Errorf("the guest forwarded %d packets to %s", n, to)
+		}
+	}
+}
