@@ -276,6 +276,15 @@ func (p *pass) enter() error {
 			p.attached++
 		}
 	}
+	for id, s := range p.steered {
+		r := &p.pipe.Routers[s.number]
+		if name := routerName(id); r.Name != name {
+			r.Name = name
+		}
+		if s.on && set32(&r.On, 1) {
+			p.changed("element %s: its steering restored", id)
+		}
+	}
 	return write(p.pipe.Devices, keys, slots)
 }
 

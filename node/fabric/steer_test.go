@@ -1,0 +1,82 @@
+package fabric
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+)
+
+// TestSteering steers an element to tables of its own and back, and finds it so after a restart.
+func TestSteering(t *testing.T) {
+	n, a, _ := twoElements(t)
+	ctx := context.Background()
+	b := portID("net/b:eth0")
+	numbers, err := n.fabric.Ports([]model.PortID{b, portID("net/b:later")})
+	if err != nil || numbers[b] != n.fabric.slots[b] || numbers[portID("net/b:later")] == 0 {
+		t.Fatalf("ports are %v: %v", numbers, err)
+	}
+	flags := func() uint32 { return atomic.LoadUint32(&n.fabric.pipe.Ports[numbers[b]].Flags) }
+	if err := n.fabric.Steer(ctx, b.ID, Steering{Router: 1}); err == nil {
+		t.Error("an element was steered to tables that are not its own")
+	}
+	router, err := n.fabric.Router(b.ID)
+	if err != nil || router < 1 {
+		t.Fatalf("tables %d: %v", router, err)
+	}
+	if again, err := n.fabric.Router(b.ID); err != nil || again != router {
+		t.Errorf("tables %d, and then %d: %v", router, again, err)
+	}
+	n.apply()
+	if flags() != 0 {
+		t.Errorf("flags %#x before anything was steered", flags())
+	}
+	want := Steering{Router: router, Off: map[string]Off{"eth0": {IPv6: true}}}
+	if err := n.fabric.Steer(ctx, b.ID, want); err != nil {
+		t.Fatal(err)
+	}
+	a.ping(t, "10.0.0.2") // no table: the guest gets it
+	check := func() {
+		t.Helper()
+		if f := flags(); pipeline.RouterOf(f) != router || f&(pipeline.OffIPv4|pipeline.OffIPv6) != pipeline.OffIPv6 {
+			t.Errorf("flags %#x", f)
+		}
+		if got := n.fabric.Steered()[b.ID]; !reflect.DeepEqual(got, want) {
+			t.Errorf("steered %+v, not %+v", got, want)
+		}
+		all, err := n.fabric.Forwarded(ctx)
+		if err != nil || all[b.ID].Punted["no route"] == 0 || all[b.ID].Packets != 0 {
+			t.Errorf("forwarded %+v: %v", all, err)
+		}
+	}
+	check()
+	n.apply()
+	check()
+	n.restart()
+	check()
+	atomic.StoreUint32(&n.fabric.pipe.Routers[router].On, 0)
+	atomic.StoreUint32(&n.fabric.pipe.Ports[numbers[b]].Flags, 0)
+	if changes := n.apply(); !slices.ContainsFunc(changes, func(c string) bool { return strings.Contains(c, "steering restored") }) {
+		t.Errorf("what was altered is not told: %v", changes)
+	}
+	check()
+	if err := n.fabric.Steer(ctx, b.ID, Steering{}); err != nil {
+		t.Fatal(err)
+	}
+	if flags() != 0 || n.fabric.pipe.Routers[router].On != 0 || len(n.fabric.Steered()) != 0 {
+		t.Errorf("flags %#x, router %+v, steered %v", flags(), n.fabric.pipe.Routers[router], n.fabric.Steered())
+	}
+	a.ping(t, "10.0.0.2")
+	if again, err := n.fabric.Router(portID("net/c:eth0").ID); err != nil || again != router {
+		t.Errorf("another router has tables %d, and %d are free: %v", again, router, err)
+	}
+	n.restart() // without a port that tells of it the number is free
+	if len(n.fabric.Steered()) != 0 || n.fabric.pipe.Routers[router].Name != [16]uint8{} {
+		t.Errorf("steered %v", n.fabric.Steered())
+	}
+}
