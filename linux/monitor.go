@@ -109,8 +109,11 @@ func (m *Monitor) Dump(b *Batch) (seq uint32, err error) {
 
 // Answers tells whether a message (its header) answers the request with this number.
 func (m *Monitor) Answers(header []byte, seq uint32) bool {
-	return binary.NativeEndian.Uint32(header[12:]) == m.port && binary.NativeEndian.Uint32(header[8:]) == seq
+	return m.Own(header) && binary.NativeEndian.Uint32(header[8:]) == seq
 }
+
+// Own tells whether a message (its header) answers any request of this connection.
+func (m *Monitor) Own(header []byte) bool { return binary.NativeEndian.Uint32(header[12:]) == m.port }
 
 // Wait returns when Read will have something to tell.
 func (m *Monitor) Wait() error {

@@ -147,6 +147,7 @@ const (
 	attempts   = 3 // of a dump
 
 	refusedAfter = 100 * time.Millisecond
+	stalledAfter = 2 * time.Second
 )
 
 // Run is Source's.
@@ -187,8 +188,7 @@ func (m *Mirror) Run(ctx context.Context, consume func(*Batch) error) error {
 			chunks.Put(c)
 		case <-m.wake:
 		case <-r.timer():
-			r.wakeAt = time.Time{}
-			err = r.lookAgain()
+			err = r.woken()
 		}
 		if err == nil {
 			err = r.settle()
@@ -236,16 +236,37 @@ type run struct {
 	overrun  bool          // messages were lost, and all that waited has not been read yet
 	lostAny  bool          // messages were lost, and no look has begun since that ended well
 	doubtful bool          // a dump of this look ended in doubt
+	stallAt  time.Time     // when a dump that does not go on is given up
 	wakeAt   time.Time
 	again    time.Duration // until a view that was too large is tried again
 }
 
-// timer fires when it is time to look.
+// timer fires when there may be something to do.
 func (r *run) timer() <-chan time.Time {
-	if r.wakeAt.IsZero() {
+	at := r.wakeAt
+	if r.looking && (at.IsZero() || r.stallAt.Before(at)) {
+		at = r.stallAt
+	}
+	if at.IsZero() {
 		return nil
 	}
-	return time.After(time.Until(r.wakeAt))
+	return time.After(time.Until(at))
+}
+
+// woken does what it is time for. The answer to a request for a dump, if it is that the kernel can't, is lost where the
+// receive buffer is full.
+func (r *run) woken() error {
+	now := time.Now()
+	if r.looking && !now.Before(r.stallAt) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return r.dumped(true)
+	}
+	if r.wakeAt.IsZero() || now.Before(r.wakeAt) {
+		return nil
+	}
+	r.wakeAt = time.Time{}
+	return r.lookAgain()
 }
 
 func (r *run) wakeIn(d time.Duration) {
@@ -270,6 +291,7 @@ func (r *run) ask() error {
 	d.request(&b)
 	var err error
 	r.seq, err = r.monitor.Dump(&b)
+	r.stallAt = time.Now().Add(stalledAfter)
 	return err
 }
 
@@ -305,10 +327,14 @@ func (r *run) chunk(c *chunk) error {
 		if len(data) < unix.SizeofNlMsghdr {
 			continue
 		}
-		if !r.looking || !r.monitor.Answers(data, r.seq) {
+		if !r.monitor.Own(data) {
 			r.view.Notify(data)
 			continue
 		}
+		if !r.looking || !r.monitor.Answers(data, r.seq) {
+			continue // of a dump that was given up
+		}
+		r.stallAt = time.Now().Add(stalledAfter)
 		interrupted, done, refused := answer(data)
 		r.view.Dumped(data)
 		if interrupted {

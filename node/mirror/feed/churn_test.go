@@ -177,7 +177,7 @@ func TestChurn(t *testing.T) {
 			l.waitSynced()
 			k := newKernel(t, l.router)
 			probes, punted := 0, 0
-			for round := range 150 {
+			for round := range 100 {
 				var lines []string
 				for range 1 + churn.IntN(40) {
 					lines = append(lines, churn.line())
