@@ -204,7 +204,7 @@ func (n *neighbours) account(now time.Time) {
 		is.RTT = is.RTT.Clone()
 		m.Links = append(m.Links, is)
 	}
-	if now.Sub(n.toldAt) >= tellEvery || isNews(n.told.Links, m.Links) {
+	if now.Sub(n.toldAt) > tellEvery-roundEvery/2 || isNews(n.told.Links, m.Links) {
 		n.told, n.toldAt = m, now
 		n.tell(m)
 	}
