@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,7 +71,7 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	dir, image, size := d.dirs.Files(job.ID), d.dirs.Disk(job.ID), job.Element.Limits().Disk
 	_, err := os.Stat(image)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = makeDisk(image, dir, size)
+		err = d.makeDisk(image, dir, size)
 	}
 	if err != nil {
 		return fmt.Errorf("make the element's disk: %w", err)
@@ -85,13 +87,16 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	if err := linux.MountImage(image, dir, diskFlags, diskOptions); err != nil {
 		return fmt.Errorf("mount the element's disk: %w", err)
 	}
-	os.Remove(filepath.Join(dir, "lost+found")) //nolint:errcheck // it is of use to nobody who may look
 	return nil
 }
 
 // makeDisk makes the image, with what is in the directory. The image appears when all of it is there.
-func makeDisk(image, dir string, size model.Bytes) error {
+func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 	if err := os.MkdirAll(filepath.Dir(image), 0o700); err != nil {
+		return err
+	}
+	empty, err := d.emptyDisk(size)
+	if err != nil {
 		return err
 	}
 	fresh := image + ".new"
@@ -103,13 +108,7 @@ func makeDisk(image, dir string, size model.Bytes) error {
 	if err := os.RemoveAll(fresh); err != nil { // and not written to: it may be held still
 		return err
 	}
-	if err := os.WriteFile(fresh, nil, 0o600); err != nil {
-		return err
-	}
-	if err := os.Truncate(fresh, int64(size)); err != nil {
-		return err
-	}
-	if err := run(append(mkfs[:len(mkfs):len(mkfs)], fresh)...); err != nil {
+	if err := copySparse(empty, fresh); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)
@@ -122,6 +121,72 @@ func makeDisk(image, dir string, size model.Bytes) error {
 		return err
 	}
 	return os.Rename(fresh, image)
+}
+
+// emptyDisk is an image of an empty file system of that size. It is made once: copying what little is in it takes a tenth
+// of the time.
+func (d *Driver) emptyDisk(size model.Bytes) (string, error) {
+	d.disks.Lock()
+	defer d.disks.Unlock()
+	path := filepath.Join(d.dirs.Data, "disks", fmt.Sprintf(".empty-%d", uint64(size))) // no network's name begins so
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	fresh := path + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(fresh, nil, 0o600); err != nil {
+		return "", err
+	}
+	if err := os.Truncate(fresh, int64(size)); err != nil {
+		return "", err
+	}
+	if err := run(append(mkfs[:len(mkfs):len(mkfs)], fresh)...); err != nil {
+		return "", err
+	}
+	if err := run("debugfs", "-w", "-R", "rmdir lost+found", fresh); err != nil { // of use to nobody who may look
+		return "", err
+	}
+	return path, os.Rename(fresh, path)
+}
+
+// copySparse copies a file without what was never written of it.
+func copySparse(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if err := out.Truncate(info.Size()); err != nil {
+		return err
+	}
+	for at := int64(0); ; {
+		begin, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) { // no more
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		end, err := unix.Seek(int(in.Fd()), begin, unix.SEEK_HOLE)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, begin), io.NewSectionReader(in, begin, end-begin)); err != nil {
+			return err
+		}
+		at = end
+	}
 }
 
 // mountSuffix ends the name of the directory where a new disk is filled.
@@ -258,8 +323,14 @@ func (d *Driver) removeFiles(id model.ID) error {
 	if err != nil {
 		return fmt.Errorf("remove the files of element %s: %w", id, err)
 	}
-	for _, parent := range []string{filepath.Dir(dir), filepath.Dir(image), filepath.Dir(filepath.Dir(image))} {
-		os.Remove(parent) //nolint:errcheck // when it is empty
+	os.Remove(filepath.Dir(dir)) //nolint:errcheck // when it is empty
+	if os.Remove(filepath.Dir(image)) == nil {
+		disks := filepath.Dir(filepath.Dir(image))
+		entries, err := os.ReadDir(disks)
+		if err == nil && !slices.ContainsFunc(entries, fs.DirEntry.IsDir) { // no network has any
+			err = os.RemoveAll(disks)
+		}
+		return err
 	}
 	return nil
 }

@@ -44,6 +44,8 @@ type Driver struct {
 	home int              // that namespace
 	nsfs uint64           // the device number of the kernel's namespace files
 
+	disks sync.Mutex // held while an empty disk is made
+
 	mu        sync.Mutex
 	elements  map[model.ID]*element
 	prepared  bool
