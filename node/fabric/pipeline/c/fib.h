@@ -25,7 +25,6 @@ enum {
 
 enum {
 	SHAPE_TRIE = 15,
-	ADDRESS4_BITS = 32,
 	ADDRESS6_BITS = 128,
 };
 

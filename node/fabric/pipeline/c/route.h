@@ -68,7 +68,7 @@ struct packet {
 	__u32 trail[2 * MAX_HOPS];
 };
 
-/* The packet that a run has at hand: with it, a stack would be too small. */
+/* The packet that a run has at hand; with it, a stack would be too small. Runs do not interrupt each other: all are softirqs. */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
 	NUMBER(max_entries, 1);
