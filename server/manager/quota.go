@@ -5,17 +5,12 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
 )
-
-func equalSettings(a, b model.Settings) bool {
-	return slices.Equal(a.Network, b.Network) && reflect.DeepEqual(a.Elements, b.Elements) && reflect.DeepEqual(a.Links, b.Links)
-}
 
 // ownerOf is who a network counts for.
 func ownerOf(r *model.Record) string { return cmp.Or(r.Network.Owner, r.Owner) }

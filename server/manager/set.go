@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -68,6 +70,11 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 		}
 	}
 	return result, nil
+}
+
+// equalSettings tells whether the same fields were set.
+func equalSettings(a, b model.Settings) bool {
+	return slices.Equal(a.Network, b.Network) && reflect.DeepEqual(a.Elements, b.Elements) && reflect.DeepEqual(a.Links, b.Links)
 }
 
 func objectName(network, object string) string {
