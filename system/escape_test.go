@@ -1,0 +1,189 @@
+package system
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// caged is a router with processes, and a host whose commands have a container of their own.
+const caged = `network: caged
+routers:
+  r1: {software: bird}
+hosts: [h1]
+links:
+  - r1 -- h1: [192.168.1.0/30, "fd00::/64"]
+`
+
+// outside are the ways out that a shell can try. Each must fail.
+var outside = []string{
+	// Namespaces and mounts.
+	"unshare -n true", "unshare -m true", "unshare -C true", "unshare -p -f true", "unshare -Urm true", "unshare -i true",
+	"nsenter -t 1 -n true", "nsenter -t 1 -m true", "nsenter -t 1 -U true", "nsenter -t 1 -a true",
+	"nsenter --net=/proc/1/ns/net true",
+	"mkdir -p /root/m && mount -t cgroup -o memory x /root/m", "mkdir -p /root/m && mount -t cgroup2 x /root/m",
+	"mkdir -p /root/m && mount -t bpf x /root/m", "mkdir -p /root/m && mount -t proc x /root/m", "mount --bind / /mnt",
+	"mount -o remount,rw /sys", "mount -o remount,rw /usr",
+	// Files of the kernel.
+	"ls /sys/fs/cgroup | grep .", "ls /sys/fs/bpf | grep .", "ls /sys/kernel/debug | grep .", "ls /sys/kernel/tracing | grep .",
+	"find / -xdev -name release_agent 2>/dev/null | grep .",
+	"echo 1 > /sys/kernel/profiling", "echo 0 > /sys/class/net/lo/mtu", "touch /sys/x",
+	"echo '|/root/x' > /proc/sys/kernel/core_pattern", "echo /root/x > /proc/sys/kernel/modprobe", "echo b > /proc/sysrq-trigger",
+	"echo 1 > /proc/sys/vm/panic_on_oom", "echo 1 > /proc/sys/kernel/panic", "echo 0 > /proc/sys/kernel/randomize_va_space",
+	"echo :x:M::x::/root/x: > /proc/sys/fs/binfmt_misc/register", "echo 1 > /proc/sys/net/netfilter/nf_conntrack_max",
+	"echo 1 > /proc/sys/user/max_net_namespaces", "echo -17 > /proc/self/oom_score_adj && echo -1000 > /proc/1/oom_score_adj",
+	"head -c1 /proc/kcore | grep -a .", "cat /proc/keys | grep .", "dmesg", "cat /proc/kallsyms | grep -v '^0000000000000000' | grep .",
+	// Devices.
+	"head -c1 /dev/mem", "head -c1 /dev/kmsg", "test -e /dev/kvm", "test -e /dev/fuse", "test -e /dev/net/tun", "test -e /dev/loop-control",
+	"find /dev -type b | grep .", "mknod /root/b b 259 0", "mknod /root/b b 8 0", "mknod /root/c c 1 1", "mknod /tmp/c c 5 1",
+	"mknod /dev/b b 7 0",
+	// Modules, time, the machine.
+	"modprobe dummy", "insmod /root/x", "date -s 2000-01-01", "hwclock -w", "losetup -f",
+	// The namespace at the other end of a device pair, by the number that the kernel gives it here.
+	"ip netns list-id target-nsid 0 | grep .", "ip link add link lo name out link-netnsid 0 type macvlan",
+	"ip link add name out link-netnsid 0 type vxlan id 7 dstport 4789 local 127.0.0.1 dev lo",
+	// What is the platform's.
+	"ls /run/polyplane", "ls /var/lib/polyplane", "ls /run/netns", "ls /var/lib/docker", "cat /etc/shadow",
+	"cat /proc/self/mountinfo | grep -o '/var/lib/polyplane/[^ ]*/[^ ]*secret'",
+}
+
+// calls makes system calls that a shell has no command for. It prints those that the kernel did not refuse.
+const calls = `$| = 1; my %call = (bpf => [321, 0, my $a = "\0" x 128, 128], add_key => [248, "user", "x", "y", 1, -1],
+	keyctl => [250, 0, -3, 0], request_key => [249, "user", "x", 0, 0], init_module => [175, my $b = "x", 1, ""], finit_module => [313, 0, "", 0],
+	kexec_load => [246, 0, 0, 0, 0], open_by_handle_at => [304, 3, my $c = "\0" x 64, 0], name_to_handle_at => [303, -100, "/", my $d = "\x40" . "\0" x 128, my $e = "\0" x 8, 0],
+	io_uring_setup => [425, 8, my $f = "\0" x 256], perf_event_open => [298, my $g = "\0" x 128, 0, -1, -1, 0], userfaultfd => [323, 1],
+	pivot_root => [155, ".", "."], fsopen => [430, "proc", 0], open_tree => [428, -100, "/", 1], quotactl => [179, 0, "", 0, 0],
+	iopl => [172, 3], acct => [163, "/root/x"], swapon => [167, "/root/x", 0], reboot => [169, 0xfee1dead, 672274793, 0, 0], syslog => [103, 3, my $h = "x" x 64, 64],
+	clone_user => [56, 0x10000011, 0, 0, 0, 0], unshare_user => [272, 0x10000000], unshare_net => [272, 0x40000000],
+	settimeofday => [164, my $i = "\0" x 16, 0], capset_ptrace => [101, 16, PID, 0, 0]);
+for (sort keys %call) { my $r = syscall shift @{$call{$_}}, @{$call{$_}}; exit if $_ eq "clone_user" && $r == 0; print "$_ gave $r\n" if $r >= 0 }
+print "getpid\n" if syscall(39) == $$`
+
+// TestNoWayOut tries, as the root of an element, what is known to have led out of containers.
+func TestNoWayOut(t *testing.T) {
+	p := up(t, 1)
+	p.run("apply", "-f", file(t, caged))
+	secret := filepath.Join("/run", "secret-"+p.dirs.Name)
+	if err := os.WriteFile(secret, []byte("the machine's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(secret) })
+	for _, element := range []string{"caged/r1", "caged/h1"} {
+		t.Run(element, func(t *testing.T) {
+			p := p.with(t)
+			inside := func(args ...string) string {
+				out, stderr, _ := p.try(append([]string{"exec", element, "--"}, args...)...)
+				return out + stderr
+			}
+			t.Run("commands", func(t *testing.T) {
+				// One command tries them all, and names those that succeed.
+				var script strings.Builder
+				for i, command := range append(outside, "cat "+secret) {
+					fmt.Fprintf(&script, "( %s ) >/dev/null 2>&1 && echo succeeded: %d\n", command, i)
+				}
+				script.WriteString("ip link add name own type veth && ip link del own && echo but this may be\n")
+				out := inside("sh", "-c", script.String())
+				if !strings.Contains(out, "but this may be") {
+					t.Errorf("what is allowed fails, too: %s", out)
+				}
+				for i, command := range append(outside, "cat "+secret) {
+					if strings.Contains(out, fmt.Sprintf("succeeded: %d\n", i)) {
+						t.Errorf("%s succeeds", command)
+					}
+				}
+			})
+			t.Run("system calls", func(t *testing.T) {
+				if runtime.GOARCH != "amd64" {
+					t.Log("the numbers are those of amd64: nothing is tried here")
+					return
+				}
+				agent := fmt.Sprint(p.processes()["agent n1"])
+				if out := inside("perl", "-e", strings.ReplaceAll(calls, "PID", agent)); out != "getpid\n" {
+					t.Errorf("these are not refused: %s", out)
+				}
+			})
+			t.Run("processes", func(t *testing.T) {
+				for name, pid := range p.processes() {
+					if out := inside("sh", "-c", fmt.Sprintf("kill -0 %d && echo reached; ls /proc/%d/root 2>/dev/null && echo reached", pid, pid)); strings.Contains(out, "reached") {
+						t.Errorf("%s is within reach: %s", name, out)
+					}
+				}
+			})
+			t.Run("abstract sockets", func(t *testing.T) {
+				name := "polyplane-" + p.dirs.Name
+				l, err := net.Listen("unix", "@"+name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				if c, err := net.Dial("unix", "@"+name); err != nil {
+					t.Errorf("from where it is it cannot be reached: %v", err)
+				} else {
+					c.Close()
+				}
+				out := inside("perl", "-e", `socket my $s, 1, 1, 0; print connect($s, pack "Sxa*", 1, "`+name+`") ? "reached" : "not reached"`)
+				if out != "not reached" {
+					t.Errorf("a socket of the machine: %s", out)
+				}
+			})
+			t.Run("open files", func(t *testing.T) {
+				// A directory of the machine that somebody left open is a way out of any root.
+				if out := inside("sh", "-c", `for f in /proc/[0-9]*/fd/*; do if [ -d "$f" ]; then readlink "$f"; fi; done`); out != "" {
+					t.Errorf("directories are open: %s", out)
+				}
+			})
+			t.Run("chroot", func(t *testing.T) {
+				out := inside("perl", "-e", `mkdir "/root/jail"; opendir my $d, "/"; chroot "/root/jail" or die $!; chdir $d; chdir ".." for 1 .. 64; chroot ".";
+					print -e "`+secret+`" ? "out" : -d "/root/jail" ? "in" : "lost"`)
+				if out != "in" {
+					t.Errorf("out of a root within its root an element's root is %q", out)
+				}
+			})
+			t.Run("the runtime's own program", func(t *testing.T) { overwritten(t, p, element) })
+		})
+	}
+}
+
+// overwritten has an element start the program that enters it – what `#!/proc/self/exe` leads to –, and tries to write to it
+// meanwhile (as CVE-2019-5736 did).
+func overwritten(t *testing.T, p *platform, element string) {
+	path, err := exec.LookPath("runc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func() [sha256.Size]byte {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sha256.Sum256(data)
+	}
+	before := sum()
+	const watch = `$| = 1; print "watching\n"; my $end = time + 60; while (time < $end && !-e "/root/enough") { for (glob "/proc/[0-9]*/exe") {
+		my $to = readlink or next; next if $to =~ m{^/usr/}; $seen{$to}++; if (open my $f, "+<", $_) { print "open: $to\n"; exit } } }
+		print "seen: ", join(" ", keys %seen), "\n"`
+	p.run("exec", element, "--", "sh", "-c", `rm -f /root/enough; printf '#!/proc/self/exe\n' > /root/trap && chmod +x /root/trap`)
+	var said spoken
+	c := p.command("exec", element, "--", "perl", "-e", watch)
+	c.Stdout, c.Stderr = &said, &said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.await("the watcher", func() bool { return strings.Contains(said.String(), "watching") }, said.String)
+	for range 3 {
+		p.try("exec", element, "--", "/root/trap") //nolint:errcheck // whatever it does
+	}
+	p.run("exec", element, "--", "touch", "/root/enough")
+	if err := c.Wait(); err != nil {
+		t.Errorf("the watcher: %v", err)
+	}
+	if strings.Contains(said.String(), "open:") || sum() != before {
+		t.Errorf("%s could be written to from inside: %s", path, said.String())
+	}
+}
