@@ -15,7 +15,7 @@ import (
 const (
 	// probeEvery is the time between two probes of a link, where the node has few; probeRate bounds what a node sends, in
 	// probes a second.
-	probeEvery = 250 * time.Millisecond
+	probeEvery = 500 * time.Millisecond
 	probeRate  = 20
 	// roundEvery is the time between two accounts of the links.
 	roundEvery = time.Second
