@@ -41,28 +41,17 @@ INLINE int plain(const struct port *p)
 	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE)) && !p->snap && !p->loss;
 }
 
-enum {
-	WAY_END = 1 << 16, /* the packet is handed over at the slot */
-};
-
 /*
- * follow takes a packet through one element, the nth, and tells the next slot; with WAY_END the one where it ends; 0 if that
- * is nothing for this hook. The slots at which it comes to routers and leaves them are in its trail.
+ * hop_at takes a packet through the nth router on its way, to which it comes at slot, and tells the slot where the next link
+ * ends; 0 if that is nothing for this hook. The slots at which it comes and leaves are in its trail.
  */
-INLINE __u32 follow_at(struct packet *p, __u32 slot, __u32 n, int called)
+INLINE __u32 hop_at(struct packet *p, __u32 slot, const struct port *to, __u32 n, int called)
 {
-	struct port *to = port_at(slot), *out;
-	__u32 next;
+	__u32 next = route_at(p, slot, to, called);
+	struct port *out;
 	__u64 link;
 
-	if (!to || !plain(to))
-		return 0;
-	if (!(to->flags & PORT_ROUTED))
-		return n && to->flags & PORT_XDP ? WAY_END | slot : 0;
-	if (n >= MAX_HOPS)
-		return 0;
-	next = route_at(p, slot, to, called);
-	if (next >= MAX_PORTS)
+	if (next >= MAX_PORTS || n >= MAX_HOPS)
 		return 0;
 	out = port_at(next);
 	if (!out || out->snap)
@@ -76,22 +65,27 @@ INLINE __u32 follow_at(struct packet *p, __u32 slot, __u32 n, int called)
 	return link_target(link) & (MAX_PORTS - 1);
 }
 
-__attribute__((noinline)) __u32 follow(struct packet *p, __u32 slot, __u32 n)
+__attribute__((noinline)) __u32 hop(struct packet *p, __u32 slot, __u32 n)
 {
-	return p ? follow_at(p, slot, n, 1) : 0;
+	struct port *to = port_at(slot);
+
+	return p && to ? hop_at(p, slot, to, n, 1) : 0;
 }
 
-/* way follows a packet to where it ends. Most packets meet one router, for which no call is made. */
-INLINE __u32 way(struct packet *p, __u32 slot)
+/* way follows a packet to the port where it is handed over; 0 if not by this hook. Most meet one router: without a call. */
+INLINE __u32 way(struct packet *p, __u32 slot, const struct port *to)
 {
-	slot = follow_at(p, slot, 0, 0);
+	if (!plain(to))
+		return 0;
+	slot = hop_at(p, slot, to, 0, 0);
 	for (__u32 n = 1; n <= MAX_HOPS; n++) {
-		if (!slot)
+		to = port_at(slot);
+		if (!slot || !to || !plain(to))
 			return 0;
 		p->hops = n;
-		slot = follow(p, slot, n);
-		if (slot & WAY_END)
-			return slot & (MAX_PORTS - 1);
+		if (!(to->flags & PORT_ROUTED))
+			return to->flags & PORT_XDP ? slot : 0;
+		slot = hop(p, slot, n);
 	}
 	return 0;
 }
@@ -143,7 +137,7 @@ int from_port_xdp(struct xdp_md *x)
 	}
 	if (p->reason != PUNT_NONE)
 		return XDP_PASS;
-	last = way(p, link_target(link));
+	last = way(p, link_target(link), to);
 	to = port_at(last);
 	if (!last || !to || rewrite(x, p))
 		return XDP_PASS;
