@@ -307,23 +307,6 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	return s.err
 }
 
-// limits prints what an element takes and may take; where it runs nothing, what it states.
-func (s *sheet) limits(e *model.ElementView) {
-	if u := e.Usage; u != nil {
-		cpu, memory, processes, disk := usageTexts(u)
-		s.line("CPU", cpu+" cores")
-		s.line("Memory", memory)
-		s.line("Processes", fmt.Sprintf("%s, %d open files each", processes, u.Limits.Files))
-		s.line("Disk", disk)
-		return
-	}
-	s.line("CPU", cores(e.Element.CPU))
-	s.line("Memory", memory(e.Element.Memory))
-	s.line("Processes", mtuText(e.Element.Processes))
-	s.line("Files", mtuText(e.Element.Files))
-	s.line("Disk", memory(e.Element.Disk))
-}
-
 // intents names the routing protocols that an element shall speak.
 func intents(r model.Routing) []string {
 	var list []string

@@ -239,19 +239,6 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 	return b.Bytes()
 }
 
-// usageTexts are what an element takes of what it may; empty where it has no processes.
-func usageTexts(u *model.Usage) (cpu, memory, processes, disk string) {
-	if u == nil {
-		return "", "", "", ""
-	}
-	cpu = strconv.FormatFloat(u.CPU, 'f', 2, 64)
-	if u.Limits.CPU != 0 {
-		cpu += "/" + cores(u.Limits.CPU)
-	}
-	return cpu, u.Memory.Rounded() + "/" + u.Limits.Memory.Rounded(), fmt.Sprintf("%d/%d", u.Processes, u.Limits.Processes),
-		u.Disk.Rounded() + "/" + u.Limits.Disk.Rounded()
-}
-
 // cut limits a table's rows, the last one telling how many are left out.
 func cut(t *table, most int) {
 	if len(t.rows) <= most || most < 1 {
