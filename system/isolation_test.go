@@ -179,6 +179,9 @@ func inject(t *testing.T, p *platform, network, element string, to []byte, proto
 		t.Fatal(err)
 	}
 	frame := append(append(append([]byte{}, to...), mac...), byte(protocol>>8), byte(protocol))
+	if protocol == 0x8100 || protocol == 0x88a8 { // a VLAN's tag, before what the frame is
+		frame = append(frame, 0, 7, 0x88, 0xb5)
+	}
 	frame = append(append(frame, marked...), make([]byte, 40)...)
 	within(t, p.dirs.Node(v.Node).Namespace(v.ID), func() error {
 		device, err := net.InterfaceByName(ifc.Name)
