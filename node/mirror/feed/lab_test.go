@@ -38,6 +38,7 @@ type lab struct {
 	err    error
 	synced bool
 	seen   map[netip.Prefix]bool // routes that are there, of those that are waited for
+	seenAt time.Time             // when one of them changed
 	batch  int
 }
 
@@ -232,7 +233,7 @@ func (l *lab) apply(b *mirror.Batch) error {
 	}
 	for _, r := range b.Routes {
 		if marker.Contains(r.Prefix.Addr()) {
-			l.seen[r.Prefix] = r.NextHop != 0
+			l.seen[r.Prefix], l.seenAt = r.NextHop != 0, time.Now()
 		}
 	}
 	l.synced = b.Synced
