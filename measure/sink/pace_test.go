@@ -12,7 +12,7 @@ import (
 )
 
 // Rates are kept within 1 % while something else uses the source's core all the time: what it missed, it makes up for. A trial
-// whose last moment is taken from it ends late, so one of five has to hold.
+// whose last moment is taken from it ends late, so one of many has to hold: the first or second on a machine of its own.
 func TestPaceOnABusyCore(t *testing.T) {
 	s, k := wire(t)
 	hog := exec.Command("taskset", "-c", "0", "sh", "-c", "while :; do :; done")
@@ -27,7 +27,7 @@ func TestPaceOnABusyCore(t *testing.T) {
 	}()
 	for _, rate := range []float64{1e4, 1e5, 1e6} {
 		worst := math.Inf(1)
-		for try := 0; try < 5 && worst > 0.01; try++ {
+		for try := 0; try < 25 && worst > 0.01; try++ {
 			sent, got := run(t, source.Options{Device: s, Duration: time.Second / 2, CPU: 0, Streams: []source.Stream{ip4(rate, frame.Fixed(64))}},
 				sink.Options{Device: k, Sender: s})
 			st := got.Streams[0]

@@ -117,16 +117,17 @@ func TestStreams(t *testing.T) {
 		if lost := st.Lost(ss.Sent); lost != sent.Refused.Sent && lost > 0 {
 			t.Errorf("stream %d lost %d", i, lost)
 		}
-		if ss.Intended != ss.Sent {
-			t.Errorf("stream %d: %d frames sent, %d intended", i, ss.Sent, ss.Intended)
+		// A machine that had no time for the source to the end of the trial is said to have had none.
+		if ss.Sent > ss.Intended || ss.Sent < ss.Intended && (ss.Late == 0 || ss.LateMax == 0) {
+			t.Errorf("stream %d: %d frames sent, %d intended: %+v", i, ss.Sent, ss.Intended, ss)
 		}
 		want := streams[i].Rate * 2
 		tolerance := 1.0
 		if streams[i].Poisson {
 			tolerance = 5 * 44.7 // five standard deviations of a Poisson count of 2,000
 		}
-		if d := float64(ss.Sent) - want; d > tolerance || d < -tolerance {
-			t.Errorf("stream %d: %d frames, want %.0f", i, ss.Sent, want)
+		if d := float64(ss.Intended) - want; d > tolerance || d < -tolerance {
+			t.Errorf("stream %d: %d frames intended, want %.0f", i, ss.Intended, want)
 		}
 		if mean := float64(st.Bytes) / float64(st.Frames); mean < streams[i].Sizes.Mean()*0.9 || mean > streams[i].Sizes.Mean()*1.1 {
 			t.Errorf("stream %d: %.1f bytes a frame, want %.1f", i, mean, streams[i].Sizes.Mean())
