@@ -2,12 +2,10 @@ package linux
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,14 +14,16 @@ import (
 // Monitor is a route netlink connection for notifications, and for dumps that come in the same order: what the kernel
 // tells in a dump is never older than the notifications before it. One goroutine may read; any may send.
 type Monitor struct {
-	file     *os.File
-	raw      syscall.RawConn
+	fd       int
 	port     uint32
+	wake     chan struct{} // there is something to read
 	seq      atomic.Uint32
 	from     unix.RawSockaddrNetlink
 	fromSize uint32
 	overrun  bool // not reported yet
 	waits    bool // for the end of an overrun
+
+	interrupted atomic.Pointer[chan struct{}] // closed by Interrupt
 }
 
 // MonitorDatagram is the longest datagram that a Monitor takes in, in bytes. Dumps keep to 32 KiB; a notification is one
@@ -37,15 +37,14 @@ func DialMonitor(buffer int, groups ...int) (*Monitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a route netlink socket: %w", err)
 	}
-	m := &Monitor{}
-	if err := m.prepare(fd, buffer, groups); err != nil {
+	m := &Monitor{fd: fd, wake: make(chan struct{}, 1)}
+	m.interrupted.Store(new(make(chan struct{})))
+	if err = m.prepare(fd, buffer, groups); err == nil {
+		err = waiters.add(m)
+	}
+	if err != nil {
 		unix.Close(fd)
 		return nil, err
-	}
-	m.file = os.NewFile(uintptr(fd), "rtnetlink")
-	if m.raw, err = m.file.SyscallConn(); err != nil {
-		m.file.Close()
-		return nil, fmt.Errorf("wait for a route netlink socket: %w", err)
 	}
 	return m, nil
 }
@@ -76,14 +75,29 @@ func (m *Monitor) prepare(fd, buffer int, groups []int) error {
 	return nil
 }
 
-// Close closes the connection.
-func (m *Monitor) Close() error { return m.file.Close() }
+// Close closes the connection. Nobody may be waiting.
+func (m *Monitor) Close() error {
+	waiters.remove(m)
+	return unix.Close(m.fd)
+}
 
 // Interrupt has Wait answer os.ErrDeadlineExceeded, now and until Resume.
-func (m *Monitor) Interrupt() { m.file.SetReadDeadline(time.Unix(1, 0)) } //nolint:errcheck // fails when closed
+func (m *Monitor) Interrupt() {
+	select {
+	case <-*m.interrupted.Load():
+	default:
+		close(*m.interrupted.Load())
+	}
+}
 
-// Resume ends Interrupt.
-func (m *Monitor) Resume() error { return m.file.SetReadDeadline(time.Time{}) }
+// Resume ends Interrupt. The two may not be called at once.
+func (m *Monitor) Resume() {
+	select {
+	case <-*m.interrupted.Load():
+		m.interrupted.Store(new(make(chan struct{})))
+	default:
+	}
+}
 
 // Dump sends the one request of b with NLM_F_DUMP. Its answer comes among what is read, with this number.
 func (m *Monitor) Dump(b *Batch) (seq uint32, err error) {
@@ -96,15 +110,15 @@ func (m *Monitor) Dump(b *Batch) (seq uint32, err error) {
 	binary.NativeEndian.PutUint16(b.buf[6:], flags|unix.NLM_F_DUMP)
 	binary.NativeEndian.PutUint32(b.buf[8:], seq)
 	binary.NativeEndian.PutUint32(b.buf[12:], m.port)
-	var sent error
-	err = m.raw.Write(func(fd uintptr) bool {
-		sent = unix.Sendto(int(fd), b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-		return sent != unix.EAGAIN && sent != unix.EINTR
-	})
-	if err = errors.Join(err, sent); err != nil {
-		return 0, fmt.Errorf("send a route netlink request: %w", err)
+	for {
+		switch err = unix.Sendto(m.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err {
+		case unix.EINTR:
+		case nil:
+			return seq, nil
+		default:
+			return 0, fmt.Errorf("send a route netlink request: %w", err)
+		}
 	}
-	return seq, nil
 }
 
 // Answers tells whether a message (its header) answers the request with this number.
@@ -117,31 +131,36 @@ func (m *Monitor) Own(header []byte) bool { return binary.NativeEndian.Uint32(he
 
 // Wait returns when Read will have something to tell.
 func (m *Monitor) Wait() error {
-	var failed error
 	var peek [1]byte
-	err := m.raw.Read(func(fd uintptr) bool {
-		for {
-			switch _, err := m.receive(int(fd), peek[:], unix.MSG_PEEK); err {
-			case unix.EINTR:
-			case unix.EAGAIN:
-				return m.overrun || m.waits
-			case unix.ENOBUFS:
-				m.overrun = true
-			case 0:
-				return true
-			default:
-				failed = err
-				return true
-			}
+	for {
+		select {
+		case <-*m.interrupted.Load():
+			return fmt.Errorf("wait for route netlink messages: %w", os.ErrDeadlineExceeded)
+		default:
 		}
-	})
-	if err != nil {
-		return fmt.Errorf("wait for route netlink messages: %w", err)
+		switch _, err := m.receive(m.fd, peek[:], unix.MSG_PEEK); err {
+		case 0:
+			return nil
+		case unix.ENOBUFS:
+			m.overrun = true
+			return nil
+		case unix.EAGAIN:
+			if m.overrun || m.waits {
+				return nil
+			}
+		case unix.EINTR:
+			continue
+		default:
+			return fmt.Errorf("read route netlink messages: %w", err)
+		}
+		if err := waiters.arm(m); err != nil {
+			return err
+		}
+		select {
+		case <-m.wake:
+		case <-*m.interrupted.Load():
+		}
 	}
-	if failed != nil {
-		return fmt.Errorf("read route netlink messages: %w", failed)
-	}
-	return nil
 }
 
 // Received tells of a Read.
@@ -156,35 +175,25 @@ type Received struct {
 // Messages that are not the kernel's are left out. buf must have room for MonitorDatagram at least.
 func (m *Monitor) Read(buf []byte, ends []int) (Received, []int, error) {
 	var r Received
-	var failed error
-	err := m.raw.Control(func(fd uintptr) {
-		for len(buf)-r.Bytes >= MonitorDatagram {
-			n, err := m.receive(int(fd), buf[r.Bytes:], unix.MSG_TRUNC)
-			switch {
-			case err == unix.EINTR:
-			case err == unix.EAGAIN:
-				if m.overrun || m.waits {
-					r.Recovered = true
-				}
-				r.Overrun = r.Overrun || m.overrun
-				m.overrun, m.waits = false, false
-				return
-			case err == unix.ENOBUFS, err == 0 && n > len(buf)-r.Bytes:
-				m.overrun = true
-			case err != 0:
-				failed = err
-				return
-			case m.from.Pid == 0:
-				r.Bytes += n
-				ends = append(ends, r.Bytes)
-			}
+	for len(buf)-r.Bytes >= MonitorDatagram {
+		n, err := m.receive(m.fd, buf[r.Bytes:], unix.MSG_TRUNC)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			r.Overrun, r.Recovered = m.overrun, m.overrun || m.waits
+			m.overrun, m.waits = false, false
+			return r, ends, nil
+		case err == unix.ENOBUFS, err == 0 && n > len(buf)-r.Bytes:
+			m.overrun = true
+		case err != 0:
+			return r, ends, fmt.Errorf("read route netlink messages: %w", err)
+		case m.from.Pid == 0:
+			r.Bytes += n
+			ends = append(ends, r.Bytes)
 		}
-	})
+	}
 	if m.overrun {
 		r.Overrun, m.overrun, m.waits = true, false, true
-	}
-	if err = errors.Join(err, failed); err != nil {
-		return r, ends, fmt.Errorf("read route netlink messages: %w", err)
 	}
 	return r, ends, nil
 }
@@ -202,4 +211,68 @@ func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (n int, errno unix.
 		}
 	}
 	return n, errno
+}
+
+// waiters wakes the monitors that wait. A socket is armed for one wake-up only: whoever writes routes pays for waking, and
+// Go's own poller would be woken for each message, whether or not somebody waits for it.
+var waiters waiting
+
+type waiting struct {
+	mu    sync.Mutex
+	epoll int // 0 until it is made
+	by    map[int32]*Monitor
+}
+
+func (w *waiting) add(m *Monitor) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.by == nil {
+		fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("wait for route netlink sockets: %w", err)
+		}
+		w.epoll, w.by = fd, map[int32]*Monitor{}
+		go w.run()
+	}
+	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, m.fd, &unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: int32(m.fd)}); err != nil {
+		return fmt.Errorf("wait for a route netlink socket: %w", err)
+	}
+	w.by[int32(m.fd)] = m
+	return nil
+}
+
+func (w *waiting) remove(m *Monitor) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.by, int32(m.fd))
+	unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, m.fd, nil) //nolint:errcheck // it is closed next
+}
+
+func (w *waiting) arm(m *Monitor) error {
+	err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_MOD, m.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(m.fd)})
+	if err != nil {
+		return fmt.Errorf("wait for a route netlink socket: %w", err)
+	}
+	return nil
+}
+
+// run waits as long as the process lives: on one thread, for all.
+func (w *waiting) run() {
+	events := make([]unix.EpollEvent, 64)
+	for {
+		n, err := unix.EpollWait(w.epoll, events, -1)
+		if err != nil && err != unix.EINTR {
+			panic("linux: wait for route netlink sockets: " + err.Error()) // the descriptor is no longer ours
+		}
+		w.mu.Lock()
+		for _, e := range events[:max(n, 0)] {
+			if m := w.by[e.Fd]; m != nil {
+				select {
+				case m.wake <- struct{}{}:
+				default:
+				}
+			}
+		}
+		w.mu.Unlock()
+	}
 }

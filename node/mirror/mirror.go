@@ -146,15 +146,16 @@ const (
 	againMost  = 10 * time.Minute
 	attempts   = 3 // of a dump
 
+	// While messages follow one another, the reader lets them gather: to be woken for each costs who writes them.
+	gather = time.Millisecond
+
 	refusedAfter = 100 * time.Millisecond
 	stalledAfter = 2 * time.Second
 )
 
 // Run is Source's.
 func (m *Mirror) Run(ctx context.Context, consume func(*Batch) error) error {
-	if err := m.monitor.Resume(); err != nil {
-		return fmt.Errorf("mirror a network namespace: %w", err)
-	}
+	m.monitor.Resume()
 	r := &run{Mirror: m, consume: consume, again: againAfter}
 	incoming := make(chan *chunk, chunksAhead)
 	stop := make(chan struct{})
@@ -201,13 +202,18 @@ func (m *Mirror) Run(ctx context.Context, consume func(*Batch) error) error {
 
 // read reads what comes until told to stop.
 func (m *Mirror) read(to chan<- *chunk, stop <-chan struct{}) error {
+	var last time.Time
 	for {
+		if time.Since(last) < gather {
+			time.Sleep(gather)
+		}
 		if err := m.monitor.Wait(); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return nil
 			}
 			return err
 		}
+		last = time.Now()
 		c := chunks.Get().(*chunk)
 		var err error
 		if c.Received, c.ends, err = m.monitor.Read(c.buf, c.ends[:0]); err != nil {
