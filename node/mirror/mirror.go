@@ -147,7 +147,7 @@ const (
 	attempts   = 3 // of a dump
 
 	// While messages follow one another, the reader lets them gather: to be woken for each costs who writes them.
-	gather = time.Millisecond
+	gather = 300 * time.Microsecond
 
 	refusedAfter = 100 * time.Millisecond
 	stalledAfter = 2 * time.Second
