@@ -77,7 +77,7 @@ type Batch struct {
 
 	Interfaces []Interface // new and changed ones; gone ones have no name
 	NextHops   []NextHop   // new and changed ones; those that are members come before their groups
-	Routes     []Route     // each prefix once
+	Routes     []Route     // a prefix that comes twice has the same next hop both times
 	Dropped    []ID        // next hops that nothing names any more; groups before their members
 }
 

@@ -15,6 +15,12 @@
 //	m.SetNeighbours(peers)  // link peers that the model knows: interface index, address, MAC; at any time
 //	err = m.Run(ctx, f.Apply) // until ctx ends; one goroutine
 //
+//	if f.Retry() {            // now and then while f.Status().Full is not nil
+//		m.Restart()
+//	}
+//	f.PortsChanged()          // when Port would answer otherwise
+//	pool.Release(…)           // the pool's owner's, as node/fib says: Apply makes words rest
+//
 // Run takes a first snapshot, tells it in batches, and goes on with changes as they happen. What is told is already
 // resolved: each prefix of the effective look-up has one next hop's number, each number a kind, or an interface with MACs
 // and MTU, or weighted members. A neighbour, link or next-hop object that changes changes next hops, not routes.
