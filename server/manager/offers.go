@@ -33,10 +33,22 @@ func (o offers) lacks(e *model.Element) string {
 	case o.unknown():
 	case !slices.Contains(o.controls, e.Control):
 		return "control: " + string(e.Control)
-	case !slices.Contains(o.forwardings, e.Forwarding):
+	case !slices.Contains(o.forwardings, e.Forwarding) || !serves(e.Forwarding, e.Kind):
 		return "forwarding: " + string(e.Forwarding)
 	}
 	return ""
+}
+
+// serves tells whether the plane that nodes have is for elements of that kind: there are planes for fewer kinds than
+// model.ForwardingsOf allows, and their nodes would refuse the others one by one, when they are there already.
+func serves(f model.Forwarding, k model.Kind) bool {
+	switch f {
+	case model.ForwardBridge:
+		return k == model.Switch
+	case model.ForwardXDP:
+		return k == model.Router
+	}
+	return true
 }
 
 // offered are what all the nodes offer together, by node.
@@ -151,7 +163,7 @@ func there(e *model.Element, nodes map[string]offers) string {
 			controls[string(c)] = struct{}{}
 		}
 		for _, f := range o.forwardings {
-			if slices.Contains(model.ForwardingsOf(e.Kind, model.ControlNetns), f) {
+			if serves(f, e.Kind) && slices.Contains(model.ForwardingsOf(e.Kind, model.ControlNetns), f) {
 				forwardings[string(f)] = struct{}{}
 			}
 		}

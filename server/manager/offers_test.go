@@ -42,8 +42,8 @@ func TestDriversThatNoNodeHasAreRefused(t *testing.T) {
 	f.register(t, "n1", model.ForwardBridge, model.ForwardGuest)
 	f.register(t, "n2", model.ForwardBridge, model.ForwardGuest)
 	for want, change := range map[string]func(*model.Element){
-		"router r2: no node offers forwarding: xdp; there is control: netns with forwarding: bridge, guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
-		"router r2: no node offers control: vm; there is control: netns with forwarding: bridge, guest":     func(e *model.Element) { e.Control = model.ControlVM },
+		"router r2: no node offers forwarding: xdp; there is control: netns with forwarding: guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
+		"router r2: no node offers control: vm; there is control: netns with forwarding: guest":     func(e *model.Element) { e.Control = model.ControlVM },
 	} {
 		net := line("lab", 3)
 		change(&net.Elements[1])
@@ -52,6 +52,27 @@ func TestDriversThatNoNodeHasAreRefused(t *testing.T) {
 		}
 	}
 	f.apply(t, line("lab", 3), model.ApplyOptions{})
+}
+
+// A plane that nodes have for one kind of elements is none for another, nor may one that runs be set to it.
+func TestPlanesForOtherKindsAreRefused(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	f.register(t, "n1", model.ForwardBridge, model.ForwardGuest, model.ForwardXDP)
+	net := line("lab", 1)
+	net.Elements = append(net.Elements, model.Element{Name: "s1", Kind: model.Switch})
+	f.apply(t, net, model.ApplyOptions{})
+	for object, c := range map[string]struct{ forwarding, want string }{
+		"r1": {"bridge", "router r1: no node offers forwarding: bridge; there is control: netns with forwarding: guest, xdp"},
+		"s1": {"xdp", "switch s1: no node offers forwarding: xdp; there is control: netns with forwarding: bridge"},
+	} {
+		_, err := f.set(t, object, "forwarding="+c.forwarding)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got %v, want %s", err, c.want)
+		}
+	}
+	if r, err := f.set(t, "r1", "forwarding=xdp"); err != nil || !r.Changed {
+		t.Error(r, err)
+	}
 }
 
 func TestElementsOnNodesWithoutTheirDriverAreRefused(t *testing.T) {

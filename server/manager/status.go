@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
@@ -207,6 +208,9 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, Ready: n.ready(), Problem: n.problem, LastSeen: n.lastSeen,
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
 			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported}
+		if !n.offers.told {
+			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
+		}
 		if n.watches == 0 && s.Problem == "" {
 			s.Problem = "its agent is away"
 		}
