@@ -185,7 +185,8 @@ func keep(all *map[string][]string, name string, list []string) {
 }
 
 // Inherit returns a document with what was set on the network that it is about to replace and what it does not name
-// itself, and the marks of that. A field that is zero is one that the document does not name.
+// itself, and the marks of that. A field that is zero is one that the document does not name. An element that becomes one
+// of another kind is another one: nothing was set on that.
 func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 	left := Settings{Network: inherit(networkSettings, &doc, &old, marks.Network)}
 	if len(marks.Elements) > 0 {
@@ -196,7 +197,7 @@ func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 		}
 		for i := range doc.Elements {
 			e := &doc.Elements[i]
-			if from := was[e.Name]; from != nil && len(marks.Elements[e.Name]) > 0 {
+			if from := was[e.Name]; from != nil && from.Kind == e.Kind && len(marks.Elements[e.Name]) > 0 {
 				keep(&left.Elements, e.Name, inherit(elementSettings, e, from, marks.Elements[e.Name]))
 			}
 		}

@@ -114,6 +114,15 @@ func TestInherit(t *testing.T) {
 	if got, left = Inherit(doc, old, marks); len(left.Elements)+len(left.Links) != 0 || len(got.Elements) != 1 {
 		t.Errorf("%+v, marks %+v", got, left)
 	}
+	// Nor is what belongs to an element of another kind: a host cannot forward as a router was told to.
+	old, marks, errs = Assign(settable(), Settings{}, "r1", values("forwarding=xdp cpu=1"))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if got, left = Inherit(Network{Elements: []Element{{Name: "r1", Kind: Host}}}, old, marks); got.Elements[0].Forwarding != "" ||
+		got.Elements[0].CPU != 0 || len(left.Elements) != 0 {
+		t.Errorf("a host has what was set on a router: %+v, marks %+v", got, left)
+	}
 }
 
 func TestLimits(t *testing.T) {

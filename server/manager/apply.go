@@ -68,9 +68,10 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 	return results, nil
 }
 
-// expected is what a network that is to become like the document takes until it is worked out: what the document asks for
-// of what is there, and the numbers that it has.
+// expected is what a network that is to become like the document takes until it is worked out: what the document, and what
+// was set and stays, asks for of what is there, and the numbers that it has.
 func expected(r model.Record, doc model.Network) model.Record {
+	doc, _ = model.Inherit(doc, r.Network, r.Set)
 	bandwidth := make(map[string]model.Bandwidth, len(doc.Links))
 	for i := range doc.Links {
 		bandwidth[doc.Links[i].Name] = doc.Links[i].Bandwidth

@@ -92,6 +92,28 @@ func TestNetworksOfOneFileMakeRoomForEachOther(t *testing.T) {
 	}
 }
 
+// What was set counts though a document leaves it out, in whatever order the networks of a file stand.
+func TestNetworksOfOneFileKeepTheQuotaWithWhatWasSet(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	alice := model.ApplyOptions{Owner: "alice"}
+	f.apply(t, line("lab", 1), alice)
+	f.apply(t, line("two", 1), alice)
+	if _, err := f.set(t, "r1", "memory=512MiB"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.SetQuota(t.Context(), model.QuotaOfOwner, "alice", model.QuotaRequest{Values: []model.Assignment{{Key: "memory", Value: "600MiB"}}}); err != nil {
+		t.Fatal(err)
+	}
+	more := line("two", 1)
+	more.Elements[0].Memory = 400 << 20
+	for _, file := range [][]model.Document{documents(more, line("lab", 1)), documents(line("lab", 1), more)} {
+		_, err := f.Manager.Apply(t.Context(), file, alice)
+		if err == nil || !strings.Contains(err.Error(), "quota of memory is 600MiB: it asks for 400MiB, other networks have 512MiB") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 func TestOneConflictRefusesAllAndTwoOfANameAreRefused(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	f.apply(t, greedy("lab", 1), model.ApplyOptions{})
@@ -175,6 +197,26 @@ func TestNetworksCannotBeJudgedBeforeAgentsHaveCome(t *testing.T) {
 	if len(f.networks) != 1 {
 		t.Errorf("%d networks", len(f.networks))
 	}
+}
+
+// Whoever reports to a manager that it has not noticed to be new has not said yet what it has: clients wait for it.
+func TestAgentsThatOnlyReportHaveNotCome(t *testing.T) {
+	f := bare(t, 1)
+	if err := f.Report(model.Report{Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.nodeStatuses()[0]; !n.LastSeen.IsZero() {
+		t.Errorf("it was seen at %v", n.LastSeen)
+	}
+	_, err := f.Apply(t.Context(), line("lab", 1), model.ApplyOptions{})
+	if p := problem(t, err); p.Status != http.StatusServiceUnavailable {
+		t.Error(p)
+	}
+	f.register(t, "n1", model.ForwardGuest)
+	if n := f.nodeStatuses()[0]; n.LastSeen.IsZero() {
+		t.Error("it was never seen")
+	}
+	f.apply(t, line("lab", 1), model.ApplyOptions{})
 }
 
 // A network with elements on a node whose agent does not come can be changed, and deleted.
