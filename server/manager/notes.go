@@ -19,7 +19,7 @@ func (m *Manager) notes(old *network, resolved model.Network, overwrite bool) []
 		for i := range resolved.Elements {
 			e := &resolved.Elements[i]
 			if s.CPU != 0 && e.CPU == 0 || s.Memory != 0 && e.Memory == 0 {
-				all = append(all, fmt.Sprintf("slice: cpu and memory bound what its elements ask for together; %s asks for none of one of them, and is not limited in that",
+				all = append(all, fmt.Sprintf("slice: cpu and memory bound what its elements ask for together; %s asks for none of one of them, which does not count",
 					e.Name))
 				break
 			}
