@@ -107,7 +107,8 @@ func (f *steady) mark() (received uint64) {
 	}
 }
 
-// run sends for so long and returns how many were sent, and how many of them were lost.
+// run sends for so long, and on until a quarter of a second's packets are sent where it was kept from the processor, and
+// returns how many were sent, and how many of them were lost.
 func (f *steady) run(length time.Duration) (sent, lost uint64) {
 	f.p.t.Helper()
 	done := make(chan uint64)
@@ -121,7 +122,7 @@ func (f *steady) run(length time.Duration) (sent, lost uint64) {
 		packet := make([]byte, 64)
 		var sent uint64
 		next := time.Now()
-		for end := next.Add(length); next.Before(end); {
+		for end := next.Add(length); next.Before(end) || sent < steadyRate/4; {
 			for range steadyBurst {
 				order.BigEndian.PutUint64(packet, sent)
 				if _, err := f.send.Write(packet); err == nil {

@@ -196,9 +196,6 @@ func (a *attack) run(t *testing.T, p *platform) {
 	if loss > tolerated {
 		t.Errorf("%s costs another network %.2f %% of %d packets: want at most %.0f %%", a.name, 100*loss, sent, 100*tolerated)
 	}
-	if sent < steadyRate/4 { // an attack may keep the sender from its processor, but then it says nothing
-		t.Errorf("only %d packets were sent", sent)
-	}
 	if after-before < a.atLeast {
 		t.Errorf("the attack is none: its proof grew from %d to %d, and it says %s", before, after, said.String())
 	}
