@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
@@ -22,6 +23,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 	if err != nil {
 		return nil, err
 	}
+	options.Owner = strings.ToValidUTF8(options.Owner, "?") // as it is after a restart; metrics take nothing else
 	results := make([]model.ApplyResult, len(documents))
 	var changes []*change
 	refusals := map[string]error{} // by network

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
@@ -14,6 +17,15 @@ import (
 
 // ownerOf is who a network counts for.
 func ownerOf(r *model.Record) string { return cmp.Or(r.Network.Owner, r.Owner) }
+
+// checkOwner tells why a name cannot be an owner's. Whoever applies a network owns it, and directories give users names
+// that networks cannot have (alice@example.org).
+func checkOwner(name string) error {
+	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
+		return fmt.Errorf("%q is no user's name; one without spaces was expected", name)
+	}
+	return nil
+}
 
 // checkQuotas tells what of a network its own quota, or its owner's, refuses.
 func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.Record) []error {
@@ -93,7 +105,11 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 	default:
 		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("%q has no quotas; owner or network was expected", kind))
 	}
-	if err := model.CheckName(name); err != nil {
+	err := model.CheckName(name)
+	if kind == model.QuotaOfOwner {
+		err = checkOwner(name)
+	}
+	if err != nil {
 		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("%s: %v", kind, err))
 	}
 	q, problems := (*of)[name].Assign(request.Values)

@@ -177,6 +177,23 @@ func TestQuotas(t *testing.T) {
 	if q := all["network/two"]; q.Limit.Elements != 2 || q.Used.Elements != 3 {
 		t.Errorf("two has %+v", q)
 	}
+	// Users of a directory have names that networks cannot have.
+	if err := quota(model.QuotaOfOwner, "dan@example.org", "networks=1"); err != nil {
+		t.Fatal(err)
+	}
+	dan := model.ApplyOptions{Owner: "dan@example.org"}
+	f.apply(t, line("dans", 1), dan)
+	if _, err := f.Apply(t.Context(), line("more", 1), dan); err == nil || !strings.Contains(err.Error(), "quota of networks is 1") {
+		t.Errorf("one more: %v", err)
+	}
+	for _, name := range []string{"", "two words", "\xff"} {
+		if err := quota(model.QuotaOfOwner, name, "networks=1"); err == nil {
+			t.Errorf("%q has a quota", name)
+		}
+	}
+	if r := f.apply(t, line("odd", 1), model.ApplyOptions{Owner: "jos\xe9"}); r.Record.Owner != "jos?" {
+		t.Errorf("the owner is %q", r.Record.Owner)
+	}
 	// Of cores, every element with processes must state its share.
 	if err := quota(model.QuotaOfOwner, "carol", "cpu=1"); err != nil {
 		t.Fatal(err)
