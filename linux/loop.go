@@ -24,6 +24,9 @@ func ProbeLoop() error {
 // LoopOf is the loop device that a file is attached to; empty when there is none. Whoever attached it to a second one and
 // mounted that, too, would destroy the file system in it.
 func LoopOf(image string) string {
+	if path, err := filepath.EvalSymlinks(image); err == nil { // the kernel tells it that way
+		image = path
+	}
 	paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is right
 	for _, path := range paths {
 		if b, err := os.ReadFile(path); err == nil && strings.TrimSuffix(string(b), "\n") == image {
