@@ -69,6 +69,9 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 // mountDisk makes the element's disk where there is none, and mounts it.
 func (d *Driver) mountDisk(job *control.Job) error {
 	dir, image, size := d.dirs.Files(job.ID), d.dirs.Disk(job.ID), job.Element.Limits().Disk
+	if isMount(dir) { // it is about to be emptied
+		return fmt.Errorf("mount the element's disk at %s: something else is mounted there; unmount it", dir)
+	}
 	_, err := os.Stat(image)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = d.makeDisk(image, dir, size)

@@ -276,3 +276,27 @@ func TestFilesMoveOntoDisks(t *testing.T) {
 		t.Errorf("its note says %q", got)
 	}
 }
+
+// What somebody mounted in the place of an element's files is not emptied.
+func TestDiskLeavesAnothersMountAlone(t *testing.T) {
+	n := newNode(t)
+	job := birdLine("lab", 44, 1)[0]
+	dir := n.dirs.Files(job.ID)
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	note := filepath.Join(dir, "note")
+	if err := os.WriteFile(note, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.mountDisk(&job); err == nil || !strings.Contains(err.Error(), "something else is mounted") {
+		t.Errorf("the disk was mounted over another's: %v", err)
+	}
+	if _, err := os.Stat(note); err != nil {
+		t.Error(err)
+	}
+}
