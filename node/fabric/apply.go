@@ -258,6 +258,7 @@ func (p *pass) enter() error {
 		return err
 	}
 	var keys, slots []uint32
+	p.vacate()
 	for i := range p.wants {
 		w := &p.wants[i]
 		e := &p.pipe.Ports[w.slot]
@@ -286,6 +287,26 @@ func (p *pass) enter() error {
 		}
 	}
 	return write(p.pipe.Devices, keys, slots)
+}
+
+// vacate has no port claim a device that is another's now: of a namespace that was made anew, indices come again. What the
+// programs remember of a device counts as long as its port claims it.
+func (p *pass) vacate() {
+	fresh := map[uint32]uint32{} // slots by index
+	for _, w := range p.wants {
+		if !w.known && w.index != 0 {
+			fresh[w.index] = w.slot
+		}
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	for slot := 1; slot < len(p.pipe.Ports); slot++ {
+		index := &p.pipe.Ports[slot].Ifindex
+		if owner, ok := fresh[atomic.LoadUint32(index)]; ok && owner != uint32(slot) {
+			set32(index, 0)
+		}
+	}
 }
 
 func set(to *uint64, v uint64) bool {

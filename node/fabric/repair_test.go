@@ -271,3 +271,23 @@ func TestDestroyLeavesNothing(t *testing.T) {
 		t.Errorf("%s is still there", n1.dirs.BPF())
 	}
 }
+
+// TestDeviceBecomesAnotherPorts gives a port's device to another port while the first may still come back, as after a node's
+// namespace was made anew: what comes from it is the new port's.
+func TestDeviceBecomesAnotherPorts(t *testing.T) {
+	n, a, _ := twoElements(t)
+	a.ping(t, "10.0.0.2")
+	n.port("a:eth0").ID = portID("net/c:eth0")
+	n.local("c:eth0", "b:eth0")
+	n.state.Incomplete = true
+	before := n.counters()[portID("net/a:eth0")]
+	n.apply()
+	a.ping(t, "10.0.0.2")
+	after := n.counters()
+	if got := after[portID("net/a:eth0")]; got.RxPackets != before.RxPackets {
+		t.Errorf("packets of another's device count as its own: %+v, then %+v", before, got)
+	}
+	if got := after[portID("net/c:eth0")]; got.RxPackets < 3 {
+		t.Errorf("the device's new port has %+v", got)
+	}
+}
