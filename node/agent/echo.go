@@ -57,8 +57,11 @@ func openEcho(port uint16, addresses []netip.Addr) (*echo, error) {
 	e := &echo{port: port, conns: map[bool]*net.UDPConn{}, known: map[netip.Addr]bool{}, answers: make(chan echoed, 64),
 		closed: make(chan struct{}), pending: map[uint64]echoed{}}
 	rand.Read(e.run[:]) //nolint:errcheck // it never fails
+	// All of them before anybody reads.
 	for _, a := range addresses {
 		e.known[a] = true
+	}
+	for _, a := range addresses {
 		if e.conns[a.Is4()] != nil {
 			continue
 		}

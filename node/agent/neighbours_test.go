@@ -339,3 +339,45 @@ func TestWork(t *testing.T) {
 		t.Errorf("of this process %+v is measured", m)
 	}
 }
+
+// A neighbour's probes come while the sockets of others are being opened.
+func TestProbesComeWhileSocketsAreOpened(t *testing.T) {
+	free, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := free.LocalAddr().(*net.UDPAddr)
+	free.Close()
+	from, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	var addresses []netip.Addr
+	for i := range 1 << 16 {
+		addresses = append(addresses, netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}))
+	}
+	probe := []byte(linkQuestion + string(make([]byte, runLen+8)))
+	sent, opened := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(sent)
+		for {
+			select {
+			case <-opened:
+				return
+			default:
+				from.WriteToUDP(probe, to) //nolint:errcheck // nobody listens yet
+			}
+		}
+	}()
+	e, err := openEcho(uint16(to.Port), addresses)
+	close(opened)
+	<-sent
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	if len(e.known) != len(addresses) || len(e.conns) != 1 {
+		t.Errorf("%d neighbours by %d sockets", len(e.known), len(e.conns))
+	}
+}
