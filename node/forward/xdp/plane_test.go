@@ -467,7 +467,7 @@ func TestNeighboursAreConfirmed(t *testing.T) {
 	l.prepare("r1")
 	for _, to := range []string{"10.0.1.2", "2001:db8:1::2"} {
 		l.in("h1", "ping -c3 -i0.1 -W10 "+to)
-		l.in("r1", "ip neigh replace "+to+" lladdr 02:00:00:00:00:99 nud stale dev h2")
+		l.in("r1", "ip neigh replace "+to+" lladdr 02:00:00:00:00:99 nud stale extern_learn dev h2")
 		l.await("the wrong address to be used", func() bool {
 			_, err := l.try("h1", "ping -c1 -W0.1 "+to)
 			return err != nil
@@ -481,5 +481,28 @@ func TestNeighboursAreConfirmed(t *testing.T) {
 		if n := l.byGuest("r1") - guest; n > 20 {
 			t.Errorf("the guest forwarded %d packets to %s", n, to)
 		}
+		// The mark keeps it when the table is full.
+		if out := l.in("r1", "ip neigh show "+to); !strings.Contains(out, "extern_learn") {
+			t.Errorf("asking it changed the entry to %q", out)
+		}
+	}
+}
+
+// TestGuestForwardsWithoutAMirror has what follows a router's routes fail: tables that nobody keeps right are not used.
+func TestGuestForwardsWithoutAMirror(t *testing.T) {
+	l := newChain(t, 1)
+	l.prepare("r1")
+	l.in("h1", "ping -c3 -i0.1 -W10 10.0.1.2")
+	l.plane.Break(id("r1"))
+	before, guest := l.forwarded("r1").Packets, l.byGuest("r1")
+	l.in("h1", "ping -c5 -i0.01 -W10 10.0.1.2; ping -c5 -i0.01 -W10 2001:db8:1::2")
+	if n, g := l.forwarded("r1").Packets-before, l.byGuest("r1")-guest; n != 0 || g < 20 {
+		t.Errorf("of 20 packets the tables forwarded %d, the guest %d", n, g)
+	}
+	l.prepare("r1")
+	before = l.forwarded("r1").Packets
+	l.in("h1", "ping -c5 -i0.01 -W10 10.0.1.2")
+	if n := l.forwarded("r1").Packets - before; n < 8 {
+		t.Errorf("of 10 packets the new tables forwarded %d", n)
 	}
 }

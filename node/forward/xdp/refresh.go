@@ -48,7 +48,8 @@ func (r *router) refresh() error {
 			m := make([]byte, unix.SizeofNdMsg)
 			m[0] = p[0]
 			copy(m[4:8], p[4:8])
-			m[10] = unix.NTF_USE
+			// Without the mark it would be lost, and the entry thrown out when the kernel's table is full.
+			m[10] = unix.NTF_USE | p[10]&unix.NTF_EXT_LEARNED
 			use.Request(unix.RTM_NEWNEIGH, 0)
 			use.Raw(m)
 			use.Attr(unix.NDA_DST, v)

@@ -67,9 +67,7 @@ func newRouter(p *Plane, id model.ID, number int, s *fib.Slice) (*router, error)
 		if err == nil {
 			err = errors.New("the mirror ended")
 		}
-		r.mu.Lock()
-		r.err = err
-		r.mu.Unlock()
+		r.fail(err, ctx.Err() != nil)
 	}()
 	return r, nil
 }
@@ -182,6 +180,20 @@ func (r *router) tell() error {
 func (r *router) retry() {
 	if r.feed.Retry() {
 		r.mirror.Restart()
+	}
+}
+
+// fail notes why nothing feeds the tables any more. Unless that was meant, the guest gets everything until something does.
+func (r *router) fail(why error, meant bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = why
+	if meant || r.steering == nil {
+		return
+	}
+	clear(r.interfaces)
+	if err := r.tell(); err != nil {
+		r.plane.log.Warn("give a router's packets to its own stack", "router", r.id, "error", err)
 	}
 }
 
