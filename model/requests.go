@@ -78,7 +78,7 @@ type SetResult struct {
 	// Record is the network as it is now, Before what it was.
 	Record Record `json:"record"`
 	Before Record `json:"before"`
-	// Changed is false when everything was so already: nothing was written, no node was told.
+	// Changed is false when everything was so already: no node was told, and at most that it was set was written.
 	Changed bool `json:"changed"`
 	// Nodes are the nodes that were told, with the revision of their desired state that has the change in it.
 	Nodes map[string]int64 `json:"nodes,omitempty"`

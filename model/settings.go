@@ -10,7 +10,8 @@ import (
 )
 
 // Settings tells which fields of a network were set at run time (`polyplane set`), by their keys. Their values are in the
-// network's document as all others are. An apply that names such a field takes it over; one that leaves it out keeps it.
+// network's document as all others are. An apply that gives such a field another value takes it over; one that leaves it
+// out, or says what it is, keeps it set.
 type Settings struct {
 	Network  []string            `json:"network,omitempty"`
 	Elements map[string][]string `json:"elements,omitempty"` // by element
