@@ -189,6 +189,13 @@ func (a *attack) run(t *testing.T, p *platform) {
 	// Whoever ends a command ends its processes in the element.
 	c.Process.Signal(syscall.SIGTERM)
 	<-ended
+	var left string
+	p.await("the attack's processes to be gone", func() bool {
+		out, err := p.command("exec", "mean/a1", "--", "sh", "-c", "set -- /proc/[0-9]*; echo $#").CombinedOutput()
+		left = strings.TrimSpace(string(out))
+		n, wrong := strconv.Atoi(left)
+		return err == nil && wrong == nil && n < 10
+	}, func() string { return left })
 	if a.proof == entries {
 		in(t, attacker, "sh", "-c", "ip link set s1 down; ip link set s1 up") // this empties the table
 	}
