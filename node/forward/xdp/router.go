@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric"
@@ -31,6 +32,7 @@ type router struct {
 	tables    [2]*fib.Table
 	synced    chan struct{} // closed when the tables are what the namespace has
 	done      chan struct{} // closed when nothing feeds them any more
+	again     again         // of what did not fit
 	halt      func()        // ends what feeds the tables; they stay as they are
 
 	mu         sync.Mutex
@@ -176,8 +178,12 @@ func (r *router) tell() error {
 	return nil
 }
 
-// retry tries again what did not fit.
+// retry tries again what did not fit. Only one goroutine may call it.
 func (r *router) retry() {
+	s := r.feed.Status()
+	if !r.again.due(time.Now(), s.Synced && s.Full == nil, s.Full != nil) {
+		return
+	}
 	if r.feed.Retry() {
 		r.mirror.Restart()
 	}
