@@ -84,10 +84,12 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 const noRaise = "polyplane lacks CAP_SYS_RESOURCE here, which raising it while it is used needs"
 
 // limitFiles changes how many files the processes of a container may have open. New ones have it from their parents; one
-// that was just being started is found by looking again.
+// that was just being started is found by looking again, a few times: an element that never ends starting processes, which by then have
+// the limit, must not hold up the node.
 func (d *Driver) limitFiles(container string, files uint64) error {
 	done := map[int]bool{}
-	for found := true; found; {
+	found := true
+	for look := 0; found && look < 16; look++ {
 		found = false
 		pids, err := d.pidsOf(container)
 		if err != nil {

@@ -300,3 +300,27 @@ func TestDiskLeavesAnothersMountAlone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An element that starts one process after another does not hold up a change of its limits.
+func TestLimitsChangeInAStormOfProcesses(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("lab", 45, 1)
+	n.apply(t, jobs)
+	id := jobs[0].ID
+	ended := make(chan error)
+	go func() {
+		storm := `open(F, ">/root/storm"); until (-e "/root/stop") { my $p = fork; exit if defined $p && !$p; waitpid $p, 0 }`
+		_, _, err := n.try(id, "perl", "-e", storm)
+		ended <- err
+	}()
+	n.run(t, id, "sh", "-c", "until [ -e /root/storm ]; do sleep 0.01; done")
+	jobs[0].Element.Files = 2048
+	n.apply(t, jobs)
+	n.run(t, id, "touch", "/root/stop")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if got := n.run(t, id, "sh", "-c", "ulimit -Hn"); got != "2048\n" {
+		t.Errorf("a process may have open %q", got)
+	}
+}
