@@ -125,7 +125,7 @@ func (d *Driver) startShell(ctx context.Context, e *element) error {
 
 // execIn runs the command in a container that is there.
 func (d *Driver) execIn(ctx context.Context, id model.ID, container string, command control.Command, stdio control.Stdio) (int, error) {
-	dir, err := os.MkdirTemp("", "polyplane-exec-")
+	dir, err := os.MkdirTemp(d.dirs.Run, "exec-")
 	if err != nil {
 		return 0, fmt.Errorf("make a temporary directory: %w", err)
 	}
