@@ -67,7 +67,7 @@ const (
 	auditEvery = 2 * time.Second
 	fullEvery  = 5 * time.Second
 	// thrift bounds what that costs: the next full pass comes after so many times what it takes when all is right.
-	thrift = 300
+	thrift = 1000
 	// firstRetry and lastRetry bound the wait before what failed is tried again; it doubles in between.
 	firstRetry = time.Second
 	lastRetry  = time.Minute

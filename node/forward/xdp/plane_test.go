@@ -414,8 +414,9 @@ func TestRestart(t *testing.T) {
 	l.routes()
 	l.prepare("r1", "r2")
 	l.await("the new tables to forward", func() bool {
+		before := fast()
 		_, err := l.try("h1", "ping -c1 -W1 10.0.2.2 && ping -c1 -W1 2001:db8:2::2")
-		return err == nil
+		return err == nil && fast()-before == 8 // two packets there and back, through two routers
 	})
 	before = fast()
 	l.ping()
