@@ -66,8 +66,10 @@ const (
 	// although nothing told of a change.
 	auditEvery = 2 * time.Second
 	fullEvery  = 5 * time.Second
-	// thrift bounds what that costs: the next full pass comes after so many times what it takes when all is right.
-	thrift = 1000
+	// thrift bounds what that costs: the next full pass comes after so many times what it takes when all is right,
+	// and at most after fullMost.
+	thrift   = 1000
+	fullMost = 2 * time.Minute
 	// firstRetry and lastRetry bound the wait before what failed is tried again; it doubles in between.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -149,7 +151,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		began := time.Now()
 		failed := a.pass(ctx)
 		a.work.passed(time.Since(began))
-		full.Reset(max(fullEvery, thrift*look))
+		full.Reset(min(max(fullEvery, thrift*look), fullMost))
 		switch {
 		case !failed:
 			a.retry = 0
@@ -199,7 +201,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			began := time.Now()
 			pass()
 			// One pass that was disturbed, or had something to do, says little of what looking takes.
-			look = min(time.Since(began), max(2*look, fullEvery/thrift))
+			look = min(time.Since(began), 4*max(look, fullEvery/thrift))
 		case <-retry.C:
 			a.probe(ctx)
 			pass()
