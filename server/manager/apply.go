@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/store"
 )
 
 // Apply makes networks be like the documents: they are checked, worked out and placed together, stored and told to the
@@ -22,6 +22,9 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 	situations, others, err := m.situations(documents)
 	if err != nil {
 		return nil, err
+	}
+	if len(documents) > store.MaxTogether {
+		return nil, api.Invalid(fmt.Sprintf("%d networks are too many for one file: at most %d are applied together", len(documents), store.MaxTogether))
 	}
 	options.Owner = strings.ToValidUTF8(options.Owner, "?") // as it is after a restart; metrics take nothing else
 	results := make([]model.ApplyResult, len(documents))
@@ -54,7 +57,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 			}
 		}
 		if results[i] = result; result.Changed {
-			changes = append(changes, &change{record: next, resolved: resolved, before: result.Before, reason: "NetworkApplied",
+			changes = append(changes, &change{record: next, resolved: resolved, reason: "NetworkApplied",
 				message: fmt.Sprintf("revision %d: %d elements, %d links", next.Revision, len(next.Network.Elements), len(next.Network.Links))})
 		}
 	}
@@ -158,11 +161,9 @@ func together(documents []model.Document, refusals map[string]error) error {
 type change struct {
 	record          model.Record
 	resolved        model.Network
-	before          *model.Record
 	reason, message string
 
-	parts    map[string]part
-	revision int64
+	parts map[string]part
 }
 
 // commit stores records and makes them what the nodes shall have: all, or none where the store refuses one. changing is
@@ -174,17 +175,21 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 			return err
 		}
 	}
-	// Once begun, a write is seen through: whoever asked may go away meanwhile.
-	ctx = context.WithoutCancel(ctx)
+	if len(changes) == 0 {
+		return nil
+	}
+	records := make([]model.Record, len(changes))
 	for i, c := range changes {
-		var err error
-		if c.revision, err = m.store.Put(ctx, c.record); err != nil {
-			m.takeBack(ctx, changes[:i])
-			return storeProblem(err)
-		}
+		records[i] = c.record
+	}
+	// Once begun, a write is seen through: whoever asked may go away meanwhile.
+	revision, err := m.store.Put(context.WithoutCancel(ctx), records...)
+	if err != nil {
+		return storeProblem(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.advance(revision)
 	for _, c := range changes {
 		n := &network{record: c.record, resolved: c.resolved, phase: model.PhasePending}
 		n.makeIndex()
@@ -196,22 +201,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 			n.parts = old.parts
 			m.tellMoves(&old.record, &c.record)
 		}
-		m.publish(n, c.parts, c.revision)
+		m.publish(n, c.parts)
 	}
 	return nil
-}
-
-// takeBack stores again what was there before changes that were stored.
-func (m *Manager) takeBack(ctx context.Context, changes []*change) {
-	for _, c := range changes {
-		var err error
-		if c.before == nil {
-			_, err = m.store.Delete(ctx, c.record.Network.Name)
-		} else {
-			_, err = m.store.Put(ctx, *c.before)
-		}
-		if err != nil { // until its next change, or the manager's next start, nothing differs
-			slog.Error("a network's change could not be taken back in the store", "network", c.record.Network.Name, "error", err)
-		}
-	}
 }

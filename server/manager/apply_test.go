@@ -127,21 +127,14 @@ func TestOneConflictRefusesAllAndTwoOfANameAreRefused(t *testing.T) {
 	}
 }
 
-// A store that refuses one of several has none afterwards.
-func TestWhatTheStoreRefusesIsTakenBack(t *testing.T) {
+// A store that refuses one of several has none.
+func TestWhatTheStoreRefusesIsNotThere(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	f.apply(t, greedy("lab", 1), model.ApplyOptions{})
 	before := mustNetwork(t, f, "lab")
 	changes := []*change{}
-	for i, n := range []model.Network{greedy("lab", 2), greedy("b", 1), greedy("c", 1)} {
-		c := &change{record: model.Record{Network: n, Revision: 2, Assigned: before.Assigned}, resolved: n}
-		if i == 0 {
-			c.before = &before
-		}
-		if i == 2 {
-			c.record.Network.Name = "no/name" // the store takes none with a slash
-		}
-		changes = append(changes, c)
+	for _, n := range []model.Network{greedy("lab", 2), greedy("b", 1), greedy("no/name", 1)} { // the store takes none with a slash
+		changes = append(changes, &change{record: model.Record{Network: n, Revision: 2, Assigned: before.Assigned}, resolved: n})
 	}
 	if err := f.commit(t.Context(), changes...); err == nil {
 		t.Fatal("it was stored")
@@ -149,6 +142,17 @@ func TestWhatTheStoreRefusesIsTakenBack(t *testing.T) {
 	records, names, _, err := loaded(t, f)
 	if err != nil || len(names) != 1 || names[0] != "lab" || records[0].Network.Elements[0].CPU != 1000 || len(f.networks) != 1 {
 		t.Errorf("the store has %v (%v), the manager %d", names, err, len(f.networks))
+	}
+}
+
+// The nodes' revision after several networks were changed at once is the store's, which does not go back at a restart.
+func TestRevisionOfSeveralNetworksIsTheStores(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	if _, err := f.Manager.Apply(t.Context(), documents(greedy("a", 1), greedy("b", 1), greedy("c", 1)), model.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, revision, err := loaded(t, f); err != nil || f.revision != revision {
+		t.Errorf("the nodes are told revision %d, the store is at %d (%v)", f.revision, revision, err)
 	}
 }
 

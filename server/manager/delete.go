@@ -48,7 +48,8 @@ func (m *Manager) Delete(ctx context.Context, name string) error {
 	gone := &network{record: next, resolved: n.resolved, index: n.index, parts: n.parts, leaving: leaving, phase: model.PhasePending}
 	m.networks[name] = gone
 	m.event(model.Info, name, "NetworkDeleting", "is being deleted", "")
-	m.publish(gone, nil, revision)
+	m.advance(revision)
+	m.publish(gone, nil)
 	for node := range leaving {
 		leaving[node] = m.revision
 	}
@@ -110,7 +111,7 @@ func (m *Manager) forget(ctx context.Context, name, message string) error {
 	delete(m.networks, name)
 	m.event(model.Info, name, "NetworkDeleted", message, "")
 	if held { // the nodes learn that nothing holds them any longer
-		m.revision = max(revision, m.revision+1)
+		m.advance(revision)
 		for _, n := range m.nodes {
 			m.tell(n)
 		}

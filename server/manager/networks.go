@@ -270,7 +270,7 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 	}
 	next.Revision++
 	next.Modified = time.Now().UTC()
-	if err := m.commit(ctx, &change{record: next, resolved: n.resolved, before: &n.record, reason: "ElementAction",
+	if err := m.commit(ctx, &change{record: next, resolved: n.resolved, reason: "ElementAction",
 		message: string(action) + " of " + id.String() + " was asked for"}); err != nil {
 		return result, err
 	}

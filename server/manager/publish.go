@@ -34,10 +34,12 @@ func makeParts(r model.Record, resolved model.Network, substrate model.Substrate
 	return parts, nil
 }
 
-// publish makes parts what the network's nodes shall have; nodes whose part is as before are not told. storeRevision is
-// that of the write that made the change durable. The lock is held.
-func (m *Manager) publish(n *network, parts map[string]part, storeRevision int64) {
-	m.revision = max(storeRevision, m.revision+1)
+// advance gives the nodes' desired state its next revision: that of the write that made the change durable, so that it
+// does not go back when this process starts again. The lock is held.
+func (m *Manager) advance(storeRevision int64) { m.revision = max(storeRevision, m.revision+1) }
+
+// publish makes parts what the network's nodes shall have; nodes whose part is as before are not told. The lock is held.
+func (m *Manager) publish(n *network, parts map[string]part) {
 	old := n.parts
 	n.parts = parts
 	for name, node := range m.nodes {

@@ -56,7 +56,7 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 	for i, v := range request.Values {
 		words[i] = v.Key + "=" + v.Value
 	}
-	change := &change{record: next, resolved: resolved, before: &result.Before, reason: "NetworkSet",
+	change := &change{record: next, resolved: resolved, reason: "NetworkSet",
 		message: fmt.Sprintf("revision %d: %s was set: %s", next.Revision, objectName(name, request.Object), strings.Join(words, " "))}
 	if err := m.commit(ctx, change); err != nil {
 		return model.SetResult{}, err

@@ -73,6 +73,11 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 	if err != nil {
 		return fmt.Errorf("store the %s: %w", name, err)
 	}
+	if s.room != nil {
+		if err := s.room(); err != nil {
+			return &requestError{"store the " + name, s.place, err}
+		}
+	}
 	put := func() error {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()

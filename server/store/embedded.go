@@ -63,6 +63,7 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	client := v3client.New(etcd.Server)
 	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{}, unsure: map[string]string{}}
 	s.reclaim = func(ctx context.Context) error { return reclaim(ctx, etcd, client) }
+	s.room = func() error { return roomForWrite(options.Dir) }
 	s.size = func() (file, used int64) {
 		b := etcd.Server.Backend()
 		return b.Size(), b.SizeInUse()
@@ -107,6 +108,15 @@ func fullDisk(dir string) error {
 	}
 	if free := s.Bavail * uint64(s.Bsize); free < walRoom {
 		return fmt.Errorf("the disk is full: %dMiB are free, and at least %dMiB are needed", free>>20, walRoom>>20)
+	}
+	return nil
+}
+
+// roomForWrite tells that a directory's disk is too full to write to the store, or nil: etcd ends its process when it
+// cannot write.
+func roomForWrite(dir string) error {
+	if full := fullDisk(dir); full != nil {
+		return fmt.Errorf("%w, since %w (%s): make room there; what runs goes on running", ErrFull, full, dir)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,5 +24,27 @@ func TestFullDiskIsSaidSo(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "the disk is full: 1MiB are free, and at least 24MiB are needed") {
 		t.Error(err)
+	}
+}
+
+// fill fills the disk of a directory, and returns what makes room again.
+func fill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "ballast")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for piece := make([]byte, 1<<20); ; {
+		switch _, err := f.Write(piece); {
+		case err == nil:
+		case errors.Is(err, unix.ENOSPC) && len(piece) > 4096:
+			piece = piece[:len(piece)/2]
+		case errors.Is(err, unix.ENOSPC):
+			return func() { os.Remove(path) }
+		default:
+			t.Fatal(err)
+		}
 	}
 }

@@ -3,13 +3,12 @@
 //
 // A record is compressed, cut into chunks (etcd takes at most 1.5 MiB a request) under a name of their own, and made
 // current by one pointer, in one transaction that demands that nobody else has moved the pointer and that removes every
-// other chunk of the network. A crash before that transaction leaves the old record current.
+// other chunk of the network. Records that belong together are made current by the same transaction. A crash before it
+// leaves the old ones current.
 package store
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -57,6 +56,7 @@ type Store struct {
 	place   string                      // what errors and `ping` call it
 	reclaim func(context.Context) error // frees space after ErrFull; nil when that is not ours to do
 	size    func() (file, used int64)   // of the database, in bytes; nil when that is not known here
+	room    func() error                // wraps ErrFull where the disk has too little room for a write; nil when that is not ours to know
 	close   func() error
 	closing sync.Once
 	closed  error
@@ -172,146 +172,6 @@ func (s *Store) chunkKey(network, write string, i int) string {
 	return fmt.Sprintf("%s%s/%06d", s.chunksKey(network), write, i)
 }
 
-// Put makes the record current and returns the store's revision. On an error the one before is current still. The
-// errors wrap ErrConflict, ErrFull.
-func (s *Store) Put(ctx context.Context, record model.Record) (int64, error) {
-	name := record.Network.Name
-	what := "store network " + name
-	if name == "" || strings.Contains(name, "/") {
-		return 0, fmt.Errorf("store a network: %q is no name", name)
-	}
-	packed, err := encode(record)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", what, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	revision, err := s.put(ctx, record, packed)
-	if errors.Is(err, ErrFull) && s.reclaim != nil {
-		if s.reclaim(ctx) == nil {
-			revision, err = s.put(ctx, record, packed)
-		}
-	}
-	return revision, err
-}
-
-func (s *Store) put(ctx context.Context, record model.Record, packed []byte) (int64, error) {
-	name := record.Network.Name
-	what := "store network " + name
-	chunks := split(packed, chunkSize)
-	p := pointer{Layout: Layout, Revision: record.Revision, Index: record.Assigned.Index, VNI: HighestVNI(record.Assigned),
-		Write: fmt.Sprintf("%d-%s", record.Revision, rand.Text()), Chunks: len(chunks), Size: len(packed), Sum: sum(packed)}
-	value, err := json.Marshal(p)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", what, err)
-	}
-	// The last chunk travels with the pointer: a record of one chunk is one request and one write to disk.
-	last := len(chunks) - 1
-	for i, chunk := range chunks[:last] {
-		if err := s.putChunk(ctx, s.chunkKey(name, p.Write, i), chunk); err != nil {
-			s.discard(name, p.Write)
-			return 0, s.explain(what, err)
-		}
-	}
-	key, all := s.pointerKey(name), s.chunksKey(name)
-	ours := all + p.Write + "/"
-	conditions := []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", s.moved[name])}
-	if last > 0 { // should this be carried out after we gave it up, its other chunks may have been discarded
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(s.chunkKey(name, p.Write, 0)), ">", 0))
-	}
-	commit, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	resp, err := s.kv.Txn(commit).
-		If(conditions...).
-		Then(
-			clientv3.OpPut(s.chunkKey(name, p.Write, last), string(chunks[last])),
-			clientv3.OpPut(key, string(value)),
-			clientv3.OpDelete(all, clientv3.WithRange(ours)),
-			clientv3.OpDelete(clientv3.GetPrefixRangeEnd(ours), clientv3.WithRange(clientv3.GetPrefixRangeEnd(all))),
-		).Else(clientv3.OpGet(key)).Commit()
-	if err != nil {
-		return s.settle(what, name, p.Write, err)
-	}
-	if !resp.Succeeded {
-		s.discard(name, p.Write)
-		if s.late(name, resp) {
-			return s.put(ctx, record, packed)
-		}
-		return 0, fmt.Errorf("%s: %w", what, ErrConflict)
-	}
-	s.moved[name] = resp.Header.Revision
-	delete(s.unsure, name)
-	return resp.Header.Revision, nil
-}
-
-// late tells whether what stands in the way of a write is an earlier one of ours, given up and carried out after all;
-// the next attempt then replaces it.
-func (s *Store) late(name string, refused *clientv3.TxnResponse) bool {
-	kvs := refused.Responses[0].GetResponseRange().Kvs
-	if len(kvs) != 1 {
-		return false
-	}
-	p, err := decodePointer(kvs[0].Value)
-	if err != nil || p.Write != s.unsure[name] {
-		return false
-	}
-	s.moved[name] = kvs[0].ModRevision
-	delete(s.unsure, name)
-	return true
-}
-
-// discard removes the chunks of a write that is not current. They take room, which a full store has none of; where even
-// this fails, the network's next write or the next start removes them.
-func (s *Store) discard(name, write string) {
-	key := s.pointerKey(name)
-	resp, err := s.get(context.Background(), key)
-	if err != nil {
-		return
-	}
-	moved := int64(0)
-	if len(resp.Kvs) == 1 {
-		if p, err := decodePointer(resp.Kvs[0].Value); err != nil || p.Write == write {
-			return
-		}
-		moved = resp.Kvs[0].ModRevision
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
-	defer cancel()
-	// Only while the pointer stays there: the write's own transaction may still be on its way.
-	_, _ = s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", moved)).
-		Then(clientv3.OpDelete(s.chunksKey(name)+write+"/", clientv3.WithPrefix())).Commit()
-}
-
-// HighestVNI is the highest tunnel number that a network was given.
-func HighestVNI(a model.Assigned) uint32 {
-	highest := uint32(0)
-	for _, l := range a.Links {
-		highest = max(highest, l.VNI)
-	}
-	return highest
-}
-
-func (s *Store) putChunk(ctx context.Context, key string, chunk []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := s.kv.Put(ctx, key, string(chunk))
-	return err
-}
-
-// settle finds out whether a transaction whose answer got lost was carried out.
-func (s *Store) settle(what, name, write string, cause error) (int64, error) {
-	resp, err := s.get(context.Background(), s.pointerKey(name))
-	if err == nil && len(resp.Kvs) == 1 {
-		if p, err := decodePointer(resp.Kvs[0].Value); err == nil && p.Write == write {
-			s.moved[name] = resp.Kvs[0].ModRevision
-			return resp.Kvs[0].ModRevision, nil
-		}
-	}
-	s.unsure[name] = write
-	s.discard(name, write)
-	return 0, s.explain(what, cause)
-}
-
 // Delete forgets a network and returns the store's revision. A network that is not there is no error.
 func (s *Store) Delete(ctx context.Context, name string) (int64, error) {
 	s.mu.Lock()
@@ -338,7 +198,7 @@ func (s *Store) delete(ctx context.Context, name string) (revision int64, again 
 		delete(s.moved, name)
 		delete(s.unsure, name)
 		return resp.Header.Revision, false, nil
-	case s.late(name, resp):
+	case s.late(resp):
 		return 0, true, nil
 	}
 	return 0, false, fmt.Errorf("delete network %s: %w", name, ErrConflict)
