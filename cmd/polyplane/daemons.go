@@ -28,7 +28,8 @@ func daemonCommands(app *cli.CLI) []*cobra.Command {
 func upCommand(app *cli.CLI) *cobra.Command {
 	var nodes int
 	var host, detach, report bool
-	var topology, file, etcd string
+	var topology, file string
+	var etcd lifecycle.Etcd
 	cmd := &cobra.Command{
 		Use:   "up [--nodes N | --substrate FILE | --host] [-d]",
 		Short: "Start the platform on this machine",
@@ -42,6 +43,11 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("nodes") && (nodes < 1 || nodes > substrate.MaxSimulated) {
 				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--nodes %d: from 1 to %d are possible", nodes, substrate.MaxSimulated)}
+			}
+			if etcd.URLs != "" {
+				if err := external(etcd).Check(); err != nil {
+					return &cli.Error{Code: cli.ExitUsage, Err: err}
+				}
 			}
 			options := lifecycle.Options{Nodes: nodes, Topology: substrate.Topology(topology), File: file, Etcd: etcd}
 			if host {
@@ -66,7 +72,7 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	f.StringVar(&topology, "topology", "", "how simulated nodes are joined: ring, line or mesh")
 	f.StringVar(&file, "substrate", "", "a `file` with nodes, links and their capacities, to be simulated")
 	f.BoolVar(&host, "host", false, "this machine itself is the only node")
-	f.StringVar(&etcd, "etcd", "", "keep networks in an external etcd cluster: its `URLs`, separated by commas")
+	etcdFlags(cmd, &etcd)
 	f.BoolVarP(&detach, "detach", "d", false, "run in the background; return when everything is ready")
 	f.BoolVar(&report, "report", false, "")
 	f.MarkHidden("report") //nolint:errcheck // it exists
@@ -75,6 +81,19 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	cmd.MarkFlagsMutuallyExclusive("topology", "host")
 	cmd.MarkFlagFilename("substrate", "yaml", "yml") //nolint:errcheck // it exists
 	return cmd
+}
+
+// etcdFlags are how `up` and the manager are told of an external cluster.
+func etcdFlags(cmd *cobra.Command, etcd *lifecycle.Etcd) {
+	f := cmd.Flags()
+	f.StringVar(&etcd.URLs, "etcd", "", "keep networks in an external etcd cluster: its `URLs`, separated by commas")
+	f.StringVar(&etcd.CA, "etcd-cacert", "", "trust an etcd whose certificate the authorities in this `file` (PEM) signed, instead of the system's")
+	f.StringVar(&etcd.Cert, "etcd-cert", "", "show this certificate to etcd, a `file` (PEM)")
+	f.StringVar(&etcd.Key, "etcd-key", "", "the certificate's key, a `file` (PEM)")
+}
+
+func external(e lifecycle.Etcd) *store.ExternalOptions {
+	return &store.ExternalOptions{URLs: strings.Split(e.URLs, ","), CA: e.CA, Cert: e.Cert, Key: e.Key}
 }
 
 // withStatus gives the errors of `up` and `down` their exit statuses.
@@ -110,7 +129,8 @@ The data directory stays: ` + "`up`" + ` comes back to the same networks, addres
 }
 
 func managerCommand(app *cli.CLI) *cobra.Command {
-	var file, etcd string
+	var file string
+	var etcd lifecycle.Etcd
 	cmd := &cobra.Command{
 		Use: "manager", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -120,14 +140,14 @@ func managerCommand(app *cli.CLI) *cobra.Command {
 			if config.Substrate, err = lifecycle.ReadSubstrate(file); err != nil {
 				return err
 			}
-			if etcd != "" {
-				config.External = &store.ExternalOptions{URLs: strings.Split(etcd, ",")}
+			if etcd.URLs != "" {
+				config.External = external(etcd)
 			}
 			return manager.Run(cmd.Context(), config)
 		},
 	}
 	cmd.Flags().StringVar(&file, "substrate-state", "", "")
-	cmd.Flags().StringVar(&etcd, "etcd", "", "")
+	etcdFlags(cmd, &etcd)
 	return cmd
 }
 

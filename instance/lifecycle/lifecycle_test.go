@@ -233,7 +233,7 @@ func TestCheckChange(t *testing.T) {
 		{Options{Nodes: 3, Topology: substrate.Ring}, ""},
 		{Options{Nodes: 2}, "node n3 with 2 elements would go"},
 		{Options{Nodes: HostOnly}, "node n3 with 2 elements would go"},
-		{Options{Etcd: "http://elsewhere:2379"}, "another store"},
+		{Options{Etcd: Etcd{URLs: "http://elsewhere:2379"}}, "another store"},
 	} {
 		err := checkChange(d, old, choose(c.o, old))
 		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "lab")) {
@@ -249,5 +249,24 @@ func TestCheckChange(t *testing.T) {
 func TestUnescape(t *testing.T) {
 	if got := unescape(`/run/a\040b\134c`); got != `/run/a b\c` {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Certificates are remembered with their cluster, and not taken along to another.
+func TestCertificatesBelongToTheirCluster(t *testing.T) {
+	old := Etcd{URLs: "https://a:2379", CA: "/ca", Cert: "/cert", Key: "/key"}
+	for _, test := range []struct{ given, old, want Etcd }{
+		{Etcd{}, Etcd{}, Etcd{}},
+		{Etcd{}, old, old},
+		{Etcd{CA: "/new"}, old, Etcd{"https://a:2379", "/new", "/cert", "/key"}},
+		{Etcd{URLs: "http://b:2379"}, old, Etcd{URLs: "http://b:2379"}},
+		{Etcd{URLs: "https://b:2379", CA: "/x/../b"}, old, Etcd{URLs: "https://b:2379", CA: "/b"}},
+	} {
+		if got, err := test.given.over(test.old); err != nil || got != test.want {
+			t.Errorf("%+v over %+v: %+v, %v", test.given, test.old, got, err)
+		}
+	}
+	if _, err := (Etcd{CA: "/ca"}).over(Etcd{}); err == nil || !strings.Contains(err.Error(), "need --etcd") {
+		t.Error(err)
 	}
 }

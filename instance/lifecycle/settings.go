@@ -2,6 +2,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,7 +24,27 @@ type Options struct {
 	Nodes    int                // simulated nodes; -1: this machine is the only node
 	Topology substrate.Topology // of simulated nodes
 	File     string             // a substrate file
-	Etcd     string             // URLs of an external cluster, separated by commas
+	Etcd     Etcd
+}
+
+// Etcd is an external cluster to keep the networks in; the embedded store where no URL is given.
+type Etcd struct {
+	URLs string `json:"etcd,omitempty"` // separated by commas
+	// CA, Cert and Key are PEM files: whom we trust, who we are.
+	CA   string `json:"etcdCA,omitempty"`
+	Cert string `json:"etcdCert,omitempty"`
+	Key  string `json:"etcdKey,omitempty"`
+}
+
+// args are what a manager is told of it.
+func (e Etcd) args() []string {
+	var args []string
+	for _, f := range [][2]string{{"--etcd", e.URLs}, {"--etcd-cacert", e.CA}, {"--etcd-cert", e.Cert}, {"--etcd-key", e.Key}} {
+		if f[1] != "" {
+			args = append(args, f[0], f[1])
+		}
+	}
+	return args
 }
 
 // HostOnly is Options.Nodes for this machine as the only node.
@@ -35,7 +56,7 @@ type settings struct {
 	Topology substrate.Topology `json:"topology,omitempty"`
 	File     string             `json:"file,omitempty"` // the substrate file's text
 	FileName string             `json:"fileName,omitempty"`
-	Etcd     string             `json:"etcd,omitempty"`
+	Etcd
 	// Substrate is what followed from these, with the nodes' addresses.
 	Substrate model.Substrate `json:"substrate"`
 }
@@ -117,8 +138,9 @@ func (e *RefusedError) Error() string { return e.Reason }
 // decide works out what the instance shall be from what was given and what is remembered.
 func decide(o Options, old settings, remembered bool, m substrate.Machine) (settings, error) {
 	s := old
-	if o.Etcd != "" {
-		s.Etcd = o.Etcd
+	var err error
+	if s.Etcd, err = o.Etcd.over(old.Etcd); err != nil {
+		return s, err
 	}
 	if !o.given() {
 		if remembered {
@@ -126,7 +148,6 @@ func decide(o Options, old settings, remembered bool, m substrate.Machine) (sett
 		}
 		o.Nodes = HostOnly
 	}
-	var err error
 	switch {
 	case o.File != "" && (o.Nodes != 0 || o.Topology != ""):
 		return s, errors.New("--substrate excludes --nodes and --topology: the file says what there is")
@@ -166,6 +187,32 @@ func decide(o Options, old settings, remembered bool, m substrate.Machine) (sett
 	return s, err
 }
 
+// over is what was given, and what is remembered for what was not. Certificates belong to their cluster.
+func (e Etcd) over(old Etcd) (Etcd, error) {
+	for _, path := range []*string{&e.CA, &e.Cert, &e.Key} {
+		if *path == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*path) // the manager runs elsewhere
+		if err != nil {
+			return e, err
+		}
+		*path = absolute
+	}
+	if e.URLs != "" {
+		return e, nil
+	}
+	given := e
+	if e = old; given == (Etcd{}) {
+		return e, nil
+	}
+	if e.URLs == "" {
+		return e, errors.New("--etcd-cacert, --etcd-cert and --etcd-key need --etcd: which cluster are they for?")
+	}
+	e.CA, e.Cert, e.Key = cmp.Or(given.CA, e.CA), cmp.Or(given.Cert, e.Cert), cmp.Or(given.Key, e.Key)
+	return e, nil
+}
+
 // checkAmounts refuses nodes on which nothing that asks for anything could ever be placed.
 func checkAmounts(file string, s model.Substrate) error {
 	for _, n := range s.Nodes {
@@ -189,7 +236,7 @@ func (s settings) simulated() bool {
 // checkChange refuses to take away from under existing networks what they stand on. Nodes and links may be added at any
 // time; everything may change while there is no network.
 func checkChange(d instance.Dirs, old, next settings) error {
-	if reflect.DeepEqual(old.Substrate, next.Substrate) && old.Etcd == next.Etcd {
+	if reflect.DeepEqual(old.Substrate, next.Substrate) && old.URLs == next.URLs {
 		return nil
 	}
 	networks := map[string]bool{}
@@ -224,7 +271,7 @@ func checkChange(d instance.Dirs, old, next settings) error {
 		}
 	}
 	switch {
-	case old.Etcd != next.Etcd:
+	case old.URLs != next.URLs:
 		problem = "another store would be used"
 	case len(lost) > 0:
 		problem = "node " + strings.Join(lost, ", node ") + " would go"

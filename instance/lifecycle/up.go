@@ -119,7 +119,7 @@ func (u *Up) settle() (settings, error) {
 			return s, err
 		}
 	}
-	if s.Etcd == "" {
+	if s.URLs == "" {
 		if err := checkSpace(d); err != nil {
 			return s, err
 		}
@@ -212,9 +212,7 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 		return nil, err
 	}
 	manager := daemon{name: "manager", args: []string{"manager", "--instance", u.Dirs.Name, "--substrate-state", file}}
-	if s.Etcd != "" {
-		manager.args = append(manager.args, "--etcd", s.Etcd)
-	}
+	manager.args = append(manager.args, s.args()...)
 	if s.simulated() {
 		daemons.Go(func() { u.tend(ctx, s, own) })
 	}

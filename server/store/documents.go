@@ -79,9 +79,12 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 		}
 	}
 	put := func() error {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		_, err := s.kv.Put(ctx, s.documentKey(name), string(b))
+		_, err := patiently(ctx, func() (int64, error) {
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+			defer cancel()
+			_, err := s.kv.Put(ctx, s.documentKey(name), string(b))
+			return 0, err
+		})
 		return err
 	}
 	err = put()

@@ -25,24 +25,40 @@ type ExternalOptions struct {
 	Prefix string
 }
 
+// Check tells what is wrong with the options, without asking the cluster.
+func (o ExternalOptions) Check() error {
+	_, err := o.checked()
+	return err
+}
+
+func (o ExternalOptions) checked() (*tls.Config, error) {
+	if len(o.URLs) == 0 {
+		return nil, errors.New("connect to etcd: no URL was given")
+	}
+	if o.Prefix != "" && !strings.HasSuffix(o.Prefix, "/") {
+		return nil, fmt.Errorf("connect to etcd: the prefix %q must end with a slash", o.Prefix)
+	}
+	security, err := o.tls()
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd: %w", err)
+	}
+	return security, nil
+}
+
 // OpenExternal connects to a cluster. It returns when the cluster has answered.
 func OpenExternal(ctx context.Context, options ExternalOptions) (*Store, error) {
-	if len(options.URLs) == 0 {
-		return nil, errors.New("connect to etcd: no URL was given")
+	security, err := options.checked()
+	if err != nil {
+		return nil, err
 	}
 	if options.Prefix == "" {
 		options.Prefix = DefaultPrefix
 	}
-	if !strings.HasSuffix(options.Prefix, "/") {
-		return nil, fmt.Errorf("connect to etcd: the prefix %q must end with a slash", options.Prefix)
-	}
-	security, err := options.tls()
-	if err != nil {
-		return nil, fmt.Errorf("connect to etcd: %w", err)
-	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: options.URLs, TLS: security, Username: options.Username, Password: options.Password,
-		DialTimeout: 5 * time.Second, DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
+		// A member that hangs is left alone well within requestTimeout. etcd refuses clients that ask more often than
+		// every five seconds.
+		DialTimeout: 5 * time.Second, DialKeepAliveTime: 6 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		Context: ctx, Logger: zap.NewNop(), // what goes wrong comes back as an error of the request
 	})
 	if err != nil {

@@ -176,12 +176,14 @@ func (s *Store) chunkKey(network, write string, i int) string {
 func (s *Store) Delete(ctx context.Context, name string) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
-		revision, again, err := s.delete(ctx, name)
-		if !again {
-			return revision, err
+	return patiently(ctx, func() (int64, error) {
+		for {
+			revision, again, err := s.delete(ctx, name)
+			if !again {
+				return revision, err
+			}
 		}
-	}
+	})
 }
 
 // delete tells whether it is worth trying again.

@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -79,11 +83,40 @@ func (s *Store) Put(ctx context.Context, records ...model.Record) (int64, error)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	revision, err := s.put(ctx, what, records)
-	if errors.Is(err, ErrFull) && s.reclaim != nil && s.reclaim(ctx) == nil {
-		revision, err = s.put(ctx, what, records)
+	return patiently(ctx, func() (int64, error) {
+		revision, err := s.put(ctx, what, records)
+		if errors.Is(err, ErrFull) && s.reclaim != nil && s.reclaim(ctx) == nil {
+			revision, err = s.put(ctx, what, records)
+		}
+		return revision, err
+	})
+}
+
+// patiently tries a change again for a while when a member of the cluster went, or its leader: what was not carried out
+// the next member takes, what was is noticed as ours.
+func patiently(ctx context.Context, change func() (int64, error)) (int64, error) {
+	const first, last, tries = 50 * time.Millisecond, time.Second, 10
+	for wait, left := first, tries; ; wait, left = min(2*wait, last), left-1 {
+		revision, err := change()
+		if err == nil || left == 0 || !passing(err) {
+			return revision, err
+		}
+		select {
+		case <-ctx.Done():
+			return revision, err
+		case <-time.After(wait):
+		}
 	}
-	return revision, err
+}
+
+// passing tells of an error that another member, or the next leader, may not make.
+func passing(err error) bool {
+	var answered rpctypes.EtcdError
+	if errors.As(err, &answered) {
+		return answered.Code() == codes.Unavailable
+	}
+	var refused interface{ GRPCStatus() *status.Status }
+	return errors.As(err, &refused) && refused.GRPCStatus().Code() == codes.Unavailable
 }
 
 func (s *Store) put(ctx context.Context, what string, records []model.Record) (int64, error) {
