@@ -28,6 +28,7 @@ func (s *sheet) limits(e *model.ElementView) {
 		s.line("Memory", memory)
 		s.line("Processes", fmt.Sprintf("%s, %d open files each", processes, u.Limits.Files))
 		s.line("Disk", disk)
+		s.line("Tables", fmt.Sprintf("at most %d neighbours, %d tracked connections", u.Limits.Neighbours, u.Limits.Connections))
 		return
 	}
 	s.line("CPU", cores(e.Element.CPU))
@@ -35,4 +36,6 @@ func (s *sheet) limits(e *model.ElementView) {
 	s.line("Processes", mtuText(e.Element.Processes))
 	s.line("Files", mtuText(e.Element.Files))
 	s.line("Disk", memory(e.Element.Disk))
+	s.line("Neighbours", mtuText(e.Element.Neighbours))
+	s.line("Connections", mtuText(e.Element.Connections))
 }

@@ -9,6 +9,9 @@ const (
 	DefaultProcesses = 1024
 	DefaultFiles     = 4096
 	DefaultDisk      = Bytes(256 << 20)
+	// A neighbour takes some 0.5 KiB of the kernel's memory, a tracked connection 256 bytes.
+	DefaultNeighbours  = 8192
+	DefaultConnections = 65536
 )
 
 // Limits of what an element may ask for.
@@ -19,6 +22,11 @@ const (
 	MaxFiles     = 1 << 20           // the kernel's default of fs.nr_open
 	MinDisk      = Bytes(16 << 20)   // less holds no file system with a journal
 	MaxDisk      = Bytes(4096 << 30) // more than any element's files need, and far below ext4's limit
+
+	MinNeighbours  = 256     // a few subnets' worth
+	MaxNeighbours  = 1 << 22 // 2 GiB of them
+	MinConnections = 1024
+	MaxConnections = 1 << 22 // 1 GiB of them
 )
 
 // Limits are what an element's processes may take. CPU is unlimited when zero; nothing else ever is zero.
@@ -28,15 +36,22 @@ type Limits struct {
 	Processes int   `json:"processes"` // processes and threads
 	Files     int   `json:"files"`     // open files of each process
 	Disk      Bytes `json:"disk"`      // of its own files, with a file for each 16 KiB
+	// Neighbours (ARP, neighbour discovery) beside those that the network's file makes known, and Connections that its
+	// packet filter tracks: the kernel's memory, which it charges to nobody.
+	Neighbours  int `json:"neighbours"`
+	Connections int `json:"connections"`
 }
 
 // Limits are the element's own, or the defaults where it states none.
 func (e *Element) Limits() Limits {
-	l := Limits{CPU: e.CPU, Memory: e.Memory, Processes: e.Processes, Files: e.Files, Disk: e.Disk}
+	l := Limits{CPU: e.CPU, Memory: e.Memory, Processes: e.Processes, Files: e.Files, Disk: e.Disk,
+		Neighbours: e.Neighbours, Connections: e.Connections}
 	otherwise(&l.Memory, DefaultMemory)
 	otherwise(&l.Processes, DefaultProcesses)
 	otherwise(&l.Files, DefaultFiles)
 	otherwise(&l.Disk, DefaultDisk)
+	otherwise(&l.Neighbours, DefaultNeighbours)
+	otherwise(&l.Connections, DefaultConnections)
 	return l
 }
 
@@ -61,6 +76,8 @@ func checkLimits(e *Element) (field, problem string) {
 	switch {
 	case between("processes", e.Processes, MinProcesses, MaxProcesses, "processes", "routing software needs"):
 	case between("files", e.Files, MinFiles, MaxFiles, "open files", "routing software needs"):
+	case between("neighbours", e.Neighbours, MinNeighbours, MaxNeighbours, "neighbours", "a few subnets have"):
+	case between("connections", e.Connections, MinConnections, MaxConnections, "tracked connections", "a small NAT needs"):
 	case e.Disk != 0 && e.Disk < MinDisk:
 		return "disk", "disk " + e.Disk.String() + " is less than the " + MinDisk.String() + " that a file system needs"
 	case e.Disk > MaxDisk:

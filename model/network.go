@@ -67,13 +67,15 @@ type Element struct {
 	Control    Control    `json:"control,omitempty"`
 	Forwarding Forwarding `json:"forwarding,omitempty"`
 	Software   Software   `json:"software,omitempty"`
-	// CPU is a quota and a weight; Memory, Processes (and threads), Files (open, of each process) and Disk (its own files)
-	// are limits. Limits tells what counts where they are zero.
-	CPU       CPU   `json:"cpu,omitempty"`
-	Memory    Bytes `json:"memory,omitempty"`
-	Processes int   `json:"processes,omitempty"`
-	Files     int   `json:"files,omitempty"`
-	Disk      Bytes `json:"disk,omitempty"`
+	// CPU is a quota and a weight; Memory, Processes (and threads), Files (open, of each process), Disk (its own files),
+	// Neighbours and Connections (tracked ones) are limits. Limits tells what counts where they are zero.
+	CPU         CPU   `json:"cpu,omitempty"`
+	Memory      Bytes `json:"memory,omitempty"`
+	Processes   int   `json:"processes,omitempty"`
+	Files       int   `json:"files,omitempty"`
+	Disk        Bytes `json:"disk,omitempty"`
+	Neighbours  int   `json:"neighbours,omitempty"`
+	Connections int   `json:"connections,omitempty"`
 	// Node pins the element to one node, Location to any node of that location.
 	Node       string      `json:"node,omitempty"`
 	Location   string      `json:"location,omitempty"`

@@ -86,6 +86,8 @@ var (
 		field("memory", "256MiB", func(e *Element) *Bytes { return &e.Memory }, ParseBytes),
 		field("processes", "1024", func(e *Element) *int { return &e.Processes }, parseCount),
 		field("files", "4096", func(e *Element) *int { return &e.Files }, parseCount),
+		field("neighbours", "8192", func(e *Element) *int { return &e.Neighbours }, parseCount),
+		field("connections", "65536", func(e *Element) *int { return &e.Connections }, parseCount),
 		field("disk", "256MiB", func(e *Element) *Bytes { return &e.Disk }, ParseBytes),
 		field("forwarding", "guest", func(e *Element) *Forwarding { return &e.Forwarding }, parseWord),
 	}

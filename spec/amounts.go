@@ -34,12 +34,14 @@ func (b *builder) checkZeros() {
 }
 
 const (
-	noProcesses = "processes 0 would let nothing run"
-	noFiles     = "files 0 would let nothing be opened"
-	noDisk      = "disk 0 would let nothing be written"
-	noCPU       = "cpu 0 is not even one thousandth of a core"
-	noMemory    = "memory 0 is too little for anything"
-	noBandwidth = "bandwidth 0 would let no packet through"
+	noProcesses   = "processes 0 would let nothing run"
+	noFiles       = "files 0 would let nothing be opened"
+	noDisk        = "disk 0 would let nothing be written"
+	noNeighbours  = "neighbours 0 would let nobody on its links be found"
+	noConnections = "connections 0 would let nothing be tracked"
+	noCPU         = "cpu 0 is not even one thousandth of a core"
+	noMemory      = "memory 0 is too little for anything"
+	noBandwidth   = "bandwidth 0 would let no packet through"
 )
 
 func (b *builder) checkCommon(at place, path []string, who string, c, defaults form.Common) {
@@ -48,6 +50,8 @@ func (b *builder) checkCommon(at place, path []string, who string, c, defaults f
 	zero(b, at, append(path[:len(path):len(path)], "processes"), who, c.Processes, defaults.Processes, noProcesses)
 	zero(b, at, append(path[:len(path):len(path)], "files"), who, c.Files, defaults.Files, noFiles)
 	zero(b, at, append(path[:len(path):len(path)], "disk"), who, c.Disk, defaults.Disk, noDisk)
+	zero(b, at, append(path[:len(path):len(path)], "neighbours"), who, c.Neighbours, defaults.Neighbours, noNeighbours)
+	zero(b, at, append(path[:len(path):len(path)], "connections"), who, c.Connections, defaults.Connections, noConnections)
 }
 
 func zero[T model.CPU | model.Bytes | model.Bandwidth | int](b *builder, at place, path []string, who string, said, otherwise *T, why string) {

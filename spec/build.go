@@ -101,6 +101,7 @@ func (b *builder) common(kind model.Kind, name string, c, d form.Common) model.E
 		Control: first(c.Control, d.Control), Forwarding: first(c.Forwarding, d.Forwarding),
 		CPU: deref(first(c.CPU, d.CPU)), Memory: deref(first(c.Memory, d.Memory)),
 		Processes: deref(first(c.Processes, d.Processes)), Files: deref(first(c.Files, d.Files)), Disk: deref(first(c.Disk, d.Disk)),
+		Neighbours: deref(first(c.Neighbours, d.Neighbours)), Connections: deref(first(c.Connections, d.Connections)),
 		Node: first(c.Node, d.Node), Location: first(c.Location, d.Location)}
 }
 

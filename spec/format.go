@@ -123,6 +123,12 @@ func putAmounts(n *yamlNode, e, said model.Element) {
 	if e.Disk != said.Disk {
 		n.put("disk", num(e.Disk))
 	}
+	if e.Neighbours != said.Neighbours {
+		n.put("neighbours", integer(e.Neighbours))
+	}
+	if e.Connections != said.Connections {
+		n.put("connections", integer(e.Connections))
+	}
 }
 
 // defaults says once what all elements of a kind, or all links, have.
@@ -137,13 +143,16 @@ func (f *formatter) defaults(doc *yamlNode) {
 		if len(es) < 2 {
 			continue
 		}
-		c := model.Element{CPU: es[0].CPU, Memory: es[0].Memory, Processes: es[0].Processes, Files: es[0].Files, Disk: es[0].Disk}
+		c := model.Element{CPU: es[0].CPU, Memory: es[0].Memory, Processes: es[0].Processes, Files: es[0].Files, Disk: es[0].Disk,
+			Neighbours: es[0].Neighbours, Connections: es[0].Connections}
 		for _, e := range es {
 			keep(&c.CPU, e.CPU)
 			keep(&c.Memory, e.Memory)
 			keep(&c.Processes, e.Processes)
 			keep(&c.Files, e.Files)
 			keep(&c.Disk, e.Disk)
+			keep(&c.Neighbours, e.Neighbours)
+			keep(&c.Connections, e.Connections)
 		}
 		f.common[k.kind] = c
 		var of yamlNode

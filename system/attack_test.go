@@ -26,7 +26,7 @@ links:
 network: mean
 switches: {s1: {node: n1}}
 hosts:
-  a1: {node: n1, disk: 32MiB, processes: 128, memory: 128MiB}
+  a1: {node: n1, disk: 32MiB, processes: 128, memory: 128MiB, neighbours: 4000000, connections: 4000000}
   a2: {node: n2}
   a3: {node: n1}
 links:
@@ -145,7 +145,29 @@ func TestAttacks(t *testing.T) {
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) { a.run(t, p.with(t)) })
 	}
+	t.Run("tables of the kernel", func(t *testing.T) { tablesAreBounded(t, p.with(t)) })
 	p.allWell("victim")
+}
+
+// tablesAreBounded wants an element with more permanent neighbours than its limit to lose them, and its owner to be told.
+func tablesAreBounded(t *testing.T, p *platform) {
+	f := p.steady("victim", "v1", "v2", "192.168.2.2")
+	p.run("set", "mean/a1", "neighbours=8192")
+	attacker := p.namespace("mean", "a1")
+	const fill = `for ($n .. $n + 19999) { printf "neighbour replace 11.%d.%d.%d dev s1 lladdr 02:00:00:00:00:01 nud permanent\n", $_ >> 16, $_ >> 8 & 255, $_ & 255 }`
+	p.run("exec", "mean/a1", "--", "sh", "-c", "for n in 0 20000 40000 60000; do perl -se '"+fill+"' -- -n=$n | ip -force -batch -; done")
+	var left string
+	p.await("its neighbours to be forgotten", func() bool {
+		left = strings.TrimSpace(in(t, attacker, "sh", "-c", "ip neighbour show nud permanent | wc -l"))
+		n, err := strconv.Atoi(left)
+		return err == nil && n <= 8192
+	}, func() string { return left })
+	p.await("its owner to be told", func() bool { return strings.Contains(p.run("get", "events"), "NeighbourLimit") },
+		func() string { return p.run("get", "events") })
+	sent, lost := f.run(100 * time.Millisecond)
+	if loss := float64(lost) / float64(sent); loss > tolerated {
+		t.Errorf("%d of another network's %d packets were lost", lost, sent)
+	}
 }
 
 func (a *attack) run(t *testing.T, p *platform) {

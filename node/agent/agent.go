@@ -269,6 +269,7 @@ func (a *Agent) audit(ctx context.Context) bool {
 		findings += len(ids)
 	}
 	a.work.audited(findings)
+	a.trim(ctx)
 	return findings > 0
 }
 

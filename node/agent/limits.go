@@ -150,6 +150,34 @@ func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duratio
 	*b = bite{told: now}
 }
 
+// trim bounds what elements have in the kernel's tables, and tells of those that had too much.
+func (a *Agent) trim(ctx context.Context) {
+	for name, d := range a.Drivers.Controls {
+		t, ok := d.(control.Trimmer)
+		if !ok {
+			continue
+		}
+		trimmed, err := t.Trim(ctx)
+		if err != nil {
+			a.Log.Warn("bound what is in the kernel's tables", "control", name, "error", err)
+		}
+		for _, x := range trimmed {
+			switch x.Table {
+			case control.Neighbours:
+				a.bitten(x.ID, "NeighbourLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
+					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s neighbours=` with more allows more)",
+						x.Limit, counted(b.count, "was", "were"), x.ID)
+				})
+			case control.Connections:
+				a.bitten(x.ID, "ConnectionLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
+					return fmt.Sprintf("it tracked more than its %d connections: %s forgotten (`polyplane set %s connections=` with more allows more)",
+						x.Limit, counted(b.count, "was", "were"), x.ID)
+				})
+			}
+		}
+	}
+}
+
 // counted reads "3 processes were", "1 process was".
 func counted(n int64, one, many string) string {
 	if n == 1 {

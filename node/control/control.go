@@ -70,6 +70,27 @@ type Auditor interface {
 	Audit(ctx context.Context) ([]model.ID, error)
 }
 
+// Trimmer is a driver that can bound what elements put into tables of the kernel that it bounds for nobody. Trim looks at
+// who has more than its limits allow, and takes it away; frequent calls are cheap where nobody has.
+type Trimmer interface {
+	Trim(ctx context.Context) ([]Trimmed, error)
+}
+
+// Trimmed is an element that had too much.
+type Trimmed struct {
+	ID         model.ID
+	Table      Table
+	Had, Limit int
+}
+
+// Table is one of the kernel's.
+type Table string
+
+const (
+	Neighbours  Table = "neighbours"
+	Connections Table = "connections"
+)
+
 // Meter is a driver that can tell what elements with processes take; those without have no entry.
 type Meter interface {
 	Usage(ctx context.Context) map[model.ID]Usage

@@ -52,6 +52,7 @@ type Driver struct {
 	working   *os.File // the lock that runc's commands hold; see awaitOthers
 	lastPorts int
 	auditAt   int
+	census    census
 }
 
 // element is what the driver remembers of an element: nothing that it could not find out again.
@@ -112,6 +113,7 @@ func (d *Driver) Close() error {
 	for id, e := range d.elements {
 		d.forget(id, e)
 	}
+	d.census.close()
 	if d.working != nil {
 		d.working.Close()
 	}

@@ -131,6 +131,11 @@ type Common struct {
 	// Room for its own files – configurations, logs, what is written inside it –, like 1GiB; 256MiB when left out. It may
 	// have a file for each 16 KiB. It can grow, and does not shrink.
 	Disk *model.Bytes `yaml:"disk"`
+	// Neighbours (ARP, neighbour discovery) that it may know beside those on its own links in this file; 8192 when left
+	// out. Where it has more, all those are forgotten.
+	Neighbours *int `yaml:"neighbours"`
+	// Connections that a packet filter in it may track; 65536 when left out. Where it has more, all are forgotten.
+	Connections *int `yaml:"connections"`
 	// The node that it must be on.
 	Node string `yaml:"node"`
 	// The location that its node must be in.

@@ -1,0 +1,269 @@
+package netns
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// What an element's root puts into the kernel's tables of neighbours and of tracked connections is memory that the kernel
+// charges to nobody, and has no limit for per namespace (permanent neighbours) or a large one (connections). So elements
+// are looked at when all namespaces of the machine together have more than one element may have, and who has more than it
+// may loses all that the file does not make known.
+
+// trimTime is how long one Trim may look for who has too much. A namespace of a full table takes some 20 ms.
+const trimTime = 50 * time.Millisecond
+
+var _ control.Trimmer = (*Driver)(nil)
+
+// census tells of the machine's tables as a whole.
+type census struct {
+	empty *linux.Rtnetlink // in a namespace without devices, where the kernel has little to tell beside the counts
+	at    int              // the element that was looked at last
+}
+
+// Trim is control.Trimmer's.
+func (d *Driver) Trim(ctx context.Context) ([]control.Trimmed, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known, least := 0, model.Limits{Neighbours: model.MaxNeighbours, Connections: model.MaxConnections}
+	ids := make([]model.ID, 0, len(d.elements))
+	for id, e := range d.elements {
+		if e.want == nil || e.fd < 0 {
+			continue
+		}
+		l := e.job.Element.Limits()
+		least.Neighbours, least.Connections = min(least.Neighbours, l.Neighbours), min(least.Connections, l.Connections)
+		for i := range e.want.interfaces {
+			known += len(e.want.interfaces[i].neighbours)
+		}
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	neighbours, err := d.census.neighbours()
+	if err != nil {
+		return nil, err
+	}
+	look := tables{neighbours: neighbours-known > least.Neighbours}
+	look.connections = trackedConnections() > least.Connections
+	if !look.neighbours && !look.connections {
+		return nil, nil
+	}
+	slices.SortFunc(ids, compareIDs)
+	var trimmed []control.Trimmed
+	err = onThread(func() (err error) {
+		if look.proc, err = newProcfs(); err != nil {
+			return err
+		}
+		defer look.proc.close()
+		for n, began := 0, time.Now(); n < len(ids) && (n == 0 || time.Since(began) < trimTime) && ctx.Err() == nil; n++ {
+			d.census.at++
+			id := ids[d.census.at%len(ids)]
+			found, err := d.trim(d.elements[id], look)
+			if err != nil {
+				return fmt.Errorf("look at the kernel's tables of element %s: %w", id, err)
+			}
+			for i := range found {
+				found[i].ID = id
+			}
+			trimmed = append(trimmed, found...)
+		}
+		return nil
+	})
+	return trimmed, err
+}
+
+// tables says which are to be looked at.
+type tables struct {
+	neighbours, connections bool
+	proc                    *procfs
+}
+
+// trim looks at one element. The calling thread ends up in it.
+func (d *Driver) trim(e *element, look tables) (trimmed []control.Trimmed, err error) {
+	if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	limits := e.job.Element.Limits()
+	if look.connections {
+		n, err := look.proc.connectionsHere()
+		if err != nil {
+			return nil, err
+		}
+		if n > limits.Connections {
+			if err := netlink.ConntrackTableFlush(netlink.ConntrackTable); err != nil {
+				return nil, fmt.Errorf("forget its tracked connections: %w", err)
+			}
+			trimmed = append(trimmed, control.Trimmed{Table: control.Connections, Had: n, Limit: limits.Connections})
+		}
+	}
+	if !look.neighbours {
+		return trimmed, nil
+	}
+	c, err := linux.DialRtnetlink()
+	if err != nil {
+		return trimmed, err
+	}
+	defer c.Close()
+	n, err := trimNeighbours(c, e.want, limits.Neighbours)
+	if n > limits.Neighbours {
+		trimmed = append(trimmed, control.Trimmed{Table: control.Neighbours, Had: n, Limit: limits.Neighbours})
+	}
+	return trimmed, err
+}
+
+// trimNeighbours counts the neighbours that are not wanted, and removes them if they are more than most.
+func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
+	in := inside{links: map[string]*link{}}
+	if err := dumpLinks(c, func(l *link) { in.links[l.name] = l }); err != nil {
+		return 0, err
+	}
+	wanted := map[neighbourKey]bool{}
+	for i := range w.interfaces {
+		if l := in.links[w.interfaces[i].device]; l != nil {
+			for _, n := range w.interfaces[i].neighbours {
+				wanted[neighbourKey{l.index, n.to}] = true
+			}
+		}
+	}
+	var others []neighbourKey
+	err := again(func() error {
+		others = others[:0]
+		var b linux.Batch
+		b.Request(unix.RTM_GETNEIGH, 0)
+		b.Raw(neighbourMessage(neighbourKey{}.to, 0, 0, 0))
+		return c.Dump(&b, func(kind uint16, p []byte) error {
+			if kind == unix.RTM_NEWNEIGH && len(p) >= unix.SizeofNdMsg {
+				if key, _ := parseNeighbour(p); !wanted[key] && key.to.IsValid() {
+					others = append(others, key)
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the neighbours: %w", err)
+	}
+	if len(others) <= most {
+		return len(others), nil
+	}
+	var b linux.Batch
+	for chunk := range slices.Chunk(others, 4096) {
+		b.Reset()
+		for _, key := range chunk {
+			b.Request(unix.RTM_DELNEIGH, 0)
+			b.Raw(neighbourMessage(key.to, key.index, 0, 0))
+			b.Attr(unix.NDA_DST, key.to.AsSlice())
+		}
+		c.Do(&b) // what is gone by itself is gone; what comes back is found by the next look
+	}
+	return len(others), nil
+}
+
+// neighbours are all of the machine, whichever namespace they are in: the tables are one (net/core/neighbour.c,
+// neightbl_fill_info: ndtc_entries).
+func (n *census) neighbours() (int, error) {
+	if n.empty == nil {
+		err := onThread(func() (err error) {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			n.empty, err = linux.DialRtnetlink()
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("make a namespace to count neighbours from: %w", err)
+		}
+	}
+	sum := 0
+	err := again(func() error {
+		sum = 0
+		var b linux.Batch
+		b.Request(unix.RTM_GETNEIGHTBL, 0)
+		b.Raw(make([]byte, 4)) // struct ndtmsg
+		return n.empty.Dump(&b, func(_ uint16, p []byte) error {
+			if len(p) < 4 {
+				return nil
+			}
+			for kind, v := range linux.Attrs(p[4:]) {
+				if kind == ndtaConfig && len(v) >= ndtConfigEntries+4 {
+					sum += int(binary.NativeEndian.Uint32(v[ndtConfigEntries:]))
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("count the neighbours of the machine: %w", err)
+	}
+	return sum, nil
+}
+
+func (n *census) close() {
+	if n.empty != nil {
+		n.empty.Close()
+	}
+}
+
+// Of linux/neighbour.h.
+const (
+	ndtaConfig       = 5 // NDTA_CONFIG, a struct ndt_config
+	ndtConfigEntries = 4 // where its ndtc_entries is, a uint32
+)
+
+// trackedConnections are all of the machine, by the kernel's own account of its memory (slabinfo(5)); where that cannot be
+// read, more than any element may have.
+func trackedConnections() int {
+	data, err := os.ReadFile("/proc/slabinfo")
+	if err != nil {
+		return model.MaxConnections + 1
+	}
+	for line := range bytes.Lines(data) {
+		if rest, ok := bytes.CutPrefix(line, []byte("nf_conntrack ")); ok {
+			fields := bytes.Fields(rest)
+			if len(fields) == 0 {
+				return model.MaxConnections + 1
+			}
+			if n, err := strconv.Atoi(string(fields[0])); err == nil {
+				return n
+			}
+			return model.MaxConnections + 1
+		}
+	}
+	return 0 // nothing in the kernel tracks
+}
+
+// connectionsHere are those of the calling thread's namespace; none where the kernel tracks none.
+func (p *procfs) connectionsHere() (int, error) {
+	fd, err := unix.Openat(p.fd, "sys/net/netfilter/nf_conntrack_count", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT {
+		return 0, nil
+	}
+	var buf [32]byte
+	n := 0
+	if err == nil {
+		n, err = unix.Read(fd, buf[:])
+		unix.Close(fd)
+	}
+	if err == nil {
+		n, err = strconv.Atoi(string(bytes.TrimSpace(buf[:n])))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read how many connections it tracks: %w", err)
+	}
+	return n, nil
+}
