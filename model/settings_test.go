@@ -126,7 +126,8 @@ func TestInherit(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	if l := (&Element{}).Limits(); l != (Limits{Memory: DefaultMemory, Processes: DefaultProcesses, Files: DefaultFiles, Disk: DefaultDisk}) {
+	if l := (&Element{}).Limits(); l != (Limits{Memory: DefaultMemory, Processes: DefaultProcesses, Files: DefaultFiles, Disk: DefaultDisk,
+		Neighbours: DefaultNeighbours, Connections: DefaultConnections}) {
 		t.Errorf("by default %+v", l)
 	}
 	for _, c := range []struct {
