@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monitor is a route netlink connection for notifications, and for dumps that come in the same order: what the kernel
-// tells in a dump is never older than the notifications before it. One goroutine may read; any may send.
+// Monitor is a route netlink connection for notifications, and for dumps among them. What a dump tells may be older than
+// notifications that come before it, by the time that a piece of it takes to be made. One goroutine may read; any may send.
 type Monitor struct {
 	fd       int
 	port     uint32

@@ -43,8 +43,6 @@ type dump struct {
 
 	open    bool // cur is being gathered
 	key     key
-	last    key // the one committed last
-	hasLast bool
 	cur     []uint32
 	borders map[uint64]struct{} // IPv4: at which the dump was continued
 
@@ -53,8 +51,13 @@ type dump struct {
 }
 
 // Begin says that a dump is under way. Until End, what Dumped tells is part of it; notifications go on, in the order in
-// which the kernel put them on the one socket. repeated is how often the same dump was just made, and ended in doubt.
+// which the kernel put them on the one socket. repeated is how often the same dump was just made, and ended in doubt. The
+// first of Dumps begins a look, and the last ends it.
 func (v *View) Begin(d Dump, repeated int) {
+	if d == Dumps[0] && repeated == 0 || v.gone.routes == nil {
+		v.lookBegins()
+	}
+	v.gone.others = nil
 	o := &v.dump
 	*o = dump{Dump: d, under: true, cur: o.cur[:0]}
 	if d.Family == unix.AF_INET6 {
@@ -144,20 +147,26 @@ func (v *View) commit() {
 	}
 	d.open = false
 	t := d.table
+	told := len(d.cur)
+	d.cur = v.withoutGone(t, d.key, d.cur)
+	if len(d.cur) == 0 && !t.has(d.key) {
+		return
+	}
 	at := t.add(d.key)
+	newer := len(d.cur) < told || t.seen(at) == t.epoch // notifications came that the dump perhaps does not know of
 	t.setSeen(at)
-	more := d.hasLast && d.key == d.last // a notification came between
-	d.last, d.hasLast = d.key, true
-	if !more && len(d.cur) == 1 && t.routes(at) == d.cur[0] && !v.ways[d.cur[0]].doomed {
+	if len(d.cur) == 1 && t.routes(at) == d.cur[0] && !v.ways[d.cur[0]].doomed {
 		v.unrefWay(d.cur[0])
 		d.cur = d.cur[:0]
 		return
 	}
 	list := v.routesOf(t, at)
-	if more {
+	if newer && !slices.Equal(list, common(d.cur, list)) {
+		d.doubt = d.doubt || !slices.Equal(common(list, d.cur), common(d.cur, list)) // which comes first
 		for _, w := range d.cur {
 			if !slices.Contains(list, w) {
-				_, to := v.group(list, w)
+				from, to := v.group(list, w)
+				d.doubt = d.doubt || from < to // likewise
 				list = slices.Insert(list, to, w)
 				v.refWay(w)
 				v.routes++
@@ -179,6 +188,11 @@ func (v *View) commit() {
 		v.store(t, at, d.cur)
 	}
 	d.cur = d.cur[:0]
+}
+
+// common gives those of a that b has, too, in a's order.
+func common(a, b []uint32) []uint32 {
+	return slices.DeleteFunc(slices.Clone(a), func(w uint32) bool { return !slices.Contains(b, w) })
 }
 
 // keepMixed has what is gathered keep what a dump does not tell: that hops have MTUs of their own.
@@ -208,6 +222,7 @@ func (v *View) Cancel() {
 		v.commit()
 	}
 	v.dump = dump{cur: v.dump.cur[:0]}
+	v.lookEnds()
 }
 
 // End ends the dump. If it answers false, what the dump did not tell may be there all the same: repeat it, a few times;
@@ -225,6 +240,9 @@ func (v *View) End(last bool) bool {
 	defer func() { d.Kind, d.table, d.borders = 0, nil, nil }()
 	if !clean && !last {
 		return false
+	}
+	if d.Dump == Dumps[len(Dumps)-1] {
+		defer v.lookEnds()
 	}
 	gone := func(seen uint16) bool { return int16(seen-d.oldest) < 0 }
 	switch d.Kind {

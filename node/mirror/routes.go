@@ -102,6 +102,7 @@ func (v *View) newRoute(r *route, flags uint16) {
 		return
 	}
 	w := v.wayOf(r)
+	v.routeBack(t, r.key, w)
 	if len(list) == 0 || len(list) == 1 && flags&nlmReplace != 0 && v.sameGroup(list[0], w) { // nearly always
 		if len(list) == 1 && list[0] == w {
 			return
@@ -109,6 +110,7 @@ func (v *View) newRoute(r *route, flags uint16) {
 		v.refWay(w)
 		v.routes++
 		if len(list) == 1 {
+			v.routeGone(t, r.key, list[0])
 			v.unrefWay(list[0])
 			v.routes--
 		}
@@ -131,6 +133,7 @@ func (v *View) newRoute(r *route, flags uint16) {
 		if to-from > 1 && v.dump.under {
 			v.dump.doubt = true // if the dump was later than this, another route was replaced
 		}
+		v.routeGone(t, r.key, list[from])
 		v.unrefWay(list[from])
 		list[from] = w
 		v.routes--
@@ -188,11 +191,13 @@ func (v *View) newRoute6(t *table, at int, list []uint32, r *route, flags uint16
 		r.canonical()
 	}
 	w := v.wayOf(r)
+	v.routeBack(t, r.key, w)
 	if slices.Contains(list, w) {
 		return
 	}
 	v.refWay(w)
 	if join >= 0 {
+		v.routeGone(t, r.key, list[join])
 		v.unrefWay(list[join])
 		list[join] = w
 	} else {
@@ -225,13 +230,17 @@ func (v *View) deleteRoute(r *route) {
 		return
 	}
 	t := v.tables[r.family][i]
-	if t.n == 0 {
+	if v.gone.routes != nil { // a dump may bring it yet, also where it is not known
+		w := v.wayOf(r)
+		v.refWay(w)
+		v.routeGone(t, r.key, w)
+		v.unrefWay(w)
+	}
+	if !t.has(r.key) {
+		v.wantLook = v.wantLook || v.gone.routes != nil && r.joins() // perhaps but a part of what is there
 		return
 	}
-	at, found := t.find(r.key)
-	if !found {
-		return
-	}
+	at, _ := t.find(r.key)
 	list := v.routesOf(t, at)
 	n := slices.Index(list, v.lookupWay(r))
 	if n < 0 && r.joins() {
@@ -255,6 +264,7 @@ func (v *View) deleteRoute(r *route) {
 		return
 	}
 	gone := list[n]
+	v.routeGone(t, r.key, gone)
 	v.store(t, at, slices.Delete(list, n, n+1))
 	v.routes--
 	v.dirtySlot(t, at)
@@ -290,7 +300,9 @@ func (v *View) deleteHops(t *table, at int, list []uint32, r *route) {
 			v.wantLook = v.wantLook || o.mixed
 			list[i] = v.wayOf(r)
 			v.refWay(list[i])
+			v.routeBack(t, r.key, list[i])
 		}
+		v.routeGone(t, r.key, w)
 		v.list = list
 		v.store(t, at, list)
 		v.unrefWay(w)

@@ -76,6 +76,15 @@ func (t *table) get(k key) uint32 {
 	return t.routes(at)
 }
 
+// has tells whether a prefix has a slot.
+func (t *table) has(k key) bool {
+	if t.n == 0 {
+		return false
+	}
+	_, found := t.find(k)
+	return found
+}
+
 // add finds a prefix's slot or makes one without routes.
 func (t *table) add(k key) (at int) {
 	if 4*(t.n+1)*t.width > 3*len(t.words) {

@@ -38,6 +38,7 @@ type View struct {
 	linkEpoch, addressEpoch, objectEpoch, neighbourEpoch uint16
 
 	dump      dump
+	gone      gone
 	dirty     [2][]key // to be told, from dirtyHead on
 	dirtyHead [2]int
 	sweep     bool // ways are stale
@@ -177,9 +178,16 @@ func (v *View) message(kind, flags uint16, p []byte, dumped bool) {
 		if !m.parse(p) {
 			return
 		}
+		o := v.objects[m.id]
+		switch {
+		case !dumped && v.dumping(unix.RTM_GETNEXTHOP):
+			v.said(m.id, kind == unix.RTM_NEWNEXTHOP)
+		case dumped && (o != nil && o.seen == v.objectEpoch || v.outdated(m.id)):
+			return
+		}
 		if kind == unix.RTM_NEWNEXTHOP {
 			v.newObject(&m)
-		} else if o := v.objects[m.id]; o != nil {
+		} else if o != nil {
 			v.removeObject(o)
 			v.wantLook = true
 		}
@@ -188,21 +196,34 @@ func (v *View) message(kind, flags uint16, p []byte, dumped bool) {
 		if !m.parse(p) {
 			return
 		}
-		v.neighbourSaid(&m, kind == unix.RTM_NEWNEIGH)
+		v.neighbourSaid(&m, kind == unix.RTM_NEWNEIGH, dumped)
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		var m linkMessage
 		if !m.parse(p) {
 			return
 		}
+		l := v.links[m.index]
+		switch {
+		case !dumped && v.dumping(unix.RTM_GETLINK):
+			v.said(m.index, kind == unix.RTM_NEWLINK)
+		case dumped && (l != nil && l.exists && l.seen == v.linkEpoch || v.outdated(m.index)):
+			return
+		}
 		if kind == unix.RTM_NEWLINK {
 			v.newLink(&m)
-		} else if l := v.links[m.index]; l != nil {
+		} else if l != nil {
 			v.deleteLink(l)
 			v.forgetLink(l)
 		}
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		var m addressMessage
 		if !m.parse(p) {
+			return
+		}
+		switch {
+		case !dumped && v.dumping(unix.RTM_GETADDR):
+			v.said(m, kind == unix.RTM_NEWADDR)
+		case dumped && v.outdated(m):
 			return
 		}
 		if kind == unix.RTM_NEWADDR {
@@ -213,6 +234,7 @@ func (v *View) message(kind, flags uint16, p []byte, dumped bool) {
 	case unix.RTM_NEWNETCONF:
 		var m netconfMessage
 		if m.parse(p) {
+			v.dump.doubt = v.dump.doubt || !dumped && v.dumping(unix.RTM_GETNETCONF) // it tells but what changed
 			v.netconf(&m)
 		}
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
@@ -224,9 +246,15 @@ func (v *View) message(kind, flags uint16, p []byte, dumped bool) {
 	v.checkLimits()
 }
 
-func (v *View) neighbourSaid(m *neighbourMessage, there bool) {
+func (v *View) neighbourSaid(m *neighbourMessage, there, dumped bool) {
 	k := neighbourKey{m.address, m.index, m.family}
 	n := v.neighbours[k]
+	switch {
+	case !dumped && v.dumping(unix.RTM_GETNEIGH):
+		v.said(k, there)
+	case dumped && (n != nil && n.kernel && n.seen == v.neighbourEpoch || v.outdated(k)):
+		return
+	}
 	if n == nil {
 		if !there {
 			return

@@ -25,23 +25,29 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, view: NewView(DefaultLimits), hops: map[ID]NextHop{}, routes: map[netip.Prefix]ID{}}
 	for _, d := range Dumps {
-		w.view.Begin(d, 0)
-		switch d.Kind {
-		case unix.RTM_GETLINK:
-			for i := range 3 {
-				w.view.Dumped(linkUp(i + 2))
-			}
-		case unix.RTM_GETRULE:
-			w.view.Dumped(rule(d.Family, 0, unix.RT_TABLE_LOCAL, nil))
-			w.view.Dumped(rule(d.Family, 32766, unix.RT_TABLE_MAIN, nil))
-		}
-		if !w.view.End(false) {
-			t.Fatalf("dump %v ends in doubt", d)
-		}
+		w.whole(d)
 	}
 	w.view.SetSynced(true)
 	w.take()
 	return w
+}
+
+// whole makes a dump, of links and rules as they are at first, of others without anything.
+func (w *world) whole(d Dump) {
+	w.t.Helper()
+	w.view.Begin(d, 0)
+	switch d.Kind {
+	case unix.RTM_GETLINK:
+		for i := range 3 {
+			w.view.Dumped(linkUp(i + 2))
+		}
+	case unix.RTM_GETRULE:
+		w.view.Dumped(rule(d.Family, 0, unix.RT_TABLE_LOCAL, nil))
+		w.view.Dumped(rule(d.Family, 32766, unix.RT_TABLE_MAIN, nil))
+	}
+	if !w.view.End(false) {
+		w.t.Fatalf("dump %v ends in doubt", d)
+	}
 }
 
 func (w *world) take() {

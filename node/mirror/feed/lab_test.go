@@ -263,7 +263,8 @@ func (l *lab) wait(what string, is func() bool) {
 	if l.err != nil {
 		err := l.err
 		l.err = nil
-		l.t.Fatal(err)
+		l.t.Fatalf("%v\nin sync: %t, after %d batches; %+v; %+v\nmarkers that are told: %v\n%s", err, l.synced, l.batch,
+			l.mirror.Usage(), l.feed.Status(), l.seen, l.show())
 	}
 }
 
