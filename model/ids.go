@@ -8,7 +8,12 @@ type ID struct {
 	Element string
 }
 
-func (id ID) String() string { return id.Network + "/" + id.Element }
+func (id ID) String() string {
+	if id.Element == "" {
+		return id.Network // the network as a whole
+	}
+	return id.Network + "/" + id.Element
+}
 
 // MarshalText makes an ID one word in JSON, as a value and as a key.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }

@@ -242,7 +242,9 @@ type Slice struct {
 	CPU       CPU       `json:"cpu,omitempty"`
 	Memory    Bytes     `json:"memory,omitempty"`
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
-	// Mode is "shared" (the default) or "strict".
+	// Packets a second that its elements on a node may send together; no limit when zero.
+	Packets int `json:"packets,omitempty"`
+	// Mode is Shared (the default) or Strict.
 	Mode string `json:"mode,omitempty"`
 }
 

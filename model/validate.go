@@ -69,7 +69,7 @@ func (ps *problems) checkNetwork() {
 			ps.network("pools", "the pool %s overlaps another; leave one out", p)
 		}
 	}
-	if m := n.Slice.Mode; m != "" && m != "shared" && m != "strict" {
+	if m := n.Slice.Mode; m != "" && m != Shared && m != Strict {
 		ps.network("slice/mode", "slice: the mode %q is unknown; there are shared and strict", m)
 	}
 	if err := checkAmounts(n.Slice.CPU, n.Slice.Memory); err != "" {
@@ -77,6 +77,12 @@ func (ps *problems) checkNetwork() {
 	}
 	if b := n.Slice.Bandwidth; b != 0 && b < MinBandwidth {
 		ps.network("slice/bandwidth", "slice: the bandwidth %s is less than the %s that a link needs", b, MinBandwidth)
+	}
+	if p := n.Slice.Packets; p != 0 && p < MinPackets {
+		ps.network("slice/packets", "slice: %d packets a second are less than the %d that routing protocols need", p, MinPackets)
+	}
+	if n.Slice.Mode == Strict {
+		ps.checkStrict()
 	}
 }
 

@@ -14,6 +14,7 @@ func (b *builder) checkZeros() {
 		zero(b, whole, []string{"slice", "cpu"}, "slice", s.CPU, nil, noCPU)
 		zero(b, whole, []string{"slice", "memory"}, "slice", s.Memory, nil, noMemory)
 		zero(b, whole, []string{"slice", "bandwidth"}, "slice", s.Bandwidth, nil, noBandwidth)
+		zero(b, whole, []string{"slice", "packets"}, "slice", s.Packets, nil, noPackets)
 	}
 	b.checkCommon(whole, []string{"defaults", "routers"}, "defaults: routers", d.Routers.Common, form.Common{})
 	b.checkCommon(whole, []string{"defaults", "hosts"}, "defaults: hosts", d.Hosts, form.Common{})
@@ -42,6 +43,7 @@ const (
 	noCPU         = "cpu 0 is not even one thousandth of a core"
 	noMemory      = "memory 0 is too little for anything"
 	noBandwidth   = "bandwidth 0 would let no packet through"
+	noPackets     = "packets 0 would let none through"
 )
 
 func (b *builder) checkCommon(at place, path []string, who string, c, defaults form.Common) {

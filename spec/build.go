@@ -33,7 +33,8 @@ func (b *builder) network() model.Network {
 	f := b.form
 	b.net = model.Network{Name: f.Network, Owner: f.Owner, Pools: f.Pools}
 	if f.Slice != nil {
-		b.net.Slice = model.Slice{CPU: deref(f.Slice.CPU), Memory: deref(f.Slice.Memory), Bandwidth: deref(f.Slice.Bandwidth), Mode: f.Slice.Mode}
+		b.net.Slice = model.Slice{CPU: deref(f.Slice.CPU), Memory: deref(f.Slice.Memory), Bandwidth: deref(f.Slice.Bandwidth),
+			Packets: deref(f.Slice.Packets), Mode: f.Slice.Mode}
 	}
 	b.short = map[int]form.Prefixes{}
 	defaults := f.Defaults.Routers

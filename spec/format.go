@@ -100,6 +100,9 @@ func (f *formatter) slice(doc *yamlNode) {
 	if s.Bandwidth != 0 {
 		n.put("bandwidth", num(s.Bandwidth))
 	}
+	if s.Packets != 0 {
+		n.put("packets", integer(s.Packets))
+	}
 	n.set("mode", s.Mode)
 	if n.kind == yamlMapping {
 		doc.put("slice", n)

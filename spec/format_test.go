@@ -38,7 +38,8 @@ func drawNetwork(t *rapid.T) model.Network {
 		net.Pools = []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("fd01::/40")}
 	}
 	if maybe(t, "slice") {
-		net.Slice = model.Slice{CPU: 64000, Bandwidth: model.Bandwidth(rapid.Uint64Range(8000, 1e12).Draw(t, "slice bandwidth")), Mode: "strict"}
+		net.Slice = model.Slice{CPU: 64000, Bandwidth: model.Bandwidth(rapid.Uint64Range(8000, 1e12).Draw(t, "slice bandwidth")),
+			Packets: rapid.IntRange(100, 1e9).Draw(t, "slice packets"), Mode: "shared"}
 	}
 	uniform := maybe(t, "uniform")
 	var routing model.Routing

@@ -8,6 +8,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/fabric"
 )
 
 const (
@@ -25,6 +26,7 @@ type usages struct {
 	last map[model.ID]control.Usage
 	now  map[model.ID]*model.Usage
 	bite map[limitOf]*bite
+	over map[string]uint64 // packets that networks have lost to their limit
 }
 
 // limitOf is one limit of one element.
@@ -82,8 +84,8 @@ func (a *Agent) measure(ctx context.Context) bool {
 		changed = changed || before == nil || *before != *m
 		next[id] = m
 	}
-	for l := range u.bite {
-		if _, there := read[l.id]; !there {
+	for l, b := range u.bite {
+		if _, there := read[l.id]; !there && now.Sub(b.told) > limitEvery { // networks, and elements without processes, among them
 			delete(u.bite, l)
 		}
 	}
@@ -148,6 +150,28 @@ func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duratio
 	}
 	a.event(model.Warning, id.String(), limit, words(b))
 	*b = bite{told: now}
+}
+
+// overPackets tells of networks that sent more packets than they may since the last call.
+func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time.Duration) {
+	total := map[string]uint64{}
+	for id, c := range counters {
+		if n := c.Drops[fabric.OverPackets]; n > 0 {
+			total[id.Network] += n
+		}
+	}
+	for network, n := range total {
+		was, known := a.usage.over[network]
+		if !known && a.usage.over == nil || n < was { // before this agent's time, or counted anew
+			was = n
+		}
+		limit := a.plan.packets[network]
+		a.bitten(model.ID{Network: network}, "PacketLimit", int64(n-was), 0, time.Now(), span, func(b *bite) string {
+			return fmt.Sprintf("its %d packets a second on this node were used up: %s dropped (`polyplane set %s packets=` with more allows more)",
+				limit, counted(b.count, "was", "were"), network)
+		})
+	}
+	a.usage.over = total
 }
 
 // trim bounds what elements have in the kernel's tables, and tells of those that had too much.

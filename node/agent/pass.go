@@ -25,12 +25,14 @@ type plan struct {
 	edges map[string]model.Edge // by "net edge"
 	// slices are the networks' bandwidths, of those that have one.
 	slices map[string]model.Bandwidth
-	held   map[string]bool // networks to be left as they are
+	// packets are how many the networks may send, of those with a limit.
+	packets map[string]int
+	held    map[string]bool // networks to be left as they are
 }
 
 func newPlan(s *model.NodeState) plan {
 	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.Edge{},
-		slices: map[string]model.Bandwidth{}, held: map[string]bool{}}
+		slices: map[string]model.Bandwidth{}, packets: map[string]int{}, held: map[string]bool{}}
 	for _, n := range s.Hold {
 		p.held[n] = true
 	}
@@ -40,6 +42,9 @@ func newPlan(s *model.NodeState) plan {
 	for _, n := range s.Networks {
 		if n.Slice.Bandwidth > 0 {
 			p.slices[n.Name] = n.Slice.Bandwidth
+		}
+		if n.Slice.Packets > 0 {
+			p.packets[n.Name] = n.Slice.Packets
 		}
 		for _, e := range n.Elements {
 			c := e.Control
@@ -193,7 +198,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 			}
 		}
 	}
-	state := fabric.State{Peers: a.desired.Peers, Slices: a.plan.slices, Ports: make([]fabric.Port, 0, len(index)),
+	state := fabric.State{Peers: a.desired.Peers, Slices: a.plan.slices, Packets: a.plan.packets, Ports: make([]fabric.Port, 0, len(index)),
 		Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]

@@ -246,6 +246,7 @@ func (a *Agent) count(ctx context.Context) {
 		}
 		return
 	}
+	a.overPackets(counters, a.countEvery())
 	measured := a.measure(ctx)
 	next := *last
 	next.Events = nil

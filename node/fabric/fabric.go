@@ -16,6 +16,9 @@ type State struct {
 	// Slices are the caps on what all ports of a network send into the underlay and edges together, by network; those
 	// that are not named have none.
 	Slices map[string]model.Bandwidth
+	// Packets are the packets a second that all ports of a network on this node may send together; those that are not
+	// named have no limit.
+	Packets map[string]int
 	// Incomplete tells that more ports may exist than are named here: nothing is removed.
 	Incomplete bool
 }

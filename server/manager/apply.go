@@ -79,7 +79,7 @@ func expected(r model.Record, doc model.Network) model.Record {
 	doc, _ = model.Inherit(doc, r.Network, r.Set)
 	bandwidth := make(map[string]model.Bandwidth, len(doc.Links))
 	for i := range doc.Links {
-		bandwidth[doc.Links[i].Name] = doc.Links[i].Bandwidth
+		bandwidth[doc.Links[i].Name] = doc.Reserves(&doc.Links[i])
 	}
 	links := make(map[string][]model.LinkPath, len(r.Assigned.Placement.Links))
 	for name, paths := range r.Assigned.Placement.Links {

@@ -13,9 +13,7 @@ func (m *Manager) notes(old *network, resolved model.Network, overwrite bool) []
 	if old != nil {
 		all = m.ownConfigurations(old, resolved, overwrite)
 	}
-	if s := resolved.Slice; s.Mode == "strict" {
-		all = append(all, "slice: mode strict is kept and makes no difference yet: what elements ask for is reserved for them, in either mode")
-	} else if s.CPU != 0 || s.Memory != 0 {
+	if s := resolved.Slice; s.CPU != 0 || s.Memory != 0 {
 		for i := range resolved.Elements {
 			e := &resolved.Elements[i]
 			if s.CPU != 0 && e.CPU == 0 || s.Memory != 0 && e.Memory == 0 {

@@ -140,9 +140,28 @@ func TestSlicesThatNothingFillsAreRefused(t *testing.T) {
 	if len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "r1 asks for none") {
 		t.Errorf("%q", r.Notes)
 	}
-	net.Slice.Mode = "strict"
-	if r = f.apply(t, net, model.ApplyOptions{DryRun: true}); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "mode strict") {
-		t.Errorf("%q", r.Notes)
+}
+
+// A strict slice says what it owns, and its links between nodes reserve it.
+func TestStrictSlices(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	net := line("lab", 2)
+	net.Slice = model.Slice{Mode: model.Strict, Bandwidth: 600e6}
+	net.Elements[0].CPU, net.Elements[0].Memory, net.Elements[1].CPU = 1000, 1<<30, 1000
+	net.Elements[0].Node, net.Elements[1].Node = "n1", "n2"
+	net.Elements[1].Memory = 1 << 30
+	if got := f.refused(t, net); !strings.HasPrefix(got, "slice: a strict one owns what it says, and it says no packets") {
+		t.Errorf("refused with %q", got)
+	}
+	net.Slice.Packets, net.Elements[1].Memory = 1000, 0
+	if got := f.refused(t, net); !strings.Contains(got, "without memory: r2; give each its share") {
+		t.Errorf("refused with %q", got)
+	}
+	net.Elements[1].Memory = 1 << 30
+	f.apply(t, net, model.ApplyOptions{})
+	net.Name, net.Slice.Bandwidth = "other", 500e6
+	if got := f.refused(t, net); !strings.Contains(got, "needs 500Mbit") || !strings.Contains(got, "has 400Mbit free") {
+		t.Errorf("what is reserved is given away, or refused with %q", got)
 	}
 }
 

@@ -44,8 +44,8 @@ func TestKernelTablesAreBounded(t *testing.T) {
 	}
 	fill := func(entries int, state string) {
 		t.Helper()
-		run(`for i in $(seq `+strconv.Itoa(entries)+`); do echo "neighbour replace 10.200.$((i / 250)).$((i % 250 + 1)) dev r2 lladdr 02:00:00:00:00:01 nud `+state+`"
-			echo "neighbour replace fd00:200::$i dev r2 lladdr 02:00:00:00:00:01 nud `+state+`"; done | ip -batch -`)
+		run(`for i in $(seq ` + strconv.Itoa(entries) + `); do echo "neighbour replace 10.200.$((i / 250)).$((i % 250 + 1)) dev r2 lladdr 02:00:00:00:00:01 nud ` + state + `"
+			echo "neighbour replace fd00:200::$i dev r2 lladdr 02:00:00:00:00:01 nud ` + state + `"; done | ip -batch -`)
 	}
 	before := count(mean.ID)
 	fill(most/2-10, "permanent")

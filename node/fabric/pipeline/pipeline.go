@@ -40,6 +40,9 @@ type Pipeline struct {
 	Peers []Peer
 	// Shapers, by slot, are the same kind of memory: the device that what a port sends off the node passes first.
 	Shapers []uint64
+	// Metered, by slot, is the number of the meter of the port's network, and Meters, by number, are those.
+	Metered []uint64
+	Meters  []Meter
 	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
 	Devices, Tunnels, Edges *ebpf.Map
 	// Identities (IdentityKey → Identity) is the agent's memory of which slot is whose.
@@ -61,6 +64,7 @@ type Pipeline struct {
 
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
+	metered, meters                  *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
 	routers, packets, recent         *ebpf.Map
 	memory                           [][]byte
@@ -103,6 +107,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
 		tcMapRouterCounts: &p.RouterCounts,
@@ -124,6 +129,12 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	if p.Shapers, err = mapped[uint64](p, p.shapers); err != nil {
+		return err
+	}
+	if p.Metered, err = mapped[uint64](p, p.metered); err != nil {
+		return err
+	}
+	if p.Meters, err = mapped[Meter](p, p.meters); err != nil {
 		return err
 	}
 	if p.Routers, err = mapped[Router](p, p.routers); err != nil {
@@ -295,7 +306,7 @@ func (p *Pipeline) Sweep() error {
 func (p *Pipeline) Close() error {
 	var errs []error
 	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
-		p.ports, p.peers, p.shapers, p.routers, p.packets, p.recent, p.RouterCounts, p.fibChunks, p.fibTables, p.fibHops} {
+		p.ports, p.peers, p.shapers, p.metered, p.meters, p.routers, p.packets, p.recent, p.RouterCounts, p.fibChunks, p.fibTables, p.fibHops} {
 		errs = append(errs, m.Close())
 	}
 	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper, p.FromPortXDP} {
@@ -304,6 +315,6 @@ func (p *Pipeline) Close() error {
 	for _, data := range p.memory {
 		errs = append(errs, unix.Munmap(data))
 	}
-	p.Ports, p.Peers, p.Shapers, p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil, nil, nil, nil
+	p.Ports, p.Peers, p.Shapers, p.Metered, p.Meters, p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil, nil, nil, nil, nil, nil
 	return errors.Join(errs...)
 }

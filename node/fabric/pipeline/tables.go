@@ -25,6 +25,7 @@ type (
 	Copy         = tcCopy
 	Router       = tcRouter
 	RouterCount  = tcRouterCount
+	Meter        = tcMeter
 )
 
 // Flags of a Port.
@@ -36,6 +37,7 @@ const (
 	OffIPv4 = 1 << 3 // what comes to it by IPv4 is not forwarded here
 	OffIPv6 = 1 << 4
 	XDP     = 1 << 5 // frames from and to it may take the driver's hook
+	Metered = 1 << 6 // what comes in by it counts against its network's packets a second
 
 	routerShift = 16
 )
@@ -85,7 +87,11 @@ var Reasons = [...]string{
 	4: "belongs to no port",
 	5: "not from the tunnel's far end",
 	7: "loss",
+	8: OverPackets,
 }
+
+// OverPackets is the reason of drops of what a network sends beyond its packets a second.
+const OverPackets = "more than the slice's packets a second"
 
 // Punts are the reasons why the guest gets a packet of a router that forwards here, by their index in RouterCount.
 var Punts = [...]string{

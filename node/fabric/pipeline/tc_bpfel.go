@@ -26,7 +26,7 @@ type tcCopy struct {
 
 type tcDropCount struct {
 	_       structs.HostLayout
-	Packets [8]uint64
+	Packets [16]uint64
 }
 
 type tcEdgeKey struct {
@@ -50,6 +50,14 @@ type tcIdentity struct {
 type tcIdentityKey struct {
 	_    structs.HostLayout
 	Hash [16]uint8
+}
+
+type tcMeter struct {
+	_      structs.HostLayout
+	Rate   uint64
+	Burst  uint64
+	Last   uint64
+	Tokens uint64
 }
 
 type tcPacket struct {
@@ -144,6 +152,8 @@ const (
 	tcMapFibHops      = "fib_hops"
 	tcMapFibTables    = "fib_tables"
 	tcMapIdentities   = "identities"
+	tcMapMetered      = "metered"
+	tcMapMeters       = "meters"
 	tcMapPackets      = "packets"
 	tcMapPeers        = "peers"
 	tcMapPorts        = "ports"
@@ -222,6 +232,8 @@ type tcMapSpecs struct {
 	FibHops      *ebpf.MapSpec `ebpf:"fib_hops"`
 	FibTables    *ebpf.MapSpec `ebpf:"fib_tables"`
 	Identities   *ebpf.MapSpec `ebpf:"identities"`
+	Metered      *ebpf.MapSpec `ebpf:"metered"`
+	Meters       *ebpf.MapSpec `ebpf:"meters"`
 	Packets      *ebpf.MapSpec `ebpf:"packets"`
 	Peers        *ebpf.MapSpec `ebpf:"peers"`
 	Ports        *ebpf.MapSpec `ebpf:"ports"`
@@ -268,6 +280,8 @@ type tcMaps struct {
 	FibHops      *ebpf.Map `ebpf:"fib_hops"`
 	FibTables    *ebpf.Map `ebpf:"fib_tables"`
 	Identities   *ebpf.Map `ebpf:"identities"`
+	Metered      *ebpf.Map `ebpf:"metered"`
+	Meters       *ebpf.Map `ebpf:"meters"`
 	Packets      *ebpf.Map `ebpf:"packets"`
 	Peers        *ebpf.Map `ebpf:"peers"`
 	Ports        *ebpf.Map `ebpf:"ports"`
@@ -290,6 +304,8 @@ func (m *tcMaps) Close() error {
 		m.FibHops,
 		m.FibTables,
 		m.Identities,
+		m.Metered,
+		m.Meters,
 		m.Packets,
 		m.Peers,
 		m.Ports,

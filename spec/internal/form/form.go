@@ -278,6 +278,11 @@ type Slice struct {
 	Memory *model.Bytes `yaml:"memory"`
 	// What the network may send into each node's underlay and edges, together; a cap.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
-	// shared (the default) or strict; it is kept, and makes no difference yet.
+	// Packets a second that its elements on a node may send together, like 100000: what forwarding them takes of the node is
+	// bounded by nothing else. No limit when left out.
+	Packets *int `yaml:"packets"`
+	// shared (the default): bounded where it says so, competing for the rest; or strict: bandwidth and packets, and cpu and
+	// memory of every element must be said, and are reserved. Its links between nodes that have no bandwidth reserve that of
+	// the slice.
 	Mode string `yaml:"mode"`
 }

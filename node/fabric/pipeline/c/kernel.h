@@ -124,6 +124,7 @@ static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void
 static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
+static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*const bpf_check_mtu)(void *context, __u32 ifindex, __u32 *mtu, int more, __u64 flags) = (void *)163;
 static __u64 (*const bpf_xdp_get_buff_len)(struct xdp_md *x) = (void *)188;
 static long (*const bpf_loop)(__u32 times, void *callback, void *context, __u64 flags) = (void *)181;

@@ -139,6 +139,46 @@ INLINE int drop(struct load l, __u32 slot, __u32 reason)
 	return ACT_SHOT;
 }
 
+enum {
+	SECOND = 1000000000,
+};
+
+/*
+ * over_meter tells whether a network has used up its packets, and takes these off if not. The clock moves in the kernel's
+ * ticks (1 to 10 ms) and costs next to nothing; whoever sees it moved fills the bucket for all.
+ */
+static __attribute__((noinline)) int over_meter(__u32 slot, __u32 packets)
+{
+	__u64 *number = bpf_map_lookup_elem(&metered, &slot), now, last, gained, rate;
+	struct meter *m;
+	long long room;
+	__u32 key;
+
+	if (!number)
+		return 0;
+	key = *number;
+	m = bpf_map_lookup_elem(&meters, &key);
+	if (!m)
+		return 0;
+	rate = *(volatile __u64 *)&m->rate;
+	now = bpf_ktime_get_coarse_ns();
+	last = *(volatile __u64 *)&m->last;
+	if (rate && now > last) {
+		/* A pause of a second fills any bucket. Time that made no whole packet is kept for the next. */
+		gained = now - last > SECOND ? rate : (now - last) * rate / SECOND;
+		if (gained && __sync_val_compare_and_swap(&m->last, last, now - last > SECOND ? now : last + gained * SECOND / rate) == last) {
+			room = *(volatile __u64 *)&m->burst - *(volatile __u64 *)&m->tokens;
+			if ((long long)gained > room)
+				gained = room;
+			__sync_fetch_and_add(&m->tokens, gained);
+		}
+	}
+	if (*(volatile long long *)&m->tokens <= 0)
+		return 1; /* else it may get into debt: a packet that is many is let through or not as a whole */
+	__sync_fetch_and_add(&m->tokens, -(__u64)packets);
+	return 0;
+}
+
 /* copy_frame gives a capture of the port the frame's first bytes. Not inlined: it is rare, and called from everywhere. */
 static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
 {

@@ -36,6 +36,7 @@ enum {
 	PORT_OFF4 = 1 << 3,   /* what comes to it by IPv4, or */
 	PORT_OFF6 = 1 << 4,   /* by IPv6, is not forwarded here */
 	PORT_XDP = 1 << 5,    /* frames from and to it may take the driver's hook */
+	PORT_METERED = 1 << 6, /* what comes in by it counts against its network's packets a second */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -125,7 +126,8 @@ enum {
 	DROP_SOURCE = 5,  /* from an address that is not the tunnel's other end */
 	UNCAPTURED = 6,   /* no drop: copies that found the ring full */
 	DROP_LOSS = 7,    /* the link's loss */
-	REASONS = 8,
+	DROP_METER = 8,   /* the network sends more packets a second than it may */
+	REASONS = 16,
 };
 
 struct drop_count {
@@ -176,6 +178,31 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, __u64);
 } shapers SEC(".maps");
+
+/* slot → number of the meter of the port's network; heeded where the port has PORT_METERED. 64 bits: an array's entries are that far apart */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} metered SEC(".maps");
+
+/* A token bucket, shared by all ports of a network and all processors. The programs write last and tokens. */
+struct meter {
+	__u64 rate;  /* packets a second */
+	__u64 burst; /* packets */
+	__u64 last;  /* nanoseconds, monotonic coarse clock: tokens are right as of then */
+	__u64 tokens; /* packets, signed: processors that draw at once may overdraw it */
+};
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, struct meter);
+} meters SEC(".maps");
 
 struct {
 	NUMBER(type, MAP_ARRAY);

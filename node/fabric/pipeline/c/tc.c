@@ -19,6 +19,8 @@ int from_port(struct __sk_buff *skb)
 	count_from(l, slot);
 	if (from->snap)
 		copy_frame(skb, slot, from->snap, 0);
+	if (from->flags & PORT_METERED && over_meter(slot, l.packets))
+		return drop(l, slot, DROP_METER);
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) == LINK_LOCAL)
 		return deliver(skb, l, slot, link_target(link));
@@ -110,6 +112,8 @@ int from_edge(struct __sk_buff *skb)
 	link = *(volatile __u64 *)&to->link;
 	if (link_kind(link) != LINK_EDGE || link_target(link) != key.ifindex || link_label(link) != key.vlan)
 		return ACT_UNSPEC;
+	if (to->flags & PORT_METERED && over_meter(*slot, load_of(skb).packets))
+		return drop(load_of(skb), *slot, DROP_METER);
 	if (tagged && bpf_skb_vlan_pop(skb))
 		return drop(load_of(skb), *slot, DROP_OUTPUT);
 	return deliver(skb, load_of(skb), *slot, *slot);

@@ -119,7 +119,7 @@ int from_port_xdp(struct xdp_md *x)
 	__u64 link;
 
 	from = port_of(x->ingress_ifindex, &slot);
-	if (!from || from->snap)
+	if (!from || from->snap || from->flags & PORT_METERED)
 		return XDP_PASS;
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) != LINK_LOCAL)

@@ -1,0 +1,50 @@
+package model
+
+// Modes of a slice. A shared one (the default) is bounded where it says so, and competes for the rest. A strict one is
+// bounded in everything, and what it may take is reserved for it.
+const (
+	Shared = "shared"
+	Strict = "strict"
+)
+
+// MinPackets is the least that a slice may be bounded to, in packets a second on each node.
+const MinPackets = 100
+
+// checkStrict wants a strict slice to say what it owns.
+func (ps *problems) checkStrict() {
+	s := &ps.net.Slice
+	if s.Bandwidth == 0 {
+		ps.network("slice", "slice: a strict one owns what it says, and it says no bandwidth: what it may send to other nodes, like bandwidth: 100Mbit")
+	}
+	if s.Packets == 0 {
+		ps.network("slice", "slice: a strict one owns what it says, and it says no packets: how many a second it may send on each node, like packets: 100000")
+	}
+	var cpu, memory []string
+	for i := range ps.net.Elements {
+		e := &ps.net.Elements[i]
+		if e.CPU == 0 {
+			cpu = append(cpu, e.Name)
+		}
+		if e.Memory == 0 {
+			memory = append(memory, e.Name)
+		}
+	}
+	for _, m := range []struct {
+		key, like string
+		without   []string
+	}{{"cpu", "0.1", cpu}, {"memory", "64MiB", memory}} {
+		if len(m.without) > 0 {
+			ps.network("slice/mode", "slice: a strict one owns what it says, and without %s: %s; give each its share, like defaults: {routers: {%s: %s}}",
+				m.key, fewWords(m.without), m.key, m.like)
+		}
+	}
+}
+
+// Reserves is the bandwidth that a link between nodes takes of the substrate's links, in each direction: its own, or, in a
+// strict slice, that of the slice where it has none.
+func (n *Network) Reserves(l *Link) Bandwidth {
+	if l.Bandwidth == 0 && n.Slice.Mode == Strict {
+		return n.Slice.Bandwidth
+	}
+	return l.Bandwidth
+}
