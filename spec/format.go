@@ -97,12 +97,8 @@ func (f *formatter) slice(doc *yamlNode) {
 	var n yamlNode
 	s := f.net.Slice
 	putAmounts(&n, model.Element{CPU: s.CPU, Memory: s.Memory}, model.Element{})
-	if s.Bandwidth != 0 {
-		n.put("bandwidth", num(s.Bandwidth))
-	}
-	if s.Packets != 0 {
-		n.put("packets", integer(s.Packets))
-	}
+	putOther(&n, "bandwidth", s.Bandwidth, 0, num)
+	putOther(&n, "packets", s.Packets, 0, integer)
 	n.set("mode", s.Mode)
 	if n.kind == yamlMapping {
 		doc.put("slice", n)
@@ -111,26 +107,19 @@ func (f *formatter) slice(doc *yamlNode) {
 
 // putAmounts says the limits that have not been said.
 func putAmounts(n *yamlNode, e, said model.Element) {
-	if e.CPU != said.CPU {
-		n.put("cpu", num(e.CPU))
-	}
-	if e.Memory != said.Memory {
-		n.put("memory", num(e.Memory))
-	}
-	if e.Processes != said.Processes {
-		n.put("processes", integer(e.Processes))
-	}
-	if e.Files != said.Files {
-		n.put("files", integer(e.Files))
-	}
-	if e.Disk != said.Disk {
-		n.put("disk", num(e.Disk))
-	}
-	if e.Neighbours != said.Neighbours {
-		n.put("neighbours", integer(e.Neighbours))
-	}
-	if e.Connections != said.Connections {
-		n.put("connections", integer(e.Connections))
+	putOther(n, "cpu", e.CPU, said.CPU, num)
+	putOther(n, "memory", e.Memory, said.Memory, num)
+	putOther(n, "processes", e.Processes, said.Processes, integer)
+	putOther(n, "files", e.Files, said.Files, integer)
+	putOther(n, "disk", e.Disk, said.Disk, num)
+	putOther(n, "neighbours", e.Neighbours, said.Neighbours, integer)
+	putOther(n, "connections", e.Connections, said.Connections, integer)
+}
+
+// putOther says what is not what has been said.
+func putOther[T comparable](n *yamlNode, key string, is, said T, scalar func(T) yamlNode) {
+	if is != said {
+		n.put(key, scalar(is))
 	}
 }
 
@@ -191,21 +180,11 @@ func keep[T comparable](v *T, other T) {
 
 // putLink says what a link has and the defaults do not say.
 func putLink(n *yamlNode, l, said model.Link) {
-	if l.Bandwidth != said.Bandwidth {
-		n.put("bandwidth", num(l.Bandwidth))
-	}
-	if l.MTU != said.MTU {
-		n.put("mtu", integer(l.MTU))
-	}
-	if l.Delay != said.Delay {
-		n.put("delay", num(l.Delay))
-	}
-	if l.Jitter != said.Jitter {
-		n.put("jitter", num(l.Jitter))
-	}
-	if l.Loss != said.Loss {
-		n.put("loss", raw(strconv.FormatFloat(l.Loss, 'f', -1, 64)))
-	}
+	putOther(n, "bandwidth", l.Bandwidth, said.Bandwidth, num)
+	putOther(n, "mtu", l.MTU, said.MTU, integer)
+	putOther(n, "delay", l.Delay, said.Delay, num)
+	putOther(n, "jitter", l.Jitter, said.Jitter, num)
+	putOther(n, "loss", l.Loss, said.Loss, func(v float64) yamlNode { return raw(strconv.FormatFloat(v, 'f', -1, 64)) })
 }
 
 // shared says once, at the top, what all routers have.

@@ -99,6 +99,17 @@ type route struct {
 	hops      []hop
 }
 
+// familyOf is the Family of an AF_* number.
+func familyOf(af byte) (f Family, known bool) {
+	switch af {
+	case unix.AF_INET:
+		return IPv4, true
+	case unix.AF_INET6:
+		return IPv6, true
+	}
+	return 0, false
+}
+
 // parse reads a message into r, whose memory is used again. It is false for what is no route of a table.
 func (r *route) parse(p []byte) bool {
 	hops := r.hops[:0]
@@ -106,11 +117,8 @@ func (r *route) parse(p []byte) bool {
 	if len(p) < unix.SizeofRtMsg {
 		return false
 	}
-	switch p[0] {
-	case unix.AF_INET:
-	case unix.AF_INET6:
-		r.family = IPv6
-	default:
+	var known bool
+	if r.family, known = familyOf(p[0]); !known {
 		return false
 	}
 	if binary.NativeEndian.Uint32(p[8:])&unix.RTM_F_CLONED != 0 || int(p[1]) > r.family.bits() {
@@ -313,11 +321,8 @@ func (n *neighbourMessage) parse(p []byte) bool {
 	if len(p) < sizeofNdmsg {
 		return false
 	}
-	switch p[0] {
-	case unix.AF_INET:
-	case unix.AF_INET6:
-		n.family = IPv6
-	default:
+	var known bool
+	if n.family, known = familyOf(p[0]); !known {
 		return false
 	}
 	if p[10]&unix.NTF_PROXY != 0 {
@@ -458,11 +463,8 @@ func (r *ruleMessage) parse(p []byte) bool {
 	if len(p) < 12 { // struct fib_rule_hdr
 		return false
 	}
-	switch p[0] {
-	case unix.AF_INET:
-	case unix.AF_INET6:
-		r.family = IPv6
-	default:
+	var known bool
+	if r.family, known = familyOf(p[0]); !known {
 		return false
 	}
 	table, priority := uint32(p[4]), uint32(0)
