@@ -13,6 +13,12 @@ import (
 // TagSize is the bytes that a frame needs behind its headers.
 const TagSize = 18
 
+// EthernetSize and UDPSize are the bytes of these headers.
+const (
+	EthernetSize = 14
+	UDPSize      = 8
+)
+
 // FCS is the frame check sequence that Ethernet adds: sizes include it, as RFC 2544's do, buffers do not.
 const FCS = 4
 

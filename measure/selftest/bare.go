@@ -1,16 +1,17 @@
 package selftest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"runtime"
 	"slices"
-	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/netdev"
@@ -28,13 +29,21 @@ func cuts(s frame.Sizes) (room int, table [64]uint16) {
 	return room, table
 }
 
-// bareRate is how many frames a second of CPU time live frames reach that are only redirected and dropped. Setting a call up takes tens of
-// milliseconds, so two calls of different length are compared, and what they share cancels out.
-func bareRate(p pair, cpu int, sizes frame.Sizes, frames uint32) (float64, error) {
+// bare is the loop of live frames that are only redirected and dropped.
+func bare(sizes frame.Sizes, cpu int) loop {
+	return func(ctx context.Context, p pair, thread func(int)) error {
+		if err := runBare(ctx, sizes, cpu, p, thread); err != nil {
+			return fmt.Errorf("bare loop: %w", err)
+		}
+		return nil
+	}
+}
+
+func runBare(ctx context.Context, sizes frame.Sizes, cpu int, p pair, thread func(int)) error {
 	var o programObjects
 	spec, err := loadProgram()
 	if err != nil {
-		return 0, fmt.Errorf("bare loop: read the programs: %w", err)
+		return fmt.Errorf("read the programs: %w", err)
 	}
 	room, table := cuts(sizes)
 	err = errors.Join(spec.Variables["room"].Set(uint32(room)), spec.Variables["sizes"].Set(table))
@@ -42,7 +51,7 @@ func bareRate(p pair, cpu int, sizes frame.Sizes, frames uint32) (float64, error
 		err = spec.LoadAndAssign(&o, nil)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("bare loop: load the programs: %w", err)
+		return fmt.Errorf("load the programs: %w", err)
 	}
 	defer o.Close()
 	send := o.BareSource
@@ -58,11 +67,10 @@ func bareRate(p pair, cpu int, sizes frame.Sizes, frames uint32) (float64, error
 		drop, err = link.AttachXDP(link.XDPOptions{Program: o.BareSink, Interface: d.Index, Flags: link.XDPDriverMode})
 		return err
 	}); err != nil {
-		return 0, fmt.Errorf("bare loop: attach to %v: %w", p.to, err)
+		return fmt.Errorf("attach to %v: %w", p.to, err)
 	}
 	defer drop.Close()
-	rate := 0.0
-	err = netdev.In(p.from.Namespace, func() error {
+	return netdev.In(p.from.Namespace, func() error {
 		runtime.LockOSThread()
 		if cpu >= 0 {
 			if err := netdev.Pin(cpu); err != nil {
@@ -79,32 +87,8 @@ func bareRate(p pair, cpu int, sizes frame.Sizes, frames uint32) (float64, error
 		if err := o.BareOut.Put(uint32(0), uint32(d.Index)); err != nil {
 			return err
 		}
-		call := func(repeat uint32) (time.Duration, error) {
-			interrupted := false
-			start := netdev.ThreadTime()
-			_, err := send.Run(&ebpf.RunOptions{Data: make([]byte, room), Repeat: repeat, Flags: 1 << 1, BatchSize: 256,
-				Reset: func() { interrupted = true }})
-			if interrupted {
-				err = errors.Join(err, errors.New("interrupted by a signal"))
-			}
-			return netdev.ThreadTime() - start, err
-		}
-		short, err := call(frames / 8)
-		if err != nil {
-			return err
-		}
-		long, err := call(frames)
-		if err != nil {
-			return err
-		}
-		if long <= short {
-			return fmt.Errorf("%d frames took %v, an eighth of them %v: the machine is too busy", frames, long, short)
-		}
-		rate = float64(frames-frames/8) / (long - short).Seconds()
-		return nil
+		defer interrupting(ctx, unix.Gettid())()
+		thread(unix.Gettid())
+		return netdev.RunLive(send, make([]byte, room), math.MaxUint32, 256, func() bool { return ctx.Err() != nil })
 	})
-	if err != nil {
-		return 0, fmt.Errorf("bare loop: %w", err)
-	}
-	return rate, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"time"
@@ -24,16 +25,18 @@ import (
 type Options struct {
 	Duration time.Duration // of every trial; 0: 1 s
 	Repeat   int           // trials of each kind, of which the median counts; 0: 3
+	Rounds   int           // in which source and sink are compared with the bare loop; 0: 8
 	Sizes    []frame.Sizes // empty: 64, 512, 1518 and IMIX
 	Rates    []float64     // paced rates to check; empty: 1 k, 10 k, 100 k and 1 M frames/s
 	CPU      int           // that sends in the closed loop
+	Say      func(string)  // if not nil: told in words what was just found out
 }
 
 // Speed is what frames of one size, or of one mixture, reach, in frames/s.
 type Speed struct {
 	Sizes  string      `json:"sizes"`
 	Closed float64     `json:"closed"` // source and sink on one CPU, the payload of every CheckEvery-th frame checked
-	Full   float64     `json:"full"`   // of Closed, per second of CPU time: what remains when others use the CPU, too, taken out
+	Full   float64     `json:"full"`   // the same per second of CPU time, in turns with Whole and Bare
 	Whole  float64     `json:"whole"`  // per second of CPU time, every payload written and checked
 	Open   float64     `json:"open"`   // on two CPUs; 0 where there is only one, or kernel threads cannot be seen
 	Got    float64     `json:"got"`    // of Open, what arrived: the ring between two CPUs is small
@@ -73,6 +76,9 @@ type Report struct {
 	Failures    []string            `json:"failures,omitempty"` // promises that do not hold here, in words
 }
 
+// loopsAtOnce is how many loops take turns, each on a pair of its own.
+const loopsAtOnce = 4
+
 // pair is a veth pair between two namespaces.
 type pair struct{ from, to netdev.Ref }
 
@@ -80,25 +86,28 @@ type pair struct{ from, to netdev.Ref }
 func Run(ctx context.Context, o Options) (Report, error) {
 	o = o.orDefault()
 	var rep Report
-	a, err := netdev.NewNamespace()
-	if err != nil {
+	var pairs []pair
+	for i := range loopsAtOnce {
+		var ends [2]netdev.Ref
+		for j, name := range []string{"src", "dst"} {
+			ns, err := netdev.NewNamespace()
+			if err != nil {
+				return rep, fmt.Errorf("self-test: %w", err)
+			}
+			defer ns.Close()
+			ends[j] = netdev.Ref{Namespace: ns.Path(), Name: name}
+		}
+		if err := netdev.NewVeth(ends[0], ends[1], byte(1+2*i)); err != nil {
+			return rep, fmt.Errorf("self-test: %w", err)
+		}
+		pairs = append(pairs, pair{ends[0], ends[1]})
+	}
+	var err error
+	if rep.Environment, err = machine.Describe(pairs[0].from, pairs[0].to); err != nil {
 		return rep, fmt.Errorf("self-test: %w", err)
 	}
-	defer a.Close()
-	b, err := netdev.NewNamespace()
-	if err != nil {
-		return rep, fmt.Errorf("self-test: %w", err)
-	}
-	defer b.Close()
-	p := pair{netdev.Ref{Namespace: a.Path(), Name: "src"}, netdev.Ref{Namespace: b.Path(), Name: "dst"}}
-	if err := netdev.NewVeth(p.from, p.to, 1); err != nil {
-		return rep, fmt.Errorf("self-test: %w", err)
-	}
-	if rep.Environment, err = machine.Describe(p.from, p.to); err != nil {
-		return rep, fmt.Errorf("self-test: %w", err)
-	}
-	for _, step := range []func(context.Context, Options, pair, *Report) error{speeds, paces, floor} {
-		if err := step(ctx, o, p, &rep); err != nil {
+	for _, step := range []func(context.Context, Options, []pair, *Report) error{speeds, paces, floor} {
+		if err := step(ctx, o, pairs, &rep); err != nil {
 			return rep, fmt.Errorf("self-test: %w", err)
 		}
 	}
@@ -113,6 +122,9 @@ func (o Options) orDefault() Options {
 	if o.Repeat == 0 {
 		o.Repeat = 3
 	}
+	if o.Rounds == 0 {
+		o.Rounds = 8
+	}
 	if len(o.Sizes) == 0 {
 		o.Sizes = []frame.Sizes{frame.Fixed(64), frame.Fixed(512), frame.Fixed(1518), frame.IMIX()}
 	}
@@ -120,6 +132,12 @@ func (o Options) orDefault() Options {
 		o.Rates = []float64{1e3, 1e4, 1e5, 1e6}
 	}
 	return o
+}
+
+func (o Options) say(format string, a ...any) {
+	if o.Say != nil {
+		o.Say(fmt.Sprintf(format, a...))
+	}
 }
 
 func stream(sizes frame.Sizes) source.Stream {
@@ -134,31 +152,21 @@ func (p pair) bench(s source.Stream, place trial.Placement, time, check int) (*t
 		Streams: []source.Stream{s}, TimeEvery: time, CheckEvery: check})
 }
 
-// speeds repeats every speed in turn with the bare loop, so that a slow moment hits both.
-func speeds(ctx context.Context, o Options, p pair, rep *Report) error {
+// speeds measures every size: first against the bare loop, in turns, and then what a whole trial reaches.
+func speeds(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 	for _, sizes := range o.Sizes {
 		s := Speed{Sizes: sizes.String()}
+		if err := s.compare(ctx, o, sizes, pairs); err != nil {
+			return err
+		}
+		p := pairs[0]
 		var closed, open, got []float64
 		for range o.Repeat {
-			r, full, err := p.speed(ctx, o, sizes, CheckEvery, rep)
+			r, err := p.once(ctx, o.Duration, sizes, trial.Placement{Source: o.CPU}, CheckEvery, rep)
 			if err != nil {
 				return err
 			}
-			b, err := bareRate(p, o.CPU, sizes, uint32(max(r.Forwarded*o.Duration.Seconds(), 1e5)))
-			if err != nil {
-				return err
-			}
-			_, whole, err := p.speed(ctx, o, sizes, 1, rep)
-			if err != nil {
-				return err
-			}
-			again, err := bareRate(p, o.CPU, sizes, uint32(max(r.Forwarded*o.Duration.Seconds(), 1e5)))
-			if err != nil {
-				return err
-			}
-			s.Again = append(s.Again, again)
 			closed = append(closed, r.Forwarded)
-			s.Fulls, s.Bares, s.Wholes = append(s.Fulls, full), append(s.Bares, b), append(s.Wholes, whole)
 			if runtime.NumCPU() < 2 || !netdev.ThreadsVisible() {
 				continue
 			}
@@ -168,44 +176,42 @@ func speeds(ctx context.Context, o Options, p pair, rep *Report) error {
 			}
 			open, got = append(open, r.Offered), append(got, r.Forwarded)
 		}
-		s.Closed, s.Full, s.Whole, s.Bare = stats.Median(closed), stats.Median(s.Fulls), stats.Median(s.Wholes), stats.Median(s.Bares)
+		s.Closed = stats.Median(closed)
 		if len(open) > 0 {
 			s.Open, s.Got = stats.Median(open), stats.Median(got)
 		}
-		s.Share = stats.Ratio{N: len(s.Fulls), Median: s.Full / s.Bare}
-		if len(s.Fulls) > 2 {
-			var err error
-			if s.Share, err = stats.PairedRatio(s.Bares, s.Fulls, stats.BootstrapOptions{}); err != nil {
-				return err
-			}
-			noise, err := stats.NoiseFloor(s.Bares, s.Again, stats.BootstrapOptions{})
-			if err != nil {
-				return err
-			}
-			s.Noise = noise.Floor
-		}
 		rep.Speeds = append(rep.Speeds, s)
+		o.say("frames of %s: %.0f %% of the bare loop", sizeName(s.Sizes), 100*s.Share.Median)
 	}
 	return nil
 }
 
-// speed is what source and sink reach on one CPU, and that per second of CPU time: what a call costs to set up cancels out
-// between a long one and a short one, as in the bare loop.
-func (p pair) speed(ctx context.Context, o Options, sizes frame.Sizes, check int, rep *Report) (trial.Result, float64, error) {
-	place := trial.Placement{Source: o.CPU}
-	long, err := p.once(ctx, o.Duration, sizes, place, check, rep)
-	if err != nil {
-		return long, 0, err
+// compare has the bare loop, itself once more, and source and sink, with sampled and with whole checks, take turns.
+func (s *Speed) compare(ctx context.Context, o Options, sizes frame.Sizes, pairs []pair) error {
+	loops := []loop{bare(sizes, o.CPU), bare(sizes, o.CPU), measured(sizes, o.CPU, CheckEvery), measured(sizes, o.CPU, 1)}
+	into := []*[]float64{&s.Bares, &s.Again, &s.Fulls, &s.Wholes}
+	rng := rand.New(rand.NewPCG(uint64(len(sizes.Of)), uint64(sizes.Mean())))
+	for range o.Rounds {
+		rates, err := takeTurns(ctx, loops, pairs, rng)
+		if err != nil {
+			return fmt.Errorf("source and sink against the bare loop, frames of %s: %w", sizeName(s.Sizes), err)
+		}
+		for i, v := range rates {
+			*into[i] = append(*into[i], v)
+		}
 	}
-	short, err := p.once(ctx, o.Duration/8, sizes, place, check, rep)
-	if err != nil {
-		return long, 0, err
+	s.Full, s.Whole, s.Bare = stats.Median(s.Fulls), stats.Median(s.Wholes), stats.Median(s.Bares)
+	s.Share = stats.Ratio{N: len(s.Fulls), Median: s.Full / s.Bare}
+	if len(s.Fulls) < 3 {
+		return nil
 	}
-	used, frames := (long.SourceCPU - short.SourceCPU).Seconds(), float64(long.Received)-float64(short.Received)
-	if used <= 0 || frames <= 0 {
-		return long, 0, fmt.Errorf("%d frames took %v of CPU time, %d of them %v: the machine is too busy", long.Received, long.SourceCPU, short.Received, short.SourceCPU)
+	var err error
+	if s.Share, err = stats.PairedRatio(s.Bares, s.Fulls, stats.BootstrapOptions{}); err != nil {
+		return err
 	}
-	return long, frames / used, nil
+	noise, err := stats.NoiseFloor(s.Bares, s.Again, stats.BootstrapOptions{})
+	s.Noise = noise.Floor
+	return err
 }
 
 func (p pair) once(ctx context.Context, d time.Duration, sizes frame.Sizes, place trial.Placement, check int, rep *Report) (trial.Result, error) {
@@ -218,7 +224,7 @@ func (p pair) once(ctx context.Context, d time.Duration, sizes frame.Sizes, plac
 	return r, errors.Join(err, b.Close())
 }
 
-func paces(ctx context.Context, o Options, p pair, rep *Report) error {
+func paces(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 	for _, poisson := range []bool{false, true} {
 		for _, rate := range o.Rates {
 			if rate > 0.9*rep.Speeds[0].Closed {
@@ -226,7 +232,7 @@ func paces(ctx context.Context, o Options, p pair, rep *Report) error {
 			}
 			s := stream(frame.Fixed(64))
 			s.Poisson = poisson
-			b, err := p.bench(s, trial.Placement{Source: o.CPU}, 1, 1)
+			b, err := pairs[0].bench(s, trial.Placement{Source: o.CPU}, 1, 1)
 			if err != nil {
 				return err
 			}
@@ -248,13 +254,14 @@ func paces(ctx context.Context, o Options, p pair, rep *Report) error {
 			pace := Pace{Rate: rate, Measured: stats.Median(measured), Late: stats.Median(late), Poisson: poisson}
 			pace.Error = pace.Measured/rate - 1
 			rep.Paces = append(rep.Paces, pace)
+			o.say("%.0f frames/s, %s: off by %+.3f %%", rate, map[bool]string{true: "poisson gaps", false: "constant gaps"}[poisson], 100*pace.Error)
 		}
 	}
 	return nil
 }
 
-func floor(ctx context.Context, o Options, p pair, rep *Report) error {
-	b, err := p.bench(stream(frame.Fixed(64)), trial.Placement{Source: o.CPU}, 1, 1)
+func floor(ctx context.Context, o Options, pairs []pair, rep *Report) error {
+	b, err := pairs[0].bench(stream(frame.Fixed(64)), trial.Placement{Source: o.CPU}, 1, 1)
 	if err != nil {
 		return err
 	}

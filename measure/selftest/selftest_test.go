@@ -10,12 +10,21 @@ import (
 )
 
 func TestSelfTest(t *testing.T) {
-	rep, err := Run(context.Background(), Options{Duration: 300 * time.Millisecond, Repeat: 1, Sizes: []frame.Sizes{frame.Fixed(64), frame.IMIX()}, Rates: []float64{1e4}})
+	var said []string
+	rep, err := Run(context.Background(), Options{Say: func(s string) { said = append(said, s) }, Duration: 300 * time.Millisecond, Repeat: 1, Rounds: 3, Sizes: []frame.Sizes{frame.Fixed(64), frame.IMIX()}, Rates: []float64{1e4}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range rep.Speeds {
 		t.Logf("%s: %.2f Mp/s closed (%.2f a CPU second), %.2f open (%.2f arrive), bare %.2f: %.0f %%", s.Sizes, s.Closed/1e6, s.Full/1e6, s.Open/1e6, s.Got/1e6, s.Bare/1e6, 100*s.Share.Median)
+	}
+	for _, s := range rep.Speeds {
+		if s.Share.N != 3 || len(s.Fulls) != 3 || len(s.Wholes) != 3 || len(s.Again) != 3 || s.Noise <= 0 || !s.Share.Interval.Contains(s.Share.Median) || s.Full <= 0 || s.Whole <= 0 {
+			t.Errorf("%s: %+v", s.Sizes, s)
+		}
+	}
+	if len(said) != 4 {
+		t.Errorf("said %q", said)
 	}
 	t.Logf("paces %+v", rep.Paces)
 	t.Logf("floor %v; limits %+v; %q", rep.Floor, rep.Limits, rep.Failures)

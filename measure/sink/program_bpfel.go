@@ -51,6 +51,15 @@ type programHistogram struct {
 	Bucket     [3840]uint64
 }
 
+type programRun struct {
+	_     structs.HostLayout
+	Tag   uint32
+	Start uint32
+	Next  uint64
+	Bytes uint64
+	Pad   uint64
+}
+
 type programTotals struct {
 	_         structs.HostLayout
 	Foreign   uint64
@@ -71,7 +80,9 @@ const (
 	programVarCheckMask   = "check_mask"
 	programVarFillerSum   = "filler_sum"
 	programVarQueues      = "queues"
+	programVarQuick       = "quick"
 	programVarRawType     = "raw_type"
+	programVarRuns        = "runs"
 	programVarStreams     = "streams"
 	programVarTimeMask    = "time_mask"
 	programVarTotalsOf    = "totals_of"
@@ -139,7 +150,9 @@ type programVariableSpecs struct {
 	CheckMask   *ebpf.VariableSpec `ebpf:"check_mask"`
 	FillerSum   *ebpf.VariableSpec `ebpf:"filler_sum"`
 	Queues      *ebpf.VariableSpec `ebpf:"queues"`
+	Quick       *ebpf.VariableSpec `ebpf:"quick"`
 	RawType     *ebpf.VariableSpec `ebpf:"raw_type"`
+	Runs        *ebpf.VariableSpec `ebpf:"runs"`
 	Streams     *ebpf.VariableSpec `ebpf:"streams"`
 	TimeMask    *ebpf.VariableSpec `ebpf:"time_mask"`
 	TotalsOf    *ebpf.VariableSpec `ebpf:"totals_of"`
@@ -185,7 +198,9 @@ type programVariables struct {
 	CheckMask   *ebpf.Variable `ebpf:"check_mask"`
 	FillerSum   *ebpf.Variable `ebpf:"filler_sum"`
 	Queues      *ebpf.Variable `ebpf:"queues"`
+	Quick       *ebpf.Variable `ebpf:"quick"`
 	RawType     *ebpf.Variable `ebpf:"raw_type"`
+	Runs        *ebpf.Variable `ebpf:"runs"`
 	Streams     *ebpf.Variable `ebpf:"streams"`
 	TimeMask    *ebpf.Variable `ebpf:"time_mask"`
 	TotalsOf    *ebpf.Variable `ebpf:"totals_of"`

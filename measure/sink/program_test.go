@@ -54,7 +54,7 @@ func (s *Sink) see(t *testing.T, b []byte) uint32 {
 func (s *Sink) flow(t *testing.T, i int) *programFlow {
 	t.Helper()
 	f := new(programFlow)
-	if err := s.objects.Flows.Lookup(uint32(i), f); err != nil {
+	if err := s.count(i/s.o.Streams, i%s.o.Streams, f); err != nil {
 		t.Fatal(err)
 	}
 	return f
@@ -130,11 +130,12 @@ func TestForeignFramesPass(t *testing.T) {
 	}
 }
 
-// Any order of arrival, with duplicates, gives what RFC 4737's definition gives, for one queue (plain stores) and several
-// (compare and swap).
+// Any order of arrival, with duplicates, gives what RFC 4737's definition gives, for one queue (plain stores, and runs where not every
+// frame is timed) and several (compare and swap).
 func TestOrder(t *testing.T) {
-	for _, queues := range []int{1, 2} {
-		s := loaded(t, Options{Streams: 1, TimeEvery: 1, Window: 1024, EtherType: 0x88b5}, queues)
+	for _, c := range []struct{ queues, every int }{{1, 1}, {1, quickEvery}, {2, 1}} {
+		queues := c.queues
+		s := loaded(t, Options{Streams: 1, TimeEvery: c.every, CheckEvery: c.every, Window: 1024, EtherType: 0x88b5}, queues)
 		rng := rand.New(rand.NewPCG(3, uint64(queues)))
 		var unique, duplicated, reordered, extent, next, old uint64
 		seen := map[uint32]bool{}
@@ -171,7 +172,7 @@ func TestOrder(t *testing.T) {
 		}
 		f := s.flow(t, 0)
 		if f.unique() != unique || f.Duplicated != duplicated || f.Reordered != reordered || f.Extent != extent || f.Next != next || f.TooOld != old {
-			t.Errorf("%d queues: unique %d, duplicated %d, reordered %d by up to %d, next %d, too old %d; want %d %d %d %d %d %d", queues,
+			t.Errorf("%+v: unique %d, duplicated %d, reordered %d by up to %d, next %d, too old %d; want %d %d %d %d %d %d", c,
 				f.unique(), f.Duplicated, f.Reordered, f.Extent, f.Next, f.TooOld, unique, duplicated, reordered, extent, next, old)
 		}
 		if unique == 0 || duplicated == 0 || reordered == 0 || old == 0 {
@@ -269,5 +270,83 @@ func TestSampledPayloads(t *testing.T) {
 	}
 	if f, g := s.flow(t, 1), s.flow(t, 0); f.Corrupted != payload+tags || g.Frames != 192 || g.Corrupted != 0 {
 		t.Errorf("%d corrupted, want %d; of the whole ones %d were counted, %d corrupted", f.Corrupted, payload+tags, g.Frames, g.Corrupted)
+	}
+}
+
+// Frames that come one after the other are counted in runs, where not every one of them is timed: whatever arrives, the outcome is
+// the same as without.
+func TestRuns(t *testing.T) {
+	for _, k := range []frame.Kind{frame.IPv4, frame.IPv6, frame.Raw} {
+		o := Options{Streams: 3, TimeEvery: quickEvery, CheckEvery: 4 * quickEvery, Window: 1024, EtherType: 0x88b5}
+		quick := loaded(t, o, 1)
+		o.TimeEvery /= 2
+		plain := loaded(t, o, 1)
+		if !quick.quick() || plain.quick() {
+			t.Fatal("the two sinks do not differ")
+		}
+		rng := rand.New(rand.NewPCG(8, uint64(k)))
+		next := make([]uint32, o.Streams)
+		see := func(b []byte) {
+			if v, w := quick.see(t, b), plain.see(t, b); v != w {
+				t.Fatalf("%v: verdicts %d and %d for % x", k, v, w, b)
+			}
+		}
+		in := 0 // frames of which nothing is the matter
+		for range 20000 {
+			i := rng.IntN(o.Streams)
+			tag := frame.Tag{Run: 7, Stream: uint16(i), Seq: next[i], Time: 1}
+			size := k.MinSize() + rng.IntN(40)
+			switch rng.IntN(50) {
+			case 0: // lost
+				next[i] += uint32(1 + rng.IntN(200))
+				continue
+			case 1: // late, or again
+				tag.Seq -= min(tag.Seq, uint32(rng.IntN(100)))
+				see(build(k, tag, size))
+				continue
+			case 2: // any bit changed
+				b := build(k, tag, size)
+				b[12+rng.IntN(k.HeaderSize()+frame.TagSize-12)] ^= 1 << rng.IntN(8)
+				see(b)
+				next[i]++
+				continue
+			case 3: // of another run, or of no stream
+				tag.Run, tag.Stream = uint16(7+rng.IntN(2)), uint16(o.Streams+rng.IntN(1000))
+				see(build(k, tag, size))
+				continue
+			case 4: // cut short, or longer than its header says
+				b := build(k, tag, size+20)
+				if rng.IntN(2) == 0 {
+					b = b[:len(b)-1-rng.IntN(20)]
+				} else {
+					b = append(b, 1, 2, 3)
+				}
+				see(b)
+				next[i]++
+				continue
+			}
+			see(build(k, tag, size))
+			next[i]++
+			in++
+		}
+		for i := range o.Streams {
+			got, want := quick.flow(t, i), plain.flow(t, i)
+			if got.Frames != want.Frames || got.Bytes != want.Bytes || got.Duplicated != want.Duplicated || got.Reordered != want.Reordered || got.Corrupted != want.Corrupted ||
+				got.TooOld != want.TooOld || got.Next != want.Next || got.Extent != want.Extent {
+				t.Errorf("%v, stream %d: %d frames, %d bytes, duplicated %d, reordered %d, corrupted %d, too old %d, next %d, extent %d; want %d %d %d %d %d %d %d %d", k, i,
+					got.Frames, got.Bytes, got.Duplicated, got.Reordered, got.Corrupted, got.TooOld, got.Next, got.Extent,
+					want.Frames, want.Bytes, want.Duplicated, want.Reordered, want.Corrupted, want.TooOld, want.Next, want.Extent)
+			}
+			if want.Frames < uint64(in/o.Streams)*9/10 || want.Duplicated == 0 || want.Reordered == 0 || want.Corrupted == 0 {
+				t.Errorf("%v: the test saw too little: %d frames, %d duplicated, %d reordered, %d corrupted", k, want.Frames, want.Duplicated, want.Reordered, want.Corrupted)
+			}
+		}
+		var a, b [maxQueues]programTotals
+		if err := errors.Join(quick.objects.TotalsOf.Get(&a), plain.objects.TotalsOf.Get(&b)); err != nil {
+			t.Fatal(err)
+		}
+		if a != b || a[0].Foreign == 0 {
+			t.Errorf("%v: totals %+v, want %+v", k, a[0], b[0])
+		}
 	}
 }

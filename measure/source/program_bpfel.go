@@ -36,23 +36,37 @@ type programControl struct {
 	Cursor     uint32
 }
 
+type programShape struct {
+	_      structs.HostLayout
+	Cut    int32
+	Size   uint16
+	Total  uint16
+	Udp    uint16
+	IpSum  uint16
+	UdpSum uint16
+	TagSum uint16
+}
+
 type programSprinter struct {
-	_        structs.HostLayout
-	Words    [10]uint64
-	Count    uint64
-	Rng      uint64
-	First    uint32
-	Dsts     uint32
-	Sport    uint32
-	Sports   uint32
-	IpSum    uint32
-	UdpSum   uint32
-	TagSum   uint32
-	TimedSum uint32
-	Time     uint64
-	Seq      uint32
-	Turn     uint32
-	Bytes    uint64
+	_       structs.HostLayout
+	Fixed   [10]uint64
+	Count   uint64
+	Rng     uint64
+	First   uint32
+	Dsts    uint32
+	Sport   uint32
+	Sports  uint32
+	Shapes  uint32
+	Body    uint32
+	IpSum   uint32
+	UdpSum  uint32
+	TagSum  uint32
+	TurnSum uint32
+	Words   [10]uint64
+	Seq     uint32
+	Turn    uint32
+	Bytes   uint64
+	Failed  uint64
 }
 
 type programStream struct {
@@ -92,23 +106,29 @@ type programStream struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	programMapDestinations = "destinations"
-	programMapOut          = "out"
-	programMapStreams      = "streams"
-	programProgSource      = "source"
-	programProgSprint      = "sprint"
-	programVarDone         = "done"
-	programVarExponential  = "exponential"
-	programVarFiller       = "filler"
-	programVarFillerSum    = "filler_sum"
-	programVarKept         = "kept"
-	programVarSchedule     = "schedule"
-	programVarSprintKind   = "sprint_kind"
-	programVarSprintPorts  = "sprint_ports"
-	programVarSprintRandom = "sprint_random"
-	programVarSprintSizes  = "sprint_sizes"
-	programVarSprintState  = "sprint_state"
-	programVarStop         = "stop"
+	programMapDestinations    = "destinations"
+	programMapOut             = "out"
+	programMapStreams         = "streams"
+	programProgSource         = "source"
+	programProgSprint         = "sprint"
+	programProgSprintIp4      = "sprint_ip4"
+	programProgSprintIp4Sizes = "sprint_ip4_sizes"
+	programProgSprintIp6      = "sprint_ip6"
+	programProgSprintIp6Sizes = "sprint_ip6_sizes"
+	programVarDone            = "done"
+	programVarExponential     = "exponential"
+	programVarFiller          = "filler"
+	programVarFillerSum       = "filler_sum"
+	programVarKept            = "kept"
+	programVarSchedule        = "schedule"
+	programVarShapes          = "shapes"
+	programVarSprintKind      = "sprint_kind"
+	programVarSprintNear      = "sprint_near"
+	programVarSprintOne       = "sprint_one"
+	programVarSprintPorts     = "sprint_ports"
+	programVarSprintRandom    = "sprint_random"
+	programVarSprintState     = "sprint_state"
+	programVarStop            = "stop"
 )
 
 // loadProgram returns the embedded CollectionSpec for program.
@@ -153,8 +173,12 @@ type programSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type programProgramSpecs struct {
-	Source *ebpf.ProgramSpec `ebpf:"source"`
-	Sprint *ebpf.ProgramSpec `ebpf:"sprint"`
+	Source         *ebpf.ProgramSpec `ebpf:"source"`
+	Sprint         *ebpf.ProgramSpec `ebpf:"sprint"`
+	SprintIp4      *ebpf.ProgramSpec `ebpf:"sprint_ip4"`
+	SprintIp4Sizes *ebpf.ProgramSpec `ebpf:"sprint_ip4_sizes"`
+	SprintIp6      *ebpf.ProgramSpec `ebpf:"sprint_ip6"`
+	SprintIp6Sizes *ebpf.ProgramSpec `ebpf:"sprint_ip6_sizes"`
 }
 
 // programMapSpecs contains maps before they are loaded into the kernel.
@@ -176,10 +200,12 @@ type programVariableSpecs struct {
 	FillerSum    *ebpf.VariableSpec `ebpf:"filler_sum"`
 	Kept         *ebpf.VariableSpec `ebpf:"kept"`
 	Schedule     *ebpf.VariableSpec `ebpf:"schedule"`
+	Shapes       *ebpf.VariableSpec `ebpf:"shapes"`
 	SprintKind   *ebpf.VariableSpec `ebpf:"sprint_kind"`
+	SprintNear   *ebpf.VariableSpec `ebpf:"sprint_near"`
+	SprintOne    *ebpf.VariableSpec `ebpf:"sprint_one"`
 	SprintPorts  *ebpf.VariableSpec `ebpf:"sprint_ports"`
 	SprintRandom *ebpf.VariableSpec `ebpf:"sprint_random"`
-	SprintSizes  *ebpf.VariableSpec `ebpf:"sprint_sizes"`
 	SprintState  *ebpf.VariableSpec `ebpf:"sprint_state"`
 	Stop         *ebpf.VariableSpec `ebpf:"stop"`
 }
@@ -227,10 +253,12 @@ type programVariables struct {
 	FillerSum    *ebpf.Variable `ebpf:"filler_sum"`
 	Kept         *ebpf.Variable `ebpf:"kept"`
 	Schedule     *ebpf.Variable `ebpf:"schedule"`
+	Shapes       *ebpf.Variable `ebpf:"shapes"`
 	SprintKind   *ebpf.Variable `ebpf:"sprint_kind"`
+	SprintNear   *ebpf.Variable `ebpf:"sprint_near"`
+	SprintOne    *ebpf.Variable `ebpf:"sprint_one"`
 	SprintPorts  *ebpf.Variable `ebpf:"sprint_ports"`
 	SprintRandom *ebpf.Variable `ebpf:"sprint_random"`
-	SprintSizes  *ebpf.Variable `ebpf:"sprint_sizes"`
 	SprintState  *ebpf.Variable `ebpf:"sprint_state"`
 	Stop         *ebpf.Variable `ebpf:"stop"`
 }
@@ -239,14 +267,22 @@ type programVariables struct {
 //
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programPrograms struct {
-	Source *ebpf.Program `ebpf:"source"`
-	Sprint *ebpf.Program `ebpf:"sprint"`
+	Source         *ebpf.Program `ebpf:"source"`
+	Sprint         *ebpf.Program `ebpf:"sprint"`
+	SprintIp4      *ebpf.Program `ebpf:"sprint_ip4"`
+	SprintIp4Sizes *ebpf.Program `ebpf:"sprint_ip4_sizes"`
+	SprintIp6      *ebpf.Program `ebpf:"sprint_ip6"`
+	SprintIp6Sizes *ebpf.Program `ebpf:"sprint_ip6_sizes"`
 }
 
 func (p *programPrograms) Close() error {
 	return _ProgramClose(
 		p.Source,
 		p.Sprint,
+		p.SprintIp4,
+		p.SprintIp4Sizes,
+		p.SprintIp6,
+		p.SprintIp6Sizes,
 	)
 }
 

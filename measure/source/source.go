@@ -47,7 +47,8 @@ type Options struct {
 	// every frame. Pages come back as whoever had them left them, so damage done to one stays. Frames of 512 bytes and more
 	// leave up to twice as fast. It needs streams whose headers are of one length, and is ignored for others.
 	KeepPayload bool
-	Seed        uint64 // of sizes, destinations, and Poisson gaps
+	Thread      func(tid int) // if not nil: called on the thread that sends, before it does; a packet socket's does not call it
+	Seed        uint64        // of sizes, destinations, and Poisson gaps
 }
 
 // Destinations lists n addresses from the first on.

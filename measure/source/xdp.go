@@ -123,7 +123,8 @@ func (x *XDP) fill() error {
 	}
 	x.room = largest - frame.FCS
 	if x.o.sprints() {
-		if err := v.SprintState.Set(sprintOf(x.o)); err != nil {
+		state, shapes := sprintOf(x.o)
+		if err := errors.Join(v.SprintState.Set(state), v.Shapes.Set(shapes)); err != nil {
 			return fmt.Errorf("write the stream: %w", err)
 		}
 	}
@@ -164,9 +165,7 @@ func address(a []byte) programAddress {
 	for i := range len(a) / 4 {
 		out.A[4-len(a)/4+i] = binary.NativeEndian.Uint32(a[4*i:])
 	}
-	for out.Sum = sumNative(a); out.Sum>>16 != 0; {
-		out.Sum = out.Sum&0xffff + out.Sum>>16
-	}
+	out.Sum = folded(sumNative(a))
 	return out
 }
 
@@ -268,6 +267,9 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 			return err
 		}
 		tid.Store(int64(unix.Gettid()))
+		if x.o.Thread != nil {
+			x.o.Thread(unix.Gettid())
+		}
 		defer tid.Store(0)
 		before, wait := netdev.ThreadTime(), netdev.ThreadWait()
 		defer func() { used, waited = netdev.ThreadTime()-before, netdev.ThreadWait()-wait }()
@@ -332,50 +334,18 @@ func (x *XDP) prepareThread() error {
 	return nil
 }
 
-// runAttr is the kernel's union bpf_attr for BPF_PROG_TEST_RUN.
-type runAttr struct {
-	progFD, retval, sizeIn, sizeOut uint32
-	dataIn, dataOut                 uint64
-	repeat, duration                uint32
-	ctxSizeIn, ctxSizeOut           uint32
-	ctxIn, ctxOut                   uint64
-	flags, cpu, batch, _            uint32
-}
-
-const (
-	cmdTestRun     = 10
-	flagLiveFrames = 1 << 1
-)
-
-// program is what sends: the short one where it can.
-func (x *XDP) program() *ebpf.Program {
-	if x.o.sprints() {
-		return x.objects.Sprint
-	}
-	return x.objects.Source
-}
-
 // call stays in the kernel until the program is done. A stray signal only makes it go back: all state is in the maps.
 func (x *XDP) call(repeat uint32) error {
 	data := make([]byte, x.room)
 	copy(data[x.o.Streams[0].Headers.Kind.HeaderSize()+frame.TagSize:], frame.Filler[:]) // into every page, when the kernel makes it
-	attr := runAttr{
-		progFD: uint32(x.program().FD()), sizeIn: uint32(len(data)), dataIn: uint64(uintptr(unsafe.Pointer(&data[0]))),
-		repeat: repeat, flags: flagLiveFrames, batch: uint32(x.o.Batch),
+	err := netdev.RunLive(x.program(), data, repeat, x.o.Batch, x.done)
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOTSUP):
+		return fmt.Errorf("%w: %w", ErrNoLiveFrames, err)
+	case err != nil:
+		return fmt.Errorf("run the program: %w", err)
 	}
-	for {
-		_, _, errno := unix.Syscall(unix.SYS_BPF, cmdTestRun, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-		runtime.KeepAlive(data)
-		switch {
-		case errno != 0 && errno != unix.EINTR && errno != unix.EAGAIN:
-			if errno == unix.EINVAL || errors.Is(errno, unix.ENOTSUP) {
-				return fmt.Errorf("%w: %w", ErrNoLiveFrames, errno)
-			}
-			return fmt.Errorf("run the program: %w", errno)
-		case x.done():
-			return nil
-		}
-	}
+	return nil
 }
 
 func (x *XDP) done() bool {

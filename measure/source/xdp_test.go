@@ -46,6 +46,24 @@ func TestFramesAreAsBuilt(t *testing.T) {
 				slices.Reverse(o.Streams[0].Destinations)
 				o.Streams[0].Rate, o.KeepPayload = 1e6, true
 			},
+			"one size, payload kept, one port, near": func(o *Options) {
+				o.Streams[0].Sizes, o.KeepPayload = frame.Fixed(333), true
+				nearby(o)
+			},
+			"smallest, in order, one port, near": func(o *Options) {
+				o.Streams[0].Sizes, o.Streams[0].InOrder, o.KeepPayload = frame.Fixed(k.MinSize()), true, true
+				nearby(o)
+			},
+			"any size, one port, near": nearby,
+			"any size, payload kept, one port, near": func(o *Options) {
+				o.KeepPayload = true
+				nearby(o)
+			},
+			"IMIX, payload kept, one port, near": func(o *Options) {
+				o.Streams[0].Sizes = frame.Sizes{Of: []int{k.MinSize(), 594, 1518}}
+				o.KeepPayload = true
+				nearby(o)
+			},
 			"IMIX, payload kept, random": func(o *Options) {
 				o.Streams[0].Sizes = frame.Sizes{Of: []int{k.MinSize(), 594, 1518}}
 				o.KeepPayload = true
@@ -59,6 +77,18 @@ func TestFramesAreAsBuilt(t *testing.T) {
 				framesAreAsBuilt(t, o)
 			})
 		}
+	}
+}
+
+// nearby gives a stream one port, and destinations that differ in their last 16 bits only.
+func nearby(o *Options) {
+	s := &o.Streams[0]
+	s.SourcePorts = 1
+	switch s.Headers.Kind {
+	case frame.IPv4:
+		s.Destinations = Destinations(netip.MustParseAddr("10.64.3.0"), 5000)
+	case frame.IPv6:
+		s.Destinations = Destinations(netip.MustParseAddr("2001:db8:1::ffff:0"), 5000)
 	}
 }
 
@@ -117,7 +147,7 @@ func framesAreAsBuilt(t *testing.T, o Options) {
 		}
 		sizes[len(got)+frame.FCS] = true
 	}
-	if k != frame.Raw && len(flows) < frames*9/10 { // draws of 35,000 flows, or one after the other
+	if k != frame.Raw && len(flows) < frames*4/5 { // draws of 5,000 flows at least, or one after the other
 		t.Errorf("%d different flows", len(flows))
 	}
 	if n := len(s.Sizes.Of); n > 0 && len(sizes) != n || n == 0 && len(sizes) < 550 {
