@@ -18,6 +18,8 @@ type SubstrateNode struct {
 	MTU      int        `json:"mtu,omitempty"`    // of the underlay
 	// Simulated tells that the node is a network namespace on this machine.
 	Simulated bool `json:"simulated,omitempty"`
+	// Joined tells that the node is a machine of its own, which joined over the network.
+	Joined bool `json:"joined,omitempty"`
 }
 
 // SubstrateLink joins two nodes.

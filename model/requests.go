@@ -24,6 +24,9 @@ type ApplyOptions struct {
 	Base int64
 	// Owner is who a new network belongs to unless the document says it.
 	Owner string
+	// Only refuses documents of networks that are not, or would not be, this owner's; empty for those who may change
+	// everybody's.
+	Only string
 }
 
 // BaseNew is the Base of a document for a network that does not exist yet.
@@ -86,9 +89,12 @@ type SetResult struct {
 
 // Registration is how an agent makes itself known.
 type Registration struct {
-	// Socket is the path of the Unix socket on which the agent serves its own API.
-	Socket string `json:"socket"`
-	PID    int    `json:"pid,omitempty"`
+	// Socket is the path of the Unix socket on which the agent serves its own API; empty for nodes that joined, which are
+	// reached by the tunnel that they hold open.
+	Socket string `json:"socket,omitempty"`
+	// Machine is what a node that joined is now; nil leaves what is known.
+	Machine *Machine `json:"machine,omitempty"`
+	PID     int      `json:"pid,omitempty"`
 	// Controls and Forwardings are what the node has drivers for. Where they are empty nothing is known, and everything is
 	// let through to the node.
 	Controls    []Control    `json:"controls,omitempty"`

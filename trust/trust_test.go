@@ -239,4 +239,3 @@ func FuzzParseToken(f *testing.F) {
 		}
 	})
 }
-

@@ -24,27 +24,37 @@ type Server struct {
 	views    Views
 	agents   Agents
 	settings Settings
+	gate     Gate
+	tokens   Tokens
+	members  Members
 	proxy    *proxy
+	guard    *guard
 	handler  http.Handler
 }
 
 var setErrors sync.Once
 
 // New returns a server of the API.
-func New(networks Networks, views Views, agents Agents, settings Settings) *Server {
+func New(services Services) *Server {
 	setErrors.Do(func() { huma.NewError = newError })
-	s := &Server{networks: networks, views: views, agents: agents, settings: settings, proxy: newProxy(agents)}
-	mux := http.NewServeMux()
-	api := humago.New(mux, config())
+	s := &Server{networks: services.Networks, views: services.Views, agents: services.Agents, settings: services.Settings,
+		gate: services.Gate, tokens: services.Tokens, members: services.Members, proxy: newProxy(services.Agents)}
+	s.guard = newGuard(services.Gate)
+	api := humago.New(s.guard, config())
 	s.userRoutes(api)
 	s.settingRoutes(api)
 	s.watchRoutes(api)
 	s.agentRoutes(api)
-	s.streamRoutes(api, mux)
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	s.streamRoutes(api)
+	s.tokenRoutes(api)
+	s.memberRoutes(api)
+	if services.Metrics != nil {
+		s.guard.HandleFunc("GET /metrics", services.Metrics.ServeHTTP)
+	}
+	s.guard.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, NotFound("there is no %s; /openapi.json describes what there is", r.URL.Path))
 	})
-	s.handler = mux
+	s.handler = s.guard
 	return s
 }
 
@@ -59,7 +69,7 @@ const Version = "v1"
 
 func config() huma.Config {
 	c := huma.DefaultConfig("polyplane", Version)
-	c.Info.Description = "Many virtual networks on one substrate. All requests go over the instance's Unix socket."
+	c.Info.Description = "Many virtual networks on one substrate. Requests of root go over the instance's Unix socket, all others over TLS with a token or a node's certificate."
 	c.DocsPath = ""     // the document is served, a viewer from somewhere else's servers is not
 	c.SchemasPath = ""  // the schemas are in the document
 	c.CreateHooks = nil // no "$schema" in every answer

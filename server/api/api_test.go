@@ -395,7 +395,7 @@ func TestStreamsReachTheAgent(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- api.Serve(ctx, l, mux) }()
+	go func() { served <- api.Serve(ctx, mux, l) }()
 	defer func() { cancel(); <-served }()
 	if err := c.Register(t.Context(), "n1", model.Registration{Socket: socket}); err != nil {
 		t.Fatal(err)

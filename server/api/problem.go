@@ -36,6 +36,16 @@ func NotFound(format string, args ...any) *Problem {
 	return &Problem{Status: http.StatusNotFound, Detail: fmt.Sprintf(format, args...)}
 }
 
+// Unauthorized says that it is not known who asks.
+func Unauthorized(format string, args ...any) *Problem {
+	return &Problem{Status: http.StatusUnauthorized, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Forbidden says that whoever asks may not.
+func Forbidden(format string, args ...any) *Problem {
+	return &Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf(format, args...)}
+}
+
 // Conflict says that an object's state forbids what was asked for.
 func Conflict(format string, args ...any) *Problem {
 	return &Problem{Status: http.StatusConflict, Detail: fmt.Sprintf(format, args...)}

@@ -17,10 +17,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// streamRoutes hands everything else below an element to the agent of the element's node, with the same path.
-func (s *Server) streamRoutes(api huma.API, mux *http.ServeMux) {
-	const prefix = "/" + Version + "/networks/{network}/elements/{element}/"
-	mux.Handle(prefix+"{rest...}", s.proxy)
+// streamRoutes hands streams into an element to the agent of the element's node, with the same path.
+func (s *Server) streamRoutes(api huma.API) {
 	for _, d := range []struct{ name, summary, media string }{
 		{"exec", `Run a command in an element: upgrade to "polyplane-stream"`, ""},
 		{"console", `Open an element's console: upgrade to "polyplane-stream"`, ""},
@@ -49,11 +47,12 @@ func (s *Server) streamRoutes(api huma.API, mux *http.ServeMux) {
 		op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
 			"application/problem+json": {Schema: schemaOf[huma.ErrorModel](api)}}}
 		api.OpenAPI().AddOperation(&op)
+		s.guard.HandleFunc(op.Method+" "+op.Path, s.proxy.ServeHTTP)
 	}
 }
 
-// socketKey carries an agent's socket to the dialler.
-type socketKey struct{}
+// dialKey carries how an agent is reached to the dialler.
+type dialKey struct{}
 
 // proxy forwards requests, upgraded ones too, to agents.
 type proxy struct {
@@ -66,8 +65,10 @@ func newProxy(agents Agents) *proxy {
 	p := &proxy{agents: agents}
 	p.transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			socket, _ := ctx.Value(socketKey{}).(string)
-			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
+			dial, _ := ctx.Value(dialKey{}).(Dial)
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			return dial(ctx)
 		},
 		// An agent that was started anew listens on a new socket: no connection outlives its request.
 		DisableKeepAlives:  true,
@@ -78,6 +79,7 @@ func newProxy(agents Agents) *proxy {
 		FlushInterval: -1, // streams are for people who wait
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: "agent"})
+			r.Out.Header.Del("Authorization") // a user's token is no node's business
 		},
 		ErrorLog: log.New(slogWriter{}, "", 0),
 	}
@@ -88,7 +90,7 @@ func (p *proxy) close() { p.transport.CloseIdleConnections() }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := model.ID{Network: r.PathValue("network"), Element: r.PathValue("element")}
-	node, socket, err := p.agents.Agent(id)
+	node, dial, err := p.agents.Agent(id)
 	if err != nil {
 		writeProblem(w, err)
 		return
@@ -100,7 +102,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		writeProblem(w, Unavailable(fmt.Errorf("%s: the agent of node %s does not answer: %w", id, node, err)))
 	}
-	reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), socketKey{}, socket)))
+	reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), dialKey{}, dial)))
 }
 
 // slogWriter makes the reverse proxy's complaints debug messages: a user who ends a stream is nothing to report.

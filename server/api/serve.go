@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -50,29 +51,44 @@ func Listen(ctx context.Context, socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve answers on the listener until the context ends, then ends all streams and returns nil when they have ended.
-func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
+// Serve answers on the listeners until the context ends, then ends all streams and returns nil when they have ended.
+// Whoever comes by a Unix socket is root of this machine; all others must be TLS connections.
+func Serve(ctx context.Context, handler http.Handler, listeners ...net.Listener) error {
 	base, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	server := &http.Server{
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return base },
+		ConnContext:       markUnix,
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          log.New(slogWriter{}, "", 0), // handshakes that fail are everyday life on a network
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	failed := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() {
+			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve %s: %w", l.Addr(), err)
+				return
+			}
+			failed <- nil
+		}()
+	}
+	var err error
+	waiting := len(listeners)
 	select {
-	case err := <-failed:
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	case err = <-failed:
+		waiting--
 	case <-ctx.Done():
 	}
 	end()
 	grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := server.Shutdown(grace); err != nil {
+	if server.Shutdown(grace) != nil {
 		server.Close() // whoever still holds on after that is cut off
 	}
-	<-failed
-	return nil
+	for range waiting {
+		<-failed
+	}
+	return err
 }

@@ -2,9 +2,26 @@ package api
 
 import (
 	"context"
+	"net"
+	"net/http"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/trust"
 )
+
+// Services are what the API is made of.
+type Services struct {
+	Networks Networks
+	Views    Views
+	Agents   Agents
+	Settings Settings
+	Gate     Gate
+	Tokens   Tokens
+	Members  Members
+	// Metrics answers GET /metrics; there is none when nil.
+	Metrics http.Handler
+}
 
 // Networks is what users do with networks. Refusals are *Problem.
 type Networks interface {
@@ -47,8 +64,39 @@ type Agents interface {
 	Report(report model.Report) error
 	// Measure takes what a node's agent has measured.
 	Measure(measures model.Measures) error
-	// Agent tells which node an element is on and where that node's agent listens.
-	Agent(id model.ID) (node, socket string, err error)
+	// Agent tells which node an element is on and how that node's agent is reached.
+	Agent(id model.ID) (node string, dial Dial, err error)
+}
+
+// Dial opens a connection to an agent's own API.
+type Dial func(context.Context) (net.Conn, error)
+
+// Gate tells who callers are, and what is whose.
+type Gate interface {
+	// User tells whose token it is.
+	User(token trust.Token) (Caller, error)
+	// Member tells of the node whose joining the certificate is of; an error, when it is a member no longer.
+	Member(node trust.Node) (Caller, error)
+	// Owned are an owner's networks, with when they were made.
+	Owned(owner string) map[string]time.Time
+}
+
+// Tokens hands out tokens, and takes them back.
+type Tokens interface {
+	CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error)
+	ListTokens() []model.Token
+	RevokeToken(ctx context.Context, id string) (model.Token, error)
+}
+
+// Members takes hosts in as nodes.
+type Members interface {
+	Join(ctx context.Context, token trust.Token, request model.JoinRequest) (model.JoinResult, error)
+	Renew(node trust.Node, request model.RenewRequest) (model.JoinResult, error)
+	RemoveNode(ctx context.Context, name string) error
+	// Tunnel takes over a connection on which the node's agent is reached from now on.
+	Tunnel(node trust.Node, conn net.Conn) error
+	// Authority is the certificate authority's certificate in PEM; nil when nothing is served outside this machine.
+	Authority() []byte
 }
 
 // Desired is a node's desired state, ready to be sent.

@@ -25,12 +25,15 @@ func (s *Server) settingRoutes(api huma.API) {
 	huma.Register(api, operation("set", http.MethodPatch, "/networks/{network}",
 		"Set fields of a network, an element or a link: all of them or none", "networks"),
 		func(ctx context.Context, in *setInput) (*body[model.SetResult], error) {
+			if err := mayGive(ctx, in.Body); err != nil {
+				return nil, statusError(err)
+			}
 			r, err := s.settings.Set(ctx, in.Network, in.Body)
 			return &body[model.SetResult]{r}, statusError(err)
 		})
 	huma.Register(api, operation("quotas", http.MethodGet, "/quotas", "What owners and networks may have, and what they use", "quotas"),
-		func(context.Context, *struct{}) (*body[[]model.QuotaStatus], error) {
-			return &body[[]model.QuotaStatus]{list(s.settings.Quotas())}, nil
+		func(ctx context.Context, _ *struct{}) (*body[[]model.QuotaStatus], error) {
+			return &body[[]model.QuotaStatus]{list(s.quotas(ctx))}, nil
 		})
 	huma.Register(api, operation("set-quota", http.MethodPatch, "/quotas/{kind}/{name}", "Set bounds of a quota", "quotas"),
 		func(ctx context.Context, in *quotaInput) (*body[model.QuotaStatus], error) {

@@ -76,8 +76,8 @@ func (s *Server) userRoutes(api huma.API) {
 			return &body[[]model.NodeStatus]{list(d.Nodes)}, statusError(err)
 		})
 	huma.Register(api, operation("networks", http.MethodGet, "/networks", "The networks at a glance", "networks"),
-		func(context.Context, *struct{}) (*body[[]model.NetworkStatus], error) {
-			d, err := s.views.Dump("", Parts{Networks: true})
+		func(ctx context.Context, _ *struct{}) (*body[[]model.NetworkStatus], error) {
+			d, err := s.dump(ctx, "", Parts{Networks: true})
 			return &body[[]model.NetworkStatus]{list(d.Networks)}, statusError(err)
 		})
 	huma.Register(api, operation("network", http.MethodGet, "/networks/{network}", "Everything stored of a network", "networks"),
@@ -92,7 +92,7 @@ func (s *Server) userRoutes(api huma.API) {
 				return nil, statusError(Invalid(fmt.Sprintf("the document is of network %q, the request of %q", in.Body.Name, in.Network)))
 			}
 			r, err := s.networks.Apply(ctx, []model.Document{{Network: in.Body, Base: in.Base}},
-				model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, Owner: in.Owner})
+				applyOptions(ctx, in.DryRun, in.Overwrite, in.Owner))
 			if err != nil {
 				return nil, statusError(err)
 			}
@@ -101,7 +101,7 @@ func (s *Server) userRoutes(api huma.API) {
 	all := operation("apply-all", http.MethodPut, "/networks", "Make several networks be like documents, all of them or none", "networks")
 	all.MaxBodyBytes = maxBodyOfSeveral
 	huma.Register(api, all, func(ctx context.Context, in *applyAllInput) (*body[[]model.ApplyResult], error) {
-		r, err := s.networks.Apply(ctx, in.Body, model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, Owner: in.Owner})
+		r, err := s.networks.Apply(ctx, in.Body, applyOptions(ctx, in.DryRun, in.Overwrite, in.Owner))
 		if err != nil {
 			return nil, statusError(err)
 		}
@@ -125,13 +125,13 @@ func (s *Server) userRoutes(api huma.API) {
 			return &body[model.ActionResult]{r}, statusError(err)
 		})
 	huma.Register(api, operation("elements", http.MethodGet, "/elements", "The elements with their state", "elements"),
-		func(_ context.Context, in *OfNetwork) (*body[[]model.ElementView], error) {
-			d, err := s.views.Dump(in.Network, Parts{Elements: true})
+		func(ctx context.Context, in *OfNetwork) (*body[[]model.ElementView], error) {
+			d, err := s.dump(ctx, in.Network, Parts{Elements: true})
 			return &body[[]model.ElementView]{list(d.Elements)}, statusError(err)
 		})
 	huma.Register(api, operation("links", http.MethodGet, "/links", "The links with their state and counters", "links"),
-		func(_ context.Context, in *OfNetwork) (*body[[]model.LinkStatus], error) {
-			d, err := s.views.Dump(in.Network, Parts{Links: true})
+		func(ctx context.Context, in *OfNetwork) (*body[[]model.LinkStatus], error) {
+			d, err := s.dump(ctx, in.Network, Parts{Links: true})
 			return &body[[]model.LinkStatus]{list(d.Links)}, statusError(err)
 		})
 }

@@ -36,9 +36,9 @@ func (s *Server) watchRoutes(api huma.API) {
 		"Everything the manager knows, once or (watch) as a stream", "instance"))
 	dump.Responses["200"].Content["application/json"] = &huma.MediaType{Schema: schemaOf[model.Dump](api)}
 	huma.Register(api, dump,
-		func(_ context.Context, in *dumpInput) (*huma.StreamResponse, error) {
+		func(ctx context.Context, in *dumpInput) (*huma.StreamResponse, error) {
 			if !in.Watch {
-				d, err := s.views.Dump(in.Network, everything)
+				d, err := s.dump(ctx, in.Network, everything)
 				if err != nil {
 					return nil, statusError(err)
 				}
@@ -47,7 +47,7 @@ func (s *Server) watchRoutes(api huma.API) {
 					_ = json.NewEncoder(c.BodyWriter()).Encode(d) // the reader may have gone
 				}}, nil
 			}
-			if _, err := s.views.Dump(in.Network, Parts{}); err != nil {
+			if _, err := s.dump(ctx, in.Network, Parts{}); err != nil {
 				return nil, statusError(err)
 			}
 			return stream(func(l *lines) { s.watchDump(in.Network, l) }), nil
@@ -65,7 +65,7 @@ func (s *Server) watchDump(network string, l *lines) {
 	<-pause.C
 	for {
 		changed := s.views.Changed()
-		d, err := s.views.Dump(network, everything)
+		d, err := s.dump(l.ctx, network, everything)
 		if err != nil {
 			return // the network has gone
 		}
@@ -84,11 +84,14 @@ func (s *Server) watchDump(network string, l *lines) {
 func (s *Server) watchEvents(since int64, follow bool, l *lines) {
 	for {
 		events, more := s.views.Events(since)
+		sees := s.sees(l.ctx)
 		for i := range events {
+			if since = events[i].Seq; !sees(&events[i]) {
+				continue
+			}
 			if !l.buffer(model.EventUpdate{Event: &events[i]}) {
 				return
 			}
-			since = events[i].Seq
 		}
 		if !l.flush() || !follow || !l.wait(more) {
 			return

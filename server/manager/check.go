@@ -65,7 +65,7 @@ type check struct {
 	questions  []*question
 	responders map[string][]model.Responder // by node
 	secrets    map[model.ID]string
-	sockets    map[string]string // of the nodes' agents
+	agents     map[string]api.Dial // of the nodes
 	closed     map[model.ID]string
 }
 
@@ -82,7 +82,7 @@ func (m *Manager) newCheck(name string, request model.CheckRequest) (*check, err
 		return nil, api.Conflict("network %s is being deleted", name)
 	}
 	c := &check{network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
-		sockets: map[string]string{}, closed: map[model.ID]string{}}
+		agents: map[string]api.Dial{}, closed: map[model.ID]string{}}
 	if c.questions, err = questions(n, request); err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (m *Manager) newCheck(name string, request model.CheckRequest) (*check, err
 	}
 	for name, on := range m.nodes {
 		if on.watches > 0 {
-			c.sockets[name] = on.socket
+			c.agents[name] = on.dial()
 		}
 	}
 	return c, nil
@@ -213,11 +213,11 @@ func (q *question) judge(seen model.ProbeResult) {
 
 // agent calls the agent of a node.
 func (c *check) agent(node string, call func(*client.Client) error) error {
-	socket, ok := c.sockets[node]
+	dial, ok := c.agents[node]
 	if !ok {
 		return fmt.Errorf("the agent of node %s is away", node)
 	}
-	agent := client.NewSocket(socket, node)
+	agent := client.NewAgent(dial, node)
 	defer agent.Close()
 	if err := call(agent); err != nil {
 		return fmt.Errorf("the agent of node %s: %w", node, err)

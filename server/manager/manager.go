@@ -21,23 +21,27 @@ import (
 
 // Manager holds everything in memory; the store is only read when it starts. It implements the API's services.
 type Manager struct {
-	dirs      instance.Dirs
-	store     *store.Store
-	substrate model.Substrate
-	started   time.Time
+	dirs    instance.Dirs
+	store   *store.Store
+	base    model.Substrate // without the nodes that joined
+	outside *Outside        // nil when nobody outside this machine is served
+	started time.Time
 
 	// changing serialises what changes records: it is held from the decision to the store's answer, so that readers,
 	// who take only mu, never wait for the disk.
 	changing sync.Mutex
 
-	mu       sync.RWMutex
-	networks map[string]*network
-	nodes    map[string]*node
-	quotas   model.Quotas
-	revision int64 // of the nodes' desired state: the store's, which outlives this process
-	events   events
-	changed  chan struct{} // closed when something that users see changes
-	wake     chan struct{} // wakes the loop
+	mu        sync.RWMutex
+	substrate model.Substrate // with the nodes that joined; changed with both locks held
+	networks  map[string]*network
+	nodes     map[string]*node
+	keys      map[string]*key        // by the token's ID
+	members   map[string]*membership // by the node's name
+	quotas    model.Quotas
+	revision  int64 // of the nodes' desired state: the store's, which outlives this process
+	events    events
+	changed   chan struct{} // closed when something that users see changes
+	wake      chan struct{} // wakes the loop
 }
 
 var (
@@ -45,6 +49,9 @@ var (
 	_ api.Views    = (*Manager)(nil)
 	_ api.Agents   = (*Manager)(nil)
 	_ api.Settings = (*Manager)(nil)
+	_ api.Gate     = (*Manager)(nil)
+	_ api.Tokens   = (*Manager)(nil)
+	_ api.Members  = (*Manager)(nil)
 )
 
 // network is one network: its record, which nobody changes in place, and what follows from it.
@@ -70,6 +77,13 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	var err error
 	if m.quotas, err = st.Quotas(ctx); err != nil {
 		return nil, err
+	}
+	access, _, err := st.Access(ctx)
+	if err == nil {
+		err = m.takeAccess(access, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start the manager: %w", err)
 	}
 	records, damaged, revision, err := st.Load(ctx)
 	if err != nil {
@@ -120,6 +134,7 @@ func (m *Manager) loadSubstrate(ctx context.Context, given model.Substrate) erro
 		}
 		m.nodes[sn.Name] = newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
 	}
+	m.base = m.substrate
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 func (f *fixture) scrape(t testing.TB) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	metrics.New(f.Manager).Wrap(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, metrics.Path, nil))
+	metrics.New(f.Manager).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	b, err := io.ReadAll(w.Body)
 	if err != nil || w.Code != http.StatusOK {
 		t.Fatalf("%d %v: %s", w.Code, err, b)
@@ -147,10 +147,10 @@ func BenchmarkScrape1000(b *testing.B) {
 	defer end()
 	f.apply(b, line("line", 1000), model.ApplyOptions{})
 	f.obey(b, "n1", nil)
-	h := metrics.New(f.Manager).Wrap(http.NotFoundHandler())
+	h := metrics.New(f.Manager)
 	for b.Loop() {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, metrics.Path, nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if w.Code != http.StatusOK {
 			b.Fatal(w.Code)
 		}

@@ -9,12 +9,14 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/wire/tunnel"
 )
 
 // node is one node of the substrate: what it shall have and what it reports.
 type node struct {
 	model.SubstrateNode
-	socket  string // its agent's
+	socket  string          // its agent's
+	tunnel  *tunnel.Session // to the agent of a node that joined; nil while there is none
 	offers  offers
 	watches int // open watches of its desired state: the agent is alive
 
@@ -52,13 +54,19 @@ func (m *Manager) node(name string) (*node, error) {
 
 // Register makes a node's agent known.
 func (m *Manager) Register(name string, r model.Registration) error {
+	if r.Machine != nil {
+		r.Machine.Name = name
+		if err := m.refresh(*r.Machine); err != nil {
+			return err
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, err := m.node(name)
 	if err != nil {
 		return err
 	}
-	if r.Socket == "" {
+	if r.Socket == "" && !n.Joined {
 		return api.Invalid(fmt.Sprintf("the agent of node %s does not say which socket it listens on", name))
 	}
 	n.socket = r.Socket
@@ -121,8 +129,9 @@ func (m *Manager) Report(r model.Report) error {
 	n.heard, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed =
 		true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed
 	for _, ev := range r.Events {
-		ev.Node = n.Name
-		m.events.add(ev)
+		if ev.Node = n.Name; m.mayTell(n, ev.Object) {
+			m.events.add(ev)
+		}
 	}
 	m.takeElements(n, r.Elements, first)
 	takePorts(n, r.Ports)
@@ -181,26 +190,26 @@ func takePorts(n *node, list []model.PortStatus) {
 	})
 }
 
-// Agent tells which node an element is on and where that node's agent listens.
-func (m *Manager) Agent(id model.ID) (name, socket string, err error) {
+// Agent tells which node an element is on and how that node's agent is reached.
+func (m *Manager) Agent(id model.ID) (name string, dial api.Dial, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	n, err := m.usable(id.Network)
 	if err != nil {
-		return "", "", err
+		return "", nil, err
 	}
 	if _, ok := n.index[id.Element]; !ok {
-		return "", "", n.noElement(id.Element)
+		return "", nil, n.noElement(id.Element)
 	}
 	name = n.record.Assigned.Placement.Elements[id.Element]
 	on := m.nodes[name]
 	if on == nil {
-		return "", "", api.Conflict("%s is placed on node %q, which the substrate does not have", id, name)
+		return "", nil, api.Conflict("%s is placed on node %q, which the substrate does not have", id, name)
 	}
 	if on.watches == 0 {
-		return "", "", api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
+		return "", nil, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
 	}
-	return name, on.socket, nil
+	return name, on.dial(), nil
 }
 
 // usable finds a network that is not damaged. The lock is held.

@@ -317,8 +317,8 @@ func (m *Manager) checkDevices(old *network, net model.Network, placed map[strin
 	}
 	for _, e := range net.Edges {
 		node := placed[e.End.Element]
-		if _, kept := had[device{node, e.Device, e.VLAN}]; kept || m.nodes[node] == nil {
-			continue
+		if _, kept := had[device{node, e.Device, e.VLAN}]; kept || m.nodes[node] == nil || m.nodes[node].Joined {
+			continue // its agent is the one to complain
 		}
 		namespace := ""
 		if m.nodes[node].Simulated {

@@ -27,6 +27,39 @@ func checkOwner(name string) error {
 	return nil
 }
 
+// checkOnly refuses an owner networks that are not, or would not be, the owner's.
+func checkOnly(owner string, documents []model.Document, situations []*network) error {
+	for i := range documents {
+		net, old := &documents[i].Network, situations[i]
+		if old != nil && ownerOf(&old.record) != owner {
+			return api.Forbidden("network %s is not user %s's; choose another name", net.Name, owner)
+		}
+		if net.Owner != "" && net.Owner != owner {
+			return api.Forbidden("network %s: user %s is an owner and may make networks in the own name only, not in %s's (owner:)",
+				net.Name, owner, net.Owner)
+		}
+		if old != nil && old.record.Owner != owner {
+			net.Owner = owner // an admin made it for this owner, whose it stays
+		}
+	}
+	return nil
+}
+
+// checkTaken refuses an owner more of the nodes' own devices than the network has: whoever has one of these sees and sends
+// what passes there, and nobody else does any more.
+func checkTaken(next model.Record, old *network) error {
+	had := map[device]string{}
+	if old != nil {
+		had = devicesOf(old.record.Network, old.record.Assigned.Placement.Elements)
+	}
+	for d, edge := range devicesOf(next.Network, next.Assigned.Placement.Elements) {
+		if _, has := had[d]; !has {
+			return api.Forbidden("network %s: edge %s takes device %s of node %s; only an admin may do that", next.Network.Name, edge, d.name, d.node)
+		}
+	}
+	return nil
+}
+
 // checkQuotas tells what of a network its own quota, or its owner's, refuses.
 func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.Record) []error {
 	m.mu.RLock()

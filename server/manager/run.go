@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -25,6 +27,11 @@ type Config struct {
 	External *store.ExternalOptions
 	// Quota bounds the embedded store's database, in bytes; store.DefaultQuota when zero.
 	Quota int64
+	// Listen are the addresses, HOST:PORT, at which other machines are served, over TLS; none when empty. Advertise are
+	// those by which they reach them, where these are others (behind a router that translates addresses, or by name).
+	Listen, Advertise []string
+	// ServerLife and NodeLife are how long certificates are valid; trust.ServerLife and trust.NodeLife when zero.
+	ServerLife, NodeLife time.Duration
 	// Ready is called once the API is served.
 	Ready func()
 }
@@ -39,11 +46,21 @@ func Run(ctx context.Context, config Config) error {
 		debug.SetGCPercent(collectAt)
 	}
 	// First of all: whoever holds the socket is the manager.
-	listener, err := api.Listen(ctx, config.Dirs.ManagerSocket())
+	local, err := api.Listen(ctx, config.Dirs.ManagerSocket())
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
+	listeners := []net.Listener{local}
+	defer func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	}()
+	out, secure, err := openOutside(ctx, config)
+	if err != nil {
+		return err
+	}
+	listeners = append(listeners, secure...)
 	st, err := openStore(ctx, config)
 	if err != nil {
 		return err
@@ -52,16 +69,20 @@ func Run(ctx context.Context, config Config) error {
 	if err != nil {
 		return errors.Join(err, st.Close())
 	}
+	m.outside = out
 	loop, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Loop(loop) })
-	server := api.New(m, m, m, m)
+	exporter := metrics.New(m)
+	server := api.New(api.Services{Networks: m, Views: m, Agents: m, Settings: m, Gate: m, Tokens: m, Members: m,
+		Metrics: exporter})
 	if config.Ready != nil {
 		config.Ready()
 	}
-	err = api.Serve(ctx, listener, metrics.New(m).Wrap(server))
+	err = api.Serve(ctx, exporter.Wrap(server), listeners...)
 	end()
 	wg.Wait()
+	m.closeAccess()
 	server.Close()
 	return errors.Join(err, st.Close())
 }

@@ -27,7 +27,11 @@ func (m *Manager) Ping() model.Pong {
 }
 
 // Substrate returns the physical nodes and links.
-func (m *Manager) Substrate() model.Substrate { return m.substrate }
+func (m *Manager) Substrate() model.Substrate {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.substrate
+}
 
 // Dump tells of one network, or of all when network is empty; nodes and the substrate's links are always told of
 // all.

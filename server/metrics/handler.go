@@ -11,9 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Path is where the metrics are.
-const Path = "/metrics"
-
 // Metrics serves metrics, and measures an API.
 type Metrics struct {
 	registry *prometheus.Registry
@@ -39,13 +36,9 @@ type complaints struct{}
 
 func (complaints) Println(v ...any) { slog.Warn("metrics", "problem", v) }
 
-// Wrap answers for the metrics' path, and lets the API answer for all others and measures how long it takes.
+// Wrap lets the API answer, and measures how long it takes.
 func (m *Metrics) Wrap(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == Path {
-			m.serve(w, r)
-			return
-		}
 		t := &timed{ResponseWriter: w, began: time.Now()}
 		defer func() {
 			// A handler that panics has its connection cut: that is no answer.
@@ -58,14 +51,8 @@ func (m *Metrics) Wrap(api http.Handler) http.Handler {
 	})
 }
 
-func (m *Metrics) serve(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "metrics are only read", http.StatusMethodNotAllowed)
-		return
-	}
-	m.exporter.ServeHTTP(w, r)
-}
+// ServeHTTP answers with the metrics.
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.exporter.ServeHTTP(w, r) }
 
 // route is the pattern that a request matched, so that there are no more routes than the API has.
 func route(r *http.Request) string {

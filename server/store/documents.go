@@ -51,17 +51,24 @@ func (s *Store) document(ctx context.Context, name string, out any) (bool, error
 	if len(resp.Kvs) == 0 {
 		return false, nil
 	}
-	var d document
-	if err := json.Unmarshal(resp.Kvs[0].Value, &d); err != nil {
-		return false, fmt.Errorf("the stored %s is damaged: %w", name, err)
-	}
-	if d.Layout > Layout {
-		return false, fmt.Errorf("the stored %s cannot be read: %w", name, &tooNewError{d.Layout})
-	}
-	if err := json.Unmarshal(d.Value, out); err != nil {
-		return false, fmt.Errorf("the stored %s is damaged: %w", name, err)
+	if err := decodeDocument(name, resp.Kvs[0].Value, out); err != nil {
+		return false, err
 	}
 	return true, nil
+}
+
+func decodeDocument(name string, b []byte, out any) error {
+	var d document
+	if err := json.Unmarshal(b, &d); err != nil {
+		return fmt.Errorf("the stored %s is damaged: %w", name, err)
+	}
+	if d.Layout > Layout {
+		return fmt.Errorf("the stored %s cannot be read: %w", name, &tooNewError{d.Layout})
+	}
+	if err := json.Unmarshal(d.Value, out); err != nil {
+		return fmt.Errorf("the stored %s is damaged: %w", name, err)
+	}
+	return nil
 }
 
 func (s *Store) putDocument(ctx context.Context, name string, value any) error {

@@ -308,3 +308,28 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// Of two who change the tokens at once, one comes too late.
+func TestAccessIsComparedBeforeItIsReplaced(t *testing.T) {
+	s := open(t, t.TempDir())
+	empty, version, err := s.Access(t.Context())
+	if err != nil || version != 0 || len(empty.Tokens) != 0 {
+		t.Fatalf("%+v, version %d: %v", empty, version, err)
+	}
+	token := func(id string) model.Access {
+		return model.Access{Tokens: []model.StoredToken{{Token: model.Token{ID: id}, Hash: "h"}}}
+	}
+	first, err := s.PutAccess(t.Context(), token("a"), version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutAccess(t.Context(), token("b"), version); !errors.Is(err, ErrMoved) {
+		t.Errorf("written from what was there before: %v", err)
+	}
+	if _, err := s.PutAccess(t.Context(), token("c"), first); err != nil {
+		t.Error(err)
+	}
+	if got, _, err := s.Access(t.Context()); err != nil || len(got.Tokens) != 1 || got.Tokens[0].ID != "c" || got.Tokens[0].Hash != "h" {
+		t.Errorf("%+v: %v", got, err)
+	}
+}

@@ -38,7 +38,7 @@ func config() *yamux.Config {
 type Session struct{ mux *yamux.Session }
 
 // Open makes the manager's end of an upgraded connection. It ends with the connection, which it owns.
-func Open(conn net.Conn) (*Session, error) {
+func Open(conn io.ReadWriteCloser) (*Session, error) {
 	mux, err := yamux.Client(conn, config())
 	if err != nil {
 		return nil, fmt.Errorf("open the tunnel: %w", err)
@@ -62,7 +62,7 @@ func (s *Session) Done() <-chan struct{} { return s.mux.CloseChan() }
 func (s *Session) Close() error { return s.mux.Close() }
 
 // Serve answers what comes through the node's end of an upgraded connection, until that ends or the context does.
-func Serve(ctx context.Context, conn net.Conn, handler http.Handler) error {
+func Serve(ctx context.Context, conn io.ReadWriteCloser, handler http.Handler) error {
 	mux, err := yamux.Server(conn, config())
 	if err != nil {
 		conn.Close()

@@ -1,4 +1,4 @@
-// Package client speaks to a running polyplane over its Unix socket.
+// Package client speaks to a running polyplane: over its Unix socket, or over TLS from another machine.
 package client
 
 import (
@@ -25,6 +25,8 @@ type Client struct {
 	http   *http.Client
 	socket string
 	name   string
+	// remote is set where the manager is reached over TLS.
+	remote *remote
 	// lock is the instance's: who holds it starts a manager that has ended again. patience is how long that is waited for.
 	lock     string
 	patience time.Duration
@@ -40,6 +42,13 @@ func New(dirs instance.Dirs) *Client {
 // Patient makes the client wait so long for a manager that is being started again, and returns it.
 func (c *Client) Patient(patience time.Duration) *Client {
 	c.patience = patience
+	return c
+}
+
+// NewAgent returns a client of an agent, reached by dial; name is what errors call it.
+func NewAgent(dial func(context.Context) (net.Conn, error), name string) *Client {
+	c := NewSocket("", name)
+	c.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
 	return c
 }
 
@@ -165,6 +174,9 @@ func (c *Client) kept() bool {
 // try is open once.
 func (c *Client) try(ctx context.Context, method, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
 	target := "http://polyplane" + path
+	if c.remote != nil {
+		target = "https://" + c.remote.server + path
+	}
 	if len(query) > 0 {
 		target += "?" + query.Encode()
 	}
@@ -174,6 +186,9 @@ func (c *Client) try(ctx context.Context, method, path string, query url.Values,
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.remote != nil && c.remote.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.remote.token)
 	}
 	for k, v := range header {
 		req.Header[k] = v
@@ -212,6 +227,8 @@ func (c *Client) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case c.remote != nil:
+		return c.explainRemote(err)
 	case errors.As(err, &op) && op.Op == "dial" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
 		return &NotRunningError{Instance: c.name, cause: err}
 	case errors.As(err, &op) && op.Op == "dial" && errors.Is(err, fs.ErrPermission):

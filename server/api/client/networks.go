@@ -125,6 +125,12 @@ func (c *Client) SubstrateLinks(ctx context.Context) ([]model.SubstrateLinkStatu
 	return out, c.do(ctx, http.MethodGet, path("substrate", "links"), nil, nil, &out)
 }
 
+// Node returns one node.
+func (c *Client) Node(ctx context.Context, name string) (model.NodeStatus, error) {
+	var out model.NodeStatus
+	return out, c.do(ctx, http.MethodGet, path("nodes", name), nil, nil, &out)
+}
+
 // Metrics copies the instance's metrics to w, in Prometheus's text format.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
 	resp, err := c.open(ctx, http.MethodGet, "/metrics", nil, nil, nil)

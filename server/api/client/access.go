@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/wire/tunnel"
+)
+
+// Whoami asks who the manager takes this client for.
+func (c *Client) Whoami(ctx context.Context) (model.Whoami, error) {
+	var out model.Whoami
+	return out, c.do(ctx, http.MethodGet, path("whoami"), nil, nil, &out)
+}
+
+// Tokens lists the tokens, without their secrets.
+func (c *Client) Tokens(ctx context.Context) ([]model.Token, error) {
+	var out []model.Token
+	return out, c.do(ctx, http.MethodGet, path("tokens"), nil, nil, &out)
+}
+
+// CreateToken makes a token. Nobody can ask for its text again.
+func (c *Client) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
+	var out model.TokenResult
+	return out, c.do(ctx, http.MethodPost, path("tokens"), nil, request, &out)
+}
+
+// RevokeToken makes a token useless.
+func (c *Client) RevokeToken(ctx context.Context, id string) (model.Token, error) {
+	var out model.Token
+	return out, c.do(ctx, http.MethodDelete, path("tokens", id), nil, nil, &out)
+}
+
+// Authority returns the certificate of the instance's certificate authority, in PEM.
+func (c *Client) Authority(ctx context.Context) ([]byte, error) {
+	resp, err := c.open(ctx, http.MethodGet, path("authority"), nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return b, c.explain(err)
+}
+
+// Join makes this host a node.
+func (c *Client) Join(ctx context.Context, request model.JoinRequest) (model.JoinResult, error) {
+	var out model.JoinResult
+	return out, c.do(ctx, http.MethodPost, path("join"), nil, request, &out)
+}
+
+// Renew gets the node a new certificate.
+func (c *Client) Renew(ctx context.Context, node string, request model.RenewRequest) (model.JoinResult, error) {
+	var out model.JoinResult
+	return out, c.do(ctx, http.MethodPost, path("nodes", node, "renew"), nil, request, &out)
+}
+
+// RemoveNode ends a node's membership.
+func (c *Client) RemoveNode(ctx context.Context, node string) error {
+	return c.do(ctx, http.MethodDelete, path("nodes", node), nil, nil, nil)
+}
+
+// Tunnel opens the connection over which the manager reaches the node's agent.
+func (c *Client) Tunnel(ctx context.Context, node string) (io.ReadWriteCloser, error) {
+	header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {tunnel.Protocol}}
+	resp, err := c.open(ctx, http.MethodGet, path("nodes", node, "tunnel"), nil, header, nil)
+	if err != nil {
+		return nil, err
+	}
+	stream, ok := resp.Body.(io.ReadWriteCloser)
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the manager does not speak %s (HTTP status %d)", tunnel.Protocol, resp.StatusCode)
+	}
+	return stream, nil
+}

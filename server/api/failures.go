@@ -1,0 +1,76 @@
+package api
+
+import (
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// How many wrong tokens a host may show.
+const (
+	// maxFailures is how many in failuresWithin; then all its tokens are refused for the rest of that time.
+	maxFailures    = 20
+	failuresWithin = time.Minute
+	// maxFailing is how many hosts are remembered; more at a time forget the earlier ones.
+	maxFailing = 4096
+)
+
+// failures counts wrong tokens by the host that they came from. Secrets are too long to be guessed: this keeps those who
+// try all the same from keeping the manager busy.
+type failures struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	hosts map[netip.Prefix]failing
+}
+
+type failing struct {
+	count int
+	until time.Time
+}
+
+func newFailures(now func() time.Time) *failures {
+	return &failures{now: now, hosts: map[netip.Prefix]failing{}}
+}
+
+// network is what counts as one host: an address, of IPv6 the subnet that whoever has one address usually has.
+func network(host string) netip.Prefix {
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	a = a.Unmap().WithZone("")
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// allow refuses a host that has shown too many wrong tokens lately.
+func (f *failures) allow(host string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if h := f.hosts[network(host)]; h.count >= maxFailures && f.now().Before(h.until) {
+		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + host + "; try again in a minute"}
+	}
+	return nil
+}
+
+// count notes a wrong token.
+func (f *failures) count(host string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, key := f.now(), network(host)
+	h := f.hosts[key]
+	if !now.Before(h.until) {
+		h = failing{until: now.Add(failuresWithin)}
+	}
+	h.count++
+	if _, there := f.hosts[key]; !there && len(f.hosts) >= maxFailing {
+		clear(f.hosts)
+	}
+	f.hosts[key] = h
+}

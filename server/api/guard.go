@@ -1,0 +1,256 @@
+package api
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/trust"
+)
+
+// Caller is who asks.
+type Caller struct {
+	// Name is the user's or the node's; empty for root on this machine and for those who did not say.
+	Name string
+	// Role is a user's; root of this machine is an admin.
+	Role model.Role
+	// Node is the node's that asks with its certificate; zero for users.
+	Node trust.Node
+	// Alive ends when the caller's token or membership does, and what was asked for with it; nil never ends.
+	Alive context.Context
+}
+
+// owner tells whether the caller sees its own networks only.
+func (c Caller) owner() bool { return c.Role == model.RoleOwner }
+
+// need is what a route asks of its caller.
+type need int
+
+const (
+	nothing     need = iota // anybody may, also who is not known
+	anyUser                 // any user; what an owner sees is narrowed to the own networks
+	allSeeing               // users who see everything: admins, viewers
+	seeNetwork              // users who see everything, and the owner of {network}
+	useNetwork              // admins, and the owner of {network}
+	makeNetwork             // admins and owners; the manager looks at whose the networks are, and would be
+	admin                   // admins
+	localNode               // the node {node} itself: by its certificate, or on this machine
+	joinedNode              // the node {node} itself, by its certificate
+	nodeOrUser              // the node {node} itself, or any user
+)
+
+// needs says for every route what it asks of its caller: this is the one place where that is decided. A route that is
+// not here answers nobody.
+var needs = map[string]need{
+	"GET /openapi.json": nothing, "GET /openapi.yaml": nothing, "GET /openapi-3.0.json": nothing, "GET /openapi-3.0.yaml": nothing,
+	"GET /v1/authority": nothing, // a certificate is public
+	"POST /v1/join":     nothing, // the token in it is looked at
+	"/":                 nothing, // there is no such thing
+
+	"GET /v1/ping":            anyUser,
+	"GET /v1/whoami":          anyUser,
+	"GET /v1/substrate":       anyUser,
+	"GET /v1/substrate/links": anyUser,
+	"GET /v1/nodes":           anyUser,
+	"GET /v1/networks":        anyUser,
+	"GET /v1/elements":        anyUser,
+	"GET /v1/links":           anyUser,
+	"GET /v1/dump":            anyUser,
+	"GET /v1/events":          anyUser,
+	"GET /v1/quotas":          anyUser,
+	"GET /metrics":            allSeeing,
+
+	"GET /v1/networks/{network}":                             seeNetwork,
+	"GET /v1/networks/{network}/elements/{element}/logs":     seeNetwork,
+	"PATCH /v1/networks/{network}":                           useNetwork,
+	"DELETE /v1/networks/{network}":                          useNetwork,
+	"POST /v1/networks/{network}/check":                      useNetwork,
+	"POST /v1/networks/{network}/elements/{element}/actions": useNetwork,
+	"GET /v1/networks/{network}/elements/{element}/exec":     useNetwork,
+	"GET /v1/networks/{network}/elements/{element}/console":  useNetwork,
+	"GET /v1/networks/{network}/elements/{element}/capture":  useNetwork,
+	"PUT /v1/networks/{network}":                             makeNetwork,
+	"PUT /v1/networks":                                       makeNetwork,
+
+	"PATCH /v1/quotas/{kind}/{name}": admin,
+	"GET /v1/tokens":                 admin,
+	"POST /v1/tokens":                admin,
+	"DELETE /v1/tokens/{id}":         admin,
+	"DELETE /v1/nodes/{node}":        admin,
+
+	"POST /v1/nodes/{node}/register": localNode,
+	"GET /v1/nodes/{node}/desired":   localNode,
+	"POST /v1/nodes/{node}/report":   localNode,
+	"POST /v1/nodes/{node}/measures": localNode,
+	"POST /v1/nodes/{node}/renew":    joinedNode,
+	"GET /v1/nodes/{node}/tunnel":    joinedNode,
+	"GET /v1/nodes/{node}":           nodeOrUser,
+}
+
+// guard is a router that lets nobody through who may not.
+type guard struct {
+	mux      *http.ServeMux
+	gate     Gate
+	failures *failures
+	patterns []string // of all routes
+}
+
+func newGuard(gate Gate) *guard {
+	return &guard{mux: http.NewServeMux(), gate: gate, failures: newFailures(time.Now)}
+}
+
+// HandleFunc adds a route.
+func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *http.Request)) {
+	g.patterns = append(g.patterns, pattern)
+	asked, known := needs[pattern]
+	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if !known {
+			writeProblem(w, Forbidden("%s is nobody's to ask for", pattern))
+			return
+		}
+		caller, err := g.caller(r, asked == nothing)
+		if err == nil {
+			err = g.permit(asked, caller, r)
+		}
+		if err != nil {
+			writeProblem(w, err)
+			return
+		}
+		ctx := context.WithValue(r.Context(), callerKey{}, caller)
+		if caller.Alive != nil {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(caller.Alive, cancel)()
+		}
+		handler(w, r.WithContext(ctx))
+	})
+}
+
+// ServeHTTP answers one request.
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
+
+type callerKey struct{}
+
+// callerOf is who made a request that was let through.
+func callerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// unixKey marks connections by the Unix socket, which only root can open.
+type unixKey struct{}
+
+// markUnix is for http.Server.ConnContext.
+func markUnix(ctx context.Context, c net.Conn) context.Context {
+	if _, ok := c.(*net.UnixConn); ok {
+		return context.WithValue(ctx, unixKey{}, true)
+	}
+	return ctx
+}
+
+// caller finds out who asks. anybody tells that it does not matter.
+func (g *guard) caller(r *http.Request, anybody bool) (Caller, error) {
+	if r.TLS == nil {
+		if r.Context().Value(unixKey{}) == true {
+			return Caller{Role: model.RoleAdmin}, nil
+		}
+		return Caller{}, Unauthorized("this connection is neither the instance's socket nor TLS")
+	}
+	if len(r.TLS.VerifiedChains) > 0 {
+		certificate := r.TLS.VerifiedChains[0][0]
+		node, ok := trust.NodeOf(certificate)
+		switch {
+		case !ok:
+			return Caller{}, Unauthorized("the certificate is no node's")
+		case time.Now().After(certificate.NotAfter): // the connection is older than that
+			return Caller{}, Unauthorized("the certificate of node %s has expired", node.Name)
+		}
+		return g.gate.Member(node)
+	}
+	if anybody {
+		return Caller{}, nil
+	}
+	text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		return Caller{}, Unauthorized("who are you? A user's token is needed (`polyplane login`), or a node's certificate")
+	}
+	host := remoteHost(r)
+	if err := g.failures.allow(host); err != nil {
+		return Caller{}, err
+	}
+	token, err := trust.ParseToken(text)
+	if err != nil {
+		g.failures.count(host)
+		return Caller{}, Unauthorized("%v", err)
+	}
+	caller, err := g.gate.User(token)
+	if err != nil {
+		g.failures.count(host)
+	}
+	return caller, err
+}
+
+// permit tells why a caller may not do what a route does.
+func (g *guard) permit(asked need, c Caller, r *http.Request) error {
+	node := r.PathValue("node")
+	local := c.Role == model.RoleAdmin && r.TLS == nil
+	switch asked {
+	case nothing:
+		return nil
+	case localNode, joinedNode, nodeOrUser:
+		switch {
+		case c.Node.Name != "" && c.Node.Name == node, asked == localNode && local, asked == nodeOrUser && c.Role != "":
+			return nil
+		case c.Node.Name != "":
+			return Forbidden("node %s may not act as node %s", c.Name, node)
+		}
+		return Forbidden("this is for the agent of node %s", node)
+	}
+	if c.Role == "" {
+		return Forbidden("nodes may not ask for this: it is for users")
+	}
+	if asked == anyUser || c.Role == model.RoleAdmin {
+		return nil
+	}
+	if sees := asked == allSeeing || asked == seeNetwork; c.Role == model.RoleViewer && sees {
+		return nil
+	}
+	if c.owner() {
+		switch asked {
+		case makeNetwork:
+			return nil
+		case seeNetwork, useNetwork:
+			return g.owns(c, r.PathValue("network"))
+		}
+	}
+	return Forbidden("user %s is %s and may not do this", c.Name, article(c.Role))
+}
+
+// article is the role with its article.
+func article(r model.Role) string {
+	if slices.Contains([]byte("aeiou"), r[0]) {
+		return "an " + string(r)
+	}
+	return "a " + string(r)
+}
+
+// owns tells why a network is not the caller's. Of others' networks an owner does not learn that there are any.
+func (g *guard) owns(c Caller, network string) error {
+	if _, ok := g.gate.Owned(c.Name)[network]; !ok {
+		return NotFound("user %s has no network %s", c.Name, network)
+	}
+	return nil
+}
+
+func remoteHost(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}

@@ -1,0 +1,94 @@
+package api
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// What owners see is narrowed to their own networks here.
+
+// dump is Views.Dump as the caller sees it.
+func (s *Server) dump(ctx context.Context, network string, parts Parts) (model.Dump, error) {
+	c := callerOf(ctx)
+	if !c.owner() {
+		return s.views.Dump(network, parts)
+	}
+	if network != "" {
+		if err := s.guard.owns(c, network); err != nil {
+			return model.Dump{}, err
+		}
+		return s.views.Dump(network, parts)
+	}
+	d, err := s.views.Dump("", parts)
+	owned := s.gate.Owned(c.Name)
+	other := func(network string) bool {
+		_, own := owned[network]
+		return !own
+	}
+	d.Networks = slices.DeleteFunc(d.Networks, func(n model.NetworkStatus) bool { return other(n.Name) })
+	d.Elements = slices.DeleteFunc(d.Elements, func(e model.ElementView) bool { return other(e.ID.Network) })
+	d.Links = slices.DeleteFunc(d.Links, func(l model.LinkStatus) bool { return other(l.Network) })
+	return d, err
+}
+
+// sees tells which events a caller sees: an owner those of the own networks, since they were made.
+func (s *Server) sees(ctx context.Context) func(*model.Event) bool {
+	c := callerOf(ctx)
+	if !c.owner() {
+		return func(*model.Event) bool { return true }
+	}
+	owned := s.gate.Owned(c.Name)
+	return func(e *model.Event) bool {
+		network, _, _ := strings.Cut(e.Object, "/")
+		made, own := owned[network]
+		return own && !e.Time.Before(made)
+	}
+}
+
+// quotas are those that the caller sees.
+func (s *Server) quotas(ctx context.Context) []model.QuotaStatus {
+	all := s.settings.Quotas()
+	c := callerOf(ctx)
+	if !c.owner() {
+		return all
+	}
+	owned := s.gate.Owned(c.Name)
+	return slices.DeleteFunc(all, func(q model.QuotaStatus) bool {
+		if q.Kind == model.QuotaOfOwner {
+			return q.Name != c.Name
+		}
+		_, own := owned[q.Name]
+		return !own
+	})
+}
+
+// applyOptions are an apply's. Users make networks in their own name; on whose behalf else only a document can say, which
+// the manager refuses of owners.
+func applyOptions(ctx context.Context, dryRun, overwrite bool, owner string) model.ApplyOptions {
+	o := model.ApplyOptions{DryRun: dryRun, Overwrite: overwrite, Owner: owner}
+	c := callerOf(ctx)
+	if c.Name != "" {
+		o.Owner = c.Name
+	}
+	if c.owner() {
+		o.Only = c.Name
+	}
+	return o
+}
+
+// mayGive refuses an owner to give a network to somebody else, and with it what it uses up.
+func mayGive(ctx context.Context, request model.SetRequest) error {
+	c := callerOf(ctx)
+	if !c.owner() || request.Object != "" {
+		return nil
+	}
+	for _, v := range request.Values {
+		if v.Key == "owner" && v.Value != c.Name {
+			return Forbidden("user %s is an owner and may not give networks to others: an admin may", c.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+package manager
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/trust"
+	"github.com/polyplane/polyplane/wire/tunnel"
+)
+
+// Join makes a host a node. The token is used up and the member stored in one write.
+func (m *Manager) Join(ctx context.Context, token trust.Token, request model.JoinRequest) (result model.JoinResult, err error) {
+	if m.outside == nil {
+		return result, m.errInside()
+	}
+	is := model.Member{Machine: request.Machine, Membership: rand.Text(), Joined: time.Now().UTC()}
+	is.Address = is.Address.Unmap()
+	again := false
+	err = m.changeAccess(ctx, func(a *model.Access) error {
+		at := slices.IndexFunc(a.Tokens, func(t model.StoredToken) bool { return t.ID == token.ID })
+		var k *key
+		if at >= 0 {
+			k = &key{StoredToken: a.Tokens[at]}
+		}
+		if err := checkSecret(k, token); err != nil {
+			return err
+		}
+		if k.User != "" {
+			return api.Unauthorized("token %s is user %s's, not for a host to join with", k.ID, k.User)
+		}
+		if k.Node != "" {
+			is.Name = k.Node
+		}
+		if err := is.Machine.Validate(); err != nil {
+			return api.Invalid("the host cannot join", err)
+		}
+		if err := m.checkJoin(k.Node != "", is.Machine); err != nil {
+			return err
+		}
+		result.Certificate, err = m.outside.Authority.SignNode(request.Request, trust.Node{Name: is.Name, Membership: is.Membership}, m.outside.NodeLife)
+		if err != nil {
+			return api.Invalid("the host cannot join", err)
+		}
+		t := &a.Tokens[at]
+		t.Used, t.UsedBy = is.Joined, is.Name
+		before := len(a.Members)
+		a.Members = slices.DeleteFunc(a.Members, func(other model.Member) bool { return other.Name == is.Name })
+		again = len(a.Members) < before
+		a.Members = append(a.Members, is)
+		return nil
+	})
+	if err != nil {
+		return model.JoinResult{}, err
+	}
+	what := "joined"
+	if again {
+		what = "joined again; its earlier certificate is no longer valid"
+	}
+	m.tellEvent(model.Info, is.Name, "NodeJoined", fmt.Sprintf("node %s %s, at %s", is.Name, what, is.Address))
+	result.Instance, result.Node = m.dirs.Name, is.Name
+	return result, nil
+}
+
+// checkJoin tells why a machine cannot be a node. changing is held.
+func (m *Manager) checkJoin(named bool, machine model.Machine) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := m.checkGround(); err != nil {
+		return err
+	}
+	if n := m.nodes[machine.Name]; n != nil && (!named || !n.Joined) {
+		return api.Conflict("there is a node %s already; join under another name (--node NAME), or, if this host is to take its place, "+
+			"with a token for that: polyplane token create --node %s", machine.Name, machine.Name)
+	}
+	return m.checkAddress(machine)
+}
+
+// checkAddress refuses an address that another node has. The lock is held.
+func (m *Manager) checkAddress(machine model.Machine) error {
+	for name, n := range m.nodes {
+		if name != machine.Name && n.Address == machine.Address {
+			return api.Conflict("node %s has the address %s already; say by which address the other nodes reach this host (--underlay ADDRESS)",
+				name, machine.Address)
+		}
+	}
+	return nil
+}
+
+// Renew signs a member's new key.
+func (m *Manager) Renew(node trust.Node, request model.RenewRequest) (model.JoinResult, error) {
+	if m.outside == nil {
+		return model.JoinResult{}, m.errInside()
+	}
+	certificate, err := m.outside.Authority.SignNode(request.Request, node, m.outside.NodeLife)
+	if err != nil {
+		return model.JoinResult{}, api.Invalid("the certificate of node "+node.Name+" is not renewed", err)
+	}
+	return model.JoinResult{Instance: m.dirs.Name, Node: node.Name, Certificate: certificate}, nil
+}
+
+// RemoveNode ends a node's membership. A node that elements are placed on stays, unless it is away: then they are lost
+// with it, and an apply places them anew.
+func (m *Manager) RemoveNode(ctx context.Context, name string) error {
+	err := m.changeAccess(ctx, func(a *model.Access) error {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		n, err := m.node(name)
+		if err != nil {
+			return err
+		}
+		if !n.Joined {
+			return api.Conflict("node %s is on the manager's own machine: it did not join, and cannot be removed", name)
+		}
+		if on := m.placed(name); len(on) > 0 && n.watches > 0 {
+			return api.Conflict("node %s has elements of %s; delete these, or pin their elements to other nodes (node:), before it is removed",
+				name, shorten(on))
+		}
+		a.Members = slices.DeleteFunc(a.Members, func(is model.Member) bool { return is.Name == name })
+		return nil
+	})
+	if err == nil {
+		m.tellEvent(model.Info, name, "NodeRemoved", "node "+name+" is a member no longer")
+	}
+	return err
+}
+
+// placed are the networks that have elements on a node, by name. The lock is held.
+func (m *Manager) placed(node string) []string {
+	var on []string
+	for name, n := range m.networks {
+		if placedOn(n.record)[node] > 0 {
+			on = append(on, name)
+		}
+	}
+	slices.Sort(on)
+	return on
+}
+
+// takeMembers makes the stored members those that count: nodes of the substrate. The locks are held, or nobody knows the
+// manager yet.
+func (m *Manager) takeMembers(members []model.Member, revision int64) error {
+	slices.SortFunc(members, func(a, b model.Member) int { return strings.Compare(a.Name, b.Name) })
+	for _, is := range members {
+		if n := m.nodes[is.Name]; n != nil && !n.Joined {
+			return fmt.Errorf("node %s joined, and the substrate has a node of that name itself; `up` with the substrate that was there before", is.Name)
+		}
+	}
+	if len(members) > 0 {
+		if err := m.checkGround(); err != nil {
+			return fmt.Errorf("nodes have joined (%s), but: %w", members[0].Name, err)
+		}
+	}
+	now := make(map[string]*membership, len(members))
+	same := len(members) == len(m.members)
+	for _, is := range members {
+		was := m.members[is.Name]
+		if was != nil && was.Membership == is.Membership {
+			same = same && was.Member == is
+			was.Member = is
+			now[is.Name] = was
+			continue
+		}
+		same = false
+		next := &membership{Member: is}
+		next.alive, next.end = context.WithCancel(context.Background())
+		now[is.Name] = next
+	}
+	for name, was := range m.members {
+		if now[name] != was {
+			was.end()
+			m.nodes[name].endTunnel()
+		}
+		if now[name] == nil {
+			delete(m.nodes, name)
+		}
+	}
+	m.members = now
+	if same {
+		return nil
+	}
+	m.substrate = model.Extend(m.base, members)
+	for _, sn := range m.substrate.Nodes {
+		if n := m.nodes[sn.Name]; n == nil {
+			m.nodes[sn.Name] = newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
+		} else {
+			n.SubstrateNode = sn
+		}
+	}
+	return m.groundChanged(revision)
+}
+
+// groundChanged tells every node of the others, and those that came back what they shall have. The locks are held.
+func (m *Manager) groundChanged(revision int64) error {
+	m.revision = max(revision, m.revision+1)
+	for name, n := range m.networks {
+		if n.damaged != nil || n.record.Deleting {
+			continue
+		}
+		parts, err := makeParts(n.record, n.resolved, m.substrate)
+		if err != nil {
+			return fmt.Errorf("network %s: %w", name, err)
+		}
+		for node, p := range parts {
+			if p.revision = m.revision; bytes.Equal(p.encoded, n.parts[node].encoded) {
+				p = n.parts[node]
+			}
+			parts[node] = p
+		}
+		n.parts = parts
+	}
+	for n := range maps.Values(m.nodes) {
+		m.tell(n)
+	}
+	m.touch()
+	m.poke()
+	return nil
+}
+
+// refresh takes what a member says of its machine now.
+func (m *Manager) refresh(machine model.Machine) error {
+	m.mu.RLock()
+	was, ok := m.members[machine.Name]
+	same := ok && was.Machine == machine
+	m.mu.RUnlock()
+	if !ok || same {
+		return nil
+	}
+	if err := machine.Validate(); err != nil {
+		return api.Invalid("the node is not as it can be", err)
+	}
+	return m.changeAccess(context.Background(), func(a *model.Access) error {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		if err := m.checkAddress(machine); err != nil {
+			return err
+		}
+		for i := range a.Members {
+			if a.Members[i].Name == machine.Name {
+				a.Members[i].Machine = machine
+			}
+		}
+		return nil
+	})
+}
+
+// Tunnel takes over a connection on which a member's agent is reached from now on, instead of any earlier one.
+func (m *Manager) Tunnel(node trust.Node, conn net.Conn) error {
+	s, err := tunnel.Open(conn)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	is, n := m.members[node.Name], m.nodes[node.Name]
+	if is == nil || n == nil || is.Membership != node.Membership {
+		s.Close() //nolint:errcheck // nobody uses it
+		return fmt.Errorf("node %s is a member no longer", node.Name)
+	}
+	n.endTunnel()
+	n.tunnel = s
+	return nil
+}
+
+// endTunnel closes the node's tunnel, if it has one. The lock is held.
+func (n *node) endTunnel() {
+	if n.tunnel != nil {
+		n.tunnel.Close() //nolint:errcheck // it ends in any case
+		n.tunnel = nil
+	}
+}
+
+// dial is how the node's agent is reached. The lock is held.
+func (n *node) dial() api.Dial {
+	if !n.Joined {
+		return unixDial(n.socket)
+	}
+	s := n.tunnel
+	return func(ctx context.Context) (net.Conn, error) {
+		if s == nil {
+			return nil, fmt.Errorf("the agent of node %s has not opened its tunnel yet", n.Name)
+		}
+		return s.Dial(ctx)
+	}
+}
+
+// tells whether a joined node may speak of an object in an event: of itself, its links, and what is placed on it. The
+// manager's lock is held.
+func (m *Manager) mayTell(n *node, object string) bool {
+	if !n.Joined || object == n.Name || strings.HasPrefix(object, n.Name+" -- ") {
+		return true
+	}
+	network, _, _ := strings.Cut(object, "/")
+	if of := m.networks[network]; of != nil {
+		_, has := of.parts[n.Name]
+		return has || of.record.Deleting
+	}
+	return false
+}

@@ -1,0 +1,118 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/trust"
+)
+
+// authorityDir is where an instance's certificate authority is.
+func authorityDir(data string) string { return filepath.Join(data, "authority") }
+
+// openOutside opens the listeners for other machines. There is no way to have one without TLS.
+func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, error) {
+	if len(config.Listen) == 0 {
+		return nil, nil, nil
+	}
+	authority, err := trust.OpenAuthority(authorityDir(config.Dirs.Data), config.Dirs.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := &Outside{Authority: authority, NodeLife: cmp.Or(config.NodeLife, trust.NodeLife)}
+	names := func() []string { return namesOf(config.Listen, config.Advertise) }
+	security := trust.NewServer(authority, names, cmp.Or(config.ServerLife, trust.ServerLife)).Config()
+	var listeners []net.Listener
+	for _, address := range config.Listen {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		if err != nil {
+			for _, l := range listeners {
+				err = errors.Join(err, l.Close())
+			}
+			return nil, nil, fmt.Errorf("serve other machines at %s: %w", address, err)
+		}
+		listeners = append(listeners, tls.NewListener(l, security))
+	}
+	out.Servers = serversOf(config.Listen, config.Advertise)
+	return out, listeners, nil
+}
+
+// serversOf are the addresses to tell others, the best first: what is advertised, what is listened on by name or address,
+// and this machine's own addresses.
+func serversOf(listen, advertise []string) []string {
+	servers := slices.Clone(advertise)
+	for _, address := range listen {
+		host, port, err := net.SplitHostPort(address)
+		if err != nil {
+			continue // was refused already
+		}
+		if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+			servers = append(servers, address)
+			continue
+		}
+		for _, ip := range ownAddresses() {
+			if !ip.IsLoopback() {
+				servers = append(servers, net.JoinHostPort(ip.String(), port))
+			}
+		}
+		if name, err := os.Hostname(); err == nil {
+			servers = append(servers, net.JoinHostPort(name, port))
+		}
+	}
+	for i, s := range servers {
+		if _, _, err := net.SplitHostPort(s); err != nil {
+			servers[i] = net.JoinHostPort(s, strconv.Itoa(model.DefaultPort))
+		}
+	}
+	return unique(servers)
+}
+
+// namesOf are all names by which a client may know this machine.
+func namesOf(listen, advertise []string) []string {
+	names := []string{"localhost", "127.0.0.1", "::1"}
+	for _, s := range serversOf(listen, advertise) {
+		if host, _, err := net.SplitHostPort(s); err == nil {
+			names = append(names, host)
+		}
+	}
+	return unique(names)
+}
+
+func unique(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// ownAddresses are this machine's, of IPv4 first, without those that hold on one link only.
+func ownAddresses() []net.IP {
+	var four, six []net.IP
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range all {
+		p, ok := a.(*net.IPNet)
+		switch {
+		case !ok || p.IP.IsLinkLocalUnicast():
+		case p.IP.To4() != nil:
+			four = append(four, p.IP)
+		default:
+			six = append(six, p.IP)
+		}
+	}
+	return append(four, six...)
+}
