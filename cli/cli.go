@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/trust"
 )
 
 // CLI is what all commands share: the streams, the instance they speak to, and how it is reached.
@@ -30,6 +31,8 @@ type CLI struct {
 	Now    func() time.Time
 	// Connect returns a client of the named instance; it need not find out whether the instance runs.
 	Connect func(instance string) (Client, error)
+	// ConnectServer returns a client of the manager at HOST:PORT, over TLS.
+	ConnectServer func(server string, token trust.Token) (Client, error)
 	// Instance is the name that --instance, --name of `up` and `down`, or the environment gave.
 	Instance string
 	// Version is what `version` prints.
@@ -39,6 +42,7 @@ type CLI struct {
 	Schema   []byte
 
 	patience time.Duration // of apply and plan with agents that are starting
+	remote   remote
 }
 
 // New returns the command line of this process: its streams and its environment.
@@ -81,6 +85,7 @@ func (c *CLI) Root() *cobra.Command {
 		return usageError(cmd, "%s", err)
 	})
 	c.AddInstanceFlag(root)
+	c.addRemoteFlags(root)
 	root.AddGroup(
 		&cobra.Group{ID: groupPlatform, Title: "The platform:"},
 		&cobra.Group{ID: groupNetworks, Title: "Networks:"},

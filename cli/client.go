@@ -20,6 +20,8 @@ type Client interface {
 	Watcher
 	Gauger
 	Opener
+	Doorkeeper
+	Introducer
 }
 
 var _ Client = (*client.Client)(nil)
@@ -70,8 +72,29 @@ type Opener interface {
 	Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error)
 }
 
-// connect returns a client of the instance that the command line names.
+// Doorkeeper lets others in.
+type Doorkeeper interface {
+	Tokens(ctx context.Context) ([]model.Token, error)
+	CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error)
+	RevokeToken(ctx context.Context, id string) (model.Token, error)
+	RemoveNode(ctx context.Context, node string) error
+}
+
+// Introducer tells who is who.
+type Introducer interface {
+	Whoami(ctx context.Context) (model.Whoami, error)
+	Authority(ctx context.Context) ([]byte, error)
+}
+
+// connect returns a client of the manager or the instance that the command line, the environment or a login names.
 func (c *CLI) connect() (Client, error) {
+	server, token, err := c.chosen()
+	if err != nil {
+		return nil, err
+	}
+	if server != "" {
+		return c.ConnectServer(server, token)
+	}
 	cl, err := c.Connect(c.Instance)
 	if err != nil {
 		return nil, fmt.Errorf("connect to polyplane %q: %w", c.Instance, err)
@@ -89,9 +112,10 @@ func wrap(ctx context.Context, cl Client, err error, object ref) error {
 		return err
 	}
 	var down *client.NotRunningError
+	var away *client.RemoteError
 	var refusal *client.Error
 	switch {
-	case errors.As(err, &down):
+	case errors.As(err, &down), errors.As(err, &away):
 		return &Error{Code: ExitNotRunning, Err: err}
 	case client.IsNotFound(err) && object.network != "":
 		if missing := lookUp(ctx, cl, object); missing != nil {

@@ -9,6 +9,12 @@ import (
 // addCommands gives the root all commands that speak to an instance.
 func (c *CLI) addCommands(root *cobra.Command) {
 	root.AddCommand(
+		c.tokenCommand(),
+		c.nodeCommand(),
+		c.loginCommand(),
+		c.logoutCommand(),
+		c.authorityCommand(),
+
 		c.exampleCommand(),
 		c.planCommand(),
 		c.applyCommand(),

@@ -93,6 +93,21 @@ func (c *CLI) completeNodes(ctx context.Context, cl Client, typed string) ([]str
 	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeJoined offers the nodes that joined.
+func (c *CLI) completeJoined(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+	nodes, err := cl.Nodes(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, n := range nodes {
+		if n.Joined {
+			names = append(names, n.Name)
+		}
+	}
+	return matching(names, typed), cobra.ShellCompDirectiveNoFileComp
+}
+
 // completeFirst completes the first argument from several completers together.
 func (c *CLI) completeFirst(completers ...completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {

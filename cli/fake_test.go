@@ -52,6 +52,8 @@ type fake struct {
 	conflicts int
 	quotas    []model.QuotaStatus
 	patience  time.Duration // of apply and plan with agents
+	tokens    []model.Token
+	requested []model.TokenRequest
 }
 
 func (f *fake) up() error {
@@ -125,6 +127,34 @@ func (f *fake) Metrics(_ context.Context, w io.Writer) error {
 	}
 	_, err := io.WriteString(w, "polyplane_info 1\n")
 	return err
+}
+
+func (f *fake) Whoami(context.Context) (model.Whoami, error) {
+	return model.Whoami{Instance: "default", User: "alice", Role: model.RoleOwner}, f.up()
+}
+
+func (f *fake) Authority(context.Context) ([]byte, error) { return []byte("-----BEGIN\n"), f.up() }
+
+func (f *fake) Tokens(context.Context) ([]model.Token, error) { return f.tokens, f.up() }
+
+func (f *fake) CreateToken(_ context.Context, r model.TokenRequest) (model.TokenResult, error) {
+	f.requested = append(f.requested, r)
+	t := model.Token{ID: "k3v7qmz2ab", User: r.User, Role: r.Role, Node: r.Node, Created: now, Expires: now.Add(time.Hour)}
+	return model.TokenResult{Token: t, Text: "pp1.text", Servers: []string{"192.0.2.1:7455", "server1:7455"}}, f.up()
+}
+
+func (f *fake) RevokeToken(_ context.Context, id string) (model.Token, error) {
+	for _, t := range f.tokens {
+		if t.ID == id {
+			return t, nil
+		}
+	}
+	return model.Token{}, &client.Error{Status: http.StatusNotFound, Detail: "there is no token " + id}
+}
+
+func (f *fake) RemoveNode(_ context.Context, node string) error {
+	f.deleted = append(f.deleted, "node/"+node)
+	return f.up()
 }
 
 func (f *fake) Dump(context.Context, string) (model.Dump, error) {

@@ -3,12 +3,15 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/server/api/client"
 )
 
 func (c *CLI) versionCommand() *cobra.Command {
@@ -27,7 +30,12 @@ func (c *CLI) versionCommand() *cobra.Command {
 			defer cancel()
 			pong, err := cl.Ping(ctx)
 			if err != nil {
-				fmt.Fprintf(c.Out, "instance %s: not running\n", c.Instance)
+				var away *client.RemoteError
+				if errors.As(err, &away) {
+					fmt.Fprintf(c.Out, "%v\n", err)
+					return nil
+				}
+				fmt.Fprintf(c.Out, "%s: not running\n", c.place())
 				return nil
 			}
 			fmt.Fprintf(c.Out, "instance %s: running for %s, %d networks, %d of %d nodes ready\n", pong.Instance,

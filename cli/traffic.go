@@ -59,6 +59,9 @@ func (c *CLI) traffic(ctx context.Context, p *trafficPlan) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
+	if err := c.localOnly("traffic"); err != nil {
+		return err
+	}
 	dirs := instance.NewDirs(c.Instance)
 	if p.mode == modeSelfTest {
 		return c.selfTest(ctx, p, dirs)

@@ -219,6 +219,3 @@ type Whoami struct {
 	User     string `json:"user,omitempty"` // empty for root on the manager's machine
 	Role     Role   `json:"role"`
 }
-
-// DefaultPort is the TCP port on which managers serve other machines unless it is said; IANA has given it to nobody.
-const DefaultPort = 7455

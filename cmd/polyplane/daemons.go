@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"strings"
 
@@ -22,7 +21,7 @@ import (
 
 // daemonCommands are the commands that start and end an instance, and those that it consists of.
 func daemonCommands(app *cli.CLI) []*cobra.Command {
-	return []*cobra.Command{upCommand(app), downCommand(app), managerCommand(app), agentCommand(app)}
+	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), managerCommand(app), agentCommand(app)}
 }
 
 func upCommand(app *cli.CLI) *cobra.Command {
@@ -30,6 +29,8 @@ func upCommand(app *cli.CLI) *cobra.Command {
 	var host, detach, report bool
 	var topology, file string
 	var etcd lifecycle.Etcd
+	var listen, advertise []string
+	var underlay string
 	cmd := &cobra.Command{
 		Use:   "up [--nodes N | --substrate FILE | --host] [-d]",
 		Short: "Start the platform on this machine",
@@ -53,17 +54,17 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 			if host {
 				options.Nodes = lifecycle.HostOnly
 			}
-			dirs := instance.NewDirs(app.Instance)
-			c := client.New(dirs)
-			defer c.Close()
-			up := &lifecycle.Up{Dirs: dirs, Options: options, Manager: c, Out: app.Out, Version: app.Version}
-			switch {
-			case report:
-				return up.RunDetached(cmd.Context())
-			case detach:
-				return withStatus(up.Detach(cmd.Context(), append(os.Args[1:], "--report")))
+			if cmd.Flags().Changed("listen") {
+				options.Listen = &listen
 			}
-			return withStatus(up.Run(cmd.Context(), nil))
+			if cmd.Flags().Changed("advertise") {
+				options.Advertise = &advertise
+			}
+			var err error
+			if options.Underlay, err = addressFlag("underlay", underlay); err != nil {
+				return err
+			}
+			return start(cmd, app, &lifecycle.Up{Options: options}, detach, report)
 		},
 	}
 	app.AddNameAlias(cmd)
@@ -71,11 +72,10 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	f.IntVar(&nodes, "nodes", 0, "simulate so many nodes on this machine")
 	f.StringVar(&topology, "topology", "", "how simulated nodes are joined: ring, line or mesh")
 	f.StringVar(&file, "substrate", "", "a `file` with nodes, links and their capacities, to be simulated")
-	f.BoolVar(&host, "host", false, "this machine itself is the only node")
+	f.BoolVar(&host, "host", false, "this machine itself is the only node, beside those that join")
+	reachFlags(cmd, &listen, &advertise, &underlay)
 	etcdFlags(cmd, &etcd)
-	f.BoolVarP(&detach, "detach", "d", false, "run in the background; return when everything is ready")
-	f.BoolVar(&report, "report", false, "")
-	f.MarkHidden("report") //nolint:errcheck // it exists
+	detachFlags(cmd, &detach, &report)
 	cmd.MarkFlagsMutuallyExclusive("nodes", "substrate", "host")
 	cmd.MarkFlagsMutuallyExclusive("topology", "substrate")
 	cmd.MarkFlagsMutuallyExclusive("topology", "host")
@@ -131,12 +131,16 @@ The data directory stays: ` + "`up`" + ` comes back to the same networks, addres
 func managerCommand(app *cli.CLI) *cobra.Command {
 	var file string
 	var etcd lifecycle.Etcd
+	var listen, advertise []string
 	cmd := &cobra.Command{
 		Use: "manager", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			daemonLog()
-			config := manager.Config{Dirs: instance.NewDirs(app.Instance)}
+			config := manager.Config{Dirs: instance.NewDirs(app.Instance), Listen: listen, Advertise: advertise}
 			var err error
+			if config.ServerLife, config.NodeLife, err = lives(); err != nil {
+				return err
+			}
 			if config.Substrate, err = lifecycle.ReadSubstrate(file); err != nil {
 				return err
 			}
@@ -147,35 +151,42 @@ func managerCommand(app *cli.CLI) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&file, "substrate-state", "", "")
+	cmd.Flags().StringArrayVar(&listen, "listen", nil, "")
+	cmd.Flags().StringArrayVar(&advertise, "advertise", nil, "")
 	etcdFlags(cmd, &etcd)
 	return cmd
 }
 
 func agentCommand(app *cli.CLI) *cobra.Command {
-	var node, address string
+	var node, address, outpost string
 	cmd := &cobra.Command{
 		Use: "agent", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			daemonLog()
 			dirs := instance.NewDirs(app.Instance)
-			var underlay netip.Addr
-			if address != "" {
-				var err error
-				if underlay, err = netip.ParseAddr(address); err != nil {
-					return err
-				}
+			underlay, err := addressFlag("address", address)
+			if err != nil {
+				return err
 			}
 			drivers, err := agent.NewDrivers(dirs.Node(node), underlay)
 			if err != nil {
 				return err
 			}
+			config := agent.Config{Dirs: dirs.Node(node), Drivers: drivers}
 			c := client.New(dirs)
+			if outpost != "" {
+				if c, config.Outpost, err = openOutpost(dirs, outpost); err != nil {
+					return err
+				}
+			}
 			defer c.Close()
-			return agent.Run(cmd.Context(), agent.Config{Dirs: dirs.Node(node), Drivers: drivers, Manager: c})
+			config.Manager = c
+			return agent.Run(cmd.Context(), config)
 		},
 	}
 	cmd.Flags().StringVar(&node, "node", "", "")
 	cmd.Flags().StringVar(&address, "address", "", "")
+	cmd.Flags().StringVar(&outpost, "outpost", "", "")
 	return cmd
 }
 

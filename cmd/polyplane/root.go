@@ -12,6 +12,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/schema"
 	"github.com/polyplane/polyplane/server/api/client"
+	"github.com/polyplane/polyplane/trust"
 )
 
 // version is the release, set when it is linked (-X main.version=…).
@@ -23,6 +24,7 @@ func newApp() *cli.CLI {
 	app := cli.New(func(name string) (cli.Client, error) {
 		return client.New(instance.NewDirs(name)).Patient(3 * time.Second), nil
 	})
+	app.ConnectServer = func(server string, token trust.Token) (cli.Client, error) { return client.NewUser(server, token), nil }
 	app.Version = version
 	app.Examples = examples.Files
 	app.Schema = schema.JSON

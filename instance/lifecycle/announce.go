@@ -31,11 +31,18 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 	fmt.Fprintln(w)
 	next := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	defer next.Flush()
-	if elements > 0 {
+	switch {
+	case s.Joined != nil:
+		fmt.Fprintf(next, "  %s\tend what runs here; `up` comes back to it\n", instance.Command(d.Name, "down"))
+		return
+	case elements > 0:
 		fmt.Fprintf(next, "  %s\twhat runs here\n", instance.Command(d.Name, "get networks"))
-	} else {
+	default:
 		fmt.Fprintf(next, "  polyplane example duo > duo.yaml\tan eight-line network to begin with\n")
 		fmt.Fprintf(next, "  %s\tmake it so\n", instance.Command(d.Name, "apply -f duo.yaml"))
+	}
+	if len(s.Listen) > 0 && !s.simulated() {
+		fmt.Fprintf(next, "  %s\tlet another host join\n", instance.Command(d.Name, "token create"))
 	}
 	fmt.Fprintf(next, "  %s\tend everything; `up` comes back to it\n", instance.Command(d.Name, "down"))
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,6 +26,9 @@ type Options struct {
 	Topology substrate.Topology // of simulated nodes
 	File     string             // a substrate file
 	Etcd     Etcd
+	// Listen and Advertise replace what is remembered, also by nothing, unless they are nil.
+	Listen, Advertise *[]string
+	Underlay          netip.Addr // this machine's address for other nodes
 }
 
 // Etcd is an external cluster to keep the networks in; the embedded store where no URL is given.
@@ -57,6 +61,13 @@ type settings struct {
 	File     string             `json:"file,omitempty"` // the substrate file's text
 	FileName string             `json:"fileName,omitempty"`
 	Etcd
+	// Listen are the addresses at which other machines are served, Advertise those by which they are told to come.
+	Listen    []string `json:"listen,omitempty"`
+	Advertise []string `json:"advertise,omitempty"`
+	// Underlay is this machine's address for other nodes, where it was said.
+	Underlay netip.Addr `json:"underlay,omitzero"`
+	// Joined is the instance that this machine is a node of; nil where the manager is here.
+	Joined *Joined `json:"joined,omitempty"`
 	// Substrate is what followed from these, with the nodes' addresses.
 	Substrate model.Substrate `json:"substrate"`
 }
@@ -104,6 +115,8 @@ func (s settings) write(d instance.Dirs) error {
 func (s settings) describe() string {
 	n := len(s.Substrate.Nodes)
 	switch {
+	case s.Joined != nil:
+		return fmt.Sprintf("node %s of polyplane '%s' at %s", s.Joined.Machine.Name, s.Joined.Instance, s.Joined.Server)
 	case s.File != "":
 		return fmt.Sprintf("%s from %s", count(n, "simulated node"), s.FileName)
 	case s.Nodes == HostOnly:
@@ -142,8 +155,12 @@ func decide(o Options, old settings, remembered bool, m substrate.Machine) (sett
 	if s.Etcd, err = o.Etcd.over(old.Etcd); err != nil {
 		return s, err
 	}
+	if m, err = s.reach(o, m); err != nil {
+		return s, err
+	}
 	if !o.given() {
 		if remembered {
+			s.Substrate = seenAs(s.Substrate, m)
 			return s, nil
 		}
 		o.Nodes = HostOnly

@@ -33,6 +33,9 @@ type Up struct {
 	Manager Manager
 	Out     io.Writer // what users see
 	Version string
+	// Join is set by `polyplane join`. Reach makes what a machine that joins, or has joined, needs of a manager elsewhere.
+	Join  *Join
+	Reach Reach
 
 	// up tells that everything has answered. Before, what ends is told with the reason why the start has failed, or was
 	// nothing to speak of.
@@ -57,7 +60,7 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer l.release()
-	s, err := u.settle()
+	s, err := u.settle(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,7 +75,12 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := u.await(ctx, sup)
+	var nodes []model.NodeStatus
+	if s.Joined != nil {
+		nodes, err = u.awaitAgent(ctx, sup, s)
+	} else {
+		nodes, err = u.await(ctx, sup, s)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // ^C
@@ -100,7 +108,7 @@ func (u *Up) say(format string, a ...any) { fmt.Fprintf(u.Out, format+"\n", a...
 
 // settle makes the machine ready: directories, the nodes' namespaces and links, limits. Everything is checked before
 // the first thing is touched.
-func (u *Up) settle() (settings, error) {
+func (u *Up) settle(ctx context.Context) (settings, error) {
 	d := u.Dirs
 	m, err := substrate.ThisMachine()
 	if err != nil {
@@ -110,11 +118,21 @@ func (u *Up) settle() (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	s, err := decide(u.Options, old, remembered, m)
-	if err != nil {
-		return s, &OptionError{err}
+	var s settings
+	switch {
+	case u.Join != nil:
+		s, err = u.join(ctx, old, remembered, m)
+	case old.Joined != nil:
+		s, err = u.stillJoined(old, m)
+	default:
+		if s, err = decide(u.Options, old, remembered, m); err != nil {
+			err = &OptionError{err}
+		}
 	}
-	if remembered {
+	if err != nil {
+		return s, err
+	}
+	if remembered && u.Join == nil {
 		if err := checkChange(d, old, s); err != nil {
 			return s, err
 		}
@@ -213,13 +231,22 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 	}
 	manager := daemon{name: "manager", args: []string{"manager", "--instance", u.Dirs.Name, "--substrate-state", file}}
 	manager.args = append(manager.args, s.args()...)
+	manager.args = append(manager.args, s.reachArgs()...)
 	if s.simulated() {
 		daemons.Go(func() { u.tend(ctx, s, own) })
 	}
 	all := []daemon{manager}
+	var outpost []string
+	if s.Joined != nil {
+		if outpost, err = u.writeOutpost(s.Joined); err != nil {
+			return nil, err
+		}
+		all = nil
+	}
 	for _, n := range s.Substrate.Nodes {
-		a := daemon{name: "agent-" + n.Name, args: []string{"agent", "--instance", u.Dirs.Name, "--node", n.Name}}
-		if n.Address.IsValid() && len(s.Substrate.Nodes) > 1 { // one node has nobody to tunnel to
+		a := daemon{name: "agent-" + n.Name, args: append([]string{"agent", "--instance", u.Dirs.Name, "--node", n.Name}, outpost...)}
+		// One node that no others can join has nobody to tunnel to.
+		if n.Address.IsValid() && (len(s.Substrate.Nodes) > 1 || len(s.Listen) > 0 || s.Joined != nil) {
 			a.args = append(a.args, "--address", n.Address.String())
 		}
 		if n.Simulated {
@@ -267,13 +294,14 @@ func ReadSubstrate(path string) (model.Substrate, error) {
 	return s, nil
 }
 
-// await returns once the manager answers and all agents are registered.
-func (u *Up) await(ctx context.Context, sup *supervisor) ([]model.NodeStatus, error) {
+// await returns once the manager answers and all agents of this machine are registered.
+func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.NodeStatus, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, errNotReady)
 	defer cancel()
 	for {
 		nodes, err := u.Manager.Nodes(ctx)
 		waiting := ""
+		nodes = slices.DeleteFunc(nodes, func(n model.NodeStatus) bool { return n.Joined }) // up or not, they are not ours to start
 		if err == nil {
 			for _, n := range nodes {
 				if !n.Ready && waiting == "" {

@@ -54,6 +54,8 @@ type Config struct {
 	Drivers Drivers
 	Manager Manager
 	Log     *slog.Logger
+	// Outpost is set on machines that joined.
+	Outpost *Outpost
 }
 
 // The agent's clock.
@@ -132,6 +134,10 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.reporter.run(ctx) })
 	g.Go(func() error { return a.courier.run(ctx) })
 	g.Go(func() error { return a.ground.run(ctx) })
+	if c.Outpost != nil {
+		g.Go(func() error { return a.holdTunnel(ctx) })
+		g.Go(func() error { return a.renew(ctx) })
+	}
 	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
 }

@@ -41,10 +41,13 @@ func (a *Agent) follow(ctx context.Context) error {
 }
 
 func (a *Agent) followOnce(ctx context.Context, heard func()) error {
-	err := a.Manager.Register(ctx, a.Dirs.Node, model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid(),
+	is := model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid(),
 		Controls:    slices.Sorted(maps.Keys(a.Drivers.Controls)),
-		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes)), NoDelay: noDelay()})
-	if err != nil {
+		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes)), NoDelay: noDelay()}
+	if a.Outpost != nil { // its socket is on another machine than the manager
+		is.Socket, is.Machine = "", &a.Outpost.Machine
+	}
+	if err := a.Manager.Register(ctx, a.Dirs.Node, is); err != nil {
 		return err
 	}
 	a.reporter.again()

@@ -2,6 +2,7 @@ package substrate
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -58,6 +59,36 @@ func ThisMachine() (Machine, error) {
 		}
 	}
 	return m, nil
+}
+
+// At is the machine as others reach it at one of its addresses.
+func (m Machine) At(address netip.Addr) (Machine, error) {
+	m.Address = address.Unmap()
+	if !m.Address.Is4() || m.Address.IsLoopback() {
+		return m, fmt.Errorf("%s is no address for other nodes to reach this machine at: an IPv4 address of one of its devices was expected", address)
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return m, fmt.Errorf("list the machine's devices: %w", err)
+	}
+	var there []string
+	for _, link := range links {
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		for _, a := range addrs {
+			ip, _ := netip.AddrFromSlice(a.IP.To4())
+			if ip == m.Address {
+				m.MTU = link.Attrs().MTU
+				return m, nil
+			}
+			if !ip.IsLoopback() {
+				there = append(there, ip.String())
+			}
+		}
+	}
+	return m, fmt.Errorf("%s is no address of this machine; it has %s", address, cmp.Or(strings.Join(there, ", "), "none"))
 }
 
 func firstAddress(link netlink.Link) netip.Addr {

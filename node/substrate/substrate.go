@@ -6,7 +6,6 @@ package substrate
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -155,12 +154,5 @@ func be(b [4]byte) uint32 {
 	return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
 }
 
-var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-
-// CheckName returns what is wrong with a node's name: it must be a DNS label (RFC 1123) in lower case.
-func CheckName(name string) error {
-	if !nodeName.MatchString(name) {
-		return fmt.Errorf("%q cannot be a node's name: use lower-case letters, digits and '-', at most 63, such as rio-1", name)
-	}
-	return nil
-}
+// CheckName returns what is wrong with a node's name.
+func CheckName(name string) error { return model.CheckNodeName(name) }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,7 +30,8 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 		return nil, nil, err
 	}
 	out := &Outside{Authority: authority, NodeLife: cmp.Or(config.NodeLife, trust.NodeLife)}
-	names := func() []string { return namesOf(config.Listen, config.Advertise) }
+	var listen []string
+	names := func() []string { return namesOf(listen, config.Advertise) }
 	security := trust.NewServer(authority, names, cmp.Or(config.ServerLife, trust.ServerLife)).Config()
 	var listeners []net.Listener
 	for _, address := range config.Listen {
@@ -40,9 +42,14 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 			}
 			return nil, nil, fmt.Errorf("serve other machines at %s: %w", address, err)
 		}
-		listeners = append(listeners, tls.NewListener(l, security))
+		listeners = append(listeners, tls.NewListener(silent{l}, security))
+		host, _, err := net.SplitHostPort(address)
+		_, port, _ := net.SplitHostPort(l.Addr().String()) // the one that was chosen, where any was asked for
+		if err == nil {
+			listen = append(listen, net.JoinHostPort(host, port))
+		}
 	}
-	out.Servers = serversOf(config.Listen, config.Advertise)
+	out.Servers = serversOf(listen, config.Advertise)
 	return out, listeners, nil
 }
 
@@ -115,4 +122,34 @@ func ownAddresses() []net.IP {
 		}
 	}
 	return append(four, six...)
+}
+
+// silent says nothing to who does not begin as TLS does: not even that this is not how to speak here.
+type silent struct{ net.Listener }
+
+func (s silent) Accept() (net.Conn, error) {
+	c, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &silentConn{Conn: c}, nil
+}
+
+type silentConn struct {
+	net.Conn
+	begun bool
+}
+
+// handshake is the type of the first record (RFC 8446, 5.1).
+const handshake = 22
+
+func (c *silentConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.begun && n > 0 {
+		if c.begun = true; b[0] != handshake {
+			c.Conn.Close()
+			return 0, io.EOF
+		}
+	}
+	return n, err
 }

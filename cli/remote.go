@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/trust"
+)
+
+// The environment variables that say which manager to speak to, and with which token.
+const (
+	serverVariable    = "POLYPLANE_SERVER"
+	tokenVariable     = "POLYPLANE_TOKEN"
+	tokenFileVariable = "POLYPLANE_TOKEN_FILE"
+)
+
+// remote is what the command line says of a manager on another machine.
+type remote struct {
+	server, tokenFile string
+	instanceFlag      func() bool // tells whether --instance, or the environment, names an instance
+}
+
+func (c *CLI) addRemoteFlags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringVar(&c.remote.server, "server", "", "speak to the manager at `HOST:PORT` over TLS ("+serverVariable+"; after `login` it goes without saying)")
+	f.StringVar(&c.remote.tokenFile, "token-file", "", "a `file` with the token for it ("+tokenFileVariable+", or the token itself in "+tokenVariable+")")
+	c.remote.instanceFlag = func() bool {
+		return root.PersistentFlags().Changed("instance") || c.Getenv(instance.Variable) != ""
+	}
+}
+
+// login is what `polyplane login` keeps.
+type login struct {
+	Server string `json:"server"`
+	Token  string `json:"token"`
+}
+
+// loginFile is where.
+func (c *CLI) loginFile() (string, error) {
+	dir := c.Getenv("XDG_CONFIG_HOME")
+	if home := c.Getenv("HOME"); dir == "" && home != "" {
+		dir = filepath.Join(home, ".config")
+	}
+	if !filepath.IsAbs(dir) {
+		return "", errors.New("neither XDG_CONFIG_HOME nor HOME says where a login is kept")
+	}
+	return filepath.Join(dir, "polyplane", "login.json"), nil
+}
+
+// readLogin reads it; an empty one when there is none.
+func (c *CLI) readLogin() (login, error) {
+	var l login
+	path, err := c.loginFile()
+	if err != nil {
+		return l, nil
+	}
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &l)
+	}
+	if err != nil {
+		return l, fmt.Errorf("%s cannot be used (%w): log in again, or delete it", path, err)
+	}
+	return l, nil
+}
+
+// chosen is the manager elsewhere that this command is for; an empty one when it is for an instance of this machine.
+func (c *CLI) chosen() (server string, token trust.Token, err error) {
+	server = c.remote.server
+	if server == "" && c.remote.instanceFlag != nil && !c.remote.instanceFlag() {
+		server = c.Getenv(serverVariable)
+	}
+	var kept login
+	if server == "" || c.remote.tokenFile == "" {
+		if kept, err = c.readLogin(); err != nil {
+			return "", token, err
+		}
+	}
+	if server == "" {
+		if c.remote.instanceFlag == nil || c.remote.instanceFlag() || kept.Server == "" {
+			return "", token, nil
+		}
+		server = kept.Server
+	}
+	if server, err = serverAddress(server); err != nil {
+		return "", token, err
+	}
+	text, from := "", ""
+	switch path := c.remote.tokenFile; {
+	case path != "":
+		text, from, err = readTokenFile(path)
+	case c.Getenv(tokenVariable) != "":
+		text, from = c.Getenv(tokenVariable), tokenVariable
+	case c.Getenv(tokenFileVariable) != "":
+		text, from, err = readTokenFile(c.Getenv(tokenFileVariable))
+	case kept.Server == server:
+		text, from = kept.Token, "the login"
+	default:
+		err = fmt.Errorf("no token for the manager at %s: `polyplane login %s` asks for it, or --token-file names a file that holds it", server, server)
+	}
+	if err == nil {
+		if token, err = trust.ParseToken(text); err != nil {
+			err = fmt.Errorf("%s: %w", from, err)
+		}
+	}
+	if err != nil {
+		return "", token, &Error{Code: ExitUsage, Err: err}
+	}
+	return server, token, nil
+}
+
+func readTokenFile(path string) (text, from string, err error) {
+	b, err := os.ReadFile(path)
+	return string(b), path, err
+}
+
+// serverAddress is where a manager is, with its port.
+func serverAddress(text string) (string, error) {
+	s, err := model.ServerAddress(text)
+	if err != nil {
+		return "", &Error{Code: ExitUsage, Err: err}
+	}
+	return s, nil
+}
+
+// localOnly refuses what cannot be done from another machine.
+func (c *CLI) localOnly(what string) error {
+	server, _, err := c.chosen()
+	if err == nil && server != "" {
+		err = &Error{Code: ExitUsage, Err: fmt.Errorf("%s works on the manager's machine only, and this speaks to %s; --instance %s means the instance here",
+			what, server, instance.DefaultName)}
+	}
+	return err
+}
+
+func (c *CLI) loginCommand() *cobra.Command {
+	var text string
+	cmd := &cobra.Command{
+		Use:   "login HOST:PORT [--token TOKEN]",
+		Short: "Speak to a manager on another machine from now on",
+		Long: `Speak to a manager on another machine from now on, with a token that its admin made (` + "`polyplane token create --user`" + `).
+Without --token and --token-file the token is read from the standard input. It is kept, readable for this
+user only, in ~/.config/polyplane/login.json, until ` + "`logout`" + `. --instance still means an instance of this machine.`,
+		GroupID: groupPlatform,
+		Example: "  polyplane login server1:7455 --token pp1.…",
+		Args:    args(1, 1, "HOST:PORT"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			server, err := serverAddress(given[0])
+			if err != nil {
+				return err
+			}
+			switch {
+			case text != "":
+			case c.remote.tokenFile != "":
+				if text, _, err = readTokenFile(c.remote.tokenFile); err != nil {
+					return err
+				}
+			default:
+				fmt.Fprint(c.Err, "token: ")
+				if text, err = bufio.NewReader(io.LimitReader(c.In, 4096)).ReadString('\n'); err != nil && text == "" {
+					return usageError(cmd, "a token is missing")
+				}
+			}
+			token, err := trust.ParseToken(text)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			cl, err := c.ConnectServer(server, token)
+			if err != nil {
+				return err
+			}
+			who, err := cl.Whoami(cmd.Context())
+			if err != nil {
+				return wrap(cmd.Context(), cl, err, ref{})
+			}
+			if err := c.writeLogin(login{server, token.String()}); err != nil {
+				return fmt.Errorf("keep the login: %w", err)
+			}
+			fmt.Fprintf(c.Err, "commands of this user now go to polyplane '%s' at %s, as %s (%s)\n", who.Instance, server, who.User, who.Role)
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().StringVar(&text, "token", "", "the `token`")
+	return cmd
+}
+
+// writeLogin keeps a login, readable for its user only.
+func (c *CLI) writeLogin(l login) error {
+	path, err := c.loginFile()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".login-*") // its mode is 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name()) //nolint:errcheck // the first error counts
+	}
+	return err
+}
+
+func (c *CLI) logoutCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "logout",
+		Short:   "Forget the manager and the token of `login`",
+		GroupID: groupPlatform,
+		Args:    args(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			path, err := c.loginFile()
+			if err != nil {
+				return err
+			}
+			err = os.Remove(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				fmt.Fprintln(c.Err, "there was no login")
+				return nil
+			}
+			if err == nil {
+				fmt.Fprintln(c.Err, "commands of this user go to this machine's instance again; the token itself stays good (`polyplane token revoke`)")
+			}
+			return err
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+// place is what a command speaks to, in words.
+func (c *CLI) place() string {
+	if server, _, err := c.chosen(); err == nil && server != "" {
+		return "manager at " + server
+	}
+	return "instance " + strings.TrimSpace(c.Instance)
+}
