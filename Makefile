@@ -4,10 +4,10 @@ export CGO_ENABLED := 0
 # Looked up only where a recipe uses it: it may have to fetch Go first.
 GO = $(eval GO := $(shell scripts/setup go))$(if $(GO),$(GO),$(error no Go to build with: see the message above))
 
-.PHONY: help build demo test bench generate fuzz clean install
+.PHONY: help build demo test test-kernel bench generate fuzz clean install
 
 help: ## what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 build: ## the one binary, bin/polyplane
 	@[ -e bin/polyplane ] || echo "building (the first time takes a minute or two)"
@@ -22,6 +22,11 @@ test: ## everything
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
 	@GO=$(GO) scripts/test
+
+test-kernel: ## what this machine's kernel may lack, in a Debian kernel under QEMU (KERNEL_TESTS="linux node/fabric:Netem")
+	@scripts/setup kernel
+	@$(MAKE) --no-print-directory build
+	@GO=$(GO) scripts/test-kernel
 
 bench: ## the figures of docs/performance.md
 	@scripts/setup bench

@@ -93,11 +93,13 @@ INLINE struct fib_chunk *fib_chunk_of(__u32 unit)
 /* The masks are for the verifier: nothing that is reachable straddles chunks. */
 INLINE __u32 fib_load(struct fib_chunk *c, __u64 byte)
 {
+	OPAQUE(byte);
 	return *(volatile __u32 *)&c->bytes[byte & (FIB_CHUNK_BYTES - 4)];
 }
 
 INLINE __u64 fib_load64(struct fib_chunk *c, __u64 byte)
 {
+	OPAQUE(byte);
 	return *(volatile __u64 *)&c->bytes[byte & (FIB_CHUNK_BYTES - 8)];
 }
 
@@ -125,7 +127,7 @@ INLINE __u64 fib_below(__u64 a, __u64 b, __u64 borrow)
 {
 	__u64 less = (~a & b) | ((~a | b) & (a - b - borrow));
 
-	asm volatile("" : "+r"(less));
+	OPAQUE(less);
 	return (long long)less >> 63;
 }
 
@@ -139,7 +141,7 @@ INLINE __u32 fib_search4(__u32 unit, __u32 order, __u32 a)
 	for (int n = 0; n < 9 && step > 3; n++) {
 		__u64 more = (__u64)a - fib_load(c, at + step); /* negative if the range begins behind a */
 
-		asm volatile("" : "+r"(more));
+		OPAQUE(more);
 		at += step & ~((long long)more >> 63);
 		step >>= 1;
 	}

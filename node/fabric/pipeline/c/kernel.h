@@ -14,6 +14,13 @@ typedef unsigned long long __u64;
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
 
+/*
+ * OPAQUE hides from the compiler what it knows of a variable. What is masked or compared behind it is masked or compared in
+ * the one register that is used then, as the verifier wants it: that of Linux 6.1 does not know copies of a register for
+ * the same, learns nothing of "is not 0" and forgets all about the result of an "or" of two variables.
+ */
+#define OPAQUE(variable) asm volatile("" : "+r"(variable))
+
 /* Map definitions are read from BTF: an integer is the length of an array type. */
 #define NUMBER(name, value) int(*name)[value]
 #define TYPE(name, type) type *name

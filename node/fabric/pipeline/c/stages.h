@@ -191,10 +191,13 @@ static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slo
 		return 0;
 	if (bytes > snap)
 		bytes = snap;
-	if (bytes > COPY_BYTES)
-		bytes = COPY_BYTES;
 	if (bytes == 0)
 		return 0;
+	bytes--; /* so that the verifier sees that it is not 0 */
+	OPAQUE(bytes);
+	if (bytes > COPY_BYTES - 1)
+		bytes = COPY_BYTES - 1;
+	bytes++;
 	/* A ring that nobody empties must not cost a copy of every frame. 8: the ring's own header. */
 	if (bpf_ringbuf_query(&copies, RINGBUF_AVAILABLE) + sizeof(struct copy) + bytes + 8 > RING_BYTES) {
 		count_drop(one, slot, UNCAPTURED);

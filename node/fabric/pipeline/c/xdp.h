@@ -59,6 +59,8 @@ INLINE __u32 hop_at(struct packet *p, __u32 slot, const struct port *to, __u32 n
 	link = *(volatile __u64 *)&out->link;
 	if (link_kind(link) != LINK_LOCAL)
 		return 0;
+	OPAQUE(n);
+	n &= MAX_HOPS - 1;
 	p->trail[2 * n] = slot;
 	p->trail[2 * n + 1] = next;
 	advance(p);
