@@ -142,9 +142,11 @@ func mounts() []specs.Mount {
 // systemDirs are links into /usr on Debian since 12, and directories of their own on older machines.
 var systemDirs = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
+// readOnly shows one of the machine's files or directories, with what is mounted below it: where something is, the kernel
+// lets a user namespace see both or none.
 func readOnly(path string) specs.Mount {
 	return specs.Mount{Destination: path, Type: "bind", Source: path,
-		Options: []string{"bind", "ro", "nosuid", "nodev"}}
+		Options: []string{"rbind", "ro", "rro", "nosuid", "rnosuid", "nodev", "rnodev"}}
 }
 
 // writeBundle writes a container's bundle.

@@ -205,6 +205,16 @@ func TestNoEscape(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)
 	jobs[1].Element.Software = model.SoftwareStatic // whose commands run in a container of their own
+	// Machines may have file systems of their own below /usr: they are seen, and not to be written to either.
+	below := filepath.Join("/usr/local", n.dirs.Instance)
+	if err := os.Mkdir(below, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(below)
+	if err := unix.Mount("tmpfs", below, "tmpfs", 0, "size=64k,mode=1777"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(below, unix.MNT_DETACH)
 	n.apply(t, jobs)
 	secret := filepath.Join("/run", "polyplane-secret-"+n.dirs.Instance)
 	if err := os.WriteFile(secret, []byte("secret"), 0o644); err != nil {
@@ -213,7 +223,7 @@ func TestNoEscape(t *testing.T) {
 	defer os.Remove(secret)
 	for _, refused := range []string{
 		"cat /etc/shadow", "ls /root | grep .", "cat " + secret, "ls /var/lib/dpkg", "ls /var/lib/polyplane", "ls /proc/1/root/boot",
-		"touch /usr/x", "mount -t tmpfs x /mnt", "umount /usr", "mknod /root/x b 1 1", "unshare -U true",
+		"touch /usr/x", "touch " + below + "/x", "mount -t tmpfs x /mnt", "umount /usr", "mknod /root/x b 1 1", "unshare -U true",
 		"echo x > /proc/sys/kernel/core_pattern", "echo x > /proc/sys/vm/drop_caches", "dmesg", "mount -o remount,rw /usr",
 		"echo b > /proc/sysrq-trigger", "ip netns add x", "date -s 2000-01-01", "chown 70000 /root",
 	} {
@@ -227,7 +237,7 @@ func TestNoEscape(t *testing.T) {
 		if got := strings.TrimSpace(n.run(t, j.ID, "hostname")); got != j.ID.Element {
 			t.Errorf("the host name of %s is %q", j.ID, got)
 		}
-		n.run(t, j.ID, "sh", "-c", "ping -c1 -W5 127.0.0.1 && echo 1 > /proc/sys/net/ipv4/ip_forward && touch /root/mine && test -w /tmp")
+		n.run(t, j.ID, "sh", "-c", "ls "+below+" && ping -c1 -W5 127.0.0.1 && echo 1 > /proc/sys/net/ipv4/ip_forward && touch /root/mine && test -w /tmp")
 		ids := n.run(t, j.ID, "sh", "-c", "ps -e -o pid= | wc -l")
 		if len(strings.TrimSpace(ids)) > 2 {
 			t.Errorf("%s sees %s processes", j.ID, ids)
