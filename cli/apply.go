@@ -42,7 +42,7 @@ func (c *CLI) planCommand() *cobra.Command {
 			if !files.given() {
 				return usageError(cmd, "-f FILE is missing (- is standard input)")
 			}
-			networks, err := c.readNetworks(cmd.Context(), files)
+			networks, err := c.readNetworks(cmd.Context(), &files)
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func (c *CLI) planCommand() *cobra.Command {
 			}
 			planned, err := c.planAll(cmd.Context(), cl, networks, overwrite)
 			if err != nil {
-				return err
+				return files.located(err)
 			}
 			changes := false
 			views := make([]planView, len(planned))
@@ -104,7 +104,7 @@ only. Agents of nodes that are just starting are waited for up to 10 seconds.`,
 			if !files.given() {
 				return usageError(cmd, "-f FILE is missing (- is standard input)")
 			}
-			networks, err := c.readNetworks(cmd.Context(), files)
+			networks, err := c.readNetworks(cmd.Context(), &files)
 			if err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ only. Agents of nodes that are just starting are waited for up to 10 seconds.`,
 			if err != nil {
 				return err
 			}
-			return c.apply(cmd.Context(), cl, networks, overwrite, wait, timeout)
+			return files.located(c.apply(cmd.Context(), cl, networks, overwrite, wait, timeout))
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -192,7 +192,7 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files
 	case files.renames() && !files.given():
 		return nil, usageError(cmd, "--name says what a file's network is called: it needs -f FILE")
 	case files.given():
-		networks, err := c.readNetworks(cmd.Context(), files)
+		networks, err := c.readNetworks(cmd.Context(), &files)
 		if err != nil {
 			return nil, err
 		}

@@ -274,7 +274,7 @@ func TestApplyOfSeveralIsOneRequest(t *testing.T) {
 		t.Errorf("applied %+v, %+v", f.applied, r)
 	}
 	f = lab()
-	f.refusals = map[string]error{"duo": &client.Error{Status: 422, Detail: "1 of 2 networks are refused", Reasons: []string{"network duo does not fit"}}}
+	f.refusals = map[string]error{"duo": &client.Error{Status: 422, Detail: "1 of 2 networks are refused", Reasons: []client.Reason{{Message: "network duo does not fit"}}}}
 	if r := runWith(t, f, file, "apply", "-f", "-"); r.code != ExitRefused || len(f.applied) != 0 || !strings.Contains(r.err, "network duo does not fit") {
 		t.Errorf("applied %+v, %+v", f.applied, r)
 	}

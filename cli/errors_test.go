@@ -114,7 +114,7 @@ func TestNothingIsAppliedWhenOneFileIsBad(t *testing.T) {
 	if r.code != ExitUsage || !strings.Contains(r.err, "b.yml:3") || !strings.Contains(r.err, "links") {
 		t.Errorf("got %+v", r)
 	}
-	f.refusals = map[string]error{"bob": &client.Error{Status: http.StatusUnprocessableEntity, Detail: "it does not fit", Reasons: []string{"no node has 3 cores"}}}
+	f.refusals = map[string]error{"bob": &client.Error{Status: http.StatusUnprocessableEntity, Detail: "it does not fit", Reasons: []client.Reason{{Message: "no node has 3 cores"}}}}
 	r = runWith(t, f, duo, "apply", "-f", "-", "--name", "alice,bob")
 	if r.code != ExitRefused || !strings.Contains(r.err, "it does not fit: no node has 3 cores") {
 		t.Errorf("got %+v", r)
@@ -153,5 +153,40 @@ func TestEditDistance(t *testing.T) {
 		if got := editDistance(test.a, test.b); got != test.want {
 			t.Errorf("editDistance(%q, %q) = %d, want %d", test.a, test.b, got, test.want)
 		}
+	}
+}
+
+// What only the instance can refuse is told as the file's own mistakes are: with line and excerpt.
+func TestRefusalsNameTheLine(t *testing.T) {
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
+	for path, text := range map[string]string{
+		one: "network: one\nhosts:\n  h1: {gateway: 192.0.2.7}\nrouters: [r1]\nlinks:\n  - h1 -- r1\n---\nnetwork: other\nrouters: [r1]\n",
+		two: "network: two\nrouters:\n  r1: {cpu: 500}\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(network, name, field, message string) client.Reason {
+		return client.Reason{Message: message, Problems: []model.Problem{{Network: network, About: model.AboutElement, Name: name, Field: field, Message: message}}}
+	}
+	refusal := &client.Error{Status: http.StatusUnprocessableEntity, Detail: "2 of 3 networks are refused", Reasons: []client.Reason{
+		of("one", "h1", "gateways", "host h1: the gateway is far away"), of("two", "r1", "cpu", "r1 needs 500 cores"), {Message: "and 7 more"}}}
+	want := "2 of 3 networks are refused:\n" +
+		one + ":3:17: host h1: the gateway is far away\n     1 | network: one\n     2 | hosts:\n>    3 |   h1: {gateway: 192.0.2.7}\n       |                 ^^^^^^^^^\n" +
+		two + ":3:13: r1 needs 500 cores\n     1 | network: two\n     2 | routers:\n>    3 |   r1: {cpu: 500}\n       |             ^^^\nand 7 more\n"
+	for _, command := range []string{"plan", "apply"} {
+		f := lab()
+		f.refusals = map[string]error{"one": refusal}
+		if r := run(t, f, command, "-f", one, "-f", two); r.code != ExitRefused || r.err != "polyplane "+command+": "+want || len(f.applied) > 0 {
+			t.Errorf("%s: got %+v, want %s", command, r, want)
+		}
+	}
+	f := lab()
+	f.refusals = map[string]error{"alice": &client.Error{Status: http.StatusUnprocessableEntity, Detail: "network alice is refused",
+		Reasons: []client.Reason{of("alice", "r1", "cpu", "r1 needs 500 cores")}}}
+	if r := run(t, f, "apply", "-f", two, "--name", "alice"); r.code != ExitRefused || !strings.Contains(r.err, "network alice is refused:\n"+two+":3:13: r1 needs") {
+		t.Errorf("renamed: got %+v", r)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api/client"
 	"github.com/polyplane/polyplane/spec"
 )
 
@@ -26,6 +27,8 @@ type fileFlags struct {
 	names []string
 	// renames tells that --name was given, if only as nothing.
 	renames func() bool
+	// from is where each network stands, once they have been read.
+	from map[string]spec.Document
 }
 
 func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
@@ -42,10 +45,11 @@ func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
 func (f *fileFlags) given() bool { return len(f.paths) > 0 }
 
 // readNetworks reads all documents of all files: every mistake in any of them is told, and nothing else is done.
-func (c *CLI) readNetworks(ctx context.Context, f fileFlags) ([]model.Network, error) {
+func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, error) {
 	var all []model.Network
 	var problems []error
 	from := map[string]string{}
+	f.from = map[string]spec.Document{}
 	for _, path := range f.paths {
 		sources, err := c.sources(ctx, path)
 		if err != nil {
@@ -55,19 +59,20 @@ func (c *CLI) readNetworks(ctx context.Context, f fileFlags) ([]model.Network, e
 			return nil, badFile(err)
 		}
 		for _, s := range sources {
-			networks, err := spec.Parse(s.name, s.data, spec.Options{})
+			documents, err := spec.Documents(s.name, s.data, spec.Options{})
 			if err != nil {
 				problems = append(problems, err)
 				continue
 			}
-			for _, n := range networks {
+			for _, d := range documents {
+				n := d.Network
 				if first, twice := from[n.Name]; twice && first != s.name {
 					problems = append(problems, fmt.Errorf("network %s is in %s and in %s: keep one of them, or rename one with --name",
 						n.Name, first, s.name))
 				}
-				from[n.Name] = s.name
+				from[n.Name], f.from[n.Name] = s.name, d
+				all = append(all, n)
 			}
-			all = append(all, networks...)
 		}
 	}
 	if len(problems) > 0 {
@@ -79,8 +84,48 @@ func (c *CLI) readNetworks(ctx context.Context, f fileFlags) ([]model.Network, e
 	if !f.renames() {
 		return all, nil
 	}
-	return renamed(all, f.names)
+	networks, err := renamed(all, f.names)
+	for _, n := range networks {
+		f.from[n.Name] = f.from[all[0].Name]
+	}
+	return networks, err
 }
+
+// located has a refusal of what was read name the lines of the files that it is about, as the files' own mistakes are told.
+func (f *fileFlags) located(err error) error {
+	var refusal *client.Error
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	text, found := refusal.Detail+":", false
+	for _, reason := range refusal.Reasons {
+		lines := []string{reason.Message}
+		for i, p := range reason.Problems {
+			if i == 0 {
+				lines = nil
+			}
+			line := p.Message
+			if d, ok := f.from[p.Network]; ok {
+				line, found = d.Locate(p).Error(), true
+			}
+			lines = append(lines, line)
+		}
+		text += "\n" + strings.Join(lines, "\n")
+	}
+	if !found {
+		return err
+	}
+	return &Error{Code: exitCode(err), Err: &locatedError{text, err}}
+}
+
+// locatedError is an error in other words.
+type locatedError struct {
+	text string
+	err  error
+}
+
+func (e *locatedError) Error() string { return e.text }
+func (e *locatedError) Unwrap() error { return e.err }
 
 // renamed makes the networks that --name asks for.
 func renamed(all []model.Network, names []string) ([]model.Network, error) {

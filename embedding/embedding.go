@@ -69,17 +69,22 @@ func UsageOf(records []model.Record) Usage {
 	return u
 }
 
-// Refusal is the error of a network that does not fit: everything that is wrong, one sentence each.
+// Refusal is the error of a network that does not fit: everything that is wrong, one sentence each, about the first of the
+// objects that it is about.
 type Refusal struct {
 	Network  string
-	Problems []string
+	Problems []model.Problem
 }
 
 func (r *Refusal) Error() string {
 	if len(r.Problems) == 1 {
-		return fmt.Sprintf("network %s does not fit onto the substrate: %s", r.Network, r.Problems[0])
+		return fmt.Sprintf("network %s does not fit onto the substrate: %s", r.Network, r.Problems[0].Message)
 	}
-	return fmt.Sprintf("network %s does not fit onto the substrate:\n  - %s", r.Network, strings.Join(r.Problems, "\n  - "))
+	var b strings.Builder
+	for _, p := range r.Problems {
+		b.WriteString("\n  - " + p.Message)
+	}
+	return fmt.Sprintf("network %s does not fit onto the substrate:%s", r.Network, b.String())
 }
 
 // Embed places a resolved network beside what others use. Elements that are pinned to a node, a location or an edge's
@@ -91,7 +96,7 @@ func (r *Refusal) Error() string {
 func Embed(sub model.Substrate, used Usage, net model.Network, current model.Placement) (model.Placement, error) {
 	e := newEmbedder(sub, used, net)
 	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
-		return model.Placement{}, &Refusal{net.Name, []string{"there is no node in the substrate"}}
+		return model.Placement{}, &Refusal{net.Name, []model.Problem{{About: model.AboutNetwork, Name: net.Name, Message: "there is no node in the substrate"}}}
 	}
 	e.constrain(current)
 	if len(e.problems) == 0 {
@@ -100,7 +105,7 @@ func Embed(sub model.Substrate, used Usage, net model.Network, current model.Pla
 	if len(e.problems) > 0 {
 		return model.Placement{}, &Refusal{net.Name, e.problems}
 	}
-	var first []string
+	var first []model.Problem
 	for range gluings {
 		e.place()
 		if len(e.problems) > 0 {
@@ -112,7 +117,7 @@ func Embed(sub model.Substrate, used Usage, net model.Network, current model.Pla
 		}
 		if first == nil {
 			for _, f := range failed {
-				first = append(first, f.reason)
+				first = append(first, problem(model.AboutLink, e.net.Links[f.link].Name, "bandwidth", "%s", f.reason))
 			}
 		}
 		if !e.glue(failed) {
@@ -141,7 +146,7 @@ type embedder struct {
 	location []string
 	parent   []int32 // union-find: elements that must share a node
 	at       []int32 // element → node, or -1
-	problems []string
+	problems []model.Problem
 }
 
 type nodeState struct {
@@ -193,12 +198,12 @@ func (e *embedder) constrain(current model.Placement) {
 			if len(e.nodes) == 1 || e.net.Elements[el].Node != "" {
 				continue // the only node, or the element's own pin, says where the device is
 			}
-			e.refuse("edge %s does not say which node its device %s is on; there are %s", edge.Name, edge.Device,
+			e.refuse(model.AboutEdge, edge.Name, "node", "edge %s does not say which node its device %s is on; there are %s", edge.Name, edge.Device,
 				e.nodeNames())
 			continue
 		}
 		if was := edges[edge.End.Element]; was != "" && was != node {
-			e.refuse("%s has edges on two nodes, %s and %s; an element is on one", edge.End.Element, was, node)
+			e.refuse(model.AboutEdge, edge.Name, "node", "%s has edges on two nodes, %s and %s; an element is on one", edge.End.Element, was, node)
 		}
 		edges[edge.End.Element] = node
 	}
@@ -207,7 +212,7 @@ func (e *embedder) constrain(current model.Placement) {
 		want, why := el.Node, ""
 		if edge := edges[el.Name]; edge != "" {
 			if want != "" && want != edge {
-				e.refuse("%s is pinned to %s, but its edge's device is on %s", el.Name, want, edge)
+				e.refuse(model.AboutElement, el.Name, "node", "%s is pinned to %s, but its edge's device is on %s", el.Name, want, edge)
 				continue
 			}
 			want, why = edge, " by its edge"
@@ -217,16 +222,20 @@ func (e *embedder) constrain(current model.Placement) {
 			n, ok := e.sub.index[want]
 			switch {
 			case !ok:
-				e.refuse("%s is pinned%s to node %s, which does not exist; there are %s", el.Name, why, want, e.nodeNames())
+				about, name := model.AboutElement, el.Name
+				if why != "" {
+					about, name = model.AboutEdge, e.edgeOf(el.Name)
+				}
+				e.refuse(about, name, "node", "%s is pinned%s to node %s, which does not exist; there are %s", el.Name, why, want, e.nodeNames())
 			case el.Location != "" && e.nodes[n].Location != el.Location:
-				e.refuse("%s is pinned%s to node %s, which is in %s, and to location %s", el.Name, why, want,
+				e.refuse(model.AboutElement, el.Name, "location", "%s is pinned%s to node %s, which is in %s, and to location %s", el.Name, why, want,
 					placeName(e.nodes[n].Location), el.Location)
 			}
 			e.pin[i] = int32(n)
 			continue
 		}
 		if el.Location != "" && !slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.Location == el.Location }) {
-			e.refuse("%s is pinned to location %s, where there is no node; there are %s", el.Name, el.Location,
+			e.refuse(model.AboutElement, el.Name, "location", "%s is pinned to location %s, where there is no node; there are %s", el.Name, el.Location,
 				e.locationNames())
 			continue
 		}
@@ -237,8 +246,22 @@ func (e *embedder) constrain(current model.Placement) {
 	}
 }
 
-func (e *embedder) refuse(format string, args ...any) {
-	e.problems = append(e.problems, fmt.Sprintf(format, args...))
+func (e *embedder) refuse(about model.Subject, name, field, format string, args ...any) {
+	e.problems = append(e.problems, problem(about, name, field, format, args...))
+}
+
+func problem(about model.Subject, name, field, format string, args ...any) model.Problem {
+	return model.Problem{About: about, Name: name, Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// edgeOf is the first edge of an element that says its node.
+func (e *embedder) edgeOf(element string) string {
+	for _, edge := range e.net.Edges {
+		if edge.End.Element == element && edge.Node != "" {
+			return edge.Name
+		}
+	}
+	return ""
 }
 
 func (e *embedder) nodeNames() string {

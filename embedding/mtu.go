@@ -76,7 +76,7 @@ func (e *embedder) checkMTUs() {
 		if x.most < model.MinMTU {
 			lower = "raise"
 		}
-		e.refuse("%s an MTU of %d, so the underlay must carry %d wherever the ends may be placed, and %s; %s the underlay's to %d, or "+
+		e.refuse(model.AboutLink, x.links[0], "mtu", "%s an MTU of %d, so the underlay must carry %d wherever the ends may be placed, and %s; %s the underlay's to %d, or "+
 			"pin the ends (node:) to where it is carried", subject, x.mtu, x.mtu+e.overhead, list(x.small), lower, x.mtu+e.overhead)
 	}
 }

@@ -1,7 +1,9 @@
 package embedding
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -121,6 +123,7 @@ func (e *embedder) checkFixed(n int32) {
 		return
 	}
 	var asking []string
+	first := ""
 	for i, at := range e.at {
 		el := &e.net.Elements[i]
 		if at != n || el.CPU == 0 && el.Memory == 0 {
@@ -130,12 +133,13 @@ func (e *embedder) checkFixed(n int32) {
 		if e.stays[i] {
 			how = "there already"
 		}
+		first = cmp.Or(first, el.Name)
 		asking = append(asking, fmt.Sprintf("%s %s (%s)", el.Name, demand(el.CPU, el.Memory), how))
 	}
 	if len(asking) == 0 {
 		return // others overfill it; nothing of this network makes it worse
 	}
-	e.refuse("node %s has %s free, but these must be there: %s; give them less, or pin some to another node", node.Name,
+	e.refuse(model.AboutElement, first, amountOf(node.used.CPU > node.CPU), "node %s has %s free, but these must be there: %s; give them less, or pin some to another node", node.Name,
 		demand(minus(node.CPU, node.base.CPU), minus(node.Memory, node.base.Memory)), list(asking))
 }
 
@@ -199,5 +203,13 @@ func (e *embedder) refuseUnit(u *unit) {
 	if len(names) > 1 {
 		verb = "together need"
 	}
-	e.refuse("%s %s %s on one node%s: %s", list(names), verb, demand(u.cpu, u.memory), where, list(has))
+	e.refuse(model.AboutElement, names[0], amountOf(!slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.used.CPU+u.cpu <= n.CPU })), "%s %s %s on one node%s: %s", list(names), verb, demand(u.cpu, u.memory), where, list(has))
+}
+
+// amountOf is the field that a lack is about.
+func amountOf(cpu bool) string {
+	if cpu {
+		return "cpu"
+	}
+	return "memory"
 }

@@ -15,8 +15,10 @@ const (
 
 // Problem is one thing that is wrong with a network.
 type Problem struct {
-	About Subject `json:"about"`
-	// Index is the object's in the network's Elements, Links, Edges or Expect.
+	// Network is which network it is about, where that is not clear by itself.
+	Network string  `json:"network,omitempty"`
+	About   Subject `json:"about"`
+	// Index is the object's in the network's Elements, Links, Edges or Expect. A Problem of the manager's says nothing with it.
 	Index int    `json:"index"`
 	Name  string `json:"name"` // the object's
 	// Field is where in the object: a field's name in JSON, with "/" and what is below it ("interfaces/eth0", "routing/bgp");
@@ -27,6 +29,18 @@ type Problem struct {
 }
 
 func (p Problem) Error() string { return p.Message }
+
+// ProblemOf is a problem with the object of that name. The message does not name it yet, and is as for fmt.Sprintf.
+func ProblemOf(about Subject, name, field, format string, args ...any) Problem {
+	return Problem{About: about, Name: name, Field: field, Message: fmt.Sprintf("%s %s: %s", about, name, fmt.Sprintf(format, args...))}
+}
+
+// ProblemOfElement is ProblemOf for an element, which is called by its kind.
+func ProblemOfElement(e *Element, field, format string, args ...any) Problem {
+	p := ProblemOf(AboutElement, e.Name, field, format, args...)
+	p.Message = fmt.Sprintf("%s %s: %s", e.Kind, e.Name, fmt.Sprintf(format, args...))
+	return p
+}
 
 // problems collects them.
 type problems struct {

@@ -64,7 +64,7 @@ func (r *resolver) links(numbers *Numbers) error {
 	fars := make([]Far, 0, 2*len(r.net.Links))
 	for _, link := range r.net.Links {
 		if _, _, ok := r.ends(link); !ok {
-			return fmt.Errorf("link %s joins %s and %s, which are not both elements of the network", link.Name, link.Ends[0].Element, link.Ends[1].Element)
+			return ProblemOf(AboutLink, link.Name, "", "it joins %s and %s, which are not both elements of the network", link.Ends[0].Element, link.Ends[1].Element)
 		}
 		given := AssignedLink{VNI: r.was.Links[link.Name].VNI}
 		if given.VNI == 0 {
@@ -180,7 +180,7 @@ func (r *resolver) subnets() error {
 				continue
 			}
 			if err := r.choose(n, v4, p4, v6, p6, switched); err != nil {
-				return fmt.Errorf("%s: %w", r.name(*n.segment), err)
+				return r.problem(*n.segment, "%s", err)
 			}
 		}
 	}
@@ -340,7 +340,7 @@ func (r *resolver) number(n numbering) error {
 				a, ok = r.free(subnet, &next, last, used)
 			}
 			if !ok {
-				return fmt.Errorf("%s: %s has no address left for %s; state a larger prefix", r.name(s), subnet, r.net.Elements[m.element].Name)
+				return r.problem(s, "%s has no address left for %s; state a larger prefix", subnet, r.net.Elements[m.element].Name)
 			}
 			give(m, a)
 			if n.key != "" {

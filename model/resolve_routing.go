@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -52,7 +51,7 @@ func (r *resolver) loopbacks() error {
 				a, ok = r.free(LoopbackPool4, &next, 1<<16-2, taken)
 			}
 			if !ok {
-				return fmt.Errorf("router %s: %s has no loopback address left; state one", e.Name, LoopbackPool4)
+				return ProblemOfElement(e, "loopback", "%s has no loopback address left; state one", LoopbackPool4)
 			}
 			own = []netip.Prefix{netip.PrefixFrom(a, 32)}
 		}

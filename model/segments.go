@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -129,6 +130,17 @@ func (l *layout) name(s segment) string {
 		return "the segment of switch " + l.net.Elements[s.switches[0]].Name
 	}
 	return "link " + l.net.Links[s.links[0]].Name
+}
+
+// problem is one with a segment's addresses.
+func (l *layout) problem(s segment, format string, args ...any) Problem {
+	p := Problem{About: AboutElement, Field: "prefixes", Message: fmt.Sprintf("%s: %s", l.name(s), fmt.Sprintf(format, args...))}
+	if len(s.switches) > 0 {
+		p.Name = l.net.Elements[s.switches[0]].Name
+	} else {
+		p.About, p.Name = AboutLink, l.net.Links[s.links[0]].Name
+	}
+	return p
 }
 
 // stated are the prefixes that the segment's links and switches state, each once.

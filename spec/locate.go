@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -11,6 +12,27 @@ import (
 
 // keys are the file's names of the model's fields, where they differ.
 var keys = map[string]string{"gateways": "gateway", "routerID": "router-id", "routing": "", "ends": ""}
+
+// Locate says in which line of the file a problem with the network is that another has found. The object is found by its name.
+func (d Document) Locate(p model.Problem) *Error {
+	is := func(name string) bool { return name == p.Name }
+	p.Index = -1
+	switch p.About {
+	case model.AboutElement:
+		p.Index = slices.IndexFunc(d.Network.Elements, func(e model.Element) bool { return is(e.Name) })
+	case model.AboutLink:
+		p.Index = slices.IndexFunc(d.Network.Links, func(l model.Link) bool { return is(l.Name) })
+	case model.AboutEdge:
+		p.Index = slices.IndexFunc(d.Network.Edges, func(e model.Edge) bool { return is(e.Name) })
+	}
+	if p.Index < 0 && p.About != model.AboutNetwork {
+		p.Field = ""
+	}
+	if p.Index < 0 {
+		p.About, p.Index = model.AboutNetwork, 0
+	}
+	return d.builder.at(d.builder.locate(p), "%s", p.Message)
+}
 
 // locate finds a problem's place in the file: as deep as the file says something about it.
 func (b *builder) locate(p model.Problem) *token.Token {

@@ -52,6 +52,25 @@ type Options struct {
 // error, which is then Errors, it is nothing at all. Only an element's forwarding is empty where the file does not say it:
 // it may have been set at run time, and then stays.
 func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
+	documents, err := Documents(name, data, opts)
+	if err != nil {
+		return nil, err
+	}
+	nets := make([]model.Network, len(documents))
+	for i, d := range documents {
+		nets[i] = d.Network
+	}
+	return nets, nil
+}
+
+// Document is a network and where it stands in its file.
+type Document struct {
+	Network model.Network
+	builder *builder
+}
+
+// Documents is Parse for who wants to tell later where in the file something is.
+func Documents(name string, data []byte, opts Options) ([]Document, error) {
 	src := source{name: name, data: data}
 	docs, err := src.documents()
 	if err != nil {
@@ -60,7 +79,7 @@ func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 	if opts.ReadFile == nil {
 		opts.ReadFile = readConfig
 	}
-	var nets []model.Network
+	var all []Document
 	d := decoder{source: src}
 	lines := map[string]int{}
 	for _, doc := range docs {
@@ -99,12 +118,12 @@ func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 			d.fail(doc, "network %s is in this file twice, first in line %d; give one of them another name", net.Name, first)
 		}
 		lines[net.Name] = line
-		nets = append(nets, net)
+		all = append(all, Document{net, &b})
 	}
 	if len(d.errs) > 0 {
 		return nil, d.errs
 	}
-	return nets, nil
+	return all, nil
 }
 
 // documents parses YAML, after making sure that parsing it is harmless.

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // Problem is a refusal: an HTTP status, what was refused and why in words, and – where there are several – every
@@ -61,26 +63,64 @@ func Unavailable(err error) *Problem {
 	return &Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()}
 }
 
+// ProblemDetail is the body of a refusal (RFC 9457).
+type ProblemDetail struct {
+	Title  string   `json:"title" doc:"the status in words"`
+	Status int      `json:"status" doc:"the HTTP status"`
+	Detail string   `json:"detail" doc:"what was refused, and why where there is one reason"`
+	Errors []Reason `json:"errors,omitempty" doc:"the reasons"`
+}
+
+// Reason is one of a refusal's.
+type Reason struct {
+	Message  string `json:"message" doc:"what is wrong, and what would be right"`
+	Location string `json:"location,omitempty" doc:"where in the request"`
+	// Problems are what the reason consists of, where it is about documents.
+	Problems []model.Problem `json:"problems,omitempty" doc:"what of which document is wrong"`
+}
+
+func (p *ProblemDetail) Error() string { return p.Detail }
+
+// GetStatus is huma.StatusError's.
+func (p *ProblemDetail) GetStatus() int { return p.Status }
+
+// ContentType is huma.ContentTypeFilter's.
+func (p *ProblemDetail) ContentType(string) string { return "application/problem+json" }
+
 // newError is huma's constructor of error bodies; it keeps our words for its own refusals too.
 func newError(status int, detail string, errs ...error) huma.StatusError {
 	if detail == "validation failed" { // huma's own words
 		detail = "the request is not understood"
 	}
-	m := &huma.ErrorModel{Status: status, Title: http.StatusText(status), Detail: detail}
+	m := &ProblemDetail{Status: status, Title: http.StatusText(status), Detail: detail}
 	for _, err := range errs {
 		if err == nil {
 			continue
 		}
 		var d huma.ErrorDetailer
 		if errors.As(err, &d) {
-			e := *d.ErrorDetail()
-			e.Value = nil // a megabyte of a wrong body is no help
-			m.Errors = append(m.Errors, &e)
+			e := d.ErrorDetail() // without its value: a megabyte of a wrong body is no help
+			m.Errors = append(m.Errors, Reason{Message: e.Message, Location: e.Location})
 		} else {
-			m.Errors = append(m.Errors, &huma.ErrorDetail{Message: err.Error()})
+			m.Errors = append(m.Errors, Reason{Message: err.Error(), Problems: problemsOf(err)})
 		}
 	}
 	return m
+}
+
+// problemsOf are the problems with documents that a reason is, or consists of.
+func problemsOf(err error) (list []model.Problem) {
+	var one model.Problem
+	var several *Problem
+	switch {
+	case errors.As(err, &several):
+		for _, reason := range several.Reasons {
+			list = append(list, problemsOf(reason)...)
+		}
+	case errors.As(err, &one):
+		list = []model.Problem{one}
+	}
+	return list
 }
 
 // statusError turns any error into what huma writes.

@@ -45,7 +45,7 @@ func (s *Server) streamRoutes(api huma.API) {
 			op.Responses = map[string]*huma.Response{"200": {Description: "a stream", Content: map[string]*huma.MediaType{d.media: {}}}}
 		}
 		op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
-			"application/problem+json": {Schema: schemaOf[huma.ErrorModel](api)}}}
+			"application/problem+json": {Schema: schemaOf[ProblemDetail](api)}}}
 		api.OpenAPI().AddOperation(&op)
 		s.guard.HandleFunc(op.Method+" "+op.Path, s.proxy.ServeHTTP)
 	}

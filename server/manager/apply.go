@@ -51,7 +51,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 			err = checkTaken(next, old)
 		}
 		if err != nil {
-			refusals[d.Network.Name] = err
+			refusals[d.Network.Name] = about(d.Network.Name, err)
 			continue
 		}
 		result := model.ApplyResult{Record: next, Changed: true, Notes: m.notes(old, resolved, options.Overwrite)}
@@ -130,6 +130,21 @@ func (m *Manager) situations(documents []model.Document) ([]*network, []model.Re
 		}
 	}
 	return found, others, nil
+}
+
+// about has each reason of a refusal say which network it is about.
+func about(network string, err error) error {
+	var refusal *api.Problem
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	for i, reason := range refusal.Reasons {
+		p := model.Problem{About: model.AboutNetwork, Name: network, Message: reason.Error()}
+		errors.As(reason, &p)
+		p.Network, p.Index = network, 0
+		refusal.Reasons[i] = p
+	}
+	return err
 }
 
 // mostRefused is how many refused networks of one request are told.

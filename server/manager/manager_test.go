@@ -295,6 +295,11 @@ func TestRefusedAppliesChangeNothing(t *testing.T) {
 		if p.Status != try.status || len(p.Reasons) < try.reasons {
 			t.Errorf("%s: status %d, reasons %q", name, p.Status, p.Reasons)
 		}
+		for _, reason := range p.Reasons {
+			if about, ok := errors.AsType[model.Problem](reason); !ok || about.Network != try.net.Name || about.Name == "" {
+				t.Errorf("%s: the reason %q does not say what it is about: %+v", name, reason, about)
+			}
+		}
 	}
 	if r := f.apply(t, line("lab", 5), model.ApplyOptions{DryRun: true}); !r.Changed || r.Record.Revision != 2 || len(r.Record.Network.Elements) != 5 {
 		t.Error("a dry run does not say what would be")

@@ -122,10 +122,16 @@ func invalid(name string, problems []model.Problem) error {
 
 // withoutName is a reason behind words that name the network already.
 func withoutName(name string, err error) error {
-	if rest, ok := strings.CutPrefix(err.Error(), "network "+name+": "); ok {
-		return errors.New(rest)
+	rest, ok := strings.CutPrefix(err.Error(), "network "+name+": ")
+	if !ok {
+		return err
 	}
-	return err
+	var p model.Problem
+	if errors.As(err, &p) {
+		p.Message = rest
+		return p
+	}
+	return errors.New(rest)
 }
 
 func refusal(name string, err error) error {
@@ -135,7 +141,7 @@ func refusal(name string, err error) error {
 	}
 	reasons := make([]error, len(r.Problems))
 	for i, p := range r.Problems {
-		reasons[i] = errors.New(p)
+		reasons[i] = p
 	}
 	return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", name), reasons...)
 }

@@ -39,6 +39,12 @@ func (o offers) lacks(e *model.Element) string {
 	return ""
 }
 
+// fieldOf is the field that the element lacks a driver for.
+func fieldOf(lacking string) string {
+	field, _, _ := strings.Cut(lacking, ":")
+	return field
+}
+
 // serves tells whether the plane that nodes have is for elements of that kind: there are planes for fewer kinds than
 // model.ForwardingsOf allows, and their nodes would refuse the others one by one, when they are there already.
 func serves(f model.Forwarding, k model.Kind) bool {
@@ -77,7 +83,7 @@ func checkOffered(resolved model.Network, nodes map[string]offers) []error {
 			}
 		}
 		if lacking != "" && !somewhere {
-			problems = append(problems, fmt.Errorf("%s %s: no node offers %s; there is %s", e.Kind, e.Name, lacking, there(e, nodes)))
+			problems = append(problems, model.ProblemOfElement(e, fieldOf(lacking), "no node offers %s; there is %s", lacking, there(e, nodes)))
 		}
 	}
 	return problems
@@ -188,8 +194,8 @@ func checkPlaced(resolved model.Network, placed map[string]string, nodes map[str
 				continue // a node that has not told yet may have it
 			}
 			slices.Sort(has)
-			problems = append(problems, fmt.Errorf("%s %s would be on node %s, which does not offer %s; pin it with node: to one that does (%s)",
-				e.Kind, e.Name, placed[e.Name], lacking, strings.Join(has, ", ")))
+			problems = append(problems, model.ProblemOfElement(e, fieldOf(lacking), "it would be on node %s, which does not offer %s; pin it with node: to one that does (%s)",
+				placed[e.Name], lacking, strings.Join(has, ", ")))
 		}
 	}
 	return problems
@@ -208,8 +214,8 @@ func checkDelays(net model.Network, placed map[string]string, nodes map[string]o
 				continue
 			}
 			if why := nodes[node].noDelay; why != "" {
-				problems = append(problems, fmt.Errorf("link %s: its delay and jitter cannot be had on node %s: %s; place %s on another node, or take them out",
-					l.Name, node, why, end.Element))
+				problems = append(problems, model.ProblemOf(model.AboutLink, l.Name, "delay", "its delay and jitter cannot be had on node %s: %s; place %s on another node, or take them out",
+					node, why, end.Element))
 			}
 		}
 	}
@@ -222,7 +228,7 @@ func checkSoftware(resolved model.Network) []error {
 	var problems []error
 	for i := range resolved.Elements {
 		if _, err := software.Render(resolved.Name, resolved.Elements[i]); err != nil {
-			problems = append(problems, err)
+			problems = append(problems, model.Problem{About: model.AboutElement, Name: resolved.Elements[i].Name, Message: err.Error()})
 		}
 	}
 	return problems
@@ -242,8 +248,8 @@ func checkDisks(old *network, resolved model.Network) []error {
 		}
 		is, was := e.Limits().Disk, old.resolved.Elements[k].Limits().Disk
 		if is < was && e.HasProcesses() && old.resolved.Elements[k].HasProcesses() {
-			problems = append(problems, fmt.Errorf("%s %s: its disk of %s cannot shrink to %s while it is used; leave it, or delete the element and make it anew",
-				e.Kind, e.Name, was, is))
+			problems = append(problems, model.ProblemOfElement(e, "disk", "its disk of %s cannot shrink to %s while it is used; leave it, or delete the element and make it anew",
+				was, is))
 		}
 	}
 	return problems
@@ -281,12 +287,16 @@ func checkEdges(net model.Network, placed map[string]string, others []model.Reco
 			if d.vlan != 0 {
 				what += fmt.Sprintf(" VLAN %d", d.vlan)
 			}
-			problems = append(problems, fmt.Errorf("edge %s: %s of node %s is already edge %s of network %s; take another device or VLAN",
-				mine, what, d.node, edge, other.Network.Name))
+			problems = append(problems, model.ProblemOf(model.AboutEdge, mine, "device", "%s of node %s is already edge %s of network %s; take another device or VLAN",
+				what, d.node, edge, other.Network.Name))
 		}
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return problems
+}
+
+func sliceProblem(field, format string, args ...any) error {
+	return model.Problem{About: model.AboutNetwork, Field: "slice/" + field, Message: fmt.Sprintf(format, args...)}
 }
 
 // checkSlice tells which of a slice's amounts is more than all nodes have together: no network could ever fill it.
@@ -299,10 +309,10 @@ func checkSlice(s model.Slice, substrate model.Substrate) []error {
 	}
 	var problems []error
 	if uint64(s.CPU) > cpu {
-		problems = append(problems, fmt.Errorf("slice: %s cores are more than all nodes have together (%s)", s.CPU, model.CPU(min(cpu, 1<<32-1))))
+		problems = append(problems, sliceProblem("cpu", "slice: %s cores are more than all nodes have together (%s)", s.CPU, model.CPU(min(cpu, 1<<32-1))))
 	}
 	if s.Memory > memory {
-		problems = append(problems, fmt.Errorf("slice: %s of memory is more than all nodes have together (%s)", s.Memory, memory.Rounded()))
+		problems = append(problems, sliceProblem("memory", "slice: %s of memory is more than all nodes have together (%s)", s.Memory, memory.Rounded()))
 	}
 	return problems
 }
@@ -328,7 +338,7 @@ func (m *Manager) checkDevices(old *network, net model.Network, placed map[strin
 		if err != nil || slices.Contains(names, e.Device) {
 			continue // a namespace that cannot be looked into is its agent's to complain of
 		}
-		problems = append(problems, fmt.Errorf("edge %s: node %s has no device %s; it has %s", e.Name, node, e.Device, cmp.Or(shorten(names), "none")))
+		problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device", "node %s has no device %s; it has %s", node, e.Device, cmp.Or(shorten(names), "none")))
 	}
 	return problems
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
 )
 
 // Client speaks to the manager of one instance. It may be used by several goroutines at once.
@@ -88,7 +89,14 @@ func (e *NotRunningError) Unwrap() error { return e.cause }
 type Error struct {
 	Status  int    // HTTP status
 	Detail  string // what is wrong, in words
-	Reasons []string
+	Reasons []Reason
+}
+
+// Reason is one of a refusal's.
+type Reason struct {
+	Message string
+	// Problems are what of which document is wrong, if it is about documents.
+	Problems []model.Problem
 }
 
 func (e *Error) Error() string {
@@ -96,9 +104,13 @@ func (e *Error) Error() string {
 	case 0:
 		return e.Detail
 	case 1:
-		return e.Detail + ": " + e.Reasons[0]
+		return e.Detail + ": " + e.Reasons[0].Message
 	}
-	return e.Detail + ":\n  " + strings.Join(e.Reasons, "\n  ")
+	var b strings.Builder
+	for _, r := range e.Reasons {
+		b.WriteString("\n  " + r.Message)
+	}
+	return e.Detail + ":" + b.String()
 }
 
 // IsNotFound tells whether the error says that the object does not exist.
@@ -112,8 +124,9 @@ type problem struct {
 	Title  string `json:"title"`
 	Detail string `json:"detail"`
 	Errors []struct {
-		Message  string `json:"message"`
-		Location string `json:"location"`
+		Message  string          `json:"message"`
+		Location string          `json:"location"`
+		Problems []model.Problem `json:"problems"`
 	} `json:"errors"`
 }
 
@@ -259,10 +272,9 @@ func decodeProblem(resp *http.Response) error {
 	}
 	for _, d := range p.Errors {
 		if d.Location != "" {
-			e.Reasons = append(e.Reasons, d.Location+": "+d.Message)
-		} else {
-			e.Reasons = append(e.Reasons, d.Message)
+			d.Message = d.Location + ": " + d.Message
 		}
+		e.Reasons = append(e.Reasons, Reason{d.Message, d.Problems})
 	}
 	return e
 }
