@@ -160,6 +160,9 @@ func stopped(ctx context.Context, cl Client, id model.ID) error {
 	case model.PhaseFailed:
 		return failed("%s has failed: %s", id, oneLine(e.Message))
 	}
+	if e.Message != "" {
+		return failed("%s is %s: %s; `polyplane get elements %s -w` shows when it is there", id, e.Phase, oneLine(e.Message), id.Network)
+	}
 	return failed("%s is not running yet (%s); `polyplane get elements %s -w` shows when it is", id, e.Phase, id.Network)
 }
 

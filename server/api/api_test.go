@@ -408,6 +408,9 @@ func TestStreamsReachTheAgent(t *testing.T) {
 	}()
 	<-told
 	defer func() { endWatch(); <-watchEnded }()
+	if err := c.Report(t.Context(), model.Report{Node: "n1"}); err != nil {
+		t.Fatal(err)
+	}
 
 	id := model.ID{Network: "lab", Element: "h1"}
 	var out, errOut bytes.Buffer

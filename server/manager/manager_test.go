@@ -371,7 +371,8 @@ func TestPhasesAndEvents(t *testing.T) {
 	f.obey(t, "n2", nil)
 	end1()
 	f.await(t, since, "n1", "NodeAway")
-	if s := status(t, f.Manager, "lab"); s.Phase != model.PhasePending {
+	// What runs there runs on, and is told so.
+	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseRunning || s.Running != 4 || !strings.Contains(s.Message, "agent of node n1 is away") {
 		t.Fatalf("with a node away: %+v", s)
 	}
 }

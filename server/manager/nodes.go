@@ -25,6 +25,7 @@ type node struct {
 	told     chan struct{} // closed when line changes
 
 	heard    bool // a report has come since this process started
+	back     bool // and since its agent came
 	lastSeen time.Time
 	reported int64 // the revision that the node says it has
 	problem  string
@@ -84,6 +85,9 @@ func (m *Manager) Watch(name string) (next func() api.Desired, end func(), err e
 		return nil, nil, err
 	}
 	wasReady := n.ready()
+	if n.watches == 0 {
+		n.back = false
+	}
 	n.watches++
 	n.lastSeen = time.Now()
 	m.readiness(n, wasReady)
@@ -126,8 +130,8 @@ func (m *Manager) Report(r model.Report) error {
 		return err
 	}
 	wasReady, first := n.ready(), !n.heard
-	n.heard, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed =
-		true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed
+	n.heard, n.back, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed =
+		true, true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed
 	for _, ev := range r.Events {
 		if ev.Node = n.Name; m.mayTell(n, ev.Object) {
 			m.events.add(ev)
@@ -206,8 +210,11 @@ func (m *Manager) Agent(id model.ID) (name string, dial api.Dial, err error) {
 	if on == nil {
 		return "", nil, api.Conflict("%s is placed on node %q, which the substrate does not have", id, name)
 	}
-	if on.watches == 0 {
+	switch {
+	case on.watches == 0:
 		return "", nil, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
+	case !on.back:
+		return "", nil, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is starting", id, name))
 	}
 	return name, on.dial(), nil
 }

@@ -5,8 +5,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 func TestDeleteWaitsForTheNodesAndSurvivesARestart(t *testing.T) {
@@ -132,5 +134,58 @@ func TestDamagedNetworkIsHeldAndItsNumbersStayTaken(t *testing.T) {
 	}
 	if s := f.desired(t, "n1"); len(s.Hold) != 0 {
 		t.Error("a forgotten network is still held")
+	}
+}
+
+// Right after a manager was killed nothing is told of what runs until its node has, or has not in time.
+func TestAfterARestartReportsAreWaitedFor(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	f.apply(t, line("lab", 2), model.ApplyOptions{})
+	f.stop()
+	f = start(t, f.dir, model.Substrate{})
+	late := patient{f.Manager, f.restored(t.Context(), 0), 0}
+	if d, err := late.Dump("", api.Parts{Networks: true}); err != nil || d.Networks[0].Phase != model.PhasePending {
+		t.Fatalf("with no patience: %+v, %v", d, err)
+	}
+	id := model.ID{Network: "lab", Element: "r1"}
+	if _, _, err := late.Agent(id); problem(t, err).Status != http.StatusServiceUnavailable {
+		t.Fatal(err)
+	}
+	p := patient{f.Manager, f.restored(t.Context(), time.Minute), time.Minute}
+	dumped, reached := make(chan model.Dump), make(chan error)
+	go func() {
+		d, err := p.Dump("", api.Parts{Networks: true, Elements: true})
+		if err != nil {
+			t.Error(err)
+		}
+		dumped <- d
+	}()
+	go func() {
+		_, _, err := p.Agent(id)
+		reached <- err
+	}()
+	_, end := f.watch(t, "n1")
+	f.obey(t, "n1", nil)
+	if d := <-dumped; d.Networks[0].Running != 2 || d.Elements[0].Phase != model.PhaseRunning {
+		t.Errorf("after the first report: %+v", d)
+	}
+	if err := <-reached; err != nil {
+		t.Error(err)
+	}
+	// The agent is killed: what it told last counts.
+	end()
+	d, err := p.Dump("", api.Parts{Networks: true, Elements: true})
+	if err != nil || d.Networks[0].Running != 2 || d.Elements[0].Phase != model.PhaseRunning || !strings.Contains(d.Elements[0].Message, "agent of node n1 is away") {
+		t.Errorf("with the agent away: %+v, %v", d, err)
+	}
+	// One that is back, and has not looked yet, finds no elements.
+	_, end = f.watch(t, "n1")
+	defer end()
+	if _, _, err := late.Agent(id); problem(t, err).Status != http.StatusServiceUnavailable {
+		t.Error(err)
+	}
+	f.obey(t, "n1", nil)
+	if _, _, err := late.Agent(id); err != nil {
+		t.Error(err)
 	}
 }

@@ -74,7 +74,8 @@ func Run(ctx context.Context, config Config) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Loop(loop) })
 	exporter := metrics.New(m)
-	server := api.New(api.Services{Networks: m, Views: m, Agents: m, Settings: m, Gate: m, Tokens: m, Members: m,
+	users := patient{m, m.restored(loop, patience), patience}
+	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m, Members: m,
 		Metrics: exporter})
 	if config.Ready != nil {
 		config.Ready()

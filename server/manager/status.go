@@ -78,7 +78,11 @@ func (m *Manager) elementStatus(n *network, element string) model.ElementStatus 
 	case on == nil:
 		s.Phase, s.Message = model.PhaseFailed, fmt.Sprintf("it is placed on node %q, which the substrate does not have", s.Node)
 	case on.watches == 0:
-		s.Message = "the agent of node " + s.Node + " is away"
+		reported, ok := on.elements[id]
+		if s.Message = "the agent of node " + s.Node + " is away"; ok { // what runs there goes on running
+			reported.Message = "as last told: " + s.Message
+			return reported
+		}
 	default:
 		if reported, ok := on.elements[id]; ok {
 			return reported
@@ -146,6 +150,11 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	case wanted == 0 && s.Elements > 0:
 		s.Phase = model.PhaseStopped
 	}
+	for _, name := range s.Nodes {
+		if on := m.nodes[name]; s.Message == "" && on != nil && on.watches == 0 {
+			s.Message = "as last told: the agent of node " + name + " is away"
+		}
+	}
 	return s
 }
 
@@ -165,7 +174,7 @@ func (m *Manager) linkStatus(n *network, l model.Link) model.LinkStatus {
 		}
 		if p, ok := on.ports[id]; ok {
 			s.Ports = append(s.Ports, p)
-			if p.Up && on.watches > 0 {
+			if p.Up { // as last told, where the agent is away
 				up++
 			}
 		}

@@ -1,0 +1,92 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// patience is how long who asks is kept waiting for agents that are being started again: what they had made when they, or
+// the manager, were killed runs on, and nobody is to be told otherwise. They come back within a second.
+const patience = 4 * time.Second
+
+// patient is a Manager as users see it.
+type patient struct {
+	*Manager
+	restored <-chan struct{}
+	most     time.Duration
+}
+
+var (
+	_ api.Views  = patient{}
+	_ api.Agents = patient{}
+)
+
+// Dump tells of networks once their nodes have reported to this process, or did not in time.
+func (p patient) Dump(network string, parts api.Parts) (model.Dump, error) {
+	if parts.Networks || parts.Elements || parts.Links {
+		<-p.restored
+	}
+	return p.Manager.Dump(network, parts)
+}
+
+// Agent waits for an agent that is away.
+func (p patient) Agent(id model.ID) (node string, dial api.Dial, err error) {
+	late := time.NewTimer(p.most)
+	defer late.Stop()
+	for {
+		changed := p.Changed()
+		node, dial, err = p.Manager.Agent(id)
+		var refusal *api.Problem
+		if !errors.As(err, &refusal) || refusal.Status != http.StatusServiceUnavailable {
+			return node, dial, err
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return node, dial, err
+		}
+	}
+}
+
+// restored is closed when all nodes that have elements have told that these are as they shall be, after so long at the
+// latest.
+func (m *Manager) restored(ctx context.Context, most time.Duration) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		late := time.NewTimer(most)
+		defer late.Stop()
+		for {
+			changed := m.Changed()
+			if m.allHeard() {
+				return
+			}
+			select {
+			case <-changed:
+			case <-late.C:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return done
+}
+
+func (m *Manager) allHeard() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, n := range m.networks {
+		for name, p := range n.parts {
+			if on := m.nodes[name]; on != nil && (!on.heard || on.reported < p.revision) {
+				return false
+			}
+		}
+	}
+	return true
+}
