@@ -301,6 +301,9 @@ func TestNodesActAsThemselvesOnly(t *testing.T) {
 	if len(s.Networks) != 1 {
 		t.Fatalf("n1 is told of %+v", s)
 	}
+	if err := n1.Report(ctx, model.Report{Node: "n1", Revision: s.Revision}); err != nil {
+		t.Fatal(err)
+	}
 	// Through the tunnel, whatever socket the agent said it had.
 	admin := o.user("boss", model.RoleAdmin)
 	logs, err := admin.Logs(ctx, model.ID{Network: "lab", Element: "h1"}, false)
