@@ -12,6 +12,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/server/api/client"
 )
 
 func (c *CLI) execCommand() *cobra.Command {
@@ -133,7 +134,7 @@ func (c *CLI) ended(ctx context.Context, cl Client, code int, err error, id mode
 		return context.Canceled
 	}
 	if wrapped := wrap(ctx, cl, err, ref{network: id.Network, element: id.Element}); exitCode(wrapped) == ExitNotFound ||
-		exitCode(wrapped) == ExitNotRunning {
+		exitCode(wrapped) == ExitNotRunning || client.IsDenied(err) {
 		return wrapped
 	}
 	if why := stopped(ctx, cl, id); why != nil {

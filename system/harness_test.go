@@ -100,6 +100,10 @@ var family = "system-" + strings.ToLower(rand.Text()[:6]) + "-"
 type platform struct {
 	t    *testing.T
 	dirs instance.Dirs
+	// host is the network namespace, by path, of the machine that it plays to be on; the tests' own when empty. env is what
+	// its environment has beside the tests'.
+	host string
+	env  []string
 }
 
 // platforms counts those of the test that runs.
@@ -107,9 +111,12 @@ var platforms int
 
 // newPlatform names an instance; it is removed at the end of the test, and when it is the last, the machine is compared
 // with what it was before the first.
-func newPlatform(t *testing.T) *platform {
+func newPlatform(t *testing.T) *platform { return newPlatformOn(t, "") }
+
+// newPlatformOn is newPlatform for another host.
+func newPlatformOn(t *testing.T, host string) *platform {
 	t.Helper()
-	p := &platform{t: t, dirs: instance.NewDirs(family + strings.ToLower(rand.Text()[:4]))}
+	p := &platform{t: t, host: host, dirs: instance.NewDirs(family + strings.ToLower(rand.Text()[:4]))}
 	before, first := machine(t), platforms == 0
 	platforms++
 	t.Cleanup(func() {
@@ -142,9 +149,13 @@ func (p *platform) with(t *testing.T) *platform {
 func (p *platform) command(args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), generous)
 	p.t.Cleanup(cancel)
-	c := exec.CommandContext(ctx, binary, args...)
+	words := append([]string{binary}, args...)
+	if p.host != "" {
+		words = append([]string{"nsenter", "--net=" + p.host}, words...)
+	}
+	c := exec.CommandContext(ctx, words[0], words[1:]...)
 	c.Dir = root
-	c.Env = append(os.Environ(), "POLYPLANE_INSTANCE="+p.dirs.Name, "NO_COLOR=1")
+	c.Env = append(append(os.Environ(), "POLYPLANE_INSTANCE="+p.dirs.Name, "NO_COLOR=1"), p.env...)
 	return c
 }
 

@@ -38,14 +38,14 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// processes are the instance's, by what they are: "up", "manager", "agent n1"…
+// processes are the instance's, by what they are: "up", "join", "manager", "agent n1"…
 func (p *platform) processes() map[string]int {
 	found := map[string]int{}
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
 		b, _ := os.ReadFile(path)
 		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-		if len(args) < 2 || filepath.Base(args[0]) != filepath.Base(binary) || !slices.Contains([]string{"up", "manager", "agent"}, args[1]) {
+		if len(args) < 2 || filepath.Base(args[0]) != filepath.Base(binary) || !slices.Contains([]string{"up", "join", "manager", "agent"}, args[1]) {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))

@@ -128,7 +128,7 @@ func serial() *big.Int {
 
 // SignNode signs a node's request: the name and the membership are what the caller says, of the request only the key
 // counts. The certificate is good for clients only. It comes with the authority's, in PEM.
-func (a *Authority) SignNode(request []byte, node Node, life time.Duration) ([]byte, error) {
+func (a *Authority) SignNode(request []byte, node Node) ([]byte, error) {
 	csr, err := x509.ParseCertificateRequest(request)
 	if err == nil {
 		err = csr.CheckSignature()
@@ -143,7 +143,7 @@ func (a *Authority) SignNode(request []byte, node Node, life time.Duration) ([]b
 	now := time.Now()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial(),
 		Subject:   pkix.Name{CommonName: node.Name, OrganizationalUnit: []string{nodeUnit}, SerialNumber: node.Membership},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(life), BasicConstraintsValid: true,
+		NotBefore: now.Add(-skew), NotAfter: now.Add(NodeLife), BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
 		a.certificate, key, a.key)
 	if err != nil {
@@ -165,16 +165,15 @@ func NodeOf(c *x509.Certificate) (Node, bool) {
 type Server struct {
 	authority *Authority
 	names     func() []string
-	life      time.Duration
 
 	mu      sync.Mutex
 	current *tls.Certificate
 }
 
 // NewServer returns the manager's side. names tells the host names and addresses by which it may be reached, asked
-// whenever a certificate is made; life is how long each is valid.
-func NewServer(a *Authority, names func() []string, life time.Duration) *Server {
-	return &Server{authority: a, names: names, life: life}
+// whenever a certificate is made.
+func NewServer(a *Authority, names func() []string) *Server {
+	return &Server{authority: a, names: names}
 }
 
 // Config is for listeners. Clients without a certificate are let in: it is the API's to ask for a token.
@@ -200,7 +199,7 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "polyplane manager"},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(s.life), BasicConstraintsValid: true, DNSNames: []string{ServerName},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(ServerLife), BasicConstraintsValid: true, DNSNames: []string{ServerName},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, name := range s.names() {
 		if ip := net.ParseIP(name); ip != nil {

@@ -112,11 +112,12 @@ func (i *Identity) Node() (Node, Pin, error) {
 	return n, pinOf(ca), nil
 }
 
-// Times are when the certificate is to be renewed, and when it ends.
-func (i *Identity) Times() (renew, end time.Time) {
+// Times are when the certificate's life began, when it is to be renewed, and when it ends.
+func (i *Identity) Times() (began, renew, end time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return RenewAt(i.certificate.Leaf), i.certificate.Leaf.NotAfter
+	c := i.certificate.Leaf
+	return c.NotBefore.Add(skew), RenewAt(c), c.NotAfter
 }
 
 func encodeKey(k *ecdsa.PrivateKey) ([]byte, error) {

@@ -83,7 +83,7 @@ func TestAuthorityIsKept(t *testing.T) {
 // its certificate.
 func TestMeeting(t *testing.T) {
 	a, other := authority(t), authority(t)
-	server := NewServer(a, func() []string { return []string{"127.0.0.1", "host.example"} }, ServerLife)
+	server := NewServer(a, func() []string { return []string{"127.0.0.1", "host.example"} })
 	key, err := NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestMeeting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, err := a.SignNode(request, Node{"n7", "m1"}, NodeLife)
+	certificate, err := a.SignNode(request, Node{"n7", "m1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestMeeting(t *testing.T) {
 		t.Errorf("another authority's manager: %v", err)
 	}
 	// Somebody shows the right authority, which is public, behind a certificate of another's.
-	impostor := NewServer(other, server.names, ServerLife)
+	impostor := NewServer(other, server.names)
 	made, err := impostor.certificate()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestMeeting(t *testing.T) {
 		t.Errorf("a node that plays the manager: %v", err)
 	}
 	// A certificate of another authority's is nobody's.
-	foreign, err := other.SignNode(request, Node{"n7", "m1"}, NodeLife)
+	foreign, err := other.SignNode(request, Node{"n7", "m1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestMeeting(t *testing.T) {
 func TestServerRenewsItsCertificate(t *testing.T) {
 	a := authority(t)
 	names := []string{"one.example", "192.0.2.1"}
-	s := NewServer(a, func() []string { return names }, ServerLife)
+	s := NewServer(a, func() []string { return names })
 	first, err := s.certificate()
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestOnlyRightRequestsAreSigned(t *testing.T) {
 	}
 	request[len(request)-1] ^= 1 // the signature
 	for what, r := range map[string][]byte{"nothing": nil, "a wrong signature": request, "noise": []byte("noise")} {
-		if _, err := a.SignNode(r, Node{"n1", "m"}, NodeLife); err == nil {
+		if _, err := a.SignNode(r, Node{"n1", "m"}); err == nil {
 			t.Errorf("%s is signed", what)
 		}
 	}
@@ -203,7 +203,7 @@ func TestOnlyRightRequestsAreSigned(t *testing.T) {
 	if request, err = other.Request("n1"); err != nil {
 		t.Fatal(err)
 	}
-	certificate, err := a.SignNode(request, Node{"n1", "m"}, NodeLife)
+	certificate, err := a.SignNode(request, Node{"n1", "m"})
 	if err != nil {
 		t.Fatal(err)
 	}

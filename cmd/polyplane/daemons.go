@@ -138,9 +138,6 @@ func managerCommand(app *cli.CLI) *cobra.Command {
 			daemonLog()
 			config := manager.Config{Dirs: instance.NewDirs(app.Instance), Listen: listen, Advertise: advertise}
 			var err error
-			if config.ServerLife, config.NodeLife, err = lives(); err != nil {
-				return err
-			}
 			if config.Substrate, err = lifecycle.ReadSubstrate(file); err != nil {
 				return err
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -176,23 +175,21 @@ func openOutpost(dirs instance.Dirs, path string) (*client.Client, *agent.Outpos
 	if err != nil {
 		return nil, nil, err
 	}
-	return c, &agent.Outpost{Headquarters: c, Identity: identity, Machine: o.Machine}, nil
+	early, err := renewAfter()
+	return c, &agent.Outpost{Headquarters: c, Identity: identity, Machine: o.Machine, RenewAfter: early}, err
 }
 
-// livesVariable shortens the lives of certificates ("server,node", such as 1m,10s), so that tests see them renewed.
-const livesVariable = "POLYPLANE_CERTIFICATE_LIVES"
+// renewVariable shortens the time after which a node renews its certificate (such as 2s), so that tests see it done.
+const renewVariable = "POLYPLANE_RENEW_AFTER"
 
-func lives() (server, node time.Duration, err error) {
-	text := os.Getenv(livesVariable)
+func renewAfter() (time.Duration, error) {
+	text := os.Getenv(renewVariable)
 	if text == "" {
-		return 0, 0, nil
+		return 0, nil
 	}
-	a, b, _ := strings.Cut(text, ",")
-	if server, err = time.ParseDuration(a); err == nil {
-		node, err = time.ParseDuration(b)
-	}
+	d, err := time.ParseDuration(text)
 	if err != nil {
-		err = fmt.Errorf("%s=%s: %w", livesVariable, text, err)
+		err = fmt.Errorf("%s=%s: %w", renewVariable, text, err)
 	}
-	return server, node, err
+	return d, err
 }

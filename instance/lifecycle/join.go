@@ -71,7 +71,6 @@ func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrat
 	if err != nil {
 		return old, err
 	}
-	u.say("joining by the manager at %s …", j.Server)
 	result, err := u.Reach.Join(ctx, j.Server, j.Token.Pin, model.JoinRequest{Token: j.Token.String(), Request: request, Machine: machine})
 	if err != nil {
 		return old, &RefusedError{err.Error()}
@@ -175,7 +174,7 @@ func ReadOutpost(path string) (Outpost, error) {
 
 // managerWithin is how long `up` waits for a manager elsewhere to see the node. A machine that starts must not need it:
 // the agent makes what it last knew to be wanted.
-const managerWithin = 10 * time.Second
+const managerWithin = 3 * time.Second
 
 // awaitAgent returns once the agent of a machine that joined answers, with what the manager says of the node if it says
 // it in time.
@@ -214,6 +213,11 @@ func (u *Up) awaitAgent(ctx context.Context, sup *supervisor, s settings) ([]mod
 		seen, err := u.Reach.Node(asking, s.Joined.Server, identity)
 		if err == nil && seen.Ready {
 			return []model.NodeStatus{seen}, nil
+		}
+		var no interface{ Denied() bool }
+		if errors.As(err, &no) && no.Denied() {
+			status.Problem = err.Error()
+			return []model.NodeStatus{status}, nil
 		}
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			status.Problem = err.Error()

@@ -25,6 +25,8 @@ type Outpost struct {
 	Headquarters Headquarters
 	Identity     *trust.Identity
 	Machine      model.Machine
+	// RenewAfter is how old a certificate becomes at most; two thirds of its life when zero.
+	RenewAfter time.Duration
 }
 
 // The waits of an outpost.
@@ -71,7 +73,10 @@ func (a *Agent) tunnelOnce(ctx context.Context) error {
 func (a *Agent) renew(ctx context.Context) error {
 	wait := firstRenew
 	for {
-		at, end := a.Outpost.Identity.Times()
+		began, at, end := a.Outpost.Identity.Times()
+		if early := began.Add(a.Outpost.RenewAfter); early.After(began) {
+			at = early
+		}
 		if left := time.Until(at); left > 0 {
 			if !sleep(ctx, min(left, renewLook)) {
 				return nil
@@ -84,7 +89,7 @@ func (a *Agent) renew(ctx context.Context) error {
 		}
 		if err == nil {
 			wait = firstRenew
-			_, end = a.Outpost.Identity.Times()
+			_, _, end = a.Outpost.Identity.Times()
 			a.Log.Info("the node's certificate is renewed", "until", end)
 			continue
 		}

@@ -25,8 +25,6 @@ type Outside struct {
 	Authority *trust.Authority
 	// Servers are its addresses, HOST:PORT, the best one first.
 	Servers []string
-	// NodeLife is how long nodes' certificates are valid.
-	NodeLife time.Duration
 }
 
 // key is a token, while it is told of.

@@ -46,7 +46,7 @@ func (m *Manager) Join(ctx context.Context, token trust.Token, request model.Joi
 		if err := m.checkJoin(k.Node != "", is.Machine); err != nil {
 			return err
 		}
-		result.Certificate, err = m.outside.Authority.SignNode(request.Request, trust.Node{Name: is.Name, Membership: is.Membership}, m.outside.NodeLife)
+		result.Certificate, err = m.outside.Authority.SignNode(request.Request, trust.Node{Name: is.Name, Membership: is.Membership})
 		if err != nil {
 			return api.Invalid("the host cannot join", err)
 		}
@@ -100,7 +100,7 @@ func (m *Manager) Renew(node trust.Node, request model.RenewRequest) (model.Join
 	if m.outside == nil {
 		return model.JoinResult{}, m.errInside()
 	}
-	certificate, err := m.outside.Authority.SignNode(request.Request, node, m.outside.NodeLife)
+	certificate, err := m.outside.Authority.SignNode(request.Request, node)
 	if err != nil {
 		return model.JoinResult{}, api.Invalid("the certificate of node "+node.Name+" is not renewed", err)
 	}

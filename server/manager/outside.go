@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -29,10 +28,10 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 	if err != nil {
 		return nil, nil, err
 	}
-	out := &Outside{Authority: authority, NodeLife: cmp.Or(config.NodeLife, trust.NodeLife)}
+	out := &Outside{Authority: authority}
 	var listen []string
 	names := func() []string { return namesOf(listen, config.Advertise) }
-	security := trust.NewServer(authority, names, cmp.Or(config.ServerLife, trust.ServerLife)).Config()
+	security := trust.NewServer(authority, names).Config()
 	var listeners []net.Listener
 	for _, address := range config.Listen {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -30,8 +29,6 @@ type Config struct {
 	// Listen are the addresses, HOST:PORT, at which other machines are served, over TLS; none when empty. Advertise are
 	// those by which they reach them, where these are others (behind a router that translates addresses, or by name).
 	Listen, Advertise []string
-	// ServerLife and NodeLife are how long certificates are valid; trust.ServerLife and trust.NodeLife when zero.
-	ServerLife, NodeLife time.Duration
 	// Ready is called once the API is served.
 	Ready func()
 }

@@ -119,6 +119,15 @@ func IsNotFound(err error) bool {
 	return errors.As(err, &e) && e.Status == http.StatusNotFound
 }
 
+// Denied tells that whoever asks may not, or is not known.
+func (e *Error) Denied() bool { return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden }
+
+// IsDenied tells whether the error says that whoever asks may not.
+func IsDenied(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Denied()
+}
+
 // problem is a problem detail as the API writes it.
 type problem struct {
 	Title  string `json:"title"`
