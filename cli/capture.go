@@ -58,6 +58,9 @@ func (c *CLI) capture(ctx context.Context, port model.PortID, file string, packe
 	if err := lookUp(ctx, cl, of); err != nil {
 		return err
 	}
+	if why := stopped(ctx, cl, port.ID); why != nil {
+		fmt.Fprintf(c.Err, "waiting for packets: %s\n", why)
+	}
 	stream, err := cl.Capture(ctx, port)
 	if err != nil {
 		return wrap(ctx, cl, err, of)

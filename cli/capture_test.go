@@ -12,6 +12,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 var macs = [2]net.HardwareAddr{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
@@ -134,6 +136,17 @@ func TestCapture(t *testing.T) {
 		"12:00:00.001000 out IP 10.0.0.1 > 10.0.0.2: ICMP echo reply, id 1, seq 2, length 8\n"
 	if r.code != ExitOK || r.out != want {
 		t.Errorf("got %+v", r)
+	}
+	// One that will wait says why.
+	for i := range f.dump.Elements {
+		if e := &f.dump.Elements[i]; e.ID.String() == "lab/r1" {
+			was := e.Phase
+			e.Phase = model.PhaseStopped
+			if r := run(t, f, "capture", "lab/r1:h1", "-c", "1"); r.code != ExitOK || !strings.Contains(r.err, "waiting for packets: lab/r1 is stopped; start it with") {
+				t.Errorf("got %+v", r)
+			}
+			e.Phase = was
+		}
 	}
 	// What goes through a pipe is what came, to the last option.
 	if r := run(t, f, "capture", "lab/r1:h1", "-w", "-"); r.out != string(f.capture) || !strings.Contains(r.err, "3 packets captured") {

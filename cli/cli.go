@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/trust"
@@ -94,6 +95,9 @@ func (c *CLI) Root() *cobra.Command {
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
 	c.addCommands(root)
+	for _, cmd := range root.Commands() {
+		flagsBeforeNouns(cmd)
+	}
 	root.SetHelpCommandGroupID(groupOther)
 	return root
 }
@@ -237,4 +241,20 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	}
 	return &Error{Code: ExitUsage, Err: fmt.Errorf("there is no command %q%s; `%s --help` lists all",
 		args[0], didYouMean(args[0], names), cmd.CommandPath())}
+}
+
+// flagsBeforeNouns lets flags stand before a command's own commands (`get -w elements`): cobra takes what stands behind a flag
+// that it does not know for the flag's value.
+func flagsBeforeNouns(cmd *cobra.Command) {
+	for _, noun := range cmd.Commands() {
+		flagsBeforeNouns(noun)
+		noun.Flags().VisitAll(func(f *pflag.Flag) {
+			if cmd.Flags().Lookup(f.Name) != nil || f.Shorthand != "" && cmd.Flags().ShorthandLookup(f.Shorthand) != nil {
+				return
+			}
+			known := *f
+			known.Hidden = true
+			cmd.Flags().AddFlag(&known)
+		})
+	}
 }

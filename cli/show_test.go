@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 
@@ -132,6 +133,25 @@ func TestWatchIgnoresNoise(t *testing.T) {
 	}
 }
 
+func TestFlagsBeforeTheNoun(t *testing.T) {
+	for _, args := range []string{"get --no-headers elements lab", "get -o name elements lab", "get elements lab -o name"} {
+		if r := run(t, lab(), strings.Fields(args)...); r.code != ExitOK || !strings.HasPrefix(r.out, "lab/") {
+			t.Errorf("%s: got %+v", args, r)
+		}
+	}
+	f := lab()
+	f.dumps = []model.Dump{f.dump}
+	before := run(t, f, "get", "-w", "elements")
+	f.dumps = []model.Dump{f.dump}
+	after := run(t, f, "get", "elements", "-w")
+	if before.out != after.out || !strings.Contains(before.out, "lab/r1") {
+		t.Errorf("get -w elements: got %+v, want %+v", before, after)
+	}
+	if r := run(t, lab(), "get", "-w"); r.code != ExitUsage || !strings.Contains(r.err, "what to get is missing") {
+		t.Errorf("get -w: got %+v", r)
+	}
+}
+
 func TestTop(t *testing.T) {
 	f := lab()
 	later := f.dump
@@ -144,6 +164,17 @@ func TestTop(t *testing.T) {
 	c.Out, c.Getenv, c.Instance = &strings.Builder{}, func(string) string { return "" }, "default"
 	before := sample{now, f.dump}
 	golden(t, "top.txt", string(c.topScreen(before, sample{now.Add(2e9), later}, 0, 0)))
+	for _, width := range []int{60, 80, 100, 140} {
+		screen := string(c.topScreen(before, sample{now.Add(2e9), later}, width, 0))
+		for line := range strings.Lines(screen) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+				t.Errorf("%d columns in %d: %s", n, width, line)
+			}
+		}
+		if !strings.Contains(screen, "SENDS") || !strings.Contains(screen, "DROPS") || width >= 80 && !strings.Contains(screen, "lab/r1") {
+			t.Errorf("at %d what counts is left out:\n%s", width, screen)
+		}
+	}
 	if got := string(c.topScreen(before, sample{now.Add(2e9), later}, 0, 14)); !strings.Contains(got, "… 3 more") {
 		t.Errorf("a small screen is not cut:\n%s", got)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -52,6 +53,8 @@ type table struct {
 	widths []int
 	// closer is how much closer than usual the columns stand.
 	closer int
+	// spare are the columns that fit may leave out, the least needed first.
+	spare []int
 }
 
 func (t *table) add(row ...cell) {
@@ -100,7 +103,8 @@ func (t *table) columnGap() int { return columnGap - t.closer }
 // narrowest is how narrow a column may become that is cut to fit.
 const narrowest = 8
 
-// fit makes the table as narrow as that: first its columns stand closer, then the widest words are cut.
+// fit makes the table as narrow as that: first its columns stand closer, then those that can be spared are left out, then
+// the widest words are cut.
 func (t *table) fit(width int) {
 	t.measure()
 	all := func() int {
@@ -112,6 +116,9 @@ func (t *table) fit(width int) {
 	}
 	for t.closer < columnGap-1 && all() > width {
 		t.closer++
+	}
+	for len(t.spare) > 0 && all() > width {
+		t.drop(t.spare[0])
 	}
 	for all() > width {
 		widest := -1
@@ -130,6 +137,20 @@ func (t *table) fit(width int) {
 			if runes := []rune(row[i].text); len(runes) > t.widths[i] {
 				row[i].text = string(runes[:t.widths[i]-1]) + "…"
 			}
+		}
+	}
+}
+
+// drop leaves out the spare column.
+func (t *table) drop(column int) {
+	t.head, t.widths = slices.Delete(slices.Clone(t.head), column, column+1), slices.Delete(t.widths, column, column+1)
+	for i, row := range t.rows {
+		t.rows[i] = slices.Delete(row, column, column+1)
+	}
+	t.spare = t.spare[1:]
+	for i, s := range t.spare {
+		if s > column {
+			t.spare[i]--
 		}
 	}
 }

@@ -169,7 +169,7 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 	}
 	b.WriteString(string(heading) + "\n\n")
 
-	nodes := table{head: []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU USED", ">MEM USED", ">CPU", ">MEMORY"}}
+	nodes := table{head: []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU USED", ">MEM USED", ">CPU", ">MEMORY"}, spare: []int{3, 7, 6}}
 	for _, n := range now.dump.Nodes {
 		nodes.add(text(n.Name), nodeState(n), text(strconv.Itoa(n.Elements)), text(strconv.Itoa(n.Ports)),
 			text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))),
@@ -182,7 +182,7 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 		return cmp.Or(cmp.Compare(rank(x.Phase), rank(y.Phase)),
 			cmp.Compare(b.sentBits+b.receivedBits, a.sentBits+a.receivedBits), cmp.Compare(x.ID.String(), y.ID.String()))
 	})
-	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">MEMORY", ">PROCESSES", ">DISK", ">SENDS", "", ">RECEIVES", "", ">DROPS"}}
+	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">MEMORY", ">PROCESSES", ">DISK", ">SENDS", "", ">RECEIVES", "", ">DROPS"}, spare: []int{5, 6, 10, 8, 2, 4, 3}}
 	for _, e := range elements {
 		r := byElement[e.ID]
 		cpu, memory, processes, disk := usageTexts(e.Usage)
@@ -210,7 +210,7 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 		return cmp.Or(cmp.Compare(y.ab.sentBits+y.ba.sentBits, x.ab.sentBits+x.ba.sentBits),
 			cmp.Compare(x.link.Network+"/"+x.link.Link.Name, y.link.Network+"/"+y.link.Link.Name))
 	})
-	lt := table{head: []string{"LINK", "STATE", "PATH", ">A→B", "", ">B→A", "", ">LIMIT"}}
+	lt := table{head: []string{"LINK", "STATE", "PATH", ">A→B", "", ">B→A", "", ">LIMIT"}, spare: []int{4, 6, 7, 2}}
 	for _, r := range links {
 		lt.add(text(r.link.Network+"/"+r.link.Link.Name), linkState(r.link), text(paths(r.link.Paths)),
 			text(bitRate(r.ab.sentBits)), text(packetRate(r.ab.sentPackets)),

@@ -63,6 +63,9 @@ func (ps *problems) checkSoftware(i int) {
 		}
 		if text := e.Config[name]; !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 			ps.element(i, "config", "config: %s is not UTF-8 text", name)
+		} else if looksLikePath(text) {
+			path := strings.TrimSpace(text)
+			ps.element(i, "config", "config: %q as the text of %s is no configuration, but looks like a file's name; a file is named with {file: %s}", path, name, path)
 		}
 	}
 	if e.RouterID.IsValid() && (!e.RouterID.Is4() || e.RouterID.IsUnspecified()) {
@@ -217,4 +220,18 @@ func interfaceNames(e *Element) string {
 		return "it has none"
 	}
 	return strings.Join(names, ", ")
+}
+
+// looksLikePath tells of a configuration's text that no routing software would take, and that somebody may have meant as a
+// path: one word with a slash or a file's extension, or one line that begins as a path does.
+func looksLikePath(text string) bool {
+	text = strings.TrimSpace(text)
+	switch {
+	case strings.ContainsAny(text, "\n{};#!"):
+		return false
+	case strings.HasPrefix(text, "./"), strings.HasPrefix(text, "../"), strings.HasPrefix(text, "/"), strings.HasPrefix(text, "~/"):
+		return true
+	}
+	_, extension, dotted := strings.Cut(text, ".")
+	return !strings.ContainsAny(text, " \t") && (strings.Contains(text, "/") || dotted && extension != "")
 }

@@ -28,6 +28,9 @@ func TestValidateRefuses(t *testing.T) {
 		"reads no file bird.conf": func(n *Network) {
 			n.Elements[0].Software, n.Elements[0].Config = SoftwareFRR, map[string]string{"bird.conf": "a"}
 		},
+		"{file: ./r1.conf}":          func(n *Network) { n.Elements[0].Config = map[string]string{"frr.conf": "./r1.conf"} },
+		"{file: r1.conf}":            func(n *Network) { n.Elements[0].Config = map[string]string{"frr.conf": " r1.conf\n"} },
+		"{file: ../my lab/frr.conf}": func(n *Network) { n.Elements[0].Config = map[string]string{"frr.conf": "../my lab/frr.conf"} },
 		"30MiB that FRR needs to start with bgp": func(n *Network) {
 			n.Elements[0].Routing.BGP, n.Elements[0].Memory = &BGP{AS: 1}, 29<<20
 		},

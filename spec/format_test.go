@@ -116,6 +116,9 @@ func drawRouter(t *rapid.T, e *model.Element, i int) {
 		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(model.ConfigFiles(e.Software)), 1, -1, rapid.ID).Draw(t, "files") {
 			e.Config[name] = rapid.OneOf(rapid.StringMatching(`[^\x00]*`), rapid.Map(rapid.SliceOf(rapid.SampledFrom([]string{"router ospf", " area 0", "!", "", "\tneighbor: {x}", "# c", "a: b "})),
 				func(lines []string) string { return strings.Join(lines, "\n") + "\n" })).Draw(t, "text")
+			if text := strings.TrimSpace(e.Config[name]); strings.ContainsAny(text, "./") && !strings.ContainsAny(text, "\n{};#!") {
+				e.Config[name] += "#" // it would be a path
+			}
 		}
 	}
 }
