@@ -21,7 +21,7 @@ import (
 
 // daemonCommands are the commands that start and end an instance, and those that it consists of.
 func daemonCommands(app *cli.CLI) []*cobra.Command {
-	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), managerCommand(app), agentCommand(app)}
+	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), installCommand(app), uninstallCommand(app), managerCommand(app), agentCommand(app)}
 }
 
 func upCommand(app *cli.CLI) *cobra.Command {

@@ -20,7 +20,7 @@ import (
 )
 
 func joinCommand(app *cli.CLI) *cobra.Command {
-	var detach, report bool
+	var detach, report, install bool
 	var j joinFlags
 	cmd := &cobra.Command{
 		Use:   "join --manager HOST:PORT --token TOKEN [-d]",
@@ -30,7 +30,8 @@ func joinCommand(app *cli.CLI) *cobra.Command {
 over TLS and holds that connection: nobody has to reach this machine, but the other nodes by VXLAN (UDP
 port 4789), whose address on this machine is the one that it reaches the manager from (or --underlay).
 
-Like ` + "`up`" + `, it runs in the foreground or (-d) in the background; ` + "`up`" + ` starts it again, ` + "`down`" + ` ends it.`,
+Like ` + "`up`" + `, it runs in the foreground or (-d) in the background; ` + "`up`" + ` starts it again, ` + "`down`" + ` ends it. With --install
+systemd runs it, also after a reboot.`,
 		Example: "  polyplane join --manager server1:7455 --token pp1.… -d",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,12 +39,22 @@ Like ` + "`up`" + `, it runs in the foreground or (-d) in the background; ` + "`
 			if err != nil {
 				return err
 			}
-			return start(cmd, app, &lifecycle.Up{Join: join}, detach, report)
+			up := &lifecycle.Up{Join: join}
+			if !install {
+				return start(cmd, app, up, detach, report)
+			}
+			equip(app, up)
+			if err := up.JoinOnly(cmd.Context()); err != nil {
+				return withStatus(err)
+			}
+			return withStatus((&lifecycle.Install{Dirs: up.Dirs, Out: app.Out}).Run())
 		},
 	}
 	app.AddNameAlias(cmd)
 	j.add(cmd)
+	cmd.Flags().BoolVar(&install, "install", false, "have systemd run it, now and after every reboot (see install)")
 	detachFlags(cmd, &detach, &report)
+	cmd.MarkFlagsMutuallyExclusive("install", "detach")
 	return cmd
 }
 
@@ -99,10 +110,7 @@ func (j *joinFlags) join() (*lifecycle.Join, error) {
 
 // start starts an instance, in the foreground or not.
 func start(cmd *cobra.Command, app *cli.CLI, up *lifecycle.Up, detach, report bool) error {
-	dirs := instance.NewDirs(app.Instance)
-	c := client.New(dirs)
-	defer c.Close()
-	up.Dirs, up.Manager, up.Reach, up.Out, up.Version = dirs, c, reach{}, app.Out, app.Version
+	defer equip(app, up).Close()
 	switch {
 	case report:
 		return up.RunDetached(cmd.Context())
@@ -110,6 +118,14 @@ func start(cmd *cobra.Command, app *cli.CLI, up *lifecycle.Up, detach, report bo
 		return withStatus(up.Detach(cmd.Context(), append(os.Args[1:], "--report")))
 	}
 	return withStatus(up.Run(cmd.Context(), nil))
+}
+
+// equip gives an `up` what all have.
+func equip(app *cli.CLI, up *lifecycle.Up) *client.Client {
+	dirs := instance.NewDirs(app.Instance)
+	c := client.New(dirs)
+	up.Dirs, up.Manager, up.Reach, up.Out, up.Version = dirs, c, reach{}, app.Out, app.Version
+	return c
 }
 
 func detachFlags(cmd *cobra.Command, detach, report *bool) {

@@ -40,6 +40,10 @@ func (d *Down) Run(context.Context) error {
 	if err := CheckName(d.Dirs.Name); err != nil {
 		return err
 	}
+	installed, err := stopUnit(d.Dirs)
+	if err != nil {
+		return err
+	}
 	l, stopped, err := takeOver(d.Dirs, politeness+5*time.Second)
 	if err != nil {
 		return err
@@ -91,6 +95,9 @@ func (d *Down) Run(context.Context) error {
 		fmt.Fprintf(d.Out, "polyplane '%s' is down.\n", d.Dirs.Name)
 	default:
 		fmt.Fprintf(d.Out, "polyplane '%s' was not running; nothing was left of it to remove.\n", d.Dirs.Name)
+	}
+	if installed {
+		fmt.Fprintf(d.Out, "systemd starts it again at the next boot; `%s` prevents that.\n", instance.Command(d.Dirs.Name, "uninstall"))
 	}
 	return nil
 }

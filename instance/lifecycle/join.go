@@ -89,6 +89,34 @@ func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrat
 	return s, s.write(u.Dirs)
 }
 
+// JoinOnly makes this machine a node, and starts nothing.
+func (u *Up) JoinOnly(ctx context.Context) error {
+	if err := CheckName(u.Dirs.Name); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("polyplane makes namespaces and devices: run it as root")
+	}
+	l, err := acquire(u.Dirs, "up")
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	m, err := substrate.ThisMachine()
+	if err != nil {
+		return err
+	}
+	old, remembered, err := readSettings(u.Dirs)
+	if err != nil {
+		return err
+	}
+	s, err := u.join(ctx, old, remembered, m)
+	if err == nil {
+		u.say("polyplane '%s' is %s", u.Dirs.Name, s.describe())
+	}
+	return err
+}
+
 // machine is this machine as it wants to be a node.
 func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine, error) {
 	address := j.Underlay

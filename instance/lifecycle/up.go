@@ -92,6 +92,9 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 	if ready != nil {
 		ready()
 	}
+	if err := notify(); err != nil {
+		return err
+	}
 	// From here on this process only waits.
 	debug.FreeOSMemory()
 	<-ctx.Done()

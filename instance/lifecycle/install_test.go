@@ -1,0 +1,113 @@
+package lifecycle
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/instance"
+)
+
+func TestInstallForAnotherRoot(t *testing.T) {
+	root := t.TempDir()
+	var out bytes.Buffer
+	i := &Install{Dirs: instance.NewDirs("lab"), Root: root, Executable: "/bin/true", Out: &out,
+		Args: []string{"--listen", ":7455", "--advertise", `100%, "my" $HOST\`},
+		Systemctl: func(args ...string) error { t.Errorf("systemctl %v, for another machine", args); return nil }}
+	for range 2 { // it may be repeated
+		if err := i.Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(root, "etc/systemd/system/polyplane-lab.service")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{`ExecStart=/bin/true up --instance lab --listen :7455 --advertise "100%%, \"my\" $$HOST\\"`, "Restart=always",
+		"KillMode=process", "Delegate=yes", "After=network-online.target", "WantedBy=multi-user.target"} {
+		if !slices.Contains(strings.Split(string(b), "\n"), line) {
+			t.Errorf("there is no line %q in\n%s", line, b)
+		}
+	}
+	// A mount namespace of the unit's own would hide the elements' namespaces from everybody else.
+	for _, never := range []string{"PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateMounts", "ReadOnlyPaths", "NoNewPrivileges", "SystemCallFilter"} {
+		if strings.Contains(string(b), never) {
+			t.Errorf("the unit has %s", never)
+		}
+	}
+	if target, err := os.Readlink(filepath.Join(root, "etc/systemd/system/multi-user.target.wants/polyplane-lab.service")); err != nil ||
+		target != "/etc/systemd/system/polyplane-lab.service" {
+		t.Errorf("it is not enabled: %q, %v", target, err)
+	}
+	if _, err := exec.LookPath("systemd-analyze"); err == nil { // systemd's own judgement, where it can be had
+		if said, err := exec.Command("systemd-analyze", "verify", path).CombinedOutput(); err != nil || len(said) > 0 {
+			t.Errorf("systemd-analyze verify: %v\n%s", err, said)
+		}
+	}
+	if err := i.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(root, "etc/systemd/system/*/*"))
+	if _, gone := os.Stat(path); err != nil || len(left) > 0 || !errors.Is(gone, os.ErrNotExist) {
+		t.Errorf("left behind: %v, %v", left, gone)
+	}
+	out.Reset()
+	if err := i.Remove(); err != nil || !strings.Contains(out.String(), "was not installed") {
+		t.Errorf("removed twice: %v %q", err, out.String())
+	}
+	if (&Install{Dirs: instance.NewDirs("../x"), Root: root, Out: &out}).Run() == nil {
+		t.Error("an instance's name that leads elsewhere is taken")
+	}
+}
+
+// Whoever could change the program could become root by it.
+func TestOnlyRootsProgramsAreInstalled(t *testing.T) {
+	i := &Install{Dirs: instance.NewDirs(instance.DefaultName), Systemctl: func(...string) error { return errors.New("asked too early") }}
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(executable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(executable, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(executable, info.Mode()) //nolint:errcheck // it goes with the test
+	var no *RefusedError
+	if err := i.Run(); !errors.As(err, &no) || !strings.Contains(err.Error(), executable) {
+		t.Errorf("a program that everybody may change: %v", err)
+	}
+	if name := unitName(instance.DefaultName); name != "polyplane.service" {
+		t.Errorf("the default instance's unit is %s", name)
+	}
+}
+
+func TestSystemdIsTold(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	if err := notify(); err != nil {
+		t.Errorf("without systemd: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	if err := notify(); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 100)
+	if n, err := c.Read(b); err != nil || string(b[:n]) != "READY=1" {
+		t.Errorf("systemd is told %q: %v", b[:n], err)
+	}
+}
