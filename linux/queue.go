@@ -37,10 +37,10 @@ const (
 	tick = 64 // nanoseconds, of the kernel's packet scheduler
 )
 
-// Queue is what a device does with what it sends. Without a delay it is a TBF (tc-tbf(8)), with one a netem (tc-netem(8)),
-// which keeps the rate as well.
+// Queue is what a device does with what it sends: a TBF (tc-tbf(8)), or, with a delay or Frames, a netem (tc-netem(8)), which
+// keeps the rate as well.
 type Queue struct {
-	Rate   uint64 // bytes of Ethernet frames a second, without check sequence; 0: no rate, which needs a delay
+	Rate   uint64 // bytes of Ethernet frames a second, without check sequence; 0: no rate, which needs a netem
 	Burst  uint32 // TBF: bytes that may pass at once after a pause; a frame longer than that cannot pass at all
 	Bytes  uint32 // TBF: bytes that wait at most
 	Delay  time.Duration
@@ -49,7 +49,7 @@ type Queue struct {
 }
 
 // Netem tells that the queue is a netem, which not all kernels have.
-func (q Queue) Netem() bool { return q.Delay > 0 || q.Jitter > 0 }
+func (q Queue) Netem() bool { return q.Frames > 0 || q.Delay > 0 || q.Jitter > 0 }
 
 // Same tells whether two queues do the same, as exactly as the kernel tells what one does.
 func (q Queue) Same(o Queue) bool {

@@ -33,15 +33,19 @@ const (
 	queueFrames = 64
 	queueBytes  = 4 << 20
 
-	// Frames on their way through a delay are in the queue too. Of what a link with both may have there, the number is
-	// reckoned with small frames.
-	smallFrame = 128
-	minFrames  = 1000
-	maxFrames  = 100_000
+	// A netem bounds frames, not bytes, and those on their way through the delay are among them: as many as the rate allows
+	// of the smallest. Beside them queueTime's wait, reckoned with frames of a middle size.
+	smallFrame  = 60
+	middleFrame = 256
+	maxFrames   = 100_000
+
+	// exchangeTime is far more than a program that read a port's flags takes to its end.
+	exchangeTime = 10 * time.Millisecond
 )
 
-// queueFor is the queue that keeps the shape, none when there is nothing to keep but loss. mtu is the link's.
-func queueFor(s model.Shape, mtu int) (q linux.Queue, needed bool) {
+// queueFor is the queue that keeps the shape, none when there is nothing to keep but loss. mtu is the link's. With netem it is
+// a netem also where a TBF would do.
+func queueFor(s model.Shape, mtu int, netem bool) (q linux.Queue, needed bool) {
 	mtu = max(mtu, 68) // RFC 791: no link carries less
 	frame := uint64(mtu + etherHeader)
 	if s.Bandwidth > 0 {
@@ -49,15 +53,16 @@ func queueFor(s model.Shape, mtu int) (q linux.Queue, needed bool) {
 		q.Rate = uint64(max(1, math.Round(rate)))
 	}
 	in := func(d time.Duration) uint64 { return uint64(float64(q.Rate) * d.Seconds()) }
-	if s.Delay > 0 || s.Jitter > 0 {
+	delayed := s.Delay > 0 || s.Jitter > 0
+	switch {
+	case s.Bandwidth == 0 && !delayed:
+		return q, false
+	case delayed || netem:
 		q.Delay, q.Jitter, q.Frames = time.Duration(s.Delay), time.Duration(s.Jitter), maxFrames
 		if q.Rate > 0 {
-			q.Frames = uint32(min(max(in(q.Delay+q.Jitter+queueTime)/smallFrame, minFrames), maxFrames))
+			q.Frames = uint32(min(in(q.Delay+q.Jitter)/smallFrame+max(in(queueTime)/middleFrame, queueFrames), maxFrames))
 		}
 		return q, true
-	}
-	if s.Bandwidth == 0 {
-		return q, false
 	}
 	q.Burst = uint32(max(min(in(burstTime), burstBytes), 2*frame))
 	q.Bytes = uint32(max(min(in(queueTime), queueBytes), queueFrames*frame))
@@ -76,6 +81,7 @@ func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
 func (p *pass) queues() error {
 	var b linux.Batch
 	var owners []*want
+	exchanged := false
 	for i := range p.wants {
 		w := &p.wants[i]
 		d := p.kernel.devices[int(w.index)]
@@ -83,7 +89,8 @@ func (p *pass) queues() error {
 			continue
 		}
 		is, has := p.kernel.Queues[d.index]
-		wanted, needed := queueFor(w.port.Shape, d.mtu)
+		// A netem stays while there is a bandwidth: what waits in it would be lost with it.
+		wanted, needed := queueFor(w.port.Shape, d.mtu, has && is.Netem())
 		if needed {
 			w.flags |= pipeline.Queue
 		}
@@ -92,6 +99,10 @@ func (p *pass) queues() error {
 		case needed && has && is.Same(wanted):
 		case needed && has && is.Netem() != wanted.Netem():
 			p.past[w.slot] += is.Drops
+			if d.straight() { // while the kernel exchanges its queue, a device loses what is sent through it
+				atomic.AndUint32(&p.pipe.Ports[w.slot].Flags, ^uint32(pipeline.Queue))
+				exchanged = true
+			}
 			b.ReplaceQueue(d.index, wanted)
 			owners = append(owners, w)
 		case needed:
@@ -105,6 +116,9 @@ func (p *pass) queues() error {
 			b.RemoveQueue(d.index, is.Queue)
 			owners = append(owners, w)
 		}
+	}
+	if exchanged {
+		time.Sleep(exchangeTime)
 	}
 	p.rated = p.rated || len(p.kernel.Queues) > 0 || b.Len() > 0
 	for i, err := range p.netlink.Do(&b) {

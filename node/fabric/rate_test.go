@@ -98,7 +98,7 @@ func window(t testing.TB, length time.Duration, at ...*element) (bytes []uint64,
 func capped(t *testing.T, rate model.Bandwidth, at ...*element) {
 	t.Helper()
 	const most, generated = 40, 100e6
-	q, _ := queueFor(model.Shape{Bandwidth: rate}, 1500)
+	q, _ := queueFor(model.Shape{Bandwidth: rate}, 1500, false)
 	best := make([]float64, len(at))
 	for n := range most {
 		bytes, least, longest := window(t, 500*time.Millisecond, at...)
@@ -333,7 +333,7 @@ func TestSliceBandwidth(t *testing.T) {
 	offer(t, a, b, "10.0.0.2", bandwidth)
 	offer(t, c, d, "10.0.0.2", bandwidth)
 	var best float64
-	q, _ := queueFor(model.Shape{Bandwidth: bandwidth}, 1500)
+	q, _ := queueFor(model.Shape{Bandwidth: bandwidth}, 1500, false)
 	for range 40 {
 		bytes, least, most := window(t, 500*time.Millisecond, b, d)
 		sum := float64(bytes[0] + bytes[1])
@@ -424,28 +424,5 @@ func TestSliceBandwidthAtEdges(t *testing.T) {
 	n.do(func() { n.check(ReleaseEdges(n.dirs), "release the edges") })
 	if out := n.must("ip", "link"); strings.Contains(out, in) {
 		t.Errorf("the node ended and left\n%s", out)
-	}
-}
-
-// TestDelayNeedsNetem is either refused in words, or takes its time.
-func TestDelayNeedsNetem(t *testing.T) {
-	n, a, _ := twoElements(t)
-	n.port("b:eth0").Shape = model.Shape{Delay: model.Duration(50 * time.Millisecond), Bandwidth: 10e6}
-	report := n.fabric.Apply(t.Context(), n.state)
-	err := report.Failed[portID("net/b:eth0")]
-	if linux.ProbeDelay() != nil {
-		if err == nil || !strings.Contains(err.Error(), "no netem") {
-			t.Errorf("this kernel has no netem: %v", err)
-		}
-		a.ping(t, "10.0.0.2") // what was there still works
-		return
-	}
-	if err != nil || report.Problem != nil {
-		t.Fatalf("%v, %v", err, report.Problem)
-	}
-	began := time.Now()
-	a.ping(t, "10.0.0.2")
-	if took := time.Since(began); took < 50*time.Millisecond {
-		t.Errorf("a ping over a link of 50 ms took %s", took)
 	}
 }

@@ -107,7 +107,7 @@ func (p *pass) shaper(network string, mtu int) (int, error) {
 	}
 	var batch linux.Batch
 	cap := p.state.Slices[network]
-	q, _ := queueFor(model.Shape{Bandwidth: cap}, mtu)
+	q, _ := queueFor(model.Shape{Bandwidth: cap}, mtu, false)
 	if is, has := p.kernel.Queues[a.index]; !has || !is.Same(q) {
 		batch.ReplaceQueue(a.index, q)
 		p.changed("network %s: what it sends off the node set to %s", network, cap)
