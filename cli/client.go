@@ -20,6 +20,7 @@ type Client interface {
 	Watcher
 	Gauger
 	Opener
+	Inspector
 	Doorkeeper
 	Introducer
 }
@@ -70,6 +71,12 @@ type Opener interface {
 	Console(ctx context.Context, id model.ID, size control.Size, stdio control.Stdio) (int, error)
 	Logs(ctx context.Context, id model.ID, follow bool) (io.ReadCloser, error)
 	Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error)
+}
+
+// Inspector tells what the fast path knows.
+type Inspector interface {
+	FIB(ctx context.Context, id model.ID, request model.FIBRequest) (model.FIB, error)
+	Trace(ctx context.Context, id model.ID, request model.TraceRequest) (model.Trace, error)
 }
 
 // Doorkeeper lets others in.

@@ -39,6 +39,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.execCommand(),
 		c.consoleCommand(),
 		c.pingCommand(),
+		c.traceCommand(),
 		c.logsCommand(),
 		c.captureCommand(),
 

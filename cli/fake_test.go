@@ -53,6 +53,8 @@ type fake struct {
 	quotas    []model.QuotaStatus
 	patience  time.Duration // of apply and plan with agents
 	tokens    []model.Token
+	fib       func(model.FIBRequest) model.FIB
+	traced    map[string]model.Trace
 	requested []model.TokenRequest
 }
 
@@ -350,6 +352,17 @@ func (f *fake) Logs(context.Context, model.ID, bool) (io.ReadCloser, error) {
 
 func (f *fake) Capture(context.Context, model.PortID) (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(f.capture)), f.up()
+}
+
+func (f *fake) FIB(_ context.Context, id model.ID, q model.FIBRequest) (model.FIB, error) {
+	if f.fib == nil {
+		return model.FIB{}, &client.Error{Status: http.StatusConflict, Detail: id.String() + ": its packets are forwarded by its own stack"}
+	}
+	return f.fib(q), f.up()
+}
+
+func (f *fake) Trace(_ context.Context, id model.ID, q model.TraceRequest) (model.Trace, error) {
+	return f.traced[id.String()], f.up()
 }
 
 // result is what one command line did.

@@ -31,11 +31,11 @@ type listing[T any] struct {
 func (c *CLI) getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "get",
-		Short:   "List networks, nodes, elements, links, the substrate or events",
+		Short:   "List networks, nodes, elements, links, the substrate, events or forwarding tables",
 		GroupID: groupLook,
 		Args:    noKind,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError(cmd, "what to get is missing: networks, nodes, elements, links, substrate or events")
+			return usageError(cmd, "what to get is missing: networks, nodes, elements, links, substrate, events or fib")
 		},
 		Example: "  polyplane get networks\n  polyplane get elements lab -o wide\n  polyplane get links -w\n" +
 			"  polyplane get elements -o name | xargs -n1 polyplane describe",
@@ -47,6 +47,7 @@ func (c *CLI) getCommand() *cobra.Command {
 		listCommand(c, linkListing()),
 		listCommand(c, substrateListing()),
 		c.eventsCommand(),
+		c.fibCommand(),
 	)
 	return cmd
 }
@@ -55,7 +56,7 @@ func noKind(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	kinds := []string{"networks", "nodes", "elements", "links", "substrate", "events"}
+	kinds := []string{"networks", "nodes", "elements", "links", "substrate", "events", "fib"}
 	return usageError(cmd, "there is nothing called %q to get%s; there are %s",
 		args[0], didYouMean(args[0], kinds), strings.Join(kinds, ", "))
 }

@@ -124,6 +124,8 @@ func (a *Agent) handler() http.Handler {
 	handle("GET "+element+"/console", a.console)
 	handle("GET "+element+"/logs", a.logs)
 	handle("GET "+element+"/capture", a.capture)
+	handle("POST "+element+"/fib", a.fib)
+	handle("POST "+element+"/trace", a.trace)
 	handle("POST /v1/responders", a.openResponders)
 	handle("POST /v1/probes", a.runProbes)
 	return m

@@ -93,7 +93,7 @@ func (f *Fabric) Router(id model.ID) (int, error) {
 			return 0, err
 		}
 		name := routerName(id)
-		r.Seed = binary.LittleEndian.Uint32(name[:])
+		r.Seed = FlowSeed(id)
 		r.Name = name
 		f.steered[id] = &steered{number: n}
 		return n, nil
@@ -146,7 +146,7 @@ func (f *Fabric) flagPorts(id model.ID) {
 }
 
 // keptFlags are those that steering leaves as they are.
-const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP
+const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.Metered
 
 // steeringOf are the flags that steering gives a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {
@@ -163,6 +163,12 @@ func (f *Fabric) steeringOf(port model.PortID) uint32 {
 		flags |= pipeline.OffIPv6
 	}
 	return flags
+}
+
+// FlowSeed is where the hash begins that chooses among an element's next hops.
+func FlowSeed(id model.ID) uint32 {
+	name := routerName(id)
+	return binary.LittleEndian.Uint32(name[:])
 }
 
 // Steered tells which elements have a number, and how they are steered.

@@ -55,8 +55,14 @@ func TestSteering(t *testing.T) {
 		}
 	}
 	check()
+	n.state.Packets = map[string]int{"net": 100_000}
 	n.apply()
 	check()
+	if err := n.fabric.Steer(ctx, b.ID, want); err != nil || flags()&pipeline.Metered == 0 {
+		t.Errorf("steered again, its packets are no longer limited: flags %#x, %v", flags(), err)
+	}
+	n.state.Packets = nil
+	n.apply()
 	n.restart()
 	check()
 	atomic.StoreUint32(&n.fabric.pipe.Routers[router].On, 0)

@@ -156,3 +156,37 @@ func FlowHash(seed uint32, source, destination netip.Addr, sourcePort, destinati
 	mix(uint32(protocol))
 	return h
 }
+
+// Share is a next hop of a group and the part of all flows that it has.
+type Share struct {
+	Hop
+	Part float64
+}
+
+// Shares reads what a next hop's number stands for: itself, or the members of a group.
+func (p *Pool) Shares(id ID) []Share {
+	if id == 0 || hopWords*int(id) >= len(p.hopWords) {
+		return nil
+	}
+	h, group := p.read(id)
+	if h.Kind != KindGroup {
+		return []Share{{h, 1}}
+	}
+	order, unit := group>>4&15, uint32(group>>16&childMask)
+	buckets := p.words(unit, 1<<order)
+	counts := map[ID]int{}
+	var members []ID
+	for i := range buckets {
+		member := ID(atomic.LoadUint32(&buckets[i]))
+		if counts[member] == 0 {
+			members = append(members, member)
+		}
+		counts[member]++
+	}
+	shares := make([]Share, 0, len(members))
+	for _, member := range members {
+		h, _ := p.read(member)
+		shares = append(shares, Share{h, float64(counts[member]) / float64(len(buckets))})
+	}
+	return shares
+}

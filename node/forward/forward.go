@@ -4,6 +4,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
@@ -31,3 +32,14 @@ type Plane interface {
 	List(ctx context.Context) ([]model.ID, error)
 	Retire(ctx context.Context, ids []model.ID) error
 }
+
+// Inspector is a plane that can tell what its data path knows of an element. Both answer ErrNotForwarded where it does not
+// forward for the element.
+type Inspector interface {
+	FIB(id model.ID, request model.FIBRequest) (model.FIB, error)
+	// Trace tells what the data path would do with a packet, by what it reads itself.
+	Trace(id model.ID, request model.TraceRequest) (model.Trace, error)
+}
+
+// ErrNotForwarded says that a plane does not forward an element's packets.
+var ErrNotForwarded = errors.New("its packets are forwarded by its own stack")

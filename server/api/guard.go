@@ -66,6 +66,8 @@ var needs = map[string]need{
 
 	"GET /v1/networks/{network}":                             seeNetwork,
 	"GET /v1/networks/{network}/elements/{element}/logs":     seeNetwork,
+	"POST /v1/networks/{network}/elements/{element}/fib":     seeNetwork,
+	"POST /v1/networks/{network}/elements/{element}/trace":   seeNetwork,
 	"PATCH /v1/networks/{network}":                           useNetwork,
 	"DELETE /v1/networks/{network}":                          useNetwork,
 	"POST /v1/networks/{network}/check":                      useNetwork,

@@ -24,8 +24,14 @@ func (s *Server) streamRoutes(api huma.API) {
 		{"console", `Open an element's console: upgrade to "polyplane-stream"`, ""},
 		{"logs", "What an element's processes printed", "text/plain"},
 		{"capture", "What passes an interface, both ways, as pcapng", "application/x-pcapng"},
+		{"fib", "What the fast path knows of a router that it forwards for", ""},
+		{"trace", "What the fast path would do with a packet at a router", ""},
 	} {
-		op := operation(d.name, http.MethodGet, "/networks/{network}/elements/{element}/"+d.name, d.summary, "elements")
+		method := http.MethodGet
+		if d.name == "fib" || d.name == "trace" {
+			method = http.MethodPost
+		}
+		op := operation(d.name, method, "/networks/{network}/elements/{element}/"+d.name, d.summary, "elements")
 		op.Parameters = []*huma.Param{
 			{Name: "network", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
 			{Name: "element", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
@@ -35,6 +41,10 @@ func (s *Server) streamRoutes(api huma.API) {
 			op.Parameters = append(op.Parameters, &huma.Param{Name: "command", In: "query", Schema: &huma.Schema{Type: huma.TypeString},
 				Description: `the command in JSON: {"args", "env", "tty", "size": {"rows", "cols"}}`})
 			op.Responses = map[string]*huma.Response{"101": {Description: "frames both ways: one byte of type, four bytes of length, the payload"}}
+		case "fib":
+			describe[model.FIBRequest, model.FIB](api, &op)
+		case "trace":
+			describe[model.TraceRequest, model.Trace](api, &op)
 		case "logs":
 			op.Parameters = append(op.Parameters, &huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean}})
 		case "capture":
@@ -49,6 +59,12 @@ func (s *Server) streamRoutes(api huma.API) {
 		api.OpenAPI().AddOperation(&op)
 		s.guard.HandleFunc(op.Method+" "+op.Path, s.proxy.ServeHTTP)
 	}
+}
+
+// describe says what an operation takes and answers, both JSON.
+func describe[In, Out any](api huma.API, op *huma.Operation) {
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[In](api)}}}
+	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[Out](api)}}}}
 }
 
 // dialKey carries how an agent is reached to the dialler.

@@ -93,6 +93,20 @@ var Reasons = [...]string{
 // OverPackets is the reason of drops of what a network sends beyond its packets a second.
 const OverPackets = "more than the slice's packets a second"
 
+// Indices of Punts that others name.
+const (
+	PuntAddress     = 4
+	PuntTTL         = 5
+	PuntLocal       = 6
+	PuntNoRoute     = 7
+	PuntUnreachable = 8
+	PuntUnresolved  = 9
+	PuntTable       = 10
+	PuntMTU         = 11
+	PuntBack        = 12
+	PuntOff         = 15
+)
+
 // Punts are the reasons why the guest gets a packet of a router that forwards here, by their index in RouterCount.
 var Punts = [...]string{
 	1:  "not addressed to the router, or not IP",

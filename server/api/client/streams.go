@@ -51,6 +51,18 @@ func (c *Client) Capture(ctx context.Context, port model.PortID) (io.ReadCloser,
 	return resp.Body, nil
 }
 
+// FIB reads what the fast path knows of a router.
+func (c *Client) FIB(ctx context.Context, id model.ID, request model.FIBRequest) (answer model.FIB, err error) {
+	err = c.do(ctx, http.MethodPost, element(id, "fib"), nil, request, &answer)
+	return answer, err
+}
+
+// Trace asks what the fast path would do with a packet at a router.
+func (c *Client) Trace(ctx context.Context, id model.ID, request model.TraceRequest) (answer model.Trace, err error) {
+	err = c.do(ctx, http.MethodPost, element(id, "trace"), nil, request, &answer)
+	return answer, err
+}
+
 // OpenResponders asks an agent (a client of its socket) to open responders.
 func (c *Client) OpenResponders(ctx context.Context, request model.RespondersRequest) (model.RespondersResult, error) {
 	var out model.RespondersResult
