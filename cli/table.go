@@ -218,6 +218,21 @@ func terminalFD(stream any) (int, bool) {
 	return int(f.Fd()), true
 }
 
+// columns is how wide what is printed may be; 0 where that goes to no terminal.
+func (c *CLI) columns() int { return terminalColumns(c.Out) }
+
+func terminalColumns(stream any) int {
+	fd, ok := terminalFD(stream)
+	if !ok {
+		return 0
+	}
+	columns, _, err := term.GetSize(fd)
+	if err != nil {
+		return 0
+	}
+	return columns
+}
+
 // terminal tells whether what is printed goes to a terminal that understands control sequences.
 func (c *CLI) terminal() bool {
 	_, ok := terminalFD(c.Out)

@@ -34,7 +34,7 @@ func (t *trafficRun) searchThroughput(ctx context.Context) error {
 		}
 		span.Max = max(r.Offered, 2*leastRate)
 	}
-	device := watched{b, t}
+	device := watched{b, t, new(searchSeen), time.Now()}
 	throughput := 0.0
 	if p.search == "rfc2544" {
 		r, err := search.RFC2544(ctx, device, search.RFC2544Options{Range: span, Duration: p.duration, Width: p.width})
@@ -52,6 +52,11 @@ func (t *trafficRun) searchThroughput(ctx context.Context) error {
 			goals = append(goals, g)
 		}
 		r, err := search.MultipleLossRatio(ctx, device, search.MLROptions{Range: span, Goals: goals, Confirm: 10 * p.duration})
+		if ctx.Err() != nil {
+			t.clear()
+			fmt.Fprintf(t.c.Err, "interrupted in trial %d%s\n", device.seen.trials, soFar(r))
+			return ctx.Err()
+		}
 		if err != nil {
 			return err
 		}
@@ -67,6 +72,7 @@ func (t *trafficRun) searchThroughput(ctx context.Context) error {
 		return nil
 	}
 	if p.fraction > 0 {
+		t.progress("delay at %s for %s", packetRate(throughput*p.fraction), seconds(p.duration))
 		r, err := b.Latency(ctx, throughput, p.fraction, p.duration)
 		if err != nil {
 			return err
@@ -76,33 +82,63 @@ func (t *trafficRun) searchThroughput(ctx context.Context) error {
 	return nil
 }
 
+// soFar is what an interrupted search knows.
+func soFar(r search.MLRResult) string {
+	var known string
+	for _, g := range r.Goals {
+		if g.Bounds.Lower > 0 {
+			known += fmt.Sprintf("; %s holds at %s", g.Goal.Name, packetRate(g.Bounds.Lower))
+		}
+		if g.Bounds.Upper > 0 {
+			known += fmt.Sprintf("; %s not at %s", g.Goal.Name, packetRate(g.Bounds.Upper))
+		}
+	}
+	return known
+}
+
 // watched tells of every trial of a search.
 type watched struct {
 	*trial.Bench
-	t *trafficRun
+	t     *trafficRun
+	seen  *searchSeen
+	start time.Time
+}
+
+// searchSeen is what a search has come to so far.
+type searchSeen struct {
+	trials int
+	latest string
 }
 
 // Trial implements search.Device.
 func (w watched) Trial(ctx context.Context, rate float64, d time.Duration) (search.Trial, error) {
+	w.seen.trials++
+	w.t.progress("%s, trial %d: %s for %s%s", clockTime(time.Since(w.start)), w.seen.trials, packetRate(rate), seconds(d), w.seen.latest)
 	r, err := w.Bench.Trial(ctx, rate, d)
-	if err == nil {
-		w.t.progress("%s for %s: %.3g %% lost", packetRate(rate), seconds(d), 100*r.LossRatio())
-	}
+	w.seen.latest = fmt.Sprintf(" … (before: %.3g %% lost at %s)", 100*r.LossRatio(), packetRate(rate))
 	return r, err
 }
 
-// clear takes the progress away.
-func (t *trafficRun) clear() {
-	if _, ok := terminalFD(t.c.Err); ok {
-		fmt.Fprint(t.c.Err, "\r\x1b[K")
-	}
+// clockTime is a time that passes, in minutes and seconds.
+func clockTime(d time.Duration) string {
+	return fmt.Sprintf("%d:%02d", int(d.Minutes()), int(d.Seconds())%60)
 }
 
+// clear takes the progress away.
+func (t *trafficRun) clear() { t.c.progressLine("") }
+
 // progress tells a person how far it is.
-func (t *trafficRun) progress(format string, a ...any) {
-	if _, ok := terminalFD(t.c.Err); ok {
-		fmt.Fprintf(t.c.Err, "\r\x1b[K"+format, a...)
+func (t *trafficRun) progress(format string, a ...any) { t.c.progressLine(format, a...) }
+
+// progressLine puts one line where the one before it was, on a terminal only, and never more than fits: a line that wraps could not be
+// taken away again.
+func (c *CLI) progressLine(format string, a ...any) {
+	columns := terminalColumns(c.Err)
+	if columns == 0 {
+		return
 	}
+	line := []rune(fmt.Sprintf(format, a...))
+	fmt.Fprint(c.Err, "\r\x1b[K"+string(line[:min(len(line), columns-1)]))
 }
 
 func (t *trafficRun) backToBack(ctx context.Context) error {

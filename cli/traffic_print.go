@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/polyplane/polyplane/measure/machine"
 	results "github.com/polyplane/polyplane/measure/result"
@@ -32,7 +33,7 @@ func (c *CLI) printTraffic(p *trafficPlan, r *trafficReport) error {
 	if p.output.format != formatTable {
 		return encodeTraffic(c.Out, r, p.output.format)
 	}
-	return tableTraffic(c.Out, r, c.colour())
+	return tableTraffic(c.Out, r, c.colour(), c.columns())
 }
 
 func encodeTraffic(w io.Writer, r *trafficReport, format string) error {
@@ -88,8 +89,8 @@ func figuresCSV(w io.Writer, r *trafficReport) error {
 	return c.WriteAll(rows)
 }
 
-// tableTraffic is a report for people.
-func tableTraffic(w io.Writer, r *trafficReport, colour bool) error {
+// tableTraffic is a report for people; its warnings are folded to so many columns, or not at 0.
+func tableTraffic(w io.Writer, r *trafficReport, colour bool, columns int) error {
 	var b bytes.Buffer
 	heading(&b, r)
 	switch {
@@ -109,7 +110,7 @@ func tableTraffic(w io.Writer, r *trafficReport, colour bool) error {
 	toolTables(&b, r, colour)
 	figureTable(&b, r, colour)
 	cpuLines(&b, r)
-	if err := warnings(&b, r.allWarnings(), colour); err != nil {
+	if err := warnings(&b, r.allWarnings(), colour, columns); err != nil {
 		return err
 	}
 	_, err := w.Write(b.Bytes())
@@ -284,7 +285,7 @@ func lateShare(t trial.Result) float64 {
 	return float64(late) / float64(t.Sent)
 }
 
-func warnings(w io.Writer, all []string, colour bool) error {
+func warnings(w io.Writer, all []string, colour bool, columns int) error {
 	for i, s := range all {
 		if i == 0 {
 			fmt.Fprintln(w)
@@ -293,11 +294,30 @@ func warnings(w io.Writer, all []string, colour bool) error {
 		if colour {
 			mark = string(warn) + mark + resetStyle
 		}
-		if _, err := fmt.Fprintf(w, "%s %s\n", mark, s); err != nil {
+		const indent = len("warning: ")
+		text := strings.Join(foldWords(s, columns-indent), "\n"+strings.Repeat(" ", indent))
+		if _, err := fmt.Fprintf(w, "%s %s\n", mark, text); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// foldWords breaks a text between its words into lines of so many columns, or leaves it as it is where there is no width.
+func foldWords(s string, columns int) []string {
+	if columns <= 0 {
+		return []string{s}
+	}
+	var lines []string
+	for _, word := range strings.Fields(s) {
+		last := len(lines) - 1
+		if last >= 0 && utf8.RuneCountInString(lines[last])+1+utf8.RuneCountInString(word) <= columns {
+			lines[last] += " " + word
+		} else {
+			lines = append(lines, word)
+		}
+	}
+	return lines
 }
 
 func kernelRelease(e machine.Environment) string {

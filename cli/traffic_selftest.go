@@ -29,10 +29,12 @@ func (c *CLI) selfTest(ctx context.Context, p *trafficPlan, dirs instance.Dirs) 
 	if p.repeatSet {
 		o.Repeat = p.repeat
 	}
-	if _, ok := terminalFD(c.Err); ok {
-		fmt.Fprintln(c.Err, "about a minute …")
+	start := time.Now()
+	o.Progress = func(done, all int, what string) {
+		c.progressLine("%s, %d of %d: %s …", clockTime(time.Since(start)), done+1, all, what)
 	}
 	report, err := selftest.Run(ctx, o)
+	c.progressLine("")
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (c *CLI) selfTest(ctx context.Context, p *trafficPlan, dirs instance.Dirs) 
 		_, err := c.Out.Write(append(b, '\n'))
 		return err
 	}
-	return printSelfTest(c.Out, report, c.colour())
+	return printSelfTest(c.Out, report, c.colour(), c.columns())
 }
 
 func writeWhole(path string, b []byte) error {
@@ -92,7 +94,7 @@ func readLimits(dirs instance.Dirs, here machine.Environment) (*trial.Limits, er
 	return &r.Limits, nil
 }
 
-func printSelfTest(w io.Writer, r selftest.Report, colour bool) error {
+func printSelfTest(w io.Writer, r selftest.Report, colour bool, columns int) error {
 	speeds := table{head: []string{"SIZE", ">ONE CORE", ">TWO CORES", ">OF THESE ARRIVE", ">EVERY PAYLOAD", ">BARE LOOP", ">SHARE", "INTERVAL"}}
 	for _, s := range r.Speeds {
 		open, got := "", ""
@@ -127,5 +129,5 @@ func printSelfTest(w io.Writer, r selftest.Report, colour bool) error {
 	d := r.Floor
 	fmt.Fprintf(w, "\nleast delay, nothing in between: min %s, median %s, 99 %% %s, max %s\n", nanoseconds(d.Min), nanoseconds(d.P50), nanoseconds(d.P99), nanoseconds(d.Max))
 	fmt.Fprintf(w, "later trials: up to %s, exact within %.2f %%\n", packetRate(r.Limits.Rate), 100*r.Limits.Accuracy)
-	return warnings(w, r.Failures, colour)
+	return warnings(w, r.Failures, colour, columns)
 }

@@ -342,7 +342,7 @@ func reports(t *testing.T) map[string]*trafficReport {
 func TestTrafficTables(t *testing.T) {
 	for name, r := range reports(t) {
 		var b bytes.Buffer
-		if err := tableTraffic(&b, r, false); err != nil {
+		if err := tableTraffic(&b, r, false, 0); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "traffic-"+name+".txt", b.String())
@@ -352,10 +352,22 @@ func TestTrafficTables(t *testing.T) {
 		Speeds: []selftest.Speed{{Sizes: "64", Closed: 4.5e6, Full: 4.5e6, Whole: 4.5e6, Open: 4e6, Got: 3e6, Bare: 5e6, Share: stats.Ratio{N: 3, Median: 0.9, Interval: stats.Interval{Low: 0.88, High: 0.93, Level: 0.95}}},
 			{Sizes: "imix", Closed: 1e6, Full: 1e6, Whole: 5e5, Bare: 1e6, Share: stats.Ratio{N: 1, Median: 1}}},
 		Paces: []selftest.Pace{{Rate: 1e4, Measured: 10001, Error: 0.0001, Late: 0.002}, {Rate: 1e4, Measured: 9990, Error: -0.001, Poisson: true}},
-		Floor: sampleTrial("", 0).Delay, Limits: trial.Limits{Rate: 4.5e6, Accuracy: 0.0001}, Failures: []string{"64-byte frames reach 80 % of the bare loop, 90 % are promised"}}, false); err != nil {
+		Floor: sampleTrial("", 0).Delay, Limits: trial.Limits{Rate: 4.5e6, Accuracy: 0.0001}, Failures: []string{"64-byte frames reach 80 % of the bare loop, 90 % are promised"}}, false, 0); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "traffic-self-test.txt", b.String())
+}
+
+// Warnings are folded between words, and a word that is too long has a line of its own.
+func TestFoldWords(t *testing.T) {
+	for _, c := range []struct {
+		columns int
+		want    []string
+	}{{0, []string{"as µs many as fit interminably"}}, {10, []string{"as µs many", "as fit", "interminably"}}, {100, []string{"as µs many as fit interminably"}}} {
+		if got := foldWords("as µs many as fit interminably", c.columns); !slices.Equal(got, c.want) {
+			t.Errorf("%d columns: %q, want %q", c.columns, got, c.want)
+		}
+	}
 }
 
 // What machines read is whole, and the project's own reader of results takes it.

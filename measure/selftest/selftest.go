@@ -29,7 +29,9 @@ type Options struct {
 	Sizes    []frame.Sizes // empty: 64, 512, 1518 and IMIX
 	Rates    []float64     // paced rates to check; empty: 1 k, 10 k, 100 k and 1 M frames/s
 	CPU      int           // that sends in the closed loop
-	Say      func(string)  // if not nil: told in words what was just found out
+	// Progress, if not nil, is told what is done now, in words, and as which step of how many.
+	Progress func(done, all int, what string)
+	steps    *int
 }
 
 // Speed is what frames of one size, or of one mixture, reach, in frames/s.
@@ -128,16 +130,19 @@ func (o Options) orDefault() Options {
 	if len(o.Sizes) == 0 {
 		o.Sizes = []frame.Sizes{frame.Fixed(64), frame.Fixed(512), frame.Fixed(1518), frame.IMIX()}
 	}
+	o.steps = new(int)
 	if len(o.Rates) == 0 {
 		o.Rates = []float64{1e3, 1e4, 1e5, 1e6}
 	}
 	return o
 }
 
-func (o Options) say(format string, a ...any) {
-	if o.Say != nil {
-		o.Say(fmt.Sprintf(format, a...))
+// step says what is done now.
+func (o Options) step(format string, a ...any) {
+	if o.Progress != nil {
+		o.Progress(*o.steps, len(o.Sizes)*(o.Rounds+o.Repeat)+2*len(o.Rates)+1, fmt.Sprintf(format, a...))
 	}
+	*o.steps++
 }
 
 func stream(sizes frame.Sizes) source.Stream {
@@ -161,7 +166,8 @@ func speeds(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 		}
 		p := pairs[0]
 		var closed, open, got []float64
-		for range o.Repeat {
+		for i := range o.Repeat {
+			o.step("frames of %s, trial %d of %d", sizeName(s.Sizes), i+1, o.Repeat)
 			r, err := p.once(ctx, o.Duration, sizes, trial.Placement{Source: o.CPU}, CheckEvery, rep)
 			if err != nil {
 				return err
@@ -181,7 +187,6 @@ func speeds(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 			s.Open, s.Got = stats.Median(open), stats.Median(got)
 		}
 		rep.Speeds = append(rep.Speeds, s)
-		o.say("frames of %s: %.0f %% of the bare loop", sizeName(s.Sizes), 100*s.Share.Median)
 	}
 	return nil
 }
@@ -191,7 +196,8 @@ func (s *Speed) compare(ctx context.Context, o Options, sizes frame.Sizes, pairs
 	loops := []loop{bare(sizes, o.CPU), bare(sizes, o.CPU), measured(sizes, o.CPU, CheckEvery), measured(sizes, o.CPU, 1)}
 	into := []*[]float64{&s.Bares, &s.Again, &s.Fulls, &s.Wholes}
 	rng := rand.New(rand.NewPCG(uint64(len(sizes.Of)), uint64(sizes.Mean())))
-	for range o.Rounds {
+	for round := range o.Rounds {
+		o.step("frames of %s and the bare loop, round %d of %d", sizeName(s.Sizes), round+1, o.Rounds)
 		rates, err := takeTurns(ctx, loops, pairs, rng)
 		if err != nil {
 			return fmt.Errorf("source and sink against the bare loop, frames of %s: %w", sizeName(s.Sizes), err)
@@ -227,6 +233,11 @@ func (p pair) once(ctx context.Context, d time.Duration, sizes frame.Sizes, plac
 func paces(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 	for _, poisson := range []bool{false, true} {
 		for _, rate := range o.Rates {
+			gaps := "constant"
+			if poisson {
+				gaps = "Poisson"
+			}
+			o.step("%.0f frames/s with %s gaps", rate, gaps)
 			if rate > 0.9*rep.Speeds[0].Closed {
 				continue
 			}
@@ -254,13 +265,13 @@ func paces(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 			pace := Pace{Rate: rate, Measured: stats.Median(measured), Late: stats.Median(late), Poisson: poisson}
 			pace.Error = pace.Measured/rate - 1
 			rep.Paces = append(rep.Paces, pace)
-			o.say("%.0f frames/s, %s: off by %+.3f %%", rate, map[bool]string{true: "poisson gaps", false: "constant gaps"}[poisson], 100*pace.Error)
 		}
 	}
 	return nil
 }
 
 func floor(ctx context.Context, o Options, pairs []pair, rep *Report) error {
+	o.step("the least delay")
 	b, err := pairs[0].bench(stream(frame.Fixed(64)), trial.Placement{Source: o.CPU}, 1, 1)
 	if err != nil {
 		return err

@@ -11,7 +11,13 @@ import (
 
 func TestSelfTest(t *testing.T) {
 	var said []string
-	rep, err := Run(context.Background(), Options{Say: func(s string) { said = append(said, s) }, Duration: 300 * time.Millisecond, Repeat: 1, Rounds: 3, Sizes: []frame.Sizes{frame.Fixed(64), frame.IMIX()}, Rates: []float64{1e4}})
+	all := 0
+	rep, err := Run(context.Background(), Options{Progress: func(done, of int, what string) {
+		if done != len(said) {
+			t.Errorf("%q is step %d after %d", what, done, len(said))
+		}
+		said, all = append(said, what), of
+	}, Duration: 300 * time.Millisecond, Repeat: 1, Rounds: 3, Sizes: []frame.Sizes{frame.Fixed(64), frame.IMIX()}, Rates: []float64{1e4}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,8 +29,8 @@ func TestSelfTest(t *testing.T) {
 			t.Errorf("%s: %+v", s.Sizes, s)
 		}
 	}
-	if len(said) != 4 {
-		t.Errorf("said %q", said)
+	if len(said) != all {
+		t.Errorf("of %d steps these were told: %q", all, said)
 	}
 	t.Logf("paces %+v", rep.Paces)
 	t.Logf("floor %v; limits %+v; %q", rep.Floor, rep.Limits, rep.Failures)

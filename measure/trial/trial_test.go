@@ -159,22 +159,17 @@ func TestSearchFindsTheRateLimit(t *testing.T) {
 	}
 }
 
-// The same search in an open loop, on a machine whose cores all have other work the whole time: the device's receive thread has a
-// core of its own by priority, not because nobody else wants it. Either the limit is found, or it is said that others had the
-// cores.
+// The same search in an open loop: the limit is found, or it is said that others had the cores.
+func TestOpenLoopSearch(t *testing.T) {
+	openLoopSearch(t)
+}
+
+// The same once more, on a machine whose cores all have other work the whole time: the device's receive thread has a core of its own
+// by priority, not because nobody else wants it.
 func TestOpenLoopSearchOnABusyMachine(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("an open loop needs two CPUs")
 	}
-	b := newBed(t)
-	const limit, burst = 50_000, 2_000
-	if err := b.device.Set(impair.Faults{Rate: limit, Burst: burst}); err != nil {
-		t.Fatal(err)
-	}
-	bench := b.open(t, func(o *trial.Options) {
-		b.apart(o)
-		o.Quiet = 50 * time.Millisecond
-	})
 	for cpu := range 2 {
 		hog := exec.Command("taskset", "-c", strconv.Itoa(cpu), "sh", "-c", "while :; do :; done")
 		if err := hog.Start(); err != nil {
@@ -187,6 +182,23 @@ func TestOpenLoopSearchOnABusyMachine(t *testing.T) {
 			hog.Wait() // it was killed
 		}()
 	}
+	openLoopSearch(t)
+}
+
+func openLoopSearch(t *testing.T) {
+	t.Helper()
+	if runtime.NumCPU() < 2 {
+		t.Skip("an open loop needs two CPUs")
+	}
+	b := newBed(t)
+	const limit, burst = 50_000, 2_000
+	if err := b.device.Set(impair.Faults{Rate: limit, Burst: burst}); err != nil {
+		t.Fatal(err)
+	}
+	bench := b.open(t, func(o *trial.Options) {
+		b.apart(o)
+		o.Quiet = 50 * time.Millisecond
+	})
 	goal := search.Goal{Name: "PDR", LossRatio: 0.05, ExceedRatio: 0.5, Width: 0.1, InitialTrial: time.Second / 4, FinalTrial: time.Second / 4, Sum: time.Second}
 	res, err := bench.Throughput(context.Background(), search.MLROptions{Range: search.Range{Min: 5_000, Max: 200_000}, Goals: []search.Goal{goal}})
 	if err != nil {
@@ -198,7 +210,8 @@ func TestOpenLoopSearchOnABusyMachine(t *testing.T) {
 	if most := float64(limit+4*burst) * 1.06; g.Throughput > most {
 		t.Errorf("%.0f frames/s found, the device lets at most %.0f through", g.Throughput, most)
 	}
-	if g.Throughput < 0.8*limit && bench.Disturbed() == 0 {
+	// Undisturbed it finds at least the limit, within the width.
+	if g.Throughput < limit*(1-goal.Width) && bench.Disturbed() == 0 {
 		t.Errorf("%.0f frames/s found of a limit of %d, and not a word of a disturbance", g.Throughput, limit)
 	}
 	r, err := bench.Run(context.Background(), trial.Load{Rate: limit / 2, Duration: time.Second / 2})
