@@ -24,14 +24,14 @@ import (
 
 // trafficFlags are the flags of `traffic` as typed.
 type trafficFlags struct {
-	rate, size, search, latencyAt, destinations, out, figure string
-	duration, warmup                                         time.Duration
-	flows, streams, repeat, confidence, burst, check         int
-	connections, width                                       float64
-	poisson, ipv6, tcp, ping, compare, selfTest              bool
-	closed, beyond, programs                                 bool
-	seed                                                     uint64
-	output                                                   output
+	rate, size, search, latencyAt, within, destinations, out, figure string
+	duration, warmup                                                 time.Duration
+	flows, streams, repeat, confidence, burst, check                 int
+	connections                                                      float64
+	poisson, ipv6, tcp, ping, compare, selfTest                      bool
+	closed, beyond, programs                                         bool
+	seed                                                             uint64
+	output                                                           output
 
 	rateSet, sizeSet, durationSet, repeatSet, burstSet, connectionsSet, checkSet bool
 }
@@ -51,7 +51,7 @@ func (f *trafficFlags) add(cmd *cobra.Command) {
 	s.IntVarP(&f.repeat, "repeat", "n", 1, "so many trials, with a confidence interval of each figure; with --compare blocks (10), with --burst repetitions (5)")
 	s.IntVar(&f.confidence, "confidence", 95, "`percent` of the intervals: 90, 95 or 99")
 	s.StringVar(&f.search, "search", "", "search the throughput by the `method` mlr (no loss, and 0.5 %, half the trials may exceed) or rfc2544 (no loss at all)")
-	s.Float64Var(&f.width, "width", 0.01, "relative width at which a search ends")
+	s.StringVar(&f.within, "width", "1%", "`share` of the rate that a search's bounds may be apart when it ends")
 	s.StringVar(&f.latencyAt, "latency-at", "", "after a search, delay at this `share` of the throughput, such as 50%")
 	s.IntVar(&f.burst, "burst", 100_000, "find the longest back-to-back burst without loss, of this many `frames` at most")
 	s.Lookup("burst").NoOptDefVal = "100000"
@@ -113,6 +113,7 @@ type trafficPlan struct {
 	fps       float64 // frames/s of all streams of all pairs; 0: as fast as possible
 	level     float64
 	timeEvery int     // of frames that leave as fast as possible, not each is timed
+	width     float64 // relative, of a search's bounds
 	fraction  float64 // of the throughput, for --latency-at; 0: none
 	prefix    netip.Prefix
 }
@@ -374,8 +375,9 @@ func (p *trafficPlan) checkSearch() error {
 	if p.search != "mlr" && p.search != "rfc2544" {
 		return fmt.Errorf("--search %q: mlr or rfc2544 is expected", p.search)
 	}
-	if !(p.width >= 0.0001 && p.width <= 0.5) {
-		return fmt.Errorf("--width %g: a share from 0.0001 to 0.5 is expected", p.width)
+	var ok bool
+	if p.width, ok = share(p.within); !ok || p.width < 0.0001 || p.width > 0.5 {
+		return fmt.Errorf("--width %s: a share from 0.01%% to 50%%, such as 1%% or 0.01, is expected", p.within)
 	}
 	if p.closed {
 		return errors.New("--search with --closed: where source and receiver share a core, the source waits and nothing is ever lost")
@@ -383,16 +385,20 @@ func (p *trafficPlan) checkSearch() error {
 	if p.latencyAt == "" {
 		return nil
 	}
-	v, percent := strings.CutSuffix(p.latencyAt, "%")
-	share, err := strconv.ParseFloat(v, 64)
-	if percent {
-		share /= 100
-	}
-	if err != nil || !(share > 0 && share <= 1) {
+	if p.fraction, ok = share(p.latencyAt); !ok {
 		return fmt.Errorf("--latency-at %q: a share of the throughput such as 50%% or 0.5 is expected", p.latencyAt)
 	}
-	p.fraction = share
 	return nil
+}
+
+// share reads 50% or 0.5, above 0 and at most 1.
+func share(s string) (float64, bool) {
+	v, percent := strings.CutSuffix(s, "%")
+	f, err := strconv.ParseFloat(v, 64)
+	if percent {
+		f /= 100
+	}
+	return f, err == nil && f > 0 && f <= 1
 }
 
 // compareBlocks is how many blocks a comparison has when nobody says.

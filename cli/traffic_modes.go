@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/polyplane/polyplane/measure/machine"
 	"github.com/polyplane/polyplane/measure/search"
 	"github.com/polyplane/polyplane/measure/tools"
 	"github.com/polyplane/polyplane/measure/trial"
@@ -20,10 +21,14 @@ func (t *trafficRun) searchThroughput(ctx context.Context) error {
 		return err
 	}
 	defer b.Close()
-	p, label := t.plan, t.paths[0].label()
 	if !t.report.Traffic.Open {
 		return refused(fmt.Errorf("throughput search: %w", trial.ErrClosed))
 	}
+	return t.account(b.Watch(), func() error { return t.searchOn(ctx, b) })
+}
+
+func (t *trafficRun) searchOn(ctx context.Context, b *trial.Bench) error {
+	p, label := t.plan, t.paths[0].label()
 	span := search.Range{Min: leastRate}
 	if t.limits != nil {
 		span.Max = t.limits.Rate
@@ -150,6 +155,10 @@ func (t *trafficRun) backToBack(ctx context.Context) error {
 	if !t.report.Traffic.Open {
 		return refused(fmt.Errorf("bursts: %w", trial.ErrClosed))
 	}
+	return t.account(b.Watch(), func() error { return t.burstsOn(ctx, b) })
+}
+
+func (t *trafficRun) burstsOn(ctx context.Context, b *trial.Bench) error {
 	r, err := b.BackToBack(ctx, uint64(t.plan.burst), t.plan.repeat)
 	if err != nil {
 		return err
@@ -165,23 +174,28 @@ func (t *trafficRun) backToBack(ctx context.Context) error {
 // used takes the CPU time that f uses.
 func (t *trafficRun) used(f func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		before, err := t.watch().Read()
-		if err != nil {
-			return err
-		}
-		if err := f(ctx); err != nil {
-			return err
-		}
-		after, err := t.watch().Read()
-		if err != nil {
-			return err
-		}
-		t.report.Usage = after.Sub(before)
-		if s := t.report.Usage.Steal(); s > trial.MaxSteal {
-			t.warn("the hypervisor took %.1f %% of a core's time", s*100)
-		}
-		return nil
+		return t.account(t.watch(), func() error { return f(ctx) })
 	}
+}
+
+// account takes the CPU time that f uses, of what is watched.
+func (t *trafficRun) account(w machine.Watch, f func() error) error {
+	before, err := w.Read()
+	if err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	after, err := w.Read()
+	if err != nil {
+		return err
+	}
+	t.report.Usage = after.Sub(before)
+	if s := t.report.Usage.Steal(); s > trial.MaxSteal {
+		t.warn("the hypervisor took %.1f %% of a core's time", s*100)
+	}
+	return nil
 }
 
 func (t *trafficRun) tcp(ctx context.Context) error {

@@ -165,7 +165,7 @@ func (t *trafficRun) open(i int) (*trial.Bench, error) {
 // measure does what the mode says.
 func (t *trafficRun) measure(ctx context.Context) error {
 	err := map[trafficMode]func(context.Context) error{
-		modeTrial: t.trials, modeSearch: t.used(t.searchThroughput), modeBurst: t.used(t.backToBack), modeTCP: t.used(t.tcp),
+		modeTrial: t.trials, modeSearch: t.searchThroughput, modeBurst: t.backToBack, modeTCP: t.used(t.tcp),
 		modePing: t.used(t.ping), modeConnections: t.used(t.connect), modeCompare: t.compare,
 	}[t.plan.mode](ctx)
 	if errors.Is(err, trial.ErrBeyond) {

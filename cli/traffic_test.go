@@ -83,11 +83,13 @@ func TestTrafficPlans(t *testing.T) {
 		{"lab/h1 lab/h2 -s random", func(p *trafficPlan) bool { return p.sizes.Min == 79 && p.sizes.Max == 1518 }},
 		{"lab/h1 lab/h2 -r 100Mbit -s 1250", func(p *trafficPlan) bool { return p.fps == 10_000 }},
 		{"lab/h1 lab/h2 --latency-at 50%", func(p *trafficPlan) bool {
-			return p.mode == modeSearch && p.search == "mlr" && p.fraction == 0.5 && p.duration == time.Second
+			return p.mode == modeSearch && p.search == "mlr" && p.fraction == 0.5 && p.duration == time.Second && p.width == 0.01
 		}},
 		{"lab/h1 lab/h2 --latency-at 0.1 --search rfc2544 -d 60s", func(p *trafficPlan) bool {
 			return p.search == "rfc2544" && p.fraction == 0.1 && p.duration == time.Minute
 		}},
+		{"lab/h1 lab/h2 --search mlr --width 5%", func(p *trafficPlan) bool { return p.width == 0.05 }},
+		{"lab/h1 lab/h2 --search mlr --width 0.02", func(p *trafficPlan) bool { return p.width == 0.02 }},
 		{"lab/h1 lab/h2 --burst", func(p *trafficPlan) bool { return p.mode == modeBurst && p.burst == 100_000 && p.repeat == 5 }},
 		{"lab/h1 lab/h2 --burst=7 -n 2", func(p *trafficPlan) bool { return p.burst == 7 && p.repeat == 2 }},
 		{"lab/h1 lab/h2 --connections=50", func(p *trafficPlan) bool { return p.mode == modeConnections && p.connections == 50 }},

@@ -51,9 +51,9 @@ func TestSelfTest(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	r := Report{Speeds: []Speed{{Sizes: "64", Closed: 5e6, Share: stats.Ratio{Median: 0.5}}}, Paces: []Pace{{Rate: 1e5, Error: 0.05}, {Rate: 1e3, Error: 0.05}}, Steal: 0.5}
+	r := Report{Speeds: []Speed{{Sizes: "64", Closed: 5e6, Share: stats.Ratio{Median: 0.5}}}, Paces: []Pace{{Rate: 1e5, Error: 0.05}, {Rate: 1e3, Error: 0.05, Late: 0.2}, {Rate: 1e6, Late: 0.9}}, Steal: 0.5}
 	r.judge()
-	if len(r.Failures) != 3 || r.Limits.Rate != 5e6 || r.Limits.Accuracy != 0.05 {
+	if len(r.Failures) != 4 || r.Limits.Rate != 5e6 || r.Limits.Accuracy != 0.05 {
 		t.Errorf("%+v", r)
 	}
 	good := Report{Speeds: []Speed{{Sizes: "imix", Closed: 9.5e6, Share: stats.Ratio{Median: 0.95}}}, Paces: []Pace{{Rate: 1e5, Error: 0.001}}}

@@ -148,6 +148,9 @@ func (b *Bench) Close() error {
 	return errors.Join(append(errs, b.sink.Close())...)
 }
 
+// Watch is what CPU time is accounted for, the bench's own receive threads included.
+func (b *Bench) Watch() machine.Watch { return b.o.Watch }
+
 // Load is what one trial offers.
 type Load struct {
 	Rate     float64       // frames/s of all streams together; 0: as fast as the source goes

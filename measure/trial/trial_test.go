@@ -224,6 +224,9 @@ func openLoopSearch(t *testing.T) {
 			used += th.Time
 		}
 	}
+	if len(bench.Watch().Threads) == 0 {
+		t.Error("a search's CPU time would leave the receive thread out")
+	}
 	if used == 0 || !r.Placement.Open() {
 		t.Errorf("the device was not received by its own thread: %+v", r.Usage.Threads)
 	}
