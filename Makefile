@@ -4,7 +4,7 @@ export CGO_ENABLED := 0
 # Looked up only where a recipe uses it: it may have to fetch Go first.
 GO = $(eval GO := $(shell scripts/setup go))$(if $(GO),$(GO),$(error no Go to build with: see the message above))
 
-.PHONY: help build demo test test-kernel bench generate fuzz clean install
+.PHONY: help build demo test test-kernel bench generate fuzz clean deb install
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -44,5 +44,8 @@ install: build ## bin/polyplane to /usr/local/bin
 	@scripts/setup run
 	@install -m 755 bin/polyplane /usr/local/bin/polyplane
 
+deb: ## Debian packages in dist/ (DEB_ARCHS="amd64 arm64", VERSION=1.2)
+	@GO=$(GO) scripts/deb $(or $(DEB_ARCHS),amd64 arm64)
+
 clean: ## what was built
-	@rm -rf bin build
+	@rm -rf bin build dist
