@@ -6,20 +6,17 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/sandbox"
 )
 
 // generous is far beyond what any step takes: it ends a hung test, it judges no speed.
@@ -33,65 +30,10 @@ var root = func() string {
 	return dir
 }()
 
-// binary is the program under test: POLYPLANE_BINARY, or built once.
-var binary = os.Getenv("POLYPLANE_BINARY")
+// binary is the program under test.
+var binary = os.Getenv(sandbox.BinaryVariable)
 
-// inside marks the process that runs the tests proper.
-const inside = "POLYPLANE_SYSTEM_TEST_INSIDE"
-
-// prelude makes the namespaces ready. Others' mounts were copied into them, and would keep alive what those remove.
-const prelude = `ip link set lo up
-cut -d' ' -f5 /proc/self/mountinfo | grep -E '^(/run/(polyplane|netns)|/var/lib/polyplane)/' | tac | xargs -r umount -l 2>/dev/null
-mkdir -p /run/netns && mount -t tmpfs tests /run/netns
-exec "$0" "$@"`
-
-// The process's first thread never ends, and its namespaces are the ones that others see as the process's: no test may
-// take it into an element.
-func init() { runtime.LockOSThread() }
-
-// TestMain runs the tests in a network, mount and process namespace of their own: what else goes on on the machine
-// cannot be taken for something that polyplane left behind, and whatever a killed test leaves goes with it.
-func TestMain(m *testing.M) {
-	if os.Getuid() != 0 {
-		fmt.Fprintln(os.Stderr, "the system tests make network namespaces, so they need root")
-		os.Exit(1)
-	}
-	if os.Getenv(inside) != "" {
-		os.Exit(m.Run())
-	}
-	os.Exit(func() int {
-		if binary == "" {
-			dir, err := os.MkdirTemp("", "polyplane")
-			if err != nil {
-				panic(err)
-			}
-			defer os.RemoveAll(dir)
-			binary = filepath.Join(dir, "polyplane")
-			c := exec.Command("go", "build", "-o", binary, "../cmd/polyplane")
-			c.Env = append(os.Environ(), "CGO_ENABLED=0")
-			if out, err := c.CombinedOutput(); err != nil {
-				fmt.Fprintf(os.Stderr, "building the binary: %v\n%s", err, out)
-				return 1
-			}
-		}
-		// tini is the first process of the namespace: it collects what nobody waits for.
-		c := exec.Command("unshare", append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-			"tini", "--", "sh", "-c", prelude, os.Args[0]}, os.Args[1:]...)...)
-		c.Env = append(os.Environ(), inside+"=1", "POLYPLANE_BINARY="+binary)
-		c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
-		// The tests end with this process: with its first thread, to be exact, which started them.
-		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := c.Run(); err != nil {
-			var ended *exec.ExitError
-			if errors.As(err, &ended) && ended.ExitCode() > 0 {
-				return ended.ExitCode()
-			}
-			fmt.Fprintf(os.Stderr, "the tests' own namespaces: %v\n", err)
-			return 1
-		}
-		return 0
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(sandbox.Main("../cmd/polyplane", m.Run)) }
 
 // family begins the names of all instances of this run.
 var family = "system-" + strings.ToLower(rand.Text()[:6]) + "-"
@@ -211,52 +153,21 @@ func in(t *testing.T, namespace string, args ...string) string {
 	return string(out)
 }
 
-// machine is everything that polyplane could leave behind: in these namespaces anything, and of what all namespaces
-// share – files, control groups – what bears the names of our instances.
-func machine(t *testing.T) map[string][]string {
+// machine is everything that polyplane could leave behind.
+func machine(t *testing.T) sandbox.State {
 	t.Helper()
-	state := map[string][]string{}
-	list := func(what, command string) {
-		out, err := exec.Command("sh", "-c", command).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
-		for line := range strings.Lines(string(out)) {
-			if f := strings.TrimSpace(line); f != "" {
-				state[what] = append(state[what], f)
-			}
-		}
-		slices.Sort(state[what])
+	state, err := sandbox.Machine(family)
+	if err != nil {
+		t.Fatal(err)
 	}
-	list("devices", `ip -o link | cut -d: -f2`)
-	list("named namespaces", `ip netns list | cut -d' ' -f1`)
-	list("network namespaces", `readlink /proc/[0-9]*/ns/net | sort -u || true`)
-	list("mounts", `cut -d' ' -f5 /proc/self/mountinfo`)
-	list("cgroups", `find /sys/fs/cgroup -type d -path '*/polyplane/`+family+`*' || true`)
-	list("loop devices", `losetup -a | grep '/polyplane/`+family+`' || true`)
-	list("directories", `ls -d /run/polyplane/`+family+`* /var/lib/polyplane/`+family+`* 2>/dev/null || true`)
-	list("bpf", `find /sys/fs/bpf -mindepth 1 -maxdepth 1 ! -name '*.debug' 2>/dev/null || true`)
-	list("processes", `pgrep -a 'tini|watchfrr|zebra|ospfd|ospf6d|bgpd|isisd|ripd|ripngd|staticd|bfdd|bird|runc|polyplane' | grep -v pgrep || true`)
 	return state
 }
 
 // sameMachine reports what differs from before.
-func sameMachine(t *testing.T, before map[string][]string) {
+func sameMachine(t *testing.T, before sandbox.State) {
 	t.Helper()
-	after := machine(t)
-	for what, now := range after {
-		for _, x := range now {
-			if !slices.Contains(before[what], x) {
-				t.Errorf("left behind, of %s: %s", what, x)
-			}
-		}
-	}
-	for what, was := range before {
-		for _, x := range was {
-			if (what == "devices" || what == "named namespaces") && !slices.Contains(after[what], x) {
-				t.Errorf("gone from the machine, of %s: %s", what, x)
-			}
-		}
+	for _, difference := range before.Differences(machine(t)) {
+		t.Error(difference)
 	}
 }
 
