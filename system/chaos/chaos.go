@@ -70,6 +70,7 @@ type run struct {
 	times   Times
 	hits    map[string]int
 	began   time.Time
+	written int // what `write` wrote last
 }
 
 // Run runs and returns what came of it; the error is the first thing that was not as it must be. Everything is removed
@@ -248,7 +249,11 @@ func (run *run) steps(ctx context.Context) error {
 			}
 			f = &chosen[step%len(chosen)]
 		}
-		if err := run.step(ctx, random, step, o, f); err != nil {
+		err := run.step(ctx, random, step, o, f)
+		if err == nil {
+			err = run.lossless()
+		}
+		if err != nil {
 			return fmt.Errorf("seed %d, operation %d: %w", run.Seed, step, err)
 		}
 		if run.Every > 0 && (step+1)%run.Every == 0 {
@@ -261,6 +266,23 @@ func (run *run) steps(ctx context.Context) error {
 		}
 	}
 }
+
+// lossless tells whether a packet was lost in a network that nobody touches.
+func (run *run) lossless() error {
+	for _, f := range run.flows {
+		if lost := f.lostSoFar(); lost > 0 {
+			return fmt.Errorf("flow %s: %d packets were lost", f.name, lost)
+		}
+		// Nobody sends so much that it has to wait anywhere.
+		if under := f.sent.Load() - f.arrived.Load(); under > tooLong {
+			return fmt.Errorf("flow %s: the last %d packets have not come", f.name, under)
+		}
+	}
+	return nil
+}
+
+// tooLong is how many packets of a flow are under way only when it is cut: those of four seconds.
+const tooLong = uint64(4 * time.Second / flowInterval)
 
 // chosen are the faults of this run.
 func (run *run) chosen() []fault {

@@ -50,7 +50,7 @@ func (run *run) faults() []fault {
 		{name: "init", inject: run.killInit},
 		{name: "port", inject: run.deletePort},
 		{name: "disk full", before: true, inject: run.fillDisk},
-		{name: "later boot", inject: run.otherBoot},
+		{name: "monotonic clock", inject: run.otherClock},
 	}
 	if run.clock != nil {
 		all = append(all, fault{name: "wall clock", inject: run.setClocks})
@@ -269,9 +269,9 @@ func (run *run) fillDisk(context.Context, *rand.Rand) (func() error, error) {
 	}
 }
 
-// otherBoot kills everything and starts it in a time namespace (time_namespaces(7)) whose monotonic and boot clocks are
-// somewhere else, as a machine's are after a reboot.
-func (run *run) otherBoot(ctx context.Context, r *rand.Rand) (func() error, error) {
+// otherClock kills everything and starts it in a time namespace (time_namespaces(7)) whose monotonic clock is somewhere
+// else. The clock that counts from boot stays: by it runc tells whether a process is the one that it started.
+func (run *run) otherClock(ctx context.Context, r *rand.Rand) (func() error, error) {
 	running := run.processes()
 	victims := names(running, "")
 	var pids []int
@@ -281,9 +281,9 @@ func (run *run) otherBoot(ctx context.Context, r *rand.Rand) (func() error, erro
 	if err := kill(pids...); err != nil {
 		return nil, err
 	}
-	at := fmt.Sprint(r.IntN(40 * 86400))
+	at := fmt.Sprint(r.IntN(40*86400) + 1)
 	return func() error {
-		return run.comeBack(ctx, []string{"unshare", "--time", "--monotonic", at, "--boottime", at, "--"}, victims, running)
+		return run.comeBack(ctx, []string{"unshare", "--time", "--monotonic", at, "--"}, victims, running)
 	}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
@@ -66,10 +67,10 @@ func (run *run) verify(ctx context.Context) error {
 	if err := run.sameRecords(ctx); err != nil {
 		return err // what is stored is so at once or never
 	}
-	if err := eventually(ctx, "the networks to be as wanted", func() error { return run.samePhases(ctx) }); err != nil {
+	if err := run.eventually(ctx, "the networks to be as wanted", func() error { return run.samePhases(ctx) }); err != nil {
 		return run.explained(ctx, err)
 	}
-	if err := eventually(ctx, "the kernel to be as wanted", func() error {
+	if err := run.eventually(ctx, "the kernel to be as wanted", func() error {
 		var all []string
 		for _, node := range run.world.nodes {
 			for _, difference := range lookAtNode(run.dirs.Node(node), append(run.world.sorted(), run.steady...)) {
@@ -95,11 +96,25 @@ func (run *run) verify(ctx context.Context) error {
 		if err := f.flowing(ctx); err != nil {
 			return err
 		}
-		if lost := f.lostSoFar(); lost > 0 {
-			return fmt.Errorf("flow %s: %d packets were lost", f.name, lost)
-		}
+	}
+	if err := run.lossless(); err != nil {
+		return err
 	}
 	return run.untouched()
+}
+
+// eventually is the function of that name, and tells of what takes long.
+func (run *run) eventually(ctx context.Context, what string, try func() error) error {
+	const long = 15 * time.Second
+	told := time.Now()
+	return eventually(ctx, what, func() error {
+		err := try()
+		if err != nil && time.Since(told) > long {
+			told = time.Now()
+			run.say("waiting for %s: %v", what, err)
+		}
+		return err
+	})
 }
 
 // explained adds what the platform says itself.
@@ -113,7 +128,7 @@ func (run *run) explained(ctx context.Context, err error) error {
 // sameRecords compares what is stored with what is wanted.
 func (run *run) sameRecords(ctx context.Context) error {
 	var networks []model.NetworkStatus
-	if err := eventually(ctx, "deleted networks to be gone", func() (err error) {
+	if err := run.eventually(ctx, "deleted networks to be gone", func() (err error) {
 		if networks, err = run.client.Networks(ctx); err != nil {
 			return err
 		}

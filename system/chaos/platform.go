@@ -137,7 +137,7 @@ func eventually(ctx context.Context, what string, try func() error) error {
 		case time.Now().After(deadline):
 			return fmt.Errorf("waited %s for %s: %w", patience, what, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
