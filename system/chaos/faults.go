@@ -20,8 +20,9 @@ import (
 // fault is something that goes wrong while an operation is under way.
 type fault struct {
 	name string
-	// before tells that it has begun when the operation begins; else it comes in the middle of it.
-	before bool
+	// before tells that it has begun when the operation begins; else it comes in the middle of it. seeks tells that it may
+	// find no victim.
+	before, seeks bool
 	// inject does it and returns what ends it, and waits until the platform is as able as before.
 	inject func(ctx context.Context, r *rand.Rand) (heal func() error, err error)
 }
@@ -45,10 +46,10 @@ func (run *run) faults() []fault {
 		kill("manager", func(*rand.Rand, map[string]int) []string { return []string{"manager"} }),
 		kill("up", func(*rand.Rand, map[string]int) []string { return []string{"up"} }),
 		kill("all", func(_ *rand.Rand, running map[string]int) []string { return names(running, "") }),
-		{name: "runc", before: true, inject: run.killRunc},
-		{name: "daemon", inject: run.killDaemon},
-		{name: "init", inject: run.killInit},
-		{name: "port", inject: run.deletePort},
+		{name: "runc", before: true, seeks: true, inject: run.killRunc},
+		{name: "daemon", seeks: true, inject: run.killDaemon},
+		{name: "init", seeks: true, inject: run.killInit},
+		{name: "port", seeks: true, inject: run.deletePort},
 		{name: "disk full", before: true, inject: run.fillDisk},
 		{name: "monotonic clock", inject: run.otherClock},
 	}

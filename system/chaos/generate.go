@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -112,8 +113,11 @@ func (g *generator) newNetwork() *network {
 		return nil
 	}
 	name := g.world.names[g.IntN(len(g.world.names))]
-	sorts := []sort{static, static, switched, bird, bird, frr}
+	sorts := []sort{static, switched, bird, bird, frr}
 	n := &network{name: name, sort: sorts[g.IntN(len(sorts))]}
+	if !slices.ContainsFunc(g.world.sorted(), (*network).processes) {
+		n.sort = bird // most faults want something that runs
+	}
 	switch {
 	case n.sort == switched:
 		n.elements = append(n.elements, &element{name: "s", kind: model.Switch, node: g.node()})

@@ -67,10 +67,10 @@ func (run *run) verify(ctx context.Context) error {
 	if err := run.sameRecords(ctx); err != nil {
 		return err // what is stored is so at once or never
 	}
-	if err := run.eventually(ctx, "the networks to be as wanted", func() error { return run.samePhases(ctx) }); err != nil {
+	if err := run.eventually(ctx, patience, "the networks to be as wanted", func() error { return run.samePhases(ctx) }); err != nil {
 		return run.explained(ctx, err)
 	}
-	if err := run.eventually(ctx, "the kernel to be as wanted", func() error {
+	if err := run.eventually(ctx, run.Patience, "the kernel to be as wanted", func() error {
 		var all []string
 		for _, node := range run.world.nodes {
 			for _, difference := range lookAtNode(run.dirs.Node(node), append(run.world.sorted(), run.steady...)) {
@@ -104,10 +104,10 @@ func (run *run) verify(ctx context.Context) error {
 }
 
 // eventually is the function of that name, and tells of what takes long.
-func (run *run) eventually(ctx context.Context, what string, try func() error) error {
+func (run *run) eventually(ctx context.Context, patience time.Duration, what string, try func() error) error {
 	const long = 15 * time.Second
 	told := time.Now()
-	return eventually(ctx, what, func() error {
+	return eventuallyWithin(ctx, patience, what, func() error {
 		err := try()
 		if err != nil && time.Since(told) > long {
 			told = time.Now()
@@ -128,7 +128,7 @@ func (run *run) explained(ctx context.Context, err error) error {
 // sameRecords compares what is stored with what is wanted.
 func (run *run) sameRecords(ctx context.Context) error {
 	var networks []model.NetworkStatus
-	if err := run.eventually(ctx, "deleted networks to be gone", func() (err error) {
+	if err := run.eventually(ctx, patience, "deleted networks to be gone", func() (err error) {
 		if networks, err = run.client.Networks(ctx); err != nil {
 			return err
 		}

@@ -126,6 +126,10 @@ func kill(pids ...int) error {
 
 // eventually waits until try returns nil; in the end its last error is what was missing.
 func eventually(ctx context.Context, what string, try func() error) error {
+	return eventuallyWithin(ctx, patience, what, try)
+}
+
+func eventuallyWithin(ctx context.Context, patience time.Duration, what string, try func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
 		err := try()

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -49,8 +50,7 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 		if err != nil {
 			return false, fmt.Errorf("let the element's disk grow to %s: %w", job.Element.Limits().Disk, err)
 		}
-		var s unix.Statfs_t
-		broken := unix.Statfs(dir, &s) == nil && s.Flags&unix.ST_RDONLY != 0 // by an error
+		broken := isBroken(dir)
 		if running || grown && !broken {
 			return !grown, nil
 		}
@@ -64,6 +64,38 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 		return false, nil
 	}
 	return false, d.mountDisk(job)
+}
+
+// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed.
+func isBroken(dir string) bool {
+	var s unix.Statfs_t
+	return unix.Statfs(dir, &s) == nil && s.Flags&unix.ST_RDONLY != 0
+}
+
+// roomToMend is what must be free on the machine's disk for a broken disk to be mended and not to break again at once.
+const roomToMend = 8 << 20
+
+// mendDisk restarts an element whose files must change and cannot, since its disk is broken: it can be mended only while
+// nothing uses it. An element that needs no change goes on as it is until its next start.
+func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cause error) error {
+	if !isBroken(d.dirs.Files(w.job.ID)) {
+		return cause
+	}
+	var s unix.Statfs_t
+	if err := unix.Statfs(d.dirs.Data, &s); err != nil || s.Bavail*uint64(s.Bsize) < roomToMend {
+		return fmt.Errorf("an error has made its disk read-only, and %s, where it lies, is full: it goes on with what it has, and is restarted "+
+			"with its disk mended when there is room (%w)", d.dirs.Data, cause)
+	}
+	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
+		return fmt.Errorf("stop its processes, to mend its disk: %w", err)
+	}
+	w.e.process.forget()
+	w.e.process.again++
+	if err := d.applyProcess(ctx, w, hosts); err != nil {
+		return err
+	}
+	w.done("restarted: an error had made its disk read-only")
+	return nil
 }
 
 // mountDisk makes the element's disk where there is none, and mounts it.

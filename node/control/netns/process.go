@@ -104,7 +104,11 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 	for range min(len(queue), 2*runtime.NumCPU()) {
 		workers.Go(func() {
 			for w := range next {
-				if err := d.applyProcess(ctx, w, hosts[w.job.ID.Network]); err != nil {
+				err := d.applyProcess(ctx, w, hosts[w.job.ID.Network])
+				if errors.Is(err, unix.EROFS) && w.e.process.running() {
+					err = d.mendDisk(ctx, w, hosts[w.job.ID.Network], err)
+				}
+				if err != nil {
 					w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
 				}
 			}

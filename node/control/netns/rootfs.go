@@ -57,6 +57,15 @@ type elementFiles struct {
 	moved []string // what was set aside, in words
 }
 
+// ownedBy gives a directory to root and a group, unless it is theirs: nothing that is right is written.
+func ownedBy(dir string, group int, mode os.FileMode) error {
+	var s unix.Stat_t
+	if err := unix.Lstat(dir, &s); err == nil && s.Uid == 0 && int(s.Gid) == group && s.Mode&0o7777 == uint32(mode) {
+		return nil
+	}
+	return errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, mode))
+}
+
 // openFiles opens an element's root file system, made anew where there is none. With mend, which is for elements that are
 // about to be started, what the element put in the place of its directories is set aside.
 func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
@@ -67,7 +76,7 @@ func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
 	own := filepath.Dir(path)
 	err := os.MkdirAll(own, 0o711)
 	if err == nil {
-		err = errors.Join(os.Chown(own, 0, base), os.Chmod(own, 0o710))
+		err = ownedBy(own, base, 0o710)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make the directory of the element's files: %w", err)
