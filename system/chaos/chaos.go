@@ -45,8 +45,8 @@ type Config struct {
 
 // Report is what came of a run.
 type Report struct {
-	Matrix Matrix
-	Times  Times
+	Matrix  Matrix
+	Times   Times
 	Faults  []string
 	Packets uint64 // of the numbered flows
 }
