@@ -18,6 +18,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +39,8 @@ type Config struct {
 	Every      int      // how many operations are between two comparisons
 	Cluster    bool     // networks are kept in an external etcd of three members
 	Faults     []string // only these; all where empty
+	// Measure has each of the platform's processes killed once, in peace, instead of operations.
+	Measure bool
 	// Patience is how long the kernel may take to be as wanted once the platform says that all is; patience where zero.
 	Patience time.Duration
 	Log      io.Writer
@@ -142,7 +145,12 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 		report.Faults = append(report.Faults, f.name)
 	}
 	report.Faults = append([]string{none}, report.Faults...)
-	if err := run.steps(ctx); err != nil {
+	if run.Measure {
+		err = run.measure(ctx)
+	} else {
+		err = run.steps(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	if err := run.finish(ctx); err != nil {
@@ -269,6 +277,26 @@ func (run *run) steps(ctx context.Context) error {
 			run.say("all is as it must be; %d of %d operations succeeded", succeeded, tried)
 		}
 	}
+}
+
+// measure kills each of the platform's own processes once, and each kind of member of a cluster.
+func (run *run) measure(ctx context.Context) error {
+	for i, f := range run.faults() {
+		if !strings.HasPrefix(f.name, "etcd") && !slices.Contains([]string{"agent", "manager", "up", "all"}, f.name) {
+			continue
+		}
+		heal, err := f.inject(ctx, rand.New(rand.NewPCG(run.Seed, uint64(i))))
+		if err == nil {
+			err = heal()
+		}
+		if err == nil {
+			err = run.verify(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("the fault %q: %w", f.name, err)
+		}
+	}
+	return nil
 }
 
 // lossless tells whether a packet was lost in a network that nobody touches.

@@ -127,7 +127,17 @@ func (run *run) comeBack(ctx context.Context, above, victims []string, before ma
 	}); err != nil {
 		return err
 	}
-	return run.ready(ctx)
+	if err := run.ready(ctx); err != nil {
+		return err
+	}
+	// Nodes may be called ready before anybody has noticed that their agents were gone: what agents answer counts.
+	return eventually(ctx, "the agents to answer", func() error {
+		r, err := run.client.Check(ctx, run.steady[0].name, model.CheckRequest{Mesh: true})
+		if err == nil && !r.OK {
+			err = fmt.Errorf("hosts of %s do not reach each other: %+v", run.steady[0].name, r.Probes)
+		}
+		return err
+	})
 }
 
 // killRunc kills the first runc that shows up while the operation is under way.

@@ -257,6 +257,9 @@ func lookAtContainers(found *differences, d instance.NodeDirs, wanted map[model.
 			found.add("the container %s is %q, wanted %s", name, status[name], want)
 			continue
 		}
+		if e.suspended {
+			continue // what had not started will, and limits are changed, when its processes go on
+		}
 		daemon := map[sort]string{bird: "bird", frr: "zebra"}[of[id].sort]
 		if pids, err := processesIn(d.Namespace(id), daemon); err != nil || len(pids) == 0 {
 			found.add("%s does not run in %s: %v", daemon, id, err)
