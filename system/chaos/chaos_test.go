@@ -48,8 +48,8 @@ func TestChaos(t *testing.T) {
 
 // The same with an external etcd, members of which are killed and cut off.
 func TestChaosWithExternalEtcd(t *testing.T) {
-	if err := try(t, Config{Seed: seed(t), Operations: 12, Cluster: true,
-		Faults: []string{"manager", "etcd member", "etcd leader", "etcd cut off"}}); err != nil {
+	if err := try(t, Config{Seed: seed(t), Operations: 7, Cluster: true,
+		Faults: []string{"etcd member", "etcd leader", "etcd cut off"}}); err != nil {
 		t.Error(err)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -112,7 +111,6 @@ func (c *cluster) start(i int) error {
 		"--cert-file", c.file("server.pem"), "--key-file", c.file("server.key"), "--client-cert-auth", "--trusted-ca-file", c.file("ca.pem"))
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH=arm64") // it wants to be told there, and is not elsewhere
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start etcd (Debian's package etcd-server): %w", err)
 	}
