@@ -1,6 +1,7 @@
 package selftest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,8 @@ type loop func(ctx context.Context, p pair, thread func(tid int)) error
 // turn is for how long each loop of a round is measured.
 const turn = 50 * time.Millisecond
 
+var errEnded = errors.New("a loop of live frames ended by itself")
+
 // settled is how many frames a loop sends before it counts: until then its pages and caches are not what they will be.
 const settled = 50000
 
@@ -29,6 +32,7 @@ const settled = 50000
 // for a few milliseconds each. So all have the same moments, good and bad ones, in the smallest pieces, and what setting a call up costs
 // is in none of them. The rates are frames a second of CPU time, while each used it for about a turn.
 func takeTurns(ctx context.Context, loops []loop, pairs []pair, rng *rand.Rand) (rates []float64, err error) {
+	whole := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	type running struct {
 		tid   chan int
@@ -68,13 +72,18 @@ func takeTurns(ctx context.Context, loops []loop, pairs []pair, rng *rand.Rand) 
 			}
 		case e := <-run[i].ended:
 			run[i].ended <- nil
-			return nil, e
+			return nil, cmp.Or(whole.Err(), e, errEnded)
 		}
 	}
 	start()
 	for i := range run {
 		for frames := run[i].begun; frames < run[i].begun+settled; {
-			time.Sleep(time.Millisecond)
+			select {
+			case e := <-run[i].ended:
+				run[i].ended <- nil
+				return nil, cmp.Or(whole.Err(), e, errEnded)
+			case <-time.After(time.Millisecond):
+			}
 			if frames, _, err = run[i].gauge.Read(); err != nil {
 				return nil, err
 			}
@@ -85,7 +94,11 @@ func takeTurns(ctx context.Context, loops []loop, pairs []pair, rng *rand.Rand) 
 			return nil, err
 		}
 	}
-	time.Sleep(time.Duration(len(loops)) * turn)
+	select {
+	case <-whole.Done():
+		return nil, whole.Err()
+	case <-time.After(time.Duration(len(loops)) * turn):
+	}
 	rates = make([]float64, len(loops))
 	for i := range run {
 		frames, used, err := run[i].gauge.Read()
