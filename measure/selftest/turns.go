@@ -60,6 +60,9 @@ func takeTurns(ctx context.Context, loops []loop, pairs []pair, rng *rand.Rand) 
 				r.gauge.Close()
 			}
 		}
+		if whole.Err() != nil { // then whatever failed did so because of that
+			err = whole.Err()
+		}
 	}()
 	for i := range run {
 		select {
@@ -72,7 +75,7 @@ func takeTurns(ctx context.Context, loops []loop, pairs []pair, rng *rand.Rand) 
 			}
 		case e := <-run[i].ended:
 			run[i].ended <- nil
-			return nil, cmp.Or(whole.Err(), e, errEnded)
+			return nil, cmp.Or(e, errEnded)
 		}
 	}
 	start()
@@ -81,7 +84,7 @@ func takeTurns(ctx context.Context, loops []loop, pairs []pair, rng *rand.Rand) 
 			select {
 			case e := <-run[i].ended:
 				run[i].ended <- nil
-				return nil, cmp.Or(whole.Err(), e, errEnded)
+				return nil, cmp.Or(e, errEnded)
 			case <-time.After(time.Millisecond):
 			}
 			if frames, _, err = run[i].gauge.Read(); err != nil {
