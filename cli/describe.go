@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -202,8 +203,21 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 		row[0] = text(l.Link.Name)
 		lt.add(row...)
 	}
+	internet := slices.ContainsFunc(record.Network.Edges, func(e model.Edge) bool { return e.Internet != nil })
+	if internet {
+		edges.head = append(edges.head, "GATEWAY", "FORWARDS")
+	}
 	for _, e := range record.Network.Edges {
-		edges.add(texts(e.Name, end(e.End), e.Node, e.Device, mtuText(e.VLAN))...)
+		device, gateway, forwards := e.Device, "", ""
+		if e.Internet != nil {
+			device, gateway, forwards = "internet", join(record.Assigned.EdgeAddresses(e.Name)), join(e.Internet.Forwards)
+		}
+		node := cmp.Or(e.Node, record.Assigned.Placement.Elements[e.End.Element])
+		row := []string{e.Name, end(e.End), node, device, mtuText(e.VLAN)}
+		if internet {
+			row = append(row, gateway, forwards)
+		}
+		edges.add(texts(row...)...)
 	}
 	for _, e := range record.Network.Expect {
 		expect.add(text(expectation(e)))

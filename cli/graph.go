@@ -123,10 +123,7 @@ func writeDOT(w io.Writer, r model.Record) error {
 
 // edgeDevice names the real device of an edge.
 func edgeDevice(e model.Edge) string {
-	name := e.Device
-	if e.VLAN != 0 {
-		name += fmt.Sprintf(" VLAN %d", e.VLAN)
-	}
+	name := e.Out()
 	if e.Node != "" {
 		name = e.Node + " " + name
 	}

@@ -52,6 +52,9 @@ func (d Dirs) Store() string { return filepath.Join(d.Data, "etcd") }
 // Logs is where the logs of the instance's processes are.
 func (d Dirs) Logs() string { return filepath.Join(d.Data, "log") }
 
+// Outlet is where the namespace of the instance's internet edges is mounted, see NodeDirs.
+func (d Dirs) Outlet() string { return filepath.Join(d.Run, "outlet.net") }
+
 // Node returns the directories of one node of the instance.
 func (d Dirs) Node(node string) NodeDirs {
 	return NodeDirs{Instance: d.Name, Node: node, Run: filepath.Join(d.Run, "nodes", node),
@@ -99,6 +102,21 @@ func (d NodeDirs) Files(id model.ID) string {
 func (d NodeDirs) Disk(id model.ID) string {
 	return filepath.Join(d.Data, "disks", id.Network, id.Element+".ext4")
 }
+
+// Outlet is where the network namespace is mounted in which the packets of internet edges get this machine's address. All
+// nodes of the instance that are on the machine share it.
+func (d NodeDirs) Outlet() string { return Dirs{Run: filepath.Dir(filepath.Dir(d.Run))}.Outlet() }
+
+// Gateways is the directory of the node's internet edges; Gateway is that of one.
+func (d NodeDirs) Gateways() string { return filepath.Join(d.Run, "edges") }
+
+// Gateway is the directory of an internet edge.
+func (d NodeDirs) Gateway(network, edge string) string {
+	return filepath.Join(d.Gateways(), network, edge)
+}
+
+// OutletAlias begins the alias of the devices between internet edges and the machine's uplink; no port's begins so.
+func (d NodeDirs) OutletAlias() string { return "polyplane " + d.Instance + " outlet: " }
 
 // Runc is runc's state directory.
 func (d NodeDirs) Runc() string { return filepath.Join(d.Run, "runc") }

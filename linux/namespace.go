@@ -2,6 +2,8 @@ package linux
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime"
 
 	"golang.org/x/sys/unix"
@@ -20,4 +22,40 @@ func Inside(fd int, f func() error) error {
 		done <- f()
 	}()
 	return <-done
+}
+
+// MountNamespace mounts a new network namespace at path, unless one is there.
+func MountNamespace(path string) (made bool, err error) {
+	if IsNamespace(path) {
+		return false, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o400)
+	if err != nil {
+		return false, err
+	}
+	f.Close()
+	done := make(chan error)
+	go func() {
+		// The thread is not given back: it ends with the goroutine.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("make a network namespace: %w", err)
+			return
+		}
+		if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+			done <- fmt.Errorf("mount the network namespace at %s: %w", path, err)
+			return
+		}
+		done <- nil
+	}()
+	return true, <-done
+}
+
+// IsNamespace tells whether a namespace is mounted at path.
+func IsNamespace(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == unix.NSFS_MAGIC
 }

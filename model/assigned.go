@@ -15,6 +15,8 @@ type Assigned struct {
 	Segments map[string][]netip.Prefix `json:"segments,omitempty"`
 	// Addresses are the interfaces', by "link/element:interface" (so a link made anew elsewhere gets new ones).
 	Addresses map[string][]netip.Prefix `json:"addresses,omitempty"`
+	// Edges are the subnets of internet edges that end at routers and hosts, by edge name.
+	Edges     map[string][]netip.Prefix `json:"edges,omitempty"`
 	Loopbacks map[string][]netip.Prefix `json:"loopbacks,omitempty"` // by router name
 	Placement Placement                 `json:"placement"`
 }

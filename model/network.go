@@ -109,6 +109,9 @@ type Interface struct {
 	Link string `json:"link,omitempty"`
 	Edge string `json:"edge,omitempty"`
 	Far  *Far   `json:"far,omitempty"`
+	// Internet tells that the edge leads out by the machine's uplink: nobody there speaks a routing protocol, and the
+	// element tells its neighbours of its default route.
+	Internet bool `json:"internet,omitempty"`
 	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
 	Shape *Shape `json:"shape,omitempty"`
 }
@@ -228,13 +231,16 @@ type End struct {
 	Interface string `json:"interface"`
 }
 
-// Edge is where a virtual network meets a real device of a node: End's far side is the device, or its VLAN.
+// Edge is where a virtual network meets the world: End's far side is a real device of a node, or its VLAN, or a gateway to
+// the uplink of the node's machine.
 type Edge struct {
 	Name   string `json:"name"`
 	End    End    `json:"end"`
 	Node   string `json:"node,omitempty"` // where the device is; needed where there are several nodes
-	Device string `json:"device"`
+	Device string `json:"device,omitempty"`
 	VLAN   int    `json:"vlan,omitempty"` // 1…4094, untagged when zero
+	// Internet leads to the machine's uplink instead of to a device.
+	Internet *Internet `json:"internet,omitempty"`
 }
 
 // Slice is the network's share of the substrate.

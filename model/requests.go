@@ -101,6 +101,8 @@ type Registration struct {
 	Forwardings []Forwarding `json:"forwardings,omitempty"`
 	// NoDelay is why packets cannot be delayed on the node ("its kernel 6.18 has no netem"); empty when they can.
 	NoDelay string `json:"noDelay,omitempty"`
+	// NoInternet is why the node can have no internet edges ("it has no nft: install nftables"); empty when it can.
+	NoInternet string `json:"noInternet,omitempty"`
 }
 
 // Update is one line of the stream that an agent watches: its node's whole desired state, or nothing (a keep-alive,

@@ -19,6 +19,7 @@ import (
 // The network should have passed Validate. Resolve is pure but for the numbers that it takes; O(n log n).
 func Resolve(net Network, as Assigned, numbers *Numbers) (Network, Assigned, error) {
 	net = Complete(net)
+	net.Edges = withInternets(net.Edges)
 	r := resolver{layout: newLayout(&net), was: as, now: Assigned{Index: as.Index, Placement: as.Placement}}
 	if r.now.Index == 0 {
 		index, err := numbers.Index()
@@ -35,6 +36,7 @@ func Resolve(net Network, as Assigned, numbers *Numbers) (Network, Assigned, err
 		}
 	}
 	r.neighbours()
+	r.internets()
 	r.peers()
 	return net, r.now, nil
 }
@@ -51,7 +53,7 @@ func (r *resolver) links(numbers *Numbers) error {
 		e := &r.net.Elements[i]
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			f.Device, f.Link, f.Edge, f.Far, f.Shape, f.MTU = "", "", "", nil, nil, DefaultMTU
+			f.Device, f.Link, f.Edge, f.Internet, f.Far, f.Shape, f.MTU = "", "", "", false, nil, nil, DefaultMTU
 			if d := DeviceName(f.Name); d != f.Name {
 				f.Device = d
 			}
@@ -103,7 +105,8 @@ func (r *resolver) edges() error {
 		if !ok {
 			return fmt.Errorf("edge %s is %s's, which is no element of the network", edge.Name, edge.End.Element)
 		}
-		r.net.Elements[i].Interfaces[r.interfaces[edge.End]].Edge = edge.Name
+		f := &r.net.Elements[i].Interfaces[r.interfaces[edge.End]]
+		f.Edge, f.Internet = edge.Name, edge.Internet != nil
 	}
 	return nil
 }
@@ -231,8 +234,11 @@ func (r *resolver) segmentKey(s segment) string {
 
 // given is what the segment was given before.
 func (r *resolver) given(n numbering) []netip.Prefix {
-	if n.key != "" {
+	switch {
+	case n.key != "":
 		return r.was.Segments[n.key]
+	case len(n.segment.links) == 0:
+		return r.was.Edges[r.net.Edges[n.segment.internet[0]].Name]
 	}
 	return r.was.Links[r.net.Links[n.segment.links[0]].Name].Prefixes
 }
@@ -276,7 +282,8 @@ func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, sw
 		bits := linkBits4
 		if switched {
 			bits = segmentBits4
-			for _, last := hostNumbers(netip.PrefixFrom(netip.IPv4Unspecified(), bits)); last < uint64(len(n.segment.members)) && bits > 8; {
+			need := uint64(len(n.segment.members) + len(n.segment.internet))
+			for _, last := hostNumbers(netip.PrefixFrom(netip.IPv4Unspecified(), bits)); last < need && bits > 8; {
 				bits--
 				_, last = hostNumbers(netip.PrefixFrom(netip.IPv4Unspecified(), bits))
 			}
@@ -293,6 +300,13 @@ func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, sw
 	slices.SortFunc(n.subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	if n.key != "" {
 		r.now.Segments[n.key] = n.subnets
+		return nil
+	}
+	if len(n.segment.links) == 0 {
+		if r.now.Edges == nil {
+			r.now.Edges = map[string][]netip.Prefix{}
+		}
+		r.now.Edges[r.net.Edges[n.segment.internet[0]].Name] = n.subnets
 		return nil
 	}
 	name := r.net.Links[n.segment.links[0]].Name
@@ -315,7 +329,7 @@ func (r *resolver) number(n numbering) error {
 				open = append(open, m)
 			}
 		}
-		if len(open) == 0 {
+		if len(open) == 0 && len(s.internet) == 0 {
 			continue
 		}
 		used := make(map[netip.Addr]struct{}, len(open))
@@ -328,6 +342,12 @@ func (r *resolver) number(n numbering) error {
 		}
 		if n.key != "" {
 			open = r.keepAddresses(open, subnet, give)
+		}
+		for _, edge := range s.internet {
+			if !r.gateway(edge, subnet, used, first, last) {
+				return fmt.Errorf("%s: %s has no address left for the gateway of edge %s; state a larger prefix", r.name(s), subnet,
+					r.net.Edges[edge].Name)
+			}
 		}
 		next := first
 		for _, m := range open {

@@ -12,7 +12,8 @@ type segment struct {
 	switches []int // by index in Elements, ascending
 	links    []int // by index in Links, ascending
 	members  []member
-	edge     bool // a real device is on it
+	edge     bool  // a real device is on it
+	internet []int // the internet edges on it, by index in Edges
 }
 
 // member is an interface of a router or a host on a segment.
@@ -96,12 +97,17 @@ func newLayout(net *Network) *layout {
 			}
 		}
 	}
-	for _, edge := range net.Edges {
+	for n, edge := range net.Edges {
 		e, ok := l.elements[edge.End.Element]
 		switch {
 		case !ok:
+		case net.Elements[e].Kind == Switch && edge.Internet != nil:
+			s := of(e)
+			s.internet = append(s.internet, n)
 		case net.Elements[e].Kind == Switch:
 			of(e).edge = true
+		case edge.Internet != nil:
+			l.segments = append(l.segments, segment{internet: []int{n}, members: []member{{-1, e, l.interfaces[edge.End]}}})
 		}
 	}
 	for i, e := range net.Elements {
@@ -129,6 +135,9 @@ func (l *layout) name(s segment) string {
 	if len(s.switches) > 0 {
 		return "the segment of switch " + l.net.Elements[s.switches[0]].Name
 	}
+	if len(s.links) == 0 {
+		return "edge " + l.net.Edges[s.internet[0]].Name
+	}
 	return "link " + l.net.Links[s.links[0]].Name
 }
 
@@ -146,6 +155,9 @@ func (l *layout) problem(s segment, format string, args ...any) Problem {
 // stated are the prefixes that the segment's links and switches state, each once.
 func (l *layout) stated(s segment) []netip.Prefix {
 	if len(s.switches) == 0 {
+		if len(s.links) == 0 {
+			return nil
+		}
 		return l.net.Links[s.links[0]].Prefixes
 	}
 	var all []netip.Prefix

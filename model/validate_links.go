@@ -356,7 +356,14 @@ func (ps *problems) checkEdges(l *layout) {
 		case !ok:
 			ps.edge(i, "end", "there is no router, host or switch %s%s", e.End.Element, ps.near(e.End.Element))
 		}
-		if e.Device == "" || DeviceName(e.Device) != e.Device {
+		if e.Internet != nil {
+			ps.checkInternet(i, l)
+			continue
+		}
+		switch {
+		case e.Device == "":
+			ps.edge(i, "", "it needs device:, a real device like eth1, or internet: {}, the way out by the machine's uplink")
+		case DeviceName(e.Device) != e.Device:
 			ps.edge(i, "device", "the device %q is no name of a Linux device; write one like eth1", e.Device)
 		}
 		if e.VLAN < 0 || e.VLAN > 4094 {

@@ -20,7 +20,8 @@ var (
 		reflect.TypeFor[model.Edge]():    {"name"},
 	}
 	derived = map[reflect.Type][]string{
-		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "far", "shape"},
+		reflect.TypeFor[model.Internet]():  {"gateway", "via", "sources", "targets"},
+		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "internet", "far", "shape"},
 	}
 )
 
@@ -190,6 +191,9 @@ func text(v reflect.Value) string {
 	}
 	var parts []string
 	for i := range v.NumField() {
+		if slices.Contains(derived[v.Type()], jsonName(v.Type().Field(i))) {
+			continue
+		}
 		if s := text(v.Field(i)); s != "" {
 			parts = append(parts, jsonName(v.Type().Field(i))+" "+s)
 		}

@@ -126,7 +126,14 @@ var edgeRules = rules[model.Edge]{
 	kind: "edge", name: func(e model.Edge) string { return e.Name },
 	anew:   func(a, b model.Edge) bool { return a.End != b.End },
 	remove: "cuts what goes over it",
-	change: func(model.Edge, []Detail) (string, bool) { return "plugs into another device", true },
+	change: func(e model.Edge, details []Detail) (string, bool) {
+		for _, d := range details {
+			if d.Field != "internet.forwards" {
+				return "plugs into another device", true
+			}
+		}
+		return inPlace, false
+	},
 }
 
 // diffNamed compares objects by name.

@@ -129,6 +129,25 @@ func birdExport(words []string, self []string, more ...string) (string, error) {
 	return "export where source ~ [" + strings.Join(sources, ", ") + "]", nil
 }
 
+// birdDefault is a channel's export filter that lets the default route pass as well, where it is to be told.
+func birdDefault(el model.Element, f family, export string) string {
+	switch {
+	case !tellsDefault(el, f.v4):
+		return export
+	case export == "export none":
+		return "export where net = " + f.everything()
+	}
+	return export + " || net = " + f.everything()
+}
+
+// everything is the family's default route's destination.
+func (f family) everything() string {
+	if f.v4 {
+		return "0.0.0.0/0"
+	}
+	return "::/0"
+}
+
 // birdStatic writes a static protocol for each family and metric: BIRD prefers by preference, which is a protocol's.
 func birdStatic(w *writer, el model.Element) error {
 	groups := map[[2]int][]string{}
@@ -203,7 +222,7 @@ func birdOSPF(w *writer, el model.Element) error {
 			return fmt.Errorf("%s: %w", v.self[len(v.self)-1], err)
 		}
 		w.line("protocol %s {", v.proto)
-		w.line("\t%s { import all; %s; };", v.channel, export)
+		w.line("\t%s { import all; %s; };", v.channel, birdDefault(el, v.family, export))
 		w.line("\tecmp yes limit %d;", maxPaths)
 		w.line("\ttick 1;")
 		w.line("\tarea %s {", area(v.o))
@@ -280,6 +299,9 @@ func birdBGP(w *writer, el model.Element) error {
 			if set := ofFamily(nets, f.v4); len(set) > 0 {
 				export += " || net ~ [" + joinPrefixes(set) + "]"
 			}
+			if tellsDefault(el, f.v4) {
+				export += " || net = " + f.everything()
+			}
 			more := ""
 			if n.AS == bgp.AS {
 				more += " next hop self;"
@@ -331,7 +353,7 @@ func birdRIP(w *writer, el model.Element) error {
 			return fmt.Errorf("rip: %w", err)
 		}
 		w.line("protocol %s {", proto)
-		w.line("\t%s { import all; %s; };", f.channel, export)
+		w.line("\t%s { import all; %s; };", f.channel, birdDefault(el, f, export))
 		w.line("\tecmp yes limit %d;", maxPaths)
 		for _, p := range ps {
 			if has(p) && !p.passive {

@@ -47,7 +47,7 @@ func ports(el model.Element) []port {
 		ps = append(ps, port{device: "lo", loopback: true, passive: true, prefixes: el.Loopback})
 	}
 	for _, ifc := range el.Interfaces {
-		p := port{device: ifc.LinuxName(), prefixes: ifc.Addresses}
+		p := port{device: ifc.LinuxName(), prefixes: ifc.Addresses, passive: ifc.Internet}
 		if ifc.Far != nil {
 			p.passive = ifc.Far.Kind == model.Host
 			p.pointToPoint = ifc.Far.Kind == model.Router
@@ -103,6 +103,12 @@ func hasDefaultRoute(el model.Element, v4 bool) bool {
 	return slices.ContainsFunc(routes(el), func(r model.Route) bool {
 		return r.To.Bits() == 0 && r.To.Addr().Is4() == v4
 	})
+}
+
+// tellsDefault tells whether the element's default route of the family is to be told to its neighbours: it leads out of
+// the network by an internet edge.
+func tellsDefault(el model.Element, v4 bool) bool {
+	return hasDefaultRoute(el, v4) && slices.ContainsFunc(el.Interfaces, func(ifc model.Interface) bool { return ifc.Internet })
 }
 
 // announced are the prefixes that BGP originates.

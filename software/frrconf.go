@@ -201,7 +201,7 @@ func frrRedistributes(w *writer, indent string, el model.Element, words []string
 	for _, s := range sources {
 		w.line("%sredistribute %s", indent, s)
 	}
-	if slices.Contains(sources, "static") && hasDefaultRoute(el, v4) {
+	if slices.Contains(sources, "static") && hasDefaultRoute(el, v4) || tellsDefault(el, v4) {
 		w.line("%sdefault-information originate", indent)
 	}
 	return nil
@@ -216,6 +216,13 @@ func frrISIS(w *writer, el model.Element) error {
 	w.line(" net %s", isisNET(i, el.RouterID))
 	w.line(" is-type %s", [3]string{"level-1-2", "level-1", "level-2-only"}[i.Level])
 	w.line(" metric-style wide")
+	for _, f := range families {
+		for level := 1; level <= 2; level++ {
+			if tellsDefault(el, f.v4) && (i.Level == 0 || i.Level == level) {
+				w.line(" default-information originate %s level-%d", f.channel, level)
+			}
+		}
+	}
 	w.line(" lsp-gen-interval 1")
 	w.line(" spf-interval 1")
 	w.line(" spf-delay-ietf init-delay 10 short-delay 50 long-delay 1000 holddown 2000 time-to-learn 200")
@@ -285,6 +292,9 @@ func frrBGP(w *writer, el model.Element) error {
 			w.line("  neighbor %s activate", n.Address)
 			if n.AS == bgp.AS {
 				w.line("  neighbor %s next-hop-self", n.Address)
+			}
+			if tellsDefault(el, v4) {
+				w.line("  neighbor %s default-originate", n.Address)
 			}
 		}
 		w.line("  maximum-paths %d", maxPaths)

@@ -260,6 +260,9 @@ func (b *builder) addLinks() {
 	for _, item := range b.form.Edges {
 		v := item.Value
 		e := model.Edge{Name: item.Name, Node: v.Node, Device: v.Device, VLAN: v.VLAN}
+		if v.Internet != nil {
+			e.Internet = &model.Internet{Forwards: v.Internet.Forwards}
+		}
 		e.End.Element, e.End.Interface = cutEnd(v.End)
 		if e.End.Interface == "" {
 			e.End.Interface = item.Name

@@ -262,6 +262,12 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		*p = named[form.Switch](d, n, what, "switch", true)
 	case *form.Edges:
 		*p = named[form.Edge](d, n, what, "edge", false)
+	case *form.Edge:
+		d.edge(n, p, what)
+	case **form.Internet:
+		d.internet(n, p, what)
+	case *form.Forwards:
+		*p = several(d, n, what, parseForward)
 	case *form.Interfaces:
 		*p = d.interfaces(n, what)
 	case *form.Route:
@@ -368,7 +374,7 @@ func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.I
 	for _, v := range d.entries(n, what) {
 		item := form.Item[T]{Key: v.Key, Node: v.Value}
 		item.Name, _ = d.scalar(v.Key, what)
-		d.structure(v.Value, reflect.ValueOf(&item.Value).Elem(), kind+" "+item.Name)
+		d.value(v.Value, reflect.ValueOf(&item.Value).Elem(), kind+" "+item.Name)
 		all = append(all, item)
 	}
 	return all

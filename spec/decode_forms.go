@@ -52,6 +52,42 @@ func parseArea(s string) (form.Area, error) {
 	return "", fmt.Errorf("%q is no area; write a number like 0, or the dotted form 0.0.0.0", s)
 }
 
+func parseForward(s string) (model.Forward, error) {
+	f, ok := model.ParseForward(s)
+	if !ok {
+		return f, fmt.Errorf("%q is no forwarded port; write the machine's port, the element and its port, like 2222:h1:22 or 5353:h1:53/udp", s)
+	}
+	return f, nil
+}
+
+// edge reads `a -- eth1`, `a -- internet` or a mapping.
+func (d *decoder) edge(n ast.Node, into *form.Edge, what string) {
+	text, short := n.(*ast.StringNode)
+	if !short {
+		d.structure(n, reflect.ValueOf(into).Elem(), what)
+		return
+	}
+	end, out, ok := strings.Cut(text.Value, " -- ")
+	if into.End, out = strings.TrimSpace(end), strings.TrimSpace(out); !ok || into.End == "" || out == "" {
+		d.fail(n, "%s: %q is no edge; write one like r1 -- internet or r1 -- eth1, or a mapping with end: and device:", what, text.Value)
+		return
+	}
+	if out == "internet" {
+		into.Internet = &form.Internet{}
+		return
+	}
+	into.Device = out
+}
+
+// internet reads a mapping, or nothing, which is an empty one.
+func (d *decoder) internet(n ast.Node, into **form.Internet, what string) {
+	*into = &form.Internet{}
+	if b, ok := n.(*ast.BoolNode); ok && b.Value {
+		return
+	}
+	d.structure(n, reflect.ValueOf(*into).Elem(), what)
+}
+
 func parseRouteTo(s string) (form.RouteTo, error) {
 	if s == "default" {
 		return form.RouteTo{Default: true}, nil

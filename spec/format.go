@@ -394,8 +394,19 @@ func (f *formatter) edges(doc *yamlNode) {
 		if end.Interface == e.Name {
 			end.Interface = ""
 		}
+		if e.Internet != nil && len(e.Internet.Forwards) == 0 && e.Node == "" {
+			all.set(e.Name, endText(end)+" -- internet")
+			continue
+		}
 		n.set("end", endText(end))
 		n.set("device", e.Device)
+		if e.Internet != nil {
+			in := yamlNode{kind: yamlMapping}
+			if len(e.Internet.Forwards) > 0 {
+				in.put("forwards", list(e.Internet.Forwards, model.Forward.String))
+			}
+			n.put("internet", in)
+		}
 		if e.VLAN != 0 {
 			n.put("vlan", integer(e.VLAN))
 		}

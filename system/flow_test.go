@@ -28,9 +28,15 @@ type flow struct {
 // that number before the receiver's socket.
 func (p *platform) flow(network, from, to, address string, drop uint32) *flow {
 	p.t.Helper()
+	return p.flowBetween(p.namespace(network, from), p.namespace(network, to), address, drop)
+}
+
+// flowBetween starts one between two namespaces.
+func (p *platform) flowBetween(from, to, address string, drop uint32) *flow {
+	p.t.Helper()
 	f := &flow{t: p.t, p: p, end: make(chan struct{}), ended: make(chan struct{}), received: make(chan map[uint64]int, 1)}
 	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 0))
-	within(p.t, p.namespace(network, to), func() (err error) {
+	within(p.t, to, func() (err error) {
 		if f.receive, err = net.ListenUDP("udp", at); err != nil {
 			return err
 		}
@@ -58,7 +64,7 @@ func (p *platform) flow(network, from, to, address string, drop uint32) *flow {
 		}
 		return err
 	})
-	within(p.t, p.namespace(network, from), func() (err error) {
+	within(p.t, from, func() (err error) {
 		f.send, err = net.DialUDP("udp", nil, f.receive.LocalAddr().(*net.UDPAddr))
 		return err
 	})

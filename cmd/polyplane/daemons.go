@@ -13,6 +13,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/instance/lifecycle"
 	"github.com/polyplane/polyplane/node/agent"
+	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/substrate"
 	"github.com/polyplane/polyplane/server/api/client"
 	"github.com/polyplane/polyplane/server/manager"
@@ -155,7 +156,7 @@ func managerCommand(app *cli.CLI) *cobra.Command {
 }
 
 func agentCommand(app *cli.CLI) *cobra.Command {
-	var node, address, outpost string
+	var node, address, outpost, machine string
 	cmd := &cobra.Command{
 		Use: "agent", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -165,7 +166,7 @@ func agentCommand(app *cli.CLI) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			drivers, err := agent.NewDrivers(dirs.Node(node), underlay)
+			drivers, err := agent.NewDrivers(dirs.Node(node), underlay, machine)
 			if err != nil {
 				return err
 			}
@@ -184,6 +185,7 @@ func agentCommand(app *cli.CLI) *cobra.Command {
 	cmd.Flags().StringVar(&node, "node", "", "")
 	cmd.Flags().StringVar(&address, "address", "", "")
 	cmd.Flags().StringVar(&outpost, "outpost", "", "")
+	cmd.Flags().StringVar(&machine, "machine", edge.Own, "")
 	return cmd
 }
 

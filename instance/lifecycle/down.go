@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
@@ -51,7 +52,7 @@ func (d *Down) Run(context.Context) error {
 	defer l.release()
 	_, err = os.Stat(d.Dirs.Run)
 	ran := stopped || err == nil
-	if err := releaseEdges(d.Dirs); err != nil {
+	if err := errors.Join(releaseEdges(d.Dirs), edge.Release(d.Dirs)); err != nil {
 		return err
 	}
 	if err := sweepRun(d.Dirs.Run); err != nil {

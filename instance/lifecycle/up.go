@@ -254,6 +254,8 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 		}
 		if n.Simulated {
 			a.namespace = u.Dirs.Node(n.Name).NodeNamespace()
+			// A simulated node has no uplink of its own: its internet edges use this machine's.
+			a.args = append(a.args, "--machine", fmt.Sprintf("/proc/%d/ns/net", os.Getpid()))
 		}
 		all = append(all, a)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
 )
@@ -33,11 +34,21 @@ type Fabric interface {
 	Capture(ctx context.Context, port model.PortID, snaplen int) (io.ReadCloser, error)
 }
 
+// Edges is what the agent needs of the driver of internet edges; edge.Driver is one.
+type Edges interface {
+	Apply(ctx context.Context, edges []edge.Edge) edge.Report
+	// Audit tells whether anything is no longer as it was applied.
+	Audit() bool
+	List() ([]edge.ID, error)
+	Remove(ctx context.Context, ids []edge.ID) error
+}
+
 // Drivers are the parts that do the work, by the words that elements choose them with.
 type Drivers struct {
 	Controls map[model.Control]control.Driver
 	Planes   map[model.Forwarding]forward.Plane
 	Fabric   Fabric
+	Edges    Edges // nil where there are none
 }
 
 // Manager is what the agent needs of the manager; client.Client is one.
@@ -95,6 +106,7 @@ type Agent struct {
 	plan      plan
 	meter     meter
 	usage     usages
+	noUplink  string // why internet edges lead nowhere, as last told
 	lacking   string // what the machine lacks for some driver, in words
 	retry     time.Duration
 	lastWrite int64 // the revision in the file
@@ -273,6 +285,9 @@ func (a *Agent) audit(ctx context.Context) bool {
 			a.Log.Warn("audit", "control", name, "error", err)
 		}
 		findings += len(ids)
+	}
+	if a.Drivers.Edges != nil && a.Drivers.Edges.Audit() {
+		findings++
 	}
 	a.work.audited(findings)
 	a.trim(ctx)

@@ -8,6 +8,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/control/netns"
+	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/bridge"
@@ -17,12 +18,17 @@ import (
 
 // NewDrivers makes all that this build has. underlay is the node's address for tunnels; invalid means that there are
 // none. The calling process must be in the node's network namespace. This is the only place that names drivers.
-func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr) (Drivers, error) {
+// machine is the path of the network namespace whose uplink internet edges use.
+func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Drivers, error) {
 	namespaces, err := netns.New(dirs, netns.Options{})
 	if err != nil {
 		return Drivers{}, fmt.Errorf("node %s: control netns: %w", dirs.Node, err)
 	}
 	panel, err := fabric.New(dirs, underlay)
+	if err != nil {
+		return Drivers{}, err
+	}
+	edges, err := edge.New(dirs, machine)
 	if err != nil {
 		return Drivers{}, err
 	}
@@ -34,5 +40,6 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr) (Drivers, error) {
 			model.ForwardXDP:    xdp.New(dirs, panel, panel.Tables(), nil),
 		},
 		Fabric: panel,
+		Edges:  edges,
 	}, nil
 }

@@ -43,7 +43,7 @@ func (a *Agent) follow(ctx context.Context) error {
 func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	is := model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid(),
 		Controls:    slices.Sorted(maps.Keys(a.Drivers.Controls)),
-		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes)), NoDelay: noDelay()}
+		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes)), NoDelay: noDelay(), NoInternet: noInternet()}
 	if a.Outpost != nil { // its socket is on another machine than the manager
 		is.Socket, is.Machine = "", &a.Outpost.Machine
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
 )
@@ -84,7 +85,8 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 	}
 	outcomes := a.applyControls(ctx)
 	a.applyPlanes(ctx, outcomes)
-	problem := a.applyFabric(ctx, outcomes)
+	gateways, edgeProblem := a.applyEdges(ctx, outcomes)
+	problem := errors.Join(edgeProblem, a.applyFabric(ctx, outcomes, gateways))
 	if ctx.Err() != nil {
 		return false // half of a pass is nobody's news
 	}
@@ -189,7 +191,7 @@ func forwarding(e *model.Element) model.Forwarding {
 }
 
 // applyFabric joins the ports. The ports of elements that failed stay joined: what still works is not cut.
-func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome) error {
+func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome, gateways map[edge.ID]string) error {
 	index := make(map[model.PortID]int, 2*len(outcomes))
 	for id, o := range outcomes {
 		for _, d := range o.devices {
@@ -215,7 +217,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 				// A switch takes every frame; anybody else only what is sent to it.
 				p.MAC, _ = net.ParseMAC(ifc.MAC) // validated with the document
 			}
-			if err := a.joinPort(&p, ifc, index); err != nil && o.err == nil {
+			if err := a.joinPort(&p, ifc, index, gateways); err != nil && o.err == nil {
 				o.phase, o.err = model.PhaseFailed, err
 			}
 			state.Ports = append(state.Ports, p)
@@ -234,7 +236,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome)
 }
 
 // joinPort fills in where a port's link ends and what it does to packets.
-func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.PortID]int) error {
+func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.PortID]int, gateways map[edge.ID]string) error {
 	if ifc.Shape != nil {
 		p.Shape = *ifc.Shape
 	}
@@ -259,7 +261,11 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.P
 		if !ok {
 			return fmt.Errorf("port %s: nothing is known of edge %s", p.ID.Interface, ifc.Edge)
 		}
-		p.Edge = &fabric.Edge{Device: e.Device, VLAN: e.VLAN}
+		if e.Internet == nil {
+			p.Edge = &fabric.Edge{Device: e.Device, VLAN: e.VLAN}
+		} else if device := gateways[edge.ID{Network: p.ID.Network, Edge: e.Name}]; device != "" {
+			p.Edge = &fabric.Edge{Device: device}
+		} // else there is no gateway, and why was said
 	}
 	return nil
 }
@@ -310,6 +316,9 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("control %s: %s", name, err))
 		}
+	}
+	if err := a.removeEdges(ctx); err != nil {
+		problems = append(problems, fmt.Sprintf("internet edges: %s", err))
 	}
 	if len(problems) > 0 {
 		return fmt.Errorf("%s", strings.Join(problems, "; "))

@@ -11,10 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/vishvananda/netlink"
 )
 
 // Machine is what this host is.
@@ -124,7 +123,4 @@ func memTotal() (model.Bytes, error) {
 }
 
 // IsNamespace tells whether a network namespace is mounted at path.
-func IsNamespace(path string) bool {
-	var st unix.Statfs_t
-	return unix.Statfs(path, &st) == nil && st.Type == unix.NSFS_MAGIC
-}
+func IsNamespace(path string) bool { return linux.IsNamespace(path) }

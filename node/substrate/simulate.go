@@ -19,6 +19,7 @@ import (
 
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -74,7 +75,7 @@ func simulate(dirs instance.Dirs, s model.Substrate, anew bool) ([]string, error
 			return changed, fmt.Errorf("node %s: its namespace is no longer mounted at %s: `down`, then `up`, makes it anew",
 				n.Name, n.dirs.NodeNamespace())
 		}
-		made, err := makeNamespace(n.dirs.NodeNamespace())
+		made, err := linux.MountNamespace(n.dirs.NodeNamespace())
 		if err != nil {
 			return changed, fmt.Errorf("node %s: %w", n.Name, err)
 		}
@@ -130,36 +131,6 @@ func simulate(dirs instance.Dirs, s model.Substrate, anew bool) ([]string, error
 		}
 	}
 	return changed, nil
-}
-
-// makeNamespace mounts a new network namespace at path, unless one is there.
-func makeNamespace(path string) (made bool, err error) {
-	if IsNamespace(path) {
-		return false, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return false, err
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o400)
-	if err != nil {
-		return false, err
-	}
-	f.Close()
-	done := make(chan error)
-	go func() {
-		// The thread is not given back: it ends with the goroutine.
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("make a network namespace: %w", err)
-			return
-		}
-		if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
-			done <- fmt.Errorf("mount the network namespace at %s: %w", path, err)
-			return
-		}
-		done <- nil
-	}()
-	return true, <-done
 }
 
 // inside runs f on a thread in the namespace.

@@ -99,7 +99,8 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	}
 	placed := assigned.Placement.Elements
 	if problems := slices.Concat(checkPlaced(resolved, placed, nodes),
-		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed)); len(problems) > 0 {
+		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed),
+		checkInternet(resolved, placed, nodes), m.checkForwards(old, resolved, placed, others)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
 	}
 	if silent := unheard(old, resolved, placed, nodes); len(silent) > 0 {
@@ -154,7 +155,7 @@ func asWritten(doc model.Network) model.Network {
 		e.Interfaces = slices.Clone(e.Interfaces)
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			f.Device, f.MTU, f.Link, f.Edge, f.Far, f.Shape = "", 0, "", "", nil, nil
+			f.Device, f.MTU, f.Link, f.Edge, f.Internet, f.Far, f.Shape = "", 0, "", "", false, nil, nil
 		}
 	}
 	return doc

@@ -71,7 +71,7 @@ func (m *Manager) Register(name string, r model.Registration) error {
 		return api.Invalid(fmt.Sprintf("the agent of node %s does not say which socket it listens on", name))
 	}
 	n.socket = r.Socket
-	n.offers = offers{true, r.Controls, r.Forwardings, r.NoDelay}
+	n.offers = offers{true, r.Controls, r.Forwardings, r.NoDelay, r.NoInternet}
 	n.lastSeen = time.Now()
 	return nil
 }

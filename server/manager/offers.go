@@ -23,6 +23,7 @@ type offers struct {
 	controls    []model.Control
 	forwardings []model.Forwarding
 	noDelay     string // why its links cannot delay packets
+	noInternet  string // why it can have no internet edges
 }
 
 func (o offers) unknown() bool { return len(o.controls) == 0 && len(o.forwardings) == 0 }
@@ -265,6 +266,9 @@ type device struct {
 func devicesOf(net model.Network, placed map[string]string) map[device]string {
 	devices := make(map[device]string, len(net.Edges))
 	for _, e := range net.Edges {
+		if e.Internet != nil {
+			continue // any number of them share the uplink
+		}
 		devices[device{placed[e.End.Element], e.Device, e.VLAN}] = e.Name
 	}
 	return devices
@@ -326,6 +330,9 @@ func (m *Manager) checkDevices(old *network, net model.Network, placed map[strin
 		had = devicesOf(old.record.Network, old.record.Assigned.Placement.Elements)
 	}
 	for _, e := range net.Edges {
+		if e.Internet != nil {
+			continue
+		}
 		node := placed[e.End.Element]
 		if _, kept := had[device{node, e.Device, e.VLAN}]; kept || m.nodes[node] == nil || m.nodes[node].Joined {
 			continue // its agent is the one to complain

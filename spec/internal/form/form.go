@@ -41,7 +41,8 @@ type Network struct {
 	// The links: `a -- b`, with interfaces `a:eth0 -- b:eth1`, with prefixes `a -- b: 10.0.0.0/30`, or with a mapping of
 	// what they have.
 	Links []Link `yaml:"links"`
-	// Where the network meets real devices, by name.
+	// Where the network meets the world, by name: `a -- eth1` for a real device, `a -- internet` for the machine's uplink with
+	// NAT, or a mapping.
 	Edges Edges `yaml:"edges"`
 	// What `polyplane check` verifies: `h1 reaches h2`, `h1 reaches h2 over ipv6`, `h1 does not reach h3`.
 	Expect []Expect `yaml:"expect"`
@@ -258,16 +259,25 @@ type RouterDefaults struct {
 	Software model.Software `yaml:"software"`
 }
 
-// Edge is where the network meets a real device of a node.
+// Edge is where the network meets a real device of a node, or the uplink of the node's machine.
 type Edge struct {
-	// The element, or element:interface, that the device is joined to.
+	// The element, or element:interface, that the device or the gateway is joined to.
 	End string `yaml:"end"`
 	// The device's name on its node, like eth1.
 	Device string `yaml:"device"`
 	// 1 to 4094; untagged when left out.
 	VLAN int `yaml:"vlan"`
-	// The node that has the device; needed where there are several.
+	// The node that has the device; needed where there are several. An internet edge needs none.
 	Node string `yaml:"node"`
+	// Instead of a device the way out by the machine's uplink, with source NAT: `{}`. Routers at its end (of a switch: on the
+	// segment), or hosts where there is no router, get it as their default gateway.
+	Internet *Internet `yaml:"internet"`
+}
+
+// Internet is what an edge to the machine's uplink has.
+type Internet struct {
+	// Ports of the machine that lead to an element's: `2222:h1:22`, `5353:h2:53/udp`, `127.0.0.1:8080:h1:80`. Below 61000.
+	Forwards Forwards `yaml:"forwards"`
 }
 
 // Slice is the network's share of the substrate.

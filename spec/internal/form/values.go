@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // The types below take short forms: the decoder knows each of them.
@@ -19,6 +21,9 @@ type Addrs []netip.Addr
 
 // Words is one word or several, as a list or with commas between.
 type Words []string
+
+// Forwards are forwarded ports, as a list or with commas between.
+type Forwards []model.Forward
 
 // Area is an OSPF area in dotted form; a number is read as well.
 type Area string

@@ -34,6 +34,7 @@ var sections = []struct {
 	{"RIP (`rip`)", reflect.TypeFor[form.RIP]()},
 	{"Defaults", reflect.TypeFor[form.Defaults]()},
 	{"An edge", reflect.TypeFor[form.Edge]()},
+	{"An edge's `internet`", reflect.TypeFor[form.Internet]()},
 	{"A slice", reflect.TypeFor[form.Slice]()},
 }
 
@@ -79,6 +80,10 @@ func takes(t reflect.Type) string {
 		return "list or mapping"
 	case reflect.TypeFor[form.Interfaces](), reflect.TypeFor[form.Edges]():
 		return "mapping by name"
+	case reflect.TypeFor[*form.Internet]():
+		return "mapping, `{}`"
+	case reflect.TypeFor[form.Forwards]():
+		return "list"
 	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.ISIS](), reflect.TypeFor[*form.BGP](), reflect.TypeFor[*form.RIP]():
 		return "mapping or `false`"
 	case reflect.TypeFor[form.Config]():

@@ -15,7 +15,7 @@ import (
 )
 
 // required are the keys that must be there, by type.
-var required = map[string][]string{"Network": {"network"}, "Edge": {"end", "device"}, "Neighbor": {"address", "as"}, "Route": {"to"}}
+var required = map[string][]string{"Network": {"network"}, "Edge": {"end"}, "Neighbor": {"address", "as"}, "Route": {"to"}}
 
 func (c comments) schema() ([]byte, error) {
 	b := schemaBuilder{c, jsonschema.Definitions{}}
@@ -134,7 +134,11 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 	case reflect.TypeFor[form.Switches]():
 		return named(reflect.TypeFor[form.Switch]())
 	case reflect.TypeFor[form.Edges]():
-		return mapping(b.ref(reflect.TypeFor[form.Edge]()))
+		return mapping(anyOf(b.ref(reflect.TypeFor[form.Edge]()), text(`^`+end+` +-- +[^ /:]+$`)))
+	case reflect.TypeFor[*form.Internet]():
+		return anyOf(b.ref(t.Elem()), &schema{Type: "boolean"}, null())
+	case reflect.TypeFor[form.Forwards]():
+		return several(text(`^((\[[0-9a-fA-F:.]+\]|[0-9.]+):)?[0-9]+:` + name + `:[0-9]+(/(tcp|udp))?( *, *.*)?$`))
 	case reflect.TypeFor[form.Interfaces]():
 		return mapping(anyOf(several(&schema{Type: "string"}), b.ref(reflect.TypeFor[form.Interface]()), null()))
 	case reflect.TypeFor[form.Link]():

@@ -1,0 +1,328 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Internet is an edge that leads out by the uplink of the node's machine, with source NAT, and in by forwarded ports.
+type Internet struct {
+	Forwards []Forward `json:"forwards,omitempty"`
+
+	// The rest is filled by Resolve. Gateway are the edge's own addresses towards the network, one an address family.
+	Gateway []netip.Prefix `json:"gateway,omitempty"`
+	// Via are the next hops by which the gateway reaches what is not on its own subnet, one an address family.
+	Via []netip.Addr `json:"via,omitempty"`
+	// Sources are the network's prefixes: what comes from any other address does not leave.
+	Sources []netip.Prefix `json:"sources,omitempty"`
+	// Targets are the addresses that forwards lead to, at most one an address family, by element.
+	Targets map[string][]netip.Addr `json:"targets,omitempty"`
+}
+
+// Protocols that ports are forwarded of.
+const (
+	TCP = "tcp"
+	UDP = "udp"
+)
+
+// NATPorts is the first port of what connections from inside are given; it and those above are not forwarded.
+const NATPorts = 61000
+
+// Forward is one port of the machine that leads to an element's.
+type Forward struct {
+	Protocol string `json:"protocol,omitempty"` // TCP when empty
+	// Address is the machine's address that the port is of; all when invalid.
+	Address netip.Addr `json:"address,omitzero"`
+	Port    uint16     `json:"port"` // 1…60999
+	Element string     `json:"element"`
+	To      uint16     `json:"to"` // the element's port
+}
+
+// String is the forward as a file says it: "2222:h1:22", "127.0.0.1:5353:h2:53/udp".
+func (f Forward) String() string {
+	s := strconv.Itoa(int(f.Port)) + ":" + f.Element + ":" + strconv.Itoa(int(f.To))
+	if f.Address.Is4() {
+		s = f.Address.String() + ":" + s
+	} else if f.Address.IsValid() {
+		s = "[" + f.Address.String() + "]:" + s
+	}
+	if f.Network() != TCP {
+		s += "/" + f.Protocol
+	}
+	return s
+}
+
+// Network is the protocol, also where the document leaves it out.
+func (f Forward) Network() string { return cmp.Or(f.Protocol, TCP) }
+
+// Collides tells whether both would listen on the same port of the same machine.
+func (f Forward) Collides(o Forward) bool {
+	return f.Port == o.Port && f.Network() == o.Network() &&
+		(f.Address == o.Address || !f.Address.IsValid() || !o.Address.IsValid())
+}
+
+// Out is what the edge leads to, in words.
+func (e Edge) Out() string {
+	if e.Internet != nil {
+		return "internet"
+	}
+	if e.VLAN != 0 {
+		return e.Device + " VLAN " + strconv.Itoa(e.VLAN)
+	}
+	return e.Device
+}
+
+func (ps *problems) checkInternet(i int, l *layout) {
+	e := &ps.net.Edges[i]
+	if e.Device != "" || e.VLAN != 0 {
+		ps.edge(i, "internet", "it has a device or VLAN and internet; it leads to one of them")
+	}
+	for k, f := range e.Internet.Forwards {
+		report := func(format string, args ...any) {
+			ps.edge(i, "internet/forwards", "forward %s: "+format, append([]any{f}, args...)...)
+		}
+		switch at, ok := l.elements[f.Element]; {
+		case !ok:
+			report("there is no router or host %s%s", f.Element, ps.near(f.Element))
+		case ps.net.Elements[at].Kind == Switch:
+			report("%s is a switch, which has no address; name a host or a router", f.Element)
+		}
+		switch {
+		case f.Network() != TCP && f.Network() != UDP:
+			report("the protocol %q is unknown; there are tcp and udp", f.Protocol)
+		case f.Port == 0 || f.To == 0:
+			report("a port is between 1 and 65535")
+		case f.Port >= NATPorts:
+			report("%d and the ports above are kept for connections from inside; take a lower one", NATPorts)
+		}
+		for n := range ps.net.Edges[:i+1] {
+			o := ps.net.Edges[n].Internet
+			if o == nil {
+				continue
+			}
+			before := o.Forwards
+			if n == i {
+				before = before[:k]
+			}
+			for _, other := range before {
+				if f.Collides(other) {
+					report("edge %s already forwards this port: %s", ps.net.Edges[n].Name, other)
+				}
+			}
+		}
+	}
+}
+
+// gateway gives the edge its own address on a subnet of its segment.
+func (r *resolver) gateway(edge int, subnet netip.Prefix, used map[netip.Addr]struct{}, first, last uint64) bool {
+	e := &r.net.Edges[edge]
+	key := edgeKey(e.Name)
+	a := netip.Addr{}
+	for _, p := range r.was.Addresses[key] {
+		_, stated := r.explicit[p.Addr()]
+		_, taken := used[p.Addr()]
+		if p.Masked() == subnet && !stated && !taken {
+			a = p.Addr()
+		}
+	}
+	if !a.IsValid() {
+		var ok bool
+		if a, ok = r.free(subnet, &first, last, used); !ok {
+			return false
+		}
+	}
+	used[a] = struct{}{}
+	p := netip.PrefixFrom(a, subnet.Bits())
+	r.now.Addresses[key] = append(r.now.Addresses[key], p)
+	e.Internet.Gateway = append(e.Internet.Gateway, p)
+	return true
+}
+
+// edgeKey is the key of an edge's own addresses in Assigned.Addresses; those of interfaces have a slash.
+func edgeKey(name string) string { return "edge " + name }
+
+// EdgeAddresses are an internet edge's own addresses towards its network.
+func (a Assigned) EdgeAddresses(edge string) []netip.Prefix { return a.Addresses[edgeKey(edge)] }
+
+// internets tells the internet edges what they must know of the network, and those on their segments the way out.
+func (r *resolver) internets() {
+	var sources []netip.Prefix
+	for _, s := range r.segments {
+		for _, n := range s.internet {
+			in := r.net.Edges[n].Internet
+			for _, v6 := range []bool{false, true} {
+				r.wayOut(s, in, v6)
+			}
+			if sources == nil {
+				sources = r.prefixes()
+			}
+			in.Sources = sources
+			for _, f := range in.Forwards {
+				if in.Targets == nil {
+					in.Targets = map[string][]netip.Addr{}
+				}
+				in.Targets[f.Element] = r.targets(f.Element)
+			}
+		}
+	}
+}
+
+// wayOut makes the edge the default gateway of the segment's routers, and of its hosts where it has no router; the first
+// router is the edge's way into the rest of the network.
+func (r *resolver) wayOut(s segment, in *Internet, v6 bool) {
+	at := slices.IndexFunc(in.Gateway, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
+	if at < 0 {
+		return
+	}
+	gateway := in.Gateway[at]
+	routed := false
+	for _, m := range s.members {
+		own, ok := r.address(m, v6)
+		if ok && r.net.Elements[m.element].Kind == Router && gateway.Contains(own.Addr()) {
+			if !routed {
+				in.Via = append(in.Via, own.Addr())
+			}
+			routed = true
+		}
+	}
+	for _, m := range s.members {
+		e := &r.net.Elements[m.element]
+		own, ok := r.address(m, v6)
+		if !ok || !gateway.Contains(own.Addr()) || e.Kind == Host && routed || hasDefault(e, v6) {
+			continue
+		}
+		e.Gateways = append(slices.Clone(e.Gateways), gateway.Addr())
+	}
+}
+
+// hasDefault tells whether the element has a default route of the family, as a gateway or a static one.
+func hasDefault(e *Element, v6 bool) bool {
+	return slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) ||
+		slices.ContainsFunc(e.Routes, func(x Route) bool { return x.To.Bits() == 0 && x.To.Addr().Is6() == v6 })
+}
+
+// prefixes are all that the document and what was chosen for it say that the network has, none within another.
+func (r *resolver) prefixes() []netip.Prefix {
+	var all []netip.Prefix
+	add := func(p netip.Prefix) {
+		if p.IsValid() && p.Bits() > 0 && !p.Addr().IsLinkLocalUnicast() {
+			all = append(all, p.Masked())
+		}
+	}
+	for i := range r.net.Elements {
+		e := &r.net.Elements[i]
+		for _, f := range e.Interfaces {
+			for _, a := range f.Addresses {
+				add(a)
+			}
+		}
+		for _, p := range e.Loopback {
+			add(p)
+		}
+		for _, x := range e.Routes {
+			if x.Type == "" || x.Type == RouteUnicast {
+				add(x.To)
+			}
+		}
+		if e.Routing.BGP != nil {
+			for _, p := range e.Routing.BGP.Networks {
+				add(p)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	out := all[:0]
+	for _, p := range all {
+		if n := len(out); n == 0 || !out[n-1].Overlaps(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// targets are the addresses by which an element is reached from outside: its first of each family, of interfaces before
+// those of lo.
+func (r *resolver) targets(name string) []netip.Addr {
+	var out []netip.Addr
+	i, ok := r.elements[name]
+	if !ok {
+		return nil
+	}
+	e := &r.net.Elements[i]
+	add := func(p netip.Prefix) {
+		a := p.Addr()
+		if !a.IsLinkLocalUnicast() && !slices.ContainsFunc(out, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
+			out = append(out, a)
+		}
+	}
+	for _, f := range e.Interfaces {
+		for _, a := range f.Addresses {
+			add(a)
+		}
+	}
+	for _, p := range e.Loopback {
+		add(p)
+	}
+	return out
+}
+
+// withInternets returns edges whose internet parts are copies, so that they can be filled in.
+func withInternets(edges []Edge) []Edge {
+	edges = slices.Clone(edges)
+	for i := range edges {
+		if edges[i].Internet != nil {
+			edges[i].Internet = &Internet{Forwards: edges[i].Internet.Forwards}
+		}
+	}
+	return edges
+}
+
+// Internets are the names of the network's internet edges that end at the element.
+func (n Network) Internets(element string) []string {
+	var names []string
+	for _, e := range n.Edges {
+		if e.Internet != nil && e.End.Element == element {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// ParseForward reads "[ADDRESS:]PORT:ELEMENT:PORT[/tcp|/udp]", IPv6 addresses in brackets.
+func ParseForward(s string) (Forward, bool) {
+	var f Forward
+	rest, protocol, stated := strings.Cut(s, "/")
+	if f.Protocol = protocol; stated && protocol != TCP && protocol != UDP {
+		return f, false
+	}
+	if protocol == TCP {
+		f.Protocol = "" // what goes without saying
+	}
+	parts := strings.Split(rest, ":")
+	if strings.HasPrefix(rest, "[") {
+		address, more, ok := strings.Cut(rest[1:], "]:")
+		if !ok {
+			return f, false
+		}
+		parts = append([]string{address}, strings.Split(more, ":")...)
+	}
+	if len(parts) == 4 {
+		a, err := netip.ParseAddr(parts[0])
+		if err != nil || a.Zone() != "" || a.Is4In6() {
+			return f, false
+		}
+		f.Address, parts = a, parts[1:]
+	}
+	if len(parts) != 3 {
+		return f, false
+	}
+	port, err := strconv.ParseUint(parts[0], 10, 16)
+	to, err2 := strconv.ParseUint(parts[2], 10, 16)
+	f.Port, f.Element, f.To = uint16(port), parts[1], uint16(to)
+	return f, err == nil && err2 == nil && f.Element != ""
+}

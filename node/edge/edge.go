@@ -1,0 +1,355 @@
+// Package edge makes the internet edges of a node: gateways through which a virtual network reaches the world by the
+// uplink of this machine, and through which ports of the machine lead into it. Each gateway is a network namespace of its
+// own, so that networks may have the same addresses; what leaves it passes a second namespace, the outlet, where it gets
+// the machine's address, and goes from there to the uplink's device by the tc hook. The machine's own stack, its forwarding
+// and its firewall have no part in this and are not changed. See docs/decisions/0017-internet-edges.md.
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// ID names an edge on a node.
+type ID struct{ Network, Edge string }
+
+func (id ID) String() string { return id.Network + "/" + id.Edge }
+
+// Edge is one internet edge that shall be.
+type Edge struct {
+	ID       ID
+	MTU      int // of the interface that it is joined to
+	Internet model.Internet
+}
+
+// Report tells what Apply did and could not do.
+type Report struct {
+	// Devices are the gateways' ends in the node's namespace, which the fabric joins to the elements' interfaces, by edge.
+	// A gateway that failed may have one all the same: what still works is not cut.
+	Devices map[ID]string
+	Failed  map[ID]error
+	Changed map[ID][]string // for events
+	// Warning is why edges that are as they must be lead nowhere (the machine has no uplink); empty when they do not.
+	Warning string
+	Problem error
+}
+
+// Driver makes the internet edges of one node.
+type Driver struct {
+	dirs    instance.NodeDirs
+	machine namespace // whose uplink is used
+	node    namespace // of the agent
+
+	mu       sync.Mutex
+	gateways map[ID]*gateway
+	wanted   []Edge
+	seen     sight // of the machine, when the edges were last made so
+	outlet   *outlet
+	relays   map[string]*relay
+}
+
+// namespace is a network namespace with a handle on it.
+type namespace struct {
+	fd int
+	h  *netlink.Handle
+}
+
+func openNamespace(path string) (namespace, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return namespace{}, fmt.Errorf("open the network namespace %s: %w", path, err)
+	}
+	h, err := netlink.NewHandleAt(netns.NsHandle(fd), unix.NETLINK_ROUTE)
+	if err != nil {
+		unix.Close(fd)
+		return namespace{}, fmt.Errorf("open a route netlink socket in %s: %w", path, err)
+	}
+	return namespace{fd, h}, nil
+}
+
+func (n namespace) close() {
+	if n.h != nil {
+		n.h.Close()
+		unix.Close(n.fd)
+	}
+}
+
+// is tells whether the namespace that is mounted at path is this one.
+func (n namespace) is(path string) bool {
+	var a, b unix.Stat_t
+	return n.h != nil && unix.Fstat(n.fd, &a) == nil && unix.Stat(path, &b) == nil && a.Ino == b.Ino && a.Dev == b.Dev
+}
+
+// Own is the path of the calling process's network namespace.
+const Own = "/proc/self/ns/net"
+
+// New opens the driver of a node whose agent the calling process is. machine is the path of the network namespace that has
+// the uplink: the node's own, or that of the machine on which the node is simulated.
+func New(dirs instance.NodeDirs, machine string) (*Driver, error) { return open(dirs, machine, Own) }
+
+func open(dirs instance.NodeDirs, machine, node string) (*Driver, error) {
+	d := &Driver{dirs: dirs, gateways: map[ID]*gateway{}, relays: map[string]*relay{}}
+	var err error
+	if d.machine, err = openNamespace(machine); err == nil {
+		d.node, err = openNamespace(node)
+	}
+	if err != nil {
+		d.machine.close()
+		return nil, fmt.Errorf("node %s: internet edges: %w", dirs.Node, err)
+	}
+	return d, nil
+}
+
+// Close ends the relays and lets go of everything else, which stays.
+func (d *Driver) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.applyRelays(nil)
+	d.letGo()
+	d.node.close()
+	d.machine.close()
+}
+
+// letGo forgets the gateways and the outlet, which are opened again when they are needed.
+func (d *Driver) letGo() {
+	for id, g := range d.gateways {
+		g.close()
+		delete(d.gateways, id)
+	}
+	if d.outlet != nil {
+		d.outlet.close()
+		d.outlet = nil
+	}
+}
+
+// Apply makes the edges so and puts right what was altered; what is right is not touched. It may be repeated at any time.
+func (d *Driver) Apply(ctx context.Context, edges []Edge) Report {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r := Report{Devices: map[ID]string{}, Failed: map[ID]error{}, Changed: map[ID][]string{}}
+	d.wanted = edges
+	if len(edges) == 0 || ctx.Err() != nil {
+		d.applyRelays(nil)
+		return r
+	}
+	r.Problem = d.locked(func() error { return d.apply(&r) })
+	if r.Problem != nil {
+		for _, e := range edges {
+			if r.Failed[e.ID] == nil {
+				r.Failed[e.ID] = fmt.Errorf("edge %s: %w", e.ID.Edge, r.Problem)
+			}
+		}
+		return r
+	}
+	return r
+}
+
+func (d *Driver) apply(r *Report) error {
+	seen, err := d.look()
+	if err != nil {
+		return err
+	}
+	if err := d.ensureOutlet(&seen); err != nil {
+		return err
+	}
+	services := map[programService]uint32{}
+	var relays []relayed
+	mine := map[uint32]bool{}
+	for i := range d.wanted {
+		e := &d.wanted[i]
+		r.Devices[e.ID] = d.device(e.ID)
+		g, changed, err := d.ensureGateway(e, &seen)
+		if err != nil {
+			r.Failed[e.ID] = fmt.Errorf("edge %s: %w", e.ID.Edge, err)
+			continue
+		}
+		r.Changed[e.ID] = changed
+		mine[uint32(g.number)] = true
+		for _, f := range e.Internet.Forwards {
+			relays = append(relays, relayed{e, g, f})
+		}
+	}
+	for key, err := range d.applyRelays(relays) {
+		if r.Failed[key.edge.ID] == nil {
+			r.Failed[key.edge.ID] = fmt.Errorf("edge %s: forward %s: %w", key.edge.ID.Edge, key.forward, err)
+		}
+	}
+	for _, x := range relays {
+		if d.relays[x.key()] == nil {
+			continue // somebody else's port
+		}
+		for _, family := range seen.uplinks {
+			if a := x.forward.Address; family.address.IsValid() && (!a.IsValid() || a == family.address) {
+				services[serviceOf(x.forward)] = uint32(x.gateway.number)
+			}
+		}
+	}
+	changed, err := d.steer(&seen, services, mine)
+	if err != nil {
+		return err
+	}
+	if changed {
+		for _, e := range d.wanted {
+			r.Changed[e.ID] = append(r.Changed[e.ID], "the way to the machine's uplink restored or changed")
+		}
+	}
+	r.Warning = seen.warning()
+	d.seen = seen
+	return nil
+}
+
+// Audit tells whether anything is no longer as Apply left it, at little cost.
+func (d *Driver) Audit() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.wanted) == 0 || d.outlet == nil {
+		return false
+	}
+	seen, err := d.look()
+	if err != nil || !seen.equal(&d.seen) {
+		return true
+	}
+	if !d.outlet.is(d.dirs.Outlet()) || !d.outlet.rules.current(d.outlet.fd) || !d.steered(&seen) {
+		return true
+	}
+	for _, g := range d.gateways {
+		if !g.is(g.path) || !g.rules.current(g.fd) || !g.whole() {
+			return true
+		}
+	}
+	return false
+}
+
+// List tells which edges there are.
+func (d *Driver) List() ([]ID, error) {
+	paths, err := filepath.Glob(filepath.Join(d.dirs.Gateways(), "*", "*"))
+	if err != nil {
+		return nil, err
+	}
+	var ids []ID
+	for _, p := range paths {
+		ids = append(ids, ID{filepath.Base(filepath.Dir(p)), filepath.Base(p)})
+	}
+	return ids, nil
+}
+
+// Remove removes edges. The last one takes the outlet with it, and the uplink's device is as it was.
+func (d *Driver) Remove(_ context.Context, ids []ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.locked(func() error {
+		var errs []error
+		for _, id := range ids {
+			errs = append(errs, d.remove(id))
+		}
+		return errors.Join(append(errs, d.removeOutlet())...)
+	})
+}
+
+func (d *Driver) remove(id ID) error {
+	if g := d.gateways[id]; g != nil {
+		g.close()
+		delete(d.gateways, id)
+	}
+	// Its devices go with their other ends at once: a namespace's end waits for the kernel.
+	if link, err := d.node.h.LinkByName(d.device(id)); err == nil {
+		d.node.h.LinkDel(link) //nolint:errcheck // it may be going
+	}
+	if linux.IsNamespace(d.dirs.Outlet()) {
+		o, err := openNamespace(d.dirs.Outlet())
+		if err != nil {
+			return err
+		}
+		defer o.close()
+		if link, err := o.h.LinkByName(d.device(id)); err == nil {
+			if err := d.forget(uint32(link.Attrs().Index)); err != nil {
+				return fmt.Errorf("edge %s: %w", id, err)
+			}
+			o.h.LinkDel(link) //nolint:errcheck // it may be going
+		}
+		if err := openRules(d.dirs.Outlet()+".rules").apply(o.fd, map[string]string{d.table(id): ""}); err != nil {
+			return fmt.Errorf("edge %s: %w", id, err)
+		}
+	}
+	dir := d.dirs.Gateway(id.Network, id.Edge)
+	if path := filepath.Join(dir, "net"); linux.IsNamespace(path) {
+		if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("edge %s: unmount its gateway's namespace: %w", id, err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("edge %s: %w", id, err)
+	}
+	os.Remove(filepath.Dir(dir)) //nolint:errcheck // only if the network has no other
+	return nil
+}
+
+// device is the name of a gateway's end in the node's namespace, and of its end in the outlet.
+func (d *Driver) device(id ID) string {
+	return d.dirs.PortDevice(model.PortID{ID: model.ID{Network: id.Network, Element: id.Edge}, Interface: "internet edge"})
+}
+
+// table is the name of the edge's own table in the outlet.
+func (d *Driver) table(id ID) string { return "edge_" + d.device(id) }
+
+// locked calls f while no other agent of this machine does the like: the outlet is the whole instance's, and the ports
+// that outlets speak from are the whole machine's.
+func (d *Driver) locked(f func() error) error {
+	path := filepath.Dir(filepath.Dir(d.dirs.Outlet())) // the directory of all instances' run directories
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX)
+		if err == nil {
+			return f()
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("lock %s: %w", path, err)
+		}
+	}
+}
+
+// changes is a list of what was put right, for people.
+type changes []string
+
+func (c *changes) add(format string, a ...any) { *c = append(*c, fmt.Sprintf(format, a...)) }
+
+// setSysctls writes what differs, in the namespace that the calling thread is in.
+func setSysctls(values map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		path := filepath.Join("/proc/sys/net", key)
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without IPv6, or older than the setting
+		}
+		if err != nil {
+			return err
+		}
+		if strings.TrimSpace(string(b)) == values[key] {
+			continue
+		}
+		if err := os.WriteFile(path, []byte(values[key]), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

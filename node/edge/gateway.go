@@ -1,0 +1,269 @@
+package edge
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// gateway is the namespace of one edge.
+type gateway struct {
+	namespace
+	path   string
+	rules  rules
+	number int // of its device in the outlet, and of its addresses on the way there
+}
+
+// firstNumber and lastNumber bound the gateways' numbers: they are the lower 16 bits of addresses.
+const (
+	firstNumber = 16
+	lastNumber  = 0xfefe
+)
+
+// whole tells whether the gateway's devices are there.
+func (g *gateway) whole() bool {
+	for _, name := range []string{"in", "out"} {
+		if link, err := g.h.LinkByName(name); err != nil || link.Attrs().Flags&net.FlagUp == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// ensureGateway makes a gateway, or puts it right, and tells what it had to put right. The lock is held.
+func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
+	dir := d.dirs.Gateway(e.ID.Network, e.ID.Edge)
+	path := filepath.Join(dir, "net")
+	made, err := linux.MountNamespace(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	g := d.gateways[e.ID]
+	if g != nil && !g.is(path) {
+		g.close()
+		delete(d.gateways, e.ID)
+		g = nil
+	}
+	if g == nil {
+		ns, err := openNamespace(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		g = &gateway{namespace: ns, path: path, rules: openRules(filepath.Join(dir, "rules"))}
+		d.gateways[e.ID] = g
+	}
+	if err := linux.Inside(g.fd, func() error { return setSysctls(routerSysctls) }); err != nil {
+		return g, nil, err
+	}
+	var c changes
+	if lo, err := g.h.LinkByName("lo"); err != nil {
+		return g, nil, err
+	} else if _, err := up(g.h, lo); err != nil {
+		return g, nil, err
+	}
+	in, err := d.innerPair(g, e, &c)
+	if err != nil {
+		return g, c, err
+	}
+	out, err := d.outerPair(g, e, &c)
+	if err != nil {
+		return g, c, err
+	}
+	if err := g.configure(e, s, in, out, &c); err != nil {
+		return g, c, err
+	}
+	before := g.rules.current(g.fd)
+	if err := g.rules.apply(g.fd, map[string]string{"polyplane": gatewayRules(&e.Internet, s)}); err != nil {
+		return g, c, err
+	}
+	if !before {
+		c.add("rules restored")
+	}
+	if err := d.outlet.rules.apply(d.outlet.fd, map[string]string{d.table(e.ID): forwardRules(&e.Internet, g.number, s)}); err != nil {
+		return g, c, err
+	}
+	if made {
+		c = changes{"made"}
+	}
+	return g, c, nil
+}
+
+// innerPair finds or makes the pair between the node's namespace, where the fabric has its end, and the gateway.
+func (d *Driver) innerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error) {
+	name := d.device(e.ID)
+	outside, err := find(d.node.h, name)
+	if err != nil {
+		return nil, err
+	}
+	in, err := find(g.h, "in")
+	if err != nil {
+		return nil, err
+	}
+	if outside == nil || in == nil || outside.Attrs().ParentIndex != in.Attrs().Index || in.Attrs().ParentIndex != outside.Attrs().Index {
+		for h, link := range map[*netlink.Handle]netlink.Link{d.node.h: outside, g.h: in} {
+			if link != nil {
+				h.LinkDel(link) //nolint:errcheck // making it anew tells
+			}
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = name, e.MTU
+		mac, _ := net.ParseMAC(model.MAC(model.PortID{ID: model.ID{Network: e.ID.Network, Element: e.ID.Edge}, Interface: "internet edge"}))
+		err := d.node.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "in", PeerMTU: uint32(e.MTU), PeerNamespace: netlink.NsFd(g.fd),
+			PeerHardwareAddr: mac})
+		if err != nil {
+			return nil, fmt.Errorf("make its gateway's device: %w", err)
+		}
+		if outside, err = d.node.h.LinkByName(name); err != nil {
+			return nil, err
+		}
+		if in, err = g.h.LinkByName("in"); err != nil {
+			return nil, err
+		}
+		if err := shut(d.node, outside); err != nil {
+			return nil, err
+		}
+		c.add("its gateway's device towards the network restored")
+	}
+	if alias := d.dirs.OutletAlias() + e.ID.String(); outside.Attrs().Alias != alias {
+		if err := d.node.h.LinkSetAlias(outside, alias); err != nil {
+			return nil, err
+		}
+	}
+	for h, link := range map[*netlink.Handle]netlink.Link{d.node.h: outside, g.h: in} {
+		if link.Attrs().MTU != e.MTU {
+			if err := h.LinkSetMTU(link, e.MTU); err != nil {
+				return nil, fmt.Errorf("set the MTU of its gateway: %w", err)
+			}
+		}
+	}
+	return in, nil
+}
+
+// outerPair finds or makes the pair between the outlet and the gateway.
+func (d *Driver) outerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error) {
+	o, name := d.outlet, d.device(e.ID)
+	far, err := find(o.h, name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := find(g.h, "out")
+	if err != nil {
+		return nil, err
+	}
+	if far == nil || out == nil || far.Attrs().ParentIndex != out.Attrs().Index || out.Attrs().ParentIndex != far.Attrs().Index {
+		for h, link := range map[*netlink.Handle]netlink.Link{o.h: far, g.h: out} {
+			if link != nil {
+				h.LinkDel(link) //nolint:errcheck // making it anew tells
+			}
+		}
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = name, 1500
+		if attrs.Index, err = o.free(); err != nil {
+			return nil, err
+		}
+		err := o.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "out", PeerMTU: 1500, PeerNamespace: netlink.NsFd(g.fd)})
+		if err != nil {
+			return nil, fmt.Errorf("join its gateway to the outlet: %w", err)
+		}
+		if far, err = o.h.LinkByName(name); err != nil {
+			return nil, err
+		}
+		if out, err = g.h.LinkByName("out"); err != nil {
+			return nil, err
+		}
+		c.add("its gateway's device towards the uplink restored")
+	}
+	g.number = far.Attrs().Index
+	if alias := d.dirs.OutletAlias() + e.ID.String(); far.Attrs().Alias != alias {
+		if err := o.h.LinkSetAlias(far, alias); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := up(o.h, far); err != nil {
+		return nil, err
+	}
+	addresses, err := o.h.AddrList(far, netlink.FAMILY_V6)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(addresses, func(a netlink.Addr) bool { return prefixOf(a.IPNet).Addr() == outlet6 }) {
+		if _, err := setAddresses(o.h, far, []netip.Prefix{netip.PrefixFrom(outlet6, 64)}); err != nil {
+			return nil, err
+		}
+	}
+	v4, v6 := transitAddresses(g.number)
+	for _, a := range []netip.Addr{v4, v6} {
+		to := &netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: g.number, Protocol: routeProtocol, Scope: netlink.SCOPE_LINK}
+		if err := o.h.RouteReplace(to); err != nil {
+			return nil, fmt.Errorf("route to its gateway: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// free is the lowest number that no gateway has.
+func (o *outlet) free() (int, error) {
+	links, err := o.h.LinkList()
+	if err != nil {
+		return 0, err
+	}
+	taken := map[int]bool{}
+	for _, l := range links {
+		taken[l.Attrs().Index] = true
+	}
+	for n := firstNumber; n <= lastNumber; n++ {
+		if !taken[n] {
+			return n, nil
+		}
+	}
+	return 0, errors.New("the outlet has no room for another gateway")
+}
+
+// configure gives the gateway its addresses and routes.
+func (g *gateway) configure(e *Edge, s *sight, in, out netlink.Link, c *changes) error {
+	v4, v6 := transitAddresses(g.number)
+	own := []netip.Prefix{netip.PrefixFrom(v4, 32), netip.PrefixFrom(v6, 128)}
+	for _, x := range []struct {
+		link netlink.Link
+		want []netip.Prefix
+	}{{in, e.Internet.Gateway}, {out, own}} {
+		raised, err := up(g.h, x.link)
+		if err != nil {
+			return err
+		}
+		changed, err := setAddresses(g.h, x.link, x.want)
+		if err != nil {
+			return err
+		}
+		if raised || changed {
+			c.add("addresses of its gateway restored")
+		}
+	}
+	routes := map[netip.Prefix]hop{default4: {}, default6: {}}
+	if s.uplinks[0].address.IsValid() {
+		routes[default4] = hop{out.Attrs().Index, outlet4}
+	}
+	if s.uplinks[1].address.IsValid() {
+		routes[default6] = hop{out.Attrs().Index, outlet6}
+	}
+	for _, p := range e.Internet.Sources {
+		connected := slices.ContainsFunc(e.Internet.Gateway, func(own netip.Prefix) bool { return own.Masked() == p })
+		via := slices.IndexFunc(e.Internet.Via, func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() })
+		if !connected && via >= 0 {
+			routes[p] = hop{in.Attrs().Index, e.Internet.Via[via]}
+		}
+	}
+	changed, err := setRoutes(g.h, routes)
+	if changed {
+		c.add("routes of its gateway restored")
+	}
+	return err
+}

@@ -1,0 +1,246 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+)
+
+// relayed is a forwarded port with its edge.
+type relayed struct {
+	edge    *Edge
+	gateway *gateway
+	forward model.Forward
+}
+
+// key tells relays apart: also by where they lead, and by the gateway's life.
+func (x relayed) key() string {
+	return fmt.Sprint(x.edge.ID, x.forward, x.edge.Internet.Targets[x.forward.Element], x.gateway.fd)
+}
+
+// relay listens on a forwarded port in the machine's own namespace, and hands what comes to the element: connections of the
+// machine's own processes, and those to addresses that are not the uplink's. What comes by the uplink never gets here. It
+// also keeps the port from being anybody else's.
+type relay struct {
+	targets []netip.AddrPort
+	inside  int // the gateway's namespace
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+}
+
+// Bounds of one relay.
+const (
+	maxStreams  = 256
+	dialTimeout = 5 * time.Second
+	udpSilence  = time.Minute
+)
+
+// applyRelays has exactly these ports listened on, and tells which are not to be had.
+func (d *Driver) applyRelays(want []relayed) map[relayed]error {
+	wanted := map[string]bool{}
+	for _, x := range want {
+		wanted[x.key()] = true
+	}
+	for key, r := range d.relays {
+		if !wanted[key] {
+			r.close()
+			delete(d.relays, key)
+		}
+	}
+	failed := map[relayed]error{}
+	for _, x := range want {
+		if d.relays[x.key()] != nil {
+			continue
+		}
+		r, err := d.listen(x)
+		if err != nil {
+			failed[x] = err
+			continue
+		}
+		d.relays[x.key()] = r
+	}
+	return failed
+}
+
+func (d *Driver) listen(x relayed) (*relay, error) {
+	r := &relay{}
+	for _, a := range x.edge.Internet.Targets[x.forward.Element] {
+		r.targets = append(r.targets, netip.AddrPortFrom(a, x.forward.To))
+	}
+	if len(r.targets) == 0 {
+		return nil, fmt.Errorf("%s has no address", x.forward.Element)
+	}
+	address := ":" + strconv.Itoa(int(x.forward.Port))
+	if x.forward.Address.IsValid() {
+		address = netip.AddrPortFrom(x.forward.Address, x.forward.Port).String()
+	}
+	var stream net.Listener
+	var packets net.PacketConn
+	err := linux.Inside(d.machine.fd, func() (err error) {
+		if x.forward.Network() == model.UDP {
+			packets, err = net.ListenPacket("udp", address)
+		} else {
+			stream, err = net.Listen("tcp", address)
+		}
+		return err
+	})
+	if errors.Is(err, unix.EADDRINUSE) {
+		who := linux.Listener(d.machine.fd, x.forward.Network(), x.forward.Port)
+		if who == "" {
+			who = "another process"
+		}
+		return nil, fmt.Errorf("%s port %d of the machine is taken by %s; choose another", x.forward.Network(), x.forward.Port, who)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s port %d of the machine: %w", x.forward.Network(), x.forward.Port, err)
+	}
+	// A descriptor of its own: the gateway's may be closed, and its number become another's.
+	if r.inside, err = unix.FcntlInt(uintptr(x.gateway.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	if stream != nil {
+		r.done.Go(func() { r.accept(ctx, stream) })
+	} else {
+		r.done.Go(func() { r.receive(ctx, packets) })
+	}
+	return r, nil
+}
+
+func (r *relay) close() {
+	r.stop()
+	r.done.Wait()
+	unix.Close(r.inside)
+}
+
+// dial opens a connection out of the gateway, to the first address that answers.
+func (r *relay) dial(network string) (c net.Conn, err error) {
+	for _, to := range r.targets {
+		err = linux.Inside(r.inside, func() (err error) {
+			c, err = (&net.Dialer{Timeout: dialTimeout}).Dial(network, to.String())
+			return err
+		})
+		if err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+func (r *relay) accept(ctx context.Context, l net.Listener) {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	room := make(chan struct{}, maxStreams)
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // out of descriptors, for a moment
+			continue
+		}
+		select {
+		case room <- struct{}{}:
+			r.done.Go(func() {
+				defer func() { <-room }()
+				r.stream(ctx, c)
+			})
+		default:
+			c.Close()
+		}
+	}
+}
+
+// stream joins a connection to one to the element, until both directions have ended.
+func (r *relay) stream(ctx context.Context, c net.Conn) {
+	defer c.Close()
+	to, err := r.dial("tcp")
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close(); to.Close() })
+	defer stop()
+	var both sync.WaitGroup
+	for _, ends := range [][2]net.Conn{{c, to}, {to, c}} {
+		both.Go(func() {
+			io.Copy(ends[1], ends[0]) //nolint:errcheck // its end is all there is to know
+			ends[1].(*net.TCPConn).CloseWrite()
+		})
+	}
+	both.Wait()
+}
+
+// receive hands datagrams to the element, from a socket for each sender, by which its answers come back.
+func (r *relay) receive(ctx context.Context, l net.PacketConn) {
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	var mu sync.Mutex
+	senders := map[string]net.Conn{}
+	buf := make([]byte, 64<<10)
+	for {
+		n, from, err := l.ReadFrom(buf)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			continue // of a datagram before
+		}
+		mu.Lock()
+		to := senders[from.String()]
+		full := len(senders) >= maxStreams
+		mu.Unlock()
+		if to == nil {
+			if full {
+				continue
+			}
+			if to, err = r.dial("udp"); err != nil {
+				continue
+			}
+			mu.Lock()
+			senders[from.String()] = to
+			mu.Unlock()
+			r.done.Go(func() {
+				r.answer(l, from, to)
+				mu.Lock()
+				delete(senders, from.String())
+				mu.Unlock()
+			})
+		}
+		to.SetDeadline(time.Now().Add(udpSilence))
+		to.Write(buf[:n]) //nolint:errcheck // a datagram may get lost
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, c := range senders {
+		c.Close()
+	}
+}
+
+func (r *relay) answer(l net.PacketConn, from net.Addr, c net.Conn) {
+	defer c.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if errors.Is(err, unix.ECONNREFUSED) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		l.WriteTo(buf[:n], from) //nolint:errcheck // a datagram may get lost
+	}
+}

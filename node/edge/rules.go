@@ -1,0 +1,175 @@
+package edge
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// rules are the nftables tables of one network namespace, and a note of what was written there: the tables' digests, and
+// the generation of the rule set that the last writing made. While the kernel's generation is that one, nobody else has
+// written, and nothing need be looked at. Where somebody has, the note is void, and whoever has a table there writes it
+// again – several agents may have, in the outlet.
+type rules struct{ file string }
+
+type rulesNote struct {
+	Generation uint32            `json:"generation"`
+	Tables     map[string]string `json:"tables"` // digests by name
+}
+
+func openRules(file string) rules { return rules{file} }
+
+func (r rules) read() rulesNote {
+	var n rulesNote
+	if b, err := os.ReadFile(r.file); err != nil || json.Unmarshal(b, &n) != nil || n.Tables == nil {
+		n = rulesNote{Tables: map[string]string{}}
+	}
+	return n
+}
+
+// current tells whether nobody has written rules in the namespace since they were last applied.
+func (r rules) current(fd int) bool {
+	g, err := generation(fd)
+	return err == nil && g == r.read().Generation
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// apply makes tables of the family inet so, by name, and removes those whose text is empty; others are left alone. What is
+// right is not touched. All change in one step, and connections that are under way go on.
+func (r rules) apply(fd int, tables map[string]string) error {
+	note := r.read()
+	g, err := generation(fd)
+	if err != nil {
+		return err
+	}
+	if g != note.Generation {
+		note.Tables = map[string]string{}
+	}
+	var script strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
+		text := tables[name]
+		if is, known := note.Tables[name]; text == "" && g == note.Generation && !known || text != "" && is == digest(text) {
+			continue
+		}
+		// Made first, so that there is something to delete.
+		fmt.Fprintf(&script, "table inet %s\ndelete table inet %s\n", name, name)
+		if text == "" {
+			delete(note.Tables, name)
+			continue
+		}
+		fmt.Fprintf(&script, "table inet %s {\n%s}\n", name, text)
+		note.Tables[name] = digest(text)
+	}
+	if script.Len() == 0 {
+		return nil
+	}
+	if err := nft(fd, script.String()); err != nil {
+		return err
+	}
+	if note.Generation, err = generation(fd); err != nil {
+		return err
+	}
+	b, err := json.Marshal(note)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.file, b, 0o600)
+}
+
+// nft has nft(8) carry out a script in a namespace, all of it or nothing.
+func nft(fd int, script string) error {
+	var said bytes.Buffer
+	err := linux.Inside(fd, func() error { return runNFT(script, &said) })
+	if err != nil && said.Len() > 0 {
+		line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+		err = errors.New(line)
+	}
+	if err != nil {
+		return fmt.Errorf("nft: %w", err)
+	}
+	return nil
+}
+
+func runNFT(script string, said *bytes.Buffer) error {
+	c := exec.Command("nft", "-f", "-")
+	c.Stdin, c.Stderr = strings.NewReader(script), said
+	return c.Run()
+}
+
+// Numbers of linux/netfilter/nf_tables.h.
+const (
+	nftGetGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN
+	nftNewGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
+	nftGenerationID  = 1
+	sizeofNfgenmsg   = 4
+)
+
+// generation is the number of a namespace's rule set; it grows with every change.
+func generation(fd int) (g uint32, err error) {
+	err = linux.Inside(fd, func() error {
+		request := nl.NewNetlinkRequest(nftGetGeneration, 0)
+		request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: 0})
+		messages, err := request.Execute(unix.NETLINK_NETFILTER, nftNewGeneration)
+		if err != nil {
+			return fmt.Errorf("ask for the generation of the rules: %w", err)
+		}
+		for _, m := range messages {
+			if len(m) < sizeofNfgenmsg {
+				continue
+			}
+			for kind, value := range linux.Attrs(m[sizeofNfgenmsg:]) {
+				if kind == nftGenerationID && len(value) >= 4 {
+					g = binary.BigEndian.Uint32(value)
+					return nil
+				}
+			}
+		}
+		return errors.New("ask for the generation of the rules: the kernel did not say")
+	})
+	return g, err
+}
+
+// Probe tells why this machine cannot have internet edges, in words; nil when it can. It tries, in a network namespace that
+// goes again at once.
+func Probe() error {
+	if _, err := exec.LookPath("nft"); err != nil {
+		return errors.New("it has no nft: install nftables")
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, and the namespace with it
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("make a network namespace: %w", err)
+			return
+		}
+		var said bytes.Buffer
+		script := "table inet try {\n" + gatewayRules(probed()) + "}\ntable inet out {\n" + outletRules(&sight{low: 61000, high: 61001,
+			uplinks: probedUplinks()}) + "}\n"
+		if err := runNFT(script, &said); err != nil {
+			line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")
+			done <- fmt.Errorf("its kernel has no NAT, or its nft is too old: %s", line)
+			return
+		}
+		done <- nil
+	}()
+	return <-done
+}

@@ -1,0 +1,170 @@
+package edge
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// MaxConnections is how many connections from inside may be under way through one edge, and how many into forwarded ports:
+// what a network can take of the kernel's memory for connections (about 300 bytes each, twice), since the limit that the
+// kernel has itself cannot be set for a namespace.
+const MaxConnections = 8192
+
+// The transit between gateways and the outlet. Both ranges are never destinations in the world: link-local addresses
+// (RFC 3927), and a prefix of our own (RFC 4193).
+var (
+	transit4 = netip.MustParsePrefix("169.254.0.0/16")
+	transit6 = netip.MustParsePrefix("fd70:6f6c:7970:6c61::/64")
+	outlet4  = netip.MustParseAddr("169.254.0.1")
+	outlet6  = netip.MustParseAddr("fe80::1")
+)
+
+// transitAddresses are the gateway's of that number.
+func transitAddresses(number int) (v4, v6 netip.Addr) {
+	a, b := transit4.Addr().As4(), transit6.Addr().As16()
+	a[2], a[3] = byte(number>>8), byte(number)
+	b[14], b[15] = byte(number>>8), byte(number)
+	return netip.AddrFrom4(a), netip.AddrFrom16(b)
+}
+
+// never are destinations that nothing is sent to through an internet edge: this host, link-local (cloud metadata among
+// them), multicast, reserved.
+var never4, never6 = []string{"0.0.0.0/8", "127.0.0.0/8", transit4.String(), "224.0.0.0/3"},
+	[]string{"::/96", "fe80::/10", "ff00::/8", transit6.String()}
+
+// gatewayRules are the rules of a gateway, whose devices are "in", towards the network, and "out", towards the outlet.
+func gatewayRules(in *model.Internet, s *sight) string {
+	var b strings.Builder
+	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
+	hosts4, hosts6 := never4, never6
+	for _, a := range s.addresses {
+		if a.Is4() {
+			hosts4 = append(hosts4[:len(hosts4):len(hosts4)], a.String())
+		} else {
+			hosts6 = append(hosts6[:len(hosts6):len(hosts6)], a.String())
+		}
+	}
+	line("set never4 { type ipv4_addr; flags interval; auto-merge; elements = { %s } }", strings.Join(hosts4, ", "))
+	line("set never6 { type ipv6_addr; flags interval; auto-merge; elements = { %s } }", strings.Join(hosts6, ", "))
+	// What comes from an address that the network does not have.
+	line("chain spoofed { type filter hook prerouting priority raw;")
+	line(`iifname "in" ip6 saddr :: accept`)
+	line(`iifname "in" fib saddr . iif oif missing counter drop; }`)
+	line("chain input { type filter hook input priority filter; policy drop;")
+	line(`iifname "lo" accept`)
+	line("ct state established,related accept")
+	line("icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept")
+	line(`iifname "in" icmp type echo-request limit rate 1000/second accept`)
+	line(`iifname "in" icmpv6 type echo-request limit rate 1000/second accept`)
+	line(`iifname "in" limit rate 100/second reject; }`)
+	line("chain forward { type filter hook forward priority filter; policy drop;")
+	line(`iifname "in" oifname "out" jump leave`)
+	line(`iifname "out" oifname "in" ct state established,related accept`)
+	line(`iifname "out" oifname "in" ct status dnat ct count over %d counter drop`, MaxConnections)
+	line(`iifname "out" oifname "in" ct status dnat accept; }`)
+	line("chain leave {")
+	line("ct state established,related accept")
+	line("ip daddr @never4 limit rate 100/second reject with icmp type admin-prohibited")
+	line("ip daddr @never4 drop")
+	line("ip6 daddr @never6 limit rate 100/second reject with icmpv6 type admin-prohibited")
+	line("ip6 daddr @never6 drop")
+	line("meta l4proto != { tcp, udp, icmp, ipv6-icmp } limit rate 100/second reject")
+	line("meta l4proto != { tcp, udp, icmp, ipv6-icmp } drop")
+	line("ct state new ct count over %d counter drop", MaxConnections)
+	line("ct state new accept; }")
+	line(`chain after { type nat hook postrouting priority srcnat; oifname "out" masquerade; }`)
+	line("chain before { type nat hook prerouting priority dstnat;")
+	for _, f := range in.Forwards {
+		for _, a := range in.Targets[f.Element] {
+			line(`iifname "out" meta nfproto %s %s dport %d dnat %s to %s`, family(a), f.Network(), f.Port, ip(a), netip.AddrPortFrom(a, f.To))
+		}
+	}
+	line("}")
+	return b.String()
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "ipv4"
+	}
+	return "ipv6"
+}
+
+func ip(a netip.Addr) string {
+	if a.Is4() {
+		return "ip"
+	}
+	return "ip6"
+}
+
+// outletRules are the outlet's own rules. Its device "up" leads to the uplink, all others to gateways, none of which reaches
+// another.
+func outletRules(s *sight) string {
+	var b strings.Builder
+	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
+	line("chain input { type filter hook input priority filter; policy drop;")
+	line(`iifname "lo" accept`)
+	line("ct state established,related accept")
+	line(`iifname != "up" icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept; }`)
+	line("chain forward { type filter hook forward priority filter; policy drop;")
+	line(`iifname != "up" oifname "up" accept`)
+	line(`iifname "up" oifname != "up" ct state established,related accept`)
+	line(`iifname "up" oifname != "up" ct status dnat accept; }`)
+	line("chain after { type nat hook postrouting priority srcnat;")
+	for _, u := range s.uplinks {
+		if !u.address.IsValid() {
+			continue
+		}
+		to := u.address.String()
+		icmp := "icmp"
+		if u.address.Is6() {
+			to, icmp = "["+to+"]", "ipv6-icmp"
+		}
+		for _, protocol := range []string{"tcp", "udp", icmp} {
+			line(`oifname "up" meta nfproto %s meta l4proto %s snat %s to %s:%d-%d`, family(u.address), protocol, ip(u.address), to, s.low, s.high)
+		}
+	}
+	line("}")
+	return b.String()
+}
+
+// forwardRules are an edge's own rules in the outlet.
+func forwardRules(in *model.Internet, number int, s *sight) string {
+	if len(in.Forwards) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintln(&b, "chain before { type nat hook prerouting priority dstnat;")
+	v4, v6 := transitAddresses(number)
+	for _, u := range s.uplinks {
+		if !u.address.IsValid() {
+			continue
+		}
+		to := v4
+		if u.address.Is6() {
+			to = v6
+		}
+		for _, f := range in.Forwards {
+			if f.Address.IsValid() && f.Address != u.address {
+				continue
+			}
+			fmt.Fprintf(&b, "iifname \"up\" %s daddr %s %s dport %d dnat %s to %s\n", ip(u.address), u.address, f.Network(), f.Port,
+				ip(u.address), netip.AddrPortFrom(to, f.Port))
+		}
+	}
+	fmt.Fprintln(&b, "}")
+	return b.String()
+}
+
+// probed and probedUplinks are of an edge that has everything, for a trial of its rules.
+func probed() (*model.Internet, *sight) {
+	return &model.Internet{Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}},
+		Targets: map[string][]netip.Addr{"h": {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}, &sight{}
+}
+
+func probedUplinks() [2]uplink {
+	return [2]uplink{{address: netip.MustParseAddr("192.0.2.1")}, {address: netip.MustParseAddr("2001:db8::1")}}
+}
