@@ -133,6 +133,19 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 				t.Errorf("the limit of %s is %d, want %d", f.controller, got, f.want)
 			}
 		}
+		quota, v1 := n.groupNumber("cpu", containerID(id), "cpu.cfs_quota_us")
+		if text, err := n.readGroup("cpu", containerID(id), "cpu.max"); !v1 && err == nil {
+			if _, err := fmt.Sscan(strings.Replace(string(text), "max", "-1", 1), &quota); err != nil {
+				t.Errorf("the quota is %q: %v", text, err)
+			}
+		}
+		want := int64(l.CPU) * cpuPeriod / 1000
+		if l.CPU == 0 {
+			want = -1
+		}
+		if quota != want {
+			t.Errorf("the quota is %d µs of %d, want %d", quota, cpuPeriod, want)
+		}
 		var s unix.Statfs_t
 		if err := unix.Statfs(n.dirs.Files(id), &s); err != nil {
 			t.Fatal(err)
@@ -163,6 +176,10 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	check()
 	if got := n.run(t, id, "sh", "-c", "ulimit -n; cat /root/note"); got != "2000\nkept\n" {
 		t.Errorf("a new process says %q", got)
+	}
+	n.run(t, id, "perl", "-e", "1 for 1..5e6") // several times what the quota allows at once
+	if u := n.Usage(t.Context())[id]; u.CPU == 0 || u.Throttled == 0 {
+		t.Errorf("usage %+v: it took a core's time, and had to wait for some", u)
 	}
 	e.CPU, e.Memory, e.Processes, e.Files = 0, 0, 0, 1500
 	n.apply(t, jobs)
