@@ -118,6 +118,9 @@ type answer struct {
 	ways   []string
 	length int // of the matching prefix, -1 if not known
 	object bool
+	// carried are the ways without those of several through links without carrier: the kernel marks such a way some time
+	// after its link lost the carrier, and now and then goes on using one that it has not marked.
+	carried []string
 }
 
 func (a answer) String() string { return fmt.Sprintf("%v by /%d", a.ways, a.length) }
@@ -242,15 +245,20 @@ func (k *kernel) read(a netip.Addr, p []byte, match bool) answer {
 				}
 			}
 			if flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) == 0 {
-				k.way(&r, index, gateway, a, mtu, true)
+				before := len(r.ways)
+				if k.way(&r, index, gateway, a, mtu, true); k.links[index].carrier {
+					r.carried = append(r.carried, r.ways[before:]...)
+				}
 			}
 			multipath = multipath[(n+3)&^3:]
 		}
 	default:
 		k.way(&r, index, gateway, a, mtu, false)
 	}
-	slices.Sort(r.ways)
-	r.ways = slices.Compact(r.ways)
+	for _, ways := range []*[]string{&r.ways, &r.carried} {
+		slices.Sort(*ways)
+		*ways = slices.Compact(*ways)
+	}
 	return r
 }
 
@@ -340,7 +348,7 @@ func (l *lab) same(k *kernel, a netip.Addr) (differs string, punts bool) {
 	}
 	if a.Is4() {
 		want := k.ask(a, true, 0)
-		if !slices.Equal(fast.ways, want.ways) || want.length >= 0 && fast.length != want.length && !strings.Contains(want.ways[0], "from") {
+		if !slices.Equal(fast.ways, want.ways) && (len(want.carried) == 0 || !slices.Equal(fast.ways, want.carried)) || want.length >= 0 && fast.length != want.length && !strings.Contains(want.ways[0], "from") {
 			return fmt.Sprintf("%s: %s, the kernel %s", a, fast, want), false
 		}
 		return "", false
@@ -348,6 +356,12 @@ func (l *lab) same(k *kernel, a netip.Addr) (differs string, punts bool) {
 	// The kernel's own search by matching route does not look at carriers, so that it is asked for flows, too.
 	for sport := range uint16(6) {
 		want := k.ask(a, false, 1000+sport)
+		if slices.Equal(want.ways, []string{"unreachable"}) {
+			// Through a next-hop object that it lists, and whose route matches, it now and then finds no way.
+			if listed := k.ask(a, true, 0); listed.object && slices.Equal(listed.ways, fast.ways) {
+				continue
+			}
+		}
 		for _, way := range want.ways {
 			if !slices.Contains(fast.ways, way) {
 				return fmt.Sprintf("%s: %s, the kernel %s", a, fast, want), false
