@@ -24,9 +24,6 @@ type ApplyOptions struct {
 	Base int64
 	// Owner is who a new network belongs to unless the document says it.
 	Owner string
-	// Only refuses documents of networks that are not, or would not be, this owner's; empty for those who may change
-	// everybody's.
-	Only string
 }
 
 // BaseNew is the Base of a document for a network that does not exist yet.

@@ -550,3 +550,24 @@ func TestNoPlaintext(t *testing.T) {
 		t.Errorf("the authority's certificate: %v", err)
 	}
 }
+
+// Who tries tokens is made to wait, however they are tried.
+func TestGuessingIsSlow(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	good := o.token(model.TokenRequest{User: "u", Role: model.RoleViewer})
+	pin, err := trust.ParseToken(good.Text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		_, _, _, err := o.join(trust.NewToken(pin.Pin).String(), host("guess"))
+		refusedWith(t, fmt.Sprintf("guess %d", i), err, http.StatusUnauthorized)
+	}
+	_, _, _, err = o.join(trust.NewToken(pin.Pin).String(), host("guess"))
+	refusedWith(t, "one guess more", err, http.StatusTooManyRequests, "127.0.0.1")
+	_, err = o.with(good.Text).Whoami(t.Context())
+	refusedWith(t, "a user of the same host", err, http.StatusTooManyRequests, "127.0.0.1")
+	if _, err := o.root.Ping(t.Context()); err != nil {
+		t.Errorf("root waits, too: %v", err)
+	}
+}

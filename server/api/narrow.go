@@ -73,10 +73,16 @@ func applyOptions(ctx context.Context, dryRun, overwrite bool, owner string) mod
 	if c.Name != "" {
 		o.Owner = c.Name
 	}
-	if c.owner() {
-		o.Only = c.Name
-	}
 	return o
+}
+
+// Only is the owner whose networks alone a request may change; empty where it may change everybody's. Whoever changes one
+// looks at it once nobody else can: between the guard's look and the change a name could go to somebody else.
+func Only(ctx context.Context) string {
+	if c := callerOf(ctx); c.owner() {
+		return c.Name
+	}
+	return ""
 }
 
 // mayGive refuses an owner to give a network to somebody else, and with it what it uses up.

@@ -20,8 +20,9 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	situations, others, err := m.situations(documents)
-	if err == nil && options.Only != "" {
-		err = checkOnly(options.Only, documents, situations)
+	only := api.Only(ctx)
+	if err == nil && only != "" {
+		err = checkOnly(only, documents, situations)
 	}
 	if err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 			}
 		}
 		next, resolved, err := m.workOut(d.Network, old, rest, options.Overwrite, options.Owner)
-		if err == nil && options.Only != "" {
+		if err == nil && only != "" {
 			err = checkTaken(next, old)
 		}
 		if err != nil {

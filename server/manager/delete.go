@@ -19,6 +19,8 @@ func (m *Manager) Delete(ctx context.Context, name string) error {
 	var err error
 	if n == nil {
 		err = m.noNetwork(name)
+	} else {
+		err = checkMine(ctx, n)
 	}
 	m.mu.RUnlock()
 	switch {

@@ -234,6 +234,9 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 	m.mu.RLock()
 	n, err := m.usable(id.Network)
 	m.mu.RUnlock()
+	if err == nil {
+		err = checkMine(ctx, n)
+	}
 	if err != nil {
 		return result, err
 	}

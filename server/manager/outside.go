@@ -14,6 +14,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/trust"
+	"github.com/polyplane/polyplane/wire/tunnel"
 )
 
 // authorityDir is where an instance's certificate authority is.
@@ -34,7 +35,7 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 	security := trust.NewServer(authority, names).Config()
 	var listeners []net.Listener
 	for _, address := range config.Listen {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		l, err := (&net.ListenConfig{Control: tunnel.GiveUp}).Listen(ctx, "tcp", address)
 		if err != nil {
 			for _, l := range listeners {
 				err = errors.Join(err, l.Close())

@@ -45,6 +45,14 @@ func checkOnly(owner string, documents []model.Document, situations []*network) 
 	return nil
 }
 
+// checkMine refuses a network to an owner whose it is not: as if there were none.
+func checkMine(ctx context.Context, n *network) error {
+	if only := api.Only(ctx); only != "" && (n.damaged != nil || ownerOf(&n.record) != only) {
+		return api.NotFound("user %s has no network %s", only, n.record.Network.Name)
+	}
+	return nil
+}
+
 // checkTaken refuses an owner more of the nodes' own devices than the network has: whoever has one of these sees and sends
 // what passes there, and nobody else does any more.
 func checkTaken(next model.Record, old *network) error {

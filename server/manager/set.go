@@ -20,6 +20,9 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 	m.mu.RLock()
 	old, err := m.usable(name)
 	m.mu.RUnlock()
+	if err == nil {
+		err = checkMine(ctx, old)
+	}
 	if err != nil {
 		return result, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/trust"
+	"github.com/polyplane/polyplane/wire/tunnel"
 )
 
 // remote is a manager that is reached over TLS.
@@ -50,8 +51,7 @@ func newRemote(server, token string, security *tls.Config) *Client {
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
-			return (&tls.Dialer{NetDialer: &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second,
-				Interval: 5 * time.Second, Count: 4}}, Config: security}).DialContext(ctx, "tcp", server)
+			return (&tls.Dialer{NetDialer: &net.Dialer{Control: tunnel.GiveUp}, Config: security}).DialContext(ctx, "tcp", server)
 		},
 		IdleConnTimeout: 30 * time.Second,
 	}
