@@ -57,6 +57,15 @@ func goldens() map[string]model.Element {
 			Networks:  []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8:99::/48")},
 			Neighbors: []model.BGPNeighbor{{Address: addr("2001:db8:1::2"), AS: 65002}}}})
 		m[name("rip")] = router(s, model.Routing{RIP: &model.RIP{Redistribute: []string{"static"}}})
+		out := router(s, model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}, RIP: &model.RIP{}, BGP: &model.BGP{AS: 65001,
+			Neighbors: []model.BGPNeighbor{{Address: addr("10.0.1.2"), AS: 65002}, {Address: addr("2001:db8:1::2"), AS: 65002}}}})
+		if s == model.SoftwareFRR {
+			out.Routing.ISIS = &model.ISIS{}
+		}
+		out.Interfaces[3].Internet = true
+		out.Interfaces[3].Addresses = append(out.Interfaces[3].Addresses, prefix("2001:db8:4::2/64"))
+		out.Gateways = []netip.Addr{addr("192.0.2.9"), addr("2001:db8:4::1")}
+		m[name("internet")] = out
 		static := router(s, model.Routing{
 			OSPF:  &model.OSPF{Redistribute: []string{"connected", "static", "bgp"}},
 			OSPF6: &model.OSPF{Redistribute: []string{"static"}},

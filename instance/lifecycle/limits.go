@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/polyplane/polyplane/linux"
 )
 
 // neighbourLimits are the host-wide limits of the kernel's neighbour tables: below the first nothing is collected, the
@@ -128,22 +128,7 @@ func (h hostLimits) putBack() error {
 
 // locked calls f while no other instance does this. The directory is there as long as the caller holds its own instance's
 // lock, which is a file in it.
-func (h hostLimits) locked(f func() error) error {
-	dir, err := os.Open(h.dir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for {
-		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX)
-		if err == nil {
-			return f()
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("lock %s: %w", h.dir, err)
-		}
-	}
-}
+func (h hostLimits) locked(f func() error) error { return linux.Locked(h.dir, f) }
 
 // read returns the record of this boot. A damaged one is as good as none: what it said is lost.
 func (h hostLimits) read() (limitsNote, error) {

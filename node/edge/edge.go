@@ -206,7 +206,9 @@ func (d *Driver) apply(r *Report) error {
 	}
 	if changed {
 		for _, e := range d.wanted {
-			r.Changed[e.ID] = append(r.Changed[e.ID], "the way to the machine's uplink restored or changed")
+			if !slices.Equal(r.Changed[e.ID], []string{made}) {
+				r.Changed[e.ID] = append(r.Changed[e.ID], "the way to the machine's uplink restored or changed")
+			}
 		}
 	}
 	r.Warning = seen.warning()
@@ -311,21 +313,7 @@ func (d *Driver) table(id ID) string { return "edge_" + d.device(id) }
 // locked calls f while no other agent of this machine does the like: the outlet is the whole instance's, and the ports
 // that outlets speak from are the whole machine's.
 func (d *Driver) locked(f func() error) error {
-	path := filepath.Dir(filepath.Dir(d.dirs.Outlet())) // the directory of all instances' run directories
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for {
-		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX)
-		if err == nil {
-			return f()
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("lock %s: %w", path, err)
-		}
-	}
+	return linux.Locked(filepath.Dir(filepath.Dir(d.dirs.Outlet())), f) // the directory of all instances' run directories
 }
 
 // changes is a list of what was put right, for people.

@@ -28,6 +28,9 @@ const (
 	lastNumber  = 0xfefe
 )
 
+// made is all that is told of a gateway that was not there.
+const made = "made"
+
 // whole tells whether the gateway's devices are there.
 func (g *gateway) whole() bool {
 	for _, name := range []string{"in", "out"} {
@@ -42,7 +45,7 @@ func (g *gateway) whole() bool {
 func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
 	dir := d.dirs.Gateway(e.ID.Network, e.ID.Edge)
 	path := filepath.Join(dir, "net")
-	made, err := linux.MountNamespace(path)
+	fresh, err := linux.MountNamespace(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,8 +93,8 @@ func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
 	if err := d.outlet.rules.apply(d.outlet.fd, map[string]string{d.table(e.ID): forwardRules(&e.Internet, g.number, s)}); err != nil {
 		return g, c, err
 	}
-	if made {
-		c = changes{"made"}
+	if fresh {
+		c = changes{made}
 	}
 	return g, c, nil
 }

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -158,5 +157,3 @@ func portsOf(alias string) (low, high int, ok bool) {
 	n, err := fmt.Sscanf(text, "%d-%d", &low, &high)
 	return low, high, n == 2 && err == nil
 }
-
-var errGone = errors.New("it went while it was looked at")

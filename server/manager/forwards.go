@@ -78,7 +78,7 @@ func (m *Manager) forwards(n *network, machine string, f model.Forward) bool {
 // here tells whether a node is on the manager's own machine.
 func (m *Manager) here(node string) bool {
 	n := m.nodes[node]
-	return n != nil && (n.Simulated || len(m.nodes) == 1 && strings.HasPrefix(n.socket, m.dirs.Run))
+	return n != nil && (n.Simulated || strings.HasPrefix(n.socket, m.dirs.Run))
 }
 
 // listener names the process of this machine that has the port, empty when nobody has.
