@@ -65,7 +65,7 @@ func TestPlantedMistakeIsFound(t *testing.T) {
 }
 
 // patienceWithMistakes is how long is waited for what will not come.
-const patienceWithMistakes = patience / 48
+const patienceWithMistakes = patience / 120
 
 // planted builds the program with a piece of one of its files replaced. The file itself stays as it is.
 func planted(t *testing.T, file, right, wrong string) string {

@@ -97,7 +97,7 @@ func (run *run) verify(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := run.lossless(); err != nil {
+	if err := run.lossless(ctx); err != nil {
 		return err
 	}
 	return run.untouched()

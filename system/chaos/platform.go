@@ -129,6 +129,7 @@ func eventually(ctx context.Context, what string, try func() error) error {
 	return eventuallyWithin(ctx, patience, what, try)
 }
 
+// eventuallyWithin is the same with another patience.
 func eventuallyWithin(ctx context.Context, patience time.Duration, what string, try func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
