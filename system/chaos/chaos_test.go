@@ -48,7 +48,7 @@ func TestChaos(t *testing.T) {
 
 // The same with an external etcd, members of which are killed and cut off.
 func TestChaosWithExternalEtcd(t *testing.T) {
-	if err := try(t, Config{Seed: seed(t), Operations: 7, Cluster: true,
+	if err := try(t, Config{Seed: seed(t), Operations: 4, Cluster: true,
 		Faults: []string{"etcd member", "etcd leader", "etcd cut off"}}); err != nil {
 		t.Error(err)
 	}

@@ -50,9 +50,12 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 		if err != nil {
 			return false, fmt.Errorf("let the element's disk grow to %s: %w", job.Element.Limits().Disk, err)
 		}
-		broken := isBroken(dir)
-		if running || grown && !broken {
+		if running {
 			return !grown, nil
+		}
+		broken := isBroken(dir)
+		if grown && !broken {
+			return false, nil
 		}
 		switch err := unix.Unmount(dir, 0); {
 		case errors.Is(err, unix.EBUSY) && !broken: // somebody reads its logs
@@ -66,10 +69,11 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 	return false, d.mountDisk(job)
 }
 
-// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed.
+// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed. Since
+// newer kernels (6.18 does) leave the file system without the flag that says so, only a write tells: of what is there already.
 func isBroken(dir string) bool {
-	var s unix.Statfs_t
-	return unix.Statfs(dir, &s) == nil && s.Flags&unix.ST_RDONLY != 0
+	var s unix.Stat_t
+	return unix.Stat(dir, &s) == nil && errors.Is(unix.Chmod(dir, s.Mode&0o7777), unix.EROFS)
 }
 
 // roomToMend is what must be free on the machine's disk for a broken disk to be mended and not to break again at once.
