@@ -69,8 +69,8 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 	return false, d.mountDisk(job)
 }
 
-// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed. Since
-// newer kernels (6.18 does) leave the file system without the flag that says so, only a write tells: of what is there already.
+// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed. Newer
+// kernels (6.18 is one) do not set the flag that says so; a write tells, of what is there already.
 func isBroken(dir string) bool {
 	var s unix.Stat_t
 	return unix.Stat(dir, &s) == nil && errors.Is(unix.Chmod(dir, s.Mode&0o7777), unix.EROFS)
