@@ -165,13 +165,13 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 		t.Errorf("alice sees %+v", networks)
 	}
 	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "exec", "wide/h1", "--", "true")...)
-	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "delete", "wide",)...)
+	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "delete", "wide")...)
 	mistake{"", refused, []string{"a viewer"}}.make(t, b, as(viewer, "exec", "mine/h1", "--", "true")...)
 	mistake{"", refused, []string{"an owner"}}.make(t, b, as(owner, "token", "list")...)
 	if out := b.run(as(viewer, "metrics")...); !strings.Contains(out, `polyplane_network_info{network="mine",owner="alice"} 1`) {
 		t.Errorf("a viewer's metrics:\n%s", out)
 	}
-	b.run(as(owner, "delete", "mine",)...)
+	b.run(as(owner, "delete", "mine")...)
 	var tokens []model.Token
 	decode(t, a.run("token", "list", "-o", "json"), &tokens)
 	for _, k := range tokens {

@@ -18,7 +18,7 @@ func TestInstallForAnotherRoot(t *testing.T) {
 	root := t.TempDir()
 	var out bytes.Buffer
 	i := &Install{Dirs: instance.NewDirs("lab"), Root: root, Executable: "/bin/true", Out: &out,
-		Args: []string{"--listen", ":7455", "--advertise", `100%, "my" $HOST\`},
+		Args:      []string{"--listen", ":7455", "--advertise", `100%, "my" $HOST\`},
 		Systemctl: func(args ...string) error { t.Errorf("systemctl %v, for another machine", args); return nil }}
 	for range 2 { // it may be repeated
 		if err := i.Run(); err != nil {

@@ -120,7 +120,9 @@ func IsNotFound(err error) bool {
 }
 
 // Denied tells that whoever asks may not, or is not known.
-func (e *Error) Denied() bool { return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden }
+func (e *Error) Denied() bool {
+	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
+}
 
 // IsDenied tells whether the error says that whoever asks may not.
 func IsDenied(err error) bool {
