@@ -43,11 +43,15 @@ systemd runs it, also after a reboot.`,
 			if !install {
 				return start(cmd, app, up, detach, report)
 			}
-			equip(app, up)
+			defer equip(app, up).Close()
+			service := &lifecycle.Install{Dirs: up.Dirs, Out: app.Out}
+			if err := service.Check(); err != nil { // before the token is used up
+				return withStatus(err)
+			}
 			if err := up.JoinOnly(cmd.Context()); err != nil {
 				return withStatus(err)
 			}
-			return withStatus((&lifecycle.Install{Dirs: up.Dirs, Out: app.Out}).Run())
+			return withStatus(service.Run())
 		},
 	}
 	app.AddNameAlias(cmd)

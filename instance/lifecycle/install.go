@@ -73,6 +73,15 @@ CapabilityBoundingSet=~CAP_SYS_BOOT CAP_SYS_TIME CAP_WAKE_ALARM CAP_BLOCK_SUSPEN
 WantedBy=multi-user.target
 `
 
+// Check tells why Run would be refused.
+func (i *Install) Check() error {
+	_, err := i.unit()
+	if err == nil && i.Root == "" {
+		err = i.systemd()
+	}
+	return err
+}
+
 // Run writes the unit, and – on the machine that runs – has systemd start it, now and at every boot. An instance that runs
 // already goes on under systemd; no packet is lost.
 func (i *Install) Run() error {

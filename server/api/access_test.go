@@ -571,3 +571,41 @@ func TestGuessingIsSlow(t *testing.T) {
 		t.Errorf("root waits, too: %v", err)
 	}
 }
+
+// Other machines cannot reach simulated nodes; users can be let in all the same.
+func TestNobodyJoinsSimulatedNodes(t *testing.T) {
+	simulated := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", CPU: 4000, Memory: 8 << 30, MTU: 9000, Simulated: true,
+		Address: netip.MustParseAddr("100.64.0.1")}}}
+	dirs := openDirs(t)
+	o := openTo(t, dirs, simulated)
+	_, err := o.root.CreateToken(t.Context(), model.TokenRequest{})
+	refusedWith(t, "a host's token", err, http.StatusConflict, "simulated", "--host")
+	if who, err := o.user("vic", model.RoleViewer).Whoami(t.Context()); err != nil || who.User != "vic" || who.Role != model.RoleViewer {
+		t.Errorf("a user is %+v: %v", who, err)
+	}
+	if err := o.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Nor can a substrate become simulated that hosts have joined.
+	o = openTo(t, dirs, ground)
+	if _, _, _, err := o.join(o.token(model.TokenRequest{}).Text, host("far")); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.stop(); err != nil {
+		t.Fatal(err)
+	}
+	err = manager.Run(t.Context(), manager.Config{Dirs: dirs, Substrate: simulated})
+	if err == nil || !strings.Contains(err.Error(), "far") || !strings.Contains(err.Error(), "simulated") {
+		t.Errorf("a manager of simulated nodes with a member: %v", err)
+	}
+}
+
+// What only serves its own machine makes no tokens.
+func TestTokensNeedSomebodyOutside(t *testing.T) {
+	c, _, _ := run(t, 1)
+	_, err := c.CreateToken(t.Context(), model.TokenRequest{})
+	refusedWith(t, "a token", err, http.StatusConflict, "up --listen :7455")
+	if _, err := c.Authority(t.Context()); !client.IsNotFound(err) {
+		t.Errorf("an authority: %v", err)
+	}
+}
