@@ -1,0 +1,225 @@
+package api_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api/client"
+	"github.com/polyplane/polyplane/server/manager"
+	"github.com/polyplane/polyplane/trust"
+)
+
+// What owners may do, and see, through all that lists things.
+func TestOwnersHaveTheirOwn(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	ctx := t.Context()
+	if err := o.root.Register(ctx, "base", model.Registration{Socket: "/nonexistent"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.root.Apply(ctx, duo("theirs"), model.ApplyOptions{Owner: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	alice, viewer := o.user("alice", model.RoleOwner), o.user("vic", model.RoleViewer)
+	applied, err := alice.Apply(ctx, duo("mine"), model.ApplyOptions{Owner: "bob"})
+	if err != nil || applied.Record.Owner != "alice" {
+		t.Fatalf("applied by alice it is %q's: %v", applied.Record.Owner, err)
+	}
+	_, err = alice.Apply(ctx, duo("theirs"), model.ApplyOptions{})
+	refusedWith(t, "bob's network", err, http.StatusForbidden, "theirs", "alice")
+	_, err = alice.ApplyAll(ctx, []model.Document{{Network: duo("mine")}, {Network: duo("theirs")}}, model.ApplyOptions{})
+	refusedWith(t, "bob's network among others", err, http.StatusForbidden, "theirs")
+	given := duo("gift")
+	given.Owner = "bob"
+	_, err = alice.Apply(ctx, given, model.ApplyOptions{})
+	refusedWith(t, "a network in bob's name", err, http.StatusForbidden, "bob")
+	_, err = alice.Set(ctx, "mine", model.SetRequest{Values: []model.Assignment{{Key: "owner", Value: "bob"}}})
+	refusedWith(t, "giving it to bob", err, http.StatusForbidden, "give")
+	edged := duo("mine")
+	edged.Edges = []model.Edge{{Name: "wan", End: model.End{Element: "h1", Interface: "wan"}, Device: "lo0"}}
+	_, err = alice.Apply(ctx, edged, model.ApplyOptions{})
+	if err == nil {
+		t.Error("alice takes a device of the node")
+	}
+	_, err = alice.Network(ctx, "theirs")
+	refusedWith(t, "reading bob's", err, http.StatusNotFound)
+	refusedWith(t, "deleting bob's", alice.Delete(ctx, "theirs"), http.StatusNotFound)
+	_, err = viewer.Apply(ctx, duo("vics"), model.ApplyOptions{})
+	refusedWith(t, "a viewer's apply", err, http.StatusForbidden, "a viewer")
+
+	sees := func(c *client.Client, want string) {
+		t.Helper()
+		var seen []string
+		networks, err := c.Networks(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range networks {
+			seen = append(seen, n.Name)
+		}
+		elements, err := c.Elements(ctx, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range elements {
+			seen = append(seen, e.ID.String())
+		}
+		links, err := c.Links(ctx, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links {
+			seen = append(seen, "link of "+l.Network)
+		}
+		d, err := c.Dump(ctx, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, fmt.Sprintf("dumped %d,%d,%d", len(d.Networks), len(d.Elements), len(d.Links)))
+		quotas, err := c.Quotas(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range quotas {
+			seen = append(seen, string(q.Kind)+" "+q.Name)
+		}
+		events := map[string]bool{}
+		if err := c.Events(ctx, 0, false, func(e model.Event) error {
+			if e.Reason == "NetworkApplied" {
+				events[e.Object] = true
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, fmt.Sprint(events))
+		if got := strings.Join(seen, "; "); got != want {
+			t.Errorf("sees\n%s\nwant\n%s", got, want)
+		}
+	}
+	sees(alice, "mine; mine/h1; mine/h2; link of mine; dumped 1,2,1; owner alice; network mine; map[mine:true]")
+	sees(viewer, "mine; theirs; mine/h1; mine/h2; theirs/h1; theirs/h2; link of mine; link of theirs; dumped 2,4,2; owner alice; owner bob; "+
+		"network mine; network theirs; map[mine:true theirs:true]")
+	if _, err := alice.Dump(ctx, "theirs"); !client.IsNotFound(err) {
+		t.Errorf("a dump of bob's: %v", err)
+	}
+	// What is made anew under a name has no past of others'.
+	if err := viewer.Metrics(ctx, io.Discard); err != nil {
+		t.Errorf("metrics over TLS: %v", err)
+	}
+	refusedWith(t, "everybody's metrics", alice.Metrics(ctx, io.Discard), http.StatusForbidden)
+
+	// A token that is revoked ends what goes on with it.
+	token := o.token(model.TokenRequest{User: "carol", Role: model.RoleViewer})
+	carol := o.with(token.Text)
+	begun, over := make(chan struct{}), make(chan error, 1)
+	go func() {
+		over <- carol.WatchDump(ctx, "", func(model.Dump) error {
+			select {
+			case begun <- struct{}{}:
+			default:
+			}
+			return nil
+		})
+	}()
+	<-begun
+	if _, err := o.root.RevokeToken(ctx, token.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err == nil {
+		t.Error("the watch has ended as if all had been told")
+	}
+	_, err = carol.Whoami(ctx)
+	refusedWith(t, "a revoked token", err, http.StatusUnauthorized, "revoked")
+}
+
+// Nothing is said to who does not speak TLS 1.3.
+func TestNoPlaintext(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	for what, words := range map[string]string{"HTTP": "GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "noise": "\x00\x01\x02hello\n"} {
+		c, err := net.Dial("tcp", o.server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(c, words)
+		answer, _ := io.ReadAll(c)
+		c.Close()
+		if len(answer) > 0 {
+			t.Errorf("%s is answered with %q", what, answer)
+		}
+	}
+	if c, err := tls.Dial("tcp", o.server, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {
+		c.Close()
+		t.Error("TLS 1.2 is spoken")
+	}
+	// The certificate's names are good for those who check them with the authority's certificate alone.
+	pem, err := o.root.Authority(t.Context())
+	if err != nil || !strings.HasPrefix(string(pem), "-----BEGIN CERTIFICATE") {
+		t.Errorf("the authority's certificate: %v", err)
+	}
+}
+
+// Who tries tokens is made to wait, however they are tried.
+func TestGuessingIsSlow(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	good := o.token(model.TokenRequest{User: "u", Role: model.RoleViewer})
+	pin, err := trust.ParseToken(good.Text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		_, _, _, err := o.join(trust.NewToken(pin.Pin).String(), host("guess"))
+		refusedWith(t, fmt.Sprintf("guess %d", i), err, http.StatusUnauthorized)
+	}
+	_, _, _, err = o.join(trust.NewToken(pin.Pin).String(), host("guess"))
+	refusedWith(t, "one guess more", err, http.StatusTooManyRequests, "127.0.0.1")
+	_, err = o.with(good.Text).Whoami(t.Context())
+	refusedWith(t, "a user of the same host", err, http.StatusTooManyRequests, "127.0.0.1")
+	if _, err := o.root.Ping(t.Context()); err != nil {
+		t.Errorf("root waits, too: %v", err)
+	}
+}
+
+// Other machines cannot reach simulated nodes; users can be let in all the same.
+func TestNobodyJoinsSimulatedNodes(t *testing.T) {
+	simulated := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", CPU: 4000, Memory: 8 << 30, MTU: 9000, Simulated: true,
+		Address: netip.MustParseAddr("100.64.0.1")}}}
+	dirs := openDirs(t)
+	o := openTo(t, dirs, simulated)
+	_, err := o.root.CreateToken(t.Context(), model.TokenRequest{})
+	refusedWith(t, "a host's token", err, http.StatusConflict, "simulated", "--host")
+	if who, err := o.user("vic", model.RoleViewer).Whoami(t.Context()); err != nil || who.User != "vic" || who.Role != model.RoleViewer {
+		t.Errorf("a user is %+v: %v", who, err)
+	}
+	if err := o.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Nor can a substrate become simulated that hosts have joined.
+	o = openTo(t, dirs, ground)
+	if _, _, _, err := o.join(o.token(model.TokenRequest{}).Text, host("far")); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.stop(); err != nil {
+		t.Fatal(err)
+	}
+	err = manager.Run(t.Context(), manager.Config{Dirs: dirs, Substrate: simulated})
+	if err == nil || !strings.Contains(err.Error(), "far") || !strings.Contains(err.Error(), "simulated") {
+		t.Errorf("a manager of simulated nodes with a member: %v", err)
+	}
+}
+
+// What only serves its own machine makes no tokens.
+func TestTokensNeedSomebodyOutside(t *testing.T) {
+	c, _, _ := run(t, 1)
+	_, err := c.CreateToken(t.Context(), model.TokenRequest{})
+	refusedWith(t, "a token", err, http.StatusConflict, "up --listen :7455")
+	if _, err := c.Authority(t.Context()); !client.IsNotFound(err) {
+		t.Errorf("an authority: %v", err)
+	}
+}
