@@ -41,12 +41,6 @@ func TestOwnersHaveTheirOwn(t *testing.T) {
 	refusedWith(t, "a network in bob's name", err, http.StatusForbidden, "bob")
 	_, err = alice.Set(ctx, "mine", model.SetRequest{Values: []model.Assignment{{Key: "owner", Value: "bob"}}})
 	refusedWith(t, "giving it to bob", err, http.StatusForbidden, "give")
-	edged := duo("mine")
-	edged.Edges = []model.Edge{{Name: "wan", End: model.End{Element: "h1", Interface: "wan"}, Device: "lo0"}}
-	_, err = alice.Apply(ctx, edged, model.ApplyOptions{})
-	if err == nil {
-		t.Error("alice takes a device of the node")
-	}
 	_, err = alice.Network(ctx, "theirs")
 	refusedWith(t, "reading bob's", err, http.StatusNotFound)
 	refusedWith(t, "deleting bob's", alice.Delete(ctx, "theirs"), http.StatusNotFound)
@@ -222,4 +216,29 @@ func TestTokensNeedSomebodyOutside(t *testing.T) {
 	if _, err := c.Authority(t.Context()); !client.IsNotFound(err) {
 		t.Errorf("an authority: %v", err)
 	}
+}
+
+// What is a node's own, its devices and its uplink, only an admin gives away.
+func TestOwnersTakeNothingOfTheMachine(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	ctx := t.Context()
+	if err := o.root.Register(ctx, "base", model.Registration{Socket: "/nonexistent"}); err != nil {
+		t.Fatal(err)
+	}
+	alice := o.user("alice", model.RoleOwner)
+	out := duo("out")
+	out.Edges = []model.Edge{{Name: "internet", End: model.End{Element: "h1", Interface: "internet"}, Internet: &model.Internet{}}}
+	_, err := alice.Apply(ctx, out, model.ApplyOptions{})
+	refusedWith(t, "the machine's uplink", err, http.StatusForbidden, "uplink of node base")
+	out.Owner = "alice"
+	if _, err := o.root.Apply(ctx, out, model.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	out.Owner = ""
+	if r, err := alice.Apply(ctx, out, model.ApplyOptions{}); err != nil || r.Record.Network.Owner != "alice" {
+		t.Errorf("what an admin gave her: %q, %v", r.Record.Network.Owner, err)
+	}
+	out.Edges[0].Internet.Forwards = []model.Forward{{Port: 22, Element: "h1", To: 22}}
+	_, err = alice.Apply(ctx, out, model.ApplyOptions{})
+	refusedWith(t, "a port of the machine", err, http.StatusForbidden, "uplink")
 }

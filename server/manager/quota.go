@@ -53,16 +53,27 @@ func checkMine(ctx context.Context, n *network) error {
 	return nil
 }
 
-// checkTaken refuses an owner more of the nodes' own devices than the network has: whoever has one of these sees and sends
-// what passes there, and nobody else does any more.
+// checkTaken refuses an owner more of the nodes' own than the network has: whoever has one of their devices sees and sends
+// what passes there, and nobody else does any more; and what leads out by a machine's uplink speaks with that machine's
+// address, and may take its ports.
 func checkTaken(next model.Record, old *network) error {
 	had := map[device]string{}
+	var before model.Record
 	if old != nil {
-		had = devicesOf(old.record.Network, old.record.Assigned.Placement.Elements)
+		before = old.record
+		had = devicesOf(before.Network, before.Assigned.Placement.Elements)
 	}
 	for d, edge := range devicesOf(next.Network, next.Assigned.Placement.Elements) {
 		if _, has := had[d]; !has {
 			return api.Forbidden("network %s: edge %s takes device %s of node %s; only an admin may do that", next.Network.Name, edge, d.name, d.node)
+		}
+	}
+	for _, e := range next.Network.Edges {
+		on := next.Assigned.Placement.Elements[e.End.Element]
+		if e.Internet != nil && (before.Assigned.Placement.Elements[e.End.Element] != on || !slices.ContainsFunc(before.Network.Edges, func(was model.Edge) bool {
+			return was.Name == e.Name && was.End == e.End && was.Internet != nil && slices.Equal(was.Internet.Forwards, e.Internet.Forwards)
+		})) {
+			return api.Forbidden("network %s: edge %s leads out by the uplink of node %s; only an admin may do that", next.Network.Name, e.Name, on)
 		}
 	}
 	return nil
