@@ -119,7 +119,7 @@ func (run *run) eventually(ctx context.Context, patience time.Duration, what str
 
 // explained adds what the platform says itself.
 func (run *run) explained(ctx context.Context, err error) error {
-	events, _ := run.run(ctx, "", "get", "events") // what cannot be had is no news
+	events, _ := run.run(context.WithoutCancel(ctx), "", "get", "events") // what cannot be had is no news
 	lines := strings.Split(strings.TrimSpace(events), "\n")
 	const last = 25
 	return fmt.Errorf("%w\nThe last events:\n  %s", err, strings.Join(lines[max(0, len(lines)-last):], "\n  "))

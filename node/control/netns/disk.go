@@ -42,6 +42,11 @@ const (
 // left alone; they move onto it at the next start.
 func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err error) {
 	dir := d.dirs.Files(job.ID)
+	if !running {
+		if err := d.roomToStart(); err != nil {
+			return false, err
+		}
+	}
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return false, fmt.Errorf("make the directory of the element's files: %w", err)
 	}
@@ -76,8 +81,22 @@ func isBroken(dir string) bool {
 	return unix.Stat(dir, &s) == nil && errors.Is(unix.Chmod(dir, s.Mode&0o7777), unix.EROFS)
 }
 
-// roomToMend is what must be free on the machine's disk for a broken disk to be mended and not to break again at once.
-const roomToMend = 8 << 20
+// leastRoom is what must be free on the machine's disk, in bytes, for an element to be started or its broken disk mended.
+const leastRoom = 8 << 20
+
+// roomToStart tells that the machine's disk is too full to start an element, or nil. What is written into its file system
+// then seems to be there and is lost later.
+func (d *Driver) roomToStart() error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(d.dirs.Data, &s); err != nil {
+		return nil // whoever writes there will say more
+	}
+	if free := s.Bavail * uint64(s.Bsize); free < leastRoom {
+		return fmt.Errorf("the machine's disk is full: %s has %s free, and starting an element takes %s: make room there", d.dirs.Data,
+			model.Bytes(free), model.Bytes(leastRoom))
+	}
+	return nil
+}
 
 // mendDisk restarts an element whose files must change and cannot, since its disk is broken: it can be mended only while
 // nothing uses it. An element that needs no change goes on as it is until its next start.
@@ -85,10 +104,9 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cau
 	if !isBroken(d.dirs.Files(w.job.ID)) {
 		return cause
 	}
-	var s unix.Statfs_t
-	if err := unix.Statfs(d.dirs.Data, &s); err != nil || s.Bavail*uint64(s.Bsize) < roomToMend {
-		return fmt.Errorf("an error has made its disk read-only, and %s, where it lies, is full: it goes on with what it has, and is restarted "+
-			"with its disk mended when there is room (%w)", d.dirs.Data, cause)
+	if err := d.roomToStart(); err != nil {
+		return fmt.Errorf("an error has made its disk read-only: it goes on with what it has, and is restarted with its disk mended when there "+
+			"is room (%w)", err)
 	}
 	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
 		return fmt.Errorf("stop its processes, to mend its disk: %w", err)

@@ -228,6 +228,9 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		}
 	}
 	if why != "" {
+		if err := d.roomToStart(); err != nil {
+			return fmt.Errorf("%w; it goes on with what it has", err)
+		}
 		if err := d.check(ctx, w, nil); err != nil {
 			return fmt.Errorf("%w; it goes on with what it has", err)
 		}
