@@ -49,6 +49,9 @@ func TestWallClockOfOneProcess(t *testing.T) {
 		}
 		return time.Until(time.Unix(unix, 0))
 	}
+	if d := ahead(); d > time.Hour || d < -time.Hour { // and it runs: before it does it has no vDSO
+		t.Fatalf("before its clock was set it is %s ahead", d)
+	}
 	const day = 24 * time.Hour
 	for _, want := range []time.Duration{10 * day, -400 * day, 0} {
 		if err := w.set(c.Process.Pid, want); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -303,7 +304,11 @@ func (run *run) setClocks(_ context.Context, r *rand.Rand) (func() error, error)
 	running := run.processes()
 	for _, name := range names(running, "") {
 		ahead := time.Duration(r.IntN(20*86400)-10*86400) * time.Second
-		if err := run.clock.set(running[name], ahead); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, os.ErrNotExist) {
+		err := run.clock.set(running[name], ahead)
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, os.ErrNotExist) || errors.Is(err, io.ErrUnexpectedEOF) {
+			continue // it has ended, or only begins
+		}
+		if err != nil {
 			return nil, fmt.Errorf("the clock of %s: %w", name, err)
 		}
 	}
