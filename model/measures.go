@@ -94,6 +94,9 @@ type NodeLink struct {
 	Bandwidth Bandwidth  `json:"bandwidth,omitempty"`
 }
 
+// TunnelPort is the UDP port of the tunnels between nodes, VXLAN's (RFC 7348).
+const TunnelPort = 4789
+
 // LinkProbePort is the UDP port on which nodes answer their neighbours' probes, from IANA's dynamic range (RFC 6335).
 const LinkProbePort = 49878
 

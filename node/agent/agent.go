@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -36,7 +37,7 @@ type Fabric interface {
 
 // Edges is what the agent needs of the driver of internet edges; edge.Driver is one.
 type Edges interface {
-	Apply(ctx context.Context, edges []edge.Edge) edge.Report
+	Apply(ctx context.Context, edges []edge.Edge, nodes []netip.Addr) edge.Report
 	// Audit tells whether anything is no longer as it was applied.
 	Audit() bool
 	List() ([]edge.ID, error)

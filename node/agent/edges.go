@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 
 	"github.com/polyplane/polyplane/model"
@@ -40,7 +41,11 @@ func (a *Agent) applyEdges(ctx context.Context, outcomes map[model.ID]*outcome) 
 			ends[x.ID] = o
 		}
 	}
-	report := a.Drivers.Edges.Apply(ctx, all)
+	nodes := make([]netip.Addr, 0, len(a.desired.Peers))
+	for _, p := range a.desired.Peers {
+		nodes = append(nodes, p.Address)
+	}
+	report := a.Drivers.Edges.Apply(ctx, all, nodes)
 	if ctx.Err() != nil {
 		return report.Devices, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,11 +56,14 @@ type Driver struct {
 	dirs    instance.NodeDirs
 	machine namespace // whose uplink is used
 	node    namespace // of the agent
+	// simulated tells that they are not the same: the underlay's addresses are nobody's, or others', in the machine's network.
+	simulated bool
 
 	mu       sync.Mutex
 	gateways map[ID]*gateway
 	wanted   []Edge
-	seen     sight // of the machine, when the edges were last made so
+	nodes    []netip.Addr // of other nodes, in the underlay
+	seen     sight        // of the machine, when the edges were last made so
 	outlet   *outlet
 	relays   map[string]*relay
 }
@@ -113,6 +117,7 @@ func open(dirs instance.NodeDirs, machine, node string) (*Driver, error) {
 		d.machine.close()
 		return nil, fmt.Errorf("node %s: internet edges: %w", dirs.Node, err)
 	}
+	d.simulated = !d.machine.is(node)
 	return d, nil
 }
 
@@ -139,11 +144,15 @@ func (d *Driver) letGo() {
 }
 
 // Apply makes the edges so and puts right what was altered; what is right is not touched. It may be repeated at any time.
-func (d *Driver) Apply(ctx context.Context, edges []Edge) Report {
+// nodes are other nodes' addresses in the underlay, which no edge leads to.
+func (d *Driver) Apply(ctx context.Context, edges []Edge, nodes []netip.Addr) Report {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := Report{Devices: map[ID]string{}, Failed: map[ID]error{}, Changed: map[ID][]string{}}
-	d.wanted = edges
+	d.wanted, d.nodes = edges, nodes
+	if d.simulated {
+		d.nodes = nil
+	}
 	if len(edges) == 0 || ctx.Err() != nil {
 		d.applyRelays(nil)
 		return r
@@ -165,6 +174,7 @@ func (d *Driver) apply(r *Report) error {
 	if err != nil {
 		return err
 	}
+	seen.nodes = d.nodes
 	if err := d.ensureOutlet(&seen); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -65,6 +66,60 @@ func TestTwoNetworksWithTheSameAddresses(t *testing.T) {
 	if _, err := os.Stat(l.dirs.Outlet()); !os.IsNotExist(err) {
 		t.Error("the outlet is still there")
 	}
+}
+
+// Nothing leaves that other nodes would take for the machine's own: not to the ports of tunnels and probes, as a request or
+// as a reply, and nothing at all to their addresses. Nor does anything reach a cloud's metadata service.
+func TestWhatMustNotLeave(t *testing.T) {
+	l := newLab(t)
+	l.sh("world", "ip addr add 100.100.100.200/32 dev lo; ip addr add fd00:ec2::254/128 dev lo")
+	for _, port := range []int{80, model.TunnelPort, model.LinkProbePort} {
+		l.serve("world", port)
+	}
+	a := l.element("net-a", model.Forward{Protocol: model.UDP, Port: 5353, Element: "h", To: 53})
+	l.serve("net-a", 53)
+	l.must(l.apply(a))
+	l.reaches("net-a", "udp", server4+":80", "world ")
+	for _, to := range []string{server4, "[" + server6 + "]"} {
+		for _, port := range []int{model.TunnelPort, model.LinkProbePort} {
+			l.blocked("net-a", "udp", fmt.Sprint(to, ":", port))
+		}
+	}
+	l.reaches("net-a", "tcp", fmt.Sprint(server4, ":", model.TunnelPort), "world ")
+	for _, to := range []string{"100.100.100.200:80", "[fd00:ec2::254]:80"} {
+		l.blocked("net-a", "tcp", to)
+	}
+
+	answered := func(port int) (yes bool) {
+		l.within("world", func() error {
+			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: port}, &net.UDPAddr{IP: net.ParseIP(machine4), Port: 5353})
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(blocked))
+			if _, err := c.Write([]byte("who?")); err != nil {
+				return err
+			}
+			n, _ := c.Read(make([]byte, 100))
+			yes = n > 0
+			return nil
+		})
+		return yes
+	}
+	await(t, "a forwarded port answers", func() bool { return answered(5000) })
+	// The world's own server has the address server4, so that this one is free.
+	if answered(model.TunnelPort) {
+		t.Error("a reply leaves for the port of tunnels")
+	}
+
+	l.reaches("net-a", "tcp", "192.0.2.1:80", "world ")
+	l.nodes = addresses("192.0.2.1", "2001:db8:2::1")
+	l.must(l.apply(a))
+	l.blocked("net-a", "tcp", "192.0.2.1:80")
+	l.blocked("net-a", "tcp", "[2001:db8:2::1]:80")
+	l.reaches("net-a", "tcp", server4+":80", "world ")
+	l.remove(a.ID)
 }
 
 func (l *lab) remove(ids ...ID) {

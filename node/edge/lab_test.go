@@ -27,6 +27,8 @@ type lab struct {
 	dir  string
 	dirs instance.NodeDirs
 	d    *Driver
+	// nodes are the addresses of other nodes that the agent would tell of.
+	nodes []netip.Addr
 }
 
 // Addresses of the lab: the world's server, and the machine's on its uplink and elsewhere.
@@ -146,7 +148,7 @@ ip addr add 10.1.0.1/32 dev lo; ip route add default via 10.0.0.1; ip -6 route a
 // apply has the driver make edges, and joins their gateways to the elements.
 func (l *lab) apply(edges ...Edge) Report {
 	l.t.Helper()
-	r := l.d.Apply(context.Background(), edges)
+	r := l.d.Apply(context.Background(), edges, l.nodes)
 	if r.Problem != nil {
 		l.t.Fatal(r.Problem)
 	}

@@ -18,6 +18,7 @@ import (
 type sight struct {
 	uplinks   [2]uplink // IPv4's and IPv6's
 	addresses []netip.Addr
+	nodes     []netip.Addr // other nodes' addresses in the underlay, where it is the machine's network
 	// low and high are the ports that the outlet speaks from; zero while it has none.
 	low, high int
 }

@@ -3,6 +3,7 @@ package edge
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -30,17 +31,23 @@ func transitAddresses(number int) (v4, v6 netip.Addr) {
 	return netip.AddrFrom4(a), netip.AddrFrom16(b)
 }
 
-// never are destinations that nothing is sent to through an internet edge: this host, link-local (cloud metadata among
-// them), multicast, reserved.
-var never4, never6 = []string{"0.0.0.0/8", "127.0.0.0/8", transit4.String(), "224.0.0.0/3"},
-	[]string{"::/96", "fe80::/10", "ff00::/8", transit6.String()}
+// never are destinations that nothing is sent to through an internet edge: this host, link-local (the metadata services of
+// most clouds among them), multicast, reserved, and the clouds' metadata services that have other addresses.
+var never4, never6 = []string{"0.0.0.0/8", "127.0.0.0/8", transit4.String(), "224.0.0.0/3",
+	"100.100.100.200", // Alibaba Cloud, ECS instance metadata
+	"192.0.0.192",     // Oracle Cloud Infrastructure Classic, instance metadata
+	"168.63.129.16",   // Azure, WireServer and DNS ("What is IP address 168.63.129.16?")
+}, []string{"::/96", "fe80::/10", "ff00::/8", transit6.String(),
+	"fd00:ec2::254", // Amazon EC2, "Access instance metadata"
+	"fd20:ce::254",  // Google Compute Engine, "Query VM metadata"
+}
 
 // gatewayRules are the rules of a gateway, whose devices are "in", towards the network, and "out", towards the outlet.
 func gatewayRules(in *model.Internet, s *sight) string {
 	var b strings.Builder
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
 	hosts4, hosts6 := never4, never6
-	for _, a := range s.addresses {
+	for _, a := range slices.Concat(s.addresses, s.nodes) {
 		if a.Is4() {
 			hosts4 = append(hosts4[:len(hosts4):len(hosts4)], a.String())
 		} else {
@@ -66,6 +73,8 @@ func gatewayRules(in *model.Internet, s *sight) string {
 	line(`iifname "out" oifname "in" ct status dnat ct count over %d counter drop`, MaxConnections)
 	line(`iifname "out" oifname "in" ct status dnat accept; }`)
 	line("chain leave {")
+	// Other nodes believe what comes to these ports from the machine's address, and replies are no better than requests.
+	line("udp dport { %d, %d } counter drop", model.TunnelPort, model.LinkProbePort)
 	line("ct state established,related accept")
 	line("ip daddr @never4 limit rate 100/second reject with icmp type admin-prohibited")
 	line("ip daddr @never4 drop")

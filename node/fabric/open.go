@@ -21,7 +21,7 @@ import (
 )
 
 // DefaultTunnelPort is VXLAN's UDP port (RFC 7348).
-const DefaultTunnelPort = 4789
+const DefaultTunnelPort = model.TunnelPort
 
 // tunnelMTU lets everything into the tunnel device that a link may carry: what a packet may measure is decided by the
 // elements' interfaces, and by the underlay.
