@@ -81,21 +81,18 @@ func (s *Server) memberRoutes(api huma.API) {
 	join.MaxBodyBytes = maxSmallBody
 	join.BodyReadTimeout = 30 * time.Second
 	huma.Register(api, join, func(ctx context.Context, in *joinInput) (*body[model.JoinResult], error) {
-		host := remoteHost(&http.Request{RemoteAddr: in.host})
-		if err := s.guard.failures.allow(host); err != nil {
+		var token trust.Token
+		// Before anything else: what joining takes, only who has a token has the manager do.
+		err := s.guard.failures.try(hostOf(in.host), func() (err error) {
+			if token, err = trust.ParseToken(in.Body.Token); err != nil {
+				return Unauthorized("%v", err)
+			}
+			return s.gate.Host(token)
+		})
+		if err != nil {
 			return nil, statusError(err)
 		}
-		token, err := trust.ParseToken(in.Body.Token)
-		if err != nil {
-			err = Unauthorized("%v", err)
-		}
-		var r model.JoinResult
-		if err == nil {
-			r, err = s.members.Join(ctx, token, in.Body)
-		}
-		if p, ok := err.(*Problem); ok && p.Status == http.StatusUnauthorized {
-			s.guard.failures.count(host)
-		}
+		r, err := s.members.Join(ctx, token, in.Body)
 		return &body[model.JoinResult]{r}, statusError(err)
 	})
 	renew := operation("renew", http.MethodPost, "/nodes/{node}/renew", "A node gets a new certificate in time", "agents")

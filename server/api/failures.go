@@ -49,28 +49,28 @@ func network(host string) netip.Prefix {
 	return p
 }
 
-// allow refuses a host that has shown too many wrong tokens lately.
-func (f *failures) allow(host string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if h := f.hosts[network(host)]; h.count >= maxFailures && f.now().Before(h.until) {
-		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + host + "; try again in a minute"}
-	}
-	return nil
-}
-
-// count notes a wrong token.
-func (f *failures) count(host string) {
+// try has a token looked at: check says why it is a wrong one. A host that has shown too many lately is refused without
+// that. One is looked at after the other, or many at once would all pass before the first is counted; check must not wait
+// for anything.
+func (f *failures) try(host string, check func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now, key := f.now(), network(host)
-	h := f.hosts[key]
+	h, there := f.hosts[key]
+	if h.count >= maxFailures && now.Before(h.until) {
+		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + host + "; try again in a minute"}
+	}
+	err := check()
+	if err == nil {
+		return nil
+	}
 	if !now.Before(h.until) {
 		h = failing{until: now.Add(failuresWithin)}
 	}
 	h.count++
-	if _, there := f.hosts[key]; !there && len(f.hosts) >= maxFailing {
+	if !there && len(f.hosts) >= maxFailing {
 		clear(f.hosts)
 	}
 	f.hosts[key] = h
+	return err
 }

@@ -119,8 +119,15 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 			err = g.permit(asked, caller, r)
 		}
 		if err != nil {
+			noBody(w, r)
 			writeProblem(w, err)
 			return
+		}
+		switch {
+		case asked != nothing:
+			untilThen(w, r, time.Time{})
+		case r.Method != http.MethodPost: // of what anybody may ask for only joining takes a body
+			noBody(w, r)
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, caller)
 		if caller.Alive != nil {
@@ -134,7 +141,33 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 }
 
 // ServeHTTP answers one request.
-func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
+func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	untilThen(w, r, time.Now().Add(strangersBody))
+	g.mux.ServeHTTP(w, r)
+}
+
+// strangersBody is how long the body of a request may take of which it is not known that its sender may make it.
+const strangersBody = 30 * time.Second
+
+// untilThen is how long the rest of a request may take to come; zero is for ever. Root's may always.
+func untilThen(w http.ResponseWriter, r *http.Request, then time.Time) {
+	if r.TLS != nil && r.Body != http.NoBody {
+		_ = http.NewResponseController(w).SetReadDeadline(then) // tests' recorders have none
+	}
+}
+
+// noBody is for requests whose body nobody will read: net/http would wait for the rest of it before it answers, and
+// before it lets go of the connection. Nor does the answer wait for ever to be taken.
+func noBody(w http.ResponseWriter, r *http.Request) {
+	if r.TLS == nil {
+		return
+	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // likewise
+	if r.Body != http.NoBody {
+		w.Header().Set("Connection", "close")
+		untilThen(w, r, time.Now())
+	}
+}
 
 type callerKey struct{}
 
@@ -181,19 +214,15 @@ func (g *guard) caller(r *http.Request, anybody bool) (Caller, error) {
 	if !ok {
 		return Caller{}, Unauthorized("who are you? A user's token is needed (`polyplane login`), or a node's certificate")
 	}
-	host := remoteHost(r)
-	if err := g.failures.allow(host); err != nil {
-		return Caller{}, err
-	}
-	token, err := trust.ParseToken(text)
-	if err != nil {
-		g.failures.count(host)
-		return Caller{}, Unauthorized("%v", err)
-	}
-	caller, err := g.gate.User(token)
-	if err != nil {
-		g.failures.count(host)
-	}
+	var caller Caller
+	err := g.failures.try(hostOf(r.RemoteAddr), func() error {
+		token, err := trust.ParseToken(text)
+		if err != nil {
+			return Unauthorized("%v", err)
+		}
+		caller, err = g.gate.User(token)
+		return err
+	})
 	return caller, err
 }
 
@@ -249,10 +278,11 @@ func (g *guard) owns(c Caller, network string) error {
 	return nil
 }
 
-func remoteHost(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+// hostOf is an address without its port.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return r.RemoteAddr
+		return address
 	}
 	return host
 }

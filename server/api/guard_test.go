@@ -5,12 +5,16 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +56,8 @@ func (gate) User(token trust.Token) (Caller, error) {
 	}
 	return Caller{}, Unauthorized("unknown")
 }
+
+func (gate) Host(trust.Token) error { return Unauthorized("unknown") }
 
 func (gate) Member(node trust.Node) (Caller, error) {
 	if node.Membership != "current" {
@@ -266,8 +272,22 @@ func TestWrongTokensAreCounted(t *testing.T) {
 	if code := ask("admin", "[2001:db8::ffff]:9"); code != 299 {
 		t.Errorf("a minute later: %d", code)
 	}
+	var looked atomic.Int32
+	var wg sync.WaitGroup
+	for range 10 * maxFailures { // all at once
+		wg.Go(func() {
+			g.failures.try("192.0.2.2", func() error { //nolint:errcheck // it is
+				looked.Add(1)
+				runtime.Gosched()
+				return errors.New("wrong")
+			})
+		})
+	}
+	if wg.Wait(); looked.Load() != maxFailures {
+		t.Errorf("of many wrong tokens at once %d are looked at", looked.Load())
+	}
 	for i := range 2 * maxFailing {
-		g.failures.count(fmt.Sprintf("10.%d.%d.1", i>>8, i&255))
+		g.failures.try(fmt.Sprintf("10.%d.%d.1", i>>8, i&255), func() error { return errors.New("wrong") }) //nolint:errcheck // it is
 	}
 	if n := len(g.failures.hosts); n > maxFailing {
 		t.Errorf("%d hosts are remembered", n)

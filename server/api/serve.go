@@ -62,7 +62,9 @@ func Serve(ctx context.Context, handler http.Handler, listeners ...net.Listener)
 		ConnContext:       markUnix,
 		ReadHeaderTimeout: 30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          log.New(slogWriter{}, "", 0), // handshakes that fail are everyday life on a network
+		// Whoever asks for "OPTIONS *" is answered by the handler as well, which does not wait for what is not sent.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     log.New(slogWriter{}, "", 0), // handshakes that fail are everyday life on a network
 	}
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {

@@ -75,6 +75,8 @@ type Dial func(context.Context) (net.Conn, error)
 type Gate interface {
 	// User tells whose token it is.
 	User(token trust.Token) (Caller, error)
+	// Host tells why no host can join with a token. Like the others it answers out of memory.
+	Host(token trust.Token) error
 	// Member tells of the node whose joining the certificate is of; an error, when it is a member no longer.
 	Member(node trust.Node) (Caller, error)
 	// Owned are an owner's networks, with when they were made.

@@ -180,6 +180,23 @@ func TestGuessingIsSlow(t *testing.T) {
 	}
 }
 
+// Who has no token cannot have the manager wait for what is never sent.
+func TestNobodyWaitsForStrangers(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	for _, line := range []string{"PUT /v1/networks", "GET /v1/authority", "GET /openapi.json", "GET /nonsense"} {
+		c, err := tls.Dial("tcp", o.server, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", line)
+		answer, err := io.ReadAll(c) // until the manager lets go of the connection
+		c.Close()
+		if !strings.HasPrefix(string(answer), "HTTP/1.1 ") || !strings.Contains(string(answer), "Connection: close") {
+			t.Errorf("%s: %.200q, %v", line, answer, err)
+		}
+	}
+}
+
 // Other machines cannot reach simulated nodes; users can be let in all the same.
 func TestNobodyJoinsSimulatedNodes(t *testing.T) {
 	simulated := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", CPU: 4000, Memory: 8 << 30, MTU: 9000, Simulated: true,

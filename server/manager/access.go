@@ -55,6 +55,24 @@ func (m *Manager) User(token trust.Token) (api.Caller, error) {
 	return api.Caller{Name: k.User, Role: k.Role, Alive: k.alive}, nil
 }
 
+// Host tells why no host can join with a token, as far as is known without the store.
+func (m *Manager) Host(token trust.Token) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return checkHost(m.keys[token.ID], token)
+}
+
+// checkHost tells why no host can join with a token.
+func checkHost(k *key, token trust.Token) error {
+	if err := checkSecret(k, token); err != nil {
+		return err
+	}
+	if k.User != "" {
+		return api.Unauthorized("token %s is user %s's, not for a host to join with", k.ID, k.User)
+	}
+	return nil
+}
+
 // checkSecret tells why a token opens nothing. What it is only those learn who know its secret.
 func checkSecret(k *key, token trust.Token) error {
 	var hash string

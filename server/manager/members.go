@@ -31,11 +31,8 @@ func (m *Manager) Join(ctx context.Context, token trust.Token, request model.Joi
 		if at >= 0 {
 			k = &key{StoredToken: a.Tokens[at]}
 		}
-		if err := checkSecret(k, token); err != nil {
+		if err := checkHost(k, token); err != nil {
 			return err
-		}
-		if k.User != "" {
-			return api.Unauthorized("token %s is user %s's, not for a host to join with", k.ID, k.User)
 		}
 		if k.Node != "" {
 			is.Name = k.Node

@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/trust"
 	"github.com/polyplane/polyplane/wire/tunnel"
 )
@@ -34,6 +35,7 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 	names := func() []string { return namesOf(listen, config.Advertise) }
 	security := trust.NewServer(authority, names).Config()
 	var listeners []net.Listener
+	crowd := api.NewCrowd()
 	for _, address := range config.Listen {
 		l, err := (&net.ListenConfig{Control: tunnel.GiveUp}).Listen(ctx, "tcp", address)
 		if err != nil {
@@ -42,7 +44,7 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 			}
 			return nil, nil, fmt.Errorf("serve other machines at %s: %w", address, err)
 		}
-		listeners = append(listeners, tls.NewListener(silent{l}, security))
+		listeners = append(listeners, tls.NewListener(silent{crowd.Listener(l)}, security))
 		host, _, err := net.SplitHostPort(address)
 		_, port, _ := net.SplitHostPort(l.Addr().String()) // the one that was chosen, where any was asked for
 		if err == nil {
