@@ -178,6 +178,7 @@ func (v *View) commit() {
 		v.store(t, at, list)
 	} else {
 		v.keepMixed(list)
+		v.keepHidden(list)
 		if !slices.Equal(list, d.cur) {
 			v.dirtySlot(t, at)
 		}
@@ -211,6 +212,37 @@ func (v *View) keepMixed(list []uint32) {
 			}
 		}
 	}
+}
+
+// keepHidden has what is gathered keep what a dump leaves out: of an IPv6 prefix, having told the hops of a route the kernel
+// goes on after the last one, and routes of the same metric that are none of them may be between. What is known of such
+// routes is from notifications.
+func (v *View) keepHidden(list []uint32) {
+	d := &v.dump
+	if d.family != IPv6 {
+		return
+	}
+	for _, w := range list {
+		if v.ways[w].joins || slices.Contains(d.cur, w) {
+			continue
+		}
+		after := 0
+		for i, told := range d.cur {
+			if v.mayHide(told, w) || after > 0 && v.ways[told].metric == v.ways[w].metric {
+				after = i + 1
+			}
+		}
+		if after > 0 {
+			v.refWay(w)
+			d.cur = slices.Insert(d.cur, after, w)
+		}
+	}
+}
+
+// mayHide tells whether dumps may leave out an IPv6 route because they tell another of the same prefix.
+func (v *View) mayHide(told, w uint32) bool {
+	o, n := &v.ways[told], &v.ways[w]
+	return o.joins && len(o.hops) > 1 && !n.joins && o.metric == n.metric
 }
 
 // Doubt says that the kernel flagged the dump as interrupted (NLM_F_DUMP_INTR).

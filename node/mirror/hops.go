@@ -328,8 +328,9 @@ func sameNextHop(a, b *NextHop) bool {
 		a.Source == b.Source && a.MTU == b.MTU
 }
 
-// drop frees the outs that nothing uses: groups first, since their members are freed with them.
+// drop frees the outs that nothing uses. Groups are told first: one that goes is not told what members it lost before.
 func (v *View) drop(b *Batch) {
+	single := v.single[:0]
 	for len(v.unused) > 0 {
 		list := v.unused
 		v.unused = nil
@@ -345,14 +346,20 @@ func (v *View) drop(b *Batch) {
 				delete(v.byKey, o.key)
 			}
 			v.detach(id)
-			if o.known {
+			switch {
+			case o.known && o.group:
 				b.Dropped = append(b.Dropped, id)
+				v.told--
+			case o.known:
+				single = append(single, id)
 				v.told--
 			}
 			*o = out{changed: o.changed}
 			v.free = append(v.free, id)
 		}
 	}
+	b.Dropped = append(b.Dropped, single...)
+	v.single = single
 }
 
 // SetNeighbours says which neighbours are known beforehand, in the place of those that were said before. A neighbour that

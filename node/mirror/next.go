@@ -13,13 +13,14 @@ func (v *View) Next(b *Batch) bool {
 	}
 	b.Reset, v.reset = v.reset, false
 	for f := IPv4; f <= IPv6; f++ {
-		for v.dirtyHead[f] < len(v.dirty[f]) && len(b.Routes) < maxRoutes {
+		v.arrange(f)
+		for v.dirtyHead[f] < len(v.dirty[f]) && len(b.Routes) < v.most {
 			k := v.dirty[f][v.dirtyHead[f]]
 			v.dirtyHead[f]++
 			v.tellRoute(b, f, k)
 		}
 		if v.dirtyHead[f] == len(v.dirty[f]) {
-			v.dirtyHead[f] = 0
+			v.dirtyHead[f], v.arranged[f] = 0, 0
 			if v.dirty[f] = v.dirty[f][:0]; cap(v.dirty[f]) > 16*maxRoutes {
 				v.dirty[f] = nil
 			}
@@ -78,33 +79,27 @@ func (v *View) sweepWays() {
 	}
 }
 
-// tellRoute adds one prefix to the batch.
-func (v *View) tellRoute(b *Batch, f Family, k key) {
-	local := false
-	for i, t := range v.tables[f] {
-		if t.n == 0 || t.lengths[k.length] == 0 {
-			continue
-		}
-		at, found := t.find(k)
-		if !found {
-			continue
-		}
-		*t.last(at) &^= slotDirty
-		if t.routes(at) == 0 {
-			t.remove(at)
-		} else if i == tableLocal {
-			local = true
-		}
-		if i == tableDefault && k != (key{}) {
+// arrange makes the changes to prefixes that are to be told which bear on what others are told: the batch may tell those
+// before them, and a prefix that it told twice would have two next hops, of which the first is gone before it was told.
+// Where such a prefix changes once more before it is told, it is dirty once more.
+func (v *View) arrange(f Family) {
+	for ; v.arranged[f] < len(v.dirty[f]); v.arranged[f]++ {
+		k := v.dirty[f][v.arranged[f]]
+		if v.tables[f][tableDefault].clean(k) && k != (key{}) {
 			v.dirty[f] = append(v.dirty[f], key{}) // it answers for them all
 		}
+		v.tables[f][tableLocal].clean(k)
+		if int(k.length) < f.bits() {
+			v.setCover(f, k, v.tables[f][tableLocal].get(k) != 0)
+		}
 	}
-	full := int(k.length) == f.bits()
-	if !full {
-		v.setCover(f, k, local)
-	}
+}
+
+// tellRoute adds one prefix to the batch.
+func (v *View) tellRoute(b *Batch, f Family, k key) {
+	v.tables[f][tableMain].clean(k)
 	out, link, mtu, ok := v.effective(f, k)
-	if full {
+	if int(k.length) == f.bits() {
 		out = v.host(f, k, out, link, mtu, ok)
 	} else {
 		v.dirtyHosts(f, k)
@@ -147,14 +142,17 @@ func (v *View) choose(f Family, r uint32, isDefault bool) (out ID, link int32, m
 		return w.out, w.link, w.mtu, w.alive
 	}
 	var best *way
-	for _, n := range v.lists[r&^isList] {
+	list := v.lists[r&^isList]
+	for _, n := range list {
 		w := &v.ways[n]
 		switch {
 		case w.specific:
 			return puntID, 0, 0, true
 		case !w.alive:
 		case best == nil:
-			best = w
+			if best = w; f == IPv6 && slices.ContainsFunc(list, func(o uint32) bool { return v.mayHide(o, n) }) {
+				return puntID, 0, 0, true // it may be gone, and no dump would tell
+			}
 		case (f == IPv6 || isDefault) && w.metric == best.metric && (w.out != best.out || w.link != best.link || w.mtu != best.mtu):
 			return puntID, 0, 0, true // the kernel takes the one or the other, of default routes by their gateways' state
 		}

@@ -151,6 +151,24 @@ func (t *table) remove(at int) {
 	}
 }
 
+// clean notes that a table's prefix is dirty no more, and forgets it if it has no routes. It answers whether it was dirty.
+func (t *table) clean(k key) (was bool) {
+	if t.n == 0 || t.lengths[k.length] == 0 {
+		return false
+	}
+	at, found := t.find(k)
+	if !found {
+		return false
+	}
+	last := t.last(at)
+	was = *last&slotDirty != 0
+	*last &^= slotDirty
+	if t.routes(at) == 0 {
+		t.remove(at)
+	}
+	return was
+}
+
 func (t *table) resize(slots int) {
 	old := t.words
 	t.words = make([]uint64, slots*t.width)

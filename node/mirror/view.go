@@ -41,16 +41,19 @@ type View struct {
 	gone      gone
 	dirty     [2][]key // to be told, from dirtyHead on
 	dirtyHead [2]int
-	sweep     bool // ways are stale
-	reset     bool // the consumer knows nothing
-	synced    bool // by the caller's word
-	wantLook  bool // something may have changed without a word
+	arranged  [2]int // up to here of dirty, what bears on others is done
+	most      int    // routes in a batch
+	sweep     bool   // ways are stale
+	reset     bool   // the consumer knows nothing
+	synced    bool   // by the caller's word
+	wantLook  bool   // something may have changed without a word
 	toldSync  bool
 	punt      [2]string
 
 	route      route // scratch
 	idBuffer   []byte
 	members    []Member
+	single     []ID
 	list       []uint32
 	puntMember [1]Member
 }
@@ -97,7 +100,7 @@ func NewView(limits Limits) *View {
 	v := &View{
 		limits: limits, nextHops: newNextHops(), ways: make([]way, 1), lists: make([][]uint32, 1), wayByID: map[string]uint32{},
 		links: map[int32]*link{}, addresses: map[addressMessage]uint16{}, objects: map[uint32]*object{}, uses: map[uint32]*uses{}, reset: true,
-		puntMember: [1]Member{{puntID, 1}},
+		puntMember: [1]Member{{puntID, 1}}, most: maxRoutes,
 	}
 	for f := range v.tables {
 		for i := range v.tables[f] {
@@ -113,7 +116,7 @@ func NewView(limits Limits) *View {
 func (v *View) Restart() {
 	v.reset, v.toldSync = true, false
 	for f := range v.tables {
-		v.dirty[f], v.dirtyHead[f] = append(v.dirty[f][:0], alwaysKeys[f]...), 0
+		v.dirty[f], v.dirtyHead[f], v.arranged[f] = append(v.dirty[f][:0], alwaysKeys[f]...), 0, 0
 		for _, t := range v.tables[f] {
 			t.each(func(at int) { *t.last(at) &^= slotDirty })
 			t.each(func(at int) { v.dirtySlot(t, at) })

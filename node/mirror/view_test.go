@@ -232,6 +232,47 @@ func TestResync(t *testing.T) {
 	w.expect("192.0.5.0/24", "none")
 }
 
+// TestRoutesThatADumpLeavesOut has a dump that, as the kernel's, tells the hops of an IPv6 route and goes on after the last.
+func TestRoutesThatADumpLeavesOut(t *testing.T) {
+	w := newWorld(t)
+	const p = "2001:db8:9::/48"
+	both, other := rt{prefix: p, metric: 5, hops: []string{"2 fe80::2 1", "3 fe80::3 1"}}, rt{prefix: p, metric: 6, via: "fe80::2", index: 2}
+	hidden := rt{prefix: p, metric: 5, kind: unix.RTN_BLACKHOLE}
+	look := func(told ...rt) {
+		t.Helper()
+		w.view.Begin(Dump{unix.RTM_GETROUTE, unix.AF_INET6, unix.RT_TABLE_MAIN}, 0)
+		for _, r := range told {
+			w.view.Dumped(r.message(unix.RTM_NEWROUTE, unix.NLM_F_MULTI))
+		}
+		if !w.view.End(false) {
+			t.Fatal("the dump ends in doubt")
+		}
+	}
+	w.add(excl, rt{prefix: p, metric: 5, via: "fe80::2", index: 2})
+	w.add(appends, hidden)
+	w.expect(p, "punt")
+	w.add(appends, both)
+	w.add(excl, other)
+	look(both, other)
+	w.expect(p, "punt") // which of the two the kernel takes is not told
+	w.view.Notify(linkAs(2, unix.IFF_UP))
+	w.view.Notify(linkAs(3, unix.IFF_UP))
+	for _, index := range []uint32{2, 3} {
+		w.view.Notify(message(unix.RTM_NEWNETCONF, 0, []byte{unix.AF_INET6, 0, 0, 0}, attr32(netconfIndex, index), attr32(netconfIgnore, 1)))
+	}
+	w.expect(p, "punt") // it may have been deleted, if messages were lost
+	w.view.Notify(linkUp(2))
+	w.view.Notify(linkUp(3))
+	w.del(hidden)
+	w.expect(p, "2:fe80::2?*1 3:fe80::3?*1")
+	w.add(appends, hidden)
+	look(hidden, both, other) // where it is not between the hops, it is told
+	w.del(both)
+	w.expect(p, "blackhole")
+	look(other) // and nothing hides it
+	w.expect(p, "2:fe80::2?")
+}
+
 func TestLimits(t *testing.T) {
 	w := newWorld(t)
 	w.view.limits.Routes = 3

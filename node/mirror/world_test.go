@@ -6,14 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"testing"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 )
 
 // world is what a consumer knows: it takes batches in and checks that they are told in order.
 type world struct {
-	t      *testing.T
+	t      rapid.TB
 	view   *View
 	hops   map[ID]NextHop
 	routes map[netip.Prefix]ID
@@ -22,7 +22,7 @@ type world struct {
 	punt   [2]string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t rapid.TB) *world {
 	w := &world{t: t, view: NewView(DefaultLimits), hops: map[ID]NextHop{}, routes: map[netip.Prefix]ID{}}
 	for _, d := range Dumps {
 		w.whole(d)
@@ -52,43 +52,62 @@ func (w *world) whole(d Dump) {
 
 func (w *world) take() {
 	w.t.Helper()
-	for w.view.Next(&w.batch) {
-		b := &w.batch
-		if b.Reset {
-			clear(w.hops)
-			clear(w.routes)
-		}
-		known := func(id ID) {
-			if _, ok := w.hops[id]; !ok && (id == 0 || id >= firstID) {
-				w.t.Fatalf("next hop %d is named and was not told", id)
-			}
-		}
-		for _, h := range b.NextHops {
-			for _, m := range h.Members {
-				known(m.NextHop)
-			}
-			h.Members = slices.Clone(h.Members)
-			w.hops[h.ID] = h
-		}
-		for _, r := range b.Routes {
-			if r.NextHop == 0 {
-				delete(w.routes, r.Prefix)
-			} else {
-				known(r.NextHop)
-				w.routes[r.Prefix] = r.NextHop
-			}
-		}
-		for _, id := range b.Dropped {
-			known(id)
-			delete(w.hops, id)
-			for p, to := range w.routes {
-				if to == id {
-					w.t.Fatalf("next hop %d is dropped while %s has it", id, p)
-				}
-			}
-		}
-		w.synced, w.punt = b.Synced, b.Punt
+	for w.takeOne() {
 	}
+}
+
+// takeOne takes in one batch, if there is one.
+func (w *world) takeOne() bool {
+	w.t.Helper()
+	if !w.view.Next(&w.batch) {
+		return false
+	}
+	b := &w.batch
+	if b.Reset {
+		clear(w.hops)
+		clear(w.routes)
+	}
+	known := func(id ID) {
+		if _, ok := w.hops[id]; !ok && (id == 0 || id >= firstID) {
+			w.t.Fatalf("next hop %d is named and was not told", id)
+		}
+	}
+	for _, h := range b.NextHops {
+		for _, m := range h.Members {
+			known(m.NextHop)
+		}
+		h.Members = slices.Clone(h.Members)
+		w.hops[h.ID] = h
+	}
+	told := map[netip.Prefix]ID{}
+	for _, r := range b.Routes {
+		if before, twice := told[r.Prefix]; twice && before != r.NextHop {
+			w.t.Fatalf("a batch tells %s next hop %d, and then %d", r.Prefix, before, r.NextHop)
+		}
+		told[r.Prefix] = r.NextHop
+		if r.NextHop == 0 {
+			delete(w.routes, r.Prefix)
+		} else {
+			known(r.NextHop)
+			w.routes[r.Prefix] = r.NextHop
+		}
+	}
+	for _, id := range b.Dropped {
+		known(id)
+		delete(w.hops, id)
+		for p, to := range w.routes {
+			if to == id {
+				w.t.Fatalf("next hop %d is dropped while %s has it", id, p)
+			}
+		}
+		for _, h := range w.hops {
+			if slices.ContainsFunc(h.Members, func(m Member) bool { return m.NextHop == id }) {
+				w.t.Fatalf("next hop %d is dropped while %d has it as a member", id, h.ID)
+			}
+		}
+	}
+	w.synced, w.punt = b.Synced, b.Punt
+	return true
 }
 
 // says is what becomes of a prefix, in words.
