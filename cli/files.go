@@ -104,6 +104,9 @@ func (f *fileFlags) located(err error) error {
 			if i == 0 {
 				lines = nil
 			}
+			if len(f.names) > 1 { // the line is several networks'
+				p.Message = "network " + p.Network + ": " + p.Message
+			}
 			line := p.Message
 			if d, ok := f.from[p.Network]; ok {
 				line, found = d.Locate(p).Error(), true

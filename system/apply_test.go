@@ -16,7 +16,7 @@ func TestCopiesOfAFileAreMadeAllOrNone(t *testing.T) {
 	before := p.objects()
 	hungry := file(t, "network: lab\nrouters:\n  r1: {software: static, memory: 64MiB}\n  big: {software: static, memory: "+most(t, p)+"}\nlinks: [r1 -- big]\n")
 	for _, command := range []string{"plan", "apply"} {
-		mistake{"", refused, []string{"1 of 3 networks are refused", "none is changed", "network c does not fit", "big needs"}}.make(t, p,
+		mistake{"", refused, []string{"1 of 3 networks are refused", "none is changed", "network c: big needs"}}.make(t, p,
 			command, "-f", hungry, "--name", "a,b,c")
 	}
 	var networks []struct{ Name string }
