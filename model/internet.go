@@ -97,6 +97,10 @@ func (ps *problems) checkInternet(i int, l *layout) {
 			report("a port is between 1 and 65535")
 		case f.Port >= NATPorts:
 			report("%d and the ports above are kept for connections from inside; take a lower one", NATPorts)
+		case f.Network() == UDP && f.Port == TunnelPort:
+			report("UDP port %d is that of the tunnels between nodes; take another", f.Port)
+		case f.Network() == UDP && f.Port == LinkProbePort:
+			report("UDP port %d is that of the probes between nodes; take another", f.Port)
 		}
 		for n := range ps.net.Edges[:i+1] {
 			o := ps.net.Edges[n].Internet

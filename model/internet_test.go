@@ -113,6 +113,8 @@ func TestValidateInternet(t *testing.T) {
 		"s1 is a switch":                     out(build("h1", "s1", "h1-s1"), "h1", "2222:s1:22"),
 		"a port is between 1 and 65535":      out(build("h1"), "h1", "2222:h1:0"),
 		"61000 and the ports above are kept": out(build("h1"), "h1", "61000:h1:22"),
+		"4789 is that of the tunnels":        out(build("h1"), "h1", "4789:h1:4789/udp", "4789:h1:4789"),
+		"49878 is that of the probes":        out(build("h1"), "h1", "127.0.0.1:49878:h1:53/udp"),
 		"already forwards this port":         out(build("h1"), "h1", "2222:h1:22", "127.0.0.1:2222:h1:23"),
 	} {
 		if problems := n.Validate(); len(problems) != 1 || !strings.Contains(problems[0].Error(), want) {

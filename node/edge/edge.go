@@ -226,13 +226,14 @@ func (d *Driver) apply(r *Report) error {
 	return nil
 }
 
-// Audit tells whether anything is no longer as Apply left it, at little cost.
+// Audit tells whether anything is no longer as Apply left it, at little cost, and bounds the gateways' neighbours.
 func (d *Driver) Audit() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.wanted) == 0 || d.outlet == nil {
 		return false
 	}
+	d.trim()
 	seen, err := d.look()
 	if err != nil || !seen.equal(&d.seen) {
 		return true
@@ -298,6 +299,9 @@ func (d *Driver) remove(id ID) error {
 		if err := openRules(d.dirs.Outlet()+".rules").apply(o.fd, map[string]string{d.table(id): ""}); err != nil {
 			return fmt.Errorf("edge %s: %w", id, err)
 		}
+		if d.outlet != nil {
+			delete(d.outlet.rules.own, d.table(id))
+		}
 	}
 	dir := d.dirs.Gateway(id.Network, id.Edge)
 	if path := filepath.Join(dir, "net"); linux.IsNamespace(path) {
@@ -318,7 +322,7 @@ func (d *Driver) device(id ID) string {
 }
 
 // table is the name of the edge's own table in the outlet.
-func (d *Driver) table(id ID) string { return "edge_" + d.device(id) }
+func (d *Driver) table(id ID) string { return "inet edge_" + d.device(id) }
 
 // locked calls f while no other agent of this machine does the like: the outlet is the whole instance's, and the ports
 // that outlets speak from are the whole machine's.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -376,6 +377,45 @@ func TestTwoInstances(t *testing.T) {
 	}
 }
 
+// Of two nodes that share the outlet, both notice that their rules there went, whichever is the first to restore its own.
+func TestTwoNodesRestoreTheOutlet(t *testing.T) {
+	l := newLab(t)
+	a := l.element("net-a", model.Forward{Protocol: model.UDP, Port: 5353, Element: "h", To: 53})
+	b := l.element("net-b", model.Forward{Protocol: model.UDP, Port: 5354, Element: "h", To: 53})
+	l.serve("net-a", 53)
+	l.must(l.apply(a))
+	first, ours := l.d, l.dirs
+	defer first.Close()
+	l.dirs.Node = "m"
+	l.dirs.Run = strings.TrimSuffix(ours.Run, "/n") + "/m"
+	l.d = nil
+	l.open()
+	l.must(l.apply(b))
+	if first.Audit() || l.d.Audit() {
+		t.Fatal("an audit finds fault with what was just made")
+	}
+	l.sh(l.dirs.Outlet(), "nft flush ruleset")
+	l.must(l.apply(b))
+	if l.d.Audit() {
+		t.Error("the audit of the node that has restored its rules finds fault")
+	}
+	if !first.Audit() {
+		t.Error("the other node's audit does not notice that its rules went")
+	}
+	l.must(first.Apply(context.Background(), []Edge{a}, nil))
+	l.reaches("world", "udp", machine4+":5353", "net-a ")
+	if first.Audit() || l.d.Audit() {
+		t.Error("an audit finds fault with what was restored")
+	}
+	l.remove(b.ID)
+	if first.Audit() {
+		t.Error("the audit finds fault with the other node's edge having gone")
+	}
+	if err := first.Remove(context.Background(), []ID{a.ID}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What was made is taken away without the driver: when the instance ends.
 func TestRelease(t *testing.T) {
 	l := newLab(t)
@@ -406,5 +446,22 @@ func TestProbe(t *testing.T) {
 	}
 	if err := linux.Inside(-1, func() error { return nil }); err == nil {
 		t.Error("a namespace that is none can be entered")
+	}
+}
+
+// A relay that waits for an element which does not answer ends when it is told to.
+func TestRelayEndsWhileItDials(t *testing.T) {
+	l := newLab(t)
+	l.sh("world", "nft 'add table ip t; add chain ip t c { type filter hook input priority 0; }; add rule ip t c tcp dport 9 drop'")
+	ns, err := openNamespace(l.path("machine"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.close()
+	r := relay{inside: ns.fd, targets: []netip.AddrPort{netip.MustParseAddrPort(server4 + ":9"), netip.MustParseAddrPort(server4 + ":9")}}
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := r.dial(ctx, "tcp"); !errors.Is(err, context.Canceled) {
+		t.Errorf("the dial ends with: %v; want: %v", err, context.Canceled)
 	}
 }

@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -34,11 +36,40 @@ const made = "made"
 // whole tells whether the gateway's devices are there.
 func (g *gateway) whole() bool {
 	for _, name := range []string{"in", "out"} {
-		if link, err := g.h.LinkByName(name); err != nil || link.Attrs().Flags&net.FlagUp == 0 {
+		if link, err := g.h.LinkByName(name); err != nil || link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().RawFlags&unix.IFF_NOARP != 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// maxNeighbours is how many neighbours (ARP, neighbour discovery) a gateway may have; the kernel has no limit of its own for
+// a namespace. trimTime is how long one look for who has more may take.
+const (
+	maxNeighbours = 1024
+	trimTime      = 50 * time.Millisecond
+)
+
+// trim has gateways forget all their neighbours where these are more than they may be: those who made them up are an
+// element's, the others are found again.
+func (d *Driver) trim() {
+	began := time.Now()
+	for _, g := range d.gateways { // in another order each time
+		if time.Since(began) > trimTime {
+			return
+		}
+		in, err := g.h.LinkByName("in")
+		if err != nil {
+			continue // the audit tells
+		}
+		if all, err := g.h.NeighList(in.Attrs().Index, netlink.FAMILY_ALL); err != nil || len(all) <= maxNeighbours {
+			continue
+		}
+		// The kernel forgets the neighbours of a device that changes between having ARP and having none (arp_netdev_event,
+		// ndisc_netdev_event), all in one step, those included that were entered meanwhile.
+		g.h.LinkSetARPOff(in) //nolint:errcheck // the next look tries again
+		g.h.LinkSetARPOn(in)  //nolint:errcheck // whole tells
+	}
 }
 
 // ensureGateway makes a gateway, or puts it right, and tells what it had to put right. The lock is held.
@@ -84,13 +115,14 @@ func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
 		return g, c, err
 	}
 	before := g.rules.current(g.fd)
-	if err := g.rules.apply(g.fd, map[string]string{"polyplane": gatewayRules(&e.Internet, s)}); err != nil {
+	if err := g.rules.apply(g.fd, map[string]string{"inet polyplane": gatewayRules(&e.Internet, s),
+		"arp polyplane": gatewayARP(&e.Internet)}); err != nil {
 		return g, c, err
 	}
 	if !before {
 		c.add("rules restored")
 	}
-	if err := d.outlet.rules.apply(d.outlet.fd, map[string]string{d.table(e.ID): forwardRules(&e.Internet, g.number, s)}); err != nil {
+	if err := d.outlet.rules.apply(d.outlet.fd, map[string]string{d.table(e.ID): forwardRules(&e.Internet, d.device(e.ID), g.number, s)}); err != nil {
 		return g, c, err
 	}
 	if fresh {
@@ -238,6 +270,11 @@ func (g *gateway) configure(e *Edge, s *sight, in, out netlink.Link, c *changes)
 		link netlink.Link
 		want []netip.Prefix
 	}{{in, e.Internet.Gateway}, {out, own}} {
+		if x.link.Attrs().RawFlags&unix.IFF_NOARP != 0 {
+			if err := g.h.LinkSetARPOn(x.link); err != nil {
+				return err
+			}
+		}
 		raised, err := up(g.h, x.link)
 		if err != nil {
 			return err

@@ -57,7 +57,7 @@ func newLab(t *testing.T) *lab {
 		if l.d != nil {
 			l.d.Close()
 		}
-		for _, pattern := range []string{"*.net", "run/test/*.net", "run/test/*.bpf", "run/test/nodes/n/edges/*/*/net"} {
+		for _, pattern := range []string{"*.net", "run/test/*.net", "run/test/*.bpf", "run/test/nodes/*/edges/*/*/net"} {
 			mounts, _ := filepath.Glob(filepath.Join(dir, pattern))
 			for _, m := range mounts {
 				unix.Unmount(m, unix.MNT_DETACH)

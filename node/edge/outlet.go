@@ -32,6 +32,8 @@ var routerSysctls = map[string]string{
 	"ipv4/conf/all/accept_redirects":   "0",
 	"ipv4/conf/all/send_redirects":     "0",
 	"ipv4/conf/default/send_redirects": "0",
+	"ipv4/conf/all/arp_accept":         "0",
+	"ipv4/conf/default/arp_accept":     "0",
 	"ipv6/conf/all/accept_ra":          "0",
 	"ipv6/conf/default/accept_ra":      "0",
 	"ipv6/conf/all/accept_dad":         "0",
@@ -111,7 +113,7 @@ func (d *Driver) makeOutlet(s *sight) error {
 			}
 		}
 	}
-	return o.rules.apply(o.fd, map[string]string{"polyplane": outletRules(s)})
+	return o.rules.apply(o.fd, map[string]string{"inet polyplane": outletRules(s)})
 }
 
 // upPair finds or makes the pair between the machine's namespace and the outlet. Its end in the machine's has no address,

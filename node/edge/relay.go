@@ -125,18 +125,18 @@ func (r *relay) close() {
 	unix.Close(r.inside)
 }
 
-// dial opens a connection out of the gateway, to the first address that answers.
-func (r *relay) dial(network string) (c net.Conn, err error) {
+// dial opens a connection out of the gateway, to the first address that answers, until the context ends.
+func (r *relay) dial(ctx context.Context, network string) (c net.Conn, err error) {
 	for _, to := range r.targets {
 		err = linux.Inside(r.inside, func() (err error) {
-			c, err = (&net.Dialer{Timeout: dialTimeout}).Dial(network, to.String())
+			c, err = (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, to.String())
 			return err
 		})
-		if err == nil {
-			return c, nil
+		if err == nil || ctx.Err() != nil {
+			break
 		}
 	}
-	return nil, err
+	return c, err
 }
 
 func (r *relay) accept(ctx context.Context, l net.Listener) {
@@ -167,7 +167,7 @@ func (r *relay) accept(ctx context.Context, l net.Listener) {
 // stream joins a connection to one to the element, until both directions have ended.
 func (r *relay) stream(ctx context.Context, c net.Conn) {
 	defer c.Close()
-	to, err := r.dial("tcp")
+	to, err := r.dial(ctx, "tcp")
 	if err != nil {
 		return
 	}
@@ -207,7 +207,7 @@ func (r *relay) receive(ctx context.Context, l net.PacketConn) {
 			if full {
 				continue
 			}
-			if to, err = r.dial("udp"); err != nil {
+			if to, err = r.dial(ctx, "udp"); err != nil {
 				continue
 			}
 			mu.Lock()

@@ -25,14 +25,17 @@ import (
 // the generation of the rule set that the last writing made. While the kernel's generation is that one, nobody else has
 // written, and nothing need be looked at. Where somebody has, the note is void, and whoever has a table there writes it
 // again – several agents may have, in the outlet.
-type rules struct{ file string }
+type rules struct {
+	file string
+	own  map[string]string // digests of the tables that this process applied, by name
+}
 
 type rulesNote struct {
 	Generation uint32            `json:"generation"`
-	Tables     map[string]string `json:"tables"` // digests by name
+	Tables     map[string]string `json:"tables"` // digests by family and name, "inet polyplane"
 }
 
-func openRules(file string) rules { return rules{file} }
+func openRules(file string) rules { return rules{file, map[string]string{}} }
 
 func (r rules) read() rulesNote {
 	var n rulesNote
@@ -42,10 +45,20 @@ func (r rules) read() rulesNote {
 	return n
 }
 
-// current tells whether nobody has written rules in the namespace since they were last applied.
+// current tells whether what this process applied is there: nobody has written rules in the namespace since they were last
+// applied, and whoever did that found this process's tables there.
 func (r rules) current(fd int) bool {
 	g, err := generation(fd)
-	return err == nil && g == r.read().Generation
+	note := r.read()
+	if err != nil || g != note.Generation {
+		return false
+	}
+	for name, is := range r.own {
+		if note.Tables[name] != is {
+			return false
+		}
+	}
+	return true
 }
 
 func digest(text string) string {
@@ -53,8 +66,8 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// apply makes tables of the family inet so, by name, and removes those whose text is empty; others are left alone. What is
-// right is not touched. All change in one step, and connections that are under way go on.
+// apply makes tables so, by family and name, and removes those whose text is empty; others are left alone. What is right is
+// not touched. All change in one step, and connections that are under way go on.
 func (r rules) apply(fd int, tables map[string]string) error {
 	note := r.read()
 	g, err := generation(fd)
@@ -71,15 +84,16 @@ func (r rules) apply(fd int, tables map[string]string) error {
 			continue
 		}
 		// Made first, so that there is something to delete.
-		fmt.Fprintf(&script, "table inet %s\ndelete table inet %s\n", name, name)
+		fmt.Fprintf(&script, "table %s\ndelete table %s\n", name, name)
 		if text == "" {
 			delete(note.Tables, name)
 			continue
 		}
-		fmt.Fprintf(&script, "table inet %s {\n%s}\n", name, text)
+		fmt.Fprintf(&script, "table %s {\n%s}\n", name, text)
 		note.Tables[name] = digest(text)
 	}
 	if script.Len() == 0 {
+		r.keep(tables)
 		return nil
 	}
 	if err := nft(fd, script.String()); err != nil {
@@ -92,7 +106,19 @@ func (r rules) apply(fd int, tables map[string]string) error {
 	if err != nil {
 		return err
 	}
+	r.keep(tables)
 	return os.WriteFile(r.file, b, 0o600)
+}
+
+// keep notes what this process has applied.
+func (r rules) keep(tables map[string]string) {
+	for name, text := range tables {
+		if text == "" {
+			delete(r.own, name)
+		} else {
+			r.own[name] = digest(text)
+		}
+	}
 }
 
 // nft has nft(8) carry out a script in a namespace, all of it or nothing.
@@ -162,7 +188,8 @@ func Probe() error {
 			return
 		}
 		var said bytes.Buffer
-		script := "table inet try {\n" + gatewayRules(probed()) + "}\ntable inet out {\n" + outletRules(&sight{low: 61000, high: 61001,
+		in, s := probed()
+		script := "table inet try {\n" + gatewayRules(in, s) + "}\ntable arp try {\n" + gatewayARP(in) + "}\ntable inet out {\n" + outletRules(&sight{low: 61000, high: 61001,
 			uplinks: probedUplinks()}) + "}\n"
 		if err := runNFT(script, &said); err != nil {
 			line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,6 +64,10 @@ func gatewayRules(in *model.Internet, s *sight) string {
 	line("chain input { type filter hook input priority filter; policy drop;")
 	line(`iifname "lo" accept`)
 	line("ct state established,related accept")
+	if known := known(in, true); len(known) > 0 {
+		line(`iifname "in" icmpv6 type nd-neighbor-solicit ip6 saddr { %s } accept`, strings.Join(known, ", "))
+	}
+	line(`iifname "in" icmpv6 type nd-neighbor-solicit limit rate over %s drop`, solicitations)
 	line("icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept")
 	line(`iifname "in" icmp type echo-request limit rate 1000/second accept`)
 	line(`iifname "in" icmpv6 type echo-request limit rate 1000/second accept`)
@@ -93,6 +98,37 @@ func gatewayRules(in *model.Internet, s *sight) string {
 	}
 	line("}")
 	return b.String()
+}
+
+// solicitations is how often others than those that the file makes known may ask a gateway for its MAC address: who asks
+// is entered into its table of neighbours.
+const solicitations = "50/second burst 200 packets"
+
+// known are the addresses of a gateway's neighbours that the file tells of.
+func known(in *model.Internet, v6 bool) (all []string) {
+	for _, a := range slices.Concat(append([][]netip.Addr{in.Via}, slices.Collect(maps.Values(in.Targets))...)...) {
+		if a.Is6() == v6 && slices.ContainsFunc(in.Gateway, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			all = append(all, a.String())
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// gatewayARP are the rules for the ARP that a gateway receives. Only requests enter their senders as neighbours; those of
+// 0.0.0.0 (RFC 5227) are answered without. Made-up senders of the edge's own subnet are left to the rate, and to trim.
+func gatewayARP(in *model.Internet) string {
+	at := slices.IndexFunc(in.Gateway, func(p netip.Prefix) bool { return p.Addr().Is4() })
+	if at < 0 {
+		return ""
+	}
+	return fmt.Sprintf(`chain input { type filter hook input priority filter; policy accept;
+iifname != "in" accept
+arp operation != request accept
+arp saddr ip { %s } accept
+arp saddr ip != %s drop
+limit rate over %s drop; }
+`, strings.Join(append(known(in, false), netip.IPv4Unspecified().String()), ", "), in.Gateway[at].Masked(), solicitations)
 }
 
 func family(a netip.Addr) string {
@@ -140,12 +176,16 @@ func outletRules(s *sight) string {
 	return b.String()
 }
 
-// forwardRules are an edge's own rules in the outlet.
-func forwardRules(in *model.Internet, number int, s *sight) string {
+// forwardRules are an edge's own rules in the outlet, where device leads to its gateway. What is too much is dropped there
+// before it is entered into the outlet's table of connections, which all edges share.
+func forwardRules(in *model.Internet, device string, number int, s *sight) string {
 	if len(in.Forwards) == 0 {
 		return ""
 	}
 	var b strings.Builder
+	fmt.Fprintf(&b, `chain forward { type filter hook forward priority filter - 1; policy accept;
+iifname "up" oifname "%s" ct state new ct count over %d counter drop; }
+`, device, MaxConnections)
 	fmt.Fprintln(&b, "chain before { type nat hook prerouting priority dstnat;")
 	v4, v6 := transitAddresses(number)
 	for _, u := range s.uplinks {
@@ -170,7 +210,7 @@ func forwardRules(in *model.Internet, number int, s *sight) string {
 
 // probed and probedUplinks are of an edge that has everything, for a trial of its rules.
 func probed() (*model.Internet, *sight) {
-	return &model.Internet{Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}},
+	return &model.Internet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")}, Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}},
 		Targets: map[string][]netip.Addr{"h": {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}, &sight{}
 }
 
