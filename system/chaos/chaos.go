@@ -41,9 +41,10 @@ type Config struct {
 	Faults     []string // only these; all where empty
 	// Measure has each of the platform's processes killed once, in peace, instead of operations.
 	Measure bool
-	// Patience is how long the kernel may take to be as wanted once the platform says that all is; patience where zero.
-	Patience time.Duration
-	Log      io.Writer
+	// Sought is a difference between the kernel and what is wanted that ends the run once it has been there for soughtFor,
+	// so that a mistake that is known to be there is not waited for; may be nil.
+	Sought func(difference string) bool
+	Log    io.Writer
 }
 
 // Report is what came of a run.
@@ -80,9 +81,6 @@ type run struct {
 // Run runs and returns what came of it; the error is the first thing that was not as it must be. Everything is removed
 // again in either case.
 func Run(ctx context.Context, c Config) (Report, error) {
-	if c.Patience == 0 {
-		c.Patience = patience
-	}
 	run := &run{Config: c, world: newWorld(nodes), matrix: Matrix{}, times: Times{}, hits: map[string]int{}, began: time.Now()}
 	run.platform = newPlatform(c.Binary, c.Name, "up", "--nodes", fmt.Sprint(nodes), "-d")
 	report := Report{Matrix: run.matrix, Times: run.times}

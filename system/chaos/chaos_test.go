@@ -26,7 +26,7 @@ func seed(t *testing.T) uint64 {
 }
 
 // try runs the harness and logs its report.
-func try(t *testing.T, c Config) error {
+func try(t *testing.T, c Config) (Report, error) {
 	t.Helper()
 	var log strings.Builder
 	c.Name, c.Log = NewName(), &log
@@ -36,36 +36,50 @@ func try(t *testing.T, c Config) error {
 	report, err := Run(t.Context(), c)
 	report.Write(&log)
 	t.Logf("seed %d\n%s", c.Seed, log.String())
-	return err
+	return report, err
+}
+
+// meets wants every one of the faults to have met an operation at least.
+func meets(t *testing.T, r Report, faults ...string) {
+	t.Helper()
+	for _, f := range faults {
+		if r.Matrix.During(f) == 0 {
+			t.Errorf("no operation met the fault %q: choose another seed, or more operations", f)
+		}
+	}
 }
 
 // The short form of `make soak`.
 func TestChaos(t *testing.T) {
-	if err := try(t, Config{Seed: seed(t), Operations: 32}); err != nil {
+	report, err := try(t, Config{Seed: seed(t), Operations: 32})
+	if err != nil {
 		t.Error(err)
 	}
+	meets(t, report, "agent", "manager", "up")
 }
 
 // The same with an external etcd, members of which are killed and cut off.
 func TestChaosWithExternalEtcd(t *testing.T) {
-	if err := try(t, Config{Seed: seed(t), Operations: 4, Cluster: true,
-		Faults: []string{"etcd member", "etcd leader", "etcd cut off"}}); err != nil {
+	faults := []string{"etcd member", "etcd leader", "etcd cut off"}
+	report, err := try(t, Config{Seed: seed(t), Operations: 6, Cluster: true, Faults: faults})
+	if err != nil {
 		t.Error(err)
 	}
+	meets(t, report, faults...)
 }
 
 // A mistake of the agent's is found: what its network has others of on the node is never removed.
 func TestPlantedMistakeIsFound(t *testing.T) {
 	binary := planted(t, "../../node/agent/pass.go", "if !wanted[f.ID] && !a.plan.held[f.ID.Network] {",
 		"if !wanted[f.ID] && !a.plan.held[f.ID.Network] && !slices.ContainsFunc(a.plan.order, func(id model.ID) bool { return id.Network == f.ID.Network }) {")
-	err := try(t, Config{Binary: binary, Seed: 1, Operations: 30, Every: 10, Faults: []string{"agent"}, Patience: patienceWithMistakes})
+	_, err := try(t, Config{Binary: binary, Seed: 1, Operations: 30, Every: 10, Faults: []string{"agent"},
+		Sought: func(difference string) bool {
+			return strings.Contains(difference, "the namespace of c") && strings.Contains(difference, "is left")
+		}})
 	if err == nil || !strings.Contains(err.Error(), "the namespace of c") || !strings.Contains(err.Error(), "is left") {
 		t.Errorf("the run says %v", err)
 	}
 }
-
-// patienceWithMistakes is how long is waited for what will not come.
-const patienceWithMistakes = patience / 120
 
 // planted builds the program with a piece of one of its files replaced. The file itself stays as it is.
 func planted(t *testing.T, file, right, wrong string) string {

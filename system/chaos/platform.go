@@ -139,12 +139,17 @@ func eventuallyWithin(ctx context.Context, patience time.Duration, what string, 
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case errors.As(err, new(certain)):
+			return fmt.Errorf("waited for %s: %w", what, err)
 		case time.Now().After(deadline):
 			return fmt.Errorf("waited %s for %s: %w", patience, what, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
+
+// certain is an error that waiting will not change.
+type certain struct{ error }
 
 // ready waits until the manager answers and every node is ready.
 func (p *platform) ready(ctx context.Context) error {
