@@ -131,13 +131,19 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, caller)
 		if caller.Alive != nil {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithCancel(ctx)
-			defer cancel()
-			defer context.AfterFunc(caller.Alive, cancel)()
+			var end func()
+			ctx, end = join(ctx, caller.Alive)
+			defer end()
 		}
 		handler(w, r.WithContext(ctx))
 	})
+}
+
+// join has a context end with another one, too. Whoever calls it calls end when the context is no longer needed.
+func join(ctx, other context.Context) (joined context.Context, end func()) {
+	joined, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(other, cancel)
+	return joined, func() { stop(); cancel() }
 }
 
 // ServeHTTP answers one request.

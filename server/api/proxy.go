@@ -106,7 +106,7 @@ func (p *proxy) close() { p.transport.CloseIdleConnections() }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := model.ID{Network: r.PathValue("network"), Element: r.PathValue("element")}
-	node, dial, err := p.agents.Agent(id)
+	reach, err := p.agents.Agent(r.Context(), id)
 	if err != nil {
 		writeProblem(w, err)
 		return
@@ -116,9 +116,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, context.Canceled) {
 			return // the asker has gone
 		}
-		writeProblem(w, Unavailable(fmt.Errorf("%s: the agent of node %s does not answer: %w", id, node, err)))
+		writeProblem(w, Unavailable(fmt.Errorf("%s: the agent of node %s does not answer: %w", id, reach.Node, err)))
 	}
-	reverse.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), dialKey{}, dial)))
+	ctx := context.WithValue(r.Context(), dialKey{}, reach.Dial)
+	if Only(ctx) != "" {
+		var end func()
+		ctx, end = join(ctx, reach.Alive)
+		defer end()
+	}
+	reverse.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // slogWriter makes the reverse proxy's complaints debug messages: a user who ends a stream is nothing to report.

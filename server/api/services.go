@@ -64,8 +64,17 @@ type Agents interface {
 	Report(report model.Report) error
 	// Measure takes what a node's agent has measured.
 	Measure(measures model.Measures) error
-	// Agent tells which node an element is on and how that node's agent is reached.
-	Agent(id model.ID) (node string, dial Dial, err error)
+	// Agent tells which node an element is on and how that node's agent is reached, if whoever asks may (see Only).
+	Agent(ctx context.Context, id model.ID) (Reach, error)
+}
+
+// Reach is how an element is reached.
+type Reach struct {
+	// Node is the node that the element is on, Dial opens connections to its agent.
+	Node string
+	Dial Dial
+	// Alive ends when the element's network is another's, or is no more.
+	Alive context.Context
 }
 
 // Dial opens a connection to an agent's own API.

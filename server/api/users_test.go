@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
@@ -258,4 +259,112 @@ func TestOwnersTakeNothingOfTheMachine(t *testing.T) {
 	out.Edges[0].Internet.Forwards = []model.Forward{{Port: 22, Element: "h1", To: 22}}
 	_, err = alice.Apply(ctx, out, model.ApplyOptions{})
 	refusedWith(t, "a port of the machine", err, http.StatusForbidden, "uplink")
+	roomy := host("far")
+	roomy.CPU = 16000
+	far, _, _, err := o.join(o.token(model.TokenRequest{}).Text, roomy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := far.Register(ctx, "far", model.Registration{}); err != nil {
+		t.Fatal(err)
+	}
+	// When the node of an element has gone, what is set places it anew.
+	out.Name, out.Owner, out.Edges[0].Internet.Forwards = "away", "alice", nil
+	out.Elements[0].CPU = 8000 // more than base has
+	if _, err := o.root.Apply(ctx, out, model.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.root.RemoveNode(ctx, "far"); err != nil {
+		t.Fatal(err)
+	}
+	smaller := model.SetRequest{Object: "h1", Values: []model.Assignment{{Key: "cpu", Value: "1"}}}
+	_, err = alice.Set(ctx, "away", smaller)
+	refusedWith(t, "another machine's uplink", err, http.StatusForbidden, "uplink of node base")
+	if _, err := o.root.Set(ctx, "away", smaller); err != nil {
+		t.Errorf("by an admin: %v", err)
+	}
+}
+
+// What an owner has begun with a network ends when it is somebody else's.
+func TestWhatIsOpenEndsWithTheOwnership(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	ctx := t.Context()
+	n1, _, _, err := o.join(o.token(model.TokenRequest{}).Text, host("n1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, _ := agentOf(t, n1, "n1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet { // a check's
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, "begun")
+		http.NewResponseController(w).Flush() //nolint:errcheck // the reader waits for it
+		<-r.Context().Done()
+	}))
+	<-states
+	lab := duo("lab")
+	lab.Owner, lab.Elements[0].Node, lab.Elements[1].Node = "alice", "n1", "n1"
+	if _, err := o.root.Apply(ctx, lab, model.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n1.Report(ctx, model.Report{Node: "n1", Revision: (<-states).Revision}); err != nil {
+		t.Fatal(err)
+	}
+	follow := func(c *client.Client) (ended <-chan error) {
+		t.Helper()
+		logs, err := c.Logs(ctx, model.ID{Network: "lab", Element: "h1"}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { logs.Close() })
+		if _, err := io.ReadFull(logs, make([]byte, len("begun"))); err != nil {
+			t.Fatal(err)
+		}
+		over := make(chan error, 1)
+		go func() {
+			_, err := io.ReadAll(logs)
+			over <- err
+		}()
+		return over
+	}
+	set := func(key, value string) {
+		t.Helper()
+		if _, err := o.root.Set(ctx, "lab", model.SetRequest{Values: []model.Assignment{{Key: key, Value: value}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alice, boss := o.user("alice", model.RoleOwner), o.user("boss", model.RoleAdmin)
+	hers, admins := follow(alice), follow(boss)
+	checked := make(chan error, 1)
+	go func() {
+		_, err := alice.Check(ctx, "lab", model.CheckRequest{Mesh: true, Wait: time.Hour})
+		checked <- err
+	}()
+	set("owner", "bob")
+	if err := <-hers; err == nil {
+		t.Error("alice's logs have ended as if they were all")
+	}
+	refusedWith(t, "alice's check", <-checked, http.StatusNotFound, "alice has no network lab")
+	_, err = alice.Logs(ctx, model.ID{Network: "lab", Element: "h1"}, false)
+	refusedWith(t, "bob's logs", err, http.StatusNotFound)
+	// Changes of other kinds end nothing.
+	bobs := follow(o.user("bob", model.RoleOwner))
+	set("cpu", "1")
+	select {
+	case err := <-admins:
+		t.Errorf("an admin's logs end: %v", err)
+	case err := <-bobs:
+		t.Errorf("bob's logs end although the network stays his: %v", err)
+	default:
+	}
+	if err := o.root.Delete(ctx, "lab"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n1.Report(ctx, model.Report{Node: "n1", Revision: (<-states).Revision + 100}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-bobs; err == nil {
+		t.Error("the logs of a deleted network have ended as if they were all")
+	}
 }

@@ -217,6 +217,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 		n.makeIndex()
 		name := c.record.Network.Name
 		old := m.networks[name]
+		n.begin(old)
 		m.networks[name] = n
 		m.event(model.Info, name, c.reason, c.message, "")
 		if old != nil {

@@ -46,7 +46,7 @@ func (m *Manager) Check(ctx context.Context, name string, request model.CheckReq
 // checkOnce makes every probe once. All are made in every round: what held a second ago need not hold now.
 func (m *Manager) checkOnce(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
 	result := model.CheckResult{Network: name, OK: true, Probes: []model.ProbeResult{}}
-	c, err := m.newCheck(name, request)
+	c, err := m.newCheck(ctx, name, request)
 	if err != nil {
 		return result, err
 	}
@@ -71,10 +71,13 @@ type check struct {
 
 // newCheck works out what to ask, and who could answer: every element of every network that owns a probed address, so
 // that reaching the wrong one is seen.
-func (m *Manager) newCheck(name string, request model.CheckRequest) (*check, error) {
+func (m *Manager) newCheck(ctx context.Context, name string, request model.CheckRequest) (*check, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	n, err := m.usable(name)
+	if err == nil {
+		err = checkMine(ctx, n) // in every round anew
+	}
 	if err != nil {
 		return nil, err
 	}

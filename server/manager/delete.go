@@ -48,6 +48,7 @@ func (m *Manager) Delete(ctx context.Context, name string) error {
 		leaving[node] = 0
 	}
 	gone := &network{record: next, resolved: n.resolved, index: n.index, parts: n.parts, leaving: leaving, phase: model.PhasePending}
+	gone.begin(n)
 	m.networks[name] = gone
 	m.event(model.Info, name, "NetworkDeleting", "is being deleted", "")
 	m.advance(revision)
@@ -109,13 +110,17 @@ func (m *Manager) forget(ctx context.Context, name, message string) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	held := m.networks[name].damaged != nil
+	n := m.networks[name]
+	held := n.damaged != nil
+	if n.end != nil {
+		n.end()
+	}
 	delete(m.networks, name)
 	m.event(model.Info, name, "NetworkDeleted", message, "")
 	if held { // the nodes learn that nothing holds them any longer
 		m.advance(revision)
-		for _, n := range m.nodes {
-			m.tell(n)
+		for _, on := range m.nodes {
+			m.tell(on)
 		}
 	}
 	return nil

@@ -65,6 +65,21 @@ type network struct {
 	// them to.
 	leaving map[string]int64
 	damaged *store.Damaged
+	// alive ends when the network is another owner's, or is no more; end ends it.
+	alive context.Context
+	end   context.CancelFunc
+}
+
+// begin makes the network alive: as the one that was there under its name, unless it is another owner's now.
+func (n *network) begin(was *network) {
+	if was != nil && was.alive != nil && ownerOf(&was.record) == ownerOf(&n.record) {
+		n.alive, n.end = was.alive, was.end
+		return
+	}
+	if was != nil && was.end != nil {
+		was.end()
+	}
+	n.alive, n.end = context.WithCancel(context.Background())
 }
 
 // New reads the store. A substrate without nodes means the stored one.
@@ -177,6 +192,7 @@ func (m *Manager) restore(r model.Record, numbers *model.Numbers) error {
 	}
 	r.Assigned = assigned
 	n := &network{record: r, resolved: resolved}
+	n.begin(nil)
 	n.makeIndex()
 	m.networks[r.Network.Name] = n
 	if r.Deleting {

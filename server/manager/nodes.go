@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -195,28 +196,31 @@ func takePorts(n *node, list []model.PortStatus) {
 }
 
 // Agent tells which node an element is on and how that node's agent is reached.
-func (m *Manager) Agent(id model.ID) (name string, dial api.Dial, err error) {
+func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	n, err := m.usable(id.Network)
+	if err == nil {
+		err = checkMine(ctx, n)
+	}
 	if err != nil {
-		return "", nil, err
+		return api.Reach{}, err
 	}
 	if _, ok := n.index[id.Element]; !ok {
-		return "", nil, n.noElement(id.Element)
+		return api.Reach{}, n.noElement(id.Element)
 	}
-	name = n.record.Assigned.Placement.Elements[id.Element]
+	name := n.record.Assigned.Placement.Elements[id.Element]
 	on := m.nodes[name]
 	if on == nil {
-		return "", nil, api.Conflict("%s is placed on node %q, which the substrate does not have", id, name)
+		return api.Reach{}, api.Conflict("%s is placed on node %q, which the substrate does not have", id, name)
 	}
 	switch {
 	case on.watches == 0:
-		return "", nil, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
+		return api.Reach{}, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
 	case !on.back:
-		return "", nil, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is starting", id, name))
+		return api.Reach{}, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is starting", id, name))
 	}
-	return name, on.dial(), nil
+	return api.Reach{Node: name, Dial: on.dial(), Alive: n.alive}, nil
 }
 
 // usable finds a network that is not damaged. The lock is held.

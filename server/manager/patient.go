@@ -35,20 +35,22 @@ func (p patient) Dump(network string, parts api.Parts) (model.Dump, error) {
 }
 
 // Agent waits for an agent that is away.
-func (p patient) Agent(id model.ID) (node string, dial api.Dial, err error) {
+func (p patient) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	late := time.NewTimer(p.most)
 	defer late.Stop()
 	for {
 		changed := p.Changed()
-		node, dial, err = p.Manager.Agent(id)
+		reach, err := p.Manager.Agent(ctx, id)
 		var refusal *api.Problem
 		if !errors.As(err, &refusal) || refusal.Status != http.StatusServiceUnavailable {
-			return node, dial, err
+			return reach, err
 		}
 		select {
 		case <-changed:
 		case <-late.C:
-			return node, dial, err
+			return reach, err
+		case <-ctx.Done():
+			return reach, err
 		}
 	}
 }

@@ -148,7 +148,7 @@ func TestAfterARestartReportsAreWaitedFor(t *testing.T) {
 		t.Fatalf("with no patience: %+v, %v", d, err)
 	}
 	id := model.ID{Network: "lab", Element: "r1"}
-	if _, _, err := late.Agent(id); problem(t, err).Status != http.StatusServiceUnavailable {
+	if _, err := late.Agent(t.Context(), id); problem(t, err).Status != http.StatusServiceUnavailable {
 		t.Fatal(err)
 	}
 	p := patient{f.Manager, f.restored(t.Context(), time.Minute), time.Minute}
@@ -161,7 +161,7 @@ func TestAfterARestartReportsAreWaitedFor(t *testing.T) {
 		dumped <- d
 	}()
 	go func() {
-		_, _, err := p.Agent(id)
+		_, err := p.Agent(t.Context(), id)
 		reached <- err
 	}()
 	_, end := f.watch(t, "n1")
@@ -181,11 +181,11 @@ func TestAfterARestartReportsAreWaitedFor(t *testing.T) {
 	// One that is back, and has not looked yet, finds no elements.
 	_, end = f.watch(t, "n1")
 	defer end()
-	if _, _, err := late.Agent(id); problem(t, err).Status != http.StatusServiceUnavailable {
+	if _, err := late.Agent(t.Context(), id); problem(t, err).Status != http.StatusServiceUnavailable {
 		t.Error(err)
 	}
 	f.obey(t, "n1", nil)
-	if _, _, err := late.Agent(id); err != nil {
+	if _, err := late.Agent(t.Context(), id); err != nil {
 		t.Error(err)
 	}
 }

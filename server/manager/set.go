@@ -46,6 +46,9 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 	blank := *old
 	blank.record.Set = model.Settings{}
 	next, resolved, err := m.workOut(doc, &blank, others, false, "")
+	if err == nil && api.Only(ctx) != "" {
+		err = checkTaken(next, old)
+	}
 	if err != nil {
 		return result, err
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -46,13 +47,52 @@ func Open(conn io.ReadWriteCloser) (*Session, error) {
 	return &Session{mux}, nil
 }
 
-// Dial opens a connection to the node.
-func (s *Session) Dial(context.Context) (net.Conn, error) {
-	c, err := s.mux.Open()
-	if err != nil {
-		return nil, fmt.Errorf("through the node's tunnel: %w", err)
+// Dial opens a connection to the node. It waits while the node has not taken many earlier ones; the context ends that.
+func (s *Session) Dial(ctx context.Context) (net.Conn, error) {
+	type opened struct {
+		stream *yamux.Stream
+		err    error
 	}
-	return c, nil
+	done := make(chan opened)
+	go func() { // yamux knows no contexts
+		stream, err := s.mux.OpenStream()
+		select {
+		case done <- opened{stream, err}:
+		case <-ctx.Done():
+			if err == nil {
+				stream.Close() //nolint:errcheck // nobody waits for it any more
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return nil, fmt.Errorf("through the node's tunnel: %w", o.err)
+		}
+		return &conn{Stream: o.stream}, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("through the node's tunnel: %w", ctx.Err())
+	}
+}
+
+// conn is a stream that, once closed, says nothing more: of itself it would go on until the node has closed it too.
+type conn struct {
+	*yamux.Stream
+	closed atomic.Bool
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Stream.Read(b)
+	if c.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+// Close ends the connection, also for who waits to read from it.
+func (c *conn) Close() error {
+	c.closed.Store(true)
+	return errors.Join(c.SetReadDeadline(time.Unix(1, 0)), c.Stream.Close())
 }
 
 // Done is closed when the tunnel has ended.

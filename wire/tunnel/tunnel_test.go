@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -74,6 +75,58 @@ func TestRequestsGoBackwards(t *testing.T) {
 	}
 	if _, err := s.Dial(t.Context()); err == nil {
 		t.Error("a closed tunnel is dialled through")
+	}
+}
+
+// A node that takes no connections keeps nobody waiting for longer than asked, and one that keeps a connection open that
+// was closed is not listened to.
+func TestASilentNode(t *testing.T) {
+	near, far := pair(t)
+	defer near.Close()
+	go io.Copy(io.Discard, near) //nolint:errcheck // ends with the connection
+	s, err := Open(far)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := s.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading := make(chan error, 1)
+	go func() {
+		_, err := c.Read(make([]byte, 1))
+		reading <- err
+	}()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-reading; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed connection: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	dialled := make(chan error)
+	go func() {
+		for {
+			_, err := s.Dial(ctx)
+			if dialled <- err; err != nil {
+				return
+			}
+		}
+	}()
+	for range config().AcceptBacklog - 1 { // as many may be on their way
+		if err := <-dialled; err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	for err := range dialled {
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			break
+		}
 	}
 }
 
