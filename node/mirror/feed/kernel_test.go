@@ -21,8 +21,9 @@ type kernel struct {
 	fd         int
 	dump       *linux.Rtnetlink
 	links      map[int]kernelLink
-	neighbours map[string]fib.MAC // "index address" of those that may be used
-	objects    map[uint32][]byte  // next-hop objects' attributes
+	neighbours map[string]fib.MAC        // "index address" of those that may be used
+	objects    map[uint32][]byte         // next-hop objects' attributes
+	listed     map[netip.Prefix][]uint32 // the objects of IPv6 routes that it lists
 }
 
 type kernelLink struct {
@@ -53,6 +54,7 @@ func newKernel(t testing.TB, ns *os.File) *kernel {
 // look reads what the answers refer to.
 func (k *kernel) look() {
 	k.links, k.neighbours, k.objects = map[int]kernelLink{}, map[string]fib.MAC{}, map[uint32][]byte{}
+	k.listed = map[netip.Prefix][]uint32{}
 	k.all(unix.RTM_GETLINK, 16, 0, func(p []byte) {
 		l := kernelLink{carrier: binary.NativeEndian.Uint32(p[8:])&unix.IFF_LOWER_UP != 0}
 		for kind, v := range linux.Attrs(p[16:]) {
@@ -89,6 +91,32 @@ func (k *kernel) look() {
 				k.objects[binary.NativeEndian.Uint32(v)] = slices.Clone(p)
 			}
 		}
+	})
+	k.all(unix.RTM_GETROUTE, unix.SizeofRtMsg, unix.AF_INET6, func(p []byte) {
+		to, object := netip.IPv6Unspecified(), uint32(0)
+		for kind, v := range linux.Attrs(p[unix.SizeofRtMsg:]) {
+			switch kind {
+			case unix.RTA_DST:
+				to, _ = netip.AddrFromSlice(v)
+			case 30: // RTA_NH_ID
+				object = binary.NativeEndian.Uint32(v)
+			}
+		}
+		if object != 0 {
+			prefix := netip.PrefixFrom(to, int(p[1]))
+			k.listed[prefix] = append(k.listed[prefix], object)
+		}
+	})
+}
+
+// lists tells whether the kernel lists a route of an address's prefix that goes these ways through a next-hop object.
+func (k *kernel) lists(a netip.Addr, way answer) bool {
+	p, err := a.Prefix(way.length)
+	return err == nil && slices.ContainsFunc(k.listed[p], func(id uint32) bool {
+		listed := answer{}
+		k.throughObject(&listed, id, a, 0)
+		slices.Sort(listed.ways)
+		return slices.Equal(slices.Compact(listed.ways), way.ways)
 	})
 }
 
@@ -361,6 +389,10 @@ func (l *lab) same(k *kernel, a netip.Addr) (differs string, punts bool) {
 			if listed := k.ask(a, true, 0); listed.object && slices.Equal(listed.ways, fast.ways) {
 				continue
 			}
+		}
+		// Now and then it does not even find the route that it lists, for either question and for good.
+		if slices.Equal(want.ways, []string{"none"}) && k.lists(a, fast) {
+			return "", false
 		}
 		for _, way := range want.ways {
 			if !slices.Contains(fast.ways, way) {
