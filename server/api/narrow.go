@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -42,8 +41,7 @@ func (s *Server) sees(ctx context.Context) func(*model.Event) bool {
 	}
 	owned := s.gate.Owned(c.Name)
 	return func(e *model.Event) bool {
-		network, _, _ := strings.Cut(e.Object, "/")
-		made, own := owned[network]
+		made, own := owned[e.Network]
 		return own && !e.Time.Before(made)
 	}
 }

@@ -285,6 +285,54 @@ func TestOwnersTakeNothingOfTheMachine(t *testing.T) {
 	}
 }
 
+// Whatever an owner calls a network, its events are all that the owner sees.
+func TestOwnersSeeNoEventsOfThePlatform(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	ctx := t.Context()
+	if err := o.root.Register(ctx, "base", model.Registration{Socket: "/nonexistent"}); err != nil {
+		t.Fatal(err)
+	}
+	alice := o.user("alice", model.RoleOwner)
+	for _, name := range []string{"token", "manager", "base", "n1", "carol"} {
+		if _, err := alice.Apply(ctx, duo(name), model.ApplyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n1, _, _, err := o.join(o.token(model.TokenRequest{}).Text, host("n1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A node does not say whose an event is.
+	if err := n1.Report(ctx, model.Report{Node: "n1", Events: []model.Event{{Object: "n1", Network: "n1", Reason: "FabricChanged"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []model.QuotaKind{model.QuotaOfOwner, model.QuotaOfNetwork} {
+		if _, err := o.root.SetQuota(ctx, kind, "carol", model.QuotaRequest{Values: []model.Assignment{{Key: "elements", Value: "9"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := func(c *client.Client) map[string]int {
+		t.Helper()
+		reasons := map[string]int{}
+		if err := c.Events(ctx, 0, false, func(e model.Event) error {
+			reasons[e.Reason]++
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return reasons
+	}
+	all := told(o.root)
+	for _, reason := range []string{"TokenCreated", "NodeJoined", "FabricChanged", "ManagerStarted"} {
+		if all[reason] == 0 {
+			t.Errorf("root is told of no %s: %v", reason, all)
+		}
+	}
+	if hers := told(alice); all["QuotaSet"] != 2 || hers["QuotaSet"] != 1 || hers["NetworkApplied"] != 5 || len(hers) != 2 {
+		t.Errorf("alice is told of %v, root of %v", hers, all)
+	}
+}
+
 // What an owner has begun with a network ends when it is somebody else's.
 func TestWhatIsOpenEndsWithTheOwnership(t *testing.T) {
 	o := openTo(t, openDirs(t), ground)

@@ -321,6 +321,7 @@ func (m *Manager) tellEvent(severity model.Severity, object, reason, message str
 
 // closeAccess ends what hangs on tokens and members.
 func (m *Manager) closeAccess() {
+	defer m.closing.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k := range maps.Values(m.keys) {
@@ -330,7 +331,7 @@ func (m *Manager) closeAccess() {
 		is.end()
 	}
 	for n := range maps.Values(m.nodes) {
-		n.endTunnel()
+		m.endTunnel(n)
 	}
 }
 

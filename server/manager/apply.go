@@ -219,7 +219,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 		old := m.networks[name]
 		n.begin(old)
 		m.networks[name] = n
-		m.event(model.Info, name, c.reason, c.message, "")
+		m.networkEvent(model.Info, name, c.reason, c.message, "")
 		if old != nil {
 			n.parts = old.parts
 			m.tellMoves(&old.record, &c.record)

@@ -50,7 +50,7 @@ func (m *Manager) Delete(ctx context.Context, name string) error {
 	gone := &network{record: next, resolved: n.resolved, index: n.index, parts: n.parts, leaving: leaving, phase: model.PhasePending}
 	gone.begin(n)
 	m.networks[name] = gone
-	m.event(model.Info, name, "NetworkDeleting", "is being deleted", "")
+	m.networkEvent(model.Info, name, "NetworkDeleting", "is being deleted", "")
 	m.advance(revision)
 	m.publish(gone, nil)
 	for node := range leaving {
@@ -116,7 +116,7 @@ func (m *Manager) forget(ctx context.Context, name, message string) error {
 		n.end()
 	}
 	delete(m.networks, name)
-	m.event(model.Info, name, "NetworkDeleted", message, "")
+	m.networkEvent(model.Info, name, "NetworkDeleted", message, "")
 	if held { // the nodes learn that nothing holds them any longer
 		m.advance(revision)
 		for _, on := range m.nodes {

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -62,8 +63,22 @@ func (m *Manager) Events(since int64) ([]model.Event, <-chan struct{}) {
 	return m.events.after(since), m.events.more
 }
 
-// event records that something happened. The lock is held.
+// event records that something happened to the platform itself: the manager, a node, a token. The lock is held.
 func (m *Manager) event(severity model.Severity, object, reason, message, node string) {
 	m.events.add(model.Event{Severity: severity, Object: object, Reason: reason, Message: message, Node: node})
 	m.touch()
+}
+
+// networkEvent records that something happened to a network or a part of it, which its owner sees. The lock is held.
+func (m *Manager) networkEvent(severity model.Severity, object, reason, message, node string) {
+	m.events.add(model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason, Message: message, Node: node})
+	m.touch()
+}
+
+// networkOf is the network that an event's object is, or is a part of. Its name has neither of what may follow it.
+func networkOf(object string) string {
+	if end := strings.IndexAny(object, "/ "); end >= 0 {
+		return object[:end]
+	}
+	return object
 }

@@ -42,6 +42,8 @@ type Manager struct {
 	events    events
 	changed   chan struct{} // closed when something that users see changes
 	wake      chan struct{} // wakes the loop
+
+	closing sync.WaitGroup // tunnels that are being closed
 }
 
 var (
@@ -163,7 +165,7 @@ func counted(networks int) string {
 // hold keeps what the nodes have of a network whose record cannot be read.
 func (m *Manager) hold(d store.Damaged) {
 	m.networks[d.Name] = &network{damaged: &d, record: model.Record{Network: model.Network{Name: d.Name}}}
-	m.event(model.Error, d.Name, "NetworkDamaged", d.Err.Error()+"; what runs of it is left as it is", "")
+	m.networkEvent(model.Error, d.Name, "NetworkDamaged", d.Err.Error()+"; what runs of it is left as it is", "")
 	slog.Error("a network is damaged", "network", d.Name, "error", d.Err)
 }
 
@@ -213,7 +215,7 @@ func (m *Manager) restore(r model.Record, numbers *model.Numbers) error {
 	n.parts = parts
 	for _, node := range slices.Sorted(maps.Keys(placedOn(r))) {
 		if m.nodes[node] == nil {
-			m.event(model.Error, r.Network.Name, "NodeMissing", fmt.Sprintf(
+			m.networkEvent(model.Error, r.Network.Name, "NodeMissing", fmt.Sprintf(
 				"elements are placed on node %s, which the substrate no longer has; apply the network again to place them anew", node), node)
 		}
 	}

@@ -174,7 +174,7 @@ func (m *Manager) takeMembers(members []model.Member, revision int64) error {
 	for name, was := range m.members {
 		if now[name] != was {
 			was.end()
-			m.nodes[name].endTunnel()
+			m.endTunnel(m.nodes[name])
 		}
 		if now[name] == nil {
 			delete(m.nodes, name)
@@ -259,19 +259,25 @@ func (m *Manager) Tunnel(node trust.Node, conn net.Conn) error {
 	defer m.mu.Unlock()
 	is, n := m.members[node.Name], m.nodes[node.Name]
 	if is == nil || n == nil || is.Membership != node.Membership {
-		s.Close() //nolint:errcheck // nobody uses it
+		m.closeTunnel(s)
 		return fmt.Errorf("node %s is a member no longer", node.Name)
 	}
-	n.endTunnel()
+	m.closeTunnel(n.tunnel)
 	n.tunnel = s
 	return nil
 }
 
-// endTunnel closes the node's tunnel, if it has one. The lock is held.
-func (n *node) endTunnel() {
-	if n.tunnel != nil {
-		n.tunnel.Close() //nolint:errcheck // it ends in any case
-		n.tunnel = nil
+// endTunnel ends the node's tunnel, if it has one. The lock is held.
+func (m *Manager) endTunnel(n *node) {
+	m.closeTunnel(n.tunnel)
+	n.tunnel = nil
+}
+
+// closeTunnel closes a tunnel, or none, without anybody waiting for it: a node that takes nothing any more holds that up
+// for seconds.
+func (m *Manager) closeTunnel(s *tunnel.Session) {
+	if s != nil {
+		m.closing.Go(func() { s.Close() }) //nolint:errcheck // it ends in any case
 	}
 }
 
@@ -289,14 +295,18 @@ func (n *node) dial() api.Dial {
 	}
 }
 
-// tells whether a joined node may speak of an object in an event: of itself, its links, and what is placed on it. The
+// itself tells whether an event's object is the node, or a link of it to another one.
+func (n *node) itself(object string) bool {
+	return object == n.Name || strings.HasPrefix(object, n.Name+" -- ")
+}
+
+// mayTell tells whether a joined node may speak of an object in an event: of itself, its links, and what is placed on it. The
 // manager's lock is held.
 func (m *Manager) mayTell(n *node, object string) bool {
-	if !n.Joined || object == n.Name || strings.HasPrefix(object, n.Name+" -- ") {
+	if !n.Joined || n.itself(object) {
 		return true
 	}
-	network, _, _ := strings.Cut(object, "/")
-	if of := m.networks[network]; of != nil {
+	if of := m.networks[networkOf(object)]; of != nil {
 		_, has := of.parts[n.Name]
 		return has || of.record.Deleting
 	}

@@ -214,7 +214,7 @@ func (m *Manager) tellMoves(old, next *model.Record) {
 		id := model.ID{Network: next.Network.Name, Element: next.Network.Elements[i].Name}
 		from, to := old.Assigned.Placement.Elements[id.Element], next.Assigned.Placement.Elements[id.Element]
 		if from != "" && from != to {
-			m.event(model.Info, id.String(), "ElementMoved", "moves from node "+from+" to node "+to, to)
+			m.networkEvent(model.Info, id.String(), "ElementMoved", "moves from node "+from+" to node "+to, to)
 		}
 	}
 }

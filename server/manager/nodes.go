@@ -134,9 +134,14 @@ func (m *Manager) Report(r model.Report) error {
 	n.heard, n.back, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed =
 		true, true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed
 	for _, ev := range r.Events {
-		if ev.Node = n.Name; m.mayTell(n, ev.Object) {
-			m.events.add(ev)
+		if !m.mayTell(n, ev.Object) {
+			continue
 		}
+		ev.Node, ev.Network = n.Name, ""
+		if !n.itself(ev.Object) {
+			ev.Network = networkOf(ev.Object)
+		}
+		m.events.add(ev)
 	}
 	m.takeElements(n, r.Elements, first)
 	takePorts(n, r.Ports)
@@ -158,11 +163,11 @@ func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) 
 		}
 		switch is.Phase {
 		case model.PhaseRunning:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementStarted", Message: "runs", Node: n.Name})
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network, Reason: "ElementStarted", Message: "runs", Node: n.Name})
 		case model.PhaseSuspended:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementSuspended", Message: "is suspended", Node: n.Name})
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network, Reason: "ElementSuspended", Message: "is suspended", Node: n.Name})
 		case model.PhaseStopped:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network, Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
 		}
 	}
 	if len(n.elements) == len(list) {

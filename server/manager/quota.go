@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -182,8 +181,11 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 	}
 	m.mu.Lock()
 	m.quotas = next
-	m.events.add(model.Event{Time: time.Now(), Severity: model.Info, Object: name, Reason: "QuotaSet", Message: fmt.Sprintf("the quota of %s %s was set", kind, name)})
-	m.touch()
+	tell := m.event
+	if kind == model.QuotaOfNetwork {
+		tell = m.networkEvent
+	}
+	tell(model.Info, name, "QuotaSet", fmt.Sprintf("the quota of %s %s was set", kind, name), "")
 	m.mu.Unlock()
 	for _, s := range m.Quotas() {
 		if s.Kind == kind && s.Name == name {

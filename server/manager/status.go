@@ -246,11 +246,11 @@ func (m *Manager) announce() {
 		switch {
 		case n.damaged != nil || was == "" && s.Phase == model.PhasePending:
 		case s.Phase == model.PhaseRunning:
-			m.event(model.Info, name, "NetworkReady", fmt.Sprintf("all %d elements run", s.Running), "")
+			m.networkEvent(model.Info, name, "NetworkReady", fmt.Sprintf("all %d elements run", s.Running), "")
 		case s.Phase == model.PhaseStopped:
-			m.event(model.Info, name, "NetworkStopped", "all its elements are stopped", "")
+			m.networkEvent(model.Info, name, "NetworkStopped", "all its elements are stopped", "")
 		case s.Phase == model.PhaseFailed:
-			m.event(model.Error, name, "NetworkFailed", s.Message, "")
+			m.networkEvent(model.Error, name, "NetworkFailed", s.Message, "")
 		}
 	}
 }
