@@ -66,6 +66,7 @@ type Driver struct {
 	seen     sight        // of the machine, when the edges were last made so
 	outlet   *outlet
 	relays   map[string]*relay
+	taken    map[string]error // why forwards have no relay, by name: the port was found to be somebody else's
 }
 
 // namespace is a network namespace with a handle on it.
@@ -108,7 +109,7 @@ const Own = "/proc/self/ns/net"
 func New(dirs instance.NodeDirs, machine string) (*Driver, error) { return open(dirs, machine, Own) }
 
 func open(dirs instance.NodeDirs, machine, node string) (*Driver, error) {
-	d := &Driver{dirs: dirs, gateways: map[ID]*gateway{}, relays: map[string]*relay{}}
+	d := &Driver{dirs: dirs, gateways: map[ID]*gateway{}, relays: map[string]*relay{}, taken: map[string]error{}}
 	var err error
 	if d.machine, err = openNamespace(machine); err == nil {
 		d.node, err = openNamespace(node)

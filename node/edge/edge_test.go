@@ -206,6 +206,37 @@ func TestForwards(t *testing.T) {
 	l.remove(a.ID)
 }
 
+// A port that a service had when it was asked for is not taken while the service is restarted.
+func TestTakenPortStaysTheServices(t *testing.T) {
+	l := newLab(t)
+	a := l.element("net-a", model.Forward{Port: 2225, Element: "h", To: 22})
+	l.serve("net-a", 22)
+	var service net.Listener
+	l.within("machine", func() (err error) {
+		service, err = net.Listen("tcp", ":2225")
+		return err
+	})
+	for _, when := range []string{"while the service runs", "once it has ended"} {
+		if r := l.apply(a); r.Failed[a.ID] == nil || !strings.Contains(r.Failed[a.ID].Error(), "port 2225 of the machine is taken by edge.test") {
+			t.Errorf("%s: %v", when, r.Failed[a.ID])
+		}
+		service.Close()
+	}
+	l.within("machine", func() (err error) {
+		service, err = net.Listen("tcp", ":2225")
+		return err
+	})
+	service.Close()
+	// Asked for anew, it is given.
+	forwards := a.Internet.Forwards
+	a.Internet.Forwards = nil
+	l.must(l.apply(a))
+	a.Internet.Forwards = forwards
+	l.must(l.apply(a))
+	l.reaches("world", "tcp", machine4+":2225", "net-a ")
+	l.remove(a.ID)
+}
+
 // Whatever somebody takes away comes back.
 func TestRepair(t *testing.T) {
 	l := newLab(t)

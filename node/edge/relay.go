@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +31,13 @@ func (x relayed) key() string {
 	return fmt.Sprint(x.edge.ID, x.forward, x.edge.Internet.Targets[x.forward.Element], x.gateway.fd)
 }
 
+// name tells forwards apart as the file has them.
+func (x relayed) name() string { return x.edge.ID.String() + " " + x.forward.String() }
+
+// errOthers is of a port that somebody else's process has. It stays that one's: a service that is restarted must find its port
+// free, whatever forwards were asked for meanwhile.
+var errOthers = errors.New("is taken by")
+
 // relay listens on a forwarded port in the machine's own namespace, and hands what comes to the element: connections of the
 // machine's own processes, and those to addresses that are not the uplink's. What comes by the uplink never gets here. It
 // also keeps the port from being anybody else's.
@@ -48,10 +57,11 @@ const (
 
 // applyRelays has exactly these ports listened on, and tells which are not to be had.
 func (d *Driver) applyRelays(want []relayed) map[relayed]error {
-	wanted := map[string]bool{}
+	wanted, names := map[string]bool{}, map[string]bool{}
 	for _, x := range want {
-		wanted[x.key()] = true
+		wanted[x.key()], names[x.name()] = true, true
 	}
+	maps.DeleteFunc(d.taken, func(name string, _ error) bool { return !names[name] })
 	for key, r := range d.relays {
 		if !wanted[key] {
 			r.close()
@@ -63,8 +73,15 @@ func (d *Driver) applyRelays(want []relayed) map[relayed]error {
 		if d.relays[x.key()] != nil {
 			continue
 		}
+		if err := d.taken[x.name()]; err != nil {
+			failed[x] = err
+			continue
+		}
 		r, err := d.listen(x)
 		if err != nil {
+			if errors.Is(err, errOthers) {
+				d.taken[x.name()] = err
+			}
 			failed[x] = err
 			continue
 		}
@@ -97,8 +114,12 @@ func (d *Driver) listen(x relayed) (*relay, error) {
 	})
 	if errors.Is(err, unix.EADDRINUSE) {
 		who := linux.Listener(d.machine.fd, x.forward.Network(), x.forward.Port)
-		if who == "" {
+		switch {
+		case who == "":
 			who = "another process"
+		case !strings.HasPrefix(who, "polyplane "): // who has it for another edge gives it back with that one
+			return nil, fmt.Errorf("%s port %d of the machine %w %s; choose another, or free it, take the forward out and put it in again",
+				x.forward.Network(), x.forward.Port, errOthers, who)
 		}
 		return nil, fmt.Errorf("%s port %d of the machine is taken by %s; choose another", x.forward.Network(), x.forward.Port, who)
 	}
