@@ -44,11 +44,31 @@ func unitName(name string) string {
 
 func unitPath(root, name string) string { return filepath.Join(root, unitDir, unitName(name)) }
 
+// ours is the first line of every unit written here, and of no other: an administrator may have units that are called like
+// them. The Debian package looks at it too.
+const ours = "# Written by `polyplane install`; `polyplane uninstall` removes it."
+
+// checkOurs refuses a unit that was not written here. One that is not there is no error.
+func checkOurs(path string) error {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if line, _, _ := strings.Cut(string(b), "\n"); line != ours {
+		return &RefusedError{fmt.Sprintf("%s was not written by `polyplane install` and is left as it is: its first line is %q, not %q; rename it, or choose another instance name (--instance)",
+			path, line, ours)}
+	}
+	return nil
+}
+
 // unit is an instance's unit. KillMode: what the elements run must outlive the platform's processes. Nothing in it may give
 // the unit a mount namespace of its own (ProtectSystem and the like), for the namespaces that are mounted must be seen by
 // all, nor a system call filter or no_new_privs, which the elements would inherit. What it drops are capabilities that
 // nothing here has a use for.
-const unit = `# Written by ` + "`polyplane install`" + `; ` + "`polyplane uninstall`" + ` removes it.
+const unit = ours + `
 [Unit]
 Description=polyplane '%[1]s': virtual networks
 Documentation=https://github.com/polyplane/polyplane
@@ -76,6 +96,9 @@ WantedBy=multi-user.target
 // Check tells why Run would be refused.
 func (i *Install) Check() error {
 	_, err := i.unit()
+	if err == nil {
+		err = checkOurs(unitPath(i.Root, i.Dirs.Name))
+	}
 	if err == nil && i.Root == "" {
 		err = i.systemd()
 	}
@@ -98,6 +121,9 @@ func (i *Install) Run() error {
 		}
 	}
 	path := unitPath(i.Root, i.Dirs.Name)
+	if err := checkOurs(path); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -219,6 +245,9 @@ func (i *Install) Remove() error {
 		fmt.Fprintf(i.Out, "polyplane '%s' was not installed: there is no %s\n", i.Dirs.Name, path)
 		return nil
 	}
+	if err := checkOurs(path); err != nil {
+		return err
+	}
 	if i.Root == "" {
 		if err := i.systemd(); err != nil {
 			return err
@@ -246,7 +275,8 @@ func (i *Install) Remove() error {
 
 // stopUnit has systemd let go of an instance that it runs, or it would start it again and again.
 func stopUnit(d instance.Dirs) (installed bool, err error) {
-	if _, err := os.Stat(unitPath("", d.Name)); err != nil {
+	path := unitPath("", d.Name)
+	if _, err := os.Stat(path); err != nil || checkOurs(path) != nil {
 		return false, nil
 	}
 	if _, err := os.Stat("/run/systemd/system"); err != nil {

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -64,6 +65,55 @@ func TestInstallForAnotherRoot(t *testing.T) {
 	}
 	if (&Install{Dirs: instance.NewDirs("../x"), Root: root, Out: &out}).Run() == nil {
 		t.Error("an instance's name that leads elsewhere is taken")
+	}
+}
+
+// An administrator's own unit stays, whatever it is called.
+func TestUnitsOfOthersStay(t *testing.T) {
+	root := t.TempDir()
+	i := &Install{Dirs: instance.NewDirs("exporter"), Root: root, Executable: "/bin/true", Out: io.Discard}
+	path := unitPath(root, "exporter")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const theirs = "[Unit]\nDescription=an exporter\n"
+	if err := os.WriteFile(path, []byte(theirs), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]func() error{"check": i.Check, "install": i.Run, "uninstall": i.Remove} {
+		var no *RefusedError
+		if err := f(); !errors.As(err, &no) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if b, err := os.ReadFile(path); err != nil || string(b) != theirs {
+		t.Errorf("it is %q now: %v", b, err)
+	}
+}
+
+// The Debian package's scripts touch the same units.
+func TestThePackageKnowsItsUnits(t *testing.T) {
+	mine, theirs := filepath.Join(t.TempDir(), "polyplane-lab.service"), filepath.Join(t.TempDir(), "polyplane-exporter.service")
+	for path, text := range map[string]string{mine: unit, theirs: "[Unit]\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, script := range []string{"prerm", "postinst"} {
+		b, err := os.ReadFile(filepath.Join("../../packaging/deb", script))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conditions []string
+		for line := range strings.Lines(string(b)) {
+			if strings.Contains(line, "|| continue") && strings.Contains(line, "$unit") {
+				conditions = append(conditions, line)
+			}
+		}
+		loop := "for unit in " + mine + " " + theirs + "; do\n" + strings.Join(conditions, "") + "echo $unit\ndone"
+		if touched, err := exec.Command("sh", "-ec", loop).CombinedOutput(); err != nil || string(touched) != mine+"\n" {
+			t.Errorf("%s touches %q: %v", script, touched, err)
+		}
 	}
 }
 
