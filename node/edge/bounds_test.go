@@ -58,10 +58,10 @@ func TestMadeUpNeighbours(t *testing.T) {
 		return nil
 	})
 	l.sh("net-a", "ping -c1 -W10 10.0.0.1; ping -c1 -W10 fd00::1") // after all that
-	most := 2*(200+50*int(time.Since(began)/time.Second+1)) + 10
+	most := 2*(500+200*int(time.Since(began)/time.Second+1)) + 10
 	if n := l.neighbours(gateway); n > most {
 		t.Errorf("after %d made-up senders the gateway has %d neighbours; want at most %d", 3*senders, n, most)
-	} else if n < 200 {
+	} else if n < 500 {
 		t.Errorf("the gateway has %d neighbours: the made-up senders are not such that it would have entered", n)
 	}
 

@@ -43,10 +43,10 @@ func (g *gateway) whole() bool {
 	return true
 }
 
-// maxNeighbours is how many neighbours (ARP, neighbour discovery) a gateway may have; the kernel has no limit of its own for
-// a namespace. trimTime is how long one look for who has more may take.
+// maxNeighbours is how many neighbours (ARP, neighbour discovery) a gateway may have, which is what an element may have by
+// default; the kernel has no limit of its own for a namespace. trimTime is how long one look for who has more may take.
 const (
-	maxNeighbours = 1024
+	maxNeighbours = 8192
 	trimTime      = 50 * time.Millisecond
 )
 

@@ -102,7 +102,7 @@ func gatewayRules(in *model.Internet, s *sight) string {
 
 // solicitations is how often others than those that the file makes known may ask a gateway for its MAC address: who asks
 // is entered into its table of neighbours.
-const solicitations = "50/second burst 200 packets"
+const solicitations = "200/second burst 500 packets"
 
 // known are the addresses of a gateway's neighbours that the file tells of.
 func known(in *model.Internet, v6 bool) (all []string) {
@@ -210,8 +210,9 @@ iifname "up" oifname "%s" ct state new ct count over %d counter drop; }
 
 // probed and probedUplinks are of an edge that has everything, for a trial of its rules.
 func probed() (*model.Internet, *sight) {
-	return &model.Internet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")}, Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}},
-		Targets: map[string][]netip.Addr{"h": {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}, &sight{}
+	return &model.Internet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
+		Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}},
+		Targets:  map[string][]netip.Addr{"h": {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}, &sight{}
 }
 
 func probedUplinks() [2]uplink {
