@@ -152,8 +152,13 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mux.ServeHTTP(w, r)
 }
 
-// strangersBody is how long the body of a request may take of which it is not known that its sender may make it.
-const strangersBody = 30 * time.Second
+const (
+	// strangersBody is how long the body of a request may take of which it is not known that its sender may make it.
+	strangersBody = 30 * time.Second
+	// refusedBody is how long one may still come that nobody reads, after the answer: a connection that were closed at
+	// once would have the sender see a reset instead.
+	refusedBody = 2 * time.Second
+)
 
 // untilThen is how long the rest of a request may take to come; zero is for ever. Root's may always.
 func untilThen(w http.ResponseWriter, r *http.Request, then time.Time) {
@@ -162,8 +167,8 @@ func untilThen(w http.ResponseWriter, r *http.Request, then time.Time) {
 	}
 }
 
-// noBody is for requests whose body nobody will read: net/http would wait for the rest of it before it answers, and
-// before it lets go of the connection. Nor does the answer wait for ever to be taken.
+// noBody is for requests whose body nobody will read: net/http would wait for it, for ever, before it answers and before it
+// lets go of the connection. Nor does the answer wait for ever to be taken.
 func noBody(w http.ResponseWriter, r *http.Request) {
 	if r.TLS == nil {
 		return
@@ -171,7 +176,7 @@ func noBody(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout)) // likewise
 	if r.Body != http.NoBody {
 		w.Header().Set("Connection", "close")
-		untilThen(w, r, time.Now())
+		untilThen(w, r, time.Now().Add(refusedBody))
 	}
 }
 

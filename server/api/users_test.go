@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -184,17 +185,32 @@ func TestGuessingIsSlow(t *testing.T) {
 // Who has no token cannot have the manager wait for what is never sent.
 func TestNobodyWaitsForStrangers(t *testing.T) {
 	o := openTo(t, openDirs(t), ground)
+	var wg sync.WaitGroup
 	for _, line := range []string{"PUT /v1/networks", "GET /v1/authority", "GET /openapi.json", "GET /nonsense"} {
-		c, err := tls.Dial("tcp", o.server, &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
+		wg.Go(func() {
+			c, err := tls.Dial("tcp", o.server, &tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", line)
+			answer, err := io.ReadAll(c) // until the manager lets go of the connection
+			if !strings.HasPrefix(string(answer), "HTTP/1.1 ") || !strings.Contains(string(answer), "Connection: close") {
+				t.Errorf("%s: %.200q, %v", line, answer, err)
+			}
+		})
+	}
+	wg.Wait()
+	// Who sends what will be refused learns why, however much it is.
+	viewer := o.user("vic", model.RoleViewer)
+	for _, elements := range []int{1000, 2000, 4000, 20000} {
+		big := model.Network{Name: "big"}
+		for i := range elements {
+			big.Elements = append(big.Elements, model.Element{Name: fmt.Sprintf("h%d", i), Kind: model.Host, Node: "base"})
 		}
-		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", line)
-		answer, err := io.ReadAll(c) // until the manager lets go of the connection
-		c.Close()
-		if !strings.HasPrefix(string(answer), "HTTP/1.1 ") || !strings.Contains(string(answer), "Connection: close") {
-			t.Errorf("%s: %.200q, %v", line, answer, err)
-		}
+		_, err := viewer.Apply(t.Context(), big, model.ApplyOptions{})
+		refusedWith(t, fmt.Sprintf("%d elements", elements), err, http.StatusForbidden, "a viewer")
 	}
 }
 
