@@ -46,7 +46,7 @@ func (g *gateway) whole() bool {
 // maxNeighbours is how many neighbours (ARP, neighbour discovery) a gateway may have, which is what an element may have by
 // default; the kernel has no limit of its own for a namespace. trimTime is how long one look for who has more may take.
 const (
-	maxNeighbours = 8192
+	maxNeighbours = model.DefaultNeighbours
 	trimTime      = 50 * time.Millisecond
 )
 
