@@ -123,6 +123,7 @@ func TestDriftIsPutRight(t *testing.T) {
 	if again := n.apply(t, jobs); len(changes(again)) != 0 {
 		t.Errorf("the second apply changed %v", changes(again))
 	}
+	n.settled(t, jobs) // the kernel makes link-local addresses when it takes note of a carrier
 	id := r2.ID
 	port := n.dirs.PortDevice(model.PortID{ID: id, Interface: "r3"})
 	tests := []struct {
