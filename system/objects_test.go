@@ -2,38 +2,22 @@ package system
 
 import (
 	"encoding/json"
-	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+
+	"github.com/polyplane/polyplane/system/sandbox"
 )
 
 // within runs f in a network namespace, on a thread of its own.
 func within(t testing.TB, namespace string, f func() error) {
 	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // not given back: the thread ends with the goroutine
-		done <- func() error {
-			fd, err := unix.Open(namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return fmt.Errorf("open %s: %w", namespace, err)
-			}
-			defer unix.Close(fd)
-			if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter %s: %w", namespace, err)
-			}
-			return f()
-		}()
-	}()
-	if err := <-done; err != nil {
+	if err := sandbox.Within(namespace, f); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+
+	"github.com/polyplane/polyplane/system/sandbox"
 )
 
 // fault is something that goes wrong while an operation is under way.
@@ -232,7 +234,7 @@ func (run *run) deletePort(_ context.Context, r *rand.Rand) (func() error, error
 	interfaces := n.interfaces(e)
 	port := model.PortID{ID: model.ID{Network: n.name, Element: e.name}, Interface: interfaces[r.IntN(len(interfaces))]}
 	d := run.dirs.Node(e.node)
-	err := within(d.NodeNamespace(), func() error {
+	err := sandbox.Within(d.NodeNamespace(), func() error {
 		link, err := netlink.LinkByName(d.PortDevice(port))
 		if err != nil {
 			return nil // the operation has just taken it away

@@ -7,33 +7,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// within runs f in a network namespace, on a thread of its own.
-func within(namespace string, f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // not given back: the thread ends with the goroutine
-		done <- func() error {
-			fd, err := unix.Open(namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return fmt.Errorf("open %s: %w", namespace, err)
-			}
-			defer unix.Close(fd)
-			if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter %s: %w", namespace, err)
-			}
-			return f()
-		}()
-	}()
-	return <-done
-}
+	"github.com/polyplane/polyplane/system/sandbox"
+)
 
 // flow is packets from one element to another, each with its number, for as long as a run takes.
 type flow struct {
@@ -57,7 +38,7 @@ const flowInterval = 4 * time.Millisecond
 // startFlow starts one, from a namespace to an address in another.
 func startFlow(name, from, to string, address netip.Addr) (*flow, error) {
 	f := &flow{name: name, end: make(chan struct{})}
-	err := within(to, func() (err error) {
+	err := sandbox.Within(to, func() (err error) {
 		if f.receive, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address, 0))); err != nil {
 			return err
 		}
@@ -73,7 +54,7 @@ func startFlow(name, from, to string, address netip.Addr) (*flow, error) {
 	if err != nil {
 		return nil, fmt.Errorf("flow %s: %w", name, err)
 	}
-	err = within(from, func() (err error) {
+	err = sandbox.Within(from, func() (err error) {
 		f.send, err = net.DialUDP("udp", nil, f.receive.LocalAddr().(*net.UDPAddr))
 		return err
 	})

@@ -19,6 +19,8 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+
+	"github.com/polyplane/polyplane/system/sandbox"
 )
 
 // lookAtNode compares what the kernel and the disk have of a node with what is wanted there, and returns every
@@ -61,7 +63,7 @@ func lookAtNode(d instance.NodeDirs, networks []*network) []string {
 		}
 	}
 	found.look("ports", func() error {
-		return within(d.NodeNamespace(), func() error { return lookAtPorts(&found, d, ports, wanted) })
+		return sandbox.Within(d.NodeNamespace(), func() error { return lookAtPorts(&found, d, ports, wanted) })
 	})
 	found.look("the fabric's table of ports", func() error { return lookAtTable(&found, d, names, wanted) })
 	found.look("containers", func() error { return lookAtContainers(&found, d, wanted, of) })
@@ -117,7 +119,7 @@ func lookAtElement(found *differences, d instance.NodeDirs, n *network, e *eleme
 	if e.kind == model.Switch {
 		want[switchBridge] = true
 	}
-	return within(d.Namespace(id), func() error {
+	return sandbox.Within(d.Namespace(id), func() error {
 		links, err := netlink.LinkList()
 		if err != nil {
 			return err
@@ -310,7 +312,7 @@ func processesIn(namespace, command string) ([]int, error) {
 
 // indices adds the indices of a namespace's devices.
 func indices(all map[string]int, owner, namespace string) error {
-	return within(namespace, func() error {
+	return sandbox.Within(namespace, func() error {
 		links, err := netlink.LinkList()
 		for _, l := range links {
 			all[owner+" "+l.Attrs().Name] = l.Attrs().Index

@@ -65,8 +65,8 @@ func neighbourMessage(to netip.Addr, index int, state uint16, flags uint8) []byt
 	return m
 }
 
-// readNeighbours reads those that are wanted, and those that bear this driver's mark.
-func (in *inside) readNeighbours(c *linux.Rtnetlink, w *want) error {
+// wantedNeighbours are those that are wanted on devices that are there.
+func (in *inside) wantedNeighbours(w *want) map[neighbourKey]bool {
 	wanted := map[neighbourKey]bool{}
 	for i := range w.interfaces {
 		if l := in.links[w.interfaces[i].device]; l != nil {
@@ -75,6 +75,12 @@ func (in *inside) readNeighbours(c *linux.Rtnetlink, w *want) error {
 			}
 		}
 	}
+	return wanted
+}
+
+// readNeighbours reads those that are wanted, and those that bear this driver's mark.
+func (in *inside) readNeighbours(c *linux.Rtnetlink, w *want) error {
+	wanted := in.wantedNeighbours(w)
 	strays := 0
 	err := again(func() error {
 		in.neighbours = make(map[neighbourKey]presentNeighbour, len(wanted))

@@ -132,14 +132,7 @@ func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
 	if err := dumpLinks(c, func(l *link) { in.links[l.name] = l }); err != nil {
 		return 0, err
 	}
-	wanted := map[neighbourKey]bool{}
-	for i := range w.interfaces {
-		if l := in.links[w.interfaces[i].device]; l != nil {
-			for _, n := range w.interfaces[i].neighbours {
-				wanted[neighbourKey{l.index, n.to}] = true
-			}
-		}
-	}
+	wanted := in.wantedNeighbours(w)
 	var others []neighbourKey
 	err := again(func() error {
 		others = others[:0]
