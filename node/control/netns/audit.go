@@ -22,17 +22,18 @@ const (
 	restAfter = 200
 )
 
-// Audit looks at the mounts and the processes of all elements, and inside the next few of them; those that differ are
+// Audit looks at the mounts, if any has changed, and the processes of all elements, and inside the next few of them; those that differ are
 // verified in full by the next Apply. With 1,000 elements and a call a second, each is looked into about once a minute.
 func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var differ []model.ID
 	ids := make([]model.ID, 0, len(d.elements))
+	mounts := d.mounts.changed()
 	for id, e := range d.elements {
 		switch {
 		case !e.verified: // Apply knows
-		case d.namespaceOf(d.dirs.Namespace(id)) != e.inode || e.process.due():
+		case mounts && d.namespaceOf(d.dirs.Namespace(id)) != e.inode || e.process.due():
 			differ = append(differ, id)
 		default:
 			ids = append(ids, id)

@@ -44,6 +44,8 @@ type Driver struct {
 	home int              // that namespace
 	nsfs uint64           // the device number of the kernel's namespace files
 
+	mounts mountWatch // what may have happened to the elements' mounts
+
 	disks sync.Mutex // held while an empty disk is made
 
 	mu        sync.Mutex
@@ -90,6 +92,11 @@ func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 		unix.Close(d.home)
 		return nil, fmt.Errorf("node %s: %w", dirs.Node, err)
 	}
+	if d.mounts, err = watchMounts(); err != nil {
+		unix.Close(d.home)
+		d.node.Close()
+		return nil, fmt.Errorf("node %s: %w", dirs.Node, err)
+	}
 	return d, nil
 }
 
@@ -117,7 +124,7 @@ func (d *Driver) Close() error {
 	if d.working != nil {
 		d.working.Close()
 	}
-	return errors.Join(d.node.Close(), unix.Close(d.home))
+	return errors.Join(d.node.Close(), unix.Close(d.home), unix.Close(d.mounts.info))
 }
 
 // forget drops what is remembered of an element.

@@ -28,10 +28,15 @@ const trimTime = 50 * time.Millisecond
 
 var _ control.Trimmer = (*Driver)(nil)
 
+// slabEvery is how many Trims share one look at /proc/slabinfo, which costs the kernel a walk over all its caches, while
+// less than half of what one element may have is tracked.
+const slabEvery = 5
+
 // census tells of the machine's tables as a whole.
 type census struct {
-	empty *linux.Rtnetlink // in a namespace without devices, where the kernel has little to tell beside the counts
+	empty *linux.Rtnetlink // in a namespace without devices; opened when it is needed
 	at    int              // the element that was looked at last
+	rest  int              // Trims until tracked connections are looked at again
 }
 
 // Trim is control.Trimmer's.
@@ -59,7 +64,7 @@ func (d *Driver) Trim(ctx context.Context) ([]control.Trimmed, error) {
 		return nil, err
 	}
 	look := tables{neighbours: neighbours-known > least.Neighbours}
-	look.connections = trackedConnections() > least.Connections
+	look.connections = d.census.connections(least.Connections)
 	if !look.neighbours && !look.connections {
 		return nil, nil
 	}
@@ -167,9 +172,45 @@ func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
 	return len(others), nil
 }
 
-// neighbours are all of the machine, whichever namespace they are in: the tables are one (net/core/neighbour.c,
-// neightbl_fill_info: ndtc_entries).
+// neighbours are all of the machine, whichever namespace they are in: the tables are one.
 func (n *census) neighbours() (int, error) {
+	sum := 0
+	for _, table := range []string{"arp_cache", "ndisc_cache"} {
+		entries, ok := tableEntries("/proc/1/net/stat/" + table)
+		if !ok {
+			return n.askNeighbours()
+		}
+		sum += entries
+	}
+	return sum, nil
+}
+
+// tableEntries reads how many entries a neighbour table has: the first column of the first processor's line, in hexadecimal
+// (net/core/neighbour.c, neigh_stat_seq_show). Only the machine's first network namespace has these files.
+func tableEntries(path string) (int, bool) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, false
+	}
+	defer unix.Close(fd)
+	var buf [512]byte // the title and the beginning of the first line
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return 0, false
+	}
+	title, line, _ := bytes.Cut(buf[:n], []byte("\n"))
+	entries, rest, ok := bytes.Cut(line, []byte(" "))
+	if !ok || len(rest) == 0 || !bytes.HasPrefix(title, []byte("entries ")) {
+		return 0, false
+	}
+	count, err := strconv.ParseUint(string(entries), 16, 31)
+	return int(count), err == nil
+}
+
+// askNeighbours asks for the tables' parameters, among which the counts are (neightbl_fill_info: ndtc_entries). The kernel
+// walks over those of all devices of all namespaces, which takes a millisecond where there are thousands, but tells only of
+// the asker's: so a namespace without devices asks.
+func (n *census) askNeighbours() (int, error) {
 	if n.empty == nil {
 		err := onThread(func() (err error) {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -204,6 +245,19 @@ func (n *census) neighbours() (int, error) {
 		return 0, fmt.Errorf("count the neighbours of the machine: %w", err)
 	}
 	return sum, nil
+}
+
+// connections tells whether more are tracked on the machine than one element may have.
+func (n *census) connections(most int) bool {
+	if n.rest--; n.rest > 0 {
+		return false
+	}
+	tracked := trackedConnections()
+	n.rest = 0
+	if tracked < most/2 {
+		n.rest = slabEvery
+	}
+	return tracked > most
 }
 
 func (n *census) close() {
