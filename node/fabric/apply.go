@@ -282,6 +282,7 @@ func (p *pass) enter() error {
 		if name := routerName(id); r.Name != name {
 			r.Name = name
 		}
+		set32(&r.Seed, FlowSeed(id))
 		if s.on && set32(&r.On, 1) {
 			p.changed("element %s: its steering restored", id)
 		}
@@ -397,105 +398,4 @@ func ending(p *Port) string {
 		return "at " + p.Edge.Device
 	}
 	return "nowhere"
-}
-
-// sweep removes the entries of what is no longer wanted.
-func (p *pass) sweep() error {
-	if p.state.Incomplete {
-		return nil
-	}
-	devices, vnis := map[uint32]bool{}, map[uint32]bool{}
-	edges := map[pipeline.EdgeKey]bool{}
-	peers := map[uint32]bool{}
-	for _, w := range p.wants {
-		if w.index != 0 {
-			devices[w.index] = true
-		}
-		switch w.link.Kind() {
-		case pipeline.Tunnel:
-			vnis[w.link.Label()] = true
-		case pipeline.Edge:
-			edges[pipeline.EdgeKey{Ifindex: w.link.Target(), Vlan: w.link.Label()}] = true
-		}
-	}
-	for _, peer := range p.state.Peers {
-		peers[p.peers[peer.Address.Unmap()]] = true
-	}
-	if err := errors.Join(remove(p.pipe.Devices, devices), remove(p.pipe.Tunnels, vnis), remove(p.pipe.Edges, edges)); err != nil {
-		return err
-	}
-	for _, number := range p.peers {
-		if !peers[number] {
-			atomic.StoreUint32(&p.pipe.Peers[number].Family, 0)
-		}
-	}
-	if err := p.freeSlots(); err != nil {
-		return err
-	}
-	if p.swept {
-		return nil
-	}
-	err := p.pipe.Sweep()
-	p.swept = err == nil
-	return err
-}
-
-// remove deletes what is not wanted from a table.
-func remove[K comparable](m *ebpf.Map, wanted map[K]bool) error {
-	all, err := pipeline.All[K, uint32](m)
-	if err != nil {
-		return err
-	}
-	var stale []K
-	for k := range all {
-		if !wanted[k] {
-			stale = append(stale, k)
-		}
-	}
-	if len(stale) == 0 {
-		return nil
-	}
-	if _, err := m.BatchDelete(stale, nil); err != nil {
-		return fmt.Errorf("remove %d entries from the table %v: %w", len(stale), m, err)
-	}
-	return nil
-}
-
-// freeSlots forgets ports that are not in the state.
-func (p *pass) freeSlots() error {
-	if len(p.slots) == len(p.wants) {
-		return nil
-	}
-	kept := make(map[model.PortID]bool, len(p.wants))
-	for _, w := range p.wants {
-		kept[w.port.ID] = true
-	}
-	var keys []pipeline.IdentityKey
-	for id, slot := range p.slots {
-		if kept[id] {
-			continue
-		}
-		key, _ := pipeline.NewIdentity(id.String(), slot)
-		keys = append(keys, key)
-		e := &p.pipe.Ports[slot]
-		atomic.StoreUint64(&e.Link, 0)
-		atomic.StoreUint32(&e.Ifindex, 0)
-		atomic.StoreUint32(&e.Flags, 0)
-		atomic.StoreUint64(&e.Mac, 0)
-		atomic.StoreUint32(&e.Snap, 0)
-		atomic.StoreUint32(&e.Loss, 0)
-		atomic.StoreUint64(&p.pipe.Shapers[slot], 0)
-		delete(p.past, slot)
-		p.captures.end(slot)
-		delete(p.slots, id)
-		delete(p.links, slot)
-		p.freed++
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	if _, err := p.pipe.Identities.BatchDelete(keys, nil); err != nil {
-		return fmt.Errorf("remove %d ports from the identities' table: %w", len(keys), err)
-	}
-	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
@@ -32,13 +34,17 @@ func (p *pass) meters() error {
 	}
 	for network, n := range number {
 		m, rate := &p.pipe.Meters[n], uint64(p.state.Packets[network])
-		if atomic.LoadUint64(&m.Rate) == rate {
+		burst := max(leastBurst, rate*uint64(meterBurst)/uint64(time.Second))
+		if !sane(m) {
+			atomic.StoreUint64(&m.Last, 0)
+			atomic.StoreUint64(&m.Tokens, burst)
+		}
+		if atomic.LoadUint64(&m.Rate) == rate && atomic.LoadUint64(&m.Burst) == burst {
 			continue
 		}
 		if atomic.LoadUint64(&m.Rate) != 0 {
 			p.changed("network %s: it may send %d packets a second", network, rate)
 		}
-		burst := max(leastBurst, rate*uint64(meterBurst)/uint64(time.Second))
 		atomic.StoreUint64(&m.Burst, burst)
 		atomic.StoreUint64(&m.Rate, rate)
 	}
@@ -50,4 +56,16 @@ func (p *pass) meters() error {
 		}
 	}
 	return nil
+}
+
+// sane tells whether a meter can say what its programs may have written: filled as of now or before, and less in debt than any
+// number of processors can bring it. One that is spoilt would let nothing through, for ever.
+func sane(m *pipeline.Meter) bool {
+	const mostDebt = 1 << 24
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return true
+	}
+	tokens := int64(atomic.LoadUint64(&m.Tokens))
+	return atomic.LoadUint64(&m.Last) <= uint64(now.Nano()) && tokens >= -mostDebt && tokens <= int64(atomic.LoadUint64(&m.Burst))
 }

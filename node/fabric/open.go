@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -86,11 +87,21 @@ func (f *Fabric) remember() error {
 	if err != nil {
 		return err
 	}
+	if f.slots, err = f.claimed(); err != nil {
+		return err
+	}
 	taken := map[uint32]bool{0: true}
+	for _, slot := range f.slots {
+		taken[slot] = true
+	}
 	for key, e := range identities {
 		var id model.PortID
 		id.UnmarshalText([]byte(pipeline.NameOf(&e)))
-		if own, _ := pipeline.NewIdentity(id.String(), e.Slot); own != key || taken[e.Slot] || int(e.Slot) >= len(f.pipe.Ports) {
+		own, _ := pipeline.NewIdentity(id.String(), e.Slot)
+		if slot, ok := f.slots[id]; own == key && ok && slot == e.Slot {
+			continue // as its device says
+		}
+		if own != key || taken[e.Slot] || int(e.Slot) >= len(f.pipe.Ports) {
 			if err := f.pipe.Identities.Delete(key); err != nil { // spoilt
 				return fmt.Errorf("remove an unusable entry of the identities' table: %w", err)
 			}
@@ -98,6 +109,15 @@ func (f *Fabric) remember() error {
 		}
 		taken[e.Slot] = true
 		f.slots[id] = e.Slot
+	}
+	for id, slot := range f.slots {
+		key, value := pipeline.NewIdentity(id.String(), slot)
+		if identities[key] == value {
+			continue
+		}
+		if err := f.pipe.Identities.Put(key, value); err != nil {
+			return fmt.Errorf("restore port %s in the identities' table: %w", id, err)
+		}
 	}
 	for i := range f.pipe.Ports {
 		if p := &f.pipe.Ports[i]; atomic.LoadUint32(&p.Snap) != 0 {
@@ -109,6 +129,32 @@ func (f *Fabric) remember() error {
 	}
 	f.rememberSteering()
 	return nil
+}
+
+// claimed are the slots of ports whose devices are there, say whose they are, and are found in both the devices' table and
+// the port's own entry. So the identities' table may be spoilt or gone, and no slot becomes another port's while frames flow.
+func (f *Fabric) claimed() (map[model.PortID]uint32, error) {
+	slots := map[model.PortID]uint32{}
+	known, err := pipeline.All[uint32, uint32](f.pipe.Devices)
+	if err != nil || len(known) == 0 {
+		return slots, err
+	}
+	k, err := f.look()
+	if err != nil {
+		return nil, err
+	}
+	for index, slot := range known {
+		if slot == 0 || int(slot) >= len(f.pipe.Ports) || atomic.LoadUint32(&f.pipe.Ports[slot].Ifindex) != index {
+			continue
+		}
+		d := k.devices[int(index)]
+		name, ours := strings.CutPrefix(d.alias, f.dirs.AliasPrefix())
+		var id model.PortID
+		if id.UnmarshalText([]byte(name)); ours && f.dirs.PortDevice(id) == d.name {
+			slots[id] = slot
+		}
+	}
+	return slots, nil
 }
 
 func mountBPF(path string) error {

@@ -141,6 +141,9 @@ func (s *survey) table(index int, f Family) error {
 	p, word := s.pool, s.pool.tables[index]
 	t := &Table{pool: p, slice: p.found.slice, family: f, index: index, seen: true, generation: uint8(word >> 56)}
 	t.shape, t.root = int(word>>24&15), uint32(word>>28&childMask)
+	if t.shape == shapeNone && t.root != 0 {
+		return fmt.Errorf("it has unit %d, and no shape", t.root)
+	}
 	if def := uint32(word & idMask); def != 0 {
 		if err := s.hop(def); err != nil {
 			return err

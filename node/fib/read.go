@@ -48,12 +48,12 @@ func (p *Pool) lookup(cell *uint64, f Family, a address) (ID, int) {
 		entry := uint32(0)
 		switch {
 		case shape == shapeTrie:
-			entry = p.walk(root, a)
+			entry = p.walk(f, root, a)
 		case shape == shapeNone:
 		case f == IPv4:
-			entry = search(p.words(root, 2<<shape), shape, uint32(a.hi>>32))
+			entry = search(p.known(root, 2<<shape), shape, uint32(a.hi>>32))
 		default:
-			entry = searchWide(p.words(root, 5<<shape), shape, a)
+			entry = searchWide(p.known(root, 5<<shape), shape, a)
 		}
 		if entry != 0 {
 			return ID(entry & idMask), leafLength(entry)
@@ -65,17 +65,34 @@ func (p *Pool) lookup(cell *uint64, f Family, a address) (ID, int) {
 	return PuntID, 0
 }
 
-func (p *Pool) walk(root uint32, a address) uint32 {
-	entry := atomic.LoadUint32(&p.words(root, ChunkWords)[a.hi>>48])
-	for depth := 16; entry&childBit != 0; {
+func (p *Pool) walk(f Family, root uint32, a address) uint32 {
+	entry := uint32(childBit | root)
+	for depth := 0; entry&childBit != 0; {
 		bits := stride(depth)
-		entry = atomic.LoadUint32(&p.words(entry&childMask, 1<<bits)[a.slot(depth, bits)])
+		node := p.known(entry&childMask, 1<<bits)
+		if node == nil || depth == f.bits() {
+			return 0
+		}
+		entry = atomic.LoadUint32(&node[a.slot(depth, bits)])
 		depth += bits
 	}
 	return entry
 }
 
+// known are a run's words, or none where words that were spoilt name one that cannot be: readers look at what the fast path
+// has, whatever it is.
+func (p *Pool) known(unit uint32, n int) []uint32 {
+	chunks, at := *p.chunks.Load(), int(unit%chunkUnits)*unitWords
+	if int(unit/chunkUnits) >= len(chunks) || at+n > ChunkWords {
+		return nil
+	}
+	return chunks[unit/chunkUnits][at : at+n : at+n]
+}
+
 func search(w []uint32, order int, a uint32) uint32 {
+	if w == nil {
+		return 0
+	}
 	i := 0
 	for step := 1 << order >> 1; step > 0; step >>= 1 {
 		if w[i+step] <= a {
@@ -86,6 +103,9 @@ func search(w []uint32, order int, a uint32) uint32 {
 }
 
 func searchWide(w []uint32, order int, a address) uint32 {
+	if w == nil {
+		return 0
+	}
 	i := 0
 	for step := 1 << order >> 1; step > 0; step >>= 1 {
 		if !a.less(getWide(w[4*(i+step):])) {
@@ -113,8 +133,12 @@ func (p *Pool) Resolve(id ID, hash uint32) Hop {
 		return h
 	}
 	order, unit := group>>4&15, uint32(group>>16&childMask)
-	member := p.words(unit, 1<<order)[hash&(1<<order-1)]
-	if h, _ = p.read(ID(member)); h.Kind == KindGroup {
+	buckets := p.known(unit, 1<<order)
+	if buckets == nil {
+		return Hop{}
+	}
+	member := ID(atomic.LoadUint32(&buckets[hash&(1<<order-1)]))
+	if h, _ = p.read(member); h.Kind == KindGroup {
 		return Hop{ID: PuntID, NextHop: NextHop{Kind: KindPunt}}
 	}
 	return h
@@ -122,6 +146,9 @@ func (p *Pool) Resolve(id ID, hash uint32) Hop {
 
 // read loads a next hop's words, which belong together if their versions are equal.
 func (p *Pool) read(id ID) (h Hop, group uint64) {
+	if hopWords*int(id) >= len(p.hopWords) {
+		return Hop{}, 0
+	}
 	w := p.hopWords[hopWords*int(id):][:hopWords:hopWords]
 	for range attempts {
 		w0, w1, w2 := atomic.LoadUint64(&w[0]), atomic.LoadUint64(&w[1]), atomic.LoadUint64(&w[2])
@@ -173,7 +200,7 @@ func (p *Pool) Shares(id ID) []Share {
 		return []Share{{h, 1}}
 	}
 	order, unit := group>>4&15, uint32(group>>16&childMask)
-	buckets := p.words(unit, 1<<order)
+	buckets := p.known(unit, 1<<order)
 	counts := map[ID]int{}
 	var members []ID
 	for i := range buckets {

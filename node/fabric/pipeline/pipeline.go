@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Tables of
-// another layout are never read.
+// Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Of tables of
+// another layout only whose slots are whose and the ports' counters are read, if these look as they do here (inherit).
 const Layout = "v1"
 
 // Limits of the tables.
@@ -114,14 +114,20 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	}
 	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
+	anew := map[string]bool{}
 	for name, to := range tables {
-		m, err := p.table(spec.Maps[name])
+		m, made, err := p.table(spec.Maps[name])
 		if err != nil {
 			return err
 		}
-		*to, all[name], p.pins[filepath.Join(p.directory(), name)] = m, m, m
+		*to, all[name], anew[name], p.pins[filepath.Join(p.directory(), name)] = m, m, made, m
 	}
 	var err error
+	if anew[tcMapIdentities] && anew[tcMapPorts] {
+		if err := p.inherit(spec); err != nil {
+			return err
+		}
+	}
 	if p.Ports, err = mapped[Port](p, p.ports); err != nil {
 		return err
 	}
@@ -176,26 +182,35 @@ func (p *Pipeline) Repin() (restored []string, err error) {
 }
 
 // table opens the pinned map, or makes and pins it.
-func (p *Pipeline) table(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+func (p *Pipeline) table(spec *ebpf.MapSpec) (m *ebpf.Map, made bool, err error) {
 	path := filepath.Join(p.directory(), spec.Name)
-	m, err := ebpf.LoadPinnedMap(path, nil)
-	if err == nil {
-		if err = spec.Compatible(m); err == nil {
-			return m, nil
-		}
-		m.Close()
+	if m, err = found(path, spec); err == nil {
+		return m, false, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) { // of no use: filled again by the next Apply
 		if err := os.RemoveAll(path); err != nil {
-			return nil, fmt.Errorf("remove the unusable table %s: %w", path, err)
+			return nil, false, fmt.Errorf("remove the unusable table %s: %w", path, err)
 		}
 	}
 	if m, err = ebpf.NewMap(spec); err != nil {
-		return nil, fmt.Errorf("make the table %s (needs Linux ≥ 6.1 and CAP_BPF): %w", spec.Name, err)
+		return nil, false, fmt.Errorf("make the table %s (needs Linux ≥ 6.1 and CAP_BPF): %w", spec.Name, err)
 	}
 	if err := m.Pin(path); err != nil {
 		m.Close()
-		return nil, fmt.Errorf("pin the table %s: %w", path, err)
+		return nil, false, fmt.Errorf("pin the table %s: %w", path, err)
+	}
+	return m, true, nil
+}
+
+// found opens a pinned map that is as it should be.
+func found(path string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Compatible(m); err != nil {
+		m.Close()
+		return nil, err
 	}
 	return m, nil
 }
