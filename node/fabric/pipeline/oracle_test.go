@@ -117,7 +117,9 @@ func (l *routersLab) usual() {
 		"10.1.0.0/16": l.hop(hopTo(11, 20, 1500)), "2001:db8:1::/48": l.hop(hopTo(11, 20, 1500)), // to router 2
 		"10.2.0.0/16": l.hop(hopTo(12, 99, 1500)), "2001:db8:2::/48": l.hop(hopTo(12, 99, 1280)), // the tunnel
 		"10.3.0.0/16": l.hop(hopTo(13, 99, 600)), "2001:db8:3::/48": l.hop(hopTo(13, 99, 0)), // the edge
-		"10.4.0.0/16": group, "2001:db8:4::/48": group,
+		"10.16.0.0/16": l.hop(hopTo(18, 98, 1500)), "2001:db8:16::/48": l.hop(hopTo(18, 98, 1500)), // another tunnel, of TestWires
+		"10.17.0.0/16": l.hop(hopTo(13, 97, 1500)),
+		"10.4.0.0/16":  group, "2001:db8:4::/48": group,
 		"10.5.0.0/16": fib.BlackholeID, "2001:db8:5::/48": fib.BlackholeID,
 		"10.6.0.0/16": fib.UnreachableID, "2001:db8:6::/48": fib.ProhibitID,
 		"10.7.0.0/16": fib.ConnectedID, "2001:db8:7::/48": l.hop(fib.NextHop{Kind: fib.KindUnresolved}),
@@ -371,7 +373,7 @@ func (l *routersLab) observe(p *ebpf.Program, in []byte) outcome {
 	}
 	for n, c := range after.routers {
 		was := before.routers[n]
-		d := RouterCount{Packets: c.Packets - was.Packets, Blackholed: c.Blackholed - was.Blackholed}
+		d := RouterCount{Packets: c.Packets - was.Packets, Blackholed: c.Blackholed - was.Blackholed, Driver: c.Driver - was.Driver}
 		for i := range d.Punts {
 			d.Punts[i] = c.Punts[i] - was.Punts[i]
 		}
@@ -411,6 +413,7 @@ func (l *routersLab) counts() counts {
 		s := c.routers[i/processors]
 		s.Packets += v.Packets
 		s.Blackholed += v.Blackholed
+		s.Driver += v.Driver
 		for k := range s.Punts {
 			s.Punts[k] += v.Punts[k]
 		}

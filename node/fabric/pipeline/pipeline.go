@@ -45,6 +45,8 @@ type Pipeline struct {
 	Meters  []Meter
 	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
 	Devices, Tunnels, Edges *ebpf.Map
+	// Drivers (interface index → Driver) tells of the devices that have a program in their driver's hook.
+	Drivers *ebpf.Map
 	// Identities (IdentityKey → Identity) is the agent's memory of which slot is whose.
 	Identities *ebpf.Map
 	// Traffic (slot → TrafficCount) and Drops (slot → DropCount) are per processor.
@@ -59,8 +61,8 @@ type Pipeline struct {
 	// FromPort, FromTunnel, FromEdge and FromShaper are the programs for the ingress of ports, the tunnel device, edges
 	// and the far ends of slices' queues.
 	FromPort, FromTunnel, FromEdge, FromShaper *ebpf.Program
-	// FromPortXDP is for the driver's hook of ports.
-	FromPortXDP *ebpf.Program
+	// FromPortXDP is for the driver's hook of ports, FromWireXDP for that of the underlay's devices and of edges.
+	FromPortXDP, FromWireXDP *ebpf.Program
 
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
@@ -104,7 +106,7 @@ func (p *Pipeline) directory() string { return filepath.Join(p.root, Layout) }
 
 func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	tables := map[string]**ebpf.Map{
-		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapIdentities: &p.Identities,
+		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
 		tcMapMetered: &p.metered, tcMapMeters: &p.meters,
@@ -153,7 +155,8 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	for name, program := range map[string]*ebpf.Program{tcProgFromPort: p.FromPort, tcProgFromTunnel: p.FromTunnel,
-		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromPortXdp: p.FromPortXDP} {
+		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromPortXdp: p.FromPortXDP,
+		tcProgFromWireXdp: p.FromWireXDP} {
 		p.pins[p.programPath(name)] = program
 	}
 	return nil
@@ -230,7 +233,7 @@ func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
 func (p *Pipeline) programs(spec *ebpf.CollectionSpec, tables map[string]*ebpf.Map) error {
 	programs := map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
-		tcProgFromShaper: &p.FromShaper, tcProgFromPortXdp: &p.FromPortXDP,
+		tcProgFromShaper: &p.FromShaper, tcProgFromPortXdp: &p.FromPortXDP, tcProgFromWireXdp: &p.FromWireXDP,
 	}
 	if p.pinned(programs, tables) {
 		return nil
@@ -320,11 +323,11 @@ func (p *Pipeline) Sweep() error {
 // Close lets go of everything and leaves it running. Ports and Peers must not be used any more.
 func (p *Pipeline) Close() error {
 	var errs []error
-	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
+	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Drivers, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
 		p.ports, p.peers, p.shapers, p.metered, p.meters, p.routers, p.packets, p.recent, p.RouterCounts, p.fibChunks, p.fibTables, p.fibHops} {
 		errs = append(errs, m.Close())
 	}
-	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper, p.FromPortXDP} {
+	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper, p.FromPortXDP, p.FromWireXDP} {
 		errs = append(errs, program.Close())
 	}
 	for _, data := range p.memory {

@@ -26,6 +26,7 @@ type (
 	Router       = tcRouter
 	RouterCount  = tcRouterCount
 	Meter        = tcMeter
+	Driver       = tcDriver
 )
 
 // Flags of a Port.
@@ -38,8 +39,15 @@ const (
 	OffIPv6 = 1 << 4
 	XDP     = 1 << 5 // frames from and to it may take the driver's hook
 	Metered = 1 << 6 // what comes in by it counts against its network's packets a second
+	TC      = 1 << 7 // its router forwards on the tc hook only
 
 	routerShift = 16
+)
+
+// Flags of a Driver.
+const (
+	DriverTunnels = 1 << 0 // frames of tunnels come and go here
+	DriverEdges   = 1 << 1 // edges'
 )
 
 // RoutedBy are the flags of a router's port.

@@ -24,6 +24,15 @@ type tcCopy struct {
 	Spare       [3]uint8
 }
 
+type tcDriver struct {
+	_       structs.HostLayout
+	Mac     uint64
+	Flags   uint32
+	Port    uint32
+	Restore uint32
+	Spare   uint32
+}
+
 type tcDropCount struct {
 	_       structs.HostLayout
 	Packets [16]uint64
@@ -122,7 +131,7 @@ type tcRouterCount struct {
 	Packets    uint64
 	Bytes      uint64
 	Blackholed uint64
-	Spare      uint64
+	Driver     uint64
 	Punts      [16]uint64
 }
 
@@ -146,6 +155,7 @@ type tcTrafficCount struct {
 const (
 	tcMapCopies       = "copies"
 	tcMapDevices      = "devices"
+	tcMapDrivers      = "drivers"
 	tcMapDrops        = "drops"
 	tcMapEdges        = "edges"
 	tcMapFibChunks    = "fib_chunks"
@@ -169,6 +179,7 @@ const (
 	tcProgFromPortXdp = "from_port_xdp"
 	tcProgFromShaper  = "from_shaper"
 	tcProgFromTunnel  = "from_tunnel"
+	tcProgFromWireXdp = "from_wire_xdp"
 )
 
 // loadTc returns the embedded CollectionSpec for tc.
@@ -218,6 +229,7 @@ type tcProgramSpecs struct {
 	FromPortXdp *ebpf.ProgramSpec `ebpf:"from_port_xdp"`
 	FromShaper  *ebpf.ProgramSpec `ebpf:"from_shaper"`
 	FromTunnel  *ebpf.ProgramSpec `ebpf:"from_tunnel"`
+	FromWireXdp *ebpf.ProgramSpec `ebpf:"from_wire_xdp"`
 }
 
 // tcMapSpecs contains maps before they are loaded into the kernel.
@@ -226,6 +238,7 @@ type tcProgramSpecs struct {
 type tcMapSpecs struct {
 	Copies       *ebpf.MapSpec `ebpf:"copies"`
 	Devices      *ebpf.MapSpec `ebpf:"devices"`
+	Drivers      *ebpf.MapSpec `ebpf:"drivers"`
 	Drops        *ebpf.MapSpec `ebpf:"drops"`
 	Edges        *ebpf.MapSpec `ebpf:"edges"`
 	FibChunks    *ebpf.MapSpec `ebpf:"fib_chunks"`
@@ -274,6 +287,7 @@ func (o *tcObjects) Close() error {
 type tcMaps struct {
 	Copies       *ebpf.Map `ebpf:"copies"`
 	Devices      *ebpf.Map `ebpf:"devices"`
+	Drivers      *ebpf.Map `ebpf:"drivers"`
 	Drops        *ebpf.Map `ebpf:"drops"`
 	Edges        *ebpf.Map `ebpf:"edges"`
 	FibChunks    *ebpf.Map `ebpf:"fib_chunks"`
@@ -298,6 +312,7 @@ func (m *tcMaps) Close() error {
 	return _TcClose(
 		m.Copies,
 		m.Devices,
+		m.Drivers,
 		m.Drops,
 		m.Edges,
 		m.FibChunks,
@@ -334,6 +349,7 @@ type tcPrograms struct {
 	FromPortXdp *ebpf.Program `ebpf:"from_port_xdp"`
 	FromShaper  *ebpf.Program `ebpf:"from_shaper"`
 	FromTunnel  *ebpf.Program `ebpf:"from_tunnel"`
+	FromWireXdp *ebpf.Program `ebpf:"from_wire_xdp"`
 }
 
 func (p *tcPrograms) Close() error {
@@ -343,6 +359,7 @@ func (p *tcPrograms) Close() error {
 		p.FromPortXdp,
 		p.FromShaper,
 		p.FromTunnel,
+		p.FromWireXdp,
 	)
 }
 

@@ -42,6 +42,7 @@ enum {
 };
 
 enum {
+	XDP_DROP = 1,
 	XDP_PASS = 2,
 };
 
@@ -105,6 +106,26 @@ struct bpf_tunnel_key {
 	__u32 local[4];
 };
 
+/* struct bpf_fib_lookup */
+struct fib_lookup {
+	__u8 family; /* AF_INET */
+	__u8 protocol;
+	__u16 source_port;
+	__u16 destination_port;
+	__u16 length; /* of the IP packet, in the host's order */
+	__u32 ifindex; /* asked: of the device that it is as if it came from; answered: of the one that it goes to */
+	__u32 tos;
+	__u32 source[4];
+	__u32 destination[4];
+	__u32 vlan;
+	__u16 source_mac[3];
+	__u16 destination_mac[3];
+};
+
+enum {
+	FAMILY_INET = 2,
+};
+
 enum {
 	TUNNEL_IPV6 = 1 << 0,        /* both ways: addresses are IPv6 */
 	TUNNEL_ZERO_CHECKSUM = 1 << 1,
@@ -128,6 +149,8 @@ static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*const bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static long (*const bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
+static long (*const bpf_xdp_adjust_head)(struct xdp_md *x, int delta) = (void *)44;
+static long (*const bpf_fib_lookup)(void *context, struct fib_lookup *params, int size, __u32 flags) = (void *)69;
 static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;

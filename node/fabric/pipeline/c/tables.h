@@ -37,6 +37,7 @@ enum {
 	PORT_OFF6 = 1 << 4,   /* by IPv6, is not forwarded here */
 	PORT_XDP = 1 << 5,    /* frames from and to it may take the driver's hook */
 	PORT_METERED = 1 << 6, /* what comes in by it counts against its network's packets a second */
+	PORT_TC = 1 << 7,      /* its router forwards on the tc hook only */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -113,7 +114,7 @@ struct router_count {
 	__u64 packets; /* forwarded here */
 	__u64 bytes;
 	__u64 blackholed; /* packets whose route says so */
-	__u64 spare;
+	__u64 driver;     /* of those forwarded here, packets that took the driver's hook */
 	__u64 punts[PUNTS];
 };
 
@@ -260,6 +261,29 @@ struct {
 	TYPE(key, struct edge_key);
 	TYPE(value, __u32);
 } edges SEC(".maps");
+
+/* A device whose driver's hook has our program; others are never sent to from there. */
+struct driver {
+	__u64 mac;      /* as struct port's; tunnels' frames are addressed to it */
+	__u32 flags;
+	__u32 port;     /* UDP port of tunnels, as on the wire */
+	__u32 restore;  /* the agent's memory: offloads that it changed */
+	__u32 spare;
+};
+
+enum {
+	DRIVER_TUNNELS = 1 << 0, /* frames of tunnels come and go here */
+	DRIVER_EDGES = 1 << 1,   /* edges' */
+	MAX_DRIVERS = 2 * MAX_PORTS,
+};
+
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, MAX_DRIVERS);
+	TYPE(key, __u32);
+	TYPE(value, struct driver);
+} drivers SEC(".maps");
 
 /* Not read by the programs: the agent's memory. */
 struct {

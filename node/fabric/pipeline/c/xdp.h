@@ -1,49 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The pipeline in the driver's hook. It does one thing: forward packets by way of routers whose packets are forwarded here,
- * from ports that have this hook to such ports. All else goes on to the same device's tc hook, unchanged and uncounted.
+ * from devices that have this hook to such devices. All else goes on to the same device's tc hook, unchanged and uncounted.
  */
 #ifndef XDP_H
 #define XDP_H
 
-#include "stages.h"
-
-/* rewrite is store, by pointers. */
-INLINE int rewrite(struct xdp_md *x, const struct packet *p)
-{
-	struct ethernet_header *e = (void *)(long)x->data;
-	void *end = (void *)(long)x->data_end;
-	struct ipv4_header *four = (void *)(e + 1);
-	struct ipv6_header *six = (void *)(e + 1);
-
-	if ((void *)(four + 1) > end)
-		return -1;
-	if (p->ipv6) {
-		if ((void *)(six + 1) > end)
-			return -1;
-		six->hop_limit = p->ttl;
-	} else {
-		four->ttl = p->ttl;
-		four->checksum = be16(p->checksum);
-	}
-	e->destination[0] = p->destination;
-	e->destination[1] = p->destination >> 16;
-	e->destination[2] = p->destination >> 32;
-	e->source[0] = p->source;
-	e->source[1] = p->source >> 16;
-	e->source[2] = p->source >> 32;
-	return 0;
-}
+#include "wire.h"
 
 /* plain tells whether nothing but output is to be done at a port; a capture and loss are the tc hook's. */
 INLINE int plain(const struct port *p)
 {
-	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE)) && !p->snap && !p->loss;
+	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC)) && !p->snap && !p->loss;
 }
 
 /*
  * hop_at takes a packet through the nth router on its way, to which it comes at slot, and tells the slot where the next link
- * ends; 0 if that is nothing for this hook. The slots at which it comes and leaves are in its trail.
+ * ends, or WAY_OUT if that is off this node; 0 if it is nothing for this hook. The slots at which it comes and leaves are in
+ * its trail, the last one is its owner.
  */
 INLINE __u32 hop_at(struct packet *p, __u32 slot, const struct port *to, __u32 n, int called)
 {
@@ -57,14 +31,15 @@ INLINE __u32 hop_at(struct packet *p, __u32 slot, const struct port *to, __u32 n
 	if (!out || out->snap)
 		return 0;
 	link = *(volatile __u64 *)&out->link;
-	if (link_kind(link) != LINK_LOCAL)
+	if (link_kind(link) == LINK_NOWHERE)
 		return 0;
 	OPAQUE(n);
 	n &= MAX_HOPS - 1;
 	p->trail[2 * n] = slot;
 	p->trail[2 * n + 1] = next;
+	p->owner = next;
 	advance(p);
-	return link_target(link) & (MAX_PORTS - 1);
+	return link_kind(link) == LINK_LOCAL ? link_target(link) & (MAX_PORTS - 1) : WAY_OUT;
 }
 
 __attribute__((noinline)) __u32 hop(struct packet *p, __u32 slot, __u32 n)
@@ -74,17 +49,22 @@ __attribute__((noinline)) __u32 hop(struct packet *p, __u32 slot, __u32 n)
 	return p && to ? hop_at(p, slot, to, n, 1) : 0;
 }
 
-/* way follows a packet to the port where it is handed over; 0 if not by this hook. Most meet one router: without a call. */
+/*
+ * way follows a packet to the port where it is handed over, or WAY_OUT if it leaves this node; 0 if not by this hook. Most
+ * meet one router: without a call.
+ */
 INLINE __u32 way(struct packet *p, __u32 slot, const struct port *to)
 {
 	if (!plain(to))
 		return 0;
 	slot = hop_at(p, slot, to, 0, 0);
 	for (__u32 n = 1; n <= MAX_HOPS; n++) {
+		p->hops = n;
+		if (slot == WAY_OUT)
+			return WAY_OUT;
 		to = port_at(slot);
 		if (!slot || !to || !plain(to))
 			return 0;
-		p->hops = n;
 		if (!(to->flags & PORT_ROUTED))
 			return to->flags & PORT_XDP ? slot : 0;
 		slot = hop(p, slot, n);
@@ -106,8 +86,52 @@ INLINE void count_way(const struct packet *p, struct load l)
 		if (c) {
 			c->packets += l.packets;
 			c->bytes += l.bytes;
+			c->driver += l.packets;
 		}
 	}
+}
+
+/*
+ * forward takes a packet that comes to a router at slot and is parsed through it and those behind it. In front of its Ethernet
+ * header are offset bytes.
+ */
+INLINE int forward(struct xdp_md *x, struct packet *p, struct load l, __u32 slot, const struct port *to, __u32 offset)
+{
+	struct outlet o = {};
+	__u32 last;
+	int done;
+
+	if (p->reason != PUNT_NONE)
+		return XDP_PASS;
+	last = way(p, slot, to);
+	if (!last || !outlet(x, p, l, last, &o))
+		return XDP_PASS;
+	done = rewrite(x, p, l, &o, offset);
+	if (done < 0)
+		return XDP_PASS;
+	if (done)
+		return xdp_drop(l, p->owner, DROP_OUTPUT);
+	count_way(p, l);
+	if (last != WAY_OUT)
+		count_to(l, last);
+	return bpf_redirect(o.ifindex, 0);
+}
+
+/* read_frame parses the frame that begins offset bytes into the buffer. */
+INLINE struct packet *read_frame(struct xdp_md *x, struct load *l, __u32 offset)
+{
+	__u32 only = 0;
+	struct packet *p = bpf_map_lookup_elem(&packets, &only);
+	void *frame = (void *)(long)x->data + offset, *end = (void *)(long)x->data_end;
+
+	if (!p)
+		return 0;
+	parse(p, frame, end, l->bytes);
+	if (p->reason == PUNT_HEADER) { /* perhaps because not all of it is in one piece */
+		l->bytes = bpf_xdp_get_buff_len(x) - offset;
+		parse(p, frame, end, l->bytes);
+	}
+	return p;
 }
 
 /* from_port_xdp takes what an element sends, at the driver of its port. */
@@ -115,9 +139,10 @@ SEC("xdp.frags")
 int from_port_xdp(struct xdp_md *x)
 {
 	struct load l = { .packets = 1, .bytes = x->data_end - x->data };
-	__u32 slot, only = 0, last;
 	struct port *from, *to;
 	struct packet *p;
+	int verdict;
+	__u32 slot;
 	__u64 link;
 
 	from = port_of(x->ingress_ifindex, &slot);
@@ -129,24 +154,41 @@ int from_port_xdp(struct xdp_md *x)
 	to = port_at(link_target(link));
 	if (!to || !(to->flags & PORT_ROUTED))
 		return XDP_PASS;
-	p = bpf_map_lookup_elem(&packets, &only);
+	p = read_frame(x, &l, 0);
 	if (!p)
 		return XDP_PASS;
-	parse(p, (void *)(long)x->data, (void *)(long)x->data_end, l.bytes);
-	if (p->reason == PUNT_HEADER) { /* perhaps because not all of it is in one piece */
-		l.bytes = bpf_xdp_get_buff_len(x);
-		parse(p, (void *)(long)x->data, (void *)(long)x->data_end, l.bytes);
-	}
-	if (p->reason != PUNT_NONE)
+	verdict = forward(x, p, l, link_target(link), to, 0);
+	if (verdict != XDP_PASS)
+		count_from(l, slot);
+	return verdict;
+}
+
+/* from_wire_xdp takes what comes in at a real device or the underlay: tunnels' frames, and those of edges. */
+SEC("xdp.frags")
+int from_wire_xdp(struct xdp_md *x)
+{
+	__u32 ifindex = x->ingress_ifindex, slot, offset = 0;
+	struct driver *d = bpf_map_lookup_elem(&drivers, &ifindex);
+	struct load l = { .packets = 1, .bytes = x->data_end - x->data };
+	struct packet *p;
+	struct port *to;
+
+	if (!d)
 		return XDP_PASS;
-	last = way(p, link_target(link), to);
-	to = port_at(last);
-	if (!last || !to || rewrite(x, p))
+	slot = d->flags & DRIVER_TUNNELS ? tunnel_slot(x, d, &l) : 0;
+	if (slot)
+		offset = OUTER_BYTES;
+	else if (d->flags & DRIVER_EDGES)
+		slot = edge_slot(x, ifindex, &l, &offset);
+	to = port_at(slot);
+	if (!slot || !to || !(to->flags & PORT_ROUTED))
 		return XDP_PASS;
-	count_from(l, slot);
-	count_way(p, l);
-	count_to(l, last);
-	return bpf_redirect(to->ifindex, 0);
+	p = read_frame(x, &l, offset);
+	if (!p)
+		return XDP_PASS;
+	if (offset == VLAN_BYTES)
+		read_addresses(x, p);
+	return forward(x, p, l, slot, to, offset);
 }
 
 #endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * How frames look on the wires of the underlay and of edges, for the driver's hook: VXLAN (RFC 7348) over IPv4 and VLAN tags,
+ * read and written. What is not certain – another family, options, fragments, checksums of UDP, marks of congestion, a next
+ * hop whose MAC address is not known, packets that are too long – is the tunnel device's.
+ */
+#ifndef WIRE_H
+#define WIRE_H
+
+#include "stages.h"
+
+enum {
+	OUTER_BYTES = ETHERNET_BYTES + IPV4_BYTES + 8 + 8, /* in front of a frame in a tunnel */
+	OUTER_TTL = 64, /* as send_tunnel's */
+	VXLAN_VNI = 0x08000000, /* the header's flags: it has a VNI; the rest is reserved */
+	WAY_OUT = MAX_PORTS, /* in the place of a slot: off this node, by the port that owns the packet */
+};
+
+struct udp_header {
+	__u16 source;
+	__u16 destination;
+	__u16 length;
+	__u16 checksum;
+};
+
+struct vxlan_header {
+	__u32 flags;
+	__u32 vni; /* and eight reserved bits */
+};
+
+INLINE int xdp_drop(struct load l, __u32 slot, __u32 reason)
+{
+	count_drop(l, slot, reason);
+	return XDP_DROP;
+}
+
+/* sum4 is the checksum of an IPv4 header without options, over all of it: 0xffff if the header has the right one (RFC 1071). */
+INLINE __u32 sum4(const struct ipv4_header *h)
+{
+	const __u32 *word = (void *)h;
+	__u64 sum = 0;
+
+	for (int i = 0; i < IPV4_BYTES / 4; i++)
+		sum += word[i];
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* tunnel_slot is the port that a frame is for which comes by a tunnel of ours, with the checks of from_tunnel; else 0. */
+INLINE __u32 tunnel_slot(struct xdp_md *x, const struct driver *d, struct load *l)
+{
+	struct ethernet_header *e = (void *)(long)x->data;
+	struct ipv4_header *ip = (void *)(e + 1);
+	struct udp_header *udp = (void *)(ip + 1);
+	struct vxlan_header *v = (void *)(udp + 1);
+	__u32 own = 0, vni, number, *slot, length;
+	struct peer *near, *far;
+	struct port *to;
+	__u64 link;
+
+	if ((void *)(v + 1) > (void *)(long)x->data_end || e->protocol != be16(PROTOCOL_IPV4) || ip->protocol != TRANSPORT_UDP ||
+	    udp->destination != d->port || mac_of(e->destination) != d->mac)
+		return 0;
+	if (ip->version_length != 0x45 || ip->fragment & be16(0x3fff) || ip->tos & 3 || udp->checksum ||
+	    v->flags != be32(VXLAN_VNI) || be32(v->vni) & 0xff)
+		return 0;
+	length = be16(ip->length);
+	if (be16(udp->length) != length - IPV4_BYTES || length <= OUTER_BYTES - ETHERNET_BYTES)
+		return 0;
+	if (length != l->bytes - ETHERNET_BYTES && length != bpf_xdp_get_buff_len(x) - ETHERNET_BYTES)
+		return 0;
+	vni = be32(v->vni) >> 8;
+	slot = bpf_map_lookup_elem(&tunnels, &vni);
+	if (!slot)
+		return 0;
+	to = port_at(*slot);
+	if (!to || !(to->flags & PORT_ROUTED))
+		return 0;
+	link = *(volatile __u64 *)&to->link;
+	number = link_target(link);
+	if (link_kind(link) != LINK_TUNNEL || link_label(link) != vni)
+		return 0;
+	far = bpf_map_lookup_elem(&peers, &number);
+	near = bpf_map_lookup_elem(&peers, &own);
+	if (!far || !near || far->family != 4 || near->family != 4 || be32(ip->source) != far->address[0] ||
+	    be32(ip->destination) != near->address[0] || sum4(ip) != 0xffff)
+		return 0;
+	l->bytes = length - (OUTER_BYTES - ETHERNET_BYTES);
+	return *slot;
+}
+
+/* edge_slot is the port of the edge that a frame comes in by, with the checks of from_edge; else 0. */
+INLINE __u32 edge_slot(struct xdp_md *x, __u32 ifindex, struct load *l, __u32 *offset)
+{
+	struct ethernet_header *e = (void *)(long)x->data;
+	struct edge_key key = { .ifindex = ifindex };
+	__u16 *tci = (void *)(e + 1);
+	struct port *to;
+	__u32 *slot;
+	__u64 link;
+
+	if ((void *)(tci + 1) > (void *)(long)x->data_end)
+		return 0;
+	if (e->protocol == be16(PROTOCOL_VLAN)) {
+		key.vlan = be16(*tci) & 0xfff;
+		*offset = VLAN_BYTES;
+		l->bytes -= VLAN_BYTES;
+	}
+	slot = bpf_map_lookup_elem(&edges, &key);
+	if (!slot)
+		return 0;
+	to = port_at(*slot);
+	if (!to || to->flags & PORT_METERED)
+		return 0;
+	link = *(volatile __u64 *)&to->link;
+	if (link_kind(link) != LINK_EDGE || link_target(link) != ifindex || link_label(link) != key.vlan)
+		return 0;
+	return *slot;
+}
+
+/* read_addresses reads the MAC addresses of a frame with a tag. */
+INLINE void read_addresses(struct xdp_md *x, struct packet *p)
+{
+	struct ethernet_header *e = (void *)(long)x->data;
+
+	if ((void *)(e + 1) > (void *)(long)x->data_end)
+		return;
+	p->destination = mac_of(e->destination);
+	p->source = mac_of(e->source);
+}
+
+/* Where a packet leaves this hook. */
+struct outlet {
+	__u32 ifindex;
+	__u32 room;  /* bytes in front of the frame's own Ethernet header */
+	__u32 label; /* VNI or VLAN */
+	struct fib_lookup way; /* of a tunnel */
+};
+
+INLINE int has_driver(__u32 ifindex, __u32 flag)
+{
+	struct driver *d = bpf_map_lookup_elem(&drivers, &ifindex);
+
+	return d && d->flags & flag;
+}
+
+/*
+ * tunnel_way asks the node's routes for the way to the peer. It is asked as if the packet came from the tunnel device: of a
+ * device that forwards nothing the kernel tells none.
+ */
+INLINE int tunnel_way(struct xdp_md *x, const struct packet *p, __u32 bytes, __u64 link, struct outlet *o)
+{
+	__u32 number = link_target(link), own = 0;
+	struct peer *far = bpf_map_lookup_elem(&peers, &number);
+	struct peer *near = bpf_map_lookup_elem(&peers, &own);
+	struct port *node = port_at(own); /* slot 0's device is the tunnel device */
+	__u32 length = bytes + OUTER_BYTES - ETHERNET_BYTES;
+
+	if (!far || !near || !node || far->family != 4 || near->family != 4 || length > 0xffff)
+		return 0;
+	o->way.family = FAMILY_INET;
+	o->way.protocol = TRANSPORT_UDP;
+	o->way.source_port = be16(0xc000 | (flow_hash(p, 0) & 0x3fff)); /* RFC 7348, section 5: so that flows may take several ways */
+	o->way.length = length;
+	o->way.ifindex = node->ifindex;
+	o->way.source[0] = be32(near->address[0]);
+	o->way.destination[0] = be32(far->address[0]);
+	if (bpf_fib_lookup(x, &o->way, sizeof(o->way), 0))
+		return 0;
+	o->ifindex = o->way.ifindex;
+	o->room = OUTER_BYTES;
+	return has_driver(o->ifindex, DRIVER_TUNNELS);
+}
+
+/* outlet tells where a packet leaves; 0 if that is nothing for this hook. */
+INLINE int outlet(struct xdp_md *x, const struct packet *p, struct load l, __u32 last, struct outlet *o)
+{
+	__u32 owner = p->owner, mtu = l.bytes - ETHERNET_BYTES;
+	__u64 *shaper, link;
+	struct port *at;
+
+	at = port_at(last == WAY_OUT ? owner : last);
+	if (!at)
+		return 0;
+	o->ifindex = at->ifindex;
+	if (last != WAY_OUT)
+		return 1;
+	shaper = bpf_map_lookup_elem(&shapers, &owner);
+	if (!shaper || *shaper)
+		return 0;
+	link = *(volatile __u64 *)&at->link;
+	o->label = link_label(link);
+	if (link_kind(link) == LINK_TUNNEL)
+		return tunnel_way(x, p, l.bytes, link, o);
+	o->ifindex = link_target(link);
+	o->room = o->label ? VLAN_BYTES : 0;
+	return link_kind(link) == LINK_EDGE && has_driver(o->ifindex, DRIVER_EDGES) && !bpf_check_mtu(x, o->ifindex, &mtu, 0, 0);
+}
+
+/* write_tunnel writes what a tunnel has in front of a frame, as the kernel's device does on the tc hook. */
+INLINE void write_tunnel(const struct outlet *o, struct ethernet_header *e, __u32 bytes, __u32 port)
+{
+	struct ipv4_header *ip = (void *)(e + 1);
+	struct udp_header *udp = (void *)(ip + 1);
+	struct vxlan_header *v = (void *)(udp + 1);
+
+	for (int i = 0; i < 3; i++) {
+		e->destination[i] = o->way.destination_mac[i];
+		e->source[i] = o->way.source_mac[i];
+	}
+	e->protocol = be16(PROTOCOL_IPV4);
+	ip->version_length = 0x45;
+	ip->tos = 0;
+	ip->length = be16(bytes + OUTER_BYTES - ETHERNET_BYTES);
+	ip->id = bpf_get_prandom_u32(); /* it may be fragmented on its way */
+	ip->fragment = 0;
+	ip->ttl = OUTER_TTL;
+	ip->protocol = TRANSPORT_UDP;
+	ip->checksum = 0;
+	ip->source = o->way.source[0];
+	ip->destination = o->way.destination[0];
+	ip->checksum = ~sum4(ip);
+	udp->source = o->way.source_port;
+	udp->destination = port;
+	udp->length = be16(bytes + OUTER_BYTES - ETHERNET_BYTES - IPV4_BYTES);
+	udp->checksum = 0; /* section 5: SHOULD be zero over IPv4 */
+	v->flags = be32(VXLAN_VNI);
+	v->vni = be32(o->label << 8);
+}
+
+/*
+ * rewrite makes the buffer, in which offset bytes are in front of the frame, what leaves by the outlet. Below 0: it is
+ * unchanged; above: it is spoilt.
+ */
+INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, const struct outlet *o, __u32 offset)
+{
+	__u32 room = o->room, ifindex = o->ifindex;
+	struct ethernet_header *first, *e;
+	struct ipv4_header *four;
+	struct ipv6_header *six;
+	struct driver *d;
+	__u16 *tag;
+	void *end;
+
+	if (offset != room && bpf_xdp_adjust_head(x, (int)offset - (int)room))
+		return -1;
+	first = (void *)(long)x->data;
+	end = (void *)(long)x->data_end;
+	if (room > OUTER_BYTES)
+		return 1;
+	e = (void *)first + room;
+	four = (void *)(e + 1);
+	six = (void *)(e + 1);
+	if ((void *)(four + 1) > end)
+		return 1;
+	if (p->ipv6) {
+		if ((void *)(six + 1) > end)
+			return 1;
+		six->hop_limit = p->ttl;
+	} else {
+		four->ttl = p->ttl;
+		four->checksum = be16(p->checksum);
+	}
+	e->protocol = p->ipv6 ? be16(PROTOCOL_IPV6) : be16(PROTOCOL_IPV4);
+	if (room == OUTER_BYTES) {
+		d = bpf_map_lookup_elem(&drivers, &ifindex);
+		if (!d || (void *)first + OUTER_BYTES > end)
+			return 1;
+		write_tunnel(o, first, l.bytes, d->port);
+	} else if (room == VLAN_BYTES) {
+		tag = (void *)(first + 1);
+		if ((void *)(tag + 1) > end)
+			return 1;
+		first->protocol = be16(PROTOCOL_VLAN);
+		*tag = be16(o->label);
+		e = first;
+	}
+	e->destination[0] = p->destination;
+	e->destination[1] = p->destination >> 16;
+	e->destination[2] = p->destination >> 32;
+	e->source[0] = p->source;
+	e->source[1] = p->source >> 16;
+	e->source[2] = p->source >> 32;
+	return 0;
+}
+
+#endif
