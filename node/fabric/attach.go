@@ -3,7 +3,6 @@ package fabric
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -239,7 +238,7 @@ func (f *Fabric) detachEdges(k kernel, keep map[string]bool) error {
 	var errs []error
 	for index, q := range k.Ingress {
 		d := k.devices[index]
-		if q.Block == f.block() || keep[d.name] || d.name == f.TunnelDevice() || strings.HasPrefix(d.alias, f.shaperAlias()) {
+		if q.Block == f.block() || keep[d.name] || d.name == f.TunnelDevice() || f.isLane(d) {
 			continue
 		}
 		errs = append(errs, f.detachEdge(d, edgePlace(index, k)))
@@ -313,7 +312,7 @@ func (f *Fabric) detach() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil))
+	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k))
 	var b linux.Batch
 	for index, q := range k.Ingress {
 		if q.Block != f.block() {

@@ -19,6 +19,9 @@ type State struct {
 	// Packets are the packets a second that all ports of a network on this node may send together; those that are not
 	// named have no limit.
 	Packets map[string]int
+	// Punts are the exceptional packets a second – those that routers answer or drop – that the routers of a network on
+	// this node may get from the data path together; those that are not named have no limit.
+	Punts map[string]int
 	// Incomplete tells that more ports may exist than are named here: nothing is removed.
 	Incomplete bool
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
 // flow is a sequence-numbered UDP flow of 1,000 packets/s.
@@ -213,7 +214,7 @@ func TestUpgradeLosesNothing(t *testing.T) {
 			if err := n.fabric.Close(); err != nil {
 				t.Fatal(err)
 			}
-			old := n.dirs.BPF() + "/v1"
+			old := n.dirs.BPF() + "/" + pipeline.Layout
 			if newLayout {
 				if err := os.Rename(old, n.dirs.BPF()+"/v0"); err != nil {
 					t.Fatal(err)

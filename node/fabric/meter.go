@@ -33,20 +33,9 @@ func (p *pass) meters() error {
 		}
 	}
 	for network, n := range number {
-		m, rate := &p.pipe.Meters[n], uint64(p.state.Packets[network])
-		burst := max(leastBurst, rate*uint64(meterBurst)/uint64(time.Second))
-		if !sane(m) {
-			atomic.StoreUint64(&m.Last, 0)
-			atomic.StoreUint64(&m.Tokens, burst)
-		}
-		if atomic.LoadUint64(&m.Rate) == rate && atomic.LoadUint64(&m.Burst) == burst {
-			continue
-		}
-		if atomic.LoadUint64(&m.Rate) != 0 {
+		if rate := p.state.Packets[network]; setMeter(&p.pipe.Meters[n], rate) {
 			p.changed("network %s: it may send %d packets a second", network, rate)
 		}
-		atomic.StoreUint64(&m.Burst, burst)
-		atomic.StoreUint64(&m.Rate, rate)
 	}
 	for i := range p.wants {
 		w := &p.wants[i]
@@ -68,4 +57,44 @@ func sane(m *pipeline.Meter) bool {
 	}
 	tokens := int64(atomic.LoadUint64(&m.Tokens))
 	return atomic.LoadUint64(&m.Last) <= uint64(now.Nano()) && tokens >= -mostDebt && tokens <= int64(atomic.LoadUint64(&m.Burst))
+}
+
+// setMeter gives a meter its rate, and tells whether it had another.
+func setMeter(m *pipeline.Meter, packets int) (changed bool) {
+	rate := uint64(packets)
+	burst := max(leastBurst, rate*uint64(meterBurst)/uint64(time.Second))
+	if !sane(m) {
+		atomic.StoreUint64(&m.Last, 0)
+		atomic.StoreUint64(&m.Tokens, burst)
+	}
+	was := atomic.LoadUint64(&m.Rate)
+	if was == rate && atomic.LoadUint64(&m.Burst) == burst {
+		return false
+	}
+	atomic.StoreUint64(&m.Burst, burst)
+	atomic.StoreUint64(&m.Rate, rate)
+	return was != 0
+}
+
+// OverPunts is the reason of drops of what a network's routers would have got as exceptions beyond its punts a second.
+const OverPunts = pipeline.OverPunts
+
+// puntMeters gives the routers of every network that has a limit their network's meter of punts: that of the lowest number
+// among them.
+func (p *pass) puntMeters() error {
+	number := map[string]int{}
+	for id, s := range p.steered {
+		if n, has := number[id.Network]; p.state.Punts[id.Network] > 0 && (!has || s.number < n) {
+			number[id.Network] = s.number
+		}
+	}
+	for network, n := range number {
+		if rate := p.state.Punts[network]; setMeter(&p.pipe.PuntMeters[n], rate) {
+			p.changed("network %s: its routers may get %d exceptional packets a second", network, rate)
+		}
+	}
+	for id, s := range p.steered {
+		set32(&p.pipe.Routers[s.number].Meter, uint32(number[id.Network]))
+	}
+	return nil
 }

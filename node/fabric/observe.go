@@ -138,7 +138,11 @@ func (f *Fabric) Observe(ctx context.Context) (State, error) {
 		entry := &f.pipe.Ports[slot]
 		p := Port{ID: id, Index: int(atomic.LoadUint32(&entry.Ifindex)),
 			Down: atomic.LoadUint32(&entry.Flags)&pipeline.Down != 0, MAC: pipeline.HardwareAddr(atomic.LoadUint64(&entry.Mac))}
-		p.Shape = shapeOf(k.Queues[p.Index].Queue, k.devices[p.Index].mtu, atomic.LoadUint32(&entry.Loss))
+		queue := p.Index
+		if atomic.LoadUint32(&entry.Flags)&pipeline.Rated != 0 {
+			queue = int(atomic.LoadUint64(&f.pipe.Queues[slot]))
+		}
+		p.Shape = shapeOf(k.Queues[queue].Queue, k.devices[p.Index].mtu, atomic.LoadUint32(&entry.Loss))
 		link := pipeline.LinkOf(entry)
 		switch link.Kind() {
 		case pipeline.Local:

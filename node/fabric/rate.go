@@ -79,6 +79,10 @@ func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
 // queues gives the ports the queues that their links' shapes need, before packets are sent through them, and takes those
 // away that nothing has been sent through since the last pass.
 func (p *pass) queues() error {
+	apart, err := p.queuesApart()
+	if err != nil {
+		return err
+	}
 	var b linux.Batch
 	var owners []*want
 	exchanged := false
@@ -91,6 +95,7 @@ func (p *pass) queues() error {
 		is, has := p.kernel.Queues[d.index]
 		// A netem stays while there is a bandwidth: what waits in it would be lost with it.
 		wanted, needed := queueFor(w.port.Shape, d.mtu, has && is.Netem())
+		needed = needed && !apart[w.slot]
 		if needed {
 			w.flags |= pipeline.Queue
 		}
@@ -153,10 +158,11 @@ func (f *Fabric) queued(all map[model.PortID]Counters) error {
 		return err
 	}
 	for id, slot := range f.slots {
-		index := int(atomic.LoadUint32(&f.pipe.Ports[slot].Ifindex))
 		n := f.past[slot]
-		if q, ok := found.Queues[index]; ok && index != 0 {
-			n += q.Drops
+		for _, index := range []int{int(atomic.LoadUint32(&f.pipe.Ports[slot].Ifindex)), int(atomic.LoadUint64(&f.pipe.Queues[slot]))} {
+			if q, ok := found.Queues[index]; ok && index != 0 {
+				n += q.Drops
+			}
 		}
 		if n == 0 {
 			continue

@@ -199,6 +199,8 @@ func TestSpoiltTables(t *testing.T) {
 		words(unsafe.Pointer(&p.Ports[0]), unsafe.Sizeof(p.Ports[0])*uintptr(len(p.Ports)))
 		words(unsafe.Pointer(&p.Peers[0]), unsafe.Sizeof(p.Peers[0])*uintptr(len(p.Peers)))
 		words(unsafe.Pointer(&p.Shapers[0]), unsafe.Sizeof(p.Shapers[0])*uintptr(len(p.Shapers)))
+		words(unsafe.Pointer(&p.Queues[0]), unsafe.Sizeof(p.Queues[0])*uintptr(len(p.Queues)))
+		words(unsafe.Pointer(&p.PuntMeters[0]), unsafe.Sizeof(p.PuntMeters[0])*uintptr(len(p.PuntMeters)))
 		words(unsafe.Pointer(&p.Metered[0]), unsafe.Sizeof(p.Metered[0])*uintptr(len(p.Metered)))
 		words(unsafe.Pointer(&p.Meters[0]), unsafe.Sizeof(p.Meters[0])*uintptr(len(p.Meters)))
 		words(unsafe.Pointer(&p.Routers[0]), unsafe.Sizeof(p.Routers[0])*uintptr(len(p.Routers)))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"sync/atomic"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
@@ -30,6 +31,7 @@ type Off struct{ IPv4, IPv6 bool }
 type Forwarded struct {
 	Packets, Bytes uint64            // forwarded by the data path, by way of all its ports
 	Blackholed     uint64            // dropped because the route says so
+	Refused        uint64            // that the guest would have got, beyond the network's punts a second
 	Punted         map[string]uint64 // given to the guest, by reason
 }
 
@@ -86,20 +88,26 @@ func (f *Fabric) Router(id model.ID) (int, error) {
 	}
 	for n := 1; n < len(f.pipe.Routers); n++ {
 		r := &f.pipe.Routers[n]
-		if r.Name != [16]uint8{} {
+		if r.Name != [16]uint8{} || time.Since(f.freed[n]) < numberRest {
 			continue
 		}
+		delete(f.freed, n)
 		if err := pipeline.Zero[pipeline.RouterCount](f.pipe.RouterCounts, []uint32{uint32(n)}); err != nil {
 			return 0, err
 		}
 		name := routerName(id)
 		r.Seed = FlowSeed(id)
+		set32(&r.Meter, 0)
 		r.Name = name
 		f.steered[id] = &steered{number: n}
 		return n, nil
 	}
-	return 0, fmt.Errorf("element %s: the fabric of a node forwards for %d routers, and has them", id, pipeline.MaxRouters)
+	return 0, fmt.Errorf("element %s: the fabric of a node forwards for %d routers, and has them, or had until a moment ago", id, pipeline.MaxRouters)
 }
+
+// numberRest is how long a router's number is nobody's: far longer than a run of the programs takes, which may have read it
+// from a port just before.
+const numberRest = time.Second
 
 func routerName(id model.ID) [16]uint8 {
 	h := sha256.Sum256([]byte(id.String()))
@@ -123,6 +131,7 @@ func (f *Fabric) Steer(_ context.Context, id model.ID, s Steering) error {
 		f.flagPorts(id)
 		f.pipe.Routers[is.number].Name = [16]uint8{}
 		delete(f.steered, id)
+		f.freed[is.number] = time.Now()
 		return nil
 	}
 	if is == nil || is.number != s.Router {
@@ -146,7 +155,7 @@ func (f *Fabric) flagPorts(id model.ID) {
 }
 
 // keptFlags are those that steering leaves as they are.
-const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.Metered
+const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.Metered | pipeline.Rated
 
 // steeringOf are the flags that steering gives a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {
@@ -241,6 +250,7 @@ func (f *Fabric) Forwarded(ctx context.Context) (map[model.ID]Forwarded, error) 
 			c.Packets += v.Packets
 			c.Bytes += v.Bytes
 			c.Blackholed += v.Blackholed
+			c.Refused += v.Refused
 			for reason, text := range pipeline.Punts {
 				if v.Punts[reason] == 0 {
 					continue

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
@@ -78,7 +79,11 @@ func TestSteering(t *testing.T) {
 		t.Errorf("flags %#x, router %+v, steered %v", flags(), n.fabric.pipe.Routers[router], n.fabric.Steered())
 	}
 	a.ping(t, "10.0.0.2")
-	if again, err := n.fabric.Router(portID("net/c:eth0").ID); err != nil || again != router {
+	if again, err := n.fabric.Router(portID("net/c:eth0").ID); err != nil || again == router {
+		t.Errorf("another router has tables %d at once, which a run may still look at: %v", again, err)
+	}
+	n.fabric.freed[router] = time.Now().Add(-numberRest)
+	if again, err := n.fabric.Router(portID("net/d:eth0").ID); err != nil || again != router {
 		t.Errorf("another router has tables %d, and %d are free: %v", again, router, err)
 	}
 	n.restart() // without a port that tells of it the number is free

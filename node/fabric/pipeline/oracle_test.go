@@ -359,8 +359,31 @@ func ethernet(to, from net.HardwareAddr, kind layers.EthernetType) []byte {
 // observe runs the program, and tells what was counted since before.
 func (l *routersLab) observe(p *ebpf.Program, in []byte) outcome {
 	l.Helper()
+	return l.counted(func() (uint32, []byte) { return l.run(p, in) })
+}
+
+// marked is observe, of a frame with a mark.
+func (l *routersLab) marked(p *ebpf.Program, in []byte, mark uint32) outcome {
+	l.Helper()
+	return l.counted(func() (uint32, []byte) {
+		type context struct { // struct __sk_buff
+			_    [2]uint32
+			mark uint32
+			_    [45]uint32
+		}
+		o := ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64), Context: context{mark: mark}}
+		verdict, err := p.Run(&o)
+		if err != nil {
+			l.Fatal(err)
+		}
+		return verdict, o.DataOut
+	})
+}
+
+func (l *routersLab) counted(run func() (uint32, []byte)) outcome {
+	l.Helper()
 	before := l.counts()
-	verdict, frame := l.run(p, in)
+	verdict, frame := run()
 	after := l.counts()
 	o := outcome{verdict: verdict, frame: string(frame), tx: map[int]int{}, rx: map[int]int{}, routers: map[int]RouterCount{}}
 	for slot, c := range after.ports {
@@ -373,7 +396,8 @@ func (l *routersLab) observe(p *ebpf.Program, in []byte) outcome {
 	}
 	for n, c := range after.routers {
 		was := before.routers[n]
-		d := RouterCount{Packets: c.Packets - was.Packets, Blackholed: c.Blackholed - was.Blackholed, Driver: c.Driver - was.Driver}
+		d := RouterCount{Packets: c.Packets - was.Packets, Blackholed: c.Blackholed - was.Blackholed, Driver: c.Driver - was.Driver,
+			Refused: c.Refused - was.Refused}
 		for i := range d.Punts {
 			d.Punts[i] = c.Punts[i] - was.Punts[i]
 		}
@@ -414,6 +438,7 @@ func (l *routersLab) counts() counts {
 		s.Packets += v.Packets
 		s.Blackholed += v.Blackholed
 		s.Driver += v.Driver
+		s.Refused += v.Refused
 		for k := range s.Punts {
 			s.Punts[k] += v.Punts[k]
 		}

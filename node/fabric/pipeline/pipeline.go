@@ -1,7 +1,7 @@
 // Package pipeline is the fabric's data path: the eBPF programs (c/), their tables, and how both are found again after
 // the agent's restart, by pins in a bpffs.
 //
-// A directory a layout ("v1") holds the tables, and the programs under names that begin with a digest of their object:
+// A directory a layout ("v2") holds the tables, and the programs under names that begin with a digest of their object:
 // a newer binary finds the tables, loads its own programs beside the running ones and, once it has put them in their
 // place (Fabric.Apply), removes the old pins (Sweep).
 package pipeline
@@ -24,7 +24,7 @@ import (
 
 // Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Of tables of
 // another layout only whose slots are whose and the ports' counters are read, if these look as they do here (inherit).
-const Layout = "v1"
+const Layout = "v2"
 
 // Limits of the tables.
 const (
@@ -43,6 +43,10 @@ type Pipeline struct {
 	// Metered, by slot, is the number of the meter of the port's network, and Meters, by number, are those.
 	Metered []uint64
 	Meters  []Meter
+	// Queues, by slot, are the devices that what is delivered to a port passes first, where it is Rated.
+	Queues []uint64
+	// PuntMeters, by the lowest number of a network's routers, are the meters of what its routers get as exceptions.
+	PuntMeters []Meter
 	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
 	Devices, Tunnels, Edges *ebpf.Map
 	// Drivers (interface index → Driver) tells of the devices that have a program in their driver's hook.
@@ -58,15 +62,16 @@ type Pipeline struct {
 	FIB          *FIB
 	Routers      []Router
 	RouterCounts *ebpf.Map
-	// FromPort, FromTunnel, FromEdge and FromShaper are the programs for the ingress of ports, the tunnel device, edges
-	// and the far ends of slices' queues.
-	FromPort, FromTunnel, FromEdge, FromShaper *ebpf.Program
+	// FromPort, FromTunnel, FromEdge, FromShaper and FromQueue are the programs for the ingress of ports, the tunnel
+	// device, edges and the far ends of slices' and of ports' queues.
+	FromPort, FromTunnel, FromEdge, FromShaper, FromQueue *ebpf.Program
 	// FromPortXDP is for the driver's hook of ports, FromWireXDP for that of the underlay's devices and of edges.
 	FromPortXDP, FromWireXDP *ebpf.Program
 
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
 	metered, meters                  *ebpf.Map
+	queues, puntMeters               *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
 	routers, packets, recent         *ebpf.Map
 	memory                           [][]byte
@@ -109,7 +114,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
-		tcMapMetered: &p.metered, tcMapMeters: &p.meters,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
 		tcMapRouterCounts: &p.RouterCounts,
@@ -145,6 +150,12 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	if p.Meters, err = mapped[Meter](p, p.meters); err != nil {
 		return err
 	}
+	if p.Queues, err = mapped[uint64](p, p.queues); err != nil {
+		return err
+	}
+	if p.PuntMeters, err = mapped[Meter](p, p.puntMeters); err != nil {
+		return err
+	}
 	if p.Routers, err = mapped[Router](p, p.routers); err != nil {
 		return err
 	}
@@ -155,7 +166,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	for name, program := range map[string]*ebpf.Program{tcProgFromPort: p.FromPort, tcProgFromTunnel: p.FromTunnel,
-		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromPortXdp: p.FromPortXDP,
+		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromQueue: p.FromQueue, tcProgFromPortXdp: p.FromPortXDP,
 		tcProgFromWireXdp: p.FromWireXDP} {
 		p.pins[p.programPath(name)] = program
 	}
@@ -233,7 +244,8 @@ func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
 func (p *Pipeline) programs(spec *ebpf.CollectionSpec, tables map[string]*ebpf.Map) error {
 	programs := map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
-		tcProgFromShaper: &p.FromShaper, tcProgFromPortXdp: &p.FromPortXDP, tcProgFromWireXdp: &p.FromWireXDP,
+		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromPortXdp: &p.FromPortXDP,
+		tcProgFromWireXdp: &p.FromWireXDP,
 	}
 	if p.pinned(programs, tables) {
 		return nil
@@ -324,15 +336,17 @@ func (p *Pipeline) Sweep() error {
 func (p *Pipeline) Close() error {
 	var errs []error
 	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Drivers, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
-		p.ports, p.peers, p.shapers, p.metered, p.meters, p.routers, p.packets, p.recent, p.RouterCounts, p.fibChunks, p.fibTables, p.fibHops} {
+		p.ports, p.peers, p.shapers, p.metered, p.meters, p.queues, p.puntMeters, p.routers, p.packets, p.recent, p.RouterCounts,
+		p.fibChunks, p.fibTables, p.fibHops} {
 		errs = append(errs, m.Close())
 	}
-	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper, p.FromPortXDP, p.FromWireXDP} {
+	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper, p.FromQueue, p.FromPortXDP, p.FromWireXDP} {
 		errs = append(errs, program.Close())
 	}
 	for _, data := range p.memory {
 		errs = append(errs, unix.Munmap(data))
 	}
-	p.Ports, p.Peers, p.Shapers, p.Metered, p.Meters, p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil, nil, nil, nil, nil, nil
+	p.Ports, p.Peers, p.Shapers, p.Metered, p.Meters, p.Queues, p.PuntMeters = nil, nil, nil, nil, nil, nil, nil
+	p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil
 	return errors.Join(errs...)
 }

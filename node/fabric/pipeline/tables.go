@@ -40,6 +40,7 @@ const (
 	XDP     = 1 << 5 // frames from and to it may take the driver's hook
 	Metered = 1 << 6 // what comes in by it counts against its network's packets a second
 	TC      = 1 << 7 // its router forwards on the tc hook only
+	Rated   = 1 << 8 // what is delivered to it passes the device in Queues first
 
 	routerShift = 16
 )
@@ -96,10 +97,14 @@ var Reasons = [...]string{
 	5: "not from the tunnel's far end",
 	7: "loss",
 	8: OverPackets,
+	9: OverPunts,
 }
 
 // OverPackets is the reason of drops of what a network sends beyond its packets a second.
 const OverPackets = "more than the slice's packets a second"
+
+// OverPunts is the reason of drops of what a network's routers would have got as exceptions beyond its punts a second.
+const OverPunts = "more than the slice's punts a second"
 
 // Indices of Punts that others name.
 const (

@@ -98,8 +98,10 @@ type tcPacket struct {
 	Packets uint32
 	Bytes   uint32
 	Changed uint32
+	Queued  uint32
 	Hops    uint32
 	Trail   [32]uint32
+	_       [4]byte
 }
 
 type tcPeer struct {
@@ -120,10 +122,12 @@ type tcPort struct {
 }
 
 type tcRouter struct {
-	_    structs.HostLayout
-	On   uint32
-	Seed uint32
-	Name [16]uint8
+	_     structs.HostLayout
+	On    uint32
+	Seed  uint32
+	Name  [16]uint8
+	Meter uint32
+	Spare uint32
 }
 
 type tcRouterCount struct {
@@ -132,6 +136,7 @@ type tcRouterCount struct {
 	Bytes      uint64
 	Blackholed uint64
 	Driver     uint64
+	Refused    uint64
 	Punts      [16]uint64
 }
 
@@ -167,6 +172,8 @@ const (
 	tcMapPackets      = "packets"
 	tcMapPeers        = "peers"
 	tcMapPorts        = "ports"
+	tcMapPuntMeters   = "punt_meters"
+	tcMapQueues       = "queues"
 	tcMapRecent       = "recent"
 	tcMapRouterCounts = "router_counts"
 	tcMapRouters      = "routers"
@@ -177,6 +184,7 @@ const (
 	tcProgFromEdge    = "from_edge"
 	tcProgFromPort    = "from_port"
 	tcProgFromPortXdp = "from_port_xdp"
+	tcProgFromQueue   = "from_queue"
 	tcProgFromShaper  = "from_shaper"
 	tcProgFromTunnel  = "from_tunnel"
 	tcProgFromWireXdp = "from_wire_xdp"
@@ -227,6 +235,7 @@ type tcProgramSpecs struct {
 	FromEdge    *ebpf.ProgramSpec `ebpf:"from_edge"`
 	FromPort    *ebpf.ProgramSpec `ebpf:"from_port"`
 	FromPortXdp *ebpf.ProgramSpec `ebpf:"from_port_xdp"`
+	FromQueue   *ebpf.ProgramSpec `ebpf:"from_queue"`
 	FromShaper  *ebpf.ProgramSpec `ebpf:"from_shaper"`
 	FromTunnel  *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 	FromWireXdp *ebpf.ProgramSpec `ebpf:"from_wire_xdp"`
@@ -250,6 +259,8 @@ type tcMapSpecs struct {
 	Packets      *ebpf.MapSpec `ebpf:"packets"`
 	Peers        *ebpf.MapSpec `ebpf:"peers"`
 	Ports        *ebpf.MapSpec `ebpf:"ports"`
+	PuntMeters   *ebpf.MapSpec `ebpf:"punt_meters"`
+	Queues       *ebpf.MapSpec `ebpf:"queues"`
 	Recent       *ebpf.MapSpec `ebpf:"recent"`
 	RouterCounts *ebpf.MapSpec `ebpf:"router_counts"`
 	Routers      *ebpf.MapSpec `ebpf:"routers"`
@@ -299,6 +310,8 @@ type tcMaps struct {
 	Packets      *ebpf.Map `ebpf:"packets"`
 	Peers        *ebpf.Map `ebpf:"peers"`
 	Ports        *ebpf.Map `ebpf:"ports"`
+	PuntMeters   *ebpf.Map `ebpf:"punt_meters"`
+	Queues       *ebpf.Map `ebpf:"queues"`
 	Recent       *ebpf.Map `ebpf:"recent"`
 	RouterCounts *ebpf.Map `ebpf:"router_counts"`
 	Routers      *ebpf.Map `ebpf:"routers"`
@@ -324,6 +337,8 @@ func (m *tcMaps) Close() error {
 		m.Packets,
 		m.Peers,
 		m.Ports,
+		m.PuntMeters,
+		m.Queues,
 		m.Recent,
 		m.RouterCounts,
 		m.Routers,
@@ -347,6 +362,7 @@ type tcPrograms struct {
 	FromEdge    *ebpf.Program `ebpf:"from_edge"`
 	FromPort    *ebpf.Program `ebpf:"from_port"`
 	FromPortXdp *ebpf.Program `ebpf:"from_port_xdp"`
+	FromQueue   *ebpf.Program `ebpf:"from_queue"`
 	FromShaper  *ebpf.Program `ebpf:"from_shaper"`
 	FromTunnel  *ebpf.Program `ebpf:"from_tunnel"`
 	FromWireXdp *ebpf.Program `ebpf:"from_wire_xdp"`
@@ -357,6 +373,7 @@ func (p *tcPrograms) Close() error {
 		p.FromEdge,
 		p.FromPort,
 		p.FromPortXdp,
+		p.FromQueue,
 		p.FromShaper,
 		p.FromTunnel,
 		p.FromWireXdp,

@@ -63,6 +63,7 @@ struct packet {
 	__u32 slot, owner;
 	__u32 packets, bytes;
 	__u32 changed;
+	__u32 queued; /* it has passed the queue of the port at slot, and was counted there */
 	/* The driver's hook's: at how many routers it was, and the slots at which it came to them and left them. */
 	__u32 hops;
 	__u32 trail[2 * MAX_HOPS];
@@ -291,6 +292,29 @@ __attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
 	struct port *in = port_at(slot);
 
 	return p && in ? route_at(p, slot, in, 1) : ROUTE_GUEST;
+}
+
+/*
+ * exceptional tells whether a punt is of a packet that the router answers or drops rather than forwards, or takes in hand as no
+ * router should have to for many: these are metered (RFC 6192 calls them exceptions). What is for the router itself – its own
+ * addresses, multicast, ARP – never is, nor what it forwards in the tables' place.
+ */
+INLINE int exceptional(const struct packet *p, const struct port *at, __u32 reason)
+{
+	switch (reason) {
+	case PUNT_HEADER:
+	case PUNT_OPTIONS:
+	case PUNT_TTL:
+	case PUNT_NO_ROUTE:
+	case PUNT_UNREACHABLE:
+	case PUNT_UNRESOLVED:
+		return 1;
+	case PUNT_MTU: /* others it cuts into fragments */
+		return p->ipv6 || p->head[1] >> 16 & be16(0x4000);
+	case PUNT_FRAME: /* to one address that is another's */
+		return !(p->destination & 1) && p->destination != at->mac;
+	}
+	return 0;
 }
 
 /* advance makes the packet what it is behind the router. */

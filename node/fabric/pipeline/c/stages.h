@@ -144,22 +144,14 @@ enum {
 };
 
 /*
- * over_meter tells whether a network has used up its packets, and takes these off if not. The clock moves in the kernel's
- * ticks (1 to 10 ms) and costs next to nothing; whoever sees it moved fills the bucket for all.
+ * over tells whether a meter is used up, and takes these packets off if not. The clock moves in the kernel's ticks (1 to 10 ms)
+ * and costs next to nothing; whoever sees it moved fills the bucket for all.
  */
-static __attribute__((noinline)) int over_meter(__u32 slot, __u32 packets)
+INLINE int over(struct meter *m, __u32 packets)
 {
-	__u64 *number = bpf_map_lookup_elem(&metered, &slot), now, last, gained, rate;
-	struct meter *m;
+	__u64 now, last, gained, rate;
 	long long room;
-	__u32 key;
 
-	if (!number)
-		return 0;
-	key = *number;
-	m = bpf_map_lookup_elem(&meters, &key);
-	if (!m)
-		return 0;
 	rate = *(volatile __u64 *)&m->rate;
 	now = bpf_ktime_get_coarse_ns();
 	last = *(volatile __u64 *)&m->last;
@@ -177,6 +169,34 @@ static __attribute__((noinline)) int over_meter(__u32 slot, __u32 packets)
 		return 1; /* else it may get into debt: a packet that is many is let through or not as a whole */
 	__sync_fetch_and_add(&m->tokens, -(__u64)packets);
 	return 0;
+}
+
+/* over_meter tells whether a network sends more packets than it may. */
+static __attribute__((noinline)) int over_meter(__u32 slot, __u32 packets)
+{
+	__u64 *number = bpf_map_lookup_elem(&metered, &slot);
+	struct meter *m;
+	__u32 key;
+
+	if (!number)
+		return 0;
+	key = *number;
+	m = bpf_map_lookup_elem(&meters, &key);
+	return m && over(m, packets);
+}
+
+/* over_punts tells whether a network's routers get more exceptional packets than they may. */
+static __attribute__((noinline)) int over_punts(__u32 number, __u32 packets)
+{
+	struct router *r = bpf_map_lookup_elem(&routers, &number);
+	struct meter *m;
+	__u32 key;
+
+	if (!r)
+		return 0;
+	key = *(volatile __u32 *)&r->meter;
+	m = key ? bpf_map_lookup_elem(&punt_meters, &key) : 0;
+	return m && over(m, packets);
 }
 
 /* copy_frame gives a capture of the port the frame's first bytes. Not inlined: it is rare, and called from everywhere. */
@@ -244,7 +264,7 @@ INLINE int hand_over(struct __sk_buff *skb, struct port *to)
 	return bpf_redirect_peer(ifindex, 0);
 }
 
-int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot);
+int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot, __u32 queued);
 
 /* deliver outputs to the port at slot; owner is the slot that a drop is counted at. */
 INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot)
@@ -253,10 +273,10 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 
 	if (!to || to->ifindex == 0)
 		return drop(l, owner, DROP_GONE);
-	if (to->flags & (PORT_DOWN | PORT_ROUTED)) {
+	if (to->flags & (PORT_DOWN | PORT_ROUTED | PORT_RATED)) {
 		if (to->flags & PORT_DOWN)
 			return drop(l, owner, DROP_DOWN);
-		return forward_frame(skb, owner, slot);
+		return forward_frame(skb, owner, slot, 0);
 	}
 	if (to->loss && bpf_get_prandom_u32() <= to->loss)
 		return drop(l, owner, DROP_LOSS);
@@ -390,6 +410,15 @@ INLINE int too_long(struct __sk_buff *skb, const struct packet *p, const struct 
 	return bpf_check_mtu(skb, out->ifindex, &mtu, 0, MTU_SEGMENTS) || (p->hop.mtu && p->hop.mtu < mtu);
 }
 
+/* queue_up has the packet pass the queue of the port at slot. It goes on at from_queue. */
+INLINE int queue_up(struct __sk_buff *skb, struct load l, const struct packet *p, __u32 slot, __u32 device)
+{
+	if (p->changed && store(skb, p))
+		return drop(l, p->owner, DROP_OUTPUT);
+	skb->mark = slot;
+	return bpf_redirect(device, 0);
+}
+
 enum {
 	GO_ON = -2, /* no verdict yet */
 };
@@ -402,7 +431,7 @@ __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 	struct router_count *count;
 	struct port *to, *from;
 	struct load l;
-	__u64 link;
+	__u64 link, *queue;
 
 	if (!p)
 		return ACT_SHOT;
@@ -415,6 +444,10 @@ __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 		return drop(l, owner, DROP_GONE);
 	if (to->flags & PORT_DOWN)
 		return drop(l, owner, DROP_DOWN);
+	if (p->queued) {
+		p->queued = 0;
+		goto queued;
+	}
 	if (to->loss && bpf_get_prandom_u32() <= to->loss)
 		return drop(l, owner, DROP_LOSS);
 	count_to(l, slot);
@@ -423,6 +456,12 @@ __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 			return drop(l, owner, DROP_OUTPUT);
 		copy_frame(skb, slot, to->snap, 1);
 	}
+	if (to->flags & PORT_RATED) {
+		queue = bpf_map_lookup_elem(&queues, &slot);
+		if (queue && *queue)
+			return queue_up(skb, l, p, slot, *queue);
+	}
+queued:
 	count = count_of(to);
 	if (!(to->flags & PORT_ROUTED) || !count)
 		goto out;
@@ -437,6 +476,10 @@ __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 	if (next < MAX_PORTS && from && too_long(skb, p, from))
 		next = ROUTE_PUNT | PUNT_MTU;
 	if (next >= MAX_PORTS || !from) {
+		if (exceptional(p, to, next & (PUNTS - 1)) && over_punts(to->flags >> PORT_ROUTER, l.packets)) {
+			count->refused += l.packets;
+			return drop(l, owner, DROP_PUNTS);
+		}
 		count->punts[next & (PUNTS - 1)] += l.packets;
 		goto out;
 	}
@@ -463,9 +506,10 @@ out:
 
 /*
  * forward_frame is deliver for a port whose element's packets are forwarded here: from router to router on this node, until
- * the packet leaves it, meets an element that is none, or one that must see it itself.
+ * the packet leaves it, meets an element that is none, one that must see it itself, or a queue. queued: it has passed the one of
+ * the first port.
  */
-__attribute__((noinline)) int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot)
+__attribute__((noinline)) int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot, __u32 queued)
 {
 	struct load l = load_of(skb);
 	__u32 only = 0;
@@ -479,6 +523,7 @@ __attribute__((noinline)) int forward_frame(struct __sk_buff *skb, __u32 owner, 
 	p->packets = l.packets;
 	p->bytes = l.bytes;
 	p->changed = 0;
+	p->queued = queued;
 	read_packet(skb, p);
 	for (__u32 n = 0; n <= MAX_HOPS; n++) {
 		verdict = pass(skb, n == MAX_HOPS);

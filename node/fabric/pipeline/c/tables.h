@@ -38,6 +38,7 @@ enum {
 	PORT_XDP = 1 << 5,    /* frames from and to it may take the driver's hook */
 	PORT_METERED = 1 << 6, /* what comes in by it counts against its network's packets a second */
 	PORT_TC = 1 << 7,      /* its router forwards on the tc hook only */
+	PORT_RATED = 1 << 8,   /* what is delivered to it passes a device with its link's queue first, and then from_queue */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -87,6 +88,8 @@ struct router {
 	__u32 on;      /* 0: all goes to the guest. One store of it steers all of the router's ports. */
 	__u32 seed;    /* of the hash that chooses among a group's next hops */
 	__u8 name[16]; /* the first bytes of its name's SHA-256: what makes numbers outlive the agent; zeros: free */
+	__u32 meter;   /* number of its network's meter of punts; 0: they are not metered */
+	__u32 spare;
 };
 
 /* Why the guest got a packet although its router forwards here. */
@@ -115,6 +118,7 @@ struct router_count {
 	__u64 bytes;
 	__u64 blackholed; /* packets whose route says so */
 	__u64 driver;     /* of those forwarded here, packets that took the driver's hook */
+	__u64 refused;    /* that would have been punted, beyond the network's punts a second */
 	__u64 punts[PUNTS];
 };
 
@@ -128,6 +132,7 @@ enum {
 	UNCAPTURED = 6,   /* no drop: copies that found the ring full */
 	DROP_LOSS = 7,    /* the link's loss */
 	DROP_METER = 8,   /* the network sends more packets a second than it may */
+	DROP_PUNTS = 9,   /* its routers would get more exceptional packets a second than they may */
 	REASONS = 16,
 };
 
@@ -180,6 +185,15 @@ struct {
 	TYPE(value, __u64);
 } shapers SEC(".maps");
 
+/* slot → index of the device whose queue keeps the bandwidth and delay of what is delivered there; heeded where the port has PORT_RATED */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} queues SEC(".maps");
+
 /* slot → number of the meter of the port's network; heeded where the port has PORT_METERED. 64 bits: an array's entries are that far apart */
 struct {
 	NUMBER(type, MAP_ARRAY);
@@ -204,6 +218,15 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, struct meter);
 } meters SEC(".maps");
+
+/* The meters of punts: a network's has the lowest number of its routers. */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_ROUTERS);
+	TYPE(key, __u32);
+	TYPE(value, struct meter);
+} punt_meters SEC(".maps");
 
 struct {
 	NUMBER(type, MAP_ARRAY);

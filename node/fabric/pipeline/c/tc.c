@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The pipeline on the tc hook: programs for the ingress of ports, of slices' queues, of the tunnel device and of edges. */
+/* The pipeline on the tc hook: programs for the ingress of ports, of queues' far ends, of the tunnel device and of edges. */
 
 #include "stages.h"
 #include "xdp.h" /* and on the driver's, in the same object */
@@ -39,6 +39,18 @@ int from_shaper(struct __sk_buff *skb)
 		return drop(l, 0, DROP_UNKNOWN);
 	skb->mark = 0; /* the underlay's routing may heed it */
 	return send_out(skb, l, slot, *(volatile __u64 *)&from->link);
+}
+
+/* from_queue takes what has passed the queue of a port, at the far end of that queue's device. */
+SEC("tc")
+int from_queue(struct __sk_buff *skb)
+{
+	__u32 slot = skb->mark;
+
+	if (slot == 0 || slot >= MAX_PORTS)
+		return drop(load_of(skb), 0, DROP_UNKNOWN);
+	skb->mark = 0; /* the element's own rules may heed it */
+	return forward_frame(skb, slot, slot, 1);
 }
 
 INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family)

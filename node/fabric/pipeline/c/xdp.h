@@ -11,7 +11,7 @@
 /* plain tells whether nothing but output is to be done at a port; a capture and loss are the tc hook's. */
 INLINE int plain(const struct port *p)
 {
-	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC)) && !p->snap && !p->loss;
+	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC | PORT_RATED)) && !p->snap && !p->loss;
 }
 
 /*

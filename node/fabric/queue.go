@@ -1,0 +1,106 @@
+package fabric
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+)
+
+// What comes in at a router passes the queue of its link first, and then the router. Where the data path forwards for the
+// router, the queue must therefore end in the data path and not in the router's own stack: such a port's queue is that of a
+// pair of devices of its own, at whose second end the look-up begins. It keeps the same rate as the port's own would, and when
+// the router is steered to its own stack again, the port's own takes over.
+
+const queueName = "polyplane queue"
+
+func (f *Fabric) queueDevices(slot uint32) (in, out string) {
+	n := uint64(f.number("queue")&0x3fffffff)<<14 | uint64(slot) // 11 digits: slots have 14 bits
+	return fmt.Sprintf("%sra%011x", instance.PortDevicePrefix, n), fmt.Sprintf("%srb%011x", instance.PortDevicePrefix, n)
+}
+
+func (f *Fabric) queueAlias() string { return f.dirs.AliasPrefix() + "queue " }
+
+// queueAliasOf says whose queue it is, and is no port's alias.
+func (f *Fabric) queueAliasOf(id model.PortID) string {
+	return f.queueAlias() + id.Network + " " + id.Element + " " + id.Interface
+}
+
+// queuesApart gives ports of routers that the data path forwards for their queues, before packets are sent through them, and
+// tells which ports have one.
+func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
+	var lanes []lane
+	var owners []*want
+	exchanged := false
+	for i := range p.wants {
+		w := &p.wants[i]
+		d := p.kernel.devices[int(w.index)]
+		if w.index == 0 || w.flags&pipeline.Routed == 0 || !d.straight() {
+			continue
+		}
+		in, out := p.queueDevices(w.slot)
+		is, has := p.kernel.Queues[p.kernel.names[in]]
+		queue, needed := queueFor(w.port.Shape, d.mtu, has && is.Netem())
+		if !needed {
+			continue
+		}
+		rated := atomic.LoadUint32(&p.pipe.Ports[w.slot].Flags)&pipeline.Rated != 0
+		if has && rated && is.Netem() != queue.Netem() { // while the kernel exchanges its queue, a device loses what is sent through it
+			p.past[w.slot] += is.Drops
+			atomic.AndUint32(&p.pipe.Ports[w.slot].Flags, ^uint32(pipeline.Rated))
+			exchanged = true
+		}
+		lanes = append(lanes, lane{in: in, out: out, alias: p.queueAliasOf(w.port.ID), queue: queue, filter: queueName, program: p.pipe.FromQueue,
+			set: func() {
+				if has && w.known {
+					p.changed("port %s: its queue set to %s", w.port.ID, w.port.Shape)
+				}
+			}})
+		owners = append(owners, w)
+	}
+	if exchanged {
+		time.Sleep(exchangeTime)
+	}
+	indices, failed, err := p.lanes(lanes)
+	if err != nil {
+		return nil, err
+	}
+	apart = make(map[uint32]bool, len(owners))
+	for i, w := range owners {
+		if failed[i] != nil {
+			p.fail(w.port.ID, "set its queue to %s: %w", w.port.Shape, failed[i])
+			continue
+		}
+		apart[w.slot] = true
+		w.flags |= pipeline.Rated
+		set(&p.pipe.Queues[w.slot], uint64(indices[i]))
+	}
+	return apart, nil
+}
+
+// leaveQueues removes the devices of queues that nothing has been sent through since the last pass.
+func (p *pass) leaveQueues() error {
+	inUse := map[int]bool{}
+	for i := range p.wants {
+		w := &p.wants[i]
+		at := &p.pipe.Queues[w.slot]
+		index := int(atomic.LoadUint64(at))
+		if index == 0 {
+			continue
+		}
+		inUse[index] = true
+		if w.flags&pipeline.Rated == 0 { // enter has said so: the next pass removes it
+			p.past[w.slot] += p.kernel.Queues[index].Drops
+			atomic.StoreUint64(at, 0)
+		}
+	}
+	if p.state.Incomplete {
+		return nil
+	}
+	return p.removeLanes(p.kernel, "ra", p.queueAlias(), inUse)
+}
+
+func (f *Fabric) removeQueues(k kernel) error { return f.removeLanes(k, "ra", f.queueAlias(), nil) }
