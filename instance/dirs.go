@@ -103,6 +103,15 @@ func (d NodeDirs) Disk(id model.ID) string {
 	return filepath.Join(d.Data, "disks", id.Network, id.Element+".ext4")
 }
 
+// Companions is the directory of the namespaces in which the node's kernel forwards for routers; Companion is where that of
+// one router is mounted, for one way of doing so.
+func (d NodeDirs) Companions() string { return filepath.Join(d.Run, "companions") }
+
+// Companion is in Companions.
+func (d NodeDirs) Companion(id model.ID, way model.Forwarding) string {
+	return filepath.Join(d.Companions(), string(way), id.Network, id.Element)
+}
+
 // Outlet is where the network namespace is mounted in which the packets of internet edges get this machine's address. All
 // nodes of the instance that are on the machine share it.
 func (d NodeDirs) Outlet() string { return Dirs{Run: filepath.Dir(filepath.Dir(d.Run))}.Outlet() }
@@ -135,6 +144,16 @@ const PortDevicePrefix = "pp"
 func (d NodeDirs) PortDevice(p model.PortID) string {
 	h := sha256.Sum256([]byte(d.Instance + "\x00" + d.Node + "\x00" + p.String()))
 	return PortDevicePrefix + strings.ToLower(base32.StdEncoding.EncodeToString(h[:]))[:13]
+}
+
+// CompanionDevice is the name of the node's end of a port's device in a companion.
+func (d NodeDirs) CompanionDevice(p model.PortID, way model.Forwarding) string {
+	return d.PortDevice(model.PortID{ID: p.ID, Interface: string(way) + "\x00" + p.Interface})
+}
+
+// CompanionAlias marks it; no port's alias begins so.
+func (d NodeDirs) CompanionAlias(p model.PortID, way model.Forwarding) string {
+	return d.AliasPrefix() + "companion " + string(way) + " " + p.String()
 }
 
 // Alias marks a device as ours (IFLA_IFALIAS): "polyplane INSTANCE NODE NET/ELEMENT:INTERFACE".

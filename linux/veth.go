@@ -23,3 +23,31 @@ func (b *Batch) AddVeth(name, peer string, mtu int) int {
 	b.End()
 	return i
 }
+
+// AddVethInto requests a pair of veth devices, the peer in the network namespace that fd stands for, with a MAC address of
+// its own. They are down, with one queue each, and name has no ARP.
+func (b *Batch) AddVethInto(name string, fd int, peer string, mac []byte, mtu int) int {
+	queues := func() {
+		b.Uint32(unix.IFLA_NUM_TX_QUEUES, 1)
+		b.Uint32(unix.IFLA_NUM_RX_QUEUES, 1)
+	}
+	i := b.Request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	b.Link(0, unix.IFF_NOARP, unix.IFF_NOARP)
+	b.String(unix.IFLA_IFNAME, name)
+	b.Uint32(unix.IFLA_MTU, uint32(mtu))
+	queues()
+	b.Begin(unix.IFLA_LINKINFO)
+	b.String(unix.IFLA_INFO_KIND, "veth")
+	b.Begin(unix.IFLA_INFO_DATA)
+	b.Begin(vethPeer)
+	b.Link(0, 0, 0)
+	b.String(unix.IFLA_IFNAME, peer)
+	b.Uint32(unix.IFLA_MTU, uint32(mtu))
+	queues()
+	b.Attr(unix.IFLA_ADDRESS, mac)
+	b.Uint32(unix.IFLA_NET_NS_FD, uint32(fd))
+	b.End()
+	b.End()
+	b.End()
+	return i
+}

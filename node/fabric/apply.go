@@ -75,7 +75,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
-	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.hooks, p.enter, p.leaveQueues, p.unhook, p.join, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
+	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.hooks, p.enter, p.companions, p.leaveQueues, p.unhook, p.join, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}
@@ -283,7 +283,7 @@ func (p *pass) enter() error {
 			r.Name = name
 		}
 		set32(&r.Seed, FlowSeed(id))
-		if s.on && set32(&r.On, 1) {
+		if s.on != pipeline.ToGuest && set32(&r.On, s.on) {
 			p.changed("element %s: its steering restored", id)
 		}
 	}

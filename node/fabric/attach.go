@@ -238,7 +238,7 @@ func (f *Fabric) detachEdges(k kernel, keep map[string]bool) error {
 	var errs []error
 	for index, q := range k.Ingress {
 		d := k.devices[index]
-		if q.Block == f.block() || keep[d.name] || d.name == f.TunnelDevice() || f.isLane(d) {
+		if q.Block == f.block() || q.Block == f.companionBlock() || keep[d.name] || d.name == f.TunnelDevice() || f.isLane(d) {
 			continue
 		}
 		errs = append(errs, f.detachEdge(d, edgePlace(index, k)))
@@ -315,7 +315,7 @@ func (f *Fabric) detach() error {
 	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k))
 	var b linux.Batch
 	for index, q := range k.Ingress {
-		if q.Block != f.block() {
+		if q.Block != f.block() && q.Block != f.companionBlock() {
 			continue
 		}
 		b.RemoveClsact(index)

@@ -19,6 +19,10 @@ type Steering struct {
 	// Router is the number (from Router) of the forwarding tables that they are forwarded by. 0: the element's own stack,
 	// the guest, gets them all.
 	Router int
+	// Companions, if not nil, has the node's kernel forward them instead, where those tables say that they are forwarded: in
+	// the router's companion namespace, by these devices (their indices in the node's namespace, known to JoinCompanion), by
+	// interface. What comes in at an interface without one is for the guest.
+	Companions map[string]int
 	// Off are the interfaces at which one family or both come in for the guest only.
 	Off map[string]Off
 }
@@ -29,7 +33,8 @@ type Off struct{ IPv4, IPv6 bool }
 // Forwarded counts what the data path did with packets of a router since it got its number. Packets are as Counters
 // has them.
 type Forwarded struct {
-	Packets, Bytes uint64            // forwarded by the data path, by way of all its ports
+	Packets, Bytes uint64            // forwarded by the data path or the companion, by way of all its ports
+	Companion      uint64            // of these packets, those that the companion got
 	Blackholed     uint64            // dropped because the route says so
 	Refused        uint64            // that the guest would have got, beyond the network's punts a second
 	Punted         map[string]uint64 // given to the guest, by reason
@@ -37,9 +42,10 @@ type Forwarded struct {
 
 // steered is what the fabric knows of a router.
 type steered struct {
-	number int
-	on     bool
-	off    map[string]Off
+	number     int
+	on         uint32 // pipeline.ToGuest, …
+	companions map[string]int
+	off        map[string]Off
 }
 
 // Tables is the memory of the forwarding tables (package fib's Memory), which outlives the agent. It must not be used
@@ -126,9 +132,10 @@ func (f *Fabric) Steer(_ context.Context, id model.ID, s Steering) error {
 		if is == nil {
 			return nil
 		}
-		atomic.StoreUint32(&f.pipe.Routers[is.number].On, 0)
-		is.on, is.off = false, nil
+		atomic.StoreUint32(&f.pipe.Routers[is.number].On, pipeline.ToGuest)
+		is.on, is.companions, is.off = pipeline.ToGuest, nil, nil
 		f.flagPorts(id)
+		f.nameCompanions(id, nil)
 		f.pipe.Routers[is.number].Name = [16]uint8{}
 		delete(f.steered, id)
 		f.freed[is.number] = time.Now()
@@ -137,9 +144,16 @@ func (f *Fabric) Steer(_ context.Context, id model.ID, s Steering) error {
 	if is == nil || is.number != s.Router {
 		return fmt.Errorf("element %s cannot be steered to tables %d: they are not its own", id, s.Router)
 	}
-	is.on, is.off = true, maps.Clone(s.Off)
+	is.on, is.companions, is.off = pipeline.ToPipeline, maps.Clone(s.Companions), maps.Clone(s.Off)
+	if s.Companions != nil {
+		is.on = pipeline.ToCompanion
+		f.nameCompanions(id, s.Companions)
+	}
 	f.flagPorts(id)
-	atomic.StoreUint32(&f.pipe.Routers[is.number].On, 1)
+	atomic.StoreUint32(&f.pipe.Routers[is.number].On, is.on)
+	if s.Companions == nil {
+		f.nameCompanions(id, nil)
+	}
 	return nil
 }
 
@@ -160,7 +174,7 @@ const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.Meter
 // steeringOf are the flags that steering gives a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {
 	s := f.steered[port.ID]
-	if s == nil || !s.on {
+	if s == nil || s.on == pipeline.ToGuest {
 		return 0
 	}
 	flags := pipeline.RoutedBy(s.number)
@@ -186,11 +200,7 @@ func (f *Fabric) Steered() map[model.ID]Steering {
 	defer f.mu.Unlock()
 	all := make(map[model.ID]Steering, len(f.steered))
 	for id, s := range f.steered {
-		var is Steering
-		if s.on {
-			is = Steering{Router: s.number, Off: maps.Clone(s.off)}
-		}
-		all[id] = is
+		all[id] = s.steering()
 	}
 	return all
 }
@@ -206,13 +216,14 @@ func (f *Fabric) rememberSteering() {
 		}
 		s := f.steered[port.ID]
 		if s == nil {
-			s = &steered{number: n, on: atomic.LoadUint32(&f.pipe.Routers[n].On) != 0, off: map[string]Off{}}
+			s = &steered{number: n, on: min(atomic.LoadUint32(&f.pipe.Routers[n].On), pipeline.ToCompanion), off: map[string]Off{}}
 			f.steered[port.ID] = s
 		}
 		if o := (Off{flags&pipeline.OffIPv4 != 0, flags&pipeline.OffIPv6 != 0}); o != (Off{}) {
 			s.off[port.Interface] = o
 		}
 	}
+	f.rememberCompanions()
 	known := map[int]bool{}
 	for _, s := range f.steered {
 		known[s.number] = true
@@ -249,6 +260,7 @@ func (f *Fabric) Forwarded(ctx context.Context) (map[model.ID]Forwarded, error) 
 		for _, v := range counts[s.number*processors : (s.number+1)*processors] {
 			c.Packets += v.Packets
 			c.Bytes += v.Bytes
+			c.Companion += v.Companion
 			c.Blackholed += v.Blackholed
 			c.Refused += v.Refused
 			for reason, text := range pipeline.Punts {

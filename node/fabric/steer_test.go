@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -89,5 +90,87 @@ func TestSteering(t *testing.T) {
 	n.restart() // without a port that tells of it the number is free
 	if len(n.fabric.Steered()) != 0 || n.fabric.pipe.Routers[router].Name != [16]uint8{} {
 		t.Errorf("steered %v", n.fabric.Steered())
+	}
+}
+
+// TestCompanions hands packets for an element to a companion, finds it so after a restart, and puts right what is altered.
+func TestCompanions(t *testing.T) {
+	n, a, b := twoElements(t)
+	ctx := context.Background()
+	port := portID("net/b:eth0")
+	router, err := n.fabric.Router(port.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.apply()
+	slot := n.fabric.slots[port]
+	word := func() (now, former uint32) { return companionsOf(atomic.LoadUint64(&n.fabric.pipe.Companions[slot])) }
+	steer := func(devices map[string]int) {
+		t.Helper()
+		if err := n.fabric.JoinCompanion(ctx, port.ID, devices); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.fabric.Steer(ctx, port.ID, Steering{Router: router, Companions: devices}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.fabric.JoinCompanion(ctx, port.ID, map[string]int{"eth9": 1}); err == nil {
+		t.Error("an interface that is not there got a companion")
+	}
+	var devices []int
+	for i := range 2 {
+		index, _ := n.pair(b, fmt.Sprintf("pair%d", i))
+		devices = append(devices, index)
+	}
+	last := n.dirs.PortDevice(portID("net/b:pair1"))
+	steer(map[string]int{"eth0": devices[0]})
+	check := func(when string, now, former int, on uint32) {
+		t.Helper()
+		if n1, f1 := word(); int(n1) != now || int(f1) != former || n.fabric.pipe.Routers[router].On != on {
+			t.Errorf("%s: companions %d and %d, not %d and %d; steering %d", when, n1, f1, now, former, n.fabric.pipe.Routers[router].On)
+		}
+	}
+	check("steered", devices[0], 0, pipeline.ToCompanion)
+	second := map[string]int{"eth0": devices[1]}
+	steer(second)
+	check("steered to another", devices[1], devices[0], pipeline.ToCompanion)
+	n.restart()
+	if got := n.fabric.Steered()[port.ID]; !reflect.DeepEqual(got.Companions, second) {
+		t.Errorf("after a restart steered %+v", got)
+	}
+	a.ping(t, "10.0.0.2") // no table: the guest gets it
+
+	// What is altered, and what is gone.
+	n.must("tc", "qdisc", "del", "dev", last, "clsact")
+	atomic.StoreUint64(&n.fabric.pipe.Companions[slot], 0)
+	if err := n.fabric.pipe.CompanionDevices.Delete(uint32(devices[1])); err != nil {
+		t.Fatal(err)
+	}
+	told := strings.Join(n.apply(), "\n")
+	for _, want := range []string{"its companion restored", "joined to the fabric again"} {
+		if !strings.Contains(told, want) {
+			t.Errorf("of %q nothing is told: %s", want, told)
+		}
+	}
+	check("restored", devices[1], 0, pipeline.ToCompanion)
+	var found uint32
+	if err := n.fabric.pipe.CompanionDevices.Lookup(uint32(devices[1]), &found); err != nil || found != slot {
+		t.Errorf("the device stands for slot %d: %v", found, err)
+	}
+	if out := n.must("tc", "filter", "show", "dev", last, "ingress"); !strings.Contains(out, companionName) {
+		t.Errorf("the filters are\n%s", out)
+	}
+	if changes := n.apply(); len(changes) != 0 {
+		t.Errorf("an apply that has nothing to do tells %v", changes)
+	}
+	if err := n.fabric.Steer(ctx, port.ID, Steering{Router: router}); err != nil {
+		t.Fatal(err)
+	}
+	check("forwarded by the programs", 0, devices[1], pipeline.ToPipeline)
+	n.must("ip", "link", "del", last)
+	n.apply()
+	check("the device gone", 0, 0, pipeline.ToPipeline)
+	if err := n.fabric.pipe.CompanionDevices.Lookup(uint32(devices[1]), &found); err == nil {
+		t.Error("a device that is gone stands for a port")
 	}
 }

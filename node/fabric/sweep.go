@@ -77,6 +77,7 @@ func (f *Fabric) vacateSlot(slot uint32) {
 	atomic.StoreUint32(&e.Loss, 0)
 	atomic.StoreUint64(&f.pipe.Shapers[slot], 0)
 	atomic.StoreUint64(&f.pipe.Queues[slot], 0)
+	atomic.StoreUint64(&f.pipe.Companions[slot], 0)
 }
 
 // remove deletes what is not wanted from a table.

@@ -65,6 +65,9 @@ func newRoutersLab(t *testing.T) *routersLab {
 	port(31, 3, local(30), 0)
 	l.Ports[0].Ifindex = lo
 	l.Peers[3] = NewPeer(netip.MustParseAddr("192.0.2.1"))
+	for _, slot := range []int{10, 11, 12, 13, 14, 15, 16, 20, 21} {
+		l.Companions[slot] = lo
+	}
 	for r := 1; r <= 2; r++ {
 		l.Routers[r] = Router{On: 1, Seed: seed + uint32(r)}
 	}
@@ -187,6 +190,14 @@ func (l *routersLab) oracle(frame []byte, slot int) outcome {
 		if reason != "" {
 			o.router(router, func(c *RouterCount) { c.Punts[puntOf(reason)]++ })
 			break
+		}
+		if l.Routers[router].On == ToCompanion {
+			if l.Companions[slot] == 0 {
+				o.router(router, func(c *RouterCount) { c.Punts[puntOf("interface does not forward")]++ })
+			} else {
+				o.router(router, func(c *RouterCount) { c.Packets++; c.Companion++ })
+			}
+			break // as it came
 		}
 		o.router(router, func(c *RouterCount) { c.Packets++ })
 		frame = out
@@ -397,7 +408,7 @@ func (l *routersLab) counted(run func() (uint32, []byte)) outcome {
 	for n, c := range after.routers {
 		was := before.routers[n]
 		d := RouterCount{Packets: c.Packets - was.Packets, Blackholed: c.Blackholed - was.Blackholed, Driver: c.Driver - was.Driver,
-			Refused: c.Refused - was.Refused}
+			Refused: c.Refused - was.Refused, Companion: c.Companion - was.Companion}
 		for i := range d.Punts {
 			d.Punts[i] = c.Punts[i] - was.Punts[i]
 		}
@@ -439,6 +450,7 @@ func (l *routersLab) counts() counts {
 		s.Blackholed += v.Blackholed
 		s.Driver += v.Driver
 		s.Refused += v.Refused
+		s.Companion += v.Companion
 		for k := range s.Punts {
 			s.Punts[k] += v.Punts[k]
 		}

@@ -47,6 +47,10 @@ type Pipeline struct {
 	Queues []uint64
 	// PuntMeters, by the lowest number of a network's routers, are the meters of what its routers get as exceptions.
 	PuntMeters []Meter
+	// Companions, by slot, is the index of the device by which the port's companion gets packets, and in the upper half
+	// that of the one before it; CompanionDevices (interface index → slot) is the way back.
+	Companions       []uint64
+	CompanionDevices *ebpf.Map
 	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
 	Devices, Tunnels, Edges *ebpf.Map
 	// Drivers (interface index → Driver) tells of the devices that have a program in their driver's hook.
@@ -65,13 +69,15 @@ type Pipeline struct {
 	// FromPort, FromTunnel, FromEdge, FromShaper and FromQueue are the programs for the ingress of ports, the tunnel
 	// device, edges and the far ends of slices' and of ports' queues.
 	FromPort, FromTunnel, FromEdge, FromShaper, FromQueue *ebpf.Program
+	// FromCompanion is for the node's ends of companions' devices.
+	FromCompanion *ebpf.Program
 	// FromPortXDP is for the driver's hook of ports, FromWireXDP for that of the underlay's devices and of edges.
 	FromPortXDP, FromWireXDP *ebpf.Program
 
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
 	metered, meters                  *ebpf.Map
-	queues, puntMeters               *ebpf.Map
+	queues, puntMeters, companions   *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
 	routers, packets, recent         *ebpf.Map
 	memory                           [][]byte
@@ -115,6 +121,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
 		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters,
+		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
 		tcMapRouterCounts: &p.RouterCounts,
@@ -150,6 +157,9 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	if p.Meters, err = mapped[Meter](p, p.meters); err != nil {
 		return err
 	}
+	if p.Companions, err = mapped[uint64](p, p.companions); err != nil {
+		return err
+	}
 	if p.Queues, err = mapped[uint64](p, p.queues); err != nil {
 		return err
 	}
@@ -166,7 +176,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	for name, program := range map[string]*ebpf.Program{tcProgFromPort: p.FromPort, tcProgFromTunnel: p.FromTunnel,
-		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromQueue: p.FromQueue, tcProgFromPortXdp: p.FromPortXDP,
+		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromQueue: p.FromQueue, tcProgFromCompanion: p.FromCompanion, tcProgFromPortXdp: p.FromPortXDP,
 		tcProgFromWireXdp: p.FromWireXDP} {
 		p.pins[p.programPath(name)] = program
 	}
@@ -244,7 +254,7 @@ func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
 func (p *Pipeline) programs(spec *ebpf.CollectionSpec, tables map[string]*ebpf.Map) error {
 	programs := map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
-		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromPortXdp: &p.FromPortXDP,
+		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion, tcProgFromPortXdp: &p.FromPortXDP,
 		tcProgFromWireXdp: &p.FromWireXDP,
 	}
 	if p.pinned(programs, tables) {
@@ -347,6 +357,7 @@ func (p *Pipeline) Close() error {
 		errs = append(errs, unix.Munmap(data))
 	}
 	p.Ports, p.Peers, p.Shapers, p.Metered, p.Meters, p.Queues, p.PuntMeters = nil, nil, nil, nil, nil, nil, nil
+	p.Companions = nil
 	p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil
 	return errors.Join(errs...)
 }

@@ -128,7 +128,84 @@ func TestRoute(t *testing.T) {
 		if got := l.observe(l.FromPort, k.in); !got.same(want) {
 			t.Errorf("%s:\n%s, not\n%s", k.name, got, want)
 		}
+		// The same with the first, the second and both routers' companions.
+		for n := 1; n <= 3; n++ {
+			l.Routers[1].On, l.Routers[2].On = 1+uint32(n&1), 1+uint32(n>>1)
+			want := l.oracle(k.in, 10)
+			if got := l.observe(l.FromPort, k.in); !got.same(want) {
+				t.Errorf("%s, companions %b:\n%s, not\n%s", k.name, n, got, want)
+			}
+		}
+		l.Routers[1].On, l.Routers[2].On = ToPipeline, ToPipeline
 	}
+}
+
+// TestCompanion has the node's kernel forward for a router: it gets the frame as it is, and what it sends goes on as if the
+// router had sent it.
+func TestCompanion(t *testing.T) {
+	l := newRoutersLab(t)
+	l.usual()
+	compare := func(name string, program *ebpf.Program, in []byte, want outcome) {
+		t.Helper()
+		if got := l.observe(program, in); !got.same(want) {
+			t.Errorf("%s:\n%s, not\n%s", name, got, want)
+		}
+	}
+	in := ipv4("10.1.1.1", nil)
+	given := outcome{verdict: redirect, frame: string(in), tx: map[int]int{10: 1}, rx: map[int]int{1: 1},
+		routers: map[int]RouterCount{1: {Packets: 1, Companion: 1}}}
+	l.Routers[1].On = ToCompanion
+	compare("to the companion", l.FromPort, in, given)
+	// By way of a router whose packets are forwarded here.
+	l.Routers[1].On, l.Routers[2].On = ToPipeline, ToCompanion
+	want := l.oracle(in, 10)
+	if want.routers[2] != (RouterCount{Packets: 1, Companion: 1}) || want.frame == string(in) {
+		t.Errorf("the reference says %s", want)
+	}
+	compare("to the second router's companion", l.FromPort, in, want)
+	// Without a device there the guest gets it.
+	l.Routers[1].On, l.Companions[10] = ToCompanion, 0
+	off := RouterCount{}
+	off.Punts[puntOf("interface does not forward")] = 1
+	given.routers[1] = off
+	compare("without a companion", l.FromPort, in, given)
+	// The driver's hook leaves it to the tc hook.
+	l.Companions[10] = lo
+	l.Ports[1].Flags, l.Ports[2].Flags = XDP, XDP
+	if verdict, out := l.run(l.FromPortXDP, in); verdict != xdpPass || string(out) != string(in) {
+		t.Errorf("the driver's hook says %d", verdict)
+	}
+
+	// What a companion sends: from the port that it stands for.
+	clear(l.Companions)
+	l.Companions[11] = lo
+	l.put(l.CompanionDevices, uint32(lo), uint32(11))
+	l.Routers[2].On = ToGuest
+	sent := append(ethernet(macAt(20), macAt(11), layers.EthernetTypeIPv4), in[14:]...)
+	fromPort := outcome{verdict: redirect, frame: string(sent), tx: map[int]int{20: 1}, rx: map[int]int{11: 1}, routers: map[int]RouterCount{}}
+	for range 2 { // by the table, and by what the program remembers
+		compare("from a companion", l.FromCompanion, sent, fromPort)
+	}
+	l.Companions[11] = lo<<32 | (lo + 1) // its successor is there already
+	compare("from the former companion", l.FromCompanion, sent, fromPort)
+	l.Routers[2].On = ToPipeline
+	through := l.oracle(sent, 20)
+	through.rx[11] = 1
+	delete(through.rx, 1)
+	if through.routers[2].Packets != 1 {
+		t.Errorf("the reference says %s", through)
+	}
+	compare("from a companion to a router", l.FromCompanion, sent, through)
+	compare("what the kernel says itself", l.FromCompanion, changed(sent, 0, 3), outcome{verdict: shot, tx: map[int]int{},
+		rx: map[int]int{}, routers: map[int]RouterCount{}})
+	// A device that stands for no port, or no longer for this one.
+	gone := outcome{verdict: shot, tx: map[int]int{}, rx: map[int]int{}, routers: map[int]RouterCount{}, drops: 1}
+	l.Companions[11] = lo + 1
+	compare("from somebody's former companion", l.FromCompanion, sent, gone)
+	if err := l.CompanionDevices.Delete(uint32(lo)); err != nil {
+		t.Fatal(err)
+	}
+	compare("from nobody's device", l.FromCompanion, sent, gone)
 }
 
 // TestSteering turns a router's forwarding on and off, and that of its interfaces.
@@ -275,6 +352,7 @@ func TestRandomHeaders(t *testing.T) {
 		if random.IntN(10) == 0 {
 			in = in[:54+random.IntN(len(in)-53)] // the kernel runs no test with less than an IP header
 		}
+		l.Routers[1].On, l.Routers[2].On = 1+random.Uint32N(2), 1+random.Uint32N(2)
 		want := l.oracle(in, 10)
 		got := l.observe(l.FromPort, in)
 		if !got.same(want) {

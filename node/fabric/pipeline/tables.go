@@ -51,6 +51,13 @@ const (
 	DriverEdges   = 1 << 1 // edges'
 )
 
+// What a Router's On says of the router's transit packets.
+const (
+	ToGuest     = 0 // its own stack gets all
+	ToPipeline  = 1 // they are forwarded by the programs
+	ToCompanion = 2 // the node's kernel forwards them, in the router's companion namespace
+)
+
 // RoutedBy are the flags of a router's port.
 func RoutedBy(router int) uint32 { return Routed | uint32(router)<<routerShift }
 

@@ -136,6 +136,7 @@ type tcRouterCount struct {
 	Bytes      uint64
 	Blackholed uint64
 	Driver     uint64
+	Companion  uint64
 	Refused    uint64
 	Punts      [16]uint64
 }
@@ -158,36 +159,39 @@ type tcTrafficCount struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	tcMapCopies       = "copies"
-	tcMapDevices      = "devices"
-	tcMapDrivers      = "drivers"
-	tcMapDrops        = "drops"
-	tcMapEdges        = "edges"
-	tcMapFibChunks    = "fib_chunks"
-	tcMapFibHops      = "fib_hops"
-	tcMapFibTables    = "fib_tables"
-	tcMapIdentities   = "identities"
-	tcMapMetered      = "metered"
-	tcMapMeters       = "meters"
-	tcMapPackets      = "packets"
-	tcMapPeers        = "peers"
-	tcMapPorts        = "ports"
-	tcMapPuntMeters   = "punt_meters"
-	tcMapQueues       = "queues"
-	tcMapRecent       = "recent"
-	tcMapRouterCounts = "router_counts"
-	tcMapRouters      = "routers"
-	tcMapScratches    = "scratches"
-	tcMapShapers      = "shapers"
-	tcMapTraffic      = "traffic"
-	tcMapTunnels      = "tunnels"
-	tcProgFromEdge    = "from_edge"
-	tcProgFromPort    = "from_port"
-	tcProgFromPortXdp = "from_port_xdp"
-	tcProgFromQueue   = "from_queue"
-	tcProgFromShaper  = "from_shaper"
-	tcProgFromTunnel  = "from_tunnel"
-	tcProgFromWireXdp = "from_wire_xdp"
+	tcMapCompanionDevices = "companion_devices"
+	tcMapCompanions       = "companions"
+	tcMapCopies           = "copies"
+	tcMapDevices          = "devices"
+	tcMapDrivers          = "drivers"
+	tcMapDrops            = "drops"
+	tcMapEdges            = "edges"
+	tcMapFibChunks        = "fib_chunks"
+	tcMapFibHops          = "fib_hops"
+	tcMapFibTables        = "fib_tables"
+	tcMapIdentities       = "identities"
+	tcMapMetered          = "metered"
+	tcMapMeters           = "meters"
+	tcMapPackets          = "packets"
+	tcMapPeers            = "peers"
+	tcMapPorts            = "ports"
+	tcMapPuntMeters       = "punt_meters"
+	tcMapQueues           = "queues"
+	tcMapRecent           = "recent"
+	tcMapRouterCounts     = "router_counts"
+	tcMapRouters          = "routers"
+	tcMapScratches        = "scratches"
+	tcMapShapers          = "shapers"
+	tcMapTraffic          = "traffic"
+	tcMapTunnels          = "tunnels"
+	tcProgFromCompanion   = "from_companion"
+	tcProgFromEdge        = "from_edge"
+	tcProgFromPort        = "from_port"
+	tcProgFromPortXdp     = "from_port_xdp"
+	tcProgFromQueue       = "from_queue"
+	tcProgFromShaper      = "from_shaper"
+	tcProgFromTunnel      = "from_tunnel"
+	tcProgFromWireXdp     = "from_wire_xdp"
 )
 
 // loadTc returns the embedded CollectionSpec for tc.
@@ -232,42 +236,45 @@ type tcSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tcProgramSpecs struct {
-	FromEdge    *ebpf.ProgramSpec `ebpf:"from_edge"`
-	FromPort    *ebpf.ProgramSpec `ebpf:"from_port"`
-	FromPortXdp *ebpf.ProgramSpec `ebpf:"from_port_xdp"`
-	FromQueue   *ebpf.ProgramSpec `ebpf:"from_queue"`
-	FromShaper  *ebpf.ProgramSpec `ebpf:"from_shaper"`
-	FromTunnel  *ebpf.ProgramSpec `ebpf:"from_tunnel"`
-	FromWireXdp *ebpf.ProgramSpec `ebpf:"from_wire_xdp"`
+	FromCompanion *ebpf.ProgramSpec `ebpf:"from_companion"`
+	FromEdge      *ebpf.ProgramSpec `ebpf:"from_edge"`
+	FromPort      *ebpf.ProgramSpec `ebpf:"from_port"`
+	FromPortXdp   *ebpf.ProgramSpec `ebpf:"from_port_xdp"`
+	FromQueue     *ebpf.ProgramSpec `ebpf:"from_queue"`
+	FromShaper    *ebpf.ProgramSpec `ebpf:"from_shaper"`
+	FromTunnel    *ebpf.ProgramSpec `ebpf:"from_tunnel"`
+	FromWireXdp   *ebpf.ProgramSpec `ebpf:"from_wire_xdp"`
 }
 
 // tcMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tcMapSpecs struct {
-	Copies       *ebpf.MapSpec `ebpf:"copies"`
-	Devices      *ebpf.MapSpec `ebpf:"devices"`
-	Drivers      *ebpf.MapSpec `ebpf:"drivers"`
-	Drops        *ebpf.MapSpec `ebpf:"drops"`
-	Edges        *ebpf.MapSpec `ebpf:"edges"`
-	FibChunks    *ebpf.MapSpec `ebpf:"fib_chunks"`
-	FibHops      *ebpf.MapSpec `ebpf:"fib_hops"`
-	FibTables    *ebpf.MapSpec `ebpf:"fib_tables"`
-	Identities   *ebpf.MapSpec `ebpf:"identities"`
-	Metered      *ebpf.MapSpec `ebpf:"metered"`
-	Meters       *ebpf.MapSpec `ebpf:"meters"`
-	Packets      *ebpf.MapSpec `ebpf:"packets"`
-	Peers        *ebpf.MapSpec `ebpf:"peers"`
-	Ports        *ebpf.MapSpec `ebpf:"ports"`
-	PuntMeters   *ebpf.MapSpec `ebpf:"punt_meters"`
-	Queues       *ebpf.MapSpec `ebpf:"queues"`
-	Recent       *ebpf.MapSpec `ebpf:"recent"`
-	RouterCounts *ebpf.MapSpec `ebpf:"router_counts"`
-	Routers      *ebpf.MapSpec `ebpf:"routers"`
-	Scratches    *ebpf.MapSpec `ebpf:"scratches"`
-	Shapers      *ebpf.MapSpec `ebpf:"shapers"`
-	Traffic      *ebpf.MapSpec `ebpf:"traffic"`
-	Tunnels      *ebpf.MapSpec `ebpf:"tunnels"`
+	CompanionDevices *ebpf.MapSpec `ebpf:"companion_devices"`
+	Companions       *ebpf.MapSpec `ebpf:"companions"`
+	Copies           *ebpf.MapSpec `ebpf:"copies"`
+	Devices          *ebpf.MapSpec `ebpf:"devices"`
+	Drivers          *ebpf.MapSpec `ebpf:"drivers"`
+	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	Edges            *ebpf.MapSpec `ebpf:"edges"`
+	FibChunks        *ebpf.MapSpec `ebpf:"fib_chunks"`
+	FibHops          *ebpf.MapSpec `ebpf:"fib_hops"`
+	FibTables        *ebpf.MapSpec `ebpf:"fib_tables"`
+	Identities       *ebpf.MapSpec `ebpf:"identities"`
+	Metered          *ebpf.MapSpec `ebpf:"metered"`
+	Meters           *ebpf.MapSpec `ebpf:"meters"`
+	Packets          *ebpf.MapSpec `ebpf:"packets"`
+	Peers            *ebpf.MapSpec `ebpf:"peers"`
+	Ports            *ebpf.MapSpec `ebpf:"ports"`
+	PuntMeters       *ebpf.MapSpec `ebpf:"punt_meters"`
+	Queues           *ebpf.MapSpec `ebpf:"queues"`
+	Recent           *ebpf.MapSpec `ebpf:"recent"`
+	RouterCounts     *ebpf.MapSpec `ebpf:"router_counts"`
+	Routers          *ebpf.MapSpec `ebpf:"routers"`
+	Scratches        *ebpf.MapSpec `ebpf:"scratches"`
+	Shapers          *ebpf.MapSpec `ebpf:"shapers"`
+	Traffic          *ebpf.MapSpec `ebpf:"traffic"`
+	Tunnels          *ebpf.MapSpec `ebpf:"tunnels"`
 }
 
 // tcVariableSpecs contains global variables before they are loaded into the kernel.
@@ -296,33 +303,37 @@ func (o *tcObjects) Close() error {
 //
 // It can be passed to loadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tcMaps struct {
-	Copies       *ebpf.Map `ebpf:"copies"`
-	Devices      *ebpf.Map `ebpf:"devices"`
-	Drivers      *ebpf.Map `ebpf:"drivers"`
-	Drops        *ebpf.Map `ebpf:"drops"`
-	Edges        *ebpf.Map `ebpf:"edges"`
-	FibChunks    *ebpf.Map `ebpf:"fib_chunks"`
-	FibHops      *ebpf.Map `ebpf:"fib_hops"`
-	FibTables    *ebpf.Map `ebpf:"fib_tables"`
-	Identities   *ebpf.Map `ebpf:"identities"`
-	Metered      *ebpf.Map `ebpf:"metered"`
-	Meters       *ebpf.Map `ebpf:"meters"`
-	Packets      *ebpf.Map `ebpf:"packets"`
-	Peers        *ebpf.Map `ebpf:"peers"`
-	Ports        *ebpf.Map `ebpf:"ports"`
-	PuntMeters   *ebpf.Map `ebpf:"punt_meters"`
-	Queues       *ebpf.Map `ebpf:"queues"`
-	Recent       *ebpf.Map `ebpf:"recent"`
-	RouterCounts *ebpf.Map `ebpf:"router_counts"`
-	Routers      *ebpf.Map `ebpf:"routers"`
-	Scratches    *ebpf.Map `ebpf:"scratches"`
-	Shapers      *ebpf.Map `ebpf:"shapers"`
-	Traffic      *ebpf.Map `ebpf:"traffic"`
-	Tunnels      *ebpf.Map `ebpf:"tunnels"`
+	CompanionDevices *ebpf.Map `ebpf:"companion_devices"`
+	Companions       *ebpf.Map `ebpf:"companions"`
+	Copies           *ebpf.Map `ebpf:"copies"`
+	Devices          *ebpf.Map `ebpf:"devices"`
+	Drivers          *ebpf.Map `ebpf:"drivers"`
+	Drops            *ebpf.Map `ebpf:"drops"`
+	Edges            *ebpf.Map `ebpf:"edges"`
+	FibChunks        *ebpf.Map `ebpf:"fib_chunks"`
+	FibHops          *ebpf.Map `ebpf:"fib_hops"`
+	FibTables        *ebpf.Map `ebpf:"fib_tables"`
+	Identities       *ebpf.Map `ebpf:"identities"`
+	Metered          *ebpf.Map `ebpf:"metered"`
+	Meters           *ebpf.Map `ebpf:"meters"`
+	Packets          *ebpf.Map `ebpf:"packets"`
+	Peers            *ebpf.Map `ebpf:"peers"`
+	Ports            *ebpf.Map `ebpf:"ports"`
+	PuntMeters       *ebpf.Map `ebpf:"punt_meters"`
+	Queues           *ebpf.Map `ebpf:"queues"`
+	Recent           *ebpf.Map `ebpf:"recent"`
+	RouterCounts     *ebpf.Map `ebpf:"router_counts"`
+	Routers          *ebpf.Map `ebpf:"routers"`
+	Scratches        *ebpf.Map `ebpf:"scratches"`
+	Shapers          *ebpf.Map `ebpf:"shapers"`
+	Traffic          *ebpf.Map `ebpf:"traffic"`
+	Tunnels          *ebpf.Map `ebpf:"tunnels"`
 }
 
 func (m *tcMaps) Close() error {
 	return _TcClose(
+		m.CompanionDevices,
+		m.Companions,
 		m.Copies,
 		m.Devices,
 		m.Drivers,
@@ -359,17 +370,19 @@ type tcVariables struct {
 //
 // It can be passed to loadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tcPrograms struct {
-	FromEdge    *ebpf.Program `ebpf:"from_edge"`
-	FromPort    *ebpf.Program `ebpf:"from_port"`
-	FromPortXdp *ebpf.Program `ebpf:"from_port_xdp"`
-	FromQueue   *ebpf.Program `ebpf:"from_queue"`
-	FromShaper  *ebpf.Program `ebpf:"from_shaper"`
-	FromTunnel  *ebpf.Program `ebpf:"from_tunnel"`
-	FromWireXdp *ebpf.Program `ebpf:"from_wire_xdp"`
+	FromCompanion *ebpf.Program `ebpf:"from_companion"`
+	FromEdge      *ebpf.Program `ebpf:"from_edge"`
+	FromPort      *ebpf.Program `ebpf:"from_port"`
+	FromPortXdp   *ebpf.Program `ebpf:"from_port_xdp"`
+	FromQueue     *ebpf.Program `ebpf:"from_queue"`
+	FromShaper    *ebpf.Program `ebpf:"from_shaper"`
+	FromTunnel    *ebpf.Program `ebpf:"from_tunnel"`
+	FromWireXdp   *ebpf.Program `ebpf:"from_wire_xdp"`
 }
 
 func (p *tcPrograms) Close() error {
 	return _TcClose(
+		p.FromCompanion,
 		p.FromEdge,
 		p.FromPort,
 		p.FromPortXdp,

@@ -64,7 +64,8 @@ func TestXDP(t *testing.T) {
 		"a queue": func() { l.Ports[2].Flags = XDP | Queue }, "capture": func() { l.Ports[2].Snap = 100 },
 		"capture in between": func() { l.Ports[20].Snap = 100 }, "capture on the way out": func() { l.Ports[11].Snap = 100 },
 		"capture at the start": func() { l.Ports[1].Snap = 100 }, "loss": func() { l.Ports[10].Loss = 1 << 31 },
-		"guest": func() { l.Routers[1].On = 0 }, "second is guest": func() { l.Routers[2].On = 0 },
+		"guest": func() { l.Routers[1].On = 0 }, "companion": func() { l.Routers[1].On = ToCompanion },
+		"second is a companion": func() { l.Routers[2].On = ToCompanion }, "second is guest": func() { l.Routers[2].On = 0 },
 		"no router": func() { l.Ports[10].Flags = 0 }, "gone": func() { l.Ports[2].Ifindex = 0 }, "tunnel": func() { l.Ports[1].Link = l.Ports[12].Link },
 	} {
 		ports, routers := append([]Port{}, l.Ports[:32]...), append([]Router{}, l.Routers[:4]...)

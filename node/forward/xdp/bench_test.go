@@ -78,6 +78,24 @@ func fast(hook bool) func(*lab) func() {
 
 func guests(*lab) func() { return func() {} }
 
+// companions has the node's kernel forward, in a way.
+func companions(way model.Forwarding) func(*lab) func() {
+	return func(l *lab) func() {
+		planes := l.planes()
+		l.change(planes, way, l.routerNames()...)
+		return func() { l.change(planes, model.ForwardGuest) }
+	}
+}
+
+// BenchmarkKernel compares what the node's kernel forwards for a router, in its companion, with what the router's own stack
+// does: the same kernel, the same veths, and a look-up in the fabric's tables more.
+func BenchmarkKernel(b *testing.B) {
+	l := newChain(b, 1)
+	l.quiet()
+	l.measure(b, []setting{{"guest", guests, true}, {"router", companions(model.ForwardRouter), true},
+		{"bridge", companions(model.ForwardBridge), true}, {"tc", fast(false), true}})
+}
+
 // BenchmarkForwarding compares ways of forwarding 64-byte frames to 4,096 random destinations, with source, routers and sink
 // on one core. POLYPLANE_XDP_BENCH names some of the settings, separated by commas.
 func BenchmarkForwarding(b *testing.B) {

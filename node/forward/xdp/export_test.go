@@ -21,3 +21,14 @@ func (p *Plane) Break(id model.ID) {
 	p.mu.Unlock()
 	r.fail(errors.New("broken"), false)
 }
+
+// Look has the planes look into the companions, however short ago they did.
+func (p *Plane) Look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.routers {
+		for _, f := range r.companions {
+			f.Look()
+		}
+	}
+}

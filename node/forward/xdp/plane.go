@@ -1,5 +1,9 @@
 // Package xdp is the forwarding plane of `forwarding: xdp`: the fabric's eBPF programs forward a router's transit packets,
 // by tables that follow those of the router's own namespace, and its own stack – the guest – gets what they leave to it.
+//
+// The planes of `forwarding: router` and `forwarding: bridge` for routers are here, too (Kernel): the same tables say which
+// packets are forwarded for certain, and the node's kernel forwards these in the router's companion. So who forwards is one
+// word in the fabric's tables, and whatever cannot be forwarded for certain the guest gets in the same way.
 package xdp
 
 import (
@@ -7,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +23,7 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/forward/companion"
 )
 
 var _ forward.Plane = (*Plane)(nil)
@@ -27,6 +34,8 @@ type Fabric interface {
 	Ports(ids []model.PortID) (map[model.PortID]uint32, error)
 	// Router gives an element the number of its tables.
 	Router(id model.ID) (int, error)
+	// JoinCompanion takes the devices of an element's companion into the data path.
+	JoinCompanion(ctx context.Context, id model.ID, devices map[string]int) error
 	Steer(ctx context.Context, id model.ID, s fabric.Steering) error
 	Steered() map[model.ID]fabric.Steering
 	// Forwarded counts what is forwarded for each element.
@@ -62,11 +71,15 @@ type Plane struct {
 	stop context.CancelFunc
 	wait sync.WaitGroup
 
-	mu        sync.Mutex
-	pool      *fib.Pool // nil until there is a router
-	routers   map[model.ID]*router
-	slices    map[string]*slice
-	forgotten bool // what an earlier process left, and nothing replaced, is freed
+	mu      sync.Mutex
+	pool    *fib.Pool // nil until there is a router
+	routers map[model.ID]*router
+	slices  map[string]*slice
+	wanted  map[model.ID]model.Forwarding // by whom packets are to be forwarded, as the planes' Prepare were told last
+	home    *companion.Home               // nil without planes of companions
+	// What an earlier process left in the tables, and nothing replaced, is freed once all planes' routers are in sync.
+	unsynced  map[model.Forwarding]bool
+	forgotten bool
 }
 
 // slice is a network's share of the tables.
@@ -80,7 +93,8 @@ func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Pla
 	if log == nil {
 		log = slog.Default()
 	}
-	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{}}
+	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{},
+		wanted: map[model.ID]model.Forwarding{}, unsynced: map[model.Forwarding]bool{model.ForwardXDP: true}}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
@@ -116,6 +130,12 @@ func (p *Plane) Close() {
 	defer p.mu.Unlock()
 	for _, r := range p.routers {
 		r.halt()
+		for way := range r.companions {
+			r.leave(way)
+		}
+	}
+	if p.home != nil {
+		p.home.Close() //nolint:errcheck // it was only looked into
 	}
 }
 
@@ -124,40 +144,54 @@ func (p *Plane) Probe(context.Context) error { return nil }
 
 // Prepare has the tables of every router follow its namespace's, and steers its packets to them once they do.
 func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
+	return p.prepare(ctx, jobs, model.ForwardXDP)
+}
+
+// prepare has routers' packets be forwarded in one of the planes' ways, from when they are in sync on.
+func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwarding) []forward.Prepared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.want(jobs, way)
 	results := make([]forward.Prepared, len(jobs))
-	if len(jobs) == 0 {
-		return results
+	var opened error
+	if len(jobs) > 0 {
+		opened = p.open()
 	}
-	opened := p.open()
 	for i := range jobs {
 		if results[i].ID = jobs[i].ID; opened != nil {
 			results[i].Err = opened
 			continue
 		}
-		results[i].Err = p.start(&jobs[i])
+		results[i].Err = p.start(&jobs[i], way)
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTime)
 	defer cancel()
 	synced := true
 	for i := range results {
 		if results[i].Err == nil {
-			results[i].Err = p.steer(ctx, p.routers[jobs[i].ID])
+			results[i].Err = p.steer(ctx, p.routers[jobs[i].ID], way)
 		}
 		synced = synced && results[i].Err == nil
 	}
-	if synced && !p.forgotten {
+	if p.unsynced[way] = !synced; p.pool != nil && !p.forgotten && !slices.Contains(slices.Collect(maps.Values(p.unsynced)), true) {
 		p.pool.Forget()
 		p.forgotten = true
 	}
 	return results
 }
 
-// start sees to it that the router's tables are being fed.
-func (p *Plane) start(job *forward.Job) error {
+// want notes for whom packets are to be forwarded in a way.
+func (p *Plane) want(jobs []forward.Job, way model.Forwarding) {
+	maps.DeleteFunc(p.wanted, func(_ model.ID, w model.Forwarding) bool { return w == way })
+	for i := range jobs {
+		p.wanted[jobs[i].ID] = way
+	}
+}
+
+// start sees to it that the router's tables, and its companion's, are being fed.
+func (p *Plane) start(job *forward.Job, way model.Forwarding) error {
 	if job.Element.Kind != model.Router {
-		return fmt.Errorf("element %s is a %s: forwarding by xdp is there for routers", job.ID, job.Element.Kind)
+		return fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID, job.Element.Kind, way)
 	}
 	ids := make([]model.PortID, len(job.Element.Interfaces))
 	for i := range ids {
@@ -177,7 +211,8 @@ func (p *Plane) start(job *forward.Job) error {
 		p.end(r) // its namespace was made anew, or the mirror came to an end
 		r = nil
 	}
-	if r == nil {
+	fresh := r == nil
+	if fresh {
 		if r, err = p.begin(job.ID, namespace.Ino); err != nil {
 			return err
 		}
@@ -188,6 +223,16 @@ func (p *Plane) start(job *forward.Job) error {
 		ports[ifc.LinuxName()] = port{number: numbers[ids[i]], name: ifc.Name}
 	}
 	if err := r.setPorts(ports); err != nil {
+		if fresh {
+			p.end(r)
+		}
+		return fmt.Errorf("router %s: %w", job.ID, err)
+	}
+	err = r.accompany(job, way, fresh)
+	if fresh {
+		r.follow()
+	}
+	if err != nil {
 		return fmt.Errorf("router %s: %w", job.ID, err)
 	}
 	return nil
@@ -226,28 +271,38 @@ func (p *Plane) end(r *router) {
 	}
 }
 
-// steer waits for the router to be in sync, and steers its packets to the tables.
-func (p *Plane) steer(ctx context.Context, r *router) error {
-	select {
-	case <-r.synced:
-	case <-r.done:
-		return fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
-	case <-ctx.Done():
-		return fmt.Errorf("router %s: its routes are not yet known; its own stack forwards until they are", r.id)
+// steer waits for the router to be in sync, and steers its packets to the tables or its companion.
+func (p *Plane) steer(ctx context.Context, r *router, way model.Forwarding) error {
+	var by *companion.Companion
+	waiting := []<-chan struct{}{r.synced}
+	if f := r.companions[way]; f != nil {
+		by = f.Companion
+		waiting = append(waiting, by.Synced())
 	}
-	if err := r.steer(); err != nil {
+	for _, synced := range waiting {
+		select {
+		case <-synced:
+		case <-r.done:
+			return fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
+		case <-ctx.Done():
+			return fmt.Errorf("router %s: its routes are not yet known; until they are it is forwarded for as before", r.id)
+		}
+	}
+	if err := r.steer(by); err != nil {
 		return fmt.Errorf("router %s: %w", r.id, err)
 	}
 	return nil
 }
 
-// List tells which routers' packets are forwarded here.
+// List tells which routers' packets are forwarded here: not those of the other planes, which use the same tables.
 func (p *Plane) List(context.Context) ([]model.ID, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var ids []model.ID
 	for id := range p.fabric.Steered() {
-		ids = append(ids, id)
+		if way := p.wanted[id]; way == "" || way == model.ForwardXDP {
+			ids = append(ids, id)
+		}
 	}
 	return ids, nil
 }
@@ -258,19 +313,23 @@ func (p *Plane) Retire(ctx context.Context, ids []model.ID) error {
 	defer p.mu.Unlock()
 	var failed []error
 	for _, id := range ids {
-		r := p.routers[id]
-		if r != nil {
-			r.halt() // it steers too
-		}
-		if err := p.fabric.Steer(ctx, id, fabric.Steering{}); err != nil {
-			failed = append(failed, fmt.Errorf("router %s: %w", id, err))
-			continue
-		}
-		if r != nil {
-			p.end(r)
-		}
+		failed = append(failed, p.toGuest(ctx, id))
 	}
 	return errors.Join(failed...)
+}
+
+func (p *Plane) toGuest(ctx context.Context, id model.ID) error {
+	r := p.routers[id]
+	if r != nil {
+		r.halt() // it steers too
+	}
+	if err := p.fabric.Steer(ctx, id, fabric.Steering{}); err != nil {
+		return fmt.Errorf("router %s: %w", id, err)
+	}
+	if r != nil {
+		p.end(r)
+	}
+	return nil
 }
 
 // release frees what no reader uses any more, and tries again what did not fit.
@@ -293,6 +352,9 @@ func (p *Plane) release(pool *fib.Pool) {
 		p.mu.Lock()
 		for _, r := range p.routers {
 			r.retry()
+			for _, f := range r.companions {
+				f.Settle()
+			}
 		}
 		p.mu.Unlock()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/fib"
+	"github.com/polyplane/polyplane/node/forward/companion"
 	"github.com/polyplane/polyplane/node/mirror"
 	"github.com/polyplane/polyplane/node/mirror/feed"
 )
@@ -41,11 +42,20 @@ type router struct {
 	interfaces map[int]mirror.Interface
 	steering   *fabric.Steering // as last asked for; nil while the guest gets everything
 	published  bool
+	// companions follow the same routes; using is the one that forwards, nil if the fabric does so itself.
+	companions map[model.Forwarding]*follower
+	using      *companion.Companion
+}
+
+// follower is a companion of the router.
+type follower struct {
+	*companion.Companion
+	follows bool // it was told a snapshot's beginning and everything since
 }
 
 func newRouter(p *Plane, id model.ID, number int, s *fib.Slice) (*router, error) {
 	r := &router{plane: p, id: id, number: number, synced: make(chan struct{}), done: make(chan struct{}),
-		interfaces: map[int]mirror.Interface{}}
+		interfaces: map[int]mirror.Interface{}, companions: map[model.Forwarding]*follower{}}
 	var err error
 	if r.mirror, err = mirror.OpenPath(p.dirs.Namespace(id), mirror.Options{}); err != nil {
 		return nil, err
@@ -57,7 +67,13 @@ func newRouter(p *Plane, id model.ID, number int, s *fib.Slice) (*router, error)
 	if err != nil {
 		return nil, errors.Join(err, r.mirror.Close())
 	}
-	ctx, cancel := context.WithCancel(p.ctx)
+	r.halt = func() { r.mirror.Close() } //nolint:errcheck // it was only read from
+	return r, nil
+}
+
+// follow has its tables, and its companions, be fed.
+func (r *router) follow() {
+	ctx, cancel := context.WithCancel(r.plane.ctx)
 	r.halt = sync.OnceFunc(func() {
 		cancel()
 		<-r.done
@@ -71,7 +87,6 @@ func newRouter(p *Plane, id model.ID, number int, s *fib.Slice) (*router, error)
 		}
 		r.fail(err, ctx.Err() != nil)
 	}()
-	return r, nil
 }
 
 // port is the fabric's number for an interface of the namespace.
@@ -90,6 +105,11 @@ func (r *router) setPorts(ports map[string]port) error {
 	r.mu.Unlock()
 	if same {
 		return nil
+	}
+	for _, c := range r.followers(false) {
+		if err := c.PortsChanged(); err != nil {
+			return err
+		}
 	}
 	if err := r.feed.PortsChanged(); err != nil {
 		return err
@@ -117,8 +137,20 @@ func (r *router) apply(b *mirror.Batch) error {
 			return err
 		}
 	}
+	// Companions have what is new before the tables hand over packets for it, and keep what is old for some time.
+	followers := r.followers(b.Reset)
+	for _, c := range followers {
+		if err := c.Before(b); err != nil {
+			return err
+		}
+	}
 	if err := r.feed.Apply(b); err != nil {
 		return err
+	}
+	for _, c := range followers {
+		if err := c.After(b); err != nil {
+			return err
+		}
 	}
 	if r.published || !r.feed.Status().Synced {
 		return nil
@@ -131,6 +163,19 @@ func (r *router) apply(b *mirror.Batch) error {
 	r.published = true
 	close(r.synced)
 	return nil
+}
+
+// followers are the companions that a batch is for; all from one that begins a snapshot on.
+func (r *router) followers(reset bool) (list []*companion.Companion) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.companions {
+		f.follows = f.follows || reset
+		if f.follows {
+			list = append(list, f.Companion)
+		}
+	}
+	return list
 }
 
 // off are the interfaces at which packets come in for the guest only. The caller holds the lock.
@@ -158,17 +203,22 @@ func (r *router) restrict() error {
 	return r.tell()
 }
 
-// steer has packets forwarded here.
-func (r *router) steer() error {
+// steer has packets forwarded here, or by a companion.
+func (r *router) steer(by *companion.Companion) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.using = by
 	return r.tell()
 }
 
 // tell says to the fabric what steering is wanted, if it does not know. The caller holds the lock.
 func (r *router) tell() error {
 	s := fabric.Steering{Router: r.number, Off: r.off()}
-	if r.steering != nil && maps.Equal(r.steering.Off, s.Off) {
+	if r.using != nil {
+		s.Companions = r.using.Ends()
+	}
+	if is := r.steering; is != nil && maps.Equal(is.Off, s.Off) && (is.Companions == nil) == (s.Companions == nil) &&
+		maps.Equal(is.Companions, s.Companions) {
 		return nil
 	}
 	if err := r.plane.fabric.Steer(context.Background(), r.id, s); err != nil {
@@ -210,8 +260,11 @@ func (r *router) failed() error {
 	return r.err
 }
 
-// close frees the tables.
+// close frees the tables. Companions stay as they are.
 func (r *router) close() {
+	for way := range r.companions {
+		r.leave(way)
+	}
 	r.feed.Close()
 	for _, t := range r.tables {
 		t.Close()

@@ -217,6 +217,7 @@ enum {
 	ROUTE_GUEST = 1 << 16, /* the router does not forward here */
 	ROUTE_DROP = 1 << 17,
 	ROUTE_PUNT = 1 << 18,  /* and the reason */
+	ROUTE_COMPANION = 1 << 19, /* and the slot: the companion takes it there */
 };
 
 INLINE __u32 without_forwarding(__u32 kind)
@@ -244,14 +245,17 @@ INLINE __u32 without_forwarding(__u32 kind)
  */
 INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, int called)
 {
-	__u32 number, table, id;
+	__u32 number, table, id, on;
 	struct router *r;
 	struct port *out;
 	__u64 first;
 
 	number = in->flags >> PORT_ROUTER;
 	r = bpf_map_lookup_elem(&routers, &number);
-	if (!r || *(volatile __u32 *)&r->on == 0)
+	if (!r)
+		return ROUTE_GUEST;
+	on = *(volatile __u32 *)&r->on;
+	if (on == STEER_GUEST)
 		return ROUTE_GUEST;
 	if (in->flags & PORT_QUEUE)
 		return ROUTE_PUNT | PUNT_QUEUE;
@@ -283,7 +287,7 @@ INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, int c
 	out = port_at(p->hop.port);
 	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN)) != PORT_ROUTED || out->flags >> PORT_ROUTER != number)
 		return ROUTE_PUNT | PUNT_OFF;
-	return p->hop.port;
+	return on == STEER_COMPANION ? ROUTE_COMPANION | p->hop.port : p->hop.port;
 }
 
 /* route is route_at for the port at slot, as a function. */

@@ -83,6 +83,42 @@ INLINE struct port *port_of(__u32 ifindex, __u32 *slot)
 	return port_at(*slot);
 }
 
+INLINE __u64 companions_of(__u32 slot)
+{
+	__u64 *word = bpf_map_lookup_elem(&companions, &slot);
+
+	return word ? *(volatile __u64 *)word : 0;
+}
+
+/* stands_for tells whether a companion's device stands, or stood until lately, for the port at slot. */
+INLINE int stands_for(__u32 ifindex, __u32 slot)
+{
+	__u64 word = companions_of(slot);
+
+	return (__u32)word == ifindex || word >> 32 == ifindex;
+}
+
+/* port_of_companion finds the port that a companion's device stands for, and its slot. */
+INLINE struct port *port_of_companion(__u32 ifindex, __u32 *slot)
+{
+	__u32 place = ifindex & (RECENT - 1), *known = bpf_map_lookup_elem(&recent, &place), *found;
+
+	if (known) {
+		*slot = *known;
+		if (stands_for(ifindex, *slot))
+			return port_at(*slot);
+	}
+	found = bpf_map_lookup_elem(&companion_devices, &ifindex);
+	if (!found)
+		return 0;
+	*slot = *found;
+	if (!stands_for(ifindex, *slot))
+		return 0;
+	if (known)
+		*known = *slot;
+	return port_at(*slot);
+}
+
 struct load {
 	__u32 packets;
 	__u32 bytes;
@@ -246,6 +282,14 @@ INLINE __u64 destination(struct __sk_buff *skb)
 	return mac_of(h->destination);
 }
 
+/* hand_to gives the frame to the peer of a device, in another namespace. */
+INLINE int hand_to(struct __sk_buff *skb, __u32 ifindex)
+{
+	if (skb->pkt_type != PACKET_HOST)
+		bpf_skb_change_type(skb, PACKET_HOST); /* kernels before 6.16 leave it as it is */
+	return bpf_redirect_peer(ifindex, 0);
+}
+
 /*
  * hand_over gives the frame to the element behind a port.
  *
@@ -259,9 +303,7 @@ INLINE int hand_over(struct __sk_buff *skb, struct port *to)
 
 	if (to->flags & PORT_QUEUE || (to->mac && to->mac != destination(skb)))
 		return bpf_redirect(ifindex, 0);
-	if (skb->pkt_type != PACKET_HOST)
-		bpf_skb_change_type(skb, PACKET_HOST); /* kernels before 6.16 leave it as it is */
-	return bpf_redirect_peer(ifindex, 0);
+	return hand_to(skb, ifindex);
 }
 
 int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot, __u32 queued);
@@ -426,7 +468,7 @@ enum {
 /* pass takes the packet at hand through one element: its verdict, or GO_ON to the port that is at hand then. */
 __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 {
-	__u32 next, only = 0, slot, owner;
+	__u32 next, only = 0, slot, owner, device = 0, companion;
 	struct packet *p = bpf_map_lookup_elem(&packets, &only);
 	struct router_count *count;
 	struct port *to, *from;
@@ -472,6 +514,13 @@ queued:
 		count->blackholed += l.packets;
 		return ACT_SHOT;
 	}
+	companion = next & ROUTE_COMPANION;
+	if (companion) {
+		next &= ~ROUTE_COMPANION;
+		device = companions_of(slot);
+		if (!device)
+			next = ROUTE_PUNT | PUNT_OFF;
+	}
 	from = port_at(next & (MAX_PORTS - 1));
 	if (next < MAX_PORTS && from && too_long(skb, p, from))
 		next = ROUTE_PUNT | PUNT_MTU;
@@ -485,6 +534,12 @@ queued:
 	}
 	count->packets += l.packets;
 	count->bytes += l.bytes;
+	if (companion) { /* as it is: the companion's kernel does what a router does, and comes to from_companion with it */
+		count->companion += l.packets;
+		if (p->changed && store(skb, p))
+			return drop(l, owner, DROP_OUTPUT);
+		return hand_to(skb, device);
+	}
 	advance(p);
 	p->changed = 1;
 	count_from(l, next);

@@ -83,9 +83,16 @@ struct traffic_count {
 	__u64 tx_bytes;
 };
 
-/* A router that forwards here. */
+/* What becomes of a router's transit packets. */
+enum {
+	STEER_GUEST = 0,     /* its own stack gets all */
+	STEER_PIPELINE = 1,  /* they are forwarded here */
+	STEER_COMPANION = 2, /* the node's kernel forwards them, in the router's companion namespace */
+};
+
+/* A router that does not forward all itself. */
 struct router {
-	__u32 on;      /* 0: all goes to the guest. One store of it steers all of the router's ports. */
+	__u32 on;      /* STEER_*: one store of it steers all of the router's ports */
 	__u32 seed;    /* of the hash that chooses among a group's next hops */
 	__u8 name[16]; /* the first bytes of its name's SHA-256: what makes numbers outlive the agent; zeros: free */
 	__u32 meter;   /* number of its network's meter of punts; 0: they are not metered */
@@ -114,10 +121,11 @@ enum {
 };
 
 struct router_count {
-	__u64 packets; /* forwarded here */
+	__u64 packets; /* forwarded here, or given to the companion */
 	__u64 bytes;
 	__u64 blackholed; /* packets whose route says so */
 	__u64 driver;     /* of those forwarded here, packets that took the driver's hook */
+	__u64 companion;  /* of packets: those that the companion got */
 	__u64 refused;    /* that would have been punted, beyond the network's punts a second */
 	__u64 punts[PUNTS];
 };
@@ -266,6 +274,27 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, __u32);
 } recent SEC(".maps");
+
+/*
+ * slot → index of the node's end of the port's device in the companion namespace, 0: it has none; in the upper half that of
+ * the device before it, from which packets may still come
+ */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} companions SEC(".maps");
+
+/* and the other way round. It counts only if companions says the same. */
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
+} companion_devices SEC(".maps");
 
 /* VNI → slot */
 struct {

@@ -4,18 +4,11 @@
 #include "stages.h"
 #include "xdp.h" /* and on the driver's, in the same object */
 
-/* from_port takes what an element sends, at the ingress of its port. Nothing of it ever reaches the node's own stack. */
-SEC("tc")
-int from_port(struct __sk_buff *skb)
+/* sent takes what comes from the port at slot. */
+INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *from)
 {
-	struct load l = load_of(skb);
-	struct port *from;
-	__u32 slot;
 	__u64 link;
 
-	from = port_of(skb->ifindex, &slot);
-	if (!from)
-		return drop(l, 0, DROP_UNKNOWN);
 	count_from(l, slot);
 	if (from->snap)
 		copy_frame(skb, slot, from->snap, 0);
@@ -25,6 +18,35 @@ int from_port(struct __sk_buff *skb)
 	if (link_kind(link) == LINK_LOCAL)
 		return deliver(skb, l, slot, link_target(link));
 	return leave(skb, l, slot, link);
+}
+
+/* from_port takes what an element sends, at the ingress of its port. Nothing of it ever reaches the node's own stack. */
+SEC("tc")
+int from_port(struct __sk_buff *skb)
+{
+	struct load l = load_of(skb);
+	struct port *from;
+	__u32 slot;
+
+	from = port_of(skb->ifindex, &slot);
+	return from ? sent(skb, l, slot, from) : drop(l, 0, DROP_UNKNOWN);
+}
+
+/*
+ * from_companion takes what a router's companion forwarded, at the node's end of its device: it goes on as if the router had
+ * sent it. What the companion's kernel says on its own account – groups that it joins – is nobody's.
+ */
+SEC("tc")
+int from_companion(struct __sk_buff *skb)
+{
+	struct load l = load_of(skb);
+	struct port *from;
+	__u32 slot;
+
+	if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
+		return ACT_SHOT;
+	from = port_of_companion(skb->ifindex, &slot);
+	return from ? sent(skb, l, slot, from) : drop(l, 0, DROP_UNKNOWN);
 }
 
 /* from_shaper takes what has passed a slice's queue, at the far end of its device. */
