@@ -2,6 +2,7 @@ package system
 
 import (
 	order "encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -11,9 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flow is 1,000 datagrams a second from one element to another, each with its number.
+// flow is datagrams from one element to another, each with its number: 1,000 a second, or as many times that as each says.
 type flow struct {
 	t        *testing.T
+	each     uint64
 	p        *platform
 	send     *net.UDPConn
 	receive  *net.UDPConn
@@ -28,13 +30,13 @@ type flow struct {
 // that number before the receiver's socket.
 func (p *platform) flow(network, from, to, address string, drop uint32) *flow {
 	p.t.Helper()
-	return p.flowBetween(p.namespace(network, from), p.namespace(network, to), address, drop)
+	return p.flowBetween(p.namespace(network, from), p.namespace(network, to), address, drop, 1)
 }
 
-// flowBetween starts one between two namespaces.
-func (p *platform) flowBetween(from, to, address string, drop uint32) *flow {
+// flowBetween starts one between two namespaces, of each times 1,000 datagrams a second.
+func (p *platform) flowBetween(from, to, address string, drop uint32, each uint64) *flow {
 	p.t.Helper()
-	f := &flow{t: p.t, p: p, end: make(chan struct{}), ended: make(chan struct{}), received: make(chan map[uint64]int, 1)}
+	f := &flow{t: p.t, p: p, each: each, end: make(chan struct{}), ended: make(chan struct{}), received: make(chan map[uint64]int, 1)}
 	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 0))
 	within(p.t, to, func() (err error) {
 		if f.receive, err = net.ListenUDP("udp", at); err != nil {
@@ -83,10 +85,12 @@ func (f *flow) run() {
 		select {
 		case <-f.end:
 			return
-		case <-time.After(time.Until(start.Add(time.Duration(n) * time.Millisecond))):
+		case <-time.After(time.Until(start.Add(time.Duration(n/f.each) * time.Millisecond))):
 		}
 		order.BigEndian.PutUint64(packet, n)
-		if _, err := f.send.Write(packet); err != nil {
+		if _, err := f.send.Write(packet); errors.Is(err, net.ErrClosed) {
+			return // the test failed
+		} else if err != nil {
 			f.t.Errorf("packet %d: %v", n, err)
 			return
 		}

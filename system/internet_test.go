@@ -115,7 +115,7 @@ func TestInternet(t *testing.T) {
 	}
 
 	// Its packets need nobody.
-	f := p.flowBetween(p.namespace("internet", "h1"), outside, "203.0.113.7", 0)
+	f := p.flowBetween(p.namespace("internet", "h1"), outside, "203.0.113.7", 0, 1)
 	p.kill("agent n1", "agent n2", "manager")
 	f.reached(f.sent.Load() + 200)
 	p.ready()
