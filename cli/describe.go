@@ -253,6 +253,18 @@ func sliceText(s model.Slice) string {
 	if s.Bandwidth != 0 {
 		parts = append(parts, bandwidth(s.Bandwidth))
 	}
+	if s.Packets != 0 {
+		parts = append(parts, fmt.Sprintf("%d packets/s a node", s.Packets))
+	}
+	if s.Tables != 0 {
+		parts = append(parts, memory(s.Tables)+" tables a node")
+	}
+	if s.NextHops != 0 {
+		parts = append(parts, fmt.Sprintf("%d next hops a node", s.NextHops))
+	}
+	if s.Punts != 0 {
+		parts = append(parts, fmt.Sprintf("%d punts/s a node", s.Punts))
+	}
 	if s.Mode != "" {
 		parts = append(parts, s.Mode)
 	}
@@ -270,10 +282,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.line("Control", string(e.Element.Control))
 	s.line("Forwarding", string(e.Element.Forwarding))
 	if f := e.Fast; f != nil {
-		s.line("Fast path", fmt.Sprintf("%d packets (%s) forwarded, %d blackholed", f.Packets, byteCount(f.Bytes), f.Blackholed))
-		for _, reason := range sortedKeys(f.Punted) {
-			s.line("To guest", fmt.Sprintf("%d packets: %s", f.Punted[reason], reason))
-		}
+		s.fast(e.ID, f)
 	}
 	s.line("Software", string(e.Element.Software))
 	s.line("Routing", strings.Join(intents(e.Element.Routing), ", "))
@@ -319,6 +328,52 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.table("Routes", routes)
 	s.events(cmd, cl, ref{network: e.ID.Network, element: e.ID.Element})
 	return s.err
+}
+
+// fast shows what a router's node does and knows for it.
+func (s *sheet) fast(id model.ID, f *model.FastPath) {
+	s.line("Fast path", fmt.Sprintf("%d packets (%s) forwarded", f.Packets, byteCount(f.Bytes)))
+	for _, reason := range sortedKeys(f.Punted) {
+		s.line("To guest", fmt.Sprintf("%d packets: %s", f.Punted[reason], reason))
+	}
+	if f.Blackholed > 0 {
+		s.line("Dropped", fmt.Sprintf("%d packets: blackhole", f.Blackholed))
+	}
+	if f.Refused > 0 {
+		s.line("Dropped", fmt.Sprintf("%d packets: more than the slice's punts a second", f.Refused))
+	}
+	t := f.Tables
+	if t == nil {
+		return
+	}
+	state, copied := "in sync", 0
+	if !t.InSync {
+		state = "not in sync: the router itself forwards"
+	}
+	s.line("Tables", state)
+	for _, x := range t.Families {
+		copied += x.Copy
+		words := fmt.Sprintf("%d routes in %s (%s)", x.Routes, byteCount(uint64(x.Bytes)), x.Shape)
+		if why := t.Punted[x.Family]; why != "" {
+			words += "; the router itself forwards: " + why
+		}
+		s.line(familyName(x.Family), words)
+	}
+	hops := strconv.Itoa(t.NextHops)
+	if t.Groups > 0 {
+		hops += fmt.Sprintf(", %d of them groups", t.Groups)
+	}
+	s.line("Next hops", hops)
+	s.line("Agent's copy", byteCount(uint64(copied)))
+	s.line("Slice's share", fmt.Sprintf("%s of %s tables, %d of %d next hops, %d of %d routes", byteCount(uint64(t.Used.Tables)), t.Quota.Tables,
+		t.Used.NextHops, t.Quota.NextHops, t.Used.Routes, t.Quota.Routes))
+	if l := t.Lack; l != nil {
+		of := "the slice's"
+		if l.Node {
+			of = "the node's"
+		}
+		s.line("Full", fmt.Sprintf("%s %s are used up: what does not fit the router itself forwards (polyplane events %s tells what helps)", of, l.Quota, id.Network))
+	}
 }
 
 // intents names the routing protocols that an element shall speak.

@@ -20,6 +20,38 @@ type FIBTable struct {
 	Copy   int    `json:"copy"`  // bytes of the agent's own copy
 }
 
+// FastTables are the tables by which a node forwards for a router.
+type FastTables struct {
+	// InSync tells that they are what the router's own were a moment ago.
+	InSync   bool       `json:"inSync"`
+	Families []FIBTable `json:"families"`
+	NextHops int        `json:"nextHops"` // groups of several among them
+	Groups   int        `json:"groups,omitempty"`
+	// Lack is what does not fit, nil if all does; the router itself forwards what does not.
+	Lack *TableLack `json:"lack,omitempty"`
+	// Punted says for a family why the router itself forwards all of it.
+	Punted map[Family]string `json:"punted,omitempty"`
+	// Quota is what the network's routers may have together on the node, Used what they have.
+	Quota TableQuota `json:"quota"`
+	Used  TableUse   `json:"used"`
+}
+
+// TableUse is what a network's routers have of a node's forwarding tables.
+type TableUse struct {
+	Tables   Bytes `json:"tables"`
+	NextHops int   `json:"nexthops"`
+	Routes   int   `json:"routes"`
+}
+
+// TableLack is what of a table's memory is used up.
+type TableLack struct {
+	// Quota is which of the slice's: tables, nexthops, or routes, of which there is one for each 32 bytes of tables.
+	Quota string `json:"quota"`
+	// Node tells that not the slice's is used up but what the node has for all slices.
+	Node  bool `json:"node,omitempty"`
+	Limit int  `json:"limit"` // bytes of tables, or a number
+}
+
 // FIBEntry is a prefix and where its packets go.
 type FIBEntry struct {
 	Prefix netip.Prefix `json:"prefix"`

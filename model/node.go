@@ -99,7 +99,10 @@ type FastPath struct {
 	Packets    uint64            `json:"packets"` // forwarded without the router's own stack
 	Bytes      uint64            `json:"bytes"`
 	Blackholed uint64            `json:"blackholed,omitempty"` // dropped because the route says so
+	Refused    uint64            `json:"refused,omitempty"`    // dropped: exceptional, beyond the slice's punts a second
 	Punted     map[string]uint64 `json:"punted,omitempty"`     // given to the router's own stack, by reason
+	// Tables are what the data path knows of the router; nil while it is not told.
+	Tables *FastTables `json:"tables,omitempty"`
 }
 
 // Usage is what an element takes, beside what it may.

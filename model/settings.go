@@ -77,6 +77,9 @@ var (
 	networkSettings = []setting[Network]{
 		field("bandwidth", "1Gbit", func(n *Network) *Bandwidth { return &n.Slice.Bandwidth }, ParseBandwidth),
 		field("packets", "100000", func(n *Network) *int { return &n.Slice.Packets }, parseCount),
+		field("tables", "64MiB", func(n *Network) *Bytes { return &n.Slice.Tables }, ParseBytes),
+		field("nexthops", "4096", func(n *Network) *int { return &n.Slice.NextHops }, parseCount),
+		field("punts", "5000", func(n *Network) *int { return &n.Slice.Punts }, parseCount),
 		field("cpu", "4", func(n *Network) *CPU { return &n.Slice.CPU }, ParseCPU),
 		field("memory", "8GiB", func(n *Network) *Bytes { return &n.Slice.Memory }, ParseBytes),
 		field("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }, parseWord),

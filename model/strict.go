@@ -19,15 +19,26 @@ func (ps *problems) checkStrict() {
 	if s.Packets == 0 {
 		ps.network("slice", "slice: a strict one owns what it says, and it says no packets: how many a second it may send on each node, like packets: 100000")
 	}
-	var cpu, memory []string
+	var cpu, memory, fast []string
 	for i := range ps.net.Elements {
 		e := &ps.net.Elements[i]
+		if e.FastRouter() {
+			fast = append(fast, e.Name)
+		}
 		if e.CPU == 0 {
 			cpu = append(cpu, e.Name)
 		}
 		if e.Memory == 0 {
 			memory = append(memory, e.Name)
 		}
+	}
+	if len(fast) > 0 && s.Tables == 0 {
+		ps.network("slice", "slice: a strict one owns what it says, and it says no tables: what its routers with forwarding: xdp (%s) may have of each node's, like tables: 4MiB",
+			fewWords(fast))
+	}
+	if len(fast) > 0 && s.NextHops == 0 {
+		ps.network("slice", "slice: a strict one owns what it says, and it says no nexthops: how many its routers with forwarding: xdp (%s) may have on each node, like nexthops: 1024",
+			fewWords(fast))
 	}
 	for _, m := range []struct {
 		key, like string

@@ -81,6 +81,7 @@ func (ps *problems) checkNetwork() {
 	if p := n.Slice.Packets; p != 0 && p < MinPackets {
 		ps.network("slice/packets", "slice: %d packets a second are less than the %d that routing protocols need", p, MinPackets)
 	}
+	ps.checkTables()
 	if n.Slice.Mode == Strict {
 		ps.checkStrict()
 	}

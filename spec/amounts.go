@@ -15,6 +15,9 @@ func (b *builder) checkZeros() {
 		zero(b, whole, []string{"slice", "memory"}, "slice", s.Memory, nil, noMemory)
 		zero(b, whole, []string{"slice", "bandwidth"}, "slice", s.Bandwidth, nil, noBandwidth)
 		zero(b, whole, []string{"slice", "packets"}, "slice", s.Packets, nil, noPackets)
+		zero(b, whole, []string{"slice", "tables"}, "slice", s.Tables, nil, noTables)
+		zero(b, whole, []string{"slice", "nexthops"}, "slice", s.NextHops, nil, noNextHops)
+		zero(b, whole, []string{"slice", "punts"}, "slice", s.Punts, nil, noPunts)
 	}
 	b.checkCommon(whole, []string{"defaults", "routers"}, "defaults: routers", d.Routers.Common, form.Common{})
 	b.checkCommon(whole, []string{"defaults", "hosts"}, "defaults: hosts", d.Hosts, form.Common{})
@@ -44,6 +47,9 @@ const (
 	noMemory      = "memory 0 is too little for anything"
 	noBandwidth   = "bandwidth 0 would let no packet through"
 	noPackets     = "packets 0 would let none through"
+	noTables      = "tables 0 would have room for no route"
+	noNextHops    = "nexthops 0 would let no packet be forwarded by forwarding: xdp"
+	noPunts       = "punts 0 would let no neighbour be found"
 )
 
 func (b *builder) checkCommon(at place, path []string, who string, c, defaults form.Common) {

@@ -34,7 +34,8 @@ func (b *builder) network() model.Network {
 	b.net = model.Network{Name: f.Network, Owner: f.Owner, Pools: f.Pools}
 	if f.Slice != nil {
 		b.net.Slice = model.Slice{CPU: deref(f.Slice.CPU), Memory: deref(f.Slice.Memory), Bandwidth: deref(f.Slice.Bandwidth),
-			Packets: deref(f.Slice.Packets), Mode: f.Slice.Mode}
+			Packets: deref(f.Slice.Packets), Tables: deref(f.Slice.Tables), NextHops: deref(f.Slice.NextHops), Punts: deref(f.Slice.Punts),
+			Mode: f.Slice.Mode}
 	}
 	b.short = map[int]form.Prefixes{}
 	defaults := f.Defaults.Routers

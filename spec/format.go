@@ -99,6 +99,9 @@ func (f *formatter) slice(doc *yamlNode) {
 	putAmounts(&n, model.Element{CPU: s.CPU, Memory: s.Memory}, model.Element{})
 	putOther(&n, "bandwidth", s.Bandwidth, 0, num)
 	putOther(&n, "packets", s.Packets, 0, integer)
+	putOther(&n, "tables", s.Tables, 0, num)
+	putOther(&n, "nexthops", s.NextHops, 0, integer)
+	putOther(&n, "punts", s.Punts, 0, integer)
 	n.set("mode", s.Mode)
 	if n.kind == yamlMapping {
 		doc.put("slice", n)

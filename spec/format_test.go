@@ -39,7 +39,9 @@ func drawNetwork(t *rapid.T) model.Network {
 	}
 	if maybe(t, "slice") {
 		net.Slice = model.Slice{CPU: 64000, Bandwidth: model.Bandwidth(rapid.Uint64Range(8000, 1e12).Draw(t, "slice bandwidth")),
-			Packets: rapid.IntRange(100, 1e9).Draw(t, "slice packets"), Mode: "shared"}
+			Packets: rapid.IntRange(100, 1e9).Draw(t, "slice packets"), Mode: "shared",
+			Tables: model.Bytes(rapid.IntRange(64<<10, 200<<20).Draw(t, "slice tables")), NextHops: rapid.IntRange(64, 50_000).Draw(t, "slice nexthops"),
+			Punts: rapid.IntRange(100, 1e9).Draw(t, "slice punts")}
 	}
 	uniform := maybe(t, "uniform")
 	var routing model.Routing

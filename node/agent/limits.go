@@ -22,11 +22,13 @@ const (
 
 // usages is what the loop remembers of what elements take.
 type usages struct {
-	at   time.Time
-	last map[model.ID]control.Usage
-	now  map[model.ID]*model.Usage
-	bite map[limitOf]*bite
-	over map[string]uint64 // packets that networks have lost to their limit
+	at       time.Time
+	last     map[model.ID]control.Usage
+	now      map[model.ID]*model.Usage
+	bite     map[limitOf]*bite
+	over     map[limitOf]uint64           // packets that networks have lost to their limits
+	lack     map[model.ID]model.TableLack // of routers, as told
+	lackTold map[model.ID]time.Time
 }
 
 // limitOf is one limit of one element.
@@ -152,23 +154,30 @@ func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duratio
 	*b = bite{told: now}
 }
 
-// overPackets tells of networks that sent more packets than they may since the last call.
+// overPackets tells of networks that sent more packets than they may since the last call, or more than their routers answer.
 func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time.Duration) {
-	total := map[string]uint64{}
+	total := map[limitOf]uint64{}
 	for id, c := range counters {
-		if n := c.Drops[fabric.OverPackets]; n > 0 {
-			total[id.Network] += n
+		for reason, limit := range map[string]string{fabric.OverPackets: "PacketLimit", fabric.OverPunts: "PuntLimit"} {
+			if n := c.Drops[reason]; n > 0 {
+				total[limitOf{model.ID{Network: id.Network}, limit}] += n
+			}
 		}
 	}
-	for network, n := range total {
-		was, known := a.usage.over[network]
+	for of, n := range total {
+		was, known := a.usage.over[of]
 		if !known && a.usage.over == nil || n < was { // before this agent's time, or counted anew
 			was = n
 		}
-		limit := a.plan.packets[network]
-		a.bitten(model.ID{Network: network}, "PacketLimit", int64(n-was), 0, time.Now(), span, func(b *bite) string {
+		network := of.id.Network
+		a.bitten(of.id, of.limit, int64(n-was), 0, time.Now(), span, func(b *bite) string {
+			if of.limit == "PuntLimit" {
+				return fmt.Sprintf("the %d punts a second of its routers on this node were used up: %s dropped that they would have answered or dropped themselves "+
+					"(`polyplane describe` of a router tells of what kind such packets are; `polyplane set %s punts=` with more allows more)",
+					a.plan.punts[network], counted(b.count, "packet was", "packets were"), network)
+			}
 			return fmt.Sprintf("its %d packets a second on this node were used up: %s dropped (`polyplane set %s packets=` with more allows more)",
-				limit, counted(b.count, "was", "were"), network)
+				a.plan.packets[network], counted(b.count, "was", "were"), network)
 		})
 	}
 	a.usage.over = total

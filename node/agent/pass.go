@@ -28,12 +28,15 @@ type plan struct {
 	slices map[string]model.Bandwidth
 	// packets are how many the networks may send, of those with a limit.
 	packets map[string]int
-	held    map[string]bool // networks to be left as they are
+	// quotas are what the tables of the networks' routers may take, punts how many exceptional packets these may get.
+	quotas map[string]model.TableQuota
+	punts  map[string]int
+	held   map[string]bool // networks to be left as they are
 }
 
 func newPlan(s *model.NodeState) plan {
 	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.Edge{},
-		slices: map[string]model.Bandwidth{}, packets: map[string]int{}, held: map[string]bool{}}
+		slices: map[string]model.Bandwidth{}, packets: map[string]int{}, quotas: map[string]model.TableQuota{}, punts: map[string]int{}, held: map[string]bool{}}
 	for _, n := range s.Hold {
 		p.held[n] = true
 	}
@@ -47,6 +50,8 @@ func newPlan(s *model.NodeState) plan {
 		if n.Slice.Packets > 0 {
 			p.packets[n.Name] = n.Slice.Packets
 		}
+		quota := n.Slice.TableQuota()
+		p.quotas[n.Name], p.punts[n.Name] = quota, quota.Punts
 		for _, e := range n.Elements {
 			c := e.Control
 			if c == "" {
@@ -169,7 +174,7 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 				words(maps.Keys(a.Drivers.Planes)))
 			continue
 		}
-		jobs[f] = append(jobs[f], forward.Job{ID: id, Element: o.job.Element, Devices: o.devices})
+		jobs[f] = append(jobs[f], forward.Job{ID: id, Element: o.job.Element, Devices: o.devices, Quota: a.plan.quotas[id.Network]})
 	}
 	for name, plane := range a.Drivers.Planes {
 		for i, p := range plane.Prepare(ctx, jobs[name]) {
@@ -200,7 +205,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 			}
 		}
 	}
-	state := fabric.State{Peers: a.desired.Peers, Slices: a.plan.slices, Packets: a.plan.packets, Ports: make([]fabric.Port, 0, len(index)),
+	state := fabric.State{Peers: a.desired.Peers, Slices: a.plan.slices, Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(index)),
 		Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]

@@ -211,12 +211,17 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 		}
 		return false
 	}
+	tables := a.tables()
+	a.lacks(tables, time.Now())
 	for i := range elements {
 		e := &elements[i]
 		was := e.Fast
 		e.Fast = nil
 		if f, ok := forwarded[e.ID]; ok {
-			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Blackholed: f.Blackholed, Punted: f.Punted}
+			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Blackholed: f.Blackholed, Refused: f.Refused, Punted: f.Punted}
+			if t, ok := tables[e.ID]; ok {
+				e.Fast.Tables = &t
+			}
 		}
 		changed = changed || !reflect.DeepEqual(was, e.Fast)
 	}

@@ -16,6 +16,8 @@ const (
 	// last 10 ms: less would cost bandwidth.
 	meterBurst = 20 * time.Millisecond
 	leastBurst = 16 // packets
+	// puntBurst is meterBurst for punts: longer than the tables are ever behind the router's own.
+	puntBurst = 100 * time.Millisecond
 )
 
 // OverPackets is the reason of drops of what a network sends beyond its packets a second.
@@ -33,7 +35,7 @@ func (p *pass) meters() error {
 		}
 	}
 	for network, n := range number {
-		if rate := p.state.Packets[network]; setMeter(&p.pipe.Meters[n], rate) {
+		if rate := p.state.Packets[network]; setMeter(&p.pipe.Meters[n], rate, meterBurst) {
 			p.changed("network %s: it may send %d packets a second", network, rate)
 		}
 	}
@@ -60,9 +62,9 @@ func sane(m *pipeline.Meter) bool {
 }
 
 // setMeter gives a meter its rate, and tells whether it had another.
-func setMeter(m *pipeline.Meter, packets int) (changed bool) {
+func setMeter(m *pipeline.Meter, packets int, atOnce time.Duration) (changed bool) {
 	rate := uint64(packets)
-	burst := max(leastBurst, rate*uint64(meterBurst)/uint64(time.Second))
+	burst := max(leastBurst, rate*uint64(atOnce)/uint64(time.Second))
 	if !sane(m) {
 		atomic.StoreUint64(&m.Last, 0)
 		atomic.StoreUint64(&m.Tokens, burst)
@@ -89,7 +91,7 @@ func (p *pass) puntMeters() error {
 		}
 	}
 	for network, n := range number {
-		if rate := p.state.Punts[network]; setMeter(&p.pipe.PuntMeters[n], rate) {
+		if rate := p.state.Punts[network]; setMeter(&p.pipe.PuntMeters[n], rate, puntBurst) {
 			p.changed("network %s: its routers may get %d exceptional packets a second", network, rate)
 		}
 	}

@@ -215,7 +215,10 @@ func (s *Slice) owns(id ID, held bool) error {
 
 func (p *Pool) newHop(s *Slice) (ID, error) {
 	if q := s.quota.NextHops; q > 0 && s.usage.NextHops >= q {
-		return 0, fmt.Errorf("slice %s: one next hop more would exceed its quota of %d: %w", s.name, q, ErrFull)
+		return 0, fmt.Errorf("%w: %w", lacking(LackNextHops, false, "slice %s: one next hop more would exceed its quota of %d", s.name, q), ErrFull)
+	}
+	if !p.hasNextHop(s) {
+		return 0, fmt.Errorf("%w: %w", lacking(LackNextHops, true, "slice %s: one next hop more: the pool has %d for all slices", s.name, p.shares.NextHops), ErrFull)
 	}
 	var id ID
 	if n := len(p.freeHops); n > 0 {
@@ -223,8 +226,8 @@ func (p *Pool) newHop(s *Slice) (ID, error) {
 	} else if n := len(p.hops); n < min(len(p.hopWords)/hopWords, idMask+1) {
 		id, p.hops = ID(n), append(p.hops, hop{})
 	} else {
-		return 0, fmt.Errorf("slice %s: one next hop more: all %d are in use, %d of them until readers are done: %w",
-			s.name, n, p.restHops, ErrFull)
+		return 0, fmt.Errorf("%w: %w", lacking(LackNextHops, true, "slice %s: one next hop more: all %d are in use, %d of them until readers are done",
+			s.name, n, p.restHops), ErrFull)
 	}
 	p.hops[id] = hop{slice: s, held: true, version: p.hops[id].version}
 	s.usage.NextHops++

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull is in every error that tells that memory, next hops or a quota are used up. The table is then as it was before
+// ErrFull is in every error that tells that memory, next hops or a quota are used up (Lacking says which). The table is then as it was before
 // the change that failed: the caller turns what it can't hold into packets for the guest (Table.Punt).
 var ErrFull = errors.New("full")
 
@@ -28,6 +28,9 @@ type Pool struct {
 	published []bool
 
 	found *found // by Adopt
+
+	shares Shares
+	owners map[*Slice]struct{} // whose quotas are their own
 
 	rest     []resting
 	restHead uint64 // the number of rest[0]
@@ -59,6 +62,8 @@ type Quota struct {
 	Bytes    int // of nodes and blocks
 	NextHops int // groups count like others
 	Routes   int // bounds the copy of the routes that the pool keeps for itself
+	// Owned keeps the pool from giving others what the slice may have and does not use.
+	Owned bool
 }
 
 // Usage is what a slice has. What rests until readers are done is no longer counted here, but in PoolUsage.
@@ -96,7 +101,7 @@ func New(mem Memory) (*Pool, error) {
 }
 
 func newPool(mem Memory) (*Pool, error) {
-	p := &Pool{memory: mem, tables: mem.Tables(), hopWords: mem.NextHops(), hops: make([]hop, builtins)}
+	p := &Pool{memory: mem, tables: mem.Tables(), hopWords: mem.NextHops(), hops: make([]hop, builtins), owners: map[*Slice]struct{}{}}
 	if len(p.hopWords) < hopWords*int(builtins) {
 		return nil, fmt.Errorf("memory for next hops has %d words: %d is the least", len(p.hopWords), hopWords*int(builtins))
 	}
@@ -107,7 +112,9 @@ func newPool(mem Memory) (*Pool, error) {
 
 // NewSlice opens a share of the pool. The name is for errors.
 func (p *Pool) NewSlice(name string, quota Quota) *Slice {
-	return &Slice{pool: p, name: name, quota: quota}
+	s := &Slice{pool: p, name: name}
+	s.SetQuota(quota)
+	return s
 }
 
 // SetQuota changes the slice's quota. Being over it keeps what there is, and refuses more.
@@ -115,6 +122,11 @@ func (s *Slice) SetQuota(q Quota) {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	s.quota = q
+	if q.Owned {
+		s.pool.owners[s] = struct{}{}
+	} else {
+		delete(s.pool.owners, s)
+	}
 }
 
 // Usage tells what the slice has.
@@ -169,14 +181,18 @@ func (p *Pool) Release(m Mark) {
 // credit units, does not count against the quota.
 func (p *Pool) alloc(s *Slice, units, credit int) (uint32, error) {
 	if q := s.quota.Bytes; q > 0 && units > credit && s.usage.Bytes+(units-credit)*unitBytes > q {
-		return 0, fmt.Errorf("slice %s: %d bytes more for its tables would exceed its quota of %d (%d in use): %w",
-			s.name, (units-credit)*unitBytes, q, s.usage.Bytes, ErrFull)
+		return 0, fmt.Errorf("%w: %w", lacking(LackBytes, false, "slice %s: %d bytes more for its tables would exceed its quota of %d (%d in use)",
+			s.name, (units-credit)*unitBytes, q, s.usage.Bytes), ErrFull)
+	}
+	if more := (units - credit) * unitBytes; more > 0 && !p.hasBytes(s, more) {
+		return 0, fmt.Errorf("%w: %w", lacking(LackBytes, true, "slice %s: %d bytes more for its tables: the pool has %d for all slices (%d in use)",
+			s.name, more, p.shares.Bytes, p.live*unitBytes), ErrFull)
 	}
 	unit, ok := p.buddy.alloc(units)
 	if !ok {
 		if err := p.grow(); err != nil {
-			return 0, fmt.Errorf("slice %s: %d bytes more for its tables: %w: %w (%d bytes rest until readers are done)",
-				s.name, units*unitBytes, ErrFull, err, p.resting*unitBytes)
+			return 0, fmt.Errorf("%w: %w: %w", lacking(LackBytes, true, "slice %s: %d bytes more for its tables (%d bytes rest until readers are done)",
+				s.name, units*unitBytes, p.resting*unitBytes), ErrFull, err)
 		}
 		unit, _ = p.buddy.alloc(units)
 	}

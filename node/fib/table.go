@@ -249,7 +249,7 @@ func (t *Table) hasRoom(r route) error {
 	if r.length == 0 && t.defaultHop != 0 || r.length > 0 && t.rib.get(r.addr, r.length) != 0 {
 		return nil
 	}
-	return fmt.Errorf("slice %s: one route more would exceed its quota of %d: %w", t.slice.name, q, ErrFull)
+	return fmt.Errorf("%w: %w", lacking(LackRoutes, false, "slice %s: one route more would exceed its quota of %d", t.slice.name, q), ErrFull)
 }
 
 // rebuild makes the table anew of all its routes, in the shape that fits, and publishes it by one store. If memory does

@@ -15,6 +15,8 @@ type Job struct {
 	ID      model.ID
 	Element model.NodeElement
 	Devices []control.Device
+	// Quota is what the tables of its network's routers may take on the node.
+	Quota model.TableQuota
 }
 
 // Prepared is what became of one Job.
@@ -39,6 +41,11 @@ type Inspector interface {
 	FIB(id model.ID, request model.FIBRequest) (model.FIB, error)
 	// Trace tells what the data path would do with a packet, by what it reads itself.
 	Trace(id model.ID, request model.TraceRequest) (model.Trace, error)
+}
+
+// Accountant is a plane whose data path has tables for elements: it tells what these are, of all elements.
+type Accountant interface {
+	Accounts() map[model.ID]model.FastTables
 }
 
 // ErrNotForwarded says that a plane does not forward an element's packets.

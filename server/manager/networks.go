@@ -100,7 +100,7 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	placed := assigned.Placement.Elements
 	if problems := slices.Concat(checkPlaced(resolved, placed, nodes),
 		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed),
-		checkInternet(resolved, placed, nodes), m.checkForwards(old, resolved, placed, others)); len(problems) > 0 {
+		checkInternet(resolved, placed, nodes), m.checkForwards(old, resolved, placed, others), m.checkTables(&next.Network, placed, others)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
 	}
 	if silent := unheard(old, resolved, placed, nodes); len(silent) > 0 {

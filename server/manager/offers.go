@@ -303,6 +303,15 @@ func sliceProblem(field, format string, args ...any) error {
 	return model.Problem{About: model.AboutNetwork, Field: "slice/" + field, Message: fmt.Sprintf(format, args...)}
 }
 
+// checkTables tells on which nodes a strict slice cannot have the forwarding tables that it states.
+func (m *Manager) checkTables(net *model.Network, placed map[string]string, others []model.Record) []error {
+	nodes := make([]string, len(m.substrate.Nodes))
+	for i := range nodes {
+		nodes[i] = m.substrate.Nodes[i].Name
+	}
+	return model.CheckReservedTables(net, placed, model.ReservedTables(others), nodes)
+}
+
 // checkSlice tells which of a slice's amounts is more than all nodes have together: no network could ever fill it.
 func checkSlice(s model.Slice, substrate model.Substrate) []error {
 	var cpu uint64

@@ -165,6 +165,24 @@ func TestStrictSlices(t *testing.T) {
 	}
 }
 
+// Strict slices own their forwarding tables: what one has no other gets.
+func TestStrictSlicesOwnTables(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	net := line("lab", 2)
+	net.Slice = model.Slice{Mode: model.Strict, Bandwidth: 1e6, Packets: 1000, Tables: 200 << 20, NextHops: 1000}
+	for i := range net.Elements {
+		net.Elements[i].CPU, net.Elements[i].Memory, net.Elements[i].Node, net.Elements[i].Forwarding = 100, 64<<20, "n1", model.ForwardXDP
+	}
+	f.apply(t, net, model.ApplyOptions{})
+	f.apply(t, net, model.ApplyOptions{}) // itself is nobody else
+	net.Name, net.Slice.Tables = "other", 30<<20
+	if got := f.refused(t, net); !strings.Contains(got, "its tables of 30MiB do not fit on node n1, where strict slices own 200MiB of 224MiB") {
+		t.Errorf("refused with %q", got)
+	}
+	net.Slice.Tables = 20 << 20
+	f.apply(t, net, model.ApplyOptions{})
+}
+
 // What was edited inside elements is in no document: a plan tells of it all the same.
 func TestPlansTellOfEditedConfiguration(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))

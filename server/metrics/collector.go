@@ -139,9 +139,27 @@ func (e emitter) element(s *model.ElementStatus) {
 		e.counter(fastPacketsDesc, float64(f.Packets), labels...)
 		e.counter(fastBytesDesc, float64(f.Bytes), labels...)
 		e.counter(fastBlackholedDesc, float64(f.Blackholed), labels...)
+		e.counter(fastRefusedDesc, float64(f.Refused), labels...)
 		for _, reason := range slices.Sorted(maps.Keys(f.Punted)) {
 			e.counter(fastPuntedDesc, float64(f.Punted[reason]), s.ID.Network, s.ID.Element, s.Node, reason)
 		}
+		e.tables(f.Tables, labels)
+	}
+}
+
+// tables sends what a node's data path knows of a router.
+func (e emitter) tables(t *model.FastTables, labels []string) {
+	if t == nil {
+		return
+	}
+	e.gauge(fastSyncDesc, is(t.InSync), labels...)
+	e.gauge(fastFullDesc, is(t.Lack != nil), labels...)
+	e.gauge(fastHopsDesc, float64(t.NextHops), labels...)
+	for _, f := range t.Families {
+		family := append(slices.Clone(labels), string(f.Family))
+		e.gauge(fastRoutesDesc, float64(f.Routes), family...)
+		e.gauge(fastTableDesc, float64(f.Bytes), family...)
+		e.gauge(fastCopyDesc, float64(f.Copy), family...)
 	}
 }
 

@@ -68,6 +68,13 @@ var (
 	fastPacketsDesc    = describe("element_fast_path_packets_total", "Packets that the node forwarded for the router without its own stack.", "network", "element", "node")
 	fastBytesDesc      = describe("element_fast_path_bytes_total", "Bytes that the node forwarded for the router without its own stack.", "network", "element", "node")
 	fastBlackholedDesc = describe("element_fast_path_blackholed_packets_total", "Packets that the node dropped for the router because the route says so.", "network", "element", "node")
+	fastRefusedDesc    = describe("element_fast_path_refused_packets_total", "Exceptional packets that the node dropped for the router beyond the punts a second of the network's slice.", "network", "element", "node")
+	fastSyncDesc       = describe("element_fast_path_in_sync", "1 when the node's forwarding tables are what the router's own were a moment ago, 0 while the router itself forwards.", "network", "element", "node")
+	fastFullDesc       = describe("element_fast_path_tables_full", "1 when some of the router's routes do not fit into the node's forwarding tables.", "network", "element", "node")
+	fastHopsDesc       = describe("element_fast_path_next_hops", "Next hops of the router in the node's forwarding tables.", "network", "element", "node")
+	fastRoutesDesc     = describe("element_fast_path_routes", "Routes of the router in the node's forwarding tables.", "network", "element", "node", "family")
+	fastTableDesc      = describe("element_fast_path_table_bytes", "Bytes of the router's forwarding tables on the node.", "network", "element", "node", "family")
+	fastCopyDesc       = describe("element_fast_path_copy_bytes", "Bytes of the agent's own copy of the router's routes.", "network", "element", "node", "family")
 	fastPuntedDesc     = describe("element_fast_path_punted_packets_total", "Packets that the node gave to the router's own stack, by reason.", "network", "element", "node", "reason")
 )
 

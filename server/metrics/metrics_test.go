@@ -45,7 +45,8 @@ func lab(n int) *state {
 		s.Elements = append(s.Elements, model.ElementStatus{ID: id, Node: node, Phase: model.PhaseRunning, Restarts: 1,
 			Usage: &model.Usage{CPU: 0.25, Memory: 1 << 20, Processes: 9, Disk: 1 << 16, Limits: model.Limits{CPU: 500, Memory: 1 << 28,
 				Processes: 1024, Files: 4096, Disk: 1 << 28}},
-			Fast: &model.FastPath{Packets: 10, Bytes: 1000, Blackholed: 1, Punted: map[string]uint64{"TTL": 2}}})
+			Fast: &model.FastPath{Packets: 10, Bytes: 1000, Blackholed: 1, Refused: 3, Punted: map[string]uint64{"TTL": 2}, Tables: &model.FastTables{
+				InSync: true, NextHops: 4, Families: []model.FIBTable{{Family: model.IPv4, Routes: 7, Bytes: 64, Copy: 80}}, Lack: &model.TableLack{}}}})
 		for _, port := range []string{"left", "right"} {
 			s.Ports = append(s.Ports, Port{node, model.PortStatus{ID: model.PortID{ID: id, Interface: port}, Up: true, RxPackets: 5, RxBytes: 500,
 				TxPackets: 6, TxBytes: 600, Dropped: 1, Drops: map[string]uint64{"loss": 1}}})
@@ -90,6 +91,9 @@ func TestExposition(t *testing.T) {
 		`polyplane_element_cpu_limit_cores{element="r1",network="lab",node="n1"} 0.5`,
 		`polyplane_element_memory_used_bytes{element="r2",network="lab",node="n2"} 1.048576e+06`,
 		`polyplane_element_fast_path_punted_packets_total{element="r2",network="lab",node="n2",reason="TTL"} 2`,
+		`polyplane_element_fast_path_refused_packets_total{element="r2",network="lab",node="n2"} 3`,
+		`polyplane_element_fast_path_tables_full{element="r2",network="lab",node="n2"} 1`,
+		`polyplane_element_fast_path_copy_bytes{element="r2",family="ipv4",network="lab",node="n2"} 80`,
 		`polyplane_port_receive_packets_total{element="r2",interface="left",network="lab",node="n2"} 5`,
 		`polyplane_port_transmit_bytes_total{element="r2",interface="right",network="lab",node="n2"} 600`,
 		`polyplane_port_dropped_packets_total{element="r1",interface="left",network="lab",node="n1",reason="loss"} 1`,

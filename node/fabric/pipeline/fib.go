@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -98,6 +99,26 @@ func (f *FIB) Chunk(i int) ([]uint32, error) {
 	*f.memory = append(*f.memory, data)
 	f.known[i] = unsafe.Slice((*uint32)(unsafe.Pointer(&data[0])), size/4)
 	return f.known[i], nil
+}
+
+// Free gives all chunks back. Nobody may look at them any more.
+func (f *FIB) Free() error {
+	for i := range int(f.chunks.MaxEntries()) {
+		if err := f.chunks.Delete(uint32(i)); errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("give chunk %d of the forwarding tables back: %w", i, err)
+		}
+	}
+	for i, chunk := range f.known {
+		data := unsafe.Slice((*byte)(unsafe.Pointer(&chunk[0])), 4*len(chunk))
+		*f.memory = slices.DeleteFunc(*f.memory, func(m []byte) bool { return &m[0] == &data[0] })
+		if err := unix.Munmap(data); err != nil {
+			return fmt.Errorf("unmap chunk %d of the forwarding tables: %w", i, err)
+		}
+		delete(f.known, i)
+	}
+	return nil
 }
 
 // openFIB maps the tables' memory.

@@ -32,3 +32,10 @@ func (p *Plane) Look() {
 		}
 	}
 }
+
+// FreeAfter changes how soon memory is given back.
+func FreeAfter(d time.Duration) (undo func()) {
+	was := freeAfter
+	freeAfter = d
+	return func() { freeAfter = was }
+}

@@ -27,10 +27,7 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 	var all model.FIB
 	var found []entry
 	for f, t := range r.tables {
-		family := model.IPv4
-		if fib.Family(f) == fib.IPv6 {
-			family = model.IPv6
-		}
+		family := familyOf(fib.Family(f))
 		u := t.Usage()
 		all.Tables = append(all.Tables, model.FIBTable{Family: family, Shape: string(u.Shape), Routes: u.Routes, Bytes: u.Bytes, Copy: u.Copy})
 		if request.Family != model.AnyFamily && request.Family != family {

@@ -46,10 +46,18 @@ type Fabric interface {
 type Memory interface {
 	fib.Memory
 	Chunks() (int, error)
+	// Free gives the chunks back, which nobody looks at any more.
+	Free() error
 }
 
-// Quota bounds what the tables of one network may take on a node.
-var Quota = fib.Quota{Bytes: 128 << 20, NextHops: 1 << 14, Routes: 4 << 20}
+// shares are how the node's networks share its tables.
+var shares = fib.Shares{Bytes: int(model.PoolTables), NextHops: model.PoolNextHops,
+	SpareBytes: int(model.PoolTables - model.ReservableTables), SpareNextHops: model.PoolNextHops - model.ReservableNextHops,
+	LittleBytes: int(model.LittleTables), LittleNextHops: model.LittleNextHops}
+
+func quotaOf(q model.TableQuota) fib.Quota {
+	return fib.Quota{Bytes: int(q.Tables), NextHops: q.NextHops, Routes: q.Routes, Owned: q.Strict}
+}
 
 // The plane's clock.
 const (
@@ -59,6 +67,10 @@ const (
 	// releaseEvery is how often memory that no reader uses any more is freed, and what did not fit is tried again.
 	releaseEvery = 500 * time.Millisecond
 )
+
+// freeAfter is how long there must have been no router for the tables' memory to be given back: far longer than anybody who
+// began to look at them takes.
+var freeAfter = 10 * time.Second
 
 // Plane feeds the fabric's tables.
 type Plane struct {
@@ -72,7 +84,9 @@ type Plane struct {
 	wait sync.WaitGroup
 
 	mu      sync.Mutex
-	pool    *fib.Pool // nil until there is a router
+	pool    *fib.Pool // nil while there is no router, nor was just now
+	shut    func()    // ends what runs for the pool
+	emptied bool      // what an earlier process left and nobody uses was given back
 	routers map[model.ID]*router
 	slices  map[string]*slice
 	wanted  map[model.ID]model.Forwarding // by whom packets are to be forwarded, as the planes' Prepare were told last
@@ -85,6 +99,7 @@ type Plane struct {
 // slice is a network's share of the tables.
 type slice struct {
 	*fib.Slice
+	quota   model.TableQuota
 	routers int
 }
 
@@ -117,9 +132,24 @@ func (p *Plane) open() error {
 			return fmt.Errorf("make forwarding tables: %w", err)
 		}
 	}
-	p.wait.Go(func() { p.release(p.pool) })
-	p.wait.Go(p.refresh)
+	p.pool.SetShares(shares)
+	p.emptied, p.forgotten = true, false
+	ctx, shut := context.WithCancel(p.ctx)
+	p.shut = shut
+	p.wait.Go(func() { p.release(ctx, p.pool) })
+	p.wait.Go(func() { p.refresh(ctx) })
 	return nil
+}
+
+// empty gives the memory back that an earlier process left, if nobody forwards by it.
+func (p *Plane) empty() {
+	if p.pool != nil || p.emptied || len(p.fabric.Steered()) > 0 {
+		return
+	}
+	p.emptied = true
+	if err := p.memory.Free(); err != nil {
+		p.log.Warn("give the memory of forwarding tables back", "error", err)
+	}
 }
 
 // Close ends what runs in the background. The tables stay as they are.
@@ -156,6 +186,8 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 	var opened error
 	if len(jobs) > 0 {
 		opened = p.open()
+	} else {
+		p.empty()
 	}
 	for i := range jobs {
 		if results[i].ID = jobs[i].ID; opened != nil {
@@ -206,6 +238,7 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) error {
 	if err := unix.Stat(path, &namespace); err != nil {
 		return fmt.Errorf("router %s: look at its network namespace %s: %w", job.ID, path, err)
 	}
+	p.setQuota(job.ID.Network, job.Quota)
 	r := p.routers[job.ID]
 	if r != nil && (r.namespace != namespace.Ino || r.failed() != nil) {
 		p.end(r) // its namespace was made anew, or the mirror came to an end
@@ -213,7 +246,7 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) error {
 	}
 	fresh := r == nil
 	if fresh {
-		if r, err = p.begin(job.ID, namespace.Ino); err != nil {
+		if r, err = p.begin(job.ID, namespace.Ino, job.Quota); err != nil {
 			return err
 		}
 	}
@@ -239,14 +272,14 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) error {
 }
 
 // begin starts to feed a router's tables.
-func (p *Plane) begin(id model.ID, namespace uint64) (*router, error) {
+func (p *Plane) begin(id model.ID, namespace uint64, quota model.TableQuota) (*router, error) {
 	number, err := p.fabric.Router(id)
 	if err != nil {
 		return nil, err
 	}
 	s := p.slices[id.Network]
 	if s == nil {
-		s = &slice{Slice: p.pool.NewSlice(id.Network, Quota)}
+		s = &slice{Slice: p.pool.NewSlice(id.Network, quotaOf(quota)), quota: quota}
 		p.slices[id.Network] = s
 	}
 	r, err := newRouter(p, id, number, s.Slice)
@@ -266,8 +299,28 @@ func (p *Plane) end(r *router) {
 	delete(p.routers, r.id)
 	if s := p.slices[r.id.Network]; s != nil {
 		if s.routers--; s.routers == 0 {
+			s.SetQuota(fib.Quota{}) // it owns nothing any more
 			delete(p.slices, r.id.Network)
 		}
+	}
+	p.roomier()
+}
+
+// setQuota changes what a network's tables may take.
+func (p *Plane) setQuota(network string, quota model.TableQuota) {
+	s := p.slices[network]
+	if s == nil || s.quota == quota {
+		return
+	}
+	s.quota = quota
+	s.SetQuota(quotaOf(quota))
+	p.roomier()
+}
+
+// roomier has what did not fit be tried again soon.
+func (p *Plane) roomier() {
+	for _, r := range p.routers {
+		r.again = again{}
 	}
 }
 
@@ -333,18 +386,19 @@ func (p *Plane) toGuest(ctx context.Context, id model.ID) error {
 }
 
 // release frees what no reader uses any more, and tries again what did not fit.
-func (p *Plane) release(pool *fib.Pool) {
+func (p *Plane) release(ctx context.Context, pool *fib.Pool) {
 	t := time.NewTicker(releaseEvery)
 	defer t.Stop()
+	var unused time.Time // since when
 	for {
 		select {
-		case <-p.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
 		if pool.Usage().Resting > 0 {
 			mark := pool.Mark()
-			if !grace(p.ctx) {
+			if !grace(ctx) {
 				return
 			}
 			pool.Release(mark)
@@ -356,22 +410,32 @@ func (p *Plane) release(pool *fib.Pool) {
 				f.Settle()
 			}
 		}
+		switch {
+		case len(p.routers) > 0 || len(p.fabric.Steered()) > 0:
+			unused = time.Time{}
+		case unused.IsZero():
+			unused = time.Now()
+		case time.Since(unused) >= freeAfter:
+			p.pool, p.emptied = nil, false
+			p.shut()
+			p.empty()
+		}
 		p.mu.Unlock()
 	}
 }
 
 // refresh has routers that forwarded something confirm their neighbours, now and then.
-func (p *Plane) refresh() {
+func (p *Plane) refresh(ctx context.Context) {
 	t := time.NewTicker(refreshEvery)
 	defer t.Stop()
 	before := map[model.ID]uint64{}
 	for {
 		select {
-		case <-p.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
-		forwarded, err := p.fabric.Forwarded(p.ctx)
+		forwarded, err := p.fabric.Forwarded(ctx)
 		if err != nil {
 			continue // it was closed, or will tell the next time
 		}
@@ -390,7 +454,7 @@ func (p *Plane) refresh() {
 			}
 		}
 		for _, r := range busy {
-			if err := r.refresh(); err != nil && p.ctx.Err() == nil {
+			if err := r.refresh(); err != nil && ctx.Err() == nil {
 				p.log.Debug("neighbours", "error", err)
 			}
 		}

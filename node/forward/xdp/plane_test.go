@@ -47,7 +47,11 @@ type lab struct {
 	direct       bool
 	destinations []netip.Addr
 	xdp          bool // the hosts' ports use the driver's hook
+
+	slice model.Slice
 }
+
+func (l *lab) quota() model.TableQuota { return l.slice.TableQuota() }
 
 var ctx = context.Background()
 
@@ -244,7 +248,7 @@ func (l *lab) prepare(names ...string) {
 	for _, j := range l.jobs {
 		for _, name := range names {
 			if j.ID.Element == name {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element})
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Quota: l.quota()})
 			}
 		}
 	}

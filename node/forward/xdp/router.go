@@ -34,6 +34,7 @@ type router struct {
 	synced    chan struct{} // closed when the tables are what the namespace has
 	done      chan struct{} // closed when nothing feeds them any more
 	again     again         // of what did not fit
+	lack      error         // what did not, as of the last time when all had been told
 	halt      func()        // ends what feeds the tables; they stay as they are
 
 	mu         sync.Mutex

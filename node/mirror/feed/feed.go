@@ -46,6 +46,7 @@ type Feed struct {
 
 	mu      sync.Mutex
 	ids     []fib.ID         // by mirror.ID
+	groups  []bool           // likewise, whether it is one
 	hops    []mirror.NextHop // likewise, without members
 	targets [2]target
 	filling bool
@@ -145,7 +146,7 @@ func (f *Feed) dropAll() {
 			f.config.Slice.Drop(id) //nolint:errcheck // it is ours
 		}
 	}
-	f.ids, f.hops = nil, nil
+	f.ids, f.hops, f.groups = nil, nil, nil
 }
 
 // id is the fast path's number for the mirror's.
@@ -165,8 +166,9 @@ func (f *Feed) nextHop(h *mirror.NextHop) error {
 		return fmt.Errorf("next hop %d is the same in every table", h.ID)
 	}
 	for int(h.ID) >= len(f.ids) {
-		f.ids, f.hops = append(f.ids, 0), append(f.hops, mirror.NextHop{})
+		f.ids, f.hops, f.groups = append(f.ids, 0), append(f.hops, mirror.NextHop{}), append(f.groups, false)
 	}
+	f.groups[h.ID] = len(h.Members) > 0
 	f.hops[h.ID] = *h
 	f.hops[h.ID].Members = nil
 	held := f.ids[h.ID]
@@ -312,6 +314,21 @@ func (f *Feed) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.status
+}
+
+// NextHops counts those that the feed has in the slice, and how many of them are groups.
+func (f *Feed) NextHops() (all, groups int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, held := range f.ids {
+		if held > fib.ProhibitID {
+			all++
+			if f.groups[id] {
+				groups++
+			}
+		}
+	}
+	return all, groups
 }
 
 // PortsChanged asks for the port numbers anew and writes them into the next hops.

@@ -1,0 +1,123 @@
+package model
+
+import "fmt"
+
+// What a node has for the forwarding tables of the routers that it forwards for (forwarding: xdp), and how slices share it:
+// strict slices own their quotas, in all at most Reservable; shared ones compete for what these leave, each up to its own
+// quota; and what is not Reservable only shared slices get that hold little, so that however much large ones take, small
+// networks forward on the fast path.
+const (
+	PoolTables   = Bytes(256 << 20)
+	PoolNextHops = 1<<16 - 8 // the first eight numbers are not theirs
+
+	ReservableTables   = PoolTables / 8 * 7
+	ReservableNextHops = PoolNextHops / 8 * 7
+	LittleTables       = Bytes(1 << 20)
+	LittleNextHops     = 256
+)
+
+// What a slice has on each node where it states nothing. A full Internet table takes 30 MiB, of both families 45 MiB.
+const (
+	DefaultTables   = Bytes(128 << 20)
+	DefaultNextHops = 1 << 14
+	DefaultPunts    = 10000
+)
+
+// Limits of what a slice may state.
+const (
+	MinTables   = Bytes(64 << 10) // a hundred small routers' worth
+	MinNextHops = 64
+)
+
+// tableBytesRoute is how many bytes of its quota go with a route at least: it bounds the copy of the routes that the agent
+// keeps.
+const tableBytesRoute = 32
+
+// TableQuota is what a slice's routers with forwarding: xdp may have on each node, in words and figures.
+type TableQuota struct {
+	Strict   bool  `json:"strict,omitempty"` // owned and not just allowed
+	Tables   Bytes `json:"tables"`
+	NextHops int   `json:"nexthops"`
+	Routes   int   `json:"routes"`
+	Punts    int   `json:"punts"` // a second
+}
+
+// TableQuota is the slice's own, or the defaults where it states none.
+func (s *Slice) TableQuota() TableQuota {
+	q := TableQuota{Strict: s.Mode == Strict, Tables: s.Tables, NextHops: s.NextHops, Punts: s.Punts}
+	otherwise(&q.Tables, DefaultTables)
+	otherwise(&q.NextHops, DefaultNextHops)
+	otherwise(&q.Punts, DefaultPunts)
+	q.Routes = int(q.Tables) / tableBytesRoute
+	return q
+}
+
+// checkTables looks at what a slice states of its routers' tables.
+func (ps *problems) checkTables() {
+	s := &ps.net.Slice
+	switch {
+	case s.Tables != 0 && s.Tables < MinTables:
+		ps.network("slice/tables", "slice: tables %s are less than the %s that a few routers need", s.Tables, MinTables)
+	case s.Tables > ReservableTables:
+		ps.network("slice/tables", "slice: tables %s are more than the %s that a slice can have of a node's %s", s.Tables, ReservableTables, PoolTables)
+	}
+	switch {
+	case s.NextHops != 0 && s.NextHops < MinNextHops:
+		ps.network("slice/nexthops", "slice: nexthops %d are less than the %d that a few routers need", s.NextHops, MinNextHops)
+	case s.NextHops > ReservableNextHops:
+		ps.network("slice/nexthops", "slice: nexthops %d are more than the %d that a slice can have of a node's %d", s.NextHops, ReservableNextHops, PoolNextHops)
+	}
+	if s.Punts != 0 && s.Punts < MinPackets {
+		ps.network("slice/punts", "slice: punts %d a second are less than the %d that finding neighbours needs", s.Punts, MinPackets)
+	}
+}
+
+// FastRouter tells whether a node forwards for the element by tables in its pool.
+func (e *Element) FastRouter() bool { return e.Kind == Router && e.Forwarding == ForwardXDP }
+
+// ReservedTables are the tables and next hops that strict slices own, by node, as they are placed.
+func ReservedTables(records []Record) map[string]TableQuota {
+	all := map[string]TableQuota{}
+	for i := range records {
+		for node, q := range reserves(&records[i].Network, records[i].Assigned.Placement.Elements) {
+			sum := all[node]
+			sum.Tables, sum.NextHops = sum.Tables+q.Tables, sum.NextHops+q.NextHops
+			all[node] = sum
+		}
+	}
+	return all
+}
+
+// reserves is what one network owns, by node.
+func reserves(net *Network, placed map[string]string) map[string]TableQuota {
+	if net.Slice.Mode != Strict {
+		return nil
+	}
+	own := map[string]TableQuota{}
+	for i := range net.Elements {
+		if node := placed[net.Elements[i].Name]; node != "" && net.Elements[i].FastRouter() {
+			own[node] = net.Slice.TableQuota()
+		}
+	}
+	return own
+}
+
+// CheckReservedTables tells on which nodes a strict slice cannot get what it states beside what others own there.
+func CheckReservedTables(net *Network, placed map[string]string, others map[string]TableQuota, nodes []string) (problems []error) {
+	own := reserves(net, placed)
+	for _, node := range nodes {
+		q, is := own[node], others[node]
+		if q == (TableQuota{}) {
+			continue
+		}
+		if q.Tables+is.Tables > ReservableTables {
+			problems = append(problems, fmt.Errorf("slice: its tables of %s do not fit on node %s, where strict slices own %s of %s; state less, or place its routers with forwarding: xdp elsewhere",
+				q.Tables, node, is.Tables, ReservableTables))
+		}
+		if q.NextHops+is.NextHops > ReservableNextHops {
+			problems = append(problems, fmt.Errorf("slice: its %d nexthops do not fit on node %s, where strict slices own %d of %d; state less, or place its routers with forwarding: xdp elsewhere",
+				q.NextHops, node, is.NextHops, ReservableNextHops))
+		}
+	}
+	return problems
+}
