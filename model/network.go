@@ -250,7 +250,7 @@ type Slice struct {
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
 	// Packets a second that its elements on a node may send together; no limit when zero.
 	Packets int `json:"packets,omitempty"`
-	// Tables and NextHops are what its routers with forwarding: xdp may have of each node's forwarding tables, Punts how many
+	// Tables and NextHops are what its routers that nodes forward for (Element.FastRouter) may have of each node's forwarding tables, Punts how many
 	// exceptional packets a second these routers may get on each node; TableQuota tells what counts where they are zero.
 	Tables   Bytes `json:"tables,omitempty"`
 	NextHops int   `json:"nexthops,omitempty"`

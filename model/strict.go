@@ -33,11 +33,11 @@ func (ps *problems) checkStrict() {
 		}
 	}
 	if len(fast) > 0 && s.Tables == 0 {
-		ps.network("slice", "slice: a strict one owns what it says, and it says no tables: what its routers with forwarding: xdp (%s) may have of each node's, like tables: 4MiB",
+		ps.network("slice", "slice: a strict one owns what it says, and it says no tables: what its routers whose forwarding is not guest (%s) may have of each node's, like tables: 4MiB",
 			fewWords(fast))
 	}
 	if len(fast) > 0 && s.NextHops == 0 {
-		ps.network("slice", "slice: a strict one owns what it says, and it says no nexthops: how many its routers with forwarding: xdp (%s) may have on each node, like nexthops: 1024",
+		ps.network("slice", "slice: a strict one owns what it says, and it says no nexthops: how many its routers whose forwarding is not guest (%s) may have on each node, like nexthops: 1024",
 			fewWords(fast))
 	}
 	for _, m := range []struct {

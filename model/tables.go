@@ -2,7 +2,7 @@ package model
 
 import "fmt"
 
-// What a node has for the forwarding tables of the routers that it forwards for (forwarding: xdp), and how slices share it:
+// What a node has for the forwarding tables of the routers that it forwards for (forwarding: xdp, router or bridge), and how slices share it:
 // strict slices own their quotas, in all at most Reservable; shared ones compete for what these leave, each up to its own
 // quota; and what is not Reservable only shared slices get that hold little, so that however much large ones take, small
 // networks forward on the fast path.
@@ -33,7 +33,7 @@ const (
 // keeps.
 const tableBytesRoute = 32
 
-// TableQuota is what a slice's routers with forwarding: xdp may have on each node, in words and figures.
+// TableQuota is what a slice's routers that nodes forward for may have on each node, in words and figures.
 type TableQuota struct {
 	Strict   bool  `json:"strict,omitempty"` // owned and not just allowed
 	Tables   Bytes `json:"tables"`
@@ -73,7 +73,9 @@ func (ps *problems) checkTables() {
 }
 
 // FastRouter tells whether a node forwards for the element by tables in its pool.
-func (e *Element) FastRouter() bool { return e.Kind == Router && e.Forwarding == ForwardXDP }
+func (e *Element) FastRouter() bool {
+	return e.Kind == Router && (e.Forwarding == ForwardXDP || e.Forwarding == ForwardRouter || e.Forwarding == ForwardBridge)
+}
 
 // ReservedTables are the tables and next hops that strict slices own, by node, as they are placed.
 func ReservedTables(records []Record) map[string]TableQuota {
@@ -111,11 +113,11 @@ func CheckReservedTables(net *Network, placed map[string]string, others map[stri
 			continue
 		}
 		if q.Tables+is.Tables > ReservableTables {
-			problems = append(problems, fmt.Errorf("slice: its tables of %s do not fit on node %s, where strict slices own %s of %s; state less, or place its routers with forwarding: xdp elsewhere",
+			problems = append(problems, fmt.Errorf("slice: its tables of %s do not fit on node %s, where strict slices own %s of %s; state less, or place its routers elsewhere",
 				q.Tables, node, is.Tables, ReservableTables))
 		}
 		if q.NextHops+is.NextHops > ReservableNextHops {
-			problems = append(problems, fmt.Errorf("slice: its %d nexthops do not fit on node %s, where strict slices own %d of %d; state less, or place its routers with forwarding: xdp elsewhere",
+			problems = append(problems, fmt.Errorf("slice: its %d nexthops do not fit on node %s, where strict slices own %d of %d; state less, or place its routers elsewhere",
 				q.NextHops, node, is.NextHops, ReservableNextHops))
 		}
 	}

@@ -48,7 +48,7 @@ const (
 	noBandwidth   = "bandwidth 0 would let no packet through"
 	noPackets     = "packets 0 would let none through"
 	noTables      = "tables 0 would have room for no route"
-	noNextHops    = "nexthops 0 would let no packet be forwarded by forwarding: xdp"
+	noNextHops    = "nexthops 0 would let no packet be forwarded but by the routers themselves"
 	noPunts       = "punts 0 would let no neighbour be found"
 )
 

@@ -291,18 +291,18 @@ type Slice struct {
 	// Packets a second that its elements on a node may send together, like 100000: what forwarding them takes of the node is
 	// bounded by nothing else. No limit when left out.
 	Packets *int `yaml:"packets"`
-	// Memory of each node's forwarding tables, like 64MiB, that its routers with forwarding: xdp may have together; 128MiB when
-	// left out. A router with ten routes takes less than 1 KiB, a full Internet table 30 MiB. What does not fit the routers
+	// Memory of each node's forwarding tables, like 64MiB, that its routers with a forwarding other than guest may have together;
+	// 128MiB when left out. A router with ten routes takes less than 1 KiB, a full Internet table 30 MiB. What does not fit the routers
 	// themselves forward, and an event says so.
 	Tables *model.Bytes `yaml:"tables"`
-	// Next hops that its routers with forwarding: xdp may have together on each node, groups of several counting as one more;
+	// Next hops that these routers may have together on each node, groups of several counting as one more;
 	// 16384 when left out.
 	NextHops *int `yaml:"nexthops"`
-	// Exceptional packets a second that its routers with forwarding: xdp may get together on each node: those that they answer
+	// Exceptional packets a second that these routers may get together on each node: those that they answer
 	// or drop rather than forward (TTL at its end, no route, unknown neighbour, too long, options). 10000 when left out.
 	Punts *int `yaml:"punts"`
 	// shared (the default): bounded where it says so, competing for the rest; or strict: bandwidth and packets, and cpu and
-	// memory of every element must be said, and are reserved, and so tables and nexthops if any router has forwarding: xdp. Its links between nodes that have no bandwidth reserve that of
+	// memory of every element must be said, and are reserved, and so tables and nexthops if any router's forwarding is not guest. Its links between nodes that have no bandwidth reserve that of
 	// the slice.
 	Mode string `yaml:"mode"`
 }
