@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -149,41 +148,4 @@ func TestForwardingXDP(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestPathMTUXDP sends what is too long for a later link through routers that the nodes forward for: the sender is told,
-// as often as by the guests themselves, and large packets that may be cut arrive.
-func TestPathMTUXDP(t *testing.T) {
-	p := up(t, 2)
-	const text = `network: narrow
-forwarding: xdp
-routers:
-  r1: {software: static, routes: [10.0.2.0/24 via 10.0.12.2, "2001:db8:2::/64 via 2001:db8:12::2"]}
-  r2: {software: static, routes: [10.0.1.0/24 via 10.0.12.1, "2001:db8:1::/64 via 2001:db8:12::1"]}
-hosts: [h1, h2]
-links:
-  - r1 -- h1: [10.0.1.0/24, "2001:db8:1::/64"]
-  - r1 -- r2: [10.0.12.0/30, "2001:db8:12::/64"]
-  - r2 -- h2: {mtu: 1300, prefixes: [10.0.2.0/24, "2001:db8:2::/64"]}
-`
-	p.run("apply", "-f", file(t, text))
-	p.run("check", "narrow", "--mesh", "--wait", "3m")
-	h1 := p.namespace("narrow", "h1")
-	for _, v6 := range []bool{false, true} {
-		to := addressOf(p, "narrow", "h2", v6)
-		out, err := exec.Command("nsenter", "--net="+h1, "ping", "-c3", "-i0.1", "-W5", "-M", "do", "-s", "1400", to).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "mtu") || !strings.Contains(string(out), "1300") {
-			t.Errorf("too long for the way to %s, and ping says %v:\n%s", to, err, out)
-		}
-		in(t, h1, "ping", "-c1", "-W5", "-M", "do", "-s", "1200", to)
-		in(t, h1, "ping", "-c1", "-W5", "-M", "dont", "-s", "1400", to)
-		if got := in(t, h1, "ip", "route", "get", to); !strings.Contains(got, "mtu 1300") {
-			t.Errorf("nothing was learnt of the way's MTU: %s", got)
-		}
-	}
-	packets, punted := uint64(0), map[string]uint64(nil)
-	p.await("the fast path's counters", func() bool {
-		packets, punted = p.fast("narrow")
-		return punted["larger than the MTU"] >= 2 && packets >= 8
-	}, func() string { return fmt.Sprintf("%d packets, punted %v", packets, punted) })
 }
