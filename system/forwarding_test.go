@@ -116,6 +116,7 @@ func TestForwardings(t *testing.T) {
 		ping := start(t, h1, "ping", "-i0.01", there)
 		server := start(t, h3, "iperf3", "-s", "-1")
 		p.await("iperf3's server", func() bool { return holds(h3, "ss -lnt | grep -q :5201") }, func() string { return server.said.String() })
+		segments := p.tcpSegments(h1)
 		client := start(t, h1, "iperf3", "-c", there, "-t", "86400", "-b", "20M", "-J")
 		reached := func() {
 			for _, f := range flows {
@@ -166,6 +167,11 @@ func TestForwardings(t *testing.T) {
 				t.Errorf("in second %d of %d the TCP connection stood still", i, len(tcp.Intervals))
 			}
 		}
+		// What is sent again though it had come, the receiver reports (RFC 2883). A busy machine has many such.
+		now := p.tcpSegments(h1)
+		if again, needless := now[0]-segments[0], now[1]-segments[1]; again > needless {
+			t.Errorf("TCP sent %d segments again, and only %d of them had come", again, needless)
+		}
 		t.Logf("TCP: %.0f bytes, %d retransmissions in %d s", tcp.End.Sent.Bytes, tcp.End.Sent.Retransmits, len(tcp.Intervals))
 		for _, r := range routed {
 			counts, seconds := p.neighbours(r.network)
@@ -182,6 +188,20 @@ func TestForwardings(t *testing.T) {
 			}
 		}
 	})
+}
+
+// tcpSegments are what a namespace's TCP has sent again, and what its peers said had come twice.
+func (p *platform) tcpSegments(namespace string) (n [2]int) {
+	p.t.Helper()
+	for i, name := range []string{"TcpRetransSegs", "TcpExtTCPDSACKRecvSegs"} {
+		f := strings.Fields(in(p.t, namespace, "nstat", "-asz", name))
+		at := slices.Index(f, name)
+		if at < 0 || at+1 >= len(f) {
+			p.t.Fatalf("nstat says nothing of %s: %v", name, f)
+		}
+		n[i], _ = strconv.Atoi(f[at+1])
+	}
+	return n
 }
 
 // shows has traceroute show every router on the way, each by one of its own addresses.
