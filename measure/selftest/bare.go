@@ -15,6 +15,7 @@ import (
 
 	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/netdev"
+	"github.com/polyplane/polyplane/measure/turns"
 )
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel program bpf/bare.c -- -O2 -mcpu=v3 -Wall -Werror -Wno-unused-variable
@@ -31,11 +32,13 @@ func cuts(s frame.Sizes) (room int, table [64]uint16) {
 
 // bare is the loop of live frames that are only redirected and dropped.
 func bare(sizes frame.Sizes, cpu int) loop {
-	return func(ctx context.Context, p pair, thread func(int)) error {
-		if err := runBare(ctx, sizes, cpu, p, thread); err != nil {
-			return fmt.Errorf("bare loop: %w", err)
-		}
-		return nil
+	return func(p pair) turns.Loop {
+		return turns.Loop{From: p.from, Run: func(ctx context.Context, thread func(int)) error {
+			if err := runBare(ctx, sizes, cpu, p, thread); err != nil {
+				return fmt.Errorf("bare loop: %w", err)
+			}
+			return nil
+		}}
 	}
 }
 
@@ -87,7 +90,7 @@ func runBare(ctx context.Context, sizes frame.Sizes, cpu int, p pair, thread fun
 		if err := o.BareOut.Put(uint32(0), uint32(d.Index)); err != nil {
 			return err
 		}
-		defer interrupting(ctx, unix.Gettid())()
+		defer turns.Interrupting(ctx, unix.Gettid())()
 		thread(unix.Gettid())
 		return netdev.RunLive(send, make([]byte, room), math.MaxUint32, 256, func() bool { return ctx.Err() != nil })
 	})

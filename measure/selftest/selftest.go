@@ -19,6 +19,7 @@ import (
 	"github.com/polyplane/polyplane/measure/source"
 	"github.com/polyplane/polyplane/measure/stats"
 	"github.com/polyplane/polyplane/measure/trial"
+	"github.com/polyplane/polyplane/measure/turns"
 )
 
 // Options of a self-test; the zero value is a good one.
@@ -191,6 +192,16 @@ func speeds(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 	return nil
 }
 
+// loop is what is run over a pair.
+type loop func(pair) turns.Loop
+
+// measured is the loop of source and sink.
+func measured(sizes frame.Sizes, cpu, check int) loop {
+	return func(p pair) turns.Loop {
+		return turns.Measured(turns.Path{From: p.from, To: p.to, Before: p.from, Stream: stream(sizes), CPU: cpu, TimeEvery: TimeEvery, CheckEvery: check})
+	}
+}
+
 // compare has the bare loop, itself once more, and source and sink, with sampled and with whole checks, take turns.
 func (s *Speed) compare(ctx context.Context, o Options, sizes frame.Sizes, pairs []pair) error {
 	loops := []loop{bare(sizes, o.CPU), bare(sizes, o.CPU), measured(sizes, o.CPU, CheckEvery), measured(sizes, o.CPU, 1)}
@@ -198,7 +209,11 @@ func (s *Speed) compare(ctx context.Context, o Options, sizes frame.Sizes, pairs
 	rng := rand.New(rand.NewPCG(uint64(len(sizes.Of)), uint64(sizes.Mean())))
 	for round := range o.Rounds {
 		o.step("frames of %s and the bare loop, round %d of %d", sizeName(s.Sizes), round+1, o.Rounds)
-		rates, err := takeTurns(ctx, loops, pairs, rng)
+		var runs []turns.Loop
+		for i, on := range rng.Perm(len(pairs)) {
+			runs = append(runs, loops[i](pairs[on]))
+		}
+		rates, err := turns.Take(ctx, runs, rng)
 		if err != nil {
 			return fmt.Errorf("source and sink against the bare loop, frames of %s: %w", sizeName(s.Sizes), err)
 		}

@@ -2,14 +2,10 @@ package selftest
 
 import (
 	"context"
-	"errors"
-	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/polyplane/polyplane/measure/frame"
-	"github.com/polyplane/polyplane/measure/netdev"
 	"github.com/polyplane/polyplane/measure/stats"
 )
 
@@ -63,56 +59,5 @@ func TestJudge(t *testing.T) {
 	good := Report{Speeds: []Speed{{Sizes: "imix", Closed: 9.5e6, Share: stats.Ratio{Median: 0.95}}}, Paces: []Pace{{Rate: 1e5, Error: 0.001}}}
 	if good.judge(); len(good.Failures) != 0 {
 		t.Errorf("%+v", good)
-	}
-}
-
-// A loop that fails, before or after it began, ends a round with its error, and so does whoever ends the whole.
-func TestTurnsEnd(t *testing.T) {
-	var ends [2]netdev.Ref
-	for i, name := range []string{"src", "dst"} {
-		ns, err := netdev.NewNamespace()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ns.Close()
-		ends[i] = netdev.Ref{Namespace: ns.Path(), Name: name}
-	}
-	if err := netdev.NewVeth(ends[0], ends[1], 1); err != nil {
-		t.Fatal(err)
-	}
-	failed := errors.New("failed")
-	never := func(ctx context.Context, _ pair, thread func(int)) error {
-		thread(os.Getpid())
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	for name, c := range map[string]struct {
-		second loop
-		want   error
-	}{
-		"before": {func(context.Context, pair, func(int)) error { return failed }, failed},
-		"after": {func(_ context.Context, _ pair, thread func(int)) error {
-			thread(os.Getpid())
-			return failed
-		}, failed},
-		"without an error": {func(_ context.Context, _ pair, thread func(int)) error {
-			thread(os.Getpid())
-			return nil
-		}, errEnded},
-		"the whole": {nil, context.Canceled},
-	} {
-		ctx, cancel := context.WithCancel(context.Background())
-		if c.second == nil {
-			c.second = func(ctx context.Context, p pair, thread func(int)) error {
-				thread(os.Getpid())
-				cancel()
-				return nil
-			}
-		}
-		p := pair{ends[0], ends[1]}
-		if _, err := takeTurns(ctx, []loop{c.second, never}, []pair{p, p}, rand.New(rand.NewPCG(1, 1))); !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", name, err, c.want)
-		}
-		cancel()
 	}
 }
