@@ -76,7 +76,7 @@ type Pipeline struct {
 
 	root                             string // on the bpffs
 	scratches, ports, peers, shapers *ebpf.Map
-	metered, meters                  *ebpf.Map
+	metered, meters, advances        *ebpf.Map
 	queues, puntMeters, companions   *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
 	routers, packets, recent         *ebpf.Map
@@ -120,7 +120,7 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
-		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters,
 		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
@@ -346,7 +346,7 @@ func (p *Pipeline) Sweep() error {
 func (p *Pipeline) Close() error {
 	var errs []error
 	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Drivers, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
-		p.ports, p.peers, p.shapers, p.metered, p.meters, p.queues, p.puntMeters, p.routers, p.packets, p.recent, p.RouterCounts,
+		p.ports, p.peers, p.shapers, p.metered, p.meters, p.advances, p.queues, p.puntMeters, p.routers, p.packets, p.recent, p.RouterCounts,
 		p.fibChunks, p.fibTables, p.fibHops} {
 		errs = append(errs, m.Close())
 	}

@@ -100,8 +100,14 @@ type tcPacket struct {
 	Changed uint32
 	Queued  uint32
 	Hops    uint32
-	Trail   [32]uint32
-	_       [4]byte
+	Trail   [16]struct {
+		_      structs.HostLayout
+		Router uint32
+		In     uint32
+		Out    uint32
+		Spare  uint32
+	}
+	_ [4]byte
 }
 
 type tcPeer struct {
@@ -159,6 +165,7 @@ type tcTrafficCount struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	tcMapAdvances         = "advances"
 	tcMapCompanionDevices = "companion_devices"
 	tcMapCompanions       = "companions"
 	tcMapCopies           = "copies"
@@ -250,6 +257,7 @@ type tcProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type tcMapSpecs struct {
+	Advances         *ebpf.MapSpec `ebpf:"advances"`
 	CompanionDevices *ebpf.MapSpec `ebpf:"companion_devices"`
 	Companions       *ebpf.MapSpec `ebpf:"companions"`
 	Copies           *ebpf.MapSpec `ebpf:"copies"`
@@ -303,6 +311,7 @@ func (o *tcObjects) Close() error {
 //
 // It can be passed to loadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type tcMaps struct {
+	Advances         *ebpf.Map `ebpf:"advances"`
 	CompanionDevices *ebpf.Map `ebpf:"companion_devices"`
 	Companions       *ebpf.Map `ebpf:"companions"`
 	Copies           *ebpf.Map `ebpf:"copies"`
@@ -332,6 +341,7 @@ type tcMaps struct {
 
 func (m *tcMaps) Close() error {
 	return _TcClose(
+		m.Advances,
 		m.CompanionDevices,
 		m.Companions,
 		m.Copies,

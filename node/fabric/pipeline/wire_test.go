@@ -317,7 +317,6 @@ func TestWiresLeave(t *testing.T) {
 		"down":                  {"", func() { l.Ports[12].Flags |= Down; l.Ports[13].Flags |= Down; l.Ports[18].Flags |= Down }, "", append(all, toEdge)},
 		"a capture":             {"", func() { l.Ports[12].Snap, l.Ports[13].Snap = 9, 9 }, "", [][]byte{good, fromEdge, toEdge}},
 		"a capture outside":     {"", func() { l.Ports[18].Snap = 9 }, "", all},
-		"metered":               {"", func() { l.Ports[13].Flags |= Metered; l.Ports[1].Flags |= Metered }, "", [][]byte{fromEdge, fromPort}},
 		"to the guest":          {"", func() { l.Routers[1].On = 0 }, "", all},
 		"no router":             {"", func() { l.Ports[12].Flags, l.Ports[13].Flags, l.Ports[10].Flags = 0, 0, 0 }, "", all},
 		"another end":           {"", func() { l.Ports[12].Link, l.Ports[13].Link = l.Ports[1].Link, l.Ports[1].Link }, "", [][]byte{good, fromEdge, toEdge}},
@@ -353,6 +352,20 @@ func TestWiresLeave(t *testing.T) {
 	l.taken("fits", l.FromWireXDP, tunnelled(fits, nil), l.wire(fits, 12, nil), 18)
 	fits = to(12, ipv4("10.17.1.1", func(ip *layers.IPv4) { ip.Length = 600 }))
 	l.taken("fits the edge", l.FromWireXDP, tunnelled(fits, nil), l.wire(fits, 12, nil), 13)
+	// What comes in by an edge is metered; what comes by a tunnel was, where it came from.
+	l.Ports[12].Flags |= Metered
+	l.Ports[13].Flags |= Metered
+	l.Metered[12], l.Metered[13] = 5, 5
+	l.Meters[5] = Meter{Rate: 1, Burst: 1, Tokens: 1, Last: 1 << 62} // never filled again
+	for i, want := range []uint32{xdpRedirect, xdpDrop} {
+		got := l.observe(l.FromWireXDP, fromEdge)
+		if drops := i; got.verdict != want || got.drops != drops || want == xdpDrop && len(got.rx)+len(got.tx)+len(got.routers) != 0 {
+			t.Errorf("metered frame %d: %s, not verdict %d with %d drops", i, got, want, drops)
+		}
+	}
+	if got := l.observe(l.FromWireXDP, good); got.verdict != xdpRedirect {
+		t.Errorf("from a tunnel: %s, although only what comes from elements and edges is metered", got)
+	}
 }
 
 // program is the one that a frame of TestWiresLeave comes to.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
@@ -8,6 +9,7 @@ import (
 
 // Verdicts of XDP programs.
 const (
+	xdpDrop     = 1
 	xdpPass     = 2
 	xdpRedirect = 4
 )
@@ -75,6 +77,17 @@ func TestXDP(t *testing.T) {
 		copy(l.Routers, routers)
 	}
 	taken("after all that", v4)
+	// What this hook forwards it meters, and only that: the tc hook meters the rest.
+	l.Ports[1].Flags |= Metered
+	l.Metered[1] = 5
+	l.Meters[5] = Meter{Rate: 1, Burst: 1, Tokens: 1, Last: 1 << 62} // never filled again
+	untouched("metered, for the tc hook", changed(v4, 13, 6))
+	taken("metered", v4)
+	got := l.observe(l.FromPortXDP, v4)
+	if got.verdict != xdpDrop || got.drops != 1 || !maps.Equal(got.rx, map[int]int{1: 1}) || len(got.tx)+len(got.routers) != 0 {
+		t.Errorf("more than its network may send: %s, not dropped", got)
+	}
+	l.Ports[1].Flags &^= Metered
 	// A loop of routers ends in the tc hook, which ends it.
 	l.Ports[21].Link = uint64(NewLink(Local, 0, 12))
 	untouched("chain", v4)

@@ -250,11 +250,14 @@ struct hop {
 	__u64 source;
 };
 
-/* fib_first is the first word of a next hop, 0 if there is none. */
-INLINE __u64 fib_first(__u32 id)
+/* fib_hop_at is where a next hop's words are, 0 if there is none. */
+INLINE struct fib_hop *fib_hop_at(__u32 id)
 {
-	struct fib_hop *h = bpf_map_lookup_elem(&fib_hops, &id);
+	return bpf_map_lookup_elem(&fib_hops, &id);
+}
 
+INLINE __u64 fib_first(const struct fib_hop *h)
+{
 	return h ? *(volatile __u64 *)&h->word[0] : 0;
 }
 
@@ -269,10 +272,9 @@ INLINE __u32 fib_member(__u64 group, __u32 hash)
 	return fib_word(group >> 16 & FIB_UNIT, hash & ((1u << (group >> 4 & 15)) - 1));
 }
 
-/* fib_hop_of reads a next hop that is no group. */
-INLINE void fib_hop_of(__u32 id, struct hop *to)
+/* fib_read reads a next hop that is no group. */
+INLINE void fib_read(const struct fib_hop *h, struct hop *to)
 {
-	struct fib_hop *h = bpf_map_lookup_elem(&fib_hops, &id);
 	__u64 w0, w1, w2;
 
 	to->kind = HOP_NONE;

@@ -44,6 +44,7 @@ enum {
 enum {
 	XDP_DROP = 1,
 	XDP_PASS = 2,
+	XDP_REDIRECT = 4,
 };
 
 enum {

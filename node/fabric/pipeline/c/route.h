@@ -64,9 +64,13 @@ struct packet {
 	__u32 packets, bytes;
 	__u32 changed;
 	__u32 queued; /* it has passed the queue of the port at slot, and was counted there */
-	/* The driver's hook's: at how many routers it was, and the slots at which it came to them and left them. */
+	/* The driver's hook's: at how many routers it was. */
 	__u32 hops;
-	__u32 trail[2 * MAX_HOPS];
+	struct {
+		__u32 router;
+		__u32 in, out; /* slots */
+		__u32 spare;
+	} trail[MAX_HOPS];
 };
 
 /* The packet that a run has at hand; with it, a stack would be too small. Runs do not interrupt each other: all are softirqs. */
@@ -240,12 +244,13 @@ INLINE __u32 without_forwarding(__u32 kind)
 }
 
 /*
- * route_at says what the router that a port belongs to does with a packet that comes in there; called is whether tables are
- * searched by calls.
+ * route_at says what the router that a port belongs to does with a packet that comes in there, and by which port it leaves; called
+ * is whether tables are searched by calls.
  */
-INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, int called)
+INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, struct port **by, int called)
 {
 	__u32 number, table, id, on;
+	struct fib_hop *hop;
 	struct router *r;
 	struct port *out;
 	__u64 first;
@@ -274,17 +279,18 @@ INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, int c
 		return without_forwarding(id);
 	if (p->ttl <= 1)
 		return ROUTE_PUNT | PUNT_TTL;
-	first = fib_first(id);
+	hop = fib_hop_at(id);
+	first = fib_first(hop);
 	if (fib_kind(first) == HOP_GROUP)
-		id = fib_member(first, flow_hash(p, r->seed));
-	fib_hop_of(id, &p->hop);
+		hop = fib_hop_at(fib_member(first, flow_hash(p, r->seed)));
+	fib_read(hop, &p->hop);
 	if (p->hop.kind != HOP_FORWARD)
 		return without_forwarding(p->hop.kind);
 	if (p->hop.mtu && p->segment > p->hop.mtu)
 		return ROUTE_PUNT | PUNT_MTU;
 	if (p->hop.port == slot)
 		return ROUTE_PUNT | PUNT_BACK;
-	out = port_at(p->hop.port);
+	*by = out = port_at(p->hop.port);
 	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN)) != PORT_ROUTED || out->flags >> PORT_ROUTER != number)
 		return ROUTE_PUNT | PUNT_OFF;
 	return on == STEER_COMPANION ? ROUTE_COMPANION | p->hop.port : p->hop.port;
@@ -293,9 +299,9 @@ INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, int c
 /* route is route_at for the port at slot, as a function. */
 __attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
 {
-	struct port *in = port_at(slot);
+	struct port *in = port_at(slot), *by;
 
-	return p && in ? route_at(p, slot, in, 1) : ROUTE_GUEST;
+	return p && in ? route_at(p, slot, in, &by, 1) : ROUTE_GUEST;
 }
 
 /*

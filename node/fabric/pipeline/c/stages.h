@@ -177,48 +177,73 @@ INLINE int drop(struct load l, __u32 slot, __u32 reason)
 
 enum {
 	SECOND = 1000000000,
+	BURST_ADVANCES = 64, /* what a processor takes in advance for a port is at most this part of a burst, */
+	MAX_ADVANCE = 64,    /* and so many packets */
 };
 
 /*
- * over tells whether a meter is used up, and takes these packets off if not. The clock moves in the kernel's ticks (1 to 10 ms)
- * and costs next to nothing; whoever sees it moved fills the bucket for all.
+ * over tells whether a meter is used up, and takes these packets off if not; with them, where there is an advance, a few more for
+ * that, which this processor then need not ask for. The clock moves in the kernel's ticks (1 to 10 ms) and costs next to nothing;
+ * whoever sees it moved fills the bucket for all.
  */
-INLINE int over(struct meter *m, __u32 packets)
+INLINE int over(struct meter *m, __u32 packets, __u64 *advance)
 {
-	__u64 now, last, gained, rate;
+	__u64 now, last, gained, rate, burst, more = 0;
 	long long room;
 
 	rate = *(volatile __u64 *)&m->rate;
+	burst = *(volatile __u64 *)&m->burst;
 	now = bpf_ktime_get_coarse_ns();
 	last = *(volatile __u64 *)&m->last;
 	if (rate && now > last) {
 		/* A pause of a second fills any bucket. Time that made no whole packet is kept for the next. */
 		gained = now - last > SECOND ? rate : (now - last) * rate / SECOND;
 		if (gained && __sync_val_compare_and_swap(&m->last, last, now - last > SECOND ? now : last + gained * SECOND / rate) == last) {
-			room = *(volatile __u64 *)&m->burst - *(volatile __u64 *)&m->tokens;
+			room = burst - *(volatile __u64 *)&m->tokens;
 			if ((long long)gained > room)
 				gained = room;
 			__sync_fetch_and_add(&m->tokens, gained);
 		}
 	}
-	if (*(volatile long long *)&m->tokens <= 0)
+	room = *(volatile long long *)&m->tokens;
+	if (room <= 0)
 		return 1; /* else it may get into debt: a packet that is many is let through or not as a whole */
-	__sync_fetch_and_add(&m->tokens, -(__u64)packets);
+	if (advance) {
+		more = burst / BURST_ADVANCES;
+		if (more > MAX_ADVANCE)
+			more = MAX_ADVANCE;
+		if ((long long)(packets + more) > room)
+			more = 0;
+		*advance += more;
+	}
+	__sync_fetch_and_add(&m->tokens, -(packets + more));
 	return 0;
 }
 
-/* over_meter tells whether a network sends more packets than it may. */
-static __attribute__((noinline)) int over_meter(__u32 slot, __u32 packets)
+/* draw is over for the meter of a port's network, with an advance for the port. */
+static __attribute__((noinline)) int draw(__u32 slot, __u32 packets)
 {
-	__u64 *number = bpf_map_lookup_elem(&metered, &slot);
+	__u64 *number = bpf_map_lookup_elem(&metered, &slot), *advance = bpf_map_lookup_elem(&advances, &slot);
 	struct meter *m;
 	__u32 key;
 
-	if (!number)
+	if (!number || !advance)
 		return 0;
 	key = *number;
 	m = bpf_map_lookup_elem(&meters, &key);
-	return m && over(m, packets);
+	return m && over(m, packets, advance);
+}
+
+/* over_meter tells whether a network sends more packets than it may. Most packets cost neither an atomic operation nor a look at the clock. */
+INLINE int over_meter(__u32 slot, __u32 packets)
+{
+	__u64 *advance = bpf_map_lookup_elem(&advances, &slot);
+
+	if (advance && *advance >= packets) {
+		*advance -= packets;
+		return 0;
+	}
+	return draw(slot, packets);
 }
 
 /* over_punts tells whether a network's routers get more exceptional packets than they may. */
@@ -232,7 +257,7 @@ static __attribute__((noinline)) int over_punts(__u32 number, __u32 packets)
 		return 0;
 	key = *(volatile __u32 *)&r->meter;
 	m = key ? bpf_map_lookup_elem(&punt_meters, &key) : 0;
-	return m && over(m, packets);
+	return m && over(m, packets, 0);
 }
 
 /* copy_frame gives a capture of the port the frame's first bytes. Not inlined: it is rare, and called from everywhere. */

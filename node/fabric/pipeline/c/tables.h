@@ -236,6 +236,14 @@ struct {
 	TYPE(value, struct meter);
 } punt_meters SEC(".maps");
 
+/* slot → packets that this processor has taken out of the bucket of the port's network in advance, and not yet used */
+struct {
+	NUMBER(type, MAP_PERCPU_ARRAY);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} advances SEC(".maps");
+
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);

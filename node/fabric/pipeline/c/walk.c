@@ -25,16 +25,18 @@ __u32 hops = 0;  /* whether next hops are read too */
 
 static __attribute__((noinline)) void answer(struct query *q, __u32 found)
 {
+	struct fib_hop *at;
 	struct hop h = {};
 	__u64 first;
 
 	q->found = found;
 	if (!hops)
 		return;
-	first = fib_first(found);
+	at = fib_hop_at(found);
+	first = fib_first(at);
 	if (fib_kind(first) == HOP_GROUP)
-		found = fib_member(first, q->hash);
-	fib_hop_of(found, &h);
+		at = fib_hop_at(fib_member(first, q->hash));
+	fib_read(at, &h);
 	q->kind = h.kind;
 	q->port = h.port;
 	q->mtu = h.mtu;

@@ -111,7 +111,7 @@ INLINE __u32 edge_slot(struct xdp_md *x, __u32 ifindex, struct load *l, __u32 *o
 	if (!slot)
 		return 0;
 	to = port_at(*slot);
-	if (!to || to->flags & PORT_METERED)
+	if (!to)
 		return 0;
 	link = *(volatile __u64 *)&to->link;
 	if (link_kind(link) != LINK_EDGE || link_target(link) != ifindex || link_label(link) != key.vlan)
@@ -173,21 +173,15 @@ INLINE int tunnel_way(struct xdp_md *x, const struct packet *p, __u32 bytes, __u
 	return has_driver(o->ifindex, DRIVER_TUNNELS);
 }
 
-/* outlet tells where a packet leaves; 0 if that is nothing for this hook. */
-INLINE int outlet(struct xdp_md *x, const struct packet *p, struct load l, __u32 last, struct outlet *o)
+/* outlet tells where a packet leaves this node; 0 if that is nothing for this hook. */
+INLINE int outlet(struct xdp_md *x, const struct packet *p, struct load l, struct outlet *o)
 {
 	__u32 owner = p->owner, mtu = l.bytes - ETHERNET_BYTES;
+	struct port *at = port_at(owner);
 	__u64 *shaper, link;
-	struct port *at;
 
-	at = port_at(last == WAY_OUT ? owner : last);
-	if (!at)
-		return 0;
-	o->ifindex = at->ifindex;
-	if (last != WAY_OUT)
-		return 1;
 	shaper = bpf_map_lookup_elem(&shapers, &owner);
-	if (!shaper || *shaper)
+	if (!at || !shaper || *shaper)
 		return 0;
 	link = *(volatile __u64 *)&at->link;
 	o->label = link_label(link);
@@ -230,12 +224,11 @@ INLINE void write_tunnel(const struct outlet *o, struct ethernet_header *e, __u3
 }
 
 /*
- * rewrite makes the buffer, in which offset bytes are in front of the frame, what leaves by the outlet. Below 0: it is
- * unchanged; above: it is spoilt.
+ * rewrite makes the buffer, in which offset bytes are in front of the frame, what leaves by the outlet, with so much room in
+ * front; without, the outlet does not matter. Below 0: the buffer is unchanged; above: it is spoilt.
  */
-INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, const struct outlet *o, __u32 offset)
+INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, const struct outlet *o, __u32 room, __u32 offset)
 {
-	__u32 room = o->room, ifindex = o->ifindex;
 	struct ethernet_header *first, *e;
 	struct ipv4_header *four;
 	struct ipv6_header *six;
@@ -264,6 +257,8 @@ INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, cons
 	}
 	e->protocol = p->ipv6 ? be16(PROTOCOL_IPV6) : be16(PROTOCOL_IPV4);
 	if (room == OUTER_BYTES) {
+		__u32 ifindex = o->ifindex;
+
 		d = bpf_map_lookup_elem(&drivers, &ifindex);
 		if (!d || (void *)first + OUTER_BYTES > end)
 			return 1;

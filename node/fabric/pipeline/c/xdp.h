@@ -16,27 +16,25 @@ INLINE int plain(const struct port *p)
 
 /*
  * hop_at takes a packet through the nth router on its way, to which it comes at slot, and tells the slot where the next link
- * ends, or WAY_OUT if that is off this node; 0 if it is nothing for this hook. The slots at which it comes and leaves are in
- * its trail, the last one is its owner.
+ * ends, or WAY_OUT if that is off this node; 0 if it is nothing for this hook. Where it was is in its trail, the port that it
+ * left by last is its owner.
  */
 INLINE __u32 hop_at(struct packet *p, __u32 slot, const struct port *to, __u32 n, int called)
 {
-	__u32 next = route_at(p, slot, to, called);
-	struct port *out;
+	struct port *out = 0;
+	__u32 next = route_at(p, slot, to, &out, called);
 	__u64 link;
 
-	if (next >= MAX_PORTS || n >= MAX_HOPS)
-		return 0;
-	out = port_at(next);
-	if (!out || out->snap)
+	if (next >= MAX_PORTS || n >= MAX_HOPS || !out || out->snap)
 		return 0;
 	link = *(volatile __u64 *)&out->link;
 	if (link_kind(link) == LINK_NOWHERE)
 		return 0;
 	OPAQUE(n);
 	n &= MAX_HOPS - 1;
-	p->trail[2 * n] = slot;
-	p->trail[2 * n + 1] = next;
+	p->trail[n].router = to->flags >> PORT_ROUTER;
+	p->trail[n].in = slot;
+	p->trail[n].out = next;
 	p->owner = next;
 	advance(p);
 	return link_kind(link) == LINK_LOCAL ? link_target(link) & (MAX_PORTS - 1) : WAY_OUT;
@@ -50,10 +48,10 @@ __attribute__((noinline)) __u32 hop(struct packet *p, __u32 slot, __u32 n)
 }
 
 /*
- * way follows a packet to the port where it is handed over, or WAY_OUT if it leaves this node; 0 if not by this hook. Most
- * meet one router: without a call.
+ * way follows a packet to the port where it is handed over, which is at end then, or WAY_OUT if it leaves this node; 0 if not by
+ * this hook. Most meet one router: without a call.
  */
-INLINE __u32 way(struct packet *p, __u32 slot, const struct port *to)
+INLINE __u32 way(struct packet *p, __u32 slot, const struct port *to, const struct port **end)
 {
 	if (!plain(to))
 		return 0;
@@ -65,6 +63,7 @@ INLINE __u32 way(struct packet *p, __u32 slot, const struct port *to)
 		to = port_at(slot);
 		if (!slot || !to || !plain(to))
 			return 0;
+		*end = to;
 		if (!(to->flags & PORT_ROUTED))
 			return to->flags & PORT_XDP ? slot : 0;
 		slot = hop(p, slot, n);
@@ -78,11 +77,10 @@ INLINE void count_way(const struct packet *p, struct load l)
 	__u32 hops = p->hops;
 
 	for (__u32 n = 0; n < MAX_HOPS && n < hops; n++) {
-		struct port *to = port_at(p->trail[2 * n]);
-		struct router_count *c = to ? count_of(to) : 0;
+		struct router_count *c = bpf_map_lookup_elem(&router_counts, &p->trail[n].router);
 
-		count_to(l, p->trail[2 * n]);
-		count_from(l, p->trail[2 * n + 1]);
+		count_to(l, p->trail[n].in);
+		count_from(l, p->trail[n].out);
 		if (c) {
 			c->packets += l.packets;
 			c->bytes += l.bytes;
@@ -92,29 +90,62 @@ INLINE void count_way(const struct packet *p, struct load l)
 }
 
 /*
- * forward takes a packet that comes to a router at slot and is parsed through it and those behind it. In front of its Ethernet
- * header are offset bytes.
+ * finish sends a packet that has found its way out of this hook. payer is the slot at whose network's meter it counts, 0 if at none: only
+ * here, since what goes on to the tc hook is metered there.
  */
-INLINE int forward(struct xdp_md *x, struct packet *p, struct load l, __u32 slot, const struct port *to, __u32 offset)
+INLINE int finish(struct xdp_md *x, struct packet *p, struct load l, const struct outlet *o, __u32 room, __u32 offset, __u32 payer)
 {
-	struct outlet o = {};
-	__u32 last;
 	int done;
 
-	if (p->reason != PUNT_NONE)
-		return XDP_PASS;
-	last = way(p, slot, to);
-	if (!last || !outlet(x, p, l, last, &o))
-		return XDP_PASS;
-	done = rewrite(x, p, l, &o, offset);
+	if (payer && over_meter(payer, l.packets))
+		return xdp_drop(l, payer, DROP_METER);
+	done = rewrite(x, p, l, o, room, offset);
 	if (done < 0)
 		return XDP_PASS;
 	if (done)
 		return xdp_drop(l, p->owner, DROP_OUTPUT);
 	count_way(p, l);
-	if (last != WAY_OUT)
-		count_to(l, last);
-	return bpf_redirect(o.ifindex, 0);
+	return XDP_REDIRECT;
+}
+
+/* go_out is finish for the packet at hand, off this node. A function: what tunnels and tags need is not for every run's stack. */
+__attribute__((noinline)) int go_out(struct xdp_md *x, __u32 bytes, __u32 offset, __u32 payer)
+{
+	struct load l = { .packets = 1, .bytes = bytes };
+	struct outlet o = {};
+	__u32 only = 0;
+	struct packet *p = bpf_map_lookup_elem(&packets, &only);
+	int verdict;
+
+	if (!p || !outlet(x, p, l, &o))
+		return XDP_PASS;
+	verdict = finish(x, p, l, &o, o.room, offset, payer);
+	return verdict == XDP_REDIRECT ? bpf_redirect(o.ifindex, 0) : verdict;
+}
+
+/*
+ * forward takes a packet that comes to a router at slot and is parsed through it and those behind it. In front of its Ethernet
+ * header are offset bytes.
+ */
+INLINE int forward(struct xdp_md *x, struct packet *p, struct load l, __u32 slot, const struct port *to, __u32 offset, __u32 payer)
+{
+	const struct port *end = 0;
+	__u32 last, ifindex;
+	int verdict;
+
+	if (p->reason != PUNT_NONE)
+		return XDP_PASS;
+	last = way(p, slot, to, &end);
+	if (last == WAY_OUT)
+		return go_out(x, l.bytes, offset, payer);
+	if (!last || !end)
+		return XDP_PASS;
+	ifindex = end->ifindex;
+	verdict = finish(x, p, l, 0, 0, offset, payer);
+	if (verdict != XDP_REDIRECT)
+		return verdict;
+	count_to(l, last);
+	return bpf_redirect(ifindex, 0);
 }
 
 /* read_frame parses the frame that begins offset bytes into the buffer. */
@@ -146,7 +177,7 @@ int from_port_xdp(struct xdp_md *x)
 	__u64 link;
 
 	from = port_of(x->ingress_ifindex, &slot);
-	if (!from || from->snap || from->flags & PORT_METERED)
+	if (!from || from->snap)
 		return XDP_PASS;
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) != LINK_LOCAL)
@@ -157,7 +188,7 @@ int from_port_xdp(struct xdp_md *x)
 	p = read_frame(x, &l, 0);
 	if (!p)
 		return XDP_PASS;
-	verdict = forward(x, p, l, link_target(link), to, 0);
+	verdict = forward(x, p, l, link_target(link), to, 0, from->flags & PORT_METERED ? slot : 0);
 	if (verdict != XDP_PASS)
 		count_from(l, slot);
 	return verdict;
@@ -188,7 +219,7 @@ int from_wire_xdp(struct xdp_md *x)
 		return XDP_PASS;
 	if (offset == VLAN_BYTES)
 		read_addresses(x, p);
-	return forward(x, p, l, slot, to, offset);
+	return forward(x, p, l, slot, to, offset, offset != OUTER_BYTES && to->flags & PORT_METERED ? slot : 0);
 }
 
 #endif
