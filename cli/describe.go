@@ -333,6 +333,9 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 // fast shows what a router's node does and knows for it.
 func (s *sheet) fast(id model.ID, f *model.FastPath) {
 	s.line("Fast path", fmt.Sprintf("%d packets (%s) forwarded", f.Packets, byteCount(f.Bytes)))
+	if f.Companion > 0 {
+		s.line("By kernel", fmt.Sprintf("%d of these packets, in its companion", f.Companion))
+	}
 	for _, reason := range sortedKeys(f.Punted) {
 		s.line("To guest", fmt.Sprintf("%d packets: %s", f.Punted[reason], reason))
 	}

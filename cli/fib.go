@@ -17,10 +17,11 @@ func (c *CLI) fibCommand() *cobra.Command {
 	var most int
 	cmd := &cobra.Command{
 		Use:   "fib NET/ROUTER [PREFIX]",
-		Short: "Show the fast path's own forwarding table of a router (forwarding: xdp)",
+		Short: "Show the fast path's own forwarding table of a router (forwarding: xdp, router or bridge)",
 		Long: `Show what the node's data path forwards a router's packets by: every prefix, and where its packets go.
 That is the router's routing table as the data path has it, read from the data path's own memory:
-what is not there goes to the router's own stack. With PREFIX only what lies in it.`,
+what is not there goes to the router's own stack. What is there is forwarded by the data path (xdp), or
+by the node's kernel (router, bridge). With PREFIX only what lies in it.`,
 		Example: "  polyplane get fib lab/r1\n  polyplane get fib lab/r1 10.0.0.0/8\n  polyplane get fib -6 lab/r1 -o json",
 		Args:    args(1, 2, "NET/ROUTER, and a prefix like 10.0.0.0/8"),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -123,9 +124,11 @@ func (c *CLI) traceCommand() *cobra.Command {
 		Use:     "trace NET/ROUTER DESTINATION",
 		Short:   "Tell what the fast path would do with a packet, router by router, and why",
 		GroupID: groupElements,
-		Long: `Tell what the node's data path would do with a packet at a router with forwarding: xdp – which entry of
-its table matches, which next hop this flow has, or why the router's own stack gets the packet –, and
-go on at the next router, until the packet leaves the fast path. No packet is sent.
+		Long: `Tell what the node's data path would do with a packet at a router with forwarding: xdp, router or
+bridge – which entry of its table matches, which next hop this flow has, or why the router's own stack
+gets the packet –, and go on at the next router, until the packet leaves the fast path. Where the node's
+kernel forwards it (router, bridge), that kernel is asked too, and a different answer is shown. No packet
+is sent.
 The exit status is 1 when it is dropped.`,
 		Example: "  polyplane trace lab/r1 10.0.0.6\n  polyplane trace lab/r1 10.0.0.6 --source 10.1.0.2 --protocol tcp --port 80\n  polyplane trace lab/r1 2001:db8::1 --ttl 1",
 		Args:    args(2, 2, "NET/ROUTER and an address"),
@@ -217,7 +220,7 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 			break
 		}
 		next := elementOf(elements, far.Far.Element)
-		if next == nil || next.Element.Kind != model.Router || next.Element.Forwarding != model.ForwardXDP {
+		if next == nil || next.Element.Kind != model.Router || next.Element.Forwarding == model.ForwardGuest {
 			break
 		}
 		id.Element, q.In = far.Far.Element, far.Far.Interface
@@ -274,7 +277,18 @@ func (c *CLI) printStep(s *tracedStep) {
 		if s.Way.MTU > 0 {
 			mtu = fmt.Sprintf(", at most %d bytes", s.Way.MTU)
 		}
-		fmt.Fprintf(c.Out, "  %s: forwarded by the fast path, out by %s to %s%s\n  then %s\n", matched, s.Way.Interface, s.Way.MAC, mtu, s.Next)
+		by := "the fast path"
+		switch s.By {
+		case model.ForwardRouter:
+			by = "the node's kernel, in its companion"
+		case model.ForwardBridge:
+			by = "the node's kernel between bridges, in its companion"
+		}
+		fmt.Fprintf(c.Out, "  %s: forwarded by %s, out by %s to %s%s\n", matched, by, s.Way.Interface, s.Way.MAC, mtu)
+		if s.Kernel != "" && s.Kernel != s.Way.Interface {
+			fmt.Fprintf(c.Out, "  but that kernel says: %s\n", s.Kernel)
+		}
+		fmt.Fprintf(c.Out, "  then %s\n", s.Next)
 	case model.Blackhole:
 		fmt.Fprintf(c.Out, "  %s: dropped: %s\n", matched, s.Reason)
 	default:

@@ -71,4 +71,22 @@ func TestTrace(t *testing.T) {
 	if r = run(t, f, "trace", "lab/r1", "10.0.0.6"); r.code != ExitFailed || !strings.Contains(r.out, "dropped") {
 		t.Errorf("a dropped packet: status %d, %s", r.code, r.out)
 	}
+	// By the node's kernel, which is asked too.
+	first := f.traced["lab/r1"]
+	for _, k := range []struct {
+		by      model.Forwarding
+		kernel  string
+		says    string
+		differs bool
+	}{
+		{model.ForwardRouter, first.Way.Interface, "forwarded by the node's kernel, in its companion, out by", false},
+		{model.ForwardBridge, "", "forwarded by the node's kernel between bridges, in its companion, out by", false},
+		{model.ForwardRouter, "h1", "but that kernel says: h1", true},
+	} {
+		first.By, first.Kernel = k.by, k.kernel
+		f.traced["lab/r1"] = first
+		if r = run(t, f, "trace", "lab/r1", "10.0.0.6"); !strings.Contains(r.out, k.says) || strings.Contains(r.out, "but that") != k.differs {
+			t.Errorf("by %s, whose kernel says %q: %s", k.by, k.kernel, r.out)
+		}
+	}
 }

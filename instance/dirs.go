@@ -151,9 +151,9 @@ func (d NodeDirs) CompanionDevice(p model.PortID, way model.Forwarding) string {
 	return d.PortDevice(model.PortID{ID: p.ID, Interface: string(way) + "\x00" + p.Interface})
 }
 
-// CompanionAlias marks it; no port's alias begins so.
+// CompanionAlias marks it, and is no port's alias.
 func (d NodeDirs) CompanionAlias(p model.PortID, way model.Forwarding) string {
-	return d.AliasPrefix() + "companion " + string(way) + " " + p.String()
+	return d.AliasPrefix() + "companion " + string(way) + " " + p.Network + " " + p.Element + " " + p.Interface
 }
 
 // Alias marks a device as ours (IFLA_IFALIAS): "polyplane INSTANCE NODE NET/ELEMENT:INTERFACE".

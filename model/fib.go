@@ -2,7 +2,7 @@ package model
 
 import "net/netip"
 
-// FIB is what the fast path of a node knows of a router that it forwards for (forwarding: xdp).
+// FIB is what the fast path of a node knows of a router that it forwards for (forwarding: xdp, router or bridge).
 type FIB struct {
 	Tables []FIBTable `json:"tables"`
 	// Entries are sorted by prefix: those that were asked for, at most as many as were asked for.
@@ -94,7 +94,7 @@ type TraceRequest struct {
 type Verdict string
 
 const (
-	Forwarded Verdict = "forwarded" // by the fast path
+	Forwarded Verdict = "forwarded" // by the fast path, or by the node's kernel in the router's companion
 	ToGuest   Verdict = "guest"     // handed to the router's own stack, which does what is right
 	Blackhole Verdict = "dropped"
 )
@@ -102,6 +102,11 @@ const (
 // Trace is what becomes of a packet at one router.
 type Trace struct {
 	Verdict Verdict `json:"verdict"`
+	// By is who forwards it: xdp, or the node's kernel (router, bridge). Then Kernel is the interface that the kernel itself
+	// says a packet to there leaves by, or why it says none; not asked where there are several ways, of which it may take
+	// another than Way.
+	By     Forwarding `json:"by,omitempty"`
+	Kernel string     `json:"kernel,omitempty"`
 	// Reason is why the guest gets it, or it is dropped.
 	Reason string `json:"reason,omitempty"`
 	// Prefix is the entry that matched, if any did; Way what it says for this flow, Ways how many it has.

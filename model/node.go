@@ -89,7 +89,7 @@ type ElementStatus struct {
 	Restarts int `json:"restarts,omitempty"`
 	// Usage is what its processes and files take; nil where it has none.
 	Usage *Usage `json:"usage,omitempty"`
-	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp); nil for others.
+	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp, router or bridge); nil for others.
 	Fast *FastPath `json:"fast,omitempty"`
 }
 
@@ -98,6 +98,7 @@ type ElementStatus struct {
 type FastPath struct {
 	Packets    uint64            `json:"packets"` // forwarded without the router's own stack
 	Bytes      uint64            `json:"bytes"`
+	Companion  uint64            `json:"companion,omitempty"`  // of these packets, those that the node's kernel forwarded, in the router's companion
 	Blackholed uint64            `json:"blackholed,omitempty"` // dropped because the route says so
 	Refused    uint64            `json:"refused,omitempty"`    // dropped: exceptional, beyond the slice's punts a second
 	Punted     map[string]uint64 `json:"punted,omitempty"`     // given to the router's own stack, by reason

@@ -280,7 +280,7 @@ func (p *platform) isFast() {
 	p.t.Helper()
 	for _, f := range []*fastFlow{p.fastFlow(squareNetwork, "h1", "h3", addressOf(p, squareNetwork, "h3", false), 3),
 		p.fastFlow("many", "h1", "h2", "10.2.0.2", 1)} {
-		f.isFast()
+		f.isFast(model.ForwardXDP)
 	}
 }
 

@@ -32,12 +32,23 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 	if err != nil {
 		return Drivers{}, err
 	}
+	// Routers forwarded for by the fabric, or by the node's kernel, have one memory of tables.
+	fast := xdp.New(dirs, panel, panel.Tables(), nil)
+	routed, err := fast.Kernel(model.ForwardRouter)
+	if err != nil {
+		return Drivers{}, err
+	}
+	bridged, err := fast.Kernel(model.ForwardBridge)
+	if err != nil {
+		return Drivers{}, err
+	}
 	return Drivers{
 		Controls: map[model.Control]control.Driver{model.ControlNetns: namespaces},
 		Planes: map[model.Forwarding]forward.Plane{
 			model.ForwardGuest:  guest.New(),
-			model.ForwardBridge: bridge.New(dirs, namespaces),
-			model.ForwardXDP:    xdp.New(dirs, panel, panel.Tables(), nil),
+			model.ForwardRouter: routed,
+			model.ForwardBridge: bridge.Both(bridge.New(dirs, namespaces), bridged),
+			model.ForwardXDP:    fast,
 		},
 		Fabric: panel,
 		Edges:  edges,

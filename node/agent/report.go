@@ -218,7 +218,8 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 		was := e.Fast
 		e.Fast = nil
 		if f, ok := forwarded[e.ID]; ok {
-			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Blackholed: f.Blackholed, Refused: f.Refused, Punted: f.Punted}
+			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Companion: f.Companion, Blackholed: f.Blackholed,
+				Refused: f.Refused, Punted: f.Punted}
 			if t, ok := tables[e.ID]; ok {
 				e.Fast.Tables = &t
 			}

@@ -51,8 +51,8 @@ func fieldOf(lacking string) string {
 func serves(f model.Forwarding, k model.Kind) bool {
 	switch f {
 	case model.ForwardBridge:
-		return k == model.Switch
-	case model.ForwardXDP:
+		return k == model.Switch || k == model.Router
+	case model.ForwardRouter, model.ForwardXDP:
 		return k == model.Router
 	}
 	return true

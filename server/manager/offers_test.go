@@ -42,8 +42,8 @@ func TestDriversThatNoNodeHasAreRefused(t *testing.T) {
 	f.register(t, "n1", model.ForwardBridge, model.ForwardGuest)
 	f.register(t, "n2", model.ForwardBridge, model.ForwardGuest)
 	for want, change := range map[string]func(*model.Element){
-		"router r2: no node offers forwarding: xdp; there is control: netns with forwarding: guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
-		"router r2: no node offers control: vm; there is control: netns with forwarding: guest":     func(e *model.Element) { e.Control = model.ControlVM },
+		"router r2: no node offers forwarding: xdp; there is control: netns with forwarding: bridge, guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
+		"router r2: no node offers control: vm; there is control: netns with forwarding: bridge, guest":     func(e *model.Element) { e.Control = model.ControlVM },
 	} {
 		net := line("lab", 3)
 		change(&net.Elements[1])
@@ -62,7 +62,7 @@ func TestPlanesForOtherKindsAreRefused(t *testing.T) {
 	net.Elements = append(net.Elements, model.Element{Name: "s1", Kind: model.Switch})
 	f.apply(t, net, model.ApplyOptions{})
 	for object, c := range map[string]struct{ forwarding, want string }{
-		"r1": {"bridge", "router r1: no node offers forwarding: bridge; there is control: netns with forwarding: guest, xdp"},
+		"r1": {"router", "router r1: no node offers forwarding: router; there is control: netns with forwarding: bridge, guest, xdp"},
 		"s1": {"xdp", "switch s1: no node offers forwarding: xdp; there is control: netns with forwarding: bridge"},
 	} {
 		_, err := f.set(t, object, "forwarding="+c.forwarding)

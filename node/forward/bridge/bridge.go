@@ -96,7 +96,7 @@ func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepa
 
 func (p *Plane) prepare(job *forward.Job) error {
 	if job.Element.Kind != model.Switch {
-		return fmt.Errorf("element %s is a %s: forwarding by bridge is there for switches only; use guest", job.ID,
+		return fmt.Errorf("element %s is a %s: this plane of forwarding by bridge is for switches only", job.ID,
 			job.Element.Kind)
 	}
 	if was, ok := p.done[job.ID]; ok && time.Since(was.at) < checkEvery && reflect.DeepEqual(&was.job, job) {

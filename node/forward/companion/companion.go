@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"maps"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -460,4 +461,22 @@ func (c *Companion) links() (map[string]netlink.Link, error) {
 		all[l.Attrs().Name] = l
 	}
 	return all, nil
+}
+
+// Lookup tells the interface by which the companion's kernel says that packets to an address leave.
+func (c *Companion) Lookup(to netip.Addr) (string, error) {
+	routes, err := c.inside.RouteGet(to.AsSlice())
+	if err != nil {
+		return "", err
+	}
+	if len(routes) != 1 {
+		return "", fmt.Errorf("%d routes", len(routes))
+	}
+	port := c.portOf(routes[0].LinkIndex)
+	for i := range c.wanted {
+		if c.wanted[i].Port == port {
+			return c.wanted[i].Name, nil
+		}
+	}
+	return "", fmt.Errorf("its device %d is none of the router's", routes[0].LinkIndex)
 }

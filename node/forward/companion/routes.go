@@ -123,6 +123,17 @@ func (r *Routes) setDevices(devices map[uint32]int) {
 	r.devices = devices
 }
 
+func (r *Routes) portOf(device int) uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for port, d := range r.devices {
+		if d == device {
+			return port
+		}
+	}
+	return 0
+}
+
 // object is the number of a next hop's object.
 func (r *Routes) object(number uint32, family int) uint32 {
 	return 1<<31 | r.generation<<(numberBits+1) | number<<1 | uint32(family)

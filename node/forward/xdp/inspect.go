@@ -186,7 +186,28 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 		return because(pipeline.PuntOff)
 	}
 	t.Verdict = model.Forwarded
+	t.By, t.Kernel = p.forwarder(r, q.Destination, t.Ways)
 	return t, nil
+}
+
+// forwarder tells who forwards for a router, and by which interface the kernel of its companion says that it does.
+func (p *Plane) forwarder(r *router, to netip.Addr, ways int) (by model.Forwarding, kernel string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r.mu.Lock()
+	c := r.using
+	r.mu.Unlock()
+	if c == nil {
+		return model.ForwardXDP, ""
+	}
+	if ways > 1 {
+		return c.Way(), ""
+	}
+	kernel, err := c.Lookup(to)
+	if err != nil {
+		kernel = err.Error()
+	}
+	return c.Way(), kernel
 }
 
 // special tells what the data path's special4 and special6 do: addresses that hosts use among themselves or not at all.

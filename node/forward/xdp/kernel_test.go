@@ -2,6 +2,7 @@ package xdp_test
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -112,6 +113,10 @@ func TestKernel(t *testing.T) {
 			}
 			if list, err := planes[way].List(ctx); err != nil || len(list) != 2 {
 				t.Errorf("listed %v, %v", list, err)
+			}
+			if tr, err := l.plane.Trace(id("r1"), model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")}); err != nil ||
+				tr.Verdict != model.Forwarded || tr.By != way || tr.Kernel != "r2" || tr.Way.Interface != "r2" {
+				t.Errorf("a packet's way is %+v: %v", tr, err)
 			}
 			// Every hop is seen, with its own address, and who asks a router gets an answer from it.
 			if out := l.in("h1", "traceroute -n -q1 -w5 10.0.2.2"); !strings.Contains(out, "10.0.0.1") || !strings.Contains(out, "10.0.1.2") {

@@ -166,6 +166,7 @@ func (p *Plane) Close() {
 	}
 	if p.home != nil {
 		p.home.Close() //nolint:errcheck // it was only looked into
+		p.home = nil
 	}
 }
 

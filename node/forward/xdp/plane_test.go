@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -136,6 +137,12 @@ func newChain(t testing.TB, routers int) *lab {
 			t.Error(err)
 		}
 		l.driver.Close()
+		left, _ := filepath.Glob(filepath.Join(l.dirs.Companions(), "*", "*", "*")) // the pattern is right
+		for _, path := range left {
+			if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		}
 		os.RemoveAll(all.Run)
 		os.RemoveAll(all.Data)
 	})

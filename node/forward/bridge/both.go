@@ -1,0 +1,74 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+// both is the plane of `forwarding: bridge`: switches have one bridge in their own namespace, routers a bridge for each of
+// their interfaces in the node's.
+type both struct{ switches, routers forward.Plane }
+
+var _ forward.Plane = both{}
+
+// Both joins the planes of switches and of routers.
+func Both(switches, routers forward.Plane) forward.Plane { return both{switches, routers} }
+
+// Probe tells what either lacks.
+func (b both) Probe(ctx context.Context) error {
+	if err := b.switches.Probe(ctx); err != nil {
+		return err
+	}
+	return b.routers.Probe(ctx)
+}
+
+// Prepare gives each job to its kind's plane.
+func (b both) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
+	var of [2][]forward.Job
+	var at [2][]int
+	for i := range jobs {
+		n := 0
+		if jobs[i].Element.Kind == model.Router {
+			n = 1
+		}
+		of[n], at[n] = append(of[n], jobs[i]), append(at[n], i)
+	}
+	results := make([]forward.Prepared, len(jobs))
+	for n, plane := range []forward.Plane{b.switches, b.routers} {
+		for i, p := range plane.Prepare(ctx, of[n]) {
+			results[at[n][i]] = p
+		}
+	}
+	return results
+}
+
+// List tells what both have.
+func (b both) List(ctx context.Context) ([]model.ID, error) {
+	switches, err := b.switches.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	routers, err := b.routers.List(ctx)
+	return append(switches, routers...), err
+}
+
+// Retire gives each element to the plane that lists it.
+func (b both) Retire(ctx context.Context, ids []model.ID) error {
+	var failed []error
+	for _, plane := range []forward.Plane{b.switches, b.routers} {
+		list, err := plane.List(ctx)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		list = slices.DeleteFunc(list, func(id model.ID) bool { return !slices.Contains(ids, id) })
+		if len(list) > 0 {
+			failed = append(failed, plane.Retire(ctx, list))
+		}
+	}
+	return errors.Join(failed...)
+}
