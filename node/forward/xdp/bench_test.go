@@ -96,6 +96,22 @@ func BenchmarkKernel(b *testing.B) {
 		{"bridge", companions(model.ForwardBridge), true}, {"tc", fast(false), true}})
 }
 
+// BenchmarkPrepare takes the time until another way forwards for a router with two interfaces.
+func BenchmarkPrepare(b *testing.B) {
+	l := newChain(b, 1)
+	planes := l.planes() // on the thread that is in the node's namespace
+	for _, way := range []model.Forwarding{model.ForwardXDP, model.ForwardRouter, model.ForwardBridge} {
+		b.Run(string(way), func(b *testing.B) {
+			for b.Loop() {
+				l.change(planes, way, "r1")
+				b.StopTimer()
+				l.change(planes, model.ForwardGuest)
+				b.StartTimer()
+			}
+		})
+	}
+}
+
 // BenchmarkForwarding compares ways of forwarding 64-byte frames to 4,096 random destinations, with source, routers and sink
 // on one core. POLYPLANE_XDP_BENCH names some of the settings, separated by commas.
 func BenchmarkForwarding(b *testing.B) {
