@@ -1,6 +1,9 @@
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // FIB is what the fast path of a node knows of a router that it forwards for (forwarding: xdp, router or bridge).
 type FIB struct {
@@ -34,6 +37,8 @@ type FastTables struct {
 	// Quota is what the network's routers may have together on the node, Used what they have.
 	Quota TableQuota `json:"quota"`
 	Used  TableUse   `json:"used"`
+	// Busy is how long the node's agent has been writing changes into the tables.
+	Busy time.Duration `json:"-"`
 }
 
 // TableUse is what a network's routers have of a node's forwarding tables.

@@ -29,6 +29,7 @@ type usages struct {
 	over     map[limitOf]uint64           // packets that networks have lost to their limits
 	lack     map[model.ID]model.TableLack // of routers, as told
 	lackTold map[model.ID]time.Time
+	followed map[model.ID]followed
 }
 
 // limitOf is one limit of one element.

@@ -213,6 +213,7 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 	}
 	tables := a.tables()
 	a.lacks(tables, time.Now())
+	a.churn(tables, time.Now())
 	for i := range elements {
 		e := &elements[i]
 		was := e.Fast
@@ -221,6 +222,7 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Companion: f.Companion, Blackholed: f.Blackholed,
 				Refused: f.Refused, Punted: f.Punted}
 			if t, ok := tables[e.ID]; ok {
+				t.Busy = 0
 				e.Fast.Tables = &t
 			}
 		}

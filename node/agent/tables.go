@@ -47,6 +47,48 @@ func (a *Agent) lacks(tables map[model.ID]model.FastTables, now time.Time) {
 	}
 }
 
+// churnShare is which share of the time the agent may write one router's changes without a word, churnEvery how often that is
+// looked at.
+const (
+	churnShare = 0.5
+	churnEvery = 10 * time.Second
+)
+
+// followed is what following a router's routes had taken when it was last looked at.
+type followed struct {
+	at   time.Time
+	busy time.Duration
+}
+
+// churn tells of routers that change their routes so much that following them keeps the agent busy.
+func (a *Agent) churn(tables map[model.ID]model.FastTables, now time.Time) {
+	u := &a.usage
+	if u.followed == nil {
+		u.followed = map[model.ID]followed{}
+	}
+	for id, t := range tables {
+		was, known := u.followed[id]
+		span := now.Sub(was.at)
+		if known && span < churnEvery && t.Busy >= was.busy {
+			continue
+		}
+		u.followed[id] = followed{now, t.Busy}
+		took := t.Busy - was.busy
+		if !known || took.Seconds() < churnShare*span.Seconds() {
+			took = 0
+		}
+		a.bitten(id, "RouteChurn", 0, took, now, span, func(b *bite) string {
+			return fmt.Sprintf("it changes its routes so much that writing them into the node's tables took the agent %s of the last %s (`polyplane set %s forwarding=guest` ends that)",
+				b.held.Round(100*time.Millisecond), now.Sub(b.since).Round(time.Second), id)
+		})
+	}
+	for id := range u.followed {
+		if _, there := tables[id]; !there {
+			delete(u.followed, id)
+		}
+	}
+}
+
 // lackWords says what is used up, what happens, and what would be right.
 func lackWords(network string, l model.TableLack) string {
 	const meanwhile = "what does not fit the router itself forwards"

@@ -46,3 +46,30 @@ func TestFullTablesAreTold(t *testing.T) {
 	look(time.Second, nil)
 	look(time.Second, tables, "TablesFull")
 }
+
+// A router whose changes keep the agent busy is told of; a table that is loaded once is not.
+func TestRouteChurnIsTold(t *testing.T) {
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1")}, reporter: newReporter(nil, "n1", slog.Default())}
+	id, now, busy := model.ID{Network: "lab", Element: "r1"}, time.Now(), time.Duration(0)
+	step := func(seconds int, share float64) (told []string) {
+		for range seconds {
+			now, busy = now.Add(time.Second), busy+time.Duration(share*1e9)
+			a.churn(map[model.ID]model.FastTables{id: {Busy: busy}}, now)
+		}
+		for _, e := range a.reporter.events {
+			told = append(told, e.Object+" "+e.Reason+": "+e.Message)
+		}
+		a.reporter.events = nil
+		return told
+	}
+	if told := append(step(3, 1), step(60, 0.3)...); len(told) > 0 {
+		t.Errorf("told %q", told)
+	}
+	if told := step(30, 0.8); len(told) != 1 || !strings.Contains(told[0], "lab/r1 RouteChurn: it changes its routes so much") || !strings.Contains(told[0], "`polyplane set lab/r1 forwarding=guest`") {
+		t.Errorf("told %q", told)
+	}
+	busy = 0 // its tables are made anew
+	if told := step(5, 0.1); len(told) > 0 {
+		t.Errorf("told %q", told)
+	}
+}

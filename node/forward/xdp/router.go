@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -35,6 +36,7 @@ type router struct {
 	done      chan struct{} // closed when nothing feeds them any more
 	again     again         // of what did not fit
 	lack      error         // what did not, as of the last time when all had been told
+	busy      atomic.Int64  // nanoseconds that writing changes took
 	halt      func()        // ends what feeds the tables; they stay as they are
 
 	mu         sync.Mutex
@@ -120,6 +122,8 @@ func (r *router) setPorts(ports map[string]port) error {
 
 // apply makes a batch's changes, and shows the tables to the data path when they are whole for the first time.
 func (r *router) apply(b *mirror.Batch) error {
+	began := time.Now()
+	defer func() { r.busy.Add(int64(time.Since(began))) }()
 	r.mu.Lock()
 	if b.Reset {
 		clear(r.interfaces)
