@@ -281,6 +281,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.line("Node", e.Node)
 	s.line("Control", string(e.Element.Control))
 	s.line("Forwarding", string(e.Element.Forwarding))
+	s.line("Hook", string(e.Element.Hook))
 	if f := e.Fast; f != nil {
 		s.fast(e.ID, f)
 	}
@@ -317,6 +318,17 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	}
 	s.table("Interfaces", t)
 
+	if e.Fast != nil {
+		hooks := table{head: []string{"INTERFACE", "HOOK", "WHY"}}
+		for i := range e.Element.Interfaces {
+			name := e.Element.Interfaces[i].Name
+			if use, ok := e.Fast.Hooks[name]; ok {
+				hooks.add(texts(name, string(use.Hook), use.Why)...)
+			}
+		}
+		s.table("Hooks", hooks)
+	}
+
 	routes := table{head: []string{"STATIC ROUTE", "VIA", "INTERFACE", ">METRIC"}}
 	for _, r := range e.Element.Routes {
 		via := join(r.Via)
@@ -335,6 +347,9 @@ func (s *sheet) fast(id model.ID, f *model.FastPath) {
 	s.line("Fast path", fmt.Sprintf("%d packets (%s) forwarded", f.Packets, byteCount(f.Bytes)))
 	if f.Companion > 0 {
 		s.line("By kernel", fmt.Sprintf("%d of these packets, in its companion", f.Companion))
+	}
+	if f.Driver > 0 {
+		s.line("By driver", fmt.Sprintf("%d of these packets, in a driver's hook", f.Driver))
 	}
 	for _, reason := range sortedKeys(f.Punted) {
 		s.line("To guest", fmt.Sprintf("%d packets: %s", f.Punted[reason], reason))
@@ -493,6 +508,11 @@ func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) erro
 	s.line("Memory", reservedMemory(*node)+" reserved, "+byteCount(uint64(node.MemoryUsed))+" used")
 	s.line("Ports", strconv.Itoa(node.Ports))
 	s.line("Seen", c.since(node.LastSeen)+" ago")
+	hooks := table{head: []string{"DEVICE", "HOOK", "WHY"}}
+	for _, name := range sortedKeys(node.Underlay) {
+		hooks.add(texts(name, string(node.Underlay[name].Hook), node.Underlay[name].Why)...)
+	}
+	s.table("Hooks of the underlay", hooks)
 	// That nothing is known of its links is no reason to say nothing of the node.
 	if links, err := cl.SubstrateLinks(ctx); err == nil {
 		s.table("Links to neighbours", neighbours(links, node.Name))

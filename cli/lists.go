@@ -48,7 +48,7 @@ func nodeListing() listing[model.NodeStatus] {
 		head: func(wide bool) []string {
 			head := []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU", ">MEMORY", ">CPU USED", ">MEM USED", "LOCATION"}
 			if wide {
-				head = append(head, "ADDRESS", ">MTU", "KIND", ">SEEN", "PROBLEM")
+				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">SEEN", "PROBLEM")
 			}
 			return head
 		},
@@ -57,11 +57,20 @@ func nodeListing() listing[model.NodeStatus] {
 				text(usedOf(cores(n.CPUReserved), cores(n.CPU))), text(reservedMemory(n)),
 				text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
 			if wide {
-				row = append(row, texts(addressText(n), mtuText(n.MTU), nodeKind(n), c.since(n.LastSeen), oneLine(n.Problem))...)
+				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n), c.since(n.LastSeen), oneLine(n.Problem))...)
 			}
 			return row
 		},
 	}
+}
+
+// underlayHook is the hook of the node's underlay; empty while no router with forwarding: xdp has tunnels there.
+func underlayHook(n model.NodeStatus) string {
+	hooks := map[string]bool{}
+	for _, use := range n.Underlay {
+		hooks[string(use.Hook)] = true
+	}
+	return strings.Join(sortedKeys(hooks), ", ")
 }
 
 func elementListing() listing[model.ElementView] {

@@ -228,6 +228,13 @@ func (c *CLI) completeSet(cmd *cobra.Command, given []string, typed string) ([]s
 					}
 					return matching(all, typed), cobra.ShellCompDirectiveNoFileComp
 				}
+				if strings.HasPrefix(typed, "hook=") {
+					var all []string
+					for _, h := range model.Hooks {
+						all = append(all, "hook="+string(h))
+					}
+					return matching(all, typed), cobra.ShellCompDirectiveNoFileComp
+				}
 				keys = model.SettingsOfElement()
 			}
 		}

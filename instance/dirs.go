@@ -161,6 +161,9 @@ func (d NodeDirs) Alias(p model.PortID) string {
 	return d.AliasPrefix() + p.String()
 }
 
+// UnderlayAlias begins the alias of an instance's simulated underlay devices. No node is called "underlay:", so it is no port's.
+func (d NodeDirs) UnderlayAlias() string { return "polyplane " + d.Instance + " underlay: " }
+
 // AliasPrefix is what every alias of the node's devices begins with.
 func (d NodeDirs) AliasPrefix() string {
 	return "polyplane " + d.Instance + " " + d.Node + " "

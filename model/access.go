@@ -202,7 +202,7 @@ func Extend(s Substrate, members []Member) Substrate {
 			links = append(links, SubstrateLink{A: a.Name, B: b.Name, Bandwidth: weaker(uplinks[a.Name], uplinks[b.Name])})
 		}
 	}
-	return Substrate{Nodes: nodes, Links: links}
+	return Substrate{Nodes: nodes, Links: links, Hook: s.Hook}
 }
 
 // weaker is the smaller of two bandwidths, of which zero is not known.

@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// Controls, Forwardings, Softwares and RouteTypes are the known values, in the order in which people are told of them.
+// Controls, Forwardings, Softwares, Hooks and RouteTypes are the known values, in the order in which people are told of them.
 var (
 	Controls    = []Control{ControlNetns, ControlVM, ControlController}
 	Forwardings = []Forwarding{ForwardGuest, ForwardRouter, ForwardBridge, ForwardOpenFlow, ForwardXDP}
 	Softwares   = []Software{SoftwareFRR, SoftwareBIRD, SoftwareStatic, SoftwareNone}
+	Hooks       = []Hook{HookAuto, HookTC, HookXDP}
 	RouteTypes  = []RouteType{RouteUnicast, RouteBlackhole, RouteUnreachable, RouteProhibit}
 )
 

@@ -60,13 +60,30 @@ const (
 	SoftwareNone   Software = "none"   // no routes but connected ones, no process
 )
 
+// Hook is where the data path takes packets: in a device's driver, by XDP, or on the tc hook behind it.
+type Hook string
+
+const (
+	HookAuto Hook = "auto" // the driver's on real devices that have it, tc on veths
+	HookTC   Hook = "tc"
+	HookXDP  Hook = "xdp" // the driver's on every device that has it
+)
+
+// HookUse is the hook that is used at a place, and why.
+type HookUse struct {
+	Hook Hook   `json:"hook"` // tc or xdp
+	Why  string `json:"why"`
+}
+
 // Element is a router, a host or a switch.
 type Element struct {
 	Name       string     `json:"name"`
 	Kind       Kind       `json:"kind"`
 	Control    Control    `json:"control,omitempty"`
 	Forwarding Forwarding `json:"forwarding,omitempty"`
-	Software   Software   `json:"software,omitempty"`
+	// Hook says where the packets of a router with forwarding: xdp are taken; auto when empty.
+	Hook     Hook     `json:"hook,omitempty"`
+	Software Software `json:"software,omitempty"`
 	// CPU is a quota and a weight; Memory, Processes (and threads), Files (open, of each process), Disk (its own files),
 	// Neighbours and Connections (tracked ones) are limits. Limits tells what counts where they are zero.
 	CPU         CPU   `json:"cpu,omitempty"`

@@ -6,10 +6,15 @@ import "net/netip"
 type Substrate struct {
 	Nodes []SubstrateNode `json:"nodes"`
 	Links []SubstrateLink `json:"links,omitempty"`
+	// Hook is that of all nodes that have none of their own.
+	Hook Hook `json:"hook,omitempty"`
 }
 
 // SubstrateNode is one machine (or a simulated one: a network namespace with its own agent).
 type SubstrateNode struct {
+	// Hook says in which hook of the underlay's devices tunnels' packets of routers with forwarding: xdp are taken; the
+	// substrate's when empty.
+	Hook     Hook       `json:"hook,omitempty"`
 	Name     string     `json:"name"`
 	Location string     `json:"location,omitempty"`
 	CPU      CPU        `json:"cpu"`
@@ -38,6 +43,8 @@ type NodeState struct {
 	Peers    []Peer        `json:"peers,omitempty"`
 	// Links are those of the substrate that the node is an end of, as far as their other end has an address.
 	Links []NodeLink `json:"links,omitempty"`
+	// Hook is where the underlay's devices take tunnels' packets of routers with forwarding: xdp; auto when empty.
+	Hook Hook `json:"hook,omitempty"`
 	// Hold names networks that the node leaves exactly as they are, with whatever it has of them: their records cannot
 	// be read.
 	Hold []string `json:"hold,omitempty"`
@@ -99,9 +106,12 @@ type FastPath struct {
 	Packets    uint64            `json:"packets"` // forwarded without the router's own stack
 	Bytes      uint64            `json:"bytes"`
 	Companion  uint64            `json:"companion,omitempty"`  // of these packets, those that the node's kernel forwarded, in the router's companion
+	Driver     uint64            `json:"driver,omitempty"`     // of these packets, those that took a driver's hook
 	Blackholed uint64            `json:"blackholed,omitempty"` // dropped because the route says so
 	Refused    uint64            `json:"refused,omitempty"`    // dropped: exceptional, beyond the slice's punts a second
 	Punted     map[string]uint64 `json:"punted,omitempty"`     // given to the router's own stack, by reason
+	// Hooks tells which hook is used where, by interface.
+	Hooks map[string]HookUse `json:"hooks,omitempty"`
 	// Tables are what the data path knows of the router; nil while it is not told.
 	Tables *FastTables `json:"tables,omitempty"`
 }
@@ -142,4 +152,6 @@ type Report struct {
 	Problem string  `json:"problem,omitempty"`
 	CPUUsed float64 `json:"cpuUsed,omitempty"` // cores
 	MemUsed Bytes   `json:"memUsed,omitempty"`
+	// Underlay tells the hooks of the underlay's devices; empty while no router with forwarding: xdp has tunnels here.
+	Underlay map[string]HookUse `json:"underlay,omitempty"`
 }

@@ -29,6 +29,7 @@ func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeSt
 		}
 		slices.SortFunc(s.Peers, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
 		s.Links = links[n.Name]
+		s.Hook = cmp.Or(n.Hook, substrate.Hook)
 		states[n.Name] = s
 	}
 	for _, r := range records {

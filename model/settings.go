@@ -94,6 +94,7 @@ var (
 		field("connections", "65536", func(e *Element) *int { return &e.Connections }, parseCount),
 		field("disk", "256MiB", func(e *Element) *Bytes { return &e.Disk }, ParseBytes),
 		field("forwarding", "guest", func(e *Element) *Forwarding { return &e.Forwarding }, parseWord),
+		field("hook", "auto", func(e *Element) *Hook { return &e.Hook }, parseWord),
 	}
 	linkSettings = []setting[Link]{
 		field("bandwidth", "100Mbit", func(l *Link) *Bandwidth { return &l.Bandwidth }, ParseBandwidth),

@@ -22,11 +22,11 @@ func TestAssign(t *testing.T) {
 				n.Slice = Slice{CPU: 2000, Memory: 1 << 30, Bandwidth: 1e9, Mode: "strict"}
 				n.Owner = "alice"
 			}, Settings{Network: []string{"bandwidth", "cpu", "memory", "mode", "owner"}}},
-		{"r1", "cpu=0.5 memory=256MiB processes=100 files=2000 disk=1GiB forwarding=guest",
+		{"r1", "cpu=0.5 memory=256MiB processes=100 files=2000 disk=1GiB forwarding=guest hook=tc",
 			func(n *Network) {
 				e := &n.Elements[0]
-				e.CPU, e.Memory, e.Processes, e.Files, e.Disk, e.Forwarding = 500, 256<<20, 100, 2000, 1<<30, ForwardGuest
-			}, Settings{Elements: map[string][]string{"r1": {"cpu", "disk", "files", "forwarding", "memory", "processes"}}}},
+				e.CPU, e.Memory, e.Processes, e.Files, e.Disk, e.Forwarding, e.Hook = 500, 256<<20, 100, 2000, 1<<30, ForwardGuest, HookTC
+			}, Settings{Elements: map[string][]string{"r1": {"cpu", "disk", "files", "forwarding", "hook", "memory", "processes"}}}},
 		{"r1--r2", "bandwidth=100Mbit delay=10ms jitter=1ms loss=1% mtu=9000",
 			func(n *Network) {
 				l := &n.Links[0]

@@ -38,6 +38,8 @@ type NodeStatus struct {
 	CPUUsed        float64 `json:"cpuUsed"`
 	MemoryUsed     Bytes   `json:"memoryUsed"`
 	Revision       int64   `json:"revision"`
+	// Underlay tells the hooks of its underlay's devices; empty while no router with forwarding: xdp has tunnels there.
+	Underlay map[string]HookUse `json:"underlay,omitempty"`
 }
 
 // ElementView is one element with its state, as `get elements` and `describe` show it.

@@ -159,6 +159,12 @@ func (ps *problems) checkElement(i, stated int) {
 		}
 		ps.element(i, field, "%v", err)
 	}
+	switch {
+	case e.Hook != "" && !slices.Contains(Hooks, e.Hook):
+		ps.element(i, "hook", "the hook %q is unknown; there are %s", e.Hook, list(Hooks))
+	case e.Hook != "" && e.Kind != Router:
+		ps.element(i, "hook", "a %s has no hook: it says where packets of routers with forwarding: xdp are taken", e.Kind)
+	}
 	if err := checkAmounts(e.CPU, e.Memory); err != "" {
 		ps.element(i, strings.Fields(err)[0], "%s", err)
 	} else if need := softwareMemory(e); e.Memory != 0 && e.Memory < need {

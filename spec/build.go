@@ -47,6 +47,7 @@ func (b *builder) network() model.Network {
 		r := &item.Value
 		e := b.common(model.Router, item.Name, r.Common, defaults.Common)
 		e.Software = first(r.Software, defaults.Software)
+		e.Hook = first(r.Hook, defaults.Hook)
 		e.Routing = b.routing(mergeIntents(r.Intents, defaults.Intents))
 		e.RouterID = r.RouterID
 		e.Config = b.config(item.Name, r.Config, e.Software)

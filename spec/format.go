@@ -279,6 +279,7 @@ func (f *formatter) routersSaid(e *model.Element) model.Element {
 }
 
 func (f *formatter) router(n *yamlNode, e *model.Element) {
+	n.set("hook", string(e.Hook))
 	if f.routers.Software == "" && e.Software != model.DefaultSoftware(*e) {
 		n.set("software", string(e.Software))
 	}

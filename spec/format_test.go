@@ -57,6 +57,9 @@ func drawNetwork(t *rapid.T) model.Network {
 				}
 				e.Routing = routing
 				drawRouter(t, &e, len(net.Elements))
+				if maybe(t, "hook") {
+					e.Hook = rapid.SampledFrom(model.Hooks).Draw(t, "hook")
+				}
 			}
 			if kind == model.Switch && maybe(t, "openflow") {
 				e.Forwarding = model.ForwardOpenFlow

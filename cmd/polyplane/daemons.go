@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/polyplane/polyplane/cli"
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/instance/lifecycle"
+	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/agent"
 	"github.com/polyplane/polyplane/node/edge"
 	"github.com/polyplane/polyplane/node/substrate"
@@ -31,7 +33,7 @@ func upCommand(app *cli.CLI) *cobra.Command {
 	var topology, file string
 	var etcd lifecycle.Etcd
 	var listen, advertise []string
-	var underlay string
+	var underlay, hook string
 	cmd := &cobra.Command{
 		Use:   "up [--nodes N | --substrate FILE | --host] [-d]",
 		Short: "Start the platform on this machine",
@@ -51,7 +53,10 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 					return &cli.Error{Code: cli.ExitUsage, Err: err}
 				}
 			}
-			options := lifecycle.Options{Nodes: nodes, Topology: substrate.Topology(topology), File: file, Etcd: etcd}
+			options := lifecycle.Options{Nodes: nodes, Topology: substrate.Topology(topology), File: file, Etcd: etcd, Hook: model.Hook(hook)}
+			if hook != "" && !slices.Contains(model.Hooks, options.Hook) {
+				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--hook %s: there are auto, tc and xdp", hook)}
+			}
 			if host {
 				options.Nodes = lifecycle.HostOnly
 			}
@@ -74,6 +79,7 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	f.StringVar(&topology, "topology", "", "how simulated nodes are joined: ring, line or mesh")
 	f.StringVar(&file, "substrate", "", "a `file` with nodes, links and their capacities, to be simulated")
 	f.BoolVar(&host, "host", false, "this machine itself is the only node, beside those that join")
+	f.StringVar(&hook, "hook", "", "where the underlay's devices take tunnels' packets of routers with forwarding: xdp: auto (in the driver of real devices), tc or xdp")
 	reachFlags(cmd, &listen, &advertise, &underlay)
 	etcdFlags(cmd, &etcd)
 	detachFlags(cmd, &detach, &report)

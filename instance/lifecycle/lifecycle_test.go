@@ -185,6 +185,13 @@ func TestDecide(t *testing.T) {
 	if err != nil || again.describe() != "3 simulated nodes, line" {
 		t.Errorf("without arguments: %q, %v; want what was", again.describe(), err)
 	}
+	hooked, err := decide(Options{Hook: model.HookXDP}, first, true, m)
+	if err != nil || hooked.Substrate.Hook != model.HookXDP || first.Substrate.Hook != "" {
+		t.Errorf("with a hook: %+v, %v", hooked, err)
+	}
+	if again, err := decide(Options{Nodes: 4}, hooked, true, m); err != nil || again.Substrate.Hook != model.HookXDP {
+		t.Errorf("the hook is forgotten: %+v, %v", again, err)
+	}
 	grown, err := decide(Options{Nodes: 4}, first, true, m)
 	if err != nil || grown.Topology != substrate.Line || grown.Substrate.Nodes[2].Address != first.Substrate.Nodes[2].Address {
 		t.Errorf("a node more: %+v, %v; want the same topology and addresses", grown, err)

@@ -29,6 +29,7 @@ type Options struct {
 	// Listen and Advertise replace what is remembered, also by nothing, unless they are nil.
 	Listen, Advertise *[]string
 	Underlay          netip.Addr // this machine's address for other nodes
+	Hook              model.Hook // of the underlay's devices
 }
 
 // Etcd is an external cluster to keep the networks in; the embedded store where no URL is given.
@@ -150,6 +151,12 @@ func (e *RefusedError) Error() string { return e.Reason }
 
 // decide works out what the instance shall be from what was given and what is remembered.
 func decide(o Options, old settings, remembered bool, m substrate.Machine) (settings, error) {
+	s, err := decideSubstrate(o, old, remembered, m)
+	s.Substrate.Hook = cmp.Or(o.Hook, old.Substrate.Hook)
+	return s, err
+}
+
+func decideSubstrate(o Options, old settings, remembered bool, m substrate.Machine) (settings, error) {
 	s := old
 	var err error
 	if s.Etcd, err = o.Etcd.over(old.Etcd); err != nil {

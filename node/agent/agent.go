@@ -107,7 +107,9 @@ type Agent struct {
 	plan      plan
 	meter     meter
 	usage     usages
-	noUplink  string // why internet edges lead nowhere, as last told
+	noUplink  string                                // why internet edges lead nowhere, as last told
+	hooks     map[model.ID]map[string]model.HookUse // in use, by interface
+	underlay  map[string]model.HookUse
 	lacking   string // what the machine lacks for some driver, in words
 	retry     time.Duration
 	lastWrite int64 // the revision in the file

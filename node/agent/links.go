@@ -26,6 +26,7 @@ type links struct {
 	buf    []byte
 	now    map[int32]device // ports, by index
 	wanted map[int32]device // as they must be
+	xdp    map[int32]uint32 // IDs of the programs in the drivers' hooks, of all devices that have one
 }
 
 // device is what is watched of a port.
@@ -62,7 +63,7 @@ func watchLinks() (*links, error) {
 		}
 	}
 	l := &links{changed: make(chan struct{}, 1), socket: os.NewFile(uintptr(fd), "rtnetlink"), buf: make([]byte, 64<<10),
-		now: map[int32]device{}, wanted: map[int32]device{}}
+		now: map[int32]device{}, wanted: map[int32]device{}, xdp: map[int32]uint32{}}
 	if err := l.dump(); err != nil {
 		return fail("list them", err)
 	}
@@ -131,6 +132,10 @@ func (l *links) message(kind uint16, payload []byte) {
 	switch kind {
 	case unix.RTM_NEWLINK:
 		d, ours := parseDevice(payload)
+		if id, told := parseXDP(payload); told && id != l.xdp[index] {
+			l.hooked(index, id)
+			l.signal()
+		}
 		if !ours && !expected {
 			return
 		}
@@ -140,6 +145,7 @@ func (l *links) message(kind uint16, payload []byte) {
 		}
 	case unix.RTM_DELLINK:
 		delete(l.now, index)
+		delete(l.xdp, index)
 		if _, ours := parseDevice(payload); ours || expected { // a port, or the fabric's own device
 			l.signal()
 		}
@@ -175,6 +181,32 @@ func parseDevice(payload []byte) (d device, ours bool) {
 	return d, strings.HasPrefix(d.name, instance.PortDevicePrefix)
 }
 
+// hooked notes the program in a device's driver.
+func (l *links) hooked(index int32, id uint32) {
+	if id == 0 {
+		delete(l.xdp, index)
+	} else {
+		l.xdp[index] = id
+	}
+}
+
+// parseXDP reads from an RTM_NEWLINK which program is in the device's driver, if it tells.
+func parseXDP(payload []byte) (id uint32, told bool) {
+	const program = 4 // IFLA_XDP_PROG_ID
+	for kind, v := range linux.Attrs(payload[unix.SizeofIfInfomsg:]) {
+		if kind != unix.IFLA_XDP {
+			continue
+		}
+		told = true
+		for k, v := range linux.Attrs(v) {
+			if k == program {
+				id = binary.NativeEndian.Uint32(v)
+			}
+		}
+	}
+	return id, told
+}
+
 // dump reads all devices anew. The caller holds the lock, or is alone.
 func (l *links) dump() error {
 	c, err := linux.DialRtnetlink()
@@ -185,14 +217,18 @@ func (l *links) dump() error {
 	now := map[int32]device{}
 	for range 10 {
 		clear(now)
+		clear(l.xdp)
 		var b linux.Batch
 		b.Request(unix.RTM_GETLINK, 0)
 		b.Link(0, 0, 0)
 		err = c.Dump(&b, func(kind uint16, payload []byte) error {
 			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg {
+				index := int32(binary.NativeEndian.Uint32(payload[4:]))
 				if d, ours := parseDevice(payload); ours {
-					now[int32(binary.NativeEndian.Uint32(payload[4:]))] = d
+					now[index] = d
 				}
+				id, _ := parseXDP(payload)
+				l.hooked(index, id)
 			}
 			return nil
 		})

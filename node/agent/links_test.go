@@ -131,6 +131,26 @@ func TestLinks(t *testing.T) {
 			t.Errorf("%s: told as changed after it was put right", c.what)
 		}
 	}
+	// A program in the driver of any device is told when it comes, and when it goes.
+	hook, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hook.Close()
+	for _, fd := range []int{hook.FD(), -1} {
+		in(func() error {
+			link, err := netlink.LinkByName("other")
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetXdpFdWithFlags(link, fd, 1<<2)
+		})
+		if !signalled() {
+			t.Errorf("XDP program %d is not told", fd)
+		}
+	}
+	expect()
 	// A filter that is taken away is told, too.
 	qdisc := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: own, Handle: netlink.MakeHandle(0xffff, 0),
 		Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,7 +206,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 			}
 		}
 	}
-	state := fabric.State{Peers: a.desired.Peers, Slices: a.plan.slices, Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(index)),
+	state := fabric.State{Peers: a.desired.Peers, Underlay: a.desired.Hook, Slices: a.plan.slices, Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(index)),
 		Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
@@ -217,6 +218,9 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 			p := fabric.Port{ID: model.PortID{ID: id, Interface: ifc.Name}}
 			if p.Index = index[p.ID]; p.Index == 0 {
 				continue
+			}
+			if forwarding(&o.job.Element.Element) == model.ForwardXDP {
+				p.Hook = cmp.Or(o.job.Element.Hook, model.HookAuto)
 			}
 			if o.job.Element.Kind != model.Switch {
 				// A switch takes every frame; anybody else only what is sent to it.
@@ -233,6 +237,13 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		if o := outcomes[port.ID]; o != nil && o.err == nil && err != nil {
 			o.phase, o.err = model.PhaseFailed, err
 		}
+	}
+	a.underlay, a.hooks = report.Underlay, map[model.ID]map[string]model.HookUse{}
+	for port, use := range report.Hooks {
+		if a.hooks[port.ID] == nil {
+			a.hooks[port.ID] = map[string]model.HookUse{}
+		}
+		a.hooks[port.ID][port.Interface] = use
 	}
 	for _, c := range report.Changed {
 		a.event(model.Info, a.Dirs.Node, "FabricChanged", c)

@@ -158,6 +158,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	}
 	report.Ports = a.ports(outcomes, counters)
 	a.fast(ctx, report.Elements)
+	report.Underlay = a.underlay
 	report.CPUUsed, report.MemUsed = a.meter.read()
 	a.reporter.set(report)
 }
@@ -220,7 +221,7 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 		e.Fast = nil
 		if f, ok := forwarded[e.ID]; ok {
 			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Companion: f.Companion, Blackholed: f.Blackholed,
-				Refused: f.Refused, Punted: f.Punted}
+				Refused: f.Refused, Punted: f.Punted, Driver: f.Driver, Hooks: a.hooks[e.ID]}
 			if t, ok := tables[e.ID]; ok {
 				t.Busy = 0
 				e.Fast.Tables = &t

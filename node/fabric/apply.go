@@ -25,8 +25,12 @@ type pass struct {
 	present map[model.PortID]bool // in the state
 	// attached counts ports that are joined for the first time, or whose device was made anew.
 	attached, freed int
-	tunnel          int  // the tunnel device's index; zero when it is not ready
-	hadTunnel       bool // before this pass
+	// Devices of which the driver's hook shall be used: those of ports, by slot, and others.
+	hooked    map[uint32]*hooking
+	wires     wires
+	drivers   map[uint32]pipeline.Driver // as noted, by interface index
+	tunnel    int                        // the tunnel device's index; zero when it is not ready
+	hadTunnel bool                       // before this pass
 }
 
 // want is what one port's tables shall say.
@@ -48,7 +52,8 @@ type want struct {
 func (f *Fabric) Apply(ctx context.Context, s State) Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := &pass{Fabric: f, state: s, report: Report{Failed: map[model.PortID]error{}}, edges: map[string]bool{}}
+	p := &pass{Fabric: f, state: s, report: Report{Failed: map[model.PortID]error{}, Hooks: map[model.PortID]model.HookUse{},
+		Underlay: map[string]model.HookUse{}}, edges: map[string]bool{}}
 	p.report.Problem = p.run(ctx)
 	return p.report
 }
@@ -75,7 +80,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
-	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.hooks, p.enter, p.companions, p.leaveQueues, p.unhook, p.join, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
+	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.companions, p.leaveQueues, p.unhook, p.join, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}

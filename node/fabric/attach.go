@@ -312,7 +312,7 @@ func (f *Fabric) detach() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k))
+	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k), f.releaseDrivers(k))
 	var b linux.Batch
 	for index, q := range k.Ingress {
 		if q.Block != f.block() && q.Block != f.companionBlock() {
@@ -320,7 +320,7 @@ func (f *Fabric) detach() error {
 		}
 		b.RemoveClsact(index)
 		if k.devices[index].xdp != 0 {
-			setXDP(&b, index, -1)
+			setXDP(&b, index, -1, xdpNative)
 		}
 		if q, has := k.Queues[index]; has {
 			b.RemoveQueue(index, q.Queue)

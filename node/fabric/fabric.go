@@ -22,6 +22,9 @@ type State struct {
 	// Punts are the exceptional packets a second – those that routers answer or drop – that the routers of a network on
 	// this node may get from the data path together; those that are not named have no limit.
 	Punts map[string]int
+	// Underlay says in which hook of the underlay's devices tunnels' packets are taken for routers that are forwarded here;
+	// auto when empty.
+	Underlay model.Hook
 	// Incomplete tells that more ports may exist than are named here: nothing is removed.
 	Incomplete bool
 }
@@ -44,10 +47,9 @@ type Port struct {
 	// Shape is what the link does to packets on their way to the element: each direction's shape is at the port where it
 	// ends.
 	Shape model.Shape
-	// XDP has the fabric use the port's driver's hook, natively or not at all, beside the tc hook: frames that routers
-	// forward here from one such port to another take it. It is for elements that send and receive frames by XDP: other
-	// elements lose TSO, must not leave checksums to be filled in, and need NAPI (GRO) to receive such frames.
-	XDP bool
+	// Hook is set for ports of routers whose packets the data path forwards: where it may take them (auto, tc or xdp).
+	// Whether the driver's hook is used at a port depends on where its link ends: on the devices there.
+	Hook model.Hook
 }
 
 // Tunnel leads to another node; packets that come with VNI from there are the port's.
@@ -67,6 +69,10 @@ type Report struct {
 	Failed  map[model.PortID]error
 	Changed []string // for events; empty when all was right
 	Problem error    // what keeps the fabric as a whole from working
+	// Hooks are those in use at the ports that have one of their own (Port.Hook), and at the underlay's devices if there are
+	// tunnels among them.
+	Hooks    map[model.PortID]model.HookUse
+	Underlay map[string]model.HookUse
 }
 
 // Counters are a port's, since it was first made on this node. Rx is what came from the element, Tx what went to it.

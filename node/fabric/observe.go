@@ -1,10 +1,12 @@
 package fabric
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,6 +29,8 @@ type device struct {
 	elsewhere bool // its peer is in another namespace
 	vxlan     linux.VXLANInfo
 	xdp       uint32 // ID of the program in its driver's hook
+	peer      int    // a veth's: the other end's index, where that is
+	mac       net.HardwareAddr
 }
 
 func (d device) up() bool { return d.flags&unix.IFF_UP != 0 }
@@ -86,6 +90,10 @@ func (f *Fabric) dumpLinks() (map[int]device, error) {
 				d.name = unix.ByteSliceToString(value)
 			case unix.IFLA_IFALIAS:
 				d.alias = unix.ByteSliceToString(value)
+			case unix.IFLA_LINK:
+				d.peer = int(binary.NativeEndian.Uint32(value))
+			case unix.IFLA_ADDRESS:
+				d.mac = bytes.Clone(value)
 			case unix.IFLA_MTU:
 				d.mtu = int(binary.NativeEndian.Uint32(value))
 			case unix.IFLA_LINK_NETNSID:

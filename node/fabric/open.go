@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
@@ -45,6 +46,9 @@ type Fabric struct {
 	steered  map[model.ID]*steered
 	freed    map[int]time.Time // when routers' numbers became free
 	captures captures
+	routes   *netlink.Handle   // in the node's namespace
+	refusals map[int]refusal   // of drivers, by interface index
+	told     map[string]string // reasons why a driver's hook is not used although it is asked for, by place
 }
 
 // Option changes what New makes.
@@ -62,7 +66,8 @@ func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
 // must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, freed: map[int]time.Time{}}
+		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, freed: map[int]time.Time{},
+		refusals: map[int]refusal{}, told: map[string]string{}}
 	for _, o := range options {
 		o(f)
 	}
@@ -73,7 +78,11 @@ func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabri
 	if f.netlink, err = linux.DialRtnetlink(); err != nil {
 		return nil, fmt.Errorf("fabric of node %s: %w", dirs.Node, err)
 	}
+	if f.routes, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return nil, errors.Join(fmt.Errorf("fabric of node %s: %w", dirs.Node, err), f.netlink.Close())
+	}
 	if f.pipe, err = pipeline.Open(dirs.BPF()); err != nil {
+		f.routes.Close()
 		return nil, errors.Join(fmt.Errorf("fabric of node %s: %w", dirs.Node, err), f.netlink.Close())
 	}
 	if err := f.remember(); err != nil {
@@ -183,6 +192,7 @@ func (f *Fabric) Close() error {
 	}
 	pipe := f.pipe
 	f.pipe = nil
+	f.routes.Close()
 	return errors.Join(pipe.Close(), f.netlink.Close())
 }
 

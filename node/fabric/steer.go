@@ -35,6 +35,7 @@ type Off struct{ IPv4, IPv6 bool }
 type Forwarded struct {
 	Packets, Bytes uint64            // forwarded by the data path or the companion, by way of all its ports
 	Companion      uint64            // of these packets, those that the companion got
+	Driver         uint64            // of these packets, those that took the driver's hook
 	Blackholed     uint64            // dropped because the route says so
 	Refused        uint64            // that the guest would have got, beyond the network's punts a second
 	Punted         map[string]uint64 // given to the guest, by reason
@@ -169,7 +170,7 @@ func (f *Fabric) flagPorts(id model.ID) {
 }
 
 // keptFlags are those that steering leaves as they are.
-const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.Metered | pipeline.Rated
+const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.TC | pipeline.Metered | pipeline.Rated
 
 // steeringOf are the flags that steering gives a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {
@@ -263,6 +264,7 @@ func (f *Fabric) Forwarded(ctx context.Context) (map[model.ID]Forwarded, error) 
 			c.Companion += v.Companion
 			c.Blackholed += v.Blackholed
 			c.Refused += v.Refused
+			c.Driver += v.Driver
 			for reason, text := range pipeline.Punts {
 				if v.Punts[reason] == 0 {
 					continue

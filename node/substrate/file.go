@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ nodes:
 links:
   - n1 -- n2: {bandwidth: 10Gbit, delay: 5ms}`
 
-// Parse reads a substrate file (YAML): `nodes`, a mapping from name to {cpu, memory, location}, and `links`, a list of
+// Parse reads a substrate file (YAML): `nodes`, a mapping from name to {cpu, memory, location, hook}, and `links`, a list of
 // "a -- b", alone or with {bandwidth, delay}. What is left out: cpu and memory are an even share of what this machine
 // has. name is what errors call the file. The nodes are without addresses (see Number).
 func Parse(name string, data []byte, m Machine) (model.Substrate, error) {
@@ -129,7 +130,7 @@ func parse(data []byte, m Machine) (model.Substrate, error) {
 
 func parseNodes(s *model.Substrate, nodes ast.Node, m Machine) error {
 	given := map[string]map[string]bool{}
-	err := mapping(nodes, "nodes is a mapping from names to {cpu, memory, location}", func(key ast.Node, name string, value ast.Node) error {
+	err := mapping(nodes, "nodes is a mapping from names to {cpu, memory, location, hook}", func(key ast.Node, name string, value ast.Node) error {
 		if err := CheckName(name); err != nil {
 			return bad(key, "%s", err)
 		}
@@ -154,8 +155,12 @@ func parseNodes(s *model.Substrate, nodes ast.Node, m Machine) error {
 					if n.Location = text; CheckName(text) != nil {
 						err = fmt.Errorf("%q cannot be a location: use lower-case letters, digits and '-'", text)
 					}
+				case "hook":
+					if n.Hook = model.Hook(text); !slices.Contains(model.Hooks, n.Hook) {
+						err = fmt.Errorf("%q is no hook: there are auto, tc and xdp", text)
+					}
 				default:
-					return bad(key, "unknown key %q: known are cpu, memory, location", word)
+					return bad(key, "unknown key %q: known are cpu, memory, location, hook", word)
 				}
 				if err != nil {
 					return bad(value, "%s's %s: %s", name, word, err)

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -26,9 +25,6 @@ import (
 // routeProtocol marks the underlay's routes as ours (rtnetlink(7), RTA_PROTOCOL; a number that nobody is registered for
 // in iproute2's rt_protos).
 const routeProtocol = 112
-
-// underlayAlias begins the alias of an instance's underlay devices. No node is called "underlay:", so it is no port's.
-func underlayAlias(d instance.NodeDirs) string { return "polyplane " + d.Instance + " underlay: " }
 
 // sysctls of a simulated node. It has no IPv6 of its own: ports would else get a link-local address each.
 var sysctls = [][2]string{
@@ -282,7 +278,7 @@ func join(a, b *node) (made bool, err error) {
 // setEnd gives one end of a link what it must have.
 func (n *node) setEnd(link netlink.Link, address netip.Prefix, to string) error {
 	at := link.Attrs()
-	alias := underlayAlias(n.dirs) + n.Name + "--" + to
+	alias := n.dirs.UnderlayAlias() + n.Name + "--" + to
 	if at.Alias != alias {
 		if err := n.h.LinkSetAlias(link, alias); err != nil {
 			return fmt.Errorf("mark %s as ours: %w", at.Name, err)
@@ -293,7 +289,7 @@ func (n *node) setEnd(link netlink.Link, address netip.Prefix, to string) error 
 			return fmt.Errorf("set the MTU of %s: %w", at.Name, err)
 		}
 	}
-	if err := n.checksumOff(at.Name); err != nil {
+	if err := n.offloads(at.Name, func(o *linux.Offloads) { o.Checksum = false }); err != nil {
 		return err
 	}
 	if at.Flags&net.FlagUp == 0 {
@@ -301,30 +297,29 @@ func (n *node) setEnd(link netlink.Link, address netip.Prefix, to string) error 
 			return fmt.Errorf("set %s up: %w", at.Name, err)
 		}
 	}
+	// Of a device that is down, the far end is not told that frames may be redirected here.
+	if err := n.offloads(at.Name, func(o *linux.Offloads) { o.GRO = true }); err != nil {
+		return err
+	}
 	return n.setAddress(link, address)
 }
 
-// checksumOff turns transmit checksum offload off: a veth passes on packets whose checksum is still to be made, and an
-// XDP program at the far end that strips a tunnel header would lose the note that says so.
-func (n *node) checksumOff(device string) error {
-	const feature = "tx-checksum-ip-generic"
-	return inside(n.ns, func() error {
-		e, err := ethtool.NewEthtool()
+// offloads changes a device's: transmit checksum offload is off – a veth passes on packets whose checksum is still to be made,
+// and an XDP program at the far end that strips a tunnel header would lose the note that says so – and GRO on, with which a veth
+// takes frames that an XDP program at the far end sends.
+func (n *node) offloads(device string, change func(*linux.Offloads)) error {
+	return linux.Inside(int(n.ns), func() error {
+		c, err := linux.DialRtnetlink()
 		if err != nil {
-			return fmt.Errorf("ethtool: %w", err)
+			return err
 		}
-		defer e.Close()
-		f, err := e.Features(device)
+		defer c.Close()
+		o, err := c.Offloads(device)
 		if err != nil {
-			return fmt.Errorf("read the offloads of %s: %w", device, err)
+			return err
 		}
-		if !f[feature] {
-			return nil
-		}
-		if err := e.Change(device, map[string]bool{feature: false}); err != nil {
-			return fmt.Errorf("turn %s of %s off: %w", feature, device, err)
-		}
-		return nil
+		change(&o)
+		return c.SetOffloads(device, o)
 	})
 }
 
@@ -336,7 +331,7 @@ func (n *node) sweep(wanted map[string]bool) error {
 	}
 	for _, l := range links {
 		at := l.Attrs()
-		if strings.HasPrefix(at.Alias, underlayAlias(n.dirs)) && !wanted[at.Name] {
+		if strings.HasPrefix(at.Alias, n.dirs.UnderlayAlias()) && !wanted[at.Name] {
 			if err := n.h.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) {
 				return fmt.Errorf("remove %s: %w", at.Name, err)
 			}

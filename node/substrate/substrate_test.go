@@ -17,6 +17,7 @@ nodes:
   rio-1: {cpu: 4, memory: 8GiB, location: rio}
   rio-2:
     cpu: 0.5
+    hook: xdp
   niteroi:
 links:
   - rio-1 -- rio-2
@@ -27,7 +28,7 @@ links:
 	}
 	want := []model.SubstrateNode{
 		{Name: "rio-1", CPU: 4000, Memory: 8 << 30, Location: "rio"},
-		{Name: "rio-2", CPU: 500, Memory: machine.Memory / 3},
+		{Name: "rio-2", Hook: model.HookXDP, CPU: 500, Memory: machine.Memory / 3},
 		{Name: "niteroi", CPU: 8000 / 3, Memory: machine.Memory / 3},
 	}
 	for i, n := range s.Nodes {
@@ -48,6 +49,7 @@ func TestParseErrors(t *testing.T) {
 		{"nodes:\n  n1:\n  n1:\n", "s.yaml:3:3:", "n1"},
 		{"nodes:\n  n1: {cpu: 4cores}\n", "s.yaml:2:13:", "4cores"},
 		{"nodes:\n  n1: {memory: 8GB}\n", "s.yaml:2:16:", "8GB"},
+		{"nodes:\n  n1: {hook: native}\n", "s.yaml:2:14:", "there are auto, tc and xdp"},
 		{"nodes:\n  n1: {color: red}\n", "s.yaml:2:8:", "color"},
 		{"nodes:\n  n1:\n  n2:\nlinks:\n  - n1 -- n3\n", "s.yaml:5:5:", `no node "n3"`},
 		{"nodes:\n  n1:\n  n2:\nlinks:\n  - n1 -- n2\n  - n2 -- n1: {delay: 1ms}\n", "s.yaml:6:", "already"},

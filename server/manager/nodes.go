@@ -32,6 +32,7 @@ type node struct {
 	problem  string
 	cpuUsed  float64
 	memUsed  model.Bytes
+	underlay map[string]model.HookUse
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
 	measures *model.Measures // the latest; nil until there are any
@@ -131,8 +132,8 @@ func (m *Manager) Report(r model.Report) error {
 		return err
 	}
 	wasReady, first := n.ready(), !n.heard
-	n.heard, n.back, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed =
-		true, true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed
+	n.heard, n.back, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed, n.underlay =
+		true, true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed, r.Underlay
 	for _, ev := range r.Events {
 		if !m.mayTell(n, ev.Object) {
 			continue

@@ -220,7 +220,8 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		n := m.nodes[name]
 		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, Ready: n.ready(), Problem: n.problem, LastSeen: n.lastSeen,
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
-			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported}
+			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported,
+			Underlay: n.underlay}
 		if !n.offers.told {
 			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
 		}

@@ -102,6 +102,7 @@ func Open(root string) (*Pipeline, error) {
 		return nil, fmt.Errorf("count the processors: %w", err)
 	}
 	spec.Maps[tcMapScratches].MaxEntries = uint32(processors)
+	spec.Programs[tcProgFromWireXdp].Name = WireName(root)
 	p := &Pipeline{root: root}
 	if err := os.MkdirAll(p.directory(), 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of pinned eBPF objects: %w", err)
@@ -111,6 +112,12 @@ func Open(root string) (*Pipeline, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// WireName is what the kernel calls the program in the drivers of real devices, so that it is known to be this node's.
+func WireName(root string) string {
+	sum := sha256.Sum256([]byte(root))
+	return "ppwire" + hex.EncodeToString(sum[:4])
 }
 
 func (p *Pipeline) directory() string { return filepath.Join(p.root, Layout) }

@@ -35,9 +35,11 @@ func (l *lab) port(element, ifc string) string {
 	return l.dirs.PortDevice(model.PortID{ID: id(element), Interface: ifc})
 }
 
-// hooks sets the driver's hook of the hosts' ports.
+// hooks has the routers use the driver's hook.
 func (l *lab) hooks(on bool) {
-	l.xdp = on
+	if l.hook = model.HookTC; on {
+		l.hook = model.HookXDP
+	}
 	l.apply()
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fib"
@@ -399,7 +400,7 @@ func (p *Plane) release(ctx context.Context, pool *fib.Pool) {
 		}
 		if pool.Usage().Resting > 0 {
 			mark := pool.Mark()
-			if !grace(ctx) {
+			if !linux.Grace(ctx) {
 				return
 			}
 			pool.Release(mark)
@@ -459,20 +460,5 @@ func (p *Plane) refresh(ctx context.Context) {
 				p.log.Debug("neighbours", "error", err)
 			}
 		}
-	}
-}
-
-// grace returns when every program run that had begun has ended; false if the context ends before.
-func grace(ctx context.Context) bool {
-	// MEMBARRIER_CMD_GLOBAL waits for an RCU grace period; kernels with nohz_full refuse it.
-	const global = 1
-	if _, _, err := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); err == 0 {
-		return ctx.Err() == nil
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(time.Second): // far longer than a run can take
-		return true
 	}
 }

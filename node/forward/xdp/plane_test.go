@@ -47,9 +47,9 @@ type lab struct {
 	// What benchmarks change: direct ways by plain veths, and where frames go.
 	direct       bool
 	destinations []netip.Addr
-	xdp          bool // the hosts' ports use the driver's hook
-
-	slice model.Slice
+	slice        model.Slice
+	hook         model.Hook    // of the routers
+	report       fabric.Report // the last one
 }
 
 func (l *lab) quota() model.TableQuota { return l.slice.TableQuota() }
@@ -217,13 +217,15 @@ func (l *lab) apply() {
 			p.Index = l.devices[p.ID]
 			p.MAC, _ = net.ParseMAC(ifc.MAC)
 			p.Local = model.PortID{ID: id(ifc.Name), Interface: j.ID.Element}
-			p.XDP = l.xdp && j.Element.Kind == model.Host
+			if j.Element.Kind == model.Router {
+				p.Hook = l.hook
+			}
 			s.Ports = append(s.Ports, p)
 		}
 	}
-	r := l.fabric.Apply(ctx, s)
-	if r.Problem != nil || len(r.Failed) > 0 {
-		l.Fatal(r.Problem, r.Failed)
+	l.report = l.fabric.Apply(ctx, s)
+	if l.report.Problem != nil || len(l.report.Failed) > 0 {
+		l.Fatal(l.report.Problem, l.report.Failed)
 	}
 }
 
@@ -439,34 +441,69 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDriverHook has the hosts' ports use the driver's hook, and gives it up again.
+// TestDriverHook has the hosts' ports use the driver's hook, and gives it up again: TCP, UDP in fragments, ping and traceroute
+// work the same, and the hosts have their offloads back.
 func TestDriverHook(t *testing.T) {
 	l := newLab(t)
-	l.in("h1", "ethtool -K r1 gro on tx off")
-	l.in("h2", "ethtool -K r2 gro on tx off")
 	l.prepare("r1", "r2")
 	l.ping()
-	for _, on := range []bool{true, false} {
-		l.xdp = on
+	features := func() string {
+		return l.in("h1", "ethtool -k r1 | grep -E '^(tx-checksumming|tx-vlan-offload|generic-receive-offload|tcp-segmentation-offload):'")
+	}
+	usual := features()
+	for _, hook := range []model.Hook{model.HookXDP, model.HookAuto, model.HookTC} {
+		on := hook == model.HookXDP
+		l.hook = hook
 		l.apply()
 		for _, device := range []string{l.port("h1", "r1"), l.port("h2", "r2")} {
 			out, err := exec.Command("ip", "link", "show", device).CombinedOutput()
 			if err != nil || strings.Contains(string(out), " xdp ") != on {
-				t.Errorf("hook %v: %v\n%s", on, err, out)
+				t.Errorf("hook %v: %v\n%s", hook, err, out)
 			}
 		}
-		before, guest := l.forwarded("r1").Packets, l.byGuest("r1")
+		if use := l.report.Hooks[model.PortID{ID: id("r1"), Interface: "h1"}]; (use.Hook == model.HookXDP) != on || use.Why == "" {
+			t.Errorf("hook %s: %+v is reported", hook, use)
+		}
+		if is := features(); (is == usual) == on {
+			t.Errorf("hook %s: the host has\n%s", hook, is)
+		}
+		before, guest := l.forwarded("r1"), l.byGuest("r1")
 		l.ping()
 		l.in("h1", "ping -c3 -i0.01 -W10 -s 4000 10.0.2.2") // in fragments
-		if n := l.forwarded("r1").Packets - before; n != 80+18 {
-			t.Errorf("hook %v: of 98 packets %d were forwarded", on, n)
+		is := l.forwarded("r1")
+		if n := is.Packets - before.Packets; n != 80+18 {
+			t.Errorf("hook %v: of 98 packets %d were forwarded", hook, n)
+		}
+		if n := is.Driver - before.Driver; n != map[bool]uint64{true: 98}[on] {
+			t.Errorf("hook %v: %d of 98 packets took the driver's", hook, n)
 		}
 		if n := l.byGuest("r1") - guest; n != 0 {
-			t.Errorf("hook %v: the guest forwarded %d", on, n)
+			t.Errorf("hook %v: the guest forwarded %d", hook, n)
 		}
 		if out, err := l.try("h1", "traceroute -n -q1 -w5 10.0.2.2"); err != nil || !strings.Contains(out, "10.0.0.1") || !strings.Contains(out, "10.0.1.2") {
-			t.Errorf("hook %v: %v\n%s", on, err, out)
+			t.Errorf("hook %v: %v\n%s", hook, err, out)
 		}
+		if on {
+			l.transfer()
+		}
+	}
+}
+
+// transfer sends a few megabytes from h1 to h2 by TCP, over both families.
+func (l *lab) transfer() {
+	l.Helper()
+	for _, to := range []string{"10.0.2.2", "2001:db8:2::2"} {
+		server := exec.Command("nsenter", "--net="+l.dirs.Namespace(id("h2")), "iperf3", "-s", "-1")
+		if err := server.Start(); err != nil {
+			l.Fatal(err)
+		}
+		l.await("iperf3 to listen", func() bool { out, _ := l.try("h2", "ss -Hltn sport = 5201"); return out != "" })
+		out, err := l.try("h1", "iperf3 -n 4M -c "+to)
+		if err != nil {
+			l.Errorf("TCP to %s: %v\n%s", to, err, out)
+			server.Process.Kill() //nolint:errcheck // it may have ended
+		}
+		server.Wait() //nolint:errcheck // the client tells
 	}
 }
 

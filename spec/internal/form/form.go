@@ -150,6 +150,10 @@ type Router struct {
 	// The routing software: frr (the default where there is an intent or a configuration), bird, static (the kernel's own
 	// routes and no process: the default elsewhere) or none.
 	Software model.Software `yaml:"software"`
+	// Where the node takes its packets with forwarding: xdp: auto (in the driver of real devices that have such a hook; on the
+	// tc hook of veths), tc (on the tc hook everywhere), or xdp (in the driver everywhere: for elements that send and receive
+	// frames by XDP; TCP of others loses its large segments). auto when left out.
+	Hook model.Hook `yaml:"hook"`
 	// Its interfaces by name, with addresses or with a mapping. Interfaces that only links mention need no entry.
 	Interfaces Interfaces `yaml:"interfaces"`
 	// Addresses of its only interface, like 10.0.0.1/24.
@@ -257,6 +261,8 @@ type RouterDefaults struct {
 	Intents `yaml:",inline"`
 	// The routing software: frr, bird, static or none.
 	Software model.Software `yaml:"software"`
+	// Where the node takes their packets with forwarding: xdp: auto, tc or xdp.
+	Hook model.Hook `yaml:"hook"`
 }
 
 // Edge is where the network meets a real device of a node, or the uplink of the node's machine.

@@ -119,6 +119,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return enum(model.Controls)
 	case reflect.TypeFor[model.Forwarding]():
 		return enum(model.Forwardings)
+	case reflect.TypeFor[model.Hook]():
+		return enum(model.Hooks)
 	case reflect.TypeFor[model.Software]():
 		return enum(model.Softwares)
 	case reflect.TypeFor[model.RouteType]():
