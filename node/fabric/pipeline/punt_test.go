@@ -95,6 +95,10 @@ func TestQueueBeforeRouter(t *testing.T) {
 		ipv4("10.200.0.1", nil), changed(ipv4("10.1.1.1", nil), 0, 0xff)} {
 		before(in)
 		after(in, 10)
+		l.Routers[1].On = ToCompanion // which is behind the queue, too
+		before(in)
+		after(in, 10)
+		l.Routers[1].On = ToPipeline
 	}
 	in := ipv4("10.1.1.1", nil)
 	l.Routers[1].On = 0 // the guest's packets pass the queue too
