@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -184,6 +185,12 @@ func TestLostPins(t *testing.T) {
 func TestSpoiltTables(t *testing.T) {
 	n, flows := spoiltLab(t)
 	before := n.sense()
+	for i := range 2 {
+		n.fabric.pipe.Peers[20+i] = pipeline.NewPeer(netip.IPv4Unspecified())
+	}
+	if n.apply(); n.sense() != before {
+		t.Errorf("two peers of one address that nobody named stay:\n%s", n.sense())
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 9))

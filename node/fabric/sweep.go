@@ -36,9 +36,9 @@ func (p *pass) sweep() error {
 	if err := errors.Join(remove(p.pipe.Devices, devices), remove(p.pipe.Tunnels, vnis), remove(p.pipe.Edges, edges)); err != nil {
 		return err
 	}
-	for _, number := range p.peers {
-		if !peers[number] {
-			atomic.StoreUint32(&p.pipe.Peers[number].Family, 0)
+	for i := 1; i < len(p.pipe.Peers); i++ { // of spoilt entries several may have one address
+		if !peers[uint32(i)] {
+			set32(&p.pipe.Peers[i].Family, 0)
 		}
 	}
 	if err := p.freeSlots(); err != nil {
