@@ -196,3 +196,19 @@ func TestReleaseDrivers(t *testing.T) {
 		t.Error("the program is still there")
 	}
 }
+
+// TestHookOverIPv6 leaves tunnels over IPv6 to the tc hook, and says so.
+func TestHookOverIPv6(t *testing.T) {
+	n, far := newNode(t, "2001:db8::1"), newNode(t, "2001:db8::2")
+	underlay(t, n, far, 1600)
+	n.must("ip", "link", "set", "under", "alias", n.dirs.UnderlayAlias()+"n--far")
+	n.plug(newElement(t, "r"), "tunnel").Tunnel = &Tunnel{VNI: 5, Peer: far.under}
+	n.state.Peers = []model.Peer{{Name: "far", Address: far.under}}
+	is := n.hook(model.HookXDP, map[string]model.Hook{"tunnel": model.HookTC})
+	if why := is.Hooks[portID("net/r:tunnel")].Why; !strings.Contains(why, "IPv6") {
+		t.Errorf("it is used because %s", why)
+	}
+	if n.program("under") != 0 {
+		t.Error("the underlay has a program")
+	}
+}
