@@ -1,12 +1,16 @@
 // Command bench measures what docs/performance.md promises of a whole instance, as interleaved comparisons on one
 // machine, and writes the tables there. Run it by `make bench`.
 //
-//	bench bringup   1,000 static routers in a line: polyplane, the bare kernel, Mininet
-//	bench tcp       TCP through one router: polyplane's guest forwarding, plain veth pairs
-//	bench idle      CPU time and memory of all processes with the line up; a deleted port's way back; small applies
-//	bench traffic   the traffic source and sink back to back against a bare loop of live frames, and the rates they keep
-//	bench agreement two independent runs of one measurement
-//	bench all       all of them
+//	bench bringup    1,000 static routers in a line: polyplane, the bare kernel, Mininet
+//	bench tcp        TCP through one router: polyplane's guest forwarding, plain veth pairs
+//	bench idle       CPU time and memory of all processes with the line up; a deleted port's way back; small applies
+//	bench traffic    the traffic source and sink back to back against a bare loop of live frames, and the rates they keep
+//	bench agreement  two independent runs of one measurement
+//	bench forwarding routers on one core: by xdp, by the node, by themselves, by plain veths; chains; a full table
+//	bench cores      a router on a core of its own: what it carries, and the delay that it adds
+//	bench streams    TCP through a router by xdp: one connection, and new ones
+//	bench mirror     a full table from netlink into the fast path, and the memory that it takes
+//	bench all        all of them
 package main
 
 import (
@@ -17,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -48,9 +53,14 @@ var benchmarks = []struct {
 	{"idle", idle},
 	{"traffic", traffic},
 	{"agreement", agreement},
+	{"forwarding", forwarding},
+	{"cores", twoCores},
+	{"streams", streams},
+	{"mirror", mirroring},
 }
 
 func main() {
+	childMain()
 	o := options{}
 	flag.StringVar(&o.polyplane, "polyplane", "bin/polyplane", "the binary to measure")
 	flag.IntVar(&o.routers, "routers", 1000, "routers in the line")
@@ -66,11 +76,12 @@ func main() {
 }
 
 func run(o options, names []string, results, page string) error {
+	var known []string
+	for _, b := range benchmarks {
+		known = append(known, b.name)
+	}
 	if len(names) == 0 || slices.Contains(names, "all") {
-		names = nil
-		for _, b := range benchmarks {
-			names = append(names, b.name)
-		}
+		names = known
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -82,7 +93,7 @@ func run(o options, names []string, results, page string) error {
 			return b.name == name
 		})
 		if i < 0 {
-			return fmt.Errorf("there is no benchmark %q: bringup, tcp, idle, traffic, agreement, all", name)
+			return fmt.Errorf("there is no benchmark %q: there are %s and all", name, strings.Join(known, ", "))
 		}
 		tables, err := benchmarks[i].run(ctx, o)
 		if err != nil {

@@ -13,12 +13,16 @@ import (
 
 // Path is what source and sink are joined by, and how they send and check at full speed.
 type Path struct {
-	From, To              netdev.Ref
-	Before                netdev.Ref // sends to To, whose full ring shows there
-	Generic               bool       // see sink.Options, as the next two
-	Stream                source.Stream
-	CPU                   int
+	From, To netdev.Ref
+	Before   netdev.Ref // sends to To, whose full ring shows there
+	Generic  bool       // see sink.Options
+	Stream   source.Stream
+	CPU      int
+	// TimeEvery and CheckEvery: see sink.Options.
 	TimeEvery, CheckEvery int
+	// Batch: see source.Options. What a batch sets off in softirqs must not last so long (2 ms) that the kernel leaves the rest to a
+	// thread: that one's time would be in no loop's.
+	Batch int
 	// MayLose is the share of frames that may be lost in between.
 	MayLose float64
 }
@@ -35,7 +39,7 @@ func Measured(p Path) Loop {
 		if err := k.Start(run); err != nil {
 			return err
 		}
-		x, err := source.OpenXDP(source.Options{Device: p.From, Streams: []source.Stream{p.Stream}, Duration: time.Hour, Run: run, CPU: p.CPU, KeepPayload: p.CheckEvery > 1, Thread: thread})
+		x, err := source.OpenXDP(source.Options{Device: p.From, Streams: []source.Stream{p.Stream}, Duration: time.Hour, Run: run, CPU: p.CPU, Batch: p.Batch, KeepPayload: p.CheckEvery > 1, Thread: thread})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/measure/netdev"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/agent"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+// way is how the routers of a chain forward.
+type way string
+
+const (
+	byKernel way = "kernel"   // the routers' own, by veths that join the namespaces directly
+	byGuest  way = "guest"    // the same by way of the fabric
+	byRouter way = "router"   // the node's kernel
+	byTC     way = "xdp (tc)" // the fabric, in the hook that keeps GSO packets whole
+	byXDP    way = "xdp"      // the fabric, in the drivers' hook
+)
+
+// chain is h1 – r1 – … – rn – h2, a network of its own. Link i has 10.0.i.0/24: .1 to the left, .2 to the right, except that
+// link 0 has r1 at .1.
+type chain struct {
+	*lab
+	network string
+	routers int
+	way     way
+	packets int // a second that the network may send; 0: unlimited
+}
+
+// lab is a node in a network namespace of its own, with the drivers that an agent has and chains on it.
+type lab struct {
+	ctx     context.Context
+	dirs    instance.NodeDirs
+	all     instance.Dirs
+	home    string // the node's namespace
+	drivers agent.Drivers
+	fabric  *fabric.Fabric
+	chains  []*chain
+	jobs    []control.Job
+	devices map[model.PortID]int
+}
+
+// onNode runs f on a node of its own, and removes all of it afterwards.
+func onNode(ctx context.Context, f func(*lab) error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: its namespace is of no use to others
+		done <- func() (err error) {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("make a network namespace: %w", err)
+			}
+			l, err := newLab(ctx)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, l.close()) }()
+			return f(l)
+		}()
+	}()
+	return <-done
+}
+
+func newLab(ctx context.Context) (*lab, error) {
+	word := make([]byte, 4)
+	rand.Read(word) //nolint:errcheck // it never fails
+	l := &lab{ctx: ctx, all: instance.NewDirs("bench" + hex.EncodeToString(word)), devices: map[model.PortID]int{},
+		home: fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
+	l.dirs = l.all.Node(node)
+	var err error
+	if l.drivers, err = agent.NewDrivers(l.dirs, netip.Addr{}, l.home); err != nil {
+		return nil, err
+	}
+	l.fabric = l.drivers.Fabric.(*fabric.Fabric)
+	return l, addRouterPlane(l.drivers)
+}
+
+func (l *lab) close() error {
+	ctx := context.WithoutCancel(l.ctx)
+	var errs []error
+	for _, p := range l.drivers.Planes {
+		if ids, err := p.List(ctx); err != nil {
+			errs = append(errs, err)
+		} else if err := p.Retire(ctx, ids); err != nil {
+			errs = append(errs, err)
+		}
+		if c, ok := p.(interface{ Close() }); ok {
+			c.Close()
+		}
+	}
+	errs = append(errs, l.fabric.Destroy())
+	d := l.drivers.Controls[model.ControlNetns]
+	var ids []model.ID
+	for _, j := range l.jobs {
+		ids = append(ids, j.ID)
+	}
+	errs = append(errs, d.Remove(ctx, ids, false))
+	if c, ok := d.(interface{ Close() error }); ok {
+		errs = append(errs, c.Close())
+	}
+	if c, ok := l.drivers.Edges.(interface{ Close() }); ok {
+		c.Close()
+	}
+	return errors.Join(append(errs, os.RemoveAll(l.all.Run), os.RemoveAll(l.all.Data))...)
+}
+
+// chain adds one to what build makes.
+func (l *lab) chain(network string, routers int, w way) *chain {
+	c := &chain{lab: l, network: network, routers: routers, way: w}
+	l.chains = append(l.chains, c)
+	return c
+}
+
+// build makes all chains, with addresses and routes, and has the planes take their routers.
+func (l *lab) build() error {
+	for i, c := range l.chains {
+		l.jobs = append(l.jobs, c.jobs(uint32(i+1))...)
+	}
+	for _, r := range l.drivers.Controls[model.ControlNetns].Apply(l.ctx, l.jobs) {
+		if r.Err != nil {
+			return r.Err
+		}
+		for _, d := range r.Devices {
+			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d.Index
+		}
+	}
+	if err := l.apply(); err != nil {
+		return err
+	}
+	for _, c := range l.chains {
+		if err := c.join(); err != nil {
+			return fmt.Errorf("chain %s: %w", c.network, err)
+		}
+	}
+	for _, f := range []model.Forwarding{model.ForwardXDP, model.ForwardRouter} {
+		if err := l.prepare(f); err != nil {
+			return err
+		}
+	}
+	return l.apply()
+}
+
+func (l *lab) prepare(f model.Forwarding) error {
+	var jobs []forward.Job
+	for _, c := range l.chains {
+		if c.forwarding() != f {
+			continue
+		}
+		for _, j := range l.jobs {
+			if j.ID.Network == c.network && j.Element.Kind == model.Router {
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element})
+			}
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	for _, r := range l.drivers.Planes[f].Prepare(l.ctx, jobs) {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+func (l *lab) apply() error {
+	s := fabric.State{Packets: map[string]int{}}
+	for _, c := range l.chains {
+		if c.packets > 0 {
+			s.Packets[c.network] = c.packets
+		}
+	}
+	for _, j := range l.jobs {
+		c := l.chains[slices.IndexFunc(l.chains, func(c *chain) bool { return c.network == j.ID.Network })]
+		for _, ifc := range j.Element.Interfaces {
+			p := fabric.Port{ID: model.PortID{ID: j.ID, Interface: ifc.Name}}
+			p.Index = l.devices[p.ID]
+			p.MAC, _ = net.ParseMAC(ifc.MAC)
+			p.Local = model.PortID{ID: c.id(ifc.Name), Interface: j.ID.Element}
+			p.XDP = c.way == byXDP && j.Element.Kind == model.Host
+			s.Ports = append(s.Ports, p)
+		}
+	}
+	r := l.fabric.Apply(l.ctx, s)
+	for _, err := range r.Failed {
+		return err
+	}
+	return r.Problem
+}
+
+func (c *chain) id(element string) model.ID { return model.ID{Network: c.network, Element: element} }
+
+// name is the ith element's.
+func (c *chain) name(i int) string {
+	switch i {
+	case 0:
+		return "h1"
+	case c.routers + 1:
+		return "h2"
+	}
+	return fmt.Sprintf("r%d", i)
+}
+
+func (c *chain) forwarding() model.Forwarding {
+	switch c.way {
+	case byTC, byXDP:
+		return model.ForwardXDP
+	case byRouter:
+		return model.ForwardRouter
+	}
+	return model.ForwardGuest
+}
+
+// ends are the two on link i: their elements and addresses.
+func (c *chain) ends(i int) (elements, addresses [2]string) {
+	hosts := [2]int{1, 2}
+	if i == 0 {
+		hosts = [2]int{2, 1}
+	}
+	for side := range 2 {
+		elements[side], addresses[side] = c.name(i+side), fmt.Sprintf("10.0.%d.%d", i, hosts[side])
+	}
+	return elements, addresses
+}
+
+func (c *chain) jobs(index uint32) []control.Job {
+	jobs := make([]control.Job, c.routers+2)
+	for i := range jobs {
+		e := model.Element{Name: c.name(i), Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Forwarding: c.forwarding()}
+		if i == 0 || i == c.routers+1 {
+			e.Kind, e.Software, e.Forwarding = model.Host, "", model.ForwardGuest
+		}
+		jobs[i] = control.Job{ID: c.id(e.Name), Index: index, Element: model.NodeElement{Element: e}}
+	}
+	for i := range c.routers + 1 {
+		if c.way == byKernel {
+			break // join makes the veths
+		}
+		elements, addresses := c.ends(i)
+		for side := range 2 {
+			j := &jobs[i+side]
+			far := elements[1-side]
+			j.Element.Interfaces = append(j.Element.Interfaces, model.Interface{Name: far, MTU: 1500,
+				MAC: model.MAC(model.PortID{ID: j.ID, Interface: far}), Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[side] + "/24")}})
+		}
+	}
+	return jobs
+}
+
+// join gives the kernel's chain its veths, and every chain its neighbours and routes: what lies beyond h2 is 10.64.0.0/10.
+func (c *chain) join() error {
+	for i := range c.routers + 1 {
+		elements, addresses := c.ends(i)
+		if c.way == byKernel {
+			if err := c.in(elements[0], fmt.Sprintf("ip link add %s type veth peer name %s netns %s", elements[1], elements[0], c.space(elements[1]))); err != nil {
+				return err
+			}
+		}
+		for side := range 2 {
+			if c.way != byKernel {
+				break
+			}
+			if err := c.in(elements[side], fmt.Sprintf("ip addr add %s/24 dev %s; ip link set %[2]s up", addresses[side], elements[1-side])); err != nil {
+				return err
+			}
+		}
+		for side := range 2 { // GRO, when the other end is up: NAPI, which XDP frames need, begins with it
+			far := elements[1-side]
+			mac, err := c.mac(far, elements[side])
+			if err != nil {
+				return err
+			}
+			command := fmt.Sprintf("ip neigh replace %s lladdr %s dev %s nud permanent", addresses[1-side], mac, far)
+			if c.way == byKernel || i == c.routers && side == 1 {
+				command += "; ethtool -K " + far + " gro on"
+			}
+			if err := c.in(elements[side], command); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range c.routers + 2 {
+		var commands []string
+		if i <= c.routers {
+			_, at := c.ends(i)
+			commands = append(commands, "ip route replace 10.64.0.0/10 via "+at[1])
+			if i < c.routers {
+				commands = append(commands, fmt.Sprintf("ip route replace 10.0.%d.0/24 via %s", c.routers, at[1]))
+			}
+		}
+		if i > 1 {
+			_, at := c.ends(i - 1)
+			commands = append(commands, "ip route replace 10.0.0.0/24 via "+at[0])
+		}
+		if err := c.in(c.name(i), strings.Join(commands, ";")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *chain) space(element string) string { return c.dirs.Namespace(c.id(element)) }
+
+func (c *chain) in(element, command string) error {
+	_, err := c.output(element, command)
+	return err
+}
+
+func (c *chain) output(element, command string) (string, error) {
+	out, err := exec.CommandContext(c.ctx, "nsenter", "--net="+c.space(element), "sh", "-ec", command).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w: %s", element, command, err, lastLine(string(out)))
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// mac is the address of an element's interface.
+func (c *chain) mac(element, ifc string) (net.HardwareAddr, error) {
+	var mac net.HardwareAddr
+	err := netdev.In(c.space(element), func() error {
+		d, err := net.InterfaceByName(ifc)
+		if err == nil {
+			mac = d.HardwareAddr
+		}
+		return err
+	})
+	return mac, err
+}
+
+// from and to are where frames enter and leave a chain; before is what sends to the last.
+func (c *chain) from() netdev.Ref { return netdev.Ref{Namespace: c.space("h1"), Name: c.name(1)} }
+func (c *chain) to() netdev.Ref   { return netdev.Ref{Namespace: c.space("h2"), Name: c.name(c.routers)} }
+
+func (c *chain) before() netdev.Ref {
+	last := c.name(c.routers)
+	if c.way == byKernel {
+		return netdev.Ref{Namespace: c.space(last), Name: "h2"}
+	}
+	return netdev.Ref{Namespace: c.home, Name: c.dirs.PortDevice(model.PortID{ID: c.id("h2"), Interface: last})}
+}
+
+// entrance is the other end of from: the first that receives.
+func (c *chain) entrance() netdev.Ref {
+	if c.way == byKernel {
+		return netdev.Ref{Namespace: c.space(c.name(1)), Name: "h1"}
+	}
+	return netdev.Ref{Namespace: c.home, Name: c.dirs.PortDevice(model.PortID{ID: c.id("h1"), Interface: "r1"})}
+}
