@@ -102,10 +102,10 @@ func overload(ctx context.Context, o options, systems []*system) (offered []floa
 	return offered, nil
 }
 
-// delays measures, frame by frame, what a router adds to the delay without one.
+// delays measures the delay of each frame with routers and without one.
 func delays(ctx context.Context, o options, none, xdp, kernel *system) (table, error) {
-	t := table{Name: "forwarding-delay", Title: "Added delay of one router at half of what it carries",
-		Columns: []string{"load, frames/s", "", "without a router, µs", "kernel adds, µs", "xdp adds, µs", "xdp / kernel", "asked for"}}
+	t := table{Name: "forwarding-delay", Title: "Delay by one router at half of what it carries",
+		Columns: []string{"load, frames/s", "", "without a router, µs", "kernel, µs", "xdp, µs", "xdp − kernel, µs", "asked for"}}
 	var benches [3]*trial.Bench
 	for i, s := range []*system{none, kernel, xdp} {
 		b, err := s.apart(1)
@@ -131,30 +131,31 @@ func delays(ctx context.Context, o options, none, xdp, kernel *system) (table, e
 			}
 		}
 		for q, name := range []string{"median", "99 %"} {
-			floor := stats.Median(got[0][q])
-			added := [2][]float64{}
-			for i := range added {
-				for _, v := range got[1+i][q] {
-					added[i] = append(added[i], max(v-floor, 1))
-				}
+			less := make([]float64, len(got[1][q]))
+			for n := range less {
+				less[n] = (got[2][q][n] - got[1][q][n]) / 1000
 			}
-			r, err := stats.PairedRatio(added[0], added[1], stats.BootstrapOptions{Seed: uint64(o.seed)})
+			interval, err := stats.Bootstrap(less, stats.Median, stats.BootstrapOptions{Seed: uint64(o.seed)})
 			if err != nil {
 				return t, err
 			}
-			what := fmt.Sprintf("%.0f for both", load[1])
+			what := fmt.Sprintf("%.0f for all", load[1])
 			if load[1] != load[2] {
 				what = fmt.Sprintf("kernel %.0f, xdp %.0f", load[1], load[2])
 			}
-			micro := func(v float64) string { return fmt.Sprintf("%.2f", v/1000) }
-			t.Rows = append(t.Rows, []string{what, name, micro(floor), micro(stats.Median(added[0])), micro(stats.Median(added[1])), ratio(r), "< 1"})
+			row := []string{what, name}
+			for i := range got {
+				row = append(row, fmt.Sprintf("%.2f", stats.Median(got[i][q])/1000))
+			}
+			t.Rows = append(t.Rows, append(row, fmt.Sprintf("%+.2f (%+.2f…%+.2f)", stats.Median(less), interval.Low, interval.High), "below 0"))
 			for i, s := range []*system{none, kernel, xdp} {
 				kept[fmt.Sprintf("%s, %s, load %d", s.name, name, n+1)] = got[i][q]
 			}
 		}
 	}
 	t.Raw = kept
-	t.Note = fmt.Sprintf("Source on core 0, frame by frame at a constant rate; router and sink on core 1, as above. Of every frame the delay is taken: medians of %d trials of %v each, in random order, "+
-		"less the median without a router at that rate (a veth pair from source to sink). First at half of what the kernel carries, then each at half of what itself carries.", 3*o.rounds, trialTime)
+	t.Note = fmt.Sprintf("Source on core 0, frame by frame at a constant rate; router and sink on core 1, as above. Of every frame the delay is taken: medians of %d trials of %v each, in random order; "+
+		"the differences round by round, with 95 %% bootstrap intervals: what the way without a router (a veth pair from source to sink) costs is in both, and in none of them. "+
+		"First at half of what the kernel carries, then each at half of what itself carries; without a router as the former.", 3*o.rounds, trialTime)
 	return t, nil
 }
