@@ -48,7 +48,7 @@ struct ipv6_header {
 /* A packet on its way through routers. */
 struct packet {
 	__u64 hi, lo;              /* the destination's address as a number, IPv4 in the upper half of hi */
-	__u64 destination, source; /* MAC addresses, as struct port's mac has them */
+	__u64 destination, source; /* MAC addresses, as struct port's mac has them; the source only once a router has changed it */
 	__u32 flow[8];             /* source and destination as numbers */
 	__u32 ports;
 	__u32 protocol;
@@ -88,7 +88,13 @@ INLINE struct port *port_at(__u32 slot)
 
 INLINE __u64 mac_of(const __u16 *half)
 {
-	return half[0] | (__u64)half[1] << 16 | (__u64)half[2] << 32;
+	return *(const __u32 *)half | (__u64)half[2] << 32;
+}
+
+INLINE void put_mac(__u16 *half, __u64 mac)
+{
+	*(__u32 *)half = mac;
+	half[2] = mac >> 32;
 }
 
 /* frame_mac turns a next hop's MAC address into the form of struct port's. */
@@ -197,7 +203,6 @@ INLINE void parse(struct packet *p, const void *frame, const void *end, __u32 by
 	if ((void *)(e + 1) > end)
 		return;
 	p->destination = mac_of(e->destination);
-	p->source = mac_of(e->source);
 	if (e->protocol == be16(PROTOCOL_IPV4))
 		p->reason = parse4(p, e + 1, end, bytes - ETHERNET_BYTES);
 	else if (e->protocol == be16(PROTOCOL_IPV6))

@@ -119,7 +119,7 @@ INLINE __u32 edge_slot(struct xdp_md *x, __u32 ifindex, struct load *l, __u32 *o
 	return *slot;
 }
 
-/* read_addresses reads the MAC addresses of a frame with a tag. */
+/* read_addresses reads the MAC address that a frame with a tag is for. */
 INLINE void read_addresses(struct xdp_md *x, struct packet *p)
 {
 	struct ethernet_header *e = (void *)(long)x->data;
@@ -127,7 +127,6 @@ INLINE void read_addresses(struct xdp_md *x, struct packet *p)
 	if ((void *)(e + 1) > (void *)(long)x->data_end)
 		return;
 	p->destination = mac_of(e->destination);
-	p->source = mac_of(e->source);
 }
 
 /* Where a packet leaves this hook. */
@@ -255,7 +254,8 @@ INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, cons
 		four->ttl = p->ttl;
 		four->checksum = be16(p->checksum);
 	}
-	e->protocol = p->ipv6 ? be16(PROTOCOL_IPV6) : be16(PROTOCOL_IPV4);
+	if (offset != room)
+		e->protocol = p->ipv6 ? be16(PROTOCOL_IPV6) : be16(PROTOCOL_IPV4);
 	if (room == OUTER_BYTES) {
 		__u32 ifindex = o->ifindex;
 
@@ -271,12 +271,8 @@ INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, cons
 		*tag = be16(o->label);
 		e = first;
 	}
-	e->destination[0] = p->destination;
-	e->destination[1] = p->destination >> 16;
-	e->destination[2] = p->destination >> 32;
-	e->source[0] = p->source;
-	e->source[1] = p->source >> 16;
-	e->source[2] = p->source >> 32;
+	put_mac(e->destination, p->destination);
+	put_mac(e->source, p->source);
 	return 0;
 }
 
