@@ -90,7 +90,7 @@ func newLab(ctx context.Context) (*lab, error) {
 		return nil, err
 	}
 	l.fabric = l.drivers.Fabric.(*fabric.Fabric)
-	return l, addRouterPlane(l.drivers)
+	return l, nil
 }
 
 func (l *lab) close() error {
@@ -195,7 +195,12 @@ func (l *lab) apply() error {
 			p.Index = l.devices[p.ID]
 			p.MAC, _ = net.ParseMAC(ifc.MAC)
 			p.Local = model.PortID{ID: c.id(ifc.Name), Interface: j.ID.Element}
-			p.XDP = c.way == byXDP && j.Element.Kind == model.Host
+			if j.Element.Kind == model.Router {
+				p.Hook = model.HookTC
+				if c.way == byXDP {
+					p.Hook = model.HookXDP
+				}
+			}
 			s.Ports = append(s.Ports, p)
 		}
 	}

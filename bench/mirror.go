@@ -22,6 +22,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/measure/netdev"
 	"github.com/polyplane/polyplane/measure/stats"
+	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/mirror"
 	"github.com/polyplane/polyplane/node/mirror/feed"
@@ -599,7 +600,8 @@ func memoryTable(own mirror.Usage, full [2]fib.TableUsage) (table, error) {
 		{"the agent's own copy, a route: the mirror's", each(own.Bytes, own.Routes), "bounded, reported"},
 		{"the agent's own copy, a route: the tables', IPv4, IPv6", each(full[0].Copy, full[0].Routes) + ", " + each(full[1].Copy, full[1].Routes), "bounded, reported"},
 	}
-	t.Note = fmt.Sprintf("The full tables are those of the comparison above, after they were mirrored. Next hops are not in it: 32 bytes each, shared by routes. Bounds: a network's quota on a node is %d MiB and %d million routes by default; "+
-		"`get fib` and `describe` report what a router takes.", 128, 4)
+	quota := new(model.Slice).TableQuota()
+	t.Note = fmt.Sprintf("The full tables are those of the comparison above, after they were mirrored. Next hops are not in it: 32 bytes each, shared by routes. Bounds: a network may have tables of %s with %d routes on a node unless it states others; "+
+		"`get fib` and `describe` report what a router takes.", quota.Tables, quota.Routes)
 	return t, nil
 }
