@@ -49,6 +49,7 @@ type lab struct {
 	destinations []netip.Addr
 	slice        model.Slice
 	hook         model.Hook    // of the routers
+	edge         *fabric.Edge  // where the last link ends instead of at h2
 	report       fabric.Report // the last one
 }
 
@@ -219,6 +220,9 @@ func (l *lab) apply() {
 			p.Local = model.PortID{ID: id(ifc.Name), Interface: j.ID.Element}
 			if j.Element.Kind == model.Router {
 				p.Hook = l.hook
+			}
+			if l.edge != nil && ifc.Name == "h2" {
+				p.Edge, p.Local = l.edge, model.PortID{}
 			}
 			s.Ports = append(s.Ports, p)
 		}
