@@ -382,15 +382,15 @@ func (s *sheet) fast(id model.ID, f *model.FastPath) {
 		hops += fmt.Sprintf(", %d of them groups", t.Groups)
 	}
 	s.line("Next hops", hops)
-	s.line("Agent's copy", byteCount(uint64(copied)))
-	s.line("Slice's share", fmt.Sprintf("%s of %s tables, %d of %d next hops, %d of %d routes", byteCount(uint64(t.Used.Tables)), t.Quota.Tables,
+	s.line("Agent copy", byteCount(uint64(copied)))
+	s.line("Slice share", fmt.Sprintf("%s of %s tables, %d of %d next hops, %d of %d routes", byteCount(uint64(t.Used.Tables)), t.Quota.Tables,
 		t.Used.NextHops, t.Quota.NextHops, t.Used.Routes, t.Quota.Routes))
 	if l := t.Lack; l != nil {
 		of := "the slice's"
 		if l.Node {
 			of = "the node's"
 		}
-		s.line("Full", fmt.Sprintf("%s %s are used up: what does not fit the router itself forwards (polyplane events %s tells what helps)", of, l.Quota, id.Network))
+		s.line("Full", fmt.Sprintf("%s %s are used up: what does not fit the router itself forwards (`polyplane get events %s` tells what helps)", of, l.Quota, id.Network))
 	}
 }
 

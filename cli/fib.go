@@ -42,6 +42,10 @@ by the node's kernel (router, bridge). With PREFIX only what lies in it.`,
 			}
 			if len(given) > 1 {
 				if request.Prefix, err = netip.ParsePrefix(given[1]); err != nil {
+					if _, err := netip.ParseAddr(given[1]); err == nil {
+						return usageError(cmd, "%q is an address, and a prefix like 10.0.0.0/8 is expected; `polyplane trace %s %s` tells which entry an address matches",
+							given[1], id, given[1])
+					}
 					return usageError(cmd, "%q is no prefix: write one like 10.0.0.0/8 or 2001:db8::/32", given[1])
 				}
 				request.Prefix = request.Prefix.Masked()
@@ -88,13 +92,22 @@ func (c *CLI) printFIB(f model.FIB) error {
 	}
 	var tables []string
 	for _, t := range f.Tables {
-		tables = append(tables, fmt.Sprintf("%s: %d routes in %s (%s)", familyName(t.Family), t.Routes, byteCount(uint64(t.Bytes)), t.Shape))
+		tables = append(tables, tableText(t, f.Punted[t.Family]))
 	}
 	fmt.Fprintln(c.Out, strings.Join(tables, "; "))
 	if n := f.Matching - len(f.Entries); n > 0 {
 		fmt.Fprintf(c.Err, "%d more are not shown: give a PREFIX, or a larger --limit\n", n)
 	}
 	return nil
+}
+
+// tableText is what one family's table is, and why the router itself forwards all of it, if so.
+func tableText(t model.FIBTable, why string) string {
+	words := fmt.Sprintf("%s: %d routes in %s (%s)", familyName(t.Family), t.Routes, byteCount(uint64(t.Bytes)), t.Shape)
+	if why != "" {
+		words += ", the router itself forwards: " + why
+	}
+	return words
 }
 
 func familyName(f model.Family) string {
@@ -198,6 +211,13 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 	if err != nil {
 		return err
 	}
+	if q.In != "" {
+		if e := elementOf(elements, id.Element); e != nil {
+			if _, err := findInterface(e, q.In); err != nil {
+				return err
+			}
+		}
+	}
 	var steps []tracedStep
 	for range mostRouters {
 		t, err := cl.Trace(ctx, id, q)
@@ -220,7 +240,13 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 			break
 		}
 		next := elementOf(elements, far.Far.Element)
-		if next == nil || next.Element.Kind != model.Router || next.Element.Forwarding == model.ForwardGuest {
+		if next == nil || next.Element.Kind != model.Router {
+			break
+		}
+		if next.Element.Forwarding == model.ForwardGuest {
+			if o.format == "" {
+				fmt.Fprintf(c.Out, "%s, in by %s\n  its own stack forwards (forwarding: guest): `ip route get` in it tells how\n", next.ID, far.Far.Interface)
+			}
 			break
 		}
 		id.Element, q.In = far.Far.Element, far.Far.Interface

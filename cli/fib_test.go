@@ -38,11 +38,22 @@ func TestGetFIB(t *testing.T) {
 		t.Fatalf("status %d, %s", r.code, r.err)
 	}
 	golden(t, "fib.txt", r.out)
+	punted := fastPath()
+	told := punted.fib
+	punted.fib = func(q model.FIBRequest) model.FIB {
+		f := told(q)
+		f.Punted = map[model.Family]string{model.IPv4: "there are policy routing rules"}
+		return f
+	}
+	if r = run(t, punted, "get", "fib", "lab/r1"); !strings.Contains(r.out, "the router itself forwards: there are policy routing rules; IPv6") {
+		t.Errorf("a family that is left to the router: %s", r.out)
+	}
 	if r = run(t, fastPath(), "get", "fib", "lab/r1", "--limit", "1"); !strings.Contains(r.err, "3 more are not shown") || strings.Contains(r.out, "10.9") {
 		t.Errorf("limited: %q, %q", r.out, r.err)
 	}
 	for _, c := range []struct{ args, says string }{
-		{"get fib lab/r1 10.0.0.0/99", "is no prefix"}, {"get fib lab/r1 -4 -6", "exclude each other"}, {"get fib lab", "NET/"},
+		{"get fib lab/r1 10.0.0.0/99", "is no prefix"}, {"get fib lab/r1 10.0.0.6", "`polyplane trace lab/r1 10.0.0.6` tells"},
+		{"get fib lab/r1 -4 -6", "exclude each other"}, {"get fib lab", "NET/"},
 		{"get fib lab/r1 --limit 0", "a number of entries"}, {"trace lab/r1 10.0.0.x", "is no address"}, {"trace lab/r1 10.0.0.1 --ttl 0", "1 to 255"},
 		{"trace lab/r1 10.0.0.1 --source ::1", "two families"}, {"trace lab/r1 10.0.0.1 --protocol x", "tcp, udp"}, {"trace lab/r1 10.0.0.1 --port 70000", "65535"},
 	} {
@@ -70,6 +81,18 @@ func TestTrace(t *testing.T) {
 	f.traced["lab/r2"] = model.Trace{Verdict: model.Blackhole, Reason: "its route says so (blackhole)"}
 	if r = run(t, f, "trace", "lab/r1", "10.0.0.6"); r.code != ExitFailed || !strings.Contains(r.out, "dropped") {
 		t.Errorf("a dropped packet: status %d, %s", r.code, r.out)
+	}
+	if r = run(t, f, "trace", "lab/r1", "10.0.0.6", "--in", "eth9"); r.code != ExitNotFound || !strings.Contains(r.err, `has no interface "eth9"`) || r.out != "" {
+		t.Errorf("in by an interface that is not there: status %d, %s%s", r.code, r.out, r.err)
+	}
+	// The router behind forwards by itself.
+	for i := range f.dump.Elements {
+		if e := &f.dump.Elements[i]; e.Element.Name == "r2" {
+			e.Element.Forwarding = model.ForwardGuest
+		}
+	}
+	if r = run(t, f, "trace", "lab/r1", "10.0.0.6"); r.code != ExitOK || !strings.HasSuffix(r.out, "lab/r2, in by r1\n  its own stack forwards (forwarding: guest): `ip route get` in it tells how\n") {
+		t.Errorf("to a router that forwards by itself: status %d, %s", r.code, r.out)
 	}
 	// By the node's kernel, which is asked too.
 	first := f.traced["lab/r1"]

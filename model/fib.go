@@ -8,6 +8,8 @@ import (
 // FIB is what the fast path of a node knows of a router that it forwards for (forwarding: xdp, router or bridge).
 type FIB struct {
 	Tables []FIBTable `json:"tables"`
+	// Punted says for a family why the router itself forwards all of it.
+	Punted map[Family]string `json:"punted,omitempty"`
 	// Entries are sorted by prefix: those that were asked for, at most as many as were asked for.
 	Entries []FIBEntry `json:"entries,omitempty"`
 	// Matching counts all entries that were asked for.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -192,6 +193,10 @@ func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
 		}
 		i, err := strconv.ParseUint(s, 10, 32)
 		if err != nil || v.Kind() == reflect.Int && i > 1<<31-1 {
+			if errors.Is(err, strconv.ErrRange) || err == nil {
+				d.fail(n, "%s takes a whole number, and %s is too large for one", what, s)
+				return
+			}
 			d.fail(n, "%s takes a whole number, not %q", what, s)
 			return
 		}

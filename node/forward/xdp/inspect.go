@@ -26,11 +26,22 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 	}
 	var all model.FIB
 	var found []entry
+	status := r.feed.Status()
 	for f, t := range r.tables {
 		family := familyOf(fib.Family(f))
 		u := t.Usage()
 		all.Tables = append(all.Tables, model.FIBTable{Family: family, Shape: string(u.Shape), Routes: u.Routes, Bytes: u.Bytes, Copy: u.Copy})
+		if why := status.Punted[f]; why != "" {
+			if all.Punted == nil {
+				all.Punted = map[model.Family]string{}
+			}
+			all.Punted[family] = why
+		}
 		if request.Family != model.AnyFamily && request.Family != family {
+			continue
+		}
+		if u.Shape == fib.ShapePunt { // the data path reads none of the routes
+			found = append(found, entry{defaults[f], fib.PuntID})
 			continue
 		}
 		for prefix, hop := range t.Routes() {
@@ -57,6 +68,9 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 	}
 	return all, nil
 }
+
+// defaults are the prefixes that everything lies in.
+var defaults = [...]netip.Prefix{fib.IPv4: netip.PrefixFrom(netip.IPv4Unspecified(), 0), fib.IPv6: netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 type entry struct {
 	prefix netip.Prefix
@@ -174,7 +188,11 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 	case fib.KindUnreachable, fib.KindProhibit:
 		return because(pipeline.PuntUnreachable)
 	default:
-		return because(pipeline.PuntTable)
+		t, err := because(pipeline.PuntTable)
+		if why := r.feed.Status().Punted[family]; why != "" {
+			t.Reason += ": " + why
+		}
+		return t, err
 	}
 	out := t.Way.Interface
 	switch off := steering.Off[out]; {

@@ -78,4 +78,14 @@ func TestInspect(t *testing.T) {
 		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"), In: "h1"})
 		return err == nil && got.Reason == "interface does not forward"
 	})
+	l.in("r1", "ip rule add from 10.77.0.0/16 lookup 77")
+	l.await("policy routing", func() bool {
+		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")})
+		return err == nil && got.Reason == "left to the guest by the tables: there are policy routing rules"
+	})
+	all, err = l.plane.FIB(r1, model.FIBRequest{Family: model.IPv4})
+	if err != nil || all.Matching != 1 || len(all.Entries) != 1 || all.Entries[0].Prefix.String() != "0.0.0.0/0" || all.Entries[0].Ways[0].Kind != "punt" ||
+		all.Punted[model.IPv4] != "there are policy routing rules" || all.Punted[model.IPv6] != "" {
+		t.Errorf("tables with policy routing: %+v, %v", all, err)
+	}
 }
