@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -40,6 +41,7 @@ type Home struct {
 	fd   int
 	c    *linux.Rtnetlink
 	h    *netlink.Handle
+	once sync.Once
 }
 
 // NewHome opens the network namespace that the calling thread is in.
@@ -58,16 +60,18 @@ func NewHome(dirs instance.NodeDirs) (*Home, error) {
 	return h, nil
 }
 
-// Close lets go of it.
-func (h *Home) Close() error {
-	if h.h != nil {
-		h.h.Close()
-	}
-	var err error
-	if h.c != nil {
-		err = h.c.Close()
-	}
-	return errors.Join(err, unix.Close(h.fd))
+// Close lets go of it. Companions can still be listed and removed.
+func (h *Home) Close() (err error) {
+	h.once.Do(func() {
+		if h.h != nil {
+			h.h.Close()
+		}
+		if h.c != nil {
+			err = h.c.Close()
+		}
+		err = errors.Join(err, unix.Close(h.fd))
+	})
+	return err
 }
 
 // Probe tells whether the kernel has what the way needs.

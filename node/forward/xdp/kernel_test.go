@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -297,5 +298,19 @@ func TestKernelRestart(t *testing.T) {
 		if n := l.forwarded("r1").Companion - before; n != 80 {
 			t.Errorf("%s taken away: then of 80 packets the companion got %d", name, n)
 		}
+	}
+	// Also who has closed the planes may take the companions away.
+	l.plane.Close()
+	for name, plane := range planes {
+		list, err := plane.List(ctx)
+		if err != nil || len(list) != 2 && name == model.ForwardRouter {
+			t.Errorf("%s lists %v: %v", name, list, err)
+		}
+		if err := plane.Retire(ctx, list); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(l.dirs.Companions(), "*", "*", "*")); err != nil || len(left) > 0 {
+		t.Errorf("%v are left: %v", left, err)
 	}
 }

@@ -167,7 +167,6 @@ func (p *Plane) Close() {
 	}
 	if p.home != nil {
 		p.home.Close() //nolint:errcheck // it was only looked into
-		p.home = nil
 	}
 }
 
