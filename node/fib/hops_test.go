@@ -209,6 +209,57 @@ func TestFlowHashSpreads(t *testing.T) {
 	}
 }
 
+// TestFlowsDivideByChance looks at how flows that differ in little – a port, the end of an address – divide among next hops by
+// weight, and, at a second router, among its: as if by chance, whatever the first chose.
+func TestFlowsDivideByChance(t *testing.T) {
+	const n = 20_000
+	four, six := netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("2001:db8:1::3")
+	last := func(a netip.Addr, i int) netip.Addr {
+		b := a.AsSlice()
+		b[len(b)-1], b[len(b)-2] = byte(i), b[len(b)-2]+byte(i>>8)
+		a, _ = netip.AddrFromSlice(b)
+		return a
+	}
+	patterns := map[string]func(seed uint32, i int) uint32{
+		"source ports":           func(s uint32, i int) uint32 { return fib.FlowHash(s, four, four.Next(), uint16(32768+i), 443, 6) },
+		"destination ports":      func(s uint32, i int) uint32 { return fib.FlowHash(s, four, four.Next(), 4000, uint16(i), 17) },
+		"IPv4 sources":           func(s uint32, i int) uint32 { return fib.FlowHash(s, last(four, i), four, 5000, 80, 6) },
+		"IPv4 destinations":      func(s uint32, i int) uint32 { return fib.FlowHash(s, four, last(four, i), 0, 0, 1) },
+		"IPv6 destinations":      func(s uint32, i int) uint32 { return fib.FlowHash(s, six, last(six, i), 0, 0, 58) },
+		"IPv6 sources and ports": func(s uint32, i int) uint32 { return fib.FlowHash(s, last(six, i%100), six, uint16(i/100*2), 53, 17) },
+	}
+	weights := []int{1, 1, 2, 4}
+	pool := newPool(t, 32, 4)
+	slice := pool.NewSlice("a", fib.Quota{})
+	place := map[fib.ID]int{}
+	var members []fib.Member
+	for i, w := range weights {
+		id := must[fib.ID](t)(slice.AddNextHop(fib.NextHop{Kind: fib.KindForward}))
+		place[id], members = i, append(members, fib.Member{NextHop: id, Weight: w})
+	}
+	group := must[fib.ID](t)(slice.AddGroup(members))
+	random := rand.New(rand.NewPCG(15, 16))
+	for name, hash := range patterns {
+		for range 5 {
+			first, second := random.Uint32(), random.Uint32()
+			var counts [4][4]float64
+			for i := range n {
+				counts[place[pool.Resolve(group, hash(first, i)).ID]][place[pool.Resolve(group, hash(second, i)).ID]]++
+			}
+			chi := 0.0 // of 15 degrees of freedom: one in a million is beyond 58
+			for i, a := range weights {
+				for j, b := range weights {
+					expected := float64(n*a*b) / 64
+					chi += (counts[i][j] - expected) * (counts[i][j] - expected) / expected
+				}
+			}
+			if chi > 58 {
+				t.Errorf("flows that differ in %s, seeds %#x, %#x: chi square %.0f, %v", name, first, second, chi, counts)
+			}
+		}
+	}
+}
+
 // TestNextHopsLiveAsLongAsTheyAreUsed drops next hops that routes and groups still use.
 func TestNextHopsLiveAsLongAsTheyAreUsed(t *testing.T) {
 	pool := newPool(t, 9, 4) // two beside those built in
