@@ -178,6 +178,7 @@ func TestXDPSurvives(t *testing.T) {
 		in(t, many, "ip", "route", "add", "unreachable", "30.0.0.1/32")
 		p.ready()
 		p.unreachableAt("many", "r", "h1", "30.0.0.1")
+		p.isFast()
 		if last := p.answers("many/r", strings.Replace(bulkPrefix(bulk-1), ".0/24", ".9", 1)); !strings.Contains(last, bulkPrefix(bulk-1)) {
 			t.Errorf("the last of %d routes: %s", bulk, last)
 		}
@@ -253,6 +254,7 @@ func TestXDPSurvives(t *testing.T) {
 				t.Error("the old layout is still there")
 			}
 		}
+		p.isFast()
 	})
 
 	// With the words spoilt, anything may become of packets: but not once there is an agent again.
