@@ -107,7 +107,7 @@ func chain(t *testing.T, p *platform) {
 		return punted["larger than the MTU"] >= 4 && punted["options"] >= 3 && punted["TTL"] >= 6 && packets-fastBefore >= 1000
 	}, func() string { return fmt.Sprintf("%d packets, punted %v", packets-fastBefore, punted) })
 
-	p.fastFlow("narrow", "h1", "h2", "10.0.2.2", 3).isFast()
+	p.fastFlow("narrow", "h1", "h2", "10.0.2.2", 3).isFast(model.ForwardXDP)
 
 	// Routers between, and at the edge of a node; which way packets go is told from the element's side.
 	for _, c := range []struct{ at, request, reply string }{{"r2:r1", "in", "out"}, {"r2:r3", "out", "in"}, {"r3:h2", "out", "in"}} {

@@ -241,20 +241,34 @@ func TestXDPSurvives(t *testing.T) {
 		}
 	})
 
-	step("a new layout", func(p *platform) {
+	newLayout := func(p *platform) {
+		p.t.Helper()
 		p.alone(func() {
 			for _, dir := range bpf() {
 				if err := os.Rename(filepath.Join(dir, pipeline.Layout), filepath.Join(dir, "v0")); err != nil {
-					t.Fatal(err)
+					p.t.Fatal(err)
 				}
 			}
 		})
 		for _, dir := range bpf() {
 			if _, err := os.Stat(filepath.Join(dir, "v0")); err == nil {
-				t.Error("the old layout is still there")
+				p.t.Error("the old layout is still there")
 			}
 		}
+	}
+	step("a new layout", func(p *platform) {
+		newLayout(p)
 		p.isFast()
+	})
+	step("with companions", func(p *platform) {
+		p.run("set", squareNetwork+"/r2", "forwarding=router")
+		p.run("set", squareNetwork+"/r4", "forwarding=bridge")
+		p.alone(func() { in(t, r1, "ip", "route", "add", "10.3.0.2/32", "via", "10.0.12.2") })
+		newLayout(p)
+		in(t, r1, "ip", "route", "del", "10.3.0.2/32")
+		for _, router := range []string{"r2", "r4"} {
+			p.run("set", squareNetwork+"/"+router, "forwarding=xdp")
+		}
 	})
 
 	// With the words spoilt, anything may become of packets: but not once there is an agent again.

@@ -31,6 +31,10 @@ type pass struct {
 	drivers   map[uint32]pipeline.Driver // as noted, by interface index
 	tunnel    int                        // the tunnel device's index; zero when it is not ready
 	hadTunnel bool                       // before this pass
+	// filled tells that the tables say all that programs look for; until then those of an earlier process stay in their places,
+	// and what is to replace them waits.
+	filled  bool
+	waiting []func() error
 }
 
 // want is what one port's tables shall say.
@@ -80,7 +84,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
-	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.companions, p.leaveQueues, p.unhook, p.join, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
+	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.leaveQueues, p.unhook, p.join, p.companions, p.replace, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}

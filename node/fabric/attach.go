@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
@@ -44,6 +45,24 @@ func (f *Fabric) filterAt(at linux.Attachment, name string, program *ebpf.Progra
 		return false, fmt.Errorf("attach the filter %q: %w", name, errs[0])
 	}
 	return true, nil
+}
+
+// filtered tells whether one of our programs, of whatever process, runs at a place.
+func (f *Fabric) filtered(at linux.Attachment, name string) bool {
+	found, _, err := f.netlink.Filters(at)
+	return err == nil && slices.ContainsFunc(found, func(filter linux.Filter) bool {
+		return filter.Priority == priority && filter.Handle == f.number(name)
+	})
+}
+
+// replace puts programs in the place of an earlier process's, which may work on other tables, now that these are filled.
+func (p *pass) replace() error {
+	p.filled = true
+	var errs []error
+	for _, put := range p.waiting {
+		errs = append(errs, put())
+	}
+	return errors.Join(errs...)
 }
 
 // attach puts the ports' one filter in its place: their clsact share a block, so that it is one for all, and one

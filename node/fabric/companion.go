@@ -63,8 +63,13 @@ func (f *Fabric) joinCompanions(indices []int) error {
 		if i > 0 {
 			continue
 		}
-		// The block comes to be with its first device, and must have its filter before it has a second.
-		if _, err := f.filterAt(linux.Attachment{Block: block}, companionName, f.pipe.FromCompanion); err != nil {
+		// The block comes to be with its first device, and must have its filter before it has a second. One that is there is an
+		// earlier process's at worst: only Apply puts this one's in its place, once all tables are filled.
+		at := linux.Attachment{Block: block}
+		if f.filtered(at, companionName) {
+			continue
+		}
+		if _, err := f.filterAt(at, companionName, f.pipe.FromCompanion); err != nil {
 			return err
 		}
 	}
@@ -126,9 +131,6 @@ func (p *pass) companions() error {
 			}
 		}
 	}
-	if err := p.attachCompanions(slots); err != nil {
-		return err
-	}
 	known, err := pipeline.All[uint32, uint32](p.pipe.CompanionDevices)
 	if err != nil {
 		return err
@@ -144,7 +146,10 @@ func (p *pass) companions() error {
 			stale = append(stale, index)
 		}
 	}
-	if err := write(p.pipe.CompanionDevices, keys, values); err != nil || len(stale) == 0 {
+	if err := write(p.pipe.CompanionDevices, keys, values); err != nil {
+		return err
+	}
+	if err := p.attachCompanions(slots); err != nil || len(stale) == 0 {
 		return err
 	}
 	if _, err := p.pipe.CompanionDevices.BatchDelete(stale, nil); err != nil {
@@ -174,7 +179,9 @@ func (p *pass) attachCompanions(slots map[uint32]uint32) error {
 	}
 	if len(missing) > 0 {
 		p.changed("%d companions' devices joined to the fabric again", len(missing))
-		return p.joinCompanions(missing)
+		if err := p.joinCompanions(missing); err != nil {
+			return err
+		}
 	}
 	changed, err := p.filterAt(linux.Attachment{Block: block}, companionName, p.pipe.FromCompanion)
 	if changed {

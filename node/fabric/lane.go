@@ -78,7 +78,10 @@ func (p *pass) lane(l *lane) (int, error) {
 	if errs := p.netlink.Do(&batch); errs != nil {
 		return 0, errors.Join(errs...)
 	}
-	if _, err := p.filterAt(linux.Attachment{Index: b.index}, l.filter, l.program); err != nil {
+	at, name, program := linux.Attachment{Index: b.index}, l.filter, l.program
+	if !p.filled && p.filtered(at, name) {
+		p.waiting = append(p.waiting, func() error { _, err := p.filterAt(at, name, program); return err })
+	} else if _, err := p.filterAt(at, name, program); err != nil {
 		return 0, err
 	}
 	batch.Reset()
