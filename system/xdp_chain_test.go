@@ -39,19 +39,19 @@ func TestChainUnderXDP(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, narrow))
 	p.run("check", "narrow", "--mesh", "--wait", "3m")
-	t.Run("xdp", func(t *testing.T) { chain(t, p.with(t)) })
+	t.Run("xdp", func(t *testing.T) { chain(t, p.with(t), model.ForwardXDP) })
 	for router, way := range map[string]model.Forwarding{"r1": model.ForwardRouter, "r2": model.ForwardBridge, "r3": model.ForwardRouter} {
 		p.run("set", "narrow/"+router, "forwarding="+string(way))
 	}
 	sh(t, p.namespace("narrow", "h1"), "ip route flush cache; ip -6 route flush cache")
 	before := p.inCompanions("narrow")
-	t.Run("companions", func(t *testing.T) { chain(t, p.with(t)) })
+	t.Run("companions", func(t *testing.T) { chain(t, p.with(t), model.ForwardRouter) })
 	if n := p.inCompanions("narrow") - before; n < 1000 {
 		t.Errorf("the companions' kernels forwarded %d packets", n)
 	}
 }
 
-func chain(t *testing.T, p *platform) {
+func chain(t *testing.T, p *platform, way model.Forwarding) {
 	h1, h2 := p.namespace("narrow", "h1"), p.namespace("narrow", "h2")
 	fastBefore, puntedBefore := p.fast("narrow")
 	for _, c := range []struct {
@@ -107,7 +107,7 @@ func chain(t *testing.T, p *platform) {
 		return punted["larger than the MTU"] >= 4 && punted["options"] >= 3 && punted["TTL"] >= 6 && packets-fastBefore >= 1000
 	}, func() string { return fmt.Sprintf("%d packets, punted %v", packets-fastBefore, punted) })
 
-	p.fastFlow("narrow", "h1", "h2", "10.0.2.2", 3).isFast(model.ForwardXDP)
+	p.fastFlow("narrow", "h1", "h2", "10.0.2.2", 3).isFast(way)
 
 	// Routers between, and at the edge of a node; which way packets go is told from the element's side.
 	for _, c := range []struct{ at, request, reply string }{{"r2:r1", "in", "out"}, {"r2:r3", "out", "in"}, {"r3:h2", "out", "in"}} {

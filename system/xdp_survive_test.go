@@ -18,12 +18,12 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// manyRoutes is a router that nothing but tests writes routes for.
+// manyRoutes is a router that nothing but tests writes routes for, behind a link with a queue.
 const manyRoutes = `network: many
 routers: {r: {software: static, node: n1, forwarding: xdp}}
 hosts: {h1: {node: n1}, h2: {node: n1}}
 links:
-  - h1 -- r: 10.1.0.0/24
+  - h1 -- r: {bandwidth: 1Gbit, prefixes: [10.1.0.0/24]}
   - r -- h2: 10.2.0.0/24
 `
 
