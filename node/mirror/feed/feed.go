@@ -1,8 +1,9 @@
 // Package feed writes what node/mirror tells into node/fib's tables.
 //
 // A snapshot is filled into tables that no reader knows, which take the place of those they know by one store once all is
-// told. Changes after that are made in place. Where memory or a quota does not suffice, a next hop becomes Punt, or the
-// whole table: what the fast path can't hold is forwarded by the guest. Status tells so; Retry tries again.
+// told. Changes after that are made in place. Where memory or a quota does not suffice for both, the old tables give way and
+// their packets are punted meanwhile; where it does not even then, a next hop becomes Punt, or the whole table: what the fast
+// path can't hold is forwarded by the guest. Status tells so; Retry tries again.
 package feed
 
 import (
@@ -50,6 +51,7 @@ type Feed struct {
 	hops    []mirror.NextHop // likewise, without members
 	targets [2]target
 	filling bool
+	gaveWay bool // the live tables are empty and punt, for the snapshot's sake
 	full    error
 	status  Status
 	members []fib.Member
@@ -129,7 +131,7 @@ func (f *Feed) Apply(b *mirror.Batch) error {
 // begin makes ready for a snapshot. Next hops that the live tables use stay with them until these are replaced.
 func (f *Feed) begin() {
 	f.dropAll()
-	f.filling, f.full = true, nil
+	f.filling, f.gaveWay, f.full = true, false, nil
 	for family := range f.targets {
 		t := &f.targets[family]
 		if t.next != nil {
@@ -175,6 +177,38 @@ func (f *Feed) nextHop(h *mirror.NextHop) error {
 	if held == fib.PuntID {
 		return nil // there was no room for it, and its users have another number
 	}
+	err := f.put(h, held)
+	if errors.Is(err, fib.ErrFull) && held == 0 && f.filling && !f.gaveWay {
+		if err = f.giveWay(); err == nil {
+			err = f.put(h, held)
+		}
+	}
+	if errors.Is(err, fib.ErrFull) && held == 0 {
+		f.full = err
+		f.ids[h.ID], err = fib.PuntID, nil
+	}
+	return err
+}
+
+// giveWay has the live tables let go of everything for the snapshot's sake; their packets are punted until it is there. A
+// router with more than half of its quota would get the less anew the more it had, and the most again at the next try.
+func (f *Feed) giveWay() error {
+	f.gaveWay = true
+	for i := range f.targets {
+		empty := f.config.Slice.NewTable(fib.Family(i))
+		if err := empty.Punt(); err != nil {
+			return err
+		}
+		if err := f.targets[i].live.Swap(empty); err != nil {
+			empty.Close()
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes a next hop, as the one that is held or as a new one.
+func (f *Feed) put(h *mirror.NextHop, held fib.ID) error {
 	var err error
 	switch {
 	case len(h.Members) > 0:
@@ -206,10 +240,6 @@ func (f *Feed) nextHop(h *mirror.NextHop) error {
 	default:
 		f.ids[h.ID], err = f.config.Slice.AddNextHop(f.convert(h))
 	}
-	if errors.Is(err, fib.ErrFull) && held == 0 {
-		f.full = err
-		f.ids[h.ID], err = fib.PuntID, nil
-	}
 	return err
 }
 
@@ -234,16 +264,15 @@ func (f *Feed) write(t *target) error {
 	}
 	changes := t.changes
 	t.changes = t.changes[:0]
-	for freed := false; len(changes) > 0 && !t.broken; {
+	for len(changes) > 0 && !t.broken {
 		done, err := table.Apply(changes)
 		changes = changes[done:]
 		switch {
 		case err == nil:
 		case !errors.Is(err, fib.ErrFull):
 			return err
-		case f.filling && !freed: // the old table's memory may do; its packets are punted until the new one is there
-			freed = true
-			if err := t.live.Punt(); err != nil {
+		case f.filling && !f.gaveWay:
+			if err := f.giveWay(); err != nil {
 				return err
 			}
 		case !t.punts:

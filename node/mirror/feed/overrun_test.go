@@ -90,6 +90,33 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestAnewInAFullQuota tells everything anew to a router that has all of its quota: it keeps what it had, each time.
+func TestAnewInAFullQuota(t *testing.T) {
+	t.Parallel()
+	l := newRouter(t)
+	l.start(mirror.Options{}, fib.Quota{}, 100)
+	l.waitSynced()
+	k := newKernel(t, l.router)
+	var addresses []netip.Addr
+	var lines []string
+	for i := range byte(60) {
+		addresses = append(addresses, netip.AddrFrom4([4]byte{30, 0, i, 1}))
+		lines = append(lines, fmt.Sprintf("route replace 30.0.%d.0/24 via 10.0.%d.%d", i, i%links, 2+i%20))
+	}
+	ip(t, l.router, false, lines...)
+	l.settled(1)
+	used := l.slice.Usage()
+	for try, quota := range []fib.Quota{{NextHops: used.NextHops}, {NextHops: used.NextHops}, {Routes: used.Routes + 1}, {Routes: used.Routes + 1}} {
+		l.slice.SetQuota(quota)
+		l.mirror.Restart()
+		l.settled(2 + try)
+		punted, _ := l.compare(k, addresses, nil)
+		if s := l.feed.Status(); punted > 0 || s.Full != nil || l.slice.Usage().NextHops != used.NextHops {
+			t.Errorf("anew with %+v: %d punted, %+v, %+v in use of what were %+v", quota, punted, s, l.slice.Usage(), used)
+		}
+	}
+}
+
 // TestRulesAndLimits has all packets punted while they must be, and no longer.
 func TestRulesAndLimits(t *testing.T) {
 	t.Parallel()
