@@ -31,7 +31,7 @@ where one is refused. Values are written and checked as in files; KEY= goes back
 
 What is set is in what save prints, and stays: an apply of a file that names the field makes it as
 the file says, one that does not leaves it.`,
-		Example: "  polyplane set lab/r1 cpu=0.5 memory=512MiB\n  polyplane set lab/r1--r2 bandwidth=100Mbit loss=1%\n  polyplane set lab/r1--r2 loss=",
+		Example: "  polyplane set lab/r1 cpu=0.5 memory=512MiB\n  polyplane set lab/r1 forwarding=xdp\n  polyplane set lab/r1--r2 bandwidth=100Mbit loss=1%\n  polyplane set lab/r1--r2 loss=",
 		Args:    args(2, -1, "NET[/ELEMENT|/LINK] KEY=VALUE"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			of, err := parseRef(given[0])

@@ -53,6 +53,6 @@ func inspect[T any](a *Agent, id model.ID, ask func(forward.Inspector) (T, error
 			return none, &httpError{http.StatusUnprocessableEntity, fmt.Sprintf("%s: %s", id, err)}
 		}
 	}
-	return none, &httpError{http.StatusConflict, fmt.Sprintf("%s: %s: it has no tables in a fast path (`polyplane set NET/ROUTER forwarding=xdp` gives a router some)",
+	return none, &httpError{http.StatusConflict, fmt.Sprintf("%s: %s: it has no tables in a fast path (`polyplane set NET/ROUTER forwarding=xdp` gives a router that runs some)",
 		id, forward.ErrNotForwarded)}
 }
