@@ -122,8 +122,9 @@ func WireName(root string) string {
 
 func (p *Pipeline) directory() string { return filepath.Join(p.root, Layout) }
 
-func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
-	tables := map[string]**ebpf.Map{
+// tables are where the tables are held, by name.
+func (p *Pipeline) tables() map[string]**ebpf.Map {
+	return map[string]**ebpf.Map{
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
@@ -133,10 +134,22 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
 		tcMapRouterCounts: &p.RouterCounts,
 	}
+}
+
+// byName are where the programs are held, by name.
+func (p *Pipeline) byName() map[string]**ebpf.Program {
+	return map[string]**ebpf.Program{
+		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
+		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion, tcProgFromPortXdp: &p.FromPortXDP,
+		tcProgFromWireXdp: &p.FromWireXDP,
+	}
+}
+
+func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
 	anew := map[string]bool{}
-	for name, to := range tables {
+	for name, to := range p.tables() {
 		m, made, err := p.table(spec.Maps[name])
 		if err != nil {
 			return err
@@ -182,10 +195,8 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	if err := p.programs(spec, all); err != nil {
 		return err
 	}
-	for name, program := range map[string]*ebpf.Program{tcProgFromPort: p.FromPort, tcProgFromTunnel: p.FromTunnel,
-		tcProgFromEdge: p.FromEdge, tcProgFromShaper: p.FromShaper, tcProgFromQueue: p.FromQueue, tcProgFromCompanion: p.FromCompanion, tcProgFromPortXdp: p.FromPortXDP,
-		tcProgFromWireXdp: p.FromWireXDP} {
-		p.pins[p.programPath(name)] = program
+	for name, program := range p.byName() {
+		p.pins[p.programPath(name)] = *program
 	}
 	return nil
 }
@@ -259,11 +270,7 @@ func mapped[T any](p *Pipeline, m *ebpf.Map) ([]T, error) {
 
 // programs opens the pinned programs of this binary, or loads and pins them.
 func (p *Pipeline) programs(spec *ebpf.CollectionSpec, tables map[string]*ebpf.Map) error {
-	programs := map[string]**ebpf.Program{
-		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
-		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion, tcProgFromPortXdp: &p.FromPortXDP,
-		tcProgFromWireXdp: &p.FromWireXDP,
-	}
+	programs := p.byName()
 	if p.pinned(programs, tables) {
 		return nil
 	}
@@ -352,13 +359,11 @@ func (p *Pipeline) Sweep() error {
 // Close lets go of everything and leaves it running. Ports and Peers must not be used any more.
 func (p *Pipeline) Close() error {
 	var errs []error
-	for _, m := range []*ebpf.Map{p.Devices, p.Tunnels, p.Edges, p.Drivers, p.Identities, p.Traffic, p.Drops, p.Copies, p.scratches,
-		p.ports, p.peers, p.shapers, p.metered, p.meters, p.advances, p.queues, p.puntMeters, p.routers, p.packets, p.recent, p.RouterCounts,
-		p.fibChunks, p.fibTables, p.fibHops} {
-		errs = append(errs, m.Close())
+	for _, m := range p.tables() {
+		errs = append(errs, (*m).Close())
 	}
-	for _, program := range []*ebpf.Program{p.FromPort, p.FromTunnel, p.FromEdge, p.FromShaper, p.FromQueue, p.FromPortXDP, p.FromWireXDP} {
-		errs = append(errs, program.Close())
+	for _, program := range p.byName() {
+		errs = append(errs, (*program).Close())
 	}
 	for _, data := range p.memory {
 		errs = append(errs, unix.Munmap(data))

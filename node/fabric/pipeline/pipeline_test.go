@@ -168,6 +168,36 @@ func TestOpenFindsWhatWasThere(t *testing.T) {
 	}
 }
 
+// TestCloseLetsGoOfEverything counts what the kernel keeps for the process.
+func TestCloseLetsGoOfEverything(t *testing.T) {
+	held := func() (n int) {
+		links, err := filepath.Glob("/proc/self/fd/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range links {
+			if to, _ := os.Readlink(link); to == "anon_inode:bpf-map" || to == "anon_inode:bpf-prog" { // gone already: the list's own
+				n++
+			}
+		}
+		return n
+	}
+	dir := mount(t)
+	before := held()
+	for range 2 { // made, and found again
+		p := open(t, dir)
+		if n := held(); n < before+len(p.tables())+len(p.byName()) {
+			t.Fatalf("open, %d maps and programs are held, with %d before", n, before)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := held(); n != before {
+			t.Errorf("closed, %d maps and programs are held, with %d before", n, before)
+		}
+	}
+}
+
 func TestSweepRemovesOtherLayoutsAndPrograms(t *testing.T) {
 	dir := mount(t)
 	p := open(t, dir)
