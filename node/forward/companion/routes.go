@@ -55,6 +55,7 @@ type Routes struct {
 	rotated    time.Time
 	b          linux.Batch
 	doubtful   bool // what right saw last was wrong
+	closed     bool
 }
 
 // rest is what waits to be taken away.
@@ -89,7 +90,16 @@ func newRoutes(c *linux.Rtnetlink) *Routes {
 		old: rest{routes: map[netip.Prefix]bool{}}}
 }
 
-func (r *Routes) close() error { return r.c.Close() }
+// close may come while a batch is being told: what is told after it is lost with the companion's kernel.
+func (r *Routes) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	return r.c.Close()
+}
 
 // Follow sets how interfaces of the router are found.
 func (r *Routes) Follow(port func(index int) (port uint32, ok bool)) {
@@ -141,6 +151,8 @@ func (r *Routes) object(number uint32, family int) uint32 {
 
 func generationOf(object uint32) uint32 { return object >> (numberBits + 1) & (generations - 1) }
 
+func numberOf(object uint32) uint32 { return object >> 1 & (1<<numberBits - 1) }
+
 // nowhere is the number of what is not forwarded; first that of the first next hop.
 const (
 	nowhere = 1
@@ -162,6 +174,9 @@ func (r *Routes) gateway(number uint32, family int) []byte {
 func (r *Routes) Before(b *mirror.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
 	r.rotate()
 	if b.Reset {
 		if err := r.begin(); err != nil {
@@ -192,6 +207,9 @@ func (r *Routes) Before(b *mirror.Batch) error {
 func (r *Routes) After(b *mirror.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
 	r.b.Reset()
 	for i := range b.Routes {
 		// What a snapshot does not bring goes with the other generations.
@@ -241,15 +259,15 @@ func (r *Routes) begin() error {
 	if err != nil {
 		return err
 	}
-	var taken [generations]bool
+	// Snapshots that never came to an end may have left objects of every generation, which routes still name. Then the one
+	// with the fewest numbers is gone on with; what is left over of it shows when it is looked into (right).
+	var next [generations]uint32
 	for _, object := range used {
-		taken[generationOf(object)] = true
+		g := generationOf(object)
+		next[g] = max(next[g], numberOf(object)+1)
 	}
-	free := slices.Index(taken[:], false)
-	if free < 0 {
-		return errors.New("the snapshots of its routes never came to an end")
-	}
-	r.generation, r.next, r.filling = uint32(free), first, true
+	chosen := slices.Index(next[:], slices.Min(next[:]))
+	r.generation, r.next, r.filling = uint32(chosen), max(first, next[chosen]), true
 	clear(r.hops)
 	clear(r.groups)
 	for _, rest := range []*rest{&r.young, &r.old} {
