@@ -299,6 +299,9 @@ func (f *Fabric) takeSlots(ports []model.PortID) (refused []model.PortID, err er
 			for _, slot := range f.slots {
 				taken[slot] = true
 			}
+			for slot := range f.resting {
+				taken[slot] = true
+			}
 		}
 		for taken[next] {
 			next++

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -101,8 +102,27 @@ func remove[K comparable](m *ebpf.Map, wanted map[K]bool) error {
 	return nil
 }
 
+// rest is of whose ports a slot was, and since when it is free.
+type rest struct {
+	network string
+	since   time.Time
+}
+
+// restSlots ends the rest of slots that no run of the programs and no frame in a queue can tell of any more: what waits there
+// says by its slot where it is from, and would go on by the link of the port that has it next, perhaps another network's.
+func (p *pass) restSlots() {
+	for slot, r := range p.resting {
+		shaper, _ := p.shaperDevices(r.network)
+		queue, _ := p.queueDevices(slot)
+		if time.Since(r.since) >= numberRest && p.kernel.Queues[p.kernel.names[shaper]].Backlog == 0 && p.kernel.Queues[p.kernel.names[queue]].Backlog == 0 {
+			delete(p.resting, slot)
+		}
+	}
+}
+
 // freeSlots forgets ports that are not in the state.
 func (p *pass) freeSlots() error {
+	p.restSlots()
 	if len(p.slots) == len(p.wants) {
 		return nil
 	}
@@ -122,6 +142,7 @@ func (p *pass) freeSlots() error {
 		p.captures.end(slot)
 		delete(p.slots, id)
 		delete(p.links, slot)
+		p.resting[slot] = rest{id.Network, time.Now()}
 		p.freed++
 	}
 	if len(keys) == 0 {
