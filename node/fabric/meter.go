@@ -53,12 +53,13 @@ func (p *pass) meters() error {
 // number of processors can bring it. One that is spoilt would let nothing through, for ever.
 func sane(m *pipeline.Meter) bool {
 	const mostDebt = 1 << 24
+	last := atomic.LoadUint64(&m.Last) // before the clock: it moves on meanwhile
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return true
 	}
 	tokens := int64(atomic.LoadUint64(&m.Tokens))
-	return atomic.LoadUint64(&m.Last) <= uint64(now.Nano()) && tokens >= -mostDebt && tokens <= int64(atomic.LoadUint64(&m.Burst))
+	return last <= uint64(now.Nano()) && tokens >= -mostDebt && tokens <= int64(atomic.LoadUint64(&m.Burst))
 }
 
 // setMeter gives a meter its rate, and tells whether it had another.
