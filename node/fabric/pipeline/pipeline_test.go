@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -168,32 +170,37 @@ func TestOpenFindsWhatWasThere(t *testing.T) {
 	}
 }
 
-// TestCloseLetsGoOfEverything counts what the kernel keeps for the process.
+// TestCloseLetsGoOfEverything looks into every field that holds something of the kernel's.
 func TestCloseLetsGoOfEverything(t *testing.T) {
-	held := func() (n int) {
-		links, err := filepath.Glob("/proc/self/fd/*")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, link := range links {
-			if to, _ := os.Readlink(link); to == "anon_inode:bpf-map" || to == "anon_inode:bpf-prog" { // gone already: the list's own
-				n++
-			}
-		}
-		return n
-	}
 	dir := mount(t)
-	before := held()
 	for range 2 { // made, and found again
 		p := open(t, dir)
-		if n := held(); n < before+len(p.tables())+len(p.byName()) {
-			t.Fatalf("open, %d maps and programs are held, with %d before", n, before)
+		held := map[string]interface{ FD() int }{}
+		v := reflect.ValueOf(p).Elem()
+		for i := range v.NumField() {
+			at := unsafe.Pointer(v.Field(i).UnsafeAddr())
+			switch name := v.Type().Field(i).Name; v.Field(i).Type() {
+			case reflect.TypeFor[*ebpf.Map]():
+				held[name] = *(**ebpf.Map)(at)
+			case reflect.TypeFor[*ebpf.Program]():
+				held[name] = *(**ebpf.Program)(at)
+			}
+		}
+		if want := len(p.tables()) + len(p.byName()); len(held) != want {
+			t.Errorf("%d fields hold something, and %d are known", len(held), want)
+		}
+		for name, what := range held {
+			if what.FD() < 0 {
+				t.Errorf("%s is not open", name)
+			}
 		}
 		if err := p.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if n := held(); n != before {
-			t.Errorf("closed, %d maps and programs are held, with %d before", n, before)
+		for name, what := range held {
+			if what.FD() >= 0 {
+				t.Errorf("%s is still open", name)
+			}
 		}
 	}
 }
