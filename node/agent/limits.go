@@ -173,12 +173,12 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 		network := of.id.Network
 		a.bitten(of.id, of.limit, int64(n-was), 0, time.Now(), span, func(b *bite) string {
 			if of.limit == "PuntLimit" {
-				return fmt.Sprintf("the %d punts a second of its routers on this node were used up: %s dropped that they would have answered or dropped themselves "+
+				return fmt.Sprintf("the %d punts a second of its routers on node %s were used up: %s dropped that they would have answered or dropped themselves "+
 					"(`polyplane describe` of a router tells of what kind such packets are; `polyplane set %s punts=` with more allows more)",
-					a.plan.punts[network], counted(b.count, "packet was", "packets were"), network)
+					a.plan.punts[network], a.Dirs.Node, counted(b.count, "packet was", "packets were"), network)
 			}
-			return fmt.Sprintf("its %d packets a second on this node were used up: %s dropped (`polyplane set %s packets=` with more allows more)",
-				a.plan.packets[network], counted(b.count, "was", "were"), network)
+			return fmt.Sprintf("its %d packets a second on node %s were used up: %s dropped (`polyplane set %s packets=` with more allows more)",
+				a.plan.packets[network], a.Dirs.Node, counted(b.count, "was", "were"), network)
 		})
 	}
 	a.usage.over = total
