@@ -40,6 +40,9 @@ func square(t *testing.T, nodes int) *platform {
 	p.run("apply", "-f", file(t, manyRoutes))
 	p.run("check", squareNetwork, "--mesh", "--wait", "3m")
 	p.run("check", "many", "--mesh", "--wait", "3m")
+	for _, router := range []string{"r1", "r2", "r3", "r4"} { // one way may be there before the other
+		compareRoutes(t, p, squareNetwork, router)
+	}
 	return p
 }
 

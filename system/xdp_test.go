@@ -100,6 +100,9 @@ func TestForwardingXDP(t *testing.T) {
 	byXDP := forwarded(t, network, model.ForwardXDP)
 	p.run("apply", "-f", byXDP)
 	p.run("check", network, "--mesh", "--wait", "3m")
+	for _, router := range []string{"r1", "r2", "r3", "r4"} { // one way may be there before the other
+		compareRoutes(t, p, network, router)
+	}
 	h3, h3v6 := addressOf(p, network, "h3", false), addressOf(p, network, "h3", true)
 
 	t.Run("transit", func(t *testing.T) {
