@@ -11,6 +11,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
 // Our filters are found again by their names and handles. On edges, which are the host's devices, they run before
@@ -199,6 +200,11 @@ func (p *pass) attachTunnel() error {
 	}
 	if changed && p.hadTunnel {
 		p.changed("the filter of the tunnel device %s restored or replaced", p.TunnelDevice())
+	}
+	for _, w := range p.wires {
+		if w.refused == "" && w.flags&pipeline.DriverTunnels != 0 {
+			return p.forwardFrom(p.tunnel)
+		}
 	}
 	return nil
 }

@@ -179,11 +179,6 @@ func (p *pass) hookWire(d device, w *wire) (changed bool, err error) {
 			return false, fmt.Errorf("VLAN tags must stay in its frames: %w", err)
 		}
 	}
-	if w.flags&pipeline.DriverTunnels != 0 && p.tunnel != 0 {
-		if err := p.forwardFrom(p.tunnel); err != nil {
-			return false, err
-		}
-	}
 	if changed, err = p.attachXDP(d, p.pipe.FromWireXDP); err != nil {
 		return false, err
 	}
@@ -193,7 +188,7 @@ func (p *pass) hookWire(d device, w *wire) (changed bool, err error) {
 }
 
 // forwardFrom lets the program ask for routes as if packets came from the tunnel device: of devices that do not forward the
-// kernel tells it none. Nothing that comes from it reaches the node's stack.
+// kernel tells it none. Nothing that comes from it may reach the node's stack, so it has its filter first.
 func (p *pass) forwardFrom(index int) error {
 	const conf, forwarding = 1, 1 // IFLA_INET_CONF, IPV4_DEVCONF_FORWARDING
 	var b linux.Batch
