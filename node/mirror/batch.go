@@ -113,7 +113,7 @@ type Interface struct {
 	MTU     int
 	Up      bool    // administratively
 	Carrier bool    // and can send
-	Forward [2]bool // the kernel forwards packets that come in here, by family
+	Forward [2]bool // the kernel forwards packets that come in here, as this interface's, by family
 }
 
 // Neighbour is a host on a link.

@@ -12,6 +12,7 @@ type link struct {
 	mtu      uint32
 	up       bool
 	carrier  bool
+	slave    bool // what comes in is its master's, such as a bridge's
 
 	forward     [2]bool
 	ignoresDown [2]bool // routes through it don't count while it has no carrier
@@ -74,7 +75,7 @@ func (v *View) newLink(m *linkMessage) {
 	if !l.exists {
 		v.linkCount++
 	}
-	l.exists, l.mac, l.mtu, l.up, l.carrier = true, m.mac, m.mtu, m.up, m.carrier
+	l.exists, l.mac, l.mtu, l.up, l.carrier, l.slave = true, m.mac, m.mtu, m.up, m.carrier, m.master != 0
 	l.ethernet = m.ethernet && m.hasMAC
 	if string(trimZero(m.name)) != l.name {
 		l.name = string(trimZero(m.name))
@@ -209,6 +210,9 @@ func (v *View) tellLinks(b *Batch) {
 			now.Forward[IPv4] = l.forward[IPv4]
 			if all := v.links[netconfAll]; all != nil {
 				now.Forward[IPv6] = all.forward[IPv6]
+			}
+			if l.slave {
+				now.Forward = [2]bool{}
 			}
 		}
 		if now != l.told {

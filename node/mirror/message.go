@@ -359,6 +359,7 @@ type linkMessage struct {
 	ethernet    bool
 	mtu         uint32
 	up, carrier bool
+	master      uint32 // the bridge, bond or VRF that it belongs to
 }
 
 func (l *linkMessage) parse(p []byte) bool {
@@ -385,6 +386,8 @@ func (l *linkMessage) parse(p []byte) bool {
 			}
 		case unix.IFLA_MTU:
 			l.mtu = uint32Of(v)
+		case unix.IFLA_MASTER:
+			l.master = uint32Of(v)
 		}
 	}
 	return l.index > 0

@@ -78,6 +78,19 @@ func TestInspect(t *testing.T) {
 		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"), In: "h1"})
 		return err == nil && got.Reason == "interface does not forward"
 	})
+	l.in("r1", "sysctl -qw net.ipv4.conf.h1.forwarding=1; ip link add br0 type bridge; ip link set dev h1 master br0")
+	from := func(reason string) {
+		t.Helper()
+		for _, to := range []string{"10.0.2.2", "2001:db8:2::2"} {
+			l.await("packets to "+to+" from h1: "+reason, func() bool {
+				got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr(to), In: "h1"})
+				return err == nil && got.Reason == reason
+			})
+		}
+	}
+	from("interface does not forward") // what comes in is the bridge's
+	l.in("r1", "ip link set dev h1 nomaster")
+	from("")
 	l.in("r1", "ip rule add from 10.77.0.0/16 lookup 77")
 	l.await("policy routing", func() bool {
 		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")})
