@@ -130,9 +130,9 @@ func (l *lab) remove(ids ...ID) {
 	}
 }
 
-// state is everything of the machine that an edge could change.
+// state is everything of the machine that an edge could change; link-local addresses the kernel makes in its own time.
 func (l *lab) state() string {
-	return l.sh("machine", `ip -br link | cut -d' ' -f1; ip addr | grep inet; ip route show table all; ip -6 route show table all | grep -v fe80
+	return l.sh("machine", `ip -br link | cut -d' ' -f1; ip addr | grep inet | grep -v fe80; ip route show table all; ip -6 route show table all | grep -v fe80
 nft list ruleset; tc qdisc show dev eth0; tc filter show dev eth0 ingress
 for f in /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/forwarding; do echo $f $(cat $f); done`)
 }
