@@ -11,11 +11,15 @@ import (
 )
 
 // inherit fills new tables with what shall outlive their layout: which slot is whose, since frames that wait in queues say
-// slots, and what was counted. Where these look otherwise in the layout before, all begins anew.
+// slots, and what was counted. Where these look otherwise in the layout before, all begins anew. Slots come last: while there
+// are none, a process that died on the way is followed by one that does it again.
 func (p *Pipeline) inherit(spec *ebpf.CollectionSpec) error {
 	before := p.before()
 	if before == "" {
 		return nil
+	}
+	if own, err := All[IdentityKey, Identity](p.Identities); err != nil || len(own) > 0 {
+		return err
 	}
 	identities, err := found(filepath.Join(before, tcMapIdentities), spec.Maps[tcMapIdentities])
 	if err != nil {
@@ -37,13 +41,16 @@ func (p *Pipeline) inherit(spec *ebpf.CollectionSpec) error {
 	if n == 0 {
 		return nil
 	}
-	if _, err := p.Identities.BatchUpdate(keys, values, nil); err != nil {
-		return fmt.Errorf("take over %d ports of the layout before, %s: %w", len(keys), filepath.Base(before), err)
-	}
 	if err := goOn[TrafficCount](before, spec.Maps[tcMapTraffic], p.Traffic, n); err != nil {
 		return err
 	}
-	return goOn[DropCount](before, spec.Maps[tcMapDrops], p.Drops, n)
+	if err := goOn[DropCount](before, spec.Maps[tcMapDrops], p.Drops, n); err != nil {
+		return err
+	}
+	if _, err := p.Identities.BatchUpdate(keys, values, nil); err != nil {
+		return fmt.Errorf("take over %d ports of the layout before, %s: %w", len(keys), filepath.Base(before), err)
+	}
+	return nil
 }
 
 // before is the directory of the layout that was made last, beside this one's; "" if there is none.

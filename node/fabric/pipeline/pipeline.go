@@ -148,19 +148,16 @@ func (p *Pipeline) byName() map[string]**ebpf.Program {
 func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 	p.pins = map[string]pin{}
 	all := map[string]*ebpf.Map{}
-	anew := map[string]bool{}
 	for name, to := range p.tables() {
-		m, made, err := p.table(spec.Maps[name])
+		m, err := p.table(spec.Maps[name])
 		if err != nil {
 			return err
 		}
-		*to, all[name], anew[name], p.pins[filepath.Join(p.directory(), name)] = m, m, made, m
+		*to, all[name], p.pins[filepath.Join(p.directory(), name)] = m, m, m
 	}
 	var err error
-	if anew[tcMapIdentities] && anew[tcMapPorts] {
-		if err := p.inherit(spec); err != nil {
-			return err
-		}
+	if err := p.inherit(spec); err != nil {
+		return err
 	}
 	if p.Ports, err = mapped[Port](p, p.ports); err != nil {
 		return err
@@ -224,24 +221,25 @@ func (p *Pipeline) Repin() (restored []string, err error) {
 }
 
 // table opens the pinned map, or makes and pins it.
-func (p *Pipeline) table(spec *ebpf.MapSpec) (m *ebpf.Map, made bool, err error) {
+func (p *Pipeline) table(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	path := filepath.Join(p.directory(), spec.Name)
-	if m, err = found(path, spec); err == nil {
-		return m, false, nil
+	m, err := found(path, spec)
+	if err == nil {
+		return m, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) { // of no use: filled again by the next Apply
 		if err := os.RemoveAll(path); err != nil {
-			return nil, false, fmt.Errorf("remove the unusable table %s: %w", path, err)
+			return nil, fmt.Errorf("remove the unusable table %s: %w", path, err)
 		}
 	}
 	if m, err = ebpf.NewMap(spec); err != nil {
-		return nil, false, fmt.Errorf("make the table %s (needs Linux ≥ 6.1 and CAP_BPF): %w", spec.Name, err)
+		return nil, fmt.Errorf("make the table %s (needs Linux ≥ 6.1 and CAP_BPF): %w", spec.Name, err)
 	}
 	if err := m.Pin(path); err != nil {
 		m.Close()
-		return nil, false, fmt.Errorf("pin the table %s: %w", path, err)
+		return nil, fmt.Errorf("pin the table %s: %w", path, err)
 	}
-	return m, true, nil
+	return m, nil
 }
 
 // found opens a pinned map that is as it should be.

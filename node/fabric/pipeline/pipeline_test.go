@@ -205,6 +205,40 @@ func TestCloseLetsGoOfEverything(t *testing.T) {
 	}
 }
 
+// TestLayoutTakesSlotsOver has a new layout know whose slots were whose in the one before, also when the first process that
+// began with it died on the way.
+func TestLayoutTakesSlotsOver(t *testing.T) {
+	dir := mount(t)
+	p := open(t, dir)
+	key, value := NewIdentity("net/r1:eth0", 7)
+	if err := p.Identities.Put(key, value); err != nil {
+		t.Fatal(err)
+	}
+	counts := make([]TrafficCount, ebpf.MustPossibleCPU())
+	counts[0].RxPackets = 5
+	if err := p.Traffic.Put(uint32(7), counts); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if err := os.Rename(filepath.Join(dir, Layout), filepath.Join(dir, "v0")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		p := open(t, dir)
+		all, err := All[IdentityKey, Identity](p.Identities)
+		if err != nil || len(all) != 1 || all[key] != value {
+			t.Errorf("the new layout knows %v: %v", all, err)
+		}
+		if err := p.Traffic.Lookup(uint32(7), &counts); err != nil || counts[0].RxPackets != 5 {
+			t.Errorf("the port's counters: %v, %v", counts, err)
+		}
+		if err := p.Identities.Delete(key); err != nil { // as if it had not come to this
+			t.Fatal(err)
+		}
+		p.Close()
+	}
+}
+
 func TestSweepRemovesOtherLayoutsAndPrograms(t *testing.T) {
 	dir := mount(t)
 	p := open(t, dir)
