@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monitor is a route netlink connection for notifications, and for dumps among them. What a dump tells may be older than
+// Monitor is a netlink connection for notifications, and for dumps among them. What a dump tells may be older than
 // notifications that come before it, by the time that a piece of it takes to be made. One goroutine may read; any may send.
 type Monitor struct {
 	fd       int
@@ -33,9 +33,18 @@ const MonitorDatagram = 64 << 10
 // DialMonitor opens a connection in the calling thread's network namespace that gets the notifications of these groups
 // (RTNLGRP_*). buffer bytes of them, with what the kernel needs to keep them, may wait to be read.
 func DialMonitor(buffer int, groups ...int) (*Monitor, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	return dialMonitor(unix.NETLINK_ROUTE, buffer, groups)
+}
+
+// DialFilterMonitor is DialMonitor for nfnetlink's groups (NFNLGRP_*).
+func DialFilterMonitor(buffer int, groups ...int) (*Monitor, error) {
+	return dialMonitor(unix.NETLINK_NETFILTER, buffer, groups)
+}
+
+func dialMonitor(protocol, buffer int, groups []int) (*Monitor, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
-		return nil, fmt.Errorf("open a route netlink socket: %w", err)
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	m := &Monitor{fd: fd, wake: make(chan struct{}, 1)}
 	m.interrupted.Store(new(make(chan struct{})))

@@ -25,8 +25,8 @@
 // resolved: each prefix of the effective look-up has one next hop's number, each number a kind, or an interface with MACs
 // and MTU, or weighted members. A neighbour, link or next-hop object that changes changes next hops, not routes.
 //
-// What can't be told for certain, or can't be done without the guest – policy rules, TOS and source-specific routes,
-// encapsulations, several tables that overlap –, is Punt, for the prefix or for the whole family: the guest does what is
+// What can't be told for certain, or can't be done without the guest – policy rules, chains of nftables that forwarded packets
+// pass, TOS and source-specific routes, encapsulations, several tables that overlap –, is Punt, for the prefix or for the whole family: the guest does what is
 // right.
 //
 // A View does all of this without the kernel, from messages: recorded ones, or those that a VM's agent streams.

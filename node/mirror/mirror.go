@@ -31,6 +31,7 @@ const (
 // Mirror follows one network namespace by route netlink.
 type Mirror struct {
 	monitor *linux.Monitor
+	filters *filters
 	wake    chan struct{}
 
 	mu      sync.Mutex
@@ -60,7 +61,12 @@ func Open(namespace int, o Options) (*Mirror, error) {
 	}
 	m := &Mirror{view: NewView(o.Limits), noLooks: o.NoLooks, wake: make(chan struct{}, 1)}
 	err := linux.Inside(namespace, func() (err error) {
-		m.monitor, err = linux.DialMonitor(o.ReceiveBuffer, groups...)
+		if m.monitor, err = linux.DialMonitor(o.ReceiveBuffer, groups...); err != nil {
+			return err
+		}
+		if m.filters, err = watchFilters(); err != nil {
+			m.monitor.Close() //nolint:errcheck // nothing was read from it
+		}
 		return err
 	})
 	if err != nil {
@@ -80,7 +86,7 @@ func OpenPath(path string, o Options) (*Mirror, error) {
 }
 
 // Close lets go of the namespace. Run must have ended.
-func (m *Mirror) Close() error { return m.monitor.Close() }
+func (m *Mirror) Close() error { return errors.Join(m.monitor.Close(), m.filters.close()) }
 
 // SetNeighbours says which neighbours are known beforehand, in the place of those that were said before. What the kernel
 // knows of a neighbour counts for more.
@@ -97,6 +103,20 @@ func (m *Mirror) Restart() {
 	m.view.Restart()
 	m.mu.Unlock()
 	m.poke()
+}
+
+// filter takes in which families a packet filter needs to see.
+func (m *Mirror) filter(why [2]string, err error) error {
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	for f, w := range why {
+		m.view.SetFiltered(Family(f), w)
+	}
+	m.mu.Unlock()
+	m.poke()
+	return nil
 }
 
 // Resync compares with the kernel's tables anew, in case that something is amiss.
@@ -156,6 +176,10 @@ const (
 // Run is Source's.
 func (m *Mirror) Run(ctx context.Context, consume func(*Batch) error) error {
 	m.monitor.Resume()
+	m.filters.resume()
+	if err := m.filter(m.filters.look()); err != nil {
+		return err
+	}
 	r := &run{Mirror: m, consume: consume, again: againAfter}
 	incoming := make(chan *chunk, chunksAhead)
 	stop := make(chan struct{})
@@ -165,8 +189,11 @@ func (m *Mirror) Run(ctx context.Context, consume func(*Batch) error) error {
 		defer close(incoming)
 		readErr = m.read(incoming, stop)
 	})
+	filterErr := make(chan error, 1)
+	reader.Go(func() { filterErr <- m.filters.follow(m.filter) })
 	defer reader.Wait()
 	defer m.monitor.Interrupt()
+	defer m.filters.interrupt()
 	defer close(stop)
 
 	m.mu.Lock()
@@ -187,6 +214,7 @@ func (m *Mirror) Run(ctx context.Context, consume func(*Batch) error) error {
 			}
 			err = r.chunk(c)
 			chunks.Put(c)
+		case err = <-filterErr: // nil when it was interrupted, which nobody does before this ends
 		case <-m.wake:
 		case <-r.timer():
 			err = r.woken()

@@ -32,6 +32,7 @@ type View struct {
 
 	oddRule   [2]bool
 	ruleCount [2][3]int // of the rules that every namespace has at first
+	filtered  [2]string // why a packet filter needs to see what is forwarded
 	covers    [2][]key  // prefixes below which the tables' order counts
 	overflow  string    // which limit was exceeded
 
@@ -297,11 +298,16 @@ func (v *View) ruleSaid(m *ruleMessage, there, dumped bool) {
 	}
 }
 
+// SetFiltered says why packets of a family that are forwarded must pass the namespace's packet filter; "" where they need not.
+func (v *View) SetFiltered(f Family, why string) { v.filtered[f] = why }
+
 // puntReason says why a family can't be forwarded here at all.
 func (v *View) puntReason(f Family) string {
 	switch {
 	case v.overflow != "":
 		return v.overflow
+	case v.filtered[f] != "":
+		return v.filtered[f]
 	case v.oddRule[f]:
 		return "there are policy routing rules"
 	case v.ruleCount[f][tableLocal] <= 0 || v.ruleCount[f][tableMain] <= 0:

@@ -91,6 +91,23 @@ func TestInspect(t *testing.T) {
 	from("interface does not forward") // what comes in is the bridge's
 	l.in("r1", "ip link set dev h1 nomaster")
 	from("")
+	const filter = "left to the guest by the tables: its packet filter (nftables) has chains that forwarded packets pass"
+	reason := func(to string) string {
+		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr(to)})
+		if err != nil {
+			t.Error(err)
+		}
+		return got.Reason
+	}
+	l.in("r1", "nft 'add table inet t; add chain inet t i { type filter hook input priority 0; }; add chain inet t plain; add table ip6 t; add chain ip6 t f { type filter hook forward priority 0; }'")
+	l.await("a filter of forwarded IPv6 packets", func() bool { return reason("2001:db8:2::2") == filter })
+	if is := reason("10.0.2.2"); is != "" {
+		t.Errorf("with a filter of IPv6 and one of what is for the router itself, an IPv4 packet is: %s", is)
+	}
+	l.in("r1", "nft 'delete table ip6 t; add chain inet t p { type nat hook postrouting priority 100; }'")
+	l.await("network address translation", func() bool { return reason("10.0.2.2") == filter && reason("2001:db8:2::2") == filter })
+	l.in("r1", "nft flush ruleset")
+	l.await("no filter", func() bool { return reason("10.0.2.2") == "" && reason("2001:db8:2::2") == "" })
 	l.in("r1", "ip rule add from 10.77.0.0/16 lookup 77")
 	l.await("policy routing", func() bool {
 		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")})
