@@ -25,6 +25,7 @@ import (
 type system struct {
 	name  string
 	chain *chain
+	live  func() turns.Loop // what sends, if it is not source and sink of the chain
 	// behind the driver is where the sink is then: what redirect_peer delivers passes no driver.
 	behind bool
 	batch  int          // frames at once; 0: 256
@@ -58,18 +59,26 @@ func (s *system) stream() (source.Stream, error) {
 // mayLose is the share of frames that may be lost in a closed loop: those under way when a loop ends.
 const mayLose = 0.001
 
+func (s *system) loop() (turns.Loop, error) {
+	if s.live != nil {
+		return s.live(), nil
+	}
+	stream, err := s.stream()
+	return turns.Measured(turns.Path{From: s.chain.from(), To: s.chain.to(), Before: s.chain.before(), Generic: s.behind,
+		Stream: stream, TimeEvery: every, CheckEvery: every, Batch: s.batch, MayLose: mayLose}), err
+}
+
 // compete has systems take turns on one core, in so many rounds.
 func compete(ctx context.Context, o options, rounds int, systems ...*system) error {
 	rng := rand.New(rand.NewPCG(uint64(o.seed), uint64(len(systems))))
 	for round := range rounds {
 		var loops []turns.Loop
 		for _, s := range systems {
-			stream, err := s.stream()
+			loop, err := s.loop()
 			if err != nil {
 				return err
 			}
-			loops = append(loops, turns.Measured(turns.Path{From: s.chain.from(), To: s.chain.to(), Before: s.chain.before(), Generic: s.behind,
-				Stream: stream, TimeEvery: every, CheckEvery: every, Batch: s.batch, MayLose: mayLose}))
+			loops = append(loops, loop)
 		}
 		rates, err := turns.Take(ctx, loops, rng)
 		if err != nil {

@@ -134,13 +134,8 @@ func (l *lab) build() error {
 	for i, c := range l.chains {
 		l.jobs = append(l.jobs, c.jobs(uint32(i+1))...)
 	}
-	for _, r := range l.drivers.Controls[model.ControlNetns].Apply(l.ctx, l.jobs) {
-		if r.Err != nil {
-			return r.Err
-		}
-		for _, d := range r.Devices {
-			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d.Index
-		}
+	if err := l.make(); err != nil {
+		return err
 	}
 	if err := l.apply(); err != nil {
 		return err
@@ -158,6 +153,19 @@ func (l *lab) build() error {
 	return l.apply()
 }
 
+// make makes the elements and their devices.
+func (l *lab) make() error {
+	for _, r := range l.drivers.Controls[model.ControlNetns].Apply(l.ctx, l.jobs) {
+		if r.Err != nil {
+			return r.Err
+		}
+		for _, d := range r.Devices {
+			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d.Index
+		}
+	}
+	return nil
+}
+
 func (l *lab) prepare(f model.Forwarding) error {
 	var jobs []forward.Job
 	for _, c := range l.chains {
@@ -170,6 +178,11 @@ func (l *lab) prepare(f model.Forwarding) error {
 			}
 		}
 	}
+	return l.take(f, jobs)
+}
+
+// take has a plane forward for elements.
+func (l *lab) take(f model.Forwarding, jobs []forward.Job) error {
 	if len(jobs) == 0 {
 		return nil
 	}
@@ -204,11 +217,17 @@ func (l *lab) apply() error {
 			s.Ports = append(s.Ports, p)
 		}
 	}
+	_, err := l.put(s)
+	return err
+}
+
+// put makes the fabric what s says.
+func (l *lab) put(s fabric.State) (fabric.Report, error) {
 	r := l.fabric.Apply(l.ctx, s)
 	for _, err := range r.Failed {
-		return err
+		return r, err
 	}
-	return r.Problem
+	return r, r.Problem
 }
 
 func (c *chain) id(element string) model.ID { return model.ID{Network: c.network, Element: element} }

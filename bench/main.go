@@ -8,6 +8,7 @@
 //	bench agreement  two independent runs of one measurement
 //	bench forwarding routers on one core: by xdp, by the node, by themselves, by plain veths; chains; a full table
 //	bench cores      a router on a core of its own: what it carries, and the delay that it adds
+//	bench slices     1,000 slices with a router each against one slice, on one core
 //	bench streams    TCP through a router by xdp: one connection, and new ones
 //	bench mirror     a full table from netlink into the fast path, and the memory that it takes
 //	bench all        all of them
@@ -55,6 +56,7 @@ var benchmarks = []struct {
 	{"agreement", agreement},
 	{"forwarding", forwarding},
 	{"cores", twoCores},
+	{"slices", slicesApart},
 	{"streams", streams},
 	{"mirror", mirroring},
 }
