@@ -255,6 +255,31 @@ func TestWires(t *testing.T) {
 	}
 }
 
+// TestRememberedEdge takes frames of an edge to the port that has it, also when another had it for the frame before, and to none
+// when none has it: what the program remembers counts only as long as the port says the same.
+func TestRememberedEdge(t *testing.T) {
+	l := newWireLab(t)
+	packet := ipv4("10.1.1.1", nil)
+	take := func(name string, slot int) {
+		inner := to(slot, packet)
+		l.taken(name, l.FromWireXDP, tagged(42, inner), l.wire(inner, slot, nil), 0)
+	}
+	l.edge(42)
+	take("the first frame", 13)
+	l.Ports[13].Link = 0
+	l.untouched("nobody's edge", l.FromWireXDP, tagged(42, to(13, packet)))
+	l.Ports[15].Link = uint64(NewLink(Edge, 42, lo))
+	l.put(l.Edges, EdgeKey{Ifindex: lo, Vlan: 42}, uint32(15))
+	take("from another port's edge", 15)
+	if err := l.Edges.Delete(EdgeKey{Ifindex: lo, Vlan: 42}); err != nil {
+		t.Fatal(err)
+	}
+	take("remembered", 15)
+	l.Ports[15].Link = uint64(NewLink(Edge, 43, lo))
+	l.untouched("not the port's VLAN", l.FromWireXDP, tagged(42, to(15, packet)))
+	l.untouched("not in the table", l.FromWireXDP, tagged(43, to(15, packet)))
+}
+
 // TestWiresLeave shows what the driver's hook leaves to the tc hook.
 func TestWiresLeave(t *testing.T) {
 	l := newWireLab(t)

@@ -269,8 +269,8 @@ struct {
 } devices SEC(".maps");
 
 /*
- * The programs' own memory of what devices says, at an index's lower bits. It counts only if the port there has that
- * index, so nobody needs to keep it right.
+ * The programs' own memory of what devices says, at an index's lower bits, and of what edges says, at those of index and VLAN, half
+ * the table further. It counts only if the port there has that index, or that edge, so nobody needs to keep it right.
  */
 enum {
 	RECENT = 4096,
