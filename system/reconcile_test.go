@@ -213,9 +213,9 @@ func TestDriftIsPutRight(t *testing.T) {
 			}
 			return func() bool { return peerPlace(t, peers, right) != 0 && peerPlace(t, peers, wrong) == 0 }
 		}, nil},
-		{"a table's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/v1/ports", "test -e "+l.dirs.Node("n1").BPF()+"/v1/ports"), nil},
-		{"the bpffs unmounted", do(l.node1, "umount "+l.dirs.Node("n1").BPF(), "test -e "+l.dirs.Node("n1").BPF()+"/v1/ports"), nil},
-		{"a program's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/v1/*-from_port", "test -e "+l.dirs.Node("n1").BPF()+"/v1/*-from_port"), nil},
+		{"a table's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports", "test -e "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports"), nil},
+		{"the bpffs unmounted", do(l.node1, "umount "+l.dirs.Node("n1").BPF(), "test -e "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports"), nil},
+		{"a program's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/*-from_port", "test -e "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/*-from_port"), nil},
 		{"underlay address removed", do(l.node1, "ip addr del $(ip -o -4 addr show dev to-n2 | tr -s ' ' | cut -d' ' -f4) dev to-n2",
 			"ip -4 addr show dev to-n2 | grep -q inet"), nil},
 		{"node's address removed", do(l.node1, "ip addr del 100.64.0.1/32 dev lo", "ip addr show dev lo | grep -q 100.64.0.1/32"), nil},
