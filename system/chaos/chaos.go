@@ -170,21 +170,31 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 	return nil
 }
 
-// mountDisk makes a small disk of its own where instances keep their data.
-func mountDisk() (string, error) {
-	const dir = "/var/lib/polyplane"
+// mountDisk makes a small disk of its own where instances keep their data. A file below the mount keeps the directory: somebody
+// else's `down --purge` removes it when it is empty, and the kernel then takes the mount away, wherever it is mounted.
+func mountDisk() (dir string, err error) {
+	dir = "/var/lib/polyplane"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
+	keep := diskKeeper(dir)
+	if err := os.WriteFile(keep, nil, 0o600); err != nil {
+		return "", fmt.Errorf("keep %s: %w", dir, err)
+	}
 	if err := unix.Mount("chaos", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", diskSize)); err != nil {
-		return "", fmt.Errorf("mount a small disk on %s: %w", dir, err)
+		return "", errors.Join(fmt.Errorf("mount a small disk on %s: %w", dir, err), os.Remove(keep))
 	}
 	return dir, nil
 }
 
+func diskKeeper(dir string) string { return fmt.Sprintf("%s/.chaos-%d", dir, os.Getpid()) }
+
 func unmountDisk(dir string) error {
 	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", dir, err)
+	}
+	if err := os.Remove(diskKeeper(dir)); err != nil {
+		return err
 	}
 	os.Remove(dir) //nolint:errcheck // only if nobody else has anything there
 	return nil
