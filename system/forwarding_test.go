@@ -208,16 +208,17 @@ func (p *platform) tcpSegments(namespace string) (n [2]int) {
 func (p *platform) shows(network, from, to string, hops uint64) {
 	p.t.Helper()
 	elements := p.elements(network)
-	way := p.route(network, from, to)
-	var names []string
-	for _, a := range way {
-		if name := owner(elements, a); name != "" {
-			names = append(names, name)
+	var way, names []string
+	// A router that has just said often that there is no way says no more for a second (icmp_ratelimit).
+	p.await(fmt.Sprintf("%s: the way from %s to %s to be shown", network, from, to), func() bool {
+		way, names = p.route(network, from, to), nil
+		for _, a := range way {
+			if name := owner(elements, a); name != "" {
+				names = append(names, name)
+			}
 		}
-	}
-	if len(way) != int(hops) || len(names) != len(way) || names[len(names)-1] != owner(elements, to) {
-		p.t.Errorf("%s: the way from %s to %s is shown as %v: %v", network, from, to, way, names)
-	}
+		return len(way) == int(hops) && len(names) == len(way) && names[len(names)-1] == owner(elements, to)
+	}, func() string { return fmt.Sprintf("it is %v: %v", way, names) })
 }
 
 // fastFlow is a flow of which the fast path takes at least 99 of 100 packets at each router.

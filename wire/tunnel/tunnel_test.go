@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -70,7 +71,8 @@ func TestRequestsGoBackwards(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := <-ended; err != nil {
+	// What was on its way when the manager's end closed is answered by a reset.
+	if err := <-ended; err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the node's end: %v", err)
 	}
 	if _, err := s.Dial(t.Context()); err == nil {
