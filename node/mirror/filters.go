@@ -17,8 +17,6 @@ import (
 // while there are none.
 type filters struct {
 	monitor *linux.Monitor // nil where this kernel has no netfilter
-	buf     []byte
-	ends    []int
 }
 
 const (
@@ -44,7 +42,7 @@ func watchFilters() (*filters, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &filters{monitor: m, buf: make([]byte, linux.MonitorDatagram)}, nil
+	return &filters{monitor: m}, nil
 }
 
 func (x *filters) close() error {
@@ -109,20 +107,21 @@ func (x *filters) look() (why [2]string, err error) {
 
 // answer reads the dump's answer; again if something changed since it was asked for.
 func (x *filters) answer(seq uint32) (why [2]string, again bool, err error) {
+	c := chunks.Get().(*chunk)
+	defer chunks.Put(c)
 	for {
 		if err = x.monitor.Wait(); err != nil {
 			return why, false, err
 		}
-		var r linux.Received
-		if r, x.ends, err = x.monitor.Read(x.buf, x.ends[:0]); err != nil {
+		if c.Received, c.ends, err = x.monitor.Read(c.buf, c.ends[:0]); err != nil {
 			return why, false, err
 		}
-		if r.Overrun { // the answer may be among what was lost
+		if c.Overrun { // the answer may be among what was lost
 			return why, true, nil
 		}
 		start := 0
-		for _, end := range x.ends {
-			data := x.buf[start:end]
+		for _, end := range c.ends {
+			data := c.buf[start:end]
 			start = end
 			switch {
 			case len(data) < unix.SizeofNlMsghdr:
