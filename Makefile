@@ -4,7 +4,7 @@ export CGO_ENABLED := 0
 # Looked up only where a recipe uses it: it may have to fetch Go first.
 GO = $(eval GO := $(shell scripts/setup go))$(if $(GO),$(GO),$(error no Go to build with: see the message above))
 
-.PHONY: help build demo test test-kernel soak bench generate fuzz clean deb install
+.PHONY: help build demo test test-kernel soak attack bench generate fuzz clean deb install
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,11 @@ soak: ## random operations under random faults (SOAK=30m, CHAOS_SEED=7, CLUSTER=
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
 	@GO=$(GO) scripts/soak
+
+attack: ## what an enemy in an element, with a token or on the wire can do, and what others lose by it (ATTACKS="system:TestAttacks")
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	@GO=$(GO) scripts/attack
 
 bench: ## the figures of docs/performance.md
 	@scripts/setup bench

@@ -2,6 +2,7 @@ package system
 
 import (
 	"bytes"
+	"fmt"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -134,6 +135,14 @@ var attacks = []attack{
 // tolerated is the part of a neighbour's packets that an attack may cost.
 const tolerated = 0.01
 
+// tellAttack tells what an attacker did and what others lost by it, for `make attack`.
+func tellAttack(t *testing.T, did, lost string) {
+	t.Helper()
+	t.Logf("%s: lost: %s", did, lost)
+	t.Attr("attack", strings.Join(strings.Fields(did), " "))
+	t.Attr("lost", strings.Join(strings.Fields(lost), " "))
+}
+
 // TestAttacks has one element do its worst, of each kind, while another network's flow of 10,000 packets a second counts
 // what it loses.
 func TestAttacks(t *testing.T) {
@@ -221,7 +230,8 @@ func (a *attack) run(t *testing.T, p *platform) {
 	if a.proof == entries {
 		in(t, attacker, "sh", "-c", "ip link set s1 down; ip link set s1 up") // this empties the table
 	}
-	t.Logf("%s: %d of %d packets lost (%.2f %%), while its count grew from %d to %d", a.name, lost, sent, 100*loss, before, after)
+	tellAttack(t, fmt.Sprintf("%s, by the root of a host in another network; its count grew from %d to %d", a.name, before, after),
+		fmt.Sprintf("%d of %d packets (%.2f %%)", lost, sent, 100*loss))
 	if loss > tolerated {
 		t.Errorf("%s costs another network %.2f %% of %d packets: want at most %.0f %%", a.name, 100*loss, sent, 100*tolerated)
 	}
