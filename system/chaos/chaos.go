@@ -206,9 +206,14 @@ func (run *run) settleDown(ctx context.Context) error {
 		{name: "still", sort: static, elements: []*element{{name: "r1", node: "n1", kind: model.Router},
 			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
-		{name: "calm", sort: bird, elements: []*element{{name: "r1", node: "n1", kind: model.Router, xdp: true},
+		{name: "calm", sort: bird, elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardXDP},
 			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
+		// Two ways in which the node's kernel forwards, one behind the other.
+		{name: "even", sort: bird, elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardRouter},
+			{name: "r2", node: "n2", kind: model.Router, forwarding: model.ForwardBridge},
+			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
+			links: []*link{{a: "r1", b: "r2"}, {a: "r1", b: "h1"}, {a: "r2", b: "h2"}}},
 	}
 	if _, err := run.run(ctx, apply(run.steady...).input, "apply", "-f", "-"); err != nil {
 		return err

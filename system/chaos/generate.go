@@ -123,18 +123,29 @@ func (g *generator) newNetwork() *network {
 		n.elements = append(n.elements, &element{name: "s", kind: model.Switch, node: g.node()})
 	case n.processes():
 		for i := range 1 + g.IntN(2) {
-			n.elements = append(n.elements, &element{name: fmt.Sprintf("r%d", i+1), kind: model.Router, node: g.node(), xdp: g.IntN(3) == 0})
+			n.elements = append(n.elements, &element{name: fmt.Sprintf("r%d", i+1), kind: model.Router, node: g.node(), forwarding: g.forwarding()})
 			if i > 0 {
 				n.links = append(n.links, &link{a: fmt.Sprintf("r%d", i), b: fmt.Sprintf("r%d", i+1)})
 			}
 		}
 	default:
-		n.elements = append(n.elements, &element{name: "r1", kind: model.Router, node: g.node(), xdp: g.IntN(3) == 0})
+		n.elements = append(n.elements, &element{name: "r1", kind: model.Router, node: g.node(), forwarding: g.forwarding()})
 	}
 	for range 2 + g.IntN(2) {
 		g.addHost(n)
 	}
 	return n
+}
+
+// forwardings are the ways in which routers' packets can be forwarded; the first is the default.
+var forwardings = []model.Forwarding{"", model.ForwardXDP, model.ForwardRouter, model.ForwardBridge}
+
+// forwarding is the default for every other router.
+func (g *generator) forwarding() model.Forwarding {
+	if g.IntN(2) == 0 {
+		return ""
+	}
+	return forwardings[1+g.IntN(len(forwardings)-1)]
 }
 
 func (g *generator) addHost(n *network) {
@@ -226,11 +237,9 @@ func (g *generator) set() *operation {
 		r.memory = []int{64, 96, 128, 192}[g.IntN(4)]
 		return change(n, "set", n.name+"/"+r.name, fmt.Sprintf("memory=%dMiB", r.memory))
 	case ok && g.IntN(2) == 0:
-		r.xdp = !r.xdp
-		if r.xdp {
-			return change(n, "set", n.name+"/"+r.name, "forwarding=xdp")
-		}
-		return change(n, "set", n.name+"/"+r.name, "forwarding=")
+		others := slices.DeleteFunc(slices.Clone(forwardings), func(f model.Forwarding) bool { return f == r.forwarding })
+		r.forwarding = others[g.IntN(len(others))]
+		return change(n, "set", n.name+"/"+r.name, "forwarding="+string(r.forwarding))
 	}
 	l, _ := one(g, n.links)
 	l.bandwidth = []int{0, 10, 50, 200}[g.IntN(4)]

@@ -37,8 +37,8 @@ const (
 type element struct {
 	name, node         string
 	kind               model.Kind
-	xdp                bool // forwarding: xdp
-	memory             int  // MiB; the default where zero
+	forwarding         model.Forwarding // the guest's own where empty
+	memory             int              // MiB; the default where zero
 	stopped, suspended bool
 }
 
@@ -121,8 +121,8 @@ func (n *network) text() string {
 			if e.kind == model.Switch {
 				fields = append(fields, "prefixes: [10.9.0.0/24]")
 			}
-			if e.xdp {
-				fields = append(fields, "forwarding: xdp")
+			if e.forwarding != "" {
+				fields = append(fields, "forwarding: "+string(e.forwarding))
 			}
 			if e.memory > 0 {
 				fields = append(fields, fmt.Sprintf("memory: %dMiB", e.memory))
@@ -145,7 +145,7 @@ func (n *network) text() string {
 func (n *network) print() string {
 	var lines []string
 	for _, e := range n.elements {
-		lines = append(lines, elementLine(e.name, e.kind, e.node, e.node, e.xdp, e.memory, e.stopped, e.suspended))
+		lines = append(lines, elementLine(e.name, e.kind, e.node, e.node, e.forwarding, e.memory, e.stopped, e.suspended))
 	}
 	for _, l := range n.links {
 		lines = append(lines, linkLine(l.name(), l.bandwidth))
@@ -160,8 +160,12 @@ func printOf(r model.Record) string {
 	for i := range r.Network.Elements {
 		e := &r.Network.Elements[i]
 		o := r.Overrides[e.Name]
-		lines = append(lines, elementLine(e.Name, e.Kind, e.Node, r.Assigned.Placement.Elements[e.Name], e.Forwarding == model.ForwardXDP,
-			int(e.Memory>>20), o.Stopped, o.Suspended))
+		f := e.Forwarding
+		if e.Kind != model.Router || f == model.ForwardGuest {
+			f = ""
+		}
+		lines = append(lines, elementLine(e.Name, e.Kind, e.Node, r.Assigned.Placement.Elements[e.Name], f, int(e.Memory>>20),
+			o.Stopped, o.Suspended))
 	}
 	for _, l := range r.Network.Links {
 		lines = append(lines, linkLine(l.Name, int(l.Bandwidth/1e6)))
@@ -170,9 +174,10 @@ func printOf(r model.Record) string {
 	return strings.Join(lines, "\n")
 }
 
-func elementLine(name string, kind model.Kind, pinned, placed string, xdp bool, memory int, stopped, suspended bool) string {
-	return fmt.Sprintf("%s %s pinned to %s on %s, xdp %t, memory %d, stopped %t, suspended %t", kind, name, pinned, placed, xdp, memory, stopped,
-		suspended)
+func elementLine(name string, kind model.Kind, pinned, placed string, forwarding model.Forwarding, memory int,
+	stopped, suspended bool) string {
+	return fmt.Sprintf("%s %s pinned to %s on %s, forwarding %q, memory %d, stopped %t, suspended %t", kind, name, pinned, placed,
+		forwarding, memory, stopped, suspended)
 }
 
 func linkLine(name string, bandwidth int) string {
