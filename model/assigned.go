@@ -44,13 +44,19 @@ type LinkPath struct {
 type Override struct {
 	Stopped bool `json:"stopped,omitempty"`
 	// Suspended processes are there and do not run; what the kernel forwards for the element goes on.
-	Suspended bool   `json:"suspended,omitempty"`
-	Restarts  uint32 `json:"restarts,omitempty"` // counts requested restarts
+	Suspended bool `json:"suspended,omitempty"`
+	// Quarantined cuts the element's links: nothing comes to it or from it, whoever forwards, and the far ends lose their
+	// carrier. The element itself, its processes and its own carrier stay. Only a release ends it.
+	Quarantined bool   `json:"quarantined,omitempty"`
+	Restarts    uint32 `json:"restarts,omitempty"` // counts requested restarts
 	// Overwrites counts the applies that asked for the document's configuration to replace what was edited inside the
 	// element. A driver that finds the document's configuration changed and the element's own edited leaves the latter
 	// and reports the conflict, unless Overwrites has grown since it last wrote the configuration.
 	Overwrites uint32 `json:"overwrites,omitempty"`
 }
+
+// offLine tells that the far ends of the element's links have no carrier.
+func (o Override) offLine() bool { return o.Stopped || o.Quarantined }
 
 // Record is everything the store keeps for one network.
 type Record struct {

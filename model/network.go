@@ -152,7 +152,7 @@ type Far struct {
 	// end's.
 	Node string `json:"node,omitempty"`
 	VNI  uint32 `json:"vni,omitempty"`
-	// Down tells that the far element is stopped, so that this end must lose its carrier.
+	// Down tells that the far element is stopped or in quarantine, so that this end must lose its carrier.
 	Down bool `json:"down,omitempty"`
 	// Peers are the interfaces that this end reaches without a router between: of a link between two routers or hosts the
 	// other end, of a switch those of its segment that MaxPeers leaves room for.

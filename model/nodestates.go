@@ -15,7 +15,7 @@ type ResolvedRecord struct {
 
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
 // links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none; a far end
-// that is stopped or on no node is Down. The revision is the caller's to fill. Nothing of the records is changed, but what does not differ
+// that is stopped, in quarantine or on no node is Down. The revision is the caller's to fill. Nothing of the records is changed, but what does not differ
 // from them is shared with them.
 func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeState {
 	states := make(map[string]NodeState, len(substrate.Nodes))
@@ -88,7 +88,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 				far := *i.Far
 				farNode := placed[far.Element]
 				far.Node, far.VNI = "", 0
-				far.Down = farNode == "" || r.Overrides[far.Element].Stopped
+				far.Down = farNode == "" || r.Overrides[far.Element].offLine()
 				if farNode != "" && farNode != node {
 					far.Node, far.VNI = farNode, r.Assigned.Links[i.Link].VNI
 				}

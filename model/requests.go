@@ -51,11 +51,14 @@ const (
 	ActionRestart Action = "restart"
 	ActionSuspend Action = "suspend"
 	ActionResume  Action = "resume"
+	// ActionQuarantine cuts an element's links and keeps the element; ActionRelease joins them again.
+	ActionQuarantine Action = "quarantine"
+	ActionRelease    Action = "release"
 )
 
 // ActionRequest asks for an action.
 type ActionRequest struct {
-	Action Action `json:"action" enum:"start,stop,restart,suspend,resume"`
+	Action Action `json:"action" enum:"start,stop,restart,suspend,resume,quarantine,release"`
 }
 
 // ActionResult is what became of an action.

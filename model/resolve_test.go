@@ -366,6 +366,10 @@ func TestNodeStates(t *testing.T) {
 	if got, want := far(n2.Elements[0], "r2"), (Far{Element: "r2", Interface: "r3", Node: "n1", VNI: as.Links["r2--r3"].VNI, Down: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("r3's end towards r2 is %+v, want %+v", got, want)
 	}
+	states = NodeStates([]ResolvedRecord{{Network: r, Assigned: as, Overrides: map[string]Override{"r3": {Quarantined: true}}}}, substrate)
+	if r1 := states["n1"].Networks[0].Elements[0]; !far(r1, "r3").Down || far(r1, "r2").Down {
+		t.Errorf("r3 is in quarantine, and r1's ends are %+v", r1.Interfaces)
+	}
 	for _, e := range r.Elements {
 		for _, f := range e.Interfaces {
 			if f.Far.Node != "" || f.Far.VNI != 0 || f.Far.Down {

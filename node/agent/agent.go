@@ -31,6 +31,8 @@ type Fabric interface {
 	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
 	// Forwarded tells what the data path did for the routers that it forwards for.
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
+	// Cut says which elements are in quarantine.
+	Cut(elements map[model.ID]bool, hold []string) error
 	// Capture streams what passes the port, as pcapng, until the context ends or the reader is closed.
 	Capture(ctx context.Context, port model.PortID, snaplen int) (io.ReadCloser, error)
 }
@@ -141,6 +143,9 @@ func Run(ctx context.Context, c Config) error {
 	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
 		// The manager will tell; until then nothing is known.
 		c.Log.Warn("the kept desired state cannot be used", "error", err)
+	}
+	if a.desired != nil {
+		a.cut(a.desired)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.serve(ctx) })

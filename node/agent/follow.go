@@ -53,6 +53,7 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	a.reporter.again()
 	return a.Manager.WatchDesired(ctx, a.Dirs.Node, func(s model.NodeState) error {
 		heard()
+		a.cut(&s)
 		// Only the latest wish counts.
 		select {
 		case <-a.wishes:
@@ -61,4 +62,19 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 		a.wishes <- s
 		return nil
 	})
+}
+
+// cut has the fabric cut off the elements in quarantine: when the wish comes, since the loop may be at work for long.
+func (a *Agent) cut(s *model.NodeState) {
+	elements := map[model.ID]bool{}
+	for _, n := range s.Networks {
+		for _, e := range n.Elements {
+			if e.Quarantined {
+				elements[model.ID{Network: n.Name, Element: e.Name}] = true
+			}
+		}
+	}
+	if err := a.Drivers.Fabric.Cut(elements, s.Hold); err != nil {
+		a.Log.Error("elements in quarantine are not cut off", "error", err)
+	}
 }

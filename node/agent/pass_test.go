@@ -26,6 +26,7 @@ func (r *record) Apply(_ context.Context, s fabric.State) fabric.Report {
 	return fabric.Report{}
 }
 
+func (r *record) Cut(map[model.ID]bool, []string) error                              { return nil }
 func (r *record) Forwarded(context.Context) (map[model.ID]fabric.Forwarded, error)   { return nil, nil }
 func (r *record) Counters(context.Context) (map[model.PortID]fabric.Counters, error) { return nil, nil }
 

@@ -189,7 +189,7 @@ func (p *pass) resolve() error {
 		if port.Down {
 			w.flags |= pipeline.Down
 		}
-		w.flags |= p.steeringOf(port.ID)
+		w.flags |= p.steeringOf(port.ID) | p.cutOf(port.ID)
 		w.link = p.linkOf(port, named, ends)
 		p.wants = append(p.wants, w)
 	}

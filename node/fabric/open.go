@@ -44,6 +44,7 @@ type Fabric struct {
 	rated    bool                     // there are queues
 	swept    bool                     // pins of other binaries are gone
 	steered  map[model.ID]*steered
+	cut      map[model.ID]bool // elements in quarantine
 	freed    map[int]time.Time // when routers' numbers became free
 	resting  map[uint32]rest   // slots that are nobody's yet again
 	captures captures
@@ -67,7 +68,7 @@ func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
 // must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, freed: map[int]time.Time{}, resting: map[uint32]rest{},
+		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, cut: map[model.ID]bool{}, freed: map[int]time.Time{}, resting: map[uint32]rest{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
 	for _, o := range options {
 		o(f)
@@ -136,8 +137,11 @@ func (f *Fabric) remember() error {
 			atomic.StoreUint32(&p.Snap, 0)
 		}
 	}
-	for _, slot := range f.slots {
+	for id, slot := range f.slots {
 		f.links[slot] = pipeline.LinkOf(&f.pipe.Ports[slot])
+		if atomic.LoadUint32(&f.pipe.Ports[slot].Flags)&pipeline.Cut != 0 {
+			f.cut[id.ID] = true // until somebody says what is
+		}
 	}
 	f.rememberSteering()
 	return nil

@@ -119,7 +119,7 @@ func (s *Server) userRoutes(api huma.API) {
 			return &body[model.CheckResult]{r}, statusError(err)
 		})
 	huma.Register(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
-		"Start, stop, restart, suspend or resume an element", "elements"),
+		"Start, stop, restart, suspend, resume, cut off or release an element", "elements"),
 		func(ctx context.Context, in *actInput) (*body[model.ActionResult], error) {
 			r, err := s.networks.Act(ctx, in.id(), in.Body.Action)
 			return &body[model.ActionResult]{r}, statusError(err)

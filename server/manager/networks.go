@@ -227,7 +227,7 @@ func storeProblem(err error) error {
 	return p
 }
 
-// Act starts, stops, restarts, suspends or resumes an element. What is so already is no error and changes nothing.
+// Act starts, stops, restarts, suspends, resumes, cuts off or releases an element. What is so already is no error and changes nothing.
 func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (result model.ActionResult, err error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -263,8 +263,12 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 		is.Suspended = true
 	case model.ActionResume:
 		is.Suspended = false
+	case model.ActionQuarantine:
+		is.Quarantined = true
+	case model.ActionRelease:
+		is.Quarantined = false
 	default:
-		return result, api.Invalid(fmt.Sprintf("%q is no action: start, stop, restart, suspend or resume was expected", action))
+		return result, api.Invalid(fmt.Sprintf("%q is no action: start, stop, restart, suspend, resume, quarantine or release was expected", action))
 	}
 	if is == was {
 		return result, nil

@@ -399,6 +399,27 @@ func TestDown(t *testing.T) {
 	b.counted(2, TrafficCount{})
 }
 
+// TestCut has a port of an element in quarantine take nothing and give nothing.
+func TestCut(t *testing.T) {
+	b := newBench(t)
+	b.put(b.Devices, uint32(lo), uint32(1))
+	b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Local, 0, 2))}
+	for _, flags := range []uint32{Cut, Cut | Queue, Cut | Rated, Cut | Down, RoutedBy(1) | Cut} {
+		b.Ports[2] = Port{Ifindex: 9, Flags: flags}
+		b.expect(b.FromPort, frame(far), shot, frame(far))
+	}
+	b.dropped(1, Quarantined, 5)
+	for _, link := range []Link{NewLink(Local, 0, 2), NewLink(Edge, 0, 9), NewLink(Tunnel, 5, 3)} {
+		b.Ports[1], b.Ports[2] = Port{Ifindex: lo, Link: uint64(link), Flags: Cut | Metered}, Port{Ifindex: 9}
+		b.expect(b.FromPort, frame(far), shot, frame(far))
+	}
+	b.dropped(1, Quarantined, 8)
+	b.counted(2, TrafficCount{})
+	b.Ports[1].Flags = 0
+	b.Ports[1].Link = uint64(NewLink(Local, 0, 2))
+	b.expect(b.FromPort, frame(far), redirect, frame(far))
+}
+
 func TestNowhere(t *testing.T) {
 	b := newBench(t)
 	b.put(b.Devices, uint32(lo), uint32(1))

@@ -41,6 +41,7 @@ const (
 	Metered = 1 << 6 // what comes in by it counts against its network's packets a second
 	TC      = 1 << 7 // its router forwards on the tc hook only
 	Rated   = 1 << 8 // what is delivered to it passes the device in Queues first
+	Cut     = 1 << 9 // its element is in quarantine: nothing comes to it or from it
 
 	routerShift = 16
 )
@@ -105,7 +106,12 @@ var Reasons = [...]string{
 	7: "loss",
 	8: OverPackets,
 	9: OverPunts,
+
+	10: Quarantined,
 }
+
+// Quarantined is the reason of drops of what comes from or would go to an element in quarantine.
+const Quarantined = "in quarantine"
 
 // OverPackets is the reason of drops of what a network sends beyond its packets a second.
 const OverPackets = "more than the slice's packets a second"

@@ -63,6 +63,8 @@ func TestXDP(t *testing.T) {
 	for name, change := range map[string]func(){
 		"no hook there": func() { l.Ports[2].Flags = 0 }, "down": func() { l.Ports[2].Flags = XDP | Down },
 		"tc hook": func() { l.Ports[20].Flags |= TC }, "tc hook from the start": func() { l.Ports[10].Flags |= TC },
+		"quarantine": func() { l.Ports[2].Flags = XDP | Cut }, "sender in quarantine": func() { l.Ports[1].Flags |= Cut },
+		"router in quarantine": func() { l.Ports[10].Flags |= Cut }, "its way out": func() { l.Ports[11].Flags |= Cut },
 		"a queue": func() { l.Ports[2].Flags = XDP | Queue }, "capture": func() { l.Ports[2].Snap = 100 },
 		"capture in between": func() { l.Ports[20].Snap = 100 }, "capture on the way out": func() { l.Ports[11].Snap = 100 },
 		"capture at the start": func() { l.Ports[1].Snap = 100 }, "loss": func() { l.Ports[10].Loss = 1 << 31 },

@@ -296,7 +296,7 @@ INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, struc
 	if (p->hop.port == slot)
 		return ROUTE_PUNT | PUNT_BACK;
 	*by = out = port_at(p->hop.port);
-	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN)) != PORT_ROUTED || out->flags >> PORT_ROUTER != number)
+	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN | PORT_CUT)) != PORT_ROUTED || out->flags >> PORT_ROUTER != number)
 		return ROUTE_PUNT | PUNT_OFF;
 	return on == STEER_COMPANION ? ROUTE_COMPANION | p->hop.port : p->hop.port;
 }

@@ -340,9 +340,9 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 
 	if (!to || to->ifindex == 0)
 		return drop(l, owner, DROP_GONE);
-	if (to->flags & (PORT_DOWN | PORT_ROUTED | PORT_RATED)) {
-		if (to->flags & PORT_DOWN)
-			return drop(l, owner, DROP_DOWN);
+	if (to->flags & (PORT_DOWN | PORT_ROUTED | PORT_RATED | PORT_CUT)) {
+		if (to->flags & (PORT_DOWN | PORT_CUT))
+			return drop(l, owner, to->flags & PORT_CUT ? DROP_CUT : DROP_DOWN);
 		return forward_frame(skb, owner, slot, 0);
 	}
 	if (to->loss && bpf_get_prandom_u32() <= to->loss)
@@ -509,8 +509,8 @@ __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 	to = port_at(slot);
 	if (!to || to->ifindex == 0)
 		return drop(l, owner, DROP_GONE);
-	if (to->flags & PORT_DOWN)
-		return drop(l, owner, DROP_DOWN);
+	if (to->flags & (PORT_DOWN | PORT_CUT))
+		return drop(l, owner, to->flags & PORT_CUT ? DROP_CUT : DROP_DOWN);
 	if (p->queued) {
 		p->queued = 0;
 		goto queued;

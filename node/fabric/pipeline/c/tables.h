@@ -39,6 +39,7 @@ enum {
 	PORT_METERED = 1 << 6, /* what comes in by it counts against its network's packets a second */
 	PORT_TC = 1 << 7,      /* its router forwards on the tc hook only */
 	PORT_RATED = 1 << 8,   /* what is delivered to it passes a device with its link's queue first, and then from_queue */
+	PORT_CUT = 1 << 9,     /* its element is in quarantine: nothing comes to it or from it */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -141,6 +142,7 @@ enum {
 	DROP_LOSS = 7,    /* the link's loss */
 	DROP_METER = 8,   /* the network sends more packets a second than it may */
 	DROP_PUNTS = 9,   /* its routers would get more exceptional packets a second than they may */
+	DROP_CUT = 10,    /* from or to an element in quarantine */
 	REASONS = 16,
 };
 

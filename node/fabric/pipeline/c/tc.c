@@ -12,8 +12,12 @@ INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *f
 	count_from(l, slot);
 	if (from->snap)
 		copy_frame(skb, slot, from->snap, 0);
-	if (from->flags & PORT_METERED && over_meter(slot, l.packets))
-		return drop(l, slot, DROP_METER);
+	if (from->flags & (PORT_METERED | PORT_CUT)) {
+		if (from->flags & PORT_CUT)
+			return drop(l, slot, DROP_CUT);
+		if (over_meter(slot, l.packets))
+			return drop(l, slot, DROP_METER);
+	}
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) == LINK_LOCAL)
 		return deliver(skb, l, slot, link_target(link));
@@ -60,6 +64,8 @@ int from_shaper(struct __sk_buff *skb)
 	if (!from || slot == 0)
 		return drop(l, 0, DROP_UNKNOWN);
 	skb->mark = 0; /* the underlay's routing may heed it */
+	if (from->flags & PORT_CUT)
+		return drop(l, slot, DROP_CUT);
 	return send_out(skb, l, slot, *(volatile __u64 *)&from->link);
 }
 

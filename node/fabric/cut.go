@@ -1,0 +1,49 @@
+package fabric
+
+import (
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+)
+
+// Quarantined is the reason of drops of what comes from or would go to an element in quarantine.
+const Quarantined = pipeline.Quarantined
+
+// Cut says which elements are in quarantine: these, and no others but what there is of the networks on hold. Their ports, also those that come later, neither take nor
+// give a packet from this moment on, whoever forwards for the element: each port by one store. What its processes do, and the
+// carrier of its own interfaces, stays as it is; taking the carrier at the far ends is their ports' Down. Captures at the ports
+// still show what the element sends. An agent that starts finds its elements cut as they were.
+func (f *Fabric) Cut(elements map[model.ID]bool, hold []string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pipe == nil {
+		return errClosed
+	}
+	cut := maps.Clone(elements)
+	for id := range f.cut {
+		if slices.Contains(hold, id.Network) {
+			cut[id] = true
+		}
+	}
+	f.cut = cut
+	for port, slot := range f.slots {
+		flags := &f.pipe.Ports[slot].Flags
+		if f.cut[port.ID] {
+			atomic.OrUint32(flags, pipeline.Cut)
+		} else {
+			atomic.AndUint32(flags, ^uint32(pipeline.Cut))
+		}
+	}
+	return nil
+}
+
+// cutOf are the flags that quarantine gives a port.
+func (f *Fabric) cutOf(port model.PortID) uint32 {
+	if f.cut[port.ID] {
+		return pipeline.Cut
+	}
+	return 0
+}
