@@ -113,6 +113,9 @@ func (u *Up) say(format string, a ...any) { fmt.Fprintf(u.Out, format+"\n", a...
 // the first thing is touched.
 func (u *Up) settle(ctx context.Context) (settings, error) {
 	d := u.Dirs
+	if err := checkPreemption(); err != nil {
+		return settings{}, err
+	}
 	m, err := substrate.ThisMachine()
 	if err != nil {
 		return settings{}, err
