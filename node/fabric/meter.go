@@ -23,6 +23,9 @@ const (
 // OverPackets is the reason of drops of what a network sends beyond its packets a second.
 const OverPackets = pipeline.OverPackets
 
+// Stale is the reason of drops of what waited in a queue for longer than its port was there.
+const Stale = pipeline.Stale
+
 // meters gives the ports of every network that has a limit their network's meter: that of the lowest slot among them, so that
 // it is the same after a restart.
 func (p *pass) meters() error {

@@ -44,9 +44,9 @@ type Fabric struct {
 	rated    bool                     // there are queues
 	swept    bool                     // pins of other binaries are gone
 	steered  map[model.ID]*steered
-	cut      map[model.ID]bool // elements in quarantine
-	freed    map[int]time.Time // when routers' numbers became free
-	resting  map[uint32]rest   // slots that are nobody's yet again
+	cut      map[model.ID]bool    // elements in quarantine
+	freed    map[int]time.Time    // when routers' numbers became free
+	resting  map[uint32]time.Time // since when slots are free that are nobody's yet again
 	captures captures
 	routes   *netlink.Handle   // in the node's namespace
 	refusals map[int]refusal   // of drivers, by interface index
@@ -68,7 +68,7 @@ func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
 // must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, cut: map[model.ID]bool{}, freed: map[int]time.Time{}, resting: map[uint32]rest{},
+		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, cut: map[model.ID]bool{}, freed: map[int]time.Time{}, resting: map[uint32]time.Time{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
 	for _, o := range options {
 		o(f)

@@ -387,44 +387,6 @@ func TestSliceBandwidthChangesWithoutLoss(t *testing.T) {
 	_ = n2
 }
 
-// TestSlotRests takes a port away whose frames wait in its slice's queue, where they tell by their slot where they are from:
-// until they have gone, no port of another network gets that.
-func TestSlotRests(t *testing.T) {
-	n, _, a, _ := twoNodes(t, 1600)
-	n.state.Slices = map[string]model.Bandwidth{"net": 8e3}
-	n.apply()
-	a.run("ping", "-f", "-c", "50", "-s", "1000", "-W", "0.1", "10.0.0.2") // most of it still waits then
-	in, _ := n.fabric.shaperDevices("net")
-	waits := func() bool {
-		k, err := n.fabric.look()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k.Queues[k.names[in]].Backlog > 0
-	}
-	slot := n.fabric.slots[portID("net/a:eth0")]
-	n.state.Ports = nil
-	n.apply()
-	n.plug(newElement(t, "c"), "eth0", "10.0.0.1/24")
-	for _, other := range []model.PortID{portID("elsewhere/c:eth0"), portID("elsewhere/d:eth0")} { // one at once, one later
-		n.state.Ports[0].ID = other
-		if n.apply(); !waits() {
-			t.Fatal("nothing waits in the slice's queue")
-		}
-		if n.fabric.slots[other] == slot {
-			t.Fatalf("frames of net/a:eth0 wait, and their slot %d is that of %s", slot, other)
-		}
-		time.Sleep(numberRest)
-		n.apply()
-	}
-	n.must("ip", "link", "delete", in)
-	n.apply() // which sees it
-	n.state.Ports[0].ID = portID("elsewhere/e:eth0")
-	if n.apply(); n.fabric.slots[portID("elsewhere/e:eth0")] != slot {
-		t.Errorf("the slot %d has rested and is not used again: %v", slot, n.fabric.slots)
-	}
-}
-
 // TestSliceBandwidthAtEdges has an element send out of a VLAN of a real device, and the node end.
 func TestSliceBandwidthAtEdges(t *testing.T) {
 	n := newNode(t, "")

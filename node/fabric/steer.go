@@ -318,6 +318,9 @@ func (f *Fabric) takeSlots(ports []model.PortID) (refused []model.PortID, err er
 	if len(keys) == 0 {
 		return refused, nil
 	}
+	for _, slot := range slots {
+		f.pipe.NextGeneration(slot) // before anything says that it is the port's
+	}
 	err = errors.Join(pipeline.Zero[pipeline.TrafficCount](f.pipe.Traffic, slots),
 		pipeline.Zero[pipeline.DropCount](f.pipe.Drops, slots))
 	if err == nil {

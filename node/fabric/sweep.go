@@ -102,19 +102,11 @@ func remove[K comparable](m *ebpf.Map, wanted map[K]bool) error {
 	return nil
 }
 
-// rest is of whose ports a slot was, and since when it is free.
-type rest struct {
-	network string
-	since   time.Time
-}
-
-// restSlots ends the rest of slots that no run of the programs and no frame in a queue can tell of any more: what waits there
-// says by its slot where it is from, and would go on by the link of the port that has it next, perhaps another network's.
+// restSlots ends the rest of slots that no run of the programs can tell of any more, which read them just before they became
+// free. What waits in queues is told apart by the slot's generation, however long it waits.
 func (p *pass) restSlots() {
-	for slot, r := range p.resting {
-		shaper, _ := p.shaperDevices(r.network)
-		queue, _ := p.queueDevices(slot)
-		if time.Since(r.since) >= numberRest && p.kernel.Queues[p.kernel.names[shaper]].Backlog == 0 && p.kernel.Queues[p.kernel.names[queue]].Backlog == 0 {
+	for slot, since := range p.resting {
+		if time.Since(since) >= numberRest {
 			delete(p.resting, slot)
 		}
 	}
@@ -142,7 +134,7 @@ func (p *pass) freeSlots() error {
 		p.captures.end(slot)
 		delete(p.slots, id)
 		delete(p.links, slot)
-		p.resting[slot] = rest{id.Network, time.Now()}
+		p.resting[slot] = time.Now()
 		p.freed++
 	}
 	if len(keys) == 0 {

@@ -1,10 +1,13 @@
 package pipeline
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -47,10 +50,97 @@ func (p *Pipeline) inherit(spec *ebpf.CollectionSpec) error {
 	if err := goOn[DropCount](before, spec.Maps[tcMapDrops], p.Drops, n); err != nil {
 		return err
 	}
+	if err := p.generationsOf(before, spec.Maps[tcMapGenerations], values); err != nil {
+		return err
+	}
 	if _, err := p.Identities.BatchUpdate(keys, values, nil); err != nil {
 		return fmt.Errorf("take over %d ports of the layout before, %s: %w", len(keys), filepath.Base(before), err)
 	}
 	return nil
+}
+
+// generationsOf has the ports' slots go on with the generations of the layout before: what waits in queues says these. In a
+// layout without them it says none.
+func (p *Pipeline) generationsOf(before string, spec *ebpf.MapSpec, ports []Identity) error {
+	p.begin()
+	from, err := found(filepath.Join(before, spec.Name), spec)
+	if err == nil {
+		defer from.Close()
+	}
+	for _, port := range ports {
+		was := firstGeneration
+		if err == nil {
+			if err := from.Lookup(port.Slot, &was); err != nil {
+				return fmt.Errorf("read the generation of slot %d of the layout before: %w", port.Slot, err)
+			}
+		}
+		atomic.StoreUint64(&p.Generations[port.Slot], was)
+	}
+	return nil
+}
+
+// firstGeneration is that of ports of layouts that had none: all of its bits that a mark has are zero.
+const firstGeneration uint64 = 1 << generationBits
+
+// generationBits are those of a generation that a mark has beside the slot.
+const generationBits = 32 - slotBits
+
+// begin fills a table of generations that is new. If it takes the place of one whose pin is lost, the programs that run have
+// that still. Else slots get a generation each that nothing is likely to say which waits in a queue.
+func (p *Pipeline) begin() {
+	if p.Generations[0] != 0 {
+		return
+	}
+	if was := p.running(); len(was) == len(p.Generations) {
+		for slot, generation := range was {
+			atomic.StoreUint64(&p.Generations[slot], generation)
+		}
+		return
+	}
+	for slot := range p.Generations {
+		atomic.StoreUint64(&p.Generations[slot], firstGeneration+1+rand.Uint64N(1<<generationBits-1))
+	}
+}
+
+// running reads the generations from the table that a program of this layout works on, nil if there is none.
+func (p *Pipeline) running() []uint64 {
+	pins, _ := filepath.Glob(filepath.Join(p.directory(), "*-"+tcProgFromShaper))
+	for _, pin := range pins {
+		program, err := ebpf.LoadPinnedProgram(pin, nil)
+		if err != nil {
+			continue
+		}
+		defer program.Close()
+		info, err := program.Info()
+		if err != nil {
+			continue
+		}
+		ids, _ := info.MapIDs()
+		for _, id := range ids {
+			m, err := ebpf.NewMapFromID(id)
+			if err != nil {
+				continue
+			}
+			defer m.Close()
+			if about, err := m.Info(); err != nil || about.Name != tcMapGenerations {
+				continue
+			}
+			keys, values := make([]uint32, len(p.Generations)), make([]uint64, len(p.Generations))
+			var cursor ebpf.MapBatchCursor
+			if n, err := m.BatchLookup(&cursor, keys, values, nil); n == len(values) && (err == nil || errors.Is(err, ebpf.ErrKeyNotExist)) && values[0] != 0 {
+				return values
+			}
+		}
+	}
+	return nil
+}
+
+// NextGeneration makes a slot another port's: what waits in queues for or from the one before is nobody's from now on.
+func (p *Pipeline) NextGeneration(slot uint32) { atomic.AddUint64(&p.Generations[slot], 1) }
+
+// MarkOf is the mark of a packet that waits in a queue and is of the port that has this slot now.
+func (p *Pipeline) MarkOf(slot uint32) uint32 {
+	return slot | uint32(atomic.LoadUint64(&p.Generations[slot]))<<slotBits
 }
 
 // before is the directory of the layout that was made last, beside this one's; "" if there is none.

@@ -1,7 +1,7 @@
 // Package pipeline is the fabric's data path: the eBPF programs (c/), their tables, and how both are found again after
 // the agent's restart, by pins in a bpffs.
 //
-// A directory a layout ("v2") holds the tables, and the programs under names that begin with a digest of their object:
+// A directory a layout ("v3") holds the tables, and the programs under names that begin with a digest of their object:
 // a newer binary finds the tables, loads its own programs beside the running ones and, once it has put them in their
 // place (Fabric.Apply), removes the old pins (Sweep).
 package pipeline
@@ -24,10 +24,11 @@ import (
 
 // Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Of tables of
 // another layout only whose slots are whose and the ports' counters are read, if these look as they do here (inherit).
-const Layout = "v2"
+const Layout = "v3"
 
 // Limits of the tables.
 const (
+	slotBits = 14
 	MaxPorts = 16384 - 1 // slot 0 is no port
 	MaxPeers = 4096 - 1  // number 0 is this node
 )
@@ -45,6 +46,8 @@ type Pipeline struct {
 	Meters  []Meter
 	// Queues, by slot, are the devices that what is delivered to a port passes first, where it is Rated.
 	Queues []uint64
+	// Generations, by slot, count the ports that have had it: what waits in queues says its port by both.
+	Generations []uint64
 	// PuntMeters, by the lowest number of a network's routers, are the meters of what its routers get as exceptions.
 	PuntMeters []Meter
 	// Companions, by slot, is the index of the device by which the port's companion gets packets, and in the upper half
@@ -78,6 +81,7 @@ type Pipeline struct {
 	scratches, ports, peers, shapers *ebpf.Map
 	metered, meters, advances        *ebpf.Map
 	queues, puntMeters, companions   *ebpf.Map
+	generations                      *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
 	routers, packets, recent         *ebpf.Map
 	memory                           [][]byte
@@ -128,7 +132,7 @@ func (p *Pipeline) tables() map[string]**ebpf.Map {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
-		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations,
 		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
@@ -156,9 +160,13 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		*to, all[name], p.pins[filepath.Join(p.directory(), name)] = m, m, m
 	}
 	var err error
+	if p.Generations, err = mapped[uint64](p, p.generations); err != nil {
+		return err
+	}
 	if err := p.inherit(spec); err != nil {
 		return err
 	}
+	p.begin()
 	if p.Ports, err = mapped[Port](p, p.ports); err != nil {
 		return err
 	}
@@ -367,6 +375,7 @@ func (p *Pipeline) Close() error {
 		errs = append(errs, unix.Munmap(data))
 	}
 	p.Ports, p.Peers, p.Shapers, p.Metered, p.Meters, p.Queues, p.PuntMeters = nil, nil, nil, nil, nil, nil, nil
+	p.Generations = nil
 	p.Companions = nil
 	p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil
 	return errors.Join(errs...)

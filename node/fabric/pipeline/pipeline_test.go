@@ -239,6 +239,46 @@ func TestLayoutTakesSlotsOver(t *testing.T) {
 	}
 }
 
+// TestLayoutTakesGenerationsOver has what waits in queues be its ports' also for a new layout, and what waits of ports that are
+// gone nobody's; before may be a layout whose marks say slots only.
+func TestLayoutTakesGenerationsOver(t *testing.T) {
+	for _, had := range []bool{true, false} {
+		dir := mount(t)
+		p := open(t, dir)
+		if err := p.Identities.Put(NewIdentity("net/r1:eth0", 7)); err != nil {
+			t.Fatal(err)
+		}
+		p.NextGeneration(7)
+		own, others := p.MarkOf(7), p.MarkOf(8)
+		p.Close()
+		if !had {
+			own, others = 7, 8
+			if err := os.Remove(filepath.Join(dir, Layout, tcMapGenerations)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Rename(filepath.Join(dir, Layout), filepath.Join(dir, "v0")); err != nil {
+			t.Fatal(err)
+		}
+		p = open(t, dir)
+		if is := p.MarkOf(7); is != own {
+			t.Errorf("the port's mark is %#x, and was %#x", is, own)
+		}
+		if is := p.MarkOf(8); is == others {
+			t.Errorf("a port that is gone is still meant by the mark %#x", is)
+		}
+		seen := map[uint32]bool{}
+		for range 3 {
+			seen[p.MarkOf(7)] = true
+			p.NextGeneration(7)
+		}
+		if len(seen) != 3 {
+			t.Errorf("three ports in turn have the marks %v", seen)
+		}
+		p.Close()
+	}
+}
+
 func TestSweepRemovesOtherLayoutsAndPrograms(t *testing.T) {
 	dir := mount(t)
 	p := open(t, dir)

@@ -87,7 +87,7 @@ func TestQueueBeforeRouter(t *testing.T) {
 			delete(want.tx, slot)
 		}
 		delete(want.rx, 1)
-		if got := l.marked(l.FromQueue, in, uint32(slot)); !got.same(want) {
+		if got := l.marked(l.FromQueue, in, l.MarkOf(uint32(slot))); !got.same(want) {
 			t.Errorf("behind the queue %s, not\n%s", got, want)
 		}
 	}
@@ -131,18 +131,21 @@ func TestQueueBeforeRouter(t *testing.T) {
 	if got := l.observe(l.FromPort, in); !got.same(want) {
 		t.Errorf("%s, not\n%s", got, want)
 	}
-	for _, mark := range []uint32{0, 29, MaxPorts + 1, 1 << 31} {
+	// What is gone: no port, a slot alone, the port before, and so many ports before that a mark's bits come again but for one.
+	l.Generations[20] = 5 << 18
+	own := l.MarkOf(20)
+	for _, mark := range []uint32{0, 29, MaxPorts + 1, 1 << 31, 20 | 1<<14, own - 1<<14, own ^ 1<<31} {
 		if got := l.marked(l.FromQueue, in, mark); got.verdict != shot || got.drops != 1 {
 			t.Errorf("mark %d: %s", mark, got)
 		}
 	}
 	l.Ports[20].Flags |= Down
-	if got := l.marked(l.FromQueue, made, 20); got.verdict != shot || got.drops != 1 {
+	if got := l.marked(l.FromQueue, made, own); got.verdict != shot || got.drops != 1 {
 		t.Errorf("a port that is down got %s", got)
 	}
 	// Loss and counters are done with before the queue.
 	l.Ports[20].Flags, l.Ports[20].Loss = RoutedBy(2), 1<<32-1
-	if got := l.marked(l.FromQueue, made, 20); got.verdict != redirect || got.drops != 0 {
+	if got := l.marked(l.FromQueue, made, own); got.verdict != redirect || got.drops != 0 {
 		t.Errorf("lost behind the queue: %s", got)
 	}
 }

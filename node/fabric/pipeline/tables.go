@@ -108,7 +108,11 @@ var Reasons = [...]string{
 	9: OverPunts,
 
 	10: Quarantined,
+	11: Stale,
 }
+
+// Stale is the reason of drops of what waited in a queue for longer than the port was there that it came from, or was for.
+const Stale = "its port is gone"
 
 // Quarantined is the reason of drops of what comes from or would go to an element in quarantine.
 const Quarantined = "in quarantine"

@@ -176,6 +176,7 @@ const (
 	tcMapFibChunks        = "fib_chunks"
 	tcMapFibHops          = "fib_hops"
 	tcMapFibTables        = "fib_tables"
+	tcMapGenerations      = "generations"
 	tcMapIdentities       = "identities"
 	tcMapMetered          = "metered"
 	tcMapMeters           = "meters"
@@ -268,6 +269,7 @@ type tcMapSpecs struct {
 	FibChunks        *ebpf.MapSpec `ebpf:"fib_chunks"`
 	FibHops          *ebpf.MapSpec `ebpf:"fib_hops"`
 	FibTables        *ebpf.MapSpec `ebpf:"fib_tables"`
+	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	Identities       *ebpf.MapSpec `ebpf:"identities"`
 	Metered          *ebpf.MapSpec `ebpf:"metered"`
 	Meters           *ebpf.MapSpec `ebpf:"meters"`
@@ -322,6 +324,7 @@ type tcMaps struct {
 	FibChunks        *ebpf.Map `ebpf:"fib_chunks"`
 	FibHops          *ebpf.Map `ebpf:"fib_hops"`
 	FibTables        *ebpf.Map `ebpf:"fib_tables"`
+	Generations      *ebpf.Map `ebpf:"generations"`
 	Identities       *ebpf.Map `ebpf:"identities"`
 	Metered          *ebpf.Map `ebpf:"metered"`
 	Meters           *ebpf.Map `ebpf:"meters"`
@@ -352,6 +355,7 @@ func (m *tcMaps) Close() error {
 		m.FibChunks,
 		m.FibHops,
 		m.FibTables,
+		m.Generations,
 		m.Identities,
 		m.Metered,
 		m.Meters,

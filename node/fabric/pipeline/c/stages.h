@@ -404,6 +404,22 @@ INLINE int send_out(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link
 	return drop(l, slot, DROP_NOWHERE);
 }
 
+/* mark_of names a port in the mark of a packet that is to wait. */
+INLINE __u32 mark_of(__u32 slot)
+{
+	__u64 *generation = bpf_map_lookup_elem(&generations, &slot);
+
+	return generation ? slot | (__u32)*(volatile __u64 *)generation << SLOT_BITS : 0;
+}
+
+/* marked is the slot of the port that a mark names; 0 if there is none, or if that slot is another port's by now. */
+INLINE __u32 marked(__u32 mark)
+{
+	__u32 slot = mark & (MAX_PORTS - 1);
+
+	return mark_of(slot) == mark ? slot : 0;
+}
+
 /* leave is send_out, by way of the slice's queue if it has one. */
 INLINE int leave(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link)
 {
@@ -411,7 +427,7 @@ INLINE int leave(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link)
 
 	if (!shaper || *shaper == 0)
 		return send_out(skb, l, slot, link);
-	skb->mark = slot; /* it passes to the other end of the device, and there to from_shaper */
+	skb->mark = mark_of(slot); /* it passes to the other end of the device, and there to from_shaper */
 	return bpf_redirect(*shaper, 0);
 }
 
@@ -482,7 +498,7 @@ INLINE int queue_up(struct __sk_buff *skb, struct load l, const struct packet *p
 {
 	if (p->changed && store(skb, p))
 		return drop(l, p->owner, DROP_OUTPUT);
-	skb->mark = slot;
+	skb->mark = mark_of(slot);
 	return bpf_redirect(device, 0);
 }
 

@@ -9,7 +9,8 @@
 #include "fib.h"
 
 enum {
-	MAX_PORTS = 16384, /* slot 0 is no port: it counts what belongs to none */
+	SLOT_BITS = 14,
+	MAX_PORTS = 1 << SLOT_BITS, /* slot 0 is no port: it counts what belongs to none */
 	MAX_PEERS = 4096,  /* number 0 is this node itself */
 	RING_BYTES = 4 << 20,
 };
@@ -143,6 +144,7 @@ enum {
 	DROP_METER = 8,   /* the network sends more packets a second than it may */
 	DROP_PUNTS = 9,   /* its routers would get more exceptional packets a second than they may */
 	DROP_CUT = 10,    /* from or to an element in quarantine */
+	DROP_STALE = 11,  /* slot 0: waited in a queue, and its port's slot is another's by now */
 	REASONS = 16,
 };
 
@@ -203,6 +205,18 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, __u64);
 } queues SEC(".maps");
+
+/*
+ * slot → how many ports have had it. What waits in a queue says in its mark from which port it is, or for which: by the slot and
+ * the lower bits of this, so that it is never taken for the next port's, which may be another network's.
+ */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} generations SEC(".maps");
 
 /* slot → number of the meter of the port's network; heeded where the port has PORT_METERED. 64 bits: an array's entries are that far apart */
 struct {

@@ -57,12 +57,12 @@ int from_companion(struct __sk_buff *skb)
 SEC("tc")
 int from_shaper(struct __sk_buff *skb)
 {
-	__u32 slot = skb->mark;
+	__u32 slot = marked(skb->mark);
 	struct load l = load_of(skb);
 	struct port *from = port_at(slot);
 
 	if (!from || slot == 0)
-		return drop(l, 0, DROP_UNKNOWN);
+		return drop(l, 0, skb->mark ? DROP_STALE : DROP_UNKNOWN);
 	skb->mark = 0; /* the underlay's routing may heed it */
 	if (from->flags & PORT_CUT)
 		return drop(l, slot, DROP_CUT);
@@ -73,10 +73,10 @@ int from_shaper(struct __sk_buff *skb)
 SEC("tc")
 int from_queue(struct __sk_buff *skb)
 {
-	__u32 slot = skb->mark;
+	__u32 slot = marked(skb->mark);
 
-	if (slot == 0 || slot >= MAX_PORTS)
-		return drop(load_of(skb), 0, DROP_UNKNOWN);
+	if (slot == 0)
+		return drop(load_of(skb), 0, skb->mark ? DROP_STALE : DROP_UNKNOWN);
 	skb->mark = 0; /* the element's own rules may heed it */
 	return forward_frame(skb, slot, slot, 1);
 }
