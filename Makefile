@@ -16,7 +16,7 @@ build: ## the one binary, bin/polyplane
 demo: ## two tenants' networks on three simulated nodes, proved isolated, and removed again (KEEP=1 leaves it running)
 	@scripts/setup run
 	@$(MAKE) --no-print-directory build
-	@scripts/demo
+	@PATH=$$(scripts/path run) && export PATH && scripts/demo
 
 test: ## everything
 	@scripts/setup test
