@@ -136,12 +136,15 @@ func wanted(a model.Action) model.Phase {
 }
 
 func (c *CLI) deleteCommand() *cobra.Command {
-	wait, timeout, all, missingOK := true, 5*time.Minute, false, false
+	wait, timeout, all, missingOK, now := true, 5*time.Minute, false, false, false
 	var files fileFlags
 	cmd := &cobra.Command{
 		Use:     "delete NET… | -f FILE",
 		Aliases: []string{"rm", "destroy"},
 		Short:   "Remove networks, with everything in them",
+		Long: `Remove networks, with everything in them. The files of their elements go to the trash (` + "`polyplane trash`" + `), for
+a week at most. A network that only nodes still have, since the store does not know it ("held"), they let go of;
+--all leaves such networks alone.`,
 		GroupID: groupNetworks,
 		Example: "  polyplane delete lab\n  polyplane delete -f lab.yaml\n  polyplane delete --all",
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -161,12 +164,13 @@ func (c *CLI) deleteCommand() *cobra.Command {
 			if names, err = onlyExisting(names, existing, missingOK); err != nil {
 				return err
 			}
-			return c.deleteAll(ctx, cl, names, wait, timeout)
+			return c.deleteAll(ctx, cl, names, now, wait, timeout)
 		},
 		ValidArgsFunction: c.completeEvery(c.completeNetworks),
 	}
 	files.addFlags(cmd, "remove the networks of this `FILE` (- is standard input) or directory")
 	cmd.Flags().BoolVar(&all, "all", false, "remove every network")
+	cmd.Flags().BoolVar(&now, "now", false, "delete the elements' files at once: they do not go to the trash")
 	cmd.Flags().BoolVar(&missingOK, "ignore-not-found", false, "a network that does not exist is no failure")
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything is gone")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
@@ -184,7 +188,9 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files
 		}
 		var names []string
 		for _, n := range networks {
-			names = append(names, n.Name)
+			if n.Phase != model.PhaseHeld { // nobody has named it
+				names = append(names, n.Name)
+			}
 		}
 		return names, nil
 	case files.given() && len(given) > 0:
@@ -237,14 +243,14 @@ func onlyExisting(names []string, networks []model.NetworkStatus, missingOK bool
 	return out, nil
 }
 
-func (c *CLI) deleteAll(ctx context.Context, cl Client, names []string, wait bool, timeout time.Duration) error {
+func (c *CLI) deleteAll(ctx context.Context, cl Client, names []string, now, wait bool, timeout time.Duration) error {
 	if len(names) == 0 {
 		fmt.Fprintln(c.Out, "nothing to remove")
 		return nil
 	}
 	begin := c.Now()
 	for _, name := range names {
-		if err := cl.Delete(ctx, name); err != nil {
+		if err := cl.Delete(ctx, name, now); err != nil {
 			return wrap(ctx, cl, fmt.Errorf("%s: %w", name, err), ref{network: name})
 		}
 	}

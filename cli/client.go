@@ -40,7 +40,8 @@ type Lister interface {
 type Keeper interface {
 	Network(ctx context.Context, name string) (model.Record, error)
 	ApplyAll(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error)
-	Delete(ctx context.Context, network string) error
+	Delete(ctx context.Context, network string, now bool) error
+	Forget(ctx context.Context, network string, now bool) error
 	Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)
 	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)
 }

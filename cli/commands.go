@@ -21,6 +21,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.setCommand(),
 		c.saveCommand(),
 		c.deleteCommand(),
+		c.forgetCommand(),
 		c.quotaCommand(),
 
 		c.getCommand(),

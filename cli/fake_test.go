@@ -238,7 +238,12 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 	return result
 }
 
-func (f *fake) Delete(_ context.Context, name string) error {
+func (f *fake) Forget(_ context.Context, name string, _ bool) error {
+	f.deleted = append(f.deleted, "held "+name)
+	return nil
+}
+
+func (f *fake) Delete(_ context.Context, name string, _ bool) error {
 	f.deleted = append(f.deleted, name)
 	for i, n := range f.dump.Networks {
 		if n.Name == name {

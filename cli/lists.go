@@ -143,7 +143,7 @@ func phase(p model.Phase) cell {
 	switch p {
 	case model.PhaseRunning:
 		c.style = good
-	case model.PhasePending:
+	case model.PhasePending, model.PhaseHeld:
 		c.style = warn
 	case model.PhaseFailed:
 		c.style = bad
@@ -162,6 +162,8 @@ func networkPhase(n model.NetworkStatus) cell {
 
 func nodeState(n model.NodeStatus) cell {
 	switch {
+	case len(n.Held) > 0:
+		return cell{"held", warn}
 	case n.Ready && n.Problem == "":
 		return cell{"ready", good}
 	case n.Ready:

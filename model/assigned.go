@@ -71,6 +71,8 @@ type Record struct {
 	Modified time.Time `json:"modified"`
 	// Deleting tells that the network's removal was asked for; the record goes when every node has let go of its part.
 	Deleting bool `json:"deleting,omitempty"`
+	// Discard tells that the files of a network that is being deleted do not go to the trash.
+	Discard bool `json:"discard,omitempty"`
 }
 
 // FirstUID is the first user ID that polyplane's user namespaces use, a range that neither Debian's /etc/subuid

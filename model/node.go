@@ -39,6 +39,7 @@ type SubstrateLink struct {
 type NodeState struct {
 	Node     string        `json:"node"`
 	Revision int64         `json:"revision"` // grows with every change of any network
+	Store    StoreIdentity `json:"store,omitzero"`
 	Networks []NodeNetwork `json:"networks,omitempty"`
 	Peers    []Peer        `json:"peers,omitempty"`
 	// Links are those of the substrate that the node is an end of, as far as their other end has an address.
@@ -48,6 +49,9 @@ type NodeState struct {
 	// Hold names networks that the node leaves exactly as they are, with whatever it has of them: their records cannot
 	// be read.
 	Hold []string `json:"hold,omitempty"`
+	// Gone are networks that the node may have and shall have nothing of any longer. A node removes no network that its store
+	// does not name here: what a store does not know, it may have lost.
+	Gone []GoneNetwork `json:"gone,omitempty"`
 }
 
 // Peer is another node's tunnel end.
@@ -83,6 +87,8 @@ const (
 	// PhaseSuspended is an element whose processes are held by the user's wish, and whose packets are forwarded.
 	PhaseSuspended Phase = "suspended"
 	PhaseFailed    Phase = "failed"
+	// PhaseHeld is a network that nodes have and that the store does not know.
+	PhaseHeld Phase = "held"
 )
 
 // ElementStatus is what a node reports of one element.
@@ -148,6 +154,8 @@ type Report struct {
 	Elements []ElementStatus `json:"elements,omitempty"` // all of them
 	Ports    []PortStatus    `json:"ports,omitempty"`    // all of them
 	Events   []Event         `json:"events,omitempty"`   // new since the last report
+	// Held are the networks that keep the node from following the store: it goes on with what it was told before.
+	Held []HeldNetwork `json:"held,omitempty"`
 	// Problem is what keeps the node as a whole from working, in words.
 	Problem string  `json:"problem,omitempty"`
 	CPUUsed float64 `json:"cpuUsed,omitempty"` // cores

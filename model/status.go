@@ -27,8 +27,10 @@ type NetworkStatus struct {
 // NodeStatus is one node at a glance.
 type NodeStatus struct {
 	SubstrateNode
-	Ready    bool      `json:"ready"`
-	Problem  string    `json:"problem,omitempty"`
+	Ready   bool   `json:"ready"`
+	Problem string `json:"problem,omitempty"`
+	// Held are the networks that keep the node from following the store.
+	Held     []string  `json:"held,omitempty"`
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	Elements int       `json:"elements"`
 	Ports    int       `json:"ports"`

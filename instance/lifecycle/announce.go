@@ -3,7 +3,9 @@ package lifecycle
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/polyplane/polyplane/instance"
@@ -16,9 +18,13 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NODE\tSTATE\tADDRESS\tCPU\tMEMORY\tELEMENTS")
 	elements := 0
+	var held []string
 	for _, n := range nodes {
 		state, address := "ready", "-"
-		if n.Problem != "" {
+		switch {
+		case len(n.Held) > 0:
+			state, held = "held", append(held, n.Held...)
+		case n.Problem != "":
 			state = n.Problem
 		}
 		if n.Address.IsValid() {
@@ -29,12 +35,22 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 	}
 	t.Flush()
 	fmt.Fprintln(w)
+	if len(held) > 0 {
+		slices.Sort(held)
+		fmt.Fprintf(w, "This store does not know all that the nodes have: %s. What runs goes on as it is, and nothing is removed.\n\n",
+			strings.Join(slices.Compact(held), ", "))
+	}
 	next := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	defer next.Flush()
 	switch {
 	case s.Joined != nil:
 		fmt.Fprintf(next, "  %s\tend what runs here; `up` comes back to it\n", instance.Command(d.Name, "down"))
 		return
+	case len(held) > 0:
+		fmt.Fprintf(next, "  %s\twhat is held, and what can be done\n", instance.Command(d.Name, "get networks -o wide"))
+		fmt.Fprintf(next, "  %s\ttake it into this store\n", instance.Command(d.Name, "recover --from-nodes"))
+		fmt.Fprintf(next, "  %s\tput a backup in the place of this store\n", instance.Command(d.Name, "restore FILE"))
+		fmt.Fprintf(next, "  %s\tlet one network go\n", instance.Command(d.Name, "delete NET"))
 	case elements > 0:
 		fmt.Fprintf(next, "  %s\twhat runs here\n", instance.Command(d.Name, "get networks"))
 	default:

@@ -106,6 +106,8 @@ type Agent struct {
 	// The loop's own.
 	desired   *model.NodeState
 	complete  bool // desired came from the manager in this life of the agent
+	memory    model.StoreMemory
+	held      []model.HeldNetwork // why the manager's latest word is not followed
 	plan      plan
 	meter     meter
 	usage     usages
@@ -143,6 +145,10 @@ func Run(ctx context.Context, c Config) error {
 	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
 		// The manager will tell; until then nothing is known.
 		c.Log.Warn("the kept desired state cannot be used", "error", err)
+	}
+	if a.memory, err = readMemory(a.memoryFile()); err != nil {
+		c.Log.Warn("what store the node follows is not known", "error", err)
+		a.memory.ID = "unknown" // so it asks before it removes anything
 	}
 	if a.desired != nil {
 		a.cut(a.desired)
@@ -203,8 +209,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case s := <-a.wishes:
-			a.desired, a.complete, a.retry = &s, true, 0
-			a.ground.set(s.Links)
+			a.take(ctx, &s)
 			pass()
 			a.keep()
 		case <-a.links.changed:
@@ -304,7 +309,7 @@ func (a *Agent) audit(ctx context.Context) bool {
 
 // keep writes the desired state to the file that a later life of the agent begins with.
 func (a *Agent) keep() {
-	if a.desired.Revision == a.lastWrite && a.lastWrite != 0 {
+	if len(a.held) > 0 || a.desired.Revision == a.lastWrite && a.lastWrite != 0 {
 		return
 	}
 	if err := writeState(a.Dirs.Desired(), a.desired); err != nil {

@@ -133,6 +133,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	if a.complete {
 		report.Revision = a.desired.Revision
 	}
+	report.Held = a.held
 	before := map[model.ID]model.ElementStatus{}
 	if a.reporter.last != nil {
 		for _, e := range a.reporter.last.Elements {

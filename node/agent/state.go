@@ -28,22 +28,13 @@ func readState(path string) (*model.NodeState, error) {
 	return &s, nil
 }
 
-// writeState replaces the file in one step. It is not forced to the disk: after a crash of the machine the manager knows.
+// writeState replaces the file in one step, and returns when it is on the disk: networks may have to be made from it again.
 func writeState(path string, s *model.NodeState) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(f)
-	err = json.NewEncoder(w).Encode(s)
-	if err == nil {
-		err = w.Flush()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return replaceFile(path, func(f *os.File) error {
+		w := bufio.NewWriter(f)
+		if err := json.NewEncoder(w).Encode(s); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
 }

@@ -171,7 +171,7 @@ func TestWholeLife(t *testing.T) {
 	if state = <-states; !state.Networks[0].Elements[1].Stopped || !acted.Changed || acted.Revision != state.Revision {
 		t.Error("the agent was not told to stop h2")
 	}
-	if err := c.Delete(ctx, "lab"); err != nil {
+	if err := c.Delete(ctx, "lab", false); err != nil {
 		t.Fatal(err)
 	}
 	state = <-states

@@ -78,6 +78,8 @@ var needs = map[string]need{
 	"PUT /v1/networks/{network}":                             makeNetwork,
 	"PUT /v1/networks":                                       makeNetwork,
 
+	"POST /v1/networks/{network}/forget": admin,
+
 	"PATCH /v1/quotas/{kind}/{name}": admin,
 	"GET /v1/tokens":                 admin,
 	"POST /v1/tokens":                admin,

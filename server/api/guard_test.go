@@ -159,6 +159,7 @@ GET /v1/networks/{network}/elements/{element}/capture      root admin owner
 GET /v1/networks/other/elements/{element}/capture          root admin
 PUT /v1/networks/{network}                                 root admin owner
 PUT /v1/networks                                           root admin owner
+POST /v1/networks/{network}/forget                          root admin
 PATCH /v1/quotas/{kind}/{name}                             root admin
 GET /v1/tokens                                             root admin
 POST /v1/tokens                                            root admin

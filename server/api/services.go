@@ -27,8 +27,10 @@ type Services struct {
 type Networks interface {
 	// Apply applies all documents or none; each has its own Base.
 	Apply(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error)
-	Delete(ctx context.Context, network string) error
+	Delete(ctx context.Context, network string, now bool) error
 	Network(name string) (model.Record, error)
+	// Forget has nodes give up what they hold of a network and the store does not know.
+	Forget(ctx context.Context, network string, now bool) error
 	Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)
 	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)
 }

@@ -55,6 +55,11 @@ type checkInput struct {
 	Body model.CheckRequest
 }
 
+type removeInput struct {
+	NetworkPath
+	Now bool `query:"now" doc:"do not put its files into the trash"`
+}
+
 func (s *Server) userRoutes(api huma.API) {
 	huma.Register(api, operation("ping", http.MethodGet, "/ping", "Is the manager there?", "instance"),
 		func(context.Context, *struct{}) (*body[model.Pong], error) {
@@ -109,8 +114,13 @@ func (s *Server) userRoutes(api huma.API) {
 	})
 	huma.Register(api, operation("delete", http.MethodDelete, "/networks/{network}",
 		"Remove a network; it is gone when every node has let go of its part", "networks"),
-		func(ctx context.Context, in *NetworkPath) (*struct{}, error) {
-			return nil, statusError(s.networks.Delete(ctx, in.Network))
+		func(ctx context.Context, in *removeInput) (*struct{}, error) {
+			return nil, statusError(s.networks.Delete(ctx, in.Network, in.Now))
+		})
+	huma.Register(api, operation("forget", http.MethodPost, "/networks/{network}/forget",
+		"Have nodes give up what they hold of a network and the store does not know", "networks"),
+		func(ctx context.Context, in *removeInput) (*struct{}, error) {
+			return nil, statusError(s.networks.Forget(ctx, in.Network, in.Now))
 		})
 	huma.Register(api, operation("check", http.MethodPost, "/networks/{network}/check",
 		"Probe what a network's document expects", "networks"),

@@ -45,7 +45,7 @@ func TestOwnersHaveTheirOwn(t *testing.T) {
 	refusedWith(t, "giving it to bob", err, http.StatusForbidden, "give")
 	_, err = alice.Network(ctx, "theirs")
 	refusedWith(t, "reading bob's", err, http.StatusNotFound)
-	refusedWith(t, "deleting bob's", alice.Delete(ctx, "theirs"), http.StatusNotFound)
+	refusedWith(t, "deleting bob's", alice.Delete(ctx, "theirs", false), http.StatusNotFound)
 	_, err = viewer.Apply(ctx, duo("vics"), model.ApplyOptions{})
 	refusedWith(t, "a viewer's apply", err, http.StatusForbidden, "a viewer")
 
@@ -422,7 +422,7 @@ func TestWhatIsOpenEndsWithTheOwnership(t *testing.T) {
 		t.Errorf("bob's logs end although the network stays his: %v", err)
 	default:
 	}
-	if err := o.root.Delete(ctx, "lab"); err != nil {
+	if err := o.root.Delete(ctx, "lab", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := n1.Report(ctx, model.Report{Node: "n1", Revision: (<-states).Revision + 100}); err != nil {

@@ -130,7 +130,7 @@ func (m *Manager) situations(documents []model.Document) ([]*network, []model.Re
 			others = append(others, n.record)
 		}
 	}
-	return found, others, nil
+	return found, append(others, m.heldNumbers()...), nil
 }
 
 // about has each reason of a refusal say which network it is about.

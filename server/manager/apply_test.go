@@ -249,7 +249,7 @@ func TestDeadNodesKeepNoNetworkFromChanging(t *testing.T) {
 	if p := problem(t, err); p.Status != http.StatusServiceUnavailable {
 		t.Error(p)
 	}
-	if err := f.Delete(t.Context(), "lab"); err != nil {
+	if err := f.Delete(t.Context(), "lab", false); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,32 +7,39 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
 )
 
 // Delete asks for a network's removal. Its record stays, marked, until every node has let go of its part.
-func (m *Manager) Delete(ctx context.Context, name string) error {
+// What only nodes have of it, since the store does not know it, they let go of. With now its files do not go to the trash.
+func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	m.mu.RLock()
 	n := m.networks[name]
+	held := n == nil && len(m.heldOn(name)) > 0
 	var err error
-	if n == nil {
+	if n == nil && !held {
 		err = m.noNetwork(name)
-	} else {
+	} else if n != nil {
 		err = checkMine(ctx, n)
 	}
 	m.mu.RUnlock()
 	switch {
 	case err != nil:
 		return err
+	case held && api.Only(ctx) != "":
+		return api.NotFound("there is no network %s", name)
+	case held:
+		return m.forgetHeld(ctx, name, now)
 	case n.damaged != nil:
 		return m.forget(ctx, name, "its record could not be read; the nodes remove what they have of it")
 	case n.record.Deleting:
 		return nil
 	}
 	next := n.record
-	next.Deleting = true
+	next.Deleting, next.Discard = true, now
 	next.Revision++
 	next.Modified = time.Now().UTC()
 	revision, err := m.store.Put(context.WithoutCancel(ctx), next)
@@ -104,13 +111,20 @@ func (n *node) has(network string) bool {
 
 // forget removes a network from the store and from memory. changing is held.
 func (m *Manager) forget(ctx context.Context, name, message string) error {
-	revision, err := m.store.Delete(context.WithoutCancel(ctx), name)
+	m.mu.RLock()
+	n := m.networks[name]
+	index := n.record.Assigned.Index
+	if n.damaged != nil {
+		index = n.damaged.Index
+	}
+	m.mu.RUnlock()
+	revision, err := m.store.Delete(context.WithoutCancel(ctx), name, index)
 	if err != nil {
 		return storeProblem(err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.networks[name]
+	m.deleted[name] = model.Deleted{Index: index, Time: time.Now()}
 	held := n.damaged != nil
 	if n.end != nil {
 		n.end()
@@ -120,6 +134,7 @@ func (m *Manager) forget(ctx context.Context, name, message string) error {
 	if held { // the nodes learn that nothing holds them any longer
 		m.advance(revision)
 		for _, on := range m.nodes {
+			on.goneFrom(name, false)
 			m.tell(on)
 		}
 	}

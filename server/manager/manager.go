@@ -39,6 +39,8 @@ type Manager struct {
 	members   map[string]*membership // by the node's name
 	quotas    model.Quotas
 	revision  int64 // of the nodes' desired state: the store's, which outlives this process
+	identity  model.StoreIdentity
+	deleted   map[string]model.Deleted // networks, lately
 	events    events
 	changed   chan struct{} // closed when something that users see changes
 	wake      chan struct{} // wakes the loop
@@ -110,7 +112,10 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 		// Left-overs take room and do no harm.
 		slog.Warn("the store could not be swept", "error", err)
 	}
-	m.revision = revision
+	m.revision, m.identity = revision, st.Identity()
+	if m.deleted, err = st.Deleted(ctx); err != nil {
+		return nil, err
+	}
 	m.event(model.Info, "manager", "ManagerStarted", fmt.Sprintf("has started with %s; events before this are forgotten", counted(len(records)+len(damaged))), "")
 	for _, d := range damaged {
 		m.hold(d)
@@ -201,6 +206,9 @@ func (m *Manager) restore(r model.Record, numbers *model.Numbers) error {
 		n.leaving = map[string]int64{}
 		for _, node := range r.Assigned.Placement.Elements {
 			n.leaving[node] = m.revision
+			if on := m.nodes[node]; on != nil {
+				on.goneFrom(r.Network.Name, r.Discard)
+			}
 		}
 		return nil
 	}

@@ -219,7 +219,7 @@ func TestApplyTellsTheNodes(t *testing.T) {
 	want := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Record.Assigned}}, f.Manager.substrate)
 	for name, w := range want {
 		got := f.desired(t, name)
-		w.Revision = got.Revision
+		w.Revision, w.Store = got.Revision, f.store.Identity()
 		g, _ := json.Marshal(got)
 		e, _ := json.Marshal(w)
 		if !bytes.Equal(g, e) {

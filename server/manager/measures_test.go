@@ -55,7 +55,7 @@ func TestDeletedNetworksHaveNoSeries(t *testing.T) {
 		old.Ports = append(old.Ports, p)
 	}
 	f.mu.RUnlock()
-	if err := f.Delete(t.Context(), "drop"); err != nil {
+	if err := f.Delete(t.Context(), "drop", false); err != nil {
 		t.Fatal(err)
 	}
 	f.obey(t, "n1", nil)

@@ -32,6 +32,9 @@ func (m *Manager) Network(name string) (model.Record, error) {
 // situation finds a network that is about to be applied, nil when it is new. The lock is held.
 func (m *Manager) situation(name string, base int64) (*network, error) {
 	old := m.networks[name]
+	if err := m.errHeld(name); err != nil {
+		return nil, err
+	}
 	switch {
 	case old == nil && base > 0:
 		return nil, api.Conflict("network %s was at revision %d when the document was made; it has been deleted since", name, base)
@@ -105,6 +108,9 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 	}
 	if silent := unheard(old, resolved, placed, nodes); len(silent) > 0 {
 		return model.Record{}, none, notHeard(doc.Name, silent)
+	}
+	if err := m.checkHeldNodes(old, doc.Name, placed); err != nil {
+		return model.Record{}, none, err
 	}
 	next.Assigned = assigned
 	if overwrite {

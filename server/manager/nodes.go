@@ -36,6 +36,8 @@ type node struct {
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
 	measures *model.Measures // the latest; nil until there are any
+	held     []model.HeldNetwork
+	gone     map[string]bool // networks that it is told to let go of; true: without the trash
 }
 
 func newNode(sn model.SubstrateNode, socket string) *node {
@@ -146,6 +148,7 @@ func (m *Manager) Report(r model.Report) error {
 	}
 	m.takeElements(n, r.Elements, first)
 	takePorts(n, r.Ports)
+	m.takeHeld(n, &r)
 	m.readiness(n, wasReady)
 	m.touch()
 	m.poke()
@@ -233,6 +236,9 @@ func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 func (m *Manager) usable(name string) (*network, error) {
 	n := m.networks[name]
 	if n == nil {
+		if err := m.errHeld(name); err != nil {
+			return nil, err
+		}
 		return nil, m.noNetwork(name)
 	}
 	if n.damaged != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -54,6 +53,9 @@ func (m *Manager) publish(n *network, parts map[string]part) {
 		if has {
 			now.revision = m.revision
 			parts[name] = now
+			delete(node.gone, n.record.Network.Name)
+		} else {
+			node.goneFrom(n.record.Network.Name, n.record.Discard)
 		}
 		m.tell(node)
 	}
@@ -71,51 +73,39 @@ func (m *Manager) tell(n *node) {
 
 // line is a model.Update with the node's whole state, put together from the parts without encoding those again.
 func (m *Manager) line(n *node) [][]byte {
-	var head, tail bytes.Buffer
-	head.WriteString(`{"state":{"node":`)
-	writeJSON(&head, n.Name)
-	head.WriteString(`,"revision":` + strconv.FormatInt(m.revision, 10))
-	var hold []string
-	pieces := [][]byte{nil}
+	var parts [][]byte
+	state := model.NodeStates(nil, m.substrate)[n.Name]
+	state.Node, state.Revision, state.Store, state.Gone = n.Name, m.revision, m.identity, n.goneNetworks()
 	for _, name := range slices.Sorted(maps.Keys(m.networks)) {
 		network := m.networks[name]
 		if network.damaged != nil {
-			hold = append(hold, name)
+			state.Hold = append(state.Hold, name)
 		}
 		if p, ok := network.parts[n.Name]; ok {
-			separator := ","
-			if len(pieces) == 1 {
-				separator = `,"networks":[`
-			}
-			pieces = append(pieces, []byte(separator), p.encoded)
+			parts = append(parts, p.encoded)
 		}
 	}
-	pieces[0] = head.Bytes()
-	if len(pieces) > 1 {
-		tail.WriteByte(']')
-	}
-	ground := model.NodeStates(nil, m.substrate)[n.Name]
-	if len(ground.Peers) > 0 {
-		tail.WriteString(`,"peers":`)
-		writeJSON(&tail, ground.Peers)
-	}
-	if len(ground.Links) > 0 {
-		tail.WriteString(`,"links":`)
-		writeJSON(&tail, ground.Links)
-	}
-	if len(hold) > 0 {
-		tail.WriteString(`,"hold":`)
-		writeJSON(&tail, hold)
-	}
-	tail.WriteString("}}\n")
-	return append(pieces, tail.Bytes())
+	return encodeState(state, parts)
 }
 
-// writeJSON encodes what cannot fail: strings, lists of strings, peers, links.
-func writeJSON[T string | []string | []model.Peer | []model.NodeLink](b *bytes.Buffer, v T) {
-	encoded, err := json.Marshal(v)
+// encodeState is a model.Update with a state whose networks are encoded already.
+func encodeState(state model.NodeState, networks [][]byte) [][]byte {
+	state.Networks = nil
+	rest, err := json.Marshal(model.Update{State: &state})
 	if err != nil {
-		panic(fmt.Sprintf("encode %T: %v", v, err))
+		panic(fmt.Sprintf("encode the state of node %s: %v", state.Node, err)) // names and numbers
 	}
-	b.Write(encoded)
+	// The networks go in front of the two braces at its end.
+	head, tail := rest[:len(rest)-2:len(rest)-2], append(slices.Clone(rest[len(rest)-2:]), '\n')
+	if len(networks) == 0 {
+		return [][]byte{head, tail}
+	}
+	pieces := [][]byte{append(head, `,"networks":[`...)}
+	for i, p := range networks {
+		if i > 0 {
+			pieces = append(pieces, []byte{','})
+		}
+		pieces = append(pieces, p)
+	}
+	return append(pieces, append([]byte{']'}, tail...))
 }

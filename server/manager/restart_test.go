@@ -20,7 +20,7 @@ func TestDeleteWaitsForTheNodesAndSurvivesARestart(t *testing.T) {
 		defer end()
 		f.obey(t, n, nil)
 	}
-	if err := f.Delete(t.Context(), "lab"); err != nil {
+	if err := f.Delete(t.Context(), "lab", false); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []string{"n1", "n2"} {
@@ -129,7 +129,7 @@ func TestDamagedNetworkIsHeldAndItsNumbersStayTaken(t *testing.T) {
 	if len(all) == 0 || all[0].Reason != "ManagerStarted" || !strings.Contains(all[0].Message, "with 2 networks") {
 		t.Errorf("the first event of a manager's life: %+v", all)
 	}
-	if err := f.Delete(t.Context(), "broken"); err != nil {
+	if err := f.Delete(t.Context(), "broken", false); err != nil {
 		t.Fatal(err)
 	}
 	if s := f.desired(t, "n1"); len(s.Hold) != 0 {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/embedding"
@@ -41,16 +42,26 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 	var d model.Dump
 	names := slices.Sorted(maps.Keys(m.networks))
 	if network != "" {
-		if m.networks[network] == nil {
+		if m.networks[network] == nil && len(m.heldOn(network)) == 0 {
 			return d, m.noNetwork(network)
 		}
 		names = []string{network}
+	}
+	if parts.Networks {
+		for _, name := range m.unknownHeld() {
+			if network == "" || network == name {
+				d.Networks = append(d.Networks, m.heldStatus(name))
+			}
+		}
 	}
 	if parts.Nodes {
 		d.Nodes, d.Substrate = m.nodeStatuses(), m.substrateLinks()
 	}
 	for _, name := range names {
 		n := m.networks[name]
+		if n == nil {
+			continue // nodes hold it, and the store does not know it
+		}
 		if parts.Networks {
 			d.Networks = append(d.Networks, m.networkStatus(n))
 		}
@@ -66,6 +77,7 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 			}
 		}
 	}
+	slices.SortFunc(d.Networks, func(a, b model.NetworkStatus) int { return strings.Compare(a.Name, b.Name) })
 	return d, nil
 }
 
@@ -150,6 +162,10 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	case wanted == 0 && s.Elements > 0:
 		s.Phase = model.PhaseStopped
 	}
+	for node, h := range m.heldOn(s.Name) {
+		s.Message = m.heldWords(node, h)
+		break
+	}
 	for _, name := range s.Nodes {
 		if on := m.nodes[name]; s.Message == "" && on != nil && on.watches == 0 {
 			s.Message = "as last told: the agent of node " + name + " is away"
@@ -221,7 +237,10 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, Ready: n.ready(), Problem: n.problem, LastSeen: n.lastSeen,
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
 			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported,
-			Underlay: n.underlay}
+			Underlay: n.underlay, Held: n.heldNames()}
+		if len(n.held) > 0 && s.Problem == "" {
+			s.Problem = n.heldProblem()
+		}
 		if !n.offers.told {
 			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
 		}

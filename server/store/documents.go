@@ -72,13 +72,9 @@ func decodeDocument(name string, b []byte, out any) error {
 }
 
 func (s *Store) putDocument(ctx context.Context, name string, value any) error {
-	raw, err := json.Marshal(value)
+	b, err := encodeDocument(name, value)
 	if err != nil {
-		return fmt.Errorf("store the %s: %w", name, err)
-	}
-	b, err := json.Marshal(document{Layout, raw})
-	if err != nil {
-		return fmt.Errorf("store the %s: %w", name, err)
+		return err
 	}
 	if s.room != nil {
 		if err := s.room(); err != nil {

@@ -66,6 +66,8 @@ type Store struct {
 	// up without an answer, and may be carried out still.
 	moved  map[string]int64
 	unsure map[string]string
+
+	identity model.StoreIdentity
 }
 
 // Place is "embedded", or the URLs of the external cluster.
@@ -91,8 +93,13 @@ func (s *Store) checkLayout(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	key := s.layoutKey()
+	identity, born, err := newIdentity(false)
+	if err != nil {
+		return err
+	}
 	resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, strconv.Itoa(Layout))).Else(clientv3.OpGet(key)).Commit()
+		Then(clientv3.OpPut(key, strconv.Itoa(Layout)), clientv3.OpPut(s.documentKey(identityDocument), born)).
+		Else(clientv3.OpGet(key)).Commit()
 	if err != nil {
 		if !errors.Is(err, rpctypes.ErrNoSpace) {
 			return s.explain("open the store", err)
@@ -100,6 +107,7 @@ func (s *Store) checkLayout(ctx context.Context) error {
 		return nil // a full store has its mark already, or nothing to be read wrongly
 	}
 	if resp.Succeeded {
+		s.identity = identity
 		return nil
 	}
 	value := resp.Responses[0].GetResponseRange().Kvs[0].Value
@@ -110,7 +118,7 @@ func (s *Store) checkLayout(ctx context.Context) error {
 	if layout > Layout {
 		return fmt.Errorf("open the store (%s): %w", s.place, &tooNewError{layout})
 	}
-	return nil
+	return s.identify(ctx)
 }
 
 // Load reads every network. Those that cannot be read are returned beside the others. The revision is the store's: it
@@ -173,12 +181,14 @@ func (s *Store) chunkKey(network, write string, i int) string {
 }
 
 // Delete forgets a network and returns the store's revision. A network that is not there is no error.
-func (s *Store) Delete(ctx context.Context, name string) (int64, error) {
+//
+// That it was deleted, and had this index, is kept.
+func (s *Store) Delete(ctx context.Context, name string, index uint32) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return patiently(ctx, func() (int64, error) {
 		for {
-			revision, again, err := s.delete(ctx, name)
+			revision, again, err := s.delete(ctx, name, index)
 			if !again {
 				return revision, err
 			}
@@ -187,12 +197,19 @@ func (s *Store) Delete(ctx context.Context, name string) (int64, error) {
 }
 
 // delete tells whether it is worth trying again.
-func (s *Store) delete(ctx context.Context, name string) (revision int64, again bool, err error) {
+func (s *Store) delete(ctx context.Context, name string, index uint32) (revision int64, again bool, err error) {
 	key := s.pointerKey(name)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", s.moved[name])).
-		Then(clientv3.OpDelete(key), clientv3.OpDelete(s.chunksKey(name), clientv3.WithPrefix())).Else(clientv3.OpGet(key)).Commit()
+	operations := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(s.chunksKey(name), clientv3.WithPrefix())}
+	commit := func(operations ...clientv3.Op) (*clientv3.TxnResponse, error) {
+		return s.kv.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", s.moved[name])).
+			Then(operations...).Else(clientv3.OpGet(key)).Commit()
+	}
+	resp, err := commit(append(operations, s.bury(name, index))...)
+	if errors.Is(err, rpctypes.ErrNoSpace) { // which takes nothing but deletions
+		resp, err = commit(operations...)
+	}
 	switch {
 	case err != nil:
 		return 0, false, s.explain("delete network "+name, err)

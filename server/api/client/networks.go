@@ -71,8 +71,21 @@ func (c *Client) ApplyAll(ctx context.Context, documents []model.Document, optio
 }
 
 // Delete asks for the network's removal. It is gone (IsNotFound) once every node has removed its part.
-func (c *Client) Delete(ctx context.Context, network string) error {
-	return c.do(ctx, http.MethodDelete, path("networks", network), nil, nil, nil)
+// With now its elements' files do not go to the trash.
+func (c *Client) Delete(ctx context.Context, network string, now bool) error {
+	return c.do(ctx, http.MethodDelete, path("networks", network), nowQuery(now), nil, nil)
+}
+
+// Forget has nodes give up what they hold of a network and the store does not know.
+func (c *Client) Forget(ctx context.Context, network string, now bool) error {
+	return c.do(ctx, http.MethodPost, path("networks", network, "forget"), nowQuery(now), nil, nil)
+}
+
+func nowQuery(now bool) url.Values {
+	if !now {
+		return nil
+	}
+	return url.Values{"now": {"true"}}
 }
 
 // Act starts, stops, restarts, suspends or resumes one element.

@@ -1,0 +1,94 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// StoreIdentity tells one store from all others, and what a store knows from what it has lost.
+type StoreIdentity struct {
+	ID string `json:"id"` // random, made with the store
+	// Generation is raised by every restore of a backup, from 1.
+	Generation int64 `json:"generation"`
+	// Ended are the last revisions of the generations before this one, as far as this store knows them: Ended[0] is that of
+	// the first, zero that nothing of it is known. What a generation has told after that is lost.
+	Ended []int64 `json:"ended,omitempty"`
+	// Early tells that the store was used before stores had identities: nodes that remember none were told by it.
+	Early bool      `json:"early,omitempty"`
+	Made  time.Time `json:"made,omitzero"`
+}
+
+// StoreMemory is what a node remembers of the store that it was last told by.
+type StoreMemory struct {
+	ID         string `json:"id"`
+	Generation int64  `json:"generation"`
+	Revision   int64  `json:"revision"` // of the state that it was told
+}
+
+// Memory is what a node remembers of a state that it follows.
+func (s *NodeState) Memory() StoreMemory {
+	return StoreMemory{ID: s.Store.ID, Generation: s.Store.Generation, Revision: s.Revision}
+}
+
+// Lacks tells, in words, why a store that is at this revision may not know what a node was told; empty when it knows all of it.
+func (s StoreIdentity) Lacks(m StoreMemory, revision int64) string {
+	switch {
+	case m.ID == "" && (s.ID == "" || s.Early):
+		return ""
+	case m.ID == "":
+		return "this store was made after the node was told what to have"
+	case m.ID != s.ID:
+		return "this is another store than the one that told the node what to have"
+	case m.Generation > s.Generation:
+		return fmt.Sprintf("this store is older than the one that told the node what to have (generation %d, the node knows %d)",
+			s.Generation, m.Generation)
+	case m.Generation == s.Generation && m.Revision > revision:
+		return fmt.Sprintf("this store is older than what it has told the node (revision %d, the node knows %d)", revision, m.Revision)
+	case m.Generation < s.Generation:
+		ended := int64(0)
+		if i := int(m.Generation) - 1; i >= 0 && i < len(s.Ended) {
+			ended = s.Ended[i]
+		}
+		if m.Revision > ended {
+			return "this store was restored from a backup that is older than what the node was told"
+		}
+	}
+	return ""
+}
+
+// Restored is the identity of a store that a backup is put back into, which ended at a revision. Known are further
+// generations, such as that of the store that is replaced.
+func (s StoreIdentity) Restored(revision int64, known ...int64) StoreIdentity {
+	next := s
+	next.Generation = max(s.Generation, slices.Max(append(known, 0))) + 1
+	next.Ended = make([]int64, next.Generation-1)
+	copy(next.Ended, s.Ended)
+	if s.Generation >= 1 {
+		next.Ended[s.Generation-1] = revision
+	}
+	return next
+}
+
+// GoneNetwork is a network that a node shall have nothing of any longer.
+type GoneNetwork struct {
+	Name string `json:"name"`
+	// Now tells that its files do not go to the trash.
+	Now bool `json:"now,omitempty"`
+}
+
+// HeldNetwork is a network that a node has and that the store does not know, or knows in an older form. The node leaves it as
+// it is.
+type HeldNetwork struct {
+	Name     string `json:"name"`
+	Index    uint32 `json:"index,omitempty"` // zero where the node does not know it
+	VNI      uint32 `json:"vni,omitempty"`   // the highest of its links'
+	Elements int    `json:"elements"`
+	Why      string `json:"why,omitempty"`
+}
+
+// Deleted is what a store keeps of a network that was deleted, so that a node which was away meanwhile lets go of it.
+type Deleted struct {
+	Index uint32    `json:"index"` // zero: of whatever index
+	Time  time.Time `json:"time"`
+}

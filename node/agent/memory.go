@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// A node removes what it has been told to remove, and nothing else. So it remembers which store told it what to have, and up to
+// which revision. A store that may have lost something – another one, an older one, one that does not know a network – is
+// followed only once it is settled what becomes of what it does not know; until then the node goes on with what it was told
+// before, whole: nothing of the new word may meet numbers of the old.
+
+// memoryFile is beside the desired state.
+func (a *Agent) memoryFile() string {
+	return filepath.Join(filepath.Dir(a.Dirs.Desired()), "store.json")
+}
+
+// readMemory reads what is remembered; nothing where the file is not there.
+func readMemory(path string) (m model.StoreMemory, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	if err != nil {
+		return model.StoreMemory{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// remember writes what the node has been told, and returns when it is on the disk: before anything follows from it.
+func (a *Agent) remember(m model.StoreMemory) error {
+	if m == a.memory {
+		return nil
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(a.memoryFile(), func(f *os.File) error { _, err := f.Write(append(b, '\n')); return err }); err != nil {
+		return fmt.Errorf("remember what the node was told: %w", err)
+	}
+	a.memory = m
+	return nil
+}
+
+// replaceFile replaces a file in one step, and returns when it is on the disk.
+func replaceFile(path string, write func(*os.File) error) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = write(f); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// take makes a wish what the node follows, or holds what it would lose by it.
+func (a *Agent) take(ctx context.Context, s *model.NodeState) {
+	if a.held = a.unknown(ctx, s); len(a.held) > 0 {
+		a.Log.Warn("the node does not follow this store", "why", a.held[0].Why, "networks", len(a.held))
+		a.complete = false
+		if a.desired == nil { // what is there is left as it is
+			a.desired = &model.NodeState{Node: a.Dirs.Node}
+		}
+		return
+	}
+	if err := a.remember(s.Memory()); err != nil {
+		// The disk is full, it may be. What the node follows is right all the same.
+		a.Log.Warn("the node follows its store, and may have to ask again after a restart", "error", err)
+	}
+	a.desired, a.complete, a.retry = s, true, 0
+	a.ground.set(s.Links)
+}
+
+// unknown tells which networks the node has that a store does not know, or knows only a part of and may have lost the rest.
+func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNetwork {
+	lacks := s.Store.Lacks(a.memory, s.Revision)
+	if s.Store.ID == "" && lacks == "" || a.memory.ID == "" && s.Store.Early && a.desired != nil {
+		return nil // whoever told this node what to have knew of no identities
+	}
+	own := a.ownNetworks(ctx, lacks != "" || !a.complete)
+	known := map[string]bool{}
+	for _, n := range s.Hold {
+		known[n] = true
+	}
+	for _, g := range s.Gone {
+		known[g.Name] = true
+	}
+	for i := range s.Networks {
+		n := &s.Networks[i]
+		if mine := own[n.Name]; mine == nil || lacks == "" || mine.within(n) {
+			known[n.Name] = true
+		}
+	}
+	var held []model.HeldNetwork
+	for name, mine := range own {
+		if known[name] {
+			continue
+		}
+		h := model.HeldNetwork{Name: name, Index: mine.index, VNI: mine.vni, Elements: len(mine.elements), Why: lacks}
+		if h.Why == "" {
+			h.Why = "the store does not know it, and has not told the node to remove it"
+		}
+		held = append(held, h)
+	}
+	slices.SortFunc(held, func(x, y model.HeldNetwork) int {
+		if x.Name < y.Name {
+			return -1
+		}
+		return 1
+	})
+	return held
+}
+
+// ownNetwork is what the node has of a network.
+type ownNetwork struct {
+	index    uint32 // zero when it is not known
+	vni      uint32
+	elements map[string]bool
+}
+
+// within tells whether nothing of it is missing in what a store wants.
+func (o *ownNetwork) within(n *model.NodeNetwork) bool {
+	if o.index != 0 && o.index != n.Index {
+		return false
+	}
+	there := 0
+	for i := range n.Elements {
+		if o.elements[n.Elements[i].Name] {
+			there++
+		}
+	}
+	return there == len(o.elements)
+}
+
+// ownNetworks are those that the node was told to have, and, if it is asked to look, those that there are elements of.
+func (a *Agent) ownNetworks(ctx context.Context, look bool) map[string]*ownNetwork {
+	own := map[string]*ownNetwork{}
+	at := func(name string) *ownNetwork {
+		if own[name] == nil {
+			own[name] = &ownNetwork{elements: map[string]bool{}}
+		}
+		return own[name]
+	}
+	if a.desired != nil {
+		for i := range a.desired.Networks {
+			n := &a.desired.Networks[i]
+			o := at(n.Name)
+			o.index = n.Index
+			for k := range n.Elements {
+				e := &n.Elements[k]
+				o.elements[e.Name] = true
+				for _, f := range e.Interfaces {
+					if f.Far != nil {
+						o.vni = max(o.vni, f.Far.VNI)
+					}
+				}
+			}
+		}
+	}
+	if !look {
+		return own
+	}
+	for name, d := range a.Drivers.Controls {
+		found, err := d.List(ctx)
+		if err != nil {
+			a.Log.Warn("look what elements there are", "control", name, "error", err)
+		}
+		for _, f := range found {
+			at(f.ID.Network).elements[f.ID.Element] = true
+		}
+	}
+	return own
+}

@@ -1,0 +1,174 @@
+package agent
+
+import (
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/forward"
+)
+
+// remembering is an agent on a directory; another one on the same is its next life.
+func remembering(t *testing.T, dir string, r *record) *Agent {
+	t.Helper()
+	a := &Agent{Config: Config{Dirs: instance.NodeDirs{Instance: "test", Node: "n1", Run: dir, Data: dir}, Log: slog.New(slog.DiscardHandler),
+		Drivers: Drivers{Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+			Planes: map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}}, elements: &elements{}, links: &links{}}
+	a.reporter = newReporter(nil, "n1", a.Log)
+	a.work = newWork("n1")
+	a.ground = newNeighbours(a.work, a.Log, func(model.Measures) {})
+	var err error
+	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
+		t.Fatal(err)
+	}
+	if a.memory, err = readMemory(a.memoryFile()); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// told is one wish as the agent's loop treats it.
+func (a *Agent) told(t *testing.T, s model.NodeState) (held string) {
+	t.Helper()
+	a.take(t.Context(), &s)
+	a.pass(t.Context())
+	a.keep()
+	var names []string
+	for _, h := range a.reporter.last.Held {
+		names = append(names, h.Name)
+	}
+	if len(names) > 0 && a.reporter.last.Revision != 0 {
+		t.Error("a node that holds networks says that it follows the store")
+	}
+	return strings.Join(names, " ")
+}
+
+// wish is a state with networks of the elements named, "lab/r1 lab/r2".
+func wish(store model.StoreIdentity, revision int64, elements string, gone ...string) model.NodeState {
+	s := model.NodeState{Node: "n1", Store: store, Revision: revision}
+	for _, name := range strings.Fields(elements) {
+		network, element, _ := strings.Cut(name, "/")
+		if len(s.Networks) == 0 || s.Networks[len(s.Networks)-1].Name != network {
+			s.Networks = append(s.Networks, model.NodeNetwork{Name: network, Index: uint32(len(network))})
+		}
+		n := &s.Networks[len(s.Networks)-1]
+		n.Elements = append(n.Elements, model.NodeElement{Element: model.Element{Name: element, Kind: model.Router}})
+	}
+	for _, g := range gone {
+		s.Gone = append(s.Gone, model.GoneNetwork{Name: g})
+	}
+	return s
+}
+
+// Which word of which store a node follows, and which it holds. The node was told of lab and other by generation 2 of the
+// store "one", at revision 50; the second generation began after revision 30 of the first.
+func TestWhatANodeFollows(t *testing.T) {
+	one := model.StoreIdentity{ID: "one", Generation: 2, Ended: []int64{30}}
+	restored := func(revision int64) model.StoreIdentity { return one.Restored(revision) }
+	fromFirst := model.StoreIdentity{ID: "one", Generation: 1}.Restored(20, 2)
+	for _, c := range []struct {
+		name    string
+		told    model.NodeState
+		held    string // the networks, in order
+		removed string
+	}{
+		{"the same again", wish(one, 50, "lab/r1 lab/r2 other/h"), "", ""},
+		{"newer", wish(one, 51, "lab/r1 lab/r2 lab/r3 other/h"), "", ""},
+		{"an element removed", wish(one, 51, "lab/r1 other/h"), "", "lab/r2"},
+		{"a network deleted", wish(one, 51, "lab/r1 lab/r2", "other"), "", "other/h"},
+		{"a network missing, and nobody says that it is gone", wish(one, 51, "lab/r1 lab/r2"), "other", ""},
+		{"an empty store", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, ""), "lab other", ""},
+		{"an empty store that says that one is gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "", "lab"), "other", ""},
+		{"an empty store that says that all are gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "", "lab", "other"), "", "lab/r1 lab/r2 other/h"},
+		{"another store with all of it", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "lab/r1 lab/r2 lab/r9 other/h"), "", ""},
+		{"another store with less of one", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "lab/r1 other/h"), "lab", ""},
+		{"an older copy without one network", wish(one, 40, "lab/r1 lab/r2"), "other", ""},
+		{"an older copy without one element", wish(one, 40, "lab/r1 other/h"), "lab", ""},
+		{"an older copy with all", wish(one, 40, "lab/r1 lab/r2 other/h"), "", ""},
+		{"the first generation", wish(model.StoreIdentity{ID: "one", Generation: 1}, 90, "lab/r1 lab/r2"), "other", ""},
+		{"restored from a backup that is as new", wish(restored(50), 5, "lab/r1 lab/r2", "other"), "", "other/h"},
+		{"restored from a backup that is older", wish(restored(49), 5, "lab/r1"), "lab other", ""},
+		{"restored from the first generation's backup", wish(fromFirst, 500, "lab/r1 lab/r2"), "other", ""},
+		{"a polyplane without identities", wish(model.StoreIdentity{}, 60, "lab/r1 lab/r2"), "other", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := &record{}
+			a := remembering(t, dir, r)
+			if held := a.told(t, wish(one, 50, "lab/r1 lab/r2 other/h")); held != "" {
+				t.Fatalf("a new node holds %s", held)
+			}
+			for _, name := range []string{"lab/r1", "lab/r2", "other/h"} {
+				network, element, _ := strings.Cut(name, "/")
+				r.exists = append(r.exists, model.ID{Network: network, Element: element})
+			}
+			for life := range 2 { // the second in a later life of the agent
+				if life == 1 && c.removed != "" {
+					break
+				}
+				if held := a.told(t, c.told); held != c.held {
+					t.Errorf("life %d: holds %q, want %q", life, held, c.held)
+				}
+				var removed []string
+				for _, id := range r.removed {
+					removed = append(removed, id.String())
+				}
+				if got := strings.Join(removed, " "); got != c.removed {
+					t.Errorf("life %d: removed %q, want %q", life, got, c.removed)
+				}
+				a = remembering(t, dir, r)
+			}
+			if c.held == "" {
+				return
+			}
+			// With its own store back all is as before.
+			if held := a.told(t, wish(one, 52, "lab/r1 lab/r2 other/h")); held != "" || len(r.removed) > 0 || !a.complete {
+				t.Errorf("with the store back: holds %q, removed %v", held, r.removed)
+			}
+		})
+	}
+}
+
+// A node that an earlier polyplane has told what to have follows the store that was there then, and no new one.
+func TestAnEarlierNodeFollowsItsStore(t *testing.T) {
+	for _, c := range []struct {
+		store   model.StoreIdentity
+		held    string
+		removed int
+	}{
+		{model.StoreIdentity{ID: "one", Generation: 1, Early: true}, "", 1},
+		{model.StoreIdentity{ID: "two", Generation: 1}, "other", 0},
+	} {
+		r := &record{exists: []model.ID{{Network: "lab", Element: "r1"}, {Network: "other", Element: "h"}}}
+		dir := t.TempDir()
+		s := wish(model.StoreIdentity{}, 20, "lab/r1 other/h")
+		if err := writeState(dir+"/desired.json", &s); err != nil {
+			t.Fatal(err)
+		}
+		a := remembering(t, dir, r)
+		if held := a.told(t, wish(c.store, 21, "lab/r1")); held != c.held || len(r.removed) != c.removed {
+			t.Errorf("%+v: holds %q, removed %v", c.store, held, r.removed)
+		}
+	}
+}
+
+// What is there although the agent remembers nothing of it is held as well: its files may be lost, or damaged.
+func TestWhatIsThereWithoutAMemoryIsHeld(t *testing.T) {
+	one := model.StoreIdentity{ID: "one", Generation: 1}
+	r := &record{exists: []model.ID{{Network: "lab", Element: "r1"}, {Network: "other", Element: "h"}}}
+	dir := t.TempDir()
+	a := remembering(t, dir, r)
+	if held := a.told(t, wish(one, 9, "lab/r1")); held != "other" || len(r.removed) != 0 {
+		t.Fatalf("holds %q, removed %v", held, r.removed)
+	}
+	if _, err := os.Stat(a.Dirs.Desired()); err == nil {
+		t.Error("a word that is not followed was kept as the one that is")
+	}
+	if held := a.told(t, wish(one, 9, "lab/r1", "other")); held != "" || len(r.removed) != 1 {
+		t.Fatalf("holds %q, removed %v", held, r.removed)
+	}
+}

@@ -1,0 +1,243 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// What a store does not know it may have lost. A node removes a network only when the store names it as gone; what else it has
+// of networks that the store does not know it holds, and tells here. Then somebody has to say what shall become of them.
+
+// goneFrom tells a node that it shall have nothing of a network any longer. The lock is held.
+func (n *node) goneFrom(network string, now bool) {
+	if n.gone == nil {
+		n.gone = map[string]bool{}
+	}
+	n.gone[network] = now
+}
+
+// goneNetworks are those that the node is told to let go of, by name.
+func (n *node) goneNetworks() []model.GoneNetwork {
+	var all []model.GoneNetwork
+	for _, name := range slices.Sorted(maps.Keys(n.gone)) {
+		all = append(all, model.GoneNetwork{Name: name, Now: n.gone[name]})
+	}
+	return all
+}
+
+// takeHeld takes what a node holds. What the store knows to be gone from there it is told; the rest is for people to settle.
+// The lock is held.
+func (m *Manager) takeHeld(n *node, r *model.Report) {
+	was := n.held
+	n.held = nil
+	told := false
+	for i, h := range r.Held {
+		if i == model.MaxNetworks {
+			break
+		}
+		if _, already := n.gone[h.Name]; already {
+			if slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name }) {
+				n.held = append(n.held, h) // until it has let go
+			}
+			continue
+		}
+		if m.knownGone(n, h) {
+			n.goneFrom(h.Name, false)
+			told = true
+			continue
+		}
+		n.held = append(n.held, h)
+		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) {
+			m.networkEvent(model.Warning, h.Name, "NetworkHeld", m.heldWords(n.Name, h), n.Name)
+		}
+	}
+	if len(was) > 0 && len(n.held) == 0 {
+		m.event(model.Info, n.Name, "NodeSettled", "node "+n.Name+" follows this store", n.Name)
+	}
+	if told {
+		m.tell(n)
+	}
+	for name := range n.gone {
+		if r.Revision >= n.revision && !n.has(name) && !slices.ContainsFunc(r.Held, func(h model.HeldNetwork) bool { return h.Name == name }) {
+			delete(n.gone, name)
+		}
+	}
+}
+
+// knownGone tells whether the store knows that a node shall have nothing of what it holds. The lock is held.
+func (m *Manager) knownGone(n *node, h model.HeldNetwork) bool {
+	if own := m.networks[h.Name]; own != nil {
+		if own.damaged != nil {
+			return false
+		}
+		_, here := own.parts[n.Name]
+		return !here && (h.Index == 0 || h.Index == own.record.Assigned.Index)
+	}
+	d, deleted := m.deleted[h.Name]
+	return deleted && (h.Index == 0 || d.Index == 0 || d.Index == h.Index)
+}
+
+// heldWords tell what a node holds, why, and what can be done.
+func (m *Manager) heldWords(node string, h model.HeldNetwork) string {
+	if own := m.networks[h.Name]; own != nil {
+		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose elements: `%s` takes in what the nodes "+
+			"have, `%s` lets the node follow the store", node, h.Why, h.Name, m.command("recover --from-nodes "+h.Name), m.command("forget "+h.Name))
+	}
+	return fmt.Sprintf("network %s is unknown to this store, and node %s has %s of it: %s. All of it is kept as it is: `%s` takes the network in, "+
+		"`%s` lets it go", h.Name, node, counts(h.Elements, "element"), h.Why, m.command("recover --from-nodes "+h.Name), m.command("delete "+h.Name))
+}
+
+// command is what a user types to tell this instance something.
+func (m *Manager) command(words string) string { return instance.Command(m.dirs.Name, words) }
+
+func counts(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// heldOn are the networks of a name that nodes hold, by node. The lock is held.
+func (m *Manager) heldOn(network string) map[string]model.HeldNetwork {
+	on := map[string]model.HeldNetwork{}
+	for name, n := range m.nodes {
+		for _, h := range n.held {
+			if h.Name == network {
+				on[name] = h
+			}
+		}
+	}
+	return on
+}
+
+// heldNumbers are the numbers of what nodes hold: no other network may get them. The lock is held.
+func (m *Manager) heldNumbers() []model.Record {
+	var all []model.Record
+	for _, n := range m.nodes {
+		for _, h := range n.held {
+			all = append(all, model.Record{Assigned: model.Assigned{Index: h.Index, Links: map[string]model.AssignedLink{"": {VNI: h.VNI}}}})
+		}
+	}
+	return all
+}
+
+// unknownHeld are the networks that nodes hold and the store does not know, by name. The lock is held.
+func (m *Manager) unknownHeld() []string {
+	names := map[string]bool{}
+	for _, n := range m.nodes {
+		for _, h := range n.held {
+			if m.networks[h.Name] == nil {
+				names[h.Name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// heldStatus sums up a network that the store does not know. The lock is held.
+func (m *Manager) heldStatus(name string) model.NetworkStatus {
+	s := model.NetworkStatus{Name: name, Phase: model.PhaseHeld}
+	on := m.heldOn(name)
+	s.Nodes = slices.Sorted(maps.Keys(on))
+	for _, node := range s.Nodes {
+		s.Elements += on[node].Elements
+		for id, e := range m.nodes[node].elements {
+			if id.Network == name && e.Phase == model.PhaseRunning {
+				s.Running++
+			}
+		}
+	}
+	if len(s.Nodes) > 0 {
+		s.Message = m.heldWords(s.Nodes[0], on[s.Nodes[0]])
+	}
+	return s
+}
+
+// heldProblem is what a node that holds networks tells of itself; empty where it holds none.
+func (n *node) heldProblem() string {
+	if len(n.held) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("it goes on with what it was told before and changes nothing: %s: `polyplane get networks -o wide` tells what can be done",
+		n.held[0].Why)
+}
+
+// heldNames are the networks that the node holds.
+func (n *node) heldNames() []string {
+	var names []string
+	for _, h := range n.held {
+		names = append(names, h.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// errHeld refuses what cannot be done with a network that only nodes know; nil where none hold it. The lock is held.
+func (m *Manager) errHeld(name string) error {
+	on := m.heldOn(name)
+	if m.networks[name] != nil || len(on) == 0 {
+		return nil
+	}
+	node := slices.Sorted(maps.Keys(on))[0]
+	return api.Conflict("%s", m.heldWords(node, on[node]))
+}
+
+// checkHeldNodes refuses to put something new on nodes that do not follow the store.
+func (m *Manager) checkHeldNodes(old *network, network string, placed map[string]string) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for element, node := range placed {
+		n := m.nodes[node]
+		if n == nil || len(n.held) == 0 || old != nil && old.record.Assigned.Placement.Elements[element] == node {
+			continue
+		}
+		return api.Conflict("network %s would have elements on node %s, which changes nothing until it is settled what becomes of what it holds (%s): "+
+			"take it in (`%s`), or let it go (`%s`)", network, node, strings.Join(n.heldNames(), ", "), m.command("recover --from-nodes"),
+			m.command("forget "+n.heldNames()[0]))
+	}
+	return nil
+}
+
+// Forget has nodes give up what they hold of a network: what the store does not know of it they remove.
+func (m *Manager) Forget(ctx context.Context, name string, now bool) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	return m.forgetHeld(ctx, name, now)
+}
+
+// forgetHeld is Forget; changing is held.
+func (m *Manager) forgetHeld(ctx context.Context, name string, now bool) error {
+	m.mu.RLock()
+	on, known := m.heldOn(name), m.networks[name] != nil
+	m.mu.RUnlock()
+	if len(on) == 0 {
+		return api.NotFound("no node holds anything of a network %s that this store does not know", name)
+	}
+	revision := int64(0)
+	if !known {
+		var err error
+		if revision, err = m.store.Bury(context.WithoutCancel(ctx), name, 0); err != nil {
+			return storeProblem(err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance(revision)
+	if !known {
+		m.deleted[name] = model.Deleted{}
+	}
+	for node := range on {
+		n := m.nodes[node]
+		n.goneFrom(name, now)
+		m.tell(n)
+	}
+	m.networkEvent(model.Info, name, "NetworkForgotten", "the nodes let go of what this store does not know of it", "")
+	return nil
+}

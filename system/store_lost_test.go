@@ -1,0 +1,155 @@
+package system
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// disks are the images of the elements' disks, with what tells one from another.
+func (p *platform) disks() string {
+	p.t.Helper()
+	var all []string
+	err := filepath.Walk(filepath.Join(p.dirs.Data, "nodes"), func(path string, info os.FileInfo, err error) error {
+		if err == nil && strings.HasSuffix(path, ".ext4") && !strings.Contains(path, "/trash/") {
+			all = append(all, fmt.Sprintf("%s %v", strings.TrimPrefix(path, p.dirs.Data), info.Sys() != nil))
+		}
+		return nil
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return strings.Join(all, "\n")
+}
+
+// networkStatus is one network as it is listed; false where it is not.
+func (p *platform) networkStatus(name string) (model.NetworkStatus, bool) {
+	p.t.Helper()
+	var all []model.NetworkStatus
+	if err := json.Unmarshal([]byte(p.run("get", "networks", "-o", "json")), &all); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, n := range all {
+		if n.Name == name {
+			return n, true
+		}
+	}
+	return model.NetworkStatus{}, false
+}
+
+// stop ends the platform's processes, as ^C does; networks stay.
+func (p *platform) stop() {
+	p.t.Helper()
+	pid := p.processes()["up"]
+	if out, err := exec.Command("kill", fmt.Sprint(pid)).CombinedOutput(); err != nil {
+		p.t.Fatalf("end up: %v\n%s", err, out)
+	}
+	p.await("the platform's processes to end", func() bool { return len(p.processes()) == 0 }, func() string { return fmt.Sprint(p.processes()) })
+}
+
+// moved renames a directory of the instance's data.
+func (p *platform) moved(from, to string) {
+	p.t.Helper()
+	if err := os.Rename(filepath.Join(p.dirs.Data, from), filepath.Join(p.dirs.Data, to)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// TestALostStoreLosesNothing moves the store away under running networks: with an empty one in its place every element and
+// disk stays, no packet is lost, over restarts of everything; with the store back all is as if nothing had been.
+func TestALostStoreLosesNothing(t *testing.T) {
+	p := up(t, 2)
+	p.run("apply", "-f", file(t, acrossNodes))
+	p.allWell("lab")
+	p.run("exec", "lab/r2", "--", "sh", "-c", "echo precious > /root/work; sync")
+	before, disks := p.objects(), p.disks()
+	if disks == "" {
+		t.Fatal("nothing has a disk: the test would see nothing")
+	}
+	flows := []*flow{p.flow("lab", "h1", "h2", "10.2.0.2", 0), p.flow("lab", "h3", "h1", "2001:db8:1::2", 0)}
+	p.stop()
+	p.moved("etcd", "etcd.away")
+	out := p.run("up", "-d")
+	if !strings.Contains(out, "held") || !strings.Contains(out, "recover --from-nodes") {
+		t.Errorf("`up` says nothing of what is held:\n%s", out)
+	}
+	check := func(when string) {
+		t.Helper()
+		p.await("both nodes to hold what they have", func() bool {
+			s, _ := p.networkStatus("lab")
+			return s.Phase == model.PhaseHeld && len(s.Nodes) == 2 && s.Elements == 5
+		}, func() string { return p.run("get", "networks", "-o", "wide") })
+		if now := p.disks(); now != disks {
+			t.Errorf("%s: the disks are\n%s\nbefore\n%s", when, now, disks)
+		}
+	}
+	check("with an empty store")
+	if events := p.run("get", "events"); !strings.Contains(events, "NetworkHeld") {
+		t.Errorf("no event tells of it:\n%s", events)
+	}
+	p.kill("agent n1", "agent n2", "manager")
+	check("after everything was killed")
+	p.run("delete", "--all")
+	check("after everything that the store knows was deleted")
+	if _, stderr, err := p.try("apply", "-f", file(t, acrossNodes)); err == nil || !strings.Contains(stderr, "unknown to this store") {
+		t.Errorf("applied over what is held: %v %s", err, stderr)
+	}
+	for _, f := range flows {
+		f.reached(f.sent.Load() + 200)
+	}
+	p.stop()
+	p.moved("etcd", "etcd.empty")
+	p.moved("etcd.away", "etcd")
+	p.run("up", "-d")
+	p.ready()
+	p.allWell("lab")
+	p.untouched(before)
+	for i, f := range flows {
+		if sent, lost, twice := f.stop(); lost > 0 || twice > 0 {
+			t.Errorf("flow %d: %d of %d lost, %d twice", i, lost, sent, twice)
+		}
+	}
+	if got := p.run("exec", "lab/r2", "--", "cat", "/root/work"); got != "precious\n" {
+		t.Errorf("the element's file is %q", got)
+	}
+	// Deletions are as immediate as ever.
+	p.run("delete", "lab")
+	if now := p.disks(); now != "" {
+		t.Errorf("after the deletion there are\n%s", now)
+	}
+}
+
+// TestHeldIsLetGo lets nodes go of what a new store does not know, by name; and an older copy of the store holds what was made
+// since.
+func TestHeldIsLetGo(t *testing.T) {
+	p := up(t, 1)
+	p.run("apply", "-f", file(t, "network: one\nhosts: {a: {}, b: {}}\nlinks: [a -- b]\n"))
+	p.stop()
+	if out, err := exec.Command("cp", "-a", p.dirs.Data+"/etcd", p.dirs.Data+"/etcd.old").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p.run("up", "-d")
+	p.run("apply", "-f", file(t, "network: two\nhosts: {a: {}, b: {}}\nlinks: [a -- b]\n"))
+	p.stop()
+	p.moved("etcd", "etcd.new")
+	p.moved("etcd.old", "etcd")
+	p.run("up", "-d")
+	p.await("what the old copy does not know to be held", func() bool {
+		s, _ := p.networkStatus("two")
+		return s.Phase == model.PhaseHeld && strings.Contains(s.Message, "older")
+	}, func() string { return p.run("get", "networks", "-o", "wide") })
+	p.run("delete", "two")
+	p.ready()
+	p.allWell("one")
+	if _, found := p.networkStatus("two"); found {
+		t.Error("two is still there")
+	}
+	p.run("apply", "-f", file(t, "network: three\nhosts: {a: {}, b: {}}\nlinks: [a -- b]\n"))
+	p.allWell("one", "three")
+}
