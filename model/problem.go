@@ -47,14 +47,21 @@ type problems struct {
 	net  *Network
 	v6   bool // links without prefixes get IPv6
 	list []Problem
+	more int // beyond those in the list
 }
 
 func (ps *problems) add(about Subject, index int, name, field, format string, args ...any) {
-	ps.list = append(ps.list, Problem{About: about, Index: index, Name: name, Field: field, Message: fmt.Sprintf(format, args...)})
+	if len(ps.list) >= MaxProblems {
+		ps.more++ // without its words: a hopeless document may have a million
+		return
+	}
+	// What is wrong is quoted, and may be long.
+	ps.list = append(ps.list, Problem{About: about, Index: index, Name: Shorten(name, maxMessage/4), Field: Shorten(field, maxMessage/4),
+		Message: Shorten(fmt.Sprintf(format, args...), maxMessage)})
 }
 
 func (ps *problems) network(field, format string, args ...any) {
-	ps.add(AboutNetwork, 0, ps.net.Name, field, "network %s: %s", ps.net.Name, fmt.Sprintf(format, args...))
+	ps.add(AboutNetwork, 0, ps.net.Name, field, "network %s: %s", Shorten(ps.net.Name, MaxName), fmt.Sprintf(format, args...))
 }
 
 func (ps *problems) element(i int, field, format string, args ...any) {

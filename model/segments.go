@@ -3,7 +3,6 @@ package model
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
 // segment is one layer-2 segment: a link between two elements that are no switches, or connected switches with all
@@ -161,9 +160,11 @@ func (l *layout) stated(s segment) []netip.Prefix {
 		return l.net.Links[s.links[0]].Prefixes
 	}
 	var all []netip.Prefix
+	known := map[netip.Prefix]struct{}{}
 	add := func(ps []netip.Prefix) {
 		for _, p := range ps {
-			if !slices.Contains(all, p) {
+			if _, there := known[p]; !there {
+				known[p] = struct{}{}
 				all = append(all, p)
 			}
 		}

@@ -26,6 +26,9 @@ const (
 // Switches that form a loop are refused: nothing runs a spanning tree on them, and one broadcast would circle for ever,
 // at the expense of everybody on the node.
 func (n Network) Validate() []Problem {
+	if large := n.CheckBounds(); len(large) > 0 {
+		return large
+	}
 	stated := n.Elements
 	n = Complete(n)
 	ps := &problems{net: &n}
@@ -40,7 +43,7 @@ func (n Network) Validate() []Problem {
 	ps.checkAddresses(l)
 	ps.checkEdges(l)
 	ps.checkExpectations(l)
-	return ps.list
+	return ps.all()
 }
 
 func (ps *problems) checkNetwork() {

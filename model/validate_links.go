@@ -120,6 +120,7 @@ func (ps *problems) checkShape(i int) {
 // checkAddresses looks at segments and addresses together.
 func (ps *problems) checkAddresses(l *layout) {
 	var stated []placed
+	ps.checkSessions(l)
 	for _, s := range l.segments {
 		subnets := ps.checkSegment(l, s)
 		stated = append(stated, subnets...)
@@ -141,6 +142,25 @@ func (ps *problems) checkAddresses(l *layout) {
 	}
 	ps.checkDuplicates(l)
 	ps.checkNextHops(l)
+}
+
+// checkSessions counts the BGP sessions that follow from segments: every router there speaks to every other one.
+func (ps *problems) checkSessions(l *layout) {
+	all := 0
+	for _, s := range l.segments {
+		speakers, first := 0, -1
+		for _, m := range s.members {
+			if g := ps.net.Elements[m.element].Routing.BGP; g != nil && len(g.Neighbors) == 0 {
+				speakers++
+				first = max(first, m.element)
+			}
+		}
+		if all += speakers * speakers; all > MaxSessions {
+			ps.element(first, "routing/bgp", "with it, more than %s BGP sessions follow from the network's links and switches, which is more than a network "+
+				"may have; name the neighbors of those that share a switch with many", thousands(MaxSessions))
+			return
+		}
+	}
 }
 
 // placed is a stated prefix and what states it.
@@ -280,39 +300,61 @@ func (ps *problems) checkDuplicates(l *layout) {
 // its subnets.
 func (ps *problems) checkNextHops(l *layout) {
 	n := ps.net
-	subnets := make(map[int][]netip.Prefix)
+	segments := make(map[int][]*prefixSet) // by element; one set for all members of a segment
+	own := make(map[int]*prefixSet)
 	unknown := map[int]bool{}
 	for _, s := range l.segments {
-		stated := l.stated(s)
-		open := len(stated) == 0
+		stated := &prefixSet{}
+		for _, p := range l.stated(s) {
+			stated.add(p)
+		}
 		for _, m := range s.members {
 			for _, a := range l.interfaceOf(m).Addresses {
-				stated = append(stated, a.Masked())
-				open = false
+				stated.add(a)
 			}
 		}
 		for _, m := range s.members {
-			subnets[m.element] = append(subnets[m.element], stated...)
-			unknown[m.element] = unknown[m.element] || open
+			segments[m.element] = append(segments[m.element], stated)
+			unknown[m.element] = unknown[m.element] || len(stated.list) == 0
 		}
 	}
 	for _, e := range n.Edges {
-		if i, ok := l.elements[e.End.Element]; ok {
+		if i, ok := l.elements[e.End.Element]; ok && own[i] == nil {
+			own[i] = &prefixSet{}
 			for _, f := range n.Elements[i].Interfaces {
 				for _, a := range f.Addresses {
-					subnets[i] = append(subnets[i], a.Masked())
+					own[i].add(a)
 				}
 			}
 		}
 	}
 	for i := range n.Elements {
 		e := &n.Elements[i]
+		if unknown[i] || len(e.Gateways) == 0 && len(e.Routes) == 0 {
+			continue
+		}
+		sets := segments[i]
+		if own[i] != nil {
+			sets = append(sets, own[i])
+		}
+		if len(sets) > 1 { // many links: look at all of them at once
+			all := &prefixSet{}
+			for _, set := range sets {
+				for _, p := range set.list {
+					all.add(p)
+				}
+			}
+			sets = []*prefixSet{all}
+		}
 		check := func(field, what string, a netip.Addr) {
-			if unknown[i] || !a.IsValid() || a.IsLinkLocalUnicast() ||
-				slices.ContainsFunc(subnets[i], func(p netip.Prefix) bool { return p.Contains(a) }) {
+			if !a.IsValid() || a.IsLinkLocalUnicast() || len(sets) > 0 && sets[0].contains(a) {
 				return
 			}
-			ps.element(i, field, "%s %s is on none of its subnets (%s)", what, a, cmp.Or(prefixList(subnets[i]), "it has none"))
+			words := "it has none"
+			if len(sets) > 0 {
+				words = sets[0].words()
+			}
+			ps.element(i, field, "%s %s is on none of its subnets (%s)", what, a, words)
 		}
 		for _, g := range e.Gateways {
 			check("gateways", "the gateway", g)
@@ -323,16 +365,6 @@ func (ps *problems) checkNextHops(l *layout) {
 			}
 		}
 	}
-}
-
-func prefixList(ps []netip.Prefix) string {
-	var words []string
-	for _, p := range ps {
-		if w := p.String(); !slices.Contains(words, w) {
-			words = append(words, w)
-		}
-	}
-	return strings.Join(words, ", ")
 }
 
 func (ps *problems) checkEdges(l *layout) {

@@ -1,27 +1,34 @@
 package model
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // ValidateResolved tells what is wrong with a network that Resolve has numbered: what Validate cannot see in the document,
 // since the addresses are not in it.
 func (n Network) ValidateResolved() []Problem {
+	if p := n.checkResolved(); p != nil {
+		return []Problem{*p}
+	}
 	ps := &problems{net: &n}
 	for i := range n.Elements {
 		e := &n.Elements[i]
-		var own []netip.Prefix
+		if len(e.Gateways) == 0 && len(e.Routes) == 0 {
+			continue
+		}
+		own, subnets := map[netip.Addr]struct{}{}, &prefixSet{}
 		for _, f := range e.Interfaces {
-			own = append(own, f.Addresses...)
+			for _, a := range f.Addresses {
+				own[a.Addr()] = struct{}{}
+				subnets.add(a)
+			}
 		}
 		check := func(field, what string, a netip.Addr) {
-			switch {
-			case a.IsLinkLocalUnicast():
-			case slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Addr() == a }):
+			if a.IsLinkLocalUnicast() {
+				return
+			}
+			if _, is := own[a]; is {
 				ps.element(i, field, "%s %s is its own address; name the neighbour's", what, a)
-			case !slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) }):
-				ps.element(i, field, "%s %s is on none of its subnets (%s)", what, a, subnetList(own))
+			} else if !subnets.contains(a) {
+				ps.element(i, field, "%s %s is on none of its subnets (%s)", what, a, subnets.words())
 			}
 		}
 		for _, g := range e.Gateways {
@@ -33,16 +40,5 @@ func (n Network) ValidateResolved() []Problem {
 			}
 		}
 	}
-	return ps.list
-}
-
-func subnetList(addresses []netip.Prefix) string {
-	if len(addresses) == 0 {
-		return "it has none"
-	}
-	subnets := make([]netip.Prefix, len(addresses))
-	for i, a := range addresses {
-		subnets[i] = a.Masked()
-	}
-	return prefixList(subnets)
+	return ps.all()
 }

@@ -169,6 +169,10 @@ func (ps *problems) checkRoutes(i int) {
 	for _, g := range e.Gateways {
 		seen[place{netip.PrefixFrom(unspecified(g), 0), 0}] = true
 	}
+	interfaces := make(map[string]struct{}, len(e.Interfaces))
+	for _, f := range e.Interfaces {
+		interfaces[f.Name] = struct{}{}
+	}
 	for _, r := range e.Routes {
 		if at := (place{r.To, r.Metric}); seen[at] {
 			ps.element(i, "routes", "it has two routes to %s with the same metric (a gateway is one to all); write one with several next hops, or different metrics", r.To)
@@ -198,7 +202,7 @@ func (ps *problems) checkRoutes(i int) {
 				ps.element(i, "routes", "the route to %s has the IPv6 next hop %s", r.To, v)
 			}
 		}
-		if r.Interface != "" && !slices.ContainsFunc(e.Interfaces, func(f Interface) bool { return f.Name == r.Interface }) {
+		if _, is := interfaces[r.Interface]; r.Interface != "" && !is {
 			ps.element(i, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To, r.Interface, interfaceNames(e))
 		}
 	}
@@ -212,8 +216,11 @@ func unspecified(a netip.Addr) netip.Addr {
 }
 
 func interfaceNames(e *Element) string {
-	names := make([]string, 0, len(e.Interfaces))
+	var names []string
 	for _, f := range e.Interfaces {
+		if len(names) == mostNamed {
+			return strings.Join(names, ", ") + " and others"
+		}
 		names = append(names, f.Name)
 	}
 	if len(names) == 0 {

@@ -27,8 +27,8 @@ const (
 	MaxSize = 4 << 20
 	// maxLength is how long a line may be, in bytes: some 30,000 names in brackets.
 	maxLength = 256 << 10
-	// MaxConfigSize is how large one configuration file may be, in bytes.
-	MaxConfigSize = 1 << 20
+	// MaxConfigSize is how large one configuration file may be, in bytes; the other bounds of a network are the model's, too.
+	MaxConfigSize = model.MaxConfigSize
 	// MaxNetworks is how many documents a file may have.
 	MaxNetworks = 1000
 	// maxDepth is how deep a file may nest, maxIndent how far it may indent: both are far beyond what any file needs and

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"reflect"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -82,6 +83,9 @@ func config() huma.Config {
 
 // decodeStrictly refuses fields that are not known: what a request says and we would not do must not pass silently.
 func decodeStrictly(data []byte, v any) error {
+	if err := checkMeasure(data, reflect.TypeOf(v).Elem()); err != nil {
+		return err
+	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {

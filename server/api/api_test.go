@@ -30,7 +30,12 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(floodedManager); dir != "" {
+		os.Exit(runFlooded(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // run starts a manager with n nodes and returns a client of it, and what ends it.
 func run(t *testing.T, n int) (*client.Client, instance.Dirs, func() error) {
