@@ -210,7 +210,10 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	for _, e := range record.Network.Edges {
 		device, gateway, forwards := e.Device, "", ""
 		if e.Internet != nil {
-			device, gateway, forwards = "internet", join(record.Assigned.EdgeAddresses(e.Name)), join(e.Internet.Forwards)
+			device, gateway, forwards = e.Out(), join(record.Assigned.EdgeAddresses(e.Name)), join(e.Internet.Forwards)
+		}
+		if e.Trunk {
+			device += " (trunk)"
 		}
 		node := cmp.Or(e.Node, record.Assigned.Placement.Elements[e.End.Element])
 		row := []string{e.Name, end(e.End), node, device, mtuText(e.VLAN)}

@@ -64,21 +64,28 @@ func (f Forward) Collides(o Forward) bool {
 		(f.Address == o.Address || !f.Address.IsValid() || !o.Address.IsValid())
 }
 
+// WholeTrunk tells that all of the edge's device, with every VLAN, is the edge's.
+func (e Edge) WholeTrunk() bool { return e.Trunk && e.VLAN == 0 && e.Device != "" }
+
 // Out is what the edge leads to, in words.
 func (e Edge) Out() string {
 	if e.Internet != nil {
 		return "internet"
 	}
+	out := e.Device
 	if e.VLAN != 0 {
-		return e.Device + " VLAN " + strconv.Itoa(e.VLAN)
+		out += " VLAN " + strconv.Itoa(e.VLAN)
 	}
-	return e.Device
+	if e.Trunk {
+		out += " (trunk)"
+	}
+	return out
 }
 
 func (ps *problems) checkInternet(i int, l *layout) {
 	e := &ps.net.Edges[i]
-	if e.Device != "" || e.VLAN != 0 {
-		ps.edge(i, "internet", "it has a device or VLAN and internet; it leads to one of them")
+	if e.Device != "" || e.VLAN != 0 || e.Trunk {
+		ps.edge(i, "internet", "it has a device, VLAN or trunk and internet; it leads to one of them")
 	}
 	for k, f := range e.Internet.Forwards {
 		report := func(format string, args ...any) {

@@ -256,6 +256,9 @@ type Edge struct {
 	Node   string `json:"node,omitempty"` // where the device is; needed where there are several nodes
 	Device string `json:"device,omitempty"`
 	VLAN   int    `json:"vlan,omitempty"` // 1…4094, untagged when zero
+	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without VLAN it takes all of the
+	// device, which no other edge can have a part of.
+	Trunk bool `json:"trunk,omitempty"`
 	// Internet leads to the machine's uplink instead of to a device.
 	Internet *Internet `json:"internet,omitempty"`
 }

@@ -407,6 +407,13 @@ func (ps *problems) checkEdges(l *layout) {
 		}
 		devices[d] = e.Name
 	}
+	for i, e := range ps.net.Edges {
+		for _, other := range ps.net.Edges[:i] {
+			if e.Device == other.Device && e.Node == other.Node && e.VLAN != other.VLAN && (e.WholeTrunk() || other.WholeTrunk()) {
+				ps.edge(i, "device", "edge %s is of this device too, and one of them is a trunk, which takes all of it", other.Name)
+			}
+		}
+	}
 }
 
 func (ps *problems) checkExpectations(l *layout) {

@@ -71,6 +71,12 @@ func TestValidateRefuses(t *testing.T) {
 		"already has this device": func(n *Network) {
 			n.Edges = []Edge{{Name: "e", End: End{"r1", "e"}, Device: "eth0"}, {Name: "f", End: End{"r1", "f"}, Device: "eth0"}}
 		},
+		"one of them is a trunk": func(n *Network) {
+			n.Edges = []Edge{{Name: "e", End: End{"r1", "e"}, Device: "eth0", Trunk: true}, {Name: "f", End: End{"r1", "f"}, Device: "eth0", VLAN: 5}}
+		},
+		"a device, VLAN or trunk and internet": func(n *Network) {
+			n.Edges = []Edge{{Name: "e", End: End{"r1", "e"}, Internet: &Internet{}, Trunk: true}}
+		},
 		"that of link": func(n *Network) {
 			n.Elements = append(n.Elements, Element{Name: "s1", Kind: Switch})
 			n.Links = append(n.Links, Link{Name: "a", Ends: [2]End{{"h1", "a"}, {"s1", "a"}}, MTU: 9000}, Link{Name: "b", Ends: [2]End{{"r1", "b"}, {"s1", "b"}}})

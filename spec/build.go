@@ -261,7 +261,7 @@ func (b *builder) addLinks() {
 	}
 	for _, item := range b.form.Edges {
 		v := item.Value
-		e := model.Edge{Name: item.Name, Node: v.Node, Device: v.Device, VLAN: v.VLAN}
+		e := model.Edge{Name: item.Name, Node: v.Node, Device: v.Device, VLAN: v.VLAN, Trunk: v.Trunk}
 		if v.Internet != nil {
 			e.Internet = &model.Internet{Forwards: v.Internet.Forwards}
 		}

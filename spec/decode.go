@@ -186,6 +186,13 @@ func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
 		if s, ok := d.scalar(n, what); ok {
 			v.SetString(s)
 		}
+	case reflect.Bool:
+		b, ok := n.(*ast.BoolNode)
+		if !ok {
+			d.fail(n, "%s takes true or false, not %s", what, n)
+			return
+		}
+		v.SetBool(b.Value)
 	case reflect.Int, reflect.Uint32:
 		s, ok := d.scalar(n, what)
 		if !ok {

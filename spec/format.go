@@ -414,6 +414,9 @@ func (f *formatter) edges(doc *yamlNode) {
 		if e.VLAN != 0 {
 			n.put("vlan", integer(e.VLAN))
 		}
+		if e.Trunk {
+			n.put("trunk", raw("true"))
+		}
 		n.set("node", e.Node)
 		all.put(e.Name, n)
 	}

@@ -176,9 +176,9 @@ func drawLinks(t *rapid.T, net *model.Network) {
 		}
 	}
 	if maybe(t, "edge") {
-		net.Edges = []model.Edge{{Name: "up", End: model.End{Element: net.Elements[0].Name, Interface: rapid.SampledFrom([]string{"up", "wan"}).Draw(t, "edge interface")}, Device: "eth1", VLAN: rapid.IntRange(0, 4094).Draw(t, "vlan")}}
+		net.Edges = []model.Edge{{Name: "up", End: model.End{Element: net.Elements[0].Name, Interface: rapid.SampledFrom([]string{"up", "wan"}).Draw(t, "edge interface")}, Device: "eth1", VLAN: rapid.IntRange(0, 4094).Draw(t, "vlan"), Trunk: rapid.Bool().Draw(t, "trunk")}}
 		if maybe(t, "internet") {
-			net.Edges[0].Device, net.Edges[0].VLAN, net.Edges[0].Internet = "", 0, &model.Internet{}
+			net.Edges[0].Device, net.Edges[0].VLAN, net.Edges[0].Trunk, net.Edges[0].Internet = "", 0, false, &model.Internet{}
 			if net.Elements[0].Kind != model.Switch && maybe(t, "forwards") {
 				net.Edges[0].Internet.Forwards = []model.Forward{{Port: 2222, Element: net.Elements[0].Name, To: 22},
 					{Protocol: model.UDP, Address: netip.MustParseAddr("::1"), Port: 5353, Element: net.Elements[0].Name, To: 53}}

@@ -278,7 +278,7 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.P
 			return fmt.Errorf("port %s: nothing is known of edge %s", p.ID.Interface, ifc.Edge)
 		}
 		if e.Internet == nil {
-			p.Edge = &fabric.Edge{Device: e.Device, VLAN: e.VLAN}
+			p.Edge = &fabric.Edge{Device: e.Device, VLAN: e.VLAN, Trunk: e.Trunk}
 		} else if device := gateways[edge.ID{Network: p.ID.Network, Edge: e.Name}]; device != "" {
 			p.Edge = &fabric.Edge{Device: device}
 		} // else there is no gateway, and why was said

@@ -16,13 +16,15 @@ import (
 // pass is one run of Apply.
 type pass struct {
 	*Fabric
-	state   State
-	report  Report
-	kernel  kernel
-	wants   []want
-	peers   map[netip.Addr]uint32
-	edges   map[string]bool       // devices that have edges
-	present map[model.PortID]bool // in the state
+	state  State
+	report Report
+	kernel kernel
+	wants  []want
+	peers  map[netip.Addr]uint32
+	edges  map[string]bool // devices that have edges
+	// Devices that are whole edges, trunks, and those that have any, by index: whose they are.
+	trunks, taken map[int]model.PortID
+	present       map[model.PortID]bool // in the state
 	// attached counts ports that are joined for the first time, or whose device was made anew.
 	attached, freed int
 	// Devices of which the driver's hook shall be used: those of ports, by slot, and others.
@@ -57,7 +59,7 @@ func (f *Fabric) Apply(ctx context.Context, s State) Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := &pass{Fabric: f, state: s, report: Report{Failed: map[model.PortID]error{}, Hooks: map[model.PortID]model.HookUse{},
-		Underlay: map[string]model.HookUse{}}, edges: map[string]bool{}}
+		Underlay: map[string]model.HookUse{}}, edges: map[string]bool{}, trunks: map[int]model.PortID{}, taken: map[int]model.PortID{}}
 	p.report.Problem = p.run(ctx)
 	return p.report
 }
@@ -191,6 +193,9 @@ func (p *pass) resolve() error {
 		}
 		w.flags |= p.steeringOf(port.ID) | p.cutOf(port.ID)
 		w.link = p.linkOf(port, named, ends)
+		if w.link.Kind() == pipeline.Edge && port.Edge.Trunk {
+			w.flags |= pipeline.Trunk
+		}
 		p.wants = append(p.wants, w)
 	}
 	return nil
@@ -238,8 +243,15 @@ func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]mod
 			p.fail(port.ID, "VLAN %d is not between 1 and 4094 (or 0 for untagged)", e.VLAN)
 		case !ok:
 			p.fail(port.ID, "the node has no device %q for its edge", e.Device)
+		case p.trunks[index] != model.PortID{}:
+			p.fail(port.ID, "the edge %s is a trunk and all of it belongs to %s", e.Device, p.trunks[index])
+		case e.Trunk && e.VLAN == 0 && p.taken[index] != model.PortID{}:
+			p.fail(port.ID, "the edge %s cannot be its trunk: a part of it belongs to %s", e.Device, p.taken[index])
 		default:
-			p.edges[e.Device] = true
+			p.edges[e.Device], p.taken[index] = true, port.ID
+			if e.Trunk && e.VLAN == 0 {
+				p.trunks[index] = port.ID
+			}
 			l := pipeline.NewLink(pipeline.Edge, uint32(e.VLAN), uint32(index))
 			return take(l, uint64(l), fmt.Sprintf("the edge %s, VLAN %d,", e.Device, e.VLAN))
 		}

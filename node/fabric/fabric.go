@@ -62,6 +62,9 @@ type Tunnel struct {
 type Edge struct {
 	Device string
 	VLAN   int // 1…4094, untagged when zero
+	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without a VLAN all of the device's
+	// frames are the port's, and no other edge can be there.
+	Trunk bool
 }
 
 // Report tells what Apply did and could not do.

@@ -23,6 +23,9 @@ const (
 // OverPackets is the reason of drops of what a network sends beyond its packets a second.
 const OverPackets = pipeline.OverPackets
 
+// Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
+const Tagged = pipeline.Tagged
+
 // Stale is the reason of drops of what waited in a queue for longer than its port was there.
 const Stale = pipeline.Stale
 

@@ -160,7 +160,8 @@ func (f *Fabric) Observe(ctx context.Context) (State, error) {
 				p.Tunnel = &Tunnel{VNI: link.Label(), Peer: pipeline.AddressOf(&f.pipe.Peers[link.Target()])}
 			}
 		case pipeline.Edge:
-			p.Edge = &Edge{Device: k.devices[int(link.Target())].name, VLAN: int(link.Label())}
+			p.Edge = &Edge{Device: k.devices[int(link.Target())].name, VLAN: int(link.Label()),
+				Trunk: atomic.LoadUint32(&entry.Flags)&pipeline.Trunk != 0}
 		}
 		s.Ports = append(s.Ports, p)
 	}

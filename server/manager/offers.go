@@ -282,6 +282,7 @@ func checkEdges(net model.Network, placed map[string]string, others []model.Reco
 	ours := devicesOf(net, placed)
 	var problems []error
 	for _, other := range others {
+		problems = append(problems, trunksApart(net, placed, other)...)
 		for d, edge := range devicesOf(other.Network, other.Assigned.Placement.Elements) {
 			mine, both := ours[d]
 			if !both {
@@ -296,6 +297,25 @@ func checkEdges(net model.Network, placed map[string]string, others []model.Reco
 		}
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return problems
+}
+
+// trunksApart tells which edges would share a device with another network's, where one of them is a trunk that takes all of it.
+func trunksApart(net model.Network, placed map[string]string, other model.Record) (problems []error) {
+	for _, e := range net.Edges {
+		for _, o := range other.Network.Edges {
+			if e.Device == "" || e.Device != o.Device || e.VLAN == o.VLAN || !e.WholeTrunk() && !o.WholeTrunk() ||
+				placed[e.End.Element] != other.Assigned.Placement.Elements[o.End.Element] {
+				continue
+			}
+			what := "which is a trunk and takes all of it"
+			if e.WholeTrunk() {
+				what = "and a trunk takes all of a device"
+			}
+			problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device", "%s of node %s has edge %s of network %s, %s; take another device",
+				e.Device, placed[e.End.Element], o.Name, other.Network.Name, what))
+		}
+	}
 	return problems
 }
 

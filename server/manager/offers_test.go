@@ -113,6 +113,31 @@ func TestOneDeviceIsOneEdge(t *testing.T) {
 		t.Error(got)
 	}
 	f.apply(t, with("blue", 11), model.ApplyOptions{})
+	// A trunk within a VLAN is like any; one without takes the device.
+	trunk := func(name string, vlan int) model.Network {
+		net := with(name, vlan)
+		net.Edges[0].Trunk = true
+		return net
+	}
+	f.apply(t, trunk("blue", 11), model.ApplyOptions{})
+	on2 := trunk("violet", 10)
+	on2.Edges[0].Device = "eth2"
+	f.apply(t, on2, model.ApplyOptions{})
+	net := trunk("green", 0)
+	net.Edges[0].Device = "eth2"
+	if got := f.refused(t, net); got != "edge wan: eth2 of node n1 has edge wan of network violet, and a trunk takes all of a device; take another device" {
+		t.Error(got)
+	}
+	net = trunk("green", 0)
+	net.Edges[0].Device = "eth3"
+	f.apply(t, net, model.ApplyOptions{})
+	for _, vlan := range []int{0, 5} {
+		net := with("yellow", vlan)
+		net.Edges[0].Device = "eth3"
+		if got := f.refused(t, net); !strings.Contains(got, "edge wan of network green") {
+			t.Error(got)
+		}
+	}
 }
 
 func TestDevicesThatAreNotThereAreRefused(t *testing.T) {

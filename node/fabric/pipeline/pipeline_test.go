@@ -522,6 +522,43 @@ func TestFromEdge(t *testing.T) {
 	b.dropped(2, "far port has no device", 1)
 }
 
+// TestTagsAtEdges gives the programs of edges frames whose tags are in the frame; those beside it are TestEdgeTags' of package
+// fabric.
+func TestTagsAtEdges(t *testing.T) {
+	b := newBench(t)
+	b.put(b.Devices, uint32(lo), uint32(1))
+	var dropped uint64
+	tags := map[string][]byte{"C": {0x81, 0, 0, 43}, "S": {0x88, 0xa8, 0, 43}, "old": {0x91, 0, 0, 43}, "C in none": {0x81, 0, 0, 0, 0x81, 0, 0, 43}}
+	for _, vlan := range []uint32{0, 42} {
+		b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Edge, vlan, 9))}
+		for name, tag := range tags {
+			if verdict, _ := b.run(b.FromPort, frame(far, tag...)); verdict != shot {
+				t.Errorf("VLAN %d: %s went out", vlan, name)
+			}
+			dropped++
+			b.dropped(1, Tagged, dropped)
+		}
+		if verdict, out := b.run(b.FromPort, frame(far, 0x81, 0, 0x60, 0)); verdict != redirect || vlan == 0 && !bytes.Equal(out[:14], frame(far)[:14]) {
+			t.Errorf("VLAN %d: a frame with a priority: %d, %x", vlan, verdict, out)
+		}
+		b.Ports[1].Flags = Trunk
+		for name, tag := range tags {
+			if verdict, out := b.run(b.FromPort, frame(far, tag...)); verdict != redirect || vlan == 0 && !bytes.Equal(out, frame(far, tag...)) {
+				t.Errorf("trunk in VLAN %d: of %s came %d, %x", vlan, name, verdict, out)
+			}
+		}
+	}
+	b.put(b.Edges, EdgeKey{Ifindex: lo}, uint32(2))
+	b.Ports[2] = Port{Ifindex: 9, Link: uint64(NewLink(Edge, 0, lo))}
+	b.expect(b.FromEdge, frame(far, tags["C"]...), unspec, frame(far, tags["C"]...)) // the host's
+	b.expect(b.FromEdge, frame(far, tags["C in none"]...), shot, nil)
+	b.dropped(2, Tagged, 1)
+	b.Ports[2].Flags = Trunk
+	for _, tag := range tags {
+		b.expect(b.FromEdge, frame(far, tag...), redirect, frame(far, tag...))
+	}
+}
+
 func TestWords(t *testing.T) {
 	for _, a := range []string{"192.0.2.1", "2001:db8::1"} {
 		p := NewPeer(netip.MustParseAddr(a))

@@ -37,11 +37,12 @@ const (
 	Routed  = 1 << 2 // of the router that RouterOf tells
 	OffIPv4 = 1 << 3 // what comes to it by IPv4 is not forwarded here
 	OffIPv6 = 1 << 4
-	XDP     = 1 << 5 // frames from and to it may take the driver's hook
-	Metered = 1 << 6 // what comes in by it counts against its network's packets a second
-	TC      = 1 << 7 // its router forwards on the tc hook only
-	Rated   = 1 << 8 // what is delivered to it passes the device in Queues first
-	Cut     = 1 << 9 // its element is in quarantine: nothing comes to it or from it
+	XDP     = 1 << 5  // frames from and to it may take the driver's hook
+	Metered = 1 << 6  // what comes in by it counts against its network's packets a second
+	TC      = 1 << 7  // its router forwards on the tc hook only
+	Rated   = 1 << 8  // what is delivered to it passes the device in Queues first
+	Cut     = 1 << 9  // its element is in quarantine: nothing comes to it or from it
+	Trunk   = 1 << 10 // its edge carries frames with tags of their own
 
 	routerShift = 16
 )
@@ -109,7 +110,11 @@ var Reasons = [...]string{
 
 	10: Quarantined,
 	11: Stale,
+	12: Tagged,
 }
+
+// Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
+const Tagged = "VLAN tag at an edge that is no trunk"
 
 // Stale is the reason of drops of what waited in a queue for longer than the port was there that it came from, or was for.
 const Stale = "its port is gone"

@@ -273,6 +273,9 @@ type Edge struct {
 	Device string `yaml:"device"`
 	// 1 to 4094; untagged when left out.
 	VLAN int `yaml:"vlan"`
+	// Whether frames with VLAN tags of their own pass, both ways; else they are dropped. Without `vlan` a trunk takes all of the
+	// device, which no other edge, of no network, can then have a part of.
+	Trunk bool `yaml:"trunk"`
 	// The node that has the device; needed where there are several. An internet edge needs none.
 	Node string `yaml:"node"`
 	// Instead of a device the way out by the machine's uplink, with source NAT: `{}`. Routers at its end (of a switch: on the

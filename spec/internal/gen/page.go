@@ -98,6 +98,8 @@ func takes(t reflect.Type) string {
 		return "mapping"
 	case reflect.String:
 		return "word"
+	case reflect.Bool:
+		return "`true` or `false`"
 	}
 	return "number"
 }

@@ -169,6 +169,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return b.ref(t)
 	case reflect.String:
 		return anyOf(&schema{Type: "string"}, &schema{Type: "number"})
+	case reflect.Bool:
+		return &schema{Type: "boolean"}
 	case reflect.Int, reflect.Uint32:
 		return &schema{Type: "integer", Minimum: "0"}
 	}

@@ -54,6 +54,8 @@ enum {
 	PROTOCOL_IPV4 = 0x0800,
 	PROTOCOL_IPV6 = 0x86dd,
 	PROTOCOL_VLAN = 0x8100,
+	PROTOCOL_SERVICE_VLAN = 0x88a8,
+	PROTOCOL_OLD_VLAN = 0x9100, /* a service's tag before there was a standard, which switches still know */
 	TRANSPORT_HOP_BY_HOP = 0,
 	TRANSPORT_TCP = 6,
 	TRANSPORT_UDP = 17,

@@ -379,10 +379,47 @@ INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 
 	return bpf_redirect(device, 0);
 }
 
+/* is_tag tells whether what a frame says it carries is a VLAN tag, and then more. */
+INLINE int is_tag(__u32 protocol)
+{
+	return protocol == be16(PROTOCOL_VLAN) || protocol == be16(PROTOCOL_SERVICE_VLAN) || protocol == be16(PROTOCOL_OLD_VLAN);
+}
+
+INLINE int is_tagged(struct __sk_buff *skb)
+{
+	return skb->vlan_present || is_tag(skb->protocol);
+}
+
+/* priority_only tells whether a frame's outer tag is of no VLAN: it says the frame's priority (IEEE 802.1Q). */
+INLINE int priority_only(struct __sk_buff *skb)
+{
+	__u16 tci = 0;
+
+	if (skb->vlan_present)
+		return skb->vlan_proto == be16(PROTOCOL_VLAN) && !(skb->vlan_tci & 0xfff);
+	if (skb->protocol != be16(PROTOCOL_VLAN) || bpf_skb_load_bytes(skb, ETHERNET_BYTES, &tci, sizeof(tci)))
+		return 0;
+	return !(be16(tci) & 0xfff);
+}
+
+/*
+ * untag leaves a frame without any tag, as it must be at an edge that is no trunk: there a tag would be one more than the edge's,
+ * and somewhere the one that counts, in another tenant's VLAN. A priority is taken off.
+ */
+INLINE int untag(struct __sk_buff *skb)
+{
+	if (is_tagged(skb) && (!priority_only(skb) || bpf_skb_vlan_pop(skb)))
+		return -1;
+	return is_tagged(skb) ? -1 : 0;
+}
+
 INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link)
 {
 	__u32 vlan = link_label(link);
+	struct port *from = port_at(owner);
 
+	if (is_tagged(skb) && !(from && from->flags & PORT_TRUNK) && untag(skb))
+		return drop(l, owner, DROP_TAG);
 	if (vlan && bpf_skb_vlan_push(skb, be16(PROTOCOL_VLAN), vlan))
 		return drop(l, owner, DROP_OUTPUT);
 	return bpf_redirect(link_target(link), 0);

@@ -41,6 +41,7 @@ enum {
 	PORT_TC = 1 << 7,      /* its router forwards on the tc hook only */
 	PORT_RATED = 1 << 8,   /* what is delivered to it passes a device with its link's queue first, and then from_queue */
 	PORT_CUT = 1 << 9,     /* its element is in quarantine: nothing comes to it or from it */
+	PORT_TRUNK = 1 << 10,  /* its edge carries frames with tags of their own */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -65,6 +66,11 @@ struct edge_key {
 	__u32 ifindex;
 	__u32 vlan; /* 0: untagged */
 };
+
+INLINE __u64 edge_link(const struct edge_key *key)
+{
+	return (__u64)LINK_EDGE << 56 | (__u64)key->vlan << 32 | key->ifindex;
+}
 
 /* A port's name, by the first 16 bytes of its SHA-256: what makes slots, and so counters, outlive the agent. */
 struct identity_key {
@@ -145,6 +151,7 @@ enum {
 	DROP_PUNTS = 9,   /* its routers would get more exceptional packets a second than they may */
 	DROP_CUT = 10,    /* from or to an element in quarantine */
 	DROP_STALE = 11,  /* slot 0: waited in a queue, and its port's slot is another's by now */
+	DROP_TAG = 12,    /* a VLAN tag at an edge that is no trunk */
 	REASONS = 16,
 };
 

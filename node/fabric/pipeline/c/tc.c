@@ -125,15 +125,27 @@ int from_tunnel(struct __sk_buff *skb)
 	return deliver(skb, l, *slot, *slot);
 }
 
+/* edge_port finds the port of an edge, and its slot. */
+INLINE struct port *edge_port(const struct edge_key *key, __u32 *slot)
+{
+	__u32 *found = bpf_map_lookup_elem(&edges, key);
+	struct port *p;
+
+	if (!found)
+		return 0;
+	*slot = *found;
+	p = port_at(*slot);
+	return p && *(volatile __u64 *)&p->link == edge_link(key) ? p : 0;
+}
+
 /* from_edge takes what comes in at a real device, if it belongs to one of our edges; the rest is the host's. */
 SEC("tc")
 int from_edge(struct __sk_buff *skb)
 {
 	struct edge_key key = { .ifindex = skb->ifindex };
-	__u32 *slot, tagged = skb->vlan_present;
+	__u32 tagged = skb->vlan_present, slot = 0;
 	struct port *to;
 	__u16 tci = 0;
-	__u64 link;
 
 	if (skb->vlan_present) {
 		key.vlan = skb->vlan_tci & 0xfff;
@@ -143,20 +155,22 @@ int from_edge(struct __sk_buff *skb)
 		key.vlan = be16(tci) & 0xfff;
 		tagged = 1;
 	}
-	slot = bpf_map_lookup_elem(&edges, &key);
-	if (!slot)
-		return ACT_UNSPEC;
-	to = port_at(*slot);
+	to = edge_port(&key, &slot);
+	if (!to && is_tagged(skb)) { /* of no edge's VLAN: all of a trunk's device is its own */
+		key.vlan = 0;
+		to = edge_port(&key, &slot);
+		if (to && !(to->flags & PORT_TRUNK))
+			to = 0;
+	}
 	if (!to)
 		return ACT_UNSPEC;
-	link = *(volatile __u64 *)&to->link;
-	if (link_kind(link) != LINK_EDGE || link_target(link) != key.ifindex || link_label(link) != key.vlan)
-		return ACT_UNSPEC;
-	if (to->flags & PORT_METERED && over_meter(*slot, load_of(skb).packets))
-		return drop(load_of(skb), *slot, DROP_METER);
-	if (tagged && bpf_skb_vlan_pop(skb))
-		return drop(load_of(skb), *slot, DROP_OUTPUT);
-	return deliver(skb, load_of(skb), *slot, *slot);
+	if (to->flags & PORT_METERED && over_meter(slot, load_of(skb).packets))
+		return drop(load_of(skb), slot, DROP_METER);
+	if (tagged && (key.vlan || !(to->flags & PORT_TRUNK)) && bpf_skb_vlan_pop(skb))
+		return drop(load_of(skb), slot, DROP_OUTPUT);
+	if (is_tagged(skb) && !(to->flags & PORT_TRUNK))
+		return drop(load_of(skb), slot, DROP_TAG);
+	return deliver(skb, load_of(skb), slot, slot);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

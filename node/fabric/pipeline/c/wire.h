@@ -95,7 +95,7 @@ INLINE int is_edge(__u32 slot, const struct edge_key *key)
 {
 	struct port *p = port_at(slot);
 
-	return p && *(volatile __u64 *)&p->link == ((__u64)LINK_EDGE << 56 | (__u64)key->vlan << 32 | key->ifindex);
+	return p && *(volatile __u64 *)&p->link == edge_link(key);
 }
 
 /*
@@ -113,6 +113,8 @@ INLINE __u32 edge_slot(struct xdp_md *x, __u32 ifindex, struct load *l, __u32 *o
 		return 0;
 	if (e->protocol == be16(PROTOCOL_VLAN)) {
 		key.vlan = be16(*tci) & 0xfff;
+		if (!key.vlan)
+			return 0; /* rare */
 		*offset = VLAN_BYTES;
 		l->bytes -= VLAN_BYTES;
 	}
