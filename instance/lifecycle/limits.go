@@ -9,16 +9,56 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
 )
 
-// neighbourLimits are the host-wide limits of the kernel's neighbour tables: below the first nothing is collected, the
-// third is never exceeded. The defaults (128, 512, 1024) are for one host, not for thousands of routers in one kernel.
-var neighbourLimits = []struct {
-	name  string
-	value uint64
-}{{"gc_thresh3", 262144}, {"gc_thresh2", 131072}, {"gc_thresh1", 65536}}
+// hostLimit is one limit of the whole machine that instances raise.
+type hostLimit struct {
+	key    string // the path below /proc/sys; "#2" behind it means the third number in the file
+	values []uint64
+	// needed tells that `up` must not go on without it; else a machine that does not let us raise it keeps what it has.
+	needed bool
+}
+
+// hostWide are the limits of the kernel that all networks of a machine share. Their defaults are for one host, not for
+// thousands of routers in one kernel, and one element must not use up what all need. Of several values the first that
+// the kernel takes counts. docs/isolation.md has a table of what else is shared.
+var hostWide = sync.OnceValue(func() []hostLimit {
+	var list []hostLimit
+	for _, family := range []string{"ipv4", "ipv6"} {
+		// Of the neighbour tables: below the first nothing is collected, the third is never exceeded (128, 512, 1,024).
+		for _, l := range []struct {
+			name  string
+			value uint64
+		}{{"gc_thresh3", 262144}, {"gc_thresh2", 131072}, {"gc_thresh1", 65536}} {
+			list = append(list, hostLimit{filepath.Join("net", family, "neigh/default", l.name), []uint64{l.value}, true})
+		}
+	}
+	list = append(list,
+		hostLimit{"kernel/pid_max", []uint64{1 << 22}, false},     // 32,768: an element may have 1,024
+		hostLimit{"kernel/threads-max", []uint64{1 << 20}, false}, // by the machine's memory
+		hostLimit{"kernel/pty/max", []uint64{1 << 15}, false},     // 4,096: an element may have 128
+		// A network is one user, or part of root; what is made is charged to the memory of whoever makes it.
+		hostLimit{"fs/inotify/max_user_instances", []uint64{1 << 20}, false},         // 128
+		hostLimit{"fs/inotify/max_user_watches", []uint64{1 << 22}, false},           // by the machine's memory
+		hostLimit{"net/core/bpf_jit_limit", []uint64{1500 << 20, 1008 << 20}, false}, // half of what there is room for
+	)
+	// What all sockets of the machine may buffer, in pages. Each element's are charged to its memory limit.
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err == nil {
+		pages := info.Totalram * uint64(info.Unit) / uint64(os.Getpagesize())
+		for _, protocol := range []string{"udp", "tcp"} {
+			for i, part := range []uint64{pages / 2, pages * 3 / 4, pages} {
+				list = append(list, hostLimit{fmt.Sprintf("net/ipv4/%s_mem#%d", protocol, i), []uint64{part}, false})
+			}
+		}
+	}
+	return list
+})
 
 // hostLimits are the limits of the host that instances raise, and the record of what they were. All instances share it: it
 // is beside their run directories, and read and written only while the directory is locked. What was found is written down
@@ -57,34 +97,49 @@ func (h hostLimits) raise() error {
 		if err != nil {
 			return err
 		}
-		for _, family := range []string{"ipv4", "ipv6"} {
-			for _, l := range neighbourLimits {
-				key := filepath.Join("net", family, "neigh/default", l.name)
-				now, err := h.get(key)
-				if errors.Is(err, fs.ErrNotExist) {
-					continue // no IPv6, or inside a container's network namespace, where the host's limits count
-				}
-				if err != nil {
-					return err
-				}
-				if now >= l.value {
-					continue
-				}
-				found := now
-				if was, ok := note.Limits[key]; ok && was.Set == now {
-					found = was.Found // raised before, by a version that raised less
-				}
-				note.Limits[key] = raised{Found: found, Set: l.value}
-				if err := h.write(note); err != nil {
-					return err
-				}
-				if err := h.set(key, l.value); err != nil {
-					return fmt.Errorf("raise the limit of the neighbour tables: %w", err)
-				}
+		for _, l := range hostWide() {
+			if err := h.raiseOne(&note, l); err != nil {
+				return fmt.Errorf("raise the machine's limit %s: %w", l.key, err)
 			}
 		}
 		return nil
 	})
+}
+
+// raiseOne raises one limit, and notes it first.
+func (h hostLimits) raiseOne(note *limitsNote, l hostLimit) error {
+	now, err := h.get(l.key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // not in this kernel, or inside a container's network namespace, where the host's limits count
+	}
+	was, noted := note.Limits[l.key]
+	for i := 0; err == nil && i < len(l.values) && now < l.values[i]; i++ {
+		found := now
+		if noted && was.Set == now {
+			found = was.Found // raised before, by a version that raised less
+		}
+		note.Limits[l.key] = raised{Found: found, Set: l.values[i]}
+		if err = h.write(*note); err != nil {
+			return err
+		}
+		if err = h.set(l.key, l.values[i]); err == nil {
+			return nil
+		}
+		if errors.Is(err, unix.EINVAL) && i+1 < len(l.values) {
+			err = nil // more than this kernel has room for
+		}
+		// Nothing was done, so nothing is to be put back.
+		if delete(note.Limits, l.key); noted {
+			note.Limits[l.key] = was
+		}
+		if e := h.write(*note); e != nil {
+			return e
+		}
+	}
+	if !l.needed {
+		return nil
+	}
+	return err
 }
 
 // putBack makes the limits what they were, if no instance is left. What somebody else has changed meanwhile stays. The
@@ -116,7 +171,7 @@ func (h hostLimits) putBack() error {
 				continue
 			}
 			if err := h.set(key, was.Found); err != nil {
-				return fmt.Errorf("put the limit of the neighbour tables back: %w", err)
+				return fmt.Errorf("put the machine's limit %s back: %w", key, err)
 			}
 		}
 		if err := os.Remove(h.file()); !errors.Is(err, fs.ErrNotExist) {
@@ -155,13 +210,31 @@ func (h hostLimits) write(note limitsNote) error {
 	return os.Rename(h.file()+".new", h.file())
 }
 
-func (h hostLimits) get(key string) (uint64, error) {
-	path := filepath.Join(h.sysctl, key)
+// fields reads the numbers in a limit's file; at is the one that the key means.
+func (h hostLimits) fields(key string) (path string, numbers []string, at int, err error) {
+	name, place, _ := strings.Cut(key, "#")
+	path = filepath.Join(h.sysctl, name)
 	b, err := os.ReadFile(path)
+	if err != nil {
+		return path, nil, 0, err
+	}
+	if place != "" {
+		if at, err = strconv.Atoi(place); err != nil {
+			return path, nil, 0, fmt.Errorf("%s is no limit: %w", key, err)
+		}
+	}
+	if numbers = strings.Fields(string(b)); at >= len(numbers) {
+		return path, nil, 0, fmt.Errorf("%s has %d numbers: want at least %d", path, len(numbers), at+1)
+	}
+	return path, numbers, at, nil
+}
+
+func (h hostLimits) get(key string) (uint64, error) {
+	path, numbers, at, err := h.fields(key)
 	if err != nil {
 		return 0, err
 	}
-	v, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	v, err := strconv.ParseUint(numbers[at], 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
@@ -169,5 +242,10 @@ func (h hostLimits) get(key string) (uint64, error) {
 }
 
 func (h hostLimits) set(key string, value uint64) error {
-	return os.WriteFile(filepath.Join(h.sysctl, key), strconv.AppendUint(nil, value, 10), 0)
+	path, numbers, at, err := h.fields(key)
+	if err != nil {
+		return err
+	}
+	numbers[at] = strconv.FormatUint(value, 10)
+	return os.WriteFile(path, []byte(strings.Join(numbers, "\t")), 0)
 }

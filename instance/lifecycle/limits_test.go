@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -34,7 +35,7 @@ func (f *limitsFixture) admin(family string, values ...uint64) {
 	f.t.Helper()
 	for i, v := range values {
 		path := filepath.Join(f.sysctl, limitKey(family, i))
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
+		if err := os.WriteFile(path, []byte("0"), 0o644); err != nil {
 			f.t.Fatal(err)
 		}
 		if err := f.set(limitKey(family, i), v); err != nil {
@@ -185,4 +186,48 @@ func TestInstancesRaiseLimitsAtOnce(t *testing.T) {
 	wg.Wait()
 	f.want("ipv4", 128, 512, 1024)
 	f.want("ipv6", 128, 512, 1024)
+}
+
+// A limit that is one number of three leaves the others as they are; one that cannot be raised is no failure where nothing
+// depends on it, and nothing is noted of it; more than the kernel has room for is followed by less.
+func TestOtherLimitsOfTheMachine(t *testing.T) {
+	f := newLimitsFixture(t)
+	write := func(key, text string) {
+		t.Helper()
+		path := filepath.Join(f.sysctl, key)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(key, text string) {
+		t.Helper()
+		if got, err := os.ReadFile(filepath.Join(f.sysctl, key)); err != nil || string(got) != text {
+			t.Errorf("%s is %q (%v), want %q", key, got, err, text)
+		}
+	}
+	write("net/ipv4/udp_mem", "1\t2\t999999999999\n")
+	write("kernel/pid_max", "32768\n")
+	write("kernel/pty/max", "4096\n")
+	// The file of a limit that may be read and not written, as in a container: a full device says so whoever writes.
+	if err := os.Remove(filepath.Join(f.sysctl, "kernel/pty/max")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/sys/kernel/random/uuid", filepath.Join(f.sysctl, "kernel/pty/max")); err != nil {
+		t.Fatal(err)
+	}
+	f.up("a")
+	want("kernel/pid_max", "4194304")
+	if third, err := f.get("net/ipv4/udp_mem#2"); err != nil || third != 999999999999 {
+		t.Errorf("a limit that was high enough is %d (%v)", third, err)
+	}
+	if first, err := f.get("net/ipv4/udp_mem#0"); err != nil || first < 1000 {
+		t.Errorf("the first number of three is %d (%v) after it was raised", first, err)
+	}
+	note, err := f.read()
+	if _, noted := note.Limits["kernel/pty/max"]; err != nil || noted {
+		t.Errorf("what could not be raised is noted: %v (%v)", note.Limits, err)
+	}
+	f.down("a")
+	want("kernel/pid_max", "32768")
+	want("net/ipv4/udp_mem", "1\t2\t999999999999")
 }

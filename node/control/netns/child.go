@@ -57,6 +57,9 @@ func childWork() error {
 	if err := gob.NewDecoder(os.Stdin).Decode(&request); err != nil {
 		return fmt.Errorf("read what to make: %w", err)
 	}
+	if err := limitUsers(); err != nil {
+		return err
+	}
 	writers := map[model.Kind]*sysctlWriter{}
 	var fds []int
 	flush := func() error {
@@ -96,6 +99,26 @@ func childWork() error {
 		}
 	}
 	return flush()
+}
+
+// userLimits are what each user of a network may have of what the kernel counts by user namespace (/proc/sys/user). It
+// counts them for the namespace's owner as well, against the limits of the machine.
+var userLimits = []struct{ name, most string }{
+	{"max_inotify_instances", "128"},
+	{"max_inotify_watches", "65536"},
+	{"max_fanotify_groups", "0"}, // a watch over whole file systems, the machine's /usr among them
+	{"max_fanotify_marks", "0"},
+}
+
+// limitUsers sets userLimits in the calling process's user namespace. Those that this kernel does not have are left out.
+func limitUsers() error {
+	for _, l := range userLimits {
+		err := os.WriteFile("/proc/sys/user/"+l.name, []byte(l.most), 0)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("limit what a user may have in the network: %w", err)
+		}
+	}
+	return nil
 }
 
 // makeNamespaces makes one network namespace a kind in the user namespace that is mounted at user – or, when user is
@@ -144,10 +167,16 @@ func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(
 	if err != nil {
 		return err
 	}
-	// The death signal is tied to the thread that starts the child.
+	// The death signal is tied to the thread that starts the child, which asOwner keeps as well.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
+	if user == "" && mayRaise() {
+		release, err := asOwner(base, cmd.Start)
+		defer release()
+		if err != nil {
+			return fmt.Errorf("start a process in a new user namespace: %w", err)
+		}
+	} else if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start a process in the user namespace: %w", err)
 	}
 	theirs.Close()
@@ -210,4 +239,32 @@ func receiveNamespaces(socket int, each func(i, fd int)) (int, error) {
 			}
 		}
 	}
+}
+
+// asOwner runs f with base as the effective user ID and all capabilities kept, so that a user namespace that f makes
+// belongs to base. The kernel counts much of what processes have – inotify's and fanotify's instances, namespaces, pending
+// signals, locked memory – by user, and counts what is inside a user namespace to its owner as well: were that root, all
+// networks would share root's limits with the machine's own services. It asks for CAP_SYS_RESOURCE: without it, as in some
+// containers, runc may limit the processes inside only if root owns the user namespace. It is done on a thread that nothing else meets, which
+// is there until release.
+func asOwner(base uint32, f func() error) (release func(), err error) {
+	const keepCapabilities = 1 << 2 // SECBIT_NO_SETUID_FIXUP
+	done, over := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Prctl(unix.PR_SET_SECUREBITS, keepCapabilities, 0, 0, 0)
+		if err == nil {
+			if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(base), ^uintptr(0)); e != 0 {
+				err = e
+			}
+		}
+		if err == nil {
+			err = f()
+		} else {
+			err = fmt.Errorf("become the user that the network's root is: %w", err)
+		}
+		done <- err
+		<-over
+	}()
+	return func() { close(over) }, <-done
 }

@@ -120,7 +120,7 @@ func (d *Driver) startShell(ctx context.Context, e *element) error {
 		return err
 	}
 	defer log.Close()
-	return d.launch(ctx, shellID(id), d.shellBundle(id), log)
+	return d.launch(ctx, shellID(id), d.shellBundle(id), e.job.Element.Limits().Memory, log)
 }
 
 // execIn runs the command in a container that is there.

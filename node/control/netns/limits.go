@@ -67,6 +67,9 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	if err := d.runRunc(ctx, data, nil, "update", "--resources", "-", container); err != nil {
 		return fmt.Errorf("change its limits: %w", err)
 	}
+	if err := d.limitSockets(container, w.job.Element.Limits().Memory); err != nil {
+		return err
+	}
 	w.done("limits changed")
 	if spec.Annotations[noteOpenFiles] == wasFiles {
 		return writeBundle(d.dirs.Bundle(w.job.ID), spec)
@@ -78,6 +81,25 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 		return fmt.Errorf("change its limit of open files: %w", err)
 	}
 	return writeBundle(d.dirs.Bundle(w.job.ID), spec)
+}
+
+// limitSockets bounds what the TCP and UDP sockets of a container buffer. Control groups v2 charge it to `memory` like all
+// else. With v1 the kernel charges it to nobody unless this limit is set before the sockets are made, and then beside the
+// memory limit; runc no longer sets it. The group is made here, before runc finds it.
+func (d *Driver) limitSockets(container string, memory model.Bytes) error {
+	const root = "/sys/fs/cgroup/memory"
+	if _, err := os.Stat(filepath.Join(root, "memory.kmem.tcp.limit_in_bytes")); err != nil {
+		return nil // v2
+	}
+	file := d.groupPath("memory", container, "memory.kmem.tcp.limit_in_bytes")
+	err := os.MkdirAll(filepath.Dir(file), 0o755)
+	if err == nil {
+		err = os.WriteFile(file, strconv.AppendInt(nil, int64(memory), 10), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("limit what its sockets buffer: %w", err)
+	}
+	return nil
 }
 
 // noRaise is why some limits cannot be raised while an element runs.

@@ -329,7 +329,7 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	if info, err := log.Stat(); err == nil {
 		w.e.process.logFrom = info.Size()
 	}
-	if err := d.launch(ctx, containerID(id), d.dirs.Bundle(id), log); err != nil {
+	if err := d.launch(ctx, containerID(id), d.dirs.Bundle(id), w.job.Element.Limits().Memory, log); err != nil {
 		return fmt.Errorf("start its processes: %w", err)
 	}
 	if err := d.find(id, &w.e.process); err != nil {
@@ -340,12 +340,15 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 }
 
 // launch runs a container in the background. What an earlier try left of it goes first.
-func (d *Driver) launch(ctx context.Context, container, bundle string, log *os.File) error {
+func (d *Driver) launch(ctx context.Context, container, bundle string, memory model.Bytes, log *os.File) error {
 	if err := d.removeContainer(ctx, container, false); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(d.dirs.Runc(), 0o711); err != nil {
 		return fmt.Errorf("make runc's directory: %w", err)
+	}
+	if err := d.limitSockets(container, memory); err != nil {
+		return err
 	}
 	return d.runRunc(ctx, nil, log, "run", "--detach", "--bundle", bundle, container)
 }

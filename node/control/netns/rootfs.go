@@ -36,6 +36,7 @@ var users = []struct {
 	{"daemon", "/usr/sbin", "/usr/sbin/nologin", 1},
 	{"frr", "/nonexistent", "/usr/sbin/nologin", 300},
 	{"bird", "/nonexistent", "/usr/sbin/nologin", 302},
+	{"tcpdump", "/nonexistent", "/usr/sbin/nologin", 303}, // which it becomes once it has its socket
 	{"nobody", "/nonexistent", "/usr/sbin/nologin", 65534},
 }
 

@@ -2,42 +2,116 @@ package netns
 
 import (
 	"runtime"
+	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// refusedCalls are system calls that no routing software needs and that reach beyond namespaces, or parts of the kernel
-// that have had more than their share of holes. Everything else is allowed: capabilities and the user namespace are the
-// first line, this is the second.
-var refusedCalls = []string{
-	"acct", "add_key", "adjtimex", "bpf", "clock_adjtime", "clock_adjtime64", "clock_settime", "clock_settime64",
-	"create_module", "delete_module", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "get_kernel_syms",
-	"init_module", "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kexec_file_load",
-	"kexec_load", "keyctl", "lookup_dcookie", "mount", "mount_setattr", "move_mount", "name_to_handle_at", "nfsservctl",
-	"open_by_handle_at", "open_tree", "perf_event_open", "pivot_root", "query_module", "quotactl", "quotactl_fd", "reboot",
-	"request_key", "settimeofday", "stime", "swapoff", "swapon", "sysfs", "syslog", "umount", "umount2", "uselib",
-	"userfaultfd", "ustat", "vhangup", "vm86", "vm86old",
+// The system calls that an element's processes may make. Whatever is not named is refused: a call that a later kernel
+// brings is not allowed before somebody has thought about it (runc answers ENOSYS to calls that are newer than all that are
+// named here, as an older kernel would). Capabilities and the user namespace are the first line, this is the second, and
+// the only one where the kernel asks for no capability: new namespaces, io_uring, the keys of the machine.
+
+// allowedCalls are those that are allowed whatever their arguments are. Names that an architecture, or this machine's
+// libseccomp, does not have are left out by runc.
+var allowedCalls = slices.Concat(
+	// Files.
+	[]string{"access", "chdir", "chmod", "chown", "chroot", "close", "close_range", "copy_file_range", "creat", "dup",
+		"dup2", "dup3", "faccessat", "faccessat2", "fadvise64", "fallocate", "fchdir", "fchmod", "fchmodat",
+		"fchmodat2", "fchown", "fchownat", "fcntl", "fdatasync", "fgetxattr", "flistxattr", "flock", "fremovexattr",
+		"fsetxattr", "fstat", "fstatfs", "fsync", "ftruncate", "futimesat", "getcwd", "getdents", "getdents64",
+		"getxattr", "ioctl", "lchown", "lgetxattr", "link", "linkat", "listxattr", "llistxattr", "lremovexattr",
+		"lseek", "lsetxattr", "lstat", "mkdir", "mkdirat", "mknod", "mknodat", "newfstatat", "open", "openat",
+		"openat2", "pipe", "pipe2", "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read",
+		"readahead", "readlink", "readlinkat", "readv", "removexattr", "rename", "renameat", "renameat2", "rmdir",
+		"sendfile", "setxattr", "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync",
+		"sync_file_range", "syncfs", "tee", "truncate", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes",
+		"vmsplice", "write", "writev"},
+	// Sockets; what sockets may be made is said below.
+	[]string{"accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recvfrom",
+		"recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown", "socketpair"},
+	// Waiting.
+	[]string{"epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait", "eventfd",
+		"eventfd2", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch", "pause", "poll",
+		"ppoll", "pselect6", "select", "signalfd", "signalfd4", "timerfd_create", "timerfd_gettime",
+		"timerfd_settime"},
+	// Memory.
+	[]string{"brk", "madvise", "membarrier", "memfd_create", "mincore", "mlock", "mlock2", "mlockall", "mmap",
+		"mprotect", "mremap", "msync", "munlock", "munlockall", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect",
+		"process_madvise", "process_mrelease", "remap_file_pages"},
+	// Processes, and looking at one's own from outside, as debuggers do.
+	[]string{"alarm", "arch_prctl", "capget", "capset", "execve", "execveat", "exit", "exit_group", "fork", "futex",
+		"futex_requeue", "futex_wait", "futex_waitv", "futex_wake", "getcpu", "getegid", "geteuid", "getgid",
+		"getgroups", "getitimer", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getrandom", "getresgid",
+		"getresuid", "getrlimit", "get_robust_list", "getrusage", "getsid", "get_thread_area", "gettid", "getuid",
+		"ioprio_get", "ioprio_set", "kcmp", "kill", "landlock_add_rule", "landlock_create_ruleset",
+		"landlock_restrict_self", "pidfd_getfd", "pidfd_open", "pidfd_send_signal", "prlimit64", "process_vm_readv",
+		"process_vm_writev", "ptrace", "restart_syscall", "rseq", "rt_sigaction", "rt_sigpending", "rt_sigprocmask",
+		"rt_sigqueueinfo", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait", "rt_tgsigqueueinfo",
+		"sched_getaffinity", "sched_getattr", "sched_getparam", "sched_get_priority_max", "sched_get_priority_min",
+		"sched_getscheduler", "sched_rr_get_interval", "sched_setaffinity", "sched_setattr", "sched_setparam",
+		"sched_setscheduler", "sched_yield", "setfsgid", "setfsuid", "setgid", "setgroups", "setitimer", "setpgid",
+		"setpriority", "setregid", "setresgid", "setresuid", "setreuid", "setrlimit", "set_robust_list", "setsid",
+		"set_thread_area", "set_tid_address", "setuid", "sigaltstack", "sysinfo", "tgkill", "tkill", "uname", "vfork",
+		"wait4", "waitid"},
+	// Time: to read it only.
+	[]string{"clock_getres", "clock_gettime", "clock_nanosleep", "gettimeofday", "nanosleep", "time", "timer_create",
+		"timer_delete", "timer_getoverrun", "timer_gettime", "timer_settime", "times"},
+	// What System V and POSIX have for talking to each other: the element's own, by its IPC namespace.
+	[]string{"mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedsend", "mq_unlink", "msgctl",
+		"msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmdt",
+		"shmget"},
+)
+
+// missingCalls are answered as by a kernel that does not have them: programs that know them fall back to others, and would
+// take "not permitted" for a failure.
+var missingCalls = []string{
+	"clone3", // its flags are in memory, which a filter cannot read; C libraries fall back to clone
+	"io_uring_enter", "io_uring_register", "io_uring_setup",
+	"io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_setup", "io_submit", // fs.aio-max-nr is the machine's
 }
+
+// families are the kinds of sockets that routing, and looking at it, needs. The others are parts of the kernel that few
+// look at (AF_ALG, AF_RDS, AF_TIPC, AF_CAN…), that reach the machine past all namespaces (AF_VSOCK), or whose memory the
+// kernel charges to nobody (AF_XDP).
+var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
+
+// newNamespaces are the flags of clone that ask for one.
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+// personalities are Linux's own, and that with memory laid out as always, for debuggers; the last only asks.
+var personalities = []uint64{0, 0x40000, 0xffffffff}
 
 func seccompProfile() *specs.LinuxSeccomp {
-	eperm, enosys := uint(unix.EPERM), uint(unix.ENOSYS)
-	newUser := []specs.LinuxSeccompArg{{Index: 0, Value: unix.CLONE_NEWUSER, ValueTwo: unix.CLONE_NEWUSER,
-		Op: specs.OpMaskedEqual}}
-	return &specs.LinuxSeccomp{
-		DefaultAction: specs.ActAllow,
-		Architectures: seccompArchitectures[runtime.GOARCH],
-		Syscalls: []specs.LinuxSyscall{
-			{Names: refusedCalls, Action: specs.ActErrno, ErrnoRet: &eperm},
-			{Names: []string{"clone", "unshare"}, Action: specs.ActErrno, ErrnoRet: &eperm, Args: newUser},
-			// Its flags are in memory, which a filter cannot read; the C library falls back to clone.
-			{Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: &enosys},
-		},
+	eperm, enosys, einval := uint(unix.EPERM), uint(unix.ENOSYS), uint(unix.EINVAL)
+	p := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm,
+		Architectures: seccompArchitectures[runtime.GOARCH]}
+	allow := func(names []string, args ...specs.LinuxSeccompArg) {
+		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActAllow, Args: args})
 	}
+	refuse := func(errno *uint, names []string, args ...specs.LinuxSeccompArg) {
+		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActErrno, ErrnoRet: errno, Args: args})
+	}
+	allow(allowedCalls)
+	refuse(&enosys, missingCalls)
+	allow([]string{"clone"}, specs.LinuxSeccompArg{Index: 0, Value: newNamespaces, Op: specs.OpMaskedEqual})
+	for _, value := range personalities {
+		allow([]string{"personality"}, specs.LinuxSeccompArg{Index: 0, Value: value, Op: specs.OpEqualTo})
+	}
+	for _, family := range families {
+		allow([]string{"socket"}, specs.LinuxSeccompArg{Index: 0, Value: family, Op: specs.OpEqualTo})
+	}
+	// A filter of system calls takes of the machine's memory for compiled programs (net.core.bpf_jit_limit): when that is
+	// used up, nobody's element starts. Programs find a kernel without such filters.
+	refuse(&einval, []string{"prctl"}, specs.LinuxSeccompArg{Index: 0, Value: unix.PR_SET_SECCOMP, Op: specs.OpEqualTo})
+	allow([]string{"prctl"}, specs.LinuxSeccompArg{Index: 0, Value: unix.PR_SET_SECCOMP, Op: specs.OpNotEqual})
+	refuse(&einval, []string{"seccomp"})
+	return p
 }
 
-// seccompArchitectures are a machine's own and those whose programs it also runs.
-var seccompArchitectures = map[string][]specs.Arch{
-	"amd64": {specs.ArchX86_64, specs.ArchX86, specs.ArchX32},
-	"arm64": {specs.ArchAARCH64, specs.ArchARM},
-}
+// seccompArchitectures are the machine's own only. What it runs of other kinds – 32-bit programs – is ended: their calls are
+// a second way into the kernel that few look at, and one of them, socketcall, makes sockets with arguments in memory, past
+// what is said of them above (libseccomp allows it, without a word, with the first call that it stands for).
+var seccompArchitectures = map[string][]specs.Arch{"amd64": {specs.ArchX86_64}, "arm64": {specs.ArchAARCH64}}

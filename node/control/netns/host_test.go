@@ -1,0 +1,110 @@
+package netns
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// protocolPages are what all sockets of a protocol on the machine buffer, in pages.
+func protocolPages(t *testing.T, protocol string) int {
+	t.Helper()
+	data, err := os.ReadFile("/proc/net/sockstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == protocol+":" {
+			for i := 1; i+1 < len(f); i += 2 {
+				if f[i] == "mem" {
+					n, _ := strconv.Atoi(f[i+1])
+					return n
+				}
+			}
+		}
+	}
+	t.Fatalf("/proc/net/sockstat does not tell what %s buffers", protocol)
+	return 0
+}
+
+// TestSocketBuffersAreCharged fills receive buffers inside an element: what all of them hold is bounded by its memory.
+func TestSocketBuffersAreCharged(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("lab", 7, 2)
+	jobs[0].Element.Memory = 64 << 20
+	n.apply(t, jobs)
+	const fill = `use Socket; system "ip link set lo up"; socket my $tx, PF_INET, SOCK_DGRAM, 0; my @all;
+		for (1 .. 400) { socket my $s, PF_INET, SOCK_DGRAM, 0 or die; setsockopt $s, SOL_SOCKET, SO_RCVBUF, 4 << 20;
+			bind $s, pack_sockaddr_in 0, INADDR_LOOPBACK; push @all, $s; send $tx, "x" x 60000, 0, getsockname $s for 1 .. 8 }
+		print scalar @all, " sockets\n"; open F, "<", "/proc/net/sockstat"; print grep /^UDP:/, <F>`
+	before := protocolPages(t, "UDP")
+	out := n.run(t, jobs[0].ID, "perl", "-e", fill)
+	_, text, _ := strings.Cut(out, "UDP: inuse ")
+	var sockets, pages int
+	if _, err := fmt.Sscanf(text, "%d mem %d", &sockets, &pages); err != nil || sockets < 400 {
+		t.Fatalf("it says %q (%v)", out, err)
+	}
+	took := (pages - before) * os.Getpagesize()
+	t.Logf("%d sockets hold %d MiB of the %d MiB that were sent to them", sockets, took>>20, 400*8*60000>>20)
+	if limit := 80 << 20; took > limit {
+		t.Errorf("the sockets of an element with 64 MiB of memory hold %d MiB", took>>20)
+	}
+}
+
+// TestNetworksAreUsersOfTheirOwn wants the user namespace of a network to belong to the network's own user, for the kernel
+// counts what is taken inside by that user; to root only where root may not limit others' processes.
+func TestNetworksAreUsersOfTheirOwn(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("lab", 7, 2)
+	n.apply(t, jobs)
+	base := model.UIDBase(7)
+	want := base
+	if !mayRaise() {
+		want = 0
+	}
+	if owner := userOwning(t, n.dirs.UserNamespace("lab")); owner != want {
+		t.Errorf("the network's user namespace belongs to user %d, want %d", owner, want)
+	}
+	// How it is on machines whose root lacks nothing.
+	c := exec.Command("sleep", "60")
+	ids := []syscall.SysProcIDMap{{HostID: int(base), Size: model.UIDsPerNetwork}}
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids}
+	release, err := asOwner(base, c.Start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { c.Process.Kill(); c.Wait(); release() }() //nolint:errcheck // it was killed
+	if owner := userOwning(t, fmt.Sprintf("/proc/%d/ns/user", c.Process.Pid)); owner != base {
+		t.Errorf("a new user namespace belongs to user %d, want %d", owner, base)
+	}
+	for name, most := range map[string]string{"max_inotify_instances": "128", "max_inotify_watches": "65536", "max_fanotify_groups": "0"} {
+		if is := strings.TrimSpace(n.run(t, jobs[0].ID, "cat", "/proc/sys/user/"+name)); is != most {
+			t.Errorf("%s is %s inside an element, want %s", name, is, most)
+		}
+		if out := n.run(t, jobs[0].ID, "sh", "-c", "echo 1000000 2>/dev/null >/proc/sys/user/"+name+" && echo raised || true"); out != "" {
+			t.Errorf("an element's root could raise %s", name)
+		}
+	}
+}
+
+func userOwning(t *testing.T, path string) (owner uint32) {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.NS_GET_OWNER_UID, uintptr(unsafe.Pointer(&owner))); e != 0 {
+		t.Fatal(e)
+	}
+	return owner
+}
