@@ -60,7 +60,8 @@ var mayImport = map[string][]string{
 	"node/mirror":            {"linux"},
 	"node/mirror/feed":       {"node/fib", "node/mirror"},
 	"instance/lifecycle":     {"model", "instance", "linux", "trust", "node/edge", "node/fabric", "node/substrate"},
-	"node/agent":             {"model", "instance", "linux", "trust", "wire", "wire/tunnel", "node/control", "node/forward", "node/fabric", "node/edge", "node/substrate"},
+	"node/agent":             {"model", "instance", "linux", "trust", "wire", "wire/tunnel", "node/control", "node/forward", "node/fabric", "node/edge", "node/substrate", "node/watch"},
+	"node/watch":             {"model"},
 	"cmd/…":                  {"…"},
 	"scripts/…":              {},
 }

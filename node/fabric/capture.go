@@ -48,6 +48,7 @@ type capture struct {
 	missed  atomic.Uint64 // frames that found the queue full
 	before  uint64        // frames that had found the ring full when it began
 	told    uint64        // of both, as said in the file
+	once    bool          // it ends when the queue is full: a sample
 }
 
 // Capture shows what passes a port, in both directions, as pcapng (IETF draft-ietf-opsawg-pcapng) that Wireshark reads
@@ -151,7 +152,9 @@ func (s *captures) add(c *capture) error {
 func (s *captures) snap(slot uint32) {
 	most := 0
 	for _, c := range s.bySlot[slot] {
-		most = max(most, c.snaplen)
+		if !c.once || c.missed.Load() == 0 {
+			most = max(most, c.snaplen)
+		}
 	}
 	atomic.StoreUint32(&s.fabric.pipe.Ports[slot].Snap, uint32(most))
 }
@@ -223,7 +226,10 @@ func (s *captures) distribute(ring *ringbuf.Reader) {
 			select {
 			case c.frames <- r.RawSample:
 			default:
-				c.missed.Add(1)
+				if c.missed.Add(1) == 1 && c.once {
+					c.finish()
+					s.snap(c.slot)
+				}
 			}
 		}
 		s.mu.Unlock()

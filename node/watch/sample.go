@@ -1,0 +1,234 @@
+package watch
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Frame is one that a sample saw at a port.
+type Frame struct {
+	At        time.Duration // since the sample began
+	ToElement bool
+	Length    int    // of the whole frame
+	Data      []byte // its first bytes
+}
+
+// SnapLen is how much of each frame a sample needs: headers, and within an ICMP error those of the packet that it tells of.
+const SnapLen = 128
+
+// Sampled is what passed one port during a sample. All ports of an element are sampled at the same time, so that what it
+// passes on can be told from what it says itself.
+type Sampled struct {
+	Interface string
+	MAC       [6]byte // of the element's interface
+	Frames    []Frame // in the order in which they passed
+	// Span is how long all that passed is in Frames: a sample of a busy port is full early.
+	Span time.Duration
+}
+
+// least is the shortest time that a rate is worked out over.
+const least = 5 * time.Millisecond
+
+// answerTime is how long before a sample's end a question must have been asked for its lack of an answer to count.
+const answerTime = 50 * time.Millisecond
+
+// few is how many different sources or targets are still those of an honest element.
+const few = 16
+
+// Judge measures what an element sends of its own accord, in frames a second, by signal.
+func Judge(ports []Sampled) []Value {
+	s := newSample(ports)
+	return []Value{s.storm(), s.sources(), s.malformed(), s.asking(), s.scan(), s.flood()}
+}
+
+type seen struct {
+	packet
+	at   time.Duration
+	port int
+}
+
+type sample struct {
+	ports []Sampled
+	span  time.Duration // the shortest: what is compared must have been seen everywhere
+	out   []seen
+	in    []seen
+}
+
+func newSample(ports []Sampled) *sample {
+	s := &sample{ports: ports}
+	for i := range ports {
+		if i == 0 || ports[i].Span < s.span {
+			s.span = ports[i].Span
+		}
+	}
+	for i := range ports {
+		for _, f := range ports[i].Frames {
+			if f.At > s.span {
+				continue
+			}
+			is := seen{parse(f.Data, f.Length), f.At, i}
+			if f.ToElement {
+				s.in = append(s.in, is)
+			} else {
+				s.out = append(s.out, is)
+			}
+		}
+	}
+	return s
+}
+
+// rate is how many a second so many within the sample are.
+func (s *sample) rate(n int) float64 { return float64(n) / max(s.span, least).Seconds() }
+
+// own is how many of the frames with a flag the element made itself, at the least: one that passes frames on – a switch,
+// a bridge – sends each to all its other ports. Where most may have been passed on, all are taken to be.
+func (s *sample) own(f func(packet) bool) int {
+	out, in := 0, 0
+	for _, p := range s.out {
+		if f(p.packet) {
+			out++
+		}
+	}
+	for _, p := range s.in {
+		if f(p.packet) {
+			in++
+		}
+	}
+	if own := out - in*max(1, len(s.ports)-1); own > out/2 {
+		return own
+	}
+	return 0
+}
+
+func (s *sample) storm() Value {
+	n := s.own(func(p packet) bool { return p.is(group) })
+	return Value{Signal: Storm, Value: s.rate(n)}
+}
+
+func (s *sample) malformed() Value {
+	n := s.own(func(p packet) bool { return p.is(broken) })
+	return Value{Signal: Malformed, Value: s.rate(n)}
+}
+
+// sources counts frames whose sender's address is none of an interface of the element's, where these are many: a few more
+// are a bridge's, a virtual router's or a container's.
+func (s *sample) sources() Value {
+	passed := map[mac]bool{}
+	for _, p := range s.in {
+		passed[p.from] = true
+	}
+	for _, p := range s.ports {
+		passed[p.MAC] = true
+	}
+	count, distinct := 0, map[mac]bool{}
+	for _, p := range s.out {
+		if !passed[p.from] && p.from != (mac{}) {
+			count++
+			distinct[p.from] = true
+		}
+	}
+	if len(distinct) <= few || s.own(func(p packet) bool { return !passed[p.from] }) == 0 {
+		return Value{Signal: Sources}
+	}
+	return Value{Signal: Sources, Value: s.rate(count), Detail: fmt.Sprintf("%d addresses in %s", len(distinct), s.span.Round(time.Millisecond))}
+}
+
+// asking counts neighbours that were asked for, answered nothing, and were asked for by nobody else through this element.
+func (s *sample) asking() Value {
+	asked, known := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
+	for _, p := range s.in {
+		if p.is(asks | answers) {
+			known[p.peer] = true
+		}
+	}
+	for _, p := range s.out {
+		if p.is(asks) && !known[p.peer] {
+			asked[p.peer] = true
+		}
+	}
+	return s.distinct(Asking, asked, "neighbours")
+}
+
+// services are those that the element itself tried, how often, and those that answered, well or badly. What others have it
+// pass on is left out; where that is a good part of all, all is taken to be, since what it holds back for a while looks
+// like its own.
+func (s *sample) services() (tried map[netip.AddrPort]int, accepted, refused map[netip.AddrPort]bool) {
+	tried, accepted, refused = map[netip.AddrPort]int{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
+	passed := map[netip.AddrPort]bool{}
+	for _, p := range s.in {
+		switch {
+		case p.is(begins | datagram):
+			passed[p.peer] = true
+		case p.is(accepts):
+			accepted[p.peer] = true
+		case p.is(refuses):
+			refused[p.peer] = true
+		}
+	}
+	others := map[netip.AddrPort]bool{}
+	for _, p := range s.out {
+		switch {
+		case !p.is(begins | datagram):
+		case passed[p.peer]:
+			others[p.peer] = true
+		// A datagram need not be answered: only where it was refused does it count. What was sent last had no time for it.
+		case p.is(datagram) && refused[p.peer], p.is(begins) && (p.at <= s.span-answerTime || s.span < 2*answerTime):
+			tried[p.peer]++
+		}
+	}
+	if 4*len(others) > len(tried) {
+		clear(tried)
+	}
+	return tried, accepted, refused
+}
+
+// scan counts services that the element tried and that refused or did not answer. What it is told without having tried says
+// nothing: others can send it whatever they like.
+func (s *sample) scan() Value {
+	tried, accepted, _ := s.services()
+	in := map[netip.AddrPort]bool{}
+	for peer := range tried {
+		if !accepted[peer] {
+			in[peer] = true
+		}
+	}
+	return s.distinct(Scan, in, "services")
+}
+
+// flood counts attempts at few services that did not answer any.
+func (s *sample) flood() Value {
+	tried, accepted, refused := s.services()
+	n, services := 0, 0
+	for peer, count := range tried {
+		if !accepted[peer] && !refused[peer] && count > 1 {
+			n += count
+			services++
+		}
+	}
+	v := Value{Signal: Flood, Value: s.rate(n)}
+	if n > 0 {
+		v.Detail = fmt.Sprintf("%d services, %d attempts in %s", services, n, s.span.Round(time.Millisecond))
+	}
+	return v
+}
+
+// distinct is a value of things that are counted once each, in words.
+func (s *sample) distinct(signal Signal, all map[netip.AddrPort]bool, what string) Value {
+	if len(all) <= few/2 {
+		return Value{Signal: signal}
+	}
+	addresses := map[netip.Addr]bool{}
+	var one netip.Addr
+	for p := range all {
+		addresses[p.Addr()] = true
+		one = p.Addr()
+	}
+	v := Value{Signal: signal, Value: s.rate(len(all))}
+	if len(addresses) == 1 {
+		v.Detail = fmt.Sprintf("%d %s of %s in %s", len(all), what, one, s.span.Round(time.Millisecond))
+	} else {
+		v.Detail = fmt.Sprintf("%d %s at %d addresses in %s", len(all), what, len(addresses), s.span.Round(time.Millisecond))
+	}
+	return v
+}

@@ -1,0 +1,243 @@
+package watch
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// what a port's sample is judged to be: which signals are suspicious by their floor, whoever it is.
+func suspiciousOf(ports ...Sampled) []Signal {
+	var all []Signal
+	for s, v := range judged(ports...) {
+		if v >= RuleOf(s).Floor {
+			all = append(all, s)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestJudge(t *testing.T) {
+	syn := tcpFlags{syn: true}
+	for name, c := range map[string]struct {
+		make func(f *traffic)
+		want []Signal
+	}{
+		"nothing": {func(*traffic) {}, nil},
+		"scan of closed ports": {func(f *traffic) {
+			spread(60, func(i int, at time.Duration) {
+				f.sends(at, tcp(t, macA, macB, addrA, addrB, 4000, uint16(1000+i), syn))
+				f.gets(at+time.Millisecond, tcp(t, macB, macA, addrB, addrA, uint16(1000+i), 4000, tcpFlags{rst: true, ack: true}))
+			})
+		}, []Signal{Scan}},
+		"scan of filtered ports": {func(f *traffic) {
+			spread(60, func(i int, at time.Duration) {
+				f.sends(at, tcp(t, macA, macB, addrA, addrB, 4000, uint16(1000+i), syn))
+			})
+		}, []Signal{Scan}},
+		"sweep of addresses": {func(f *traffic) {
+			spread(60, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, address(i+20), 4000, 22, syn)) })
+		}, []Signal{Scan}},
+		"scan without SYN": {func(f *traffic) {
+			spread(60, func(i int, at time.Duration) {
+				f.sends(at, tcp(t, macA, macB, addrA, addrB, 4000, uint16(1000+i), tcpFlags{fin: true}))
+			})
+		}, []Signal{Scan}},
+		"scan by UDP": {func(f *traffic) {
+			spread(60, func(i int, at time.Duration) {
+				p := udp(t, addrA, addrB, uint16(1000+i))
+				f.sends(at, p)
+				f.gets(at+time.Millisecond, unreachable(t, p))
+			})
+		}, []Signal{Scan}},
+		"SYN flood": {func(f *traffic) {
+			spread(300, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80, syn)) })
+		}, []Signal{Flood}},
+		"a web client, a thousand connections a second": {func(f *traffic) {
+			spread(250, func(i int, at time.Duration) {
+				f.sends(at, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80, syn))
+				f.gets(at+time.Millisecond, tcp(t, macB, macA, addrB, addrA, 80, uint16(4000+i), tcpFlags{syn: true, ack: true}))
+				f.sends(at+2*time.Millisecond, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80, tcpFlags{ack: true, fin: true}))
+			})
+		}, nil},
+		"a crawler of many services that answer": {func(f *traffic) {
+			spread(100, func(i int, at time.Duration) {
+				f.sends(at, tcp(t, macA, macB, addrA, address(i+20), 4000, 80, syn))
+				f.gets(at+time.Millisecond, tcp(t, macB, macA, address(i+20), addrA, 80, 4000, tcpFlags{syn: true, ack: true}))
+			})
+		}, nil},
+		"UDP to thousands of addresses, one way": {func(f *traffic) {
+			spread(500, func(i int, at time.Duration) { f.sends(at, udp(t, addrA, address(1000+i), 9)) })
+		}, nil},
+		"traceroute": {func(f *traffic) {
+			spread(6, func(i int, at time.Duration) {
+				p := udp(t, addrA, addrB, uint16(33434+i))
+				f.sends(at, p)
+				f.gets(at+time.Millisecond, unreachable(t, p))
+			})
+		}, nil},
+		"broadcast storm": {func(f *traffic) {
+			spread(500, func(i int, at time.Duration) { f.sends(at, frame(t, ether(macA, all, 0x88b5), gopacket.Payload("x"))) })
+		}, []Signal{Storm}},
+		"multicast storm": {func(f *traffic) {
+			spread(500, func(i int, at time.Duration) {
+				f.sends(at, frame(t, ether(macA, mac{1, 0, 0x5e, 0, 0, 5}, layers.EthernetTypeIPv4), ip4(addrA, addrB, 89), gopacket.Payload("x")))
+			})
+		}, []Signal{Storm}},
+		"routing protocols converge": {func(f *traffic) {
+			spread(40, func(i int, at time.Duration) {
+				f.sends(at, frame(t, ether(macA, mac{1, 0, 0x5e, 0, 0, 5}, layers.EthernetTypeIPv4), ip4(addrA, addrB, 89), gopacket.Payload("x")))
+			})
+		}, nil},
+		"MAC flood": {func(f *traffic) {
+			spread(300, func(i int, at time.Duration) {
+				f.sends(at, frame(t, ether(mac{2, 1, 1, 1, byte(i >> 8), byte(i)}, macB, 0x88b5), gopacket.Payload("x")))
+			})
+		}, []Signal{Sources}},
+		"a virtual router's address beside its own": {func(f *traffic) {
+			spread(300, func(i int, at time.Duration) {
+				f.sends(at, tcp(t, mac{0, 0, 0x5e, 0, 1, byte(i % 2)}, macB, addrA, addrB, 4000, 80, tcpFlags{ack: true}))
+			})
+		}, nil},
+		"ARP for everybody": {func(f *traffic) {
+			spread(200, func(i int, at time.Duration) { f.sends(at, arp(t, 1, macA, addrA, address(1000+i))) })
+		}, []Signal{Asking}},
+		"ARP that is answered": {func(f *traffic) {
+			spread(200, func(i int, at time.Duration) {
+				f.sends(at, arp(t, 1, macA, addrA, address(1000+i)))
+				f.gets(at+time.Millisecond, arp(t, 2, macB, address(1000+i), addrA))
+			})
+		}, nil},
+		"wrong headers": {func(f *traffic) {
+			spread(100, func(i int, at time.Duration) {
+				b := tcp(t, macA, macB, addrA, addrB, 4000, 80, tcpFlags{ack: true})
+				b[14] = byte(i) // version and header length
+				f.sends(at, b)
+			})
+		}, []Signal{Malformed}},
+		"frames that the kernel will segment": {func(f *traffic) {
+			spread(300, func(i int, at time.Duration) {
+				b := frame(t, ether(macA, macB, layers.EthernetTypeIPv4), ip4(addrA, addrB, layers.IPProtocolTCP),
+					&layers.TCP{SrcPort: 1, DstPort: 2, ACK: true}, gopacket.Payload(make([]byte, 40_000)))
+				f.sends(at, b)
+			})
+		}, nil},
+		// What others send one says nothing of it.
+		"refusals that it did not ask for": {func(f *traffic) {
+			spread(200, func(i int, at time.Duration) {
+				f.gets(at, tcp(t, macB, macA, address(20+i), addrA, uint16(1000+i), 4000, tcpFlags{rst: true}))
+				f.gets(at, unreachable(t, udp(t, addrA, addrB, uint16(1000+i))))
+			})
+		}, nil},
+		"being scanned": {func(f *traffic) {
+			spread(100, func(i int, at time.Duration) {
+				f.gets(at, tcp(t, macB, macA, addrB, addrA, 4000, uint16(1000+i), syn))
+				f.sends(at, tcp(t, macA, macB, addrA, addrB, uint16(1000+i), 4000, tcpFlags{rst: true, ack: true}))
+			})
+		}, nil},
+		"answers to connections with forged senders": {func(f *traffic) {
+			spread(200, func(i int, at time.Duration) {
+				f.gets(at, tcp(t, macB, macA, address(20+i), addrA, 4000, 80, syn))
+				f.sends(at, tcp(t, macA, macB, addrA, address(20+i), 80, 4000, tcpFlags{syn: true, ack: true}))
+			})
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newTraffic(t)
+			c.make(f)
+			if got := suspiciousOf(f.Sampled); !slices.Equal(got, c.want) {
+				t.Errorf("suspicious are %v, want %v: %v", got, c.want, judged(f.Sampled))
+			}
+		})
+	}
+}
+
+// Whatever somebody sends through a router, a switch or a bridge with k ports, what passes these is not the router's doing.
+func TestWhatIsPassedOnIsSomebodyElses(t *testing.T) {
+	attacks := map[string]func(i int) []byte{
+		"scan":  func(i int) []byte { return tcp(t, macB, macA, addrA, addrB, 4000, uint16(1000+i), tcpFlags{syn: true}) },
+		"flood": func(i int) []byte { return tcp(t, macB, macA, address(i), addrB, 4000, 80, tcpFlags{syn: true}) },
+		"storm": func(i int) []byte { return frame(t, ether(macB, all, 0x88b5), gopacket.Payload("x")) },
+		"MACs": func(i int) []byte {
+			return frame(t, ether(mac{2, 1, 1, 1, byte(i >> 8), byte(i)}, macA, 0x88b5), gopacket.Payload("x"))
+		},
+		"wrong": func(i int) []byte {
+			b := tcp(t, macB, macA, addrA, addrB, 4000, 80, tcpFlags{ack: true})
+			b[14] = 0x4f
+			return b
+		},
+		"asking": func(i int) []byte { return arp(t, 1, macB, addrB, address(1000+i)) },
+	}
+	for name, packet := range attacks {
+		for _, ports := range []int{2, 3, 5} {
+			f := make([]*traffic, ports)
+			for i := range f {
+				f[i] = newTraffic(t)
+			}
+			spread(400, func(i int, at time.Duration) {
+				b := packet(i)
+				f[0].gets(at, b)
+				copies := 1
+				if b[0]&1 != 0 {
+					copies = ports - 1 // flooded
+				}
+				for k := range copies {
+					f[1+k].sends(at+50*time.Microsecond, b)
+				}
+			})
+			var all []Sampled
+			for _, x := range f {
+				all = append(all, x.Sampled)
+			}
+			if got := suspiciousOf(all...); len(got) != 0 {
+				t.Errorf("%s through %d ports: suspicious are %v, %v", name, ports, got, judged(all...))
+			}
+			// A port that was full early says nothing of what came later.
+			all[0].Span = 20 * time.Millisecond
+			all[0].Frames = slices.DeleteFunc(slices.Clone(all[0].Frames), func(f Frame) bool { return f.At > all[0].Span })
+			if got := suspiciousOf(all...); len(got) != 0 {
+				t.Errorf("%s through %d ports, one of which was full early: suspicious are %v, %v", name, ports, got, judged(all...))
+			}
+		}
+	}
+}
+
+// An attacker changes where its packets say they come from: the judgement does not change, since it is the port's.
+func TestWhatSendersClaimChangesNothing(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	of := func(from func() netip.Addr) map[Signal]float64 {
+		f := newTraffic(t)
+		spread(100, func(i int, at time.Duration) {
+			f.sends(at, tcp(t, macA, macB, from(), addrB, 4000, uint16(1000+i), tcpFlags{syn: true}))
+		})
+		return judged(f.Sampled)
+	}
+	own := of(func() netip.Addr { return addrA })
+	others := of(func() netip.Addr { return address(random.IntN(1 << 20)) })
+	if !maps.Equal(own, others) || own[Scan] == 0 {
+		t.Errorf("with its own address %v, with others' %v", own, others)
+	}
+}
+
+// No bytes break the parser, and what it says of a frame does not depend on what lies behind it.
+func FuzzParse(f *testing.F) {
+	f.Add(tcp(f, macA, macB, addrA, addrB, 1, 2, tcpFlags{syn: true}), 60)
+	f.Add(arp(f, 1, macA, addrA, addrB), 60)
+	f.Add(unreachable(f, udp(f, addrA, addrB, 53)), 70)
+	f.Add([]byte{}, 0)
+	f.Fuzz(func(t *testing.T, b []byte, length int) {
+		length = max(length, len(b))
+		is := parse(b, length)
+		if again := parse(append(slices.Clone(b), make([]byte, 40)...)[:len(b)], length); again != is {
+			t.Errorf("%x is %+v, and %+v", b, is, again)
+		}
+		Judge([]Sampled{{Span: time.Second, Frames: []Frame{{Length: length, Data: b}, {Length: length, Data: b, ToElement: true}}}})
+	})
+}
