@@ -49,6 +49,9 @@ type Keeper interface {
 // Setter changes things in place.
 type Setter interface {
 	Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error)
+	SetPolicy(ctx context.Context, network string, request model.PolicyRequest) ([]model.PolicyView, error)
+	Policies(ctx context.Context, network string) ([]model.PolicyView, error)
+	Quarantine(ctx context.Context, id model.ID, reason string) (model.ActionResult, error)
 	Quotas(ctx context.Context) ([]model.QuotaStatus, error)
 	SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error)
 }
@@ -68,6 +71,8 @@ type Gauger interface {
 
 // Opener opens streams into elements.
 type Opener interface {
+	// Evidence reads the capture that is kept of an element in quarantine.
+	Evidence(ctx context.Context, id model.ID) (io.ReadCloser, error)
 	Exec(ctx context.Context, id model.ID, command control.Command, stdio control.Stdio) (int, error)
 	Console(ctx context.Context, id model.ID, size control.Size, stdio control.Stdio) (int, error)
 	Logs(ctx context.Context, id model.ID, follow bool) (io.ReadCloser, error)

@@ -23,6 +23,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.deleteCommand(),
 		c.forgetCommand(),
 		c.quotaCommand(),
+		c.policyCommand(),
 
 		c.getCommand(),
 		c.describeCommand(),
@@ -37,6 +38,8 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.actCommand(model.ActionRestart, "Stop elements and start them again", "restarted"),
 		c.actCommand(model.ActionSuspend, "Hold elements' processes; packets are forwarded on", "suspended"),
 		c.actCommand(model.ActionResume, "Let suspended elements' processes go on", "resumed"),
+		c.quarantineCommand(),
+		c.releaseCommand(),
 		c.execCommand(),
 		c.consoleCommand(),
 		c.pingCommand(),

@@ -279,8 +279,11 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 		return writeValue(c.Out, o.format, e)
 	}
 	s := &sheet{c: c, w: c.Out}
-	s.title(string(e.Element.Kind)+" "+e.ID.String(), phase(e.Phase))
+	s.title(string(e.Element.Kind)+" "+e.ID.String(), elementPhase(&e.ElementStatus))
 	s.line("Message", oneLine(e.Message))
+	if e.Quarantine != "" {
+		s.line("Quarantine", oneLine(e.Quarantine)+fmt.Sprintf(" (`polyplane quarantine capture %s -w FILE` fetches its last packets, `polyplane release %s` ends it)", e.ID, e.ID))
+	}
 	s.line("Node", e.Node)
 	s.line("Control", string(e.Element.Control))
 	s.line("Forwarding", string(e.Element.Forwarding))

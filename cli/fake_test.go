@@ -35,6 +35,7 @@ type fake struct {
 	dumps    []model.Dump // what a watch sees, one after the other
 	checked  model.CheckResult
 	capture  []byte
+	policies []model.PolicyView
 	refusals map[string]error // of Apply, by network
 	late     int              // so many questions for nodes until the agent of n2 has reported
 	slow     int              // so many polls until an applied network runs
@@ -284,6 +285,24 @@ func (f *fake) Set(_ context.Context, network string, request model.SetRequest) 
 	after.Network, after.Set, after.Revision = net, marks, before.Revision+1
 	f.records[network] = after
 	return model.SetResult{Record: after, Before: before, Changed: !reflect.DeepEqual(before.Network, net), Nodes: map[string]int64{"n1": f.revision}}, nil
+}
+
+func (f *fake) Policies(_ context.Context, network string) ([]model.PolicyView, error) {
+	return f.policies, f.up()
+}
+
+func (f *fake) SetPolicy(_ context.Context, network string, request model.PolicyRequest) ([]model.PolicyView, error) {
+	f.acted = append(f.acted, "policy "+network+"/"+request.Element+" "+string(request.Attack))
+	return f.policies, nil
+}
+
+func (f *fake) Quarantine(_ context.Context, id model.ID, reason string) (model.ActionResult, error) {
+	f.acted = append(f.acted, "quarantine "+id.String()+" "+reason)
+	return model.ActionResult{Changed: true}, nil
+}
+
+func (f *fake) Evidence(context.Context, model.ID) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(f.capture)), f.up()
 }
 
 func (f *fake) Quotas(context.Context) ([]model.QuotaStatus, error) { return f.quotas, f.up() }

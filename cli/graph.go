@@ -100,7 +100,11 @@ func writeDOT(w io.Writer, r model.Record) error {
 			indent = "    "
 		}
 		for _, e := range groups[node] {
-			fmt.Fprintf(b, "%s%s [shape=%s];\n", indent, dotQuote(e.Name), dotShape(e.Kind))
+			cut := ""
+			if r.Overrides[e.Name].Quarantined {
+				cut = `, color="#cc0000", style=dashed, xlabel="quarantined"`
+			}
+			fmt.Fprintf(b, "%s%s [shape=%s%s];\n", indent, dotQuote(e.Name), dotShape(e.Kind), cut)
 		}
 		if node != "" {
 			b.WriteString("  }\n")
@@ -158,7 +162,11 @@ func writeMermaid(w io.Writer, r model.Record) error {
 		}
 		for _, e := range groups[node] {
 			open, closing := mermaidShape(e.Kind)
-			fmt.Fprintf(b, "%s%s%s\"%s\"%s\n", indent, ids[e.Name], open, mermaidText(e.Name), closing)
+			cut := ""
+			if r.Overrides[e.Name].Quarantined {
+				cut = "<br/>quarantined"
+			}
+			fmt.Fprintf(b, "%s%s%s\"%s\"%s\n", indent, ids[e.Name], open, mermaidText(e.Name)+cut, closing)
 		}
 		if node != "" {
 			b.WriteString("  end\n")

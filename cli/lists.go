@@ -93,7 +93,7 @@ func elementListing() listing[model.ElementView] {
 			return head
 		},
 		row: func(c *CLI, e model.ElementView, wide bool) []cell {
-			row := []cell{text(e.ID.String()), text(string(e.Element.Kind)), phase(e.Phase), text(e.Node),
+			row := []cell{text(e.ID.String()), text(string(e.Element.Kind)), elementPhase(&e.ElementStatus), text(e.Node),
 				text(string(e.Element.Software)), text(addresses(&e.Element, wide))}
 			if wide {
 				row = append(row, texts(string(e.Element.Control), string(e.Element.Forwarding), cores(e.Element.CPU),

@@ -186,7 +186,7 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 	for _, e := range elements {
 		r := byElement[e.ID]
 		cpu, memory, processes, disk := usageTexts(e.Usage)
-		et.add(text(e.ID.String()), phase(e.Phase), text(e.Node), text(cpu), text(memory), text(processes), text(disk), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
+		et.add(text(e.ID.String()), elementPhase(&e.ElementStatus), text(e.Node), text(cpu), text(memory), text(processes), text(disk), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
 			text(bitRate(r.receivedBits)), text(packetRate(r.receivedPackets)), text(packetRate(r.dropped)))
 	}
 

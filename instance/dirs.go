@@ -75,6 +75,18 @@ func (d NodeDirs) AgentSocket() string { return filepath.Join(d.Run, "agent.sock
 // Desired is where the agent keeps what it last knew to be wanted of the node.
 func (d NodeDirs) Desired() string { return filepath.Join(d.Data, "desired.json") }
 
+// Incidents is where the agent keeps which elements it has cut off by itself; Usual is what its watch has found usual; Evidence is the
+// directory of captures of elements in quarantine.
+func (d NodeDirs) Incidents() string { return filepath.Join(d.Data, "incidents.json") }
+
+// Usual is beside Incidents.
+func (d NodeDirs) Usual() string { return filepath.Join(d.Data, "usual.json") }
+
+// Evidence is the capture of an element's last packets before, and its first after, its quarantine began.
+func (d NodeDirs) Evidence(id model.ID) string {
+	return filepath.Join(d.Data, "evidence", id.Network, id.Element+".pcapng")
+}
+
 // NodeNamespace is where a simulated node's own network namespace is mounted.
 func (d NodeDirs) NodeNamespace() string { return filepath.Join(d.Run, "node.net") }
 

@@ -47,8 +47,14 @@ type Override struct {
 	Suspended bool `json:"suspended,omitempty"`
 	// Quarantined cuts the element's links: nothing comes to it or from it, whoever forwards, and the far ends lose their
 	// carrier. The element itself, its processes and its own carrier stay. Only a release ends it.
-	Quarantined bool   `json:"quarantined,omitempty"`
-	Restarts    uint32 `json:"restarts,omitempty"` // counts requested restarts
+	Quarantined bool `json:"quarantined,omitempty"`
+	// Reason is why, in words; Decided is when the latest incident was of which is decided what becomes of the element
+	// (Incident.At, in nanoseconds since 1970).
+	Reason  string `json:"reason,omitempty"`
+	Decided int64  `json:"decided,omitempty"`
+	// Held tells that an administrator, or an administrator's policy, put it into quarantine: its owner cannot release it.
+	Held     bool   `json:"held,omitempty"`
+	Restarts uint32 `json:"restarts,omitempty"` // counts requested restarts
 	// Overwrites counts the applies that asked for the document's configuration to replace what was edited inside the
 	// element. A driver that finds the document's configuration changed and the element's own edited leaves the latter
 	// and reports the conflict, unless Overwrites has grown since it last wrote the configuration.
@@ -63,6 +69,8 @@ type Record struct {
 	Network   Network             `json:"network"`
 	Overrides map[string]Override `json:"overrides,omitempty"` // by element name
 	Set       Settings            `json:"set,omitzero"`
+	// Policies are administrators', which come before the document's.
+	Policies Policies `json:"policies,omitempty"`
 	// Owner made the network; Network.Owner comes before it.
 	Owner    string    `json:"owner,omitempty"`
 	Assigned Assigned  `json:"assigned"`

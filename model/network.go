@@ -13,12 +13,14 @@ type Network struct {
 	// Owner is who the network's share counts for; who made it (Record.Owner) when empty.
 	Owner string `json:"owner,omitempty"`
 	// Pools are the prefixes that unnumbered links draw their subnets from; DefaultPools when empty.
-	Pools    []netip.Prefix `json:"pools,omitempty"`
-	Slice    Slice          `json:"slice,omitzero"`
-	Elements []Element      `json:"elements,omitempty"`
-	Links    []Link         `json:"links,omitempty"`
-	Edges    []Edge         `json:"edges,omitempty"`
-	Expect   []Expectation  `json:"expect,omitempty"`
+	Pools []netip.Prefix `json:"pools,omitempty"`
+	Slice Slice          `json:"slice,omitzero"`
+	// Attack is what is done to elements that attack; tell when empty.
+	Attack   AttackPolicy  `json:"attack,omitempty"`
+	Elements []Element     `json:"elements,omitempty"`
+	Links    []Link        `json:"links,omitempty"`
+	Edges    []Edge        `json:"edges,omitempty"`
+	Expect   []Expectation `json:"expect,omitempty"`
 }
 
 // Kind tells what an element is.
@@ -93,6 +95,8 @@ type Element struct {
 	Disk        Bytes `json:"disk,omitempty"`
 	Neighbours  int   `json:"neighbours,omitempty"`
 	Connections int   `json:"connections,omitempty"`
+	// Attack is what is done to it when it attacks; the network's when empty.
+	Attack AttackPolicy `json:"attack,omitempty"`
 	// Node pins the element to one node, Location to any node of that location.
 	Node       string      `json:"node,omitempty"`
 	Location   string      `json:"location,omitempty"`

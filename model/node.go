@@ -100,6 +100,12 @@ type ElementStatus struct {
 	Message string `json:"message,omitempty"`
 	// Restarts counts how often its processes were started again.
 	Restarts int `json:"restarts,omitempty"`
+	// Incident is the attack that its node has cut its links for, and that the manager has not decided about.
+	Incident *Incident `json:"incident,omitempty"`
+	// Quarantine is why its links are cut; empty when they are not.
+	Quarantine string `json:"quarantine,omitempty"`
+	// Attacks counts the attacks that were suspected, by signal, since its agent started.
+	Attacks map[string]uint64 `json:"attacks,omitempty"`
 	// Usage is what its processes and files take; nil where it has none.
 	Usage *Usage `json:"usage,omitempty"`
 	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp, router or bridge); nil for others.

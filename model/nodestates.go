@@ -11,6 +11,7 @@ type ResolvedRecord struct {
 	Network   Network // from Resolve
 	Assigned  Assigned
 	Overrides map[string]Override
+	Policies  Policies
 }
 
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
@@ -101,6 +102,10 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 		part, ok := parts[node]
 		if !ok {
 			part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
+		}
+		e.Attack, _ = AttackPolicyOf(&r.Network, &e, r.Policies)
+		if e.Attack == AttackTell {
+			e.Attack = "" // the default
 		}
 		part.Elements = append(part.Elements, NodeElement{Element: e, Override: r.Overrides[e.Name]})
 		parts[node] = part

@@ -59,6 +59,8 @@ const (
 // ActionRequest asks for an action.
 type ActionRequest struct {
 	Action Action `json:"action" enum:"start,stop,restart,suspend,resume,quarantine,release"`
+	// Reason is why it is put into quarantine, in words.
+	Reason string `json:"reason,omitempty" maxLength:"1024"`
 }
 
 // ActionResult is what became of an action.

@@ -83,6 +83,7 @@ var (
 		field("cpu", "4", func(n *Network) *CPU { return &n.Slice.CPU }, ParseCPU),
 		field("memory", "8GiB", func(n *Network) *Bytes { return &n.Slice.Memory }, ParseBytes),
 		field("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }, parseWord),
+		field("attack", "quarantine", func(n *Network) *AttackPolicy { return &n.Attack }, parseWord),
 		field("owner", "alice", func(n *Network) *string { return &n.Owner }, parseWord),
 	}
 	elementSettings = []setting[Element]{
@@ -94,6 +95,7 @@ var (
 		field("connections", "65536", func(e *Element) *int { return &e.Connections }, parseCount),
 		field("disk", "256MiB", func(e *Element) *Bytes { return &e.Disk }, ParseBytes),
 		field("forwarding", "guest", func(e *Element) *Forwarding { return &e.Forwarding }, parseWord),
+		field("attack", "quarantine", func(e *Element) *AttackPolicy { return &e.Attack }, parseWord),
 		field("hook", "auto", func(e *Element) *Hook { return &e.Hook }, parseWord),
 	}
 	linkSettings = []setting[Link]{

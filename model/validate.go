@@ -51,6 +51,9 @@ func (ps *problems) checkNetwork() {
 	if err := CheckName(n.Name); err != nil {
 		ps.network("network", "%v", err)
 	}
+	if err := n.Attack.Check(); err != nil {
+		ps.network("attack", "policy: attack: %v", err)
+	}
 	if n.Owner != "" {
 		if err := CheckName(n.Owner); err != nil {
 			ps.network("owner", "owner: %v", err)
@@ -167,6 +170,9 @@ func (ps *problems) checkElement(i, stated int) {
 		ps.element(i, "hook", "the hook %q is unknown; there are %s", e.Hook, list(Hooks))
 	case e.Hook != "" && e.Kind != Router:
 		ps.element(i, "hook", "a %s has no hook: it says where packets of routers with forwarding: xdp are taken", e.Kind)
+	}
+	if err := e.Attack.Check(); err != nil {
+		ps.element(i, "attack", "policy: attack: %v", err)
 	}
 	if err := checkAmounts(e.CPU, e.Memory); err != "" {
 		ps.element(i, strings.Fields(err)[0], "%s", err)

@@ -111,7 +111,7 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 	for _, d := range details {
 		first, _, _ := strings.Cut(d.Field, ".")
 		switch first {
-		case "cpu", "memory", "processes", "files", "disk", "neighbours", "connections", "forwarding", "hook", "prefixes":
+		case "cpu", "memory", "processes", "files", "disk", "neighbours", "connections", "forwarding", "hook", "prefixes", "attack":
 		case "kind":
 			worst(4, "makes "+new.Name+" anew")
 		case "node", "location":

@@ -37,6 +37,7 @@ func (b *builder) network() model.Network {
 			Packets: deref(f.Slice.Packets), Tables: deref(f.Slice.Tables), NextHops: deref(f.Slice.NextHops), Punts: deref(f.Slice.Punts),
 			Mode: f.Slice.Mode}
 	}
+	b.net.Attack = deref(f.Policy).Attack
 	b.short = map[int]form.Prefixes{}
 	defaults := f.Defaults.Routers
 	defaults.Control = first(defaults.Control, f.Control)
@@ -105,7 +106,8 @@ func (b *builder) common(kind model.Kind, name string, c, d form.Common) model.E
 		CPU: deref(first(c.CPU, d.CPU)), Memory: deref(first(c.Memory, d.Memory)),
 		Processes: deref(first(c.Processes, d.Processes)), Files: deref(first(c.Files, d.Files)), Disk: deref(first(c.Disk, d.Disk)),
 		Neighbours: deref(first(c.Neighbours, d.Neighbours)), Connections: deref(first(c.Connections, d.Connections)),
-		Node: first(c.Node, d.Node), Location: first(c.Location, d.Location)}
+		Attack: deref(first(c.Policy, d.Policy)).Attack,
+		Node:   first(c.Node, d.Node), Location: first(c.Location, d.Location)}
 }
 
 func (b *builder) add(e model.Element, key, node ast.Node) {

@@ -248,6 +248,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		oneOf(d, n, p, what, model.Forwardings)
 	case *model.Hook:
 		oneOf(d, n, p, what, model.Hooks)
+	case *model.AttackPolicy:
+		oneOf(d, n, p, what, model.AttackPolicies)
 	case *model.Software:
 		oneOf(d, n, p, what, model.Softwares)
 	case *model.RouteType:

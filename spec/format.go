@@ -33,6 +33,7 @@ func Format(net model.Network) ([]byte, error) {
 	doc.set("owner", net.Owner)
 	putPrefixes(&doc, "pools", net.Pools)
 	f.slice(&doc)
+	putPolicy(&doc, net.Attack)
 	f.defaults(&doc)
 	f.shared(&doc)
 	f.elements(&doc, "routers", model.Router, f.router)
@@ -269,6 +270,15 @@ func (f *formatter) element(n *yamlNode, e *model.Element) {
 	putAmounts(n, *e, f.common[e.Kind])
 	n.set("node", e.Node)
 	n.set("location", e.Location)
+	putPolicy(n, e.Attack)
+}
+
+func putPolicy(n *yamlNode, attack model.AttackPolicy) {
+	if attack != "" {
+		var p yamlNode
+		p.set("attack", string(attack))
+		n.put("policy", p)
+	}
 }
 
 func (f *formatter) routersSaid(e *model.Element) model.Element {

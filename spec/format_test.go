@@ -43,11 +43,17 @@ func drawNetwork(t *rapid.T) model.Network {
 			Tables: model.Bytes(rapid.IntRange(64<<10, 200<<20).Draw(t, "slice tables")), NextHops: rapid.IntRange(64, 50_000).Draw(t, "slice nexthops"),
 			Punts: rapid.IntRange(100, 1e9).Draw(t, "slice punts")}
 	}
+	if maybe(t, "policy") {
+		net.Attack = rapid.SampledFrom(model.AttackPolicies).Draw(t, "network's policy")
+	}
 	uniform := maybe(t, "uniform")
 	var routing model.Routing
 	for i, kind := range []model.Kind{model.Router, model.Host, model.Switch} {
 		for _, name := range names[i*6 : i*6+rapid.IntRange(0, 6).Draw(t, "count")] {
 			e := model.Element{Name: name, Kind: kind}
+			if maybe(t, "policy") {
+				e.Attack = rapid.SampledFrom(model.AttackPolicies).Draw(t, "element's policy")
+			}
 			if maybe(t, "amounts") || uniform {
 				e.CPU, e.Memory = 250, 64<<20
 			}

@@ -13,6 +13,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -102,6 +104,10 @@ type Agent struct {
 	work     *work
 	courier  *courier
 	ground   *neighbours
+	watcher  *watcher
+	cuts     *cuts
+	cutting  sync.Mutex                      // one at a time says what is cut off
+	wanted   atomic.Pointer[model.NodeState] // the latest that was told, made so or not
 
 	// The loop's own.
 	desired   *model.NodeState
@@ -141,6 +147,7 @@ func Run(ctx context.Context, c Config) error {
 	a.probes = newResponders(a.enter)
 	a.work, a.courier = newWork(c.Dirs.Node), newCourier(c.Manager)
 	a.ground = newNeighbours(a.work, c.Log, a.courier.send)
+	a.watcher, a.cuts = newWatcher(), readCuts(a.Dirs.Incidents(), c.Log)
 	defer a.probes.close()
 	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
 		// The manager will tell; until then nothing is known.
@@ -164,6 +171,7 @@ func Run(ctx context.Context, c Config) error {
 		g.Go(func() error { return a.holdTunnel(ctx) })
 		g.Go(func() error { return a.renew(ctx) })
 	}
+	g.Go(func() error { return a.watch(ctx) })
 	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
 }
@@ -242,6 +250,8 @@ func (a *Agent) loop(ctx context.Context) error {
 		}
 	}
 }
+
+func (a *Agent) now() time.Time { return time.Now() }
 
 func newTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)

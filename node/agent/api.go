@@ -124,6 +124,7 @@ func (a *Agent) handler() http.Handler {
 	handle("GET "+element+"/console", a.console)
 	handle("GET "+element+"/logs", a.logs)
 	handle("GET "+element+"/capture", a.capture)
+	handle("GET /v1/watch", a.lookedAt)
 	handle("POST "+element+"/fib", a.fib)
 	handle("POST "+element+"/trace", a.trace)
 	handle("POST /v1/responders", a.openResponders)
@@ -218,6 +219,9 @@ func (a *Agent) capture(w http.ResponseWriter, r *http.Request) error {
 	id := idOf(r)
 	if _, err := driver[control.Driver](a, id, ""); err != nil {
 		return err
+	}
+	if r.URL.Query().Get("kept") == "true" {
+		return a.evidence(w, r)
 	}
 	port := model.PortID{ID: id, Interface: r.URL.Query().Get("interface")}
 	snaplen := 0 // all of each frame

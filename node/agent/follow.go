@@ -66,15 +66,34 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 
 // cut has the fabric cut off the elements in quarantine: when the wish comes, since the loop may be at work for long.
 func (a *Agent) cut(s *model.NodeState) {
+	a.cutting.Lock()
+	defer a.cutting.Unlock()
+	a.wanted.Store(s)
+	there := elementsOf(s)
 	elements := map[model.ID]bool{}
 	for _, n := range s.Networks {
 		for _, e := range n.Elements {
-			if e.Quarantined {
-				elements[model.ID{Network: n.Name, Element: e.Name}] = true
+			id := model.ID{Network: n.Name, Element: e.Name}
+			a.cuts.decided(id, e.Override)
+			if e.Quarantined || a.cuts.is(id) {
+				elements[id] = true
 			}
 		}
 	}
+	a.cuts.keep(func(id model.ID) bool { return there[id] || slices.Contains(s.Hold, id.Network) })
 	if err := a.Drivers.Fabric.Cut(elements, s.Hold); err != nil {
 		a.Log.Error("elements in quarantine are not cut off", "error", err)
 	}
+	a.newlyCut(s, elements)
+}
+
+// elementsOf are the elements that a state has.
+func elementsOf(s *model.NodeState) map[model.ID]bool {
+	all := map[model.ID]bool{}
+	for _, n := range s.Networks {
+		for i := range n.Elements {
+			all[model.ID{Network: n.Name, Element: n.Elements[i].Name}] = true
+		}
+	}
+	return all
 }

@@ -24,6 +24,8 @@ const (
 type usages struct {
 	at       time.Time
 	last     map[model.ID]control.Usage
+	beforeAt time.Time // the look before
+	before   map[model.ID]control.Usage
 	now      map[model.ID]*model.Usage
 	bite     map[limitOf]*bite
 	over     map[limitOf]uint64           // packets that networks have lost to their limits
@@ -92,6 +94,7 @@ func (a *Agent) measure(ctx context.Context) bool {
 			delete(u.bite, l)
 		}
 	}
+	u.beforeAt, u.before = u.at, u.last
 	u.at, u.last, u.now = now, read, next
 	return changed
 }

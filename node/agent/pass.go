@@ -30,9 +30,10 @@ type plan struct {
 	// packets are how many the networks may send, of those with a limit.
 	packets map[string]int
 	// quotas are what the tables of the networks' routers may take, punts how many exceptional packets these may get.
-	quotas map[string]model.TableQuota
-	punts  map[string]int
-	held   map[string]bool // networks to be left as they are
+	quotas  map[string]model.TableQuota
+	punts   map[string]int
+	held    map[string]bool // networks to be left as they are
+	watched []watched
 }
 
 func newPlan(s *model.NodeState) plan {
@@ -61,6 +62,7 @@ func newPlan(s *model.NodeState) plan {
 			id := model.ID{Network: n.Name, Element: e.Name}
 			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Element: e})
 			p.order = append(p.order, id)
+			p.watched = append(p.watched, watchedOf(id, &e))
 		}
 		for _, e := range n.Edges {
 			p.edges[n.Name+" "+e.Name] = e

@@ -150,6 +150,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		if o.err != nil {
 			s.Phase, s.Message = model.PhaseFailed, o.err.Error()
 		}
+		s.Incident, s.Attacks = a.cuts.of(id), a.watcher.attacks(id)
 		a.phaseEvent(before[id], s, o.warning)
 		report.Elements = append(report.Elements, s)
 	}
@@ -258,6 +259,7 @@ func (a *Agent) count(ctx context.Context) {
 	}
 	a.overPackets(counters, a.countEvery())
 	measured := a.measure(ctx)
+	a.watching(time.Now(), counters, measured)
 	next := *last
 	next.Events = nil
 	next.Ports = make([]model.PortStatus, len(last.Ports))
@@ -271,6 +273,12 @@ func (a *Agent) count(ctx context.Context) {
 		next.Ports[i] = p
 	}
 	next.Elements = slices.Clone(last.Elements)
+	for i := range next.Elements {
+		was := next.Elements[i].Incident
+		next.Elements[i].Incident = a.cuts.of(next.Elements[i].ID)
+		changed = changed || was != next.Elements[i].Incident
+		next.Elements[i].Attacks = a.watcher.attacks(next.Elements[i].ID)
+	}
 	if measured {
 		for i := range next.Elements {
 			next.Elements[i].Usage = a.usage.now[next.Elements[i].ID]

@@ -96,6 +96,18 @@ type Meter interface {
 	Usage(ctx context.Context) map[model.ID]Usage
 }
 
+// Examiner is a driver that can look closer at an element that keeps a processor busy; that costs too much to do it for all.
+type Examiner interface {
+	Examine(ctx context.Context, id model.ID) (x Examined, ok bool)
+}
+
+// Examined is what such a look found, at that moment.
+type Examined struct {
+	Runnable    int // tasks that have a processor or want one
+	Neighbours  int // beside those that the network's file makes known
+	Connections int // that it tracks
+}
+
 // Usage is what an element takes. The counts are since its processes were started.
 type Usage struct {
 	CPU       time.Duration // used

@@ -62,6 +62,7 @@ var needs = map[string]need{
 	"GET /v1/dump":            anyUser,
 	"GET /v1/events":          anyUser,
 	"GET /v1/quotas":          anyUser,
+	"GET /v1/policies":        anyUser,
 	"GET /metrics":            allSeeing,
 
 	"GET /v1/networks/{network}":                             seeNetwork,
@@ -78,7 +79,8 @@ var needs = map[string]need{
 	"PUT /v1/networks/{network}":                             makeNetwork,
 	"PUT /v1/networks":                                       makeNetwork,
 
-	"POST /v1/networks/{network}/forget": admin,
+	"POST /v1/networks/{network}/forget":  admin,
+	"PATCH /v1/networks/{network}/policy": admin,
 
 	"PATCH /v1/quotas/{kind}/{name}": admin,
 	"GET /v1/tokens":                 admin,

@@ -161,6 +161,8 @@ PUT /v1/networks/{network}                                 root admin owner
 PUT /v1/networks                                           root admin owner
 POST /v1/networks/{network}/forget                          root admin
 PATCH /v1/quotas/{kind}/{name}                             root admin
+PATCH /v1/networks/{network}/policy                        root admin
+GET /v1/policies                                           root admin owner viewer
 GET /v1/tokens                                             root admin
 POST /v1/tokens                                            root admin
 DELETE /v1/tokens/{id}                                     root admin

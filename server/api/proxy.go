@@ -49,6 +49,8 @@ func (s *Server) streamRoutes(api huma.API) {
 			op.Parameters = append(op.Parameters, &huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean}})
 		case "capture":
 			op.Parameters = append(op.Parameters, &huma.Param{Name: "interface", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
+				&huma.Param{Name: "kept", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean},
+					Description: "instead, what is kept of an element in quarantine: its last packets before, its first after"},
 				&huma.Param{Name: "snaplen", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "bytes of each frame; all when absent"})
 		}
 		if d.media != "" {

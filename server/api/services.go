@@ -38,6 +38,11 @@ type Networks interface {
 // Settings is what is changed in place: fields of networks, and quotas.
 type Settings interface {
 	Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error)
+	// Quarantine is Act's, with a reason in words.
+	Quarantine(ctx context.Context, id model.ID, reason string) (model.ActionResult, error)
+	SetPolicy(ctx context.Context, network string, request model.PolicyRequest) ([]model.PolicyView, error)
+	// Policies are those of one network's elements, or of all that whoever asks may see.
+	Policies(ctx context.Context, network string) ([]model.PolicyView, error)
 	Quotas() []model.QuotaStatus
 	SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error)
 }

@@ -14,6 +14,11 @@ type setInput struct {
 	Body model.SetRequest
 }
 
+type policyInput struct {
+	NetworkPath
+	Body model.PolicyRequest
+}
+
 type quotaInput struct {
 	Kind model.QuotaKind `path:"kind" enum:"owner,network" doc:"whose the quota is"`
 	Name string          `path:"name" doc:"the owner's or the network's name"`
@@ -30,6 +35,17 @@ func (s *Server) settingRoutes(api huma.API) {
 			}
 			r, err := s.settings.Set(ctx, in.Network, in.Body)
 			return &body[model.SetResult]{r}, statusError(err)
+		})
+	huma.Register(api, operation("policies", http.MethodGet, "/policies", "What is done to elements that attack, and which are in quarantine", "networks"),
+		func(ctx context.Context, in *OfNetwork) (*body[[]model.PolicyView], error) {
+			all, err := s.settings.Policies(ctx, in.Network)
+			return &body[[]model.PolicyView]{list(all)}, statusError(err)
+		})
+	huma.Register(api, operation("set-policy", http.MethodPatch, "/networks/{network}/policy",
+		"Set an administrator's policy of a network or an element of it", "networks"),
+		func(ctx context.Context, in *policyInput) (*body[[]model.PolicyView], error) {
+			all, err := s.settings.SetPolicy(ctx, in.Network, in.Body)
+			return &body[[]model.PolicyView]{list(all)}, statusError(err)
 		})
 	huma.Register(api, operation("quotas", http.MethodGet, "/quotas", "What owners and networks may have, and what they use", "quotas"),
 		func(ctx context.Context, _ *struct{}) (*body[[]model.QuotaStatus], error) {

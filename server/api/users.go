@@ -131,6 +131,13 @@ func (s *Server) userRoutes(api huma.API) {
 	huma.Register(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
 		"Start, stop, restart, suspend, resume, cut off or release an element", "elements"),
 		func(ctx context.Context, in *actInput) (*body[model.ActionResult], error) {
+			if in.Body.Reason != "" && in.Body.Action != model.ActionQuarantine {
+				return nil, statusError(Invalid("a reason goes with a quarantine only"))
+			}
+			if in.Body.Action == model.ActionQuarantine {
+				r, err := s.settings.Quarantine(ctx, in.id(), in.Body.Reason)
+				return &body[model.ActionResult]{r}, statusError(err)
+			}
 			r, err := s.networks.Act(ctx, in.id(), in.Body.Action)
 			return &body[model.ActionResult]{r}, statusError(err)
 		})

@@ -283,6 +283,7 @@ func (m *Manager) Loop(ctx context.Context) {
 		case <-tick.C:
 		}
 		m.announce()
+		m.decide(ctx)
 		m.finishDeletions(ctx)
 	}
 }

@@ -74,6 +74,7 @@ func (m *Manager) workOut(doc model.Network, old *network, others []model.Record
 		was = old.record.Assigned
 		next.Revision, next.Created = old.record.Revision+1, old.record.Created
 		next.Overrides = remaining(old.record.Overrides, doc)
+		next.Policies = remainingPolicies(old.record.Policies, doc)
 	}
 	taken := make([]model.Assigned, 0, len(others)+1)
 	for i := range others {
@@ -204,7 +205,8 @@ func overwriteAll(overrides map[string]model.Override, resolved model.Network) m
 
 // same tells whether two records say the same; their times and revisions, and who said it, apart.
 func same(a, b model.Record) bool {
-	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) && maps.Equal(a.Overrides, b.Overrides) {
+	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) && maps.Equal(a.Overrides, b.Overrides) &&
+		maps.Equal(a.Policies, b.Policies) {
 		return true
 	}
 	// Empty and missing lists are one in JSON, the form in which records rest.
@@ -235,6 +237,39 @@ func storeProblem(err error) error {
 
 // Act starts, stops, restarts, suspends, resumes, cuts off or releases an element. What is so already is no error and changes nothing.
 func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (result model.ActionResult, err error) {
+	if action == model.ActionQuarantine {
+		return m.Quarantine(ctx, id, "")
+	}
+	return m.override(ctx, id, string(action)+" of "+id.String()+" was asked for", func(is *model.Override) error { return act(ctx, id, action, is) })
+}
+
+// act enters an action.
+func act(ctx context.Context, id model.ID, action model.Action, is *model.Override) error {
+	switch action {
+	case model.ActionStart:
+		is.Stopped, is.Suspended = false, false
+	case model.ActionStop:
+		is.Stopped, is.Suspended = true, false
+	case model.ActionRestart:
+		is.Stopped, is.Suspended = false, false
+		is.Restarts++
+	case model.ActionSuspend:
+		if is.Stopped {
+			return api.Conflict("%s is stopped: there is nothing to suspend", id)
+		}
+		is.Suspended = true
+	case model.ActionResume:
+		is.Suspended = false
+	case model.ActionRelease:
+		return release(is, id, api.Only(ctx))
+	default:
+		return api.Invalid(fmt.Sprintf("%q is no action: start, stop, restart, suspend, resume, quarantine or release was expected", action))
+	}
+	return nil
+}
+
+// override changes what is set on an element at run time, and tells of it in words. What is so already is no error and changes nothing.
+func (m *Manager) override(ctx context.Context, id model.ID, message string, enter func(*model.Override) error) (result model.ActionResult, err error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	m.mu.RLock()
@@ -254,27 +289,8 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 	}
 	was := n.record.Overrides[id.Element]
 	is := was
-	switch action {
-	case model.ActionStart:
-		is.Stopped, is.Suspended = false, false
-	case model.ActionStop:
-		is.Stopped, is.Suspended = true, false
-	case model.ActionRestart:
-		is.Stopped, is.Suspended = false, false
-		is.Restarts++
-	case model.ActionSuspend:
-		if is.Stopped {
-			return result, api.Conflict("%s is stopped: there is nothing to suspend", id)
-		}
-		is.Suspended = true
-	case model.ActionResume:
-		is.Suspended = false
-	case model.ActionQuarantine:
-		is.Quarantined = true
-	case model.ActionRelease:
-		is.Quarantined = false
-	default:
-		return result, api.Invalid(fmt.Sprintf("%q is no action: start, stop, restart, suspend, resume, quarantine or release was expected", action))
+	if err := enter(&is); err != nil {
+		return result, err
 	}
 	if is == was {
 		return result, nil
@@ -291,7 +307,7 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 	next.Revision++
 	next.Modified = time.Now().UTC()
 	if err := m.commit(ctx, &change{record: next, resolved: n.resolved, reason: "ElementAction",
-		message: string(action) + " of " + id.String() + " was asked for"}); err != nil {
+		message: message}); err != nil {
 		return result, err
 	}
 	m.mu.RLock()

@@ -121,11 +121,11 @@ func TestSuspendedElements(t *testing.T) {
 	}
 	act(model.ActionStart, model.Override{Restarts: 1})
 	// A quarantine is ended by nothing but a release.
-	act(model.ActionQuarantine, model.Override{Quarantined: true, Restarts: 1})
-	act(model.ActionStop, model.Override{Quarantined: true, Stopped: true, Restarts: 1})
-	act(model.ActionStart, model.Override{Quarantined: true, Restarts: 1})
-	act(model.ActionSuspend, model.Override{Quarantined: true, Suspended: true, Restarts: 1})
-	act(model.ActionResume, model.Override{Quarantined: true, Restarts: 1})
+	act(model.ActionQuarantine, model.Override{Quarantined: true, Reason: "by hand", Held: true, Restarts: 1})
+	act(model.ActionStop, model.Override{Quarantined: true, Reason: "by hand", Held: true, Stopped: true, Restarts: 1})
+	act(model.ActionStart, model.Override{Quarantined: true, Reason: "by hand", Held: true, Restarts: 1})
+	act(model.ActionSuspend, model.Override{Quarantined: true, Reason: "by hand", Held: true, Suspended: true, Restarts: 1})
+	act(model.ActionResume, model.Override{Quarantined: true, Reason: "by hand", Held: true, Restarts: 1})
 	f.apply(t, line("lab", 3), model.ApplyOptions{})
 	act(model.ActionRelease, model.Override{Restarts: 1})
 }

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -83,6 +84,18 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 
 // elementStatus is what the element's node says, or why it says nothing. The lock is held.
 func (m *Manager) elementStatus(n *network, element string) model.ElementStatus {
+	s := m.toldOf(n, element)
+	switch o := n.record.Overrides[element]; {
+	case o.Quarantined:
+		s.Quarantine = cmp.Or(o.Reason, "by hand")
+	case s.Incident != nil && o.Decided < s.Incident.At.UnixNano():
+		s.Quarantine = reasonOf(s.Incident.What)
+	}
+	return s
+}
+
+// toldOf is what the element's node told last. The lock is held.
+func (m *Manager) toldOf(n *network, element string) model.ElementStatus {
 	id := model.ID{Network: n.record.Network.Name, Element: element}
 	s := model.ElementStatus{ID: id, Node: n.record.Assigned.Placement.Elements[element], Phase: model.PhasePending}
 	on := m.nodes[s.Node]

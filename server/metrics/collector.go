@@ -123,6 +123,10 @@ func (e emitter) element(s *model.ElementStatus) {
 		e.gauge(elementPhaseDesc, is(s.Phase == p), s.ID.Network, s.ID.Element, s.Node, string(p))
 	}
 	e.counter(elementRestartsDesc, float64(s.Restarts), labels...)
+	e.gauge(elementQuarantinedDesc, is(s.Quarantine != ""), labels...)
+	for _, signal := range slices.Sorted(maps.Keys(s.Attacks)) {
+		e.counter(elementAttacksDesc, float64(s.Attacks[signal]), s.ID.Network, s.ID.Element, s.Node, signal)
+	}
 	if u := s.Usage; u != nil {
 		e.gauge(elementCPUDesc, u.CPU, labels...)
 		e.gauge(elementMemoryDesc, float64(u.Memory), labels...)

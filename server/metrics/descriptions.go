@@ -53,8 +53,10 @@ var (
 
 // Elements.
 var (
-	elementPhaseDesc    = describe("element_phase", "1 for the phase that the element is in, 0 for the others.", "network", "element", "node", "phase")
-	elementRestartsDesc = describe("element_restarts_total", "How often the element's processes were started again.", "network", "element", "node")
+	elementQuarantinedDesc = describe("element_quarantined", "1 while its links are cut, in quarantine.", "network", "element", "node")
+	elementAttacksDesc     = describe("element_attacks_suspected_total", "Attacks that were suspected of the element, by what showed them.", "network", "element", "node", "signal")
+	elementPhaseDesc       = describe("element_phase", "1 for the phase that the element is in, 0 for the others.", "network", "element", "node", "phase")
+	elementRestartsDesc    = describe("element_restarts_total", "How often the element's processes were started again.", "network", "element", "node")
 
 	elementCPUDesc            = describe("element_cpu_used_cores", "Processor cores that the element's processes take.", "network", "element", "node")
 	elementCPULimitDesc       = describe("element_cpu_limit_cores", "Processor cores that the element's processes may take; absent without a limit.", "network", "element", "node")

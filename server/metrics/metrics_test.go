@@ -43,6 +43,7 @@ func lab(n int) *state {
 		id := model.ID{Network: "lab", Element: fmt.Sprintf("r%d", i+1)}
 		node := s.Nodes[i%3].Name
 		s.Elements = append(s.Elements, model.ElementStatus{ID: id, Node: node, Phase: model.PhaseRunning, Restarts: 1,
+			Quarantine: "by hand", Attacks: map[string]uint64{"scan": 2},
 			Usage: &model.Usage{CPU: 0.25, Memory: 1 << 20, Processes: 9, Disk: 1 << 16, Limits: model.Limits{CPU: 500, Memory: 1 << 28,
 				Processes: 1024, Files: 4096, Disk: 1 << 28}},
 			Fast: &model.FastPath{Packets: 10, Bytes: 1000, Blackholed: 1, Refused: 3, Punted: map[string]uint64{"TTL": 2}, Tables: &model.FastTables{
@@ -94,6 +95,8 @@ func TestExposition(t *testing.T) {
 		`polyplane_element_fast_path_refused_packets_total{element="r2",network="lab",node="n2"} 3`,
 		`polyplane_element_fast_path_tables_full{element="r2",network="lab",node="n2"} 1`,
 		`polyplane_element_fast_path_copy_bytes{element="r2",family="ipv4",network="lab",node="n2"} 80`,
+		`polyplane_element_quarantined{element="r2",network="lab",node="n2"} 1`,
+		`polyplane_element_attacks_suspected_total{element="r2",network="lab",node="n2",signal="scan"} 2`,
 		`polyplane_port_receive_packets_total{element="r2",interface="left",network="lab",node="n2"} 5`,
 		`polyplane_port_transmit_bytes_total{element="r2",interface="right",network="lab",node="n2"} 600`,
 		`polyplane_port_dropped_packets_total{element="r1",interface="left",network="lab",node="n1",reason="loss"} 1`,

@@ -95,6 +95,25 @@ func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) (mod
 		model.ActionRequest{Action: action}, &out)
 }
 
+// Quarantine cuts an element's links, for a reason in words.
+func (c *Client) Quarantine(ctx context.Context, id model.ID, reason string) (model.ActionResult, error) {
+	var out model.ActionResult
+	return out, c.do(ctx, http.MethodPost, path("networks", id.Network, "elements", id.Element, "actions"), nil,
+		model.ActionRequest{Action: model.ActionQuarantine, Reason: reason}, &out)
+}
+
+// Policies lists what is done to elements of a network, or of all when it is empty, that attack.
+func (c *Client) Policies(ctx context.Context, network string) ([]model.PolicyView, error) {
+	var out []model.PolicyView
+	return out, c.do(ctx, http.MethodGet, path("policies"), ofNetwork(network), nil, &out)
+}
+
+// SetPolicy sets an administrator's policy.
+func (c *Client) SetPolicy(ctx context.Context, network string, request model.PolicyRequest) ([]model.PolicyView, error) {
+	var out []model.PolicyView
+	return out, c.do(ctx, http.MethodPatch, path("networks", network, "policy"), nil, request, &out)
+}
+
 // Set changes fields of a network, or of one element or link of it: all, or none with all reasons.
 func (c *Client) Set(ctx context.Context, network string, request model.SetRequest) (model.SetResult, error) {
 	var out model.SetResult

@@ -51,6 +51,15 @@ func (c *Client) Capture(ctx context.Context, port model.PortID) (io.ReadCloser,
 	return resp.Body, nil
 }
 
+// Evidence reads the capture that is kept of an element in quarantine.
+func (c *Client) Evidence(ctx context.Context, id model.ID) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, http.MethodGet, element(id, "capture"), url.Values{"interface": {""}, "kept": {"true"}}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
 // FIB reads what the fast path knows of a router.
 func (c *Client) FIB(ctx context.Context, id model.ID, request model.FIBRequest) (answer model.FIB, err error) {
 	err = c.do(ctx, http.MethodPost, element(id, "fib"), nil, request, &answer)

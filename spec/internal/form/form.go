@@ -21,6 +21,8 @@ type Network struct {
 	Pools Prefixes `yaml:"pools"`
 	// The network's share of the substrate.
 	Slice *Slice `yaml:"slice"`
+	// What is done to elements that do what they should not.
+	Policy *Policy `yaml:"policy"`
 	// What routers, hosts, switches and links have unless they say otherwise.
 	Defaults Defaults `yaml:"defaults"`
 	// Where every router's routing software and protocol stack run, unless it says otherwise.
@@ -141,6 +143,16 @@ type Common struct {
 	Node string `yaml:"node"`
 	// The location that its node must be in.
 	Location string `yaml:"location"`
+	// What is done to it when it does what it should not; what the network says when left out.
+	Policy *Policy `yaml:"policy"`
+}
+
+// Policy is what is done to elements that do what they should not.
+type Policy struct {
+	// When the node's watch finds that it attacks: tell (an event says so, nothing else happens: the default), quarantine (its
+	// links are cut; it, its state and a capture of its last packets are kept, until `polyplane release`), stop, or delete (it is
+	// taken out of the network; its disk goes to the trash). An administrator's `polyplane policy` comes before it.
+	Attack model.AttackPolicy `yaml:"attack"`
 }
 
 // Router is what a router says of itself.

@@ -36,6 +36,7 @@ var sections = []struct {
 	{"An edge", reflect.TypeFor[form.Edge]()},
 	{"An edge's `internet`", reflect.TypeFor[form.Internet]()},
 	{"A slice", reflect.TypeFor[form.Slice]()},
+	{"A policy", reflect.TypeFor[form.Policy]()},
 }
 
 func (c comments) page() []byte {

@@ -121,6 +121,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return enum(model.Forwardings)
 	case reflect.TypeFor[model.Hook]():
 		return enum(model.Hooks)
+	case reflect.TypeFor[model.AttackPolicy]():
+		return enum(model.AttackPolicies)
 	case reflect.TypeFor[model.Software]():
 		return enum(model.Softwares)
 	case reflect.TypeFor[model.RouteType]():

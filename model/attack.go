@@ -1,0 +1,65 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// AttackPolicy is what is done to an element that the node's watch finds attacking.
+type AttackPolicy string
+
+const (
+	AttackTell       AttackPolicy = "tell"       // an event, and nothing else
+	AttackQuarantine AttackPolicy = "quarantine" // its links are cut; it and its state are kept
+	AttackStop       AttackPolicy = "stop"       // it is stopped, its files are kept
+	AttackDelete     AttackPolicy = "delete"     // it is taken out of its network; its disk goes to the trash
+)
+
+// AttackPolicies are all of them, the mildest first.
+var AttackPolicies = []AttackPolicy{AttackTell, AttackQuarantine, AttackStop, AttackDelete}
+
+// Check tells whether the policy is one; none at all is as well.
+func (p AttackPolicy) Check() error {
+	switch p {
+	case "", AttackTell, AttackQuarantine, AttackStop, AttackDelete:
+		return nil
+	}
+	return fmt.Errorf("%q is no policy: tell, quarantine, stop or delete was expected", string(p))
+}
+
+// Policies are what administrators have set, by element, and "" for the network: they come before what the file says.
+type Policies map[string]AttackPolicy
+
+// AttackPolicyOf tells which policy counts for an element, and whose it is: an administrator's before the file's, the
+// element's before the network's.
+func AttackPolicyOf(n *Network, e *Element, set Policies) (p AttackPolicy, administrator bool) {
+	if p := cmp.Or(set[e.Name], set[""]); p != "" {
+		return p, true
+	}
+	return cmp.Or(e.Attack, n.Attack, AttackTell), false
+}
+
+// Incident is an attack that a node has answered at once, by cutting the element's links. What becomes of it is the
+// manager's to decide: until it has (Override.Decided), the node keeps the links cut, also while the manager is away.
+type Incident struct {
+	At     time.Time    `json:"at"`
+	Signal string       `json:"signal"`
+	What   string       `json:"what"` // in words
+	Policy AttackPolicy `json:"policy"`
+}
+
+// PolicyRequest sets, or with an empty policy takes back, an administrator's policy of a network or one element of it.
+type PolicyRequest struct {
+	Element string       `json:"element,omitempty"`
+	Attack  AttackPolicy `json:"attack"`
+}
+
+// PolicyView is which policy counts for an element.
+type PolicyView struct {
+	ID            ID           `json:"id"`
+	Attack        AttackPolicy `json:"attack"`
+	Administrator bool         `json:"administrator,omitempty"` // it was set by one; else the file's, or the default
+	Quarantined   bool         `json:"quarantined,omitempty"`
+	Reason        string       `json:"reason,omitempty"` // of the quarantine
+}

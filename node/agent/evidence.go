@@ -1,0 +1,192 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric"
+)
+
+// The capture that is kept of an element in quarantine: what the watch's latest looks at it saw before its links were cut,
+// and what it tried to send right after.
+const (
+	// evidenceAfter is for how long it is listened to after the cut, evidenceFull how much of each frame is kept then.
+	evidenceAfter = 2 * time.Second
+	evidenceFull  = 1518
+	// recentSamples is how many samples are kept of an element, recentElements of how many elements.
+	recentSamples  = 4
+	recentElements = 64
+)
+
+// recent are the latest samples of an element, the oldest first.
+type recent struct {
+	at  []time.Time // when each began
+	all []map[model.PortID]fabric.Sample
+}
+
+// remember keeps what a look saw of an element.
+func (w *watcher) remember(e watched, at time.Time, samples map[model.PortID]fabric.Sample) {
+	mine := map[model.PortID]fabric.Sample{}
+	for _, p := range e.ports {
+		if s, ok := samples[p]; ok && len(s.Frames) > 0 {
+			mine[p] = s
+		}
+	}
+	if len(mine) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.recent[e.id]
+	if len(r.all) == recentSamples {
+		r.at, r.all = r.at[1:], r.all[1:]
+	}
+	r.at, r.all = append(slices.Clone(r.at), at), append(slices.Clone(r.all), mine)
+	w.recent[e.id] = r
+	if len(w.recent) <= recentElements {
+		return
+	}
+	var oldest model.ID
+	for id, r := range w.recent {
+		if o := w.recent[oldest]; len(o.at) == 0 || r.at[len(r.at)-1].Before(o.at[len(o.at)-1]) {
+			oldest = id
+		}
+	}
+	delete(w.recent, oldest)
+}
+
+// keepEvidence writes the capture of an element that has just been cut off.
+func (a *Agent) keepEvidence(e watched) {
+	a.watcher.mu.Lock()
+	r := a.watcher.recent[e.id]
+	a.watcher.mu.Unlock()
+	if sampler, ok := a.Drivers.Fabric.(Sampler); ok {
+		at := a.now()
+		if s, err := sampler.Sample(context.Background(), e.ports, evidenceAfter, evidenceFull); err == nil {
+			r.at, r.all = append(slices.Clone(r.at), at), append(slices.Clone(r.all), s)
+		}
+	}
+	if err := writeEvidence(a.Dirs.Evidence(e.id), e, r); err != nil {
+		a.Log.Error("keep a capture of an element in quarantine", "element", e.id, "error", err)
+		a.event(model.Warning, e.id.String(), "CaptureLost", fmt.Sprintf("its last packets are not kept: %s", err))
+	}
+}
+
+func writeEvidence(path string, e watched, r recent) (err error) {
+	type frame struct {
+		at   time.Time
+		port int
+		fabric.SampledFrame
+	}
+	var frames []frame
+	for i, samples := range r.all {
+		for k, p := range e.ports {
+			for _, f := range samples[p].Frames {
+				frames = append(frames, frame{r.at[i].Add(f.At), k, f})
+			}
+		}
+	}
+	slices.SortStableFunc(frames, func(a, b frame) int { return a.at.Compare(b.at) })
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, f.Close()); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}()
+	var w *pcapgo.NgWriter
+	for i, p := range e.ports {
+		ifc := pcapgo.NgInterface{Name: p.String(), LinkType: layers.LinkTypeEthernet, SnapLength: evidenceFull, TimestampResolution: 9}
+		if i == 0 {
+			w, err = pcapgo.NewNgWriterInterface(f, ifc, pcapgo.NgWriterOptions{
+				SectionInfo: pcapgo.NgSectionInfo{OS: "linux", Application: "polyplane"}})
+		} else {
+			_, err = w.AddInterface(ifc)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if w == nil {
+		return nil // it has no ports
+	}
+	for _, x := range frames {
+		flags := pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionOutbound}
+		if x.ToElement {
+			flags.Direction = pcapgo.NgEpbFlagDirectionInbound
+		}
+		err := w.WritePacketWithOptions(gopacket.CaptureInfo{Timestamp: x.at, CaptureLength: len(x.Data), Length: max(x.Length, len(x.Data)),
+			InterfaceIndex: x.port}, x.Data, pcapgo.NgPacketOptions{Flags: &flags})
+		if err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}
+
+// evidence answers with the capture that is kept of an element in quarantine.
+func (a *Agent) evidence(w http.ResponseWriter, r *http.Request) error {
+	f, err := os.Open(a.Dirs.Evidence(idOf(r)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &httpError{http.StatusNotFound, fmt.Sprintf("no capture is kept of %s: one is when it gets into quarantine, some two seconds later", idOf(r))}
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-pcapng")
+	http.ServeContent(w, r, "", info.ModTime(), f)
+	return nil
+}
+
+// newlyCut begins to keep captures of elements that are cut off from now on, and forgets those of elements that are gone.
+func (a *Agent) newlyCut(s *model.NodeState, cut map[model.ID]bool) {
+	if a.watcher == nil {
+		return
+	}
+	a.watcher.mu.Lock()
+	was := a.watcher.cut
+	a.watcher.cut = cut
+	a.watcher.mu.Unlock()
+	for _, n := range s.Networks {
+		for i := range n.Elements {
+			id := model.ID{Network: n.Name, Element: n.Elements[i].Name}
+			if !cut[id] || was == nil || was[id] {
+				continue
+			}
+			go a.keepEvidence(watchedOf(id, &n.Elements[i]))
+		}
+	}
+}
+
+// lookedAt answers with the watch's latest looks, after the one that is named: what is usual is recorded so.
+func (a *Agent) lookedAt(w http.ResponseWriter, r *http.Request) error {
+	after, err := strconv.ParseInt(cmp.Or(r.URL.Query().Get("after"), "0"), 10, 64)
+	if err != nil {
+		return &httpError{http.StatusBadRequest, "after: a look's number was expected"}
+	}
+	return answer(w, a.watcher.after(after))
+}

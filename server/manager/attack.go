@@ -1,0 +1,280 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// What becomes of elements that attack: nodes find them and cut their links at once, also while the manager is away; the
+// manager, as soon as it hears of it, makes of that what the policy says, and from then on it is the record that keeps the
+// links cut.
+
+// maxReason bounds what is kept of a reason, in bytes: it may be a node's word, or a user's.
+const maxReason = 1024
+
+// reasonOf is somebody's words as they are kept: one line that can be shown, not too long.
+func reasonOf(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		if !unicode.IsGraphic(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, ""))
+	if len(s) > maxReason {
+		s = strings.ToValidUTF8(s[:maxReason], "") + "…"
+	}
+	return s
+}
+
+// Quarantine cuts an element's links, for a reason in words.
+func (m *Manager) Quarantine(ctx context.Context, id model.ID, reason string) (result model.ActionResult, err error) {
+	message := "quarantine of " + id.String() + " was asked for"
+	if reason = reasonOf(reason); reason != "" {
+		message += ": " + reason
+	}
+	return m.override(ctx, id, message, func(is *model.Override) error {
+		if is.Quarantined {
+			return nil
+		}
+		is.Quarantined, is.Reason, is.Held = true, cmp.Or(reason, "by hand"), api.Only(ctx) == ""
+		return nil
+	})
+}
+
+// release ends a quarantine; owner is who asks, empty for one who may everything.
+func release(is *model.Override, id model.ID, owner string) error {
+	if is.Held && owner != "" {
+		return api.Forbidden("%s was put into quarantine by an administrator, or by an administrator's policy, who alone releases it: %s", id, is.Reason)
+	}
+	is.Quarantined, is.Reason, is.Held = false, "", false
+	return nil
+}
+
+// SetPolicy sets what is done to elements that attack, or takes an administrator's policy back.
+func (m *Manager) SetPolicy(ctx context.Context, name string, request model.PolicyRequest) ([]model.PolicyView, error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.RLock()
+	n, err := m.usable(name)
+	m.mu.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := n.index[request.Element]; request.Element != "" && !ok {
+		return nil, n.noElement(request.Element)
+	}
+	if err := request.Attack.Check(); err != nil {
+		return nil, api.Invalid("the policy is not changed", err)
+	}
+	if n.record.Deleting {
+		return nil, api.Conflict("network %s is being deleted", name)
+	}
+	if n.record.Policies[request.Element] != request.Attack {
+		next := n.record
+		next.Policies = maps.Clone(next.Policies)
+		if next.Policies == nil {
+			next.Policies = model.Policies{}
+		}
+		if next.Policies[request.Element] = request.Attack; request.Attack == "" {
+			delete(next.Policies, request.Element)
+		}
+		next.Revision++
+		next.Modified = time.Now().UTC()
+		object := objectName(name, request.Element)
+		message := fmt.Sprintf("an administrator set the policy of %s: attack=%s", object, request.Attack)
+		if request.Attack == "" {
+			message = "an administrator took the policy of " + object + " back"
+		}
+		if err := m.commit(ctx, &change{record: next, resolved: n.resolved, reason: "PolicySet", message: message}); err != nil {
+			return nil, err
+		}
+	}
+	return m.policies(name)
+}
+
+// Policies tells which policy counts for the elements of a network, or of all when it is empty.
+func (m *Manager) Policies(ctx context.Context, name string) ([]model.PolicyView, error) {
+	all, err := m.policies(name)
+	if only := api.Only(ctx); only != "" && err == nil {
+		all = slices.DeleteFunc(all, func(v model.PolicyView) bool {
+			m.mu.RLock()
+			defer m.mu.RUnlock()
+			n := m.networks[v.ID.Network]
+			return n == nil || checkMine(ctx, n) != nil
+		})
+	}
+	return all, err
+}
+
+func (m *Manager) policies(name string) ([]model.PolicyView, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	names := slices.Sorted(maps.Keys(m.networks))
+	if name != "" {
+		if _, err := m.usable(name); err != nil {
+			return nil, err
+		}
+		names = []string{name}
+	}
+	all := []model.PolicyView{}
+	for _, name := range names {
+		n := m.networks[name]
+		if n.damaged != nil {
+			continue
+		}
+		for i := range n.resolved.Elements {
+			e := &n.resolved.Elements[i]
+			o := n.record.Overrides[e.Name]
+			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name}, Quarantined: o.Quarantined, Reason: o.Reason}
+			v.Attack, v.Administrator = model.AttackPolicyOf(&n.record.Network, e, n.record.Policies)
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// incident is one that nothing has been decided about.
+type incident struct {
+	id   model.ID
+	node string
+	model.Incident
+}
+
+// incidents are those that nodes tell of, of elements that are placed on them. The lock is held.
+func (m *Manager) incidents() (all []incident) {
+	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
+		for id, e := range m.nodes[name].elements {
+			if e.Incident == nil {
+				continue
+			}
+			n := m.networks[id.Network]
+			if n == nil || n.damaged != nil || n.record.Deleting || n.record.Assigned.Placement.Elements[id.Element] != name ||
+				n.record.Overrides[id.Element].Decided >= e.Incident.At.UnixNano() {
+				continue
+			}
+			all = append(all, incident{id, name, *e.Incident})
+		}
+	}
+	return all
+}
+
+// decide makes of the nodes' incidents what the policies say.
+func (m *Manager) decide(ctx context.Context) {
+	m.mu.RLock()
+	all := m.incidents()
+	m.mu.RUnlock()
+	for _, i := range all {
+		if err := m.decideOn(ctx, i); err != nil {
+			slog.Error("an attack is answered by the node alone so far", "element", i.id, "error", err)
+		}
+	}
+}
+
+func (m *Manager) decideOn(ctx context.Context, i incident) error {
+	m.mu.RLock()
+	n, err := m.usable(i.id.Network)
+	m.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	at, ok := n.index[i.id.Element]
+	if !ok {
+		return nil
+	}
+	policy, administrator := model.AttackPolicyOf(&n.record.Network, &n.resolved.Elements[at], n.record.Policies)
+	reason := reasonOf(i.What)
+	if policy == model.AttackDelete {
+		err := m.takeOut(ctx, i.id, reason)
+		if err == nil {
+			return nil
+		}
+		// What cannot be taken out is cut off.
+		reason, policy = reasonOf(fmt.Sprintf("%s (it could not be taken out of its network: %s)", reason, err)), model.AttackQuarantine
+	}
+	message := fmt.Sprintf("what the policy says of attacks is done: %s", policy)
+	_, err = m.override(ctx, i.id, message, func(is *model.Override) error {
+		is.Decided = max(is.Decided, i.At.UnixNano())
+		switch policy {
+		case model.AttackQuarantine:
+			if !is.Quarantined {
+				is.Quarantined, is.Reason, is.Held = true, reason, administrator
+			}
+		case model.AttackStop:
+			is.Stopped, is.Suspended, is.Reason = true, false, reason
+		}
+		return nil
+	})
+	return err
+}
+
+// takeOut takes an element out of its network, with its links: what a document without them would do. Its disk goes the way
+// of all disks of removed elements, to the trash.
+func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.RLock()
+	old, err := m.usable(id.Network)
+	m.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	of := func(end model.End) bool { return end.Element == id.Element }
+	doc := old.record.Network
+	doc.Elements = slices.DeleteFunc(slices.Clone(doc.Elements), func(e model.Element) bool { return e.Name == id.Element })
+	var gone []model.End // the far ends of its links
+	doc.Links = slices.DeleteFunc(slices.Clone(doc.Links), func(l model.Link) bool {
+		if !of(l.Ends[0]) && !of(l.Ends[1]) {
+			return false
+		}
+		gone = append(gone, l.Ends[0], l.Ends[1])
+		return true
+	})
+	doc.Edges = slices.DeleteFunc(slices.Clone(doc.Edges), func(e model.Edge) bool { return of(e.End) })
+	doc.Expect = slices.DeleteFunc(slices.Clone(doc.Expect), func(e model.Expectation) bool { return e.From == id.Element || e.To == id.Element })
+	for i := range doc.Elements {
+		e := &doc.Elements[i]
+		e.Interfaces = slices.DeleteFunc(slices.Clone(e.Interfaces), func(f model.Interface) bool {
+			return slices.Contains(gone, model.End{Element: e.Name, Interface: f.Name})
+		})
+	}
+	_, others, err := m.situations([]model.Document{{Network: doc}})
+	if err != nil {
+		return err
+	}
+	next, resolved, err := m.workOut(doc, old, others, false, "")
+	if err != nil {
+		return err
+	}
+	return m.commit(ctx, &change{record: next, resolved: resolved, reason: "NetworkApplied",
+		message: fmt.Sprintf("revision %d: %s was taken out, as the policy says of attacks: %s", next.Revision, id, reason)})
+}
+
+// remainingPolicies are those of the elements that the document still has.
+func remainingPolicies(policies model.Policies, doc model.Network) model.Policies {
+	if len(policies) == 0 {
+		return nil
+	}
+	kept := model.Policies{}
+	if p := policies[""]; p != "" {
+		kept[""] = p
+	}
+	for i := range doc.Elements {
+		if p := policies[doc.Elements[i].Name]; p != "" {
+			kept[doc.Elements[i].Name] = p
+		}
+	}
+	return kept
+}

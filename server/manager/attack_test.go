@@ -1,0 +1,166 @@
+package manager
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// tells has a node report an incident of one element, beside that all of them run.
+func (f *fixture) tells(t *testing.T, node string, id model.ID, i *model.Incident) {
+	t.Helper()
+	r := model.Report{Node: node}
+	for _, n := range f.desired(t, node).Networks {
+		for _, e := range n.Elements {
+			s := model.ElementStatus{ID: model.ID{Network: n.Name, Element: e.Name}, Phase: model.PhaseRunning}
+			if s.ID == id {
+				s.Incident = i
+			}
+			r.Elements = append(r.Elements, s)
+		}
+	}
+	if err := f.Report(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// override is what is set on r2 of network lab once it has been decided about an incident, which is what this node is told, too.
+func (f *fixture) decided(t *testing.T, i *model.Incident) model.Override {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for time.Now().Before(deadline) {
+		for _, e := range f.desired(t, "n1").Networks[0].Elements {
+			if e.Name == "r2" && e.Decided >= i.At.UnixNano() {
+				return e.Override
+			}
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("nothing was decided")
+	return model.Override{}
+}
+
+func TestPoliciesDecide(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	id := model.ID{Network: "lab", Element: "r2"}
+	incident := func() *model.Incident {
+		return &model.Incident{At: time.Now(), Signal: "scan", What: "scans\nthe others\x1b[0m"}
+	}
+	doc := line("lab", 3)
+	doc.Attack = model.AttackStop
+	f.apply(t, doc, model.ApplyOptions{})
+	if e := f.desired(t, "n1").Networks[0].Elements[1]; e.Attack != model.AttackStop {
+		t.Errorf("the node is told of policy %q", e.Attack)
+	}
+	policy := func(attack model.AttackPolicy, element string) {
+		t.Helper()
+		if _, err := f.SetPolicy(t.Context(), "lab", model.PolicyRequest{Element: element, Attack: attack}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	i := incident()
+	f.tells(t, "n1", id, i)
+	if o := f.decided(t, i); !o.Stopped || o.Quarantined {
+		t.Errorf("stop: %+v", o)
+	}
+	if _, err := f.Act(t.Context(), id, model.ActionStart); err != nil {
+		t.Fatal(err)
+	}
+
+	// An administrator's policy comes before the file's, and stays over applies; the element's before the network's.
+	policy(model.AttackTell, "")
+	policy(model.AttackQuarantine, "r2")
+	doc.Elements[1].Attack = model.AttackTell
+	f.apply(t, doc, model.ApplyOptions{})
+	views, err := f.Policies(t.Context(), "lab")
+	if err != nil || views[1].Attack != model.AttackQuarantine || !views[1].Administrator || views[0].Attack != model.AttackTell {
+		t.Fatalf("policies are %+v, %v", views, err)
+	}
+	i = incident()
+	f.tells(t, "n1", id, i)
+	o := f.decided(t, i)
+	if !o.Quarantined || o.Stopped || !o.Held || o.Reason != "scans the others[0m" {
+		t.Errorf("quarantine: %+v", o)
+	}
+	// It is told once, and stays over an apply and over a restart of the manager; its owner cannot end it.
+	f.tells(t, "n1", id, i)
+	f.apply(t, line("lab", 4), model.ApplyOptions{})
+	dir := f.dir
+	f.stop()
+	f = start(t, dir, substrateOf(1))
+	if o := f.decided(t, i); !o.Quarantined {
+		t.Errorf("after a restart of the manager: %+v", o)
+	}
+	if d, err := f.Dump("lab", api.Parts{Elements: true}); err != nil || d.Elements[1].Quarantine != o.Reason {
+		t.Errorf("users see %+v, %v", d.Elements[1].ElementStatus, err)
+	}
+	if o := o; problem(t, release(&o, id, "alice")).Status != http.StatusForbidden || !o.Quarantined {
+		t.Errorf("its owner releases what an administrator's policy cut off: %+v", o)
+	}
+	if _, err := f.Act(t.Context(), id, model.ActionRelease); err != nil {
+		t.Fatal(err)
+	}
+	f.tells(t, "n1", id, i) // a report that is late
+	time.Sleep(100 * time.Millisecond)
+	if o := f.decided(t, i); o.Quarantined {
+		t.Errorf("after its release an old incident counts again: %+v", o)
+	}
+
+	// Policy tell: the node must join the links again.
+	policy(model.AttackTell, "r2")
+	i = incident()
+	f.tells(t, "n1", id, i)
+	if o := f.decided(t, i); o.Quarantined || o.Stopped {
+		t.Errorf("tell: %+v", o)
+	}
+
+	policy(model.AttackDelete, "r2")
+	f.tells(t, "n1", id, incident())
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		n := f.desired(t, "n1").Networks[0]
+		if len(n.Elements) == 3 && n.Elements[1].Name == "r3" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("r2 was not taken out: %d elements", len(n.Elements))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	events, _ := f.Events(0)
+	said := false
+	for _, e := range events {
+		said = said || strings.Contains(e.Message, "lab/r2 was taken out")
+	}
+	if !said {
+		t.Errorf("nobody was told that r2 was taken out: %+v", events)
+	}
+}
+
+// A node that is not where an element is placed has no say about it.
+func TestIncidentsOfOthersElementsDoNotCount(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	doc := line("lab", 2)
+	doc.Attack = model.AttackQuarantine
+	for i := range doc.Elements {
+		doc.Elements[i].Node = "n1"
+	}
+	f.apply(t, doc, model.ApplyOptions{})
+	id := model.ID{Network: "lab", Element: "r2"}
+	i := &model.Incident{At: time.Now(), What: "lies"}
+	if err := f.Report(model.Report{Node: "n2", Elements: []model.ElementStatus{{ID: id, Phase: model.PhaseRunning, Incident: i}}}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(200 * time.Millisecond)
+	f.mu.RLock()
+	o := f.networks["lab"].record.Overrides["r2"]
+	f.mu.RUnlock()
+	if o != (model.Override{}) {
+		t.Errorf("another node's word counted: %+v", o)
+	}
+}
