@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 		"node/fib/internet", "node/mirror", "node/mirror/feed"},
 	"system":            {},
 	"system/sandbox":    {},
+	"system/powercut":   {},
 	"system/chaos":      {"model", "instance", "server/api/client", "node/fabric/pipeline", "system/sandbox"},
 	"system/chaos/soak": {"system/chaos", "system/sandbox"},
 	"server/store":      {"model"},

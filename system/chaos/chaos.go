@@ -68,7 +68,6 @@ type run struct {
 	steady  []*network // networks that no operation touches
 	flows   []*flow
 	devices map[string]int
-	disk    string
 	clock   *wallClock
 	cluster *cluster
 	matrix  Matrix
@@ -100,10 +99,11 @@ func (run *run) say(format string, a ...any) {
 const diskSize = 640
 
 func (run *run) all(ctx context.Context, report *Report) (err error) {
-	if run.disk, err = mountDisk(); err != nil {
+	unmount, err := mountDisk()
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, unmountDisk(run.disk)) }()
+	defer func() { err = errors.Join(err, unmount()) }()
 	if run.Config.Cluster {
 		dir, derr := os.MkdirTemp("", "polyplane-etcd")
 		if derr != nil {
@@ -170,34 +170,21 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 	return nil
 }
 
-// mountDisk makes a small disk of its own where instances keep their data. A file below the mount keeps the directory: somebody
-// else's `down --purge` removes it when it is empty, and the kernel then takes the mount away, wherever it is mounted.
-func mountDisk() (dir string, err error) {
-	dir = "/var/lib/polyplane"
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", err
+// mountDisk makes a small disk of its own where instances keep their data.
+func mountDisk() (unmount func() error, err error) {
+	release, err := sandbox.KeepData()
+	if err != nil {
+		return nil, err
 	}
-	keep := diskKeeper(dir)
-	if err := os.WriteFile(keep, nil, 0o600); err != nil {
-		return "", fmt.Errorf("keep %s: %w", dir, err)
+	if err := unix.Mount("chaos", sandbox.Data, "tmpfs", 0, fmt.Sprintf("size=%dm", diskSize)); err != nil {
+		return nil, errors.Join(fmt.Errorf("mount a small disk on %s: %w", sandbox.Data, err), release())
 	}
-	if err := unix.Mount("chaos", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", diskSize)); err != nil {
-		return "", errors.Join(fmt.Errorf("mount a small disk on %s: %w", dir, err), os.Remove(keep))
-	}
-	return dir, nil
-}
-
-func diskKeeper(dir string) string { return fmt.Sprintf("%s/.chaos-%d", dir, os.Getpid()) }
-
-func unmountDisk(dir string) error {
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount %s: %w", dir, err)
-	}
-	if err := os.Remove(diskKeeper(dir)); err != nil {
-		return err
-	}
-	os.Remove(dir) //nolint:errcheck // only if nobody else has anything there
-	return nil
+	return func() error {
+		if err := unix.Unmount(sandbox.Data, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", sandbox.Data, err)
+		}
+		return release()
+	}, nil
 }
 
 // settleDown makes the networks that no operation touches, and has packets flow through them.

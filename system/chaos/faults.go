@@ -262,7 +262,7 @@ func (run *run) holdManager(_ context.Context, r *rand.Rand) (func() error, erro
 
 // fillDisk fills the disk that the instance's data is on, to the last byte, until the operation has ended.
 func (run *run) fillDisk(context.Context, *rand.Rand) (func() error, error) {
-	path := filepath.Join(run.disk, "ballast")
+	path := filepath.Join(sandbox.Data, "ballast")
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err

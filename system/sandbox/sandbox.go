@@ -73,6 +73,27 @@ func Main(source string, f func() int) int {
 	return 0
 }
 
+// Data is where instances keep what must last.
+const Data = "/var/lib/polyplane"
+
+// KeepData makes the directory Data, which something can be mounted on then, and keeps it until release is called: somebody
+// else's `down --purge` removes it when it is empty, and the kernel then takes the mount away, wherever it is mounted.
+func KeepData() (release func() error, err error) {
+	if err := os.MkdirAll(Data, 0o755); err != nil {
+		return nil, err
+	}
+	keep, err := os.CreateTemp(Data, ".test-")
+	if err != nil {
+		return nil, fmt.Errorf("keep %s: %w", Data, err)
+	}
+	keep.Close()
+	return func() error {
+		err := os.Remove(keep.Name())
+		os.Remove(Data) //nolint:errcheck // only if nobody else has anything there
+		return err
+	}, nil
+}
+
 // Build builds the program under test. Arguments, such as an overlay, come before the package.
 func Build(source, binary string, arguments ...string) error {
 	c := exec.Command("go", append(append([]string{"build", "-o", binary}, arguments...), source)...)
