@@ -272,7 +272,7 @@ func (m *machine) verify(all []*step, at int) {
 		element, path, _ := strings.Cut(file, " ")
 		network, _, _ := strings.Cut(element, "/")
 		if has[network] == 0 || done < len(all) && all[done].file == file && all[done].began <= at ||
-			slices.ContainsFunc(all[:done], func(s *step) bool { return s.args[0] == "stop" && s.args[1] == element }) {
+			slices.ContainsFunc(all, func(s *step) bool { return s.args[0] == "stop" && s.args[1] == element && s.began <= at }) {
 			continue
 		}
 		if got := strings.TrimSpace(m.run("", "exec", element, "--", "cat", path)); got != content {
