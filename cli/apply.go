@@ -440,6 +440,9 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 			if n.Phase != model.PhasePending {
 				settled++
 			}
+			if n.Phase == model.PhaseUnknown { // no wait is known to end
+				bad++
+			}
 		}
 		if ready == len(revisions) {
 			return true, nil

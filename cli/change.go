@@ -111,6 +111,9 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 		}
 		for _, n := range nodes {
 			if n.Name == e.Node && n.Revision < revision {
+				if n.Condition == model.Unknown {
+					return false, notTold("it is stored", n)
+				}
 				return false, nil
 			}
 		}

@@ -82,7 +82,7 @@ func TestApplyTimesOut(t *testing.T) {
 	f := lab()
 	f.never = true
 	r := runWith(t, f, duo, "apply", "-f", "-", "--timeout", "60ms")
-	if r.code != ExitTimeout || !strings.Contains(r.err, "goes on being applied") || !strings.Contains(r.err, "node n2 is lost") {
+	if r.code != ExitTimeout || !strings.Contains(r.err, "goes on being applied") || !strings.Contains(r.err, "node n2 is unknown") {
 		t.Errorf("got %+v", r)
 	}
 	if r := runWith(t, f, duo, "apply", "-f", "-", "--wait=false"); r.code != ExitOK {

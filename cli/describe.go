@@ -179,6 +179,9 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	if status.Failed > 0 {
 		counts += fmt.Sprintf(", %d failed", status.Failed)
 	}
+	if status.Unknown > 0 {
+		counts += fmt.Sprintf(", %d on nodes that say nothing now", status.Unknown)
+	}
 	s.line("Elements", counts)
 	s.line("Links", strconv.Itoa(status.Links))
 	s.line("Nodes", strings.Join(status.Nodes, ", "))

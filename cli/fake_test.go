@@ -495,7 +495,7 @@ func lab() *fake {
 			Nodes: []model.NodeStatus{
 				{SubstrateNode: model.SubstrateNode{Name: "n1", Location: "room-1", CPU: 2000, Memory: 4 << 30, Address: netip.MustParseAddr("172.16.0.1"), MTU: 9000, Simulated: true},
 					Ready: true, LastSeen: now.Add(-time.Second), Elements: 2, Ports: 3, CPUReserved: 500, MemoryReserved: 256 << 20, CPUUsed: 0.034, MemoryUsed: 48 << 20},
-				{SubstrateNode: model.SubstrateNode{Name: "n2", CPU: 2000, Memory: 4 << 30}, LastSeen: now.Add(-time.Minute), Problem: "no answer\nsince a minute"}},
+				{SubstrateNode: model.SubstrateNode{Name: "n2", CPU: 2000, Memory: 4 << 30}, LastSeen: now.Add(-time.Minute), Condition: model.Unknown, Problem: "no answer\nsince a minute"}},
 			Elements: []model.ElementView{view(h1, "n1", model.PhaseRunning, ""), view(r1, "n1", model.PhaseRunning, ""),
 				view(r2, "n2", model.PhaseFailed, "runc: exit status 1"), view(sw, "n1", model.PhaseStopped, "")},
 			Links: []model.LinkStatus{

@@ -143,7 +143,7 @@ func phase(p model.Phase) cell {
 	switch p {
 	case model.PhaseRunning:
 		c.style = good
-	case model.PhasePending, model.PhaseHeld:
+	case model.PhasePending, model.PhaseHeld, model.PhaseUnknown:
 		c.style = warn
 	case model.PhaseFailed:
 		c.style = bad
@@ -170,8 +170,10 @@ func nodeState(n model.NodeStatus) cell {
 		return cell{"impaired", warn}
 	case n.LastSeen.IsZero():
 		return cell{"starting", warn}
+	case n.Condition == model.Unknown:
+		return cell{"unknown", bad}
 	}
-	return cell{"lost", bad}
+	return cell{"not ready", bad}
 }
 
 func nodeKind(n model.NodeStatus) string {
@@ -182,6 +184,13 @@ func nodeKind(n model.NodeStatus) string {
 }
 
 func linkState(l model.LinkStatus) cell {
+	if l.LastTold != 0 {
+		state := "down"
+		if l.Up {
+			state = "up"
+		}
+		return cell{state + ", told " + age(time.Duration(l.LastTold)) + " ago", warn}
+	}
 	if l.Up {
 		return cell{"up", good}
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -274,10 +275,14 @@ func (c *CLI) showPolicies(all []model.PolicyView, of ref, o output) error {
 	return t.write(c.Out, c.colour(), true, "")
 }
 
-// elementPhase is an element's phase, or that it is in quarantine.
+// elementPhase is an element's phase, or that it is in quarantine, and how old the news is where its node says nothing now.
 func elementPhase(e *model.ElementStatus) cell {
+	c := phase(e.Phase)
 	if e.Quarantine != "" && e.Phase == model.PhaseRunning {
-		return cell{"quarantined", bad}
+		c = cell{"quarantined", bad}
 	}
-	return phase(e.Phase)
+	if e.LastTold != 0 {
+		c = cell{c.text + ", told " + age(time.Duration(e.LastTold)) + " ago", warn}
+	}
+	return c
 }

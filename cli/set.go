@@ -122,6 +122,11 @@ func (c *CLI) set(ctx context.Context, cl Client, of ref, values []model.Assignm
 	return nil
 }
 
+// notTold is why nobody waits for a node to do what it shall.
+func notTold(done string, n model.NodeStatus) error {
+	return failed("%s, and node %s does not do it now: %s. It does as soon as it is back", done, n.Name, oneLine(n.Problem))
+}
+
 // awaitSet waits until the nodes that were told have done it.
 func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.SetResult, timeout time.Duration) error {
 	var late []string
@@ -133,7 +138,9 @@ func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.
 		late = nil
 		for _, n := range nodes {
 			if revision, told := result.Nodes[n.Name]; told && n.Revision < revision {
-				late = append(late, n.Name)
+				if late = append(late, n.Name); n.Condition == model.Unknown {
+					return false, notTold(name+" is set", n)
+				}
 			}
 		}
 		if len(late) > 0 || of.element == "" {

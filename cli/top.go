@@ -267,14 +267,17 @@ func rank(p model.Phase) int {
 }
 
 func (c *CLI) topHeading(s sample) string {
-	ready, running := 0, 0
+	ready, running, unknown := 0, 0, 0
 	for _, n := range s.dump.Nodes {
 		if n.Ready {
 			ready++
 		}
 	}
 	for _, e := range s.dump.Elements {
-		if e.Phase == model.PhaseRunning {
+		switch {
+		case e.LastTold != 0:
+			unknown++
+		case e.Phase == model.PhaseRunning:
 			running++
 		}
 	}
@@ -284,6 +287,9 @@ func (c *CLI) topHeading(s sample) string {
 		fmt.Sprintf("%d networks", len(s.dump.Networks)),
 		fmt.Sprintf("%d/%d elements running", running, len(s.dump.Elements)),
 		fmt.Sprintf("%d links", len(s.dump.Links)),
+	}
+	if unknown > 0 {
+		parts = slices.Insert(parts, 5, fmt.Sprintf("%d as last told", unknown))
 	}
 	return strings.Join(parts, "  ")
 }

@@ -89,6 +89,8 @@ const (
 	PhaseFailed    Phase = "failed"
 	// PhaseHeld is a network that nodes have and that the store does not know.
 	PhaseHeld Phase = "held"
+	// PhaseUnknown is a network with elements on nodes that say nothing now.
+	PhaseUnknown Phase = "unknown"
 )
 
 // ElementStatus is what a node reports of one element.
@@ -98,6 +100,8 @@ type ElementStatus struct {
 	Phase Phase  `json:"phase"`
 	// Message is why it failed; of one that runs, what its owner should know (that it keeps its own configuration).
 	Message string `json:"message,omitempty"`
+	// LastTold is how old all of this is, where the node says nothing now: it is as it was last told. Zero else.
+	LastTold Duration `json:"lastTold,omitempty"`
 	// Restarts counts how often its processes were started again.
 	Restarts int `json:"restarts,omitempty"`
 	// Incident is the attack that its node has cut its links for, and that the manager has not decided about.

@@ -7,28 +7,32 @@ import (
 
 // NetworkStatus is one network at a glance.
 type NetworkStatus struct {
-	Name      string    `json:"name"`
-	Owner     string    `json:"owner,omitempty"`
-	Phase     Phase     `json:"phase"` // running when every element that shall run does, and every node is up to date
-	Message   string    `json:"message,omitempty"`
-	Elements  int       `json:"elements"`
-	Running   int       `json:"running"`
-	Stopped   int       `json:"stopped,omitempty"`   // by the user's wish
-	Suspended int       `json:"suspended,omitempty"` // likewise
-	Failed    int       `json:"failed,omitempty"`
-	Links     int       `json:"links"`
-	Nodes     []string  `json:"nodes,omitempty"`
-	Revision  int64     `json:"revision"`
-	Created   time.Time `json:"created"`
-	Modified  time.Time `json:"modified"`
-	Deleting  bool      `json:"deleting,omitempty"`
+	Name      string `json:"name"`
+	Owner     string `json:"owner,omitempty"`
+	Phase     Phase  `json:"phase"` // running when every element that shall run does, and every node is up to date
+	Message   string `json:"message,omitempty"`
+	Elements  int    `json:"elements"`
+	Running   int    `json:"running"`
+	Stopped   int    `json:"stopped,omitempty"`   // by the user's wish
+	Suspended int    `json:"suspended,omitempty"` // likewise
+	Failed    int    `json:"failed,omitempty"`
+	// Unknown are those of nodes that say nothing now: they are counted nowhere else.
+	Unknown  int       `json:"unknown,omitempty"`
+	Links    int       `json:"links"`
+	Nodes    []string  `json:"nodes,omitempty"`
+	Revision int64     `json:"revision"`
+	Created  time.Time `json:"created"`
+	Modified time.Time `json:"modified"`
+	Deleting bool      `json:"deleting,omitempty"`
 }
 
 // NodeStatus is one node at a glance.
 type NodeStatus struct {
 	SubstrateNode
-	Ready   bool   `json:"ready"`
-	Problem string `json:"problem,omitempty"`
+	Ready bool `json:"ready"`
+	// Condition is ready, notReady – Problem tells why – or unknown: nothing was heard of it for the time of a lease.
+	Condition Condition `json:"condition"`
+	Problem   string    `json:"problem,omitempty"`
 	// Held are the networks that keep the node from following the store.
 	Held     []string  `json:"held,omitempty"`
 	LastSeen time.Time `json:"lastSeen,omitzero"`
@@ -52,12 +56,14 @@ type ElementView struct {
 
 // LinkStatus is one link with its state and counters.
 type LinkStatus struct {
-	Network string       `json:"network"`
-	Link    Link         `json:"link"` // with the subnets that its ends are in, where it states none
-	VNI     uint32       `json:"vni"`
-	Paths   []LinkPath   `json:"paths,omitempty"`
-	Up      bool         `json:"up"`
-	Ports   []PortStatus `json:"ports,omitempty"` // those known, first end first
+	Network string     `json:"network"`
+	Link    Link       `json:"link"` // with the subnets that its ends are in, where it states none
+	VNI     uint32     `json:"vni"`
+	Paths   []LinkPath `json:"paths,omitempty"`
+	Up      bool       `json:"up"`
+	// LastTold is how old what is told here of the ports is, where one of their nodes says nothing now; zero else.
+	LastTold Duration     `json:"lastTold,omitempty"`
+	Ports    []PortStatus `json:"ports,omitempty"` // those known, first end first
 }
 
 // Dump is everything the manager knows, in one answer; watching is a stream of them.

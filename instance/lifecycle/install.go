@@ -84,6 +84,7 @@ Restart=always
 RestartSec=2
 TimeoutStartSec=120
 TimeoutStopSec=30
+WatchdogSec=120
 KillMode=process
 Delegate=yes
 TasksMax=infinity
@@ -287,17 +288,22 @@ func stopUnit(d instance.Dirs) (installed bool, err error) {
 
 // notify tells systemd, if it has started this process, that all is ready (sd_notify(3)).
 func notify() error {
+	if err := tellSystemd("READY=1"); err != nil {
+		return fmt.Errorf("tell systemd that all is ready: %w", err)
+	}
+	return nil
+}
+
+// tellSystemd tells systemd something, if it has started this process.
+func tellSystemd(word string) error {
 	address := os.Getenv("NOTIFY_SOCKET")
 	if address == "" {
 		return nil
 	}
 	c, err := net.Dial("unixgram", address) // an abstract one begins with @, in Go too
 	if err == nil {
-		_, err = c.Write([]byte("READY=1"))
+		_, err = c.Write([]byte(word))
 		err = errors.Join(err, c.Close())
 	}
-	if err != nil {
-		return fmt.Errorf("tell systemd that all is ready: %w", err)
-	}
-	return nil
+	return err
 }

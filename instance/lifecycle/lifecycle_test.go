@@ -2,12 +2,16 @@ package lifecycle
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,6 +129,104 @@ func TestSupervisorRestartsADaemon(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(filepath.Join(dir, "log")); strings.Count(string(b), "hello from the daemon") != 2 {
 		t.Errorf("the log holds %q, want both lives' words", b)
+	}
+}
+
+// A daemon that hangs is ended and started again; one that answers late now and then is left alone, as is one that nobody could
+// ask.
+func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "told")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	told, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	sp, err := newSpawner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := openLog(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	said := make(chan string, 10)
+	sup := &supervisor{spawner: sp, executable: "/proc/self/exe", deaths: map[string]int{},
+		say: func(f string, a ...any) { said <- fmt.Sprintf(f, a...) }}
+	var hanging, asked atomic.Int64
+	w := &watch{every: 10 * time.Millisecond, most: 4, first: 1000, ask: func(ctx context.Context) error {
+		n := asked.Add(1)
+		if hanging.Load() == 0 || hanging.Load() == 1 && n%4 != 0 {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		sup.keep(ctx, daemon{name: "helper", env: []string{helperMode + "=" + fifo}, log: log, watch: w})
+	}()
+	life := func() (pid int) {
+		var ino uint64
+		if _, err := fmt.Fscanln(told, &pid, &ino); err != nil {
+			t.Fatal(err)
+		}
+		return pid
+	}
+	first := life()
+	hanging.Store(1) // one answer in four does not come
+	for until := asked.Load() + 40; asked.Load() < until; {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if len(said) > 0 {
+		t.Fatalf("a daemon that answers was ended: %s", <-said)
+	}
+	if err := unix.Kill(first, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	hanging.Store(2)
+	words := <-said
+	hanging.Store(0)
+	if !strings.Contains(words, "helper") || !strings.Contains(words, "hung and was killed") {
+		t.Errorf("said %q", words)
+	}
+	if second := life(); second == first {
+		t.Errorf("the same process twice: %d", first)
+	}
+	cancel()
+	<-done
+}
+
+// An agent answers, and its loop stands still.
+func TestWatchAgentKnowsALoopThatStandsStill(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var beat atomic.Pointer[model.Beat]
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(beat.Load()) })}
+	go s.Serve(l)
+	defer s.Close()
+	ask := watchAgent(socket).ask
+	beat.Store(&model.Beat{Turns: 7, Step: "make elements", Still: model.Duration(stuckTime / 2)})
+	if err := ask(t.Context()); err != nil {
+		t.Errorf("slow, but not hanging: %v", err)
+	}
+	beat.Store(&model.Beat{Turns: 7, Step: "make elements", Still: model.Duration(stuckTime)})
+	var stuck *stuckError
+	if err := ask(t.Context()); !errors.As(err, &stuck) || !strings.Contains(err.Error(), `"make elements"`) {
+		t.Errorf("a loop that stands still: %v", err)
+	}
+	s.Close()
+	if err := ask(t.Context()); err == nil || errors.As(err, &stuck) {
+		t.Errorf("nobody there: %v", err)
 	}
 }
 

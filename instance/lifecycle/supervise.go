@@ -70,6 +70,7 @@ type daemon struct {
 	env       []string
 	namespace string // path of the network namespace it runs in; this process's own when empty
 	log       *logFile
+	watch     *watch // nil: it is not asked whether it lives
 }
 
 // Back-off between a daemon's lives. One that lived for steady starts from the beginning.
@@ -142,6 +143,15 @@ func (s *supervisor) once(ctx context.Context, d daemon) error {
 	if err := s.spawner.start(cmd, d.namespace); err != nil {
 		return err
 	}
+	over, cancel := context.WithCancel(ctx)
+	defer cancel()
+	hung := make(chan string, 1)
+	if d.watch != nil {
+		go d.watch.guard(over, func(why string) {
+			hung <- why
+			cmd.Process.Kill() //nolint:errcheck // it may have ended; a process that is stopped ends by this as well
+		})
+	}
 	stop := context.AfterFunc(ctx, func() {
 		cmd.Process.Signal(unix.SIGTERM) //nolint:errcheck // it may have ended
 		time.AfterFunc(politeness, func() { cmd.Process.Kill() })
@@ -150,6 +160,11 @@ func (s *supervisor) once(ctx context.Context, d daemon) error {
 	err := cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
+	}
+	select {
+	case why := <-hung:
+		return fmt.Errorf("it hung and was killed: %s", why)
+	default:
 	}
 	return err
 }

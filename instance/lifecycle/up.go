@@ -237,6 +237,7 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 	}
 	manager := daemon{name: "manager", args: []string{"manager", "--instance", u.Dirs.Name, "--substrate-state", file}}
 	manager.args = append(manager.args, s.args()...)
+	manager.watch = watchManager(u.Manager)
 	manager.args = append(manager.args, s.reachArgs()...)
 	if s.simulated() {
 		daemons.Go(func() { u.tend(ctx, s, own) })
@@ -250,7 +251,8 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 		all = nil
 	}
 	for _, n := range s.Substrate.Nodes {
-		a := daemon{name: "agent-" + n.Name, args: append([]string{"agent", "--instance", u.Dirs.Name, "--node", n.Name}, outpost...)}
+		a := daemon{name: "agent-" + n.Name, args: append([]string{"agent", "--instance", u.Dirs.Name, "--node", n.Name}, outpost...),
+			watch: watchAgent(u.Dirs.Node(n.Name).AgentSocket())}
 		// One node that no others can join has nobody to tunnel to.
 		if n.Address.IsValid() && (len(s.Substrate.Nodes) > 1 || len(s.Listen) > 0 || s.Joined != nil) {
 			a.args = append(a.args, "--address", n.Address.String())
@@ -262,6 +264,7 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 		}
 		all = append(all, a)
 	}
+	go spawner.heart(ctx)
 	for _, d := range all {
 		if d.log, err = openLog(filepath.Join(u.Dirs.Logs(), d.name+".log")); err != nil {
 			return nil, err

@@ -62,6 +62,7 @@ type Manager interface {
 	WatchDesired(ctx context.Context, node string, f func(model.NodeState) error) error
 	Report(ctx context.Context, report model.Report) error
 	Measure(ctx context.Context, measures model.Measures) error
+	Beat(ctx context.Context, beat model.Beat) error
 }
 
 // Config is what an agent is made of.
@@ -108,6 +109,7 @@ type Agent struct {
 	cuts     *cuts
 	cutting  sync.Mutex                      // one at a time says what is cut off
 	wanted   atomic.Pointer[model.NodeState] // the latest that was told, made so or not
+	pulse    pulse
 
 	// The loop's own.
 	desired   *model.NodeState
@@ -138,7 +140,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	a := &Agent{Config: c, wishes: make(chan model.NodeState, 1), elements: &elements{},
-		meter: meter{cgroup: c.Dirs.Cgroup()}}
+		meter: meter{cgroup: c.Dirs.Cgroup()}, pulse: pulse{node: c.Dirs.Node}}
 	var err error
 	if a.links, err = watchLinks(); err != nil {
 		return fmt.Errorf("node %s: %w", c.Dirs.Node, err)
@@ -167,6 +169,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.reporter.run(ctx) })
 	g.Go(func() error { return a.courier.run(ctx) })
 	g.Go(func() error { return a.ground.run(ctx) })
+	g.Go(func() error { return a.pulse.tell(ctx, a.Manager) })
 	if c.Outpost != nil {
 		g.Go(func() error { return a.holdTunnel(ctx) })
 		g.Go(func() error { return a.renew(ctx) })
@@ -205,6 +208,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		}
 		count.Reset(a.countEvery())
 	}
+	ctx = control.WithProgress(ctx, a.pulse.progress)
 	a.probe(ctx)
 	if a.desired != nil {
 		a.ground.set(a.desired.Links)
@@ -213,6 +217,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		a.reporter.set(&model.Report{Node: a.Dirs.Node, Problem: a.lacking})
 	}
 	for {
+		a.pulse.rest()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -273,6 +278,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // probe asks the drivers what they miss on this machine. They are used all the same: what needs nothing of it works.
 func (a *Agent) probe(ctx context.Context) {
+	a.pulse.at("look at what the machine offers")
 	var problems []string
 	for name, d := range a.Drivers.Controls {
 		if err := d.Probe(ctx); err != nil {
@@ -297,6 +303,7 @@ func (a *Agent) audit(ctx context.Context) bool {
 	if a.desired == nil {
 		return false
 	}
+	a.pulse.at("look into elements")
 	findings := 0
 	for name, d := range a.Drivers.Controls {
 		auditor, ok := d.(control.Auditor)

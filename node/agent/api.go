@@ -127,6 +127,7 @@ func (a *Agent) handler() http.Handler {
 	handle("GET /v1/watch", a.lookedAt)
 	handle("POST "+element+"/fib", a.fib)
 	handle("POST "+element+"/trace", a.trace)
+	handle("GET /v1/pulse", a.tellPulse)
 	handle("POST /v1/responders", a.openResponders)
 	handle("POST /v1/probes", a.runProbes)
 	return m
@@ -259,6 +260,11 @@ func answer(w http.ResponseWriter, v any) error {
 	w.Header().Set("Content-Type", "application/json")
 	json.NewEncoder(w).Encode(v) //nolint:errcheck // whoever has gone does not read it
 	return nil
+}
+
+// tellPulse tells whoever keeps this process running whether its loop goes round.
+func (a *Agent) tellPulse(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, a.pulse.beat())
 }
 
 func (a *Agent) openResponders(w http.ResponseWriter, r *http.Request) error {

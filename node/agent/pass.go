@@ -91,13 +91,17 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 	if a.plan.of != a.desired {
 		a.plan = newPlan(a.desired)
 	}
+	a.pulse.at("make elements")
 	outcomes := a.applyControls(ctx)
+	a.pulse.at("have routers forwarded for")
 	a.applyPlanes(ctx, outcomes)
+	a.pulse.at("join ports")
 	gateways, edgeProblem := a.applyEdges(ctx, outcomes)
 	problem := errors.Join(edgeProblem, a.applyFabric(ctx, outcomes, gateways))
 	if ctx.Err() != nil {
 		return false // half of a pass is nobody's news
 	}
+	a.pulse.at("remove what is no longer wanted")
 	if err := a.removeOthers(ctx, outcomes); err != nil {
 		problem = errors.Join(problem, fmt.Errorf("remove what is no longer wanted: %w", err))
 	}

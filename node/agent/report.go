@@ -125,6 +125,7 @@ func (r *reporter) deliver(ctx context.Context) error {
 
 // report puts together the node's account of itself after a pass.
 func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, problem error) {
+	a.pulse.at("put a report together")
 	report := &model.Report{Node: a.Dirs.Node, Elements: make([]model.ElementStatus, 0, len(outcomes))}
 	report.Problem = a.lacking
 	if problem != nil {
@@ -250,6 +251,7 @@ func (a *Agent) count(ctx context.Context) {
 	if last == nil {
 		return
 	}
+	a.pulse.at("read counters")
 	counters, err := a.Drivers.Fabric.Counters(ctx)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {

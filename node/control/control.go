@@ -10,6 +10,20 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+type progressKey struct{}
+
+// WithProgress has what works with the context tell of its progress.
+func WithProgress(ctx context.Context, note func()) context.Context {
+	return context.WithValue(ctx, progressKey{}, note)
+}
+
+// Progress tells that work on many elements goes on: it may take long all in all, but not without any progress.
+func Progress(ctx context.Context) {
+	if note, ok := ctx.Value(progressKey{}).(func()); ok {
+		note()
+	}
+}
+
 // Job is one element that shall be on this node.
 type Job struct {
 	ID      model.ID

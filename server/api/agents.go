@@ -25,6 +25,11 @@ type measuresInput struct {
 	Body model.Measures
 }
 
+type beatInput struct {
+	NodePath
+	Body model.Beat
+}
+
 type reportInput struct {
 	NodePath
 	Body model.Report
@@ -50,6 +55,13 @@ func (s *Server) agentRoutes(api huma.API) {
 				return nil, statusError(Invalid(fmt.Sprintf("the measures are of node %q, the request of %q", in.Body.Node, in.Node)))
 			}
 			return nil, statusError(s.agents.Measure(in.Body))
+		})
+	huma.Register(api, operation("beat", http.MethodPost, "/nodes/{node}/beat", "A sign of life of a node's agent", "agents"),
+		func(_ context.Context, in *beatInput) (*struct{}, error) {
+			if in.Body.Node != in.Node {
+				return nil, statusError(Invalid(fmt.Sprintf("the beat is of node %q, the request of %q", in.Body.Node, in.Node)))
+			}
+			return nil, statusError(s.agents.Beat(in.Body))
 		})
 	huma.Register(api, streaming[model.Update](api, operation("desired", http.MethodGet, "/nodes/{node}/desired",
 		"Everything a node shall have, at once and after every change, as a stream", "agents")),

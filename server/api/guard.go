@@ -92,6 +92,7 @@ var needs = map[string]need{
 	"GET /v1/nodes/{node}/desired":   localNode,
 	"POST /v1/nodes/{node}/report":   localNode,
 	"POST /v1/nodes/{node}/measures": localNode,
+	"POST /v1/nodes/{node}/beat":     localNode,
 	"POST /v1/nodes/{node}/renew":    joinedNode,
 	"GET /v1/nodes/{node}/tunnel":    joinedNode,
 	"GET /v1/nodes/{node}":           nodeOrUser,

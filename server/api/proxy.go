@@ -91,6 +91,8 @@ func newProxy(agents Agents) *proxy {
 		// An agent that was started anew listens on a new socket: no connection outlives its request.
 		DisableKeepAlives:  true,
 		DisableCompression: true,
+		// Streams begin at once. An agent that hangs takes connections, since the kernel does.
+		ResponseHeaderTimeout: 2 * model.LeaseTime,
 	}
 	p.reverse = &httputil.ReverseProxy{
 		Transport:     p.transport,

@@ -69,6 +69,8 @@ type Agents interface {
 	// Watch begins a watch of the node's desired state. The node counts as alive until end is called.
 	Watch(node string) (next func() Desired, end func(), err error)
 	Report(report model.Report) error
+	// Beat takes a sign of life of a node's agent.
+	Beat(beat model.Beat) error
 	// Measure takes what a node's agent has measured.
 	Measure(measures model.Measures) error
 	// Agent tells which node an element is on and how that node's agent is reached, if whoever asks may (see Only).
@@ -80,6 +82,8 @@ type Reach struct {
 	// Node is the node that the element is on, Dial opens connections to its agent.
 	Node string
 	Dial Dial
+	// Lost tells, beside an error, that the node says nothing, and that nobody should wait for it.
+	Lost bool
 	// Alive ends when the element's network is another's, or is no more.
 	Alive context.Context
 }

@@ -160,7 +160,7 @@ func TestRevisionOfSeveralNetworksIsTheStores(t *testing.T) {
 func bare(t *testing.T, nodes int) *fixture {
 	f := start(t, t.TempDir(), substrateOf(nodes))
 	for _, n := range f.nodes {
-		*n = *newNode(n.SubstrateNode, instance.Dirs{Name: "test", Run: f.dir, Data: f.dir}.Node(n.Name).AgentSocket())
+		*n = *f.newNode(n.SubstrateNode, instance.Dirs{Name: "test", Run: f.dir, Data: f.dir}.Node(n.Name).AgentSocket())
 	}
 	return f
 }
@@ -230,7 +230,7 @@ func TestDeadNodesKeepNoNetworkFromChanging(t *testing.T) {
 	net.Elements[0].Node, net.Elements[1].Node = "n1", "n2"
 	f.apply(t, net, model.ApplyOptions{})
 	n := f.nodes["n2"]
-	*n = *newNode(n.SubstrateNode, n.socket)
+	*n = *f.newNode(n.SubstrateNode, n.socket)
 	net.Links = slices.Clone(net.Links) // the manager has the others
 	net.Links[0].Bandwidth = 1e6
 	net.Elements = append(net.Elements, model.Element{Name: "r3", Kind: model.Router, Software: model.SoftwareStatic, Node: "n1"})

@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -61,11 +62,13 @@ func (m *Manager) checkOnce(ctx context.Context, name string, request model.Chec
 
 // check is one round.
 type check struct {
+	manager    *Manager
 	network    string
 	questions  []*question
 	responders map[string][]model.Responder // by node
 	secrets    map[model.ID]string
 	agents     map[string]api.Dial // of the nodes
+	mute       map[string]string   // nodes that say nothing now, and why
 	closed     map[model.ID]string
 }
 
@@ -84,8 +87,8 @@ func (m *Manager) newCheck(ctx context.Context, name string, request model.Check
 	if n.record.Deleting {
 		return nil, api.Conflict("network %s is being deleted", name)
 	}
-	c := &check{network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
-		agents: map[string]api.Dial{}, closed: map[model.ID]string{}}
+	c := &check{manager: m, network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
+		agents: map[string]api.Dial{}, mute: map[string]string{}, closed: map[model.ID]string{}}
 	if c.questions, err = questions(n, request); err != nil {
 		return nil, err
 	}
@@ -111,7 +114,9 @@ func (m *Manager) newCheck(ctx context.Context, name string, request model.Check
 		}
 	}
 	for name, on := range m.nodes {
-		if on.watches > 0 {
+		if why := on.mute(); why != "" {
+			c.mute[name] = why
+		} else {
 			c.agents[name] = on.dial()
 		}
 	}
@@ -133,6 +138,8 @@ func (c *check) open(ctx context.Context) {
 	each(c.responders, func(node string, list []model.Responder) {
 		var failed []model.ResponderFailure
 		err := c.agent(node, func(agent *client.Client) error {
+			ctx, done := c.unlessMute(ctx, node)
+			defer done()
 			r, err := agent.OpenResponders(ctx, model.RespondersRequest{Responders: list, Seconds: responderSeconds})
 			failed = r.Failed
 			return err
@@ -175,6 +182,8 @@ func (c *check) probe(ctx context.Context) {
 		}
 		var answer model.ProbesResult
 		err := c.agent(b.node, func(agent *client.Client) (err error) {
+			ctx, done := c.unlessMute(ctx, b.node)
+			defer done()
 			if answer, err = agent.Probe(ctx, request); err == nil && len(answer.Results) != len(list) {
 				err = fmt.Errorf("it answered %d of %d probes", len(answer.Results), len(list))
 			}
@@ -214,9 +223,44 @@ func (q *question) judge(seen model.ProbeResult) {
 	}
 }
 
+// unlessMute ends the context when the node stops saying anything: nobody waits for an answer of an agent that hangs.
+func (c *check) unlessMute(ctx context.Context, node string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	over := make(chan struct{})
+	go func() {
+		tick := time.NewTicker(listenEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			}
+			if why := c.manager.muteNode(node); why != "" {
+				cancel(errors.New(why))
+				return
+			}
+		}
+	}()
+	return ctx, func() { close(over); cancel(nil) }
+}
+
+// muteNode is why the node says nothing now; empty when it does.
+func (m *Manager) muteNode(name string) string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if n := m.nodes[name]; n != nil {
+		return n.mute()
+	}
+	return ""
+}
+
 // agent calls the agent of a node.
 func (c *check) agent(node string, call func(*client.Client) error) error {
 	dial, ok := c.agents[node]
+	if why := c.mute[node]; why != "" {
+		return errors.New(why)
+	}
 	if !ok {
 		return fmt.Errorf("the agent of node %s is away", node)
 	}

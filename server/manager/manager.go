@@ -42,6 +42,7 @@ type Manager struct {
 	identity  model.StoreIdentity
 	deleted   map[string]model.Deleted // networks, lately
 	events    events
+	ear       ear
 	changed   chan struct{} // closed when something that users see changes
 	wake      chan struct{} // wakes the loop
 
@@ -154,7 +155,7 @@ func (m *Manager) loadSubstrate(ctx context.Context, given model.Substrate) erro
 		if m.nodes[sn.Name] != nil {
 			return fmt.Errorf("start the manager: the substrate has two nodes called %s", sn.Name)
 		}
-		m.nodes[sn.Name] = newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
+		m.nodes[sn.Name] = m.newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
 	}
 	m.base = m.substrate
 	return nil

@@ -372,7 +372,7 @@ func TestPhasesAndEvents(t *testing.T) {
 	end1()
 	f.await(t, since, "n1", "NodeAway")
 	// What runs there runs on, and is told so.
-	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseRunning || s.Running != 4 || !strings.Contains(s.Message, "agent of node n1 is away") {
+	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseRunning || s.Running != 2 || s.Unknown != 2 || !strings.Contains(s.Message, "agent of node n1 is away") {
 		t.Fatalf("with a node away: %+v", s)
 	}
 }

@@ -52,7 +52,7 @@ func (m *Manager) substrateLinks() []model.SubstrateLinkStatus {
 
 func (m *Manager) measured(from, to string) *model.LinkMeasure {
 	n := m.nodes[from]
-	if n == nil || n.watches == 0 {
+	if n == nil || n.mute() != "" {
 		return nil
 	}
 	return n.measures.Link(to)

@@ -187,7 +187,7 @@ func (m *Manager) takeMembers(members []model.Member, revision int64) error {
 	m.substrate = model.Extend(m.base, members)
 	for _, sn := range m.substrate.Nodes {
 		if n := m.nodes[sn.Name]; n == nil {
-			m.nodes[sn.Name] = newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
+			m.nodes[sn.Name] = m.newNode(sn, m.dirs.Node(sn.Name).AgentSocket())
 		} else {
 			n.SubstrateNode = sn
 		}

@@ -28,6 +28,11 @@ type node struct {
 	heard    bool // a report has come since this process started
 	back     bool // and since its agent came
 	lastSeen time.Time
+	ear      *ear
+	heardAt  time.Duration // of the ear: when the agent last said anything
+	beat     model.Beat
+	said     model.Condition // as last told in an event, and why
+	saidWhy  string
 	reported int64 // the revision that the node says it has
 	problem  string
 	cpuUsed  float64
@@ -40,13 +45,10 @@ type node struct {
 	gone     map[string]bool // networks that it is told to let go of; true: without the trash
 }
 
-func newNode(sn model.SubstrateNode, socket string) *node {
-	return &node{SubstrateNode: sn, socket: socket, told: make(chan struct{}),
+func (m *Manager) newNode(sn model.SubstrateNode, socket string) *node {
+	return &node{SubstrateNode: sn, socket: socket, ear: &m.ear, heardAt: m.ear.time, told: make(chan struct{}),
 		elements: map[model.ID]model.ElementStatus{}, ports: map[model.PortID]model.PortStatus{}}
 }
-
-// ready tells that the node's agent is there and has told how it is.
-func (n *node) ready() bool { return n.watches > 0 && n.heard && n.problem == "" }
 
 // node finds a node by name. The lock is held.
 func (m *Manager) node(name string) (*node, error) {
@@ -76,7 +78,8 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	}
 	n.socket = r.Socket
 	n.offers = offers{true, r.Controls, r.Forwardings, r.NoDelay, r.NoInternet}
-	n.lastSeen = time.Now()
+	n.beat = model.Beat{} // another life's
+	n.hear()
 	return nil
 }
 
@@ -88,13 +91,12 @@ func (m *Manager) Watch(name string) (next func() api.Desired, end func(), err e
 	if err != nil {
 		return nil, nil, err
 	}
-	wasReady := n.ready()
 	if n.watches == 0 {
 		n.back = false
 	}
 	n.watches++
-	n.lastSeen = time.Now()
-	m.readiness(n, wasReady)
+	n.hear()
+	m.readiness(n)
 	next = func() api.Desired {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
@@ -103,26 +105,10 @@ func (m *Manager) Watch(name string) (next func() api.Desired, end func(), err e
 	end = func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		wasReady := n.ready()
 		n.watches--
-		m.readiness(n, wasReady)
+		m.readiness(n)
 	}
 	return next, end, nil
-}
-
-// readiness tells of a node that came or went. The lock is held.
-func (m *Manager) readiness(n *node, was bool) {
-	switch is := n.ready(); {
-	case is && !was:
-		m.event(model.Info, n.Name, "NodeReady", "node "+n.Name+" is ready", n.Name)
-	case was && !is && n.watches == 0:
-		m.event(model.Warning, n.Name, "NodeAway", "the agent of node "+n.Name+" is away; what runs there goes on running", n.Name)
-	case was && !is:
-		m.event(model.Error, n.Name, "NodeProblem", "node "+n.Name+": "+n.problem, n.Name)
-	default:
-		return
-	}
-	m.poke()
 }
 
 // Report takes a node's account of itself.
@@ -133,9 +119,10 @@ func (m *Manager) Report(r model.Report) error {
 	if err != nil {
 		return err
 	}
-	wasReady, first := n.ready(), !n.heard
-	n.heard, n.back, n.lastSeen, n.reported, n.problem, n.cpuUsed, n.memUsed, n.underlay =
-		true, true, time.Now(), r.Revision, r.Problem, r.CPUUsed, r.MemUsed, r.Underlay
+	first := !n.heard
+	n.hear()
+	n.heard, n.back, n.reported, n.problem, n.cpuUsed, n.memUsed, n.underlay =
+		true, true, r.Revision, r.Problem, r.CPUUsed, r.MemUsed, r.Underlay
 	for _, ev := range r.Events {
 		if !m.mayTell(n, ev.Object) {
 			continue
@@ -149,7 +136,7 @@ func (m *Manager) Report(r model.Report) error {
 	m.takeElements(n, r.Elements, first)
 	takePorts(n, r.Ports)
 	m.takeHeld(n, &r)
-	m.readiness(n, wasReady)
+	m.readiness(n)
 	m.touch()
 	m.poke()
 	return nil
@@ -224,6 +211,9 @@ func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 		return api.Reach{}, api.Conflict("%s is placed on node %q, which the substrate does not have", id, name)
 	}
 	switch {
+	case on.lost():
+		_, why := on.condition()
+		return api.Reach{Node: name, Lost: true}, api.Unavailable(fmt.Errorf("%s is on node %s, which does not answer now: %s", id, name, why))
 	case on.watches == 0:
 		return api.Reach{}, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
 	case !on.back:

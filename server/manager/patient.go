@@ -42,7 +42,7 @@ func (p patient) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 		changed := p.Changed()
 		reach, err := p.Manager.Agent(ctx, id)
 		var refusal *api.Problem
-		if !errors.As(err, &refusal) || refusal.Status != http.StatusServiceUnavailable {
+		if !errors.As(err, &refusal) || reach.Lost || refusal.Status != http.StatusServiceUnavailable {
 			return reach, err
 		}
 		select {

@@ -70,6 +70,7 @@ func Run(ctx context.Context, config Config) error {
 	loop, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Loop(loop) })
+	wg.Go(func() { m.listen(loop) })
 	exporter := metrics.New(m)
 	users := patient{m, m.restored(loop, patience), patience}
 	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m, Members: m,

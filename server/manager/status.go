@@ -102,10 +102,10 @@ func (m *Manager) toldOf(n *network, element string) model.ElementStatus {
 	switch {
 	case on == nil:
 		s.Phase, s.Message = model.PhaseFailed, fmt.Sprintf("it is placed on node %q, which the substrate does not have", s.Node)
-	case on.watches == 0:
+	case on.mute() != "":
 		reported, ok := on.elements[id]
-		if s.Message = "the agent of node " + s.Node + " is away"; ok { // what runs there goes on running
-			reported.Message = "as last told: " + s.Message
+		if s.Message = on.mute(); ok { // what runs there goes on running
+			reported.Message, reported.LastTold = "as last told: "+s.Message, on.toldBefore()
 			return reported
 		}
 	default:
@@ -139,6 +139,8 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 			wanted++
 		}
 		switch {
+		case is.LastTold != 0:
+			s.Unknown++
 		case is.Phase == model.PhaseFailed:
 			s.Failed++
 			if failure == "" {
@@ -170,7 +172,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 		if s.Failed > 1 {
 			s.Message = fmt.Sprintf("%s (and %d more)", failure, s.Failed-1)
 		}
-	case waiting != "" || s.Running+s.Stopped+s.Suspended < s.Elements:
+	case waiting != "" || s.Running+s.Stopped+s.Suspended+s.Unknown < s.Elements:
 		s.Phase, s.Message = model.PhasePending, waiting
 	case wanted == 0 && s.Elements > 0:
 		s.Phase = model.PhaseStopped
@@ -180,8 +182,15 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 		break
 	}
 	for _, name := range s.Nodes {
-		if on := m.nodes[name]; s.Message == "" && on != nil && on.watches == 0 {
-			s.Message = "as last told: the agent of node " + name + " is away"
+		on := m.nodes[name]
+		if on == nil {
+			continue
+		}
+		if why := on.mute(); why != "" && (s.Message == "" || on.lost()) {
+			s.Message = "as last told: " + why
+		}
+		if s.Unknown > 0 && on.lost() && s.Phase != model.PhaseFailed && !r.Deleting {
+			s.Phase = model.PhaseUnknown
 		}
 	}
 	return s
@@ -203,6 +212,9 @@ func (m *Manager) linkStatus(n *network, l model.Link) model.LinkStatus {
 		}
 		if p, ok := on.ports[id]; ok {
 			s.Ports = append(s.Ports, p)
+			if on.mute() != "" {
+				s.LastTold = max(s.LastTold, on.toldBefore())
+			}
 			if p.Up { // as last told, where the agent is away
 				up++
 			}
@@ -247,7 +259,7 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 	var out []model.NodeStatus
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		n := m.nodes[name]
-		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, Ready: n.ready(), Problem: n.problem, LastSeen: n.lastSeen,
+		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, LastSeen: n.lastSeen,
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
 			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported,
 			Underlay: n.underlay, Held: n.heldNames()}
@@ -257,9 +269,8 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		if !n.offers.told {
 			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
 		}
-		if n.watches == 0 && s.Problem == "" {
-			s.Problem = "its agent is away"
-		}
+		s.Condition, s.Problem = n.condition()
+		s.Ready = s.Condition == model.Ready
 		out = append(out, s)
 	}
 	return out

@@ -83,7 +83,7 @@ func is(b bool) float64 {
 }
 
 // phases are all that an element or a network may be in.
-var phases = []model.Phase{model.PhasePending, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended, model.PhaseFailed}
+var phases = []model.Phase{model.PhasePending, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended, model.PhaseFailed, model.PhaseUnknown}
 
 func (e emitter) network(n *model.NetworkStatus) {
 	for _, p := range phases {
@@ -96,6 +96,9 @@ func (e emitter) network(n *model.NetworkStatus) {
 
 func (e emitter) node(n *Node) {
 	e.gauge(nodeReadyDesc, is(n.Ready), n.Name)
+	for _, c := range model.Conditions {
+		e.gauge(nodeConditionDesc, is(n.Condition == c), n.Name, string(c))
+	}
 	e.gauge(nodeConnectedDesc, is(n.Connected), n.Name)
 	e.gauge(nodeSeenDesc, seconds(n.LastSeen), n.Name)
 	e.gauge(nodeRevisionDesc, float64(n.Revision), n.Name)

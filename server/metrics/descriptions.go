@@ -31,6 +31,7 @@ var (
 // Nodes and their agents.
 var (
 	nodeReadyDesc          = describe("node_ready", "1 when the node's agent is connected, has reported and has no problem.", "node")
+	nodeConditionDesc      = describe("node_condition", "1 for the condition that the node is in, 0 for the others: unknown is one that was not heard of for the time of a lease, notReady one that has a problem or whose agent's loop does not come round.", "node", "condition")
 	nodeConnectedDesc      = describe("node_agent_connected", "1 when the node's agent is connected to the manager.", "node")
 	nodeSeenDesc           = describe("node_last_report_timestamp_seconds", "When the node's agent last registered or reported, in seconds since the epoch; 0 for never.", "node")
 	nodeRevisionDesc       = describe("node_revision", "Revision of the desired state that the node last made so.", "node")

@@ -75,6 +75,11 @@ func (c *Client) Measure(ctx context.Context, measures model.Measures) error {
 	return c.do(ctx, http.MethodPost, path("nodes", measures.Node, "measures"), nil, measures, nil)
 }
 
+// Beat is a sign of life of a node's agent.
+func (c *Client) Beat(ctx context.Context, beat model.Beat) error {
+	return c.do(ctx, http.MethodPost, path("nodes", beat.Node, "beat"), nil, beat, nil)
+}
+
 // stream reads a stream of JSON values (NDJSON) and calls f with each. A finished stream is no error.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, f func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -1,0 +1,142 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// watch is how a daemon is asked whether it lives. Questions are counted, and no clock is read: while this process was stopped,
+// or the machine slept, nobody was asked, and nobody failed to answer.
+type watch struct {
+	ask func(ctx context.Context) error
+	// every is the time between two questions, and how long an answer may take; after so many in a row without an answer the
+	// daemon is ended, and started again. first is how many may fail before the first answer.
+	every       time.Duration
+	most, first int
+}
+
+// What `up` asks of its daemons. One that starts may have much to read, or to wait for what an earlier one began.
+const (
+	askEvery = 5 * time.Second
+	askMost  = 6
+	askFirst = 60
+	// stuckTime is for how long an agent's loop may make no progress before the agent is started again. It is shown as not
+	// ready long before: what is slow and comes to an end shall come to its end.
+	stuckTime = 90 * time.Second
+)
+
+// guard asks until the context ends, and calls end when there is no answer for too long.
+func (w *watch) guard(ctx context.Context, end func(why string)) {
+	// The first answer is asked for more often: until it has come, little is known.
+	const eager = 10
+	tick := time.NewTicker(w.every / eager)
+	defer tick.Stop()
+	failed, most := 0, eager*w.first
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		once, cancel := context.WithTimeout(ctx, w.every)
+		err := w.ask(once)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			if most != w.most {
+				tick.Reset(w.every)
+			}
+			failed, most = 0, w.most
+			continue
+		}
+		var stuck *stuckError
+		if failed++; failed >= most || errors.As(err, &stuck) {
+			end(err.Error())
+			return
+		}
+	}
+}
+
+// stuckError is the answer of an agent whose loop stands still.
+type stuckError struct{ beat model.Beat }
+
+func (e *stuckError) Error() string {
+	step := "waiting"
+	if e.beat.Step != "" {
+		step = strconv.Quote(e.beat.Step)
+	}
+	return fmt.Sprintf("its loop has been at %s for %s without any progress", step, e.beat.Still)
+}
+
+// watchManager asks the manager by its socket: what answers has taken the connection, has a processor, and gets at its state. A
+// store that does not answer is no reason to end it.
+func watchManager(m Manager) *watch {
+	return &watch{every: askEvery, most: askMost, first: askFirst, ask: func(ctx context.Context) error {
+		_, err := m.Ping(ctx)
+		if err != nil {
+			err = fmt.Errorf("it does not answer: %w", err)
+		}
+		return err
+	}}
+}
+
+// watchAgent asks an agent how its loop goes round.
+func watchAgent(socket string) *watch {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	c := &http.Client{Transport: transport}
+	return &watch{every: askEvery, most: askMost, first: askFirst, ask: func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/v1/pulse", nil)
+		if err != nil {
+			return err
+		}
+		response, err := c.Do(request)
+		if err != nil {
+			return fmt.Errorf("it does not answer: %w", err)
+		}
+		defer response.Body.Close()
+		var beat model.Beat
+		if err := json.NewDecoder(response.Body).Decode(&beat); err != nil {
+			return fmt.Errorf("its answer cannot be read: %w", err)
+		}
+		if time.Duration(beat.Still) >= stuckTime {
+			return &stuckError{beat}
+		}
+		return nil
+	}}
+}
+
+// heart tells systemd, where it wants to know (WatchdogSec=, sd_watchdog_enabled(3)), that this process can still start and
+// end others. It returns at once where nobody asks.
+func (s *spawner) heart(ctx context.Context) {
+	microseconds, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
+	pid := os.Getenv("WATCHDOG_PID")
+	if err != nil || microseconds <= 0 || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return
+	}
+	tick := time.NewTicker(time.Duration(microseconds) * time.Microsecond / 3)
+	defer tick.Stop()
+	for {
+		done := make(chan struct{})
+		s.requests <- func() { close(done) }
+		<-done
+		_ = tellSystemd("WATCHDOG=1") // it asks again by ending this process
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

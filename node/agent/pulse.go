@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// pulse is the loop's account of how it goes round. Only the loop, and what works on its behalf, notes progress; whoever asks
+// learns for how many beats there has been none. Beats, and no clock, measure that: an agent that was stopped, or on a machine
+// that slept, has not stood still.
+type pulse struct {
+	node string
+
+	mu    sync.Mutex
+	turns uint64
+	step  string
+	still int // beats since the last progress
+}
+
+// at notes that the loop begins a step.
+func (p *pulse) at(step string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.step, p.still = step, 0
+}
+
+// rest notes that the loop has come round, and waits.
+func (p *pulse) rest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turns++
+	p.step, p.still = "", 0
+}
+
+// progress notes that a long step goes on.
+func (p *pulse) progress() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.still = 0
+}
+
+// count is a beat's worth of time.
+func (p *pulse) count() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.still++
+}
+
+func (p *pulse) beat() model.Beat {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return model.Beat{Node: p.node, Turns: p.turns, Step: p.step, Still: model.Duration(time.Duration(p.still) * model.BeatEvery)}
+}
+
+// tell has the manager told of every beat, until the context ends. A manager that does not answer gets the next one.
+func (p *pulse) tell(ctx context.Context, m Manager) error {
+	tick := time.NewTicker(model.BeatEvery)
+	defer tick.Stop()
+	busy := make(chan struct{}, 1)
+	var last sync.WaitGroup
+	defer last.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		p.count()
+		select {
+		case busy <- struct{}{}:
+			last.Go(func() {
+				defer func() { <-busy }()
+				ctx, cancel := context.WithTimeout(ctx, model.LeaseTime)
+				defer cancel()
+				_ = m.Beat(ctx, p.beat()) // a manager that is away gets the next one
+			})
+		default: // it has not answered the last one yet
+		}
+	}
+}
