@@ -212,6 +212,9 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	}
 	for _, e := range record.Network.Edges {
 		device, gateway, forwards := e.Device, "", ""
+		if e.Mirror != nil {
+			device = e.Out()
+		}
 		if e.Internet != nil {
 			device, gateway, forwards = e.Out(), join(record.Assigned.EdgeAddresses(e.Name)), join(e.Internet.Forwards)
 		}
@@ -464,6 +467,9 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Interfa
 		s.line("Sent", fmt.Sprintf("%d packets, %s", port.RxPackets, byteCount(port.RxBytes)))
 		s.line("Received", fmt.Sprintf("%d packets, %s", port.TxPackets, byteCount(port.TxBytes)))
 		s.line("Dropped", fmt.Sprintf("%d packets", port.Dropped))
+		if port.Copied+port.Uncopied > 0 {
+			s.line("Mirror", fmt.Sprintf("%d packets of the link copied, %d beyond the mirror's bandwidth", port.Copied, port.Uncopied))
+		}
 	}
 	return s.err
 }

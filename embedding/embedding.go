@@ -195,7 +195,7 @@ func (e *embedder) constrain(current model.Placement) {
 		}
 		node := edge.Node
 		if node == "" {
-			if edge.Internet != nil || len(e.nodes) == 1 || e.net.Elements[el].Node != "" {
+			if edge.Internet != nil || edge.Mirror != nil || len(e.nodes) == 1 || e.net.Elements[el].Node != "" {
 				continue // every node has a way out; the only node, or the element's own pin, says where the device is
 			}
 			e.refuse(model.AboutEdge, edge.Name, "node", "edge %s does not say which node its device %s is on; there are %s", edge.Name, edge.Device,

@@ -72,6 +72,9 @@ func (e Edge) Out() string {
 	if e.Internet != nil {
 		return "internet"
 	}
+	if e.Mirror != nil {
+		return "mirror of " + e.Mirror.Link
+	}
 	out := e.Device
 	if e.VLAN != 0 {
 		out += " VLAN " + strconv.Itoa(e.VLAN)

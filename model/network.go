@@ -135,6 +135,8 @@ type Interface struct {
 	Internet bool `json:"internet,omitempty"`
 	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
 	Shape *Shape `json:"shape,omitempty"`
+	// Copy tells where copies of what passes the link go; nil where nobody gets any, and at the link's other end.
+	Copy *Copy `json:"copy,omitempty"`
 }
 
 // Shape is what a link does to packets in one direction.
@@ -265,6 +267,8 @@ type Edge struct {
 	Trunk bool `json:"trunk,omitempty"`
 	// Internet leads to the machine's uplink instead of to a device.
 	Internet *Internet `json:"internet,omitempty"`
+	// Mirror has End get copies of what passes a link, instead of leading out.
+	Mirror *Mirror `json:"mirror,omitempty"`
 }
 
 // Slice is the network's share of the substrate.

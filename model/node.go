@@ -154,6 +154,9 @@ type PortStatus struct {
 	Dropped   uint64 `json:"dropped"`
 	// Drops are the packets of Dropped by reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
+	// Copied are the packets of which the link's mirror got copies, Uncopied those that were beyond its bandwidth.
+	Copied   uint64 `json:"copied,omitempty"`
+	Uncopied uint64 `json:"uncopied,omitempty"`
 }
 
 // Report is a node's account of itself to the manager.

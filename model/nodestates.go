@@ -78,6 +78,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 	interfaces := make([]Interface, 0, count) // one block each for all elements
 	fars := make([]Far, 0, count)
 	parts := map[string]NodeNetwork{}
+	copies := r.copies()
 	for _, e := range r.Network.Elements {
 		node := placed[e.Name]
 		if node == "" {
@@ -96,6 +97,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 				fars = append(fars, far)
 				i.Far = &fars[len(fars)-1]
 			}
+			i.Copy = copies[End{e.Name, i.Name}]
 			interfaces = append(interfaces, i)
 		}
 		e.Interfaces = interfaces[first:len(interfaces):len(interfaces)]
@@ -113,6 +115,9 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 	for _, edge := range r.Network.Edges {
 		if node := placed[edge.End.Element]; node != "" {
 			part := parts[node]
+			if edge.Mirror != nil {
+				edge.Mirror = r.placedMirror(edge)
+			}
 			part.Edges = append(part.Edges, edge)
 			parts[node] = part
 		}

@@ -29,7 +29,7 @@ func Resolve(net Network, as Assigned, numbers *Numbers) (Network, Assigned, err
 		r.now.Index = index
 	}
 	for _, step := range []func() error{
-		func() error { return r.links(numbers) }, r.edges, r.subnets, r.loopbacks,
+		func() error { return r.links(numbers) }, func() error { return r.mirrors(numbers) }, r.edges, r.subnets, r.loopbacks,
 	} {
 		if err := step(); err != nil {
 			return net, as, fmt.Errorf("network %s: %w", net.Name, err)
@@ -53,7 +53,7 @@ func (r *resolver) links(numbers *Numbers) error {
 		e := &r.net.Elements[i]
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			f.Device, f.Link, f.Edge, f.Internet, f.Far, f.Shape, f.MTU = "", "", "", false, nil, nil, DefaultMTU
+			f.Device, f.Link, f.Edge, f.Internet, f.Far, f.Shape, f.Copy, f.MTU = "", "", "", false, nil, nil, nil, DefaultMTU
 			if d := DeviceName(f.Name); d != f.Name {
 				f.Device = d
 			}

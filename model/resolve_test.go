@@ -338,6 +338,61 @@ func TestResolveIsStable(t *testing.T) {
 	})
 }
 
+// TestMirrors has the first end of a mirrored link's node told where copies go, and that of the host where they come from, with a
+// tunnel of its own between nodes that stays what it is; never more than the slice's bandwidth, and nothing where the host is away.
+func TestMirrors(t *testing.T) {
+	net := build("r1", "r2", "h1", "r1-r2", "r2-h1")
+	net.Links[0].MTU = 9000
+	net.Slice.Bandwidth = 30e6
+	net.Edges = []Edge{{Name: "mirror0", End: End{"h1", "mirror0"}, Mirror: &Mirror{Link: "r1--r2"}}}
+	r, as := resolve(t, net, Assigned{})
+	vni := as.Links[mirrorKey("mirror0")].VNI
+	for name, l := range as.Links {
+		if vni == 0 || l.VNI == vni && name != mirrorKey("mirror0") {
+			t.Fatalf("the mirror's tunnel is %d, link %s's %d", vni, name, l.VNI)
+		}
+	}
+	if again, now := resolve(t, net, as); !reflect.DeepEqual(as, now) || !reflect.DeepEqual(r, again) {
+		t.Errorf("resolved again it is %+v", now)
+	}
+	substrate := Substrate{Nodes: []SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")}, {Name: "n2", Address: netip.MustParseAddr("192.0.2.2")}}}
+	for _, x := range []struct {
+		at        string
+		overrides map[string]Override
+		copy      *Copy
+		from      string
+	}{
+		{"n1", nil, &Copy{Element: "h1", Interface: "mirror0", Bandwidth: 30e6}, ""},
+		{"n2", nil, &Copy{Element: "h1", Interface: "mirror0", Bandwidth: 30e6, Node: "n2", VNI: vni}, "n1"},
+		{"n2", map[string]Override{"h1": {Stopped: true}}, nil, "n1"},
+		{"n2", map[string]Override{"h1": {Quarantined: true}}, nil, "n1"},
+	} {
+		as.Placement.Elements = map[string]string{"r1": "n1", "r2": "n1", "h1": x.at}
+		states := NodeStates([]ResolvedRecord{{Network: r, Assigned: as, Overrides: x.overrides}}, substrate)
+		for _, e := range states["n1"].Networks[0].Elements {
+			for _, f := range e.Interfaces {
+				want := x.copy
+				if e.Name != "r1" || f.Name != "r2" {
+					want = nil
+				}
+				if !reflect.DeepEqual(f.Copy, want) {
+					t.Errorf("%+v: what passes %s:%s is copied to %+v", x, e.Name, f.Name, f.Copy)
+				}
+			}
+		}
+		part := states[x.at].Networks[0]
+		if m := part.Edges[0].Mirror; m.From != x.from || (m.VNI == vni) != (x.from != "") {
+			t.Errorf("%+v: the host's node knows of %+v", x, m)
+		}
+		if h1 := part.Elements[len(part.Elements)-1]; h1.Interfaces[1].MTU != 9000 {
+			t.Errorf("the copies' interface is %+v", h1.Interfaces)
+		}
+	}
+	if m := r.Edges[0].Mirror; m.From != "" || m.VNI != 0 {
+		t.Errorf("the resolved network was written to: %+v", m)
+	}
+}
+
 func TestNodeStates(t *testing.T) {
 	r, as := resolve(t, build("r1", "r2", "r3", "r1-r2", "r2-r3", "r3-r1"), Assigned{})
 	as.Placement.Elements = map[string]string{"r1": "n1", "r2": "n1", "r3": "n2"}

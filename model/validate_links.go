@@ -319,7 +319,7 @@ func (ps *problems) checkNextHops(l *layout) {
 		}
 	}
 	for _, e := range n.Edges {
-		if i, ok := l.elements[e.End.Element]; ok && own[i] == nil {
+		if i, ok := l.elements[e.End.Element]; ok && own[i] == nil && e.Mirror == nil {
 			own[i] = &prefixSet{}
 			for _, f := range n.Elements[i].Interfaces {
 				for _, a := range f.Addresses {
@@ -387,6 +387,10 @@ func (ps *problems) checkEdges(l *layout) {
 			ps.edge(i, "end", "it needs end:, the element or element:interface that the device is joined to")
 		case !ok:
 			ps.edge(i, "end", "there is no router, host or switch %s%s", e.End.Element, ps.near(e.End.Element))
+		}
+		if e.Mirror != nil {
+			ps.checkMirror(i, l)
+			continue
 		}
 		if e.Internet != nil {
 			ps.checkInternet(i, l)

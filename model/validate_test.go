@@ -71,6 +71,21 @@ func TestValidateRefuses(t *testing.T) {
 		"already has this device": func(n *Network) {
 			n.Edges = []Edge{{Name: "e", End: End{"r1", "e"}, Device: "eth0"}, {Name: "f", End: End{"r1", "f"}, Device: "eth0"}}
 		},
+		"copies go to a host": func(n *Network) {
+			n.Edges = []Edge{{Name: "m", End: End{"r2", "m"}, Mirror: &Mirror{Link: "r1--r2"}}}
+		},
+		"there is no link r1--r9; there are r1--r2, r2--h1": func(n *Network) {
+			n.Edges = []Edge{{Name: "m", End: End{"h1", "m"}, Mirror: &Mirror{Link: "r1--r9"}}}
+		},
+		"a link has one mirror": func(n *Network) {
+			n.Edges = []Edge{{Name: "m", End: End{"h1", "m"}, Mirror: &Mirror{Link: "r1--r2"}}, {Name: "o", End: End{"h1", "o"}, Mirror: &Mirror{Link: "r1--r2"}}}
+		},
+		"the 8kbit that a mirror needs": func(n *Network) {
+			n.Edges = []Edge{{Name: "m", End: End{"h1", "m"}, Mirror: &Mirror{Link: "r1--r2", Bandwidth: 7}}}
+		},
+		"it is a mirror and leads out": func(n *Network) {
+			n.Edges = []Edge{{Name: "m", End: End{"h1", "m"}, Device: "eth1", Mirror: &Mirror{Link: "r1--r2"}}}
+		},
 		"one of them is a trunk": func(n *Network) {
 			n.Edges = []Edge{{Name: "e", End: End{"r1", "e"}, Device: "eth0", Trunk: true}, {Name: "f", End: End{"r1", "f"}, Device: "eth0", VLAN: 5}}
 		},

@@ -21,7 +21,8 @@ var (
 	}
 	derived = map[reflect.Type][]string{
 		reflect.TypeFor[model.Internet]():  {"gateway", "via", "sources", "targets"},
-		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "internet", "far", "shape"},
+		reflect.TypeFor[model.Mirror]():    {"from", "vni"},
+		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "internet", "far", "shape", "copy"},
 	}
 )
 

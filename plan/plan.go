@@ -128,7 +128,7 @@ var edgeRules = rules[model.Edge]{
 	remove: "cuts what goes over it",
 	change: func(e model.Edge, details []Detail) (string, bool) {
 		for _, d := range details {
-			if d.Field != "internet.forwards" && d.Field != "trunk" {
+			if d.Field != "internet.forwards" && d.Field != "trunk" && !strings.HasPrefix(d.Field, "mirror.") {
 				return "plugs into another device", true
 			}
 		}

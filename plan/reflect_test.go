@@ -104,7 +104,8 @@ func TestEveryFieldIsTold(t *testing.T) {
 		follows := strings.HasPrefix(f.path, ".elements.interfaces.") && slices.Contains(
 			derived[reflect.TypeFor[model.Interface]()], parts[2]) && parts[2] != "name"
 		follows = follows || strings.HasPrefix(f.path, ".edges.internet.") && slices.Contains(
-			derived[reflect.TypeFor[model.Internet]()], parts[2])
+			derived[reflect.TypeFor[model.Internet]()], parts[2]) || strings.HasPrefix(f.path, ".edges.mirror.") && slices.Contains(
+			derived[reflect.TypeFor[model.Mirror]()], parts[2])
 		if follows {
 			if len(changes) != 0 {
 				t.Errorf("%s follows from the rest of the document, yet is told: %v", f.path, changes)

@@ -274,6 +274,33 @@ func (b *builder) addLinks() {
 		b.net.Edges = append(b.net.Edges, e)
 		b.edges = append(b.edges, place{item.Key, item.Node})
 	}
+	b.mirrors()
+}
+
+// mirrors are edges for the model, called as their interfaces.
+func (b *builder) mirrors() {
+	taken := map[string]bool{}
+	for _, e := range b.net.Edges {
+		taken[e.Name] = true
+	}
+	for _, v := range b.form.Mirrors {
+		_, ifc := cutEnd(v.To)
+		taken[ifc] = true
+	}
+	next := 0
+	for _, v := range b.form.Mirrors {
+		e := model.Edge{Mirror: &model.Mirror{Link: strings.Join(strings.Fields(v.Link), ""), Bandwidth: deref(v.Bandwidth)}}
+		e.End.Element, e.End.Interface = cutEnd(v.To)
+		for e.End.Interface == "" {
+			if name := "mirror" + strconv.Itoa(next); !taken[name] {
+				e.End.Interface = name
+			}
+			next++
+		}
+		e.Name = e.End.Interface
+		b.net.Edges = append(b.net.Edges, e)
+		b.edges = append(b.edges, place{v.Node, v.Node})
+	}
 }
 
 // nameLinks names links and their interfaces: what the file names is taken first; the rest is named after what it

@@ -280,6 +280,9 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		*p = named[form.Edge](d, n, what, "edge", false)
 	case *form.Edge:
 		d.edge(n, p, what)
+	case *form.Mirror:
+		p.Node = n
+		d.structure(n, reflect.ValueOf(p).Elem(), what)
 	case **form.Internet:
 		d.internet(n, p, what)
 	case *form.Forwards:

@@ -402,8 +402,18 @@ func endText(e form.End) string {
 
 func (f *formatter) edges(doc *yamlNode) {
 	var all yamlNode
+	mirrors := yamlNode{kind: yamlList}
 	for _, e := range f.net.Edges {
 		var n yamlNode
+		if e.Mirror != nil {
+			n.set("link", e.Mirror.Link)
+			n.set("to", endText(form.End(e.End)))
+			if e.Mirror.Bandwidth != 0 {
+				n.put("bandwidth", num(e.Mirror.Bandwidth))
+			}
+			mirrors.list = append(mirrors.list, n)
+			continue
+		}
 		end := form.End(e.End)
 		if end.Interface == e.Name {
 			end.Interface = ""
@@ -430,7 +440,11 @@ func (f *formatter) edges(doc *yamlNode) {
 		n.set("node", e.Node)
 		all.put(e.Name, n)
 	}
-	if len(f.net.Edges) > 0 {
+	if len(f.net.Edges) > len(mirrors.list) {
 		doc.put("edges", all.spread())
+	}
+	if len(mirrors.list) > 0 {
+		mirrors.wide = true
+		doc.put("mirrors", mirrors)
 	}
 }

@@ -181,7 +181,10 @@ func drawLinks(t *rapid.T, net *model.Network) {
 			net.Expect = append(net.Expect, model.Expectation{From: ea.Name, To: eb.Name, Not: maybe(t, "not"), Family: rapid.SampledFrom([]model.Family{"", model.IPv4, model.IPv6}).Draw(t, "family")})
 		}
 	}
-	if maybe(t, "edge") {
+	if at := slices.IndexFunc(net.Elements, func(e model.Element) bool { return e.Kind == model.Host }); at >= 0 && len(net.Links) > 0 && maybe(t, "mirror") {
+		net.Edges = []model.Edge{{Name: "look", End: model.End{Element: net.Elements[at].Name, Interface: "look"},
+			Mirror: &model.Mirror{Link: net.Links[0].Name, Bandwidth: rapid.SampledFrom([]model.Bandwidth{0, 5e6}).Draw(t, "mirror's")}}}
+	} else if maybe(t, "edge") {
 		net.Edges = []model.Edge{{Name: "up", End: model.End{Element: net.Elements[0].Name, Interface: rapid.SampledFrom([]string{"up", "wan"}).Draw(t, "edge interface")}, Device: "eth1", VLAN: rapid.IntRange(0, 4094).Draw(t, "vlan"), Trunk: rapid.Bool().Draw(t, "trunk")}}
 		if maybe(t, "internet") {
 			net.Edges[0].Device, net.Edges[0].VLAN, net.Edges[0].Trunk, net.Edges[0].Internet = "", 0, false, &model.Internet{}

@@ -262,6 +262,16 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.P
 	if ifc.Shape != nil {
 		p.Shape = *ifc.Shape
 	}
+	if c := ifc.Copy; c != nil {
+		p.Copy = &fabric.Copy{Local: model.PortID{ID: model.ID{Network: p.ID.Network, Element: c.Element}, Interface: c.Interface}, Bandwidth: c.Bandwidth}
+		if c.Node != "" && c.Node != a.Dirs.Node {
+			peer, ok := a.plan.peers[c.Node]
+			if !ok {
+				return fmt.Errorf("port %s: copies of what passes its link go to node %s, which this node was not told of", p.ID.Interface, c.Node)
+			}
+			p.Copy.Tunnel = &fabric.Tunnel{VNI: c.VNI, Peer: peer.Address}
+		}
+	}
 	if far := ifc.Far; far != nil {
 		p.Down = far.Down
 		if far.Node == "" || far.Node == a.Dirs.Node {
@@ -283,7 +293,17 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.P
 		if !ok {
 			return fmt.Errorf("port %s: nothing is known of edge %s", p.ID.Interface, ifc.Edge)
 		}
-		if e.Internet == nil {
+		if e.Mirror != nil {
+			p.Copies, p.MAC = true, nil
+			if e.Mirror.From == "" {
+				return nil
+			}
+			peer, ok := a.plan.peers[e.Mirror.From]
+			if !ok {
+				return fmt.Errorf("port %s: its copies come from node %s, which this node was not told of", p.ID.Interface, e.Mirror.From)
+			}
+			p.Tunnel = &fabric.Tunnel{VNI: e.Mirror.VNI, Peer: peer.Address}
+		} else if e.Internet == nil {
 			p.Edge = &fabric.Edge{Device: e.Device, VLAN: e.VLAN, Trunk: e.Trunk}
 		} else if device := gateways[edge.ID{Network: p.ID.Network, Edge: e.Name}]; device != "" {
 			p.Edge = &fabric.Edge{Device: device}

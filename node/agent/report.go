@@ -200,6 +200,7 @@ func (a *Agent) ports(outcomes map[model.ID]*outcome, counters map[model.PortID]
 // enter enters a port's counters into its account.
 func enter(p *model.PortStatus, c fabric.Counters) {
 	p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
+	p.Copied, p.Uncopied = c.Copied, c.Uncopied
 	p.Drops, p.Dropped = c.Drops, 0
 	for n := range maps.Values(c.Drops) {
 		p.Dropped += n

@@ -86,7 +86,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
-	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.leaveQueues, p.unhook, p.join, p.companions, p.replace, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
+	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.leaveQueues, p.unhook, p.join, p.mirrors, p.companions, p.replace, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}
@@ -187,6 +187,10 @@ func (p *pass) resolve() error {
 		}
 		if !d.straight() {
 			w.flags |= pipeline.Queue
+		}
+		if port.Copies {
+			w.flags |= pipeline.Copies | pipeline.Queue // by the device, where the element's kernel sees whom frames are for
+			w.mac = 0
 		}
 		if port.Down {
 			w.flags |= pipeline.Down

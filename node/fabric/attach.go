@@ -288,8 +288,10 @@ func (f *Fabric) detachEdge(d device, at linux.Attachment) error {
 		if err == nil && at.Block == 0 && len(found) == 1 && others+len(out)+outOthers == 0 {
 			b.RemoveClsact(d.index)
 		}
-		if errs := f.netlink.Do(&b); errs != nil {
-			return fmt.Errorf("take the edge's filter off %s: %w", d.name, errors.Join(errs...))
+		for _, err := range f.netlink.Do(&b) {
+			if err != nil && !errors.Is(err, unix.ENODEV) { // a device that has gone meanwhile has no filter
+				return fmt.Errorf("take the edge's filter off %s: %w", d.name, err)
+			}
 		}
 	}
 	return nil
@@ -337,7 +339,7 @@ func (f *Fabric) detach() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k), f.releaseDrivers(k))
+	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k), f.removeMirrors(k), f.releaseDrivers(k))
 	var b linux.Batch
 	for index, q := range k.Ingress {
 		if q.Block != f.block() && q.Block != f.companionBlock() {

@@ -156,7 +156,10 @@ func (s *captures) snap(slot uint32) {
 			most = max(most, c.snaplen)
 		}
 	}
-	atomic.StoreUint32(&s.fabric.pipe.Ports[slot].Snap, uint32(most))
+	snap := &s.fabric.pipe.Ports[slot].Snap
+	for was := atomic.LoadUint32(snap); !atomic.CompareAndSwapUint32(snap, was, was&pipeline.Copied|uint32(most)); {
+		was = atomic.LoadUint32(snap)
+	}
 }
 
 // remove forgets a capture that has ended; with the last one the ring is closed.
@@ -197,7 +200,7 @@ func (s *captures) stop() {
 			c.finish()
 		}
 		delete(s.bySlot, slot)
-		atomic.StoreUint32(&s.fabric.pipe.Ports[slot].Snap, 0)
+		atomic.AndUint32(&s.fabric.pipe.Ports[slot].Snap, pipeline.Copied)
 	}
 	if s.ring != nil {
 		s.ring.Close()

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
@@ -55,7 +56,10 @@ func (f *Fabric) Counters(ctx context.Context) (map[model.PortID]Counters, error
 	all := make(map[model.PortID]Counters, len(f.slots)+1)
 	all[model.PortID{}] = sum(0)
 	for id, slot := range f.slots {
-		all[id] = sum(slot)
+		c := sum(slot)
+		m := &f.pipe.Mirrors[slot]
+		c.Copied, c.Uncopied = atomic.LoadUint64(&m.Copied), atomic.LoadUint64(&m.Missed)
+		all[id] = c
 	}
 	if !f.rated {
 		return all, nil

@@ -44,6 +44,10 @@ type Port struct {
 	Local  model.PortID // the far end, when it is on this node
 	Tunnel *Tunnel
 	Edge   *Edge
+	// Copy has what passes the port's link copied, both ways; Copies is set for a port that gets such copies, from this node, or
+	// from another by Tunnel: what its element sends there goes nowhere.
+	Copy   *Copy
+	Copies bool
 	// Shape is what the link does to packets on their way to the element: each direction's shape is at the port where it
 	// ends.
 	Shape model.Shape
@@ -87,4 +91,6 @@ type Counters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
 	Drops              map[string]uint64 // by reason
+	// Copied are the packets of which the link's mirror got copies, Uncopied those that were beyond its bandwidth.
+	Copied, Uncopied uint64
 }

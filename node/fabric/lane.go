@@ -115,5 +115,5 @@ func (f *Fabric) removeLanes(k kernel, name, alias string, inUse map[int]bool) e
 
 // isLane tells whether a device is one of a lane.
 func (f *Fabric) isLane(d device) bool {
-	return strings.HasPrefix(d.alias, f.shaperAlias()) || strings.HasPrefix(d.alias, f.queueAlias())
+	return strings.HasPrefix(d.alias, f.shaperAlias()) || strings.HasPrefix(d.alias, f.queueAlias()) || strings.HasPrefix(d.alias, f.mirrorAlias())
 }

@@ -133,8 +133,8 @@ func (f *Fabric) remember() error {
 		}
 	}
 	for i := range f.pipe.Ports {
-		if p := &f.pipe.Ports[i]; atomic.LoadUint32(&p.Snap) != 0 {
-			atomic.StoreUint32(&p.Snap, 0)
+		if p := &f.pipe.Ports[i]; atomic.LoadUint32(&p.Snap)&^pipeline.Copied != 0 {
+			atomic.AndUint32(&p.Snap, pipeline.Copied)
 		}
 	}
 	for id, slot := range f.slots {

@@ -76,6 +76,9 @@ func (f *Fabric) vacateSlot(slot uint32) {
 	atomic.StoreUint64(&e.Mac, 0)
 	atomic.StoreUint32(&e.Snap, 0)
 	atomic.StoreUint32(&e.Loss, 0)
+	for _, word := range []*uint64{&f.pipe.Mirrors[slot].Link, &f.pipe.Mirrors[slot].Device, &f.pipe.Mirrors[slot].Copied, &f.pipe.Mirrors[slot].Missed} {
+		atomic.StoreUint64(word, 0)
+	}
 	atomic.StoreUint64(&f.pipe.Shapers[slot], 0)
 	atomic.StoreUint64(&f.pipe.Queues[slot], 0)
 	atomic.StoreUint64(&f.pipe.Companions[slot], 0)

@@ -162,7 +162,7 @@ func asWritten(doc model.Network) model.Network {
 		e.Interfaces = slices.Clone(e.Interfaces)
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			f.Device, f.MTU, f.Link, f.Edge, f.Internet, f.Far, f.Shape = "", 0, "", "", false, nil, nil
+			f.Device, f.MTU, f.Link, f.Edge, f.Internet, f.Far, f.Shape, f.Copy = "", 0, "", "", false, nil, nil, nil
 		}
 	}
 	return doc

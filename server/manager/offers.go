@@ -266,7 +266,7 @@ type device struct {
 func devicesOf(net model.Network, placed map[string]string) map[device]string {
 	devices := make(map[device]string, len(net.Edges))
 	for _, e := range net.Edges {
-		if e.Internet != nil {
+		if e.Device == "" {
 			continue // any number of them share the uplink
 		}
 		devices[device{placed[e.End.Element], e.Device, e.VLAN}] = e.Name
@@ -359,7 +359,7 @@ func (m *Manager) checkDevices(old *network, net model.Network, placed map[strin
 		had = devicesOf(old.record.Network, old.record.Assigned.Placement.Elements)
 	}
 	for _, e := range net.Edges {
-		if e.Internet != nil {
+		if e.Device == "" {
 			continue
 		}
 		node := placed[e.End.Element]

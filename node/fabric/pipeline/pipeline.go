@@ -48,6 +48,8 @@ type Pipeline struct {
 	Queues []uint64
 	// Generations, by slot, count the ports that have had it: what waits in queues says its port by both.
 	Generations []uint64
+	// Mirrors, by slot, say where copies go of what passes a port's link, where its Snap is Copied.
+	Mirrors []Mirror
 	// PuntMeters, by the lowest number of a network's routers, are the meters of what its routers get as exceptions.
 	PuntMeters []Meter
 	// Companions, by slot, is the index of the device by which the port's companion gets packets, and in the upper half
@@ -72,6 +74,8 @@ type Pipeline struct {
 	// FromPort, FromTunnel, FromEdge, FromShaper and FromQueue are the programs for the ingress of ports, the tunnel
 	// device, edges and the far ends of slices' and of ports' queues.
 	FromPort, FromTunnel, FromEdge, FromShaper, FromQueue *ebpf.Program
+	// FromMirror is for the far ends of mirrors' queues.
+	FromMirror *ebpf.Program
 	// FromCompanion is for the node's ends of companions' devices.
 	FromCompanion *ebpf.Program
 	// FromPortXDP is for the driver's hook of ports, FromWireXDP for that of the underlay's devices and of edges.
@@ -81,7 +85,7 @@ type Pipeline struct {
 	scratches, ports, peers, shapers *ebpf.Map
 	metered, meters, advances        *ebpf.Map
 	queues, puntMeters, companions   *ebpf.Map
-	generations                      *ebpf.Map
+	generations, mirrors             *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
 	routers, packets, recent         *ebpf.Map
 	memory                           [][]byte
@@ -132,7 +136,7 @@ func (p *Pipeline) tables() map[string]**ebpf.Map {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
-		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors,
 		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
@@ -144,7 +148,7 @@ func (p *Pipeline) tables() map[string]**ebpf.Map {
 func (p *Pipeline) byName() map[string]**ebpf.Program {
 	return map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
-		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion, tcProgFromPortXdp: &p.FromPortXDP,
+		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion, tcProgFromMirror: &p.FromMirror, tcProgFromPortXdp: &p.FromPortXDP,
 		tcProgFromWireXdp: &p.FromWireXDP,
 	}
 }
@@ -186,6 +190,9 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	if p.Queues, err = mapped[uint64](p, p.queues); err != nil {
+		return err
+	}
+	if p.Mirrors, err = mapped[Mirror](p, p.mirrors); err != nil {
 		return err
 	}
 	if p.PuntMeters, err = mapped[Meter](p, p.puntMeters); err != nil {
@@ -375,7 +382,7 @@ func (p *Pipeline) Close() error {
 		errs = append(errs, unix.Munmap(data))
 	}
 	p.Ports, p.Peers, p.Shapers, p.Metered, p.Meters, p.Queues, p.PuntMeters = nil, nil, nil, nil, nil, nil, nil
-	p.Generations = nil
+	p.Generations, p.Mirrors = nil, nil
 	p.Companions = nil
 	p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil
 	return errors.Join(errs...)

@@ -27,6 +27,7 @@ type (
 	RouterCount  = tcRouterCount
 	Meter        = tcMeter
 	Driver       = tcDriver
+	Mirror       = tcMirror
 )
 
 // Flags of a Port.
@@ -43,9 +44,13 @@ const (
 	Rated   = 1 << 8  // what is delivered to it passes the device in Queues first
 	Cut     = 1 << 9  // its element is in quarantine: nothing comes to it or from it
 	Trunk   = 1 << 10 // its edge carries frames with tags of their own
+	Copies  = 1 << 11 // it gets copies of what passes a link, and gives nothing
 
 	routerShift = 16
 )
+
+// Copied, in a Port's Snap, has what passes the port's link copied, as its Mirror says; the other bits are captures'.
+const Copied = 1 << 31
 
 // Flags of a Driver.
 const (
@@ -111,6 +116,7 @@ var Reasons = [...]string{
 	10: Quarantined,
 	11: Stale,
 	12: Tagged,
+	13: "sent by an interface that gets copies only",
 }
 
 // Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.

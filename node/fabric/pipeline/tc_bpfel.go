@@ -69,6 +69,15 @@ type tcMeter struct {
 	Tokens uint64
 }
 
+type tcMirror struct {
+	_      structs.HostLayout
+	Link   uint64
+	Device uint64
+	Copied uint64
+	Missed uint64
+	Meter  tcMeter
+}
+
 type tcPacket struct {
 	_           structs.HostLayout
 	Hi          uint64
@@ -180,6 +189,7 @@ const (
 	tcMapIdentities       = "identities"
 	tcMapMetered          = "metered"
 	tcMapMeters           = "meters"
+	tcMapMirrors          = "mirrors"
 	tcMapPackets          = "packets"
 	tcMapPeers            = "peers"
 	tcMapPorts            = "ports"
@@ -194,6 +204,7 @@ const (
 	tcMapTunnels          = "tunnels"
 	tcProgFromCompanion   = "from_companion"
 	tcProgFromEdge        = "from_edge"
+	tcProgFromMirror      = "from_mirror"
 	tcProgFromPort        = "from_port"
 	tcProgFromPortXdp     = "from_port_xdp"
 	tcProgFromQueue       = "from_queue"
@@ -246,6 +257,7 @@ type tcSpecs struct {
 type tcProgramSpecs struct {
 	FromCompanion *ebpf.ProgramSpec `ebpf:"from_companion"`
 	FromEdge      *ebpf.ProgramSpec `ebpf:"from_edge"`
+	FromMirror    *ebpf.ProgramSpec `ebpf:"from_mirror"`
 	FromPort      *ebpf.ProgramSpec `ebpf:"from_port"`
 	FromPortXdp   *ebpf.ProgramSpec `ebpf:"from_port_xdp"`
 	FromQueue     *ebpf.ProgramSpec `ebpf:"from_queue"`
@@ -273,6 +285,7 @@ type tcMapSpecs struct {
 	Identities       *ebpf.MapSpec `ebpf:"identities"`
 	Metered          *ebpf.MapSpec `ebpf:"metered"`
 	Meters           *ebpf.MapSpec `ebpf:"meters"`
+	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	Packets          *ebpf.MapSpec `ebpf:"packets"`
 	Peers            *ebpf.MapSpec `ebpf:"peers"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -328,6 +341,7 @@ type tcMaps struct {
 	Identities       *ebpf.Map `ebpf:"identities"`
 	Metered          *ebpf.Map `ebpf:"metered"`
 	Meters           *ebpf.Map `ebpf:"meters"`
+	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	Packets          *ebpf.Map `ebpf:"packets"`
 	Peers            *ebpf.Map `ebpf:"peers"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -359,6 +373,7 @@ func (m *tcMaps) Close() error {
 		m.Identities,
 		m.Metered,
 		m.Meters,
+		m.Mirrors,
 		m.Packets,
 		m.Peers,
 		m.Ports,
@@ -386,6 +401,7 @@ type tcVariables struct {
 type tcPrograms struct {
 	FromCompanion *ebpf.Program `ebpf:"from_companion"`
 	FromEdge      *ebpf.Program `ebpf:"from_edge"`
+	FromMirror    *ebpf.Program `ebpf:"from_mirror"`
 	FromPort      *ebpf.Program `ebpf:"from_port"`
 	FromPortXdp   *ebpf.Program `ebpf:"from_port_xdp"`
 	FromQueue     *ebpf.Program `ebpf:"from_queue"`
@@ -398,6 +414,7 @@ func (p *tcPrograms) Close() error {
 	return _TcClose(
 		p.FromCompanion,
 		p.FromEdge,
+		p.FromMirror,
 		p.FromPort,
 		p.FromPortXdp,
 		p.FromQueue,

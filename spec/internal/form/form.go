@@ -46,6 +46,8 @@ type Network struct {
 	// Where the network meets the world, by name: `a -- eth1` for a real device, `a -- internet` for the machine's uplink with
 	// NAT, or a mapping.
 	Edges Edges `yaml:"edges"`
+	// Copies of what passes links, for hosts that look at them.
+	Mirrors []Mirror `yaml:"mirrors"`
 	// What `polyplane check` verifies: `h1 reaches h2`, `h1 reaches h2 over ipv6`, `h1 does not reach h3`.
 	Expect []Expect `yaml:"expect"`
 
@@ -293,6 +295,19 @@ type Edge struct {
 	// Instead of a device the way out by the machine's uplink, with source NAT: `{}`. Routers at its end (of a switch: on the
 	// segment), or hosts where there is no router, get it as their default gateway.
 	Internet *Internet `yaml:"internet"`
+}
+
+// Mirror copies what passes a link, both ways, to a host. There the copies come in by an interface of their own, without addresses; what
+// is sent from it goes nowhere. The link itself notices nothing.
+type Mirror struct {
+	// The link's name, like h1--r1. A link has one mirror.
+	Link string `yaml:"link"`
+	// The host, or host:interface, that gets the copies; the interface is mirror0, mirror1 and so on when left out.
+	To string `yaml:"to"`
+	// What all copies together may take; 100Mbit when left out, and never more than the slice's. Packets beyond it are not copied.
+	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
+
+	Node ast.Node `yaml:"-"`
 }
 
 // Internet is what an edge to the machine's uplink has.

@@ -34,6 +34,7 @@ var sections = []struct {
 	{"RIP (`rip`)", reflect.TypeFor[form.RIP]()},
 	{"Defaults", reflect.TypeFor[form.Defaults]()},
 	{"An edge", reflect.TypeFor[form.Edge]()},
+	{"A mirror", reflect.TypeFor[form.Mirror]()},
 	{"An edge's `internet`", reflect.TypeFor[form.Internet]()},
 	{"A slice", reflect.TypeFor[form.Slice]()},
 	{"A policy", reflect.TypeFor[form.Policy]()},

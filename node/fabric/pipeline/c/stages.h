@@ -260,6 +260,45 @@ static __attribute__((noinline)) int over_punts(__u32 number, __u32 packets)
 	return m && over(m, packets, 0);
 }
 
+/* mark_of names a port in the mark of a packet that is to wait. */
+INLINE __u32 mark_of(__u32 slot)
+{
+	__u64 *generation = bpf_map_lookup_elem(&generations, &slot);
+
+	return generation ? slot | (__u32)*(volatile __u64 *)generation << SLOT_BITS : 0;
+}
+
+/* marked is the slot of the port that a mark names; 0 if there is none, or if that slot is another port's by now. */
+INLINE __u32 marked(__u32 mark)
+{
+	__u32 slot = mark & (MAX_PORTS - 1);
+
+	return mark_of(slot) == mark ? slot : 0;
+}
+
+/*
+ * mirror_frame sends a copy of what passes the link of the port at slot to where the port's mirror leads. What is beyond the
+ * mirror's meter is not even copied: it costs the original next to nothing.
+ */
+static __attribute__((noinline)) int mirror_frame(struct __sk_buff *skb, __u32 slot)
+{
+	struct mirror *m = bpf_map_lookup_elem(&mirrors, &slot);
+	struct load l = load_of(skb);
+	__u32 mark = skb->mark;
+
+	if (!m || !m->link || !m->device)
+		return 0;
+	if (over(&m->meter, l.bytes, 0)) {
+		__sync_fetch_and_add(&m->missed, l.packets);
+		return 0;
+	}
+	__sync_fetch_and_add(&m->copied, l.packets);
+	skb->mark = mark_of(slot);
+	bpf_clone_redirect(skb, m->device, 0);
+	skb->mark = mark;
+	return 0;
+}
+
 /* copy_frame gives a capture of the port the frame's first bytes. Not inlined: it is rare, and called from everywhere. */
 static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
 {
@@ -268,7 +307,8 @@ static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slo
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &cpu);
 	__u64 bytes = skb->len;
 
-	if (!s)
+	snap &= SNAP_BYTES;
+	if (!s || !snap)
 		return 0;
 	if (bytes > snap)
 		bytes = snap;
@@ -294,6 +334,15 @@ static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slo
 		return 0;
 	if (bpf_ringbuf_output(&copies, s, sizeof(struct copy) + bytes, 0))
 		count_drop(one, slot, UNCAPTURED);
+	return 0;
+}
+
+/* show gives captures and the mirror of a port what passes it on its way to the element or, where that is certain to go on, from it. */
+static __attribute__((noinline)) int show(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
+{
+	copy_frame(skb, slot, snap, to_element);
+	if (snap & PORT_COPIED)
+		mirror_frame(skb, slot);
 	return 0;
 }
 
@@ -349,7 +398,7 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 		return drop(l, owner, DROP_LOSS);
 	count_to(l, slot);
 	if (to->snap)
-		copy_frame(skb, slot, to->snap, 1);
+		show(skb, slot, to->snap, 1);
 	return hand_over(skb, to);
 }
 
@@ -439,22 +488,6 @@ INLINE int send_out(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link
 		return send_edge(skb, l, slot, link);
 	}
 	return drop(l, slot, DROP_NOWHERE);
-}
-
-/* mark_of names a port in the mark of a packet that is to wait. */
-INLINE __u32 mark_of(__u32 slot)
-{
-	__u64 *generation = bpf_map_lookup_elem(&generations, &slot);
-
-	return generation ? slot | (__u32)*(volatile __u64 *)generation << SLOT_BITS : 0;
-}
-
-/* marked is the slot of the port that a mark names; 0 if there is none, or if that slot is another port's by now. */
-INLINE __u32 marked(__u32 mark)
-{
-	__u32 slot = mark & (MAX_PORTS - 1);
-
-	return mark_of(slot) == mark ? slot : 0;
 }
 
 /* leave is send_out, by way of the slice's queue if it has one. */
@@ -574,7 +607,7 @@ __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 	if (to->snap) {
 		if (p->changed && store(skb, p))
 			return drop(l, owner, DROP_OUTPUT);
-		copy_frame(skb, slot, to->snap, 1);
+		show(skb, slot, to->snap, 1);
 	}
 	if (to->flags & PORT_RATED) {
 		queue = bpf_map_lookup_elem(&queues, &slot);
@@ -625,7 +658,7 @@ queued:
 	if ((from->snap || link_kind(link) != LINK_LOCAL) && store(skb, p))
 		return drop(l, next, DROP_OUTPUT);
 	if (from->snap)
-		copy_frame(skb, next, from->snap, 0);
+		show(skb, next, from->snap, 0);
 	if (link_kind(link) != LINK_LOCAL)
 		return leave(skb, l, next, link);
 	p->owner = next;

@@ -42,7 +42,13 @@ enum {
 	PORT_RATED = 1 << 8,   /* what is delivered to it passes a device with its link's queue first, and then from_queue */
 	PORT_CUT = 1 << 9,     /* its element is in quarantine: nothing comes to it or from it */
 	PORT_TRUNK = 1 << 10,  /* its edge carries frames with tags of their own */
+	PORT_COPIES = 1 << 11, /* it gets copies of what passes a link, and gives nothing */
 	PORT_ROUTER = 16,     /* bits to shift */
+};
+
+enum {
+	SNAP_BYTES = (1U << 31) - 1,
+	PORT_COPIED = 1U << 31, /* in snap: what passes the port's link is copied (mirrors) */
 };
 
 /* A port, by slot. Each field is written by an atomic store of its own. */
@@ -51,7 +57,7 @@ struct port {
 	__u32 ifindex; /* 0: the slot is free, or its device is gone */
 	__u32 flags;
 	__u64 mac;  /* the element's, as the first six bytes of a frame read as a number; 0: it takes frames to any */
-	__u32 snap; /* bytes of each frame to copy to the captures; 0: none runs */
+	__u32 snap; /* bytes of each frame to copy to the captures, and PORT_COPIED; 0: nothing but to forward */
 	__u32 loss; /* of 2³² frames to the element so many, plus one, are lost; 0: none are */
 };
 
@@ -152,6 +158,7 @@ enum {
 	DROP_CUT = 10,    /* from or to an element in quarantine */
 	DROP_STALE = 11,  /* slot 0: waited in a queue, and its port's slot is another's by now */
 	DROP_TAG = 12,    /* a VLAN tag at an edge that is no trunk */
+	DROP_COPIES = 13, /* sent by an interface that gets copies only */
 	REASONS = 16,
 };
 
@@ -249,6 +256,26 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, struct meter);
 } meters SEC(".maps");
+
+/*
+ * slot → where copies go of what passes the port's link, heeded where snap says PORT_COPIED. They pass a device with a queue of
+ * their own first, and then from_mirror.
+ */
+struct mirror {
+	__u64 link; /* the port that gets them, or the tunnel to it */
+	__u64 device; /* index of the device with the queue */
+	__u64 copied; /* packets; these two are the programs' */
+	__u64 missed; /* packets beyond the meter */
+	struct meter meter; /* in bytes */
+};
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, struct mirror);
+} mirrors SEC(".maps");
 
 /* The meters of punts: a network's has the lowest number of its routers. */
 struct {

@@ -12,12 +12,16 @@ INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *f
 	count_from(l, slot);
 	if (from->snap)
 		copy_frame(skb, slot, from->snap, 0);
-	if (from->flags & (PORT_METERED | PORT_CUT)) {
+	if (from->flags & (PORT_METERED | PORT_CUT | PORT_COPIES)) {
+		if (from->flags & PORT_COPIES)
+			return drop(l, slot, DROP_COPIES);
 		if (from->flags & PORT_CUT)
 			return drop(l, slot, DROP_CUT);
 		if (over_meter(slot, l.packets))
 			return drop(l, slot, DROP_METER);
 	}
+	if (from->snap & PORT_COPIED)
+		mirror_frame(skb, slot);
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) == LINK_LOCAL)
 		return deliver(skb, l, slot, link_target(link));
@@ -79,6 +83,30 @@ int from_queue(struct __sk_buff *skb)
 		return drop(load_of(skb), 0, skb->mark ? DROP_STALE : DROP_UNKNOWN);
 	skb->mark = 0; /* the element's own rules may heed it */
 	return forward_frame(skb, slot, slot, 1);
+}
+
+/* from_mirror takes copies that have passed their mirror's queue, at the far end of its device. */
+SEC("tc")
+int from_mirror(struct __sk_buff *skb)
+{
+	__u32 slot = marked(skb->mark), own = 0;
+	struct mirror *m = bpf_map_lookup_elem(&mirrors, &slot);
+	struct load l = load_of(skb);
+	struct port *to;
+	__u64 link;
+
+	if (slot == 0 || !m)
+		return drop(l, 0, skb->mark ? DROP_STALE : DROP_UNKNOWN);
+	skb->mark = 0;
+	link = *(volatile __u64 *)&m->link;
+	if (link_kind(link) == LINK_TUNNEL) {
+		to = port_at(own); /* slot 0's device is the tunnel device */
+		return send_tunnel(skb, l, 0, link, to ? to->ifindex : 0);
+	}
+	to = port_at(link_target(link));
+	if (link_kind(link) != LINK_LOCAL || !to || !(to->flags & PORT_COPIES))
+		return ACT_SHOT;
+	return deliver(skb, l, link_target(link), link_target(link));
 }
 
 INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family)

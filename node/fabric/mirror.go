@@ -1,0 +1,110 @@
+package fabric
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
+)
+
+// Copies of what passes a link, both ways, are taken at one of its ports, where both ways pass. A meter says how many bytes of
+// them are made at all; they then pass a pair of devices with a queue, beyond which a program sends them to the port that gets
+// them or into a tunnel. So the original waits for nothing.
+
+const mirrorName = "polyplane mirror"
+
+// Copy is where copies of what passes a port's link go: to a port of this node, or into a tunnel.
+type Copy struct {
+	Local  model.PortID
+	Tunnel *Tunnel
+	// Bandwidth is what all copies together may take; what is beyond it is not copied, and counted.
+	Bandwidth model.Bandwidth
+}
+
+func (f *Fabric) mirrorDevices(slot uint32) (in, out string) {
+	n := uint64(f.number("mirror")&0x3fffffff)<<14 | uint64(slot)
+	return fmt.Sprintf("%sma%011x", instance.PortDevicePrefix, n), fmt.Sprintf("%smb%011x", instance.PortDevicePrefix, n)
+}
+
+func (f *Fabric) mirrorAlias() string { return f.dirs.AliasPrefix() + "mirror " }
+
+// mirrors makes the devices of copies, says where copies go, and only then has them made; and the other way round.
+func (p *pass) mirrors() error {
+	named := map[string]uint32{}
+	for _, peer := range p.state.Peers {
+		named[peer.Address.Unmap().String()] = p.peers[peer.Address.Unmap()]
+	}
+	var lanes []lane
+	var owners []*want
+	inUse := map[int]bool{}
+	for i := range p.wants {
+		w := &p.wants[i]
+		m := &p.pipe.Mirrors[w.slot]
+		if link := p.copiesTo(w, named); link != 0 && w.index != 0 {
+			in, out := p.mirrorDevices(w.slot)
+			queue, _ := queueFor(model.Shape{Bandwidth: w.port.Copy.Bandwidth}, max(p.kernel.devices[int(w.index)].mtu, 1500), false)
+			lanes = append(lanes, lane{in: in, out: out, alias: p.mirrorAlias() + w.port.ID.Network + " " + w.port.ID.Element + " " + w.port.ID.Interface,
+				queue: queue, filter: mirrorName, program: p.pipe.FromMirror, set: func() {}})
+			owners = append(owners, w)
+			set(&m.Link, uint64(link))
+			continue
+		}
+		was := atomic.LoadUint32(&p.pipe.Ports[w.slot].Snap)
+		atomic.AndUint32(&p.pipe.Ports[w.slot].Snap, ^uint32(pipeline.Copied))
+		if was&pipeline.Copied != 0 {
+			inUse[int(m.Device)] = true // until the next pass
+			p.changed("port %s: what passes its link is copied no longer", w.port.ID)
+		} else {
+			set(&m.Link, 0)
+			set(&m.Device, 0)
+		}
+	}
+	indices, failed, err := p.lanes(lanes)
+	if err != nil {
+		return err
+	}
+	for i, w := range owners {
+		if failed[i] != nil {
+			p.fail(w.port.ID, "copy what passes its link: %w", failed[i])
+			continue
+		}
+		m := &p.pipe.Mirrors[w.slot]
+		setMeter(&m.Meter, int(w.port.Copy.Bandwidth/8), meterBurst)
+		set(&m.Device, uint64(indices[i]))
+		inUse[indices[i]] = true
+		if atomic.OrUint32(&p.pipe.Ports[w.slot].Snap, pipeline.Copied)&pipeline.Copied == 0 {
+			p.changed("port %s: what passes its link is copied", w.port.ID)
+		}
+	}
+	if p.state.Incomplete {
+		return nil
+	}
+	return p.removeLanes(p.kernel, "ma", p.mirrorAlias(), inUse)
+}
+
+// copiesTo is the word that says where copies of what passes the port's link go; 0 if there are none, or they can go nowhere yet.
+func (p *pass) copiesTo(w *want, named map[string]uint32) pipeline.Link {
+	c := w.port.Copy
+	switch {
+	case c == nil:
+		return 0
+	case c.Tunnel == nil:
+		if slot, ok := p.slots[c.Local]; ok && p.present[c.Local] {
+			return pipeline.NewLink(pipeline.Local, 0, slot)
+		}
+		return 0
+	case c.Tunnel.VNI == 0 || c.Tunnel.VNI >= 1<<24:
+		p.fail(w.port.ID, "VNI %d of its copies is not between 1 and 16777215", c.Tunnel.VNI)
+		return 0
+	}
+	number, ok := named[c.Tunnel.Peer.Unmap().String()]
+	if !ok || number == 0 || !p.underlay.IsValid() || c.Tunnel.Peer.Unmap().Is4() != p.underlay.Is4() {
+		p.fail(w.port.ID, "its copies cannot reach %s: it is no node's address", c.Tunnel.Peer)
+		return 0
+	}
+	return pipeline.NewLink(pipeline.Tunnel, c.Tunnel.VNI, number)
+}
+
+func (f *Fabric) removeMirrors(k kernel) error { return f.removeLanes(k, "ma", f.mirrorAlias(), nil) }
