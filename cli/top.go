@@ -182,11 +182,13 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 		return cmp.Or(cmp.Compare(rank(x.Phase), rank(y.Phase)),
 			cmp.Compare(b.sentBits+b.receivedBits, a.sentBits+a.receivedBits), cmp.Compare(x.ID.String(), y.ID.String()))
 	})
-	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">MEMORY", ">PROCESSES", ">DISK", ">SENDS", "", ">RECEIVES", "", ">DROPS"}, spare: []int{5, 6, 10, 8, 2, 4, 3}}
+	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">KERNEL", ">MEMORY", ">PROCESSES", ">DISK", ">SENDS", "", ">RECEIVES", "", ">DROPS"},
+		spare: []int{6, 7, 11, 9, 2, 5, 4}}
 	for _, e := range elements {
 		r := byElement[e.ID]
 		cpu, memory, processes, disk := usageTexts(e.Usage)
-		et.add(text(e.ID.String()), elementPhase(&e.ElementStatus), text(e.Node), text(cpu), text(memory), text(processes), text(disk), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
+		et.add(text(e.ID.String()), elementPhase(&e.ElementStatus), text(e.Node), text(cpu), text(packetTime(e.PacketTime)), text(memory), text(processes),
+			text(disk), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
 			text(bitRate(r.receivedBits)), text(packetRate(r.receivedPackets)), text(packetRate(r.dropped)))
 	}
 

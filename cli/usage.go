@@ -20,8 +20,19 @@ func usageTexts(u *model.Usage) (cpu, memory, processes, disk string) {
 		u.Disk.Rounded() + "/" + u.Limits.Disk.Rounded()
 }
 
+// packetTime is empty where the kernel does next to nothing for an element's packets.
+func packetTime(cores float64) string {
+	if cores < 0.005 {
+		return ""
+	}
+	return strconv.FormatFloat(cores, 'f', 2, 64)
+}
+
 // limits prints what an element takes and may take; where it runs nothing, what it states.
 func (s *sheet) limits(e *model.ElementView) {
+	if t := packetTime(e.PacketTime); t != "" {
+		s.line("Packets", "take "+t+" cores of the node's kernel")
+	}
 	if u := e.Usage; u != nil {
 		cpu, memory, processes, disk := usageTexts(u)
 		s.line("CPU", cpu+" cores")

@@ -112,6 +112,10 @@ type ElementStatus struct {
 	Attacks map[string]uint64 `json:"attacks,omitempty"`
 	// Usage is what its processes and files take; nil where it has none.
 	Usage *Usage `json:"usage,omitempty"`
+	// PacketTime is how many cores the node's kernel is busy with packets on the element's devices, in time that no process is
+	// charged for: an estimate by samples. It is 0 while packets take little of the node's processors altogether, and does
+	// not contain what the node's data path does for it.
+	PacketTime float64 `json:"packetTime,omitempty"`
 	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp, router or bridge); nil for others.
 	Fast *FastPath `json:"fast,omitempty"`
 }

@@ -110,6 +110,7 @@ type Agent struct {
 	cutting  sync.Mutex                      // one at a time says what is cut off
 	wanted   atomic.Pointer[model.NodeState] // the latest that was told, made so or not
 	pulse    pulse
+	kernel   kernel
 
 	// The loop's own.
 	desired   *model.NodeState
@@ -150,6 +151,7 @@ func Run(ctx context.Context, c Config) error {
 	a.work, a.courier = newWork(c.Dirs.Node), newCourier(c.Manager)
 	a.ground = newNeighbours(a.work, c.Log, a.courier.send)
 	a.watcher, a.cuts = newWatcher(), readCuts(a.Dirs.Incidents(), c.Log)
+	a.kernel.prepare(a)
 	defer a.probes.close()
 	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
 		// The manager will tell; until then nothing is known.
@@ -170,6 +172,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.courier.run(ctx) })
 	g.Go(func() error { return a.ground.run(ctx) })
 	g.Go(func() error { return a.pulse.tell(ctx, a.Manager) })
+	g.Go(func() error { return a.kernel.Run(ctx) })
 	if c.Outpost != nil {
 		g.Go(func() error { return a.holdTunnel(ctx) })
 		g.Go(func() error { return a.renew(ctx) })

@@ -114,6 +114,7 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 		failed = failed || o.err != nil
 	}
 	a.elements.set(outcomes)
+	a.kernel.set(a, outcomes)
 	a.report(ctx, outcomes, problem)
 	return failed
 }

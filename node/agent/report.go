@@ -161,6 +161,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	}
 	report.Ports = a.ports(outcomes, counters)
 	a.fast(ctx, report.Elements)
+	a.kernel.packetTime(report.Elements)
 	report.Underlay = a.underlay
 	report.CPUUsed, report.MemUsed = a.meter.read()
 	a.reporter.set(report)
@@ -287,6 +288,7 @@ func (a *Agent) count(ctx context.Context) {
 			next.Elements[i].Usage = a.usage.now[next.Elements[i].ID]
 		}
 	}
+	changed = a.kernel.packetTime(next.Elements) || changed
 	if changed = a.fast(ctx, next.Elements) || changed || measured; !changed {
 		return
 	}

@@ -130,6 +130,7 @@ func (e emitter) element(s *model.ElementStatus) {
 	for _, signal := range slices.Sorted(maps.Keys(s.Attacks)) {
 		e.counter(elementAttacksDesc, float64(s.Attacks[signal]), s.ID.Network, s.ID.Element, s.Node, signal)
 	}
+	e.gauge(elementPacketTimeDesc, s.PacketTime, labels...)
 	if u := s.Usage; u != nil {
 		e.gauge(elementCPUDesc, u.CPU, labels...)
 		e.gauge(elementMemoryDesc, float64(u.Memory), labels...)

@@ -60,6 +60,7 @@ var (
 	elementRestartsDesc    = describe("element_restarts_total", "How often the element's processes were started again.", "network", "element", "node")
 
 	elementCPUDesc            = describe("element_cpu_used_cores", "Processor cores that the element's processes take.", "network", "element", "node")
+	elementPacketTimeDesc     = describe("element_packet_time_cores", "Processor cores that the node's kernel takes for packets on the element's devices, charged to no process (an estimate).", "network", "element", "node")
 	elementCPULimitDesc       = describe("element_cpu_limit_cores", "Processor cores that the element's processes may take; absent without a limit.", "network", "element", "node")
 	elementMemoryDesc         = describe("element_memory_used_bytes", "Memory that the element's processes take, in bytes.", "network", "element", "node")
 	elementMemoryLimitDesc    = describe("element_memory_limit_bytes", "Memory that the element's processes may take, in bytes.", "network", "element", "node")

@@ -27,6 +27,7 @@ type link struct {
 	flags    uint32
 	ipv6     bool // not switched off
 	lax      bool // takes IPv4 packets whatever their source: rp_filter is 0
+	bridge   bool // and no port of one
 	raise    bool // down because it is new, or was taken down to be renamed: not by anybody's wish
 }
 
@@ -94,6 +95,10 @@ func parseLink(payload []byte) link {
 			copy(l.mac[:], v)
 		case unix.IFLA_AF_SPEC:
 			l.parseFamilies(v)
+		case unix.IFLA_LINKINFO:
+			for k, x := range linux.Attrs(v) {
+				l.bridge = l.bridge || k == unix.IFLA_INFO_KIND && unix.ByteSliceToString(x) == "bridge"
+			}
 		}
 	}
 	return l

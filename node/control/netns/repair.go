@@ -68,8 +68,26 @@ func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 		in.planDevice(r, w, &w.interfaces[i], forceUp)
 	}
 	in.planNeighbours(r, w, before, forceUp)
+	if !w.up {
+		in.planOthers(r, w)
+	}
 	if w.up {
 		in.planRoutes(r, w) // those of before, where routing software has taken over
+	}
+}
+
+// planOthers has devices removed that somebody made in an element which is stopped now: packets may go round on them without
+// any process. A bridge alone forwards nothing, and a switch's is its plane's.
+func (in *inside) planOthers(r *repair, w *want) {
+	for name, l := range in.links {
+		if name == "lo" || !l.up() || l.bridge && w.kind == model.Switch || w.hasDevice(name) {
+			continue
+		}
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + name + " down", device: name, harmless: unix.ENODEV})
+		r.Link(l.index, 0, unix.IFF_UP)
+		r.request(unix.RTM_DELLINK, 0, step{doing: "remove " + name, done: fmt.Sprintf("device %s removed", name), device: name,
+			harmless: unix.ENODEV})
+		r.Link(l.index, 0, 0)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,11 @@ func (w *want) has(key string) bool {
 		}
 	}
 	return false
+}
+
+// hasDevice tells whether there is an interface of that name in the kernel.
+func (w *want) hasDevice(name string) bool {
+	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.device == name })
 }
 
 // protocols are those whose routes are looked at. before adds those that this driver made before routing software took over.

@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/kerneltime"
+)
+
+// kernel is what the watcher of the kernel's time for packets is told of the elements.
+type kernel struct {
+	kerneltime.Watcher[model.ID]
+
+	mu       sync.Mutex
+	elements map[model.ID]kerneltime.Element
+	told     map[model.ID]time.Time // that each of its packets is too much work
+}
+
+func (k *kernel) prepare(a *Agent) {
+	k.Log = a.Log
+	k.Elements = func() map[model.ID]kerneltime.Element {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.elements
+	}
+	k.told = map[model.ID]time.Time{}
+	k.Tell = func(v kerneltime.Verdict[model.ID]) { k.excess(a, v) }
+}
+
+// set says which elements there are after a pass.
+func (k *kernel) set(a *Agent, outcomes map[model.ID]*outcome) {
+	next := make(map[model.ID]kerneltime.Element, len(outcomes))
+	for id, o := range outcomes {
+		e := kerneltime.Element{Path: a.Dirs.Namespace(id), CPU: float64(o.job.Element.CPU) / 1000, Stopped: o.job.Element.Stopped}
+		for _, d := range o.devices {
+			e.Ports = append(e.Ports, d.Index)
+		}
+		next[id] = e
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.elements = next
+}
+
+// packetTime enters what the kernel does for the elements' packets, and tells whether any of it is other than before.
+func (k *kernel) packetTime(elements []model.ElementStatus) (changed bool) {
+	times := k.Times()
+	for i := range elements {
+		e := &elements[i]
+		cores := math.Round((times[e.ID].Taken)*100) / 100
+		changed = changed || cores != e.PacketTime
+		e.PacketTime = cores
+	}
+	return changed
+}
+
+// excess tells of an element that had the kernel work more than it may.
+func (k *kernel) excess(a *Agent, v kerneltime.Verdict[model.ID]) {
+	id := v.ID.String()
+	if v.Err != nil {
+		a.Log.Error("devices of an element whose packets take too much of the processors are still there", "element", id, "error", v.Err)
+	}
+	may := fmt.Sprintf("packets of its own making took %.1f cores of this node's kernel, and may take %.1f", v.Cores, v.Allowed)
+	if len(v.Devices) == 0 {
+		now := time.Now()
+		if now.Sub(k.told[v.ID]) < limitEvery {
+			return
+		}
+		k.told[v.ID] = now
+		a.event(model.Warning, id, "PacketTime", fmt.Sprintf("%s: it makes too much of each of the %.0f packets a second on its "+
+			"interfaces, as rules that each packet has to pass do", may, v.Rate))
+		return
+	}
+	names := v.Devices
+	const most = 8
+	rest := ""
+	if len(names) > most {
+		names, rest = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	later := ""
+	if v.Barred {
+		later = "; since it was not the first time, it may have no devices of its own for the next ten minutes"
+	}
+	a.event(model.Warning, id, "LoopCut", fmt.Sprintf("%s: %.0f packets a second went round on devices made inside it (%s%s), which were "+
+		"removed%s", may, v.Rate, strings.Join(names, ", "), rest, later))
+}

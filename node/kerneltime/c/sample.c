@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Whose packets the kernel is working on. The kernel does most of its work for packets in soft interrupts, which it charges
+ * to nobody, or to whoever happened to run. So a timer looks a few thousand times a second what a processor is doing, and
+ * charges the namespace of the device that the packet in hand is on.
+ *
+ * All of this is attached for a small part of the time only: what a packet costs more meanwhile does not matter.
+ */
+typedef unsigned char __u8;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define NUMBER(name, value) int(*name)[value]
+#define TYPE(name, type) type *name
+
+enum { MAP_PERCPU_HASH = 5, MAP_PERCPU_ARRAY = 6 };
+
+static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
+static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static __u64 (*const bpf_get_current_task)(void) = (void *)35;
+static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
+
+/* What is read of the kernel's own structures; where the members are on the running kernel, its BTF tells. */
+#define KERNEL __attribute__((preserve_access_index))
+struct ns_common { __u32 inum; } KERNEL;
+struct net { struct ns_common ns; } KERNEL;
+typedef struct { struct net *net; } KERNEL possible_net_t;
+struct net_device { int ifindex; possible_net_t nd_net; } KERNEL;
+struct sk_buff { struct net_device *dev; } KERNEL;
+struct nsproxy { struct net *net_ns; } KERNEL;
+struct task_struct { __u32 flags; struct nsproxy *nsproxy; } KERNEL;
+
+#define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+
+enum { PF_KTHREAD = 0x00200000 }; /* linux/sched.h */
+
+/* where is what one processor has in hand. */
+struct where {
+	__u64 packet; /* the sk_buff; 0 for one that is being sent, which may be gone by now */
+	__u64 task;
+	__u32 space, device;
+	__u32 soft; /* in a soft interrupt */
+	__u32 pad;
+};
+
+struct {
+	NUMBER(type, MAP_PERCPU_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, struct where);
+} now_at SEC(".maps");
+
+struct owner {
+	__u32 space, device; /* a network namespace by its inode, and a device's index there */
+};
+
+/* charge is how often somebody's packets were found in hand. */
+struct charge {
+	__u64 taken; /* in time that is nobody's */
+	__u64 own;   /* while a process of the same namespace was running, whose time the scheduler counts */
+};
+
+struct {
+	NUMBER(type, MAP_PERCPU_HASH);
+	NUMBER(max_entries, 8192);
+	TYPE(key, struct owner);
+	TYPE(value, struct charge);
+} charges SEC(".maps");
+
+INLINE struct where *where(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&now_at, &zero);
+}
+
+/* locate says which device it is, of which namespace. */
+INLINE void locate(struct net_device *dev, __u32 *space, __u32 *device)
+{
+	struct net *net = 0;
+
+	*space = *device = 0;
+	if (!dev || READ(net, dev->nd_net.net) || !net || READ(*space, net->ns.inum))
+		*space = 0;
+	else
+		READ(*device, dev->ifindex);
+}
+
+INLINE void take(struct sk_buff *skb, int received)
+{
+	struct where *w = where();
+	struct net_device *dev = 0;
+
+	if (!w || READ(dev, skb->dev))
+		return;
+	w->packet = received ? (__u64)skb : 0;
+	w->task = bpf_get_current_task();
+	locate(dev, &w->space, &w->device);
+}
+
+SEC("raw_tp/netif_receive_skb")
+int received(__u64 *args)
+{
+	take((struct sk_buff *)args[0], 1);
+	return 0;
+}
+
+SEC("raw_tp/net_dev_start_xmit")
+int sending(__u64 *args)
+{
+	take((struct sk_buff *)args[0], 0);
+	return 0;
+}
+
+SEC("raw_tp/softirq_entry")
+int soft_begins(__u64 *args)
+{
+	struct where *w = where();
+
+	if (w) {
+		w->soft = 1;
+		w->packet = w->space = 0;
+	}
+	return 0;
+}
+
+SEC("raw_tp/softirq_exit")
+int soft_ends(__u64 *args)
+{
+	struct where *w = where();
+
+	if (w) {
+		w->soft = 0;
+		w->packet = w->space = 0;
+	}
+	return 0;
+}
+
+SEC("perf_event")
+int sample(void *ctx)
+{
+	struct where *w = where();
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	struct nsproxy *proxy = 0;
+	struct net *net = 0;
+	struct charge first = {}, *c;
+	struct owner o;
+	__u32 flags = 0, mine = 0;
+
+	if (!w || !w->space)
+		return 0;
+	READ(flags, task->flags);
+	/* A thread of the kernel that polls devices does so without a soft interrupt. */
+	if (!w->soft && (!(flags & PF_KTHREAD) || w->task != (__u64)task))
+		return 0;
+	o.space = w->space;
+	o.device = w->device;
+	if (w->packet) { /* the fabric may have handed it to another device since it came in */
+		struct sk_buff *skb = (struct sk_buff *)w->packet;
+		struct net_device *dev = 0;
+		__u32 space, device;
+
+		READ(dev, skb->dev);
+		locate(dev, &space, &device);
+		if (space) {
+			o.space = space;
+			o.device = device;
+		}
+	}
+	if (!(flags & PF_KTHREAD) && !READ(proxy, task->nsproxy) && proxy && !READ(net, proxy->net_ns) && net)
+		READ(mine, net->ns.inum);
+	c = bpf_map_lookup_elem(&charges, &o);
+	if (!c) {
+		bpf_map_update_elem(&charges, &o, &first, 1);
+		c = bpf_map_lookup_elem(&charges, &o);
+		if (!c)
+			return 0;
+	}
+	if (mine == o.space)
+		c->own++;
+	else
+		c->taken++;
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,203 @@
+// Package kerneltime measures whose packets the kernel is working on: time that no control group is charged for. The
+// programs look at all processors of the machine, for a small part of the time, and charge the network namespaces of the
+// devices that packets are on.
+package kerneltime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type owner -type charge -type where sample c/sample.c -- -O2 -mcpu=v3 -Wall -Werror
+
+// Owner is a device of a network namespace.
+type Owner struct {
+	Space  uint32 // the namespace's inode
+	Device uint32 // the device's index in it
+}
+
+// Time is how much of the processors somebody's packets take.
+type Time struct {
+	// Taken is nobody's time, in cores; Own is that of processes of the same namespace, which is charged to them where the
+	// kernel does not take the time of soft interrupts off again (CONFIG_IRQ_TIME_ACCOUNTING).
+	Taken, Own float64
+}
+
+// period is the time between two samples of a processor.
+const period = 200 * time.Microsecond
+
+// Sampler holds the programs, and one timer a processor.
+type Sampler struct {
+	objects sampleObjects
+	events  []int
+}
+
+// New loads the programs. It needs root in the machine's first namespaces.
+func New() (*Sampler, error) {
+	s := &Sampler{}
+	if err := loadSampleObjects(&s.objects, nil); err != nil {
+		return nil, fmt.Errorf("load the programs that measure time for packets: %w", err)
+	}
+	cpus, err := online()
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	for _, cpu := range cpus {
+		if err := s.timer(cpu); err != nil {
+			s.Close()
+			return nil, fmt.Errorf("a timer on processor %d: %w", cpu, err)
+		}
+	}
+	return s, nil
+}
+
+func (s *Sampler) timer(cpu int) error {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK, Sample: uint64(period),
+		Bits: unix.PerfBitDisabled}
+	attr.Size = uint32(unix.PERF_ATTR_SIZE_VER5)
+	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if errors.Is(err, unix.ENODEV) {
+		return nil // it went offline meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	s.events = append(s.events, fd)
+	return unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, s.objects.Sample.FD())
+}
+
+// Close lets go of everything.
+func (s *Sampler) Close() {
+	for _, fd := range s.events {
+		unix.Close(fd)
+	}
+	s.objects.Close()
+}
+
+// Measure looks for so long, and tells who took how much of the processors meanwhile.
+func (s *Sampler) Measure(span time.Duration) (_ map[Owner]Time, err error) {
+	if err := s.forget(); err != nil {
+		return nil, err
+	}
+	var links []link.Link
+	defer func() {
+		for _, l := range links {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	for name, program := range map[string]*ebpf.Program{"softirq_entry": s.objects.SoftBegins, "softirq_exit": s.objects.SoftEnds,
+		"netif_receive_skb": s.objects.Received, "net_dev_start_xmit": s.objects.Sending} {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
+		if err != nil {
+			return nil, fmt.Errorf("follow the kernel's tracepoint %s: %w", name, err)
+		}
+		links = append(links, l)
+	}
+	began := time.Now()
+	for _, fd := range s.events {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+			return nil, fmt.Errorf("start a timer: %w", err)
+		}
+	}
+	time.Sleep(span)
+	for _, fd := range s.events {
+		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
+			return nil, fmt.Errorf("stop a timer: %w", err)
+		}
+	}
+	return s.read(time.Since(began))
+}
+
+// read works out what the samples say.
+func (s *Sampler) read(span time.Duration) (map[Owner]Time, error) {
+	share := period.Seconds() / span.Seconds()
+	all := map[Owner]Time{}
+	var owner sampleOwner
+	var charges []sampleCharge
+	entries := s.objects.Charges.Iterate()
+	for entries.Next(&owner, &charges) {
+		var t Time
+		for _, c := range charges {
+			t.Taken += float64(c.Taken) * share
+			t.Own += float64(c.Own) * share
+		}
+		all[Owner{owner.Space, owner.Device}] = t
+	}
+	return all, entries.Err()
+}
+
+// forget empties the account. Nothing writes into it meanwhile.
+func (s *Sampler) forget() error {
+	var owner sampleOwner
+	var charges []sampleCharge
+	var owners []sampleOwner
+	entries := s.objects.Charges.Iterate()
+	for entries.Next(&owner, &charges) {
+		owners = append(owners, owner)
+	}
+	if err := entries.Err(); err != nil {
+		return fmt.Errorf("read the account: %w", err)
+	}
+	for _, o := range owners {
+		if err := s.objects.Charges.Delete(&o); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("empty the account: %w", err)
+		}
+	}
+	return s.objects.NowAt.Put(uint32(0), make([]sampleWhere, ebpf.MustPossibleCPU()))
+}
+
+// online are the processors' numbers (cpuset(7), "List format").
+func online() ([]int, error) {
+	const file = "/sys/devices/system/cpu/online"
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("list the processors: %w", err)
+	}
+	var all []int
+	for part := range strings.SplitSeq(strings.TrimSpace(string(data)), ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		first, err1 := strconv.Atoi(low)
+		last, err2 := strconv.Atoi(high)
+		if err1 != nil || err2 != nil || first > last {
+			return nil, fmt.Errorf("%s says %q", file, data)
+		}
+		for n := first; n <= last; n++ {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
+
+// SoftInterrupts is the time that all processors have spent in soft interrupts, by the kernel's own account, which it takes
+// at every tick (proc(5), /proc/stat).
+func SoftInterrupts() (time.Duration, error) {
+	fd, err := unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("read the processors' time: %w", err)
+	}
+	defer unix.Close(fd)
+	var buf [256]byte // the first line has it
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
+		return 0, fmt.Errorf("read the processors' time: %w", err)
+	}
+	line, _, _ := strings.Cut(string(buf[:n]), "\n")
+	if fields := strings.Fields(line); len(fields) > 7 && fields[0] == "cpu" {
+		if ticks, err := strconv.ParseInt(fields[7], 10, 64); err == nil {
+			return time.Duration(ticks) * 10 * time.Millisecond, nil // USER_HZ is 100 everywhere
+		}
+	}
+	return 0, fmt.Errorf("/proc/stat begins with %q", line)
+}

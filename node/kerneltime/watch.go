@@ -1,0 +1,277 @@
+package kerneltime
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// When is looked. While packets take little of the processors, only the kernel's own account of soft interrupts is read.
+const (
+	lookEvery = 400 * time.Millisecond
+	againIn   = 60 * time.Millisecond // where somebody is suspected
+	window    = 40 * time.Millisecond
+	// little is how much of the processors packets may take, in cores, without anybody being looked at.
+	little = 0.1
+	// barredFor is how long an element that has made too much work for the second time may have no devices of its own;
+	// barredEvery is how often that is looked at.
+	barredFor   = 10 * time.Minute
+	barredEvery = 100 * time.Millisecond
+)
+
+// Verdict is what was done to an element that made more work than it may.
+type Verdict[ID comparable] struct {
+	ID ID
+	Excess
+	Removed int  // of its devices
+	Barred  bool // it may have none for a time
+	Err     error
+}
+
+// Watcher tells what work the kernel does for elements, and ends what is beyond measure.
+type Watcher[ID comparable] struct {
+	// Elements tells which there are; it must not wait for anything.
+	Elements func() map[ID]Element
+	// Tell hears of verdicts; it must not wait either.
+	Tell func(Verdict[ID])
+	Log  *slog.Logger
+
+	mu   sync.Mutex
+	time map[ID]Time
+
+	sampler *Sampler
+	spaces  map[uint32]ID
+	last    map[ID]*look
+	hurry   bool             // somebody is looked at for the first time
+	cut     map[ID]time.Time // when devices of it were removed last
+	barred  map[ID]time.Time // until when
+}
+
+// Times are how much of the processors each element's packets take, by the latest looks; who is not in it, next to nothing.
+func (w *Watcher[ID]) Times() map[ID]Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.time)
+}
+
+// Run watches until the context ends. What floods the processors must not keep it from them, so it has its thread before all
+// others; the little that it does is bounded.
+func (w *Watcher[ID]) Run(ctx context.Context) error {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	first := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	if unix.SchedSetAttr(0, &first, 0) != nil { // as in control groups v1 without time for such threads
+		unix.Setpriority(unix.PRIO_PROCESS, 0, -20) //nolint:errcheck // then it waits its turn
+	}
+	w.last, w.cut, w.barred = map[ID]*look{}, map[ID]time.Time{}, map[ID]time.Time{}
+	defer func() {
+		if w.sampler != nil {
+			w.sampler.Close()
+		}
+	}()
+	spent, err := SoftInterrupts()
+	if err != nil {
+		w.Log.Warn("time for packets is not measured", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+	at, told := time.Now(), ""
+	for {
+		pause := lookEvery
+		switch {
+		case w.hurry:
+			pause = againIn
+		case len(w.barred) > 0:
+			pause = barredEvery
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		w.guard(time.Now())
+		now := time.Now()
+		if span := now.Sub(at); w.hurry || span >= lookEvery {
+			is, err := SoftInterrupts()
+			if err == nil {
+				busy := w.hurry || (is-spent).Seconds() > little*span.Seconds()
+				spent, at = is, now
+				err = w.round(busy)
+			}
+			if err != nil && err.Error() != told {
+				told = err.Error()
+				w.Log.Warn("time for packets is not measured", "error", err)
+			}
+		}
+	}
+}
+
+// round looks once at who takes time.
+func (w *Watcher[ID]) round(busy bool) error {
+	w.hurry = false
+	if !busy {
+		w.publish(nil)
+		clear(w.last)
+		return nil
+	}
+	elements := w.Elements()
+	if len(elements) == 0 {
+		w.publish(nil)
+		return nil
+	}
+	if w.sampler == nil {
+		var err error
+		if w.sampler, err = New(); err != nil {
+			return err
+		}
+	}
+	taken, err := w.sampler.Measure(window)
+	if err != nil {
+		return err
+	}
+	w.know(elements, taken)
+	times, looks := map[ID]Time{}, map[ID]*look{}
+	now := time.Now()
+	for owner, t := range taken {
+		id, ours := w.spaces[owner.Space]
+		if !ours {
+			continue
+		}
+		sum := times[id]
+		sum.Taken, sum.Own = sum.Taken+t.Taken, sum.Own+t.Own
+		times[id] = sum
+		if looks[id] == nil {
+			looks[id] = &look{at: now, cores: map[int]float64{}}
+		}
+		looks[id].cores[int(owner.Device)] += t.Taken
+	}
+	w.publish(times)
+	w.judge(elements, looks)
+	return nil
+}
+
+// know finds out which namespaces are whose, when one is met that is not known.
+func (w *Watcher[ID]) know(elements map[ID]Element, taken map[Owner]Time) {
+	for owner := range taken {
+		id, known := w.spaces[owner.Space]
+		if _, there := elements[id]; known && there {
+			continue
+		}
+		w.spaces = make(map[uint32]ID, len(elements))
+		for id, e := range elements {
+			var s unix.Stat_t
+			if unix.Stat(e.Path, &s) == nil {
+				w.spaces[uint32(s.Ino)] = id
+			}
+		}
+		return
+	}
+}
+
+// publish makes it known, halfway between what was and what is: a look is a short one.
+func (w *Watcher[ID]) publish(times map[ID]Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := make(map[ID]Time, len(times))
+	for id, is := range times {
+		was := w.time[id]
+		next[id] = Time{Taken: (was.Taken + is.Taken) / 2, Own: (was.Own + is.Own) / 2}
+	}
+	for id, was := range w.time {
+		if _, there := times[id]; !there && was.Taken+was.Own > 0.01 {
+			next[id] = Time{Taken: was.Taken / 2, Own: was.Own / 2}
+		}
+	}
+	w.time = next
+}
+
+// judge looks into the elements that take more than they may, and ends it when they have done so twice in a row.
+func (w *Watcher[ID]) judge(elements map[ID]Element, looks map[ID]*look) {
+	suspects := map[ID]*look{}
+	for id, is := range looks {
+		e := elements[id]
+		if is.total() <= e.allowed() {
+			continue
+		}
+		err := in(e.Path, func(c *linux.Rtnetlink) (err error) {
+			if is.devices, err = devices(c, e.Ports); err != nil {
+				return err
+			}
+			suspects[id] = is
+			was := w.last[id]
+			if was == nil {
+				w.hurry = true
+				return nil
+			}
+			if x, guilty := judge(&e, was, is); guilty {
+				w.end(id, c, is, x)
+				delete(suspects, id)
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			w.Log.Warn("look at the devices of an element", "element", id, "error", err)
+		}
+	}
+	w.last = suspects
+}
+
+// end takes an element's own devices away. Who makes them again loses them at once, for a while.
+func (w *Watcher[ID]) end(id ID, c *linux.Rtnetlink, is *look, x Excess) {
+	v := Verdict[ID]{ID: id, Excess: x}
+	if len(x.Devices) > 0 {
+		now := time.Now()
+		foreign := foreign(is.devices)
+		v.Err, v.Removed = remove(c, foreign), len(foreign)
+		if before, again := w.cut[id]; again && now.Sub(before) < barredFor {
+			w.barred[id], v.Barred = now.Add(barredFor), true
+		}
+		w.cut[id] = now
+	}
+	w.Tell(v)
+}
+
+// foreign are those of somebody's making that can do anything.
+func foreign(all []Device) (others []Device) {
+	for _, d := range all {
+		if !d.Port && d.Up {
+			others = append(others, d)
+		}
+	}
+	return others
+}
+
+// guard keeps the barred elements without devices of their own.
+func (w *Watcher[ID]) guard(now time.Time) {
+	if len(w.barred) == 0 {
+		return
+	}
+	elements := w.Elements()
+	for id, until := range w.barred {
+		e, there := elements[id]
+		if !there || now.After(until) {
+			delete(w.barred, id)
+			continue
+		}
+		err := in(e.Path, func(c *linux.Rtnetlink) error {
+			all, err := devices(c, e.Ports)
+			if others := foreign(all); err == nil && len(others) > 0 {
+				err = remove(c, others)
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			w.Log.Warn("keep an element without devices of its own", "element", id, "error", err)
+		}
+	}
+}
