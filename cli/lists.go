@@ -143,7 +143,7 @@ func phase(p model.Phase) cell {
 	switch p {
 	case model.PhaseRunning:
 		c.style = good
-	case model.PhasePending, model.PhaseHeld, model.PhaseUnknown:
+	case model.PhasePending, model.PhaseStarting, model.PhaseHeld, model.PhaseUnknown:
 		c.style = warn
 	case model.PhaseFailed:
 		c.style = bad

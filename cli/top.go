@@ -260,7 +260,7 @@ func rank(p model.Phase) int {
 	switch p {
 	case model.PhaseFailed:
 		return 0
-	case model.PhasePending:
+	case model.PhasePending, model.PhaseStarting:
 		return 1
 	case model.PhaseStopped, model.PhaseSuspended:
 		return 3

@@ -82,8 +82,10 @@ type Phase string
 
 const (
 	PhasePending Phase = "pending" // not yet made, or its node has not answered
-	PhaseRunning Phase = "running"
-	PhaseStopped Phase = "stopped"
+	// PhaseStarting is an element that is made, and whose software does not run with its configuration yet.
+	PhaseStarting Phase = "starting"
+	PhaseRunning  Phase = "running"
+	PhaseStopped  Phase = "stopped"
 	// PhaseSuspended is an element whose processes are held by the user's wish, and whose packets are forwarded.
 	PhaseSuspended Phase = "suspended"
 	PhaseFailed    Phase = "failed"

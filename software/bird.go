@@ -18,9 +18,6 @@ const (
 	staticPreference = 200
 )
 
-// birdStart runs BIRD in the foreground. /run is lost at every restart, so its directory is made here.
-const birdStart = `install -d -m 755 /run/bird && exec /usr/sbin/bird -f -c /etc/bird/bird.conf -s /run/bird/bird.ctl`
-
 var birdCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_NET_ADMIN",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
 
@@ -49,7 +46,9 @@ func renderBIRD(el model.Element) (Plan, error) {
 		Files:        []File{{Path: birdConf, Content: conf, Mode: 0o644, Owner: "root", Group: "root"}},
 		ConfigFiles:  []string{birdConf},
 		Daemons:      []string{"bird"},
-		Command:      []string{"/bin/sh", "-c", birdStart},
+		Programs:     []Program{birdProgram},
+		Command:      []string{birdProgram.Path, "start"},
+		Reload:       []string{birdProgram.Path, "reload"},
 		Console:      []string{"/usr/sbin/birdc"},
 		Capabilities: slices.Clone(birdCapabilities),
 		LogFiles:     []string{birdLog},

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -140,6 +141,35 @@ func (r *running) configure(t *testing.T) {
 	}
 }
 
+// awaitReady waits until every daemon is noted to have this configuration, as the element's file says it.
+func (r *running) awaitReady(t *testing.T) map[string]Note {
+	t.Helper()
+	plan, err := Render("lab", r.el)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		notes := map[string]Note{}
+		for _, d := range plan.Daemons {
+			out, err := r.exec("cat", NotesDir+"/"+d)
+			if err != nil {
+				break
+			}
+			note, err := ParseNote([]byte(out))
+			if err != nil {
+				t.Fatalf("%s: the note of %s: %v", r.el.Name, d, err)
+			}
+			notes[d] = note
+		}
+		if len(notes) == len(plan.Daemons) {
+			return notes
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not become ready: %v\n%s", r.el.Name, notes, r.show("cd "+NotesDir+"; grep . *; ps ax; cat /var/log/frr/frr.log"))
+		}
+	}
+}
+
 // exec runs a command inside the element.
 func (r *running) exec(args ...string) (string, error) {
 	all := append([]string{"-t", strconv.Itoa(r.command.Process.Pid), "-a"}, args...)
@@ -192,6 +222,14 @@ func beElement() error {
 			return err
 		}
 		if err := own(f.Path, f.Owner, f.Group, f.Mode); err != nil {
+			return err
+		}
+	}
+	for _, p := range plan.Programs {
+		if err := os.MkdirAll(filepath.Dir(p.Path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(p.Path, p.Content, p.Mode); err != nil {
 			return err
 		}
 	}

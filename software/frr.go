@@ -19,18 +19,11 @@ const (
 // frrSweepSeconds is time enough to read the routes of the zebra before, and for the protocols to announce theirs again.
 const frrSweepSeconds = 3
 
-// frrStart runs watchfrr in the foreground with the daemons that /etc/frr/daemons enables: it starts them at once, all
-// together, and each again that dies or hangs (the distribution's defaults would wait a minute before the second time).
-// The run directory is made here because /run is lost at every restart.
-const frrStart = `install -d -m 755 -o frr -g frr /var/run/frr &&
-. /usr/lib/frr/frrcommon.sh &&
-exec /usr/lib/frr/watchfrr --min-restart-interval 1 --max-restart-interval 30 -i 2 $(daemon_list)`
-
-// frrCapabilities: each daemon takes NET_ADMIN, NET_RAW, SYS_ADMIN and some NET_BIND_SERVICE before it becomes the user
-// frr, and exits if one is refused; watchfrr's scripts stop daemons of that user (KILL); `write` replaces the
-// configuration in frr's directory and gives it to frr (CHOWN, FOWNER, DAC_OVERRIDE).
+// frrCapabilities: each daemon takes NET_ADMIN, NET_RAW and some NET_BIND_SERVICE before it becomes the user frr, and ends
+// if one is refused – SYS_ADMIN too, which inside/capabilities.c has them forgo; what ends daemons of that user is root's
+// (KILL); `write` replaces the configuration in frr's directory and gives it to frr (CHOWN, FOWNER, DAC_OVERRIDE).
 var frrCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_NET_ADMIN",
-	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SYS_ADMIN"}
+	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
 
 func renderFRR(el model.Element) (Plan, error) {
 	if err := checkConfigNames(el.Config, model.SoftwareFRR); err != nil {
@@ -43,12 +36,13 @@ func renderFRR(el model.Element) (Plan, error) {
 			return Plan{}, err
 		}
 	}
-	daemons := FRRDaemons(conf)
 	daemonsFile, ok := el.Config["daemons"]
-	if ok {
-		daemons = enabledDaemons(daemonsFile)
-	} else {
-		daemonsFile = frrDaemonsFile(daemons)
+	if !ok {
+		daemonsFile = frrDaemonsFile(FRRDaemons(conf))
+	}
+	settings, err := parseDaemonsFile(daemonsFile)
+	if err != nil {
+		return Plan{}, err
 	}
 	vtysh, ok := el.Config["vtysh.conf"]
 	if !ok {
@@ -74,9 +68,11 @@ func renderFRR(el model.Element) (Plan, error) {
 			{Path: "/etc/pam.d/frr", Content: "auth sufficient pam_permit.so\naccount sufficient pam_permit.so\n",
 				Mode: 0o644, Owner: "root", Group: "root"},
 		},
+		Programs:     []Program{frrProgram, frrCapabilitiesProgram},
 		ConfigFiles:  []string{frrConf},
-		Daemons:      append([]string{"watchfrr"}, daemons...),
-		Command:      []string{"/bin/bash", "-c", frrStart},
+		Daemons:      settings.names(),
+		Command:      settings.command(),
+		Reload:       []string{frrProgram.Path, "reload"},
 		Console:      []string{"/usr/bin/vtysh"},
 		Capabilities: slices.Clone(frrCapabilities),
 		LogFiles:     []string{frrLog},
@@ -97,6 +93,10 @@ var frrDaemonOf = []struct{ begin, daemon string }{
 // frrOrder is the order in which FRR starts its daemons.
 var frrOrder = []string{"zebra", "bgpd", "ripd", "ripngd", "ospfd", "ospf6d", "isisd", "babeld", "pimd", "pim6d", "ldpd",
 	"nhrpd", "eigrpd", "pbrd", "staticd", "bfdd", "fabricd", "vrrpd", "pathd"}
+
+// frrKnown are the daemons that a daemons file may name: FRR 10 always runs mgmtd, earlier versions have none; sharpd is for
+// FRR's own tests, and Debian's file names it.
+var frrKnown = append([]string{"mgmtd", "sharpd"}, frrOrder...)
 
 // FRRDaemons tells which daemons an frr.conf needs, in the order they start; zebra and staticd always.
 func FRRDaemons(conf string) []string {
@@ -138,20 +138,6 @@ func frrDaemonsFile(daemons []string) string {
 	w.line("# Each daemon makes room for so many descriptors when it starts.")
 	w.line("MAX_FDS=1024")
 	return w.String()
-}
-
-// enabledDaemons reads a daemons file.
-func enabledDaemons(file string) []string {
-	on := map[string]bool{"zebra": true, "staticd": true}
-	for line := range strings.Lines(file) {
-		line, _, _ = strings.Cut(line, "#")
-		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		value = strings.Trim(value, `"'`)
-		if ok && slices.Contains(frrOrder, name) && value != "" && value != "no" && value != "0" {
-			on[name] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(frrOrder), func(d string) bool { return !on[d] })
 }
 
 // frrRedistribute maps the words of an intent to FRR's, per family.

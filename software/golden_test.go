@@ -151,7 +151,7 @@ func TestOwnConfigurationReplacesTheGenerated(t *testing.T) {
 	if got := content(t, plan, "/etc/frr/frr.conf"); got != el.Config["frr.conf"] {
 		t.Errorf("frr.conf is %q", got)
 	}
-	if want := []string{"watchfrr", "zebra", "bgpd", "isisd", "staticd", "bfdd"}; !slices.Equal(plan.Daemons, want) {
+	if want := []string{"zebra", "bgpd", "isisd", "staticd", "bfdd"}; !slices.Equal(plan.Daemons, want) {
 		t.Errorf("daemons are %v, want %v", plan.Daemons, want)
 	}
 	daemons := content(t, plan, "/etc/frr/daemons")
@@ -164,7 +164,7 @@ func TestOwnConfigurationReplacesTheGenerated(t *testing.T) {
 	if plan, err = Render("lab", el); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"watchfrr", "zebra", "ripd", "ospfd", "staticd"}; !slices.Equal(plan.Daemons, want) {
+	if want := []string{"zebra", "ripd", "ospfd", "staticd"}; !slices.Equal(plan.Daemons, want) {
 		t.Errorf("daemons are %v, want those of the own daemons file, %v", plan.Daemons, want)
 	}
 	bird := router(model.SoftwareBIRD, model.Routing{ISIS: &model.ISIS{}})

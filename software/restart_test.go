@@ -36,7 +36,7 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 		return model.Routing{OSPF: &model.OSPF{}}
 	}, nil)
 	r := rs[0]
-	r.awaitLine(t, "all daemons up")
+	before := r.awaitReady(t)
 	r.awaitRoute(t, rs[1].el.Loopback[0], protoOSPF, 2)
 	if out, err := r.exec("vtysh", "-c", "configure terminal", "-c", "interface h1", "-c", "ip ospf cost 77", "-c", "end",
 		"-c", "write"); err != nil || !strings.Contains(out, "[OK]") {
@@ -48,8 +48,14 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 	if out, err := r.exec("sh", "-c", "kill -KILL $(cat /run/frr/ospfd.pid)"); err != nil {
 		t.Fatalf("killing ospfd: %v\n%s", err, out)
 	}
-	r.awaitLine(t, "watchfrr.sh restart ospfd")
-	r.awaitLine(t, "ospfd state -> up")
+	r.awaitLine(t, "ospfd ended")
+	after := r.awaitReady(t)
+	if was, is := before["ospfd"], after["ospfd"]; is.PID == was.PID || is.Config == was.Config || is.Starts != 2 {
+		t.Errorf("ospfd is noted as %+v after %+v: want another process, with what was written", is, was)
+	}
+	if before["zebra"] != after["zebra"] {
+		t.Errorf("zebra is noted as %+v after %+v, and nobody has touched it", after["zebra"], before["zebra"])
+	}
 	r.awaitRoute(t, rs[1].el.Loopback[0], protoOSPF, 2)
 	if out, err := r.exec("vtysh", "-c", "show running-config ospfd"); err != nil || !strings.Contains(out, "ip ospf cost 77") {
 		t.Errorf("ospfd came back without what was written: %v\n%s", err, out)
@@ -63,7 +69,7 @@ func TestRoutesOfAKilledZebraGo(t *testing.T) {
 		net.Elements[0].Routes = []model.Route{{To: stays, Type: model.RouteBlackhole}}
 	})
 	r := rs[0]
-	r.awaitLine(t, "all daemons up")
+	r.awaitReady(t)
 	r.awaitRoute(t, stays, protoStatic, 1)
 	updates := make(chan netlink.RouteUpdate, 1000)
 	done := make(chan struct{})

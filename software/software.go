@@ -19,13 +19,18 @@ type Plan struct {
 	NeedsProcesses bool
 	Dirs           []Dir  // to exist before the files are written, parents first
 	Files          []File // sorted by path
+	// Programs are ours: the driver shows them to the element, which cannot change them.
+	Programs []Program
 	// ConfigFiles are the paths of those Files that are the software's own running configuration: the file seeds it,
 	// what is written inside the element persists.
 	ConfigFiles []string
-	// Daemons are the names of the processes that shall be running, in the order they start.
+	// Daemons are the names of the processes that shall be running with their configuration, in the order they start; of
+	// each there is a Note then.
 	Daemons []string
 	// Command is what the element's PID 1 (a minimal init) starts and waits for. It stays in the foreground.
 	Command []string
+	// Reload has what runs take its configuration over, without dropping what did not change, and fails where it does not.
+	Reload []string
 	// Check reads a configuration that the document states in the software's own words, and fails with what is wrong with
 	// it; empty where the configuration is ours.
 	Check []string

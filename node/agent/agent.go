@@ -98,6 +98,8 @@ const (
 type Agent struct {
 	Config
 	wishes   chan model.NodeState // the latest one, from the manager
+	ready    chan struct{}        // elements have become ready, or no longer are
+	mending  map[model.ID]bool    // elements that failed and are starting
 	links    *links
 	reporter *reporter
 	elements *elements
@@ -141,7 +143,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	a := &Agent{Config: c, wishes: make(chan model.NodeState, 1), elements: &elements{},
-		meter: meter{cgroup: c.Dirs.Cgroup()}, pulse: pulse{node: c.Dirs.Node}}
+		ready: make(chan struct{}, 1), mending: map[model.ID]bool{}, meter: meter{cgroup: c.Dirs.Cgroup()}, pulse: pulse{node: c.Dirs.Node}}
 	var err error
 	if a.links, err = watchLinks(); err != nil {
 		return fmt.Errorf("node %s: %w", c.Dirs.Node, err)
@@ -178,8 +180,21 @@ func Run(ctx context.Context, c Config) error {
 		g.Go(func() error { return a.renew(ctx) })
 	}
 	g.Go(func() error { return a.watch(ctx) })
+	for _, driver := range c.Drivers.Controls {
+		if w, ok := driver.(control.Watcher); ok {
+			g.Go(func() error { return w.Watch(ctx, a.changed) })
+		}
+	}
 	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
+}
+
+// changed has the loop look at what the elements' software has come to.
+func (a *Agent) changed() {
+	select {
+	case a.ready <- struct{}{}:
+	default:
+	}
 }
 
 // loop is where everything comes together.
@@ -239,6 +254,8 @@ func (a *Agent) loop(ctx context.Context) error {
 			}
 			lastWait, lastHeard = wait, time.Now()
 			a.links.settled()
+			pass()
+		case <-a.ready:
 			pass()
 		case <-audit.C:
 			if a.audit(ctx) {

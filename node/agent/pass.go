@@ -80,6 +80,7 @@ type outcome struct {
 
 	restarts int
 	warning  control.Warning
+	message  string // how far it is that is starting
 }
 
 // pass makes the node as desired: creations from the control driver to the plane to the fabric, removals the other way
@@ -133,7 +134,7 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 		}
 		for i, r := range driver.Apply(ctx, jobs) {
 			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err, restarts: r.Restarts,
-				warning: r.Warning}
+				warning: r.Warning, message: r.Message}
 			outcomes[jobs[i].ID] = o
 			for _, c := range r.Changed {
 				a.event(model.Info, r.ID.String(), changeReason(c), c)
@@ -173,7 +174,7 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 	jobs := map[model.Forwarding][]forward.Job{}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
-		if o == nil || o.err != nil || o.phase != model.PhaseRunning && o.phase != model.PhaseSuspended {
+		if o == nil || o.err != nil || o.phase != model.PhaseRunning && o.phase != model.PhaseStarting && o.phase != model.PhaseSuspended {
 			continue
 		}
 		f := forwarding(&o.job.Element.Element)

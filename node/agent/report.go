@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -148,6 +149,9 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		}
 		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, Restarts: o.restarts, Message: o.warning.Message,
 			Usage: a.usage.now[id]}
+		if o.phase == model.PhaseStarting {
+			s.Message = cmp.Or(s.Message, o.message)
+		}
 		if o.err != nil {
 			s.Phase, s.Message = model.PhaseFailed, o.err.Error()
 		}
@@ -172,8 +176,17 @@ func (a *Agent) phaseEvent(was, is model.ElementStatus, warning control.Warning)
 	switch {
 	case is.Phase == model.PhaseFailed && (was.Phase != is.Phase || was.Message != is.Message):
 		a.event(model.Error, is.ID.String(), "ElementFailed", is.Message)
-	case is.Phase != model.PhaseFailed && was.Phase == model.PhaseFailed:
+	case is.Phase == model.PhaseStarting:
+		if was.Phase == model.PhaseFailed {
+			a.mending[is.ID] = true // it has not recovered before it is ready
+		}
+	case is.Phase != model.PhaseFailed && (was.Phase == model.PhaseFailed || a.mending[is.ID]):
 		a.event(model.Info, is.ID.String(), "ElementRecovered", "works again")
+	case is.Phase == model.PhaseRunning && was.Phase == model.PhaseStarting:
+		a.event(model.Info, is.ID.String(), "ElementReady", "its software runs with its configuration")
+	}
+	if is.Phase != model.PhaseStarting {
+		delete(a.mending, is.ID)
 	}
 	if warning.Message != "" && is.Message == warning.Message && was.Message != is.Message {
 		a.event(model.Warning, is.ID.String(), warning.Reason, warning.Message)

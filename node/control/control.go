@@ -55,6 +55,8 @@ type Result struct {
 	Changed []string
 	// Restarts counts how often the element's processes were started again since the machine started.
 	Restarts int
+	// Message tells how far an element is that is PhaseStarting.
+	Message string
 	// Warning is zero when there is nothing to be told. An element with a warning works: it is no Err.
 	Warning Warning
 }
@@ -82,6 +84,12 @@ type Found struct {
 // of them, so that frequent calls stay cheap, and returns those that differ; the next Apply puts them right.
 type Auditor interface {
 	Audit(ctx context.Context) ([]model.ID, error)
+}
+
+// Watcher is a driver whose elements become ready in their own time. Watch calls changed whenever one has, or no longer is;
+// the next Apply tells which.
+type Watcher interface {
+	Watch(ctx context.Context, changed func()) error
 }
 
 // Trimmer is a driver that can bound what elements put into tables of the kernel that it bounds for nobody. Trim looks at

@@ -83,7 +83,8 @@ func is(b bool) float64 {
 }
 
 // phases are all that an element or a network may be in.
-var phases = []model.Phase{model.PhasePending, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended, model.PhaseFailed, model.PhaseUnknown}
+var phases = []model.Phase{model.PhasePending, model.PhaseStarting, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended,
+	model.PhaseFailed, model.PhaseUnknown}
 
 func (e emitter) network(n *model.NetworkStatus) {
 	for _, p := range phases {

@@ -76,7 +76,11 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	for i := range jobs {
 		e := d.elements[jobs[i].ID]
 		if e != nil && !stale[jobs[i].ID] && d.asBefore(e, &jobs[i], there) {
-			results[i].Phase, results[i].Devices, results[i].Restarts = e.phase(), e.devices, e.process.again
+			results[i].Devices = e.devices
+			d.tell(e, &results[i])
+			if results[i].Err = e.process.troubleOf(jobs[i].ID); results[i].Err != nil {
+				results[i].Phase = model.PhaseFailed
+			}
 			continue
 		}
 		todo = append(todo, &work{job: jobs[i], result: &results[i], e: e})
@@ -104,6 +108,9 @@ func (d *Driver) prepare(ctx context.Context) error {
 		return nil
 	}
 	if err := d.awaitOthers(ctx); err != nil {
+		return err
+	}
+	if err := d.writePrograms(); err != nil {
 		return err
 	}
 	d.endShells(ctx)

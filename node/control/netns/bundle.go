@@ -16,6 +16,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/software"
 )
 
 // Annotations in a bundle tell a restarted agent what the container was started with.
@@ -77,10 +78,21 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 	return s
 }
 
+// showPrograms shows the element what it is to run that is polyplane's own.
+func (d *Driver) showPrograms(s *specs.Spec, plan *software.Plan) {
+	for _, p := range plan.Programs {
+		m := readOnly(p.Path)
+		m.Source = filepath.Join(d.programsDir(), filepath.Base(p.Path))
+		s.Mounts = append(s.Mounts, m)
+	}
+	s.Annotations[noteSpec] = hashOf(s, true)
+}
+
 // hashOf is a hash of a value's JSON; that of a spec leaves out what can change while it runs.
 func hashOf(v any, spec bool) string {
 	if s, ok := v.(*specs.Spec); ok && spec {
 		plain, linux, process := *s, *s.Linux, *s.Process
+		plain.Annotations = nil
 		linux.Resources, process.Rlimits = nil, firstRlimits
 		plain.Linux, plain.Process = &linux, &process
 		v = plain

@@ -65,7 +65,7 @@ func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File
 	}
 	defer os.Remove(said.Name())
 	defer said.Close()
-	if err := d.runRunc(ctx, nil, said, "run", "--bundle", bundle, container); err != nil {
+	if err := d.runRunc(ctx, nil, said, "run", "--no-new-keyring", "--bundle", bundle, container); err != nil {
 		if words := complaint(said.Name()); words != "" {
 			return fmt.Errorf("%s refuses its configuration: %s", w.job.Element.Software, words)
 		}

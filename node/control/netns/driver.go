@@ -187,7 +187,16 @@ func (e *element) phase() model.Phase {
 	if !e.job.Element.Stopped && !e.verified {
 		return model.PhasePending
 	}
-	return settledPhase(&e.job.Element)
+	return e.settled()
+}
+
+// settled is the phase of an element whose namespace and files are as they are wanted.
+func (e *element) settled() model.Phase {
+	p := settledPhase(&e.job.Element)
+	if p == model.PhaseRunning && e.process.wanted && !e.process.ready {
+		return model.PhaseStarting
+	}
+	return p
 }
 
 // settledPhase is that of an element which is as it is wanted.

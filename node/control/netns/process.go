@@ -34,6 +34,8 @@ type process struct {
 	logFrom  int64     // where in the log that start begins
 	said     string    // the last words of the start before
 	again    int       // how often it was started again, by whomever
+
+	readiness
 }
 
 // lasting is how long a start must hold to count as one that succeeded; the waits between others double up to slowest.
@@ -60,6 +62,7 @@ func (p *process) forget() {
 		unix.Close(p.pidfd)
 	}
 	p.pidfd, p.pid, p.known = 0, 0, false
+	p.readiness = readiness{news: p.news}
 }
 
 // find looks for the element's container, as after a restart of the agent.
@@ -196,6 +199,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		p.failures, p.next = 0, time.Time{} // somebody has done something about it
 	}
 	spec := d.newSpec(&w.job, container, p.plan.Command, p.plan.Capabilities)
+	d.showPrograms(spec, &p.plan)
 	if err := d.noteContents(id, spec, &p.plan); err != nil {
 		return err
 	}
@@ -329,13 +333,15 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	if info, err := log.Stat(); err == nil {
 		w.e.process.logFrom = info.Size()
 	}
+	p := &w.e.process
 	if err := d.launch(ctx, containerID(id), d.dirs.Bundle(id), w.job.Element.Limits().Memory, log); err != nil {
 		return fmt.Errorf("start its processes: %w", err)
 	}
-	if err := d.find(id, &w.e.process); err != nil {
+	if err := d.find(id, p); err != nil {
 		return err
 	}
-	w.e.process.began = time.Now()
+	p.expectConfig(files)
+	p.began = time.Now()
 	return nil
 }
 
@@ -350,7 +356,7 @@ func (d *Driver) launch(ctx context.Context, container, bundle string, memory mo
 	if err := d.limitSockets(container, memory); err != nil {
 		return err
 	}
-	return d.runRunc(ctx, nil, log, "run", "--detach", "--bundle", bundle, container)
+	return d.runRunc(ctx, nil, log, "run", "--detach", "--no-new-keyring", "--bundle", bundle, container)
 }
 
 // logLimit is the size in bytes above which an element's log is set aside at the next start.
@@ -369,26 +375,12 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// reloads are the commands that make running software read its configuration again, without dropping what did not change.
-var reloads = map[model.Software][]string{
-	model.SoftwareFRR:  {"/usr/bin/python3", "/usr/lib/frr/frr-reload.py", "--reload", "/etc/frr/frr.conf"},
-	model.SoftwareBIRD: {"/usr/sbin/birdc", "configure"},
-}
-
+// reload makes running software read its configuration again, without dropping what did not change.
 func (d *Driver) reload(ctx context.Context, w *work) error {
-	command := reloads[w.job.Element.Software]
-	for _, program := range command {
-		if !strings.HasPrefix(program, "/usr/") {
-			continue
-		}
-		if _, err := os.Stat(program); err != nil {
-			return err
-		}
-	}
-	if len(command) == 0 {
+	if len(w.e.process.plan.Reload) == 0 {
 		return fmt.Errorf("%s cannot load a configuration while it runs", w.job.Element.Software)
 	}
-	return d.runRunc(ctx, nil, nil, append([]string{"exec", containerID(w.job.ID)}, command...)...)
+	return d.runRunc(ctx, nil, nil, append([]string{"exec", containerID(w.job.ID)}, w.e.process.plan.Reload...)...)
 }
 
 // removeProcesses ends all that runs in the elements; stuck are those where it does not.

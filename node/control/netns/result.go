@@ -38,16 +38,31 @@ func (d *Driver) finish(w *work, there ports) {
 	if e := w.e; e != nil {
 		d.elements[w.job.ID] = e
 		e.job, e.devices = w.job, res.Devices
-		res.Restarts = e.process.again
 		if w.want != nil {
 			e.want = w.want
 		}
 		// Somebody may make a configuration that was kept the network's by hand, which only a look tells.
 		e.verified = len(w.errs) == 0 && res.Warning == (control.Warning{})
-		res.Phase = settledPhase(&w.job.Element)
+		d.tell(e, res)
+		if err := e.process.troubleOf(w.job.ID); err != nil && len(w.errs) == 0 {
+			w.fail(err)
+		}
 	}
 	if len(w.errs) > 0 {
 		res.Err, res.Phase = joinErrors(w.errs), model.PhaseFailed
+	}
+}
+
+// tell fills in the phase, how far the software is, and what happened to it since.
+func (d *Driver) tell(e *element, res *control.Result) {
+	p := &e.process
+	if p.wanted && !p.ready && p.running() && !e.job.Element.Suspended {
+		d.look(e.job.ID, p)
+	}
+	res.Phase, res.Restarts = e.settled(), p.again
+	res.Changed, p.news = append(res.Changed, p.news...), nil
+	if res.Phase == model.PhaseStarting {
+		res.Message = p.waits
 	}
 }
 

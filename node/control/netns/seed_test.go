@@ -54,8 +54,8 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 		if got := changes(r); !slices.Equal(got, want) {
 			t.Errorf("apply said %q: want %q", got, want)
 		}
-		if w := r[0].Warning; r[0].Phase != model.PhaseRunning || w.Reason != "ConfigurationKept" || !strings.Contains(w.Message, "--overwrite") {
-			t.Errorf("a conflict gave %s, %+v: want running, and a warning that names --overwrite", r[0].Phase, w)
+		if w := r[0].Warning; r[0].Err != nil || w.Reason != "ConfigurationKept" || !strings.Contains(w.Message, "--overwrite") {
+			t.Errorf("a conflict gave %v, %+v: want a warning that names --overwrite", r[0].Err, w)
 		}
 		holds("# mine")
 	}

@@ -1,0 +1,219 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/software"
+)
+
+var _ control.Watcher = (*Driver)(nil)
+
+// That an element's software is ready is a claim, and what the programs of package software note inside the element is the
+// evidence of it: which process of each daemon has read which configuration. It lies in the container's /run, where the
+// element's root may write what he likes. He deceives nobody but himself: what is read is bounded, is never waited for, and
+// never leads out of his root.
+
+// readiness is what is known of a container's daemons.
+type readiness struct {
+	ready   bool           // each runs and has its configuration
+	trouble string         // what is wrong, in words
+	waits   string         // what it waits for, in words
+	expect  string         // the hash of what they must have read, if this process started them
+	starts  map[string]int // how often each daemon was started in this container, when it was ready last
+	news    []string       // what is still to be told
+}
+
+// watchEvery is how often those that are starting are looked at, while they are few; each makes it longer.
+const (
+	watchEvery = 50 * time.Millisecond
+	watchEach  = 2 * time.Millisecond
+	// settledEvery is how often the others are.
+	settledEvery = 3 * time.Second
+)
+
+// Watch tells when elements have become ready, or no longer are.
+func (d *Driver) Watch(ctx context.Context, changed func()) error {
+	var settled time.Time
+	wait := watchEvery
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		all := time.Since(settled) >= settledEvery
+		if all {
+			settled = time.Now()
+		}
+		differ, starting := d.lookAtAll(all)
+		wait = watchEvery + time.Duration(starting)*watchEach
+		if differ {
+			changed()
+		}
+	}
+}
+
+func (d *Driver) lookAtAll(settled bool) (differ bool, starting int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, e := range d.elements {
+		p := &e.process
+		if !p.wanted || e.job.Element.Suspended || p.ready && !settled || !p.running() {
+			continue
+		}
+		ready, trouble := p.ready, p.trouble
+		d.look(id, p)
+		if !p.ready {
+			starting++
+		}
+		differ = differ || ready != p.ready || trouble != p.trouble || len(p.news) > 0
+	}
+	return differ, starting
+}
+
+// look reads what is noted of an element's daemons.
+func (d *Driver) look(id model.ID, p *process) {
+	missing, trouble, starts := d.notes(p)
+	p.trouble, p.ready, p.waits = trouble, len(missing) == 0 && trouble == "", ""
+	switch {
+	case p.ready:
+		var again []string
+		for _, name := range p.plan.Daemons {
+			if was, known := p.starts[name]; known && starts[name] > was {
+				again = append(again, name)
+			}
+		}
+		if len(again) > 0 {
+			p.again++
+			p.news = append(p.news, "restarted: "+strings.Join(again, ", ")+" had ended, and has its configuration again")
+		}
+		p.starts, p.expect = starts, ""
+	case len(missing) > 0:
+		p.waits = "waits for " + strings.Join(missing, ", ") + " to run with the configuration"
+	}
+}
+
+// notes returns the daemons that are not known to run with their configuration, and what is said to be wrong.
+func (d *Driver) notes(p *process) (missing []string, trouble string, starts map[string]int) {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", p.pid))
+	if err != nil || !p.running() { // the number may be another process's by now
+		return p.plan.Daemons, "", nil
+	}
+	defer root.Close()
+	if data, err := readNote(root, software.NotesDir+"/"+software.TroubleNote); err == nil {
+		trouble = software.Trouble(data)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		trouble = "what is wrong inside cannot be read: " + err.Error()
+	}
+	starts = map[string]int{}
+	for _, name := range p.plan.Daemons {
+		note, err := readNote(root, software.NotesDir+"/"+name)
+		if err != nil {
+			missing = append(missing, name)
+			continue
+		}
+		n, err := software.ParseNote(note)
+		if err != nil || !runs(root, n.PID, name) || p.expect != "" && n.Config != p.expect && !d.isConfig(root, p, n.Config) {
+			missing = append(missing, name)
+			continue
+		}
+		starts[name] = n.Starts
+	}
+	return missing, trouble, starts
+}
+
+// isConfig tells whether this is the hash of what the element's configuration now is: its owner may have written another
+// one between the start and the reading.
+func (d *Driver) isConfig(root *os.Root, p *process, hash string) bool {
+	for _, path := range p.plan.ConfigFiles {
+		f := elementFiles{root: root}
+		if data, err := f.read(path, maxConfig); err != nil || contentHash(data) != hash {
+			return false
+		}
+	}
+	return true
+}
+
+// readNote reads a note inside an element.
+func readNote(root *os.Root, path string) ([]byte, error) {
+	file, err := openRegular(root, path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, software.MaxNote))
+}
+
+// runs tells whether a process of the element's is there and a daemon's. Instances of a daemon have a number behind its name.
+func runs(root *os.Root, pid int, name string) bool {
+	file, err := root.OpenFile("proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, software.MaxNote))
+	if err != nil {
+		return false
+	}
+	program, _, _ := strings.Cut(name, "-")
+	_, rest, ok := strings.Cut(string(data), "("+program+") ")
+	return ok && rest != "" && !strings.Contains("ZX", rest[:1])
+}
+
+// troubleOf is the error of an element whose software does not get ready.
+func (p *process) troubleOf(id model.ID) error {
+	if p.trouble == "" || !p.wanted || !p.running() {
+		return nil
+	}
+	return fmt.Errorf("element %s: its software is not ready: %s; `polyplane logs %s` tells more", id, p.trouble, id)
+}
+
+// expectConfig notes what the daemons that are about to be started must have read.
+func (p *process) expectConfig(files *elementFiles) {
+	p.readiness = readiness{news: p.news}
+	if len(p.plan.ConfigFiles) != 1 {
+		return
+	}
+	if data, err := files.read(p.plan.ConfigFiles[0], maxConfig); err == nil {
+		p.expect = contentHash(data)
+	}
+}
+
+// writePrograms writes what elements with software are shown below /run. It is replaced as a whole: those that run keep what
+// they were started with.
+func (d *Driver) writePrograms() error {
+	dir := d.programsDir()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the directory of the elements' programs: %w", err)
+	}
+	for _, p := range software.Programs() {
+		path := filepath.Join(dir, filepath.Base(p.Path))
+		if now, err := os.ReadFile(path); err == nil && slices.Equal(now, p.Content) {
+			continue
+		}
+		err := os.WriteFile(path+".new", p.Content, p.Mode)
+		if err = errors.Join(err, os.Chmod(path+".new", p.Mode)); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+		if err != nil {
+			return fmt.Errorf("write the elements' program %s: %w", filepath.Base(p.Path), err)
+		}
+	}
+	return nil
+}
+
+func (d *Driver) programsDir() string { return filepath.Join(d.dirs.Data, "programs") }

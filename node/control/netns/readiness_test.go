@@ -1,0 +1,207 @@
+package netns
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/software"
+)
+
+// awaitPhases applies, whenever the driver says that something has changed, until each element is in the phase, and returns
+// all that was said to have been done.
+func (n *testNode) awaitPhases(t testing.TB, jobs []control.Job, want model.Phase) (said []string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	changed := make(chan struct{}, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.Watch(ctx, func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	defer func() { stop(); <-ended }()
+	for {
+		left := ""
+		results := n.Apply(t.Context(), jobs)
+		said = append(said, changes(results)...)
+		for _, r := range results {
+			if r.Phase != want {
+				left += fmt.Sprintf("%s is %s: %s %v\n", r.ID, r.Phase, r.Message, r.Err)
+			}
+		}
+		if left == "" {
+			return said
+		}
+		select {
+		case <-changed:
+		case <-time.After(3 * time.Minute):
+			t.Fatalf("not every element is %s:\n%s", want, left)
+		}
+	}
+}
+
+// TestReadyMeansConfigured: routers are starting until each of their daemons has its configuration, and again from the death
+// of a daemon until it has it once more; an agent that begins anew finds those ready that are.
+func TestReadyMeansConfigured(t *testing.T) {
+	n := newNode(t)
+	jobs := append(frrLine("lab", 60, 2), birdLine("red", 61, 1)...)
+	for i := range 2 {
+		jobs[i].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\nip route 192.0.2.0/24 blackhole\n"}
+	}
+	for _, r := range n.apply(t, jobs)[:2] { // BIRD may be as quick as this
+		if r.Phase != model.PhaseStarting || !strings.Contains(r.Message, "waits for") {
+			t.Errorf("%s is %s (%q) at once: want starting, and for what it waits", r.ID, r.Phase, r.Message)
+		}
+	}
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	configured := func() {
+		t.Helper()
+		for _, j := range jobs[:2] {
+			if out := n.run(t, j.ID, "vtysh", "-c", "show running-config"); !strings.Contains(out, " network 10.0.0.0/8 area 0") ||
+				!strings.Contains(out, "ip route 192.0.2.0/24 blackhole") {
+				t.Errorf("%s is ready without its configuration:\n%s", j.ID, out)
+			}
+		}
+	}
+	configured()
+	for _, daemon := range []string{"ospfd", "zebra", "staticd"} {
+		n.run(t, jobs[0].ID, "sh", "-c", "kill -KILL $(cat /run/frr/"+daemon+".pid)")
+		for {
+			said := n.awaitPhases(t, jobs, model.PhaseRunning)
+			if all := strings.Join(said, "\n"); strings.Contains(all, "r0: restarted: ") && strings.Contains(all, daemon) {
+				break
+			} else if len(said) > 0 {
+				t.Errorf("the death of %s made %q", daemon, said)
+			}
+			n.elements[jobs[0].ID].process.ready = false // it is looked at only every few seconds while all is well
+		}
+		configured()
+	}
+	n.restart(t)
+	for _, r := range n.apply(t, jobs) {
+		if r.Phase != model.PhaseRunning || len(r.Changed) > 0 {
+			t.Errorf("for a new agent %s is %s (%s), having done %q", r.ID, r.Phase, r.Message, r.Changed)
+		}
+	}
+}
+
+// TestConfigurationThatIsNotTakenIsTold: FRR's own check of a configuration passes lines that a daemon then refuses.
+func TestConfigurationThatIsNotTakenIsTold(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 62, 1)
+	jobs[0].Element.Config = map[string]string{"frr.conf": "log file /nowhere/at/all.log\nrouter ospf\n network 10.0.0.0/8 area 0\n"}
+	n.awaitPhases(t, jobs, model.PhaseFailed)
+	err := n.Apply(t.Context(), jobs)[0].Err
+	if err == nil || !strings.Contains(err.Error(), "did not take its configuration as a whole") || !strings.Contains(err.Error(), "/nowhere/at/all.log") {
+		t.Errorf("it is told as %v", err)
+	}
+	jobs[0].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\n"}
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+}
+
+// TestHostileNotes: what an element's root writes where its readiness is noted neither holds the driver up nor leads it
+// elsewhere, and the element is not ready by it.
+func TestHostileNotes(t *testing.T) {
+	n := newNode(t)
+	jobs := append(frrLine("lab", 63, 1), birdLine("red", 64, 1)...)
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	id := jobs[0].ID
+	secret := n.dirs.Data + "/secret"
+	if err := os.WriteFile(secret, []byte("the machine's own words"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const notes = software.NotesDir
+	n.run(t, id, "sh", "-c", "cp -r "+notes+" /tmp/right")
+	for name, script := range map[string]string{
+		"none":             "rm $N/zebra",
+		"a pipe":           "rm $N/zebra; mkfifo $N/zebra",
+		"a device":         "rm $N/zebra; ln -s /dev/zero $N/zebra",
+		"a link out":       "rm $N/zebra; ln -s " + secret + " $N/zebra; ln -s ../../../../../.." + secret + " $N/trouble",
+		"a directory":      "rm $N/zebra; mkdir $N/zebra",
+		"much":             "head -c 20000000 /dev/zero | tr '\\0' 9 > $N/zebra",
+		"another process":  "echo 1 $(cut -d ' ' -f 2 $N/zebra) 1 > $N/zebra",
+		"no process":       "echo 99999 $(cut -d ' ' -f 2 $N/zebra) 1 > $N/zebra",
+		"a link for all":   "rm -rf $N; ln -s / $N",
+		"a loop for all":   "rm -rf $N; ln -s state $N",
+		"a trouble of his": "yes 'all is lost' | head -c 5000000 > $N/trouble",
+	} {
+		t.Run(name, func(t *testing.T) {
+			n.here(t)
+			n.run(t, id, "sh", "-c", "N="+notes+"; "+script)
+			began := time.Now()
+			n.lookAtAll(true)
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("looking at it took %s", took)
+			}
+			results := n.Apply(t.Context(), jobs)
+			if r := results[0]; r.Phase == model.PhaseRunning || strings.Contains(fmt.Sprint(r.Message, r.Err), "machine's own") || len(fmt.Sprint(r.Err)) > 2000 {
+				t.Errorf("it is %s: %s, %v", r.Phase, r.Message, r.Err)
+			}
+			if results[1].Phase != model.PhaseRunning {
+				t.Errorf("its neighbour is %s", results[1].Phase)
+			}
+			n.run(t, id, "sh", "-c", "rm -rf "+notes+"; cp -r /tmp/right "+notes)
+			n.awaitPhases(t, jobs, model.PhaseRunning)
+		})
+	}
+}
+
+// TestStartsWithNextToNoCPU: routers that get a hundredth of a processor are starting for as long as it takes, and ready soon
+// after they get more.
+func TestStartsWithNextToNoCPU(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 65, 12)
+	for i := range jobs {
+		jobs[i].Element.CPU = 10
+		jobs[i].Element.Routing.OSPF = &model.OSPF{}
+		jobs[i].Element.RouterID = jobs[i].Element.Interfaces[0].Addresses[0].Addr()
+	}
+	for _, r := range n.apply(t, jobs) {
+		if r.Phase != model.PhaseStarting {
+			t.Errorf("%s is %s at once", r.ID, r.Phase)
+		}
+	}
+	for i := range jobs {
+		jobs[i].Element.CPU = 600
+	}
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	for _, j := range jobs {
+		if out := n.run(t, j.ID, "vtysh", "-c", "show running-config ospfd"); !strings.Contains(out, "ospf router-id") {
+			t.Errorf("%s is ready without its configuration:\n%s", j.ID, out)
+		}
+		if out := n.run(t, j.ID, "vtysh", "-c", "show watchfrr"); !strings.Contains(out, "zebra") {
+			t.Errorf("nobody watches whether the daemons of %s answer:\n%s", j.ID, out)
+		}
+	}
+}
+
+// TestContainersTakeNoKeys: the kernel gives a user 200 keys, which is all elements of a network.
+func TestContainersTakeNoKeys(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("lab", 66, 4)
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	for _, j := range jobs {
+		n.run(t, j.ID, "true")
+	}
+	keys, err := os.ReadFile("/proc/key-users")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(keys)) {
+		if uid, rest, _ := strings.Cut(strings.TrimSpace(line), ":"); uid == fmt.Sprint(model.UIDBase(66)) {
+			if f := strings.Fields(rest); len(f) > 1 && !strings.HasPrefix(f[1], "0/") {
+				t.Errorf("four routers hold keys: %s", line)
+			}
+		}
+	}
+}

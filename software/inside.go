@@ -1,0 +1,92 @@
+package software
+
+import (
+	_ "embed"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+//go:generate ./inside/generate
+
+// Program is a file that every element with this software sees, and none can change.
+type Program struct {
+	Path    string
+	Content []byte
+	Mode    fs.FileMode
+}
+
+const (
+	insideDir = "/run/polyplane"
+	// NotesDir is where the programs note what runs with its configuration: a Note a daemon, and what is wrong.
+	NotesDir = insideDir + "/state"
+	// TroubleNote is the name of the note that says, for people, what is wrong.
+	TroubleNote = "trouble"
+)
+
+//go:embed inside/frr
+var frrScript []byte
+
+//go:embed inside/bird
+var birdScript []byte
+
+//go:embed inside/capabilities_amd64.so
+var capabilitiesAMD64 []byte
+
+//go:embed inside/capabilities_arm64.so
+var capabilitiesARM64 []byte
+
+var (
+	frrProgram  = Program{Path: insideDir + "/frr", Content: frrScript, Mode: 0o755}
+	birdProgram = Program{Path: insideDir + "/bird", Content: birdScript, Mode: 0o755}
+	// See inside/capabilities.c.
+	frrCapabilitiesProgram = Program{Path: insideDir + "/frr-capabilities.so", Mode: 0o755,
+		Content: map[string][]byte{"amd64": capabilitiesAMD64, "arm64": capabilitiesARM64}[runtime.GOARCH]}
+)
+
+// Programs are all there are.
+func Programs() []Program { return []Program{frrProgram, frrCapabilitiesProgram, birdProgram} }
+
+// Note is what is noted of a daemon that runs and has read its configuration.
+type Note struct {
+	PID    int    // in the element's own PID namespace
+	Config string // the SHA-256 hash of what it has read, in hexadecimal digits
+	Starts int    // how often it was started
+}
+
+// MaxNote is the longest note in bytes.
+const MaxNote = 512
+
+// ParseNote reads a note. Whoever is root in the element may have written it.
+func ParseNote(data []byte) (Note, error) {
+	words := strings.Fields(string(data[:min(len(data), MaxNote)]))
+	if len(words) != 3 {
+		return Note{}, fmt.Errorf("a note has three words, not %d", len(words))
+	}
+	pid, err := strconv.ParseUint(words[0], 10, 31)
+	if err != nil || pid == 0 {
+		return Note{}, fmt.Errorf("%.20q is no process", words[0])
+	}
+	starts, err := strconv.ParseUint(words[2], 10, 31)
+	if err != nil {
+		return Note{}, fmt.Errorf("%.20q is no number of starts", words[2])
+	}
+	if len(words[1]) != 64 || strings.Trim(words[1], "0123456789abcdef") != "" {
+		return Note{}, fmt.Errorf("%.20q is no hash of a configuration", words[1])
+	}
+	return Note{PID: int(pid), Config: words[1], Starts: int(starts)}, nil
+}
+
+// Trouble makes one line for people of a note that says what is wrong.
+func Trouble(data []byte) string {
+	text := strings.Join(strings.Fields(string(data[:min(len(data), MaxNote)])), " ")
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, text)
+}
