@@ -200,6 +200,17 @@ func (a *Agent) trim(ctx context.Context) {
 		}
 		for _, x := range trimmed {
 			switch x.Table {
+			case control.Rings:
+				a.bitten(x.ID, "RingLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
+					return fmt.Sprintf("its packet sockets (tcpdump's, say) wanted more than %s for rings: %s "+
+						"(`polyplane set %s memory=` with more allows half of it)",
+						model.Bytes(x.Limit), counted(b.count, "request was refused", "requests were refused"), x.ID)
+				})
+			case control.Filters:
+				a.bitten(x.ID, "FilterLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
+					return fmt.Sprintf("its sockets wanted more than %d large packet filters, or such a filter on a socket that is no "+
+						"packet socket: %s", x.Limit, counted(b.count, "was refused", "were refused"))
+				})
 			case control.Neighbours:
 				a.bitten(x.ID, "NeighbourLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s neighbours=` with more allows more)",

@@ -111,6 +111,9 @@ type Table string
 const (
 	Neighbours  Table = "neighbours"
 	Connections Table = "connections"
+	// Of these what was too much was refused, and Had counts how often. The limit of rings is in bytes.
+	Rings   Table = "rings of packet sockets"
+	Filters Table = "packet filters"
 )
 
 // Meter is a driver that can tell what elements with processes take; those without have no entry.

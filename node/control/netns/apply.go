@@ -251,7 +251,10 @@ func (d *Driver) attach(w *work) error {
 	}
 	w.e = &element{fd: fd, inode: inode}
 	d.elements[w.job.ID] = w.e
-	return d.find(w.job.ID, &w.e.process)
+	if err := d.find(w.job.ID, &w.e.process); err != nil || !w.e.process.running() {
+		return err
+	}
+	return d.boundSockets(w.e, w.job.Element.Limits().Memory) // as another agent's life, or version, left it
 }
 
 // makeMissing makes the namespaces of elements that have none, a network at a time, and passes them on.

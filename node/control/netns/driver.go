@@ -55,6 +55,7 @@ type Driver struct {
 	lastPorts int
 	auditAt   int
 	census    census
+	sockets   socketGuard
 }
 
 // element is what the driver remembers of an element: nothing that it could not find out again.
@@ -68,7 +69,8 @@ type element struct {
 	rest     time.Time // no audit looks inside before
 	devices  []control.Device
 	process  process
-	shells   int // commands that run in its shell container
+	shells   int    // commands that run in its shell container
+	cookie   uint64 // the kernel's number of its namespace, once something runs in it
 }
 
 // New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the
@@ -121,6 +123,7 @@ func (d *Driver) Close() error {
 		d.forget(id, e)
 	}
 	d.census.close()
+	d.closeSockets() //nolint:errcheck // it only lets go
 	if d.working != nil {
 		d.working.Close()
 	}

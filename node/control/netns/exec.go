@@ -120,6 +120,9 @@ func (d *Driver) startShell(ctx context.Context, e *element) error {
 		return err
 	}
 	defer log.Close()
+	if err := d.boundSockets(e, e.job.Element.Limits().Memory); err != nil {
+		return err
+	}
 	return d.launch(ctx, shellID(id), d.shellBundle(id), e.job.Element.Limits().Memory, log)
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 )
 
 // protocolPages are what all sockets of a protocol on the machine buffer, in pages.
@@ -107,4 +108,50 @@ func userOwning(t *testing.T, path string) (owner uint32) {
 		t.Fatal(e)
 	}
 	return owner
+}
+
+// TestRingsOfElementsAreBounded has an element's root take packet rings, as tcpdump does and without end: what the kernel
+// charges to nobody is bounded by half of its memory, over the agent's restart, and Trim tells who wanted more.
+func TestRingsOfElementsAreBounded(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("lab", 7, 2)
+	jobs[0].Element.Memory = 64 << 20
+	n.apply(t, jobs)
+	// One of 1 MiB after the other, each on a socket of its own; it tells how many it got and keeps them for a moment.
+	take := func() (got int) {
+		t.Helper()
+		out := n.run(t, jobs[0].ID, "perl", "-e", `my @all; for (1 .. 200) { socket my $s, 17, 3, 0 or die "socket: $!";
+			setsockopt $s, 263, 5, pack "L4", 1 << 20, 1, 2048, 512 or last; push @all, $s } print scalar @all`)
+		if _, err := fmt.Sscan(out, &got); err != nil {
+			t.Fatalf("it says %q: %v", out, err)
+		}
+		return got
+	}
+	if got := take(); got != 32 {
+		t.Errorf("an element with 64 MiB of memory got %d MiB of rings, want 32", got)
+	}
+	// What is closed is given back when somebody has looked; who wanted more is named.
+	trimmed := n.trimAll(t, 1)
+	if len(trimmed) != 1 || trimmed[0].ID != jobs[0].ID || trimmed[0].Table != control.Rings || trimmed[0].Had != 1 || trimmed[0].Limit != 32<<20 {
+		t.Errorf("trimmed %+v", trimmed)
+	}
+	if got := take(); got != 32 {
+		t.Errorf("after its rings were closed it got %d MiB, want 32", got)
+	}
+	n.restart(t)
+	if got := n.apply(t, jobs); len(changes(got)) != 0 {
+		t.Errorf("the next agent changed %q", changes(got))
+	}
+	n.trimAll(t, 1)
+	jobs[0].Element.Memory = 128 << 20
+	n.apply(t, jobs)
+	if got := take(); got != 64 {
+		t.Errorf("with 128 MiB of memory it got %d MiB of rings, want 64", got)
+	}
+	n.trimAll(t, 1)
+	// The one that a person needs.
+	if out := n.run(t, jobs[0].ID, "sh", "-c", "ip link set lo up; timeout 20 tcpdump -c1 -ni lo icmp 2>&1 & sleep 0.5; "+
+		"while kill -0 $! 2>/dev/null; do ping -c1 -W1 127.0.0.1 >/dev/null; done"); !strings.Contains(out, "1 packet captured") {
+		t.Errorf("tcpdump says %q", out)
+	}
 }

@@ -70,6 +70,9 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	if err := d.limitSockets(container, w.job.Element.Limits().Memory); err != nil {
 		return err
 	}
+	if err := d.boundSockets(w.e, w.job.Element.Limits().Memory); err != nil {
+		return err
+	}
 	w.done("limits changed")
 	if spec.Annotations[noteOpenFiles] == wasFiles {
 		return writeBundle(d.dirs.Bundle(w.job.ID), spec)

@@ -330,6 +330,9 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 		return err
 	}
 	defer log.Close()
+	if err := d.boundSockets(w.e, w.job.Element.Limits().Memory); err != nil {
+		return fmt.Errorf("start its processes: %w", err)
+	}
 	if info, err := log.Stat(); err == nil {
 		w.e.process.logFrom = info.Size()
 	}

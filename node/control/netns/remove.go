@@ -38,6 +38,7 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 	}
 	for _, id := range ids {
 		if e := d.elements[id]; e != nil {
+			d.forgetSockets(id, e)
 			d.forget(id, e)
 		}
 	}
@@ -55,6 +56,9 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 		if err := d.removeNamespaces(network, gone); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if err := d.endSockets(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -59,17 +59,20 @@ func (d *Driver) Trim(ctx context.Context) ([]control.Trimmed, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
+	slices.SortFunc(ids, compareIDs)
+	trimmed, err := d.trimSockets(ids)
+	if err != nil {
+		return trimmed, err
+	}
 	neighbours, err := d.census.neighbours()
 	if err != nil {
-		return nil, err
+		return trimmed, err
 	}
 	look := tables{neighbours: neighbours-known > least.Neighbours}
 	look.connections = d.census.connections(least.Connections)
 	if !look.neighbours && !look.connections {
-		return nil, nil
+		return trimmed, nil
 	}
-	slices.SortFunc(ids, compareIDs)
-	var trimmed []control.Trimmed
 	err = onThread(func() (err error) {
 		if look.proc, err = newProcfs(); err != nil {
 			return err

@@ -1,0 +1,170 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/control/sockets"
+)
+
+// ringsPart is the part of an element's memory that the rings of its packet sockets may take beside it.
+const ringsPart = 2
+
+// socketGuard bounds what the sockets of elements take that the kernel charges to nobody. It is there while the node has
+// elements with processes.
+type socketGuard struct {
+	mu      sync.Mutex
+	guard   *sockets.Guard
+	lacking bool // this kernel cannot, which was told
+
+	asked  uint64 // when the accounts were looked at last
+	swept  bool   // accounts of namespaces that were gone before this driver's time
+	watch  bool   // somebody's sockets have something
+	counts map[model.ID]sockets.Account
+}
+
+func (d *Driver) socketsDir() string { return filepath.Join(d.dirs.Run, "sockets") }
+
+// boundSockets has what the element's sockets take bounded, as it must be before anything runs in it.
+func (d *Driver) boundSockets(e *element, memory model.Bytes) error {
+	d.sockets.mu.Lock()
+	defer d.sockets.mu.Unlock()
+	if d.sockets.lacking {
+		return nil
+	}
+	if d.sockets.guard == nil {
+		guard, err := sockets.Open(d.socketsDir())
+		if err != nil {
+			// As with other features of the kernel that only bound: what is there works.
+			d.log.Warn("the rings of elements' packet sockets are not bounded", "error", err)
+			d.sockets.lacking = true
+			return errors.Join(sockets.Destroy(d.socketsDir()))
+		}
+		d.sockets.guard, d.sockets.watch = guard, true
+	}
+	if e.cookie == 0 {
+		err := onThread(func() (err error) {
+			if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter its network namespace: %w", err)
+			}
+			e.cookie, err = sockets.Cookie()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return d.sockets.guard.Bound(e.cookie, uint64(memory)/ringsPart)
+}
+
+// trimSockets puts the accounts of sockets right by what they really have, and finds who wanted more than it may.
+func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err error) {
+	s := &d.sockets
+	if s.guard == nil {
+		return nil, nil
+	}
+	asked, err := s.guard.Asked()
+	if err != nil {
+		return nil, err
+	}
+	if asked == s.asked && !s.watch {
+		return nil, nil
+	}
+	if !s.swept {
+		if err := d.sweepSockets(); err != nil {
+			return nil, err
+		}
+		s.swept = true
+	}
+	s.asked, s.watch = asked, false
+	if s.counts == nil {
+		s.counts = map[model.ID]sockets.Account{}
+	}
+	for _, id := range ids {
+		e := d.elements[id]
+		if e.cookie == 0 {
+			continue
+		}
+		a, err := s.guard.Account(e.cookie)
+		if err != nil {
+			return trimmed, fmt.Errorf("element %s: %w", id, err)
+		}
+		was := s.counts[id]
+		s.counts[id] = a
+		if n := a.RingsRefused - was.RingsRefused; n > 0 {
+			trimmed = append(trimmed, control.Trimmed{ID: id, Table: control.Rings, Had: int(n), Limit: int(a.RingsLimit)})
+		}
+		if n := a.FiltersRefused - was.FiltersRefused; n > 0 {
+			trimmed = append(trimmed, control.Trimmed{ID: id, Table: control.Filters, Had: int(n), Limit: sockets.Filters})
+		}
+		if a.Rings == 0 && a.Filters == 0 {
+			continue
+		}
+		s.watch = true
+		err = onThread(func() error {
+			if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter its network namespace: %w", err)
+			}
+			seen, err := sockets.Look()
+			if err != nil {
+				return err
+			}
+			return s.guard.Settle(e.cookie, a, seen)
+		})
+		if err != nil {
+			return trimmed, fmt.Errorf("element %s: %w", id, err)
+		}
+	}
+	return trimmed, nil
+}
+
+// sweepSockets drops the accounts of elements that are no more.
+func (d *Driver) sweepSockets() error {
+	known, err := d.sockets.guard.Known()
+	if err != nil {
+		return err
+	}
+	var cookies []uint64
+	for _, e := range d.elements {
+		cookies = append(cookies, e.cookie)
+	}
+	for _, cookie := range known {
+		if !slices.Contains(cookies, cookie) {
+			d.sockets.guard.Forget(cookie)
+		}
+	}
+	return nil
+}
+
+// forgetSockets drops the account of an element that goes.
+func (d *Driver) forgetSockets(id model.ID, e *element) {
+	if d.sockets.guard != nil && e.cookie != 0 {
+		d.sockets.guard.Forget(e.cookie)
+	}
+	delete(d.sockets.counts, id)
+}
+
+// endSockets takes the program away when the node's last element is gone.
+func (d *Driver) endSockets() error {
+	if len(d.elements) > 0 {
+		return nil
+	}
+	err := d.closeSockets()
+	return errors.Join(err, sockets.Destroy(d.socketsDir()))
+}
+
+// closeSockets lets go of the program, which goes on.
+func (d *Driver) closeSockets() (err error) {
+	if d.sockets.guard != nil {
+		err = d.sockets.guard.Close()
+		d.sockets.guard = nil
+	}
+	return err
+}

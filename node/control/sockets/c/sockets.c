@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What an element's sockets may take of memory that the kernel charges to nobody: the rings of packet sockets, and compiled
+ * packet filters. The program runs at each setsockopt of the machine and lets go at once of all that is none of its
+ * business. An element is known by the cookie of its network namespace, in which its processes have to stay.
+ */
+#include "../../../fabric/pipeline/c/kernel.h"
+
+enum {
+	LEVEL_SOCKET = 1,   /* SOL_SOCKET */
+	LEVEL_PACKET = 263, /* SOL_PACKET */
+	ATTACH_FILTER = 26, /* SO_ATTACH_FILTER */
+	ATTACH_REUSEPORT = 51, /* SO_ATTACH_REUSEPORT_CBPF */
+	RX_RING = 5,        /* PACKET_RX_RING */
+	TX_RING = 13,       /* PACKET_TX_RING */
+	FANOUT_DATA = 22,   /* PACKET_FANOUT_DATA */
+	NO_MEMORY = 12,     /* ENOMEM */
+	INVALID = 22,       /* EINVAL */
+	FAMILY_PACKET = 17, /* AF_PACKET */
+	LONGEST = 64,       /* more bytes than any of these values has */
+	/*
+	 * So many instructions have the filters that routing software, ping and DHCP clients put on each of their sockets: they
+	 * are not counted.
+	 */
+	SMALL = 32,
+};
+
+/* struct bpf_sock */
+struct sock {
+	__u32 device;
+	__u32 family;
+};
+
+/* struct bpf_sockopt */
+struct sockopt {
+	struct sock *sk;
+	__u64 value;
+	__u64 value_end;
+	int level;
+	int name;
+	int length;
+	int result;
+};
+
+static __u64 (*const bpf_get_netns_cookie)(void *ctx) = (void *)122;
+static int (*const bpf_set_retval)(int result) = (void *)187;
+
+/* What an element may have, and has given back: written by the agent only. */
+struct allowance {
+	__u64 rings;          /* bytes */
+	__u64 filters;        /* of more than SMALL instructions */
+	__u64 rings_back;
+	__u64 filters_back;
+};
+
+/* What it was ever given, and how often it was given nothing: written by the program only. */
+struct account {
+	__u64 rings;
+	__u64 filters;
+	__u64 rings_refused;
+	__u64 filters_refused;
+};
+
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, 1 << 17);
+	TYPE(key, __u64);
+	TYPE(value, struct allowance);
+} limits SEC(".maps");
+
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, 1 << 17);
+	TYPE(key, __u64);
+	TYPE(value, struct account);
+} taken SEC(".maps");
+
+/* How often anything was asked for: while it does not change, nobody has more than before. */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} asked SEC(".maps");
+
+INLINE int refuse(__u64 *count)
+{
+	__sync_fetch_and_add(count, 1);
+	bpf_set_retval(-NO_MEMORY);
+	return 0;
+}
+
+/* ask lets the kernel go on with the value as it was looked at: nobody can change it meanwhile. */
+INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
+{
+	__u64 cookie = bpf_get_netns_cookie(ctx);
+	struct allowance *l = bpf_map_lookup_elem(&limits, &cookie);
+	struct account *t = bpf_map_lookup_elem(&taken, &cookie);
+	__u32 zero = 0;
+	__u64 *n = bpf_map_lookup_elem(&asked, &zero);
+	if (!l || !t || !n)
+		return 1; /* no element of ours */
+	__sync_fetch_and_add(n, 1);
+	/* Of more than a page the kernel would take what the caller has in memory by then, not what was looked at. */
+	if (ctx->length > LONGEST) {
+		bpf_set_retval(-INVALID);
+		return 0;
+	}
+	if (rings) {
+		/* More than any machine has would make the sum wrap around. */
+		if (rings > (1ULL << 48))
+			return refuse(&t->rings_refused);
+		__u64 had = __sync_fetch_and_add(&t->rings, rings);
+		if (had + rings > l->rings_back + l->rings) {
+			__sync_fetch_and_add(&t->rings, -rings);
+			return refuse(&t->rings_refused);
+		}
+	}
+	if (filters) {
+		/* Packet sockets can be counted, and so it is known when their filters are gone; others need no large ones. */
+		if (ctx->sk->family != FAMILY_PACKET)
+			return refuse(&t->filters_refused);
+		__u64 had = __sync_fetch_and_add(&t->filters, 1);
+		if (had + 1 > l->filters_back + l->filters) {
+			__sync_fetch_and_add(&t->filters, -1);
+			return refuse(&t->filters_refused);
+		}
+	}
+	return 1;
+}
+
+SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
+{
+	const int level = ctx->level, name = ctx->name;
+	const int ring = level == LEVEL_PACKET && (name == RX_RING || name == TX_RING);
+	const int filter = (level == LEVEL_SOCKET && (name == ATTACH_FILTER || name == ATTACH_REUSEPORT)) ||
+		(level == LEVEL_PACKET && name == FANOUT_DATA);
+	void *value = (void *)ctx->value, *end = (void *)ctx->value_end;
+
+	if (ring && value + 8 <= end) {
+		const __u32 *request = value; /* struct tpacket_req: the size of a block, how many */
+		__u64 bytes = (__u64)request[0] * request[1];
+		if (bytes)
+			return ask(ctx, bytes, 0);
+	} else if (filter && value + 2 <= end) {
+		const __u16 *program = value; /* struct sock_fprog: how many instructions */
+		if (*program > SMALL)
+			return ask(ctx, 0, 1);
+	}
+	ctx->length = 0; /* as the caller has it in memory: the kernel need not copy what is large */
+	return 1;
+}

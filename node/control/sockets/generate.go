@@ -1,0 +1,3 @@
+package sockets
+
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -target bpfel -type allowance -type account program c/sockets.c -- -O2 -mcpu=v3 -Wall -Werror
