@@ -24,6 +24,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.forgetCommand(),
 		c.quotaCommand(),
 		c.policyCommand(),
+		c.watchCommand(),
 
 		c.getCommand(),
 		c.describeCommand(),

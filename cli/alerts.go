@@ -1,0 +1,348 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// What an intrusion detection system inside an element says is an element's word: it may have been taken over, and what it
+// reports are addresses, which senders make up. So its alerts are read strictly and not too fast, they can name elements of its
+// own network only, and nothing is done to one before its own port has been seen to send what the alert is about.
+const (
+	// maxAlert is the longest line that is read, alertsPerSecond how many alerts are looked at, alertPause how long nothing
+	// more is done about one source.
+	maxAlert        = 64 << 10
+	alertsPerSecond = 5
+	alertPause      = time.Minute
+	// alertConfirm is for how long the named element's ports are listened to.
+	alertConfirm = 10 * time.Second
+)
+
+// alert is one of Suricata's, of its eve.json.
+type alert struct {
+	Source, Target netip.Addr
+	Port           uint16
+	Proto          string
+	Signature      string
+	Severity       int
+}
+
+// parseAlert reads a line; ok is false for what is no alert.
+func parseAlert(line []byte) (a alert, ok bool) {
+	var raw struct {
+		Event  string     `json:"event_type"`
+		Source netip.Addr `json:"src_ip"`
+		Target netip.Addr `json:"dest_ip"`
+		Port   uint16     `json:"dest_port"`
+		Proto  string     `json:"proto"`
+		Alert  struct {
+			Signature string `json:"signature"`
+			Severity  int    `json:"severity"`
+		} `json:"alert"`
+	}
+	if json.Unmarshal(line, &raw) != nil || raw.Event != "alert" || !raw.Source.IsValid() || !raw.Target.IsValid() || raw.Source.Zone() != "" {
+		return a, false
+	}
+	words := strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(raw.Alert.Signature, ""))
+	if len(words) > 200 {
+		words = strings.ToValidUTF8(words[:200], "") + "…"
+	}
+	proto := ""
+	if len(raw.Proto) <= 16 {
+		proto = strings.ToUpper(raw.Proto)
+	}
+	return alert{raw.Source.Unmap(), raw.Target.Unmap(), raw.Port, proto, words, raw.Alert.Severity}, words != ""
+}
+
+// is tells whether a frame is of the flow that the alert is about.
+func (a alert) is(frame []byte) bool {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
+	var from, to netip.Addr
+	switch l := p.NetworkLayer().(type) {
+	case *layers.IPv4:
+		from, _ = netip.AddrFromSlice(l.SrcIP.To4())
+		to, _ = netip.AddrFromSlice(l.DstIP.To4())
+	case *layers.IPv6:
+		from, _ = netip.AddrFromSlice(l.SrcIP)
+		to, _ = netip.AddrFromSlice(l.DstIP)
+	}
+	return from == a.Source && to == a.Target
+}
+
+func (c *CLI) watchCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "watch",
+		Short:   "Follow what others find in networks",
+		GroupID: groupNetworks,
+		Args:    args(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(c.watchAlertsCommand())
+	return cmd
+}
+
+func (c *CLI) watchAlertsCommand() *cobra.Command {
+	file, policy, severity := "/var/log/suricata/eve.json", string(model.AttackTell), 3
+	cmd := &cobra.Command{
+		Use:   "alerts NET/ELEMENT",
+		Short: "Follow the alerts of an intrusion detection system that runs in an element",
+		Long: `Follow the alerts that Suricata, or another that writes its format (EVE), writes in an element, a line each,
+until ^C; and with --policy quarantine, cut off the elements that they are about.
+
+What is in an element is nobody's truth, and addresses can be forged. So alerts are read strictly, five a
+second at most; they name elements of their own network only, by the addresses that these have; and
+before anything is done to one, its own ports are listened to for ten seconds: only what is seen to come
+out of it, and not into it by another port, counts.`,
+		Example: "  polyplane watch alerts lab/ids --eve /var/log/suricata/eve.json --policy quarantine",
+		Args:    args(1, 1, "NET/ELEMENT"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			id, err := elementRef(given[0])
+			if err != nil {
+				return err
+			}
+			if p := model.AttackPolicy(policy); p != model.AttackTell && p != model.AttackQuarantine {
+				return usageError(cmd, "--policy %s: tell or quarantine is expected", policy)
+			}
+			if !strings.HasPrefix(file, "/") {
+				return usageError(cmd, "--eve %s: an absolute path inside the element is expected", file)
+			}
+			return c.watchAlerts(cmd.Context(), id, file, model.AttackPolicy(policy), severity)
+		},
+		ValidArgsFunction: c.completeFirst(c.completeElements),
+	}
+	cmd.Flags().StringVar(&file, "eve", file, "the `FILE` inside the element that alerts are written to")
+	cmd.Flags().StringVar(&policy, "policy", policy, "what is done: tell, or quarantine")
+	cmd.Flags().IntVar(&severity, "severity", severity, "leave out alerts of less weight: 1 is the gravest")
+	return cmd
+}
+
+func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy model.AttackPolicy, severity int) error {
+	cl, err := c.connect()
+	if err != nil {
+		return err
+	}
+	of := ref{network: ids.Network, element: ids.Element}
+	if err := lookUp(ctx, cl, of); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		command := control.Command{Args: []string{"tail", "-n", "0", "-F", "--", file}}
+		_, err := cl.Exec(ctx, ids, command, control.Stdio{Out: w, Err: io.Discard})
+		w.CloseWithError(err)
+		ended <- err
+	}()
+	fmt.Fprintf(c.Err, "following %s in %s; ^C ends it\n", file, ids)
+	watch := &alertWatch{c: c, cl: cl, ids: ids, policy: policy, done: map[netip.Addr]time.Time{}}
+	in := bufio.NewReaderSize(r, maxAlert)
+	for {
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) { // too long to be an alert: its rest is skipped
+			for errors.Is(err, bufio.ErrBufferFull) {
+				_, err = in.ReadSlice('\n')
+			}
+			line = nil
+		}
+		if err != nil {
+			r.Close()
+			watch.wg.Wait()
+			if err := <-ended; err != nil && ctx.Err() == nil {
+				return wrap(ctx, cl, err, of)
+			}
+			return nil
+		}
+		if a, ok := parseAlert(line); ok && a.Severity <= severity {
+			watch.take(ctx, a)
+		}
+	}
+}
+
+// alertWatch is what is remembered of the alerts so far.
+type alertWatch struct {
+	c      *CLI
+	cl     Client
+	ids    model.ID
+	policy model.AttackPolicy
+
+	second  time.Time
+	taken   int
+	skipped int
+	done    map[netip.Addr]time.Time
+	wg      sync.WaitGroup
+	out     sync.Mutex
+}
+
+func (w *alertWatch) say(a alert, who, what string) {
+	w.out.Lock()
+	defer w.out.Unlock()
+	fmt.Fprintf(w.c.Out, "%s  %s  %s → %s  %s: %s\n", w.c.Now().Format("15:04:05"), who, a.Source, a.Target, a.Signature, what)
+}
+
+// take looks at one alert, unless there were too many of late.
+func (w *alertWatch) take(ctx context.Context, a alert) {
+	now := w.c.Now()
+	if now.Sub(w.second) >= time.Second {
+		if w.skipped > 0 {
+			fmt.Fprintf(w.c.Err, "%s not looked at: more than %d a second\n", plural(w.skipped, "alert"), alertsPerSecond)
+		}
+		w.second, w.taken, w.skipped = now, 0, 0
+	}
+	if w.taken++; w.taken > alertsPerSecond {
+		w.skipped++
+		return
+	}
+	if last, ok := w.done[a.Source]; ok && now.Sub(last) < alertPause {
+		return
+	}
+	if len(w.done) > 1024 { // who makes up sources makes up many
+		clear(w.done)
+	}
+	w.done[a.Source] = now
+	elements, err := w.cl.Elements(ctx, w.ids.Network)
+	if err != nil {
+		w.say(a, "?", "nothing was done: "+err.Error())
+		return
+	}
+	e, why := named(elements, w.ids, a.Source)
+	switch {
+	case e == nil:
+		w.say(a, "?", "nothing was done: "+why)
+	case w.policy == model.AttackTell:
+		w.say(a, e.ID.String(), "nothing was done (--policy tell)")
+	case e.Quarantine != "":
+		w.say(a, e.ID.String(), "it is in quarantine already")
+	default:
+		w.wg.Go(func() { w.confirm(ctx, a, e) })
+	}
+}
+
+// named is the element that has an address, if it is exactly one and not the one that tells.
+func named(elements []model.ElementView, ids model.ID, source netip.Addr) (found *model.ElementView, why string) {
+	for i := range elements {
+		e := &elements[i]
+		if e.ID.Network != ids.Network || !has(e, source) {
+			continue
+		}
+		if found != nil {
+			return nil, "more than one element has that address"
+		}
+		found = e
+	}
+	switch {
+	case found == nil:
+		return nil, "no element of network " + ids.Network + " has that address: it is forged, or comes from outside"
+	case found.ID == ids:
+		return nil, "that is the element which tells"
+	}
+	return found, ""
+}
+
+func has(e *model.ElementView, a netip.Addr) bool {
+	for _, p := range e.Element.Loopback {
+		if p.Addr() == a {
+			return true
+		}
+	}
+	for i := range e.Element.Interfaces {
+		for _, p := range e.Element.Interfaces[i].Addresses {
+			if p.Addr() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// confirm cuts an element off if its own ports are seen to send what the alert is about.
+func (w *alertWatch) confirm(ctx context.Context, a alert, e *model.ElementView) {
+	ctx, cancel := context.WithTimeout(ctx, alertConfirm)
+	defer cancel()
+	var mu sync.Mutex
+	entered := false
+	sent := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	for i := range e.Element.Interfaces {
+		port := model.PortID{ID: e.ID, Interface: e.Element.Interfaces[i].Name}
+		wg.Go(func() {
+			stream, err := w.cl.Capture(ctx, port)
+			if err != nil {
+				return
+			}
+			defer stream.Close()
+			stop := context.AfterFunc(ctx, func() { stream.Close() })
+			defer stop()
+			in, err := pcapgo.NewNgReader(stream, pcapgo.NgReaderOptions{})
+			for err == nil {
+				var data []byte
+				var options pcapgo.NgPacketOptions
+				if data, _, options, err = in.ReadPacketDataWithOptions(); err != nil || options.Flags == nil || !a.is(data) {
+					continue
+				}
+				if options.Flags.Direction == pcapgo.NgEpbFlagDirectionInbound {
+					mu.Lock()
+					entered = true
+					mu.Unlock()
+					continue
+				}
+				select {
+				case sent <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	seen := false
+	select {
+	case <-sent:
+		// What somebody else has it pass on comes in within the same second.
+		seen = true
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	case <-ctx.Done():
+	}
+	cancel()
+	wg.Wait()
+	mu.Lock()
+	defer mu.Unlock()
+	switch {
+	case entered:
+		w.say(a, e.ID.String(), "nothing was done: it passes on what another sends with its address")
+		return
+	case !seen:
+		w.say(a, e.ID.String(), fmt.Sprintf("nothing was done: its ports did not send such packets within %s", alertConfirm))
+		return
+	}
+	cut, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer stop()
+	_, err := w.cl.Quarantine(cut, e.ID, fmt.Sprintf("%s saw: %s (%s → %s)", w.ids, a.Signature, a.Source, a.Target))
+	if err != nil {
+		w.say(a, e.ID.String(), "it could not be cut off: "+err.Error())
+		return
+	}
+	w.say(a, e.ID.String(), fmt.Sprintf("it was cut off (`polyplane release %s` ends that)", e.ID))
+}
