@@ -33,6 +33,8 @@ const (
 	watchAgain = time.Second
 	// watchBusy is how many cores an element's processes must use for a closer look at it.
 	watchBusy = 0.2
+	// diskLooks is how many looks at an element's disk tell how often it is filled and emptied.
+	diskLooks = 13
 	// receivedFor is for how long what an element received counts as what may have made it do something.
 	receivedFor = 5 * time.Second
 	// rememberEvery is how often what is usual is written to the disk.
@@ -53,6 +55,7 @@ type watcher struct {
 	last     map[model.PortID]fabric.Counters
 	received map[model.ID]received
 	sampled  map[model.ID]time.Time
+	disks    map[model.ID][]float64
 
 	// That of who looks.
 	examined map[model.ID]examined
@@ -107,7 +110,7 @@ const keptLooks = 4096
 
 func newWatcher() *watcher {
 	return &watcher{jobs: make(chan watchJob, 4), received: map[model.ID]received{}, sampled: map[model.ID]time.Time{},
-		recent: map[model.ID]recent{}, examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{}}
+		recent: map[model.ID]recent{}, disks: map[model.ID][]float64{}, examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{}}
 }
 
 // counts works out, from counters, who is to be looked at, and passes it on. It never waits.
@@ -115,6 +118,11 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 	span := now.Sub(w.at)
 	last := w.last
 	w.at, w.last = now, counters
+	if len(w.received)+len(w.sampled)+len(w.disks) > 4*len(elements)+64 { // most of it is of elements that are gone
+		clear(w.received)
+		clear(w.sampled)
+		clear(w.disks)
+	}
 	if last == nil || span <= 0 || span > time.Minute {
 		return
 	}
@@ -374,13 +382,12 @@ func (a *Agent) watchUsage(id model.ID) (values []watch.Value, isBusy bool) {
 		{Signal: watch.Refused, Value: float64(max(0, is.Refused-was.Refused)) / span},
 		{Signal: watch.Killed, Value: float64(max(0, is.Killed-was.Killed)) / span},
 	}
-	if limit := float64(is.Limits.Disk); limit > 0 {
-		v := watch.Value{Signal: watch.Writing, Value: min(1, max(float64(is.Disk-was.Disk), float64(was.Disk-is.Disk))/limit)}
-		if is.DiskFull != was.DiskFull {
-			v.Value = 1
-		}
-		values = append(values, v)
+	disk := append(a.watcher.disks[id], is.DiskShare)
+	if len(disk) > diskLooks {
+		disk = disk[1:]
 	}
+	a.watcher.disks[id] = disk
+	values = append(values, watch.Value{Signal: watch.Writing, Value: float64(watch.Turns(disk))})
 	return values, (is.CPU - was.CPU).Seconds() >= watchBusy*span
 }
 

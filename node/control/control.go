@@ -142,7 +142,8 @@ type Usage struct {
 	Processes int
 	Refused   int64 // processes that the limit of their number has kept from being started
 	Disk      model.Bytes
-	DiskFull  bool // no room, or no file, is left
+	DiskFull  bool    // no room, or no file, is left
+	DiskShare float64 // of the room or of the files that are used, whichever is more; 0…1
 	Limits    model.Limits
 	// Fresh tells that the processes were started in this life of the agent.
 	Fresh bool

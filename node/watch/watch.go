@@ -28,7 +28,7 @@ const (
 	Refused     Signal = "refused"     // processes a second that its limit kept from being started
 	Killed      Signal = "killed"      // processes a second that its memory limit ended
 	Demand      Signal = "demand"      // threads that want a processor, on average
-	Writing     Signal = "writing"     // how much of its disk it fills or empties, between two looks
+	Writing     Signal = "writing"     // how often it turns from filling its disk to emptying it, or back (see Turns)
 )
 
 // Rule says when a value of a signal is suspicious: when it is at least Floor, and at least Times what is usual, at Looks
@@ -56,7 +56,7 @@ var Rules = []Rule{
 	{Refused, 20, 10, 2, "processes a second refused by its limit"},
 	{Killed, 0.5, 10, 2, "processes a second ended by its memory limit"},
 	{Demand, 20, 4, 2, "threads that want a processor at a time"},
-	{Writing, 0.5, 10, 3, "of its disk filled or emptied between two looks, again and again"},
+	{Writing, 5, 3, 1, "turns between filling and emptying its disk within a minute"},
 }
 
 var rules = func() map[Signal]*Rule {
@@ -247,6 +247,27 @@ func (w *Watch) Forgive(id model.ID) {
 			*s = state{Usual: s.Usual, at: s.at}
 		}
 	}
+}
+
+// Turns counts how often shares of a disk that are used, one after the other, turn from growing to shrinking or back, each time by
+// a fifth of the disk at least: who fills it once, or empties it once, does not turn.
+func Turns(shares []float64) (turns int) {
+	const step = 0.2
+	direction := 0.0
+	for i := range shares {
+		if i == 0 {
+			continue
+		}
+		switch d := shares[i] - shares[i-1]; {
+		case math.Abs(d) < step:
+		case direction != 0 && d*direction < 0:
+			turns++
+			direction = d
+		default:
+			direction = d
+		}
+	}
+	return turns
 }
 
 // Of returns what is usual for an element, by signal.

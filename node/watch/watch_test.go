@@ -165,3 +165,15 @@ func TestPropertiesOfLook(t *testing.T) {
 		}
 	})
 }
+
+func TestTurns(t *testing.T) {
+	for _, c := range []struct {
+		shares []float64
+		want   int
+	}{{nil, 0}, {[]float64{0.1, 0.4, 0.7, 1, 1, 1}, 0}, {[]float64{1, 0.7, 0.2, 0, 0}, 0}, {[]float64{0, 1, 0, 1, 0}, 3},
+		{[]float64{0.1, 0.2, 0.1, 0.2, 0.1, 0.2}, 0}, {[]float64{0, 0.5, 0.5, 0.45, 0.1, 0.9}, 2}} {
+		if got := Turns(c.shares); got != c.want {
+			t.Errorf("%v: %d turns, want %d", c.shares, got, c.want)
+		}
+	}
+}

@@ -422,3 +422,13 @@ func run(args ...string) error {
 	}
 	return fmt.Errorf("%s: %w", args[0], err)
 }
+
+// diskShare is the share of an element's disk that is used, of its room or of its files, whichever is more.
+func (d *Driver) diskShare(id model.ID) float64 {
+	dir := d.dirs.Files(id)
+	var s unix.Statfs_t
+	if !isMount(dir) || unix.Statfs(dir, &s) != nil || s.Blocks == 0 || s.Files == 0 {
+		return 0
+	}
+	return max(1-float64(s.Bfree)/float64(s.Blocks), 1-float64(s.Ffree)/float64(s.Files))
+}

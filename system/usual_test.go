@@ -1,0 +1,213 @@
+package system
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// look is what the watch saw of one element at a time.
+type look struct {
+	Seq    int64
+	At     time.Time
+	ID     json.RawMessage
+	Values []struct {
+		Signal   string
+		Value    float64
+		Provoked bool
+	}
+}
+
+// recorder asks a node's agent what its watch sees, every second, until it is stopped.
+type recorder struct {
+	socket string
+	stop   chan struct{}
+	done   chan struct{}
+	looks  []look
+}
+
+func (p *platform) record(node string) *recorder {
+	r := &recorder{socket: p.dirs.Node(node).AgentSocket(), stop: make(chan struct{}), done: make(chan struct{})}
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", r.socket)
+		}}}
+	go func() {
+		defer close(r.done)
+		last := int64(0)
+		for again := true; again; {
+			select {
+			case <-r.stop:
+				again = false // once more
+			case <-time.After(time.Second):
+			}
+			resp, err := client.Get(fmt.Sprintf("http://agent/v1/watch?after=%d", last))
+			if err != nil {
+				continue
+			}
+			var some []look
+			if json.NewDecoder(resp.Body).Decode(&some) == nil && len(some) > 0 {
+				last = some[len(some)-1].Seq
+				r.looks = append(r.looks, some...)
+			}
+			resp.Body.Close()
+		}
+	}()
+	p.t.Cleanup(func() { r.end() })
+	return r
+}
+
+func (r *recorder) end() []look {
+	select {
+	case <-r.stop:
+	default:
+		close(r.stop)
+	}
+	<-r.done
+	return r.looks
+}
+
+// write keeps what was seen, for node/watch, which makes a day of it: of each look the values that are not nothing.
+func (r *recorder) write(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	z := gzip.NewWriter(f)
+	w := bufio.NewWriter(z)
+	began := r.looks[0].At
+	for _, l := range r.looks {
+		values := map[string]float64{}
+		for _, v := range l.Values {
+			values[v.Signal] = v.Value
+		}
+		json.NewEncoder(w).Encode(map[string]any{"ms": l.At.Sub(began).Milliseconds(), "id": l.ID, "values": values}) //nolint:errcheck // Flush tells
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// TestOrdinaryUseIsNoAttack does with examples what people do with them, while the watch looks: nobody may be suspected. The
+// short form has two of them; RECORD=FILE has all that need nothing of the machine, for longer, and keeps what the watch saw.
+func TestOrdinaryUseIsNoAttack(t *testing.T) {
+	p := up(t, 1)
+	record := os.Getenv("RECORD")
+	examples := []string{"duo", "l2-switch"}
+	if record != "" {
+		examples = []string{"duo", "l2-switch", "ospf-square", "bgp-two-ases", "isis", "rip", "static", "two-tenants", "ipv6-only"}
+	}
+	r := p.record("n1")
+	var files []string
+	for _, e := range examples {
+		files = append(files, "-f", "examples/"+e+".yaml")
+		p.run("apply", "-f", "examples/"+e+".yaml") // all start, and converge
+	}
+	networks := map[string]bool{}
+	for line := range strings.Lines(p.run("get", "networks", "--no-headers")) {
+		networks[strings.Fields(line)[0]] = true
+	}
+	for n := range networks {
+		p.run("check", n, "--mesh", "--wait", "120s")
+	}
+	// Traffic in all of them at once: floods of pings that are answered, TCP as fast as it goes, UDP, connections that come and go.
+	traffic := func() {
+		var wg sync.WaitGroup
+		for n := range networks {
+			elements := p.elements(n)
+			var hosts []string
+			for name, e := range elements {
+				if e.Element.Kind == "host" {
+					hosts = append(hosts, name)
+				}
+			}
+			slices.Sort(hosts)
+			if len(hosts) < 2 {
+				continue
+			}
+			from, to := hosts[0], hosts[len(hosts)-1]
+			address := elements[to].Element.Interfaces[0].Addresses[0].Addr().String()
+			inFrom := func(args ...string) *exec.Cmd {
+				return p.command(append([]string{"exec", n + "/" + from, "--"}, args...)...)
+			}
+			end := p.begin(n+"/"+to, "iperf3", "-s")
+			wg.Go(func() {
+				defer end()
+				inFrom("ping", "-q", "-f", "-c", "3000", address).Run()
+				inFrom("sh", "-c", "dd if=/dev/zero of=/root/x bs=1M count=150; sleep 3; rm /root/x").Run()
+				inFrom("iperf3", "-c", address, "-t", "4").Run()
+				inFrom("iperf3", "-c", address, "-t", "3", "-u", "-b", "50M").Run()
+				inFrom("iperf3", "-c", address, "-t", "3", "-R", "-P", "4").Run()
+				inFrom("traceroute", "-n", "-q", "1", "-w", "1", address).Run()
+				// Short connections, refused ones among them.
+				inFrom("sh", "-c", "for i in $(seq 30); do iperf3 -c "+address+" -p 5999 -t 1; done").Run()
+			})
+		}
+		wg.Wait()
+	}
+	traffic()
+	// People change what runs, stop and start, and come back.
+	for n := range networks {
+		var routers []string
+		for name, e := range p.elements(n) {
+			if e.Element.Kind == "router" {
+				routers = append(routers, name)
+			}
+		}
+		slices.Sort(routers)
+		for _, forwarding := range []string{"xdp", "router", "guest"} {
+			p.run("set", n+"/"+routers[0], "forwarding="+forwarding)
+		}
+		p.run("stop", n+"/"+routers[0])
+		p.run("start", n+"/"+routers[0])
+		p.run("restart", n+"/"+routers[len(routers)-1])
+		if record == "" {
+			break
+		}
+	}
+	if record != "" {
+		traffic()
+		for n := range networks {
+			p.run("check", n, "--mesh", "--wait", "120s")
+		}
+		p.run(append([]string{"apply"}, files...)...)
+		p.run("delete", "duo")
+		p.run("apply", "-f", "examples/duo.yaml")
+		p.run("check", "duo", "--mesh", "--wait", "120s")
+		time.Sleep(20 * time.Second) // rest
+	}
+	looks := r.end()
+	if len(looks) < 20 {
+		t.Errorf("the watch looked %d times: nothing was tried", len(looks))
+	}
+	highest := map[string]float64{}
+	for _, l := range looks {
+		for _, v := range l.Values {
+			highest[v.Signal] = max(highest[v.Signal], v.Value)
+		}
+	}
+	t.Logf("%d looks, highest values %v", len(looks), highest)
+	if found := p.suspicions(""); len(found) > 0 {
+		t.Errorf("ordinary use was suspected:\n%s", strings.Join(found, "\n"))
+	}
+	if record != "" {
+		if err := r.write(record); err != nil {
+			t.Error(err)
+		}
+	}
+}
