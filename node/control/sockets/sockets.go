@@ -214,13 +214,14 @@ func (g *Guard) Account(cookie uint64) (Account, error) {
 }
 
 // Settle puts an account right by what was seen in its namespace after the account was read. What was taken in between is
-// counted until the next time.
+// counted twice until the next time. What was allowed, and not there yet to be seen, is not counted until the next time: who
+// times that well has up to twice its limit, and then nothing more.
 func (g *Guard) Settle(cookie uint64, a Account, seen Seen) error {
 	var l programAllowance
 	if err := g.limits.Lookup(cookie, &l); err != nil {
 		return fmt.Errorf("put right what sockets took: %w", err)
 	}
-	l.RingsBack = a.ringsEver - min(a.Rings, seen.Rings)
+	l.RingsBack = a.ringsEver - seen.Rings
 	l.FiltersBack = a.filtersEver - min(a.Filters, 2*seen.Sockets) // a socket has one, and its fanout group
 	if err := g.limits.Update(cookie, l, ebpf.UpdateExist); err != nil {
 		return fmt.Errorf("put right what sockets took: %w", err)

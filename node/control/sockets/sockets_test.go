@@ -105,8 +105,22 @@ func TestRingsAreBounded(t *testing.T) {
 	if err := ring(packetSocket(t), unix.PACKET_RX_RING, 1); err != unix.ENOMEM {
 		t.Errorf("9 MiB of 8: %v, want ENOMEM", err)
 	}
+	// A ring that was on its way when somebody looked is counted at the next look.
+	a, err := g.Account(cookie)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Settle(cookie, a, Seen{}); err != nil {
+		t.Fatal(err)
+	}
+	if a := settle(); a.Rings != 8<<20 {
+		t.Errorf("rings of 8 MiB that were not seen at first: the account says %+v", a)
+	}
+	if err := ring(packetSocket(t), unix.PACKET_RX_RING, 1); err != unix.ENOMEM {
+		t.Errorf("9 MiB of 8, of which 8 were not seen at first: %v, want ENOMEM", err)
+	}
 	// More than 64 bits of it.
-	err := unix.SetsockoptTpacketReq(packetSocket(t), unix.SOL_PACKET, unix.PACKET_RX_RING,
+	err = unix.SetsockoptTpacketReq(packetSocket(t), unix.SOL_PACKET, unix.PACKET_RX_RING,
 		&unix.TpacketReq{Block_size: 1 << 31, Block_nr: 1<<32 - 1, Frame_size: 2048, Frame_nr: 1})
 	if err != unix.ENOMEM {
 		t.Errorf("a ring without end: %v, want ENOMEM", err)

@@ -45,7 +45,10 @@ struct sockopt {
 static __u64 (*const bpf_get_netns_cookie)(void *ctx) = (void *)122;
 static int (*const bpf_set_retval)(int result) = (void *)187;
 
-/* What an element may have, and has given back: written by the agent only. */
+/*
+ * What an element may have, and has given back: written by the agent only. The agent may see more than was given (see
+ * Settle): then less than nothing was given back, and the differences are still right.
+ */
 struct allowance {
 	__u64 rings;          /* bytes */
 	__u64 filters;        /* of more than SMALL instructions */
@@ -113,7 +116,7 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 		if (rings > (1ULL << 48))
 			return refuse(&t->rings_refused);
 		__u64 had = __sync_fetch_and_add(&t->rings, rings);
-		if (had + rings > l->rings_back + l->rings) {
+		if (had - l->rings_back + rings > l->rings) {
 			__sync_fetch_and_add(&t->rings, -rings);
 			return refuse(&t->rings_refused);
 		}
@@ -123,7 +126,7 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 		if (ctx->sk->family != FAMILY_PACKET)
 			return refuse(&t->filters_refused);
 		__u64 had = __sync_fetch_and_add(&t->filters, 1);
-		if (had + 1 > l->filters_back + l->filters) {
+		if (had - l->filters_back + 1 > l->filters) {
 			__sync_fetch_and_add(&t->filters, -1);
 			return refuse(&t->filters_refused);
 		}
