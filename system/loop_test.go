@@ -1,6 +1,7 @@
 package system
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,7 @@ func TestLoopInside(t *testing.T) {
 	<-attacked
 	p.await("the loop to be cut", func() bool { return strings.Contains(p.run("get", "events"), "LoopCut") },
 		func() string { return p.run("get", "events") })
+	tellAttack(t, "two bridges joined twice inside a host, 256 frames for ever", fmt.Sprintf("%d of %d packets", lost, sent))
 	t.Logf("%d of %d packets lost; apply took %s, usually %s\n%s", lost, sent, took, usual, p.run("get", "events"))
 	if float64(lost) > tolerated*float64(sent) {
 		t.Errorf("another network lost %d of %d packets", lost, sent)
@@ -64,7 +66,7 @@ func TestLoopInside(t *testing.T) {
 		loop(x.element)
 		took := p.timed(x.verb, x.element)
 		t.Logf("%s took %s", x.verb, took)
-		if took > 5*time.Second {
+		if took > 5*time.Second+usual { // what a busy machine needs for as much in peace
 			t.Errorf("%s of the attacker took %s, want at most 5 s", x.verb, took)
 		}
 		space := p.namespace("mean", strings.TrimPrefix(x.element, "mean/"))
