@@ -23,6 +23,7 @@ type Client interface {
 	Inspector
 	Doorkeeper
 	Introducer
+	Rescuer
 }
 
 var _ Client = (*client.Client)(nil)
@@ -97,6 +98,11 @@ type Doorkeeper interface {
 type Introducer interface {
 	Whoami(ctx context.Context) (model.Whoami, error)
 	Authority(ctx context.Context) ([]byte, error)
+}
+
+// Rescuer gets back what was lost.
+type Rescuer interface {
+	Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error)
 }
 
 // connect returns a client of the manager or the instance that the command line, the environment or a login names.

@@ -26,6 +26,8 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.policyCommand(),
 		c.watchCommand(),
 
+		c.recoverCommand(),
+
 		c.getCommand(),
 		c.describeCommand(),
 		c.graphCommand(),

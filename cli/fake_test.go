@@ -239,6 +239,10 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 	return result
 }
 
+func (f *fake) Recover(context.Context, model.RecoverRequest) (model.RecoverResult, error) {
+	return model.RecoverResult{}, nil
+}
+
 func (f *fake) Forget(_ context.Context, name string, _ bool) error {
 	f.deleted = append(f.deleted, "held "+name)
 	return nil

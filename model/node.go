@@ -65,6 +65,7 @@ type Peer struct {
 type NodeNetwork struct {
 	Name     string        `json:"name"`
 	Index    uint32        `json:"index"`
+	Owner    string        `json:"owner,omitempty"` // so that it is known should the store be lost
 	Slice    Slice         `json:"slice,omitzero"`
 	Elements []NodeElement `json:"elements,omitempty"`
 	// Edges are those whose inner ends are on the node, by which the elements' interfaces name them.

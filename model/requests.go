@@ -42,6 +42,35 @@ type ApplyResult struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// RecoverRequest asks to put networks together again from what nodes were told to have.
+type RecoverRequest struct {
+	// Networks are those to take in; all that no store knows when empty.
+	Networks []string `json:"networks,omitempty"`
+	// DryRun tells what would be done, and does nothing.
+	DryRun bool `json:"dryRun,omitempty"`
+	// Changed takes in also what could not be put together exactly as it is.
+	Changed bool `json:"changed,omitempty"`
+}
+
+// RecoverResult is what became of it.
+type RecoverResult struct {
+	Networks []RecoveredNetwork `json:"networks,omitempty"`
+	// Silent are the nodes that could not be asked, and why.
+	Silent []string `json:"silent,omitempty"`
+}
+
+// RecoveredNetwork is one network that nodes have.
+type RecoveredNetwork struct {
+	Name     string   `json:"name"`
+	Taken    bool     `json:"taken"` // into the store, or would be
+	Elements int      `json:"elements"`
+	Links    int      `json:"links"`
+	Nodes    []string `json:"nodes,omitempty"`
+	// Problem is why it is not taken; Notes are what of it could not be had back.
+	Problem string   `json:"problem,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
+}
+
 // Action is something one does to an element.
 type Action string
 

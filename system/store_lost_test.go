@@ -153,3 +153,58 @@ func TestHeldIsLetGo(t *testing.T) {
 	p.run("apply", "-f", file(t, "network: three\nhosts: {a: {}, b: {}}\nlinks: [a -- b]\n"))
 	p.allWell("one", "three")
 }
+
+// TestRecoverFromNodes takes networks into an empty store again, from what their nodes were told: nothing that runs is touched,
+// no packet is lost, and afterwards everything can be done with them.
+func TestRecoverFromNodes(t *testing.T) {
+	p := up(t, 2)
+	p.run("apply", "-f", file(t, acrossNodes))
+	const l2 = "second"
+	p.run("apply", "-f", file(t, "network: second\nowner: alice\nswitches: {s: {}}\nhosts: {a: {}, b: {}, c: {}}\nlinks: [a -- s, b -- s, c -- s]\n"))
+	p.run("set", "lab/r2", "memory=96MiB")
+	p.allWell("lab")
+	before, disks := p.objects(), p.disks()
+	flows := []*flow{p.flow("lab", "h1", "h2", "10.2.0.2", 0), p.flow("lab", "h3", "h1", "2001:db8:1::2", 0)}
+	p.stop()
+	p.moved("etcd", "etcd.away")
+	p.run("up", "-d")
+	p.await("all to be held", func() bool {
+		s, _ := p.networkStatus("lab")
+		x, _ := p.networkStatus(l2)
+		return s.Elements == 5 && x.Phase == model.PhaseHeld
+	}, func() string { return p.run("get", "networks", "-o", "wide") })
+	if out := p.run("recover", "--from-nodes", "--dry-run"); !strings.Contains(out, "lab can be recovered: 5 elements") {
+		t.Error(out)
+	}
+	if s, _ := p.networkStatus("lab"); s.Phase != model.PhaseHeld {
+		t.Fatal("a dry run has changed something")
+	}
+	out := p.run("recover", "--from-nodes")
+	if !strings.Contains(out, "lab recovered: 5 elements, 4 links, on n1, n2") || !strings.Contains(out, "expect") {
+		t.Error(out)
+	}
+	p.ready()
+	p.allWell("lab", l2)
+	p.untouched(before)
+	if now := p.disks(); now != disks {
+		t.Errorf("the disks are\n%s\nbefore\n%s", now, disks)
+	}
+	if s, _ := p.networkStatus(l2); s.Owner != "alice" {
+		t.Errorf("%s is %q's", l2, s.Owner)
+	}
+	p.kill("manager", "agent n1")
+	p.ready()
+	p.allWell("lab", l2)
+	p.untouched(before)
+	for i, f := range flows {
+		if sent, lost, twice := f.stop(); lost > 0 || twice > 0 {
+			t.Errorf("flow %d: %d of %d lost, %d twice", i, lost, sent, twice)
+		}
+	}
+	p.run("apply", "-f", file(t, p.run("save", "lab")))
+	p.allWell("lab")
+	p.run("delete", "lab", l2)
+	if now := p.disks(); now != "" {
+		t.Errorf("after the deletion there are\n%s", now)
+	}
+}

@@ -130,6 +130,7 @@ func (a *Agent) handler() http.Handler {
 	handle("GET /v1/pulse", a.tellPulse)
 	handle("POST /v1/responders", a.openResponders)
 	handle("POST /v1/probes", a.runProbes)
+	handle("GET /v1/kept", a.kept)
 	return m
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -197,4 +198,17 @@ func (a *Agent) ownNetworks(ctx context.Context, look bool) map[string]*ownNetwo
 		}
 	}
 	return own
+}
+
+// kept answers with what the node was last told to have by the store that it follows.
+func (a *Agent) kept(w http.ResponseWriter, _ *http.Request) error {
+	s, err := readState(a.Dirs.Desired())
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		s = &model.NodeState{Node: a.Dirs.Node}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(s)
 }

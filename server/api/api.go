@@ -28,6 +28,7 @@ type Server struct {
 	gate     Gate
 	tokens   Tokens
 	members  Members
+	data     Data
 	proxy    *proxy
 	guard    *guard
 	handler  http.Handler
@@ -39,7 +40,7 @@ var setErrors sync.Once
 func New(services Services) *Server {
 	setErrors.Do(func() { huma.NewError = newError })
 	s := &Server{networks: services.Networks, views: services.Views, agents: services.Agents, settings: services.Settings,
-		gate: services.Gate, tokens: services.Tokens, members: services.Members, proxy: newProxy(services.Agents)}
+		gate: services.Gate, tokens: services.Tokens, members: services.Members, data: services.Data, proxy: newProxy(services.Agents)}
 	s.guard = newGuard(services.Gate)
 	api := humago.New(s.guard, config())
 	s.userRoutes(api)
@@ -49,6 +50,7 @@ func New(services Services) *Server {
 	s.streamRoutes(api)
 	s.tokenRoutes(api)
 	s.memberRoutes(api)
+	s.dataRoutes(api)
 	if services.Metrics != nil {
 		s.guard.HandleFunc("GET /metrics", services.Metrics.ServeHTTP)
 	}

@@ -81,6 +81,7 @@ var needs = map[string]need{
 
 	"POST /v1/networks/{network}/forget":  admin,
 	"PATCH /v1/networks/{network}/policy": admin,
+	"POST /v1/recover":                    admin,
 
 	"PATCH /v1/quotas/{kind}/{name}": admin,
 	"GET /v1/tokens":                 admin,

@@ -160,6 +160,7 @@ GET /v1/networks/other/elements/{element}/capture          root admin
 PUT /v1/networks/{network}                                 root admin owner
 PUT /v1/networks                                           root admin owner
 POST /v1/networks/{network}/forget                          root admin
+POST /v1/recover                                           root admin
 PATCH /v1/quotas/{kind}/{name}                             root admin
 PATCH /v1/networks/{network}/policy                        root admin
 GET /v1/policies                                           root admin owner viewer

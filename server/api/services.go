@@ -19,6 +19,7 @@ type Services struct {
 	Gate     Gate
 	Tokens   Tokens
 	Members  Members
+	Data     Data
 	// Metrics answers GET /metrics; there is none when nil.
 	Metrics http.Handler
 }

@@ -23,6 +23,7 @@ func makeParts(r model.Record, resolved model.Network, substrate model.Substrate
 	parts := map[string]part{}
 	for node, state := range states {
 		for _, nn := range state.Networks {
+			nn.Owner = ownerOf(&r)
 			b, err := json.Marshal(nn)
 			if err != nil {
 				return nil, fmt.Errorf("encode network %s for node %s: %w", nn.Name, node, err)

@@ -73,7 +73,7 @@ func Run(ctx context.Context, config Config) error {
 	wg.Go(func() { m.listen(loop) })
 	exporter := metrics.New(m)
 	users := patient{m, m.restored(loop, patience), patience}
-	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m, Members: m,
+	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m, Members: m, Data: m,
 		Metrics: exporter})
 	if config.Ready != nil {
 		config.Ready()

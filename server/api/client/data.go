@@ -1,0 +1,20 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Recover puts networks together again from what nodes were told to have.
+func (c *Client) Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error) {
+	var out model.RecoverResult
+	return out, c.do(ctx, http.MethodPost, path("recover"), nil, request, &out)
+}
+
+// Kept asks an agent what its node was told to have, as it is kept there.
+func (c *Client) Kept(ctx context.Context) (model.NodeState, error) {
+	var out model.NodeState
+	return out, c.do(ctx, http.MethodGet, path("kept"), nil, nil, &out)
+}

@@ -1,0 +1,162 @@
+package manager
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// rebuilt is a network that was put together from what its nodes were told to have.
+type rebuilt struct {
+	record   model.Record
+	resolved model.Network
+	parts    map[string]model.NodeNetwork // what it was put together from, by node
+	notes    []string                     // what of it could not be had back
+}
+
+// rebuild puts a network together. What was chosen for it – addresses, loopbacks, gateways – becomes a part of its document:
+// whether somebody had written it nobody knows any more. Numbers are those that other networks do not have.
+func rebuild(name string, parts map[string]model.NodeNetwork, numbers *model.Numbers) (*rebuilt, error) {
+	r := &rebuilt{parts: parts}
+	net := model.Network{Name: name}
+	as := model.Assigned{Links: map[string]model.AssignedLink{}, Placement: model.Placement{Elements: map[string]string{}}}
+	overrides := map[string]model.Override{}
+	ends := map[string][]model.End{} // by link, as they were found
+	links := map[string]model.Link{}
+	for _, node := range slices.Sorted(maps.Keys(parts)) {
+		part := parts[node]
+		switch {
+		case as.Index == 0:
+			as.Index, net.Slice, net.Owner = part.Index, part.Slice, part.Owner
+		case as.Index != part.Index:
+			return nil, fmt.Errorf("its nodes do not agree: node %s has it as number %d, another as %d; these are two networks of one name", node,
+				part.Index, as.Index)
+		}
+		for _, e := range part.Elements {
+			if other, twice := as.Placement.Elements[e.Name]; twice {
+				return nil, fmt.Errorf("element %s is on node %s and on node %s: which of them is the newer cannot be told", e.Name, other, node)
+			}
+			as.Placement.Elements[e.Name] = node
+			net.Elements = append(net.Elements, e.Element)
+			if e.Override != (model.Override{}) {
+				overrides[e.Name] = e.Override
+			}
+			for _, f := range e.Interfaces {
+				if f.Link == "" || f.Far == nil {
+					continue
+				}
+				ends[f.Link] = append(ends[f.Link], model.End{Element: e.Name, Interface: f.Name})
+				l := model.Link{Name: f.Link}
+				if f.MTU != model.DefaultMTU {
+					l.MTU = f.MTU
+				}
+				if s := f.Shape; s != nil {
+					l.Bandwidth, l.Delay, l.Jitter, l.Loss = s.Bandwidth, s.Delay, s.Jitter, s.Loss
+				}
+				links[f.Link] = l
+				if f.Far.VNI != 0 {
+					as.Links[f.Link] = model.AssignedLink{VNI: f.Far.VNI}
+				}
+			}
+		}
+		for _, e := range part.Edges {
+			if e.Internet != nil {
+				e.Internet = &model.Internet{Forwards: e.Internet.Forwards}
+			}
+			net.Edges = append(net.Edges, e)
+		}
+	}
+	for _, link := range slices.Sorted(maps.Keys(ends)) {
+		l, at := links[link], ends[link]
+		if len(at) != 2 {
+			return nil, fmt.Errorf("of link %s only the end at %s is known: a node that has the other has not answered; "+
+				"wait for it, or remove it for good (`polyplane node remove`)", link, at[0].Element)
+		}
+		// The first end is the one that the link's name begins with, where it does.
+		slices.SortFunc(at, func(a, b model.End) int {
+			return cmp.Or(boolOrder(strings.HasPrefix(link, b.Element+"--"), strings.HasPrefix(link, a.Element+"--")), cmp.Compare(a.Element, b.Element))
+		})
+		l.Ends = [2]model.End{at[0], at[1]}
+		net.Links = append(net.Links, l)
+	}
+	r.record = model.Record{Network: asWritten(net), Assigned: as, Revision: 1}
+	if len(overrides) > 0 {
+		r.record.Overrides = overrides
+	}
+	var err error
+	if r.resolved, r.record.Assigned, err = model.Resolve(r.record.Network, as, numbers); err != nil {
+		return nil, err
+	}
+	r.compare()
+	return r, nil
+}
+
+func boolOrder(a, b bool) int {
+	switch {
+	case a && !b:
+		return 1
+	case b && !a:
+		return -1
+	}
+	return 0
+}
+
+// compare notes which elements would not be exactly what they are.
+func (r *rebuilt) compare() {
+	substrate := model.Substrate{}
+	for node := range r.parts {
+		substrate.Nodes = append(substrate.Nodes, model.SubstrateNode{Name: node})
+	}
+	states := model.NodeStates([]model.ResolvedRecord{{Network: r.resolved, Assigned: r.record.Assigned, Overrides: r.record.Overrides}}, substrate)
+	for _, node := range slices.Sorted(maps.Keys(r.parts)) {
+		var now model.NodeNetwork
+		if n := states[node].Networks; len(n) == 1 {
+			now = n[0]
+		}
+		is := map[string]string{}
+		for _, e := range now.Elements {
+			is[e.Name] = canonical(e)
+		}
+		for _, e := range r.parts[node].Elements {
+			if was := canonical(e); was != is[e.Name] {
+				r.notes = append(r.notes, fmt.Sprintf("element %s is not put together as it is: %s", e.Name, difference(was, is[e.Name])))
+			}
+		}
+	}
+}
+
+// canonical is an element as a text that does not depend on the order of those it reaches.
+func canonical(e model.NodeElement) string {
+	e.Interfaces = slices.Clone(e.Interfaces)
+	for i := range e.Interfaces {
+		if f := e.Interfaces[i].Far; f != nil && len(f.Peers) > 1 {
+			far := *f
+			far.Peers = slices.SortedFunc(slices.Values(far.Peers), func(a, b model.LinkPeer) int { return cmp.Compare(a.MAC, b.MAC) })
+			e.Interfaces[i].Far = &far
+		}
+	}
+	slices.SortFunc(e.Interfaces, func(a, b model.Interface) int { return cmp.Compare(a.Name, b.Name) })
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// difference is where two texts begin to differ.
+func difference(a, b string) string {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	from := max(0, i-20)
+	return fmt.Sprintf("…%s… would be …%s…", a[from:min(len(a), i+40)], b[min(from, len(b)):min(len(b), i+40)])
+}
+
+// same tells whether all elements are exactly what they are.
+func (r *rebuilt) same() bool { return len(r.notes) == 0 }

@@ -1,0 +1,172 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/embedding"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/api/client"
+)
+
+// keptWithin is how long a node may take to tell what it was told to have.
+const keptWithin = 10 * time.Second
+
+// kept asks all nodes what they were told to have. Silent are those that did not answer, and why.
+func (m *Manager) kept(ctx context.Context) (states map[string]model.NodeState, silent map[string]string) {
+	ctx, cancel := context.WithTimeout(ctx, keptWithin)
+	defer cancel()
+	dials := map[string]api.Dial{}
+	states, silent = map[string]model.NodeState{}, map[string]string{}
+	m.mu.RLock()
+	for name, n := range m.nodes {
+		if n.watches == 0 {
+			silent[name] = "its agent is away"
+			continue
+		}
+		dials[name] = n.dial()
+	}
+	m.mu.RUnlock()
+	var mu sync.Mutex
+	each(dials, func(name string, dial api.Dial) {
+		agent := client.NewAgent(dial, name)
+		defer agent.Close()
+		s, err := agent.Kept(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			silent[name] = err.Error()
+			return
+		}
+		states[name] = s
+	})
+	return states, silent
+}
+
+// Recover puts networks together again from what nodes were told to have, and takes them into the store: those named, or all
+// that the store does not know. Their numbers, addresses and places stay, so that nothing that runs is touched.
+func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (result model.RecoverResult, err error) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	states, silent := m.kept(ctx)
+	for _, node := range slices.Sorted(maps.Keys(silent)) {
+		result.Silent = append(result.Silent, node+": "+silent[node])
+	}
+	parts := map[string]map[string]model.NodeNetwork{} // by network, node
+	for node, s := range states {
+		for _, n := range s.Networks {
+			if parts[n.Name] == nil {
+				parts[n.Name] = map[string]model.NodeNetwork{}
+			}
+			parts[n.Name][node] = n
+		}
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	names := request.Networks
+	if len(names) == 0 {
+		names = m.unknownHeld()
+	}
+	var changes []*change
+	for _, name := range names {
+		is := model.RecoveredNetwork{Name: name, Nodes: slices.Sorted(maps.Keys(parts[name]))}
+		c, notes, err := m.recovered(name, parts[name], changes, request.Changed)
+		is.Notes = notes
+		if err != nil {
+			is.Problem = err.Error()
+		} else {
+			is.Taken, is.Elements, is.Links = true, len(c.record.Network.Elements), len(c.record.Network.Links)
+			changes = append(changes, c)
+		}
+		result.Networks = append(result.Networks, is)
+	}
+	if request.DryRun || len(changes) == 0 {
+		return result, nil
+	}
+	m.mu.RUnlock()
+	err = m.commit(ctx, changes...)
+	m.mu.RLock()
+	return result, err
+}
+
+// recovered puts one network together. The lock is held.
+func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, others []*change, changed bool) (*change, []string, error) {
+	held := m.heldOn(name)
+	own := m.networks[name]
+	switch {
+	case len(parts) == 0:
+		return nil, nil, fmt.Errorf("no node that answers was told to have anything of it")
+	case own != nil && own.damaged == nil && len(held) == 0:
+		return nil, nil, fmt.Errorf("the store knows it, and its nodes follow the store: there is nothing to recover")
+	case own != nil && own.record.Deleting:
+		return nil, nil, fmt.Errorf("it is being deleted")
+	}
+	var taken []model.Assigned
+	var records []model.Record
+	for other, n := range m.networks {
+		if other == name {
+			continue
+		}
+		if n.damaged != nil {
+			taken = append(taken, numbersOf(*n.damaged))
+			continue
+		}
+		taken, records = append(taken, n.record.Assigned), append(records, n.record)
+	}
+	for _, c := range others {
+		taken, records = append(taken, c.record.Assigned), append(records, c.record)
+	}
+	for _, r := range m.heldNumbers() {
+		taken = append(taken, r.Assigned)
+	}
+	r, err := rebuild(name, parts, model.NewNumbers(taken...))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := collides(&r.record, records); err != nil {
+		return nil, nil, err
+	}
+	if !r.same() && !changed {
+		return nil, r.notes, fmt.Errorf("%s of it would not be exactly as they are; --changed takes it in all the same", counts(len(r.notes), "element"))
+	}
+	now := time.Now().UTC()
+	r.record.Created, r.record.Modified = now, now
+	if own != nil {
+		r.record.Revision = own.record.Revision + 1
+	}
+	notes := append(r.notes, "not known to nodes: what it expects (expect:), its pools, and which values were written, set or assigned: all are written now")
+	if placed, err := embedding.Embed(m.substrate, embedding.UsageOf(records), r.resolved, r.record.Assigned.Placement); err != nil {
+		notes = append(notes, "its links' paths reserve nothing: "+strings.ReplaceAll(err.Error(), "\n", " "))
+	} else if maps.Equal(placed.Elements, r.record.Assigned.Placement.Elements) {
+		r.record.Assigned.Placement = placed
+	}
+	return &change{record: r.record, resolved: r.resolved, reason: "NetworkRecovered",
+		message: fmt.Sprintf("was put together again from what %s was told: %s", shorten(slices.Sorted(maps.Keys(parts))),
+			counts(len(r.record.Network.Elements), "element"))}, notes, nil
+}
+
+// collides tells of a network that has numbers of another one.
+func collides(r *model.Record, others []model.Record) error {
+	vnis := map[uint32]bool{}
+	for _, l := range r.Assigned.Links {
+		vnis[l.VNI] = true
+	}
+	for i := range others {
+		o := &others[i]
+		if o.Assigned.Index == r.Assigned.Index {
+			return fmt.Errorf("network %s of this store has its number %d: delete that one first", o.Network.Name, r.Assigned.Index)
+		}
+		for _, l := range o.Assigned.Links {
+			if vnis[l.VNI] {
+				return fmt.Errorf("network %s of this store has its tunnel number %d: delete that one first", o.Network.Name, l.VNI)
+			}
+		}
+	}
+	return nil
+}
