@@ -49,6 +49,15 @@ func (d Dirs) ManagerSocket() string { return filepath.Join(d.Run, "manager.sock
 // Store is etcd's data directory.
 func (d Dirs) Store() string { return filepath.Join(d.Data, "etcd") }
 
+// Backups is where the backups are that are made by themselves.
+func (d Dirs) Backups() string { return filepath.Join(d.Data, "backups") }
+
+// Kept are the files of Data, by their paths in it, that a backup holds beside the store: what `up` came to, and the authority
+// that those who joined trust.
+func (d Dirs) Kept() []string {
+	return []string{"settings.json", "authority/authority.pem"}
+}
+
 // Logs is where the logs of the instance's processes are.
 func (d Dirs) Logs() string { return filepath.Join(d.Data, "log") }
 

@@ -24,7 +24,8 @@ import (
 
 // daemonCommands are the commands that start and end an instance, and those that it consists of.
 func daemonCommands(app *cli.CLI) []*cobra.Command {
-	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), installCommand(app), uninstallCommand(app), managerCommand(app), agentCommand(app)}
+	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), installCommand(app), uninstallCommand(app), managerCommand(app), agentCommand(app),
+		backupCommand(app), restoreCommand(app), examineCommand(app)}
 }
 
 func upCommand(app *cli.CLI) *cobra.Command {

@@ -36,6 +36,8 @@ type Up struct {
 	// Join is set by `polyplane join`. Reach makes what a machine that joins, or has joined, needs of a manager elsewhere.
 	Join  *Join
 	Reach Reach
+	// Examine tells what is wrong with the store; nil leaves that to the manager's own words.
+	Examine func(ctx context.Context) error
 
 	// up tells that everything has answered. Before, what ends is told with the reason why the start has failed, or was
 	// nothing to speak of.
@@ -309,6 +311,7 @@ func ReadSubstrate(path string) (model.Substrate, error) {
 func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.NodeStatus, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, errNotReady)
 	defer cancel()
+	examined := 0 // the manager's deaths until the store was looked into
 	for {
 		nodes, err := u.Manager.Nodes(ctx)
 		waiting := ""
@@ -324,6 +327,12 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 			}
 		} else {
 			waiting = "manager"
+		}
+		if waiting == "manager" && sup.died(waiting) > examined && u.Examine != nil && s.URLs == "" {
+			examined = sup.died(waiting)
+			if err := u.examine(ctx); err != nil {
+				return nil, err
+			}
 		}
 		// What ends again and again will not be ready however long one waits.
 		const hopeless = 4

@@ -83,6 +83,7 @@ var needs = map[string]need{
 	"PATCH /v1/networks/{network}/policy": admin,
 	"POST /v1/recover":                    admin,
 
+	"GET /v1/backup":                 admin,
 	"PATCH /v1/quotas/{kind}/{name}": admin,
 	"GET /v1/tokens":                 admin,
 	"POST /v1/tokens":                admin,

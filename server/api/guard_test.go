@@ -161,6 +161,7 @@ PUT /v1/networks/{network}                                 root admin owner
 PUT /v1/networks                                           root admin owner
 POST /v1/networks/{network}/forget                          root admin
 POST /v1/recover                                           root admin
+GET /v1/backup                                             root admin
 PATCH /v1/quotas/{kind}/{name}                             root admin
 PATCH /v1/networks/{network}/policy                        root admin
 GET /v1/policies                                           root admin owner viewer

@@ -71,6 +71,8 @@ func Run(ctx context.Context, config Config) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Loop(loop) })
 	wg.Go(func() { m.listen(loop) })
+	keeper := &backups{m: m, dir: config.Dirs.Backups()}
+	wg.Go(func() { keeper.run(loop) })
 	exporter := metrics.New(m)
 	users := patient{m, m.restored(loop, patience), patience}
 	server := api.New(api.Services{Networks: m, Views: users, Agents: users, Settings: m, Gate: m, Tokens: m, Members: m, Data: m,

@@ -47,6 +47,9 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	if err := os.MkdirAll(filepath.Dir(options.Log), 0o700); err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
+	if err := checkWhole(options.Dir); err != nil {
+		return nil, fmt.Errorf("start etcd on %s: %w", options.Dir, err)
+	}
 	etcd, err := startEtcd(embeddedConfig(options))
 	if err != nil {
 		return nil, fmt.Errorf("start etcd on %s: %w; its log is %s", options.Dir, err, options.Log)
@@ -79,7 +82,25 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	if err := s.checkLayout(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	os.WriteFile(filepath.Join(options.Dir, usedMark), nil, 0o600) //nolint:errcheck // a full disk; the next start marks it
 	return s, nil
+}
+
+// usedMark is a file in the directory of a store that was opened once: all parts of it must be there from then on. etcd makes
+// those that are missing anew, and is empty then, or waits for ever.
+const usedMark = "polyplane"
+
+// checkWhole tells which part of a store that was used is missing.
+func checkWhole(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, usedMark)); err != nil {
+		return nil //nolint:nilerr // it is new, or was last used by a polyplane that did not mark stores
+	}
+	for _, pattern := range []string{"member/snap/db", "member/wal/*.wal"} {
+		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(found) == 0 {
+			return fmt.Errorf("%s is missing", filepath.Join(dir, pattern))
+		}
+	}
+	return nil
 }
 
 // startEtcd starts etcd, which panics where its disk does not let it begin; what it says then rarely tells that the disk
@@ -111,6 +132,9 @@ func fullDisk(dir string) error {
 	}
 	return nil
 }
+
+// Room tells that a directory's disk has too little room for more to be kept there, or nil.
+func Room(dir string) error { return fullDisk(dir) }
 
 // roomForWrite tells that a directory's disk is too full to write to the store, or nil: etcd ends its process when it
 // cannot write.

@@ -1,0 +1,240 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/store"
+)
+
+// Restore is one call of `polyplane restore`.
+type Restore struct {
+	Dirs instance.Dirs
+	File string // the backup; empty: no store at all, the next start makes an empty one
+	Out  io.Writer
+}
+
+// aside is what a store that was replaced is called, unfinished the mark of one that is being made.
+const (
+	aside      = "etcd.aside-"
+	unfinished = "unfinished"
+)
+
+// Run puts a backup in the place of the store. The backup is read and verified before anything is changed; the store that was
+// there is set aside. What runs goes on running. It may be cut short at any moment: then either store is in place, whole.
+func (r *Restore) Run(ctx context.Context) error {
+	if os.Geteuid() != 0 {
+		return errors.New("polyplane replaces its store: run it as root")
+	}
+	if err := CheckName(r.Dirs.Name); err != nil {
+		return err
+	}
+	var backup *store.Backup
+	if r.File != "" {
+		var err error
+		if backup, err = store.ReadBackup(r.File); err != nil {
+			return err
+		}
+	}
+	s, remembered, err := readSettings(r.Dirs)
+	switch {
+	case err != nil && (backup == nil || backup.Files["settings.json"] == nil):
+		return err
+	case s.Joined != nil:
+		return &RefusedError{fmt.Sprintf("polyplane '%s' is a node of another instance: it has no store", r.Dirs.Name)}
+	case s.URLs != "":
+		return &RefusedError{fmt.Sprintf("polyplane '%s' keeps its networks in the etcd cluster %s, which others may use: restore it by etcd's own "+
+			"means (`etcdutl snapshot restore`); nodes notice that it is older and remove nothing", r.Dirs.Name, s.URLs)}
+	}
+	if _, err := stopUnit(r.Dirs); err != nil {
+		return err
+	}
+	l, stopped, err := takeOver(r.Dirs, politeness+5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer l.release()
+	if err := os.MkdirAll(r.Dirs.Data, 0o700); err != nil {
+		return err
+	}
+	kept, err := r.replace(ctx, backup)
+	if err != nil {
+		return err
+	}
+	if backup != nil {
+		if err := r.putFiles(backup, remembered); err != nil {
+			return err
+		}
+		fmt.Fprintf(r.Out, "The store is now as it was at %s: %s.\n", backup.Time.Local().Format(time.DateTime), count(len(backup.Networks), "network"))
+	} else {
+		fmt.Fprintln(r.Out, "There is no store now; the next start makes an empty one.")
+	}
+	if kept != "" {
+		fmt.Fprintf(r.Out, "The one before is kept: %s\n", kept)
+	}
+	if stopped {
+		fmt.Fprintln(r.Out, "The platform's processes were ended for it. What runs goes on running.")
+	}
+	fmt.Fprintf(r.Out, "  %s\n", instance.Command(r.Dirs.Name, "up -d"))
+	if backup == nil {
+		fmt.Fprintf(r.Out, "  %s\n", instance.Command(r.Dirs.Name, "recover --from-nodes"))
+	}
+	return nil
+}
+
+// replace makes the new store beside the old one, and exchanges the two in one step. It returns where the old one is.
+func (r *Restore) replace(ctx context.Context, backup *store.Backup) (string, error) {
+	at := r.Dirs.Store()
+	r.sweep()
+	_, err := os.Stat(at)
+	there := err == nil
+	beside := filepath.Join(r.Dirs.Data, aside+time.Now().UTC().Format("20060102T150405.000Z"))
+	if backup == nil {
+		if !there {
+			return "", nil
+		}
+		return beside, errors.Join(os.Rename(at, beside), store.SyncDir(r.Dirs.Data))
+	}
+	if err := store.Room(r.Dirs.Data); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(beside, 0o700); err != nil {
+		return "", err
+	}
+	mark := filepath.Join(beside, unfinished)
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		return "", err
+	}
+	identity := backup.Identity.Restored(backup.Revision, r.generations(backup.Identity.ID)...)
+	err = store.FillEmbedded(ctx, store.EmbeddedOptions{Dir: filepath.Join(beside, "etcd"), Log: filepath.Join(r.Dirs.Data, "restore.log")}, backup, identity)
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(beside))
+	}
+	fresh := filepath.Join(beside, "etcd")
+	unix.Sync() // every file of it
+	if !there {
+		err = os.Rename(fresh, at)
+	} else {
+		err = unix.Renameat2(unix.AT_FDCWD, fresh, unix.AT_FDCWD, at, unix.RENAME_EXCHANGE)
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("put the new store in its place: %w", err), os.RemoveAll(beside))
+	}
+	// From here on what is beside is the old one.
+	err = errors.Join(os.Remove(mark), store.SyncDir(r.Dirs.Data), store.SyncDir(beside))
+	if !there {
+		return "", errors.Join(err, os.Remove(beside))
+	}
+	return fresh, err
+}
+
+// sweep removes stores that a call which was cut short had begun to make. The mark goes only after the exchange: what bears it
+// and is another generation than the store in place may also be the old one, so it is kept where it cannot be told.
+func (r *Restore) sweep() {
+	marks, _ := filepath.Glob(filepath.Join(r.Dirs.Data, aside+"*", unfinished))
+	for _, m := range marks {
+		dir := filepath.Dir(m)
+		if r.exchanged(dir) {
+			os.Remove(m) //nolint:errcheck // it is only told apart again
+			continue
+		}
+		os.RemoveAll(dir) //nolint:errcheck // it takes room and does no harm
+	}
+}
+
+// exchanged tells whether what is in a directory is a store that was in place: the one that was being made is the younger.
+func (r *Restore) exchanged(dir string) bool {
+	made, err := os.Stat(filepath.Join(dir, unfinished))
+	if err != nil {
+		return true
+	}
+	inside, err := birth(filepath.Join(dir, "etcd", "member"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	return err != nil || inside.Before(made.ModTime())
+}
+
+// birth is when a file was made.
+func birth(path string) (time.Time, error) {
+	var s unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_BTIME, &s); err != nil {
+		return time.Time{}, err
+	}
+	if s.Mask&unix.STATX_BTIME == 0 {
+		return time.Time{}, errors.New("the file system does not say when files were made")
+	}
+	return time.Unix(s.Btime.Sec, int64(s.Btime.Nsec)), nil
+}
+
+// generations are those of the store that this machine's nodes know.
+func (r *Restore) generations(id string) []int64 {
+	var all []int64
+	paths, _ := filepath.Glob(filepath.Join(r.Dirs.Data, "nodes", "*", "store.json"))
+	for _, path := range paths {
+		var m model.StoreMemory
+		if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &m) == nil && m.ID == id {
+			all = append(all, m.Generation)
+		}
+	}
+	return all
+}
+
+// putFiles puts back those of the backup's files that are not there any more.
+func (r *Restore) putFiles(b *store.Backup, remembered bool) error {
+	for _, name := range r.Dirs.Kept() {
+		content, held := b.Files[name]
+		path := filepath.Join(r.Dirs.Data, name)
+		_, err := os.Stat(path)
+		if !held || err == nil && (name != "settings.json" || remembered) {
+			continue
+		}
+		if err == nil { // it cannot be read
+			if err := os.Rename(path, path+".damaged"); err != nil {
+				return err
+			}
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			return err
+		}
+		fmt.Fprintf(r.Out, "%s was put back from the backup.\n", path)
+	}
+	return nil
+}
+
+// examine tells, in words, that the store is damaged, and what to do; nil where that is not what is wrong.
+func (u *Up) examine(ctx context.Context) error {
+	problem := u.Examine(ctx)
+	if problem == nil || ctx.Err() != nil {
+		return nil
+	}
+	d := u.Dirs
+	var b strings.Builder
+	fmt.Fprintf(&b, "polyplane '%s' cannot start, since its store is damaged: %s.\nWhat runs goes on running, and nothing was changed.\n", d.Name, problem)
+	if path, backup := store.NewestGood(d.Backups()); backup != nil {
+		fmt.Fprintf(&b, "The newest good backup is of %s, with %s:\n  %s\n", backup.Time.Local().Format(time.DateTime), count(len(backup.Networks), "network"),
+			instance.Command(d.Name, "restore "+path))
+		fmt.Fprint(&b, "What it does not know is held, and not removed. Without a backup, networks can be put together from what nodes know:\n")
+	} else {
+		fmt.Fprintf(&b, "There is no good backup in %s. If you have none elsewhere (`%s`), networks can be put together from what nodes know:\n",
+			d.Backups(), instance.Command(d.Name, "restore FILE"))
+	}
+	fmt.Fprintf(&b, "  %s\n  %s\n  %s", instance.Command(d.Name, "restore --empty"), instance.Command(d.Name, "up -d"),
+		instance.Command(d.Name, "recover --from-nodes"))
+	return errors.New(b.String())
+}

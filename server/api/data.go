@@ -1,0 +1,54 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Data is what is done for data's sake.
+type Data interface {
+	// Backup writes a backup of everything that the instance cannot do without.
+	Backup(ctx context.Context, w io.Writer) (int64, error)
+	// Recover puts networks together from what nodes were told to have.
+	Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error)
+}
+
+type recoverInput struct{ Body model.RecoverRequest }
+
+func (s *Server) dataRoutes(api huma.API) {
+	op := operation("backup", http.MethodGet, "/backup", "A backup of everything that the instance cannot do without", "data")
+	op.Responses = map[string]*huma.Response{"200": {Description: "a stream", Content: map[string]*huma.MediaType{"application/octet-stream": {}}}}
+	api.OpenAPI().AddOperation(&op)
+	s.guard.HandleFunc(op.Method+" "+op.Path, func(w http.ResponseWriter, r *http.Request) {
+		out := &answered{ResponseWriter: w}
+		if _, err := s.data.Backup(r.Context(), out); err != nil {
+			if !out.begun {
+				writeProblem(w, err)
+				return
+			}
+			panic(http.ErrAbortHandler) // so that whoever reads it learns that it is not whole
+		}
+	})
+	huma.Register(api, operation("recover", http.MethodPost, "/recover",
+		"Put networks that the store does not know together again, from what nodes were told to have", "data"),
+		func(ctx context.Context, in *recoverInput) (*body[model.RecoverResult], error) {
+			r, err := s.data.Recover(ctx, in.Body)
+			return &body[model.RecoverResult]{r}, statusError(err)
+		})
+}
+
+// answered notes that an answer has begun.
+type answered struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (a *answered) Write(b []byte) (int, error) {
+	a.begun = true
+	return a.ResponseWriter.Write(b)
+}

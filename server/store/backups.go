@@ -1,0 +1,70 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Backups that are made by themselves: the last few, and the last of each of the last days.
+const (
+	lastBackups  = 5
+	dailyBackups = 7
+	backupName   = "auto-"
+	backupSuffix = ".backup"
+	backupTime   = "20060102T150405Z"
+)
+
+// NextBackup is the path of a backup that is made by itself now.
+func NextBackup(dir string, now time.Time) string {
+	return filepath.Join(dir, backupName+now.UTC().Format(backupTime)+backupSuffix)
+}
+
+// StoredBackups lists the backups in a directory, the newest first.
+func StoredBackups(dir string) []string {
+	paths, _ := filepath.Glob(filepath.Join(dir, backupName+"*"+backupSuffix)) // the pattern is right
+	slices.Sort(paths)
+	slices.Reverse(paths)
+	return paths
+}
+
+// timeOfBackup is when one was made, by its name.
+func timeOfBackup(path string) (time.Time, bool) {
+	name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), backupName), backupSuffix)
+	t, err := time.Parse(backupTime, name)
+	return t, err == nil
+}
+
+// PruneBackups removes those that are no longer kept.
+func PruneBackups(dir string) error {
+	days := map[string]bool{}
+	for i, path := range StoredBackups(dir) {
+		t, ok := timeOfBackup(path)
+		if !ok {
+			continue // not ours
+		}
+		day := t.Format(time.DateOnly)
+		keep := i < lastBackups || !days[day] && len(days) < dailyBackups
+		days[day] = true
+		if keep {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove an old backup: %w", err)
+		}
+	}
+	return nil
+}
+
+// NewestGood is the newest backup in a directory that is whole; nil where there is none.
+func NewestGood(dir string) (path string, b *Backup) {
+	for _, path := range StoredBackups(dir) {
+		if b, err := ReadBackup(path); err == nil {
+			return path, b
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,164 @@
+package system
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+const pairOf = "network: %s\nhosts: {a: {}, b: {}}\nlinks: [a -- b]\n"
+
+// TestDamagedStoreAndTheWayBack spoils the store: the start says what is wrong, which backup is good, and how to put it back;
+// that done, everything is as it was when the backup was made, what came later is held, and no packet was lost.
+func TestDamagedStoreAndTheWayBack(t *testing.T) {
+	p := up(t, 2)
+	p.run("apply", "-f", file(t, acrossNodes))
+	p.run("quota", "owner/alice", "memory=2GiB")
+	p.allWell("lab")
+	before, disks := p.objects(), p.disks()
+	flows := []*flow{p.flow("lab", "h1", "h2", "10.2.0.2", 0), p.flow("lab", "h3", "h1", "2001:db8:1::2", 0)}
+	backups := filepath.Join(p.dirs.Data, "backups")
+	if err := os.MkdirAll(backups, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	good, bad := filepath.Join(backups, "auto-20261101T120000Z.backup"), filepath.Join(backups, "auto-20261102T120000Z.backup")
+	if out := p.run("backup", good); !strings.Contains(out, "1 networks") || !strings.Contains(out, "verified") {
+		t.Error(out)
+	}
+	b, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 8
+	if err := os.WriteFile(bad, b, 0o600); err != nil { // newer, and of no use
+		t.Fatal(err)
+	}
+	for _, old := range mustGlob(t, filepath.Join(backups, "auto-*")) {
+		if old != good && old != bad {
+			os.Remove(old) // made by itself
+		}
+	}
+	p.run("apply", "-f", file(t, fmt.Sprintf(pairOf, "later")))
+	random := rand.New(rand.NewPCG(5, 6))
+	for _, spoil := range []string{"wal", "db cut", "db zeroed", "no wal"} {
+		p.stop()
+		store := filepath.Join(p.dirs.Data, "etcd", "member")
+		path := filepath.Join(store, "snap", "db")
+		if spoil == "wal" {
+			path = mustGlob(t, filepath.Join(store, "wal", "*.wal"))[0]
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch spoil {
+		case "wal":
+			b[100+random.IntN(400)] ^= 1 << random.IntN(8)
+		case "db cut":
+			b = b[:4096*2]
+		case "db zeroed":
+			clear(b)
+		case "no wal":
+			os.RemoveAll(filepath.Join(store, "wal"))
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr, err := p.try("up", "-d")
+		for _, words := range []string{"its store is damaged", "What runs goes on running", "restore " + good, "recover --from-nodes"} {
+			if err == nil || !strings.Contains(stderr, words) {
+				t.Fatalf("%s: up: %v, which does not say %q:\n%s", spoil, err, words, stderr)
+			}
+		}
+		t.Logf("%s: %s", spoil, strings.SplitN(stderr, "\n", 2)[0])
+		if _, stderr, err := p.try("restore", bad); err == nil || !strings.Contains(stderr, "cannot be used") {
+			t.Errorf("a damaged backup: %v %s", err, stderr)
+		}
+		p.run("restore", good)
+		p.run("up", "-d")
+		p.await("what the backup does not know to be held", func() bool {
+			s, _ := p.networkStatus("later")
+			return s.Phase == model.PhaseHeld && strings.Contains(s.Message, "backup")
+		}, func() string { return p.run("get", "networks", "-o", "wide") })
+		if spoil != "no wal" {
+			p.run("recover", "--from-nodes", "later")
+			p.ready()
+			p.allWell("lab", "later")
+		}
+	}
+	p.run("delete", "later", "--now")
+	p.ready()
+	p.allWell("lab")
+	p.untouched(before)
+	if now := p.disks(); now != disks {
+		t.Errorf("the disks are\n%s\nbefore\n%s", now, disks)
+	}
+	if out := p.run("quota"); !strings.Contains(out, "alice") {
+		t.Errorf("the quota is gone:\n%s", out)
+	}
+	if kept := mustGlob(t, filepath.Join(p.dirs.Data, "etcd.aside-*")); len(kept) != 4 {
+		t.Errorf("of four stores that were replaced %d are kept: %v", len(kept), kept)
+	}
+	for i, f := range flows {
+		if sent, lost, twice := f.stop(); lost > 0 || twice > 0 {
+			t.Errorf("flow %d: %d of %d lost, %d twice", i, lost, sent, twice)
+		}
+	}
+}
+
+func mustGlob(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestRestoreKilled kills `restore` at many moments: either store is in its place then, whole, and the one before is never lost.
+func TestRestoreKilled(t *testing.T) {
+	p := up(t, 1)
+	p.run("apply", "-f", file(t, fmt.Sprintf(pairOf, "one")))
+	path := filepath.Join(t.TempDir(), "b")
+	p.run("backup", path)
+	p.run("apply", "-f", file(t, fmt.Sprintf(pairOf, "two")))
+	p.stop()
+	began := time.Now()
+	p.run("restore", path)
+	whole := time.Since(began)
+	random := rand.New(rand.NewPCG(7, 8))
+	killed := 0
+	for range 8 {
+		c := p.command("restore", path)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(random.Int64N(int64(whole))))
+		if c.Process.Signal(syscall.SIGKILL) == nil {
+			killed++
+		}
+		c.Wait() //nolint:errcheck // it was killed
+		if _, err := os.Stat(filepath.Join(p.dirs.Data, "etcd", "member")); err != nil {
+			t.Fatal("there is no store after a restore that was killed")
+		}
+	}
+	if killed < 4 {
+		t.Errorf("only %d of 8 were killed before they had ended", killed)
+	}
+	p.run("up", "-d")
+	p.await("both networks to be there", func() bool {
+		_, one := p.networkStatus("one")
+		two, found := p.networkStatus("two")
+		return one && found && two.Phase == model.PhaseHeld
+	}, func() string { return p.run("get", "networks", "-o", "wide") })
+	p.run("delete", "two")
+	p.ready()
+	p.allWell("one")
+}
