@@ -41,7 +41,7 @@ func poll(ctx context.Context, timeout time.Duration, f func(context.Context) (b
 }
 
 func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command {
-	wait, timeout := true, 60*time.Second
+	wait, timeout, newDisk := true, 60*time.Second, false
 	cmd := &cobra.Command{
 		Use:     string(action) + " NET/ELEMENT…",
 		Short:   short,
@@ -69,7 +69,14 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 			}
 			var failures []error
 			for _, id := range ids {
-				result, err := cl.Act(ctx, id, action)
+				var err error
+				if newDisk {
+					err = cl.RenewDisk(ctx, id)
+				}
+				var result model.ActionResult
+				if err == nil {
+					result, err = cl.Act(ctx, id, action)
+				}
 				if err == nil && wait {
 					err = awaitAction(ctx, cl, id, action, result.Revision, timeout)
 				}
@@ -86,6 +93,9 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 			return errors.Join(failures...)
 		},
 		ValidArgsFunction: c.completeEvery(c.completeElements),
+	}
+	if action == model.ActionRestart {
+		cmd.Flags().BoolVar(&newDisk, "new-disk", false, "give them new disks, without what was on theirs, which go to the trash")
 	}
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until it is done")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")

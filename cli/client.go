@@ -103,6 +103,10 @@ type Introducer interface {
 // Rescuer gets back what was lost.
 type Rescuer interface {
 	Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error)
+	Trash(ctx context.Context) (model.TrashList, error)
+	RestoreTrash(ctx context.Context, items []string) error
+	EmptyTrash(ctx context.Context, items []string) error
+	RenewDisk(ctx context.Context, id model.ID) error
 }
 
 // connect returns a client of the manager or the instance that the command line, the environment or a login names.

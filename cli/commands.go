@@ -26,6 +26,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.policyCommand(),
 		c.watchCommand(),
 
+		c.trashCommand(),
 		c.recoverCommand(),
 
 		c.getCommand(),

@@ -239,6 +239,14 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 	return result
 }
 
+func (f *fake) Trash(context.Context) (model.TrashList, error) { return model.TrashList{}, nil }
+
+func (f *fake) RestoreTrash(context.Context, []string) error { return nil }
+
+func (f *fake) EmptyTrash(context.Context, []string) error { return nil }
+
+func (f *fake) RenewDisk(context.Context, model.ID) error { return nil }
+
 func (f *fake) Recover(context.Context, model.RecoverRequest) (model.RecoverResult, error) {
 	return model.RecoverResult{}, nil
 }

@@ -162,3 +162,37 @@ func TestRestoreKilled(t *testing.T) {
 	p.ready()
 	p.allWell("one")
 }
+
+// TestTrashOfADeletedNetwork gets a deleted network's files back: its file is applied again, the element stopped, its disk taken
+// out of the trash. What is deleted with --now leaves nothing.
+func TestTrashOfADeletedNetwork(t *testing.T) {
+	p := up(t, 1)
+	net := file(t, "network: lab\nrouters:\n  r: {software: bird, ospf: {}}\nhosts: {h: {}}\nlinks: [r -- h]\n")
+	p.run("apply", "-f", net)
+	p.run("exec", "lab/r", "--", "sh", "-c", "echo precious > /root/work")
+	p.run("delete", "lab")
+	list := strings.Fields(p.run("trash", "list"))
+	if len(list) == 0 || !strings.HasPrefix(list[0], "lab/r@") {
+		t.Fatalf("the trash has %v", list)
+	}
+	p.kill("agent n1")
+	p.ready()
+	if _, stderr, err := p.try("trash", "restore", list[0]); err == nil || !strings.Contains(stderr, "apply its network again") {
+		t.Errorf("restored to nobody: %v %s", err, stderr)
+	}
+	p.run("apply", "-f", net)
+	p.run("stop", "lab/r")
+	p.run("trash", "restore", list[0])
+	p.run("start", "lab/r")
+	if got := p.run("exec", "lab/r", "--", "cat", "/root/work"); got != "precious\n" {
+		t.Errorf("the file says %q", got)
+	}
+	p.run("trash", "empty", "--all")
+	p.run("delete", "lab", "--now")
+	if out := p.run("trash", "list"); !strings.Contains(out, "the trash is empty") {
+		t.Errorf("delete --now has left\n%s", out)
+	}
+	if now := p.disks(); now != "" {
+		t.Errorf("there is left\n%s", now)
+	}
+}

@@ -175,6 +175,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.ground.run(ctx) })
 	g.Go(func() error { return a.pulse.tell(ctx, a.Manager) })
 	g.Go(func() error { return a.kernel.Run(ctx) })
+	g.Go(func() error { return a.tendTrash(ctx) })
 	if c.Outpost != nil {
 		g.Go(func() error { return a.holdTunnel(ctx) })
 		g.Go(func() error { return a.renew(ctx) })

@@ -131,6 +131,10 @@ func (a *Agent) handler() http.Handler {
 	handle("POST /v1/responders", a.openResponders)
 	handle("POST /v1/probes", a.runProbes)
 	handle("GET /v1/kept", a.kept)
+	handle("POST "+element+"/disk", a.renewDisk)
+	handle("GET /v1/trash", a.listTrash)
+	handle("POST /v1/trash/restore", a.restoreTrash)
+	handle("POST /v1/trash/empty", a.emptyTrash)
 	return m
 }
 

@@ -336,6 +336,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 			problems = append(problems, fmt.Sprintf("forwarding %s: %s", name, err))
 		}
 	}
+	began := time.Now()
 	for name, driver := range a.Drivers.Controls {
 		found, err := driver.List(ctx)
 		if err == nil {
@@ -354,6 +355,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 					for _, id := range ids {
 						a.event(model.Info, id.String(), "ElementRemoved", "removed")
 					}
+					err = a.discard(ctx, began)
 				}
 			}
 		}

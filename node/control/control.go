@@ -41,7 +41,7 @@ type Driver interface {
 	Apply(ctx context.Context, jobs []Job) []Result
 	List(ctx context.Context) ([]Found, error)
 	// Remove removes the elements and returns when the kernel has let go of their devices. keepFiles keeps what they own
-	// on disk.
+	// on disk; else a driver with a Trash puts it there.
 	Remove(ctx context.Context, ids []model.ID, keepFiles bool) error
 }
 
@@ -78,6 +78,18 @@ type Device struct {
 type Found struct {
 	ID    model.ID
 	Phase model.Phase
+}
+
+// Trash is a driver that keeps what removed elements owned on disk for a while.
+type Trash interface {
+	// Trashed lists what is there, the oldest first.
+	Trashed(ctx context.Context) ([]model.TrashItem, error)
+	// Untrash gives an item back to the element of its name, which must be there and not run. What that has now goes to the trash.
+	Untrash(ctx context.Context, item string) error
+	// EmptyTrash deletes items for good.
+	EmptyTrash(ctx context.Context, items []string) error
+	// RenewDisk puts an element's disk into the trash: it gets a new one when it is started.
+	RenewDisk(ctx context.Context, id model.ID) error
 }
 
 // Auditor is a driver that can look for changes inside elements that no notification tells of. A call looks at a part

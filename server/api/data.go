@@ -14,9 +14,15 @@ import (
 type Data interface {
 	// Backup writes a backup of everything that the instance cannot do without.
 	Backup(ctx context.Context, w io.Writer) (int64, error)
+	// Trash is what is in the nodes' trash; RestoreTrash gives items back to elements, EmptyTrash deletes items, or all.
+	Trash(ctx context.Context) (model.TrashList, error)
+	RestoreTrash(ctx context.Context, items []string) error
+	EmptyTrash(ctx context.Context, items []string) error
 	// Recover puts networks together from what nodes were told to have.
 	Recover(ctx context.Context, request model.RecoverRequest) (model.RecoverResult, error)
 }
+
+type trashInput struct{ Body model.TrashRequest }
 
 type recoverInput struct{ Body model.RecoverRequest }
 
@@ -34,6 +40,20 @@ func (s *Server) dataRoutes(api huma.API) {
 			panic(http.ErrAbortHandler) // so that whoever reads it learns that it is not whole
 		}
 	})
+	huma.Register(api, operation("trash", http.MethodGet, "/trash", "What removed elements owned on disk", "data"),
+		func(ctx context.Context, _ *struct{}) (*body[model.TrashList], error) {
+			l, err := s.data.Trash(ctx)
+			return &body[model.TrashList]{l}, statusError(err)
+		})
+	huma.Register(api, operation("restore-trash", http.MethodPost, "/trash/restore",
+		"Give disks out of the trash back to elements of their names, which must be stopped", "data"),
+		func(ctx context.Context, in *trashInput) (*struct{}, error) {
+			return nil, statusError(s.data.RestoreTrash(ctx, in.Body.Items))
+		})
+	huma.Register(api, operation("empty-trash", http.MethodPost, "/trash/empty", "Delete items of the trash for good; all, where none is named", "data"),
+		func(ctx context.Context, in *trashInput) (*struct{}, error) {
+			return nil, statusError(s.data.EmptyTrash(ctx, in.Body.Items))
+		})
 	huma.Register(api, operation("recover", http.MethodPost, "/recover",
 		"Put networks that the store does not know together again, from what nodes were told to have", "data"),
 		func(ctx context.Context, in *recoverInput) (*body[model.RecoverResult], error) {

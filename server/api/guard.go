@@ -69,6 +69,7 @@ var needs = map[string]need{
 	"GET /v1/networks/{network}/elements/{element}/logs":     seeNetwork,
 	"POST /v1/networks/{network}/elements/{element}/fib":     seeNetwork,
 	"POST /v1/networks/{network}/elements/{element}/trace":   seeNetwork,
+	"POST /v1/networks/{network}/elements/{element}/disk":    useNetwork,
 	"PATCH /v1/networks/{network}":                           useNetwork,
 	"DELETE /v1/networks/{network}":                          useNetwork,
 	"POST /v1/networks/{network}/check":                      useNetwork,
@@ -84,6 +85,9 @@ var needs = map[string]need{
 	"POST /v1/recover":                    admin,
 
 	"GET /v1/backup":                 admin,
+	"GET /v1/trash":                  admin,
+	"POST /v1/trash/restore":         admin,
+	"POST /v1/trash/empty":           admin,
 	"PATCH /v1/quotas/{kind}/{name}": admin,
 	"GET /v1/tokens":                 admin,
 	"POST /v1/tokens":                admin,

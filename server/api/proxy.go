@@ -24,11 +24,12 @@ func (s *Server) streamRoutes(api huma.API) {
 		{"console", `Open an element's console: upgrade to "polyplane-stream"`, ""},
 		{"logs", "What an element's processes printed", "text/plain"},
 		{"capture", "What passes an interface, both ways, as pcapng", "application/x-pcapng"},
+		{"disk", "Give an element a new disk when it is started next; the one that it has goes to the trash", ""},
 		{"fib", "What the fast path knows of a router that it forwards for", ""},
 		{"trace", "What the fast path would do with a packet at a router", ""},
 	} {
 		method := http.MethodGet
-		if d.name == "fib" || d.name == "trace" {
+		if d.name == "fib" || d.name == "trace" || d.name == "disk" {
 			method = http.MethodPost
 		}
 		op := operation(d.name, method, "/networks/{network}/elements/{element}/"+d.name, d.summary, "elements")
@@ -41,6 +42,8 @@ func (s *Server) streamRoutes(api huma.API) {
 			op.Parameters = append(op.Parameters, &huma.Param{Name: "command", In: "query", Schema: &huma.Schema{Type: huma.TypeString},
 				Description: `the command in JSON: {"args", "env", "tty", "size": {"rows", "cols"}}`})
 			op.Responses = map[string]*huma.Response{"101": {Description: "frames both ways: one byte of type, four bytes of length, the payload"}}
+		case "disk":
+			op.Responses = map[string]*huma.Response{"204": {Description: "No Content"}}
 		case "fib":
 			describe[model.FIBRequest, model.FIB](api, &op)
 		case "trace":

@@ -11,7 +11,6 @@ import (
 
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
@@ -20,31 +19,16 @@ const keptWithin = 10 * time.Second
 
 // kept asks all nodes what they were told to have. Silent are those that did not answer, and why.
 func (m *Manager) kept(ctx context.Context) (states map[string]model.NodeState, silent map[string]string) {
-	ctx, cancel := context.WithTimeout(ctx, keptWithin)
-	defer cancel()
-	dials := map[string]api.Dial{}
-	states, silent = map[string]model.NodeState{}, map[string]string{}
-	m.mu.RLock()
-	for name, n := range m.nodes {
-		if n.watches == 0 {
-			silent[name] = "its agent is away"
-			continue
-		}
-		dials[name] = n.dial()
-	}
-	m.mu.RUnlock()
+	states = map[string]model.NodeState{}
 	var mu sync.Mutex
-	each(dials, func(name string, dial api.Dial) {
-		agent := client.NewAgent(dial, name)
-		defer agent.Close()
+	silent = m.askAgents(ctx, func(ctx context.Context, node string, agent *client.Client) error {
 		s, err := agent.Kept(ctx)
 		mu.Lock()
 		defer mu.Unlock()
-		if err != nil {
-			silent[name] = err.Error()
-			return
+		if err == nil {
+			states[node] = s
 		}
-		states[name] = s
+		return err
 	})
 	return states, silent
 }

@@ -138,11 +138,15 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	}
 	if linux.LoopOf(image) == "" { // else somebody holds what was mounted before
 		if err := checkDisk(image, size); err != nil {
-			return fmt.Errorf("check the element's disk: %w", err)
+			return &damagedDiskError{job.ID, err}
 		}
 	}
 	if err := linux.MountImage(image, dir, diskFlags, diskOptions); err != nil {
-		return fmt.Errorf("mount the element's disk: %w", err)
+		err = fmt.Errorf("mount the element's disk: %w", err)
+		if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EINVAL) { // what the kernel says of a file system that makes no sense
+			return &damagedDiskError{job.ID, err}
+		}
+		return err
 	}
 	return nil
 }
@@ -174,10 +178,16 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 			err = errors.Join(err, os.Remove(fresh))
 		}
 	}
+	if err == nil {
+		err = syncFile(fresh) // else the name may outlive what it is of
+	}
 	if err != nil {
 		return err
 	}
-	return os.Rename(fresh, image)
+	if err := os.Rename(fresh, image); err != nil {
+		return err
+	}
+	return syncDirs(filepath.Dir(image))
 }
 
 // emptyDisk is an image of an empty file system of that size. It is made once: copying what little is in it takes a tenth
@@ -203,6 +213,9 @@ func (d *Driver) emptyDisk(size model.Bytes) (string, error) {
 		return "", err
 	}
 	if err := run("debugfs", "-w", "-R", "rmdir lost+found", fresh); err != nil { // of use to nobody who may look
+		return "", err
+	}
+	if err := syncFile(fresh); err != nil {
 		return "", err
 	}
 	return path, os.Rename(fresh, path)
@@ -373,10 +386,13 @@ func (d *Driver) unmountDisk(id model.ID, flags int) error {
 	return nil
 }
 
-// removeFiles removes what the element owns on disk.
+// removeFiles puts what the element owns on disk into the trash.
 func (d *Driver) removeFiles(id model.ID) error {
 	dir, image := d.dirs.Files(id), d.dirs.Disk(id)
-	err := errors.Join(os.RemoveAll(dir), os.RemoveAll(image), os.RemoveAll(image+".new"))
+	err := d.throwAway(id)
+	if err == nil {
+		err = errors.Join(os.RemoveAll(dir), os.RemoveAll(image), os.RemoveAll(image+".new"))
+	}
 	if err != nil {
 		return fmt.Errorf("remove the files of element %s: %w", id, err)
 	}

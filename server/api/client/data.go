@@ -25,6 +25,27 @@ func (c *Client) Backup(ctx context.Context, w io.Writer) error {
 	return c.explain(err)
 }
 
+// Trash lists what removed elements owned on disk: of all nodes, or, of an agent's client, of its node.
+func (c *Client) Trash(ctx context.Context) (model.TrashList, error) {
+	var out model.TrashList
+	return out, c.do(ctx, http.MethodGet, path("trash"), nil, nil, &out)
+}
+
+// RestoreTrash gives disks out of the trash back to elements of their names.
+func (c *Client) RestoreTrash(ctx context.Context, items []string) error {
+	return c.do(ctx, http.MethodPost, path("trash", "restore"), nil, model.TrashRequest{Items: items}, nil)
+}
+
+// EmptyTrash deletes items of the trash for good; all, where none is named.
+func (c *Client) EmptyTrash(ctx context.Context, items []string) error {
+	return c.do(ctx, http.MethodPost, path("trash", "empty"), nil, model.TrashRequest{Items: items}, nil)
+}
+
+// RenewDisk has an element get a new disk when it is started next; the one that it has goes to the trash.
+func (c *Client) RenewDisk(ctx context.Context, id model.ID) error {
+	return c.do(ctx, http.MethodPost, element(id, "disk"), nil, struct{}{}, nil)
+}
+
 // Kept asks an agent what its node was told to have, as it is kept there.
 func (c *Client) Kept(ctx context.Context) (model.NodeState, error) {
 	var out model.NodeState

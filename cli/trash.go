@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (c *CLI) trashCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "trash",
+		Short: "What removed elements owned on disk, and getting it back",
+		Long: `What removed elements owned on disk is in the trash of the node that they were on: after ` + "`delete`" + `, an ` + "`apply`" + ` that
+removes or moves them, or ` + "`restart --new-disk`" + `. It stays for a week, or until there is more than a tenth of the disk of
+it, or less than a twentieth of the disk is free; the oldest goes first. ` + "`down --purge`" + ` deletes it too.`,
+		GroupID: groupData,
+	}
+	cmd.AddCommand(c.trashList(), c.trashRestore(), c.trashEmpty())
+	return cmd
+}
+
+func (c *CLI) trashList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List what is in the trash, the oldest first", Args: args(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			cl, err := c.connect()
+			if err != nil {
+				return err
+			}
+			list, err := cl.Trash(ctx)
+			if err != nil {
+				return wrap(ctx, cl, err, ref{})
+			}
+			for _, s := range list.Silent {
+				fmt.Fprintf(c.Err, "node %s (its trash is not listed)\n", s)
+			}
+			if len(list.Items) == 0 {
+				fmt.Fprintln(c.Out, "the trash is empty")
+				return nil
+			}
+			for _, i := range list.Items {
+				fmt.Fprintf(c.Out, "%-48s %-10s %-8s %s\n", i.ID, i.Node, byteCount(uint64(i.Size)), i.Time.Local().Format(time.DateTime))
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+func (c *CLI) trashRestore() *cobra.Command {
+	return &cobra.Command{
+		Use: "restore NET/ELEMENT@TIME…", Short: "Give elements back the disks that they had",
+		Long: `Give disks back to the elements that bear their names. The element must be there, on the node where the disk is, and
+stopped; the disk that it has goes to the trash instead. Where the network is gone, apply its file again first (with
+` + "`node:`" + ` if it would get another place), stop the element, restore its disk, and start it.`,
+		Example: "  polyplane trash list\n  polyplane stop lab/r1\n  polyplane trash restore lab/r1@20261122T120000.000000Z\n  polyplane start lab/r1",
+		Args:    args(1, -1, "NET/ELEMENT@TIME"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			return c.changeTrash(cmd, func(cl Client) error { return cl.RestoreTrash(cmd.Context(), given) },
+				fmt.Sprintf("restored: %s", fewNames(given)))
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+}
+
+func (c *CLI) trashEmpty() *cobra.Command {
+	all := false
+	cmd := &cobra.Command{
+		Use: "empty NET/ELEMENT@TIME… | --all", Short: "Delete what is in the trash for good",
+		RunE: func(cmd *cobra.Command, given []string) error {
+			if all == (len(given) > 0) {
+				return usageError(cmd, "say what to delete for good: NET/ELEMENT@TIME…, or --all")
+			}
+			return c.changeTrash(cmd, func(cl Client) error { return cl.EmptyTrash(cmd.Context(), given) }, "deleted for good")
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "everything in it")
+	return cmd
+}
+
+func (c *CLI) changeTrash(cmd *cobra.Command, change func(Client) error, done string) error {
+	cl, err := c.connect()
+	if err != nil {
+		return err
+	}
+	if err := change(cl); err != nil {
+		return wrap(cmd.Context(), cl, err, ref{})
+	}
+	fmt.Fprintln(c.Out, done)
+	return nil
+}

@@ -1,0 +1,188 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// How long the trash keeps what is thrown away, and how much: a tenth of the disk that it is on, and less where little of that
+// is free. The oldest goes first.
+const (
+	trashLook  = 30 * time.Second
+	trashAge   = 7 * 24 * time.Hour
+	trashShare = 10       // one part of so many
+	leastFree  = 20       // one part of so many of the disk must be free
+	mostLeast  = 10 << 30 // or so many bytes
+)
+
+// trashes are the drivers that have a trash.
+func (a *Agent) trashes() []control.Trash {
+	var all []control.Trash
+	for _, d := range a.Drivers.Controls {
+		if t, ok := d.(control.Trash); ok {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// tendTrash keeps the trash within its bounds until the context ends.
+func (a *Agent) tendTrash(ctx context.Context) error {
+	for {
+		for _, t := range a.trashes() {
+			if err := a.boundTrash(ctx, t, time.Now()); err != nil {
+				a.Log.Warn("the trash", "error", err)
+			}
+		}
+		if !sleep(ctx, trashLook) {
+			return nil
+		}
+	}
+}
+
+// boundTrash deletes for good what is too old, or too much.
+func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) error {
+	items, err := t.Trashed(ctx)
+	if err != nil || len(items) == 0 {
+		return err
+	}
+	var s unix.Statfs_t
+	if err := unix.Statfs(a.Dirs.Data, &s); err != nil {
+		return fmt.Errorf("look how much room there is: %w", err)
+	}
+	block := uint64(s.Bsize)
+	return a.deleteTrash(ctx, t, surplus(items, now, s.Blocks*block, s.Bavail*block))
+}
+
+// surplus are the items that are to be deleted, by why.
+func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[string][]string {
+	out := map[string][]string{}
+	total := uint64(0)
+	for _, i := range items {
+		total += uint64(i.Size)
+	}
+	least := min(disk/leastFree, mostLeast)
+	for _, i := range items { // the oldest first
+		why := ""
+		switch {
+		case now.Sub(i.Time) > trashAge:
+			why = "they were there for a week"
+		case total > disk/trashShare:
+			why = "the trash had more than a tenth of the disk"
+		case free < least:
+			why = "the disk is nearly full"
+		default:
+			return out
+		}
+		out[why] = append(out[why], i.ID)
+		total -= uint64(i.Size)
+		free += uint64(i.Size)
+	}
+	return out
+}
+
+func (a *Agent) deleteTrash(ctx context.Context, t control.Trash, items map[string][]string) error {
+	for why, ids := range items {
+		if err := t.EmptyTrash(ctx, ids); err != nil {
+			return err
+		}
+		a.event(model.Info, a.Dirs.Node, "TrashEmptied", fmt.Sprintf("the files of %d removed elements were deleted for good, since %s", len(ids), why))
+	}
+	return nil
+}
+
+// discard deletes at once what networks that are not to leave anything have left since then.
+func (a *Agent) discard(ctx context.Context, since time.Time) error {
+	var now []string
+	for _, g := range a.desired.Gone {
+		if g.Now {
+			now = append(now, g.Name)
+		}
+	}
+	if len(now) == 0 {
+		return nil
+	}
+	for _, t := range a.trashes() {
+		items, err := t.Trashed(ctx)
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for _, i := range items {
+			if slices.Contains(now, i.Element.Network) && !i.Time.Before(since.UTC().Truncate(time.Microsecond)) {
+				ids = append(ids, i.ID)
+			}
+		}
+		if err := t.EmptyTrash(ctx, ids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listTrash, restoreTrash and emptyTrash are the agent's API for it.
+func (a *Agent) listTrash(w http.ResponseWriter, r *http.Request) error {
+	var list model.TrashList
+	for _, t := range a.trashes() {
+		more, err := t.Trashed(r.Context())
+		if err != nil {
+			return err
+		}
+		list.Items = append(list.Items, more...)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(list)
+}
+
+func (a *Agent) restoreTrash(w http.ResponseWriter, r *http.Request) error {
+	return a.changeTrash(w, r, func(t control.Trash, items []string) error {
+		for _, item := range items {
+			if err := t.Untrash(r.Context(), item); err != nil {
+				return &httpError{http.StatusConflict, err.Error()}
+			}
+		}
+		return nil
+	})
+}
+
+func (a *Agent) emptyTrash(w http.ResponseWriter, r *http.Request) error {
+	return a.changeTrash(w, r, func(t control.Trash, items []string) error { return t.EmptyTrash(r.Context(), items) })
+}
+
+func (a *Agent) changeTrash(w http.ResponseWriter, r *http.Request, do func(control.Trash, []string) error) error {
+	var request model.TrashRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 16<<20)).Decode(&request); err != nil {
+		return &httpError{http.StatusBadRequest, err.Error()}
+	}
+	for _, t := range a.trashes() {
+		if err := do(t, request.Items); err != nil {
+			return err
+		}
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// renewDisk gives an element a new disk when it is started next.
+func (a *Agent) renewDisk(w http.ResponseWriter, r *http.Request) error {
+	id := idOf(r)
+	d, err := driver[control.Trash](a, id, "give elements new disks")
+	if err != nil {
+		return err
+	}
+	if err := d.RenewDisk(r.Context(), id); err != nil {
+		return &httpError{http.StatusConflict, err.Error()}
+	}
+	a.event(model.Warning, id.String(), "DiskRenewed", "gets a new disk; the one that it had is in the trash")
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

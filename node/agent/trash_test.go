@@ -1,0 +1,43 @@
+package agent
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// The trash is bounded by age, by its share of the disk and by the disk's room; the oldest goes first.
+func TestTrashIsBounded(t *testing.T) {
+	now := time.Now()
+	var items []model.TrashItem
+	for i := range 10 {
+		items = append(items, model.TrashItem{ID: fmt.Sprint(i), Time: now.Add(-time.Duration(10-i) * 24 * time.Hour), Size: 10 << 20})
+	}
+	count := func(items []model.TrashItem, disk, free uint64) (n int) {
+		for _, ids := range surplus(items, now, disk, free) {
+			n += len(ids)
+		}
+		return n
+	}
+	const gib = 1 << 30
+	for _, c := range []struct {
+		disk, free uint64
+		want       int
+	}{
+		{100 * gib, 50 * gib, 3},           // three are older than a week
+		{500 << 20, 250 << 20, 5},          // a tenth is 50 MiB
+		{100 * gib, 5*gib - 45<<20, 5},     // a twentieth must be free
+		{100 * gib, 0, 10},                 // whatever it takes
+		{1000 * gib, 20 * gib, 3},          // which is 10 GiB at most
+		{100 * gib, 5*gib - 30<<20 + 1, 3}, // what was too old has made room enough
+	} {
+		if got := count(items, c.disk, c.free); got != c.want {
+			t.Errorf("disk %d, free %d: %d are deleted, want %d", c.disk, c.free, got, c.want)
+		}
+	}
+	if got := count(nil, gib, 0); got != 0 {
+		t.Error(got)
+	}
+}

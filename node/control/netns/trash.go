@@ -1,0 +1,249 @@
+package netns
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// What a removed element owned on disk goes to the node's trash: trash/NET/ELEMENT@TIME holds its disk's image, and its files
+// where it had no disk of its own. Going there is a rename, so it takes no time and no room; each step leaves what it is about
+// in one place or the other.
+
+var _ control.Trash = (*Driver)(nil)
+
+const (
+	trashDisk, trashFiles = "disk.ext4", "files"
+	trashTime             = "20060102T150405.000000Z"
+)
+
+func (d *Driver) trashDir() string { return filepath.Join(d.dirs.Data, "trash") }
+
+// trashFor makes the place where an element's files go now.
+func (d *Driver) trashFor(id model.ID) (string, error) {
+	for {
+		dir := filepath.Join(d.trashDir(), id.Network, id.Element+"@"+time.Now().UTC().Format(trashTime))
+		err := os.MkdirAll(filepath.Dir(dir), 0o700)
+		if err == nil {
+			err = os.Mkdir(dir, 0o700)
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return dir, err
+		}
+	}
+}
+
+// throwAway puts what an element owns on disk into the trash. It is not mounted any more.
+func (d *Driver) throwAway(id model.ID) error {
+	dir, image := d.dirs.Files(id), d.dirs.Disk(id)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, err = os.Stat(image)
+	if len(entries) == 0 && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	to, terr := d.trashFor(id)
+	if terr != nil {
+		return terr
+	}
+	if err == nil {
+		if err := os.Rename(image, filepath.Join(to, trashDisk)); err != nil {
+			return err
+		}
+	}
+	if len(entries) > 0 {
+		return os.Rename(dir, filepath.Join(to, trashFiles))
+	}
+	return nil
+}
+
+// Trashed lists what is in the trash, the oldest first.
+func (d *Driver) Trashed(context.Context) ([]model.TrashItem, error) {
+	paths, err := filepath.Glob(filepath.Join(d.trashDir(), "*", "*@*"))
+	if err != nil {
+		return nil, err
+	}
+	var all []model.TrashItem
+	for _, path := range paths {
+		item, ok := d.trashItem(path)
+		if !ok {
+			continue
+		}
+		if entries, err := os.ReadDir(path); err == nil && len(entries) == 0 {
+			os.Remove(path) //nolint:errcheck // what a removal that was cut short had begun with
+			continue
+		}
+		all = append(all, item)
+	}
+	slices.SortFunc(all, func(a, b model.TrashItem) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) })
+	return all, nil
+}
+
+// trashItem reads what is at a path of the trash.
+func (d *Driver) trashItem(path string) (model.TrashItem, bool) {
+	network, name := filepath.Base(filepath.Dir(path)), filepath.Base(path)
+	at := strings.LastIndexByte(name, '@')
+	if at < 1 {
+		return model.TrashItem{}, false
+	}
+	t, err := time.Parse(trashTime, name[at+1:])
+	if err != nil {
+		return model.TrashItem{}, false
+	}
+	return model.TrashItem{ID: network + "/" + name, Element: model.ID{Network: network, Element: name[:at]}, Node: d.dirs.Node, Time: t,
+		Size: taken(path)}, true
+}
+
+// taken is what files below a path take of the disk.
+func taken(path string) (size model.Bytes) {
+	filepath.WalkDir(path, func(p string, _ fs.DirEntry, err error) error { //nolint:errcheck // what is there counts
+		var s unix.Stat_t
+		if err == nil && unix.Lstat(p, &s) == nil {
+			size += model.Bytes(s.Blocks) * 512
+		}
+		return nil
+	})
+	return size
+}
+
+// pathOf is where an item is. Its ID comes from a user.
+func (d *Driver) pathOf(item string) (string, error) {
+	network, name, found := strings.Cut(item, "/")
+	path := filepath.Join(d.trashDir(), network, name)
+	if _, ok := d.trashItem(path); !found || !ok || strings.Contains(name, "/") || network == ".." {
+		return "", fmt.Errorf("%q is nothing in the trash: NET/ELEMENT@TIME was expected, as `polyplane trash list` shows it", item)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("there is no %s in the trash of node %s", item, d.dirs.Node)
+	}
+	return path, nil
+}
+
+// EmptyTrash deletes items for good.
+func (d *Driver) EmptyTrash(_ context.Context, items []string) error {
+	var errs []error
+	for _, item := range items {
+		path, err := d.pathOf(item)
+		if err == nil {
+			err = os.RemoveAll(path)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		os.Remove(filepath.Dir(path)) //nolint:errcheck // when it is empty
+	}
+	os.Remove(d.trashDir()) //nolint:errcheck // when it is empty
+	return errors.Join(errs...)
+}
+
+// Untrash gives an element back what it had. The element must be there and not run; what it has now goes to the trash.
+func (d *Driver) Untrash(ctx context.Context, item string) error {
+	path, err := d.pathOf(item)
+	if err != nil {
+		return err
+	}
+	is, _ := d.trashItem(path)
+	disk := filepath.Join(path, trashDisk)
+	if _, err := os.Stat(disk); err != nil {
+		return fmt.Errorf("%s has no disk: its files are in %s", item, filepath.Join(path, trashFiles))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.takeDisk(ctx, is.Element); err != nil {
+		return fmt.Errorf("give %s its disk of %s back: %w", is.Element, is.Time.Local().Format(time.DateTime), err)
+	}
+	image := d.dirs.Disk(is.Element)
+	if err := os.MkdirAll(filepath.Dir(image), 0o700); err != nil {
+		return err
+	}
+	if err := os.Rename(disk, image); err != nil {
+		return err
+	}
+	if err := syncDirs(filepath.Dir(image), path); err != nil {
+		return err
+	}
+	if os.Remove(path) == nil {
+		os.Remove(filepath.Dir(path)) //nolint:errcheck // when it is empty
+	}
+	return nil
+}
+
+// RenewDisk puts an element's disk into the trash; it gets a new one when it is started.
+func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := d.elements[id]
+	if e == nil {
+		return fmt.Errorf("there is no element %s on node %s", id, d.dirs.Node)
+	}
+	if err := d.removeContainer(ctx, containerID(id), true); err != nil {
+		return fmt.Errorf("stop the processes of %s, to give it a new disk: %w", id, err)
+	}
+	e.process.forget()
+	e.process.failures, e.process.next = 0, time.Time{}
+	e.verified = false
+	return d.takeDisk(ctx, id)
+}
+
+// takeDisk puts an element's disk into the trash, where it has one. Its processes must not run. The lock is held.
+func (d *Driver) takeDisk(_ context.Context, id model.ID) error {
+	e := d.elements[id]
+	switch {
+	case e == nil:
+		return fmt.Errorf("there is no element %s on node %s: apply its network again (with `node: %s`, if it has another place now), stop the "+
+			"element, and restore its disk then", id, d.dirs.Node, d.dirs.Node)
+	case e.process.running():
+		return fmt.Errorf("it runs on the disk that it has: `polyplane stop %s` first", id)
+	}
+	if err := d.unmountDisk(id, unix.MNT_DETACH); err != nil {
+		return err
+	}
+	e.verified = false
+	return d.throwAway(id)
+}
+
+// damagedDiskError tells of an image that no program can mend.
+type damagedDiskError struct {
+	id    model.ID
+	cause error
+}
+
+func (e *damagedDiskError) Error() string {
+	return fmt.Sprintf("its disk is damaged and cannot be mended (%v): `polyplane restart --new-disk %s` gives it a new one, without what was "+
+		"on this, and keeps this one in the trash", e.cause, e.id)
+}
+
+func (e *damagedDiskError) Unwrap() error { return e.cause }
+
+// syncFile sees a file on the disk, syncDirs directories' entries.
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func syncDirs(dirs ...string) error {
+	for _, dir := range dirs {
+		if err := syncFile(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
