@@ -1,0 +1,79 @@
+package system
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// gridFile is a network of routers that run OSPF, so many in a row.
+func gridFile(t *testing.T, routers, row int, software model.Software) string {
+	t.Helper()
+	var b strings.Builder
+	fmt.Fprintf(&b, "network: grid\nospf: {}\ndefaults: {routers: {software: %s}}\nrouters:\n", software)
+	for i := range routers {
+		fmt.Fprintf(&b, "  r%d:\n", i)
+	}
+	b.WriteString("links:\n")
+	for i := range routers {
+		if (i+1)%row != 0 && i+1 < routers {
+			fmt.Fprintf(&b, "  - r%d -- r%d\n", i, i+1)
+		}
+		if i+row < routers {
+			fmt.Fprintf(&b, "  - r%d -- r%d\n", i, i+row)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "grid.yaml")
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// busy starts processes that do nothing but compute, until the test ends.
+func busy(t *testing.T, processes int) {
+	t.Helper()
+	for range processes {
+		c := exec.Command("sh", "-c", "while :; do :; done")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+	}
+}
+
+// TestRoutersConverge: once `apply` says that a grid of FRR routers is ready, each has its configuration, and OSPF finds all
+// ways. READY_ROUTERS, READY_LOAD (processes that compute all the while) and READY_RUNS make it larger: docs/reliability.md.
+func TestRoutersConverge(t *testing.T) {
+	number := func(name string, otherwise int) int {
+		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+			return n
+		}
+		return otherwise
+	}
+	routers, runs := number("READY_ROUTERS", 12), number("READY_RUNS", 1)
+	p := up(t, 1)
+	file := gridFile(t, routers, max(3, min(20, routers/10)), model.SoftwareFRR)
+	busy(t, number("READY_LOAD", 0))
+	for run := range runs {
+		began := time.Now()
+		p.run("apply", "-f", file, "--timeout", "4m")
+		applied := time.Since(began)
+		for name, e := range p.elements("grid") {
+			if e.Phase != model.PhaseRunning {
+				t.Errorf("grid is ready, and %s is %s: %s", name, e.Phase, e.Message)
+			}
+		}
+		began = time.Now()
+		p.run("check", "grid", "--mesh", "--routers", "--sample", "500", "--seed", "1", "--wait", "4m")
+		t.Logf("run %d: %d routers ready after %.1f s, converged %.1f s later", run+1, routers, applied.Seconds(), time.Since(began).Seconds())
+		p.run("delete", "grid", "--timeout", "4m")
+	}
+}
