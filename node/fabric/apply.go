@@ -86,7 +86,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
-	for _, step := range []func() error{p.resolve, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.leaveQueues, p.unhook, p.join, p.mirrors, p.companions, p.replace, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
+	for _, step := range []func() error{p.resolve, p.nodes, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.leaveQueues, p.unhook, p.join, p.mirrors, p.companions, p.replace, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}
@@ -136,6 +136,40 @@ func (p *pass) numberPeers() {
 		setPeer(&p.pipe.Peers[free], a)
 		p.peers[a] = uint32(free)
 	}
+}
+
+// nodes tells the programs which addresses are nodes', so that nothing that elements send out of edges gets into their tunnels.
+func (p *pass) nodes() error {
+	set(&p.pipe.Ports[0].Mac, uint64(p.port))
+	known, err := pipeline.All[pipeline.NodeKey, uint32](p.pipe.Nodes)
+	if err != nil {
+		return err
+	}
+	wanted := map[pipeline.NodeKey]bool{}
+	for _, a := range append([]netip.Addr{p.underlay}, addressesOf(p.state.Peers)...) {
+		if !a.IsValid() {
+			continue
+		}
+		key := pipeline.NodeKey{Address: pipeline.NewPeer(a).Address}
+		wanted[key] = true
+		if _, ok := known[key]; !ok {
+			if err := p.pipe.Nodes.Put(key, uint32(1)); err != nil {
+				return fmt.Errorf("write %s into the table of nodes: %w", a, err)
+			}
+		}
+	}
+	if p.state.Incomplete {
+		return nil
+	}
+	return remove(p.pipe.Nodes, wanted)
+}
+
+func addressesOf(peers []model.Peer) []netip.Addr {
+	all := make([]netip.Addr, len(peers))
+	for i, peer := range peers {
+		all[i] = peer.Address.Unmap()
+	}
+	return all
 }
 
 // setPeer writes the address before the family, which makes it valid.

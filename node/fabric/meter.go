@@ -26,6 +26,9 @@ const OverPackets = pipeline.OverPackets
 // Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
 const Tagged = pipeline.Tagged
 
+// ToTunnels is the reason of drops of what an element would send out of an edge to a node's tunnels.
+const ToTunnels = pipeline.ToTunnels
+
 // Stale is the reason of drops of what waited in a queue for longer than its port was there.
 const Stale = pipeline.Stale
 

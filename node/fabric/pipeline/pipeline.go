@@ -58,6 +58,8 @@ type Pipeline struct {
 	CompanionDevices *ebpf.Map
 	// Devices (interface index → slot), Tunnels (VNI → slot) and Edges (EdgeKey → slot) are hash tables.
 	Devices, Tunnels, Edges *ebpf.Map
+	// Nodes (NodeKey) has the nodes' addresses.
+	Nodes *ebpf.Map
 	// Drivers (interface index → Driver) tells of the devices that have a program in their driver's hook.
 	Drivers *ebpf.Map
 	// Identities (IdentityKey → Identity) is the agent's memory of which slot is whose.
@@ -136,7 +138,7 @@ func (p *Pipeline) tables() map[string]**ebpf.Map {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
-		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors, tcMapNodes: &p.Nodes,
 		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,

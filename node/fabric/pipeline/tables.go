@@ -28,6 +28,7 @@ type (
 	Meter        = tcMeter
 	Driver       = tcDriver
 	Mirror       = tcMirror
+	NodeKey      = tcNodeKey
 )
 
 // Flags of a Port.
@@ -116,11 +117,15 @@ var Reasons = [...]string{
 	10: Quarantined,
 	11: Stale,
 	12: Tagged,
+	14: ToTunnels,
 	13: "sent by an interface that gets copies only",
 }
 
 // Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
 const Tagged = "VLAN tag at an edge that is no trunk"
+
+// ToTunnels is the reason of drops of what an element would send out of an edge to a node's tunnels.
+const ToTunnels = "to a node's tunnels by an edge"
 
 // Stale is the reason of drops of what waited in a queue for longer than the port was there that it came from, or was for.
 const Stale = "its port is gone"

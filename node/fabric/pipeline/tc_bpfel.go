@@ -78,6 +78,11 @@ type tcMirror struct {
 	Meter  tcMeter
 }
 
+type tcNodeKey struct {
+	_       structs.HostLayout
+	Address [4]uint32
+}
+
 type tcPacket struct {
 	_           structs.HostLayout
 	Hi          uint64
@@ -190,6 +195,7 @@ const (
 	tcMapMetered          = "metered"
 	tcMapMeters           = "meters"
 	tcMapMirrors          = "mirrors"
+	tcMapNodes            = "nodes"
 	tcMapPackets          = "packets"
 	tcMapPeers            = "peers"
 	tcMapPorts            = "ports"
@@ -286,6 +292,7 @@ type tcMapSpecs struct {
 	Metered          *ebpf.MapSpec `ebpf:"metered"`
 	Meters           *ebpf.MapSpec `ebpf:"meters"`
 	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
+	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
 	Packets          *ebpf.MapSpec `ebpf:"packets"`
 	Peers            *ebpf.MapSpec `ebpf:"peers"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -342,6 +349,7 @@ type tcMaps struct {
 	Metered          *ebpf.Map `ebpf:"metered"`
 	Meters           *ebpf.Map `ebpf:"meters"`
 	Mirrors          *ebpf.Map `ebpf:"mirrors"`
+	Nodes            *ebpf.Map `ebpf:"nodes"`
 	Packets          *ebpf.Map `ebpf:"packets"`
 	Peers            *ebpf.Map `ebpf:"peers"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -374,6 +382,7 @@ func (m *tcMaps) Close() error {
 		m.Metered,
 		m.Meters,
 		m.Mirrors,
+		m.Nodes,
 		m.Packets,
 		m.Peers,
 		m.Ports,

@@ -496,7 +496,7 @@ func TestRandomWires(t *testing.T) {
 			l.untouched("random", l.FromWireXDP, in)
 			leaves++
 			if want, slot := l.received(in); want != nil {
-				if o := l.wire(want, slot, nil); l.plainly(o) {
+				if o := l.wire(want, slot, nil); l.plainly(o) && !(o.rx[13] > 0 && maybeTunnelled(want)) {
 					t.Fatalf("%x: left to the tc hook, but %s", in, o)
 				}
 			}
@@ -572,4 +572,15 @@ func (l *wireLab) received(in []byte) ([]byte, int) {
 		return nil, 0
 	}
 	return v.Payload, 12
+}
+
+// maybeTunnelled tells of a frame on its way out of an edge that only the tc hook can say whether it is for a node's tunnels: UDP whose
+// ports the driver's hook does not read, and what may have UDP behind other headers.
+func maybeTunnelled(frame []byte) bool {
+	if binary.BigEndian.Uint16(frame[12:]) == 0x0800 {
+		length, fragment := binary.BigEndian.Uint16(frame[16:]), binary.BigEndian.Uint16(frame[20:])
+		return frame[23] == 17 && (length < 24 || fragment&0x3fff != 0)
+	}
+	length := binary.BigEndian.Uint16(frame[18:])
+	return frame[20] != 6 && frame[20] != 58 && (frame[20] != 17 || length < 4)
 }

@@ -35,7 +35,12 @@ const checkEvery = 5 * time.Second
 const (
 	iflaBrSTPState      = 5  // IFLA_BR_STP_STATE
 	iflaBrMcastSnooping = 23 // IFLA_BR_MCAST_SNOOPING
+	iflaBrFDBMaxLearned = 49 // IFLA_BR_FDB_MAX_LEARNED, since Linux 6.7; others leave it out
 )
+
+// maxLearned is how many addresses a switch learns: the kernel charges them to nobody. Frames to others go everywhere, as in any
+// switch whose table is full.
+const maxLearned = 16384
 
 // Plane keeps a bridge in each switch.
 type Plane struct {
@@ -246,6 +251,7 @@ func attributes(b *linux.Batch, mac [6]byte) {
 	b.Begin(unix.IFLA_INFO_DATA)
 	b.Uint32(iflaBrSTPState, 0)
 	b.Uint8(iflaBrMcastSnooping, 0)
+	b.Uint32(iflaBrFDBMaxLearned, maxLearned)
 	b.End()
 	b.End()
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -111,6 +112,15 @@ func TestSwitchJoinsHosts(t *testing.T) {
 			t.Errorf("the bridge has no %s:\n%s", want, first)
 		}
 	}
+	macFlood(t, dirs.Namespace(ids[1]), "s")
+	if n := strings.Count(sh(t, inside+"bridge fdb show br pp-bridge dynamic"), "\n"); n > 16384 && !before67(t) || n < 1000 {
+		t.Errorf("after frames from 30,000 addresses the bridge knows %d", n)
+	} else {
+		t.Logf("after frames from 30,000 addresses the bridge knows %d", n)
+	}
+	if err := ping(); err != nil {
+		t.Errorf("with the bridge's table full: %v", err)
+	}
 	// A new plane, as after a restart, puts right what was altered and keeps the bridge.
 	sh(t, inside+"ip link set h1 nomaster && "+inside+"ip link set pp-bridge type bridge mcast_snooping 1")
 	plane = bridge.New(dirs, driver)
@@ -146,4 +156,55 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	if err := plane.Retire(ctx, ids[:1]); err != nil {
 		t.Error(err)
 	}
+}
+
+// macFlood sends a frame from each of 30,000 addresses.
+func macFlood(t *testing.T, namespace, device string) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		done <- func() error {
+			ns, err := os.Open(namespace)
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+				return err
+			}
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			d, err := net.InterfaceByName(device)
+			if err != nil {
+				return err
+			}
+			for i := range 30000 {
+				frame := append([]byte{2, 9, 9, 9, 9, 9, 2, 7, 0, byte(i >> 16), byte(i >> 8), byte(i), 0x88, 0xb5}, make([]byte, 50)...)
+				if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: d.Index}); err != nil && err != unix.ENOBUFS {
+					return err
+				}
+			}
+			return nil
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("send from many addresses: %v", err)
+	}
+}
+
+// before67 tells that the kernel is older than Linux 6.7, whose bridges learn without bound.
+func before67(t *testing.T) bool {
+	var uts unix.Utsname
+	if err := unix.Uname(&uts); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(uts.Release[:]), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	return major < 6 || major == 6 && minor < 7
 }

@@ -15,7 +15,7 @@ type link struct {
 	index, master int
 	flags         uint32
 	mac           [6]byte
-	plain         bool // a bridge without spanning tree and multicast snooping
+	plain         bool // a bridge without spanning tree and multicast snooping, with the bound on what it learns
 }
 
 // readLinks reads the devices of c's namespace, by name.
@@ -63,7 +63,7 @@ func parse(p []byte) (name string, l link) {
 }
 
 func isPlain(info []byte) bool {
-	stp, snooping := true, true
+	stp, snooping, bounded := true, true, true
 	for kind, data := range linux.Attrs(info) {
 		if kind != unix.IFLA_INFO_DATA {
 			continue
@@ -74,10 +74,12 @@ func isPlain(info []byte) bool {
 				stp = binary.NativeEndian.Uint32(v) != 0
 			case k == iflaBrMcastSnooping && len(v) >= 1:
 				snooping = v[0] != 0
+			case k == iflaBrFDBMaxLearned && len(v) >= 4:
+				bounded = binary.NativeEndian.Uint32(v) == maxLearned
 			}
 		}
 	}
-	return !stp && !snooping
+	return !stp && !snooping && bounded
 }
 
 // inScratch runs f in a network namespace that is gone afterwards.

@@ -462,6 +462,46 @@ INLINE int untag(struct __sk_buff *skb)
 	return is_tagged(skb) ? -1 : 0;
 }
 
+INLINE __u32 tunnel_port(void)
+{
+	__u32 own = 0;
+	struct port *node = port_at(own);
+
+	return node ? node->mac : 0;
+}
+
+/*
+ * to_tunnels tells whether a frame that leaves by an edge is for a node's tunnels: what an element sent there as if it were a node
+ * could get into any network. Of fragments the first one counts, without which the others are nothing.
+ */
+static __attribute__((noinline)) int to_tunnels(struct __sk_buff *skb)
+{
+	struct node_key key = {};
+	__u8 first = 0, next = 0;
+	__u16 fragment = 0, port = 0;
+	__u32 at = ETHERNET_BYTES;
+
+	if (skb->protocol == be16(PROTOCOL_IPV4)) {
+		if (bpf_skb_load_bytes(skb, at + 9, &next, 1) || next != TRANSPORT_UDP || bpf_skb_load_bytes(skb, at, &first, 1) ||
+		    bpf_skb_load_bytes(skb, at + 6, &fragment, 2) || fragment & be16(0x1fff) || bpf_skb_load_bytes(skb, at + 16, &key, 4))
+			return 0;
+		key.address[0] = be32(key.address[0]);
+		at += (first & 15) * 4;
+	} else if (skb->protocol == be16(PROTOCOL_IPV6)) {
+		if (bpf_skb_load_bytes(skb, at + 6, &next, 1) || next == TRANSPORT_TCP || next == TRANSPORT_ICMPV6 ||
+		    bpf_skb_load_bytes(skb, at + 24, &key, 16))
+			return 0;
+		if (next != TRANSPORT_UDP) /* there may be UDP behind other headers */
+			return bpf_map_lookup_elem(&nodes, &key) != 0;
+		at += IPV6_BYTES;
+	} else {
+		return 0;
+	}
+	if (bpf_skb_load_bytes(skb, at + 2, &port, 2) || be16(port) != tunnel_port())
+		return 0;
+	return bpf_map_lookup_elem(&nodes, &key) != 0;
+}
+
 INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link)
 {
 	__u32 vlan = link_label(link);
@@ -469,6 +509,8 @@ INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 li
 
 	if (is_tagged(skb) && !(from && from->flags & PORT_TRUNK) && untag(skb))
 		return drop(l, owner, DROP_TAG);
+	if (to_tunnels(skb))
+		return drop(l, owner, DROP_NODE);
 	if (vlan && bpf_skb_vlan_push(skb, be16(PROTOCOL_VLAN), vlan))
 		return drop(l, owner, DROP_OUTPUT);
 	return bpf_redirect(link_target(link), 0);

@@ -159,6 +159,7 @@ enum {
 	DROP_STALE = 11,  /* slot 0: waited in a queue, and its port's slot is another's by now */
 	DROP_TAG = 12,    /* a VLAN tag at an edge that is no trunk */
 	DROP_COPIES = 13, /* sent by an interface that gets copies only */
+	DROP_NODE = 14,   /* to a node's tunnels, out of an edge */
 	REASONS = 16,
 };
 
@@ -362,6 +363,19 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, __u32);
 } tunnels SEC(".maps");
+
+/* The nodes' addresses, our own too, as struct peer has them; UDP's port of tunnels is in the place of slot 0's mac. */
+struct node_key {
+	__u32 address[4];
+};
+
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(map_flags, MAP_NO_PREALLOC);
+	NUMBER(max_entries, MAX_PEERS + 1);
+	TYPE(key, struct node_key);
+	TYPE(value, __u32);
+} nodes SEC(".maps");
 
 /* device and VLAN → slot */
 struct {

@@ -197,6 +197,8 @@ INLINE int outlet(struct xdp_md *x, const struct packet *p, struct load l, struc
 	o->label = link_label(link);
 	if (link_kind(link) == LINK_TUNNEL)
 		return tunnel_way(x, p, l.bytes, link, o);
+	if (p->protocol == TRANSPORT_UDP ? !p->ports || (p->ports & 0xffff) == tunnel_port() : p->ipv6 && p->protocol != TRANSPORT_TCP && p->protocol != TRANSPORT_ICMPV6)
+		return 0; /* the tc hook looks whether it is for a node's tunnels */
 	o->ifindex = link_target(link);
 	o->room = o->label ? VLAN_BYTES : 0;
 	return link_kind(link) == LINK_EDGE && has_driver(o->ifindex, DRIVER_EDGES) && !bpf_check_mtu(x, o->ifindex, &mtu, 0, 0);
