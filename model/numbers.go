@@ -31,6 +31,32 @@ func NewNumbers(taken ...Assigned) *Numbers {
 	return n
 }
 
+// Renumber gives a network that was resolved without them the numbers that it lacks: was is what it had before.
+func (n *Numbers) Renumber(net Network, as Assigned, was Assigned) (Assigned, error) {
+	if as.Index = was.Index; as.Index == 0 {
+		index, err := n.Index()
+		if err != nil {
+			return as, fmt.Errorf("network %s: %w", net.Name, err)
+		}
+		as.Index = index
+	}
+	links := make(map[string]AssignedLink, len(as.Links))
+	for i := range net.Links {
+		name := net.Links[i].Name
+		given := as.Links[name]
+		if given.VNI = was.Links[name].VNI; given.VNI == 0 {
+			vni, err := n.VNI()
+			if err != nil {
+				return as, fmt.Errorf("network %s: link %s: %w", net.Name, name, err)
+			}
+			given.VNI = vni
+		}
+		links[name] = given
+	}
+	as.Links = links
+	return as, nil
+}
+
 // Index takes the lowest free network index (1…MaxNetworks).
 func (n *Numbers) Index() (uint32, error) {
 	for i := uint32(1); i <= MaxNetworks; i++ {

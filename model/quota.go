@@ -13,6 +13,43 @@ type Quota struct {
 	CPU      CPU   `json:"cpu,omitempty"`
 	Memory   Bytes `json:"memory,omitempty"`
 	Disk     Bytes `json:"disk,omitempty"`
+	// Stored is what the descriptions take, configuration files included (Network.Size). Requests and Streams are how many of
+	// an owner's may be under way at a time.
+	Stored   Bytes `json:"stored,omitempty"`
+	Requests int   `json:"requests,omitempty"`
+	Streams  int   `json:"streams,omitempty"`
+}
+
+// EveryOwner is the name under which the quota of owners stands who have none of their own.
+const EveryOwner = "*"
+
+// What owners may have where no administrator has said anything: one of them shall not be able to hold up all others.
+const (
+	DefaultOwnerNetworks = 100
+	DefaultOwnerElements = 2_000
+	DefaultOwnerStored   = Bytes(32 << 20)
+	DefaultOwnerRequests = 16
+	DefaultOwnerStreams  = 64
+)
+
+// OfOwner is what an owner may have who asks for it: each bound that is not the owner's own is that of every owner, and else
+// the default.
+func (q Quotas) OfOwner(name string) Quota {
+	own, every := q.Owners[name], q.Owners[EveryOwner]
+	otherwise(&own.Networks, every.Networks)
+	otherwise(&own.Networks, DefaultOwnerNetworks)
+	otherwise(&own.Elements, every.Elements)
+	otherwise(&own.Elements, DefaultOwnerElements)
+	otherwise(&own.Stored, every.Stored)
+	otherwise(&own.Stored, DefaultOwnerStored)
+	otherwise(&own.Requests, every.Requests)
+	otherwise(&own.Requests, DefaultOwnerRequests)
+	otherwise(&own.Streams, every.Streams)
+	otherwise(&own.Streams, DefaultOwnerStreams)
+	otherwise(&own.CPU, every.CPU)
+	otherwise(&own.Memory, every.Memory)
+	otherwise(&own.Disk, every.Disk)
+	return own
 }
 
 // Quotas are all that there are, by name.
@@ -48,6 +85,9 @@ var quotaSettings = []setting[Quota]{
 	field("cpu", "4", func(q *Quota) *CPU { return &q.CPU }, ParseCPU),
 	field("memory", "8GiB", func(q *Quota) *Bytes { return &q.Memory }, ParseBytes),
 	field("disk", "20GiB", func(q *Quota) *Bytes { return &q.Disk }, ParseBytes),
+	field("stored", "32MiB", func(q *Quota) *Bytes { return &q.Stored }, ParseBytes),
+	field("requests", "16", func(q *Quota) *int { return &q.Requests }, parseCount),
+	field("streams", "64", func(q *Quota) *int { return &q.Streams }, parseCount),
 }
 
 // SettingsOfQuota is SettingsOfNetwork for quotas.
@@ -68,7 +108,7 @@ func (e *Element) HasProcesses() bool {
 // DemandOf is what a network asks for, and the elements that would not be bound in what a quota of CPU bounds.
 func DemandOf(net Network) (d Quota, unbound []string) {
 	net = Complete(net)
-	d = Quota{Networks: 1, Elements: len(net.Elements)}
+	d = Quota{Networks: 1, Elements: len(net.Elements), Stored: net.Size()}
 	for i := range net.Elements {
 		e := &net.Elements[i]
 		d.CPU += e.CPU
@@ -87,7 +127,8 @@ func DemandOf(net Network) (d Quota, unbound []string) {
 
 // Add returns the sum.
 func (q Quota) Add(o Quota) Quota {
-	return Quota{q.Networks + o.Networks, q.Elements + o.Elements, q.CPU + o.CPU, q.Memory + o.Memory, q.Disk + o.Disk}
+	return Quota{Networks: q.Networks + o.Networks, Elements: q.Elements + o.Elements, CPU: q.CPU + o.CPU, Memory: q.Memory + o.Memory,
+		Disk: q.Disk + o.Disk, Stored: q.Stored + o.Stored}
 }
 
 // Refuses tells what of a network's demand the quota refuses: what is more than it was and, together with what is used
@@ -114,6 +155,7 @@ func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []strin
 	check("cores", uint64(q.CPU), uint64(demand.CPU), uint64(was.CPU), uint64(besides.CPU), cores)
 	check("memory", uint64(q.Memory), uint64(demand.Memory), uint64(was.Memory), uint64(besides.Memory), size)
 	check("disk", uint64(q.Disk), uint64(demand.Disk), uint64(was.Disk), uint64(besides.Disk), size)
+	check("stored bytes", uint64(q.Stored), uint64(demand.Stored), uint64(was.Stored), uint64(besides.Stored), size)
 	if q.CPU != 0 && len(unbound) > 0 {
 		problems = append(problems, fmt.Errorf("%s's quota of cores is %s, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
 			whose, q.CPU, fewWords(unbound)))

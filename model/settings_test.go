@@ -151,24 +151,25 @@ func TestLimits(t *testing.T) {
 
 func TestQuotaRefuses(t *testing.T) {
 	q, errs := Quota{}.Assign(values("networks=2 elements=10 cpu=2 memory=1GiB disk=10GiB"))
-	if len(errs) > 0 || q != (Quota{2, 10, 2000, 1 << 30, 10 << 30}) {
+	if len(errs) > 0 || q != (Quota{Networks: 2, Elements: 10, CPU: 2000, Memory: 1 << 30, Disk: 10 << 30}) {
 		t.Fatalf("%+v, %v", q, errs)
 	}
 	net := settable()
 	net.Elements[0].Software, net.Elements[1].Software = SoftwareFRR, SoftwareStatic
+	completed := Complete(net)
 	d, unbound := DemandOf(net)
-	if d != (Quota{1, 2, 1000, DefaultMemory, DefaultDisk}) || len(unbound) != 1 || unbound[0] != "r1" {
+	if d != (Quota{Networks: 1, Elements: 2, CPU: 1000, Memory: DefaultMemory, Disk: DefaultDisk, Stored: completed.Size()}) || len(unbound) != 1 || unbound[0] != "r1" {
 		t.Errorf("demand %+v, without cpu %v", d, unbound)
 	}
 	for _, c := range []struct {
 		demand, was, besides Quota
 		want                 []string
 	}{
-		{Quota{1, 10, 2000, 1 << 30, 10 << 30}, Quota{}, Quota{1, 0, 0, 0, 0}, nil},
-		{Quota{1, 5, 0, 0, 0}, Quota{}, Quota{2, 6, 0, 0, 0}, []string{
+		{Quota{Networks: 1, Elements: 10, CPU: 2000, Memory: 1 << 30, Disk: 10 << 30}, Quota{}, Quota{Networks: 1}, nil},
+		{Quota{Networks: 1, Elements: 5}, Quota{}, Quota{Networks: 2, Elements: 6}, []string{
 			"alice's quota of networks is 2: it asks for 1, other networks have 2, which is 1 too much", "alice's quota of elements is 10: it asks for 5, other networks have 6, which is 1 too much"}},
-		{Quota{1, 0, 2500, 2 << 30, 0}, Quota{}, Quota{}, []string{"alice's quota of cores is 2: it asks for 2.5, which is 0.5 too much", "memory is 1GiB: it asks for 2GiB, which is 1GiB too much"}},
-		{Quota{1, 11, 0, 0, 0}, Quota{1, 12, 0, 0, 0}, Quota{}, nil}, // it was more before
+		{Quota{Networks: 1, CPU: 2500, Memory: 2 << 30}, Quota{}, Quota{}, []string{"alice's quota of cores is 2: it asks for 2.5, which is 0.5 too much", "memory is 1GiB: it asks for 2GiB, which is 1GiB too much"}},
+		{Quota{Networks: 1, Elements: 11}, Quota{Networks: 1, Elements: 12}, Quota{}, nil}, // it was more before
 	} {
 		got := q.Refuses("alice", c.demand, c.was, c.besides, nil)
 		if len(got) != len(c.want) {

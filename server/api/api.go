@@ -13,11 +13,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// maxBody bounds a request's body, in bytes: a network of 10,000 elements has about 10 MB.
-const maxBody = 64 << 20
+// MaxBody bounds a request's body, in bytes: the largest network, with all the configuration that it may have.
+const MaxBody = 64 << 20
 
-// maxBodyOfSeveral bounds that of networks applied together.
-const maxBodyOfSeveral = 4 * maxBody
+// maxBodyOfSeveral bounds that of networks that root on this machine applies together.
+const maxBodyOfSeveral = 4 * MaxBody
 
 // Server answers the API's requests out of what it is given.
 type Server struct {
@@ -100,7 +100,7 @@ func decodeStrictly(data []byte, v any) error {
 // better words than a schema; the schema would cost a second decoding.
 func operation(id, method, path, summary string, tags ...string) huma.Operation {
 	return huma.Operation{OperationID: id, Method: method, Path: "/" + Version + path, Summary: summary, Tags: tags,
-		SkipValidateBody: true, MaxBodyBytes: maxBody, BodyReadTimeout: -1}
+		SkipValidateBody: true, MaxBodyBytes: MaxBody, BodyReadTimeout: -1}
 }
 
 // body wraps an answer.

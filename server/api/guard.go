@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -109,11 +110,12 @@ type guard struct {
 	mux      *http.ServeMux
 	gate     Gate
 	failures *failures
+	places   *places
 	patterns []string // of all routes
 }
 
 func newGuard(gate Gate) *guard {
-	return &guard{mux: http.NewServeMux(), gate: gate, failures: newFailures(time.Now)}
+	return &guard{mux: http.NewServeMux(), gate: gate, failures: newFailures(time.Now), places: newPlaces()}
 }
 
 // HandleFunc adds a route.
@@ -136,9 +138,26 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 		}
 		switch {
 		case asked != nothing:
-			untilThen(w, r, time.Time{})
+			if w, err = g.admit(w, r, caller); err != nil {
+				noBody(w, r)
+				writeProblem(w, err)
+				return
+			}
 		case r.Method != http.MethodPost: // of what anybody may ask for only joining takes a body
 			noBody(w, r)
+		}
+		if asked != nothing {
+			var leave func()
+			if leave, err = g.places.enter(caller, g.gate.Bounds(caller), streamOf(pattern, r), r); err != nil {
+				select {
+				case <-time.After(refusedWait):
+				case <-r.Context().Done():
+				}
+				noBody(w, r)
+				writeProblem(w, err)
+				return
+			}
+			defer leave()
 		}
 		ctx := context.WithValue(r.Context(), callerKey{}, caller)
 		if caller.Alive != nil {
@@ -146,8 +165,33 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 			ctx, end = join(ctx, caller.Alive)
 			defer end()
 		}
+		if paced, ok := w.(*pacedWriter); ok {
+			defer paced.rearm() // what is still to be sent
+		}
 		handler(w, r.WithContext(ctx))
 	})
+}
+
+// admit bounds a known caller's request: how much it brings, how long that takes, and how long the answer may wait to be
+// taken. Root on this machine is only bounded by the routes themselves.
+func (g *guard) admit(w http.ResponseWriter, r *http.Request, c Caller) (http.ResponseWriter, error) {
+	untilThen(w, r, time.Time{})
+	if r.TLS == nil {
+		return w, nil
+	}
+	paced := paceWriter(w)
+	if r.Body == nil || r.Body == http.NoBody {
+		return paced, nil
+	}
+	most := g.gate.Bounds(c).Body
+	switch {
+	case r.ContentLength < 0:
+		return paced, &Problem{Status: http.StatusLengthRequired, Detail: "the request does not say how long its body is (Content-Length)"}
+	case r.ContentLength > most:
+		return paced, &Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the request has %d bytes; %s may send %d at a time", r.ContentLength, c.who(), most)}
+	}
+	paceBody(paced, r, most)
+	return paced, nil
 }
 
 // join has a context end with another one, too. Whoever calls it calls end when the context is no longer needed.

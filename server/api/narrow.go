@@ -83,6 +83,9 @@ func Only(ctx context.Context) string {
 	return ""
 }
 
+// User is whose request it is; empty for root on this machine, and for the platform itself.
+func User(ctx context.Context) string { return callerOf(ctx).who() }
+
 // mayGive refuses an owner to give a network to somebody else, and with it what it uses up.
 func mayGive(ctx context.Context, request model.SetRequest) error {
 	c := callerOf(ctx)

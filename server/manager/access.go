@@ -202,7 +202,11 @@ func (m *Manager) checkToken(request model.TokenRequest) error {
 		case !slices.Contains(model.Roles, request.Role):
 			return api.Invalid(fmt.Sprintf("%q is no role; admin, owner or viewer was expected", request.Role))
 		}
-		if err := checkOwner(request.User); err != nil {
+		err := checkOwner(request.User)
+		if request.User == model.EveryOwner {
+			err = fmt.Errorf("%q stands for every owner (`polyplane quota`); choose another name", request.User)
+		}
+		if err != nil {
 			return api.Invalid("the token is not made", err)
 		}
 		return nil

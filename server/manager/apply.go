@@ -17,23 +17,51 @@ import (
 // nodes, in their order – or refused with all reasons and nothing has changed. A document that changes nothing is neither
 // stored nor told. The documents' own Base counts, not that of the options.
 func (m *Manager) Apply(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
-	m.changing.Lock()
-	defer m.changing.Unlock()
-	situations, others, err := m.situations(documents)
-	only := api.Only(ctx)
-	if err == nil && only != "" {
-		err = checkOnly(only, documents, situations)
-	}
-	if err != nil {
-		return nil, err
-	}
 	if len(documents) > store.MaxTogether {
 		return nil, api.Invalid(fmt.Sprintf("%d networks are too many for one file: at most %d are applied together", len(documents), store.MaxTogether))
 	}
+	only := api.Only(ctx)
+	if most := m.allowed(only).Networks; only != "" && most > 0 && len(documents) > most {
+		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d", len(documents), only, most))
+	}
 	options.Owner = strings.ToValidUTF8(options.Owner, "?") // as it is after a restart; metrics take nothing else
+	drafts := make([]*draft, len(documents))
+	refusals := map[string]error{} // by network
+	var others []model.Record
+	look := func() (situations []*network, err error) {
+		situations, others, err = m.situations(documents)
+		if err == nil && only != "" {
+			err = checkOnly(only, documents, situations)
+		}
+		return situations, err
+	}
+	situations, err := m.settle(ctx, look, func(situations []*network) error {
+		for i, d := range documents {
+			if drafts[i] != nil && drafts[i].old == situations[i] {
+				continue
+			}
+			var err error
+			if drafts[i], err = draw(d.Network, situations[i], options.Owner); err != nil {
+				refusals[d.Network.Name] = about(d.Network.Name, err)
+			}
+		}
+		if len(refusals) > 0 {
+			return together(documents, refusals)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer m.changing.Unlock()
+	hoped := make([]model.Record, len(documents)) // what those that are there will ask for
+	for k := range documents {
+		if situations[k] != nil {
+			hoped[k] = expected(situations[k].record, documents[k].Network)
+		}
+	}
 	results := make([]model.ApplyResult, len(documents))
 	var changes []*change
-	refusals := map[string]error{} // by network
 	for i, d := range documents {
 		old := situations[i]
 		// Those before it are as they will be. Those behind it have what they will ask for, where they are now: what one
@@ -44,10 +72,10 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 			case k < i && refusals[documents[k].Network.Name] == nil:
 				rest = append(rest, results[k].Record)
 			case k != i && situations[k] != nil:
-				rest = append(rest, expected(situations[k].record, documents[k].Network))
+				rest = append(rest, hoped[k])
 			}
 		}
-		next, resolved, err := m.workOut(d.Network, old, rest, options.Overwrite, options.Owner)
+		next, resolved, err := m.workOut(drafts[i], rest, options.Overwrite, only != "")
 		if err == nil && only != "" {
 			err = checkTaken(next, old)
 		}
@@ -70,6 +98,9 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 	}
 	if len(refusals) > 0 {
 		return nil, together(documents, refusals)
+	}
+	if err := m.encode(changes); err != nil {
+		return nil, err
 	}
 	if options.DryRun {
 		return results, nil
@@ -188,14 +219,89 @@ type change struct {
 	parts map[string]part
 }
 
-// commit stores records and makes them what the nodes shall have: all, or none where the store refuses one. changing is
-// held.
-func (m *Manager) commit(ctx context.Context, changes ...*change) error {
+// settle has something drawn without holding anybody up, and returns with changing held and what it was drawn from, which is
+// still so. look finds that; draw is called again when it has changed meanwhile, at last with changing held.
+func (m *Manager) settle(ctx context.Context, look func() ([]*network, error), draw func([]*network) error) ([]*network, error) {
+	const draws = 3
+	for try := 1; ; try++ {
+		before, err := look()
+		if err == nil {
+			err = draw(before)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
+			return nil, api.Unavailable(fmt.Errorf("the request was given up before its turn came: %w", err))
+		}
+		now, err := look()
+		if err == nil && slices.Equal(before, now) {
+			return now, nil
+		}
+		if err == nil && try == draws {
+			if err = draw(now); err == nil {
+				return now, nil
+			}
+		}
+		m.changing.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// encode works out what the nodes are told of changes, and refuses what is too much for one of them. changing is held.
+func (m *Manager) encode(changes []*change) error {
 	for _, c := range changes {
 		var err error
+		if c.parts != nil {
+			continue
+		}
 		if c.parts, err = makeParts(c.record, c.resolved, m.substrate); err != nil {
 			return err
 		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	sums := map[string]int{} // by node
+	ours := map[string]*change{}
+	for _, c := range changes {
+		ours[c.record.Network.Name] = c
+		for node, p := range c.parts {
+			sums[node] += len(p.encoded)
+		}
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for name, n := range m.networks {
+		if ours[name] == nil {
+			for node, p := range n.parts {
+				sums[node] += len(p.encoded)
+			}
+		}
+	}
+	for _, c := range changes {
+		var old map[string]part
+		if n := m.networks[c.record.Network.Name]; n != nil {
+			old = n.parts
+		}
+		for node, p := range c.parts {
+			if sums[node] > model.MaxNodeBytes && len(p.encoded) > len(old[node].encoded) {
+				return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate: with it, what node %s is told of its networks is %s, and %s are allowed; "+
+					"place elements on other nodes, or give them less configuration", c.record.Network.Name, node,
+					model.Bytes(sums[node]).Rounded(), model.Bytes(model.MaxNodeBytes)))
+			}
+		}
+	}
+	return nil
+}
+
+// commit stores records and makes them what the nodes shall have: all, or none where the store refuses one. changing is
+// held.
+func (m *Manager) commit(ctx context.Context, changes ...*change) error {
+	if err := m.encode(changes); err != nil {
+		return err
 	}
 	if len(changes) == 0 {
 		return nil

@@ -14,7 +14,9 @@ import (
 // Delete asks for a network's removal. Its record stays, marked, until every node has let go of its part.
 // What only nodes have of it, since the store does not know it, they let go of. With now its files do not go to the trash.
 func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
-	m.changing.Lock()
+	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
+		return api.Unavailable(err)
+	}
 	defer m.changing.Unlock()
 	m.mu.RLock()
 	n := m.networks[name]

@@ -33,8 +33,13 @@ func TestAFullStoreRefusesAndCanBeEmptied(t *testing.T) {
 	rand.Read(noise)
 	text := hex.EncodeToString(noise) // packs into half its size, which is the noise's
 	net := func(i int) model.Network {
-		return model.Network{Name: fmt.Sprintf("big%d", i), Elements: []model.Element{{Name: "r1", Kind: model.Router,
-			Software: model.SoftwareFRR, Config: map[string]string{"frr.conf": "! " + text + "\n"}}}}
+		big := model.Network{Name: fmt.Sprintf("big%d", i)}
+		for part := range 8 { // a file may have 1 MiB
+			cut := text[part*len(text)/8 : (part+1)*len(text)/8]
+			big.Elements = append(big.Elements, model.Element{Name: fmt.Sprintf("r%d", part), Kind: model.Router,
+				Software: model.SoftwareFRR, Config: map[string]string{"frr.conf": "! " + cut + "\n"}})
+		}
+		return big
 	}
 	i := 0
 	for ; ; i++ {

@@ -29,7 +29,7 @@ type Manager struct {
 
 	// changing serialises what changes records: it is held from the decision to the store's answer, so that readers,
 	// who take only mu, never wait for the disk.
-	changing sync.Mutex
+	changing turns
 
 	mu        sync.RWMutex
 	substrate model.Substrate // with the nodes that joined; changed with both locks held

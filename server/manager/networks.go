@@ -55,39 +55,60 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 	return old, nil
 }
 
-// workOut decides everything about a network. What was set on it and the document does not name stays. The owner is that of
-// a new network.
-func (m *Manager) workOut(doc model.Network, old *network, others []model.Record, overwrite bool, owner string) (model.Record, model.Network, error) {
-	var none model.Network
+// draft is what can be decided about a network without looking at others: without holding anybody up.
+type draft struct {
+	old      *network // what it was worked out from; nil for a new one
+	next     model.Record
+	resolved model.Network
+	assigned model.Assigned // numbered by itself alone
+	was      model.Assigned
+}
+
+// draw decides what follows from the document and what was there before. What was set on it and the document does not name
+// stays. The owner is that of a new network. No lock is needed.
+func draw(doc model.Network, old *network, owner string) (*draft, error) {
+	if large := doc.CheckBounds(); len(large) > 0 {
+		return nil, invalid(doc.Name, large)
+	}
 	var marks model.Settings
 	if old != nil {
 		doc, marks = model.Inherit(doc, old.record.Network, old.record.Set)
 		owner = old.record.Owner
 	}
 	if problems := doc.Validate(); len(problems) > 0 {
-		return model.Record{}, none, invalid(doc.Name, problems)
+		return nil, invalid(doc.Name, problems)
 	}
 	now := time.Now().UTC()
-	next := model.Record{Network: asWritten(model.Complete(doc)), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}
-	var was model.Assigned
+	d := &draft{old: old, next: model.Record{Network: asWritten(model.Complete(doc)), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}}
 	if old != nil {
-		was = old.record.Assigned
-		next.Revision, next.Created = old.record.Revision+1, old.record.Created
-		next.Overrides = remaining(old.record.Overrides, doc)
-		next.Policies = remainingPolicies(old.record.Policies, doc)
+		d.was = old.record.Assigned
+		d.next.Revision, d.next.Created = old.record.Revision+1, old.record.Created
+		d.next.Overrides = remaining(old.record.Overrides, doc)
+		d.next.Policies = remainingPolicies(old.record.Policies, doc)
 	}
+	var err error
+	if d.resolved, d.assigned, err = model.Resolve(d.next.Network, d.was, model.NewNumbers(d.was)); err != nil {
+		return nil, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
+	}
+	if problems := d.resolved.ValidateResolved(); len(problems) > 0 {
+		return nil, invalid(doc.Name, problems)
+	}
+	return d, nil
+}
+
+// workOut decides the rest: whether there is room for the network beside the others, and where. changing is held.
+func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bool) (model.Record, model.Network, error) {
+	var none model.Network
+	doc, old, next, resolved, was := &d.next.Network, d.old, d.next, d.resolved, d.was
 	taken := make([]model.Assigned, 0, len(others)+1)
 	for i := range others {
 		taken = append(taken, others[i].Assigned)
 	}
-	resolved, assigned, err := model.Resolve(next.Network, was, model.NewNumbers(append(taken, was)...))
+	assigned, err := model.NewNumbers(append(taken, was)...).Renumber(resolved, d.assigned, was)
 	if err != nil {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
 	}
-	if problems := resolved.ValidateResolved(); len(problems) > 0 {
-		return model.Record{}, none, invalid(doc.Name, problems)
-	}
-	if problems := m.checkQuotas(&next, old, others); len(problems) > 0 {
+	if problems := m.checkQuotas(&next, old, others, bounded); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit into its quota", doc.Name), problems...)
 	}
 	if problems := checkDisks(old, resolved); len(problems) > 0 {
@@ -270,7 +291,9 @@ func act(ctx context.Context, id model.ID, action model.Action, is *model.Overri
 
 // override changes what is set on an element at run time, and tells of it in words. What is so already is no error and changes nothing.
 func (m *Manager) override(ctx context.Context, id model.ID, message string, enter func(*model.Override) error) (result model.ActionResult, err error) {
-	m.changing.Lock()
+	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
+		return result, api.Unavailable(err)
+	}
 	defer m.changing.Unlock()
 	m.mu.RLock()
 	n, err := m.usable(id.Network)

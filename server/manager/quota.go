@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -78,8 +79,16 @@ func checkTaken(next model.Record, old *network) error {
 	return nil
 }
 
-// checkQuotas tells what of a network its own quota, or its owner's, refuses.
-func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.Record) []error {
+// allowed is what a user may have who is an owner.
+func (m *Manager) allowed(user string) model.Quota {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.quotas.OfOwner(user)
+}
+
+// checkQuotas tells what of a network its own quota, or its owner's, refuses. bounded tells that an owner asks, whom the
+// defaults bind, too.
+func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.Record, bounded bool) []error {
 	m.mu.RLock()
 	quotas := m.quotas
 	m.mu.RUnlock()
@@ -96,7 +105,9 @@ func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.R
 		problems = q.Refuses("network "+next.Network.Name, demand, was, besides, fresh)
 	}
 	q, ok := quotas.Owners[owner]
-	if !ok {
+	if bounded {
+		q = quotas.OfOwner(owner)
+	} else if !ok {
 		return problems
 	}
 	if old != nil && ownerOf(&old.record) != owner {
@@ -135,7 +146,16 @@ func (m *Manager) Quotas() []model.QuotaStatus {
 			}
 		}
 	}
-	list(model.QuotaOfOwner, owners, m.quotas.Owners)
+	limits := maps.Clone(m.quotas.Owners)
+	for _, k := range m.keys {
+		if k.Role == model.RoleOwner && k.Unusable(time.Now()) == "" {
+			if limits == nil {
+				limits = map[string]model.Quota{}
+			}
+			limits[k.User] = m.quotas.OfOwner(k.User)
+		}
+	}
+	list(model.QuotaOfOwner, owners, limits)
 	list(model.QuotaOfNetwork, networks, m.quotas.Networks)
 	return all
 }
@@ -164,8 +184,8 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("%s: %v", kind, err))
 	}
 	q, problems := (*of)[name].Assign(request.Values)
-	if kind == model.QuotaOfNetwork && q.Networks != 0 {
-		problems = append(problems, fmt.Errorf("networks: one network has no number of networks; that is an owner's (owner/NAME)"))
+	if kind == model.QuotaOfNetwork && q.Networks+q.Requests+q.Streams != 0 {
+		problems = append(problems, fmt.Errorf("networks, requests, streams: one network has no number of these; they are an owner's (owner/NAME)"))
 	}
 	if len(problems) > 0 {
 		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("the quota of %s %s is not changed", kind, name), problems...)
@@ -194,3 +214,30 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 	}
 	return model.QuotaStatus{Kind: kind, Name: name}, nil
 }
+
+// Bounds are what a caller may have of the manager at a time.
+func (m *Manager) Bounds(c api.Caller) api.Bounds {
+	q := m.allowed(c.Name)
+	b := api.Bounds{Requests: q.Requests, Streams: q.Streams}
+	switch {
+	case c.Node.Name != "":
+		return api.Bounds{Requests: nodeRequests, Streams: nodeStreams, Body: nodeBody}
+	case c.Role == model.RoleAdmin:
+		b.Requests, b.Streams, b.Body = adminTimes*b.Requests, adminTimes*b.Streams, api.MaxBody
+	case c.Role == model.RoleOwner:
+		// As JSON, what is stored is escaped, and has more than one document in it.
+		b.Body = min(api.MaxBody, 2*int64(q.Stored)+1<<20)
+	default:
+		b.Body = 64 << 10
+	}
+	return b
+}
+
+const (
+	// adminTimes is how many times what an owner may have under way administrators may who are elsewhere.
+	adminTimes = 4
+	// A node has one watch of what it shall have, and a request or two under way; a report of 20,000 elements has some 24 MB.
+	nodeRequests = 8
+	nodeStreams  = 3
+	nodeBody     = 32 << 20
+)

@@ -12,40 +12,58 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
+// maxValues is how many fields one request sets.
+const maxValues = 64
+
 // Set changes fields of a network, or of one element or link of it, as an apply of a document that says so would: all of
 // them, or none with all reasons. They stay until they are set again or a document names them.
 func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest) (result model.SetResult, err error) {
-	m.changing.Lock()
+	if len(request.Values) > maxValues {
+		return result, api.Invalid(fmt.Sprintf("%d values are too many for one request; %d are allowed", len(request.Values), maxValues))
+	}
+	var others []model.Record
+	var marks model.Settings
+	var d *draft
+	look := func() ([]*network, error) {
+		m.mu.RLock()
+		old, err := m.usable(name)
+		m.mu.RUnlock()
+		if err == nil {
+			err = checkMine(ctx, old)
+		}
+		if err == nil && old.record.Deleting {
+			err = api.Conflict("network %s is being deleted", name)
+		}
+		return []*network{old}, err
+	}
+	settled, err := m.settle(ctx, look, func(olds []*network) (err error) {
+		old := olds[0]
+		var doc model.Network
+		var problems []error
+		doc, marks, problems = model.Assign(old.record.Network, old.record.Set, request.Object, request.Values)
+		switch {
+		case len(problems) > 0 && errors.Is(problems[0], model.ErrNoObject):
+			return api.NotFound("%v", problems[0])
+		case len(problems) > 0:
+			return api.Invalid(fmt.Sprintf("%s is not changed", objectName(name, request.Object)), problems...)
+		case len(request.Values) == 0:
+			return api.Invalid("nothing is to be set; key=value was expected")
+		}
+		// What is set is what is wanted, not what the document leaves out.
+		blank := *old
+		blank.record.Set = model.Settings{}
+		d, err = draw(doc, &blank, "")
+		return err
+	})
+	if err != nil {
+		return result, err
+	}
 	defer m.changing.Unlock()
-	m.mu.RLock()
-	old, err := m.usable(name)
-	m.mu.RUnlock()
-	if err == nil {
-		err = checkMine(ctx, old)
-	}
-	if err != nil {
+	old := settled[0]
+	if _, others, err = m.situations([]model.Document{{Network: d.next.Network}}); err != nil {
 		return result, err
 	}
-	if old.record.Deleting {
-		return result, api.Conflict("network %s is being deleted", name)
-	}
-	doc, marks, problems := model.Assign(old.record.Network, old.record.Set, request.Object, request.Values)
-	switch {
-	case len(problems) > 0 && errors.Is(problems[0], model.ErrNoObject):
-		return result, api.NotFound("%v", problems[0])
-	case len(problems) > 0:
-		return result, api.Invalid(fmt.Sprintf("%s is not changed", objectName(name, request.Object)), problems...)
-	case len(request.Values) == 0:
-		return result, api.Invalid("nothing is to be set; key=value was expected")
-	}
-	_, others, err := m.situations([]model.Document{{Network: doc}})
-	if err != nil {
-		return result, err
-	}
-	// What is set is what is wanted, not what the document leaves out.
-	blank := *old
-	blank.record.Set = model.Settings{}
-	next, resolved, err := m.workOut(doc, &blank, others, false, "")
+	next, resolved, err := m.workOut(d, others, false, api.Only(ctx) != "")
 	if err == nil && api.Only(ctx) != "" {
 		err = checkTaken(next, old)
 	}
