@@ -28,8 +28,13 @@ A network is its owner's: the file's owner:, else the user who applied it first.
 the cpu, memory and disk that they state, those with routing software at least with the defaults. A
 quota of cpu wants that each of these states its share, since it would not be limited else.
 
+Who asks with a token and is an owner has default bounds: `+strconv.Itoa(model.DefaultOwnerNetworks)+` networks, `+strconv.Itoa(model.DefaultOwnerElements)+` elements, `+model.DefaultOwnerStored.String()+`
+of descriptions with their configuration files (stored), `+strconv.Itoa(model.DefaultOwnerRequests)+` requests under way, `+strconv.Itoa(model.DefaultOwnerStreams)+` streams
+(exec, console, capture, logs, check, watches). What owner/* says counts for every owner who has no
+bound of its own.
+
   the keys:  ` + strings.Join(model.SettingsOfQuota(), " ") + `  (KEY= takes a bound away)`,
-		Example: "  polyplane quota\n  polyplane quota owner/alice networks=3 cpu=4 memory=8GiB\n  polyplane quota lab elements=50",
+		Example: "  polyplane quota\n  polyplane quota owner/alice networks=3 cpu=4 memory=8GiB\n  polyplane quota 'owner/*' elements=500 stored=64MiB\n  polyplane quota lab elements=50",
 		Args:    args(0, -1, ""),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			ctx := cmd.Context()
@@ -91,7 +96,7 @@ func (c *CLI) showQuotas(all []model.QuotaStatus, o output) error {
 		_, err := fmt.Fprintln(c.Out, "there are no networks and no quotas yet")
 		return err
 	}
-	t := table{head: []string{"OF", ">NETWORKS", ">ELEMENTS", ">CPU", ">MEMORY", ">DISK"}}
+	t := table{head: []string{"OF", ">NETWORKS", ">ELEMENTS", ">CPU", ">MEMORY", ">DISK", ">STORED"}}
 	for _, q := range all {
 		name, networks := q.Name, ""
 		if q.Kind == model.QuotaOfOwner {
@@ -100,7 +105,8 @@ func (c *CLI) showQuotas(all []model.QuotaStatus, o output) error {
 		t.add(texts(name, networks, boundOf(strconv.Itoa(q.Used.Elements), q.Limit.Elements, strconv.Itoa),
 			boundOf(q.Used.CPU.String(), q.Limit.CPU, model.CPU.String),
 			boundOf(q.Used.Memory.Rounded(), q.Limit.Memory, model.Bytes.String),
-			boundOf(q.Used.Disk.Rounded(), q.Limit.Disk, model.Bytes.String))...)
+			boundOf(q.Used.Disk.Rounded(), q.Limit.Disk, model.Bytes.String),
+			boundOf(q.Used.Stored.Rounded(), q.Limit.Stored, model.Bytes.String))...)
 	}
 	return t.write(c.Out, c.colour(), true, "")
 }

@@ -29,7 +29,12 @@ func TestTurnsAreOfUsers(t *testing.T) {
 	for range 50 {
 		ask("mallory")
 	}
-	waitFor(t, func() bool { l.mu.Lock(); defer l.mu.Unlock(); w := l.users["mallory"]; return w != nil && len(w.queue) == 50 })
+	waitFor(t, func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		w := l.users["mallory"]
+		return w != nil && len(w.queue) == 50
+	})
 	ask("alice")
 	waitFor(t, func() bool {
 		l.mu.Lock()
