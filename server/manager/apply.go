@@ -315,12 +315,16 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 	if err != nil {
 		return storeProblem(err)
 	}
+	networks := make([]*network, len(changes))
+	for i, c := range changes {
+		networks[i] = &network{record: c.record, resolved: c.resolved, phase: model.PhasePending}
+		networks[i].makeIndex()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance(revision)
-	for _, c := range changes {
-		n := &network{record: c.record, resolved: c.resolved, phase: model.PhasePending}
-		n.makeIndex()
+	for i, c := range changes {
+		n := networks[i]
 		name := c.record.Network.Name
 		old := m.networks[name]
 		n.begin(old)

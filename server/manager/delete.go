@@ -56,7 +56,7 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	for node := range placedOn(next) {
 		leaving[node] = 0
 	}
-	gone := &network{record: next, resolved: n.resolved, index: n.index, parts: n.parts, leaving: leaving, phase: model.PhasePending}
+	gone := &network{record: next, resolved: n.resolved, index: n.index, interfaces: n.interfaces, parts: n.parts, leaving: leaving, phase: model.PhasePending}
 	gone.begin(n)
 	m.networks[name] = gone
 	m.networkEvent(model.Info, name, "NetworkDeleting", "is being deleted", "")

@@ -28,7 +28,11 @@ func newEvents() events { return events{more: make(chan struct{}), count: map[ev
 
 func (e *events) add(ev model.Event) {
 	e.last++
-	e.count[eventKind{ev.Severity, ev.Reason}]++
+	kind := eventKind{ev.Severity, ev.Reason}
+	if _, known := e.count[kind]; !known && len(e.count) >= maxEventKinds {
+		kind.reason = "Other"
+	}
+	e.count[kind]++
 	ev.Seq = e.last
 	if ev.Time.IsZero() {
 		ev.Time = time.Now()

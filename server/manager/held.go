@@ -54,7 +54,7 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 			continue
 		}
 		n.held = append(n.held, h)
-		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) {
+		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) && m.takesEvent(n) {
 			m.networkEvent(model.Warning, h.Name, "NetworkHeld", m.heldWords(n.Name, h), n.Name)
 		}
 	}

@@ -65,7 +65,9 @@ type network struct {
 	resolved model.Network
 	parts    map[string]part // by node
 	index    map[string]int  // element name → its place in resolved
-	phase    model.Phase     // last announced
+	// interfaces are those of its elements: ports that a node may tell of.
+	interfaces map[model.End]struct{}
+	phase      model.Phase // last announced
 	// leaving are the nodes that have not let go of a network that is being deleted, with the state's revision that tells
 	// them to.
 	leaving map[string]int64
@@ -233,8 +235,13 @@ func (m *Manager) restore(r model.Record, numbers *model.Numbers) error {
 
 func (n *network) makeIndex() {
 	n.index = make(map[string]int, len(n.resolved.Elements))
+	n.interfaces = make(map[model.End]struct{}, 2*len(n.resolved.Links))
 	for i := range n.resolved.Elements {
-		n.index[n.resolved.Elements[i].Name] = i
+		e := &n.resolved.Elements[i]
+		n.index[e.Name] = i
+		for k := range e.Interfaces {
+			n.interfaces[model.End{Element: e.Name, Interface: e.Interfaces[k].Name}] = struct{}{}
+		}
 	}
 }
 

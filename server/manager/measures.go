@@ -14,6 +14,7 @@ func (m *Manager) Measure(measures model.Measures) error {
 	if err != nil {
 		return err
 	}
+	m.believeMeasures(n, &measures)
 	was := n.measures
 	n.measures = &measures
 	for i := range measures.Links {
@@ -30,12 +31,13 @@ func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
 	object := node + " -- " + is.To
 	switch {
 	case was == nil:
+	case was.Up != is.Up && !m.takesEvent(m.nodes[node]):
 	case was.Up && !is.Up:
 		m.event(model.Warning, object, "SubstrateLinkDown", "node "+is.To+" no longer answers node "+node+" over the substrate", node)
 	case !was.Up && is.Up && was.RTTMedian > 0:
 		m.event(model.Info, object, "SubstrateLinkUp", fmt.Sprintf("node %s answers node %s again, within %v", is.To, node, is.RTTMedian), node)
 	}
-	if is.Problem != "" && (was == nil || was.Problem != is.Problem) {
+	if is.Problem != "" && (was == nil || was.Problem != is.Problem) && m.takesEvent(m.nodes[node]) {
 		m.event(model.Warning, object, "SubstrateLinkUnmeasured", is.Problem, node)
 	}
 }

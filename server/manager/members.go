@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -234,6 +235,17 @@ func (m *Manager) refresh(machine model.Machine) error {
 	if err := machine.Validate(); err != nil {
 		return api.Invalid("the node is not as it can be", err)
 	}
+	m.mu.Lock()
+	n, now := m.nodes[machine.Name], time.Now()
+	soon := n != nil && now.Sub(n.trust.changed) < machineEvery
+	if n != nil && !soon {
+		n.trust.changed = now
+	}
+	m.mu.Unlock()
+	if soon {
+		return &api.Problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("node %s has told of another machine within the last %v; all nodes are told of that, so it is taken no more often",
+			machine.Name, machineEvery)}
+	}
 	return m.changeAccess(context.Background(), func(a *model.Access) error {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
@@ -306,9 +318,13 @@ func (m *Manager) mayTell(n *node, object string) bool {
 	if !n.Joined || n.itself(object) {
 		return true
 	}
-	if of := m.networks[networkOf(object)]; of != nil {
-		_, has := of.parts[n.Name]
-		return has || of.record.Deleting
+	of := m.networks[networkOf(object)]
+	if of == nil || of.damaged != nil {
+		return false
 	}
-	return false
+	if _, element, is := strings.Cut(object, "/"); is {
+		element, _, _ = strings.Cut(element, ":")
+		return of.record.Assigned.Placement.Elements[element] == n.Name
+	}
+	return placedOn(of.record)[n.Name] > 0
 }

@@ -41,6 +41,7 @@ type node struct {
 	elements map[model.ID]model.ElementStatus
 	ports    map[model.PortID]model.PortStatus
 	measures *model.Measures // the latest; nil until there are any
+	trust    credence        // what it said that it had no business to
 	held     []model.HeldNetwork
 	gone     map[string]bool // networks that it is told to let go of; true: without the trash
 }
@@ -76,8 +77,11 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	if r.Socket == "" && !n.Joined {
 		return api.Invalid(fmt.Sprintf("the agent of node %s does not say which socket it listens on", name))
 	}
-	n.socket = r.Socket
-	n.offers = offers{true, r.Controls, r.Forwardings, r.NoDelay, r.NoInternet}
+	if !n.Joined { // else it is reached by its tunnel, and nothing on this machine is its own
+		n.socket = r.Socket
+	}
+	n.offers = offers{true, r.Controls[:min(len(r.Controls), maxToldKinds)], r.Forwardings[:min(len(r.Forwardings), maxToldKinds)],
+		model.Shorten(r.NoDelay, maxToldText), model.Shorten(r.NoInternet, maxToldText)}
 	n.beat = model.Beat{} // another life's
 	n.hear()
 	return nil
@@ -119,14 +123,12 @@ func (m *Manager) Report(r model.Report) error {
 	if err != nil {
 		return err
 	}
+	m.believe(n, &r)
 	first := !n.heard
 	n.hear()
 	n.heard, n.back, n.reported, n.problem, n.cpuUsed, n.memUsed, n.underlay =
 		true, true, r.Revision, r.Problem, r.CPUUsed, r.MemUsed, r.Underlay
 	for _, ev := range r.Events {
-		if !m.mayTell(n, ev.Object) {
-			continue
-		}
 		ev.Node, ev.Network = n.Name, ""
 		if !n.itself(ev.Object) {
 			ev.Network = networkOf(ev.Object)
@@ -149,7 +151,7 @@ func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) 
 		is.Node = n.Name
 		was := n.elements[is.ID]
 		n.elements[is.ID] = is
-		if first || was.Phase == is.Phase || was.Phase == model.PhaseFailed {
+		if first || was.Phase == is.Phase || was.Phase == model.PhaseFailed || !m.takesEvent(n) {
 			continue
 		}
 		switch is.Phase {

@@ -1,0 +1,302 @@
+package manager
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// What a node says is taken about what the manager has placed there, and of a size that it can have. A node may be a machine
+// of somebody else's, and its agent another program.
+
+// Bounds of what a node says.
+const (
+	maxToldText   = 1000 // bytes of a message
+	maxToldName   = 64   // bytes of a device's name, a reason
+	maxToldKinds  = 64   // entries of a map by reasons
+	maxUnderlay   = 64   // devices of an underlay
+	maxClasses    = 64   // of a histogram
+	maxEventKinds = 512  // severities and reasons that the manager counts apart
+	// maxToldEvents is how many events of a node that joined are taken at once, beside eventsOfElement of each of its elements;
+	// eventsPerSecond come to that.
+	maxToldEvents   = 2048
+	eventsOfElement = 2
+	eventsPerSecond = 10
+	// futureMost is how far a node's clock may go before the manager's.
+	futureMost = time.Minute
+	// behindMost is how long a node may tell of what it no longer has, because it has not yet done what it was last told.
+	behindMost = time.Minute
+	// machineEvery is how often a node that joined may say that its machine has changed: all others are told.
+	machineEvery = 10 * time.Second
+)
+
+// credence is what the manager remembers of what a node said that it had no business to.
+type credence struct {
+	refused  uint64 // elements, ports, events and measures that are not the node's to tell of
+	dropped  uint64 // events beyond what is taken
+	told     bool   // of refused, in an event
+	toldDrop bool   // of dropped
+	events   float64
+	at       time.Time
+	behind   time.Time // since when it tells of what it should not, without having done what it was last told
+	changed  time.Time // when its machine last was
+}
+
+// places tells whether the manager has placed an element on the node. A network that is being deleted counts until the node
+// has let go of it. The lock is held.
+func (m *Manager) places(n *node, id model.ID) (of *network, ok bool) {
+	of = m.networks[id.Network]
+	if of == nil || of.damaged != nil {
+		return of, false
+	}
+	return of, of.record.Assigned.Placement.Elements[id.Element] == n.Name
+}
+
+// believe leaves of a report what the node may tell, and tells once of what it may not. The lock is held.
+func (m *Manager) believe(n *node, r *model.Report) {
+	refused, first := uint64(0), ""
+	refuse := func(about string) {
+		if refused++; first == "" {
+			first = model.Shorten(about, maxToldName*2)
+		}
+	}
+	r.Problem = model.Shorten(r.Problem, maxToldText)
+	r.CPUUsed = max(0, r.CPUUsed)
+	r.Underlay = fewUses(r.Underlay, maxUnderlay)
+	r.Held = slices.DeleteFunc(r.Held, func(h model.HeldNetwork) bool { return model.CheckName(h.Name) != nil })
+	for i := range r.Held {
+		r.Held[i].Why = model.Shorten(r.Held[i].Why, maxToldText)
+	}
+	r.Elements = slices.DeleteFunc(r.Elements, func(e model.ElementStatus) bool {
+		of, ok := m.places(n, e.ID)
+		switch {
+		case ok && slices.Contains(knownPhases, e.Phase):
+			return false
+		case ok:
+			refuse(e.ID.String() + " (phase " + string(e.Phase) + ")")
+		case of != nil && of.damaged != nil: // what runs of it is left as it is
+		default:
+			refuse(e.ID.String())
+		}
+		return true
+	})
+	for i := range r.Elements {
+		boundElement(&r.Elements[i], m.networks[r.Elements[i].ID.Network])
+	}
+	r.Ports = slices.DeleteFunc(r.Ports, func(p model.PortStatus) bool {
+		of, ok := m.places(n, p.ID.ID)
+		switch {
+		case ok && of.hasInterface(p.ID):
+			return false
+		case of != nil && of.damaged != nil:
+		default:
+			refuse(p.ID.String())
+		}
+		return true
+	})
+	for i := range r.Ports {
+		p := &r.Ports[i]
+		p.Device, p.Drops = model.Shorten(p.Device, maxToldName), few(p.Drops)
+	}
+	r.Events = slices.DeleteFunc(r.Events, func(e model.Event) bool {
+		switch {
+		case !m.mayTell(n, e.Object):
+			if !slices.ContainsFunc(r.Held, func(h model.HeldNetwork) bool { return h.Name == networkOf(e.Object) }) {
+				refuse("event of " + e.Object)
+			}
+			return true
+		case !reasonable(e):
+			refuse("event " + e.Reason)
+			return true
+		}
+		return !m.takesEvent(n)
+	})
+	for i := range r.Events {
+		e := &r.Events[i]
+		e.Seq, e.Message, e.Object = 0, model.Shorten(e.Message, maxToldText), model.Shorten(e.Object, 4*maxToldName)
+		if now := time.Now(); e.Time.After(now.Add(futureMost)) {
+			e.Time = now
+		}
+	}
+	// What was on its way when something was taken from the node, or what it has not let go of yet, is nobody's lie.
+	switch now := time.Now(); {
+	case refused == 0:
+		n.trust.behind = time.Time{}
+	case r.Revision >= n.revision || !n.trust.behind.IsZero() && now.Sub(n.trust.behind) > behindMost:
+		m.tellRefused(n, refused, first)
+	case n.trust.behind.IsZero():
+		n.trust.behind = now
+	}
+}
+
+// tellRefused counts what was refused of a node, and tells of the first. The lock is held.
+func (m *Manager) tellRefused(n *node, refused uint64, first string) {
+	if refused == 0 {
+		return
+	}
+	n.trust.refused += refused
+	if !n.trust.told {
+		n.trust.told = true
+		m.event(model.Error, n.Name, "ReportRefused", fmt.Sprintf("node %s tells of what is not placed on it, or what nobody can tell (%s): that is not believed, now or later; "+
+			"if it does so of itself, take it out (`polyplane node remove %s`)", n.Name, first, n.Name), n.Name)
+	}
+}
+
+var knownPhases = []model.Phase{model.PhasePending, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended, model.PhaseFailed}
+
+// takesEvent counts an event of a node, or one that follows from what it says, and tells whether there is room for it: the
+// events of all others are kept beside them. The lock is held.
+func (m *Manager) takesEvent(n *node) bool {
+	if !n.Joined { // the platform's own
+		return true
+	}
+	t := &n.trust
+	now := time.Now()
+	most := float64(maxToldEvents + eventsOfElement*len(n.elements))
+	if t.at.IsZero() {
+		t.events = most
+	}
+	t.events = min(most, t.events+eventsPerSecond*now.Sub(t.at).Seconds())
+	if t.at = now; t.events < 1 {
+		t.dropped++
+		if !t.toldDrop {
+			t.toldDrop = true
+			m.event(model.Warning, n.Name, "EventsDropped", fmt.Sprintf("node %s tells of more than %d events at once and %d a second; the rest is counted only", n.Name,
+				maxToldEvents, eventsPerSecond), n.Name)
+		}
+		return false
+	}
+	t.events--
+	if t.events > most/2 {
+		t.toldDrop = false
+	}
+	return true
+}
+
+// reasonable tells whether an event's words are ones that agents use.
+func reasonable(e model.Event) bool {
+	if e.Severity != model.Info && e.Severity != model.Warning && e.Severity != model.Error {
+		return false
+	}
+	if e.Reason == "" || len(e.Reason) > maxToldName || e.Reason[0] < 'A' || e.Reason[0] > 'Z' {
+		return false
+	}
+	return !strings.ContainsFunc(e.Reason, func(c rune) bool { return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') })
+}
+
+func (n *network) hasInterface(id model.PortID) bool {
+	_, there := n.interfaces[model.End{Element: id.Element, Interface: id.Interface}]
+	return there
+}
+
+// boundElement cuts what is told of an element to what there can be.
+func boundElement(e *model.ElementStatus, of *network) {
+	e.Message = model.Shorten(e.Message, maxToldText)
+	if u := e.Usage; u != nil {
+		u.CPU, u.Processes = max(0, u.CPU), max(0, u.Processes)
+	}
+	f := e.Fast
+	if f == nil {
+		return
+	}
+	f.Punted, f.Hooks = few(f.Punted), fewUses(f.Hooks, model.MaxInterfaces)
+	maps.DeleteFunc(f.Hooks, func(name string, _ model.HookUse) bool {
+		return !of.hasInterface(model.PortID{ID: e.ID, Interface: name})
+	})
+	if t := f.Tables; t != nil {
+		seen := map[model.Family]bool{}
+		if len(t.Punted) > 2 {
+			t.Punted = nil
+		}
+		for family, why := range t.Punted {
+			t.Punted[family] = model.Shorten(why, maxToldText)
+		}
+		if t.Lack != nil {
+			t.Lack.Quota = model.Shorten(t.Lack.Quota, maxToldName)
+		}
+		t.Families = slices.DeleteFunc(t.Families, func(f model.FIBTable) bool {
+			twice := seen[f.Family] || f.Family != model.IPv4 && f.Family != model.IPv6
+			seen[f.Family] = true
+			return twice
+		})
+	}
+}
+
+// few are the entries of a map by reasons, as far as there may be so many.
+func few[V any](all map[string]V) map[string]V {
+	for k := range all {
+		if len(all) > maxToldKinds || len(k) > maxToldName {
+			delete(all, k)
+		}
+	}
+	return all
+}
+
+func fewUses(all map[string]model.HookUse, most int) map[string]model.HookUse {
+	for k, u := range all {
+		if len(all) > most || len(k) > maxToldName || u.Hook != model.HookTC && u.Hook != model.HookXDP {
+			delete(all, k)
+			continue
+		}
+		u.Why = model.Shorten(u.Why, maxToldText)
+		all[k] = u
+	}
+	return all
+}
+
+// believeMeasures leaves of what a node has measured what there can be: its links, and histograms that are whole. The lock is
+// held.
+func (m *Manager) believeMeasures(n *node, is *model.Measures) {
+	refused, first := uint64(0), ""
+	refuse := func(what string) {
+		if refused++; first == "" {
+			first = model.Shorten(what, 2*maxToldName)
+		}
+	}
+	neighbours := map[string]bool{}
+	for _, l := range m.substrate.Links {
+		switch n.Name {
+		case l.A:
+			neighbours[l.B] = true
+		case l.B:
+			neighbours[l.A] = true
+		}
+	}
+	if !whole(is.Passes) {
+		refuse("the times of its passes")
+		is.Passes = model.Histogram{}
+	}
+	seen := map[string]bool{}
+	is.Links = slices.DeleteFunc(is.Links, func(l model.LinkMeasure) bool {
+		// A link that has just gone, with the node at its other end, is nobody's lie.
+		if !neighbours[l.To] || seen[l.To] {
+			if m.nodes[l.To] == nil || seen[l.To] || l.To == n.Name {
+				refuse("its link to " + l.To)
+			}
+			return true
+		}
+		seen[l.To] = true
+		return false
+	})
+	for i := range is.Links {
+		l := &is.Links[i]
+		l.Problem, l.Device = model.Shorten(l.Problem, maxToldText), model.Shorten(l.Device, maxToldName)
+		if !whole(l.RTT) {
+			refuse("the round-trip times to " + l.To)
+			l.RTT = model.Histogram{}
+		}
+	}
+	m.tellRefused(n, refused, first)
+}
+
+// whole tells whether a histogram is one; none at all is one, too.
+func whole(h model.Histogram) bool {
+	if len(h.Bounds)+len(h.Counts) == 0 {
+		return true
+	}
+	return len(h.Bounds) <= maxClasses && len(h.Counts) == len(h.Bounds)+1 && slices.IsSorted(h.Bounds)
+}
