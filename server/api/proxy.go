@@ -1,15 +1,21 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"path"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -96,6 +102,8 @@ func newProxy(agents Agents) *proxy {
 		DisableCompression: true,
 		// Streams begin at once. An agent that hangs takes connections, since the kernel does.
 		ResponseHeaderTimeout: 2 * model.LeaseTime,
+		// An agent may be another program, on a machine of somebody else's.
+		MaxResponseHeaderBytes: 64 << 10,
 	}
 	p.reverse = &httputil.ReverseProxy{
 		Transport:     p.transport,
@@ -119,9 +127,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	reverse := *p.reverse
+	reverse.ModifyResponse = func(answer *http.Response) error { return plain(answer, path.Base(r.URL.Path)) }
 	reverse.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
 		if errors.Is(err, context.Canceled) {
 			return // the asker has gone
+		}
+		var strange *strangeAnswer
+		if errors.As(err, &strange) {
+			writeProblem(w, &Problem{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, reach.Node, strange.what)})
+			return
 		}
 		writeProblem(w, Unavailable(fmt.Errorf("%s: the agent of node %s does not answer: %w", id, reach.Node, err)))
 	}
@@ -132,6 +146,71 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer end()
 	}
 	reverse.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// strangeAnswer is an answer that no agent of ours gives.
+type strangeAnswer struct{ what string }
+
+func (s *strangeAnswer) Error() string { return "it gives " + s.what }
+
+// maxAgentAnswer bounds an agent's answer that is no stream, in bytes; maxAgentProblem its words where it refuses.
+const (
+	maxAgentAnswer  = 32 << 20
+	maxAgentProblem = 64 << 10
+)
+
+// media are what agents answer with, by what is asked for.
+var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "application/x-pcapng", "fib": "application/json", "trace": "application/json"}
+
+// plain leaves of an agent's answer what one can be, and nothing that would speak to the asker's program in the manager's name:
+// no cookies, no redirections, no other kind of document.
+func plain(answer *http.Response, kind string) error {
+	header := http.Header{"X-Content-Type-Options": {"nosniff"}, "Cache-Control": {"no-store"}}
+	answer.Trailer = nil
+	switch status := answer.StatusCode; {
+	case status == http.StatusSwitchingProtocols && (kind == "exec" || kind == "console"):
+		header = http.Header{"Connection": {"Upgrade"}, "Upgrade": answer.Header["Upgrade"]}
+	case status == http.StatusOK && media[kind] != "":
+		header.Set("Content-Type", media[kind])
+		if answer.ContentLength >= 0 {
+			header.Set("Content-Length", strconv.FormatInt(answer.ContentLength, 10))
+		}
+		if kind == "fib" || kind == "trace" {
+			answer.Body = &boundedBody{answer.Body, maxAgentAnswer}
+		}
+	case status >= 400 && status < 600 && status != http.StatusUnauthorized && status != http.StatusForbidden:
+		words, err := io.ReadAll(io.LimitReader(answer.Body, maxAgentProblem))
+		answer.Body.Close()
+		var problem ProblemDetail
+		if err != nil || json.Unmarshal(words, &problem) != nil {
+			problem = ProblemDetail{Detail: model.Shorten(strings.ToValidUTF8(strings.TrimSpace(string(words)), ""), 1000)}
+		}
+		problem.Status, problem.Title = status, http.StatusText(status)
+		if words, err = json.Marshal(&problem); err != nil {
+			return err
+		}
+		header.Set("Content-Type", "application/problem+json")
+		header.Set("Content-Length", strconv.Itoa(len(words)))
+		answer.Body, answer.ContentLength = io.NopCloser(bytes.NewReader(words)), int64(len(words))
+	default:
+		return &strangeAnswer{fmt.Sprintf("an answer that no agent gives (HTTP status %d)", status)}
+	}
+	answer.Header = header
+	return nil
+}
+
+// boundedBody breaks off an answer that is too long.
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errors.New("the agent's answer is too long")
+	}
+	return n, err
 }
 
 // slogWriter makes the reverse proxy's complaints debug messages: a user who ends a stream is nothing to report.

@@ -117,6 +117,9 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	})
 	for i := range r.Events {
 		e := &r.Events[i]
+		if e.Severity == "" {
+			e.Severity = model.Info
+		}
 		e.Seq, e.Message, e.Object = 0, model.Shorten(e.Message, maxToldText), model.Shorten(e.Object, 4*maxToldName)
 		if now := time.Now(); e.Time.After(now.Add(futureMost)) {
 			e.Time = now
@@ -179,7 +182,7 @@ func (m *Manager) takesEvent(n *node) bool {
 
 // reasonable tells whether an event's words are ones that agents use.
 func reasonable(e model.Event) bool {
-	if e.Severity != model.Info && e.Severity != model.Warning && e.Severity != model.Error {
+	if e.Severity != "" && e.Severity != model.Info && e.Severity != model.Warning && e.Severity != model.Error {
 		return false
 	}
 	if e.Reason == "" || len(e.Reason) > maxToldName || e.Reason[0] < 'A' || e.Reason[0] > 'Z' {

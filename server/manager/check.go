@@ -22,6 +22,9 @@ const (
 	firstTryTimeout = 3 * time.Second
 	// roundPause is how long a waiting check rests before it tries again.
 	roundPause = 500 * time.Millisecond
+	// agentPatience is how long an agent may take for a round, and perProbe more for each probe or responder.
+	agentPatience = time.Minute
+	perProbe      = 20 * time.Millisecond
 	// responderSeconds is how long responders stay when nobody closes them: longer than a round takes.
 	responderSeconds = 30
 )
@@ -137,6 +140,8 @@ func (c *check) open(ctx context.Context) {
 	var mu sync.Mutex
 	each(c.responders, func(node string, list []model.Responder) {
 		var failed []model.ResponderFailure
+		ctx, cancel := context.WithTimeout(ctx, agentPatience+time.Duration(len(list))*perProbe)
+		defer cancel()
 		err := c.agent(node, func(agent *client.Client) error {
 			ctx, done := c.unlessMute(ctx, node)
 			defer done()
@@ -146,13 +151,16 @@ func (c *check) open(ctx context.Context) {
 		})
 		mu.Lock()
 		defer mu.Unlock()
-		if err != nil {
-			for _, r := range list {
+		asked := make(map[model.ID]struct{}, len(list))
+		for _, r := range list {
+			if asked[r.ID] = struct{}{}; err != nil {
 				c.closed[r.ID] = err.Error()
 			}
 		}
 		for _, f := range failed {
-			c.closed[f.ID] = f.Message
+			if _, own := asked[f.ID]; own { // of others a node says nothing
+				c.closed[f.ID] = model.Shorten(f.Message, maxToldText)
+			}
 		}
 	})
 }
@@ -180,6 +188,8 @@ func (c *check) probe(ctx context.Context) {
 			request.Probes = append(request.Probes, model.Probe{From: q.from, To: q.to, Address: q.Address,
 				Secret: c.secrets[q.to], Not: q.Not})
 		}
+		ctx, cancel := context.WithTimeout(ctx, agentPatience+time.Duration(len(list))*perProbe)
+		defer cancel()
 		var answer model.ProbesResult
 		err := c.agent(b.node, func(agent *client.Client) (err error) {
 			ctx, done := c.unlessMute(ctx, b.node)
@@ -202,7 +212,8 @@ func (c *check) probe(ctx context.Context) {
 // judge takes what the agent saw. The agent says OK only of what it really tried, so that an error never passes for
 // isolation.
 func (q *question) judge(seen model.ProbeResult) {
-	q.OK, q.Reached, q.Answered, q.RTT, q.Message = seen.OK, seen.Reached, seen.Answered, seen.RTT, seen.Message
+	q.OK, q.Reached, q.Answered, q.RTT, q.Message = seen.OK, seen.Reached, model.Shorten(seen.Answered, 2*model.MaxName+1), max(0, seen.RTT),
+		model.Shorten(seen.Message, maxToldText)
 	if q.Answered == q.To {
 		q.Answered = ""
 	}

@@ -61,6 +61,7 @@ func (m *Manager) Beat(b model.Beat) error {
 	if err != nil {
 		return err
 	}
+	b.Step = model.Shorten(b.Step, maxToldText)
 	n.beat = b
 	n.hear()
 	m.readiness(n)

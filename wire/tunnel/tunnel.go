@@ -44,7 +44,17 @@ func Open(conn io.ReadWriteCloser) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the tunnel: %w", err)
 	}
-	return &Session{mux}, nil
+	s := &Session{mux}
+	go s.refuse()
+	return s, nil
+}
+
+// refuse ends the tunnel when the node opens a connection through it: only the manager does, and what came on one that nobody
+// takes would be kept.
+func (s *Session) refuse() {
+	if _, err := s.mux.AcceptStream(); err == nil {
+		s.mux.Close() //nolint:errcheck // it ends in any case
+	}
 }
 
 // Dial opens a connection to the node. It waits while the node has not taken many earlier ones; the context ends that.

@@ -31,7 +31,12 @@ type Client struct {
 	// lock is the instance's: who holds it starts a manager that has ended again. patience is how long that is waited for.
 	lock     string
 	patience time.Duration
+	// most bounds answers that are no streams, in bytes; zero bounds nothing.
+	most int64
 }
+
+// maxAgentAnswer is how long an agent's answer to the manager may be, in bytes: 50,000 probes' has some 15 MB.
+const maxAgentAnswer = 64 << 20
 
 // New returns a client of the instance. It connects when it is first used.
 func New(dirs instance.Dirs) *Client {
@@ -49,7 +54,11 @@ func (c *Client) Patient(patience time.Duration) *Client {
 // NewAgent returns a client of an agent, reached by dial; name is what errors call it.
 func NewAgent(dial func(context.Context) (net.Conn, error), name string) *Client {
 	c := NewSocket("", name)
-	c.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	transport := c.http.Transport.(*http.Transport)
+	transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	// It may be another program, on a machine of somebody else's.
+	transport.MaxResponseHeaderBytes = 64 << 10
+	c.most = maxAgentAnswer
 	return c
 }
 
@@ -239,7 +248,11 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 		_, err = io.Copy(io.Discard, resp.Body)
 		return c.explain(err)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	var from io.Reader = resp.Body
+	if c.most > 0 {
+		from = io.LimitReader(from, c.most)
+	}
+	if err := json.NewDecoder(from).Decode(out); err != nil {
 		return fmt.Errorf("%s %s: the manager's answer: %w", method, path, c.explain(err))
 	}
 	return nil
