@@ -254,7 +254,11 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 	if err != nil {
 		return err
 	}
-	next, resolved, err := m.workOut(doc, old, others, false, "")
+	drawn, err := draw(doc, old, "")
+	if err != nil {
+		return err
+	}
+	next, resolved, err := m.workOut(drawn, others, false, false)
 	if err != nil {
 		return err
 	}
