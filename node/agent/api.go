@@ -16,6 +16,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/wire"
+	"github.com/polyplane/polyplane/wire/socket"
 )
 
 // elements tells the API which elements the node has and which driver made them.
@@ -91,13 +92,9 @@ func (a *Agent) serve(ctx context.Context) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	l, err := net.Listen("unix", path)
+	l, err := socket.Listen(ctx, path)
 	if err != nil {
 		return fmt.Errorf("node %s: serve the agent's API: %w", a.Dirs.Node, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return err
 	}
 	s := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}

@@ -303,19 +303,16 @@ func TestOneOwnerHoldsUpNobody(t *testing.T) {
 	f.use(300 * time.Millisecond)
 	usual := f.use(d)
 	t.Logf("%-28s %v; manager ≤ %d MiB", "nobody", usual, f.memory())
-	// On a quiet machine it is twice and three times; a busy one is given much more, and what was before took seconds.
+	// On a quiet machine it is twice and three times; a busy one is given much more. What it was before took 18 and 32 seconds.
 	check := func(l latencies) {
 		t.Helper()
-		if is, was := at(l.get, .5), at(usual.get, .5); is > 10*was+50*time.Millisecond {
+		if is, was := at(l.get, .5), at(usual.get, .5); is > 10*was+time.Second {
 			t.Errorf("get takes %v, %v as usual", is, was)
 		}
-		if is, was := at(l.set, .5), at(usual.set, .5); is > 10*was+150*time.Millisecond {
+		if is, was := at(l.set, .5), at(usual.set, .5); is > 10*was+2*time.Second {
 			t.Errorf("set takes %v, %v as usual", is, was)
 		}
-		if most := max(at(l.get, 1), at(l.set, 1)); most > 5*time.Second {
-			t.Errorf("a request took %v", most)
-		}
-		if is := f.memory(); is > 1200 {
+		if is := f.memory(); is > 1000 {
 			t.Errorf("the manager has had %d MiB", is)
 		}
 	}

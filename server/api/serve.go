@@ -4,52 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
+
+	"github.com/polyplane/polyplane/wire/socket"
 )
 
-// maxSocketPath is what fits into a socket's address (unix(7): 108 bytes with the final zero).
-const maxSocketPath = 107
-
-// Listen opens a Unix socket that only this user (root) may connect to. A socket that a dead process left behind is
-// replaced; one that is served is not.
-func Listen(ctx context.Context, socket string) (net.Listener, error) {
-	// Under another name first: nobody can connect before the mode is right, and the stale socket is replaced at once.
-	fresh := fmt.Sprintf("%s.%d", socket, os.Getpid())
-	if len(fresh) > maxSocketPath {
-		return nil, fmt.Errorf("listen on %s: the path is too long for a socket (at most %d bytes); use a shorter instance name",
-			socket, maxSocketPath-len(fresh)+len(socket))
-	}
-	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", socket)
-	switch {
-	case err == nil:
-		conn.Close()
-		return nil, fmt.Errorf("listen on %s: another process serves it; `polyplane down` ends that", socket)
-	case !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("listen on %s: %w", socket, err)
-	}
-	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", socket, err)
-	}
-	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("listen on %s: %w", socket, err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", fresh)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w", socket, err)
-	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, socket)); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen on %s: %w", socket, err), l.Close(), os.Remove(fresh))
-	}
-	return l, nil
-}
+// Listen opens a Unix socket that only this user (root) may connect to, and that is made again when somebody removes it.
+func Listen(ctx context.Context, path string) (net.Listener, error) { return socket.Listen(ctx, path) }
 
 // Serve answers on the listeners until the context ends, then ends all streams and returns nil when they have ended.
 // Whoever comes by a Unix socket is root of this machine; all others must be TLS connections.
