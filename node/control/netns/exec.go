@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -387,7 +388,33 @@ func (t *tail) copy(w io.Writer) error {
 		t.at = 0
 	}
 	t.was = info
+	// The element's root writes this file as well, and makes it as long as it likes at no cost: holes take no room.
+	if left := info.Size() - logShown - t.at; left > 0 {
+		t.at += left
+		if _, err := fmt.Fprintf(w, "… %s before this are left out; the whole is in the element\n", model.Bytes(left).Rounded()); err != nil {
+			return err
+		}
+		if err := t.nextLine(f); err != nil {
+			return err
+		}
+	}
 	n, err := io.Copy(w, io.NewSectionReader(f, t.at, info.Size()-t.at))
 	t.at += n
 	return err
+}
+
+// logShown is how much of a log file is shown, in bytes: its end, and as much of what comes between two looks at it.
+const logShown = 4 << 20
+
+// nextLine goes on to the beginning of a line, if one is near.
+func (t *tail) nextLine(f *os.File) error {
+	part := make([]byte, 4096)
+	n, err := f.ReadAt(part, t.at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if end := bytes.IndexByte(part[:n], '\n'); end >= 0 {
+		t.at += int64(end) + 1
+	}
+	return nil
 }
