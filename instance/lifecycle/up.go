@@ -318,7 +318,9 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 		nodes = slices.DeleteFunc(nodes, func(n model.NodeStatus) bool { return n.Joined }) // up or not, they are not ours to start
 		if err == nil {
 			for _, n := range nodes {
-				if !n.Ready && waiting == "" {
+				// Before a node has taken this store's word it says what it was told before.
+				taken := n.Revision > 0 || len(n.Held) > 0
+				if (!n.Ready || !taken) && waiting == "" {
 					waiting = "agent-" + n.Name
 				}
 			}
