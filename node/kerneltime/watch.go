@@ -22,6 +22,9 @@ const (
 	window    = 40 * time.Millisecond
 	// little is how much of the processors packets may take, in cores, without anybody being looked at.
 	little = 0.1
+	// much is how much they must take for somebody to be looked at every time; else every seldom-th time does.
+	much   = 0.5
+	seldom = 5
 	// barredFor is how long an element that has made too much work for the second time may have no devices of its own;
 	// barredEvery is how often that is looked at.
 	barredFor   = 10 * time.Minute
@@ -52,6 +55,7 @@ type Watcher[ID comparable] struct {
 	spaces  map[uint32]ID
 	last    map[ID]*look
 	hurry   bool             // somebody is looked at for the first time
+	rest    int              // times until somebody is looked at although packets take little
 	cut     map[ID]time.Time // when devices of it were removed last
 	barred  map[ID]time.Time // until when
 }
@@ -104,9 +108,13 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 		if span := now.Sub(at); w.hurry || span >= lookEvery {
 			is, err := SoftInterrupts()
 			if err == nil {
-				busy := w.hurry || (is-spent).Seconds() > little*span.Seconds()
+				cores := (is - spent).Seconds() / span.Seconds()
 				spent, at = is, now
-				err = w.round(busy)
+				w.rest--
+				if w.hurry || cores > much || cores <= little || w.rest <= 0 {
+					w.rest = seldom
+					err = w.round(w.hurry || cores > little)
+				}
 			}
 			if err != nil && err.Error() != told {
 				told = err.Error()
