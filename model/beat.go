@@ -19,8 +19,9 @@ const (
 	BeatEvery = 2 * time.Second
 	// LeaseTime is for how long a node counts as heard after its latest word.
 	LeaseTime = 10 * time.Second
-	// StillTime is for how long a loop may be at one step without any progress and be at work all the same.
-	StillTime = 20 * time.Second
+	// StillTime is for how long a loop may be at one step without any progress and be at work all the same: longer than the
+	// half minute that one command for one element may take.
+	StillTime = 45 * time.Second
 )
 
 // Condition is how a node is.

@@ -128,7 +128,7 @@ func TestNodeWhoseLoopStandsStillIsNotReady(t *testing.T) {
 		t.Errorf("at work: %+v", n)
 	}
 	f.beat(t, model.Beat{Node: "n1", Turns: 3, Step: "make elements", Still: model.Duration(model.StillTime)})
-	if n := f.nodeStatus(t, "n1"); n.Condition != model.NotReady || !strings.Contains(n.Problem, `"make elements" for 20s`) {
+	if n := f.nodeStatus(t, "n1"); n.Condition != model.NotReady || !strings.Contains(n.Problem, `"make elements" for 45s`) {
 		t.Errorf("standing still: %+v", n)
 	}
 	f.await(t, since, "n1", "NodeProblem")

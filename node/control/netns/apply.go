@@ -210,6 +210,7 @@ func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names
 				var sysctls sysctlReader
 				defer sysctls.close()
 				for w := range linked {
+					control.Progress(ctx)
 					d.repairInside(w, there, &sysctls)
 				}
 				return nil
@@ -299,6 +300,7 @@ func (d *Driver) makeNetwork(ctx context.Context, network string, works []*work,
 	}
 	keep := func(path string) error { return d.keepUserNamespace(network, base, path) }
 	return makeNamespaces(user, base, kinds, keep, func(i, fd int) {
+		control.Progress(ctx)
 		w := works[i]
 		e, err := d.keepNamespace(w.job.ID, fd)
 		if err != nil {

@@ -107,6 +107,7 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 	for range min(len(queue), 2*runtime.NumCPU()) {
 		workers.Go(func() {
 			for w := range next {
+				control.Progress(ctx)
 				err := d.applyProcess(ctx, w, hosts[w.job.ID.Network])
 				if errors.Is(err, unix.EROFS) && w.e.process.running() {
 					err = d.mendDisk(ctx, w, hosts[w.job.ID.Network], err)
@@ -409,6 +410,7 @@ func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) (stuck map
 			slots <- struct{}{}
 			all.Go(func() {
 				defer func() { <-slots }()
+				control.Progress(ctx)
 				if err := d.removeContainer(ctx, container, false); err != nil {
 					mu.Lock()
 					errs, stuck[id] = append(errs, fmt.Errorf("element %s: end its processes: %w", id, err)), true

@@ -13,6 +13,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 )
 
 // Remove removes the elements; those that do not exist are no error.
@@ -44,6 +45,7 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 	}
 	// The namespaces, by which List finds elements, go last: a removal that is cut short is begun again.
 	for _, id := range ids {
+		control.Progress(ctx)
 		err := d.unmountDisk(id, unix.MNT_DETACH)
 		if err == nil && !keepFiles {
 			err = d.removeFiles(id)
@@ -53,6 +55,7 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 		}
 	}
 	for network := range networks {
+		control.Progress(ctx)
 		if err := d.removeNamespaces(network, gone); err != nil {
 			errs = append(errs, err)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/forward"
@@ -202,6 +203,7 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 	synced := true
 	for i := range results {
 		if results[i].Err == nil {
+			control.Progress(ctx)
 			results[i].Err = p.steer(ctx, p.routers[jobs[i].ID], way)
 		}
 		synced = synced && results[i].Err == nil
