@@ -66,7 +66,7 @@ var outside = []string{
 	"ip netns list-id target-nsid 0 | grep .", "ip link add link lo name out link-netnsid 0 type macvlan",
 	"ip link add name out link-netnsid 0 type vxlan id 7 dstport 4789 local 127.0.0.1 dev lo",
 	// What is the platform's.
-	"ls /run/polyplane", "ls /var/lib/polyplane", "ls /run/netns", "ls /var/lib/docker", "cat /etc/shadow",
+	"ls /run/polyplane/*/nodes", "ls /run/polyplane/*.lock", "ls /var/lib/polyplane", "ls /run/netns", "ls /var/lib/docker", "cat /etc/shadow",
 	"cat /proc/self/mountinfo | grep -o '/var/lib/polyplane/[^ ]*/[^ ]*secret'",
 }
 
