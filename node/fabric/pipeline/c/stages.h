@@ -502,6 +502,18 @@ static __attribute__((noinline)) int to_tunnels(struct __sk_buff *skb)
 	return bpf_map_lookup_elem(&nodes, &key) != 0;
 }
 
+/* surely_other tells of most frames, without a call, that they are not for to_tunnels: IPv4 without options to another port, and TCP. */
+INLINE int surely_other(struct __sk_buff *skb)
+{
+	const __u8 *frame = (void *)(long)skb->data;
+	const struct ipv4_header *h = (void *)(frame + ETHERNET_BYTES);
+	const __u16 *ports = (void *)(h + 1);
+
+	if (skb->protocol != be16(PROTOCOL_IPV4) || (void *)(ports + 2) > (void *)(long)skb->data_end)
+		return 0;
+	return h->version_length == 0x45 && (h->protocol != TRANSPORT_UDP || be16(ports[1]) != tunnel_port());
+}
+
 INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link)
 {
 	__u32 vlan = link_label(link);
@@ -509,7 +521,7 @@ INLINE int send_edge(struct __sk_buff *skb, struct load l, __u32 owner, __u64 li
 
 	if (is_tagged(skb) && !(from && from->flags & PORT_TRUNK) && untag(skb))
 		return drop(l, owner, DROP_TAG);
-	if (to_tunnels(skb))
+	if (!surely_other(skb) && to_tunnels(skb))
 		return drop(l, owner, DROP_NODE);
 	if (vlan && bpf_skb_vlan_push(skb, be16(PROTOCOL_VLAN), vlan))
 		return drop(l, owner, DROP_OUTPUT);
