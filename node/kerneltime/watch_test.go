@@ -37,7 +37,7 @@ func TestWatcherEndsALoop(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		elements[name] = Element{Path: path}
+		elements[name] = Element{Path: path, CPU: leastAllowance} // an emulated machine samples few of its timers' ticks
 	}
 	verdicts := make(chan Verdict[string], 16)
 	w := &Watcher[string]{Elements: func() map[string]Element { return elements }, Log: slog.New(slog.DiscardHandler),
@@ -66,7 +66,7 @@ func TestWatcherEndsALoop(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("the loop goes on")
 		}
-		if times := w.Times(); times["loop"].Taken < allowance/2 || times["peace"].Taken > allowance {
+		if times := w.Times(); times["loop"].Taken < leastAllowance/2 || times["peace"].Taken > leastAllowance {
 			t.Errorf("it is charged to %v", times)
 		}
 		if left := inside("ip -o link"); strings.Contains(left, "x1") || strings.Contains(left, "b1") {
