@@ -176,7 +176,8 @@ func TestTrashOfADeletedNetwork(t *testing.T) {
 		t.Fatalf("the trash has %v", list)
 	}
 	p.kill("agent n1")
-	p.ready()
+	p.await("the node to tell of its trash again", func() bool { out, _, _ := p.try("trash", "list"); return strings.Contains(out, list[0]) },
+		func() string { return p.run("trash", "list") })
 	if _, stderr, err := p.try("trash", "restore", list[0]); err == nil || !strings.Contains(stderr, "apply its network again") {
 		t.Errorf("restored to nobody: %v %s", err, stderr)
 	}
