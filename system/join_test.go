@@ -129,7 +129,7 @@ func TestAnotherHostJoins(t *testing.T) {
 		a.run("check", "wide", "--wait", "1m")
 	})
 	b.run("down")
-	a.await("the node to be away", func() bool { return strings.Contains(a.run("get", "nodes"), " lost ") },
+	a.await("the node to be away", func() bool { return strings.Contains(a.run("get", "nodes"), " unknown ") },
 		func() string { return a.run("get", "nodes") })
 	a.run("node", "remove", "far")
 	if out := b.run("up", "-d"); !strings.Contains(out, "member no longer") {
