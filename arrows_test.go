@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"bench": {"model", "spec", "instance", "linux", "measure/…", "node/agent", "node/control", "node/forward", "node/fabric", "node/fib",
 		"node/fib/internet", "node/mirror", "node/mirror/feed"},
 	"system":            {},
+	"system/attack":     {},
 	"system/sandbox":    {},
 	"system/powercut":   {},
 	"system/chaos":      {"model", "instance", "server/api/client", "node/fabric/pipeline", "system/sandbox"},

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // What is larger than a network may be is refused before anything else looks at it, in few words.
@@ -67,6 +69,8 @@ func TestProblemsAreCapped(t *testing.T) {
 
 // The largest documents that are let through are looked at in a time, and with memory, that a manager has.
 func TestTheWorstDocumentsAreBounded(t *testing.T) {
+	attack.Tell(t, "documents that take as long as they can to judge",
+		"a bounded time")
 	address := func(a, b, c, d int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(a), byte(b), byte(c), byte(d)}), 30)
 	}

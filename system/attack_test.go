@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // attacked is a network that wants its peace, and one that does not leave it. Both have elements on both nodes, and the same
@@ -45,8 +47,8 @@ socket my $s, 17, 3, 0 or die "socket: $!"; bind $s, pack "SnlSCCa8", 17, 3, $in
 my $all = "\xff" x 6; fork; srand $$; sub bytes { pack "N2", rand 2**32, rand 2**32 }
 `
 
-// attack is what one element does, as its root, and what shows that it did.
-type attack struct {
+// offence is what one element does, as its root, and what shows that it did.
+type offence struct {
 	name    string
 	command []string
 	// proof is a shell command in the attacker's network namespace whose number grows by at least atLeast.
@@ -98,7 +100,7 @@ func (s *spoken) String() string {
 
 func perl(program string) []string { return []string{"perl", "-e", program} }
 
-var attacks = []attack{
+var attacks = []offence{
 	{name: "broadcast storm", command: perl(raw + `send $s, $all . $own . "\x88\xb5" . "x" x 46, 0 while 1`), proof: sentFrames, atLeast: 10_000},
 	{name: "large broadcast storm", command: perl(raw + `send $s, $all . $own . "\x88\xb5" . "x" x 1486, 0 while 1`), proof: sentFrames, atLeast: 10_000},
 	{name: "multicast storm", command: perl(raw + `send $s, "\x01\x00\x5e\x00\x00\x05" . $own . "\x08\x00" . "x" x 46, 0 while 1`), proof: sentFrames, atLeast: 10_000},
@@ -134,14 +136,6 @@ var attacks = []attack{
 
 // tolerated is the part of a neighbour's packets that an attack may cost.
 const tolerated = 0.01
-
-// tellAttack tells what an attacker did and what others lost by it, for `make attack`.
-func tellAttack(t *testing.T, did, lost string) {
-	t.Helper()
-	t.Logf("%s: lost: %s", did, lost)
-	t.Attr("attack", strings.Join(strings.Fields(did), " "))
-	t.Attr("lost", strings.Join(strings.Fields(lost), " "))
-}
 
 // TestAttacks has one element do its worst, of each kind, while another network's flow of 10,000 packets a second counts
 // what it loses.
@@ -179,7 +173,7 @@ func tablesAreBounded(t *testing.T, p *platform) {
 	}
 }
 
-func (a *attack) run(t *testing.T, p *platform) {
+func (a *offence) run(t *testing.T, p *platform) {
 	f := p.steady("victim", "v1", "v2", "192.168.2.2")
 	attacker := p.namespace("mean", "a1")
 	proof := func() int {
@@ -230,7 +224,7 @@ func (a *attack) run(t *testing.T, p *platform) {
 	if a.proof == entries {
 		in(t, attacker, "sh", "-c", "ip link set s1 down; ip link set s1 up") // this empties the table
 	}
-	tellAttack(t, fmt.Sprintf("%s, by the root of a host in another network; its count grew from %d to %d", a.name, before, after),
+	attack.Measured(t, fmt.Sprintf("%s, by the root of a host in another network; its count grew from %d to %d", a.name, before, after),
 		fmt.Sprintf("%d of %d packets (%.2f %%)", lost, sent, 100*loss))
 	if loss > tolerated {
 		t.Errorf("%s costs another network %.2f %% of %d packets: want at most %.0f %%", a.name, 100*loss, sent, 100*tolerated)

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // caged has an element of every kind: routers with each routing software, in each way of forwarding, hosts and switches, whose
@@ -108,6 +110,8 @@ for name, r in (("socketcall", call(102, 1, at + 2048, 0, [40, 1, 0])), ("socket
 
 // TestNoWayOut tries, as the root of an element, what is known to have led out of containers.
 func TestNoWayOut(t *testing.T) {
+	attack.Tell(t, "the root of every kind of element tries what is known to have led out of containers",
+		"nothing leads out")
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, caged))
 	secret := filepath.Join("/run", "secret-"+p.dirs.Name)

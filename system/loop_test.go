@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // looped is a network that wants its peace, and one whose element is held to a tenth of a core and to 1,000 packets a second.
@@ -54,7 +56,7 @@ func TestLoopInside(t *testing.T) {
 	<-attacked
 	p.await("the loop to be cut", func() bool { return strings.Contains(p.run("get", "events"), "LoopCut") },
 		func() string { return p.run("get", "events") })
-	tellAttack(t, "two bridges joined twice inside a host, 256 frames for ever", fmt.Sprintf("%d of %d packets", lost, sent))
+	attack.Measured(t, "two bridges joined twice inside a host, 256 frames for ever", fmt.Sprintf("%d of %d packets", lost, sent))
 	t.Logf("%d of %d packets lost; apply took %s, usually %s\n%s", lost, sent, took, usual, p.run("get", "events"))
 	if float64(lost) > tolerated*float64(sent) {
 		t.Errorf("another network lost %d of %d packets", lost, sent)
@@ -83,6 +85,8 @@ func TestLoopInside(t *testing.T) {
 
 // TestStopTakesDevicesAway stops elements in which somebody has made devices, which forward without any process.
 func TestStopTakesDevicesAway(t *testing.T) {
+	attack.Tell(t, "devices made inside elements that are stopped then",
+		"nothing goes on in them")
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, `network: lab
 hosts: {h1: {}}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // twin is one of two networks that have everything in common: elements' names, addresses, MAC addresses, nodes. Each has a
@@ -31,6 +32,8 @@ links:
 // is, and frames of all kinds – to everybody, to groups, to MAC addresses that both have, with tags of any VLAN – are looked
 // for in the other network.
 func TestTwinsNeverMeet(t *testing.T) {
+	attack.Tell(t, "two networks with the same names, addresses, MAC addresses, nodes and VLAN tags",
+		"no frame of either is seen in the other")
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, strings.ReplaceAll(twin, "NAME", "east")+"---\n"+strings.ReplaceAll(twin, "NAME", "west")))
 	p.allWell("east", "west")

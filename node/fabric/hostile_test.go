@@ -8,11 +8,14 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // TestElementsCannotBeNodes has an element whose edge is on the wire of the underlay send VXLAN to a node, as if it were the other one:
 // nothing of it gets there, whole or in fragments, with and without IP options. What else it sends there does.
 func TestElementsCannotBeNodes(t *testing.T) {
+	attack.Tell(t, "an element behind an edge sends tunnel packets to a node",
+		"none is taken for another network")
 	n1, n2, a, _ := twoNodes(t, 9000)
 	a.ping(t, "10.0.0.2")
 	// A third node on the same wire, whose element has an edge there.
@@ -80,6 +83,8 @@ func macOf(n *node, name string) (mac string) {
 // other nodes, of mirrors and of none: only its own link's arrive. It must take another's address for more, which the underlay
 // would have to refuse it.
 func TestHostileNode(t *testing.T) {
+	attack.Tell(t, "a hostile node sends tunnel packets with the numbers of links that it has no part in",
+		"none arrives")
 	n := newNode(t, "192.0.2.1")
 	hostile := newNode(t, "192.0.2.66")
 	underlay(t, n, hostile, 1600)

@@ -8,12 +8,15 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // TestDeadNetworksFramesReachNobody deletes a network whose frames wait in its slice's slow queue, or in the queue of a port of
 // a router, ends the agent, and has another network take the port's slot: what waited reaches nobody and is counted as such.
 // With the generation put back to what it was, it reaches the other network: so it would if slots were all that marks say.
 func TestDeadNetworksFramesReachNobody(t *testing.T) {
+	attack.Tell(t, "a network with frames in a slow queue is deleted, and its slot given to another, with and without a new agent",
+		"none of its frames reaches the other")
 	for _, restart := range []bool{true, false} {
 		for _, back := range []bool{false, true} {
 			n1, n2, a, _ := twoNodes(t, 1600)
@@ -65,6 +68,8 @@ func TestDeadNetworksFramesReachNobody(t *testing.T) {
 // TestDeadRoutersFramesReachNobody is the same for what waits in the queue before a router that the data path forwards for: the
 // next port with that slot has a queue too, and finds the devices with the frames in them.
 func TestDeadRoutersFramesReachNobody(t *testing.T) {
+	attack.Tell(t, "frames wait in the queue before a fast router, whose network is deleted",
+		"none of them reaches another network")
 	for _, back := range []bool{false, true} {
 		l := newRouted(t)
 		l.port("r:left").Shape.Bandwidth = 100e3

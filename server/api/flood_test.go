@@ -28,6 +28,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
 	"github.com/polyplane/polyplane/server/manager"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // floodedManager makes this test's program a manager, in the directory that it names: one that is attacked has its memory
@@ -290,6 +291,8 @@ func (f *flooded) trickle(ctx context.Context) string {
 // TestOneOwnerHoldsUpNobody has an owner do what is worst for the manager and measures what another owner feels.
 // POLYPLANE_FLOOD=30s makes each attack so long.
 func TestOneOwnerHoldsUpNobody(t *testing.T) {
+	attack.Tell(t, "an owner sends documents of the worst kind, floods and bodies that trickle",
+		"others wait a bounded time, and memory is bounded")
 	d := 1500 * time.Millisecond
 	if text := os.Getenv("POLYPLANE_FLOOD"); text != "" {
 		var err error

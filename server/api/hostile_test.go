@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // oneAgent is what answers for every element.
@@ -26,6 +27,8 @@ func (a oneAgent) Agent(context.Context, model.ID) (Reach, error) {
 
 // What a node's agent answers reaches whoever asked without anything that speaks in the manager's name, and not without end.
 func TestAHostileAgentsAnswers(t *testing.T) {
+	attack.Tell(t, "an agent answers requests with headers, redirections and bodies without end",
+		"nothing of it reaches the user")
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Set-Cookie", "a=b")
 		w.Header().Set("Content-Type", "text/html")
@@ -115,6 +118,8 @@ func (endless) Read(p []byte) (int, error) {
 
 // A user who has as many streams open as there may be is told which, and nobody else is held up.
 func TestPlacesAreOfUsers(t *testing.T) {
+	attack.Tell(t, "a user opens all streams that there are",
+		"others have places of their own")
 	p := newPlaces()
 	alice, bob := Caller{Name: "alice", Role: model.RoleOwner}, Caller{Name: "bob", Role: model.RoleViewer}
 	b := Bounds{Requests: 2, Streams: 3}

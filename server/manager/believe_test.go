@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // eventsOf counts the events by reason.
@@ -22,6 +23,8 @@ func eventsOf(f *fixture, reason string) (n int) {
 
 // A node is believed about what is placed on it and nothing else, whatever it says; that it said so is told once.
 func TestANodeTellsOfItsOwnOnly(t *testing.T) {
+	attack.Tell(t, "a node reports on elements of others'",
+		"nothing is believed")
 	f := start(t, t.TempDir(), substrateOf(2))
 	mine, others := line("mine", 2), line("others", 2)
 	for i := range 2 {
@@ -123,6 +126,8 @@ func TestANodeThatIsBehindIsNoLiar(t *testing.T) {
 // A node's flood of events, or of words that nobody has used before, takes the others' place neither in the list nor in the
 // metrics.
 func TestANodesEventsAreBounded(t *testing.T) {
+	attack.Tell(t, "a node tells of events without end",
+		"only its own events are dropped")
 	f := start(t, t.TempDir(), substrateOf(2))
 	net := line("lab", 2)
 	net.Elements[0].Node, net.Elements[1].Node = "n1", "n1"

@@ -18,6 +18,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // try runs a command inside an element.
@@ -202,6 +203,8 @@ func TestReload(t *testing.T) {
 
 // TestNoEscape looks for the machine inside an element.
 func TestNoEscape(t *testing.T) {
+	attack.Tell(t, "the root of an element tries to leave it",
+		"nothing leads out")
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)
 	jobs[1].Element.Software = model.SoftwareStatic // whose commands run in a container of their own

@@ -14,6 +14,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // protocolPages are what all sockets of a protocol on the machine buffer, in pages.
@@ -39,6 +40,8 @@ func protocolPages(t *testing.T, protocol string) int {
 
 // TestSocketBuffersAreCharged fills receive buffers inside an element: what all of them hold is bounded by its memory.
 func TestSocketBuffersAreCharged(t *testing.T) {
+	attack.Tell(t, "an element's sockets are filled with datagrams that nobody reads",
+		"no memory of others: what they hold is charged to it")
 	n := newNode(t)
 	jobs := lineOf("lab", 7, 2)
 	jobs[0].Element.Memory = 64 << 20
@@ -113,6 +116,8 @@ func userOwning(t *testing.T, path string) (owner uint32) {
 // TestRingsOfElementsAreBounded has an element's root take packet rings, as tcpdump does and without end: what the kernel
 // charges to nobody is bounded by half of its memory, over the agent's restart, and Trim tells who wanted more.
 func TestRingsOfElementsAreBounded(t *testing.T) {
+	attack.Tell(t, "an element's root makes rings of packet sockets beyond its memory",
+		"no memory of others: half of its own bound is granted")
 	n := newNode(t)
 	jobs := birdLine("lab", 7, 2)
 	jobs[0].Element.Memory = 64 << 20

@@ -8,10 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // A log that its element's root makes longer than any disk is told from its end on, and costs no more than that.
 func TestALogWithHolesHasAnEnd(t *testing.T) {
+	attack.Tell(t, "a log of 4 TiB that is a hole",
+		"the end of it is shown at once")
 	path := filepath.Join(t.TempDir(), "log")
 	f, err := os.Create(path)
 	if err != nil {

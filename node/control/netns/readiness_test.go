@@ -11,6 +11,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/software"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // awaitPhases applies, whenever the driver says that something has changed, until each element is in the phase, and returns
@@ -112,6 +113,8 @@ func TestConfigurationThatIsNotTakenIsTold(t *testing.T) {
 // TestHostileNotes: what an element's root writes where its readiness is noted neither holds the driver up nor leads it
 // elsewhere, and the element is not ready by it.
 func TestHostileNotes(t *testing.T) {
+	attack.Tell(t, "a router's root plants pipes, devices, links and lies where the agent reads how far it is",
+		"nothing: its neighbour is ready, and it is not believed")
 	n := newNode(t)
 	jobs := append(frrLine("lab", 63, 1), birdLine("red", 64, 1)...)
 	n.awaitPhases(t, jobs, model.PhaseRunning)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // enter moves the test's thread into a new network namespace, with a guard that bounds it.
@@ -61,6 +63,8 @@ func ring(fd, name, size int) error {
 }
 
 func TestRingsAreBounded(t *testing.T) {
+	attack.Tell(t, "rings of packet sockets beyond the bound",
+		"refused")
 	g, cookie := enter(t, 8<<20)
 	first, second := packetSocket(t), packetSocket(t)
 	if err := ring(first, unix.PACKET_RX_RING, 5); err != nil {
@@ -128,6 +132,8 @@ func TestRingsAreBounded(t *testing.T) {
 }
 
 func TestFiltersAreBounded(t *testing.T) {
+	attack.Tell(t, "packet filters without end",
+		"refused beyond the bound")
 	g, cookie := enter(t, 0)
 	attachTo := func(fd, length int) error {
 		program := make([]unix.SockFilter, length)

@@ -18,6 +18,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // pinnedCompiler is the version that the committed objects were made with.
@@ -525,6 +527,8 @@ func TestFromEdge(t *testing.T) {
 // TestTagsAtEdges gives the programs of edges frames whose tags are in the frame; those beside it are TestEdgeTags' of package
 // fabric.
 func TestTagsAtEdges(t *testing.T) {
+	attack.Tell(t, "frames with VLAN tags of every kind are sent out of edges and into them",
+		"none passes an edge that is no trunk")
 	b := newBench(t)
 	b.put(b.Devices, uint32(lo), uint32(1))
 	var dropped uint64
