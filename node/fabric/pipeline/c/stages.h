@@ -402,7 +402,11 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 	return hand_over(skb, to);
 }
 
-INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link, __u32 device)
+/*
+ * tunnel_key names the tunnel that a frame leaves by. A function of its own, so that its key is not on the stack of those who call
+ * what looks up routes: Linux 6.1 counts 512 bytes for all of them together, each rounded up to 32.
+ */
+static __attribute__((noinline)) int tunnel_key(struct __sk_buff *skb, __u64 link)
 {
 	struct bpf_tunnel_key key = { .tunnel_id = link_label(link), .tunnel_ttl = 64 };
 	__u32 number = link_target(link), own = 0;
@@ -410,8 +414,8 @@ INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 
 	struct peer *near = bpf_map_lookup_elem(&peers, &own);
 	__u64 flags = TUNNEL_ZERO_CHECKSUM; /* RFC 7348 section 5: SHOULD be zero over IPv4 */
 
-	if (!far || !near || far->family == 0 || device == 0)
-		return drop(l, owner, DROP_OUTPUT);
+	if (!far || !near || far->family == 0)
+		return -1;
 	key.remote[0] = far->address[0];
 	key.local[0] = near->address[0];
 	if (far->family == 6) {
@@ -423,7 +427,12 @@ INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 
 		key.local[2] = near->address[2];
 		key.local[3] = near->address[3];
 	}
-	if (bpf_skb_set_tunnel_key(skb, &key, sizeof(key), flags))
+	return bpf_skb_set_tunnel_key(skb, &key, sizeof(key), flags);
+}
+
+INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 link, __u32 device)
+{
+	if (device == 0 || tunnel_key(skb, link))
 		return drop(l, owner, DROP_OUTPUT);
 	return bpf_redirect(device, 0);
 }
