@@ -36,6 +36,9 @@ const (
 // ErrDumpInterrupted is returned by Dump when the kernel's tables changed while they were read: ask again.
 var ErrDumpInterrupted = errors.New("the kernel's tables changed while they were read")
 
+// ErrEnough is what a caller of Dump returns when the rest is of no use to it.
+var ErrEnough = errors.New("the rest is not wanted")
+
 // DialRtnetlink opens a connection in the calling thread's network namespace.
 func DialRtnetlink() (*Rtnetlink, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
@@ -306,6 +309,9 @@ func (c *Rtnetlink) Dump(b *Batch, each func(kind uint16, payload []byte) error)
 			}
 			if result == nil || result == ErrDumpInterrupted {
 				if err := each(m.kind, m.payload); err != nil {
+					if err == ErrEnough {
+						return err
+					}
 					result = err
 				}
 			}

@@ -189,14 +189,21 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 
 // trim bounds what elements have in the kernel's tables, and tells of those that had too much.
 func (a *Agent) trim(ctx context.Context) {
+	trimmers := map[string]any{}
 	for name, d := range a.Drivers.Controls {
+		trimmers[string(name)] = d
+	}
+	for name, plane := range a.Drivers.Planes {
+		trimmers["forwarding "+string(name)] = plane
+	}
+	for name, d := range trimmers {
 		t, ok := d.(control.Trimmer)
 		if !ok {
 			continue
 		}
 		trimmed, err := t.Trim(ctx)
 		if err != nil {
-			a.Log.Warn("bound what is in the kernel's tables", "control", name, "error", err)
+			a.Log.Warn("bound what is in the kernel's tables", "of", name, "error", err)
 		}
 		for _, x := range trimmed {
 			switch x.Table {
@@ -215,6 +222,11 @@ func (a *Agent) trim(ctx context.Context) {
 				a.bitten(x.ID, "NeighbourLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s neighbours=` with more allows more)",
 						x.Limit, counted(b.count, "was", "were"), x.ID)
+				})
+			case control.Addresses:
+				a.bitten(x.ID, "AddressLimit", 1, 0, time.Now(), auditEvery, func(b *bite) string {
+					return fmt.Sprintf("it had learnt more than %d addresses: they were forgotten %s, and frames go everywhere in it until their "+
+						"addresses are learnt again", x.Limit, counted(b.count, "time", "times"))
 				})
 			case control.Connections:
 				a.bitten(x.ID, "ConnectionLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {

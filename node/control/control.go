@@ -104,7 +104,7 @@ type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
-// Trimmer is a driver that can bound what elements put into tables of the kernel that it bounds for nobody. Trim looks at
+// Trimmer is a driver, or a plane of forwarding, that can bound what elements put into tables of the kernel that it bounds for nobody. Trim looks at
 // who has more than its limits allow, and takes it away; frequent calls are cheap where nobody has.
 type Trimmer interface {
 	Trim(ctx context.Context) ([]Trimmed, error)
@@ -123,6 +123,8 @@ type Table string
 const (
 	Neighbours  Table = "neighbours"
 	Connections Table = "connections"
+	// Addresses are those that a switch learnt; had is one more than the limit, or more.
+	Addresses Table = "addresses"
 	// Of these what was too much was refused, and Had counts how often. The limit of rings is in bytes.
 	Rings   Table = "rings of packet sockets"
 	Filters Table = "packet filters"

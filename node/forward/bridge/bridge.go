@@ -34,12 +34,13 @@ const checkEvery = 5 * time.Second
 // Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
 const (
 	iflaBrSTPState      = 5  // IFLA_BR_STP_STATE
+	iflaBrFDBFlush      = 21 // IFLA_BR_FDB_FLUSH
 	iflaBrMcastSnooping = 23 // IFLA_BR_MCAST_SNOOPING
 	iflaBrFDBMaxLearned = 49 // IFLA_BR_FDB_MAX_LEARNED, since Linux 6.7; others leave it out
 )
 
 // maxLearned is how many addresses a switch learns: the kernel charges them to nobody. Frames to others go everywhere, as in any
-// switch whose table is full.
+// switch whose table is full. Where the kernel has no such bound, Trim has one.
 const maxLearned = 16384
 
 // Plane keeps a bridge in each switch.
@@ -47,13 +48,17 @@ type Plane struct {
 	marks string // a directory with a file for every switch that has a bridge: what List finds after a restart
 	enter control.Enterer
 
-	mu   sync.Mutex
-	done map[model.ID]prepared
+	older bool // also this kernel is treated as one before Linux 6.7, whose bridges learn without bound
+
+	mu     sync.Mutex
+	done   map[model.ID]prepared
+	looked int // the switch that Trim looked at last
 }
 
 type prepared struct {
-	job forward.Job
-	at  time.Time
+	job     forward.Job
+	at      time.Time
+	limited bool // the kernel bounds what the bridge learns
 }
 
 // New returns the plane of a node. enter leads into the switches' namespaces.
@@ -75,7 +80,7 @@ func (p *Plane) Probe(context.Context) error {
 		}
 		defer c.Close()
 		var b linux.Batch
-		create(&b, [6]byte{2})
+		create(&b, [6]byte{2}, false)
 		if errs := c.Do(&b); errs != nil {
 			return fmt.Errorf("this kernel makes no bridges (it needs CONFIG_BRIDGE): %w", errs[0])
 		}
@@ -114,10 +119,12 @@ func (p *Plane) prepare(job *forward.Job) error {
 	if err := os.WriteFile(p.mark(job.ID), nil, 0o644); err != nil {
 		return fmt.Errorf("switch %s: note its bridge: %w", job.ID, err)
 	}
-	if err := p.enter.Enter(job.ID, func() error { return join(job) }); err != nil {
+	now := prepared{job: *job}
+	if err := p.enter.Enter(job.ID, func() (err error) { now.limited, err = join(job, p.older); return }); err != nil {
 		return fmt.Errorf("switch %s: %w", job.ID, err)
 	}
-	p.done[job.ID] = prepared{job: *job, at: time.Now()}
+	now.at = time.Now()
+	p.done[job.ID] = now
 	return nil
 }
 
@@ -167,47 +174,49 @@ func bridgeMAC(id model.ID) (mac [6]byte) {
 // namespace.
 var nfCalls = []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"}
 
-// join makes the bridge and puts the interfaces on it. It runs in the switch's namespace.
-func join(job *forward.Job) error {
+// join makes the bridge and puts the interfaces on it, and tells whether the kernel bounds what it learns. It runs in the
+// switch's namespace.
+func join(job *forward.Job, older bool) (limited bool, err error) {
 	c, err := linux.DialRtnetlink()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer c.Close()
 	links, err := readLinks(c)
 	if err != nil {
-		return err
+		return false, err
 	}
 	mac := bridgeMAC(job.ID)
 	bridge, ok := links[device]
 	if !ok {
 		var b linux.Batch
-		create(&b, mac)
+		create(&b, mac, older)
 		if errs := c.Do(&b); errs != nil {
-			return fmt.Errorf("make its bridge: %w", errs[0])
+			return false, fmt.Errorf("make its bridge: %w", errs[0])
 		}
 		if links, err = readLinks(c); err != nil {
-			return err
+			return false, err
 		}
 		bridge = links[device]
 		for _, name := range nfCalls {
 			err := os.WriteFile("/proc/sys/net/bridge/"+name, []byte("0"), 0o644)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("keep the firewall off its bridge: %w", err)
+				return false, fmt.Errorf("keep the firewall off its bridge: %w", err)
 			}
 		}
 	}
+	limited = bridge.limited && !older
 	var b linux.Batch
 	var doing []string
-	if bridge.flags&unix.IFF_UP == 0 || bridge.mac != mac || !bridge.plain {
+	if bridge.flags&unix.IFF_UP == 0 || bridge.mac != mac || !bridge.plain || limited && bridge.limit != maxLearned {
 		doing = append(doing, "put right its bridge")
-		settings(&b, bridge.index, mac)
+		settings(&b, bridge.index, mac, older)
 	}
 	for i := range job.Element.Interfaces {
 		ifc := &job.Element.Interfaces[i]
 		l, ok := links[ifc.LinuxName()]
 		if !ok {
-			return fmt.Errorf("its interface %s (device %s) is not there", ifc.Name, ifc.LinuxName())
+			return false, fmt.Errorf("its interface %s (device %s) is not there", ifc.Name, ifc.LinuxName())
 		}
 		if l.master == bridge.index {
 			continue
@@ -218,7 +227,7 @@ func join(job *forward.Job) error {
 		b.Uint32(unix.IFLA_MASTER, uint32(bridge.index))
 	}
 	if b.Len() == 0 {
-		return nil
+		return limited, nil
 	}
 	var failed []error
 	for i, err := range c.Do(&b) {
@@ -226,32 +235,34 @@ func join(job *forward.Job) error {
 			failed = append(failed, fmt.Errorf("%s: %w", doing[i], err))
 		}
 	}
-	return errors.Join(failed...)
+	return limited, errors.Join(failed...)
 }
 
 // create appends the request that makes the bridge.
-func create(b *linux.Batch, mac [6]byte) {
+func create(b *linux.Batch, mac [6]byte, older bool) {
 	b.Request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	b.Link(0, unix.IFF_UP, unix.IFF_UP)
 	b.String(unix.IFLA_IFNAME, device)
-	attributes(b, mac)
+	attributes(b, mac, older)
 }
 
 // settings appends the request that puts an existing bridge right.
-func settings(b *linux.Batch, index int, mac [6]byte) {
+func settings(b *linux.Batch, index int, mac [6]byte, older bool) {
 	b.Request(unix.RTM_NEWLINK, 0)
 	b.Link(index, unix.IFF_UP, unix.IFF_UP)
-	attributes(b, mac)
+	attributes(b, mac, older)
 }
 
-func attributes(b *linux.Batch, mac [6]byte) {
+func attributes(b *linux.Batch, mac [6]byte, older bool) {
 	b.Attr(unix.IFLA_ADDRESS, mac[:])
 	b.Begin(unix.IFLA_LINKINFO)
 	b.String(unix.IFLA_INFO_KIND, "bridge")
 	b.Begin(unix.IFLA_INFO_DATA)
 	b.Uint32(iflaBrSTPState, 0)
 	b.Uint8(iflaBrMcastSnooping, 0)
-	b.Uint32(iflaBrFDBMaxLearned, maxLearned)
+	if !older {
+		b.Uint32(iflaBrFDBMaxLearned, maxLearned)
+	}
 	b.End()
 	b.End()
 }

@@ -134,6 +134,10 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	if err := ping(); err != nil {
 		t.Error(err)
 	}
+	boundElsewhere(t, inside, dirs.Namespace(ids[1]), bridge.New(dirs, driver), work[:1])
+	if err := ping(); err != nil {
+		t.Errorf("with the bridge's table emptied: %v", err)
+	}
 	if list, err := plane.List(ctx); err != nil || len(list) != 1 || list[0] != ids[0] {
 		t.Errorf("listed %v, %v: want %s", list, err, ids[0])
 	}
@@ -155,6 +159,41 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	}
 	if err := plane.Retire(ctx, ids[:1]); err != nil {
 		t.Error(err)
+	}
+}
+
+// boundElsewhere has a plane bound what a bridge learns whose kernel does not, as before Linux 6.7.
+func boundElsewhere(t *testing.T, inside, sender string, plane *bridge.Plane, work []forward.Job) {
+	t.Helper()
+	known := func() int { return strings.Count(sh(t, inside+"bridge fdb show br pp-bridge dynamic"), "\n") }
+	trim := func() []control.Trimmed {
+		t.Helper()
+		trimmed, err := plane.Trim(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		return trimmed
+	}
+	sh(t, inside+"ip link delete pp-bridge")
+	plane.Older()
+	if r := plane.Prepare(context.Background(), work); r[0].Err != nil {
+		t.Fatal(r[0].Err)
+	}
+	if got := trim(); len(got) != 0 {
+		t.Errorf("of a switch that has learnt nothing were trimmed %v", got)
+	}
+	macFlood(t, sender, "s")
+	if n := known(); n < 20000 {
+		t.Fatalf("after frames from 30,000 addresses the unbounded bridge knows %d: nothing is tried", n)
+	}
+	if got := trim(); len(got) != 1 || got[0].ID != work[0].ID || got[0].Table != control.Addresses || got[0].Had <= got[0].Limit {
+		t.Errorf("trimmed was %v", got)
+	}
+	if n := known(); n > 100 {
+		t.Errorf("trimmed, the bridge knows %d addresses", n)
+	}
+	if got := trim(); len(got) != 0 {
+		t.Errorf("of a switch that has forgotten were trimmed %v", got)
 	}
 }
 

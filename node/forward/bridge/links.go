@@ -15,7 +15,9 @@ type link struct {
 	index, master int
 	flags         uint32
 	mac           [6]byte
-	plain         bool // a bridge without spanning tree and multicast snooping, with the bound on what it learns
+	plain         bool // a bridge without spanning tree and multicast snooping
+	limited       bool // a bridge of a kernel that bounds what it learns
+	limit         uint32
 }
 
 // readLinks reads the devices of c's namespace, by name.
@@ -56,14 +58,15 @@ func parse(p []byte) (name string, l link) {
 		case unix.IFLA_ADDRESS:
 			copy(l.mac[:], v)
 		case unix.IFLA_LINKINFO:
-			l.plain = isPlain(v)
+			l.bridge(v)
 		}
 	}
 	return name, l
 }
 
-func isPlain(info []byte) bool {
-	stp, snooping, bounded := true, true, true
+// bridge reads what is particular to bridges.
+func (l *link) bridge(info []byte) {
+	stp, snooping := true, true
 	for kind, data := range linux.Attrs(info) {
 		if kind != unix.IFLA_INFO_DATA {
 			continue
@@ -75,11 +78,11 @@ func isPlain(info []byte) bool {
 			case k == iflaBrMcastSnooping && len(v) >= 1:
 				snooping = v[0] != 0
 			case k == iflaBrFDBMaxLearned && len(v) >= 4:
-				bounded = binary.NativeEndian.Uint32(v) == maxLearned
+				l.limited, l.limit = true, binary.NativeEndian.Uint32(v)
 			}
 		}
 	}
-	return !stp && !snooping && bounded
+	l.plain = !stp && !snooping
 }
 
 // inScratch runs f in a network namespace that is gone afterwards.
