@@ -22,7 +22,8 @@ const inside = "POLYPLANE_SYSTEM_TEST_INSIDE"
 const BinaryVariable = "POLYPLANE_BINARY"
 
 // prelude makes the namespaces ready. Others' mounts were copied into them, and would keep alive what those remove.
-const prelude = `ip link set lo up
+const prelude = `set -e
+ip link set lo up
 cut -d' ' -f5 /proc/self/mountinfo | grep -E '^(/run/(polyplane|netns)|/var/lib/polyplane)/' | tac | xargs -r umount -l 2>/dev/null
 mkdir -p /run/netns && mount -t tmpfs tests /run/netns
 exec "$0" "$@"`
