@@ -41,13 +41,21 @@ func (n *Numbers) Renumber(net Network, as Assigned, was Assigned) (Assigned, er
 		as.Index = index
 	}
 	links := make(map[string]AssignedLink, len(as.Links))
+	names := make([]string, 0, len(as.Links))
 	for i := range net.Links {
-		name := net.Links[i].Name
+		names = append(names, net.Links[i].Name)
+	}
+	for i := range net.Edges {
+		if net.Edges[i].Mirror != nil {
+			names = append(names, mirrorKey(net.Edges[i].Name))
+		}
+	}
+	for _, name := range names {
 		given := as.Links[name]
 		if given.VNI = was.Links[name].VNI; given.VNI == 0 {
 			vni, err := n.VNI()
 			if err != nil {
-				return as, fmt.Errorf("network %s: link %s: %w", net.Name, name, err)
+				return as, fmt.Errorf("network %s: %s: %w", net.Name, name, err)
 			}
 			given.VNI = vni
 		}

@@ -355,6 +355,25 @@ func TestMirrors(t *testing.T) {
 	if again, now := resolve(t, net, as); !reflect.DeepEqual(as, now) || !reflect.DeepEqual(r, again) {
 		t.Errorf("resolved again it is %+v", now)
 	}
+	// A document that was drawn up without numbers gets them all afterwards.
+	bare := Assigned{Links: map[string]AssignedLink{}}
+	for name := range as.Links {
+		bare.Links[name] = AssignedLink{}
+	}
+	for _, was := range []Assigned{{}, as} {
+		later, err := NewNumbers(was).Renumber(r, bare, was)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given := map[uint32]bool{0: true}
+		for name := range as.Links {
+			vni := later.Links[name].VNI
+			if given[vni] || was.Index != 0 && vni != as.Links[name].VNI {
+				t.Errorf("numbered later, %s has tunnel %d", name, vni)
+			}
+			given[vni] = true
+		}
+	}
 	substrate := Substrate{Nodes: []SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")}, {Name: "n2", Address: netip.MustParseAddr("192.0.2.2")}}}
 	for _, x := range []struct {
 		at        string
