@@ -9,6 +9,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/kerneltime"
+	"github.com/polyplane/polyplane/node/watch"
 )
 
 // kernel is what the watcher of the kernel's time for packets is told of the elements.
@@ -58,8 +59,21 @@ func (k *kernel) packetTime(elements []model.ElementStatus) (changed bool) {
 	return changed
 }
 
+// count tells the watch for attacks: what goes on counts once in five seconds, and to make again what was cut counts twice.
+func (k *kernel) count(a *Agent, v kerneltime.Verdict[model.ID], now time.Time) {
+	switch {
+	case v.Barred:
+		a.watcher.tally.add(v.ID, watch.Kernel, 2, now)
+	case len(v.Devices) > 0:
+		a.watcher.tally.add(v.ID, watch.Kernel, 1, now)
+	case a.watcher.tally.sum(v.ID, watch.Kernel, now, usageEvery) == 0:
+		a.watcher.tally.add(v.ID, watch.Kernel, 1, now)
+	}
+}
+
 // excess tells of an element that had the kernel work more than it may.
 func (k *kernel) excess(a *Agent, v kerneltime.Verdict[model.ID]) {
+	k.count(a, v, time.Now())
 	id := v.ID.String()
 	if v.Err != nil {
 		a.Log.Error("devices of an element whose packets take too much of the processors are still there", "element", id, "error", v.Err)

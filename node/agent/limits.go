@@ -206,6 +206,7 @@ func (a *Agent) trim(ctx context.Context) {
 			a.Log.Warn("bound what is in the kernel's tables", "of", name, "error", err)
 		}
 		for _, x := range trimmed {
+			a.watcher.trimmed(x, time.Now())
 			switch x.Table {
 			case control.Rings:
 				a.bitten(x.ID, "RingLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {

@@ -33,8 +33,12 @@ const (
 	watchAgain = time.Second
 	// watchBusy is how many cores an element's processes must use for a closer look at it.
 	watchBusy = 0.2
-	// diskLooks is how many looks at an element's disk tell how often it is filled and emptied.
-	diskLooks = 13
+	// diskSpan is the time over which is counted how often an element fills and empties its disk; one that uses a processor, or
+	// whose disk's use changes by diskStep between two counts, is looked at every diskEvery: to fill and to empty takes less
+	// than a second where the disk is small.
+	diskSpan  = time.Minute
+	diskEvery = 200 * time.Millisecond
+	diskStep  = 0.1
 	// receivedFor is for how long what an element received counts as what may have made it do something.
 	receivedFor = 5 * time.Second
 	// rememberEvery is how often what is usual is written to the disk.
@@ -55,12 +59,13 @@ type watcher struct {
 	last     map[model.PortID]fabric.Counters
 	received map[model.ID]received
 	sampled  map[model.ID]time.Time
-	disks    map[model.ID][]float64
 
 	// That of who looks.
 	examined map[model.ID]examined
+	disks    disks
 
 	// Everybody's.
+	tally  tally
 	mu     sync.Mutex
 	looks  []watchLook
 	looked int64
@@ -88,6 +93,7 @@ type watched struct {
 	waiting     bool          // for its turn: nothing is known of what it sends
 	values      []watch.Value // that the loop measured
 	busy        bool          // it keeps a processor busy, and is worth a closer look
+	share       float64       // of its disk that is used, where values were measured
 }
 
 // watchJob is what one count found.
@@ -110,7 +116,7 @@ const keptLooks = 4096
 
 func newWatcher() *watcher {
 	return &watcher{jobs: make(chan watchJob, 4), received: map[model.ID]received{}, sampled: map[model.ID]time.Time{},
-		recent: map[model.ID]recent{}, disks: map[model.ID][]float64{}, examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{}}
+		recent: map[model.ID]recent{}, disks: disks{}, tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{}}
 }
 
 // counts works out, from counters, who is to be looked at, and passes it on. It never waits.
@@ -118,10 +124,9 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 	span := now.Sub(w.at)
 	last := w.last
 	w.at, w.last = now, counters
-	if len(w.received)+len(w.sampled)+len(w.disks) > 4*len(elements)+64 { // most of it is of elements that are gone
+	if len(w.received)+len(w.sampled) > 4*len(elements)+64 { // most of it is of elements that are gone
 		clear(w.received)
 		clear(w.sampled)
-		clear(w.disks)
 	}
 	if last == nil || span <= 0 || span > time.Minute {
 		return
@@ -190,6 +195,7 @@ func (a *Agent) watching(now time.Time, counters map[model.PortID]fabric.Counter
 		}
 		if measured {
 			e.values, e.busy = a.watchUsage(e.id)
+			e.share = a.usage.last[e.id].DiskShare
 		}
 		elements = append(elements, e)
 	}
@@ -219,14 +225,20 @@ func (a *Agent) watch(ctx context.Context) error {
 	defer again.Stop()
 	keep := time.NewTicker(rememberEvery)
 	defer keep.Stop()
+	looks := time.NewTicker(diskEvery)
+	defer looks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case now := <-looks.C:
+			a.watcher.disks.look(now, a.diskShare)
+			continue
 		case <-keep.C:
 			if s := a.wanted.Load(); s != nil {
 				there := elementsOf(s)
 				w.Keep(func(id model.ID) bool { return there[id] })
+				a.watcher.tally.keep(func(id model.ID) bool { return there[id] })
 			}
 			a.keepUsual(w)
 			continue
@@ -273,6 +285,10 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 	}
 	for _, e := range job.elements {
 		values := append(slices.Clone(e.values), judged(e, samples)...)
+		if len(e.values) > 0 {
+			values = append(values, watch.Value{Signal: watch.Writing, Value: a.watcher.disks.turns(e.id, job.at, e.share, e.busy)})
+			values = append(values, a.watcher.tally.values(e.id, job.at)...)
+		}
 		if e.busy {
 			values = append(values, a.examine(ctx, e.id, job.at)...)
 		} else if len(e.values) > 0 {
@@ -382,12 +398,6 @@ func (a *Agent) watchUsage(id model.ID) (values []watch.Value, isBusy bool) {
 		{Signal: watch.Refused, Value: float64(max(0, is.Refused-was.Refused)) / span},
 		{Signal: watch.Killed, Value: float64(max(0, is.Killed-was.Killed)) / span},
 	}
-	disk := append(a.watcher.disks[id], is.DiskShare)
-	if len(disk) > diskLooks {
-		disk = disk[1:]
-	}
-	a.watcher.disks[id] = disk
-	values = append(values, watch.Value{Signal: watch.Writing, Value: float64(watch.Turns(disk))})
 	return values, (is.CPU - was.CPU).Seconds() >= watchBusy*span
 }
 

@@ -140,6 +140,12 @@ type Examiner interface {
 	Examine(ctx context.Context, id model.ID) (x Examined, ok bool)
 }
 
+// Disks is a driver that can tell quickly which share of an element's disk is used: of its room or of its files, whichever is
+// more, 0…1. It must not wait for anything.
+type Disks interface {
+	DiskShare(id model.ID) float64
+}
+
 // Examined is what such a look found, at that moment.
 type Examined struct {
 	Runnable    int // tasks that have a processor or want one

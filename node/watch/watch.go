@@ -29,6 +29,9 @@ const (
 	Killed      Signal = "killed"      // processes a second that its memory limit ended
 	Demand      Signal = "demand"      // threads that want a processor, on average
 	Writing     Signal = "writing"     // how often it turns from filling its disk to emptying it, or back (see Turns)
+	Kernel      Signal = "kernel"      // how often its own packets took more of the kernel's time than they may (node/kerneltime)
+	Tables      Signal = "tables"      // how often what it had in the kernel's tables beyond its limits was taken away
+	Sockets     Signal = "sockets"     // requests a second for memory of the kernel's, for its sockets, that were refused
 )
 
 // Rule says when a value of a signal is suspicious: when it is at least Floor, and at least Times what is usual, at Looks
@@ -56,7 +59,10 @@ var Rules = []Rule{
 	{Refused, 20, 10, 2, "processes a second refused by its limit"},
 	{Killed, 0.5, 10, 2, "processes a second ended by its memory limit"},
 	{Demand, 20, 4, 2, "threads that want a processor at a time"},
-	{Writing, 5, 3, 1, "turns between filling and emptying its disk within a minute"},
+	{Writing, 12, 3, 1, "turns between filling and emptying its disk within a minute"},
+	{Kernel, 3, 3, 1, "times within a minute that packets of its own making took more of the kernel's time than they may"},
+	{Tables, 3, 3, 1, "times within a minute that it had more in the kernel's tables than its limits allow"},
+	{Sockets, 20, 10, 2, "requests a second for more of the kernel's memory for sockets than it may have"},
 }
 
 var rules = func() map[Signal]*Rule {
@@ -89,7 +95,7 @@ func May(s Signal, value, received float64) bool {
 	switch s {
 	case Asking, Neighbours, Connections:
 		return received >= value/4
-	case Refused, Killed, Demand, Writing:
+	case Refused, Killed, Demand, Writing, Kernel, Tables, Sockets:
 		return received >= busy
 	}
 	return false
@@ -250,21 +256,22 @@ func (w *Watch) Forgive(id model.ID) {
 }
 
 // Turns counts how often shares of a disk that are used, one after the other, turn from growing to shrinking or back, each time by
-// a fifth of the disk at least: who fills it once, or empties it once, does not turn.
+// a fifth of the disk at least, in however many steps: who fills it once, or empties it once, does not turn.
 func Turns(shares []float64) (turns int) {
 	const step = 0.2
-	direction := 0.0
-	for i := range shares {
-		if i == 0 {
-			continue
-		}
-		switch d := shares[i] - shares[i-1]; {
-		case math.Abs(d) < step:
-		case direction != 0 && d*direction < 0:
-			turns++
-			direction = d
-		default:
-			direction = d
+	if len(shares) == 0 {
+		return 0
+	}
+	low, high, direction := shares[0], shares[0], 0
+	for _, v := range shares {
+		low, high = min(low, v), max(high, v)
+		switch {
+		case direction <= 0 && v-low >= step:
+			turns -= direction // the first way that it takes is no turn
+			direction, high = 1, v
+		case direction >= 0 && high-v >= step:
+			turns += direction
+			direction, low = -1, v
 		}
 	}
 	return turns

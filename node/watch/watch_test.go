@@ -102,7 +102,8 @@ func TestProvoked(t *testing.T) {
 		want            bool
 	}{
 		{Asking, 900, 0, false}, {Asking, 900, 300, true}, {Asking, 900, 10, false}, {Connections, 60_000, 20_000, true}, {Connections, 60_000, 1, false},
-		{Refused, 100, 5, false}, {Refused, 100, 5000, true}, {Scan, 100, 100, false}, {Storm, 1e5, 1e5, false},
+		{Refused, 100, 5, false}, {Refused, 100, 5000, true}, {Scan, 100, 100, false}, {Kernel, 3, 5000, true}, {Kernel, 3, 10, false},
+		{Tables, 3, 5000, true}, {Tables, 3, 10, false}, {Sockets, 500, 5000, true}, {Sockets, 500, 10, false}, {Storm, 1e5, 1e5, false},
 	} {
 		if got := May(c.signal, c.value, c.received); got != c.want {
 			t.Errorf("%v: provoked is %v", c, got)
@@ -171,7 +172,9 @@ func TestTurns(t *testing.T) {
 		shares []float64
 		want   int
 	}{{nil, 0}, {[]float64{0.1, 0.4, 0.7, 1, 1, 1}, 0}, {[]float64{1, 0.7, 0.2, 0, 0}, 0}, {[]float64{0, 1, 0, 1, 0}, 3},
-		{[]float64{0.1, 0.2, 0.1, 0.2, 0.1, 0.2}, 0}, {[]float64{0, 0.5, 0.5, 0.45, 0.1, 0.9}, 2}} {
+		{[]float64{0.1, 0.2, 0.1, 0.2, 0.1, 0.2}, 0}, {[]float64{0, 0.5, 0.5, 0.45, 0.1, 0.9}, 2},
+		// slowly, in small steps
+		{[]float64{0, 0.1, 0.2, 0.3, 0.2, 0.1, 0, 0.1, 0.2}, 2}, {[]float64{0.9, 0.8, 0.7, 0.6, 0.7, 0.8, 0.9}, 1}, {[]float64{0.5}, 0}} {
 		if got := Turns(c.shares); got != c.want {
 			t.Errorf("%v: %d turns, want %d", c.shares, got, c.want)
 		}

@@ -439,8 +439,8 @@ func run(args ...string) error {
 	return fmt.Errorf("%s: %w", args[0], err)
 }
 
-// diskShare is the share of an element's disk that is used, of its room or of its files, whichever is more.
-func (d *Driver) diskShare(id model.ID) float64 {
+// DiskShare is the share of an element's disk that is used, of its room or of its files, whichever is more.
+func (d *Driver) DiskShare(id model.ID) float64 {
 	dir := d.dirs.Files(id)
 	var s unix.Statfs_t
 	if !isMount(dir) || unix.Statfs(dir, &s) != nil || s.Blocks == 0 || s.Files == 0 {

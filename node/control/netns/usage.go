@@ -31,7 +31,7 @@ func (d *Driver) Usage(context.Context) map[model.ID]control.Usage {
 		u := d.usageOf(container)
 		u.Limits, u.Fresh = e.job.Element.Limits(), !e.process.began.IsZero()
 		u.Disk, u.DiskFull, _ = d.diskUsage(id)
-		u.DiskShare = d.diskShare(id)
+		u.DiskShare = d.DiskShare(id)
 		all[id] = u
 	}
 	return all
