@@ -49,6 +49,16 @@ type Incident struct {
 	Policy AttackPolicy `json:"policy"`
 }
 
+// Restraint is what an administrator has decided about an element that its owner has deleted since, or, with no element,
+// about a whole network: it counts again when the owner makes it anew.
+type Restraint struct {
+	Owner       string       `json:"owner"`
+	ID          ID           `json:"id"`
+	Quarantined bool         `json:"quarantined,omitempty"`
+	Reason      string       `json:"reason,omitempty"`
+	Attack      AttackPolicy `json:"attack,omitempty"`
+}
+
 // PolicyRequest sets, or with an empty policy takes back, an administrator's policy of a network or one element of it.
 type PolicyRequest struct {
 	Element string       `json:"element,omitempty"`

@@ -235,7 +235,7 @@ var found = map[string]string{
 	"MAC flood": "made-up MAC", "ARP flood": "to everybody", "forged sources": "made-up MAC", "malformed frames": "wrong headers",
 	"unknown neighbours": "do not answer", fullTable: "new neighbours", "connection tracking": "tracked connections",
 	"fork bomb": "refused by its limit", "memory hog": "ended by its memory limit", "processor hog": "want a processor",
-	"system call hog": "want a processor", "disk": "of its disk", "files": "of its disk",
+	"system call hog": "want a processor", "disk": "emptying its disk", "files": "emptying its disk",
 }
 
 // TestAttacksAreFound has the watch find each attack of TestAttacks, each in a network of its own. The short form tries one of

@@ -432,3 +432,129 @@ func TestWhatIsOpenEndsWithTheOwnership(t *testing.T) {
 		t.Error("the logs of a deleted network have ended as if they were all")
 	}
 }
+
+// What an administrator cut off, and an administrator's policy, no owner gets rid of by deleting and making anew.
+func TestOwnersDoNotEscapeQuarantine(t *testing.T) {
+	dirs := openDirs(t)
+	o := openTo(t, dirs, ground)
+	ctx := t.Context()
+	if err := o.root.Register(ctx, "base", model.Registration{Socket: "/nonexistent"}); err != nil {
+		t.Fatal(err)
+	}
+	alice, bob := o.user("alice", model.RoleOwner), o.user("bob", model.RoleOwner)
+	h1 := model.ID{Network: "lab", Element: "h1"}
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply := func(c *client.Client, doc model.Network) {
+		t.Helper()
+		_, err := c.Apply(ctx, doc, model.ApplyOptions{})
+		ok(err)
+	}
+	remove := func(c *client.Client) {
+		t.Helper()
+		ok(c.Delete(ctx, "lab", false))
+		for range 2000 {
+			o.root.Report(ctx, model.Report{Node: "base", Revision: 1 << 40}) //nolint:errcheck // it is tried again
+			if _, err := o.root.Network(ctx, "lab"); err != nil {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Fatal("the network does not go")
+	}
+	// listed is what is said of h1, to somebody.
+	listed := func(c *client.Client) (v model.PolicyView) {
+		t.Helper()
+		all, err := c.Policies(ctx, "")
+		ok(err)
+		for _, is := range all {
+			if is.ID == h1 {
+				return is
+			}
+		}
+		return v
+	}
+	cutOff := func(want bool) {
+		t.Helper()
+		r, err := o.root.Network(ctx, "lab")
+		ok(err)
+		if is := r.Overrides["h1"]; is.Quarantined != want || is.Held != want {
+			t.Errorf("h1 is %+v; cut off by an administrator: want %v", is, want)
+		}
+	}
+	without := duo("lab")
+	without.Elements[0].Name = "h9"
+	for i := range without.Links {
+		for k := range without.Links[i].Ends {
+			if without.Links[i].Ends[k].Element == "h1" {
+				without.Links[i].Ends[k].Element = "h9"
+			}
+		}
+		without.Links[i].Name = "h9--h2"
+	}
+
+	apply(alice, duo("lab"))
+	_, err := o.root.Quarantine(ctx, h1, "scans the others")
+	ok(err)
+	_, err = o.root.SetPolicy(ctx, "lab", model.PolicyRequest{Attack: model.AttackStop})
+	ok(err)
+	remove(alice)
+	if v := listed(o.root); !v.Quarantined || !strings.Contains(v.Reason, "scans the others") || !strings.Contains(v.Reason, "alice") {
+		t.Errorf("of what alice deleted is listed %+v", v)
+	}
+	if v := listed(alice); !v.Quarantined {
+		t.Errorf("alice sees %+v", v)
+	}
+	if v := listed(bob); v.Quarantined {
+		t.Errorf("bob sees %+v", v)
+	}
+	_, err = alice.Act(ctx, h1, model.ActionRelease)
+	refusedWith(t, "a release of what is deleted", err, http.StatusNotFound)
+
+	// Bob's of the same name is another.
+	apply(bob, duo("lab"))
+	cutOff(false)
+	remove(bob)
+	apply(alice, duo("lab"))
+	cutOff(true)
+	if v := listed(alice); v.Attack != model.AttackStop || !v.Administrator || strings.Contains(v.Reason, "kept") {
+		t.Errorf("made anew it is listed as %+v", v)
+	}
+	_, err = alice.Act(ctx, h1, model.ActionRelease)
+	refusedWith(t, "a release of what is made anew", err, http.StatusForbidden, "administrator")
+
+	// Nor by a file without it in between.
+	apply(alice, without)
+	if v := listed(o.root); !v.Quarantined {
+		t.Errorf("of what alice took out is listed %+v", v)
+	}
+	apply(alice, duo("lab"))
+	cutOff(true)
+
+	// An administrator releases it: what is there and what is kept.
+	remove(alice)
+	if r, err := o.root.Act(ctx, h1, model.ActionRelease); err != nil || !r.Changed {
+		t.Errorf("released: %+v, %v", r, err)
+	}
+	if _, err := o.root.Act(ctx, h1, model.ActionRelease); err == nil {
+		t.Error("what is released and deleted is released once more")
+	}
+	_, err = o.root.SetPolicy(ctx, "lab", model.PolicyRequest{})
+	ok(err)
+	apply(alice, duo("lab"))
+	cutOff(false)
+	if v := listed(alice); v.Administrator {
+		t.Errorf("the policy that was taken back counts: %+v", v)
+	}
+
+	// And whoever deletes as an administrator ends it.
+	_, err = o.root.Quarantine(ctx, h1, "again")
+	ok(err)
+	remove(o.root)
+	apply(alice, duo("lab"))
+	cutOff(false)
+}

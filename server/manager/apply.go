@@ -105,6 +105,17 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 	if options.DryRun {
 		return results, nil
 	}
+	if only != "" {
+		var lost []model.Restraint
+		for i := range results {
+			if before := results[i].Before; before != nil && results[i].Changed {
+				lost = append(lost, restraintsOf(before, &results[i].Record.Network)...)
+			}
+		}
+		if err := m.keep(ctx, lost); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.commit(ctx, changes...); err != nil {
 		return nil, err
 	}

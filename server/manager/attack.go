@@ -70,6 +70,24 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 	m.mu.RLock()
 	n, err := m.usable(name)
 	m.mu.RUnlock()
+	if request.Attack == "" { // also of what was deleted
+		ended, wrong := m.forgive(ctx, func(r *model.Restraint) {
+			if r.ID == (model.ID{Network: name, Element: request.Element}) {
+				r.Attack = ""
+			}
+		})
+		if wrong != nil {
+			return nil, wrong
+		}
+		if ended && err != nil {
+			return []model.PolicyView{}, nil
+		}
+		if err == nil && ended && request.Element != "" {
+			if _, ok := n.index[request.Element]; !ok {
+				return m.policies(name)
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +133,12 @@ func (m *Manager) Policies(ctx context.Context, name string) ([]model.PolicyView
 			n := m.networks[v.ID.Network]
 			return n == nil || checkMine(ctx, n) != nil
 		})
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	kept := m.keptViews(name, api.Only(ctx))
+	if len(kept) > 0 { // also of a network that is not there
+		return append(all, kept...), nil
 	}
 	return all, err
 }

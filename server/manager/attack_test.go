@@ -1,7 +1,9 @@
 package manager
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,4 +165,50 @@ func TestIncidentsOfOthersElementsDoNotCount(t *testing.T) {
 	if o != (model.Override{}) {
 		t.Errorf("another node's word counted: %+v", o)
 	}
+}
+
+// What is kept of what owners delete is kept over restarts, and nobody can have more of it kept than there is room for.
+func TestRestraintsAreKept(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	lost := func(n int) (all []model.Restraint) {
+		for i := range n {
+			all = append(all, model.Restraint{Owner: "alice", ID: model.ID{Network: "lab", Element: fmt.Sprintf("h%d", i)}, Quarantined: true, Reason: "scans"})
+		}
+		return all
+	}
+	keep := func(all []model.Restraint) error {
+		f.changing.Lock()
+		defer f.changing.Unlock()
+		return f.keep(t.Context(), all)
+	}
+	if err := keep(lost(maxRestraints)); err != nil {
+		t.Fatal(err)
+	}
+	if err := keep(lost(maxRestraints)); err != nil {
+		t.Errorf("what is kept already, once more: %v", err)
+	}
+	if p := problem(t, keep(lost(maxRestraints+1))); p.Status != http.StatusForbidden || !strings.Contains(p.Error(), "quarantine list") {
+		t.Errorf("more than may be kept: %v", p)
+	}
+	dir := f.dir
+	f.stop()
+	f = start(t, dir, substrateOf(1))
+	if !slices.Equal(f.restraints, sorted(lost(maxRestraints))) {
+		t.Errorf("after a restart %d are kept: %+v", len(f.restraints), f.restraints)
+	}
+	doc := line("lab", 2)
+	r := model.Record{Network: doc, Owner: "alice", Policies: model.Policies{"": model.AttackStop, "r2": model.AttackTell},
+		Overrides: map[string]model.Override{"r1": {Quarantined: true, Held: true, Reason: strings.Repeat("ä", 500)}, "r2": {Quarantined: true}}}
+	all := restraintsOf(&r, nil)
+	if len(all) != 3 || all[0].Attack != model.AttackStop || !all[1].Quarantined || len(all[1].Reason) > maxKeptReason+3 || all[2].Quarantined {
+		t.Errorf("of a deleted network is kept %+v", all)
+	}
+	if all := restraintsOf(&r, &doc); all != nil {
+		t.Errorf("of what stays is kept %+v", all)
+	}
+}
+
+func sorted(all []model.Restraint) []model.Restraint {
+	slices.SortFunc(all, func(a, b model.Restraint) int { return strings.Compare(a.ID.Element, b.ID.Element) })
+	return all
 }

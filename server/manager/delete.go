@@ -40,6 +40,18 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	case n.record.Deleting:
 		return nil
 	}
+	if api.Only(ctx) != "" {
+		err = m.keep(ctx, restraintsOf(&n.record, nil))
+	} else {
+		_, err = m.forgive(ctx, func(r *model.Restraint) {
+			if r.ID.Network == name && r.Owner == ownerOf(&n.record) {
+				r.Quarantined, r.Attack = false, ""
+			}
+		})
+	}
+	if err != nil {
+		return err
+	}
 	next := n.record
 	next.Deleting, next.Discard = true, now
 	next.Revision++

@@ -38,13 +38,15 @@ type Manager struct {
 	keys      map[string]*key        // by the token's ID
 	members   map[string]*membership // by the node's name
 	quotas    model.Quotas
-	revision  int64 // of the nodes' desired state: the store's, which outlives this process
-	identity  model.StoreIdentity
-	deleted   map[string]model.Deleted // networks, lately
-	events    events
-	ear       ear
-	changed   chan struct{} // closed when something that users see changes
-	wake      chan struct{} // wakes the loop
+	// restraints are what administrators have decided about elements that their owners have deleted, in order.
+	restraints []model.Restraint
+	revision   int64 // of the nodes' desired state: the store's, which outlives this process
+	identity   model.StoreIdentity
+	deleted    map[string]model.Deleted // networks, lately
+	events     events
+	ear        ear
+	changed    chan struct{} // closed when something that users see changes
+	wake       chan struct{} // wakes the loop
 
 	closing sync.WaitGroup // tunnels that are being closed
 }
@@ -98,6 +100,9 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	}
 	var err error
 	if m.quotas, err = st.Quotas(ctx); err != nil {
+		return nil, err
+	}
+	if m.restraints, err = st.Restraints(ctx); err != nil {
 		return nil, err
 	}
 	access, _, err := st.Access(ctx)

@@ -135,6 +135,7 @@ func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bo
 		return model.Record{}, none, err
 	}
 	next.Assigned = assigned
+	m.restrain(&next, old)
 	if overwrite {
 		next.Overrides = overwriteAll(next.Overrides, resolved)
 	}
@@ -260,6 +261,20 @@ func storeProblem(err error) error {
 func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (result model.ActionResult, err error) {
 	if action == model.ActionQuarantine {
 		return m.Quarantine(ctx, id, "")
+	}
+	if action == model.ActionRelease && api.Only(ctx) == "" {
+		// Also what was deleted: then there is nothing else to release.
+		if released, err := m.releaseKept(ctx, id); released || err != nil {
+			m.mu.RLock()
+			there := false
+			if n := m.networks[id.Network]; n != nil {
+				_, there = n.index[id.Element]
+			}
+			m.mu.RUnlock()
+			if err != nil || !there {
+				return model.ActionResult{Changed: released}, err
+			}
+		}
 	}
 	return m.override(ctx, id, string(action)+" of "+id.String()+" was asked for", func(is *model.Override) error { return act(ctx, id, action, is) })
 }

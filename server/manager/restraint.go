@@ -1,0 +1,180 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
+)
+
+// What an administrator has decided about an element – that it is cut off, what is done when it attacks – is not the owner's
+// to undo. So when an owner deletes it, or its network, that is kept by owner, network and element, and counts again when
+// the owner makes it anew, until an administrator ends it. An administrator who deletes ends it.
+
+const (
+	// maxRestraints is how much may be kept so of one owner: whoever attacks with ever other names cannot fill the store.
+	maxRestraints = 128
+	// maxKeptReason bounds each reason that is kept so, in bytes.
+	maxKeptReason = 256
+)
+
+// restraintsOf are what administrators have decided about elements of a record, or about its network, that a document does
+// not have any more; nil is no document: the network goes.
+func restraintsOf(r *model.Record, doc *model.Network) (all []model.Restraint) {
+	stays := map[string]bool{"": doc != nil}
+	if doc != nil {
+		for i := range doc.Elements {
+			stays[doc.Elements[i].Name] = true
+		}
+	}
+	of := map[string]model.Restraint{}
+	for name, o := range r.Overrides {
+		if o.Quarantined && o.Held && !stays[name] {
+			x := of[name]
+			x.Quarantined, x.Reason = true, o.Reason
+			if len(x.Reason) > maxKeptReason {
+				x.Reason = strings.ToValidUTF8(x.Reason[:maxKeptReason], "") + "…"
+			}
+			of[name] = x
+		}
+	}
+	for name, p := range r.Policies {
+		if !stays[name] {
+			x := of[name]
+			x.Attack = p
+			of[name] = x
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		x := of[name]
+		x.Owner, x.ID = ownerOf(r), model.ID{Network: r.Network.Name, Element: name}
+		all = append(all, x)
+	}
+	return all
+}
+
+// keep stores what must be kept of what an owner is about to lose. changing is held.
+func (m *Manager) keep(ctx context.Context, lost []model.Restraint) error {
+	if len(lost) == 0 {
+		return nil
+	}
+	next := slices.Clone(m.restraints)
+	for _, r := range lost {
+		i := slices.IndexFunc(next, func(is model.Restraint) bool { return is.Owner == r.Owner && is.ID == r.ID })
+		if i < 0 {
+			next = append(next, r)
+		} else {
+			next[i] = r
+		}
+	}
+	owner, n := lost[0].Owner, 0
+	for _, r := range next {
+		if r.Owner == owner {
+			n++
+		}
+	}
+	if n > maxRestraints && len(next) > len(m.restraints) {
+		return api.Forbidden("administrators' quarantines and policies of %d deleted elements of user %s would be kept, %d at most are: "+
+			"an administrator releases some first (`polyplane quarantine list` shows them), or does this", n, owner, maxRestraints)
+	}
+	return m.putRestraints(ctx, next)
+}
+
+// putRestraints stores what is kept. changing is held.
+func (m *Manager) putRestraints(ctx context.Context, next []model.Restraint) error {
+	slices.SortFunc(next, func(a, b model.Restraint) int {
+		return cmp.Or(cmp.Compare(a.ID.Network, b.ID.Network), cmp.Compare(a.ID.Element, b.ID.Element), cmp.Compare(a.Owner, b.Owner))
+	})
+	if slices.Equal(next, m.restraints) {
+		return nil
+	}
+	if err := m.store.PutRestraints(context.WithoutCancel(ctx), next); err != nil {
+		return storeProblem(err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.restraints = next
+	return nil
+}
+
+// forgive ends what is kept of some, and tells whether anything was. changing is held.
+func (m *Manager) forgive(ctx context.Context, end func(*model.Restraint)) (bool, error) {
+	next := slices.Clone(m.restraints)
+	for i := range next {
+		end(&next[i])
+	}
+	next = slices.DeleteFunc(next, func(r model.Restraint) bool { return !r.Quarantined && r.Attack == "" })
+	ended := !slices.Equal(next, m.restraints)
+	return ended, m.putRestraints(ctx, next)
+}
+
+// releaseKept ends the quarantine that is kept of an element that its owner has deleted.
+func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
+	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
+		return false, api.Unavailable(err)
+	}
+	defer m.changing.Unlock()
+	return m.forgive(ctx, func(r *model.Restraint) {
+		if r.ID == id {
+			r.Quarantined, r.Reason = false, ""
+		}
+	})
+}
+
+// restrain enters what is kept of elements that come anew. changing is held.
+func (m *Manager) restrain(next *model.Record, old *network) {
+	comes := map[string]bool{"": old == nil}
+	for i := range next.Network.Elements {
+		name := next.Network.Elements[i].Name
+		comes[name] = true
+		if old != nil {
+			_, was := old.index[name]
+			comes[name] = !was
+		}
+	}
+	owner, cloned := ownerOf(next), false
+	for _, r := range m.restraints {
+		if r.Owner != owner || r.ID.Network != next.Network.Name || !comes[r.ID.Element] {
+			continue
+		}
+		if !cloned {
+			overrides, policies := map[string]model.Override{}, model.Policies{}
+			maps.Copy(overrides, next.Overrides)
+			maps.Copy(policies, next.Policies)
+			next.Overrides, next.Policies, cloned = overrides, policies, true
+		}
+		if r.Quarantined {
+			o := next.Overrides[r.ID.Element]
+			o.Quarantined, o.Reason, o.Held = true, r.Reason, true
+			next.Overrides[r.ID.Element] = o
+		}
+		if r.Attack != "" {
+			next.Policies[r.ID.Element] = r.Attack
+		}
+	}
+}
+
+// keptViews are what is kept of elements that are not there, as users see it; owner is who asks, empty for one who may see
+// everything. The lock is held.
+func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
+	for _, r := range m.restraints {
+		if network != "" && r.ID.Network != network || owner != "" && r.Owner != owner {
+			continue
+		}
+		if n := m.networks[r.ID.Network]; n != nil && (n.damaged != nil || ownerOf(&n.record) == r.Owner) {
+			if _, there := n.index[r.ID.Element]; there || r.ID.Element == "" || n.damaged != nil {
+				continue
+			}
+		}
+		v := model.PolicyView{ID: r.ID, Attack: cmp.Or(r.Attack, model.AttackTell), Administrator: r.Attack != "", Quarantined: r.Quarantined}
+		if r.Quarantined {
+			v.Reason = r.Reason + " (kept: user " + r.Owner + " has deleted it)"
+		}
+		all = append(all, v)
+	}
+	return all
+}
