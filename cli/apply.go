@@ -416,12 +416,13 @@ func plural(n int, what string) string {
 func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions map[string]int64, timeout time.Duration) error {
 	bar := c.newProgress("starting")
 	var failedSince time.Time
+	told := false
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		networks, err := cl.Networks(ctx)
 		if err != nil {
 			return false, err
 		}
-		seen, ready, settled, running, all, bad := 0, 0, 0, 0, 0, 0
+		seen, ready, settled, running, all, bad, unknown := 0, 0, 0, 0, 0, 0, false
 		for _, n := range networks {
 			revision, ours := revisions[n.Name]
 			if !ours {
@@ -440,9 +441,7 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 			if n.Phase != model.PhasePending {
 				settled++
 			}
-			if n.Phase == model.PhaseUnknown { // no wait is known to end
-				bad++
-			}
+			unknown = unknown || n.Phase == model.PhaseUnknown
 		}
 		if ready == len(revisions) {
 			return true, nil
@@ -451,6 +450,10 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 			return false, failed("%s: removed by somebody else while it was being applied", missingNames(order, networks))
 		}
 		bar.update(running, all)
+		if unknown && !told {
+			told = true
+			c.tellMute(ctx, cl, timeout)
+		}
 		if bad == 0 || settled < len(revisions) {
 			failedSince = time.Time{}
 			return false, nil
@@ -490,6 +493,21 @@ func missingNames(order []string, networks []model.NetworkStatus) string {
 		}
 	}
 	return strings.Join(missing, ", ")
+}
+
+// tellMute tells which nodes say nothing now. The wait goes on: an overloaded machine is heard of again, a hung agent is started
+// again, and nobody knows which it is.
+func (c *CLI) tellMute(ctx context.Context, cl Client, timeout time.Duration) {
+	nodes, err := cl.Nodes(ctx)
+	if err != nil {
+		return
+	}
+	for _, n := range nodes {
+		if !n.Ready {
+			fmt.Fprintf(c.Err, "node %s is %s: %s; waiting for it, at most %s in all\n", n.Name, nodeState(n).text,
+				oneLine(n.Problem), timeout)
+		}
+	}
 }
 
 // whyNotRunning names the elements that do not run, and why.

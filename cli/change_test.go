@@ -90,6 +90,17 @@ func TestApplyTimesOut(t *testing.T) {
 	}
 }
 
+// A node that says nothing for a while is waited for, and that is told: it may only be busy.
+func TestApplyWaitsForMuteNodes(t *testing.T) {
+	t.Parallel()
+	f := lab()
+	f.mute = time.Now().Add(failureGrace + 500*time.Millisecond)
+	r := runWith(t, f, duo, "apply", "-f", "-", "--timeout", "1m")
+	if r.code != ExitOK || strings.Count(r.err, "node n2 is unknown: no answer since a minute; waiting for it, at most 1m0s in all") != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // ^C ends the waiting, says that the rest goes on, and takes nothing back.
 func TestApplyInterrupted(t *testing.T) {
 	f := lab()

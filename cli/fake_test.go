@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -41,6 +42,7 @@ type fake struct {
 	slow     int              // so many polls until an applied network runs
 	fails    bool             // an applied network fails
 	never    bool             // an applied network stays pending
+	mute     time.Time        // until then nothing is heard of an applied network's nodes
 
 	applied  []model.ApplyOptions // real ones, not dry runs
 	acted    []string
@@ -87,6 +89,13 @@ func (f *fake) Networks(context.Context) ([]model.NetworkStatus, error) {
 				}
 			}
 		}
+	}
+	if len(f.applied) > 0 && time.Now().Before(f.mute) {
+		unknown := slices.Clone(f.dump.Networks)
+		for i := range unknown {
+			unknown[i].Phase = model.PhaseUnknown
+		}
+		return unknown, nil
 	}
 	return f.dump.Networks, nil
 }

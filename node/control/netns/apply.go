@@ -72,10 +72,11 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 		}
 	}
 	stale := stalePorts(jobs, there, d.elements)
+	turns := d.turnsForQueued()
 	var todo []*work
 	for i := range jobs {
 		e := d.elements[jobs[i].ID]
-		if e != nil && !stale[jobs[i].ID] && d.asBefore(e, &jobs[i], there) {
+		if e != nil && !stale[jobs[i].ID] && !turns[jobs[i].ID] && d.asBefore(e, &jobs[i], there) {
 			results[i].Devices = e.devices
 			d.tell(e, &results[i])
 			if results[i].Err = e.process.troubleOf(jobs[i].ID); results[i].Err != nil {
@@ -96,7 +97,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			w.fail(err)
 		}
 	}
-	d.applyProcesses(ctx, jobs, todo)
+	d.applyProcesses(ctx, jobs, todo, turns)
 	for _, w := range todo {
 		d.finish(w, there)
 	}

@@ -50,9 +50,10 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 			ids = append(ids, id)
 		}
 	}
-	if len(ids) == 0 {
-		return differ, nil
+	if starting, _ := d.starting(); len(ids) == 0 || starting > 0 && time.Since(d.looked) < lookRest {
+		return differ, nil // those that are being started have the machine
 	}
+	d.looked = time.Now()
 	slices.SortFunc(ids, compareIDs)
 	err := onThread(func() error {
 		start := time.Now()

@@ -54,6 +54,7 @@ type Driver struct {
 	working   *os.File // the lock that runc's commands hold; see awaitOthers
 	lastPorts int
 	auditAt   int
+	looked    time.Time // when an audit last looked into an element
 	census    census
 	sockets   socketGuard
 }

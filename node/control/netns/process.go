@@ -34,6 +34,7 @@ type process struct {
 	logFrom  int64     // where in the log that start begins
 	said     string    // the last words of the start before
 	again    int       // how often it was started again, by whomever
+	queued   bool      // it shall be started, and waits for its turn
 
 	readiness
 }
@@ -47,8 +48,8 @@ const (
 // running tells whether the container's first process lives.
 func (p *process) running() bool { return p.known && p.pidfd > 0 && !ended(p.pidfd) }
 
-// asWanted tells whether the processes are there, or absent, as they shall be.
-func (p *process) asWanted() bool { return p.running() == p.wanted }
+// asWanted tells whether the processes are there, or absent, as they shall be, or wait for their turn.
+func (p *process) asWanted() bool { return p.running() == p.wanted || p.queued }
 
 // due tells whether there is something to do about the processes now.
 func (p *process) due() bool { return !p.asWanted() && !time.Now().Before(p.next) }
@@ -80,7 +81,7 @@ func (d *Driver) find(id model.ID, p *process) error {
 }
 
 // applyProcesses starts, stops and changes what runs in the elements.
-func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []*work) {
+func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []*work, turns map[model.ID]bool) {
 	hosts := map[string]func() string{}
 	var queue []*work
 	for _, w := range todo {
@@ -97,11 +98,12 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 			continue
 		}
 		p := &w.e.process
-		p.plan, p.wanted = plan, plan.NeedsProcesses && !w.job.Element.Stopped
+		p.plan, p.wanted, p.queued = plan, plan.NeedsProcesses && !w.job.Element.Stopped, false
 		if p.wanted || p.known || w.e.shells > 0 {
 			queue = append(queue, w)
 		}
 	}
+	queue = d.queue(queue, turns)
 	next := make(chan *work)
 	var workers sync.WaitGroup
 	for range min(len(queue), 2*runtime.NumCPU()) {

@@ -43,6 +43,8 @@ const (
 	watchEach  = 2 * time.Millisecond
 	// settledEvery is how often the others are.
 	settledEvery = 3 * time.Second
+	// lookedAtOnce is how many are looked at without a pause.
+	lookedAtOnce = 16
 )
 
 // Watch tells when elements have become ready, or no longer are.
@@ -69,20 +71,34 @@ func (d *Driver) Watch(ctx context.Context, changed func()) error {
 
 func (d *Driver) lookAtAll(settled bool) (differ bool, starting int) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	ids := make([]model.ID, 0, len(d.elements))
 	for id, e := range d.elements {
-		p := &e.process
-		if !p.wanted || e.job.Element.Suspended || p.ready && !settled || !p.running() {
-			continue
+		if e.process.wanted && (settled || !e.process.ready) {
+			ids = append(ids, id)
 		}
-		ready, trouble := p.ready, p.trouble
-		d.look(id, p)
-		if !p.ready {
-			starting++
-		}
-		differ = differ || ready != p.ready || trouble != p.trouble || len(p.news) > 0
 	}
-	return differ, starting
+	d.mu.Unlock()
+	// A few at a time: with hundreds on a busy machine this takes long, and the agent's loop wants the lock too.
+	for some := range slices.Chunk(ids, lookedAtOnce) {
+		d.mu.Lock()
+		for _, id := range some {
+			e := d.elements[id]
+			if e == nil || !e.process.wanted || e.job.Element.Suspended || !e.process.running() {
+				continue
+			}
+			p := &e.process
+			ready, trouble := p.ready, p.trouble
+			d.look(id, p)
+			if !p.ready {
+				starting++
+			}
+			differ = differ || ready != p.ready || trouble != p.trouble || len(p.news) > 0
+		}
+		d.mu.Unlock()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return differ || d.turnFree(), starting
 }
 
 // look reads what is noted of an element's daemons.

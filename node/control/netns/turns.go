@@ -1,0 +1,132 @@
+package netns
+
+import (
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Routing software keeps working for a while after its container was started: its daemons begin, and read the configuration.
+// When all of a hundred routers do so at once, each is slow, and nothing else of the machine gets a processor. So there are
+// turns: an element has one from its start until it is ready or has failed, and the others wait for theirs. What an element
+// does with its turn is in its own hands, so none has it for longer than turnTime. One that is not ready by then goes on
+// getting there, beside the next.
+const (
+	turnsEach = 4 // a processor
+	turnsMost = 64
+	turnTime  = 10 * time.Second
+	// lookRest is how long the audit leaves elements alone while others have their turn.
+	lookRest = 10 * time.Second
+)
+
+// waitsForTurn is what is told of an element that has not been started yet.
+const waitsForTurn = "waits for its turn: other elements of this node are being started"
+
+// turns is how many elements may be starting at a time.
+func turns() int { return min(turnsMost, turnsEach*max(2, runtime.NumCPU())) }
+
+// hasTurn tells whether the element is being started.
+func (e *element) hasTurn(now time.Time) bool {
+	p := &e.process
+	return p.wanted && !p.ready && p.trouble == "" && !e.job.Element.Suspended && len(p.plan.Daemons) > 0 &&
+		now.Sub(p.began) < turnTime && p.running()
+}
+
+// needsTurn tells whether the element is to be started now, and will keep its daemons working for that. One that is suspended
+// does nothing.
+func (w *work) needsTurn(now time.Time) bool {
+	p := &w.e.process
+	return p.wanted && len(p.plan.Daemons) > 0 && !w.job.Element.Suspended && !p.running() && (!p.known || !now.Before(p.next))
+}
+
+// starting counts the elements that have their turn, by network.
+func (d *Driver) starting() (all int, networks map[string]int) {
+	now, networks := time.Now(), map[string]int{}
+	for id, e := range d.elements {
+		if e.hasTurn(now) {
+			all++
+			networks[id.Network]++
+		}
+	}
+	return all, networks
+}
+
+// nextTurns returns which of those that wait get the free turns. Each goes to the network that has the fewest, so that one
+// router of a network does not wait for the three hundred of another.
+func nextTurns(waiting []model.ID, free int, networks map[string]int) map[model.ID]bool {
+	byNetwork := map[string][]model.ID{}
+	var order []string
+	for _, id := range waiting {
+		if byNetwork[id.Network] == nil {
+			order = append(order, id.Network)
+		}
+		byNetwork[id.Network] = append(byNetwork[id.Network], id)
+	}
+	given := map[model.ID]bool{}
+	for ; free > 0 && len(order) > 0; free-- {
+		least := slices.MinFunc(order, func(a, b string) int { return networks[a] - networks[b] })
+		given[byNetwork[least][0]] = true
+		networks[least]++
+		if byNetwork[least] = byNetwork[least][1:]; len(byNetwork[least]) == 0 {
+			order = slices.DeleteFunc(order, func(s string) bool { return s == least })
+		}
+	}
+	return given
+}
+
+// turnsForQueued gives what turns are free to elements that were told to wait before.
+func (d *Driver) turnsForQueued() map[model.ID]bool {
+	var waiting []model.ID
+	for id, e := range d.elements {
+		if e.process.queued {
+			waiting = append(waiting, id)
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	slices.SortFunc(waiting, compareIDs)
+	all, networks := d.starting()
+	return nextTurns(waiting, turns()-all, networks)
+}
+
+// queue takes those out of the list whose turn it is not yet; given are those that have got one already.
+func (d *Driver) queue(list []*work, given map[model.ID]bool) []*work {
+	now := time.Now()
+	all, networks := d.starting()
+	var waiting []model.ID
+	for _, w := range list {
+		w.e.process.queued = false
+		switch {
+		case !w.needsTurn(now):
+		case given[w.job.ID]:
+			all++
+			networks[w.job.ID.Network]++
+		default:
+			waiting = append(waiting, w.job.ID)
+		}
+	}
+	more := nextTurns(waiting, turns()-all, networks)
+	return slices.DeleteFunc(list, func(w *work) bool {
+		p, id := &w.e.process, w.job.ID
+		if !w.needsTurn(now) || given[id] || more[id] {
+			return false
+		}
+		p.queued = true
+		p.readiness = readiness{news: p.news, waits: waitsForTurn}
+		return true
+	})
+}
+
+// turnFree tells whether somebody waits, and need not.
+func (d *Driver) turnFree() bool {
+	for _, e := range d.elements {
+		if e.process.queued {
+			all, _ := d.starting()
+			return all < turns()
+		}
+	}
+	return false
+}
