@@ -349,7 +349,7 @@ func (l *lab) fastAnswer(a netip.Addr) answer {
 	}
 	id, length := l.tables[family].Lookup(a)
 	r := answer{length: length}
-	for hash := range uint32(512) {
+	for hash := range uint32(4096) { // as many buckets as a group can have
 		h := l.pool.Resolve(id, hash)
 		switch h.Kind {
 		case fib.KindForward:
