@@ -135,6 +135,7 @@ func TestSupervisorRestartsADaemon(t *testing.T) {
 // A daemon that hangs is ended and started again; one that answers late now and then is left alone, as is one that nobody could
 // ask.
 func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "systemd"))
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "told")
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -180,6 +181,10 @@ func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
 		return pid
 	}
 	first := life()
+	// What systemd told `up` is not for its daemons: one of them would speak to systemd in its place.
+	if environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", first)); err != nil || strings.Contains(string(environment), "NOTIFY_SOCKET") {
+		t.Errorf("the daemon's environment: %q, %v", environment, err)
+	}
 	hanging.Store(1) // one answer in four does not come
 	for until := asked.Load() + 40; asked.Load() < until; {
 		time.Sleep(5 * time.Millisecond)

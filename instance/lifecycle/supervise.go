@@ -133,7 +133,7 @@ func (s *supervisor) died(name string) int {
 
 func (s *supervisor) once(ctx context.Context, d daemon) error {
 	cmd := exec.Command(s.executable, d.args...)
-	cmd.Env = append(os.Environ(), d.env...)
+	cmd.Env = append(withoutSystemd(os.Environ()), d.env...)
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	// A child of the daemon that outlives it may hold the log's pipe open.

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -139,4 +141,13 @@ func (s *spawner) heart(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// withoutSystemd leaves out what systemd tells this process alone, and no child of it: the manager's etcd would tell systemd
+// that it is ready, and systemd has a warning for each word of a process other than the unit's.
+func withoutSystemd(environment []string) []string {
+	return slices.DeleteFunc(slices.Clone(environment), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return name == "NOTIFY_SOCKET" || name == "WATCHDOG_USEC" || name == "WATCHDOG_PID"
+	})
 }
