@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -88,6 +89,7 @@ func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool
 				if e.Action == "fail" {
 					failed++
 					fmt.Fprint(out, strings.Join(output[key], ""))
+					unfinished(out, e.Package, output)
 				}
 				break
 			}
@@ -121,6 +123,16 @@ func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool
 		return 1
 	}
 	return 0
+}
+
+// unfinished prints what the package's tests printed that never ended: the package's process was ended in their middle.
+func unfinished(out io.Writer, pkg string, output map[string][]string) {
+	for _, key := range slices.Sorted(maps.Keys(output)) {
+		if test, ok := strings.CutPrefix(key, pkg+" "); ok && test != "" {
+			fmt.Fprintf(out, "NEVER ENDED  %s %s\n%s", short(pkg), test, strings.Join(output[key], ""))
+			delete(output, key)
+		}
+	}
 }
 
 func short(pkg string) string {

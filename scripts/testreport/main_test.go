@@ -33,6 +33,10 @@ func TestReport(t *testing.T) {
 			[]string{"held      system TestA/flood\n          did:  93 frames\n          lost: 0 of 10\n",
 				"NOT HELD  system TestA/worse\n          did:  7 frames\n          lost: (the test did not get so far)\n"}, nil},
 		{"all is well", strings.Join(strings.SplitAfter(run, "\n")[:4], ""), false, 0, []string{"1 passed, 0 failed, 0 skipped\n"}, nil},
+		{"a package ended in the middle of a test",
+			`{"Action":"output","Package":"github.com/polyplane/polyplane/system","Test":"TestLong","Output":"goroutine 1 waits\n"}
+{"Action":"fail","Package":"github.com/polyplane/polyplane/system","Elapsed":1}`, false, 1,
+			[]string{"NEVER ENDED  system TestLong\ngoroutine 1 waits\n", "0 passed, 1 failed, 0 skipped\n"}, nil},
 		{"no test ran", "", false, 1, []string{"0 passed, 0 failed, 0 skipped\n"}, nil},
 		{"not what go test prints", "oops", false, 1, []string{"not the output of go test -json"}, nil},
 	} {
