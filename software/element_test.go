@@ -1,6 +1,7 @@
 package software
 
 import (
+	"context"
 	"bufio"
 	"encoding/json"
 	"fmt"
@@ -173,7 +174,12 @@ func (r *running) awaitReady(t *testing.T) map[string]Note {
 // exec runs a command inside the element.
 func (r *running) exec(args ...string) (string, error) {
 	all := append([]string{"-t", strconv.Itoa(r.command.Process.Pid), "-a"}, args...)
-	out, err := exec.Command("nsenter", all...).CombinedOutput()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "nsenter", all...).CombinedOutput()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("%v did not end in %s: %w", args, patience, err)
+	}
 	return string(out), err
 }
 

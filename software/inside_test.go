@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -105,10 +106,10 @@ func TestDaemonThatCannotStartIsTold(t *testing.T) {
 	if out := r.show("cat " + NotesDir + "/trouble"); !strings.Contains(Trouble([]byte(out)), "bfdd ended 3 times soon after its start") {
 		t.Errorf("what is told is %q", out)
 	}
-	for {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if out := r.show("vtysh -c 'show running-config ospfd'"); strings.Contains(out, "network 10.0.0.0/8 area 0") {
 			break
-		} else if t.Context().Err() != nil {
+		} else if time.Now().After(deadline) {
 			t.Fatalf("ospfd has no configuration, since bfdd does not start:\n%s", out)
 		}
 	}
