@@ -34,8 +34,8 @@ type Copy struct {
 	Bandwidth Bandwidth `json:"bandwidth"`
 }
 
-// mirrorKey is the mirror's place in Assigned.Links, beside the links': no link has a name with a blank.
-func mirrorKey(edge string) string { return "mirror " + edge }
+// MirrorKey is the mirror's place in Assigned.Links, beside the links': no link has a name with a blank.
+func MirrorKey(edge string) string { return "mirror " + edge }
 
 func (ps *problems) checkMirror(i int, l *layout) {
 	e := &ps.net.Edges[i]
@@ -78,7 +78,7 @@ func (r *resolver) mirrors(numbers *Numbers) error {
 		if edge.Mirror == nil {
 			continue
 		}
-		key := mirrorKey(edge.Name)
+		key := MirrorKey(edge.Name)
 		given := AssignedLink{VNI: r.was.Links[key].VNI}
 		if given.VNI == 0 {
 			var err error
@@ -114,7 +114,7 @@ func (r ResolvedRecord) copies() map[End]*Copy {
 				c.Bandwidth = min(c.Bandwidth, most)
 			}
 			if node := placed[edge.End.Element]; node != placed[from.Element] {
-				c.Node, c.VNI = node, r.Assigned.Links[mirrorKey(edge.Name)].VNI
+				c.Node, c.VNI = node, r.Assigned.Links[MirrorKey(edge.Name)].VNI
 			}
 			if all == nil {
 				all = map[End]*Copy{}
@@ -131,7 +131,7 @@ func (r ResolvedRecord) placedMirror(edge Edge) *Mirror {
 	placed := r.Assigned.Placement.Elements
 	for _, link := range r.Network.Links {
 		if from := placed[link.Ends[0].Element]; link.Name == m.Link && from != "" && from != placed[edge.End.Element] {
-			m.From, m.VNI = from, r.Assigned.Links[mirrorKey(edge.Name)].VNI
+			m.From, m.VNI = from, r.Assigned.Links[MirrorKey(edge.Name)].VNI
 		}
 	}
 	return &m

@@ -47,7 +47,7 @@ func (n *Numbers) Renumber(net Network, as Assigned, was Assigned) (Assigned, er
 	}
 	for i := range net.Edges {
 		if net.Edges[i].Mirror != nil {
-			names = append(names, mirrorKey(net.Edges[i].Name))
+			names = append(names, MirrorKey(net.Edges[i].Name))
 		}
 	}
 	for _, name := range names {

@@ -346,9 +346,9 @@ func TestMirrors(t *testing.T) {
 	net.Slice.Bandwidth = 30e6
 	net.Edges = []Edge{{Name: "mirror0", End: End{"h1", "mirror0"}, Mirror: &Mirror{Link: "r1--r2"}}}
 	r, as := resolve(t, net, Assigned{})
-	vni := as.Links[mirrorKey("mirror0")].VNI
+	vni := as.Links[MirrorKey("mirror0")].VNI
 	for name, l := range as.Links {
-		if vni == 0 || l.VNI == vni && name != mirrorKey("mirror0") {
+		if vni == 0 || l.VNI == vni && name != MirrorKey("mirror0") {
 			t.Fatalf("the mirror's tunnel is %d, link %s's %d", vni, name, l.VNI)
 		}
 	}

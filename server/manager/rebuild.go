@@ -68,6 +68,12 @@ func rebuild(name string, parts map[string]model.NodeNetwork, numbers *model.Num
 			if e.Internet != nil {
 				e.Internet = &model.Internet{Forwards: e.Internet.Forwards}
 			}
+			if m := e.Mirror; m != nil {
+				if m.VNI != 0 {
+					as.Links[model.MirrorKey(e.Name)] = model.AssignedLink{VNI: m.VNI}
+				}
+				e.Mirror = &model.Mirror{Link: m.Link, Bandwidth: m.Bandwidth}
+			}
 			net.Edges = append(net.Edges, e)
 		}
 	}
