@@ -412,7 +412,6 @@ func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.
 		return nil
 	}
 	was := a.watcher.examined[id]
-	a.watcher.examined[id] = examined{is, at}
 	for other, x := range a.watcher.examined {
 		if at.Sub(x.at) > time.Minute {
 			delete(a.watcher.examined, other)
@@ -420,18 +419,23 @@ func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.
 	}
 	span := at.Sub(was.at)
 	if was.at.IsZero() || span > 4*usageEvery {
-		was.Examined, span = control.Examined{}, usageEvery
+		was, span = examined{}, usageEvery
 	}
 	grown := func(is, was int) float64 { return max(0, float64(is-was)) / max(span.Seconds(), 1) }
+	began := grown(is.Connections, was.Connections)
+	a.watcher.examined[id] = examined{is, at, began}
+	// Who has filled the whole table within one look begins no more of them at the next: half of what was counts there.
+	began = max(began, was.began/2)
 	return []watch.Value{{Signal: watch.Demand, Value: float64(is.Runnable)},
 		{Signal: watch.Neighbours, Value: grown(is.Neighbours, was.Neighbours), Detail: fmt.Sprintf("%d of them now", is.Neighbours)},
-		{Signal: watch.Connections, Value: grown(is.Connections, was.Connections), Detail: fmt.Sprintf("%d of them now", is.Connections)}}
+		{Signal: watch.Connections, Value: began, Detail: fmt.Sprintf("%d of them now", is.Connections)}}
 }
 
 // examined is what a closer look found, and when.
 type examined struct {
 	control.Examined
-	at time.Time
+	at    time.Time
+	began float64 // connections a second
 }
 
 // suspect tells of an attack, and does what the element's policy says. It tells whether the element was cut off.
