@@ -181,7 +181,7 @@ func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
 		return pid
 	}
 	first := life()
-	// What systemd told `up` is not for its daemons: one of them would speak to systemd in its place.
+	// What systemd told `up` is not for its daemons: runc would hand it on to elements, and wait for their word.
 	if environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", first)); err != nil || strings.Contains(string(environment), "NOTIFY_SOCKET") {
 		t.Errorf("the daemon's environment: %q, %v", environment, err)
 	}

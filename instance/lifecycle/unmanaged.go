@@ -68,7 +68,9 @@ func reload(commands map[string]bool) {
 	for command := range commands {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		words := strings.Fields(command)
-		exec.CommandContext(ctx, words[0], words[1:]...).Run() //nolint:errcheck // as said
+		cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+		cmd.Env = withoutSystemd(os.Environ()) // networkctl, when it fails, would tell systemd so
+		cmd.Run()                              //nolint:errcheck // as said
 		cancel()
 	}
 }

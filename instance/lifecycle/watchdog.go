@@ -143,8 +143,9 @@ func (s *spawner) heart(ctx context.Context) {
 	}
 }
 
-// withoutSystemd leaves out what systemd tells this process alone, and no child of it: the manager's etcd would tell systemd
-// that it is ready, and systemd has a warning for each word of a process other than the unit's.
+// withoutSystemd leaves out what systemd tells this process alone, and no child of it. runc would hand NOTIFY_SOCKET on to the
+// element, and wait until something in there says that it is ready: BIRD never does, so that no router with it started under
+// systemd, and what an element said reached the machine's systemd.
 func withoutSystemd(environment []string) []string {
 	return slices.DeleteFunc(slices.Clone(environment), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
