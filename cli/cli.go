@@ -92,7 +92,7 @@ func (c *CLI) Root() *cobra.Command {
 		&cobra.Group{ID: groupNetworks, Title: "Networks:"},
 		&cobra.Group{ID: groupLook, Title: "Look:"},
 		&cobra.Group{ID: groupElements, Title: "Elements:"},
-		&cobra.Group{ID: groupData, Title: "Data:"},
+		&cobra.Group{ID: GroupData, Title: "Data:"},
 		&cobra.Group{ID: groupOther, Title: "Other:"},
 	)
 	c.addCommands(root)
@@ -109,7 +109,7 @@ const (
 	groupNetworks = "networks"
 	groupLook     = "look"
 	groupElements = "elements"
-	groupData     = "data"
+	GroupData     = "data"
 	groupOther    = "other"
 )
 

@@ -19,7 +19,7 @@ func (c *CLI) recoverCommand() *cobra.Command {
 all that nodes hold and the store does not know. Numbers, addresses, MACs and places stay as they are, and nothing
 that runs is touched. It is the last resort: a backup (` + "`polyplane restore`" + `) has more. What nodes do not know –
 what a network expects, tokens, quotas – cannot be had back, and is told.`,
-		GroupID: groupData,
+		GroupID: GroupData,
 		Example: "  polyplane recover --from-nodes --dry-run\n  polyplane recover --from-nodes",
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if !fromNodes {

@@ -14,7 +14,7 @@ func (c *CLI) trashCommand() *cobra.Command {
 		Long: `What removed elements owned on disk is in the trash of the node that they were on: after ` + "`delete`" + `, an ` + "`apply`" + ` that
 removes or moves them, or ` + "`restart --new-disk`" + `. It stays for a week, or until there is more than a tenth of the disk of
 it, or less than a twentieth of the disk is free; the oldest goes first. ` + "`down --purge`" + ` deletes it too.`,
-		GroupID: groupData,
+		GroupID: GroupData,
 	}
 	cmd.AddCommand(c.trashList(), c.trashRestore(), c.trashEmpty())
 	return cmd

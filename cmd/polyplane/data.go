@@ -23,7 +23,7 @@ import (
 
 func backupCommand(app *cli.CLI) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "backup [FILE]",
+		Use: "backup [FILE]", GroupID: cli.GroupData,
 		Short: "Write a backup of everything that the instance keeps, while it runs",
 		Long: `Write a backup: all networks with their addresses and places, quotas, tokens and members, the substrate, and the
 certificate authority. Elements' own files are not in it. It is all of one moment; the file appears when it is
@@ -69,7 +69,7 @@ last one of each of the last seven days, are in the data directory's backups.`,
 func restoreCommand(app *cli.CLI) *cobra.Command {
 	empty := false
 	cmd := &cobra.Command{
-		Use:   "restore FILE | --empty",
+		Use: "restore FILE | --empty", GroupID: cli.GroupData,
 		Short: "Put a backup in the place of the store",
 		Long: `Put a backup in the place of the store. The file is read and verified before anything is changed; the platform's
 processes are ended, and what runs goes on running; the store that was there is set aside, not deleted. Then start

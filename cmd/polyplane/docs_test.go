@@ -14,6 +14,11 @@ func TestReferenceIsCurrent(t *testing.T) {
 	app := newApp()
 	root := newRoot(app)
 	root.AddCommand(daemonCommands(app)...)
+	for _, c := range root.Commands() {
+		if !c.Hidden && c.GroupID == "" && c.Name() != "help" && c.Name() != "completion" {
+			t.Errorf("%s is in no group: the reference leaves it out", c.Name())
+		}
+	}
 	if err := cli.WriteDocs(&want, root); err != nil {
 		t.Fatal(err)
 	}

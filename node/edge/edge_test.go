@@ -366,7 +366,7 @@ const firewalldRules = `table inet firewalld {
  chain filter_OUTPUT { type filter hook output priority filter + 10; policy accept; }
  chain filter_INPUT_ZONES { iifname "eth0" goto filter_IN_public; goto filter_IN_public; }
  chain filter_FORWARD_ZONES { goto filter_FWD_public; }
- chain filter_IN_public { tcp dport 22 accept; meta l4proto { icmp, ipv6-icmp } accept; }
+ chain filter_IN_public { tcp dport 22 accept; meta l4proto { icmp, 58 } accept; }
  chain filter_FWD_public { reject with icmpx admin-prohibited; }
 }
 `

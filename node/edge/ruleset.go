@@ -85,8 +85,9 @@ func gatewayRules(in *model.Internet, s *sight) string {
 	line("ip daddr @never4 drop")
 	line("ip6 daddr @never6 limit rate 100/second reject with icmpv6 type admin-prohibited")
 	line("ip6 daddr @never6 drop")
-	line("meta l4proto != { tcp, udp, icmp, ipv6-icmp } limit rate 100/second reject")
-	line("meta l4proto != { tcp, udp, icmp, ipv6-icmp } drop")
+	// ICMPv6 by its number: its name stands in /etc/protocols only, which a minimal Debian lacks.
+	line("meta l4proto != { tcp, udp, icmp, 58 } limit rate 100/second reject")
+	line("meta l4proto != { tcp, udp, icmp, 58 } drop")
 	line("ct state new ct count over %d counter drop", MaxConnections)
 	line("ct state new accept; }")
 	line(`chain after { type nat hook postrouting priority srcnat; oifname "out" masquerade; }`)
@@ -166,7 +167,7 @@ func outletRules(s *sight) string {
 		to := u.address.String()
 		icmp := "icmp"
 		if u.address.Is6() {
-			to, icmp = "["+to+"]", "ipv6-icmp"
+			to, icmp = "["+to+"]", "58"
 		}
 		for _, protocol := range []string{"tcp", "udp", icmp} {
 			line(`oifname "up" meta nfproto %s meta l4proto %s snat %s to %s:%d-%d`, family(u.address), protocol, ip(u.address), to, s.low, s.high)
