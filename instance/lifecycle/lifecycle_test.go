@@ -36,7 +36,9 @@ func TestMain(m *testing.M) {
 		unix.Stat("/proc/self/ns/net", &ns)
 		fmt.Println("hello from the daemon")
 		fmt.Fprintf(f, "%d %d\n", os.Getpid(), ns.Ino)
-		select {}
+		for { // a select without a case is a deadlock to Go's runtime, once nothing else waits for anything
+			time.Sleep(time.Hour)
+		}
 	}
 	code := m.Run()
 	removeBinary()
