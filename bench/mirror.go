@@ -116,7 +116,7 @@ func (m *mirrored) close() {
 	m.peer.Close()
 }
 
-// tablesOf gives empty published tables of a pool of their own, and the feed that fills them.
+// newFeed makes empty tables in a pool of their own, publishes them, and gives the feed that fills them.
 func (m *mirrored) newFeed() (*feed.Feed, error) {
 	var err error
 	if m.pool, err = fib.New(fib.NewHeap(2, 1<<16, 1000)); err != nil {

@@ -34,7 +34,7 @@ func (f Family) bits() int {
 // (or, in the last address of a range, 1).
 type address struct{ hi, lo uint64 }
 
-// familyAddress turns a into bits; ok is false if it is of another family. IPv4-mapped IPv6 addresses are IPv6.
+// address turns a into bits; ok is false if it is of another family. IPv4-mapped IPv6 addresses are IPv6.
 func (f Family) address(a netip.Addr) (bits address, ok bool) {
 	if f == IPv4 {
 		if !a.Is4() {
