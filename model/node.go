@@ -96,6 +96,9 @@ const (
 	PhaseUnknown Phase = "unknown"
 )
 
+// ElementPhases are those that a node reports of elements; the others are of networks, or what the manager makes of silence.
+var ElementPhases = []Phase{PhasePending, PhaseStarting, PhaseRunning, PhaseStopped, PhaseSuspended, PhaseFailed}
+
 // ElementStatus is what a node reports of one element.
 type ElementStatus struct {
 	ID    ID     `json:"id"`

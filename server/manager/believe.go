@@ -74,7 +74,7 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	r.Elements = slices.DeleteFunc(r.Elements, func(e model.ElementStatus) bool {
 		of, ok := m.places(n, e.ID)
 		switch {
-		case ok && slices.Contains(knownPhases, e.Phase):
+		case ok && slices.Contains(model.ElementPhases, e.Phase):
 			return false
 		case ok:
 			refuse(e.ID.String() + " (phase " + string(e.Phase) + ")")
@@ -148,8 +148,6 @@ func (m *Manager) tellRefused(n *node, refused uint64, first string) {
 			"if it does so of itself, take it out (`polyplane node remove %s`)", n.Name, first, n.Name), n.Name)
 	}
 }
-
-var knownPhases = []model.Phase{model.PhasePending, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended, model.PhaseFailed}
 
 // takesEvent counts an event of a node, or one that follows from what it says, and tells whether there is room for it: the
 // events of all others are kept beside them. The lock is held.

@@ -180,3 +180,22 @@ func TestMeasuresAreBounded(t *testing.T) {
 		t.Error("it was not told")
 	}
 }
+
+// Whatever phase the platform's own agents tell of is taken: an element that is starting is no lie.
+func TestEveryPhaseOfAnElementIsBelieved(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	f.apply(t, line("lab", 1), model.ApplyOptions{})
+	for _, phase := range []model.Phase{model.PhasePending, model.PhaseStarting, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended,
+		model.PhaseFailed} {
+		f.obey(t, "n1", map[string]model.Phase{"lab/r1": phase})
+		f.mu.RLock()
+		is := f.nodes["n1"].elements[model.ID{Network: "lab", Element: "r1"}].Phase
+		f.mu.RUnlock()
+		if is != phase {
+			t.Errorf("the node tells that r1 is %s; the manager takes it for %q", phase, is)
+		}
+	}
+	if n := eventsOf(f, "ReportRefused"); n != 0 {
+		t.Errorf("%d events say that the node lies", n)
+	}
+}

@@ -83,8 +83,7 @@ func is(b bool) float64 {
 }
 
 // phases are all that an element or a network may be in.
-var phases = []model.Phase{model.PhasePending, model.PhaseStarting, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended,
-	model.PhaseFailed, model.PhaseUnknown}
+var phases = append(slices.Clone(model.ElementPhases), model.PhaseUnknown)
 
 func (e emitter) network(n *model.NetworkStatus) {
 	for _, p := range phases {
