@@ -35,13 +35,16 @@ const (
 	alertConfirm = 10 * time.Second
 )
 
-// alert is one of Suricata's, of its eve.json.
+// alert is one of Suricata's, of its eve.json. Source is who does what it tells of, Target to whom.
 type alert struct {
 	Source, Target netip.Addr
-	Port           uint16
-	Proto          string
 	Signature      string
 	Severity       int
+}
+
+// party is one of the two whom a rule with a target names.
+type party struct {
+	IP netip.Addr `json:"ip"`
 }
 
 // parseAlert reads a line; ok is false for what is no alert.
@@ -50,14 +53,22 @@ func parseAlert(line []byte) (a alert, ok bool) {
 		Event  string     `json:"event_type"`
 		Source netip.Addr `json:"src_ip"`
 		Target netip.Addr `json:"dest_ip"`
-		Port   uint16     `json:"dest_port"`
-		Proto  string     `json:"proto"`
 		Alert  struct {
 			Signature string `json:"signature"`
 			Severity  int    `json:"severity"`
+			Source    *party `json:"source"`
+			Target    *party `json:"target"`
 		} `json:"alert"`
 	}
-	if json.Unmarshal(line, &raw) != nil || raw.Event != "alert" || !raw.Source.IsValid() || !raw.Target.IsValid() || raw.Source.Zone() != "" {
+	if json.Unmarshal(line, &raw) != nil || raw.Event != "alert" {
+		return a, false
+	}
+	// A rule may be about the answer that betrays an attack: the packet's sender is the victim then. Only the rule's author
+	// knows, and says so by `target`.
+	if raw.Alert.Source != nil && raw.Alert.Target != nil {
+		raw.Source, raw.Target = raw.Alert.Source.IP, raw.Alert.Target.IP
+	}
+	if !raw.Source.IsValid() || !raw.Target.IsValid() || raw.Source.Zone() != "" || raw.Target.Zone() != "" {
 		return a, false
 	}
 	words := strings.Map(func(r rune) rune {
@@ -69,11 +80,7 @@ func parseAlert(line []byte) (a alert, ok bool) {
 	if len(words) > 200 {
 		words = strings.ToValidUTF8(words[:200], "") + "…"
 	}
-	proto := ""
-	if len(raw.Proto) <= 16 {
-		proto = strings.ToUpper(raw.Proto)
-	}
-	return alert{raw.Source.Unmap(), raw.Target.Unmap(), raw.Port, proto, words, raw.Alert.Severity}, words != ""
+	return alert{raw.Source.Unmap(), raw.Target.Unmap(), words, raw.Alert.Severity}, words != ""
 }
 
 // is tells whether a frame is of the flow that the alert is about.
