@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -229,6 +230,17 @@ func TestRouterIsNotBlamed(t *testing.T) {
 	}
 }
 
+// mean is a host that attacks, and another beside it.
+const mean = `network: NAME
+switches: {s1: {}}
+hosts:
+  a1: {disk: 32MiB, processes: 128, memory: 128MiB, LIMITS}
+  a2: {}
+links:
+  - a1 -- s1: 192.168.1.0/29
+  - a2 -- s1
+`
+
 // found are the attacks of TestAttacks by what shows them.
 var found = map[string]string{
 	"broadcast storm": "to everybody", "large broadcast storm": "to everybody", "multicast storm": "to everybody",
@@ -236,32 +248,37 @@ var found = map[string]string{
 	"unknown neighbours": "do not answer", fullTable: "new neighbours", "connection tracking": "tracked connections",
 	"fork bomb": "refused by its limit", "memory hog": "ended by its memory limit", "processor hog": "want a processor",
 	"system call hog": "want a processor", "disk": "emptying its disk", "files": "emptying its disk",
+	"loops of devices": "more of the kernel's time", "tables beyond limits": "more in the kernel's tables", "rings": "memory for sockets",
 }
 
-// TestAttacksAreFound has the watch find each attack of TestAttacks, each in a network of its own. The short form tries one of
-// each kind; ATTACKS_FOUND=all, and `make attack`, try all.
+// bounded are attacks on what bounds an element: the bounds hold, and the watch tells who goes on running into them.
+var bounded = []offence{
+	{name: "loops of devices", command: []string{"sh", "-c", "while :; do (" + twoBridges + "); sleep 2; done"}},
+	{name: "tables beyond limits", command: []string{"sh", "-c", `while :; do perl -e 'for (1 .. 20000) {
+		printf "neighbour replace 11.%d.%d.%d dev s1 lladdr 02:00:00:00:00:01 nud permanent\n", rand 256, rand 256, rand 256 }' |
+		ip -force -batch - 2>/dev/null; done`}},
+	{name: "rings", command: perl(`alarm 20; while (1) { socket my $s, 17, 3, 0 or die "socket: $!";
+		setsockopt $s, 263, 5, pack "IIII", 1 << 22, 64, 1 << 11, 64 << 11; select undef, undef, undef, 0.005 }`)},
+}
+
+// TestAttacksAreFound has the watch find each attack of TestAttacks, and those on bounds, each in a network of its own. The short
+// form tries one of each kind; ATTACKS_FOUND=all, and `make attack`, try all.
 func TestAttacksAreFound(t *testing.T) {
 	t.Attr("attack", "each attack is found by the watch")
 	p := up(t, 1)
 	short := map[string]bool{"broadcast storm": true, "forged sources": true, "unknown neighbours": true, "fork bomb": true}
-	n := 0
-	for _, a := range attacks {
+	for n, a := range slices.Concat(attacks, bounded) {
 		if !short[a.name] && os.Getenv("ATTACKS_FOUND") != "all" {
 			continue
 		}
-		n++
 		name := fmt.Sprintf("mean%d", n)
+		limits := "neighbours: 4000000, connections: 4000000"
+		if n >= len(attacks) {
+			limits = "neighbours: 8192"
+		}
 		t.Run(a.name, func(t *testing.T) {
 			p := p.with(t)
-			p.run("apply", "-f", file(t, strings.NewReplacer("{node: n1}", "{}").Replace(`network: `+name+`
-switches: {s1: {}}
-hosts:
-  a1: {disk: 32MiB, processes: 128, memory: 128MiB, neighbours: 4000000, connections: 4000000}
-  a2: {}
-links:
-  - a1 -- s1: 192.168.1.0/29
-  - a2 -- s1
-`)))
+			p.run("apply", "-f", file(t, strings.NewReplacer("NAME", name, "LIMITS", limits).Replace(mean)))
 			defer p.run("delete", name)
 			began := time.Now()
 			var end func()
