@@ -102,8 +102,8 @@ func (s *Server) memberRoutes(api huma.API) {
 		return &body[model.JoinResult]{r}, statusError(err)
 	})
 	huma.Register(api, operation("node", http.MethodGet, "/nodes/{node}", "One node at a glance", "nodes"),
-		func(_ context.Context, in *NodePath) (*body[model.NodeStatus], error) {
-			d, err := s.views.Dump("", Parts{Nodes: true})
+		func(ctx context.Context, in *NodePath) (*body[model.NodeStatus], error) {
+			d, err := s.dump(ctx, "", Parts{Nodes: true})
 			for _, n := range d.Nodes {
 				if n.Name == in.Node {
 					return &body[model.NodeStatus]{n}, nil

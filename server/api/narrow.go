@@ -19,9 +19,12 @@ func (s *Server) dump(ctx context.Context, network string, parts Parts) (model.D
 		if err := s.guard.owns(c, network); err != nil {
 			return model.Dump{}, err
 		}
-		return s.views.Dump(network, parts)
+		d, err := s.views.Dump(network, parts)
+		narrowNodes(&d)
+		return d, err
 	}
 	d, err := s.views.Dump("", parts)
+	narrowNodes(&d)
 	owned := s.gate.Owned(c.Name)
 	other := func(network string) bool {
 		_, own := owned[network]
@@ -31,6 +34,13 @@ func (s *Server) dump(ctx context.Context, network string, parts Parts) (model.D
 	d.Elements = slices.DeleteFunc(d.Elements, func(e model.ElementView) bool { return other(e.ID.Network) })
 	d.Links = slices.DeleteFunc(d.Links, func(l model.LinkStatus) bool { return other(l.Network) })
 	return d, err
+}
+
+// narrowNodes leaves out the networks that nodes hold and the store does not know: nobody knows whose they are.
+func narrowNodes(d *model.Dump) {
+	for i := range d.Nodes {
+		d.Nodes[i].Held = nil
+	}
 }
 
 // sees tells which events a caller sees: an owner those of the own networks, since they were made.

@@ -76,8 +76,8 @@ func (s *Server) userRoutes(api huma.API) {
 			return &body[[]model.SubstrateLinkStatus]{list(d.Substrate)}, statusError(err)
 		})
 	huma.Register(api, operation("nodes", http.MethodGet, "/nodes", "The nodes at a glance", "nodes"),
-		func(context.Context, *struct{}) (*body[[]model.NodeStatus], error) {
-			d, err := s.views.Dump("", Parts{Nodes: true})
+		func(ctx context.Context, _ *struct{}) (*body[[]model.NodeStatus], error) {
+			d, err := s.dump(ctx, "", Parts{Nodes: true})
 			return &body[[]model.NodeStatus]{list(d.Nodes)}, statusError(err)
 		})
 	huma.Register(api, operation("networks", http.MethodGet, "/networks", "The networks at a glance", "networks"),

@@ -551,10 +551,61 @@ func TestOwnersDoNotEscapeQuarantine(t *testing.T) {
 		t.Errorf("the policy that was taken back counts: %+v", v)
 	}
 
+	// Nor does it help to have cut it off oneself before an administrator does.
+	if _, err := alice.Quarantine(ctx, h1, "to be safe"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := o.root.Quarantine(ctx, h1, "scans again"); err != nil || !r.Changed {
+		t.Errorf("an administrator's quarantine after the owner's: %+v, %v", r, err)
+	}
+	cutOff(true)
+	_, err = alice.Act(ctx, h1, model.ActionRelease)
+	refusedWith(t, "a release of what both cut off", err, http.StatusForbidden, "scans again")
+	_, err = o.root.Act(ctx, h1, model.ActionRelease)
+	ok(err)
+
 	// And whoever deletes as an administrator ends it.
 	_, err = o.root.Quarantine(ctx, h1, "again")
 	ok(err)
 	remove(o.root)
 	apply(alice, duo("lab"))
 	cutOff(false)
+}
+
+// Owners learn no names of others' networks: not from what is refused to them, nor from what nodes hold.
+func TestOwnersLearnNoNames(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	ctx := t.Context()
+	if err := o.root.Register(ctx, "base", model.Registration{Socket: "/nonexistent"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.root.Apply(ctx, duo("secret"), model.ApplyOptions{Owner: "bob"}); err != nil {
+		t.Fatal(err)
+	}
+	err := o.root.Report(ctx, model.Report{Node: "base", Held: []model.HeldNetwork{{Name: "lost", Index: 77, Elements: 1, Why: "another store"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice, viewer := o.user("alice", model.RoleOwner), o.user("vic", model.RoleViewer)
+	for _, name := range []string{"secret", "lost", "nothing"} {
+		_, err := alice.Policies(ctx, name)
+		refusedWith(t, "policies of "+name, err, http.StatusNotFound, "user alice has no network "+name)
+		if name == "nothing" && strings.Contains(err.Error(), "secret") {
+			t.Errorf("a refusal tells of others' networks: %v", err)
+		}
+	}
+	for who, c := range map[string]*client.Client{"alice": alice, "vic": viewer} {
+		nodes, err := c.Nodes(ctx)
+		if err != nil || len(nodes) != 1 {
+			t.Fatalf("%+v, %v", nodes, err)
+		}
+		if held := len(nodes[0].Held) > 0; held != (who == "vic") {
+			t.Errorf("%s is told that the node holds %v", who, nodes[0].Held)
+		}
+	}
+	_, err = alice.Apply(ctx, duo("mine"), model.ApplyOptions{})
+	refusedWith(t, "a network on a node that holds another", err, http.StatusConflict, "administrator")
+	if strings.Contains(err.Error(), "lost") {
+		t.Errorf("a refusal tells what the node holds: %v", err)
+	}
 }

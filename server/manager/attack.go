@@ -46,12 +46,17 @@ func (m *Manager) Quarantine(ctx context.Context, id model.ID, reason string) (r
 		message += ": " + reason
 	}
 	return m.override(ctx, id, message, func(is *model.Override) error {
-		if is.Quarantined {
-			return nil
-		}
-		is.Quarantined, is.Reason, is.Held = true, cmp.Or(reason, "by hand"), api.Only(ctx) == ""
+		cutOff(is, cmp.Or(reason, "by hand"), api.Only(ctx) == "")
 		return nil
 	})
+}
+
+// cutOff enters a quarantine; held is one that an administrator alone releases. Of two the stricter counts: an owner's own is
+// no way to keep an administrator's off.
+func cutOff(is *model.Override, reason string, held bool) {
+	if !is.Quarantined || held && !is.Held {
+		is.Quarantined, is.Reason, is.Held = true, reason, held
+	}
 }
 
 // release ends a quarantine; owner is who asks, empty for one who may everything.
@@ -126,17 +131,17 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 // Policies tells which policy counts for the elements of a network, or of all when it is empty.
 func (m *Manager) Policies(ctx context.Context, name string) ([]model.PolicyView, error) {
 	all, err := m.policies(name)
-	if only := api.Only(ctx); only != "" && err == nil {
-		all = slices.DeleteFunc(all, func(v model.PolicyView) bool {
-			m.mu.RLock()
-			defer m.mu.RUnlock()
-			n := m.networks[v.ID.Network]
-			return n == nil || checkMine(ctx, n) != nil
-		})
-	}
+	only := api.Only(ctx)
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	kept := m.keptViews(name, api.Only(ctx))
+	if only != "" {
+		theirs := func(name string) bool { n := m.networks[name]; return n == nil || checkMine(ctx, n) != nil }
+		all = slices.DeleteFunc(all, func(v model.PolicyView) bool { return theirs(v.ID.Network) })
+		if name != "" && theirs(name) { // in the same words whether it is another's or nobody's, and without the names of others
+			err = api.NotFound("user %s has no network %s", only, name)
+		}
+	}
+	kept := m.keptViews(name, only)
 	if len(kept) > 0 { // also of a network that is not there
 		return append(all, kept...), nil
 	}
@@ -233,9 +238,7 @@ func (m *Manager) decideOn(ctx context.Context, i incident) error {
 		is.Decided = max(is.Decided, i.At.UnixNano())
 		switch policy {
 		case model.AttackQuarantine:
-			if !is.Quarantined {
-				is.Quarantined, is.Reason, is.Held = true, reason, administrator
-			}
+			cutOff(is, reason, administrator)
 		case model.AttackStop:
 			is.Stopped, is.Suspended, is.Reason = true, false, reason
 		}
@@ -255,25 +258,7 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 	if err != nil {
 		return err
 	}
-	of := func(end model.End) bool { return end.Element == id.Element }
-	doc := old.record.Network
-	doc.Elements = slices.DeleteFunc(slices.Clone(doc.Elements), func(e model.Element) bool { return e.Name == id.Element })
-	var gone []model.End // the far ends of its links
-	doc.Links = slices.DeleteFunc(slices.Clone(doc.Links), func(l model.Link) bool {
-		if !of(l.Ends[0]) && !of(l.Ends[1]) {
-			return false
-		}
-		gone = append(gone, l.Ends[0], l.Ends[1])
-		return true
-	})
-	doc.Edges = slices.DeleteFunc(slices.Clone(doc.Edges), func(e model.Edge) bool { return of(e.End) })
-	doc.Expect = slices.DeleteFunc(slices.Clone(doc.Expect), func(e model.Expectation) bool { return e.From == id.Element || e.To == id.Element })
-	for i := range doc.Elements {
-		e := &doc.Elements[i]
-		e.Interfaces = slices.DeleteFunc(slices.Clone(e.Interfaces), func(f model.Interface) bool {
-			return slices.Contains(gone, model.End{Element: e.Name, Interface: f.Name})
-		})
-	}
+	doc := without(old.record.Network, id.Element)
 	_, others, err := m.situations([]model.Document{{Network: doc}})
 	if err != nil {
 		return err
@@ -286,8 +271,51 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 	if err != nil {
 		return err
 	}
+	// What an administrator has decided about it counts again when its owner makes it anew.
+	if err := m.keep(ctx, restraintsOf(&old.record, &doc)); err != nil {
+		return err
+	}
 	return m.commit(ctx, &change{record: next, resolved: resolved, reason: "NetworkApplied",
 		message: fmt.Sprintf("revision %d: %s was taken out, as the policy says of attacks: %s", next.Revision, id, reason)})
+}
+
+// without is a document without an element, and without all that names it: its links and edges, mirrors of its links, ports
+// that are forwarded to it, what is expected of it.
+func without(doc model.Network, element string) model.Network {
+	of := func(end model.End) bool { return end.Element == element }
+	doc.Elements = slices.DeleteFunc(slices.Clone(doc.Elements), func(e model.Element) bool { return e.Name == element })
+	links := map[string]bool{}
+	var gone []model.End // the far ends
+	doc.Links = slices.DeleteFunc(slices.Clone(doc.Links), func(l model.Link) bool {
+		if !of(l.Ends[0]) && !of(l.Ends[1]) {
+			return false
+		}
+		links[l.Name] = true
+		gone = append(gone, l.Ends[0], l.Ends[1])
+		return true
+	})
+	doc.Edges = slices.DeleteFunc(slices.Clone(doc.Edges), func(e model.Edge) bool {
+		mirror := e.Mirror != nil && links[e.Mirror.Link]
+		if mirror {
+			gone = append(gone, e.End)
+		}
+		return mirror || of(e.End)
+	})
+	for i := range doc.Edges {
+		if e := &doc.Edges[i]; e.Internet != nil {
+			internet := *e.Internet
+			internet.Forwards = slices.DeleteFunc(slices.Clone(internet.Forwards), func(f model.Forward) bool { return f.Element == element })
+			e.Internet = &internet
+		}
+	}
+	doc.Expect = slices.DeleteFunc(slices.Clone(doc.Expect), func(e model.Expectation) bool { return e.From == element || e.To == element })
+	for i := range doc.Elements {
+		e := &doc.Elements[i]
+		e.Interfaces = slices.DeleteFunc(slices.Clone(e.Interfaces), func(f model.Interface) bool {
+			return slices.Contains(gone, model.End{Element: e.Name, Interface: f.Name})
+		})
+	}
+	return doc
 }
 
 // remainingPolicies are those of the elements that the document still has.

@@ -144,6 +144,72 @@ func TestPoliciesDecide(t *testing.T) {
 	}
 }
 
+// An attacker is taken out also where mirrors of its links, forwarded ports and expectations name it, and what an
+// administrator has decided about it counts again when it comes anew.
+func TestTakingOutTakesWhatNamesIt(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	id := model.ID{Network: "lab", Element: "r2"}
+	doc := line("lab", 3)
+	doc.Elements = append(doc.Elements, model.Element{Name: "ids", Kind: model.Host}, model.Element{Name: "h", Kind: model.Host})
+	doc.Links = append(doc.Links, model.Link{Name: "h--r3", Ends: [2]model.End{{Element: "h", Interface: "r3"}, {Element: "r3", Interface: "h"}}})
+	doc.Edges = append(doc.Edges,
+		model.Edge{Name: "ids--tap", End: model.End{Element: "ids", Interface: "tap"}, Mirror: &model.Mirror{Link: "r1--r2"}},
+		model.Edge{Name: "ids--tap2", End: model.End{Element: "ids", Interface: "tap2"}, Mirror: &model.Mirror{Link: "h--r3"}},
+		model.Edge{Name: "r3--net", End: model.End{Element: "r3", Interface: "net"}, Internet: &model.Internet{Forwards: []model.Forward{
+			{Port: 2222, Element: "r2", To: 22}, {Port: 2223, Element: "h", To: 22}}}})
+	doc.Expect = append(doc.Expect, model.Expectation{From: "r1", To: "r2"}, model.Expectation{From: "h", To: "r3"})
+	f.apply(t, doc, model.ApplyOptions{Owner: "alice"})
+	if _, err := f.SetPolicy(t.Context(), "lab", model.PolicyRequest{Element: "r2", Attack: model.AttackDelete}); err != nil {
+		t.Fatal(err)
+	}
+	f.tells(t, "n1", id, &model.Incident{At: time.Now(), Signal: "scan", What: "scans"})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		r, err := f.Network("lab")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Network.Elements) == 4 {
+			if len(r.Network.Edges) != 2 || len(r.Network.Expect) != 1 || len(r.Network.Edges[1].Internet.Forwards) != 1 {
+				t.Errorf("left is %+v", r.Network)
+			}
+			break
+		}
+		if o := r.Overrides["r2"]; o.Quarantined || time.Now().After(deadline) {
+			t.Fatalf("r2 was not taken out: %+v", o)
+		}
+	}
+	if len(doc.Edges[2].Internet.Forwards) != 2 {
+		t.Error("the document that was given was changed")
+	}
+	f.apply(t, doc, model.ApplyOptions{Owner: "alice"})
+	if r, _ := f.Network("lab"); r.Policies["r2"] != model.AttackDelete {
+		t.Errorf("made anew, the administrator's policy is lost: %+v", r.Policies)
+	}
+}
+
+// An incident of a time that no clock shows is none: it would have all later ones not count.
+func TestIncidentsOfNoTime(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	doc := line("lab", 2)
+	doc.Attack = model.AttackQuarantine
+	f.apply(t, doc, model.ApplyOptions{})
+	id := model.ID{Network: "lab", Element: "r2"}
+	for _, at := range []time.Time{{}, time.Date(2262, 6, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		f.tells(t, "n1", id, &model.Incident{At: at, What: strings.Repeat("x", 1<<20)})
+		f.mu.RLock()
+		i := f.nodes["n1"].elements[id].Incident
+		f.mu.RUnlock()
+		if i != nil {
+			t.Errorf("an incident of %s is taken", at)
+		}
+	}
+	i := &model.Incident{At: time.Now(), What: strings.Repeat("x", 1<<20)}
+	f.tells(t, "n1", id, i)
+	if o := f.decided(t, i); !o.Quarantined {
+		t.Errorf("a later incident: %+v", o)
+	}
+}
+
 // A node that is not where an element is placed has no say about it.
 func TestIncidentsOfOthersElementsDoNotCount(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(2))

@@ -28,6 +28,8 @@ const (
 	eventsPerSecond = 10
 	// futureMost is how far a node's clock may go before the manager's.
 	futureMost = time.Minute
+	// lastYear is the last that an incident may be of.
+	lastYear = 2200
 	// behindMost is how long a node may tell of what it no longer has, because it has not yet done what it was last told.
 	behindMost = time.Minute
 	// machineEvery is how often a node that joined may say that its machine has changed: all others are told.
@@ -197,6 +199,13 @@ func (n *network) hasInterface(id model.PortID) bool {
 // boundElement cuts what is told of an element to what there can be.
 func boundElement(e *model.ElementStatus, of *network) {
 	e.Message = model.Shorten(e.Message, maxToldText)
+	e.Attacks = few(e.Attacks)
+	if i := e.Incident; i != nil {
+		i.Signal, i.What = model.Shorten(i.Signal, maxToldName), model.Shorten(i.What, maxToldText)
+		if y := i.At.Year(); y < 1970 || y > lastYear {
+			e.Incident = nil // its number would overflow (time.Time.UnixNano), and no later one would count
+		}
+	}
 	if u := e.Usage; u != nil {
 		u.CPU, u.Processes = max(0, u.CPU), max(0, u.Processes)
 	}

@@ -190,13 +190,18 @@ func (m *Manager) errHeld(name string) error {
 }
 
 // checkHeldNodes refuses to put something new on nodes that do not follow the store.
-func (m *Manager) checkHeldNodes(old *network, network string, placed map[string]string) error {
+// An owner does not learn whose these are.
+func (m *Manager) checkHeldNodes(old *network, network string, placed map[string]string, owner bool) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	for element, node := range placed {
 		n := m.nodes[node]
 		if n == nil || len(n.held) == 0 || old != nil && old.record.Assigned.Placement.Elements[element] == node {
 			continue
+		}
+		if owner {
+			return api.Conflict("network %s would have elements on node %s, which changes nothing until an administrator has settled what becomes of "+
+				"other networks that it holds", network, node)
 		}
 		return api.Conflict("network %s would have elements on node %s, which changes nothing until it is settled what becomes of what it holds (%s): "+
 			"take it in (`%s`), or let it go (`%s`)", network, node, strings.Join(n.heldNames(), ", "), m.command("recover --from-nodes"),

@@ -131,7 +131,7 @@ func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bo
 	if silent := unheard(old, resolved, placed, nodes); len(silent) > 0 {
 		return model.Record{}, none, notHeard(doc.Name, silent)
 	}
-	if err := m.checkHeldNodes(old, doc.Name, placed); err != nil {
+	if err := m.checkHeldNodes(old, doc.Name, placed, bounded); err != nil {
 		return model.Record{}, none, err
 	}
 	next.Assigned = assigned

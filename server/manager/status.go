@@ -263,14 +263,14 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
 			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported,
 			Underlay: n.underlay, Held: n.heldNames()}
-		if len(n.held) > 0 && s.Problem == "" {
-			s.Problem = n.heldProblem()
-		}
 		if !n.offers.told {
 			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
 		}
 		s.Condition, s.Problem = n.condition()
 		s.Ready = s.Condition == model.Ready
+		if s.Problem == "" {
+			s.Problem = n.heldProblem()
+		}
 		out = append(out, s)
 	}
 	return out
