@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // watched is a network with a router between three hosts, on two nodes.
@@ -188,6 +189,32 @@ func TestAttackerIsCutOffWithoutTheManager(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	if !reached() {
 		t.Error("what its node knew has cut it off again after its release")
+	}
+}
+
+// TestSlowScanIsFound has a host try a service now and then, far fewer than the watch's short looks see, while the router through which
+// it does so, and a host that asks the same dead services again and again, are left alone.
+func TestSlowScanIsFound(t *testing.T) {
+	attack.Tell(t, "a scan of two and a half services a second", "nothing: who scans is cut off")
+	p := up(t, 1)
+	p.run("apply", "-f", file(t, strings.NewReplacer("node: n2", "node: n1").Replace(watched)))
+	p.run("policy", "lab", "attack=quarantine")
+	const tries = `alarm 240; use Socket; for (my $i = 0; 1; $i++) { socket my $s, 2, 2049, 6; connect $s, pack "SnC4x8", 2, 1000 + $i % MANY, 10, 2, 0, 1; select undef, undef, undef, 0.4 }`
+	p.begin("lab/h3", "perl", "-e", strings.Replace(tries, "MANY", "20", 1))
+	began := time.Now()
+	p.begin("lab/h1", "perl", "-e", strings.Replace(tries, "MANY", "60000", 1))
+	p.await("the scanner to be cut off", func() bool { return strings.Contains(p.run("quarantine", "list"), "lab/h1") },
+		func() string { return p.run("get", "events") })
+	t.Logf("cut off after %.1f s: %s", time.Since(began).Seconds(), strings.Join(p.suspicions("lab/h1"), "\n"))
+	for _, s := range p.suspicions("") {
+		if !strings.HasPrefix(s, "lab/h1: ") || !strings.Contains(s, "services of 10.2.0.1") {
+			t.Errorf("suspected was %s", s)
+		}
+	}
+	capture := filepath.Join(t.TempDir(), "h1.pcapng")
+	p.await("the capture", func() bool { _, _, err := p.try("quarantine", "capture", "lab/h1", "-w", capture); return err == nil }, nil)
+	if seen := in(t, "/proc/self/ns/net", "tcpdump", "-nr", capture, "tcp and src host 10.1.0.1"); strings.Count(seen, "10.2.0.1.") < 5 {
+		t.Errorf("the capture shows %s", seen)
 	}
 }
 

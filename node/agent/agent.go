@@ -181,6 +181,7 @@ func Run(ctx context.Context, c Config) error {
 		g.Go(func() error { return a.renew(ctx) })
 	}
 	g.Go(func() error { return a.watch(ctx) })
+	g.Go(func() error { return a.watchSlowly(ctx) })
 	for _, driver := range c.Drivers.Controls {
 		if w, ok := driver.(control.Watcher); ok {
 			g.Go(func() error { return w.Watch(ctx, a.changed) })

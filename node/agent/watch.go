@@ -59,10 +59,14 @@ type watcher struct {
 	last     map[model.PortID]fabric.Counters
 	received map[model.ID]received
 	sampled  map[model.ID]time.Time
+	spoke    map[model.ID]time.Time // when it sent anything last
 
 	// That of who looks.
 	examined map[model.ID]examined
 	disks    disks
+
+	// Between the loop, who watches slowly, and who looks.
+	slow slowly
 
 	// Everybody's.
 	tally  tally
@@ -116,7 +120,7 @@ const keptLooks = 4096
 
 func newWatcher() *watcher {
 	return &watcher{jobs: make(chan watchJob, 4), received: map[model.ID]received{}, sampled: map[model.ID]time.Time{},
-		recent: map[model.ID]recent{}, disks: disks{}, tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{}}
+		spoke: map[model.ID]time.Time{}, slow: newSlowly(), recent: map[model.ID]recent{}, disks: disks{}, tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{}}
 }
 
 // counts works out, from counters, who is to be looked at, and passes it on. It never waits.
@@ -124,14 +128,17 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 	span := now.Sub(w.at)
 	last := w.last
 	w.at, w.last = now, counters
-	if len(w.received)+len(w.sampled) > 4*len(elements)+64 { // most of it is of elements that are gone
+	if len(w.received)+len(w.sampled)+len(w.spoke) > 6*len(elements)+64 { // most of it is of elements that are gone
 		clear(w.received)
 		clear(w.sampled)
+		clear(w.spoke)
 	}
 	if last == nil || span <= 0 || span > time.Minute {
 		return
 	}
 	var due []int
+	var quiet []watched
+	slowly := w.slow.wanted.Load()
 	for i := range elements {
 		e := &elements[i]
 		var in float64
@@ -156,6 +163,15 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 		if busiest >= watchFrom {
 			due = append(due, i)
 		}
+		if e.sent > 0 {
+			w.spoke[e.id] = now
+		}
+		if spoke, ok := w.spoke[e.id]; slowly && ok && busiest < slowBelow && now.Sub(spoke) < slowSpoke {
+			quiet = append(quiet, *e)
+		}
+	}
+	if len(quiet) > 0 {
+		w.slow.offer(quiet)
 	}
 	// Who waited longest comes first, and before them who sends far more than it gets.
 	alone := func(e *watched) bool { return e.sent > 1000 && e.sent > 10*e.received }
@@ -217,7 +233,7 @@ func watchedOf(id model.ID, e *model.NodeElement) watched {
 
 // watch looks until the context ends.
 func (a *Agent) watch(ctx context.Context) error {
-	w := watch.New()
+	w, slow := watch.New(), watch.NewSlow()
 	a.rememberUsual(w)
 	defer a.keepUsual(w)
 	suspicious := map[model.ID]watched{}
@@ -234,10 +250,14 @@ func (a *Agent) watch(ctx context.Context) error {
 		case now := <-looks.C:
 			a.watcher.disks.look(now, a.diskShare)
 			continue
-		case <-keep.C:
+		case seen := <-a.watcher.slow.seen:
+			a.lookSlowly(w, slow, seen)
+			continue
+		case now := <-keep.C:
 			if s := a.wanted.Load(); s != nil {
 				there := elementsOf(s)
 				w.Keep(func(id model.ID) bool { return there[id] })
+				slow.Keep(now, func(id model.ID) bool { return there[id] })
 				a.watcher.tally.keep(func(id model.ID) bool { return there[id] })
 			}
 			a.keepUsual(w)
@@ -295,7 +315,7 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 			values = append(values, watch.Value{Signal: watch.Demand}, watch.Value{Signal: watch.Neighbours}, watch.Value{Signal: watch.Connections})
 		}
 		for i := range values {
-			values[i].Provoked = watch.May(values[i].Signal, values[i].Value, e.received)
+			values[i].Provoked = values[i].Provoked || watch.May(values[i].Signal, values[i].Value, e.received)
 		}
 		if e.sample {
 			a.watcher.remember(e, job.at, samples)
@@ -326,7 +346,11 @@ func judged(e watched, samples map[model.PortID]fabric.Sample) []watch.Value {
 	default:
 		return watch.Judge(nil)
 	}
-	var ports []watch.Sampled
+	return watch.Judge(sampledOf(e, samples))
+}
+
+// sampledOf are an element's samples, in the watch's words.
+func sampledOf(e watched, samples map[model.PortID]fabric.Sample) (ports []watch.Sampled) {
 	for _, p := range e.ports {
 		s, ok := samples[p]
 		if !ok {
@@ -338,7 +362,7 @@ func judged(e watched, samples map[model.PortID]fabric.Sample) []watch.Value {
 		}
 		ports = append(ports, of)
 	}
-	return watch.Judge(ports)
+	return ports
 }
 
 // record keeps a look for whoever asks for it.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // Frame is one that a sample saw at a port.
@@ -32,6 +34,16 @@ const least = 5 * time.Millisecond
 
 // answerTime is how long before a sample's end a question must have been asked for its lack of an answer to count.
 const answerTime = 50 * time.Millisecond
+
+// routine tells whether a port is one that ordinary programs try many peers at, whether these are there or not: BGP, MSDP and LDP,
+// traceroute, and the platform's own probes. Who tries only these is no scanner.
+func routine(port uint16) bool {
+	switch {
+	case port == 179, port == 639, port == 646, port == model.ProbePort:
+		return true
+	}
+	return port >= 33434 && port <= 33534
+}
 
 // few is how many different sources or targets are still those of an honest element.
 const few = 16
@@ -150,63 +162,95 @@ func (s *sample) asking() Value {
 	return s.distinct(Asking, asked, "neighbours")
 }
 
-// services are those that the element itself tried, how often, and those that answered, well or badly. What others have it
-// pass on is left out; where that is a good part of all, all is taken to be, since what it holds back for a while looks
-// like its own.
-func (s *sample) services() (tried map[netip.AddrPort]int, accepted, refused map[netip.AddrPort]bool) {
-	tried, accepted, refused = map[netip.AddrPort]int{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
-	passed := map[netip.AddrPort]bool{}
+// services are what a sample tells of connections and datagrams.
+type services struct {
+	// tried are those that the element itself tried, how often; accepted and refused those that answered, well or badly.
+	tried             map[netip.AddrPort]int
+	accepted, refused map[netip.AddrPort]bool
+	// passed are those that others tried through the element, or at it, when they did last, and taken those of them that did not
+	// leave it again as they were: at the element itself, or translated (destination NAT).
+	passed map[netip.AddrPort]time.Duration
+	taken  map[netip.AddrPort]int
+}
+
+// services works out what the element itself tried, where an answer may take some time. What others have it pass on is left
+// out, also what they sent before the sample; where that is a good part of all, all is taken to be, since what it holds
+// back for a while looks like its own.
+func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) services {
+	r := services{map[netip.AddrPort]int{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]time.Duration{},
+		map[netip.AddrPort]int{}}
 	for _, p := range s.in {
 		switch {
 		case p.is(begins | datagram):
-			passed[p.peer] = true
+			r.passed[p.peer] = max(r.passed[p.peer], p.at)
+			r.taken[p.peer]++
 		case p.is(accepts):
-			accepted[p.peer] = true
+			r.accepted[p.peer] = true
 		case p.is(refuses):
-			refused[p.peer] = true
+			r.refused[p.peer] = true
 		}
 	}
 	others := map[netip.AddrPort]bool{}
 	for _, p := range s.out {
+		if !p.is(begins | datagram) {
+			continue
+		}
+		_, passed := r.passed[p.peer]
 		switch {
-		case !p.is(begins | datagram):
-		case passed[p.peer]:
+		case passed, before[p.peer]:
 			others[p.peer] = true
+			delete(r.taken, p.peer)
 		// A datagram need not be answered: only where it was refused does it count. What was sent last had no time for it.
-		case p.is(datagram) && refused[p.peer], p.is(begins) && (p.at <= s.span-answerTime || s.span < 2*answerTime):
-			tried[p.peer]++
+		case p.is(datagram) && r.refused[p.peer], p.is(begins) && (p.at <= s.span-answer || s.span < 2*answer):
+			r.tried[p.peer]++
 		}
 	}
-	if 4*len(others) > len(tried) {
-		clear(tried)
+	if 4*len(others) > len(r.tried) {
+		clear(r.tried)
 	}
-	return tried, accepted, refused
+	return r
 }
 
-// scan counts services that the element tried and that refused or did not answer. What it is told without having tried says
-// nothing: others can send it whatever they like.
-func (s *sample) scan() Value {
-	tried, accepted, _ := s.services()
-	in := map[netip.AddrPort]bool{}
-	for peer := range tried {
-		if !accepted[peer] {
-			in[peer] = true
+// alone are those that the element tried and that refused or did not answer. What it is told without having tried says nothing:
+// others can send it whatever they like.
+func (r *services) alone() map[netip.AddrPort]bool {
+	all := map[netip.AddrPort]bool{}
+	for peer := range r.tried {
+		if !r.accepted[peer] && !routine(peer.Port()) {
+			all[peer] = true
 		}
 	}
-	return s.distinct(Scan, in, "services")
+	return all
+}
+
+// provoked tells whether so many services may have been tried because others tried as many at the element, which translates
+// their destinations, as a gateway does with the ports that it forwards.
+func (r *services) provoked(tried int) bool { return tried > 0 && 4*len(r.taken) >= tried }
+
+// scan counts services that the element tried and that refused or did not answer.
+func (s *sample) scan() Value {
+	r := s.services(answerTime, nil)
+	in := r.alone()
+	v := s.distinct(Scan, in, "services")
+	v.Provoked = r.provoked(len(in))
+	return v
 }
 
 // flood counts attempts at few services that did not answer any.
 func (s *sample) flood() Value {
-	tried, accepted, refused := s.services()
+	r := s.services(answerTime, nil)
 	n, services := 0, 0
-	for peer, count := range tried {
-		if !accepted[peer] && !refused[peer] && count > 1 {
+	for peer, count := range r.tried {
+		if !r.accepted[peer] && !r.refused[peer] && count > 1 {
 			n += count
 			services++
 		}
 	}
-	v := Value{Signal: Flood, Value: s.rate(n)}
+	taken := 0
+	for _, count := range r.taken {
+		taken += count
+	}
+	v := Value{Signal: Flood, Value: s.rate(n), Provoked: n > 0 && 4*taken >= n}
 	if n > 0 {
 		v.Detail = fmt.Sprintf("%d services, %d attempts in %s", services, n, s.span.Round(time.Millisecond))
 	}

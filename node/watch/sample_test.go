@@ -10,6 +10,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // what a port's sample is judged to be: which signals are suspicious by their floor, whoever it is.
@@ -79,6 +81,19 @@ func TestJudge(t *testing.T) {
 		"traceroute": {func(f *traffic) {
 			spread(6, func(i int, at time.Duration) {
 				p := udp(t, addrA, addrB, uint16(33434+i))
+				f.sends(at, p)
+				f.gets(at+time.Millisecond, unreachable(t, p))
+			})
+		}, nil},
+		"BGP with a hundred neighbours that are down": {func(f *traffic) {
+			spread(100, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, address(i+20), 4000, 179, syn)) })
+		}, nil},
+		"SYN flood at BGP": {func(f *traffic) {
+			spread(300, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 179, syn)) })
+		}, []Signal{Flood}},
+		"check, of a hundred hosts that are down": {func(f *traffic) {
+			spread(100, func(i int, at time.Duration) {
+				p := udp(t, addrA, address(20+i), model.ProbePort)
 				f.sends(at, p)
 				f.gets(at+time.Millisecond, unreachable(t, p))
 			})
@@ -206,6 +221,42 @@ func TestWhatIsPassedOnIsSomebodyElses(t *testing.T) {
 				t.Errorf("%s through %d ports, one of which was full early: suspicious are %v, %v", name, ports, got, judged(all...))
 			}
 		}
+	}
+}
+
+// A gateway that forwards ports, or all that comes, to another host is not punished for what somebody does through it; who attacks
+// is not helped by being a server.
+func TestTranslatedIsProvoked(t *testing.T) {
+	syn := tcpFlags{syn: true}
+	value := func(signal Signal, ports ...Sampled) (found Value) {
+		for _, v := range Judge(ports) {
+			if v.Signal == signal {
+				found = v
+			}
+		}
+		return found
+	}
+	for signal, port := range map[Signal]func(i int) uint16{
+		Scan:  func(i int) uint16 { return uint16(1000 + i) },
+		Flood: func(int) uint16 { return 80 },
+	} {
+		outside, inside := newTraffic(t), newTraffic(t)
+		spread(300, func(i int, at time.Duration) {
+			outside.gets(at, tcp(t, macB, macA, addrB, address(9), uint16(4000+i), port(i), syn))
+			inside.sends(at, tcp(t, macA, macB, addrB, addrA, uint16(4000+i), port(i), syn))
+		})
+		if v := value(signal, outside.Sampled, inside.Sampled); v.Value < RuleOf(signal).Floor || !v.Provoked {
+			t.Errorf("%s through a gateway: %+v, want it seen, and as others' doing", signal, v)
+		}
+	}
+	server := newTraffic(t)
+	spread(100, func(i int, at time.Duration) {
+		server.sends(at, tcp(t, macA, macB, addrA, addrB, 4000, uint16(1000+i), syn))
+		server.gets(at, tcp(t, macB, macA, address(20+i), addrA, 4000, 80, syn))
+		server.gets(at, tcp(t, macB, macA, address(20+i), addrA, 4000, 443, syn))
+	})
+	if v := value(Scan, server.Sampled); v.Value < RuleOf(Scan).Floor || v.Provoked {
+		t.Errorf("a web server that scans: %+v", v)
 	}
 }
 

@@ -23,6 +23,7 @@ const (
 	Asking      Signal = "asking"      // questions a second for neighbours that do not answer, by ARP or neighbour discovery
 	Scan        Signal = "scan"        // attempts a second at services that refuse or do not answer, one each
 	Flood       Signal = "flood"       // connections a second that are begun at few services and that nobody answers
+	SlowScan    Signal = "slow-scan"   // services that refuse or do not answer, one each, within five minutes that were watched (see Slow)
 	Neighbours  Signal = "neighbours"  // new entries a second in the kernel's neighbour tables
 	Connections Signal = "connections" // new tracked connections a second
 	Refused     Signal = "refused"     // processes a second that its limit kept from being started
@@ -54,6 +55,7 @@ var Rules = []Rule{
 	{Asking, 50, 10, 2, "questions a second for neighbours that do not answer"},
 	{Scan, 30, 10, 2, "attempts a second at services that refuse or do not answer"},
 	{Flood, 200, 10, 2, "connections a second that are begun and not answered"},
+	{SlowScan, 30, 3, 1, "services within five minutes, slowly, that refuse or do not answer"},
 	{Neighbours, 500, 10, 2, "new neighbours a second"},
 	{Connections, 5000, 10, 2, "new tracked connections a second"},
 	{Refused, 20, 10, 2, "processes a second refused by its limit"},
