@@ -136,12 +136,6 @@ type Registration struct {
 	NoInternet string `json:"noInternet,omitempty"`
 }
 
-// Update is one line of the stream that an agent watches: its node's whole desired state, or nothing (a keep-alive,
-// every KeepAlive).
-type Update struct {
-	State *NodeState `json:"state,omitempty"`
-}
-
 // KeepAlive is the longest silence of a watch stream; a reader that hears nothing for three of them may take the other
 // side for dead.
 const KeepAlive = 10 * time.Second

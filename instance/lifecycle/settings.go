@@ -266,9 +266,12 @@ func checkChange(d instance.Dirs, old, next settings) error {
 	networks := map[string]bool{}
 	on := map[string]int{}
 	for _, n := range old.Substrate.Nodes {
-		s, err := desiredOf(d.Node(n.Name))
+		s, err := instance.NewDesired(d.Node(n.Name)).Read()
 		if err != nil {
 			return err
+		}
+		if s == nil {
+			continue
 		}
 		for _, w := range s.Networks {
 			networks[w.Name] = true
@@ -315,19 +318,6 @@ func checkChange(d instance.Dirs, old, next settings) error {
 	return &RefusedError{fmt.Sprintf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, %s. "+
 		"Run `%s` to come back to what was, and delete the networks before changing it; or start anew with `%s`",
 		d.Name, old.describe(), shown, problem, instance.Command(d.Name, "up"), instance.Command(d.Name, "down --purge"))}
-}
-
-// desiredOf reads what a node's agent last knew to be wanted.
-func desiredOf(d instance.NodeDirs) (model.NodeState, error) {
-	var s model.NodeState
-	b, err := os.ReadFile(d.Desired())
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
-	return s, err
 }
 
 var instanceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)

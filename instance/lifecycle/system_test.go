@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -73,19 +73,12 @@ func TestDriftIsPutRight(t *testing.T) {
 		return nil
 	})
 	// The file forgets one element, as an old file would.
-	var state model.NodeState
-	b, err := os.ReadFile(dir.Desired())
-	if err == nil {
-		err = json.Unmarshal(b, &state)
-	}
+	state, err := instance.NewDesired(dir).Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	state.Networks[0].Elements = slices.DeleteFunc(state.Networks[0].Elements, func(e model.NodeElement) bool { return e.Name == "r1" })
-	if b, err = json.Marshal(state); err == nil {
-		err = os.WriteFile(dir.Desired(), b, 0o600)
-	}
-	if err != nil {
+	if err := instance.NewDesired(dir).Write(state); err != nil {
 		t.Fatal(err)
 	}
 	agent := exec.Command("nsenter", "--net="+dir.NodeNamespace(), built.path, "agent", "--instance", p.dirs.Name, "--node", "n2",

@@ -127,7 +127,8 @@ type Agent struct {
 	underlay  map[string]model.HookUse
 	lacking   string // what the machine lacks for some driver, in words
 	retry     time.Duration
-	lastWrite int64 // the revision in the file
+	saved     *instance.Desired
+	lastWrite int64 // its revision
 }
 
 // Run works until the context ends. What the agent has made stays.
@@ -155,9 +156,10 @@ func Run(ctx context.Context, c Config) error {
 	a.watcher, a.cuts = newWatcher(), readCuts(a.Dirs.Incidents(), c.Log)
 	a.kernel.prepare(a)
 	defer a.probes.close()
-	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
-		// The manager will tell; until then nothing is known.
-		c.Log.Warn("the kept desired state cannot be used", "error", err)
+	a.saved = instance.NewDesired(a.Dirs)
+	if a.desired, err = a.saved.Read(); err != nil {
+		// The manager will tell; until then nothing is known of it.
+		c.Log.Warn("the kept desired state cannot be used, or not all of it", "error", err)
 	}
 	if a.memory, err = readMemory(a.memoryFile()); err != nil {
 		c.Log.Warn("what store the node follows is not known", "error", err)
@@ -351,7 +353,7 @@ func (a *Agent) keep() {
 	if len(a.held) > 0 || a.desired.Revision == a.lastWrite && a.lastWrite != 0 {
 		return
 	}
-	if err := writeState(a.Dirs.Desired(), a.desired); err != nil {
+	if err := a.saved.Write(a.desired); err != nil {
 		a.Log.Warn("keep the desired state", "error", err)
 		return
 	}

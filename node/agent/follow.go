@@ -53,6 +53,7 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	a.reporter.again()
 	return a.Manager.WatchDesired(ctx, a.Dirs.Node, func(s model.NodeState) error {
 		heard()
+		s.Share(a.wanted.Load())
 		a.cut(&s)
 		// Only the latest wish counts.
 		select {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -48,37 +49,11 @@ func (a *Agent) remember(m model.StoreMemory) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(a.memoryFile(), func(f *os.File) error { _, err := f.Write(append(b, '\n')); return err }); err != nil {
+	if err := instance.ReplaceFile(a.memoryFile(), func(f *os.File) error { _, err := f.Write(append(b, '\n')); return err }); err != nil {
 		return fmt.Errorf("remember what the node was told: %w", err)
 	}
 	a.memory = m
 	return nil
-}
-
-// replaceFile replaces a file in one step, and returns when it is on the disk.
-func replaceFile(path string, write func(*os.File) error) error {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if err = write(f); err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // take makes a wish what the node follows, or holds what it would lose by it.
@@ -202,7 +177,7 @@ func (a *Agent) ownNetworks(ctx context.Context, look bool) map[string]*ownNetwo
 
 // kept answers with what the node was last told to have by the store that it follows.
 func (a *Agent) kept(w http.ResponseWriter, _ *http.Request) error {
-	s, err := readState(a.Dirs.Desired())
+	s, err := instance.NewDesired(a.Dirs).Read()
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"log/slog"
 	"os"
 	"strings"
@@ -22,7 +23,8 @@ func remembering(t *testing.T, dir string, r *record) *Agent {
 	a.work = newWork("n1")
 	a.ground = newNeighbours(a.work, a.Log, func(model.Measures) {})
 	var err error
-	if a.desired, err = readState(a.Dirs.Desired()); err != nil {
+	a.saved = instance.NewDesired(a.Dirs)
+	if a.desired, err = a.saved.Read(); err != nil {
 		t.Fatal(err)
 	}
 	if a.memory, err = readMemory(a.memoryFile()); err != nil {
@@ -146,7 +148,11 @@ func TestAnEarlierNodeFollowsItsStore(t *testing.T) {
 		r := &record{exists: []model.ID{{Network: "lab", Element: "r1"}, {Network: "other", Element: "h"}}}
 		dir := t.TempDir()
 		s := wish(model.StoreIdentity{}, 20, "lab/r1 other/h")
-		if err := writeState(dir+"/desired.json", &s); err != nil {
+		b, err := json.Marshal(s) // in one file, as earlier versions had it
+		if err == nil {
+			err = os.WriteFile(dir+"/desired.json", b, 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 		a := remembering(t, dir, r)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strconv"
 	"sync"
@@ -87,29 +85,6 @@ func TestReporterKeepsTheLatestEvents(t *testing.T) {
 	}
 	if len(r.events) != maxEvents || r.events[maxEvents-1].Message != strconv.Itoa(maxEvents+9) {
 		t.Errorf("%d events are kept, the last %q", len(r.events), r.events[len(r.events)-1].Message)
-	}
-}
-
-func TestState(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "desired.json")
-	if s, err := readState(path); s != nil || err != nil {
-		t.Fatalf("without a file: %+v, %v", s, err)
-	}
-	want := &model.NodeState{Node: "n1", Revision: 7, Networks: []model.NodeNetwork{{Name: "lab", Index: 3,
-		Elements: []model.NodeElement{{Element: model.Element{Name: "r1", Kind: model.Router}, Override: model.Override{Stopped: true}}},
-		Edges:    []model.Edge{{Name: "out", Device: "eth0", VLAN: 7}}}}}
-	if err := writeState(path, want); err != nil {
-		t.Fatal(err)
-	}
-	got, err := readState(path)
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-	if err := os.WriteFile(path, []byte(`{"node":`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := readState(path); s != nil || err == nil {
-		t.Errorf("of half a file: %+v, %v; want an error", s, err)
 	}
 }
 

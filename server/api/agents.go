@@ -15,6 +15,11 @@ type NodePath struct {
 	Node string `path:"node" doc:"the node's name"`
 }
 
+type desiredInput struct {
+	NodePath
+	Changes bool `query:"changes" doc:"everything once, then only the networks that have changed; without it everything each time"`
+}
+
 type registerInput struct {
 	NodePath
 	Body model.Registration
@@ -64,9 +69,9 @@ func (s *Server) agentRoutes(api huma.API) {
 			return nil, statusError(s.agents.Beat(in.Body))
 		})
 	huma.Register(api, streaming[model.Update](api, operation("desired", http.MethodGet, "/nodes/{node}/desired",
-		"Everything a node shall have, at once and after every change, as a stream", "agents")),
-		func(_ context.Context, in *NodePath) (*huma.StreamResponse, error) {
-			next, end, err := s.agents.Watch(in.Node)
+		"Everything a node shall have, at once and then what changes, as a stream", "agents")),
+		func(_ context.Context, in *desiredInput) (*huma.StreamResponse, error) {
+			next, end, err := s.agents.Watch(in.Node, in.Changes)
 			if err != nil {
 				return nil, statusError(err)
 			}
@@ -74,7 +79,7 @@ func (s *Server) agentRoutes(api huma.API) {
 				defer end()
 				for {
 					d := next()
-					if !l.raw(d.Line) || !l.wait(d.Changed) {
+					if !l.raw(d.Lines) || !l.wait(d.Changed) {
 						return
 					}
 				}

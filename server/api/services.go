@@ -67,8 +67,9 @@ type Views interface {
 // Agents is what nodes' agents do.
 type Agents interface {
 	Register(node string, r model.Registration) error
-	// Watch begins a watch of the node's desired state. The node counts as alive until end is called.
-	Watch(node string) (next func() Desired, end func(), err error)
+	// Watch begins a watch of the node's desired state: whole each time, or only what has changed since it was told last.
+	// The node counts as alive until end is called.
+	Watch(node string, changes bool) (next func() Desired, end func(), err error)
 	Report(report model.Report) error
 	// Beat takes a sign of life of a node's agent.
 	Beat(beat model.Beat) error
@@ -127,8 +128,8 @@ type Members interface {
 // Desired is a node's desired state, ready to be sent.
 type Desired struct {
 	Revision int64
-	// Line is one model.Update in JSON, in pieces that nobody may change, with the newline.
-	Line [][]byte
+	// Lines are model.Updates in JSON, in pieces that nobody may change, with the newlines.
+	Lines [][]byte
 	// Changed is closed when there is a newer one.
 	Changed <-chan struct{}
 }

@@ -101,7 +101,7 @@ func (f *fixture) Apply(ctx context.Context, net model.Network, o model.ApplyOpt
 func (f *fixture) desired(t testing.TB, node string) model.NodeState {
 	t.Helper()
 	f.mu.RLock()
-	b := bytes.Join(f.nodes[node].line, nil)
+	b := bytes.Join(f.whole(f.nodes[node]), nil)
 	f.mu.RUnlock()
 	if !bytes.HasSuffix(b, []byte("}\n")) || bytes.Count(b, []byte("\n")) != 1 {
 		t.Fatalf("not one line: %.200s", b)
@@ -143,7 +143,7 @@ func (f *fixture) obey(t testing.TB, node string, phases map[string]model.Phase)
 
 func (f *fixture) watch(t testing.TB, node string) (next func() api.Desired, end func()) {
 	t.Helper()
-	next, end, err := f.Watch(node)
+	next, end, err := f.Watch(node, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestApplyTellsTheNodes(t *testing.T) {
 	if r.Record.Revision != 2 || r.Before == nil || r.Before.Revision != 1 {
 		t.Fatalf("second apply: revision %d", r.Record.Revision)
 	}
-	if after := next1(); after.Revision != before1.Revision || &after.Line[0][0] != &before1.Line[0][0] {
+	if after := next1(); after.Revision != before1.Revision || !bytes.Equal(bytes.Join(after.Lines, nil), bytes.Join(before1.Lines, nil)) {
 		t.Error("n1 was told of a change that is n3's")
 	}
 	select {

@@ -29,7 +29,7 @@ func (f *fixture) scrape(t testing.TB) string {
 // What has gone leaves no series, though its node still speaks of it.
 func TestDeletedNetworksHaveNoSeries(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
-	_, end, err := f.Watch("n1")
+	_, end, err := f.Watch("n1", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestMeasures(t *testing.T) {
 	if l := link(); l.Forth != nil {
 		t.Errorf("an agent that is away measures %+v", l.Forth)
 	}
-	_, end, err := f.Watch("n1")
+	_, end, err := f.Watch("n1", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestMeasures(t *testing.T) {
 // BenchmarkScrape1000 is a scrape of a manager with 1,000 routers.
 func BenchmarkScrape1000(b *testing.B) {
 	f := start(b, b.TempDir(), substrateOf(1))
-	_, end, err := f.Watch("n1")
+	_, end, err := f.Watch("n1", true)
 	if err != nil {
 		b.Fatal(err)
 	}

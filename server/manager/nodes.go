@@ -21,9 +21,8 @@ type node struct {
 	offers  offers
 	watches int // open watches of its desired state: the agent is alive
 
-	revision int64         // of line
-	line     [][]byte      // the desired state, encoded
-	told     chan struct{} // closed when line changes
+	revision int64         // of the desired state
+	told     chan struct{} // closed when the desired state changes
 
 	heard    bool // a report has come since this process started
 	back     bool // and since its agent came
@@ -87,8 +86,9 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	return nil
 }
 
-// Watch begins a watch of the node's desired state. The node counts as alive until end is called.
-func (m *Manager) Watch(name string) (next func() api.Desired, end func(), err error) {
+// Watch begins a watch of the node's desired state, whole each time or by its changes. The node counts as alive until end is
+// called.
+func (m *Manager) Watch(name string, changes bool) (next func() api.Desired, end func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, err := m.node(name)
@@ -101,10 +101,17 @@ func (m *Manager) Watch(name string) (next func() api.Desired, end func(), err e
 	n.watches++
 	n.hear()
 	m.readiness(n)
+	var before *sent // what this watch was told last
 	next = func() api.Desired {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
-		return api.Desired{Revision: n.revision, Line: n.line, Changed: n.told}
+		d := api.Desired{Revision: n.revision, Changed: n.told}
+		if !changes {
+			d.Lines = m.whole(n)
+			return d
+		}
+		d.Lines, before = m.changes(n, before)
+		return d
 	}
 	end = func() {
 		m.mu.Lock()

@@ -64,29 +64,89 @@ func (m *Manager) publish(n *network, parts map[string]part) {
 	m.poke()
 }
 
-// tell makes the node's line anew and wakes its stream. The lock is held.
+// tell wakes the streams of the node's desired state. The lock is held.
 func (m *Manager) tell(n *node) {
 	n.revision = m.revision
-	n.line = m.line(n)
 	close(n.told)
 	n.told = make(chan struct{})
 }
 
-// line is a model.Update with the node's whole state, put together from the parts without encoding those again.
-func (m *Manager) line(n *node) [][]byte {
-	var parts [][]byte
+// header is a node's desired state without its networks. The lock is held.
+func (m *Manager) header(n *node) model.NodeState {
 	state := model.NodeStates(nil, m.substrate)[n.Name]
-	state.Node, state.Revision, state.Store, state.Gone = n.Name, m.revision, m.identity, n.goneNetworks()
-	for _, name := range slices.Sorted(maps.Keys(m.networks)) {
-		network := m.networks[name]
+	state.Node, state.Revision, state.Store, state.Gone = n.Name, n.revision, m.identity, n.goneNetworks()
+	for name, network := range m.networks {
 		if network.damaged != nil {
 			state.Hold = append(state.Hold, name)
 		}
-		if p, ok := network.parts[n.Name]; ok {
+	}
+	slices.Sort(state.Hold)
+	return state
+}
+
+// whole is a model.Update with the node's whole state, put together from the parts without encoding those again: agents of
+// earlier versions ask for it. The lock is held.
+func (m *Manager) whole(n *node) [][]byte {
+	var parts [][]byte
+	for _, name := range slices.Sorted(maps.Keys(m.networks)) {
+		if p, ok := m.networks[name].parts[n.Name]; ok {
 			parts = append(parts, p.encoded)
 		}
 	}
-	return encodeState(state, parts)
+	return encodeState(m.header(n), parts)
+}
+
+// sent is what a stream was told last.
+type sent struct {
+	revision int64
+	networks map[string]int64 // the revisions of their parts
+}
+
+// changes are the model.Updates that lead from what a stream was told before, nil at its beginning, to what the node shall have
+// now: each network whose part is another, and then the rest. The lock is held.
+func (m *Manager) changes(n *node, before *sent) ([][]byte, *sent) {
+	now := &sent{n.revision, map[string]int64{}}
+	change := model.StateChange{Whole: before == nil}
+	if before == nil {
+		before = &sent{}
+	} else {
+		change.Since = before.revision
+	}
+	var changed [][]byte
+	for name, network := range m.networks {
+		p, ok := network.parts[n.Name]
+		if !ok {
+			continue
+		}
+		now.networks[name] = p.revision
+		if was, had := before.networks[name]; !had || was != p.revision {
+			changed = append(changed, p.encoded)
+		}
+	}
+	for name := range before.networks {
+		if _, has := now.networks[name]; !has {
+			change.Dropped = append(change.Dropped, name)
+		}
+	}
+	slices.Sort(change.Dropped)
+	change.Networks = len(now.networks)
+	return encodeChange(m.header(n), change, changed), now
+}
+
+// encodeChange are the model.Updates of a change: the networks, which are encoded already, a line each, and then the state
+// without them, which makes them so.
+func encodeChange(state model.NodeState, change model.StateChange, networks [][]byte) [][]byte {
+	head, tail := []byte(`{"network":`), []byte("}\n")
+	pieces := make([][]byte, 0, 3*len(networks)+1)
+	for _, p := range networks {
+		pieces = append(pieces, head, p, tail)
+	}
+	state.Networks = nil
+	last, err := json.Marshal(model.Update{State: &state, Change: &change})
+	if err != nil {
+		panic(fmt.Sprintf("encode the state of node %s: %v", state.Node, err)) // names and numbers
+	}
+	return append(pieces, append(last, '\n'))
 }
 
 // encodeState is a model.Update with a state whose networks are encoded already.

@@ -3,10 +3,12 @@ package manager
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 // fill gives every field below v a value other than zero.
@@ -69,18 +71,119 @@ func TestEveryFieldOfTheStateIsTold(t *testing.T) {
 			}
 			state.Networks, parts = append(state.Networks, nn), append(parts, b)
 		}
-		var told model.Update
-		line := bytes.Join(encodeState(state, parts), nil)
-		if err := json.Unmarshal(line, &told); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
-		if !reflect.DeepEqual(*told.State, state) {
-			t.Fatalf("told with %d networks:\n%+v\nmeant:\n%+v", networks, *told.State, state)
-		}
-		if line[len(line)-1] != '\n' || bytes.Count(line, []byte("\n")) != 1 {
+		if line := bytes.Join(encodeState(state, parts), nil); line[len(line)-1] != '\n' || bytes.Count(line, []byte("\n")) != 1 {
 			t.Fatalf("not one line: %q", line)
 		}
+		for form, pieces := range map[string][][]byte{
+			"whole":   encodeState(state, parts),
+			"changes": encodeChange(state, model.StateChange{Whole: true, Networks: networks}, parts),
+		} {
+			if told := assemble(t, &model.Assembly{}, pieces); !reflect.DeepEqual(*told, state) {
+				t.Fatalf("%s: told with %d networks:\n%+v\nmeant:\n%+v", form, networks, *told, state)
+			}
+		}
 	}
+}
+
+// assemble has a node hear what it is told.
+func assemble(t *testing.T, a *model.Assembly, pieces [][]byte) *model.NodeState {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(bytes.Join(pieces, nil)))
+	d.DisallowUnknownFields()
+	var s *model.NodeState
+	for d.More() {
+		var u model.Update
+		if s != nil {
+			t.Fatal("something comes after the state that makes it so")
+		}
+		if err := d.Decode(&u); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if s, err = a.Add(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s == nil {
+		t.Fatal("nothing was told")
+	}
+	return s
+}
+
+// One who is told the changes always has what one who is told everything has, and is told little for a small change.
+func TestOnlyChangedNetworksAreTold(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	pieces := func(next func() api.Desired) [][]byte { return next().Lines }
+	changes := func() func() api.Desired {
+		next, end, err := f.Watch("n1", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(end)
+		return next
+	}
+	var each, seldom model.Assembly
+	atEach, atTimes := changes(), changes()
+	compare := func(who string, a *model.Assembly, next func() api.Desired) (length int) {
+		t.Helper()
+		told := pieces(next)
+		if is, want := assemble(t, a, told), f.desired(t, "n1"); !reflect.DeepEqual(*is, want) {
+			t.Fatalf("%s was told\n%+v\nmeant\n%+v", who, *is, want)
+		}
+		return len(bytes.Join(told, nil))
+	}
+	const many = 40
+	for i := range many {
+		f.apply(t, line(fmt.Sprintf("lab%d", i), 4), model.ApplyOptions{})
+		compare("one who listens", &each, atEach)
+	}
+	whole := compare("one who comes", &model.Assembly{}, changes())
+	set := func(name string) {
+		t.Helper()
+		object := ""
+		for _, n := range f.desired(t, "n1").Networks {
+			if n.Name == name {
+				object = n.Elements[0].Name
+			}
+		}
+		if _, err := f.Set(t.Context(), name, model.SetRequest{Object: object, Values: []model.Assignment{{Key: "memory", Value: "70MiB"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("lab7")
+	if small := compare("one who listens", &each, atEach); small > whole/many*3 {
+		t.Errorf("of %d bytes for %d networks, one change of one takes %d", whole, many, small)
+	}
+	compare("one who listens seldom", &seldom, atTimes)
+	set("lab8")
+	set("lab9")
+	if err := f.Delete(t.Context(), "lab10", false); err != nil {
+		t.Fatal(err)
+	}
+	compare("one who listens seldom", &seldom, atTimes)
+	// A network that was deleted and made again between two looks is told again.
+	f.obey(t, "n1", nil)
+	f.obey(t, "n2", nil)
+	f.finishDeletions(t.Context())
+	f.apply(t, line("lab10", 3), model.ApplyOptions{})
+	compare("one who listens seldom", &seldom, atTimes)
+	compare("one who listens", &each, atEach)
+	// What does not fit is noticed: a word is lost.
+	set("lab3")
+	pieces(atEach)
+	set("lab4")
+	if _, err := each.Add(last(t, pieces(atEach))); err == nil {
+		t.Error("a state that is a change of one that was never told was taken")
+	}
+}
+
+// last is the last line.
+func last(t *testing.T, pieces [][]byte) (u model.Update) {
+	t.Helper()
+	if err := json.Unmarshal(pieces[len(pieces)-1], &u); err != nil {
+		t.Fatal(err)
+	}
+	return u
 }
 
 func TestTheSubstratesHookIsTold(t *testing.T) {

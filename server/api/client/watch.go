@@ -53,15 +53,20 @@ func (c *Client) Register(ctx context.Context, node string, r model.Registration
 	return c.do(ctx, http.MethodPost, path("nodes", node, "register"), nil, r, nil)
 }
 
-// WatchDesired calls f with everything the node shall have, at once and after every change of it. While f works,
+// WatchDesired calls f with everything the node shall have, at once and after every change of it. The manager tells only what
+// has changed; what f is given shares the rest with what it was given before, and nobody may change it. While f works,
 // changes pile up into one. The open watch is also what makes the node count as alive. It returns f's error, the
-// context's, or that the connection broke; the caller registers again and tries anew.
+// context's, that the connection broke, or that what was told does not fit together; the caller registers again and tries
+// anew, and is told everything.
 func (c *Client) WatchDesired(ctx context.Context, node string, f func(model.NodeState) error) error {
-	return stream(ctx, c, path("nodes", node, "desired"), nil, func(u model.Update) error {
-		if u.State == nil {
-			return nil
+	var all model.Assembly
+	q := url.Values{"changes": {"true"}}
+	return stream(ctx, c, path("nodes", node, "desired"), q, func(u model.Update) error {
+		s, err := all.Add(u)
+		if err != nil || s == nil {
+			return err
 		}
-		return f(*u.State)
+		return f(*s)
 	})
 }
 
@@ -80,6 +85,9 @@ func (c *Client) Beat(ctx context.Context, beat model.Beat) error {
 	return c.do(ctx, http.MethodPost, path("nodes", beat.Node, "beat"), nil, beat, nil)
 }
 
+// longLine is when a line of a stream is so long that its room is given back.
+const longLine = 1 << 20
+
 // stream reads a stream of JSON values (NDJSON) and calls f with each. A finished stream is no error.
 func stream[T any](ctx context.Context, c *Client, path string, query url.Values, f func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -91,9 +99,16 @@ func stream[T any](ctx context.Context, c *Client, path string, query url.Values
 	defer resp.Body.Close()
 	silence := time.AfterFunc(3*model.KeepAlive, func() { cancel(errSilent) })
 	defer silence.Stop()
-	decoder := json.NewDecoder(resp.Body)
+	var body io.Reader = resp.Body
+	decoder, from := json.NewDecoder(body), int64(0)
 	for {
 		var v T
+		if decoder.InputOffset()-from > longLine {
+			// A decoder keeps room for the longest value that it has read.
+			body = io.MultiReader(decoder.Buffered(), body)
+			decoder = json.NewDecoder(body)
+		}
+		from = decoder.InputOffset()
 		err := decoder.Decode(&v)
 		silence.Stop()
 		switch {

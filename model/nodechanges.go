@@ -1,0 +1,112 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Update is one line of the stream of a node's desired state. It is one of:
+//   - nothing: a keep-alive, every KeepAlive;
+//   - a State alone: all that the node shall have, for agents of versions that do not ask for changes;
+//   - a Network: what the node shall have of it from the next State on;
+//   - a State without networks, and the Change: this and the networks since the last one make it so.
+type Update struct {
+	State   *NodeState   `json:"state,omitempty"`
+	Network *NodeNetwork `json:"network,omitempty"`
+	Change  *StateChange `json:"change,omitempty"`
+}
+
+// StateChange tells what a State that comes without its networks is a change of.
+type StateChange struct {
+	// Whole tells that all networks came before it, and that those known from earlier count for nothing.
+	Whole bool  `json:"whole,omitempty"`
+	Since int64 `json:"since"` // else the revision of the State before
+	// Dropped are networks that the state no longer has. That is no word on what becomes of what the node has of them: see
+	// NodeState.Gone.
+	Dropped  []string `json:"dropped,omitempty"`
+	Networks int      `json:"networks"` // how many the state has, so that one that is missing is noticed
+}
+
+// Assembly puts a node's state together from the lines of a stream.
+type Assembly struct {
+	state *NodeState
+	came  map[string]NodeNetwork // since the last state
+}
+
+// Add takes a line, and returns the state when it is complete. Nobody may change it: later ones share what has not changed. An
+// error tells that the lines do not fit together; then a new stream has to tell everything.
+func (a *Assembly) Add(u Update) (*NodeState, error) {
+	if u.Network != nil {
+		if a.came == nil {
+			a.came = map[string]NodeNetwork{}
+		}
+		a.came[u.Network.Name] = *u.Network
+	}
+	switch {
+	case u.State == nil:
+		return nil, nil
+	case u.Change == nil:
+		a.state, a.came = u.State, nil
+		return a.state, nil
+	}
+	next, c := *u.State, u.Change
+	networks := a.came
+	a.came = nil
+	switch {
+	case c.Whole:
+	case a.state == nil:
+		return nil, fmt.Errorf("the state of node %s comes as a change of revision %d, and none was told before", next.Node, c.Since)
+	case a.state.Revision != c.Since:
+		return nil, fmt.Errorf("the state of node %s comes as a change of revision %d, and revision %d was told before", next.Node, c.Since,
+			a.state.Revision)
+	default:
+		dropped := make(map[string]bool, len(c.Dropped))
+		for _, name := range c.Dropped {
+			dropped[name] = true
+		}
+		for i := range a.state.Networks {
+			n := &a.state.Networks[i]
+			if _, newer := networks[n.Name]; !newer && !dropped[n.Name] {
+				next.Networks = append(next.Networks, *n)
+			}
+		}
+	}
+	for _, n := range networks {
+		next.Networks = append(next.Networks, n)
+	}
+	if len(next.Networks) != c.Networks {
+		return nil, fmt.Errorf("the state of node %s at revision %d has %d networks, and %d were told", next.Node, next.Revision, c.Networks,
+			len(next.Networks))
+	}
+	slices.SortFunc(next.Networks, func(x, y NodeNetwork) int { return cmp.Compare(x.Name, y.Name) })
+	a.state = &next
+	return a.state, nil
+}
+
+// Is tells whether the two are one value, and not only alike: a state that follows from another shares with it what has not
+// changed.
+func (n *NodeNetwork) Is(o *NodeNetwork) bool {
+	return len(n.Elements) > 0 && len(n.Elements) == len(o.Elements) && &n.Elements[0] == &o.Elements[0] &&
+		len(n.Edges) == len(o.Edges) && (len(n.Edges) == 0 || &n.Edges[0] == &o.Edges[0]) &&
+		n.Name == o.Name && n.Index == o.Index && n.Owner == o.Owner && n.Slice == o.Slice
+}
+
+// Share has the state use the values of an earlier one where a network is alike in both: what is told twice takes memory once,
+// and is known not to have changed.
+func (s *NodeState) Share(earlier *NodeState) {
+	if earlier == nil || s == earlier {
+		return
+	}
+	known := make(map[string]*NodeNetwork, len(earlier.Networks))
+	for i := range earlier.Networks {
+		known[earlier.Networks[i].Name] = &earlier.Networks[i]
+	}
+	for i := range s.Networks {
+		n := &s.Networks[i]
+		if was := known[n.Name]; was != nil && !n.Is(was) && reflect.DeepEqual(n, was) {
+			*n = *was
+		}
+	}
+}
