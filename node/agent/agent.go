@@ -110,6 +110,7 @@ type Agent struct {
 	watcher  *watcher
 	cuts     *cuts
 	cutting  sync.Mutex                      // one at a time says what is cut off
+	isCut    map[model.ID]bool               // what is cut off; with cutting held
 	wanted   atomic.Pointer[model.NodeState] // the latest that was told, made so or not
 	pulse    pulse
 	kernel   kernel
@@ -166,7 +167,7 @@ func Run(ctx context.Context, c Config) error {
 		a.memory.ID = "unknown" // so it asks before it removes anything
 	}
 	if a.desired != nil {
-		a.cut(a.desired)
+		a.cut(a.desired, true)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.serve(ctx) })

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -83,6 +85,32 @@ func (a *Agent) keepEvidence(e watched) {
 	if err := writeEvidence(a.Dirs.Evidence(e.id), e, r); err != nil {
 		a.Log.Error("keep a capture of an element in quarantine", "element", e.id, "error", err)
 		a.event(model.Warning, e.id.String(), "CaptureLost", fmt.Sprintf("its last packets are not kept: %s", err))
+	}
+	if s := a.wanted.Load(); s != nil && !elementsOf(s)[e.id] { // it has gone meanwhile
+		os.Remove(a.Dirs.Evidence(e.id)) //nolint:errcheck // it may be gone already
+	}
+}
+
+// forgetWatched forgets what the watch has kept of elements that are gone: another one of the same name may be somebody else's.
+func (a *Agent) forgetWatched(stays func(model.ID) bool) {
+	if a.watcher == nil {
+		return
+	}
+	gone := func(id model.ID) bool { return !stays(id) }
+	a.watcher.mu.Lock()
+	maps.DeleteFunc(a.watcher.recent, func(id model.ID, _ recent) bool { return gone(id) })
+	maps.DeleteFunc(a.watcher.found, func(id model.ID, _ map[string]uint64) bool { return gone(id) })
+	a.watcher.mu.Unlock()
+	paths, _ := filepath.Glob(a.Dirs.Evidence(model.ID{Network: "*", Element: "*"})) // the pattern is right
+	for _, path := range paths {
+		id := model.ID{Network: filepath.Base(filepath.Dir(path)), Element: strings.TrimSuffix(filepath.Base(path), ".pcapng")}
+		if !gone(id) {
+			continue
+		}
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			a.Log.Warn("remove the capture of an element that is gone", "element", id, "error", err)
+		}
+		os.Remove(filepath.Dir(path)) //nolint:errcheck // when it is empty
 	}
 }
 
@@ -162,7 +190,7 @@ func (a *Agent) evidence(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// newlyCut begins to keep captures of elements that are cut off from now on, and forgets those of elements that are gone.
+// newlyCut begins to keep captures of elements that are cut off from now on.
 func (a *Agent) newlyCut(s *model.NodeState, cut map[model.ID]bool) {
 	if a.watcher == nil {
 		return

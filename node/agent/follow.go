@@ -54,7 +54,7 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	return a.Manager.WatchDesired(ctx, a.Dirs.Node, func(s model.NodeState) error {
 		heard()
 		s.Share(a.wanted.Load())
-		a.cut(&s)
+		a.cut(&s, false)
 		// Only the latest wish counts.
 		select {
 		case <-a.wishes:
@@ -65,23 +65,40 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	})
 }
 
-// cut has the fabric cut off the elements in quarantine: when the wish comes, since the loop may be at work for long.
-func (a *Agent) cut(s *model.NodeState) {
+// cut has the fabric cut off the elements in quarantine: when the wish comes, since the loop may be at work for long. Links are
+// joined again only once the wish is followed: a store that has lost what it knew says nothing about who is in quarantine.
+func (a *Agent) cut(s *model.NodeState, followed bool) {
 	a.cutting.Lock()
 	defer a.cutting.Unlock()
-	a.wanted.Store(s)
-	there := elementsOf(s)
-	elements := map[model.ID]bool{}
-	for _, n := range s.Networks {
-		for _, e := range n.Elements {
-			id := model.ID{Network: n.Name, Element: e.Name}
-			a.cuts.decided(id, e.Override)
-			if e.Quarantined || a.cuts.is(id) {
-				elements[id] = true
+	wanted := a.wanted.Load()
+	if !followed || wanted == nil {
+		wanted = s
+		a.wanted.Store(s)
+	}
+	there, elements := elementsOf(s), map[model.ID]bool{}
+	if followed {
+		for _, n := range s.Networks {
+			for _, e := range n.Elements {
+				a.cuts.decided(model.ID{Network: n.Name, Element: e.Name}, e.Override)
+			}
+		}
+		maps.Copy(there, elementsOf(wanted)) // which may be newer
+		stays := func(id model.ID) bool { return there[id] || slices.Contains(s.Hold, id.Network) }
+		a.cuts.keep(stays)
+		a.forgetWatched(stays)
+	} else {
+		maps.Copy(elements, a.isCut)
+	}
+	for _, s := range []*model.NodeState{s, wanted} {
+		for _, n := range s.Networks {
+			for _, e := range n.Elements {
+				if id := (model.ID{Network: n.Name, Element: e.Name}); e.Quarantined || a.cuts.is(id) {
+					elements[id] = true
+				}
 			}
 		}
 	}
-	a.cuts.keep(func(id model.ID) bool { return there[id] || slices.Contains(s.Hold, id.Network) })
+	a.isCut = elements
 	if err := a.Drivers.Fabric.Cut(elements, s.Hold); err != nil {
 		a.Log.Error("elements in quarantine are not cut off", "error", err)
 	}

@@ -71,6 +71,7 @@ func (a *Agent) take(ctx context.Context, s *model.NodeState) {
 		a.Log.Warn("the node follows its store, and may have to ask again after a restart", "error", err)
 	}
 	a.desired, a.complete, a.retry = s, true, 0
+	a.cut(s, true)
 	a.ground.set(s.Links)
 }
 

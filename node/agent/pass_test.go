@@ -19,6 +19,7 @@ type record struct {
 	exists  []model.ID
 	removed []model.ID
 	state   fabric.State
+	cut     map[model.ID]bool
 }
 
 func (r *record) Apply(_ context.Context, s fabric.State) fabric.Report {
@@ -26,7 +27,7 @@ func (r *record) Apply(_ context.Context, s fabric.State) fabric.Report {
 	return fabric.Report{}
 }
 
-func (r *record) Cut(map[model.ID]bool, []string) error                              { return nil }
+func (r *record) Cut(elements map[model.ID]bool, _ []string) error                   { r.cut = elements; return nil }
 func (r *record) Forwarded(context.Context) (map[model.ID]fabric.Forwarded, error)   { return nil, nil }
 func (r *record) Counters(context.Context) (map[model.PortID]fabric.Counters, error) { return nil, nil }
 

@@ -480,12 +480,16 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 		done = fmt.Sprintf("nothing was done, since what others sent it may have made it do so (`polyplane quarantine %s` cuts it off)", e.id)
 	default:
 		at := a.now()
+		// The clock may have gone back since the last one was decided about; a new one counts all the same.
+		if last := time.Unix(0, a.decidedAbout(e.id)); !at.After(last) {
+			at = last.Add(1)
+		}
 		if !a.cuts.add(e.id, model.Incident{At: at, Signal: string(found[0].Signal), What: what, Policy: e.policy}) {
 			return true
 		}
 		cut = true
 		if s := a.wanted.Load(); s != nil {
-			a.cut(s)
+			a.cut(s, false)
 		}
 		switch e.policy {
 		case model.AttackStop:
@@ -498,6 +502,20 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 	}
 	a.event(model.Warning, e.id.String(), "AttackSuspected", what+": "+done)
 	return cut
+}
+
+// decidedAbout is up to which incident of an element the manager has decided.
+func (a *Agent) decidedAbout(id model.ID) int64 {
+	if s := a.wanted.Load(); s != nil {
+		for _, n := range s.Networks {
+			for i := range n.Elements {
+				if n.Name == id.Network && n.Elements[i].Name == id.Element {
+					return n.Elements[i].Decided
+				}
+			}
+		}
+	}
+	return 0
 }
 
 // verdictWords say how much of what, against what is usual.
