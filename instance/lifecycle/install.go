@@ -82,7 +82,7 @@ Type=notify
 ExecStart=%[3]s
 Restart=always
 RestartSec=2
-TimeoutStartSec=120
+TimeoutStartSec=300
 TimeoutStopSec=30
 WatchdogSec=120
 KillMode=process
@@ -288,7 +288,7 @@ func stopUnit(d instance.Dirs) (installed bool, err error) {
 
 // notify tells systemd, if it has started this process, that all is ready (sd_notify(3)).
 func notify() error {
-	if err := tellSystemd("READY=1"); err != nil {
+	if err := tellSystemd("READY=1\nSTATUS="); err != nil {
 		return fmt.Errorf("tell systemd that all is ready: %w", err)
 	}
 	return nil

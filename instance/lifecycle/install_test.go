@@ -157,7 +157,7 @@ func TestSystemdIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := make([]byte, 100)
-	if n, err := c.Read(b); err != nil || string(b[:n]) != "READY=1" {
+	if n, err := c.Read(b); err != nil || string(b[:n]) != "READY=1\nSTATUS=" {
 		t.Errorf("systemd is told %q: %v", b[:n], err)
 	}
 }

@@ -209,7 +209,7 @@ const managerWithin = 3 * time.Second
 func (u *Up) awaitAgent(ctx context.Context, sup *supervisor, s settings) ([]model.NodeStatus, error) {
 	node := s.Joined.Machine.Name
 	name := "agent-" + node
-	limited, cancel := context.WithTimeoutCause(ctx, readyWithin, errNotReady)
+	patience, limited, cancel := u.patience(ctx)
 	defer cancel()
 	for {
 		c, err := (&net.Dialer{}).DialContext(limited, "unix", u.Dirs.Node(node).AgentSocket())
@@ -221,12 +221,10 @@ func (u *Up) awaitAgent(ctx context.Context, sup *supervisor, s settings) ([]mod
 		if sup.died(name) >= hopeless {
 			return nil, u.explain(name, fmt.Sprintf("has ended %d times", sup.died(name)))
 		}
+		patience.goesOn(name)
 		select {
 		case <-limited.Done():
-			if context.Cause(limited) == errNotReady {
-				return nil, u.explain(name, "is not ready after "+readyWithin.String())
-			}
-			return nil, ctx.Err()
+			return nil, patience.over(limited, name)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

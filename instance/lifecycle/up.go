@@ -42,10 +42,9 @@ type Up struct {
 	// up tells that everything has answered. Before, what ends is told with the reason why the start has failed, or was
 	// nothing to speak of.
 	up atomic.Bool
+	// within is readyWithin if not 0.
+	within time.Duration
 }
-
-// readyWithin is how long the manager and all agents may take to be there, once started.
-const readyWithin = 60 * time.Second
 
 // Run starts the instance and keeps it running in the foreground until the context ends. Then its processes end; what
 // they made – networks, nodes – stays and goes on forwarding, for the next `up` to take over or for `down` to remove.
@@ -309,11 +308,14 @@ func ReadSubstrate(path string) (model.Substrate, error) {
 
 // await returns once the manager answers and all agents of this machine are registered.
 func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.NodeStatus, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, readyWithin, errNotReady)
+	patience, ctx, cancel := u.patience(ctx)
 	defer cancel()
 	examined := 0 // the manager's deaths until the store was looked into
 	for {
-		nodes, err := u.Manager.Nodes(ctx)
+		// One that hangs must not keep systemd from being told.
+		once, enough := context.WithTimeout(ctx, patience.step/2)
+		nodes, err := u.Manager.Nodes(once)
+		enough()
 		waiting := ""
 		nodes = slices.DeleteFunc(nodes, func(n model.NodeStatus) bool { return n.Joined }) // up or not, they are not ours to start
 		if err == nil {
@@ -341,23 +343,19 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 		if sup.died(waiting) >= hopeless {
 			return nil, u.explain(waiting, fmt.Sprintf("has ended %d times", sup.died(waiting)))
 		}
+		patience.goesOn(waiting)
 		select {
 		case <-ctx.Done():
-			if context.Cause(ctx) == errNotReady {
-				return nil, u.explain(waiting, "is not ready after "+readyWithin.String())
-			}
-			return nil, ctx.Err()
+			return nil, patience.over(ctx, waiting)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-var errNotReady = errors.New("not ready in time")
-
 // explain says what keeps the platform from getting ready, with the end of the log in question.
 func (u *Up) explain(daemon, what string) error {
 	path := filepath.Join(u.Dirs.Logs(), daemon+".log")
-	return fmt.Errorf("polyplane '%s': %s %s. The end of %s:\n%s", u.Dirs.Name, strings.Replace(daemon, "agent-", "the agent of node ", 1),
+	return fmt.Errorf("polyplane '%s': %s %s. The end of %s:\n%s", u.Dirs.Name, named(daemon),
 		what, path, tail(path))
 }
 

@@ -1,0 +1,71 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// readyWithin is how long the manager and all agents may take to be there, once started, where somebody waits for them who
+// has typed `up`. Where systemd waits nobody would decide what to do next: giving up would only begin again from the
+// beginning, and a slow machine with many networks would never be up. There they may take slowly times as long.
+const (
+	readyWithin = 60 * time.Second
+	slowly      = 15
+)
+
+var errNotReady = errors.New("not ready in time")
+
+// patience is one wait for daemons that have been started.
+type patience struct {
+	up      *Up
+	systemd bool
+	step    time.Duration // what readyWithin is
+	within  time.Duration
+
+	asked, said time.Time // when systemd was asked to wait, and when it was said for what
+}
+
+// patience begins a wait. The context ends with it.
+func (u *Up) patience(ctx context.Context) (*patience, context.Context, context.CancelFunc) {
+	p := &patience{up: u, systemd: os.Getenv("NOTIFY_SOCKET") != "", step: cmp.Or(u.within, readyWithin), said: time.Now()}
+	p.within = p.step
+	if p.systemd {
+		p.within *= slowly
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.within, errNotReady)
+	return p, ctx, cancel
+}
+
+// goesOn is called while a daemon is not there yet. It has systemd wait longer than TimeoutStartSec= (sd_notify(3)), and says now
+// and then, in the journal, for what. Daemons that hang are ended by those who ask them (watch), and counted.
+func (p *patience) goesOn(daemon string) {
+	if !p.systemd {
+		return
+	}
+	now := time.Now()
+	if now.Sub(p.asked) >= p.step/6 {
+		p.asked = now
+		// It asks again by ending this process.
+		_ = tellSystemd(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=waiting for %s", (2 * p.step).Microseconds(), named(daemon)))
+	}
+	if now.Sub(p.said) >= p.step {
+		p.said = now
+		p.up.say("%v", p.up.explain(daemon, "is not ready yet"))
+	}
+}
+
+// over is the error of a wait whose context has ended; the context's own unless it took too long.
+func (p *patience) over(ctx context.Context, daemon string) error {
+	if context.Cause(ctx) == errNotReady {
+		return p.up.explain(daemon, "is not ready after "+p.within.String())
+	}
+	return ctx.Err()
+}
+
+// named is a daemon in words.
+func named(daemon string) string { return strings.Replace(daemon, "agent-", "the agent of node ", 1) }

@@ -1,0 +1,70 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+)
+
+// slowManager has its node ready after so many questions.
+type slowManager struct{ asked, after int }
+
+func (m *slowManager) Ping(context.Context) (model.Pong, error) { return model.Pong{}, nil }
+
+func (m *slowManager) Nodes(context.Context) ([]model.NodeStatus, error) {
+	if m.asked++; m.asked <= m.after/2 {
+		return nil, errors.New("no such file or directory")
+	}
+	return []model.NodeStatus{{SubstrateNode: model.SubstrateNode{Name: "n1"}, Ready: m.asked > m.after, Revision: 1}}, nil
+}
+
+// A machine that boots slowly, with much to make, must not be told every minute to begin again.
+func TestSystemdWaitsForASlowStart(t *testing.T) {
+	begin := func(out io.Writer) ([]model.NodeStatus, error) {
+		// Twenty questions take 400 ms and more.
+		u := &Up{Dirs: instance.NewDirs("patience"), Manager: &slowManager{after: 20}, Out: out, within: 150 * time.Millisecond}
+		return u.await(t.Context(), &supervisor{deaths: map[string]int{}}, settings{})
+	}
+	t.Setenv("NOTIFY_SOCKET", "")
+	if _, err := begin(io.Discard); err == nil || !strings.Contains(err.Error(), "is not ready after 150ms") {
+		t.Errorf("who types `up` is told: %v", err)
+	}
+
+	path := filepath.Join(t.TempDir(), "notify")
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	var said strings.Builder
+	nodes, err := begin(&said)
+	if err != nil || len(nodes) != 1 {
+		t.Errorf("systemd waits, and it is not waited for what takes long: %v, %v", nodes, err)
+	}
+	if !strings.Contains(said.String(), "is not ready yet") {
+		t.Errorf("the journal has nothing of what was waited for: %q", said.String())
+	}
+	told := ""
+	for b := make([]byte, 200); ; {
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		n, err := c.Read(b)
+		if err != nil {
+			break
+		}
+		told += string(b[:n]) + "\n"
+	}
+	for _, want := range []string{"EXTEND_TIMEOUT_USEC=300000\n", "STATUS=waiting for manager\n", "STATUS=waiting for the agent of node n1\n"} {
+		if strings.Count(told, want) < 2 {
+			t.Errorf("systemd was not told %q again and again:\n%s", want, told)
+		}
+	}
+}
