@@ -75,7 +75,19 @@ var missingCalls = []string{
 // families are the kinds of sockets that routing, and looking at it, needs. The others are parts of the kernel that few
 // look at (AF_ALG, AF_RDS, AF_TIPC, AF_CAN…), that reach the machine past all namespaces (AF_VSOCK), or whose memory the
 // kernel charges to nobody (AF_XDP).
-var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK, unix.AF_PACKET}
+var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_PACKET}
+
+// netlinks are what of the kernel may be spoken to by netlink: routes and devices, sockets (ss), packet filters and tracked
+// connections (nft, conntrack), families with a name (ethtool, WireGuard), and changes of devices (udev).
+//
+// NETLINK_XFRM is out, as AF_KEY is: IPsec's policies and states are memory that the kernel charges to nobody, and no routing
+// software of ours needs them. So is NETLINK_USERSOCK, by which processes keep messages in buffers that nobody is charged for.
+var netlinks = []uint64{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_NETFILTER, unix.NETLINK_GENERIC,
+	unix.NETLINK_KOBJECT_UEVENT}
+
+// missingNetlinks are answered as by a kernel that does not have them, which programs know what to make of: libaudit goes on
+// without, `ip xfrm` says "Protocol not supported".
+var missingNetlinks = []uint64{unix.NETLINK_XFRM, unix.NETLINK_AUDIT}
 
 // newNamespaces are the flags of clone that ask for one.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
@@ -86,6 +98,7 @@ var personalities = []uint64{0, 0x40000, 0xffffffff}
 
 func seccompProfile() *specs.LinuxSeccomp {
 	eperm, enosys, einval := uint(unix.EPERM), uint(unix.ENOSYS), uint(unix.EINVAL)
+	eprotonosupport := uint(unix.EPROTONOSUPPORT)
 	p := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, DefaultErrnoRet: &eperm,
 		Architectures: seccompArchitectures[runtime.GOARCH]}
 	allow := func(names []string, args ...specs.LinuxSeccompArg) {
@@ -102,6 +115,16 @@ func seccompProfile() *specs.LinuxSeccomp {
 	}
 	for _, family := range families {
 		allow([]string{"socket"}, specs.LinuxSeccompArg{Index: 0, Value: family, Op: specs.OpEqualTo})
+	}
+	netlink := func(protocol uint64) []specs.LinuxSeccompArg {
+		return []specs.LinuxSeccompArg{{Index: 0, Value: unix.AF_NETLINK, Op: specs.OpEqualTo},
+			{Index: 2, Value: protocol, Op: specs.OpEqualTo}}
+	}
+	for _, protocol := range netlinks {
+		allow([]string{"socket"}, netlink(protocol)...)
+	}
+	for _, protocol := range missingNetlinks {
+		refuse(&eprotonosupport, []string{"socket"}, netlink(protocol)...)
 	}
 	// A filter of system calls takes of the machine's memory for compiled programs (net.core.bpf_jit_limit): when that is
 	// used up, nobody's element starts. Programs find a kernel without such filters.

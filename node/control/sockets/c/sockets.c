@@ -14,6 +14,11 @@ enum {
 	RX_RING = 5,        /* PACKET_RX_RING */
 	TX_RING = 13,       /* PACKET_TX_RING */
 	FANOUT_DATA = 22,   /* PACKET_FANOUT_DATA */
+	LEVEL_IP = 0,       /* SOL_IP */
+	LEVEL_IP6 = 41,     /* SOL_IPV6 */
+	IPSEC_POLICY = 16,  /* IP_IPSEC_POLICY, and the next, IP_XFRM_POLICY */
+	IPSEC_POLICY6 = 34, /* IPV6_IPSEC_POLICY, and the next, IPV6_XFRM_POLICY */
+	NOT_PERMITTED = 1,  /* EPERM */
 	NO_MEMORY = 12,     /* ENOMEM */
 	INVALID = 22,       /* EINVAL */
 	FAMILY_PACKET = 17, /* AF_PACKET */
@@ -142,6 +147,18 @@ SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
 		(level == LEVEL_PACKET && name == FANOUT_DATA);
 	void *value = (void *)ctx->value, *end = (void *)ctx->value_end;
 
+	/*
+	 * A policy of IPsec for one socket: memory that is charged to nobody, and a way to policies for who may not speak to that
+	 * part of the kernel. A filter of system calls cannot refuse it: it sees 64 bits of a number of which the kernel takes 32.
+	 */
+	if ((level == LEVEL_IP && (name == IPSEC_POLICY || name == IPSEC_POLICY + 1)) ||
+	    (level == LEVEL_IP6 && (name == IPSEC_POLICY6 || name == IPSEC_POLICY6 + 1))) {
+		__u64 cookie = bpf_get_netns_cookie(ctx);
+		if (bpf_map_lookup_elem(&limits, &cookie)) {
+			bpf_set_retval(-NOT_PERMITTED);
+			return 0;
+		}
+	}
 	if (ring && value + 8 <= end) {
 		const __u32 *request = value; /* struct tpacket_req: the size of a block, how many */
 		__u64 bytes = (__u64)request[0] * request[1];
