@@ -114,6 +114,7 @@ type Agent struct {
 	wanted   atomic.Pointer[model.NodeState] // the latest that was told, made so or not
 	pulse    pulse
 	kernel   kernel
+	hoards   hoards
 
 	// The loop's own.
 	desired   *model.NodeState
@@ -156,6 +157,7 @@ func Run(ctx context.Context, c Config) error {
 	a.ground = newNeighbours(a.work, c.Log, a.courier.send)
 	a.watcher, a.cuts = newWatcher(), readCuts(a.Dirs.Incidents(), c.Log)
 	a.kernel.prepare(a)
+	a.hoards.prepare(a)
 	defer a.probes.close()
 	a.saved = instance.NewDesired(a.Dirs)
 	if a.desired, err = a.saved.Read(); err != nil {
@@ -178,6 +180,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.ground.run(ctx) })
 	g.Go(func() error { return a.pulse.tell(ctx, a.Manager) })
 	g.Go(func() error { return a.kernel.Run(ctx) })
+	g.Go(func() error { return a.hoards.Run(ctx) })
 	g.Go(func() error { return a.tendTrash(ctx) })
 	if c.Outpost != nil {
 		g.Go(func() error { return a.holdTunnel(ctx) })

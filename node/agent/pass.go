@@ -116,6 +116,7 @@ func (a *Agent) pass(ctx context.Context) (failed bool) {
 	}
 	a.elements.set(outcomes)
 	a.kernel.set(a, outcomes)
+	a.hoards.set(a, outcomes)
 	a.report(ctx, outcomes, problem)
 	return failed
 }

@@ -130,6 +130,12 @@ const (
 	Filters Table = "packet filters"
 )
 
+// Holder is a driver that can hold the processes of an element for a moment. It must not wait for the driver's other work.
+type Holder interface {
+	// Hold returns when they are held, or cannot be. release has them go on, unless they were held before.
+	Hold(id model.ID) (release func())
+}
+
 // Meter is a driver that can tell what elements with processes take; those without have no entry.
 type Meter interface {
 	Usage(ctx context.Context) map[model.ID]Usage

@@ -47,6 +47,7 @@ type Driver struct {
 	mounts mountWatch // what may have happened to the elements' mounts
 
 	disks sync.Mutex // held while an empty disk is made
+	holds holds
 
 	mu        sync.Mutex
 	elements  map[model.ID]*element

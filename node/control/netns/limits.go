@@ -189,6 +189,7 @@ func (d *Driver) thaw(container string) error {
 
 // suspend has the element's processes held, or go on, as it is wanted; those of people's commands as well.
 func (d *Driver) suspend(ctx context.Context, w *work) error {
+	defer d.holds.take(w.job.ID)() // what is held for a moment is not suspended
 	suspended := w.job.Element.Suspended
 	for _, container := range []string{containerID(w.job.ID), shellID(w.job.ID)} {
 		if d.frozen(container) == suspended {

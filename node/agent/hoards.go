@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/kernelmemory"
+	"github.com/polyplane/polyplane/node/watch"
+)
+
+// hoards is what the watcher of the kernel's memory that nobody is charged for is told of the elements, and tells.
+type hoards struct {
+	kernelmemory.Watcher[model.ID]
+
+	mu       sync.Mutex
+	elements map[model.ID]kernelmemory.Element
+	holders  map[model.ID]control.Holder
+	taken    map[hoard]*bite
+}
+
+type hoard struct {
+	id    model.ID
+	table kernelmemory.Table
+}
+
+func (h *hoards) prepare(a *Agent) {
+	h.Log = a.Log
+	h.taken = map[hoard]*bite{}
+	h.Elements = func() map[model.ID]kernelmemory.Element {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.elements
+	}
+	h.Hold = func(id model.ID) func() {
+		h.mu.Lock()
+		holder := h.holders[id]
+		h.mu.Unlock()
+		if holder == nil {
+			return func() {}
+		}
+		return holder.Hold(id)
+	}
+	h.Tell = func(v kernelmemory.Verdict[model.ID]) { h.verdict(a, v, time.Now()) }
+}
+
+// set says which elements there are after a pass.
+func (h *hoards) set(a *Agent, outcomes map[model.ID]*outcome) {
+	elements := make(map[model.ID]kernelmemory.Element, len(outcomes))
+	holders := make(map[model.ID]control.Holder, len(outcomes))
+	for id, o := range outcomes {
+		e := kernelmemory.Element{Path: a.Dirs.Namespace(id), Memory: int64(o.job.Element.Limits().Memory)}
+		for _, d := range o.devices {
+			e.Ports = append(e.Ports, d.Index)
+		}
+		elements[id] = e
+		if holder, ok := a.Drivers.Controls[o.job.Element.Control].(control.Holder); ok {
+			holders[id] = holder
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.elements, h.holders = elements, holders
+}
+
+// verdict tells of what was taken from an element: of each table once, and then once a minute. It runs in the watcher's own
+// thread of work.
+func (h *hoards) verdict(a *Agent, v kernelmemory.Verdict[model.ID], now time.Time) {
+	a.watcher.tally.add(v.ID, watch.Tables, 1, now)
+	if v.Err != nil {
+		a.Log.Error("what an element has too much of the kernel's memory is still there", "element", v.ID, "table", v.Table, "error", v.Err)
+	}
+	key := hoard{v.ID, v.Table}
+	b := h.taken[key]
+	if b == nil {
+		for k, old := range h.taken {
+			if now.Sub(old.told) > limitEvery && old.count == 0 {
+				delete(h.taken, k)
+			}
+		}
+		b = &bite{}
+		h.taken[key] = b
+	}
+	if b.count += int64(v.Removed); b.count == 0 || now.Sub(b.told) < limitEvery {
+		return
+	}
+	a.event(model.Warning, v.ID.String(), "KernelMemoryLimit", hoardWords(v, b.count))
+	*b = bite{told: now}
+}
+
+func hoardWords(v kernelmemory.Verdict[model.ID], count int64) string {
+	more := fmt.Sprintf("(`polyplane set %s memory=` with more allows more)", v.ID)
+	switch v.Table {
+	case kernelmemory.Devices:
+		return fmt.Sprintf("it had more than %d network devices beside the ends of its links: the latest %s removed", v.Limit,
+			counted(count, "was", "were"))
+	case kernelmemory.Buffers:
+		return fmt.Sprintf("its raw, packet and netlink sockets buffered more than %s: %s, those that had most of it %s", model.Bytes(v.Limit),
+			counted(count, "process was ended", "processes were ended"), more)
+	}
+	return fmt.Sprintf("its %s took more than %s of the kernel's memory, which nobody is charged for: all were removed (%d) %s",
+		v.Table, model.Bytes(v.Limit), count, more)
+}

@@ -1,0 +1,176 @@
+package kernelmemory
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// socketLists are files of /proc/net with sockets whose buffers the kernel charges to nobody, and the columns of what waits
+// in them and of the socket's inode. Buffers of UDP and TCP, and of Unix's sockets, are charged.
+var socketLists = []struct {
+	file          string
+	buffer, inode int
+	hexadecimal   bool // "what waits to be sent:to be read"
+}{
+	{"netlink", 4, 9, false},
+	{"packet", 6, 8, false},
+	{"raw", 4, 9, true},
+	{"raw6", 4, 9, true},
+	{"icmp", 4, 9, true},
+	{"icmp6", 4, 9, true},
+}
+
+// buffers are what the sockets of a namespace buffer, by the socket's inode. The calling thread must be in the namespace.
+func buffers() (of map[uint64]int64, sum int64, err error) {
+	of = map[uint64]int64{}
+	for _, list := range socketLists {
+		f, err := os.Open("/proc/thread-self/net/" + list.file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without
+		}
+		if err != nil {
+			return nil, 0, fmt.Errorf("read what its sockets buffer: %w", err)
+		}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			fields := strings.Fields(lines.Text())
+			if len(fields) <= max(list.buffer, list.inode) {
+				continue
+			}
+			inode, err := strconv.ParseUint(fields[list.inode], 10, 64)
+			if err != nil {
+				continue // the titles
+			}
+			var size int64
+			if list.hexadecimal {
+				out, in, _ := strings.Cut(fields[list.buffer], ":")
+				sent, err1 := strconv.ParseInt(out, 16, 64)
+				read, err2 := strconv.ParseInt(in, 16, 64)
+				size, err = sent+read, errors.Join(err1, err2)
+			} else {
+				size, err = strconv.ParseInt(fields[list.buffer], 10, 64)
+			}
+			if err == nil && size > 0 {
+				of[inode] += size
+				sum += size
+			}
+		}
+		err = lines.Err()
+		f.Close()
+		if err != nil {
+			return nil, 0, fmt.Errorf("read what its sockets buffer: %w", err)
+		}
+	}
+	return of, sum, nil
+}
+
+// holder is a process, and what it has of something.
+type holder struct {
+	pid  int
+	fd   int // that stands for it, whoever gets its number
+	has  int64
+	many int // sockets
+}
+
+// holders are the processes of the namespace, those first that have most. What a socket counts is what `of` says; those that it
+// does not know count nothing.
+func (s *space) holders(of map[uint64]int64) (all []holder, err error) {
+	var here unix.Stat_t
+	if err := unix.Fstat(s.fd, &here); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list the processes: %w", err)
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		dir := "/proc/" + entry.Name()
+		var at unix.Stat_t
+		if unix.Stat(dir+"/ns/net", &at) != nil || at.Ino != here.Ino || at.Dev != here.Dev {
+			continue
+		}
+		h := holder{pid: pid}
+		if h.fd, err = unix.PidfdOpen(pid, 0); err != nil {
+			continue // it has ended
+		}
+		files, _ := os.ReadDir(dir + "/fd")
+		for _, f := range files {
+			to, _ := os.Readlink(dir + "/fd/" + f.Name())
+			if word, ok := strings.CutPrefix(to, "socket:["); ok {
+				inode, _ := strconv.ParseUint(strings.TrimSuffix(word, "]"), 10, 64)
+				h.has += of[inode]
+				h.many++
+			}
+		}
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b holder) int { return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(b.many, a.many)) })
+	return all, nil
+}
+
+func closeAll(all []holder) {
+	for _, h := range all {
+		unix.Close(h.fd)
+	}
+}
+
+// trimBuffers ends processes, those first whose sockets buffer most, until what is left is within the limit, as the kernel
+// ends processes when memory is used up. What sockets buffer that are in no process, but on their way in another socket, only
+// goes when all have ended.
+func (s *space) trimBuffers(most int64) (ended int, err error) {
+	var of map[uint64]int64
+	var sum int64
+	err = linux.Inside(s.fd, func() (err error) {
+		of, sum, err = buffers()
+		return err
+	})
+	if err != nil || sum <= most {
+		return 0, err
+	}
+	all, err := s.holders(of)
+	if err != nil {
+		return 0, err
+	}
+	defer closeAll(all)
+	for _, h := range all {
+		if sum <= most {
+			break
+		}
+		if unix.PidfdSendSignal(h.fd, unix.SIGKILL, nil, 0) == nil {
+			ended++
+			sum -= h.has
+		}
+	}
+	return ended, nil
+}
+
+// endMost ends the process that has the most sockets: where it is not to be seen which of them takes something.
+func (s *space) endMost() (ended int, err error) {
+	all, err := s.holders(nil)
+	if err != nil {
+		return 0, err
+	}
+	defer closeAll(all)
+	if len(all) == 0 || all[0].many == 0 {
+		return 0, nil
+	}
+	if unix.PidfdSendSignal(all[0].fd, unix.SIGKILL, nil, 0) == nil {
+		ended = 1
+	}
+	return ended, nil
+}

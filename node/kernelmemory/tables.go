@@ -1,0 +1,340 @@
+package kernelmemory
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// space is a network namespace that is looked at.
+type space struct {
+	fd    int
+	ports []int
+	c     *linux.Rtnetlink
+}
+
+// open opens the namespace that is mounted at path.
+func open(path string, ports []int) (*space, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	s := &space{fd: fd, ports: ports}
+	if err := s.dial(); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *space) dial() (err error) {
+	return linux.Inside(s.fd, func() error {
+		s.c, err = linux.DialRtnetlink()
+		return err
+	})
+}
+
+func (s *space) close() {
+	if s.c != nil {
+		s.c.Close()
+	}
+	unix.Close(s.fd)
+}
+
+// dump asks for a table. What changes meanwhile does not matter. A dump that each ends by linux.ErrEnough leaves its rest in the
+// socket, and so that is a new one afterwards.
+func (s *space) dump(b *linux.Batch, each func(payload []byte) error) error {
+	err := s.c.Dump(b, func(_ uint16, payload []byte) error { return each(payload) })
+	switch {
+	case errors.Is(err, linux.ErrDumpInterrupted):
+		return nil
+	case errors.Is(err, linux.ErrEnough):
+		s.c.Close()
+		s.c = nil
+		if failed := s.dial(); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+// visit hears of an entry: how many bytes the kernel has for it, and how the request to remove it is written. It returns
+// linux.ErrEnough when it wants no more.
+type visit func(size int64, remove func(*linux.Batch)) error
+
+// reader reads a table. What must be removed before the rest is read in an earlier pass.
+type reader struct {
+	table  Table
+	passes int
+	read   func(s *space, pass int, each visit) error
+}
+
+var readers = []reader{
+	{NextHops, 2, readNextHops},
+	{Proxies, 1, readProxies},
+	{Forwarding, 1, readForwarding},
+	{TrafficControl, 2, readTrafficControl},
+	{AddressLabels, 1, readAddressLabels},
+}
+
+// missing tells that the kernel has no such table.
+func missing(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) ||
+		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL)
+}
+
+// exceeds tells whether a table has more bytes than most. It reads no further.
+func (r *reader) exceeds(s *space, most int64) (bool, error) {
+	sum := int64(0)
+	for pass := range r.passes {
+		err := r.read(s, pass, func(size int64, _ func(*linux.Batch)) error {
+			if sum += size; sum > most {
+				return linux.ErrEnough
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, linux.ErrEnough) && !missing(err) {
+			return false, fmt.Errorf("read its %s: %w", r.table, err)
+		}
+		if sum > most {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// atOnce is how many entries are removed by one batch.
+const atOnce = 16384
+
+// empty removes what is in a table, for as long as it may; left tells that it was not long enough.
+func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err error) {
+	for pass := range r.passes {
+		for more := true; more; {
+			if time.Now().After(until) {
+				return removed, true, nil
+			}
+			var b linux.Batch
+			more = false
+			err := r.read(s, pass, func(_ int64, remove func(*linux.Batch)) error {
+				if remove == nil {
+					return nil
+				}
+				if remove(&b); b.Len() >= atOnce {
+					more = true
+					return linux.ErrEnough
+				}
+				return nil
+			})
+			if err != nil && !errors.Is(err, linux.ErrEnough) && !missing(err) {
+				return removed, true, fmt.Errorf("read its %s: %w", r.table, err)
+			}
+			refused, gone := error(nil), b.Len()
+			for _, err := range s.c.Do(&b) {
+				if err != nil {
+					gone-- // what is gone by itself, with what was above it, and what the kernel wants to keep
+					refused = err
+				}
+			}
+			removed += gone
+			if more && gone == 0 {
+				return removed, true, fmt.Errorf("remove its %s: %w", r.table, refused)
+			}
+		}
+	}
+	return removed, false, nil
+}
+
+// Of linux/nexthop.h and rtnetlink.h.
+const (
+	rtmDelNextHop = 105
+	rtmGetNextHop = 106
+	nhaID         = 1
+	nhaGroup      = 2 // NHA_GROUP, of struct nexthop_grp
+	nhaResGroup   = 12
+	resBuckets    = 1 // NHA_RES_GROUP_BUCKETS
+	nhMsg         = 8 // sizeof(struct nhmsg)
+)
+
+// Bytes of an entry, as the kernel's object caches had them (Linux 6.18, amd64), rounded up.
+const (
+	nextHopBytes  = 400
+	memberBytes   = 64
+	bucketBytes   = 32
+	proxyBytes    = 64
+	forwardBytes  = 128
+	tunnelBytes   = 224
+	labelBytes    = 64
+	groupBytes    = 128 // a device's multicast address
+	classBytes    = 4096
+	filterBytes   = 512
+	actionBytes   = 1024
+	smallestQueue = 1024
+)
+
+// readNextHops reads groups first: whoever removes a next hop that groups have makes the kernel wait for all readers.
+func readNextHops(s *space, pass int, each visit) error {
+	var b linux.Batch
+	b.Request(rtmGetNextHop, 0)
+	b.Raw(make([]byte, nhMsg))
+	return s.dump(&b, func(p []byte) error {
+		if len(p) < nhMsg {
+			return nil
+		}
+		var id []byte
+		group, size := false, int64(nextHopBytes)
+		for kind, v := range linux.Attrs(p[nhMsg:]) {
+			switch kind {
+			case nhaID:
+				id = v
+			case nhaGroup:
+				group = true
+				size += int64(len(v)/8) * memberBytes
+			case nhaResGroup: // whose table of buckets may be two megabytes large
+				for kind, v := range linux.Attrs(v) {
+					if kind == resBuckets && len(v) >= 2 {
+						size += int64(binary.NativeEndian.Uint16(v)) * bucketBytes
+					}
+				}
+			}
+		}
+		if group != (pass == 0) {
+			return nil
+		}
+		return each(size, func(b *linux.Batch) {
+			b.Request(rtmDelNextHop, 0)
+			b.Raw(make([]byte, nhMsg))
+			b.Attr(nhaID, id)
+		})
+	})
+}
+
+// neighbourRequest writes a struct ndmsg.
+func neighbourRequest(b *linux.Batch, kind uint16, family, flags uint8, index, state []byte) {
+	b.Request(kind, 0)
+	m := make([]byte, unix.SizeofNdMsg)
+	m[0], m[10] = family, flags
+	copy(m[4:8], index)
+	copy(m[8:10], state)
+	b.Raw(m)
+}
+
+func readProxies(s *space, _ int, each visit) error {
+	var b linux.Batch
+	neighbourRequest(&b, unix.RTM_GETNEIGH, unix.AF_UNSPEC, unix.NTF_PROXY, nil, nil)
+	return s.dump(&b, func(p []byte) error {
+		if len(p) < unix.SizeofNdMsg || p[10]&unix.NTF_PROXY == 0 {
+			return nil
+		}
+		return each(proxyBytes, func(b *linux.Batch) {
+			neighbourRequest(b, unix.RTM_DELNEIGH, p[0], unix.NTF_PROXY, p[4:8], nil)
+			for kind, v := range linux.Attrs(p[unix.SizeofNdMsg:]) {
+				if kind == unix.NDA_DST {
+					b.Attr(unix.NDA_DST, v)
+				}
+			}
+		})
+	})
+}
+
+// readForwarding reads what bridges and tunnels know, and devices' further addresses, but for multicast ones, which other
+// devices have as well.
+func readForwarding(s *space, _ int, each visit) error {
+	own := map[[6]byte]bool{} // of devices: these entries are the bridges' own
+	links, err := s.links()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		own[l.mac] = true
+	}
+	var b linux.Batch
+	neighbourRequest(&b, unix.RTM_GETNEIGH, unix.AF_BRIDGE, 0, nil, nil)
+	return s.dump(&b, func(p []byte) error {
+		if len(p) < unix.SizeofNdMsg {
+			return nil
+		}
+		var mac, to []byte
+		bridged := false
+		size := int64(forwardBytes)
+		for kind, v := range linux.Attrs(p[unix.SizeofNdMsg:]) {
+			switch kind {
+			case unix.NDA_LLADDR:
+				mac = v
+			case unix.NDA_MASTER:
+				bridged = true
+			case unix.NDA_DST:
+				to, size = v, tunnelBytes
+			}
+		}
+		if len(mac) == 6 && to == nil && (mac[0]&1 != 0 && !bridged || own[[6]byte(mac)]) {
+			return nil
+		}
+		return each(size, func(b *linux.Batch) {
+			flags := p[10] & (unix.NTF_SELF | unix.NTF_MASTER)
+			if flags == 0 && bridged {
+				flags = unix.NTF_MASTER
+			}
+			neighbourRequest(b, unix.RTM_DELNEIGH, unix.AF_BRIDGE, flags, p[4:8], p[8:10])
+			for kind, v := range linux.Attrs(p[unix.SizeofNdMsg:]) {
+				switch kind {
+				case unix.NDA_LLADDR, unix.NDA_DST, unix.NDA_VLAN, unix.NDA_PORT, unix.NDA_VNI, unix.NDA_IFINDEX, ndaSrcVNI:
+					b.Attr(kind, v)
+				}
+			}
+		})
+	})
+}
+
+// Of linux/neighbour.h and linux/if_addrlabel.h.
+const (
+	ndaSrcVNI   = 11
+	ifalAddress = 1
+	ifalLabel   = 2
+	ifalMsg     = 12 // sizeof(struct ifaddrlblmsg)
+)
+
+// firstLabels are those that the kernel gives each namespace.
+var firstLabels = func() map[netip.Prefix]bool {
+	all := map[netip.Prefix]bool{}
+	for _, p := range []string{"::/0", "fc00::/7", "fec0::/10", "2002::/16", "3ffe::/16", "2001::/32", "2001:10::/28", "::ffff:0:0/96",
+		"::/96", "::1/128"} {
+		all[netip.MustParsePrefix(p)] = true
+	}
+	return all
+}()
+
+func readAddressLabels(s *space, _ int, each visit) error {
+	var b linux.Batch
+	b.Request(unix.RTM_GETADDRLABEL, 0)
+	message := make([]byte, ifalMsg)
+	message[0] = unix.AF_INET6
+	b.Raw(message)
+	return s.dump(&b, func(p []byte) error {
+		if len(p) < ifalMsg {
+			return nil
+		}
+		for kind, v := range linux.Attrs(p[ifalMsg:]) {
+			if a, ok := netip.AddrFromSlice(v); kind == ifalAddress && ok && firstLabels[netip.PrefixFrom(a, int(p[2]))] {
+				return nil
+			}
+		}
+		return each(labelBytes, func(b *linux.Batch) {
+			b.Request(unix.RTM_DELADDRLABEL, 0)
+			m := make([]byte, ifalMsg)
+			copy(m, p[:8]) // not the number of the change
+			b.Raw(m)
+			for kind, v := range linux.Attrs(p[ifalMsg:]) {
+				if kind == ifalAddress || kind == ifalLabel {
+					b.Attr(kind, v)
+				}
+			}
+		})
+	})
+}

@@ -1,0 +1,193 @@
+package kernelmemory
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// When is looked.
+const (
+	readEvery = 200 * time.Millisecond
+	// step is by how much the kernel's own memory must have grown since everybody was looked at last for a look at everybody;
+	// hurry is by how much when the last look was a short time ago.
+	step  = 32 << 20
+	hurry = 128 << 20
+	// share is the part of a processor's time that looks which find nobody may take, but for such a growth.
+	share = 20
+	// holdFor bounds how long an element's processes are held at a time while what is too much is removed.
+	holdFor = time.Second
+	// follow is how long an element is looked at every time that had too much.
+	follow = 10 * time.Second
+)
+
+// Watcher finds who has too much of the kernel's memory, and takes it away.
+type Watcher[ID comparable] struct {
+	// Elements tells which there are; it must not wait for anything.
+	Elements func() map[ID]Element
+	// Hold has the processes of an element held until release is called: who removes what others add in the meantime may be
+	// the slower of them.
+	Hold func(ID) (release func())
+	// Tell hears of verdicts; it must not wait.
+	Tell func(Verdict[ID])
+	Log  *slog.Logger
+
+	floor   int64 // what the kernel had when everybody was looked at last, or less
+	rest    time.Time
+	suspect map[ID]time.Time // looked at every time, until then
+	told    string
+}
+
+// Run watches until the context ends.
+func (w *Watcher[ID]) Run(ctx context.Context) error {
+	w.suspect = map[ID]time.Time{}
+	tick := time.NewTicker(readEvery)
+	defer tick.Stop()
+	first := true
+	for {
+		is, err := unmovable()
+		w.warn("what the kernel has of memory cannot be read", err)
+		switch now := time.Now(); {
+		case err != nil:
+		case first: // what was there before this process nobody has looked at
+			w.floor = is
+			if len(w.Elements()) > 0 {
+				first = false
+				w.everybody(ctx, is)
+			}
+		case is-w.floor > hurry, is-w.floor > step && now.After(w.rest):
+			w.everybody(ctx, is)
+		default:
+			w.floor = min(w.floor, is)
+			w.suspects(now)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *Watcher[ID]) warn(what string, err error) {
+	if err != nil && err.Error() != w.told {
+		w.told = err.Error()
+		w.Log.Warn(what, "error", err)
+	}
+}
+
+// everybody is looked at, those first who had too much before.
+func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
+	began := time.Now()
+	w.floor = is
+	w.suspects(began)
+	for id, e := range w.Elements() {
+		if _, done := w.suspect[id]; !done {
+			w.look(id, e)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+	w.rest = time.Now().Add(share * time.Since(began))
+}
+
+func (w *Watcher[ID]) suspects(now time.Time) {
+	if len(w.suspect) == 0 {
+		return
+	}
+	elements := w.Elements()
+	for id, until := range w.suspect {
+		e, there := elements[id]
+		if !there || now.After(until) {
+			delete(w.suspect, id)
+			continue
+		}
+		w.look(id, e)
+	}
+}
+
+// look takes from an element what it has too much.
+func (w *Watcher[ID]) look(id ID, e Element) {
+	s, err := open(e.Path, e.Ports)
+	if err == nil {
+		defer s.close()
+		err = w.lookInto(s, id, &e)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.warn("look at what an element has of the kernel's memory", err)
+	}
+}
+
+func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
+	var errs []error
+	for i := range readers {
+		r := &readers[i]
+		limit := e.limit(r.table)
+		if more, err := r.exceeds(s, limit); err != nil {
+			errs = append(errs, err)
+		} else if more {
+			w.holding(id, func(until time.Time) {
+				w.verdict(id, r.table, limit, func() (int, bool, error) { return r.empty(s, until) })
+			})
+		}
+	}
+	if all, err := s.links(); err != nil {
+		errs = append(errs, err)
+	} else if len(foreign(all)) > MostDevices {
+		w.holding(id, func(until time.Time) {
+			w.verdict(id, Devices, MostDevices, func() (int, bool, error) { return s.trimDevices(MostDevices, until) })
+		})
+	}
+	var listed groups
+	var buffered int64
+	err := linux.Inside(s.fd, func() (err error) {
+		if listed, err = readGroups(e.limit(Multicast)); err == nil {
+			_, buffered, err = buffers()
+		}
+		return err
+	})
+	errs = append(errs, err)
+	if limit := e.limit(Multicast); listed.bytes > limit {
+		w.holding(id, func(until time.Time) {
+			w.verdict(id, Multicast, limit, func() (int, bool, error) {
+				removed, joined, err := s.trimGroups(limit, until)
+				if joined && err == nil {
+					ended, failed := s.endMost()
+					removed, err = removed+ended, failed
+				}
+				return removed, joined, err
+			})
+		})
+	}
+	if limit := e.limit(Buffers); buffered > limit {
+		w.verdict(id, Buffers, limit, func() (int, bool, error) {
+			ended, err := s.trimBuffers(limit)
+			return ended, false, err
+		})
+	}
+	return errors.Join(errs...)
+}
+
+// holding does something while the element's processes are held.
+func (w *Watcher[ID]) holding(id ID, do func(until time.Time)) {
+	release := func() {}
+	if w.Hold != nil {
+		release = w.Hold(id)
+	}
+	defer release()
+	do(time.Now().Add(holdFor))
+}
+
+// verdict tells what was taken away, and has the element looked at again soon.
+func (w *Watcher[ID]) verdict(id ID, t Table, limit int64, take func() (int, bool, error)) {
+	removed, _, err := take()
+	w.suspect[id] = time.Now().Add(follow)
+	if removed > 0 || err != nil {
+		w.Tell(Verdict[ID]{ID: id, Table: t, Removed: removed, Limit: limit, Err: err})
+	}
+}
