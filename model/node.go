@@ -63,9 +63,11 @@ type Peer struct {
 // NodeNetwork is a network's part on one node. Elements are complete: every interface has its MAC, MTU, addresses and
 // far end, every intent its neighbours.
 type NodeNetwork struct {
-	Name     string        `json:"name"`
-	Index    uint32        `json:"index"`
-	Owner    string        `json:"owner,omitempty"` // so that it is known should the store be lost
+	Name  string `json:"name"`
+	Index uint32 `json:"index"`
+	Owner string `json:"owner,omitempty"` // so that it is known should the store be lost
+	// Seal proves that the manager placed it on the node, should the store be lost: see HeldNetwork.
+	Seal     string        `json:"seal,omitempty"`
 	Slice    Slice         `json:"slice,omitzero"`
 	Elements []NodeElement `json:"elements,omitempty"`
 	// Edges are those whose inner ends are on the node, by which the elements' interfaces name them.

@@ -90,7 +90,7 @@ func (a *Assembly) Add(u Update) (*NodeState, error) {
 func (n *NodeNetwork) Is(o *NodeNetwork) bool {
 	return len(n.Elements) > 0 && len(n.Elements) == len(o.Elements) && &n.Elements[0] == &o.Elements[0] &&
 		len(n.Edges) == len(o.Edges) && (len(n.Edges) == 0 || &n.Edges[0] == &o.Edges[0]) &&
-		n.Name == o.Name && n.Index == o.Index && n.Owner == o.Owner && n.Slice == o.Slice
+		n.Name == o.Name && n.Index == o.Index && n.Owner == o.Owner && n.Seal == o.Seal && n.Slice == o.Slice
 }
 
 // Share has the state use the values of an earlier one where a network is alike in both: what is told twice takes memory once,

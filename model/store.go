@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -85,6 +86,28 @@ type HeldNetwork struct {
 	VNI      uint32 `json:"vni,omitempty"`   // the highest of its links'
 	Elements int    `json:"elements"`
 	Why      string `json:"why,omitempty"`
+	// Owner and Seal are what the node was told with it. A node that joined is believed about networks that were placed on it
+	// only, and the seal shows that where the store does not know: it is of the node, the name, the numbers and the owner.
+	Owner string `json:"owner,omitempty"`
+	Seal  string `json:"seal,omitempty"`
+}
+
+// Held is what is told of a network that a node was told to have, if it holds it.
+func (n *NodeNetwork) Held() HeldNetwork {
+	h := HeldNetwork{Name: n.Name, Index: n.Index, Elements: len(n.Elements), Owner: n.Owner, Seal: n.Seal}
+	for i := range n.Elements {
+		for _, f := range n.Elements[i].Interfaces {
+			if f.Far != nil {
+				h.VNI = max(h.VNI, f.Far.VNI)
+			}
+		}
+	}
+	return h
+}
+
+// Sealed are the words that a seal is of.
+func (h *HeldNetwork) Sealed(node string) []string {
+	return []string{"placed", node, h.Name, strconv.FormatUint(uint64(h.Index), 10), strconv.FormatUint(uint64(h.VNI), 10), h.Owner}
 }
 
 // Deleted is what a store keeps of a network that was deleted, so that a node which was away meanwhile lets go of it.

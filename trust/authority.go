@@ -6,10 +6,13 @@ package trust
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -44,6 +47,35 @@ const skew = time.Hour
 type Authority struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate
+}
+
+// ReadAuthority reads the authority in a directory; nil where there is none.
+func ReadAuthority(dir string) (*Authority, error) {
+	a, err := readAuthority(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return a, err
+}
+
+// Seal is a proof that whoever has the authority's key once said so many words: others can keep it, and not make one.
+func (a *Authority) Seal(words ...string) (string, error) {
+	secret, err := a.key.Bytes()
+	if err != nil {
+		return "", err
+	}
+	mac := hmac.New(sha256.New, secret)
+	fmt.Fprintf(mac, "polyplane seal %d", len(words))
+	for _, w := range words {
+		fmt.Fprintf(mac, " %d:%s", len(w), w)
+	}
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
+}
+
+// Sealed tells whether it is the seal of these words.
+func (a *Authority) Sealed(seal string, words ...string) bool {
+	is, err := a.Seal(words...)
+	return err == nil && hmac.Equal([]byte(is), []byte(seal))
 }
 
 // OpenAuthority reads the authority in a directory, or makes one there. The directory is only for this user.

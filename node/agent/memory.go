@@ -100,7 +100,8 @@ func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNet
 		if known[name] {
 			continue
 		}
-		h := model.HeldNetwork{Name: name, Index: mine.index, VNI: mine.vni, Elements: len(mine.elements), Why: lacks}
+		h := mine.told
+		h.Name, h.Elements, h.Why = name, len(mine.elements), lacks
 		if h.Why == "" {
 			h.Why = "the store does not know it, and has not told the node to remove it"
 		}
@@ -117,14 +118,13 @@ func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNet
 
 // ownNetwork is what the node has of a network.
 type ownNetwork struct {
-	index    uint32 // zero when it is not known
-	vni      uint32
+	told     model.HeldNetwork // by a store; nothing where it is not known
 	elements map[string]bool
 }
 
 // within tells whether nothing of it is missing in what a store wants.
 func (o *ownNetwork) within(n *model.NodeNetwork) bool {
-	if o.index != 0 && o.index != n.Index {
+	if o.told.Index != 0 && o.told.Index != n.Index {
 		return false
 	}
 	there := 0
@@ -149,15 +149,9 @@ func (a *Agent) ownNetworks(ctx context.Context, look bool) map[string]*ownNetwo
 		for i := range a.desired.Networks {
 			n := &a.desired.Networks[i]
 			o := at(n.Name)
-			o.index = n.Index
+			o.told = n.Held()
 			for k := range n.Elements {
-				e := &n.Elements[k]
-				o.elements[e.Name] = true
-				for _, f := range e.Interfaces {
-					if f.Far != nil {
-						o.vni = max(o.vni, f.Far.VNI)
-					}
-				}
+				o.elements[n.Elements[k].Name] = true
 			}
 		}
 	}

@@ -268,7 +268,7 @@ func (m *Manager) encode(changes []*change) error {
 		if c.parts != nil {
 			continue
 		}
-		if c.parts, err = makeParts(c.record, c.resolved, m.substrate); err != nil {
+		if c.parts, err = m.makeParts(c.record, c.resolved, m.substrate); err != nil {
 			return err
 		}
 	}

@@ -36,8 +36,9 @@ func (n *node) goneNetworks() []model.GoneNetwork {
 // The lock is held.
 func (m *Manager) takeHeld(n *node, r *model.Report) {
 	was := n.held
-	n.held = nil
+	n.held, n.unproven = nil, ""
 	told := false
+	unproven := uint64(0)
 	for i, h := range r.Held {
 		if i == model.MaxNetworks {
 			break
@@ -53,12 +54,19 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 			told = true
 			continue
 		}
+		if !m.proven(n, h) {
+			if unproven++; n.unproven == "" {
+				n.unproven = h.Name
+			}
+			continue
+		}
 		n.held = append(n.held, h)
 		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) && m.takesEvent(n) {
 			m.networkEvent(model.Warning, h.Name, "NetworkHeld", m.heldWords(n.Name, h), n.Name)
 		}
 	}
-	if len(was) > 0 && len(n.held) == 0 {
+	m.tellRefused(n, unproven, "network "+n.unproven+", which it says it holds")
+	if len(was) > 0 && len(n.held) == 0 && unproven == 0 {
 		m.event(model.Info, n.Name, "NodeSettled", "node "+n.Name+" follows this store", n.Name)
 	}
 	if told {
@@ -69,6 +77,32 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 			delete(n.gone, name)
 		}
 	}
+}
+
+// seal puts the proof to what a node that joined is told of a network that it was placed there.
+func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substrate) (err error) {
+	if m.authority == nil || !slices.ContainsFunc(substrate.Nodes, func(s model.SubstrateNode) bool { return s.Joined && s.Name == node }) {
+		return nil
+	}
+	h := n.Held()
+	if n.Seal, err = m.authority.Seal(h.Sealed(node)...); err != nil {
+		return fmt.Errorf("seal what node %s is told of network %s: %w", node, n.Name, err)
+	}
+	return nil
+}
+
+// proven tells whether what a node says to have of a network was placed on it at some time: as far as the store knows, or by the
+// seal that it was told with it. Nodes of this machine are the manager's own, and believed. The lock is held.
+func (m *Manager) proven(n *node, h model.HeldNetwork) bool {
+	if !n.Joined {
+		return true
+	}
+	if own := m.networks[h.Name]; own != nil && own.damaged == nil {
+		if _, here := own.parts[n.Name]; here && (h.Index == 0 || h.Index == own.record.Assigned.Index) {
+			return true
+		}
+	}
+	return h.Index != 0 && m.authority != nil && m.authority.Sealed(h.Seal, h.Sealed(n.Name)...)
 }
 
 // knownGone tells whether the store knows that a node shall have nothing of what it holds. The lock is held.
@@ -162,6 +196,10 @@ func (m *Manager) heldStatus(name string) model.NetworkStatus {
 
 // heldProblem is what a node that holds networks tells of itself; empty where it holds none.
 func (n *node) heldProblem() string {
+	if n.unproven != "" {
+		return fmt.Sprintf("it says that it has network %s, and nothing shows that it was ever placed there: that is not believed, and the node changes nothing "+
+			"until it has let go of it (`polyplane node remove %s`, and join again)", n.unproven, n.Name)
+	}
 	if len(n.held) == 0 {
 		return ""
 	}
@@ -196,6 +234,9 @@ func (m *Manager) checkHeldNodes(old *network, network string, placed map[string
 	defer m.mu.RUnlock()
 	for element, node := range placed {
 		n := m.nodes[node]
+		if n != nil && n.unproven != "" && (old == nil || old.record.Assigned.Placement.Elements[element] != node) {
+			return api.Conflict("network %s would have elements on node %s: %s", network, node, n.heldProblem())
+		}
 		if n == nil || len(n.held) == 0 || old != nil && old.record.Assigned.Placement.Elements[element] == node {
 			continue
 		}

@@ -1,14 +1,17 @@
 package manager
 
 import (
+	"maps"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
-	"os"
-
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
+	"github.com/polyplane/polyplane/trust"
 )
 
 // goneOf are the networks that a node is told to let go of.
@@ -162,5 +165,106 @@ func TestAnEarlierStoreIsGivenAnIdentity(t *testing.T) {
 	f = start(t, dir, substrateOf(1))
 	if other := f.desired(t, "n1").Store; other.ID == first.ID || other.Early {
 		t.Fatalf("a new store: %+v", other)
+	}
+}
+
+// A node that joined says that it holds networks that were never placed on it: they are nobody's, take no numbers, are in
+// nobody's way, and are not taken in. What was placed there it is believed, though the store has lost all of it.
+func TestAJoinedNodeHoldsOnlyWhatWasPlacedThere(t *testing.T) {
+	attack.Tell(t, "a node that joined invents networks that it holds, with high numbers and others' names",
+		"none of them is believed, shown, numbered or recovered")
+	dir := t.TempDir()
+	if _, err := trust.OpenAuthority(authorityDir(dir), "test"); err != nil {
+		t.Fatal(err)
+	}
+	begin := func() *fixture {
+		f := start(t, dir, substrateOf(3))
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.substrate.Nodes[0].Joined, f.nodes["n1"].Joined = true, true
+		return f
+	}
+	f := begin()
+	lab, others := line("lab", 2), line("others", 2)
+	lab.Elements[0].Node, lab.Elements[1].Node = "n1", "n2"
+	others.Elements[0].Node, others.Elements[1].Node = "n2", "n3"
+	f.apply(t, lab, model.ApplyOptions{})
+	index := f.apply(t, others, model.ApplyOptions{}).Record.Assigned.Index
+	was, theirs := f.desired(t, "n1"), f.desired(t, "n2")
+	if was.Networks[0].Seal == "" || theirs.Networks[0].Seal != "" {
+		t.Fatalf("seals: %q on the node that joined, %q on this machine", was.Networks[0].Seal, theirs.Networks[0].Seal)
+	}
+	// A network of others, while the store knows it.
+	before := f.seq()
+	f.hold(t, "n1", model.HeldNetwork{Name: "others", Index: index + 9, Elements: 2, Why: "x"})
+	if on := f.heldOn("others"); len(on) != 0 {
+		t.Errorf("believed about others' network: %+v", on)
+	}
+	f.await(t, before, "n1", "ReportRefused")
+	f.stop()
+
+	if err := os.RemoveAll(filepath.Join(dir, "etcd")); err != nil {
+		t.Fatal(err)
+	}
+	f = begin()
+	mine := was.Networks[0].Held()
+	mine.Why = "this is another store"
+	lies := []model.HeldNetwork{{Name: "ghost", Index: 77, VNI: 1<<24 - 2, Elements: 3, Why: "x"}}
+	for _, lie := range []func(*model.HeldNetwork){
+		func(h *model.HeldNetwork) { h.Name = "others" },
+		func(h *model.HeldNetwork) { h.Index++ },
+		func(h *model.HeldNetwork) { h.Index = 0 },
+		func(h *model.HeldNetwork) { h.VNI = 1<<24 - 2 },
+		func(h *model.HeldNetwork) { h.Owner = "mallory" },
+		func(h *model.HeldNetwork) { h.Seal = "" },
+	} {
+		h := mine
+		lie(&h)
+		lies = append(lies, h)
+	}
+	for _, h := range lies {
+		f.hold(t, "n1", h)
+		if on := f.heldOn(h.Name); len(on) != 0 || len(f.unknownHeld()) != 0 {
+			t.Fatalf("%+v is believed: %+v", h, on)
+		}
+		f.mu.RLock()
+		problem := f.nodes["n1"].heldProblem()
+		f.mu.RUnlock()
+		if !strings.Contains(problem, "network "+h.Name+", and nothing shows") {
+			t.Errorf("%q", problem)
+		}
+	}
+	if n := eventsOf(f, "NetworkHeld"); n != 0 {
+		t.Errorf("%d events of networks that nobody has", n)
+	}
+	_, err := f.Apply(t.Context(), lab, model.ApplyOptions{})
+	if p := problem(t, err); p.Status != http.StatusConflict || !strings.Contains(p.Error(), "nothing shows") {
+		t.Errorf("placed on a node that follows nothing: %v", p)
+	}
+	f.hold(t, "n1", mine)
+	if on := f.heldOn("lab"); len(on) != 1 || on["n1"].Index != mine.Index {
+		t.Fatalf("what was placed there is not believed: %+v", on)
+	}
+
+	// What it tells of itself when networks are put together again.
+	invented := was.Networks[0]
+	invented.Name = "others"
+	stolen := was.Networks[0]
+	stolen.Owner = "mallory"
+	for name, c := range map[string]struct {
+		told model.NodeNetwork
+	}{
+		"its own":                 {was.Networks[0]},
+		"others'":                 {invented},
+		"its own, but somebody's": {stolen},
+	} {
+		f.mu.RLock()
+		parts, unbelieved := f.believedParts(map[string]model.NodeState{"n1": {Networks: []model.NodeNetwork{c.told}}, "n2": theirs,
+			"n3": {Networks: []model.NodeNetwork{{Name: "others"}}}})
+		f.mu.RUnlock()
+		if nodes := strings.Join(slices.Sorted(maps.Keys(parts[c.told.Name])), " "); strings.Contains(nodes, "n1") != (name == "its own") ||
+			len(unbelieved) != map[bool]int{true: 0, false: 1}[name == "its own"] {
+			t.Errorf("%s: %s are believed; not believed: %q", name, nodes, unbelieved)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
+	"github.com/polyplane/polyplane/trust"
 )
 
 // Manager holds everything in memory; the store is only read when it starts. It implements the API's services.
@@ -25,7 +26,9 @@ type Manager struct {
 	store   *store.Store
 	base    model.Substrate // without the nodes that joined
 	outside *Outside        // nil when nobody outside this machine is served
-	started time.Time
+	// authority seals what nodes that joined are told; nil where none ever can have.
+	authority *trust.Authority
+	started   time.Time
 
 	// changing serialises what changes records: it is held from the decision to the store's answer, so that readers,
 	// who take only mu, never wait for the disk.
@@ -99,6 +102,9 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 		return nil, err
 	}
 	var err error
+	if m.authority, err = trust.ReadAuthority(authorityDir(dirs.Data)); err != nil {
+		return nil, fmt.Errorf("start the manager: %w", err)
+	}
 	if m.quotas, err = st.Quotas(ctx); err != nil {
 		return nil, err
 	}
@@ -220,7 +226,7 @@ func (m *Manager) restore(r model.Record, numbers *model.Numbers) error {
 		}
 		return nil
 	}
-	parts, err := makeParts(r, resolved, m.substrate)
+	parts, err := m.makeParts(r, resolved, m.substrate)
 	if err != nil {
 		return err
 	}

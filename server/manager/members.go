@@ -203,7 +203,7 @@ func (m *Manager) groundChanged(revision int64) error {
 		if n.damaged != nil || n.record.Deleting {
 			continue
 		}
-		parts, err := makeParts(n.record, n.resolved, m.substrate)
+		parts, err := m.makeParts(n.record, n.resolved, m.substrate)
 		if err != nil {
 			return fmt.Errorf("network %s: %w", name, err)
 		}

@@ -42,6 +42,7 @@ type node struct {
 	measures *model.Measures // the latest; nil until there are any
 	trust    credence        // what it said that it had no business to
 	held     []model.HeldNetwork
+	unproven string          // a network that it says it holds, and that it was never given as far as anybody can tell
 	gone     map[string]bool // networks that it is told to let go of; true: without the trash
 }
 

@@ -18,12 +18,15 @@ type part struct {
 }
 
 // makeParts works out a network's parts by node.
-func makeParts(r model.Record, resolved model.Network, substrate model.Substrate) (map[string]part, error) {
+func (m *Manager) makeParts(r model.Record, resolved model.Network, substrate model.Substrate) (map[string]part, error) {
 	states := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Assigned, Overrides: r.Overrides, Policies: r.Policies}}, substrate)
 	parts := map[string]part{}
 	for node, state := range states {
 		for _, nn := range state.Networks {
 			nn.Owner = ownerOf(&r)
+			if err := m.seal(node, &nn, substrate); err != nil {
+				return nil, err
+			}
 			b, err := json.Marshal(nn)
 			if err != nil {
 				return nil, fmt.Errorf("encode network %s for node %s: %w", nn.Name, node, err)

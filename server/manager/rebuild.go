@@ -90,6 +90,9 @@ func rebuild(name string, parts map[string]model.NodeNetwork, numbers *model.Num
 		l.Ends = [2]model.End{at[0], at[1]}
 		net.Links = append(net.Links, l)
 	}
+	if problems := net.CheckBounds(); len(problems) > 0 {
+		return nil, fmt.Errorf("what the nodes tell is larger than a network may be: %s", problems[0].Message)
+	}
 	r.record = model.Record{Network: asWritten(net), Assigned: as, Revision: 1}
 	if len(overrides) > 0 {
 		r.record.Overrides = overrides

@@ -42,17 +42,10 @@ func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (re
 	for _, node := range slices.Sorted(maps.Keys(silent)) {
 		result.Silent = append(result.Silent, node+": "+silent[node])
 	}
-	parts := map[string]map[string]model.NodeNetwork{} // by network, node
-	for node, s := range states {
-		for _, n := range s.Networks {
-			if parts[n.Name] == nil {
-				parts[n.Name] = map[string]model.NodeNetwork{}
-			}
-			parts[n.Name][node] = n
-		}
-	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	parts, unbelieved := m.believedParts(states)
+	result.Silent = append(result.Silent, unbelieved...)
 	names := request.Networks
 	if len(names) == 0 {
 		names = m.unknownHeld()
@@ -77,6 +70,31 @@ func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (re
 	err = m.commit(ctx, changes...)
 	m.mu.RLock()
 	return result, err
+}
+
+// believedParts are what nodes tell that they were told to have, by network and node, as far as it was placed there at some time;
+// and in words what is not believed. The lock is held.
+func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[string]map[string]model.NodeNetwork, unbelieved []string) {
+	parts = map[string]map[string]model.NodeNetwork{}
+	for _, node := range slices.Sorted(maps.Keys(states)) {
+		is := m.nodes[node]
+		unproven := []string(nil)
+		for _, n := range states[node].Networks {
+			if is == nil || !m.proven(is, n.Held()) {
+				unproven = append(unproven, model.Shorten(n.Name, model.MaxName))
+				continue
+			}
+			if parts[n.Name] == nil {
+				parts[n.Name] = map[string]model.NodeNetwork{}
+			}
+			parts[n.Name][node] = n
+		}
+		if len(unproven) > 0 {
+			unbelieved = append(unbelieved, fmt.Sprintf("%s: what it says of %s is not believed, since nothing shows that it was ever placed there",
+				node, shorten(unproven)))
+		}
+	}
+	return parts, unbelieved
 }
 
 // recovered puts one network together. The lock is held.
