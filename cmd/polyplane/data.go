@@ -72,8 +72,8 @@ func restoreCommand(app *cli.CLI) *cobra.Command {
 		Use: "restore FILE | --empty", GroupID: cli.GroupData,
 		Short: "Put a backup in the place of the store",
 		Long: `Put a backup in the place of the store. The file is read and verified before anything is changed; the platform's
-processes are ended, and what runs goes on running; the store that was there is set aside, not deleted. Then start
-with ` + "`polyplane up -d`" + `.
+processes are ended, and what runs goes on running; the store that was there is set aside
+(of such stores the first and the last four are kept). Then start with ` + "`polyplane up -d`" + `.
 
 What nodes have that the backup does not know – networks that were made after it – they hold: nothing of it is
 removed before you say so (` + "`polyplane get networks`" + ` shows it, and what can be done).

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,9 @@ type Restore struct {
 const (
 	aside      = "etcd.aside-"
 	unfinished = "unfinished"
+	// mostAside is how many stores that were replaced are kept: the newest, and the oldest, which was the first that somebody
+	// found reason to replace.
+	mostAside = 5
 )
 
 // Run puts a backup in the place of the store. The backup is read and verified before anything is changed; the store that was
@@ -83,6 +87,9 @@ func (r *Restore) Run(ctx context.Context) error {
 	}
 	if kept != "" {
 		fmt.Fprintf(r.Out, "The one before is kept: %s\n", kept)
+	}
+	if err := r.bound(); err != nil {
+		fmt.Fprintf(r.Out, "Not all earlier ones that are too many could be deleted: %v\n", err)
 	}
 	if stopped {
 		fmt.Fprintln(r.Out, "The platform's processes were ended for it. What runs goes on running.")
@@ -152,6 +159,23 @@ func (r *Restore) sweep() {
 		}
 		os.RemoveAll(dir) //nolint:errcheck // it takes room and does no harm
 	}
+}
+
+// bound deletes stores that were set aside earlier and are too many. They are called by their times.
+func (r *Restore) bound() error {
+	paths, err := filepath.Glob(filepath.Join(r.Dirs.Data, aside+"*"))
+	if err != nil || len(paths) <= mostAside {
+		return err
+	}
+	slices.Sort(paths)
+	many := paths[1 : 1+len(paths)-mostAside]
+	for _, path := range many {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	if err == nil {
+		fmt.Fprintf(r.Out, "Of stores that were set aside, the oldest and the newest %d are kept; deleted: %s\n", mostAside-1, strings.Join(many, ", "))
+	}
+	return err
 }
 
 // exchanged tells whether what is in a directory is a store that was in place: the one that was being made is the younger.

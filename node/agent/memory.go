@@ -120,16 +120,22 @@ func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNet
 type ownNetwork struct {
 	told     model.HeldNetwork // by a store; nothing where it is not known
 	elements map[string]bool
+	// cut are those that an administrator has in quarantine: a store that has lost that is not to release them.
+	cut map[string]bool
 }
 
-// within tells whether nothing of it is missing in what a store wants.
+// within tells whether nothing of it is missing in what a store wants, and nothing is released.
 func (o *ownNetwork) within(n *model.NodeNetwork) bool {
 	if o.told.Index != 0 && o.told.Index != n.Index {
 		return false
 	}
 	there := 0
 	for i := range n.Elements {
-		if o.elements[n.Elements[i].Name] {
+		e := &n.Elements[i]
+		if o.cut[e.Name] && !e.Quarantined {
+			return false
+		}
+		if o.elements[e.Name] {
 			there++
 		}
 	}
@@ -141,7 +147,7 @@ func (a *Agent) ownNetworks(ctx context.Context, look bool) map[string]*ownNetwo
 	own := map[string]*ownNetwork{}
 	at := func(name string) *ownNetwork {
 		if own[name] == nil {
-			own[name] = &ownNetwork{elements: map[string]bool{}}
+			own[name] = &ownNetwork{elements: map[string]bool{}, cut: map[string]bool{}}
 		}
 		return own[name]
 	}
@@ -151,7 +157,11 @@ func (a *Agent) ownNetworks(ctx context.Context, look bool) map[string]*ownNetwo
 			o := at(n.Name)
 			o.told = n.Held()
 			for k := range n.Elements {
-				o.elements[n.Elements[k].Name] = true
+				e := &n.Elements[k]
+				o.elements[e.Name] = true
+				if e.Quarantined && e.Override.Held {
+					o.cut[e.Name] = true
+				}
 			}
 		}
 	}

@@ -178,3 +178,58 @@ func TestWhatIsThereWithoutAMemoryIsHeld(t *testing.T) {
 		t.Fatalf("holds %q, removed %v", held, r.removed)
 	}
 }
+
+// An element that an administrator has put into quarantine is released by somebody who says so, and not by a store that has lost it:
+// an empty one, or one that was restored from a backup of before.
+func TestABackupOfBeforeAQuarantineReleasesNobody(t *testing.T) {
+	one := model.StoreIdentity{ID: "one", Generation: 1}
+	culprit := model.ID{Network: "lab", Element: "r1"}
+	for _, c := range []struct {
+		name     string
+		told     model.NodeState
+		held     string
+		released bool
+	}{
+		{"the store that knows it, and another change", cutIn(wish(one, 60, "lab/r1 lab/r2 lab/r3 other/h")), "", false},
+		{"the store that knows it, after a release", wish(one, 60, "lab/r1 lab/r2 other/h"), "", true},
+		{"an empty store", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, ""), "lab other", false},
+		{"a backup of before", wish(one.Restored(40), 41, "lab/r1 lab/r2 other/h"), "lab", false},
+		{"a backup of after", cutIn(wish(one.Restored(50), 51, "lab/r1 lab/r2 other/h")), "", false},
+		{"a backup of before, taken for what it is", wish(one.Restored(40), 41, "other/h", "lab"), "", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := &record{exists: []model.ID{culprit, {Network: "lab", Element: "r2"}, {Network: "other", Element: "h"}}}
+			a := remembering(t, dir, r)
+			first := cutIn(wish(one, 50, "lab/r1 lab/r2 other/h"))
+			a.cut(&first, false)
+			a.told(t, first)
+			if !r.cut[culprit] {
+				t.Fatal("it is not cut off")
+			}
+			for life := range 2 {
+				a.cut(&c.told, false)
+				if !r.cut[culprit] && !(life == 1 && c.released) {
+					t.Errorf("life %d: it is released by a word that nobody has looked at", life)
+				}
+				if held := a.told(t, c.told); held != c.held {
+					t.Errorf("life %d: holds %q, want %q", life, held, c.held)
+				}
+				if r.cut[culprit] == c.released {
+					t.Errorf("life %d: cut off: %v", life, r.cut[culprit])
+				}
+				if c.released {
+					break
+				}
+				a = remembering(t, dir, r)
+				a.cut(a.desired, true)
+			}
+		})
+	}
+}
+
+// cutIn puts lab/r1 into quarantine by an administrator.
+func cutIn(s model.NodeState) model.NodeState {
+	s.Networks[0].Elements[0].Override.Quarantined, s.Networks[0].Elements[0].Override.Held = true, true
+	return s
+}

@@ -121,7 +121,7 @@ func (m *Manager) knownGone(n *node, h model.HeldNetwork) bool {
 // heldWords tell what a node holds, why, and what can be done.
 func (m *Manager) heldWords(node string, h model.HeldNetwork) string {
 	if own := m.networks[h.Name]; own != nil {
-		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose elements: `%s` takes in what the nodes "+
+		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose elements, or quarantines of elements: `%s` takes in what the nodes "+
 			"have, `%s` lets the node follow the store", node, h.Why, h.Name, m.command("recover --from-nodes "+h.Name), m.command("forget "+h.Name))
 	}
 	return fmt.Sprintf("network %s is unknown to this store, and node %s has %s of it: %s. All of it is kept as it is: `%s` takes the network in, "+
