@@ -13,7 +13,7 @@ func (c *CLI) trashCommand() *cobra.Command {
 		Short: "What removed elements owned on disk, and getting it back",
 		Long: `What removed elements owned on disk is in the trash of the node that they were on: after ` + "`delete`" + `, an ` + "`apply`" + ` that
 removes or moves them, or ` + "`restart --new-disk`" + `. It stays for a week, or until there is more than a tenth of the disk of
-it, or less than a twentieth of the disk is free; the oldest goes first. ` + "`down --purge`" + ` deletes it too.`,
+it, or less than a twentieth of the disk is free; then the oldest goes first of the network that has the most there. ` + "`down --purge`" + ` deletes it too.`,
 		GroupID: GroupData,
 	}
 	cmd.AddCommand(c.trashList(), c.trashRestore(), c.trashEmpty())

@@ -124,6 +124,7 @@ func examine(ctx context.Context, name string) error {
 	c := exec.CommandContext(ctx, executable, "examine-store", "--instance", name)
 	c.Stdout = &out
 	err = c.Run()
+	store.SweepExamined(instance.NewDirs(name).Store()) // of a child that ended in the middle
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}

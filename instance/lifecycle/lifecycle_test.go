@@ -210,6 +210,22 @@ func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
 	<-done
 }
 
+// A daemon that hangs from its start is ended after as many answers' time as one that refuses, not after ten times that.
+func TestWatchEndsWhatHangsFromItsStart(t *testing.T) {
+	asked := 0
+	w := &watch{every: 50 * time.Millisecond, most: 3, first: 2, ask: func(ctx context.Context) error {
+		asked++
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	ended := make(chan struct{})
+	go w.guard(t.Context(), func(string) { close(ended) })
+	<-ended
+	if asked != 2 {
+		t.Errorf("asked %d times, each for as long as an answer may take; want 2", asked)
+	}
+}
+
 // An agent answers, and its loop stands still.
 func TestWatchAgentKnowsALoopThatStandsStill(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")

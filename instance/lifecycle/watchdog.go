@@ -51,6 +51,7 @@ func (w *watch) guard(ctx context.Context, end func(why string)) {
 		}
 		once, cancel := context.WithTimeout(ctx, w.every)
 		err := w.ask(once)
+		late := once.Err() != nil
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -61,6 +62,9 @@ func (w *watch) guard(ctx context.Context, end func(why string)) {
 			}
 			failed, most = 0, w.most
 			continue
+		}
+		if late && most != w.most {
+			failed += eager - 1 // it has taken as long as so many
 		}
 		var stuck *stuckError
 		if failed++; failed >= most || errors.As(err, &stuck) {

@@ -15,7 +15,7 @@ import (
 )
 
 // How long the trash keeps what is thrown away, and how much: a tenth of the disk that it is on, and less where little of that
-// is free. The oldest goes first.
+// is free.
 const (
 	trashLook  = 30 * time.Second
 	trashAge   = 7 * 24 * time.Hour
@@ -63,19 +63,31 @@ func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) 
 	return a.deleteTrash(ctx, t, surplus(items, now, s.Blocks*block, s.Bavail*block))
 }
 
-// surplus are the items that are to be deleted, by why.
+// surplus are the items that are to be deleted, by why. When there is too much, the network goes first that has the most there:
+// who throws much away drives out his own, and not what others may want back.
 func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[string][]string {
 	out := map[string][]string{}
-	total := uint64(0)
+	total, of := uint64(0), map[string]uint64{} // by network
 	for _, i := range items {
 		total += uint64(i.Size)
+		of[i.Element.Network] += uint64(i.Size)
 	}
 	least := min(disk/leastFree, mostLeast)
-	for _, i := range items { // the oldest first
+	left := slices.Clone(items)          // the oldest first
+	remove := func(at int, why string) { // the item
+		i := left[at]
+		left = slices.Delete(left, at, at+1)
+		out[why] = append(out[why], i.ID)
+		of[i.Element.Network] -= uint64(i.Size)
+		total -= uint64(i.Size)
+		free += uint64(i.Size)
+	}
+	for len(left) > 0 && now.Sub(left[0].Time) > trashAge {
+		remove(0, "they were there for a week")
+	}
+	for len(left) > 0 {
 		why := ""
 		switch {
-		case now.Sub(i.Time) > trashAge:
-			why = "they were there for a week"
 		case total > disk/trashShare:
 			why = "the trash had more than a tenth of the disk"
 		case free < least:
@@ -83,9 +95,13 @@ func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[stri
 		default:
 			return out
 		}
-		out[why] = append(out[why], i.ID)
-		total -= uint64(i.Size)
-		free += uint64(i.Size)
+		at := 0
+		for k := range left {
+			if of[left[k].Element.Network] > of[left[at].Element.Network] {
+				at = k
+			}
+		}
+		remove(at, why)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -39,5 +40,18 @@ func TestTrashIsBounded(t *testing.T) {
 	}
 	if got := count(nil, gib, 0); got != 0 {
 		t.Error(got)
+	}
+}
+
+// Who fills the trash drives out his own, and not the one disk that another may want back, however old that is.
+func TestTrashIsFair(t *testing.T) {
+	now := time.Now()
+	items := []model.TrashItem{{ID: "theirs", Element: model.ID{Network: "theirs", Element: "r1"}, Time: now.Add(-72 * time.Hour), Size: 20 << 20}}
+	for i := range 10 {
+		items = append(items, model.TrashItem{ID: fmt.Sprint(i), Element: model.ID{Network: "flood", Element: "h"}, Time: now.Add(time.Duration(i-20) * time.Minute), Size: 10 << 20})
+	}
+	got := surplus(items, now, 500<<20, 250<<20)["the trash had more than a tenth of the disk"]
+	if want := []string{"0", "1", "2", "3", "4", "5", "6"}; !slices.Equal(got, want) {
+		t.Errorf("deleted are %v, want %v", got, want)
 	}
 }

@@ -34,6 +34,8 @@ func TestAHostileAgentsAnswers(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html")
 		w.Header().Set("Location", "https://evil.example/")
 		switch r.URL.Query().Get("do") {
+		case "nothing":
+			w.WriteHeader(http.StatusNoContent)
 		case "moved":
 			w.WriteHeader(http.StatusFound)
 		case "who":
@@ -72,6 +74,9 @@ func TestAHostileAgentsAnswers(t *testing.T) {
 	}{
 		{"logs", "", 200, "text/plain; charset=utf-8", "<script>"},
 		{"capture", "", 200, "application/x-pcapng", "<script>"},
+		{"disk", "nothing", 204, "", ""},
+		{"disk", "", 502, "application/problem+json", "HTTP status 200"},
+		{"logs", "nothing", 502, "application/problem+json", "HTTP status 204"},
 		{"logs", "moved", 502, "application/problem+json", "lab/r1: the agent of node evil gives an answer that no agent gives (HTTP status 302)"},
 		{"logs", "who", 502, "application/problem+json", "HTTP status 401"},
 		{"exec", "", 502, "application/problem+json", "HTTP status 200"},

@@ -178,6 +178,7 @@ func plain(answer *http.Response, kind string) error {
 		if kind == "fib" || kind == "trace" {
 			answer.Body = &boundedBody{answer.Body, maxAgentAnswer}
 		}
+	case status == http.StatusNoContent && kind == "disk":
 	case status >= 400 && status < 600 && status != http.StatusUnauthorized && status != http.StatusForbidden:
 		words, err := io.ReadAll(io.LimitReader(answer.Body, maxAgentProblem))
 		answer.Body.Close()

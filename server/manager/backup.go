@@ -72,7 +72,8 @@ func (b *backups) look(ctx context.Context, now time.Time, age time.Duration) {
 		return
 	}
 	if newest := store.StoredBackups(b.dir); len(newest) > 0 {
-		if info, err := os.Stat(newest[0]); err == nil && now.Sub(info.ModTime()) < age {
+		// One of a time that has not come was made while the clock went wrong, and says nothing.
+		if info, err := os.Stat(newest[0]); err == nil && !info.ModTime().After(now) && now.Sub(info.ModTime()) < age {
 			return
 		}
 	}

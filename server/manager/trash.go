@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/polyplane/polyplane/model"
@@ -36,7 +37,7 @@ func (m *Manager) askAgents(ctx context.Context, call func(ctx context.Context, 
 		if err := call(ctx, name, agent); err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			silent[name] = err.Error()
+			silent[name] = reasonOf(err.Error()) // in it may be the agent's own words
 		}
 	})
 	return silent
@@ -50,6 +51,9 @@ func (m *Manager) Trash(ctx context.Context) (list model.TrashList, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, i := range own.Items {
+			if !listable(i) {
+				continue
+			}
 			i.Node = node
 			list.Items = append(list.Items, i)
 		}
@@ -60,6 +64,13 @@ func (m *Manager) Trash(ctx context.Context) (list model.TrashList, err error) {
 	}
 	slices.SortFunc(list.Items, func(a, b model.TrashItem) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) })
 	return list, nil
+}
+
+// listable tells whether an item is one that nodes have: what a node says is shown to people, and compared with what they name.
+func listable(i model.TrashItem) bool {
+	at, found := strings.CutPrefix(i.ID, i.Element.String()+"@")
+	return found && model.CheckName(i.Element.Network) == nil && model.CheckName(i.Element.Element) == nil &&
+		at != "" && len(at) <= maxToldName && !strings.ContainsFunc(at, func(r rune) bool { return (r < '0' || r > '9') && r != 'T' && r != 'Z' && r != '.' })
 }
 
 // RestoreTrash gives disks out of the trash back to elements of their names.
@@ -101,7 +112,7 @@ func (m *Manager) changeTrash(ctx context.Context, items []string, change func(*
 		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			errs = append(errs, fmt.Errorf("node %s: %w", node, err))
+			errs = append(errs, fmt.Errorf("node %s: %s", node, reasonOf(err.Error())))
 		}
 		return err
 	})

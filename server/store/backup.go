@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -278,10 +279,13 @@ func (s *Store) fill(ctx context.Context, b *Backup, identity model.StoreIdentit
 	return put(strings.TrimPrefix(s.documentKey(identityDocument), s.prefix), string(value))
 }
 
+// partSuffix is what a backup's name ends with while it is written.
+const partSuffix = ".part"
+
 // WriteFile has f write a file that appears when all of it is on the disk and has been found whole, or not at all.
 func WriteFile(path string, f func(io.Writer) error) error {
-	part := path + ".part"
-	out, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	part := path + partSuffix
+	out, err := os.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}

@@ -235,6 +235,38 @@ func TestBackupsThatAreKept(t *testing.T) {
 	}
 }
 
+// Backups of a time that has not come, made while the clock went wrong, neither push out newer ones nor count as the newest.
+func TestBackupsOfTheFuture(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now().UTC().Truncate(time.Second)
+	make := func(at time.Time) string {
+		path := NextBackup(dir, at)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for hours := range 12 {
+		make(now.Add(time.Duration(24*365+hours) * time.Hour))
+	}
+	make(now.Add(-3 * time.Hour))
+	newest := make(now)
+	left := filepath.Join(dir, "auto-20260101T000000Z.backup.part")
+	if err := os.WriteFile(left, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := PruneBackups(dir); err != nil {
+		t.Fatal(err)
+	}
+	all := StoredBackups(dir)
+	if len(all) < 2 || all[0] != newest {
+		t.Errorf("the newest is not first of %v", all)
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what is left of a backup that was cut short stays for ever")
+	}
+}
+
 // TestExamineChild is the child of TestDamagedStoreIsTold: what is damaged may end it.
 func TestExamineChild(t *testing.T) {
 	dir := os.Getenv("EXAMINE_STORE")

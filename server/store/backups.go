@@ -23,11 +23,27 @@ func NextBackup(dir string, now time.Time) string {
 	return filepath.Join(dir, backupName+now.UTC().Format(backupTime)+backupSuffix)
 }
 
-// StoredBackups lists the backups in a directory, the newest first.
+// futureBackup is how far before now's a backup's time may be.
+const futureBackup = time.Minute
+
+// StoredBackups lists the backups in a directory, the newest first. Those of a time that has not come are the last: they were
+// made while the clock went wrong, and those since then are newer.
 func StoredBackups(dir string) []string {
 	paths, _ := filepath.Glob(filepath.Join(dir, backupName+"*"+backupSuffix)) // the pattern is right
 	slices.Sort(paths)
 	slices.Reverse(paths)
+	soon := time.Now().Add(futureBackup)
+	slices.SortStableFunc(paths, func(a, b string) int {
+		x, _ := timeOfBackup(a)
+		y, _ := timeOfBackup(b)
+		switch {
+		case x.After(soon) == y.After(soon):
+			return 0
+		case x.After(soon):
+			return 1
+		}
+		return -1
+	})
 	return paths
 }
 
@@ -38,8 +54,14 @@ func timeOfBackup(path string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// PruneBackups removes those that are no longer kept.
+// PruneBackups removes those that are no longer kept, and what is left of those that were cut short. Nobody makes one meanwhile.
 func PruneBackups(dir string) error {
+	parts, _ := filepath.Glob(filepath.Join(dir, backupName+"*"+backupSuffix+partSuffix)) // the pattern is right
+	for _, path := range parts {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove what is left of a backup: %w", err)
+		}
+	}
 	days := map[string]bool{}
 	for i, path := range StoredBackups(dir) {
 		t, ok := timeOfBackup(path)

@@ -102,7 +102,8 @@ func examineDatabase(path string) (err error) {
 
 // examineCopy starts etcd, as the manager does, and reads everything.
 func examineCopy(ctx context.Context, dir string) error {
-	copied, err := os.MkdirTemp(filepath.Dir(dir), "examined-")
+	SweepExamined(dir)
+	copied, err := os.MkdirTemp(filepath.Dir(dir), examinedName)
 	if err != nil {
 		return err
 	}
@@ -117,6 +118,17 @@ func examineCopy(ctx context.Context, dir string) error {
 	}
 	_, _, _, err = s.Load(ctx)
 	return errors.Join(err, s.Close())
+}
+
+// examinedName is what copies of stores begin with.
+const examinedName = "examined-"
+
+// SweepExamined removes the copies of a store that examinations have left which ended with their process.
+func SweepExamined(dir string) {
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), examinedName+"*")) // the pattern is right
+	for _, path := range left {
+		os.RemoveAll(path) //nolint:errcheck // it takes room and does no harm
+	}
 }
 
 // Exists tells whether there is an embedded store in a directory, whole or not.
