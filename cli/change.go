@@ -106,6 +106,10 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, revision int64, timeout time.Duration) error {
 	last := model.PhasePending
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
+		nodes, err := cl.Nodes(ctx) // first: what is told of elements is not older then
+		if err != nil {
+			return false, err
+		}
 		elements, err := cl.Elements(ctx, id.Network)
 		if err != nil {
 			return false, err
@@ -115,10 +119,6 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 			return false, err
 		}
 		last = e.Phase
-		nodes, err := cl.Nodes(ctx)
-		if err != nil {
-			return false, err
-		}
 		for _, n := range nodes {
 			if n.Name == e.Node && n.Revision < revision {
 				if n.Condition == model.Unknown {
@@ -130,7 +130,7 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 		if e.Phase == model.PhaseFailed {
 			return false, failed("it has failed: %s", oneLine(e.Message))
 		}
-		return e.Phase == wanted(action), nil
+		return e.Phase == wanted(action) && !e.AtWork, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: ExitTimeout, Err: fmt.Errorf("still %s after %s; `polyplane describe %s` tells more", last, timeout, id)}

@@ -150,10 +150,17 @@ func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.
 		if err != nil {
 			return false, err
 		}
-		if e, err := findElement(elements, of.id()); err == nil && e.Phase == model.PhaseFailed {
+		e, err := findElement(elements, of.id())
+		if err != nil { // a link
+			return !slices.ContainsFunc(elements, func(e model.ElementView) bool { return e.AtWork }), nil
+		}
+		if e.Phase == model.PhaseFailed {
 			return false, failed("%s is set, and has failed: %s", name, oneLine(e.Message))
 		}
-		return true, nil
+		if e.AtWork {
+			late = []string{e.Node}
+		}
+		return !e.AtWork, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: ExitTimeout, Err: fmt.Errorf("%s is set, and not yet in place on %s after %s; `polyplane get nodes` tells more",

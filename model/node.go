@@ -106,6 +106,8 @@ type ElementStatus struct {
 	ID    ID     `json:"id"`
 	Node  string `json:"node"`
 	Phase Phase  `json:"phase"`
+	// AtWork tells that its node is still making it as it was told to: Phase is how it is meanwhile.
+	AtWork bool `json:"atWork,omitempty"`
 	// Message is why it failed; of one that runs, what its owner should know (that it keeps its own configuration).
 	Message string `json:"message,omitempty"`
 	// LastTold is how old all of this is, where the node says nothing now: it is as it was last told. Zero else.

@@ -98,7 +98,7 @@ const (
 type Agent struct {
 	Config
 	wishes   chan model.NodeState // the latest one, from the manager
-	ready    chan struct{}        // elements have become ready, or no longer are
+	ready    chan struct{}        // elements have become ready, or no longer are, or planes are in sync
 	mending  map[model.ID]bool    // elements that failed and are starting
 	links    *links
 	reporter *reporter
@@ -193,11 +193,16 @@ func Run(ctx context.Context, c Config) error {
 			g.Go(func() error { return w.Watch(ctx, a.changed) })
 		}
 	}
+	for _, plane := range c.Drivers.Planes {
+		if w, ok := plane.(forward.Watcher); ok {
+			g.Go(func() error { return w.Watch(ctx, a.changed) })
+		}
+	}
 	g.Go(func() error { return a.loop(ctx) })
 	return g.Wait()
 }
 
-// changed has the loop look at what the elements' software has come to.
+// changed has the loop look at what the elements' software, and what forwards for them, have come to.
 func (a *Agent) changed() {
 	select {
 	case a.ready <- struct{}{}:

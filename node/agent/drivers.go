@@ -34,6 +34,7 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 	}
 	// Routers forwarded for by the fabric, or by the node's kernel, have one memory of tables.
 	fast := xdp.New(dirs, panel, panel.Tables(), nil)
+	fast.Hurry()
 	routed, err := fast.Kernel(model.ForwardRouter)
 	if err != nil {
 		return Drivers{}, err

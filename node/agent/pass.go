@@ -78,6 +78,7 @@ type outcome struct {
 	devices []control.Device
 	err     error
 
+	waits    bool // who shall forward for it is not in sync yet
 	restarts int
 	warning  control.Warning
 	message  string // how far it is that is starting
@@ -190,6 +191,8 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 		for i, p := range plane.Prepare(ctx, jobs[name]) {
 			if o := outcomes[jobs[name][i].ID]; p.Err != nil {
 				o.phase, o.err = model.PhaseFailed, p.Err
+			} else {
+				o.waits = p.Waits
 			}
 		}
 	}

@@ -143,3 +143,36 @@ func TestWarningIsToldOnce(t *testing.T) {
 		}
 	}
 }
+
+type waitingPlane struct{ recordPlane }
+
+func (waitingPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
+	all := make([]forward.Prepared, len(jobs))
+	for i, j := range jobs {
+		all[i] = forward.Prepared{ID: j.ID, Waits: j.ID.Element == "r"}
+	}
+	return all
+}
+
+// TestWhoIsWaitedForIsAtWork: an element that its plane is not in sync with runs, has not failed, and is at work.
+func TestWhoIsWaitedForIsAtWork(t *testing.T) {
+	element := func(name string) model.NodeElement {
+		return model.NodeElement{Element: model.Element{Name: name, Kind: model.Router}}
+	}
+	r := &record{}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+		Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+		Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: waitingPlane{}},
+		Fabric:   r,
+	}}, desired: &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{element("r"), element("s")}}}},
+		elements: &elements{}, links: &links{}}
+	a.reporter = newReporter(nil, "n1", a.Log)
+	if a.pass(t.Context()) {
+		t.Error("the pass failed")
+	}
+	for _, s := range a.reporter.last.Elements {
+		if s.Phase != model.PhaseRunning || s.Message != "" || s.AtWork != (s.ID.Element == "r") {
+			t.Errorf("%s is %s, at work %v: %q", s.ID, s.Phase, s.AtWork, s.Message)
+		}
+	}
+}

@@ -147,7 +147,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		if o == nil {
 			continue
 		}
-		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, Restarts: o.restarts, Message: o.warning.Message,
+		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, AtWork: o.waits, Restarts: o.restarts, Message: o.warning.Message,
 			Usage: a.usage.now[id]}
 		if o.phase == model.PhaseStarting {
 			s.Message = cmp.Or(s.Message, o.message)

@@ -23,16 +23,26 @@ type Job struct {
 type Prepared struct {
 	ID  model.ID
 	Err error
+	// Waits tells that the plane is not in sync with the element's control plane yet. Until it is, the element is forwarded
+	// for as before. Only a Watcher that need not wait answers so.
+	Waits bool
 }
 
 // Plane forwards packets. Prepare takes everything that this plane shall forward and may be repeated at any time; it
-// returns when the plane is in sync with the elements' control planes. The results are in the order of the jobs.
+// returns when the plane is in sync with the elements' control planes, or says of which it is not. The results are in the
+// order of the jobs.
 type Plane interface {
 	// Probe returns nil, or what this machine lacks for the plane, in words.
 	Probe(ctx context.Context) error
 	Prepare(ctx context.Context, jobs []Job) []Prepared
 	List(ctx context.Context) ([]model.ID, error)
 	Retire(ctx context.Context, ids []model.ID) error
+}
+
+// Watcher is a plane that gets in sync in its own time. Watch calls changed when elements that it was said to wait for are in
+// sync, or cannot be: the next Prepare tells.
+type Watcher interface {
+	Watch(ctx context.Context, changed func()) error
 }
 
 // Inspector is a plane that can tell what its data path knows of an element. Both answer ErrNotForwarded where it does not

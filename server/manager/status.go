@@ -138,6 +138,9 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 		if !stopped {
 			wanted++
 		}
+		if is.AtWork && waiting == "" {
+			waiting = "node " + is.Node + " is at work on " + name
+		}
 		switch {
 		case is.LastTold != 0:
 			s.Unknown++

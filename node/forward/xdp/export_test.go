@@ -39,3 +39,12 @@ func FreeAfter(d time.Duration) (undo func()) {
 	freeAfter = d
 	return func() { freeAfter = was }
 }
+
+// Unsync has a router not be in sync, until in is called.
+func (p *Plane) Unsync(id model.ID) (in func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	synced := make(chan struct{})
+	p.routers[id].synced = synced
+	return func() { close(synced) }
+}

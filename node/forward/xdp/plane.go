@@ -63,8 +63,8 @@ func quotaOf(q model.TableQuota) fib.Quota {
 
 // The plane's clock.
 const (
-	// syncTime is how long Prepare waits for routers to be in sync; those that are not by then are forwarded by the guest
-	// until they are.
+	// syncTime is how long routers may take to be in sync; those that are not by then have failed, and are forwarded for as
+	// before until they are.
 	syncTime = 3 * time.Second
 	// releaseEvery is how often memory that no reader uses any more is freed, and what did not fit is tried again.
 	releaseEvery = 500 * time.Millisecond
@@ -84,6 +84,11 @@ type Plane struct {
 	ctx  context.Context // of everything that runs between calls
 	stop context.CancelFunc
 	wait sync.WaitGroup
+
+	// patience is how long Prepare waits for routers to be in sync, all in all; awaited has whoever watches told that more of
+	// them are.
+	patience time.Duration
+	awaited  chan struct{}
 
 	mu      sync.Mutex
 	pool    *fib.Pool // nil while there is no router, nor was just now
@@ -111,7 +116,8 @@ func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Pla
 		log = slog.Default()
 	}
 	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{},
-		wanted: map[model.ID]model.Forwarding{}, unsynced: map[model.Forwarding]bool{model.ForwardXDP: true}}
+		wanted: map[model.ID]model.Forwarding{}, unsynced: map[model.Forwarding]bool{model.ForwardXDP: true},
+		patience: syncTime, awaited: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
@@ -198,15 +204,15 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 		}
 		results[i].Err = p.start(&jobs[i], way)
 	}
-	ctx, cancel := context.WithTimeout(ctx, syncTime)
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
 	synced := true
 	for i := range results {
 		if results[i].Err == nil {
 			control.Progress(ctx)
-			results[i].Err = p.steer(ctx, p.routers[jobs[i].ID], way)
+			results[i].Waits, results[i].Err = p.steer(ctx, p.routers[jobs[i].ID], way)
 		}
-		synced = synced && results[i].Err == nil
+		synced = synced && results[i].Err == nil && !results[i].Waits
 	}
 	if p.unsynced[way] = !synced; p.pool != nil && !p.forgotten && !slices.Contains(slices.Collect(maps.Values(p.unsynced)), true) {
 		p.pool.Forget()
@@ -327,8 +333,9 @@ func (p *Plane) roomier() {
 	}
 }
 
-// steer waits for the router to be in sync, and steers its packets to the tables or its companion.
-func (p *Plane) steer(ctx context.Context, r *router, way model.Forwarding) error {
+// steer steers the router's packets to the tables or its companion, once these are in sync: it waits for that as long as the
+// context allows.
+func (p *Plane) steer(ctx context.Context, r *router, way model.Forwarding) (waits bool, err error) {
 	var by *companion.Companion
 	waiting := []<-chan struct{}{r.synced}
 	if f := r.companions[way]; f != nil {
@@ -336,18 +343,36 @@ func (p *Plane) steer(ctx context.Context, r *router, way model.Forwarding) erro
 		waiting = append(waiting, by.Synced())
 	}
 	for _, synced := range waiting {
-		select {
-		case <-synced:
-		case <-r.done:
-			return fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
-		case <-ctx.Done():
-			return fmt.Errorf("router %s: its routes are not yet known; until they are it is forwarded for as before", r.id)
+		if !await(ctx, synced, r.done) {
+			return p.unready(r, way, waiting)
+		}
+		if r.failed() != nil {
+			return false, fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
 		}
 	}
+	r.since = time.Time{}
 	if err := r.steer(by); err != nil {
-		return fmt.Errorf("router %s: %w", r.id, err)
+		return false, fmt.Errorf("router %s: %w", r.id, err)
 	}
-	return nil
+	return false, nil
+}
+
+// await tells whether a channel was closed, or the other, before the context ended.
+func await(ctx context.Context, one, other <-chan struct{}) bool {
+	select {
+	case <-one:
+		return true
+	case <-other:
+		return true
+	default:
+	}
+	select {
+	case <-one:
+	case <-other:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // List tells which routers' packets are forwarded here: not those of the other planes, which use the same tables.

@@ -38,6 +38,8 @@ type router struct {
 	lack      error         // what did not, as of the last time when all had been told
 	busy      atomic.Int64  // nanoseconds that writing changes took
 	halt      func()        // ends what feeds the tables; they stay as they are
+	since     time.Time     // since when it is waited for; the plane's lock is for this
+	waiter    bool          // somebody tells when that ends; this as well
 
 	mu         sync.Mutex
 	err        error           // why it is done
