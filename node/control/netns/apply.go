@@ -3,6 +3,7 @@ package netns
 import (
 	"context"
 	"fmt"
+	"os"
 	"reflect"
 	"runtime"
 	"sync"
@@ -113,6 +114,10 @@ func (d *Driver) prepare(ctx context.Context) error {
 	}
 	if err := d.writePrograms(); err != nil {
 		return err
+	}
+	// What an earlier agent's commands left; those that are at work all the same need only what they have open.
+	if err := os.RemoveAll(d.temporaryDir()); err != nil {
+		d.log.Warn("clear away what an earlier agent's commands left", "error", err)
 	}
 	d.endShells(ctx)
 	d.prepared = true

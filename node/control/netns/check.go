@@ -59,7 +59,7 @@ func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File
 	if err := d.removeContainer(ctx, container, false); err != nil { // a check that was cut short
 		return err
 	}
-	said, err := os.CreateTemp("", "polyplane-check-")
+	said, err := d.temporary("check-")
 	if err != nil {
 		return fmt.Errorf("make a file for what the check says: %w", err)
 	}

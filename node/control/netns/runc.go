@@ -41,7 +41,7 @@ const runcTime = 30 * time.Second
 func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, runcTime)
 	defer cancel()
-	log, err := os.CreateTemp("", "polyplane-runc-")
+	log, err := d.temporary("runc-")
 	if err != nil {
 		return fmt.Errorf("make a file for runc's complaints: %w", err)
 	}
@@ -57,7 +57,7 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	// A container inherits these: they must be files, or Wait would wait for the container's end.
 	var said *os.File
 	if output == nil {
-		if said, err = os.CreateTemp("", "polyplane-runc-"); err != nil {
+		if said, err = d.temporary("runc-"); err != nil {
 			return fmt.Errorf("make a file for runc's output: %w", err)
 		}
 		defer os.Remove(said.Name())
@@ -76,6 +76,16 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	}
 	return nil
 }
+
+// temporary makes a file that is of use to one command. It lies where the next agent clears away what one that was killed left.
+func (d *Driver) temporary(name string) (*os.File, error) {
+	if err := os.MkdirAll(d.temporaryDir(), 0o700); err != nil {
+		return nil, err
+	}
+	return os.CreateTemp(d.temporaryDir(), name)
+}
+
+func (d *Driver) temporaryDir() string { return filepath.Join(d.dirs.Run, "commands") }
 
 // runcComplaint is the last error in runc's log.
 func runcComplaint(log string) string {
