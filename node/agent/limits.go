@@ -219,6 +219,10 @@ func (a *Agent) trim(ctx context.Context) {
 					return fmt.Sprintf("its sockets wanted more than %d large packet filters, or such a filter on a socket that is no "+
 						"packet socket: %s", x.Limit, counted(b.count, "was refused", "were refused"))
 				})
+			case control.Unbounded:
+				a.event(model.Warning, x.ID.String(), "SocketsNotBounded", fmt.Sprintf("the rings of its packet sockets (tcpdump's, say), its "+
+					"large packet filters and policies of IPsec for its sockets are bounded by nothing on this node, and each may use up the "+
+					"machine's memory: %v", x.Why))
 			case control.Neighbours:
 				a.bitten(x.ID, "NeighbourLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
 					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s neighbours=` with more allows more)",

@@ -115,6 +115,7 @@ type Trimmed struct {
 	ID         model.ID
 	Table      Table
 	Had, Limit int
+	Why        error // of Unbounded
 }
 
 // Table is one of the kernel's.
@@ -128,6 +129,8 @@ const (
 	// Of these what was too much was refused, and Had counts how often. The limit of rings is in bytes.
 	Rings   Table = "rings of packet sockets"
 	Filters Table = "packet filters"
+	// Unbounded is told once of an element whose sockets this kernel cannot bound.
+	Unbounded Table = "sockets"
 )
 
 // Holder is a driver that can hold the processes of an element for a moment. It must not wait for the driver's other work.

@@ -73,6 +73,8 @@ type element struct {
 	process  process
 	shells   int    // commands that run in its shell container
 	cookie   uint64 // the kernel's number of its namespace, once something runs in it
+	// unbounded tells that something runs in it whose sockets nothing bounds.
+	unbounded bool
 }
 
 // New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the

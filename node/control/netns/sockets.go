@@ -22,12 +22,13 @@ const ringsPart = 2
 type socketGuard struct {
 	mu      sync.Mutex
 	guard   *sockets.Guard
-	lacking bool // this kernel cannot, which was told
+	lacking error // why this kernel cannot
 
 	asked  uint64 // when the accounts were looked at last
 	swept  bool   // accounts of namespaces that were gone before this driver's time
 	watch  bool   // somebody's sockets have something
 	counts map[model.ID]sockets.Account
+	untold []*element // that run without bounds
 }
 
 func (d *Driver) socketsDir() string { return filepath.Join(d.dirs.Run, "sockets") }
@@ -36,15 +37,17 @@ func (d *Driver) socketsDir() string { return filepath.Join(d.dirs.Run, "sockets
 func (d *Driver) boundSockets(e *element, memory model.Bytes) error {
 	d.sockets.mu.Lock()
 	defer d.sockets.mu.Unlock()
-	if d.sockets.lacking {
+	if d.sockets.lacking != nil {
+		d.sockets.unbounded(e)
 		return nil
 	}
 	if d.sockets.guard == nil {
 		guard, err := sockets.Open(d.socketsDir())
 		if err != nil {
-			// As with other features of the kernel that only bound: what is there works.
+			// As with other features of the kernel that only bound: what is there works, and Trim tells.
 			d.log.Warn("the rings of elements' packet sockets are not bounded", "error", err)
-			d.sockets.lacking = true
+			d.sockets.lacking = err
+			d.sockets.unbounded(e)
 			return errors.Join(sockets.Destroy(d.socketsDir()))
 		}
 		d.sockets.guard, d.sockets.watch = guard, true
@@ -64,11 +67,26 @@ func (d *Driver) boundSockets(e *element, memory model.Bytes) error {
 	return d.sockets.guard.Bound(e.cookie, uint64(memory)/ringsPart)
 }
 
+// unbounded notes that something of an element's is about to run without bounds, which is told once.
+func (s *socketGuard) unbounded(e *element) {
+	if !e.unbounded {
+		e.unbounded, s.untold = true, append(s.untold, e)
+	}
+}
+
 // trimSockets puts the accounts of sockets right by what they really have, and finds who wanted more than it may.
 func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err error) {
 	s := &d.sockets
+	s.mu.Lock()
+	for _, id := range ids {
+		if slices.Contains(s.untold, d.elements[id]) {
+			trimmed = append(trimmed, control.Trimmed{ID: id, Table: control.Unbounded, Had: 1, Why: s.lacking})
+		}
+	}
+	s.untold = nil
+	s.mu.Unlock()
 	if s.guard == nil {
-		return nil, nil
+		return trimmed, nil
 	}
 	asked, err := s.guard.Asked()
 	if err != nil {
