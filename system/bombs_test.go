@@ -1,0 +1,174 @@
+package system
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/system/attack"
+)
+
+// bombed is a network that wants its peace, and one whose host fills what tables of the kernel it can. Both have what they
+// have by default.
+const bombed = `network: victim
+routers:
+  r1: {software: static, node: n1}
+hosts: {v1: {node: n1}, v2: {node: n2}}
+links:
+  - v1 -- r1: 192.168.1.0/30
+  - r1 -- v2: 192.168.2.0/30
+---
+network: mean
+hosts:
+  a1: {node: n1}
+  a2: {node: n1}
+links:
+  - a1 -- a2: 192.168.1.0/30
+`
+
+// tableBomb is one way to take the kernel's memory, or its locks.
+type tableBomb struct {
+	name string
+	// script is run again and again; prepare before it, once.
+	prepare, script string
+	// event is what of an event tells of it; empty where nobody need be told: what it takes is charged, refused, or time only, or
+	// the kernel searches a list for each entry, so that in a minute there is not yet too much.
+	event string
+	// refused is what the command says where it cannot do anything.
+	refused string
+	// always is for those that are of another kind than the others; the rest is tried by `make attack`.
+	always bool
+}
+
+// batched feeds lines to a command: %1$d to %3$d are three bytes of the line's number, which is %4$d; they go on where the turn
+// before ended. A turn is short: the command's own memory is charged.
+func batched(format, to string) string {
+	return fmt.Sprintf(`perl -se 'printf q{%s} . "\n", $_ >> 16 & 255, $_ >> 8 & 255, $_ & 255, $_ for $k + 1 .. $k + 20000' -- -k=$k | %s 2>/dev/null`, format, to)
+}
+
+var bombs = []tableBomb{
+	{name: "groups of next hops", always: true, event: "next-hop objects", script: "ip nexthop replace id 1 via 192.168.1.2 dev a2;" +
+		batched(`nexthop replace id 1%4$09d group 1 type resilient buckets 65534`, "ip -force -batch -")},
+	{name: "next hops", event: "next-hop objects", script: batched(`nexthop replace id %4$d via 192.168.1.2 dev a2`, "ip -force -batch -")},
+	{name: "proxy neighbours", script: batched(`neighbour replace proxy 11.%1$d.%2$d.%3$d dev a2`, "ip -force -batch -")},
+	{name: "FDB of a bridge", event: "forwarding entries",
+		prepare: "ip link add b0 type bridge; ip link set b0 up; ip link add x0 type veth peer name x1; ip link set x0 master b0; ip link set x0 up",
+		script:  batched(`fdb replace 02:00:%1$02x:%2$02x:%3$02x:00 dev x0 master static`, "bridge -force -batch -")},
+	{name: "FDB of a tunnel", event: "forwarding entries", prepare: "ip link add vx type vxlan id 5 dev a2 dstport 4789; ip link set vx up",
+		script: batched(`fdb replace 02:00:%1$02x:%2$02x:%3$02x:00 dev vx self dst 192.168.1.2`, "bridge -force -batch -")},
+	{name: "tc filters", script: "tc qdisc replace dev a2 clsact;" +
+		batched(`filter add dev a2 egress protocol ip pref 7 u32 match ip dst 10.%1$d.%2$d.%3$d`, "tc -force -batch -")},
+	{name: "tc classes", event: "queueing disciplines", prepare: "tc qdisc add dev a2 root handle 1: htb",
+		script: "tc qdisc replace dev a2 root handle 1: htb;" + batched(`class replace dev a2 parent 1: classid 1:%2$02x%3$02x htb rate 1mbit`, "tc -force -batch -")},
+	{name: "address labels", script: batched(`addrlabel add prefix fd00:%1$x:%2$x:%3$x::/64 label 7`, "ip -force -batch -")},
+	{name: "multicast addresses", event: "multicast addresses", script: `perl -se 'socket my $s, 2, 2, 0; for ($k + 1 .. $k + 20000) { # SIOCADDMULTI
+		ioctl $s, 0x8931, pack "a16SC6x16", "a2", 0, 1, 0, $_ >> 24, $_ >> 16 & 255, $_ >> 8 & 255, $_ & 255 or die "$_: $!" }' -- -k=$k`},
+	{name: "netlink buffers", always: true, event: "sockets buffered", script: `perl -e 'my $m = pack("LSSLL", 60016, 0, 0, 0, 0) . "x" x 60000;
+		for (1 .. 4000) { socket my $s, 16, 3, 0 or last; setsockopt $s, 1, 8, pack "i", 1 << 20; bind $s, pack "SSLL", 16, 0, 0, 0 or die;
+			my $port = (unpack "SSLL", getsockname $s)[2]; push @s, $s; for (1 .. 40) { send $s, $m, 0x40, pack "SSLL", 16, 0, $port, 0 or last } }
+		sleep 20'`},
+	{name: "network devices", event: "network devices", script: batched(`link add y%4$d type bridge`, "ip -force -batch -")},
+	{name: "IPsec", refused: "Protocol not supported", script: "ip xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir in"},
+	{name: "nftables", prepare: "nft add table t; nft add set t s '{ type ipv4_addr; }'",
+		script: `perl -se 'print "add element t s { ", join(", ", map { join ".", unpack "C4", pack "N", $_ } $k + 1 .. $k + 20000), " }\n"' -- -k=$k | nft -f -`},
+	{name: "devices made and removed", always: true, script: `for i in 1 2 3 4; do while :; do ip link add z$i type veth peer name zz$i; ip link del z$i; done & done; wait`},
+	{name: "routes made and removed", script: `for i in 1 2 3 4; do while :; do
+		perl -e 'for $v (qw(replace del)) { printf "route $v 10.%d.%d.%d via 192.168.1.2\n", $ARGV[0], $_ >> 8, $_ & 255 for 1 .. 20000 }' $i | ip -force -batch -; done & done; wait`},
+}
+
+// kernelMemory is what the kernel has for itself and cannot give back, in MiB.
+func kernelMemory(t *testing.T) (sum int) {
+	t.Helper()
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		var name string
+		var kib int
+		if _, err := fmt.Sscanf(line, "%s %d", &name, &kib); err == nil && (name == "SUnreclaim:" || name == "VmallocUsed:" || name == "Percpu:") {
+			sum += kib / 1024
+		}
+	}
+	return sum
+}
+
+// TestBombs has a host fill, one after another, what tables of the kernel its root can, while another network's flow of 10,000
+// packets a second counts what it loses, and a third network is applied.
+func TestBombs(t *testing.T) {
+	p := up(t, 2)
+	p.run("apply", "-f", file(t, bombed))
+	usual := p.timed("apply", "-f", file(t, strings.ReplaceAll(another, "NAME", "usual")))
+	for i, b := range bombs {
+		if !b.always && os.Getenv("ATTACKS_FOUND") == "" {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) { b.explode(t, p.with(t), usual, fmt.Sprintf("meanwhile%d", i)) })
+	}
+	p.allWell("victim")
+}
+
+func (b *tableBomb) explode(t *testing.T, p *platform, usual time.Duration, name string) {
+	if b.prepare != "" {
+		p.run("exec", "mean/a1", "--", "sh", "-c", b.prepare)
+	}
+	f := p.steady("victim", "v1", "v2", "192.168.2.2")
+	before := kernelMemory(t)
+	var said spoken
+	c := p.command("exec", "mean/a1", "--", "sh", "-c", "k=0; while :; do "+b.script+"; k=$((k+20000)); done")
+	c.Stdout, c.Stderr = &said, &said
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	most := make(chan int)
+	over := make(chan bool)
+	go func() {
+		m := 0
+		for {
+			select {
+			case <-over:
+				most <- m
+				return
+			case <-time.After(50 * time.Millisecond):
+				m = max(m, kernelMemory(t))
+			}
+		}
+	}()
+	applied := make(chan time.Duration, 1)
+	go func() {
+		time.Sleep(time.Second)
+		applied <- p.timed("apply", "-f", file(t, strings.ReplaceAll(another, "NAME", name)))
+	}()
+	sent, lost := f.run(4 * time.Second)
+	took := <-applied
+	if b.event != "" {
+		events := func() string { return p.run("get", "events") }
+		p.await("its owner to be told", func() bool {
+			for line := range strings.Lines(events()) {
+				if strings.Contains(line, "mean/a1") && strings.Contains(line, "KernelMemoryLimit") && strings.Contains(line, b.event) {
+					return true
+				}
+			}
+			return false
+		}, events)
+	}
+	close(over)
+	grown := <-most - before
+	c.Process.Signal(syscall.SIGTERM)
+	<-ended
+	attack.Measured(t, b.name+" without end", fmt.Sprintf("%d of %d packets; the kernel had at most %d MiB more; apply of a third network took %s, usually %s",
+		lost, sent, grown, took.Round(time.Millisecond), usual.Round(time.Millisecond)))
+	if float64(lost) > tolerated*float64(sent) {
+		t.Errorf("another network lost %d of %d packets", lost, sent)
+	}
+	if b.refused != "" && !strings.Contains(said.String(), b.refused) {
+		t.Errorf("it is not refused: %.200s", said.String())
+	}
+	p.run("delete", name)
+	p.run("restart", "mean/a1")
+}
