@@ -27,10 +27,19 @@ func LoopOf(image string) string {
 	if path, err := filepath.EvalSymlinks(image); err == nil { // the kernel tells it that way
 		image = path
 	}
-	paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is right
-	for _, path := range paths {
-		if b, err := os.ReadFile(path); err == nil && strings.TrimSuffix(string(b), "\n") == image {
-			return "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(path)))
+	const devices = "/sys/block" // Glob would look at each three times, and there are as many as elements
+	dir, err := os.Open(devices)
+	if err != nil {
+		return ""
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1) // those that can be read
+	for _, name := range names {
+		if !strings.HasPrefix(name, "loop") {
+			continue
+		}
+		if b, err := os.ReadFile(devices + "/" + name + "/loop/backing_file"); err == nil && strings.TrimSuffix(string(b), "\n") == image {
+			return "/dev/" + name
 		}
 	}
 	return ""
@@ -49,6 +58,11 @@ func MountImage(image, dir string, flags uintptr, options string) error {
 			return fmt.Errorf("mount %s: %w", device, err)
 		}
 	}
+	return MountNewImage(image, dir, flags, options)
+}
+
+// MountNewImage does the same with a file that was just made, which nobody has attached yet.
+func MountNewImage(image, dir string, flags uintptr, options string) error {
 	file, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	var todo []*work
 	for i := range jobs {
 		e := d.elements[jobs[i].ID]
-		if e != nil && !stale[jobs[i].ID] && !turns[jobs[i].ID] && d.asBefore(e, &jobs[i], there) {
+		if e != nil && !stale[jobs[i].ID] && !turns[jobs[i].ID] && d.asBefore(e, &jobs[i], there) && !d.fallsShort(e) {
 			results[i].Devices = e.devices
 			d.tell(e, &results[i])
 			if results[i].Err = e.process.troubleOf(jobs[i].ID); results[i].Err != nil {

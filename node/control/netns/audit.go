@@ -44,7 +44,7 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 	for id, e := range d.elements {
 		switch {
 		case !e.verified: // Apply knows
-		case mounts && d.namespaceOf(d.dirs.Namespace(id)) != e.inode || e.process.due():
+		case mounts && d.namespaceOf(d.dirs.Namespace(id)) != e.inode || e.process.due() || d.fallsShort(e):
 			differ = append(differ, id)
 		default:
 			ids = append(ids, id)

@@ -4,7 +4,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -35,6 +37,46 @@ func TestBrokenDiskIsMendedWhenFilesMustChange(t *testing.T) {
 	}
 	if out := n.run(t, broken, "sh", "-c", "echo more >> /root/mine; cat /root/mine; grep -c 10.0.0.77 /etc/bird/bird.conf"); strings.TrimSpace(out) != "kept\nmore\n1" {
 		t.Errorf("afterwards its files say %q", out)
+	}
+	if n.pidOf(t, other) != others {
+		t.Error("its neighbour was restarted")
+	}
+}
+
+// A router whose disk has become read-only goes on, until a daemon of it ends: FRR's then find no log to write to. It is
+// restarted with its disk mended, by itself, and nobody else is.
+func TestBrokenDiskIsMendedWhenDaemonsFail(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 49, 2)
+	for i := range jobs {
+		jobs[i].Element.Config = map[string]string{"frr.conf": "log file /var/log/frr/frr.log notifications\nrouter ospf\n network 10.0.0.0/8 area 0\n"}
+	}
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	broken, other := jobs[0].ID, jobs[1].ID
+	n.run(t, broken, "sh", "-c", "echo kept > /root/mine; sync")
+	sh(t, "mount -o remount,abort "+strconv.Quote(n.dirs.Files(broken)))
+	was, others := n.pidOf(t, broken), n.pidOf(t, other)
+	for _, r := range n.Apply(t.Context(), jobs) {
+		if r.Err != nil || r.Phase != model.PhaseRunning {
+			t.Errorf("%s is %s although nothing asks for its disk: %v", r.ID, r.Phase, r.Err)
+		}
+	}
+	n.run(t, broken, "sh", "-c", "kill -KILL $(cat /run/frr/ospfd.pid)")
+	n.elements[broken].process.ready = false // it is looked at only every few seconds while all is well
+	n.lookAtAll(true)
+	var told []string
+	for deadline := time.Now().Add(3 * time.Minute); n.pidOf(t, broken) == was; {
+		if time.Now().After(deadline) {
+			t.Fatalf("it has not been restarted; told was %q, and its phase is %s", told, n.elements[broken].phase())
+		}
+		told = append(told, n.awaitPhases(t, jobs, model.PhaseRunning)...)
+	}
+	if all := strings.Join(told, "\n"); !strings.Contains(all, "had made its disk read-only") {
+		t.Errorf("what was told is %q", all)
+	}
+	if out := n.run(t, broken, "sh", "-c", "echo more >> /root/mine; cat /root/mine; vtysh -c 'show running-config ospfd'"); !strings.Contains(out,
+		"kept\nmore\n") || !strings.Contains(out, "network 10.0.0.0/8 area 0") {
+		t.Errorf("afterwards it says %q", out)
 	}
 	if n.pidOf(t, other) != others {
 		t.Error("its neighbour was restarted")

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,17 +69,43 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 		case err != nil:
 			return false, fmt.Errorf("unmount the element's disk, to mend it or let it grow: %w", err)
 		}
+		if broken && !awaitRelease(d.dirs.Disk(job.ID)) {
+			return false, fmt.Errorf("an error has made the element's disk %s read-only, and it cannot be mended while something else on "+
+				"this machine holds it mounted: end what does (another mount namespace may)", d.dirs.Disk(job.ID))
+		}
 	} else if _, err := os.Stat(d.dirs.Disk(job.ID)); running && errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
 	return false, d.mountDisk(job)
 }
 
+// awaitRelease waits until nothing holds a disk that was unmounted: processes that have just ended do for a moment, and who
+// mounted it meanwhile would get the broken file system again. It tells whether it is free.
+func awaitRelease(image string) bool {
+	for began := time.Now(); linux.LoopOf(image) != ""; time.Sleep(10 * time.Millisecond) {
+		if time.Since(began) > releaseTime {
+			return false
+		}
+	}
+	return true
+}
+
+// releaseTime is how long a broken disk is waited for.
+const releaseTime = 5 * time.Second
+
 // isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed. Newer
 // kernels (6.18 is one) do not set the flag that says so; a write tells, of what is there already.
 func isBroken(dir string) bool {
 	var s unix.Stat_t
 	return unix.Stat(dir, &s) == nil && errors.Is(unix.Chmod(dir, s.Mode&0o7777), unix.EROFS)
+}
+
+// fallsShort tells whether the element's software has failed, and runs on a disk that an error has made read-only: it may be
+// for that – FRR's daemons open a log –, and nothing but a restart on a mended disk gets it out of there. The disk of those
+// that work is not asked, since asking is a write.
+func (d *Driver) fallsShort(e *element) bool {
+	p := &e.process
+	return p.wanted && p.trouble != "" && p.running() && !e.job.Element.Suspended && isBroken(d.dirs.Files(e.job.ID))
 }
 
 // leastRoom is what must be free on the machine's disk, in bytes, for an element to be started or its broken disk mended.
@@ -98,8 +125,8 @@ func (d *Driver) roomToStart() error {
 	return nil
 }
 
-// mendDisk restarts an element whose files must change and cannot, since its disk is broken: it can be mended only while
-// nothing uses it. An element that needs no change goes on as it is until its next start.
+// mendDisk restarts an element whose files must change and cannot, since its disk is broken, or whose software has failed on
+// it: it can be mended only while nothing uses it. An element that needs no change goes on as it is until its next start.
 func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cause error) error {
 	if !isBroken(d.dirs.Files(w.job.ID)) {
 		return cause
@@ -126,9 +153,14 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	if isMount(dir) { // it is about to be emptied
 		return fmt.Errorf("mount the element's disk at %s: something else is mounted there; unmount it", dir)
 	}
+	mount := linux.MountImage
 	_, err := os.Stat(image)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = d.makeDisk(image, dir, size)
+		mount, err = linux.MountNewImage, d.makeDisk(image, dir, size)
+	} else if err == nil && linux.LoopOf(image) == "" { // else somebody holds what was mounted before
+		if err := checkDisk(image, size); err != nil {
+			return &damagedDiskError{job.ID, err}
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("make the element's disk: %w", err)
@@ -136,12 +168,7 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	if err := emptyDir(dir); err != nil { // what was there is on the disk
 		return fmt.Errorf("make the directory of the element's files empty: %w", err)
 	}
-	if linux.LoopOf(image) == "" { // else somebody holds what was mounted before
-		if err := checkDisk(image, size); err != nil {
-			return &damagedDiskError{job.ID, err}
-		}
-	}
-	if err := linux.MountImage(image, dir, diskFlags, diskOptions); err != nil {
+	if err := mount(image, dir, diskFlags, diskOptions); err != nil {
 		err = fmt.Errorf("mount the element's disk: %w", err)
 		if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EINVAL) { // what the kernel says of a file system that makes no sense
 			return &damagedDiskError{job.ID, err}

@@ -159,6 +159,9 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	if err := d.suspend(ctx, w); err != nil {
 		return fmt.Errorf("resume its processes: %w", err)
 	}
+	if d.fallsShort(w.e) {
+		return fmt.Errorf("its software has failed (%s), and its disk cannot be written to: %w", p.trouble, unix.EROFS)
+	}
 	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
 	asked := uint64(w.job.Element.Restarts) > restarts
 	later, err := d.ensureDisk(&w.job, p.running())

@@ -174,7 +174,8 @@ func readNote(root *os.Root, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, software.MaxNote))
 }
 
-// runs tells whether a process of the element's is there and a daemon's. Instances of a daemon have a number behind its name.
+// runs tells whether a process of the element's is there, a daemon's, and not stopped. Instances of a daemon have a number
+// behind its name.
 func runs(root *os.Root, pid int, name string) bool {
 	file, err := root.OpenFile("proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -187,7 +188,7 @@ func runs(root *os.Root, pid int, name string) bool {
 	}
 	program, _, _ := strings.Cut(name, "-")
 	_, rest, ok := strings.Cut(string(data), "("+program+") ")
-	return ok && rest != "" && !strings.Contains("ZX", rest[:1])
+	return ok && rest != "" && !strings.Contains("ZXT", rest[:1])
 }
 
 // troubleOf is the error of an element whose software does not get ready.

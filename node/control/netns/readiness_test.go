@@ -96,6 +96,33 @@ func TestReadyMeansConfigured(t *testing.T) {
 	}
 }
 
+// TestStoppedDaemonIsNotReady: a router of which a daemon is stopped is starting until it goes on, and holds nobody up.
+func TestStoppedDaemonIsNotReady(t *testing.T) {
+	n := newNode(t)
+	jobs := append(frrLine("lab", 67, 2), birdLine("red", 68, 1)...)
+	jobs[0].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\n"}
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	for _, daemon := range []string{"ospfd", "zebra"} {
+		n.run(t, jobs[0].ID, "sh", "-c", "kill -STOP $(cat /run/frr/"+daemon+".pid)")
+		n.lookAtAll(true)
+		began := time.Now()
+		results := n.Apply(t.Context(), jobs)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("with %s stopped, applying took %s", daemon, took)
+		}
+		if r := results[0]; r.Phase != model.PhaseStarting || !strings.Contains(r.Message, daemon) {
+			t.Errorf("with %s stopped it is %s: %q", daemon, r.Phase, r.Message)
+		}
+		for _, r := range results[1:] {
+			if r.Phase != model.PhaseRunning {
+				t.Errorf("with its neighbour's %s stopped %s is %s", daemon, r.ID, r.Phase)
+			}
+		}
+		n.run(t, jobs[0].ID, "sh", "-c", "kill -CONT $(cat /run/frr/"+daemon+".pid)")
+		n.awaitPhases(t, jobs, model.PhaseRunning)
+	}
+}
+
 // TestConfigurationThatIsNotTakenIsTold: FRR's own check of a configuration passes lines that a daemon then refuses.
 func TestConfigurationThatIsNotTakenIsTold(t *testing.T) {
 	n := newNode(t)
