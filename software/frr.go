@@ -20,7 +20,7 @@ const (
 const frrSweepSeconds = 3
 
 // frrCapabilities: each daemon takes NET_ADMIN, NET_RAW and some NET_BIND_SERVICE before it becomes the user frr, and ends
-// if one is refused – SYS_ADMIN too, which inside/capabilities.c has them forgo; what ends daemons of that user is root's
+// if one is refused – SYS_ADMIN too, which inside/preload.c has them forgo; what ends daemons of that user is root's
 // (KILL); `write` replaces the configuration in frr's directory and gives it to frr (CHOWN, FOWNER, DAC_OVERRIDE).
 var frrCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_NET_ADMIN",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
@@ -68,7 +68,7 @@ func renderFRR(el model.Element) (Plan, error) {
 			{Path: "/etc/pam.d/frr", Content: "auth sufficient pam_permit.so\naccount sufficient pam_permit.so\n",
 				Mode: 0o644, Owner: "root", Group: "root"},
 		},
-		Programs:     []Program{frrProgram, frrCapabilitiesProgram},
+		Programs:     []Program{frrProgram, frrPreloadProgram},
 		ConfigFiles:  []string{frrConf},
 		Daemons:      settings.names(),
 		Command:      settings.command(),

@@ -33,22 +33,22 @@ var frrScript []byte
 //go:embed inside/bird
 var birdScript []byte
 
-//go:embed inside/capabilities_amd64.so
-var capabilitiesAMD64 []byte
+//go:embed inside/preload_amd64.so
+var preloadAMD64 []byte
 
-//go:embed inside/capabilities_arm64.so
-var capabilitiesARM64 []byte
+//go:embed inside/preload_arm64.so
+var preloadARM64 []byte
 
 var (
 	frrProgram  = Program{Path: insideDir + "/frr", Content: frrScript, Mode: 0o755}
 	birdProgram = Program{Path: insideDir + "/bird", Content: birdScript, Mode: 0o755}
-	// See inside/capabilities.c.
-	frrCapabilitiesProgram = Program{Path: insideDir + "/frr-capabilities.so", Mode: 0o755,
-		Content: map[string][]byte{"amd64": capabilitiesAMD64, "arm64": capabilitiesARM64}[runtime.GOARCH]}
+	// See inside/preload.c.
+	frrPreloadProgram = Program{Path: insideDir + "/frr-preload.so", Mode: 0o755,
+		Content: map[string][]byte{"amd64": preloadAMD64, "arm64": preloadARM64}[runtime.GOARCH]}
 )
 
 // Programs are all there are.
-func Programs() []Program { return []Program{frrProgram, frrCapabilitiesProgram, birdProgram} }
+func Programs() []Program { return []Program{frrProgram, frrPreloadProgram, birdProgram} }
 
 // Note is what is noted of a daemon that runs and has read its configuration.
 type Note struct {
