@@ -115,6 +115,12 @@ func TestWhomCommandsAreFor(t *testing.T) {
 	expect("server1:7455 bob", append(list, "--server", "server1", "--token-file", bobs)...)
 	env["POLYPLANE_SERVER"] = "server2"
 	expect("server2:7455 alice", list...)
+	// Whoever sends packets into elements from outside of them is root of the manager's machine, and nobody else.
+	for _, args := range [][]string{{"traffic", "lab/h1", "lab/h2"}, {"traffic", "--self-test"}} {
+		if code, errs := command("", args...); code != ExitUsage || asked != "" || !strings.Contains(errs, "works on the manager's machine only") {
+			t.Errorf("%v by another machine's user: %d %q, asked %q", args, code, errs, asked)
+		}
+	}
 	expect("instance lab", append(list, "--instance", "lab")...)
 	env["POLYPLANE_TOKEN"], env["POLYPLANE_TOKEN_FILE"] = "", bobs
 	expect("server2:7455 bob", list...)

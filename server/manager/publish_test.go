@@ -151,7 +151,9 @@ func TestOnlyChangedNetworksAreTold(t *testing.T) {
 		}
 	}
 	set("lab7")
-	if small := compare("one who listens", &each, atEach); small > whole/many*3 {
+	small := compare("one who listens", &each, atEach)
+	t.Logf("%d networks are told in %d bytes, a change of one in %d", many, whole, small)
+	if small > whole/many*3 {
 		t.Errorf("of %d bytes for %d networks, one change of one takes %d", whole, many, small)
 	}
 	compare("one who listens seldom", &seldom, atTimes)
