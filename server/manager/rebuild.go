@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -20,8 +21,9 @@ type rebuilt struct {
 }
 
 // rebuild puts a network together. What was chosen for it – addresses, loopbacks, gateways – becomes a part of its document:
-// whether somebody had written it nobody knows any more. Numbers are those that other networks do not have.
-func rebuild(name string, parts map[string]model.NodeNetwork, numbers *model.Numbers) (*rebuilt, error) {
+// whether somebody had written it nobody knows any more. Numbers are those that other networks do not have. Partial does without
+// the links of which only one end is known, since the node of the other does not answer.
+func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numbers *model.Numbers) (*rebuilt, error) {
 	r := &rebuilt{parts: parts}
 	net := model.Network{Name: name}
 	as := model.Assigned{Links: map[string]model.AssignedLink{}, Placement: model.Placement{Elements: map[string]string{}}}
@@ -79,9 +81,14 @@ func rebuild(name string, parts map[string]model.NodeNetwork, numbers *model.Num
 	}
 	for _, link := range slices.Sorted(maps.Keys(ends)) {
 		l, at := links[link], ends[link]
+		if len(at) == 1 && partial {
+			r.notes = append(r.notes, fmt.Sprintf("link %s is left out, with what is at its other end: only that at %s is known", link, at[0].Element))
+			leaveOut(&net, at[0])
+			continue
+		}
 		if len(at) != 2 {
 			return nil, fmt.Errorf("of link %s only the end at %s is known: a node that has the other has not answered; "+
-				"wait for it, or remove it for good (`polyplane node remove`)", link, at[0].Element)
+				"wait for it, or, if it is lost for good, do without the link (--changed)", link, at[0].Element)
 		}
 		// The first end is the one that the link's name begins with, where it does.
 		slices.SortFunc(at, func(a, b model.End) int {
@@ -103,6 +110,28 @@ func rebuild(name string, parts map[string]model.NodeNetwork, numbers *model.Num
 	}
 	r.compare()
 	return r, nil
+}
+
+// leaveOut takes an interface out of a network, and the gateways and next hops that are reached by it.
+func leaveOut(n *model.Network, end model.End) {
+	i := slices.IndexFunc(n.Elements, func(e model.Element) bool { return e.Name == end.Element })
+	e := &n.Elements[i]
+	k := slices.IndexFunc(e.Interfaces, func(f model.Interface) bool { return f.Name == end.Interface })
+	f := e.Interfaces[k]
+	e.Interfaces = slices.Delete(slices.Clone(e.Interfaces), k, k+1)
+	beyond := func(a netip.Addr) bool {
+		return slices.ContainsFunc(f.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	e.Gateways = slices.DeleteFunc(slices.Clone(e.Gateways), beyond)
+	var routes []model.Route
+	for _, r := range e.Routes {
+		had := len(r.Via)
+		if r.Via = slices.DeleteFunc(slices.Clone(r.Via), beyond); r.Interface == f.Name || had > 0 && len(r.Via) == 0 {
+			continue
+		}
+		routes = append(routes, r)
+	}
+	e.Routes = routes
 }
 
 func boolOrder(a, b bool) int {

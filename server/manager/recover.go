@@ -127,7 +127,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 	for _, r := range m.heldNumbers() {
 		taken = append(taken, r.Assigned)
 	}
-	r, err := rebuild(name, parts, model.NewNumbers(taken...))
+	r, err := rebuild(name, parts, changed, model.NewNumbers(taken...))
 	if err != nil {
 		return nil, nil, err
 	}
