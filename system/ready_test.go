@@ -71,6 +71,10 @@ func TestRoutersConverge(t *testing.T) {
 				t.Errorf("grid is ready, and %s is %s: %s", name, e.Phase, e.Message)
 			}
 		}
+		// Routers that start are nobody's lie: what the node's agent tells of them the manager takes.
+		if told := p.run("get", "events"); strings.Contains(told, "ReportRefused") {
+			t.Errorf("the manager refuses what its own agent tells: %s", told)
+		}
 		began = time.Now()
 		p.run("check", "grid", "--mesh", "--routers", "--sample", "500", "--seed", "1", "--wait", "4m")
 		t.Logf("run %d: %d routers ready after %.1f s, converged %.1f s later", run+1, routers, applied.Seconds(), time.Since(began).Seconds())
