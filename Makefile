@@ -4,7 +4,7 @@ export CGO_ENABLED := 0
 # Looked up only where a recipe uses it: it may have to fetch Go first.
 GO = $(eval GO := $(shell scripts/setup go))$(if $(GO),$(GO),$(error no Go to build with: see the message above))
 
-.PHONY: help build demo test test-kernel soak attack bench generate fuzz clean deb install
+.PHONY: help build demo test test-kernel test-boot soak attack bench generate fuzz clean deb install
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,6 +27,10 @@ test-kernel: ## what this machine's kernel may lack, in a Debian kernel under QE
 	@scripts/setup kernel
 	@$(MAKE) --no-print-directory build
 	@GO=$(GO) scripts/test-kernel
+
+test-boot: ## a real boot with systemd: a Debian under QEMU, the package installed, a reboot, a power cut (BOOT_SUITE=trixie)
+	@scripts/setup boot
+	@GO=$(GO) scripts/test-boot
 
 soak: ## random operations under random faults (SOAK=30m, CHAOS_SEED=7, CLUSTER=1 with an external etcd, FAULTS=agent,up)
 	@scripts/setup test
