@@ -102,6 +102,9 @@ func (s *space) trimDevices(most int, until time.Time) (removed int, left bool, 
 	return removed, false, nil
 }
 
+// mostGroups is how many multicast addresses are remembered of one reading, for which the kernel writes down all of a device.
+const mostGroups = 1 << 18
+
 // groups are the multicast addresses of a namespace's devices.
 type groups struct {
 	bytes  int64
@@ -130,10 +133,10 @@ func readGroups(most int64) (g groups, err error) {
 		g.bytes += groupBytes
 		if address, err := hex.DecodeString(fields[4]); fields[3] == "0" || err != nil {
 			g.joined++
-		} else if len(g.set) < atOnce {
+		} else if len(g.set) < mostGroups {
 			g.set = append(g.set, group{fields[1], address})
 		}
-		if g.bytes > most && len(g.set) >= atOnce {
+		if g.bytes > most && len(g.set) >= mostGroups {
 			break
 		}
 	}

@@ -125,24 +125,8 @@ func (w *Watcher[ID]) look(id ID, e Element) {
 
 func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 	var errs []error
-	for i := range readers {
-		r := &readers[i]
-		limit := e.limit(r.table)
-		if more, err := r.exceeds(s, limit); err != nil {
-			errs = append(errs, err)
-		} else if more {
-			w.holding(id, func(until time.Time) {
-				w.verdict(id, r.table, limit, func() (int, bool, error) { return r.empty(s, until) })
-			})
-		}
-	}
-	if all, err := s.links(); err != nil {
-		errs = append(errs, err)
-	} else if len(foreign(all)) > MostDevices {
-		w.holding(id, func(until time.Time) {
-			w.verdict(id, Devices, MostDevices, func() (int, bool, error) { return s.trimDevices(MostDevices, until) })
-		})
-	}
+	// Multicast addresses come first: where there are many, reading the forwarding entries, which has to pass them, takes the
+	// kernel a time that grows with their square.
 	var listed groups
 	var buffered int64
 	err := linux.Inside(s.fd, func() (err error) {
@@ -162,6 +146,24 @@ func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 				}
 				return removed, joined, err
 			})
+		})
+	}
+	for i := range readers {
+		r := &readers[i]
+		limit := e.limit(r.table)
+		if more, err := r.exceeds(s, limit); err != nil {
+			errs = append(errs, err)
+		} else if more {
+			w.holding(id, func(until time.Time) {
+				w.verdict(id, r.table, limit, func() (int, bool, error) { return r.empty(s, until) })
+			})
+		}
+	}
+	if all, err := s.links(); err != nil {
+		errs = append(errs, err)
+	} else if len(foreign(all)) > MostDevices {
+		w.holding(id, func(until time.Time) {
+			w.verdict(id, Devices, MostDevices, func() (int, bool, error) { return s.trimDevices(MostDevices, until) })
 		})
 	}
 	if limit := e.limit(Buffers); buffered > limit {
