@@ -35,6 +35,8 @@ type Fabric interface {
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
 	// Cut says which elements are in quarantine.
 	Cut(elements map[model.ID]bool, hold []string) error
+	// Pace lets an element have so many packets a second by its ports with these devices, less than none: as many as come.
+	Pace(id model.ID, devices []int, rate int) error
 	// Capture streams what passes the port, as pcapng, until the context ends or the reader is closed.
 	Capture(ctx context.Context, port model.PortID, snaplen int) (io.ReadCloser, error)
 }

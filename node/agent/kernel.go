@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +19,6 @@ type kernel struct {
 
 	mu       sync.Mutex
 	elements map[model.ID]kerneltime.Element
-	told     map[model.ID]time.Time // that each of its packets is too much work
 }
 
 func (k *kernel) prepare(a *Agent) {
@@ -28,7 +28,9 @@ func (k *kernel) prepare(a *Agent) {
 		defer k.mu.Unlock()
 		return k.elements
 	}
-	k.told = map[model.ID]time.Time{}
+	k.Pace = func(id model.ID, e kerneltime.Element, rate int) error {
+		return a.Drivers.Fabric.Pace(id, e.Ports, rate)
+	}
 	k.Tell = func(v kerneltime.Verdict[model.ID]) { k.excess(a, v) }
 }
 
@@ -36,15 +38,28 @@ func (k *kernel) prepare(a *Agent) {
 func (k *kernel) set(a *Agent, outcomes map[model.ID]*outcome) {
 	next := make(map[model.ID]kerneltime.Element, len(outcomes))
 	for id, o := range outcomes {
-		e := kerneltime.Element{Path: a.Dirs.Namespace(id), CPU: float64(o.job.Element.CPU) / 1000, Stopped: o.job.Element.Stopped}
+		e := kerneltime.Element{Path: a.Dirs.Namespace(id), Network: id.Network, CPU: float64(o.job.Element.CPU) / 1000, Stopped: o.job.Element.Stopped}
 		for _, d := range o.devices {
 			e.Ports = append(e.Ports, d.Index)
+			if !a.inner(o, d.Interface) {
+				e.Outer = append(e.Outer, d.Index)
+			}
 		}
 		next[id] = e
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.elements = next
+}
+
+// inner tells whether an interface's link leads to an element of this node.
+func (a *Agent) inner(o *outcome, name string) bool {
+	i := slices.IndexFunc(o.job.Element.Interfaces, func(ifc model.Interface) bool { return ifc.Name == name })
+	if i < 0 {
+		return false
+	}
+	far := o.job.Element.Interfaces[i].Far
+	return far != nil && (far.Node == "" || far.Node == a.Dirs.Node)
 }
 
 // packetTime enters what the kernel does for the elements' packets, and tells whether any of it is other than before.
@@ -59,11 +74,14 @@ func (k *kernel) packetTime(elements []model.ElementStatus) (changed bool) {
 	return changed
 }
 
-// count tells the watch for attacks: what goes on counts once in five seconds, and to make again what was cut counts twice.
+// count tells the watch for attacks: what goes on counts once in five seconds, to make again what was cut counts twice, and who
+// goes on when it has been paced for a while counts at once as one who attacks.
 func (k *kernel) count(a *Agent, v kerneltime.Verdict[model.ID], now time.Time) {
 	switch {
 	case v.Barred:
 		a.watcher.tally.add(v.ID, watch.Kernel, 2, now)
+	case v.Paced > kerneltime.PacedFor:
+		a.watcher.tally.add(v.ID, watch.Kernel, 3, now)
 	case len(v.Devices) > 0:
 		a.watcher.tally.add(v.ID, watch.Kernel, 1, now)
 	case a.watcher.tally.sum(v.ID, watch.Kernel, now, usageEvery) == 0:
@@ -76,17 +94,17 @@ func (k *kernel) excess(a *Agent, v kerneltime.Verdict[model.ID]) {
 	k.count(a, v, time.Now())
 	id := v.ID.String()
 	if v.Err != nil {
-		a.Log.Error("devices of an element whose packets take too much of the processors are still there", "element", id, "error", v.Err)
+		a.Log.Error("an element's packets take too much of the processors, and that could not be ended", "element", id, "error", v.Err)
 	}
 	may := fmt.Sprintf("packets of its own making took %.1f cores of this node's kernel, and may take %.1f", v.Cores, v.Allowed)
 	if len(v.Devices) == 0 {
-		now := time.Now()
-		if now.Sub(k.told[v.ID]) < limitEvery {
-			return
+		why := fmt.Sprintf("it makes too much of each of the %.0f packets a second on its interfaces, as rules that each packet has to pass do", v.Rate)
+		if v.Round {
+			why = fmt.Sprintf("it passes on %.0f packets a second, though %.0f come into its network: they go round over the links of several elements",
+				v.Rate/2, v.Entered)
 		}
-		k.told[v.ID] = now
-		a.event(model.Warning, id, "PacketTime", fmt.Sprintf("%s: it makes too much of each of the %.0f packets a second on its "+
-			"interfaces, as rules that each packet has to pass do", may, v.Rate))
+		a.event(model.Warning, id, "PacketTime", fmt.Sprintf("%s: %s; for %s it gets %d packets a second in both directions, and the rest is dropped",
+			may, why, v.Paced, v.Pace))
 		return
 	}
 	names := v.Devices

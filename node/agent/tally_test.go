@@ -43,6 +43,11 @@ func TestWhatOthersTellTheWatch(t *testing.T) {
 			a.kernel.count(a, kerneltime.Verdict[model.ID]{ID: id, Barred: barred, Excess: kerneltime.Excess{Devices: devices}}, now)
 		}
 	}
+	slow := func(paced time.Duration) func(*Agent, model.ID, time.Time) {
+		return func(a *Agent, id model.ID, now time.Time) {
+			a.kernel.count(a, kerneltime.Verdict[model.ID]{ID: id, Paced: paced}, now)
+		}
+	}
 	loops := 0
 	for name, c := range map[string]struct {
 		every  time.Duration
@@ -56,14 +61,15 @@ func TestWhatOthersTellTheWatch(t *testing.T) {
 			loops++
 			kernel(loops == 2, "br0")(a, id, now)
 		}, watch.Kernel},
-		"slow rules, for three seconds":        {400 * time.Millisecond, 8, kernel(false), ""},
-		"slow rules, for half a minute":        {400 * time.Millisecond, 75, kernel(false), watch.Kernel},
-		"a table over its limit, once":         {time.Second, 1, trim(control.Connections, 70_000), ""},
-		"a table over its limit, now and then": {40 * time.Second, 4, trim(control.Connections, 70_000), ""},
-		"a table filled again and again":       {2 * time.Second, 20, trim(control.Neighbours, 20_000), watch.Tables},
-		"tcpdump with too little memory":       {time.Second, 10, trim(control.Rings, 1), ""},
-		"rings asked for in a loop":            {2 * time.Second, 20, trim(control.Rings, 2_000), watch.Sockets},
-		"filters asked for in a loop":          {2 * time.Second, 20, trim(control.Filters, 2_000), watch.Sockets},
+		"slow rules, paced":                           {time.Second, 1, slow(kerneltime.PacedFor), ""},
+		"slow rules, paced with ports that came late": {400 * time.Millisecond, 8, slow(kerneltime.PacedFor), ""},
+		"slow rules, still there after a minute":      {time.Second, 1, slow(2 * kerneltime.PacedFor), watch.Kernel},
+		"a table over its limit, once":                {time.Second, 1, trim(control.Connections, 70_000), ""},
+		"a table over its limit, now and then":        {40 * time.Second, 4, trim(control.Connections, 70_000), ""},
+		"a table filled again and again":              {2 * time.Second, 20, trim(control.Neighbours, 20_000), watch.Tables},
+		"tcpdump with too little memory":              {time.Second, 10, trim(control.Rings, 1), ""},
+		"rings asked for in a loop":                   {2 * time.Second, 20, trim(control.Rings, 2_000), watch.Sockets},
+		"filters asked for in a loop":                 {2 * time.Second, 20, trim(control.Filters, 2_000), watch.Sockets},
 	} {
 		found := tallied(c.every, c.times, c.happen)
 		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || found[0] != c.want) {

@@ -229,7 +229,7 @@ func (p *pass) resolve() error {
 		if port.Down {
 			w.flags |= pipeline.Down
 		}
-		w.flags |= p.steeringOf(port.ID) | p.cutOf(port.ID)
+		w.flags |= p.steeringOf(port.ID) | p.cutOf(port.ID) | p.paceOf(port.ID)
 		w.link = p.linkOf(port, named, ends)
 		if w.link.Kind() == pipeline.Edge && port.Edge.Trunk {
 			w.flags |= pipeline.Trunk

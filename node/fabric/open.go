@@ -44,7 +44,11 @@ type Fabric struct {
 	rated    bool                     // there are queues
 	swept    bool                     // pins of other binaries are gone
 	steered  map[model.ID]*steered
-	cut      map[model.ID]bool    // elements in quarantine
+	cut      map[model.ID]bool // elements in quarantine
+	// pacing holds what Pace needs, and is never held for long.
+	pacing   sync.Mutex
+	paced    map[model.ID]bool
+	pacer    *pipeline.Pipeline   // nil once it is closed
 	freed    map[int]time.Time    // when routers' numbers became free
 	resting  map[uint32]time.Time // since when slots are free that are nobody's yet again
 	captures captures
@@ -68,7 +72,7 @@ func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
 // must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, cut: map[model.ID]bool{}, freed: map[int]time.Time{}, resting: map[uint32]time.Time{},
+		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, cut: map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{}, resting: map[uint32]time.Time{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
 	for _, o := range options {
 		o(f)
@@ -90,6 +94,9 @@ func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabri
 	if err := f.remember(); err != nil {
 		return nil, errors.Join(fmt.Errorf("fabric of node %s: %w", dirs.Node, err), f.Close())
 	}
+	f.pacing.Lock()
+	f.pacer = f.pipe
+	f.pacing.Unlock()
 	f.captures.start(f)
 	return f, nil
 }
@@ -197,6 +204,9 @@ func (f *Fabric) Close() error {
 	}
 	pipe := f.pipe
 	f.pipe = nil
+	f.pacing.Lock()
+	f.pacer = nil
+	f.pacing.Unlock()
 	f.routes.Close()
 	return errors.Join(pipe.Close(), f.netlink.Close())
 }

@@ -170,7 +170,7 @@ func (f *Fabric) flagPorts(id model.ID) {
 }
 
 // keptFlags are those that steering leaves as they are.
-const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.TC | pipeline.Metered | pipeline.Rated | pipeline.Cut | pipeline.Trunk | pipeline.Copies
+const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.TC | pipeline.Metered | pipeline.Rated | pipeline.Cut | pipeline.Paced | pipeline.Trunk | pipeline.Copies
 
 // steeringOf are the flags that steering gives a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {

@@ -19,6 +19,7 @@ type Device struct {
 	Up      bool
 	Port    bool // an end of one of the element's links; all others somebody in it has made, or the kernel
 	Packets uint64
+	Outer   bool // such a link's other end is on no element of this node
 	// Received and Bytes are what came from outside, of a port.
 	Received, Bytes uint64
 }
@@ -45,9 +46,8 @@ func in(path string, f func(c *linux.Rtnetlink) error) error {
 	return f(c)
 }
 
-// devices lists those of a namespace but for lo; ports are the indices, on the node, of the links' other ends. Where these
-// are not known, every pair that leads out is one.
-func devices(c *linux.Rtnetlink, ports []int) (all []Device, err error) {
+// devices lists those of an element's namespace but for lo. Where its ports are not known, every pair that leads out is one.
+func devices(c *linux.Rtnetlink, e *Element) (all []Device, err error) {
 	for range 8 {
 		all = nil
 		var b linux.Batch
@@ -55,7 +55,7 @@ func devices(c *linux.Rtnetlink, ports []int) (all []Device, err error) {
 		b.Link(0, 0, 0)
 		err = c.Dump(&b, func(kind uint16, payload []byte) error {
 			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg && binary.NativeEndian.Uint16(payload[2:]) != unix.ARPHRD_LOOPBACK {
-				all = append(all, parseDevice(payload, ports))
+				all = append(all, parseDevice(payload, e))
 			}
 			return nil
 		})
@@ -67,7 +67,7 @@ func devices(c *linux.Rtnetlink, ports []int) (all []Device, err error) {
 	return all, err
 }
 
-func parseDevice(payload []byte, ports []int) Device {
+func parseDevice(payload []byte, e *Element) Device {
 	d := Device{Index: int(int32(binary.NativeEndian.Uint32(payload[4:]))),
 		Up: binary.NativeEndian.Uint32(payload[8:])&unix.IFF_UP != 0}
 	peer, outside := 0, false
@@ -84,7 +84,8 @@ func parseDevice(payload []byte, ports []int) Device {
 			d.Packets = d.Received + binary.NativeEndian.Uint64(v[8:])
 		}
 	}
-	d.Port = outside && (len(ports) == 0 || slices.Contains(ports, peer))
+	d.Port = outside && (len(e.Ports) == 0 || slices.Contains(e.Ports, peer))
+	d.Outer = d.Port && slices.Contains(e.Outer, peer)
 	return d
 }
 

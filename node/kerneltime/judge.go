@@ -13,15 +13,22 @@ const (
 	perByte   = 2 * time.Nanosecond
 	// allowance is what may be made beyond that, in cores, by an element that states no `cpu`, and the least one.
 	allowance, leastAllowance = 0.5, 0.1
+	// perOrigin is how often an element may be passed by what has begun or ended in its network, or come in from elsewhere: there, and
+	// an answer back. What an element passes on beyond that goes round over several elements' links, and is worth nothing.
+	perOrigin = 2
+	// margin is which part of what an element may make it gets while it is paced.
+	margin = 0.8
 	// looping is which share of the work must be on devices that are not ports for these to be the cause.
 	looping = 0.5
 )
 
 // Element is one that packets are worked for.
 type Element struct {
-	Path  string  // of its network namespace
-	Ports []int   // the indices, on the node, of the ends of its links there
-	CPU   float64 // cores that it states; zero for none
+	Path    string  // of its network namespace
+	Network string  // whose packets come from each other
+	Ports   []int   // the indices, on the node, of the ends of its links there
+	Outer   []int   // those of them whose links' other ends are on no element of this node
+	CPU     float64 // cores that it states; zero for none
 	// Stopped is one that shall do nothing.
 	Stopped bool
 }
@@ -42,6 +49,11 @@ type look struct {
 	at      time.Time
 	cores   map[int]float64 // nobody's time, by device
 	devices []Device
+	// origins are the packets a second that began or ended in the element's network; entered those, since ever, that came in by its
+	// links from elsewhere. Where all is not known, nobody passes on too much.
+	origins float64
+	entered uint64
+	unknown bool
 }
 
 func (l *look) total() (sum float64) {
@@ -57,6 +69,11 @@ type Excess struct {
 	Allowed float64  // of it
 	Devices []string // that are not ports and on which the work is; none where it is on ports
 	Rate    float64  // packets a second on these, or on the ports
+	// Round is set where it passes on more than comes into its network, which is Entered a second.
+	Round   bool
+	Entered float64
+	// Pace is how many packets a second on its ports cost what it may make.
+	Pace int
 }
 
 // judge compares two looks, and tells of work that is beyond what the element may make at both of them.
@@ -75,7 +92,7 @@ func judge(e *Element, was, is *look) (Excess, bool) {
 		}
 		return float64(now-then) / span
 	}
-	var worth, portRate, otherRate float64
+	var worth, portRate, received, otherRate float64
 	var others []Device
 	ports := map[int]bool{}
 	for _, d := range is.devices {
@@ -85,13 +102,20 @@ func judge(e *Element, was, is *look) (Excess, bool) {
 			ports[d.Index] = true
 			worth += grown(d.Received, then.Received)*perPacket.Seconds() + grown(d.Bytes, then.Bytes)*perByte.Seconds()
 			portRate += rate
+			received += grown(d.Received, then.Received)
 			continue
 		}
 		if otherRate += rate; is.cores[d.Index] > 0 || rate >= 1 {
 			others = append(others, d)
 		}
 	}
-	x := Excess{Cores: min(was.total(), is.total()) - worth, Allowed: e.allowed(), Rate: portRate}
+	x := Excess{Allowed: e.allowed(), Rate: portRate}
+	x.Entered = max(was.origins, is.origins) + grown(is.entered, was.entered)
+	if most := perOrigin * x.Entered; !is.unknown && received > most && portRate >= 1.5*received {
+		x.Round = true
+		worth *= most / received
+	}
+	x.Cores = min(was.total(), is.total()) - worth
 	if x.Cores <= x.Allowed {
 		return Excess{}, false
 	}
@@ -102,11 +126,13 @@ func judge(e *Element, was, is *look) (Excess, bool) {
 		}
 	}
 	if elsewhere >= looping*is.total() && len(others) > 0 {
-		x.Rate = otherRate
+		x.Rate, x.Round = otherRate, false
 		for _, d := range others {
 			x.Devices = append(x.Devices, d.Name)
 		}
 		slices.Sort(x.Devices)
+	} else {
+		x.Pace = int(margin * portRate * x.Allowed / x.Cores)
 	}
 	return x, true
 }

@@ -83,10 +83,17 @@ func (s *Sampler) Close() {
 	s.objects.Close()
 }
 
+// Work is what was seen in some time.
+type Work struct {
+	Taken map[Owner]Time
+	// Origins is how many packets a second began or ended in a namespace: those sent by processes, and those taken by TCP.
+	Origins map[uint32]float64
+}
+
 // Measure looks for so long, and tells who took how much of the processors meanwhile.
-func (s *Sampler) Measure(span time.Duration) (_ map[Owner]Time, err error) {
+func (s *Sampler) Measure(span time.Duration) (_ Work, err error) {
 	if err := s.forget(); err != nil {
-		return nil, err
+		return Work{}, err
 	}
 	var links []link.Link
 	defer func() {
@@ -95,64 +102,87 @@ func (s *Sampler) Measure(span time.Duration) (_ map[Owner]Time, err error) {
 		}
 	}()
 	for name, program := range map[string]*ebpf.Program{"softirq_entry": s.objects.SoftBegins, "softirq_exit": s.objects.SoftEnds,
-		"netif_receive_skb": s.objects.Received, "net_dev_start_xmit": s.objects.Sending} {
+		"netif_receive_skb": s.objects.Received, "net_dev_start_xmit": s.objects.Sending,
+		"xdp_devmap_xmit": s.objects.SendingXdp, "tcp_probe": s.objects.Taken} {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
 		if err != nil {
-			return nil, fmt.Errorf("follow the kernel's tracepoint %s: %w", name, err)
+			return Work{}, fmt.Errorf("follow the kernel's tracepoint %s: %w", name, err)
 		}
 		links = append(links, l)
 	}
 	began := time.Now()
 	for _, fd := range s.events {
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
-			return nil, fmt.Errorf("start a timer: %w", err)
+			return Work{}, fmt.Errorf("start a timer: %w", err)
 		}
 	}
 	time.Sleep(span)
 	for _, fd := range s.events {
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
-			return nil, fmt.Errorf("stop a timer: %w", err)
+			return Work{}, fmt.Errorf("stop a timer: %w", err)
 		}
 	}
 	return s.read(time.Since(began))
 }
 
 // read works out what the samples say.
-func (s *Sampler) read(span time.Duration) (map[Owner]Time, error) {
-	share := period.Seconds() / span.Seconds()
-	all := map[Owner]Time{}
-	var owner sampleOwner
-	var charges []sampleCharge
-	entries := s.objects.Charges.Iterate()
-	for entries.Next(&owner, &charges) {
+func (s *Sampler) read(span time.Duration) (Work, error) {
+	share := 1 / float64(span)
+	all := Work{Taken: map[Owner]Time{}, Origins: map[uint32]float64{}}
+	err := each(s.objects.Charges, func(owner sampleOwner, charges []sampleCharge) {
 		var t Time
 		for _, c := range charges {
 			t.Taken += float64(c.Taken) * share
 			t.Own += float64(c.Own) * share
 		}
-		all[Owner{owner.Space, owner.Device}] = t
+		all.Taken[Owner{owner.Space, owner.Device}] = t
+	})
+	if err != nil {
+		return all, err
 	}
-	return all, entries.Err()
+	return all, each(s.objects.Origins, func(space uint32, packets []uint64) {
+		for _, n := range packets {
+			all.Origins[space] += float64(n) / span.Seconds()
+		}
+	})
 }
 
-// forget empties the account. Nothing writes into it meanwhile.
+// forget empties the accounts. Nothing writes into them meanwhile.
 func (s *Sampler) forget() error {
-	var owner sampleOwner
-	var charges []sampleCharge
-	var owners []sampleOwner
-	entries := s.objects.Charges.Iterate()
-	for entries.Next(&owner, &charges) {
-		owners = append(owners, owner)
+	if err := empty[sampleOwner, sampleCharge](s.objects.Charges); err != nil {
+		return err
+	}
+	if err := empty[uint32, uint64](s.objects.Origins); err != nil {
+		return err
+	}
+	return s.objects.NowAt.Put(uint32(0), make([]sampleWhere, ebpf.MustPossibleCPU()))
+}
+
+// each goes through an account.
+func each[K, V any](m *ebpf.Map, f func(K, []V)) error {
+	var key K
+	var values []V
+	entries := m.Iterate()
+	for entries.Next(&key, &values) {
+		f(key, values)
 	}
 	if err := entries.Err(); err != nil {
 		return fmt.Errorf("read the account: %w", err)
 	}
-	for _, o := range owners {
-		if err := s.objects.Charges.Delete(&o); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	return nil
+}
+
+func empty[K, V any](m *ebpf.Map) error {
+	var keys []K
+	if err := each(m, func(k K, _ []V) { keys = append(keys, k) }); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := m.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("empty the account: %w", err)
 		}
 	}
-	return s.objects.NowAt.Put(uint32(0), make([]sampleWhere, ebpf.MustPossibleCPU()))
+	return nil
 }
 
 // online are the processors' numbers (cpuset(7), "List format").

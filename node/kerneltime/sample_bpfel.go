@@ -33,6 +33,7 @@ type sampleWhere struct {
 	Device uint32
 	Soft   uint32
 	Pad    uint32
+	Looked uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -41,11 +42,14 @@ type sampleWhere struct {
 const (
 	sampleMapCharges     = "charges"
 	sampleMapNowAt       = "now_at"
+	sampleMapOrigins     = "origins"
 	sampleProgReceived   = "received"
 	sampleProgSample     = "sample"
 	sampleProgSending    = "sending"
+	sampleProgSendingXdp = "sending_xdp"
 	sampleProgSoftBegins = "soft_begins"
 	sampleProgSoftEnds   = "soft_ends"
+	sampleProgTaken      = "taken"
 )
 
 // loadSample returns the embedded CollectionSpec for sample.
@@ -93,8 +97,10 @@ type sampleProgramSpecs struct {
 	Received   *ebpf.ProgramSpec `ebpf:"received"`
 	Sample     *ebpf.ProgramSpec `ebpf:"sample"`
 	Sending    *ebpf.ProgramSpec `ebpf:"sending"`
+	SendingXdp *ebpf.ProgramSpec `ebpf:"sending_xdp"`
 	SoftBegins *ebpf.ProgramSpec `ebpf:"soft_begins"`
 	SoftEnds   *ebpf.ProgramSpec `ebpf:"soft_ends"`
+	Taken      *ebpf.ProgramSpec `ebpf:"taken"`
 }
 
 // sampleMapSpecs contains maps before they are loaded into the kernel.
@@ -103,6 +109,7 @@ type sampleProgramSpecs struct {
 type sampleMapSpecs struct {
 	Charges *ebpf.MapSpec `ebpf:"charges"`
 	NowAt   *ebpf.MapSpec `ebpf:"now_at"`
+	Origins *ebpf.MapSpec `ebpf:"origins"`
 }
 
 // sampleVariableSpecs contains global variables before they are loaded into the kernel.
@@ -133,12 +140,14 @@ func (o *sampleObjects) Close() error {
 type sampleMaps struct {
 	Charges *ebpf.Map `ebpf:"charges"`
 	NowAt   *ebpf.Map `ebpf:"now_at"`
+	Origins *ebpf.Map `ebpf:"origins"`
 }
 
 func (m *sampleMaps) Close() error {
 	return _SampleClose(
 		m.Charges,
 		m.NowAt,
+		m.Origins,
 	)
 }
 
@@ -155,8 +164,10 @@ type samplePrograms struct {
 	Received   *ebpf.Program `ebpf:"received"`
 	Sample     *ebpf.Program `ebpf:"sample"`
 	Sending    *ebpf.Program `ebpf:"sending"`
+	SendingXdp *ebpf.Program `ebpf:"sending_xdp"`
 	SoftBegins *ebpf.Program `ebpf:"soft_begins"`
 	SoftEnds   *ebpf.Program `ebpf:"soft_ends"`
+	Taken      *ebpf.Program `ebpf:"taken"`
 }
 
 func (p *samplePrograms) Close() error {
@@ -164,8 +175,10 @@ func (p *samplePrograms) Close() error {
 		p.Received,
 		p.Sample,
 		p.Sending,
+		p.SendingXdp,
 		p.SoftBegins,
 		p.SoftEnds,
+		p.Taken,
 	)
 }
 

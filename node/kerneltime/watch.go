@@ -17,6 +17,7 @@ import (
 
 // When is looked. While packets take little of the processors, only the kernel's own account of soft interrupts is read.
 const (
+	glance    = 100 * time.Millisecond // at that account
 	lookEvery = 400 * time.Millisecond
 	againIn   = 60 * time.Millisecond // where somebody is suspected
 	window    = 40 * time.Millisecond
@@ -29,7 +30,14 @@ const (
 	// barredEvery is how often that is looked at.
 	barredFor   = 10 * time.Minute
 	barredEvery = 100 * time.Millisecond
+	// mostPaced is the longest time that an element's packets are paced.
+	mostPaced = 10 * time.Minute
+	// mostEntries is at how many elements is looked for what comes into a network from elsewhere.
+	mostEntries = 64
 )
+
+// PacedFor is how long an element's packets are paced for the first time; each further time in ten minutes it is twice as long.
+const PacedFor = time.Minute
 
 // Verdict is what was done to an element that made more work than it may.
 type Verdict[ID comparable] struct {
@@ -37,13 +45,17 @@ type Verdict[ID comparable] struct {
 	Excess
 	Removed int  // of its devices
 	Barred  bool // it may have none for a time
-	Err     error
+	// Paced is for how long it gets Excess.Pace packets a second only; zero where devices were removed instead.
+	Paced time.Duration
+	Err   error
 }
 
 // Watcher tells what work the kernel does for elements, and ends what is beyond measure.
 type Watcher[ID comparable] struct {
 	// Elements tells which there are; it must not wait for anything.
 	Elements func() map[ID]Element
+	// Pace lets an element have so many packets a second, less than none: as many as come. It must not wait for anything.
+	Pace func(ID, Element, int) error
 	// Tell hears of verdicts; it must not wait either.
 	Tell func(Verdict[ID])
 	Log  *slog.Logger
@@ -58,6 +70,15 @@ type Watcher[ID comparable] struct {
 	rest    int              // times until somebody is looked at although packets take little
 	cut     map[ID]time.Time // when devices of it were removed last
 	barred  map[ID]time.Time // until when
+	paced   map[ID]pacing
+	guarded time.Time
+}
+
+// pacing is what an element was held to at last.
+type pacing struct {
+	rate  int // less than none: it is over
+	until time.Time
+	span  time.Duration
 }
 
 // Times are how much of the processors each element's packets take, by the latest looks; who is not in it, next to nothing.
@@ -75,7 +96,7 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 	if unix.SchedSetAttr(0, &first, 0) != nil { // as in control groups v1 without time for such threads
 		unix.Setpriority(unix.PRIO_PROCESS, 0, -20) //nolint:errcheck // then it waits its turn
 	}
-	w.last, w.cut, w.barred = map[ID]*look{}, map[ID]time.Time{}, map[ID]time.Time{}
+	w.last, w.cut, w.barred, w.paced = map[ID]*look{}, map[ID]time.Time{}, map[ID]time.Time{}, map[ID]pacing{}
 	defer func() {
 		if w.sampler != nil {
 			w.sampler.Close()
@@ -87,14 +108,12 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	at, told := time.Now(), ""
+	at, looked, told := time.Now(), time.Now(), ""
+	usual := 0.0 // how much packets took at the last look
 	for {
-		pause := lookEvery
-		switch {
-		case w.hurry:
+		pause := glance
+		if w.hurry {
 			pause = againIn
-		case len(w.barred) > 0:
-			pause = barredEvery
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -105,21 +124,24 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 		}
 		w.guard(time.Now())
 		now := time.Now()
-		if span := now.Sub(at); w.hurry || span >= lookEvery {
-			is, err := SoftInterrupts()
-			if err == nil {
-				cores := (is - spent).Seconds() / span.Seconds()
-				spent, at = is, now
-				w.rest--
+		is, err := SoftInterrupts()
+		if err == nil {
+			cores := (is - spent).Seconds() / now.Sub(at).Seconds()
+			spent, at = is, now
+			sudden := cores > usual+much
+			if due := now.Sub(looked) >= lookEvery; w.hurry || sudden || due {
+				if looked, usual = now, cores; due {
+					w.rest--
+				}
 				if w.hurry || cores > much || cores <= little || w.rest <= 0 {
 					w.rest = seldom
 					err = w.round(w.hurry || cores > little)
 				}
 			}
-			if err != nil && err.Error() != told {
-				told = err.Error()
-				w.Log.Warn("time for packets is not measured", "error", err)
-			}
+		}
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			w.Log.Warn("time for packets is not measured", "error", err)
 		}
 	}
 }
@@ -143,10 +165,11 @@ func (w *Watcher[ID]) round(busy bool) error {
 			return err
 		}
 	}
-	taken, err := w.sampler.Measure(window)
+	work, err := w.sampler.Measure(window)
 	if err != nil {
 		return err
 	}
+	taken := work.Taken
 	w.know(elements, taken)
 	times, looks := map[ID]Time{}, map[ID]*look{}
 	now := time.Now()
@@ -162,6 +185,15 @@ func (w *Watcher[ID]) round(busy bool) error {
 			looks[id] = &look{at: now, cores: map[int]float64{}}
 		}
 		looks[id].cores[int(owner.Device)] += t.Taken
+	}
+	origins := map[string]float64{}
+	for space, rate := range work.Origins {
+		if id, ours := w.spaces[space]; ours {
+			origins[elements[id].Network] += rate
+		}
+	}
+	for id, l := range looks {
+		l.origins = origins[elements[id].Network]
 	}
 	w.publish(times)
 	w.judge(elements, looks)
@@ -206,13 +238,20 @@ func (w *Watcher[ID]) publish(times map[ID]Time) {
 // judge looks into the elements that take more than they may, and ends it when they have done so twice in a row.
 func (w *Watcher[ID]) judge(elements map[ID]Element, looks map[ID]*look) {
 	suspects := map[ID]*look{}
+	entries := map[string]*look{}
 	for id, is := range looks {
 		e := elements[id]
 		if is.total() <= e.allowed() {
 			continue
 		}
+		from := entries[e.Network]
+		if from == nil {
+			from = w.entered(elements, e.Network)
+			entries[e.Network] = from
+		}
+		is.entered, is.unknown = from.entered, from.unknown
 		err := in(e.Path, func(c *linux.Rtnetlink) (err error) {
-			if is.devices, err = devices(c, e.Ports); err != nil {
+			if is.devices, err = devices(c, &e); err != nil {
 				return err
 			}
 			suspects[id] = is
@@ -222,7 +261,7 @@ func (w *Watcher[ID]) judge(elements map[ID]Element, looks map[ID]*look) {
 				return nil
 			}
 			if x, guilty := judge(&e, was, is); guilty {
-				w.end(id, c, is, x)
+				w.end(id, e, c, is, x)
 				delete(suspects, id)
 			}
 			return nil
@@ -234,11 +273,53 @@ func (w *Watcher[ID]) judge(elements map[ID]Element, looks map[ID]*look) {
 	w.last = suspects
 }
 
+// entered counts what has come into a network by links from elsewhere: other nodes, edges.
+func (w *Watcher[ID]) entered(elements map[ID]Element, network string) *look {
+	sum, n := &look{}, 0
+	for _, e := range elements {
+		if e.Network != network || len(e.Outer) == 0 {
+			continue
+		}
+		if n++; n > mostEntries {
+			sum.unknown = true
+			return sum
+		}
+		err := in(e.Path, func(c *linux.Rtnetlink) error {
+			all, err := devices(c, &e)
+			for _, d := range all {
+				if d.Outer {
+					sum.entered += d.Received
+				}
+			}
+			return err
+		})
+		sum.unknown = sum.unknown || err != nil && !errors.Is(err, os.ErrNotExist)
+	}
+	return sum
+}
+
+// pace holds an element to what it may have, longer each time.
+func (w *Watcher[ID]) pace(id ID, e Element, rate int, now time.Time) (time.Duration, error) {
+	p, before := w.paced[id]
+	switch {
+	case !before || now.Sub(p.until) > mostPaced:
+		p.span = PacedFor
+	case p.rate < 0:
+		p.span = min(2*p.span, mostPaced)
+	}
+	p.rate, p.until = max(rate, 1), now.Add(p.span)
+	w.paced[id] = p
+	return p.span, w.Pace(id, e, p.rate)
+}
+
 // end takes an element's own devices away. Who makes them again loses them at once, for a while.
-func (w *Watcher[ID]) end(id ID, c *linux.Rtnetlink, is *look, x Excess) {
+// Where none of them are the cause, it gets fewer packets.
+func (w *Watcher[ID]) end(id ID, e Element, c *linux.Rtnetlink, is *look, x Excess) {
 	v := Verdict[ID]{ID: id, Excess: x}
-	if len(x.Devices) > 0 {
-		now := time.Now()
+	now := time.Now()
+	if len(x.Devices) == 0 {
+		v.Paced, v.Err = w.pace(id, e, x.Pace, now)
+	} else {
 		foreign := foreign(is.devices)
 		v.Err, v.Removed = remove(c, foreign), len(foreign)
 		if before, again := w.cut[id]; again && now.Sub(before) < barredFor {
@@ -259,12 +340,35 @@ func foreign(all []Device) (others []Device) {
 	return others
 }
 
-// guard keeps the barred elements without devices of their own.
+// guard keeps the barred elements without devices of their own, and those paced to their pace, also at ports that have come since.
 func (w *Watcher[ID]) guard(now time.Time) {
-	if len(w.barred) == 0 {
+	if len(w.barred) == 0 && len(w.paced) == 0 {
 		return
 	}
 	elements := w.Elements()
+	for id, p := range w.paced {
+		e, there := elements[id]
+		switch {
+		case p.rate < 0:
+			if now.Sub(p.until) > mostPaced {
+				delete(w.paced, id)
+			}
+			continue
+		case !there:
+			delete(w.paced, id)
+			p.rate = -1
+		case now.After(p.until):
+			p.rate = -1
+			w.paced[id] = p
+		}
+		if err := w.Pace(id, e, p.rate); err != nil {
+			w.Log.Warn("pace the packets of an element", "element", id, "error", err)
+		}
+	}
+	if now.Sub(w.guarded) < barredEvery-10*time.Millisecond {
+		return
+	}
+	w.guarded = now
 	for id, until := range w.barred {
 		e, there := elements[id]
 		if !there || now.After(until) {
@@ -272,7 +376,7 @@ func (w *Watcher[ID]) guard(now time.Time) {
 			continue
 		}
 		err := in(e.Path, func(c *linux.Rtnetlink) error {
-			all, err := devices(c, e.Ports)
+			all, err := devices(c, &e)
 			if others := foreign(all); err == nil && len(others) > 0 {
 				err = remove(c, others)
 			}

@@ -41,7 +41,7 @@ func TestWatcherEndsALoop(t *testing.T) {
 	}
 	verdicts := make(chan Verdict[string], 16)
 	w := &Watcher[string]{Elements: func() map[string]Element { return elements }, Log: slog.New(slog.DiscardHandler),
-		Tell: func(v Verdict[string]) { verdicts <- v }}
+		Tell: func(v Verdict[string]) { verdicts <- v }, Pace: func(string, Element, int) error { return nil }}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx) }()

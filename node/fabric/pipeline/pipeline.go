@@ -50,6 +50,8 @@ type Pipeline struct {
 	Generations []uint64
 	// Mirrors, by slot, say where copies go of what passes a port's link, where its Snap is Copied.
 	Mirrors []Mirror
+	// Paces, by slot, bound what comes to and from the element of a port that is Paced.
+	Paces []Pace
 	// PuntMeters, by the lowest number of a network's routers, are the meters of what its routers get as exceptions.
 	PuntMeters []Meter
 	// Companions, by slot, is the index of the device by which the port's companion gets packets, and in the upper half
@@ -87,7 +89,7 @@ type Pipeline struct {
 	scratches, ports, peers, shapers *ebpf.Map
 	metered, meters, advances        *ebpf.Map
 	queues, puntMeters, companions   *ebpf.Map
-	generations, mirrors             *ebpf.Map
+	generations, mirrors, paces      *ebpf.Map
 	fibChunks, fibTables, fibHops    *ebpf.Map
 	routers, packets, recent         *ebpf.Map
 	memory                           [][]byte
@@ -138,7 +140,7 @@ func (p *Pipeline) tables() map[string]**ebpf.Map {
 		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
 		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
-		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors, tcMapNodes: &p.Nodes,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors, tcMapPaces: &p.paces, tcMapNodes: &p.Nodes,
 		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
@@ -195,6 +197,9 @@ func (p *Pipeline) open(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	if p.Mirrors, err = mapped[Mirror](p, p.mirrors); err != nil {
+		return err
+	}
+	if p.Paces, err = mapped[Pace](p, p.paces); err != nil {
 		return err
 	}
 	if p.PuntMeters, err = mapped[Meter](p, p.puntMeters); err != nil {
@@ -384,7 +389,7 @@ func (p *Pipeline) Close() error {
 		errs = append(errs, unix.Munmap(data))
 	}
 	p.Ports, p.Peers, p.Shapers, p.Metered, p.Meters, p.Queues, p.PuntMeters = nil, nil, nil, nil, nil, nil, nil
-	p.Generations, p.Mirrors = nil, nil
+	p.Generations, p.Mirrors, p.Paces = nil, nil, nil
 	p.Companions = nil
 	p.Routers, p.FIB, p.memory, p.pins = nil, nil, nil, nil
 	return errors.Join(errs...)

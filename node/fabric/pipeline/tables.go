@@ -28,6 +28,7 @@ type (
 	Meter        = tcMeter
 	Driver       = tcDriver
 	Mirror       = tcMirror
+	Pace         = tcPace
 	NodeKey      = tcNodeKey
 )
 
@@ -46,6 +47,7 @@ const (
 	Cut     = 1 << 9  // its element is in quarantine: nothing comes to it or from it
 	Trunk   = 1 << 10 // its edge carries frames with tags of their own
 	Copies  = 1 << 11 // it gets copies of what passes a link, and gives nothing
+	Paced   = 1 << 12 // what comes to its element and from it is bounded, as Paces say
 
 	routerShift = 16
 )
@@ -119,7 +121,11 @@ var Reasons = [...]string{
 	12: Tagged,
 	14: ToTunnels,
 	13: "sent by an interface that gets copies only",
+	15: TooCostly,
 }
+
+// TooCostly is the reason of drops of what comes to or from an element whose packets cost the node more than they may.
+const TooCostly = "its element's packets take too much of the node"
 
 // Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
 const Tagged = "VLAN tag at an edge that is no trunk"

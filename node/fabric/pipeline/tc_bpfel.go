@@ -83,6 +83,12 @@ type tcNodeKey struct {
 	Address [4]uint32
 }
 
+type tcPace struct {
+	_      structs.HostLayout
+	Number uint64
+	Meter  tcMeter
+}
+
 type tcPacket struct {
 	_           structs.HostLayout
 	Hi          uint64
@@ -196,6 +202,7 @@ const (
 	tcMapMeters           = "meters"
 	tcMapMirrors          = "mirrors"
 	tcMapNodes            = "nodes"
+	tcMapPaces            = "paces"
 	tcMapPackets          = "packets"
 	tcMapPeers            = "peers"
 	tcMapPorts            = "ports"
@@ -293,6 +300,7 @@ type tcMapSpecs struct {
 	Meters           *ebpf.MapSpec `ebpf:"meters"`
 	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	Nodes            *ebpf.MapSpec `ebpf:"nodes"`
+	Paces            *ebpf.MapSpec `ebpf:"paces"`
 	Packets          *ebpf.MapSpec `ebpf:"packets"`
 	Peers            *ebpf.MapSpec `ebpf:"peers"`
 	Ports            *ebpf.MapSpec `ebpf:"ports"`
@@ -350,6 +358,7 @@ type tcMaps struct {
 	Meters           *ebpf.Map `ebpf:"meters"`
 	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	Nodes            *ebpf.Map `ebpf:"nodes"`
+	Paces            *ebpf.Map `ebpf:"paces"`
 	Packets          *ebpf.Map `ebpf:"packets"`
 	Peers            *ebpf.Map `ebpf:"peers"`
 	Ports            *ebpf.Map `ebpf:"ports"`
@@ -383,6 +392,7 @@ func (m *tcMaps) Close() error {
 		m.Meters,
 		m.Mirrors,
 		m.Nodes,
+		m.Paces,
 		m.Packets,
 		m.Peers,
 		m.Ports,

@@ -20,6 +20,7 @@ enum { MAP_PERCPU_HASH = 5, MAP_PERCPU_ARRAY = 6 };
 static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
 static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
 static __u64 (*const bpf_get_current_task)(void) = (void *)35;
+static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 
 /* What is read of the kernel's own structures; where the members are on the running kernel, its BTF tells. */
@@ -30,6 +31,8 @@ typedef struct { struct net *net; } KERNEL possible_net_t;
 struct net_device { int ifindex; possible_net_t nd_net; } KERNEL;
 struct sk_buff { struct net_device *dev; } KERNEL;
 struct nsproxy { struct net *net_ns; } KERNEL;
+struct sock_common { possible_net_t skc_net; } KERNEL;
+struct sock { struct sock_common __sk_common; } KERNEL;
 struct task_struct { __u32 flags; struct nsproxy *nsproxy; } KERNEL;
 
 #define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
@@ -43,6 +46,7 @@ struct where {
 	__u32 space, device;
 	__u32 soft; /* in a soft interrupt */
 	__u32 pad;
+	__u64 looked; /* when its timer looked last, in nanoseconds */
 };
 
 struct {
@@ -56,7 +60,10 @@ struct owner {
 	__u32 space, device; /* a network namespace by its inode, and a device's index there */
 };
 
-/* charge is how often somebody's packets were found in hand. */
+/*
+ * charge is how long somebody's packets were in hand, in nanoseconds. Each look stands for the time since the one before: where
+ * timers come late, or not all of them come, there are fewer looks, and each stands for more.
+ */
 struct charge {
 	__u64 taken; /* in time that is nobody's */
 	__u64 own;   /* while a process of the same namespace was running, whose time the scheduler counts */
@@ -68,6 +75,20 @@ struct {
 	TYPE(key, struct owner);
 	TYPE(value, struct charge);
 } charges SEC(".maps");
+
+/*
+ * A namespace's inode → packets that began or ended there: sent by a process, sent by an XDP program that a process runs, or taken by
+ * a TCP connection, which answers in soft interrupts. All other packets come from these; what is handed round comes from none.
+ */
+struct {
+	NUMBER(type, MAP_PERCPU_HASH);
+	NUMBER(max_entries, 8192);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
+} origins SEC(".maps");
+
+/* LONGEST is the longest time that one look stands for, and FIRST what the first one does. */
+enum { LONGEST = 10000000, FIRST = 200000 };
 
 INLINE struct where *where(void)
 {
@@ -88,6 +109,28 @@ INLINE void locate(struct net_device *dev, __u32 *space, __u32 *device)
 		READ(*device, dev->ifindex);
 }
 
+INLINE void originate(__u32 space, __u64 packets)
+{
+	__u64 *sum = bpf_map_lookup_elem(&origins, &space);
+
+	if (sum)
+		*sum += packets;
+	else if (space)
+		bpf_map_update_elem(&origins, &space, &packets, 1);
+}
+
+/* by_process tells whether a process runs, and works for itself. */
+INLINE int by_process(struct where *w)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u32 flags = PF_KTHREAD;
+
+	if (w->soft)
+		return 0;
+	READ(flags, task->flags);
+	return !(flags & PF_KTHREAD);
+}
+
 INLINE void take(struct sk_buff *skb, int received)
 {
 	struct where *w = where();
@@ -98,6 +141,8 @@ INLINE void take(struct sk_buff *skb, int received)
 	w->packet = received ? (__u64)skb : 0;
 	w->task = bpf_get_current_task();
 	locate(dev, &w->space, &w->device);
+	if (!received && by_process(w))
+		originate(w->space, 1);
 }
 
 SEC("raw_tp/netif_receive_skb")
@@ -111,6 +156,31 @@ SEC("raw_tp/net_dev_start_xmit")
 int sending(__u64 *args)
 {
 	take((struct sk_buff *)args[0], 0);
+	return 0;
+}
+
+SEC("raw_tp/xdp_devmap_xmit")
+int sending_xdp(__u64 *args)
+{
+	struct where *w = where();
+	__u32 space, device;
+
+	if (w && by_process(w) && (int)args[2] > 0) {
+		locate((struct net_device *)args[1], &space, &device);
+		originate(space, (int)args[2]);
+	}
+	return 0;
+}
+
+SEC("raw_tp/tcp_probe")
+int taken(__u64 *args)
+{
+	struct sock *sk = (struct sock *)args[0];
+	struct net *net = 0;
+	__u32 space = 0;
+
+	if (!READ(net, sk->__sk_common.skc_net.net) && net && !READ(space, net->ns.inum))
+		originate(space, 1);
 	return 0;
 }
 
@@ -148,8 +218,15 @@ int sample(void *ctx)
 	struct charge first = {}, *c;
 	struct owner o;
 	__u32 flags = 0, mine = 0;
+	__u64 now = bpf_ktime_get_ns(), span;
 
-	if (!w || !w->space)
+	if (!w)
+		return 0;
+	span = w->looked ? now - w->looked : FIRST;
+	if (span > LONGEST)
+		span = LONGEST;
+	w->looked = now;
+	if (!w->space)
 		return 0;
 	READ(flags, task->flags);
 	/* A thread of the kernel that polls devices does so without a soft interrupt. */
@@ -179,9 +256,9 @@ int sample(void *ctx)
 			return 0;
 	}
 	if (mine == o.space)
-		c->own++;
+		c->own += span;
 	else
-		c->taken++;
+		c->taken += span;
 	return 0;
 }
 

@@ -260,6 +260,19 @@ static __attribute__((noinline)) int over_punts(__u32 number, __u32 packets)
 	return m && over(m, packets, 0);
 }
 
+/* over_pace tells whether an element with costly packets has had as many as it may. Its kernel works on one that is many (GSO) once. */
+static __attribute__((noinline)) int over_pace(__u32 slot)
+{
+	struct pace *own = bpf_map_lookup_elem(&paces, &slot), *shared;
+	__u32 key;
+
+	if (!own)
+		return 0;
+	key = *(volatile __u64 *)&own->number;
+	shared = key ? bpf_map_lookup_elem(&paces, &key) : 0;
+	return shared && over(&shared->meter, 1, 0);
+}
+
 /* mark_of names a port in the mark of a packet that is to wait. */
 INLINE __u32 mark_of(__u32 slot)
 {
@@ -389,7 +402,7 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 
 	if (!to || to->ifindex == 0)
 		return drop(l, owner, DROP_GONE);
-	if (to->flags & (PORT_DOWN | PORT_ROUTED | PORT_RATED | PORT_CUT)) {
+	if (to->flags & (PORT_DOWN | PORT_ROUTED | PORT_RATED | PORT_CUT | PORT_PACED)) {
 		if (to->flags & (PORT_DOWN | PORT_CUT))
 			return drop(l, owner, to->flags & PORT_CUT ? DROP_CUT : DROP_DOWN);
 		return forward_frame(skb, owner, slot, 0);
@@ -727,7 +740,9 @@ queued:
 	p->owner = next;
 	p->slot = link_target(link);
 	return GO_ON;
-out:
+out: /* from here on it is the element's kernel that works on it */
+	if (to->flags & PORT_PACED && over_pace(slot))
+		return drop(l, owner, DROP_PACE);
 	if (p->changed && store(skb, p))
 		return drop(l, owner, DROP_OUTPUT);
 	return hand_over(skb, to);

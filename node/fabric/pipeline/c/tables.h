@@ -43,6 +43,7 @@ enum {
 	PORT_CUT = 1 << 9,     /* its element is in quarantine: nothing comes to it or from it */
 	PORT_TRUNK = 1 << 10,  /* its edge carries frames with tags of their own */
 	PORT_COPIES = 1 << 11, /* it gets copies of what passes a link, and gives nothing */
+	PORT_PACED = 1 << 12,  /* what comes to its element and from it is bounded: its packets cost too much */
 	PORT_ROUTER = 16,     /* bits to shift */
 };
 
@@ -160,6 +161,7 @@ enum {
 	DROP_TAG = 12,    /* a VLAN tag at an edge that is no trunk */
 	DROP_COPIES = 13, /* sent by an interface that gets copies only */
 	DROP_NODE = 14,   /* to a node's tunnels, out of an edge */
+	DROP_PACE = 15,   /* its element's packets cost the node more than they may */
 	REASONS = 16,
 };
 
@@ -257,6 +259,23 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, struct meter);
 } meters SEC(".maps");
+
+/*
+ * slot → the slot whose bucket the port draws from, which all ports of one element share, and that bucket; heeded where the port has
+ * PORT_PACED.
+ */
+struct pace {
+	__u64 number;
+	struct meter meter;
+};
+
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(map_flags, MAP_MMAPABLE);
+	NUMBER(max_entries, MAX_PORTS);
+	TYPE(key, __u32);
+	TYPE(value, struct pace);
+} paces SEC(".maps");
 
 /*
  * slot → where copies go of what passes the port's link, heeded where snap says PORT_COPIED. They pass a device with a queue of

@@ -12,12 +12,14 @@ INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *f
 	count_from(l, slot);
 	if (from->snap)
 		copy_frame(skb, slot, from->snap, 0);
-	if (from->flags & (PORT_METERED | PORT_CUT | PORT_COPIES)) {
+	if (from->flags & (PORT_METERED | PORT_CUT | PORT_COPIES | PORT_PACED)) {
 		if (from->flags & PORT_COPIES)
 			return drop(l, slot, DROP_COPIES);
 		if (from->flags & PORT_CUT)
 			return drop(l, slot, DROP_CUT);
-		if (over_meter(slot, l.packets))
+		if (from->flags & PORT_PACED && over_pace(slot))
+			return drop(l, slot, DROP_PACE);
+		if (from->flags & PORT_METERED && over_meter(slot, l.packets))
 			return drop(l, slot, DROP_METER);
 	}
 	if (from->snap & PORT_COPIED)

@@ -11,7 +11,7 @@
 /* plain tells whether nothing but output is to be done at a port; a capture and loss are the tc hook's. */
 INLINE int plain(const struct port *p)
 {
-	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC | PORT_RATED | PORT_CUT)) && !p->snap && !p->loss;
+	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC | PORT_RATED | PORT_CUT | PORT_PACED)) && !p->snap && !p->loss;
 }
 
 /*
@@ -177,7 +177,7 @@ int from_port_xdp(struct xdp_md *x)
 	__u64 link;
 
 	from = port_of(x->ingress_ifindex, &slot);
-	if (!from || from->snap || from->flags & PORT_CUT)
+	if (!from || from->snap || from->flags & (PORT_CUT | PORT_PACED))
 		return XDP_PASS;
 	link = *(volatile __u64 *)&from->link;
 	if (link_kind(link) != LINK_LOCAL)

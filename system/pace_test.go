@@ -1,0 +1,123 @@
+package system
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/system/attack"
+)
+
+// costly is a network that wants its peace, and one of two hosts joined three times, of which one is held to a tenth of a core.
+const costly = `network: victim
+routers:
+  r1: {software: static, node: n1}
+hosts: {v1: {node: n1}, v2: {node: n2}}
+links:
+  - v1 -- r1: 192.168.1.0/30
+  - r1 -- v2: 192.168.2.0/30
+---
+network: mean
+hosts:
+  a1: {node: n1, cpu: 0.1}
+  a2: {node: n1}
+links:
+  - a1:eth0 -- a2:eth0: 192.168.1.0/30
+  - a1:eth1 -- a2:eth1: 192.168.2.0/30
+  - a1:eth2 -- a2:eth2: 192.168.3.0/30
+`
+
+// bridged joins all links of a host by a bridge.
+const bridged = `set -e; ip link add b1 type bridge; for d in eth0 eth1 eth2; do ip link set $d master b1; done; ip link set b1 up`
+
+// circling are 256 broadcasts that go round, and become more each time, from then on.
+const circling = `perl -e 'open my $f, "<", "/sys/class/net/b1/ifindex"; my $index = <$f>;
+	socket my $s, 17, 3, 0 or die; bind $s, pack "SnlSCCa8", 17, 3, $index, 0, 0, 0, "" or die;
+	send $s, "\xff" x 6 . "\x02\0\0\0\0\x01" . "\x88\xb5" . "x" x 46, 0 for 1..256'`
+
+// rules are so many that a packet takes a tenth of a millisecond and more; the flood is what comes to them.
+const (
+	rules = `set -e; { echo 'table ip t { chain c { type filter hook prerouting priority -300;'
+		i=0; while [ $i -lt 4000 ]; do echo "udp dport 1 ip saddr 10.9.9.9 counter; ip saddr 10.1.$((i%250)).1 counter;"; i=$((i+1)); done; echo '}}'; } >/tmp/rules
+		nft -f /tmp/rules`
+	flooding = `exec timeout 60 perl -e 'use Socket; socket my $s, AF_INET, SOCK_DGRAM, 0 or die;
+		connect $s, pack_sockaddr_in(9, inet_aton "192.168.1.1") or die; while (1) { send $s, "x", 0 }'`
+)
+
+// TestLoopOverLinks has two elements hand packets to each other for ever, which no process sends any more.
+func TestLoopOverLinks(t *testing.T) {
+	a := costlyAttack(t)
+	for _, element := range []string{"a1", "a2"} {
+		a.p.run("exec", "mean/"+element, "--", "sh", "-c", bridged)
+	}
+	a.run("two elements bridge their three links, 256 broadcasts that become more each time", func() {
+		a.p.run("exec", "mean/a1", "--", "sh", "-c", circling)
+	})
+	if events := a.p.run("get", "events"); !strings.Contains(events, "they go round over the links of several elements") {
+		t.Errorf("no event tells of a loop:\n%s", events)
+	}
+	a.ends()
+}
+
+// TestCostlyRules has an element make each packet that comes to it cost more than a hundred times the usual.
+func TestCostlyRules(t *testing.T) {
+	a := costlyAttack(t)
+	a.p.run("exec", "mean/a1", "--", "sh", "-c", rules)
+	a.run("8,000 rules for each packet, and a flood to them", func() {
+		a.p.run("exec", "mean/a2", "--", "sh", "-c", "("+flooding+") </dev/null >/dev/null 2>&1 &")
+	})
+	a.ends()
+}
+
+// expensive is an attack on the kernel's time.
+type expensive struct {
+	p     *platform
+	usual time.Duration
+}
+
+func costlyAttack(t *testing.T) *expensive {
+	p := up(t, 2)
+	p.run("apply", "-f", file(t, costly))
+	return &expensive{p, p.timed("apply", "-f", file(t, strings.ReplaceAll(another, "NAME", "usual")))}
+}
+
+// run attacks while another network sends, and somebody applies a network.
+func (a *expensive) run(what string, attacks func()) {
+	t, p := a.p.t, a.p
+	t.Helper()
+	f := p.steady("victim", "v1", "v2", "192.168.2.2")
+	var took time.Duration
+	attacked := make(chan struct{})
+	go func() {
+		defer close(attacked)
+		time.Sleep(time.Second)
+		attacks()
+		took = p.timed("apply", "-f", file(t, strings.ReplaceAll(another, "NAME", "meanwhile")))
+	}()
+	sent, lost := f.run(15 * time.Second)
+	<-attacked
+	p.await("the packets to be paced", func() bool { return strings.Contains(p.run("get", "events"), "PacketTime") },
+		func() string { return p.run("get", "events") })
+	attack.Measured(t, what, fmt.Sprintf("%d of %d packets", lost, sent))
+	events := p.run("get", "events")
+	t.Logf("apply took %s, usually %s\n%s", took, a.usual, events)
+	if float64(lost) > tolerated*float64(sent) {
+		t.Errorf("another network lost %d of %d packets", lost, sent)
+	}
+	if !strings.Contains(events, "mean/a1") {
+		t.Errorf("no event names the element:\n%s", events)
+	}
+}
+
+// ends suspends and stops the attackers.
+func (a *expensive) ends() {
+	a.p.t.Helper()
+	for _, args := range [][]string{{"suspend", "mean/a1"}, {"stop", "mean/a1"}, {"stop", "mean/a2"}} {
+		took := a.p.timed(args...)
+		a.p.t.Logf("%s took %s", strings.Join(args, " "), took)
+		if took > 5*time.Second+a.usual { // what a busy machine needs for as much in peace
+			a.p.t.Errorf("%s took %s, want at most 5 s", strings.Join(args, " "), took)
+		}
+	}
+}
