@@ -6,13 +6,15 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
 )
 
-// recorded is a look at an element while nine examples did what they are for (RECORD=… TestOrdinaryUseIsNoAttack, in system).
+// recorded is a look at an element while the examples did what they are for (RECORD=… TestOrdinaryUseIsNoAttack, in system).
 type recorded struct {
 	MS     int64              `json:"ms"`
 	ID     model.ID           `json:"id"`
@@ -82,6 +84,30 @@ func day(looks []recorded, seed uint64, attack func(at time.Duration) (model.ID,
 		}
 	}
 	return told, looked
+}
+
+// All examples are in the record: who adds one records anew.
+func TestRecordHasAllExamples(t *testing.T) {
+	recorded := map[string]bool{}
+	for _, l := range readRecorded(t) {
+		recorded[l.ID.Network] = true
+	}
+	files, err := filepath.Glob("../../examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d examples: %v", len(files), err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^network: (\S+)`).FindAllStringSubmatch(string(text), -1) {
+			if !recorded[m[1]] {
+				t.Errorf("%s: network %s is not in testdata/ordinary.json.gz: `RECORD=$PWD/node/watch/testdata/ordinary.json.gz "+
+					"go test ./system -run TestOrdinaryUseIsNoAttack` records it", file, m[1])
+			}
+		}
+	}
 }
 
 // A day of ordinary use of the examples raises no alarm; an attack in the middle of it does, and of nobody else.
