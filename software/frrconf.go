@@ -22,11 +22,6 @@ func frrConfig(el model.Element) (string, error) {
 	// Changes of adjacencies and sessions, warnings, errors: a file that stays small.
 	w.line("log file %s notifications", frrLog)
 	w.line("service integrated-vtysh-config")
-	if r := el.Routing; r.OSPF != nil || r.OSPF6 != nil || r.ISIS != nil || r.BGP != nil || r.RIP != nil {
-		// Above this many routes on their way to the kernel zebra asks every millisecond whether they are fewer. 200 is its own
-		// limit: hundreds of routers of one node then take all its processors for asking.
-		w.line("zebra dplane limit 10000")
-	}
 	w.line("!")
 	if err := frrStatic(&w, el); err != nil {
 		return "", err
