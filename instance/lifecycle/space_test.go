@@ -64,4 +64,10 @@ func TestTailTellsOnce(t *testing.T) {
 	if got := tail(path); got != "  one\n  polyplane manager: full" {
 		t.Errorf("%q", got)
 	}
+	if err := os.WriteFile(path, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := tail(path); got != "  (it is empty)" {
+		t.Errorf("of an empty log: %q", got)
+	}
 }

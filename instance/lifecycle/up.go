@@ -365,6 +365,9 @@ func tail(path string) string {
 	if err != nil {
 		return "  (" + err.Error() + ")"
 	}
+	if len(strings.TrimSpace(string(b))) == 0 {
+		return "  (it is empty)"
+	}
 	// A daemon that is started again and again ends for the same reason each time.
 	lines := slices.Compact(strings.Split(strings.TrimRight(string(b), "\n"), "\n"))
 	if len(lines) > 5 {
