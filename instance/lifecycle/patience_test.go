@@ -14,27 +14,30 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// slowManager has its node ready after so many questions.
-type slowManager struct{ asked, after int }
+// slowManager answers after half of its time, and has its node ready after all of it.
+type slowManager struct {
+	began time.Time
+	takes time.Duration
+}
 
 func (m *slowManager) Ping(context.Context) (model.Pong, error) { return model.Pong{}, nil }
 
 func (m *slowManager) Nodes(context.Context) ([]model.NodeStatus, error) {
-	if m.asked++; m.asked <= m.after/2 {
+	past := time.Since(m.began)
+	if past < m.takes/2 {
 		return nil, errors.New("no such file or directory")
 	}
-	return []model.NodeStatus{{SubstrateNode: model.SubstrateNode{Name: "n1"}, Ready: m.asked > m.after, Revision: 1}}, nil
+	return []model.NodeStatus{{SubstrateNode: model.SubstrateNode{Name: "n1"}, Ready: past > m.takes, Revision: 1}}, nil
 }
 
 // A machine that boots slowly, with much to make, must not be told every minute to begin again.
 func TestSystemdWaitsForASlowStart(t *testing.T) {
-	begin := func(out io.Writer) ([]model.NodeStatus, error) {
-		// Twenty questions take 400 ms and more.
-		u := &Up{Dirs: instance.NewDirs("patience"), Manager: &slowManager{after: 20}, Out: out, within: 150 * time.Millisecond}
+	begin := func(out io.Writer, takes time.Duration) ([]model.NodeStatus, error) {
+		u := &Up{Dirs: instance.NewDirs("patience"), Manager: &slowManager{time.Now(), takes}, Out: out, within: time.Second}
 		return u.await(t.Context(), &supervisor{deaths: map[string]int{}}, settings{})
 	}
 	t.Setenv("NOTIFY_SOCKET", "")
-	if _, err := begin(io.Discard); err == nil || !strings.Contains(err.Error(), "is not ready after 150ms") {
+	if _, err := begin(io.Discard, time.Hour); err == nil || !strings.Contains(err.Error(), "is not ready after 1s") {
 		t.Errorf("who types `up` is told: %v", err)
 	}
 
@@ -59,7 +62,7 @@ func TestSystemdWaitsForASlowStart(t *testing.T) {
 		}
 	}()
 	var said strings.Builder
-	nodes, err := begin(&said)
+	nodes, err := begin(&said, 1500*time.Millisecond)
 	if err != nil || len(nodes) != 1 {
 		t.Errorf("systemd waits, and it is not waited for what takes long: %v, %v", nodes, err)
 	}
@@ -68,7 +71,7 @@ func TestSystemdWaitsForASlowStart(t *testing.T) {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // what was written is there already
 	told := <-heard
-	for _, want := range []string{"EXTEND_TIMEOUT_USEC=300000\n", "STATUS=waiting for manager\n", "STATUS=waiting for the agent of node n1\n"} {
+	for _, want := range []string{"EXTEND_TIMEOUT_USEC=2000000\n", "STATUS=waiting for manager\n", "STATUS=waiting for the agent of node n1\n"} {
 		if !strings.Contains(told, want) {
 			t.Errorf("systemd was not told %q:\n%s", want, told)
 		}
