@@ -11,6 +11,11 @@ import (
 // isisTag names the IS-IS instance inside FRR.
 const isisTag = "polyplane"
 
+// spfThrottle says when OSPF computes its paths anew, in milliseconds: 10 after a first change, then not within 200 of the last
+// time, and 200 later with each further time while changes go on, up to 5,000. All routers of a large network that starts would
+// otherwise compute most of the time, and write each of their results to the kernel.
+const spfThrottle = "10 200 5000"
+
 // frrConfig generates frr.conf, for FRR 8.4 to 10.
 func frrConfig(el model.Element) (string, error) {
 	if err := checkIntents(el); err != nil {
@@ -22,6 +27,9 @@ func frrConfig(el model.Element) (string, error) {
 	// Changes of adjacencies and sessions, warnings, errors: a file that stays small.
 	w.line("log file %s notifications", frrLog)
 	w.line("service integrated-vtysh-config")
+	// While more routes than this wait for the kernel, zebra asks a thousand times a second whether they still do. With the 200
+	// that it has by itself, the zebras of a large network then keep each other from what they wait for.
+	w.line("zebra dplane limit 10000")
 	w.line("!")
 	if err := frrStatic(&w, el); err != nil {
 		return "", err
@@ -163,7 +171,7 @@ func frrOSPF(w *writer, el model.Element) error {
 	// FRR waits 5 s before it tells a change a second time, and peers ignore what comes within 1 s.
 	w.line(" timers throttle lsa all 100")
 	w.line(" timers lsa min-arrival 50")
-	w.line(" timers throttle spf 10 50 1000")
+	w.line(" timers throttle spf %s", spfThrottle)
 	w.line(" maximum-paths %d", maxPaths)
 	if err := frrRedistributes(w, " ", el, o.Redistribute, "ospf", true); err != nil {
 		return fmt.Errorf("ospf: %w", err)
@@ -181,7 +189,7 @@ func frrOSPF6(w *writer, el model.Element) error {
 	w.line("router ospf6")
 	w.line(" ospf6 router-id %s", el.RouterID)
 	w.line(" timers lsa min-arrival 50")
-	w.line(" timers throttle spf 10 50 1000")
+	w.line(" timers throttle spf %s", spfThrottle)
 	w.line(" maximum-paths %d", maxPaths)
 	if err := frrRedistributes(w, " ", el, o.Redistribute, "ospf6", false); err != nil {
 		return fmt.Errorf("ospf6: %w", err)

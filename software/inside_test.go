@@ -2,7 +2,6 @@ package software
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,39 +89,6 @@ func TestGenerated(t *testing.T) {
 	}
 	if len(frrPreloadProgram.Content) == 0 {
 		t.Errorf("there is none for %s", runtime.GOARCH)
-	}
-}
-
-// TestQuestionsWithoutPause: who asks again and again whether anything has happened, and does nothing in between, waits for an
-// answer now and then; who does something does not.
-func TestQuestionsWithoutPause(t *testing.T) {
-	library, err := filepath.Abs("inside/preload_" + runtime.GOARCH + ".so")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const script = `
-import ctypes, resource, time
-now = ctypes.create_string_buffer(16)
-ask = ctypes.CDLL(None).ppoll
-def waits(times, busy):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
-    for _ in range(times):
-        ask(None, 0, now, None)
-        end = time.perf_counter_ns() + busy
-        while busy and time.perf_counter_ns() < end: pass
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before
-print(waits(3000, 0), waits(3000, 20000))`
-	for _, loaded := range []string{"", library} {
-		c := exec.Command("python3", "-c", script)
-		c.Env = append(os.Environ(), "LD_PRELOAD="+loaded)
-		out, err := c.CombinedOutput()
-		var idle, busy int
-		if _, scanned := fmt.Sscan(string(out), &idle, &busy); err != nil || scanned != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if (idle > 20) != (loaded != "") || busy > 20 {
-			t.Errorf("with %q it waited %d times while it did nothing, and %d times while it worked", loaded, idle, busy)
-		}
 	}
 }
 
