@@ -75,7 +75,12 @@ func birdConfig(el model.Element) (string, error) {
 	for _, f := range families {
 		w.line("protocol kernel kernel%d {", f.n)
 		// Connected routes are the kernel's already; what only BGP announces never gets there.
-		w.line("\t%s { export where source != RTS_DEVICE && proto != \"announced%d\"; };", f.channel, f.n)
+		export := fmt.Sprintf("where source != RTS_DEVICE && proto != \"announced%d\"", f.n)
+		if src := bgpSource(el, f.n == 4); src.IsValid() {
+			export = fmt.Sprintf("filter { if source = RTS_DEVICE || proto = \"announced%d\" then reject; "+
+				"if source = RTS_BGP then krt_prefsrc = %s; accept; }", f.n, src)
+		}
+		w.line("\t%s { export %s; };", f.channel, export)
 		w.line("\tmerge paths yes limit %d;", maxPaths)
 		w.line("\tscan time 20;")
 		w.line("}")

@@ -130,6 +130,19 @@ func announced(el model.Element) []netip.Prefix {
 	return nets
 }
 
+// bgpSource is what an element's own packets that go by routes of BGP come from: its loopback, if BGP announces that. The kernel
+// would take the address on the link that they leave by, which BGP's neighbors know, but nobody behind them.
+func bgpSource(el model.Element, v4 bool) netip.Addr {
+	if el.Routing.BGP == nil {
+		return netip.Addr{}
+	}
+	src := loopbackAddr(el, v4)
+	if !slices.ContainsFunc(announced(el), func(n netip.Prefix) bool { return src.IsValid() && n.Contains(src) }) {
+		return netip.Addr{}
+	}
+	return src
+}
+
 // onLink tells whether an address is in a subnet of one of the element's interfaces.
 func onLink(el model.Element, a netip.Addr) bool {
 	return slices.ContainsFunc(el.Interfaces, func(ifc model.Interface) bool {

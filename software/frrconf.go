@@ -311,7 +311,23 @@ func frrBGP(w *writer, el model.Element) error {
 	}
 	w.line("exit")
 	w.line("!")
+	frrSource(w, el, true, "ip")
+	frrSource(w, el, false, "ipv6")
 	return nil
+}
+
+// frrSource has the routes of BGP written to the kernel with bgpSource.
+func frrSource(w *writer, el model.Element, v4 bool, family string) {
+	src := bgpSource(el, v4)
+	if !src.IsValid() {
+		return
+	}
+	w.line("route-map polyplane-%s permit 10", family)
+	w.line(" set src %s", src)
+	w.line("exit")
+	w.line("!")
+	w.line("%s protocol bgp route-map polyplane-%s", family, family)
+	w.line("!")
 }
 
 func frrRIP(w *writer, el model.Element) error {

@@ -50,7 +50,8 @@ func busy(t *testing.T, processes int) {
 }
 
 // TestRoutersConverge: once `apply` says that a grid of FRR routers is ready, each has its configuration, and OSPF finds all
-// ways. READY_ROUTERS, READY_LOAD (processes that compute all the while) and READY_RUNS make it larger: docs/reliability.md.
+// ways. READY_ROUTERS, READY_LOAD (processes that compute all the while), READY_RUNS and READY_SOFTWARE (frr, bird) make it
+// another: docs/reliability.md.
 func TestRoutersConverge(t *testing.T) {
 	number := func(name string, otherwise int) int {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -60,7 +61,11 @@ func TestRoutersConverge(t *testing.T) {
 	}
 	routers, runs := number("READY_ROUTERS", 12), number("READY_RUNS", 1)
 	p := up(t, 1)
-	file := gridFile(t, routers, max(3, min(20, routers/10)), model.SoftwareFRR)
+	software := model.SoftwareFRR
+	if s := os.Getenv("READY_SOFTWARE"); s != "" {
+		software = model.Software(s)
+	}
+	file := gridFile(t, routers, max(3, min(20, routers/10)), software)
 	busy(t, number("READY_LOAD", 0))
 	for run := range runs {
 		began := time.Now()
@@ -79,5 +84,30 @@ func TestRoutersConverge(t *testing.T) {
 		p.run("check", "grid", "--mesh", "--routers", "--sample", "500", "--seed", "1", "--wait", "4m")
 		t.Logf("run %d: %d routers ready after %.1f s, converged %.1f s later", run+1, routers, applied.Seconds(), time.Since(began).Seconds())
 		p.run("delete", "grid", "--timeout", "4m")
+	}
+}
+
+// TestClosConverges: a Clos network of nine BGP routers, each an autonomous system of its own, a host at each leaf. Once it is
+// ready, everybody reaches everybody: routers too, whose own packets come from addresses that BGP announces.
+func TestClosConverges(t *testing.T) {
+	const spines, leaves = 3, 6
+	p := up(t, 1)
+	for _, software := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
+		var routers, hosts, links strings.Builder
+		for i := range spines {
+			fmt.Fprintf(&routers, "  s%d: {bgp: {as: %d}}\n", i, 65000+i)
+		}
+		for i := range leaves {
+			fmt.Fprintf(&routers, "  l%d: {bgp: {as: %d}}\n", i, 65100+i)
+			fmt.Fprintf(&hosts, "  h%d:\n", i)
+			fmt.Fprintf(&links, "  - l%d -- h%d\n", i, i)
+			for j := range spines {
+				fmt.Fprintf(&links, "  - s%d -- l%d\n", j, i)
+			}
+		}
+		clos := file(t, fmt.Sprintf("network: %s\nsoftware: %[1]s\nrouters:\n%[2]shosts:\n%[3]slinks:\n%[4]s",
+			software, &routers, &hosts, &links))
+		p.run("apply", "-f", clos)
+		p.run("check", string(software), "--mesh", "--routers", "--wait", "2m")
 	}
 }
