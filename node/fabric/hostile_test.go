@@ -38,10 +38,10 @@ func TestElementsCannotBeNodes(t *testing.T) {
 	x.must("ip", "address", "add", "192.0.2.1/32", "dev", "eth0")
 	x.must("ip", "neighbour", "replace", "192.0.2.2", "lladdr", macOf(n2, "under"), "dev", "eth0")
 	b := portID("net/b:eth0")
-	forge := func(size int) {
+	forge := func(to netip.Addr, size int) {
 		frame := append([]byte{8, 0, 0, 0, 0, 0, 77, 0}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5)
 		x.do(func() {
-			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:5000")), net.UDPAddrFromAddrPort(netip.AddrPortFrom(n2.under, DefaultTunnelPort)))
+			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:5000")), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, DefaultTunnelPort)))
 			x.check(err, "make a socket")
 			defer c.Close()
 			for range 20 {
@@ -52,7 +52,7 @@ func TestElementsCannotBeNodes(t *testing.T) {
 	}
 	before := n2.counters()[b].TxPackets
 	for _, size := range []int{50, 5000} { // the second in fragments
-		forge(size)
+		forge(n2.under, size)
 	}
 	if after := n2.counters()[b].TxPackets; after > before+5 { // its neighbours' own
 		t.Errorf("%d forged frames reached the element on the other node", after-before)
@@ -60,11 +60,26 @@ func TestElementsCannotBeNodes(t *testing.T) {
 	if n := evil.counters()[portID("net/x:eth0")].Drops[ToTunnels]; n != 40 {
 		t.Errorf("%d of 40 packets are told as for tunnels", n)
 	}
+	// To addresses of that machine at which nobody knows it as a node, and from which its kernel takes tunnels' packets all the same.
+	n2.must("ip", "address", "add", "192.0.2.22/24", "dev", "under")
+	x.must("ip", "neighbour", "replace", "192.0.2.22", "lladdr", macOf(n2, "under"), "dev", "eth0")
+	x.must("ip", "route", "add", "224.0.0.0/4", "dev", "eth0")
+	for _, to := range []string{"192.0.2.22", "192.0.2.255", "224.0.0.1"} {
+		before := n2.counters()[b]
+		forge(netip.MustParseAddr(to), 50)
+		after := n2.counters()[b]
+		if after.TxPackets > before.TxPackets+5 {
+			t.Errorf("to %s: %d forged frames reached the element on the other node", to, after.TxPackets-before.TxPackets)
+		}
+		if n := after.Drops["not from the tunnel's far end"] - before.Drops["not from the tunnel's far end"]; n != 20 {
+			t.Errorf("to %s: %d of 20 are told as not between the tunnel's ends: the test would notice nothing", to, n)
+		}
+	}
 	// The control: a node that does not know the others as nodes lets it through.
 	evil.state.Peers = nil
 	evil.apply()
 	before = n2.counters()[b].TxPackets
-	forge(50)
+	forge(n2.under, 50)
 	if after := n2.counters()[b].TxPackets; after < before+10 {
 		t.Errorf("of 20 packets %d came: the test would notice nothing", after-before)
 	}

@@ -120,16 +120,17 @@ INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family
 
 /*
  * from_tunnel takes what comes from other nodes. The port's own link word says from which peer its VNI may come, so that
- * both directions change at once.
+ * both directions change at once. It must be addressed to this node as its peers know it: the kernel takes what comes to any of the
+ * machine's addresses, broadcast and multicast too, where nobody looks whether the sender is an element behind an edge.
  */
 SEC("tc")
 int from_tunnel(struct __sk_buff *skb)
 {
 	struct bpf_tunnel_key key = {};
 	struct load l = load_of(skb);
-	__u32 family = 4, number, vni;
+	__u32 family = 4, number, vni, own = 0;
+	struct peer *p, *near;
 	struct port *to;
-	struct peer *p;
 	__u32 *slot;
 	__u64 link;
 
@@ -150,7 +151,8 @@ int from_tunnel(struct __sk_buff *skb)
 		return drop(l, 0, DROP_UNKNOWN);
 	number = link_target(link);
 	p = bpf_map_lookup_elem(&peers, &number);
-	if (!p || !same_address(p, key.remote, family))
+	near = bpf_map_lookup_elem(&peers, &own);
+	if (!p || !near || !same_address(p, key.remote, family) || !same_address(near, key.local, family))
 		return drop(l, *slot, DROP_SOURCE);
 	return deliver(skb, l, *slot, *slot);
 }
@@ -172,20 +174,26 @@ INLINE struct port *edge_port(const struct edge_key *key, __u32 *slot)
 SEC("tc")
 int from_edge(struct __sk_buff *skb)
 {
+	__u32 taken = skb->vlan_proto, outer = skb->protocol, tagged, slot = 0;
 	struct edge_key key = { .ifindex = skb->ifindex };
-	__u32 tagged = skb->vlan_present, slot = 0;
-	struct port *to;
-	__u16 tci = 0;
+	struct port *to = 0;
+	__u16 tci = skb->vlan_tci;
 
-	if (skb->vlan_present) {
-		key.vlan = skb->vlan_tci & 0xfff;
-	} else if (skb->protocol == be16(PROTOCOL_VLAN)) { /* rare: the kernel takes tags off before this hook */
-		if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &tci, sizeof(tci)))
+	OPAQUE(taken); /* else one load at one of two places in skb, which the verifier refuses */
+	OPAQUE(outer);
+	if (skb->vlan_present)
+		outer = taken;
+	tagged = outer == be16(PROTOCOL_VLAN);
+	if (tagged) {
+		if (skb->vlan_present)
+			key.vlan = tci & 0xfff;
+		else if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &tci, sizeof(tci))) /* rare: the kernel takes tags off before this hook */
 			return ACT_UNSPEC;
-		key.vlan = be16(tci) & 0xfff;
-		tagged = 1;
+		else
+			key.vlan = be16(tci) & 0xfff;
 	}
-	to = edge_port(&key, &slot);
+	if (outer != be16(PROTOCOL_SERVICE_VLAN)) /* a service's VLAN is none of the edges', though it has the number of one */
+		to = edge_port(&key, &slot);
 	if (!to && is_tagged(skb)) { /* of no edge's VLAN: all of a trunk's device is its own */
 		key.vlan = 0;
 		to = edge_port(&key, &slot);
