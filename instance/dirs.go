@@ -52,10 +52,16 @@ func (d Dirs) Store() string { return filepath.Join(d.Data, "etcd") }
 // Backups is where the backups are that are made by themselves.
 func (d Dirs) Backups() string { return filepath.Join(d.Data, "backups") }
 
+// What Kept names.
+const (
+	SettingsFile  = "settings.json"
+	AuthorityFile = "authority/authority.pem"
+)
+
 // Kept are the files of Data, by their paths in it, that a backup holds beside the store: what `up` came to, and the authority
 // that those who joined trust.
 func (d Dirs) Kept() []string {
-	return []string{"settings.json", "authority/authority.pem"}
+	return []string{SettingsFile, AuthorityFile}
 }
 
 // Logs is where the logs of the instance's processes are.

@@ -128,10 +128,10 @@ func (i *Install) Run() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := instance.ReplaceFile(path, func(f *os.File) error {
+		_, err := f.WriteString(text)
+		return errors.Join(err, f.Chmod(0o644))
+	}); err != nil {
 		return err
 	}
 	if i.Root != "" {

@@ -18,6 +18,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/store"
+	"github.com/polyplane/polyplane/trust"
 )
 
 // Restore is one call of `polyplane restore`.
@@ -54,7 +55,7 @@ func (r *Restore) Run(ctx context.Context) error {
 	}
 	s, remembered, err := readSettings(r.Dirs)
 	switch {
-	case err != nil && (backup == nil || backup.Files["settings.json"] == nil):
+	case err != nil && (backup == nil || backup.Files[instance.SettingsFile] == nil):
 		return err
 	case s.Joined != nil:
 		return &RefusedError{fmt.Sprintf("polyplane '%s' is a node of another instance: it has no store", r.Dirs.Name)}
@@ -216,16 +217,18 @@ func (r *Restore) generations(id string) []int64 {
 	return all
 }
 
-// putFiles puts back those of the backup's files that are not there any more.
+// putFiles puts back those of the backup's files that are not there any more, or cannot be read.
 func (r *Restore) putFiles(b *store.Backup, remembered bool) error {
+	_, damaged := trust.ReadAuthority(filepath.Join(r.Dirs.Data, filepath.Dir(instance.AuthorityFile)))
+	sound := map[string]bool{instance.SettingsFile: remembered, instance.AuthorityFile: damaged == nil}
 	for _, name := range r.Dirs.Kept() {
 		content, held := b.Files[name]
 		path := filepath.Join(r.Dirs.Data, name)
 		_, err := os.Stat(path)
-		if !held || err == nil && (name != "settings.json" || remembered) {
+		if !held || err == nil && sound[name] {
 			continue
 		}
-		if err == nil { // it cannot be read
+		if err == nil {
 			if err := os.Rename(path, path+".damaged"); err != nil {
 				return err
 			}
@@ -233,7 +236,11 @@ func (r *Restore) putFiles(b *store.Backup, remembered bool) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		if err := os.WriteFile(path, content, 0o600); err != nil {
+		// In one step: a half of it, left by a full disk or a power cut, would count as there the next time.
+		if err := instance.ReplaceFile(path, func(f *os.File) error {
+			_, err := f.Write(content)
+			return err
+		}); err != nil {
 			return err
 		}
 		fmt.Fprintf(r.Out, "%s was put back from the backup.\n", path)

@@ -73,7 +73,7 @@ type settings struct {
 	Substrate model.Substrate `json:"substrate"`
 }
 
-func settingsFile(d instance.Dirs) string { return filepath.Join(d.Data, "settings.json") }
+func settingsFile(d instance.Dirs) string { return filepath.Join(d.Data, instance.SettingsFile) }
 
 func readSettings(d instance.Dirs) (settings, bool, error) {
 	var s settings
@@ -97,19 +97,10 @@ func (s settings) write(d instance.Dirs) error {
 	if err != nil {
 		return err
 	}
-	path := settingsFile(d)
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
+	return instance.ReplaceFile(settingsFile(d), func(f *os.File) error {
+		_, err := f.Write(append(b, '\n'))
 		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	})
 }
 
 // describe is the substrate in words.
