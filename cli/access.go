@@ -220,7 +220,7 @@ func (c *CLI) tokenRevokeCommand() *cobra.Command {
 				}
 				fmt.Fprintf(c.Err, "token %s is revoked\n", t.ID)
 				if t.UsedBy != "" {
-					fmt.Fprintf(c.Err, "  node %s has joined with it and stays; `polyplane node remove %s` removes it\n", t.UsedBy, t.UsedBy)
+					fmt.Fprint(c.Err, c.hinted(fmt.Sprintf("  node %s has joined with it and stays; `polyplane node remove %s` removes it\n", t.UsedBy, t.UsedBy)))
 				}
 			}
 			return nil

@@ -205,7 +205,7 @@ type alertWatch struct {
 func (w *alertWatch) say(a alert, who, what string) {
 	w.out.Lock()
 	defer w.out.Unlock()
-	fmt.Fprintf(w.c.Out, "%s  %s  %s → %s  %s: %s\n", w.c.Now().Format("15:04:05"), who, a.Source, a.Target, a.Signature, what)
+	fmt.Fprintf(w.c.Out, "%s  %s  %s → %s  %s: %s\n", w.c.Now().Format("15:04:05"), who, a.Source, a.Target, a.Signature, w.c.hinted(what))
 }
 
 // take looks at one alert, unless there were too many of late.

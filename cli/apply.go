@@ -233,7 +233,7 @@ func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 		return err
 	}
 	for _, n := range result.Notes {
-		if _, err := fmt.Fprintf(c.Out, "  note: %s\n", oneLine(n)); err != nil {
+		if _, err := fmt.Fprintf(c.Out, "  note: %s\n", c.told(n)); err != nil {
 			return err
 		}
 	}
@@ -265,7 +265,7 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 		// The last line is the summary.
 		lines = slices.Concat(lines[:most-1], []string{fmt.Sprintf("… and %d more (`polyplane plan` shows all)", left)}, lines[len(lines)-1:])
 	}
-	_, err := fmt.Fprintf(c.Out, "%s\n  %s\n", heading, strings.Join(lines, "\n  "))
+	_, err := fmt.Fprintf(c.Out, "%s\n  %s\n", heading, c.hinted(strings.Join(lines, "\n  ")))
 	return err
 }
 

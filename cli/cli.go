@@ -176,7 +176,7 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return ExitInterrupted
 	}
-	fmt.Fprintln(c.Err, printable(message(root, cmd, err)))
+	fmt.Fprintln(c.Err, printable(c.hinted(message(root, cmd, err))))
 	return code
 }
 

@@ -111,7 +111,7 @@ func (s *sheet) table(heading string, t table) {
 
 func (s *sheet) print(parts ...string) {
 	if s.err == nil {
-		_, s.err = io.WriteString(s.w, strings.Join(parts, ""))
+		_, s.err = io.WriteString(s.w, s.c.hinted(strings.Join(parts, "")))
 	}
 }
 
@@ -197,7 +197,7 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 		et.add(row...)
 		if e.Message != "" {
 			// A failed element's reason belongs beside it, however long.
-			row[len(row)-1] = cell{oneLine(e.Message), bad}
+			row[len(row)-1] = cell{s.c.told(e.Message), bad}
 		}
 	}
 	lt := table{head: links.head(false)}

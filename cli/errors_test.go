@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"bytes"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
 )
@@ -188,5 +191,39 @@ func TestRefusalsNameTheLine(t *testing.T) {
 		Reasons: []client.Reason{of("alice", "r1", "cpu", "r1 needs 500 cores")}}}
 	if r := run(t, f, "apply", "-f", two, "--name", "alice"); r.code != ExitRefused || !strings.Contains(r.err, "network alice is refused:\n"+two+":3:13: r1 needs") {
 		t.Errorf("renamed: got %+v", r)
+	}
+}
+
+// Messages name commands that can be typed as they stand: for the instance that this one was for.
+func TestHintsNameTheInstance(t *testing.T) {
+	stopped := lab()
+	for i := range stopped.dump.Elements {
+		stopped.dump.Elements[i].Phase = model.PhaseStopped
+	}
+	stopped.events = append(stopped.events, model.Event{Seq: 6, Time: now, Severity: model.Warning, Object: "lab/h1", Reason: "MemoryLimit",
+		Message: "its memory limit was reached (`polyplane set lab/h1 memory=` with more raises it; `polyplane example duo | polyplane apply -f -`; " +
+			"`polyplane up --instance other`)"})
+	for _, c := range []struct {
+		args, says string
+	}{
+		{"--instance two exec lab/h1 -- ls", "`polyplane --instance two start lab/h1`"},
+		{"exec lab/h1 -- ls", "`polyplane start lab/h1`"},
+		{"--instance default exec lab/h1 -- ls", "`polyplane start lab/h1`"},
+		{"--instance two get events", "`polyplane --instance two set lab/h1 memory=` with"},
+		{"--instance two get events", "`polyplane example duo | polyplane --instance two apply -f -`"},
+		{"--instance two get events", "`polyplane up --instance other`"},
+		{"--instance two quarantine lab/h1", "`polyplane --instance two release lab/h1` ends it"},
+	} {
+		if r := run(t, stopped, strings.Fields(c.args)...); !strings.Contains(r.out+r.err, c.says) {
+			t.Errorf("%s: %q is not in: %s%s", c.args, c.says, r.out, r.err)
+		}
+	}
+	var out bytes.Buffer
+	c := New(func(string) (Client, error) { return stopped, nil })
+	c.In, c.Out, c.Err, c.Now = strings.NewReader(""), &out, &out, func() time.Time { return now }
+	c.Getenv = func(name string) string { return map[string]string{instance.Variable: "two"}[name] }
+	c.ExecuteContext(t.Context(), c.Root(), []string{"exec", "lab/h1", "--", "ls"})
+	if !strings.Contains(out.String(), "`polyplane start lab/h1`") {
+		t.Errorf("where the environment names the instance it says %s", out.String())
 	}
 }

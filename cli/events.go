@@ -111,7 +111,7 @@ func (c *CLI) eventRow(e model.Event, wide bool) []cell {
 	if wide {
 		row = append(row, text(e.Node))
 	}
-	return append(row, text(oneLine(e.Message)))
+	return append(row, text(c.told(e.Message)))
 }
 
 func (c *CLI) showEvents(events []model.Event, o output, of ref) error {

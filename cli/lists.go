@@ -30,7 +30,7 @@ func networkListing() listing[model.NetworkStatus] {
 				text(strconv.Itoa(n.Links)), text(nameList(n.Nodes, 4)), text(c.since(n.Created))}
 			if wide {
 				row = append(row, texts(strconv.Itoa(n.Stopped), strconv.Itoa(n.Failed),
-					strconv.FormatInt(n.Revision, 10), c.since(n.Modified), oneLine(n.Message))...)
+					strconv.FormatInt(n.Revision, 10), c.since(n.Modified), c.told(n.Message))...)
 			}
 			return row
 		},
@@ -57,7 +57,7 @@ func nodeListing() listing[model.NodeStatus] {
 				text(usedOf(cores(n.CPUReserved), cores(n.CPU))), text(reservedMemory(n)),
 				text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
 			if wide {
-				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n), c.since(n.LastSeen), oneLine(n.Problem))...)
+				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n), c.since(n.LastSeen), c.told(n.Problem))...)
 			}
 			return row
 		},
@@ -97,7 +97,7 @@ func elementListing() listing[model.ElementView] {
 				text(string(e.Element.Software)), text(addresses(&e.Element, wide))}
 			if wide {
 				row = append(row, texts(string(e.Element.Control), string(e.Element.Forwarding), cores(e.Element.CPU),
-					memory(e.Element.Memory), strconv.Itoa(e.Restarts), oneLine(e.Message))...)
+					memory(e.Element.Memory), strconv.Itoa(e.Restarts), c.told(e.Message))...)
 			}
 			return row
 		},

@@ -56,7 +56,7 @@ command, or by their policy when they attack (policy).`,
 				case !result.Changed:
 					fmt.Fprintf(c.Out, "%s is in quarantine already\n", id)
 				default:
-					fmt.Fprintf(c.Out, "%s is in quarantine; `polyplane release %s` ends it\n", id, id)
+					fmt.Fprint(c.Out, c.hinted(fmt.Sprintf("%s is in quarantine; `polyplane release %s` ends it\n", id, id)))
 				}
 			}
 			return errors.Join(failures...)
