@@ -2,6 +2,7 @@ package software
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,20 +135,46 @@ var frrTaken = map[string]string{
 	"--vrfwnetns": "VRFs are those of the kernel: elements make no namespaces",
 	"-C":          "it would end at once", "--dryrun": "it would end at once", "-h": "it would end at once", "--help": "it would end at once",
 	"-v": "it would end at once", "--version": "it would end at once", "-t": "it has no terminal", "--terminal": "it has no terminal",
+	"-b": "it would end at once", "--batch": "it would end at once",
 }
+
+// frrValued are the letters of options with a value, which may be glued to it (getopt(3)): what follows is no further option.
+const frrValued = "AFIKMPeflops"
 
 func frrOptions(value string) ([]string, error) {
 	words := strings.Fields(value)
 	for _, w := range words {
-		name, _, _ := strings.Cut(w, "=")
 		if w == "--" {
 			return nil, fmt.Errorf("leave -- out")
 		}
-		if why := frrTaken[name]; why != "" {
+		if name, why := frrTakenIn(w); why != "" {
 			return nil, fmt.Errorf("leave %s out: %s", name, why)
 		}
 	}
 	return words, nil
+}
+
+// frrTakenIn finds an option that is taken in a word, however getopt_long(3) lets it be written: several letters in one word, with
+// their value behind them, or the beginning of a long name.
+func frrTakenIn(word string) (name, why string) {
+	if strings.HasPrefix(word, "--") {
+		begin, _, _ := strings.Cut(word, "=")
+		for _, taken := range slices.Sorted(maps.Keys(frrTaken)) {
+			if len(begin) > 2 && strings.HasPrefix(taken, begin) {
+				return taken, frrTaken[taken]
+			}
+		}
+		return "", ""
+	}
+	for i := 1; i < len(word) && word[0] == '-'; i++ {
+		if name = "-" + word[i:i+1]; frrTaken[name] != "" {
+			return name, frrTaken[name]
+		}
+		if strings.IndexByte(frrValued, word[i]) >= 0 {
+			break
+		}
+	}
+	return "", ""
 }
 
 func frrInstances(daemon, value string) ([]string, error) {

@@ -21,6 +21,8 @@ func TestDaemonsFileIsNoShell(t *testing.T) {
 		"MAX_FDS=12x", "MAX_FDS=0", "PATH=/tmp", "LD_PRELOAD=/tmp/x.so", "all_wrap=/usr/bin/perf", "ospfd_wrap=x", "ospfd=maybe",
 		"zebra_options='-P 0", "zebra_options='-d'", "zebra_options=\"--vty_socket /tmp\"", "bgpd_options=\"-n\"", "zebra_options=\"-- x\"",
 		"ospfd_instances=0", "ospfd_instances=1,x", "frr_profile=fast", "watchfrr_options=\"-r true\"", "export ospfd=yes",
+		"zebra_options=-uroot", "zebra_options=-rd", "bgpd_options=-Sdp179", "ospfd_options=-z/tmp/x", "zebra_options=--daemo", "bgpd_options=--us=root",
+		"zebra_options=-b", "frr_global_options=-Nother", "ospfd_options=--vty_s=/tmp",
 		"ospfd=yes && id", "[ -x /bin/sh ] && id", "zebra_options=\"a\\nb\"", "sharpd=yes",
 	} {
 		if s, err := parseDaemonsFile("zebra=yes\n" + bad); err == nil {
@@ -44,6 +46,11 @@ func TestDaemonsFile(t *testing.T) {
 		"frr_global_options=\"-P 0\"\nfrr_profile=\"datacenter\"\nMAX_FDS=2048\nvtysh_enable=yes\n")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, good := range []string{"-A127.0.0.1", "-p 1790", "-p1790 -S", "-e 64", "-lhost.dn", "--vty_port=2601 --log file:/tmp/d", "-Mbgpd_bmp", "--no_kernel"} {
+		if _, err := frrOptions(good); err != nil {
+			t.Errorf("%q is refused: %v", good, err)
+		}
 	}
 	want := "start 2048 -P 0 -F datacenter zebra -P 0 -F datacenter -A 127.0.0.1 -s 90000000 -- bgpd -P 0 -F datacenter -- " +
 		"ospfd-1 -P 0 -F datacenter -n 1 -- ospfd-2 -P 0 -F datacenter -n 2 -- staticd -P 0 -F datacenter"
