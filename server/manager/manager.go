@@ -111,6 +111,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	if m.restraints, err = st.Restraints(ctx); err != nil {
 		return nil, err
 	}
+	slices.SortFunc(m.restraints, byElement)
 	access, _, err := st.Access(ctx)
 	if err == nil {
 		err = m.takeAccess(access, 0)

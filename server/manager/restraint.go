@@ -84,11 +84,13 @@ func (m *Manager) keep(ctx context.Context, lost []model.Restraint) error {
 	return m.putRestraints(ctx, next)
 }
 
+func byElement(a, b model.Restraint) int {
+	return cmp.Or(cmp.Compare(a.ID.Network, b.ID.Network), cmp.Compare(a.ID.Element, b.ID.Element), cmp.Compare(a.Owner, b.Owner))
+}
+
 // putRestraints stores what is kept. changing is held.
 func (m *Manager) putRestraints(ctx context.Context, next []model.Restraint) error {
-	slices.SortFunc(next, func(a, b model.Restraint) int {
-		return cmp.Or(cmp.Compare(a.ID.Network, b.ID.Network), cmp.Compare(a.ID.Element, b.ID.Element), cmp.Compare(a.Owner, b.Owner))
-	})
+	slices.SortFunc(next, byElement)
 	if slices.Equal(next, m.restraints) {
 		return nil
 	}

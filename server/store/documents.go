@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	substrateDocument  = "substrate"
-	quotasDocument     = "quotas"
-	restraintsDocument = "restraints"
+	substrateDocument = "substrate"
+	quotasDocument    = "quotas"
 )
 
 // Quotas reads the quotas; none when none were stored yet.
@@ -24,17 +23,6 @@ func (s *Store) Quotas(ctx context.Context) (out model.Quotas, err error) {
 // PutQuotas stores the quotas.
 func (s *Store) PutQuotas(ctx context.Context, quotas model.Quotas) error {
 	return s.putDocument(ctx, quotasDocument, quotas)
-}
-
-// Restraints reads what administrators have decided about elements that their owners have deleted.
-func (s *Store) Restraints(ctx context.Context) (out []model.Restraint, err error) {
-	_, err = s.document(ctx, restraintsDocument, &out)
-	return out, err
-}
-
-// PutRestraints stores them.
-func (s *Store) PutRestraints(ctx context.Context, restraints []model.Restraint) error {
-	return s.putDocument(ctx, restraintsDocument, restraints)
 }
 
 // Substrate reads the substrate; false tells that none was stored yet.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -331,5 +332,50 @@ func TestAccessIsComparedBeforeItIsReplaced(t *testing.T) {
 	}
 	if got, _, err := s.Access(t.Context()); err != nil || len(got.Tokens) != 1 || got.Tokens[0].ID != "c" || got.Tokens[0].Hash != "h" {
 		t.Errorf("%+v: %v", got, err)
+	}
+}
+
+// What is kept of deleted elements may be more than etcd takes in one value: each owner's is a value of its own. The one value that
+// earlier versions had for all is read, and goes with the first change, cut short at any moment.
+func TestRestraintsOfManyOwners(t *testing.T) {
+	s := open(t, t.TempDir())
+	of := func(owner int) (all []model.Restraint) {
+		for i := range 128 {
+			all = append(all, model.Restraint{Owner: fmt.Sprintf("owner%d", owner), ID: model.ID{Network: "lab", Element: fmt.Sprintf("h%d", i)},
+				Quarantined: true, Reason: strings.Repeat("\x01", 256)})
+		}
+		return all
+	}
+	check := func(want int) {
+		t.Helper()
+		all, err := s.Restraints(t.Context())
+		if err != nil || len(all) != want {
+			t.Fatalf("%d are kept, want %d (%v)", len(all), want, err)
+		}
+	}
+	old := slices.Concat(of(0)[:100], of(1)[:3])
+	if err := s.putDocument(t.Context(), restraintsDocument, old); err != nil {
+		t.Fatal(err)
+	}
+	check(103)
+	// A change was cut short behind the first owner's value.
+	if err := s.putDocument(t.Context(), restraintsOf("owner1"), of(1)[:1]); err != nil {
+		t.Fatal(err)
+	}
+	check(101)
+	var all []model.Restraint
+	for owner := range 20 {
+		all = append(all, of(owner)...)
+	}
+	if err := s.PutRestraints(t.Context(), all); err != nil {
+		t.Fatalf("%d of 20 owners: %v", len(all), err)
+	}
+	check(len(all))
+	if err := s.PutRestraints(t.Context(), of(7)[:1]); err != nil {
+		t.Fatal(err)
+	}
+	check(1)
+	if keys := keysOf(t, s, s.documentKey(restraintsDocument)); len(keys) != 1 {
+		t.Errorf("left are %q", keys)
 	}
 }
