@@ -88,10 +88,11 @@ const calls = `$| = 1; my %call = (bpf => [321, 0, my $a = "\0" x 128, 128], add
 	vsock => [41, 40, 1, 0], xdp => [41, 44, 3, 0], alg => [41, 38, 5, 0], tipc => [41, 30, 5, 0], can => [41, 29, 3, 1], bluetooth => [41, 31, 3, 1],
 	key => [41, 15, 3, 2], xfrm => [41, 16, 3, 6], xfrm_high => [41, 16, 3, 6 + 2**32], usersock => [41, 16, 3, 2], audit => [41, 16, 3, 9],
 	crypto => [41, 16, 3, 21], connector => [41, 16, 3, 11], rdma => [41, 16, 3, 20],
+	vmsplice => [278, do { pipe our $out, our $in; fileno $in }, my $o = pack("JJ", unpack("J", pack "P", our $page = "x" x 64), 1), 1, 0],
 	settimeofday => [164, my $i = "\0" x 16, 0], capset_ptrace => [101, 16, PID, 0, 0]);
 for (sort keys %call) { my $r = syscall shift @{$call{$_}}, @{$call{$_}}; exit if /^clone/ && $r == 0; print "$_ gave $r\n" if $r >= 0 }
 socket my $s, 2, 2, 0 or die "socket: $!";
-for ([RCVBUFFORCE => 33], [SNDBUFFORCE => 32]) { print "SO_$_->[0] is allowed\n" if setsockopt $s, 1, $_->[1], 1 << 30 }
+for ([RCVBUFFORCE => 33], [SNDBUFFORCE => 32], [ZEROCOPY => 60]) { print "SO_$_->[0] is allowed\n" if setsockopt $s, 1, $_->[1], $_->[1] == 60 ? 1 : 1 << 30 }
 my $policy = pack "x168"; substr($policy, 160, 1) = chr 1; # struct xfrm_userpolicy_info: incoming, let through
 print "IP_XFRM_POLICY is allowed\n" if setsockopt $s, 0, 17, $policy;
 for (0, 4, 12, 15, 16) { my $r = syscall 41, 16, 3, $_; print "netlink $_: $!\n" if $r < 0 }

@@ -167,9 +167,14 @@ func (d *Driver) Probe(context.Context) error {
 	})
 }
 
+// namespaces are the places where elements' namespaces are mounted, or were.
+func (d *Driver) namespaces() ([]string, error) {
+	return filepath.Glob(d.dirs.Namespace(model.ID{Network: "*", Element: "*"}))
+}
+
 // List tells which elements exist on this node.
 func (d *Driver) List(context.Context) ([]control.Found, error) {
-	paths, err := filepath.Glob(d.dirs.Namespace(model.ID{Network: "*", Element: "*"}))
+	paths, err := d.namespaces()
 	if err != nil {
 		return nil, err
 	}

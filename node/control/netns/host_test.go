@@ -14,6 +14,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/control/sockets"
 	"github.com/polyplane/polyplane/system/attack"
 )
 
@@ -158,5 +159,38 @@ func TestRingsOfElementsAreBounded(t *testing.T) {
 	if out := n.run(t, jobs[0].ID, "sh", "-c", "ip link set lo up; timeout 20 tcpdump -c1 -ni lo icmp 2>&1 & sleep 0.5; "+
 		"while kill -0 $! 2>/dev/null; do ping -c1 -W1 127.0.0.1 >/dev/null; done"); !strings.Contains(out, "1 packet captured") {
 		t.Errorf("tcpdump says %q", out)
+	}
+}
+
+// TestSocketsStayBounded: an agent that was told of some elements only, as after its restart, or where the store has lost the others,
+// leaves those bounded that it was not told of; what is dropped are the accounts of namespaces that are gone.
+func TestSocketsStayBounded(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("lab", 7, 2)
+	n.apply(t, jobs)
+	accounts := func(want int, when string) {
+		t.Helper()
+		if known, err := n.sockets.guard.Known(); err != nil || len(known) != want {
+			t.Errorf("%s the sockets of %d namespaces are bounded, want %d (%v)", when, len(known), want, err)
+		}
+	}
+	if err := n.sockets.guard.Bound(1<<62, 1); err != nil { // of a namespace that is gone
+		t.Fatal(err)
+	}
+	accounts(3, "at first")
+	n.restart(t)
+	n.apply(t, jobs[:1])
+	n.trimAll(t, 1)
+	accounts(2, "after the restart of an agent that is told of one of them")
+	if err := n.Remove(t.Context(), []model.ID{jobs[0].ID}, false); err != nil {
+		t.Fatal(err)
+	}
+	guard, err := sockets.Open(n.socketsDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guard.Close()
+	if known, err := guard.Known(); err != nil || len(known) != 1 {
+		t.Errorf("with one element left that the agent was not told of, the sockets of %d are bounded (%v)", len(known), err)
 	}
 }

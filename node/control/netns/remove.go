@@ -41,6 +41,8 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 		if e := d.elements[id]; e != nil {
 			d.forgetSockets(id, e)
 			d.forget(id, e)
+		} else {
+			d.sockets.swept = false // its account is not known by its name
 		}
 	}
 	// The namespaces, by which List finds elements, go last: a removal that is cut short is begun again.

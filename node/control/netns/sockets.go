@@ -143,22 +143,62 @@ func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err err
 	return trimmed, nil
 }
 
-// sweepSockets drops the accounts of elements that are no more.
+// sweepSockets drops the accounts of namespaces that are no more. Who has an account is no matter of what this driver was told since
+// it began: an element that it was not told of yet, or is not told of any more, goes on and stays bounded.
 func (d *Driver) sweepSockets() error {
 	known, err := d.sockets.guard.Known()
 	if err != nil {
 		return err
 	}
-	var cookies []uint64
-	for _, e := range d.elements {
-		cookies = append(cookies, e.cookie)
-	}
+	gone := map[uint64]bool{}
 	for _, cookie := range known {
-		if !slices.Contains(cookies, cookie) {
-			d.sockets.guard.Forget(cookie)
+		gone[cookie] = true
+	}
+	seen := map[uint64]bool{} // inodes of namespaces
+	for _, e := range d.elements {
+		if e.cookie != 0 {
+			delete(gone, e.cookie)
+			seen[e.inode] = true
 		}
 	}
+	if len(gone) == 0 {
+		return nil
+	}
+	paths, err := d.namespaces()
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if inode := d.namespaceOf(path); inode == 0 || seen[inode] {
+			continue
+		}
+		cookie, err := cookieOf(path)
+		if err != nil {
+			return err
+		}
+		delete(gone, cookie)
+	}
+	for cookie := range gone {
+		d.sockets.guard.Forget(cookie)
+	}
 	return nil
+}
+
+// cookieOf is the kernel's number of a network namespace that is mounted.
+func cookieOf(path string) (cookie uint64, err error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open a network namespace: %w", err)
+	}
+	defer unix.Close(fd)
+	err = onThread(func() (err error) {
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter %s: %w", path, err)
+		}
+		cookie, err = sockets.Cookie()
+		return err
+	})
+	return cookie, err
 }
 
 // forgetSockets drops the account of an element that goes.
@@ -169,10 +209,13 @@ func (d *Driver) forgetSockets(id model.ID, e *element) {
 	delete(d.sockets.counts, id)
 }
 
-// endSockets takes the program away when the node's last element is gone.
+// endSockets takes the program away when the node's last element is gone, whether this driver was told of it or not.
 func (d *Driver) endSockets() error {
 	if len(d.elements) > 0 {
 		return nil
+	}
+	if paths, err := d.namespaces(); err != nil || slices.ContainsFunc(paths, func(path string) bool { return d.namespaceOf(path) != 0 }) {
+		return err
 	}
 	err := d.closeSockets()
 	return errors.Join(err, sockets.Destroy(d.socketsDir()))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -56,9 +57,17 @@ func Look() (Seen, error) {
 		for _, a := range attributes {
 			if k := a.Attr.Type; (k == packetDiagRX || k == packetDiagTX) && len(a.Value) >= 8 {
 				block, count := binary.NativeEndian.Uint32(a.Value), binary.NativeEndian.Uint32(a.Value[4:])
-				seen.Rings += uint64(block) * uint64(count)
+				seen.Rings += room(block, count)
 			}
 		}
 	}
 	return seen, nil
+}
+
+// room is what a ring takes: the program's function of that name.
+func room(block, blocks uint32) uint64 {
+	if block == 0 {
+		return 0
+	}
+	return uint64(1) << bits.Len32(block-1) * uint64(blocks)
 }

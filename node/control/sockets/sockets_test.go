@@ -4,8 +4,12 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"testing"
+	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/system/attack"
@@ -44,6 +48,56 @@ func enter(t *testing.T, rings uint64) (*Guard, uint64) {
 		t.Fatal(err)
 	}
 	return g, cookie
+}
+
+// another is the guard of another instance of the machine, whose program runs as well.
+func another(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	g, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.Close(), Destroy(dir)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// others counts the programs at setsockopt that are not of this version.
+func others(t *testing.T) (n int) {
+	t.Helper()
+	root, err := groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	all, err := link.QueryPrograms(link.QueryOptions{Target: int(root.Fd()), Attach: ebpf.AttachCGroupSetsockopt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tags := map[string]int{}
+	for _, is := range all.Programs {
+		p, err := ebpf.NewProgramFromID(is.ID)
+		if err != nil {
+			continue // gone by now
+		}
+		if info, err := p.Info(); err == nil {
+			tags[info.Tag]++
+		}
+		p.Close()
+	}
+	var own programObjects
+	if err := loadProgramObjects(&own, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	info, err := own.SetOption.Info()
+	if err != nil || tags[info.Tag] < 3 {
+		t.Fatalf("of this version there are %d programs of %d (%v)", tags[info.Tag], len(all.Programs), err)
+	}
+	return len(all.Programs) - tags[info.Tag]
 }
 
 func packetSocket(t *testing.T) int {
@@ -198,5 +252,152 @@ func TestOthersAreFree(t *testing.T) {
 	}
 	if known, err := g.Known(); err != nil || len(known) != 0 {
 		t.Errorf("accounts left: %v (%v)", known, err)
+	}
+}
+
+// The kernel takes pages for a ring's block by powers of two: one of 33 pages keeps 64 from others (255 MiB so took 497 of the
+// machine's memory).
+func TestRingsAreCountedAsTheyAre(t *testing.T) {
+	g, cookie := enter(t, 8<<20)
+	page := uint32(os.Getpagesize())
+	odd := func(blocks uint32) error {
+		return unix.SetsockoptTpacketReq(packetSocket(t), unix.SOL_PACKET, unix.PACKET_RX_RING,
+			&unix.TpacketReq{Block_size: 33 * page, Block_nr: blocks, Frame_size: page, Frame_nr: 33 * blocks})
+	}
+	if err := odd(32); err != nil {
+		t.Fatalf("a ring that takes 8 MiB: %v", err)
+	}
+	if err := odd(1); err != unix.ENOMEM {
+		t.Errorf("more than 8 MiB: %v, want ENOMEM", err)
+	}
+	a, err := g.Account(cookie)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen, err := Look()
+	if err != nil || a.Rings != 8<<20 || seen.Rings != a.Rings {
+		t.Errorf("the account says %d, and seen are %d, want both 8 MiB (%v)", a.Rings, seen.Rings, err)
+	}
+}
+
+// TestValueStaysAsItWasLookedAt: a thread that changes what another asks for, between the look and the kernel's reading, gets no more
+// than what was looked at, whatever the programs of other instances let go.
+func TestValueStaysAsItWasLookedAt(t *testing.T) {
+	another(t)
+	g, cookie := enter(t, 4<<20)
+	another(t)
+	if n := others(t); n > 0 {
+		t.Logf("the machine has %d programs of other versions, which may say that the kernel shall look again: nothing is tried", n)
+		return
+	}
+	attack.Tell(t, "what is asked for is changed while it is looked at: rings and filters of none become large ones",
+		"the kernel takes what was looked at")
+	const block = 1 << 20
+	const few = 3000
+	race := func(change func(bool), ask func() bool) {
+		t.Helper()
+		var stop atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := 0; !stop.Load(); i++ {
+				change(i%2 == 0)
+			}
+		}()
+		for range few {
+			if !ask() {
+				break
+			}
+		}
+		stop.Store(true)
+		<-done
+	}
+	request := &unix.TpacketReq{Block_size: block, Frame_size: 2048}
+	blocks := (*atomic.Uint32)(unsafe.Pointer(&request.Block_nr))
+	frames := (*atomic.Uint32)(unsafe.Pointer(&request.Frame_nr))
+	fd := packetSocket(t)
+	race(func(large bool) {
+		if large {
+			frames.Store(16 * block / 2048)
+			blocks.Store(16)
+		} else {
+			frames.Store(0)
+			blocks.Store(0)
+		}
+	}, func() bool {
+		unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, unix.PACKET_RX_RING, request) //nolint:errcheck // most fail
+		if seen, err := Look(); err != nil || seen.Rings > 4<<20 {
+			t.Errorf("of 4 MiB that it may have it has %d (%v)", seen.Rings, err)
+			return false
+		}
+		return true
+	})
+	unix.Close(fd)
+	program := make([]unix.SockFilter, 4000)
+	for i := range program {
+		program[i] = unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 1}
+	}
+	filter := &unix.SockFprog{Len: 1, Filter: &program[0]}
+	length := (*uint16)(unsafe.Pointer(filter))
+	var sockets []int
+	defer func() {
+		for _, fd := range sockets {
+			unix.Close(fd)
+		}
+	}()
+	race(func(large bool) {
+		to := uint16(1)
+		if large {
+			to = 4000
+		}
+		*(*uint16)(unsafe.Pointer(length)) = to
+	}, func() bool {
+		fd := packetSocket(t)
+		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, filter) //nolint:errcheck // some fail
+		size, _ := filterLength(fd)
+		if size <= 32 {
+			unix.Close(fd)
+			return true
+		}
+		sockets = append(sockets, fd)
+		if a, err := g.Account(cookie); err != nil || a.Filters < uint64(len(sockets)) {
+			t.Errorf("%d sockets have large filters, counted are %d (%v)", len(sockets), a.Filters, err)
+			return false
+		}
+		return true
+	})
+}
+
+// filterLength is how many instructions a socket's filter has.
+func filterLength(fd int) (int, error) {
+	n := uint32(0)
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER, 0, uintptr(unsafe.Pointer(&n)), 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), nil
+}
+
+// TestNothingHoldsRings: what would keep pages of a ring when its socket is closed, and it is counted no more, is refused.
+func TestNothingHoldsRings(t *testing.T) {
+	g, cookie := enter(t, 0)
+	for _, kind := range []int{unix.AF_INET, unix.AF_INET6, unix.AF_UNIX, unix.AF_PACKET} {
+		fd, err := unix.Socket(kind, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ZEROCOPY, 1); err != unix.ENOPROTOOPT {
+			t.Errorf("SO_ZEROCOPY of a socket of family %d: %v, want ENOPROTOOPT", kind, err)
+		}
+	}
+	g.Forget(cookie)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ZEROCOPY, 1); err != nil {
+		t.Errorf("SO_ZEROCOPY of who is not bounded: %v", err)
 	}
 }

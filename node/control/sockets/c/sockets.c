@@ -11,6 +11,7 @@ enum {
 	LEVEL_PACKET = 263, /* SOL_PACKET */
 	ATTACH_FILTER = 26, /* SO_ATTACH_FILTER */
 	ATTACH_REUSEPORT = 51, /* SO_ATTACH_REUSEPORT_CBPF */
+	ZERO_COPY = 60,     /* SO_ZEROCOPY */
 	RX_RING = 5,        /* PACKET_RX_RING */
 	TX_RING = 13,       /* PACKET_TX_RING */
 	FANOUT_DATA = 22,   /* PACKET_FANOUT_DATA */
@@ -21,6 +22,7 @@ enum {
 	NOT_PERMITTED = 1,  /* EPERM */
 	NO_MEMORY = 12,     /* ENOMEM */
 	INVALID = 22,       /* EINVAL */
+	NO_OPTION = 92,     /* ENOPROTOOPT */
 	FAMILY_PACKET = 17, /* AF_PACKET */
 	LONGEST = 64,       /* more bytes than any of these values has */
 	/*
@@ -100,7 +102,23 @@ INLINE int refuse(__u64 *count)
 	return 0;
 }
 
-/* ask lets the kernel go on with the value as it was looked at: nobody can change it meanwhile. */
+/*
+ * room is what a ring takes. The kernel has each of its blocks in pages that lie together, of which it takes a power of two: a block
+ * of 5 pages keeps 8 from others (alloc_pg_vec).
+ */
+INLINE __u64 room(__u32 block, __u32 blocks)
+{
+	__u64 most = block ? block - 1 : 0;
+
+	most |= most >> 1;
+	most |= most >> 2;
+	most |= most >> 4;
+	most |= most >> 8;
+	most |= most >> 16;
+	return (most + 1) * blocks;
+}
+
+/* ask lets the kernel go on with the value as it was looked at, which nobody can change meanwhile. */
 INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 {
 	__u64 cookie = bpf_get_netns_cookie(ctx);
@@ -109,13 +127,15 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 	__u32 zero = 0;
 	__u64 *n = bpf_map_lookup_elem(&asked, &zero);
 	if (!l || !t || !n)
-		return 1; /* no element of ours */
-	__sync_fetch_and_add(n, 1);
+		return 1; /* no element of ours, but perhaps of an instance whose program runs behind this one: the length stays */
 	/* Of more than a page the kernel would take what the caller has in memory by then, not what was looked at. */
-	if (ctx->length > LONGEST) {
+	if (ctx->length > LONGEST || (ctx->length <= 0 && (rings || filters))) {
 		bpf_set_retval(-INVALID);
 		return 0;
 	}
+	if (!rings && !filters)
+		return 1; /* nothing, or little: but this very value, or another thread makes it more before the kernel reads it */
+	__sync_fetch_and_add(n, 1);
 	if (rings) {
 		/* More than any machine has would make the sum wrap around. */
 		if (rings > (1ULL << 48))
@@ -139,6 +159,19 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 	return 1;
 }
 
+/* refuse_elements refuses an option to elements; others' the kernel may read where the caller has it. */
+INLINE int refuse_elements(struct sockopt *ctx, int error)
+{
+	__u64 cookie = bpf_get_netns_cookie(ctx);
+
+	if (bpf_map_lookup_elem(&limits, &cookie)) {
+		bpf_set_retval(-error);
+		return 0;
+	}
+	ctx->length = 0;
+	return 1;
+}
+
 SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
 {
 	const int level = ctx->level, name = ctx->name;
@@ -148,26 +181,25 @@ SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
 	void *value = (void *)ctx->value, *end = (void *)ctx->value_end;
 
 	/*
+	 * What is sent without a copy holds pages for as long as somebody does not take it, and a page of a ring all of its block, four
+	 * megabytes, when the ring is gone and counted no more. (vmsplice would do the same, which a filter of system calls refuses.)
+	 */
+	if (level == LEVEL_SOCKET && name == ZERO_COPY)
+		return refuse_elements(ctx, NO_OPTION);
+	/*
 	 * A policy of IPsec for one socket: memory that is charged to nobody, and a way to policies for who may not speak to that
 	 * part of the kernel. A filter of system calls cannot refuse it: it sees 64 bits of a number of which the kernel takes 32.
 	 */
 	if ((level == LEVEL_IP && (name == IPSEC_POLICY || name == IPSEC_POLICY + 1)) ||
-	    (level == LEVEL_IP6 && (name == IPSEC_POLICY6 || name == IPSEC_POLICY6 + 1))) {
-		__u64 cookie = bpf_get_netns_cookie(ctx);
-		if (bpf_map_lookup_elem(&limits, &cookie)) {
-			bpf_set_retval(-NOT_PERMITTED);
-			return 0;
-		}
-	}
+	    (level == LEVEL_IP6 && (name == IPSEC_POLICY6 || name == IPSEC_POLICY6 + 1)))
+		return refuse_elements(ctx, NOT_PERMITTED);
 	if (ring && value + 8 <= end) {
 		const __u32 *request = value; /* struct tpacket_req: the size of a block, how many */
-		__u64 bytes = (__u64)request[0] * request[1];
-		if (bytes)
-			return ask(ctx, bytes, 0);
-	} else if (filter && value + 2 <= end) {
+		return ask(ctx, request[0] && request[1] ? room(request[0], request[1]) : 0, 0);
+	}
+	if (filter && value + 2 <= end) {
 		const __u16 *program = value; /* struct sock_fprog: how many instructions */
-		if (*program > SMALL)
-			return ask(ctx, 0, 1);
+		return ask(ctx, 0, *program > SMALL);
 	}
 	ctx->length = 0; /* as the caller has it in memory: the kernel need not copy what is large */
 	return 1;
