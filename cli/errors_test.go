@@ -93,15 +93,6 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-func write(t *testing.T, name, text string) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 const duo = "network: duo\nrouters: [r1, r2]\nlinks:\n  - r1 -- r2\n"
 
 // One bad document keeps all the others from being applied.

@@ -57,26 +57,16 @@ type Fabric struct {
 	told     map[string]string // reasons why a driver's hook is not used although it is asked for, by place
 }
 
-// Option changes what New makes.
-type Option func(*Fabric)
-
-// TunnelPort sets the UDP port of the tunnels, the same on all nodes of an instance. Nodes of several instances that
-// share a network namespace need one each.
-func TunnelPort(port uint16) Option { return func(f *Fabric) { f.port = port } }
-
 // New opens the fabric of a node, in the network namespace that the calling thread is in: the node's. What an earlier
 // process of the same node left running runs on, untouched. underlay is the node's address for tunnels; without one
 // there are none.
 //
 // The data path needs no sysctl of the node's namespace: packets of elements never reach its stack. A firewall there
 // must let UDP to the tunnel port in.
-func New(dirs instance.NodeDirs, underlay netip.Addr, options ...Option) (*Fabric, error) {
+func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
 		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, cut: map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{}, resting: map[uint32]time.Time{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
-	for _, o := range options {
-		o(f)
-	}
 	if err := mountBPF(dirs.BPF()); err != nil {
 		return nil, err
 	}

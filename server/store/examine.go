@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,10 +128,4 @@ func SweepExamined(dir string) {
 	for _, path := range left {
 		os.RemoveAll(path) //nolint:errcheck // it takes room and does no harm
 	}
-}
-
-// Exists tells whether there is an embedded store in a directory, whole or not.
-func Exists(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "member"))
-	return !errors.Is(err, fs.ErrNotExist)
 }
