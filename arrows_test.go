@@ -50,7 +50,7 @@ var mayImport = map[string][]string{
 	"node/control":      {"model"},
 	"node/forward":      {"model", "node/control"},
 	"node/edge":         {"model", "instance", "linux"},
-	"node/fabric":       {"model", "instance", "linux", "node/fabric/pipeline"},
+	"node/fabric":       {"model", "instance", "linux", "node/forward", "node/fabric/pipeline"},
 	"node/substrate":    {"model", "embedding", "instance", "linux"},
 	"node/control/…":    {"model", "instance", "linux", "software", "node/control", "node/control/…"},
 	"node/forward/…":    {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -48,15 +49,16 @@ type chain struct {
 
 // lab is a node in a network namespace of its own, with the drivers that an agent has and chains on it.
 type lab struct {
-	ctx     context.Context
-	dirs    instance.NodeDirs
-	all     instance.Dirs
-	home    string // the node's namespace
-	drivers agent.Drivers
-	fabric  *fabric.Fabric
-	chains  []*chain
-	jobs    []control.Job
-	devices map[model.PortID]int
+	ctx      context.Context
+	dirs     instance.NodeDirs
+	all      instance.Dirs
+	home     string // the node's namespace
+	drivers  agent.Drivers
+	fabric   *fabric.Fabric
+	chains   []*chain
+	jobs     []control.Job
+	devices  map[model.PortID]int
+	steering map[model.ID]forward.Steering // as planes asked for last
 }
 
 // onNode runs f on a node of its own, and removes all of it afterwards.
@@ -82,7 +84,7 @@ func onNode(ctx context.Context, f func(*lab) error) error {
 func newLab(ctx context.Context) (*lab, error) {
 	word := make([]byte, 4)
 	rand.Read(word) //nolint:errcheck // it never fails
-	l := &lab{ctx: ctx, all: instance.NewDirs("bench" + hex.EncodeToString(word)), devices: map[model.PortID]int{},
+	l := &lab{ctx: ctx, all: instance.NewDirs("bench" + hex.EncodeToString(word)), devices: map[model.PortID]int{}, steering: map[model.ID]forward.Steering{},
 		home: fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
 	l.dirs = l.all.Node(node)
 	var err error
@@ -181,21 +183,31 @@ func (l *lab) prepare(f model.Forwarding) error {
 	return l.take(f, jobs)
 }
 
-// take has a plane forward for elements.
+// take has a plane make itself ready for elements: the next apply steers them there.
 func (l *lab) take(f model.Forwarding, jobs []forward.Job) error {
 	if len(jobs) == 0 {
 		return nil
 	}
-	for _, r := range l.drivers.Planes[f].Prepare(l.ctx, jobs) {
-		if r.Err != nil {
-			return r.Err
+	for waits := true; waits; {
+		waits = false
+		for _, r := range l.drivers.Planes[f].Prepare(l.ctx, jobs) {
+			if r.Err != nil {
+				return r.Err
+			}
+			if waits = waits || r.Waits; r.Steering != nil {
+				r.Steering.Owner = f
+				l.steering[r.ID] = *r.Steering
+			}
+		}
+		if waits {
+			time.Sleep(time.Millisecond)
 		}
 	}
 	return nil
 }
 
 func (l *lab) apply() error {
-	s := fabric.State{Packets: map[string]int{}}
+	s := fabric.State{Packets: map[string]int{}, Steering: l.steering}
 	for _, c := range l.chains {
 		if c.packets > 0 {
 			s.Packets[c.network] = c.packets

@@ -130,7 +130,7 @@ func (l *lab) slicedNode(groups ...*wires) error {
 	if err := l.make(); err != nil {
 		return err
 	}
-	s := fabric.State{Packets: map[string]int{}}
+	s := fabric.State{Packets: map[string]int{}, Steering: l.steering}
 	var jobs []forward.Job
 	for _, w := range groups {
 		for i := range w.n {

@@ -34,7 +34,6 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 	}
 	// Routers forwarded for by the fabric, or by the node's kernel, have one memory of tables.
 	fast := xdp.New(dirs, panel, panel.Tables(), nil)
-	fast.Hurry()
 	routed, err := fast.Kernel(model.ForwardRouter)
 	if err != nil {
 		return Drivers{}, err
@@ -46,7 +45,7 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 	return Drivers{
 		Controls: map[model.Control]control.Driver{model.ControlNetns: namespaces},
 		Planes: map[model.Forwarding]forward.Plane{
-			model.ForwardGuest:  guest.New(),
+			model.ForwardGuest:  guest.Plane{},
 			model.ForwardRouter: routed,
 			model.ForwardBridge: bridge.Both(bridge.New(dirs, namespaces), bridged),
 			model.ForwardXDP:    fast,

@@ -78,7 +78,8 @@ type outcome struct {
 	devices []control.Device
 	err     error
 
-	waits    bool // who shall forward for it is not in sync yet
+	waits    bool              // who shall forward for it is not in sync yet
+	steering *forward.Steering // where its packets shall go; nil: where they went before
 	restarts int
 	warning  control.Warning
 	message  string // how far it is that is starting
@@ -171,7 +172,7 @@ func changeReason(change string) string {
 	return "ElementChanged"
 }
 
-// applyPlanes has the planes ready themselves, then lets those go that an element no longer uses.
+// applyPlanes has the planes ready themselves, and notes what they have ready.
 func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome) {
 	jobs := map[model.Forwarding][]forward.Job{}
 	for _, id := range a.plan.order {
@@ -189,10 +190,12 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 	}
 	for name, plane := range a.Drivers.Planes {
 		for i, p := range plane.Prepare(ctx, jobs[name]) {
-			if o := outcomes[jobs[name][i].ID]; p.Err != nil {
+			o := outcomes[jobs[name][i].ID]
+			if o.waits = p.Waits; p.Err != nil {
 				o.phase, o.err = model.PhaseFailed, p.Err
-			} else {
-				o.waits = p.Waits
+			}
+			if o.steering = p.Steering; o.steering != nil {
+				o.steering.Owner = name
 			}
 		}
 	}
@@ -219,11 +222,14 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		}
 	}
 	state := fabric.State{Peers: a.desired.Peers, Underlay: a.desired.Hook, Slices: a.plan.slices, Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(index)),
-		Incomplete: !a.complete || len(a.plan.held) > 0}
+		Steering: map[model.ID]forward.Steering{}, Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
 		if o == nil {
 			continue
+		}
+		if o.steering != nil {
+			state.Steering[id] = *o.steering
 		}
 		for i := range o.job.Element.Interfaces {
 			ifc := &o.job.Element.Interfaces[i]
@@ -246,8 +252,17 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 	}
 	report := a.Drivers.Fabric.Apply(ctx, state)
 	for port, err := range report.Failed {
-		if o := outcomes[port.ID]; o != nil && o.err == nil && err != nil {
+		o := outcomes[port.ID]
+		if o != nil && o.err == nil && err != nil {
 			o.phase, o.err = model.PhaseFailed, err
+		}
+		if o != nil && port.Interface == "" { // it is steered as before
+			o.steering = nil
+		}
+	}
+	if !report.Steered {
+		for _, o := range outcomes {
+			o.steering = nil
 		}
 	}
 	a.underlay, a.hooks = report.Underlay, map[model.ID]map[string]model.HookUse{}
@@ -330,7 +345,8 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 		if err == nil {
 			found = slices.DeleteFunc(found, func(id model.ID) bool {
 				o := outcomes[id]
-				return a.plan.held[id.Network] || o != nil && forwarding(&o.job.Element.Element) == name
+				// Until an element's new plane is ready, the old one forwards.
+				return a.plan.held[id.Network] || o != nil && (o.steering == nil || o.steering.Owner == name)
 			})
 			if len(found) > 0 {
 				err = plane.Retire(ctx, found)

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"testing"
 
@@ -20,11 +22,14 @@ type record struct {
 	removed []model.ID
 	state   fabric.State
 	cut     map[model.ID]bool
+
+	unsteered bool
+	failed    map[model.PortID]error
 }
 
 func (r *record) Apply(_ context.Context, s fabric.State) fabric.Report {
 	r.state = s
-	return fabric.Report{}
+	return fabric.Report{Steered: !r.unsteered, Failed: r.failed}
 }
 
 func (r *record) Cut(elements map[model.ID]bool, _ []string) error                   { r.cut = elements; return nil }
@@ -173,6 +178,80 @@ func TestWhoIsWaitedForIsAtWork(t *testing.T) {
 	for _, s := range a.reporter.last.Elements {
 		if s.Phase != model.PhaseRunning || s.Message != "" || s.AtWork != (s.ID.Element == "r") {
 			t.Errorf("%s is %s, at work %v: %q", s.ID, s.Phase, s.AtWork, s.Message)
+		}
+	}
+}
+
+// steeringPlane has what a test says ready, for all elements, and keeps something of those that it was told of.
+type steeringPlane struct {
+	recordPlane
+	prepared forward.Prepared
+	has      map[model.ID]bool
+}
+
+func (p *steeringPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
+	all := make([]forward.Prepared, len(jobs))
+	for i, j := range jobs {
+		all[i] = p.prepared
+		all[i].ID, p.has[j.ID] = j.ID, true
+	}
+	return all
+}
+
+func (p *steeringPlane) List(context.Context) ([]model.ID, error) {
+	return slices.Collect(maps.Keys(p.has)), nil
+}
+
+func (p *steeringPlane) Retire(_ context.Context, ids []model.ID) error {
+	for _, id := range ids {
+		delete(p.has, id)
+	}
+	return nil
+}
+
+// TestTheAgentSteers: what a plane has ready goes to the fabric, with the plane's name, and only then another plane lets go of the
+// element. While that plane waits, fails, or the fabric has not done it, the element stays as it is.
+func TestTheAgentSteers(t *testing.T) {
+	r := &record{}
+	old, next := &steeringPlane{has: map[model.ID]bool{}}, &steeringPlane{has: map[model.ID]bool{}}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+		Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+		Planes:   map[model.Forwarding]forward.Plane{model.ForwardRouter: old, model.ForwardXDP: next},
+		Fabric:   r,
+	}}, complete: true, elements: &elements{}, links: &links{}}
+	a.reporter = newReporter(nil, "n1", a.Log)
+	id, other := model.ID{Network: "net", Element: "r"}, model.ID{Network: "net", Element: "gone"}
+	want := func(by model.Forwarding) {
+		a.desired = &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{
+			{Element: model.Element{Name: "r", Kind: model.Router, Forwarding: by}}}}}}
+	}
+	old.prepared.Steering = &forward.Steering{Tables: 1, Devices: map[string]int{"x": 7}}
+	old.has[other] = true
+	want(model.ForwardRouter)
+	a.pass(t.Context())
+	if s := r.state.Steering[id]; s.Owner != model.ForwardRouter || s.Tables != 1 || s.Devices["x"] != 7 || old.has[other] {
+		t.Errorf("steered %+v; kept %v", s, old.has)
+	}
+	want(model.ForwardXDP)
+	ready := &forward.Steering{Tables: 1}
+	for _, step := range []struct {
+		what      string
+		prepared  forward.Prepared
+		unsteered bool
+		failed    map[model.PortID]error
+		kept      bool
+	}{
+		{"waited for", forward.Prepared{Waits: true}, false, nil, true},
+		{"failed", forward.Prepared{Err: errors.New("no")}, false, nil, true},
+		{"the fabric did not come to it", forward.Prepared{Steering: ready}, true, nil, true},
+		{"the fabric refuses it", forward.Prepared{Steering: ready}, false, map[model.PortID]error{{ID: id}: errors.New("no")}, true},
+		{"ready", forward.Prepared{Steering: ready}, false, nil, false},
+	} {
+		next.prepared, r.unsteered, r.failed = step.prepared, step.unsteered, step.failed
+		failed := a.pass(t.Context())
+		if s, said := r.state.Steering[id]; said != (step.prepared.Steering != nil) || said && s.Owner != model.ForwardXDP || old.has[id] != step.kept ||
+			failed != (step.prepared.Err != nil || step.failed != nil) {
+			t.Errorf("%s: steered %+v (%v), kept by the old plane %v, the pass failed %v", step.what, s, said, old.has[id], failed)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type pass struct {
 	// Devices that are whole edges, trunks, and those that have any, by index: whose they are.
 	trunks, taken map[int]model.PortID
 	present       map[model.PortID]bool // in the state
+	turned        map[model.ID]*steered // steered in another way than before
 	// attached counts ports that are joined for the first time, or whose device was made anew.
 	attached, freed int
 	// Devices of which the driver's hook shall be used: those of ports, by slot, and others.
@@ -86,6 +87,7 @@ func (p *pass) run(ctx context.Context) error {
 	}
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
+	p.steer()
 	for _, step := range []func() error{p.resolve, p.nodes, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.leaveQueues, p.unhook, p.join, p.mirrors, p.companions, p.replace, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
@@ -336,16 +338,7 @@ func (p *pass) enter() error {
 			p.attached++
 		}
 	}
-	for id, s := range p.steered {
-		r := &p.pipe.Routers[s.number]
-		if name := routerName(id); r.Name != name {
-			r.Name = name
-		}
-		set32(&r.Seed, FlowSeed(id))
-		if s.on != pipeline.ToGuest && set32(&r.On, s.on) {
-			p.changed("element %s: its steering restored", id)
-		}
-	}
+	p.turn()
 	return write(p.pipe.Devices, keys, slots)
 }
 

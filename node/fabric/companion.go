@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +15,8 @@ import (
 
 // A router's companion is a namespace in which the node's kernel forwards for it. Each of the router's ports has a device
 // there, whose other end is in the node's namespace: the data path hands packets to the one, and takes what the kernel made
-// of them at the other, as if the router's port had sent it.
+// of them at the other, as if the router's port had sent it. Devices that get all of an element's packets, and not only those
+// that its tables forward, are the same to the data path; what is behind them is their makers'.
 
 const companionName = "polyplane companion"
 
@@ -29,7 +29,7 @@ func companionWord(now, former uint32) uint64 { return uint64(former)<<32 | uint
 func companionsOf(word uint64) (now, former uint32) { return uint32(word), uint32(word >> 32) }
 
 // JoinCompanion has the data path take what a companion sends at its devices: their indices in the node's namespace, by
-// interface. They get packets when Steer says so, and must be down until this is done.
+// interface. They get packets when State says so, and must be down until this is done.
 func (f *Fabric) JoinCompanion(_ context.Context, id model.ID, devices map[string]int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,10 +116,10 @@ func (p *pass) companions() error {
 	}
 	for port, slot := range p.slots {
 		s := p.steered[port.ID]
-		if s == nil || s.companions == nil {
+		if s == nil || s.Devices == nil {
 			continue
 		}
-		if index := uint32(s.companions[port.Interface]); !gone(index) && p.nameCompanion(slot, index) {
+		if index := uint32(s.Devices[port.Interface]); !gone(index) && p.nameCompanion(slot, index) {
 			p.changed("port %s: its companion restored", port)
 		}
 	}
@@ -195,22 +195,15 @@ func (f *Fabric) rememberCompanions() {
 	for port, slot := range f.slots {
 		s := f.steered[port.ID]
 		now, _ := companionsOf(atomic.LoadUint64(&f.pipe.Companions[slot]))
-		if s == nil || s.on != pipeline.ToCompanion {
+		if s == nil || s.on < pipeline.ToCompanion {
 			f.nameCompanion(slot, 0)
 			continue
 		}
-		if s.companions == nil {
-			s.companions = map[string]int{}
+		if s.Devices == nil {
+			s.Devices = map[string]int{}
 		}
 		if now != 0 {
-			s.companions[port.Interface] = int(now)
+			s.Devices[port.Interface] = int(now)
 		}
 	}
-}
-
-func (s *steered) steering() Steering {
-	if s.on == pipeline.ToGuest {
-		return Steering{}
-	}
-	return Steering{Router: s.number, Companions: maps.Clone(s.companions), Off: maps.Clone(s.off)}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // State is everything the fabric of one node shall have.
@@ -22,6 +23,8 @@ type State struct {
 	// Punts are the exceptional packets a second – those that routers answer or drop – that the routers of a network on
 	// this node may get from the data path together; those that are not named have no limit.
 	Punts map[string]int
+	// Steering says where packets for elements go. An element that is not named is steered as before, as long as it has ports.
+	Steering map[model.ID]forward.Steering
 	// Underlay says in which hook of the underlay's devices tunnels' packets are taken for routers that are forwarded here;
 	// auto when empty.
 	Underlay model.Hook
@@ -76,6 +79,7 @@ type Report struct {
 	Failed  map[model.PortID]error
 	Changed []string // for events; empty when all was right
 	Problem error    // what keeps the fabric as a whole from working
+	Steered bool     // packets go where State.Steering says, but for those of elements that failed
 	// Hooks are those in use at the ports that have one of their own (Port.Hook), and at the underlay's devices if there are
 	// tunnels among them.
 	Hooks    map[model.PortID]model.HookUse

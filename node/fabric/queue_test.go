@@ -11,6 +11,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/fib"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // routed is a node with a router r between a (10.0.0.1) and b (10.1.0.1), with tables that say so.
@@ -67,7 +68,7 @@ func newRouted(t testing.TB) *routed {
 // steer has the data path forward for the router, or its own stack.
 func (l *routed) steer(on bool) {
 	l.t.Helper()
-	var s Steering
+	var s forward.Steering
 	if on {
 		n, err := l.fabric.Router(l.id) // after a restart, or once it was given back, it may be another's
 		if err != nil {
@@ -77,11 +78,9 @@ func (l *routed) steer(on bool) {
 			tables := l.fabric.pipe.FIB.Tables()
 			tables[pipeline.Table(n, false)], tables[pipeline.Table(l.tables, false)], l.tables = tables[pipeline.Table(l.tables, false)], 0, n
 		}
-		s.Router = n
+		s.Tables = n
 	}
-	if err := l.fabric.Steer(context.Background(), l.id, s); err != nil {
-		l.t.Fatal(err)
-	}
+	l.state.Steering = map[model.ID]forward.Steering{l.id: s}
 	l.apply()
 }
 
@@ -196,7 +195,7 @@ func TestBandwidthBeforeRouterChangesWithoutLoss(t *testing.T) {
 	if l.lanes() != 2 {
 		t.Error("the queue's devices are not put right")
 	}
-	l.state.Ports = l.state.Ports[:2]
+	l.state.Ports, l.state.Steering = l.state.Ports[:2], nil
 	l.apply()
 	if l.apply(); l.lanes() != 0 {
 		t.Error("the queue's devices outlive the port")

@@ -77,10 +77,10 @@ func TestDeadRoutersFramesReachNobody(t *testing.T) {
 		sendMany(l.a, "10.1.0.1")
 		slot := l.fabric.slots[portID("net/r:left")]
 		generation := l.fabric.pipe.Generations[slot]
-		if err := l.fabric.Steer(t.Context(), l.id, Steering{}); err != nil {
+		if err := l.fabric.Leave(l.id); err != nil {
 			t.Fatal(err)
 		}
-		l.state.Ports = nil
+		l.state.Ports, l.state.Steering = nil, nil
 		l.apply()
 		l.restart()
 		c := newElement(t, "c")

@@ -12,20 +12,8 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/node/forward"
 )
-
-// Steering is what the data path does with the packets that arrive for an element's ports.
-type Steering struct {
-	// Router is the number (from Router) of the forwarding tables that they are forwarded by. 0: the element's own stack,
-	// the guest, gets them all.
-	Router int
-	// Companions, if not nil, has the node's kernel forward them instead, where those tables say that they are forwarded: in
-	// the router's companion namespace, by these devices (their indices in the node's namespace, known to JoinCompanion), by
-	// interface. What comes in at an interface without one is for the guest.
-	Companions map[string]int
-	// Off are the interfaces at which one family or both come in for the guest only.
-	Off map[string]Off
-}
 
 // Off says which packets that come in at an interface are not forwarded by the data path.
 type Off struct{ IPv4, IPv6 bool }
@@ -34,19 +22,20 @@ type Off struct{ IPv4, IPv6 bool }
 // has them.
 type Forwarded struct {
 	Packets, Bytes uint64            // forwarded by the data path or the companion, by way of all its ports
-	Companion      uint64            // of these packets, those that the companion got
+	Companion      uint64            // of these packets, those that the companion or the devices got
 	Driver         uint64            // of these packets, those that took the driver's hook
 	Blackholed     uint64            // dropped because the route says so
 	Refused        uint64            // that the guest would have got, beyond the network's punts a second
 	Punted         map[string]uint64 // given to the guest, by reason
 }
 
-// steered is what the fabric knows of a router.
+// steered is what the fabric knows of an element that has a number.
 type steered struct {
-	number     int
-	on         uint32 // pipeline.ToGuest, …
-	companions map[string]int
-	off        map[string]Off
+	forward.Steering // as State said last, or an earlier process left it
+	number           int
+	kept             bool   // a plane fills the tables with the number: it is the element's until Leave
+	on               uint32 // pipeline.ToGuest, …
+	off              map[string]Off
 }
 
 // Tables is the memory of the forwarding tables (package fib's Memory), which outlives the agent. It must not be used
@@ -82,16 +71,26 @@ func (f *Fabric) Ports(ids []model.PortID) (map[model.PortID]uint32, error) {
 	return numbers, nil
 }
 
-// Router gives the number of an element's forwarding tables (pipeline.Table), which it keeps until it is steered to the
-// guest. Its counters begin at zero.
+// Router gives the number of an element's forwarding tables (pipeline.Table), which whoever fills them keeps until Leave. Its
+// counters begin at zero.
 func (f *Fabric) Router(id model.ID) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.pipe == nil {
 		return 0, errClosed
 	}
+	s, err := f.numbered(id)
+	if err != nil {
+		return 0, err
+	}
+	s.kept = true
+	return s.number, nil
+}
+
+// numbered gives an element its number.
+func (f *Fabric) numbered(id model.ID) (*steered, error) {
 	if s := f.steered[id]; s != nil {
-		return s.number, nil
+		return s, nil
 	}
 	for n := 1; n < len(f.pipe.Routers); n++ {
 		r := &f.pipe.Routers[n]
@@ -100,16 +99,16 @@ func (f *Fabric) Router(id model.ID) (int, error) {
 		}
 		delete(f.freed, n)
 		if err := pipeline.Zero[pipeline.RouterCount](f.pipe.RouterCounts, []uint32{uint32(n)}); err != nil {
-			return 0, err
+			return nil, err
 		}
 		name := routerName(id)
 		r.Seed = FlowSeed(id)
 		set32(&r.Meter, 0)
 		r.Name = name
 		f.steered[id] = &steered{number: n}
-		return n, nil
+		return f.steered[id], nil
 	}
-	return 0, fmt.Errorf("element %s: the fabric of a node forwards for %d routers, and has them, or had until a moment ago", id, pipeline.MaxRouters)
+	return nil, fmt.Errorf("element %s: the fabric of a node forwards for %d routers, and has them, or had until a moment ago", id, pipeline.MaxRouters)
 }
 
 // numberRest is how long a router's number is nobody's: far longer than a run of the programs takes, which may have read it
@@ -121,52 +120,131 @@ func routerName(id model.ID) [16]uint8 {
 	return [16]uint8(h[:16])
 }
 
-// Steer changes where packets for an element go, for all of its ports by one store. Ports that come later follow.
-func (f *Fabric) Steer(_ context.Context, id model.ID, s Steering) error {
+// Leave says that nobody fills an element's tables any more. Packets that are still forwarded by them go to the guest.
+func (f *Fabric) Leave(id model.ID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pipe == nil {
+		return errClosed
+	}
+	if is := f.steered[id]; is != nil {
+		if is.kept = false; is.on != pipeline.ToDevices {
+			f.toGuest(id, is)
+		}
+	}
+	return nil
+}
+
+// Restrict says at which interfaces packets come in for the guest only, of one family or both, although the element's tables
+// forward. It counts from now on, whoever is steered to these tables when; so whoever fills them need not wait for an Apply to
+// have them used no more.
+func (f *Fabric) Restrict(id model.ID, off map[string]Off) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.pipe == nil {
 		return errClosed
 	}
 	is := f.steered[id]
-	if s.Router == 0 {
-		if is == nil {
-			return nil
-		}
+	if is == nil {
+		return fmt.Errorf("element %s has no tables", id)
+	}
+	if !maps.Equal(is.off, off) {
+		is.off = maps.Clone(off)
+		f.flagPorts(id)
+	}
+	return nil
+}
+
+// toGuest gives all of an element's packets to its own stack, by one store. A number that nobody fills tables for is free then.
+func (f *Fabric) toGuest(id model.ID, is *steered) {
+	if is.on != pipeline.ToGuest {
 		atomic.StoreUint32(&f.pipe.Routers[is.number].On, pipeline.ToGuest)
-		is.on, is.companions, is.off = pipeline.ToGuest, nil, nil
+		is.Steering, is.on = forward.Steering{}, pipeline.ToGuest
 		f.flagPorts(id)
 		f.nameCompanions(id, nil)
+	}
+	if !is.kept {
 		f.pipe.Routers[is.number].Name = [16]uint8{}
 		delete(f.steered, id)
 		f.freed[is.number] = time.Now()
-		return nil
 	}
-	if is == nil || is.number != s.Router {
-		return fmt.Errorf("element %s cannot be steered to tables %d: they are not its own", id, s.Router)
+}
+
+// steer finds who is to be steered in another way than before. Who goes to the guest does so at once; the others have their
+// queues made first, and go with turn.
+func (p *pass) steer() {
+	p.turned = map[model.ID]*steered{}
+	for id, s := range p.state.Steering {
+		is := p.steered[id]
+		if s.Tables == 0 && s.Devices == nil {
+			if is != nil {
+				p.toGuest(id, is)
+			}
+			continue
+		}
+		var err error
+		if s.Tables == 0 {
+			is, err = p.numbered(id)
+		} else if is == nil || is.number != s.Tables {
+			err = fmt.Errorf("element %s cannot be steered to tables %d: they are not its own", id, s.Tables)
+		}
+		if err != nil {
+			p.report.Failed[model.PortID{ID: id}] = err
+		} else if !is.Equal(s) {
+			s.Devices = maps.Clone(s.Devices)
+			switch is.Steering, is.on = s, pipeline.ToCompanion; {
+			case s.Tables == 0:
+				is.on = pipeline.ToDevices
+			case s.Devices == nil:
+				is.on = pipeline.ToPipeline
+			}
+			p.turned[id] = is
+		}
 	}
-	is.on, is.companions, is.off = pipeline.ToPipeline, maps.Clone(s.Companions), maps.Clone(s.Off)
-	if s.Companions != nil {
-		is.on = pipeline.ToCompanion
-		f.nameCompanions(id, s.Companions)
+}
+
+// turn has packets go where steering says, for all ports of an element by one store, and puts right what was altered. Devices
+// are named before packets are handed to them, and forgotten after.
+func (p *pass) turn() {
+	name := func(devices bool) {
+		for port, slot := range p.slots {
+			if s := p.turned[port.ID]; s != nil && (s.Devices != nil) == devices {
+				p.nameCompanion(slot, uint32(s.Devices[port.Interface]))
+			}
+		}
 	}
-	f.flagPorts(id)
-	atomic.StoreUint32(&f.pipe.Routers[is.number].On, is.on)
-	if s.Companions == nil {
-		f.nameCompanions(id, nil)
+	for port, slot := range p.slots {
+		if p.turned[port.ID] != nil {
+			p.flagPort(port, slot) // one that the state does not name, too
+		}
 	}
-	return nil
+	name(true)
+	for id, s := range p.steered {
+		r := &p.pipe.Routers[s.number]
+		if name := routerName(id); r.Name != name {
+			r.Name = name
+		}
+		set32(&r.Seed, FlowSeed(id))
+		if s.on != pipeline.ToGuest && set32(&r.On, s.on) && p.turned[id] == nil {
+			p.changed("element %s: its steering restored", id)
+		}
+	}
+	name(false)
+	p.report.Steered = true
 }
 
 // flagPorts writes what steering says into the flags of the element's ports.
 func (f *Fabric) flagPorts(id model.ID) {
 	for port, slot := range f.slots {
-		if port.ID != id {
-			continue
+		if port.ID == id {
+			f.flagPort(port, slot)
 		}
-		flags := &f.pipe.Ports[slot].Flags
-		set32(flags, atomic.LoadUint32(flags)&keptFlags|f.steeringOf(port))
 	}
+}
+
+func (f *Fabric) flagPort(port model.PortID, slot uint32) {
+	flags := &f.pipe.Ports[slot].Flags
+	set32(flags, atomic.LoadUint32(flags)&keptFlags|f.steeringOf(port))
 }
 
 // keptFlags are those that steering leaves as they are.
@@ -196,12 +274,12 @@ func FlowSeed(id model.ID) uint32 {
 }
 
 // Steered tells which elements have a number, and how they are steered.
-func (f *Fabric) Steered() map[model.ID]Steering {
+func (f *Fabric) Steered() map[model.ID]forward.Steering {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := make(map[model.ID]Steering, len(f.steered))
+	all := make(map[model.ID]forward.Steering, len(f.steered))
 	for id, s := range f.steered {
-		all[id] = s.steering()
+		all[id] = s.Steering // whose map is never changed, only replaced
 	}
 	return all
 }
@@ -217,7 +295,10 @@ func (f *Fabric) rememberSteering() {
 		}
 		s := f.steered[port.ID]
 		if s == nil {
-			s = &steered{number: n, on: min(atomic.LoadUint32(&f.pipe.Routers[n].On), pipeline.ToCompanion), off: map[string]Off{}}
+			s = &steered{number: n, on: min(atomic.LoadUint32(&f.pipe.Routers[n].On), pipeline.ToDevices), off: map[string]Off{}}
+			if s.on == pipeline.ToPipeline || s.on == pipeline.ToCompanion {
+				s.Tables = n
+			}
 			f.steered[port.ID] = s
 		}
 		if o := (Off{flags&pipeline.OffIPv4 != 0, flags&pipeline.OffIPv6 != 0}); o != (Off{}) {

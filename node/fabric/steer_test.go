@@ -12,6 +12,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // TestSteering steers an element to tables of its own and back, and finds it so after a restart.
@@ -24,9 +25,11 @@ func TestSteering(t *testing.T) {
 		t.Fatalf("ports are %v: %v", numbers, err)
 	}
 	flags := func() uint32 { return atomic.LoadUint32(&n.fabric.pipe.Ports[numbers[b]].Flags) }
-	if err := n.fabric.Steer(ctx, b.ID, Steering{Router: 1}); err == nil {
-		t.Error("an element was steered to tables that are not its own")
+	n.state.Steering = map[model.ID]forward.Steering{b.ID: {Tables: 1}}
+	if r := n.fabric.Apply(ctx, n.state); r.Failed[model.PortID{ID: b.ID}] == nil {
+		t.Errorf("an element was steered to tables that are not its own: %+v", r)
 	}
+	n.state.Steering = nil
 	router, err := n.fabric.Router(b.ID)
 	if err != nil || router < 1 {
 		t.Fatalf("tables %d: %v", router, err)
@@ -38,9 +41,13 @@ func TestSteering(t *testing.T) {
 	if flags() != 0 {
 		t.Errorf("flags %#x before anything was steered", flags())
 	}
-	want := Steering{Router: router, Off: map[string]Off{"eth0": {IPv6: true}}}
-	if err := n.fabric.Steer(ctx, b.ID, want); err != nil {
-		t.Fatal(err)
+	if err := n.fabric.Restrict(b.ID, map[string]Off{"eth0": {IPv6: true}}); err != nil || flags() != 0 {
+		t.Errorf("flags %#x although nothing is steered there: %v", flags(), err)
+	}
+	want := forward.Steering{Owner: "here", Tables: router}
+	n.state.Steering = map[model.ID]forward.Steering{b.ID: want}
+	if changes := n.apply(); len(changes) > 0 {
+		t.Errorf("steering is told as an alteration: %v", changes)
 	}
 	a.ping(t, "10.0.0.2") // no table: the guest gets it
 	check := func() {
@@ -48,7 +55,7 @@ func TestSteering(t *testing.T) {
 		if f := flags(); pipeline.RouterOf(f) != router || f&(pipeline.OffIPv4|pipeline.OffIPv6) != pipeline.OffIPv6 {
 			t.Errorf("flags %#x", f)
 		}
-		if got := n.fabric.Steered()[b.ID]; !reflect.DeepEqual(got, want) {
+		if got := n.fabric.Steered()[b.ID]; !got.Equal(want) {
 			t.Errorf("steered %+v, not %+v", got, want)
 		}
 		all, err := n.fabric.Forwarded(ctx)
@@ -60,11 +67,17 @@ func TestSteering(t *testing.T) {
 	n.state.Packets = map[string]int{"net": 100_000}
 	n.apply()
 	check()
-	if err := n.fabric.Steer(ctx, b.ID, want); err != nil || flags()&pipeline.Metered == 0 {
-		t.Errorf("steered again, its packets are no longer limited: flags %#x, %v", flags(), err)
+	if err := n.fabric.Restrict(b.ID, nil); err != nil || flags()&pipeline.Metered == 0 || flags()&pipeline.OffIPv6 != 0 {
+		t.Errorf("flags %#x: %v", flags(), err)
 	}
-	n.state.Packets = nil
+	if err := n.fabric.Restrict(b.ID, map[string]Off{"eth0": {IPv6: true}}); err != nil || flags()&pipeline.Metered == 0 {
+		t.Errorf("restricted, its packets are no longer limited: flags %#x, %v", flags(), err)
+	}
+	check()
+	n.state.Packets, n.state.Steering = nil, nil // who is not named stays as it is
 	n.apply()
+	check()
+	want.Owner = "" // which nothing tells of
 	n.restart()
 	check()
 	atomic.StoreUint32(&n.fabric.pipe.Routers[router].On, 0)
@@ -73,7 +86,19 @@ func TestSteering(t *testing.T) {
 		t.Errorf("what was altered is not told: %v", changes)
 	}
 	check()
-	if err := n.fabric.Steer(ctx, b.ID, Steering{}); err != nil {
+	if again, err := n.fabric.Router(b.ID); err != nil || again != router {
+		t.Errorf("after a restart tables %d: %v", again, err)
+	}
+	n.state.Steering = map[model.ID]forward.Steering{b.ID: {}}
+	n.apply()
+	if s, kept := n.fabric.Steered()[b.ID]; flags() != 0 || n.fabric.pipe.Routers[router].On != 0 || !kept || s.Tables != 0 {
+		t.Errorf("flags %#x, steered %+v, kept %v", flags(), s, kept)
+	}
+	n.state.Steering[b.ID] = want
+	n.apply()
+	check()
+	n.state.Steering = nil
+	if err := n.fabric.Leave(b.ID); err != nil {
 		t.Fatal(err)
 	}
 	if flags() != 0 || n.fabric.pipe.Routers[router].On != 0 || len(n.fabric.Steered()) != 0 {
@@ -110,8 +135,9 @@ func TestCompanions(t *testing.T) {
 		if err := n.fabric.JoinCompanion(ctx, port.ID, devices); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.fabric.Steer(ctx, port.ID, Steering{Router: router, Companions: devices}); err != nil {
-			t.Fatal(err)
+		n.state.Steering = map[model.ID]forward.Steering{port.ID: {Tables: router, Devices: devices}}
+		if changes := n.apply(); len(changes) > 0 {
+			t.Errorf("steering is told as an alteration: %v", changes)
 		}
 	}
 	if err := n.fabric.JoinCompanion(ctx, port.ID, map[string]int{"eth9": 1}); err == nil {
@@ -135,7 +161,7 @@ func TestCompanions(t *testing.T) {
 	steer(second)
 	check("steered to another", devices[1], devices[0], pipeline.ToCompanion)
 	n.restart()
-	if got := n.fabric.Steered()[port.ID]; !reflect.DeepEqual(got.Companions, second) {
+	if got := n.fabric.Steered()[port.ID]; !reflect.DeepEqual(got.Devices, second) {
 		t.Errorf("after a restart steered %+v", got)
 	}
 	a.ping(t, "10.0.0.2") // no table: the guest gets it
@@ -163,9 +189,8 @@ func TestCompanions(t *testing.T) {
 	if changes := n.apply(); len(changes) != 0 {
 		t.Errorf("an apply that has nothing to do tells %v", changes)
 	}
-	if err := n.fabric.Steer(ctx, port.ID, Steering{Router: router}); err != nil {
-		t.Fatal(err)
-	}
+	n.state.Steering[port.ID] = forward.Steering{Tables: router}
+	n.apply()
 	check("forwarded by the programs", 0, devices[1], pipeline.ToPipeline)
 	n.must("ip", "link", "del", last)
 	n.apply()

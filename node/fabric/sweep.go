@@ -42,6 +42,7 @@ func (p *pass) sweep() error {
 			set32(&p.pipe.Peers[i].Family, 0)
 		}
 	}
+	p.freeNumbers()
 	if err := p.freeSlots(); err != nil {
 		return err
 	}
@@ -111,6 +112,19 @@ func (p *pass) restSlots() {
 	for slot, since := range p.resting {
 		if time.Since(since) >= numberRest {
 			delete(p.resting, slot)
+		}
+	}
+}
+
+// freeNumbers takes the numbers of elements without ports away, unless somebody fills their tables.
+func (p *pass) freeNumbers() {
+	there := make(map[model.ID]bool, len(p.steered))
+	for _, w := range p.wants {
+		there[w.port.ID.ID] = true
+	}
+	for id, is := range p.steered {
+		if !is.kept && !there[id] {
+			p.toGuest(id, is)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
@@ -19,23 +20,45 @@ type Job struct {
 	Quota model.TableQuota
 }
 
+// Steering says where the fabric brings the packets that arrive for an element's ports. The zero value leaves them all to the
+// element's own stack, the guest.
+type Steering struct {
+	// Owner is the plane that asks for it. The agent fills it in.
+	Owner model.Forwarding
+	// Tables is the number of the forwarding tables that say which packets are forwarded; the guest gets the others. Without
+	// it the Devices get all.
+	Tables int
+	// Devices has these packets handed to devices, by interface: their indices in the node's namespace, which the fabric was
+	// told of. Without Devices the fabric forwards them itself. What comes in at an interface without one is for the guest.
+	Devices map[string]int
+}
+
+// Equal tells whether two steerings are the same.
+func (s Steering) Equal(t Steering) bool {
+	return s.Owner == t.Owner && s.Tables == t.Tables && (s.Devices == nil) == (t.Devices == nil) && maps.Equal(s.Devices, t.Devices)
+}
+
 // Prepared is what became of one Job.
 type Prepared struct {
 	ID  model.ID
 	Err error
-	// Waits tells that the plane is not in sync with the element's control plane yet. Until it is, the element is forwarded
-	// for as before. Only a Watcher that need not wait answers so.
+	// Steering is what the plane has ready for the element's packets. Nil, they are to go where they went before: with an Err,
+	// or while the plane Waits.
+	Steering *Steering
+	// Waits tells that the plane is not in sync with the element's control plane yet. Only a Watcher answers so.
 	Waits bool
 }
 
-// Plane forwards packets. Prepare takes everything that this plane shall forward and may be repeated at any time; it
-// returns when the plane is in sync with the elements' control planes, or says of which it is not. The results are in the
-// order of the jobs.
+// Plane forwards packets. Prepare takes everything that this plane shall forward, may be repeated at any time, and does not
+// wait for elements' control planes. The results are in the order of the jobs. A plane steers nobody: it returns what it has
+// ready, and the agent has the fabric steer, for all elements at once.
 type Plane interface {
 	// Probe returns nil, or what this machine lacks for the plane, in words.
 	Probe(ctx context.Context) error
 	Prepare(ctx context.Context, jobs []Job) []Prepared
+	// List tells for which elements the plane keeps something.
 	List(ctx context.Context) ([]model.ID, error)
+	// Retire lets go of it. Nobody is steered there any more.
 	Retire(ctx context.Context, ids []model.ID) error
 }
 

@@ -179,7 +179,9 @@ func (l *routersLab) oracle(frame []byte, slot int) outcome {
 			break
 		}
 		next, out, reason := 0, frame, "too many routers in a row"
-		if n < 16 {
+		if l.Routers[router].On == ToDevices { // without a look at it
+			reason = ""
+		} else if n < 16 {
 			next, out, reason = l.decide(frame, slot, router)
 		}
 		if reason == "blackhole" {
@@ -191,7 +193,7 @@ func (l *routersLab) oracle(frame []byte, slot int) outcome {
 			o.router(router, func(c *RouterCount) { c.Punts[puntOf(reason)]++ })
 			break
 		}
-		if l.Routers[router].On == ToCompanion {
+		if l.Routers[router].On >= ToCompanion {
 			if l.Companions[slot] == 0 {
 				o.router(router, func(c *RouterCount) { c.Punts[puntOf("interface does not forward")]++ })
 			} else {

@@ -165,6 +165,15 @@ func TestCompanion(t *testing.T) {
 		t.Errorf("the reference says %s", want)
 	}
 	compare("to the second router's companion", l.FromPort, in, want)
+	l.Routers[1].On, l.Routers[2].On = ToDevices, ToPipeline
+	compare("to devices", l.FromPort, in, given)
+	for name, frame := range map[string][]byte{"broadcast": changed(in, 0, 0xff), "ARP": changed(in, 13, 6), "its TTL at its end": ipv4("10.1.1.1", func(p *layers.IPv4) { p.TTL = 1 })} {
+		given := given
+		given.frame = string(frame)
+		compare("to devices, "+name, l.FromPort, frame, given)
+	}
+	l.Routers[1].On, l.Routers[2].On = ToPipeline, ToDevices
+	compare("to the second router's devices", l.FromPort, in, want)
 	// Without a device there the guest gets it.
 	l.Routers[1].On, l.Companions[10] = ToCompanion, 0
 	off := RouterCount{}
@@ -200,6 +209,10 @@ func TestCompanion(t *testing.T) {
 	compare("from a companion to a router", l.FromCompanion, sent, through)
 	compare("what the kernel says itself", l.FromCompanion, changed(sent, 0, 3), outcome{verdict: shot, tx: map[int]int{},
 		rx: map[int]int{}, routers: map[int]RouterCount{}})
+	l.Routers[2].On = ToGuest
+	l.Routers[1].On = ToDevices // which may say anything
+	fromPort.frame = string(changed(sent, 0, 3))
+	compare("a group's, from a device that gets all", l.FromCompanion, changed(sent, 0, 3), fromPort)
 	// A device that stands for no port, or no longer for this one.
 	gone := outcome{verdict: shot, tx: map[int]int{}, rx: map[int]int{}, routers: map[int]RouterCount{}, drops: 1}
 	l.Companions[11] = lo + 1

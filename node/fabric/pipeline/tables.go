@@ -66,6 +66,7 @@ const (
 	ToGuest     = 0 // its own stack gets all
 	ToPipeline  = 1 // they are forwarded by the programs
 	ToCompanion = 2 // the node's kernel forwards them, in the router's companion namespace
+	ToDevices   = 3 // whatever comes is handed to devices
 )
 
 // RoutedBy are the flags of a router's port.

@@ -99,7 +99,9 @@ func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepa
 			results[i].Err = err
 			continue
 		}
-		results[i].Err = p.prepare(&jobs[i])
+		if results[i].Err = p.prepare(&jobs[i]); results[i].Err == nil {
+			results[i].Steering = &forward.Steering{}
+		}
 	}
 	return results
 }

@@ -1,8 +1,6 @@
 package guest
 
 import (
-	"context"
-	"slices"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
@@ -10,17 +8,13 @@ import (
 )
 
 func TestPlane(t *testing.T) {
-	ctx, p := context.Background(), New()
 	a, b := model.ID{Network: "n", Element: "a"}, model.ID{Network: "n", Element: "b"}
-	for _, r := range p.Prepare(ctx, []forward.Job{{ID: a}, {ID: b}}) {
-		if r.Err != nil {
-			t.Errorf("%s: %v", r.ID, r.Err)
+	for i, r := range (Plane{}).Prepare(t.Context(), []forward.Job{{ID: a}, {ID: b}}) {
+		if r.Err != nil || r.ID != []model.ID{a, b}[i] || r.Steering == nil || !r.Steering.Equal(forward.Steering{}) {
+			t.Errorf("%+v", r)
 		}
 	}
-	if err := p.Retire(ctx, []model.ID{a}); err != nil {
-		t.Fatal(err)
-	}
-	if ids, err := p.List(ctx); err != nil || !slices.Equal(ids, []model.ID{b}) {
-		t.Errorf("listed %v, %v: want only %s", ids, err, b)
+	if ids, err := (Plane{}).List(t.Context()); err != nil || len(ids) > 0 {
+		t.Errorf("listed %v, %v", ids, err)
 	}
 }

@@ -29,7 +29,7 @@ func (r *router) account(of *slice) model.FastTables {
 		r.lack = s.Full
 	}
 	r.mu.Lock()
-	a := model.FastTables{InSync: s.Synced && r.err == nil && r.steering != nil, Lack: lackOf(r.lack, of.quota), Quota: of.quota, Busy: time.Duration(r.busy.Load())}
+	a := model.FastTables{InSync: s.Synced && r.err == nil && r.published, Lack: lackOf(r.lack, of.quota), Quota: of.quota, Busy: time.Duration(r.busy.Load())}
 	r.mu.Unlock()
 	used := of.Usage()
 	a.Used = model.TableUse{Tables: model.Bytes(used.Bytes), NextHops: used.NextHops, Routes: used.Routes}

@@ -71,9 +71,7 @@ func fast(hook bool) func(*lab) func() {
 		l.hooks(hook)
 		return func() {
 			l.hooks(false)
-			if err := l.plane.Retire(ctx, l.routerIDs()); err != nil {
-				l.Fatal(err)
-			}
+			l.retire(l.routerIDs()...)
 		}
 	}
 }

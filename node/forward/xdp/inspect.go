@@ -136,14 +136,15 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 	guest := func(reason int) (model.Trace, error) {
 		return model.Trace{Verdict: model.ToGuest, Reason: pipeline.Punts[reason]}, nil
 	}
+	steering := p.fabric.Steered()[id]
 	r.mu.Lock()
-	steering := r.steering
+	offs, known := r.off(), r.published
 	r.mu.Unlock()
-	if steering == nil {
+	if steering.Tables == 0 || !known {
 		return model.Trace{Verdict: model.ToGuest, Reason: "its tables are not in sync yet"}, nil
 	}
 	if q.In != "" {
-		if off, said := steering.Off[q.In]; said && (off.IPv4 && family == fib.IPv4 || off.IPv6 && family == fib.IPv6) {
+		if off, said := offs[q.In]; said && (off.IPv4 && family == fib.IPv4 || off.IPv6 && family == fib.IPv6) {
 			return guest(pipeline.PuntOff)
 		}
 	}
@@ -195,7 +196,7 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 		return t, err
 	}
 	out := t.Way.Interface
-	switch off := steering.Off[out]; {
+	switch off := offs[out]; {
 	case hop.MTU != 0 && q.Bytes > int(hop.MTU):
 		return because(pipeline.PuntMTU)
 	case out != "" && out == q.In:
@@ -204,28 +205,26 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 		return because(pipeline.PuntOff)
 	}
 	t.Verdict = model.Forwarded
-	t.By, t.Kernel = p.forwarder(r, q.Destination, t.Ways)
+	t.By, t.Kernel = p.forwarder(r, steering, q.Destination, t.Ways)
 	return t, nil
 }
 
 // forwarder tells who forwards for a router, and by which interface the kernel of its companion says that it does.
-func (p *Plane) forwarder(r *router, to netip.Addr, ways int) (by model.Forwarding, kernel string) {
+func (p *Plane) forwarder(r *router, is forward.Steering, to netip.Addr, ways int) (by model.Forwarding, kernel string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r.mu.Lock()
-	c := r.using
-	r.mu.Unlock()
-	if c == nil {
+	if is.Devices == nil {
 		return model.ForwardXDP, ""
 	}
-	if ways > 1 {
-		return c.Way(), ""
+	c := r.companions[is.Owner]
+	if ways > 1 || c == nil {
+		return is.Owner, ""
 	}
 	kernel, err := c.Lookup(to)
 	if err != nil {
 		kernel = err.Error()
 	}
-	return c.Way(), kernel
+	return is.Owner, kernel
 }
 
 // special tells what the data path's special4 and special6 do: addresses that hosts use among themselves or not at all.

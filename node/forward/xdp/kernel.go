@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -44,60 +46,43 @@ func (p *Plane) Kernel(way model.Forwarding) (*Kernel, error) {
 // Probe tells whether the kernel has what companions need.
 func (k *Kernel) Probe(context.Context) error { return k.p.home.Probe(k.way) }
 
-// Prepare has every router's companion follow its namespace, and steers its packets there once it does.
+// Prepare has every router's companion follow its namespace, and returns its devices once it does.
 func (k *Kernel) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
 	return k.p.prepare(ctx, jobs, k.way)
 }
 
-// List tells which routers have a companion of this way, but for those that forward until another plane is ready.
+// List tells which routers have a companion of this way, also one that an earlier process left.
 func (k *Kernel) List(context.Context) ([]model.ID, error) {
 	k.p.mu.Lock()
 	defer k.p.mu.Unlock()
 	found, err := k.p.home.List(k.way)
-	var ids []model.ID
+	all := make(map[model.ID]bool, len(found))
 	for _, id := range found {
-		if wanted := k.p.wanted[id]; wanted == "" || wanted == k.way || !k.p.routers[id].uses(k.way) {
-			ids = append(ids, id)
+		all[id] = true
+	}
+	for id, r := range k.p.routers {
+		if r.ways[k.way] {
+			all[id] = true
 		}
 	}
-	return ids, err
+	return slices.Collect(maps.Keys(all)), err
 }
 
-// Retire removes companions. What forwards by them is given to the routers' own stacks first.
-func (k *Kernel) Retire(ctx context.Context, ids []model.ID) error {
+// Retire removes companions.
+func (k *Kernel) Retire(_ context.Context, ids []model.ID) error {
 	k.p.mu.Lock()
 	defer k.p.mu.Unlock()
 	var failed []error
-	var left []model.ID
 	for _, id := range ids {
-		r := k.p.routers[id]
-		if r.uses(k.way) || r == nil && k.p.fabric.Steered()[id].Companions != nil {
-			if err := k.p.toGuest(ctx, id); err != nil {
-				failed = append(failed, err)
-				continue
-			}
-		} else if r != nil {
-			r.leave(k.way)
-		}
-		left = append(left, id)
+		failed = append(failed, k.p.leave(id, k.way))
 	}
-	if len(left) > 0 {
+	if len(ids) > 0 {
 		time.Sleep(leaveTime)
 	}
-	for _, id := range left {
+	for _, id := range ids {
 		failed = append(failed, k.p.home.Remove(id, k.way))
 	}
 	return errors.Join(failed...)
-}
-
-// uses tells whether a companion of that way forwards for the router.
-func (r *router) uses(way model.Forwarding) bool {
-	if r == nil {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.using != nil && r.using.Way() == way
 }
 
 // leave has a companion be told no more.
@@ -111,16 +96,15 @@ func (r *router) leave(way model.Forwarding) {
 	}
 }
 
-// accompany sees to it that the router has the companion that a way needs. fresh is whether nothing was told yet.
-func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) error {
+// accompany sees to it that the router has the companion that a way needs. fresh is whether nothing was told yet. While a
+// companion that forwarded is put right, the fabric forwards by the same tables: that is the steering then.
+func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) (meanwhile *forward.Steering, err error) {
 	if way == model.ForwardXDP {
-		return nil
+		return nil, nil
 	}
 	f := r.companions[way]
+	used := f != nil && f.used
 	if f != nil && !f.Same() {
-		if err := r.lose(f.Companion); err != nil {
-			return err
-		}
 		r.leave(way)
 		f = nil
 	}
@@ -128,7 +112,7 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) e
 	if made {
 		c, err := r.plane.home.Open(r.id, way)
 		if err != nil {
-			return err
+			return r.without(used), err
 		}
 		c.Follow(r.port)
 		f = &follower{Companion: c}
@@ -138,51 +122,41 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) e
 		ifc := &job.Element.Interfaces[i]
 		mac, err := net.ParseMAC(ifc.MAC)
 		if err != nil {
-			return fmt.Errorf("interface %s: its MAC address: %w", ifc.Name, err)
+			return nil, fmt.Errorf("interface %s: its MAC address: %w", ifc.Name, err)
 		}
 		interfaces[i] = companion.Interface{Name: ifc.Name, Device: ifc.LinuxName(), MAC: mac, Port: r.ports[ifc.LinuxName()].number}
 	}
 	changed, err := f.Ensure(interfaces, func(ends map[string]int) error {
 		return r.plane.fabric.JoinCompanion(r.plane.ctx, r.id, ends)
 	}, r.handedOver)
-	if err != nil {
-		if made {
-			err = errors.Join(err, f.Close())
-		} else {
-			err = errors.Join(err, r.lose(f.Companion))
-		}
-		return err
+	if made || changed || err != nil {
+		f.used, meanwhile = false, r.without(used)
+	}
+	if err != nil && made {
+		return meanwhile, errors.Join(err, f.Close())
 	}
 	if made {
 		r.mu.Lock()
 		r.companions[way] = f
 		r.mu.Unlock()
 	}
-	switch {
-	case fresh, !made && !changed:
-		return nil
-	case changed:
-		if err := r.lose(f.Companion); err != nil {
-			return err
-		}
+	if err != nil || fresh || !made && !changed {
+		return meanwhile, err
 	}
 	r.mu.Lock()
 	f.follows = false
 	r.mu.Unlock()
 	f.Restart()
 	r.mirror.Restart()
-	return nil
+	return meanwhile, nil
 }
 
-// lose has the fabric forward, by the same tables, while a companion that forwarded cannot.
-func (r *router) lose(c *companion.Companion) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.using != c {
+// without is the steering of a router whose companion cannot forward, if it did.
+func (r *router) without(used bool) *forward.Steering {
+	if !used {
 		return nil
 	}
-	r.using = nil
-	return r.tell()
+	return &forward.Steering{Tables: r.number}
 }
 
 // handedOver counts the routes by which packets are handed to companions; not known while not all of them fit, or if they

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,12 +14,13 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/forward/guest"
 )
 
 // planes are the ways that a router's packets can take, as an agent has them.
 func (l *lab) planes() map[model.Forwarding]forward.Plane {
 	l.Helper()
-	all := map[model.Forwarding]forward.Plane{model.ForwardXDP: l.plane}
+	all := map[model.Forwarding]forward.Plane{model.ForwardXDP: l.plane, model.ForwardGuest: guest.Plane{}}
 	for _, way := range []model.Forwarding{model.ForwardRouter, model.ForwardBridge} {
 		k, err := l.plane.Kernel(way)
 		if err != nil {
@@ -29,25 +31,28 @@ func (l *lab) planes() map[model.Forwarding]forward.Plane {
 	return all
 }
 
-// change has routers forward in a way, as an agent's pass does: all planes are told, those that are no longer wanted retired.
+// change has routers forward in a way.
 func (l *lab) change(planes map[model.Forwarding]forward.Plane, way model.Forwarding, names ...string) {
 	l.Helper()
+	ways := map[string]model.Forwarding{}
+	for _, name := range names {
+		ways[name] = way
+	}
+	l.pass(planes, ways)
+}
+
+// pass is an agent's: all planes are told of their routers, the fabric steers, and planes retire what they have of others.
+func (l *lab) pass(planes map[model.Forwarding]forward.Plane, ways map[string]model.Forwarding) {
+	l.Helper()
+	clear(l.steering)
 	for name, plane := range planes {
 		var jobs []forward.Job
-		if name == way {
-			for _, j := range l.jobs {
-				for _, n := range names {
-					if j.ID.Element == n {
-						jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element})
-					}
-				}
+		for _, j := range l.jobs {
+			if ways[j.ID.Element] == name {
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element})
 			}
 		}
-		for _, r := range plane.Prepare(ctx, jobs) {
-			if r.Err != nil {
-				l.Fatal(r.Err)
-			}
-		}
+		l.take(plane, name, jobs)
 	}
 	l.apply()
 	for name, plane := range planes {
@@ -55,7 +60,8 @@ func (l *lab) change(planes map[model.Forwarding]forward.Plane, way model.Forwar
 		if err != nil {
 			l.Fatal(err)
 		}
-		if name != way && len(found) > 0 {
+		found = slices.DeleteFunc(found, func(id model.ID) bool { return ways[id.Element] == name })
+		if len(found) > 0 {
 			if err := plane.Retire(ctx, found); err != nil {
 				l.Fatal(err)
 			}

@@ -36,10 +36,14 @@ type Fabric interface {
 	Ports(ids []model.PortID) (map[model.PortID]uint32, error)
 	// Router gives an element the number of its tables.
 	Router(id model.ID) (int, error)
+	// Leave gives the number back.
+	Leave(id model.ID) error
+	// Restrict says at which interfaces the element's tables must not be used.
+	Restrict(id model.ID, off map[string]fabric.Off) error
 	// JoinCompanion takes the devices of an element's companion into the data path.
 	JoinCompanion(ctx context.Context, id model.ID, devices map[string]int) error
-	Steer(ctx context.Context, id model.ID, s fabric.Steering) error
-	Steered() map[model.ID]fabric.Steering
+	// Steered tells where packets for elements go now.
+	Steered() map[model.ID]forward.Steering
 	// Forwarded counts what is forwarded for each element.
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
 }
@@ -85,10 +89,7 @@ type Plane struct {
 	stop context.CancelFunc
 	wait sync.WaitGroup
 
-	// patience is how long Prepare waits for routers to be in sync, all in all; awaited has whoever watches told that more of
-	// them are.
-	patience time.Duration
-	awaited  chan struct{}
+	awaited chan struct{} // has whoever watches told that more routers are in sync
 
 	mu      sync.Mutex
 	pool    *fib.Pool // nil while there is no router, nor was just now
@@ -96,8 +97,7 @@ type Plane struct {
 	emptied bool      // what an earlier process left and nobody uses was given back
 	routers map[model.ID]*router
 	slices  map[string]*slice
-	wanted  map[model.ID]model.Forwarding // by whom packets are to be forwarded, as the planes' Prepare were told last
-	home    *companion.Home               // nil without planes of companions
+	home    *companion.Home // nil without planes of companions
 	// What an earlier process left in the tables, and nothing replaced, is freed once all planes' routers are in sync.
 	unsynced  map[model.Forwarding]bool
 	forgotten bool
@@ -116,8 +116,7 @@ func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Pla
 		log = slog.Default()
 	}
 	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{},
-		wanted: map[model.ID]model.Forwarding{}, unsynced: map[model.Forwarding]bool{model.ForwardXDP: true},
-		patience: syncTime, awaited: make(chan struct{}, 1)}
+		unsynced: map[model.Forwarding]bool{model.ForwardXDP: true}, awaited: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
@@ -151,13 +150,26 @@ func (p *Plane) open() error {
 
 // empty gives the memory back that an earlier process left, if nobody forwards by it.
 func (p *Plane) empty() {
-	if p.pool != nil || p.emptied || len(p.fabric.Steered()) > 0 {
+	if p.pool != nil || p.emptied || p.used() {
 		return
 	}
 	p.emptied = true
 	if err := p.memory.Free(); err != nil {
 		p.log.Warn("give the memory of forwarding tables back", "error", err)
 	}
+}
+
+// used tells whether the tables forward for anybody.
+func (p *Plane) used() bool {
+	if len(p.routers) > 0 {
+		return true
+	}
+	for _, s := range p.fabric.Steered() {
+		if s.Tables != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Close ends what runs in the background. The tables stay as they are.
@@ -180,16 +192,15 @@ func (p *Plane) Close() {
 // Probe succeeds: whether the kernel takes the programs was seen when the fabric was opened.
 func (p *Plane) Probe(context.Context) error { return nil }
 
-// Prepare has the tables of every router follow its namespace's, and steers its packets to them once they do.
+// Prepare has the tables of every router follow its namespace's, and returns them once they do.
 func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
 	return p.prepare(ctx, jobs, model.ForwardXDP)
 }
 
-// prepare has routers' packets be forwarded in one of the planes' ways, from when they are in sync on.
+// prepare readies what forwards routers' packets in one of the planes' ways.
 func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwarding) []forward.Prepared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.want(jobs, way)
 	results := make([]forward.Prepared, len(jobs))
 	var opened error
 	if len(jobs) > 0 {
@@ -202,15 +213,13 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 			results[i].Err = opened
 			continue
 		}
-		results[i].Err = p.start(&jobs[i], way)
+		control.Progress(ctx)
+		results[i].Steering, results[i].Err = p.start(&jobs[i], way)
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.patience)
-	defer cancel()
 	synced := true
 	for i := range results {
 		if results[i].Err == nil {
-			control.Progress(ctx)
-			results[i].Waits, results[i].Err = p.steer(ctx, p.routers[jobs[i].ID], way)
+			p.look(p.routers[jobs[i].ID], way, &results[i])
 		}
 		synced = synced && results[i].Err == nil && !results[i].Waits
 	}
@@ -221,18 +230,11 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 	return results
 }
 
-// want notes for whom packets are to be forwarded in a way.
-func (p *Plane) want(jobs []forward.Job, way model.Forwarding) {
-	maps.DeleteFunc(p.wanted, func(_ model.ID, w model.Forwarding) bool { return w == way })
-	for i := range jobs {
-		p.wanted[jobs[i].ID] = way
-	}
-}
-
-// start sees to it that the router's tables, and its companion's, are being fed.
-func (p *Plane) start(job *forward.Job, way model.Forwarding) error {
+// start sees to it that the router's tables, and its companion's, are being fed. It returns a steering if what was returned
+// before can no longer be.
+func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering, error) {
 	if job.Element.Kind != model.Router {
-		return fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID, job.Element.Kind, way)
+		return nil, fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID, job.Element.Kind, way)
 	}
 	ids := make([]model.PortID, len(job.Element.Interfaces))
 	for i := range ids {
@@ -240,12 +242,12 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) error {
 	}
 	numbers, err := p.fabric.Ports(ids)
 	if err != nil {
-		return fmt.Errorf("router %s: %w", job.ID, err)
+		return nil, fmt.Errorf("router %s: %w", job.ID, err)
 	}
 	var namespace unix.Stat_t
 	path := p.dirs.Namespace(job.ID)
 	if err := unix.Stat(path, &namespace); err != nil {
-		return fmt.Errorf("router %s: look at its network namespace %s: %w", job.ID, path, err)
+		return nil, fmt.Errorf("router %s: look at its network namespace %s: %w", job.ID, path, err)
 	}
 	p.setQuota(job.ID.Network, job.Quota)
 	r := p.routers[job.ID]
@@ -256,44 +258,43 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) error {
 	fresh := r == nil
 	if fresh {
 		if r, err = p.begin(job.ID, namespace.Ino, job.Quota); err != nil {
-			return err
+			return nil, err
 		}
 	}
+	r.ways[way] = true
 	ports := make(map[string]port, len(ids))
 	for i := range job.Element.Interfaces {
 		ifc := &job.Element.Interfaces[i]
 		ports[ifc.LinuxName()] = port{number: numbers[ids[i]], name: ifc.Name}
 	}
-	if err := r.setPorts(ports); err != nil {
-		if fresh {
-			p.end(r)
-		}
-		return fmt.Errorf("router %s: %w", job.ID, err)
+	var s *forward.Steering
+	if err = r.setPorts(ports); err == nil {
+		s, err = r.accompany(job, way, fresh)
 	}
-	err = r.accompany(job, way, fresh)
 	if fresh {
 		r.follow()
 	}
 	if err != nil {
-		return fmt.Errorf("router %s: %w", job.ID, err)
+		err = fmt.Errorf("router %s: %w", job.ID, err)
 	}
-	return nil
+	return s, err
 }
 
 // begin starts to feed a router's tables.
 func (p *Plane) begin(id model.ID, namespace uint64, quota model.TableQuota) (*router, error) {
-	number, err := p.fabric.Router(id)
-	if err != nil {
-		return nil, err
-	}
 	s := p.slices[id.Network]
 	if s == nil {
 		s = &slice{Slice: p.pool.NewSlice(id.Network, quotaOf(quota)), quota: quota}
 		p.slices[id.Network] = s
 	}
-	r, err := newRouter(p, id, number, s.Slice)
+	r, err := newRouter(p, id, s.Slice)
 	if err != nil {
 		return nil, fmt.Errorf("router %s: %w", id, err)
+	}
+	if r.number, err = p.fabric.Router(id); err != nil {
+		r.halt()
+		r.close()
+		return nil, err
 	}
 	r.namespace = namespace
 	s.routers++
@@ -333,83 +334,73 @@ func (p *Plane) roomier() {
 	}
 }
 
-// steer steers the router's packets to the tables or its companion, once these are in sync: it waits for that as long as the
-// context allows.
-func (p *Plane) steer(ctx context.Context, r *router, way model.Forwarding) (waits bool, err error) {
-	var by *companion.Companion
+// look finds whether the router's tables, and the way's companion, are in sync: then packets may be steered there.
+func (p *Plane) look(r *router, way model.Forwarding, result *forward.Prepared) {
+	s := &forward.Steering{Tables: r.number}
 	waiting := []<-chan struct{}{r.synced}
-	if f := r.companions[way]; f != nil {
-		by = f.Companion
-		waiting = append(waiting, by.Synced())
+	f := r.companions[way]
+	if f != nil {
+		s.Devices = f.Ends()
+		waiting = append(waiting, f.Synced())
 	}
 	for _, synced := range waiting {
-		if !await(ctx, synced, r.done) {
-			return p.unready(r, way, waiting)
+		select {
+		case <-synced:
+		case <-r.done:
+		default:
+			result.Waits, result.Err = p.unready(r, way, waiting)
+			return
 		}
 		if r.failed() != nil {
-			return false, fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
+			result.Err = fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
+			return
 		}
 	}
-	r.since = time.Time{}
-	if err := r.steer(by); err != nil {
-		return false, fmt.Errorf("router %s: %w", r.id, err)
+	if f != nil {
+		f.used = true
 	}
-	return false, nil
+	r.since, result.Steering = time.Time{}, s
 }
 
-// await tells whether a channel was closed, or the other, before the context ended.
-func await(ctx context.Context, one, other <-chan struct{}) bool {
-	select {
-	case <-one:
-		return true
-	case <-other:
-		return true
-	default:
-	}
-	select {
-	case <-one:
-	case <-other:
-	case <-ctx.Done():
-		return false
-	}
-	return true
-}
-
-// List tells which routers' packets are forwarded here: not those of the other planes, which use the same tables.
-func (p *Plane) List(context.Context) ([]model.ID, error) {
+// List tells which routers have tables for this plane.
+func (p *Plane) List(context.Context) (ids []model.ID, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var ids []model.ID
-	for id := range p.fabric.Steered() {
-		if way := p.wanted[id]; way == "" || way == model.ForwardXDP {
+	for id, r := range p.routers {
+		if r.ways[model.ForwardXDP] {
 			ids = append(ids, id)
 		}
 	}
 	return ids, nil
 }
 
-// Retire gives all packets to the routers' own stacks, at once and for all their ports, and then lets go of the tables.
-func (p *Plane) Retire(ctx context.Context, ids []model.ID) error {
+// Retire lets go of the tables of routers that no other plane forwards by.
+func (p *Plane) Retire(_ context.Context, ids []model.ID) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var failed []error
 	for _, id := range ids {
-		failed = append(failed, p.toGuest(ctx, id))
+		failed = append(failed, p.leave(id, model.ForwardXDP))
 	}
 	return errors.Join(failed...)
 }
 
-func (p *Plane) toGuest(ctx context.Context, id model.ID) error {
+// leave lets go of what a router has for one way, and of its tables if that was the last.
+func (p *Plane) leave(id model.ID, way model.Forwarding) error {
 	r := p.routers[id]
-	if r != nil {
-		r.halt() // it steers too
+	if r == nil {
+		return nil
 	}
-	if err := p.fabric.Steer(ctx, id, fabric.Steering{}); err != nil {
+	r.leave(way)
+	delete(r.ways, way)
+	if len(r.ways) > 0 {
+		return nil
+	}
+	r.halt()
+	if err := p.fabric.Leave(id); err != nil {
 		return fmt.Errorf("router %s: %w", id, err)
 	}
-	if r != nil {
-		p.end(r)
-	}
+	p.end(r)
 	return nil
 }
 
@@ -439,7 +430,7 @@ func (p *Plane) release(ctx context.Context, pool *fib.Pool) {
 			}
 		}
 		switch {
-		case len(p.routers) > 0 || len(p.fabric.Steered()) > 0:
+		case p.used():
 			unused = time.Time{}
 		case unused.IsZero():
 			unused = time.Now()

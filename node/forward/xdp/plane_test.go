@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,7 @@ type lab struct {
 	hook         model.Hook    // of the routers
 	edge         *fabric.Edge  // where the last link ends instead of at h2
 	report       fabric.Report // the last one
+	steering     map[model.ID]forward.Steering
 }
 
 func (l *lab) quota() model.TableQuota { return l.slice.TableQuota() }
@@ -98,7 +100,8 @@ func newChain(t testing.TB, routers int) *lab {
 	rand.Read(word)
 	all := instance.NewDirs("test" + hex.EncodeToString(word))
 	l := &lab{TB: t, dirs: all.Node("n1"), devices: map[model.PortID]int{}, routers: routers,
-		home: fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
+		steering: map[model.ID]forward.Steering{},
+		home:     fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
 	var err error
 	if l.driver, err = netns.New(l.dirs, netns.Options{}); err != nil {
 		t.Fatal(err)
@@ -171,23 +174,28 @@ func (l *lab) elements() {
 
 // routes are the routers' static ones.
 func (l *lab) routes() {
-	for i := 1; i <= l.routers; i++ {
-		var commands []string
-		for link := range l.routers + 1 {
-			if link == i || link == i-1 {
-				continue
-			}
-			via, host := i, 2 // to the right
-			if link < i-1 {
-				via, host = i-1, 1
-			}
-			commands = append(commands, fmt.Sprintf("ip route replace 10.0.%[1]d.0/24 via 10.0.%[2]d.%[3]d; "+
-				"ip -6 route replace 2001:db8:%[1]d::/64 via 2001:db8:%[2]d::%[3]d", link, via, host))
-		}
-		if len(commands) > 0 {
-			l.in(l.name(i), strings.Join(commands, ";"))
+	for _, name := range l.routerNames() {
+		if commands := l.routesOf(name); commands != "" {
+			l.in(name, commands)
 		}
 	}
+}
+
+func (l *lab) routesOf(router string) string {
+	i := slices.Index(l.routerNames(), router) + 1
+	var commands []string
+	for link := range l.routers + 1 {
+		if link == i || link == i-1 {
+			continue
+		}
+		via, host := i, 2 // to the right
+		if link < i-1 {
+			via, host = i-1, 1
+		}
+		commands = append(commands, fmt.Sprintf("ip route replace 10.0.%[1]d.0/24 via 10.0.%[2]d.%[3]d; "+
+			"ip -6 route replace 2001:db8:%[1]d::/64 via 2001:db8:%[2]d::%[3]d", link, via, host))
+	}
+	return strings.Join(commands, ";")
 }
 
 // open is what an agent does when it starts.
@@ -198,6 +206,7 @@ func (l *lab) open() {
 		l.Fatal(err)
 	}
 	l.plane = xdp.New(l.dirs, l.fabric, l.fabric.Tables(), nil)
+	clear(l.steering)
 }
 
 // end is what happens when an agent dies.
@@ -211,7 +220,7 @@ func (l *lab) end() {
 
 func (l *lab) apply() {
 	l.Helper()
-	var s fabric.State
+	s := fabric.State{Steering: l.steering}
 	for _, j := range l.jobs {
 		for _, ifc := range j.Element.Interfaces {
 			p := fabric.Port{ID: model.PortID{ID: j.ID, Interface: ifc.Name}}
@@ -265,12 +274,40 @@ func (l *lab) prepare(names ...string) {
 			}
 		}
 	}
-	for _, r := range l.plane.Prepare(ctx, jobs) {
-		if r.Err != nil {
-			l.Fatal(r.Err)
+	l.take(l.plane, model.ForwardXDP, jobs)
+	l.apply()
+}
+
+// take asks a plane until it waits for nobody, and notes what it has ready.
+func (l *lab) take(plane forward.Plane, way model.Forwarding, jobs []forward.Job) {
+	l.Helper()
+	for waits := true; waits; {
+		waits = false
+		for _, r := range plane.Prepare(ctx, jobs) {
+			if r.Err != nil {
+				l.Fatal(r.Err)
+			}
+			if waits = waits || r.Waits; r.Steering != nil {
+				r.Steering.Owner = way
+				l.steering[r.ID] = *r.Steering
+			}
+		}
+		if waits {
+			time.Sleep(time.Millisecond)
 		}
 	}
+}
+
+// retire gives routers' packets to their own stacks.
+func (l *lab) retire(ids ...model.ID) {
+	l.Helper()
+	for _, id := range ids {
+		l.steering[id] = forward.Steering{}
+	}
 	l.apply()
+	if err := l.plane.Retire(ctx, ids); err != nil {
+		l.Fatal(err)
+	}
 }
 
 func (l *lab) forwarded(router string) fabric.Forwarded {
@@ -363,9 +400,7 @@ func TestPlane(t *testing.T) {
 	l.in("h1", "ping -c3 -i0.2 -W20 10.0.2.2")
 
 	// Back to the guests, and here again.
-	if err := l.plane.Retire(ctx, []model.ID{id("r1"), id("r2")}); err != nil {
-		t.Fatal(err)
-	}
+	l.retire(id("r1"), id("r2"))
 	if list, err := l.plane.List(ctx); err != nil || len(list) != 0 {
 		t.Errorf("listed %v, %v after all were retired", list, err)
 	}

@@ -71,9 +71,7 @@ func TestQuota(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 
-	if err := l.plane.Retire(ctx, l.routerIDs()); err != nil {
-		t.Fatal(err)
-	}
+	l.retire(l.routerIDs()...)
 	l.await("memory to be given back", func() bool { n, err := l.fabric.Tables().Chunks(); return err == nil && n == 0 })
 	ping()
 	l.prepare("r1")
@@ -85,9 +83,7 @@ func TestQuota(t *testing.T) {
 	// Of an earlier process, when there are no routers any more.
 	l.end()
 	l.open()
-	if err := l.plane.Retire(ctx, l.routerIDs()); err != nil {
-		t.Fatal(err)
-	}
+	l.retire(l.routerIDs()...)
 	l.prepare()
 	if n, err := l.fabric.Tables().Chunks(); err != nil || n != 0 {
 		t.Errorf("%d chunks are left of an earlier process, %v", n, err)

@@ -32,34 +32,33 @@ type router struct {
 	mirror    *mirror.Mirror
 	feed      *feed.Feed
 	tables    [2]*fib.Table
-	synced    chan struct{} // closed when the tables are what the namespace has
-	done      chan struct{} // closed when nothing feeds them any more
-	again     again         // of what did not fit
-	lack      error         // what did not, as of the last time when all had been told
-	busy      atomic.Int64  // nanoseconds that writing changes took
-	halt      func()        // ends what feeds the tables; they stay as they are
-	since     time.Time     // since when it is waited for; the plane's lock is for this
-	waiter    bool          // somebody tells when that ends; this as well
+	synced    chan struct{}             // closed when the tables are what the namespace has
+	done      chan struct{}             // closed when nothing feeds them any more
+	again     again                     // of what did not fit
+	lack      error                     // what did not, as of the last time when all had been told
+	busy      atomic.Int64              // nanoseconds that writing changes took
+	halt      func()                    // ends what feeds the tables; they stay as they are
+	since     time.Time                 // since when it is waited for; the plane's lock is for this
+	waiter    bool                      // somebody tells when that ends; this as well
+	ways      map[model.Forwarding]bool // that planes forward by its tables in; this as well
 
 	mu         sync.Mutex
 	err        error           // why it is done
 	ports      map[string]port // by the device's name in the namespace
 	interfaces map[int]mirror.Interface
-	steering   *fabric.Steering // as last asked for; nil while the guest gets everything
 	published  bool
-	// companions follow the same routes; using is the one that forwards, nil if the fabric does so itself.
-	companions map[model.Forwarding]*follower
-	using      *companion.Companion
+	companions map[model.Forwarding]*follower // they follow the same routes
 }
 
 // follower is a companion of the router.
 type follower struct {
 	*companion.Companion
 	follows bool // it was told a snapshot's beginning and everything since
+	used    bool // packets may be steered to it; the plane's lock is for this
 }
 
-func newRouter(p *Plane, id model.ID, number int, s *fib.Slice) (*router, error) {
-	r := &router{plane: p, id: id, number: number, synced: make(chan struct{}), done: make(chan struct{}),
+func newRouter(p *Plane, id model.ID, s *fib.Slice) (*router, error) {
+	r := &router{plane: p, id: id, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}), done: make(chan struct{}),
 		interfaces: map[int]mirror.Interface{}, companions: map[model.Forwarding]*follower{}}
 	var err error
 	if r.mirror, err = mirror.OpenPath(p.dirs.Namespace(id), mirror.Options{}); err != nil {
@@ -162,12 +161,17 @@ func (r *router) apply(b *mirror.Batch) error {
 	if r.published || !r.feed.Status().Synced {
 		return nil
 	}
+	r.mu.Lock()
+	r.published = true
+	r.mu.Unlock()
+	if err := r.restrict(); err != nil {
+		return err
+	}
 	for f, t := range r.tables {
 		if err := t.Publish(pipeline.Table(r.number, fib.Family(f) == fib.IPv6)); err != nil {
 			return err
 		}
 	}
-	r.published = true
 	close(r.synced)
 	return nil
 }
@@ -200,39 +204,14 @@ func (r *router) off() map[string]fabric.Off {
 	return off
 }
 
-// restrict tells the fabric anew which interfaces forward, if packets are steered here.
+// restrict tells the fabric which interfaces forward. Until the tables are shown, what an earlier process said counts.
 func (r *router) restrict() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.steering == nil {
+	if !r.published {
 		return nil
 	}
-	return r.tell()
-}
-
-// steer has packets forwarded here, or by a companion.
-func (r *router) steer(by *companion.Companion) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.using = by
-	return r.tell()
-}
-
-// tell says to the fabric what steering is wanted, if it does not know. The caller holds the lock.
-func (r *router) tell() error {
-	s := fabric.Steering{Router: r.number, Off: r.off()}
-	if r.using != nil {
-		s.Companions = r.using.Ends()
-	}
-	if is := r.steering; is != nil && maps.Equal(is.Off, s.Off) && (is.Companions == nil) == (s.Companions == nil) &&
-		maps.Equal(is.Companions, s.Companions) {
-		return nil
-	}
-	if err := r.plane.fabric.Steer(context.Background(), r.id, s); err != nil {
-		return err
-	}
-	r.steering = &s
-	return nil
+	return r.plane.fabric.Restrict(r.id, r.off())
 }
 
 // retry tries again what did not fit. Only one goroutine may call it.
@@ -251,11 +230,11 @@ func (r *router) fail(why error, meant bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err = why
-	if meant || r.steering == nil {
+	if meant || !r.published {
 		return
 	}
 	clear(r.interfaces)
-	if err := r.tell(); err != nil {
+	if err := r.plane.fabric.Restrict(r.id, r.off()); err != nil {
 		r.plane.log.Warn("give a router's packets to its own stack", "router", r.id, "error", err)
 	}
 }

@@ -15,9 +15,6 @@ import (
 
 var _ forward.Watcher = (*Plane)(nil)
 
-// Hurry has Prepare wait for nobody, from now on: somebody calls Watch.
-func (p *Plane) Hurry() { p.patience = 0 }
-
 // Watch is forward.Watcher's.
 func (p *Plane) Watch(ctx context.Context, changed func()) error {
 	for {
@@ -35,7 +32,7 @@ func (p *Plane) unready(r *router, way model.Forwarding, synced []<-chan struct{
 	if r.since.IsZero() {
 		r.since = time.Now()
 	}
-	rest := syncTime - max(time.Since(r.since), p.patience)
+	rest := syncTime - time.Since(r.since)
 	if rest <= 0 {
 		return false, fmt.Errorf("router %s: its routes are not yet known to forwarding %s; until they are it is forwarded for as before",
 			r.id, way)
@@ -46,8 +43,10 @@ func (p *Plane) unready(r *router, way model.Forwarding, synced []<-chan struct{
 			ctx, cancel := context.WithTimeout(p.ctx, rest)
 			defer cancel()
 			for _, one := range synced {
-				if !await(ctx, one, r.done) {
-					break
+				select {
+				case <-one:
+				case <-r.done:
+				case <-ctx.Done():
 				}
 			}
 			p.mu.Lock()

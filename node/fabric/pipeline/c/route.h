@@ -227,6 +227,7 @@ enum {
 	ROUTE_DROP = 1 << 17,
 	ROUTE_PUNT = 1 << 18,  /* and the reason */
 	ROUTE_COMPANION = 1 << 19, /* and the slot: the companion takes it there */
+	ROUTE_ALL = 1 << 20, /* with ROUTE_COMPANION: nobody looked at what it is */
 };
 
 INLINE __u32 without_forwarding(__u32 kind)
@@ -267,6 +268,8 @@ INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, struc
 	on = *(volatile __u32 *)&r->on;
 	if (on == STEER_GUEST)
 		return ROUTE_GUEST;
+	if (on == STEER_DEVICES)
+		return ROUTE_ALL | ROUTE_COMPANION | slot;
 	if (in->flags & PORT_QUEUE)
 		return ROUTE_PUNT | PUNT_QUEUE;
 	if (p->destination != in->mac)

@@ -119,6 +119,15 @@ INLINE struct port *port_of_companion(__u32 ifindex, __u32 *slot)
 	return port_at(*slot);
 }
 
+/* hands_all tells whether all packets for a port's element are handed to devices. */
+INLINE int hands_all(const struct port *p)
+{
+	__u32 number = p->flags >> PORT_ROUTER;
+	struct router *r = bpf_map_lookup_elem(&routers, &number);
+
+	return p->flags & PORT_ROUTED && r && *(volatile __u32 *)&r->on == STEER_DEVICES;
+}
+
 struct load {
 	__u32 packets;
 	__u32 bytes;
@@ -655,7 +664,7 @@ enum {
 /* pass takes the packet at hand through one element: its verdict, or GO_ON to the port that is at hand then. */
 __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 {
-	__u32 next, only = 0, slot, owner, device = 0, companion;
+	__u32 next, only = 0, slot, owner, device = 0, companion, all;
 	struct packet *p = bpf_map_lookup_elem(&packets, &only);
 	struct router_count *count;
 	struct port *to, *from;
@@ -694,7 +703,10 @@ queued:
 	count = count_of(to);
 	if (!(to->flags & PORT_ROUTED) || !count)
 		goto out;
-	next = bound ? ROUTE_PUNT | PUNT_HOPS : route(p, slot);
+	next = route(p, slot);
+	all = next & ROUTE_ALL;
+	if (bound && !all)
+		next = ROUTE_PUNT | PUNT_HOPS;
 	if (next == ROUTE_GUEST)
 		goto out;
 	if (next == ROUTE_DROP) {
@@ -703,13 +715,13 @@ queued:
 	}
 	companion = next & ROUTE_COMPANION;
 	if (companion) {
-		next &= ~ROUTE_COMPANION;
+		next &= ~(ROUTE_COMPANION | ROUTE_ALL);
 		device = companions_of(slot);
 		if (!device)
 			next = ROUTE_PUNT | PUNT_OFF;
 	}
 	from = port_at(next & (MAX_PORTS - 1));
-	if (next < MAX_PORTS && from && too_long(skb, p, from))
+	if (!all && next < MAX_PORTS && from && too_long(skb, p, from))
 		next = ROUTE_PUNT | PUNT_MTU;
 	if (next >= MAX_PORTS || !from) {
 		if (exceptional(p, to, next & (PUNTS - 1)) && over_punts(to->flags >> PORT_ROUTER, l.packets)) {
@@ -725,6 +737,8 @@ queued:
 		count->companion += l.packets;
 		if (p->changed && store(skb, p))
 			return drop(l, owner, DROP_OUTPUT);
+		if (all && to->mac && to->mac != p->destination)
+			return bpf_redirect(device, 0); /* as in hand_over */
 		return hand_to(skb, device);
 	}
 	advance(p);

@@ -103,6 +103,7 @@ enum {
 	STEER_GUEST = 0,     /* its own stack gets all */
 	STEER_PIPELINE = 1,  /* they are forwarded here */
 	STEER_COMPANION = 2, /* the node's kernel forwards them, in the router's companion namespace */
+	STEER_DEVICES = 3,   /* whatever comes is handed to devices, whose namespace does with it what it likes */
 };
 
 /* A router that does not forward all itself. */
@@ -136,11 +137,11 @@ enum {
 };
 
 struct router_count {
-	__u64 packets; /* forwarded here, or given to the companion */
+	__u64 packets; /* forwarded here, or given to the companion or the devices */
 	__u64 bytes;
 	__u64 blackholed; /* packets whose route says so */
 	__u64 driver;     /* of those forwarded here, packets that took the driver's hook */
-	__u64 companion;  /* of packets: those that the companion got */
+	__u64 companion;  /* of packets: those that the companion or the devices got */
 	__u64 refused;    /* that would have been punted, beyond the network's punts a second */
 	__u64 punts[PUNTS];
 };

@@ -44,7 +44,8 @@ int from_port(struct __sk_buff *skb)
 
 /*
  * from_companion takes what a router's companion forwarded, at the node's end of its device: it goes on as if the router had
- * sent it. What the companion's kernel says on its own account – groups that it joins – is nobody's.
+ * sent it. What the companion's kernel says on its own account – groups that it joins – is nobody's. Devices that get all packets
+ * may send all, too.
  */
 SEC("tc")
 int from_companion(struct __sk_buff *skb)
@@ -53,9 +54,9 @@ int from_companion(struct __sk_buff *skb)
 	struct port *from;
 	__u32 slot;
 
-	if (skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST)
-		return ACT_SHOT;
 	from = port_of_companion(skb->ifindex, &slot);
+	if ((skb->pkt_type == PACKET_BROADCAST || skb->pkt_type == PACKET_MULTICAST) && !(from && hands_all(from)))
+		return ACT_SHOT;
 	return from ? sent(skb, l, slot, from) : drop(l, 0, DROP_UNKNOWN);
 }
 
