@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,12 +12,14 @@ import (
 // TestCut takes a router and a host into quarantine and out again, whoever forwards for the router, with queues and without,
 // also over a restart: nothing passes, in no direction, at once; their own carriers stay, and what they send is still captured.
 func TestCut(t *testing.T) {
+	t.Parallel()
 	for _, how := range []struct {
 		name      string
 		on        bool
 		bandwidth model.Bandwidth
 	}{{"guest", false, 0}, {"fast", true, 0}, {"queues", true, 100e6}} {
 		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
 			l := newRouted(t)
 			l.port("r:left").Shape.Bandwidth, l.port("r:right").Shape.Bandwidth = how.bandwidth, how.bandwidth
 			l.steer(how.on)
@@ -48,9 +51,18 @@ func TestCut(t *testing.T) {
 					default:
 						l.apply()
 					}
-					if passed(l.a, "10.1.0.1") || passed(l.b, "10.0.0.1") || passed(l.a, "10.0.0.2") || passed(l.r, "10.0.0.1") {
-						t.Errorf("%s: %s is in quarantine and something passed", when, victim)
+					var way sync.WaitGroup // all ways at once: each waits for an answer that must not come
+					for _, w := range []struct {
+						from *element
+						to   string
+					}{{l.a, "10.1.0.1"}, {l.b, "10.0.0.1"}, {l.a, "10.0.0.2"}, {l.r, "10.0.0.1"}} {
+						way.Go(func() {
+							if passed(w.from, w.to) {
+								t.Errorf("%s: %s is in quarantine and something passed from %s to %s", when, victim, w.from.name, w.to)
+							}
+						})
 					}
+					way.Wait()
 				}
 				n := map[string]uint64{}
 				for id, c := range l.counters() {

@@ -97,6 +97,7 @@ func (l *watchedLab) copies(stop <-chan struct{}) <-chan [2]map[uint32]int {
 // under a flow: the flow loses nothing, each of its packets is copied once while there is a mirror, both ways, and the link's own
 // counters are as without it. What the element sends by that interface goes nowhere.
 func TestMirror(t *testing.T) {
+	t.Parallel()
 	for _, remote := range []bool{false, true} {
 		for _, how := range []struct {
 			name      string
@@ -104,6 +105,7 @@ func TestMirror(t *testing.T) {
 			bandwidth model.Bandwidth
 		}{{"guest", false, 0}, {"fast", true, 0}, {"queues", true, 100e6}, {"guest's queues", false, 100e6}} {
 			t.Run(map[bool]string{false: "here, ", true: "elsewhere, "}[remote]+how.name, func(t *testing.T) {
+				t.Parallel()
 				l := newWatched(t, remote)
 				l.port("r:left").Shape.Bandwidth, l.port("r:right").Shape.Bandwidth = how.bandwidth, how.bandwidth
 				l.steer(how.fast)

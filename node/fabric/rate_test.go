@@ -253,6 +253,7 @@ func TestAlteredQueuesArePutRight(t *testing.T) {
 // TestLoss sends 100,000 packets each; the number of those lost may be five standard deviations off, which happens once in
 // 1.7 million runs.
 func TestLoss(t *testing.T) {
+	t.Parallel()
 	const packets = 100_000
 	local, a, b := twoElements(t)
 	n1, n2, c, d := twoNodes(t, 1600)

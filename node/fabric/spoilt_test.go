@@ -129,6 +129,7 @@ func TestNewLayoutGoesOn(t *testing.T) {
 // TestLostPins takes each pinned object away, or puts another in its place, while there is no agent: the next one makes it
 // anew, and frames flow all the while as they did.
 func TestLostPins(t *testing.T) {
+	t.Parallel()
 	n, flows := spoiltLab(t)
 	before, running := n.tables(), flows()
 	dir := filepath.Join(n.dirs.BPF(), pipeline.Layout)
@@ -183,6 +184,7 @@ func TestLostPins(t *testing.T) {
 // TestSpoiltTables turns bits in what is pinned while there is no agent: the next one finds it, whatever it is, and everything
 // is as it was.
 func TestSpoiltTables(t *testing.T) {
+	t.Parallel()
 	n, flows := spoiltLab(t)
 	before := n.sense()
 	for i := range 2 {

@@ -15,6 +15,7 @@ import (
 // a router, ends the agent, and has another network take the port's slot: what waited reaches nobody and is counted as such.
 // With the generation put back to what it was, it reaches the other network: so it would if slots were all that marks say.
 func TestDeadNetworksFramesReachNobody(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "a network with frames in a slow queue is deleted, and its slot given to another, with and without a new agent",
 		"none of its frames reaches the other")
 	for _, restart := range []bool{true, false} {
@@ -68,6 +69,7 @@ func TestDeadNetworksFramesReachNobody(t *testing.T) {
 // TestDeadRoutersFramesReachNobody is the same for what waits in the queue before a router that the data path forwards for: the
 // next port with that slot has a queue too, and finds the devices with the frames in them.
 func TestDeadRoutersFramesReachNobody(t *testing.T) {
+	t.Parallel()
 	attack.Tell(t, "frames wait in the queue before a fast router, whose network is deleted",
 		"none of them reaches another network")
 	for _, back := range []bool{false, true} {
