@@ -3,16 +3,21 @@ package system
 import (
 	order "encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// flow is datagrams from one element to another, each with its number: 1,000 a second, or as many times that as each says.
+// flow is datagrams from one element to another, each with its number: 1,000 a second, or as many times that as each says. What a
+// starved sender could not send in time it sends later, and not at once with the next: the flow must not be what overruns a queue.
 type flow struct {
 	t        *testing.T
 	each     uint64
@@ -24,6 +29,7 @@ type flow struct {
 	sent     atomic.Uint64
 	received chan map[uint64]int // how often each number came
 	latest   atomic.Uint64       // one more than the highest number that came
+	backlog  uint64              // what the processors' backlogs had dropped at the beginning
 }
 
 // flow starts one, from an element of a network to an address of another. With drop, the kernel drops the packet of
@@ -36,7 +42,8 @@ func (p *platform) flow(network, from, to, address string, drop uint32) *flow {
 // flowBetween starts one between two namespaces, of each times 1,000 datagrams a second.
 func (p *platform) flowBetween(from, to, address string, drop uint32, each uint64) *flow {
 	p.t.Helper()
-	f := &flow{t: p.t, p: p, each: each, end: make(chan struct{}), ended: make(chan struct{}), received: make(chan map[uint64]int, 1)}
+	f := &flow{t: p.t, p: p, each: each, end: make(chan struct{}), ended: make(chan struct{}),
+		received: make(chan map[uint64]int, 1), backlog: backlogDrops(p.t)}
 	at := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 0))
 	within(p.t, to, func() (err error) {
 		if f.receive, err = net.ListenUDP("udp", at); err != nil {
@@ -82,10 +89,14 @@ func (f *flow) run() {
 	start := time.Now()
 	packet := make([]byte, 8)
 	for n := uint64(0); ; n++ {
+		due := start.Add(time.Duration(n/f.each) * time.Millisecond)
+		if late := time.Since(due); late > 2*time.Millisecond {
+			start, due = start.Add(late), due.Add(late)
+		}
 		select {
 		case <-f.end:
 			return
-		case <-time.After(time.Until(start.Add(time.Duration(n/f.each) * time.Millisecond))):
+		case <-time.After(time.Until(due)):
 		}
 		order.BigEndian.PutUint64(packet, n)
 		if _, err := f.send.Write(packet); errors.Is(err, net.ErrClosed) {
@@ -129,16 +140,61 @@ func (f *flow) stop() (sent, lost, duplicated uint64) {
 	sent = f.sent.Load()
 	// All packets take the same path: once the last has come, what has not come will not.
 	f.reached(sent)
+	inSocket := f.socketDrops()
 	f.receive.Close()
 	seen := <-f.received
+	var gaps []string
 	for k := range sent {
 		switch seen[k] {
 		case 0:
-			lost++
+			if lost++; k == 0 || seen[k-1] > 0 {
+				gaps = append(gaps, fmt.Sprint(k))
+			}
 		case 1:
 		default:
 			duplicated++
 		}
 	}
+	if lost > 0 {
+		f.t.Logf("%d of %d packets were lost, from these on: %s; its receiver's socket dropped %d, the backlogs of all processors %d",
+			lost, sent, strings.Join(gaps[:min(len(gaps), 20)], " "), inSocket, backlogDrops(f.t)-f.backlog)
+	}
 	return sent, lost, duplicated
+}
+
+// socketDrops is what the receiver's socket had no room for, or its filter dropped.
+func (f *flow) socketDrops() (drops uint32) {
+	f.t.Helper()
+	const drop = 8 // SK_MEMINFO_DROPS
+	var info [9]uint32
+	size := uint32(unsafe.Sizeof(info))
+	err := onSocket(f.receive, func(fd int) error {
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	if err != nil {
+		f.t.Logf("what the receiver's socket dropped is not known: %v", err)
+	}
+	return info[drop]
+}
+
+// backlogDrops is what the processors' queues of packets between devices had no room for, on the whole machine.
+func backlogDrops(t *testing.T) (drops uint64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/softnet_stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var processed, dropped uint64
+		if _, err := fmt.Sscanf(line, "%x %x", &processed, &dropped); err != nil {
+			t.Fatalf("/proc/net/softnet_stat says %q: %v", line, err)
+		}
+		drops += dropped
+	}
+	return drops
 }
