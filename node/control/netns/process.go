@@ -182,7 +182,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	if err := files.makeDirs(&p.plan); err != nil {
 		return err
 	}
-	seeding, err := d.seed(id, files, &p.plan, w.job.Element.Overwrites)
+	seeding, err := d.seed(id, files, &p.plan, w.job.Element.Overwrites, p.running())
 	if err != nil {
 		return err
 	}
@@ -199,6 +199,9 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	}
 	if err := d.sow(id, files, seeding); err != nil {
 		return err
+	}
+	for _, path := range seeding.lost {
+		w.done("%s was damaged, and is the network's again", path)
 	}
 	configChanged := len(seeding.write) > 0
 	if asked || configChanged {

@@ -90,6 +90,37 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 	}
 }
 
+// TestDamagedConfigurationIsNoEdit: zeros, which a full disk leaves in a file, are replaced at the next start. They used to count
+// as the element's own words, which its software never understood.
+func TestDamagedConfigurationIsNoEdit(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)[:1]
+	id := jobs[0].ID
+	const path = "/etc/bird/bird.conf"
+	jobs[0].Element.Software = model.SoftwareBIRD
+	document := func(text string) {
+		jobs[0].Element.Config = map[string]string{"bird.conf": "router id 1.2.3.4;\nprotocol device {}\n# " + text + "\n"}
+	}
+	document("one")
+	n.apply(t, jobs)
+	n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
+	for _, text := range []string{"one", "two"} { // the network's is the same, or has changed meanwhile
+		n.run(t, id, "sh", "-c", "head -c 70 /dev/zero > "+path)
+		jobs[0].Element.Stopped = true
+		n.apply(t, jobs)
+		document(text)
+		jobs[0].Element.Stopped = false
+		r := n.apply(t, jobs)
+		if got := changes(r); !slices.Contains(got, "r0: "+path+" was damaged, and is the network's again") || r[0].Warning != (control.Warning{}) {
+			t.Errorf("apply said %q, %+v", got, r[0].Warning)
+		}
+		n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
+		if got := n.run(t, id, "cat", path); !strings.Contains(got, "# "+text) {
+			t.Errorf("the element has %q", got)
+		}
+	}
+}
+
 // TestWrittenConfigurationIsKept has FRR itself write the configuration that the document stated: it is the element's own
 // from then on, and FRR's form of it passes the check that a restart makes.
 func TestWrittenConfigurationIsKept(t *testing.T) {
