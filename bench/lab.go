@@ -176,7 +176,7 @@ func (l *lab) prepare(f model.Forwarding) error {
 		}
 		for _, j := range l.jobs {
 			if j.ID.Network == c.network && j.Element.Kind == model.Router {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element})
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.drivers.Controls[model.ControlNetns].(forward.Routed).Routes(j.ID)})
 			}
 		}
 	}

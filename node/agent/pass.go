@@ -76,6 +76,7 @@ type outcome struct {
 	job     control.Job
 	phase   model.Phase
 	devices []control.Device
+	routed  forward.Routed // the driver, if it tells routes
 	err     error
 
 	waits    bool              // who shall forward for it is not in sync yet
@@ -139,6 +140,7 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err, restarts: r.Restarts,
 				warning: r.Warning, message: r.Message}
 			outcomes[jobs[i].ID] = o
+			o.routed, _ = driver.(forward.Routed)
 			for _, c := range r.Changed {
 				a.event(model.Info, r.ID.String(), changeReason(c), c)
 			}
@@ -186,7 +188,11 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 				words(maps.Keys(a.Drivers.Planes)))
 			continue
 		}
-		jobs[f] = append(jobs[f], forward.Job{ID: id, Element: o.job.Element, Devices: o.devices, Quota: a.plan.quotas[id.Network]})
+		job := forward.Job{ID: id, Element: o.job.Element, Devices: o.devices, Quota: a.plan.quotas[id.Network]}
+		if o.routed != nil {
+			job.Routes = o.routed.Routes(id)
+		}
+		jobs[f] = append(jobs[f], job)
 	}
 	for name, plane := range a.Drivers.Planes {
 		for i, p := range plane.Prepare(ctx, jobs[name]) {

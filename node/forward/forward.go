@@ -9,6 +9,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/mirror"
 )
 
 // Job is one element whose packets this plane shall forward.
@@ -16,6 +17,8 @@ type Job struct {
 	ID      model.ID
 	Element model.NodeElement
 	Devices []control.Device
+	// Routes is where the element's own stack has its routes; nil if its control plane tells none.
+	Routes mirror.Source
 	// Quota is what the tables of its network's routers may take on the node.
 	Quota model.TableQuota
 }
@@ -60,6 +63,11 @@ type Plane interface {
 	List(ctx context.Context) ([]model.ID, error)
 	// Retire lets go of it. Nobody is steered there any more.
 	Retire(ctx context.Context, ids []model.ID) error
+}
+
+// Routed is a control driver whose elements have routes.
+type Routed interface {
+	Routes(id model.ID) mirror.Source
 }
 
 // Watcher is a plane that gets in sync in its own time. Watch calls changed when elements that it was said to wait for are in

@@ -6,10 +6,24 @@ import (
 	"net/netip"
 )
 
-// Source yields what a control plane's tables say: Mirror is one.
+// Source is where a control plane has its tables: Namespace is one. What has its stack elsewhere, in a machine, is another.
 type Source interface {
-	// Run tells batches until ctx ends (and then returns nil), the namespace is gone, or consume refuses one.
+	// Open begins to follow them. From here on nothing is missed.
+	Open() (Stream, error)
+	// Identity is another number once what is there was made anew.
+	Identity() (uint64, error)
+}
+
+// Stream yields what a control plane's tables say: Mirror is one.
+type Stream interface {
+	// Run tells batches until ctx ends (and then returns nil), the source is gone, or consume refuses one.
 	Run(ctx context.Context, consume func(*Batch) error) error
+	// Restart tells everything anew, beginning with a Reset.
+	Restart()
+	// Confirm has neighbours asked that were not heard of lately.
+	Confirm() error
+	// Close lets go of the source. Run must have ended.
+	Close() error
 }
 
 // ID is a next hop's number. 0 is none. Those of the kinds from Local to Prohibit are always there; others are told in

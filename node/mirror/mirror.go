@@ -30,6 +30,7 @@ const (
 
 // Mirror follows one network namespace by route netlink.
 type Mirror struct {
+	path    string // where the namespace is mounted; empty if only its descriptor was known
 	monitor *linux.Monitor
 	filters *filters
 	wake    chan struct{}
@@ -42,7 +43,7 @@ type Mirror struct {
 	lost    int
 }
 
-var _ Source = (*Mirror)(nil)
+var _ Stream = (*Mirror)(nil)
 
 // groups are the notifications that are followed.
 var groups = []int{
@@ -73,16 +74,6 @@ func Open(namespace int, o Options) (*Mirror, error) {
 		return nil, fmt.Errorf("mirror a network namespace: %w", err)
 	}
 	return m, nil
-}
-
-// OpenPath is Open for a namespace that is mounted at path.
-func OpenPath(path string, o Options) (*Mirror, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("mirror the network namespace %s: %w", path, err)
-	}
-	defer unix.Close(fd)
-	return Open(fd, o)
 }
 
 // Close lets go of the namespace. Run must have ended.

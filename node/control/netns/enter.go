@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/mirror"
 )
 
 // onThread runs f on a thread of its own, which ends with f: whatever namespaces f enters, no other code meets them.
@@ -38,6 +39,9 @@ func inNamespaceOf(path string, f func() error) error {
 func (d *Driver) Enter(id model.ID, f func() error) error {
 	return inNamespaceOf(d.dirs.Namespace(id), f)
 }
+
+// Routes tells where an element has its routes.
+func (d *Driver) Routes(id model.ID) mirror.Source { return mirror.Namespace(d.dirs.Namespace(id)) }
 
 // inNode runs f on a thread of its own in the node's namespace, wherever the caller is.
 func (d *Driver) inNode(f func() error) error {

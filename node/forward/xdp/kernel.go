@@ -147,7 +147,7 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) (
 	f.follows = false
 	r.mu.Unlock()
 	f.Restart()
-	r.mirror.Restart()
+	r.stream.Restart()
 	return meanwhile, nil
 }
 

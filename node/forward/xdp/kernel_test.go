@@ -49,7 +49,7 @@ func (l *lab) pass(planes map[model.Forwarding]forward.Plane, ways map[string]mo
 		var jobs []forward.Job
 		for _, j := range l.jobs {
 			if ways[j.ID.Element] == name {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element})
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.driver.Routes(j.ID)})
 			}
 		}
 		l.take(plane, name, jobs)

@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
@@ -73,6 +71,10 @@ const (
 	// releaseEvery is how often memory that no reader uses any more is freed, and what did not fit is tried again.
 	releaseEvery = 500 * time.Millisecond
 )
+
+// refreshEvery is how often neighbours of routers that forward here are confirmed. The kernel asks a neighbour anew when it
+// sends to it and has not heard of it for some 30 s (RFC 4861, section 7.3); to neighbours of these routers it does not send.
+var refreshEvery = 30 * time.Second
 
 // freeAfter is how long there must have been no router for the tables' memory to be given back: far longer than anybody who
 // began to look at them takes.
@@ -244,20 +246,22 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering
 	if err != nil {
 		return nil, fmt.Errorf("router %s: %w", job.ID, err)
 	}
-	var namespace unix.Stat_t
-	path := p.dirs.Namespace(job.ID)
-	if err := unix.Stat(path, &namespace); err != nil {
-		return nil, fmt.Errorf("router %s: look at its network namespace %s: %w", job.ID, path, err)
+	if job.Routes == nil {
+		return nil, fmt.Errorf("router %s: its control plane tells no routes, which forwarding by %s follows", job.ID, way)
+	}
+	identity, err := job.Routes.Identity()
+	if err != nil {
+		return nil, fmt.Errorf("router %s: %w", job.ID, err)
 	}
 	p.setQuota(job.ID.Network, job.Quota)
 	r := p.routers[job.ID]
-	if r != nil && (r.namespace != namespace.Ino || r.failed() != nil) {
-		p.end(r) // its namespace was made anew, or the mirror came to an end
+	if r != nil && (r.identity != identity || r.failed() != nil) {
+		p.end(r) // its routes are told from elsewhere, or the mirror came to an end
 		r = nil
 	}
 	fresh := r == nil
 	if fresh {
-		if r, err = p.begin(job.ID, namespace.Ino, job.Quota); err != nil {
+		if r, err = p.begin(job, identity); err != nil {
 			return nil, err
 		}
 	}
@@ -281,13 +285,14 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering
 }
 
 // begin starts to feed a router's tables.
-func (p *Plane) begin(id model.ID, namespace uint64, quota model.TableQuota) (*router, error) {
+func (p *Plane) begin(job *forward.Job, identity uint64) (*router, error) {
+	id, quota := job.ID, job.Quota
 	s := p.slices[id.Network]
 	if s == nil {
 		s = &slice{Slice: p.pool.NewSlice(id.Network, quotaOf(quota)), quota: quota}
 		p.slices[id.Network] = s
 	}
-	r, err := newRouter(p, id, s.Slice)
+	r, err := newRouter(p, job, s.Slice)
 	if err != nil {
 		return nil, fmt.Errorf("router %s: %w", id, err)
 	}
@@ -296,7 +301,7 @@ func (p *Plane) begin(id model.ID, namespace uint64, quota model.TableQuota) (*r
 		r.close()
 		return nil, err
 	}
-	r.namespace = namespace
+	r.identity = identity
 	s.routers++
 	p.routers[id] = r
 	return r, nil
@@ -473,8 +478,8 @@ func (p *Plane) refresh(ctx context.Context) {
 			}
 		}
 		for _, r := range busy {
-			if err := r.refresh(); err != nil && ctx.Err() == nil {
-				p.log.Debug("neighbours", "error", err)
+			if err := r.stream.Confirm(); err != nil && ctx.Err() == nil {
+				p.log.Debug("neighbours", "router", r.id, "error", err)
 			}
 		}
 	}

@@ -270,7 +270,7 @@ func (l *lab) prepare(names ...string) {
 	for _, j := range l.jobs {
 		for _, name := range names {
 			if j.ID.Element == name {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Quota: l.quota()})
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.driver.Routes(j.ID), Quota: l.quota()})
 			}
 		}
 	}

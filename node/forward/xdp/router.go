@@ -12,6 +12,7 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/fib"
+	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/companion"
 	"github.com/polyplane/polyplane/node/mirror"
 	"github.com/polyplane/polyplane/node/mirror/feed"
@@ -25,22 +26,22 @@ type port struct {
 
 // router is one whose packets are forwarded here.
 type router struct {
-	plane     *Plane
-	id        model.ID
-	number    int
-	namespace uint64 // its inode
-	mirror    *mirror.Mirror
-	feed      *feed.Feed
-	tables    [2]*fib.Table
-	synced    chan struct{}             // closed when the tables are what the namespace has
-	done      chan struct{}             // closed when nothing feeds them any more
-	again     again                     // of what did not fit
-	lack      error                     // what did not, as of the last time when all had been told
-	busy      atomic.Int64              // nanoseconds that writing changes took
-	halt      func()                    // ends what feeds the tables; they stay as they are
-	since     time.Time                 // since when it is waited for; the plane's lock is for this
-	waiter    bool                      // somebody tells when that ends; this as well
-	ways      map[model.Forwarding]bool // that planes forward by its tables in; this as well
+	plane    *Plane
+	id       model.ID
+	number   int
+	identity uint64 // of the source of its routes
+	stream   mirror.Stream
+	feed     *feed.Feed
+	tables   [2]*fib.Table
+	synced   chan struct{}             // closed when the tables are what the namespace has
+	done     chan struct{}             // closed when nothing feeds them any more
+	again    again                     // of what did not fit
+	lack     error                     // what did not, as of the last time when all had been told
+	busy     atomic.Int64              // nanoseconds that writing changes took
+	halt     func()                    // ends what feeds the tables; they stay as they are
+	since    time.Time                 // since when it is waited for; the plane's lock is for this
+	waiter   bool                      // somebody tells when that ends; this as well
+	ways     map[model.Forwarding]bool // that planes forward by its tables in; this as well
 
 	mu         sync.Mutex
 	err        error           // why it is done
@@ -57,11 +58,11 @@ type follower struct {
 	used    bool // packets may be steered to it; the plane's lock is for this
 }
 
-func newRouter(p *Plane, id model.ID, s *fib.Slice) (*router, error) {
-	r := &router{plane: p, id: id, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}), done: make(chan struct{}),
+func newRouter(p *Plane, job *forward.Job, s *fib.Slice) (*router, error) {
+	r := &router{plane: p, id: job.ID, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}), done: make(chan struct{}),
 		interfaces: map[int]mirror.Interface{}, companions: map[model.Forwarding]*follower{}}
 	var err error
-	if r.mirror, err = mirror.OpenPath(p.dirs.Namespace(id), mirror.Options{}); err != nil {
+	if r.stream, err = job.Routes.Open(); err != nil {
 		return nil, err
 	}
 	for f := range r.tables {
@@ -69,9 +70,9 @@ func newRouter(p *Plane, id model.ID, s *fib.Slice) (*router, error) {
 	}
 	r.feed, err = feed.New(feed.Config{Slice: s, IPv4: r.tables[fib.IPv4], IPv6: r.tables[fib.IPv6], Port: r.port})
 	if err != nil {
-		return nil, errors.Join(err, r.mirror.Close())
+		return nil, errors.Join(err, r.stream.Close())
 	}
-	r.halt = func() { r.mirror.Close() } //nolint:errcheck // it was only read from
+	r.halt = func() { r.stream.Close() } //nolint:errcheck // it was only read from
 	return r, nil
 }
 
@@ -81,11 +82,11 @@ func (r *router) follow() {
 	r.halt = sync.OnceFunc(func() {
 		cancel()
 		<-r.done
-		r.mirror.Close() //nolint:errcheck // it was only read from
+		r.stream.Close() //nolint:errcheck // it was only read from
 	})
 	go func() {
 		defer close(r.done)
-		err := r.mirror.Run(ctx, r.apply)
+		err := r.stream.Run(ctx, r.apply)
 		if err == nil {
 			err = errors.New("the mirror ended")
 		}
@@ -221,7 +222,7 @@ func (r *router) retry() {
 		return
 	}
 	if r.feed.Retry() {
-		r.mirror.Restart()
+		r.stream.Restart()
 	}
 }
 

@@ -79,7 +79,7 @@ func New(c Config) (*Feed, error) {
 	return f, nil
 }
 
-// Apply makes a batch's changes. It is what mirror.Source's Run calls. An error says that the batch does not fit to what
+// Apply makes a batch's changes. It is what mirror.Stream's Run calls. An error says that the batch does not fit to what
 // was told before, or that a table is closed.
 func (f *Feed) Apply(b *mirror.Batch) error {
 	f.mu.Lock()
