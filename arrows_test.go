@@ -62,7 +62,7 @@ var mayImport = map[string][]string{
 	"node/fib/internet":      {},
 	"node/mirror":            {"linux"},
 	"node/mirror/feed":       {"node/fib", "node/mirror"},
-	"instance/lifecycle":     {"model", "instance", "linux", "server/store", "trust", "node/edge", "node/fabric", "node/substrate"},
+	"instance/lifecycle":     {"model", "instance", "linux", "server/store", "trust", "node/substrate"},
 	"node/agent":             {"model", "instance", "linux", "trust", "wire", "wire/tunnel", "wire/socket", "node/control", "node/forward", "node/fabric", "node/edge", "node/kerneltime", "node/kernelmemory", "node/substrate", "node/watch"},
 	"node/watch":             {"model"},
 	"node/kerneltime":        {"linux"},

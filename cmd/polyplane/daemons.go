@@ -127,7 +127,7 @@ func downCommand(app *cli.CLI) *cobra.Command {
 The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := &lifecycle.Down{Dirs: instance.NewDirs(app.Instance), Purge: purge, Out: app.Out}
+			d := &lifecycle.Down{Dirs: instance.NewDirs(app.Instance), Purge: purge, Out: app.Out, Drivers: agent.Purge}
 			return withStatus(d.Run(cmd.Context()))
 		},
 	}

@@ -129,6 +129,7 @@ func equip(app *cli.CLI, up *lifecycle.Up) *client.Client {
 	dirs := instance.NewDirs(app.Instance)
 	c := client.New(dirs)
 	up.Dirs, up.Manager, up.Reach, up.Out, up.Version = dirs, c, reach{}, app.Out, app.Version
+	up.Drivers = agent.Purge
 	up.Examine = func(ctx context.Context) error { return examine(ctx, app.Instance) }
 	return c
 }

@@ -9,20 +9,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/instance"
-	"github.com/polyplane/polyplane/node/edge"
-	"github.com/polyplane/polyplane/node/fabric"
 )
 
 // Down is one call of `polyplane down`.
@@ -30,7 +26,13 @@ type Down struct {
 	Dirs  instance.Dirs
 	Purge bool // delete the data directory too
 	Out   io.Writer
+	// Drivers removes what drivers have in the kernel.
+	Drivers Purge
 }
+
+// Purge removes what the drivers of nodes have in the kernel, as far as it does not go with the nodes' mounts and devices. Without
+// a node's name it is of all, and of what drivers have beside nodes. The agents have ended.
+type Purge func(d instance.Dirs, nodes ...string) error
 
 // Run ends the instance's processes and removes everything that it has in the kernel, whether its processes live or
 // not. It may be repeated; with nothing there it says so.
@@ -52,7 +54,7 @@ func (d *Down) Run(context.Context) error {
 	defer l.release()
 	_, err = os.Stat(d.Dirs.Run)
 	ran := stopped || err == nil
-	if err := errors.Join(releaseEdges(d.Dirs), edge.Release(d.Dirs)); err != nil {
+	if err := d.Drivers(d.Dirs); err != nil {
 		return err
 	}
 	if err := sweepRun(d.Dirs.Run); err != nil {
@@ -103,21 +105,6 @@ func (d *Down) Run(context.Context) error {
 	return nil
 }
 
-// releaseEdges takes the fabrics' filters off the host's own devices. They would outlive everything else, and go on
-// swallowing what those devices receive.
-func releaseEdges(d instance.Dirs) error {
-	nodes, err := filepath.Glob(filepath.Join(d.Run, "nodes", "*"))
-	if err != nil {
-		return err
-	}
-	for _, n := range nodes {
-		if err := fabric.ReleaseEdges(d.Node(filepath.Base(n))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // handBack gives the ports' names back to the host's network managers when this was the last instance.
 func (d *Down) handBack() error {
 	others, err := filepath.Glob(filepath.Join(filepath.Dir(d.Dirs.Run), "*", "manager.sock"))
@@ -127,13 +114,12 @@ func (d *Down) handBack() error {
 	return handBack("/")
 }
 
-// sweepRun removes what is recognisably made for one run directory – the instance's or one node's: containers, their
-// processes, mounts, the directory itself.
+// sweepRun removes what is recognisably made for one run directory – the instance's or one node's: processes,
+// mounts, the directory itself.
 func sweepRun(run string) error {
 	if _, err := os.Stat(run); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	removeContainers(run)
 	mounts, err := mountsBelow(run)
 	if err != nil {
 		return err
@@ -185,31 +171,6 @@ func awaitDisks(data string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-}
-
-// removeContainers has runc end and forget every container below a run directory. What it cannot is ended below.
-func removeContainers(run string) {
-	var states []string
-	for _, pattern := range []string{"runc/*/state.json", "nodes/*/runc/*/state.json"} {
-		found, _ := filepath.Glob(filepath.Join(run, pattern))
-		states = append(states, found...)
-	}
-	const workers = 8
-	next := make(chan string)
-	var wg sync.WaitGroup
-	for range min(workers, len(states)) {
-		wg.Go(func() {
-			for s := range next {
-				dir := filepath.Dir(s)
-				exec.Command("runc", "--root", filepath.Dir(dir), "delete", "--force", filepath.Base(dir)).Run() //nolint:errcheck
-			}
-		})
-	}
-	for _, s := range states {
-		next <- s
-	}
-	close(next)
-	wg.Wait()
 }
 
 // mountsBelow lists the mount points below a directory, in the order they were mounted.

@@ -38,6 +38,8 @@ type Up struct {
 	Reach Reach
 	// Examine tells what is wrong with the store; nil leaves that to the manager's own words.
 	Examine func(ctx context.Context) error
+	// Drivers removes what drivers have in the kernel, of nodes that the substrate no longer has.
+	Drivers Purge
 
 	// up tells that everything has answered. Before, what ends is told with the reason why the start has failed, or was
 	// nothing to speak of.
@@ -168,7 +170,7 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := removeOtherNodes(d, s); err != nil {
+	if err := u.removeOtherNodes(s); err != nil {
 		return s, err
 	}
 	if s.simulated() {
@@ -182,7 +184,8 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 }
 
 // removeOtherNodes removes the namespaces of nodes that the substrate no longer has.
-func removeOtherNodes(d instance.Dirs, s settings) error {
+func (u *Up) removeOtherNodes(s settings) error {
+	d := u.Dirs
 	keep := map[string]bool{}
 	for _, n := range s.Substrate.Nodes {
 		keep[n.Name] = true
@@ -199,7 +202,7 @@ func removeOtherNodes(d instance.Dirs, s settings) error {
 			continue
 		}
 		n := d.Node(e.Name())
-		if err := sweepRun(n.Run); err != nil {
+		if err := errors.Join(u.Drivers(d, e.Name()), sweepRun(n.Run)); err != nil {
 			return fmt.Errorf("remove node %s: %w", e.Name(), err)
 		}
 		if err := os.RemoveAll(n.Data); err != nil {

@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -53,4 +57,25 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 		Fabric: panel,
 		Edges:  edges,
 	}, nil
+}
+
+// Purge removes what drivers have in the kernel that does not go with a node's mounts and devices, whether or not there are agents: of
+// the nodes named, or of all and of what is the instance's.
+func Purge(d instance.Dirs, nodes ...string) error {
+	var failed []error
+	if len(nodes) == 0 {
+		entries, err := os.ReadDir(filepath.Join(d.Run, "nodes"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			nodes = append(nodes, e.Name())
+		}
+		failed = append(failed, edge.Release(d))
+	}
+	for _, n := range nodes {
+		netns.Purge(d.Node(n))
+		failed = append(failed, fabric.ReleaseEdges(d.Node(n)))
+	}
+	return errors.Join(failed...)
 }
