@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
@@ -18,7 +20,7 @@ func (p *platform) disks() string {
 	var all []string
 	err := filepath.Walk(filepath.Join(p.dirs.Data, "nodes"), func(path string, info os.FileInfo, err error) error {
 		if err == nil && strings.HasSuffix(path, ".ext4") && !strings.Contains(path, "/trash/") {
-			all = append(all, fmt.Sprintf("%s %v", strings.TrimPrefix(path, p.dirs.Data), info.Sys() != nil))
+			all = append(all, fmt.Sprintf("%s %d", strings.TrimPrefix(path, p.dirs.Data), info.Sys().(*syscall.Stat_t).Ino))
 		}
 		return nil
 	})
@@ -207,4 +209,72 @@ func TestRecoverFromNodes(t *testing.T) {
 	if now := p.disks(); now != "" {
 		t.Errorf("after the deletion there are\n%s", now)
 	}
+}
+
+// TestWrongClusterRemovesNothing gives a wrong --etcd, which is refused while networks stand on the right one; and has another cluster
+// answer at the right address: what it does not know is held. With the right one back all is as before.
+func TestWrongClusterRemovesNothing(t *testing.T) {
+	right, wrong := t.TempDir(), t.TempDir()
+	url, end := startEtcd(t, 23790, right)
+	elsewhere, endElsewhere := startEtcd(t, 23792, wrong)
+	p := newPlatform(t)
+	p.run("up", "--nodes", "1", "--etcd", url, "-d")
+	p.run("apply", "-f", file(t, "network: lab\nrouters: {r: {software: bird}}\nhosts: [h]\nlinks: [r -- h]\nexpect: [h reaches r]\n"))
+	p.ready()
+	p.allWell("lab")
+	before, disks := p.objects(), p.disks()
+	if disks == "" {
+		t.Fatal("nothing has a disk: the test would see nothing")
+	}
+	p.stop()
+	if _, stderr, err := p.try("up", "-d", "--etcd", elsewhere); err == nil || !strings.Contains(stderr, "another store would be used") {
+		t.Errorf("`up` with another cluster: %v\n%s", err, stderr)
+	}
+	end()
+	endElsewhere()
+	_, end = startEtcd(t, 23790, wrong)
+	if out := p.run("up", "-d"); !strings.Contains(out, "held") {
+		t.Errorf("`up` with another cluster at the same address says nothing of what is held:\n%s", out)
+	}
+	for range 2 {
+		p.await("what the other cluster does not know to be held", func() bool {
+			s, _ := p.networkStatus("lab")
+			return s.Phase == model.PhaseHeld
+		}, func() string { return p.run("get", "networks", "-o", "wide") })
+		if now := p.disks(); now != disks {
+			t.Errorf("the disks are\n%s\nbefore\n%s", now, disks)
+		}
+		p.await("the agent to run", func() bool { return p.processes()["agent n1"] != 0 }, func() string { return fmt.Sprint(p.processes()) })
+		p.kill("agent n1")
+	}
+	p.stop()
+	end()
+	_, end = startEtcd(t, 23790, right)
+	p.run("up", "-d")
+	p.ready()
+	p.allWell("lab")
+	p.untouched(before)
+	if now := p.disks(); now != disks {
+		t.Errorf("in the end the disks are\n%s\nbefore\n%s", now, disks)
+	}
+	p.run("down", "--purge")
+	end()
+}
+
+// startEtcd starts an etcd of one member on the sandbox's loopback, at this port and the next.
+func startEtcd(t *testing.T, port int, dir string) (url string, end func()) {
+	t.Helper()
+	url, peer := fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)
+	c := exec.Command("etcd", "--data-dir", dir, "--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peer,
+		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
+	c.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH=arm64") // it wants to be told there, and is not elsewhere
+	if err := c.Start(); err != nil {
+		t.Fatalf("start etcd (Debian's package etcd-server): %v", err)
+	}
+	end = sync.OnceFunc(func() {
+		c.Process.Kill() //nolint:errcheck // it may have ended
+		c.Wait()         //nolint:errcheck // as it was killed
+	})
+	t.Cleanup(end)
+	return url, end
 }
