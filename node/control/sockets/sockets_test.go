@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"errors"
+	"net"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -399,5 +400,31 @@ func TestNothingHoldsRings(t *testing.T) {
 	defer unix.Close(fd)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ZEROCOPY, 1); err != nil {
 		t.Errorf("SO_ZEROCOPY of who is not bounded: %v", err)
+	}
+}
+
+// TestFlowLabelsAreRefused: the machine has 4,096 of them, of all namespaces together. One namespace's root got 3,073, and then nobody
+// another one.
+func TestFlowLabelsAreRefused(t *testing.T) {
+	attack.Tell(t, "IPv6 flow labels, of which the machine has 4,096",
+		"none: they are refused")
+	g, cookie := enter(t, 0)
+	const flowLabelManager = 32 // IPV6_FLOWLABEL_MGR
+	lease := func() error {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		// struct in6_flowlabel_req: the destination, any label, IPV6_FL_A_GET, IPV6_FL_F_CREATE and IPV6_FL_S_EXCL
+		request := append(net.ParseIP("2001:db8::1"), 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+		return unix.SetsockoptString(fd, unix.IPPROTO_IPV6, flowLabelManager, string(request))
+	}
+	if err := lease(); err != unix.EPERM {
+		t.Errorf("a flow label: %v, want EPERM", err)
+	}
+	g.Forget(cookie)
+	if err := lease(); err != nil {
+		t.Errorf("who is not bounded: %v", err)
 	}
 }
