@@ -138,10 +138,13 @@ func (s *supervisor) once(ctx context.Context, d daemon) error {
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	// A child of the daemon that outlives it may hold the log's pipe open.
 	cmd.WaitDelay = time.Second
-	// A group of its own: ^C at the terminal is for this process, which ends its daemons in order.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: true}
+	// A session of its own: ^C at the terminal is for this process, which ends its daemons in order; and see precedence.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setsid: true}
 	if err := s.spawner.start(cmd, d.namespace); err != nil {
 		return err
+	}
+	if err := prefer(cmd.Process.Pid); err != nil {
+		note(d.log, "%v", err)
 	}
 	over, cancel := context.WithCancel(ctx)
 	defer cancel()

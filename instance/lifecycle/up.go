@@ -235,6 +235,9 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 		}
 	}
 	note(own, "up: version %s, process %d, %s", u.Version, os.Getpid(), s.describe())
+	if err := preferSelf(); err != nil {
+		note(own, "%v", err)
+	}
 	file, err := writeSubstrate(u.Dirs, s)
 	if err != nil {
 		return nil, err
