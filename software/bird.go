@@ -2,6 +2,7 @@ package software
 
 import (
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
@@ -66,8 +67,8 @@ func birdConfig(el model.Element) (string, error) {
 	var w writer
 	w.line("# %s", el.Name)
 	w.line("log %q 1048576 %q { info, warning, error, fatal, bug, auth };", birdLog, birdLog+".1")
-	if el.RouterID.Is4() {
-		w.line("router id %s;", el.RouterID)
+	if id := birdRouterID(el); id.IsValid() {
+		w.line("router id %s;", id)
 	}
 	w.line("")
 	w.line("protocol device { scan time 5; }")
@@ -92,6 +93,26 @@ func birdConfig(el model.Element) (string, error) {
 		}
 	}
 	return w.String(), nil
+}
+
+// birdRouterID is the router ID that BIRD is given; it takes one of its interfaces' IPv4 addresses where this is none. Without
+// any it ends. Then no protocol of it has a use for the number, which need only be the same at each start.
+func birdRouterID(el model.Element) netip.Addr {
+	if el.RouterID.Is4() {
+		return el.RouterID
+	}
+	addresses := slices.Clone(el.Loopback)
+	for _, f := range el.Interfaces {
+		addresses = append(addresses, f.Addresses...)
+	}
+	if slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return p.Addr().Is4() }) {
+		return netip.Addr{}
+	}
+	h := fnv.New32a()
+	h.Write([]byte(el.Name))
+	id := [4]byte{10}
+	copy(id[1:], h.Sum(nil))
+	return netip.AddrFrom4(id)
 }
 
 type family struct {
