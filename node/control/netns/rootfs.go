@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -56,6 +57,8 @@ type elementFiles struct {
 	// mend has what is in the place of a directory that an element must have set aside; otherwise it is an error.
 	mend  bool
 	moved []string // what was set aside, in words
+	// damaged tells that the list of users was lost, which nobody empties: what is empty then is lost too.
+	damaged bool
 }
 
 // ownedBy gives a directory to root and a group, unless it is theirs: nothing that is right is written.
@@ -344,14 +347,29 @@ func (f *elementFiles) furnish(job *control.Job) error {
 				return err
 			}
 		}
-		if !f.exists(path) {
+		lost := f.lost(path)
+		if !f.exists(path) || lost {
 			if err := f.write(path, content, 0o644, 0, 0); err != nil {
 				return err
 			}
 		}
+		f.damaged = f.damaged || lost && userFiles[path]
 	}
 	return f.write("etc/hostname", job.Element.Name+"\n", 0o644, 0, 0)
 }
+
+// lost tells whether a file is there, and what was written to it is not.
+func (f *elementFiles) lost(path string) bool {
+	if !f.regular(path) {
+		return false
+	}
+	content, err := f.read(path, maxConfig)
+	return err == nil && (len(content) == 0 || hasZeros(content))
+}
+
+// hasZeros tells of a file of text that it is nobody's edit: where the machine's disk was full, or lost its power, file systems
+// show zeros in the place of what was to be written there.
+func hasZeros(content []byte) bool { return bytes.IndexByte(content, 0) >= 0 }
 
 // userFiles are those of etcOnce that programs of the machine read.
 var userFiles = map[string]bool{"etc/passwd": true, "etc/group": true}

@@ -76,10 +76,6 @@ type seeding struct {
 	lost  []string // files that were found damaged, and are among those to write
 }
 
-// damaged tells of a configuration that it is nobody's edit: where the machine's disk was full, or lost its power, file systems
-// show zeros in the place of what was to be written there.
-func damaged(content []byte) bool { return bytes.IndexByte(content, 0) >= 0 }
-
 // seed works out what is to be written; nothing is. What runs has read its files: they are looked at again before the next start.
 func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwrites uint32, runs bool) (s seeding, err error) {
 	was, err := d.readSeeds(id)
@@ -95,13 +91,13 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 		want := contentHash([]byte(file.Content))
 		seeded, known := was.Files[file.Path]
 		settled := known && seeded == want && !force
-		if settled && runs && f.exists(file.Path) {
+		if settled && runs && !f.damaged && f.exists(file.Path) {
 			continue
 		}
 		now, err := f.read(file.Path, maxConfig)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-		case err == nil && damaged(now):
+		case err == nil && (hasZeros(now) || len(now) == 0 && f.damaged):
 			s.lost = append(s.lost, file.Path)
 		case settled:
 			continue

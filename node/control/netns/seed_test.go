@@ -121,6 +121,35 @@ func TestDamagedConfigurationIsNoEdit(t *testing.T) {
 	}
 }
 
+// TestLostFirstFilesAreWrittenAgain: the first files of an element that was started just before the machine's disk was full are
+// empty. They are written again at the next look. A configuration that alone is empty is somebody's doing.
+func TestLostFirstFilesAreWrittenAgain(t *testing.T) {
+	n := newNode(t)
+	jobs := frrLine("lab", 7, 2)[:1]
+	id := jobs[0].ID
+	const conf = "/etc/frr/frr.conf"
+	n.apply(t, jobs)
+	n.run(t, id, "sh", "-c", "for f in /etc/passwd /etc/group /etc/profile /etc/frr/*; do : > $f; done; sed -i 's/$/\\x00/' /etc/shells")
+	n.elements[id].verified = false
+	if got := changes(n.apply(t, jobs)); !slices.Contains(got, "r0: "+conf+" was damaged, and is the network's again") {
+		t.Errorf("apply said %q", got)
+	}
+	n.untilRuns(t, id, "zebra dplane limit", "vtysh", "-c", "show running-config")
+	for _, file := range []string{"/etc/passwd", "/etc/group", "/etc/profile", "/etc/shells", "/etc/frr/daemons", conf} {
+		if got := n.run(t, id, "cat", file); len(got) == 0 || strings.Contains(got, "\x00") {
+			t.Errorf("%s is %q", file, got)
+		}
+	}
+	n.run(t, id, "sh", "-c", ": > "+conf)
+	jobs[0].Element.Restarts++
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: restarted: as requested"}) {
+		t.Errorf("with a configuration that its owner emptied, apply said %q", got)
+	}
+	if got := n.run(t, id, "cat", conf); got != "" {
+		t.Errorf("what its owner emptied is %q", got)
+	}
+}
+
 // TestWrittenConfigurationIsKept has FRR itself write the configuration that the document stated: it is the element's own
 // from then on, and FRR's form of it passes the check that a restart makes.
 func TestWrittenConfigurationIsKept(t *testing.T) {
