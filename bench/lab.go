@@ -84,8 +84,9 @@ func onNode(ctx context.Context, f func(*lab) error) error {
 func newLab(ctx context.Context) (*lab, error) {
 	word := make([]byte, 4)
 	rand.Read(word) //nolint:errcheck // it never fails
-	l := &lab{ctx: ctx, all: instance.NewDirs("bench" + hex.EncodeToString(word)), devices: map[model.PortID]int{}, steering: map[model.ID]forward.Steering{},
-		home: fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
+	l := &lab{ctx: ctx, all: instance.NewDirs("bench" + hex.EncodeToString(word)), devices: map[model.PortID]int{},
+		steering: map[model.ID]forward.Steering{},
+		home:     fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
 	l.dirs = l.all.Node(node)
 	var err error
 	if l.drivers, err = agent.NewDrivers(l.dirs, netip.Addr{}, l.home); err != nil {
@@ -176,11 +177,17 @@ func (l *lab) prepare(f model.Forwarding) error {
 		}
 		for _, j := range l.jobs {
 			if j.ID.Network == c.network && j.Element.Kind == model.Router {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.drivers.Controls[model.ControlNetns].(forward.Routed).Routes(j.ID)})
+				jobs = append(jobs, l.job(&j))
 			}
 		}
 	}
 	return l.take(f, jobs)
+}
+
+// job is what a plane is told of an element.
+func (l *lab) job(j *control.Job) forward.Job {
+	routed := l.drivers.Controls[model.ControlNetns].(forward.Routed)
+	return forward.Job{ID: j.ID, Element: j.Element, Routes: routed.Routes(j.ID)}
 }
 
 // take has a plane make itself ready for elements: the next apply steers them there.

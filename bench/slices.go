@@ -151,7 +151,7 @@ func (l *lab) slicedNode(groups ...*wires) error {
 		}
 	}
 	for _, j := range l.jobs {
-		jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.drivers.Controls[model.ControlNetns].(forward.Routed).Routes(j.ID)})
+		jobs = append(jobs, l.job(&j))
 	}
 	if err := l.take(model.ForwardXDP, jobs); err != nil {
 		return err

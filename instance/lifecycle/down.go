@@ -30,8 +30,8 @@ type Down struct {
 	Drivers Purge
 }
 
-// Purge removes what the drivers of nodes have in the kernel, as far as it does not go with the nodes' mounts and devices. Without
-// a node's name it is of all, and of what drivers have beside nodes. The agents have ended.
+// Purge removes what the drivers of nodes have in the kernel, as far as it does not go with the nodes' mounts and devices.
+// Without a node's name it does so for all nodes, and for what drivers have beside nodes. The agents have ended.
 type Purge func(d instance.Dirs, nodes ...string) error
 
 // Run ends the instance's processes and removes everything that it has in the kernel, whether its processes live or

@@ -209,8 +209,8 @@ func (p *steeringPlane) Retire(_ context.Context, ids []model.ID) error {
 	return nil
 }
 
-// TestTheAgentSteers: what a plane has ready goes to the fabric, with the plane's name, and only then another plane lets go of the
-// element. While that plane waits, fails, or the fabric has not done it, the element stays as it is.
+// TestTheAgentSteers: what a plane has ready goes to the fabric, with the plane's name, and only then another plane lets go of
+// the element. While that plane waits, fails, or the fabric has not done it, the element stays as it is.
 func TestTheAgentSteers(t *testing.T) {
 	r := &record{}
 	old, next := &steeringPlane{has: map[model.ID]bool{}}, &steeringPlane{has: map[model.ID]bool{}}

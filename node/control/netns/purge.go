@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// Purge has runc end and forget every container of a node, whose agent has ended. What runc cannot end goes as every process in
-// an element's namespaces does.
+// Purge has runc end and forget every container of a node, whose agent has ended. Errors do not matter: whoever calls it ends
+// all processes in the elements' namespaces next.
 func Purge(dirs instance.NodeDirs) {
 	states, _ := filepath.Glob(filepath.Join(dirs.Runc(), "*", "state.json")) // the pattern is right
 	const workers = 8
@@ -18,7 +18,8 @@ func Purge(dirs instance.NodeDirs) {
 	for range min(workers, len(states)) {
 		wg.Go(func() {
 			for s := range next {
-				exec.Command("runc", "--root", dirs.Runc(), "delete", "--force", filepath.Base(filepath.Dir(s))).Run() //nolint:errcheck
+				id := filepath.Base(filepath.Dir(s))
+				exec.Command("runc", "--root", dirs.Runc(), "delete", "--force", id).Run() //nolint:errcheck // said above
 			}
 		})
 	}
