@@ -26,6 +26,7 @@ type work struct {
 	loud   []*wantInterface // ports on which IPv6 is not switched off
 	lost   []int            // interfaces whose element end is nowhere to be found
 	errs   []error
+	turn   bool // it may be started, or restarted
 }
 
 func (w *work) fail(err error) { w.errs = append(w.errs, err) }

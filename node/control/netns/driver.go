@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -55,7 +56,8 @@ type Driver struct {
 	working   *os.File // the lock that runc's commands hold; see awaitOthers
 	lastPorts int
 	auditAt   int
-	looked    time.Time // when an audit last looked into an element
+	looked    time.Time    // when an audit last looked into an element
+	left      atomic.Int64 // of the turns, for elements that run and must be restarted
 	census    census
 	sockets   socketGuard
 }

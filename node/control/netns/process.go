@@ -28,13 +28,14 @@ type process struct {
 	pidfd  int  // of its first process, when it runs
 	pid    int
 
-	began    time.Time // when this process last started it
+	began    time.Time // when it was last started
 	failures int       // starts in a row that did not last
 	next     time.Time // no start before
 	logFrom  int64     // where in the log that start begins
 	said     string    // the last words of the start before
 	again    int       // how often it was started again, by whomever
-	queued   bool      // it shall be started, and waits for its turn
+	queued   bool      // it shall be started or restarted, and waits for its turn
+	restarts bool      // it runs, and must be restarted
 
 	readiness
 }
@@ -76,6 +77,9 @@ func (d *Driver) find(id model.ID, p *process) error {
 	p.known = true
 	if fd := state.open(); fd > 0 {
 		p.pidfd, p.pid = fd, state.pid
+		if p.began.IsZero() {
+			p.began = state.began() // one that another agent had just started has its turn still
+		}
 	}
 	return nil
 }
@@ -130,6 +134,7 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string) error {
 	id, p := w.job.ID, &w.e.process
 	container, bundle := containerID(id), d.dirs.Bundle(id)
+	p.restarts = false
 	if !p.wanted {
 		wasRunning := p.running()
 		if err := d.removeContainer(ctx, container, true); err != nil {
@@ -241,6 +246,9 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		}
 	}
 	if why != "" {
+		if !d.mayRestart(w, p) {
+			return nil
+		}
 		if err := d.roomToStart(); err != nil {
 			return fmt.Errorf("%w; it goes on with what it has", err)
 		}

@@ -103,6 +103,10 @@ func (d *Driver) lookAtAll(settled bool) (differ bool, starting int) {
 
 // look reads what is noted of an element's daemons.
 func (d *Driver) look(id model.ID, p *process) {
+	if p.queued { // what it has is not what is wanted
+		p.ready, p.waits = false, waitsForTurn
+		return
+	}
 	missing, trouble, starts := d.notes(p)
 	p.trouble, p.ready, p.waits = trouble, len(missing) == 0 && trouble == "", ""
 	switch {

@@ -56,7 +56,7 @@ func (d *Driver) finish(w *work, there ports) {
 // tell fills in the phase, how far the software is, and what happened to it since.
 func (d *Driver) tell(e *element, res *control.Result) {
 	p := &e.process
-	if p.wanted && !p.ready && p.running() && !e.job.Element.Suspended {
+	if p.wanted && (p.queued || !p.ready) && p.running() && !e.job.Element.Suspended {
 		d.look(e.job.ID, p)
 	}
 	res.Phase, res.Restarts = e.settled(), p.again

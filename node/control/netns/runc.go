@@ -144,6 +144,16 @@ func (p initProcess) open() int {
 	return fd
 }
 
+// began is when the process was started.
+func (p initProcess) began() time.Time {
+	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every architecture that we know
+	var sinceBoot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
+		panic(err) // every Linux has that clock
+	}
+	return time.Now().Add(time.Duration(p.start)*tick - time.Duration(sinceBoot.Nano()))
+}
+
 // startTime reads when a process was started (field 22 of proc_pid_stat(5)).
 func startTime(pid int) (uint64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -21,7 +21,7 @@ const (
 	lookRest = 10 * time.Second
 )
 
-// waitsForTurn is what is told of an element that has not been started yet.
+// waitsForTurn is what is told of an element that has not been started, or restarted, yet.
 const waitsForTurn = "waits for its turn: other elements of this node are being started"
 
 // turns is how many elements may be starting at a time.
@@ -30,15 +30,28 @@ func turns() int { return min(turnsMost, turnsEach*max(2, runtime.NumCPU())) }
 // hasTurn tells whether the element is being started.
 func (e *element) hasTurn(now time.Time) bool {
 	p := &e.process
-	return p.wanted && !p.ready && p.trouble == "" && !e.job.Element.Suspended && len(p.plan.Daemons) > 0 &&
+	return p.wanted && !p.ready && !p.queued && p.trouble == "" && !e.job.Element.Suspended && len(p.plan.Daemons) > 0 &&
 		now.Sub(p.began) < turnTime && p.running()
 }
 
-// needsTurn tells whether the element is to be started now, and will keep its daemons working for that. One that is suspended
-// does nothing.
+// needsTurn tells whether the element is to be started now, or to be restarted, and will keep its daemons working for that. One
+// that is suspended does nothing.
 func (w *work) needsTurn(now time.Time) bool {
 	p := &w.e.process
-	return p.wanted && len(p.plan.Daemons) > 0 && !w.job.Element.Suspended && !p.running() && (!p.known || !now.Before(p.next))
+	if !p.wanted || len(p.plan.Daemons) == 0 || w.job.Element.Suspended {
+		return false
+	}
+	return p.running() && p.restarts || !p.running() && (!p.known || !now.Before(p.next))
+}
+
+// mayRestart tells whether an element that runs may be restarted now. That it must be is known only once its files are compared,
+// so such a one has not been given a turn before: it takes one that is left, or goes on with what it has until it gets one.
+func (d *Driver) mayRestart(w *work, p *process) bool {
+	if w.turn || len(p.plan.Daemons) == 0 || d.left.Add(-1) >= 0 {
+		return true
+	}
+	p.restarts, p.queued = true, true
+	return false
 }
 
 // starting counts the elements that have their turn, by network.
@@ -109,13 +122,16 @@ func (d *Driver) queue(list []*work, given map[model.ID]bool) []*work {
 		}
 	}
 	more := nextTurns(waiting, turns()-all, networks)
+	d.left.Store(int64(turns() - all - len(more)))
 	return slices.DeleteFunc(list, func(w *work) bool {
 		p, id := &w.e.process, w.job.ID
-		if !w.needsTurn(now) || given[id] || more[id] {
+		if w.turn = given[id] || more[id]; w.turn || !w.needsTurn(now) {
 			return false
 		}
 		p.queued = true
-		p.readiness = readiness{news: p.news, waits: waitsForTurn}
+		if !p.running() {
+			p.readiness = readiness{news: p.news, waits: waitsForTurn}
+		}
 		return true
 	})
 }

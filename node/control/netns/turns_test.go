@@ -71,3 +71,76 @@ func TestStartsTakeTurns(t *testing.T) {
 		}
 	}
 }
+
+// TestRestartsTakeTurns: elements that run and must be restarted go on with what they have until they get a turn; no more than
+// there are turns are being started at a time, and in the end each is restarted.
+func TestRestartsTakeTurns(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("lab", 72, turns()+8)
+	ready := func() (ready int) {
+		n.lookAtAll(true)
+		for _, r := range n.apply(t, jobs) {
+			if r.Phase == model.PhaseRunning {
+				ready++
+			}
+		}
+		if starting, _ := n.starting(); starting > turns() {
+			t.Errorf("%d elements are being started: want at most %d", starting, turns())
+		}
+		return ready
+	}
+	await := func(what string) {
+		t.Helper()
+		for deadline := time.Now().Add(3 * time.Minute); ready() < len(jobs); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not all are ready", what)
+			}
+		}
+	}
+	await("at first")
+	before := map[model.ID]int{}
+	for i := range jobs {
+		before[jobs[i].ID] = n.pidOf(t, jobs[i].ID)
+		jobs[i].Element.Restarts = 1
+	}
+	waiting := 0
+	for _, r := range n.apply(t, jobs) {
+		switch same := n.pidOf(t, r.ID) == before[r.ID]; {
+		case r.Phase == model.PhaseStarting && r.Message == waitsForTurn && same:
+			waiting++
+		case same:
+			t.Errorf("%s is %s (%s), and is not restarted", r.ID, r.Phase, r.Message)
+		}
+	}
+	if waiting < 8 {
+		t.Errorf("%d wait for their turn: want 8 and more", waiting)
+	}
+	if ids, err := n.Audit(t.Context()); err != nil || len(ids) > 0 {
+		t.Errorf("an audit finds those that wait different: %v %v", ids, err)
+	}
+	await("restarted")
+	for _, j := range jobs {
+		if n.pidOf(t, j.ID) == before[j.ID] {
+			t.Errorf("%s was never restarted", j.ID)
+		}
+	}
+}
+
+// TestTurnsOutliveAgents: an element that an agent which is no more has started has its turn still.
+func TestTurnsOutliveAgents(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("lab", 73, 1)
+	before := time.Now().Add(-time.Second) // a process's start is told in hundredths of a second
+	n.apply(t, jobs)
+	after := n.elements[jobs[0].ID].process.began
+	n.restart(t)
+	n.apply(t, jobs)
+	p := &n.elements[jobs[0].ID].process
+	if p.began.Before(before) || p.began.After(after) {
+		t.Errorf("it was started at %s: want from %s to %s", p.began, before, after)
+	}
+	p.ready, p.trouble = false, "" // it was quick
+	if starting, _ := n.starting(); starting != 1 && time.Since(p.began) < turnTime {
+		t.Errorf("%d elements are being started: want 1", starting)
+	}
+}
