@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
 
@@ -39,7 +40,7 @@ var charged = []struct {
 func TestWhatIsCharged(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("lab", 47, 1)
-	n.apply(t, jobs)
+	n.awaitPhases(t, jobs, model.PhaseRunning) // what starts it takes memory too, and ends
 	id := jobs[0].ID
 	container := containerID(id)
 	usage := func() int64 {
