@@ -57,6 +57,11 @@ func (p *platform) fast(network string) (packets uint64, punted map[string]uint6
 func owner(elements map[string]model.ElementView, address string) string {
 	a, err := netip.ParseAddr(address)
 	for name, e := range elements {
+		for _, own := range e.Element.Loopback { // a router of BGP says all that it says itself from there
+			if err == nil && own.Addr() == a {
+				return name
+			}
+		}
 		for _, ifc := range e.Element.Interfaces {
 			for _, own := range ifc.Addresses {
 				if err == nil && own.Addr() == a {

@@ -245,6 +245,7 @@ func TestSpoiltTables(t *testing.T) {
 			n.check(p.Identities.Put(k, v), "damage an identity")
 		}
 		n.restart()
+		n.check(n.fabric.Cut(nil, nil), "tell who is in quarantine: nobody") // as an agent does at each pass
 		n.apply()
 		if now := n.sense(); now != before {
 			t.Fatalf("the tables say\n%s\nand said\n%s", now, before)

@@ -281,9 +281,13 @@ func (l *lab) prepare(names ...string) {
 // take asks a plane until it waits for nobody, and notes what it has ready.
 func (l *lab) take(plane forward.Plane, way model.Forwarding, jobs []forward.Job) {
 	l.Helper()
-	for waits := true; waits; {
+	for waits, end := true, time.Now().Add(2*time.Minute); waits; {
 		waits = false
 		for _, r := range plane.Prepare(ctx, jobs) {
+			if r.Err != nil && strings.Contains(r.Err.Error(), "not yet known") && time.Now().Before(end) {
+				waits = true // a busy machine; nobody need wait so long for it, the next pass asks again
+				continue
+			}
 			if r.Err != nil {
 				l.Fatal(r.Err)
 			}
