@@ -523,6 +523,7 @@ func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) erro
 	s.line("Memory", reservedMemory(*node)+" reserved, "+byteCount(uint64(node.MemoryUsed))+" used")
 	s.line("Ports", strconv.Itoa(node.Ports))
 	s.line("Seen", c.since(node.LastSeen)+" ago")
+	s.table("Offers", offersTable(node.Offers))
 	hooks := table{head: []string{"DEVICE", "HOOK", "WHY"}}
 	for _, name := range sortedKeys(node.Underlay) {
 		hooks.add(texts(name, string(node.Underlay[name].Hook), node.Underlay[name].Why)...)
@@ -583,8 +584,8 @@ func upDown(up bool) cell {
 	return cell{"down", bad}
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
+func sortedKeys[K ~string, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)
 	}

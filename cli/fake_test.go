@@ -515,7 +515,11 @@ func lab() *fake {
 					Revision: 1, Created: now.Add(-50 * time.Hour), Modified: now.Add(-50 * time.Hour)}},
 			Nodes: []model.NodeStatus{
 				{SubstrateNode: model.SubstrateNode{Name: "n1", Location: "room-1", CPU: 2000, Memory: 4 << 30, Address: netip.MustParseAddr("172.16.0.1"), MTU: 9000, Simulated: true},
-					Ready: true, LastSeen: now.Add(-time.Second), Elements: 2, Ports: 3, CPUReserved: 500, MemoryReserved: 256 << 20, CPUUsed: 0.034, MemoryUsed: 48 << 20},
+					Ready: true, LastSeen: now.Add(-time.Second), Elements: 2, Ports: 3, CPUReserved: 500, MemoryReserved: 256 << 20, CPUUsed: 0.034, MemoryUsed: 48 << 20,
+					Offers: model.Offers{{Driver: "control: netns", Makes: []model.Feature{"software: frr"}, Lacks: map[model.Feature]string{"software: bird": "/usr/sbin/bird is missing: install the package bird2"}},
+						{Driver: "forwarding: guest", Kinds: []model.Kind{model.Router, model.Host}},
+						{Driver: "forwarding: xdp", Kinds: []model.Kind{model.Router}, Makes: []model.Feature{"hook: tc", "hook: xdp"}},
+						{Driver: "delay", Lacks: map[model.Feature]string{"delay": "its kernel 6.18 has no netem"}}}},
 				{SubstrateNode: model.SubstrateNode{Name: "n2", CPU: 2000, Memory: 4 << 30}, LastSeen: now.Add(-time.Minute), Condition: model.Unknown, Problem: "no answer\nsince a minute"}},
 			Elements: []model.ElementView{view(h1, "n1", model.PhaseRunning, ""), view(r1, "n1", model.PhaseRunning, ""),
 				view(r2, "n2", model.PhaseFailed, "runc: exit status 1"), view(sw, "n1", model.PhaseStopped, "")},

@@ -48,7 +48,7 @@ func nodeListing() listing[model.NodeStatus] {
 		head: func(wide bool) []string {
 			head := []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU", ">MEMORY", ">CPU USED", ">MEM USED", "LOCATION"}
 			if wide {
-				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">SEEN", "PROBLEM")
+				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">SEEN", "OFFERS", "LACKS", "PROBLEM")
 			}
 			return head
 		},
@@ -57,11 +57,56 @@ func nodeListing() listing[model.NodeStatus] {
 				text(usedOf(cores(n.CPUReserved), cores(n.CPU))), text(reservedMemory(n)),
 				text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
 			if wide {
-				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n), c.since(n.LastSeen), c.told(n.Problem))...)
+				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n), c.since(n.LastSeen), offered(n.Offers),
+					lacking(n.Offers), oneLine(n.Problem))...)
 			}
 			return row
 		},
 	}
+}
+
+// offered lists the values of what a node makes, in the order of its drivers.
+func offered(all model.Offers) string {
+	var values []string
+	for _, o := range all {
+		if o.Lacks[o.Driver] != "" {
+			continue
+		}
+		for _, f := range append([]model.Feature{o.Driver}, o.Makes...) {
+			if v := f.Value(); f.Field() != model.HookTC.Feature().Field() && !slices.Contains(values, v) {
+				values = append(values, v)
+			}
+		}
+	}
+	return oneLine(strings.Join(values, ","))
+}
+
+// lacking lists what a node lacks; describe tells why.
+func lacking(all model.Offers) string { return words(sortedKeys(all.Lacks())) }
+
+func words[T ~string](values []T) string {
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = oneLine(string(v))
+	}
+	return strings.Join(list, ", ")
+}
+
+// offersTable tells what each driver of a node makes, for which elements, and what it lacks and why.
+func offersTable(all model.Offers) table {
+	t := table{head: []string{"OFFER", "FOR", "WITH", "LACKS"}}
+	for _, o := range all {
+		var lacks []string
+		for _, f := range sortedKeys(o.Lacks) {
+			why := o.Lacks[f]
+			if f != o.Driver {
+				why = string(f) + ": " + why
+			}
+			lacks = append(lacks, oneLine(why))
+		}
+		t.add(texts(oneLine(string(o.Driver)), words(o.Kinds), words(o.Makes), strings.Join(lacks, "; "))...)
+	}
+	return t
 }
 
 // underlayHook is the hook of the node's underlay; empty while no router with forwarding: xdp has tunnels there.

@@ -87,19 +87,29 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("network %s does not fit onto the substrate:%s", r.Network, b.String())
 }
 
-// Embed places a resolved network beside what others use. Elements that are pinned to a node, a location or an edge's
+// Current is how the network is now: the zero value where it is new.
+type Current struct {
+	model.Placement
+	// Network is what was placed, resolved. What its elements ask for already is not asked of the nodes that they are on: a
+	// network can be changed whatever has become of a node.
+	Network model.Network
+}
+
+// Embed places a resolved network beside what others use. Elements go to nodes that offer what they, their links and their edges
+// want; offers are by node, and what they do not tell counts as offered. Those that are pinned to a node, a location or an edge's
 // node go there; those that current has placed stay, unless their node has gone or they are pinned elsewhere; the rest
 // is placed by free CPU and memory, neighbours together, the load balanced between nodes. Links between nodes take
 // the shortest substrate path (by hops, then delay) with enough free bandwidth in both directions, and keep the one they
 // have while it serves. A link's MTU is one that the underlay carries wherever its ends may be. used is without this
 // network. The error is a *Refusal that tells all that is missing.
-func Embed(sub model.Substrate, used Usage, net model.Network, current model.Placement) (model.Placement, error) {
+func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net model.Network, current Current) (model.Placement, error) {
 	e := newEmbedder(sub, used, net)
 	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
 		return model.Placement{}, &Refusal{net.Name, []model.Problem{{About: model.AboutNetwork, Name: net.Name, Message: "there is no node in the substrate"}}}
 	}
-	e.constrain(current)
+	e.constrain(current.Placement)
 	if len(e.problems) == 0 {
+		e.choose(offers, current)
 		e.checkMTUs()
 	}
 	if len(e.problems) > 0 {
@@ -111,7 +121,7 @@ func Embed(sub model.Substrate, used Usage, net model.Network, current model.Pla
 		if len(e.problems) > 0 {
 			break
 		}
-		paths, failed := e.route(current)
+		paths, failed := e.route(current.Placement)
 		if len(failed) == 0 {
 			return e.placement(paths), nil
 		}
@@ -144,8 +154,9 @@ type embedder struct {
 	pin      []int32 // element → node it must be on, or -1
 	stays    []bool  // the pin is only where it is already
 	location []string
-	parent   []int32 // union-find: elements that must share a node
-	at       []int32 // element → node, or -1
+	may      [][]bool // element → the nodes that it may be on as far as what they offer goes; nil: all
+	parent   []int32  // union-find: elements that must share a node
+	at       []int32  // element → node, or -1
 	problems []model.Problem
 }
 
@@ -158,7 +169,7 @@ type nodeState struct {
 func newEmbedder(sub model.Substrate, used Usage, net model.Network) *embedder {
 	n := len(net.Elements)
 	e := &embedder{sub: newGraph(sub), net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),
-		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), parent: make([]int32, n),
+		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), may: make([][]bool, n), parent: make([]int32, n),
 		at: make([]int32, n), overhead: overhead(sub)}
 	for i := range net.Elements {
 		e.index[net.Elements[i].Name] = i

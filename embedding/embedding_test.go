@@ -50,7 +50,7 @@ func addLink(net *model.Network, a, b string) *model.Link {
 
 func embed(t *testing.T, sub model.Substrate, net model.Network, current model.Placement) model.Placement {
 	t.Helper()
-	p, err := Embed(sub, Usage{}, net, current)
+	p, err := Embed(sub, nil, Usage{}, net, Current{Placement: current})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestSmallNetworkIsSpread(t *testing.T) {
 
 func TestNewcomersGoWhereThereIsRoom(t *testing.T) {
 	used := Usage{Nodes: map[string]NodeUsage{"n1": {Weight: 300, Elements: 30}}}
-	p, err := Embed(substrate(3), used, line(40), model.Placement{})
+	p, err := Embed(substrate(3), nil, used, line(40), Current{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestRefusals(t *testing.T) {
 		{name: "no nodes", net: line(1), want: []string{"there is no node in the substrate"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Embed(c.sub, c.used, c.net, c.now)
+			_, err := Embed(c.sub, nil, c.used, c.net, Current{Placement: c.now})
 			var refusal *Refusal
 			if !errors.As(err, &refusal) {
 				t.Fatalf("error is %v, want a refusal", err)
@@ -354,7 +354,7 @@ func BenchmarkEmbed(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("%d on %d", c.elements, c.nodes), func(b *testing.B) {
 			for b.Loop() {
-				if _, err := Embed(sub, Usage{}, net, model.Placement{}); err != nil {
+				if _, err := Embed(sub, nil, Usage{}, net, Current{}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -83,7 +83,7 @@ func TestMTUsNeverDependOnPlacement(t *testing.T) {
 				c.change(&net)
 			}
 			// Being together already is no excuse.
-			_, err := Embed(c.sub, Usage{}, net, model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n1"}})
+			_, err := Embed(c.sub, nil, Usage{}, net, Current{Placement: model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n1"}}})
 			var refusal *Refusal
 			switch {
 			case c.want == "":
@@ -173,7 +173,7 @@ func TestPropertyMTUsHoldForEveryPlacement(t *testing.T) {
 				el.Node = q.sub.Nodes[rapid.IntRange(0, len(q.sub.Nodes)-1).Draw(t, "elsewhere")].Name
 			}
 		}
-		if _, err := Embed(q.sub, q.used, q.net, p); err != nil && strings.Contains(err.Error(), "MTU") {
+		if _, err := Embed(q.sub, nil, q.used, q.net, Current{Placement: p}); err != nil && strings.Contains(err.Error(), "MTU") {
 			t.Fatal(err)
 		}
 	})

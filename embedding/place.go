@@ -16,6 +16,8 @@ type unit struct {
 	memory   model.Bytes
 	weight   model.CPU
 	location string
+	may      []bool  // the nodes that it may be on; nil: all
+	turn     int     // when it is placed: with those that may be on as few nodes
 	adjacent []int32 // units
 }
 
@@ -40,10 +42,15 @@ func (e *embedder) place() {
 		return
 	}
 	p := &placer{embedder: e, units: units, unitOf: unitOf}
-	p.shares(free)
-	p.besideNeighbours(free)
-	p.grow(free)
-	if p.leftovers(free) {
+	all := true
+	for turn, group := range e.turns(units, free) {
+		p.turn = turn
+		p.shares(group)
+		p.besideNeighbours(group)
+		p.grow(group)
+		all = p.leftovers(group) && all
+	}
+	if all {
 		return
 	}
 	// The neighbourly way left holes that something large would have needed: pack by size alone.
@@ -82,6 +89,7 @@ func (e *embedder) units() ([]unit, []int32) {
 		if e.location[i] != "" {
 			units[u].location = e.location[i]
 		}
+		units[u].may = e.may[e.find(int32(i))]
 	}
 	for u := range units {
 		for _, i := range units[u].members {
@@ -188,6 +196,10 @@ func (e *embedder) refuseUnit(u *unit) {
 	for i := range e.nodes {
 		n := &e.nodes[i]
 		if u.location != "" && n.Location != u.location {
+			continue
+		}
+		if u.may != nil && !u.may[i] {
+			has = append(has, n.Name+" lacks what it wants")
 			continue
 		}
 		var lacks []string

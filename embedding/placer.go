@@ -12,12 +12,16 @@ type placer struct {
 	*embedder
 	units  []unit
 	unitOf []int32
+	turn   int       // of the units that are placed now
 	share  []float64 // node → the load that it is filled to
 	fair   []float64 // node → the load that all would have for their size, if some were not above it already
 }
 
 func (p *placer) placed(u int32) bool  { return p.at[p.units[u].members[0]] >= 0 }
 func (p *placer) nodeOf(u int32) int32 { return p.at[p.units[u].members[0]] }
+
+// open tells whether the unit is to be placed now.
+func (p *placer) open(u int32) bool { return !p.placed(u) && p.units[u].turn == p.turn }
 
 func (p *placer) put(u, n int32) {
 	for _, i := range p.units[u].members {
@@ -43,12 +47,13 @@ func (p *placer) lift(u int32) {
 // fits tells whether the node may and can take the unit.
 func (p *placer) fits(u, n int32) bool {
 	un, node := &p.units[u], &p.nodes[n]
-	return (un.location == "" || un.location == node.Location) &&
+	return (un.may == nil || un.may[n]) && (un.location == "" || un.location == node.Location) &&
 		(un.cpu == 0 || node.used.CPU+un.cpu <= node.CPU) &&
 		(un.memory == 0 || node.used.Memory+un.memory <= node.Memory)
 }
 
-// shares fills the nodes like connected vessels: afterwards all that get something are equally loaded for their size.
+// shares fills the nodes that the units may be on like connected vessels: afterwards all that get something are equally
+// loaded for their size. The units may all be on the same nodes.
 func (p *placer) shares(free []int32) {
 	var weight model.CPU
 	var memory model.Bytes
@@ -57,10 +62,12 @@ func (p *placer) shares(free []int32) {
 		memory += p.units[u].memory
 	}
 	more := p.load(weight, memory)
-	order := make([]int32, len(p.nodes))
+	var order []int32
 	loads := make([]float64, len(p.nodes))
 	for n := range p.nodes {
-		order[n] = int32(n)
+		if may := p.units[free[0]].may; may == nil || may[n] {
+			order = append(order, int32(n))
+		}
 		loads[n] = p.load(p.nodes[n].used.Weight, p.nodes[n].used.Memory)
 	}
 	slices.SortStableFunc(order, func(a, b int32) int {
@@ -125,7 +132,7 @@ func (p *placer) besideNeighbours(free []int32) {
 		}
 		p.put(u, best)
 		for _, v := range p.units[u].adjacent {
-			if !p.placed(v) && !queued[v] {
+			if p.open(v) && !queued[v] {
 				queued[v] = true
 				queue = append(queue, v)
 			}
@@ -207,7 +214,7 @@ func (p *placer) region(n int32, free []int32, seeds *seedQueue, gain []int32) {
 		}
 		p.put(u, n)
 		for _, v := range p.units[u].adjacent {
-			if !p.placed(v) {
+			if p.open(v) {
 				gain[v]++
 				front.push(v)
 				seeds.again(v)
@@ -219,7 +226,7 @@ func (p *placer) region(n int32, free []int32, seeds *seedQueue, gain []int32) {
 	}
 }
 
-// leftovers places what is left, the largest first, beside neighbours if it can, else where the load is least. It tells
+// leftovers places what is left, the largest of each turn first, beside neighbours if it can, else where the load is least. It tells
 // whether everything has its place.
 func (p *placer) leftovers(free []int32) bool {
 	var left []int32
@@ -229,7 +236,9 @@ func (p *placer) leftovers(free []int32) bool {
 		}
 	}
 	large := func(u int32) float64 { return p.load(p.units[u].cpu, p.units[u].memory) }
-	slices.SortStableFunc(left, func(a, b int32) int { return cmp.Compare(large(b), large(a)) })
+	slices.SortStableFunc(left, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(p.units[a].turn, p.units[b].turn), cmp.Compare(large(b), large(a)))
+	})
 	all := true
 	for _, u := range left {
 		best, bestLinks, bestLoad := int32(-1), -1, 0.0

@@ -72,7 +72,9 @@ func drawQuestion(t *rapid.T) question {
 	return q
 }
 
-func (q question) answer() (model.Placement, error) { return Embed(q.sub, q.used, q.net, q.now) }
+func (q question) answer() (model.Placement, error) {
+	return Embed(q.sub, nil, q.used, q.net, Current{Placement: q.now})
+}
 
 func TestPropertyCapacitiesAndPins(t *testing.T) {
 	fitted := 0
@@ -163,7 +165,7 @@ func TestPropertyEmbeddingAgainChangesNothing(t *testing.T) {
 		if err != nil {
 			return
 		}
-		again, err := Embed(q.sub, q.used, q.net, p)
+		again, err := Embed(q.sub, nil, q.used, q.net, Current{Placement: p})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +185,7 @@ func TestPropertyRemovingALinkMovesNothing(t *testing.T) {
 		k := rapid.IntRange(0, len(q.net.Links)-1).Draw(t, "removed")
 		name := q.net.Links[k].Name
 		q.net.Links = slices.Delete(slices.Clone(q.net.Links), k, k+1)
-		after, err := Embed(q.sub, q.used, q.net, p)
+		after, err := Embed(q.sub, nil, q.used, q.net, Current{Placement: p})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func (p *placer) breadthFirst(free []int32, first int32) []int32 {
 		order = append(order, u)
 		for k := start; k < len(order); k++ {
 			for _, v := range p.units[order[k]].adjacent {
-				if !seen[v] && !p.placed(v) {
+				if !seen[v] && p.open(v) {
 					seen[v] = true
 					order = append(order, v)
 				}
@@ -38,7 +38,7 @@ func (p *placer) breadthFirst(free []int32, first int32) []int32 {
 	}
 	visit(first)
 	for _, u := range free {
-		if !seen[u] && !p.placed(u) {
+		if !seen[u] && p.open(u) {
 			visit(u)
 		}
 	}

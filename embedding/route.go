@@ -107,13 +107,14 @@ func (e *embedder) glue(failed []failure) bool {
 		l := &e.net.Links[f.link]
 		a := e.find(int32(e.index[l.Ends[0].Element]))
 		b := e.find(int32(e.index[l.Ends[1].Element]))
-		if a == b || e.pin[a] >= 0 && e.pin[b] >= 0 || !e.sameLocation(a, b) {
+		may, ok := e.both(a, b)
+		if a == b || e.pin[a] >= 0 && e.pin[b] >= 0 || !e.sameLocation(a, b) || !ok {
 			continue
 		}
 		if a > b {
 			a, b = b, a
 		}
-		e.parent[b] = a
+		e.parent[b], e.may[a] = a, may
 		if e.pin[a] < 0 {
 			e.pin[a] = e.pin[b]
 		}

@@ -126,14 +126,9 @@ type Registration struct {
 	// Machine is what a node that joined is now; nil leaves what is known.
 	Machine *Machine `json:"machine,omitempty"`
 	PID     int      `json:"pid,omitempty"`
-	// Controls and Forwardings are what the node has drivers for. Where they are empty nothing is known, and everything is
-	// let through to the node.
-	Controls    []Control    `json:"controls,omitempty"`
-	Forwardings []Forwarding `json:"forwardings,omitempty"`
-	// NoDelay is why packets cannot be delayed on the node ("its kernel 6.18 has no netem"); empty when they can.
-	NoDelay string `json:"noDelay,omitempty"`
-	// NoInternet is why the node can have no internet edges ("it has no nft: install nftables"); empty when it can.
-	NoInternet string `json:"noInternet,omitempty"`
+	// Offers are what the node's drivers offer. Where they say nothing, everything is let through to the node.
+	Offers Offers `json:"offers,omitempty"`
+	BareOffers
 }
 
 // KeepAlive is the longest silence of a watch stream; a reader that hears nothing for three of them may take the other

@@ -44,6 +44,8 @@ type NodeStatus struct {
 	CPUUsed        float64 `json:"cpuUsed"`
 	MemoryUsed     Bytes   `json:"memoryUsed"`
 	Revision       int64   `json:"revision"`
+	// Offers are what the node's drivers make, and what they lack.
+	Offers Offers `json:"offers,omitempty"`
 	// Underlay tells the hooks of its underlay's devices; empty while no router with forwarding: xdp has tunnels there.
 	Underlay map[string]HookUse `json:"underlay,omitempty"`
 }

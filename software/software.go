@@ -85,6 +85,20 @@ func Render(net string, el model.Element) (Plan, error) {
 	return plan, nil
 }
 
+// Required is a file that must be on a machine, and Debian's package that brings it.
+type Required struct{ Path, Package string }
+
+// Requires are the files of a machine without which routing software cannot run there.
+func Requires(s model.Software) []Required {
+	switch s {
+	case model.SoftwareFRR:
+		return []Required{{"/usr/lib/frr/zebra", "frr"}, {"/usr/bin/vtysh", "frr"}, {"/usr/lib/frr/frr-reload.py", "frr-pythontools"}}
+	case model.SoftwareBIRD:
+		return []Required{{"/usr/sbin/bird", "bird2"}, {"/usr/sbin/birdc", "bird2"}}
+	}
+	return nil
+}
+
 // renderNothing is for elements that are a namespace and nothing else: the kernel routes.
 func renderNothing(el model.Element) (Plan, error) {
 	if el.Routing.Any() {

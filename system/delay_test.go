@@ -56,13 +56,13 @@ func TestDelay(t *testing.T) {
 	}
 	out, stderr, err := p.try("plan", "-f", file)
 	if why := linux.ProbeDelay(); why != nil {
-		if err == nil || !strings.Contains(stderr, "link h1--h2: its delay and jitter cannot be had on node n1: "+why.Error()) {
+		if err == nil || !strings.Contains(stderr, "link h1--h2 wants delay; h1 is pinned to n1; n1 lacks it: "+why.Error()) {
 			t.Errorf("plan: %v\n%s%s", err, out, stderr)
 		}
 		if _, stderr, err := p.try("apply", "-f", file); err == nil || !strings.Contains(stderr, why.Error()) {
 			t.Errorf("apply: %v\n%s", err, stderr)
 		}
-		if _, stderr, err := p.try("plan", "-f", long); err == nil || !strings.Contains(stderr, "link backbone: its delay and jitter cannot be had on node") {
+		if _, stderr, err := p.try("plan", "-f", long); err == nil || !strings.Contains(stderr, "link backbone wants delay; ") {
 			t.Errorf("plan of the long example: %v\n%s", err, stderr)
 		}
 		return

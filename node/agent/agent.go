@@ -11,8 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +27,7 @@ import (
 
 // Fabric is what the agent needs of the node's fabric.
 type Fabric interface {
+	Offers(ctx context.Context) model.Offers
 	Apply(ctx context.Context, s fabric.State) fabric.Report
 	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
 	// Forwarded tells what the data path did for the routers that it forwards for.
@@ -43,6 +42,7 @@ type Fabric interface {
 
 // Edges is what the agent needs of the driver of internet edges; edge.Driver is one.
 type Edges interface {
+	Offers(ctx context.Context) model.Offers
 	Apply(ctx context.Context, edges []edge.Edge, nodes []netip.Addr) edge.Report
 	// Audit tells whether anything is no longer as it was applied.
 	Audit() bool
@@ -117,6 +117,7 @@ type Agent struct {
 	pulse    pulse
 	kernel   kernel
 	hoards   hoards
+	offered  offered
 
 	// The loop's own.
 	desired   *model.NodeState
@@ -129,7 +130,6 @@ type Agent struct {
 	noUplink  string                                // why internet edges lead nowhere, as last told
 	hooks     map[model.ID]map[string]model.HookUse // in use, by interface
 	underlay  map[string]model.HookUse
-	lacking   string // what the machine lacks for some driver, in words
 	retry     time.Duration
 	saved     *instance.Desired
 	lastWrite int64 // its revision
@@ -177,6 +177,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.serve(ctx) })
 	g.Go(func() error { return a.links.run(ctx) })
 	g.Go(func() error { return a.follow(ctx) })
+	g.Go(func() error { return a.offer(ctx) })
 	g.Go(func() error { return a.reporter.run(ctx) })
 	g.Go(func() error { return a.courier.run(ctx) })
 	g.Go(func() error { return a.ground.run(ctx) })
@@ -242,12 +243,9 @@ func (a *Agent) loop(ctx context.Context) error {
 		count.Reset(a.countEvery())
 	}
 	ctx = control.WithProgress(ctx, a.pulse.progress)
-	a.probe(ctx)
 	if a.desired != nil {
 		a.ground.set(a.desired.Links)
 		pass()
-	} else if a.lacking != "" {
-		a.reporter.set(&model.Report{Node: a.Dirs.Node, Problem: a.lacking})
 	}
 	for {
 		a.pulse.rest()
@@ -282,7 +280,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			// One pass that was disturbed, or had something to do, says little of what looking takes.
 			look = min(time.Since(began), 4*max(look, fullEvery/thrift))
 		case <-retry.C:
-			a.probe(ctx)
+			a.offered.doubt.Store(true) // a machine that lost what a driver needs is one reason for it
 			pass()
 		case <-count.C:
 			a.count(ctx)
@@ -308,28 +306,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-t.C:
 		return true
-	}
-}
-
-// probe asks the drivers what they miss on this machine. They are used all the same: what needs nothing of it works.
-func (a *Agent) probe(ctx context.Context) {
-	a.pulse.at("look at what the machine offers")
-	var problems []string
-	for name, d := range a.Drivers.Controls {
-		if err := d.Probe(ctx); err != nil {
-			problems = append(problems, fmt.Sprintf("control %s: %s", name, err))
-		}
-	}
-	for name, p := range a.Drivers.Planes {
-		if err := p.Probe(ctx); err != nil {
-			problems = append(problems, fmt.Sprintf("forwarding %s: %s", name, err))
-		}
-	}
-	slices.Sort(problems)
-	if lacking := strings.Join(problems, "; "); lacking != a.lacking && ctx.Err() == nil {
-		if a.lacking = lacking; lacking != "" {
-			a.Log.Warn("this machine lacks something", "problem", lacking)
-		}
 	}
 }
 

@@ -3,19 +3,10 @@ package agent
 import (
 	"context"
 	"net/netip"
-	"sync"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/edge"
 )
-
-// noInternet is why this machine cannot have internet edges, if so.
-var noInternet = sync.OnceValue(func() string {
-	if err := edge.Probe(); err != nil {
-		return err.Error()
-	}
-	return ""
-})
 
 // applyEdges has the gateways of internet edges made, and returns the devices by which the fabric reaches them. The element
 // at an edge that failed is the one that fails.

@@ -3,22 +3,11 @@ package agent
 import (
 	"context"
 	"maps"
-	"os"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
-
-// noDelay is why this machine cannot delay packets, if so. A kernel does not learn it while it runs.
-var noDelay = sync.OnceValue(func() string {
-	if err := linux.ProbeDelay(); err != nil {
-		return err.Error()
-	}
-	return ""
-})
 
 // follow keeps the agent registered and its wishes coming, through every absence of the manager.
 func (a *Agent) follow(ctx context.Context) error {
@@ -41,13 +30,7 @@ func (a *Agent) follow(ctx context.Context) error {
 }
 
 func (a *Agent) followOnce(ctx context.Context, heard func()) error {
-	is := model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid(),
-		Controls:    slices.Sorted(maps.Keys(a.Drivers.Controls)),
-		Forwardings: slices.Sorted(maps.Keys(a.Drivers.Planes)), NoDelay: noDelay(), NoInternet: noInternet()}
-	if a.Outpost != nil { // its socket is on another machine than the manager
-		is.Socket, is.Machine = "", &a.Outpost.Machine
-	}
-	if err := a.Manager.Register(ctx, a.Dirs.Node, is); err != nil {
+	if err := a.register(ctx, true); err != nil {
 		return err
 	}
 	a.reporter.again()

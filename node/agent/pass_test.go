@@ -38,7 +38,7 @@ func (r *record) Counters(context.Context) (map[model.PortID]fabric.Counters, er
 
 type recordControl struct{ *record }
 
-func (recordControl) Probe(context.Context) error { return nil }
+func (recordControl) Offers(context.Context) model.Offers { return nil }
 
 func (recordControl) Apply(_ context.Context, jobs []control.Job) []control.Result {
 	var all []control.Result
@@ -67,7 +67,7 @@ func (r recordControl) Remove(_ context.Context, ids []model.ID, _ bool) error {
 
 type recordPlane struct{}
 
-func (recordPlane) Probe(context.Context) error              { return nil }
+func (recordPlane) Offers(context.Context) model.Offers      { return nil }
 func (recordPlane) List(context.Context) ([]model.ID, error) { return nil, nil }
 func (recordPlane) Retire(context.Context, []model.ID) error { return nil }
 func (recordPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {

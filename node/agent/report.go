@@ -128,7 +128,6 @@ func (r *reporter) deliver(ctx context.Context) error {
 func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, problem error) {
 	a.pulse.at("put a report together")
 	report := &model.Report{Node: a.Dirs.Node, Elements: make([]model.ElementStatus, 0, len(outcomes))}
-	report.Problem = a.lacking
 	if problem != nil {
 		report.Problem = problem.Error()
 	}

@@ -36,8 +36,8 @@ type Job struct {
 // are in the order of the jobs; one failing element never stops the others. After the agent's restart List tells what
 // is there.
 type Driver interface {
-	// Probe returns nil, or what this machine lacks for the driver, in words.
-	Probe(ctx context.Context) error
+	// Offers tell what the driver makes on this machine, and what the machine lacks for the rest.
+	Offers(ctx context.Context) model.Offers
 	Apply(ctx context.Context, jobs []Job) []Result
 	List(ctx context.Context) ([]Found, error)
 	// Remove removes the elements and returns when the kernel has let go of their devices. keepFiles keeps what they own

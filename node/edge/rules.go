@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -19,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
 )
 
 // rules are the nftables tables of one network namespace, and a note of what was written there: the tables' digests, and
@@ -172,6 +174,11 @@ func generation(fd int) (g uint32, err error) {
 		return errors.New("ask for the generation of the rules: the kernel did not say")
 	})
 	return g, err
+}
+
+// Offers are internet edges.
+func (d *Driver) Offers(context.Context) model.Offers {
+	return model.OfferOf(model.FeatureInternet, Probe())
 }
 
 // Probe tells why this machine cannot have internet edges, in words; nil when it can. It tries, in a network namespace that

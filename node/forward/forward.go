@@ -56,8 +56,8 @@ type Prepared struct {
 // wait for elements' control planes. The results are in the order of the jobs. A plane steers nobody: it returns what it has
 // ready, and the agent has the fabric steer, for all elements at once.
 type Plane interface {
-	// Probe returns nil, or what this machine lacks for the plane, in words.
-	Probe(ctx context.Context) error
+	// Offers tell what the plane makes on this machine, and what the machine lacks for the rest.
+	Offers(ctx context.Context) model.Offers
 	Prepare(ctx context.Context, jobs []Job) []Prepared
 	// List tells for which elements the plane keeps something.
 	List(ctx context.Context) ([]model.ID, error)

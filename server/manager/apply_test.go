@@ -191,11 +191,15 @@ func TestNetworksCannotBeJudgedBeforeAgentsHaveCome(t *testing.T) {
 	f.register(t, "n1", model.ForwardGuest)
 	silent(line("lab", 10), "the agent of node n2 has not reported")
 	silent(pinned("n2", nil), "the agent of node n2 has not reported")
-	// What no node has that told, n2 may have.
-	silent(pinned("n1", func(n *model.Network) { n.Elements[0].Forwarding = model.ForwardXDP }), "node n2")
+	// What no node has that told, n2 may have: it is waited for, but for elements that may not be there.
+	fast := func(n *model.Network) { n.Elements[0].Forwarding = model.ForwardXDP }
+	silent(pinned("", fast), "node n2")
+	if got := f.refused(t, pinned("n1", fast)); got != "router r1 wants forwarding: xdp; r1 is pinned to n1; n1 lacks it: there is forwarding: guest" {
+		t.Error(got)
+	}
 	f.apply(t, pinned("n1", nil), model.ApplyOptions{})
 	f.register(t, "n2", model.ForwardGuest)
-	if got := f.refused(t, func() model.Network { n := greedy("odd", 1); n.Elements[0].Forwarding = model.ForwardXDP; return n }()); !strings.Contains(got, "no node offers") {
+	if got := f.refused(t, func() model.Network { n := greedy("odd", 1); n.Elements[0].Forwarding = model.ForwardXDP; return n }()); !strings.Contains(got, " wants forwarding: ") {
 		t.Error(got)
 	}
 	if len(f.networks) != 1 {

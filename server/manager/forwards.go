@@ -11,19 +11,6 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// checkInternet tells which internet edges would be on a node that can have none.
-func checkInternet(net model.Network, placed map[string]string, nodes map[string]offers) []error {
-	var problems []error
-	for _, e := range net.Edges {
-		node := placed[e.End.Element]
-		if why := nodes[node].noInternet; e.Internet != nil && why != "" {
-			problems = append(problems, fmt.Errorf("edge %s: node %s can have no internet edges: %s; place %s on another node, or take the edge out",
-				e.Name, node, why, e.End.Element))
-		}
-	}
-	return problems
-}
-
 // machineOf names the machine that a node is on: simulated nodes share this one.
 func (m *Manager) machineOf(node string) string {
 	if n := m.nodes[node]; n != nil && n.Simulated {

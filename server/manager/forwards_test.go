@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -57,12 +58,9 @@ func TestForwardedPorts(t *testing.T) {
 
 func TestNodesWithoutNAT(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
-	err := f.Register("n1", model.Registration{Socket: f.dir + "/none.sock", Controls: []model.Control{model.ControlNetns},
-		Forwardings: []model.Forwarding{model.ForwardBridge, model.ForwardGuest}, NoInternet: "it has no nft: install nftables"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := f.refused(t, internet("lab", 2222)); !strings.Contains(got, "edge up: node n1 can have no internet edges: it has no nft") {
+	f.offer(t, "n1", append(offering(model.ForwardBridge, model.ForwardGuest),
+		model.OfferOf(model.FeatureInternet, errors.New("it has no nft: install nftables"))...)...)
+	if got := f.refused(t, internet("lab", 2222)); !strings.Contains(got, "edge up wants internet; n1 lacks it: it has no nft") {
 		t.Errorf("got %s", got)
 	}
 }

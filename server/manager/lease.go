@@ -88,6 +88,8 @@ func (n *node) condition() (is model.Condition, why string) {
 		return model.NotReady, n.still()
 	case n.problem != "":
 		return model.NotReady, n.problem
+	case n.offers.Barren() != "":
+		return model.NotReady, n.offers.Barren()
 	case !n.heard:
 		return model.NotReady, "its agent is starting"
 	}

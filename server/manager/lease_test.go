@@ -51,8 +51,7 @@ func TestSilentNodeBecomesUnknown(t *testing.T) {
 	for _, n := range []string{"n1", "n2"} {
 		_, end := f.watch(t, n)
 		defer end()
-		if err := f.Register(n, model.Registration{Socket: f.nodes[n].socket, Controls: []model.Control{model.ControlNetns},
-			Forwardings: []model.Forwarding{model.ForwardGuest}}); err != nil {
+		if err := f.Register(n, model.Registration{Socket: f.nodes[n].socket, Offers: offering(model.ForwardGuest)}); err != nil {
 			t.Fatal(err)
 		}
 		f.obey(t, n, nil)

@@ -114,21 +114,23 @@ func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bo
 	if problems := checkDisks(old, resolved); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), problems...)
 	}
-	nodes := m.offered()
-	if problems := slices.Concat(checkOffered(resolved, nodes), checkSoftware(resolved), checkSlice(resolved.Slice, m.substrate)); len(problems) > 0 {
+	if problems := slices.Concat(checkSoftware(resolved), checkSlice(resolved.Slice, m.substrate)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), problems...)
 	}
-	assigned.Placement, err = embedding.Embed(m.substrate, embedding.UsageOf(others), resolved, was.Placement)
+	offers, current := m.offered(), embedding.Current{Placement: was.Placement}
+	if old != nil {
+		current.Network = old.resolved
+	}
+	assigned.Placement, err = embedding.Embed(m.substrate, offers, embedding.UsageOf(others), resolved, current)
 	if err != nil {
 		return model.Record{}, none, refusal(doc.Name, err)
 	}
 	placed := assigned.Placement.Elements
-	if problems := slices.Concat(checkPlaced(resolved, placed, nodes),
-		checkDelays(resolved, placed, nodes), checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed),
-		checkInternet(resolved, placed, nodes), m.checkForwards(old, resolved, placed, others), m.checkTables(&next.Network, placed, others)); len(problems) > 0 {
+	if problems := slices.Concat(checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed),
+		m.checkForwards(old, resolved, placed, others), m.checkTables(&next.Network, placed, others)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
 	}
-	if silent := unheard(old, resolved, placed, nodes); len(silent) > 0 {
+	if silent := unheard(old, resolved, placed, offers); len(silent) > 0 {
 		return model.Record{}, none, notHeard(doc.Name, silent)
 	}
 	if err := m.checkHeldNodes(old, doc.Name, placed, bounded); err != nil {

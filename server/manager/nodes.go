@@ -18,8 +18,9 @@ type node struct {
 	model.SubstrateNode
 	socket  string          // its agent's
 	tunnel  *tunnel.Session // to the agent of a node that joined; nil while there is none
-	offers  offers
-	watches int // open watches of its desired state: the agent is alive
+	offers  model.Offers
+	came    bool // its agent has registered since this process started
+	watches int  // open watches of its desired state: the agent is alive
 
 	revision int64         // of the desired state
 	told     chan struct{} // closed when the desired state changes
@@ -80,10 +81,9 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	if !n.Joined { // else it is reached by its tunnel, and nothing on this machine is its own
 		n.socket = r.Socket
 	}
-	n.offers = offers{true, r.Controls[:min(len(r.Controls), maxToldKinds)], r.Forwardings[:min(len(r.Forwardings), maxToldKinds)],
-		model.Shorten(r.NoDelay, maxToldText), model.Shorten(r.NoInternet, maxToldText)}
 	n.beat = model.Beat{} // another life's
 	n.hear()
+	m.take(n, &r)
 	return nil
 }
 

@@ -17,139 +17,65 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// offers is what a node has drivers for, as its agent told. An agent that tells of no drivers at all says nothing of them.
-type offers struct {
-	told        bool // by the agent, since this process started
-	controls    []model.Control
-	forwardings []model.Forwarding
-	noDelay     string // why its links cannot delay packets
-	noInternet  string // why it can have no internet edges
-}
-
-func (o offers) unknown() bool { return len(o.controls) == 0 && len(o.forwardings) == 0 }
-
-// lacks is what the element asks for and the node has no driver for, as the document says it; empty when it has all.
-func (o offers) lacks(e *model.Element) string {
-	switch {
-	case o.unknown():
-	case !slices.Contains(o.controls, e.Control):
-		return "control: " + string(e.Control)
-	case !slices.Contains(o.forwardings, e.Forwarding) || !serves(e.Forwarding, e.Kind):
-		return "forwarding: " + string(e.Forwarding)
-	}
-	return ""
-}
-
-// fieldOf is the field that the element lacks a driver for.
-func fieldOf(lacking string) string {
-	field, _, _ := strings.Cut(lacking, ":")
-	return field
-}
-
-// serves tells whether the plane that nodes have is for elements of that kind: there are planes for fewer kinds than
-// model.ForwardingsOf allows, and their nodes would refuse the others one by one, when they are there already.
-func serves(f model.Forwarding, k model.Kind) bool {
-	switch f {
-	case model.ForwardBridge:
-		return k == model.Switch || k == model.Router
-	case model.ForwardRouter, model.ForwardXDP:
-		return k == model.Router
-	}
-	return true
-}
-
-// offered are what all the nodes offer together, by node.
-func (m *Manager) offered() map[string]offers {
+// offered are what all nodes offer, by node. Those whose agents have not told since this process started are not there.
+func (m *Manager) offered() map[string]model.Offers {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	all := make(map[string]offers, len(m.nodes))
+	all := make(map[string]model.Offers, len(m.nodes))
 	for name, n := range m.nodes {
-		all[name] = n.offers
+		if n.came {
+			all[name] = n.offers
+		}
 	}
 	return all
 }
 
-// checkOffered tells which elements ask for a driver that no node has.
-func checkOffered(resolved model.Network, nodes map[string]offers) []error {
-	var problems []error
-	for i := range resolved.Elements {
-		e := &resolved.Elements[i]
-		lacking, somewhere := "", false
-		for _, o := range nodes {
-			if l := o.lacks(e); l == "" {
-				somewhere = true
-				break
-			} else if lacking == "" || l < lacking {
-				lacking = l
-			}
-		}
-		if lacking != "" && !somewhere {
-			problems = append(problems, model.ProblemOfElement(e, fieldOf(lacking), "no node offers %s; there is %s", lacking, there(e, nodes)))
+// unheard are the nodes that elements would be on and whose agents have not told yet what they offer. What is there already
+// and asks for nothing else stays, whatever its node's agent does: it must be possible to change a network when one of its
+// nodes is dead.
+func unheard(old *network, resolved model.Network, placed map[string]string, offers map[string]model.Offers) []string {
+	had := map[string][]model.Want{}
+	if old != nil {
+		for i, w := range model.Wants(&old.resolved) {
+			had[old.resolved.Elements[i].Name] = w
 		}
 	}
-	return problems
-}
-
-// unheard are the nodes whose agents have not told yet what they have drivers for, and must have before the network can be
-// judged. What is there already stays, whatever its node's agent does: it must be possible to change a network when one of
-// its nodes is dead.
-func unheard(old *network, resolved model.Network, placed map[string]string, nodes map[string]offers) []string {
-	silent, somewhere := map[string]struct{}{}, []string{}
-	for name, o := range nodes {
-		if !o.told {
-			somewhere = append(somewhere, name)
-		}
-	}
-	if len(somewhere) == 0 {
-		return nil
-	}
-	fresh := make(map[string]struct{}, len(resolved.Elements))
-	for i := range resolved.Elements {
-		e := &resolved.Elements[i]
-		if old != nil && old.record.Assigned.Placement.Elements[e.Name] == placed[e.Name] {
-			if k, ok := old.index[e.Name]; ok && old.resolved.Elements[k].Control == e.Control && old.resolved.Elements[k].Forwarding == e.Forwarding {
-				continue
-			}
-		}
-		fresh[e.Name] = struct{}{}
-		switch on := nodes[placed[e.Name]]; {
-		case !on.told:
-			silent[placed[e.Name]] = struct{}{}
-		case on.lacks(e) != "": // no node that has told has it
-			for _, name := range somewhere {
-				silent[name] = struct{}{}
-			}
-		}
-	}
-	for name := range delayed(old, resolved, fresh) {
-		if node := placed[name]; !nodes[node].told {
+	silent := map[string]struct{}{}
+	for i, wants := range model.Wants(&resolved) {
+		name := resolved.Elements[i].Name
+		node := placed[name]
+		stays := old != nil && old.record.Assigned.Placement.Elements[name] == node
+		if _, told := offers[node]; !told && !(stays && isSubset(wants, had[name])) {
 			silent[node] = struct{}{}
 		}
 	}
 	return slices.Sorted(maps.Keys(silent))
 }
 
-// delayed are the elements at links that delay packets and did not before, or have a new end.
-func delayed(old *network, resolved model.Network, fresh map[string]struct{}) map[string]struct{} {
-	did := map[string]struct{}{}
-	if old != nil {
-		for i := range old.resolved.Links {
-			if l := &old.resolved.Links[i]; l.Delay != 0 || l.Jitter != 0 {
-				did[l.Name] = struct{}{}
-			}
+func isSubset(wants, of []model.Want) bool {
+	return !slices.ContainsFunc(wants, func(w model.Want) bool { return !slices.Contains(of, w) })
+}
+
+// take notes what a node's agent offers, and tells of what has changed since it told last. The lock is held.
+func (m *Manager) take(n *node, r *model.Registration) {
+	offers := r.Offers
+	if offers == nil {
+		offers = r.BareOffers.Offers()
+	}
+	was, first := n.offers.Lacks(), !n.came
+	n.offers, n.came = offers.Bounded(maxToldKinds, maxToldName, maxToldText), true
+	lacks := n.offers.Lacks()
+	for _, f := range slices.Sorted(maps.Keys(lacks)) {
+		if _, before := was[f]; !first && !before {
+			m.event(model.Warning, n.Name, "NodeLacks", fmt.Sprintf("node %s no longer offers %s: %s", n.Name, f, lacks[f]), n.Name)
 		}
 	}
-	ends := map[string]struct{}{}
-	for i := range resolved.Links {
-		l := &resolved.Links[i]
-		_, before := did[l.Name]
-		_, a := fresh[l.Ends[0].Element]
-		_, b := fresh[l.Ends[1].Element]
-		if (l.Delay != 0 || l.Jitter != 0) && (!before || a || b) {
-			ends[l.Ends[0].Element], ends[l.Ends[1].Element] = struct{}{}, struct{}{}
+	for _, f := range slices.Sorted(maps.Keys(was)) {
+		if _, still := lacks[f]; !still {
+			m.event(model.Info, n.Name, "NodeOffers", fmt.Sprintf("node %s offers %s now", n.Name, f), n.Name)
 		}
 	}
-	return ends
+	m.readiness(n)
 }
 
 // notHeard refuses what may be right in a moment.
@@ -160,67 +86,6 @@ func notHeard(network string, nodes []string) error {
 	}
 	return api.Unavailable(fmt.Errorf("network %s cannot be judged yet: %s not reported what can run there since the manager started; "+
 		"wait until `polyplane get nodes` shows them ready, or pin the elements to other nodes (node:)", network, what))
-}
-
-// there is what the nodes have instead of what an element asks for.
-func there(e *model.Element, nodes map[string]offers) string {
-	controls, forwardings := map[string]struct{}{}, map[string]struct{}{}
-	for _, o := range nodes {
-		for _, c := range o.controls {
-			controls[string(c)] = struct{}{}
-		}
-		for _, f := range o.forwardings {
-			if serves(f, e.Kind) && slices.Contains(model.ForwardingsOf(e.Kind, model.ControlNetns), f) {
-				forwardings[string(f)] = struct{}{}
-			}
-		}
-	}
-	return "control: " + strings.Join(slices.Sorted(maps.Keys(controls)), ", ") + " with forwarding: " +
-		strings.Join(slices.Sorted(maps.Keys(forwardings)), ", ")
-}
-
-// checkPlaced tells which elements are placed on a node that has no driver for them, although another has.
-func checkPlaced(resolved model.Network, placed map[string]string, nodes map[string]offers) []error {
-	var problems []error
-	for i := range resolved.Elements {
-		e := &resolved.Elements[i]
-		if lacking := nodes[placed[e.Name]].lacks(e); lacking != "" {
-			var has []string
-			for name, o := range nodes {
-				if !o.unknown() && o.lacks(e) == "" {
-					has = append(has, name)
-				}
-			}
-			if len(has) == 0 {
-				continue // a node that has not told yet may have it
-			}
-			slices.Sort(has)
-			problems = append(problems, model.ProblemOfElement(e, fieldOf(lacking), "it would be on node %s, which does not offer %s; pin it with node: to one that does (%s)",
-				placed[e.Name], lacking, strings.Join(has, ", ")))
-		}
-	}
-	return problems
-}
-
-// checkDelays tells which links would have to delay packets on a node that cannot.
-func checkDelays(net model.Network, placed map[string]string, nodes map[string]offers) []error {
-	var problems []error
-	for _, l := range net.Links {
-		if l.Delay == 0 && l.Jitter == 0 {
-			continue
-		}
-		for k, end := range l.Ends { // each direction's delay is made where it ends
-			node := placed[end.Element]
-			if k == 1 && node == placed[l.Ends[0].Element] {
-				continue
-			}
-			if why := nodes[node].noDelay; why != "" {
-				problems = append(problems, model.ProblemOf(model.AboutLink, l.Name, "delay", "its delay and jitter cannot be had on node %s: %s; place %s on another node, or take them out",
-					node, why, end.Element))
-			}
-		}
-	}
-	return problems
 }
 
 // checkSoftware tells which elements' routing software could not be configured: what a node would refuse to render is

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -13,8 +14,23 @@ import (
 // register tells the manager what the build of every node offers.
 func (f *fixture) register(t *testing.T, node string, forwardings ...model.Forwarding) {
 	t.Helper()
-	if err := f.Register(node, model.Registration{Socket: f.dir + "/none.sock", Controls: []model.Control{model.ControlNetns},
-		Forwardings: forwardings}); err != nil {
+	f.offer(t, node, offering(forwardings...)...)
+}
+
+// offering are the offers of an agent with the driver of `control: netns` and these planes, for the kinds that they are for.
+func offering(forwardings ...model.Forwarding) model.Offers {
+	all := model.OfferOf(model.ControlNetns.Feature(), nil)
+	kinds := map[model.Forwarding][]model.Kind{model.ForwardBridge: {model.Switch, model.Router}, model.ForwardRouter: {model.Router},
+		model.ForwardXDP: {model.Router}, model.ForwardGuest: {model.Router, model.Host}}
+	for _, w := range forwardings {
+		all = append(all, model.OfferOf(w.Feature(), nil, kinds[w]...)...)
+	}
+	return all
+}
+
+func (f *fixture) offer(t *testing.T, node string, offers ...model.Offer) {
+	t.Helper()
+	if err := f.Register(node, model.Registration{Socket: f.dir + "/none.sock", Offers: offers}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -42,8 +58,8 @@ func TestDriversThatNoNodeHasAreRefused(t *testing.T) {
 	f.register(t, "n1", model.ForwardBridge, model.ForwardGuest)
 	f.register(t, "n2", model.ForwardBridge, model.ForwardGuest)
 	for want, change := range map[string]func(*model.Element){
-		"router r2: no node offers forwarding: xdp; there is control: netns with forwarding: bridge, guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
-		"router r2: no node offers control: vm; there is control: netns with forwarding: bridge, guest":     func(e *model.Element) { e.Control = model.ControlVM },
+		"router r2 wants forwarding: xdp; n1, n2 lack it: there is forwarding: bridge, guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
+		"router r2 wants control: vm; n1, n2 lack it: there is control: netns":                func(e *model.Element) { e.Control = model.ControlVM },
 	} {
 		net := line("lab", 3)
 		change(&net.Elements[1])
@@ -62,8 +78,8 @@ func TestPlanesForOtherKindsAreRefused(t *testing.T) {
 	net.Elements = append(net.Elements, model.Element{Name: "s1", Kind: model.Switch})
 	f.apply(t, net, model.ApplyOptions{})
 	for object, c := range map[string]struct{ forwarding, want string }{
-		"r1": {"router", "router r1: no node offers forwarding: router; there is control: netns with forwarding: bridge, guest, xdp"},
-		"s1": {"xdp", "switch s1: no node offers forwarding: xdp; there is control: netns with forwarding: bridge"},
+		"r1": {"router", "router r1 wants forwarding: router; r1 is on n1; n1 lacks it: there is forwarding: bridge, guest, xdp"},
+		"s1": {"xdp", "switch s1 wants forwarding: xdp; s1 is on n1; n1 lacks it: there is forwarding: bridge"},
 	} {
 		_, err := f.set(t, object, "forwarding="+c.forwarding)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -81,7 +97,8 @@ func TestElementsOnNodesWithoutTheirDriverAreRefused(t *testing.T) {
 	f.register(t, "n2", model.ForwardGuest, model.ForwardXDP)
 	net := line("lab", 2)
 	net.Elements[0].Forwarding, net.Elements[0].Node = model.ForwardXDP, "n1"
-	if got := f.refused(t, net); !strings.Contains(got, "does not offer forwarding: xdp") || !strings.Contains(got, "(n2)") {
+	if got := f.refused(t, net); got != "router r1 wants forwarding: xdp; r1 is pinned to n1; n1 lacks it: there is forwarding: guest; "+
+		"n2 has it: pin r1 to it (node:)" {
 		t.Error(got)
 	}
 	net.Elements[0].Node = "n2"
@@ -266,8 +283,9 @@ func TestLinksTellTheirAssignedSubnets(t *testing.T) {
 func TestDelaysThatANodesKernelCannotMakeAreRefused(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	for why, can := range map[string]bool{"its kernel 6.18 has no netem": false, "": true} {
-		if err := f.Register("n1", model.Registration{Socket: f.dir + "/none.sock", NoDelay: why}); err != nil {
-			t.Fatal(err)
+		f.offer(t, "n1", model.OfferOf(model.FeatureDelay, errors.New(why))...)
+		if can {
+			f.offer(t, "n1", model.OfferOf(model.FeatureDelay, nil)...)
 		}
 		for _, change := range []func(*model.Link){func(l *model.Link) { l.Delay = 1e6 }, func(l *model.Link) { l.Delay, l.Jitter = 1e6, 1e6 }} {
 			net := line("slow", 3)
@@ -278,8 +296,7 @@ func TestDelaysThatANodesKernelCannotMakeAreRefused(t *testing.T) {
 				}
 				continue
 			}
-			want := "link " + net.Links[1].Name + ": its delay and jitter cannot be had on node n1: its kernel 6.18 has no netem; place " +
-				net.Links[1].Ends[0].Element + " on another node, or take them out"
+			want := "link " + net.Links[1].Name + " wants delay; n1 lacks it: its kernel 6.18 has no netem"
 			if got := f.refused(t, net); got != want {
 				t.Errorf("got  %s\nwant %s", got, want)
 			}

@@ -143,7 +143,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 		r.record.Revision = own.record.Revision + 1
 	}
 	notes := append(r.notes, "not known to nodes: what it expects (expect:), its pools, and which values were written, set or assigned: all are written now")
-	if placed, err := embedding.Embed(m.substrate, embedding.UsageOf(records), r.resolved, r.record.Assigned.Placement); err != nil {
+	if placed, err := embedding.Embed(m.substrate, nil, embedding.UsageOf(records), r.resolved, embedding.Current{Placement: r.record.Assigned.Placement}); err != nil {
 		notes = append(notes, "its links' paths reserve nothing: "+strings.ReplaceAll(err.Error(), "\n", " "))
 	} else if maps.Equal(placed.Elements, r.record.Assigned.Placement.Elements) {
 		r.record.Assigned.Placement = placed

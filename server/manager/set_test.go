@@ -74,7 +74,7 @@ func TestRefusedSetsChangeNothing(t *testing.T) {
 	}{
 		{"r1", "cpu=1 memory=1MiB", "router r1: memory 1MiB is less than the 8MiB", http.StatusUnprocessableEntity},
 		{"r1", "cpu=1 speed=2", `no key "speed"`, http.StatusUnprocessableEntity},
-		{"r1", "cpu=1 forwarding=openflow", "no node offers", http.StatusUnprocessableEntity},
+		{"r1", "cpu=1 forwarding=openflow", " wants forwarding: ", http.StatusUnprocessableEntity},
 		{"r1--r2", "bandwidth=1bit", "link r1--r2: ", http.StatusUnprocessableEntity},
 		{"r1", "cpu=100", "does not fit onto the substrate", http.StatusUnprocessableEntity},
 		{"r9", "cpu=1", "neither an element nor a link called r9", http.StatusNotFound},

@@ -265,8 +265,8 @@ func (m *Manager) nodeStatuses() []model.NodeStatus {
 		s := model.NodeStatus{SubstrateNode: n.SubstrateNode, LastSeen: n.lastSeen,
 			Elements: len(n.elements), Ports: len(n.ports), CPUReserved: usage.Nodes[name].CPU,
 			MemoryReserved: usage.Nodes[name].Memory, CPUUsed: n.cpuUsed, MemoryUsed: n.memUsed, Revision: n.reported,
-			Underlay: n.underlay, Held: n.heldNames()}
-		if !n.offers.told {
+			Underlay: n.underlay, Offers: n.offers, Held: n.heldNames()}
+		if !n.came {
 			s.LastSeen = time.Time{} // its agent goes on reporting to a manager that it has not found to be new
 		}
 		s.Condition, s.Problem = n.condition()

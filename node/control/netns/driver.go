@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -141,32 +140,6 @@ func (d *Driver) forget(id model.ID, e *element) {
 	unix.Close(e.fd)
 	e.process.forget()
 	delete(d.elements, id)
-}
-
-// programs are what the driver calls, and Debian's packages that bring them: the list of scripts/setup has each.
-var programs = []struct{ name, pkg string }{
-	{"nsenter", "util-linux"}, {"runc", "runc"}, {"tini", "tini"}, {"mkfs.ext4", "e2fsprogs"}, {"resize2fs", "e2fsprogs"},
-}
-
-// Probe tells what this machine lacks.
-func (d *Driver) Probe(context.Context) error {
-	if unix.Geteuid() != 0 {
-		return errors.New("namespaces need root")
-	}
-	for _, program := range programs {
-		if _, err := exec.LookPath(program.name); err != nil {
-			return fmt.Errorf("the program %s is missing: install the package %s", program.name, program.pkg)
-		}
-	}
-	if err := linux.ProbeLoop(); err != nil {
-		return err
-	}
-	return onThread(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("this kernel makes no network namespaces: %w", err)
-		}
-		return nil
-	})
 }
 
 // namespaces are the places where elements' namespaces are mounted, or were.

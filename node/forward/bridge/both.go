@@ -18,12 +18,9 @@ var _ forward.Plane = both{}
 // Both joins the planes of switches and of routers.
 func Both(switches, routers forward.Plane) forward.Plane { return both{switches, routers} }
 
-// Probe tells what either lacks.
-func (b both) Probe(ctx context.Context) error {
-	if err := b.switches.Probe(ctx); err != nil {
-		return err
-	}
-	return b.routers.Probe(ctx)
+// Offers are those of both: a machine may have what one of them needs only.
+func (b both) Offers(ctx context.Context) model.Offers {
+	return append(b.switches.Offers(ctx), b.routers.Offers(ctx)...)
 }
 
 // Prepare gives each job to its kind's plane.

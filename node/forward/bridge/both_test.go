@@ -13,7 +13,7 @@ import (
 // listPlane remembers what it has.
 type listPlane struct{ ids []model.ID }
 
-func (p *listPlane) Probe(context.Context) error              { return nil }
+func (p *listPlane) Offers(context.Context) model.Offers      { return nil }
 func (p *listPlane) List(context.Context) ([]model.ID, error) { return slices.Clone(p.ids), nil }
 func (p *listPlane) Retire(_ context.Context, ids []model.ID) error {
 	p.ids = slices.DeleteFunc(p.ids, func(id model.ID) bool { return slices.Contains(ids, id) })

@@ -68,8 +68,12 @@ func New(dirs instance.NodeDirs, enter control.Enterer) *Plane {
 
 func (p *Plane) mark(id model.ID) string { return filepath.Join(p.marks, id.Network, id.Element) }
 
-// Probe tells whether the kernel has bridges.
-func (p *Plane) Probe(context.Context) error {
+// Offers are for switches, where the kernel makes bridges.
+func (p *Plane) Offers(context.Context) model.Offers {
+	return model.OfferOf(model.ForwardBridge.Feature(), probe(), model.Switch)
+}
+
+func probe() error {
 	if _, err := os.Stat("/sys/module/bridge"); err == nil {
 		return nil
 	}

@@ -83,8 +83,8 @@ func TestSwitchJoinsHosts(t *testing.T) {
 			name, devices[i].Name, devices[2+i].Name))
 	}
 	plane := bridge.New(dirs, driver)
-	if err := plane.Probe(ctx); err != nil {
-		t.Fatal(err)
+	if lacks := plane.Offers(ctx).Lacks(); len(lacks) > 0 {
+		t.Fatal(lacks)
 	}
 	ping := func() error {
 		var out bytes.Buffer

@@ -14,8 +14,10 @@ type Plane struct{}
 
 var _ forward.Plane = Plane{}
 
-// Probe always succeeds.
-func (Plane) Probe(context.Context) error { return nil }
+// Offers are for elements with a stack of their own. It takes nothing.
+func (Plane) Offers(context.Context) model.Offers {
+	return model.OfferOf(model.ForwardGuest.Feature(), nil, model.Router, model.Host)
+}
 
 // Prepare has all packets go to the elements.
 func (Plane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {

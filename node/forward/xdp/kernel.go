@@ -43,8 +43,10 @@ func (p *Plane) Kernel(way model.Forwarding) (*Kernel, error) {
 	return &Kernel{p: p, way: way}, nil
 }
 
-// Probe tells whether the kernel has what companions need.
-func (k *Kernel) Probe(context.Context) error { return k.p.home.Probe(k.way) }
+// Offers are for routers, where the kernel has what companions need.
+func (k *Kernel) Offers(context.Context) model.Offers {
+	return model.OfferOf(k.way.Feature(), k.p.home.Probe(k.way), model.Router)
+}
 
 // Prepare has every router's companion follow its namespace, and returns its devices once it does.
 func (k *Kernel) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {

@@ -101,8 +101,8 @@ func TestKernel(t *testing.T) {
 		t.Run(string(way), func(t *testing.T) {
 			l := newLab(t)
 			planes := l.planes()
-			if err := planes[way].Probe(ctx); err != nil {
-				t.Fatal(err)
+			if lacks := planes[way].Offers(ctx).Lacks(); len(lacks) > 0 {
+				t.Fatal(lacks)
 			}
 			l.ping()
 			l.change(planes, way, "r1", "r2")

@@ -24,7 +24,7 @@ type otherPlane struct {
 	retired []model.ID
 }
 
-func (*otherPlane) Probe(context.Context) error { return nil }
+func (*otherPlane) Offers(context.Context) model.Offers { return nil }
 
 func (p *otherPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
 	all := make([]forward.Prepared, len(jobs))

@@ -191,8 +191,11 @@ func (p *Plane) Close() {
 	}
 }
 
-// Probe succeeds: whether the kernel takes the programs was seen when the fabric was opened.
-func (p *Plane) Probe(context.Context) error { return nil }
+// Offers are for routers, on both hooks.
+func (p *Plane) Offers(context.Context) model.Offers {
+	return model.Offers{{Driver: model.ForwardXDP.Feature(), Kinds: []model.Kind{model.Router},
+		Makes: []model.Feature{model.HookTC.Feature(), model.HookXDP.Feature()}}}
+}
 
 // Prepare has the tables of every router follow its namespace's, and returns them once they do.
 func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {

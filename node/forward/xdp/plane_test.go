@@ -350,8 +350,8 @@ func (l *lab) await(what string, holds func() bool) {
 // TestPlane takes two routers through their life.
 func TestPlane(t *testing.T) {
 	l := newLab(t)
-	if err := l.plane.Probe(ctx); err != nil {
-		t.Fatal(err)
+	if lacks := l.plane.Offers(ctx).Lacks(); len(lacks) > 0 {
+		t.Fatal(lacks)
 	}
 	l.ping()
 	if n := l.byGuest("r1"); n < 80 {

@@ -1,0 +1,248 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Feature is something that a node may have a driver for, in the words of a document: "control: netns", "forwarding: xdp",
+// "software: frr", "delay". What comes before the colon is its field.
+type Feature string
+
+// Features that are no value of a field.
+const (
+	FeatureDelay    Feature = "delay"    // of links, with jitter
+	FeatureInternet Feature = "internet" // of edges
+)
+
+func (c Control) Feature() Feature    { return Feature("control: " + c) }
+func (f Forwarding) Feature() Feature { return Feature("forwarding: " + f) }
+func (h Hook) Feature() Feature       { return Feature("hook: " + h) }
+func (s Software) Feature() Feature   { return Feature("software: " + s) }
+
+// Field is the field of a document that asks for the feature.
+func (f Feature) Field() string {
+	field, _, _ := strings.Cut(string(f), ":")
+	return field
+}
+
+// Value is the feature within its field.
+func (f Feature) Value() string { return strings.TrimPrefix(string(f), f.Field()+": ") }
+
+// Offer is what one driver of a node makes, and what it lacks for the rest.
+type Offer struct {
+	// Driver is the feature that chooses the driver.
+	Driver Feature `json:"driver"`
+	// Kinds are the elements that it is for; all when empty.
+	Kinds []Kind `json:"kinds,omitempty"`
+	// Makes are the features that it has besides, such as the software that runs in its elements.
+	Makes []Feature `json:"makes,omitempty"`
+	// Lacks are the features that the driver could have and this machine does not let it have, and why, in words. With Driver
+	// among them it makes nothing.
+	Lacks map[Feature]string `json:"lacks,omitempty"`
+}
+
+// OfferOf is the offer of a driver that makes one thing; err is what the machine lacks for it.
+func OfferOf(driver Feature, err error, kinds ...Kind) Offers {
+	o := Offer{Driver: driver, Kinds: kinds}
+	if err != nil {
+		o.Lacks = map[Feature]string{driver: err.Error()}
+	}
+	return Offers{o}
+}
+
+func (o *Offer) isFor(k Kind) bool { return len(o.Kinds) == 0 || slices.Contains(o.Kinds, k) }
+
+// Offers are those of a node's drivers. What they do not tell of a field at all is not known, and may be there: an agent of
+// another version may not know the field.
+type Offers []Offer
+
+// Lack is why a node with these offers cannot meet a want, in words; empty when it can, or does not tell.
+func (all Offers) Lack(w Want) string {
+	var beside []string // what there is instead
+	told := false
+	for i := range all {
+		o := &all[i]
+		switch {
+		case o.Driver.Field() != w.Driver.Field():
+			continue
+		case o.Driver == w.Driver && o.isFor(w.Kind):
+			return o.lack(w.Feature)
+		case o.isFor(w.Kind) && o.Lacks[o.Driver] == "":
+			beside = append(beside, o.Driver.Value())
+		}
+		told = true
+	}
+	return instead(w.Driver, told, beside)
+}
+
+// lack is why the driver does not have the feature.
+func (o *Offer) lack(f Feature) string {
+	if why := o.Lacks[o.Driver]; why != "" {
+		return why
+	}
+	if f == o.Driver || slices.Contains(o.Makes, f) {
+		return ""
+	}
+	if why := o.Lacks[f]; why != "" {
+		return why
+	}
+	var beside []string
+	told := false
+	for _, m := range o.Makes {
+		if m.Field() == f.Field() {
+			told, beside = true, append(beside, m.Value())
+		}
+	}
+	for l := range o.Lacks {
+		told = told || l.Field() == f.Field()
+	}
+	return instead(f, told, beside)
+}
+
+// instead says what there is of a feature's field where the feature is not.
+func instead(f Feature, told bool, beside []string) string {
+	switch {
+	case !told:
+		return ""
+	case len(beside) == 0:
+		return "there is no " + f.Field() + " there"
+	}
+	slices.Sort(beside)
+	return "there is " + f.Field() + ": " + strings.Join(slices.Compact(beside), ", ")
+}
+
+// Lacks are all features that the machine does not let drivers have, and why.
+func (all Offers) Lacks() map[Feature]string {
+	lacks := map[Feature]string{}
+	for _, o := range all {
+		for f, why := range o.Lacks {
+			if f != o.Driver {
+				f += " with " + o.Driver
+			}
+			lacks[f] = why
+		}
+	}
+	return lacks
+}
+
+// Barren is why a node with these offers can make no element at all; empty when it can make some, or does not tell.
+func (all Offers) Barren() string {
+	why := ""
+	for _, o := range all {
+		if o.Driver.Field() != ControlNetns.Feature().Field() {
+			continue
+		}
+		if o.Lacks[o.Driver] == "" {
+			return ""
+		}
+		why = "it can make no elements: " + string(o.Driver) + ": " + o.Lacks[o.Driver]
+	}
+	return why
+}
+
+// Want is a feature that a network asks of the node that an element is on.
+type Want struct {
+	Feature Feature
+	// Driver is the feature that chooses the driver that must have it.
+	Driver Feature
+	Kind   Kind // of the element
+	// About and Name are what asks for it: the element itself, or a link or an edge of its.
+	About Subject
+	Name  string
+}
+
+// Wants are what each element's node must offer, in the order of the elements. The network is complete.
+func Wants(net *Network) [][]Want {
+	wants, index := make([][]Want, len(net.Elements)), make(map[string]int, len(net.Elements))
+	for i := range net.Elements {
+		e := &net.Elements[i]
+		index[e.Name] = i
+		ask := func(driver, f Feature) {
+			wants[i] = append(wants[i], Want{f, driver, e.Kind, AboutElement, e.Name})
+		}
+		if e.Control != "" {
+			ask(e.Control.Feature(), e.Control.Feature())
+		}
+		if e.Forwarding != "" {
+			ask(e.Forwarding.Feature(), e.Forwarding.Feature())
+		}
+		if e.HasProcesses() {
+			ask(e.Control.Feature(), e.Software.Feature())
+		}
+		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
+			ask(e.Forwarding.Feature(), e.Hook.Feature())
+		}
+	}
+	besides := func(element string, f Feature, about Subject, name string) {
+		if i, ok := index[element]; ok {
+			wants[i] = append(wants[i], Want{f, f, net.Elements[i].Kind, about, name})
+		}
+	}
+	for i := range net.Links {
+		l := &net.Links[i]
+		for _, end := range l.Ends { // each direction's delay is made where it ends
+			if l.Delay != 0 || l.Jitter != 0 {
+				besides(end.Element, FeatureDelay, AboutLink, l.Name)
+			}
+		}
+	}
+	for i := range net.Edges {
+		if e := &net.Edges[i]; e.Internet != nil {
+			besides(e.End.Element, FeatureInternet, AboutEdge, e.Name)
+		}
+	}
+	return wants
+}
+
+// BareOffers is how agents told what their nodes offer before there were Offers: such an agent may still run while the
+// manager is new.
+type BareOffers struct {
+	Controls    []Control    `json:"controls,omitempty"`
+	Forwardings []Forwarding `json:"forwardings,omitempty"`
+	NoDelay     string       `json:"noDelay,omitempty"`    // why packets cannot be delayed
+	NoInternet  string       `json:"noInternet,omitempty"` // why there can be no internet edges
+}
+
+// Offers are what they mean.
+func (b *BareOffers) Offers() (all Offers) {
+	kinds := map[Forwarding][]Kind{ForwardGuest: {Router, Host}, ForwardBridge: {Router, Switch}, ForwardRouter: {Router}, ForwardXDP: {Router}}
+	for _, c := range b.Controls {
+		all = append(all, Offer{Driver: c.Feature()})
+	}
+	for _, f := range b.Forwardings {
+		all = append(all, Offer{Driver: f.Feature(), Kinds: kinds[f]})
+	}
+	for f, why := range map[Feature]string{FeatureDelay: b.NoDelay, FeatureInternet: b.NoInternet} {
+		if why != "" {
+			all = append(all, Offer{Driver: f, Lacks: map[Feature]string{f: why}})
+		}
+	}
+	return all
+}
+
+// Bounded leaves of each list the first most, and of each text the first length bytes.
+func (all Offers) Bounded(most, name, text int) Offers {
+	all = slices.Clone(all[:min(len(all), most)])
+	short := func(f Feature) Feature { return Feature(Shorten(string(f), name)) }
+	for i := range all {
+		o := &all[i]
+		o.Driver, o.Kinds = short(o.Driver), o.Kinds[:min(len(o.Kinds), most)]
+		o.Makes = slices.Clone(o.Makes[:min(len(o.Makes), most)])
+		for k := range o.Makes {
+			o.Makes[k] = short(o.Makes[k])
+		}
+		lacks := o.Lacks
+		o.Lacks = nil
+		for _, f := range slices.Sorted(maps.Keys(lacks)) {
+			if why := Shorten(lacks[f], text); why != "" && len(o.Lacks) < most {
+				if o.Lacks == nil {
+					o.Lacks = map[Feature]string{}
+				}
+				o.Lacks[short(f)] = why
+			}
+		}
+	}
+	return all
+}

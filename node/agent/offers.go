@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// offerEvery is how often drivers that lack something are asked again: somebody may have installed it.
+const offerEvery = 10 * time.Second
+
+// offered is what the manager was told that this node offers.
+type offered struct {
+	mu    sync.Mutex     // held while the manager is told
+	told  model.Offers   // what the manager has taken
+	each  []model.Offers // as each driver told last, in the order of Drivers.offerers
+	doubt atomic.Bool    // something has failed: each driver is to be asked again
+}
+
+// all are the offers of all drivers.
+func (o *offered) all() model.Offers { return slices.Concat(o.each...) }
+
+// offerers are the parts that tell what they offer.
+func (d *Drivers) offerers() (all []func(context.Context) model.Offers) {
+	for _, name := range slices.Sorted(maps.Keys(d.Controls)) {
+		all = append(all, d.Controls[name].Offers)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Planes)) {
+		all = append(all, d.Planes[name].Offers)
+	}
+	all = append(all, d.Fabric.Offers)
+	if d.Edges != nil {
+		all = append(all, d.Edges.Offers)
+	}
+	return all
+}
+
+// ask asks drivers what they offer: those that lacked something last, or each.
+func (a *Agent) ask(ctx context.Context, each bool) {
+	lacked, offerers := a.offered.all().Lacks(), a.Drivers.offerers()
+	if a.offered.each == nil {
+		a.offered.each, each = make([]model.Offers, len(offerers)), true
+	}
+	for i, offers := range offerers {
+		if each || len(a.offered.each[i].Lacks()) > 0 {
+			a.offered.each[i] = offers(ctx)
+		}
+	}
+	lacks := a.offered.all().Lacks()
+	for _, f := range slices.Sorted(maps.Keys(lacks)) {
+		if lacked[f] != lacks[f] {
+			a.Log.Warn("this machine lacks something", "for", f, "problem", lacks[f])
+		}
+	}
+}
+
+// register tells the manager who this is and what it offers: always, or when it does not know these offers.
+func (a *Agent) register(ctx context.Context, always bool) error {
+	a.offered.mu.Lock()
+	defer a.offered.mu.Unlock()
+	a.ask(ctx, a.offered.doubt.Swap(false))
+	offers := a.offered.all()
+	if ctx.Err() != nil || !always && reflect.DeepEqual(offers, a.offered.told) {
+		return ctx.Err()
+	}
+	is := model.Registration{Socket: a.Dirs.AgentSocket(), PID: os.Getpid(), Offers: offers}
+	if a.Outpost != nil { // its socket is on another machine than the manager
+		is.Socket, is.Machine = "", &a.Outpost.Machine
+	}
+	err := a.Manager.Register(ctx, a.Dirs.Node, is)
+	if err == nil {
+		a.offered.told = offers
+	}
+	return err
+}
+
+// offer keeps the manager's knowledge of what the node offers true.
+func (a *Agent) offer(ctx context.Context) error {
+	for sleep(ctx, offerEvery) {
+		if err := a.register(ctx, false); err != nil && ctx.Err() == nil {
+			a.Log.Debug("tell what the node offers", "error", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/software"
+)
+
+// program is what the driver calls, and Debian's package that brings it: the list of scripts/setup has each.
+type program struct{ name, pkg string }
+
+var (
+	forNamespaces = []program{{"nsenter", "util-linux"}}
+	forContainers = []program{{"runc", "runc"}, {"tini", "tini"}, {"mkfs.ext4", "e2fsprogs"}, {"resize2fs", "e2fsprogs"}}
+)
+
+// Offers are elements of all kinds, and the routing software that this machine has: its containers are of its files.
+func (d *Driver) Offers(context.Context) model.Offers {
+	o := model.OfferOf(model.ControlNetns.Feature(), probeNamespaces())
+	if len(o.Lacks()) > 0 {
+		return o
+	}
+	o[0].Lacks = map[model.Feature]string{}
+	containers := probeContainers()
+	for _, s := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
+		err := containers
+		for _, r := range software.Requires(s) {
+			if _, missing := os.Stat(r.Path); missing != nil && err == nil {
+				err = fmt.Errorf("%s is missing: install the package %s", r.Path, r.Package)
+			}
+		}
+		if err != nil {
+			o[0].Lacks[s.Feature()] = err.Error()
+			continue
+		}
+		o[0].Makes = append(o[0].Makes, s.Feature())
+	}
+	return o
+}
+
+// probeNamespaces tells what elements without processes need.
+func probeNamespaces() error {
+	if unix.Geteuid() != 0 {
+		return errors.New("namespaces need root")
+	}
+	if err := installed(forNamespaces); err != nil {
+		return err
+	}
+	return onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("this kernel makes no network namespaces: %w", err)
+		}
+		return nil
+	})
+}
+
+// probeContainers tells what elements with processes need besides.
+func probeContainers() error {
+	if err := installed(forContainers); err != nil {
+		return err
+	}
+	return linux.ProbeLoop()
+}
+
+func installed(programs []program) error {
+	for _, p := range programs {
+		if _, err := exec.LookPath(p.name); err != nil {
+			return fmt.Errorf("the program %s is missing: install the package %s", p.name, p.pkg)
+		}
+	}
+	return nil
+}
