@@ -61,6 +61,9 @@ func TestLoopInside(t *testing.T) {
 	if float64(lost) > tolerated*float64(sent) {
 		t.Errorf("another network lost %d of %d packets", lost, sent)
 	}
+	if took > 5*time.Second+2*usual { // it took 15 s
+		t.Errorf("apply of a third network took %s meanwhile, usually %s", took, usual)
+	}
 	if events := p.run("get", "events"); !strings.Contains(events, "mean/a1") || !strings.Contains(events, "x1, x2, y1, y2") {
 		t.Errorf("no event names the element and its devices:\n%s", events)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // neighbours are how many a gateway has.
@@ -29,6 +30,8 @@ func (l *lab) neighbours(gateway string) int {
 
 // An element that makes up neighbours fills neither its gateway's table nor, thereby, everybody's.
 func TestMadeUpNeighbours(t *testing.T) {
+	attack.Tell(t, "an element behind an Internet edge makes up neighbours without end",
+		"the gateway forgets them")
 	l := newLab(t)
 	a := l.element("net-a")
 	a.Internet.Gateway, a.Internet.Sources = prefixes("10.0.0.1/16", "fd00::1/64"), prefixes("10.0.0.0/16", "fd00::/64")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // watched is a router's lab with copies of what passes the link between a and the router going to an element ids, on the same
@@ -197,6 +198,8 @@ func TestMirror(t *testing.T) {
 // TestMirrorStarvesNobody has TCP pass a link whose mirror has less than a hundredth of what passes: TCP's segments stay large, what
 // is beyond the mirror's bandwidth is told as not copied, and what is copied keeps to it.
 func TestMirrorStarvesNobody(t *testing.T) {
+	attack.Tell(t, "a mirror of a link that is flooded",
+		"what passes the link is not held up")
 	for _, remote := range []bool{false, true} {
 		l := newWatched(t, remote)
 		l.steer(true)

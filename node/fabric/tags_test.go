@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // edgeTags are what frames have between their addresses and their content, by the name that is in the content.
@@ -24,6 +26,8 @@ var edgeTags = map[string][]byte{
 // might be another tenant's VLAN, now or behind a switch that takes the outer tag off. A service's VLAN (0x88a8) is another than that
 // of the same number without it, and none of an edge's.
 func TestEdgeTags(t *testing.T) {
+	attack.Tell(t, "frames with tags of every kind are sent out of edges and into them, with other VLANs beside",
+		"none gets into another VLAN")
 	plain := map[string][]byte{"untagged": nil, "priority": nil}
 	all := edgeTags
 	without := func(names ...string) map[string][]byte {

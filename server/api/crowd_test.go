@@ -6,10 +6,14 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // One host more than there may be is turned away, until another leaves; so is one connection too many of a host.
 func TestTheCrowdIsBounded(t *testing.T) {
+	attack.Tell(t, "connections of more hosts than there may be",
+		"a bounded number is served")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api/client"
 	"github.com/polyplane/polyplane/server/manager"
+	"github.com/polyplane/polyplane/system/attack"
 	"github.com/polyplane/polyplane/trust"
 )
 
@@ -163,6 +164,8 @@ func TestNoPlaintext(t *testing.T) {
 
 // Who tries tokens is made to wait, however they are tried.
 func TestGuessingIsSlow(t *testing.T) {
+	attack.Tell(t, "somebody guesses tokens",
+		"requests of others are answered")
 	o := openTo(t, openDirs(t), ground)
 	good := o.token(model.TokenRequest{User: "u", Role: model.RoleViewer})
 	pin, err := trust.ParseToken(good.Text)
@@ -184,6 +187,8 @@ func TestGuessingIsSlow(t *testing.T) {
 
 // Who has no token cannot have the manager wait for what is never sent.
 func TestNobodyWaitsForStrangers(t *testing.T) {
+	attack.Tell(t, "connections of strangers that say nothing",
+		"users do not wait")
 	o := openTo(t, openDirs(t), ground)
 	var wg sync.WaitGroup
 	for _, line := range []string{"PUT /v1/networks", "GET /v1/authority", "GET /openapi.json", "GET /nonsense"} {
@@ -435,6 +440,8 @@ func TestWhatIsOpenEndsWithTheOwnership(t *testing.T) {
 
 // What an administrator cut off, and an administrator's policy, no owner gets rid of by deleting and making anew.
 func TestOwnersDoNotEscapeQuarantine(t *testing.T) {
+	attack.Tell(t, "an owner deletes what is in quarantine and makes it anew",
+		"it is in quarantine again")
 	dirs := openDirs(t)
 	o := openTo(t, dirs, ground)
 	ctx := t.Context()

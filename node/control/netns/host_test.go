@@ -68,6 +68,8 @@ func TestSocketBuffersAreCharged(t *testing.T) {
 // TestNetworksAreUsersOfTheirOwn wants the user namespace of a network to belong to the network's own user, for the kernel
 // counts what is taken inside by that user; to root only where root may not limit others' processes.
 func TestNetworksAreUsersOfTheirOwn(t *testing.T) {
+	attack.Tell(t, "inotify instances, and other things that the kernel counts by user",
+		"they count for the network's own user")
 	n := newNode(t)
 	jobs := lineOf("lab", 7, 2)
 	n.apply(t, jobs)
@@ -165,6 +167,8 @@ func TestRingsOfElementsAreBounded(t *testing.T) {
 // TestSocketsStayBounded: an agent that was told of some elements only, as after its restart, or where the store has lost the others,
 // leaves those bounded that it was not told of; what is dropped are the accounts of namespaces that are gone.
 func TestSocketsStayBounded(t *testing.T) {
+	attack.Tell(t, "an agent begins anew and is told of some elements only",
+		"the others stay bounded")
 	n := newNode(t)
 	jobs := birdLine("lab", 7, 2)
 	n.apply(t, jobs)

@@ -217,6 +217,8 @@ func TestStartsWithNextToNoCPU(t *testing.T) {
 
 // TestContainersTakeNoKeys: the kernel gives a user 200 keys, which is all elements of a network.
 func TestContainersTakeNoKeys(t *testing.T) {
+	attack.Tell(t, "containers take keys of their network's user, of which the kernel gives 200",
+		"none are taken")
 	n := newNode(t)
 	jobs := birdLine("lab", 66, 4)
 	n.awaitPhases(t, jobs, model.PhaseRunning)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // trimAll calls Trim until every element has been looked at.
@@ -25,6 +26,8 @@ func (n *testNode) trimAll(t *testing.T, elements int) (all []control.Trimmed) {
 }
 
 func TestKernelTablesAreBounded(t *testing.T) {
+	attack.Tell(t, "an element fills the tables of neighbours and of tracked connections",
+		"what it has too much of is taken away")
 	n := newNode(t)
 	jobs := lineOf("lab", 3, 3)
 	const most = 300

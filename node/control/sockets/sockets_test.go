@@ -381,6 +381,8 @@ func filterLength(fd int) (int, error) {
 
 // TestNothingHoldsRings: what would keep pages of a ring when its socket is closed, and it is counted no more, is refused.
 func TestNothingHoldsRings(t *testing.T) {
+	attack.Tell(t, "pages of rings that are closed are held by what is sent without a copy",
+		"it is refused")
 	g, cookie := enter(t, 0)
 	for _, kind := range []int{unix.AF_INET, unix.AF_INET6, unix.AF_UNIX, unix.AF_PACKET} {
 		fd, err := unix.Socket(kind, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
