@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -71,9 +72,13 @@ func sane(m *pipeline.Meter) bool {
 	return last <= uint64(now.Nano()) && tokens >= -mostDebt && tokens <= int64(atomic.LoadUint64(&m.Burst))
 }
 
+// mostRate is what the programs can multiply with a pause of a second, in nanoseconds: a mirror of more than 147 Gbit/s would get any
+// rate instead.
+const mostRate = math.MaxUint64 / uint64(time.Second)
+
 // setMeter gives a meter its rate, and tells whether it had another.
 func setMeter(m *pipeline.Meter, packets int, atOnce time.Duration) (changed bool) {
-	rate := uint64(packets)
+	rate := min(uint64(packets), mostRate)
 	burst := max(leastBurst, rate*uint64(atOnce)/uint64(time.Second))
 	if !sane(m) {
 		atomic.StoreUint64(&m.Last, 0)

@@ -1,8 +1,12 @@
 package fabric
 
 import (
+	"math"
+	"math/bits"
 	"testing"
 	"time"
+
+	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
 // passed are the packets that reached elements of a node.
@@ -104,5 +108,16 @@ func TestPacketsFromAnEdge(t *testing.T) {
 	c := n.counters()[portID("net/a:eth0")]
 	if c.Drops[OverPackets] < 300 || c.TxPackets < leastBurst/2 {
 		t.Errorf("of 500 packets at once %d passed; dropped: %v", c.TxPackets, c.Drops)
+	}
+}
+
+// A meter's rate is one that the programs can reckon with: whatever it is, a second of it fits 64 bits.
+func TestMetersDoNotWrap(t *testing.T) {
+	for _, rate := range []int{1, 1e9, 18446744073, 18446744074, 10e12 / 8, math.MaxInt64} {
+		var m pipeline.Meter
+		setMeter(&m, rate, meterBurst)
+		if over, _ := bits.Mul64(m.Rate, uint64(time.Second)); over != 0 || m.Rate > uint64(rate) || m.Burst > m.Rate+leastBurst {
+			t.Errorf("%d a second becomes %+v", rate, m)
+		}
 	}
 }
