@@ -430,3 +430,32 @@ func TestFlowLabelsAreRefused(t *testing.T) {
 		t.Errorf("who is not bounded: %v", err)
 	}
 }
+
+// TestMulticastTablesAreRefused: a socket that names a table of multicast routes makes it. It is charged to nobody, and nothing takes it
+// away but the end of the namespace.
+func TestMulticastTablesAreRefused(t *testing.T) {
+	attack.Tell(t, "tables of multicast routes, which stay as long as the namespace", "none: they are refused")
+	g, cookie := enter(t, 0)
+	const multicastTable = 209 // MRT_TABLE, MRT6_TABLE
+	for _, f := range []struct{ family, protocol, level int }{
+		{unix.AF_INET, unix.IPPROTO_IGMP, unix.IPPROTO_IP}, {unix.AF_INET6, unix.IPPROTO_ICMPV6, unix.IPPROTO_IPV6}} {
+		name := func(table int) error {
+			fd, err := unix.Socket(f.family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, f.protocol)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			return unix.SetsockoptInt(fd, f.level, multicastTable, table)
+		}
+		if err := g.Bound(cookie, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := name(7); err != unix.EPERM {
+			t.Errorf("family %d: a table of its own: %v, want EPERM", f.family, err)
+		}
+		g.Forget(cookie)
+		if err := name(7); err != nil {
+			t.Errorf("family %d: who is not bounded: %v", f.family, err)
+		}
+	}
+}

@@ -19,6 +19,7 @@ enum {
 	LEVEL_IP6 = 41,     /* SOL_IPV6 */
 	IPSEC_POLICY = 16,  /* IP_IPSEC_POLICY, and the next, IP_XFRM_POLICY */
 	FLOW_LABEL = 32,    /* IPV6_FLOWLABEL_MGR */
+	MULTICAST_TABLE = 209, /* MRT_TABLE, MRT6_TABLE */
 	IPSEC_POLICY6 = 34, /* IPV6_IPSEC_POLICY, and the next, IPV6_XFRM_POLICY */
 	NOT_PERMITTED = 1,  /* EPERM */
 	NO_MEMORY = 12,     /* ENOMEM */
@@ -189,6 +190,9 @@ SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
 		return refuse_elements(ctx, NO_OPTION);
 	/* The machine has room for 4,096 flow labels, of all namespaces together. */
 	if (level == LEVEL_IP6 && name == FLOW_LABEL)
+		return refuse_elements(ctx, NOT_PERMITTED);
+	/* Each number makes a table of multicast routes, charged to nobody, that is there until the namespace goes. */
+	if ((level == LEVEL_IP || level == LEVEL_IP6) && name == MULTICAST_TABLE)
 		return refuse_elements(ctx, NOT_PERMITTED);
 	/*
 	 * A policy of IPsec for one socket: memory that is charged to nobody, and a way to policies for who may not speak to that
