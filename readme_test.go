@@ -100,6 +100,8 @@ var masks = []struct {
 	{regexp.MustCompile(`(?s)\bCodes: .*?\n\n(IPv[46] unicast VRF default:\n)?`), "LEGEND\n"},
 	{regexp.MustCompile(`\b\d+\.\d+(/\d+\.\d+)+ `), "RTTS "},
 	{regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`), ""},
+	// What takes long on a busy machine is told every few seconds.
+	{regexp.MustCompile(`(?m)^starting: \d+/\d+ elements \(.*\)\n`), ""},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`), "TIME"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?\b`), "TIME"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?(ns|µs|ms|s|m|h|d)\b`), "SPAN"},
