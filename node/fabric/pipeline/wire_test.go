@@ -238,6 +238,10 @@ func TestWires(t *testing.T) {
 	// A trailer stays, and a packet in pieces too: it is only longer.
 	in := to(12, append(ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.Length = 20 }), 1, 2, 3))
 	l.taken("with a trailer", l.FromWireXDP, tunnelled(in, nil), l.wire(in, 12, nil), 18)
+	// A peer behind a router of the underlay: the frame is for that router, and the packet for the peer.
+	l.sh(fmt.Sprintf("ip neigh add 192.0.2.7 lladdr %s dev u nud permanent; ip route add 192.0.2.2 via 192.0.2.7 dev u", peerMAC))
+	in = to(12, ipv4("10.16.1.1", nil))
+	l.taken("behind a router", l.FromWireXDP, tunnelled(in, nil), l.wire(in, 12, nil), 18)
 	// The same flow takes the same way, another one another.
 	port := func(source string) string {
 		_, out := l.run(l.FromWireXDP, tunnelled(to(12, ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.SrcIP = net.ParseIP(source).To4() })), nil))

@@ -178,6 +178,7 @@ INLINE int tunnel_way(struct xdp_md *x, const struct packet *p, __u32 bytes, __u
 	o->way.destination[0] = be32(far->address[0]);
 	if (bpf_fib_lookup(x, &o->way, sizeof(o->way), 0))
 		return 0;
+	o->way.destination[0] = be32(far->address[0]); /* the kernel has put the router on the way to it there */
 	o->ifindex = o->way.ifindex;
 	o->room = OUTER_BYTES;
 	return has_driver(o->ifindex, DRIVER_TUNNELS);
