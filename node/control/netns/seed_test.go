@@ -11,16 +11,19 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
+// giveBIRD has a router run BIRD, with a configuration of the document's that has this word in it.
+func giveBIRD(e *model.NodeElement, text string) {
+	e.Software = model.SoftwareBIRD
+	e.Config = map[string]string{"bird.conf": "router id 1.2.3.4;\nprotocol device {}\n# " + text + "\n"}
+}
+
 // TestConfigurationBelongsToTheElement seeds, edits, changes and overwrites.
 func TestConfigurationBelongsToTheElement(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)[:1]
 	id := jobs[0].ID
 	const path = "/etc/bird/bird.conf"
-	jobs[0].Element.Software = model.SoftwareBIRD
-	document := func(text string) {
-		jobs[0].Element.Config = map[string]string{"bird.conf": "router id 1.2.3.4;\nprotocol device {}\n# " + text + "\n"}
-	}
+	document := func(text string) { giveBIRD(&jobs[0].Element, text) }
 	holds := func(text string) {
 		t.Helper()
 		if got := n.run(t, id, "cat", path); !strings.Contains(got, text) {
@@ -97,10 +100,7 @@ func TestDamagedConfigurationIsNoEdit(t *testing.T) {
 	jobs := frrLine("lab", 7, 2)[:1]
 	id := jobs[0].ID
 	const path = "/etc/bird/bird.conf"
-	jobs[0].Element.Software = model.SoftwareBIRD
-	document := func(text string) {
-		jobs[0].Element.Config = map[string]string{"bird.conf": "router id 1.2.3.4;\nprotocol device {}\n# " + text + "\n"}
-	}
+	document := func(text string) { giveBIRD(&jobs[0].Element, text) }
 	document("one")
 	n.apply(t, jobs)
 	n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
