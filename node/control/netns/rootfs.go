@@ -363,9 +363,12 @@ func (f *elementFiles) lost(path string) bool {
 	if !f.regular(path) {
 		return false
 	}
-	content, err := f.read(path, maxConfig)
+	content, err := f.read(path, maxFirstFile)
 	return err == nil && (len(content) == 0 || hasZeros(content))
 }
+
+// maxFirstFile is the longest file of etcOnce that is looked into, in bytes. Longer ones are the element's own.
+const maxFirstFile = 64 << 10
 
 // hasZeros tells of a file of text that it is nobody's edit: where the machine's disk was full, or lost its power, file systems
 // show zeros in the place of what was to be written there.

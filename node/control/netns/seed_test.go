@@ -34,6 +34,7 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 	n.apply(t, jobs)
 	holds("# one")
 	n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
+	n.untilRuns(t, id, "fe80", "ip", "-6", "address", "show", "dev", "r1") // the kernel makes it a moment after the carrier has come
 	pid := n.pidOf(t, id)
 	document("two")
 	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
