@@ -46,7 +46,8 @@ type Driver struct {
 
 	mounts mountWatch // what may have happened to the elements' mounts
 
-	disks sync.Mutex // held while an empty disk is made
+	disks sync.Mutex           // held while an empty disk is made
+	sound map[model.Bytes]bool // empty disks of which this life has seen that they are whole
 	holds holds
 
 	mu        sync.Mutex
@@ -81,7 +82,7 @@ type element struct {
 // New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the
 // machine's mount namespace, as root.
 func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
-	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}}
+	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}, sound: map[model.Bytes]bool{}}
 	if d.log == nil {
 		d.log = slog.Default()
 	}

@@ -197,6 +197,7 @@ func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 	e.process.forget()
 	e.process.failures, e.process.next = 0, time.Time{}
 	e.verified = false
+	d.doubtDisks()
 	return d.takeDisk(ctx, id)
 }
 

@@ -2,7 +2,9 @@ package netns
 
 import (
 	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -116,5 +118,43 @@ func TestDamagedDisk(t *testing.T) {
 	all, err := n.Trashed(ctx)
 	if err != nil || len(all) != 3 {
 		t.Errorf("the damaged disks are not kept: %v, %v", all, err)
+	}
+}
+
+// New disks are copies of an empty one that is kept. When that is damaged – zeros, say, since the machine's disk was full –, every new
+// disk would be: it is made anew, in the same life of the agent and in the next.
+func TestDamagedEmptyDisk(t *testing.T) {
+	n, ctx := newNode(t), context.Background()
+	jobs := birdLine("lab", 69, 1)
+	id := jobs[0].ID
+	n.apply(t, jobs)
+	empty, err := filepath.Glob(filepath.Join(n.dirs.Data, "disks", ".empty-*"))
+	if err != nil || len(empty) != 1 {
+		t.Fatalf("there are the empty disks %v (%v)", empty, err)
+	}
+	for i, spoil := range []func() error{
+		func() error { return os.WriteFile(empty[0], make([]byte, 64<<20), 0o600) },
+		func() error { return os.Truncate(empty[0], 4096) },
+		func() error { // zeros in the middle of its tables
+			f, err := os.OpenFile(empty[0], os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(make([]byte, 64<<10), 4096)
+			return errors.Join(err, f.Close())
+		},
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			n.restart(t)
+			n.apply(t, jobs)
+		}
+		if err := n.RenewDisk(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+		n.apply(t, jobs)
+		n.run(t, id, "sh", "-c", "echo fresh > /root/work && sync")
 	}
 }
