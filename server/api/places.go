@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -277,6 +278,7 @@ func objectOf(r *http.Request) string {
 // pacedBody is a body that must go on coming.
 type pacedBody struct {
 	io.ReadCloser
+	w   http.ResponseWriter
 	rc  *http.ResponseController
 	end time.Time
 }
@@ -290,7 +292,7 @@ func paceBody(w http.ResponseWriter, r *http.Request, most int64) {
 	if length < 0 {
 		length = most
 	}
-	r.Body = http.MaxBytesReader(w, &pacedBody{r.Body, http.NewResponseController(w), time.Now().Add(bodyStart + time.Duration(length/bodyRate)*time.Second)}, most)
+	r.Body = http.MaxBytesReader(w, &pacedBody{r.Body, w, http.NewResponseController(w), time.Now().Add(bodyStart + time.Duration(length/bodyRate)*time.Second)}, most)
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
@@ -300,8 +302,13 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	}
 	_ = b.rc.SetReadDeadline(end) // tests' recorders have none
 	n, err := b.ReadCloser.Read(p)
-	if err != nil { // the end; what waits for the sender to go must not take it for that
+	switch {
+	case err == nil:
+	case errors.Is(err, io.EOF): // what waits for the sender to go must not take it for that
 		_ = b.rc.SetReadDeadline(time.Time{})
+	default: // net/http would wait for the rest before it answers, and for ever
+		b.w.Header().Set("Connection", "close")
+		_ = b.rc.SetReadDeadline(time.Now().Add(refusedBody))
 	}
 	return n, err
 }

@@ -219,6 +219,43 @@ func TestNobodyWaitsForStrangers(t *testing.T) {
 	}
 }
 
+// Who has a token cannot have the manager wait either: a request whose body stands still ends after bodyIdle, and until then it is in the
+// way of its own user only.
+func TestStalledRequestsEnd(t *testing.T) {
+	t.Parallel() // it waits
+	attack.Tell(t, "a user begins sixteen requests and never sends the rest of them",
+		"other users are answered meanwhile, and the requests end by themselves")
+	o := openTo(t, openDirs(t), ground)
+	stalling := o.token(model.TokenRequest{User: "mallory", Role: model.RoleOwner}).Text
+	alice, vic := o.user("alice", model.RoleOwner), o.user("vic", model.RoleViewer)
+	var wg sync.WaitGroup
+	for range 16 {
+		c, err := tls.Dial("tcp", o.server, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "PUT /v1/networks/lab HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", stalling)
+		wg.Go(func() {
+			c.SetReadDeadline(time.Now().Add(2 * time.Minute)) //nolint:errcheck // it has deadlines
+			answer, err := io.ReadAll(c)                       // until the manager lets go of the connection
+			if !strings.HasPrefix(string(answer), "HTTP/1.1 4") && !strings.HasPrefix(string(answer), "HTTP/1.1 503") {
+				t.Errorf("a request that stands still: %.200q, %v", answer, err)
+			}
+		})
+	}
+	time.Sleep(300 * time.Millisecond) // they have come
+	for _, who := range []*client.Client{alice, vic} {
+		for range 20 {
+			began := time.Now()
+			if _, err := who.Networks(t.Context()); err != nil || time.Since(began) > 5*time.Second {
+				t.Errorf("somebody else is answered after %s: %v", time.Since(began), err)
+			}
+		}
+	}
+	wg.Wait()
+}
+
 // Other machines cannot reach simulated nodes; users can be let in all the same.
 func TestNobodyJoinsSimulatedNodes(t *testing.T) {
 	simulated := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", CPU: 4000, Memory: 8 << 30, MTU: 9000, Simulated: true,
