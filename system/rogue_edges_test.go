@@ -256,4 +256,11 @@ for f in /proc/sys/net/ipv6/conf/*/accept_ra; do echo 2 > $f; done`)
 	if o.count() != 2 || q.count() != 2 || a.count() != own {
 		t.Errorf("what was on the wire came to o %d times, to q %d, to a %d", o.count(), q.count(), a.count()-own)
 	}
+	// Who goes on trying is told of.
+	p.await("its attempts at others' VLANs to be told", func() bool {
+		for range 30 {
+			blurts(t, mean, 10, 20)
+		}
+		return strings.Contains(strings.Join(p.suspicions("mean/a"), "\n"), "VLAN tag at an edge")
+	}, func() string { return p.run("get", "events") })
 }

@@ -96,8 +96,10 @@ type watched struct {
 	sample      bool
 	waiting     bool          // for its turn: nothing is known of what it sends
 	values      []watch.Value // that the loop measured
-	busy        bool          // it keeps a processor busy, and is worth a closer look
-	share       float64       // of its disk that is used, where values were measured
+	dropped     []watch.Value // of its packets, by the latest count
+	host        bool
+	busy        bool    // it keeps a processor busy, and is worth a closer look
+	share       float64 // of its disk that is used, where values were measured
 }
 
 // watchJob is what one count found.
@@ -142,9 +144,11 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 	for i := range elements {
 		e := &elements[i]
 		var in float64
+		var drops dropRates
 		busiest := 0.0
 		for _, p := range e.ports {
 			is, was := counters[p], last[p]
+			drops.add(is.Drops, was.Drops, span)
 			if is.RxPackets >= was.RxPackets {
 				rate := float64(is.RxPackets-was.RxPackets) / span.Seconds()
 				e.sent += rate
@@ -160,6 +164,7 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 			}
 		}
 		e.received = w.received[e.id].rate
+		e.dropped = drops.values(e)
 		if busiest >= watchFrom {
 			due = append(due, i)
 		}
@@ -220,7 +225,8 @@ func (a *Agent) watching(now time.Time, counters map[model.PortID]fabric.Counter
 
 // watchedOf is an element as the watch must know it.
 func watchedOf(id model.ID, e *model.NodeElement) watched {
-	w := watched{id: id, policy: cmp.Or(e.Attack, model.AttackTell), quarantined: e.Quarantined, macs: map[string][6]byte{}}
+	w := watched{id: id, policy: cmp.Or(e.Attack, model.AttackTell), quarantined: e.Quarantined, macs: map[string][6]byte{},
+		host: e.Kind == model.Host}
 	for k := range e.Interfaces {
 		ifc := &e.Interfaces[k]
 		w.ports = append(w.ports, model.PortID{ID: w.id, Interface: ifc.Name})
@@ -272,7 +278,7 @@ func (a *Agent) watch(ctx context.Context) error {
 		case now := <-again.C:
 			job := watchJob{at: now}
 			for _, e := range suspicious {
-				e.values, e.busy = nil, false
+				e.values, e.dropped, e.busy = nil, nil, false
 				job.elements = append(job.elements, e)
 			}
 			a.look(ctx, w, job, suspicious)
@@ -304,7 +310,7 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 		}
 	}
 	for _, e := range job.elements {
-		values := append(slices.Clone(e.values), judged(e, samples)...)
+		values := append(slices.Concat(e.values, e.dropped), judged(e, samples)...)
 		if len(e.values) > 0 {
 			values = append(values, watch.Value{Signal: watch.Writing, Value: a.watcher.disks.turns(e.id, job.at, e.share, e.busy)})
 			values = append(values, a.watcher.tally.values(e.id, job.at)...)

@@ -27,6 +27,9 @@ const OverPackets = pipeline.OverPackets
 // Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
 const Tagged = pipeline.Tagged
 
+// ByCopies is the reason of drops of what is sent by an interface that gets a mirror's copies.
+const ByCopies = pipeline.ByCopies
+
 // ToTunnels is the reason of drops of what an element would send out of an edge to a node's tunnels.
 const ToTunnels = pipeline.ToTunnels
 

@@ -33,6 +33,8 @@ const (
 	Kernel      Signal = "kernel"      // how often its own packets took more of the kernel's time than they may (node/kerneltime)
 	Tables      Signal = "tables"      // how often what it had in the kernel's tables beyond its limits was taken away
 	Sockets     Signal = "sockets"     // requests a second for memory of the kernel's, for its sockets, that were refused
+	Forbidden   Signal = "forbidden"   // packets a second that the fabric dropped since no element may send such
+	Punts       Signal = "punts"       // exceptional packets a second beyond what the slice's routers may get of them
 )
 
 // Rule says when a value of a signal is suspicious: when it is at least Floor, and at least Times what is usual, at Looks
@@ -65,6 +67,8 @@ var Rules = []Rule{
 	{Kernel, 3, 3, 1, "times within a minute that packets of its own making took more of the kernel's time than they may"},
 	{Tables, 3, 3, 1, "times within a minute that it had more in the kernel's tables than its limits allow"},
 	{Sockets, 20, 10, 2, "requests a second for more of the kernel's memory for sockets than it may have"},
+	{Forbidden, 50, 10, 2, "packets a second that were dropped since no element may send such"},
+	{Punts, 1000, 10, 2, "packets a second that were dropped since routers would have to answer more than they may"},
 }
 
 var rules = func() map[Signal]*Rule {

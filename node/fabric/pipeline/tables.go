@@ -121,7 +121,7 @@ var Reasons = [...]string{
 	11: Stale,
 	12: Tagged,
 	14: ToTunnels,
-	13: "sent by an interface that gets copies only",
+	13: ByCopies,
 	15: TooCostly,
 }
 
@@ -133,6 +133,9 @@ const Tagged = "VLAN tag at an edge that is no trunk"
 
 // ToTunnels is the reason of drops of what an element would send out of an edge to a node's tunnels.
 const ToTunnels = "to a node's tunnels by an edge"
+
+// ByCopies is the reason of drops of what is sent by an interface that gets a mirror's copies.
+const ByCopies = "sent by an interface that gets copies only"
 
 // Stale is the reason of drops of what waited in a queue for longer than the port was there that it came from, or was for.
 const Stale = "its port is gone"
