@@ -9,11 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // TestRogueRouterAdvertisement has a host tell everybody on its switch that it is their router. Who takes such words is an element
 // of the same switch that says so itself; no other element does by default, no other network, no node and no companion.
 func TestRogueRouterAdvertisement(t *testing.T) {
+	attack.Tell(t, "a host tells everybody on its switch that it is their router", "nobody takes it but who said so himself: no other element, network, node or companion")
 	p := up(t, 2)
 	const lab = `network: NAME
 routers:

@@ -221,6 +221,7 @@ func TestSlowScanIsFound(t *testing.T) {
 // TestRouterIsNotBlamed has hosts do through a router what would get it punished: scans with its own address, scans of a whole
 // subnet, which has it ask for neighbours, forged answers. With every way of forwarding.
 func TestRouterIsNotBlamed(t *testing.T) {
+	attack.Tell(t, "scans and forged packets through a router, or in a third host's name, to have those punished", "nobody else is cut off")
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, strings.NewReplacer("node: n2", "node: n1").Replace(watched)))
 	p.run("policy", "lab", "attack=quarantine")
@@ -291,7 +292,7 @@ var bounded = []offence{
 // TestAttacksAreFound has the watch find each attack of TestAttacks, and those on bounds, each in a network of its own. The short
 // form tries one of each kind; ATTACKS_FOUND=all, and `make attack`, try all.
 func TestAttacksAreFound(t *testing.T) {
-	t.Attr("attack", "each attack is found by the watch")
+	attack.Tell(t, "each attack in turn, with the watch looking", "nothing: each is found, and nobody else is suspected")
 	p := up(t, 1)
 	short := map[string]bool{"broadcast storm": true, "forged sources": true, "unknown neighbours": true, "fork bomb": true}
 	for n, a := range slices.Concat(attacks, bounded) {
@@ -321,8 +322,7 @@ func TestAttacksAreFound(t *testing.T) {
 				}
 				return strings.Contains(strings.Join(p.suspicions(name+"/a1"), "\n"), found[a.name])
 			}, func() string { return strings.Join(p.suspicions(""), "\n") })
-			t.Logf("%s: found after %.1f s", a.name, time.Since(began).Seconds())
-			t.Attr("attack", fmt.Sprintf("%s: found after %.1f s", a.name, time.Since(began).Seconds()))
+			attack.Measured(t, a.name+", with the watch looking", fmt.Sprintf("not measured here: found after %.1f s", time.Since(began).Seconds()))
 		})
 	}
 	for _, s := range p.suspicions("") {

@@ -119,6 +119,7 @@ func solicitation(mac net.HardwareAddr, i int) []byte {
 
 // What comes for an edge's forwarded ports takes no more of the table of connections that all edges share than is the edge's.
 func TestTooManyFromOutside(t *testing.T) {
+	attack.Tell(t, "flows from outside to a forwarded port, beyond the edge's part of the table of connections", "others' connections go on")
 	l := newLab(t)
 	a := l.element("net-a", model.Forward{Protocol: model.UDP, Port: 5353, Element: "h", To: 53})
 	l.must(l.apply(a))

@@ -8,6 +8,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 func TestLocalLinks(t *testing.T) {
@@ -67,6 +68,7 @@ func attachmentOf(f *Fabric) linux.Attachment { return linux.Attachment{Block: f
 
 // TestSpoofedTunnelPacketsAreDropped sends with the right VNI from an address that is not the tunnel's other end.
 func TestSpoofedTunnelPacketsAreDropped(t *testing.T) {
+	attack.Tell(t, "tunnel packets from an address that is not the link's other node", "none arrives")
 	n1, n2, a, b := twoNodes(t, 9000)
 	a.ping(t, "10.0.0.2")
 	n2.must("ip", "address", "add", "192.0.2.66/24", "dev", "under")

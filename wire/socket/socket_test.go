@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A socket that somebody removes, opens to others or replaces is there again, for its owner only; what is connected stays so.
 func TestARemovedSocketIsMadeAgain(t *testing.T) {
+	attack.Tell(t, "the socket of a daemon is removed, renamed, opened to others or replaced", "it is there again, and what was connected stays so")
 	path := filepath.Join(t.TempDir(), "run", "a.sock")
 	l, err := Listen(t.Context(), path)
 	if err != nil {

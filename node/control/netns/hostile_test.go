@@ -14,6 +14,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // TestFilesAreGivenWithinTheElement has an element change the owner of its root and plant links, then moves its network
@@ -83,6 +84,7 @@ func uidAt(t *testing.T, path string) int {
 
 // TestPipesHoldNobodyUp plants pipes where runc reads an element's users: the next start must not wait for a writer.
 func TestPipesHoldNobodyUp(t *testing.T) {
+	attack.Tell(t, "an element's root plants pipes in the place of its list of users", "nobody waits for a writer")
 	n := newNode(t)
 	jobs := lineOf("lab", 7, 2)
 	id := jobs[0].ID

@@ -22,6 +22,7 @@ import (
 	"github.com/polyplane/polyplane/node/control/netns"
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/bridge"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 func TestMain(m *testing.M) {
@@ -41,6 +42,7 @@ func sh(t *testing.T, command string) string {
 // TestSwitchJoinsHosts makes a switch with two hosts whose ports are joined by the node's own bridges, in the fabric's
 // place.
 func TestSwitchJoinsHosts(t *testing.T) {
+	attack.Tell(t, "frames from more addresses than a switch may learn", "it forgets what it learnt, and the next frames go their way")
 	runtime.LockOSThread() // never unlocked: its namespace is of no use to others
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/system/attack"
 )
 
 // members are the next hops that a router's routes get in TestManyNextHopsForwarded: all of them behind one device, each with a MAC
@@ -169,6 +170,7 @@ func (s *spreading) run(n int) {
 // path: each next hop gets its share by weight; and while the routes change, to fewer, to others, to more than the data
 // path has room for and back, no packet is lost and none comes twice.
 func TestManyNextHopsForwarded(t *testing.T) {
+	attack.Tell(t, "routes with up to 600 next hops, which change while packets go by them", "no packet is lost or comes twice")
 	l := newChain(t, 1)
 	var device int
 	out := l.in("r1", "cat /sys/class/net/h2/ifindex 2>/dev/null || ip -o link show dev h2 | cut -d: -f1")
