@@ -12,9 +12,10 @@ import (
 const isisTag = "polyplane"
 
 // spfThrottle says when OSPF computes its paths anew, in milliseconds: 10 after a first change, then not within 200 of the last
-// time, and 200 later with each further time while changes go on, up to 5,000. All routers of a large network that starts would
-// otherwise compute most of the time, and write each of their results to the kernel.
-const spfThrottle = "10 200 5000"
+// time, and 200 later with each further time while changes go on, up to 1,000. All routers of a large network that starts would
+// otherwise compute most of the time, and write each of their results to the kernel. With more than 1,000 the last router's
+// neighbours would know of it, and compute nothing for as long.
+const spfThrottle = "10 200 1000"
 
 // frrConfig generates frr.conf, for FRR 8.4 to 10.
 func frrConfig(el model.Element) (string, error) {
