@@ -4,8 +4,10 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -119,6 +121,23 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 	}
 	if seen < 10 {
 		t.Fatalf("only %d imports between the project's packages seen: the test looks at the wrong folder", seen)
+	}
+}
+
+// TestNothingAsksTheKernelAtStart: etcd's package for servers with listeners asks the kernel for all routes and addresses when a program
+// that has it begins, whatever the program does then: with a full table that takes a second, and while the kernel's lock for
+// network configuration is held no command would even begin.
+func TestNothingAsksTheKernelAtStart(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./cmd/polyplane").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := strings.Fields(string(out))
+	if !slices.Contains(packages, "go.etcd.io/etcd/server/v3/etcdserver") {
+		t.Fatal("the program has no etcd: the test looks at the wrong one")
+	}
+	if slices.Contains(packages, "go.etcd.io/etcd/server/v3/embed") {
+		t.Error("the program has go.etcd.io/etcd/server/v3/embed, which asks the kernel for all routes at each start")
 	}
 }
 

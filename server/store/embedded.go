@@ -9,10 +9,17 @@ import (
 	"path/filepath"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/client/pkg/v3/logutil"
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/config"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3compactor"
+	"go.etcd.io/etcd/server/v3/features"
 	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,25 +57,25 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	if err := checkWhole(options.Dir); err != nil {
 		return nil, fmt.Errorf("start etcd on %s: %w", options.Dir, err)
 	}
-	etcd, err := startEtcd(embeddedConfig(options))
+	etcd, err := startEtcd(options)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd on %s: %w; its log is %s", options.Dir, err, options.Log)
 	}
 	select {
-	case <-etcd.Server.ReadyNotify():
-	case <-etcd.Server.StopNotify():
-		etcd.Close()
+	case <-etcd.ReadyNotify():
+	case <-etcd.StopNotify():
+		etcd.Stop()
 		return nil, fmt.Errorf("start etcd on %s: it stopped; its log is %s", options.Dir, options.Log)
 	case <-ctx.Done():
-		etcd.Close()
+		etcd.Stop()
 		return nil, fmt.Errorf("start etcd on %s: %w", options.Dir, context.Cause(ctx))
 	}
-	client := v3client.New(etcd.Server)
+	client := v3client.New(etcd)
 	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{}, unsure: map[string]string{}}
 	s.reclaim = func(ctx context.Context) error { return reclaim(ctx, etcd, client) }
 	s.room = func() error { return roomForWrite(options.Dir) }
 	s.size = func() (file, used int64) {
-		b := etcd.Server.Backend()
+		b := etcd.Backend()
 		return b.Size(), b.SizeInUse()
 	}
 	s.close = func() error {
@@ -76,7 +83,7 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 		if errors.Is(err, context.Canceled) { // what its own Close causes
 			err = nil
 		}
-		etcd.Close()
+		etcd.Stop()
 		return err
 	}
 	if err := s.checkLayout(ctx); err != nil {
@@ -105,9 +112,9 @@ func checkWhole(dir string) error {
 
 // startEtcd starts etcd, which panics where its disk does not let it begin; what it says then rarely tells that the disk
 // is full.
-func startEtcd(config *embed.Config) (etcd *embed.Etcd, err error) {
-	full := fullDisk(config.Dir)
-	if _, begun := os.Stat(filepath.Join(config.Dir, "member")); full != nil && begun != nil {
+func startEtcd(o EmbeddedOptions) (etcd *etcdserver.EtcdServer, err error) {
+	full := fullDisk(o.Dir)
+	if _, begun := os.Stat(filepath.Join(o.Dir, "member")); full != nil && begun != nil {
 		return nil, full // what it would begin it could not take back
 	}
 	defer func() {
@@ -118,7 +125,15 @@ func startEtcd(config *embed.Config) (etcd *embed.Etcd, err error) {
 			err = fmt.Errorf("%w (%w)", full, err)
 		}
 	}()
-	return embed.StartEtcd(config)
+	c, err := embeddedConfig(o)
+	if err != nil {
+		return nil, err
+	}
+	if etcd, err = etcdserver.NewServer(c); err != nil {
+		return nil, err
+	}
+	etcd.Start()
+	return etcd, nil
 }
 
 // fullDisk tells that a directory's disk has too little room for a store to begin, or nil.
@@ -145,39 +160,69 @@ func roomForWrite(dir string) error {
 	return nil
 }
 
-// embeddedConfig is etcd as a single member that talks to nobody.
-func embeddedConfig(o EmbeddedOptions) *embed.Config {
+// embeddedConfig is etcd as a single member that talks to nobody. It is given to etcd's server itself: etcd's package for servers
+// with listeners asks the kernel for all routes and addresses whenever a program that has it is started, each of our commands
+// too, and that waits while the kernel's lock for network configuration is held. What is not said to be ours is as that package has it.
+func embeddedConfig(o EmbeddedOptions) (config.ServerConfig, error) {
 	// A network's write is small: 64 MB segments of zeros would be the greatest part of what we keep on disk.
 	wal.SegmentSizeBytes = segmentSize
 
-	c := embed.NewConfig()
-	c.Name = "polyplane"
-	c.Dir = o.Dir
-	c.LogLevel = "warn"
-	c.LogOutputs = []string{o.Log}
-	nowhere := []url.URL{{Scheme: "http", Host: "localhost:0"}} // etcd demands a peer's name; nothing listens
-	c.ListenPeerUrls, c.ListenClientUrls = nil, nil
-	c.AdvertisePeerUrls, c.AdvertiseClientUrls = nowhere, nowhere
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
-	c.EnableGRPCGateway = false
-	c.QuotaBackendBytes = o.Quota
+	logging := logutil.DefaultZapLoggerConfig
+	logging.Level = zap.NewAtomicLevelAt(zap.WarnLevel)
+	logging.OutputPaths, logging.ErrorOutputPaths = []string{o.Log}, []string{o.Log}
+	log, err := logging.Build()
+	if err != nil {
+		return config.ServerConfig{}, err
+	}
+	const name = "polyplane"
+	nowhere := types.URLs{url.URL{Scheme: "http", Host: "localhost:0"}} // etcd demands a peer's name; nothing listens
+	c := config.ServerConfig{
+		Name:                name,
+		DataDir:             o.Dir,
+		ClientURLs:          nowhere,
+		PeerURLs:            nowhere,
+		InitialPeerURLsMap:  types.URLsMap{name: nowhere},
+		InitialClusterToken: "etcd-cluster",
+		NewCluster:          true,
+		QuotaBackendBytes:   o.Quota,
+		Logger:              log,
 
-	// A single member elects itself after one election timeout, at most two; no heartbeat ever leaves it.
-	c.TickMs, c.ElectionMs = 100, 500
-	// Chunks lie in the raft log until the next snapshot: keep few of them, in memory as on disk.
-	c.SnapshotCount, c.SnapshotCatchUpEntries = 32, 4
-	c.MaxWalFiles, c.MaxSnapFiles = 2, 2
-	// Old revisions are never read.
-	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModeRevision, "1"
-	// The write-ahead log is what makes a write durable; the database may follow later.
-	c.BackendBatchInterval = time.Second
-	c.DowngradeCheckTime = time.Hour
-	c.CompactHashCheckTime = time.Hour
-	return c
+		// A single member elects itself after one election timeout, at most two; no heartbeat ever leaves it.
+		TickMs:                     100,
+		ElectionTicks:              5,
+		InitialElectionTickAdvance: true,
+		PreVote:                    true,
+		// Chunks lie in the raft log until the next snapshot: keep few of them, in memory as on disk.
+		SnapshotCount:          32,
+		SnapshotCatchUpEntries: 4,
+		MaxWALFiles:            2,
+		MaxSnapFiles:           2,
+		// Old revisions are never read.
+		AutoCompactionMode:      v3compactor.ModeRevision,
+		AutoCompactionRetention: 1,
+		// The write-ahead log is what makes a write durable; the database may follow later.
+		BackendBatchInterval: time.Second,
+		BackendFreelistType:  bolt.FreelistMapType,
+		DowngradeCheckTime:   time.Hour,
+		CompactHashCheckTime: time.Hour,
+
+		MaxTxnOps:                   128,
+		MaxRequestBytes:             1536 << 10,
+		MaxLearners:                 1,
+		StrictReconfigCheck:         true,
+		AuthToken:                   "simple",
+		BcryptCost:                  10,
+		TokenTTL:                    300, // seconds
+		WarningApplyDuration:        100 * time.Millisecond,
+		WarningUnaryRequestDuration: 300 * time.Millisecond,
+		V2Deprecation:               config.V2DeprDefault,
+		ServerFeatureGate:           features.NewDefaultServerFeatureGate(name, log),
+	}
+	return c, nil
 }
 
 // reclaim forgets old revisions, gives their space back and lets etcd write again.
-func reclaim(ctx context.Context, etcd *embed.Etcd, client *clientv3.Client) error {
+func reclaim(ctx context.Context, etcd *etcdserver.EtcdServer, client *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	resp, err := client.Get(ctx, "\x00", clientv3.WithKeysOnly())
@@ -188,7 +233,7 @@ func reclaim(ctx context.Context, etcd *embed.Etcd, client *clientv3.Client) err
 	if _, err := client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical()); err != nil && ctx.Err() != nil {
 		return err
 	}
-	if err := etcd.Server.Backend().Defrag(); err != nil {
+	if err := etcd.Backend().Defrag(); err != nil {
 		return err
 	}
 	_, err = client.AlarmDisarm(ctx, &clientv3.AlarmMember{})
