@@ -70,6 +70,13 @@ var bombs = []tableBomb{
 		for (1 .. 4000) { socket my $s, 16, 3, 0 or last; setsockopt $s, 1, 8, pack "i", 1 << 20; bind $s, pack "SSLL", 16, 0, 0, 0 or die;
 			my $port = (unpack "SSLL", getsockname $s)[2]; push @s, $s; for (1 .. 40) { send $s, $m, 0x40, pack "SSLL", 16, 0, $port, 0 or last } }
 		sleep 20'`},
+	{name: "exceptions of routes", always: true, event: "exceptions of its routes",
+		prepare: `perl -e 'printf "route replace 10.%d.%d.%d via 192.168.1.2 metric %d\n", $_ >> 16, $_ >> 8 & 255, $_ & 255, $_ for 1 .. 20000' | ip -batch -`,
+		script: `perl -e 'use Socket; sub sum { my $t = 0; $t += $_ for unpack "n*", $_[0]; $t = ($t >> 16) + ($t & 65535) while $t >> 16; 65535 ^ $t }
+		socket my $l, AF_INET, SOCK_RAW, 253 or die; socket my $s, AF_INET, SOCK_RAW, 1 or die; my $a = inet_aton "192.168.1.1";
+		for my $n (1 .. 20000) { my $p = pack("CCnnn", 3, 4, 0, 0, 1000) . pack("CCnnnCCn", 0x45, 0, 28, 1, 0x4000, 64, 253, 0) . $a .
+			pack("CCCC", 10, $n >> 16, $n >> 8 & 255, $n & 255) . "x" x 8;
+			substr($p, 2, 2) = pack "n", sum $p; send $s, $p, 0, sockaddr_in 0, $a }'`},
 	{name: "network devices", event: "network devices", script: batched(`link add y%4$d type bridge`, "ip -force -batch -")},
 	{name: "IPsec", refused: "Protocol not supported", script: "ip xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir in"},
 	{name: "nftables", prepare: "nft add table t; nft add set t s '{ type ipv4_addr; }'",

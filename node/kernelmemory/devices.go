@@ -19,9 +19,10 @@ import (
 
 // device is a network device of a namespace.
 type device struct {
-	index int
-	port  bool // an end of one of the element's links
-	mac   [6]byte
+	index  int
+	port   bool // an end of one of the element's links
+	tunnel bool // packets that it sends may leave exceptions of routes
+	mac    [6]byte
 }
 
 // Of linux/if_link.h.
@@ -51,6 +52,8 @@ func (s *space) links() (all []device, err error) {
 				peer = int(binary.NativeEndian.Uint32(v))
 			case kind == iflaLinkNetNSID:
 				outside = true
+			case kind == unix.IFLA_LINKINFO:
+				d.tunnel = isTunnel(v)
 			}
 		}
 		d.port = outside && (len(s.ports) == 0 || slices.Contains(s.ports, peer))

@@ -1,6 +1,6 @@
 // Package kernelmemory bounds what elements put into tables of the kernel that it charges to nobody – next-hop objects,
-// forwarding entries of bridges and tunnels, proxy neighbours, traffic control, multicast addresses, address labels –, what
-// their raw, packet and netlink sockets buffer, and how many network devices they make.
+// forwarding entries of bridges and tunnels, proxy neighbours, traffic control, multicast addresses, address labels,
+// exceptions of routes –, what their raw, packet and netlink sockets buffer, and how many network devices they make.
 //
 // To read the tables of a thousand namespaces takes a third of a second. So nobody's are read before the kernel's own account
 // of its memory, three lines of /proc/meminfo, has grown by more than can be overlooked.
@@ -25,6 +25,7 @@ const (
 	Multicast      Table = "multicast addresses of devices"
 	AddressLabels  Table = "address labels"
 	Devices        Table = "network devices of its own"
+	Exceptions     Table = "exceptions of routes"
 	Buffers        Table = "buffers of raw, packet and netlink sockets"
 )
 

@@ -153,6 +153,7 @@ func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err e
 
 // Of linux/nexthop.h and rtnetlink.h.
 const (
+	rtmNewNextHop = 104
 	rtmDelNextHop = 105
 	rtmGetNextHop = 106
 	nhaID         = 1

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/linux"
@@ -40,11 +41,13 @@ type Watcher[ID comparable] struct {
 	rest    time.Time
 	suspect map[ID]time.Time // looked at every time, until then
 	told    string
+
+	exceptional map[ID]*exceptional
 }
 
 // Run watches until the context ends.
 func (w *Watcher[ID]) Run(ctx context.Context) error {
-	w.suspect = map[ID]time.Time{}
+	w.suspect, w.exceptional = map[ID]time.Time{}, map[ID]*exceptional{}
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	first := true
@@ -85,7 +88,13 @@ func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
 	began := time.Now()
 	w.floor = is
 	w.suspects(began)
-	for id, e := range w.Elements() {
+	elements := w.Elements()
+	for id := range w.exceptional {
+		if _, there := elements[id]; !there {
+			delete(w.exceptional, id)
+		}
+	}
+	for id, e := range elements {
 		if _, done := w.suspect[id]; !done {
 			w.look(id, e)
 		}
@@ -128,10 +137,13 @@ func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 	// Multicast addresses come first: where there are many, reading the forwarding entries, which has to pass them, takes the
 	// kernel a time that grows with their square.
 	var listed groups
-	var buffered int64
+	var buffered, told int64
 	err := linux.Inside(s.fd, func() (err error) {
 		if listed, err = readGroups(e.limit(Multicast)); err == nil {
 			_, buffered, err = buffers()
+		}
+		if err == nil {
+			told, err = messages()
 		}
 		return err
 	})
@@ -159,13 +171,16 @@ func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 			})
 		}
 	}
-	if all, err := s.links(); err != nil {
+	all, err := s.links()
+	if err != nil {
 		errs = append(errs, err)
 	} else if len(foreign(all)) > MostDevices {
 		w.holding(id, func(until time.Time) {
 			w.verdict(id, Devices, MostDevices, func() (int, bool, error) { return s.trimDevices(MostDevices, until) })
 		})
 	}
+	tunnels := slices.ContainsFunc(all, func(d device) bool { return d.tunnel })
+	errs = append(errs, w.trimExceptions(s, id, e.limit(Exceptions), told, tunnels))
 	if limit := e.limit(Buffers); buffered > limit {
 		w.verdict(id, Buffers, limit, func() (int, bool, error) {
 			ended, err := s.trimBuffers(limit)
@@ -187,8 +202,10 @@ func (w *Watcher[ID]) holding(id ID, do func(until time.Time)) {
 
 // verdict tells what was taken away, and has the element looked at again soon.
 func (w *Watcher[ID]) verdict(id ID, t Table, limit int64, take func() (int, bool, error)) {
-	removed, _, err := take()
-	w.suspect[id] = time.Now().Add(follow)
+	removed, left, err := take()
+	if t != Exceptions || removed > 0 || left || err != nil { // of these it may have had none
+		w.suspect[id] = time.Now().Add(follow)
+	}
 	if removed > 0 || err != nil {
 		w.Tell(Verdict[ID]{ID: id, Table: t, Removed: removed, Limit: limit, Err: err})
 	}

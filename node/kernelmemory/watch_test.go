@@ -51,7 +51,7 @@ func newLab(t *testing.T, memory int64) *lab {
 			ip link set p0 master b0; ip link set p0 up; ip link add v0 type vxlan id 5 dev d0 dstport 4789; ip link set v0 up`)
 	}
 	l.w = &Watcher[string]{Elements: func() map[string]Element { return l.elements }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Tell: func(v Verdict[string]) { l.verdicts <- v }, suspect: map[string]time.Time{}}
+		Tell: func(v Verdict[string]) { l.verdicts <- v }, suspect: map[string]time.Time{}, exceptional: map[string]*exceptional{}}
 	return l
 }
 
@@ -283,7 +283,7 @@ func BenchmarkLook(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer unix.Unmount(path, unix.MNT_DETACH)
-	w := &Watcher[string]{Tell: func(Verdict[string]) {}, suspect: map[string]time.Time{}, Log: slog.New(slog.DiscardHandler)}
+	w := &Watcher[string]{Tell: func(Verdict[string]) {}, suspect: map[string]time.Time{}, exceptional: map[string]*exceptional{}, Log: slog.New(slog.DiscardHandler)}
 	e := Element{Path: path, Memory: 256 << 20}
 	for b.Loop() {
 		w.look("x", e)
