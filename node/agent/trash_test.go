@@ -1,12 +1,17 @@
 package agent
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 )
 
 // The trash is bounded by age, by its share of the disk and by the disk's room; the oldest goes first.
@@ -53,5 +58,37 @@ func TestTrashIsFair(t *testing.T) {
 	got := surplus(items, now, 500<<20, 250<<20)["the trash had more than a tenth of the disk"]
 	if want := []string{"0", "1", "2", "3", "4", "5", "6"}; !slices.Equal(got, want) {
 		t.Errorf("deleted are %v, want %v", got, want)
+	}
+}
+
+// thrown is a driver's trash.
+type thrown struct {
+	control.Trash
+	items []model.TrashItem
+}
+
+func (x *thrown) Trashed(context.Context) ([]model.TrashItem, error) { return x.items, nil }
+
+func (x *thrown) EmptyTrash(_ context.Context, ids []string) error {
+	x.items = slices.DeleteFunc(x.items, func(i model.TrashItem) bool { return slices.Contains(ids, i.ID) })
+	return nil
+}
+
+// What has been in the trash for a week is deleted for good, and that is told; nothing else is.
+func TestTrashIsEmptiedByItself(t *testing.T) {
+	now := time.Now()
+	x := &thrown{items: []model.TrashItem{{ID: "old", Time: now.Add(-8 * 24 * time.Hour)}, {ID: "new", Time: now.Add(-6 * 24 * time.Hour)}}}
+	a := &Agent{Config: Config{Dirs: instance.NodeDirs{Node: "n1", Data: t.TempDir()}}, reporter: newReporter(nil, "n1", slog.Default())}
+	for range 2 {
+		if err := a.boundTrash(t.Context(), x, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(x.items) != 1 || x.items[0].ID != "new" {
+		t.Errorf("left are %v", x.items)
+	}
+	events := a.reporter.events
+	if len(events) != 1 || events[0].Reason != "TrashEmptied" || !strings.Contains(events[0].Message, "for a week") {
+		t.Errorf("told was %+v", events)
 	}
 }

@@ -123,6 +123,35 @@ func TestStoppedDaemonIsNotReady(t *testing.T) {
 	}
 }
 
+// TestHungDaemonIsStartedAgain: a daemon that lives and does not answer is ended after a minute by FRR's look-out, and started again with
+// its configuration. It takes some two minutes: POLYPLANE_LONG=1.
+func TestHungDaemonIsStartedAgain(t *testing.T) {
+	if os.Getenv("POLYPLANE_LONG") == "" {
+		t.Log("not tried: it takes two minutes (POLYPLANE_LONG=1)")
+		return
+	}
+	n := newNode(t)
+	jobs := frrLine("lab", 70, 1)
+	jobs[0].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\n"}
+	id := jobs[0].ID
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	pid := func() string { return strings.TrimSpace(n.run(t, id, "cat", "/run/frr/ospfd.pid")) }
+	old, began := pid(), time.Now()
+	n.run(t, id, "kill", "-STOP", old)
+	for pid() == old {
+		if time.Since(began) > 4*time.Minute {
+			t.Fatalf("it hangs still:\n%s", n.run(t, id, "vtysh", "-c", "show watchfrr"))
+		}
+		time.Sleep(time.Second)
+	}
+	t.Logf("started again after %s", time.Since(began).Round(time.Second))
+	n.elements[id].process.ready = false // it is looked at only every few seconds while all is well
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	if out := n.run(t, id, "vtysh", "-c", "show running-config ospfd"); !strings.Contains(out, "network 10.0.0.0/8 area 0") {
+		t.Errorf("it runs without its configuration:\n%s", out)
+	}
+}
+
 // TestConfigurationThatIsNotTakenIsTold: FRR's own check of a configuration passes lines that a daemon then refuses.
 func TestConfigurationThatIsNotTakenIsTold(t *testing.T) {
 	n := newNode(t)
