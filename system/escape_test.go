@@ -21,6 +21,7 @@ routers:
   bird: {software: bird}
   frr: {software: frr}
   static: {software: static}
+  none: {software: none}
   xdp: {software: bird, forwarding: xdp}
   kernel: {software: bird, forwarding: router}
   bridge: {software: static, forwarding: bridge}
@@ -33,6 +34,7 @@ links:
   - bird -- host: [192.168.1.0/30, "fd00::/64"]
   - frr -- bird
   - static -- frr
+  - none -- frr
   - xdp -- static
   - kernel -- xdp
   - bridge -- kernel
@@ -125,7 +127,7 @@ func TestNoWayOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(secret) })
-	for _, element := range []string{"caged/bird", "caged/frr", "caged/static", "caged/xdp", "caged/kernel", "caged/bridge", "caged/host",
+	for _, element := range []string{"caged/bird", "caged/frr", "caged/static", "caged/none", "caged/xdp", "caged/kernel", "caged/bridge", "caged/host",
 		"caged/near", "caged/switch"} {
 		t.Run(element, func(t *testing.T) {
 			p := p.with(t)

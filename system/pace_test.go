@@ -86,6 +86,9 @@ func (a *expensive) run(what string, attacks func()) {
 	if float64(lost) > tolerated*float64(sent) {
 		t.Errorf("another network lost %d of %d packets", lost, sent)
 	}
+	if took > 5*time.Second+2*a.usual { // what a busy machine needs for as much in peace
+		t.Errorf("apply of a third network took %s meanwhile, usually %s", took, a.usual)
+	}
 	if !strings.Contains(events, "mean/a1") {
 		t.Errorf("no event names the element:\n%s", events)
 	}

@@ -653,3 +653,57 @@ func TestOwnersLearnNoNames(t *testing.T) {
 		t.Errorf("a refusal tells what the node holds: %v", err)
 	}
 }
+
+// What an owner may have whom nobody has given a quota: the defaults bind who asks with an owner's token, what an administrator says
+// of all owners comes before them, and what is said of this one before that.
+func TestOwnersHaveDefaultQuotas(t *testing.T) {
+	o := openTo(t, openDirs(t), ground)
+	if err := o.root.Register(t.Context(), "base", model.Registration{Socket: "/nonexistent"}); err != nil {
+		t.Fatal(err)
+	}
+	alice := o.user("alice", model.RoleOwner)
+	hosts := func(name string, n int) model.Network {
+		net := model.Network{Name: name}
+		for i := range n {
+			net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("h%d", i), Kind: model.Host})
+		}
+		return net
+	}
+	apply := func(net model.Network) error {
+		_, err := alice.Apply(t.Context(), net, model.ApplyOptions{})
+		return err
+	}
+	quota := func(name, key, value string) {
+		t.Helper()
+		if _, err := o.root.SetQuota(t.Context(), model.QuotaOfOwner, name, model.QuotaRequest{Values: []model.Assignment{{Key: key, Value: value}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refusedWith(t, "one element too many", apply(hosts("big", model.DefaultOwnerElements+1)), http.StatusUnprocessableEntity, "quota of elements is 2000")
+	routers := func(name string) model.Network {
+		net := model.Network{Name: name}
+		for i := range 11 {
+			net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router, Software: model.SoftwareBIRD, Node: "base", Memory: 16 << 20,
+				Config: map[string]string{"bird.conf": "#" + strings.Repeat(name, 1<<20-1)}})
+		}
+		return net
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := apply(routers(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refusedWith(t, "more configuration than may be stored", apply(routers("c")), http.StatusUnprocessableEntity, "quota of stored bytes is 32MiB")
+	for i := range model.DefaultOwnerNetworks - 2 {
+		if err := apply(hosts(fmt.Sprintf("n%d", i), 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refusedWith(t, "one network too many", apply(hosts("more", 1)), http.StatusUnprocessableEntity, "quota of networks is 100")
+	quota(model.EveryOwner, "networks", "102")
+	if err := apply(hosts("more", 1)); err != nil {
+		t.Errorf("with more for every owner: %v", err)
+	}
+	quota("alice", "networks", "101")
+	refusedWith(t, "less for this one", apply(hosts("most", 1)), http.StatusUnprocessableEntity, "quota of networks is 101")
+}
