@@ -3,6 +3,7 @@ package watch
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -146,20 +147,29 @@ func (s *sample) sources() Value {
 	return Value{Signal: Sources, Value: s.rate(count), Detail: fmt.Sprintf("%d addresses in %s", len(distinct), s.span.Round(time.Millisecond))}
 }
 
-// asking counts neighbours that were asked for, answered nothing, and were asked for by nobody else through this element.
+// asking counts neighbours that were asked for, answered nothing, and were asked for by nobody else through this element. A kernel asks for
+// each once a second: whoever pings twenty hosts at once that are not there has it ask twenty times within a moment, and again a second
+// later. That is twenty a second, not what a quarter of a second with all of them in it says. So what goes on all through the
+// sample is told from a moment of it: of its fifths, the one in the middle counts.
 func (s *sample) asking() Value {
 	asked, known := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
+	var fifths [5]int
 	for _, p := range s.in {
 		if p.is(asks | answers) {
 			known[p.peer] = true
 		}
 	}
 	for _, p := range s.out {
-		if p.is(asks) && !known[p.peer] {
+		if p.is(asks) && !known[p.peer] && !asked[p.peer] {
 			asked[p.peer] = true
+			fifths[min(len(fifths)-1, int(int64(len(fifths))*int64(p.at)/max(1, int64(s.span))))]++
 		}
 	}
-	return s.distinct(Asking, asked, "neighbours")
+	v := s.distinct(Asking, asked, "neighbours")
+	slices.Sort(fifths[:])
+	atOnce := float64(len(asked)) / max(s.span, time.Second).Seconds()
+	v.Value = min(v.Value, max(s.rate(len(fifths)*fifths[len(fifths)/2]), atOnce))
+	return v
 }
 
 // services are what a sample tells of connections and datagrams.

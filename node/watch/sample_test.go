@@ -124,6 +124,19 @@ func TestJudge(t *testing.T) {
 		"ARP for everybody": {func(f *traffic) {
 			spread(200, func(i int, at time.Duration) { f.sends(at, arp(t, 1, macA, addrA, address(1000+i))) })
 		}, []Signal{Asking}},
+		"hosts that are not there are pinged at once": {func(f *traffic) {
+			for i := range 40 {
+				f.sends(100*time.Millisecond+time.Duration(i)*time.Millisecond, arp(t, 1, macA, addrA, address(1000+i)))
+			}
+		}, nil},
+		"most of a subnet is pinged at once": {func(f *traffic) {
+			for i := range 200 {
+				f.sends(100*time.Millisecond+time.Duration(i)*100*time.Microsecond, arp(t, 1, macA, addrA, address(1000+i)))
+			}
+		}, []Signal{Asking}},
+		"a subnet is asked for, address by address": {func(f *traffic) {
+			spread(20, func(i int, at time.Duration) { f.sends(at, arp(t, 1, macA, addrA, address(1000+i))) })
+		}, []Signal{Asking}},
 		"ARP that is answered": {func(f *traffic) {
 			spread(200, func(i int, at time.Duration) {
 				f.sends(at, arp(t, 1, macA, addrA, address(1000+i)))
