@@ -117,7 +117,7 @@ func Machine(family string) (State, error) {
 		"named namespaces":   `ip netns list | cut -d' ' -f1`,
 		"network namespaces": `readlink /proc/[0-9]*/ns/net | sort -u || true`,
 		"mounts":             `cut -d' ' -f5 /proc/self/mountinfo`,
-		"cgroups":            `find /sys/fs/cgroup -type d -path '*/polyplane/` + family + `*' || true`,
+		"cgroups":            `find /sys/fs/cgroup -type d -path '*/polyplane/` + family + `*' 2>/dev/null || true`,
 		"loop devices":       `losetup -a | grep '/polyplane/` + family + `' || true`,
 		"directories":        `ls -d /run/polyplane/` + family + `* /var/lib/polyplane/` + family + `* 2>/dev/null || true`,
 		"bpf":                `find /sys/fs/bpf -mindepth 1 -maxdepth 1 ! -name '*.debug' 2>/dev/null || true`,
