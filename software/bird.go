@@ -71,7 +71,9 @@ func birdConfig(el model.Element) (string, error) {
 		w.line("router id %s;", id)
 	}
 	w.line("")
-	w.line("protocol device { scan time 5; }")
+	// The kernel tells of devices and addresses that change. To list all of them BIRD waits for the kernel's lock of network
+	// configuration, and sends nothing meanwhile: neighbors that have not heard from it for 4 s think that it is dead.
+	w.line("protocol device { scan time 60; }")
 	w.line("protocol direct { ipv4; ipv6; }")
 	for _, f := range families {
 		w.line("protocol kernel kernel%d {", f.n)
