@@ -253,26 +253,10 @@ func expectation(e model.Expectation) string {
 
 func sliceText(s model.Slice) string {
 	var parts []string
-	if s.CPU != 0 {
-		parts = append(parts, cores(s.CPU)+" CPU")
-	}
-	if s.Memory != 0 {
-		parts = append(parts, memory(s.Memory))
-	}
-	if s.Bandwidth != 0 {
-		parts = append(parts, bandwidth(s.Bandwidth))
-	}
-	if s.Packets != 0 {
-		parts = append(parts, fmt.Sprintf("%d packets/s a node", s.Packets))
-	}
-	if s.Tables != 0 {
-		parts = append(parts, memory(s.Tables)+" tables a node")
-	}
-	if s.NextHops != 0 {
-		parts = append(parts, fmt.Sprintf("%d next hops a node", s.NextHops))
-	}
-	if s.Punts != 0 {
-		parts = append(parts, fmt.Sprintf("%d punts/s a node", s.Punts))
+	for _, k := range s.Keys() {
+		if !k.Zero(&s) {
+			parts = append(parts, k.Text(&s)+k.Unit)
+		}
 	}
 	if s.Mode != "" {
 		parts = append(parts, s.Mode)

@@ -475,7 +475,7 @@ func lab() *fake {
 		Interfaces: []model.Interface{{Name: "r1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "h1--r1", Addresses: prefixes("10.0.0.2/30", "fd00::2/64"), Far: far("r1", "h1", model.Router, "n1")}}}
 	r1 := model.Element{Name: "r1", Kind: model.Router, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
 		Software: model.SoftwareFRR, Loopback: prefixes("10.255.0.1/32"), RouterID: netip.MustParseAddr("10.255.0.1"),
-		CPU: 500, Memory: 256 << 20, Routing: model.Routing{OSPF: &model.OSPF{}, BGP: &model.BGP{AS: 65001}},
+		Amounts: model.Amounts{CPU: 500, Memory: 256 << 20}, Routing: model.Routing{OSPF: &model.OSPF{}, BGP: &model.BGP{AS: 65001}},
 		Routes: []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.6")}, Metric: 20},
 			{To: netip.MustParsePrefix("198.51.100.0/24"), Type: model.RouteBlackhole}},
 		Interfaces: []model.Interface{

@@ -17,6 +17,7 @@ const ownerWord = "owner"
 
 func (c *CLI) quotaCommand() *cobra.Command {
 	var o output
+	usual := model.Quotas{}.OfOwner("")
 	cmd := &cobra.Command{
 		Use:     "quota [NET|owner/NAME [KEY=VALUE…]]",
 		Short:   "Show, or set, what networks and their owners may have",
@@ -28,8 +29,8 @@ A network is its owner's: the file's owner:, else the user who applied it first.
 the cpu, memory and disk that they state, those with routing software at least with the defaults. A
 quota of cpu wants that each of these states its share, since it would not be limited else.
 
-Who asks with a token and is an owner has default bounds: ` + strconv.Itoa(model.DefaultOwnerNetworks) + ` networks, ` + strconv.Itoa(model.DefaultOwnerElements) + ` elements, ` + model.DefaultOwnerStored.String() + `
-of descriptions with their configuration files (stored), ` + strconv.Itoa(model.DefaultOwnerRequests) + ` requests under way, ` + strconv.Itoa(model.DefaultOwnerStreams) + ` streams
+Who asks with a token and is an owner has default bounds: ` + strconv.Itoa(usual.Networks) + ` networks, ` + strconv.Itoa(usual.Elements) + ` elements, ` + usual.Stored.String() + `
+of descriptions with their configuration files (stored), ` + strconv.Itoa(usual.Requests) + ` requests under way, ` + strconv.Itoa(usual.Streams) + ` streams
 (exec, console, capture, logs, check, watches). What owner/* says counts for every owner who has no
 bound of its own.
 

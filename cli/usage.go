@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -33,20 +34,26 @@ func (s *sheet) limits(e *model.ElementView) {
 	if t := packetTime(e.PacketTime); t != "" {
 		s.line("Packets", "take "+t+" cores of the node's kernel")
 	}
+	limits, used := e.Element.Amounts, map[string]string{}
 	if u := e.Usage; u != nil {
-		cpu, memory, processes, disk := usageTexts(u)
-		s.line("CPU", cpu+" cores")
-		s.line("Memory", memory)
-		s.line("Processes", fmt.Sprintf("%s, %d open files each", processes, u.Limits.Files))
-		s.line("Disk", disk)
-		s.line("Tables", fmt.Sprintf("at most %d neighbours, %d tracked connections", u.Limits.Neighbours, u.Limits.Connections))
-		return
+		limits = u.Limits
+		used["cpu"], used["memory"], used["processes"], used["disk"] = usageTexts(u)
 	}
-	s.line("CPU", cores(e.Element.CPU))
-	s.line("Memory", memory(e.Element.Memory))
-	s.line("Processes", mtuText(e.Element.Processes))
-	s.line("Files", mtuText(e.Element.Files))
-	s.line("Disk", memory(e.Element.Disk))
-	s.line("Neighbours", mtuText(e.Element.Neighbours))
-	s.line("Connections", mtuText(e.Element.Connections))
+	for _, k := range limits.Keys() {
+		text := used[k.Name]
+		if text == "" && !k.Zero(&limits) {
+			if text = k.Text(&limits); len(used) > 0 {
+				text = "at most " + text
+			}
+		}
+		s.line(titled(k.Name), text)
+	}
+}
+
+// titled is a key as descriptions show it.
+func titled(key string) string {
+	if key == "cpu" {
+		return "CPU"
+	}
+	return strings.ToUpper(key[:1]) + key[1:]
 }

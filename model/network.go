@@ -86,15 +86,8 @@ type Element struct {
 	// Hook says where the packets of a router with forwarding: xdp are taken; auto when empty.
 	Hook     Hook     `json:"hook,omitempty"`
 	Software Software `json:"software,omitempty"`
-	// CPU is a quota and a weight; Memory, Processes (and threads), Files (open, of each process), Disk (its own files),
-	// Neighbours and Connections (tracked ones) are limits. Limits tells what counts where they are zero.
-	CPU         CPU   `json:"cpu,omitempty"`
-	Memory      Bytes `json:"memory,omitempty"`
-	Processes   int   `json:"processes,omitempty"`
-	Files       int   `json:"files,omitempty"`
-	Disk        Bytes `json:"disk,omitempty"`
-	Neighbours  int   `json:"neighbours,omitempty"`
-	Connections int   `json:"connections,omitempty"`
+	// Limits tells what counts where its amounts are zero.
+	Amounts
 	// Attack is what is done to it when it attacks; the network's when empty.
 	Attack AttackPolicy `json:"attack,omitempty"`
 	// Node pins the element to one node, Location to any node of that location.

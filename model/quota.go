@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,33 +24,16 @@ type Quota struct {
 // EveryOwner is the name under which the quota of owners stands who have none of their own.
 const EveryOwner = "*"
 
-// What owners may have where no administrator has said anything: one of them shall not be able to hold up all others.
-const (
-	DefaultOwnerNetworks = 100
-	DefaultOwnerElements = 2_000
-	DefaultOwnerStored   = Bytes(32 << 20)
-	DefaultOwnerRequests = 16
-	DefaultOwnerStreams  = 64
-)
-
 // OfOwner is what an owner may have who asks for it: each bound that is not the owner's own is that of every owner, and else
-// the default.
+// the usual: one of them shall not be able to hold up all others.
 func (q Quotas) OfOwner(name string) Quota {
 	own, every := q.Owners[name], q.Owners[EveryOwner]
-	otherwise(&own.Networks, every.Networks)
-	otherwise(&own.Networks, DefaultOwnerNetworks)
-	otherwise(&own.Elements, every.Elements)
-	otherwise(&own.Elements, DefaultOwnerElements)
-	otherwise(&own.Stored, every.Stored)
-	otherwise(&own.Stored, DefaultOwnerStored)
-	otherwise(&own.Requests, every.Requests)
-	otherwise(&own.Requests, DefaultOwnerRequests)
-	otherwise(&own.Streams, every.Streams)
-	otherwise(&own.Streams, DefaultOwnerStreams)
-	otherwise(&own.CPU, every.CPU)
-	otherwise(&own.Memory, every.Memory)
-	otherwise(&own.Disk, every.Disk)
-	return own
+	for _, k := range quotaSettings {
+		if k.Zero(&own) {
+			k.Copy(&own, &every)
+		}
+	}
+	return filled(quotaSettings, own)
 }
 
 // Quotas are all that there are, by name.
@@ -79,15 +63,20 @@ type QuotaRequest struct {
 	Values []Assignment `json:"values"`
 }
 
-var quotaSettings = []setting[Quota]{
-	field("networks", "3", func(q *Quota) *int { return &q.Networks }, parseCount),
-	field("elements", "50", func(q *Quota) *int { return &q.Elements }, parseCount),
-	field("cpu", "4", func(q *Quota) *CPU { return &q.CPU }, ParseCPU),
-	field("memory", "8GiB", func(q *Quota) *Bytes { return &q.Memory }, ParseBytes),
-	field("disk", "20GiB", func(q *Quota) *Bytes { return &q.Disk }, ParseBytes),
-	field("stored", "32MiB", func(q *Quota) *Bytes { return &q.Stored }, ParseBytes),
-	field("requests", "16", func(q *Quota) *int { return &q.Requests }, parseCount),
-	field("streams", "64", func(q *Quota) *int { return &q.Streams }, parseCount),
+// The usual quotas count for owners only.
+var quotaSettings = []Key[Quota]{
+	bound("networks", "3", func(q *Quota) *int { return &q.Networks }, parseCount, 100),
+	bound("elements", "50", func(q *Quota) *int { return &q.Elements }, parseCount, 2_000),
+	bound("cpu", "4", func(q *Quota) *CPU { return &q.CPU }, ParseCPU, 0),
+	bound("memory", "8GiB", func(q *Quota) *Bytes { return &q.Memory }, ParseBytes, 0),
+	bound("disk", "20GiB", func(q *Quota) *Bytes { return &q.Disk }, ParseBytes, 0),
+	bound("stored", "32MiB", func(q *Quota) *Bytes { return &q.Stored }, ParseBytes, 32<<20),
+	bound("requests", "16", func(q *Quota) *int { return &q.Requests }, parseCount, 16),
+	bound("streams", "64", func(q *Quota) *int { return &q.Streams }, parseCount, 64),
+}
+
+func bound[V cmp.Ordered](name, example string, of func(*Quota) *V, parse func(string) (V, error), usual V) Key[Quota] {
+	return newKey(name, of, parse, about[V]{example: example, nothing: "bounds nothing", usual: usual})
 }
 
 // SettingsOfQuota is SettingsOfNetwork for quotas.

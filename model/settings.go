@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -24,93 +23,29 @@ type Assignment struct {
 	Value string `json:"value"`
 }
 
-// setting is one field of T that can be set at run time.
-type setting[T any] struct {
-	key     string
-	example string
-	set     func(of *T, text string) error
-	// inherit gives the field the other's value unless it has one; it tells whether it did.
-	inherit func(to, from *T) bool
-}
-
-func field[T any, V comparable](key, example string, of func(*T) *V, parse func(string) (V, error)) setting[T] {
-	return setting[T]{key: key, example: example,
-		set: func(t *T, text string) error {
-			var v, zero V
-			if text != "" {
-				var err error
-				if v, err = parse(text); err != nil {
-					return fmt.Errorf("%s: %w", key, err)
-				}
-				if v == zero && !zeroMeans[key] {
-					return fmt.Errorf("%s: %s is no limit at all; write %s= for the default", key, text, key)
-				}
-			}
-			*of(t) = v
-			return nil
-		},
-		inherit: func(to, from *T) bool {
-			var zero V
-			if *of(to) != zero {
-				return false
-			}
-			*of(to) = *of(from)
-			return true
-		}}
-}
-
-// zeroMeans are the fields of which zero is a value like others.
-var zeroMeans = map[string]bool{"delay": true, "jitter": true, "loss": true}
-
-func parseWord[T ~string](s string) (T, error) { return T(s), nil }
-
-func parseCount(s string) (int, error) {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%q is no number; write digits only, like 1024", s)
-	}
-	return n, nil
-}
-
-// What can be set, in the order in which people are told of it.
+// What can be set, in the order in which people are told of it: what a file may say of a network, an element or a link by one
+// value, and is no part of what they are.
 var (
-	networkSettings = []setting[Network]{
-		field("bandwidth", "1Gbit", func(n *Network) *Bandwidth { return &n.Slice.Bandwidth }, ParseBandwidth),
-		field("packets", "100000", func(n *Network) *int { return &n.Slice.Packets }, parseCount),
-		field("tables", "64MiB", func(n *Network) *Bytes { return &n.Slice.Tables }, ParseBytes),
-		field("nexthops", "4096", func(n *Network) *int { return &n.Slice.NextHops }, parseCount),
-		field("punts", "5000", func(n *Network) *int { return &n.Slice.Punts }, parseCount),
-		field("cpu", "4", func(n *Network) *CPU { return &n.Slice.CPU }, ParseCPU),
-		field("memory", "8GiB", func(n *Network) *Bytes { return &n.Slice.Memory }, ParseBytes),
-		field("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }, parseWord),
-		field("attack", "quarantine", func(n *Network) *AttackPolicy { return &n.Attack }, parseWord),
-		field("owner", "alice", func(n *Network) *string { return &n.Owner }, parseWord),
-	}
-	elementSettings = []setting[Element]{
-		field("cpu", "0.5", func(e *Element) *CPU { return &e.CPU }, ParseCPU),
-		field("memory", "256MiB", func(e *Element) *Bytes { return &e.Memory }, ParseBytes),
-		field("processes", "1024", func(e *Element) *int { return &e.Processes }, parseCount),
-		field("files", "4096", func(e *Element) *int { return &e.Files }, parseCount),
-		field("neighbours", "8192", func(e *Element) *int { return &e.Neighbours }, parseCount),
-		field("connections", "65536", func(e *Element) *int { return &e.Connections }, parseCount),
-		field("disk", "256MiB", func(e *Element) *Bytes { return &e.Disk }, ParseBytes),
-		field("forwarding", "guest", func(e *Element) *Forwarding { return &e.Forwarding }, parseWord),
-		field("attack", "quarantine", func(e *Element) *AttackPolicy { return &e.Attack }, parseWord),
-		field("hook", "auto", func(e *Element) *Hook { return &e.Hook }, parseWord),
-	}
-	linkSettings = []setting[Link]{
-		field("bandwidth", "100Mbit", func(l *Link) *Bandwidth { return &l.Bandwidth }, ParseBandwidth),
-		field("delay", "10ms", func(l *Link) *Duration { return &l.Delay }, ParseDuration),
-		field("jitter", "1ms", func(l *Link) *Duration { return &l.Jitter }, ParseDuration),
-		field("loss", "1%", func(l *Link) *float64 { return &l.Loss }, ParseLoss),
-		field("mtu", "9000", func(l *Link) *int { return &l.MTU }, parseCount),
-	}
+	networkSettings = append(within(func(n *Network) *Slice { return &n.Slice }, sliceKeys),
+		word("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }),
+		word("attack", "quarantine", func(n *Network) *AttackPolicy { return &n.Attack }),
+		word("owner", "alice", func(n *Network) *string { return &n.Owner }))
+	elementSettings = append(within(func(e *Element) *Amounts { return &e.Amounts }, amounts),
+		word("forwarding", "guest", func(e *Element) *Forwarding { return &e.Forwarding }),
+		word("attack", "quarantine", func(e *Element) *AttackPolicy { return &e.Attack }),
+		word("hook", "auto", func(e *Element) *Hook { return &e.Hook }))
+	linkSettings = linkKeys
 )
 
-func keysOf[T any](all []setting[T]) []string {
+// word is a key of which `set` alone knows by this list.
+func word[T any, V ~string](name, example string, of func(*T) *V) Key[T] {
+	return newKey(name, of, parseWord[V], about[V]{example: example})
+}
+
+func keysOf[T any](all []Key[T]) []string {
 	keys := make([]string, len(all))
-	for i, s := range all {
-		keys[i] = s.key + "=" + s.example
+	for i, k := range all {
+		keys[i] = k.Name + "=" + k.Example
 	}
 	return keys
 }
@@ -153,11 +88,11 @@ func Assign(net Network, marks Settings, object string, values []Assignment) (Ne
 	return net, marks, []error{fmt.Errorf("network %s has %w called %s", net.Name, ErrNoObject, object)}
 }
 
-func assign[T any](all []setting[T], of *T, what string, marks *[]string, values []Assignment) []error {
+func assign[T any](all []Key[T], of *T, what string, marks *[]string, values []Assignment) []error {
 	var errs []error
 	seen := map[string]bool{}
 	for _, v := range values {
-		i := slices.IndexFunc(all, func(s setting[T]) bool { return s.key == v.Key })
+		i := slices.IndexFunc(all, func(k Key[T]) bool { return k.Name == v.Key })
 		switch {
 		case i < 0:
 			errs = append(errs, fmt.Errorf("%s has no key %q that can be set; there are %s", what, v.Key, strings.Join(keysOf(all), ", ")))
@@ -167,8 +102,8 @@ func assign[T any](all []setting[T], of *T, what string, marks *[]string, values
 			continue
 		}
 		seen[v.Key] = true
-		if err := all[i].set(of, v.Value); err != nil {
-			errs = append(errs, err)
+		if err := all[i].assign(of, v.Value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", v.Key, err))
 			continue
 		}
 		at, found := slices.BinarySearch(*marks, v.Key)
@@ -180,6 +115,23 @@ func assign[T any](all []setting[T], of *T, what string, marks *[]string, values
 		}
 	}
 	return errs
+}
+
+// assign gives a value as `set` says it; no text at all gives the default back.
+func (k *Key[T]) assign(of *T, text string) error {
+	if text == "" {
+		k.Clear(of)
+		return nil
+	}
+	was := *of
+	if err := k.Parse(of, text); err != nil {
+		return err
+	}
+	if k.Nothing != "" && k.Zero(of) {
+		*of = was
+		return fmt.Errorf("%s is no limit at all; write %s= for the default", text, k.Name)
+	}
+	return nil
 }
 
 // keep stores a list under a name, or takes the name away where it is empty.
@@ -228,10 +180,11 @@ func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 	return doc, left
 }
 
-func inherit[T any](all []setting[T], to, from *T, marks []string) (left []string) {
-	for _, s := range all {
-		if slices.Contains(marks, s.key) && s.inherit(to, from) {
-			left = append(left, s.key)
+func inherit[T any](all []Key[T], to, from *T, marks []string) (left []string) {
+	for _, k := range all {
+		if slices.Contains(marks, k.Name) && k.Zero(to) {
+			k.Copy(to, from)
+			left = append(left, k.Name)
 		}
 	}
 	slices.Sort(left)

@@ -7,7 +7,7 @@ import (
 )
 
 func settable() Network {
-	return Network{Name: "lab", Elements: []Element{{Name: "r1", Kind: Router}, {Name: "r2", Kind: Router, CPU: 1000}},
+	return Network{Name: "lab", Elements: []Element{{Name: "r1", Kind: Router}, {Name: "r2", Kind: Router, Amounts: Amounts{CPU: 1000}}},
 		Links: []Link{{Name: "r1--r2", Ends: [2]End{{"r1", "r2"}, {"r2", "r1"}}}}}
 }
 
@@ -65,11 +65,11 @@ func TestAssignRefuses(t *testing.T) {
 	for _, c := range []struct{ object, values, want string }{
 		{"r1", "cpus=1", `an element has no key "cpus" that can be set; there are cpu=0.5, memory=`},
 		{"r1", "bandwidth=1Gbit", `an element has no key "bandwidth"`},
-		{"", "loss=1%", `a network has no key "loss" that can be set; there are bandwidth=1Gbit`},
+		{"", "loss=1%", `a network has no key "loss" that can be set; there are cpu=4`},
 		{"r1--r2", "cpu=1", `a link has no key "cpu"`},
 		{"r1", "cpu=x", `cpu: "x" is no number of CPU cores`},
 		{"r1", "memory=1", `memory: "1" is no size: it has no unit`},
-		{"r1", "processes=-1", `processes: "-1" is no number`},
+		{"r1", "processes=-1", `processes: "-1" is no whole number`},
 		{"r1", "cpu=0", "cpu: 0 is no limit at all; write cpu= for the default"},
 		{"r1", "cpu=1 cpu=2", "cpu is set twice"},
 		{"r3", "cpu=1", "network lab has neither an element nor a link called r3"},
@@ -126,19 +126,19 @@ func TestInherit(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	if l := (&Element{}).Limits(); l != (Limits{Memory: DefaultMemory, Processes: DefaultProcesses, Files: DefaultFiles, Disk: DefaultDisk,
-		Neighbours: DefaultNeighbours, Connections: DefaultConnections}) {
+	if l := (&Element{}).Limits(); l != (Limits{Memory: DefaultMemory, Processes: DefaultProcesses, Files: 4096, Disk: 256 << 20,
+		Neighbours: DefaultNeighbours, Connections: 65536}) {
 		t.Errorf("by default %+v", l)
 	}
 	for _, c := range []struct {
 		e    Element
 		want string
 	}{
-		{Element{Processes: 10}, "processes 10 is less than the 64 that routing software needs"},
-		{Element{Processes: 1 << 30}, "processes 1073741824 is more processes than Linux has (4194304 are allowed)"},
-		{Element{Files: 10}, "files 10 is less than the 256"},
-		{Element{Disk: 1 << 20}, "disk 1MiB is less than the 16MiB that a file system needs"},
-		{Element{Disk: 1 << 50}, "disk 1024TiB is more than an element may have (4TiB)"},
+		{Element{Amounts: Amounts{Processes: 10}}, "processes 10 is less than the 64 that routing software needs"},
+		{Element{Amounts: Amounts{Processes: 1 << 30}}, "processes 1073741824 is more processes than Linux has (at most 4194304)"},
+		{Element{Amounts: Amounts{Files: 10}}, "files 10 is less than the 256"},
+		{Element{Amounts: Amounts{Disk: 1 << 20}}, "disk 1MiB is less than the 16MiB that a file system needs"},
+		{Element{Amounts: Amounts{Disk: 1 << 50}}, "disk 1024TiB is more than an element may have (at most 4TiB)"},
 	} {
 		net := settable()
 		c.e.Name, c.e.Kind = "r1", Router
@@ -158,7 +158,7 @@ func TestQuotaRefuses(t *testing.T) {
 	net.Elements[0].Software, net.Elements[1].Software = SoftwareFRR, SoftwareStatic
 	completed := Complete(net)
 	d, unbound := DemandOf(net)
-	if d != (Quota{Networks: 1, Elements: 2, CPU: 1000, Memory: DefaultMemory, Disk: DefaultDisk, Stored: completed.Size()}) || len(unbound) != 1 || unbound[0] != "r1" {
+	if d != (Quota{Networks: 1, Elements: 2, CPU: 1000, Memory: DefaultMemory, Disk: 256 << 20, Stored: completed.Size()}) || len(unbound) != 1 || unbound[0] != "r1" {
 		t.Errorf("demand %+v, without cpu %v", d, unbound)
 	}
 	for _, c := range []struct {

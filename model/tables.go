@@ -23,12 +23,6 @@ const (
 	DefaultPunts    = 10000
 )
 
-// Limits of what a slice may state.
-const (
-	MinTables   = Bytes(64 << 10) // a hundred small routers' worth
-	MinNextHops = 64
-)
-
 // tableBytesRoute is how many bytes of its quota go with a route at least: it bounds the copy of the routes that the agent
 // keeps.
 const tableBytesRoute = 32
@@ -44,32 +38,9 @@ type TableQuota struct {
 
 // TableQuota is the slice's own, or the defaults where it states none.
 func (s *Slice) TableQuota() TableQuota {
-	q := TableQuota{Strict: s.Mode == Strict, Tables: s.Tables, NextHops: s.NextHops, Punts: s.Punts}
-	otherwise(&q.Tables, DefaultTables)
-	otherwise(&q.NextHops, DefaultNextHops)
-	otherwise(&q.Punts, DefaultPunts)
-	q.Routes = int(q.Tables) / tableBytesRoute
-	return q
-}
-
-// checkTables looks at what a slice states of its routers' tables.
-func (ps *problems) checkTables() {
-	s := &ps.net.Slice
-	switch {
-	case s.Tables != 0 && s.Tables < MinTables:
-		ps.network("slice/tables", "slice: tables %s are less than the %s that a few routers need", s.Tables, MinTables)
-	case s.Tables > ReservableTables:
-		ps.network("slice/tables", "slice: tables %s are more than the %s that a slice can have of a node's %s", s.Tables, ReservableTables, PoolTables)
-	}
-	switch {
-	case s.NextHops != 0 && s.NextHops < MinNextHops:
-		ps.network("slice/nexthops", "slice: nexthops %d are less than the %d that a few routers need", s.NextHops, MinNextHops)
-	case s.NextHops > ReservableNextHops:
-		ps.network("slice/nexthops", "slice: nexthops %d are more than the %d that a slice can have of a node's %d", s.NextHops, ReservableNextHops, PoolNextHops)
-	}
-	if s.Punts != 0 && s.Punts < MinPackets {
-		ps.network("slice/punts", "slice: punts %d a second are less than the %d that finding neighbours needs", s.Punts, MinPackets)
-	}
+	f := filled(sliceKeys, *s)
+	return TableQuota{Strict: s.Mode == Strict, Tables: f.Tables, NextHops: f.NextHops, Punts: f.Punts,
+		Routes: int(f.Tables) / tableBytesRoute}
 }
 
 // FastRouter tells whether a node forwards for the element by tables in its pool.

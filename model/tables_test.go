@@ -13,18 +13,18 @@ func TestTableQuotas(t *testing.T) {
 	}
 	net := func(name string, s Slice) Network {
 		s.Mode, s.Bandwidth, s.Packets = Strict, 1e6, 1000
-		return Network{Name: name, Slice: s, Elements: []Element{{Name: "r1", Kind: Router, Forwarding: ForwardXDP, CPU: 100, Memory: 64 << 20},
-			{Name: "r2", Kind: Router, CPU: 100, Memory: 64 << 20}}}
+		return Network{Name: name, Slice: s, Elements: []Element{{Name: "r1", Kind: Router, Forwarding: ForwardXDP, Amounts: Amounts{CPU: 100, Memory: 64 << 20}},
+			{Name: "r2", Kind: Router, Amounts: Amounts{CPU: 100, Memory: 64 << 20}}}}
 	}
 	for want, s := range map[string]Slice{
-		"it says no tables":                    {NextHops: 100},
-		"it says no nexthops":                  {Tables: 1 << 20},
-		"tables 1KiB are less than the 64KiB":  {Tables: 1 << 10, NextHops: 100},
-		"tables 256MiB are more than the 224":  {Tables: 256 << 20, NextHops: 100},
-		"nexthops 3 are less than the 64":      {Tables: 1 << 20, NextHops: 3},
-		"nexthops 65000 are more than the 573": {Tables: 1 << 20, NextHops: 65000},
-		"punts 5 a second are less than":       {Tables: 1 << 20, NextHops: 100, Punts: 5},
-		"":                                     {Tables: 1 << 20, NextHops: 100, Punts: 500},
+		"it says no tables":                       {NextHops: 100},
+		"it says no nexthops":                     {Tables: 1 << 20},
+		"tables 1KiB is less than the 64KiB":      {Tables: 1 << 10, NextHops: 100},
+		"tables 256MiB is more than a slice":      {Tables: 256 << 20, NextHops: 100},
+		"nexthops 3 is less than the 64":          {Tables: 1 << 20, NextHops: 3},
+		"nexthops 65000 is more than a slice can": {Tables: 1 << 20, NextHops: 65000},
+		"punts 5 is less than":                    {Tables: 1 << 20, NextHops: 100, Punts: 5},
+		"":                                        {Tables: 1 << 20, NextHops: 100, Punts: 500},
 	} {
 		var said []string
 		n := net("lab", s)

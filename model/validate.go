@@ -12,10 +12,6 @@ const (
 	MinMTU     = 68   // RFC 791
 	MinMTU6    = 1280 // RFC 8200
 	MaxMTU     = 9000
-	MinCPU     = CPU(10)          // the kernel's smallest quota, 1 ms of 100
-	MaxCPU     = CPU(4096 * 1000) // more cores than any node has
-	MinMemory  = Bytes(8 << 20)   // less starts no process
-	MaxMemory  = Bytes(64 << 40)
 	MaxLatency = Duration(60e9) // of a link's delay and jitter
 )
 
@@ -78,34 +74,10 @@ func (ps *problems) checkNetwork() {
 	if m := n.Slice.Mode; m != "" && m != Shared && m != Strict {
 		ps.network("slice/mode", "slice: the mode %q is unknown; there are shared and strict", m)
 	}
-	if err := checkAmounts(n.Slice.CPU, n.Slice.Memory); err != "" {
-		ps.network("slice", "slice: %s", err)
-	}
-	if b := n.Slice.Bandwidth; b != 0 && b < MinBandwidth {
-		ps.network("slice/bandwidth", "slice: the bandwidth %s is less than the %s that a link needs", b, MinBandwidth)
-	}
-	if p := n.Slice.Packets; p != 0 && p < MinPackets {
-		ps.network("slice/packets", "slice: %d packets a second are less than the %d that routing protocols need", p, MinPackets)
-	}
-	ps.checkTables()
+	checkKeys(sliceKeys, &n.Slice, func(key, problem string) { ps.network("slice/"+key, "slice: %s", problem) })
 	if n.Slice.Mode == Strict {
 		ps.checkStrict()
 	}
-}
-
-// checkAmounts tells what is impossible about an amount; zero says nothing and is fine.
-func checkAmounts(c CPU, m Bytes) string {
-	switch {
-	case c != 0 && c < MinCPU:
-		return "cpu " + c.String() + " is less than the " + MinCPU.String() + " cores that the kernel can hand out"
-	case c > MaxCPU:
-		return "cpu " + c.String() + " is more cores than any machine has (" + MaxCPU.String() + " are allowed)"
-	case m != 0 && m < MinMemory:
-		return "memory " + m.String() + " is less than the " + MinMemory.String() + " that a process needs to start"
-	case m > MaxMemory:
-		return "memory " + m.String() + " is more than any machine has (" + MaxMemory.String() + " is allowed)"
-	}
-	return ""
 }
 
 // What FRR needs to start, measured with 8.4: zebra, staticd, watchfrr and the reading of the configuration peak at
@@ -174,13 +146,9 @@ func (ps *problems) checkElement(i, stated int) {
 	if err := e.Attack.Check(); err != nil {
 		ps.element(i, "attack", "policy: attack: %v", err)
 	}
-	if err := checkAmounts(e.CPU, e.Memory); err != "" {
-		ps.element(i, strings.Fields(err)[0], "%s", err)
-	} else if need := softwareMemory(e); e.Memory != 0 && e.Memory < need {
+	checkKeys(amounts, &e.Amounts, func(key, problem string) { ps.element(i, key, "%s", problem) })
+	if need := softwareMemory(e); e.Memory >= MinMemory && e.Memory < need {
 		ps.element(i, "memory", "memory %s is less than the %s that FRR needs to start%s", e.Memory, need, protocolWords(e))
-	}
-	if field, problem := checkLimits(e); problem != "" {
-		ps.element(i, field, "%s", problem)
 	}
 	if e.Node != "" && e.Location != "" {
 		ps.element(i, "location", "it has both a node and a location; the node says it all")

@@ -93,27 +93,20 @@ func (ps *problems) checkShape(i int) {
 	if len(link.Prefixes) == 0 {
 		v6 = ps.v6
 	}
-	switch m := link.MTU; {
-	case m == 0:
-	case m < MinMTU || m > MaxMTU:
-		ps.link(i, "mtu", "the MTU %d is not between %d and %d", m, MinMTU, MaxMTU)
-	case m < MinMTU6 && v6:
+	fine := true
+	checkKeys(linkKeys, link, func(key, problem string) {
+		fine = false
+		ps.link(i, key, "%s", problem)
+	})
+	if m := link.MTU; m >= MinMTU && m < MinMTU6 && v6 {
 		ps.link(i, "mtu", "the MTU %d is too small for IPv6, which needs %d; state an IPv4 prefix only, or a larger MTU", m, MinMTU6)
 	}
 	switch {
-	case link.Bandwidth != 0 && link.Bandwidth < MinBandwidth:
-		ps.link(i, "bandwidth", "the bandwidth %s is less than the %s that a link needs", link.Bandwidth, MinBandwidth)
-	case link.Delay < 0 || link.Delay > MaxLatency:
-		ps.link(i, "delay", "the delay %s is not between 0 and %s", link.Delay, MaxLatency)
-	case link.Jitter < 0:
-		ps.link(i, "jitter", "the jitter %s is negative", link.Jitter)
+	case !fine:
 	case link.Jitter > 0 && link.Delay == 0:
 		ps.link(i, "jitter", "jitter is how much the delay varies, and there is no delay; state one of at least %s", link.Jitter)
 	case link.Jitter > link.Delay:
 		ps.link(i, "jitter", "the jitter %s is more than the delay %s; packets cannot arrive before they are sent", link.Jitter, link.Delay)
-	}
-	if !(link.Loss >= 0 && link.Loss <= 1) {
-		ps.link(i, "loss", "the loss %g is not between 0 and 1", link.Loss)
 	}
 }
 

@@ -11,20 +11,20 @@ import (
 func TestValidateRefuses(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	for want, change := range map[string]func(*Network){
-		"the kind \"\" is unknown":          func(n *Network) { n.Elements[0].Kind = "" },
-		"the name is empty":                 func(n *Network) { n.Elements[0].Name = "" },
-		"not between 68 and 9000":           func(n *Network) { n.Links[0].MTU = 67 },
-		"the loss 2 is not":                 func(n *Network) { n.Links[0].Loss = 2 },
-		"the delay -1ns":                    func(n *Network) { n.Links[0].Delay = -1 },
-		"the jitter 2ns is more":            func(n *Network) { n.Links[0].Delay, n.Links[0].Jitter = 1, 2 },
-		"the bandwidth 1bit is less":        func(n *Network) { n.Links[0].Bandwidth = 1 },
-		"another link has this name":        func(n *Network) { n.Links[1].Name = n.Links[0].Name },
-		"both a node and a location":        func(n *Network) { n.Elements[0].Node, n.Elements[0].Location = "a", "b" },
-		"the interface x twice":             func(n *Network) { n.Elements[0].Interfaces = []Interface{{Name: "x"}, {Name: "x"}} },
-		"no interface's MAC":                func(n *Network) { n.Elements[0].Interfaces = []Interface{{Name: "r2", MAC: "01:00:00:00:00:01"}} },
-		"only routers have routing":         func(n *Network) { n.Elements[2].Routing.RIP = &RIP{} },
-		"only routers have a configuration": func(n *Network) { n.Elements[2].Config = map[string]string{"frr.conf": ""} },
-		"\"../x\" is no file name":          func(n *Network) { n.Elements[0].Config = map[string]string{"../x": "a"} },
+		"the kind \"\" is unknown":            func(n *Network) { n.Elements[0].Kind = "" },
+		"the name is empty":                   func(n *Network) { n.Elements[0].Name = "" },
+		"is less than the 68 that IPv4 needs": func(n *Network) { n.Links[0].MTU = 67 },
+		"loss 2 is more":                      func(n *Network) { n.Links[0].Loss = 2 },
+		"delay -1ns is less":                  func(n *Network) { n.Links[0].Delay = -1 },
+		"the jitter 2ns is more":              func(n *Network) { n.Links[0].Delay, n.Links[0].Jitter = 1, 2 },
+		"bandwidth 1bit is less":              func(n *Network) { n.Links[0].Bandwidth = 1 },
+		"another link has this name":          func(n *Network) { n.Links[1].Name = n.Links[0].Name },
+		"both a node and a location":          func(n *Network) { n.Elements[0].Node, n.Elements[0].Location = "a", "b" },
+		"the interface x twice":               func(n *Network) { n.Elements[0].Interfaces = []Interface{{Name: "x"}, {Name: "x"}} },
+		"no interface's MAC":                  func(n *Network) { n.Elements[0].Interfaces = []Interface{{Name: "r2", MAC: "01:00:00:00:00:01"}} },
+		"only routers have routing":           func(n *Network) { n.Elements[2].Routing.RIP = &RIP{} },
+		"only routers have a configuration":   func(n *Network) { n.Elements[2].Config = map[string]string{"frr.conf": ""} },
+		"\"../x\" is no file name":            func(n *Network) { n.Elements[0].Config = map[string]string{"../x": "a"} },
 		"reads no file bird.conf": func(n *Network) {
 			n.Elements[0].Software, n.Elements[0].Config = SoftwareFRR, map[string]string{"bird.conf": "a"}
 		},
@@ -49,8 +49,8 @@ func TestValidateRefuses(t *testing.T) {
 			n.Elements[0].Interfaces = []Interface{{Name: "r2", MAC: "02:00:00:00:00:0a"}}
 			n.Elements[1].Interfaces = []Interface{{Name: "r1", MAC: "02:00:00:00:00:0A"}}
 		},
-		"the bandwidth 1bit is less than the 8kbit": func(n *Network) { n.Slice.Bandwidth = 1 },
-		"needs a next hop":                          func(n *Network) { n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8")}} },
+		"bandwidth 1bit is less than the 8kbit": func(n *Network) { n.Slice.Bandwidth = 1 },
+		"needs a next hop":                      func(n *Network) { n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8")}} },
 		"has the IPv6 next hop": func(n *Network) {
 			n.Elements[0].Routes = []Route{{To: prefix("10.0.0.0/8"), Via: []netip.Addr{netip.MustParseAddr("fe80::1")}}}
 		},

@@ -110,8 +110,11 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 	}
 	for _, d := range details {
 		first, _, _ := strings.Cut(d.Field, ".")
+		if slices.ContainsFunc(new.Keys(), func(k model.Key[model.Amounts]) bool { return k.Name == first }) {
+			continue
+		}
 		switch first {
-		case "cpu", "memory", "processes", "files", "disk", "neighbours", "connections", "forwarding", "hook", "prefixes", "attack":
+		case "forwarding", "hook", "prefixes", "attack":
 		case "kind":
 			worst(4, "makes "+new.Name+" anew")
 		case "node", "location":

@@ -51,7 +51,10 @@ func walk(out []Detail, name string, old, new reflect.Value) []Detail {
 			if slices.Contains(own[old.Type()], field) || slices.Contains(derived[old.Type()], field) {
 				continue
 			}
-			if name != "" {
+			switch {
+			case f.Anonymous: // its fields are the struct's, as in JSON
+				field = name
+			case name != "":
 				field = name + "." + field
 			}
 			out = walk(out, field, old.Field(i), new.Field(i))

@@ -13,7 +13,7 @@ func duo() model.Network {
 	return model.Network{
 		Name: "duo",
 		Elements: []model.Element{
-			{Name: "r1", Kind: model.Router, Software: model.SoftwareFRR, CPU: 500, Routing: model.Routing{OSPF: &model.OSPF{}},
+			{Name: "r1", Kind: model.Router, Software: model.SoftwareFRR, Amounts: model.Amounts{CPU: 500}, Routing: model.Routing{OSPF: &model.OSPF{}},
 				Interfaces: []model.Interface{{Name: "h1"}, {Name: "r2"}}},
 			{Name: "r2", Kind: model.Router, Software: model.SoftwareStatic, Interfaces: []model.Interface{{Name: "r1"}}},
 			{Name: "h1", Kind: model.Host, Interfaces: []model.Interface{{Name: "r1"}}},
@@ -65,7 +65,7 @@ func TestDiff(t *testing.T) {
 0 to create, 1 to change, 0 to delete
 `},
 		{"a host comes with its link", func(n *model.Network) {
-			n.Elements = append(n.Elements, model.Element{Name: "h2", Kind: model.Host, CPU: 100,
+			n.Elements = append(n.Elements, model.Element{Name: "h2", Kind: model.Host, Amounts: model.Amounts{CPU: 100},
 				Interfaces: []model.Interface{{Name: "r2", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}}}})
 			n.Elements[1].Interfaces = append(n.Elements[1].Interfaces, model.Interface{Name: "h2"})
 			n.Links = append(n.Links, model.Link{Name: "h2--r2", MTU: 9000,

@@ -34,6 +34,10 @@ func (f *filler) fill(v reflect.Value, path string) {
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
+			if v.Type().Field(i).Anonymous {
+				f.fill(v.Field(i), path)
+				continue
+			}
 			f.fill(v.Field(i), path+"."+jsonName(v.Type().Field(i)))
 		}
 	case reflect.Pointer:

@@ -11,60 +11,33 @@ func (b *builder) checkZeros() {
 	d := &b.form.Defaults
 	whole := place{node: b.form.Node}
 	if s := b.form.Slice; s != nil {
-		zero(b, whole, []string{"slice", "cpu"}, "slice", s.CPU, nil, noCPU)
-		zero(b, whole, []string{"slice", "memory"}, "slice", s.Memory, nil, noMemory)
-		zero(b, whole, []string{"slice", "bandwidth"}, "slice", s.Bandwidth, nil, noBandwidth)
-		zero(b, whole, []string{"slice", "packets"}, "slice", s.Packets, nil, noPackets)
-		zero(b, whole, []string{"slice", "tables"}, "slice", s.Tables, nil, noTables)
-		zero(b, whole, []string{"slice", "nexthops"}, "slice", s.NextHops, nil, noNextHops)
-		zero(b, whole, []string{"slice", "punts"}, "slice", s.Punts, nil, noPunts)
+		checkNothings(b, whole, []string{"slice"}, "slice", &s.Said, &form.Said[model.Slice]{})
 	}
-	b.checkCommon(whole, []string{"defaults", "routers"}, "defaults: routers", d.Routers.Common, form.Common{})
-	b.checkCommon(whole, []string{"defaults", "hosts"}, "defaults: hosts", d.Hosts, form.Common{})
-	b.checkCommon(whole, []string{"defaults", "switches"}, "defaults: switches", d.Switches, form.Common{})
-	zero(b, whole, []string{"defaults", "links", "bandwidth"}, "defaults: links", d.Links.Bandwidth, nil, noBandwidth)
-	for _, item := range b.form.Routers {
-		b.checkCommon(place{item.Key, item.Node}, nil, "router "+item.Name, item.Value.Common, d.Routers.Common)
+	var none form.Said[model.Amounts]
+	checkNothings(b, whole, []string{"defaults", "routers"}, "defaults: routers", &d.Routers.Said, &none)
+	checkNothings(b, whole, []string{"defaults", "hosts"}, "defaults: hosts", &d.Hosts.Said, &none)
+	checkNothings(b, whole, []string{"defaults", "switches"}, "defaults: switches", &d.Switches.Said, &none)
+	checkNothings(b, whole, []string{"defaults", "links"}, "defaults: links", &d.Links.Said, &form.Said[model.Link]{})
+	for i := range b.form.Routers {
+		item := &b.form.Routers[i]
+		checkNothings(b, place{item.Key, item.Node}, nil, "router "+item.Name, &item.Value.Said, &d.Routers.Said)
 	}
-	for _, item := range b.form.Hosts {
-		b.checkCommon(place{item.Key, item.Node}, nil, "host "+item.Name, item.Value.Common, d.Hosts)
+	for i := range b.form.Hosts {
+		item := &b.form.Hosts[i]
+		checkNothings(b, place{item.Key, item.Node}, nil, "host "+item.Name, &item.Value.Said, &d.Hosts.Said)
 	}
-	for _, item := range b.form.Switches {
-		b.checkCommon(place{item.Key, item.Node}, nil, "switch "+item.Name, item.Value.Common, d.Switches)
+	for i := range b.form.Switches {
+		item := &b.form.Switches[i]
+		checkNothings(b, place{item.Key, item.Node}, nil, "switch "+item.Name, &item.Value.Said, &d.Switches.Said)
 	}
-	for i, l := range b.form.Links {
-		zero(b, b.links[i], []string{"bandwidth"}, "link "+b.net.Links[i].Name, l.Value.Bandwidth, d.Links.Bandwidth, noBandwidth)
+	for i := range b.form.Links {
+		checkNothings(b, b.links[i], nil, "link "+b.net.Links[i].Name, &b.form.Links[i].Value.Said, &d.Links.Said)
 	}
 }
 
-const (
-	noProcesses   = "processes 0 would let nothing run"
-	noFiles       = "files 0 would let nothing be opened"
-	noDisk        = "disk 0 would let nothing be written"
-	noNeighbours  = "neighbours 0 would let nobody on its links be found"
-	noConnections = "connections 0 would let nothing be tracked"
-	noCPU         = "cpu 0 is not even one thousandth of a core"
-	noMemory      = "memory 0 is too little for anything"
-	noBandwidth   = "bandwidth 0 would let no packet through"
-	noPackets     = "packets 0 would let none through"
-	noTables      = "tables 0 would have room for no route"
-	noNextHops    = "nexthops 0 would let no packet be forwarded but by the routers themselves"
-	noPunts       = "punts 0 would let no neighbour be found"
-)
-
-func (b *builder) checkCommon(at place, path []string, who string, c, defaults form.Common) {
-	zero(b, at, append(path[:len(path):len(path)], "cpu"), who, c.CPU, defaults.CPU, noCPU)
-	zero(b, at, append(path[:len(path):len(path)], "memory"), who, c.Memory, defaults.Memory, noMemory)
-	zero(b, at, append(path[:len(path):len(path)], "processes"), who, c.Processes, defaults.Processes, noProcesses)
-	zero(b, at, append(path[:len(path):len(path)], "files"), who, c.Files, defaults.Files, noFiles)
-	zero(b, at, append(path[:len(path):len(path)], "disk"), who, c.Disk, defaults.Disk, noDisk)
-	zero(b, at, append(path[:len(path):len(path)], "neighbours"), who, c.Neighbours, defaults.Neighbours, noNeighbours)
-	zero(b, at, append(path[:len(path):len(path)], "connections"), who, c.Connections, defaults.Connections, noConnections)
-}
-
-func zero[T model.CPU | model.Bytes | model.Bandwidth | int](b *builder, at place, path []string, who string, said, otherwise *T, why string) {
-	if said == nil || *said != 0 || otherwise != nil && *otherwise != 0 {
-		return
-	}
-	b.failAt(locateIn(at, path), "%s: %s; leave the key out for the default", who, why)
+func checkNothings[T interface{ Keys() []model.Key[T] }](b *builder, at place, path []string, who string,
+	said, defaults *form.Said[T]) {
+	said.Nothings(defaults, func(key, why string) {
+		b.failAt(locateIn(at, append(path[:len(path):len(path)], key)), "%s: %s 0 %s; leave the key out for the default", who, key, why)
+	})
 }

@@ -33,9 +33,8 @@ func (b *builder) network() model.Network {
 	f := b.form
 	b.net = model.Network{Name: f.Network, Owner: f.Owner, Pools: f.Pools}
 	if f.Slice != nil {
-		b.net.Slice = model.Slice{CPU: deref(f.Slice.CPU), Memory: deref(f.Slice.Memory), Bandwidth: deref(f.Slice.Bandwidth),
-			Packets: deref(f.Slice.Packets), Tables: deref(f.Slice.Tables), NextHops: deref(f.Slice.NextHops), Punts: deref(f.Slice.Punts),
-			Mode: f.Slice.Mode}
+		b.net.Slice = f.Slice.Said.Value
+		b.net.Slice.Mode = f.Slice.Mode
 	}
 	b.net.Attack = deref(f.Policy).Attack
 	b.short = map[int]form.Prefixes{}
@@ -103,11 +102,9 @@ func first[T comparable](values ...T) (zero T) {
 func (b *builder) common(kind model.Kind, name string, c, d form.Common) model.Element {
 	return model.Element{Name: name, Kind: kind,
 		Control: first(c.Control, d.Control), Forwarding: first(c.Forwarding, d.Forwarding),
-		CPU: deref(first(c.CPU, d.CPU)), Memory: deref(first(c.Memory, d.Memory)),
-		Processes: deref(first(c.Processes, d.Processes)), Files: deref(first(c.Files, d.Files)), Disk: deref(first(c.Disk, d.Disk)),
-		Neighbours: deref(first(c.Neighbours, d.Neighbours)), Connections: deref(first(c.Connections, d.Connections)),
-		Attack: deref(first(c.Policy, d.Policy)).Attack,
-		Node:   first(c.Node, d.Node), Location: first(c.Location, d.Location)}
+		Amounts: c.Said.Or(&d.Said),
+		Attack:  deref(first(c.Policy, d.Policy)).Attack,
+		Node:    first(c.Node, d.Node), Location: first(c.Location, d.Location)}
 }
 
 func (b *builder) add(e model.Element, key, node ast.Node) {
@@ -255,10 +252,9 @@ func (b *builder) addLinks() {
 	d := b.form.Defaults.Links
 	names, ends := nameLinks(b.form.Links)
 	for i, l := range b.form.Links {
-		b.net.Links = append(b.net.Links, model.Link{Name: names[i], Ends: ends[i], Prefixes: l.Value.Prefixes,
-			Bandwidth: deref(first(l.Value.Bandwidth, d.Bandwidth)), MTU: deref(first(l.Value.MTU, d.MTU)),
-			Delay: deref(first(l.Value.Delay, d.Delay)), Jitter: deref(first(l.Value.Jitter, d.Jitter)),
-			Loss: float64(deref(first(l.Value.Loss, d.Loss)))})
+		link := l.Value.Said.Or(&d.Said)
+		link.Name, link.Ends, link.Prefixes = names[i], ends[i], l.Value.Prefixes
+		b.net.Links = append(b.net.Links, link)
 		b.links = append(b.links, place{l.Key, l.Node})
 	}
 	for _, item := range b.form.Edges {

@@ -139,6 +139,12 @@ func fields(t reflect.Type) map[string][]int {
 		switch tag := f.Tag.Get("yaml"); tag {
 		case "-", "":
 		case ",inline":
+			if list, ok := reflect.New(f.Type).Interface().(form.Keys); ok {
+				for _, k := range list.Known() {
+					all[k.Name] = []int{i}
+				}
+				continue
+			}
 			for name, index := range fields(f.Type) {
 				all[name] = append([]int{i}, index...)
 			}
@@ -167,7 +173,17 @@ func (d *decoder) structure(n ast.Node, into reflect.Value, what string) {
 		if _, top := into.Addr().Interface().(*form.Network); top {
 			of = key
 		}
-		d.value(v.Value, into.FieldByIndex(index), of)
+		field := into.FieldByIndex(index)
+		list, ok := field.Addr().Interface().(form.Keys)
+		if !ok {
+			d.value(v.Value, field, of)
+			continue
+		}
+		if text, ok := d.scalar(v.Value, of); ok {
+			if err := list.Say(key, text); err != nil {
+				d.fail(v.Value, "%s: %v", of, err)
+			}
+		}
 	}
 }
 
@@ -226,16 +242,8 @@ func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
 // special decodes what has a form of its own.
 func special(d *decoder, n ast.Node, p any, what string) bool {
 	switch p := p.(type) {
-	case *model.CPU:
-		parse(d, n, p, what, model.ParseCPU)
-	case *model.Bytes:
-		parse(d, n, p, what, model.ParseBytes)
 	case *model.Bandwidth:
 		parse(d, n, p, what, model.ParseBandwidth)
-	case *model.Duration:
-		parse(d, n, p, what, model.ParseDuration)
-	case *form.Loss:
-		parse(d, n, p, what, func(s string) (form.Loss, error) { f, err := model.ParseLoss(s); return form.Loss(f), err })
 	case *netip.Addr:
 		parse(d, n, p, what, parseAddr)
 	case *form.Area:

@@ -57,7 +57,7 @@ type formatter struct {
 	links  []form.Link // what is left to be said of names
 	listed map[string]bool
 
-	common  map[model.Kind]model.Element // limits said under defaults
+	common  map[model.Kind]model.Amounts // said under defaults
 	link    model.Link                   // likewise
 	routers model.Element                // control, forwarding, software, routing said for all routers
 }
@@ -97,40 +97,40 @@ func putWords(n *yamlNode, key string, words []string) {
 func (f *formatter) slice(doc *yamlNode) {
 	var n yamlNode
 	s := f.net.Slice
-	putAmounts(&n, model.Element{CPU: s.CPU, Memory: s.Memory}, model.Element{})
-	putOther(&n, "bandwidth", s.Bandwidth, 0, num)
-	putOther(&n, "packets", s.Packets, 0, integer)
-	putOther(&n, "tables", s.Tables, 0, num)
-	putOther(&n, "nexthops", s.NextHops, 0, integer)
-	putOther(&n, "punts", s.Punts, 0, integer)
+	putSaid(&n, &s, &model.Slice{})
 	n.set("mode", s.Mode)
 	if n.kind == yamlMapping {
 		doc.put("slice", n)
 	}
 }
 
-// putAmounts says the limits that have not been said.
-func putAmounts(n *yamlNode, e, said model.Element) {
-	putOther(n, "cpu", e.CPU, said.CPU, num)
-	putOther(n, "memory", e.Memory, said.Memory, num)
-	putOther(n, "processes", e.Processes, said.Processes, integer)
-	putOther(n, "files", e.Files, said.Files, integer)
-	putOther(n, "disk", e.Disk, said.Disk, num)
-	putOther(n, "neighbours", e.Neighbours, said.Neighbours, integer)
-	putOther(n, "connections", e.Connections, said.Connections, integer)
+// putSaid says the keys of a list that have not been said.
+func putSaid[T interface{ Keys() []model.Key[T] }](n *yamlNode, is, said *T) {
+	for _, k := range (*is).Keys() {
+		if !k.Same(is, said) {
+			n.put(k.Name, raw(k.Text(is)))
+		}
+	}
 }
 
-// putOther says what is not what has been said.
-func putOther[T comparable](n *yamlNode, key string, is, said T, scalar func(T) yamlNode) {
-	if is != said {
-		n.put(key, scalar(is))
+// alike has the keys of a list that all say in the same way.
+func alike[T interface{ Keys() []model.Key[T] }, E any](all []E, of func(*E) *T) (c T) {
+	for _, k := range c.Keys() {
+		k.Copy(&c, of(&all[0]))
+		for i := range all {
+			if !k.Same(&c, of(&all[i])) {
+				k.Clear(&c)
+				break
+			}
+		}
 	}
+	return c
 }
 
 // defaults says once what all elements of a kind, or all links, have.
 func (f *formatter) defaults(doc *yamlNode) {
 	var n yamlNode
-	f.common = map[model.Kind]model.Element{}
+	f.common = map[model.Kind]model.Amounts{}
 	for _, k := range []struct {
 		kind model.Kind
 		key  string
@@ -139,34 +139,17 @@ func (f *formatter) defaults(doc *yamlNode) {
 		if len(es) < 2 {
 			continue
 		}
-		c := model.Element{CPU: es[0].CPU, Memory: es[0].Memory, Processes: es[0].Processes, Files: es[0].Files, Disk: es[0].Disk,
-			Neighbours: es[0].Neighbours, Connections: es[0].Connections}
-		for _, e := range es {
-			keep(&c.CPU, e.CPU)
-			keep(&c.Memory, e.Memory)
-			keep(&c.Processes, e.Processes)
-			keep(&c.Files, e.Files)
-			keep(&c.Disk, e.Disk)
-			keep(&c.Neighbours, e.Neighbours)
-			keep(&c.Connections, e.Connections)
-		}
+		c := alike(es, func(e **model.Element) *model.Amounts { return &(*e).Amounts })
 		f.common[k.kind] = c
 		var of yamlNode
-		if putAmounts(&of, c, model.Element{}); of.kind == yamlMapping {
+		if putSaid(&of, &c, &model.Amounts{}); of.kind == yamlMapping {
 			n.put(k.key, of)
 		}
 	}
 	if ls := f.net.Links; len(ls) > 1 {
-		f.link = ls[0]
-		for _, l := range ls {
-			keep(&f.link.Bandwidth, l.Bandwidth)
-			keep(&f.link.MTU, l.MTU)
-			keep(&f.link.Delay, l.Delay)
-			keep(&f.link.Jitter, l.Jitter)
-			keep(&f.link.Loss, l.Loss)
-		}
+		f.link = alike(ls, func(l *model.Link) *model.Link { return l })
 		var of yamlNode
-		if putLink(&of, f.link, model.Link{}); of.kind == yamlMapping {
+		if putSaid(&of, &f.link, &model.Link{}); of.kind == yamlMapping {
 			n.put("links", of)
 		}
 	}
@@ -180,15 +163,6 @@ func keep[T comparable](v *T, other T) {
 	if *v != other {
 		*v = *new(T)
 	}
-}
-
-// putLink says what a link has and the defaults do not say.
-func putLink(n *yamlNode, l, said model.Link) {
-	putOther(n, "bandwidth", l.Bandwidth, said.Bandwidth, num)
-	putOther(n, "mtu", l.MTU, said.MTU, integer)
-	putOther(n, "delay", l.Delay, said.Delay, num)
-	putOther(n, "jitter", l.Jitter, said.Jitter, num)
-	putOther(n, "loss", l.Loss, said.Loss, func(v float64) yamlNode { return raw(strconv.FormatFloat(v, 'f', -1, 64)) })
 }
 
 // shared says once, at the top, what all routers have.
@@ -267,7 +241,8 @@ func (f *formatter) element(n *yamlNode, e *model.Element) {
 	if e.Forwarding != model.DefaultForwarding(e.Kind) && f.routersSaid(e).Forwarding == "" {
 		n.set("forwarding", string(e.Forwarding))
 	}
-	putAmounts(n, *e, f.common[e.Kind])
+	common := f.common[e.Kind]
+	putSaid(n, &e.Amounts, &common)
 	n.set("node", e.Node)
 	n.set("location", e.Location)
 	putPolicy(n, e.Attack)
@@ -365,7 +340,7 @@ func (f *formatter) linkList(doc *yamlNode) {
 		ends := endText(said.A) + " -- " + endText(said.B)
 		var body yamlNode
 		body.set("name", said.Value.Name)
-		putLink(&body, l, f.link)
+		putSaid(&body, &l, &f.link)
 		if body.kind != yamlMapping {
 			if len(l.Prefixes) == 0 {
 				all.list = append(all.list, scalar(ends))

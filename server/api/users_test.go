@@ -679,11 +679,11 @@ func TestOwnersHaveDefaultQuotas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refusedWith(t, "one element too many", apply(hosts("big", model.DefaultOwnerElements+1)), http.StatusUnprocessableEntity, "quota of elements is 2000")
+	refusedWith(t, "one element too many", apply(hosts("big", model.Quotas{}.OfOwner("").Elements+1)), http.StatusUnprocessableEntity, "quota of elements is 2000")
 	routers := func(name string) model.Network {
 		net := model.Network{Name: name}
 		for i := range 11 {
-			net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router, Software: model.SoftwareBIRD, Node: "base", Memory: 16 << 20,
+			net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router, Software: model.SoftwareBIRD, Node: "base", Amounts: model.Amounts{Memory: 16 << 20},
 				Config: map[string]string{"bird.conf": "#" + strings.Repeat(name, 1<<20-1)}})
 		}
 		return net
@@ -694,7 +694,7 @@ func TestOwnersHaveDefaultQuotas(t *testing.T) {
 		}
 	}
 	refusedWith(t, "more configuration than may be stored", apply(routers("c")), http.StatusUnprocessableEntity, "quota of stored bytes is 32MiB")
-	for i := range model.DefaultOwnerNetworks - 2 {
+	for i := range (model.Quotas{}).OfOwner("").Networks - 2 {
 		if err := apply(hosts(fmt.Sprintf("n%d", i), 1)); err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 
 // greedy is a network of one router that wants so many cores.
 func greedy(name string, cores model.CPU) model.Network {
-	return model.Network{Name: name, Elements: []model.Element{{Name: "r1", Kind: model.Router, Software: model.SoftwareStatic, CPU: cores * 1000}}}
+	return model.Network{Name: name, Elements: []model.Element{{Name: "r1", Kind: model.Router, Software: model.SoftwareStatic, Amounts: model.Amounts{CPU: cores * 1000}}}}
 }
 
 func documents(networks ...model.Network) []model.Document {

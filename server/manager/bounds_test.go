@@ -16,7 +16,7 @@ func TestWhatANodeIsToldIsBounded(t *testing.T) {
 		net := model.Network{Name: name}
 		for i := range megabytes {
 			net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router, Software: model.SoftwareBIRD, Node: "n1",
-				Memory: 16 << 20, Config: map[string]string{"bird.conf": "#" + strings.Repeat("x", 1<<20-2)}})
+				Amounts: model.Amounts{Memory: 16 << 20}, Config: map[string]string{"bird.conf": "#" + strings.Repeat("x", 1<<20-2)}})
 		}
 		return net
 	}

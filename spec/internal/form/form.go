@@ -124,23 +124,8 @@ type Common struct {
 	Control model.Control `yaml:"control"`
 	// Where its packets are forwarded: guest, router, bridge, openflow or xdp. A router has guest by default, a switch
 	// bridge; a host always guest.
-	Forwarding model.Forwarding `yaml:"forwarding"`
-	// Cores that its processes may use, like 0.5: a limit, and their weight among others; no limit when left out.
-	CPU *model.CPU `yaml:"cpu"`
-	// Memory that its processes may use, like 512MiB; 256MiB when left out.
-	Memory *model.Bytes `yaml:"memory"`
-	// Processes and threads that it may have, like 512; 1024 when left out.
-	Processes *int `yaml:"processes"`
-	// Files that each of its processes may have open, like 16384; 4096 when left out.
-	Files *int `yaml:"files"`
-	// Room for its own files – configurations, logs, what is written inside it –, like 1GiB; 256MiB when left out. It may
-	// have a file for each 16 KiB. It can grow, and does not shrink.
-	Disk *model.Bytes `yaml:"disk"`
-	// Neighbours (ARP, neighbour discovery) that it may know beside those on its own links in this file; 8192 when left
-	// out. Where it has more, all those are forgotten.
-	Neighbours *int `yaml:"neighbours"`
-	// Connections that a packet filter in it may track; 65536 when left out. Where it has more, all are forgotten.
-	Connections *int `yaml:"connections"`
+	Forwarding model.Forwarding    `yaml:"forwarding"`
+	Said       Said[model.Amounts] `yaml:",inline"`
 	// The node that it must be on.
 	Node string `yaml:"node"`
 	// The location that its node must be in.
@@ -234,18 +219,7 @@ type Route struct {
 
 // LinkAttributes is what a link has.
 type LinkAttributes struct {
-	// Cap and reservation of each direction, like 10Mbit, in IP packets of the link's MTU.
-	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
-	// The largest packet, 68 to 9000 bytes, at least 1280 with IPv6; 1500 when left out. Between nodes the underlay must
-	// carry 50 more (70 if it is IPv6), wherever the ends may be placed: 8950 at most on simulated nodes. Ends pinned to one
-	// node have no such limit.
-	MTU *int `yaml:"mtu"`
-	// How long a packet takes, like 10ms; refused where the node's kernel has no netem.
-	Delay *model.Duration `yaml:"delay"`
-	// How much the delay varies, both ways, like 1ms.
-	Jitter *model.Duration `yaml:"jitter"`
-	// The share of packets that are lost in each direction: 0.01 or 1%.
-	Loss *Loss `yaml:"loss"`
+	Said Said[model.Link] `yaml:",inline"`
 }
 
 // LinkValue is what stands after a link's `a -- b:` when it is a mapping.
@@ -318,25 +292,7 @@ type Internet struct {
 
 // Slice is the network's share of the substrate.
 type Slice struct {
-	// Cores that its elements may ask for together; an element that asks for none is not limited.
-	CPU *model.CPU `yaml:"cpu"`
-	// Memory that its elements may ask for together; an element that asks for none has the default, which is not counted.
-	Memory *model.Bytes `yaml:"memory"`
-	// What the network may send into each node's underlay and edges, together; a cap.
-	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
-	// Packets a second that its elements on a node may send together, like 100000: what forwarding them takes of the node is
-	// bounded by nothing else. No limit when left out.
-	Packets *int `yaml:"packets"`
-	// Memory of each node's forwarding tables, like 64MiB, that its routers with a forwarding other than guest may have together;
-	// 128MiB when left out. A router with ten routes takes less than 1 KiB, a full Internet table 30 MiB. What does not fit the routers
-	// themselves forward, and an event says so.
-	Tables *model.Bytes `yaml:"tables"`
-	// Next hops that these routers may have together on each node, groups of several counting as one more;
-	// 16384 when left out.
-	NextHops *int `yaml:"nexthops"`
-	// Exceptional packets a second that these routers may get together on each node: those that they answer
-	// or drop rather than forward (TTL at its end, no route, unknown neighbour, too long, options). 10000 when left out.
-	Punts *int `yaml:"punts"`
+	Said Said[model.Slice] `yaml:",inline"`
 	// shared (the default): bounded where it says so, competing for the rest; or strict: bandwidth and packets, and cpu and
 	// memory of every element must be said, and are reserved, and so tables and nexthops if any router's forwarding is not guest. Its links between nodes that have no bandwidth reserve that of
 	// the slice.

@@ -28,9 +28,6 @@ type Forwards []model.Forward
 // Area is an OSPF area in dotted form; a number is read as well.
 type Area string
 
-// Loss is a share, 0…1; a percentage is read as well.
-type Loss float64
-
 // RouteTo is a route's destination; an invalid prefix stands for "default", whose family the next hop tells.
 type RouteTo struct {
 	Prefix  netip.Prefix

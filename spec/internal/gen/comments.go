@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+
+	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
 // comments are the form's: of types by name, of fields by "Type.Field".
@@ -64,6 +66,12 @@ func (c comments) keys(t reflect.Type) (all []key) {
 		switch tag := f.Tag.Get("yaml"); tag {
 		case "-", "":
 		case ",inline":
+			if list, ok := reflect.New(f.Type).Interface().(form.Keys); ok {
+				for _, k := range list.Known() {
+					all = append(all, key{k.Name, k.Meaning, k.Type})
+				}
+				continue
+			}
 			all = append(all, c.keys(f.Type)...)
 		default:
 			all = append(all, key{tag, c[t.Name()+"."+f.Name], f.Type})

@@ -64,7 +64,7 @@ func takes(t reflect.Type) string {
 		return "bandwidth"
 	case reflect.TypeFor[model.Duration]():
 		return "time"
-	case reflect.TypeFor[form.Loss]():
+	case reflect.TypeFor[float64]():
 		return "share"
 	case reflect.TypeFor[netip.Addr]():
 		return "address"

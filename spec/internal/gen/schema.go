@@ -109,7 +109,7 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		s := text(`^([0-9.]+ ?(ns|us|µs|ms|s|m|h) ?)+$`)
 		s.Examples = []any{"10ms", "1.5s"}
 		return s
-	case reflect.TypeFor[form.Loss]():
+	case reflect.TypeFor[float64]():
 		return anyOf(&schema{Type: "number", Minimum: "0", Maximum: "1"}, text(`^`+decimal+` ?%$`))
 	case reflect.TypeFor[netip.Addr](), reflect.TypeFor[form.RouteTo]():
 		return &schema{Type: "string"}

@@ -1,0 +1,131 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// Key is a key of the file that has one value. What is to be known of it is said once, in the list of its kind: Amounts.Keys
+// for elements, Slice.Keys, Link.Keys. These come from the lists: the reader of files and their writer, the checks of values,
+// what counts where nothing is said, `set`, what plan says of a change, what describe shows, the JSON Schema and
+// docs/file-format.md. T is what has the value in the model.
+type Key[T any] struct {
+	Name    string       // in files, in JSON, and of `set`
+	Example string       // a value as files have it
+	Meaning string       // for people, with what counts otherwise and the bounds
+	Unit    string       // what stands behind the value where several are in one line
+	Nothing string       // why zero is refused in files; empty where zero is a value like others
+	Type    reflect.Type // of the value
+
+	Parse func(of *T, text string) error // reads a value as a file says it
+	Text  func(of *T) string             // the value as a file says it
+	Copy  func(to, from *T)
+	Clear func(of *T) // gives the value back, so that the default counts
+	Zero  func(of *T) bool
+	Same  func(a, b *T) bool
+	// Check tells what is impossible about a value; zero says nothing and is fine.
+	Check func(of *T) string
+	// fill gives the usual value to what has none.
+	fill func(of *T)
+}
+
+// about is what a list says of a key.
+type about[V cmp.Ordered] struct {
+	example, meaning, unit, nothing string
+
+	usual       V      // what counts where nothing is said; its place in the meaning is {usual}
+	least, most V      // of a value; most is no bound where it is zero
+	few, many   string // who needs the least ("that routing software needs"), and than what the most is more
+}
+
+func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string) (V, error), a about[V]) Key[T] {
+	var zero V
+	text := func(v V) string {
+		if f, ok := any(v).(float64); ok {
+			return strconv.FormatFloat(f, 'f', -1, 64)
+		}
+		return fmt.Sprint(v)
+	}
+	meaning := strings.ReplaceAll(a.meaning, "{usual}", text(a.usual))
+	switch {
+	case a.least != zero && a.most != zero:
+		meaning += " From " + text(a.least) + " to " + text(a.most) + "."
+	case a.least != zero:
+		meaning += " At least " + text(a.least) + "."
+	case a.most != zero:
+		meaning += " At most " + text(a.most) + "."
+	}
+	return Key[T]{Name: name, Example: a.example, Meaning: meaning, Unit: a.unit, Nothing: a.nothing, Type: reflect.TypeFor[V](),
+		Parse: func(t *T, text string) (err error) {
+			v, err := parse(text)
+			if err == nil {
+				*of(t) = v
+			}
+			return err
+		},
+		Text:  func(t *T) string { return text(*of(t)) },
+		Copy:  func(to, from *T) { *of(to) = *of(from) },
+		Clear: func(t *T) { *of(t) = zero },
+		Zero:  func(t *T) bool { return *of(t) == zero },
+		Same:  func(x, y *T) bool { return *of(x) == *of(y) },
+		fill:  func(t *T) { *of(t) = cmp.Or(*of(t), a.usual) },
+		Check: func(t *T) string {
+			switch v := *of(t); {
+			case v != zero && v < a.least:
+				return name + " " + text(v) + " is less than the " + text(a.least) + " " + a.few
+			case a.most != zero && !(v <= a.most): // so that what is no number is none
+				return name + " " + text(v) + " is more " + a.many + " (at most " + text(a.most) + ")"
+			}
+			return ""
+		}}
+}
+
+// within makes keys of a part to keys of the whole.
+func within[T, P any](part func(*T) *P, keys []Key[P]) []Key[T] {
+	all := make([]Key[T], len(keys))
+	for i, k := range keys {
+		all[i] = Key[T]{Name: k.Name, Example: k.Example, Meaning: k.Meaning, Unit: k.Unit, Nothing: k.Nothing, Type: k.Type,
+			Parse: func(t *T, text string) error { return k.Parse(part(t), text) },
+			Text:  func(t *T) string { return k.Text(part(t)) },
+			Copy:  func(to, from *T) { k.Copy(part(to), part(from)) },
+			Clear: func(t *T) { k.Clear(part(t)) },
+			Zero:  func(t *T) bool { return k.Zero(part(t)) },
+			Same:  func(a, b *T) bool { return k.Same(part(a), part(b)) },
+			Check: func(t *T) string { return k.Check(part(t)) },
+			fill:  func(t *T) { k.fill(part(t)) }}
+	}
+	return all
+}
+
+// filled is a value with the usual in the place of what nobody said.
+func filled[T any](keys []Key[T], of T) T {
+	for _, k := range keys {
+		k.fill(&of)
+	}
+	return of
+}
+
+// checkKeys tells what is impossible about the values.
+func checkKeys[T any](keys []Key[T], of *T, report func(key, problem string)) {
+	for _, k := range keys {
+		if problem := k.Check(of); problem != "" {
+			report(k.Name, problem)
+		}
+	}
+}
+
+func parseWord[T ~string](s string) (T, error) { return T(s), nil }
+
+func parseCount(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	switch {
+	case err == nil:
+		return int(n), nil
+	case strings.Trim(s, "0123456789") == "" && s != "":
+		return 0, fmt.Errorf("%s is too large a number", s)
+	}
+	return 0, fmt.Errorf("%q is no whole number; write digits only, like 1024", s)
+}

@@ -1,0 +1,66 @@
+package form
+
+import (
+	"reflect"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Said are those keys of a list of the model's that a mapping states. A key that is stated as zero is told from one that is not
+// stated: where defaults say something, a zero takes it back.
+type Said[T interface{ Keys() []model.Key[T] }] struct {
+	Value T
+	said  uint64 // by the keys' places in the list
+}
+
+// Keys is what Said is to the decoder, the schema and the page, whichever list it is of.
+type Keys interface {
+	Known() []KnownKey
+	// Say reads a value.
+	Say(key, text string) error
+}
+
+// KnownKey is a key of a list.
+type KnownKey struct {
+	Name, Meaning string
+	Type          reflect.Type // of its value
+}
+
+// Known is Keys'.
+func (s *Said[T]) Known() (all []KnownKey) {
+	for _, k := range s.Value.Keys() {
+		all = append(all, KnownKey{k.Name, k.Meaning, k.Type})
+	}
+	return all
+}
+
+// Say is Keys'.
+func (s *Said[T]) Say(key, text string) error {
+	for i, k := range s.Value.Keys() {
+		if k.Name == key {
+			s.said |= 1 << i
+			return k.Parse(&s.Value, text)
+		}
+	}
+	panic("form: no key " + key)
+}
+
+// Or takes from the defaults what is not stated.
+func (s *Said[T]) Or(defaults *Said[T]) T {
+	v := s.Value
+	for i, k := range v.Keys() {
+		if s.said>>i&1 == 0 {
+			k.Copy(&v, &defaults.Value)
+		}
+	}
+	return v
+}
+
+// Nothings calls f for each key that is stated as zero where that says nothing: it takes nothing back, and zero is no value.
+func (s *Said[T]) Nothings(defaults *Said[T], f func(key, why string)) {
+	for i, k := range s.Value.Keys() {
+		if s.said>>i&1 == 1 && k.Nothing != "" && k.Zero(&s.Value) && k.Zero(&defaults.Value) {
+			f(k.Name, k.Nothing)
+		}
+	}
+}
