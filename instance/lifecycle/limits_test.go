@@ -207,6 +207,7 @@ func TestOtherLimitsOfTheMachine(t *testing.T) {
 	}
 	write("net/ipv4/udp_mem", "1\t2\t999999999999\n")
 	write("kernel/pid_max", "32768\n")
+	write("net/core/netdev_max_backlog", "1000\n")
 	write("kernel/pty/max", "4096\n")
 	// The file of a limit that may be read and not written, as in a container: a full device says so whoever writes.
 	if err := os.Remove(filepath.Join(f.sysctl, "kernel/pty/max")); err != nil {
@@ -217,6 +218,7 @@ func TestOtherLimitsOfTheMachine(t *testing.T) {
 	}
 	f.up("a")
 	want("kernel/pid_max", "4194304")
+	want("net/core/netdev_max_backlog", "10000")
 	if third, err := f.get("net/ipv4/udp_mem#2"); err != nil || third != 999999999999 {
 		t.Errorf("a limit that was high enough is %d (%v)", third, err)
 	}
@@ -229,5 +231,6 @@ func TestOtherLimitsOfTheMachine(t *testing.T) {
 	}
 	f.down("a")
 	want("kernel/pid_max", "32768")
+	want("net/core/netdev_max_backlog", "1000")
 	want("net/ipv4/udp_mem", "1\t2\t999999999999")
 }
