@@ -127,10 +127,13 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 				return false, nil
 			}
 		}
+		if e.AtWork {
+			return false, nil
+		}
 		if e.Phase == model.PhaseFailed {
 			return false, failed("it has failed: %s", oneLine(e.Message))
 		}
-		return e.Phase == wanted(action) && !e.AtWork, nil
+		return e.Phase == wanted(action), nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: ExitTimeout, Err: fmt.Errorf("still %s after %s; `polyplane describe %s` tells more", last, timeout, id)}

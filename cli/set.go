@@ -154,13 +154,14 @@ func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.
 		if err != nil { // a link
 			return !slices.ContainsFunc(elements, func(e model.ElementView) bool { return e.AtWork }), nil
 		}
+		if e.AtWork {
+			late = []string{e.Node}
+			return false, nil
+		}
 		if e.Phase == model.PhaseFailed {
 			return false, failed("%s is set, and has failed: %s", name, oneLine(e.Message))
 		}
-		if e.AtWork {
-			late = []string{e.Node}
-		}
-		return !e.AtWork, nil
+		return true, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: ExitTimeout, Err: fmt.Errorf("%s is set, and not yet in place on %s after %s; `polyplane get nodes` tells more",

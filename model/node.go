@@ -183,6 +183,8 @@ type Report struct {
 	Events   []Event         `json:"events,omitempty"`   // new since the last report
 	// Held are the networks that keep the node from following the store: it goes on with what it was told before.
 	Held []HeldNetwork `json:"held,omitempty"`
+	// AtWork are the networks of which the node still removes something that Revision does not have.
+	AtWork []string `json:"atWork,omitempty"`
 	// Problem is what keeps the node as a whole from working, in words.
 	Problem string  `json:"problem,omitempty"`
 	CPUUsed float64 `json:"cpuUsed,omitempty"` // cores

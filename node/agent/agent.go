@@ -83,6 +83,8 @@ const (
 	settle = 50 * time.Millisecond
 	// quiet is how long nothing must have happened for the next change to be looked at so soon again.
 	quiet = 3 * time.Second
+	// patience is how long a pass waits for slow work on elements' processes: what is done by then need not be come back to.
+	patience = 50 * time.Millisecond
 	// auditEvery is how often a part of the elements is looked into; fullEvery how often everything is applied again
 	// although nothing told of a change.
 	auditEvery = 2 * time.Second
@@ -100,7 +102,7 @@ const (
 type Agent struct {
 	Config
 	wishes   chan model.NodeState // the latest one, from the manager
-	ready    chan struct{}        // elements have become ready, or no longer are, or planes are in sync
+	ready    chan struct{}        // elements have become ready, or no longer are, planes are in sync, or slow work is done
 	mending  map[model.ID]bool    // elements that failed and are starting
 	links    *links
 	reporter *reporter
@@ -125,6 +127,7 @@ type Agent struct {
 	memory    model.StoreMemory
 	held      []model.HeldNetwork // why the manager's latest word is not followed
 	plan      plan
+	removing  removing
 	meter     meter
 	usage     usages
 	noUplink  string                                // why internet edges lead nowhere, as last told
@@ -192,6 +195,9 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.watch(ctx) })
 	g.Go(func() error { return a.watchSlowly(ctx) })
 	for _, driver := range c.Drivers.Controls {
+		if h, ok := driver.(control.Hurrier); ok {
+			h.Hurry(patience)
+		}
 		if w, ok := driver.(control.Watcher); ok {
 			g.Go(func() error { return w.Watch(ctx, a.changed) })
 		}
@@ -205,7 +211,7 @@ func Run(ctx context.Context, c Config) error {
 	return g.Wait()
 }
 
-// changed has the loop look at what the elements' software, and what forwards for them, have come to.
+// changed has the loop look at what the elements' software, what forwards for them, and work beside the loop have come to.
 func (a *Agent) changed() {
 	select {
 	case a.ready <- struct{}{}:
@@ -222,9 +228,12 @@ func (a *Agent) loop(ctx context.Context) error {
 	defer retry.Stop()
 	defer count.Stop()
 
+	settled := newTimer()
+	defer settled.Stop()
 	var wait, lastWait, look time.Duration
 	var lastHeard time.Time
-	pass := func() {
+	settling := false
+	passIn := func(ctx context.Context) {
 		began := time.Now()
 		failed := a.pass(ctx)
 		a.work.passed(time.Since(began))
@@ -236,6 +245,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		case a.retry == 0:
 			a.retry = firstRetry
 			retry.Reset(a.retry)
+		case control.Glancing(ctx): // nothing was tried again
 		default:
 			a.retry = min(2*a.retry, lastRetry)
 			retry.Reset(a.retry)
@@ -243,6 +253,13 @@ func (a *Agent) loop(ctx context.Context) error {
 		count.Reset(a.countEvery())
 	}
 	ctx = control.WithProgress(ctx, a.pulse.progress)
+	ctx = control.WithAwaited(ctx, func() bool { return len(a.wishes) > 0 || len(a.ready) > 0 })
+	pass := func() { passIn(ctx) }
+	follow := func(s *model.NodeState) {
+		a.take(ctx, s)
+		pass()
+		a.keep()
+	}
 	if a.desired != nil {
 		a.ground.set(a.desired.Links)
 		pass()
@@ -253,23 +270,29 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case s := <-a.wishes:
-			a.take(ctx, &s)
-			pass()
-			a.keep()
+			follow(&s)
 		case <-a.links.changed:
 			// A device that goes takes others along, and what put it back sends events of its own. Somebody who keeps
-			// undoing our work is answered ever more slowly.
+			// undoing our work is answered ever more slowly, which nobody else waits for.
+			if settling {
+				continue
+			}
 			if wait = settle; time.Since(lastHeard) < quiet {
 				wait = min(2*lastWait, quiet)
 			}
-			if !sleep(ctx, wait) {
-				return nil
-			}
-			lastWait, lastHeard = wait, time.Now()
+			settling = true
+			settled.Reset(wait)
+		case <-settled.C:
+			settling, lastWait, lastHeard = false, wait, time.Now()
 			a.links.settled()
 			pass()
 		case <-a.ready:
-			pass()
+			select {
+			case s := <-a.wishes: // what people ask for comes first
+				follow(&s)
+			default:
+				passIn(control.Glance(ctx))
+			}
 		case <-audit.C:
 			if a.audit(ctx) {
 				pass()

@@ -79,6 +79,7 @@ type outcome struct {
 	routed  forward.Routed // the driver, if it tells routes
 	err     error
 
+	busy     bool              // work on it is under way
 	waits    bool              // who shall forward for it is not in sync yet
 	steering *forward.Steering // where its packets shall go; nil: where they went before
 	restarts int
@@ -138,7 +139,7 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 		}
 		for i, r := range driver.Apply(ctx, jobs) {
 			o := &outcome{job: jobs[i], phase: r.Phase, devices: r.Devices, err: r.Err, restarts: r.Restarts,
-				warning: r.Warning, message: r.Message}
+				warning: r.Warning, message: r.Message, busy: r.Busy}
 			outcomes[jobs[i].ID] = o
 			o.routed, _ = driver.(forward.Routed)
 			for _, c := range r.Changed {
@@ -362,7 +363,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 			problems = append(problems, fmt.Sprintf("forwarding %s: %s", name, err))
 		}
 	}
-	began := time.Now()
+	surplus := map[model.ID]bool{}
 	for name, driver := range a.Drivers.Controls {
 		found, err := driver.List(ctx)
 		if err == nil {
@@ -374,21 +375,18 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 			for _, f := range found {
 				if !wanted[f.ID] && !a.plan.held[f.ID.Network] {
 					ids = append(ids, f.ID)
+					surplus[f.ID] = true
 				}
 			}
 			if len(ids) > 0 {
-				if err = driver.Remove(ctx, ids, false); err == nil {
-					for _, id := range ids {
-						a.event(model.Info, id.String(), "ElementRemoved", "removed")
-					}
-					err = a.discard(ctx, began)
-				}
+				err = a.remove(ctx, driver, ids)
 			}
 		}
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("control %s: %s", name, err))
 		}
 	}
+	a.removing.settle(surplus)
 	if err := a.removeEdges(ctx); err != nil {
 		problems = append(problems, fmt.Sprintf("internet edges: %s", err))
 	}

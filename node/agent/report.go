@@ -134,7 +134,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	if a.complete {
 		report.Revision = a.desired.Revision
 	}
-	report.Held = a.held
+	report.Held, report.AtWork = a.held, a.removing.networks()
 	before := map[model.ID]model.ElementStatus{}
 	if a.reporter.last != nil {
 		for _, e := range a.reporter.last.Elements {
@@ -146,7 +146,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		if o == nil {
 			continue
 		}
-		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, AtWork: o.waits, Restarts: o.restarts, Message: o.warning.Message,
+		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, AtWork: o.busy || o.waits, Restarts: o.restarts, Message: o.warning.Message,
 			Usage: a.usage.now[id]}
 		if o.phase == model.PhaseStarting {
 			s.Message = cmp.Or(s.Message, o.message)

@@ -51,6 +51,8 @@ type Result struct {
 	Err     error
 	Phase   model.Phase
 	Devices []Device // one an interface, in the element's order
+	// Busy tells that slow work on it is still under way, beside the caller: Phase is how it was before. See Glance.
+	Busy bool
 	// Changed tells what was done, for events ("created", "port h1 restored"); empty when all was right.
 	Changed []string
 	// Restarts counts how often the element's processes were started again since the machine started.
@@ -103,6 +105,39 @@ type Auditor interface {
 type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }
+
+// Hurrier is a Watcher that can leave slow work to itself. After Hurry, Apply and Remove wait for none of it longer than that:
+// Apply answers Busy for the elements that are still worked on, Remove returns while List still has what it removes, and Watch
+// tells when there is more. Hurry comes before everything else.
+type Hurrier interface {
+	Watcher
+	Hurry(patience time.Duration)
+}
+
+// Not every call of Apply is a reason to try again what has failed: with a context of Glance, it only takes note of what has
+// ended, and does what is new.
+
+type awaitedKey struct{}
+
+// WithAwaited has a Hurrier ask, now and then, whether something else is wanted of the caller, so that it comes to an end with
+// what it has done so far.
+func WithAwaited(ctx context.Context, awaited func() bool) context.Context {
+	return context.WithValue(ctx, awaitedKey{}, awaited)
+}
+
+// Awaited tells whether that is so.
+func Awaited(ctx context.Context) bool {
+	awaited, ok := ctx.Value(awaitedKey{}).(func() bool)
+	return ok && awaited()
+}
+
+type glanceKey struct{}
+
+// Glance has Apply do nothing a second time.
+func Glance(ctx context.Context) context.Context { return context.WithValue(ctx, glanceKey{}, true) }
+
+// Glancing tells whether that is so.
+func Glancing(ctx context.Context) bool { return ctx.Value(glanceKey{}) != nil }
 
 // Trimmer is a driver, or a plane of forwarding, that can bound what elements put into tables of the kernel that it bounds for nobody. Trim looks at
 // who has more than its limits allow, and takes it away; frequent calls are cheap where nobody has.

@@ -102,7 +102,7 @@ func (m *Manager) left() []string {
 		}
 		for node, revision := range n.leaving {
 			// A node that the substrate no longer has is nobody to wait for.
-			if on := m.nodes[node]; on == nil || on.heard && on.reported >= revision && !on.has(name) {
+			if on := m.nodes[node]; on == nil || on.heard && on.reported >= revision && !on.has(name) && !on.atWork[name] {
 				delete(n.leaving, node)
 			}
 		}

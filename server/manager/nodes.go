@@ -33,7 +33,8 @@ type node struct {
 	beat     model.Beat
 	said     model.Condition // as last told in an event, and why
 	saidWhy  string
-	reported int64 // the revision that the node says it has
+	reported int64           // the revision that the node says it has
+	atWork   map[string]bool // networks that it still removes something of
 	problem  string
 	cpuUsed  float64
 	memUsed  model.Bytes
@@ -134,6 +135,15 @@ func (m *Manager) Report(r model.Report) error {
 	m.believe(n, &r)
 	first := !n.heard
 	n.hear()
+	n.atWork = map[string]bool{}
+	for _, name := range r.AtWork {
+		if on := m.networks[name]; on != nil { // what a node says of others is nobody's business
+			_, has := on.parts[n.Name]
+			_, leaves := on.leaving[n.Name]
+			n.atWork[name] = has || leaves
+		}
+	}
+	maps.DeleteFunc(n.atWork, func(_ string, at bool) bool { return !at })
 	n.heard, n.back, n.reported, n.problem, n.cpuUsed, n.memUsed, n.underlay =
 		true, true, r.Revision, r.Problem, r.CPUUsed, r.MemUsed, r.Underlay
 	for _, ev := range r.Events {

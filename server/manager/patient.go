@@ -85,7 +85,7 @@ func (m *Manager) allHeard() bool {
 	defer m.mu.RUnlock()
 	for _, n := range m.networks {
 		for name, p := range n.parts {
-			if on := m.nodes[name]; on != nil && (!on.heard || on.reported < p.revision) {
+			if on := m.nodes[name]; on != nil && (!on.heard || on.reported < p.revision || on.atWork[n.record.Network.Name]) {
 				return false
 			}
 		}

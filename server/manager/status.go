@@ -144,6 +144,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 		switch {
 		case is.LastTold != 0:
 			s.Unknown++
+		case is.Phase == model.PhaseFailed && is.AtWork: // as it was before
 		case is.Phase == model.PhaseFailed:
 			s.Failed++
 			if failure == "" {
@@ -163,7 +164,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 		}
 	}
 	for name, p := range n.parts {
-		if on := m.nodes[name]; waiting == "" && on != nil && on.reported < p.revision {
+		if on := m.nodes[name]; waiting == "" && on != nil && (on.reported < p.revision || on.atWork[s.Name]) {
 			waiting = "node " + name + " is at work"
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,10 @@ type work struct {
 	lost   []int            // interfaces whose element end is nowhere to be found
 	errs   []error
 	turn   bool // it may be started, or restarted
+	later  bool // its namespace is made in another Apply
+
+	p     *process // the element's, or the shift's own copy
+	shift *shift   // that does this work, nil in Apply itself
 }
 
 func (w *work) fail(err error) { w.errs = append(w.errs, err) }
@@ -75,10 +80,37 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	}
 	stale := stalePorts(jobs, there, d.elements)
 	turns := d.turnsForQueued()
+	defer func() {
+		d.news = d.isNews(results)
+		for i := range results {
+			if e := d.elements[jobs[i].ID]; e != nil && !results[i].Busy {
+				e.told, e.toldErr = results[i].Phase, results[i].Err
+			}
+		}
+	}()
 	var todo []*work
 	for i := range jobs {
+		s := d.shifts[jobs[i].ID]
+		if s != nil && s.hasEnded() {
+			d.takeIn(jobs[i].ID, s)
+			s = nil
+		}
 		e := d.elements[jobs[i].ID]
-		if e != nil && !stale[jobs[i].ID] && !turns[jobs[i].ID] && d.asBefore(e, &jobs[i], there) && !d.fallsShort(e) {
+		if s != nil && !s.ends && !sameJob(&s.job, &jobs[i]) {
+			s.cut()
+		}
+		switch {
+		case e == nil || stale[jobs[i].ID] || s != nil && s.apart && !s.ends && d.asBefore(e, &jobs[i], there):
+		case s != nil && (control.Glancing(ctx) || d.surroundedAsBefore(e, &jobs[i], there)):
+			d.leave(s)
+			d.tellBusy(e, &jobs[i], &results[i])
+			continue
+		case s == nil && control.Glancing(ctx) && e.last != nil && sameJob(&e.last.job, &jobs[i]) && !e.verified && !e.process.queued:
+			d.tellLast(e, &results[i])
+			continue
+		}
+		if e != nil && (s == nil || s.apart && !s.ends) && !stale[jobs[i].ID] && !turns[jobs[i].ID] && d.asBefore(e, &jobs[i], there) &&
+			!d.fallsShort(&jobs[i], &e.process) {
 			results[i].Devices = e.devices
 			d.tell(e, &results[i])
 			if results[i].Err = e.process.troubleOf(jobs[i].ID); results[i].Err != nil {
@@ -91,7 +123,10 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	if len(todo) == 0 {
 		return nil
 	}
-	d.repairAll(ctx, todo, there, names)
+	d.news = d.isNews(results)
+	if todo = d.repairAll(ctx, todo, there, names); len(todo) == 0 {
+		return nil
+	}
 	if now, _, err := d.dumpPorts(); err == nil {
 		there = now
 	} else {
@@ -104,6 +139,14 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 		d.finish(w, there)
 	}
 	return nil
+}
+
+// isNews tells whether any of the results, as far as there are any, is another than what was told last.
+func (d *Driver) isNews(results []control.Result) bool {
+	return slices.ContainsFunc(results, func(r control.Result) bool {
+		e := d.elements[r.ID]
+		return len(r.Changed) > 0 || e != nil && !r.Busy && r.Phase != "" && r.Phase != e.told
+	})
 }
 
 func (d *Driver) prepare(ctx context.Context) error {
@@ -127,7 +170,17 @@ func (d *Driver) prepare(ctx context.Context) error {
 
 // asBefore tells cheaply that nothing has changed: the wish, the ports, the namespace's mount, the processes.
 func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
-	if !e.verified || e.job.Index != job.Index || !reflect.DeepEqual(&e.job.Element, &job.Element) {
+	return e.verified && d.surroundedAsBefore(e, job, there) && e.process.asWanted() &&
+		(!job.Element.Suspended || !e.process.running() || d.frozen(containerID(job.ID)))
+}
+
+func sameJob(a, b *control.Job) bool {
+	return a.Index == b.Index && reflect.DeepEqual(&a.Element, &b.Element)
+}
+
+// surroundedAsBefore tells the same of all but the processes.
+func (d *Driver) surroundedAsBefore(e *element, job *control.Job, there ports) bool {
+	if e.want == nil || e.faulty || !sameJob(&e.job, job) {
 		return false
 	}
 	for i := range e.devices {
@@ -136,8 +189,7 @@ func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
 			return false
 		}
 	}
-	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode && e.process.asWanted() &&
-		(!job.Element.Suspended || !e.process.running() || d.frozen(containerID(job.ID)))
+	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode
 }
 
 // is tells whether a port's own properties are right. Whether it is up is the fabric's to say.
@@ -174,10 +226,12 @@ func stalePorts(jobs []control.Job, there ports, known map[model.ID]*element) ma
 	return stale
 }
 
-// repairAll takes the elements through namespaces, ports and insides; each stage works while the one before it goes on.
-func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names map[string]*link) {
-	ready, linked := make(chan *work, len(todo)), make(chan *work, len(todo))
-	var missing []*work
+// repairAll takes the elements through namespaces, ports and insides; each stage works while the one before it goes on. Of those
+// that have no namespace yet it takes a portion, and it returns those that it has taken.
+func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names map[string]*link) []*work {
+	// No stage gets far ahead of the next: a portion that has come to its end is soon done.
+	ready, linked := make(chan *work, linkBatch), make(chan *work, linkBatch/2)
+	var present, missing []*work
 	byElement := map[model.ID][]string{}
 	for key := range there {
 		id := portOf(key).ID
@@ -195,13 +249,16 @@ func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names
 			missing = append(missing, w)
 		default:
 			there.adopt(w, names)
-			ready <- w
+			present = append(present, w)
 		}
 	}
 	var stages sync.WaitGroup
 	stages.Go(func() {
+		defer close(ready)
+		for _, w := range present {
+			ready <- w
+		}
 		d.makeMissing(ctx, missing, ready)
-		close(ready)
 	})
 	stages.Go(func() {
 		defer close(linked)
@@ -225,7 +282,9 @@ func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names
 		})
 	}
 	stages.Wait()
+	todo = slices.DeleteFunc(todo, func(w *work) bool { return w.later })
 	d.replaceLost(todo, there)
+	return todo
 }
 
 // attach finds the namespace of an element: the one remembered, or the one mounted. It leaves w.e nil where there is
@@ -262,33 +321,43 @@ func (d *Driver) attach(w *work) error {
 	if err := d.find(w.job.ID, &w.e.process); err != nil || !w.e.process.running() {
 		return err
 	}
-	return d.boundSockets(w.e, w.job.Element.Limits().Memory) // as another agent's life, or version, left it
+	return d.boundElement(w.e, w.job.Element.Limits().Memory) // as another agent's life, or version, left it
 }
 
-// makeMissing makes the namespaces of elements that have none, a network at a time, and passes them on.
+// makeMissing makes the namespaces of a portion of the elements that have none, a network at a time, and passes them on.
 func (d *Driver) makeMissing(ctx context.Context, missing []*work, ready chan<- *work) {
 	networks := map[string][]*work{}
-	var order []string
-	for _, w := range missing {
-		name := w.job.ID.Network
-		if networks[name] == nil {
-			order = append(order, name)
-		}
-		networks[name] = append(networks[name], w)
+	ids := make([]model.ID, len(missing))
+	for i, w := range missing {
+		ids[i], w.later = w.job.ID, true
+		networks[w.job.ID.Network] = append(networks[w.job.ID.Network], w)
 	}
-	for _, name := range order {
-		works := networks[name]
-		if err := d.makeNetwork(ctx, name, works, ready); err != nil {
+	p := d.newPortion(ctx, ids)
+	for _, network := range p.networks() {
+		if p.ends(network) {
+			break
+		}
+		works := networks[network]
+		if err := d.makeNetwork(ctx, p, network, works, ready); err != nil {
 			for _, w := range works {
 				if w.e == nil {
+					w.later = false
 					w.fail(fmt.Errorf("element %s: make its network namespace: %w", w.job.ID, err))
 				}
 			}
 		}
 	}
+	if p.over {
+		d.wake()
+	}
+	for _, w := range missing {
+		if w.later {
+			w.result.Phase, w.result.Busy = model.PhasePending, true
+		}
+	}
 }
 
-func (d *Driver) makeNetwork(ctx context.Context, network string, works []*work, ready chan<- *work) error {
+func (d *Driver) makeNetwork(ctx context.Context, p *portion, network string, works []*work, ready chan<- *work) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -306,7 +375,11 @@ func (d *Driver) makeNetwork(ctx context.Context, network string, works []*work,
 		kinds[i] = w.want.kind
 	}
 	keep := func(path string) error { return d.keepUserNamespace(network, base, path) }
-	return makeNamespaces(user, base, kinds, keep, func(i, fd int) {
+	more := func(n int) bool {
+		works[n].later = !p.takes(network)
+		return !works[n].later
+	}
+	return makeNamespaces(user, base, kinds, keep, more, func(i, fd int) {
 		control.Progress(ctx)
 		w := works[i]
 		e, err := d.keepNamespace(w.job.ID, fd)

@@ -44,7 +44,10 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 	for id, e := range d.elements {
 		switch {
 		case !e.verified: // Apply knows
-		case mounts && d.namespaceOf(d.dirs.Namespace(id)) != e.inode || e.process.due() || d.fallsShort(e):
+		case mounts && d.namespaceOf(d.dirs.Namespace(id)) != e.inode:
+			differ = append(differ, id)
+		case d.shifts[id] != nil: // when it ends it is looked at
+		case e.process.due() || d.fallsShort(&e.job, &e.process):
 			differ = append(differ, id)
 		default:
 			ids = append(ids, id)

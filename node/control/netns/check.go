@@ -26,7 +26,7 @@ const maxComplaint = 1000
 // in a container of its own, since what a configuration includes is read as well. There, the candidates stand in the place
 // of the element's own files, which what runs may read at any moment and must find again after a refusal.
 func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File) error {
-	p, id := &w.e.process, w.job.ID
+	p, id := w.p, w.job.ID
 	if len(p.plan.Check) == 0 {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File
 	}
 	defer os.Remove(said.Name())
 	defer said.Close()
-	if err := d.runRunc(ctx, nil, said, "run", "--no-new-keyring", "--bundle", bundle, container); err != nil {
+	if err := d.runRunc(w.shift.wish, nil, said, "run", "--no-new-keyring", "--bundle", bundle, container); err != nil {
 		if words := complaint(said.Name()); words != "" {
 			return fmt.Errorf("%s refuses its configuration: %s", w.job.Element.Software, words)
 		}

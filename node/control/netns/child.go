@@ -4,6 +4,7 @@ import (
 	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -29,13 +30,16 @@ const (
 	childProcs  = 5 // the first proc file system; procfsUses namespaces have their sysctls set through each
 )
 
-// fdsPerMessage is how many namespaces travel in one message (the kernel's limit is 253).
+// fdsPerMessage is how many namespaces travel in one message (the kernel's limit is 253). They are those of one request.
 const fdsPerMessage = 16
 
-// childRequest is what the child reads from its standard input.
+// childRequest is what the child reads from its standard input, until that ends.
 type childRequest struct {
-	Kinds []model.Kind // one namespace each
+	Kinds []model.Kind // one namespace each, in one message
 }
+
+// requestsAhead is how many requests wait for their answers: the child works on one while its answers to another are taken.
+const requestsAhead = 2
 
 // ChildMain does the child's work and ends the process when this process was started as the child; else it returns at
 // once. The program's main must call it first: the child inherits nothing that needs cleaning up, and starts in the time
@@ -53,52 +57,46 @@ func ChildMain() {
 
 func childWork() error {
 	runtime.LockOSThread()
-	var request childRequest
-	if err := gob.NewDecoder(os.Stdin).Decode(&request); err != nil {
-		return fmt.Errorf("read what to make: %w", err)
-	}
 	if err := limitUsers(); err != nil {
 		return err
 	}
+	requests := gob.NewDecoder(os.Stdin)
 	writers := map[model.Kind]*sysctlWriter{}
-	var fds []int
-	flush := func() error {
-		if len(fds) == 0 {
+	for made := 0; ; {
+		var request childRequest
+		if err := requests.Decode(&request); errors.Is(err, io.EOF) {
 			return nil
+		} else if err != nil {
+			return fmt.Errorf("read what to make: %w", err)
+		}
+		var fds []int
+		for _, kind := range request.Kinds {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("make a network namespace: %w", err)
+			}
+			w := writers[kind]
+			if w == nil {
+				w = &sysctlWriter{settings: sysctls(kind)}
+				writers[kind] = w
+			}
+			if err := w.write(childProcs + made/procfsUses); err != nil {
+				return err
+			}
+			fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			if err != nil {
+				return fmt.Errorf("open a new network namespace: %w", err)
+			}
+			fds = append(fds, fd)
+			made++
 		}
 		err := unix.Sendmsg(childSocket, []byte{byte(len(fds))}, unix.UnixRights(fds...), nil, 0)
 		for _, fd := range fds {
 			unix.Close(fd)
 		}
-		fds = fds[:0]
 		if err != nil {
 			return fmt.Errorf("hand over namespaces: %w", err)
 		}
-		return nil
 	}
-	for i, kind := range request.Kinds {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make a network namespace: %w", err)
-		}
-		w := writers[kind]
-		if w == nil {
-			w = &sysctlWriter{settings: sysctls(kind)}
-			writers[kind] = w
-		}
-		if err := w.write(childProcs + i/procfsUses); err != nil {
-			return err
-		}
-		fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("open a new network namespace: %w", err)
-		}
-		if fds = append(fds, fd); len(fds) == fdsPerMessage {
-			if err := flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return flush()
 }
 
 // userLimits are what each user of a network may have of what the kernel counts by user namespace (/proc/sys/user). It
@@ -123,9 +121,10 @@ func limitUsers() error {
 
 // makeNamespaces makes one network namespace a kind in the user namespace that is mounted at user – or, when user is
 // empty, in a new one that maps 65,536 IDs from base, which is first handed to keepUser as a path – and calls each for
-// every one with its position and a descriptor that each must close. The sysctls are set.
+// every one with its position and a descriptor that each must close. The sysctls are set. Those from the first on that
+// more refuses are not made.
 func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(path string) error,
-	each func(i, fd int)) error {
+	more func(i int) bool, each func(i, fd int)) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("make a socket pair: %w", err)
@@ -185,11 +184,14 @@ func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(
 		// The child waits for its request, so its user namespace is there to be kept.
 		keepErr = keepUser(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
 	}
-	if keepErr == nil {
-		keepErr = gob.NewEncoder(input).Encode(childRequest{Kinds: kinds})
+	requests := requester{to: gob.NewEncoder(input), input: input, kinds: kinds, more: more}
+	if keepErr != nil {
+		requests.end()
 	}
-	input.Close()
-	n, err := receiveNamespaces(pair[0], each)
+	for range requestsAhead {
+		requests.next()
+	}
+	n, err := receiveNamespaces(pair[0], each, requests.next)
 	if err != nil {
 		cmd.Process.Kill() // nobody listens to it any more
 	}
@@ -201,13 +203,49 @@ func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(
 		return err
 	case waitErr != nil:
 		return fmt.Errorf("%s (%w)", strings.TrimSpace(stderr.String()), waitErr)
-	case n < len(kinds):
-		return fmt.Errorf("only %d of %d namespaces were made", n, len(kinds))
+	case requests.err != nil:
+		return fmt.Errorf("ask for namespaces: %w", requests.err)
+	case n < requests.asked:
+		return fmt.Errorf("only %d of %d namespaces were made", n, requests.asked)
 	}
 	return nil
 }
 
-func receiveNamespaces(socket int, each func(i, fd int)) (int, error) {
+// requester asks the child for namespaces.
+type requester struct {
+	to    *gob.Encoder
+	input io.Closer
+	kinds []model.Kind
+	more  func(i int) bool
+	asked int
+	over  bool
+	err   error
+}
+
+// next sends the next request, or ends them.
+func (r *requester) next() {
+	if r.over {
+		return
+	}
+	first := r.asked
+	for r.asked-first < fdsPerMessage && r.asked < len(r.kinds) && r.more(r.asked) {
+		r.asked++
+	}
+	if r.asked > first {
+		r.err = r.to.Encode(childRequest{Kinds: r.kinds[first:r.asked]})
+	}
+	if r.asked == first || r.err != nil {
+		r.end()
+	}
+}
+
+func (r *requester) end() {
+	r.over = true
+	r.input.Close() //nolint:errcheck // what the child says counts
+}
+
+// receiveNamespaces takes what the child hands over until it has ended. taken is called after each message.
+func receiveNamespaces(socket int, each func(i, fd int), taken func()) (int, error) {
 	n := 0
 	data, control := make([]byte, 16), make([]byte, unix.CmsgSpace(4*fdsPerMessage))
 	for {
@@ -238,6 +276,7 @@ func receiveNamespaces(socket int, each func(i, fd int)) (int, error) {
 				n++
 			}
 		}
+		taken()
 	}
 }
 

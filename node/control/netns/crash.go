@@ -13,7 +13,7 @@ import (
 // crashed is the error of an element whose processes end again and again. It stays the same while they are started anew,
 // until they end once more.
 func (d *Driver) crashed(w *work, times int) error {
-	p := &w.e.process
+	p := w.p
 	said := p.said
 	if !p.running() {
 		said = d.lastWords(w.job.ID, p.logFrom)

@@ -103,9 +103,8 @@ func isBroken(dir string) bool {
 // fallsShort tells whether the element's software has failed, and runs on a disk that an error has made read-only: it may be
 // for that – FRR's daemons open a log –, and nothing but a restart on a mended disk gets it out of there. The disk of those
 // that work is not asked, since asking is a write.
-func (d *Driver) fallsShort(e *element) bool {
-	p := &e.process
-	return p.wanted && p.trouble != "" && p.running() && !e.job.Element.Suspended && isBroken(d.dirs.Files(e.job.ID))
+func (d *Driver) fallsShort(job *control.Job, p *process) bool {
+	return p.wanted && p.trouble != "" && p.running() && !job.Element.Suspended && isBroken(d.dirs.Files(job.ID))
 }
 
 // leastRoom is what must be free on the machine's disk, in bytes, for an element to be started or its broken disk mended.
@@ -138,8 +137,8 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cau
 	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
 		return fmt.Errorf("stop its processes, to mend its disk: %w", err)
 	}
-	w.e.process.forget()
-	w.e.process.again++
+	w.p.forget()
+	w.p.again++
 	if err := d.applyProcess(ctx, w, hosts); err != nil {
 		return err
 	}

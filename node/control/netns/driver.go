@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,14 +49,24 @@ type Driver struct {
 	sound map[model.Bytes]bool // empty disks of which this life has seen that they are whole
 	holds holds
 
+	crew     *crew
+	patience time.Duration
+	grace    int           // how long processes that are told to end have for it, in milliseconds
+	woken    chan struct{} // shifts have ended that nobody waited for, or there is a next portion
+
+	turning sync.Mutex
+	left    int // of the turns, for elements that run and must be restarted
+
 	mu        sync.Mutex
 	elements  map[model.ID]*element
+	shifts    map[model.ID]*shift // at work
+	stuck     map[model.ID]error  // why elements' processes could not be ended, when that was tried last
+	news      bool                // Apply has something to tell, or is about to
 	prepared  bool
 	working   *os.File // the lock that runc's commands hold; see awaitOthers
 	lastPorts int
 	auditAt   int
-	looked    time.Time    // when an audit last looked into an element
-	left      atomic.Int64 // of the turns, for elements that run and must be restarted
+	looked    time.Time // when an audit last looked into an element
 	census    census
 	sockets   socketGuard
 }
@@ -73,6 +82,10 @@ type element struct {
 	rest     time.Time // no audit looks inside before
 	devices  []control.Device
 	process  process
+	last     *outcome    // of the last shift, if it was no removal
+	faulty   bool        // something other than its processes could not be put right
+	told     model.Phase // as Apply answered last, when nobody worked on it
+	toldErr  error
 	shells   int    // commands that run in its shell container
 	cookie   uint64 // the kernel's number of its namespace, once something runs in it
 	// unbounded tells that something runs in it whose sockets nothing bounds.
@@ -82,7 +95,9 @@ type element struct {
 // New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the
 // machine's mount namespace, as root.
 func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
-	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}, sound: map[model.Bytes]bool{}}
+	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}, shifts: map[model.ID]*shift{},
+		stuck: map[model.ID]error{}, crew: newCrew(), grace: termGrace,
+		woken: make(chan struct{}, 1), sound: map[model.Bytes]bool{}}
 	if d.log == nil {
 		d.log = slog.Default()
 	}
@@ -123,8 +138,12 @@ func raiseOpenFiles() {
 
 // Close lets go of what the driver holds in this process. The elements stay as they are.
 func (d *Driver) Close() error {
+	d.crew.all.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for id, s := range d.shifts {
+		d.takeIn(id, s)
+	}
 	for id, e := range d.elements {
 		d.forget(id, e)
 	}

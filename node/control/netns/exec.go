@@ -65,13 +65,25 @@ func (d *Driver) hold(ctx context.Context, id model.ID) (container string, relea
 	case e.process.running():
 		return containerID(id), func() {}, nil
 	}
-	// Where processes should run and do not, this is how its owner gets at its files to mend them.
-	if e.shells == 0 {
-		if err := d.startShell(ctx, e); err != nil {
-			return "", nil, err
-		}
+	if s := d.shifts[id]; s != nil && s.ends {
+		return "", nil, errors.New("it is being removed")
 	}
-	e.shells++
+	// Where processes should run and do not, this is how its owner gets at its files to mend them.
+	if err := d.knowSockets(e); err != nil {
+		return "", nil, err
+	}
+	cookie := e.cookie
+	e.shells++ // whoever lets go of the last one ends the container
+	err = d.besides(ctx, id, func(ctx context.Context, job *control.Job, _ *process) error {
+		return d.startShell(ctx, job, cookie)
+	})
+	if err == nil && d.elements[id] != e {
+		err = errors.New("it was removed")
+	}
+	if err != nil {
+		e.shells--
+		return "", nil, err
+	}
 	return shellID(id), sync.OnceFunc(func() { d.letGo(id, e) }), nil
 }
 
@@ -79,29 +91,39 @@ func (d *Driver) letGo(id model.ID, e *element) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e.shells--
-	if e.shells > 0 || d.elements[id] != e { // removed, and perhaps made anew, meanwhile
+	ctx := context.Background()                                                     // the caller's may be over; the container goes all the same
+	if err := d.alone(ctx, id); err != nil || e.shells > 0 || d.elements[id] != e { // removed, and perhaps made anew, meanwhile
 		return
 	}
-	// The caller's context may be over; the container goes all the same.
-	if err := d.removeContainer(context.Background(), shellID(id), false); err != nil {
-		d.log.Warn("remove a container made for exec", "element", id, "error", err)
-	}
-	os.RemoveAll(d.shellBundle(id))
-	if !e.process.wanted {
-		if err := d.unmountDisk(id, 0); err != nil && !errors.Is(err, unix.EBUSY) { // somebody may read its logs
-			d.log.Warn("let go of what was mounted for exec", "element", id, "error", err)
+	err := d.besides(ctx, id, func(ctx context.Context, _ *control.Job, p *process) error {
+		err := d.removeContainer(ctx, shellID(id), false)
+		os.RemoveAll(d.shellBundle(id)) //nolint:errcheck // the next one replaces it
+		if !p.wanted {
+			if busy := d.unmountDisk(id, 0); !errors.Is(busy, unix.EBUSY) { // somebody may read its logs
+				err = errors.Join(err, busy)
+			}
 		}
+		return err
+	})
+	if err != nil {
+		d.log.Warn("let go of what was made for exec", "element", id, "error", err)
 	}
 }
 
 func (d *Driver) shellBundle(id model.ID) string { return d.dirs.Bundle(id) + shellSuffix }
 
-func (d *Driver) startShell(ctx context.Context, e *element) error {
-	id := e.job.ID
-	if _, err := d.ensureDisk(&e.job, false); err != nil {
+// startShell has a container for commands run, unless one does.
+func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64) error {
+	id := job.ID
+	if p, _, err := d.readContainer(shellID(id)); err == nil {
+		if fd := p.open(); fd >= 0 {
+			return unix.Close(fd)
+		}
+	}
+	if _, err := d.ensureDisk(job, false); err != nil {
 		return err
 	}
-	files, err := d.openFiles(&e.job, true)
+	files, err := d.openFiles(job, true)
 	if err != nil {
 		return err
 	}
@@ -109,10 +131,10 @@ func (d *Driver) startShell(ctx context.Context, e *element) error {
 	for _, moved := range files.moved {
 		d.log.Info(moved, "element", id)
 	}
-	if err := files.hostsFile(hostsOf([]control.Job{e.job}, id.Network)); err != nil {
+	if err := files.hostsFile(hostsOf([]control.Job{*job}, id.Network)); err != nil {
 		return fmt.Errorf("write /etc/hosts: %w", err)
 	}
-	spec := d.newSpec(&e.job, shellID(id), []string{"/usr/bin/sleep", "infinity"}, nil)
+	spec := d.newSpec(job, shellID(id), []string{"/usr/bin/sleep", "infinity"}, nil)
 	if err := writeBundle(d.shellBundle(id), spec); err != nil {
 		return err
 	}
@@ -121,10 +143,10 @@ func (d *Driver) startShell(ctx context.Context, e *element) error {
 		return err
 	}
 	defer log.Close()
-	if err := d.boundSockets(e, e.job.Element.Limits().Memory); err != nil {
+	if err := d.boundSockets(cookie, job.Element.Limits().Memory); err != nil {
 		return err
 	}
-	return d.launch(ctx, shellID(id), d.shellBundle(id), e.job.Element.Limits().Memory, log)
+	return d.launch(ctx, shellID(id), d.shellBundle(id), job.Element.Limits().Memory, log)
 }
 
 // execIn runs the command in a container that is there.

@@ -70,7 +70,7 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	if err := d.limitSockets(container, w.job.Element.Limits().Memory); err != nil {
 		return err
 	}
-	if err := d.boundSockets(w.e, w.job.Element.Limits().Memory); err != nil {
+	if err := d.boundSockets(w.shift.cookie, w.job.Element.Limits().Memory); err != nil {
 		return err
 	}
 	w.done("limits changed")

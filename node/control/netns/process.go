@@ -2,10 +2,8 @@ package netns
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,37 +100,27 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 			continue
 		}
 		p := &w.e.process
+		if w.p = p; d.shifts[w.job.ID] != nil {
+			continue // what it is for comes next
+		}
 		p.plan, p.wanted, p.queued = plan, plan.NeedsProcesses && !w.job.Element.Stopped, false
 		if p.wanted || p.known || w.e.shells > 0 {
 			queue = append(queue, w)
+		} else {
+			w.e.last = nil
 		}
 	}
 	queue = d.queue(queue, turns)
-	next := make(chan *work)
-	var workers sync.WaitGroup
-	for range min(len(queue), 2*runtime.NumCPU()) {
-		workers.Go(func() {
-			for w := range next {
-				control.Progress(ctx)
-				err := d.applyProcess(ctx, w, hosts[w.job.ID.Network])
-				if errors.Is(err, unix.EROFS) && w.e.process.running() {
-					err = d.mendDisk(ctx, w, hosts[w.job.ID.Network], err)
-				}
-				if err != nil {
-					w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
-				}
-			}
-		})
-	}
+	ids := make([]model.ID, 0, len(queue))
 	for _, w := range queue {
-		next <- w
+		d.handProcess(ctx, w, hosts[w.job.ID.Network])
+		ids = append(ids, w.job.ID)
 	}
-	close(next)
-	workers.Wait()
+	d.await(ctx, ids)
 }
 
 func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string) error {
-	id, p := w.job.ID, &w.e.process
+	id, p := w.job.ID, w.p
 	container, bundle := containerID(id), d.dirs.Bundle(id)
 	p.restarts = false
 	if !p.wanted {
@@ -164,7 +152,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	if err := d.suspend(ctx, w); err != nil {
 		return fmt.Errorf("resume its processes: %w", err)
 	}
-	if d.fallsShort(w.e) {
+	if d.fallsShort(&w.job, p) {
 		return fmt.Errorf("its software has failed (%s), and its disk cannot be written to: %w", p.trouble, unix.EROFS)
 	}
 	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
@@ -237,9 +225,11 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	case otherChanged, notes[noteFiles] != spec.Annotations[noteFiles]:
 		why = "its daemons changed"
 	case configChanged, notes[noteConfig] != spec.Annotations[noteConfig]:
-		if err := d.reload(ctx, w); err == nil {
+		if err := d.reload(w); err == nil {
 			loaded = true
 			w.done("configuration loaded")
+		} else if w.shift.wish.Err() != nil {
+			return fmt.Errorf("load the new configuration: %w", err) // something else is wanted by now
 		} else {
 			d.log.Warn("load the new configuration; restarting instead", "element", id, "error", err)
 			why = "its configuration changed"
@@ -295,7 +285,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 
 // startAgain starts processes that do not run, unless they died so often that they must wait.
 func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts string) error {
-	id, p, now := w.job.ID, &w.e.process, time.Now()
+	id, p, now := w.job.ID, w.p, time.Now()
 	died := p.known
 	if died && now.Before(p.next) {
 		return d.crashed(w, p.failures)
@@ -338,7 +328,7 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	if err := files.hostsFile(hosts); err != nil {
 		return fmt.Errorf("write /etc/hosts: %w", err)
 	}
-	spec.Annotations[noteAgain] = strconv.Itoa(w.e.process.again)
+	spec.Annotations[noteAgain] = strconv.Itoa(w.p.again)
 	if err := writeBundle(d.dirs.Bundle(id), spec); err != nil {
 		return err
 	}
@@ -347,13 +337,13 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 		return err
 	}
 	defer log.Close()
-	if err := d.boundSockets(w.e, w.job.Element.Limits().Memory); err != nil {
+	if err := d.boundSockets(w.shift.cookie, w.job.Element.Limits().Memory); err != nil {
 		return fmt.Errorf("start its processes: %w", err)
 	}
 	if info, err := log.Stat(); err == nil {
-		w.e.process.logFrom = info.Size()
+		w.p.logFrom = info.Size()
 	}
-	p := &w.e.process
+	p := w.p
 	if err := d.launch(ctx, containerID(id), d.dirs.Bundle(id), w.job.Element.Limits().Memory, log); err != nil {
 		return fmt.Errorf("start its processes: %w", err)
 	}
@@ -396,49 +386,11 @@ func openLog(path string) (*os.File, error) {
 }
 
 // reload makes running software read its configuration again, without dropping what did not change.
-func (d *Driver) reload(ctx context.Context, w *work) error {
-	if len(w.e.process.plan.Reload) == 0 {
+func (d *Driver) reload(w *work) error {
+	if len(w.p.plan.Reload) == 0 {
 		return fmt.Errorf("%s cannot load a configuration while it runs", w.job.Element.Software)
 	}
-	return d.runRunc(ctx, nil, nil, append([]string{"exec", containerID(w.job.ID)}, w.e.process.plan.Reload...)...)
-}
-
-// removeProcesses ends all that runs in the elements; stuck are those where it does not.
-func (d *Driver) removeProcesses(ctx context.Context, ids []model.ID) (stuck map[model.ID]bool, err error) {
-	entries, err := os.ReadDir(d.dirs.Runc())
-	if err != nil {
-		return nil, nil // no container was ever made
-	}
-	there := map[string]bool{}
-	for _, entry := range entries {
-		there[entry.Name()] = true
-	}
-	var mu sync.Mutex
-	var errs []error
-	stuck = map[model.ID]bool{}
-	slots := make(chan struct{}, 2*runtime.NumCPU())
-	var all sync.WaitGroup
-	for _, id := range ids {
-		for _, container := range []string{containerID(id), shellID(id), checkID(id)} {
-			if !there[container] {
-				continue
-			}
-			slots <- struct{}{}
-			all.Go(func() {
-				defer func() { <-slots }()
-				control.Progress(ctx)
-				if err := d.removeContainer(ctx, container, false); err != nil {
-					mu.Lock()
-					errs, stuck[id] = append(errs, fmt.Errorf("element %s: end its processes: %w", id, err)), true
-					mu.Unlock()
-				}
-			})
-		}
-	}
-	all.Wait()
-	d.removeCgroups()
-	os.Remove(d.dirs.Runc()) // when it is empty
-	return stuck, errors.Join(errs...)
+	return d.runRunc(w.shift.wish, nil, nil, append([]string{"exec", containerID(w.job.ID)}, w.p.plan.Reload...)...)
 }
 
 // endShells ends the containers that an agent which is no more used for exec and for checks. One that stays is ended when

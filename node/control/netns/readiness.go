@@ -50,20 +50,37 @@ const (
 // Watch tells when elements have become ready, or no longer are.
 func (d *Driver) Watch(ctx context.Context, changed func()) error {
 	var settled time.Time
-	wait := watchEvery
+	next, soon := time.NewTimer(watchEvery), time.NewTimer(0)
+	defer next.Stop()
+	defer soon.Stop()
+	defer d.crew.all.Wait() // what it began ends with the context
+	<-soon.C
+	waiting := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait):
+		case <-d.woken:
+			if !waiting { // others will have ended by then
+				waiting = true
+				soon.Reset(watchEvery)
+			}
+			continue
+		case <-soon.C:
+			waiting = false
+			changed()
+			continue
+		case <-next.C:
 		}
 		all := time.Since(settled) >= settledEvery
 		if all {
 			settled = time.Now()
 		}
 		differ, starting := d.lookAtAll(all)
-		wait = watchEvery + time.Duration(starting)*watchEach
+		next.Reset(watchEvery + time.Duration(starting)*watchEach)
 		if differ {
+			waiting = false
+			soon.Stop()
 			changed()
 		}
 	}

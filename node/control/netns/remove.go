@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -16,17 +15,36 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Remove removes the elements; those that do not exist are no error.
+// Remove removes the elements; those that do not exist are no error. Where ending their processes takes longer than the
+// driver's patience it returns, and is to be called again when Watch tells: List says what is left.
 func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	stuck, err := d.removeProcesses(ctx, ids)
+	// Those whose processes are there still keep their namespaces as well, by which List finds them.
+	ids, err := d.endProcesses(ctx, ids)
 	if err != nil {
 		errs = append(errs, err)
-		// Its namespace, by which List finds it, stays as well.
-		ids = slices.DeleteFunc(slices.Clone(ids), func(id model.ID) bool { return stuck[id] })
 	}
+	p := d.newPortion(ctx, ids)
+	d.news = false // who is asked for nothing is not asked to Apply
+	for batch := p.batch(); len(batch) > 0; batch = p.batch() {
+		if err := d.removeEnded(ctx, batch, keepFiles); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if p.over {
+		d.wake()
+	}
+	if err := d.endSockets(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// removeEnded removes elements in which nothing runs.
+func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool) error {
+	var errs []error
 	gone := make(map[model.ID]bool, len(ids))
 	networks := map[string]bool{}
 	for _, id := range ids {
@@ -62,10 +80,79 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 			errs = append(errs, err)
 		}
 	}
-	if err := d.endSockets(); err != nil {
-		errs = append(errs, err)
-	}
 	return errors.Join(errs...)
+}
+
+// endProcesses ends all that runs in the elements, and returns those in which nothing does any more. The lock is held.
+func (d *Driver) endProcesses(ctx context.Context, ids []model.ID) (ended []model.ID, err error) {
+	there := map[string]bool{}
+	entries, _ := os.ReadDir(d.dirs.Runc()) // without it no container was ever made
+	for _, entry := range entries {
+		there[entry.Name()] = true
+	}
+	var begun []model.ID
+	for _, id := range ids {
+		s := d.shifts[id]
+		if s != nil && s.hasEnded() {
+			d.takeIn(id, s)
+			s = nil
+		}
+		containers := d.containersOf(id, there)
+		switch {
+		case s != nil:
+			s.cut()
+			d.leave(s)
+		case len(containers) == 0:
+			delete(d.stuck, id)
+		case control.Glancing(ctx) && d.stuck[id] != nil: // it is time for that later
+		default:
+			d.handEnd(ctx, id, containers)
+			begun = append(begun, id)
+		}
+	}
+	d.await(ctx, begun)
+	var errs []error
+	for _, id := range ids {
+		switch {
+		case d.shifts[id] != nil:
+		case d.stuck[id] != nil:
+			errs = append(errs, d.stuck[id])
+		default:
+			ended = append(ended, id)
+		}
+	}
+	if len(d.shifts) == 0 { // else somebody may be just making a container there
+		d.removeCgroups()
+		os.Remove(d.dirs.Runc()) //nolint:errcheck // when it is empty
+	}
+	return ended, errors.Join(errs...)
+}
+
+// handEnd begins the shift that ends what runs in an element which is being removed. The lock is held.
+func (d *Driver) handEnd(ctx context.Context, id model.ID, containers []string) {
+	s := &shift{ends: true, apart: true}
+	if e := d.elements[id]; e != nil {
+		s.process = e.process.copy()
+	}
+	d.hand(ctx, id, s, func(ctx context.Context) error {
+		for _, container := range containers {
+			if err := d.removeContainer(ctx, container, false); err != nil {
+				return fmt.Errorf("end its processes: %w", err)
+			}
+		}
+		s.process.forget()
+		return nil
+	})
+}
+
+// containersOf are the element's containers, of those that are there.
+func (d *Driver) containersOf(id model.ID, there map[string]bool) (containers []string) {
+	for _, container := range []string{containerID(id), shellID(id), checkID(id)} {
+		if there[container] {
+			containers = append(containers, container)
+		}
+	}
+	return containers
 }
 
 // removePorts removes the elements' ports and with them their pairs, and returns when the kernel has let go of them.

@@ -41,6 +41,16 @@ func (d *Driver) finish(w *work, there ports) {
 		if w.want != nil {
 			e.want = w.want
 		}
+		e.faulty = len(w.errs) > 0
+		if s := d.shifts[w.job.ID]; s != nil {
+			d.leave(s)
+			if e.verified = false; !e.faulty {
+				d.tellBusy(e, &w.job, res)
+				return
+			}
+		} else if e.last != nil && sameJob(&e.last.job, &w.job) {
+			w.errs, res.Warning = append(w.errs, e.last.errs...), e.last.warning
+		}
 		// Somebody may make a configuration that was kept the network's by hand, which only a look tells.
 		e.verified = len(w.errs) == 0 && res.Warning == (control.Warning{})
 		d.tell(e, res)
@@ -61,6 +71,9 @@ func (d *Driver) tell(e *element, res *control.Result) {
 	}
 	res.Phase, res.Restarts = e.settled(), p.again
 	res.Changed, p.news = append(res.Changed, p.news...), nil
+	if res.Phase == model.PhaseRunning && p.wanted && !p.running() {
+		res.Phase = model.PhaseStarting // it is about to be
+	}
 	if res.Phase == model.PhaseStarting {
 		res.Message = p.waits
 	}

@@ -33,14 +33,11 @@ func (d *Driver) runc(ctx context.Context, log string, args ...string) *exec.Cmd
 	return exec.CommandContext(ctx, "runc", all...)
 }
 
-// runcTime is how long one runc command of ours may take. What it waits for may be in an element's hands, and one element
-// must not hold up the others.
-const runcTime = 30 * time.Second
-
 // runRunc runs a runc command to its end; what the container prints goes to output.
 func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, args ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, runcTime)
+	ctx, cancel := withRuncTime(ctx)
 	defer cancel()
+	began := time.Now()
 	log, err := d.temporary("runc-")
 	if err != nil {
 		return fmt.Errorf("make a file for runc's complaints: %w", err)
@@ -66,8 +63,8 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	}
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Run(); err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return fmt.Errorf("runc %s: ended by polyplane, as it was not done after %s", args[0], runcTime)
+		if errors.Is(context.Cause(ctx), errTooLong) {
+			return fmt.Errorf("runc %s: ended by polyplane, as it was not done after %s", args[0], time.Since(began).Round(time.Second))
 		}
 		if words := runcComplaint(log.Name()); words != "" {
 			return fmt.Errorf("runc %s: %s", args[0], words)
@@ -187,8 +184,12 @@ func awaitEnd(pidfd, milliseconds int) bool {
 	}
 }
 
-// termGrace is how long processes have to end by themselves, in milliseconds.
-const termGrace = 2000
+// termGrace is how long processes have to end by themselves, in milliseconds, and killGrace how long those that are killed have to be
+// gone: they need a processor for that, which a busy machine, or their own limit, gives them late.
+const (
+	termGrace = 2000
+	killGrace = 30_000
+)
 
 // removeContainer ends a container's processes and makes runc forget it. No such container is no error.
 func (d *Driver) removeContainer(ctx context.Context, container string, gently bool) error {
@@ -209,11 +210,11 @@ func (d *Driver) removeContainer(ctx context.Context, container string, gently b
 		}
 		if gently {
 			unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
-			awaitEnd(fd, termGrace)
+			resting(ctx, func() { awaitEnd(fd, d.grace) })
 		}
 		// The death of its first process ends every other of the container.
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		awaitEnd(fd, termGrace)
+		resting(ctx, func() { awaitEnd(fd, killGrace) })
 	}
 	if err := d.runRunc(ctx, nil, nil, "delete", "--force", container); err != nil {
 		return err

@@ -33,8 +33,26 @@ type socketGuard struct {
 
 func (d *Driver) socketsDir() string { return filepath.Join(d.dirs.Run, "sockets") }
 
-// boundSockets has what the element's sockets take bounded, as it must be before anything runs in it.
-func (d *Driver) boundSockets(e *element, memory model.Bytes) error {
+// boundSockets has what an element's sockets take bounded, as it must be before anything runs in it. Its cookie is known.
+func (d *Driver) boundSockets(cookie uint64, memory model.Bytes) error {
+	d.sockets.mu.Lock()
+	defer d.sockets.mu.Unlock()
+	if d.sockets.guard == nil {
+		return nil // this kernel cannot, which was told
+	}
+	return d.sockets.guard.Bound(cookie, uint64(memory)/ringsPart)
+}
+
+// boundElement does so for an element whose cookie may not be known.
+func (d *Driver) boundElement(e *element, memory model.Bytes) error {
+	if err := d.knowSockets(e); err != nil {
+		return err
+	}
+	return d.boundSockets(e.cookie, memory)
+}
+
+// knowSockets learns the kernel's number of the element's namespace, and has the program there that bounds. The lock is held.
+func (d *Driver) knowSockets(e *element) error {
 	d.sockets.mu.Lock()
 	defer d.sockets.mu.Unlock()
 	if d.sockets.lacking != nil {
@@ -64,7 +82,7 @@ func (d *Driver) boundSockets(e *element, memory model.Bytes) error {
 			return err
 		}
 	}
-	return d.sockets.guard.Bound(e.cookie, uint64(memory)/ringsPart)
+	return nil
 }
 
 // unbounded notes that something of an element's is about to run without bounds, which is told once.
@@ -223,6 +241,8 @@ func (d *Driver) endSockets() error {
 
 // closeSockets lets go of the program, which goes on.
 func (d *Driver) closeSockets() (err error) {
+	d.sockets.mu.Lock()
+	defer d.sockets.mu.Unlock()
 	if d.sockets.guard != nil {
 		err = d.sockets.guard.Close()
 		d.sockets.guard = nil

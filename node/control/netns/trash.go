@@ -187,22 +187,35 @@ func (d *Driver) Untrash(ctx context.Context, item string) error {
 func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e := d.elements[id]
-	if e == nil {
+	if d.elements[id] == nil {
 		return fmt.Errorf("there is no element %s on node %s", id, d.dirs.Node)
 	}
-	if err := d.removeContainer(ctx, containerID(id), true); err != nil {
-		return fmt.Errorf("stop the processes of %s, to give it a new disk: %w", id, err)
+	err := d.besides(ctx, id, func(ctx context.Context, _ *control.Job, p *process) error {
+		d.doubtDisks()
+		if err := d.removeContainer(ctx, containerID(id), true); err != nil {
+			return fmt.Errorf("stop its processes: %w", err)
+		}
+		p.forget()
+		p.failures, p.next = 0, time.Time{}
+		if err := d.unmountDisk(id, unix.MNT_DETACH); err != nil {
+			return err
+		}
+		return d.throwAway(id)
+	})
+	if e := d.elements[id]; e != nil {
+		e.verified, e.last = false, nil
 	}
-	e.process.forget()
-	e.process.failures, e.process.next = 0, time.Time{}
-	e.verified = false
-	d.doubtDisks()
-	return d.takeDisk(ctx, id)
+	if err != nil {
+		return fmt.Errorf("give %s a new disk: %w", id, err)
+	}
+	return nil
 }
 
 // takeDisk puts an element's disk into the trash, where it has one. Its processes must not run. The lock is held.
-func (d *Driver) takeDisk(_ context.Context, id model.ID) error {
+func (d *Driver) takeDisk(ctx context.Context, id model.ID) error {
+	if err := d.alone(ctx, id); err != nil {
+		return err
+	}
 	e := d.elements[id]
 	switch {
 	case e == nil:
@@ -214,7 +227,7 @@ func (d *Driver) takeDisk(_ context.Context, id model.ID) error {
 	if err := d.unmountDisk(id, unix.MNT_DETACH); err != nil {
 		return err
 	}
-	e.verified = false
+	e.verified, e.last = false, nil
 	return d.throwAway(id)
 }
 

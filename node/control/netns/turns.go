@@ -47,7 +47,14 @@ func (w *work) needsTurn(now time.Time) bool {
 // mayRestart tells whether an element that runs may be restarted now. That it must be is known only once its files are compared,
 // so such a one has not been given a turn before: it takes one that is left, or goes on with what it has until it gets one.
 func (d *Driver) mayRestart(w *work, p *process) bool {
-	if w.turn || len(p.plan.Daemons) == 0 || d.left.Add(-1) >= 0 {
+	if w.turn || len(p.plan.Daemons) == 0 {
+		return true
+	}
+	d.turning.Lock()
+	defer d.turning.Unlock()
+	if d.left > 0 {
+		d.left--
+		w.shift.starts = true
 		return true
 	}
 	p.restarts, p.queued = true, true
@@ -56,9 +63,16 @@ func (d *Driver) mayRestart(w *work, p *process) bool {
 
 // starting counts the elements that have their turn, by network.
 func (d *Driver) starting() (all int, networks map[string]int) {
+	d.turning.Lock()
+	defer d.turning.Unlock()
+	return d.countStarting()
+}
+
+// countStarting is starting for who holds the turns' lock.
+func (d *Driver) countStarting() (all int, networks map[string]int) {
 	now, networks := time.Now(), map[string]int{}
 	for id, e := range d.elements {
-		if e.hasTurn(now) {
+		if s := d.shifts[id]; e.hasTurn(now) || s != nil && s.starts && now.Sub(s.began) < turnTime {
 			all++
 			networks[id.Network]++
 		}
@@ -108,7 +122,9 @@ func (d *Driver) turnsForQueued() map[model.ID]bool {
 // queue takes those out of the list whose turn it is not yet; given are those that have got one already.
 func (d *Driver) queue(list []*work, given map[model.ID]bool) []*work {
 	now := time.Now()
-	all, networks := d.starting()
+	d.turning.Lock()
+	defer d.turning.Unlock()
+	all, networks := d.countStarting()
 	var waiting []model.ID
 	for _, w := range list {
 		w.e.process.queued = false
@@ -122,13 +138,13 @@ func (d *Driver) queue(list []*work, given map[model.ID]bool) []*work {
 		}
 	}
 	more := nextTurns(waiting, turns()-all, networks)
-	d.left.Store(int64(turns() - all - len(more)))
+	d.left = turns() - all - len(more)
 	return slices.DeleteFunc(list, func(w *work) bool {
 		p, id := &w.e.process, w.job.ID
 		if w.turn = given[id] || more[id]; w.turn || !w.needsTurn(now) {
 			return false
 		}
-		p.queued = true
+		p.queued, w.e.last = true, nil
 		if !p.running() {
 			p.readiness = readiness{news: p.news, waits: waitsForTurn}
 		}

@@ -1,0 +1,73 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// removing are the elements that a driver is removing beside the loop, with when that began. An agent that dies meanwhile
+// leaves what it had not come to, which the drivers of the next one list again.
+type removing map[model.ID]time.Time
+
+// remove has a driver remove elements. Those that it still lists afterwards it works on, and the next pass asks again.
+func (a *Agent) remove(ctx context.Context, driver control.Driver, ids []model.ID) error {
+	if a.removing == nil {
+		a.removing = removing{}
+	}
+	began := time.Now()
+	for _, id := range ids {
+		if since, ok := a.removing[id]; !ok {
+			a.removing[id] = began
+		} else if since.Before(began) {
+			began = since
+		}
+	}
+	if err := driver.Remove(ctx, ids, false); err != nil {
+		return err
+	}
+	found, err := driver.List(ctx)
+	if err != nil {
+		return err
+	}
+	left := map[model.ID]bool{}
+	for _, f := range found {
+		left[f.ID] = true
+	}
+	gone := false
+	for _, id := range ids {
+		if !left[id] {
+			gone = true
+			delete(a.removing, id)
+			a.event(model.Info, id.String(), "ElementRemoved", "removed")
+		}
+	}
+	if !gone {
+		return nil
+	}
+	return a.discard(ctx, began)
+}
+
+// settle forgets those that are not to be removed after all, or that another way did away with.
+func (r removing) settle(surplus map[model.ID]bool) {
+	for id := range r {
+		if !surplus[id] {
+			delete(r, id)
+		}
+	}
+}
+
+// networks are those that something is being removed of.
+func (r removing) networks() []string {
+	var names []string
+	for id := range r {
+		if !slices.Contains(names, id.Network) {
+			names = append(names, id.Network)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,289 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
+)
+
+// Work on an element's processes may take as long as these like, or as runc does. It is done in shifts, by the crew, and Apply
+// and Remove wait for it no longer than the driver's patience. What holds for shifts:
+//
+//   - An element has one at most. Whoever holds the driver's lock and finds none has the element's processes to himself.
+//   - A worker gets a value, and gives a value back. What the driver remembers it neither reads nor writes, and it never takes
+//     the driver's lock: the element's own files, its container and its bundle are all that it touches.
+//   - Shifts begin, and their results are taken in, with the driver's lock held. A result is of the job that the shift was for;
+//     if another is wanted by then, that is the next shift.
+//   - Removing an element begins with a shift that ends its processes. What is left of it goes when that has ended, so a removal
+//     and another start never overlap.
+//   - An agent that is killed leaves what any killed agent leaves: the next one looks at everything anew. runc's commands go on
+//     to their end, which it waits for.
+
+var _ control.Hurrier = (*Driver)(nil)
+
+// Hurry is control.Hurrier's.
+func (d *Driver) Hurry(patience time.Duration) { d.patience = patience }
+
+// shift is work on one element's processes.
+type shift struct {
+	work
+	process process // as it was, and then as it is
+	cookie  uint64  // the element's
+	starts  bool    // it has a turn; the turns' lock is for that
+	began   time.Time
+	ends    bool // the element is being removed
+	apart   bool // it is not to make the element as job says: what it comes to is told to whoever asked for it
+
+	wish  context.Context // over when the job is no longer wanted: nobody waits for what it is about any more
+	cut   context.CancelFunc
+	ended chan struct{}
+	late  atomic.Bool // nobody waits for its end: it is to be told
+}
+
+// outcome is what a shift came to.
+type outcome struct {
+	job     control.Job
+	errs    []error
+	warning control.Warning
+}
+
+func (s *shift) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// hand gives a shift to the crew. The lock is held.
+func (d *Driver) hand(ctx context.Context, id model.ID, s *shift, do func(context.Context) error) {
+	s.ended, s.began = make(chan struct{}), time.Now()
+	s.wish, s.cut = context.WithCancel(ctx)
+	s.work.shift, s.p = s, &s.process
+	s.result = &control.Result{ID: id}
+	d.shifts[id] = s
+	d.crew.do(id.Network, s.ends || s.job.Element.Stopped || s.job.Element.Suspended, func(h *hand) {
+		if err := do(withHand(ctx, h)); err != nil {
+			s.fail(fmt.Errorf("element %s: %w", id, err))
+		}
+		s.cut()
+		close(s.ended)
+		if s.late.Load() {
+			d.wake()
+		}
+	})
+}
+
+// handProcess begins a shift that makes an element's processes as they are wanted. The lock is held.
+func (d *Driver) handProcess(ctx context.Context, w *work, hosts func() string) {
+	s := &shift{work: *w, process: w.e.process.copy()}
+	s.starts = w.needsTurn(time.Now())
+	s.errs, s.e = nil, nil
+	if err := d.knowSockets(w.e); err != nil {
+		w.fail(fmt.Errorf("element %s: start its processes: %w", w.job.ID, err))
+		s.process.forget()
+		return
+	}
+	s.cookie = w.e.cookie
+	d.elements[w.job.ID] = w.e // takeIn looks there; Apply enters new ones only at its end
+	d.hand(ctx, w.job.ID, s, func(ctx context.Context) error {
+		err := d.applyProcess(ctx, &s.work, hosts)
+		if errors.Is(err, unix.EROFS) && s.process.running() {
+			err = d.mendDisk(ctx, &s.work, hosts, err)
+		}
+		return err
+	})
+}
+
+// wake has whoever watches told that shifts have ended.
+func (d *Driver) wake() {
+	select {
+	case d.woken <- struct{}{}:
+	default: // that is told already
+	}
+}
+
+// await waits for shifts as long as the driver's patience allows, and takes in those that have ended; the others are to be told
+// of. A glance waits for none. The lock is held.
+func (d *Driver) await(ctx context.Context, ids []model.ID) {
+	var late <-chan time.Time
+	if d.patience > 0 && control.Glancing(ctx) {
+		late = closedTime
+	} else if d.patience > 0 {
+		t := time.NewTimer(d.patience)
+		defer t.Stop()
+		late = t.C
+	}
+	for _, id := range ids {
+		s := d.shifts[id]
+		if s == nil {
+			continue
+		}
+		select {
+		case <-s.ended:
+		case <-late:
+			late = closedTime // nor for the next
+		}
+		if s.hasEnded() {
+			d.takeIn(id, s)
+		} else {
+			d.leave(s)
+		}
+	}
+}
+
+// leave has it told when the shift ends.
+func (d *Driver) leave(s *shift) {
+	if s.late.Store(true); s.hasEnded() { // it may have looked just before
+		d.wake()
+	}
+}
+
+// closedTime is the past.
+var closedTime = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// takeIn takes in what a shift came to, which has ended. What was done is told by the next Apply. The lock is held.
+func (d *Driver) takeIn(id model.ID, s *shift) {
+	delete(d.shifts, id)
+	if s.ends {
+		if delete(d.stuck, id); len(s.errs) > 0 {
+			d.stuck[id] = joinErrors(s.errs)
+		}
+	}
+	e := d.elements[id]
+	if e == nil {
+		s.process.forget()
+		return
+	}
+	p, news := &e.process, append(e.process.news, s.result.Changed...)
+	if p.pidfd > 0 && p.pid == s.process.pid { // the same container: it was looked at meanwhile
+		s.process.readiness, s.process.again = p.readiness, max(p.again, s.process.again)
+	}
+	p.forget()
+	*p = s.process
+	p.news = news
+	if s.ends {
+		e.verified, e.last = false, nil // should it be wanted after all
+	}
+	if s.apart {
+		return
+	}
+	e.last = &outcome{job: s.job, errs: s.errs, warning: s.result.Warning}
+	e.verified = !e.faulty && len(s.errs) == 0 && s.result.Warning == (control.Warning{}) && sameJob(&s.job, &e.job)
+}
+
+// alone waits until nobody works on an element's processes, without the lock while it waits: it is held before and after.
+func (d *Driver) alone(ctx context.Context, id model.ID) error {
+	for {
+		s := d.shifts[id]
+		switch {
+		case s == nil:
+			return nil
+		case s.hasEnded():
+			d.takeIn(id, s)
+			continue
+		}
+		d.mu.Unlock()
+		select {
+		case <-s.ended:
+		case <-ctx.Done():
+		}
+		d.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("wait for work on it to end: %w", err)
+		}
+	}
+}
+
+// besides does something with an element's processes and files that is no part of making it as it is wanted, when nobody else
+// works on them. The lock is held before and after, but not meanwhile.
+func (d *Driver) besides(ctx context.Context, id model.ID, do func(context.Context, *control.Job, *process) error) error {
+	if err := d.alone(ctx, id); err != nil {
+		return err
+	}
+	e := d.elements[id]
+	if e == nil {
+		return errors.New("it is not on this node")
+	}
+	var err error
+	s := &shift{work: work{job: e.job}, process: e.process.copy(), apart: true}
+	d.hand(ctx, id, s, func(ctx context.Context) error {
+		err = do(ctx, &s.job, &s.process)
+		return err
+	})
+	d.mu.Unlock()
+	<-s.ended
+	d.mu.Lock()
+	if d.shifts[id] == s {
+		d.takeIn(id, s)
+	}
+	return err
+}
+
+// copy is a process that a worker may change: it has its own handle of it.
+func (p *process) copy() process {
+	c := *p
+	c.news = nil
+	if p.pidfd > 0 {
+		if c.pidfd, _ = unix.FcntlInt(uintptr(p.pidfd), unix.F_DUPFD_CLOEXEC, 3); c.pidfd <= 0 {
+			c.pidfd, c.pid = 0, 0
+		}
+	}
+	return c
+}
+
+// tellBusy tells of an element whose processes are being worked on: how it was before. The lock is held.
+func (d *Driver) tellBusy(e *element, job *control.Job, res *control.Result) {
+	s := d.shifts[res.ID]
+	if s != nil && !s.ends && e.last != nil && sameJob(&e.last.job, job) { // it is only tried again, or looked at
+		d.tellLast(e, res)
+		return
+	}
+	res.Devices, res.Restarts, res.Busy = e.devices, e.process.again, true
+	gone := s != nil && s.ends || job.Element.HasProcesses() && !e.process.running()
+	shall := !job.Element.Stopped && !job.Element.Suspended
+	switch {
+	case shall && (gone || e.told != "" && e.told != model.PhaseRunning):
+		res.Phase = model.PhaseStarting
+	case e.told == model.PhaseFailed:
+		res.Phase, res.Err = e.told, e.toldErr
+	case e.told != "":
+		res.Phase = e.told
+	default:
+		d.tell(e, res)
+	}
+	if res.Phase == model.PhaseStarting && res.Message == "" {
+		res.Message = "is being started"
+	}
+	res.Changed, e.process.news = append(res.Changed, e.process.news...), nil
+}
+
+// tellLast tells of an element what was told last, as far as that has not changed by itself. The lock is held.
+func (d *Driver) tellLast(e *element, res *control.Result) {
+	res.Devices = e.devices
+	d.tell(e, res)
+	var errs []error
+	if e.last != nil {
+		errs, res.Warning = e.last.errs, e.last.warning
+	}
+	if len(errs) == 0 {
+		if err := e.process.troubleOf(res.ID); err != nil {
+			errs = []error{err}
+		}
+	}
+	if len(errs) > 0 {
+		res.Err, res.Phase = joinErrors(errs), model.PhaseFailed
+	}
+}
