@@ -67,6 +67,7 @@ type run struct {
 	world   *world
 	steady  []*network // networks that no operation touches
 	flows   []*flow
+	drops   machineDrops // when the flows were looked at last
 	devices map[string]int
 	clock   *wallClock
 	cluster *cluster
@@ -157,7 +158,8 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 	for _, f := range run.flows {
 		sent, lost, duplicated, err := f.stop(ctx)
 		if err == nil && lost+duplicated > 0 {
-			err = fmt.Errorf("of %d packets %d were lost and %d came twice", sent, lost, duplicated)
+			err = fmt.Errorf("of %d packets %d were lost (%s) and %d came twice; %s", sent, lost, f.gaps(sent), duplicated,
+				readMachineDrops().since(run.drops))
 		}
 		if err != nil {
 			return fmt.Errorf("flow %s: %w", f.name, err)
@@ -227,6 +229,7 @@ func (run *run) settleDown(ctx context.Context) error {
 			}
 		}
 	}
+	run.drops = readMachineDrops()
 	for _, n := range run.steady {
 		for _, ends := range [][2]string{{"h1", "h2"}, {"h2", "h1"}} {
 			name := fmt.Sprintf("%s/%s to %s", n.name, ends[0], ends[1])
@@ -311,10 +314,12 @@ func (run *run) lossless(ctx context.Context) error {
 				return err
 			}
 		}
-		if lost := f.lostSoFar(); lost > 0 {
-			return fmt.Errorf("flow %s: %d packets were lost", f.name, lost)
+		if lost, which := f.lostSoFar(); lost > 0 {
+			return fmt.Errorf("flow %s: %d packets were lost (%s; one is sent every %v); %s", f.name, lost, which, flowInterval,
+				readMachineDrops().since(run.drops))
 		}
 	}
+	run.drops = readMachineDrops()
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"sync"
@@ -148,21 +149,26 @@ func (f *flow) stop(ctx context.Context) (sent, lost, duplicated uint64, err err
 func (f *flow) came(k uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return uint64(len(f.seen)) > k/64 && f.seen[k/64]&(1<<(k%64)) != 0
+	return f.has(k)
 }
 
-// lostSoFar tells how many packets are lost for certain: of those sent before the last that came.
-func (f *flow) lostSoFar() uint64 {
+// lostSoFar tells how many packets are lost for certain – of those sent before the last that came –, and which.
+func (f *flow) lostSoFar() (lost uint64, which string) {
+	highest, arrived := f.highest()
+	if lost = highest - arrived; lost > 0 {
+		which = f.gaps(highest)
+	}
+	return lost, which
+}
+
+// highest returns the number behind the last packet that came, and how many came until then.
+func (f *flow) highest() (highest, arrived uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	highest := uint64(0)
-	for i := len(f.seen) - 1; i >= 0 && highest == 0; i-- {
-		for b := 63; b >= 0; b-- {
-			if f.seen[i]&(1<<b) != 0 {
-				highest = uint64(i*64+b) + 1
-				break
-			}
+	for i := len(f.seen) - 1; i >= 0; i-- {
+		if word := f.seen[i]; word != 0 {
+			return uint64(i*64 + bits.Len64(word)), f.arrived.Load()
 		}
 	}
-	return highest - f.arrived.Load()
+	return 0, f.arrived.Load()
 }
