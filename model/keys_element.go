@@ -10,6 +10,7 @@ type Amounts struct {
 	Disk        Bytes `json:"disk,omitempty"`      // its own files
 	Neighbours  int   `json:"neighbours,omitempty"`
 	Connections int   `json:"connections,omitempty"` // tracked ones
+	Devices     int   `json:"devices,omitempty"`     // of the network, beside its links' ends
 }
 
 // Limits are amounts with the usual in the place of what nobody said: CPU is unlimited when zero, nothing else ever is zero.
@@ -78,4 +79,11 @@ var amounts = []Key[Amounts]{
 		usual:   1 << 16,
 		least:   1024, few: "that a small NAT needs",
 		most: MaxConnections, many: "tracked connections than Linux has"}),
+	newKey("devices", func(a *Amounts) *int { return &a.Devices }, parseCount, about[int]{example: "1024",
+		meaning: "Network devices (VLANs, tunnels, bridges) that may be made in it beside the ends of its links; {usual} when left " +
+			"out. Of more the latest are removed when the kernel's memory has grown by 32 MiB.",
+		nothing: "would let no VLAN or tunnel be made",
+		usual:   1024,
+		few:     "that are none",
+		most:    4096, many: "network devices than there are VLANs"}),
 }

@@ -126,8 +126,13 @@ func TestInherit(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	if l := (&Element{}).Limits(); l != (Limits{Memory: DefaultMemory, Processes: DefaultProcesses, Files: 4096, Disk: 256 << 20,
-		Neighbours: DefaultNeighbours, Connections: 65536}) {
+	l := (&Element{}).Limits()
+	for _, k := range l.Keys() {
+		if k.Zero(&l) != (k.Name == "cpu") {
+			t.Errorf("by default %s is %s; nothing but the cores is without a bound", k.Name, k.Text(&l))
+		}
+	}
+	if l.Memory != DefaultMemory || l.Processes != DefaultProcesses || l.Connections != 65536 || l.Files != 4096 || l.Disk != 256<<20 {
 		t.Errorf("by default %+v", l)
 	}
 	for _, c := range []struct {

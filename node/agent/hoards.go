@@ -51,7 +51,8 @@ func (h *hoards) set(a *Agent, outcomes map[model.ID]*outcome) {
 	elements := make(map[model.ID]kernelmemory.Element, len(outcomes))
 	holders := make(map[model.ID]control.Holder, len(outcomes))
 	for id, o := range outcomes {
-		e := kernelmemory.Element{Path: a.Dirs.Namespace(id), Memory: int64(o.job.Element.Limits().Memory)}
+		limits := o.job.Element.Limits()
+		e := kernelmemory.Element{Path: a.Dirs.Namespace(id), Memory: int64(limits.Memory), Devices: limits.Devices}
 		for _, d := range o.devices {
 			e.Ports = append(e.Ports, d.Index)
 		}
@@ -96,8 +97,8 @@ func hoardWords(v kernelmemory.Verdict[model.ID], count int64) string {
 	more := fmt.Sprintf("(`polyplane set %s memory=` with more allows more)", v.ID)
 	switch v.Table {
 	case kernelmemory.Devices:
-		return fmt.Sprintf("it had more than %d network devices beside the ends of its links: the latest %s removed", v.Limit,
-			counted(count, "was", "were"))
+		return fmt.Sprintf("it had more than %d network devices beside the ends of its links: the latest %s removed "+
+			"(`polyplane set %s devices=` with more allows more)", v.Limit, counted(count, "was", "were"), v.ID)
 	case kernelmemory.Buffers:
 		return fmt.Sprintf("its raw, packet and netlink sockets buffered more than %s: %s, those that had most of it %s", model.Bytes(v.Limit),
 			counted(count, "process was ended", "processes were ended"), more)

@@ -31,9 +31,10 @@ const (
 
 // Element is what is to be known of one.
 type Element struct {
-	Path   string // where its network namespace is mounted
-	Ports  []int  // the indices, on the node, of its links' other ends
-	Memory int64  // that it may have
+	Path    string // where its network namespace is mounted
+	Ports   []int  // the indices, on the node, of its links' other ends
+	Memory  int64  // that it may have
+	Devices int    // that it may have beside the ends of its links
 }
 
 // What an element may have of each of them.
@@ -42,15 +43,13 @@ const (
 	tablePart = 16
 	// bufferPart is the same of what its sockets buffer.
 	bufferPart = 2
-	// MostDevices is how many network devices it may have beside the ends of its links.
-	MostDevices = 1024
 )
 
 // limit is in bytes, of devices their number.
 func (e *Element) limit(t Table) int64 {
 	switch t {
 	case Devices:
-		return MostDevices
+		return int64(e.Devices)
 	case Buffers:
 		return e.Memory / bufferPart
 	}

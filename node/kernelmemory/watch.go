@@ -174,9 +174,9 @@ func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 	all, err := s.links()
 	if err != nil {
 		errs = append(errs, err)
-	} else if len(foreign(all)) > MostDevices {
+	} else if len(foreign(all)) > e.Devices {
 		w.holding(id, func(until time.Time) {
-			w.verdict(id, Devices, MostDevices, func() (int, bool, error) { return s.trimDevices(MostDevices, until) })
+			w.verdict(id, Devices, e.limit(Devices), func() (int, bool, error) { return s.trimDevices(e.Devices, until) })
 		})
 	}
 	tunnels := slices.ContainsFunc(all, func(d device) bool { return d.tunnel })

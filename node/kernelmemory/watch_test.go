@@ -31,6 +31,9 @@ const (
 	peace = "peace"
 )
 
+// devices is how many an element of the lab may have.
+const devices = 200
+
 func newLab(t *testing.T, memory int64) *lab {
 	t.Helper()
 	l := &lab{elements: map[string]Element{}, verdicts: make(chan Verdict[string], 256)}
@@ -45,7 +48,7 @@ func newLab(t *testing.T, memory int64) *lab {
 				t.Error(err)
 			}
 		})
-		l.elements[name] = Element{Path: path, Memory: memory}
+		l.elements[name] = Element{Path: path, Memory: memory, Devices: devices}
 		l.in(t, name, `ip link set lo up; ip link add d0 type veth peer name d1; ip link set d0 up; ip link set d1 up
 			ip address add 10.0.0.1/8 dev d0; ip link add b0 type bridge; ip link set b0 up; ip link add p0 type veth peer name p1
 			ip link set p0 master b0; ip link set p0 up; ip link add v0 type vxlan id 5 dev d0 dstport 4789; ip link set v0 up`)
@@ -169,16 +172,25 @@ func TestTablesAreBounded(t *testing.T) {
 func TestDevicesAreBounded(t *testing.T) {
 	attack.Tell(t, "network devices without end", "beyond its limit they are taken away")
 	l := newLab(t, 16<<20)
-	l.in(t, mean, lines(`link add x%4$d type bridge`, MostDevices+50)+"| ip -batch -")
+	const own = 7 // that the lab has made in it
+	count := func() string { return l.in(t, mean, "ls /sys/class/net >/dev/null; ip -o link | grep -vc ' lo:'") }
+	l.in(t, mean, lines(`link add x%4$d type bridge`, devices+50)+"| ip -batch -")
 	for range 20 {
-		if l.w.look(mean, l.elements[mean]); l.in(t, mean, "ls /sys/class/net >/dev/null; ip -o link | grep -vc ' lo:'") == strconv.Itoa(MostDevices) {
+		if l.w.look(mean, l.elements[mean]); count() == strconv.Itoa(devices) {
 			break
 		}
 	}
-	if n := l.in(t, mean, "ip -o link | grep -vc ' lo:'"); n != strconv.Itoa(MostDevices) {
-		t.Errorf("%s devices are left, and %d may be", n, MostDevices)
+	if n := count(); n != strconv.Itoa(devices) {
+		t.Errorf("%s devices are left, and %d may be", n, devices)
 	}
-	l.in(t, mean, "ip link show d0; ip link show x1; ip link show x900")
+	l.in(t, mean, "ip link show d0; ip link show x1; ip link show x"+strconv.Itoa(devices-own-1))
+	// Who may have more keeps more.
+	more := l.elements[mean]
+	more.Devices += 50
+	l.in(t, mean, lines(`link add y%4$d type bridge`, 50)+"| ip -batch -")
+	if l.w.look(mean, more); count() != strconv.Itoa(devices+50) {
+		t.Errorf("%s devices are left, and %d may be", count(), devices+50)
+	}
 	for len(l.verdicts) > 0 {
 		if v := <-l.verdicts; v.Table != Devices || v.Err != nil {
 			t.Errorf("told was %+v", v)
@@ -284,7 +296,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 	defer unix.Unmount(path, unix.MNT_DETACH)
 	w := &Watcher[string]{Tell: func(Verdict[string]) {}, suspect: map[string]time.Time{}, exceptional: map[string]*exceptional{}, Log: slog.New(slog.DiscardHandler)}
-	e := Element{Path: path, Memory: 256 << 20}
+	e := Element{Path: path, Memory: 256 << 20, Devices: 1024}
 	for b.Loop() {
 		w.look("x", e)
 	}
