@@ -64,12 +64,23 @@ var bombs = []tableBomb{
 	{name: "tc classes", event: "queueing disciplines", prepare: "tc qdisc add dev a2 root handle 1: htb",
 		script: "tc qdisc replace dev a2 root handle 1: htb;" + batched(`class replace dev a2 parent 1: classid 1:%2$02x%3$02x htb rate 1mbit`, "tc -force -batch -")},
 	{name: "address labels", script: batched(`addrlabel add prefix fd00:%1$x:%2$x:%3$x::/64 label 7`, "ip -force -batch -")},
-	{name: "multicast addresses", event: "multicast addresses", script: `perl -se 'socket my $s, 2, 2, 0; for ($k + 1 .. $k + 20000) { # SIOCADDMULTI
-		ioctl $s, 0x8931, pack "a16SC6x16", "a2", 0, 1, 0, $_ >> 24, $_ >> 16 & 255, $_ >> 8 & 255, $_ & 255 or die "$_: $!" }' -- -k=$k`},
+	// Of many devices, since the kernel searches a device's list for each further one.
+	{name: "multicast addresses", event: "multicast addresses",
+		prepare: `for i in $(seq 200); do echo link add m$i type bridge; done | ip -batch -`,
+		script: `perl -se 'socket my $s, 2, 2, 0; for ($k + 1 .. $k + 20000) { # SIOCADDMULTI
+		ioctl $s, 0x8931, pack "a16SC6x16", "m" . ($_ % 200 + 1), 0, 1, 0, $_ >> 24, $_ >> 16 & 255, $_ >> 8 & 255, $_ & 255 or die "$_: $!" }' -- -k=$k`},
 	{name: "netlink buffers", always: true, event: "sockets buffered", script: `perl -e 'my $m = pack("LSSLL", 60016, 0, 0, 0, 0) . "x" x 60000;
 		for (1 .. 4000) { socket my $s, 16, 3, 0 or last; setsockopt $s, 1, 8, pack "i", 1 << 20; bind $s, pack "SSLL", 16, 0, 0, 0 or die;
 			my $port = (unpack "SSLL", getsockname $s)[2]; push @s, $s; for (1 .. 40) { send $s, $m, 0x40, pack "SSLL", 16, 0, $port, 0 or last } }
 		sleep 20'`},
+	{name: "netfilter's log", event: "sockets buffered",
+		prepare: `(echo 'table l { chain o { type filter hook output priority 0;'; for i in $(seq 3000); do echo log group $i; done; echo '}'; echo '}') | nft -f -`,
+		script: `perl -e 'use Socket; socket my $s, 16, 3, 12 or die; bind $s, pack "SSLL", 16, 0, 0, 0;
+		sub attr { my ($t, $v) = @_; my $l = 4 + length $v; pack("SS", $l, $t) . $v . "\0" x (-$l & 3) }
+		for my $group (1 .. 3000) { my $b = pack("CCn", 2, 0, $group) . attr(1, "\1") . attr(2, pack "NCx", 65000, 2) . attr(3, pack "N", 131072) .
+				attr(4, pack "N", 4e6) . attr(5, pack "N", 4e9);
+			send $s, pack("LSSLL", 16 + length $b, 4 << 8 | 1, 5, $group, 0) . $b, 0, pack "SSLL", 16, 0, 0, 0; recv $s, my $answer, 65536, 0 }
+		socket my $u, 2, 2, 0; send $u, "x" x 50, 64, sockaddr_in 9, inet_aton "192.168.1.2"; sleep 20'`},
 	{name: "exceptions of routes", always: true, event: "exceptions of its routes",
 		prepare: `perl -e 'printf "route replace 10.%d.%d.%d via 192.168.1.2 metric %d\n", $_ >> 16, $_ >> 8 & 255, $_ & 255, $_ for 1 .. 20000' | ip -batch -`,
 		script: `perl -e 'use Socket; sub sum { my $t = 0; $t += $_ for unpack "n*", $_[0]; $t = ($t >> 16) + ($t & 65535) while $t >> 16; 65535 ^ $t }
@@ -123,7 +134,7 @@ func (b *tableBomb) explode(t *testing.T, p *platform, usual time.Duration, name
 		p.run("exec", "mean/a1", "--", "sh", "-c", b.prepare)
 	}
 	f := p.steady("victim", "v1", "v2", "192.168.2.2")
-	before := kernelMemory(t)
+	before, told := kernelMemory(t), p.run("get", "events")
 	var said spoken
 	c := p.command("exec", "mean/a1", "--", "sh", "-c", "k=0; while :; do "+b.script+"; k=$((k+20000)); done")
 	c.Stdout, c.Stderr = &said, &said
@@ -157,6 +168,9 @@ func (b *tableBomb) explode(t *testing.T, p *platform, usual time.Duration, name
 		events := func() string { return p.run("get", "events") }
 		p.await("its owner to be told", func() bool {
 			for line := range strings.Lines(events()) {
+				if strings.Contains(told, line) {
+					continue // of another kind, which fills the same table
+				}
 				if strings.Contains(line, "mean/a1") && strings.Contains(line, "KernelMemoryLimit") && strings.Contains(line, b.event) {
 					return true
 				}

@@ -31,9 +31,64 @@ var socketLists = []struct {
 	{"icmp6", 4, 9, true},
 }
 
-// buffers are what the sockets of a namespace buffer, by the socket's inode. The calling thread must be in the namespace.
+// packetLists are files of /proc/net with what netfilter keeps for who listens to it: the columns of the listener's netlink
+// port and of how many messages, or packets, wait, and how many bytes each line that has any, and each of what waits, counts.
+//
+// A log's listener chooses how large the buffer is that the first packet makes, 128 KiB at most, for which the kernel
+// takes 256. How large a packet is that waits for a verdict is not told; 64 KiB at most.
+var packetLists = []struct {
+	file            string
+	port, waits     int
+	perLine, perOne int64
+}{
+	{"netfilter/nfnetlink_log", 1, 2, 256 << 10, 0},
+	{"netfilter/nfnetlink_queue", 1, 2, 0, 4 << 10},
+}
+
+// kept is what netfilter keeps for listeners, by their netlink port.
+func kept() (of map[string]int64, err error) {
+	of = map[string]int64{}
+	for _, list := range packetLists {
+		f, err := os.Open("/proc/thread-self/net/" + list.file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a kernel without
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what netfilter keeps for its sockets: %w", err)
+		}
+		lines := bufio.NewScanner(f)
+		for lines.Scan() {
+			fields := strings.Fields(lines.Text())
+			if len(fields) <= max(list.port, list.waits) {
+				continue
+			}
+			if n, err := strconv.ParseInt(fields[list.waits], 10, 64); err == nil && n > 0 {
+				of[fields[list.port]] += list.perLine + n*list.perOne
+			}
+		}
+		err = lines.Err()
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read what netfilter keeps for its sockets: %w", err)
+		}
+	}
+	return of, nil
+}
+
+// Columns of /proc/net/netlink.
+const (
+	netlinkProtocol = 1
+	netlinkPort     = 2
+)
+
+// buffers are what the sockets of a namespace buffer, or have buffered for them, by the socket's inode. The calling thread
+// must be in the namespace.
 func buffers() (of map[uint64]int64, sum int64, err error) {
 	of = map[uint64]int64{}
+	listeners, err := kept()
+	if err != nil {
+		return nil, 0, err
+	}
 	for _, list := range socketLists {
 		f, err := os.Open("/proc/thread-self/net/" + list.file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -60,6 +115,9 @@ func buffers() (of map[uint64]int64, sum int64, err error) {
 				size, err = sent+read, errors.Join(err1, err2)
 			} else {
 				size, err = strconv.ParseInt(fields[list.buffer], 10, 64)
+			}
+			if list.file == "netlink" && fields[netlinkProtocol] == strconv.Itoa(unix.NETLINK_NETFILTER) {
+				size += listeners[fields[netlinkPort]]
 			}
 			if err == nil && size > 0 {
 				of[inode] += size

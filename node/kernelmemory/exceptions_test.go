@@ -27,10 +27,12 @@ func narrow(n int) string {
 			send $s, $p, 0, pack_sockaddr_in6 0, $a or die "send: $!" }'`, n)
 }
 
+// A gateway that is no router loses its exceptions when the kernel collects garbage.
 const (
 	ownHops4  = `route replace 10.1.%2$d.%3$d via 10.0.0.2 dev d0 metric %4$d`
 	ownHops6  = `route replace fd00:1:%4$x::/48 via fd99::2 dev d0`
-	addressed = `ip address add fd99::1/64 dev d0 nodad; ip neighbour replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev d0; `
+	addressed = `ip address add fd99::1/64 dev d0 nodad; ip neighbour replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev d0; ` +
+		`ip neighbour replace fd99::2 lladdr 02:00:00:00:00:02 dev d0 router; `
 )
 
 // TestExceptionsAreBounded: what is too much goes, whether the kernel lists it or not, and all routes stay, for every packet.

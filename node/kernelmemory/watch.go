@@ -13,13 +13,17 @@ import (
 
 // When is looked.
 const (
-	readEvery = 200 * time.Millisecond
+	readEvery = 50 * time.Millisecond
+	// followEvery is how often somebody is looked at who had too much.
+	followEvery = 200 * time.Millisecond
 	// step is by how much the kernel's own memory must have grown since everybody was looked at last for a look at everybody;
 	// hurry is by how much when the last look was a short time ago.
 	step  = 32 << 20
 	hurry = 128 << 20
-	// share is the part of a processor's time that looks which find nobody may take, but for such a growth.
-	share = 20
+	// share is the part of a processor's time that looks which find nobody may take, but for such a growth; lookTakes is
+	// what an element takes that has nothing. How long it took by the clock says more of who else is busy.
+	share     = 20
+	lookTakes = time.Millisecond
 	// holdFor bounds how long an element's processes are held at a time while what is too much is removed.
 	holdFor = time.Second
 	// follow is how long an element is looked at every time that had too much.
@@ -50,7 +54,7 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 	w.suspect, w.exceptional = map[ID]time.Time{}, map[ID]*exceptional{}
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
-	first := true
+	first, followed := true, time.Time{}
 	for {
 		is, err := unmovable()
 		w.warn("what the kernel has of memory cannot be read", err)
@@ -66,7 +70,10 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 			w.everybody(ctx, is)
 		default:
 			w.floor = min(w.floor, is)
-			w.suspects(now)
+			if now.Sub(followed) >= followEvery {
+				followed = now
+				w.suspects(now)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -102,7 +109,7 @@ func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
 			return
 		}
 	}
-	w.rest = time.Now().Add(share * time.Since(began))
+	w.rest = began.Add(time.Duration(share*len(elements)) * lookTakes)
 }
 
 func (w *Watcher[ID]) suspects(now time.Time) {

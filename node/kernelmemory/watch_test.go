@@ -206,10 +206,29 @@ const hoarder = `$| = 1; my @s; my $m = pack("LSSLL", 60016, 0, 0, 0, 0) . "x" x
 		for (1 .. 3) { send $from, $m, 0x40, pack "SSLL", 16, 0, $port, 0 or last } }
 	print "done\n"; sleep 60`
 
+// logger has netfilter keep a packet in a buffer of 128 KiB for each of 200 groups, for which there are rules.
+const (
+	logRules = `(echo 'table t { chain o { type filter hook output priority 0;'; for i in $(seq 200); do echo log group $i; done; echo '}'; echo '}') | nft -f -`
+	logger   = `use Socket; $| = 1; socket my $s, 16, 3, 12 or die; bind $s, pack "SSLL", 16, 0, 0, 0;
+	sub attr { my ($t, $v) = @_; my $l = 4 + length $v; pack("SS", $l, $t) . $v . "\0" x (-$l & 3) }
+	for my $group (1 .. 200) { # NFULNL_MSG_CONFIG: bind; copy packets; 128 KiB; wait for long, and for many
+		my $b = pack("CCn", 2, 0, $group) . attr(1, "\1") . attr(2, pack "NCx", 65000, 2) . attr(3, pack "N", 131072) . attr(4, pack "N", 4e6) . attr(5, pack "N", 4e9);
+		send $s, pack("LSSLL", 16 + length $b, 4 << 8 | 1, 5, $group, 0) . $b, 0, pack "SSLL", 16, 0, 0, 0 or die "send: $!";
+		recv $s, my $answer, 65536, 0; (unpack "LSSLLl", $answer)[5] == 0 or die "group $group: ", -(unpack "LSSLLl", $answer)[5] }
+	socket my $u, 2, 2, 0; send $u, "x" x 50, 64, sockaddr_in 9, inet_aton "10.1.1.1"; print "done\n"; sleep 60`
+)
+
 // TestBuffersAreBounded: the process that keeps most in sockets that nobody is charged for is ended.
 func TestBuffersAreBounded(t *testing.T) {
-	attack.Tell(t, "a process that keeps megabytes in buffers of netlink sockets", "the process is ended, another stays")
+	attack.Tell(t, "a process that keeps megabytes in buffers of netlink sockets, or of netfilter's log", "the process is ended, another stays")
+	for name, c := range map[string]struct{ prepare, program string }{"messages": {"true", hoarder}, "logs": {logRules, logger}} {
+		t.Run(name, func(t *testing.T) { testBuffers(t, c.prepare, c.program) })
+	}
+}
+
+func testBuffers(t *testing.T, prepare, program string) {
 	l := newLab(t, 16<<20)
+	l.in(t, mean, prepare)
 	start := func(program string) (*exec.Cmd, chan error) {
 		c := exec.Command("nsenter", "--net="+l.elements[mean].Path, "perl", "-e", program)
 		c.Stderr = os.Stderr
@@ -229,7 +248,7 @@ func TestBuffersAreBounded(t *testing.T) {
 		return c, ended
 	}
 	innocent, _ := start(`$| = 1; socket my $s, 16, 3, 0; print "done\n"; sleep 60`)
-	_, ended := start(hoarder)
+	_, ended := start(program)
 	l.w.look(mean, l.elements[mean])
 	select {
 	case <-ended:
