@@ -21,10 +21,11 @@ const inside = "POLYPLANE_SYSTEM_TEST_INSIDE"
 // BinaryVariable names the program under test; it is built when the variable is empty.
 const BinaryVariable = "POLYPLANE_BINARY"
 
-// prelude makes the namespaces ready. Others' mounts were copied into them, and would keep alive what those remove.
+// prelude makes the namespaces ready. Others' mounts were copied into them, and would keep alive what those remove. One that others
+// remove in this very moment cannot be unmounted any more, which is as well.
 const prelude = `set -e
 ip link set lo up
-cut -d' ' -f5 /proc/self/mountinfo | grep -E '^(/run/(polyplane|netns)|/var/lib/polyplane)/' | tac | xargs -r umount -l 2>/dev/null
+cut -d' ' -f5 /proc/self/mountinfo | grep -E '^(/run/(polyplane|netns)|/var/lib/polyplane)/' | tac | xargs -r umount -l 2>/dev/null || :
 mkdir -p /run/netns && mount -t tmpfs tests /run/netns
 exec "$0" "$@"`
 
