@@ -99,7 +99,8 @@ func (run *run) verify(ctx context.Context) error {
 			continue
 		}
 		if _, err := run.run(ctx, "", "check", n.name, "--mesh", "--wait", "3m"); err != nil {
-			return run.explained(ctx, fmt.Errorf("the hosts of network %s do not reach each other: %w", n.name, err))
+			err = fmt.Errorf("the hosts of network %s do not reach each other: %w\n%s", n.name, err, run.seenIn(ctx, n))
+			return run.explained(ctx, err)
 		}
 	}
 	for _, f := range run.flows {
@@ -137,6 +138,33 @@ func (run *run) explained(ctx context.Context, err error) error {
 	lines := strings.Split(strings.TrimSpace(events), "\n")
 	const last = 25
 	return fmt.Errorf("%w\nThe last events:\n  %s", err, strings.Join(lines[max(0, len(lines)-last):], "\n  "))
+}
+
+// routing is what is asked in each element of a network whose hosts do not reach each other.
+const routing = `ip -br address; ip route; ip neigh; ip -s -s link
+if birdc show status >/dev/null 2>&1; then
+	for what in status protocols "protocols all" route interfaces "ospf neighbors" "ospf interface" "ospf lsadb" "ospf state all"; do birdc show $what; done
+elif vtysh -c 'show version' >/dev/null 2>&1; then
+	vtysh -c 'show ip ospf neighbor' -c 'show ip ospf interface' -c 'show ip ospf database' -c 'show ip route' -c 'show running-config'
+fi`
+
+// seenIn tells what a network's elements are, and know, now. What cannot be had is said in its place.
+func (run *run) seenIn(ctx context.Context, n *network) string {
+	ctx = context.WithoutCancel(ctx)
+	var all strings.Builder
+	look := func(args ...string) {
+		out, err := run.run(ctx, "", args...)
+		fmt.Fprintf(&all, "--- %s\n%s", strings.Join(args, " "), out)
+		if err != nil {
+			fmt.Fprintln(&all, err)
+		}
+	}
+	look("describe", n.name)
+	for _, e := range n.elements {
+		look("describe", n.name+"/"+e.name)
+		look("exec", n.name+"/"+e.name, "--", "sh", "-c", routing)
+	}
+	return all.String()
 }
 
 // sameRecords compares what is stored with what is wanted.
