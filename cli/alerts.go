@@ -145,6 +145,10 @@ out of it, and not into it by another port, counts.`,
 	return cmd
 }
 
+// follow prints a line as soon as nothing can be missed any more, and then what is written to a file: the file's end is looked up
+// before. A file that is not there yet is read from its beginning.
+const follow = `size=$(stat -L -c %s -- "$0" 2>/dev/null) || size=0; echo following; exec tail -c +$((size + 1)) -F -- "$0"`
+
 func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy model.AttackPolicy, severity int) error {
 	cl, err := c.connect()
 	if err != nil {
@@ -157,15 +161,14 @@ func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		command := control.Command{Args: []string{"tail", "-n", "0", "-F", "--", file}}
+		command := control.Command{Args: []string{"sh", "-c", follow, file}}
 		_, err := cl.Exec(ctx, ids, command, control.Stdio{Out: w, Err: io.Discard})
 		w.CloseWithError(err)
 		ended <- err
 	}()
-	fmt.Fprintf(c.Err, "following %s in %s; ^C ends it\n", file, ids)
 	watch := &alertWatch{c: c, cl: cl, ids: ids, policy: policy, done: map[netip.Addr]time.Time{}}
 	in := bufio.NewReaderSize(r, maxAlert)
-	for {
+	for began := false; ; {
 		line, err := in.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) { // too long to be an alert: its rest is skipped
 			for errors.Is(err, bufio.ErrBufferFull) {
@@ -180,6 +183,10 @@ func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy
 				return wrap(ctx, cl, err, of)
 			}
 			return nil
+		}
+		if !began {
+			fmt.Fprintf(c.Err, "following %s in %s; ^C ends it\n", file, ids)
+			began = true
 		}
 		if a, ok := parseAlert(line); ok && a.Severity <= severity {
 			watch.take(ctx, a)
