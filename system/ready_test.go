@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,8 +41,15 @@ func gridFile(t *testing.T, routers, row int, software model.Software) string {
 // busy starts processes that do nothing but compute, until the test ends.
 func busy(t *testing.T, processes int) {
 	t.Helper()
+	compute(t, processes, nil)
+}
+
+// compute is busy with processes of certain attributes.
+func compute(t *testing.T, processes int, attributes *syscall.SysProcAttr) {
+	t.Helper()
 	for range processes {
 		c := exec.Command("sh", "-c", "while :; do :; done")
+		c.SysProcAttr = attributes
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
