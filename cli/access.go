@@ -13,11 +13,11 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-const tokenLong = `Tokens let others in: a host, which joins as a node with it, once; or a user, who speaks to the manager
-from another machine. The instance must be reached from there (` + "`polyplane up --listen`" + `).
+const tokenLong = `Tokens let others in. With one, a host joins as a node, once; or a user speaks to the manager from
+another machine. The instance must be reachable from there (` + "`polyplane up --listen`" + `).
 
-A user is an admin, who may do everything; an owner, who may do everything with networks of their own,
-and sees no others; or a viewer, who sees everything but the inside of elements, and changes nothing.`
+There are three kinds of users. An admin may do everything. An owner may do everything with networks of
+their own, and sees no others. A viewer sees everything but the inside of elements, and changes nothing.`
 
 func (c *CLI) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,11 +40,11 @@ func (c *CLI) tokenCreateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [--node NAME | --user NAME --role ROLE]",
 		Short: "Make a token, and print the command for the other machine",
-		Long: `Make a token, and print the command that is to be typed on the other machine. Nobody can see the token
-again: of its secret only a hash is kept.
+		Long: `Make a token, and print the command to type on the other machine. Nobody can see the token again: only
+a hash of its secret is kept.
 
-Without --user it is for a host to join with: good once, and for an hour. With --node the host joins under
-that name, also if there is a node of the name, whose place it then takes.`,
+Without --user the token lets a host join, once, within an hour. With --node the host joins under that
+name. If there is a node of that name, the host takes its place.`,
 		Example: "  polyplane token create\n  polyplane token create --node rio-1 --ttl 24h\n  polyplane token create --user alice --role owner --ttl 90d",
 		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -159,7 +159,7 @@ func (c *CLI) tokenListCommand() *cobra.Command {
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "those too that ended in the last 30 days")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also show tokens that ended in the last 30 days")
 	o.addFlag(cmd, formatJSON, formatYAML)
 	return cmd
 }
@@ -256,10 +256,10 @@ func (c *CLI) nodeCommand() *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "remove NAME",
 		Short: "Take a node out that joined; its certificate is good for nothing any more",
-		Long: `Take a node out that joined. Its certificate is good for nothing any more; to come back, the host joins anew.
+		Long: `Take out a node that joined. Its certificate is worth nothing from then on. To come back, the host joins anew.
 
-A node that runs and has elements is refused: delete them, or pin them to other nodes (node:), before. One
-that is away is taken out with them, and ` + "`apply`" + ` of their networks places them anew.`,
+A node that runs and has elements is refused: first delete them, or pin them to other nodes (node:). A node
+that is away is taken out with its elements, and ` + "`apply`" + ` of their networks places them anew.`,
 		Args: args(1, 1, "NAME"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			cl, err := c.connect()

@@ -115,13 +115,13 @@ func (c *CLI) watchAlertsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "alerts NET/ELEMENT",
 		Short: "Follow the alerts of an intrusion detection system that runs in an element",
-		Long: `Follow the alerts that Suricata, or another that writes its format (EVE), writes in an element, a line each,
-until ^C; and with --policy quarantine, cut off the elements that they are about.
+		Long: `Follow the alerts that Suricata, or another program that writes its format (EVE), writes in an element:
+one line each, until ^C. With --policy quarantine, cut off the elements that the alerts are about.
 
-What is in an element is nobody's truth, and addresses can be forged. So alerts are read strictly, five a
-second at most; they name elements of their own network only, by the addresses that these have; and
-before anything is done to one, its own ports are listened to for ten seconds: only what is seen to come
-out of it, and not into it by another port, counts.`,
+An element can write anything, and addresses can be forged. So alerts are read strictly, and at most
+five a second. They can name only elements of their own network, by the addresses that these have.
+Before anything is done to an element, its own ports are listened to for ten seconds. Only what is
+seen to come out of it, and did not come into it by another port, counts.`,
 		Example: "  polyplane watch alerts lab/ids --eve /var/log/suricata/eve.json --policy quarantine",
 		Args:    args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {

@@ -92,12 +92,16 @@ func (c *CLI) applyCommand() *cobra.Command {
 		Use:     "apply -f FILE|-|DIR",
 		Short:   "Make networks be as a file says",
 		GroupID: groupNetworks,
-		Long: `Make the file's networks be as it says: new ones are made, existing ones changed where they
+		Long: `Make the file's networks as the file says. New networks are made, existing ones are changed where they
 differ, and nothing else is touched. All networks are checked and placed together before anything is
-changed: where one is refused, none is made or changed. What is no longer in the file is removed, or
-back at its default; what was assigned (addresses, nodes), set (polyplane set) and is not named by
-the file, stopped by hand or edited inside routers stays. apply shows the changes, makes them, and waits until everything runs; ^C ends the waiting
-only. Agents of nodes that are just starting are waited for up to 10 seconds.`,
+changed: if one is refused, none is made or changed.
+
+What is no longer in the file is removed, or goes back to its default. What was assigned (addresses,
+nodes), stopped by hand or edited inside routers stays, and so does what was set (polyplane set) and
+the file does not name.
+
+apply shows the changes, makes them, and waits until everything runs; ^C ends only the waiting. It
+waits up to 10 seconds for agents of nodes that are just starting.`,
 		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane apply -f labs/ --timeout 2m",
 		Args:    args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -118,7 +122,7 @@ only. Agents of nodes that are just starting are waited for up to 10 seconds.`,
 	}
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
 	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace configuration that was edited inside elements by the file's")
 	return cmd
 }

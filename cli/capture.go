@@ -45,7 +45,7 @@ and what. With -w, write them as pcapng instead, which Wireshark, tcpdump and ot
 		ValidArgsFunction: c.completeFirst(c.completePorts),
 	}
 	cmd.Flags().StringVarP(&file, "write", "w", "", "write pcapng to this `FILE` (- is standard output)")
-	cmd.Flags().IntVarP(&packets, "count", "c", 0, "stop after so many packets; 0: at ^C")
+	cmd.Flags().IntVarP(&packets, "count", "c", 0, "stop after this many packets; 0: at ^C")
 	return cmd
 }
 

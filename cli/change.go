@@ -98,7 +98,7 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 		cmd.Flags().BoolVar(&newDisk, "new-disk", false, "give them new disks, without what was on theirs, which go to the trash")
 	}
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until it is done")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
 	return cmd
 }
 
@@ -159,7 +159,7 @@ func (c *CLI) deleteCommand() *cobra.Command {
 		Aliases: []string{"rm", "destroy"},
 		Short:   "Remove networks, with everything in them",
 		Long: `Remove networks, with everything in them. The files of their elements go to the trash (` + "`polyplane trash`" + `), for
-a week at most. A network that only nodes still have, since the store does not know it ("held"), they let go of;
+a week at most. If only nodes still have a network, since the store does not know it ("held"), the nodes let go of it;
 --all leaves such networks alone.`,
 		GroupID: groupNetworks,
 		Example: "  polyplane delete lab\n  polyplane delete -f lab.yaml\n  polyplane delete --all",
@@ -189,7 +189,7 @@ a week at most. A network that only nodes still have, since the store does not k
 	cmd.Flags().BoolVar(&now, "now", false, "delete the elements' files at once: they do not go to the trash")
 	cmd.Flags().BoolVar(&missingOK, "ignore-not-found", false, "a network that does not exist is no failure")
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything is gone")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
 	return cmd
 }
 

@@ -54,7 +54,7 @@ func (c *CLI) eventsCommand() *cobra.Command {
 	}
 	o.addFlag(cmd, formatJSON, formatYAML, formatWide)
 	cmd.Flags().BoolVarP(&follow, "watch", "w", false, "go on: print events as they happen")
-	cmd.Flags().IntVarP(&last, "last", "n", 0, "of what has been, show the last so many only (0: all that are kept)")
+	cmd.Flags().IntVarP(&last, "last", "n", 0, "of past events, show only this many, the latest (0: all that are kept)")
 	return cmd
 }
 

@@ -174,8 +174,8 @@ func (c *CLI) logsCommand() *cobra.Command {
 		Aliases: []string{"log"},
 		Short:   "Show what an element's processes printed",
 		GroupID: groupElements,
-		Long: `Show what an element's processes printed and wrote into their log files: the last 4 MiB of each. What is
-before that can be read inside the element.`,
+		Long: `Show what an element's processes printed and wrote into their log files: the last 4 MiB of each. What
+came before that can be read inside the element.`,
 		Example: "  polyplane logs lab/r1 -f",
 		Args:    args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {

@@ -18,10 +18,10 @@ func (c *CLI) fibCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fib NET/ROUTER [PREFIX]",
 		Short: "Show the fast path's own forwarding table of a router (forwarding: xdp, router or bridge)",
-		Long: `Show what the node's data path forwards a router's packets by: every prefix, and where its packets go.
-That is the router's routing table as the data path has it, read from the data path's own memory:
-what is not there goes to the router's own stack. What is there is forwarded by the data path (xdp), or
-by the node's kernel (router, bridge). With PREFIX only what lies in it.`,
+		Long: `Show by what the node's data path forwards a router's packets: every prefix, and where its packets go.
+This is the router's routing table as the data path has it, read from the data path's own memory. The
+data path (xdp), or the node's kernel (router, bridge), forwards what is in it. The router's own stack
+gets the rest. With PREFIX, show only what lies in that prefix.`,
 		Example: "  polyplane get fib lab/r1\n  polyplane get fib lab/r1 10.0.0.0/8\n  polyplane get fib -6 lab/r1 -o json",
 		Args:    args(1, 2, "NET/ROUTER, and a prefix like 10.0.0.0/8"),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -68,7 +68,7 @@ by the node's kernel (router, bridge). With PREFIX only what lies in it.`,
 	o.addFlag(cmd, formatJSON, formatYAML)
 	cmd.Flags().BoolVarP(&only4, "ipv4", "4", false, "only IPv4")
 	cmd.Flags().BoolVarP(&only6, "ipv6", "6", false, "only IPv6")
-	cmd.Flags().IntVar(&most, "limit", 1000, "show so many `entries` at most")
+	cmd.Flags().IntVar(&most, "limit", 1000, "show at most this many `entries`")
 	return cmd
 }
 
@@ -138,11 +138,12 @@ func (c *CLI) traceCommand() *cobra.Command {
 		Short:   "Tell what the fast path would do with a packet, router by router, and why",
 		GroupID: groupElements,
 		Long: `Tell what the node's data path would do with a packet at a router with forwarding: xdp, router or
-bridge – which entry of its table matches, which next hop this flow has, or why the router's own stack
-gets the packet –, and go on at the next router, until the packet leaves the fast path. Where the node's
-kernel forwards it (router, bridge), that kernel is asked too, and a different answer is shown. No packet
-is sent.
-The exit status is 1 when it is dropped.`,
+bridge. It tells which entry of the router's table matches and which next hop this flow has, or why the
+router's own stack gets the packet. It goes on at the next router, until the packet leaves the fast path.
+Where the node's kernel forwards the packet (router, bridge), that kernel is asked too, and a different
+answer is shown. No packet is sent.
+
+The exit status is 1 when the packet would be dropped.`,
 		Example: "  polyplane trace lab/r1 10.0.0.6\n  polyplane trace lab/r1 10.0.0.6 --source 10.1.0.2 --protocol tcp --port 80\n  polyplane trace lab/r1 2001:db8::1 --ttl 1",
 		Args:    args(2, 2, "NET/ROUTER and an address"),
 		RunE: func(cmd *cobra.Command, given []string) error {

@@ -37,7 +37,7 @@ func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
 		return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 	}))
 	cmd.Flags().StringSliceVar(&f.names, "name", nil,
-		"call the file's network `NAME` instead; several names, with commas between, are as many networks")
+		"call the file's network `NAME` instead; several names, separated by commas, make as many networks")
 	f.renames = func() bool { return cmd.Flags().Changed("name") }
 	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
 }

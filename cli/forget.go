@@ -11,9 +11,10 @@ func (c *CLI) forgetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NET…",
 		Short: "Have nodes let go of what the store does not know of networks",
-		Long: `Have nodes let go of what they hold of networks: what the store does not know of them is removed. A node holds
-what it has and the store does not know – after another store was put in the place of its own, or an older one –,
-and changes nothing until that is settled; ` + "`polyplane recover --from-nodes`" + ` takes it in instead.`,
+		Long: `Tell nodes to let go of what they hold of networks: they remove what the store does not know. A node holds
+what it has and the store does not know. That happens after another store, or an older one, was put in
+the place of the store. The node changes nothing until somebody settles it: this command removes what
+it holds, ` + "`polyplane recover --from-nodes`" + ` takes it into the store instead.`,
 		GroupID: groupNetworks,
 		Example: "  polyplane forget lab",
 		Args:    args(1, -1, "NET"),

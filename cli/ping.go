@@ -20,8 +20,8 @@ func (c *CLI) pingCommand() *cobra.Command {
 		Use:     "ping NET/A [NET/]B | NET/A ADDRESS",
 		Short:   "Ping from one element to another, or to an address",
 		GroupID: groupElements,
-		Long: `Ping from inside an element. B's address is one in a subnet that A is in as well where there is one,
-else B's loopback, else its first; IPv4 before IPv6. The exit status is that of ping: 0 when an
+		Long: `Ping from inside an element. B's address is one in a subnet that A is in as well, if there is one; else
+B's loopback; else B's first address. IPv4 comes before IPv6. The exit status is that of ping: 0 when an
 answer came, 1 when none did.`,
 		Example: "  polyplane ping lab/h1 h2\n  polyplane ping lab/r1 10.0.0.6 -c 100 -i 0.01\n  polyplane ping -6 lab/h1 lab/h2",
 		Args:    args(2, 2, "NET/A and NET/B or an address"),
@@ -71,7 +71,7 @@ answer came, 1 when none did.`,
 			return c.complete(cmd, typed, c.completeElements)
 		},
 	}
-	cmd.Flags().IntVarP(&packets, "count", "c", 4, "send so many packets; 0: until ^C")
+	cmd.Flags().IntVarP(&packets, "count", "c", 4, "send this many packets; 0: until ^C")
 	cmd.Flags().Float64VarP(&interval, "interval", "i", 0.2, "`seconds` between packets")
 	cmd.Flags().IntVarP(&size, "size", "s", 56, "`bytes` of payload in each packet")
 	cmd.Flags().BoolVarP(&only4, "ipv4", "4", false, "use B's IPv4 address")

@@ -19,12 +19,13 @@ func (c *CLI) quarantineCommand() *cobra.Command {
 		Use:     "quarantine NET/ELEMENT…",
 		Short:   "Cut elements' links; they, their state and a capture of their last packets are kept",
 		GroupID: groupElements,
-		Long: `Cut all links of elements, at once and whoever forwards for them: nothing comes from them or to them any
+		Long: `Cut all links of elements at once, whoever forwards for them. Nothing comes from them or to them any
 more, and the far ends lose their carrier. The elements themselves go on: their processes, files and
-addresses stay, and exec and console still lead into them. Of their packets, what the node's watch saw
-last before the cut and what they tried to send in the two seconds after it is kept (quarantine capture).
+addresses stay, and exec and console still lead into them. Some of their packets are kept (quarantine
+capture): what the node's watch saw last before the cut, and what the elements tried to send in the two
+seconds after it.
 
-A quarantine lasts until release: over applies, restarts and reboots. Elements get into it by this
+A quarantine lasts until release, over applies, restarts and reboots. Elements get into it by this
 command, or by their policy when they attack (policy).`,
 		Example: "  polyplane quarantine lab/h3 --reason 'scans the others'\n  polyplane quarantine list\n  polyplane quarantine capture lab/h3 -w h3.pcapng\n  polyplane release lab/h3",
 		Args:    args(1, -1, "NET/ELEMENT"),
@@ -204,8 +205,8 @@ func (c *CLI) policyCommand() *cobra.Command {
 		Use:     "policy [NET[/ELEMENT] [attack=POLICY]]",
 		Short:   "Show, or set, what is done to elements that attack",
 		GroupID: groupNetworks,
-		Long: `Show which policy counts for each element, and whose it is; or set it, as an administrator. An
-administrator's policy comes before what the network's file says (policy:) and stays until it is taken
+		Long: `Show which policy counts for each element, and whose it is; or, as an administrator, set it. An
+administrator's policy comes before that of the network's file (policy:). It stays until it is taken
 back with attack=.
 
   tell        an event says so, and nothing else happens (the default)
@@ -213,7 +214,8 @@ back with attack=.
   stop        the element is stopped; its files are kept
   delete      the element is taken out of its network; its disk goes to the trash
 
-What others may have provoked by what they sent an element is told, and nothing is done to it.`,
+Others may have provoked what an element does, by what they sent to it. Then an event says so, and nothing
+is done to the element.`,
 		Example: "  polyplane policy\n  polyplane policy lab attack=quarantine\n  polyplane policy lab/r1 attack=tell\n  polyplane policy lab attack=",
 		Args:    args(0, 2, ""),
 		RunE: func(cmd *cobra.Command, given []string) error {

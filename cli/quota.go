@@ -22,17 +22,18 @@ func (c *CLI) quotaCommand() *cobra.Command {
 		Use:     "quota [NET|owner/NAME [KEY=VALUE…]]",
 		Short:   "Show, or set, what networks and their owners may have",
 		GroupID: groupNetworks,
-		Long: `Show what networks and their owners may have, beside what they ask for; or set it. An apply or set
-that would ask for more is refused before anything is changed. What is there already stays.
+		Long: `Show how much networks and their owners may have, and how much they ask for; or set it. An apply or
+set that would ask for more is refused before anything is changed. What is there already stays.
 
-A network is its owner's: the file's owner:, else the user who applied it first. Elements count with
-the cpu, memory and disk that they state, those with routing software at least with the defaults. A
-quota of cpu wants that each of these states its share, since it would not be limited else.
+A network belongs to the owner that its file names (owner:), else to the user who applied it first.
+Elements count with the cpu, memory and disk that they state. Elements with routing software count with
+at least the defaults. Under a quota of cpu each of them must state its share, since it would otherwise
+be unlimited.
 
-Who asks with a token and is an owner has default bounds: ` + strconv.Itoa(usual.Networks) + ` networks, ` + strconv.Itoa(usual.Elements) + ` elements, ` + usual.Stored.String() + `
+An owner, who asks with a token, has default bounds: ` + strconv.Itoa(usual.Networks) + ` networks, ` + strconv.Itoa(usual.Elements) + ` elements, ` + usual.Stored.String() + `
 of descriptions with their configuration files (stored), ` + strconv.Itoa(usual.Requests) + ` requests under way, ` + strconv.Itoa(usual.Streams) + ` streams
-(exec, console, capture, logs, check, watches). What owner/* says counts for every owner who has no
-bound of its own.
+(exec, console, capture, logs, check, watches). The bounds of owner/* count for every owner without
+bounds of their own.
 
   the keys:  ` + strings.Join(model.SettingsOfQuota(), " ") + `  (KEY= takes a bound away)`,
 		Example: "  polyplane quota\n  polyplane quota owner/alice networks=3 cpu=4 memory=8GiB\n  polyplane quota 'owner/*' elements=500 stored=64MiB\n  polyplane quota lab elements=50",

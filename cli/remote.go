@@ -153,8 +153,9 @@ func (c *CLI) loginCommand() *cobra.Command {
 		Use:   "login HOST:PORT [--token TOKEN]",
 		Short: "Speak to a manager on another machine from now on",
 		Long: `Speak to a manager on another machine from now on, with a token that its admin made (` + "`polyplane token create --user`" + `).
-Without --token and --token-file the token is read from the standard input. It is kept, readable for this
-user only, in ~/.config/polyplane/login.json, until ` + "`logout`" + `. --instance still means an instance of this machine.`,
+Without --token and --token-file the command reads the token from the standard input. It keeps the token
+in ~/.config/polyplane/login.json, readable for this user only, until ` + "`logout`" + `. --instance still means an
+instance of this machine.`,
 		GroupID: groupPlatform,
 		Example: "  polyplane login server1:7455 --token pp1.…",
 		Args:    args(1, 1, "HOST:PORT"),

@@ -22,15 +22,15 @@ func (c *CLI) setCommand() *cobra.Command {
 		Use:     "set NET[/ELEMENT|/LINK] KEY=VALUE…",
 		Short:   "Change a running network, element or link",
 		GroupID: groupNetworks,
-		Long: `Change fields of a running network, of one element or of one link, at once: all of them, or none
-where one is refused. Values are written and checked as in files; KEY= goes back to the default.
+		Long: `Change fields of a running network, of one element or of one link at once. If one is refused, none is
+changed. Values are written and checked as in files; KEY= goes back to the default.
 
   a network (its slice):  ` + strings.Join(model.SettingsOfNetwork(), " ") + `
   an element:             ` + strings.Join(model.SettingsOfElement(), " ") + `
   a link:                 ` + strings.Join(model.SettingsOfLink(), " ") + `
 
-What is set is in what save prints, and stays: an apply of a file that names the field makes it as
-the file says, one that does not leaves it.`,
+save prints what is set. It stays until somebody applies a file that names the field: then the field is
+as that file says.`,
 		Example: "  polyplane set lab/r1 cpu=0.5 memory=512MiB\n  polyplane set lab/r1 forwarding=xdp\n  polyplane set lab/r1--r2 bandwidth=100Mbit loss=1%\n  polyplane set lab/r1--r2 loss=",
 		Args:    args(2, -1, "NET[/ELEMENT|/LINK] KEY=VALUE"),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -55,7 +55,7 @@ the file says, one that does not leaves it.`,
 	}
 	o.addFlag(cmd, formatJSON, formatYAML)
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until it is done")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait so long at most")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
 	return cmd
 }
 

@@ -47,7 +47,7 @@ func (c *CLI) topCommand() *cobra.Command {
 		ValidArgsFunction: c.completeFirst(c.completeNetworks),
 	}
 	cmd.Flags().DurationVarP(&interval, "delay", "d", interval, "time between refreshes, over which rates are taken")
-	cmd.Flags().IntVarP(&rounds, "iterations", "n", 0, "end after so many refreshes; 0: at ^C")
+	cmd.Flags().IntVarP(&rounds, "iterations", "n", 0, "end after this many refreshes; 0: at ^C")
 	return cmd
 }
 

@@ -10,16 +10,16 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-const trafficLong = `Send measured frames from one element to another through the virtual network, and count and time every one:
-offered, received, lost, reordered, duplicated, corrupted, delay and its variation.
+const trafficLong = `Send measured frames from one element to another through the virtual network. Count and time every frame:
+offered, received, lost, reordered, duplicated, corrupted, its delay and the delay's variation.
 
-Frames leave A's interface as its own would, with A's address, to the first hop that A's routes name, and
+Frames leave A's interface as its own would, with A's address, to the first hop that A's routes name. They
 are taken at B's interface before B's stack sees them. Several pairs (A B C D: from A to B and from C to D)
-send at the same time; with --compare they are measured in turn, in random order.
+send at the same time. With --compare they are measured in turn, in random order.
 
-Where there are two cores the loop is open: one sends, the other one forwards, so that frames can be lost.
-What the instrument itself can do here, --self-test finds out and keeps; later trials beyond that are
-refused. docs/measuring.md explains every figure.
+Where there are two cores the loop is open: one core sends, the other one forwards, so that frames can be
+lost. --self-test finds out what the instrument itself can do on this machine, and keeps that. Later trials
+beyond it are refused. docs/measuring.md explains every figure.
 
 It works on this machine only, and as root: it opens the elements' own devices.`
 

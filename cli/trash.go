@@ -11,9 +11,10 @@ func (c *CLI) trashCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trash",
 		Short: "What removed elements owned on disk, and getting it back",
-		Long: `What removed elements owned on disk is in the trash of the node that they were on: after ` + "`delete`" + `, an ` + "`apply`" + ` that
-removes or moves them, or ` + "`restart --new-disk`" + `. It stays for a week, or until there is more than a tenth of the disk of
-it, or less than a twentieth of the disk is free; then the oldest goes first of the network that has the most there. ` + "`down --purge`" + ` deletes it too.`,
+		Long: `The files of removed elements go to the trash of the node that they were on: after ` + "`delete`" + `, after an
+` + "`apply`" + ` that removes or moves elements, or after ` + "`restart --new-disk`" + `. They stay for a week. When the trash
+takes more than a tenth of the node's disk, or less than a twentieth of that disk is free, the oldest item
+goes earlier, first of the network that has most there. ` + "`down --purge`" + ` deletes the trash too.`,
 		GroupID: GroupData,
 	}
 	cmd.AddCommand(c.trashList(), c.trashRestore(), c.trashEmpty())
@@ -52,9 +53,9 @@ func (c *CLI) trashList() *cobra.Command {
 func (c *CLI) trashRestore() *cobra.Command {
 	return &cobra.Command{
 		Use: "restore NET/ELEMENT@TIME…", Short: "Give elements back the disks that they had",
-		Long: `Give disks back to the elements that bear their names. The element must be there, on the node where the disk is, and
-stopped; the disk that it has goes to the trash instead. Where the network is gone, apply its file again first (with
-` + "`node:`" + ` if it would get another place), stop the element, restore its disk, and start it.`,
+		Long: `Give disks back to the elements whose names they bear. An element must exist, on the node where its disk
+is, and be stopped. The disk that it has then goes to the trash. If the network is gone, apply its file
+again first (with ` + "`node:`" + ` if it would get another place), stop the element, restore its disk, and start it.`,
 		Example: "  polyplane trash list\n  polyplane stop lab/r1\n  polyplane trash restore lab/r1@20261122T120000.000000Z\n  polyplane start lab/r1",
 		Args:    args(1, -1, "NET/ELEMENT@TIME"),
 		RunE: func(cmd *cobra.Command, given []string) error {

@@ -38,8 +38,8 @@ func upCommand(app *cli.CLI) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up [--nodes N | --substrate FILE | --host] [-d]",
 		Short: "Start the platform on this machine",
-		Long: `Start the platform: a manager, and an agent for each node. Without --nodes and --substrate this machine
-is the only node, or what it was the last time.
+		Long: `Start the platform: a manager, and an agent for each node. Without --nodes and --substrate the nodes are
+those of the last time; the first time, this machine is the only node.
 
 In the foreground, ^C ends the platform's processes only: networks stay and go on forwarding, until the
 next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d the platform runs on in the background.`,
@@ -76,7 +76,7 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	}
 	app.AddNameAlias(cmd)
 	f := cmd.Flags()
-	f.IntVar(&nodes, "nodes", 0, "simulate so many nodes on this machine")
+	f.IntVar(&nodes, "nodes", 0, "simulate this many nodes on this machine")
 	f.StringVar(&topology, "topology", "", "how simulated nodes are joined: ring, line or mesh")
 	f.StringVar(&file, "substrate", "", "a `file` with nodes, links and their capacities, to be simulated")
 	f.BoolVar(&host, "host", false, "this machine itself is the only node, beside those that join")
@@ -123,7 +123,8 @@ func downCommand(app *cli.CLI) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down [--purge]",
 		Short: "End the platform and remove everything it made",
-		Long: `End the platform's processes, whether they live or not, and remove all elements, namespaces and devices.
+		Long: `End the platform's processes and remove all elements, namespaces and devices. This works also when some
+processes, or all, have ended already.
 The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

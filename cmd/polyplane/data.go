@@ -26,11 +26,11 @@ func backupCommand(app *cli.CLI) *cobra.Command {
 		Use: "backup [FILE]", GroupID: cli.GroupData,
 		Short: "Write a backup of everything that the instance keeps, while it runs",
 		Long: `Write a backup: all networks with their addresses and places, quotas, tokens and members, the substrate, and the
-certificate authority. Elements' own files are not in it. It is all of one moment; the file appears when it is
-complete, on the disk, and was read and verified. It holds the authority's key: keep it where only root reads it.
+certificate authority. Elements' own files are not in it. All of it is from one moment. The file appears only when it is complete, on
+the disk, read again and verified. It holds the authority's key: keep it where only root reads it.
 
-Backups are also made by themselves, at most every ten minutes, when something has changed: the last five, and the
-last one of each of the last seven days, are in the data directory's backups.`,
+Backups are also made automatically when something has changed, at most every ten minutes. The last five, and
+the last one of each of the last seven days, are kept in the data directory's backups.`,
 		Example: "  polyplane backup\n  polyplane backup /mnt/safe/lab.backup",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -71,12 +71,12 @@ func restoreCommand(app *cli.CLI) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE | --empty", GroupID: cli.GroupData,
 		Short: "Put a backup in the place of the store",
-		Long: `Put a backup in the place of the store. The file is read and verified before anything is changed; the platform's
-processes are ended, and what runs goes on running; the store that was there is set aside
-(of such stores the first and the last four are kept). Then start with ` + "`polyplane up -d`" + `.
+		Long: `Put a backup in the place of the store. The file is read and verified before anything is changed. Then
+the platform's processes are ended, while networks go on, and the store that was there is set aside. Of such
+stores the first and the last four are kept. Afterwards start the platform with ` + "`polyplane up -d`" + `.
 
-What nodes have that the backup does not know – networks that were made after it – they hold: nothing of it is
-removed before you say so (` + "`polyplane get networks`" + ` shows it, and what can be done).
+Nodes may have what the backup does not know: networks that were made after it. They hold it, and remove
+nothing of it before you say so (` + "`polyplane get networks`" + ` shows it, and what can be done).
 
 With --empty the store is set aside and nothing put in its place: for ` + "`polyplane recover --from-nodes`" + `.`,
 		Example: "  polyplane restore /var/lib/polyplane/default/backups/auto-20261122T120000Z.backup",

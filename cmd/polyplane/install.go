@@ -17,7 +17,7 @@ func installCommand(app *cli.CLI) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install [-- OPTIONS OF UP]",
 		Short: "Have systemd run the platform, now and after every reboot",
-		Long: `Have systemd run the platform, now and after every reboot: a unit is written, enabled and started. Networks
+		Long: `Have systemd run the platform, now and after every reboot. This writes, enables and starts a unit. Networks
 come back with it, with their addresses and files. What follows -- is given to ` + "`up`" + ` at every start; without it
 ` + "`up`" + ` comes back to what the instance was. One that runs already goes on, and no packet is lost.
 

@@ -145,7 +145,7 @@ func detachFlags(cmd *cobra.Command, detach, report *bool) {
 func reachFlags(cmd *cobra.Command, listen, advertise *[]string, underlay *string) {
 	f := cmd.Flags()
 	f.StringSliceVar(listen, "listen", nil, fmt.Sprintf("serve other machines, over TLS, at this `ADDRESS:PORT` (:%d for all addresses)", model.DefaultPort))
-	f.StringSliceVar(advertise, "advertise", nil, "the `HOST:PORT` by which they reach this machine, where it is another")
+	f.StringSliceVar(advertise, "advertise", nil, "the `HOST:PORT` by which others reach this machine, if it is not the address listened on")
 	f.StringVar(underlay, "underlay", "", "this machine's `address` for other nodes")
 }
 
