@@ -15,6 +15,9 @@ import (
 const (
 	birdConf = "/etc/bird/bird.conf"
 	birdLog  = "/var/log/bird/bird.log"
+	// birdRetransmit, in seconds, is the least that BIRD takes. With its default of 5 s, a router that began anew, and whose
+	// neighbor still holds what it announced before, asks for that a second time when it may announce something new as well.
+	birdRetransmit = 2
 	// staticPreference is BIRD's own default of static routes; a route's metric lowers it.
 	staticPreference = 200
 )
@@ -267,11 +270,11 @@ func birdOSPF(w *writer, el model.Element) error {
 			case p.passive:
 				w.line("\t\tinterface %q { stub; cost %d; };", p.device, cost(v.o))
 			case p.pointToPoint:
-				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; };", p.device, cost(v.o), helloSeconds,
-					deadSeconds)
+				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };", p.device, cost(v.o),
+					helloSeconds, deadSeconds, birdRetransmit)
 			default:
-				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; };", p.device, cost(v.o),
-					helloSeconds, deadSeconds, deadSeconds)
+				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };", p.device,
+					cost(v.o), helloSeconds, deadSeconds, deadSeconds, birdRetransmit)
 			}
 		}
 		w.line("\t};")

@@ -14,7 +14,7 @@ import (
 const (
 	helloSeconds      = 1
 	deadSeconds       = 4
-	retransmitSeconds = 1 // the default, 5 s, is what a new adjacency waits when its first description packet comes too early
+	retransmitSeconds = 1 // FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early
 	ripUpdateSeconds  = 5
 	ripTimeoutSeconds = 15
 	ripGarbageSeconds = 10

@@ -45,6 +45,7 @@ type running struct {
 	ns      netns.NsHandle
 	link    *netlink.Handle
 	output  chan string // lines that the processes printed
+	change  func(*Plan) // what the test has otherwise than Render plans
 }
 
 func newRunning(t *testing.T, el model.Element) *running {
@@ -133,6 +134,9 @@ func (r *running) configure(t *testing.T) {
 	plan, err := Render("lab", r.el)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.change != nil {
+		r.change(&plan)
 	}
 	if err := json.NewEncoder(r.plan).Encode(plan); err != nil {
 		t.Fatal(err)

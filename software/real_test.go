@@ -18,6 +18,15 @@ const patience = 3 * time.Minute
 // pair is r1 and r2, joined by two links; each has a loopback and a host's subnet. change alters the resolved network.
 func pair(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Network)) [2]*running {
 	t.Helper()
+	rs := joined(t, first, second, routing, change)
+	rs[0].configure(t)
+	rs[1].configure(t)
+	return rs
+}
+
+// joined is a pair in which nothing runs yet.
+func joined(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Network)) [2]*running {
+	t.Helper()
 	net := model.Network{Name: "lab", Pools: []netip.Prefix{prefix("10.0.0.0/16"), prefix("2001:db8::/48")}}
 	for i, s := range []model.Software{first, second} {
 		net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i+1), Kind: model.Router, Software: s,
@@ -69,8 +78,6 @@ func pair(t *testing.T, first, second model.Software, routing func(i int) model.
 			}
 		}
 	}
-	rs[0].configure(t)
-	rs[1].configure(t)
 	return rs
 }
 

@@ -1,6 +1,8 @@
 package software
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,56 @@ func TestRoutesOfAKilledZebraGo(t *testing.T) {
 			}
 		case <-timeout:
 			t.Fatalf("the route that the killed zebra left stays:\n%s", r.show("ip route; vtysh -c 'show ip route'"))
+		}
+	}
+}
+
+// A BIRD that is killed in its first seconds, and begins anew while its neighbor still holds what it announced, announces that
+// neighbor in the end. BIRD itself may forget that, which depends on checksums and on the moment: so there are several pairs.
+func TestRouterThatBeginsTwiceAnnouncesItsNeighbor(t *testing.T) {
+	for i := range 4 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			rs := joined(t, model.SoftwareBIRD, model.SoftwareBIRD, func(int) model.Routing {
+				return model.Routing{OSPF: &model.OSPF{}}
+			}, nil)
+			for _, r := range rs {
+				r.change = func(plan *Plan) {
+					plan.Files[0].Content = strings.ReplaceAll(plan.Files[0].Content, "retransmit 2;", "retransmit 5;")
+				}
+			}
+			rs[1].configure(t)
+			r, forLong := rs[0], rs[0].change
+			r.change = func(plan *Plan) {
+				forLong(plan)
+				plan.Command = []string{"sh", "-c", "while :; do " + strings.Join(plan.Command, " ") + "; done"}
+			}
+			r.configure(t)
+			rs[1].awaitSaid(t, "10.255.0.1 *10.255.0.1", "birdc", "show", "ospf", "lsadb")
+			stub := func(cost int) string {
+				return fmt.Sprintf("sed -i '/^[[:space:]]*area /a stubnet 10.77.%d.0/24 { cost %d; };' %s; ", cost, cost, birdConf)
+			}
+			if out, err := r.exec("sh", "-c", stub(10+20*i)+"pkill -KILL -x bird; "+
+				"until birdc show status >/dev/null 2>&1; do sleep 0.05; done; sleep 0.3; "+stub(9)+birdProgram.Path+" reload"); err != nil {
+				t.Fatalf("ending BIRD, and having the next one read something new: %v\n%s", err, out)
+			}
+			r.awaitSaid(t, "router 10.255.0.2 metric", "sh", "-c", "birdc show ospf state all | sed -n '/^.router 10.255.0.1/,/^$/p'")
+			rs[1].awaitRoute(t, r.el.Loopback[0], protoBIRD, 2)
+		})
+	}
+}
+
+// awaitSaid waits until a command in the element prints what the pattern fits.
+func (r *running) awaitSaid(t *testing.T, pattern string, command ...string) {
+	t.Helper()
+	is := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		out, _ := r.exec(command...)
+		if is.MatchString(out) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v never prints %q, but\n%s", r.el.Name, command, pattern, out)
 		}
 	}
 }
