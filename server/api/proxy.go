@@ -16,7 +16,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -78,8 +77,8 @@ func describe[In, Out any](api huma.API, op *huma.Operation) {
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[Out](api)}}}}
 }
 
-// dialKey carries how an agent is reached to the dialler.
-type dialKey struct{}
+// reachedKey carries the connection to an agent to the transport.
+type reachedKey struct{}
 
 // proxy forwards requests, upgraded ones too, to agents.
 type proxy struct {
@@ -92,10 +91,8 @@ func newProxy(agents Agents) *proxy {
 	p := &proxy{agents: agents}
 	p.transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			dial, _ := ctx.Value(dialKey{}).(Dial)
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			defer cancel()
-			return dial(ctx)
+			to, _ := ctx.Value(reachedKey{}).(*reached)
+			return to.take()
 		},
 		// An agent that was started anew listens on a new socket: no connection outlives its request.
 		DisableKeepAlives:  true,
@@ -121,11 +118,12 @@ func (p *proxy) close() { p.transport.CloseIdleConnections() }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := model.ID{Network: r.PathValue("network"), Element: r.PathValue("element")}
-	reach, err := p.agents.Agent(r.Context(), id)
+	to, err := reachAgent(r.Context(), p.agents, id)
 	if err != nil {
 		writeProblem(w, err)
 		return
 	}
+	defer to.leave()
 	reverse := *p.reverse
 	reverse.ModifyResponse = func(answer *http.Response) error { return plain(answer, path.Base(r.URL.Path)) }
 	reverse.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -134,15 +132,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		var strange *strangeAnswer
 		if errors.As(err, &strange) {
-			writeProblem(w, &Problem{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, reach.Node, strange.what)})
+			writeProblem(w, &Problem{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, to.Node, strange.what)})
 			return
 		}
-		writeProblem(w, Unavailable(fmt.Errorf("%s: the agent of node %s does not answer: %w", id, reach.Node, err)))
+		writeProblem(w, to.silent(id, err))
 	}
-	ctx := context.WithValue(r.Context(), dialKey{}, reach.Dial)
+	ctx := context.WithValue(r.Context(), reachedKey{}, to)
 	if Only(ctx) != "" {
 		var end func()
-		ctx, end = join(ctx, reach.Alive)
+		ctx, end = join(ctx, to.Alive)
 		defer end()
 	}
 	reverse.ServeHTTP(w, r.WithContext(ctx))
