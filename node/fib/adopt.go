@@ -2,13 +2,13 @@ package fib
 
 import "fmt"
 
-// Adopt makes a pool on words that a pool before this one left behind: when its process died, readers went on using them.
-// Nothing that they see changes. chunks is how many chunks it had; family tells which family a table is of. All that is
-// reachable is checked, and memory that no longer is becomes free; an error says what is damaged, and the words are not
-// touched then.
+// Adopt makes a pool on words that an earlier pool left behind: its process died, and readers went on using the words.
+// Nothing that readers see changes. chunks is how many chunks the earlier pool had; family tells which family a table is of.
+// Adopt checks everything that readers can reach. Memory that they cannot reach becomes free. An error says what is damaged;
+// the words are not touched then.
 //
-// What was found belongs to no slice, and can't be changed. Publish puts a new table in the place of one that was found;
-// once all are, Forget frees the rest.
+// What Adopt found belongs to no slice, and cannot be changed. Publish puts a new table in the place of one that was found.
+// When all are replaced, Forget frees the rest.
 func Adopt(mem Memory, chunks int, family func(index int) Family) (*Pool, error) {
 	p, err := newPool(mem)
 	if err != nil {
@@ -40,7 +40,8 @@ func Adopt(mem Memory, chunks int, family func(index int) Family) (*Pool, error)
 	return p, nil
 }
 
-// Forget frees what Adopt found and nothing has replaced: tables, whose packets are punted from then on, and next hops.
+// Forget frees what Adopt found and nothing has replaced: tables and next hops. Packets of these tables are punted from then
+// on.
 func (p *Pool) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +72,7 @@ type survey struct {
 	used []bool // by unit
 }
 
-// claim marks a run of units as in use; none may be so twice.
+// claim marks a run of units as in use. If one of them is already, the words are damaged: two tables would share it.
 func (s *survey) claim(unit uint32, units int) error {
 	if int(unit)+units > len(s.used) || unit/chunkUnits != (unit+uint32(units)-1)/chunkUnits {
 		return fmt.Errorf("%d units at %d are not within a chunk of the memory", units, unit)
@@ -129,7 +130,7 @@ func (s *survey) nextHops() error {
 	return nil
 }
 
-// hop checks that a next hop that is named is there.
+// hop checks that the next hop that a word names exists.
 func (s *survey) hop(id uint32) error {
 	if id == 0 || int(id) >= len(s.pool.hopWords)/hopWords || s.pool.hopWords[hopWords*id] == 0 {
 		return fmt.Errorf("next hop %d is named, and is not there", id)

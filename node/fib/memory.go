@@ -12,8 +12,8 @@ const (
 	hopWords   = 4 // 64-bit words of a next hop
 )
 
-// Memory is where the words live. It must stay where it is as long as the pool and its readers do. Its content counts for
-// nothing with New, and for all with Adopt.
+// Memory is where the words live. It must not move as long as the pool and its readers live. New ignores and overwrites its
+// content; Adopt takes it over.
 type Memory interface {
 	// Tables has one word for each table that can be published.
 	Tables() []uint64

@@ -11,7 +11,8 @@ type ID uint32
 
 const idMask = 1<<24 - 1
 
-// The next hops that every pool has, for all slices, uncounted. Their numbers are those of their kinds.
+// The next hops that every pool has, for all slices. They count against no quota. Their numbers equal their kinds, so that
+// the eBPF program need not look at the array for them.
 const (
 	LocalID = ID(iota + 1)
 	ConnectedID
@@ -26,16 +27,17 @@ const (
 // Kind says what becomes of a packet.
 type Kind uint8
 
-// The kinds. All but Forward and Blackhole end in the guest, which does what is right; they differ in what is counted.
+// The kinds. Packets of all kinds but Forward and Blackhole go to the guest, whose own stack does what is right. These kinds
+// differ only in the counter that they add to.
 const (
 	KindNone        Kind = iota // no route, or a next hop that is gone
 	KindLocal                   // the router's own address
-	KindConnected               // on a link of the router, and the neighbour is unknown: the guest asks for it
+	KindConnected               // on a link of the router, and the neighbour is unknown: the guest resolves it
 	KindPunt                    // what the fast path can't do
 	KindBlackhole               // dropped without a word
 	KindUnreachable             // the guest answers with ICMP
 	KindProhibit                // likewise
-	KindUnresolved              // a gateway whose MAC is unknown: the guest asks for it
+	KindUnresolved              // a gateway whose MAC is unknown: the guest resolves it
 	KindForward                 // to Destination through Port
 
 	KindGroup Kind = 15 // one of several next hops, chosen by the flow
@@ -55,8 +57,7 @@ func (k Kind) String() string {
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// NextHop is what a packet's way on looks like. Port, MTU and the MACs count for KindForward; Port and MTU are kept for
-// every kind.
+// NextHop says where a packet goes on. Only KindForward uses Port, MTU and the MACs; Port and MTU are kept for every kind.
 type NextHop struct {
 	Kind        Kind
 	Port        uint32 // the caller's number for the port it leaves by, below 2^24
@@ -71,7 +72,7 @@ type Member struct {
 	Weight  int // its share is this over the sum; at least 1
 }
 
-// MaxMembers bounds a group.
+// MaxMembers bounds a group: with so many, a member has 8 of the 4,096 buckets on average.
 const MaxMembers = 512
 
 const maxGroupOrder = 12 // 4,096 buckets, 16 KiB
@@ -87,7 +88,7 @@ type hop struct {
 	order   int
 }
 
-// AddNextHop takes a number for h. It stays until Drop was called and nothing uses it any more.
+// AddNextHop takes a number for h. The number stays taken until Drop was called and nothing uses it any more.
 func (s *Slice) AddNextHop(h NextHop) (ID, error) {
 	if err := h.check(); err != nil {
 		return 0, err
@@ -103,7 +104,7 @@ func (s *Slice) AddNextHop(h NextHop) (ID, error) {
 	return id, nil
 }
 
-// SetNextHop changes what the next hop's users do, all of them at once. It can't turn it into a group.
+// SetNextHop changes a next hop, for all routes and groups that use it at once. It cannot turn it into a group.
 func (s *Slice) SetNextHop(id ID, h NextHop) error {
 	if err := h.check(); err != nil {
 		return err

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull is in every error that tells that memory, next hops or a quota are used up (Lacking says which). The table is then as it was before
-// the change that failed: the caller turns what it can't hold into packets for the guest (Table.Punt).
+// ErrFull is in every error that says that memory, next hops or a quota are used up; Lacking says which. The table is then
+// as it was before the change that failed. The caller has what it cannot hold forwarded by the guest (Table.Punt).
 var ErrFull = errors.New("full")
 
-// Pool is the words of one node: the tables, nodes and next hops of all its routers.
+// Pool is the words of one node: the tables, nodes and next hops of all its routers, and what Go must know about them.
+// mu is held by every writer. Readers of the words hold no lock: they rely on the order of stores that doc.go describes.
 type Pool struct {
 	mu       sync.Mutex
 	tables   []uint64
@@ -19,25 +20,27 @@ type Pool struct {
 	memory   Memory
 	chunks   atomic.Pointer[[][]uint32]
 	buddy    buddy
-	live     int // units
-	resting  int
+	live     int // units that tables use
+	resting  int // units that wait for Release
 
 	hops      []hop // Go's side of the next hops, as far as ever used
 	freeHops  []ID
-	restHops  int
-	published []bool
+	restHops  int    // next hops that wait for Release
+	published []bool // by number of table
 
 	found *found // by Adopt
 
 	shares Shares
 	owners map[*Slice]struct{} // whose quotas are their own
 
+	// rest is a queue in the order in which things became unreachable. Each thing has a number, counted from the pool's
+	// beginning, and a Mark is such a number: Release frees all things with a smaller one.
 	rest     []resting
 	restHead uint64 // the number of rest[0]
 
-	routes []route // scratch
-	undo   []route
-	gone   []ID
+	routes []route // scratch memory for sorting
+	undo   []route // what a batch has replaced, in case it fails
+	gone   []ID    // next hops that routes no longer use; unref'd once no word names them
 }
 
 // resting is something that readers may still look at: a run of units, or, if units is 0, a next hop.
@@ -46,10 +49,10 @@ type resting struct {
 	units uint32
 }
 
-// Mark is a moment in a pool's life.
+// Mark is a moment in a pool's life: how many things had become unreachable by then.
 type Mark uint64
 
-// Slice is a share of the pool: what one virtual network's tables and next hops are counted against.
+// Slice is a share of the pool. The tables and next hops of one virtual network count against it.
 type Slice struct {
 	pool  *Pool
 	name  string
@@ -82,7 +85,7 @@ type PoolUsage struct {
 	NextHops int // in use or resting, without the built-in ones
 }
 
-// New makes a pool on mem, whose words it overwrites.
+// New makes a pool on mem, and overwrites its words.
 func New(mem Memory) (*Pool, error) {
 	p, err := newPool(mem)
 	if err != nil {
@@ -153,9 +156,9 @@ func (p *Pool) Mark() Mark {
 	return Mark(p.restHead + uint64(len(p.rest)))
 }
 
-// Release lets everything that became unreachable before m be used again. The caller has made sure that each reader that
-// was searching at m has finished: for eBPF programs after an RCU grace period, or once longer has passed than a
-// program can run.
+// Release makes everything that became unreachable before m usable again. Before the call, each reader that was searching
+// at m must have finished. For eBPF programs that holds after an RCU grace period, or after more time than a program can
+// run.
 func (p *Pool) Release(m Mark) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,8 +180,8 @@ func (p *Pool) Release(m Mark) {
 	}
 }
 
-// alloc takes a run of units for s. Its words are as somebody left them. What it replaces and will be retired next,
-// credit units, does not count against the quota.
+// alloc takes a run of units for s. Its words still have what their last user wrote. credit is how many units of s the run
+// replaces and will retire next: these do not count against the quota, or a slice at its quota could change nothing.
 func (p *Pool) alloc(s *Slice, units, credit int) (uint32, error) {
 	if q := s.quota.Bytes; q > 0 && units > credit && s.usage.Bytes+(units-credit)*unitBytes > q {
 		return 0, fmt.Errorf("%w: %w", lacking(LackBytes, false, "slice %s: %d bytes more for its tables would exceed its quota of %d (%d in use)",
@@ -231,7 +234,8 @@ func (p *Pool) free(s *Slice, unit uint32, units int, seen bool) {
 	p.rest = append(p.rest, resting{unit, uint32(units)})
 }
 
-// words are a run's. A chunk is in the list before any word names a unit of it, so readers load the list after the word.
+// words returns the words of a run. A chunk is in the list before any word names a unit of it. So a reader must load the
+// list after the word that names the unit.
 func (p *Pool) words(unit uint32, n int) []uint32 {
 	at := int(unit%chunkUnits) * unitWords
 	return (*p.chunks.Load())[unit/chunkUnits][at : at+n : at+n]

@@ -30,8 +30,8 @@ func (f Family) bits() int {
 	return 128
 }
 
-// address is an address's bits from the most significant of hi on; an IPv4 one fills hi's upper half, and the rest is 0
-// (or, in the last address of a range, 1).
+// address is the bits of an IP address, from the most significant bit of hi on. An IPv4 address fills hi's upper half. The
+// other bits are 0, or 1 in the last address of a range.
 type address struct{ hi, lo uint64 }
 
 // address turns a into bits; ok is false if it is of another family. IPv4-mapped IPv6 addresses are IPv6.
@@ -71,7 +71,7 @@ func (f Family) prefix(p netip.Prefix) (address, int, error) {
 	return a.first(p.Bits()), p.Bits(), nil
 }
 
-// hostBits are the ones behind a prefix of this length.
+// hostBits returns an address with 0 in the first length bits, and 1 in the others.
 func hostBits(length int) address {
 	if length < 64 {
 		return address{1<<(64-length) - 1, ^uint64(0)} // a shift by 64 gives 0, less one all ones
@@ -92,7 +92,7 @@ func (a address) last(length int) address {
 	return address{a.hi | h.hi, a.lo | h.lo}
 }
 
-// next is the address behind a; ok is false behind the last one.
+// next returns the address after a; ok is false if a is the last one.
 func (a address) next() (n address, ok bool) {
 	if a.lo++; a.lo == 0 {
 		a.hi++

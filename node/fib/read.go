@@ -8,7 +8,8 @@ import (
 
 // The readers here look at the shared words only, as the eBPF program does, and take no lock.
 
-// attempts is how often a reader tries before it punts a packet because the words changed under it.
+// attempts is how often a reader loads words that change under it before it punts the packet. It is bounded since the eBPF
+// program, which does the same, must end.
 const attempts = 4
 
 // Hop is where a packet goes in the end.
@@ -79,8 +80,8 @@ func (p *Pool) walk(f Family, root uint32, a address) uint32 {
 	return entry
 }
 
-// known are a run's words, or none where words that were spoilt name one that cannot be: readers look at what the fast path
-// has, whatever it is.
+// known returns the words of a run, or none if there cannot be such a run. Spoilt words may name one: readers look at what
+// the fast path really has, whatever that is.
 func (p *Pool) known(unit uint32, n int) []uint32 {
 	chunks, at := *p.chunks.Load(), int(unit%chunkUnits)*unitWords
 	if int(unit/chunkUnits) >= len(chunks) || at+n > ChunkWords {

@@ -5,9 +5,10 @@ import (
 	"math/rand/v2"
 )
 
-// rib is a table's own copy of its routes, but for the default: an open-addressed hash, since the words of a trie no
-// longer have the prefixes that longer ones hide. An IPv4 route takes one 64-bit word (address 32, length 8, next hop
-// 24), an IPv6 one three; the last of them is not 0 in a used slot. It is between 3/16 and 3/4 full.
+// rib is a table's own copy of its routes, except the default route. A trie needs it, since its words do not have the
+// prefixes that longer ones hide; when a longer one goes, the hidden one must come back. It is an open-addressed hash. An
+// IPv4 route takes one 64-bit word (address 32 bits, length 8, next hop 24), an IPv6 route three. The last word of a used
+// slot is never 0. The hash is between 3/16 and 3/4 full.
 type rib struct {
 	words   []uint64
 	n       int
@@ -168,7 +169,7 @@ func (r *rib) resize(slots int) {
 	}
 }
 
-// cover is the longest prefix around this one that is shorter, hop 0 if there is none.
+// cover returns the longest of the shorter prefixes around this one; its hop is 0 if there is none.
 func (r *rib) cover(a address, length int) route {
 	for l := length - 1; l > 0; l-- {
 		if r.lengths[l>>6]>>(l&63)&1 == 0 {

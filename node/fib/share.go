@@ -2,14 +2,14 @@ package fib
 
 import "fmt"
 
-// Lacking is what a slice or the pool has no more of. Every error that wraps ErrFull wraps one.
+// Lacking says what a slice or the pool has run out of. Every error that wraps ErrFull wraps one.
 type Lacking struct {
 	What string // Bytes, NextHops or Routes
 	Pool bool   // of the pool; else of the slice's quota
 	text string
 }
 
-// What can be lacking.
+// The values of Lacking.What.
 const (
 	LackBytes    = "bytes"
 	LackNextHops = "next hops"
@@ -22,12 +22,13 @@ func lacking(what string, pool bool, format string, a ...any) *Lacking {
 	return &Lacking{what, pool, fmt.Sprintf(format, a...)}
 }
 
-// Shares says how slices share the pool. Where it is zero, whoever comes first gets what there is.
+// Shares says how slices share the pool, so that one network cannot take all of it. Where a field is zero, whoever comes
+// first gets what there is.
 type Shares struct {
-	// Bytes and NextHops are what all slices have together. Slices that own their quotas (Quota.Owned) find it there; the
-	// others compete for what these leave.
+	// Bytes and NextHops are what all slices may have together. What a slice with Quota.Owned may have is kept free for it;
+	// the others compete for the rest.
 	Bytes, NextHops int
-	// Of that, SpareBytes and SpareNextHops only slices get that have no more than LittleBytes and LittleNextHops.
+	// SpareBytes and SpareNextHops are parts of that. Only slices with no more than LittleBytes and LittleNextHops get them.
 	SpareBytes, SpareNextHops   int
 	LittleBytes, LittleNextHops int
 }
@@ -39,8 +40,8 @@ func (p *Pool) SetShares(s Shares) {
 	p.shares = s
 }
 
-// hasShare tells whether the pool has this much more for a slice, which has had used of it: of all, less spare for those that
-// have little, and what others own of it and do not use.
+// hasShare tells whether the pool has this much more for slice s, which uses used already. Of all there is, what is in use is
+// gone; what owners do not use yet is kept for them; and spare is kept for slices that have little.
 func (p *Pool) hasShare(s *Slice, more, used, all, live, spare, little int, unused func(*Slice) int) bool {
 	if all == 0 || s.quota.Owned || p.found != nil { // what was found is there twice until it is replaced
 		return true

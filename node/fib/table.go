@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 )
 
+// The shapes in a table's word (doc.go). 3 to 9 are sorted ranges: 2^shape of them.
 const (
 	shapeNone = 0
 	shapeTrie = 15
@@ -26,11 +27,11 @@ type Table struct {
 	content
 }
 
-// content is what two tables swap.
+// content is what Swap exchanges between two tables.
 type content struct {
-	rib        rib
-	defaultHop ID
-	punts      bool
+	rib        rib  // all routes but the default
+	defaultHop ID   // 0 for none
+	punts      bool // after Punt: readers punt, and only rib and defaultHop follow the changes
 	shape      int
 	root       uint32 // the trie's, or the block
 	units      int    // of nodes and blocks
@@ -69,7 +70,7 @@ func (s *Slice) NewTable(f Family) *Table {
 	return t
 }
 
-// Publish shows the table to readers as number index of Memory.Tables, by one store, in the place of what Adopt found there.
+// Publish shows the table to readers as number index of Memory.Tables, by one store. It replaces what Adopt found there.
 func (t *Table) Publish(index int) error {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()
@@ -112,10 +113,10 @@ func (t *Table) Delete(p netip.Prefix) error {
 	return err
 }
 
-// Apply makes the changes in their order, each for itself in one moment (or, while the table is small, all in one), and
-// says how many were made. The changes are looked at before the first is made: if one names a next hop that is not the
-// slice's or a prefix of the other family, none is. If memory or the quota does not suffice (ErrFull), those from done on
-// are not made, and the table answers as if they had never come: Punt it.
+// Apply makes the changes in their order. Readers see each of them at one moment; while the table is small they see all of
+// them at one moment. Apply returns how many were made. It looks at all changes before it makes the first. If one names a
+// next hop that is not the slice's, or a prefix of the other family, none is made. If memory or the quota does not suffice
+// (ErrFull), those from done on are not made, and the table answers as if they had never come: Punt it.
 func (t *Table) Apply(changes []Change) (done int, err error) {
 	p := t.pool
 	p.mu.Lock()
@@ -181,7 +182,8 @@ func (t *Table) applyTrie(changes []Change) (done int, err error) {
 	return len(changes), nil
 }
 
-// applySmall makes as many changes as one rebuild is good for: all or none of them.
+// applySmall makes as many changes as one rebuild can show, and then all or none of these. It stops early when the routes
+// become too many for sorted ranges: the rebuild then makes a trie, and applyTrie goes on.
 func (t *Table) applySmall(changes []Change) (done int, err error) {
 	undo := t.pool.undo[:0]
 	for _, c := range changes {
@@ -232,7 +234,8 @@ func (t *Table) remember(r route) (old route) {
 	return old
 }
 
-// unrefGone lets go of the next hops of routes that are gone, once no word names them for these any more.
+// unrefGone lets go of the next hops of routes that are gone. It runs last, when no word names them for these routes any more:
+// a number that was put to rest earlier could be free again while a word still names it.
 func (t *Table) unrefGone() {
 	for _, id := range t.pool.gone {
 		t.pool.unref(id)
@@ -252,8 +255,8 @@ func (t *Table) hasRoom(r route) error {
 	return fmt.Errorf("%w: %w", lacking(LackRoutes, false, "slice %s: one route more would exceed its quota of %d", t.slice.name, q), ErrFull)
 }
 
-// rebuild makes the table anew of all its routes, in the shape that fits, and publishes it by one store. If memory does
-// not suffice it stays as it is.
+// rebuild makes the table anew from all its routes, in the shape that fits, and publishes it by one store. The order
+// matters: fill, store the word, then free what it named before. If memory does not suffice the table stays as it is.
 func (t *Table) rebuild() error {
 	if t.punts {
 		return nil
@@ -317,7 +320,7 @@ func (t *Table) free(unit uint32, units int, seen bool) {
 	t.pool.free(t.slice, unit, units, seen)
 }
 
-// flip writes the table's word.
+// flip writes the table's word: by this one store readers change from the old content to the new.
 func (t *Table) flip(cell *uint64) {
 	if t.punts {
 		t.flipTo(cell, PuntID, shapeNone, 0)

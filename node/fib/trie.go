@@ -2,12 +2,13 @@ package fib
 
 import "sync/atomic"
 
+// The parts of an entry that names a child node (doc.go).
 const (
 	childBit  = 1 << 31
 	childMask = 1<<28 - 1
 )
 
-// leaf is r's entry.
+// leaf returns the entry of route r. The length is stored less one, so that 1…128 fit into seven bits.
 func leaf(r route) uint32 {
 	return uint32(r.length-1)<<24 | uint32(r.hop)
 }
@@ -80,7 +81,8 @@ func (t *Table) trieSet(r route) error {
 	return nil
 }
 
-// chain makes the nodes from this depth on that r needs, where the answer was entry so far.
+// chain makes the nodes that r needs from this depth on. Up to now the answer there was entry; the new nodes repeat it
+// everywhere but at r. No reader sees them before the caller stores the first of them into its parent.
 func (t *Table) chain(r route, depth int, entry uint32) (uint32, error) {
 	unit, err := t.newNode(depth, entry)
 	if err != nil {
@@ -126,7 +128,8 @@ func (t *Table) uncover(entries []uint32, depth, length int, entry uint32) {
 	}
 }
 
-// trieDelete takes r, which is in the trie, out of it. It needs no memory. The rib no longer has r.
+// trieDelete takes r out of the trie. r must be in the trie, and no longer in the rib, where trieDelete looks for what
+// covers r. It needs no memory, so that removing a route never fails.
 func (t *Table) trieDelete(r route) {
 	instead := uint32(0)
 	if c := t.rib.cover(r.addr, r.length); c.hop != 0 {
@@ -168,7 +171,7 @@ func (t *Table) freeTrie(unit uint32, depth int, seen bool) {
 	t.free(unit, nodeUnits(depth), seen)
 }
 
-// buildTrie makes a trie of all routes beside what the table is now.
+// buildTrie makes a trie of all routes, while readers go on with what the table is now.
 func (t *Table) buildTrie() (root uint32, err error) {
 	root, err = t.newNode(0, 0)
 	if err != nil {

@@ -30,8 +30,9 @@ func (t *Table) Swap(next *Table) error {
 	return nil
 }
 
-// Punt makes readers punt every packet of the table, by one store, and frees its nodes: right, and slow. The routes are
-// kept, and changes still count (only the quota of routes can refuse them), for Resume.
+// Punt makes readers punt every packet of the table, by one store, and frees its nodes. That is always right, since the
+// router's own stack forwards these packets, but slow. The table keeps its routes and goes on taking changes for Resume; only
+// the quota of routes can refuse them.
 func (t *Table) Punt() error {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()

@@ -63,8 +63,9 @@ var (
 		{126, 200}, {127, 262}, {128, 786}}
 )
 
-// Generate gives so many different prefixes, the same for the same numbers: lengths as often as in a full table, and as
-// closely together, so that tables of them take about as much memory a prefix. They come in no order.
+// Generate returns n4 and n6 different prefixes; the same arguments give the same prefixes. Their lengths are as frequent as
+// in a full table, and they lie as closely together, so that tables of them take about as much memory for each prefix. They
+// come in no order.
 func Generate(seed uint64, n4, n6 int) (v4, v6 []netip.Prefix) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	blocks4 := make([]uint64, n4/18+1) // some are the same
