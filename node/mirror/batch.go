@@ -6,31 +6,34 @@ import (
 	"net/netip"
 )
 
-// Source is where a control plane has its tables: Namespace is one. What has its stack elsewhere, in a machine, is another.
+// Source is where a control plane has its tables. A Namespace is one. For a control plane in a virtual machine it would
+// be another: whatever streams what that machine's kernel has.
 type Source interface {
-	// Open begins to follow them. From here on nothing is missed.
+	// Open begins to follow the tables. The stream misses nothing that happens from here on.
 	Open() (Stream, error)
-	// Identity is another number once what is there was made anew.
+	// Identity changes when what is there was made anew, such as another namespace at the same path.
 	Identity() (uint64, error)
 }
 
-// Stream yields what a control plane's tables say: Mirror is one.
+// Stream tells what a control plane's tables say. A Mirror is one.
 type Stream interface {
-	// Run tells batches until ctx ends (and then returns nil), the source is gone, or consume refuses one.
+	// Run calls consume with batches until ctx ends (it then returns nil), the source is gone, or consume returns an
+	// error.
 	Run(ctx context.Context, consume func(*Batch) error) error
 	// Restart tells everything anew, beginning with a Reset.
 	Restart()
-	// Confirm has neighbours asked that were not heard of lately.
+	// Confirm asks neighbours that were not heard of lately whether they are still there.
 	Confirm() error
 	// Close lets go of the source. Run must have ended.
 	Close() error
 }
 
-// ID is a next hop's number. 0 is none. Those of the kinds from Local to Prohibit are always there; others are told in
-// Batch.NextHops before a route or a group names them, and come back for other uses after Batch.Dropped named them.
+// ID is a next hop's number; 0 is none. The kinds from Local to Prohibit are always there as next hops of the same
+// number. Other numbers are told in Batch.NextHops before a route or a group names them. They may be used again after
+// Batch.Dropped named them.
 type ID uint32
 
-// Kind is what becomes of a packet. The numbers are those of fib.Kind.
+// Kind says what becomes of a packet. The numbers are those of fib.Kind; a test compares the two.
 type Kind uint8
 
 // The kinds. Local to Prohibit are IDs, too.
@@ -78,15 +81,16 @@ const (
 
 func (f Family) String() string { return [...]string{"IPv4", "IPv6"}[f&1] }
 
-// Batch is what changed, in the order in which it must be made so: first next hops, then routes, then what is dropped. It
-// and all it holds are valid during the call only.
+// Batch is what changed. Its parts must be applied in this order: next hops, then routes, then what is dropped.
+// Otherwise a route would name a next hop that is not there yet, or not any more. The batch and all it holds are valid
+// only during the call.
 type Batch struct {
 	// Reset says that everything told before is void, next hops' numbers included: a snapshot begins.
 	Reset bool
-	// Synced says that with this batch everything is told that the namespace had at some moment after the batch before.
-	// It is false while a snapshot or a resynchronisation is under way.
+	// Synced says that what was told, this batch included, is everything that the namespace had at some moment after
+	// the batch before. It is false while a snapshot or a resynchronisation is under way.
 	Synced bool
-	// Punt tells, for each family, why all of its packets must be left to the guest; "" if they need not.
+	// Punt tells, for each family, why the guest must forward all of its packets; "" if it need not.
 	Punt [2]string
 
 	Interfaces []Interface // new and changed ones; gone ones have no name
@@ -101,7 +105,7 @@ type Route struct {
 	NextHop ID
 }
 
-// NextHop is what a next hop is from now on. One that once had members always has, if only one.
+// NextHop is what a next hop is from now on. A next hop that once had members keeps having members, if only one.
 type NextHop struct {
 	ID        ID
 	Members   []Member // its flows are shared among these; none of them has members
@@ -119,7 +123,7 @@ type Member struct {
 	Weight  int // 1…65,536: its share is this over the sum
 }
 
-// Interface is what a packet that comes in needs to be known of.
+// Interface is what the consumer must know of the interface that a packet comes in by.
 type Interface struct {
 	Index   int
 	Name    string // "" if it is gone
@@ -137,8 +141,8 @@ type Neighbour struct {
 	MAC       MAC
 }
 
-// Limits bound what is kept of one namespace, since whoever is root in it could fill the memory. Where one is exceeded
-// both families are punted until, at a later look, all fits.
+// Limits bound what is kept of one namespace, since root in that namespace could otherwise fill the node's memory.
+// Where one is exceeded, both families are punted until, at a later look, everything fits.
 type Limits struct {
 	Routes     int // of all tables
 	NextHops   int // next-hop objects, and different ways of routes
@@ -150,7 +154,7 @@ type Limits struct {
 // DefaultLimits are enough for several full Internet tables.
 var DefaultLimits = Limits{Routes: 4 << 20, NextHops: 1 << 18, Neighbours: 1 << 16, Interfaces: 1 << 14, Members: 512}
 
-// Usage is what is kept.
+// Usage tells how much is kept.
 type Usage struct {
 	Routes     int // of all tables, with hidden ones
 	NextHops   int // told and not dropped

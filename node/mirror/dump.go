@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dump is a kind of the kernel's objects that a dump tells.
+// Dump is one request to the kernel: list all objects of one kind (rtnetlink(7), NLM_F_DUMP).
 type Dump struct {
 	Kind   uint16 // RTM_GETLINK, RTM_GETNETCONF, RTM_GETADDR, RTM_GETRULE, RTM_GETNEXTHOP, RTM_GETNEIGH or RTM_GETROUTE
 	Family uint8  // AF_INET, AF_INET6 or, for links and next hops, AF_UNSPEC
 	Table  uint32 // of routes
 }
 
-// Dumps are all that make a snapshot, in the order in which they are to be made: what others refer to comes first.
+// Dumps are the requests that make a snapshot together. Their order matters: what others refer to comes first.
 var Dumps = []Dump{
 	{unix.RTM_GETLINK, unix.AF_UNSPEC, 0},
 	{unix.RTM_GETNETCONF, unix.AF_INET, 0},
@@ -38,7 +38,7 @@ type dump struct {
 	under  bool
 	family Family
 	table  *table
-	doubt  bool // something came between
+	doubt  bool // something changed while it went on
 	oldest uint16
 
 	open    bool // cur is being gathered
@@ -50,9 +50,9 @@ type dump struct {
 	odd   bool
 }
 
-// Begin says that a dump is under way. Until End, what Dumped tells is part of it; notifications go on, in the order in
-// which the kernel put them on the one socket. repeated is how often the same dump was just made, and ended in doubt. The
-// first of Dumps begins a look, and the last ends it.
+// Begin says that a dump is under way. Until End, what Dumped tells is part of it. Notifications go on meanwhile, in
+// the order in which the kernel put them on the one socket. repeated is how often the same dump was made just before
+// and ended in doubt. The first of Dumps begins a look, and the last ends it.
 func (v *View) Begin(d Dump, repeated int) {
 	if d == Dumps[0] && repeated == 0 || v.gone.routes == nil {
 		v.lookBegins()
@@ -95,9 +95,9 @@ func (v *View) Dumped(data []byte) {
 	}
 }
 
-// notified looks whether a change makes the dump doubtful. The kernel goes on with an IPv4 dump by counting the routes of
-// the address at which it stopped, and with an IPv6 dump, when the tree has changed, by counting its nodes from the start:
-// what is gone makes it leave others out.
+// notified looks whether a change makes the dump doubtful. A dump takes several calls. The kernel continues an IPv4
+// dump by counting the routes of the address at which it stopped. When the tree has changed, it continues an IPv6 dump
+// by counting its nodes from the start. If something goes meanwhile, the kernel counts past others and leaves them out.
 func (d *dump) notified(r *route, gone bool) {
 	if d.table == nil || r.family != d.family {
 		return
@@ -111,7 +111,7 @@ func (d *dump) notified(r *route, gone bool) {
 	}
 }
 
-// dumpedRoute gathers the routes of one prefix, which come one after the other.
+// dumpedRoute gathers the routes of one prefix, which the dump tells one after the other.
 func (v *View) dumpedRoute(r *route) {
 	d := &v.dump
 	i := tableIndex(r.family, r.table)
@@ -196,7 +196,7 @@ func common(a, b []uint32) []uint32 {
 	return slices.DeleteFunc(slices.Clone(a), func(w uint32) bool { return !slices.Contains(b, w) })
 }
 
-// keepMixed has what is gathered keep what a dump does not tell: that hops have MTUs of their own.
+// keepMixed keeps what the mirror knows and a dump does not tell: that hops of a route have MTUs of their own.
 func (v *View) keepMixed(list []uint32) {
 	for _, w := range list {
 		o := &v.ways[w]
@@ -214,9 +214,9 @@ func (v *View) keepMixed(list []uint32) {
 	}
 }
 
-// keepHidden has what is gathered keep what a dump leaves out: of an IPv6 prefix, having told the hops of a route the kernel
-// goes on after the last one, and routes of the same metric that are none of them may be between. What is known of such
-// routes is from notifications.
+// keepHidden keeps routes that a dump leaves out. When the kernel has told the hops of an IPv6 route, it goes on after
+// the last one. Routes of the same metric that are not among these hops may lie between, and are not told. What the
+// mirror knows of them is from notifications.
 func (v *View) keepHidden(list []uint32) {
 	d := &v.dump
 	if d.family != IPv6 {
@@ -248,7 +248,7 @@ func (v *View) mayHide(told, w uint32) bool {
 // Doubt says that the kernel flagged the dump as interrupted (NLM_F_DUMP_INTR).
 func (v *View) Doubt() { v.dump.doubt = true }
 
-// Cancel ends a dump that the kernel refused: what it told counts, what it did not tell says nothing.
+// Cancel ends a dump that the kernel refused. What it told counts. What it did not tell proves nothing.
 func (v *View) Cancel() {
 	if v.dump.under && v.dump.table != nil {
 		v.commit()
@@ -257,8 +257,8 @@ func (v *View) Cancel() {
 	v.lookEnds()
 }
 
-// End ends the dump. If it answers false, what the dump did not tell may be there all the same: repeat it, a few times;
-// last makes it count.
+// End ends the dump. If it returns false, things that the dump did not tell may exist all the same: repeat it, a few
+// times; last makes it count.
 func (v *View) End(last bool) bool {
 	d := &v.dump
 	if !d.under {
@@ -322,7 +322,8 @@ func (v *View) End(last bool) bool {
 	return clean
 }
 
-// exceeded forgets the routes, next hops and neighbours: nothing is followed until all is looked at again.
+// exceeded forgets the routes, next hops and neighbours when there are more than a limit. Nothing is followed until
+// everything is looked at again.
 func (v *View) exceeded(what string, limit int) {
 	v.overflow = fmt.Sprintf("more than %d %s", limit, what)
 	v.forgetAll()
@@ -346,7 +347,7 @@ func (v *View) forgetAll() {
 // Overflow tells which limit was exceeded, "" if none. Then nothing is followed until Again.
 func (v *View) Overflow() string { return v.overflow }
 
-// Again has a view that exceeded a limit start anew.
+// Again makes a view that exceeded a limit start anew.
 func (v *View) Again() {
 	if v.overflow != "" {
 		v.overflow = ""

@@ -12,9 +12,9 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// filters follows the packet filter of a network namespace: whether nftables – also as iptables-nft uses them – have chains that
-// forwarded packets pass, which then only the namespace's own stack may forward. They tell of changes, so this costs nothing
-// while there are none.
+// filters follows the packet filter of a network namespace. It finds out whether nftables (or iptables-nft, which uses
+// them) have chains that forwarded packets pass: then only the namespace's own stack may forward. nftables tell of
+// changes, so following them costs nothing while nothing changes.
 type filters struct {
 	monitor *linux.Monitor // nil where this kernel has no netfilter
 }
@@ -105,7 +105,7 @@ func (x *filters) look() (why [2]string, err error) {
 	}
 }
 
-// answer reads the dump's answer; again if something changed since it was asked for.
+// answer reads the dump's answer. again is true if something changed since the dump was asked for.
 func (x *filters) answer(seq uint32) (why [2]string, again bool, err error) {
 	c := chunks.Get().(*chunk)
 	defer chunks.Put(c)
@@ -168,7 +168,8 @@ func chains(data []byte, why *[2]string) (done, disturbed bool, err error) {
 	return done, disturbed, nil
 }
 
-// chain enters a chain, if it is one that the kernel has forwarded packets pass: others are reached from such ones only.
+// chain looks at one chain. Only base chains count, to which the kernel itself gives forwarded packets: other chains
+// are reached only from these.
 func chain(p []byte, why *[2]string) {
 	const header = 4 // struct nfgenmsg
 	if len(p) < header {

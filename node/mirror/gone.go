@@ -1,10 +1,10 @@
 package mirror
 
-// A dump is not always newer than the notifications before it. Since Linux 6.9 most are made without the lock under which
-// changes are made, and queued some time after they are made; and a notification that an IPv4 route is deleted comes before
-// the route is gone. So what a notification took away since the look began, and none has brought back, is left out of the
-// look's dumps: whatever comes back is notified. A look begins with a dump of the links, which waits for that lock: changes
-// that were notified before are made then.
+// A dump is not always newer than the notifications before it. Since Linux 6.9 most dumps are made without the lock under
+// which changes are made, and changes are queued some time after they are made. Also, the notification that an IPv4 route is
+// deleted comes before the route is gone. So a look ignores, in its dumps, everything that a notification took away since the
+// look began and that no notification has brought back: whatever comes back is notified. A look begins with a dump of the
+// links, which waits for that lock. So all changes that were notified before it are really made by then.
 
 // gone is what notifications have taken away since the look began.
 type gone struct {
@@ -51,7 +51,7 @@ func (v *View) routeGone(t *table, k key, way uint32) {
 	v.gone.routes[g] = struct{}{}
 }
 
-// routeBack ends routeGone. The caller has taken the way for the prefix, or takes it next.
+// routeBack ends routeGone. The caller has taken a reference to the way for the prefix, or takes it next.
 func (v *View) routeBack(t *table, k key, way uint32) {
 	if len(v.gone.routes) == 0 {
 		return
@@ -63,7 +63,7 @@ func (v *View) routeBack(t *table, k key, way uint32) {
 	}
 }
 
-// withoutGone leaves out of the routes that a dump tells of a prefix those that are gone.
+// withoutGone removes, from the routes that a dump tells of a prefix, those that are gone.
 func (v *View) withoutGone(t *table, k key, ways []uint32) []uint32 {
 	if len(v.gone.routes) == 0 {
 		return ways
@@ -82,7 +82,7 @@ func (v *View) withoutGone(t *table, k key, ways []uint32) []uint32 {
 // dumping tells whether objects of this kind are being dumped.
 func (v *View) dumping(request uint16) bool { return v.dump.under && v.dump.Kind == request }
 
-// said takes note of a notification of an object that is not a route, while its kind is being dumped.
+// said notes a notification about an object that is not a route, while a dump of its kind is under way.
 func (v *View) said(id any, there bool) {
 	switch {
 	case there:
@@ -95,7 +95,7 @@ func (v *View) said(id any, there bool) {
 	}
 }
 
-// outdated tells of an object that a dump tells whether a notification has taken it away since the dump began.
+// outdated tells whether a notification has taken an object away since the dump began that now tells it.
 func (v *View) outdated(id any) bool {
 	_, is := v.gone.others[id]
 	return is

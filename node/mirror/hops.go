@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// out is a next hop that the consumer knows, or will: one interface and gateway, or a group.
+// out is a next hop as the consumer knows it, or will: one interface and gateway, or a group.
 type out struct {
 	refs    int32
 	used    bool
@@ -20,7 +20,7 @@ type out struct {
 	told    NextHop  // without members
 }
 
-// outKey is what an out that isn't an object's is found by.
+// outKey identifies an out that belongs to no next-hop object, so that routes with the same gateway share it.
 type outKey struct {
 	gateway address
 	index   int32
@@ -34,7 +34,7 @@ type nextHops struct {
 	free       []ID
 	byKey      map[outKey]ID
 	changed    []ID
-	unused     []ID // perhaps
+	unused     []ID // may be unused; looked at again when a batch is made
 	told       int
 	neighbours map[neighbourKey]*neighbour
 	hosts      [2][]*neighbour // those that may be hosts, by address
@@ -46,7 +46,7 @@ type neighbourKey struct {
 	family  Family
 }
 
-// neighbour is a neighbour that the kernel has, or the model, or that is a gateway.
+// neighbour is an address on a link: one that the kernel knows, or the model knows, or that is a gateway of some route.
 type neighbour struct {
 	neighbourKey
 	mac        MAC  // the kernel's
@@ -66,7 +66,7 @@ func newNextHops() nextHops {
 	return nextHops{outs: make([]out, firstID), byKey: map[outKey]ID{}, neighbours: map[neighbourKey]*neighbour{}}
 }
 
-// resolved gives the MAC to send to. What the model knows counts until the kernel knows better.
+// resolved returns the MAC to send to. What the model knows counts until the kernel knows better.
 func (n *neighbour) resolved() (MAC, bool) {
 	switch {
 	case n.valid:
@@ -133,7 +133,7 @@ func (h *nextHops) firstHost(f Family, a address) int {
 	return low
 }
 
-// hostsAt are those with exactly this address.
+// hostsAt returns the hosts with exactly this address: one for each interface.
 func (h *nextHops) hostsAt(f Family, a address) []*neighbour {
 	list := h.hosts[f]
 	first := h.firstHost(f, a)
@@ -328,7 +328,8 @@ func sameNextHop(a, b *NextHop) bool {
 		a.Source == b.Source && a.MTU == b.MTU
 }
 
-// drop frees the outs that nothing uses. Groups are told first: one that goes is not told what members it lost before.
+// drop frees the outs that nothing uses. Groups are told first, so that a group that goes is not told which members it
+// lost before.
 func (v *View) drop(b *Batch) {
 	single := v.single[:0]
 	for len(v.unused) > 0 {
@@ -362,8 +363,8 @@ func (v *View) drop(b *Batch) {
 	v.single = single
 }
 
-// SetNeighbours says which neighbours are known beforehand, in the place of those that were said before. A neighbour that
-// the kernel has counts for more.
+// SetNeighbours says which neighbours are known beforehand, and replaces those of the call before. What the kernel
+// knows of a neighbour comes before this.
 func (v *View) SetNeighbours(list []Neighbour) {
 	want := make(map[neighbourKey]MAC, len(list))
 	for _, n := range list {
@@ -386,7 +387,7 @@ func (v *View) SetNeighbours(list []Neighbour) {
 	}
 }
 
-// neighbourChanged tells those that use it, and its host route.
+// neighbourChanged marks what depends on a neighbour as changed: the outs that use it, and its host route.
 func (v *View) neighbourChanged(n *neighbour) {
 	for _, id := range n.outs {
 		v.change(id)

@@ -2,7 +2,7 @@ package mirror
 
 import "golang.org/x/sys/unix"
 
-// link is an interface, or what is known of one before it is.
+// link is an interface, or, before a message tells of the interface, what others refer to by its index.
 type link struct {
 	index    int32
 	name     string
@@ -37,7 +37,7 @@ func (v *View) linkOf(index int32) *link {
 	return l
 }
 
-// Indices that stand for all interfaces, and for new ones (linux/netconf.h).
+// Indices that stand for all interfaces, and for the defaults of new ones (linux/netconf.h).
 const (
 	netconfAll     = -1
 	netconfDefault = -2
@@ -101,7 +101,8 @@ func (v *View) newLink(m *linkMessage) {
 	}
 }
 
-// mtuChanged does what the kernel does, without a word, to the MTUs of IPv6 routes when that of their interface changes.
+// mtuChanged does to the MTUs of IPv6 routes what the kernel does, without a message, when that of their interface
+// changes.
 func (v *View) mtuChanged(l *link, was uint32) {
 	for n := range l.ways {
 		if w := &v.ways[n]; w.family == IPv6 && w.mtu != 0 && (w.mtu >= l.mtu || w.mtu == was) {
@@ -131,9 +132,9 @@ func (v *View) deleteLink(l *link) {
 	v.wantLook = true
 }
 
-// linkDown does what the kernel does, without a word, to IPv4 routes when an interface goes down, or, by force, when it
-// loses its last address: its hops are dead until it comes up or gets an address, and routes without others go. Those of
-// the router's own addresses stay unless by force.
+// linkDown does to IPv4 routes what the kernel does, without a message, when an interface goes down, or, with force,
+// when it loses its last address. Its hops are dead until it comes up or gets an address, and routes without other hops
+// go. Routes to the router's own addresses stay, except with force.
 func (v *View) linkDown(l *link, force bool) {
 	for n := range l.ways {
 		w := &v.ways[n]
@@ -164,7 +165,7 @@ func (v *View) revive(l *link) {
 	}
 }
 
-// flushObjects does what the kernel does, without a word, to next-hop objects of an interface that can't send.
+// flushObjects does to the next-hop objects of an interface that cannot send what the kernel does, without a message.
 func (v *View) flushObjects(l *link) {
 	for id := range l.objects {
 		if o := v.objects[id]; o != nil && !o.blackhole {
@@ -184,7 +185,7 @@ func (v *View) through(l *link) {
 	}
 }
 
-// outsThrough has the outs of an interface told anew.
+// outsThrough makes the outs of an interface told anew.
 func (v *View) outsThrough(index int32) {
 	for id := firstID; int(id) < len(v.outs); id++ {
 		if o := &v.outs[id]; o.used && !o.group && o.key.index == index {
@@ -280,8 +281,8 @@ func (v *View) deleteAddress(m *addressMessage) {
 	v.forgetLink(l)
 }
 
-// noSuchAddress does what the kernel does, without a word, when the router's last route to an own address is gone: routes
-// that have it as their source go.
+// noSuchAddress does what the kernel does, without a message, when the router's last route to an own address is gone:
+// routes with that address as their source go.
 func (v *View) noSuchAddress(a address) {
 	for n := range v.ways {
 		if w := &v.ways[n]; w.used && w.family == IPv4 && w.source == a && a != (address{}) {

@@ -60,7 +60,7 @@ const (
 	gateway6
 )
 
-// hop is a way out as a route or next-hop object names it.
+// hop is one way out, as a route or a next-hop object names it.
 type hop struct {
 	gateway address
 	index   int32
@@ -78,7 +78,7 @@ func (h *hop) setGateway(kind uint8, value []byte) bool {
 	return true
 }
 
-// route is an RTM_NEWROUTE or RTM_DELROUTE. What says the same in both is in the same place.
+// route is an RTM_NEWROUTE or RTM_DELROUTE. Both have the same form, and the same things in the same places.
 type route struct {
 	family    Family
 	key       key
@@ -110,7 +110,8 @@ func familyOf(af byte) (f Family, known bool) {
 	return 0, false
 }
 
-// parse reads a message into r, whose memory is used again. It is false for what is no route of a table.
+// parse reads a message into r, whose memory it uses again. It returns false for a message that is about no route of a
+// table.
 func (r *route) parse(p []byte) bool {
 	hops := r.hops[:0]
 	*r = route{hops: hops}
@@ -194,7 +195,7 @@ func (h *hop) setVia(value []byte) bool {
 	return false
 }
 
-// hash takes a value into what tells routes apart (FNV-1a).
+// hash adds a value to the hash of what else tells routes apart (FNV-1a).
 func (r *route) hash(value []byte) {
 	h := r.rest ^ 0xcbf29ce484222325
 	for _, b := range value {
@@ -420,7 +421,7 @@ func (a *addressMessage) parse(p []byte) bool {
 	return has && a.index > 0
 }
 
-// netconfMessage is an RTM_NEWNETCONF: an interface's settings. index is -1 for those of all.
+// netconfMessage is an RTM_NEWNETCONF: an interface's settings. index is -1 for the settings of all interfaces.
 type netconfMessage struct {
 	family      Family
 	index       int32

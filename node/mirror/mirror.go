@@ -18,8 +18,8 @@ import (
 type Options struct {
 	Limits        Limits // the zero value means DefaultLimits
 	ReceiveBuffer int    // bytes of messages, with what the kernel needs to keep them, that may wait; 0 means 32 MiB
-	// NoLooks trusts what is concluded about changes of which the kernel does not tell, instead of looking at its tables
-	// soon after: for tests of the conclusions.
+	// NoLooks is for tests. The mirror concludes what happened in changes of which the kernel does not tell, and looks
+	// at the kernel's tables soon after. With NoLooks it relies on the conclusions alone.
 	NoLooks bool
 }
 
@@ -35,7 +35,7 @@ type Mirror struct {
 	filters *filters
 	wake    chan struct{}
 
-	mu      sync.Mutex
+	mu      sync.Mutex // holds what follows; Run lets go of it while it waits and while it calls consume
 	view    *View
 	look    bool // was asked for
 	noLooks bool
@@ -45,14 +45,14 @@ type Mirror struct {
 
 var _ Stream = (*Mirror)(nil)
 
-// groups are the notifications that are followed.
+// groups are the groups of notifications that a mirror listens to.
 var groups = []int{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_NEXTHOP,
 }
 
-// Open makes a mirror of the network namespace that the file descriptor stands for, which may be closed afterwards. From
-// here on nothing is missed; Run tells it.
+// Open makes a mirror of the network namespace that the file descriptor stands for; the descriptor may be closed
+// afterwards. Nothing that happens from here on is missed; Run tells it.
 func Open(namespace int, o Options) (*Mirror, error) {
 	if o.Limits == (Limits{}) {
 		o.Limits = DefaultLimits
@@ -79,8 +79,8 @@ func Open(namespace int, o Options) (*Mirror, error) {
 // Close lets go of the namespace. Run must have ended.
 func (m *Mirror) Close() error { return errors.Join(m.monitor.Close(), m.filters.close()) }
 
-// SetNeighbours says which neighbours are known beforehand, in the place of those that were said before. What the kernel
-// knows of a neighbour counts for more.
+// SetNeighbours says which neighbours are known beforehand, and replaces those of the call before. What the kernel
+// knows of a neighbour comes before this.
 func (m *Mirror) SetNeighbours(list []Neighbour) {
 	m.mu.Lock()
 	m.view.SetNeighbours(list)
@@ -96,7 +96,7 @@ func (m *Mirror) Restart() {
 	m.poke()
 }
 
-// filter takes in which families a packet filter needs to see.
+// filter takes in for which families a packet filter must see what is forwarded, and why.
 func (m *Mirror) filter(why [2]string, err error) error {
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (m *Mirror) filter(why [2]string, err error) error {
 	return nil
 }
 
-// Resync compares with the kernel's tables anew, in case that something is amiss.
+// Resync compares with the kernel's tables anew, in case something is wrong.
 func (m *Mirror) Resync() {
 	m.mu.Lock()
 	m.look = true
@@ -146,18 +146,21 @@ const (
 	chunksAhead = 16 // that are read while one is worked on
 )
 
-// chunks are shared by all mirrors: those that wait for messages have none.
+// chunks is shared by all mirrors: a mirror that waits for messages holds none. So a thousand idle mirrors take little
+// memory.
 var chunks = sync.Pool{New: func() any { return &chunk{buf: make([]byte, chunkBytes)} }}
 
-// Times between an event that makes a look at everything worth while and the look, which bounds what looks cost.
+// A look reads all of the kernel's tables. These times lie between an event that makes a look worth while and the look
+// itself, and so bound what looks cost.
 const (
 	lookAfter  = 20 * time.Millisecond
-	lookShare  = 10 // a look is followed by so many times its duration without one
+	lookShare  = 10 // after a look, this many times its duration pass before the next
 	againAfter = 30 * time.Second
 	againMost  = 10 * time.Minute
 	attempts   = 3 // of a dump
 
-	// While messages follow one another, the reader lets them gather: to be woken for each costs who writes them.
+	// While messages follow one another, the reader lets them gather for this long. Waking it for each message would
+	// slow down the routing software that causes them.
 	gather = 300 * time.Microsecond
 
 	refusedAfter = 100 * time.Millisecond
@@ -263,7 +266,7 @@ type run struct {
 	doubtful bool          // a dump of this look ended in doubt
 	stallAt  time.Time     // when a dump that does not go on is given up
 	wakeAt   time.Time
-	again    time.Duration // until a view that was too large is tried again
+	again    time.Duration // wait before a view that was too large is tried again
 }
 
 // timer fires when there may be something to do.
@@ -278,8 +281,8 @@ func (r *run) timer() <-chan time.Time {
 	return time.After(time.Until(at))
 }
 
-// woken does what it is time for. The answer to a request for a dump, if it is that the kernel can't, is lost where the
-// receive buffer is full.
+// woken does what is due. If the receive buffer is full, the kernel's answer to a request may be lost, also the one
+// that refuses a dump: then stallAt gives the dump up.
 func (r *run) woken() error {
 	now := time.Now()
 	if r.looking && !now.Before(r.stallAt) {
@@ -320,7 +323,7 @@ func (r *run) ask() error {
 	return err
 }
 
-// request writes the dump's request, as strictly as the kernel wants it.
+// request writes the dump's request, in the form that the kernel's strict checking wants (NETLINK_GET_STRICT_CHK).
 func (d Dump) request(b *linux.Batch) {
 	b.Request(d.Kind, 0)
 	sizes := map[uint16]int{unix.RTM_GETLINK: unix.SizeofIfInfomsg, unix.RTM_GETNETCONF: 4, unix.RTM_GETADDR: unix.SizeofIfAddrmsg,
@@ -453,7 +456,7 @@ func (r *run) lookAgain() error {
 	return r.start()
 }
 
-// settle tells the consumer what changed, and sees to what comes next.
+// settle tells the consumer what changed, and arranges what comes next.
 func (r *run) settle() error {
 	for {
 		r.mu.Lock()

@@ -44,11 +44,12 @@ func (n Namespace) open(f func(fd int) error) error {
 	return f(fd)
 }
 
-// maxConfirmed bounds how many neighbours are asked in one go.
+// maxConfirmed bounds how many neighbours one call of Confirm asks.
 const maxConfirmed = 1000
 
-// Confirm has the namespace's kernel do what it does on sending, for the neighbours that it has not heard of lately (RFC 4861,
-// section 7.3): whether they answer, and with which MAC address, the mirror learns.
+// Confirm makes the namespace's kernel ask the neighbours that it has not heard of lately, as it does when it sends to
+// them (RFC 4861, section 7.3). The fast path sends past that kernel, so nothing else would. The mirror learns whether
+// they answer, and with which MAC address.
 func (m *Mirror) Confirm() error {
 	var c *linux.Rtnetlink
 	err := Namespace(m.path).open(func(fd int) error {

@@ -2,10 +2,10 @@ package mirror
 
 import "slices"
 
-// maxRoutes bounds a batch, so that it is applied within some milliseconds.
+// maxRoutes bounds a batch, so that applying it takes no more than some milliseconds.
 const maxRoutes = 4096
 
-// Next fills b with changes that were not told yet, and answers false if there are none. Call it until then.
+// Next fills b with changes that were not told yet. It returns false if there are none. Call it until then.
 func (v *View) Next(b *Batch) bool {
 	*b = Batch{Interfaces: b.Interfaces[:0], NextHops: b.NextHops[:0], Routes: b.Routes[:0], Dropped: b.Dropped[:0]}
 	if v.sweep {
@@ -43,18 +43,18 @@ func (v *View) Next(b *Batch) bool {
 	return changed || len(b.Interfaces)+len(b.NextHops)+len(b.Routes)+len(b.Dropped) > 0
 }
 
-// SetSynced says whether all that was told makes one picture: every dump ended well and nothing was missed since.
+// SetSynced says whether everything that was told fits together: every dump ended well, and nothing was missed since.
 func (v *View) SetSynced(synced bool) { v.synced = synced }
 
-// WantsLook tells, once, that something may have changed of which the kernel says nothing, or that what it said does not
-// go with what is known: all should be looked at again, soon.
+// WantsLook returns true, once, if everything should be looked at again soon: something may have changed of which the
+// kernel says nothing, or what it said does not fit what is known.
 func (v *View) WantsLook() bool {
 	want := v.wantLook
 	v.wantLook = false
 	return want
 }
 
-// sweepWays has the routes of stale ways told anew, and removes those of doomed ones.
+// sweepWays makes the routes of stale ways told anew, and removes those of doomed ways.
 func (v *View) sweepWays() {
 	v.sweep = false
 	for f := range v.tables {
@@ -79,9 +79,10 @@ func (v *View) sweepWays() {
 	}
 }
 
-// arrange makes the changes to prefixes that are to be told which bear on what others are told: the batch may tell those
-// before them, and a prefix that it told twice would have two next hops, of which the first is gone before it was told.
-// Where such a prefix changes once more before it is told, it is dirty once more.
+// arrange handles, before a batch is made, those changes of prefixes that affect what is told of other prefixes. The
+// batch may already have told prefixes that lie earlier in the queue. If such a prefix were told twice in a batch, it
+// would have two next hops, and the first might be gone before it was told. So a prefix that changes once more becomes
+// dirty once more, and is told in a later place.
 func (v *View) arrange(f Family) {
 	for ; v.arranged[f] < len(v.dirty[f]); v.arranged[f]++ {
 		k := v.dirty[f][v.arranged[f]]
@@ -107,8 +108,8 @@ func (v *View) tellRoute(b *Batch, f Family, k key) {
 	b.Routes = append(b.Routes, Route{f.prefix(k), out})
 }
 
-// effective tells what becomes of packets to a prefix that no longer one covers: the next hop's number, 0 if there is none;
-// the interface, if the destinations are neighbours on it; and the route's MTU.
+// effective tells what becomes of packets to a prefix, where no longer prefix covers them. It returns the next hop's
+// number (0 if there is none), the interface if the destinations are neighbours on it, and the route's MTU.
 func (v *View) effective(f Family, k key) (out ID, link int32, mtu uint32, ok bool) {
 	for _, c := range v.covers[f] {
 		if !k.inside(c) || k == c && !slices.Contains(alwaysKeys[f], c) {
@@ -132,7 +133,7 @@ func (v *View) effective(f Family, k key) (out ID, link int32, mtu uint32, ok bo
 	return 0, 0, 0, false
 }
 
-// choose picks from a prefix's routes what the kernel would use.
+// choose picks from a prefix's routes the one that the kernel would use.
 func (v *View) choose(f Family, r uint32, isDefault bool) (out ID, link int32, mtu uint32, ok bool) {
 	if r&isList == 0 {
 		w := &v.ways[r]
@@ -163,8 +164,8 @@ func (v *View) choose(f Family, r uint32, isDefault bool) (out ID, link int32, m
 	return best.out, best.link, best.mtu, true
 }
 
-// setCover keeps the local table's wider prefixes. Whether a route of main below one counts depends on whether the two
-// tables are one, which the kernel does not tell: such routes are punted.
+// setCover notes the local table's wider prefixes. The kernel may have merged the tables local and main, and does not
+// tell. A route of main below such a prefix counts only if it has, so these routes are punted.
 func (v *View) setCover(f Family, k key, is bool) {
 	at := slices.Index(v.covers[f], k)
 	switch {
@@ -184,7 +185,7 @@ func (v *View) setCover(f Family, k key, is bool) {
 	}
 }
 
-// dirtyHosts has the hosts within a prefix looked at.
+// dirtyHosts marks the hosts within a prefix to be looked at.
 func (v *View) dirtyHosts(f Family, k key) {
 	list := v.hosts[f]
 	if len(list) == 0 {
@@ -203,7 +204,8 @@ func (v *View) dirtyHost(n *neighbour) {
 	}
 }
 
-// host answers for a single address: where its route says that it is a neighbour, and that is known, to its MAC.
+// host answers for a single address. If its route says that it is a neighbour, and the neighbour's MAC is known, the
+// answer is a next hop to that MAC.
 func (v *View) host(f Family, k key, out ID, link int32, mtu uint32, ok bool) ID {
 	list := v.hostsAt(f, k.address)
 	if len(list) == 0 {
@@ -230,7 +232,7 @@ func (v *View) host(f Family, k key, out ID, link int32, mtu uint32, ok bool) ID
 	return out
 }
 
-// cover finds the interface on which a host without a route of its own would be a neighbour, 0 if on none.
+// cover finds the interface on which a host without a route of its own would be a neighbour; 0 if there is none.
 func (v *View) cover(f Family, k key) (link int32, mtu uint32) {
 	for length := int(k.length) - 1; length >= 0; length-- {
 		if v.tables[f][tableLocal].lengths[length] == 0 && v.tables[f][tableMain].lengths[length] == 0 {

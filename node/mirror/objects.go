@@ -15,7 +15,8 @@ type object struct {
 	seen      uint16
 }
 
-// uses is who names an object, whether or not it is there: what is told first is not always what others refer to.
+// uses is who refers to an object, whether the object exists or not: a route may be told before the object that it
+// names.
 type uses struct {
 	groups map[uint32]struct{}
 	ways   map[uint32]struct{}
@@ -36,7 +37,8 @@ func (v *View) forgetUses(id uint32) {
 	}
 }
 
-// newObject takes in an RTM_NEWNEXTHOP. Objects keep their nature when they are replaced: single or group.
+// newObject takes in an RTM_NEWNEXTHOP. When an object is replaced it stays what it was, single or group; the kernel
+// refuses anything else.
 func (v *View) newObject(m *objectMessage) {
 	o := v.objects[m.id]
 	if o != nil && o.grouped != m.grouped {
@@ -128,8 +130,8 @@ func (o *object) family() Family {
 	return IPv4
 }
 
-// removeObject does what the kernel does when an object goes: routes through it go without a word, groups lose it, and
-// those that have no other go with it.
+// removeObject does what the kernel does when an object goes: routes through it go without a message, groups lose it,
+// and groups without any other member go with it.
 func (v *View) removeObject(o *object) {
 	if v.objects[o.id] != o {
 		return

@@ -32,7 +32,7 @@ func (v *View) routesOf(t *table, at int) []uint32 {
 	return kept
 }
 
-// store writes a slot's routes. References are the caller's.
+// store writes a slot's routes. The caller takes and releases the references to ways.
 func (v *View) store(t *table, at int, list []uint32) {
 	old := t.routes(at)
 	switch {
@@ -69,7 +69,7 @@ func (v *View) dirtySlot(t *table, at int) {
 	}
 }
 
-// group is the part of a list with a way's TOS and metric, or the place where it would be.
+// group returns the part of a list that has a way's TOS and metric, or the place where it would be.
 func (v *View) group(list []uint32, w uint32) (from, to int) {
 	tos, metric := v.ways[w].tos, v.ways[w].metric
 	for from < len(list) {
@@ -87,7 +87,7 @@ func (v *View) group(list []uint32, w uint32) (from, to int) {
 	return from, to
 }
 
-// newRoute takes in an RTM_NEWROUTE with its flags: what the kernel did to the prefix's routes is done here.
+// newRoute takes in an RTM_NEWROUTE with its flags. It does to the prefix's routes what the kernel did.
 func (v *View) newRoute(r *route, flags uint16) {
 	i := tableIndex(r.family, r.table)
 	if i == noTable {
@@ -158,8 +158,8 @@ func (v *View) sameGroup(a, b uint32) bool {
 	return v.ways[a].tos == v.ways[b].tos && v.ways[a].metric == v.ways[b].metric
 }
 
-// newRoute6 is newRoute for IPv6, where routes of one metric through gateways are one route with several hops. The kernel
-// tells such a route whole; older ones, and others that speak netlink, tell a hop at a time.
+// newRoute6 is newRoute for IPv6. There, routes of one metric through gateways are one route with several hops. The
+// kernel tells such a route whole. Older kernels, and others that speak netlink, tell one hop at a time.
 func (v *View) newRoute6(t *table, at int, list []uint32, r *route, flags uint16) {
 	join := -1 // the first that r is joined to, or put in place of
 	first := -1
@@ -210,7 +210,7 @@ func (v *View) newRoute6(t *table, at int, list []uint32, r *route, flags uint16
 	v.dirtySlot(t, at)
 }
 
-// addHops gives the hops of both, each once.
+// addHops returns the hops of both lists, each once.
 func addHops(have, more []hop) []hop {
 	all := slices.Clone(have)
 	for _, h := range more {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View turns the kernel's messages into what becomes of packets. It does no I/O. Its methods must be called by one
-// goroutine at a time.
+// View turns the kernel's messages into what becomes of packets. It does no I/O, so that tests can feed it recorded
+// messages. Only one goroutine at a time may call its methods.
 type View struct {
 	limits Limits
 	nextHops
@@ -46,8 +46,8 @@ type View struct {
 	most      int    // routes in a batch
 	sweep     bool   // ways are stale
 	reset     bool   // the consumer knows nothing
-	synced    bool   // by the caller's word
-	wantLook  bool   // something may have changed without a word
+	synced    bool   // what SetSynced said
+	wantLook  bool   // something may have changed without a message
 	toldSync  bool
 	punt      [2]string
 
@@ -80,7 +80,7 @@ func tableIndex(f Family, id uint32) int {
 	return noTable
 }
 
-// Prefixes that are punted whatever the tables say: what a router does not forward, or not as the tables say.
+// Prefixes that are punted whatever the tables say: what a router does not forward, or does not forward by its tables.
 var always = [2][]string{
 	{"0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/4", "255.255.255.255/32"},
 	{"::/128", "::1/128", "fe80::/10", "ff00::/8"},
@@ -96,7 +96,7 @@ var alwaysKeys = func() (keys [2][]key) {
 	return keys
 }()
 
-// NewView makes a view that knows nothing yet: tell it a dump of each kind.
+// NewView makes a view that knows nothing yet. Tell it a dump of each kind.
 func NewView(limits Limits) *View {
 	v := &View{
 		limits: limits, nextHops: newNextHops(), ways: make([]way, 1), lists: make([][]uint32, 1), wayByID: map[string]uint32{},
@@ -274,7 +274,7 @@ func (v *View) neighbourSaid(m *neighbourMessage, there, dumped bool) {
 	}
 }
 
-// ruleSaid takes in a rule. Where one is gone, only a look at all tells what is left.
+// ruleSaid takes in a rule. When a rule is gone, only a look at all rules tells which are left.
 func (v *View) ruleSaid(m *ruleMessage, there, dumped bool) {
 	i := tableIndex(m.family, m.table)
 	d := &v.dump
@@ -298,7 +298,7 @@ func (v *View) ruleSaid(m *ruleMessage, there, dumped bool) {
 	}
 }
 
-// SetFiltered says why packets of a family that are forwarded must pass the namespace's packet filter; "" where they need not.
+// SetFiltered says why forwarded packets of a family must pass the namespace's packet filter; "" if they need not.
 func (v *View) SetFiltered(f Family, why string) { v.filtered[f] = why }
 
 // puntReason says why a family can't be forwarded here at all.
@@ -358,7 +358,7 @@ func (v *View) Usage() Usage {
 	return u
 }
 
-// Sizes of what there is one of for each, with a share of the maps that find it.
+// Estimated bytes of memory for one object of each kind, with its share of the maps that find it.
 const (
 	wayBytes       = 300
 	hopBytes       = 32

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// way is what a route says besides its prefix and table. Routes that say the same share one, as the kernel's fib_info.
+// way is everything that a route says besides its prefix and table. Routes that say the same share one way, like the
+// kernel's fib_info. So a change of a way's next hop is one change, however many routes use it.
 type way struct {
 	id       string // what it is found by
 	family   Family
@@ -28,16 +29,17 @@ type way struct {
 
 	refs   int32
 	used   bool
-	doomed bool // the kernel has taken its routes away without a word
-	stale  bool // what follows has changed, and the routes don't know yet
+	doomed bool // the kernel has taken its routes away without a message
+	stale  bool // alive, link or out has changed, and its routes were not told anew yet
 
 	alive bool
 	link  int32 // the interface, if its destinations are neighbours there
 	out   ID
-	group ID // its own, if it has several hops
+	group ID // a group of its own, if it has several hops
 }
 
-// appendID writes what a route is told apart by. Hops of an IPv6 route have no order.
+// appendID writes what a route is told apart by. For this the hops of an IPv6 route are sorted, since their order says
+// nothing.
 func (r *route) appendID(id []byte) []byte {
 	id = append(id, byte(r.family), r.kind, r.tos, r.scope, r.protocol, r.sourceLen, flagByte(r.odd),
 		flagByte(r.multipath)|flagByte(r.mixed)<<1)
@@ -64,7 +66,7 @@ func flagByte(b bool) byte {
 	return 0
 }
 
-// canonical puts the message into the one form that says the same.
+// canonical changes the message into the one form among those that say the same.
 func (r *route) canonical() {
 	if r.object != 0 && r.kind == unix.RTN_BLACKHOLE {
 		r.kind = unix.RTN_UNICAST // told so while the object is a blackhole
@@ -91,7 +93,7 @@ func (r *route) canonical() {
 	}
 }
 
-// joins tells whether an IPv6 route is one of several that the kernel makes one of.
+// joins tells whether an IPv6 route is one of those that the kernel combines into one route with several hops.
 func (r *route) joins() bool {
 	if r.family != IPv6 || r.object != 0 || r.kind != unix.RTN_UNICAST || r.odd || len(r.hops) == 0 {
 		return false
@@ -104,7 +106,7 @@ func (r *route) joins() bool {
 	return true
 }
 
-// lookupWay finds the way that says what the message says, 0 if there is none. The message is canonical.
+// lookupWay finds the way that says what the message says; 0 if there is none. The message must be canonical.
 func (v *View) lookupWay(r *route) uint32 {
 	v.idBuffer = r.appendID(v.idBuffer[:0])
 	if v.lastWay != 0 && string(v.idBuffer) == v.ways[v.lastWay].id && !v.ways[v.lastWay].doomed {
@@ -117,7 +119,7 @@ func (v *View) lookupWay(r *route) uint32 {
 	return w
 }
 
-// wayOf finds or makes it.
+// wayOf is lookupWay that makes the way if there is none.
 func (v *View) wayOf(r *route) uint32 {
 	if w := v.lookupWay(r); w != 0 {
 		return w
@@ -178,7 +180,7 @@ func (v *View) unrefWay(n uint32) {
 	v.freeWays = append(v.freeWays, n)
 }
 
-// doom takes the way's routes away; a route that says the same later is another.
+// doom takes the way's routes away. A route that says the same later gets another way.
 func (v *View) doom(n uint32) {
 	w := &v.ways[n]
 	if w.doomed || !w.used {
@@ -202,7 +204,7 @@ func (v *View) stale(n uint32) {
 	v.sweep = true
 }
 
-// evaluate finds out what becomes of the way's packets.
+// evaluate finds out what becomes of packets that take the way.
 func (v *View) evaluate(n uint32) {
 	w := &v.ways[n]
 	if w.doomed {
@@ -236,7 +238,7 @@ func (v *View) evaluate(n uint32) {
 	}
 }
 
-// throughHops answers for a way with its own hops. What it answers is held by the way's group, or by others.
+// throughHops is evaluate for a way with its own hops. What it returns is held by the way's group, or by others.
 func (v *View) throughHops(n uint32) (alive bool, out ID, link int32) {
 	w := &v.ways[n]
 	switch {
@@ -281,8 +283,9 @@ func (v *View) throughHops(n uint32) (alive bool, out ID, link int32) {
 	return true, w.group, 0
 }
 
-// uncertain tells of an IPv4 route by an IPv6 gateway through an interface without carrier: whether the kernel uses it
-// depends on which of the two came first, since it does not look at the carrier when it takes in such a route.
+// uncertain tells whether nobody can know if the kernel uses a route: an IPv4 route by an IPv6 gateway through an
+// interface without carrier. That depends on which of the two came first, since the kernel does not look at the carrier
+// when it takes in such a route.
 func (v *View) uncertain(w *way) bool {
 	for i := range w.hops {
 		if h := &w.hops[i]; w.family == IPv4 && h.kind == gateway6 {
@@ -294,7 +297,7 @@ func (v *View) uncertain(w *way) bool {
 	return false
 }
 
-// throughObject answers for a way through a next-hop object.
+// throughObject is evaluate for a way through a next-hop object.
 func (v *View) throughObject(w *way) (alive bool, out ID, link int32) {
 	o := v.objects[w.object]
 	if o == nil {

@@ -1,9 +1,8 @@
 // Package feed writes what node/mirror tells into node/fib's tables.
-//
-// A snapshot is filled into tables that no reader knows, which take the place of those they know by one store once all is
-// told. Changes after that are made in place. Where memory or a quota does not suffice for both, the old tables give way and
-// their packets are punted meanwhile; where it does not even then, a next hop becomes Punt, or the whole table: what the fast
-// path can't hold is forwarded by the guest. Status tells so; Retry tries again.
+// A snapshot is filled into tables that no reader knows. Once all of it is told, these replace the tables that readers know,
+// by one store. Later changes are made in place. Where memory or a quota does not suffice for both tables, the old ones give
+// way, and their packets are punted meanwhile. Where it still does not suffice, a next hop becomes Punt, or the whole table
+// does: the guest forwards what the fast path cannot hold. Status says so, and Retry tries again.
 package feed
 
 import (
@@ -18,22 +17,22 @@ import (
 // Config is what a feed writes to.
 type Config struct {
 	Slice *fib.Slice // next hops and the tables that are being filled
-	// IPv4 and IPv6 are the tables that readers know, of the same slice. They may be published before, or, so that what a
-	// former process left behind is in use until then, when Status first says Synced.
+	// IPv4 and IPv6 are the tables that readers know, of the same slice. They may be published before. Or publish them
+	// when Status first says Synced: then readers use until then what an earlier process left behind.
 	IPv4, IPv6 *fib.Table
-	// Port gives the number of the port behind an interface index of the namespace. Packets to others are punted. It is
-	// called by Apply and by PortsChanged.
+	// Port returns the number of the port behind an interface index of the namespace. Packets to other interfaces are
+	// punted. Apply and PortsChanged call it.
 	Port func(index int) (port uint32, ok bool)
-	// Changed, if not nil, is told each new status, by Apply, PortsChanged and Retry. It must not call the feed.
+	// Apply, PortsChanged and Retry call Changed, if it is not nil, with each new status. It must not call the feed.
 	Changed func(Status)
 }
 
-// Status is how a feed stands.
+// Status tells how a feed stands.
 type Status struct {
 	Synced bool // the tables are what the namespace's were at some moment not long ago
-	// Punted tells, for each family, why all of its packets are left to the guest; "" if they are not.
+	// Punted tells, for each family, why the guest forwards all of its packets; "" if it does not.
 	Punted [2]string
-	// Full is the error that says what was not to be had, nil if nothing was: some routes are punted therefore.
+	// Full says what there was not enough of; some routes are punted for that reason. It is nil if there was enough.
 	Full error
 }
 
@@ -79,8 +78,8 @@ func New(c Config) (*Feed, error) {
 	return f, nil
 }
 
-// Apply makes a batch's changes. It is what mirror.Stream's Run calls. An error says that the batch does not fit to what
-// was told before, or that a table is closed.
+// Apply makes a batch's changes. mirror.Stream's Run calls it. An error says that the batch does not fit what was told
+// before, or that a table is closed.
 func (f *Feed) Apply(b *mirror.Batch) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +127,7 @@ func (f *Feed) Apply(b *mirror.Batch) error {
 	return nil
 }
 
-// begin makes ready for a snapshot. Next hops that the live tables use stay with them until these are replaced.
+// begin prepares for a snapshot. Next hops that the live tables use stay with them until these are replaced.
 func (f *Feed) begin() {
 	f.dropAll()
 	f.filling, f.gaveWay, f.full = true, false, nil
@@ -190,8 +189,8 @@ func (f *Feed) nextHop(h *mirror.NextHop) error {
 	return err
 }
 
-// giveWay has the live tables let go of everything for the snapshot's sake; their packets are punted until it is there. A
-// router with more than half of its quota would get the less anew the more it had, and the most again at the next try.
+// giveWay empties the live tables to make room for the snapshot. Their packets are punted until it is there. Otherwise
+// a router with more than half of its quota would find too little room for the new tables beside the old ones.
 func (f *Feed) giveWay() error {
 	f.gaveWay = true
 	for i := range f.targets {
@@ -207,7 +206,7 @@ func (f *Feed) giveWay() error {
 	return nil
 }
 
-// put writes a next hop, as the one that is held or as a new one.
+// put writes a next hop, into the number that is held for it or into a new one.
 func (f *Feed) put(h *mirror.NextHop, held fib.ID) error {
 	var err error
 	switch {
@@ -243,7 +242,7 @@ func (f *Feed) put(h *mirror.NextHop, held fib.ID) error {
 	return err
 }
 
-// convert is a next hop without members in the fast path's terms.
+// convert returns a next hop without members in the fast path's form.
 func (f *Feed) convert(h *mirror.NextHop) fib.NextHop {
 	n := fib.NextHop{Kind: fib.Kind(h.Kind), MTU: uint16(min(h.MTU, 1<<16-1)), Destination: fib.MAC(h.MAC), Source: fib.MAC(h.Source)}
 	if h.Interface != 0 {
@@ -256,7 +255,7 @@ func (f *Feed) convert(h *mirror.NextHop) fib.NextHop {
 	return n
 }
 
-// write makes a family's changes in the table that is being filled, or else in the live one.
+// write makes a family's changes in the table that is being filled, or, if none is, in the live one.
 func (f *Feed) write(t *target) error {
 	table := t.live
 	if f.filling {
@@ -376,8 +375,8 @@ func (f *Feed) PortsChanged() error {
 	return nil
 }
 
-// Retry tries, after Status said Full, whether what was not to be had is now. restart says that the mirror must tell
-// everything anew therefore (mirror.Mirror.Restart).
+// Retry tries again, after Status said Full, to get what was missing. restart says that for this the mirror must tell
+// everything anew (mirror.Mirror.Restart).
 func (f *Feed) Retry() (restart bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -412,7 +411,8 @@ func (f *Feed) Retry() (restart bool) {
 	return false
 }
 
-// Close lets go of the next hops and of a snapshot that is not whole. The tables are the caller's, who closes them too.
+// Close lets go of the next hops, and of a snapshot that is not whole. The tables are the caller's, who must close them
+// too.
 func (f *Feed) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
