@@ -12,27 +12,28 @@ import (
 	"github.com/polyplane/polyplane/node/mirror"
 )
 
-// Job is one element whose packets this plane shall forward.
+// Job is one element for which this plane shall forward.
 type Job struct {
 	ID      model.ID
 	Element model.NodeElement
 	Devices []control.Device
-	// Routes is where the element's own stack has its routes; nil if its control plane tells none.
+	// Routes tells the routes of the element's own stack; nil if its control plane tells none.
 	Routes mirror.Source
-	// Quota is what the tables of its network's routers may take on the node.
+	// Quota bounds what the tables of the network's routers may take on this node.
 	Quota model.TableQuota
 }
 
-// Steering says where the fabric brings the packets that arrive for an element's ports. The zero value leaves them all to the
-// element's own stack, the guest.
+// Steering says where the fabric brings the packets that arrive at an element's ports. The zero value leaves all of
+// them to the element's own stack, the guest.
 type Steering struct {
 	// Owner is the plane that asks for it. The agent fills it in.
 	Owner model.Forwarding
-	// Tables is the number of the forwarding tables that say which packets are forwarded; the guest gets the others. Without
-	// it the Devices get all.
+	// Tables is the number of the forwarding tables. They say which packets are forwarded; the guest gets the others.
+	// Without Tables the Devices get all packets.
 	Tables int
-	// Devices has these packets handed to devices, by interface: their indices in the node's namespace, which the fabric was
-	// told of. Without Devices the fabric forwards them itself. What comes in at an interface without one is for the guest.
+	// Devices are the devices that get these packets, by interface: indices in the node's namespace, which the fabric
+	// was told of before. Without Devices the fabric forwards the packets itself. Packets that come in at an interface
+	// without a device are for the guest.
 	Devices map[string]int
 }
 
@@ -45,23 +46,24 @@ func (s Steering) Equal(t Steering) bool {
 type Prepared struct {
 	ID  model.ID
 	Err error
-	// Steering is what the plane has ready for the element's packets. Nil, they are to go where they went before: with an Err,
-	// or while the plane Waits.
+	// Steering is where the element's packets shall go. Nil means that they go where they went before: with an Err, or
+	// while the plane Waits.
 	Steering *Steering
-	// Waits tells that the plane is not in sync with the element's control plane yet. Only a Watcher answers so.
+	// Waits says that the plane's tables do not yet have what the element's control plane has. Only a Watcher returns
+	// it.
 	Waits bool
 }
 
-// Plane forwards packets. Prepare takes everything that this plane shall forward, may be repeated at any time, and does not
-// wait for elements' control planes. The results are in the order of the jobs. A plane steers nobody: it returns what it has
-// ready, and the agent has the fabric steer, for all elements at once.
+// Plane forwards packets. Prepare gets all elements that this plane shall forward for. It may be repeated at any time,
+// and does not wait for elements' control planes. Its results are in the order of the jobs. A plane steers nobody
+// itself: it returns what it has ready, and the agent makes the fabric steer, for all elements at once.
 type Plane interface {
-	// Offers tell what the plane makes on this machine, and what the machine lacks for the rest.
+	// Offers tell what the plane can make on this machine, and what the machine lacks for the rest.
 	Offers(ctx context.Context) model.Offers
 	Prepare(ctx context.Context, jobs []Job) []Prepared
 	// List tells for which elements the plane keeps something.
 	List(ctx context.Context) ([]model.ID, error)
-	// Retire lets go of it. Nobody is steered there any more.
+	// Retire lets go of what the plane keeps for elements. The agent calls it when nobody is steered there any more.
 	Retire(ctx context.Context, ids []model.ID) error
 }
 
@@ -70,21 +72,21 @@ type Routed interface {
 	Routes(id model.ID) mirror.Source
 }
 
-// Watcher is a plane that gets in sync in its own time. Watch calls changed when elements that it was said to wait for are in
-// sync, or cannot be: the next Prepare tells.
+// Watcher is a plane that needs time until its tables have what a control plane has. Watch calls changed when an
+// element for which Prepare said Waits is ready, or cannot be: the next Prepare tells which.
 type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
-// Inspector is a plane that can tell what its data path knows of an element. Both answer ErrNotForwarded where it does not
-// forward for the element.
+// Inspector is a plane that can tell what its data path knows about an element. Both methods return ErrNotForwarded if
+// it does not forward for the element.
 type Inspector interface {
 	FIB(id model.ID, request model.FIBRequest) (model.FIB, error)
-	// Trace tells what the data path would do with a packet, by what it reads itself.
+	// Trace tells what the data path would do with a packet. It reads the same memory as the data path.
 	Trace(id model.ID, request model.TraceRequest) (model.Trace, error)
 }
 
-// Accountant is a plane whose data path has tables for elements: it tells what these are, of all elements.
+// Accountant is a plane whose data path has tables for elements. It tells how large they are, of all elements.
 type Accountant interface {
 	Accounts() map[model.ID]model.FastTables
 }

@@ -38,8 +38,8 @@ type way struct {
 	group ID // a group of its own, if it has several hops
 }
 
-// appendID writes what a route is told apart by. For this the hops of an IPv6 route are sorted, since their order says
-// nothing.
+// appendID writes what a route is told apart by. The message must be canonical: the hops of an IPv6 route are sorted
+// there, since their order says nothing.
 func (r *route) appendID(id []byte) []byte {
 	id = append(id, byte(r.family), r.kind, r.tos, r.scope, r.protocol, r.sourceLen, flagByte(r.odd),
 		flagByte(r.multipath)|flagByte(r.mixed)<<1)

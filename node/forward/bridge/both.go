@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// both is the plane of `forwarding: bridge`: switches have one bridge in their own namespace, routers a bridge for each of
-// their interfaces in the node's.
+// both is the plane of `forwarding: bridge`. A switch has one bridge, in its own namespace. A router has one bridge for
+// each of its interfaces, in a companion namespace of the node's.
 type both struct{ switches, routers forward.Plane }
 
 var _ forward.Plane = both{}
@@ -18,7 +18,7 @@ var _ forward.Plane = both{}
 // Both joins the planes of switches and of routers.
 func Both(switches, routers forward.Plane) forward.Plane { return both{switches, routers} }
 
-// Offers are those of both: a machine may have what one of them needs only.
+// Offers returns the offers of both planes: a machine may have only what one of them needs.
 func (b both) Offers(ctx context.Context) model.Offers {
 	return append(b.switches.Offers(ctx), b.routers.Offers(ctx)...)
 }

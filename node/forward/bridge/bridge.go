@@ -28,7 +28,7 @@ var _ forward.Plane = (*Plane)(nil)
 // device is the bridge's name in the switch's namespace.
 const device = "pp-bridge"
 
-// checkEvery is how often a bridge that should be right is looked at.
+// checkEvery is how often the plane looks at a bridge that should be right.
 const checkEvery = 5 * time.Second
 
 // Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
@@ -39,8 +39,9 @@ const (
 	iflaBrFDBMaxLearned = 49 // IFLA_BR_FDB_MAX_LEARNED, since Linux 6.7; others leave it out
 )
 
-// maxLearned is how many addresses a switch learns: the kernel charges them to nobody. Frames to others go everywhere, as in any
-// switch whose table is full. Where the kernel has no such bound, Trim has one.
+// maxLearned is how many addresses a switch learns. It needs a bound since the kernel charges them to nobody. Frames to
+// other addresses go everywhere, as in any switch whose table is full. Where the kernel has no such bound, Trim makes
+// one.
 const maxLearned = 16384
 
 // Plane keeps a bridge in each switch.
@@ -48,7 +49,7 @@ type Plane struct {
 	marks string // a directory with a file for every switch that has a bridge: what List finds after a restart
 	enter control.Enterer
 
-	older bool // also this kernel is treated as one before Linux 6.7, whose bridges learn without bound
+	older bool // for tests: treat this kernel as one before Linux 6.7, whose bridges learn without bound
 
 	mu     sync.Mutex
 	done   map[model.ID]prepared
@@ -68,7 +69,7 @@ func New(dirs instance.NodeDirs, enter control.Enterer) *Plane {
 
 func (p *Plane) mark(id model.ID) string { return filepath.Join(p.marks, id.Network, id.Element) }
 
-// Offers are for switches, where the kernel makes bridges.
+// Offers returns switches, where the kernel makes bridges.
 func (p *Plane) Offers(context.Context) model.Offers {
 	return model.OfferOf(model.ForwardBridge.Feature(), probe(), model.Switch)
 }
@@ -92,7 +93,7 @@ func probe() error {
 	})
 }
 
-// Prepare sees to it that every switch has its bridge, with all its interfaces on it.
+// Prepare makes sure that every switch has its bridge, with all its interfaces on it.
 func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,8 +168,8 @@ func (p *Plane) Retire(_ context.Context, ids []model.ID) error {
 	return errors.Join(failed...)
 }
 
-// bridgeMAC is a switch's own address, always the same: left alone, a bridge takes the least of its ports' and changes
-// it as they come and go.
+// bridgeMAC is a switch's own address; it never changes. A bridge that is left alone takes the lowest of its ports'
+// addresses, and changes it as ports come and go.
 func bridgeMAC(id model.ID) (mac [6]byte) {
 	h := sha256.Sum256([]byte("bridge " + id.String()))
 	copy(mac[:], h[:])
@@ -176,8 +177,8 @@ func bridgeMAC(id model.ID) (mac [6]byte) {
 	return mac
 }
 
-// nfCalls send bridged packets through the firewall's hooks; where br_netfilter is loaded they are on in every new
-// namespace.
+// nfCalls are the sysctls that send bridged packets through the firewall's hooks. Where br_netfilter is loaded they are
+// on in every new namespace, so they must be switched off.
 var nfCalls = []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"}
 
 // join makes the bridge and puts the interfaces on it, and tells whether the kernel bounds what it learns. It runs in the

@@ -20,11 +20,11 @@ import (
 
 var _ control.Trimmer = (*Plane)(nil)
 
-// trimTime is how long one Trim may look at bridges. One that knows as much as it may takes some 10 ms.
+// trimTime is how long one Trim may look at bridges. A bridge that knows as much as it may takes some 10 ms.
 const trimTime = 50 * time.Millisecond
 
-// Trim has bridges of kernels before Linux 6.7 forget what they learnt once that is more than they may have: who is there is
-// learnt again by the next frame, which until then goes everywhere.
+// Trim makes bridges of kernels before Linux 6.7 forget everything that they learnt, once that is more than they may
+// have. The next frame of each member teaches the bridge again; until then frames to that member go everywhere.
 func (p *Plane) Trim(ctx context.Context) (trimmed []control.Trimmed, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *Plane) Trim(ctx context.Context) (trimmed []control.Trimmed, err error)
 	return trimmed, errors.Join(failed...)
 }
 
-// forget counts what the bridge here has learnt, and has it forget all of it when it is too much.
+// forget counts what the bridge here has learnt, and makes it forget all of it when it is too much.
 func forget() (had int, err error) {
 	if had, err = learnt(); err != nil || had <= maxLearned {
 		return had, err
@@ -72,8 +72,8 @@ func forget() (had int, err error) {
 	return had, nil
 }
 
-// learnt counts the addresses that the bridge here has learnt, no further than to one too many: each part of what the kernel
-// tells of a bridge costs it a walk over all that it told before.
+// learnt counts the addresses that the bridge here has learnt. It stops at one too many: for each part that the kernel
+// tells of a bridge, it walks over everything that it told before.
 func learnt() (n int, err error) {
 	c, err := linux.DialRtnetlink()
 	if err != nil {

@@ -9,11 +9,12 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// MostRoutes is of how many routes of a family it is seen when one is missing: the kernel lists 200,000 a second.
+// MostRoutes is the largest number of routes of a family that are counted to see whether one is missing: the kernel
+// lists 200,000 a second.
 const MostRoutes = 10_000
 
-// right tells whether the kernel has what was written: next hops, neighbours and, if wanted knows, as many routes. What is
-// wrong once may be a change on its way; it counts when it is seen the second time.
+// right tells whether the kernel has what was written: next hops, neighbours and, if wanted knows how many, the routes.
+// A difference may be a change that is under way, so it counts only when it is seen a second time.
 func (r *Routes) right(wanted func() (int, bool)) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,8 +1,9 @@
-// Package companion makes the namespaces in which the node's own kernel forwards for a router: one a router, which the node
-// owns, with a device for each of the router's interfaces and the router's routes, next hops and neighbours, by netlink.
+// Package companion makes the namespaces in which the node's own kernel forwards for routers. The node owns them: one for each
+// router, with a device for each of the router's interfaces. By netlink it gets the router's routes, next hops and neighbours.
 //
-// It has no addresses. Packets come to it only where the fabric's tables, which follow the same router, say that they are
-// forwarded for certain (pipeline.ToCompanion); so it needs nothing but what such packets need, and says nothing itself.
+// A companion has no addresses. The fabric's tables follow the same router, and packets come to the companion only where they
+// say that these are forwarded for certain (pipeline.ToCompanion). So the companion needs only what such packets need, and
+// sends nothing of its own.
 package companion
 
 import (
@@ -26,13 +27,13 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// mtu lets every packet through: how long one may be was seen to by the fabric.
+// mtu lets every packet through: the fabric has already seen to it that none is too long.
 const mtu = 65535
 
 // checkEvery is how often a companion that should be right is looked into.
 const checkEvery = 5 * time.Second
 
-// carrierTime is how long a device's carrier is waited for.
+// carrierTime bounds the wait for a device's carrier.
 const carrierTime = 5 * time.Second
 
 // Home is the node's namespace, where companions' devices have their other ends.
@@ -60,7 +61,7 @@ func NewHome(dirs instance.NodeDirs) (*Home, error) {
 	return h, nil
 }
 
-// Close lets go of it. Companions can still be listed and removed.
+// Close lets go of the namespace. Companions can still be listed and removed.
 func (h *Home) Close() (err error) {
 	h.once.Do(func() {
 		if h.h != nil {
@@ -74,7 +75,7 @@ func (h *Home) Close() (err error) {
 	return err
 }
 
-// Probe tells whether the kernel has what the way needs.
+// Probe tells whether the kernel has what a way of forwarding needs.
 func (h *Home) Probe(way model.Forwarding) error {
 	return linux.Inside(h.fd, func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -122,7 +123,7 @@ func (h *Home) List(way model.Forwarding) ([]model.ID, error) {
 	return ids, nil
 }
 
-// Remove takes a router's companion away; nobody must use it any more. Its devices go with it.
+// Remove takes a router's companion away, with its devices. Nobody may use it any more.
 func (h *Home) Remove(id model.ID, way model.Forwarding) error {
 	path := h.dirs.Companion(id, way)
 	// The devices at once: the namespace goes when the last who looks into it has gone.
@@ -172,7 +173,8 @@ type Companion struct {
 	checked time.Time
 }
 
-// Open returns a router's companion, and makes its namespace if there is none. What an earlier process left goes on working.
+// Open returns a router's companion, and makes its namespace if there is none. One that an earlier process left goes on
+// working.
 func (h *Home) Open(id model.ID, way model.Forwarding) (*Companion, error) {
 	c := &Companion{home: h, id: id, way: way, path: h.dirs.Companion(id, way), fd: -1}
 	if err := c.open(); err != nil {
@@ -241,12 +243,12 @@ func (c *Companion) Ends() map[string]int { return maps.Clone(c.ends) }
 // Way is how it forwards: between devices (router) or between bridges.
 func (c *Companion) Way() model.Forwarding { return c.way }
 
-// Look has the next Ensure look into it, however short ago the last one did.
+// Look makes the next Ensure look into the companion, however short ago the last one did.
 func (c *Companion) Look() { c.checked = time.Time{} }
 
-// Ensure makes its devices, or puts them right. join is told of new ones before they are up. changed says that routes may
-// have gone with what was there, or have gone by themselves: all must be told anew. routes tells how many there must be, if
-// that is known.
+// Ensure makes the companion's devices, or puts them right. It calls join with new ones before they are up, so that no
+// packet comes out of them before the fabric knows them. changed says that routes may have gone with what was there, or
+// by themselves: then all must be told anew. routes returns how many routes there must be, if that is known.
 func (c *Companion) Ensure(interfaces []Interface, join func(map[string]int) error, routes func() (int, bool)) (changed bool, err error) {
 	if time.Since(c.checked) < checkEvery && same(c.wanted, interfaces) && c.whole() {
 		return false, nil
@@ -363,7 +365,8 @@ func (c *Companion) ensure(interfaces []Interface, join func(map[string]int) err
 	return changed, nil
 }
 
-// awaitCarrier waits until next hops may lead to a device: a bridge has its carrier some time after its port.
+// awaitCarrier waits until next hops may lead to a device: the kernel refuses them before, and a bridge gets its
+// carrier some time after its port.
 func (c *Companion) awaitCarrier(index int) error {
 	for end := time.Now().Add(carrierTime); ; time.Sleep(time.Millisecond) {
 		l, err := c.inside.LinkByIndex(index)
@@ -467,7 +470,7 @@ func (c *Companion) links() (map[string]netlink.Link, error) {
 	return all, nil
 }
 
-// Lookup tells the interface by which the companion's kernel says that packets to an address leave.
+// Lookup returns the interface by which packets to an address leave, as the companion's kernel says.
 func (c *Companion) Lookup(to netip.Addr) (string, error) {
 	routes, err := c.inside.RouteGet(to.AsSlice())
 	if err != nil {

@@ -27,17 +27,17 @@ const (
 	protocol     = 112
 )
 
-// grace is how long what the tables no longer say stays in a companion, for packets that were handed to it before.
+// grace is how long a companion keeps what the tables no longer say, for packets that were handed to it before.
 const grace = 100 * time.Millisecond
 
-// Routes writes what the mirror tells into a companion's kernel, around what writes it into the fabric's tables: Before
-// makes what is new, After has what is no longer used taken away some time later. In between both the old and the new are
-// right.
+// Routes writes what the mirror tells into a companion's kernel. The fabric's tables get the same batch, and the order matters,
+// so that packets never meet a companion that lacks their route: first Before makes what is new here, then the tables are
+// written, then After takes away, some time later, what is no longer used. In between both the old and the new are right.
 //
-// A next hop is an object (two: one a family) with a gateway that exists nowhere else, on the link, and a permanent
-// neighbour entry for it, so that routes, neighbours and interfaces change apart from each other. Every snapshot has objects
-// of its own, a generation: routes move over to them one by one, and when it is whole the others are deleted, which takes
-// along the routes that nobody told of.
+// A next hop is two objects, one for each family. Its gateway is an address on the link that exists nowhere else, with a
+// permanent neighbour entry. So routes, neighbours and interfaces change independently of each other. Every snapshot has
+// objects of its own, a generation: routes move over to them one by one. When the snapshot is whole the other objects are
+// deleted, and the kernel deletes with them the routes that nobody told of.
 type Routes struct {
 	c *linux.Rtnetlink
 
@@ -90,7 +90,7 @@ func newRoutes(c *linux.Rtnetlink) *Routes {
 		old: rest{routes: map[netip.Prefix]bool{}}}
 }
 
-// close may come while a batch is being told: what is told after it is lost with the companion's kernel.
+// close may be called while a batch is being told. What is told after it is lost with the companion's kernel.
 func (r *Routes) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,14 +108,15 @@ func (r *Routes) Follow(port func(index int) (port uint32, ok bool)) {
 	r.port = port
 }
 
-// Synced is closed when it has all that was told, or has been since Restart.
+// Synced returns a channel that is closed when the kernel has everything that was told, now or at some time since
+// Restart.
 func (r *Routes) Synced() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.synced
 }
 
-// Restart says that a snapshot must be told before it is to be relied on.
+// Restart says that a snapshot must be told before the companion can be relied on.
 func (r *Routes) Restart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +154,7 @@ func generationOf(object uint32) uint32 { return object >> (numberBits + 1) & (g
 
 func numberOf(object uint32) uint32 { return object >> 1 & (1<<numberBits - 1) }
 
-// nowhere is the number of what is not forwarded; first that of the first next hop.
+// nowhere is the number of what is not forwarded; first is the number of the first next hop.
 const (
 	nowhere = 1
 	first   = 2
@@ -170,7 +171,7 @@ func (r *Routes) gateway(number uint32, family int) []byte {
 	return a[:]
 }
 
-// Before makes what a batch brings. It must be told of every batch since one with Reset.
+// Before makes what a batch brings. It must get every batch since one with Reset.
 func (r *Routes) Before(b *mirror.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,7 +204,7 @@ func (r *Routes) Before(b *mirror.Batch) error {
 	return r.do()
 }
 
-// After has what a batch made superfluous go, once the tables have it.
+// After takes away what a batch made superfluous. Call it when the tables have the batch.
 func (r *Routes) After(b *mirror.Batch) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,7 +239,7 @@ func (r *Routes) After(b *mirror.Batch) error {
 	return r.do()
 }
 
-// Settle takes away what nobody uses any more. It is to be called now and then.
+// Settle takes away what nobody uses any more. Call it now and then.
 func (r *Routes) Settle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,8 +260,9 @@ func (r *Routes) begin() error {
 	if err != nil {
 		return err
 	}
-	// Snapshots that never came to an end may have left objects of every generation, which routes still name. Then the one
-	// with the fewest numbers is gone on with; what is left over of it shows when it is looked into (right).
+	// Snapshots that never came to an end may have left objects of every generation, which routes still name. Then the
+	// generation with the fewest objects is used again. Objects that are left over of it are noticed when the companion
+	// is looked into (right).
 	var next [generations]uint32
 	for _, object := range used {
 		g := generationOf(object)
@@ -324,7 +326,7 @@ func (r *Routes) told(told *mirror.NextHop) error {
 	return nil
 }
 
-// leads is the companion's device that a next hop leads to; 0 if packets by it are not handed to the companion.
+// leads returns the companion's device that a next hop leads to; 0 if packets by it are not handed to the companion.
 func (r *Routes) leads(h *hop) int {
 	if h.Kind != mirror.KindForward || r.port == nil {
 		return 0
@@ -336,7 +338,7 @@ func (r *Routes) leads(h *hop) int {
 	return r.devices[port]
 }
 
-// regroup writes the groups that a next hop is a member of, and, after, the group that it is itself.
+// regroup writes the groups that a next hop is a member of and, with after, the group that it is itself.
 func (r *Routes) regroup(id mirror.ID, after bool) {
 	if h := r.groups[id]; h != nil {
 		if after {
@@ -351,8 +353,9 @@ func (r *Routes) regroup(id mirror.ID, after bool) {
 	}
 }
 
-// group writes the members that forward. The tables looked at one of them; the kernel may choose another, so those that
-// take less than the longest packet are left out. A group without any stays as it is until the tables have it.
+// group writes the members that forward. The tables looked at one member, but the kernel may choose another. So members
+// that take less than the longest packet are left out. A group without any member stays as it is until the tables have
+// it.
 func (r *Routes) group(h *hop, after bool) {
 	longest := 0
 	for _, m := range h.members {
@@ -457,7 +460,8 @@ func neighbour(b *linux.Batch, family uint8, device int, state uint16) {
 	b.Raw(m)
 }
 
-// flush takes away what has waited. What is gone already is no error; what else goes wrong leaves things that nobody uses.
+// flush takes away what has waited. It is no error if something is gone already. If anything else goes wrong, things
+// are left that nobody uses.
 func (r *Routes) flush(rest *rest) {
 	if rest.empty() {
 		return

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// settings are a companion's sysctls, below /proc/sys/net; the `default` ones reach every device made later. A new namespace
-// takes many of them from the machine.
+// settings are a companion's sysctls, below /proc/sys/net (Documentation/networking/ip-sysctl.rst). The `default` ones
+// reach every device made later. All are set, since a new namespace takes many of them from the machine.
 var settings = []struct{ name, value string }{
 	{"ipv4/ip_forward", "1"}, // first: it resets others
 	{"ipv6/conf/all/disable_ipv6", "0"},
@@ -37,7 +37,7 @@ var settings = []struct{ name, value string }{
 	{"ipv6/fib_multipath_hash_policy", "1"},
 	{"ipv4/nexthop_compat_mode", "0"},
 	{"ipv6/route/max_size", "2147483647"},
-	// ICMP errors are the guest's: one in an hour, of which the first is never due.
+	// The guest sends ICMP errors, so the companion must not: at most one in an hour, of which the first is never due.
 	{"ipv4/icmp_ratemask", "2147483647"},
 	{"ipv4/icmp_ratelimit", "3600000"},
 	{"ipv6/icmp/ratemask", "0-127"},

@@ -14,12 +14,12 @@ type Plane struct{}
 
 var _ forward.Plane = Plane{}
 
-// Offers are for elements with a stack of their own. It takes nothing.
+// Offers returns what this plane offers: everything that has a stack of its own. That takes nothing.
 func (Plane) Offers(context.Context) model.Offers {
 	return model.OfferOf(model.ForwardGuest.Feature(), nil, model.Router, model.Host)
 }
 
-// Prepare has all packets go to the elements.
+// Prepare lets all packets go to the elements.
 func (Plane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
 	prepared := make([]forward.Prepared, len(jobs))
 	for i := range jobs {

@@ -88,7 +88,7 @@ func (p *Plane) inspected(id model.ID) (*fib.Pool, *router, error) {
 	return p.pool, r, nil
 }
 
-// way is a next hop in words.
+// way describes a next hop in words.
 func (r *router) way(h fib.Hop) model.FIBWay {
 	w := model.FIBWay{Kind: h.Kind.String()}
 	if h.Kind != fib.KindForward {
@@ -110,8 +110,8 @@ func (r *router) interfaceOf(number uint32) string {
 	return ""
 }
 
-// Trace is forward.Inspector's. It asks in the order in which the data path does (pipeline/c/route.h, route_at), of the same
-// memory.
+// Trace is forward.Inspector's. It asks the same questions in the same order as the data path (pipeline/c/route.h,
+// route_at), and reads the same memory.
 func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 	pool, r, err := p.inspected(id)
 	if err != nil {
@@ -227,7 +227,8 @@ func (p *Plane) forwarder(r *router, is forward.Steering, to netip.Addr, ways in
 	return is.Owner, kernel
 }
 
-// special tells what the data path's special4 and special6 do: addresses that hosts use among themselves or not at all.
+// special tells what the data path's special4 and special6 tell: whether an address is one that routers do not forward
+// to.
 func special(a netip.Addr) bool {
 	if a.Is4() {
 		b := a.As4()

@@ -15,11 +15,11 @@ import (
 	"github.com/polyplane/polyplane/node/forward/companion"
 )
 
-// leaveTime is how long a companion that no more packets are handed to stays, for those that it has.
+// leaveTime is how long a companion stays after the last packet was handed to it, so that it can send on what it has.
 const leaveTime = 100 * time.Millisecond
 
-// Kernel is the plane of routers whose transit packets the node's kernel forwards in a companion: between devices (router)
-// or between bridges with a device each (bridge).
+// Kernel is the plane of routers whose transit packets the node's kernel forwards in a companion: between devices
+// (`router`), or between bridges with one device each (`bridge`).
 type Kernel struct {
 	p   *Plane
 	way model.Forwarding
@@ -43,12 +43,12 @@ func (p *Plane) Kernel(way model.Forwarding) (*Kernel, error) {
 	return &Kernel{p: p, way: way}, nil
 }
 
-// Offers are for routers, where the kernel has what companions need.
+// Offers returns routers, where the kernel has what companions need.
 func (k *Kernel) Offers(context.Context) model.Offers {
 	return model.OfferOf(k.way.Feature(), k.p.home.Probe(k.way), model.Router)
 }
 
-// Prepare has every router's companion follow its namespace, and returns its devices once it does.
+// Prepare makes every router's companion follow its namespace, and returns the companion's devices once it does.
 func (k *Kernel) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
 	return k.p.prepare(ctx, jobs, k.way)
 }
@@ -87,7 +87,7 @@ func (k *Kernel) Retire(_ context.Context, ids []model.ID) error {
 	return errors.Join(failed...)
 }
 
-// leave has a companion be told no more.
+// leave stops telling a companion anything.
 func (r *router) leave(way model.Forwarding) {
 	r.mu.Lock()
 	f := r.companions[way]
@@ -98,8 +98,9 @@ func (r *router) leave(way model.Forwarding) {
 	}
 }
 
-// accompany sees to it that the router has the companion that a way needs. fresh is whether nothing was told yet. While a
-// companion that forwarded is put right, the fabric forwards by the same tables: that is the steering then.
+// accompany makes sure that the router has the companion that a way needs. fresh says that nothing was told yet. While
+// a companion that forwarded is put right, the fabric itself forwards by the same tables; meanwhile is the steering for
+// that.
 func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) (meanwhile *forward.Steering, err error) {
 	if way == model.ForwardXDP {
 		return nil, nil
@@ -153,7 +154,7 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) (
 	return meanwhile, nil
 }
 
-// without is the steering of a router whose companion cannot forward, if it did.
+// without is the steering of a router whose companion cannot forward now, if it did before.
 func (r *router) without(used bool) *forward.Steering {
 	if !used {
 		return nil
@@ -161,8 +162,8 @@ func (r *router) without(used bool) *forward.Steering {
 	return &forward.Steering{Tables: r.number}
 }
 
-// handedOver counts the routes by which packets are handed to companions; not known while not all of them fit, or if they
-// are too many to be counted now and then.
+// handedOver counts the routes by which packets are handed to companions. The number is not known while not all of them
+// fit, or if they are too many to be counted now and then.
 func (r *router) handedOver() (n int, known bool) {
 	if s := r.feed.Status(); !s.Synced || s.Full != nil || s.Punted != [2]string{} {
 		return 0, false

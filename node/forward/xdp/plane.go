@@ -1,9 +1,9 @@
-// Package xdp is the forwarding plane of `forwarding: xdp`: the fabric's eBPF programs forward a router's transit packets,
-// by tables that follow those of the router's own namespace, and its own stack – the guest – gets what they leave to it.
+// Package xdp is the forwarding plane of `forwarding: xdp`. The fabric's eBPF programs forward a router's transit packets, by
+// tables that follow those of the router's own namespace. The router's own stack, the guest, gets what they leave to it.
 //
-// The planes of `forwarding: router` and `forwarding: bridge` for routers are here, too (Kernel): the same tables say which
+// The planes of `forwarding: router` and `forwarding: bridge` for routers are here, too (Kernel). The same tables say which
 // packets are forwarded for certain, and the node's kernel forwards these in the router's companion. So who forwards is one
-// word in the fabric's tables, and whatever cannot be forwarded for certain the guest gets in the same way.
+// word in the fabric's tables, and in every case the guest gets what cannot be forwarded for certain.
 package xdp
 
 import (
@@ -30,7 +30,7 @@ var _ forward.Plane = (*Plane)(nil)
 
 // Fabric is what the plane needs of the node's fabric.
 type Fabric interface {
-	// Ports gives the numbers by which the data path knows ports.
+	// Ports returns the numbers by which the data path knows ports.
 	Ports(ids []model.PortID) (map[model.PortID]uint32, error)
 	// Router gives an element the number of its tables.
 	Router(id model.ID) (int, error)
@@ -46,11 +46,11 @@ type Fabric interface {
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
 }
 
-// Memory is where the tables live, which may hold what an earlier process left.
+// Memory is where the tables live. It may hold what an earlier process left.
 type Memory interface {
 	fib.Memory
 	Chunks() (int, error)
-	// Free gives the chunks back, which nobody looks at any more.
+	// Free gives the chunks back. Nobody may look at them any more.
 	Free() error
 }
 
@@ -65,22 +65,24 @@ func quotaOf(q model.TableQuota) fib.Quota {
 
 // The plane's clock.
 const (
-	// syncTime is how long routers may take to be in sync; those that are not by then have failed, and are forwarded for as
-	// before until they are.
+	// syncTime is how long routers may take to be in sync. After it the element counts as failed, and is forwarded for
+	// as before until it is in sync.
 	syncTime = 3 * time.Second
 	// releaseEvery is how often memory that no reader uses any more is freed, and what did not fit is tried again.
 	releaseEvery = 500 * time.Millisecond
 )
 
-// refreshEvery is how often neighbours of routers that forward here are confirmed. The kernel asks a neighbour anew when it
-// sends to it and has not heard of it for some 30 s (RFC 4861, section 7.3); to neighbours of these routers it does not send.
+// refreshEvery is how often neighbours of routers that forward here are confirmed. A kernel asks a neighbour anew when
+// it sends to it and has not heard of it for some 30 s (RFC 4861, section 7.3). The kernels of these routers do not
+// send, since the fast path does it for them.
 var refreshEvery = 30 * time.Second
 
-// freeAfter is how long there must have been no router for the tables' memory to be given back: far longer than anybody who
-// began to look at them takes.
+// freeAfter is how long there must have been no router before the tables' memory is given back. It is far longer than
+// anybody takes who began to look at them before.
 var freeAfter = 10 * time.Second
 
-// Plane feeds the fabric's tables.
+// Plane feeds the fabric's tables. mu guards what stands below it, and the fields of routers that say so. A router has a lock of
+// its own, which may be taken while mu is held, never the other way round.
 type Plane struct {
 	dirs   instance.NodeDirs
 	fabric Fabric
@@ -100,7 +102,8 @@ type Plane struct {
 	routers map[model.ID]*router
 	slices  map[string]*slice
 	home    *companion.Home // nil without planes of companions
-	// What an earlier process left in the tables, and nothing replaced, is freed once all planes' routers are in sync.
+	// unsynced has true for each plane that has not yet said that all its routers are in sync. When none is left, what
+	// an earlier process left in the tables, and nothing replaced, is freed.
 	unsynced  map[model.Forwarding]bool
 	forgotten bool
 }
@@ -123,7 +126,7 @@ func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Pla
 	return p
 }
 
-// open takes the tables over, or makes them anew. Nodes without routers never touch their memory.
+// open takes over the tables of an earlier process, or makes them anew. Nodes without routers never touch their memory.
 func (p *Plane) open() error {
 	if p.pool != nil {
 		return nil
@@ -150,7 +153,7 @@ func (p *Plane) open() error {
 	return nil
 }
 
-// empty gives the memory back that an earlier process left, if nobody forwards by it.
+// empty gives back the memory that an earlier process left, if nobody forwards by it.
 func (p *Plane) empty() {
 	if p.pool != nil || p.emptied || p.used() {
 		return
@@ -191,18 +194,18 @@ func (p *Plane) Close() {
 	}
 }
 
-// Offers are for routers, on both hooks.
+// Offers returns routers, on both hooks.
 func (p *Plane) Offers(context.Context) model.Offers {
 	return model.Offers{{Driver: model.ForwardXDP.Feature(), Kinds: []model.Kind{model.Router},
 		Makes: []model.Feature{model.HookTC.Feature(), model.HookXDP.Feature()}}}
 }
 
-// Prepare has the tables of every router follow its namespace's, and returns them once they do.
+// Prepare makes the tables of every router follow its namespace's, and returns them once they do.
 func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
 	return p.prepare(ctx, jobs, model.ForwardXDP)
 }
 
-// prepare readies what forwards routers' packets in one of the planes' ways.
+// prepare is Prepare for one way of forwarding: xdp itself, router or bridge.
 func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwarding) []forward.Prepared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,8 +238,8 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 	return results
 }
 
-// start sees to it that the router's tables, and its companion's, are being fed. It returns a steering if what was returned
-// before can no longer be.
+// start makes sure that the router's tables, and its companion's, are being fed. It returns a steering if the one that
+// was returned before no longer holds.
 func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering, error) {
 	if job.Element.Kind != model.Router {
 		return nil, fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID, job.Element.Kind, way)
@@ -310,7 +313,7 @@ func (p *Plane) begin(job *forward.Job, identity uint64) (*router, error) {
 	return r, nil
 }
 
-// end takes a router's tables away. Packets must not be steered to them, or they are punted.
+// end takes a router's tables away. Packets that are still steered to them are punted.
 func (p *Plane) end(r *router) {
 	r.halt()
 	r.close()
@@ -335,7 +338,7 @@ func (p *Plane) setQuota(network string, quota model.TableQuota) {
 	p.roomier()
 }
 
-// roomier has what did not fit be tried again soon.
+// roomier makes what did not fit be tried again soon.
 func (p *Plane) roomier() {
 	for _, r := range p.routers {
 		r.again = again{}
@@ -451,7 +454,7 @@ func (p *Plane) release(ctx context.Context, pool *fib.Pool) {
 	}
 }
 
-// refresh has routers that forwarded something confirm their neighbours, now and then.
+// refresh makes routers that forwarded something confirm their neighbours, now and then.
 func (p *Plane) refresh(ctx context.Context) {
 	t := time.NewTicker(refreshEvery)
 	defer t.Stop()

@@ -24,7 +24,7 @@ type port struct {
 	name   string // the user's
 }
 
-// router is one whose packets are forwarded here.
+// router is one router whose packets are forwarded here.
 type router struct {
 	plane    *Plane
 	id       model.ID
@@ -34,14 +34,14 @@ type router struct {
 	feed     *feed.Feed
 	tables   [2]*fib.Table
 	synced   chan struct{}             // closed when the tables are what the namespace has
-	done     chan struct{}             // closed when nothing feeds them any more
-	again    again                     // of what did not fit
-	lack     error                     // what did not, as of the last time when all had been told
+	done     chan struct{}             // closed when nothing feeds the tables any more
+	again    again                     // when to try again what did not fit
+	lack     error                     // what did not fit when everything had been told the last time
 	busy     atomic.Int64              // nanoseconds that writing changes took
 	halt     func()                    // ends what feeds the tables; they stay as they are
-	since    time.Time                 // since when it is waited for; the plane's lock is for this
-	waiter   bool                      // somebody tells when that ends; this as well
-	ways     map[model.Forwarding]bool // that planes forward by its tables in; this as well
+	since    time.Time                 // since when somebody waits for it; the plane's lock guards this
+	waiter   bool                      // a goroutine tells when that wait ends; the plane's lock guards this
+	ways     map[model.Forwarding]bool // the planes that forward by its tables; the plane's lock guards this
 
 	mu         sync.Mutex
 	err        error           // why it is done
@@ -51,7 +51,7 @@ type router struct {
 	companions map[model.Forwarding]*follower // they follow the same routes
 }
 
-// follower is a companion of the router.
+// follower is a companion of the router that is told the same routes.
 type follower struct {
 	*companion.Companion
 	follows bool // it was told a snapshot's beginning and everything since
@@ -76,7 +76,7 @@ func newRouter(p *Plane, job *forward.Job, s *fib.Slice) (*router, error) {
 	return r, nil
 }
 
-// follow has its tables, and its companions, be fed.
+// follow feeds the router's tables, and its companions', until the stream of its routes ends.
 func (r *router) follow() {
 	ctx, cancel := context.WithCancel(r.plane.ctx)
 	r.halt = sync.OnceFunc(func() {
@@ -94,7 +94,7 @@ func (r *router) follow() {
 	}()
 }
 
-// port is the fabric's number for an interface of the namespace.
+// port returns the fabric's number of an interface of the namespace.
 func (r *router) port(index int) (number uint32, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,13 +138,13 @@ func (r *router) apply(b *mirror.Batch) error {
 		}
 	}
 	r.mu.Unlock()
-	// An interface that no longer forwards must not do so until its routes are gone, too.
+	// An interface that no longer forwards must stop at once, not only when its routes are gone.
 	if len(b.Interfaces) > 0 {
 		if err := r.restrict(); err != nil {
 			return err
 		}
 	}
-	// Companions have what is new before the tables hand over packets for it, and keep what is old for some time.
+	// Order: companions get what is new before the tables hand over packets for it, and keep what is old for some time.
 	followers := r.followers(b.Reset)
 	for _, c := range followers {
 		if err := c.Before(b); err != nil {
@@ -177,7 +177,8 @@ func (r *router) apply(b *mirror.Batch) error {
 	return nil
 }
 
-// followers are the companions that a batch is for; all from one that begins a snapshot on.
+// followers returns the companions that a batch is for. A batch that begins a snapshot is for all, and so are those
+// after it; a companion that has not seen such a batch cannot follow yet.
 func (r *router) followers(reset bool) (list []*companion.Companion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +191,7 @@ func (r *router) followers(reset bool) (list []*companion.Companion) {
 	return list
 }
 
-// off are the interfaces at which packets come in for the guest only. The caller holds the lock.
+// off returns the interfaces at which packets come in only for the guest. The caller holds the lock.
 func (r *router) off() map[string]fabric.Off {
 	off := make(map[string]fabric.Off, len(r.ports))
 	for _, p := range r.ports {
@@ -226,7 +227,8 @@ func (r *router) retry() {
 	}
 }
 
-// fail notes why nothing feeds the tables any more. Unless that was meant, the guest gets everything until something does.
+// fail notes why nothing feeds the tables any more. Unless that was meant, the guest gets everything until something
+// does.
 func (r *router) fail(why error, meant bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

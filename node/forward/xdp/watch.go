@@ -9,9 +9,9 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// A router with many routes takes seconds until its tables have them, and one tenant's routers are no reason for the others'
-// to wait: Prepare says which routers it waits for, and comes to an end. One goroutine a router waits in its place. It changes
-// nothing; it has Prepare called again, which looks for itself.
+// A router with many routes takes seconds until its tables have them, and other tenants must not wait for that. So Prepare
+// does not wait: it says for which routers it would have to, and returns. One goroutine for each of these waits in its place.
+// It changes nothing. It only makes Prepare be called again, which looks for itself.
 
 var _ forward.Watcher = (*Plane)(nil)
 
@@ -27,7 +27,8 @@ func (p *Plane) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// unready tells of a router that is not in sync: for syncTime it is waited for, beside whoever called. The lock is held.
+// unready says that a router is not in sync. For syncTime somebody waits for it, beside the caller. The caller holds
+// the lock.
 func (p *Plane) unready(r *router, way model.Forwarding, synced []<-chan struct{}) (waits bool, err error) {
 	if r.since.IsZero() {
 		r.since = time.Now()
