@@ -1,8 +1,8 @@
-// Package edge makes the internet edges of a node: gateways through which a virtual network reaches the world by the
-// uplink of this machine, and through which ports of the machine lead into it. Each gateway is a network namespace of its
-// own, so that networks may have the same addresses; what leaves it passes a second namespace, the outlet, where it gets
-// the machine's address, and goes from there to the uplink's device by the tc hook. The machine's own stack, its forwarding
-// and its firewall have no part in this and are not changed. See docs/decisions/0017-internet-edges.md.
+// Package edge makes the internet edges of a node: gateways by which a virtual network reaches the world through this
+// machine's uplink, and by which ports of the machine lead into the network. Each gateway is a network namespace of its own, so
+// that networks may have the same addresses. What leaves it passes a second namespace, the outlet, where it gets the machine's
+// address. From there the tc hook takes it to the uplink's device. The machine's own stack, its forwarding and its firewall
+// have no part in this and are not changed. See docs/decisions/0017-internet-edges.md.
 package edge
 
 import (
@@ -32,7 +32,7 @@ type ID struct{ Network, Edge string }
 
 func (id ID) String() string { return id.Network + "/" + id.Edge }
 
-// Edge is one internet edge that shall be.
+// Edge is one internet edge that must exist.
 type Edge struct {
 	ID       ID
 	MTU      int // of the interface that it is joined to
@@ -41,22 +41,25 @@ type Edge struct {
 
 // Report tells what Apply did and could not do.
 type Report struct {
-	// Devices are the gateways' ends in the node's namespace, which the fabric joins to the elements' interfaces, by edge.
-	// A gateway that failed may have one all the same: what still works is not cut.
+	// Devices are the gateways' ends in the node's namespace, by edge. The fabric joins them to the elements'
+	// interfaces. A gateway that failed may have a device all the same: what still works is not cut.
 	Devices map[ID]string
 	Failed  map[ID]error
 	Changed map[ID][]string // for events
-	// Warning is why edges that are as they must be lead nowhere (the machine has no uplink); empty when they do not.
+	// Warning says why edges that are right lead nowhere: the machine has no uplink. It is empty when they lead
+	// somewhere.
 	Warning string
 	Problem error
 }
 
-// Driver makes the internet edges of one node.
+// Driver makes the internet edges of one node. The outlet belongs to the whole instance, so every change is made under
+// a lock of the machine (locked).
 type Driver struct {
 	dirs    instance.NodeDirs
 	machine namespace // whose uplink is used
 	node    namespace // of the agent
-	// simulated tells that they are not the same: the underlay's addresses are nobody's, or others', in the machine's network.
+	// simulated says that these two namespaces differ. Then the underlay's addresses belong to nobody, or to others, in
+	// the machine's network, and need not be kept out of reach.
 	simulated bool
 
 	mu       sync.Mutex
@@ -144,8 +147,8 @@ func (d *Driver) letGo() {
 	}
 }
 
-// Apply makes the edges so and puts right what was altered; what is right is not touched. It may be repeated at any time.
-// nodes are other nodes' addresses in the underlay, which no edge leads to.
+// Apply makes exactly these edges and puts right what was altered; it does not touch what is right. It may be repeated
+// at any time. nodes are other nodes' addresses in the underlay, which no edge leads to.
 func (d *Driver) Apply(ctx context.Context, edges []Edge, nodes []netip.Addr) Report {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -227,7 +230,8 @@ func (d *Driver) apply(r *Report) error {
 	return nil
 }
 
-// Audit tells whether anything is no longer as Apply left it, at little cost, and bounds the gateways' neighbours.
+// Audit tells, at little cost, whether something is no longer as Apply left it. It also bounds the gateways'
+// neighbours.
 func (d *Driver) Audit() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -263,7 +267,7 @@ func (d *Driver) List() ([]ID, error) {
 	return ids, nil
 }
 
-// Remove removes edges. The last one takes the outlet with it, and the uplink's device is as it was.
+// Remove removes edges. When the last edge goes, the outlet goes too, and the uplink's device is as it was before.
 func (d *Driver) Remove(_ context.Context, ids []ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -281,7 +285,7 @@ func (d *Driver) remove(id ID) error {
 		g.close()
 		delete(d.gateways, id)
 	}
-	// Its devices go with their other ends at once: a namespace's end waits for the kernel.
+	// Removing one end of each pair removes both at once. The namespace itself ends only when the kernel gets to it.
 	if link, err := d.node.h.LinkByName(d.device(id)); err == nil {
 		d.node.h.LinkDel(link) //nolint:errcheck // it may be going
 	}
@@ -325,8 +329,8 @@ func (d *Driver) device(id ID) string {
 // table is the name of the edge's own table in the outlet.
 func (d *Driver) table(id ID) string { return "inet edge_" + d.device(id) }
 
-// locked calls f while no other agent of this machine does the like: the outlet is the whole instance's, and the ports
-// that outlets speak from are the whole machine's.
+// locked calls f while no other agent of this machine does so. Agents share the outlet of their instance, and all
+// instances of a machine share the ports that outlets speak from.
 func (d *Driver) locked(f func() error) error {
 	return linux.Locked(filepath.Dir(filepath.Dir(d.dirs.Outlet())), f) // the directory of all instances' run directories
 }

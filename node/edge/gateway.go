@@ -24,13 +24,13 @@ type gateway struct {
 	number int // of its device in the outlet, and of its addresses on the way there
 }
 
-// firstNumber and lastNumber bound the gateways' numbers: they are the lower 16 bits of addresses.
+// firstNumber and lastNumber bound the gateways' numbers, which are the lower 16 bits of their addresses.
 const (
 	firstNumber = 16
 	lastNumber  = 0xfefe
 )
 
-// made is all that is told of a gateway that was not there.
+// made is the one change that is told of a gateway that was not there before.
 const made = "made"
 
 // whole tells whether the gateway's devices are there.
@@ -43,15 +43,15 @@ func (g *gateway) whole() bool {
 	return true
 }
 
-// maxNeighbours is how many neighbours (ARP, neighbour discovery) a gateway may have, which is what an element may have by
-// default; the kernel has no limit of its own for a namespace. trimTime is how long one look for who has more may take.
+// maxNeighbours is how many neighbours (ARP, neighbour discovery) a gateway may have: as many as an element by default.
+// The kernel has no limit for one namespace. trimTime is how long one look for gateways that have more may take.
 const (
 	maxNeighbours = model.DefaultNeighbours
 	trimTime      = 50 * time.Millisecond
 )
 
-// trim has gateways forget all their neighbours where these are more than they may be: those who made them up are an
-// element's, the others are found again.
+// trim makes gateways forget all their neighbours when these are more than they may be. An element made up most of
+// them; the others are found again.
 func (d *Driver) trim() {
 	began := time.Now()
 	for _, g := range d.gateways { // in another order each time
@@ -72,7 +72,7 @@ func (d *Driver) trim() {
 	}
 }
 
-// ensureGateway makes a gateway, or puts it right, and tells what it had to put right. The lock is held.
+// ensureGateway makes a gateway or puts it right, and tells what was wrong. The caller holds the lock.
 func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
 	dir := d.dirs.Gateway(e.ID.Network, e.ID.Edge)
 	path := filepath.Join(dir, "net")

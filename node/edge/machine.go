@@ -14,7 +14,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// sight is what was seen of the machine: by which devices and addresses it reaches the world, and which it has at all.
+// sight is what was seen of the machine: the devices and addresses by which it reaches the world, and all that it has.
 type sight struct {
 	uplinks   [2]uplink // IPv4's and IPv6's
 	addresses []netip.Addr
@@ -23,7 +23,7 @@ type sight struct {
 	low, high int
 }
 
-// uplink is where packets to the world leave in one address family; its address is invalid where there is none.
+// uplink is where packets of one address family leave to the world. Its address is invalid if there is no uplink.
 type uplink struct {
 	index   int
 	name    string
@@ -32,12 +32,12 @@ type uplink struct {
 	reason  string // why there is none, in words
 }
 
-// equal tells whether nothing that edges depend on is different.
+// equal tells whether everything that edges depend on is the same.
 func (s *sight) equal(o *sight) bool {
 	return s.uplinks == o.uplinks && slices.Equal(s.addresses, o.addresses)
 }
 
-// warning is why edges lead nowhere, empty when they lead somewhere.
+// warning says why edges lead nowhere; it is empty when they lead somewhere.
 func (s *sight) warning() string {
 	for _, u := range s.uplinks {
 		if u.address.IsValid() {
@@ -47,7 +47,7 @@ func (s *sight) warning() string {
 	return "internet edges lead nowhere: " + s.uplinks[0].reason
 }
 
-// mtu is that of what leaves, in bytes.
+// mtu is the MTU for packets that leave, in bytes.
 func (s *sight) mtu() int {
 	m := 1500
 	for _, u := range s.uplinks {
@@ -58,7 +58,8 @@ func (s *sight) mtu() int {
 	return max(m, 1280) // RFC 8200
 }
 
-// Addresses that are nobody's (RFC 5737, RFC 3849): the way to them is the way to the world. Nothing is sent to them.
+// Addresses that belong to nobody, since they are for documentation (RFC 5737, RFC 3849). The way to them is the way to
+// the world. Nothing is sent to them.
 var world = [2]netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8::1")}
 
 // look looks at the machine.
@@ -104,8 +105,8 @@ func (d *Driver) uplink(to netip.Addr) uplink {
 	return uplink{index: at.Index, name: at.Name, address: source, mtu: at.MTU}
 }
 
-// The ports that outlets speak from: each instance of the machine has a block of its own, above those that the machine's
-// own connections take.
+// The ports that outlets speak from. Each instance on the machine has a block of its own, above the ports that the
+// machine's own connections take: else an answer could be for either.
 const (
 	firstBlock = 61000
 	blockPorts = 1024

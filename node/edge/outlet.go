@@ -15,15 +15,15 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// outlet is the namespace in which what leaves gets the machine's address.
+// outlet is the namespace in which packets that leave get the machine's address. An instance has one.
 type outlet struct {
 	namespace
 	rules rules
 	up    int // the device that leads to the uplink
 }
 
-// sysctls of gateways and of the outlet. Both route, take nothing from anybody's announcements, and their link-local
-// addresses are theirs without asking.
+// routerSysctls are the sysctls of gateways and of the outlet. Both route, and believe nobody's announcements. They use
+// their link-local addresses without asking whether somebody else has them.
 var routerSysctls = map[string]string{
 	"ipv4/ip_forward":                  "1",
 	"ipv6/conf/all/forwarding":         "1",
@@ -38,7 +38,8 @@ var routerSysctls = map[string]string{
 	"ipv6/conf/default/accept_ra":      "0",
 	"ipv6/conf/all/accept_dad":         "0",
 	"ipv6/conf/default/accept_dad":     "0",
-	// A connection that says nothing for so long is forgotten (RFC 5382, REQ-5); the kernel's default is five days.
+	// A connection that is silent for so long is forgotten: two hours and four minutes is the least that RFC 5382
+	// (REQ-5) allows. The kernel's default is five days.
 	"netfilter/nf_conntrack_tcp_timeout_established": "7440",
 }
 
@@ -116,8 +117,9 @@ func (d *Driver) makeOutlet(s *sight) error {
 	return o.rules.apply(o.fd, map[string]string{"inet polyplane": outletRules(s)})
 }
 
-// upPair finds or makes the pair between the machine's namespace and the outlet. Its end in the machine's has no address,
-// no ARP and no IPv6, and is set up only behind its filter: nothing that leaves by it reaches the machine's own stack.
+// upPair finds or makes the pair between the machine's namespace and the outlet. Its end in the machine's namespace has
+// no address, no ARP and no IPv6. It is set up only when its filter is attached, so that nothing that leaves by it ever
+// reaches the machine's own stack.
 func (d *Driver) upPair(s *sight) (host, inner netlink.Link, err error) {
 	o, name := d.outlet, upDevice(d.dirs)
 	if host, err = find(d.machine.h, name); err == nil {
@@ -164,7 +166,7 @@ func (d *Driver) upPair(s *sight) (host, inner netlink.Link, err error) {
 	return host, inner, shut(d.machine, host)
 }
 
-// shut has the stack of a namespace take no part in what a device of ours receives.
+// shut keeps the stack of a namespace from taking part in what a device of ours receives.
 func shut(ns namespace, link netlink.Link) error {
 	if err := ns.h.LinkSetARPOff(link); err != nil {
 		return err

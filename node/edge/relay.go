@@ -26,21 +26,22 @@ type relayed struct {
 	forward model.Forward
 }
 
-// key tells relays apart: also by where they lead, and by the gateway's life.
+// key tells relays apart. It includes where they lead, and which life of the gateway they belong to.
 func (x relayed) key() string {
 	return fmt.Sprint(x.edge.ID, x.forward, x.edge.Internet.Targets[x.forward.Element], x.gateway.fd)
 }
 
-// name tells forwards apart as the file has them.
+// name tells forwards apart, as the file writes them.
 func (x relayed) name() string { return x.edge.ID.String() + " " + x.forward.String() }
 
-// errOthers is of a port that somebody else's process has. It stays that one's: a service that is restarted must find its port
-// free, whatever forwards were asked for meanwhile.
+// errOthers says that a process of somebody else has a port. The forward does not get it later by itself: a service
+// that is restarted must find its port free, whatever forwards were asked for meanwhile.
 var errOthers = errors.New("is taken by")
 
-// relay listens on a forwarded port in the machine's own namespace, and hands what comes to the element: connections of the
-// machine's own processes, and those to addresses that are not the uplink's. What comes by the uplink never gets here. It
-// also keeps the port from being anybody else's.
+// relay listens on a forwarded port in the machine's own namespace, and hands what comes to the element. That is
+// connections of the machine's own processes, and connections to addresses that are not the uplink's. What comes by the
+// uplink never gets here, since the tc hook takes it first. The listening socket also keeps others from taking the
+// port.
 type relay struct {
 	targets []netip.AddrPort
 	inside  int // the gateway's namespace
@@ -55,7 +56,7 @@ const (
 	udpSilence  = time.Minute
 )
 
-// applyRelays has exactly these ports listened on, and tells which are not to be had.
+// applyRelays makes relays listen on exactly these ports, and tells which ports it could not get.
 func (d *Driver) applyRelays(want []relayed) map[relayed]error {
 	wanted, names := map[string]bool{}, map[string]bool{}
 	for _, x := range want {
@@ -205,7 +206,7 @@ func (r *relay) stream(ctx context.Context, c net.Conn) {
 	both.Wait()
 }
 
-// receive hands datagrams to the element, from a socket for each sender, by which its answers come back.
+// receive hands datagrams to the element. Each sender has a socket of its own, by which its answers come back.
 func (r *relay) receive(ctx context.Context, l net.PacketConn) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()

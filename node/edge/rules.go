@@ -23,10 +23,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// rules are the nftables tables of one network namespace, and a note of what was written there: the tables' digests, and
-// the generation of the rule set that the last writing made. While the kernel's generation is that one, nobody else has
-// written, and nothing need be looked at. Where somebody has, the note is void, and whoever has a table there writes it
-// again – several agents may have, in the outlet.
+// rules are the nftables tables of one network namespace, with a note of what was written there: the tables' digests,
+// and the generation of the rule set after the last writing. While the kernel's generation is that one, nobody else has
+// written, and nothing needs to be looked at. When somebody has, the note is void, and everyone who has a table there
+// writes it again. In the outlet these may be several agents.
 type rules struct {
 	file string
 	own  map[string]string // digests of the tables that this process applied, by name
@@ -47,8 +47,8 @@ func (r rules) read() rulesNote {
 	return n
 }
 
-// current tells whether what this process applied is there: nobody has written rules in the namespace since they were last
-// applied, and whoever did that found this process's tables there.
+// current tells whether what this process applied is in force: nobody has written rules in the namespace since they
+// were last applied, and whoever applied them found this process's tables there.
 func (r rules) current(fd int) bool {
 	g, err := generation(fd)
 	note := r.read()
@@ -68,8 +68,8 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// apply makes tables so, by family and name, and removes those whose text is empty; others are left alone. What is right is
-// not touched. All change in one step, and connections that are under way go on.
+// apply makes these tables, by family and name, and removes those whose text is empty. It leaves others alone, and does
+// not touch what is right. All changes happen in one step, and connections that are under way go on.
 func (r rules) apply(fd int, tables map[string]string) error {
 	note := r.read()
 	g, err := generation(fd)
@@ -123,7 +123,7 @@ func (r rules) keep(tables map[string]string) {
 	}
 }
 
-// nft has nft(8) carry out a script in a namespace, all of it or nothing.
+// nft lets nft(8) carry out a script in a namespace: all of it or nothing.
 func nft(fd int, script string) error {
 	var said bytes.Buffer
 	err := linux.Inside(fd, func() error { return runNFT(script, &said) })
@@ -151,7 +151,7 @@ const (
 	sizeofNfgenmsg   = 4
 )
 
-// generation is the number of a namespace's rule set; it grows with every change.
+// generation returns the number of a namespace's rule set, which grows with every change.
 func generation(fd int) (g uint32, err error) {
 	err = linux.Inside(fd, func() error {
 		request := nl.NewNetlinkRequest(nftGetGeneration, 0)
@@ -176,13 +176,13 @@ func generation(fd int) (g uint32, err error) {
 	return g, err
 }
 
-// Offers are internet edges.
+// Offers returns internet edges, if the machine can have them.
 func (d *Driver) Offers(context.Context) model.Offers {
 	return model.OfferOf(model.FeatureInternet, Probe())
 }
 
-// Probe tells why this machine cannot have internet edges, in words; nil when it can. It tries, in a network namespace that
-// goes again at once.
+// Probe tells in words why this machine cannot have internet edges; nil if it can. It tries, in a network namespace
+// that it removes at once.
 func Probe() error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return errors.New("it has no nft: install nftables")

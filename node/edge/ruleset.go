@@ -10,13 +10,13 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// MaxConnections is how many connections from inside may be under way through one edge, and how many into forwarded ports:
-// what a network can take of the kernel's memory for connections (about 300 bytes each, twice), since the limit that the
-// kernel has itself cannot be set for a namespace.
+// MaxConnections is how many connections from inside may be under way through one edge, and how many into forwarded
+// ports. It bounds what a network takes of the kernel's memory for connections (about 300 bytes each, in two
+// namespaces). The kernel's own limit cannot be set for one namespace.
 const MaxConnections = 8192
 
-// The transit between gateways and the outlet. Both ranges are never destinations in the world: link-local addresses
-// (RFC 3927), and a prefix of our own (RFC 4193).
+// The addresses between gateways and the outlet. No destination in the world has them: they are link-local (RFC 3927),
+// and a prefix of our own (RFC 4193).
 var (
 	transit4 = netip.MustParsePrefix("169.254.0.0/16")
 	transit6 = netip.MustParsePrefix("fd70:6f6c:7970:6c61::/64")
@@ -24,7 +24,7 @@ var (
 	outlet6  = netip.MustParseAddr("fe80::1")
 )
 
-// transitAddresses are the gateway's of that number.
+// transitAddresses returns the addresses of the gateway with that number.
 func transitAddresses(number int) (v4, v6 netip.Addr) {
 	a, b := transit4.Addr().As4(), transit6.Addr().As16()
 	a[2], a[3] = byte(number>>8), byte(number)
@@ -32,8 +32,9 @@ func transitAddresses(number int) (v4, v6 netip.Addr) {
 	return netip.AddrFrom4(a), netip.AddrFrom16(b)
 }
 
-// never are destinations that nothing is sent to through an internet edge: this host, link-local (the metadata services of
-// most clouds among them), multicast, reserved, and the clouds' metadata services that have other addresses.
+// never4 and never6 are destinations to which an internet edge sends nothing: this host, link-local addresses (the
+// metadata services of most clouds are among them), multicast, reserved addresses, and the metadata services that have
+// other addresses.
 var never4, never6 = []string{"0.0.0.0/8", "127.0.0.0/8", transit4.String(), "224.0.0.0/3",
 	"100.100.100.200", // Alibaba Cloud, ECS instance metadata
 	"192.0.0.192",     // Oracle Cloud Infrastructure Classic, instance metadata
@@ -43,7 +44,7 @@ var never4, never6 = []string{"0.0.0.0/8", "127.0.0.0/8", transit4.String(), "22
 	"fd20:ce::254",  // Google Compute Engine, "Query VM metadata"
 }
 
-// gatewayRules are the rules of a gateway, whose devices are "in", towards the network, and "out", towards the outlet.
+// gatewayRules returns the rules of a gateway. Its device "in" leads to the network, its device "out" to the outlet.
 func gatewayRules(in *model.Internet, s *sight) string {
 	var b strings.Builder
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
@@ -57,7 +58,7 @@ func gatewayRules(in *model.Internet, s *sight) string {
 	}
 	line("set never4 { type ipv4_addr; flags interval; auto-merge; elements = { %s } }", strings.Join(hosts4, ", "))
 	line("set never6 { type ipv6_addr; flags interval; auto-merge; elements = { %s } }", strings.Join(hosts6, ", "))
-	// What comes from an address that the network does not have.
+	// Drop what comes from an address that the network does not have.
 	line("chain spoofed { type filter hook prerouting priority raw;")
 	line(`iifname "in" ip6 saddr :: accept`)
 	line(`iifname "in" fib saddr . iif oif missing counter drop; }`)
@@ -78,14 +79,14 @@ func gatewayRules(in *model.Internet, s *sight) string {
 	line(`iifname "out" oifname "in" ct status dnat ct count over %d counter drop`, MaxConnections)
 	line(`iifname "out" oifname "in" ct status dnat accept; }`)
 	line("chain leave {")
-	// Other nodes believe what comes to these ports from the machine's address, and replies are no better than requests.
+	// Other nodes believe what comes from the machine's address to these ports, replies as much as requests.
 	line("udp dport { %d, %d } counter drop", model.TunnelPort, model.LinkProbePort)
 	line("ct state established,related accept")
 	line("ip daddr @never4 limit rate 100/second reject with icmp type admin-prohibited")
 	line("ip daddr @never4 drop")
 	line("ip6 daddr @never6 limit rate 100/second reject with icmpv6 type admin-prohibited")
 	line("ip6 daddr @never6 drop")
-	// ICMPv6 by its number: its name stands in /etc/protocols only, which a minimal Debian lacks.
+	// ICMPv6 is written by its number: nft looks its name up in /etc/protocols, which a minimal Debian lacks.
 	line("meta l4proto != { tcp, udp, icmp, 58 } limit rate 100/second reject")
 	line("meta l4proto != { tcp, udp, icmp, 58 } drop")
 	line("ct state new ct count over %d counter drop", MaxConnections)
@@ -101,8 +102,8 @@ func gatewayRules(in *model.Internet, s *sight) string {
 	return b.String()
 }
 
-// solicitations is how often others than those that the file makes known may ask a gateway for its MAC address: who asks
-// is entered into its table of neighbours.
+// solicitations bounds how often neighbours that the file does not make known may ask a gateway for its MAC address:
+// each that asks is entered into the gateway's table of neighbours.
 const solicitations = "200/second burst 500 packets"
 
 // known are the addresses of a gateway's neighbours that the file tells of.
@@ -116,8 +117,9 @@ func known(in *model.Internet, v6 bool) (all []string) {
 	return slices.Compact(all)
 }
 
-// gatewayARP are the rules for the ARP that a gateway receives. Only requests enter their senders as neighbours; those of
-// 0.0.0.0 (RFC 5227) are answered without. Made-up senders of the edge's own subnet are left to the rate, and to trim.
+// gatewayARP returns the rules for the ARP that a gateway receives. Only requests enter their senders as neighbours;
+// requests of 0.0.0.0 (RFC 5227) are answered without that. Made-up senders in the edge's own subnet are left to the
+// rate, and to trim.
 func gatewayARP(in *model.Internet) string {
 	at := slices.IndexFunc(in.Gateway, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	if at < 0 {
@@ -146,8 +148,8 @@ func ip(a netip.Addr) string {
 	return "ip6"
 }
 
-// outletRules are the outlet's own rules. Its device "up" leads to the uplink, all others to gateways, none of which reaches
-// another.
+// outletRules returns the outlet's own rules. Its device "up" leads to the uplink, all others lead to gateways. No
+// gateway reaches another.
 func outletRules(s *sight) string {
 	var b strings.Builder
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
@@ -177,8 +179,8 @@ func outletRules(s *sight) string {
 	return b.String()
 }
 
-// forwardRules are an edge's own rules in the outlet, where device leads to its gateway. What is too much is dropped there
-// before it is entered into the outlet's table of connections, which all edges share.
+// forwardRules returns an edge's own rules in the outlet, where device leads to its gateway. What is too much is
+// dropped before it is entered into the outlet's table of connections, since all edges share that table.
 func forwardRules(in *model.Internet, device string, number int, s *sight) string {
 	if len(in.Forwards) == 0 {
 		return ""
@@ -209,7 +211,7 @@ iifname "up" oifname "%s" ct state new ct count over %d counter drop; }
 	return b.String()
 }
 
-// probed and probedUplinks are of an edge that has everything, for a trial of its rules.
+// probed and probedUplinks describe an edge that has everything, to try its rules.
 func probed() (*model.Internet, *sight) {
 	return &model.Internet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
 		Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}},

@@ -25,7 +25,7 @@ const (
 	uplinkName     = "polyplane uplink"
 )
 
-// handleOf is the filters' handle, the instance's own: several share an uplink.
+// handleOf is the handle of an instance's filters. Each instance has its own, since several share an uplink.
 func handleOf(instance string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte("uplink\x00" + instance))
@@ -61,8 +61,8 @@ func (p *programs) close() {
 	}
 }
 
-// steer has the machine's uplink and the outlet exchange packets, and the ports of our edges lead to the outlet. It tells
-// whether anything had to be attached.
+// steer makes the machine's uplink and the outlet exchange packets, and makes the ports of our edges lead to the
+// outlet. It tells whether it had to attach anything.
 func (d *Driver) steer(s *sight, services map[programService]uint32, mine map[uint32]bool) (changed bool, err error) {
 	err = d.inMachine(func(c *linux.Rtnetlink) error {
 		changed, err = d.steerHere(c, s, services, mine)
@@ -145,7 +145,7 @@ func (d *Driver) steerHere(c *linux.Rtnetlink, s *sight, services map[programSer
 	return changed, d.detachOthers(c, s)
 }
 
-// raise sets the machine's end of the outlet's pair up, which has its filter now.
+// raise sets the machine's end of the outlet's pair up. It must have its filter by then.
 func (d *Driver) raise() error {
 	link, err := d.machine.h.LinkByIndex(d.outlet.up)
 	if err == nil {
@@ -192,7 +192,7 @@ func (d *Driver) forget(number uint32) error {
 	return setServices(p.services, nil, map[uint32]bool{number: true})
 }
 
-// attach makes program the filter of that name at a device's ingress, if it is not.
+// attach makes program the filter of that name at a device's ingress, if it is not there yet.
 func attach(c *linux.Rtnetlink, index int, name, instance string, program *ebpf.Program) (changed bool, err error) {
 	info, err := program.Info()
 	if err != nil {
@@ -270,8 +270,8 @@ func (d *Driver) detachOthers(c *linux.Rtnetlink, s *sight) error {
 	return detach(c, d.dirs.Instance, keep)
 }
 
-// detach takes the uplink's filter of an instance off all devices but the kept ones, and the clsact with it where nobody
-// else has a filter there.
+// detach takes the uplink's filter of an instance off all devices except the kept ones. Where nobody else has a filter,
+// it removes the clsact qdisc as well.
 func detach(c *linux.Rtnetlink, instance string, keep map[int]bool) error {
 	qdiscs, err := c.Qdiscs()
 	if err != nil {
@@ -304,7 +304,7 @@ func detach(c *linux.Rtnetlink, instance string, keep map[int]bool) error {
 	return nil
 }
 
-// release takes what an instance has in the machine's namespace away: its filter at the uplink, and its end of the pair
+// release takes away what an instance has in the machine's namespace: its filter at the uplink, and its end of the pair
 // that leads to the outlet.
 func release(machine namespace, name string) error {
 	err := inNamespace(machine, func(c *linux.Rtnetlink) error { return detach(c, name, nil) })
@@ -321,8 +321,8 @@ func release(machine namespace, name string) error {
 	return err
 }
 
-// Release gives the machine's uplink back as it was, in the network namespace that the calling process is in: for when an
-// instance ends, whose agents may be gone. Nothing being there is no error.
+// Release makes the machine's uplink as it was, in the network namespace that the calling process is in. It is for the
+// end of an instance, whose agents may be gone. It is no error if there is nothing.
 func Release(dirs instance.Dirs) error {
 	machine, err := openNamespace(Own)
 	if err != nil {
@@ -335,7 +335,8 @@ func Release(dirs instance.Dirs) error {
 	return nil
 }
 
-// pins is where the programs and their maps are pinned, which all agents of the instance use: a mount of its own.
+// pins is the directory where the programs and their maps are pinned, a mount of its own. All agents of the instance
+// use them.
 func (d *Driver) pins() string { return d.dirs.Outlet() + ".bpf" }
 
 // load opens the programs and maps that are pinned, or loads and pins this binary's.
