@@ -151,6 +151,61 @@ func TestAttackerIsCutOff(t *testing.T) {
 	}
 }
 
+// TestAttackersAreStoppedAndTakenOut has two hosts scan another at once: one is stopped, the other taken out of the network, as
+// their policies say; a third, which does as little as usual, is left alone. What each had is there when it is back.
+func TestAttackersAreStoppedAndTakenOut(t *testing.T) {
+	p := up(t, 2)
+	text := strings.NewReplacer("h1: {", "h1: {policy: {attack: stop}, ", "h3: {", "h3: {policy: {attack: delete}, ").Replace(watched)
+	p.run("apply", "-f", file(t, text))
+	for _, id := range []string{"lab/h1", "lab/h3"} {
+		p.run("exec", id, "--", "sh", "-c", "echo mine > /root/kept")
+	}
+	state := func() string { return p.run("get", "elements", "lab") + p.run("get", "events") }
+	ends := []func(){p.begin("lab/h1", "perl", "-e", scanning), p.begin("lab/h3", "perl", "-e", scanning)}
+	p.await("h1 to be stopped", func() bool { return strings.Contains(p.run("describe", "lab/h1"), "host lab/h1  stopped") }, state)
+	p.await("h3 to be taken out", func() bool { _, ok := p.elements("lab")["h3"]; return !ok }, state)
+	for _, end := range ends {
+		end()
+	}
+	for id, want := range map[string]string{"lab/h1": "polyplane start lab/h1", "lab/h3": "polyplane trash list"} {
+		if told := p.suspicions(id); len(told) == 0 || !strings.Contains(told[0], "services of 10.2.0.1") || !strings.Contains(told[0], want) {
+			t.Errorf("of %s is told %q", id, told)
+		}
+	}
+	if told := p.suspicions(""); len(told) != len(p.suspicions("lab/h1"))+len(p.suspicions("lab/h3")) {
+		t.Errorf("others are blamed: %q", told)
+	}
+	if out := p.run("describe", "lab/h1"); !strings.Contains(out, "services of 10.2.0.1") {
+		t.Errorf("describe does not say why h1 is stopped:\n%s", out)
+	}
+	if p.reaches("lab", "h2", "10.1.0.1") || p.reaches("lab", "h2", "10.3.0.1") || !p.reaches("lab", "h2", "10.2.0.2") {
+		t.Error("h1 or h3 is reached, or h2 does not reach its router")
+	}
+
+	// Neither an apply of another network nor the death of everything brings them back; who may, does.
+	p.kill("up", "manager", "agent n1", "agent n2")
+	p.run("up", "-d")
+	p.ready()
+	if is := p.elements("lab")["h1"].Phase; is != model.PhaseStopped {
+		t.Errorf("after everything was killed h1 is %s", is)
+	}
+	p.run("start", "lab/h1")
+	p.run("apply", "-f", file(t, text))
+	list := strings.Fields(p.run("trash", "list"))
+	if len(list) == 0 || !strings.HasPrefix(list[0], "lab/h3@") {
+		t.Fatalf("the trash has %q", list)
+	}
+	p.run("stop", "lab/h3")
+	p.run("trash", "restore", list[0])
+	p.run("start", "lab/h3")
+	for _, id := range []string{"lab/h1", "lab/h3"} {
+		p.await(id+" to reach h2, with what it had", func() bool {
+			out, _, err := p.try("exec", id, "--", "cat", "/root/kept")
+			return err == nil && out == "mine\n" && p.reaches("lab", strings.TrimPrefix(id, "lab/"), "10.2.0.1")
+		}, state)
+	}
+}
+
 // TestAttackerIsCutOffWithoutTheManager has the manager stopped while a host attacks, and the agent killed on top.
 func TestAttackerIsCutOffWithoutTheManager(t *testing.T) {
 	p := up(t, 2)
