@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The way between the outlet – the network namespace in which internet edges' packets get the machine's address – and the
- * machine's uplink. What leaves goes to the uplink's device, what comes for the outlet is taken from it, both at the tc hook:
- * the machine's own stack, its forwarding and its firewall have no part in it, and are not changed for it.
+ * The way between the outlet and the machine's uplink. The outlet is the network namespace in which internet edges' packets
+ * get the machine's address. At the tc hook, what leaves goes to the uplink's device, and what comes for the outlet is taken
+ * from it. So the machine's own stack, its forwarding and its firewall have no part in it, and are not changed for it.
  */
 #include "../../fabric/pipeline/c/kernel.h"
 
@@ -28,33 +28,33 @@ struct way {
 	__u32 low, high;   /* the ports (and identifiers of echo requests) that it speaks from */
 };
 
-struct service {
+struct service { /* a port of the machine that is forwarded into a network */
 	__u16 port; /* as a number */
 	__u8 protocol;
 	__u8 pad;
 };
 
-/* An echo request under way: whom it asks, with which identifier. */
+/* An echo request that waits for its reply: whom it asks, with which identifier. */
 struct echo {
 	__u32 address[4];
 	__u32 id;
 };
 
-/* A datagram in fragments, of which only the first says for which port it is. */
+/* A datagram in fragments. Only the first of them says for which port it is. */
 struct datagram {
 	__u32 from[4];
 	__u32 id;
 	__u32 protocol;
 };
 
-struct {
+struct { /* where packets go */
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(max_entries, 1);
 	TYPE(key, __u32);
 	TYPE(value, struct way);
 } current SEC(".maps");
 
-struct {
+struct { /* forwarded port → number of the gateway that it leads to, by which agents tell theirs */
 	NUMBER(type, MAP_HASH);
 	NUMBER(max_entries, 65536);
 	NUMBER(map_flags, MAP_NO_PREALLOC);
@@ -62,14 +62,14 @@ struct {
 	TYPE(value, __u32);
 } services SEC(".maps");
 
-struct {
+struct { /* echo requests of the outlet's: a reply to any other is the machine's own */
 	NUMBER(type, MAP_LRU_HASH);
 	NUMBER(max_entries, 8192);
 	TYPE(key, struct echo);
 	TYPE(value, __u32);
 } echoes SEC(".maps");
 
-struct {
+struct { /* datagrams for the outlet, known by their first fragment, whose later fragments follow it */
 	NUMBER(type, MAP_LRU_HASH);
 	NUMBER(max_entries, 4096);
 	TYPE(key, struct datagram);
@@ -127,7 +127,7 @@ INLINE int ours(const struct way *w, __u8 protocol, __u16 port_be)
 	return bpf_map_lookup_elem(&services, &s) != 0;
 }
 
-/* from_outlet takes what the outlet sends into the world, at the machine's end of the pair. */
+/* from_outlet takes what the outlet sends into the world, at the machine's end of the pair. What has another source is dropped. */
 SEC("tc")
 int from_outlet(struct __sk_buff *skb)
 {
@@ -186,7 +186,7 @@ INLINE int for_ports(struct __sk_buff *skb, const struct way *w, __u8 protocol, 
 	return ours(w, protocol, p.to);
 }
 
-/* said4 tells whether an ICMP error at the offset is about a packet of the outlet's. */
+/* said4 tells whether the ICMP error at the offset is about a packet that the outlet sent (it quotes its beginning, RFC 792). */
 INLINE int said4(struct __sk_buff *skb, const struct way *w, __u32 at)
 {
 	struct echo e = {};
@@ -227,7 +227,7 @@ INLINE int said6(struct __sk_buff *skb, const struct way *w, __u32 at)
 	return !bpf_skb_load_bytes(skb, at, &p, sizeof(p)) && ours(w, ip.next, p.from);
 }
 
-/* remember notes that a datagram whose first fragment was for the outlet is so as a whole. */
+/* remember notes that a datagram is for the outlet, since its first fragment was; the others do not name a port. */
 INLINE void remember(struct datagram *d)
 {
 	__u32 one = 1;
@@ -310,7 +310,7 @@ INLINE int for_us6(struct __sk_buff *skb, const struct way *w)
 	return yes;
 }
 
-/* from_uplink takes what comes for the outlet from the world; the rest is the machine's. */
+/* from_uplink takes what comes from the world for the outlet; the machine's own stack gets the rest. */
 SEC("tc")
 int from_uplink(struct __sk_buff *skb)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The forwarding tables that package fib (node/fib; its doc.go is the layout) writes, and their walkers. What readers may
- * rely on stands there too: every word is loaded once, by one aligned load.
+ * The forwarding tables, which package fib writes, and their walkers. node/fib/doc.go describes the layout, and what readers
+ * may rely on. For that, every word must be loaded once, by one aligned load.
  */
 #ifndef FIB_H
 #define FIB_H
@@ -50,7 +50,7 @@ struct fib_hop {
 	__u64 word[4];
 };
 
-/* One chunk, in a map of its own: memory grows by as much as is needed, and user space maps it as it maps an array. */
+/* One chunk is a map of its own. So memory grows by as much as is needed, and user space maps a chunk like any array. */
 struct fib_chunk_map {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -90,7 +90,7 @@ INLINE struct fib_chunk *fib_chunk_of(__u32 unit)
 	return map ? bpf_map_lookup_elem(map, &only) : 0;
 }
 
-/* The masks are for the verifier: nothing that is reachable straddles chunks. */
+/* The masks are only for the verifier: nothing that is reachable straddles chunks. */
 INLINE __u32 fib_load(struct fib_chunk *c, __u64 byte)
 {
 	OPAQUE(byte);
@@ -103,7 +103,7 @@ INLINE __u64 fib_load64(struct fib_chunk *c, __u64 byte)
 	return *(volatile __u64 *)&c->bytes[byte & (FIB_CHUNK_BYTES - 8)];
 }
 
-/* fib_word is word i behind the start of a unit; 0, no route, where there is none. */
+/* fib_word returns word i after the start of a unit; 0, which means no route, where there is no such word. */
 INLINE __u32 fib_word(__u32 unit, __u32 i)
 {
 	struct fib_chunk *c = fib_chunk_of(unit);

@@ -15,9 +15,9 @@ typedef unsigned long long __u64;
 #define INLINE static inline __attribute__((always_inline))
 
 /*
- * OPAQUE hides from the compiler what it knows of a variable. What is masked or compared behind it is masked or compared in
- * the one register that is used then, as the verifier wants it: that of Linux 6.1 does not know copies of a register for
- * the same, learns nothing of "is not 0" and forgets all about the result of an "or" of two variables.
+ * OPAQUE hides from the compiler what it knows of a variable. What is masked or compared after it is masked or compared in
+ * the one register that is used then. The verifier needs that: the one of Linux 6.1 does not see that two registers are
+ * copies, learns nothing from "is not 0", and forgets everything about the result of an "or" of two variables.
  */
 #define OPAQUE(variable) asm volatile("" : "+r"(variable))
 
@@ -55,7 +55,7 @@ enum {
 	PROTOCOL_IPV6 = 0x86dd,
 	PROTOCOL_VLAN = 0x8100,
 	PROTOCOL_SERVICE_VLAN = 0x88a8,
-	PROTOCOL_OLD_VLAN = 0x9100, /* a service's tag before there was a standard, which switches still know */
+	PROTOCOL_OLD_VLAN = 0x9100, /* the service tag from before 802.1ad, which switches still know */
 	TRANSPORT_HOP_BY_HOP = 0,
 	TRANSPORT_TCP = 6,
 	TRANSPORT_UDP = 17,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a router does with a packet, whatever the hook: parse takes what counts out of the headers, route says where the
- * packet goes, advance makes the packet what it is behind the router. What is not forwarded for certain is punted: the
- * router's own stack does what is right (RFC 1812, RFC 8200).
+ * What a router does with a packet, on either hook: parse reads what counts in the headers, route says where the packet
+ * goes, advance changes the packet as the router must. What cannot be forwarded for certain is punted: the router's own
+ * stack does what is right (RFC 1812, RFC 8200).
  */
 #ifndef ROUTE_H
 #define ROUTE_H

@@ -10,7 +10,7 @@ enum {
 };
 
 /*
- * loaded_header_bytes is header_bytes where the headers are not in the buffer's linear part.
+ * loaded_header_bytes is header_bytes for headers that are not in the buffer's linear part.
  */
 static __attribute__((noinline)) __u32 loaded_header_bytes(struct __sk_buff *skb)
 {
@@ -35,8 +35,8 @@ static __attribute__((noinline)) __u32 loaded_header_bytes(struct __sk_buff *skb
 
 /*
  * header_bytes is the length of the Ethernet, IP and transport headers that every segment of this GSO packet will
- * have; 0 for what the kernel is not known to segment. Headers lie in the buffer's linear part as a rule: loads instead
- * of calls then.
+ * have; 0 for packets that the kernel is not known to segment. As a rule the headers lie in the buffer's linear part:
+ * then loads do, without calls.
  */
 INLINE __u32 header_bytes(struct __sk_buff *skb)
 {
@@ -134,8 +134,8 @@ struct load {
 };
 
 /*
- * load_of tells what the frame is on a wire: a GSO packet counts as its segments, each with its headers; bytes are of
- * Ethernet frames with their VLAN tag, without preamble and check sequence.
+ * load_of tells what the frame would be on a wire. A GSO packet counts as its segments, each with its headers. Bytes are those
+ * of Ethernet frames with their VLAN tag, without preamble and check sequence.
  */
 INLINE struct load load_of(struct __sk_buff *skb)
 {
@@ -186,14 +186,14 @@ INLINE int drop(struct load l, __u32 slot, __u32 reason)
 
 enum {
 	SECOND = 1000000000,
-	BURST_ADVANCES = 64, /* what a processor takes in advance for a port is at most this part of a burst, */
-	MAX_ADVANCE = 64,    /* and so many packets */
+	BURST_ADVANCES = 64, /* in advance a processor takes for a port at most this part of a burst (1/64), */
+	MAX_ADVANCE = 64,    /* and at most this many packets */
 };
 
 /*
- * over tells whether a meter is used up, and takes these packets off if not; with them, where there is an advance, a few more for
- * that, which this processor then need not ask for. The clock moves in the kernel's ticks (1 to 10 ms) and costs next to nothing;
- * whoever sees it moved fills the bucket for all.
+ * over tells whether a meter is used up. If not, it takes the packets off. Where there is an advance, it takes a few more for it:
+ * for these this processor need not ask again. The clock moves in the kernel's ticks (1 to 10 ms) and costs next to nothing. The
+ * first who sees that it has moved fills the bucket for all.
  */
 INLINE int over(struct meter *m, __u32 packets, __u64 *advance)
 {
@@ -269,7 +269,7 @@ static __attribute__((noinline)) int over_punts(__u32 number, __u32 packets)
 	return m && over(m, packets, 0);
 }
 
-/* over_pace tells whether an element with costly packets has had as many as it may. Its kernel works on one that is many (GSO) once. */
+/* over_pace tells whether an element with costly packets has had as many as it may. A GSO packet counts once: the kernel works on it once. */
 static __attribute__((noinline)) int over_pace(__u32 slot)
 {
 	struct pace *own = bpf_map_lookup_elem(&paces, &slot), *shared;
@@ -282,7 +282,7 @@ static __attribute__((noinline)) int over_pace(__u32 slot)
 	return shared && over(&shared->meter, 1, 0);
 }
 
-/* mark_of names a port in the mark of a packet that is to wait. */
+/* mark_of makes the mark of a packet that will wait in a queue: it names the port. */
 INLINE __u32 mark_of(__u32 slot)
 {
 	__u64 *generation = bpf_map_lookup_elem(&generations, &slot);
@@ -290,7 +290,7 @@ INLINE __u32 mark_of(__u32 slot)
 	return generation ? slot | (__u32)*(volatile __u64 *)generation << SLOT_BITS : 0;
 }
 
-/* marked is the slot of the port that a mark names; 0 if there is none, or if that slot is another port's by now. */
+/* marked returns the slot of the port that a mark names; 0 if it names none, or if the slot is another port's by now. */
 INLINE __u32 marked(__u32 mark)
 {
 	__u32 slot = mark & (MAX_PORTS - 1);
@@ -299,8 +299,8 @@ INLINE __u32 marked(__u32 mark)
 }
 
 /*
- * mirror_frame sends a copy of what passes the link of the port at slot to where the port's mirror leads. What is beyond the
- * mirror's meter is not even copied: it costs the original next to nothing.
+ * mirror_frame copies a frame that passes the link of the port at slot, and sends the copy to where the port's mirror leads. A
+ * frame beyond the mirror's meter is not even copied, so that it costs the original next to nothing.
  */
 static __attribute__((noinline)) int mirror_frame(struct __sk_buff *skb, __u32 slot)
 {
@@ -321,7 +321,7 @@ static __attribute__((noinline)) int mirror_frame(struct __sk_buff *skb, __u32 s
 	return 0;
 }
 
-/* copy_frame gives a capture of the port the frame's first bytes. Not inlined: it is rare, and called from everywhere. */
+/* copy_frame gives the frame's first bytes to a capture of the port. It is not inlined since it is rare, and called from everywhere. */
 static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
 {
 	struct load one = { .packets = 1 };
@@ -341,7 +341,7 @@ static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slo
 	if (bytes > COPY_BYTES - 1)
 		bytes = COPY_BYTES - 1;
 	bytes++;
-	/* A ring that nobody empties must not cost a copy of every frame. 8: the ring's own header. */
+	/* If nobody empties the ring, it must not cost a copy of every frame. 8 bytes are the ring's own header. */
 	if (bpf_ringbuf_query(&copies, RINGBUF_AVAILABLE) + sizeof(struct copy) + bytes + 8 > RING_BYTES) {
 		count_drop(one, slot, UNCAPTURED);
 		return 0;
@@ -359,7 +359,7 @@ static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slo
 	return 0;
 }
 
-/* show gives captures and the mirror of a port what passes it on its way to the element or, where that is certain to go on, from it. */
+/* show gives a frame to the captures and the mirror of a port: on its way to the element, or from it once it is certain to go on. */
 static __attribute__((noinline)) int show(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
 {
 	copy_frame(skb, slot, snap, to_element);
@@ -425,8 +425,8 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 }
 
 /*
- * tunnel_key names the tunnel that a frame leaves by. A function of its own, so that its key is not on the stack of those who call
- * what looks up routes: Linux 6.1 counts 512 bytes for all of them together, each rounded up to 32.
+ * tunnel_key names the tunnel that a frame leaves by. It is a function of its own, to keep its key off the stack of callers that also
+ * look up routes: Linux 6.1 allows 512 bytes for a chain of calls together, each rounded up to 32.
  */
 static __attribute__((noinline)) int tunnel_key(struct __sk_buff *skb, __u64 link)
 {
@@ -459,7 +459,7 @@ INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 
 	return bpf_redirect(device, 0);
 }
 
-/* is_tag tells whether what a frame says it carries is a VLAN tag, and then more. */
+/* is_tag tells whether a frame's EtherType is that of a VLAN tag. */
 INLINE int is_tag(__u32 protocol)
 {
 	return protocol == be16(PROTOCOL_VLAN) || protocol == be16(PROTOCOL_SERVICE_VLAN) || protocol == be16(PROTOCOL_OLD_VLAN);
@@ -470,7 +470,7 @@ INLINE int is_tagged(struct __sk_buff *skb)
 	return skb->vlan_present || is_tag(skb->protocol);
 }
 
-/* priority_only tells whether a frame's outer tag is of no VLAN: it says the frame's priority (IEEE 802.1Q). */
+/* priority_only tells whether a frame's outer tag names no VLAN (number 0), only the frame's priority (IEEE 802.1Q). */
 INLINE int priority_only(struct __sk_buff *skb)
 {
 	__u16 tci = 0;
@@ -483,8 +483,8 @@ INLINE int priority_only(struct __sk_buff *skb)
 }
 
 /*
- * untag leaves a frame without any tag, as it must be at an edge that is no trunk: there a tag would be one more than the edge's,
- * and somewhere the one that counts, in another tenant's VLAN. A priority is taken off.
+ * untag sees to it that a frame has no tag, as it must be at an edge that is no trunk. There the edge adds its own tag, and a switch
+ * may take that off: then the inner tag would count, in another tenant's VLAN. A priority tag is taken off.
  */
 INLINE int untag(struct __sk_buff *skb)
 {
@@ -502,8 +502,8 @@ INLINE __u32 tunnel_port(void)
 }
 
 /*
- * to_tunnels tells whether a frame that leaves by an edge is for a node's tunnels: what an element sent there as if it were a node
- * could get into any network. Of fragments the first one counts, without which the others are nothing.
+ * to_tunnels tells whether a frame that leaves by an edge is for a node's tunnels. If an element could send there, it could pretend to
+ * be a node and reach any network. Of fragments only the first is looked at: without it the others are useless.
  */
 static __attribute__((noinline)) int to_tunnels(struct __sk_buff *skb)
 {
@@ -533,7 +533,7 @@ static __attribute__((noinline)) int to_tunnels(struct __sk_buff *skb)
 	return bpf_map_lookup_elem(&nodes, &key) != 0;
 }
 
-/* surely_other tells of most frames, without a call, that they are not for to_tunnels: IPv4 without options to another port, and TCP. */
+/* surely_other spares most frames to_tunnels, without a call: it is true for IPv4 without options to another port, and for TCP. */
 INLINE int surely_other(struct __sk_buff *skb)
 {
 	const __u8 *frame = (void *)(long)skb->data;
@@ -586,7 +586,7 @@ INLINE int leave(struct __sk_buff *skb, struct load l, __u32 slot, __u64 link)
 	return bpf_redirect(*shaper, 0);
 }
 
-/* read_packet takes the headers out of a buffer. Packets that nobody knows how to segment get a segment of 0. */
+/* read_packet reads the headers of a buffer. Packets that nobody knows how to segment get a segment of 0. */
 INLINE void read_packet(struct __sk_buff *skb, struct packet *p)
 {
 	__u32 wanted = ETHERNET_BYTES + IPV6_BYTES + PORTS_BYTES, header;
@@ -605,8 +605,8 @@ INLINE void read_packet(struct __sk_buff *skb, struct packet *p)
 }
 
 /*
- * store writes what routers changed into the frame. By a helper: a program that writes by pointers has every cloned buffer
- * made writable before its first instruction, also those that no router forwards.
+ * store writes into the frame what routers changed. It uses a helper: if a program writes by pointers, the kernel makes every cloned
+ * buffer writable before the program's first instruction, also those that no router forwards.
  */
 INLINE int store(struct __sk_buff *skb, const struct packet *p)
 {
@@ -648,7 +648,7 @@ INLINE int too_long(struct __sk_buff *skb, const struct packet *p, const struct 
 	return bpf_check_mtu(skb, out->ifindex, &mtu, 0, MTU_SEGMENTS) || (p->hop.mtu && p->hop.mtu < mtu);
 }
 
-/* queue_up has the packet pass the queue of the port at slot. It goes on at from_queue. */
+/* queue_up sends the packet into the queue of the port at slot. It goes on at from_queue. */
 INLINE int queue_up(struct __sk_buff *skb, struct load l, const struct packet *p, __u32 slot, __u32 device)
 {
 	if (p->changed && store(skb, p))
@@ -661,7 +661,7 @@ enum {
 	GO_ON = -2, /* no verdict yet */
 };
 
-/* pass takes the packet at hand through one element: its verdict, or GO_ON to the port that is at hand then. */
+/* pass takes the packet through one element. It returns a verdict, or GO_ON: then another port is at hand. */
 __attribute__((noinline)) int pass(struct __sk_buff *skb, __u32 bound)
 {
 	__u32 next, only = 0, slot, owner, device = 0, companion, all;
@@ -763,9 +763,9 @@ out: /* from here on it is the element's kernel that works on it */
 }
 
 /*
- * forward_frame is deliver for a port whose element's packets are forwarded here: from router to router on this node, until
- * the packet leaves it, meets an element that is none, one that must see it itself, or a queue. queued: it has passed the one of
- * the first port.
+ * forward_frame is deliver for a port whose element's packets are forwarded here. It goes from router to router on this node, until
+ * the packet leaves the node, meets an element that is no router, meets a router that must see it itself, or meets a queue. queued
+ * says that it has passed the queue of the first port already.
  */
 __attribute__((noinline)) int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot, __u32 queued)
 {

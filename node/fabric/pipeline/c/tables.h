@@ -79,7 +79,10 @@ INLINE __u64 edge_link(const struct edge_key *key)
 	return (__u64)LINK_EDGE << 56 | (__u64)key->vlan << 32 | key->ifindex;
 }
 
-/* A port's name, by the first 16 bytes of its SHA-256: what makes slots, and so counters, outlive the agent. */
+/*
+ * A port's name, as the first 16 bytes of its SHA-256. By it the next agent finds the port's slot, and so its counters,
+ * again.
+ */
 struct identity_key {
 	__u8 hash[16];
 };
@@ -90,7 +93,7 @@ struct identity {
 	__u8 name[192];
 };
 
-/* rx is what came from the element, tx what went to it. */
+/* rx is what came from the element, tx what went to it. Bytes are those of Ethernet frames (load_of in stages.h). */
 struct traffic_count {
 	__u64 rx_packets;
 	__u64 rx_bytes;
@@ -106,22 +109,25 @@ enum {
 	STEER_DEVICES = 3,   /* whatever comes is handed to devices, whose namespace does with it what it likes */
 };
 
-/* A router that does not forward all itself. */
+/* A router for which somebody else forwards at least some packets. By its number, 1…MAX_ROUTERS-1. */
 struct router {
 	__u32 on;      /* STEER_*: one store of it steers all of the router's ports */
 	__u32 seed;    /* of the hash that chooses among a group's next hops */
-	__u8 name[16]; /* the first bytes of its name's SHA-256: what makes numbers outlive the agent; zeros: free */
+	__u8 name[16]; /* the first bytes of its name's SHA-256, by which the next agent finds its number again; zeros: free */
 	__u32 meter;   /* number of its network's meter of punts; 0: they are not metered */
 	__u32 spare;
 };
 
-/* Why the guest got a packet although its router forwards here. */
+/*
+ * Why the guest got a packet (a punt) although its router is forwarded for here. RFC 1812 and RFC 8200 say what the
+ * guest does then.
+ */
 enum {
 	PUNT_NONE = 0,
 	PUNT_FRAME = 1,       /* not addressed to the router, or neither IPv4 nor IPv6: ARP, broadcast, multicast */
 	PUNT_HEADER = 2,      /* an IP header that is wrong or cut */
 	PUNT_OPTIONS = 3,     /* IPv4 options, IPv6 hop-by-hop options */
-	PUNT_ADDRESS = 4,     /* from or to an address that is not forwarded as others are */
+	PUNT_ADDRESS = 4,     /* from or to an address that routers do not forward like others */
 	PUNT_TTL = 5,         /* TTL or hop limit at its end */
 	PUNT_LOCAL = 6,       /* to the router itself */
 	PUNT_NO_ROUTE = 7,
@@ -131,21 +137,23 @@ enum {
 	PUNT_MTU = 11,        /* larger than the way on takes */
 	PUNT_BACK = 12,       /* leaves by the port that it came from: the guest may send a redirect */
 	PUNT_HOPS = 13,       /* too many routers in one run */
-	PUNT_QUEUE = 14,      /* into an interface whose link has a bandwidth or delay, which its queue keeps */
+	PUNT_QUEUE = 14,      /* into an interface whose link has a bandwidth or delay: its queue must see the packet */
 	PUNT_OFF = 15,        /* the interface, or the next hop's port, does not forward */
 	PUNTS = 16,
 };
 
+/* What the programs did for a router; one for each processor, which user space adds up. */
 struct router_count {
 	__u64 packets; /* forwarded here, or given to the companion or the devices */
 	__u64 bytes;
-	__u64 blackholed; /* packets whose route says so */
+	__u64 blackholed; /* packets dropped because their route says blackhole */
 	__u64 driver;     /* of those forwarded here, packets that took the driver's hook */
 	__u64 companion;  /* of packets: those that the companion or the devices got */
-	__u64 refused;    /* that would have been punted, beyond the network's punts a second */
+	__u64 refused;    /* packets dropped instead of punted: beyond the network's punts a second */
 	__u64 punts[PUNTS];
 };
 
+/* Why a frame was dropped. They count at the port that the frame came from, or at slot 0 where that is said. */
 enum {
 	DROP_NOWHERE = 0, /* the link ends nowhere */
 	DROP_DOWN = 1,    /* the port that it should have gone to is down */
@@ -153,12 +161,12 @@ enum {
 	DROP_OUTPUT = 3,  /* the tunnel or VLAN header could not be written */
 	DROP_UNKNOWN = 4, /* slot 0: from a device that is no port, or with a VNI of no port */
 	DROP_SOURCE = 5,  /* from an address that is not the tunnel's other end */
-	UNCAPTURED = 6,   /* no drop: copies that found the ring full */
+	UNCAPTURED = 6,   /* not a drop: copies for a capture that found the ring full */
 	DROP_LOSS = 7,    /* the link's loss */
 	DROP_METER = 8,   /* the network sends more packets a second than it may */
 	DROP_PUNTS = 9,   /* its routers would get more exceptional packets a second than they may */
 	DROP_CUT = 10,    /* from or to an element in quarantine */
-	DROP_STALE = 11,  /* slot 0: waited in a queue, and its port's slot is another's by now */
+	DROP_STALE = 11,  /* slot 0: waited in a queue while its port went; the slot is another port's by now */
 	DROP_TAG = 12,    /* a VLAN tag at an edge that is no trunk */
 	DROP_COPIES = 13, /* sent by an interface that gets copies only */
 	DROP_NODE = 14,   /* to a node's tunnels, out of an edge */
@@ -185,11 +193,13 @@ enum {
 	COPY_BYTES = 65536 - sizeof(struct copy),
 };
 
+/* Room to build a copy in: too large for the stack of a program, which has 512 bytes. */
 struct scratch {
 	struct copy head;
 	__u8 data[COPY_BYTES];
 };
 
+/* slot → port. User space maps it into its memory and stores single fields, so a change needs no system call. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -198,6 +208,7 @@ struct {
 	TYPE(value, struct port);
 } ports SEC(".maps");
 
+/* number → another node. The numbers are those in the links of tunnels. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -206,7 +217,10 @@ struct {
 	TYPE(value, struct peer);
 } peers SEC(".maps");
 
-/* slot → index of the device that what the port sends to other nodes and edges passes first: its slice's queue; 0: none */
+/*
+ * slot → index of the device with the slice's queue, 0: none. What the port sends to other nodes and edges passes that
+ * queue first.
+ */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -215,7 +229,10 @@ struct {
 	TYPE(value, __u64);
 } shapers SEC(".maps");
 
-/* slot → index of the device whose queue keeps the bandwidth and delay of what is delivered there; heeded where the port has PORT_RATED */
+/*
+ * slot → index of the device whose queue keeps the link's bandwidth and delay, for what is delivered to the port. Used
+ * only where the port has PORT_RATED.
+ */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -225,8 +242,9 @@ struct {
 } queues SEC(".maps");
 
 /*
- * slot → how many ports have had it. What waits in a queue says in its mark from which port it is, or for which: by the slot and
- * the lower bits of this, so that it is never taken for the next port's, which may be another network's.
+ * slot → how many ports have had it. A packet that waits in a queue carries its port in its mark: the slot, and the
+ * lower bits of this number. So when the port goes meanwhile, the packet is never taken for one of the next port, which
+ * may be another network's.
  */
 struct {
 	NUMBER(type, MAP_ARRAY);
@@ -236,7 +254,10 @@ struct {
 	TYPE(value, __u64);
 } generations SEC(".maps");
 
-/* slot → number of the meter of the port's network; heeded where the port has PORT_METERED. 64 bits: an array's entries are that far apart */
+/*
+ * slot → number of the meter of the port's network. Used only where the port has PORT_METERED. It has 64 bits since the
+ * entries of an array are that far apart.
+ */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -245,7 +266,10 @@ struct {
 	TYPE(value, __u64);
 } metered SEC(".maps");
 
-/* A token bucket, shared by all ports of a network and all processors. The programs write last and tokens. */
+/*
+ * A token bucket. All ports of a network and all processors share it; the programs write last and tokens, user space
+ * the rest. There is no lock: who sees that the clock has moved exchanges last, and then adds tokens for all.
+ */
 struct meter {
 	__u64 rate;  /* packets a second */
 	__u64 burst; /* packets */
@@ -253,6 +277,7 @@ struct meter {
 	__u64 tokens; /* packets, signed: processors that draw at once may overdraw it */
 };
 
+/* number → the meter of a network, for all its packets */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -262,11 +287,11 @@ struct {
 } meters SEC(".maps");
 
 /*
- * slot → the slot whose bucket the port draws from, which all ports of one element share, and that bucket; heeded where the port has
- * PORT_PACED.
+ * slot → the slot whose bucket the port draws from, and a bucket. All ports of one element share the bucket of one of
+ * them. Used only where the port has PORT_PACED.
  */
 struct pace {
-	__u64 number;
+	__u64 number; /* the slot whose bucket counts */
 	struct meter meter;
 };
 
@@ -279,13 +304,13 @@ struct {
 } paces SEC(".maps");
 
 /*
- * slot → where copies go of what passes the port's link, heeded where snap says PORT_COPIED. They pass a device with a queue of
- * their own first, and then from_mirror.
+ * slot → where the copies go of what passes the port's link. Used only where snap has PORT_COPIED. Copies first pass a
+ * device with a queue of their own, and then from_mirror.
  */
 struct mirror {
 	__u64 link; /* the port that gets them, or the tunnel to it */
 	__u64 device; /* index of the device with the queue */
-	__u64 copied; /* packets; these two are the programs' */
+	__u64 copied; /* packets that were copied; the programs write this and the next */
 	__u64 missed; /* packets beyond the meter */
 	struct meter meter; /* in bytes */
 };
@@ -298,7 +323,7 @@ struct {
 	TYPE(value, struct mirror);
 } mirrors SEC(".maps");
 
-/* The meters of punts: a network's has the lowest number of its routers. */
+/* number of a router → meter of punts. All routers of a network use the one of their lowest number. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -307,7 +332,10 @@ struct {
 	TYPE(value, struct meter);
 } punt_meters SEC(".maps");
 
-/* slot → packets that this processor has taken out of the bucket of the port's network in advance, and not yet used */
+/*
+ * slot → packets that this processor has taken in advance out of the bucket of the port's network, and not yet used.
+ * With an advance a packet needs no atomic operation and no look at the clock.
+ */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
 	NUMBER(max_entries, MAX_PORTS);
@@ -315,6 +343,7 @@ struct {
 	TYPE(value, __u64);
 } advances SEC(".maps");
 
+/* number → router */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -323,6 +352,7 @@ struct {
 	TYPE(value, struct router);
 } routers SEC(".maps");
 
+/* number of a router → what was done for it */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
 	NUMBER(max_entries, MAX_ROUTERS);
@@ -340,8 +370,9 @@ struct {
 } devices SEC(".maps");
 
 /*
- * The programs' own memory of what devices says, at an index's lower bits, and of what edges says, at those of index and VLAN, half
- * the table further. It counts only if the port there has that index, or that edge, so nobody needs to keep it right.
+ * What the programs remember of look-ups in devices (place: the index's lower bits) and in edges (place: the lower bits
+ * of index and VLAN, half the table further), since an array costs less than a hash. What is found there counts only if
+ * the port in that slot really has that index, or that edge. So nobody needs to keep it right.
  */
 enum {
 	RECENT = 4096,
@@ -355,8 +386,8 @@ struct {
 } recent SEC(".maps");
 
 /*
- * slot → index of the node's end of the port's device in the companion namespace, 0: it has none; in the upper half that of
- * the device before it, from which packets may still come
+ * slot → index of the node's end of the device that stands for the port in the companion namespace, 0: there is none.
+ * The upper half has the index of the device before it, from which packets may still come.
  */
 struct {
 	NUMBER(type, MAP_ARRAY);
@@ -366,7 +397,7 @@ struct {
 	TYPE(value, __u64);
 } companions SEC(".maps");
 
-/* and the other way round. It counts only if companions says the same. */
+/* index of such a device → slot. An entry counts only if companions says the same. */
 struct {
 	NUMBER(type, MAP_HASH);
 	NUMBER(map_flags, MAP_NO_PREALLOC);
@@ -375,7 +406,7 @@ struct {
 	TYPE(value, __u32);
 } companion_devices SEC(".maps");
 
-/* VNI → slot */
+/* VNI → slot of the port whose link comes by that tunnel */
 struct {
 	NUMBER(type, MAP_HASH);
 	NUMBER(map_flags, MAP_NO_PREALLOC);
@@ -384,7 +415,10 @@ struct {
 	TYPE(value, __u32);
 } tunnels SEC(".maps");
 
-/* The nodes' addresses, our own too, as struct peer has them; UDP's port of tunnels is in the place of slot 0's mac. */
+/*
+ * The addresses of all nodes, this one included, in the form of struct peer. to_tunnels looks here whether a frame that
+ * leaves by an edge goes to a node. The UDP port of tunnels is in slot 0's mac.
+ */
 struct node_key {
 	__u32 address[4];
 };
@@ -397,7 +431,7 @@ struct {
 	TYPE(value, __u32);
 } nodes SEC(".maps");
 
-/* device and VLAN → slot */
+/* device and VLAN → slot of the port whose link ends there */
 struct {
 	NUMBER(type, MAP_HASH);
 	NUMBER(map_flags, MAP_NO_PREALLOC);
@@ -406,7 +440,10 @@ struct {
 	TYPE(value, __u32);
 } edges SEC(".maps");
 
-/* A device whose driver's hook has our program; others are never sent to from there. */
+/*
+ * A device whose driver's hook has our program, by its index. From that hook frames go only to such devices: one that
+ * was not made ready for it may lose them without an error.
+ */
 struct driver {
 	__u64 mac;      /* as struct port's; tunnels' frames are addressed to it */
 	__u32 flags;
@@ -429,7 +466,7 @@ struct {
 	TYPE(value, struct driver);
 } drivers SEC(".maps");
 
-/* Not read by the programs: the agent's memory. */
+/* SHA-256 of a port's name → its slot and name. The programs do not read it; it is what the next agent finds. */
 struct {
 	NUMBER(type, MAP_HASH);
 	NUMBER(map_flags, MAP_NO_PREALLOC);
@@ -438,6 +475,7 @@ struct {
 	TYPE(value, struct identity);
 } identities SEC(".maps");
 
+/* slot → packets and bytes, for each processor */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
 	NUMBER(max_entries, MAX_PORTS);
@@ -445,6 +483,7 @@ struct {
 	TYPE(value, struct traffic_count);
 } traffic SEC(".maps");
 
+/* slot → dropped packets by reason, for each processor */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
 	NUMBER(max_entries, MAX_PORTS);
@@ -452,12 +491,13 @@ struct {
 	TYPE(value, struct drop_count);
 } drops SEC(".maps");
 
+/* What captures read: struct copy and the frame's first bytes, in the order in which they came */
 struct {
 	NUMBER(type, MAP_RINGBUF);
 	NUMBER(max_entries, RING_BYTES);
 } copies SEC(".maps");
 
-/* One a processor (the loader sets max_entries): per-CPU values end at 32 KiB. */
+/* One for each processor (the loader sets max_entries). Not a per-CPU map, since values of these end at 32 KiB. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(max_entries, 1);

@@ -4,7 +4,7 @@
 #include "stages.h"
 #include "xdp.h" /* and on the driver's, in the same object */
 
-/* sent takes what comes from the port at slot. */
+/* sent handles a frame that the element behind the port at slot has sent. */
 INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *from)
 {
 	__u64 link;
@@ -30,7 +30,7 @@ INLINE int sent(struct __sk_buff *skb, struct load l, __u32 slot, struct port *f
 	return leave(skb, l, slot, link);
 }
 
-/* from_port takes what an element sends, at the ingress of its port. Nothing of it ever reaches the node's own stack. */
+/* from_port takes what an element sends, at the ingress of its port. None of it ever reaches the node's own stack. */
 SEC("tc")
 int from_port(struct __sk_buff *skb)
 {
@@ -43,9 +43,9 @@ int from_port(struct __sk_buff *skb)
 }
 
 /*
- * from_companion takes what a router's companion forwarded, at the node's end of its device: it goes on as if the router had
- * sent it. What the companion's kernel says on its own account – groups that it joins – is nobody's. Devices that get all packets
- * may send all, too.
+ * from_companion takes what a router's companion forwarded, at the node's end of its device. It goes on as if the router had sent
+ * it. What the companion's kernel sends of its own accord, such as the groups that it joins, is dropped. Devices that get all
+ * packets (STEER_DEVICES) may send anything.
  */
 SEC("tc")
 int from_companion(struct __sk_buff *skb)
@@ -120,9 +120,9 @@ INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family
 }
 
 /*
- * from_tunnel takes what comes from other nodes. The port's own link word says from which peer its VNI may come, so that
- * both directions change at once. It must be addressed to this node as its peers know it: the kernel takes what comes to any of the
- * machine's addresses, broadcast and multicast too, where nobody looks whether the sender is an element behind an edge.
+ * from_tunnel takes what comes from other nodes. The port's own link word says from which peer its VNI may come, so that both
+ * directions change at once. The packet must be addressed to this node's one address that peers know. The kernel alone would take
+ * it at any of the machine's addresses, broadcast and multicast too, to which an element behind an edge could send.
  */
 SEC("tc")
 int from_tunnel(struct __sk_buff *skb)

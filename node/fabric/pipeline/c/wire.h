@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How frames look on the wires of the underlay and of edges, for the driver's hook: VXLAN (RFC 7348) over IPv4 and VLAN tags,
- * read and written. What is not certain – another family, options, fragments, checksums of UDP, marks of congestion, a next
- * hop whose MAC address is not known, packets that are too long – is the tunnel device's.
+ * How frames look on the wires of the underlay and of edges, for the driver's hook: it reads and writes VXLAN (RFC 7348) over
+ * IPv4, and VLAN tags. The tunnel device gets what is not certain: another family, options, fragments, checksums of UDP, marks of
+ * congestion (ECN), a next hop whose MAC address is not known, packets that are too long.
  */
 #ifndef WIRE_H
 #define WIRE_H
@@ -47,7 +47,7 @@ INLINE __u32 sum4(const struct ipv4_header *h)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
-/* tunnel_slot is the port that a frame is for which comes by a tunnel of ours, with the checks of from_tunnel; else 0. */
+/* tunnel_slot returns the port of a frame that comes by a tunnel of ours, with the checks of from_tunnel; else 0. */
 INLINE __u32 tunnel_slot(struct xdp_md *x, const struct driver *d, struct load *l)
 {
 	struct ethernet_header *e = (void *)(long)x->data;
@@ -99,8 +99,8 @@ INLINE int is_edge(__u32 slot, const struct edge_key *key)
 }
 
 /*
- * edge_slot is the port of the edge that a frame comes in by, with the checks of from_edge; else 0. A node may have thousands of
- * edges: what was found is remembered, which costs a fraction of what the hash table does.
+ * edge_slot returns the port of the edge that a frame comes in by, with the checks of from_edge; else 0. A node may have thousands of
+ * edges. So what was found is remembered (recent), which costs a fraction of a look-up in the hash table.
  */
 INLINE __u32 edge_slot(struct xdp_md *x, __u32 ifindex, struct load *l, __u32 *offset)
 {
