@@ -28,7 +28,8 @@ type usages struct {
 	before   map[model.ID]control.Usage
 	now      map[model.ID]*model.Usage
 	bite     map[limitOf]*bite
-	over     map[limitOf]uint64           // packets that networks have lost to their limits
+	over     map[limitOf]uint64 // packets that networks have lost to their limits
+	strange  strange
 	lack     map[model.ID]model.TableLack // of routers, as told
 	lackTold map[model.ID]time.Time
 	followed map[model.ID]followed
@@ -185,6 +186,42 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 		})
 	}
 	a.usage.over = total
+}
+
+// strange is what the loop remembers of tunnels' packets that no peer sent for a link that ends here.
+type strange struct {
+	known       bool
+	seen        uint64
+	since, told time.Time
+	count       uint64 // since then
+}
+
+// manyStrange is how many such packets in limitEvery are told: fewer are on their way when a network goes or an element moves.
+const manyStrange = 1000
+
+// strangers tells of packets that came to the node's tunnels from who is not their far end, or for links that it does not have.
+func (a *Agent) strangers(counters map[model.PortID]fabric.Counters, now time.Time) {
+	n := counters[model.PortID{}].Drops[fabric.NoPort]
+	for _, c := range counters {
+		n += c.Drops[fabric.NotThePeer]
+	}
+	s := &a.usage.strange
+	if !s.known { // what was before this agent's time is not news
+		*s = strange{known: true, seen: n, since: now}
+	}
+	if s.count < manyStrange && now.Sub(s.since) >= limitEvery {
+		s.since, s.count = now, 0
+	}
+	if n > s.seen { // fewer: ports have gone, and with them their counts
+		s.count += n - s.seen
+	}
+	s.seen = n
+	if s.count >= manyStrange && now.Sub(s.told) >= limitEvery {
+		a.event(model.Warning, a.Dirs.Node, "StrangePackets", fmt.Sprintf("%d packets came to its tunnels in the last %s that none of its "+
+			"peers sent for a link that ends here: they were dropped; somebody on the underlay forges them, or sends what was meant for another node",
+			s.count, max(now.Sub(s.since), time.Second).Round(time.Second)))
+		s.told, s.since, s.count = now, now, 0
+	}
 }
 
 // trim bounds what elements have in the kernel's tables, and tells of those that had too much.

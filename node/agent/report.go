@@ -274,6 +274,7 @@ func (a *Agent) count(ctx context.Context) {
 		return
 	}
 	a.overPackets(counters, a.countEvery())
+	a.strangers(counters, time.Now())
 	measured := a.measure(ctx)
 	a.watching(time.Now(), counters, measured)
 	next := *last

@@ -24,6 +24,12 @@ const (
 // OverPackets is the reason of drops of what a network sends beyond its packets a second.
 const OverPackets = pipeline.OverPackets
 
+// NoPort and NotThePeer are the reasons of drops of tunnels' packets that no node sent for a link that ends here.
+const (
+	NoPort     = pipeline.NoPort
+	NotThePeer = pipeline.NotThePeer
+)
+
 // Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
 const Tagged = pipeline.Tagged
 

@@ -111,8 +111,8 @@ var Reasons = [...]string{
 	1: "port is down",
 	2: "far port has no device",
 	3: "header could not be written",
-	4: "belongs to no port",
-	5: "not from the tunnel's far end",
+	4: NoPort,
+	5: NotThePeer,
 	7: "loss",
 	8: OverPackets,
 	9: OverPunts,
@@ -127,6 +127,12 @@ var Reasons = [...]string{
 
 // TooCostly is the reason of drops of what comes to or from an element whose packets cost the node more than they may.
 const TooCostly = "its element's packets take too much of the node"
+
+// NoPort is the reason of drops of what came with a tunnel's number that no port here has, or from a device that is no port.
+const NoPort = "belongs to no port"
+
+// NotThePeer is the reason of drops of what came through a tunnel from another address than its far end's.
+const NotThePeer = "not from the tunnel's far end"
 
 // Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
 const Tagged = "VLAN tag at an edge that is no trunk"
