@@ -35,6 +35,8 @@ type readiness struct {
 	expect  string         // the hash of what they must have read, if this process started them
 	starts  map[string]int // how often each daemon was started in this container, when it was ready last
 	news    []string       // what is still to be told
+	stopped string         // a daemon that is stopped
+	since   time.Time      // since then
 }
 
 // watchEvery is how often those that are starting are looked at, while they are few; each makes it longer.
@@ -43,6 +45,9 @@ const (
 	watchEach  = 2 * time.Millisecond
 	// settledEvery is how often the others are.
 	settledEvery = 3 * time.Second
+	// stoppedLong is how long a daemon may be stopped before that is a failure. FRR's look-out starts its own again by then;
+	// somebody may have stopped BIRD on purpose, who goes on with it or not.
+	stoppedLong = 2 * time.Minute
 	// lookedAtOnce is how many are looked at without a pause.
 	lookedAtOnce = 16
 )
@@ -125,6 +130,9 @@ func (d *Driver) look(id model.ID, p *process) {
 		return
 	}
 	missing, trouble, starts := d.notes(p)
+	if trouble == "" {
+		trouble = p.stoppedFor(time.Now())
+	}
 	p.trouble, p.ready, p.waits = trouble, len(missing) == 0 && trouble == "", ""
 	switch {
 	case p.ready:
@@ -144,6 +152,22 @@ func (d *Driver) look(id model.ID, p *process) {
 	}
 }
 
+// stoppedFor says what is wrong with a daemon that has been stopped for long.
+func (p *process) stoppedFor(now time.Time) string {
+	if p.stopped == "" {
+		p.since = time.Time{}
+		return ""
+	}
+	if p.since.IsZero() {
+		p.since = now
+	}
+	if now.Sub(p.since) < stoppedLong {
+		return ""
+	}
+	return fmt.Sprintf("%s has been stopped for %s, by a signal (SIGSTOP) that somebody sent: SIGCONT has it go on, "+
+		"and a restart of the element starts it anew", p.stopped, stoppedLong)
+}
+
 // notes returns the daemons that are not known to run with their configuration, and what is said to be wrong.
 func (d *Driver) notes(p *process) (missing []string, trouble string, starts map[string]int) {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", p.pid))
@@ -156,7 +180,7 @@ func (d *Driver) notes(p *process) (missing []string, trouble string, starts map
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		trouble = "what is wrong inside cannot be read: " + err.Error()
 	}
-	starts = map[string]int{}
+	starts, p.stopped = map[string]int{}, ""
 	for _, name := range p.plan.Daemons {
 		note, err := readNote(root, software.NotesDir+"/"+name)
 		if err != nil {
@@ -164,7 +188,15 @@ func (d *Driver) notes(p *process) (missing []string, trouble string, starts map
 			continue
 		}
 		n, err := software.ParseNote(note)
-		if err != nil || !runs(root, n.PID, name) || p.expect != "" && n.Config != p.expect && !d.isConfig(root, p, n.Config) {
+		if err != nil {
+			missing = append(missing, name)
+			continue
+		}
+		is := stateOf(root, n.PID, name)
+		if is == 'T' {
+			p.stopped = name
+		}
+		if strings.IndexByte("ZXT\x00", is) >= 0 || p.expect != "" && n.Config != p.expect && !d.isConfig(root, p, n.Config) {
 			missing = append(missing, name)
 			continue
 		}
@@ -195,21 +227,24 @@ func readNote(root *os.Root, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, software.MaxNote))
 }
 
-// runs tells whether a process of the element's is there, a daemon's, and not stopped. Instances of a daemon have a number
-// behind its name.
-func runs(root *os.Root, pid int, name string) bool {
+// stateOf is the state of a daemon's process in the element, as proc(5) has it, or 0. Instances of a daemon have a number behind
+// its name.
+func stateOf(root *os.Root, pid int, name string) byte {
 	file, err := root.OpenFile("proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return false
+		return 0
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, software.MaxNote))
 	if err != nil {
-		return false
+		return 0
 	}
 	program, _, _ := strings.Cut(name, "-")
 	_, rest, ok := strings.Cut(string(data), "("+program+") ")
-	return ok && rest != "" && !strings.Contains("ZXT", rest[:1])
+	if !ok || rest == "" {
+		return 0
+	}
+	return rest[0]
 }
 
 // troubleOf is the error of an element whose software does not get ready.

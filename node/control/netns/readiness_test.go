@@ -123,6 +123,28 @@ func TestStoppedDaemonIsNotReady(t *testing.T) {
 	}
 }
 
+// TestBIRDThatIsStoppedForLong: nothing in the element looks after BIRD. One that somebody has stopped is starting, failed with
+// the reason once it has lasted, and running when it goes on.
+func TestBIRDThatIsStoppedForLong(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("red", 71, 1)
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	bird := func(signal string) {
+		n.run(t, jobs[0].ID, "sh", "-c", "read -r pid rest </run/polyplane/state/bird && kill -"+signal+" $pid")
+	}
+	bird("STOP")
+	n.awaitPhases(t, jobs, model.PhaseStarting)
+	n.mu.Lock()
+	n.elements[jobs[0].ID].process.since = time.Now().Add(-stoppedLong)
+	n.mu.Unlock()
+	n.awaitPhases(t, jobs, model.PhaseFailed)
+	if err := n.Apply(t.Context(), jobs)[0].Err; err == nil || !strings.Contains(err.Error(), "bird has been stopped for 2m0s") || !strings.Contains(err.Error(), "SIGCONT") {
+		t.Errorf("told is %v", err)
+	}
+	bird("CONT")
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+}
+
 // TestHungDaemonIsStartedAgain: a daemon that lives and does not answer is ended after a minute by FRR's look-out, and started again with
 // its configuration. It takes some two minutes: POLYPLANE_LONG=1.
 func TestHungDaemonIsStartedAgain(t *testing.T) {
