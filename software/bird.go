@@ -15,8 +15,9 @@ import (
 const (
 	birdConf = "/etc/bird/bird.conf"
 	birdLog  = "/var/log/bird/bird.log"
-	// birdRetransmit, in seconds, is the least that BIRD takes. With its default of 5 s, a router that began anew, and whose
-	// neighbor still holds what it announced before, asks for that a second time when it may announce something new as well.
+	// birdRetransmit, in seconds, is the least that BIRD takes. With BIRD's default of 5 s, a router that began anew
+	// would ask a second time for what it announced before, and its neighbour still holds, just when it may announce
+	// something new as well.
 	birdRetransmit = 2
 	// staticPreference is BIRD's own default of static routes; a route's metric lowers it.
 	staticPreference = 200
@@ -74,8 +75,9 @@ func birdConfig(el model.Element) (string, error) {
 		w.line("router id %s;", id)
 	}
 	w.line("")
-	// The kernel tells of devices and addresses that change. To list all of them BIRD waits for the kernel's lock of network
-	// configuration, and sends nothing meanwhile: neighbors that have not heard from it for 4 s think that it is dead.
+	// The kernel tells of devices and addresses that change. To list all of them, BIRD waits for the kernel's lock of
+	// network configuration (rtnl) and sends nothing meanwhile. Neighbours that hear nothing from it for 4 s think that
+	// it is dead. So the list is made rarely.
 	w.line("protocol device { scan time 60; }")
 	w.line("protocol direct { ipv4; ipv6; }")
 	for _, f := range families {
@@ -100,8 +102,9 @@ func birdConfig(el model.Element) (string, error) {
 	return w.String(), nil
 }
 
-// birdRouterID is the router ID that BIRD is given; it takes one of its interfaces' IPv4 addresses where this is none. Without
-// any it ends. Then no protocol of it has a use for the number, which need only be the same at each start.
+// birdRouterID is the router ID that BIRD is given, if it needs one. Without it BIRD takes an IPv4 address of one of
+// its interfaces, and ends if there is none. Then no protocol has a use for the number; it must only be the same at
+// each start.
 func birdRouterID(el model.Element) netip.Addr {
 	if el.RouterID.Is4() {
 		return el.RouterID
@@ -135,7 +138,7 @@ var birdSources = map[string][]string{
 	"ospf6": {"RTS_OSPF", "RTS_OSPF_IA", "RTS_OSPF_EXT1", "RTS_OSPF_EXT2"},
 }
 
-// birdExport is a channel's export filter: the redistributed sources and more.
+// birdExport returns a channel's export filter: it passes the redistributed sources and more.
 func birdExport(words []string, self []string, more ...string) (string, error) {
 	sources := more
 	for _, w := range words {
@@ -159,7 +162,7 @@ func birdExport(words []string, self []string, more ...string) (string, error) {
 	return "export where source ~ [" + strings.Join(sources, ", ") + "]", nil
 }
 
-// birdDefault is a channel's export filter that lets the default route pass as well, where it is to be told.
+// birdDefault returns a channel's export filter that also passes the default route, where it is to be told.
 func birdDefault(el model.Element, f family, export string) string {
 	switch {
 	case !tellsDefault(el, f.v4):
@@ -170,7 +173,7 @@ func birdDefault(el model.Element, f family, export string) string {
 	return export + " || net = " + f.everything()
 }
 
-// everything is the family's default route's destination.
+// everything is the destination of the family's default route.
 func (f family) everything() string {
 	if f.v4 {
 		return "0.0.0.0/0"
@@ -178,7 +181,8 @@ func (f family) everything() string {
 	return "::/0"
 }
 
-// birdStatic writes a static protocol for each family and metric: BIRD prefers by preference, which is a protocol's.
+// birdStatic writes a static protocol for each family and metric. BIRD chooses by preference, which belongs to a
+// protocol, not to a route.
 func birdStatic(w *writer, el model.Element) error {
 	groups := map[[2]int][]string{}
 	for _, r := range routes(el) {
@@ -288,7 +292,7 @@ func birdBGP(w *writer, el model.Element) error {
 	if bgp == nil {
 		return nil
 	}
-	// What is announced by wish need not be reachable: an entry of the least preference stands for it.
+	// What the file wants announced need not be reachable. An entry of the least preference stands for it.
 	for _, f := range families {
 		nets := ofFamily(bgp.Networks, f.v4)
 		if len(nets) == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// The timers of the generated configurations: virtual links lose their carrier at once, so hellos only have to find
-// neighbours quickly. They are the same for FRR and BIRD, which must agree on them.
+// The timers of the generated configurations. Virtual links lose their carrier at once, so hellos only have to find
+// neighbours quickly. FRR and BIRD get the same values, since neighbours must agree on them (RFC 2328, appendix C.3).
 const (
 	helloSeconds      = 1
 	deadSeconds       = 4
@@ -31,11 +31,11 @@ type port struct {
 	device   string
 	v4, v6   bool
 	loopback bool
-	// passive: nobody to speak to there, the subnet is announced only.
+	// passive says that there is no router to speak to: only the subnet is announced.
 	passive bool
-	// pointToPoint: exactly one router at the far end, so no designated router is elected.
+	// pointToPoint says that exactly one router is at the far end, so no designated router is elected.
 	pointToPoint bool
-	// stub: the subnet is of end systems (hosts or a switch).
+	// stub says that the subnet is for end systems (hosts or a switch).
 	stub     bool
 	prefixes []netip.Prefix
 }
@@ -111,7 +111,7 @@ func tellsDefault(el model.Element, v4 bool) bool {
 	return hasDefaultRoute(el, v4) && slices.ContainsFunc(el.Interfaces, func(ifc model.Interface) bool { return ifc.Internet })
 }
 
-// announced are the prefixes that BGP originates.
+// announced returns the prefixes that BGP originates.
 func announced(el model.Element) []netip.Prefix {
 	if n := el.Routing.BGP.Networks; len(n) > 0 {
 		return n
@@ -130,8 +130,9 @@ func announced(el model.Element) []netip.Prefix {
 	return nets
 }
 
-// bgpSource is what an element's own packets that go by routes of BGP come from: its loopback, if BGP announces that. The kernel
-// would take the address on the link that they leave by, which BGP's neighbors know, but nobody behind them.
+// bgpSource is the source address of an element's own packets that go by routes of BGP: its loopback, if BGP announces
+// it. The kernel would take the address on the outgoing link. BGP's neighbours know that one, but nobody behind them
+// does.
 func bgpSource(el model.Element, v4 bool) netip.Addr {
 	if el.Routing.BGP == nil {
 		return netip.Addr{}
@@ -184,7 +185,7 @@ func ofFamily(prefixes []netip.Prefix, v4 bool) []netip.Prefix {
 	return out
 }
 
-// checkIntents refuses intents that no configuration can be made of.
+// checkIntents refuses intents from which no configuration can be made.
 func checkIntents(el model.Element) error {
 	r := el.Routing
 	if r.BGP != nil && r.BGP.AS == 0 {

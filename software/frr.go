@@ -16,12 +16,14 @@ const (
 	frrLog     = "/var/log/frr/frr.log"
 )
 
-// frrSweepSeconds is time enough to read the routes of the zebra before, and for the protocols to announce theirs again.
+// frrSweepSeconds is how long a new zebra keeps the routes of the one before: time enough to read them, and for the
+// protocols to announce theirs again.
 const frrSweepSeconds = 3
 
-// frrCapabilities: each daemon takes NET_ADMIN, NET_RAW and some NET_BIND_SERVICE before it becomes the user frr, and ends
-// if one is refused – SYS_ADMIN too, which inside/preload.c has them forgo; what ends daemons of that user is root's
-// (KILL); `write` replaces the configuration in frr's directory and gives it to frr (CHOWN, FOWNER, DAC_OVERRIDE).
+// frrCapabilities are the capabilities that FRR needs. Each daemon takes NET_ADMIN, NET_RAW and some NET_BIND_SERVICE
+// before it becomes the user frr, and ends if one is refused; SYS_ADMIN too, which inside/preload.c makes them do
+// without. Root needs KILL to end daemons of that user. `write` replaces the configuration in frr's directory and gives
+// it to frr (CHOWN, FOWNER, DAC_OVERRIDE).
 var frrCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_NET_ADMIN",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
 
@@ -79,7 +81,7 @@ func renderFRR(el model.Element) (Plan, error) {
 	}, nil
 }
 
-// frrDaemonOf tells which daemon a configuration's line needs, by how the line begins (after its indentation).
+// frrDaemonOf tells which daemon a line of a configuration needs, by how the line begins after its indentation.
 var frrDaemonOf = []struct{ begin, daemon string }{
 	{"router bgp", "bgpd"}, {"router rip", "ripd"}, {"router ripng", "ripngd"}, {"router ospf", "ospfd"},
 	{"router ospf6", "ospf6d"}, {"router isis", "isisd"}, {"router babel", "babeld"}, {"router pim", "pimd"},

@@ -11,10 +11,10 @@ import (
 // isisTag names the IS-IS instance inside FRR.
 const isisTag = "polyplane"
 
-// spfThrottle says when OSPF computes its paths anew, in milliseconds: 10 after a first change, then not within 200 of the last
-// time, and 200 later with each further time while changes go on, up to 1,000. All routers of a large network that starts would
-// otherwise compute most of the time, and write each of their results to the kernel. With more than 1,000 the last router's
-// neighbours would know of it, and compute nothing for as long.
+// spfThrottle says when OSPF computes its paths anew, in milliseconds: 10 after a first change, then not within 200 of
+// the last computation. While changes go on, each further wait is 200 longer, up to 1,000. Without this all routers of
+// a large network that starts would compute most of the time, and write each result to the kernel. With a longer wait
+// than 1,000, neighbours would know of the last router, and compute nothing for as long.
 const spfThrottle = "10 200 1000"
 
 // frrConfig generates frr.conf, for FRR 8.4 to 10.
@@ -28,8 +28,9 @@ func frrConfig(el model.Element) (string, error) {
 	// Changes of adjacencies and sessions, warnings, errors: a file that stays small.
 	w.line("log file %s notifications", frrLog)
 	w.line("service integrated-vtysh-config")
-	// While more routes than this wait for the kernel, zebra asks a thousand times a second whether they still do. With the 200
-	// that it has by itself, the zebras of a large network then keep each other from what they wait for.
+	// While more routes than this wait for the kernel, zebra asks a thousand times a second whether they still wait.
+	// With zebra's own limit of 200, the zebras of a large network keep each other from the kernel's lock that they all
+	// wait for.
 	w.line("zebra dplane limit 10000")
 	w.line("!")
 	if err := frrStatic(&w, el); err != nil {
@@ -200,8 +201,8 @@ func frrOSPF6(w *writer, el model.Element) error {
 	return nil
 }
 
-// frrRedistributes writes the redistribute lines; static routes with a default among them announce that as well, which
-// FRR's link-state protocols do only when told so.
+// frrRedistributes writes the redistribute lines. If a default route is among static routes, it announces that as well:
+// FRR's link-state protocols do so only when told to.
 func frrRedistributes(w *writer, indent string, el model.Element, words []string, self string, v4 bool) error {
 	sources, err := frrRedistribute(words, self, v4)
 	if err != nil {
@@ -317,7 +318,7 @@ func frrBGP(w *writer, el model.Element) error {
 	return nil
 }
 
-// frrSource has the routes of BGP written to the kernel with bgpSource.
+// frrSource makes zebra write the routes of BGP to the kernel with bgpSource.
 func frrSource(w *writer, el model.Element, v4 bool, family string) {
 	src := bgpSource(el, v4)
 	if !src.IsValid() {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// frrSettings are what a daemons file says. FRR sources that file as shell; polyplane reads it as plain KEY=VALUE lines, and
-// nothing of it is ever run.
+// frrSettings is what a daemons file says. FRR itself runs that file as shell. polyplane reads it as plain KEY=VALUE
+// lines, and never runs anything of it.
 type frrSettings struct {
 	on        map[string]bool
 	options   map[string][]string // of a daemon
@@ -19,7 +19,7 @@ type frrSettings struct {
 	files     int // that a daemon may have open
 }
 
-// defaultFiles is how many files a daemon may have open where the daemons file does not say.
+// defaultFiles is how many files a daemon may have open if the daemons file does not say.
 const defaultFiles = 1024
 
 // parseDaemonsFile reads a daemons file and refuses what it does not know.
@@ -123,7 +123,8 @@ func plainLetter(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_'
 }
 
-// frrTaken are options that would keep a daemon from being watched and configured, and why.
+// frrTaken are options that a user may not set, since they would keep a daemon from being watched and configured, each
+// with the reason.
 var frrTaken = map[string]string{
 	"-d": "daemons stay in the foreground, where they are watched", "--daemon": "daemons stay in the foreground, where they are watched",
 	"-i": "where its process is noted is fixed", "--pid_file": "where its process is noted is fixed",
@@ -138,7 +139,8 @@ var frrTaken = map[string]string{
 	"-b": "it would end at once", "--batch": "it would end at once",
 }
 
-// frrValued are the letters of options with a value, which may be glued to it (getopt(3)): what follows is no further option.
+// frrValued are the letters of options with a value, which may follow without a space (getopt(3)). What follows them is
+// then a value, and no further option.
 const frrValued = "AFIKMPeflops"
 
 func frrOptions(value string) ([]string, error) {
@@ -154,8 +156,8 @@ func frrOptions(value string) ([]string, error) {
 	return words, nil
 }
 
-// frrTakenIn finds an option that is taken in a word, however getopt_long(3) lets it be written: several letters in one word, with
-// their value behind them, or the beginning of a long name.
+// frrTakenIn finds an option of frrTaken in a word, in every form that getopt_long(3) allows: several letters in one
+// word, with their value behind them, or the beginning of a long name.
 func frrTakenIn(word string) (name, why string) {
 	if strings.HasPrefix(word, "--") {
 		begin, _, _ := strings.Cut(word, "=")

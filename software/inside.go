@@ -21,7 +21,8 @@ type Program struct {
 
 const (
 	insideDir = "/run/polyplane"
-	// NotesDir is where the programs note what runs with its configuration: a Note a daemon, and what is wrong.
+	// NotesDir is where the programs write notes: a Note for each daemon that runs with its configuration, and one that
+	// says what is wrong.
 	NotesDir = insideDir + "/state"
 	// TroubleNote is the name of the note that says, for people, what is wrong.
 	TroubleNote = "trouble"
@@ -50,7 +51,8 @@ var (
 // Programs are all there are.
 func Programs() []Program { return []Program{frrProgram, frrPreloadProgram, birdProgram} }
 
-// Note is what is noted of a daemon that runs and has read its configuration.
+// Note is the evidence that a daemon runs and has read its configuration. The agent compares it before it calls the
+// element ready (docs/decisions/0024-ready.md).
 type Note struct {
 	PID    int    // in the element's own PID namespace
 	Config string // the SHA-256 hash of what it has read, in hexadecimal digits
@@ -60,7 +62,7 @@ type Note struct {
 // MaxNote is the longest note in bytes.
 const MaxNote = 512
 
-// ParseNote reads a note. Whoever is root in the element may have written it.
+// ParseNote reads a note. Root in the element may have written anything there.
 func ParseNote(data []byte) (Note, error) {
 	words := strings.Fields(string(data[:min(len(data), MaxNote)]))
 	if len(words) != 3 {
@@ -80,7 +82,7 @@ func ParseNote(data []byte) (Note, error) {
 	return Note{PID: int(pid), Config: words[1], Starts: int(starts)}, nil
 }
 
-// Trouble makes one line for people of a note that says what is wrong.
+// Trouble makes one line for people from a note that says what is wrong.
 func Trouble(data []byte) string {
 	text := strings.Join(strings.Fields(string(data[:min(len(data), MaxNote)])), " ")
 	return strings.Map(func(r rune) rune {

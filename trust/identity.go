@@ -128,7 +128,8 @@ func encodeKey(k *ecdsa.PrivateKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// writeSecret replaces a file that only this user may read, in one step, and sees it on the disk.
+// writeSecret replaces a file that only this user may read. It does so in one step, and syncs it to the disk: a power
+// cut leaves the old file or the new one.
 func writeSecret(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // its mode is 0600
 	if err != nil {

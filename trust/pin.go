@@ -28,7 +28,7 @@ func ParsePin(text string) (Pin, error) {
 	return Pin(b), nil
 }
 
-// WrongAuthorityError tells that who answers is not whom the fingerprint is of.
+// WrongAuthorityError says that the manager that answers is not the one that the fingerprint belongs to.
 type WrongAuthorityError struct{ Why error }
 
 func (e *WrongAuthorityError) Error() string {
@@ -37,8 +37,8 @@ func (e *WrongAuthorityError) Error() string {
 
 func (e *WrongAuthorityError) Unwrap() error { return e.Why }
 
-// ClientConfig is for connections to the manager whose authority has the fingerprint, whatever address it is reached by.
-// certificate, if not nil, is who we are.
+// ClientConfig is for connections to the manager whose authority has the fingerprint, at whatever address it is
+// reached. certificate, if not nil, shows who we are.
 func ClientConfig(pin Pin, certificate func() (*tls.Certificate, error)) *tls.Config {
 	c := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, ServerName: ServerName,
 		// The chain is verified below, against the one authority and not against the system's.

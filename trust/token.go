@@ -13,8 +13,8 @@ import (
 // tokenVersion begins every token: what follows is of this form.
 const tokenVersion = "pp1"
 
-// Token is what one shows the manager instead of a certificate: ID tells which it is, Secret proves it, and Pin is how the
-// one who shows it knows the manager.
+// Token is what somebody without a certificate shows the manager. ID tells which token it is, Secret proves it, and by
+// Pin the holder recognises the manager.
 type Token struct {
 	ID     string
 	Secret string
@@ -53,7 +53,8 @@ func (t Token) Hash() string {
 	return hex.EncodeToString(h[:])
 }
 
-// Proves tells whether the token's secret is the one that was kept, in a time that does not depend on how alike they are.
+// Proves tells whether the token's secret is the one whose hash was kept. It takes the same time however alike the two
+// are, so that nobody can guess the secret piece by piece.
 func (t Token) Proves(hash string) bool {
 	return subtle.ConstantTimeCompare([]byte(t.Hash()), []byte(hash)) == 1
 }

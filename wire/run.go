@@ -29,7 +29,8 @@ func Serve(ctx context.Context, c *Conn, tty bool, run func(context.Context, con
 		feed.CloseWithError(err)
 		cancel(fmt.Errorf("the far side went away: %w", err))
 	}()
-	// A command that does not read its input holds the pump up, which then does not see the connection's end: a write does.
+	// A command that does not read its input blocks the pump, which then does not see the connection's end. A write
+	// does see it.
 	over := make(chan struct{})
 	var looking sync.WaitGroup
 	looking.Go(func() {
@@ -78,7 +79,7 @@ func pump(c *Conn, feed *io.PipeWriter, resize chan control.Size) error {
 			if closed {
 				return errors.New("stream: standard input after its end")
 			}
-			// A command that has closed its input is no reason to stop listening: the rest is dropped.
+			// A command that has closed its input is no reason to stop listening: later input is dropped.
 			if _, err := feed.Write(f.Payload); err != nil && !errors.Is(err, io.ErrClosedPipe) {
 				return err
 			}

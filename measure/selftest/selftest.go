@@ -53,7 +53,8 @@ type Speed struct {
 	Noise  float64   `json:"noise"` // by how much the bare loop differs from itself (A/A), relative; 0 below three rounds
 }
 
-// TimeEvery and CheckEvery are what is timed and checked of frames that leave as fast as possible (see sink.Options).
+// TimeEvery and CheckEvery say which frames are timed and checked when frames leave as fast as possible (see
+// sink.Options).
 const (
 	TimeEvery  = 64
 	CheckEvery = 256
@@ -202,7 +203,8 @@ func measured(sizes frame.Sizes, cpu, check int) loop {
 	}
 }
 
-// compare has the bare loop, itself once more, and source and sink, with sampled and with whole checks, take turns.
+// compare lets these take turns: the bare loop, the bare loop once more, and source and sink, with sampled and with
+// whole checks.
 func (s *Speed) compare(ctx context.Context, o Options, sizes frame.Sizes, pairs []pair) error {
 	loops := []loop{bare(sizes, o.CPU), bare(sizes, o.CPU), measured(sizes, o.CPU, CheckEvery), measured(sizes, o.CPU, 1)}
 	into := []*[]float64{&s.Bares, &s.Again, &s.Fulls, &s.Wholes}

@@ -34,12 +34,13 @@ type Options struct {
 	Device  netdev.Ref
 	Sender  netdev.Ref // the other end of the device's veth, if it is one: a full ring shows only in that one's counters
 	Streams int        // 1…64
-	// TimeEvery: frames whose sequence number is a multiple of it are timed, and only they: reading the clock is a
-	// quarter of what a frame costs here. A power of two; 0 means 1, every frame. Delay variation is then that between
-	// consecutive timed frames (RFC 3393 calls this the selection function).
+	// TimeEvery says which frames are timed: only those whose sequence number is a multiple of it, since reading the
+	// clock is a quarter of what a frame costs here. It is a power of two; 0 means 1, every frame. Delay variation is
+	// then that between consecutive timed frames (RFC 3393 calls this the selection function).
 	TimeEvery int
-	// CheckEvery: the payload is summed up whole in frames whose sequence number is a multiple of it; of the others the tag is
-	// checked, and their payload believed. A power of two; 0 means 1, every frame. Headers are not part of the payload.
+	// CheckEvery says whose payload is summed up whole: frames whose sequence number is a multiple of it. Of the others
+	// only the tag is checked, and the payload is believed. It is a power of two; 0 means 1, every frame. Headers are
+	// not part of the payload.
 	CheckEvery int
 	// Window is how many sequence numbers back a late frame is still told from a duplicate; a power of two, 0 means
 	// 65,536. Frames further behind make the result say that it is not exact.

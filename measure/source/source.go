@@ -43,9 +43,10 @@ type Options struct {
 	CPU        int           // the CPU to send from; negative: any
 	Batch      int           // frames per kernel batch, 1…256; 0: 256 when a stream is unpaced, else 8. The smaller the more exact in time
 	ClockEvery int           // read the clock at least every so many frames; 0: 64 when a stream is unpaced, else 1
-	// KeepPayload: the payload of a frame is what the kernel put into its page when it made the page, and not written again for
-	// every frame. Pages come back as whoever had them left them, so damage done to one stays. Frames of 512 bytes and more
-	// leave up to twice as fast. It needs streams whose headers are of one length, and is ignored for others.
+	// KeepPayload leaves in a frame the payload that the kernel put into its page when it made the page, instead of
+	// writing it again for every frame. Frames of 512 bytes and more then leave up to twice as fast. But pages come
+	// back as their last user left them, so damage done to one stays. It needs streams whose headers are of one length,
+	// and is ignored for others.
 	KeepPayload bool
 	Thread      func(tid int) // if not nil: called on the thread that sends, before it does; a packet socket's does not call it
 	Seed        uint64        // of sizes, destinations, and Poisson gaps

@@ -68,8 +68,8 @@ type Options struct {
 	Placement Placement
 	Streams   []source.Stream // their rates are shares of a trial's rate; all 0 means equal shares
 	TimeEvery int             // see sink.Options
-	// CheckEvery: see sink.Options. Above 1 the source does not write the payload of every frame either, so that damage done to
-	// a page may show in several frames: corruption is then found, and not counted exactly.
+	// CheckEvery: see sink.Options. Above 1 the source does not write the payload of every frame either. Damage done to
+	// a page may then show in several frames, so corruption is found but not counted exactly.
 	CheckEvery int
 	Generic    bool          // see sink.Options
 	Warmup     time.Duration // traffic before every trial that is not counted

@@ -1,5 +1,5 @@
-// Package turns compares systems that forward live frames, by having them take turns of milliseconds on one CPU: machines differ
-// from themselves by a tenth from one second to the next, but not so much within one.
+// Package turns compares systems that forward live frames: they take turns of milliseconds on one CPU. A machine's speed differs
+// by a tenth from one second to the next, but much less within a second.
 package turns
 
 import (

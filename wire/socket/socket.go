@@ -18,7 +18,7 @@ import (
 // maxPath is what fits into a socket's address (unix(7): 108 bytes with the final zero).
 const maxPath = 107
 
-// look is how often a socket is looked for: a `get` a second later finds it again.
+// look is how often a listener checks that its socket is still there: soon enough for a `get` one second later.
 const look = 500 * time.Millisecond
 
 // Listen opens a Unix socket that only this user (root) may connect to. A socket that a dead process left behind is
@@ -87,7 +87,7 @@ type result struct {
 	err  error
 }
 
-// take has what comes to a listener accepted, and closes the one before.
+// take starts to accept what comes to a listener, and closes the listener before it.
 func (k *kept) take(l *net.UnixListener) error {
 	is, err := os.Lstat(k.path)
 	if err != nil {

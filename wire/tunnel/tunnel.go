@@ -19,8 +19,8 @@ import (
 const Protocol = "polyplane-tunnel"
 
 const (
-	// keepAlive is how often each side asks whether the other is there, writeTimeout how long it may take to answer or to
-	// take anything at all.
+	// keepAlive is how often each side asks whether the other is there. writeTimeout is how long the other may take to
+	// answer, or to take anything at all.
 	keepAlive    = 10 * time.Second
 	writeTimeout = 10 * time.Second
 	// window is how much of a stream may be on its way, in bytes: with less, a stream over a path of 50 ms would not
@@ -49,8 +49,8 @@ func Open(conn io.ReadWriteCloser) (*Session, error) {
 	return s, nil
 }
 
-// refuse ends the tunnel when the node opens a connection through it: only the manager does, and what came on one that nobody
-// takes would be kept.
+// refuse ends the tunnel when the node opens a connection through it. Only the manager does so; connections that nobody
+// takes would pile up.
 func (s *Session) refuse() {
 	if _, err := s.mux.AcceptStream(); err == nil {
 		s.mux.Close() //nolint:errcheck // it ends in any case
@@ -85,7 +85,8 @@ func (s *Session) Dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// conn is a stream that, once closed, says nothing more: of itself it would go on until the node has closed it too.
+// conn is a stream that says nothing more once it is closed. A stream of yamux would go on until the node has closed it
+// too.
 type conn struct {
 	*yamux.Stream
 	closed atomic.Bool
