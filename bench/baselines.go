@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// bareKernel makes, by two runs of `ip -batch`, n namespaces and n-1 veth pairs with both ends up and an address each:
-// what any such system has to make at least. The pairs stay in one namespace of our own (moving them, which a real
-// network needs, would take longer), so this is the hardest baseline we know.
+// bareKernel makes, by two runs of `ip -batch`, n namespaces and n-1 veth pairs with both ends up and an address each.
+// Any such system has to make at least this. The pairs stay in one namespace of our own: moving them, which a real
+// network needs, would take longer. So this is the hardest baseline that we know.
 func bareKernel(ctx context.Context, n int) (made, removed time.Duration, err error) {
 	const home = "ppbench-bare"
 	if err := ip(ctx, "", "netns", "add", home); err != nil {
@@ -29,7 +29,7 @@ func bareKernel(ctx context.Context, n int) (made, removed time.Duration, err er
 		fmt.Fprintf(&links, "addr add %s.%d/30 dev a%d\naddr add %s.%d/30 dev b%d\n", a, base+1, i, a, base+2, i)
 	}
 	defer func() {
-		// Whatever happened: nothing stays. The deadline of ctx must not stop this.
+		// Nothing may stay, whatever happened. So the deadline of ctx must not stop this.
 		_ = ip(context.WithoutCancel(ctx), gone.String(), "-force", "-batch", "-")
 		_ = ip(context.WithoutCancel(ctx), "", "netns", "del", home)
 	}()
@@ -43,7 +43,7 @@ func bareKernel(ctx context.Context, n int) (made, removed time.Duration, err er
 	made = time.Since(start)
 
 	start = time.Now()
-	// One deletion by group shares the kernel's waits: 999 single ones take 23 s.
+	// One deletion by group waits for the kernel once. 999 single ones take 23 s.
 	if err := ip(ctx, "", "-n", home, "link", "del", "group", "7"); err != nil {
 		return 0, 0, err
 	}
@@ -105,7 +105,8 @@ func mininet(ctx context.Context, n int) (made, removed time.Duration, err error
 	if err := script.Close(); err != nil {
 		return 0, 0, err
 	}
-	// A namespace of its own keeps Mininet's devices off the host; Debian's packages live with Debian's Python.
+	// Mininet gets a namespace of its own, so that its devices are not the host's. PATH leads to Debian's Python, where
+	// Debian's packages live.
 	const home = "ppbench-mininet"
 	if err := ip(ctx, "", "netns", "add", home); err != nil {
 		return 0, 0, err

@@ -26,17 +26,17 @@ type system struct {
 	name  string
 	chain *chain
 	live  func() turns.Loop // what sends, if it is not source and sink of the chain
-	// behind the driver is where the sink is then: what redirect_peer delivers passes no driver.
+	// behind says that the sink is behind the driver: frames that redirect_peer delivers pass no driver.
 	behind bool
 	batch  int          // frames at once; 0: 256
 	to     []netip.Addr // where frames go; none: 4,096 addresses in a row, at random
 	rates  []float64    // frames a second
 }
 
-// destinations is to how many addresses frames go, at random.
+// destinations is the number of addresses that frames go to, at random.
 const destinations = 4096
 
-// every is which frames are timed and summed up whole at full speed.
+// every says which frames are timed and summed up whole at full speed (sink.Options).
 const every = 256
 
 func (s *system) stream() (source.Stream, error) {
@@ -56,7 +56,7 @@ func (s *system) stream() (source.Stream, error) {
 	return source.Stream{Headers: h, Sizes: frame.Fixed(64), Destinations: to}, nil
 }
 
-// mayLose is the share of frames that may be lost in a closed loop: those under way when a loop ends.
+// mayLose is the share of frames that may be lost in a closed loop: those that are under way when a loop ends.
 const mayLose = 0.001
 
 func (s *system) loop() (turns.Loop, error) {
@@ -68,7 +68,7 @@ func (s *system) loop() (turns.Loop, error) {
 		Stream: stream, TimeEvery: every, CheckEvery: every, Batch: s.batch, MayLose: mayLose}), err
 }
 
-// compete has systems take turns on one core, in so many rounds.
+// compete lets systems take turns on one core, in so many rounds.
 func compete(ctx context.Context, o options, rounds int, systems ...*system) error {
 	rng := rand.New(rand.NewPCG(uint64(o.seed), uint64(len(systems))))
 	for round := range rounds {
@@ -94,7 +94,7 @@ func compete(ctx context.Context, o options, rounds int, systems ...*system) err
 	return nil
 }
 
-// faster is the system that is best known of several.
+// faster returns the system with the highest median rate.
 func faster(systems ...*system) *system {
 	best := systems[0]
 	for _, s := range systems[1:] {
@@ -105,7 +105,7 @@ func faster(systems ...*system) *system {
 	return best
 }
 
-// against is a row of a table: a system, another that it is compared with, the ratio, and what is asked for.
+// against is a row of a table: a system, another that it is compared with, the ratio, and the ratio that is promised.
 func (o options) against(what string, s, base *system, asked string) ([]string, error) {
 	r, err := stats.PairedRatio(base.rates, s.rates, stats.BootstrapOptions{Seed: uint64(o.seed)})
 	return []string{what, mega(stats.Median(s.rates)), fmt.Sprintf("%s (%s)", mega(stats.Median(base.rates)), base.name), ratio(r), asked}, err

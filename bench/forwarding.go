@@ -33,7 +33,8 @@ const oneCore = "64-byte frames to 4,096 random destinations. In a round all sys
 
 var ratioColumns = []string{"what", "Mp/s", "compared with, Mp/s", "ratio", "asked for"}
 
-// slowBatch is the frames at once where a kernel forwards: what it does with them at a stretch is charged to who sent them.
+// slowBatch is how many frames are sent at once where a kernel forwards. The kernel charges what it does with them in
+// one go to the sender.
 const slowBatch = 64
 
 func oneRouter(ctx context.Context, o options) (t table, err error) {
@@ -130,7 +131,7 @@ func chainOfRouters(ctx context.Context, o options) (t table, err error) {
 	return t, err
 }
 
-// inverse are nanoseconds a frame.
+// inverse turns frames a second into nanoseconds a frame.
 func inverse(rates []float64) []float64 {
 	out := make([]float64, len(rates))
 	for i, r := range rates {
@@ -139,7 +140,7 @@ func inverse(rates []float64) []float64 {
 	return out
 }
 
-// prefixes are those of the file that POLYPLANE_PREFIXES names, else generated ones.
+// prefixes returns the prefixes of the file that POLYPLANE_PREFIXES names, or generated ones.
 func prefixes() (v4, v6 []netip.Prefix, from string, err error) {
 	if path := os.Getenv("POLYPLANE_PREFIXES"); path != "" {
 		v4, v6, err := internet.Read(path)

@@ -136,7 +136,7 @@ func oneLinkChanged(line []byte) []byte {
 	return bytes.Join(lines, []byte("\n"))
 }
 
-// portBack deletes a port and returns the seconds until it is there and up again.
+// portBack deletes a port and returns how many seconds it takes until the port is there and up again.
 func (in *running) portBack(ctx context.Context) (float64, error) {
 	old, err := in.devices(ctx)
 	if err != nil {
@@ -160,7 +160,8 @@ func (in *running) portBack(ctx context.Context) (float64, error) {
 	return 0, fmt.Errorf("the deleted port %s did not come back within a minute", victim)
 }
 
-// devices are the ports' devices with their interface indices.
+// devices returns the ports' devices with their interface indices: an index that changed means that a device was made
+// anew.
 func (in *running) devices(ctx context.Context) (map[string]int, error) {
 	out, err := in.inNode(ctx, "ip", "-j", "link")
 	if err != nil {

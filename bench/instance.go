@@ -57,7 +57,7 @@ func (in *running) run(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// neighbours probes so many seeded pairs of neighbours, once each, and counts those that answered.
+// neighbours probes n pairs of neighbours, chosen by the seed, once each, and counts the pairs that answered.
 func (in *running) neighbours(ctx context.Context, network string, pairs int, seed int64) (asked, replied int, err error) {
 	out, err := in.run(ctx, "check", network, "--neighbours", strconv.Itoa(pairs), "--seed", strconv.FormatInt(seed, 10), "-o", "json")
 	var result model.CheckResult
@@ -95,7 +95,7 @@ func (in *running) ports() (int, error) {
 	return strings.Count(out, ": "+instance.PortDevicePrefix), err
 }
 
-// processes are the instance's own: the supervisor, the manager, the agents.
+// processes returns the instance's own processes: the supervisor, the manager, the agents.
 func (in *running) processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -123,7 +123,7 @@ func (in *running) processes() ([]int, error) {
 	return pids, nil
 }
 
-// cpuSeconds is the processor time that the processes have taken so far, in user and system mode.
+// cpuSeconds is the processor time that processes have taken so far, in user and system mode.
 func cpuSeconds(pids []int) (float64, error) {
 	var ticks float64
 	for _, pid := range pids {
@@ -131,7 +131,7 @@ func cpuSeconds(pids []int) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		// The name in parentheses may hold anything; utime and stime are the 12th and 13th field after it (proc(5)).
+		// The name in parentheses may contain anything; utime and stime are the 12th and 13th field after it (proc(5)).
 		_, rest, _ := strings.Cut(string(stat), ") ")
 		f := strings.Fields(rest)
 		for _, field := range f[11:13] {

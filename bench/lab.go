@@ -47,7 +47,8 @@ type chain struct {
 	packets int // a second that the network may send; 0: unlimited
 }
 
-// lab is a node in a network namespace of its own, with the drivers that an agent has and chains on it.
+// lab is a node in a network namespace of its own, with the drivers that an agent has, and with chains on it. There is
+// no agent and no manager: the benchmark itself gives the drivers their desired state.
 type lab struct {
 	ctx      context.Context
 	dirs     instance.NodeDirs
@@ -132,7 +133,7 @@ func (l *lab) chain(network string, routers int, w way) *chain {
 	return c
 }
 
-// build makes all chains, with addresses and routes, and has the planes take their routers.
+// build makes all chains, with addresses and routes, and makes the planes take their routers.
 func (l *lab) build() error {
 	for i, c := range l.chains {
 		l.jobs = append(l.jobs, c.jobs(uint32(i+1))...)
@@ -190,7 +191,7 @@ func (l *lab) job(j *control.Job) forward.Job {
 	return forward.Job{ID: j.ID, Element: j.Element, Routes: routed.Routes(j.ID)}
 }
 
-// take has a plane make itself ready for elements: the next apply steers them there.
+// take makes a plane ready for elements. The next apply steers them there.
 func (l *lab) take(f model.Forwarding, jobs []forward.Job) error {
 	if len(jobs) == 0 {
 		return nil
@@ -240,7 +241,7 @@ func (l *lab) apply() error {
 	return err
 }
 
-// put makes the fabric what s says.
+// put applies s to the fabric.
 func (l *lab) put(s fabric.State) (fabric.Report, error) {
 	r := l.fabric.Apply(l.ctx, s)
 	for _, err := range r.Failed {
@@ -375,7 +376,7 @@ func (c *chain) output(element, command string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// mac is the address of an element's interface.
+// mac is the MAC address of an element's interface.
 func (c *chain) mac(element, ifc string) (net.HardwareAddr, error) {
 	var mac net.HardwareAddr
 	err := netdev.In(c.space(element), func() error {

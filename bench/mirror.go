@@ -52,7 +52,7 @@ type mirrored struct {
 	seenAt time.Time
 }
 
-// marker is where routes are that tell that what was written before is there.
+// marker contains routes that mark an end: when one of them is seen, everything that was written before it has been.
 var marker = netip.MustParsePrefix("198.18.0.0/15")
 
 func markerAt(n int) netip.Prefix {
@@ -71,7 +71,7 @@ func newMirrored() (m *mirrored, err error) {
 	if m.handle, err = os.Open(m.router.Path()); err != nil {
 		return nil, err
 	}
-	// As an element's are that bear on its tables.
+	// These are the element's sysctls that matter for its tables.
 	for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/nexthop_compat_mode": "0",
 		"ipv6/route/max_size": "2147483647"} {
 		if err := netdev.In(m.router.Path(), func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) }); err != nil {
@@ -93,7 +93,7 @@ func newMirrored() (m *mirrored, err error) {
 	return m, m.batch(strings.NewReader(strings.Join(lines, "\n") + "\n"))
 }
 
-// batch has ip(8) carry commands out in the router.
+// batch runs commands of ip(8) in the router.
 func (m *mirrored) batch(commands interface{ Read([]byte) (int, error) }) error {
 	return netdev.In(m.router.Path(), func() error {
 		c := exec.Command("ip", "-force", "-batch", "-")
@@ -171,7 +171,7 @@ func (m *mirrored) start() error {
 	return m.wait("the mirror is in sync", func() bool { return m.synced })
 }
 
-// wait waits until the condition, which is looked at after each batch, holds.
+// wait waits until the condition holds. It looks after each batch.
 func (m *mirrored) wait(what string, is func() bool) error {
 	late := time.AfterFunc(time.Minute, func() {
 		m.mu.Lock()
@@ -296,7 +296,8 @@ func writePieces(dir string, all []netip.Prefix) (paths []string, err error) {
 
 type liveResult struct{ with, without, late []float64 } // seconds, by piece
 
-// live writes each piece into both namespaces.
+// live writes each piece of a full table into both namespaces, and measures how much longer the one takes that is
+// mirrored.
 func (m *mirrored) live(ctx context.Context, rng *rand.Rand, plain *mirrored, pieces []string) (r liveResult, err error) {
 	write := func(to *mirrored, path string) (float64, error) {
 		file, err := os.Open(path)
@@ -339,7 +340,7 @@ func (m *mirrored) live(ctx context.Context, rng *rand.Rand, plain *mirrored, pi
 	return r, nil
 }
 
-// dumpAll has the kernel tell what a dump tells; each gets messages as they come, whole.
+// dumpAll reads what the kernel's dumps tell; each gets whole messages, as they come.
 func dumpAll(c *linux.Rtnetlink, d mirror.Dump, each func(message []byte)) error {
 	var r linux.Batch
 	r.Request(d.Kind, 0)
@@ -379,7 +380,7 @@ func (m *mirrored) dial() (c *linux.Rtnetlink, err error) {
 	return c, err
 }
 
-// resync measures the kernel's dump of the main tables and a resync, in turn.
+// resync measures the kernel's dump of the main tables and a mirror's resync, in turn.
 func (m *mirrored) resync(times int) (dump, resync []float64, err error) {
 	c, err := m.dial()
 	if err != nil {
@@ -411,7 +412,8 @@ func (m *mirrored) resync(times int) (dump, resync []float64, err error) {
 // pieceBytes is how much is read at once.
 const pieceBytes = 128 << 10
 
-// replay takes in what the kernel tells of the main tables, as notifications, into tables of its own: routes a second of CPU time.
+// replay feeds what the kernel tells of the main tables, as notifications, into a mirror with tables of its own. It
+// returns routes a second of CPU time.
 func (m *mirrored) replay(times int) (rates [2][]float64, err error) {
 	c, err := m.dial()
 	if err != nil {
@@ -495,7 +497,7 @@ func processTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// changes measures one route's changes in a namespace into which ip(8) writes others without end.
+// changes measures how soon one route's changes are seen, in a namespace into which ip(8) writes others without end.
 func changes(ctx context.Context, pieces []string) (took []float64, err error) {
 	m, err := newMirrored()
 	if err != nil {

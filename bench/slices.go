@@ -30,8 +30,8 @@ import (
 // manySlices is SLICES in C.
 const manySlices = 1000
 
-// wires are two devices of the node, by one of which frames come in for all slices of a group, and by the other of which they
-// leave: VLANs 1 to n of each are edges of slices 1 to n. Source and sink are at their other ends.
+// wires are two devices of the node for a group of slices. Frames for all its slices come in by one, and leave by the
+// other. VLANs 1 to n of each are edges of slices 1 to n. Source and sink are at the devices' other ends.
 type wires struct {
 	*lab
 	name   string
@@ -165,7 +165,7 @@ func (l *lab) slicedNode(groups ...*wires) error {
 	return err
 }
 
-// forwarded is what the fabric forwarded in the drivers' hook for each slice of the group.
+// forwarded is how many frames the fabric forwarded in the drivers' hook, for each slice of the group.
 func (w *wires) forwarded() ([]uint64, error) {
 	counts, err := w.fabric.Forwarded(w.ctx)
 	if err != nil {
@@ -270,7 +270,8 @@ func (w *wires) run(ctx context.Context, thread func(int)) (err error) {
 	return w.check(&o, sent, before)
 }
 
-// check makes sure that nearly all frames took the drivers' hook, at every slice's router, and arrived with their slice's tag.
+// check makes sure that the measurement was of what it says: nearly all frames took the drivers' hook, at every slice's
+// router, and arrived with their slice's tag.
 func (w *wires) check(o *slicesObjects, begun uint64, before []uint64) error {
 	const leastDriver = 0.99
 	var sent, right, wrong, driver uint64

@@ -53,7 +53,7 @@ const (
 
 const streamPort = 5301
 
-// takeTurns measures each system once a round, in random order. A system is let go on, then read twice, then stopped.
+// takeTurns measures each system once a round, in random order. It lets a system go on, reads it twice, then stops it.
 func takeTurns(ctx context.Context, o options, systems []*system, enter func(i int), read func(i int) uint64) error {
 	rng := rand.New(rand.NewPCG(uint64(o.seed), 7))
 	for range streamRounds * o.rounds {
@@ -124,7 +124,7 @@ func (s *system) connect() (from, to int, err error) {
 	return from, to, nil
 }
 
-// oneStream has one connection of each system, which send in turns.
+// oneStream measures one connection of each system. The connections send in turns.
 func oneStream(ctx context.Context, o options, systems []*system) (table, error) {
 	const write = 128 << 10
 	var turn atomic.Int32 // whose it is; negative: the end
@@ -192,7 +192,7 @@ func oneStream(ctx context.Context, o options, systems []*system) (table, error)
 	return t, err
 }
 
-// compared adds the rows; in the column asked what is asked of xdp against guest (0) or plain veths (1).
+// compared adds the rows. asked says in which of the first two the promise is written: xdp against guest (0) or plain veths (1).
 func compared(t *table, o options, systems []*system, asked int) (err error) {
 	want := [2]string{}
 	want[asked] = "≥ 0.98, the interval reaching 1"
@@ -208,7 +208,8 @@ func compared(t *table, o options, systems []*system, asked int) (err error) {
 // atOnce is how many connections are under way.
 const atOnce = 64
 
-// newConnections has a client make connections one after the other, a few at once, and both ends reset them when they are there.
+// newConnections measures how many connections a client can make, one after the other, a few at once. Both ends reset
+// them as soon as they are established.
 func newConnections(ctx context.Context, o options, systems []*system) (t table, err error) {
 	var turn atomic.Int32
 	made := make([]atomic.Uint64, len(systems))

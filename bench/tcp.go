@@ -36,9 +36,9 @@ var plainVeth = []string{
 	"ip netns exec ppbench-r sysctl -qw net.ipv4.ip_forward=1",
 }
 
-// tcp compares one TCP stream through a router that forwards in the guest with the same through plain veth pairs, each
-// as it is best: without GRO on the pairs, or with it, whichever is faster. Each is measured twice: with sender and
-// receiver on a core of their own, and where the scheduler puts them, which makes single runs differ far more.
+// tcp compares one TCP stream through a router that forwards in the guest with one through plain veth pairs. The pairs
+// are measured without GRO and with it, and the faster counts. Each is measured twice: with sender and receiver on
+// cores of their own, and where the scheduler puts them, which makes single runs differ far more.
 func tcp(ctx context.Context, o options) ([]table, error) {
 	dir, err := os.MkdirTemp("", "ppbench")
 	if err != nil {
@@ -114,7 +114,7 @@ func tcp(ctx context.Context, o options) ([]table, error) {
 			}
 		}
 	}
-	// best compares with the better of the plain ones.
+	// best compares with the better of the plain pairs.
 	best := func(ours, without, with []float64) (string, error) {
 		name, base := systems[1].name, without
 		if stats.Median(with) > stats.Median(without) {

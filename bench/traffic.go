@@ -80,8 +80,8 @@ func rates(r selftest.Report) table {
 // points is at how many offered rates two runs are compared.
 const points = 40
 
-// agreement measures what a lossy device lets through, at many rates, twice. The runs share nothing but the device: benches, order
-// and seeds are their own.
+// agreement measures what a lossy device lets through, at many rates, twice. The two runs share nothing but the device:
+// benches, order and seeds are their own.
 func agreement(ctx context.Context, o options) ([]table, error) {
 	var runs [2][points][]float64
 	for i := range runs {

@@ -12,7 +12,8 @@ import (
 	"github.com/polyplane/polyplane/measure/trial"
 )
 
-// apart opens a bench on which a thread of its own receives for the router, on core 1, where the sink is too; the source is on core 0.
+// apart opens a bench with two cores. A thread on core 1 receives for the router, and the sink is there, too. The
+// source is on core 0.
 func (s *system) apart(timeEvery int) (*trial.Bench, error) {
 	stream, err := s.stream()
 	if err != nil {
@@ -23,14 +24,14 @@ func (s *system) apart(timeEvery int) (*trial.Bench, error) {
 		TimeEvery: timeEvery, CheckEvery: every, Streams: []source.Stream{stream}})
 }
 
-// Trials on two cores are short, so that systems have the same moments.
+// Trials on two cores are short, so that all systems are measured within the same moments.
 const (
 	trialTime = 150 * time.Millisecond
 	warmup    = 20 * time.Millisecond // that is not counted: caches are cold
 )
 
-// twoCores compares systems whose router is on another core than the source: what they carry when more is offered, and the delay at
-// half of that.
+// twoCores compares systems whose router is on another core than the source: what they carry when more is offered, and
+// the delay at half of that.
 func twoCores(ctx context.Context, o options) (tables []table, err error) {
 	err = onNode(ctx, func(l *lab) error {
 		xdp := &system{name: "xdp, driver's hook", chain: l.chain("x", 1, byXDP)}

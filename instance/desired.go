@@ -16,9 +16,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Desired keeps what a node was last told to have, so that a later life of its agent begins with it, and so that networks can be
-// made from it again. Each network is in a file of its own, called by what is in it, so that a small change writes little: one
-// file names all of them, and is replaced last and in one step. Earlier versions had all of it in that one file.
+// Desired keeps on disk what a node was last told to have. The next agent begins with it, and networks can be made from
+// it again. Each network has a file of its own, named by what is in it, so that a small change writes little. One file
+// names all the others; it is replaced last, and in one step. Earlier versions had everything in that one file.
 type Desired struct {
 	dirs NodeDirs
 	kept map[string]keptNetwork // what is known to be on the disk
@@ -40,8 +40,8 @@ func NewDesired(d NodeDirs) *Desired { return &Desired{dirs: d, kept: map[string
 
 func (d *Desired) dir() string { return filepath.Join(filepath.Dir(d.dirs.Desired()), "desired") }
 
-// Read reads it; nil when nothing was kept. Where files of networks are damaged or missing the error says which, and the
-// state has these networks on hold: the node leaves what it has of them as it is.
+// Read returns what was kept; nil if nothing was. If files of networks are damaged or missing, the error says which,
+// and the state has these networks on hold: the node leaves what it has of them as it is.
 func (d *Desired) Read() (s *model.NodeState, err error) {
 	for range 3 {
 		if s, err = d.readOnce(); !errors.Is(err, fs.ErrNotExist) {
@@ -98,14 +98,14 @@ func (d *Desired) read(name, file string) (*model.NodeNetwork, error) {
 	return &n, nil
 }
 
-// nameOf is the file for such contents.
+// nameOf is the name of a file with these contents.
 func nameOf(contents []byte) string {
 	sum := sha256.Sum256(contents)
 	return hex.EncodeToString(sum[:16]) + ".json"
 }
 
-// Write replaces what is kept in one step, and returns when it is on the disk. Networks that are the same values as in what
-// was read or written before are not written again.
+// Write replaces what is kept in one step, and returns when it is on the disk. It does not write networks again that
+// are the same values as in what was read or written before.
 func (d *Desired) Write(s *model.NodeState) error {
 	if err := os.MkdirAll(d.dir(), 0o700); err != nil {
 		return err
@@ -175,7 +175,8 @@ func ReplaceFile(path string, write func(*os.File) error) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// writeFile replaces a file; its contents are on the disk, and that it has this name is when its directory is.
+// writeFile replaces a file. When it returns the contents are on the disk. The file's new name is there only when the
+// directory is synced, too.
 func writeFile(path string, write func(*os.File) error) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -19,7 +19,7 @@ const (
 	Variable    = "POLYPLANE_INSTANCE"
 )
 
-// Command is what a user types to tell the named instance something: without its name where that goes without saying.
+// Command is the command that a user types to the named instance. It names the instance only where that is needed.
 func Command(name, words string) string {
 	if name != DefaultName && name != os.Getenv(Variable) {
 		words += " --instance " + name
@@ -27,7 +27,7 @@ func Command(name, words string) string {
 	return "polyplane " + words
 }
 
-// Dirs tells where an instance keeps things. Run is lost at a reboot (sockets, namespace mounts, pinned maps), Data is
+// Dirs tells where an instance keeps things. Run (sockets, namespace mounts, pinned maps) is lost at a reboot. Data is
 // kept until `down --purge`.
 type Dirs struct {
 	Name string
@@ -40,7 +40,8 @@ func NewDirs(name string) Dirs {
 	return Dirs{Name: name, Run: filepath.Join("/run/polyplane", name), Data: filepath.Join("/var/lib/polyplane", name)}
 }
 
-// Lock is the file that the process which keeps the instance running holds: beside Run, which `down` deletes.
+// Lock is the file that is locked by the process that keeps the instance running. It is beside Run, since `down`
+// deletes Run.
 func (d Dirs) Lock() string { return d.Run + ".lock" }
 
 // ManagerSocket is where the manager serves the API.
@@ -58,8 +59,8 @@ const (
 	AuthorityFile = "authority/authority.pem"
 )
 
-// Kept are the files of Data, by their paths in it, that a backup holds beside the store: what `up` came to, and the authority
-// that those who joined trust.
+// Kept are the files of Data that a backup holds beside the store, by their paths in it: the settings that `up` comes
+// back to, and the authority that everybody who joined trusts.
 func (d Dirs) Kept() []string {
 	return []string{SettingsFile, AuthorityFile}
 }
@@ -87,11 +88,11 @@ type NodeDirs struct {
 // AgentSocket is where the node's agent serves its own API (exec, capture, probes) to the manager.
 func (d NodeDirs) AgentSocket() string { return filepath.Join(d.Run, "agent.sock") }
 
-// Desired is where the agent keeps what it last knew to be wanted of the node.
+// Desired is where the agent keeps the last state that its node was told to have.
 func (d NodeDirs) Desired() string { return filepath.Join(d.Data, "desired.json") }
 
-// Incidents is where the agent keeps which elements it has cut off by itself; Usual is what its watch has found usual; Evidence is the
-// directory of captures of elements in quarantine.
+// Incidents is where the agent keeps which elements it has cut off by itself. Usual is what its watch has found to be
+// usual. Evidence is the directory of captures of elements in quarantine.
 func (d NodeDirs) Incidents() string { return filepath.Join(d.Data, "incidents.json") }
 
 // Usual is beside Incidents.
@@ -120,7 +121,8 @@ func (d NodeDirs) Bundle(id model.ID) string {
 	return filepath.Join(d.Run, "networks", id.Network, "bundle", id.Element)
 }
 
-// Files is what an element owns on disk: its /etc, /var, /root and logs; it outlives restarts and reboots.
+// Files is the directory of what an element owns on disk: its /etc, /var, /root and logs. It outlives restarts and
+// reboots.
 func (d NodeDirs) Files(id model.ID) string {
 	return filepath.Join(d.Data, "networks", id.Network, id.Element)
 }
@@ -151,7 +153,8 @@ func (d NodeDirs) Gateway(network, edge string) string {
 	return filepath.Join(d.Gateways(), network, edge)
 }
 
-// OutletAlias begins the alias of the devices between internet edges and the machine's uplink; no port's begins so.
+// OutletAlias begins the alias of the devices between internet edges and the machine's uplink. No port's alias begins
+// so.
 func (d NodeDirs) OutletAlias() string { return "polyplane " + d.Instance + " outlet: " }
 
 // Runc is runc's state directory.
@@ -178,7 +181,7 @@ func (d NodeDirs) CompanionDevice(p model.PortID, way model.Forwarding) string {
 	return d.PortDevice(model.PortID{ID: p.ID, Interface: string(way) + "\x00" + p.Interface})
 }
 
-// CompanionAlias marks it, and is no port's alias.
+// CompanionAlias marks such a device. It is no port's alias.
 func (d NodeDirs) CompanionAlias(p model.PortID, way model.Forwarding) string {
 	return d.AliasPrefix() + "companion " + string(way) + " " + p.Network + " " + p.Element + " " + p.Interface
 }
@@ -188,7 +191,8 @@ func (d NodeDirs) Alias(p model.PortID) string {
 	return d.AliasPrefix() + p.String()
 }
 
-// UnderlayAlias begins the alias of an instance's simulated underlay devices. No node is called "underlay:", so it is no port's.
+// UnderlayAlias begins the alias of an instance's simulated underlay devices. It is no port's, since no node can be
+// called "underlay:".
 func (d NodeDirs) UnderlayAlias() string { return "polyplane " + d.Instance + " underlay: " }
 
 // AliasPrefix is what every alias of the node's devices begins with.

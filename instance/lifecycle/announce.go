@@ -12,7 +12,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// announce tells that the instance runs, and what one does with it.
+// announce tells the user that the instance runs, and what to do next.
 func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus) {
 	fmt.Fprintf(w, "polyplane '%s' is up: %s\n\n", d.Name, s.describe())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

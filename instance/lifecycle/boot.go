@@ -57,8 +57,8 @@ func noteBoot(d instance.Dirs) error {
 // enoughFiles is how many files an agent may need open: a namespace and a few sockets for thousands of elements.
 const enoughFiles = 1 << 16
 
-// raiseFileLimit raises the limit of open files for this process and those that it starts; nothing is ever lowered.
-// Where that is not allowed (a container without CAP_SYS_RESOURCE), what there is must do.
+// raiseFileLimit raises the limit of open files for this process and its children; it never lowers it. Where that is
+// not allowed (in a container without CAP_SYS_RESOURCE), the limit stays as it is.
 func raiseFileLimit() {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Max >= enoughFiles {

@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// outcome is what a detached `up` tells the one that started it.
+// outcome is what a detached `up` tells the process that started it.
 type outcome struct {
 	Line  string `json:"line,omitempty"`  // for the user
 	Error string `json:"error,omitempty"` // it has failed
@@ -80,7 +80,7 @@ func (u *Up) Detach(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("start the platform in the background: %w", err)
 	}
-	// ^C here ends what was started: nobody would know of it else.
+	// ^C here ends what was started, since nobody would know of it otherwise.
 	stop := context.AfterFunc(ctx, func() { cmd.Process.Signal(syscall.SIGTERM) })
 	defer stop()
 	for d := json.NewDecoder(r); ; {

@@ -30,12 +30,12 @@ type Down struct {
 	Drivers Purge
 }
 
-// Purge removes what the drivers of nodes have in the kernel, as far as it does not go with the nodes' mounts and devices.
-// Without a node's name it does so for all nodes, and for what drivers have beside nodes. The agents have ended.
+// Purge removes what nodes' drivers have in the kernel, except what goes with the nodes' mounts and devices. Without a
+// node's name it does so for all nodes, and for what drivers have beside nodes. The agents must have ended.
 type Purge func(d instance.Dirs, nodes ...string) error
 
-// Run ends the instance's processes and removes everything that it has in the kernel, whether its processes live or
-// not. It may be repeated; with nothing there it says so.
+// Run ends the instance's processes and removes everything that it has in the kernel, even if the processes have ended
+// already. It may be repeated; if there is nothing, it says so.
 func (d *Down) Run(context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("polyplane removes namespaces and devices: run it as root")
@@ -114,8 +114,8 @@ func (d *Down) handBack() error {
 	return handBack("/")
 }
 
-// sweepRun removes what is recognisably made for one run directory – the instance's or one node's: processes,
-// mounts, the directory itself.
+// sweepRun removes everything that was made for one run directory, the instance's or one node's, and can be recognised
+// by it: processes, mounts, the directory itself.
 func sweepRun(run string) error {
 	if _, err := os.Stat(run); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -136,8 +136,8 @@ func sweepRun(run string) error {
 	return os.RemoveAll(run)
 }
 
-// unmountBelow takes away every mount below a directory. Nothing may be deleted there before: it could be somebody
-// else's that is mounted.
+// unmountBelow takes away every mount below a directory. It must come before anything is deleted there: what is mounted
+// could belong to somebody else.
 func unmountBelow(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
@@ -156,8 +156,8 @@ func unmountBelow(dir string) error {
 	return err
 }
 
-// awaitDisks waits until the kernel has let go of the elements' disks: they go with the last process that was on them, a
-// moment after it. One that somebody else holds is no reason to wait for ever, nor a harm.
+// awaitDisks waits until the kernel has let go of the elements' disks. They go a moment after the last process that
+// used them. If somebody else holds one, it does not wait for ever, and no harm is done.
 func awaitDisks(data string) {
 	for range 500 {
 		held := false
@@ -209,7 +209,7 @@ func unescape(s string) string {
 }
 
 // endInside ends every process that lives in one of the elements' network or user namespaces among the mounts. The
-// nodes' own namespaces are not elements': who looks around there with tcpdump is left alone.
+// nodes' own namespaces are left alone: somebody may look around there with tcpdump.
 func endInside(mounts []string) error {
 	ours := map[uint64]bool{}
 	for _, m := range mounts {
@@ -247,8 +247,8 @@ func endInside(mounts []string) error {
 	return nil
 }
 
-// sweepDevices removes what is left of the instance's devices in this namespace: those of a machine that is a node
-// itself. Most went with their elements.
+// sweepDevices removes what is left of the instance's devices in this namespace, on a machine that is a node itself.
+// Most went with their elements.
 func sweepDevices(d instance.Dirs) error {
 	links, err := netlink.LinkList()
 	if err != nil {

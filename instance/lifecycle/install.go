@@ -22,7 +22,7 @@ type Install struct {
 	Dirs instance.Dirs
 	// Root is the directory that is to become the root of a machine; the machine that runs when empty.
 	Root string
-	// Args are what `up` is told; none have it come back to what it was.
+	// Args are the arguments of `up`; with none it comes back to what it was.
 	Args []string
 	// Executable is this program, as the machine will have it; where it is now when empty.
 	Executable string
@@ -44,11 +44,11 @@ func unitName(name string) string {
 
 func unitPath(root, name string) string { return filepath.Join(root, unitDir, unitName(name)) }
 
-// ours is the first line of every unit written here, and of no other: an administrator may have units that are called like
-// them. The Debian package looks at it too.
+// ours is the first line of every unit that is written here, and of no other. An administrator may have a unit of the
+// same name. The Debian package looks at this line, too.
 const ours = "# Written by `polyplane install`; `polyplane uninstall` removes it."
 
-// checkOurs refuses a unit that was not written here. One that is not there is no error.
+// checkOurs refuses a unit that somebody else wrote. It is no error if there is none.
 func checkOurs(path string) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,10 +64,11 @@ func checkOurs(path string) error {
 	return nil
 }
 
-// unit is an instance's unit. KillMode: what the elements run must outlive the platform's processes. Nothing in it may give
-// the unit a mount namespace of its own (ProtectSystem and the like), for the namespaces that are mounted must be seen by
-// all, nor a system call filter or no_new_privs, which the elements would inherit. What it drops are capabilities that
-// nothing here has a use for. CPUWeight: ten times what other services have on a busy machine (see precedence).
+// unit is an instance's unit. KillMode: what the elements run must outlive the platform's processes. Nothing in the
+// unit may give it a mount namespace of its own (ProtectSystem and the like), since everybody must see the namespaces
+// that are mounted. Nor may it have a filter of system calls or no_new_privs, since the elements would inherit them. It
+// drops only capabilities that nothing here uses. CPUWeight: ten times what other services have on a busy machine (see
+// precedence.go).
 const unit = ours + `
 [Unit]
 Description=polyplane '%[1]s': virtual networks
@@ -107,8 +108,8 @@ func (i *Install) Check() error {
 	return err
 }
 
-// Run writes the unit, and – on the machine that runs – has systemd start it, now and at every boot. An instance that runs
-// already goes on under systemd; no packet is lost.
+// Run writes the unit and, on the running machine, makes systemd start it, now and at every boot. An instance that runs
+// already goes on under systemd, and no packet is lost.
 func (i *Install) Run() error {
 	if err := CheckName(i.Dirs.Name); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (i *Install) Run() error {
 	if err := i.systemctl("daemon-reload"); err != nil {
 		return err
 	}
-	// What runs by hand must end before: its networks stay, and what systemd starts takes them over.
+	// What was started by hand must end first. Its networks stay, and what systemd starts takes them over.
 	if err := i.release(); err != nil {
 		return err
 	}
@@ -199,7 +200,7 @@ func quoted(word string) string {
 	return word
 }
 
-// systemd tells why systemd cannot be asked.
+// systemd tells why systemd cannot be asked; nil if it can.
 func (i *Install) systemd() error {
 	if os.Geteuid() != 0 {
 		return errors.New("polyplane installs a system service: run it as root")
@@ -229,7 +230,7 @@ func systemctl(args ...string) error {
 
 // release ends an `up` that somebody started by hand.
 func (i *Install) release() error {
-	// One that systemd runs is systemd's to stop.
+	// systemd itself must stop one that it runs.
 	if err := i.systemctl("stop", unitName(i.Dirs.Name)); err != nil {
 		return err
 	}
@@ -275,7 +276,7 @@ func (i *Install) Remove() error {
 	return nil
 }
 
-// stopUnit has systemd let go of an instance that it runs, or it would start it again and again.
+// stopUnit makes systemd stop an instance that it runs. Otherwise systemd would start it again and again.
 func stopUnit(d instance.Dirs) (installed bool, err error) {
 	path := unitPath("", d.Name)
 	if _, err := os.Stat(path); err != nil || checkOurs(path) != nil {

@@ -29,7 +29,7 @@ type Join struct {
 	Location  string
 }
 
-// Reach makes what a machine that joins, or has joined, needs of a manager elsewhere.
+// Reach makes what a machine needs to speak to a manager elsewhere, when it joins or has joined.
 type Reach interface {
 	// Join asks the manager at server, which has that fingerprint, to be taken in.
 	Join(ctx context.Context, server string, pin trust.Pin, request model.JoinRequest) (model.JoinResult, error)
@@ -37,19 +37,19 @@ type Reach interface {
 	Node(ctx context.Context, server string, identity *trust.Identity) (model.NodeStatus, error)
 }
 
-// Joined is what a machine remembers that is a node of an instance whose manager is elsewhere.
+// Joined is what a machine remembers when it is a node of an instance whose manager is elsewhere.
 type Joined struct {
 	Server   string        `json:"server"`
 	Instance string        `json:"instance"` // the manager's name for it
 	Machine  model.Machine `json:"machine"`
-	// Underlay tells that the machine's address was said, and not found out.
+	// Underlay says that a user gave the machine's address; otherwise it was found out.
 	Underlay bool `json:"underlay,omitempty"`
 }
 
 // IdentityDir is where a node that joined keeps its key and certificate.
 func IdentityDir(d instance.Dirs) string { return filepath.Join(d.Data, "identity") }
 
-// join makes this machine a node of another's instance. The token is used up when it returns without an error.
+// join makes this machine a node of an instance elsewhere. When it returns without an error, the token is used up.
 func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrate.Machine) (settings, error) {
 	j := u.Join
 	if remembered && old.Joined == nil {
@@ -85,7 +85,7 @@ func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrat
 	}
 	s := settings{Nodes: HostOnly, Substrate: model.Substrate{Nodes: []model.SubstrateNode{machine.Node()}},
 		Joined: &Joined{Server: j.Server, Instance: result.Instance, Machine: machine, Underlay: j.Underlay.IsValid()}}
-	// Already now: whatever else fails, `up` goes on from here.
+	// This is written before anything else can fail, so that `up` goes on from here.
 	return s, s.write(u.Dirs)
 }
 
@@ -117,7 +117,7 @@ func (u *Up) JoinOnly(ctx context.Context) error {
 	return err
 }
 
-// machine is this machine as it wants to be a node.
+// machine describes this machine as the node that it wants to be.
 func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine, error) {
 	address := j.Underlay
 	if !address.IsValid() {
@@ -141,7 +141,7 @@ func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine,
 	return machine, machine.Validate()
 }
 
-// stillJoined is what a machine that joined is now.
+// stillJoined describes a machine that joined earlier as it is now.
 func (u *Up) stillJoined(old settings, m substrate.Machine) (settings, error) {
 	o := u.Options
 	if o.given() || o.Etcd != (Etcd{}) || o.Listen != nil || o.Advertise != nil {
@@ -171,7 +171,7 @@ func (u *Up) stillJoined(old settings, m substrate.Machine) (settings, error) {
 	return s, nil
 }
 
-// Outpost is what the agent of a machine that joined is told.
+// Outpost is what the agent of a joined machine is told.
 type Outpost struct {
 	Server  string        `json:"server"`
 	Machine model.Machine `json:"machine"`
@@ -200,8 +200,8 @@ func ReadOutpost(path string) (Outpost, error) {
 	return o, nil
 }
 
-// managerWithin is how long `up` waits for a manager elsewhere to see the node. A machine that starts must not need it:
-// the agent makes what it last knew to be wanted.
+// managerWithin is how long `up` waits for a manager elsewhere to see the node. A machine that starts must not depend
+// on it: the agent makes the state that it last knew to be wanted.
 const managerWithin = 3 * time.Second
 
 // awaitAgent returns once the agent of a machine that joined answers, with what the manager says of the node if it says

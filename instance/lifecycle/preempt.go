@@ -15,10 +15,11 @@ import (
 // needsBHLock is the kernel option that keeps software interrupts of one processor from preempting each other.
 const needsBHLock = "CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y"
 
-// checkPreemption refuses a kernel on which one run of the fabric's programs may preempt another on the same processor:
-// they keep the packet that they work on in memory that each processor has once. Software interrupts preempt each other
-// only with PREEMPT_RT, from Linux 6.18 on, and not with PREEMPT_RT_NEEDS_BH_LOCK ("softirq: Allow to drop the
-// softirq-BKL lock on PREEMPT_RT"). Earlier PREEMPT_RT kernels have a lock for them on each processor.
+// checkPreemption refuses a kernel on which one run of the fabric's programs may preempt another on the same processor.
+// The programs keep the packet that they work on in memory that exists once for each processor, and would mix two
+// packets up. Software interrupts preempt each other only with PREEMPT_RT, from Linux 6.18 on, and without
+// PREEMPT_RT_NEEDS_BH_LOCK ("softirq: Allow to drop the softirq-BKL lock on PREEMPT_RT"). Earlier PREEMPT_RT kernels
+// have a lock for them on each processor.
 func checkPreemption() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -48,7 +49,7 @@ func preemption(release, version string, config func() []byte) error {
 		"fabric's programs do not bear; it needs " + needsBHLock + " " + why + ": boot a kernel with it, or one without PREEMPT_RT")
 }
 
-// kernelConfig is the running kernel's configuration; nil where it is not to be found.
+// kernelConfig is the running kernel's configuration; nil if it cannot be found.
 func kernelConfig(release string) []byte {
 	if f, err := os.Open("/proc/config.gz"); err == nil {
 		defer f.Close()

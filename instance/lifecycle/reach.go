@@ -10,7 +10,7 @@ import (
 	"github.com/polyplane/polyplane/node/substrate"
 )
 
-// reach takes what was said of how other machines reach this one, and returns the machine as they do.
+// reach takes in how other machines shall reach this one, and returns the machine as they see it.
 func (s *settings) reach(o Options, m substrate.Machine) (substrate.Machine, error) {
 	if o.Listen != nil {
 		s.Listen = nil
@@ -48,7 +48,7 @@ func seenAs(s model.Substrate, m substrate.Machine) model.Substrate {
 	return s
 }
 
-// reachArgs are what a manager is told of how it is reached.
+// reachArgs are a manager's arguments that say how it is reached.
 func (s *settings) reachArgs() []string {
 	var args []string
 	for _, a := range s.Listen {

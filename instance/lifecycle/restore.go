@@ -28,17 +28,18 @@ type Restore struct {
 	Out  io.Writer
 }
 
-// aside is what a store that was replaced is called, unfinished the mark of one that is being made.
+// aside begins the name of a store that was replaced. unfinished marks a store that is being made.
 const (
 	aside      = "etcd.aside-"
 	unfinished = "unfinished"
-	// mostAside is how many stores that were replaced are kept: the newest, and the oldest, which was the first that somebody
+	// mostAside is how many replaced stores are kept: the newest ones, and the oldest, which is the first that somebody
 	// found reason to replace.
 	mostAside = 5
 )
 
-// Run puts a backup in the place of the store. The backup is read and verified before anything is changed; the store that was
-// there is set aside. What runs goes on running. It may be cut short at any moment: then either store is in place, whole.
+// Run puts a backup in the place of the store. It reads and verifies the backup before it changes anything, and sets
+// the old store aside. What runs goes on running. It may be cut short at any moment: then one of the two stores is in
+// place, whole.
 func (r *Restore) Run(ctx context.Context) error {
 	if os.Geteuid() != 0 {
 		return errors.New("polyplane replaces its store: run it as root")
@@ -102,7 +103,8 @@ func (r *Restore) Run(ctx context.Context) error {
 	return nil
 }
 
-// replace makes the new store beside the old one, and exchanges the two in one step. It returns where the old one is.
+// replace makes the new store beside the old one, and exchanges the two in one step. It returns where the old one is
+// now.
 func (r *Restore) replace(ctx context.Context, backup *store.Backup) (string, error) {
 	at := r.Dirs.Store()
 	r.sweep()
@@ -140,7 +142,7 @@ func (r *Restore) replace(ctx context.Context, backup *store.Backup) (string, er
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("put the new store in its place: %w", err), os.RemoveAll(beside))
 	}
-	// From here on what is beside is the old one.
+	// From here on the store beside is the old one.
 	err = errors.Join(os.Remove(mark), store.SyncDir(r.Dirs.Data), store.SyncDir(beside))
 	if !there {
 		return "", errors.Join(err, os.Remove(beside))
@@ -148,8 +150,8 @@ func (r *Restore) replace(ctx context.Context, backup *store.Backup) (string, er
 	return fresh, err
 }
 
-// sweep removes stores that a call which was cut short had begun to make. The mark goes only after the exchange: what bears it
-// and is another generation than the store in place may also be the old one, so it is kept where it cannot be told.
+// sweep removes stores that an interrupted call had begun to make. The mark goes only after the exchange. So a marked
+// store of another generation than the store in place may also be the old one. Where that cannot be told, it is kept.
 func (r *Restore) sweep() {
 	marks, _ := filepath.Glob(filepath.Join(r.Dirs.Data, aside+"*", unfinished))
 	for _, m := range marks {
@@ -162,7 +164,7 @@ func (r *Restore) sweep() {
 	}
 }
 
-// bound deletes stores that were set aside earlier and are too many. They are called by their times.
+// bound deletes the surplus of stores that were set aside earlier. Their names are their times.
 func (r *Restore) bound() error {
 	paths, err := filepath.Glob(filepath.Join(r.Dirs.Data, aside+"*"))
 	if err != nil || len(paths) <= mostAside {
@@ -179,7 +181,8 @@ func (r *Restore) bound() error {
 	return err
 }
 
-// exchanged tells whether what is in a directory is a store that was in place: the one that was being made is the younger.
+// exchanged tells whether the store in a directory was in place before. If so, the store that is in place now was made
+// later.
 func (r *Restore) exchanged(dir string) bool {
 	made, err := os.Stat(filepath.Join(dir, unfinished))
 	if err != nil {
@@ -204,7 +207,7 @@ func birth(path string) (time.Time, error) {
 	return time.Unix(s.Btime.Sec, int64(s.Btime.Nsec)), nil
 }
 
-// generations are those of the store that this machine's nodes know.
+// generations returns the store's generations that this machine's nodes know.
 func (r *Restore) generations(id string) []int64 {
 	var all []int64
 	paths, _ := filepath.Glob(filepath.Join(r.Dirs.Data, "nodes", "*", "store.json"))
@@ -217,7 +220,7 @@ func (r *Restore) generations(id string) []int64 {
 	return all
 }
 
-// putFiles puts back those of the backup's files that are not there any more, or cannot be read.
+// putFiles puts back those of the backup's files that are missing, or cannot be read.
 func (r *Restore) putFiles(b *store.Backup, remembered bool) error {
 	_, damaged := trust.ReadAuthority(filepath.Join(r.Dirs.Data, filepath.Dir(instance.AuthorityFile)))
 	sound := map[string]bool{instance.SettingsFile: remembered, instance.AuthorityFile: damaged == nil}
@@ -236,7 +239,8 @@ func (r *Restore) putFiles(b *store.Backup, remembered bool) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		// In one step: a half of it, left by a full disk or a power cut, would count as there the next time.
+		// Written in one step: if a full disk or a power cut left half of a file, it would count as there the next
+		// time.
 		if err := instance.ReplaceFile(path, func(f *os.File) error {
 			_, err := f.Write(content)
 			return err
@@ -248,7 +252,7 @@ func (r *Restore) putFiles(b *store.Backup, remembered bool) error {
 	return nil
 }
 
-// examine tells, in words, that the store is damaged, and what to do; nil where that is not what is wrong.
+// examine tells in words that the store is damaged, and what to do. It returns nil if that is not what is wrong.
 func (u *Up) examine(ctx context.Context) error {
 	problem := u.Examine(ctx)
 	if problem == nil || ctx.Err() != nil {

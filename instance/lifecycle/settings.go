@@ -20,7 +20,7 @@ import (
 	"github.com/polyplane/polyplane/node/substrate"
 )
 
-// Options are what `up` was told. Zero values were not given.
+// Options are what `up` was told. Zero values were not given, and what is remembered counts.
 type Options struct {
 	Nodes    int                // simulated nodes; -1: this machine is the only node
 	Topology substrate.Topology // of simulated nodes
@@ -32,7 +32,7 @@ type Options struct {
 	Hook              model.Hook // of the underlay's devices
 }
 
-// Etcd is an external cluster to keep the networks in; the embedded store where no URL is given.
+// Etcd is an external cluster to keep the networks in. Without a URL the embedded store keeps them.
 type Etcd struct {
 	URLs string `json:"etcd,omitempty"` // separated by commas
 	// CA, Cert and Key are PEM files: whom we trust, who we are.
@@ -91,7 +91,7 @@ func readSettings(d instance.Dirs) (settings, bool, error) {
 	return s, true, nil
 }
 
-// write replaces the file in one step, and sees it on the disk.
+// write replaces the file in one step, and syncs it to the disk.
 func (s settings) write(d instance.Dirs) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -140,7 +140,7 @@ type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// decide works out what the instance shall be from what was given and what is remembered.
+// decide works out the instance's new settings from what was given and what is remembered.
 func decide(o Options, old settings, remembered bool, m substrate.Machine) (settings, error) {
 	s, err := decideSubstrate(o, old, remembered, m)
 	s.Substrate.Hook = cmp.Or(o.Hook, old.Substrate.Hook)
@@ -202,7 +202,8 @@ func decideSubstrate(o Options, old settings, remembered bool, m substrate.Machi
 	return s, err
 }
 
-// over is what was given, and what is remembered for what was not. Certificates belong to their cluster.
+// over returns what was given, and for the rest what is remembered. Certificates belong to their cluster: they are
+// remembered only with it.
 func (e Etcd) over(old Etcd) (Etcd, error) {
 	for _, path := range []*string{&e.CA, &e.Cert, &e.Key} {
 		if *path == "" {
@@ -228,7 +229,7 @@ func (e Etcd) over(old Etcd) (Etcd, error) {
 	return e, nil
 }
 
-// checkAmounts refuses nodes on which nothing that asks for anything could ever be placed.
+// checkAmounts refuses nodes that are too small for any element that asks for an amount.
 func checkAmounts(file string, s model.Substrate) error {
 	for _, n := range s.Nodes {
 		switch {
@@ -248,8 +249,8 @@ func (s settings) simulated() bool {
 	return len(s.Substrate.Nodes) > 0 && s.Substrate.Nodes[0].Simulated
 }
 
-// checkChange refuses to take away from under existing networks what they stand on. Nodes and links may be added at any
-// time; everything may change while there is no network.
+// checkChange refuses to take away what existing networks stand on. Nodes and links may be added at any time. While
+// there is no network, everything may change.
 func checkChange(d instance.Dirs, old, next settings) error {
 	if reflect.DeepEqual(old.Substrate, next.Substrate) && old.URLs == next.URLs {
 		return nil

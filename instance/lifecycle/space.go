@@ -13,7 +13,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// What must be free where an instance begins to live, and where it comes back to: its store's write-ahead log is two
+// What must be free where an instance begins to live, and where it comes back to. Its store's write-ahead log is two
 // segments of 8 MiB, its database grows in steps of 16 MiB and more, and there are logs.
 const (
 	spaceToBegin  = model.Bytes(70 << 20)

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner starts processes from one thread that lives as long as this process: the kernel ends a child with the
-// *thread* that started it (PR_SET_PDEATHSIG), and a child is in the network namespace that this thread is in.
+// spawner starts processes from one thread that lives as long as this process. The kernel ends a child when the
+// *thread* that started it ends (PR_SET_PDEATHSIG), and a child is in the network namespace of that thread.
 type spawner struct {
 	requests chan func()
 	home     int // this process's own network namespace
@@ -57,7 +57,7 @@ func (s *spawner) startHere(cmd *exec.Cmd, path string) error {
 	}
 	err = cmd.Start()
 	if back := unix.Setns(s.home, unix.CLONE_NEWNET); back != nil {
-		// The thread is lost somewhere it must not be; nothing right can be started any more.
+		// The thread is in a namespace where it must not be, so nothing can be started correctly any more.
 		panic(fmt.Sprintf("return from the node's namespace %s: %v", path, back))
 	}
 	return err
@@ -73,7 +73,8 @@ type daemon struct {
 	watch     *watch // nil: it is not asked whether it lives
 }
 
-// Back-off between a daemon's lives. One that lived for steady starts from the beginning.
+// Waits between a daemon's lives. Each is twice as long as the one before. A daemon that lived for `steady` starts from
+// the beginning.
 const (
 	firstRestart = 200 * time.Millisecond
 	lastRestart  = 10 * time.Second
@@ -92,7 +93,7 @@ type supervisor struct {
 	deaths map[string]int
 }
 
-// keep runs the daemon, again and again, until the context ends; it returns when the daemon has ended.
+// keep runs the daemon, again and again, until the context ends. It returns when the daemon has ended.
 func (s *supervisor) keep(ctx context.Context, d daemon) {
 	wait := firstRestart
 	for {
@@ -136,9 +137,10 @@ func (s *supervisor) once(ctx context.Context, d daemon) error {
 	cmd.Env = append(withoutSystemd(os.Environ()), d.env...)
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = d.log, d.log
-	// A child of the daemon that outlives it may hold the log's pipe open.
+	// If a child of the daemon outlives it, it may hold the log's pipe open.
 	cmd.WaitDelay = time.Second
-	// A session of its own: ^C at the terminal is for this process, which ends its daemons in order; and see precedence.
+	// The daemon gets a session of its own. So ^C at the terminal reaches only this process, which ends its daemons in
+	// order; and see precedence.go.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setsid: true}
 	if err := s.spawner.start(cmd, d.namespace); err != nil {
 		return err

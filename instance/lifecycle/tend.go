@@ -12,8 +12,8 @@ import (
 // tendEvery is how often the simulated substrate is looked at.
 const tendEvery = 5 * time.Second
 
-// tend keeps the simulated nodes' namespaces and links as they must be until the context ends. Nobody else could: an
-// agent may die with its node's only link.
+// tend keeps the simulated nodes' namespaces and links as they must be, until the context ends. No agent could do it:
+// an agent may die with its node's only link.
 func (u *Up) tend(ctx context.Context, s settings, log io.Writer) {
 	tick := time.NewTicker(tendEvery)
 	defer tick.Stop()

@@ -13,9 +13,9 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// Where this machine itself is a node, our ports are devices of the host, and what manages the host's devices must
-// leave them alone. The files are in /run, so that a reboot forgets them; each is only written where the directory of
-// the program that reads it exists.
+// Where this machine itself is a node, our ports are devices of the host. Programs that manage the host's devices must leave them
+// alone, and these files tell them to. They are in /run, so that a reboot forgets them. Each is written only where the directory
+// of the program that reads it exists.
 
 // portPattern matches the ports' devices ("ppp0" is shorter).
 var portPattern = instance.PortDevicePrefix + strings.Repeat("?", 13)
@@ -23,7 +23,7 @@ var portPattern = instance.PortDevicePrefix + strings.Repeat("?", 13)
 // tunnelPattern matches the fabric's tunnel device.
 var tunnelPattern = instance.PortDevicePrefix + "vx" + strings.Repeat("?", 8)
 
-// unmanaged is what is written for whom, and the command that makes a running one read it.
+// unmanaged is a file for one such program, and the command that makes the program read it while it runs.
 var unmanaged = []struct{ program, reload, path, text string }{
 	{"/run/NetworkManager", "nmcli general reload conf", "/run/NetworkManager/conf.d/polyplane.conf",
 		"[keyfile]\nunmanaged-devices+=interface-name:" + portPattern + ";interface-name:" + tunnelPattern + "\n"},
@@ -61,8 +61,8 @@ func leaveAlone(root string) error {
 	return nil
 }
 
-// reload runs commands, each at most for a few seconds. One that fails, or is not there, belongs to a program that does not
-// run, and that will read its files when it starts.
+// reload runs commands, each for a few seconds at most. If one fails, or is not there, its program does not run, and
+// will read its files when it starts.
 func reload(commands map[string]bool) {
 	const patience = 5 * time.Second
 	for command := range commands {

@@ -36,21 +36,21 @@ type Up struct {
 	// Join is set by `polyplane join`. Reach makes what a machine that joins, or has joined, needs of a manager elsewhere.
 	Join  *Join
 	Reach Reach
-	// Examine tells what is wrong with the store; nil leaves that to the manager's own words.
+	// Examine tells what is wrong with the store. Without it the manager's own words are shown.
 	Examine func(ctx context.Context) error
 	// Drivers removes what drivers have in the kernel, of nodes that the substrate no longer has.
 	Drivers Purge
 
-	// up tells that everything has answered. Before, what ends is told with the reason why the start has failed, or was
-	// nothing to speak of.
+	// up says that everything has answered. Before that, a daemon's end is told only with the reason why the start has
+	// failed.
 	up atomic.Bool
 	// within is readyWithin if not 0.
 	within time.Duration
 }
 
-// Run starts the instance and keeps it running in the foreground until the context ends. Then its processes end; what
-// they made – networks, nodes – stays and goes on forwarding, for the next `up` to take over or for `down` to remove.
-// ready, if not nil, is called once everything answers.
+// Run starts the instance and keeps it running in the foreground until the context ends. Then its processes end. What
+// they made – networks, nodes – stays and goes on forwarding, until the next `up` takes it over or `down` removes it.
+// If ready is not nil, it is called once everything answers.
 func (u *Up) Run(ctx context.Context, ready func()) error {
 	if os.Geteuid() != 0 {
 		return errors.New("polyplane makes namespaces and devices: run it as root")
@@ -112,8 +112,8 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 
 func (u *Up) say(format string, a ...any) { fmt.Fprintf(u.Out, format+"\n", a...) }
 
-// settle makes the machine ready: directories, the nodes' namespaces and links, limits. Everything is checked before
-// the first thing is touched.
+// settle makes the machine ready: directories, the nodes' namespaces and links, limits. It checks everything before it
+// touches the first thing.
 func (u *Up) settle(ctx context.Context) (settings, error) {
 	d := u.Dirs
 	if err := checkPreemption(); err != nil {
@@ -318,7 +318,7 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 	defer cancel()
 	examined := 0 // the manager's deaths until the store was looked into
 	for {
-		// One that hangs must not keep systemd from being told.
+		// A manager that hangs must not keep systemd from being told.
 		once, enough := context.WithTimeout(ctx, patience.step/2)
 		nodes, err := u.Manager.Nodes(once)
 		enough()
@@ -326,7 +326,7 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 		nodes = slices.DeleteFunc(nodes, func(n model.NodeStatus) bool { return n.Joined }) // up or not, they are not ours to start
 		if err == nil {
 			for _, n := range nodes {
-				// Before a node has taken this store's word it says what it was told before.
+				// Until a node has taken this store's word, it says what it was told before.
 				taken := n.Revision > 0 || len(n.Held) > 0
 				if (!n.Ready || !taken) && waiting == "" {
 					waiting = "agent-" + n.Name
@@ -344,7 +344,7 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 				return nil, err
 			}
 		}
-		// What ends again and again will not be ready however long one waits.
+		// A daemon that ends again and again will not be ready, however long one waits.
 		const hopeless = 4
 		if sup.died(waiting) >= hopeless {
 			return nil, u.explain(waiting, fmt.Sprintf("has ended %d times", sup.died(waiting)))

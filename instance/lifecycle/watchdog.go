@@ -16,29 +16,30 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// watch is how a daemon is asked whether it lives. Questions are counted, and no clock is read: while this process was stopped,
-// or the machine slept, nobody was asked, and nobody failed to answer.
+// watch says how a daemon is asked whether it lives. It counts questions, and reads no clock. So while this process was
+// stopped, or the machine slept, nobody was asked, and nobody failed to answer.
 type watch struct {
 	ask func(ctx context.Context) error
-	// every is the time between two questions, and how long an answer may take; after so many in a row without an answer the
-	// daemon is ended, and started again. first is how many may fail before the first answer.
+	// every is the time between two questions, and how long an answer may take. After so many in a row without an
+	// answer the daemon is ended, and started again. first is how many may fail before the first answer.
 	every       time.Duration
 	most, first int
 }
 
-// What `up` asks of its daemons. One that starts may have much to read, or to wait for what an earlier one began.
+// What `up` asks its daemons, and how patiently. A daemon that starts may have much to read, or wait for what an
+// earlier one began.
 const (
 	askEvery = 5 * time.Second
 	askMost  = 6
 	askFirst = 60
-	// stuckTime is for how long an agent's loop may make no progress before the agent is started again. It is shown as not
-	// ready long before: what is slow and comes to an end shall come to its end.
+	// stuckTime is how long an agent's loop may make no progress before the agent is started again. The node is shown
+	// as not ready long before. What is slow, but comes to an end, shall come to its end.
 	stuckTime = 90 * time.Second
 )
 
 // guard asks until the context ends, and calls end when there is no answer for too long.
 func (w *watch) guard(ctx context.Context, end func(why string)) {
-	// The first answer is asked for more often: until it has come, little is known.
+	// Until the first answer has come little is known, so it is asked for more often.
 	const eager = 10
 	tick := time.NewTicker(w.every / eager)
 	defer tick.Stop()
@@ -85,8 +86,8 @@ func (e *stuckError) Error() string {
 	return fmt.Sprintf("its loop has been at %s for %s without any progress", step, e.beat.Still)
 }
 
-// watchManager asks the manager by its socket: what answers has taken the connection, has a processor, and gets at its state. A
-// store that does not answer is no reason to end it.
+// watchManager asks the manager by its socket. A manager that answers has taken the connection, gets processor time,
+// and can read its state. It is not ended because its store does not answer.
 func watchManager(m Manager) *watch {
 	return &watch{every: askEvery, most: askMost, first: askFirst, ask: func(ctx context.Context) error {
 		_, err := m.Ping(ctx)
@@ -124,8 +125,8 @@ func watchAgent(socket string) *watch {
 	}}
 }
 
-// heart tells systemd, where it wants to know (WatchdogSec=, sd_watchdog_enabled(3)), that this process can still start and
-// end others. It returns at once where nobody asks.
+// heart tells systemd, if it wants to know (WatchdogSec=, sd_watchdog_enabled(3)), that this process can still start
+// and end others. It returns at once if nobody asks.
 func (s *spawner) heart(ctx context.Context) {
 	microseconds, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	pid := os.Getenv("WATCHDOG_PID")
@@ -147,9 +148,9 @@ func (s *spawner) heart(ctx context.Context) {
 	}
 }
 
-// withoutSystemd leaves out what systemd tells this process alone, and no child of it. runc would hand NOTIFY_SOCKET on to the
-// element, and wait until something in there says that it is ready: BIRD never does, so that no router with it started under
-// systemd, and what an element said reached the machine's systemd.
+// withoutSystemd leaves out the variables by which systemd speaks to this process, so that no child has them. runc
+// would hand NOTIFY_SOCKET on to the element, and wait until something in there says that it is ready. BIRD never does,
+// so no router with BIRD started under systemd; and what an element said reached the machine's systemd.
 func withoutSystemd(environment []string) []string {
 	return slices.DeleteFunc(slices.Clone(environment), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

@@ -1,11 +1,11 @@
-// Package chaos has a running polyplane do what random users ask for, while random things go wrong with it, and compares
-// what is there with what was asked for.
+// Package chaos lets a running polyplane do what random users ask for, while random things go wrong with it, and compares what is
+// there with what was asked for.
 //
-// The harness keeps its own account of what is wanted. Operations are chosen from it, so that they are valid; each may
-// have a fault come in its middle: processes killed, etcd cut off, the disk full, clocks set. An operation that fails must
-// be found carried out in whole or not at all. From time to time, and at the end, everything is compared: what is stored,
-// what the agents say, what the kernel has, whether hosts reach each other. Networks that no operation touches carry
-// numbered packets all the while, of which none may be lost.
+// The harness keeps its own account of what is wanted. It chooses operations from that account, so that they are valid. Each may
+// meet a fault in its middle: processes are killed, etcd is cut off, the disk is full, clocks are set. An operation that fails
+// must have been carried out in whole or not at all. From time to time, and at the end, everything is compared: what is stored,
+// what the agents say, what the kernel has, whether hosts reach each other. Networks that no operation touches carry numbered
+// packets all the while, and none of these may be lost.
 package chaos
 
 import (
@@ -33,16 +33,17 @@ type Config struct {
 	Binary string // the program under test
 	Name   string // the instance's, nobody else's
 	Seed   uint64
-	// It ends after so many operations, or with the first one that begins after so long; zero bounds nothing.
+	// Operations and Duration bound the run: it ends after so many operations, or with the first one that begins after that
+	// time. Zero bounds nothing.
 	Operations int
 	Duration   time.Duration
 	Every      int      // how many operations are between two comparisons
 	Cluster    bool     // networks are kept in an external etcd of three members
 	Faults     []string // only these; all where empty
-	// Measure has each of the platform's processes killed once, in peace, instead of operations.
+	// Measure kills each of the platform's processes once, in peace, instead of doing operations.
 	Measure bool
-	// Sought is a difference between the kernel and what is wanted that ends the run once it has been there for soughtFor,
-	// so that a mistake that is known to be there is not waited for; may be nil.
+	// Sought, if not nil, recognises a difference between the kernel and what is wanted. The run ends once it has been
+	// there for soughtFor, so that a test with a planted mistake does not wait for it to go away.
 	Sought func(difference string) bool
 	Log    io.Writer
 }
@@ -78,8 +79,8 @@ type run struct {
 	written int // what `write` wrote last
 }
 
-// Run runs and returns what came of it; the error is the first thing that was not as it must be. Everything is removed
-// again in either case.
+// Run does a run and returns what came of it. The error is the first thing that was not as it must be. In either case
+// everything is removed again.
 func Run(ctx context.Context, c Config) (Report, error) {
 	run := &run{Config: c, world: newWorld(nodes), matrix: Matrix{}, times: Times{}, hits: map[string]int{}, began: time.Now()}
 	run.platform = newPlatform(c.Binary, c.Name, "up", "--nodes", fmt.Sprint(nodes), "-d")
@@ -96,7 +97,7 @@ func (run *run) say(format string, a ...any) {
 	fmt.Fprintf(run.Log, "%6.1f s  %s\n", time.Since(run.began).Seconds(), fmt.Sprintf(format, a...))
 }
 
-// diskSize is that of the disk that the instance's data is on, in MiB.
+// diskSize is the size of the disk that the instance's data is on, in MiB.
 const diskSize = 640
 
 func (run *run) all(ctx context.Context, report *Report) (err error) {
@@ -122,7 +123,7 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 		return err
 	}
 	defer func() {
-		// What is to be removed is removed though the context has ended.
+		// Things must be removed even if the context has ended.
 		_, derr := run.run(context.WithoutCancel(ctx), "", "down", "--purge")
 		if derr == nil {
 			var after sandbox.State
@@ -189,7 +190,7 @@ func mountDisk() (unmount func() error, err error) {
 	}, nil
 }
 
-// settleDown makes the networks that no operation touches, and has packets flow through them.
+// settleDown makes the networks that no operation touches, and lets packets flow through them.
 func (run *run) settleDown(ctx context.Context) error {
 	run.steady = []*network{
 		{name: "still", sort: static, elements: []*element{{name: "r1", node: "n1", kind: model.Router},
@@ -198,8 +199,9 @@ func (run *run) settleDown(ctx context.Context) error {
 		{name: "calm", sort: bird, elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardXDP},
 			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
-		// The ways in which the node's kernel forwards. No routing protocol is between them: it would lose its neighbour, and
-		// packets, where the machine has no processor for it for some seconds, and that is not what is looked for.
+		// These have routers for the ways in which the node's kernel forwards. They have no routing protocol: when the
+		// machine has no processor for it for some seconds, it would lose its neighbour, and packets, and that is not
+		// what is looked for.
 		{name: "even", sort: static, elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardRouter},
 			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
@@ -256,11 +258,11 @@ func (run *run) steps(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		// Each step has random numbers of its own: what came of one step does not choose all that follow.
+		// Each step has random numbers of its own, so that the result of one step does not choose all that follow.
 		random := rand.New(rand.NewPCG(run.Seed, uint64(step)))
 		o := (&generator{random, run.world}).operation()
 		var f *fault
-		// Every fault comes before one comes twice.
+		// Every fault comes once before one comes twice.
 		if len(chosen) > 0 && random.IntN(5) > 0 {
 			if step%len(chosen) == 0 {
 				rand.New(rand.NewPCG(run.Seed, uint64(step)+1<<32)).Shuffle(len(chosen), func(i, k int) { chosen[i], chosen[k] = chosen[k], chosen[i] })
@@ -305,10 +307,11 @@ func (run *run) measure(ctx context.Context) error {
 	return nil
 }
 
-// lossless tells whether a packet was lost in a network that nobody touches.
+// lossless returns an error if a packet was lost in a network that nobody touches.
 func (run *run) lossless(ctx context.Context) error {
 	for _, f := range run.flows {
-		// Nobody sends so much that it has to wait anywhere; but a busy machine may let nobody receive for a while.
+		// The flows are so small that packets need not wait anywhere. But on a busy machine the receiver may get no
+		// processor for a while.
 		if under := int64(f.sent.Load()) - int64(f.arrived.Load()); under > tooLong { // a packet may arrive before it counts as sent
 			if err := f.flowing(ctx); err != nil {
 				return err
@@ -323,7 +326,7 @@ func (run *run) lossless(ctx context.Context) error {
 	return nil
 }
 
-// tooLong is how many packets of a flow are under way only when something holds them up: those of four seconds.
+// tooLong is how many packets of a flow, those of four seconds, are under way only if something holds them up.
 const tooLong = int64(4 * time.Second / flowInterval)
 
 // chosen are the faults of this run.
@@ -345,7 +348,7 @@ func (run *run) chosen() []fault {
 func (run *run) step(ctx context.Context, random *rand.Rand, step int, o *operation, f *fault) error {
 	name, heal := none, nothing
 	hits := maps.Clone(run.hits)
-	// How far the operation has come when the fault comes is for the machine to say.
+	// How far the operation has come when the fault strikes depends on the machine.
 	delay := time.Duration(random.IntN(300)) * time.Millisecond
 	var err error
 	if f != nil {
@@ -377,7 +380,7 @@ func (run *run) step(ctx context.Context, random *rand.Rand, step int, o *operat
 		}
 	}
 	if f != nil && f.before {
-		// An operation that waits for what the fault holds up would wait for ever.
+		// Otherwise an operation that waits for what the fault holds up would wait for ever.
 		select {
 		case outcome = <-done:
 			done <- outcome
@@ -412,7 +415,7 @@ func (run *run) step(ctx context.Context, random *rand.Rand, step int, o *operat
 	return nil
 }
 
-// finish has everything run, and compares for the last time.
+// finish waits until everything runs, and compares for the last time.
 func (run *run) finish(ctx context.Context) error {
 	for _, n := range run.world.sorted() {
 		n = n.clone()

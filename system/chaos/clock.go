@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The machine's clock is everybody's, so nobody sets it here: the processes under test are made to read another one. Go
-// reads the time through the vDSO, a small library that the kernel maps into every process (vdso(7)). Its function for
-// the time is replaced by one that asks the kernel and adds an offset to CLOCK_REALTIME; everything else stays.
+// Everybody on the machine uses its clock, so nobody sets it here. Instead the processes under test are made to read another one.
+// Go reads the time through the vDSO, a small library that the kernel maps into every process (vdso(7)). The harness replaces its
+// function for the time by one that asks the kernel and adds an offset to CLOCK_REALTIME. Everything else stays.
 
 // wallClock is how the vDSO's clock_gettime is replaced. All processes have the same image, at different addresses.
 type wallClock struct {
@@ -80,8 +80,8 @@ func clockCode(offset int64) []byte {
 	return code
 }
 
-// set makes a process read a wall clock that is ahead of the machine's by so much (behind it, where negative; in whole
-// seconds). The process stands still meanwhile.
+// set makes a process read a wall clock that is ahead of the machine's by so many whole seconds, or behind it if
+// negative. The process stands still meanwhile.
 func (w *wallClock) set(pid int, ahead time.Duration) error {
 	start, _, err := vdsoOf(pid)
 	if err != nil {
@@ -99,7 +99,7 @@ func (w *wallClock) set(pid int, ahead time.Duration) error {
 		if !w.entering(pid, start) {
 			break
 		}
-		// A thread that stands between the bytes that are to be replaced goes on first.
+		// A thread that is between the bytes that will be replaced must leave them first.
 		unix.Kill(pid, unix.SIGCONT) //nolint:errcheck // it is ours, or gone
 		time.Sleep(time.Millisecond)
 	}

@@ -30,7 +30,8 @@ import (
 // members is how many members an external etcd has: one may be lost.
 const members = 3
 
-// cluster is an etcd of Debian's package etcd-server on the sandbox's loopback, which asks its clients for certificates.
+// cluster is an etcd cluster (Debian's package etcd-server) on the sandbox's loopback. It asks its clients for
+// certificates.
 type cluster struct {
 	dir    string
 	names  []string
@@ -166,7 +167,7 @@ func (c *cluster) leader(ctx context.Context) (int, error) {
 	return leader, nil
 }
 
-// write has the manager store something small, and tells how long that took.
+// write makes the manager store something small, and tells how long that took.
 func (run *run) write(ctx context.Context) (time.Duration, error) {
 	run.written++ // what is stored already would not be stored again
 	began := time.Now()
@@ -175,7 +176,7 @@ func (run *run) write(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// lose kills a member, and starts it again when the operation has ended. The platform must go on with two of three.
+// lose kills a member, and starts it again when the operation has ended. The platform must go on with the other two.
 func (run *run) lose(ctx context.Context, i int, name string) (func() error, error) {
 	before, err := run.write(ctx)
 	if err != nil {
@@ -216,7 +217,7 @@ func (run *run) killLeader(ctx context.Context, _ *random.Rand) (func() error, e
 	return run.lose(ctx, leader, "etcd leader")
 }
 
-// cutCluster holds two of three members for a while: no majority answers, and no connection ends.
+// cutCluster stops two of three members for a while: there is no majority, but no connection ends.
 func (run *run) cutCluster(ctx context.Context, r *random.Rand) (func() error, error) {
 	spared := r.IntN(members)
 	signal := func(s unix.Signal) error {

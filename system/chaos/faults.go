@@ -23,10 +23,11 @@ import (
 // fault is something that goes wrong while an operation is under way.
 type fault struct {
 	name string
-	// before tells that it has begun when the operation begins; else it comes in the middle of it. seeks tells that it may
-	// find no victim.
+	// before says that the fault begins before the operation; otherwise it strikes in the middle. seeks says that it
+	// may find no victim.
 	before, seeks bool
-	// inject does it and returns what ends it, and waits until the platform is as able as before.
+	// inject starts the fault and returns a function that ends it, and that waits until the platform is as able as
+	// before.
 	inject func(ctx context.Context, r *rand.Rand) (heal func() error, err error)
 }
 
@@ -80,7 +81,8 @@ func names(running map[string]int, prefix string) []string {
 
 func nothing() error { return nil }
 
-// killOwn kills the platform's own processes. Who killed `up` starts it again, as systemd does.
+// killOwn kills some of the platform's own processes. If `up` is one of them, killOwn starts it again, as systemd
+// would.
 func (run *run) killOwn(ctx context.Context, name string, victims []string) (func() error, error) {
 	running := run.processes()
 	var pids []int
@@ -133,7 +135,8 @@ func (run *run) comeBack(ctx context.Context, above, victims []string, before ma
 	if err := run.ready(ctx); err != nil {
 		return err
 	}
-	// Nodes may be called ready before anybody has noticed that their agents were gone: what agents answer counts.
+	// A node may still be called ready because nobody has noticed yet that its agent was gone. So the agents' own
+	// answers count.
 	return eventually(ctx, "the agents to answer", func() error {
 		r, err := run.client.Check(ctx, run.steady[0].name, model.CheckRequest{Mesh: true})
 		if err == nil && !r.OK {
@@ -185,7 +188,7 @@ func commands(name string) []int {
 	return found
 }
 
-// routers are the elements with processes that operations may change.
+// routers returns the elements with processes that operations may change.
 func (run *run) routers() (all []model.ID, nodes []string) {
 	for _, n := range run.world.sorted() {
 		for _, e := range n.of(model.Router) {
@@ -247,7 +250,7 @@ func (run *run) deletePort(_ context.Context, r *rand.Rand) (func() error, error
 	return nothing, err
 }
 
-// holdManager stops the manager, and with it its etcd, for a while: as a disk that does not answer does.
+// holdManager stops the manager, and the etcd in it, for a while, as if its disk did not answer.
 func (run *run) holdManager(_ context.Context, r *rand.Rand) (func() error, error) {
 	pid := run.processes()["manager"]
 	if pid == 0 {
@@ -283,8 +286,8 @@ func (run *run) fillDisk(context.Context, *rand.Rand) (func() error, error) {
 	}
 }
 
-// otherClock kills everything and starts it in a time namespace (time_namespaces(7)) whose monotonic clock is somewhere
-// else. The clock that counts from boot stays: by it runc tells whether a process is the one that it started.
+// otherClock kills everything and starts it in a time namespace (time_namespaces(7)) with another monotonic clock. The
+// clock that counts from boot stays: by it runc tells whether a process is the one that it started.
 func (run *run) otherClock(ctx context.Context, r *rand.Rand) (func() error, error) {
 	running := run.processes()
 	victims := names(running, "")
@@ -301,7 +304,8 @@ func (run *run) otherClock(ctx context.Context, r *rand.Rand) (func() error, err
 	}, nil
 }
 
-// setClocks has each of the platform's processes read a wall clock of its own, up to ten days off in either direction.
+// setClocks makes each of the platform's processes read a wall clock of its own, up to ten days off in either
+// direction.
 func (run *run) setClocks(_ context.Context, r *rand.Rand) (func() error, error) {
 	running := run.processes()
 	for _, name := range names(running, "") {

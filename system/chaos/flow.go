@@ -48,7 +48,7 @@ func startFlow(name, from, to string, address netip.Addr) (*flow, error) {
 			return err
 		}
 		var failed error
-		// A receiver that gets no processor for a while must not be what loses packets.
+		// Packets must not be lost because the receiver gets no processor for a while.
 		err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) })
 		return errors.Join(err, failed)
 	})
@@ -131,8 +131,8 @@ func (f *flow) stop(ctx context.Context) (sent, lost, duplicated uint64, err err
 	f.workers.Wait()
 	f.send.Close()
 	sent = f.sent.Load()
-	// All packets take the same path: once the last has come, what has not come will not. If the last is lost, nothing comes
-	// any more.
+	// All packets take the same path, so when the last one has come, the missing ones will not. If the last one is
+	// lost, nothing comes any more.
 	const quiet = 5 * time.Second
 	for count, since := uint64(0), time.Now(); time.Since(since) < quiet && !f.came(sent-1) && ctx.Err() == nil; {
 		if now := f.arrived.Load(); now != count {
@@ -152,7 +152,7 @@ func (f *flow) came(k uint64) bool {
 	return f.has(k)
 }
 
-// lostSoFar tells how many packets are lost for certain – of those sent before the last that came –, and which.
+// lostSoFar tells how many packets are certainly lost, and which: those that were sent before the latest that came.
 func (f *flow) lostSoFar() (lost uint64, which string) {
 	highest, arrived := f.highest()
 	if lost = highest - arrived; lost > 0 {

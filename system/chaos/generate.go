@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// operation is one thing that a user asks for, valid as things are.
+// operation is one thing that a user asks for. It is valid in the world as it is.
 type operation struct {
 	kind  string
 	args  []string            // of the program
@@ -36,13 +36,13 @@ var kinds = []struct {
 	{"re-map", 3, (*generator).remap},
 }
 
-// The bounds of the world: small, since time goes into faults, not into size.
+// The bounds of the world. They are small, since a run's time shall go into faults, not into size.
 const (
 	fewestNetworks, mostNetworks = 2, 4
 	mostHosts                    = 4
 )
 
-// generator chooses operations. What it chooses depends on its random numbers and the world only.
+// generator chooses operations. Its choices depend only on its random numbers and the world.
 type generator struct {
 	*rand.Rand
 	world *world
@@ -82,7 +82,7 @@ func one[T any](g *generator, of []T) (chosen T, ok bool) {
 
 func (g *generator) node() string { n, _ := one(g, g.world.nodes); return n }
 
-// some is a copy of one of the networks, to be changed.
+// some returns a copy of one of the networks, to be changed.
 func (g *generator) some() *network {
 	n, ok := one(g, g.world.sorted())
 	if !ok {

@@ -86,7 +86,7 @@ func lookAtNode(d instance.NodeDirs, networks []*network) []string {
 	return found
 }
 
-// differences are what is not as it must be, in words.
+// differences lists in words what is not as it must be.
 type differences []string
 
 func (d *differences) add(format string, a ...any) { *d = append(*d, fmt.Sprintf(format, a...)) }
@@ -155,7 +155,7 @@ func lookAtPorts(found *differences, d instance.NodeDirs, want map[string]int, w
 		return err
 	}
 	missing := maps.Clone(want)
-	// Where the data path forwards for a router, its ports' queues are devices of their own.
+	// Where the data path forwards for a router, the queues of its ports are separate devices.
 	apart := map[string]float64{} // rates, by "net element interface"
 	for _, l := range links {
 		if port, ours := strings.CutPrefix(l.Attrs().Alias, d.AliasPrefix()+"queue "); ours {
@@ -199,7 +199,7 @@ func lookAtPorts(found *differences, d instance.NodeDirs, want map[string]int, w
 	return nil
 }
 
-// rateOf is what a device's token bucket lets pass, in bit/s; zero without one.
+// rateOf is the rate of a device's token bucket, in bit/s; zero if it has none.
 func rateOf(l netlink.Link) (float64, error) {
 	queues, err := netlink.QdiscList(l)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// machineDrops are what the machine as a whole has dropped so far. Who runs on it beside a test can make it lose packets of the test's
-// own networks: with these numbers a loss says so.
+// machineDrops is what the machine as a whole has dropped so far. Others who run on it can make a test's own networks
+// lose packets. With these numbers the report of a loss says so.
 type machineDrops struct {
 	backlog    uint64 // packets for which a processor's queue had no room: the second number of a line of /proc/net/softnet_stat
 	unresolved uint64 // packets that waited for a neighbour in a queue that was full

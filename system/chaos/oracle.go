@@ -25,7 +25,7 @@ func (run *run) stored(ctx context.Context, name string, want *network) (bool, s
 	return want != nil && is == want.print(), is, nil
 }
 
-// settle finds out what became of an operation that did not succeed: all of it, or nothing.
+// settle finds out what became of an operation that did not succeed. It must be all of it, or nothing.
 func (run *run) settle(ctx context.Context, o *operation) (done bool, err error) {
 	var before, after, other []string
 	for name, next := range o.next {
@@ -114,11 +114,11 @@ func (run *run) verify(ctx context.Context) error {
 	return run.untouched()
 }
 
-// soughtFor is longer than an agent that was not killed takes to remove what it should not have; one that does it later
-// would be taken for one that never does.
+// soughtFor is longer than an agent takes to remove what it should not have, unless it was killed. An agent that
+// removes it later would look like one that never does.
 const soughtFor = 5 * time.Second
 
-// eventually is the function of that name, and tells of what takes long.
+// eventually is the package's function of that name, and also tells what takes long.
 func (run *run) eventually(ctx context.Context, patience time.Duration, what string, try func() error) error {
 	const long = 15 * time.Second
 	told := time.Now()
@@ -148,7 +148,7 @@ elif vtysh -c 'show version' >/dev/null 2>&1; then
 	vtysh -c 'show ip ospf neighbor' -c 'show ip ospf interface' -c 'show ip ospf database' -c 'show ip route' -c 'show running-config'
 fi`
 
-// seenIn tells what a network's elements are, and know, now. What cannot be had is said in its place.
+// seenIn tells what a network's elements are and know now. If something cannot be had, it says so in its place.
 func (run *run) seenIn(ctx context.Context, n *network) string {
 	ctx = context.WithoutCancel(ctx)
 	var all strings.Builder

@@ -19,7 +19,7 @@ import (
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
-// patience is far beyond what anything takes: it ends a hung run, and judges no speed.
+// patience is far longer than anything takes. It ends a hung run, and does not judge speed.
 const patience = 4 * time.Minute
 
 // platform is the instance under test.
@@ -46,7 +46,7 @@ func (e *failure) Error() string {
 	return fmt.Sprintf("polyplane %s: exit status %d: %s", strings.Join(e.args, " "), e.status, strings.TrimSpace(e.output))
 }
 
-// run runs the program as a user does, below another program where one is given (with its arguments).
+// run runs the program as a user does. If another program is given (with its arguments), that one starts it.
 func (p *platform) run(ctx context.Context, input string, args ...string) (string, error) {
 	return p.runBelow(ctx, nil, input, args...)
 }
@@ -124,7 +124,7 @@ func kill(pids ...int) error {
 	return nil
 }
 
-// eventually waits until try returns nil; in the end its last error is what was missing.
+// eventually waits until try returns nil. If it never does, try's last error says what was missing.
 func eventually(ctx context.Context, what string, try func() error) error {
 	return eventuallyWithin(ctx, patience, what, try)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// world is what is wanted: the harness's own account, which it never asks anybody for.
+// world is what is wanted. It is the harness's own account, which it never asks anybody for.
 type world struct {
 	nodes    []string
 	networks map[string]*network
@@ -141,7 +141,7 @@ func (n *network) text() string {
 	return b.String()
 }
 
-// print is what of a network can be compared with a record of the manager's.
+// print is the part of a network that can be compared with a record of the manager's.
 func (n *network) print() string {
 	var lines []string
 	for _, e := range n.elements {
@@ -205,7 +205,7 @@ func newWorld(nodes int) *world {
 	return w
 }
 
-// take makes networks wanted, or gone. The names of those that are gone rest until reuse.
+// take makes networks wanted, or gone. The names of networks that are gone are not used again before reuse.
 func (w *world) take(next map[string]*network) {
 	for name, n := range next {
 		w.names = slices.DeleteFunc(w.names, func(s string) bool { return s == name })
@@ -217,7 +217,7 @@ func (w *world) take(next map[string]*network) {
 	}
 }
 
-// reuse has the names of networks that are gone given again.
+// reuse lets the names of networks that are gone be given again.
 func (w *world) reuse() {
 	w.names = nil
 	for i := range 3 * mostNetworks {

@@ -1,6 +1,6 @@
-// Package powercut cuts the power of a machine at its writes. An instance keeps its data on a disk of the test's own, which
-// notes every write and every flush in their order. From any moment of that log the disk is made again as it would be found
-// after the power was cut there, and an instance must come up from it with all that had been acknowledged.
+// Package powercut cuts the power of a machine at its writes. An instance keeps its data on a disk of the test's own, which notes
+// every write and every flush in their order. From any moment of that log the test makes the disk again as a power cut would have
+// left it there. An instance must then come up from it with everything that had been acknowledged.
 package powercut
 
 import (
@@ -29,8 +29,8 @@ type record struct {
 	length int
 }
 
-// disk is a file in a FUSE file system, below which a loop device and the file system under test are: every write that the
-// kernel sends to the device comes here, and every flush as an fsync.
+// disk is a file in a FUSE file system. On it are a loop device and, on that, the file system under test. So every
+// write that the kernel sends to the device comes here, and every flush comes as an fsync.
 type disk struct {
 	fs.Inode
 	size int64
@@ -132,7 +132,7 @@ func (d *disk) position() int {
 	return len(d.records)
 }
 
-// flushes are the positions right behind each flush that something was written before.
+// flushes returns the positions right after each flush that had something to flush.
 func (d *disk) flushes() (all []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,9 +147,9 @@ func (d *disk) flushes() (all []int) {
 	return all
 }
 
-// replay makes an image what the disk may have on it when the power is cut at a position of the log: begin and all that was
-// written up to the last flush before it, for certain, and of what was written since any part. A disk without a cache of its
-// own has all of it: then random is nil.
+// replay writes into an image what the disk may hold when the power is cut at a position of the log. Everything that
+// was written up to the last flush before it is certain. Of what was written since, any part may be there. A disk
+// without a cache has all of it: then random is nil.
 func (d *disk) replay(begin, image string, position int, random *rand.Rand) error {
 	if err := copySparse(begin, image); err != nil {
 		return err

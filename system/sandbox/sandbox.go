@@ -21,8 +21,8 @@ const inside = "POLYPLANE_SYSTEM_TEST_INSIDE"
 // BinaryVariable names the program under test; it is built when the variable is empty.
 const BinaryVariable = "POLYPLANE_BINARY"
 
-// prelude makes the namespaces ready. Others' mounts were copied into them, and would keep alive what those remove. One that others
-// remove in this very moment cannot be unmounted any more, which is as well.
+// prelude makes the namespaces ready. Others' mounts were copied into them, and would keep things alive that the others
+// remove. If somebody removes one in this very moment, it cannot be unmounted any more, and need not be.
 const prelude = `set -e
 ip link set lo up
 cut -d' ' -f5 /proc/self/mountinfo | grep -E '^(/run/(polyplane|netns)|/var/lib/polyplane)/' | tac | xargs -r umount -l 2>/dev/null || :
@@ -33,8 +33,8 @@ exec "$0" "$@"`
 // take it into an element.
 func init() { runtime.LockOSThread() }
 
-// Main has this program run again inside, where f is called, and returns the exit status. The program under test is
-// built from the folder source where no other is given.
+// Main runs this program again inside the sandbox, where it calls f, and returns the exit status. It builds the program
+// under test from the folder source unless another one is given.
 func Main(source string, f func() int) int {
 	if os.Getuid() != 0 {
 		fmt.Fprintln(os.Stderr, "tests of the whole system make network namespaces, so they need root")
@@ -78,8 +78,9 @@ func Main(source string, f func() int) int {
 // Data is where instances keep what must last.
 const Data = "/var/lib/polyplane"
 
-// KeepData makes the directory Data, which something can be mounted on then, and keeps it until release is called: somebody
-// else's `down --purge` removes it when it is empty, and the kernel then takes the mount away, wherever it is mounted.
+// KeepData makes the directory Data, on which something can then be mounted, and keeps it until release is called.
+// Otherwise somebody else's `down --purge` would remove it when it is empty, and the kernel would take the mount away,
+// wherever it is mounted.
 func KeepData() (release func() error, err error) {
 	if err := os.MkdirAll(Data, 0o755); err != nil {
 		return nil, err
@@ -109,8 +110,8 @@ func Build(source, binary string, arguments ...string) error {
 // State is everything that polyplane could leave behind, by kind.
 type State map[string][]string
 
-// Machine is the state as it is: in these namespaces anything, and of what all namespaces share – files, control groups –
-// what bears the names of instances of the family, which begin with it.
+// Machine returns the state as it is: everything in these namespaces and, of what all namespaces share (files, control
+// groups), what bears a name that begins like the names of the family's instances.
 func Machine(family string) (State, error) {
 	state := State{}
 	for what, command := range map[string]string{

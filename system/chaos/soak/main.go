@@ -58,8 +58,8 @@ func soak(c chaos.Config, rounds int) int {
 	return 0
 }
 
-// measure kills the platform's processes in peace, each first in its instance: a daemon that ends again and again is started
-// ever more slowly.
+// measure kills the platform's processes in peace. For each kind it makes a new instance, since a daemon that ends
+// again and again is started ever more slowly.
 func measure(ctx context.Context, c chaos.Config, rounds int) int {
 	c.Measure = true
 	all := chaos.Times{}
