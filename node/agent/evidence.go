@@ -23,15 +23,20 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
-// The capture that is kept of an element in quarantine: what the watch's latest looks at it saw before its links were cut,
-// and what it tried to send right after.
+// The capture that is kept of an element in quarantine: its last seconds before its links were cut, and what it tried to
+// send right after. From the first suspicion on, all that passes its ports is listened to, a quarter of a second at a time, of
+// which only the latest are kept. Of an element that is cut off unsuspected, by hand, there is what the watch's looks saw.
 const (
 	// evidenceAfter is for how long it is listened to after the cut, evidenceFull how much of each frame is kept then.
 	evidenceAfter = 2 * time.Second
 	evidenceFull  = 1518
-	// recentSamples is how many samples are kept of an element, recentElements of how many elements.
-	recentSamples  = 4
+	// recentSamples is how many samples are kept of an element, recentElements of how many elements: five seconds' worth.
+	recentSamples  = 20
 	recentElements = 64
+	// listeningMost is how many elements are listened to at a time, and listeningFull how much of each frame is kept: so all
+	// samples take at most 21 MiB for as many elements with one port each.
+	listeningMost = 8
+	listeningFull = 256
 )
 
 // recent are the latest samples of an element, the oldest first.
@@ -40,8 +45,28 @@ type recent struct {
 	all []map[model.PortID]fabric.Sample
 }
 
+// before is a copy without what came later: the last sample before the cut may have gone on after it.
+func (r recent) before(end time.Time) (cut recent) {
+	for i, samples := range r.all {
+		mine := make(map[model.PortID]fabric.Sample, len(samples))
+		for p, s := range samples {
+			s.Frames = slices.DeleteFunc(slices.Clone(s.Frames), func(f fabric.SampledFrame) bool { return !r.at[i].Add(f.At).Before(end) })
+			mine[p] = s
+		}
+		cut.at, cut.all = append(cut.at, r.at[i]), append(cut.all, mine)
+	}
+	return cut
+}
+
 // remember keeps what a look saw of an element.
 func (w *watcher) remember(e watched, at time.Time, samples map[model.PortID]fabric.Sample) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.keep(e, at, samples)
+}
+
+// keep is remember, with the lock held.
+func (w *watcher) keep(e watched, at time.Time, samples map[model.PortID]fabric.Sample) {
 	mine := map[model.PortID]fabric.Sample{}
 	for _, p := range e.ports {
 		if s, ok := samples[p]; ok && len(s.Frames) > 0 {
@@ -51,8 +76,6 @@ func (w *watcher) remember(e watched, at time.Time, samples map[model.PortID]fab
 	if len(mine) == 0 {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	r := w.recent[e.id]
 	if len(r.all) == recentSamples {
 		r.at, r.all = r.at[1:], r.all[1:]
@@ -71,16 +94,80 @@ func (w *watcher) remember(e watched, at time.Time, samples map[model.PortID]fab
 	delete(w.recent, oldest)
 }
 
+// listener is who listens to an element.
+type listener struct {
+	stopped   bool // it ends with its present sample
+	forgotten bool // which is not kept
+}
+
+// listen keeps what passes the ports of an element, until nobody suspects it any more, or it is cut off.
+func (a *Agent) listen(ctx context.Context, e watched) {
+	sampler, ok := a.Drivers.Fabric.(Sampler)
+	w := a.watcher
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.listening[e.id]; l != nil {
+		l.stopped = l.forgotten
+		return
+	}
+	if !ok || len(w.listening) >= listeningMost {
+		return
+	}
+	l := &listener{}
+	w.listening[e.id] = l
+	w.listeners.Go(func() {
+		for {
+			at := a.now()
+			samples, err := sampler.Sample(ctx, e.ports, watchSpan, listeningFull)
+			w.mu.Lock()
+			if err == nil && !l.forgotten {
+				w.keep(e, at, samples)
+			}
+			if err != nil || l.stopped {
+				delete(w.listening, e.id)
+				w.mu.Unlock()
+				return
+			}
+			w.mu.Unlock()
+			select { // a sample that is full has ended early
+			case <-time.After(time.Until(at.Add(watchSpan))):
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+// hush ends the listening to an element.
+func (w *watcher) hush(id model.ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if l := w.listening[id]; l != nil {
+		l.stopped = true
+	}
+}
+
+// listensTo tells whether an element is listened to.
+func (w *watcher) listensTo(id model.ID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := w.listening[id]
+	return l != nil && !l.stopped
+}
+
 // keepEvidence writes the capture of an element that has just been cut off.
 func (a *Agent) keepEvidence(e watched) {
-	a.watcher.mu.Lock()
-	r := a.watcher.recent[e.id]
-	a.watcher.mu.Unlock()
+	at := a.now()
+	var after map[model.PortID]fabric.Sample
 	if sampler, ok := a.Drivers.Fabric.(Sampler); ok {
-		at := a.now()
 		if s, err := sampler.Sample(context.Background(), e.ports, evidenceAfter, evidenceFull); err == nil {
-			r.at, r.all = append(slices.Clone(r.at), at), append(slices.Clone(r.all), s)
+			after = s
 		}
+	}
+	a.watcher.mu.Lock() // whoever listened to it has ended by now: that sample is among them
+	r := a.watcher.recent[e.id].before(at)
+	a.watcher.mu.Unlock()
+	if after != nil {
+		r.at, r.all = append(r.at, at), append(r.all, after)
 	}
 	if err := writeEvidence(a.Dirs.Evidence(e.id), e, r); err != nil {
 		a.Log.Error("keep a capture of an element in quarantine", "element", e.id, "error", err)
@@ -98,6 +185,11 @@ func (a *Agent) forgetWatched(stays func(model.ID) bool) {
 	}
 	gone := func(id model.ID) bool { return !stays(id) }
 	a.watcher.mu.Lock()
+	for id, l := range a.watcher.listening {
+		if gone(id) {
+			l.stopped, l.forgotten = true, true
+		}
+	}
 	maps.DeleteFunc(a.watcher.recent, func(id model.ID, _ recent) bool { return gone(id) })
 	maps.DeleteFunc(a.watcher.found, func(id model.ID, _ map[string]uint64) bool { return gone(id) })
 	a.watcher.mu.Unlock()

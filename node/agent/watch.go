@@ -76,6 +76,9 @@ type watcher struct {
 	recent map[model.ID]recent
 	found  map[model.ID]map[string]uint64
 	cut    map[model.ID]bool // in quarantine; nil until that is known
+
+	listening map[model.ID]*listener // of what is suspected
+	listeners sync.WaitGroup
 }
 
 // received is the most that an element received in a second of late.
@@ -122,7 +125,8 @@ const keptLooks = 4096
 
 func newWatcher() *watcher {
 	return &watcher{jobs: make(chan watchJob, 4), received: map[model.ID]received{}, sampled: map[model.ID]time.Time{},
-		spoke: map[model.ID]time.Time{}, slow: newSlowly(), recent: map[model.ID]recent{}, disks: disks{}, tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{}}
+		spoke: map[model.ID]time.Time{}, slow: newSlowly(), recent: map[model.ID]recent{}, disks: disks{}, tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{},
+		listening: map[model.ID]*listener{}}
 }
 
 // counts works out, from counters, who is to be looked at, and passes it on. It never waits.
@@ -242,6 +246,7 @@ func (a *Agent) watch(ctx context.Context) error {
 	w, slow := watch.New(), watch.NewSlow()
 	a.rememberUsual(w)
 	defer a.keepUsual(w)
+	defer a.watcher.listeners.Wait()
 	suspicious := map[model.ID]watched{}
 	again := newTimer()
 	defer again.Stop()
@@ -323,13 +328,16 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 		for i := range values {
 			values[i].Provoked = values[i].Provoked || watch.May(values[i].Signal, values[i].Value, e.received)
 		}
-		if e.sample {
+		if e.sample && !a.watcher.listensTo(e.id) {
 			a.watcher.remember(e, job.at, samples)
 		}
 		found := w.Look(e.id, job.at, values)
 		if delete(suspicious, e.id); w.Suspicious(e.id) {
 			e.sample = true
 			suspicious[e.id] = e
+			a.listen(ctx, e)
+		} else {
+			a.watcher.hush(e.id)
 		}
 		if e.sample || len(e.values) > 0 || len(found) > 0 {
 			a.watcher.record(watchLook{At: job.at, ID: e.id, Values: values, Found: found})
@@ -338,6 +346,7 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 			if a.suspect(e, found) {
 				w.Forgive(e.id)
 				delete(suspicious, e.id)
+				a.watcher.hush(e.id)
 			}
 		}
 	}
