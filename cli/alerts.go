@@ -22,32 +22,32 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// What an intrusion detection system inside an element says is an element's word: it may have been taken over, and what it
-// reports are addresses, which senders make up. So its alerts are read strictly and not too fast, they can name elements of its
-// own network only, and nothing is done to one before its own port has been seen to send what the alert is about.
+// An intrusion detection system inside an element may have been taken over, and what it reports are addresses, which senders make
+// up. So nobody believes its alerts as they are. They are read strictly and not too fast. They can name only elements of their own
+// network. Nothing is done to an element before its own port has been seen to send what the alert is about.
 const (
-	// maxAlert is the longest line that is read, alertsPerSecond how many alerts are looked at, alertPause how long nothing
-	// more is done about one source.
+	// maxAlert is the longest line that is read. alertsPerSecond is how many alerts are looked at. For alertPause
+	// nothing more is done about a source that something was done about.
 	maxAlert        = 64 << 10
 	alertsPerSecond = 5
 	alertPause      = time.Minute
-	// alertConfirm is for how long the named element's ports are listened to.
+	// alertConfirm is how long the named element's ports are listened to.
 	alertConfirm = 10 * time.Second
 )
 
-// alert is one of Suricata's, of its eve.json. Source is who does what it tells of, Target to whom.
+// alert is one of Suricata's alerts, as its eve.json has it. Source does what the alert tells, to Target.
 type alert struct {
 	Source, Target netip.Addr
 	Signature      string
 	Severity       int
 }
 
-// party is one of the two whom a rule with a target names.
+// party is one of the two ends that a rule with a target names.
 type party struct {
 	IP netip.Addr `json:"ip"`
 }
 
-// parseAlert reads a line; ok is false for what is no alert.
+// parseAlert reads a line; ok is false if the line is no alert.
 func parseAlert(line []byte) (a alert, ok bool) {
 	var raw struct {
 		Event  string     `json:"event_type"`
@@ -63,8 +63,8 @@ func parseAlert(line []byte) (a alert, ok bool) {
 	if json.Unmarshal(line, &raw) != nil || raw.Event != "alert" {
 		return a, false
 	}
-	// A rule may be about the answer that betrays an attack: the packet's sender is the victim then. Only the rule's author
-	// knows, and says so by `target`.
+	// A rule may match the answer that betrays an attack. Then the packet's sender is the victim. Only the rule's
+	// author knows, and says so by `target`.
 	if raw.Alert.Source != nil && raw.Alert.Target != nil {
 		raw.Source, raw.Target = raw.Alert.Source.IP, raw.Alert.Target.IP
 	}
@@ -83,7 +83,7 @@ func parseAlert(line []byte) (a alert, ok bool) {
 	return alert{raw.Source.Unmap(), raw.Target.Unmap(), words, raw.Alert.Severity}, words != ""
 }
 
-// is tells whether a frame is of the flow that the alert is about.
+// is tells whether a frame belongs to the flow that the alert is about.
 func (a alert) is(frame []byte) bool {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true})
 	var from, to netip.Addr
@@ -145,10 +145,13 @@ seen to come out of it, and did not come into it by another port, counts.`,
 	return cmd
 }
 
-// follow prints a line as soon as nothing can be missed any more, and then what is written to a file: the file's end is looked up
-// before. A file that is not there yet is read from its beginning.
+// follow is a shell script that prints what is written to a file from now on. It looks the file's end up first, and
+// then prints a line by itself: from there on nothing is missed. A file that does not exist yet is read from its
+// beginning.
 const follow = `size=$(stat -L -c %s -- "$0" 2>/dev/null) || size=0; echo following; exec tail -c +$((size + 1)) -F -- "$0"`
 
+// watchAlerts follows the file inside the element until ^C. Its first line comes from `follow` and says that it
+// follows; it is no alert, so it only starts the message for the user.
 func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy model.AttackPolicy, severity int) error {
 	cl, err := c.connect()
 	if err != nil {
@@ -194,7 +197,8 @@ func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy
 	}
 }
 
-// alertWatch is what is remembered of the alerts so far.
+// alertWatch is what is remembered of the alerts so far: how many were looked at in this second, and when something was
+// last done about a source. Only the goroutine that reads alerts uses these; out keeps the lines of several apart.
 type alertWatch struct {
 	c      *CLI
 	cl     Client
@@ -209,13 +213,14 @@ type alertWatch struct {
 	out     sync.Mutex
 }
 
+// say prints one alert with the element that it names and what was done.
 func (w *alertWatch) say(a alert, who, what string) {
 	w.out.Lock()
 	defer w.out.Unlock()
 	fmt.Fprintf(w.c.Out, "%s  %s  %s → %s  %s: %s\n", w.c.Now().Format("15:04:05"), who, a.Source, a.Target, a.Signature, w.c.hinted(what))
 }
 
-// take looks at one alert, unless there were too many of late.
+// take looks at one alert, unless too many came in this second.
 func (w *alertWatch) take(ctx context.Context, a alert) {
 	now := w.c.Now()
 	if now.Sub(w.second) >= time.Second {
@@ -253,7 +258,8 @@ func (w *alertWatch) take(ctx context.Context, a alert) {
 	}
 }
 
-// named is the element that has an address, if it is exactly one and not the one that tells.
+// named returns the element with an address, if exactly one has it, and not the element that tells. Otherwise why says
+// why not.
 func named(elements []model.ElementView, ids model.ID, source netip.Addr) (found *model.ElementView, why string) {
 	for i := range elements {
 		e := &elements[i]
@@ -290,7 +296,9 @@ func has(e *model.ElementView, a netip.Addr) bool {
 	return false
 }
 
-// confirm cuts an element off if its own ports are seen to send what the alert is about.
+// confirm listens to the named element's own ports, and cuts it off if they are seen to send what the alert is about. A
+// packet that came in by another of its ports is somebody else's, so that nobody can have a router punished by sending
+// through it.
 func (w *alertWatch) confirm(ctx context.Context, a alert, e *model.ElementView) {
 	ctx, cancel := context.WithTimeout(ctx, alertConfirm)
 	defer cancel()
@@ -331,7 +339,7 @@ func (w *alertWatch) confirm(ctx context.Context, a alert, e *model.ElementView)
 	seen := false
 	select {
 	case <-sent:
-		// What somebody else has it pass on comes in within the same second.
+		// If the packet is somebody else's, passed on, it comes in within the same second.
 		seen = true
 		select {
 		case <-time.After(time.Second):

@@ -17,11 +17,12 @@ import (
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
-// failureGrace is how long an element may stay failed, with nothing else under way, before a wait gives up on it: the
-// agents try again by themselves.
+// failureGrace is how long an element may stay failed, with nothing else under way, before a wait gives up. The agents
+// try again by themselves, so a failure may go away.
 const failureGrace = 3 * time.Second
 
-// shownChanges is how many lines of all plans together `apply` shows before it goes on, minChanges how many of one.
+// shownChanges is how many lines of all plans together `apply` shows before it goes on. minChanges is how many it shows
+// of each.
 const (
 	shownChanges = 40
 	minChanges   = 4
@@ -135,15 +136,15 @@ func naming(network string, err error) error {
 	return fmt.Errorf("%s: %w", network, err)
 }
 
-// agentsWithin is how long agents that are starting are waited for. Which of them has reported is looked up every
-// agentsEvery.
+// agentsWithin is how long apply waits for agents that are starting. agentsEvery is how often it looks which have
+// reported.
 const (
 	agentsWithin = 10 * time.Second
 	agentsEvery  = 100 * time.Millisecond
 )
 
-// applyAll asks the instance to apply networks, all or none. While the agents of nodes that they need are starting, it
-// waits for these.
+// applyAll asks the instance to apply networks, all or none. If they need nodes whose agents are just starting, it
+// waits for these: the manager answers 503 meanwhile.
 func (c *CLI) applyAll(ctx context.Context, cl Client, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
 	deadline, told, again := time.Now().Add(c.patience), "", false
 	for {
@@ -187,7 +188,7 @@ func (c *CLI) applyAll(ctx context.Context, cl Client, documents []model.Documen
 	}
 }
 
-// unheard are the nodes whose agents have not reported since the manager started.
+// unheard returns the nodes whose agents have not reported since the manager started.
 func unheard(ctx context.Context, cl Client) []string {
 	nodes, err := cl.Nodes(ctx)
 	if err != nil {
@@ -202,7 +203,7 @@ func unheard(ctx context.Context, cl Client) []string {
 	return names
 }
 
-// planAll asks the instance what an apply of all networks together would do. All refusals are told together.
+// planAll asks the instance what an apply of all networks together would do. It tells all refusals together.
 func (c *CLI) planAll(ctx context.Context, cl Client, networks []model.Network, overwrite bool) ([]model.ApplyResult, error) {
 	documents := make([]model.Document, len(networks))
 	for i, n := range networks {
@@ -221,6 +222,7 @@ type planView struct {
 	Notes   []string     `json:"notes,omitempty"`
 }
 
+// difference is what an apply changes, or nil. A new network differs from an empty one.
 func difference(result model.ApplyResult) plan.Changes {
 	switch {
 	case !result.Changed:
@@ -231,7 +233,7 @@ func difference(result model.ApplyResult) plan.Changes {
 	return plan.Diff(result.Before.Network, result.Record.Network)
 }
 
-// showChanges prints what an apply does, at most so many lines of it (0: all).
+// showChanges prints what an apply does: at most `most` lines of it, or all if that is 0.
 func (c *CLI) showChanges(result model.ApplyResult, most int) error {
 	if err := c.showDifference(result, most); err != nil {
 		return err
@@ -273,6 +275,8 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 	return err
 }
 
+// apply shows what will change, changes it, and waits until everything runs. Where networks exist already it asks for a
+// plan first, so that the user sees the plan before it is carried out.
 func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool, timeout time.Duration) error {
 	begin := c.Now()
 	direct, err := allNew(ctx, cl, networks)
@@ -281,7 +285,8 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 	}
 	var planned []model.ApplyResult
 	if direct {
-		// New networks are refused or made as a whole, and all of them is new: nothing is learnt by asking first.
+		// New networks are refused or made as a whole, and everything about them is new. So a plan first would tell
+		// nothing more.
 		if planned, err = c.applyPlanned(ctx, cl, networks, make([]model.ApplyResult, len(networks)), overwrite); err != nil {
 			return err
 		}
@@ -327,8 +332,9 @@ func anyChanged(planned []model.ApplyResult) bool {
 // replans is how often an apply plans anew when somebody else has changed a network between plan and apply.
 const replans = 5
 
-// applyPlanned applies what was planned: what was shown is what is done, nobody's change in between is lost. Where a network
-// has moved on meanwhile all are planned again, which is shown, and applied to what there is then.
+// applyPlanned applies what was planned. Each document names the revision that its plan was made from. So what was
+// shown is what is done, and nobody else's change in between is lost. If a network has moved on meanwhile, all are
+// planned again, the new plans are shown, and these are applied.
 func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Network, planned []model.ApplyResult, overwrite bool) ([]model.ApplyResult, error) {
 	for left := replans; ; left-- {
 		documents := make([]model.Document, len(networks))
@@ -357,7 +363,7 @@ func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Netw
 	}
 }
 
-// user is who new networks belong to: whoever typed the command, also behind sudo.
+// user is the owner of new networks: the person who typed the command, also behind sudo.
 func (c *CLI) user() string {
 	return cmp.Or(c.Getenv("SUDO_USER"), c.Getenv("USER"), c.Getenv("LOGNAME"), "root")
 }
@@ -400,7 +406,7 @@ func (c *CLI) summarizeApply(ctx context.Context, cl Client, planned []model.App
 	return err
 }
 
-// fewNames lists networks' names, or counts them where there are many.
+// fewNames lists networks' names, or only counts them if there are many.
 func fewNames(names []string) string {
 	const most = 8
 	if len(names) > most {
@@ -416,7 +422,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// await waits until the networks have reached their revisions and run.
+// await waits until the networks have reached their revisions and run. It gives up early when everything has settled
+// and something has stayed failed for failureGrace; before that, a failure may be one that the agent's next try mends.
 func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions map[string]int64, timeout time.Duration) error {
 	bar := c.newProgress("starting")
 	var failedSince time.Time
@@ -499,8 +506,8 @@ func missingNames(order []string, networks []model.NetworkStatus) string {
 	return strings.Join(missing, ", ")
 }
 
-// tellMute tells which nodes say nothing now. The wait goes on: an overloaded machine is heard of again, a hung agent is started
-// again, and nobody knows which it is.
+// tellMute tells which nodes say nothing now. The wait goes on: an overloaded machine will be heard of again, a hung
+// agent is started again, and from here the two look alike.
 func (c *CLI) tellMute(ctx context.Context, cl Client, timeout time.Duration) {
 	nodes, err := cl.Nodes(ctx)
 	if err != nil {

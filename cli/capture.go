@@ -94,7 +94,7 @@ func (c *CLI) capture(ctx context.Context, port model.PortID, file string, packe
 	return err
 }
 
-// packetCount is what a capture has seen, and what it has missed because it was too slow.
+// packetCount is how many packets a capture has seen, and how many it has missed because it was too slow.
 type packetCount struct {
 	seen   int
 	missed uint64
@@ -145,8 +145,8 @@ func (c *CLI) showPackets(stream io.Reader, w io.Writer, most int, port model.Po
 	return nil
 }
 
-// Block types of pcapng (draft-ietf-opsawg-pcapng), the mark from which a section's byte order is told, and the limits
-// of a block's length.
+// Block types of pcapng (draft-ietf-opsawg-pcapng), the mark that shows a section's byte order, and the limits of a
+// block's length.
 const (
 	blockSection   = 0x0a0d0d0a
 	blockPacket    = 6
@@ -155,8 +155,8 @@ const (
 	maxBlockLength = 1 << 20
 )
 
-// savePackets writes a pcapng stream on, block by block: what is written is whole at any time, and all that the stream
-// tells of a packet is kept.
+// savePackets copies a pcapng stream block by block. So the file is whole at any time, and keeps everything that the
+// stream tells of a packet.
 func (c *CLI) savePackets(stream io.Reader, w io.Writer, most int, port model.PortID, n *packetCount) error {
 	in := bufio.NewReader(stream)
 	var order binary.ByteOrder = binary.LittleEndian

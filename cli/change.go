@@ -12,10 +12,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// pollEvery is how often the state is asked for while a command waits.
+// pollEvery is how often a waiting command asks for the state.
 const pollEvery = 50 * time.Millisecond
 
-// poll calls f until it says that all is well or fails. A timeout of zero means none.
+// poll calls f until f says that all is well, or fails. A timeout of zero means none.
 func poll(ctx context.Context, timeout time.Duration, f func(context.Context) (bool, error)) error {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -40,6 +40,8 @@ func poll(ctx context.Context, timeout time.Duration, f func(context.Context) (b
 	}
 }
 
+// actCommand is the command of one action on elements: start, stop, restart, suspend, resume. It checks all names
+// before it changes anything. One element's failure does not keep it from the others.
 func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command {
 	wait, timeout, newDisk := true, 60*time.Second, false
 	cmd := &cobra.Command{
@@ -102,7 +104,8 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 	return cmd
 }
 
-// awaitAction waits until the element's node has made an action so, which is in this revision of its desired state.
+// awaitAction waits until the element's node has carried out an action, which is in this revision of the node's desired
+// state.
 func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, revision int64, timeout time.Duration) error {
 	last := model.PhasePending
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
@@ -141,6 +144,7 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 	return err
 }
 
+// wanted is the phase of an element once an action is done.
 func wanted(a model.Action) model.Phase {
 	switch a {
 	case model.ActionStop:
@@ -193,6 +197,8 @@ a week at most. If only nodes still have a network, since the store does not kno
 	return cmd
 }
 
+// namesToDelete works out which networks a `delete` is about. --all leaves out networks that only nodes still have:
+// nobody has named these, and the store's loss is no reason to remove them.
 func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files fileFlags, all bool) ([]string, error) {
 	switch {
 	case all && (len(given) > 0 || files.given()):
@@ -235,7 +241,7 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files
 	return given, nil
 }
 
-// onlyExisting refuses names that do not exist before anything is removed, or leaves them out.
+// onlyExisting refuses names that do not exist, before anything is removed; with missingOK it leaves them out.
 func onlyExisting(names []string, networks []model.NetworkStatus, missingOK bool) ([]string, error) {
 	var existing, out []string
 	for _, n := range networks {
@@ -259,6 +265,7 @@ func onlyExisting(names []string, networks []model.NetworkStatus, missingOK bool
 	return out, nil
 }
 
+// deleteAll removes networks and, with wait, waits until their nodes have let go of them.
 func (c *CLI) deleteAll(ctx context.Context, cl Client, names []string, now, wait bool, timeout time.Duration) error {
 	if len(names) == 0 {
 		fmt.Fprintln(c.Out, "nothing to remove")

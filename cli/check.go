@@ -10,7 +10,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// shownProbes is how many probes are all listed; of more, those that failed are.
+// shownProbes is the number of probes up to which all are listed. If there are more, only those that failed are.
 const shownProbes = 60
 
 func (c *CLI) checkCommand() *cobra.Command {

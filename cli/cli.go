@@ -27,7 +27,7 @@ import (
 type CLI struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Getenv reads the environment, Now the clock.
+	// Getenv reads the environment, and Now the clock. Tests replace both.
 	Getenv func(string) string
 	Now    func() time.Time
 	// Connect returns a client of the named instance; it need not find out whether the instance runs.
@@ -121,7 +121,7 @@ func (c *CLI) AddInstanceFlag(root *cobra.Command) {
 	}
 	root.PersistentFlags().StringVarP(&c.Instance, "instance", "I", name,
 		"the instance to speak to ("+instance.Variable+" sets the default)")
-	// The default shown must not depend on the environment of whoever generates the documentation.
+	// The default that is shown must not depend on the environment of the person who generates the documentation.
 	root.PersistentFlags().Lookup("instance").DefValue = instance.DefaultName
 }
 
@@ -148,7 +148,7 @@ func (c *CLI) Execute(root *cobra.Command, args []string) int {
 // ExecuteContext is Execute under a context of the caller's.
 func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []string) (code int) {
 	defer func() {
-		// Nobody is helped by a stack trace on their screen.
+		// A stack trace on their screen helps no user.
 		if r := recover(); r != nil {
 			if text := fmt.Sprint(r); strings.Contains(text, syscall.ENOSPC.Error()) {
 				fmt.Fprintf(c.Err, "polyplane: the disk is full: %s\n", text)
@@ -180,7 +180,7 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 	return code
 }
 
-// isCobraUsage tells whether cobra itself, which has no error types for it, complains of the command line.
+// isCobraUsage tells whether cobra itself complains about the command line. cobra has no error types for that.
 func isCobraUsage(err error) bool {
 	for _, s := range []string{"unknown command ", "if any flags in the group ", "required flag"} {
 		if strings.HasPrefix(err.Error(), s) {
@@ -213,7 +213,7 @@ var (
 	cobraArgument = regexp.MustCompile(`^unknown command (".*") for ".*"$`)
 )
 
-// cobraWords says cobra's own complaints as this program says its others.
+// cobraWords turns cobra's own complaints into this program's words.
 func cobraWords(text string) string {
 	flags := func(names string) string {
 		list := strings.Fields(names)
@@ -231,6 +231,7 @@ func cobraWords(text string) string {
 	return text
 }
 
+// noCommand is the error for a word that is no command. It names those that are alike.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -245,8 +246,8 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		args[0], didYouMean(args[0], names), cmd.CommandPath())}
 }
 
-// flagsBeforeNouns lets flags stand before a command's own commands (`get -w elements`): cobra takes what stands behind a flag
-// that it does not know for the flag's value.
+// flagsBeforeNouns allows flags before a command's own commands (`get -w elements`). cobra would take the word after a
+// flag that it does not know for the flag's value.
 func flagsBeforeNouns(cmd *cobra.Command) {
 	for _, noun := range cmd.Commands() {
 		flagsBeforeNouns(noun)

@@ -125,7 +125,7 @@ func (c *CLI) connect() (Client, error) {
 	return cl, nil
 }
 
-// wrap gives an error of the client's the exit status that it deserves, and a missing object the names that there are.
+// wrap gives an error of the client's its exit status. If an object is missing, it adds the names that there are.
 func wrap(ctx context.Context, cl Client, err error, object ref) error {
 	if err == nil {
 		return nil
@@ -153,8 +153,8 @@ func wrap(ctx context.Context, cl Client, err error, object ref) error {
 	return err
 }
 
-// lookUp returns nil when the object exists, else an error that says which part of its name does not, and what there
-// is instead.
+// lookUp returns nil if the object exists. Otherwise its error says which part of the name does not exist, and what
+// there is instead.
 func lookUp(ctx context.Context, cl Client, object ref) error {
 	networks, err := cl.Networks(ctx)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completionPatience is how long a completion waits for the instance: a pressed key must never hang.
+// completionPatience is how long a completion waits for the instance: pressing a key must never hang the shell.
 const completionPatience = 500 * time.Millisecond
 
-// completer offers names for what was typed so far. It returns nothing when the instance does not answer.
+// completer offers names for what was typed so far. It offers nothing if the instance does not answer.
 type completer func(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective)
 
 func (c *CLI) completeNetworks(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {

@@ -122,7 +122,7 @@ func (s *sheet) paint(c cell) string {
 	return string(c.style) + c.text + resetStyle
 }
 
-// events ends a description; that there are none, or that they cannot be had, is no reason to fail.
+// events ends a description. It is no failure if there are none, or if they cannot be had.
 func (s *sheet) events(cmd *cobra.Command, cl Client, of ref) {
 	events, err := pastEvents(cmd, cl, of)
 	if err != nil {
@@ -196,7 +196,7 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 		row[0] = text(e.ID.Element)
 		et.add(row...)
 		if e.Message != "" {
-			// A failed element's reason belongs beside it, however long.
+			// A failed element's reason belongs beside it, however long it is.
 			row[len(row)-1] = cell{s.c.told(e.Message), bad}
 		}
 	}
@@ -338,7 +338,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	return s.err
 }
 
-// fast shows what a router's node does and knows for it.
+// fast shows what a router's node does for it, and knows of it.
 func (s *sheet) fast(id model.ID, f *model.FastPath) {
 	s.line("Fast path", fmt.Sprintf("%d packets (%s) forwarded", f.Packets, byteCount(f.Bytes)))
 	if f.Companion > 0 {
@@ -513,7 +513,7 @@ func (c *CLI) describeNode(cmd *cobra.Command, cl Client, o output, of ref) erro
 		hooks.add(texts(name, string(node.Underlay[name].Hook), node.Underlay[name].Why)...)
 	}
 	s.table("Hooks of the underlay", hooks)
-	// That nothing is known of its links is no reason to say nothing of the node.
+	// If nothing is known of its links, the rest of the node is still worth showing.
 	if links, err := cl.SubstrateLinks(ctx); err == nil {
 		s.table("Links to neighbours", neighbours(links, node.Name))
 	}

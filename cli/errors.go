@@ -49,14 +49,17 @@ func notFound(format string, args ...any) error {
 	return &Error{Code: ExitNotFound, Err: fmt.Errorf(format, args...)}
 }
 
+// badFile is a mistake in a user's file: nothing was changed.
 func badFile(err error) error { return &Error{Code: ExitUsage, Err: err} }
 
+// refused is a refusal by the instance: nothing was changed.
 func refused(err error) error { return &Error{Code: ExitRefused, Err: err} }
 
 func failed(format string, args ...any) error {
 	return &Error{Code: ExitFailed, Err: fmt.Errorf(format, args...)}
 }
 
+// exitCode is the status that the process ends with after this error.
 func exitCode(err error) int {
 	var e *Error
 	switch {
@@ -94,7 +97,7 @@ func unknown(kind, name string, existing []string) error {
 	return notFound("there is no %s %q%s", kind, name, existingNames(kind, name, existing))
 }
 
-// existingNames says which names there are, the alike ones first when there are alike ones.
+// existingNames says which names there are. If some are alike, it names these first.
 func existingNames(kind, name string, existing []string) string {
 	if near := nearest(name, existing); len(near) > 0 {
 		return fmt.Sprintf("; did you mean %s?", orList(near))

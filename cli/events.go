@@ -33,7 +33,7 @@ func (c *CLI) eventsCommand() *cobra.Command {
 				return err
 			}
 			if of.network != "" && of.network != nodeWord {
-				// A deleted network has events still: only what lies below a network must exist.
+				// A deleted network still has events, so only what lies below a network must exist.
 				if err := lookUp(ctx, cl, of); err != nil && (of.element != "" || exitCode(err) != ExitNotFound) {
 					return err
 				}
@@ -72,7 +72,7 @@ func pastEvents(cmd *cobra.Command, cl Client, of ref) ([]model.Event, error) {
 	return events, err
 }
 
-// concerns tells whether an event belongs to an object or to a part of it.
+// concerns tells whether an event is about an object, or about a part of it.
 func concerns(e model.Event, of ref) bool {
 	switch {
 	case of.network == "":
@@ -133,8 +133,8 @@ func (c *CLI) showEvents(events []model.Event, o output, of ref) error {
 	return t.write(c.Out, c.colour(), !o.noHeading, "")
 }
 
-// followEvents prints every event as it comes; the columns have fixed widths, since what will come is not known.
-// Of those that were before, the last so many are printed (0: all).
+// followEvents prints every event as it comes. The columns have fixed widths, since nobody knows what will come. Of
+// earlier events it prints the last so many (0: all).
 func (c *CLI) followEvents(cmd *cobra.Command, cl Client, o output, of ref, last int) error {
 	wide := o.format == formatWide
 	t := eventTable(wide)

@@ -101,7 +101,7 @@ func (c *CLI) consoleCommand() *cobra.Command {
 	}
 }
 
-// run runs a command inside an element on this process's streams, and returns its failure as an exit status.
+// run runs a command inside an element on this process's streams. It returns the command's failure as an exit status.
 func (c *CLI) run(ctx context.Context, id model.ID, command control.Command, in io.Reader) error {
 	cl, err := c.connect()
 	if err != nil {
@@ -124,6 +124,8 @@ func (c *CLI) run(ctx context.Context, id model.ID, command control.Command, in 
 	return c.ended(ctx, cl, code, err, id)
 }
 
+// ended turns the end of a command inside an element into this command's own. If the command could not run at all, it
+// says why: the element's state explains more than the broken connection does.
 func (c *CLI) ended(ctx context.Context, cl Client, code int, err error, id model.ID) error {
 	switch {
 	case err == nil && code == 0:
@@ -143,7 +145,7 @@ func (c *CLI) ended(ctx context.Context, cl Client, code int, err error, id mode
 	return fmt.Errorf("%s: %w", id, err)
 }
 
-// stopped explains why nothing can be run in an element that does not run; nil when it does.
+// stopped explains why nothing can be run in an element that does not run. It returns nil if the element runs.
 func stopped(ctx context.Context, cl Client, id model.ID) error {
 	elements, err := cl.Elements(ctx, id.Network)
 	if err != nil {

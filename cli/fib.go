@@ -101,7 +101,7 @@ func (c *CLI) printFIB(f model.FIB) error {
 	return nil
 }
 
-// tableText is what one family's table is, and why the router itself forwards all of it, if so.
+// tableText describes one family's table and, if the router itself forwards all of it, why.
 func tableText(t model.FIBTable, why string) string {
 	words := fmt.Sprintf("%s: %d routes in %s (%s)", familyName(t.Family), t.Routes, byteCount(uint64(t.Bytes)), t.Shape)
 	if why != "" {
@@ -126,7 +126,7 @@ func action(kind string) string {
 	return "guest: " + kind
 }
 
-// mostRouters bounds a trace.
+// mostRouters bounds a trace, since routes may form a loop.
 const mostRouters = 64
 
 func (c *CLI) traceCommand() *cobra.Command {

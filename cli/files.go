@@ -18,16 +18,17 @@ import (
 	"github.com/polyplane/polyplane/spec"
 )
 
-// maxInput bounds what is read from standard input or a file: one byte more than spec takes, which then says so.
+// maxInput bounds what is read from standard input or a file. It is one byte more than spec accepts, so that spec says
+// that it is too much.
 const maxInput = spec.MaxSize + 1
 
-// fileFlags are -f and --name: which documents a command is about.
+// fileFlags are -f and --name. They say which documents a command is about.
 type fileFlags struct {
 	paths []string
 	names []string
-	// renames tells that --name was given, if only as nothing.
+	// renames says that --name was given, even if it is empty.
 	renames func() bool
-	// from is where each network stands, once they have been read.
+	// from says where each network was read, once they have been read.
 	from map[string]spec.Document
 }
 
@@ -44,7 +45,8 @@ func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
 
 func (f *fileFlags) given() bool { return len(f.paths) > 0 }
 
-// readNetworks reads all documents of all files: every mistake in any of them is told, and nothing else is done.
+// readNetworks reads all documents of all files. If there are mistakes, it tells every one of them, and nothing else is
+// done.
 func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, error) {
 	var all []model.Network
 	var problems []error
@@ -91,7 +93,8 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 	return networks, err
 }
 
-// located has a refusal of what was read name the lines of the files that it is about, as the files' own mistakes are told.
+// located adds to a refusal the lines of the files that it is about, in the form in which mistakes of the files are
+// told.
 func (f *fileFlags) located(err error) error {
 	var refusal *client.Error
 	if !errors.As(err, &refusal) {
@@ -121,7 +124,7 @@ func (f *fileFlags) located(err error) error {
 	return &Error{Code: exitCode(err), Err: &locatedError{text, err}}
 }
 
-// locatedError is an error in other words.
+// locatedError is an error with another text.
 type locatedError struct {
 	text string
 	err  error
@@ -206,7 +209,7 @@ func (c *CLI) sources(ctx context.Context, path string) ([]source, error) {
 	return out, nil
 }
 
-// readFile reads a file, which may be a pipe: a shell's <(COMMAND) is one.
+// readFile reads a file. It may be a pipe, as a shell's <(COMMAND) is.
 func readFile(ctx context.Context, path string) ([]byte, error) {
 	data, err := readBounded(ctx, func() (io.ReadCloser, error) { return os.Open(path) })
 	if err != nil && ctx.Err() == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// listing is one kind of thing that `get` shows.
+// listing is one kind of thing that `get` shows, and how: as a list, as a table, and in a watch.
 type listing[T any] struct {
 	name    string // in the plural
 	aliases []string
@@ -24,7 +24,7 @@ type listing[T any] struct {
 	// head and row are the table's.
 	head func(wide bool) []string
 	row  func(c *CLI, v T, wide bool) []cell
-	// noise are the columns whose change alone is not worth a line in a watch.
+	// noise are the columns that change all the time: a change in these alone prints no line in a watch.
 	noise []string
 }
 
@@ -100,6 +100,7 @@ func listCommand[T any](c *CLI, l listing[T]) *cobra.Command {
 	return cmd
 }
 
+// showList prints a list once, in the form that -o asks for.
 func showList[T any](ctx context.Context, c *CLI, cl Client, l listing[T], o output, of ref) error {
 	all, err := l.fetch(ctx, cl, of.network)
 	if err != nil {
@@ -137,6 +138,7 @@ func showList[T any](ctx context.Context, c *CLI, cl Client, l listing[T], o out
 	return t.write(c.Out, c.colour(), !o.noHeading, "")
 }
 
+// of chooses from all values those that the command's argument names.
 func (l *listing[T]) of(all []T, of ref) []T {
 	if l.match == nil || of.network == "" {
 		return all
@@ -150,6 +152,7 @@ func (l *listing[T]) of(all []T, of ref) []T {
 	return values
 }
 
+// emptyHint says that there is nothing to list. A new user also learns what to type.
 func emptyHint(what string, of ref) string {
 	switch {
 	case of.element != "":
@@ -227,6 +230,7 @@ func watchList[T any](ctx context.Context, c *CLI, cl Client, l listing[T], o ou
 	return err
 }
 
+// sayGone tells in a watch that something does not exist any more.
 func (l *listing[T]) sayGone(c *CLI, o output, t *table, key string) error {
 	switch o.format {
 	case formatJSON, formatYAML:
@@ -241,6 +245,7 @@ func (l *listing[T]) sayGone(c *CLI, o output, t *table, key string) error {
 	return nil
 }
 
+// steady is the part of a row that a watch compares: everything but the noise.
 func steady(row []cell, noise map[int]bool) string {
 	var b strings.Builder
 	for i, c := range row {

@@ -49,8 +49,8 @@ func (c *CLI) graphCommand() *cobra.Command {
 	return cmd
 }
 
-// byNode groups a network's elements by the node they are on, nodes in alphabetical order; unplaced ones come last,
-// under the empty name.
+// byNode groups a network's elements by their nodes, in alphabetical order. Elements without a node come last, under
+// the empty name.
 func byNode(r model.Record) ([]string, map[string][]model.Element) {
 	groups := map[string][]model.Element{}
 	for _, e := range r.Network.Elements {
@@ -64,7 +64,7 @@ func byNode(r model.Record) ([]string, map[string][]model.Element) {
 	return names, groups
 }
 
-// linkLabel is what a drawing says of a link: its subnets and its rates.
+// linkLabel is the text at a link in a drawing: its subnets and its rates.
 func linkLabel(l model.Link, assigned model.Assigned) []string {
 	var label []string
 	prefixes := l.Prefixes

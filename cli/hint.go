@@ -8,17 +8,17 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// Messages tell what to type next, and come from everywhere: this program, the manager, its nodes, which do not know how their
-// instance is called here, or whether that goes without saying.
+// Messages tell the user what to type next. They come from everywhere: this program, the manager, its nodes. The latter do not know
+// by which name this user reaches their instance, or whether a name is needed at all. So names are added here.
 var (
 	hint    = regexp.MustCompile("`polyplane [^`]+`")
 	spoken  = regexp.MustCompile(`\bpolyplane [a-z]+`)
 	somehow = regexp.MustCompile("--instance|--server")
-	// without are commands that speak to no instance, or to another machine's.
+	// without are commands that do not speak to an instance, or that speak to another machine's.
 	without = []string{"polyplane join", "polyplane login", "polyplane logout", "polyplane example", "polyplane schema", "polyplane completion"}
 )
 
-// hinted has the commands that a text names tell the instance that this command was for.
+// hinted adds, to the commands that a text names, the instance that this command was for.
 func (c *CLI) hinted(text string) string {
 	if c.Instance == "" || c.Instance == instance.DefaultName || c.Instance == c.Getenv(instance.Variable) || c.remote.server != "" {
 		return text
@@ -36,5 +36,5 @@ func (c *CLI) hinted(text string) string {
 	})
 }
 
-// told is somebody else's message, on one line.
+// told puts somebody else's message on one line.
 func (c *CLI) told(message string) string { return c.hinted(oneLine(message)) }

@@ -81,7 +81,7 @@ func offered(all model.Offers) string {
 	return oneLine(strings.Join(values, ","))
 }
 
-// lacking lists what a node lacks; describe tells why.
+// lacking lists what a node lacks. describe tells the reasons.
 func lacking(all model.Offers) string { return words(sortedKeys(all.Lacks())) }
 
 func words[T ~string](values []T) string {

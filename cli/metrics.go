@@ -45,13 +45,14 @@ func (c *CLI) metricsCommand() *cobra.Command {
 	return cmd
 }
 
-// writeTextfile replaces the file by what the metrics are now. Whoever reads it sees the old ones or the new ones, whole.
+// writeTextfile replaces the file by the present metrics. A reader sees the old ones or the new ones, always whole.
 func writeTextfile(ctx context.Context, cl Client, path string) error {
 	var b bytes.Buffer
 	if err := cl.Metrics(ctx, &b); err != nil {
 		return err
 	}
-	// In the same directory, under a name that the collector does not read.
+	// The new file is in the same directory, since only then is the replacement one step. The collector does not read
+	// files of this name.
 	f, err := os.CreateTemp(filepath.Dir(path), ".polyplane-*.new")
 	if err != nil {
 		return fmt.Errorf("write the metrics to %s: %w", path, err)

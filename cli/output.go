@@ -84,8 +84,7 @@ func writeStreamed(w io.Writer, format string, value any) error {
 	return err
 }
 
-// mustComplete guards against a completion registered for a flag that does not exist, which is a mistake in this
-// package.
+// mustComplete panics if a completion is registered for a flag that does not exist, which is a mistake in this package.
 func mustComplete(err error) {
 	if err != nil {
 		panic(err)

@@ -79,7 +79,7 @@ answer came, 1 when none did.`,
 	return cmd
 }
 
-// resolve finds the address at which an element is pinged from another of the same network.
+// resolve finds the address of an element to which another element of the same network sends its pings.
 func (c *CLI) resolve(cmd *cobra.Command, from model.ID, target string, family model.Family) (netip.Addr, error) {
 	to := model.ID{Network: from.Network, Element: target}
 	if strings.Contains(target, "/") {
@@ -142,7 +142,7 @@ func pickAddress(from, to *model.Element, id model.ID, family model.Family) (net
 				}
 			}
 		}
-		// An element without an address of the family has nothing to ask from.
+		// An element without an address of the family has no source to ping from.
 		if family == model.AnyFamily && !hasFamily(from, f) {
 			continue
 		}

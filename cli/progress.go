@@ -32,7 +32,7 @@ func (c *CLI) newProgress(verb string) *progress {
 	return p
 }
 
-// update tells that so many elements of all are done.
+// update says that so many elements of all are done.
 func (p *progress) update(done, all int) {
 	changed := done != p.done || all != p.all
 	p.done, p.all = done, all
@@ -54,7 +54,7 @@ func (p *progress) update(done, all int) {
 	p.bar.SetCurrent(int64(done))
 }
 
-// left tells that so many elements are still there, of as many as there ever were.
+// left says that so many elements are still there. The largest number so far counts as all.
 func (p *progress) left(n int) {
 	p.most = max(p.most, n)
 	p.update(p.most-n, p.most)

@@ -277,7 +277,8 @@ func (c *CLI) showPolicies(all []model.PolicyView, of ref, o output) error {
 	return t.write(c.Out, c.colour(), true, "")
 }
 
-// elementPhase is an element's phase, or that it is in quarantine, and how old the news is where its node says nothing now.
+// elementPhase is an element's phase, or that it is in quarantine. If its node says nothing now, it adds how old the
+// news is.
 func elementPhase(e *model.ElementStatus) cell {
 	c := phase(e.Phase)
 	if e.Quarantine != "" && e.Phase == model.PhaseRunning {

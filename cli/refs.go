@@ -7,8 +7,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// ref names an object as users type it: NET, NET/ELEMENT or NET/ELEMENT:IF. Interface names may hold slashes and
-// dots ("ge-0/0/1").
+// ref names an object as users type it: NET, NET/ELEMENT or NET/ELEMENT:IF. Names of interfaces may contain slashes and
+// dots ("ge-0/0/1"), so the parts are split from the left.
 type ref struct {
 	network, element, iface string
 }

@@ -46,7 +46,7 @@ type login struct {
 	Token  string `json:"token"`
 }
 
-// loginFile is where.
+// loginFile is the path of that file.
 func (c *CLI) loginFile() (string, error) {
 	dir := c.Getenv("XDG_CONFIG_HOME")
 	if home := c.Getenv("HOME"); dir == "" && home != "" {
@@ -78,7 +78,8 @@ func (c *CLI) readLogin() (login, error) {
 	return l, nil
 }
 
-// chosen is the manager elsewhere that this command is for; an empty one when it is for an instance of this machine.
+// chosen is the manager elsewhere that this command is for. It is empty if the command is for an instance of this
+// machine.
 func (c *CLI) chosen() (server string, token trust.Token, err error) {
 	server = c.remote.server
 	if server == "" && c.remote.instanceFlag != nil && !c.remote.instanceFlag() {
@@ -137,7 +138,7 @@ func serverAddress(text string) (string, error) {
 	return s, nil
 }
 
-// localOnly refuses what cannot be done from another machine.
+// localOnly refuses commands that work only on the manager's machine.
 func (c *CLI) localOnly(what string) error {
 	server, _, err := c.chosen()
 	if err == nil && server != "" {
@@ -252,7 +253,7 @@ func (c *CLI) logoutCommand() *cobra.Command {
 	}
 }
 
-// place is what a command speaks to, in words.
+// place says in words what a command speaks to.
 func (c *CLI) place() string {
 	if server, _, err := c.chosen(); err == nil && server != "" {
 		return "manager at " + server

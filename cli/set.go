@@ -122,12 +122,12 @@ func (c *CLI) set(ctx context.Context, cl Client, of ref, values []model.Assignm
 	return nil
 }
 
-// notTold is why nobody waits for a node to do what it shall.
+// notTold explains why the command does not wait: the node is not heard, so nobody knows when it will do what it shall.
 func notTold(done string, n model.NodeStatus) error {
 	return failed("%s, and node %s does not do it now: %s. It does as soon as it is back", done, n.Name, oneLine(n.Problem))
 }
 
-// awaitSet waits until the nodes that were told have done it.
+// awaitSet waits until the nodes that were told have done what was set.
 func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.SetResult, timeout time.Duration) error {
 	var late []string
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {

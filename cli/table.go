@@ -53,7 +53,7 @@ type table struct {
 	widths []int
 	// closer is how much closer than usual the columns stand.
 	closer int
-	// spare are the columns that fit may leave out, the least needed first.
+	// spare are the columns that fit may leave out, the least important first.
 	spare []int
 }
 
@@ -100,11 +100,11 @@ const columnGap = 3
 
 func (t *table) columnGap() int { return columnGap - t.closer }
 
-// narrowest is how narrow a column may become that is cut to fit.
+// narrowest is the least width to which a column is cut.
 const narrowest = 8
 
-// fit makes the table as narrow as that: first its columns stand closer, then those that can be spared are left out, then
-// the widest words are cut.
+// fit makes the table fit a width. First its columns move closer, then spare columns are left out, then the widest
+// words are cut.
 func (t *table) fit(width int) {
 	t.measure()
 	all := func() int {
@@ -155,7 +155,8 @@ func (t *table) drop(column int) {
 	}
 }
 
-// printable has what a terminal would act upon, or not show, written out: names and messages come from anywhere.
+// printable writes out characters that a terminal would act upon, or not show. Names and messages come from anywhere,
+// and must not be able to control the user's terminal.
 func printable(s string) string {
 	bad := func(r rune) bool {
 		return r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) || r == utf8.RuneError
@@ -218,7 +219,7 @@ func terminalFD(stream any) (int, bool) {
 	return int(f.Fd()), true
 }
 
-// columns is how wide what is printed may be; 0 where that goes to no terminal.
+// columns is the width of the terminal that is printed to; 0 if it is no terminal.
 func (c *CLI) columns() int { return terminalColumns(c.Out) }
 
 func terminalColumns(stream any) int {

@@ -25,8 +25,8 @@ func (c *CLI) interactive() bool {
 	return in && out
 }
 
-// withTerminal runs f with the terminal in raw mode, and gives the terminal back as it was however f ends. Where there
-// is no terminal, f gets one of unknown size.
+// withTerminal runs f with the terminal in raw mode. However f ends, the terminal is then as it was before. If there is
+// no terminal, f gets one of unknown size.
 func (c *CLI) withTerminal(ctx context.Context, f func(*terminal) error) error {
 	fd, ok := terminalFD(c.In)
 	if !ok {

@@ -127,7 +127,7 @@ func (r *rates) add(o rates) {
 	r.dropped += o.dropped
 }
 
-// portRates compares two samples. A counter that went back was made anew: it counts from zero.
+// portRates compares two samples. A counter that went back belongs to a port that was made anew, and counts from zero.
 func portRates(before, now sample) map[model.PortID]rates {
 	seconds := now.at.Sub(before.at).Seconds()
 	old := portsByID(before.dump.Links)
@@ -219,7 +219,8 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 			text(bitRate(r.ba.sentBits)), text(packetRate(r.ba.sentPackets)), text(bandwidth(r.link.Link.Bandwidth)))
 	}
 
-	// Two lines above, a heading and a blank line a table, and one for the cursor; what is left is shared.
+	// There are two lines above, a heading and a blank line for each table, and one line for the cursor. The tables
+	// share the rest.
 	if height > 0 {
 		room := max(4, height-3-len(nodes.rows)-2-2*2)
 		share := max(2, room/2)

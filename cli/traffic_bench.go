@@ -19,8 +19,9 @@ import (
 	"github.com/polyplane/polyplane/measure/trial"
 )
 
-// trafficLock is what a running trial has changed at the instance's devices, in a file: one trial at a time, and what a
-// killed one left is put back by the next. eBPF programs are no part of it: the kernel takes them off when their process ends.
+// trafficLock is a file that records what a running trial has changed at the instance's devices. It is locked, so that
+// one trial runs at a time. If a trial is killed, the next one reads the file and puts everything back. eBPF programs
+// are not recorded: the kernel takes them off when their process ends.
 type trafficLock struct {
 	file    *os.File
 	changed []changedDevice
@@ -32,7 +33,7 @@ type changedDevice struct {
 	GRO    bool       `json:"gro"` // as it was
 }
 
-// openTrafficLock refuses while another trial runs, and puts back what a killed one left.
+// openTrafficLock fails while another trial runs. It puts back what a killed trial left.
 func openTrafficLock(dirs instance.Dirs) (*trafficLock, error) {
 	f, err := os.OpenFile(filepath.Join(dirs.Run, "traffic.json"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -71,7 +72,8 @@ func (l *trafficLock) write() error {
 	return err
 }
 
-// queue gives a device its receive queue, without which frames that XDP sends to it vanish.
+// queue switches on a device's GRO, by which it gets its receive queue: without it, frames that XDP sends to the device
+// vanish. The order matters: the change is recorded before it is made.
 func (l *trafficLock) queue(d netdev.Ref) error {
 	for _, c := range l.changed {
 		if c.Device == d {
@@ -89,7 +91,7 @@ func (l *trafficLock) queue(d netdev.Ref) error {
 	return setGRO(d, true)
 }
 
-// restore puts all devices back; those that are gone need nothing.
+// restore puts all devices back as they were, the latest change first. Devices that are gone need nothing.
 func (l *trafficLock) restore() error {
 	var errs []error
 	for _, c := range slices.Backward(l.changed) {
@@ -149,11 +151,10 @@ func withEthtool(d netdev.Ref, f func(*ethtool.Ethtool) error) error {
 	})
 }
 
-// openPathBench opens the bench of one path.
-//
-// The fabric hands frames to an element's end of the veth without passing its ring (bpf_redirect_peer), where a program in the
-// driver would never see them; so the sink sits in the generic hook behind it. Frames from a queue at the port do pass the ring,
-// and the kernel keeps redirected ones from the generic hook: there the sink sits in the driver.
+// The sink is usually in the generic hook. The fabric hands frames to an element's end of the veth without passing its
+// ring (bpf_redirect_peer), so that a program in the driver would never see them. Frames from a queue at the port do
+// pass the ring, and for them the kernel does not run the generic hook after a redirection: there the sink is in the
+// driver.
 func openPathBench(l *trafficLock, p trafficPath, o trial.Options) (*trial.Bench, error) {
 	if err := l.queue(p.Port); err != nil {
 		return nil, err
@@ -169,7 +170,7 @@ func openPathBench(l *trafficLock, p trafficPath, o trial.Options) (*trial.Bench
 	return b, err
 }
 
-// fabricPrograms are the loaded programs that forward: tc classifiers and XDP programs, by name and number.
+// fabricPrograms returns the loaded programs that forward: tc classifiers and XDP programs, by name and number.
 func fabricPrograms() (map[string]*ebpf.Program, error) {
 	found := map[string]*ebpf.Program{}
 	for id := ebpf.ProgramID(0); ; {

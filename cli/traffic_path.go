@@ -26,7 +26,7 @@ func needRoot() error {
 	return nil
 }
 
-// trafficPath is a pair with everything that a trial needs to know of it.
+// trafficPath is a pair of elements with everything that a trial needs to know of the way between them.
 type trafficPath struct {
 	From        model.PortID     `json:"from"`
 	To          model.PortID     `json:"to"`
@@ -54,7 +54,7 @@ type endpoint struct {
 	ports     string // the node's; empty: our own
 }
 
-// trafficPaths finds all pairs' elements, and how packets get from one to the other.
+// trafficPaths finds the elements of all pairs, and how packets get from one to the other.
 func (c *CLI) trafficPaths(ctx context.Context, p *trafficPlan, dirs instance.Dirs) ([]trafficPath, error) {
 	cl, err := c.connect()
 	if err != nil {
@@ -129,7 +129,8 @@ func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs) (endp
 	return e, nil
 }
 
-// resolvePath asks the kernel in A for the way to B, as `ip route get` does, and wakes up all neighbours on it.
+// resolvePath asks the kernel in A for the way to B, as `ip route get` does, and makes all neighbours on the way known.
+// Otherwise the first frames would be lost while their addresses are resolved.
 func resolvePath(ctx context.Context, p *trafficPlan, pair trafficPair, from, to endpoint) (trafficPath, error) {
 	var path trafficPath
 	var err error
@@ -180,7 +181,7 @@ func resolvePath(ctx context.Context, p *trafficPlan, pair trafficPair, from, to
 	return path, err
 }
 
-// queued tells whether a queue of the fabric's stands at a port.
+// queued tells whether the fabric has a queue at a port.
 func queued(port netdev.Ref) (found bool, err error) {
 	err = netdev.In(port.Namespace, func() error {
 		l, err := netlink.LinkByName(port.Name)
@@ -201,8 +202,8 @@ func queued(port netdev.Ref) (found bool, err error) {
 	return found, nil
 }
 
-// arrival picks B's interface and address: the one named, one in a subnet that A is in as well, or the one by which B itself
-// would answer.
+// arrival picks B's interface and address: the one that the user named, one in a subnet that A is in as well, or the
+// one from which B itself would answer.
 func arrival(p *trafficPlan, wanted ref, from, to endpoint) (netip.Addr, model.PortID, error) {
 	family := model.IPv4
 	if p.ipv6 {
@@ -253,7 +254,7 @@ func (p *trafficPlan) kindName() string {
 	return "IPv4"
 }
 
-// backwards is the device by which B would send to A; empty when it cannot be told.
+// backwards is the device by which B would send to A; empty if that cannot be told.
 func backwards(from, to endpoint, family model.Family) (device string) {
 	for _, i := range from.element.Interfaces {
 		for _, a := range i.Addresses {
@@ -302,10 +303,11 @@ func sourceAndHop(r netlink.Route, target netip.Addr) (src, hop netip.Addr, err 
 	return src.Unmap(), hop.Unmap(), nil
 }
 
-// neighbourPatience is what ARP and neighbour discovery need at most: three requests, a second apart.
+// neighbourPatience is how long ARP and neighbour discovery need at most: three requests, a second apart (RFC 4861,
+// section 10).
 const neighbourPatience = 4 * time.Second
 
-// resolveNeighbour has the kernel find out the MAC address of the next hop, on the calling thread's namespace.
+// resolveNeighbour makes the kernel find out the MAC address of the next hop, in the calling thread's namespace.
 func resolveNeighbour(ctx context.Context, device int, name string, hop netip.Addr) (net.HardwareAddr, error) {
 	family := netlink.FAMILY_V4
 	if hop.Is6() {
@@ -372,7 +374,7 @@ func deviceOf(e endpoint, name string) string {
 	return name
 }
 
-// streamsOf are the streams of a path, with equal shares of a rate.
+// streamsOf returns the streams of a path, with equal shares of a rate.
 func (p *trafficPlan) streamsOf(path trafficPath) []generator.Stream {
 	to, ports := p.spread(path.Destination)
 	var out []generator.Stream

@@ -159,7 +159,7 @@ func heading(b *bytes.Buffer, r *trafficReport) {
 	b.WriteByte('\n')
 }
 
-// placements say which core sends and which one receives, of each pair that sends at the same time.
+// placements says which core sends and which one receives, for each pair that sends at the same time.
 func placements(b *bytes.Buffer, r *trafficReport) {
 	all := []trial.Placement{r.Traffic.Placement}
 	if r.Mode == modeTrial && len(r.Trials) >= len(r.Paths) {
@@ -184,7 +184,7 @@ func placements(b *bytes.Buffer, r *trafficReport) {
 	}
 }
 
-// cpuLines say where CPU time went: forwarding runs in softirq context, which is charged to no element.
+// cpuLines says where CPU time went. Forwarding runs in softirq context, which is charged to no element.
 func cpuLines(b *bytes.Buffer, r *trafficReport) {
 	if len(r.Usage.Cores) == 0 {
 		return
@@ -211,7 +211,7 @@ func cpuLines(b *bytes.Buffer, r *trafficReport) {
 	}
 }
 
-// programTimes are the programs that had a part in it; those of other networks ran a few times meanwhile as well.
+// programTimes lists the programs that had a part in it. Those of other networks also ran, but only a few times.
 func programTimes(u machine.Usage) []machine.Program {
 	most := uint64(1)
 	for _, p := range u.Programs {
@@ -230,7 +230,8 @@ func programTimes(u machine.Usage) []machine.Program {
 // maxLate is the share of frames that may leave late before a trial's delays are doubted.
 const maxLate = 0.01
 
-// allWarnings is everything that speaks against trusting a report. What differs between trials in its figures only is said once.
+// allWarnings is everything that speaks against trusting a report. A warning that differs between trials only in its
+// figures is told once.
 func (r *trafficReport) allWarnings() []string {
 	out := slices.Clone(r.Warnings)
 	first := map[string]int{} // the warning without its figures → where it stands

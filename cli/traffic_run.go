@@ -66,7 +66,7 @@ type trafficRun struct {
 	report   trafficReport
 }
 
-// exactUpTo is the rate, in frames/s, up to which frames are sent one by one, so that none waits for its batch.
+// exactUpTo is the rate, in frames/s, up to which frames are sent one by one. So none waits for others of its batch.
 const exactUpTo = 200_000
 
 // prepare reads the environment and the self-test's limits, and wakes the way up.
@@ -115,7 +115,7 @@ func (t *trafficRun) prepare(ctx context.Context, dirs instance.Dirs) error {
 	return nil
 }
 
-// wake has all neighbours on the way resolved: the frames that wait for that would be lost.
+// wake makes all neighbours on the way known. Frames that had to wait for that would be lost.
 func (t *trafficRun) wake(ctx context.Context, path trafficPath) error {
 	for range 3 {
 		p, err := tools.RunPing(ctx, tools.PingOptions{Namespace: path.Device.Namespace, Address: path.Destination, Count: 1})
@@ -134,8 +134,8 @@ func (t *trafficRun) warn(format string, a ...any) {
 	t.report.Warnings = append(t.report.Warnings, fmt.Sprintf(format, a...))
 }
 
-// placement is where the i-th pair sends and receives. One pair has the last core for its source and the first for everything
-// behind it; several have a core each.
+// placement says where the i-th pair sends and receives. A single pair has the last core for its source and the first
+// for everything after it. Of several pairs each has a core of its own.
 func (t *trafficRun) placement(i int) trial.Placement {
 	n := runtime.NumCPU()
 	at := 1

@@ -73,7 +73,8 @@ func writeWhole(path string, b []byte) error {
 	return os.Rename(t.Name(), path)
 }
 
-// readLimits are those of the instance's self-test; nil when there was none. One on another machine or kernel says nothing.
+// readLimits returns the limits of the instance's self-test; nil if there was none. A self-test of another machine or
+// kernel says nothing about this one.
 func readLimits(dirs instance.Dirs, here machine.Environment) (*trial.Limits, error) {
 	b, err := os.ReadFile(limitsFile(dirs))
 	if errors.Is(err, os.ErrNotExist) {

@@ -15,8 +15,8 @@ import (
 // cgroups is where the kernel's control groups are mounted.
 const cgroups = "/sys/fs/cgroup"
 
-// elementGroups are the cgroups of a network's elements that have processes, on all of the instance's nodes here. Each is
-// found in the hierarchy that accounts for CPU time, of version 1 or 2.
+// elementGroups returns the cgroups of a network's elements that have processes, on all of the instance's nodes on this
+// machine. Each is found in the hierarchy that accounts for CPU time, of version 1 or 2.
 func elementGroups(root string, dirs instance.Dirs, network string) []string {
 	for _, hierarchy := range []string{"cpuacct", ""} {
 		found, _ := filepath.Glob(filepath.Join(root, hierarchy, dirs.Node("*").Cgroup(), network+"+*"))           // only a malformed pattern fails
@@ -33,7 +33,7 @@ func (t *trafficRun) watch() machine.Watch {
 	return machine.Watch{Programs: t.programs, Groups: t.groups}
 }
 
-// groupLines say what the elements' own processes used: routing software, not forwarding.
+// groupLines says what the elements' own processes used: routing software, not forwarding.
 func groupLines(b *bytes.Buffer, u machine.Usage) {
 	wall := u.Wall.Seconds()
 	for _, g := range slices.Sorted(maps.Keys(u.Groups)) {

@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// age is a time span as people say it: the largest unit that tells enough.
+// age is a time span as people say it, in the largest unit that is exact enough.
 func age(d time.Duration) string {
 	switch {
 	case d < 0:

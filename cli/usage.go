@@ -8,7 +8,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// usageTexts are what an element takes of what it may; empty where it has no processes.
+// usageTexts says how much an element uses of what it may use; empty if it has no processes.
 func usageTexts(u *model.Usage) (cpu, memory, processes, disk string) {
 	if u == nil {
 		return "", "", "", ""
@@ -21,7 +21,7 @@ func usageTexts(u *model.Usage) (cpu, memory, processes, disk string) {
 		u.Disk.Rounded() + "/" + u.Limits.Disk.Rounded()
 }
 
-// packetTime is empty where the kernel does next to nothing for an element's packets.
+// packetTime is the kernel's time for an element's packets. It is empty if that is next to nothing.
 func packetTime(cores float64) string {
 	if cores < 0.005 {
 		return ""
@@ -29,7 +29,7 @@ func packetTime(cores float64) string {
 	return strconv.FormatFloat(cores, 'f', 2, 64)
 }
 
-// limits prints what an element takes and may take; where it runs nothing, what it states.
+// limits prints what an element uses and may use. If it runs nothing, it prints what it states.
 func (s *sheet) limits(e *model.ElementView) {
 	if t := packetTime(e.PacketTime); t != "" {
 		s.line("Packets", "take "+t+" cores of the node's kernel")
