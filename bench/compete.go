@@ -39,6 +39,7 @@ const destinations = 4096
 // every says which frames are timed and summed up whole at full speed (sink.Options).
 const every = 256
 
+// stream is what the source sends to a system: the smallest frames, from h1 to random addresses beyond the chain.
 func (s *system) stream() (source.Stream, error) {
 	var err error
 	first := s.chain.name(1)
@@ -59,6 +60,7 @@ func (s *system) stream() (source.Stream, error) {
 // mayLose is the share of frames that may be lost in a closed loop: those that are under way when a loop ends.
 const mayLose = 0.001
 
+// loop is the source and sink of a system, as they take their turns.
 func (s *system) loop() (turns.Loop, error) {
 	if s.live != nil {
 		return s.live(), nil

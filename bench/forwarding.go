@@ -37,6 +37,8 @@ var ratioColumns = []string{"what", "Mp/s", "compared with, Mp/s", "ratio", "ask
 // one go to the sender.
 const slowBatch = 64
 
+// oneRouter compares one router in every way of forwarding. Ways of the kernel are compared in rounds of their own, in
+// smaller batches (slowBatch).
 func oneRouter(ctx context.Context, o options) (t table, err error) {
 	err = onNode(ctx, func(l *lab) error {
 		xdp := &system{name: "xdp, driver's hook, metered", chain: l.chain("x", 1, byXDP)}
@@ -91,6 +93,7 @@ func oneRouter(ctx context.Context, o options) (t table, err error) {
 // routersInRow is the longer chain.
 const routersInRow = 8
 
+// chainOfRouters measures what each further router on a packet's way costs.
 func chainOfRouters(ctx context.Context, o options) (t table, err error) {
 	err = onNode(ctx, func(l *lab) error {
 		chains := func(w way, name string) [2]*system {
@@ -150,6 +153,7 @@ func prefixes() (v4, v6 []netip.Prefix, from string, err error) {
 	return v4, v6, "generated prefixes of a like shape", nil
 }
 
+// fullTable measures what a full Internet table costs, against one route.
 func fullTable(ctx context.Context, o options) (t table, err error) {
 	v4, _, from, err := prefixes()
 	if err != nil {

@@ -24,6 +24,7 @@ type running struct {
 	dirs   instance.Dirs
 }
 
+// start brings up an instance of its own name, which stop removes.
 func start(ctx context.Context, o options, nodes int) (*running, error) {
 	binary, err := filepath.Abs(o.polyplane)
 	if err != nil {

@@ -31,7 +31,7 @@ type way string
 
 const (
 	byKernel way = "kernel"   // the routers' own, by veths that join the namespaces directly
-	byGuest  way = "guest"    // the same by way of the fabric
+	byGuest  way = "guest"    // the same, but the fabric joins the namespaces
 	byRouter way = "router"   // the node's kernel
 	byTC     way = "xdp (tc)" // the fabric, in the hook that keeps GSO packets whole
 	byXDP    way = "xdp"      // the fabric, in the drivers' hook
@@ -170,6 +170,7 @@ func (l *lab) make() error {
 	return nil
 }
 
+// prepare makes a plane take all routers of the chains that forward in its way.
 func (l *lab) prepare(f model.Forwarding) error {
 	var jobs []forward.Job
 	for _, c := range l.chains {
@@ -214,6 +215,7 @@ func (l *lab) take(f model.Forwarding, jobs []forward.Job) error {
 	return nil
 }
 
+// apply gives the fabric all ports of all chains, as an agent would.
 func (l *lab) apply() error {
 	s := fabric.State{Packets: map[string]int{}, Steering: l.steering}
 	for _, c := range l.chains {

@@ -77,6 +77,8 @@ func main() {
 	}
 }
 
+// run does the named benchmarks, keeps each table when it is done, and writes the page from all that are kept. So a run
+// of one benchmark changes only its own tables.
 func run(o options, names []string, results, page string) error {
 	var known []string
 	for _, b := range benchmarks {

@@ -30,6 +30,7 @@ func traffic(ctx context.Context, o options) ([]table, error) {
 
 func mega(v float64) string { return fmt.Sprintf("%.2f", v/1e6) }
 
+// backToBack is the table of how fast the instrument itself is.
 func backToBack(o options, r selftest.Report) table {
 	t := table{
 		Name:    "traffic",
@@ -58,6 +59,7 @@ func backToBack(o options, r selftest.Report) table {
 	return t
 }
 
+// rates is the table of how exactly the instrument keeps rates.
 func rates(r selftest.Report) table {
 	t := table{
 		Name:    "traffic-rates",

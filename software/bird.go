@@ -23,9 +23,12 @@ const (
 	staticPreference = 200
 )
 
+// birdCapabilities are the capabilities that BIRD needs, among others to open raw sockets and low ports, to write
+// routes, and to become the user bird.
 var birdCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_NET_ADMIN",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
 
+// renderBIRD plans an element with BIRD. A bird.conf of the user's own is taken as it is.
 func renderBIRD(el model.Element) (Plan, error) {
 	if err := checkConfigNames(el.Config, model.SoftwareBIRD); err != nil {
 		return Plan{}, err
@@ -212,6 +215,7 @@ func birdStatic(w *writer, el model.Element) error {
 	return nil
 }
 
+// birdTarget writes where a static route leads, in BIRD's words.
 func birdTarget(el model.Element, r model.Route) (string, error) {
 	device, err := routeDevice(el, r.Interface)
 	if err != nil {
@@ -238,6 +242,7 @@ func birdTarget(el model.Element, r model.Route) (string, error) {
 	return "", fmt.Errorf("it needs a next hop (via), an interface, or a type of blackhole, unreachable or prohibit")
 }
 
+// birdOSPF configures OSPFv2 and OSPFv3.
 func birdOSPF(w *writer, el model.Element) error {
 	for _, v := range []struct {
 		family
@@ -287,6 +292,7 @@ func birdOSPF(w *writer, el model.Element) error {
 	return nil
 }
 
+// birdBGP configures BGP, as frrBGP does for FRR.
 func birdBGP(w *writer, el model.Element) error {
 	bgp := el.Routing.BGP
 	if bgp == nil {
@@ -366,6 +372,7 @@ func joinPrefixes(ps []netip.Prefix) string {
 	return strings.Join(out, ", ")
 }
 
+// birdRIP configures RIP and RIPng.
 func birdRIP(w *writer, el model.Element) error {
 	rip := el.Routing.RIP
 	if rip == nil {

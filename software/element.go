@@ -12,9 +12,11 @@ import (
 // The timers of the generated configurations. Virtual links lose their carrier at once, so hellos only have to find
 // neighbours quickly. FRR and BIRD get the same values, since neighbours must agree on them (RFC 2328, appendix C.3).
 const (
+	// OSPF and IS-IS. All times are in seconds.
 	helloSeconds      = 1
 	deadSeconds       = 4
 	retransmitSeconds = 1 // FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early
+	// RIP's are a sixth and a twelfth of RFC 2453's (30, 180 and 120), so that a lab converges while somebody looks.
 	ripUpdateSeconds  = 5
 	ripTimeoutSeconds = 15
 	ripGarbageSeconds = 10

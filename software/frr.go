@@ -27,6 +27,8 @@ const frrSweepSeconds = 3
 var frrCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_KILL", "CAP_NET_ADMIN",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
 
+// renderFRR plans an element with FRR. A frr.conf of the user's own is taken as it is, and says which daemons are
+// needed.
 func renderFRR(el model.Element) (Plan, error) {
 	if err := checkConfigNames(el.Config, model.SoftwareFRR); err != nil {
 		return Plan{}, err

@@ -48,6 +48,7 @@ func frrConfig(el model.Element) (string, error) {
 	return w.String(), nil
 }
 
+// frrStatic writes the static routes, those of gateways among them.
 func frrStatic(w *writer, el model.Element) error {
 	rs := routes(el)
 	for _, r := range rs {
@@ -163,6 +164,7 @@ func frrInterface(w *writer, el model.Element, p port) {
 	}
 }
 
+// frrOSPF configures OSPFv2 (RFC 2328); what it does on each interface is frrInterface's.
 func frrOSPF(w *writer, el model.Element) error {
 	o := el.Routing.OSPF
 	if o == nil {
@@ -183,6 +185,7 @@ func frrOSPF(w *writer, el model.Element) error {
 	return nil
 }
 
+// frrOSPF6 configures OSPFv3 (RFC 5340), which carries IPv6 only.
 func frrOSPF6(w *writer, el model.Element) error {
 	o := el.Routing.OSPF6
 	if o == nil {
@@ -217,6 +220,7 @@ func frrRedistributes(w *writer, indent string, el model.Element, words []string
 	return nil
 }
 
+// frrISIS configures IS-IS, which carries both families in one instance (RFC 1195, RFC 5308).
 func frrISIS(w *writer, el model.Element) error {
 	i := el.Routing.ISIS
 	if i == nil {
@@ -252,6 +256,8 @@ func isisNET(i *model.ISIS, id netip.Addr) string {
 	return a + "." + d[:4] + "." + d[4:8] + "." + d[8:] + ".00"
 }
 
+// frrBGP configures BGP. Sessions over one link use the addresses on it; others go from loopback to loopback, so that
+// they outlive a link.
 func frrBGP(w *writer, el model.Element) error {
 	bgp := el.Routing.BGP
 	if bgp == nil {
@@ -260,9 +266,13 @@ func frrBGP(w *writer, el model.Element) error {
 	w.line("router bgp %d", bgp.AS)
 	w.line(" bgp router-id %s", el.RouterID)
 	w.line(" bgp log-neighbor-changes")
+	// A lab's routers speak to each other without policies; FRR would otherwise pass no routes to another AS (RFC 8212).
 	w.line(" no bgp ebgp-requires-policy")
+	// Each address family says itself which neighbours it is for.
 	w.line(" no bgp default ipv4-unicast")
+	// What the file wants announced need not be in the routing table.
 	w.line(" no bgp network import-check")
+	// Paths of equal length through different ASes are used together.
 	w.line(" bgp bestpath as-path multipath-relax")
 	w.line(" timers bgp %d %d", bgpKeepalive, bgpHold)
 	for _, n := range bgp.Neighbors {
@@ -332,6 +342,7 @@ func frrSource(w *writer, el model.Element, v4 bool, family string) {
 	w.line("!")
 }
 
+// frrRIP configures RIP and RIPng, which are one intent but two daemons.
 func frrRIP(w *writer, el model.Element) error {
 	rip := el.Routing.RIP
 	if rip == nil {

@@ -16,6 +16,7 @@ import (
 // everywhere.
 func bootFile(d instance.Dirs) string { return filepath.Join(d.Run, "boot") }
 
+// bootID is the kernel's random identity of this boot (random(4), /proc/sys/kernel/random/boot_id).
 func bootID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err
@@ -46,6 +47,7 @@ func forgetLastBoot(d instance.Dirs) error {
 	return nil
 }
 
+// noteBoot writes down which boot the run directory is from.
 func noteBoot(d instance.Dirs) error {
 	id, err := bootID()
 	if err != nil {

@@ -26,6 +26,7 @@ const (
 	kindRefused = "refused"
 )
 
+// kindOf says which of the errors that callers tell apart this is; in JSON its type would be lost.
 func kindOf(err error) string {
 	var option *OptionError
 	var refused *RefusedError

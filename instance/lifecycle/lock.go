@@ -83,6 +83,7 @@ func acquire(d instance.Dirs, what string) (*lock, error) {
 	}
 }
 
+// readHolder reads who holds a lock. It is for messages only: what holds the lock is the open file.
 func readHolder(f *os.File) holder {
 	var h holder
 	b, _ := io.ReadAll(io.LimitReader(f, 4096))

@@ -43,6 +43,8 @@ func (s *spawner) start(cmd *exec.Cmd, path string) error {
 	return <-done
 }
 
+// startHere runs on the spawner's thread: it takes the thread into the node's namespace, starts the command, which
+// stays there, and takes the thread back.
 func (s *spawner) startHere(cmd *exec.Cmd, path string) error {
 	if path == "" {
 		return cmd.Start()
@@ -132,6 +134,8 @@ func (s *supervisor) died(name string) int {
 	return s.deaths[name]
 }
 
+// once runs the daemon once, and returns why it ended. When the context ends, the daemon is told to end (SIGTERM) and,
+// if it takes longer than politeness, is killed.
 func (s *supervisor) once(ctx context.Context, d daemon) error {
 	cmd := exec.Command(s.executable, d.args...)
 	cmd.Env = append(withoutSystemd(os.Environ()), d.env...)

@@ -62,6 +62,7 @@ type Driver struct {
 	// the machine's network, and need not be kept out of reach.
 	simulated bool
 
+	// mu guards what stands below it, and is taken before the lock of the machine (locked).
 	mu       sync.Mutex
 	gateways map[ID]*gateway
 	wanted   []Edge
@@ -111,6 +112,7 @@ const Own = "/proc/self/ns/net"
 // the uplink: the node's own, or that of the machine on which the node is simulated.
 func New(dirs instance.NodeDirs, machine string) (*Driver, error) { return open(dirs, machine, Own) }
 
+// open is New with the agent's namespace said, for tests.
 func open(dirs instance.NodeDirs, machine, node string) (*Driver, error) {
 	d := &Driver{dirs: dirs, gateways: map[ID]*gateway{}, relays: map[string]*relay{}, taken: map[string]error{}}
 	var err error
@@ -173,6 +175,10 @@ func (d *Driver) Apply(ctx context.Context, edges []Edge, nodes []netip.Addr) Re
 	return r
 }
 
+// apply is Apply's work, under both locks. The order matters. The outlet comes first, since gateways lead to it. Relays
+// come before the table of services: a port is forwarded from outside only if its relay could listen on it, so that
+// nobody else has it. Steering comes last, when there is something to steer to. A gateway that fails does not stop the
+// others.
 func (d *Driver) apply(r *Report) error {
 	seen, err := d.look()
 	if err != nil {
@@ -280,6 +286,8 @@ func (d *Driver) Remove(_ context.Context, ids []ID) error {
 	})
 }
 
+// remove takes one edge away: its device in the node first, so that nothing more comes in; then its forwarded ports,
+// its device and its rules in the outlet; then its namespace.
 func (d *Driver) remove(id ID) error {
 	if g := d.gateways[id]; g != nil {
 		g.close()

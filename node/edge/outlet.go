@@ -73,6 +73,7 @@ func (d *Driver) ensureOutlet(s *sight) error {
 	return nil
 }
 
+// makeOutlet puts the outlet's devices, addresses, routes and rules right. The caller holds the lock.
 func (d *Driver) makeOutlet(s *sight) error {
 	o := d.outlet
 	if err := linux.Inside(o.fd, func() error { return setSysctls(routerSysctls) }); err != nil {

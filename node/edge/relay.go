@@ -51,9 +51,9 @@ type relay struct {
 
 // Bounds of one relay.
 const (
-	maxStreams  = 256
-	dialTimeout = 5 * time.Second
-	udpSilence  = time.Minute
+	maxStreams  = 256             // connections at a time, or senders of datagrams
+	dialTimeout = 5 * time.Second // for each of the element's addresses
+	udpSilence  = time.Minute     // a sender that is silent for so long is forgotten
 )
 
 // applyRelays makes relays listen on exactly these ports, and tells which ports it could not get.
@@ -91,6 +91,7 @@ func (d *Driver) applyRelays(want []relayed) map[relayed]error {
 	return failed
 }
 
+// listen starts a relay. If somebody else has the port, the error names him.
 func (d *Driver) listen(x relayed) (*relay, error) {
 	r := &relay{}
 	for _, a := range x.edge.Internet.Targets[x.forward.Element] {
@@ -161,6 +162,7 @@ func (r *relay) dial(ctx context.Context, network string) (c net.Conn, err error
 	return c, err
 }
 
+// accept takes connections until the relay ends, at most maxStreams at a time.
 func (r *relay) accept(ctx context.Context, l net.Listener) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
@@ -252,6 +254,7 @@ func (r *relay) receive(ctx context.Context, l net.PacketConn) {
 	}
 }
 
+// answer sends back what the element answers to one sender, until the sender has been silent for udpSilence.
 func (r *relay) answer(l net.PacketConn, from net.Addr, c net.Conn) {
 	defer c.Close()
 	buf := make([]byte, 64<<10)

@@ -32,6 +32,7 @@ type rules struct {
 	own  map[string]string // digests of the tables that this process applied, by name
 }
 
+// rulesNote is that note, as a file next to the namespace: agents of several nodes share the outlet's.
 type rulesNote struct {
 	Generation uint32            `json:"generation"`
 	Tables     map[string]string `json:"tables"` // digests by family and name, "inet polyplane"

@@ -92,6 +92,8 @@ func inNamespace(ns namespace, f func(*linux.Rtnetlink) error) error {
 	return f(c)
 }
 
+// steerHere writes the programs' tables before it attaches the programs, and attaches the outlet's before it sets the
+// device up: no packet meets a program without its tables, or the machine's stack.
 func (d *Driver) steerHere(c *linux.Rtnetlink, s *sight, services map[programService]uint32, mine map[uint32]bool) (bool, error) {
 	p, err := d.load()
 	if err != nil {

@@ -37,17 +37,17 @@ type dump struct {
 	Dump
 	under  bool
 	family Family
-	table  *table
-	doubt  bool // something changed while it went on
-	oldest uint16
+	table  *table // of a dump of routes
+	doubt  bool   // something changed while it went on
+	oldest uint16 // what was seen in this epoch or later is there: repeated dumps count together
 
 	open    bool // cur is being gathered
 	key     key
 	cur     []uint32
 	borders map[uint64]struct{} // IPv4: at which the dump was continued
 
-	rules [3]int
-	odd   bool
+	rules [3]int // of a dump of rules: how many there are for each table
+	odd   bool   // and whether there is another one
 }
 
 // Begin says that a dump is under way. Until End, what Dumped tells is part of it. Notifications go on meanwhile, in
@@ -329,6 +329,8 @@ func (v *View) exceeded(what string, limit int) {
 	v.forgetAll()
 }
 
+// forgetAll begins with an empty view, which tells a Reset. It keeps what does not follow from the tables: the
+// neighbours that were given, the rules, and that a limit was exceeded.
 func (v *View) forgetAll() {
 	fresh := NewView(v.limits)
 	keep := *v

@@ -12,6 +12,8 @@ type gone struct {
 	others map[any]struct{}       // links, addresses, objects and neighbours, by what they are found by; of this dump's kind
 }
 
+// goneRoute is a route that a notification has taken away. It keeps a reference to the way: otherwise the way's number
+// could become another's meanwhile.
 type goneRoute struct {
 	table *table
 	key   key

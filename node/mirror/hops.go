@@ -7,7 +7,7 @@ import (
 
 // out is a next hop as the consumer knows it, or will: one interface and gateway, or a group.
 type out struct {
-	refs    int32
+	refs    int32 // ways, groups, objects and host routes that use it
 	used    bool
 	changed bool // to be told
 	known   bool // was told
@@ -31,11 +31,11 @@ type outKey struct {
 // nextHops are a view's outs and neighbours.
 type nextHops struct {
 	outs       []out // by ID
-	free       []ID
+	free       []ID  // numbers that the consumer no longer knows
 	byKey      map[outKey]ID
-	changed    []ID
+	changed    []ID // to be told
 	unused     []ID // may be unused; looked at again when a batch is made
-	told       int
+	told       int  // how many the consumer knows
 	neighbours map[neighbourKey]*neighbour
 	hosts      [2][]*neighbour // those that may be hosts, by address
 }
@@ -54,9 +54,9 @@ type neighbour struct {
 	kernel     bool // the kernel has it
 	valid      bool // and its MAC may be used
 	hasGiven   bool
-	listed     bool // in hosts
-	dirty      bool
-	seen       uint16 // dump
+	listed     bool   // in hosts
+	dirty      bool   // its host route is to be told
+	seen       uint16 // the epoch in which the kernel told of it last
 	host       ID     // its host route's
 	hostFamily Family
 	outs       []ID // of which it is the gateway
@@ -95,6 +95,7 @@ func (h *nextHops) forget(n *neighbour) {
 	delete(h.neighbours, n.neighbourKey)
 }
 
+// enlist puts a neighbour into hosts, where it is found by its address when a prefix around it changes.
 func (h *nextHops) enlist(n *neighbour) {
 	if n.listed {
 		return
@@ -144,6 +145,7 @@ func (h *nextHops) hostsAt(f Family, a address) []*neighbour {
 	return list[first:end]
 }
 
+// new takes a number for an out, with one reference, which is the caller's.
 func (h *nextHops) new() ID {
 	var id ID
 	if n := len(h.free); n > 0 {
@@ -171,6 +173,8 @@ func (h *nextHops) ref(id ID) ID {
 	return id
 }
 
+// unref gives a reference back. The out is not freed at once: the batch that is being made may still name it, and a
+// later change may use it again. drop frees it when everything else has been told.
 func (h *nextHops) unref(id ID) {
 	if id < firstID {
 		return
@@ -220,6 +224,8 @@ func (h *nextHops) newGroup(members []Member, object bool) ID {
 	return id
 }
 
+// setMembers changes a group's members. It takes the new references before it gives the old ones back, so that a member
+// of both is never without one.
 func (h *nextHops) setMembers(id ID, members []Member) {
 	if slices.Equal(h.outs[id].members, members) {
 		return
@@ -235,6 +241,7 @@ func (h *nextHops) setMembers(id ID, members []Member) {
 	h.change(id)
 }
 
+// neighbour is the neighbour that a next hop's gateway is, if it has a gateway.
 func (k outKey) neighbour() (neighbourKey, bool) {
 	if k.kind == gatewayNone {
 		return neighbourKey{}, false
@@ -242,6 +249,7 @@ func (k outKey) neighbour() (neighbourKey, bool) {
 	return neighbourKey{k.gateway, k.index, Family(k.kind - gateway4)}, true
 }
 
+// attach notes at the gateway which out leads to it, so that a change of its MAC changes the out. detach undoes that.
 func (h *nextHops) attach(id ID) {
 	if k, ok := h.outs[id].key.neighbour(); ok {
 		n := h.neighbour(k)

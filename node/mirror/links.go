@@ -14,17 +14,18 @@ type link struct {
 	carrier  bool
 	slave    bool // what comes in is its master's, such as a bridge's
 
-	forward     [2]bool
-	ignoresDown [2]bool // routes through it don't count while it has no carrier
-	addresses   int
+	forward     [2]bool // net.ipv4.conf.*.forwarding and IPv6's
+	ignoresDown [2]bool // ignore_routes_with_linkdown: routes through it don't count while it has no carrier
+	addresses   int     // IPv4 addresses: with the last one its IPv4 routes go
 
-	told    Interface
+	told    Interface // what the consumer knows
 	changed bool
-	seen    uint16
+	seen    uint16              // the epoch in which the kernel told of it last
 	ways    map[uint32]struct{} // with a hop through it
 	objects map[uint32]struct{}
 }
 
+// linkOf finds a link, or makes one that does not exist yet. Like the kernel it starts with the setting of `default`.
 func (v *View) linkOf(index int32) *link {
 	l := v.links[index]
 	if l == nil {
@@ -43,6 +44,7 @@ const (
 	netconfDefault = -2
 )
 
+// forgetLink lets go of a link that does not exist and that nothing refers to.
 func (v *View) forgetLink(l *link) {
 	if l.index > 0 && !l.exists && !l.changed && len(l.ways) == 0 && len(l.objects) == 0 && l.addresses == 0 {
 		delete(v.links, l.index)
@@ -58,6 +60,8 @@ func (v *View) usable(f Family, index int32) bool {
 	return l.carrier || !v.ignores(f, l)
 }
 
+// ignores tells whether the kernel passes over routes through a link without carrier. For IPv4 the setting of `all`
+// counts as well, for IPv6 only the interface's own.
 func (v *View) ignores(f Family, l *link) bool {
 	if f == IPv4 {
 		if all := v.links[netconfAll]; all != nil && all.ignoresDown[f] {

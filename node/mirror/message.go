@@ -204,6 +204,7 @@ func (r *route) hash(value []byte) {
 	r.rest = h ^ uint64(len(value))<<56 | 1
 }
 
+// metrics reads an RTA_METRICS. The MTU is followed; the others count only as what tells routes apart.
 func (r *route) metrics(value []byte) {
 	r.hash(value)
 	for {

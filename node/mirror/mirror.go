@@ -127,6 +127,7 @@ func (m *Mirror) Usage() Usage {
 	return u
 }
 
+// poke wakes Run, which looks at what has changed. It does not wait: one wake-up stands for all.
 func (m *Mirror) poke() {
 	select {
 	case m.wake <- struct{}{}:

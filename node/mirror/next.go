@@ -197,6 +197,7 @@ func (v *View) dirtyHosts(f Family, k key) {
 	}
 }
 
+// dirtyHost queues a neighbour's host route to be told.
 func (v *View) dirtyHost(n *neighbour) {
 	if !n.dirty {
 		n.dirty = true

@@ -5,14 +5,14 @@ import "slices"
 // object is a next-hop object.
 type object struct {
 	id        uint32
-	hop       hop
+	hop       hop // of a single one
 	blackhole bool
-	odd       bool
-	fdb       bool
-	grouped   bool
+	odd       bool // has an encapsulation, or something unknown
+	fdb       bool // for a bridge's table: no route may use it
+	grouped   bool // it is a group, now and always
 	group     []objectMember
 	out       ID
-	seen      uint16
+	seen      uint16 // the epoch in which the kernel told of it last
 }
 
 // uses is who refers to an object, whether the object exists or not: a route may be told before the object that it
@@ -73,6 +73,7 @@ func (v *View) newObject(m *objectMessage) {
 	v.objectChanged(o)
 }
 
+// setGroup changes a group's members, and who is told when they change.
 func (v *View) setGroup(o *object, group []objectMember) {
 	v.leaveMembers(o)
 	o.group = slices.Clone(group)
@@ -123,6 +124,7 @@ func (v *View) objectChanged(o *object) {
 	}
 }
 
+// family is the one by whose settings the kernel decides whether the object can be used: that of its gateway.
 func (o *object) family() Family {
 	if o.hop.kind == gateway6 {
 		return IPv6
@@ -149,6 +151,7 @@ func (v *View) removeObject(o *object) {
 	v.unref(o.out)
 }
 
+// removeUses does to routes and groups what the kernel does when an object that they use goes.
 func (v *View) removeUses(o *object, u *uses) {
 	for n := range u.ways {
 		v.doom(n)

@@ -149,11 +149,13 @@ func (v *View) newRoute(r *route, flags uint16) {
 	v.dirtySlot(t, at)
 }
 
+// Flags of RTM_NEWROUTE (netlink(7)): whether a route takes the place of another, or stands behind those that are its equals.
 const (
 	nlmReplace = 0x100 // NLM_F_REPLACE
 	nlmAppend  = 0x800 // NLM_F_APPEND
 )
 
+// sameGroup tells whether two IPv4 routes of one prefix replace each other: those with the same TOS and metric do.
 func (v *View) sameGroup(a, b uint32) bool {
 	return v.ways[a].tos == v.ways[b].tos && v.ways[a].metric == v.ways[b].metric
 }

@@ -169,6 +169,7 @@ func (t *table) clean(k key) (was bool) {
 	return was
 }
 
+// resize makes the hash anew with so many slots. Positions of slots are valid only until then.
 func (t *table) resize(slots int) {
 	old := t.words
 	t.words = make([]uint64, slots*t.width)

@@ -12,44 +12,51 @@ type View struct {
 	limits Limits
 	nextHops
 
+	// The kernel's tables. A prefix has one way, or a list of ways where it has several routes.
 	tables [2][3]*table // by family: local, main, default
 	lists  [][]uint32   // routes of prefixes that have several, in the kernel's order
 	free3  []uint32     // unused lists
-	routes int
+	routes int          // in all tables, for Limits
 
+	// What routes say besides their prefix and table; many routes share a way.
 	ways     []way // 0 is none
 	freeWays []uint32
 	wayByID  map[string]uint32
 	wayCount int
 	lastWay  uint32
 
+	// What ways refer to.
 	links        map[int32]*link
-	linkCount    int
+	linkCount    int // those that exist; the map also has those that are only referred to
 	changedLinks []*link
 	addresses    map[addressMessage]uint16
 	objects      map[uint32]*object
 	uses         map[uint32]*uses // of objects
 
-	oddRule   [2]bool
+	// Reasons to punt a whole family.
+	oddRule   [2]bool   // there is a rule that no namespace has at first
 	ruleCount [2][3]int // of the rules that every namespace has at first
 	filtered  [2]string // why a packet filter needs to see what is forwarded
 	covers    [2][]key  // prefixes below which the tables' order counts
 	overflow  string    // which limit was exceeded
 
+	// An epoch is the number of the last dump of a kind. Each thing notes the epoch in which it was seen last. When a dump ends,
+	// what was not seen in it is gone.
 	linkEpoch, addressEpoch, objectEpoch, neighbourEpoch uint16
 
+	// What is to be told, and how far that has come.
 	dump      dump
 	gone      gone
 	dirty     [2][]key // to be told, from dirtyHead on
 	dirtyHead [2]int
-	arranged  [2]int // up to here of dirty, what bears on others is done
-	most      int    // routes in a batch
-	sweep     bool   // ways are stale
-	reset     bool   // the consumer knows nothing
-	synced    bool   // what SetSynced said
-	wantLook  bool   // something may have changed without a message
-	toldSync  bool
-	punt      [2]string
+	arranged  [2]int    // up to here of dirty, what bears on others is done
+	most      int       // routes in a batch
+	sweep     bool      // ways are stale
+	reset     bool      // the consumer knows nothing
+	synced    bool      // what SetSynced said
+	wantLook  bool      // something may have changed without a message
+	toldSync  bool      // what the last batch said
+	punt      [2]string // likewise
 
 	route      route // scratch
 	idBuffer   []byte
@@ -86,6 +93,7 @@ var always = [2][]string{
 	{"::/128", "::1/128", "fe80::/10", "ff00::/8"},
 }
 
+// alwaysKeys is always, in the form in which prefixes are kept here.
 var alwaysKeys = func() (keys [2][]key) {
 	for f, list := range always {
 		for _, s := range list {
@@ -144,6 +152,9 @@ func (v *View) Restart() {
 // Notify takes in one datagram of the kernel's notifications, in the order in which they came.
 func (v *View) Notify(data []byte) { v.messages(data, false) }
 
+// messages splits a datagram into messages (netlink(7): each begins with a struct nlmsghdr and is padded to four
+// bytes). The rest of a malformed datagram is ignored: the kernel writes none, and a stream from elsewhere must do no
+// harm.
 func (v *View) messages(data []byte, dumped bool) {
 	for len(data) >= unix.SizeofNlMsghdr {
 		n := int(binary.NativeEndian.Uint32(data))
@@ -250,6 +261,8 @@ func (v *View) message(kind, flags uint16, p []byte, dumped bool) {
 	v.checkLimits()
 }
 
+// neighbourSaid takes in a neighbour. What a dump tells counts only if no notification of the same dump's time says
+// otherwise.
 func (v *View) neighbourSaid(m *neighbourMessage, there, dumped bool) {
 	k := neighbourKey{m.address, m.index, m.family}
 	n := v.neighbours[k]
@@ -316,6 +329,7 @@ func (v *View) puntReason(f Family) string {
 	return ""
 }
 
+// checkLimits ends following when the namespace has more than one of the limits allows.
 func (v *View) checkLimits() {
 	if v.overflow != "" {
 		return

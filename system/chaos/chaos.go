@@ -59,6 +59,7 @@ type Report struct {
 // enough is the share of operations that must succeed, or the run says little.
 const enough = 0.7
 
+// nodes is the fewest on which links cross between nodes and elements can move.
 const nodes = 2
 
 // run is a run under way.
@@ -100,6 +101,7 @@ func (run *run) say(format string, a ...any) {
 // diskSize is the size of the disk that the instance's data is on, in MiB.
 const diskSize = 640
 
+// all does everything, from the disk to the last comparison. What it makes, it removes in the opposite order.
 func (run *run) all(ctx context.Context, report *Report) (err error) {
 	unmount, err := mountDisk()
 	if err != nil {

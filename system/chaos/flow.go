@@ -68,6 +68,8 @@ func startFlow(name, from, to string, address netip.Addr) (*flow, error) {
 	return f, nil
 }
 
+// run sends packets with rising numbers until the flow ends. A packet that cannot be sent ends it: the sender is on
+// this machine, so that must not happen.
 func (f *flow) run() {
 	packet := make([]byte, 8)
 	tick := time.NewTicker(flowInterval)
@@ -100,6 +102,7 @@ func (f *flow) count() {
 	}
 }
 
+// note marks a number as come. A number that comes twice is counted.
 func (f *flow) note(k uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

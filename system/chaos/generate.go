@@ -108,6 +108,8 @@ func change(n *network, words ...string) *operation {
 	return &operation{args: words, next: map[string]*network{n.name: n}}
 }
 
+// newNetwork makes up a network of one of the sorts. If nothing runs anywhere, it is one with processes, since most
+// faults need some.
 func (g *generator) newNetwork() *network {
 	if len(g.world.networks) >= mostNetworks || len(g.world.names) == 0 {
 		return nil
@@ -218,6 +220,7 @@ func (g *generator) applyTwo() *operation {
 	return apply(a, b)
 }
 
+// remove deletes a network, unless too few would be left.
 func (g *generator) remove() *operation {
 	n, ok := one(g, g.world.sorted())
 	if !ok || len(g.world.networks) <= fewestNetworks {
@@ -226,6 +229,7 @@ func (g *generator) remove() *operation {
 	return &operation{args: []string{"delete", n.name}, next: map[string]*network{n.name: nil}}
 }
 
+// set changes the memory or the forwarding of a router, or the bandwidth of a link.
 func (g *generator) set() *operation {
 	n := g.some()
 	if n == nil {
@@ -249,6 +253,7 @@ func (g *generator) set() *operation {
 	return change(n, "set", n.name+"/"+l.name(), fmt.Sprintf("bandwidth=%dMbit", l.bandwidth))
 }
 
+// stopOrStart starts what is stopped in a network or, if nothing is, stops something.
 func (g *generator) stopOrStart() *operation {
 	n := g.some()
 	if n == nil {

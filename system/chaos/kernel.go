@@ -110,6 +110,7 @@ func (n *network) bandwidth(element, ifc string) int {
 // switchBridge is the device that a switch forwards with.
 const switchBridge = "pp-bridge"
 
+// lookAtElement compares the devices and addresses in an element's namespace with what is wanted.
 func lookAtElement(found *differences, d instance.NodeDirs, n *network, e *element) error {
 	id := model.ID{Network: n.name, Element: e.name}
 	want := map[string]bool{"lo": true}

@@ -34,6 +34,7 @@ const (
 	frr      sort = "frr"    // the same with FRR
 )
 
+// element is one element, and how it is wanted to be.
 type element struct {
 	name, node         string
 	kind               model.Kind
@@ -42,6 +43,7 @@ type element struct {
 	stopped, suspended bool
 }
 
+// link joins two elements by their names; interfaces are called after the far end.
 type link struct {
 	a, b      string
 	bandwidth int // Mbit/s; not limited where zero

@@ -56,6 +56,7 @@ type Plane struct {
 	looked int // the switch that Trim looked at last
 }
 
+// prepared is what was found when a switch was looked at last, so that it is looked at again only every checkEvery.
 type prepared struct {
 	job     forward.Job
 	at      time.Time
@@ -74,6 +75,8 @@ func (p *Plane) Offers(context.Context) model.Offers {
 	return model.OfferOf(model.ForwardBridge.Feature(), probe(), model.Switch)
 }
 
+// probe tells why the kernel cannot make bridges; nil if it can. Where no module is loaded it tries, in a namespace of
+// its own.
 func probe() error {
 	if _, err := os.Stat("/sys/module/bridge"); err == nil {
 		return nil

@@ -24,6 +24,8 @@ func (r *Routes) right(wanted func() (int, bool)) bool {
 	return !told
 }
 
+// audit counts what the kernel has, and compares. It says nothing while a snapshot is being told, or while something
+// waits to be taken away: then the counts differ rightly.
 func (r *Routes) audit(wanted func() (int, bool)) bool {
 	select {
 	case <-r.synced:

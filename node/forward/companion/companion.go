@@ -183,6 +183,8 @@ func (h *Home) Open(id model.ID, way model.Forwarding) (*Companion, error) {
 	return c, nil
 }
 
+// open makes the namespace, or opens the one that is there, with its sysctls. They come before any device, since a
+// device takes the settings that are `default` when it is made.
 func (c *Companion) open() error {
 	if _, err := linux.MountNamespace(c.path); err != nil {
 		return err
@@ -290,6 +292,8 @@ func (c *Companion) port(ifc *Interface) model.PortID {
 // inner is the name of an interface's device in the companion that is one end of a pair.
 func inner(ifc *Interface) string { return fmt.Sprintf("p%d", ifc.Port) }
 
+// ensure removes devices that are not wanted, makes those that are missing, tells join of them, and only then sets them
+// up.
 func (c *Companion) ensure(interfaces []Interface, join func(map[string]int) error) (changed bool, err error) {
 	links, err := c.links()
 	if err != nil {

@@ -78,6 +78,7 @@ type hop struct {
 	written string
 }
 
+// A next-hop object's number is the highest bit, the generation, the next hop's number, and one bit for the family (object).
 const (
 	generations = 8
 	numberBits  = 21
@@ -246,6 +247,8 @@ func (r *Routes) Settle() {
 	r.rotate()
 }
 
+// rotate takes away what has waited for the grace, and lets what came since wait. So a thing waits between one and two
+// times the grace.
 func (r *Routes) rotate() {
 	if time.Since(r.rotated) < grace || r.young.empty() && r.old.empty() {
 		return
@@ -399,6 +402,7 @@ func (r *Routes) group(h *hop, after bool) {
 	h.made, h.written = true, string(lists[0])
 }
 
+// limit is an MTU, or, where none is known, more than any packet has.
 func limit(mtu int) int {
 	if mtu == 0 {
 		return 1 << 16
@@ -422,6 +426,7 @@ func (r *Routes) PortsChanged() error {
 	return r.do()
 }
 
+// do sends the batch. Each request in it is carried out whatever becomes of the others.
 func (r *Routes) do() error {
 	defer r.b.Reset()
 	if errs := r.c.Do(&r.b); errs != nil {

@@ -141,6 +141,7 @@ func (f *Feed) begin() {
 	}
 }
 
+// dropAll gives back all next hops that the mirror has told. Tables that use them keep them.
 func (f *Feed) dropAll() {
 	for _, id := range f.ids {
 		if id > fib.ProhibitID {
@@ -292,6 +293,7 @@ func (f *Feed) write(t *target) error {
 	return nil
 }
 
+// punt makes a table punt, and notes that it does, so that write goes on with the routes that the table keeps.
 func (f *Feed) punt(t *target, table *fib.Table) error {
 	t.punts = true
 	return table.Punt()
@@ -320,6 +322,7 @@ func (f *Feed) swap() error {
 	return nil
 }
 
+// report tells the status if it is another than before.
 func (f *Feed) report(synced bool) {
 	s := Status{Synced: synced && !f.filling, Full: f.full}
 	for i := range f.targets {
