@@ -43,7 +43,7 @@ func openTrafficLock(dirs instance.Dirs) (*trafficLock, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, refused(fmt.Errorf("another trial runs in instance %s; two at a time would disturb each other", dirs.Name))
+			return nil, refused(fmt.Errorf("another trial is running in instance %s; two at a time would disturb each other", dirs.Name))
 		}
 		return nil, fmt.Errorf("lock the record of running trials: %w", err)
 	}

@@ -170,7 +170,7 @@ func (a *Authority) SignNode(request []byte, node Node) ([]byte, error) {
 	}
 	key, ok := csr.PublicKey.(*ecdsa.PublicKey)
 	if !ok || key.Curve != elliptic.P256() {
-		return nil, errors.New("the certificate request is not right: a key of ECDSA with P-256 was expected")
+		return nil, errors.New("the certificate request is wrong: an ECDSA key with P-256 is expected")
 	}
 	now := time.Now()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial(),

@@ -78,7 +78,7 @@ func (i *Identity) Replace(key Key, certificate []byte) error {
 	b = append(b, certificate...)
 	pair, err := tls.X509KeyPair(b, b)
 	if err != nil {
-		return fmt.Errorf("the certificate is not of the key that it was asked for: %w", err)
+		return fmt.Errorf("the certificate does not belong to the key that it was requested for: %w", err)
 	}
 	if err := writeSecret(i.path, b); err != nil {
 		return fmt.Errorf("keep the node's certificate: %w", err)
@@ -103,7 +103,7 @@ func (i *Identity) Node() (Node, Pin, error) {
 	defer i.mu.Unlock()
 	n, ok := NodeOf(i.certificate.Leaf)
 	if !ok || len(i.certificate.Certificate) < 2 {
-		return n, Pin{}, fmt.Errorf("%s holds no node's certificate with its authority's: have the node join again", i.path)
+		return n, Pin{}, fmt.Errorf("%s does not hold a node's certificate and that of its authority: let the node join again", i.path)
 	}
 	ca, err := x509.ParseCertificate(i.certificate.Certificate[1])
 	if err != nil {

@@ -124,7 +124,7 @@ func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine,
 		// No packet is sent: the kernel only says from which address it would be.
 		c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "udp4", j.Server)
 		if err != nil {
-			return model.Machine{}, fmt.Errorf("find out by which IPv4 address this machine reaches %s, and other nodes this machine: %w (--underlay says it)", j.Server, err)
+			return model.Machine{}, fmt.Errorf("find out by which IPv4 address this machine reaches %s, and by which other nodes reach this machine: %w (--underlay gives it)", j.Server, err)
 		}
 		address = c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 		c.Close()

@@ -223,7 +223,7 @@ func SetThreaded(r Ref, on bool) ([]int, error) {
 		return fresh, nil
 	}
 	if len(after) > 1 {
-		return nil, fmt.Errorf("set threaded NAPI of %v: it already was, and %d devices of that name have receive threads: which is its own cannot be told; switch it off first",
+		return nil, fmt.Errorf("set threaded NAPI of %v: it is on already, and %d devices of that name have receive threads, so that its own cannot be told apart; switch it off first",
 			r, len(after))
 	}
 	return after, nil

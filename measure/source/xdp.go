@@ -297,7 +297,7 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 }
 
 // ErrVanished says that a device took no XDP frame. The kernel tells nobody.
-var ErrVanished = errors.New("every frame vanished: the device cannot transmit XDP frames. A veth can once its peer is up and GRO is switched on there after that, or an XDP program is in the driver there")
+var ErrVanished = errors.New("every frame vanished: the device cannot transmit XDP frames. A veth can when its peer is up and GRO was switched on there after that, or when an XDP program is in the peer's driver")
 
 // left makes sure that the device sent anything at all since before; its peer may take a moment.
 func (x *XDP) left(before uint64) error {

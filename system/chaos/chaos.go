@@ -170,7 +170,7 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 		report.Packets += sent
 	}
 	if tried, succeeded := run.matrix.Total(); float64(succeeded) < enough*float64(tried) {
-		return fmt.Errorf("of %d operations only %d succeeded: a run says something when %.0f %% do", tried, succeeded, enough*100)
+		return fmt.Errorf("of %d operations only %d succeeded: at least %.0f %% must, or a run says little", tried, succeeded, enough*100)
 	}
 	return nil
 }

@@ -253,7 +253,7 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering
 		return nil, fmt.Errorf("router %s: %w", job.ID, err)
 	}
 	if job.Routes == nil {
-		return nil, fmt.Errorf("router %s: its control plane tells no routes, which forwarding by %s follows", job.ID, way)
+		return nil, fmt.Errorf("router %s: its control plane tells no routes, and forwarding by %s needs them", job.ID, way)
 	}
 	identity, err := job.Routes.Identity()
 	if err != nil {
