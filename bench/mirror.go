@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	mirrorLinks    = 4
-	mirrorGateways = 15 // of each family on each link
-	mirrorPieces   = 20 // of a full table, as many times the two writers are compared
-	mirrorChanges  = 1000
+	mirrorLinks    = 4    // of the router
+	mirrorGateways = 15   // of each family on each link
+	mirrorPieces   = 20   // of a full table, as many times the two writers are compared
+	mirrorChanges  = 1000 // changes of single routes whose delay is taken
 )
 
 // mirrored is a router's namespace with links, and, once it is mirrored, its fast path's tables.
@@ -44,6 +44,7 @@ type mirrored struct {
 	mirror       *mirror.Mirror
 	stop         func() error
 
+	// What the mirror's goroutine tells the one that measures, under mu.
 	mu     sync.Mutex
 	cond   *sync.Cond
 	err    error

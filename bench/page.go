@@ -69,6 +69,7 @@ func markdown(t table) string {
 	return b.String()
 }
 
+// The marks between which the page is written; the rest of it is written by hand.
 const (
 	begin = "<!-- tables: written by `make bench` from bench/results -->\n"
 	end   = "<!-- end of tables -->\n"

@@ -17,6 +17,7 @@ import (
 // style is how a cell is painted on a terminal.
 type style string
 
+// The styles are what a terminal is sent (ECMA-48, "Select Graphic Rendition").
 const (
 	plain  style = ""
 	good   style = "\x1b[32m"

@@ -81,6 +81,7 @@ func (f *trafficFlags) seen(cmd *cobra.Command) {
 	}
 }
 
+// Formats of `traffic` beside those of all commands.
 const (
 	formatCSV       = "csv"
 	formatTableWord = "table"

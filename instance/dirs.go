@@ -81,8 +81,8 @@ func (d Dirs) Node(node string) NodeDirs {
 type NodeDirs struct {
 	Instance string
 	Node     string
-	Run      string
-	Data     string
+	Run      string // lost at a reboot
+	Data     string // kept until `down --purge`
 }
 
 // AgentSocket is where the node's agent serves its own API (exec, capture, probes) to the manager.

@@ -12,6 +12,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// Where BIRD's files are, inside the element; and values for its configuration.
 const (
 	birdConf = "/etc/bird/bird.conf"
 	birdLog  = "/var/log/bird/bird.log"

@@ -9,6 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// Where FRR's files are, inside the element.
 const (
 	frrConf    = "/etc/frr/frr.conf"
 	frrDaemons = "/etc/frr/daemons"

@@ -20,6 +20,7 @@ type Program struct {
 }
 
 const (
+	// insideDir is where an element sees what polyplane puts into it.
 	insideDir = "/run/polyplane"
 	// NotesDir is where the programs write notes: a Note for each daemon that runs with its configuration, and one that
 	// says what is wrong.

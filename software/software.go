@@ -14,29 +14,30 @@ import (
 
 // Plan is what runs inside one element.
 type Plan struct {
-	// NeedsProcesses tells whether the element is more than a namespace: hosts, switches and routers whose software is
+	// NeedsProcesses says that the element is more than a namespace. Hosts, switches, and routers whose software is
 	// static or none run nothing, and have neither files nor a command.
 	NeedsProcesses bool
 	Dirs           []Dir  // to exist before the files are written, parents first
 	Files          []File // sorted by path
 	// Programs are ours: the driver shows them to the element, which cannot change them.
 	Programs []Program
-	// ConfigFiles are the paths of those Files that are the software's own running configuration: the file seeds it,
-	// what is written inside the element persists.
+	// ConfigFiles are the paths of those Files that are the software's own running configuration. The document's file
+	// is only their beginning: what is written inside the element stays.
 	ConfigFiles []string
-	// Daemons are the names of the processes that shall be running with their configuration, in the order they start; of
-	// each there is a Note then.
+	// Daemons are the names of the processes that must be running with their configuration, in the order in which they
+	// start. Each then has a Note.
 	Daemons []string
 	// Command is what the element's PID 1 (a minimal init) starts and waits for. It stays in the foreground.
 	Command []string
-	// Reload has what runs take its configuration over, without dropping what did not change, and fails where it does not.
+	// Reload makes what runs take over its configuration, without dropping what did not change. It fails if it does
+	// not.
 	Reload []string
-	// Check reads a configuration that the document states in the software's own words, and fails with what is wrong with
-	// it; empty where the configuration is ours.
+	// Check reads a configuration that the document states in the software's own words. It fails with what is wrong
+	// with it. It is empty if the configuration is generated.
 	Check []string
 	// Console is the command of an interactive session.
 	Console []string
-	// Capabilities are the fewest that Command works with, inside the network's user namespace ("CAP_NET_ADMIN").
+	// Capabilities are the fewest with which Command works, inside the network's user namespace ("CAP_NET_ADMIN").
 	Capabilities []string
 	// LogFiles are where the software writes, absolute paths inside the element.
 	LogFiles []string

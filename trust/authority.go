@@ -198,7 +198,7 @@ type Server struct {
 	authority *Authority
 	names     func() []string
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards current, and is held while a new one is made: only one is
 	current *tls.Certificate
 }
 

@@ -35,7 +35,7 @@ func (k Key) Request(name string) ([]byte, error) {
 type Identity struct {
 	path string
 
-	mu          sync.Mutex
+	mu          sync.Mutex // guards certificate, which Replace changes while connections are made
 	certificate tls.Certificate
 }
 

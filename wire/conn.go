@@ -49,8 +49,8 @@ type Conn struct {
 	*Reader
 	rwc io.ReadWriteCloser
 
-	mu  sync.Mutex
-	buf []byte
+	mu  sync.Mutex // held while a frame is written, so that frames of several goroutines do not mix
+	buf []byte     // the frame being written
 }
 
 // NewConn makes a Conn of a connection that both sides already know to carry frames. br holds what was read from it

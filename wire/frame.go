@@ -22,6 +22,7 @@ const Protocol = "polyplane-stream"
 // Type tells what a frame carries.
 type Type byte
 
+// The types. The numbers are on the wire between versions: a new type gets a new number.
 const (
 	Stdin       Type = 0 // to the command
 	Stdout      Type = 1 // from the command
@@ -50,7 +51,7 @@ func (t Type) String() string {
 }
 
 const (
-	headerLen = 5
+	headerLen = 5 // bytes: the type and the payload's length
 	// MaxData is the largest payload of a data frame, in bytes; MaxControl that of a frame of JSON.
 	MaxData    = 1 << 20
 	MaxControl = 64 << 10

@@ -127,9 +127,9 @@ func (u *Up) RunDetached(ctx context.Context) error {
 
 // reporter turns lines into messages; after end they go nowhere.
 type reporter struct {
-	mu   sync.Mutex
-	enc  *json.Encoder
-	rest []byte // a line without its end
+	mu   sync.Mutex    // messages come from several goroutines
+	enc  *json.Encoder // nil after end
+	rest []byte        // a line without its end
 }
 
 func (r *reporter) tell(o outcome) {

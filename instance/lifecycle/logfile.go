@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// A process's log is kept in two files of at most so many bytes: the current one, and the one before it (".1").
+// logSize is the most bytes of a log's file. There are two files: the current one, and the one before it (".1").
 const logSize = 8 << 20
 
 // logFile is a log that is turned over by size. Writes come from one goroutine; it is safe for several.
 type logFile struct {
 	path string
 
-	mu   sync.Mutex
-	f    *os.File
+	mu   sync.Mutex // held while something is written, or the file turned over
+	f    *os.File   // nil while it cannot be opened, as on a full disk
 	size int64
 }
 

@@ -91,8 +91,8 @@ type supervisor struct {
 	executable string
 	say        func(format string, a ...any) // of deaths
 
-	mu     sync.Mutex
-	deaths map[string]int
+	mu     sync.Mutex     // guards deaths
+	deaths map[string]int // how often each daemon has ended by itself, by name
 }
 
 // keep runs the daemon, again and again, until the context ends. It returns when the daemon has ended.

@@ -24,13 +24,15 @@ type runAttr struct {
 	flags, cpu, batch, _            uint32
 }
 
+// Of linux/bpf.h.
 const (
-	cmdTestRun     = 10
-	flagLiveFrames = 1 << 1
+	cmdTestRun     = 10     // BPF_PROG_TEST_RUN
+	flagLiveFrames = 1 << 1 // BPF_F_TEST_XDP_LIVE_FRAMES
 )
 
-// RunLive has the kernel run an XDP program on live frames (Linux 5.18), on the calling thread: repeat of them, in batches, on
-// pages that it fills with the data once. A signal ends the call, and it is made again unless done says that this was all.
+// RunLive makes the kernel run an XDP program on live frames (Linux 5.18), on the calling thread: repeat of them, in
+// batches, on pages that it fills with the data once. A signal ends the call; it is made again unless done says that
+// this was all.
 func RunLive(p *ebpf.Program, data []byte, repeat uint32, batch int, done func() bool) error {
 	attr := runAttr{
 		progFD: uint32(p.FD()), sizeIn: uint32(len(data)), dataIn: uint64(uintptr(unsafe.Pointer(&data[0]))),

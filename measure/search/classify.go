@@ -67,16 +67,17 @@ func (g Goal) targets(steps int) []target {
 	return out
 }
 
+// class is what the trials at one rate have shown for a target.
 type class int
 
 const (
-	undecided class = iota
+	undecided class = iota // more trials could make it either bound
 	lowerBound
 	upperBound
 )
 
-// classify decides what the trials at one rate mean for a target: a bound as soon as no further trial could change it. Bad short trials count
-// only as far as they outnumber what the good short ones excuse.
+// classify decides what the trials at one rate mean for a target. It calls the rate a bound as soon as no further trial
+// could change that. Bad short trials count only as far as there are more of them than the good short ones excuse.
 func (t target) classify(trials []Trial) class {
 	var goodLong, badLong, goodShort, badShort float64
 	for _, r := range trials {

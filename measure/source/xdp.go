@@ -77,6 +77,7 @@ func OpenXDP(o Options) (*XDP, error) {
 	return x, nil
 }
 
+// live remembers that the kernel can run live frames, since to try it costs a call. The lock is held during that call.
 var live struct {
 	sync.Mutex
 	known bool

@@ -212,7 +212,7 @@ func (r *relay) stream(ctx context.Context, c net.Conn) {
 func (r *relay) receive(ctx context.Context, l net.PacketConn) {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	var mu sync.Mutex
+	var mu sync.Mutex // guards senders, which the goroutines that answer shorten
 	senders := map[string]net.Conn{}
 	buf := make([]byte, 64<<10)
 	for {

@@ -49,6 +49,7 @@ const (
 	KindForward          // to a known MAC
 )
 
+// The next hops that are always there have the numbers of their kinds; firstID is the first that is told.
 const (
 	localID       = ID(KindLocal)
 	connectedID   = ID(KindConnected)

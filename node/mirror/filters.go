@@ -20,7 +20,7 @@ type filters struct {
 }
 
 const (
-	filterBuffer = 256 << 10
+	filterBuffer = 256 << 10 // bytes of messages that may wait
 	// filterSettle is how long a rule set may go on changing before it is looked at.
 	filterSettle = 10 * time.Millisecond
 )

@@ -24,8 +24,8 @@ type Options struct {
 }
 
 const (
-	defaultReceiveBuffer = 32 << 20
-	skipStatistics       = 1 << 3 // RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h
+	defaultReceiveBuffer = 32 << 20 // bytes; see Options.ReceiveBuffer
+	skipStatistics       = 1 << 3   // RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h
 )
 
 // Mirror follows one network namespace by route netlink.
@@ -35,7 +35,9 @@ type Mirror struct {
 	filters *filters
 	wake    chan struct{}
 
-	mu      sync.Mutex // holds what follows; Run lets go of it while it waits and while it calls consume
+	// mu guards what stands below it. Run does not hold it while it waits for messages, or while it calls consume: consume may
+	// take locks of its own, and SetNeighbours and Usage must not wait for it.
+	mu      sync.Mutex
 	view    *View
 	look    bool // was asked for
 	noLooks bool
@@ -143,8 +145,8 @@ type chunk struct {
 }
 
 const (
-	chunkBytes  = 256 << 10
-	chunksAhead = 16 // that are read while one is worked on
+	chunkBytes  = 256 << 10 // what one chunk holds
+	chunksAhead = 16        // chunks that are read while one is worked on
 )
 
 // chunks is shared by all mirrors: a mirror that waits for messages holds none. So a thousand idle mirrors take little

@@ -21,6 +21,7 @@ type table struct {
 	epoch   uint16     // the last dump
 }
 
+// Bits of a slot's last word, as table describes it; isList is one of the routes' number in it.
 const (
 	slotUsed  = 1 << 16
 	slotDirty = 1 << 17

@@ -28,8 +28,8 @@ type flow struct {
 	arrived atomic.Uint64 // different numbers
 	failed  error         // of sending
 
-	mu         sync.Mutex
-	seen       []uint64 // a bit a number
+	mu         sync.Mutex // guards what was received: count writes it, the run reads it
+	seen       []uint64   // a bit a number
 	duplicated uint64
 }
 

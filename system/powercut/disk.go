@@ -37,9 +37,9 @@ type disk struct {
 	now  *os.File // as it is
 	data *os.File // what was written, one after the other
 
-	mu      sync.Mutex
+	mu      sync.Mutex // held during a write, so that the log has the writes in the order in which they are on the disk
 	records []record
-	end     int64
+	end     int64 // of data
 	server  *fuse.Server
 }
 

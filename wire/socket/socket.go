@@ -77,7 +77,7 @@ type kept struct {
 	once     sync.Once
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards current and is, which watch replaces
 	current *net.UnixListener
 	is      os.FileInfo // of the socket
 }

@@ -51,7 +51,7 @@ type Plane struct {
 
 	older bool // for tests: treat this kernel as one before Linux 6.7, whose bridges learn without bound
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the two below
 	done   map[model.ID]prepared
 	looked int // the switch that Trim looked at last
 }

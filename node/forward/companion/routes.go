@@ -41,20 +41,22 @@ const grace = 100 * time.Millisecond
 type Routes struct {
 	c *linux.Rtnetlink
 
+	// mu guards what stands below it and the use of c. It is held while a batch is written, so Settle, which others call, never
+	// comes between the requests of one.
 	mu         sync.Mutex
 	devices    map[uint32]int                         // by the fabric's port
 	port       func(index int) (port uint32, ok bool) // of the router's interface
-	generation uint32
-	next       uint32 // number of a next hop
+	generation uint32                                 // of the snapshot that is followed
+	next       uint32                                 // number of a next hop
 	hops       map[mirror.ID]*hop
 	groups     map[mirror.ID]*hop // those of hops that are one
 	filling    bool               // a snapshot is being told
 	sweeps     bool               // other generations are to go
 	synced     chan struct{}
-	young, old rest
-	rotated    time.Time
-	b          linux.Batch
-	doubtful   bool // what right saw last was wrong
+	young, old rest        // what waits for the grace: since the last rotation, and since the one before
+	rotated    time.Time   // when the last rotation was
+	b          linux.Batch // scratch
+	doubtful   bool        // what right saw last was wrong
 	closed     bool
 }
 

@@ -44,6 +44,8 @@ func (s Status) same(o Status) bool {
 type Feed struct {
 	config Config
 
+	// mu guards what stands below it. It is held for a whole batch, and while Port and Changed are called: these must not call the
+	// feed.
 	mu      sync.Mutex
 	ids     []fib.ID         // by mirror.ID
 	groups  []bool           // likewise, whether it is one
