@@ -10,12 +10,12 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// DefaultWeight is what an element counts that asks for no CPU when load is balanced between nodes, in thousandths of a
-// core. It is never held against a node's capacity: elements that ask nothing always fit.
+// DefaultWeight is the load, in thousandths of a core, that an element counts for that asks for no CPU, when load is
+// balanced between nodes. It is never held against a node's capacity: elements that ask for nothing always fit.
 const DefaultWeight model.CPU = 10
 
-// nearby is how far above its fair share a node may be filled, as a factor, for the sake of keeping an element beside
-// a neighbour that is already there.
+// nearby is how far above its fair share a node may be filled, as a factor, to keep an element beside a neighbour that
+// is already there.
 const nearby = 1.25
 
 // gluings limits how often elements are placed anew because a link between them fits nowhere.
@@ -27,8 +27,8 @@ type Usage struct {
 	Links map[Direction]model.Bandwidth
 }
 
-// NodeUsage is what is taken of one node: CPU and Memory are asked for, Weight is the load that balancing goes by
-// (DefaultWeight for each element that asks for less).
+// NodeUsage is what is taken of one node. CPU and Memory are asked for. Weight is the load that balancing uses:
+// DefaultWeight for each element that asks for less.
 type NodeUsage struct {
 	CPU      model.CPU
 	Memory   model.Bytes
@@ -69,8 +69,8 @@ func UsageOf(records []model.Record) Usage {
 	return u
 }
 
-// Refusal is the error of a network that does not fit: everything that is wrong, one sentence each, about the first of the
-// objects that it is about.
+// Refusal is the error of a network that does not fit. It has everything that is wrong, one sentence each, about the
+// first of the objects concerned.
 type Refusal struct {
 	Network  string
 	Problems []model.Problem
@@ -87,21 +87,26 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("network %s does not fit onto the substrate:%s", r.Network, b.String())
 }
 
-// Current is how the network is now: the zero value where it is new.
+// Current is how the network is now; the zero value for a new one.
 type Current struct {
 	model.Placement
-	// Network is what was placed, resolved. What its elements ask for already is not asked of the nodes that they are on: a
-	// network can be changed whatever has become of a node.
+	// Network is what was placed, resolved. What its elements ask for already is not asked of their nodes again. So a
+	// network can be changed whatever has become of a node since.
 	Network model.Network
 }
 
-// Embed places a resolved network beside what others use. Elements go to nodes that offer what they, their links and their edges
-// want; offers are by node, and what they do not tell counts as offered. Those that are pinned to a node, a location or an edge's
-// node go there; those that current has placed stay, unless their node has gone or they are pinned elsewhere; the rest
-// is placed by free CPU and memory, neighbours together, the load balanced between nodes. Links between nodes take
-// the shortest substrate path (by hops, then delay) with enough free bandwidth in both directions, and keep the one they
-// have while it serves. A link's MTU is one that the underlay carries wherever its ends may be. used is without this
-// network. The error is a *Refusal that tells all that is missing.
+// Embed places a resolved network beside what others use. used does not count this network.
+//
+// Elements go to nodes that offer what they, their links and their edges want. offers are by node; what they do not
+// mention counts as offered. An element that is pinned to a node, a location or an edge's node goes there. One that
+// current has placed stays, unless its node has gone or it is pinned elsewhere. The rest is placed by free CPU and
+// memory, neighbours together, with the load balanced between nodes.
+//
+// Links between nodes take the shortest substrate path (by hops, then delay) with enough free bandwidth in both
+// directions. They keep the path that they have while it serves. A link's MTU must be one that the underlay carries
+// wherever its ends may be.
+//
+// The error is a *Refusal that tells everything that is missing.
 func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net model.Network, current Current) (model.Placement, error) {
 	e := newEmbedder(sub, used, net)
 	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
@@ -195,7 +200,7 @@ func newEmbedder(sub model.Substrate, used Usage, net model.Network) *embedder {
 	return e
 }
 
-// constrain works out where elements must be, from pins, edges and the current placement, and tells the pins that
+// constrain works out where elements must be, from pins, edges and the current placement. It tells the pins that
 // contradict each other or the substrate.
 func (e *embedder) constrain(current model.Placement) {
 	edges := make(map[string]string) // element → its edge's node

@@ -10,7 +10,7 @@ import (
 // unlimited is the room of links that have no stated bandwidth.
 const unlimited = model.Bandwidth(math.MaxUint64)
 
-// graph is the substrate with nodes by number. Several links between the same two nodes count as one.
+// graph is the substrate, with nodes by number. Several links between the same two nodes count as one.
 type graph struct {
 	nodes     []model.SubstrateNode
 	index     map[string]int
@@ -36,8 +36,8 @@ var unreachable = metric{hops: math.MaxInt32}
 
 func (m metric) less(o metric) bool { return m.hops < o.hops || m.hops == o.hops && m.delay < o.delay }
 
-// newGraph reads a substrate. One that states no links at all is a set of machines whose connections nobody described:
-// each reaches each directly, and no bandwidth is known.
+// newGraph reads a substrate. If a substrate states no links at all, nobody has described how its machines are
+// connected: then each reaches each directly, and no bandwidth is known.
 func newGraph(sub model.Substrate) *graph {
 	g := &graph{nodes: sub.Nodes, index: make(map[string]int, len(sub.Nodes)), neighbour: make([][]int32, len(sub.Nodes)),
 		arcs: map[[2]int32]*arc{}, far: make([][]metric, len(sub.Nodes))}
@@ -189,8 +189,8 @@ func (g *graph) path(a, b int32, bw model.Bandwidth) []string {
 	return g.follow(a, b, g.distances(b, ok), ok)
 }
 
-// follow walks down the distances from a to b; among equals the node that comes first by name is taken. It gives up
-// where ok refuses the way.
+// follow walks down the distances from a to b. Among equals it takes the node whose name comes first, so that the
+// answer is always the same. It gives up where ok refuses the way.
 func (g *graph) follow(a, b int32, dist []metric, ok func(x, y int32) bool) []string {
 	if dist[a] == unreachable {
 		return nil

@@ -9,10 +9,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A link's MTU never depends on placement: a link is refused when any substrate link over which it could ever be mapped
-// carries less than it needs, wherever its ends are now. It could be mapped over whatever lies on some way between two
-// nodes that its ends may be on: all nodes, unless a node, an edge or a location says otherwise. Where both ends can be
-// on one node only, or there is but one, nothing limits it.
+// A link's MTU never depends on placement. A link is refused if any substrate link over which it could ever be mapped carries less
+// than it needs, wherever its ends are now. It could be mapped over every link on some way between two nodes that its ends may be
+// on. These are all nodes, unless a node, an edge or a location says otherwise. If both ends can be on one node only, or if there
+// is only one node, nothing limits the MTU.
 
 // tunnelOverhead6 is model.TunnelOverhead with an outer IPv6 header (40 bytes for 20).
 const tunnelOverhead6 = model.TunnelOverhead + 20
@@ -126,11 +126,9 @@ func (l limit) below(wanted int) []string {
 	return small
 }
 
-// limitBetween looks at every substrate link that lies on a simple path from one of the nodes a to one of b.
-//
-// Such a path, with one more node before all of a, one behind all of b and an arc between these two, is a simple cycle;
-// and two arcs are on a common simple cycle exactly if they are in the same biconnected component (Tarjan, "Depth-first
-// search and linear graph algorithms", 1972). So the links wanted are those of the added arc's component.
+// Take such a path, add one node before all of a, one after all of b, and an arc between these two: this is a simple
+// cycle. Two arcs are on a common simple cycle exactly if they are in the same biconnected component (Tarjan,
+// "Depth-first search and linear graph algorithms", 1972). So the wanted links are those of the added arc's component.
 func (g *graph) limitBetween(a, b []int32) limit {
 	n := int32(len(g.nodes))
 	s, t := n, n+1

@@ -53,7 +53,7 @@ func (e *embedder) place() {
 	if all {
 		return
 	}
-	// The neighbourly way left holes that something large would have needed: pack by size alone.
+	// Keeping neighbours together left holes that something large would have needed. Now pack by size alone.
 	for _, u := range free {
 		p.lift(u)
 	}
@@ -112,7 +112,7 @@ func (e *embedder) find(i int32) int32 {
 	return i
 }
 
-// fix puts what is pinned or stays where it must be, and tells the nodes that this overfills.
+// fix puts what is pinned or stays where it must be, and tells which nodes that overfills.
 func (e *embedder) fix() {
 	for i := range e.at {
 		if n := e.pin[e.find(int32(i))]; n >= 0 {
@@ -160,7 +160,7 @@ func (e *embedder) put(i, n int32) {
 	node.used.Elements++
 }
 
-// load is how full a node of this usage would be, as a fraction of the whole substrate's capacity.
+// load is how full a node with this usage would be, as a fraction of the whole substrate's capacity.
 func (e *embedder) load(weight model.CPU, memory model.Bytes) float64 {
 	l := 0.0
 	if e.totalCPU > 0 {

@@ -52,8 +52,8 @@ func (p *placer) fits(u, n int32) bool {
 		(un.memory == 0 || node.used.Memory+un.memory <= node.Memory)
 }
 
-// shares fills the nodes that the units may be on like connected vessels: afterwards all that get something are equally
-// loaded for their size. The units may all be on the same nodes.
+// shares fills the nodes that the units may be on like connected vessels: afterwards all nodes that get something are
+// equally loaded for their size. The units must all have the same nodes to choose from.
 func (p *placer) shares(free []int32) {
 	var weight model.CPU
 	var memory model.Bytes
@@ -92,7 +92,8 @@ func (p *placer) shares(free []int32) {
 	}
 }
 
-// besideNeighbours puts units beside neighbours that are placed, as long as their nodes are not much above their share.
+// besideNeighbours puts units beside neighbours that are placed already, as long as their nodes are not much above
+// their share.
 func (p *placer) besideNeighbours(free []int32) {
 	links := make([]int, len(p.nodes))
 	queue := slices.Clone(free)
@@ -226,8 +227,8 @@ func (p *placer) region(n int32, free []int32, seeds *seedQueue, gain []int32) {
 	}
 }
 
-// leftovers places what is left, the largest of each turn first, beside neighbours if it can, else where the load is least. It tells
-// whether everything has its place.
+// leftovers places what is left, the largest of each turn first: beside neighbours if possible, otherwise where the
+// load is least. It tells whether everything has its place.
 func (p *placer) leftovers(free []int32) bool {
 	var left []int32
 	for _, u := range free {

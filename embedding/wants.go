@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// asked is what a want depends on; links and edges that ask for the same are answered together.
+// asked is what the answer to a want depends on. Links and edges that ask for the same get one answer.
 type asked struct {
 	feature, driver model.Feature
 	kind            model.Kind
@@ -99,8 +99,8 @@ func (e *embedder) candidates(i int) (nodes []int32) {
 	return nodes
 }
 
-// refusedWants tells that an element can be on no node that offers all that is wanted, and what each lacks. all are the wants
-// with those that are met everywhere.
+// refusedWants tells that an element can be on no node that offers all that is wanted, and what each node lacks. all
+// are the wants together with those that every node meets.
 func (e *embedder) refusedWants(i int, wants, all []model.Want, j *judge) model.Problem {
 	el, pin, nodes := &e.net.Elements[i], e.pin[i], e.candidates(i)
 	met := func(w model.Want) bool {
@@ -195,7 +195,8 @@ func (e *embedder) both(a, b int32) (may []bool, ok bool) {
 	return may, may == nil || pin < 0 && slices.Contains(may, true) || pin >= 0 && may[pin]
 }
 
-// turns groups the units that may be on the same nodes, those first that may be on the fewest: the others can go elsewhere.
+// turns groups the units that may be on the same nodes. Those with the fewest nodes come first, since the others can go
+// elsewhere.
 func (e *embedder) turns(units []unit, free []int32) (groups [][]int32) {
 	key := func(u int32) (few int, nodes string) {
 		if units[u].may == nil {

@@ -93,8 +93,8 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	return s, nil
 }
 
-// usedMark is a file in the directory of a store that was opened once: all parts of it must be there from then on. etcd makes
-// those that are missing anew, and is empty then, or waits for ever.
+// usedMark is a file in the directory of a store that was opened once: from then on all parts of the store must be
+// there. etcd would make missing parts anew, and then be empty, or wait for ever.
 const usedMark = "polyplane"
 
 // checkWhole tells which part of a store that was used is missing.
@@ -110,8 +110,8 @@ func checkWhole(dir string) error {
 	return nil
 }
 
-// startEtcd starts etcd, which panics where its disk does not let it begin; what it says then rarely tells that the disk
-// is full.
+// startEtcd starts etcd. etcd panics if its disk does not let it begin, and its words then rarely say that the disk is
+// full.
 func startEtcd(o EmbeddedOptions) (etcd *etcdserver.EtcdServer, err error) {
 	full := fullDisk(o.Dir)
 	if _, begun := os.Stat(filepath.Join(o.Dir, "member")); full != nil && begun != nil {
@@ -160,11 +160,12 @@ func roomForWrite(dir string) error {
 	return nil
 }
 
-// embeddedConfig is etcd as a single member that talks to nobody. It is given to etcd's server itself: etcd's package for servers
-// with listeners asks the kernel for all routes and addresses whenever a program that has it is started, each of our commands
-// too, and that waits while the kernel's lock for network configuration is held. What is not said to be ours is as that package has it.
+// embeddedConfig is the configuration of etcd as a single member that talks to nobody. It is for etcd's server itself.
+// etcd's package for servers with listeners asks the kernel for all routes and addresses whenever a program that
+// contains it starts, each of our commands too, and that waits while the kernel's lock for network configuration is
+// held. Values without a comment are as that package has them.
 func embeddedConfig(o EmbeddedOptions) (config.ServerConfig, error) {
-	// A network's write is small: 64 MB segments of zeros would be the greatest part of what we keep on disk.
+	// A network's write is small. Segments of 64 MB of zeros would be the greatest part of what we keep on disk.
 	wal.SegmentSizeBytes = segmentSize
 
 	logging := logutil.DefaultZapLoggerConfig

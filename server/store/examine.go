@@ -17,9 +17,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Examine tells what is wrong with an embedded store that nobody uses: an error that names the file, or nil. A damaged store
-// may end the process that reads it – call it in a child, whose last words say what it was doing. Nothing of the store is
-// changed.
+// Examine tells what is wrong with an embedded store that nobody uses: an error that names the file, or nil. It changes
+// nothing in the store. A damaged store may end the process that reads it. So call it in a child, whose last words say
+// what it was doing.
 func Examine(ctx context.Context, dir string, doing func(string)) error {
 	member := filepath.Join(dir, "member")
 	db, logs := filepath.Join(member, "snap", "db"), filepath.Join(member, "wal")

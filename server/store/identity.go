@@ -18,8 +18,8 @@ import (
 
 const identityDocument = "identity"
 
-// Identity tells this store from all others. It is made with the store; that of a store which was made by a polyplane that
-// knew of none is made when it is first opened.
+// Identity tells this store from all others. It is made with the store. A store that an older polyplane made without
+// one gets it when it is first opened.
 func (s *Store) Identity() model.StoreIdentity { return s.identity }
 
 // newIdentity is the identity of a new store, and how it is stored.
@@ -72,7 +72,7 @@ func (s *Store) bury(network string, index uint32) clientv3.Op {
 	return clientv3.OpPut(s.deletedKey(network), string(b))
 }
 
-// Bury notes that whatever nodes have of a network that the store does not know is to go.
+// Bury notes that nodes must remove whatever they have of a network that the store does not know.
 func (s *Store) Bury(ctx context.Context, network string, index uint32) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

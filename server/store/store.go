@@ -1,10 +1,9 @@
 // Package store keeps what polyplane must remember – one record a network, the substrate, the layout's version – in
 // etcd: embedded in this process, or an external cluster.
-//
-// A record is compressed, cut into chunks (etcd takes at most 1.5 MiB a request) under a name of their own, and made
-// current by one pointer, in one transaction that demands that nobody else has moved the pointer and that removes every
-// other chunk of the network. Records that belong together are made current by the same transaction. A crash before it
-// leaves the old ones current.
+// A record is compressed and cut into chunks, since etcd takes at most 1.5 MiB a request. The chunks have a name of their own. One
+// pointer makes them current, in one transaction. That transaction demands that nobody else has moved the pointer, and removes
+// every other chunk of the network. Records that belong together are made current by the same transaction. After a crash before
+// it, the old records are still current.
 package store
 
 import (
@@ -25,7 +24,7 @@ import (
 const (
 	// chunkSize, in bytes, stays well below etcd's limit of a request.
 	chunkSize = 512 << 10
-	// requestTimeout is how long one request may take; an embedded store answers in milliseconds, a cluster may be
+	// requestTimeout is how long one request may take. An embedded store answers in milliseconds; a cluster may be
 	// electing a leader.
 	requestTimeout = 15 * time.Second
 )
@@ -48,8 +47,8 @@ type Damaged struct {
 	Err        error
 }
 
-// Store is a connection to etcd. Its methods may be called by several goroutines, but only one process may use the
-// same keys at a time: the pointer's compare makes a second one fail, not work.
+// Store is a connection to etcd. Several goroutines may call its methods. But only one process at a time may use the
+// same keys: the comparison of pointers makes a second one fail, it does not make it work.
 type Store struct {
 	kv      clientv3.KV
 	prefix  string
@@ -62,8 +61,8 @@ type Store struct {
 	closed  error
 
 	mu sync.Mutex
-	// moved holds, by network, the revision of etcd that last moved the pointer; unsure the write of ours that was given
-	// up without an answer, and may be carried out still.
+	// moved has, by network, the revision of etcd that last moved the pointer. unsure has a write of ours that was
+	// given up without an answer, and that may still be carried out.
 	moved  map[string]int64
 	unsure map[string]string
 
@@ -81,7 +80,7 @@ func (s *Store) Close() error {
 
 func (s *Store) pointerKey(network string) string { return s.prefix + "networks/" + network }
 
-// chunksKey ends with a slash, which no network's name contains, so that no network's chunks are below another's.
+// chunksKey ends with a slash, which no network's name contains. So no network's chunks are below another's.
 func (s *Store) chunksKey(network string) string { return s.prefix + "records/" + network + "/" }
 
 func (s *Store) documentKey(name string) string { return s.prefix + "documents/" + name }
@@ -121,8 +120,8 @@ func (s *Store) checkLayout(ctx context.Context) error {
 	return s.identify(ctx)
 }
 
-// Load reads every network. Those that cannot be read are returned beside the others. The revision is the store's: it
-// grows with every write to it, across restarts.
+// Load reads every network. It returns those that cannot be read beside the others. The revision is the store's: it
+// grows with every write, across restarts.
 func (s *Store) Load(ctx context.Context) (records []model.Record, damaged []Damaged, revision int64, err error) {
 	pointers, err := s.get(ctx, s.pointerKey(""), clientv3.WithPrefix())
 	if err != nil {
@@ -223,8 +222,8 @@ func (s *Store) delete(ctx context.Context, name string, index uint32) (revision
 	return 0, false, fmt.Errorf("delete network %s: %w", name, ErrConflict)
 }
 
-// Sweep removes chunks that a crash left behind: all but those of current records, and of records that cannot be read.
-// Only one process may use the store meanwhile.
+// Sweep removes chunks that a crash left behind: all except those of current records, and of records that cannot be
+// read. Only one process may use the store meanwhile.
 func (s *Store) Sweep(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// MaxTogether is how many records one Put takes: what fits into one transaction of an etcd that nobody has tuned. It takes
-// 128 operations, and in each of them, where that is a transaction itself, so many fewer.
+// MaxTogether is how many records one Put takes: what fits into one transaction of an etcd with its default settings.
+// That takes 128 operations, and fewer inside an operation that is a transaction itself.
 const MaxTogether = mostGroups * groupSize
 
 const (
@@ -66,8 +66,8 @@ func HighestVNI(a model.Assigned) uint32 {
 	return highest
 }
 
-// Put makes records current, all in one step, and returns the store's revision. On an error those before are current
-// still. They are of different networks, at most MaxTogether. The errors wrap ErrConflict, ErrFull.
+// Put makes records current, all in one step, and returns the store's revision. After an error the records before are
+// still current. The records are of different networks, at most MaxTogether. The errors wrap ErrConflict or ErrFull.
 func (s *Store) Put(ctx context.Context, records ...model.Record) (int64, error) {
 	if len(records) == 0 || len(records) > MaxTogether {
 		return 0, fmt.Errorf("store %d networks: from 1 to %d can be stored together", len(records), MaxTogether)
@@ -92,8 +92,8 @@ func (s *Store) Put(ctx context.Context, records ...model.Record) (int64, error)
 	})
 }
 
-// patiently tries a change again for a while when a member of the cluster went, or its leader: what was not carried out
-// the next member takes, what was is noticed as ours.
+// patiently tries a change again for a while when a member of the cluster, or its leader, is gone. The next member
+// carries out what was not carried out; what was carried out is recognised as ours.
 func patiently(ctx context.Context, change func() (int64, error)) (int64, error) {
 	const first, last, tries = 50 * time.Millisecond, time.Second, 10
 	for wait, left := first, tries; ; wait, left = min(2*wait, last), left-1 {
@@ -212,8 +212,8 @@ func (s *Store) done(writes []*write, revision int64) {
 	}
 }
 
-// late tells whether what stands in the way of a change are earlier writes of ours, given up and carried out after all;
-// the next attempt then replaces them.
+// late tells whether earlier writes of ours, given up and carried out after all, are what stands in the way of a
+// change. The next attempt then replaces them.
 func (s *Store) late(refused *clientv3.TxnResponse) bool {
 	found := false
 	for _, kv := range refused.Responses[0].GetResponseRange().Kvs {
@@ -273,7 +273,7 @@ func (s *Store) putChunk(ctx context.Context, key string, chunk []byte) error {
 	return err
 }
 
-// settle finds out whether a transaction whose answer got lost was carried out: then all of it was.
+// settle finds out whether a transaction whose answer was lost was carried out. If it was, then all of it was.
 func (s *Store) settle(what string, anchor *write, writes []*write, cause error) (int64, error) {
 	resp, err := s.get(context.Background(), s.pointerKey(writes[0].name))
 	if err == nil && len(resp.Kvs) == 1 {
