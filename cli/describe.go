@@ -146,6 +146,7 @@ type described struct {
 	LinkStates   []model.LinkStatus  `json:"linkStates"`
 }
 
+// describeNetwork shows a network with its elements, links, edges and recent events.
 func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) error {
 	ctx := cmd.Context()
 	record, err := cl.Network(ctx, of.network)
@@ -264,6 +265,8 @@ func sliceText(s model.Slice) string {
 	return strings.Join(parts, ", ")
 }
 
+// describeElement shows an element: where it is, what it uses, its interfaces, and what the node's data path does for
+// it.
 func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.ElementView, links []model.LinkStatus) error {
 	if o.format != formatTable {
 		return writeValue(c.Out, o.format, e)

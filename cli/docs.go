@@ -59,6 +59,7 @@ Results go to standard output; hints, progress and errors to standard error. Tab
 
 `
 
+// anchor is the link target of a command's heading.
 func anchor(cmd *cobra.Command) string {
 	return strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 }

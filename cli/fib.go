@@ -206,6 +206,8 @@ type tracedStep struct {
 	Next string `json:"next,omitempty"`
 }
 
+// trace follows a packet from router to router, by the nodes' answers. At each it knows the interface that the packet
+// comes in by. It ends where the packet leaves the fast path, is dropped, or has met mostRouters.
 func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q model.TraceRequest) error {
 	ctx := cmd.Context()
 	elements, err := cl.Elements(ctx, id.Network)

@@ -24,6 +24,7 @@ type progress struct {
 	onTerminal bool
 }
 
+// newProgress makes a progress that shows nothing yet: what is done at once needs none.
 func (c *CLI) newProgress(verb string) *progress {
 	now := time.Now()
 	p := &progress{c: c, verb: verb, begin: now, told: now}

@@ -62,6 +62,8 @@ func (c *CLI) sample(ctx context.Context, cl Client, of ref) (sample, error) {
 	return sample{c.Now(), d}, err
 }
 
+// top draws a screen for every interval. A rate is the difference of two samples, so the first screen comes after one
+// interval. On a terminal each screen replaces the one before; otherwise they follow one another.
 func (c *CLI) top(ctx context.Context, cl Client, of ref, interval time.Duration, rounds int) error {
 	before, err := c.sample(ctx, cl, of)
 	if err != nil {
@@ -112,7 +114,7 @@ func (c *CLI) top(ctx context.Context, cl Client, of ref, interval time.Duration
 	return nil
 }
 
-// rates are what passed a port or a link a second.
+// rates are what passed a port or a link in a second, as the element sees it: the node receives what the element sends.
 type rates struct {
 	sentBits, receivedBits       float64
 	sentPackets, receivedPackets float64

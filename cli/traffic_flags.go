@@ -166,6 +166,7 @@ func (f *trafficFlags) modeOf() (trafficMode, error) {
 	return mode, nil
 }
 
+// parsePairs reads where from and where to, two words for each pair.
 func parsePairs(given []string, mode trafficMode) ([]trafficPair, error) {
 	if mode == modeSelfTest {
 		if len(given) > 0 {
@@ -205,6 +206,7 @@ func parsePairs(given []string, mode trafficMode) ([]trafficPair, error) {
 	return pairs, nil
 }
 
+// checkNumbers refuses numbers that make no sense, before anything is opened.
 func (p *trafficPlan) checkNumbers() error {
 	switch {
 	case p.duration < 10*time.Millisecond || p.duration > 24*time.Hour:

@@ -15,6 +15,8 @@ import (
 // leastRate is where a search begins, in frames/s.
 const leastRate = 100
 
+// searchThroughput searches the throughput of a pair. A closed loop is refused: nothing is lost there, so a search
+// would mean nothing.
 func (t *trafficRun) searchThroughput(ctx context.Context) error {
 	b, err := t.open(0)
 	if err != nil {
@@ -146,6 +148,7 @@ func (c *CLI) progressLine(format string, a ...any) {
 	fmt.Fprint(c.Err, "\r\x1b[K"+string(line[:min(len(line), columns-1)]))
 }
 
+// backToBack finds the longest burst of a pair. A closed loop is refused for the same reason.
 func (t *trafficRun) backToBack(ctx context.Context) error {
 	b, err := t.open(0)
 	if err != nil {

@@ -241,6 +241,7 @@ var trialFigures = []struct {
 	{"delay, 99.99 %", "ns", func(r trial.Result) float64 { return float64(r.Delay.P9999) }},
 }
 
+// figures makes each quantity's figure from all trials, with its intervals.
 func (t *trafficRun) figures() error {
 	if t.plan.repeat < 2 {
 		return nil

@@ -60,6 +60,7 @@ type Sink struct {
 	before  drops
 }
 
+// drops are the devices' counters of what no program sees. A trial's drops are the difference of two readings.
 type drops struct{ device, sender netdev.Drops }
 
 // Open loads the program and attaches it, in the driver, to the device.
@@ -123,8 +124,11 @@ func Open(o Options) (*Sink, error) {
 	return s, nil
 }
 
+// words is how many words of 32 sequence numbers a stream's window has.
 func (s *Sink) words() int { return s.o.Window / 32 }
 
+// load gives the program its constants and its maps their sizes, and loads it. What is a constant costs the program
+// nothing: the verifier leaves out the code that it rules out.
 func (s *Sink) load() error {
 	spec, err := loadProgram()
 	if err != nil {
@@ -182,7 +186,9 @@ func (s *Sink) Close() error { return errors.Join(s.link.Close(), s.objects.Clos
 // Program is what the kernel runs, for its run-time statistics.
 func (s *Sink) Program() *ebpf.Program { return s.objects.Sink }
 
-// Start clears everything and counts frames of the given run (not 0) from now on.
+// Start clears everything and counts frames of the given run (not 0) from now on. The order matters: first no run
+// counts, then everything is cleared, and the run is set last. So no late frame of the run before is counted in this
+// one.
 func (s *Sink) Start(run uint16) error {
 	if run == 0 {
 		return errors.New("sink: run 0 is no run; number them from 1")
@@ -213,6 +219,7 @@ func (s *Sink) Start(run uint16) error {
 	return s.setRun(uint32(networkOrder(run)))
 }
 
+// setRun sets the run that counts, and clears the totals in the same write.
 func (s *Sink) setRun(run uint32) error {
 	var all [maxQueues]programTotals
 	for q := range all {
@@ -236,7 +243,8 @@ func (s *Sink) drops() (d drops, err error) {
 	return d, nil
 }
 
-// count reads a stream of one queue, and adds what a run of it still holds: after the flow, so that nothing can count twice.
+// count reads a stream of one queue, and adds what a run of it still holds. The run is read after the flow: what moves
+// from one to the other in between is missed, and never counted twice.
 func (s *Sink) count(queue, stream int, f *programFlow) error {
 	if err := s.objects.Flows.Lookup(uint32(queue*s.o.Streams+stream), f); err != nil {
 		return fmt.Errorf("sink: read stream %d: %w", stream, err)

@@ -315,6 +315,7 @@ func (x *XDP) left(before uint64) error {
 	return fmt.Errorf("source: send from %v: %w", x.o.Device, ErrVanished)
 }
 
+// prepareThread makes the thread that sends ready: its CPU, its priority, and the device that the program sends out of.
 func (x *XDP) prepareThread() error {
 	if x.o.CPU >= 0 {
 		if err := netdev.Pin(x.o.CPU); err != nil {
@@ -354,6 +355,8 @@ func (x *XDP) done() bool {
 	return x.objects.Done.Get(&done) == nil && done != 0
 }
 
+// watch ends the kernel call: when the context ends it tells the program to stop, and when the program says that it is
+// done it sends the thread a signal. It may send several, since one that comes just before the call is lost.
 func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{}) {
 	cancelled := ctx.Done()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -373,6 +376,7 @@ func (x *XDP) watch(ctx context.Context, tid *atomic.Int64, ended <-chan struct{
 	}
 }
 
+// report reads from the maps what was sent. The frames of an unpaced stream that were due are those that were sent.
 func (x *XDP) report() (Report, error) {
 	rep := Report{Method: "xdp-live-frames"}
 	var c programControl

@@ -211,7 +211,7 @@ func (r Result) Disturbed() bool {
 	return r.Elapsed > 0 && float64(r.Waited) > MaxWait*float64(r.Elapsed)
 }
 
-// Run does one trial.
+// Run does one trial: a warm-up that is not counted, then the load between two readings of CPU time.
 func (b *Bench) Run(ctx context.Context, l Load) (Result, error) {
 	res := Result{Label: b.o.Label, Start: time.Now().UTC(), Rate: l.Rate, Duration: l.Duration, Placement: b.o.Placement,
 		TimeEvery: max(b.o.TimeEvery, 1), CheckEvery: max(b.o.CheckEvery, 1)}
@@ -254,6 +254,7 @@ func (b *Bench) Run(ctx context.Context, l Load) (Result, error) {
 	return res, nil
 }
 
+// check refuses or marks a load beyond what the self-test reached.
 func (b *Bench) check(l Load, res *Result) error {
 	if lim := b.o.Limits; lim != nil && l.Rate > lim.Rate {
 		if !b.o.Mark {
@@ -284,6 +285,8 @@ func (b *Bench) streams(l Load) []source.Stream {
 	return out
 }
 
+// send sends a load once, with a run's number of its own, so that late frames of another are not taken for its. The
+// sink starts before the source, and is read when it has settled.
 func (b *Bench) send(ctx context.Context, l Load) (source.Report, sink.Report, error) {
 	b.run = b.run%65535 + 1
 	o := source.Options{Device: b.o.Path.From, Streams: b.streams(l), Duration: l.Duration, Run: b.run, CPU: b.o.Placement.Source,
@@ -310,6 +313,8 @@ func (b *Bench) send(ctx context.Context, l Load) (source.Report, sink.Report, e
 	return sent, got, err
 }
 
+// fill puts together what the source and the sink have counted. Every frame is accounted for once: a corrupted one has
+// arrived, one that the sink had no room for is its fault and not the path's.
 func (r *Result) fill(sent source.Report, got sink.Report) {
 	all := new(hist.Histogram)
 	bytes := uint64(0)
