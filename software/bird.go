@@ -16,9 +16,10 @@ import (
 const (
 	birdConf = "/etc/bird/bird.conf"
 	birdLog  = "/var/log/bird/bird.log"
-	// birdRetransmit, in seconds, is the least that BIRD takes. With BIRD's default of 5 s, a router that began anew
-	// would ask a second time for what it announced before, and its neighbour still holds, just when it may announce
-	// something new as well.
+	// birdRetransmit, in seconds, is the least that BIRD takes. A router that begins anew asks its neighbour for what
+	// it announced before, if the neighbour still holds that. With BIRD's default of 5 s it asked the second time just
+	// when it may announce something new as well, and then left the neighbour out of what it announced: both said Full,
+	// and neither had routes of the other.
 	birdRetransmit = 2
 	// staticPreference is BIRD's own default of static routes; a route's metric lowers it.
 	staticPreference = 200
