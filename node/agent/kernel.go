@@ -40,7 +40,7 @@ func (k *kernel) set(a *Agent, outcomes map[model.ID]*outcome) {
 	for id, o := range outcomes {
 		e := kerneltime.Element{Path: a.Dirs.Namespace(id), Network: id.Network, CPU: float64(o.job.Element.CPU) / 1000, Stopped: o.job.Element.Stopped}
 		for _, d := range o.devices {
-			e.Ports = append(e.Ports, d.Index)
+			e.Ports, e.Inner = append(e.Ports, d.Index), append(e.Inner, d.Inner)
 			if !a.inner(o, d.Interface) {
 				e.Outer = append(e.Outer, d.Index)
 			}

@@ -74,6 +74,7 @@ type Device struct {
 	Interface string // the user's name
 	Name      string // the device in the node's namespace
 	Index     int    // its interface index there
+	Inner     int    // that of its other end, inside the element; 0 where that is not known
 }
 
 // Found is an element that exists on this node.

@@ -4,8 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +48,111 @@ func in(path string, f func(c *linux.Rtnetlink) error) error {
 	}
 	defer c.Close()
 	return f(c)
+}
+
+// errUnknownEnds is of an element of which is not known what its ports' other ends are.
+var errUnknownEnds = errors.New("the ends of its links are not known")
+
+// here is the thread's network namespace. Only a goroutine that is locked to its thread, and enters no other, may use it.
+type here struct{ home *os.File }
+
+func newHere() (here, error) {
+	f, err := os.Open("/proc/thread-self/ns/net")
+	return here{f}, err
+}
+
+// peek lists devices as devices does, but asks only what the kernel answers without its lock for changes of the network
+// (RTNL), which others hold for seconds where many change much: its list of counters (/proc/net/dev), and the names that
+// go with indices. Of these it learns those of the ports and the given ones; whether a device is up it does not learn. The
+// thread itself enters the namespace and comes back: a new one would have to wait for a processor as everybody does.
+func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) {
+	if len(e.Ports) == 0 || slices.Contains(e.Inner, 0) || len(e.Inner) != len(e.Ports) {
+		return nil, errUnknownEnds
+	}
+	fd, err := os.Open(e.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer fd.Close()
+	if err := unix.Setns(int(fd.Fd()), unix.CLONE_NEWNET); err != nil {
+		return nil, fmt.Errorf("enter a network namespace: %w", err)
+	}
+	defer func() {
+		if err := unix.Setns(int(h.home.Fd()), unix.CLONE_NEWNET); err != nil {
+			panic(fmt.Sprintf("come back from a network namespace: %v", err)) // whatever follows would be done to an element
+		}
+	}()
+	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to ask for devices: %w", err)
+	}
+	defer unix.Close(socket)
+	names := func() map[string]int {
+		found := map[string]int{}
+		for _, index := range slices.Concat(e.Inner, []int{loopback}, slices.Collect(indices)) {
+			if name := nameOf(socket, index); name != "" {
+				found[name] = index
+			}
+		}
+		return found
+	}
+	before := names()
+	list, err := os.ReadFile("/proc/thread-self/net/dev")
+	if err != nil {
+		return nil, fmt.Errorf("read the devices' counters: %w", err)
+	}
+	after := names()
+	for line := range strings.Lines(string(list)) {
+		d, ok := parseCounters(line)
+		// A name that went from one device to another meanwhile is nobody's: who does that makes no port of a device of his own.
+		if index := before[d.Name]; ok && index == after[d.Name] {
+			d.Index = index
+		}
+		if !ok || d.Index == loopback {
+			continue
+		}
+		if k := slices.Index(e.Inner, d.Index); k >= 0 {
+			d.Port, d.Outer = true, slices.Contains(e.Outer, e.Ports[k])
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// loopback is the index of lo in every namespace.
+const loopback = 1
+
+// parseCounters reads a line of /proc/net/dev: "name: bytes packets errs drop fifo frame compressed multicast bytes packets …", what
+// was received before what was sent (proc_pid_net(5)).
+func parseCounters(line string) (d Device, ok bool) {
+	name, rest, ok := strings.Cut(line, ":")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 10 {
+		return d, false
+	}
+	var n [3]uint64
+	for i, k := range []int{0, 1, 9} {
+		var err error
+		if n[i], err = strconv.ParseUint(fields[k], 10, 64); err != nil {
+			return d, false
+		}
+	}
+	return Device{Name: strings.TrimSpace(name), Bytes: n[0], Received: n[1], Packets: n[1] + n[2]}, true
+}
+
+// nameOf is the name of the device with an index, or empty (SIOCGIFNAME, netdevice(7)). The other way round the kernel would
+// load a module for a name that is no device's.
+func nameOf(socket, index int) string {
+	var r struct {
+		name  [unix.IFNAMSIZ]byte
+		index int32
+		_     [20]byte // struct ifreq of linux/if.h
+	}
+	r.index = int32(index)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCGIFNAME, uintptr(unsafe.Pointer(&r))); errno != 0 {
+		return ""
+	}
+	return unix.ByteSliceToString(r.name[:])
 }
 
 // devices lists those of an element's namespace but for lo. Where its ports are not known, every pair that leads out is one.

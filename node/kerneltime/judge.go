@@ -27,6 +27,7 @@ type Element struct {
 	Path    string  // of its network namespace
 	Network string  // whose packets come from each other
 	Ports   []int   // the indices, on the node, of the ends of its links there
+	Inner   []int   // those of their other ends, inside it; 0 for one that is not known
 	Outer   []int   // those of them whose links' other ends are on no element of this node
 	CPU     float64 // cores that it states; zero for none
 	// Stopped is one that shall do nothing.
@@ -82,9 +83,19 @@ func judge(e *Element, was, is *look) (Excess, bool) {
 	if span <= 0 {
 		return Excess{}, false
 	}
-	before := map[int]Device{}
+	type key struct { // what nothing was charged to has no index here
+		index int
+		name  string
+	}
+	of := func(d *Device) key {
+		if d.Index != 0 {
+			return key{index: d.Index}
+		}
+		return key{name: d.Name}
+	}
+	before := map[key]Device{}
 	for _, d := range was.devices {
-		before[d.Index] = d
+		before[of(&d)] = d
 	}
 	grown := func(now, then uint64) float64 {
 		if now < then {
@@ -96,7 +107,7 @@ func judge(e *Element, was, is *look) (Excess, bool) {
 	var others []Device
 	ports := map[int]bool{}
 	for _, d := range is.devices {
-		then := before[d.Index]
+		then := before[of(&d)]
 		rate := grown(d.Packets, then.Packets)
 		if d.Port {
 			ports[d.Index] = true

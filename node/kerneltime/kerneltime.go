@@ -116,7 +116,7 @@ func (s *Sampler) Measure(span time.Duration) (_ Work, err error) {
 			return Work{}, fmt.Errorf("start a timer: %w", err)
 		}
 	}
-	time.Sleep(span)
+	rest(span)
 	for _, fd := range s.events {
 		if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
 			return Work{}, fmt.Errorf("stop a timer: %w", err)

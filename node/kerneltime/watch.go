@@ -3,6 +3,8 @@ package kerneltime
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -71,7 +73,9 @@ type Watcher[ID comparable] struct {
 	cut     map[ID]time.Time // when devices of it were removed last
 	barred  map[ID]time.Time // until when
 	paced   map[ID]pacing
+	idle    map[ID]map[string]uint64 // devices of barred ones that were not up, and what they had counted
 	guarded time.Time
+	here    here
 }
 
 // pacing is what an element was held to at last.
@@ -97,11 +101,17 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 		unix.Setpriority(unix.PRIO_PROCESS, 0, -20) //nolint:errcheck // then it waits its turn
 	}
 	w.last, w.cut, w.barred, w.paced = map[ID]*look{}, map[ID]time.Time{}, map[ID]time.Time{}, map[ID]pacing{}
+	w.idle = map[ID]map[string]uint64{}
 	defer func() {
 		if w.sampler != nil {
 			w.sampler.Close()
 		}
 	}()
+	var err error
+	if w.here, err = newHere(); err != nil {
+		return fmt.Errorf("watch the time for packets: %w", err)
+	}
+	defer w.here.home.Close()
 	spent, err := SoftInterrupts()
 	if err != nil {
 		w.Log.Warn("time for packets is not measured", "error", err)
@@ -115,12 +125,8 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 		if w.hurry {
 			pause = againIn
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if rest(pause); ctx.Err() != nil {
 			return nil
-		case <-timer.C:
 		}
 		w.guard(time.Now())
 		now := time.Now()
@@ -144,6 +150,24 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 			w.Log.Warn("time for packets is not measured", "error", err)
 		}
 	}
+}
+
+// rest sleeps. The kernel wakes the thread: Go's timers need one of the runtime's others to run first, which are as everybody's.
+func rest(span time.Duration) {
+	t := unix.NsecToTimespec(int64(span))
+	unix.Nanosleep(&t, nil) //nolint:errcheck // an early end is none that matters
+}
+
+// look lists an element's devices, of those with these indices whatever is known, without waiting for others where that can be.
+func (w *Watcher[ID]) look(e *Element, indices iter.Seq[int]) (all []Device, err error) {
+	if all, err = w.here.peek(e, indices); !errors.Is(err, errUnknownEnds) {
+		return all, err
+	}
+	err = in(e.Path, func(c *linux.Rtnetlink) error {
+		all, err = devices(c, e)
+		return err
+	})
+	return all, err
 }
 
 // round looks once at who takes time.
@@ -250,24 +274,22 @@ func (w *Watcher[ID]) judge(elements map[ID]Element, looks map[ID]*look) {
 			entries[e.Network] = from
 		}
 		is.entered, is.unknown = from.entered, from.unknown
-		err := in(e.Path, func(c *linux.Rtnetlink) (err error) {
-			if is.devices, err = devices(c, &e); err != nil {
-				return err
+		var err error
+		if is.devices, err = w.look(&e, maps.Keys(is.cores)); err != nil {
+			if !errors.Is(err, os.ErrNotExist) {
+				w.Log.Warn("look at the devices of an element", "element", id, "error", err)
 			}
-			suspects[id] = is
-			was := w.last[id]
-			if was == nil {
-				w.hurry = true
-				return nil
-			}
-			if x, guilty := judge(&e, was, is); guilty {
-				w.end(id, e, c, is, x)
-				delete(suspects, id)
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			w.Log.Warn("look at the devices of an element", "element", id, "error", err)
+			continue
+		}
+		suspects[id] = is
+		was := w.last[id]
+		if was == nil {
+			w.hurry = true
+			continue
+		}
+		if x, guilty := judge(&e, was, is); guilty {
+			w.end(id, e, x)
+			delete(suspects, id)
 		}
 	}
 	w.last = suspects
@@ -284,15 +306,12 @@ func (w *Watcher[ID]) entered(elements map[ID]Element, network string) *look {
 			sum.unknown = true
 			return sum
 		}
-		err := in(e.Path, func(c *linux.Rtnetlink) error {
-			all, err := devices(c, &e)
-			for _, d := range all {
-				if d.Outer {
-					sum.entered += d.Received
-				}
+		all, err := w.look(&e, none)
+		for _, d := range all {
+			if d.Outer {
+				sum.entered += d.Received
 			}
-			return err
-		})
+		}
 		sum.unknown = sum.unknown || err != nil && !errors.Is(err, os.ErrNotExist)
 	}
 	return sum
@@ -314,20 +333,71 @@ func (w *Watcher[ID]) pace(id ID, e Element, rate int, now time.Time) (time.Dura
 
 // end takes an element's own devices away. Who makes them again loses them at once, for a while.
 // Where none of them are the cause, it gets fewer packets.
-func (w *Watcher[ID]) end(id ID, e Element, c *linux.Rtnetlink, is *look, x Excess) {
+func (w *Watcher[ID]) end(id ID, e Element, x Excess) {
 	v := Verdict[ID]{ID: id, Excess: x}
 	now := time.Now()
 	if len(x.Devices) == 0 {
 		v.Paced, v.Err = w.pace(id, e, x.Pace, now)
 	} else {
-		foreign := foreign(is.devices)
-		v.Err, v.Removed = remove(c, foreign), len(foreign)
+		v.Removed, v.Err = removeForeign(&e)
 		if before, again := w.cut[id]; again && now.Sub(before) < barredFor {
 			w.barred[id], v.Barred = now.Add(barredFor), true
 		}
 		w.cut[id] = now
 	}
 	w.Tell(v)
+}
+
+// none are no indices.
+func none(func(int) bool) {}
+
+// keepBare takes an element's own devices away that are up. Those that are not are left, and looked at again once they count.
+func (w *Watcher[ID]) keepBare(id ID, e *Element) error {
+	all, err := w.look(e, none)
+	if err != nil {
+		return err
+	}
+	left, known := w.idle[id], 0
+	for _, d := range all {
+		if d.Port {
+			continue
+		}
+		if packets, there := left[d.Name]; !there || packets != d.Packets {
+			known = -1
+			break
+		}
+		known++
+	}
+	if known == len(left) {
+		return nil
+	}
+	if _, err = removeForeign(e); err != nil {
+		return err
+	}
+	left = map[string]uint64{}
+	if all, err = w.look(e, none); err != nil {
+		return err
+	}
+	for _, d := range all {
+		if !d.Port {
+			left[d.Name] = d.Packets
+		}
+	}
+	w.idle[id] = left
+	return nil
+}
+
+// removeForeign takes the devices away that are up and no ends of an element's links.
+func removeForeign(e *Element) (n int, err error) {
+	err = in(e.Path, func(c *linux.Rtnetlink) error {
+		all, err := devices(c, e)
+		others := foreign(all)
+		if n = len(others); err == nil && n > 0 {
+			err = remove(c, others)
+		}
+		return err
+	})
+	return n, err
 }
 
 // foreign are those of somebody's making that can do anything.
@@ -373,15 +443,10 @@ func (w *Watcher[ID]) guard(now time.Time) {
 		e, there := elements[id]
 		if !there || now.After(until) {
 			delete(w.barred, id)
+			delete(w.idle, id)
 			continue
 		}
-		err := in(e.Path, func(c *linux.Rtnetlink) error {
-			all, err := devices(c, &e)
-			if others := foreign(all); err == nil && len(others) > 0 {
-				err = remove(c, others)
-			}
-			return err
-		})
+		err := w.keepBare(id, &e)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			w.Log.Warn("keep an element without devices of its own", "element", id, "error", err)
 		}

@@ -29,7 +29,7 @@ func (d *Driver) finish(w *work, there ports) {
 			ifc := &w.want.interfaces[i]
 			res.Devices[i] = control.Device{Interface: ifc.name, Name: ifc.port}
 			if l := there[ifc.key]; l != nil {
-				res.Devices[i].Index = l.index
+				res.Devices[i].Index, res.Devices[i].Inner = l.index, l.peer
 			} else if len(w.errs) == 0 {
 				w.fail(fmt.Errorf("element %s: port %s (device %s) vanished again", w.job.ID, ifc.name, ifc.port))
 			}
