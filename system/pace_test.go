@@ -3,6 +3,7 @@ package system
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -60,14 +61,26 @@ func TestLoopOverLinks(t *testing.T) {
 
 // expensive is an attack on the kernel's time.
 type expensive struct {
-	p     *platform
-	usual time.Duration
+	p         *platform
+	usual     time.Duration // that somebody else's apply takes
+	meanwhile time.Duration
 }
 
 func costlyAttack(t *testing.T) *expensive {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, costly))
-	return &expensive{p, p.timed("apply", "-f", file(t, strings.ReplaceAll(another, "NAME", "usual")))}
+	return &expensive{p: p, usual: applies(p, "usual")}
+}
+
+// applies is how long somebody else's apply takes: the median of three, each of a network that is deleted again.
+func applies(p *platform, name string) time.Duration {
+	var all []time.Duration
+	for range 3 {
+		all = append(all, p.timed("apply", "-f", file(p.t, strings.ReplaceAll(another, "NAME", name))))
+		p.run("delete", name, "--now")
+	}
+	slices.Sort(all)
+	return all[1]
 }
 
 // run attacks while another network sends, and somebody applies a network.
@@ -81,7 +94,7 @@ func (a *expensive) run(what string, attacks func()) {
 		defer close(attacked)
 		time.Sleep(time.Second)
 		attacks()
-		took = p.timed("apply", "-f", file(t, strings.ReplaceAll(another, "NAME", "meanwhile")))
+		took = applies(p, "meanwhile")
 	}()
 	sent, lost := f.run(15 * time.Second)
 	<-attacked
@@ -93,15 +106,20 @@ func (a *expensive) run(what string, attacks func()) {
 	if float64(lost) > tolerated*float64(sent) {
 		t.Errorf("another network lost %d of %d packets", lost, sent)
 	}
-	if took > 5*time.Second+2*a.usual { // what a busy machine needs for as much in peace
-		t.Errorf("apply of a third network took %s meanwhile, usually %s", took, a.usual)
+	for range 2 {
+		if took > 2*a.usual {
+			t.Logf("apply took %s at first", took)
+			took = applies(p, "meanwhile")
+		}
 	}
+	a.meanwhile = took
 	if !strings.Contains(events, "mean/a1") {
 		t.Errorf("no event names the element:\n%s", events)
 	}
 }
 
-// ends suspends and stops the attackers.
+// ends suspends and stops the attackers, and compares what was usual before and after with what was meanwhile: a machine's other
+// work comes and goes.
 func (a *expensive) ends() {
 	a.p.t.Helper()
 	for _, args := range [][]string{{"suspend", "mean/a1"}, {"stop", "mean/a1"}, {"stop", "mean/a2"}} {
@@ -110,5 +128,11 @@ func (a *expensive) ends() {
 		if took > 5*time.Second+a.usual { // what a busy machine needs for as much in peace
 			a.p.t.Errorf("%s took %s, want at most 5 s", strings.Join(args, " "), took)
 		}
+	}
+	if a.meanwhile > 2*a.usual {
+		a.usual = max(a.usual, applies(a.p, "after"))
+	}
+	if a.meanwhile > 2*a.usual {
+		a.p.t.Errorf("apply of another network took %s meanwhile, usually %s: want at most twice as long", a.meanwhile, a.usual)
 	}
 }
