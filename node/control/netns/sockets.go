@@ -68,6 +68,9 @@ func (d *Driver) knowSockets(e *element) error {
 			d.sockets.unbounded(e)
 			return errors.Join(sockets.Destroy(d.socketsDir()))
 		}
+		if guard.Lacking != nil { // who takes much there is ended by looks (node/kernelmemory)
+			d.log.Warn("what elements ask of netfilter's log, ipset, nfacct and the like is not refused", "error", guard.Lacking)
+		}
 		d.sockets.guard, d.sockets.watch = guard, true
 	}
 	if e.cookie == 0 {

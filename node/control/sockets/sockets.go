@@ -24,6 +24,8 @@ const Filters = 128
 // Guard is the program with its tables, pinned in a file system of its own.
 type Guard struct {
 	limits, taken, asked *ebpf.Map
+	// Lacking is why this kernel does not bound what is asked of netfilter.
+	Lacking error
 }
 
 // Open finds what is pinned at dir, or makes and attaches it.
@@ -50,7 +52,11 @@ func Open(dir string) (*Guard, error) {
 	if err := attach(all.Programs[programProgSetOption], filepath.Join(pins, "link")); err != nil {
 		return nil, err
 	}
-	return &Guard{all.DetachMap(programMapLimits), all.DetachMap(programMapTaken), all.DetachMap(programMapAsked)}, nil
+	g := &Guard{limits: all.DetachMap(programMapLimits), taken: all.DetachMap(programMapTaken), asked: all.DetachMap(programMapAsked)}
+	if err := boundNetfilter(pins, g.limits); err != nil {
+		g.Lacking = fmt.Errorf("attach the program that bounds what is asked of netfilter: %w", err)
+	}
+	return g, nil
 }
 
 // attach attaches the program to the machine's first control group, or puts it in the place of the one there.

@@ -1,0 +1,68 @@
+package sockets
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// boundNetfilter attaches the program at messages to netfilter, in the place of one that is there, and sees whether the kernel
+// runs it: one built with such programs may have been started without (lsm= on its command line).
+func boundNetfilter(pins string, limits *ebpf.Map) error {
+	spec, err := loadNetfilter()
+	if err != nil {
+		return err
+	}
+	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{netfilterMapLimits: limits}})
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	l, err := link.AttachLSM(link.LSMOptions{Program: all.Programs[netfilterProgSends]})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if err := runs(all.Maps[netfilterMapMessages]); err != nil {
+		return err
+	}
+	// Such a link's program cannot be replaced. The one before goes once nothing names it any more, and the next has begun.
+	pin, next := filepath.Join(pins, "netfilter"), filepath.Join(pins, "next-netfilter") // no dots: a bpffs takes none
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := l.Pin(next); err != nil {
+		return err
+	}
+	return os.Rename(next, pin)
+}
+
+// runs sends netfilter a message that asks for nothing, and sees whether it was counted.
+func runs(messages *ebpf.Map) error {
+	count := func() (n uint64, err error) { err = messages.Lookup(uint32(0), &n); return n, err }
+	before, err := count()
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	nothing := make([]byte, unix.NLMSG_HDRLEN)
+	binary.NativeEndian.PutUint32(nothing, unix.NLMSG_HDRLEN)
+	binary.NativeEndian.PutUint16(nothing[4:], unix.NLMSG_NOOP)
+	if err := unix.Sendto(fd, nothing, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	after, err := count()
+	if err == nil && after == before {
+		err = errors.New("this kernel has no security module of eBPF programs at work (\"bpf\" in lsm= on its command line)")
+	}
+	return err
+}
