@@ -32,6 +32,7 @@ func (l *lab) neighbours(gateway string) int {
 func TestMadeUpNeighbours(t *testing.T) {
 	attack.Tell(t, "an element behind an Internet edge makes up neighbours without end",
 		"the gateway forgets them")
+	roomForNeighbours(t, 4*maxNeighbours)
 	l := newLab(t)
 	a := l.element("net-a")
 	a.Internet.Gateway, a.Internet.Sources = prefixes("10.0.0.1/16", "fd00::1/64"), prefixes("10.0.0.0/16", "fd00::/64")
@@ -89,6 +90,31 @@ func TestMadeUpNeighbours(t *testing.T) {
 		t.Errorf("applied again, something changes: %v", r.Changed)
 	}
 	l.remove(a.ID)
+}
+
+// roomForNeighbours has the machine's table of IPv4 neighbours take so many, as `polyplane up` would have it. What somebody else has
+// set meanwhile is left.
+func roomForNeighbours(t *testing.T, n int) {
+	t.Helper()
+	const table = "/proc/sys/net/ipv4/neigh/default/"
+	for _, name := range []string{"gc_thresh3", "gc_thresh2", "gc_thresh1"} {
+		was, err := os.ReadFile(table + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := fmt.Sprintln(n)
+		if is, err := strconv.Atoi(strings.TrimSpace(string(was))); err != nil || is >= n {
+			continue
+		}
+		if err := os.WriteFile(table+name, []byte(set), 0); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if is, err := os.ReadFile(table + name); err == nil && string(is) == set {
+				os.WriteFile(table+name, was, 0) //nolint:errcheck // as it was
+			}
+		})
+	}
 }
 
 // arpRequest asks for 10.0.0.1 from the i-th made-up address of a network.
