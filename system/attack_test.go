@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/system/attack"
+	"github.com/polyplane/polyplane/system/sandbox"
 )
 
 // attacked is a network that wants its peace, and one that does not leave it. Both have elements on both nodes, and the same
@@ -204,8 +205,10 @@ func (a *offence) run(t *testing.T, p *platform) {
 		}
 		p.await("the attack to begin", func() bool { return proof() > begun }, said.String)
 	}
+	drops := sandbox.ReadDrops()
 	sent, lost := f.run(1500 * time.Millisecond)
 	loss := float64(lost) / float64(sent)
+	dropped := sandbox.ReadDrops().Since(drops)
 	if a.name == fullTable {
 		// Who never spoke before finds each other although nobody gets a new entry.
 		in(t, p.namespace("victim", "v3"), "ping", "-c3", "-i0.2", "-W10", "192.168.1.1")
@@ -227,7 +230,7 @@ func (a *offence) run(t *testing.T, p *platform) {
 	attack.Measured(t, fmt.Sprintf("%s, by the root of a host in another network; its count grew from %d to %d", a.name, before, after),
 		fmt.Sprintf("%d of %d packets (%.2f %%)", lost, sent, 100*loss))
 	if loss > tolerated {
-		t.Errorf("%s costs another network %.2f %% of %d packets: want at most %.0f %%", a.name, 100*loss, sent, 100*tolerated)
+		t.Errorf("%s costs another network %.2f %% of %d packets: want at most %.0f %%; %s", a.name, 100*loss, sent, 100*tolerated, dropped)
 	}
 	if after-before < a.atLeast {
 		t.Errorf("the attack is none: its proof grew from %d to %d, and it says %s", before, after, said.String())

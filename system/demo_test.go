@@ -62,11 +62,13 @@ func TestDemoInterrupted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.Stderr = c.Stdout
 			if err := c.Start(); err != nil {
 				t.Fatal(err)
 			}
-			interrupted := false
+			interrupted, said := false, []string(nil)
 			for lines := bufio.NewScanner(out); lines.Scan(); {
+				said = append(said, lines.Text())
 				if !interrupted && strings.Contains(lines.Text(), step) {
 					interrupted = true
 					if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
@@ -80,7 +82,7 @@ func TestDemoInterrupted(t *testing.T) {
 			}
 			// ^C while it cleans up anyway changes nothing.
 			if status := exitStatus(err); status != 130 && (status != 0 || step != "Removing everything") {
-				t.Errorf("the demo ends with %d", status)
+				t.Errorf("the demo ends with %d, having said\n%s", status, strings.Join(said, "\n"))
 			}
 		})
 	}

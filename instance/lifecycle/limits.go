@@ -46,8 +46,11 @@ var hostWide = sync.OnceValue(func() []hostLimit {
 		hostLimit{"fs/inotify/max_user_instances", []uint64{1 << 20}, false},         // 128
 		hostLimit{"fs/inotify/max_user_watches", []uint64{1 << 22}, false},           // by the machine's memory
 		hostLimit{"net/core/bpf_jit_limit", []uint64{1500 << 20, 1008 << 20}, false}, // half of what there is room for
-		// 1,000: packets to elements wait in one queue a processor, which one network's burst must not fill for all.
-		hostLimit{"net/core/netdev_max_backlog", []uint64{10000}, false},
+		// 1,000: packets to elements wait in one queue a processor, which one network's burst must not fill for all. The largest
+		// that one makes without end: the kernel asks for each unknown neighbour again after a second, and does all that falls
+		// due within 32 ms at once (with 250 ticks a second, its timers are that coarse). The tables, full, make 8,400 packets so,
+		// or twice that with IPv6.
+		hostLimit{"net/core/netdev_max_backlog", []uint64{32768}, false},
 	)
 	// What all sockets of the machine may buffer, in pages. Each element's are charged to its memory limit.
 	var info unix.Sysinfo_t

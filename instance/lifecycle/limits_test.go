@@ -218,7 +218,7 @@ func TestOtherLimitsOfTheMachine(t *testing.T) {
 	}
 	f.up("a")
 	want("kernel/pid_max", "4194304")
-	want("net/core/netdev_max_backlog", "10000")
+	want("net/core/netdev_max_backlog", "32768")
 	if third, err := f.get("net/ipv4/udp_mem#2"); err != nil || third != 999999999999 {
 		t.Errorf("a limit that was high enough is %d (%v)", third, err)
 	}

@@ -69,7 +69,7 @@ type run struct {
 	world   *world
 	steady  []*network // networks that no operation touches
 	flows   []*flow
-	drops   machineDrops // when the flows were looked at last
+	drops   sandbox.Drops // when the flows were looked at last
 	devices map[string]int
 	clock   *wallClock
 	cluster *cluster
@@ -162,7 +162,7 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 		sent, lost, duplicated, err := f.stop(ctx)
 		if err == nil && lost+duplicated > 0 {
 			err = fmt.Errorf("of %d packets %d were lost (%s) and %d came twice; %s", sent, lost, f.gaps(sent), duplicated,
-				readMachineDrops().since(run.drops))
+				sandbox.ReadDrops().Since(run.drops))
 		}
 		if err != nil {
 			return fmt.Errorf("flow %s: %w", f.name, err)
@@ -233,7 +233,7 @@ func (run *run) settleDown(ctx context.Context) error {
 			}
 		}
 	}
-	run.drops = readMachineDrops()
+	run.drops = sandbox.ReadDrops()
 	for _, n := range run.steady {
 		for _, ends := range [][2]string{{"h1", "h2"}, {"h2", "h1"}} {
 			name := fmt.Sprintf("%s/%s to %s", n.name, ends[0], ends[1])
@@ -321,10 +321,10 @@ func (run *run) lossless(ctx context.Context) error {
 		}
 		if lost, which := f.lostSoFar(); lost > 0 {
 			return fmt.Errorf("flow %s: %d packets were lost (%s; one is sent every %v); %s", f.name, lost, which, flowInterval,
-				readMachineDrops().since(run.drops))
+				sandbox.ReadDrops().Since(run.drops))
 		}
 	}
-	run.drops = readMachineDrops()
+	run.drops = sandbox.ReadDrops()
 	return nil
 }
 
