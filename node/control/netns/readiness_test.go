@@ -145,6 +145,28 @@ func TestBIRDThatIsStoppedForLong(t *testing.T) {
 	n.awaitPhases(t, jobs, model.PhaseRunning)
 }
 
+// TestBIRDNeedsItsScript: when the script ends that runs BIRD and notes that it has its configuration, the element begins again. No
+// BIRD runs on of which nobody would ever know that it is ready.
+func TestBIRDNeedsItsScript(t *testing.T) {
+	n := newNode(t)
+	jobs := birdLine("red", 73, 1)
+	id := jobs[0].ID
+	began := func() string {
+		return n.untilRuns(t, id, "bird", "sh", "-c", "read -r pid rest </run/polyplane/state/bird && cat /proc/$pid/comm && cut -d ' ' -f 22 /proc/$pid/stat")
+	}
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	before := began()
+	// The command ends with the element.
+	n.try(id, "sh", "-c", `for p in /proc/[0-9]*; do case $(tr '\0' ' ' <$p/cmdline) in "/bin/sh "*"/bird start "*) kill -KILL ${p#/proc/};; esac; done; sleep 60`)
+	awaitEnd(n.elements[id].process.pidfd, -1)
+	n.Apply(t.Context(), jobs)
+	n.elements[id].process.next = time.Now() // it is started again after a pause
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	if after := began(); after == before {
+		t.Error("the same BIRD runs on")
+	}
+}
+
 // TestHungDaemonIsStartedAgain: a daemon that lives and does not answer is ended after a minute by FRR's look-out, and started again with
 // its configuration. It takes some two minutes: POLYPLANE_LONG=1.
 func TestHungDaemonIsStartedAgain(t *testing.T) {
