@@ -377,6 +377,14 @@ func messages(data []byte) iter.Seq[message] {
 
 func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
+// Uint32Of is the number that an attribute of four bytes has; zero for a shorter one.
+func Uint32Of(v []byte) uint32 {
+	if len(v) < 4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(v)
+}
+
 // Attrs walks over the attributes in data: kind (without the nested flag) and value. A malformed rest is left out.
 func Attrs(data []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {

@@ -24,9 +24,13 @@ func (b *Batch) AddVeth(name, peer string, mtu int) int {
 	return i
 }
 
-// AddVethInto requests a pair of veth devices, the peer in the network namespace that fd stands for, with a MAC address of
-// its own. They are down, with one queue each, and name has no ARP.
-func (b *Batch) AddVethInto(name string, fd int, peer string, mac []byte, mtu int) int {
+// AddVethInto requests a pair of veth devices, the peer in the network namespace that fd stands for. The kernel chooses the
+// peer's MAC address if mac is nil, and how many segments one of its packets may have at most (IFLA_GSO_MAX_SEGS) if segments
+// is zero. They are down, and name has no ARP.
+//
+// Each has one queue. The kernel would make as many as there are processors and use one, after waiting for an RCU grace period
+// an end to say so (netif_set_real_num_tx_queues): a third of a pair's time.
+func (b *Batch) AddVethInto(name string, fd int, peer string, mac []byte, mtu int, segments uint32) int {
 	queues := func() {
 		b.Uint32(unix.IFLA_NUM_TX_QUEUES, 1)
 		b.Uint32(unix.IFLA_NUM_RX_QUEUES, 1)
@@ -40,11 +44,16 @@ func (b *Batch) AddVethInto(name string, fd int, peer string, mac []byte, mtu in
 	b.String(unix.IFLA_INFO_KIND, "veth")
 	b.Begin(unix.IFLA_INFO_DATA)
 	b.Begin(vethPeer)
-	b.Link(0, 0, 0)
+	b.Link(0, 0, 0) // the kernel cannot take it up yet
 	b.String(unix.IFLA_IFNAME, peer)
 	b.Uint32(unix.IFLA_MTU, uint32(mtu))
+	if segments != 0 {
+		b.Uint32(unix.IFLA_GSO_MAX_SEGS, segments)
+	}
 	queues()
-	b.Attr(unix.IFLA_ADDRESS, mac)
+	if mac != nil {
+		b.Attr(unix.IFLA_ADDRESS, mac)
+	}
 	b.Uint32(unix.IFLA_NET_NS_FD, uint32(fd))
 	b.End()
 	b.End()

@@ -14,6 +14,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // work is one element that is not known to be right, on its way through Apply.
@@ -63,7 +64,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
-	there, names, err := d.dumpPorts()
+	there, names, err := d.findPorts()
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	if todo = d.repairAll(ctx, todo, there, names); len(todo) == 0 {
 		return nil
 	}
-	if now, _, err := d.dumpPorts(); err == nil {
+	if now, _, err := d.findPorts(); err == nil {
 		there = now
 	} else {
 		for _, w := range todo {
@@ -169,7 +170,7 @@ func (d *Driver) prepare(ctx context.Context) error {
 }
 
 // asBefore tells cheaply that nothing has changed: the wish, the ports, the namespace's mount, the processes.
-func (d *Driver) asBefore(e *element, job *control.Job, there ports) bool {
+func (d *Driver) asBefore(e *element, job *control.Job, there port.Ports) bool {
 	return e.verified && d.surroundedAsBefore(e, job, there) && e.process.asWanted() &&
 		(!job.Element.Suspended || !e.process.running() || d.frozen(containerID(job.ID)))
 }
@@ -179,26 +180,21 @@ func sameJob(a, b *control.Job) bool {
 }
 
 // surroundedAsBefore tells the same of all but the processes.
-func (d *Driver) surroundedAsBefore(e *element, job *control.Job, there ports) bool {
+func (d *Driver) surroundedAsBefore(e *element, job *control.Job, there port.Ports) bool {
 	if e.want == nil || e.faulty || !sameJob(&e.job, job) {
 		return false
 	}
 	for i := range e.devices {
 		w := &e.want.interfaces[i]
-		if l := there[w.key]; l == nil || l.index != e.devices[i].Index || !l.is(w) {
+		if l := there[w.Key]; l == nil || l.Index != e.devices[i].Index || !w.Is(l) {
 			return false
 		}
 	}
 	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode
 }
 
-// is tells whether a port's own properties are right. Whether it is up is the fabric's to say.
-func (l *link) is(w *wantInterface) bool {
-	return l.name == w.port && l.mtu == w.mtu && !l.ipv6 && !l.lax && l.flags&unix.IFF_NOARP != 0
-}
-
 // stalePorts finds the elements that have ports which they should not have.
-func stalePorts(jobs []control.Job, there ports, known map[model.ID]*element) map[model.ID]bool {
+func stalePorts(jobs []control.Job, there port.Ports, known map[model.ID]*element) map[model.ID]bool {
 	count := 0
 	for i := range jobs {
 		count += len(jobs[i].Element.Interfaces)
@@ -212,7 +208,7 @@ func stalePorts(jobs []control.Job, there ports, known map[model.ID]*element) ma
 			continue
 		}
 		for j := range e.want.interfaces {
-			wanted[e.want.interfaces[j].key] = true
+			wanted[e.want.interfaces[j].Key] = true
 		}
 	}
 	if len(wanted) == len(there) {
@@ -228,7 +224,7 @@ func stalePorts(jobs []control.Job, there ports, known map[model.ID]*element) ma
 
 // repairAll takes the elements through namespaces, ports and insides; each stage works while the one before it goes on. Of those
 // that have no namespace yet it takes a portion, and it returns those that it has taken.
-func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names map[string]*link) []*work {
+func (d *Driver) repairAll(ctx context.Context, todo []*work, there port.Ports, names map[string]*port.Link) []*work {
 	// No stage gets far ahead of the next: a portion that has come to its end is soon done.
 	ready, linked := make(chan *work, linkBatch), make(chan *work, linkBatch/2)
 	var present, missing []*work
@@ -248,7 +244,9 @@ func (d *Driver) repairAll(ctx context.Context, todo []*work, there ports, names
 		case w.e == nil:
 			missing = append(missing, w)
 		default:
-			there.adopt(w, names)
+			for i := range w.want.interfaces {
+				there.Adopt(&w.want.interfaces[i].Port, names)
+			}
 			present = append(present, w)
 		}
 	}
@@ -405,7 +403,7 @@ func (d *Driver) keepNamespace(id model.ID, fd int) (*element, error) {
 }
 
 // repairInside puts right what is in an element's namespace. The calling thread ends up in it.
-func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
+func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 	if len(w.errs) > 0 {
 		return
 	}
@@ -436,13 +434,13 @@ func (d *Driver) repairInside(w *work, there ports, sysctl *sysctlReader) {
 			}
 		}
 		for _, i := range w.made {
-			if l := in.links[w.want.interfaces[i].device]; l != nil {
+			if l := in.links[w.want.interfaces[i].Pair.Name]; l != nil {
 				l.raise = true
 			}
 		}
 		in.plan(&r, w.want, w.e.want, d.forceUp(w))
 		for _, i := range w.made { // that the pair was made says it all
-			r.hush(w.want.interfaces[i].device)
+			r.hush(w.want.interfaces[i].Pair.Name)
 		}
 		done, err := r.do(c)
 		if !w.fresh {
@@ -462,41 +460,41 @@ func (d *Driver) forceUp(w *work) bool {
 
 // match finds the element's ends of its ports: renamed ones get their name back, and the interfaces of those that are
 // not there are returned.
-func (in *inside) match(r *repair, w *work, there ports) (lost []int) {
+func (in *inside) match(r *repair, w *work, there port.Ports) (lost []int) {
 	made := make(map[int]bool, len(w.made))
 	for _, i := range w.made {
 		made[i] = true
 	}
 	for i := range w.want.interfaces {
 		ifc := &w.want.interfaces[i]
-		port := there[ifc.key]
-		if made[i] || port == nil {
+		p := there[ifc.Key]
+		if made[i] || p == nil {
 			continue
 		}
-		if l := in.links[ifc.device]; l != nil && l.index == port.peer && l.peer == port.index {
+		if l := in.links[ifc.Pair.Name]; l != nil && l.Index == p.Peer && l.Peer == p.Index {
 			continue
 		}
-		l := in.byIndex(port.peer)
-		if l == nil || l.peer != port.index {
+		l := in.byIndex(p.Peer)
+		if l == nil || l.Peer != p.Index {
 			lost = append(lost, i)
 			continue
 		}
-		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("take %s down to rename it", l.name)})
-		r.Link(l.index, 0, unix.IFF_UP)
-		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("rename %s to %s", l.name, ifc.device),
-			done: fmt.Sprintf("device %s renamed from %s", ifc.name, l.name)})
-		r.Link(l.index, 0, 0)
-		r.String(unix.IFLA_IFNAME, ifc.device)
-		delete(in.links, l.name)
-		l.name, l.raise, l.flags = ifc.device, l.up(), l.flags&^unix.IFF_UP
-		in.links[l.name] = l
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("take %s down to rename it", l.Name)})
+		r.Link(l.Index, 0, unix.IFF_UP)
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("rename %s to %s", l.Name, ifc.Pair.Name),
+			done: fmt.Sprintf("device %s renamed from %s", ifc.label, l.Name)})
+		r.Link(l.Index, 0, 0)
+		r.String(unix.IFLA_IFNAME, ifc.Pair.Name)
+		delete(in.links, l.Name)
+		l.Name, l.raise, l.Flags = ifc.Pair.Name, l.Up(), l.Flags&^unix.IFF_UP
+		in.links[l.Name] = l
 	}
 	return lost
 }
 
 func (in *inside) byIndex(index int) *link {
 	for _, l := range in.links {
-		if l.index == index {
+		if l.Index == index {
 			return l
 		}
 	}
@@ -504,16 +502,15 @@ func (in *inside) byIndex(index int) *link {
 }
 
 // replaceLost makes anew the pairs whose element end was taken out of the element.
-func (d *Driver) replaceLost(todo []*work, there ports) {
+func (d *Driver) replaceLost(todo []*work, there port.Ports) {
 	var r nodeRepair
 	var again []*work
 	for _, w := range todo {
 		for _, i := range w.lost {
 			ifc := &w.want.interfaces[i]
-			r.Request(unix.RTM_DELLINK, 0)
-			r.Link(there[ifc.key].index, 0, 0)
-			makePort(&r.Batch, ifc, w.e.fd)
-			r.own(w, "make anew port "+ifc.key)
+			port.Delete(&r.Batch, there[ifc.Key])
+			ifc.Make(&r.Batch, w.e.fd)
+			r.own(w, "make anew port "+ifc.Key)
 			w.made = append(w.made, i)
 		}
 		if len(w.lost) > 0 {
@@ -525,14 +522,16 @@ func (d *Driver) replaceLost(todo []*work, there ports) {
 	}
 	r.do(d.node)
 	if err := d.inNode(func() error {
-		silent, err := newSilencer()
+		silent, err := port.NewSilencer()
 		if err != nil {
 			return err
 		}
-		defer silent.close()
+		defer silent.Close()
 		d.silenceNew(again, silent)
+		var sysctls sysctlReader
+		defer sysctls.close()
 		for _, w := range again {
-			d.repairInside(w, there, &silent.reader)
+			d.repairInside(w, there, &sysctls)
 		}
 		return nil
 	}); err != nil {

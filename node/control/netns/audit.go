@@ -109,7 +109,7 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 		return false, err
 	}
 	for i := range e.want.interfaces {
-		if l := in.links[e.want.interfaces[i].device]; l == nil || l.peer != e.devices[i].Index {
+		if l := in.links[e.want.interfaces[i].Pair.Name]; l == nil || l.Peer != e.devices[i].Index {
 			return false, nil
 		}
 	}

@@ -51,7 +51,7 @@ func parseKernelRoute(family uint8, p []byte) kernelRoute {
 // itself. What it makes for addresses that somebody added is theirs to take away. Where it has nothing – a device that is
 // down, one in a VRF, whose routes are in another table – there is nothing to put back.
 func (in *inside) planConnected(r *repair, l *link, device string, wanted []netip.Prefix) {
-	if in.kernel == nil || !l.up() || l.master != 0 {
+	if in.kernel == nil || !l.Up() || l.Master != 0 {
 		return
 	}
 	var missing []kernelRoute
@@ -62,7 +62,7 @@ func (in *inside) planConnected(r *repair, l *link, device string, wanted []neti
 	}
 	multicast := false
 	for key, a := range in.addresses {
-		if key.index != l.index || !slices.Contains(wanted, key.prefix) && !key.prefix.Addr().IsLoopback() &&
+		if key.index != l.Index || !slices.Contains(wanted, key.prefix) && !key.prefix.Addr().IsLoopback() &&
 			!(key.prefix.Addr().Is6() && key.prefix.Addr().IsLinkLocalUnicast()) {
 			continue
 		}
@@ -75,8 +75,8 @@ func (in *inside) planConnected(r *repair, l *link, device string, wanted []neti
 	}
 	// The kernel makes this one when it first has carrier, before the link-local address.
 	const ready = unix.IFF_RUNNING | unix.IFF_LOWER_UP
-	if multicast && l.flags&unix.IFF_LOOPBACK == 0 && l.flags&ready == ready {
-		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_MULTICAST, netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xff}), 8), l.index,
+	if multicast && l.Flags&unix.IFF_LOOPBACK == 0 && l.Flags&ready == ready {
+		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_MULTICAST, netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xff}), 8), l.Index,
 			connectedMetric6, netip.Addr{}})
 	}
 	// A route's source must be a local address by then.
@@ -104,17 +104,17 @@ func (in *inside) connected4(l *link, local netip.Addr, a presentAddress, miss f
 	first := local
 	if a.flags&unix.IFA_F_SECONDARY != 0 {
 		for key, b := range in.addresses {
-			if key.index == l.index && b.network == a.network && b.flags&unix.IFA_F_SECONDARY == 0 {
+			if key.index == l.Index && b.network == a.network && b.flags&unix.IFA_F_SECONDARY == 0 {
 				first, a.flags, a.metric = key.prefix.Addr(), b.flags, b.metric
 			}
 		}
 		if first == local {
 			return // the kernel has just let go of the first one
 		}
-		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_LOCAL, netip.PrefixFrom(first, 32), l.index, 0, first})
+		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_LOCAL, netip.PrefixFrom(first, 32), l.Index, 0, first})
 	}
 	add := func(table, kind uint8, to netip.Prefix, metric uint32) {
-		miss(kernelRoute{table, kind, to, l.index, metric, first})
+		miss(kernelRoute{table, kind, to, l.Index, metric, first})
 	}
 	add(unix.RT_TABLE_LOCAL, unix.RTN_LOCAL, netip.PrefixFrom(local, 32), 0)
 	if a.broadcast.IsValid() && a.broadcast != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
@@ -126,7 +126,7 @@ func (in *inside) connected4(l *link, local netip.Addr, a presentAddress, miss f
 	}
 	if a.flags&unix.IFA_F_NOPREFIXROUTE == 0 {
 		table, kind := uint8(unix.RT_TABLE_MAIN), uint8(unix.RTN_UNICAST)
-		if l.flags&unix.IFF_LOOPBACK != 0 {
+		if l.Flags&unix.IFF_LOOPBACK != 0 {
 			table, kind = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
 		}
 		add(table, kind, n, a.metric)
@@ -148,11 +148,11 @@ func lastOf(p netip.Prefix) netip.Addr {
 
 // connected6 is what inet6_addr_add and addrconf_dad_completed of the kernel's net/ipv6/addrconf.c do.
 func (in *inside) connected6(r *repair, l *link, device string, p netip.Prefix, a presentAddress, miss func(kernelRoute)) {
-	if !l.ipv6 || a.flags&unsettled != 0 || a.network != p.Masked() {
+	if !l.IPv6 || a.flags&unsettled != 0 || a.network != p.Masked() {
 		return
 	}
 	// The route to the address itself has metric 0, which a request cannot say: only adding the address makes it.
-	itself := kernelRoute{table: unix.RT_TABLE_LOCAL, kind: unix.RTN_LOCAL, to: netip.PrefixFrom(p.Addr(), 128), index: l.index}
+	itself := kernelRoute{table: unix.RT_TABLE_LOCAL, kind: unix.RTN_LOCAL, to: netip.PrefixFrom(p.Addr(), 128), index: l.Index}
 	if !in.kernel[itself] {
 		in.addAgain(r, l, device, p, a)
 		return
@@ -164,7 +164,7 @@ func (in *inside) connected6(r *repair, l *link, device string, p netip.Prefix, 
 	if metric == 0 {
 		metric = connectedMetric6
 	}
-	miss(kernelRoute{unix.RT_TABLE_MAIN, unix.RTN_UNICAST, a.network, l.index, metric, netip.Addr{}})
+	miss(kernelRoute{unix.RT_TABLE_MAIN, unix.RTN_UNICAST, a.network, l.Index, metric, netip.Addr{}})
 }
 
 // restore appends the requests that make the route.
@@ -214,11 +214,11 @@ func (in *inside) addAgain(r *repair, l *link, device string, p netip.Prefix, a 
 	flags |= a.flags & unix.IFA_F_NOPREFIXROUTE
 	r.request(unix.RTM_DELADDR, 0, step{doing: fmt.Sprintf("remove address %s from %s for a moment", p, device),
 		harmless: unix.EADDRNOTAVAIL})
-	r.Address(l.index, unix.AF_INET6, uint8(p.Bits()), scope, 0)
+	r.Address(l.Index, unix.AF_INET6, uint8(p.Bits()), scope, 0)
 	r.Attr(unix.IFA_LOCAL, p.Addr().AsSlice())
 	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{doing: fmt.Sprintf("add address %s to %s again", p, device),
 		done: fmt.Sprintf("address %s added to %s again", p, device), device: device, harmless: unix.EEXIST})
-	r.Address(l.index, unix.AF_INET6, uint8(p.Bits()), scope, 0)
+	r.Address(l.Index, unix.AF_INET6, uint8(p.Bits()), scope, 0)
 	r.Attr(unix.IFA_LOCAL, p.Addr().AsSlice())
 	r.Uint32(unix.IFA_FLAGS, flags)
 	if a.metric != 0 {

@@ -51,7 +51,7 @@ type portState struct {
 
 func (n *testNode) state(t testing.TB) map[string]portState {
 	t.Helper()
-	there, _, err := n.dumpPorts()
+	there, _, err := n.findPorts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (n *testNode) state(t testing.TB) map[string]portState {
 	}
 	state := map[string]portState{}
 	for key, l := range there {
-		state[key] = portState{l.index, l.peer, packets[l.index]}
+		state[key] = portState{l.Index, l.Peer, packets[l.Index]}
 	}
 	return state
 }
@@ -284,7 +284,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	if err := n.Remove(context.Background(), ids, false); err != nil {
 		t.Fatal(err)
 	}
-	there, _, err := n.dumpPorts()
+	there, _, err := n.findPorts()
 	if err != nil || len(there) != 0 {
 		t.Errorf("%d ports are left (%v)", len(there), err)
 	}

@@ -63,10 +63,11 @@ type hop struct {
 // The kernel picks the protocols' routes: two dumps where one of all routes would do cost 20 µs more in a small element, and
 // spare seconds in one whose routing software has a million routes.
 func inspect(c *linux.Rtnetlink, fresh bool, w *want, protocols []uint8) (*inside, error) {
-	in := &inside{links: make(map[string]*link, 8), addresses: map[addressKey]presentAddress{}}
-	if err := dumpLinks(c, func(l *link) { in.links[l.name] = l }); err != nil {
+	links, err := readLinks(c)
+	if err != nil {
 		return nil, err
 	}
+	in := &inside{links: links, addresses: map[addressKey]presentAddress{}}
 	if fresh {
 		return in, nil
 	}
@@ -130,9 +131,9 @@ func (in *inside) addAddress(p []byte) {
 		case unix.IFA_BROADCAST:
 			a.broadcast, _ = netip.AddrFromSlice(v)
 		case unix.IFA_FLAGS:
-			a.flags = number(v)
+			a.flags = linux.Uint32Of(v)
 		case unix.IFA_RT_PRIORITY:
-			a.metric = number(v)
+			a.metric = linux.Uint32Of(v)
 		case ifaProto:
 			if len(v) > 0 {
 				a.protocol = v[0]
@@ -195,9 +196,9 @@ func parseRoute(family uint8, p []byte) presentRoute {
 			to, _ := netip.AddrFromSlice(v)
 			r.to = netip.PrefixFrom(to, int(p[1]))
 		case unix.RTA_PRIORITY:
-			r.metric = number(v)
+			r.metric = linux.Uint32Of(v)
 		case unix.RTA_OIF:
-			one.index = int(number(v))
+			one.index = int(linux.Uint32Of(v))
 		case unix.RTA_GATEWAY, unix.RTA_VIA:
 			one.via = gateway(kind, v)
 		case unix.RTA_MULTIPATH:
@@ -241,7 +242,7 @@ func (r *presentRoute) is(w *wantRoute, in *inside) bool {
 	}
 	index := 0
 	if l := in.links[w.device]; l != nil {
-		index = l.index
+		index = l.Index
 	}
 	via := w.via
 	if len(via) == 0 {

@@ -69,9 +69,9 @@ func neighbourMessage(to netip.Addr, index int, state uint16, flags uint8) []byt
 func (in *inside) wantedNeighbours(w *want) map[neighbourKey]bool {
 	wanted := map[neighbourKey]bool{}
 	for i := range w.interfaces {
-		if l := in.links[w.interfaces[i].device]; l != nil {
+		if l := in.links[w.interfaces[i].Pair.Name]; l != nil {
 			for _, n := range w.interfaces[i].neighbours {
-				wanted[neighbourKey{l.index, n.to}] = true
+				wanted[neighbourKey{l.Index, n.to}] = true
 			}
 		}
 	}
@@ -134,14 +134,14 @@ func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
 	in.dropNeighbours(r, w)
 	for i := range w.interfaces {
 		ifc := &w.interfaces[i]
-		l := in.links[ifc.device]
-		if l == nil || len(ifc.neighbours) == 0 || !w.up || !l.up() && !w.raises(l, forceUp) {
+		l := in.links[ifc.Pair.Name]
+		if l == nil || len(ifc.neighbours) == 0 || !w.up || !l.Up() && !w.raises(l, forceUp) {
 			continue
 		}
 		var last []wantNeighbour
 		if before != nil {
 			for k := range before.interfaces {
-				if before.interfaces[k].device == ifc.device {
+				if before.interfaces[k].Pair.Name == ifc.Pair.Name {
 					last = before.interfaces[k].neighbours
 				}
 			}
@@ -154,19 +154,19 @@ func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
 // MAC address that ARP or neighbour discovery learnt; only an entry that still says what was wanted last gets the new one.
 func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last []wantNeighbour) {
 	// What empties the table is the event that is told: another MAC address, going up, the loss of the last IPv4 address.
-	emptied := ifc.mac != nil && !bytes.Equal(l.mac[:], ifc.mac) || !l.up()
+	emptied := ifc.Pair.MAC != nil && !bytes.Equal(l.MAC[:], ifc.Pair.MAC) || !l.Up()
 	emptied4 := emptied || in.losesIPv4(l, ifc)
-	told := fmt.Sprintf("neighbours of %s entered", ifc.name)
+	told := fmt.Sprintf("neighbours of %s entered", ifc.label)
 	if emptied4 {
 		told = ""
 	}
 	for i := range ifc.neighbours {
 		n := &ifc.neighbours[i]
-		if n.to.Is6() && !l.ipv6 {
+		if n.to.Is6() && !l.IPv6 {
 			continue
 		}
 		mac := n.mac
-		if have, there := in.neighbours[neighbourKey{l.index, n.to}]; there && !emptied && !(emptied4 && n.to.Is4()) {
+		if have, there := in.neighbours[neighbourKey{l.Index, n.to}]; there && !emptied && !(emptied4 && n.to.Is4()) {
 			moved := slices.ContainsFunc(last, func(o wantNeighbour) bool {
 				return o.to == n.to && !bytes.Equal(o.mac, n.mac) && bytes.Equal(o.mac, have.mac[:])
 			})
@@ -178,9 +178,9 @@ func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last [
 			}
 		}
 		r.request(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, step{
-			doing: fmt.Sprintf("enter the neighbour %s of %s", n.to, ifc.device), done: told, device: ifc.device})
+			doing: fmt.Sprintf("enter the neighbour %s of %s", n.to, ifc.Pair.Name), done: told, device: ifc.Pair.Name})
 		told = "" // once for all of them
-		r.Raw(neighbourMessage(n.to, l.index, unix.NUD_STALE, unix.NTF_EXT_LEARNED))
+		r.Raw(neighbourMessage(n.to, l.Index, unix.NUD_STALE, unix.NTF_EXT_LEARNED))
 		r.Attr(unix.NDA_DST, n.to.AsSlice())
 		r.Attr(unix.NDA_LLADDR, mac)
 		r.Uint8(ndaProtocol, ownProtocol)
@@ -191,7 +191,7 @@ func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last [
 func (in *inside) losesIPv4(l *link, ifc *wantInterface) bool {
 	had := false
 	for key, a := range in.addresses {
-		if key.index != l.index || !key.prefix.Addr().Is4() {
+		if key.index != l.Index || !key.prefix.Addr().Is4() {
 			continue
 		}
 		if !a.ours() || slices.Contains(ifc.addresses, key.prefix) {
@@ -217,7 +217,7 @@ func (in *inside) dropNeighbours(r *repair, w *want) {
 func (in *inside) wantsNeighbour(w *want, key neighbourKey) bool {
 	for i := range w.interfaces {
 		ifc := &w.interfaces[i]
-		if l := in.links[ifc.device]; l == nil || l.index != key.index {
+		if l := in.links[ifc.Pair.Name]; l == nil || l.Index != key.index {
 			continue
 		}
 		for _, n := range ifc.neighbours {

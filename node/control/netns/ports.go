@@ -8,19 +8,20 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // linkBatch is how many elements get their ports in one go.
 const linkBatch = 16
 
 // linkAll makes missing ports and puts the others right, and passes the elements on.
-func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there ports, names map[string]*link,
+func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there port.Ports, names map[string]*port.Link,
 	byElement map[model.ID][]string) error {
-	silent, err := newSilencer()
+	silent, err := port.NewSilencer()
 	if err != nil {
 		return err
 	}
-	defer silent.close()
+	defer silent.Close()
 	for first := range ready {
 		batch := []*work{first}
 	collect:
@@ -50,7 +51,7 @@ func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there ports, n
 
 // silenceNew switches IPv6 off and GRO on on new ports and takes them up. With GRO a port takes what an element sends in
 // rounds (NAPI), and an element's end what it is sent through the queue: docs/performance.md says what a TCP stream gains.
-func (d *Driver) silenceNew(batch []*work, silent *silencer) {
+func (d *Driver) silenceNew(batch []*work, silent *port.Silencer) {
 	var r nodeRepair
 	for _, w := range batch {
 		for _, i := range w.made {
@@ -58,17 +59,17 @@ func (d *Driver) silenceNew(batch []*work, silent *silencer) {
 				break
 			}
 			ifc := &w.want.interfaces[i]
-			if err := silent.silence(ifc.port); err != nil {
+			if err := silent.Silence(ifc.Name); err != nil {
 				w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
 			}
-			if err := d.node.SetGRO(ifc.port, true); err != nil {
+			if err := d.node.SetGRO(ifc.Name, true); err != nil {
 				w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
 			}
-			raisePort(&r.Batch, ifc)
-			r.own(w, "take up port "+ifc.key)
+			ifc.Raise(&r.Batch)
+			r.own(w, "take up port "+ifc.Key)
 		}
 		for _, ifc := range w.loud {
-			if err := silent.silence(ifc.port); err != nil {
+			if err := silent.Silence(ifc.Name); err != nil {
 				w.fail(fmt.Errorf("element %s: %w", w.job.ID, err))
 			}
 		}
@@ -107,18 +108,17 @@ func (r *nodeRepair) do(c *linux.Rtnetlink) {
 }
 
 // plan appends what an element's ports need.
-func (r *nodeRepair) plan(w *work, there ports, names map[string]*link, has []string) {
+func (r *nodeRepair) plan(w *work, there port.Ports, names map[string]*port.Link, has []string) {
 	wanted := make(map[string]bool, len(w.want.interfaces))
 	for i := range w.want.interfaces {
-		wanted[w.want.interfaces[i].key] = true
+		wanted[w.want.interfaces[i].Key] = true
 	}
 	for _, key := range has {
 		if wanted[key] && !w.fresh {
 			continue
 		}
 		// A port that is no longer wanted, or one that leads into a namespace that is lost.
-		r.Request(unix.RTM_DELLINK, 0)
-		r.Link(there[key].index, 0, 0)
+		port.Delete(&r.Batch, there[key])
 		r.own(w, "remove port "+key)
 		if !wanted[key] {
 			w.done("port %s removed", portOf(key).Interface)
@@ -129,44 +129,26 @@ func (r *nodeRepair) plan(w *work, there ports, names map[string]*link, has []st
 	}
 }
 
-func (r *nodeRepair) planPort(w *work, i int, there ports, names map[string]*link) {
+func (r *nodeRepair) planPort(w *work, i int, there port.Ports, names map[string]*port.Link) {
 	ifc := &w.want.interfaces[i]
-	l := there[ifc.key]
+	l := there[ifc.Key]
 	if l == nil || w.fresh {
-		if x := names[ifc.port]; x != nil && l == nil {
-			r.Request(unix.RTM_DELLINK, 0)
-			r.Link(x.index, 0, 0)
-			r.own(w, "remove a device in the place of port "+ifc.key)
+		if x := names[ifc.Name]; x != nil && l == nil {
+			port.Delete(&r.Batch, x)
+			r.own(w, "remove a device in the place of port "+ifc.Key)
 		}
-		makePort(&r.Batch, ifc, w.e.fd)
-		r.own(w, fmt.Sprintf("make port %s (device %s)", ifc.key, ifc.port))
+		ifc.Make(&r.Batch, w.e.fd)
+		r.own(w, fmt.Sprintf("make port %s (device %s)", ifc.Key, ifc.Name))
 		w.made = append(w.made, i)
 		return
 	}
-	if l.is(ifc) && l.alias == ifc.portAlias {
+	if ifc.Is(l) {
 		return
 	}
-	if l.name != ifc.port {
-		// Older kernels rename only what is down.
-		r.Request(unix.RTM_SETLINK, 0)
-		r.Link(l.index, 0, unix.IFF_UP)
-		r.Request(unix.RTM_SETLINK, 0)
-		r.Link(l.index, 0, 0)
-		r.String(unix.IFLA_IFNAME, ifc.port)
-		if l.up() {
-			r.Request(unix.RTM_SETLINK, 0)
-			r.Link(l.index, unix.IFF_UP, unix.IFF_UP)
-		}
-	}
-	if l.mtu != ifc.mtu {
-		r.Request(unix.RTM_SETLINK, 0)
-		r.Link(l.index, 0, 0)
-		r.Uint32(unix.IFLA_MTU, uint32(ifc.mtu))
-	}
-	if l.ipv6 {
+	if l.IPv6 {
 		w.loud = append(w.loud, ifc)
 	}
-	markPort(&r.Batch, l.index, ifc)
-	r.own(w, "put right port "+ifc.key)
-	w.done("port %s put right", ifc.name)
+	ifc.Restore(&r.Batch, l)
+	r.own(w, "put right port "+ifc.Key)
+	w.done("port %s put right", ifc.label)
 }

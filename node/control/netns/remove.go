@@ -157,7 +157,7 @@ func (d *Driver) containersOf(id model.ID, there map[string]bool) (containers []
 
 // removePorts removes the elements' ports and with them their pairs, and returns when the kernel has let go of them.
 func (d *Driver) removePorts(gone map[model.ID]bool) error {
-	there, _, err := d.dumpPorts()
+	there, _, err := d.findPorts()
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (d *Driver) removePorts(gone map[model.ID]bool) error {
 			continue
 		}
 		b.Request(unix.RTM_SETLINK, 0)
-		b.Link(l.index, 0, 0)
+		b.Link(l.Index, 0, 0)
 		b.Uint32(unix.IFLA_GROUP, group)
 		count++
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // repair is the requests that make a namespace what is wanted, with what each does.
@@ -80,14 +81,14 @@ func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 // any process. A bridge alone forwards nothing, and a switch's is its plane's.
 func (in *inside) planOthers(r *repair, w *want) {
 	for name, l := range in.links {
-		if name == "lo" || !l.up() || l.bridge && w.kind == model.Switch || w.hasDevice(name) {
+		if name == "lo" || !l.Up() || l.Bridge && w.kind == model.Switch || w.hasDevice(name) {
 			continue
 		}
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + name + " down", device: name, harmless: unix.ENODEV})
-		r.Link(l.index, 0, unix.IFF_UP)
+		r.Link(l.Index, 0, unix.IFF_UP)
 		r.request(unix.RTM_DELLINK, 0, step{doing: "remove " + name, done: fmt.Sprintf("device %s removed", name), device: name,
 			harmless: unix.ENODEV})
-		r.Link(l.index, 0, 0)
+		r.Link(l.Index, 0, 0)
 	}
 }
 
@@ -96,89 +97,89 @@ func (in *inside) planLoopback(r *repair, w *want) {
 	if lo == nil {
 		return
 	}
-	if !lo.up() {
+	if !lo.Up() {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take lo up", done: "device lo taken up"})
-		r.Link(lo.index, unix.IFF_UP, unix.IFF_UP)
+		r.Link(lo.Index, unix.IFF_UP, unix.IFF_UP)
 	}
-	in.planAddresses(r, "lo", lo.index, w.loopback)
+	in.planAddresses(r, "lo", lo.Index, w.loopback)
 	if w.up {
 		in.planConnected(r, lo, "lo", w.loopback)
 	}
 }
 
 func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp bool) {
-	l := in.links[ifc.device]
+	l := in.links[ifc.Pair.Name]
 	if l == nil {
 		return // the caller sees to it that pairs are there
 	}
-	if ifc.mac != nil && !bytes.Equal(l.mac[:], ifc.mac) {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "set the MAC address of " + ifc.device,
-			done: fmt.Sprintf("MAC address of %s set", ifc.name)})
-		r.Link(l.index, 0, 0)
-		r.Attr(unix.IFLA_ADDRESS, ifc.mac)
+	if ifc.Pair.MAC != nil && !bytes.Equal(l.MAC[:], ifc.Pair.MAC) {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "set the MAC address of " + ifc.Pair.Name,
+			done: fmt.Sprintf("MAC address of %s set", ifc.label)})
+		r.Link(l.Index, 0, 0)
+		r.Attr(unix.IFLA_ADDRESS, ifc.Pair.MAC)
 	}
-	if l.mtu != ifc.mtu {
-		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("set the MTU of %s to %d", ifc.device, ifc.mtu),
-			done: fmt.Sprintf("MTU of %s set", ifc.name)})
-		r.Link(l.index, 0, 0)
-		r.Uint32(unix.IFLA_MTU, uint32(ifc.mtu))
+	if l.MTU != ifc.MTU {
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("set the MTU of %s to %d", ifc.Pair.Name, ifc.MTU),
+			done: fmt.Sprintf("MTU of %s set", ifc.label)})
+		r.Link(l.Index, 0, 0)
+		r.Uint32(unix.IFLA_MTU, uint32(ifc.MTU))
 	}
-	if single := l.segments == 1; single != ifc.single {
-		most := uint32(gsoMaxSegments)
-		if ifc.single {
+	if single := l.Segments == 1; single != ifc.Pair.Single {
+		most := uint32(port.GSOMaxSegments)
+		if ifc.Pair.Single {
 			most = 1
 		}
-		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("let GSO packets of %s have %d segments", ifc.device, most),
-			done: fmt.Sprintf("segmentation of %s set", ifc.name)})
-		r.Link(l.index, 0, 0)
+		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("let GSO packets of %s have %d segments", ifc.Pair.Name, most),
+			done: fmt.Sprintf("segmentation of %s set", ifc.label)})
+		r.Link(l.Index, 0, 0)
 		r.Uint32(unix.IFLA_GSO_MAX_SEGS, most)
 	}
-	if ifc.name != ifc.device && l.alias != ifc.name {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "name " + ifc.device, done: ""})
-		r.Link(l.index, 0, 0)
-		r.String(unix.IFLA_IFALIAS, ifc.name)
+	if ifc.label != ifc.Pair.Name && l.Alias != ifc.label {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "name " + ifc.Pair.Name, done: ""})
+		r.Link(l.Index, 0, 0)
+		r.String(unix.IFLA_IFALIAS, ifc.label)
 	}
 	if w.raises(l, forceUp) {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " up",
-			done: fmt.Sprintf("device %s taken up", ifc.name), device: ifc.device})
-		r.Link(l.index, unix.IFF_UP, unix.IFF_UP)
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.Pair.Name + " up",
+			done: fmt.Sprintf("device %s taken up", ifc.label), device: ifc.Pair.Name})
+		r.Link(l.Index, unix.IFF_UP, unix.IFF_UP)
 	}
-	if !w.up && l.up() {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.device + " down", done: fmt.Sprintf("device %s taken down", ifc.name)})
-		r.Link(l.index, 0, unix.IFF_UP)
+	if !w.up && l.Up() {
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.Pair.Name + " down", done: fmt.Sprintf("device %s taken down", ifc.label)})
+		r.Link(l.Index, 0, unix.IFF_UP)
 	}
-	in.planAddresses(r, ifc.device, l.index, ifc.addresses)
+	in.planAddresses(r, ifc.Pair.Name, l.Index, ifc.addresses)
 	in.planLinkLocal(r, l, ifc)
 	if w.up {
-		in.planConnected(r, l, ifc.device, ifc.addresses)
+		in.planConnected(r, l, ifc.Pair.Name, ifc.addresses)
 	}
 }
 
 // raises tells whether a device that is down is to be taken up.
 func (w *want) raises(l *link, forceUp bool) bool {
-	return w.up && !l.up() && (w.ownRoutes || forceUp || l.raise)
+	return w.up && !l.Up() && (w.ownRoutes || forceUp || l.raise)
 }
 
 // planLinkLocal gives a device with IPv6 addresses its link-local one back. The kernel made the first, and makes no
 // other as long as the device is up; without one it resolves no neighbour for packets that it forwards.
 func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
-	if !l.ipv6 || !l.up() || l.flags&unix.IFF_LOWER_UP == 0 || !slices.ContainsFunc(ifc.addresses, is6) {
+	if !l.IPv6 || !l.Up() || l.Flags&unix.IFF_LOWER_UP == 0 || !slices.ContainsFunc(ifc.addresses, is6) {
 		return
 	}
 	for key := range in.addresses {
-		if key.index == l.index && key.prefix.Addr().Is6() && key.prefix.Addr().IsLinkLocalUnicast() {
+		if key.index == l.Index && key.prefix.Addr().Is6() && key.prefix.Addr().IsLinkLocalUnicast() {
 			return
 		}
 	}
-	a := model.LinkLocal(l.mac)
+	a := model.LinkLocal(l.MAC)
 	if slices.ContainsFunc(ifc.addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() }) {
 		return // the wanted one was just planned
 	}
 	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{
-		doing: fmt.Sprintf("add the link-local address %s to %s", a, ifc.device),
-		done:  fmt.Sprintf("link-local address added to %s", ifc.name), device: ifc.device, harmless: unix.EEXIST})
-	r.Address(l.index, unix.AF_INET6, 64, unix.RT_SCOPE_LINK, unix.IFA_F_NODAD)
+		doing: fmt.Sprintf("add the link-local address %s to %s", a, ifc.Pair.Name),
+		done:  fmt.Sprintf("link-local address added to %s", ifc.label), device: ifc.Pair.Name, harmless: unix.EEXIST})
+	r.Address(l.Index, unix.AF_INET6, 64, unix.RT_SCOPE_LINK, unix.IFA_F_NODAD)
 	r.Attr(unix.IFA_LOCAL, a.AsSlice())
 	r.Attr(unix.IFA_ADDRESS, a.AsSlice())
 }
@@ -269,7 +270,7 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 	}
 	index := 0
 	if l := in.links[w.device]; l != nil {
-		index = l.index
+		index = l.Index
 	}
 	if len(w.via) <= 1 {
 		if index != 0 {

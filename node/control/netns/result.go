@@ -6,10 +6,11 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // finish remembers an element as it now is and fills its result.
-func (d *Driver) finish(w *work, there ports) {
+func (d *Driver) finish(w *work, there port.Ports) {
 	res := w.result
 	if w.fresh {
 		res.Changed = append([]string{"created"}, res.Changed...)
@@ -17,21 +18,21 @@ func (d *Driver) finish(w *work, there ports) {
 		for _, i := range w.made {
 			ifc := &w.want.interfaces[i]
 			word := "restored"
-			if w.e.want != nil && !w.e.want.has(ifc.key) {
+			if w.e.want != nil && !w.e.want.has(ifc.Key) {
 				word = "added"
 			}
-			w.done("port %s %s", ifc.name, word)
+			w.done("port %s %s", ifc.label, word)
 		}
 	}
 	if w.want != nil {
 		res.Devices = make([]control.Device, len(w.want.interfaces))
 		for i := range w.want.interfaces {
 			ifc := &w.want.interfaces[i]
-			res.Devices[i] = control.Device{Interface: ifc.name, Name: ifc.port}
-			if l := there[ifc.key]; l != nil {
-				res.Devices[i].Index, res.Devices[i].Inner = l.index, l.peer
+			res.Devices[i] = control.Device{Interface: ifc.label, Name: ifc.Name}
+			if l := there[ifc.Key]; l != nil {
+				res.Devices[i].Index, res.Devices[i].Inner = l.Index, l.Peer
 			} else if len(w.errs) == 0 {
-				w.fail(fmt.Errorf("element %s: port %s (device %s) vanished again", w.job.ID, ifc.name, ifc.port))
+				w.fail(fmt.Errorf("element %s: port %s (device %s) vanished again", w.job.ID, ifc.label, ifc.Name))
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 )
 
@@ -119,30 +120,19 @@ func (w *sysctlWriter) write(proc int) error {
 
 const sysctlRoot = "/proc/sys/net/"
 
-// procfs is a proc file system of our own, mounted nowhere. The kernel keeps the like-named sysctl directories of all
-// namespaces in one chain of its cache a file system (fs/proc/proc_sysctl.c, proc_sys_compare): with a thousand of them
-// every look-up of /proc/sys/net/ipv4 takes some 100 µs, for everybody. A file system that is soon thrown away stays fast
-// and leaves no trace in the machine's.
+// procfs is a proc file system of our own.
 type procfs struct {
 	fd   int
 	uses int
 }
 
-// procfsUses is how many namespaces' sysctls are reached through one procfs.
+// procfsUses is how many namespaces' sysctls are reached through one procfs, before their number makes it slow.
 const procfsUses = 64
 
 func newProcfs() (*procfs, error) {
-	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	fd, err := linux.OpenProc()
 	if err != nil {
-		return nil, fmt.Errorf("open a proc file system: %w", err)
-	}
-	defer unix.Close(fs)
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return nil, fmt.Errorf("make a proc file system: %w", err)
-	}
-	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("make a proc file system: %w", err)
+		return nil, err
 	}
 	return &procfs{fd: fd}, nil
 }

@@ -136,13 +136,14 @@ func (d *Driver) trim(e *element, look tables) (trimmed []control.Trimmed, err e
 
 // trimNeighbours counts the neighbours that are not wanted, and removes them if they are more than most.
 func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
-	in := inside{links: map[string]*link{}}
-	if err := dumpLinks(c, func(l *link) { in.links[l.name] = l }); err != nil {
+	links, err := readLinks(c)
+	if err != nil {
 		return 0, err
 	}
+	in := inside{links: links}
 	wanted := in.wantedNeighbours(w)
 	var others []neighbourKey
-	err := again(func() error {
+	err = again(func() error {
 		others = others[:0]
 		var b linux.Batch
 		b.Request(unix.RTM_GETNEIGH, 0)

@@ -11,6 +11,7 @@ import (
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // want is what an element shall have in the kernel, in the kernel's words.
@@ -24,14 +25,8 @@ type want struct {
 }
 
 type wantInterface struct {
-	name      string // the user's
-	key       string // "net/element:interface"
-	device    string // inside the element
-	port      string // on the node
-	portAlias string
-	mac       net.HardwareAddr
-	mtu       int
-	single    bool // it sends no packets that are one for many (GSO): its link loses each by itself
+	port.Port
+	label     string // the user's name for it
 	addresses []netip.Prefix
 	// neighbours are the addresses that it reaches without a router.
 	neighbours []wantNeighbour
@@ -51,7 +46,7 @@ const maxDeviceName = 15
 // has tells whether there is an interface of that key.
 func (w *want) has(key string) bool {
 	for i := range w.interfaces {
-		if w.interfaces[i].key == key {
+		if w.interfaces[i].Key == key {
 			return true
 		}
 	}
@@ -60,7 +55,7 @@ func (w *want) has(key string) bool {
 
 // hasDevice tells whether there is an interface of that name in the kernel.
 func (w *want) hasDevice(name string) bool {
-	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.device == name })
+	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.Pair.Name == name })
 }
 
 // protocols are those whose routes are looked at. before adds those that this driver made before routing software took over.
@@ -89,10 +84,10 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 		if err != nil {
 			return nil, err
 		}
-		if devices[ifc.device] {
-			return nil, fmt.Errorf("element %s has two interfaces whose device is %q: give one another name", job.ID, ifc.device)
+		if devices[ifc.Pair.Name] {
+			return nil, fmt.Errorf("element %s has two interfaces whose device is %q: give one another name", job.ID, ifc.Pair.Name)
 		}
-		devices[ifc.device] = true
+		devices[ifc.Pair.Name] = true
 		w.interfaces[i] = ifc
 	}
 	if el.Kind == model.Switch {
@@ -125,22 +120,22 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 }
 
 func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface) (wantInterface, error) {
-	port := model.PortID{ID: id, Interface: ifc.Name}
-	w := wantInterface{name: ifc.Name, key: port.String(), device: ifc.LinuxName(), port: dirs.PortDevice(port), portAlias: dirs.Alias(port),
-		mtu: ifc.MTU, single: ifc.Shape != nil && ifc.Shape.Loss > 0, addresses: ifc.Addresses}
-	if n := len(w.device); n == 0 || n > maxDeviceName {
-		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", port, w.device, n,
+	key := model.PortID{ID: id, Interface: ifc.Name}
+	w := wantInterface{label: ifc.Name, addresses: ifc.Addresses, Port: port.Port{Key: key.String(), Name: dirs.PortDevice(key),
+		Alias: dirs.Alias(key), MTU: ifc.MTU, Pair: &port.End{Name: ifc.LinuxName(), Single: ifc.Shape != nil && ifc.Shape.Loss > 0}}}
+	if n := len(w.Pair.Name); n == 0 || n > maxDeviceName {
+		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", key, w.Pair.Name, n,
 			maxDeviceName)
 	}
-	if w.mtu == 0 {
-		w.mtu = model.DefaultMTU
+	if w.MTU == 0 {
+		w.MTU = model.DefaultMTU
 	}
 	if ifc.MAC != "" {
 		mac, err := net.ParseMAC(ifc.MAC)
 		if err != nil || len(mac) != 6 {
-			return w, fmt.Errorf("interface %s: %q is no Ethernet address: want one like 02:00:00:00:00:01", port, ifc.MAC)
+			return w, fmt.Errorf("interface %s: %q is no Ethernet address: want one like 02:00:00:00:00:01", key, ifc.MAC)
 		}
-		w.mac = mac
+		w.Pair.MAC = mac
 	}
 	if ifc.Far == nil || len(ifc.Far.Peers) == 0 {
 		return w, nil
@@ -149,7 +144,7 @@ func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface)
 	for _, p := range ifc.Far.Peers {
 		mac, err := net.ParseMAC(p.MAC)
 		if err != nil || len(mac) != 6 {
-			return w, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like 02:00:00:00:00:01", port, p.MAC)
+			return w, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like 02:00:00:00:00:01", key, p.MAC)
 		}
 		for _, a := range p.Addresses {
 			w.neighbours = append(w.neighbours, wantNeighbour{a, mac})

@@ -330,7 +330,7 @@ func (c *Companion) ensure(interfaces []Interface, join func(map[string]int) err
 				return changed, fmt.Errorf("remove device %s, whose peer was moved: %w", end, err)
 			}
 		}
-		b.AddVethInto(end, c.fd, inner(ifc), ifc.MAC, mtu)
+		b.AddVethInto(end, c.fd, inner(ifc), ifc.MAC, mtu, 0)
 		b.Mark(end, c.home.dirs.CompanionAlias(c.port(ifc), c.way))
 	}
 	changed = changed || b.Len() > 0

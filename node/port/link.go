@@ -1,0 +1,110 @@
+package port
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/linux"
+)
+
+// Link is a device as the kernel describes it.
+type Link struct {
+	Index int
+	Peer  int // the other end's index in its own namespace; zero for none
+	// Master is the index of the bridge or VRF that the device is in; zero for none.
+	Master int
+	Name   string
+	Alias  string
+	MAC    [6]byte
+	MTU    int
+	// Segments is the most that a GSO packet may have.
+	Segments uint32
+	Flags    uint32 // IFF_*
+	IPv6     bool   // not switched off
+	Lax      bool   // takes IPv4 packets whatever their source: rp_filter is 0
+	Bridge   bool   // and no port of one
+}
+
+// Up tells whether the device is up, by somebody's wish: whether its other end is, too, does not count.
+func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
+
+// Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
+const (
+	iflaInetConf         = 1  // IFLA_INET_CONF, an array of uint32 that begins with setting 1; nested attributes when set
+	devconfRPFilter      = 8  // IPV4_DEVCONF_RP_FILTER, of linux/ip.h
+	iflaInet6Conf        = 2  // IFLA_INET6_CONF, an array of int32
+	devconfDisableIPv6   = 26 // DEVCONF_DISABLE_IPV6, of linux/ipv6.h
+	rtextFilterSkipStats = 1 << 3
+)
+
+// Links reads the devices of c's namespace. A dump that a change disturbed is read again.
+func Links(c *linux.Rtnetlink) ([]Link, error) {
+	var b linux.Batch
+	var links []Link
+	var err error
+	for range 20 {
+		b.Reset()
+		b.Request(unix.RTM_GETLINK, 0)
+		b.Link(0, 0, 0)
+		b.Uint32(unix.IFLA_EXT_MASK, rtextFilterSkipStats)
+		links = links[:0]
+		err = c.Dump(&b, func(kind uint16, payload []byte) error {
+			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg {
+				links = append(links, parse(payload))
+			}
+			return nil
+		})
+		if !errors.Is(err, linux.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the network devices: %w", err)
+	}
+	return links, nil
+}
+
+func parse(payload []byte) Link {
+	l := Link{Index: int(int32(binary.NativeEndian.Uint32(payload[4:]))), Flags: binary.NativeEndian.Uint32(payload[8:])}
+	for kind, v := range linux.Attrs(payload[unix.SizeofIfInfomsg:]) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			l.Name = unix.ByteSliceToString(v)
+		case unix.IFLA_IFALIAS:
+			l.Alias = unix.ByteSliceToString(v)
+		case unix.IFLA_MTU:
+			l.MTU = int(linux.Uint32Of(v))
+		case unix.IFLA_GSO_MAX_SEGS:
+			l.Segments = linux.Uint32Of(v)
+		case unix.IFLA_LINK:
+			l.Peer = int(linux.Uint32Of(v))
+		case unix.IFLA_MASTER:
+			l.Master = int(linux.Uint32Of(v))
+		case unix.IFLA_ADDRESS:
+			copy(l.MAC[:], v)
+		case unix.IFLA_AF_SPEC:
+			l.parseFamilies(v)
+		case unix.IFLA_LINKINFO:
+			for k, x := range linux.Attrs(v) {
+				l.Bridge = l.Bridge || k == unix.IFLA_INFO_KIND && unix.ByteSliceToString(x) == "bridge"
+			}
+		}
+	}
+	return l
+}
+
+func (l *Link) parseFamilies(spec []byte) {
+	for family, af := range linux.Attrs(spec) {
+		for k, x := range linux.Attrs(af) {
+			switch {
+			case family == unix.AF_INET && k == iflaInetConf && len(x) >= 4*devconfRPFilter:
+				l.Lax = linux.Uint32Of(x[4*(devconfRPFilter-1):]) == 0
+			case family == unix.AF_INET6 && k == iflaInet6Conf && len(x) >= 4*(devconfDisableIPv6+1):
+				l.IPv6 = linux.Uint32Of(x[4*devconfDisableIPv6:]) == 0
+			}
+		}
+	}
+}
