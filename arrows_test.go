@@ -57,7 +57,7 @@ var mayImport = map[string][]string{
 	"node/port":         {"linux"},
 	"node/control/…":    {"model", "instance", "linux", "software", "node/mirror", "node/control", "node/control/…", "node/port"},
 	"node/forward/…":    {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
-	"node/forward/xdp": {"model", "instance", "linux", "node/control", "node/forward", "node/fabric", "node/fabric/pipeline", "node/fib",
+	"node/forward/fast": {"model", "instance", "linux", "node/control", "node/forward", "node/fabric", "node/fabric/pipeline", "node/fib",
 		"node/mirror", "node/mirror/feed"},
 	"node/forward/companion": {"model", "instance", "linux", "node/mirror"},
 	"node/fabric/…":          {"linux"},

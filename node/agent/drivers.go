@@ -16,8 +16,8 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/bridge"
+	"github.com/polyplane/polyplane/node/forward/fast"
 	"github.com/polyplane/polyplane/node/forward/guest"
-	"github.com/polyplane/polyplane/node/forward/xdp"
 )
 
 // NewDrivers makes all that this build has. underlay is the node's address for tunnels; invalid means that there are
@@ -37,12 +37,12 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 		return Drivers{}, err
 	}
 	// Routers forwarded for by the fabric, or by the node's kernel, have one memory of tables.
-	fast := xdp.New(dirs, panel, panel.Tables(), nil)
-	routed, err := fast.Kernel(model.ForwardRouter)
+	plane := fast.New(dirs, panel, panel.Tables(), nil)
+	routed, err := plane.Kernel(model.ForwardRouter)
 	if err != nil {
 		return Drivers{}, err
 	}
-	bridged, err := fast.Kernel(model.ForwardBridge)
+	bridged, err := plane.Kernel(model.ForwardBridge)
 	if err != nil {
 		return Drivers{}, err
 	}
@@ -52,7 +52,7 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 			model.ForwardGuest:  guest.Plane{},
 			model.ForwardRouter: routed,
 			model.ForwardBridge: bridge.Both(bridge.New(dirs, namespaces), bridged),
-			model.ForwardXDP:    fast,
+			model.ForwardXDP:    plane,
 		},
 		Fabric: panel,
 		Edges:  edges,

@@ -1,10 +1,11 @@
-// Package xdp is the forwarding plane of `forwarding: xdp`. The fabric's eBPF programs forward a router's transit packets, by
-// tables that follow those of the router's own namespace. The router's own stack, the guest, gets what they leave to it.
+// Package fast is the forwarding plane of `forwarding: xdp`. The fabric's eBPF programs forward a router's transit packets, by
+// tables that follow those of the router's own namespace: mostly at the tc hook, at the driver's (XDP) where a port allows it.
+// The router's own stack, the guest, gets what they leave to it.
 //
 // The planes of `forwarding: router` and `forwarding: bridge` for routers are here, too (Kernel). The same tables say which
 // packets are forwarded for certain, and the node's kernel forwards these in the router's companion. So who forwards is one
 // word in the fabric's tables, and in every case the guest gets what cannot be forwarded for certain.
-package xdp
+package fast
 
 import (
 	"context"

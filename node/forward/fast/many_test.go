@@ -1,4 +1,4 @@
-package xdp_test
+package fast_test
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package xdp_test
+package fast_test
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/forward"
-	"github.com/polyplane/polyplane/node/forward/xdp"
+	"github.com/polyplane/polyplane/node/forward/fast"
 )
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ type lab struct {
 	dirs    instance.NodeDirs
 	driver  *netns.Driver
 	fabric  *fabric.Fabric
-	plane   *xdp.Plane
+	plane   *fast.Plane
 	jobs    []control.Job
 	devices map[model.PortID]int
 	routers int
@@ -205,7 +205,7 @@ func (l *lab) open() {
 	if l.fabric, err = fabric.New(l.dirs, netip.Addr{}); err != nil {
 		l.Fatal(err)
 	}
-	l.plane = xdp.New(l.dirs, l.fabric, l.fabric.Tables(), nil)
+	l.plane = fast.New(l.dirs, l.fabric, l.fabric.Tables(), nil)
 	clear(l.steering)
 }
 
@@ -553,7 +553,7 @@ func (l *lab) transfer() {
 // TestNeighboursAreConfirmed gives a router a neighbour's wrong MAC address, of long ago: its own stack would find out when it
 // sends there, and does so although it does not.
 func TestNeighboursAreConfirmed(t *testing.T) {
-	t.Cleanup(xdp.RefreshEvery(100 * time.Millisecond))
+	t.Cleanup(fast.RefreshEvery(100 * time.Millisecond))
 	l := newChain(t, 1)
 	l.in("r1", "for f in 4 6; do sysctl -qw net.ipv$f.neigh.h2.delay_first_probe_time=1 net.ipv$f.neigh.h2.retrans_time_ms=50; done")
 	l.prepare("r1")

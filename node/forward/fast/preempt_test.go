@@ -1,4 +1,4 @@
-package xdp_test
+package fast_test
 
 import (
 	"encoding/binary"
@@ -16,7 +16,7 @@ import (
 // TestRunsOfOneProcessor has two threads of one processor send through the routers at the same time, one of them with a
 // priority that lets it interrupt the other at any instruction where the kernel allows that. The programs keep the packet
 // that they work on in memory of the processor's: were one run interrupted by another, packets would be mixed up. It tells
-// something on kernels with PREEMPT_RT (make test-kernel KERNEL_FLAVOUR=rt KERNEL_TESTS=node/forward/xdp:Processor).
+// something on kernels with PREEMPT_RT (make test-kernel KERNEL_FLAVOUR=rt KERNEL_TESTS=node/forward/fast:Processor).
 func TestRunsOfOneProcessor(t *testing.T) {
 	l := newChain(t, 4)
 	l.prepare(l.routerNames()...)

@@ -1,4 +1,4 @@
-package xdp_test
+package fast_test
 
 import (
 	"fmt"
@@ -65,7 +65,7 @@ func bare(l *lab) func() {
 	return func() { at.Close(); p.Close() }
 }
 
-func fast(hook bool) func(*lab) func() {
+func inFabric(hook bool) func(*lab) func() {
 	return func(l *lab) func() {
 		l.prepare(l.routerNames()...)
 		l.hooks(hook)
@@ -93,7 +93,7 @@ func BenchmarkKernel(b *testing.B) {
 	l := newChain(b, 1)
 	l.quiet()
 	l.measure(b, []setting{{"guest", guests, true}, {"router", companions(model.ForwardRouter), true},
-		{"bridge", companions(model.ForwardBridge), true}, {"tc", fast(false), true}})
+		{"bridge", companions(model.ForwardBridge), true}, {"tc", inFabric(false), true}})
 }
 
 // BenchmarkPrepare takes the time until another way forwards for a router with two interfaces.
@@ -116,7 +116,7 @@ func BenchmarkPrepare(b *testing.B) {
 // on one core. POLYPLANE_XDP_BENCH names some of the settings, separated by commas.
 func BenchmarkForwarding(b *testing.B) {
 	settings := []setting{{"kernel", kernel, false}, {"kernel-generic", kernel, true}, {"guest", guests, true},
-		{"tc", fast(false), true}, {"xdp", fast(true), false}, {"bare", bare, false}}
+		{"tc", inFabric(false), true}, {"xdp", inFabric(true), false}, {"bare", bare, false}}
 	for _, routers := range []int{1, 8} {
 		b.Run(fmt.Sprint(routers), func(b *testing.B) {
 			l := newChain(b, routers)
@@ -145,7 +145,7 @@ func BenchmarkFullTable(b *testing.B) {
 		l.destinations = append(l.destinations, netip.AddrFrom4(a))
 	}
 	l.in("r1", "ip route add default via 10.0.1.2")
-	l.measure(b, []setting{{"xdp", fast(true), false}})
+	l.measure(b, []setting{{"xdp", inFabric(true), false}})
 	var batch strings.Builder
 	for _, p := range v4 {
 		fmt.Fprintf(&batch, "route replace %s via 10.0.1.2\n", p)
@@ -155,7 +155,7 @@ func BenchmarkFullTable(b *testing.B) {
 		b.Fatal(err)
 	}
 	l.in("r1", "ip -force -batch "+file)
-	l.measure(b, []setting{{"xdp", fast(true), false}, {"kernel", kernel, false}, {"kernel-generic", kernel, true}})
+	l.measure(b, []setting{{"xdp", inFabric(true), false}, {"kernel", kernel, false}, {"kernel-generic", kernel, true}})
 }
 
 // measure takes each setting five times, in turn.

@@ -1,4 +1,4 @@
-package xdp_test
+package fast_test
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/forward/xdp"
+	"github.com/polyplane/polyplane/node/forward/fast"
 )
 
 // TestQuota has a router's routes not fit into its slice's tables, or its next hops: all is forwarded rightly, by its own stack
 // where need be; with a larger quota the data path takes over by itself; and the memory of tables that nobody needs is given
 // back.
 func TestQuota(t *testing.T) {
-	t.Cleanup(xdp.FreeAfter(100 * time.Millisecond))
+	t.Cleanup(fast.FreeAfter(100 * time.Millisecond))
 	l := newChain(t, 1)
 	var batch strings.Builder
 	const routes = 4000
