@@ -143,36 +143,11 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 			outcomes[jobs[i].ID] = o
 			o.routed, _ = driver.(forward.Routed)
 			for _, c := range r.Changed {
-				a.event(model.Info, r.ID.String(), changeReason(c), c)
+				a.event(model.Info, r.ID.String(), string(c.Reason), c.Words)
 			}
 		}
 	}
 	return outcomes
-}
-
-// changeReason is the event's reason for a driver's word of what it did.
-func changeReason(change string) string {
-	switch {
-	case change == "created":
-		return "ElementCreated"
-	case change == "started":
-		return "ElementStarted"
-	case change == "stopped":
-		return "ElementStopped"
-	case change == "suspended":
-		return "ElementSuspended"
-	case change == "resumed":
-		return "ElementResumed"
-	case change == "limits changed":
-		return "LimitsChanged"
-	case strings.HasPrefix(change, "restarted"):
-		return "ElementRestarted"
-	case strings.HasPrefix(change, "port ") && strings.HasSuffix(change, " restored"):
-		return "PortRestored"
-	case strings.HasPrefix(change, "port ") && strings.HasSuffix(change, " removed"):
-		return "PortRemoved"
-	}
-	return "ElementChanged"
 }
 
 // applyPlanes has the planes ready themselves, and notes what they have ready.

@@ -24,6 +24,7 @@ type record struct {
 	cut     map[model.ID]bool
 
 	unsteered bool
+	changed   []control.Change // of each element
 	failed    map[model.PortID]error
 }
 
@@ -40,10 +41,10 @@ type recordControl struct{ *record }
 
 func (recordControl) Offers(context.Context) model.Offers { return nil }
 
-func (recordControl) Apply(_ context.Context, jobs []control.Job) []control.Result {
+func (c recordControl) Apply(_ context.Context, jobs []control.Job) []control.Result {
 	var all []control.Result
 	for i, j := range jobs {
-		r := control.Result{ID: j.ID, Phase: model.PhaseRunning}
+		r := control.Result{ID: j.ID, Phase: model.PhaseRunning, Changed: c.changed}
 		for k, ifc := range j.Element.Interfaces {
 			r.Devices = append(r.Devices, control.Device{Interface: ifc.Name, Index: 10*i + k + 1})
 		}
@@ -72,6 +73,25 @@ func (recordPlane) List(context.Context) ([]model.ID, error) { return nil, nil }
 func (recordPlane) Retire(context.Context, []model.ID) error { return nil }
 func (recordPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
 	return make([]forward.Prepared, len(jobs))
+}
+
+// TestChangesAreEvents: an event has the reason that the driver gives, whatever its words are.
+func TestChangesAreEvents(t *testing.T) {
+	r := &record{changed: []control.Change{{Reason: control.PortRestored, Words: "created"}}}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+		Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+		Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}},
+		desired:  &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{{Element: model.Element{Name: "h", Kind: model.Host}}}}}},
+		elements: &elements{}, links: &links{}}
+	a.reporter = newReporter(nil, "n1", a.Log)
+	a.pass(t.Context())
+	want := model.Event{Severity: model.Info, Object: "net/h", Reason: "PortRestored", Message: "created"}
+	if len(a.reporter.events) != 1 {
+		t.Fatalf("events %+v", a.reporter.events)
+	}
+	if got := a.reporter.events[0]; got.Severity != want.Severity || got.Object != want.Object || got.Reason != want.Reason || got.Message != want.Message {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }
 
 // TestPass: hosts and routers get only the frames sent to them, a switch gets all; what is no longer wanted goes, but

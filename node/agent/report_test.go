@@ -87,12 +87,3 @@ func TestReporterKeepsTheLatestEvents(t *testing.T) {
 		t.Errorf("%d events are kept, the last %q", len(r.events), r.events[len(r.events)-1].Message)
 	}
 }
-
-func TestChangeReasons(t *testing.T) {
-	for change, want := range map[string]string{"created": "ElementCreated", "port h1 restored": "PortRestored",
-		"port r2.2 removed": "PortRemoved", "restarted: as requested": "ElementRestarted", "MTU of r1 set": "ElementChanged"} {
-		if got := changeReason(change); got != want {
-			t.Errorf("%q is %s, want %s", change, got, want)
-		}
-	}
-}

@@ -37,9 +37,12 @@ type work struct {
 
 func (w *work) fail(err error) { w.errs = append(w.errs, err) }
 
-func (w *work) done(format string, a ...any) {
-	w.result.Changed = append(w.result.Changed, fmt.Sprintf(format, a...))
+// did notes what was done, of a kind that has an event of its own; done notes anything else.
+func (w *work) did(reason control.Reason, format string, a ...any) {
+	w.result.Changed = append(w.result.Changed, control.Changed(reason, format, a...))
 }
+
+func (w *work) done(format string, a ...any) { w.did(control.ElementChanged, format, a...) }
 
 // Apply makes the elements so. Addresses, routes and devices that somebody made inside an element are left alone.
 func (d *Driver) Apply(ctx context.Context, jobs []control.Job) []control.Result {
@@ -75,7 +78,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			if restored, err := d.restoreUserNamespace(network); err != nil {
 				return err
 			} else if restored {
-				results[i].Changed = append(results[i].Changed, "user namespace of network "+network+" mounted again")
+				results[i].Changed = append(results[i].Changed, control.Changed(control.ElementChanged, "user namespace of network %s mounted again", network))
 			}
 		}
 	}
@@ -444,7 +447,9 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 		}
 		done, err := r.do(c)
 		if !w.fresh {
-			w.result.Changed = append(w.result.Changed, done...)
+			for _, words := range done {
+				w.done("%s", words)
+			}
 		}
 		return err
 	}()

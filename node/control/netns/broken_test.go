@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -84,5 +85,5 @@ func TestBrokenDiskIsMendedWhenDaemonsFail(t *testing.T) {
 }
 
 func said(r control.Result, words string) bool {
-	return strings.Contains(strings.Join(r.Changed, "\n"), words)
+	return slices.ContainsFunc(r.Changed, func(c control.Change) bool { return strings.Contains(c.Words, words) })
 }

@@ -142,7 +142,7 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cau
 	if err := d.applyProcess(ctx, w, hosts); err != nil {
 		return err
 	}
-	w.done("restarted: an error had made its disk read-only")
+	w.did(control.ElementRestarted, "restarted: an error had made its disk read-only")
 	return nil
 }
 

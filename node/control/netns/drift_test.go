@@ -43,6 +43,34 @@ func (n *testNode) here(t testing.TB) {
 	}
 }
 
+// TestChangesHaveReasons: what happens to an element has the event that programs look for, whatever its words are.
+func TestChangesHaveReasons(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("red", 74, 3)
+	reasons := func(what string, want ...control.Reason) {
+		t.Helper()
+		var got []control.Reason
+		for _, c := range n.apply(t, jobs[1:2])[0].Changed {
+			got = append(got, c.Reason)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	reasons("a new element", control.ElementCreated)
+	reasons("nothing")
+	id := jobs[1].ID
+	n.in(t, id, "ip link del r0")
+	reasons("a deleted port", control.PortRestored)
+	sh(t, "ip link set "+n.dirs.PortDevice(model.PortID{ID: id, Interface: "r0"})+" mtu 1400")
+	reasons("another MTU", control.ElementChanged)
+	all := jobs[1].Element.Interfaces
+	jobs[1].Element.Interfaces = all[:1]
+	reasons("an interface less", control.PortRemoved)
+	jobs[1].Element.Interfaces = all
+	reasons("an interface more", control.ElementChanged)
+}
+
 // portState is what must not change when something else is put right: indices stay, counters do not start anew.
 type portState struct {
 	index, peer int

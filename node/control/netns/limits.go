@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 )
 
 // Limits: the period of a quota, and the weight of a whole core.
@@ -73,7 +74,7 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	if err := d.boundSockets(w.shift.cookie, w.job.Element.Limits().Memory); err != nil {
 		return err
 	}
-	w.done("limits changed")
+	w.did(control.LimitsChanged, "limits changed")
 	if spec.Annotations[noteOpenFiles] == wasFiles {
 		return writeBundle(d.dirs.Bundle(w.job.ID), spec)
 	}
@@ -204,15 +205,15 @@ func (d *Driver) suspend(ctx context.Context, w *work) error {
 			continue
 		}
 		unix.Close(fd)
-		command, done := "resume", "resumed"
+		command, reason, done := "resume", control.ElementResumed, "resumed"
 		if suspended {
-			command, done = "pause", "suspended"
+			command, reason, done = "pause", control.ElementSuspended, "suspended"
 		}
 		if err := d.runRunc(ctx, nil, nil, command, container); err != nil {
 			return err
 		}
 		if container == containerID(w.job.ID) {
-			w.done("%s", done)
+			w.did(reason, "%s", done)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/port"
 )
 
@@ -121,7 +122,7 @@ func (r *nodeRepair) plan(w *work, there port.Ports, names map[string]*port.Link
 		port.Delete(&r.Batch, there[key])
 		r.own(w, "remove port "+key)
 		if !wanted[key] {
-			w.done("port %s removed", portOf(key).Interface)
+			w.did(control.PortRemoved, "port %s removed", portOf(key).Interface)
 		}
 	}
 	for i := range w.want.interfaces {

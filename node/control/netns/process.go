@@ -131,7 +131,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		p.forget()
 		p.failures, p.next = 0, time.Time{}
 		if wasRunning {
-			w.done("stopped")
+			w.did(control.ElementStopped, "stopped")
 		}
 		if w.job.Element.Stopped {
 			return nil
@@ -169,7 +169,9 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		return err
 	}
 	defer func() {
-		w.result.Changed = append(w.result.Changed, files.moved...)
+		for _, words := range files.moved {
+			w.done("%s", words)
+		}
 		files.close()
 	}()
 	if err := files.makeDirs(&p.plan); err != nil {
@@ -264,7 +266,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		if err := d.start(ctx, w, files, spec, hosts()); err != nil {
 			return err
 		}
-		w.done("restarted: %s", why)
+		w.did(control.ElementRestarted, "restarted: %s", why)
 		return nil
 	}
 	// Noted last: what was cut short is done again.
@@ -312,12 +314,12 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 		return err
 	}
 	if died {
-		w.done("restarted: its processes had ended")
+		w.did(control.ElementRestarted, "restarted: its processes had ended")
 		if p.unproven(p.began) {
 			return d.crashed(w, p.failures-1)
 		}
 	} else {
-		w.done("started")
+		w.did(control.ElementStarted, "started")
 	}
 	return nil
 }

@@ -29,14 +29,14 @@ var _ control.Watcher = (*Driver)(nil)
 
 // readiness is what is known of a container's daemons.
 type readiness struct {
-	ready   bool           // each runs and has its configuration
-	trouble string         // what is wrong, in words
-	waits   string         // what it waits for, in words
-	expect  string         // the hash of what they must have read, if this process started them
-	starts  map[string]int // how often each daemon was started in this container, when it was ready last
-	news    []string       // what is still to be told
-	stopped string         // a daemon that is stopped
-	since   time.Time      // since then
+	ready   bool             // each runs and has its configuration
+	trouble string           // what is wrong, in words
+	waits   string           // what it waits for, in words
+	expect  string           // the hash of what they must have read, if this process started them
+	starts  map[string]int   // how often each daemon was started in this container, when it was ready last
+	news    []control.Change // what is still to be told
+	stopped string           // a daemon that is stopped
+	since   time.Time        // since then
 }
 
 // watchEvery is how often those that are starting are looked at, while they are few; each makes it longer.
@@ -144,7 +144,8 @@ func (d *Driver) look(id model.ID, p *process) {
 		}
 		if len(again) > 0 {
 			p.again++
-			p.news = append(p.news, "restarted: "+strings.Join(again, ", ")+" had ended, and has its configuration again")
+			p.news = append(p.news, control.Changed(control.ElementRestarted, "restarted: %s had ended, and has its configuration again",
+				strings.Join(again, ", ")))
 		}
 		p.starts, p.expect = starts, ""
 	case len(missing) > 0:

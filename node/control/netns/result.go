@@ -13,15 +13,15 @@ import (
 func (d *Driver) finish(w *work, there port.Ports) {
 	res := w.result
 	if w.fresh {
-		res.Changed = append([]string{"created"}, res.Changed...)
+		res.Changed = append([]control.Change{control.Changed(control.ElementCreated, "created")}, res.Changed...)
 	} else {
 		for _, i := range w.made {
 			ifc := &w.want.interfaces[i]
-			word := "restored"
 			if w.e.want != nil && !w.e.want.has(ifc.Key) {
-				word = "added"
+				w.done("port %s added", ifc.label)
+			} else {
+				w.did(control.PortRestored, "port %s restored", ifc.label)
 			}
-			w.done("port %s %s", ifc.label, word)
 		}
 	}
 	if w.want != nil {

@@ -73,7 +73,9 @@ func stepUntil(t *testing.T, step func(context.Context, []control.Job) map[model
 	for deadline, ctx := time.Now().Add(4*time.Minute), t.Context(); ; ctx = control.Glance(t.Context()) {
 		results = step(ctx, jobs)
 		for id, r := range results {
-			said[id] = append(said[id], r.Changed...)
+			for _, c := range r.Changed {
+				said[id] = append(said[id], c.Words)
+			}
 		}
 		if done(results) {
 			return said
@@ -269,7 +271,9 @@ func TestShiftsTakeTurns(t *testing.T) {
 	began, said := time.Now(), map[model.ID][]string{}
 	steps := func() (waiting, busy, counted int) {
 		for id, r := range step(t.Context(), jobs) {
-			said[id] = append(said[id], r.Changed...)
+			for _, c := range r.Changed {
+				said[id] = append(said[id], c.Words)
+			}
 			if r.Message == waitsForTurn {
 				waiting++
 			}
@@ -329,7 +333,7 @@ func TestLargeNetworkComesInPortions(t *testing.T) {
 		}
 	}
 	for _, r := range results {
-		if slices.Contains(r.Changed, "created") {
+		if said(r, "created") {
 			made[r.ID]++
 		}
 	}
