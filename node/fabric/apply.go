@@ -88,7 +88,7 @@ func (p *pass) run(ctx context.Context) error {
 	tunnels := p.tunnelDevice()
 	p.numberPeers()
 	p.steer()
-	for _, step := range []func() error{p.resolve, p.nodes, p.queues, p.meters, p.puntMeters, p.chooseHooks, p.hookPorts, p.hookWires, p.tellHooks, p.enter, p.leaveQueues, p.unhook, p.join, p.mirrors, p.companions, p.replace, p.attachTunnel, p.attach, p.attachEdges, p.shapers, p.carriers, p.sweep} {
+	for _, step := range p.steps() {
 		if err := step(); err != nil {
 			return errors.Join(tunnels, err)
 		}
@@ -100,6 +100,47 @@ func (p *pass) run(ctx context.Context) error {
 		p.changed("%d ports left the fabric", p.freed)
 	}
 	return tunnels
+}
+
+// steps are what a pass does, in this order. Packets flow meanwhile, so that whatever a table leads to is there before the table
+// says so, and goes only after no table says so any more.
+func (p *pass) steps() []func() error {
+	return []func() error{
+		// What shall be in the tables is known first.
+		p.resolve,
+		p.nodes, // before edges and tunnels carry anything, since it is what elements must not send there
+
+		// What ports' entries name by number: queues, meters, and programs at the driver's hook, which frames are redirected to.
+		p.queues,
+		p.meters,
+		p.puntMeters,
+		p.chooseHooks,
+		p.hookPorts,
+		p.hookWires,
+		p.tellHooks,
+		p.enter,
+		// What the entries named before, and name no more.
+		p.leaveQueues,
+		p.unhook,
+
+		// Where links end. Both of a link's ends have their entries by now, so that the first frame finds its way back.
+		p.join,
+		p.mirrors, // copies of what passes a link, by the words of its ports
+		p.companions,
+
+		// Programs come after their tables: one that found them empty would drop what an earlier process's program forwards.
+		// That of tunnels comes before those of ports, whose frames the other nodes answer.
+		p.replace,
+		p.attachTunnel,
+		p.attach,
+		p.attachEdges,
+		p.shapers, // devices that have their network's ports use them, once the filters look there
+
+		// An element sees its carrier when all of its way is there.
+		p.carriers,
+		// What is no longer wanted goes last: nothing leads to it now.
+		p.sweep,
+	}
 }
 
 func (p *pass) changed(format string, a ...any) {

@@ -119,26 +119,14 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 	d.await(ctx, ids)
 }
 
+// applyProcess makes an element's processes so: ended, started, restarted, told of a new configuration, or left alone.
 func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string) error {
-	id, p := w.job.ID, w.p
-	container, bundle := containerID(id), d.dirs.Bundle(id)
+	p := w.p
 	p.restarts = false
 	if !p.wanted {
-		wasRunning := p.running()
-		if err := d.removeContainer(ctx, container, true); err != nil {
-			return fmt.Errorf("stop its processes: %w", err)
-		}
-		p.forget()
-		p.failures, p.next = 0, time.Time{}
-		if wasRunning {
-			w.did(control.ElementStopped, "stopped")
-		}
-		if w.job.Element.Stopped {
-			return nil
-		}
-		return d.suspend(ctx, w) // people's commands
+		return d.endUnwanted(ctx, w)
 	}
-	notes, err := bundleNotes(bundle)
+	notes, err := bundleNotes(d.dirs.Bundle(w.job.ID))
 	if err != nil {
 		return err
 	}
@@ -174,40 +162,19 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		}
 		files.close()
 	}()
-	if err := files.makeDirs(&p.plan); err != nil {
-		return err
-	}
-	seeding, err := d.seed(id, files, &p.plan, w.job.Element.Overwrites, p.running())
+	wrote, err := d.writeFiles(ctx, w, files)
 	if err != nil {
 		return err
 	}
-	if len(seeding.write) > 0 && p.running() {
-		if err := d.check(ctx, w, seeding.write); err != nil {
-			return fmt.Errorf("%w; it goes on with what it has", err)
-		}
-	}
-	w.result.Warning = seeding.warning()
-	kept := len(seeding.kept) > 0
-	otherChanged, err := files.writePlan(&p.plan, kept)
-	if err != nil {
-		return err
-	}
-	if err := d.sow(id, files, seeding); err != nil {
-		return err
-	}
-	for _, path := range seeding.lost {
-		w.done("%s was damaged, and is the network's again", path)
-	}
-	configChanged := len(seeding.write) > 0
-	if asked || configChanged {
+	if asked || wrote.config {
 		p.failures, p.next = 0, time.Time{} // somebody has done something about it
 	}
-	spec := d.newSpec(&w.job, container, p.plan.Command, p.plan.Capabilities)
+	spec := d.newSpec(&w.job, containerID(w.job.ID), p.plan.Command, p.plan.Capabilities)
 	d.showPrograms(spec, &p.plan)
-	if err := d.noteContents(id, spec, &p.plan); err != nil {
+	if err := d.noteContents(w.job.ID, spec, &p.plan); err != nil {
 		return err
 	}
-	if was, ok := notes[noteFiles]; ok && kept {
+	if was, ok := notes[noteFiles]; ok && wrote.kept {
 		spec.Annotations[noteFiles] = was // they are left too, so what runs has read them
 	}
 	p.again, _ = strconv.Atoi(notes[noteAgain])
@@ -218,64 +185,23 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		}
 		return d.suspend(ctx, w)
 	}
-	why, loaded := "", false
-	switch {
-	case asked:
-		why = "as requested"
-	case notes[noteSpec] != spec.Annotations[noteSpec]:
-		why = "its command or its surroundings changed"
-	case otherChanged, notes[noteFiles] != spec.Annotations[noteFiles]:
-		why = "its daemons changed"
-	case configChanged, notes[noteConfig] != spec.Annotations[noteConfig]:
-		if err := d.reload(w); err == nil {
-			loaded = true
-			w.done("configuration loaded")
-		} else if w.shift.wish.Err() != nil {
-			return fmt.Errorf("load the new configuration: %w", err) // something else is wanted by now
-		} else {
-			d.log.Warn("load the new configuration; restarting instead", "element", id, "error", err)
-			why = "its configuration changed"
+	why, load := restartFor(asked, wrote, notes, spec.Annotations)
+	if load {
+		if why, err = d.load(w); err != nil {
+			return err
 		}
 	}
 	if why != "" {
-		if !d.mayRestart(w, p) {
-			return nil
-		}
-		if err := d.roomToStart(); err != nil {
-			return fmt.Errorf("%w; it goes on with what it has", err)
-		}
-		if err := d.check(ctx, w, nil); err != nil {
-			return fmt.Errorf("%w; it goes on with what it has", err)
-		}
-		if err := d.removeContainer(ctx, container, true); err != nil {
-			return fmt.Errorf("stop its processes: %w", err)
-		}
-		p.forget()
-		p.again++
-		p.failures, p.next = 1, time.Now().Add(time.Second)
-		files.close() // nothing runs on them now: they may move, or their disk grow
-		if _, err := d.ensureDisk(&w.job, false); err != nil {
-			return err
-		}
-		again, err := d.openFiles(&w.job, true)
-		if err != nil {
-			return err
-		}
-		again.moved = append(files.moved, again.moved...)
-		files = again
-		if err := d.start(ctx, w, files, spec, hosts()); err != nil {
-			return err
-		}
-		w.did(control.ElementRestarted, "restarted: %s", why)
-		return nil
+		files, err = d.restart(ctx, w, files, spec, hosts, why)
+		return err
 	}
 	// Noted last: what was cut short is done again.
 	if notes[noteResources] != spec.Annotations[noteResources] {
 		if err := d.limit(ctx, w, notes[noteOpenFiles], spec); err != nil {
 			return err
 		}
-	} else if loaded {
-		if err := writeBundle(bundle, spec); err != nil {
+	} else if load {
+		if err := writeBundle(d.dirs.Bundle(w.job.ID), spec); err != nil {
 			return err
 		}
 	}
@@ -283,6 +209,124 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		return d.crashed(w, p.failures-1)
 	}
 	return nil
+}
+
+// endUnwanted ends the processes of an element that shall have none. People's commands in it go on unless it is stopped.
+func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
+	p := w.p
+	wasRunning := p.running()
+	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
+		return fmt.Errorf("stop its processes: %w", err)
+	}
+	p.forget()
+	p.failures, p.next = 0, time.Time{}
+	if wasRunning {
+		w.did(control.ElementStopped, "stopped")
+	}
+	if w.job.Element.Stopped {
+		return nil
+	}
+	return d.suspend(ctx, w)
+}
+
+// written is what became of an element's files.
+type written struct {
+	config bool // its configuration is another one
+	other  bool // so is something else that its processes have read
+	kept   bool // somebody's own configuration was left as it is
+}
+
+// writeFiles writes what an element's processes read. A configuration that they would refuse is not written.
+func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (written, error) {
+	id, p := w.job.ID, w.p
+	if err := files.makeDirs(&p.plan); err != nil {
+		return written{}, err
+	}
+	seeding, err := d.seed(id, files, &p.plan, w.job.Element.Overwrites, p.running())
+	if err != nil {
+		return written{}, err
+	}
+	if len(seeding.write) > 0 && p.running() {
+		if err := d.check(ctx, w, seeding.write); err != nil {
+			return written{}, fmt.Errorf("%w; it goes on with what it has", err)
+		}
+	}
+	w.result.Warning = seeding.warning()
+	kept := len(seeding.kept) > 0
+	other, err := files.writePlan(&p.plan, kept)
+	if err != nil {
+		return written{}, err
+	}
+	if err := d.sow(id, files, seeding); err != nil {
+		return written{}, err
+	}
+	for _, path := range seeding.lost {
+		w.done("%s was damaged, and is the network's again", path)
+	}
+	return written{config: len(seeding.write) > 0, other: other, kept: kept}, nil
+}
+
+// restartFor decides what processes that run need: nothing, to load their configuration, or to be started again, and why. It compares
+// what was noted when they were started, or loaded it, with what holds now.
+func restartFor(asked bool, wrote written, noted, now map[string]string) (why string, load bool) {
+	switch {
+	case asked:
+		return "as requested", false
+	case noted[noteSpec] != now[noteSpec]:
+		return "its command or its surroundings changed", false
+	case wrote.other, noted[noteFiles] != now[noteFiles]:
+		return "its daemons changed", false
+	}
+	return "", wrote.config || noted[noteConfig] != now[noteConfig]
+}
+
+// load has processes take over their new configuration. Why is not empty where they must be restarted for it.
+func (d *Driver) load(w *work) (why string, err error) {
+	err = d.reload(w)
+	switch {
+	case err == nil:
+		w.done("configuration loaded")
+		return "", nil
+	case w.shift.wish.Err() != nil:
+		return "", fmt.Errorf("load the new configuration: %w", err) // something else is wanted by now
+	}
+	d.log.Warn("load the new configuration; restarting instead", "element", w.job.ID, "error", err)
+	return "its configuration changed", nil
+}
+
+// restart ends processes and starts them again, when it is their turn. The files given are closed; those that are open now are returned.
+func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts func() string,
+	why string) (*elementFiles, error) {
+	p := w.p
+	if !d.mayRestart(w, p) {
+		return files, nil
+	}
+	if err := d.roomToStart(); err != nil {
+		return files, fmt.Errorf("%w; it goes on with what it has", err)
+	}
+	if err := d.check(ctx, w, nil); err != nil {
+		return files, fmt.Errorf("%w; it goes on with what it has", err)
+	}
+	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
+		return files, fmt.Errorf("stop its processes: %w", err)
+	}
+	p.forget()
+	p.again++
+	p.failures, p.next = 1, time.Now().Add(time.Second)
+	files.close() // nothing runs on them now: they may move, or their disk grow
+	if _, err := d.ensureDisk(&w.job, false); err != nil {
+		return files, err
+	}
+	again, err := d.openFiles(&w.job, true)
+	if err != nil {
+		return files, err
+	}
+	again.moved = append(files.moved, again.moved...)
+	if err := d.start(ctx, w, again, spec, hosts()); err != nil {
+		return again, err
+	}
+	w.did(control.ElementRestarted, "restarted: %s", why)
+	return again, nil
 }
 
 // startAgain starts processes that do not run, unless they died so often that they must wait.
