@@ -1,5 +1,7 @@
 package pipeline
 
+//go:generate go run ./internal/numbers
+
 import (
 	"crypto/sha256"
 	"encoding/binary"
@@ -32,43 +34,6 @@ type (
 	NodeKey      = tcNodeKey
 )
 
-// Flags of a Port.
-const (
-	Down  = 1 << 0 // takes nothing: the far end is stopped
-	Queue = 1 << 1 // output by its device's own queue instead of straight to the peer
-
-	Routed  = 1 << 2 // of the router that RouterOf tells
-	OffIPv4 = 1 << 3 // what comes to it by IPv4 is not forwarded here
-	OffIPv6 = 1 << 4
-	XDP     = 1 << 5  // frames from and to it may take the driver's hook
-	Metered = 1 << 6  // what comes in by it counts against its network's packets a second
-	TC      = 1 << 7  // its router forwards on the tc hook only
-	Rated   = 1 << 8  // what is delivered to it passes the device in Queues first
-	Cut     = 1 << 9  // its element is in quarantine: nothing comes to it or from it
-	Trunk   = 1 << 10 // its edge carries frames with tags of their own
-	Copies  = 1 << 11 // it gets copies of what passes a link, and gives nothing
-	Paced   = 1 << 12 // what comes to its element and from it is bounded, as Paces say
-
-	routerShift = 16
-)
-
-// Copied, in a Port's Snap, has what passes the port's link copied, as its Mirror says; the other bits are captures'.
-const Copied = 1 << 31
-
-// Flags of a Driver.
-const (
-	DriverTunnels = 1 << 0 // frames of tunnels come and go here
-	DriverEdges   = 1 << 1 // edges'
-)
-
-// What a Router's On says of the router's transit packets.
-const (
-	ToGuest     = 0 // its own stack gets all
-	ToPipeline  = 1 // they are forwarded by the programs
-	ToCompanion = 2 // the node's kernel forwards them, in the router's companion namespace
-	ToDevices   = 3 // whatever comes is handed to devices
-)
-
 // RoutedBy are the flags of a router's port.
 func RoutedBy(router int) uint32 { return Routed | uint32(router)<<routerShift }
 
@@ -86,13 +51,6 @@ type Link uint64
 // Kind is what a Link ends at.
 type Kind uint8
 
-const (
-	Nowhere Kind = iota
-	Local        // Target: the far port's slot
-	Tunnel       // Label: VNI; Target: the peer's number
-	Edge         // Label: VLAN, 0 untagged; Target: interface index
-)
-
 // NewLink makes a Link. label has 24 bits.
 func NewLink(kind Kind, label, target uint32) Link {
 	return Link(kind)<<56 | Link(label&0xffffff)<<32 | Link(target)
@@ -105,24 +63,23 @@ func (l Link) Target() uint32 { return uint32(l) }
 // LinkOf reads where the port's link ends.
 func LinkOf(p *Port) Link { return Link(atomic.LoadUint64(&p.Link)) }
 
-// Reasons of drops, by their index in DropCount. What Uncaptured counts was not dropped: it is missing in a capture.
+// Reasons are what drops are called, by their index in DropCount. What Uncaptured counts was not dropped: it is missing in a capture.
 var Reasons = [...]string{
-	0: "link ends nowhere",
-	1: "port is down",
-	2: "far port has no device",
-	3: "header could not be written",
-	4: NoPort,
-	5: NotThePeer,
-	7: "loss",
-	8: OverPackets,
-	9: OverPunts,
-
-	10: Quarantined,
-	11: Stale,
-	12: Tagged,
-	14: ToTunnels,
-	13: ByCopies,
-	15: TooCostly,
+	dropNowhere: "link ends nowhere",
+	dropDown:    "port is down",
+	dropGone:    "far port has no device",
+	dropOutput:  "header could not be written",
+	dropUnknown: NoPort,
+	dropSource:  NotThePeer,
+	dropLoss:    "loss",
+	dropMeter:   OverPackets,
+	dropPunts:   OverPunts,
+	dropCut:     Quarantined,
+	dropStale:   Stale,
+	dropTag:     Tagged,
+	dropCopies:  ByCopies,
+	dropNode:    ToTunnels,
+	dropPace:    TooCostly,
 }
 
 // TooCostly is the reason of drops of what comes to or from an element whose packets cost the node more than they may.
@@ -155,41 +112,24 @@ const OverPackets = "more than the slice's packets a second"
 // OverPunts is the reason of drops of what a network's routers would have got as exceptions beyond its punts a second.
 const OverPunts = "more than the slice's punts a second"
 
-// Indices of Punts that others name.
-const (
-	PuntAddress     = 4
-	PuntTTL         = 5
-	PuntLocal       = 6
-	PuntNoRoute     = 7
-	PuntUnreachable = 8
-	PuntUnresolved  = 9
-	PuntTable       = 10
-	PuntMTU         = 11
-	PuntBack        = 12
-	PuntOff         = 15
-)
-
-// Punts are the reasons why the guest gets a packet of a router that forwards here, by their index in RouterCount.
+// Punts are what the reasons are called why the guest gets a packet of a router that forwards here, by their index in RouterCount.
 var Punts = [...]string{
-	1:  "not addressed to the router, or not IP",
-	2:  "wrong or cut header",
-	3:  "options",
-	4:  "address that is not forwarded",
-	5:  "TTL",
-	6:  "to the router itself",
-	7:  "no route",
-	8:  "unreachable or prohibited",
-	9:  "next hop not resolved",
-	10: "left to the guest by the tables",
-	11: "larger than the MTU",
-	12: "leaves where it came from",
-	13: "too many routers in a row",
-	14: "into a queue",
-	15: "interface does not forward",
+	PuntFrame:       "not addressed to the router, or not IP",
+	PuntHeader:      "wrong or cut header",
+	PuntOptions:     "options",
+	PuntAddress:     "address that is not forwarded",
+	PuntTTL:         "TTL",
+	PuntLocal:       "to the router itself",
+	PuntNoRoute:     "no route",
+	PuntUnreachable: "unreachable or prohibited",
+	PuntUnresolved:  "next hop not resolved",
+	PuntTable:       "left to the guest by the tables",
+	PuntMTU:         "larger than the MTU",
+	PuntBack:        "leaves where it came from",
+	PuntHops:        "too many routers in a row",
+	PuntQueue:       "into a queue",
+	PuntOff:         "interface does not forward",
 }
-
-// Uncaptured is the index in DropCount of copies that found the captures' ring full.
-const Uncaptured = 6
 
 // Loss is how a Port's Loss has a share of frames, 0…1: to the next 2⁻³², but of what is more than nothing at least two.
 func Loss(share float64) uint32 {
