@@ -1,0 +1,101 @@
+package polyplane_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// guides are the pages that tell how to add something, and the file that each follows. Most of its code must be shown.
+var guides = map[string]string{
+	"docs/adding-a-control-driver.md":   "node/control/example/example.go",
+	"docs/adding-a-forwarding-plane.md": "node/forward/example/example.go",
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	testName = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
+)
+
+// TestGuidesShowTheSources: each block of Go on a page stands, as it is, in a file that the page links to before the block; what
+// the page links to exists; and the tests that it names exist. The files are compiled and tested like all others.
+func TestGuidesShowTheSources(t *testing.T) {
+	tests := testsThatExist(t)
+	for page, example := range guides {
+		text := read(t, page)
+		if !strings.Contains(read(t, "CONTRIBUTING.md"), "("+page+")") {
+			t.Errorf("CONTRIBUTING.md does not link to %s", page)
+		}
+		if !strings.Contains(read(t, "docs/architecture.md"), "("+filepath.Base(page)+")") {
+			t.Errorf("docs/architecture.md does not link to %s", page)
+		}
+		for _, l := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), l[1])); err != nil {
+				t.Errorf("%s links to %s: %v", page, l[1], err)
+			}
+		}
+		for _, name := range testName.FindAllStringSubmatch(text, -1) {
+			if !tests[name[1]] {
+				t.Errorf("%s names %s, and there is no such test", page, name[1])
+			}
+		}
+		shown := 0
+		for _, at := range fence.FindAllStringSubmatchIndex(text, -1) {
+			block, file := text[at[2]:at[3]], ""
+			for _, l := range link.FindAllStringSubmatch(text[:at[0]], -1) {
+				if strings.HasSuffix(l[1], ".go") {
+					file = filepath.Join(filepath.Dir(page), l[1])
+				}
+			}
+			if file == "" {
+				t.Errorf("%s does not say from which file this is:\n%s", page, block)
+				continue
+			}
+			if !strings.Contains(read(t, file), block) {
+				t.Errorf("%s shows what is not in %s:\n%s", page, file, block)
+			}
+			if file == example {
+				shown += len(block)
+			}
+		}
+		if all := len(read(t, example)); shown < all/2 {
+			t.Errorf("%s shows %d of the %d bytes of %s: who follows it would have to guess the rest", page, shown, all, example)
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// testsThatExist are the names of all tests.
+func testsThatExist(t *testing.T) map[string]bool {
+	t.Helper()
+	names, function := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build" || d.Name() == "testdata"):
+			return fs.SkipDir
+		case !d.IsDir() && strings.HasSuffix(file, "_test.go"):
+			for _, f := range function.FindAllStringSubmatch(read(t, file), -1) {
+				names[f[1]] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
