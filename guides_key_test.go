@@ -13,10 +13,12 @@ import (
 	"github.com/polyplane/polyplane/spec"
 )
 
-// TestGuideFollowsAKey goes through the places of docs/adding-a-key.md, with devices and with each other amount of an element: the
-// files, save, the bounds, set, plan, and what is generated. That describe has a line for each, the page shows by its source.
+// TestGuideFollowsAKey goes through the places of docs/adding-a-key.md, with devices and with each other amount of an
+// element: the files, save, the bounds, set, plan, and what is generated. That describe has a line for each, the page
+// shows by its source.
 func TestGuideFollowsAKey(t *testing.T) {
-	schema, fileFormat, cli := read(t, "schema/polyplane.schema.json"), read(t, "docs/file-format.md"), read(t, "docs/cli.md")
+	schema, cli := read(t, "schema/polyplane.schema.json"), read(t, "docs/cli.md")
+	fileFormat := read(t, "docs/file-format.md")
 	names := []string{}
 	for _, k := range (model.Amounts{}).Keys() {
 		names = append(names, k.Name)
@@ -43,7 +45,8 @@ func followKey(t *testing.T, k model.Key[model.Amounts], schema, fileFormat, cli
 	if err != nil {
 		t.Fatal(err)
 	}
-	byDefault, err := parse("network: lab\ndefaults:\n  routers: {%s: %s}\nrouters:\n  r: {software: none}\n", k.Name, k.Example)
+	byDefault, err := parse("network: lab\ndefaults:\n  routers: {%s: %s}\nrouters:\n  r: {software: none}\n",
+		k.Name, k.Example)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +58,8 @@ func followKey(t *testing.T, k model.Key[model.Amounts], schema, fileFormat, cli
 	if k.Type == reflect.TypeFor[model.Bytes]() {
 		zero = "0MiB"
 	}
-	if _, err := parse("network: lab\nrouters:\n  r: {software: none, %s: %s}\n", k.Name, zero); err == nil || !strings.Contains(err.Error(), k.Nothing) {
+	_, err = parse("network: lab\nrouters:\n  r: {software: none, %s: %s}\n", k.Name, zero)
+	if err == nil || !strings.Contains(err.Error(), k.Nothing) {
 		t.Errorf("zero: %v", err)
 	}
 
@@ -74,7 +78,8 @@ func followKey(t *testing.T, k model.Key[model.Amounts], schema, fileFormat, cli
 	}
 
 	changes := plan.Diff(bare, own)
-	if len(changes) != 1 || changes[0].Effect != "in place" || len(changes[0].Details) != 1 || changes[0].Details[0].Field != k.Name {
+	if len(changes) != 1 || changes[0].Effect != "in place" || len(changes[0].Details) != 1 ||
+		changes[0].Details[0].Field != k.Name {
 		t.Errorf("plan: %+v", changes)
 	}
 
@@ -83,7 +88,9 @@ func followKey(t *testing.T, k model.Key[model.Amounts], schema, fileFormat, cli
 		wrong.Elements = slices.Clone(own.Elements)
 		of(wrong).Devices = 5000
 		problem := k.Check(of(wrong))
-		told := slices.ContainsFunc(wrong.Validate(), func(p model.Problem) bool { return strings.Contains(p.Message, problem) })
+		told := slices.ContainsFunc(wrong.Validate(), func(p model.Problem) bool {
+			return strings.Contains(p.Message, problem)
+		})
 		if problem == "" || !told || !strings.Contains(read(t, "docs/adding-a-key.md"), "`"+problem+"`") {
 			t.Errorf("bounds: %q, which Validate tells: %v; does the page show it?", problem, told)
 		}

@@ -20,12 +20,20 @@ var (
 	fence    = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	link     = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 	testName = regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`")
+	codeName = regexp.MustCompile("`([A-Z][A-Za-z]*(?:\\.[A-Z][A-Za-z]*)?)`")
 )
 
-// TestGuidesShowTheSources: each block of Go on a page stands, as it is, in a file that the page links to before the block; what
-// the page links to exists; and the tests that it names exist. The files are compiled and tested like all others.
+// TestGuidesShowTheSources: each block of Go on a page stands, as it is, in a file that the page links to before the
+// block; what the page links to exists; and so do the tests, types and methods that it names. The files are compiled and
+// tested like all others.
 func TestGuidesShowTheSources(t *testing.T) {
-	tests := testsThatExist(t)
+	tests, known := testsThatExist(t), map[string]bool{}
+	for _, dir := range []string{"model", "spec", "spec/internal/form", "plan", "node/control", "node/forward",
+		"node/fabric", "node/agent"} {
+		for name := range declarations(t, dir) {
+			known[name], known[name[strings.Index(name, ".")+1:]] = true, true
+		}
+	}
 	for page, example := range guides {
 		text := read(t, page)
 		if !strings.Contains(read(t, "CONTRIBUTING.md"), "("+page+")") {
@@ -42,6 +50,11 @@ func TestGuidesShowTheSources(t *testing.T) {
 		for _, name := range testName.FindAllStringSubmatch(text, -1) {
 			if !tests[name[1]] {
 				t.Errorf("%s names %s, and there is no such test", page, name[1])
+			}
+		}
+		for _, name := range codeName.FindAllStringSubmatch(text, -1) {
+			if !known[name[1]] && !tests[name[1]] {
+				t.Errorf("%s names %s, and nothing is called so", page, name[1])
 			}
 		}
 		shown := 0

@@ -18,8 +18,8 @@ var (
 	packageWord = regexp.MustCompile(`\bpackage ([a-z/]+)`)
 )
 
-// TestPicturesNameWhatExists: each package, type, function and method in the pictures of docs/architecture.md is declared, and each
-// map and program is in the fabric's eBPF objects.
+// TestPicturesNameWhatExists: each package, type, function and method in the pictures of docs/architecture.md is
+// declared, and each map and program is in the fabric's eBPF objects.
 func TestPicturesNameWhatExists(t *testing.T) {
 	loader := read(t, "node/fabric/pipeline/tc_bpfel.go")
 	declared := map[string]map[string]bool{}
@@ -52,8 +52,8 @@ func TestPicturesNameWhatExists(t *testing.T) {
 	}
 }
 
-// declarations are what a package declares: Name, and Type.Name for methods and fields, also of interfaces. Who embeds a type has
-// none of that type's.
+// declarations are what a package declares: Name, and Type.Name for methods and fields, also of interfaces. Who
+// embeds a type has none of that type's.
 func declarations(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}

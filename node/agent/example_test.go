@@ -41,21 +41,24 @@ func (w *exampleWorld) JoinCompanion(_ context.Context, id model.ID, devices map
 	return nil
 }
 
-// TestExamplesInTheAgent has the agent's own pass work with the drivers that the pages build: it makes their elements, joins
-// their ports, steers to their devices, and removes all that is no longer wanted.
+// TestExamplesInTheAgent has the agent's own pass work with the drivers that the pages build: it makes their
+// elements, joins their ports, steers to their devices, and removes all that is no longer wanted.
 func TestExamplesInTheAgent(t *testing.T) {
 	w := &exampleWorld{ports: map[model.PortID]int{}, joined: map[model.ID]map[string]int{}}
 	driver, plane, r := examplecontrol.New(w, nil), exampleforward.New(w, w, errors.New("not asked here")), &record{}
-	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+	drivers := Drivers{
 		Controls: map[model.Control]control.Driver{model.ControlVM: driver},
 		Planes:   map[model.Forwarding]forward.Plane{model.ForwardOpenFlow: plane},
 		Fabric:   r,
-	}}, complete: true, elements: &elements{}, links: &links{}}
+	}
+	dirs, log := instance.NewDirs("test").Node("n1"), slog.New(slog.DiscardHandler)
+	a := &Agent{Config: Config{Dirs: dirs, Log: log, Drivers: drivers}, complete: true, elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	id := model.ID{Network: "lab", Element: "r"}
-	a.desired = &model.NodeState{Networks: []model.NodeNetwork{{Name: "lab", Elements: []model.NodeElement{{Element: model.Element{
-		Name: "r", Kind: model.Router, Control: model.ControlVM, Forwarding: model.ForwardOpenFlow,
-		Interfaces: []model.Interface{{Name: "x", MAC: "02:00:00:00:00:01"}}}}}}}}
+	router := model.Element{Name: "r", Kind: model.Router, Control: model.ControlVM, Forwarding: model.ForwardOpenFlow,
+		Interfaces: []model.Interface{{Name: "x", MAC: "02:00:00:00:00:01"}}}
+	a.desired = &model.NodeState{Networks: []model.NodeNetwork{
+		{Name: "lab", Elements: []model.NodeElement{{Element: router}}}}}
 	if a.pass(t.Context()) {
 		t.Fatal("the pass failed")
 	}

@@ -98,7 +98,8 @@ func TestPromises(t *testing.T) {
 		t.Errorf("an interface is gone: %+v", r)
 	}
 	// The user's wishes are phases.
-	for want, o := range map[model.Phase]model.Override{model.PhaseStopped: {Stopped: true}, model.PhaseSuspended: {Suspended: true}} {
+	wishes := map[model.Phase]model.Override{model.PhaseStopped: {Stopped: true}, model.PhaseSuspended: {Suspended: true}}
+	for want, o := range wishes {
 		stopped := jobs[0]
 		stopped.Element.Override = o
 		if r := d.Apply(t.Context(), []control.Job{stopped})[0]; r.Phase != want {
