@@ -128,6 +128,11 @@ func TestPromises(t *testing.T) {
 	if found, _ := d.List(t.Context()); len(found) != 0 || len(m.ports) != 0 {
 		t.Errorf("left: %v, %v", found, slices.Collect(maps.Keys(m.ports)))
 	}
+	// What comes again after that is a new element.
+	r := d.Apply(t.Context(), jobs[:1])[0]
+	if r.Err != nil || !slices.Equal(reasons(r), []control.Reason{control.ElementCreated}) {
+		t.Errorf("made again: %+v", r)
+	}
 }
 
 // TestOffer: embedding places elements by what the driver says that it makes, and refusals say what it lacks.

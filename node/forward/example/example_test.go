@@ -21,6 +21,7 @@ type world struct {
 	joined  map[model.ID]map[string]int
 	behind  map[model.PortID]int
 	refused model.ID
+	gone    []model.ID // what was detached
 }
 
 func (w *world) Ports(ids []model.PortID) (map[model.PortID]uint32, error) {
@@ -55,6 +56,7 @@ func (w *world) Detach(id model.ID) error {
 	if id == w.refused {
 		return errors.New("busy")
 	}
+	w.gone = append(w.gone, id)
 	for port := range w.behind {
 		if port.ID == id {
 			delete(w.behind, port)
@@ -106,8 +108,8 @@ func TestPromises(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if ids, _ := p.List(t.Context()); len(ids) != 0 || len(w.behind) != 0 {
-		t.Errorf("left: %v, %v", ids, w.behind)
+	if ids, _ := p.List(t.Context()); len(ids) != 0 || len(w.behind) != 0 || !slices.Equal(w.gone, []model.ID{a, bad}) {
+		t.Errorf("left: %v, %v; detached, each once: %v", ids, w.behind, w.gone)
 	}
 }
 
