@@ -22,6 +22,7 @@ import (
 	"github.com/polyplane/polyplane/node/control/netns"
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/bridge"
+	"github.com/polyplane/polyplane/node/forward/forwardtest"
 	"github.com/polyplane/polyplane/system/attack"
 )
 
@@ -39,10 +40,11 @@ func sh(t *testing.T, command string) string {
 	return string(out)
 }
 
-// TestSwitchJoinsHosts makes a switch with two hosts whose ports are joined by the node's own bridges, in the fabric's
-// place.
-func TestSwitchJoinsHosts(t *testing.T) {
-	attack.Tell(t, "frames from more addresses than a switch may learn", "it forgets what it learnt, and the next frames go their way")
+func id(name string) model.ID { return model.ID{Network: "lab", Element: name} }
+
+// newNode moves the test's thread into a node's network namespace, with a driver whose elements are removed at the end.
+func newNode(t *testing.T, ids []model.ID) (instance.NodeDirs, *netns.Driver) {
+	t.Helper()
 	runtime.LockOSThread() // never unlocked: its namespace is of no use to others
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
@@ -50,21 +52,45 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	word := make([]byte, 4)
 	rand.Read(word)
 	all := instance.NewDirs("test" + hex.EncodeToString(word))
-	dirs, ctx := all.Node("n1"), context.Background()
-	driver, err := netns.New(dirs, netns.Options{})
+	driver, err := netns.New(all.Node("n1"), netns.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := func(name string) model.ID { return model.ID{Network: "lab", Element: name} }
-	ids := []model.ID{id("s"), id("h1"), id("h2")}
 	t.Cleanup(func() {
-		if err := driver.Remove(ctx, ids, false); err != nil {
+		if err := driver.Remove(context.Background(), ids, false); err != nil {
 			t.Error(err)
 		}
 		driver.Close()
 		os.RemoveAll(all.Run)
 		os.RemoveAll(all.Data)
 	})
+	return all.Node("n1"), driver
+}
+
+func TestConforms(t *testing.T) {
+	ids := []model.ID{id("s1"), id("s2")}
+	dirs, driver := newNode(t, ids)
+	s := forwardtest.Subject{Restart: func() forward.Plane { return bridge.New(dirs, driver) },
+		Spoil: func(j *forward.Job) { j.Element.Kind = model.Host }}
+	for i := range ids {
+		job := control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{Element: model.Element{Name: ids[i].Element, Kind: model.Switch,
+			Interfaces: []model.Interface{{Name: "h1"}, {Name: "h2"}}}}}
+		r := driver.Apply(t.Context(), []control.Job{job})[0]
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		s.Jobs[i] = forward.Job{ID: job.ID, Element: job.Element, Devices: r.Devices}
+	}
+	forwardtest.Conforms(t, s)
+}
+
+// TestSwitchJoinsHosts makes a switch with two hosts whose ports are joined by the node's own bridges, in the fabric's
+// place.
+func TestSwitchJoinsHosts(t *testing.T) {
+	attack.Tell(t, "frames from more addresses than a switch may learn", "it forgets what it learnt, and the next frames go their way")
+	ctx := context.Background()
+	ids := []model.ID{id("s"), id("h1"), id("h2")}
+	dirs, driver := newNode(t, ids)
 	jobs := []control.Job{{ID: ids[0], Index: 1, Element: model.NodeElement{Element: model.Element{Name: "s", Kind: model.Switch,
 		Interfaces: []model.Interface{{Name: "h1"}, {Name: "h2"}}}}}}
 	for i := 1; i <= 2; i++ {
