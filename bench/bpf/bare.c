@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What routers are compared with: a redirect that looks nothing up, and one by the kernel's own tables.
-#include "../../measure/frame/kernel.h"
+#include "../../linux/bpf/kernel.h"
 
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
+	NUMBER(type, MAP_DEVMAP);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
 } out SEC(".maps");
 
 SEC("xdp.frags")
@@ -15,44 +15,25 @@ int bare_redirect(struct xdp_md *ctx)
 	return bpf_redirect_map(&out, 0, XDP_ABORTED);
 }
 
-/* linux/bpf.h */
-struct bpf_fib_lookup {
-	__u8 family;
-	__u8 protocol;
-	__u16 ports[2];
-	__u16 length;
-	__u32 ifindex;
-	__u32 tos;
-	__u32 source[4];
-	__u32 destination[4];
-	__u32 vlan;
-	__u16 source_mac[3];
-	__u16 destination_mac[3];
-};
-
-static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int size, __u32 flags) = (void *)69;
-
-enum { AF_INET = 2 };
-
 /* What the kernel's own example of XDP forwarding does: headers checked, TTL, checksum and MAC addresses written. */
 SEC("xdp.frags")
 int kernel_lookup(struct xdp_md *ctx)
 {
 	__u16 *ethernet = (void *)(long)ctx->data;
 	__u8 *ip = (void *)(ethernet + 7);
-	struct bpf_fib_lookup f = { .family = AF_INET, .ifindex = ctx->ingress_ifindex };
+	struct fib_lookup f = { .family = FAMILY_INET, .ifindex = ctx->ingress_ifindex };
 	__u32 sum;
 
-	if ((void *)(ip + 20) > (void *)(long)ctx->data_end || ethernet[6] != bpf_htons(0x0800) || ip[0] != 0x45 || ip[8] <= 1)
+	if ((void *)(ip + 20) > (void *)(long)ctx->data_end || ethernet[6] != be16(0x0800) || ip[0] != 0x45 || ip[8] <= 1)
 		return XDP_PASS;
 	f.protocol = ip[9];
-	f.length = bpf_ntohs(*(__u16 *)(ip + 2));
+	f.length = be16(*(__u16 *)(ip + 2));
 	f.tos = ip[1];
 	f.source[0] = *(__u32 *)(ip + 12);
 	f.destination[0] = *(__u32 *)(ip + 16);
 	if (bpf_fib_lookup(ctx, &f, sizeof(f), 0))
 		return XDP_PASS;
-	sum = *(__u16 *)(ip + 10) + bpf_htons(0x100);
+	sum = *(__u16 *)(ip + 10) + be16(0x100);
 	*(__u16 *)(ip + 10) = sum + (sum >= 0xffff);
 	ip[8]--;
 	for (int i = 0; i < 3; i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A source and a sink of frames with VLAN tags, one for each slice.
-#include "../../measure/frame/kernel.h"
+#include "../../linux/bpf/kernel.h"
 
 enum {
 	SLICES = 1000,
@@ -31,10 +31,10 @@ __u64 rng = 1;
 __u64 right, wrong; /* frames that arrived */
 
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
+	NUMBER(type, MAP_DEVMAP);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
 } slices_out SEC(".maps");
 
 SEC("xdp.frags")
@@ -63,8 +63,8 @@ int slices_source(struct xdp_md *ctx)
 	*(__u16 *)(frame + 4) = w->mac >> 32;
 	*(__u16 *)(frame + 6) = header[1] >> 16;
 	*(__u16 *)(frame + TAG) = w->tag;
-	*(__u16 *)(frame + CHECKSUM) = bpf_htons((__u16)~check);
-	*(__u16 *)(frame + DESTINATION + 2) = bpf_htons(to);
+	*(__u16 *)(frame + CHECKSUM) = be16((__u16)~check);
+	*(__u16 *)(frame + DESTINATION + 2) = be16(to);
 	*(__u16 *)(frame + COPY) = w->tag;
 	return bpf_redirect_map(&slices_out, 0, XDP_ABORTED);
 }
@@ -75,7 +75,7 @@ int slices_sink(struct xdp_md *ctx)
 {
 	__u8 *frame = (void *)(long)ctx->data;
 
-	if (frame + WORDS * 4 <= (__u8 *)(long)ctx->data_end && *(__u16 *)(frame + TAG - 2) == bpf_htons(0x8100) &&
+	if (frame + WORDS * 4 <= (__u8 *)(long)ctx->data_end && *(__u16 *)(frame + TAG - 2) == be16(0x8100) &&
 	    *(__u16 *)(frame + TAG) == *(__u16 *)(frame + COPY) && frame[TTL] == ARRIVES)
 		right++;
 	else

@@ -20,7 +20,7 @@ struct tag {
 	__u16 sum;  /* makes the 16-bit ones' complement sum of tag and filler 0xffff */
 }; /* not packed, which would make clang go byte by byte; its real size is TAG_SIZE */
 
-static __always_inline __u16 fold(__u64 s)
+INLINE __u16 fold(__u64 s)
 {
 	s = (s & 0xffffffff) + (s >> 32);
 	s = (s & 0xffff) + ((s >> 16) & 0xffff) + (s >> 32);
@@ -30,7 +30,7 @@ static __always_inline __u16 fold(__u64 s)
 }
 
 /* The same for sums below 2^32 - 2^16. */
-static __always_inline __u16 fold32(__u32 s)
+INLINE __u16 fold32(__u32 s)
 {
 	s = (s & 0xffff) + (s >> 16);
 	return s + (s >> 16);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A device under test whose faults are known: it forwards between two devices and, as told, limits, delays, loses,
 // duplicates, corrupts, and sends some frames on a longer way, so that others overtake them. It counts what it did.
-#include "../../frame/kernel.h"
+#include "../../../linux/bpf/kernel.h"
 
 struct fault {
 	/* set by user space; chances are out of 2^32 */
@@ -27,29 +27,29 @@ struct fault {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fault);
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, struct fault);
 } faults SEC(".maps");
 
 /* 0: the way out; 1: the detour */
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 2);
-	__type(key, __u32);
-	__type(value, __u32);
+	NUMBER(type, MAP_DEVMAP);
+	NUMBER(max_entries, 2);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
 } ways SEC(".maps");
 
 /* The way out, twice: broadcasting to it duplicates. */
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 2);
-	__type(key, __u32);
-	__type(value, __u32);
+	NUMBER(type, MAP_DEVMAP);
+	NUMBER(max_entries, 2);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
 } twice SEC(".maps");
 
-static __always_inline __u32 draw(struct fault *f)
+INLINE __u32 draw(struct fault *f)
 {
 	__u64 x = f->rng;
 
@@ -114,7 +114,7 @@ int impair(struct xdp_md *ctx)
 	}
 	if (f->duplication && draw(f) < f->duplication) {
 		f->duplicated++;
-		return bpf_redirect_map(&twice, 0, BPF_F_BROADCAST);
+		return bpf_redirect_map(&twice, 0, REDIRECT_BROADCAST);
 	}
 	if (f->detour && draw(f) < f->detour) {
 		f->detoured++;

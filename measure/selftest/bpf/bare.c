@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The least that live frames over a veth can cost: one redirect, one drop.
-#include "../../frame/kernel.h"
+#include "../../../linux/bpf/kernel.h"
 
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
+	NUMBER(type, MAP_DEVMAP);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
 } bare_out SEC(".maps");
 
 SEC("xdp.frags")

@@ -19,7 +19,7 @@ struct histogram {
 };
 
 /* The position of the highest bit of v, which is not 0. */
-static __always_inline __u32 top_bit(__u64 v)
+INLINE __u32 top_bit(__u64 v)
 {
 	__u32 r = 0;
 
@@ -46,7 +46,7 @@ static __always_inline __u32 top_bit(__u64 v)
 	return r + (v >> 1);
 }
 
-static __always_inline __u32 bucket_of(__u64 v)
+INLINE __u32 bucket_of(__u64 v)
 {
 	__u32 shift;
 
@@ -58,7 +58,7 @@ static __always_inline __u32 bucket_of(__u64 v)
 	return (shift << SUB_BITS) + (__u32)(v >> (shift & 63));
 }
 
-static __always_inline void record(struct histogram *h, __u64 v)
+INLINE void record(struct histogram *h, __u64 v)
 {
 	__u64 high = v >> 32, low = v & 0xffffffff, square, cross;
 	__u32 i = bucket_of(v);

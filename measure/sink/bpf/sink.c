@@ -2,7 +2,7 @@
 // The traffic sink: looks at every frame that reaches a device, takes the measured ones and counts them per stream. State is
 // kept per receive queue, because a queue is polled by one CPU at a time (and per CPU in the generic hook): nothing in it
 // needs to be atomic. Only the window of sequence numbers is shared between queues.
-#include "../../frame/kernel.h"
+#include "../../../linux/bpf/kernel.h"
 #include "../../frame/tag.h"
 #include "hist.h"
 
@@ -46,18 +46,18 @@ struct flow {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct flow);
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, struct flow);
 } flows SEC(".maps"); /* queue * streams + stream */
 
 /* 32 sequence numbers: which of them were seen in the low half, and above it which 32, plus 1. */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, __u64);
 } windows SEC(".maps"); /* stream << window_shift | word */
 
 #define NO_RUN 0x10000
@@ -92,13 +92,13 @@ struct run runs[MAX_STREAMS];
 enum seen { FRESH, AGAIN, UNKNOWN };
 
 /* How often the window went round before a sequence number, plus 1. */
-static __always_inline __u64 epoch_of(__u32 seq)
+INLINE __u64 epoch_of(__u32 seq)
 {
 	return (__u64)(seq >> 5 >> (window_shift & 31)) + 1;
 }
 
 /* What the window's word becomes when a sequence number is seen; 0 when the number is too old, the same when it was seen. */
-static __always_inline __u64 seen_word(__u64 old, __u32 seq)
+INLINE __u64 seen_word(__u64 old, __u32 seq)
 {
 	__u64 epoch = epoch_of(seq), bit = 1ull << (seq & 31);
 
@@ -109,7 +109,7 @@ static __always_inline __u64 seen_word(__u64 old, __u32 seq)
 	return 0;
 }
 
-static __always_inline __u64 *word_of(__u32 stream, __u32 seq)
+INLINE __u64 *word_of(__u32 stream, __u32 seq)
 {
 	__u32 word = (seq >> 5) & ((1u << (window_shift & 31)) - 1), key = stream << (window_shift & 31) | word;
 
@@ -117,7 +117,7 @@ static __always_inline __u64 *word_of(__u32 stream, __u32 seq)
 }
 
 /* One queue, another 32 numbers than those of the frame before: keeps what was seen of those, and fetches what was of these. */
-__noinline int turn_page(__u32 stream, __u32 seq)
+NOINLINE int turn_page(__u32 stream, __u32 seq)
 {
 	struct flow *f = bpf_map_lookup_elem(&flows, &stream);
 	__u64 *slot, epoch;
@@ -143,7 +143,7 @@ __noinline int turn_page(__u32 stream, __u32 seq)
 }
 
 /* One queue: nobody else writes, so the 32 numbers at hand stay with the stream. */
-static __always_inline int mark_alone(struct flow *f, __u32 stream, __u32 seq)
+INLINE int mark_alone(struct flow *f, __u32 stream, __u32 seq)
 {
 	__u32 bit = 1u << (seq & 31);
 
@@ -155,7 +155,7 @@ static __always_inline int mark_alone(struct flow *f, __u32 stream, __u32 seq)
 	return FRESH;
 }
 
-static __always_inline void see_page(struct flow *f, __u32 stream, __u32 from, __u32 last)
+INLINE void see_page(struct flow *f, __u32 stream, __u32 from, __u32 last)
 {
 	if (f->page != (from >> 5) + 1)
 		turn_page(stream, from);
@@ -163,7 +163,7 @@ static __always_inline void see_page(struct flow *f, __u32 stream, __u32 from, _
 }
 
 /* Makes up for what a run put off. */
-__noinline int end_run(__u32 stream)
+NOINLINE int end_run(__u32 stream)
 {
 	struct flow *f = bpf_map_lookup_elem(&flows, &stream);
 	struct run *r = &runs[stream & (MAX_STREAMS - 1)];
@@ -186,7 +186,7 @@ __noinline int end_run(__u32 stream)
 }
 
 /* Several queues. A function of its own, as sum_payload: the verifier looks at it once, and not for every way that leads to it. */
-__noinline int mark_shared(__u32 stream, __u32 seq)
+NOINLINE int mark_shared(__u32 stream, __u32 seq)
 {
 	__u64 *slot = word_of(stream, seq);
 
@@ -205,7 +205,7 @@ __noinline int mark_shared(__u32 stream, __u32 seq)
 	return UNKNOWN;
 }
 
-static __always_inline void time_frame(struct flow *f, __u64 sent)
+INLINE void time_frame(struct flow *f, __u64 sent)
 {
 	__u64 now = bpf_ktime_get_ns(), delay = now - sent, abs;
 	__s64 d;
@@ -238,7 +238,7 @@ static __always_inline void time_frame(struct flow *f, __u64 sent)
  * The ones' complement sum of len bytes behind an offset, folded; -1 when the frame does not have them. Pieces are of constant
  * length, as packet access must be; the helper takes at most 512 bytes on older kernels.
  */
-__noinline int sum_payload(struct xdp_md *ctx, __u32 offset, __u32 len)
+NOINLINE int sum_payload(struct xdp_md *ctx, __u32 offset, __u32 len)
 {
 	void *p = (void *)(long)ctx->data + (offset & 127), *end = (void *)(long)ctx->data_end;
 	__u64 sum = 0;
@@ -273,7 +273,7 @@ __noinline int sum_payload(struct xdp_md *ctx, __u32 offset, __u32 len)
 }
 
 /* Looks at a frame whose tag stands at a constant offset, with len bytes from there on. */
-static __always_inline int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, const __u32 at, __u32 len)
+INLINE int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, const __u32 at, __u32 len)
 {
 	void *tag = (void *)(long)ctx->data + at, *end = (void *)(long)ctx->data_end;
 	__u64 sum, low, time;
@@ -288,8 +288,8 @@ static __always_inline int count(struct xdp_md *ctx, struct totals *t, __u32 que
 	low = *(__u64 *)tag; /* run, stream, sequence number */
 	time = *(__u64 *)(tag + 8);
 	sum = (low & 0xffffffff) + (low >> 32) + (time & 0xffffffff) + (time >> 32) + *(__u16 *)(tag + 16);
-	seq = bpf_ntohl((__u32)(low >> 32));
-	id = bpf_ntohs((__u16)(low >> 16));
+	seq = be32((__u32)(low >> 32));
+	id = be16((__u16)(low >> 16));
 	if (seq & check_mask) { /* not asked first whether there is a payload: where sizes are mixed, nobody could foretell that */
 		sum += filler_sum[(len - TAG_SIZE) & 2047];
 	} else if (len != TAG_SIZE) {
@@ -353,12 +353,12 @@ static __always_inline int count(struct xdp_md *ctx, struct totals *t, __u32 que
 		return XDP_DROP;
 	}
 	if (!(seq & time_mask))
-		time_frame(f, bpf_be64_to_cpu(time));
+		time_frame(f, be64(time));
 	return XDP_DROP;
 }
 
 /* Any frame, whatever is the matter with it. */
-static __noinline int look_closely(struct xdp_md *ctx)
+static NOINLINE int look_closely(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 queue = 0, have = end - data, len, ports, type;
@@ -377,20 +377,20 @@ static __noinline int look_closely(struct xdp_md *ctx)
 		if (data + ETH_SIZE + IP4_SIZE + UDP_SIZE + TAG_SIZE > end)
 			goto foreign;
 		ports = *(__u32 *)(data + ETH_SIZE + IP4_SIZE + 2); /* destination port, length */
-		if (*(__u8 *)(data + ETH_SIZE + 9) != 17 || (__u16)ports != bpf_htons(9))
+		if (*(__u8 *)(data + ETH_SIZE + 9) != 17 || (__u16)ports != be16(9))
 			goto foreign;
-		len = bpf_ntohs((__u16)(ports >> 16));
+		len = be16((__u16)(ports >> 16));
 		if (len < UDP_SIZE + TAG_SIZE || len > have - ETH_SIZE - IP4_SIZE)
 			goto cut;
 		return count(ctx, t, queue, have, ETH_SIZE + IP4_SIZE + UDP_SIZE, len - UDP_SIZE);
 	}
-	if ((__u16)type == bpf_htons(0x86dd)) {
+	if ((__u16)type == be16(0x86dd)) {
 		if (data + ETH_SIZE + IP6_SIZE + UDP_SIZE + TAG_SIZE > end)
 			goto foreign;
 		ports = *(__u32 *)(data + ETH_SIZE + IP6_SIZE + 2);
-		if (*(__u8 *)(data + ETH_SIZE + 6) != 17 || (__u16)ports != bpf_htons(9))
+		if (*(__u8 *)(data + ETH_SIZE + 6) != 17 || (__u16)ports != be16(9))
 			goto foreign;
-		len = bpf_ntohs((__u16)(ports >> 16));
+		len = be16((__u16)(ports >> 16));
 		if (len < UDP_SIZE + TAG_SIZE || len > have - ETH_SIZE - IP6_SIZE)
 			goto cut;
 		return count(ctx, t, queue, have, ETH_SIZE + IP6_SIZE + UDP_SIZE, len - UDP_SIZE);
@@ -406,10 +406,10 @@ cut:
 }
 
 /* The tag's own sum is right, and it is the next frame of its stream: then this is all. rest is how many bytes follow the tag. */
-static __always_inline bool count_next(const void *tag, __u32 rest, __u32 have)
+INLINE bool count_next(const void *tag, __u32 rest, __u32 have)
 {
-	__u32 id = *(__u32 *)tag, be = *(__u32 *)(tag + 4), seq = bpf_ntohl(be);
-	struct run *r = &runs[bpf_ntohs((__u16)(id >> 16)) & (MAX_STREAMS - 1)];
+	__u32 id = *(__u32 *)tag, be = *(__u32 *)(tag + 4), seq = be32(be);
+	struct run *r = &runs[be16((__u16)(id >> 16)) & (MAX_STREAMS - 1)];
 	__u64 sum;
 
 	if (!(seq & QUICK_MASK) || r->tag != id || r->next != seq)
@@ -435,14 +435,14 @@ int sink(struct xdp_md *ctx)
 		type = *(__u32 *)(data + 12);
 		if ((type & 0xffffff) == 0x450008) {
 			ports = *(__u32 *)(data + ETH_SIZE + IP4_SIZE + 2);
-			rest = bpf_ntohs((__u16)(ports >> 16)) - UDP_SIZE - TAG_SIZE;
-			if (*(__u8 *)(data + ETH_SIZE + 9) == 17 && (__u16)ports == bpf_htons(9) && rest <= have - ETH_SIZE - IP4_SIZE - UDP_SIZE - TAG_SIZE &&
+			rest = be16((__u16)(ports >> 16)) - UDP_SIZE - TAG_SIZE;
+			if (*(__u8 *)(data + ETH_SIZE + 9) == 17 && (__u16)ports == be16(9) && rest <= have - ETH_SIZE - IP4_SIZE - UDP_SIZE - TAG_SIZE &&
 			    count_next(data + ETH_SIZE + IP4_SIZE + UDP_SIZE, rest, have))
 				return XDP_DROP;
-		} else if ((__u16)type == bpf_htons(0x86dd) && data + ETH_SIZE + IP6_SIZE + UDP_SIZE + TAG_SIZE <= end) {
+		} else if ((__u16)type == be16(0x86dd) && data + ETH_SIZE + IP6_SIZE + UDP_SIZE + TAG_SIZE <= end) {
 			ports = *(__u32 *)(data + ETH_SIZE + IP6_SIZE + 2);
-			rest = bpf_ntohs((__u16)(ports >> 16)) - UDP_SIZE - TAG_SIZE;
-			if (*(__u8 *)(data + ETH_SIZE + 6) == 17 && (__u16)ports == bpf_htons(9) && rest <= have - ETH_SIZE - IP6_SIZE - UDP_SIZE - TAG_SIZE &&
+			rest = be16((__u16)(ports >> 16)) - UDP_SIZE - TAG_SIZE;
+			if (*(__u8 *)(data + ETH_SIZE + 6) == 17 && (__u16)ports == be16(9) && rest <= have - ETH_SIZE - IP6_SIZE - UDP_SIZE - TAG_SIZE &&
 			    count_next(data + ETH_SIZE + IP6_SIZE + UDP_SIZE, rest, have))
 				return XDP_DROP;
 		} else if ((__u16)type == raw_type && count_next(data + ETH_SIZE, have - ETH_SIZE - TAG_SIZE, have)) {

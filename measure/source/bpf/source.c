@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The traffic source: runs as live XDP frames, writes each frame anew (pages come back as whoever had them left them), and
 // sends it out of one device. When no frame is due it drops, and is called again at once: that is how it waits.
-#include "../../frame/kernel.h"
+#include "../../../linux/bpf/kernel.h"
 #include "../../frame/tag.h"
 
 #define MAX_STREAMS 64
@@ -44,10 +44,10 @@ struct stream {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_STREAMS);
-	__type(key, __u32);
-	__type(value, struct stream);
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, MAX_STREAMS);
+	TYPE(key, __u32);
+	TYPE(value, struct stream);
 } streams SEC(".maps");
 
 struct address {
@@ -56,17 +56,17 @@ struct address {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct address);
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, struct address);
 } destinations SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
+	NUMBER(type, MAP_DEVMAP);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
 } out SEC(".maps");
 
 __u8 filler[2048];
@@ -98,7 +98,7 @@ struct control schedule;
 volatile __u32 stop; /* set by user space at any time */
 volatile __u32 done; /* set here */
 
-static __always_inline __u64 next_random(__u64 *state)
+INLINE __u64 next_random(__u64 *state)
 {
 	__u64 x = *state;
 
@@ -111,7 +111,7 @@ static __always_inline __u64 next_random(__u64 *state)
 
 /* One exponential variate with mean 1, in 2^-16. The lowest bin has no upper end: by memorylessness it is the bin's lower end
  * plus a fresh variate. */
-__noinline __u64 exponential_variate(__u32 stream)
+NOINLINE __u64 exponential_variate(__u32 stream)
 {
 	struct stream *s = bpf_map_lookup_elem(&streams, &stream);
 	__u64 sum = 0;
@@ -134,7 +134,7 @@ __noinline __u64 exponential_variate(__u32 stream)
 	return sum;
 }
 
-static __always_inline __u64 read_clock(struct control *c)
+INLINE __u64 read_clock(struct control *c)
 {
 	c->now = bpf_ktime_get_ns();
 	c->left = c->clock_every;
@@ -142,19 +142,19 @@ static __always_inline __u64 read_clock(struct control *c)
 }
 
 /* Has this stream anything left to send before the end? An unpaced one is always due. */
-static __always_inline bool pending(const struct stream *s, __u64 elapsed, __u64 until)
+INLINE bool pending(const struct stream *s, __u64 elapsed, __u64 until)
 {
 	return s->sent < s->count && (s->interval ? s->due : elapsed) < until;
 }
 
-static __always_inline int finish(struct control *c, __u64 now)
+INLINE int finish(struct control *c, __u64 now)
 {
 	c->end = now;
 	done = 1;
 	return XDP_DROP;
 }
 
-static __always_inline __u32 frame_size(struct stream *s)
+INLINE __u32 frame_size(struct stream *s)
 {
 	__u32 r;
 
@@ -167,7 +167,7 @@ static __always_inline __u32 frame_size(struct stream *s)
 }
 
 /* By words: packet data is not aligned for clang's memcpy, which would go byte by byte. The length is a constant, even. */
-static __always_inline void copy_header(void *to, const __u64 *from, const __u32 len)
+INLINE void copy_header(void *to, const __u64 *from, const __u32 len)
 {
 	const __u32 whole = len / 8;
 
@@ -181,7 +181,7 @@ static __always_inline void copy_header(void *to, const __u64 *from, const __u32
 }
 
 /* Writes the frame; false when it does not fit, which the loader has ruled out. */
-static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct stream *s, __u32 id)
+INLINE bool write_frame(struct xdp_md *ctx, __u64 now, struct stream *s, __u32 id)
 {
 	__u32 size = frame_size(s), header, rest, pick, dst, body, last, to_sum;
 	struct address *to = NULL;
@@ -208,7 +208,7 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 		sport = s->sport + (s->sent / s->dsts) % s->sports;
 	}
 	if (s->in_row) {
-		last = bpf_htonl(s->base + pick);
+		last = be32(s->base + pick);
 		to_sum = (last & 0xffff) + (last >> 16);
 	} else {
 		dst = s->first_dst + pick;
@@ -218,7 +218,7 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 		last = to->a[3];
 		to_sum = to->sum;
 	}
-	sport = bpf_htons(sport);
+	sport = be16(sport);
 	if (rest && !kept) {
 		body = rest;
 		if (body > FRAME_MAX)
@@ -229,7 +229,7 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	if (s->kind == KIND_IP4) {
-		__u16 total = bpf_htons(size - ETH_SIZE), udp = bpf_htons(size - ETH_SIZE - IP4_SIZE);
+		__u16 total = be16(size - ETH_SIZE), udp = be16(size - ETH_SIZE - IP4_SIZE);
 		__u32 *d32 = data + ETH_SIZE + 16;
 		__u16 *d16 = data + ETH_SIZE;
 
@@ -245,7 +245,7 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 		check = ~fold32(s->udp_sum + sport + 2 * (__u32)udp + to_sum);
 		d16[13] = check ?: 0xffff;
 	} else if (s->kind == KIND_IP6) {
-		__u16 udp = bpf_htons(size - ETH_SIZE - IP6_SIZE);
+		__u16 udp = be16(size - ETH_SIZE - IP6_SIZE);
 		__u16 *d16 = data + ETH_SIZE;
 		__u32 *d32 = data + ETH_SIZE + 24;
 
@@ -271,15 +271,15 @@ static __always_inline bool write_frame(struct xdp_md *ctx, __u64 now, struct st
 		copy_header(data, s->header, ETH_SIZE);
 	}
 	tag->run = s->run;
-	tag->stream = bpf_htons(id);
-	tag->seq = bpf_htonl((__u32)s->sent);
-	tag->time = bpf_cpu_to_be64(now);
+	tag->stream = be16(id);
+	tag->seq = be32((__u32)s->sent);
+	tag->time = be64(now);
 	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) + filler_sum[rest & 2047];
 	tag->sum = ~fold(sum);
 	return true;
 }
 
-static __always_inline int fail(struct stream *s)
+INLINE int fail(struct stream *s)
 {
 	s->failed++;
 	return XDP_ABORTED;
@@ -313,7 +313,7 @@ static long look(__u32 i, struct turn *t)
 }
 
 /* The next stream, taking turns, that has a frame due; WAIT when one will have, NOTHING when none ever will. */
-static __always_inline int choose(struct control *c, __u64 elapsed, __u64 until)
+INLINE int choose(struct control *c, __u64 elapsed, __u64 until)
 {
 	struct turn t = { elapsed, until, c->cursor, c->streams, NOTHING };
 

@@ -58,7 +58,7 @@ struct sprinter {
 struct sprinter sprint_state;
 
 /* Looks at the clock, and whether that was all. */
-__noinline int sprint_turn(void)
+NOINLINE int sprint_turn(void)
 {
 	struct control *c = &schedule;
 	struct sprinter *s = &sprint_state;
@@ -81,8 +81,8 @@ __noinline int sprint_turn(void)
 	if (next > (seq | 255ull) + 1) /* so that one byte of the sequence number differs within a turn */
 		next = (seq | 255ull) + 1;
 	s->turn = next;
-	time = bpf_cpu_to_be64(now);
-	be = bpf_htonl(seq & ~255u);
+	time = be64(now);
+	be = be32(seq & ~255u);
 	sum = (__u64)s->tag_sum + (time & 0xffffffff) + (time >> 32) + be;
 	s->turn_sum = fold(sum);
 	if (sprint_kind == KIND_IP4) {
@@ -100,19 +100,19 @@ __noinline int sprint_turn(void)
 }
 
 /* A ones' complement sum of two that are folded. */
-static __always_inline __u32 fold_two(__u32 s)
+INLINE __u32 fold_two(__u32 s)
 {
 	return (__u16)s + (s >> 16);
 }
 
-static __always_inline int sprint_failed(void)
+INLINE int sprint_failed(void)
 {
 	sprint_state.failed++;
 	return XDP_ABORTED;
 }
 
 /* What is what, see the constants above. */
-static __always_inline int sprint_frame(struct xdp_md *ctx, const __u32 kind, const bool one, const bool one_port, const bool random, const bool near, const bool keep)
+INLINE int sprint_frame(struct xdp_md *ctx, const __u32 kind, const bool one, const bool one_port, const bool random, const bool near, const bool keep)
 {
 	const __u32 header = kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE : kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
 	struct sprinter *s = &sprint_state;
@@ -166,16 +166,16 @@ static __always_inline int sprint_frame(struct xdp_md *ctx, const __u32 kind, co
 				port = seq / s->dsts % s->sports;
 		}
 		if (near) {
-			half = bpf_htons(s->first + pick);
+			half = be16(s->first + pick);
 			last = half << 16;
 		} else {
-			last = bpf_htonl(s->first + pick);
+			last = be32(s->first + pick);
 			half = (last & 0xffff) + (last >> 16);
 		}
 		ip_sum += half;
 		udp_sum += half;
 		if (!one_port) {
-			port = bpf_htons(s->sport + port);
+			port = be16(s->sport + port);
 			udp_sum += port;
 		}
 		ip_sum = (__u16)~(near ? fold_two(ip_sum) : fold32(ip_sum));

@@ -4,7 +4,7 @@
  * get the machine's address. At the tc hook, what leaves goes to the uplink's device, and what comes for the outlet is taken
  * from it. So the machine's own stack, its forwarding and its firewall have no part in it, and are not changed for it.
  */
-#include "../../fabric/pipeline/c/kernel.h"
+#include "../../../linux/bpf/kernel.h"
 
 enum {
 	MAP_LRU_HASH = 9,
@@ -17,7 +17,6 @@ enum {
 };
 
 static long (*const bpf_redirect_neigh)(__u32 ifindex, void *params, int size, __u64 flags) = (void *)152;
-static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
 
 struct way {
 	__u32 device;      /* the machine's end of the pair that leads to the outlet */

@@ -6,22 +6,7 @@
  *
  * All of this is attached for a small part of the time only: what a packet costs more meanwhile does not matter.
  */
-typedef unsigned char __u8;
-typedef unsigned int __u32;
-typedef unsigned long long __u64;
-
-#define SEC(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
-#define NUMBER(name, value) int(*name)[value]
-#define TYPE(name, type) type *name
-
-enum { MAP_PERCPU_HASH = 5, MAP_PERCPU_ARRAY = 6 };
-
-static void *(*const bpf_map_lookup_elem)(const void *map, const void *key) = (void *)1;
-static long (*const bpf_map_update_elem)(const void *map, const void *key, const void *value, __u64 flags) = (void *)2;
-static __u64 (*const bpf_get_current_task)(void) = (void *)35;
-static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
-static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
+#include "../../../linux/bpf/kernel.h"
 
 /* What is read of the kernel's own structures; where the members are on the running kernel, its BTF tells. */
 #define KERNEL __attribute__((preserve_access_index))

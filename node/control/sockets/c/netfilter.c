@@ -5,7 +5,7 @@
  * filter of system calls sees no netlink message. This program runs at each message that any process sends (the security module's
  * hook netlink_send, Documentation/bpf/prog_lsm.rst), on the kernel's own copy of it. An element is known as in sockets.c.
  */
-#include "../../../fabric/pipeline/c/kernel.h"
+#include "../../../../linux/bpf/kernel.h"
 
 #define RELOCATED __attribute__((preserve_access_index))
 
@@ -77,8 +77,6 @@ struct {
 	TYPE(key, __u32);
 	TYPE(value, __u64);
 } messages SEC(".maps");
-
-static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 
 INLINE int refused(__u32 part)
 {

@@ -4,7 +4,7 @@
  * packet filters. The program runs at each setsockopt of the machine and lets go at once of all that is none of its
  * business. An element is known by the cookie of its network namespace, in which its processes have to stay.
  */
-#include "../../../fabric/pipeline/c/kernel.h"
+#include "../../../../linux/bpf/kernel.h"
 
 enum {
 	LEVEL_SOCKET = 1,   /* SOL_SOCKET */

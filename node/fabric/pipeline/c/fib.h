@@ -6,7 +6,7 @@
 #ifndef FIB_H
 #define FIB_H
 
-#include "kernel.h"
+#include "../../../../linux/bpf/kernel.h"
 
 enum {
 	MAX_ROUTERS = 4096,             /* number 0 is none; router n has tables 2n (IPv4) and 2n + 1 (IPv6) */

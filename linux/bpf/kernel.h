@@ -1,18 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The part of the kernel's BPF interface that the pipeline uses, written down here so that the compiled objects depend
- * on no header of the machine that they are built on. Numbers and layouts: linux/bpf.h, linux/pkt_cls.h.
+ * The part of the kernel's BPF interface that all of our programs use, written down here so that the compiled objects depend
+ * on no header of the machine that they are built on, which may be older than what they use. Numbers and layouts:
+ * linux/bpf.h, linux/pkt_cls.h.
  */
-#ifndef KERNEL_H
-#define KERNEL_H
+#ifndef POLYPLANE_KERNEL_H
+#define POLYPLANE_KERNEL_H
 
 typedef unsigned char __u8;
 typedef unsigned short __u16;
 typedef unsigned int __u32;
 typedef unsigned long long __u64;
+typedef long long __s64;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
 
 #define SEC(name) __attribute__((section(name), used))
 #define INLINE static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
 
 /*
  * OPAQUE hides from the compiler what it knows of a variable. What is masked or compared after it is masked or compared in
@@ -23,14 +31,16 @@ typedef unsigned long long __u64;
 
 /* Map definitions are read from BTF: an integer is the length of an array type. */
 #define NUMBER(name, value) int(*name)[value]
-#define TYPE(name, type) type *name
+#define TYPE(name, type) typeof(type) *name
 #define INNER(name, map) map *name[]
 
 enum {
 	MAP_HASH = 1,
 	MAP_ARRAY = 2,
+	MAP_PERCPU_HASH = 5,
 	MAP_PERCPU_ARRAY = 6,
 	MAP_ARRAY_OF_MAPS = 12,
+	MAP_DEVMAP = 14,
 	MAP_RINGBUF = 27,
 	MAP_NO_PREALLOC = 1 << 0,
 	MAP_MMAPABLE = 1 << 10,
@@ -42,8 +52,10 @@ enum {
 };
 
 enum {
+	XDP_ABORTED = 0,
 	XDP_DROP = 1,
 	XDP_PASS = 2,
+	XDP_TX = 3,
 	XDP_REDIRECT = 4,
 };
 
@@ -138,11 +150,13 @@ enum {
 	TUNNEL_GET_FLAGS = 1 << 4,   /* tunnel_flags instead of tunnel_ext */
 	STORE_CHECKSUM = 1 << 0,     /* bpf_skb_store_bytes: keep up the sum that a NIC made of the whole packet */
 	MTU_SEGMENTS = 1 << 0,       /* bpf_check_mtu: look at what a GSO packet will be */
+	REDIRECT_BROADCAST = 1 << 3, /* bpf_redirect_map: to all devices of the map */
 	RINGBUF_AVAILABLE = 0,
 	RINGBUF_SIZE = 1,
 };
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*const bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
@@ -154,16 +168,22 @@ static long (*const bpf_skb_get_tunnel_key)(struct __sk_buff *skb, struct bpf_tu
 static long (*const bpf_skb_set_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size, __u64 flags) = (void *)21;
 static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*const bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+static __s64 (*const bpf_csum_diff)(void *from, __u32 from_size, void *to, __u32 to_size, __u32 seed) = (void *)28;
 static long (*const bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
+static __u64 (*const bpf_get_current_task)(void) = (void *)35;
 static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
 static long (*const bpf_xdp_adjust_head)(struct xdp_md *x, int delta) = (void *)44;
+static long (*const bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+static long (*const bpf_xdp_adjust_tail)(struct xdp_md *x, int delta) = (void *)65;
 static long (*const bpf_fib_lookup)(void *context, struct fib_lookup *params, int size, __u32 flags) = (void *)69;
+static long (*const bpf_probe_read_kernel)(void *to, __u32 size, const void *from) = (void *)113;
 static long (*const bpf_ringbuf_output)(void *ringbuf, void *data, __u64 size, __u64 flags) = (void *)130;
 static __u64 (*const bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*const bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*const bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*const bpf_check_mtu)(void *context, __u32 ifindex, __u32 *mtu, int more, __u64 flags) = (void *)163;
 static __u64 (*const bpf_xdp_get_buff_len)(struct xdp_md *x) = (void *)188;
+static long (*const bpf_xdp_store_bytes)(struct xdp_md *x, __u32 offset, void *from, __u32 len) = (void *)190;
 static long (*const bpf_loop)(__u32 times, void *callback, void *context, __u64 flags) = (void *)181;
 
 INLINE __u16 be16(__u16 v)
