@@ -35,6 +35,12 @@ var sysctls = [][2]string{
 	{"net/ipv6/conf/default/disable_ipv6", "1"},
 }
 
+// The queue of a simulated link's end: first in, first out, so many packets.
+const (
+	underlayQueue  = "pfifo"
+	underlayQueued = 10_000
+)
+
 // node is a simulated node at work.
 type node struct {
 	model.SubstrateNode
@@ -297,11 +303,35 @@ func (n *node) setEnd(link netlink.Link, address netip.Prefix, to string) error 
 			return fmt.Errorf("set %s up: %w", at.Name, err)
 		}
 	}
+	if err := n.setQueue(link); err != nil {
+		return fmt.Errorf("give %s a queue: %w", at.Name, err)
+	}
 	// Of a device that is down, the far end is not told that frames may be redirected here.
 	if err := n.offloads(at.Name, func(o *linux.Offloads) { o.GRO = true }); err != nil {
 		return err
 	}
 	return n.setAddress(link, address)
+}
+
+// setQueue gives a device a queue, as a real one has. What is sent to a veth with GRO waits in a ring of 256 frames (VETH_RING_SIZE of
+// drivers/net/veth.c), which all networks share: a burst of one network would have those of others dropped. Since Linux 6.16 a full
+// ring stops the queue instead, and frames wait there.
+func (n *node) setQueue(link netlink.Link) error {
+	queues, err := n.h.QdiscList(link)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if q.Attrs().Parent == netlink.HANDLE_ROOT && q.Type() == underlayQueue {
+			return nil
+		}
+	}
+	// Its limit is taken from the device's (tc-pfifo(8)).
+	if err := n.h.LinkSetTxQLen(link, underlayQueued); err != nil {
+		return err
+	}
+	return n.h.QdiscReplace(&netlink.GenericQdisc{QdiscType: underlayQueue,
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)}})
 }
 
 // offloads changes a device's: transmit checksum offload is off – a veth passes on packets whose checksum is still to be made,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -135,6 +136,26 @@ func TestSimulate(t *testing.T) {
 		}
 		return err
 	})
+
+	queue := func() (text string) {
+		in(t, d, "n2", func() error {
+			out, err := exec.Command("tc", "qdisc", "show", "dev", "to-n3", "root").CombinedOutput()
+			text = string(out)
+			return err
+		})
+		return text
+	}
+	if is := queue(); !strings.Contains(is, "pfifo") || !strings.Contains(is, "limit 10000p") {
+		t.Errorf("the link's end has no queue: %s", is)
+	}
+	in(t, d, "n2", func() error { return exec.Command("tc", "qdisc", "del", "dev", "to-n3", "root").Run() })
+	if _, err := Tend(d, s); err != nil {
+		t.Error(err)
+	}
+	if is := queue(); !strings.Contains(is, "limit 10000p") {
+		t.Errorf("a queue that somebody removed is not there again: %s", is)
+	}
+	before = indices(t, d, s)
 
 	// What is deleted or altered comes back, and the rest stays.
 	in(t, d, "n2", func() error {
