@@ -177,8 +177,9 @@ func TestWatcherEndsALoop(t *testing.T) {
 			t.Errorf("devices are left:\n%s", left)
 		}
 	}
-	// Whoever has done it twice has no device that is up.
-	inside("ip link add x1 type veth peer name x2; ip link set x1 up; true")
+	// Whoever has done it twice has no device that is up and sends anything.
+	inside("ip link add x1 type veth peer name x2; ip link set x2 up; ip link set x1 up; ip address add 192.0.2.1/24 dev x1; " +
+		"ping -c 3 -i 0.2 -W 1 192.0.2.2; true")
 	for end := time.Now().Add(time.Minute); strings.Contains(inside("ip -o link"), "x1"); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it may make devices")

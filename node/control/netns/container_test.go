@@ -378,6 +378,7 @@ func TestProcessesAreKept(t *testing.T) {
 	jobs := frrLine("lab", 7, 2)
 	id, other := jobs[0].ID, jobs[1].ID
 	n.apply(t, jobs)
+	n.settled(t, jobs) // a busy machine takes its time, and is helped
 	before, otherPID := n.state(t), n.pidOf(t, other)
 	expect := func(want ...string) {
 		t.Helper()
@@ -415,6 +416,7 @@ func TestProcessesAreKept(t *testing.T) {
 	}
 	jobs[0].Element.Stopped = false
 	expect("r0: device r1 taken up", "r0: started")
+	n.settled(t, jobs)
 
 	jobs[0].Element.Restarts++
 	expect("r0: restarted: as requested")

@@ -34,7 +34,11 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 	n.apply(t, jobs)
 	holds("# one")
 	n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
-	n.untilRuns(t, id, "fe80", "ip", "-6", "address", "show", "dev", "r1") // the kernel makes it a moment after the carrier has come
+	linkLocal := func() { // the kernel makes it a moment after the carrier has come
+		t.Helper()
+		n.untilRuns(t, id, "fe80", "ip", "-6", "address", "show", "dev", "r1")
+	}
+	linkLocal()
 	pid := n.pidOf(t, id)
 	document("two")
 	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
@@ -71,6 +75,7 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 	n.apply(t, jobs)
 	jobs[0].Element.Stopped = false
 	kept("r0: device r1 taken up", "r0: started")
+	linkLocal()
 	n.restart(t)
 	kept()
 	jobs[0].Element.Overwrites++
