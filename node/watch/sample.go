@@ -94,9 +94,14 @@ func newSample(ports []Sampled) *sample {
 // rate is how many a second so many within the sample are.
 func (s *sample) rate(n int) float64 { return float64(n) / max(s.span, least).Seconds() }
 
-// own is how many of the frames with a flag the element made itself, at the least: one that passes frames on – a switch,
-// a bridge – sends each to all its other ports. Where most may have been passed on, all are taken to be.
-func (s *sample) own(f func(packet) bool) int {
+// passable is how many frames may have left since so many came: one that passes frames on – a switch, a bridge – sends each
+// to all its other ports, and nothing back by its only one. Those that waited in a queue when the sample began are not seen to
+// come; while a queue is full, about as many come as leave.
+func (s *sample) passable(in int) int { return in * (len(s.ports) - 1) }
+
+// own is how many of the frames with a flag the element made itself, at the least. Where most may have been passed on, all are
+// taken to be. provoked tells that as many came to an element that passes nothing on.
+func (s *sample) own(f func(packet) bool) (own int, provoked bool) {
 	out, in := 0, 0
 	for _, p := range s.out {
 		if f(p.packet) {
@@ -108,20 +113,20 @@ func (s *sample) own(f func(packet) bool) int {
 			in++
 		}
 	}
-	if own := out - in*max(1, len(s.ports)-1); own > out/2 {
-		return own
+	if own = out - s.passable(in); own <= out/2 {
+		return 0, false
 	}
-	return 0
+	return own, in > 0 && in >= out/2
 }
 
 func (s *sample) storm() Value {
-	n := s.own(func(p packet) bool { return p.is(group) })
-	return Value{Signal: Storm, Value: s.rate(n)}
+	n, provoked := s.own(func(p packet) bool { return p.is(group) })
+	return Value{Signal: Storm, Value: s.rate(n), Provoked: provoked}
 }
 
 func (s *sample) malformed() Value {
-	n := s.own(func(p packet) bool { return p.is(broken) })
-	return Value{Signal: Malformed, Value: s.rate(n)}
+	n, provoked := s.own(func(p packet) bool { return p.is(broken) })
+	return Value{Signal: Malformed, Value: s.rate(n), Provoked: provoked}
 }
 
 // sources counts frames whose sender's address is none of an interface of the element's, where these are many: a few more
@@ -131,6 +136,7 @@ func (s *sample) sources() Value {
 	for _, p := range s.in {
 		passed[p.from] = true
 	}
+	came := len(passed)
 	for _, p := range s.ports {
 		passed[p.MAC] = true
 	}
@@ -141,7 +147,7 @@ func (s *sample) sources() Value {
 			distinct[p.from] = true
 		}
 	}
-	if len(distinct) <= few || s.own(func(p packet) bool { return !passed[p.from] }) == 0 {
+	if len(distinct) <= max(few, s.passable(came)) {
 		return Value{Signal: Sources}
 	}
 	return Value{Signal: Sources, Value: s.rate(count), Detail: fmt.Sprintf("%d addresses in %s", len(distinct), s.span.Round(time.Millisecond))}
@@ -154,9 +160,13 @@ func (s *sample) sources() Value {
 func (s *sample) asking() Value {
 	asked, known := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	var fifths [5]int
+	came := map[netip.AddrPort]bool{}
 	for _, p := range s.in {
 		if p.is(asks | answers) {
 			known[p.peer] = true
+		}
+		if p.is(asks) {
+			came[p.peer] = true
 		}
 	}
 	for _, p := range s.out {
@@ -164,6 +174,9 @@ func (s *sample) asking() Value {
 			asked[p.peer] = true
 			fifths[min(len(fifths)-1, int(int64(len(fifths))*int64(p.at)/max(1, int64(s.span))))]++
 		}
+	}
+	if len(asked) <= s.passable(len(came)) {
+		return Value{Signal: Asking}
 	}
 	v := s.distinct(Asking, asked, "neighbours")
 	slices.Sort(fifths[:])
@@ -215,7 +228,7 @@ func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) 
 			r.tried[p.peer]++
 		}
 	}
-	if 4*len(others) > len(r.tried) {
+	if 4*len(others) > len(r.tried) || s.span < answer && len(r.tried) <= s.passable(len(r.passed)) {
 		clear(r.tried)
 	}
 	return r

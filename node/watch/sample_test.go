@@ -227,6 +227,29 @@ func TestWhatIsPassedOnIsSomebodyElses(t *testing.T) {
 			if got := suspiciousOf(all...); len(got) != 0 {
 				t.Errorf("%s through %d ports: suspicious are %v, %v", name, ports, got, judged(all...))
 			}
+			// What leaves at first waited in a queue when the sample began, so it is not seen to come.
+			queued := slices.Clone(all)
+			for i := range queued {
+				queued[i].Frames = nil
+			}
+			const waiting, sampled = 240, 250
+			for i := range sampled {
+				at := 4 * time.Millisecond * time.Duration(i) / sampled
+				queued[0].Frames = append(queued[0].Frames, Frame{At: at, ToElement: true, Length: 60, Data: packet(i + waiting)})
+				copies := 1
+				if packet(i)[0]&1 != 0 {
+					copies = ports - 1
+				}
+				for k := range copies {
+					queued[1+k].Frames = append(queued[1+k].Frames, Frame{At: at, Length: 60, Data: packet(i)})
+				}
+			}
+			for i := range queued {
+				queued[i].Span = 4 * time.Millisecond
+			}
+			if got := suspiciousOf(queued...); len(got) != 0 {
+				t.Errorf("%s through the queues of %d ports: suspicious are %v, %v", name, ports, got, judged(queued...))
+			}
 			// A port that was full early says nothing of what came later.
 			all[0].Span = 20 * time.Millisecond
 			all[0].Frames = slices.DeleteFunc(slices.Clone(all[0].Frames), func(f Frame) bool { return f.At > all[0].Span })
@@ -270,6 +293,30 @@ func TestTranslatedIsProvoked(t *testing.T) {
 	})
 	if v := value(Scan, server.Sampled); v.Value < RuleOf(Scan).Floor || v.Provoked {
 		t.Errorf("a web server that scans: %+v", v)
+	}
+}
+
+// Two who attack one segment together see as much of each other's frames as they send: that hides neither, though it may have made them
+// send.
+func TestAttackersDoNotHideEachOther(t *testing.T) {
+	for name, attack := range map[Signal]func(from mac, i int) []byte{
+		Storm:     func(from mac, _ int) []byte { return frame(t, ether(from, all, 0x88b5), gopacket.Payload("x")) },
+		Malformed: func(from mac, _ int) []byte { return frame(t, ether(from, all, 0x0800), gopacket.Payload("x")) },
+		Asking: func(from mac, i int) []byte {
+			return arp(t, 1, from, addrA, address(1000*(1+int(from[5]))+i))
+		},
+		Sources: func(from mac, i int) []byte {
+			return frame(t, ether(mac{2, 1, from[5], 1, byte(i >> 8), byte(i)}, macB, 0x88b5), gopacket.Payload("x"))
+		},
+	} {
+		f := newTraffic(t)
+		spread(400, func(i int, at time.Duration) {
+			f.sends(at, attack(macA, i))
+			f.gets(at, attack(macB, i))
+		})
+		if got := suspiciousOf(f.Sampled); !slices.Contains(got, name) {
+			t.Errorf("%s beside another's: suspicious are %v, %v", name, got, judged(f.Sampled))
+		}
 	}
 }
 
