@@ -290,11 +290,11 @@ func (c *chain) ends(i int) (elements, addresses [2]string) {
 func (c *chain) jobs(index uint32) []control.Job {
 	jobs := make([]control.Job, c.routers+2)
 	for i := range jobs {
-		e := model.Element{Name: c.name(i), Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Forwarding: c.forwarding()}
+		e := model.PlacedElement{Name: c.name(i), Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Forwarding: c.forwarding()}
 		if i == 0 || i == c.routers+1 {
 			e.Kind, e.Software, e.Forwarding = model.Host, "", model.ForwardGuest
 		}
-		jobs[i] = control.Job{ID: c.id(e.Name), Index: index, Element: model.NodeElement{Element: e}}
+		jobs[i] = control.Job{ID: c.id(e.Name), Index: index, Element: model.NodeElement{PlacedElement: e}}
 	}
 	for i := range c.routers + 1 {
 		if c.way == byKernel {
@@ -304,7 +304,7 @@ func (c *chain) jobs(index uint32) []control.Job {
 		for side := range 2 {
 			j := &jobs[i+side]
 			far := elements[1-side]
-			j.Element.Interfaces = append(j.Element.Interfaces, model.Interface{Name: far, MTU: 1500,
+			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: far, MTU: 1500,
 				MAC: model.MAC(model.PortID{ID: j.ID, Interface: far}), Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[side] + "/24")}})
 		}
 	}

@@ -82,10 +82,10 @@ func (l *lab) slicesOn(name string, n int, first byte) (*wires, error) {
 // jobs are the routers, all with the same addresses.
 func (w *wires) jobs(first uint32) (jobs []control.Job) {
 	for i := range w.n {
-		j := control.Job{ID: w.router(i), Index: first + uint32(i), Element: model.NodeElement{Element: model.Element{
+		j := control.Job{ID: w.router(i), Index: first + uint32(i), Element: model.NodeElement{PlacedElement: model.PlacedElement{
 			Name: w.router(i).Element, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Forwarding: model.ForwardXDP}}}
 		for side, ifc := range []string{wireIn, wireOut} {
-			j.Element.Interfaces = append(j.Element.Interfaces, model.Interface{Name: ifc, MTU: 1500, MAC: w.mac(i, ifc).String(),
+			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: ifc, MTU: 1500, MAC: w.mac(i, ifc).String(),
 				Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", side))}})
 		}
 		jobs = append(jobs, j)

@@ -91,7 +91,7 @@ func FuzzParseAlert(f *testing.F) {
 func TestAlertsNameElementsOfTheirNetworkOnly(t *testing.T) {
 	element := func(network, name, address string) model.ElementView {
 		return model.ElementView{ElementStatus: model.ElementStatus{ID: model.ID{Network: network, Element: name}},
-			Element: model.Element{Name: name, Interfaces: []model.Interface{{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}}}}
+			Element: model.ResolvedElement{Name: name, Interfaces: []model.ResolvedInterface{{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}}}}
 	}
 	all := []model.ElementView{element("lab", "h1", "10.0.0.1/24"), element("lab", "ids", "10.0.0.9/24"), element("lab", "a", "10.0.0.7/24"),
 		element("lab", "b", "10.0.0.7/24"), element("other", "h1", "10.0.0.1/24"), element("other", "h2", "10.0.0.2/24")}

@@ -201,7 +201,7 @@ func findElement(elements []model.ElementView, id model.ID) (*model.ElementView,
 		existingNames("element", id.Element, names))
 }
 
-func findInterface(e *model.ElementView, name string) (*model.Interface, error) {
+func findInterface(e *model.ElementView, name string) (*model.ResolvedInterface, error) {
 	var names []string
 	for i := range e.Element.Interfaces {
 		if e.Element.Interfaces[i].Name == name {

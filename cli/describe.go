@@ -214,10 +214,10 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	for _, e := range record.Network.Edges {
 		device, gateway, forwards := e.Device, "", ""
 		if e.Mirror != nil {
-			device = e.Out()
+			device = model.LeadsTo(&e)
 		}
 		if e.Internet != nil {
-			device, gateway, forwards = e.Out(), join(record.Assigned.EdgeAddresses(e.Name)), join(e.Internet.Forwards)
+			device, gateway, forwards = model.LeadsTo(&e), join(record.Assigned.EdgeAddresses(e.Name)), join(e.Internet.Forwards)
 		}
 		if e.Trunk {
 			device += " (trunk)"
@@ -421,15 +421,15 @@ func inArea(area string) string {
 	return " area " + area
 }
 
-func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Interface, links []model.LinkStatus) error {
+func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.ResolvedInterface, links []model.LinkStatus) error {
 	id := model.PortID{ID: e.ID, Interface: i.Name}
 	port, known := portsByID(links)[id]
 	if o.format != formatTable {
 		view := struct {
-			ID        model.PortID     `json:"id"`
-			Node      string           `json:"node"`
-			Interface *model.Interface `json:"interface"`
-			Port      model.PortStatus `json:"port"`
+			ID        model.PortID             `json:"id"`
+			Node      string                   `json:"node"`
+			Interface *model.ResolvedInterface `json:"interface"`
+			Port      model.PortStatus         `json:"port"`
 		}{id, e.Node, i, port}
 		return writeValue(c.Out, o.format, view)
 	}
@@ -446,8 +446,10 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Interfa
 	s.line("Link", i.Link)
 	s.line("Edge", i.Edge)
 	s.line("To", farEnd(i))
-	if i.Far != nil && i.Far.Node != "" && i.Far.Node != e.Node {
-		s.line("Tunnel", fmt.Sprintf("VNI %d to node %s", i.Far.VNI, i.Far.Node))
+	for _, l := range links {
+		if l.Link.Name == i.Link && l.Network == e.ID.Network {
+			s.line("Tunnel", tunnelText(l, e.Node))
+		}
 	}
 	if known {
 		s.line("Port", fmt.Sprintf("%s (index %d) on node %s", port.Device, port.Index, e.Node))
@@ -459,6 +461,19 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Interfa
 		}
 	}
 	return s.err
+}
+
+// tunnelText tells of a link's tunnel from a node; there is none where both ends are on one.
+func tunnelText(l model.LinkStatus, from string) string {
+	for _, p := range l.Paths {
+		if a, b := p.Nodes[0], p.Nodes[len(p.Nodes)-1]; a != b {
+			if a == from {
+				a = b
+			}
+			return fmt.Sprintf("VNI %d to node %s", l.VNI, a)
+		}
+	}
+	return ""
 }
 
 func (c *CLI) describeLink(o output, l model.LinkStatus) error {
@@ -557,7 +572,7 @@ func portsByID(links []model.LinkStatus) map[model.PortID]model.PortStatus {
 	return ports
 }
 
-func farEnd(i *model.Interface) string {
+func farEnd(i *model.ResolvedInterface) string {
 	if i.Far == nil {
 		return ""
 	}

@@ -241,7 +241,7 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 		f.dump.Networks = append(f.dump.Networks, model.NetworkStatus{Name: n.Name, Phase: model.PhasePending,
 			Elements: len(n.Elements), Links: len(n.Links), Revision: result.Record.Revision})
 		for _, e := range n.Elements {
-			f.dump.Elements = append(f.dump.Elements, model.ElementView{Element: e, ElementStatus: model.ElementStatus{
+			f.dump.Elements = append(f.dump.Elements, model.ElementView{Element: model.WithInterfaces(e, []model.ResolvedInterface(nil)), ElementStatus: model.ElementStatus{
 				ID: model.ID{Network: n.Name, Element: e.Name}, Phase: model.PhaseFailed, Node: "n1", Message: "no disk space"}})
 		}
 	}
@@ -467,30 +467,38 @@ func prefixes(s ...string) []netip.Prefix {
 // lab is an instance with a network of two routers, two hosts and a switch on two nodes.
 func lab() *fake {
 	id := func(e string) model.ID { return model.ID{Network: "lab", Element: e} }
-	far := func(e, i string, k model.Kind, node string) *model.Far {
-		return &model.Far{Element: e, Interface: i, Kind: k, Node: node, VNI: 7}
+	far := func(e, i string, k model.Kind) *model.Far {
+		return &model.Far{Element: e, Interface: i, Kind: k}
 	}
-	h1 := model.Element{Name: "h1", Kind: model.Host, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
+	h1 := model.ResolvedElement{Name: "h1", Kind: model.Host, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
 		Gateways:   []netip.Addr{netip.MustParseAddr("10.0.0.1")},
-		Interfaces: []model.Interface{{Name: "r1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "h1--r1", Addresses: prefixes("10.0.0.2/30", "fd00::2/64"), Far: far("r1", "h1", model.Router, "n1")}}}
-	r1 := model.Element{Name: "r1", Kind: model.Router, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
+		Interfaces: []model.ResolvedInterface{{Name: "r1", MAC: "02:00:00:00:00:01", MTU: 1500, Link: "h1--r1", Addresses: prefixes("10.0.0.2/30", "fd00::2/64"), Far: far("r1", "h1", model.Router)}}}
+	r1 := model.ResolvedElement{Name: "r1", Kind: model.Router, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
 		Software: model.SoftwareFRR, Loopback: prefixes("10.255.0.1/32"), RouterID: netip.MustParseAddr("10.255.0.1"),
 		Amounts: model.Amounts{CPU: 500, Memory: 256 << 20}, Routing: model.Routing{OSPF: &model.OSPF{}, BGP: &model.BGP{AS: 65001}},
 		Routes: []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.6")}, Metric: 20},
 			{To: netip.MustParsePrefix("198.51.100.0/24"), Type: model.RouteBlackhole}},
-		Interfaces: []model.Interface{
-			{Name: "h1", MTU: 1500, Link: "h1--r1", Addresses: prefixes("10.0.0.1/30", "fd00::1/64"), Far: far("h1", "r1", model.Host, "n1")},
-			{Name: "ge-0/0/1", Device: "ge-0.0.1", MTU: 9000, Link: "r1--r2", Addresses: prefixes("10.0.0.5/30"), Far: far("r2", "r1", model.Router, "n2")}}}
-	r2 := model.Element{Name: "r2", Kind: model.Router, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
+		Interfaces: []model.ResolvedInterface{
+			{Name: "h1", MTU: 1500, Link: "h1--r1", Addresses: prefixes("10.0.0.1/30", "fd00::1/64"), Far: far("h1", "r1", model.Host)},
+			{Name: "ge-0/0/1", Device: "ge-0.0.1", MTU: 9000, Link: "r1--r2", Addresses: prefixes("10.0.0.5/30"), Far: far("r2", "r1", model.Router)}}}
+	r2 := model.ResolvedElement{Name: "r2", Kind: model.Router, Control: model.ControlNetns, Forwarding: model.ForwardGuest,
 		Software: model.SoftwareFRR, Loopback: prefixes("10.255.0.2/32"),
-		Interfaces: []model.Interface{{Name: "r1", MTU: 9000, Link: "r1--r2", Addresses: prefixes("10.0.0.6/30"), Far: far("r1", "ge-0/0/1", model.Router, "n1")}}}
-	sw := model.Element{Name: "s1", Kind: model.Switch, Control: model.ControlNetns, Forwarding: model.ForwardBridge}
+		Interfaces: []model.ResolvedInterface{{Name: "r1", MTU: 9000, Link: "r1--r2", Addresses: prefixes("10.0.0.6/30"), Far: far("r1", "ge-0/0/1", model.Router)}}}
+	sw := model.ResolvedElement{Name: "s1", Kind: model.Switch, Control: model.ControlNetns, Forwarding: model.ForwardBridge}
 	links := []model.Link{
 		{Name: "h1--r1", Ends: [2]model.End{{Element: "h1", Interface: "r1"}, {Element: "r1", Interface: "h1"}}},
 		{Name: "r1--r2", Ends: [2]model.End{{Element: "r1", Interface: "ge-0/0/1"}, {Element: "r2", Interface: "r1"}},
 			Bandwidth: 10e6, MTU: 9000, Delay: model.Duration(10 * time.Millisecond), Loss: 0.01},
 	}
-	network := model.Network{Name: "lab", Elements: []model.Element{h1, r1, r2, sw}, Links: links,
+	var documented []model.Element
+	for _, e := range []model.ResolvedElement{h1, r1, r2, sw} {
+		var interfaces []model.Interface
+		for _, f := range e.Interfaces {
+			interfaces = append(interfaces, model.Interface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses})
+		}
+		documented = append(documented, model.WithInterfaces(e, interfaces))
+	}
+	network := model.Network{Name: "lab", Elements: documented, Links: links,
 		Slice:  model.Slice{CPU: 2000, Memory: 1 << 30},
 		Edges:  []model.Edge{{Name: "up", End: model.End{Element: "r2", Interface: "up"}, Node: "n2", Device: "eth1", VLAN: 42}},
 		Expect: []model.Expectation{{From: "h1", To: "r2"}, {From: "h1", To: "s1", Not: true, Family: model.IPv6}}}
@@ -498,7 +506,7 @@ func lab() *fake {
 		Placement: model.Placement{Elements: map[string]string{"h1": "n1", "r1": "n1", "r2": "n2"}},
 		Links:     map[string]model.AssignedLink{"h1--r1": {VNI: 6, Prefixes: prefixes("10.0.0.0/30", "fd00::/64")}, "r1--r2": {VNI: 7, Prefixes: prefixes("10.0.0.4/30")}},
 	}
-	view := func(e model.Element, node string, p model.Phase, message string) model.ElementView {
+	view := func(e model.ResolvedElement, node string, p model.Phase, message string) model.ElementView {
 		return model.ElementView{ElementStatus: model.ElementStatus{ID: id(e.Name), Node: node, Phase: p, Message: message}, Element: e}
 	}
 	port := func(e, i string, up bool, rx, tx uint64) model.PortStatus {

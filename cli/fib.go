@@ -228,7 +228,7 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 			return err
 		}
 		s := tracedStep{Router: id, In: q.In, Trace: t}
-		var far *model.Interface
+		var far *model.ResolvedInterface
 		if t.Verdict == model.Forwarded {
 			far = interfaceNamed(elementOf(elements, id.Element), t.Way.Interface)
 			if s.Next = "out of the network, by an edge"; far != nil && far.Far != nil {
@@ -275,7 +275,7 @@ func elementOf(all []model.ElementView, name string) *model.ElementView {
 	return nil
 }
 
-func interfaceNamed(e *model.ElementView, name string) *model.Interface {
+func interfaceNamed(e *model.ElementView, name string) *model.ResolvedInterface {
 	if e != nil {
 		for i := range e.Element.Interfaces {
 			if e.Element.Interfaces[i].Name == name {

@@ -127,7 +127,7 @@ func writeDOT(w io.Writer, r model.Record) error {
 
 // edgeDevice names the real device of an edge.
 func edgeDevice(e model.Edge) string {
-	name := e.Out()
+	name := model.LeadsTo(&e)
 	if e.Node != "" {
 		name = e.Node + " " + name
 	}

@@ -277,7 +277,7 @@ func linkMTU(l model.Link) int {
 func end(e model.End) string { return e.Element + ":" + e.Interface }
 
 // addresses are an element's own, the loopback's first; a table for people shows the first few.
-func addresses(e *model.Element, all bool) string {
+func addresses(e *model.ResolvedElement, all bool) string {
 	var list []string
 	for _, p := range e.Loopback {
 		list = append(list, p.Addr().String())

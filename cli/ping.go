@@ -117,7 +117,7 @@ func (c *CLI) resolve(cmd *cobra.Command, from model.ID, target string, family m
 	return pickAddress(&source.Element, &destination.Element, to, family)
 }
 
-func pickAddress(from, to *model.Element, id model.ID, family model.Family) (netip.Addr, error) {
+func pickAddress(from, to *model.ResolvedElement, id model.ID, family model.Family) (netip.Addr, error) {
 	families := []model.Family{model.IPv4, model.IPv6}
 	if family != model.AnyFamily {
 		families = []model.Family{family}
@@ -162,7 +162,7 @@ func pickAddress(from, to *model.Element, id model.ID, family model.Family) (net
 
 func isFamily(a netip.Addr, f model.Family) bool { return a.Is4() == (f == model.IPv4) }
 
-func hasAddressIn(e *model.Element, subnet netip.Prefix) bool {
+func hasAddressIn(e *model.ResolvedElement, subnet netip.Prefix) bool {
 	for _, i := range e.Interfaces {
 		for _, p := range i.Addresses {
 			if subnet.Contains(p.Addr()) {
@@ -173,7 +173,7 @@ func hasAddressIn(e *model.Element, subnet netip.Prefix) bool {
 	return false
 }
 
-func hasFamily(e *model.Element, f model.Family) bool {
+func hasFamily(e *model.ResolvedElement, f model.Family) bool {
 	for _, i := range e.Interfaces {
 		for _, p := range i.Addresses {
 			if isFamily(p.Addr(), f) {

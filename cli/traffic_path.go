@@ -48,7 +48,7 @@ func (p trafficPath) label() string { return p.From.ID.String() + " → " + p.To
 // endpoint is an element as the kernel knows it.
 type endpoint struct {
 	id        model.ID
-	element   *model.Element
+	element   *model.ResolvedElement
 	node      instance.NodeDirs
 	namespace string // the element's
 	ports     string // the node's; empty: our own

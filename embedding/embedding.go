@@ -92,7 +92,7 @@ type Current struct {
 	model.Placement
 	// Network is what was placed, resolved. What its elements ask for already is not asked of their nodes again. So a
 	// network can be changed whatever has become of a node since.
-	Network model.Network
+	Network model.Resolved
 }
 
 // Embed places a resolved network beside what others use. used does not count this network.
@@ -107,7 +107,7 @@ type Current struct {
 // wherever its ends may be.
 //
 // The error is a *Refusal that tells everything that is missing.
-func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net model.Network, current Current) (model.Placement, error) {
+func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net model.Resolved, current Current) (model.Placement, error) {
 	e := newEmbedder(sub, used, net)
 	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
 		return model.Placement{}, &Refusal{net.Name, []model.Problem{{About: model.AboutNetwork, Name: net.Name, Message: "there is no node in the substrate"}}}
@@ -148,7 +148,7 @@ func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net 
 // embedder holds the state of one Embed: nodes and elements by number.
 type embedder struct {
 	sub      *graph
-	net      model.Network
+	net      model.Resolved
 	index    map[string]int // element name → number
 	adjacent [][]int32      // element → elements at the far ends of its links
 	nodes    []nodeState
@@ -171,7 +171,7 @@ type nodeState struct {
 	used NodeUsage // with this network's elements so far
 }
 
-func newEmbedder(sub model.Substrate, used Usage, net model.Network) *embedder {
+func newEmbedder(sub model.Substrate, used Usage, net model.Resolved) *embedder {
 	n := len(net.Elements)
 	e := &embedder{sub: newGraph(sub), net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),
 		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), may: make([][]bool, n), parent: make([]int32, n),

@@ -31,10 +31,10 @@ func substrate(n int) model.Substrate {
 }
 
 // line is a network of routers r1 – r2 – … .
-func line(n int) model.Network {
-	net := model.Network{Name: "line"}
+func line(n int) model.Resolved {
+	net := model.Resolved{Name: "line"}
 	for i := range n {
-		net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i+1), Kind: model.Router})
+		net.Elements = append(net.Elements, model.ResolvedElement{Name: fmt.Sprintf("r%d", i+1), Kind: model.Router})
 		if i > 0 {
 			addLink(&net, fmt.Sprintf("r%d", i), fmt.Sprintf("r%d", i+1))
 		}
@@ -42,13 +42,22 @@ func line(n int) model.Network {
 	return net
 }
 
-func addLink(net *model.Network, a, b string) *model.Link {
+// document has what a usage is worked out from.
+func document(net model.Resolved) model.Network {
+	doc := model.Network{Name: net.Name, Slice: net.Slice, Links: net.Links}
+	for _, e := range net.Elements {
+		doc.Elements = append(doc.Elements, model.WithInterfaces(e, []model.Interface(nil)))
+	}
+	return doc
+}
+
+func addLink(net *model.Resolved, a, b string) *model.Link {
 	net.Links = append(net.Links, model.Link{Name: a + "--" + b,
 		Ends: [2]model.End{{Element: a, Interface: b}, {Element: b, Interface: a}}})
 	return &net.Links[len(net.Links)-1]
 }
 
-func embed(t *testing.T, sub model.Substrate, net model.Network, current model.Placement) model.Placement {
+func embed(t *testing.T, sub model.Substrate, net model.Resolved, current model.Placement) model.Placement {
 	t.Helper()
 	p, err := Embed(sub, nil, Usage{}, net, Current{Placement: current})
 	if err != nil {
@@ -102,7 +111,7 @@ func TestOneMoreElementGoesBesideItsNeighbour(t *testing.T) {
 	sub := substrate(3)
 	net := line(30)
 	before := embed(t, sub, net, model.Placement{})
-	net.Elements = append(net.Elements, model.Element{Name: "h1", Kind: model.Host})
+	net.Elements = append(net.Elements, model.ResolvedElement{Name: "h1", Kind: model.Host})
 	addLink(&net, "h1", "r15")
 	after := embed(t, sub, net, before)
 	if after.Elements["h1"] != before.Elements["r15"] {
@@ -120,7 +129,7 @@ func TestPins(t *testing.T) {
 	net := line(6)
 	net.Elements[0].Node = "n3"
 	net.Elements[1].Location = "bonn" // n2 alone
-	net.Edges = []model.Edge{{Name: "e", End: model.End{Element: "r3", Interface: "up"}, Node: "n1", Device: "eth1"}}
+	net.Edges = []model.ResolvedEdge{{Name: "e", End: model.End{Element: "r3", Interface: "up"}, Node: "n1", Device: "eth1"}}
 	p := embed(t, sub, net, model.Placement{Elements: map[string]string{"r1": "n1", "r4": "n3", "r5": "gone"}})
 	for name, want := range map[string]string{"r1": "n3", "r2": "n2", "r3": "n1", "r4": "n3"} {
 		if p.Elements[name] != want {
@@ -181,7 +190,7 @@ func TestPathsTakeTurnsWhenBandwidthRunsOut(t *testing.T) {
 	for i := range sub.Links {
 		sub.Links[i].Bandwidth = 100e6
 	}
-	net := model.Network{Name: "pair", Elements: []model.Element{{Name: "a", Node: "n1"}, {Name: "b", Node: "n2"}}}
+	net := model.Resolved{Name: "pair", Elements: []model.ResolvedElement{{Name: "a", Node: "n1"}, {Name: "b", Node: "n2"}}}
 	for i := range 2 {
 		l := addLink(&net, "a", "b")
 		l.Name += fmt.Sprint(i)
@@ -207,7 +216,7 @@ func TestRefusals(t *testing.T) {
 	small.Nodes[1].MTU = 1500
 	apart := substrate(3)
 	apart.Links = apart.Links[:1]
-	pinned := func(change func(*model.Network)) model.Network {
+	pinned := func(change func(*model.Resolved)) model.Resolved {
 		net := line(2)
 		net.Elements[0].Node, net.Elements[1].Node = "n1", "n2"
 		change(&net)
@@ -217,43 +226,43 @@ func TestRefusals(t *testing.T) {
 		name string
 		sub  model.Substrate
 		used Usage
-		net  model.Network
+		net  model.Resolved
 		now  model.Placement
 		want []string
 	}{
 		{name: "cpu", sub: substrate(2), used: Usage{Nodes: map[string]NodeUsage{"n1": {CPU: 3500}, "n2": {CPU: 2800}}},
-			net:  pinnedTo("", func(n *model.Network) { n.Elements[0].CPU = 2000 }),
+			net:  pinnedTo("", func(n *model.Resolved) { n.Elements[0].CPU = 2000 }),
 			want: []string{"r1 needs 2 cores on one node: n1 has 0.5 cores free, n2 has 1.2 cores free"}},
-		{name: "memory and cpu", sub: substrate(1), net: pinnedTo("", func(n *model.Network) {
+		{name: "memory and cpu", sub: substrate(1), net: pinnedTo("", func(n *model.Resolved) {
 			n.Elements[0].CPU, n.Elements[0].Memory = 5000, 9*gib
 		}), want: []string{"r1 needs 5 cores and 9GiB on one node: n1 has 4 cores and 8GiB free"}},
-		{name: "all problems", sub: substrate(2), net: pinnedTo("", func(n *model.Network) {
+		{name: "all problems", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) {
 			n.Elements[0].CPU, n.Elements[1].CPU = 5000, 6000
 		}), want: []string{"r1 needs 5 cores", "r2 needs 6 cores"}},
-		{name: "pinned too much", sub: substrate(2), net: pinnedTo("n1", func(n *model.Network) {
+		{name: "pinned too much", sub: substrate(2), net: pinnedTo("n1", func(n *model.Resolved) {
 			n.Elements[0].CPU, n.Elements[1].CPU = 3000, 3000
 		}), want: []string{"node n1 has 4 cores and 8GiB free, but these must be there: r1 3 cores (pinned), r2 3 cores (pinned)"}},
-		{name: "grown where it is", sub: substrate(2), net: pinnedTo("", func(n *model.Network) { n.Elements[0].CPU = 5000 }),
+		{name: "grown where it is", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) { n.Elements[0].CPU = 5000 }),
 			now: model.Placement{Elements: map[string]string{"r1": "n2"}}, want: []string{"r1 5 cores (there already)"}},
-		{name: "no such node", sub: substrate(2), net: pinnedTo("n9", func(*model.Network) {}),
+		{name: "no such node", sub: substrate(2), net: pinnedTo("n9", func(*model.Resolved) {}),
 			want: []string{"r1 is pinned to node n9, which does not exist; there are n1, n2", "r2 is pinned to node n9"}},
-		{name: "no such location", sub: substrate(2), net: pinnedTo("", func(n *model.Network) { n.Elements[0].Location = "paris" }),
+		{name: "no such location", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) { n.Elements[0].Location = "paris" }),
 			want: []string{"r1 is pinned to location paris, where there is no node; there are rio, bonn"}},
-		{name: "location full", sub: substrate(2), net: pinnedTo("", func(n *model.Network) {
+		{name: "location full", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) {
 			n.Elements[0].Location, n.Elements[0].CPU = "bonn", 5000
 		}), want: []string{"r1 needs 5 cores on one node in location bonn: n2 has 4 cores free"}},
-		{name: "edge without node", sub: substrate(2), net: pinnedTo("", func(n *model.Network) {
-			n.Edges = []model.Edge{{Name: "up", Device: "eth1", End: model.End{Element: "r1"}}}
+		{name: "edge without node", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) {
+			n.Edges = []model.ResolvedEdge{{Name: "up", Device: "eth1", End: model.End{Element: "r1"}}}
 		}), want: []string{"edge up does not say which node its device eth1 is on; there are n1, n2"}},
-		{name: "edge elsewhere", sub: substrate(2), net: pinnedTo("n1", func(n *model.Network) {
-			n.Edges = []model.Edge{{Name: "up", Device: "eth1", Node: "n2", End: model.End{Element: "r1"}}}
+		{name: "edge elsewhere", sub: substrate(2), net: pinnedTo("n1", func(n *model.Resolved) {
+			n.Edges = []model.ResolvedEdge{{Name: "up", Device: "eth1", Node: "n2", End: model.End{Element: "r1"}}}
 		}), want: []string{"r1 is pinned to n1, but its edge's device is on n2"}},
-		{name: "bandwidth", sub: limited, net: pinned(func(n *model.Network) { n.Links[0].Bandwidth = 200e6 }),
+		{name: "bandwidth", sub: limited, net: pinned(func(n *model.Resolved) { n.Links[0].Bandwidth = 200e6 }),
 			want: []string{"link r1--r2 needs 200Mbit from n1 (r1) to n2 (r2)", "n1 – n2 has 100Mbit free"}},
-		{name: "mtu", sub: small, net: pinned(func(*model.Network) {}),
+		{name: "mtu", sub: small, net: pinned(func(*model.Resolved) {}),
 			want: []string{"link r1--r2 has an MTU of 1500, so the underlay must carry 1550", "substrate link n1 -- n2 carries 1500",
 				"lower the link's MTU to 1450, or raise the underlay's to 1550"}},
-		{name: "apart", sub: apart, net: pinned(func(n *model.Network) { n.Elements[1].Node = "n3" }),
+		{name: "apart", sub: apart, net: pinned(func(n *model.Resolved) { n.Elements[1].Node = "n3" }),
 			want: []string{"n1 and n3 are not joined"}},
 		{name: "no nodes", net: line(1), want: []string{"there is no node in the substrate"}},
 	} {
@@ -275,7 +284,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func pinnedTo(node string, change func(*model.Network)) model.Network {
+func pinnedTo(node string, change func(*model.Resolved)) model.Resolved {
 	net := line(2)
 	for i := range net.Elements {
 		net.Elements[i].Node = node
@@ -335,7 +344,7 @@ func TestUsageOf(t *testing.T) {
 	}
 	net.Links[0].Bandwidth = 5e6
 	p := embed(t, sub, net, model.Placement{})
-	u := UsageOf([]model.Record{{Network: net, Assigned: model.Assigned{Placement: p}}})
+	u := UsageOf([]model.Record{{Network: document(net), Assigned: model.Assigned{Placement: p}}})
 	if want := (NodeUsage{CPU: 500, Memory: gib, Weight: 500, Elements: 1}); u.Nodes["n2"] != want {
 		t.Errorf("n2's usage is %+v, want %+v", u.Nodes["n2"], want)
 	}

@@ -39,7 +39,7 @@ func TestMTUsNeverDependOnPlacement(t *testing.T) {
 		sub    model.Substrate
 		mtu    int
 		a, b   string // pins
-		change func(*model.Network)
+		change func(*model.Resolved)
 		want   string // empty: it fits
 	}{
 		{name: "one node carries any", sub: mtus(1500), mtu: 9000},
@@ -61,16 +61,16 @@ func TestMTUsNeverDependOnPlacement(t *testing.T) {
 		{name: "the default counts", sub: mtus(9000, 1500), want: "has an MTU of 1500"},
 		{name: "ipv6 takes more", sub: ipv6, mtu: 8931, want: "must carry 9001"},
 		{name: "ipv6 takes no more than that", sub: ipv6, mtu: 8930},
-		{name: "an edge is a pin", sub: mtus(1500, 1500), mtu: 1500, a: "n2", change: func(n *model.Network) {
-			n.Edges = []model.Edge{{Name: "up", Node: "n2", Device: "eth1", End: model.End{Element: "r2", Interface: "up"}}}
+		{name: "an edge is a pin", sub: mtus(1500, 1500), mtu: 1500, a: "n2", change: func(n *model.Resolved) {
+			n.Edges = []model.ResolvedEdge{{Name: "up", Node: "n2", Device: "eth1", End: model.End{Element: "r2", Interface: "up"}}}
 		}},
-		{name: "a location of one node", sub: mtus(9000, 1500), mtu: 9000, a: "n1", change: func(n *model.Network) {
+		{name: "a location of one node", sub: mtus(9000, 1500), mtu: 9000, a: "n1", change: func(n *model.Resolved) {
 			n.Elements[1].Location = "rio"
 		}},
-		{name: "a location of several", sub: mtus(9000, 9000, 9000), mtu: 9000, a: "n1", change: func(n *model.Network) {
+		{name: "a location of several", sub: mtus(9000, 9000, 9000), mtu: 9000, a: "n1", change: func(n *model.Resolved) {
 			n.Elements[1].Location = "rio"
 		}, want: "substrate link n2 -- n3 carries 9000"},
-		{name: "links are counted together", sub: mtus(9000, 1500), change: func(n *model.Network) {
+		{name: "links are counted together", sub: mtus(9000, 1500), change: func(n *model.Resolved) {
 			for i := range 20 {
 				addLink(n, "r1", "r2").Name += fmt.Sprint(i)
 			}

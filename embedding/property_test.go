@@ -16,7 +16,7 @@ import (
 type question struct {
 	sub  model.Substrate
 	used Usage
-	net  model.Network
+	net  model.Resolved
 	now  model.Placement
 }
 
@@ -41,7 +41,7 @@ func drawQuestion(t *rapid.T) question {
 	elements := rapid.IntRange(1, 25).Draw(t, "elements")
 	q.net.Name = "lab"
 	for i := range elements {
-		el := model.Element{Name: fmt.Sprintf("e%d", i)}
+		el := model.ResolvedElement{Name: fmt.Sprintf("e%d", i)}
 		if rapid.IntRange(0, 2).Draw(t, "asks") == 0 {
 			el.CPU = model.CPU(rapid.IntRange(0, 3000).Draw(t, "cpu"))
 			el.Memory = model.Bytes(rapid.IntRange(0, 8).Draw(t, "memory")) << 28
@@ -85,7 +85,7 @@ func TestPropertyCapacitiesAndPins(t *testing.T) {
 			return
 		}
 		fitted++
-		u := UsageOf([]model.Record{{Network: q.net, Assigned: model.Assigned{Placement: p}}})
+		u := UsageOf([]model.Record{{Network: document(q.net), Assigned: model.Assigned{Placement: p}}})
 		at := map[string]model.SubstrateNode{}
 		for _, n := range q.sub.Nodes {
 			at[n.Name] = n

@@ -28,7 +28,7 @@ func (e *embedder) route(current model.Placement) (map[string][]model.LinkPath, 
 		if !ok || a == b {
 			continue
 		}
-		rate := e.net.Reserves(l)
+		rate := e.net.Slice.Reserves(l)
 		if have := current.Links[l.Name]; len(have) == 1 && e.serves(l, have[0], a, b) {
 			e.sub.reserve(have[0].Nodes, rate)
 			paths[l.Name] = []model.LinkPath{{Nodes: have[0].Nodes, Bandwidth: rate}}
@@ -37,13 +37,13 @@ func (e *embedder) route(current model.Placement) (map[string][]model.LinkPath, 
 		open = append(open, k)
 	}
 	slices.SortStableFunc(open, func(x, y int) int {
-		return cmp.Or(cmp.Compare(e.net.Reserves(&e.net.Links[y]), e.net.Reserves(&e.net.Links[x])),
+		return cmp.Or(cmp.Compare(e.net.Slice.Reserves(&e.net.Links[y]), e.net.Slice.Reserves(&e.net.Links[x])),
 			strings.Compare(e.net.Links[x].Name, e.net.Links[y].Name))
 	})
 	for _, k := range open {
 		l := &e.net.Links[k]
 		a, b, _ := e.ends(l)
-		rate := e.net.Reserves(l)
+		rate := e.net.Slice.Reserves(l)
 		nodes := e.sub.path(a, b, rate)
 		if nodes == nil {
 			failed = append(failed, failure{k, e.noPath(l, a, b)})
@@ -74,7 +74,7 @@ func (e *embedder) serves(l *model.Link, p model.LinkPath, a, b int32) bool {
 	}
 	for k, name := range p.Nodes {
 		n := e.sub.number(name)
-		if n < 0 || k > 0 && !e.sub.hasRoom(e.sub.number(p.Nodes[k-1]), n, e.net.Reserves(l)) {
+		if n < 0 || k > 0 && !e.sub.hasRoom(e.sub.number(p.Nodes[k-1]), n, e.net.Slice.Reserves(l)) {
 			return false
 		}
 	}
@@ -92,12 +92,12 @@ func (e *embedder) noPath(l *model.Link, a, b int32) string {
 	var free []string
 	for k := 1; k < len(shortest); k++ {
 		x, y := e.sub.number(shortest[k-1]), e.sub.number(shortest[k])
-		if !e.sub.hasRoom(x, y, e.net.Reserves(l)) {
+		if !e.sub.hasRoom(x, y, e.net.Slice.Reserves(l)) {
 			free = append(free, fmt.Sprintf("%s – %s has %s free", shortest[k-1], shortest[k], e.sub.room(x, y)))
 		}
 	}
 	return fmt.Sprintf("link %s needs %s from %s (%s) to %s (%s), and no substrate path has that free: on the shortest %s",
-		l.Name, e.net.Reserves(l), from, l.Ends[0].Element, to, l.Ends[1].Element, strings.Join(free, ", "))
+		l.Name, e.net.Slice.Reserves(l), from, l.Ends[0].Element, to, l.Ends[1].Element, strings.Join(free, ", "))
 }
 
 // glue makes the ends of links that fit nowhere share a node, where both may. It tells whether anything changed.

@@ -22,7 +22,7 @@ func lacking(name model.Feature, why string) model.Offer {
 }
 
 // asks is a network of routers, each "NAME control forwarding software [node or location/]", in a line.
-func asks(routers ...string) model.Network {
+func asks(routers ...string) model.Resolved {
 	net := line(len(routers))
 	for i, r := range routers {
 		w := strings.Fields(r)
@@ -49,7 +49,7 @@ var (
 func TestElementsGoWhereTheirDriversAre(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		net    model.Network
+		net    model.Resolved
 		offers map[string]model.Offers
 		want   map[string]string // element → the nodes that it may be on
 	}{
@@ -60,14 +60,14 @@ func TestElementsGoWhereTheirDriversAre(t *testing.T) {
 		{"none that needs any", asks("netns guest none"), three, map[string]string{"r1": "n1 n2"}},
 		{"a node that tells nothing may have all", asks("vm xdp bird"), map[string]model.Offers{"n1": small, "n3": small}, map[string]string{"r1": "n2"}},
 		{"a pin to a node that has it", asks("netns guest frr n2"), three, map[string]string{"r1": "n2"}},
-		{"delay at both ends", func() model.Network {
+		{"delay at both ends", func() model.Resolved {
 			net := asks("netns guest frr", "vm guest frr", "netns guest frr")
 			net.Links[0].Delay = 5
 			return net
 		}(), three, map[string]string{"r1": "n2", "r2": "n3", "r3": "n1 n2"}},
-		{"a way out", func() model.Network {
+		{"a way out", func() model.Resolved {
 			net := asks("netns guest frr", "netns guest frr")
-			net.Edges = []model.Edge{{Name: "up", End: model.End{Element: "r2"}, Internet: &model.Internet{}}}
+			net.Edges = []model.ResolvedEdge{{Name: "up", End: model.End{Element: "r2"}, Internet: &model.ResolvedInternet{}}}
 			return net
 		}(), three, map[string]string{"r1": "n1 n2", "r2": "n1"}},
 	} {
@@ -86,11 +86,11 @@ func TestElementsGoWhereTheirDriversAre(t *testing.T) {
 }
 
 func TestRefusedWants(t *testing.T) {
-	with := func(net model.Network, change func(*model.Network)) model.Network { change(&net); return net }
+	with := func(net model.Resolved, change func(*model.Resolved)) model.Resolved { change(&net); return net }
 	two := map[string]model.Offers{"n1": plain, "n2": small}
 	for _, c := range []struct {
 		name  string
-		net   model.Network
+		net   model.Resolved
 		now   Current
 		want  string
 		about model.Subject
@@ -100,7 +100,7 @@ func TestRefusedWants(t *testing.T) {
 			want: "router r1 wants control: vm; n1 lacks it: no /dev/kvm; n2 lacks it: there is control: netns"},
 		{name: "for the same reason", net: asks("controller guest frr"), about: model.AboutElement, field: "control",
 			want: "router r1 wants control: controller; n1, n2 lack it: there is control: netns"},
-		{name: "each here, both nowhere", net: with(asks("netns xdp frr"), func(n *model.Network) {
+		{name: "each here, both nowhere", net: with(asks("netns xdp frr"), func(n *model.Resolved) {
 			n.Links = []model.Link{{Name: "k", Delay: 1, Ends: [2]model.End{{Element: "r1"}, {Element: "r1"}}}}
 		}),
 			about: model.AboutElement, field: "forwarding", want: "router r1 wants forwarding: xdp and delay; n1 lacks delay: no netem; n2 lacks forwarding: xdp: there is forwarding: guest"},
@@ -109,14 +109,14 @@ func TestRefusedWants(t *testing.T) {
 		{name: "where it is", net: asks("netns xdp frr"), about: model.AboutElement, field: "forwarding",
 			now:  Current{model.Placement{Elements: map[string]string{"r1": "n2"}}, asks("netns guest frr")},
 			want: "router r1 wants forwarding: xdp; r1 is on n2; n2 lacks it: there is forwarding: guest; n1 has it: pin r1 to it (node:)"},
-		{name: "in a location", net: with(asks("netns xdp frr"), func(n *model.Network) { n.Elements[0].Location = "bonn" }), about: model.AboutElement, field: "forwarding",
+		{name: "in a location", net: with(asks("netns xdp frr"), func(n *model.Resolved) { n.Elements[0].Location = "bonn" }), about: model.AboutElement, field: "forwarding",
 			want: "router r1 wants forwarding: xdp; r1 is pinned to location bonn; n2 lacks it: there is forwarding: guest"},
-		{name: "a link", net: with(asks("netns guest frr n1", "netns guest frr n2"), func(n *model.Network) { n.Links[0].Jitter = 5 }), about: model.AboutLink, field: "delay",
+		{name: "a link", net: with(asks("netns guest frr n1", "netns guest frr n2"), func(n *model.Resolved) { n.Links[0].Jitter = 5 }), about: model.AboutLink, field: "delay",
 			want: "link r1--r2 wants delay; r1 is pinned to n1; n1 lacks it: no netem; n2 has it: pin r1 to it (node:)"},
-		{name: "an edge", net: with(asks("netns guest frr n2"), func(n *model.Network) {
-			n.Edges = []model.Edge{{Name: "up", End: model.End{Element: "r1"}, Internet: &model.Internet{}}}
+		{name: "an edge", net: with(asks("netns guest frr n2"), func(n *model.Resolved) {
+			n.Edges = []model.ResolvedEdge{{Name: "up", End: model.End{Element: "r1"}, Internet: &model.ResolvedInternet{}}}
 		}), about: model.AboutEdge, field: "internet", want: "edge up wants internet; r1 is pinned to n2; n2 lacks it: no nft; n1 has it: pin r1 to it (node:)"},
-		{name: "no room where it may be", net: with(asks("netns xdp frr"), func(n *model.Network) { n.Elements[0].CPU = 5000 }), about: model.AboutElement, field: "cpu",
+		{name: "no room where it may be", net: with(asks("netns xdp frr"), func(n *model.Resolved) { n.Elements[0].CPU = 5000 }), about: model.AboutElement, field: "cpu",
 			want: "r1 needs 5 cores on one node: n1 has 4 cores free, n2 lacks what it wants"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

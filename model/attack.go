@@ -33,11 +33,11 @@ type Policies map[string]AttackPolicy
 
 // AttackPolicyOf tells which policy counts for an element, and whose it is: an administrator's before the file's, the
 // element's before the network's.
-func AttackPolicyOf(n *Network, e *Element, set Policies) (p AttackPolicy, administrator bool) {
-	if p := cmp.Or(set[e.Name], set[""]); p != "" {
+func AttackPolicyOf(network AttackPolicy, element string, own AttackPolicy, set Policies) (p AttackPolicy, administrator bool) {
+	if p := cmp.Or(set[element], set[""]); p != "" {
 		return p, true
 	}
-	return cmp.Or(e.Attack, n.Attack, AttackTell), false
+	return cmp.Or(own, network, AttackTell), false
 }
 
 // Incident is an attack that a node has answered at once, by cutting the element's links. What becomes of it is the

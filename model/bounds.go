@@ -151,30 +151,39 @@ func (n *Network) CheckBounds() []Problem {
 // Size is about how many bytes the network's description takes, its configuration files included: what a quota of stored
 // bytes counts.
 func (n *Network) Size() Bytes {
-	const element, iface, link, other = 160, 60, 140, 60 // as JSON has them
-	size := other + link*len(n.Links) + other*(len(n.Edges)+len(n.Expect)+len(n.Pools))
+	size := sizeOfOther + sizeOfLink*len(n.Links) + sizeOfOther*(len(n.Edges)+len(n.Expect)+len(n.Pools))
 	for i := range n.Elements {
-		e := &n.Elements[i]
-		size += element + iface*len(e.Interfaces) + other*(len(e.Routes)+len(e.Loopback)+len(e.Gateways)+len(e.Prefixes))
-		for k := range e.Routes {
-			size += other / 2 * len(e.Routes[k].Via)
-		}
-		if g := e.Routing.BGP; g != nil {
-			size += other * (len(g.Networks) + len(g.Neighbors))
-		}
-		for name, text := range e.Config {
-			size += len(name) + len(text)
-		}
+		size += sizeOf(&n.Elements[i])
 	}
 	return Bytes(size)
 }
 
+// What parts of a network take, about as JSON has them.
+const sizeOfElement, sizeOfInterface, sizeOfLink, sizeOfOther = 160, 60, 140, 60
+
+// sizeOf is about how many bytes an element takes.
+func sizeOf[I any](e *ElementOf[I]) int {
+	size := sizeOfElement + sizeOfInterface*len(e.Interfaces) +
+		sizeOfOther*(len(e.Routes)+len(e.Loopback)+len(e.Gateways)+len(e.Prefixes))
+	for k := range e.Routes {
+		size += sizeOfOther / 2 * len(e.Routes[k].Via)
+	}
+	if g := e.Routing.BGP; g != nil {
+		size += sizeOfOther * (len(g.Networks) + len(g.Neighbors))
+	}
+	for name, text := range e.Config {
+		size += len(name) + len(text)
+	}
+	return size
+}
+
 // checkResolved tells what follows from the document in more places than anybody can be told of.
-func (n *Network) checkResolved() *Problem {
+func (n *Resolved) checkBounds() *Problem {
 	const iface, peer, address = 200, 50, 20 // as JSON has them
-	size := int(n.Size())
+	size := sizeOfOther + sizeOfLink*len(n.Links) + sizeOfOther*len(n.Edges)
 	for i := range n.Elements {
 		e := &n.Elements[i]
+		size += sizeOf(e)
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
 			size += iface

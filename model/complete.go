@@ -10,7 +10,7 @@ func Complete(net Network) Network {
 	index := make(map[string]int, len(net.Elements))
 	for i := range net.Elements {
 		e := &net.Elements[i]
-		e.fillDefaults()
+		fillDefaults(e)
 		e.Interfaces = slices.Clone(e.Interfaces)
 		index[e.Name] = i
 	}
@@ -38,7 +38,7 @@ func Complete(net Network) Network {
 	return net
 }
 
-func (e *Element) fillDefaults() {
+func fillDefaults(e *Element) {
 	if e.Control == "" {
 		e.Control = ControlNetns
 	}

@@ -44,7 +44,7 @@ func (s *Slice) TableQuota() TableQuota {
 }
 
 // FastRouter tells whether a node forwards for the element by tables in its pool.
-func (e *Element) FastRouter() bool {
+func (e *ElementOf[I]) FastRouter() bool {
 	return e.Kind == Router && (e.Forwarding == ForwardXDP || e.Forwarding == ForwardRouter || e.Forwarding == ForwardBridge)
 }
 

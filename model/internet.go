@@ -11,15 +11,6 @@ import (
 // Internet is an edge that leads out by the uplink of the node's machine, with source NAT, and in by forwarded ports.
 type Internet struct {
 	Forwards []Forward `json:"forwards,omitempty"`
-
-	// The rest is filled by Resolve. Gateway are the edge's own addresses towards the network, one an address family.
-	Gateway []netip.Prefix `json:"gateway,omitempty"`
-	// Via are the next hops by which the gateway reaches what is not on its own subnet, one an address family.
-	Via []netip.Addr `json:"via,omitempty"`
-	// Sources are the network's prefixes: what comes from any other address does not leave.
-	Sources []netip.Prefix `json:"sources,omitempty"`
-	// Targets are the addresses that forwards lead to, at most one an address family, by element.
-	Targets map[string][]netip.Addr `json:"targets,omitempty"`
 }
 
 // Protocols that ports are forwarded of.
@@ -65,10 +56,10 @@ func (f Forward) Collides(o Forward) bool {
 }
 
 // WholeTrunk tells that all of the edge's device, with every VLAN, is the edge's.
-func (e Edge) WholeTrunk() bool { return e.Trunk && e.VLAN == 0 && e.Device != "" }
+func (e EdgeOf[I, M]) WholeTrunk() bool { return e.Trunk && e.VLAN == 0 && e.Device != "" }
 
-// Out is what the edge leads to, in words.
-func (e Edge) Out() string {
+// LeadsTo is what an edge leads to, in words.
+func LeadsTo(e *Edge) string {
 	if e.Internet != nil {
 		return "internet"
 	}
@@ -132,7 +123,7 @@ func (ps *problems) checkInternet(i int, l *layout) {
 
 // gateway gives the edge its own address on a subnet of its segment.
 func (r *resolver) gateway(edge int, subnet netip.Prefix, used map[netip.Addr]struct{}, first, last uint64) bool {
-	e := &r.net.Edges[edge]
+	e := &r.out.Edges[edge]
 	key := edgeKey(e.Name)
 	a := netip.Addr{}
 	for _, p := range r.was.Addresses[key] {
@@ -166,7 +157,7 @@ func (r *resolver) internets() {
 	var sources []netip.Prefix
 	for _, s := range r.segments {
 		for _, n := range s.internet {
-			in := r.net.Edges[n].Internet
+			in := r.out.Edges[n].Internet
 			for _, v6 := range []bool{false, true} {
 				r.wayOut(s, in, v6)
 			}
@@ -186,7 +177,7 @@ func (r *resolver) internets() {
 
 // wayOut makes the edge the default gateway of the segment's routers, and of its hosts where it has no router; the first
 // router is the edge's way into the rest of the network.
-func (r *resolver) wayOut(s segment, in *Internet, v6 bool) {
+func (r *resolver) wayOut(s segment, in *ResolvedInternet, v6 bool) {
 	at := slices.IndexFunc(in.Gateway, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
 	if at < 0 {
 		return
@@ -195,7 +186,7 @@ func (r *resolver) wayOut(s segment, in *Internet, v6 bool) {
 	routed := false
 	for _, m := range s.members {
 		own, ok := r.address(m, v6)
-		if ok && r.net.Elements[m.element].Kind == Router && gateway.Contains(own.Addr()) {
+		if ok && r.out.Elements[m.element].Kind == Router && gateway.Contains(own.Addr()) {
 			if !routed {
 				in.Via = append(in.Via, own.Addr())
 			}
@@ -203,7 +194,7 @@ func (r *resolver) wayOut(s segment, in *Internet, v6 bool) {
 		}
 	}
 	for _, m := range s.members {
-		e := &r.net.Elements[m.element]
+		e := &r.out.Elements[m.element]
 		own, ok := r.address(m, v6)
 		if !ok || !gateway.Contains(own.Addr()) || e.Kind == Host && routed || hasDefault(e, v6) {
 			continue
@@ -213,7 +204,7 @@ func (r *resolver) wayOut(s segment, in *Internet, v6 bool) {
 }
 
 // hasDefault tells whether the element has a default route of the family, as a gateway or a static one.
-func hasDefault(e *Element, v6 bool) bool {
+func hasDefault[I any](e *ElementOf[I], v6 bool) bool {
 	return slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) ||
 		slices.ContainsFunc(e.Routes, func(x Route) bool { return x.To.Bits() == 0 && x.To.Addr().Is6() == v6 })
 }
@@ -226,8 +217,8 @@ func (r *resolver) prefixes() []netip.Prefix {
 			all = append(all, p.Masked())
 		}
 	}
-	for i := range r.net.Elements {
-		e := &r.net.Elements[i]
+	for i := range r.out.Elements {
+		e := &r.out.Elements[i]
 		for _, f := range e.Interfaces {
 			for _, a := range f.Addresses {
 				add(a)
@@ -267,7 +258,7 @@ func (r *resolver) targets(name string) []netip.Addr {
 	if !ok {
 		return nil
 	}
-	e := &r.net.Elements[i]
+	e := &r.out.Elements[i]
 	add := func(p netip.Prefix) {
 		a := p.Addr()
 		if !a.IsLinkLocalUnicast() && !slices.ContainsFunc(out, func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
@@ -283,17 +274,6 @@ func (r *resolver) targets(name string) []netip.Addr {
 		add(p)
 	}
 	return out
-}
-
-// withInternets returns edges whose internet parts are copies, so that they can be filled in.
-func withInternets(edges []Edge) []Edge {
-	edges = slices.Clone(edges)
-	for i := range edges {
-		if edges[i].Internet != nil {
-			edges[i].Internet = &Internet{Forwards: edges[i].Internet.Forwards}
-		}
-	}
-	return edges
 }
 
 // Internets are the names of the network's internet edges that end at the element.

@@ -17,7 +17,7 @@ type Amounts struct {
 type Limits = Amounts
 
 // Limits are the element's own, or the defaults where it states none.
-func (e *Element) Limits() Limits { return filled(amounts, e.Amounts) }
+func (e *ElementOf[I]) Limits() Limits { return filled(amounts, e.Amounts) }
 
 // Keys are what a file may say of an element's amounts.
 func (Amounts) Keys() []Key[Amounts] { return amounts }

@@ -8,10 +8,6 @@ type Mirror struct {
 	Link string `json:"link"`
 	// Bandwidth is what all copies together may take, DefaultMirrorBandwidth when zero. What is beyond it is not copied.
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
-	// From is the node where copies are made and VNI their tunnel, where that is another node than this end's. NodeStates
-	// fills them.
-	From string `json:"from,omitempty"`
-	VNI  uint32 `json:"vni,omitempty"`
 }
 
 // DefaultMirrorBandwidth is a mirror's that states none.
@@ -74,7 +70,7 @@ func (ps *problems) checkMirror(i int, l *layout) {
 
 // mirrors gives the mirrors' ends what their links have, and each its VNI.
 func (r *resolver) mirrors(numbers *Numbers) error {
-	for _, edge := range r.net.Edges {
+	for _, edge := range r.out.Edges {
 		if edge.Mirror == nil {
 			continue
 		}
@@ -87,9 +83,9 @@ func (r *resolver) mirrors(numbers *Numbers) error {
 			}
 		}
 		r.now.Links[key] = given
-		for _, link := range r.net.Links {
+		for _, link := range r.out.Links {
 			if i, ok := r.elements[edge.End.Element]; ok && link.Name == edge.Mirror.Link && link.MTU != 0 {
-				r.net.Elements[i].Interfaces[r.interfaces[edge.End]].MTU = link.MTU
+				r.out.Elements[i].Interfaces[r.interfaces[edge.End]].MTU = link.MTU
 			}
 		}
 	}
@@ -126,8 +122,11 @@ func (r ResolvedRecord) copies() map[End]*Copy {
 }
 
 // placedMirror is the mirror as the node of its end must know it.
-func (r ResolvedRecord) placedMirror(edge Edge) *Mirror {
-	m := *edge.Mirror
+func (r ResolvedRecord) placedMirror(edge *ResolvedEdge) *PlacedMirror {
+	if edge.Mirror == nil {
+		return nil
+	}
+	m := PlacedMirror{Mirror: *edge.Mirror}
 	placed := r.Assigned.Placement.Elements
 	for _, link := range r.Network.Links {
 		if from := placed[link.Ends[0].Element]; link.Name == m.Link && from != "" && from != placed[edge.End.Element] {

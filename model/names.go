@@ -96,14 +96,6 @@ func DeviceName(name string) string {
 	return head[:min(len(head), maxDevice-len(tail))] + tail
 }
 
-// LinuxName is what Linux calls the interface inside its element: Device, or Name where there is none.
-func (i Interface) LinuxName() string {
-	if i.Device != "" {
-		return i.Device
-	}
-	return i.Name
-}
-
 // MAC derives an interface's address from its names: always the same, unicast and locally administered.
 func MAC(p PortID) string {
 	h := sha256.Sum256([]byte(p.Network + "\x00" + p.Element + "\x00" + p.Interface))

@@ -5,6 +5,15 @@ package model
 
 import "net/netip"
 
+// A network has a type for each of its phases, so that what is not known yet cannot be read:
+//
+//   - Network is the document: what its owner says.
+//   - Resolved has what follows from that and from the numbers that it was given: addresses, MACs, far ends.
+//   - NodeNetwork is the part of one node, with where the far ends are.
+//
+// Elements have the same fields in all three but for their interfaces, and edges but for what they lead to: ElementOf and
+// EdgeOf are those fields, Element, ResolvedElement and PlacedElement the three types.
+
 // Network is one virtual network as its owner described it: complete in its structure (every element, link and
 // interface has its name) but not in its assignments – a link without prefixes, an element without a node get theirs
 // by Resolve and by the embedding, which are stored beside it in Assigned.
@@ -77,8 +86,11 @@ type HookUse struct {
 	Why  string `json:"why"`
 }
 
-// Element is a router, a host or a switch.
-type Element struct {
+// Element is a router, a host or a switch, as its owner described it.
+type Element = ElementOf[Interface]
+
+// ElementOf is an element whose interfaces are described by I.
+type ElementOf[I any] struct {
 	Name       string     `json:"name"`
 	Kind       Kind       `json:"kind"`
 	Control    Control    `json:"control,omitempty"`
@@ -91,9 +103,9 @@ type Element struct {
 	// Attack is what is done to it when it attacks; the network's when empty.
 	Attack AttackPolicy `json:"attack,omitempty"`
 	// Node pins the element to one node, Location to any node of that location.
-	Node       string      `json:"node,omitempty"`
-	Location   string      `json:"location,omitempty"`
-	Interfaces []Interface `json:"interfaces,omitempty"`
+	Node       string `json:"node,omitempty"`
+	Location   string `json:"location,omitempty"`
+	Interfaces []I    `json:"interfaces,omitempty"`
 	// Loopback are addresses on lo, beside 127.0.0.1 and ::1.
 	Loopback []netip.Prefix `json:"loopback,omitempty"`
 	// Gateways are the default routes' next hops (one an address family).
@@ -109,60 +121,11 @@ type Element struct {
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
 }
 
-// Interface is an element's end of a link.
+// Interface is an element's end of a link, as its owner described it.
 type Interface struct {
-	// Name is the user's name for it; Device is what Linux calls it inside the element, where that differs
-	// (DeviceName tells).
-	Name      string         `json:"name"`
-	Device    string         `json:"device,omitempty"`
+	Name      string         `json:"name"` // the user's; DeviceName tells what Linux calls it
 	MAC       string         `json:"mac,omitempty"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"`
-
-	// The rest is filled by Resolve and the manager.
-	MTU  int    `json:"mtu,omitempty"`
-	Link string `json:"link,omitempty"`
-	Edge string `json:"edge,omitempty"`
-	Far  *Far   `json:"far,omitempty"`
-	// Internet tells that the edge leads out by the machine's uplink: nobody there speaks a routing protocol, and the
-	// element tells its neighbours of its default route.
-	Internet bool `json:"internet,omitempty"`
-	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
-	Shape *Shape `json:"shape,omitempty"`
-	// Copy tells where copies of what passes the link go; nil where nobody gets any, and at the link's other end.
-	Copy *Copy `json:"copy,omitempty"`
-}
-
-// Shape is what a link does to packets in one direction.
-type Shape struct {
-	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
-	Delay     Duration  `json:"delay,omitempty"`
-	Jitter    Duration  `json:"jitter,omitempty"` // each packet's delay is Delay ± Jitter
-	Loss      float64   `json:"loss,omitempty"`   // 0…1
-}
-
-// Far is the other end of the link, as the node of this end must know it.
-type Far struct {
-	Element   string `json:"element"`
-	Interface string `json:"interface"`
-	// Kind is what the far element is: routing protocols speak on links to routers and switches, and are silent on those
-	// to hosts.
-	Kind Kind `json:"kind,omitempty"`
-	// Node is the node of the far end, VNI the tunnel's identifier (1…2²⁴-1) when that is another node than this
-	// end's.
-	Node string `json:"node,omitempty"`
-	VNI  uint32 `json:"vni,omitempty"`
-	// Down tells that the far element is stopped or in quarantine, so that this end must lose its carrier.
-	Down bool `json:"down,omitempty"`
-	// Peers are the interfaces that this end reaches without a router between: of a link between two routers or hosts the
-	// other end, of a switch those of its segment that MaxPeers leaves room for.
-	Peers []LinkPeer `json:"peers,omitempty"`
-}
-
-// LinkPeer is an interface as those on the same segment know it.
-type LinkPeer struct {
-	MAC string `json:"mac"`
-	// Addresses are its own, and the link-local one that goes with its MAC where it has any of IPv6.
-	Addresses []netip.Addr `json:"addresses"`
 }
 
 // RouteType is what a route does with packets.
@@ -247,9 +210,12 @@ type End struct {
 	Interface string `json:"interface"`
 }
 
-// Edge is where a virtual network meets the world: End's far side is a real device of a node, or its VLAN, or a gateway to
-// the uplink of the node's machine.
-type Edge struct {
+// Edge is where a virtual network meets the world, as its owner described it.
+type Edge = EdgeOf[Internet, Mirror]
+
+// EdgeOf is an edge: End's far side is a real device of a node, or its VLAN, or a gateway to the uplink of the node's
+// machine, which I describes, or a mirror, which M describes.
+type EdgeOf[I, M any] struct {
 	Name   string `json:"name"`
 	End    End    `json:"end"`
 	Node   string `json:"node,omitempty"` // where the device is; needed where there are several nodes
@@ -259,9 +225,9 @@ type Edge struct {
 	// device, which no other edge can have a part of.
 	Trunk bool `json:"trunk,omitempty"`
 	// Internet leads to the machine's uplink instead of to a device.
-	Internet *Internet `json:"internet,omitempty"`
+	Internet *I `json:"internet,omitempty"`
 	// Mirror has End get copies of what passes a link, instead of leading out.
-	Mirror *Mirror `json:"mirror,omitempty"`
+	Mirror *M `json:"mirror,omitempty"`
 }
 
 // Slice is the network's share of the substrate.

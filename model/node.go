@@ -60,26 +60,6 @@ type Peer struct {
 	Address netip.Addr `json:"address"`
 }
 
-// NodeNetwork is a network's part on one node. Elements are complete: every interface has its MAC, MTU, addresses and
-// far end, every intent its neighbours.
-type NodeNetwork struct {
-	Name  string `json:"name"`
-	Index uint32 `json:"index"`
-	Owner string `json:"owner,omitempty"` // so that it is known should the store be lost
-	// Seal proves that the manager placed it on the node, should the store be lost: see HeldNetwork.
-	Seal     string        `json:"seal,omitempty"`
-	Slice    Slice         `json:"slice,omitzero"`
-	Elements []NodeElement `json:"elements,omitempty"`
-	// Edges are those whose inner ends are on the node, by which the elements' interfaces name them.
-	Edges []Edge `json:"edges,omitempty"`
-}
-
-// NodeElement is one element that shall be on this node.
-type NodeElement struct {
-	Element
-	Override
-}
-
 // Phase is the state of an element.
 type Phase string
 

@@ -8,7 +8,7 @@ import (
 // Lines that do not fit together make no state: nobody may take a part for the whole.
 func TestAssemblyRefusesWhatDoesNotFit(t *testing.T) {
 	network := func(name string) Update {
-		return Update{Network: &NodeNetwork{Name: name, Elements: []NodeElement{{Element: Element{Name: "r1"}}}}}
+		return Update{Network: &NodeNetwork{Name: name, Elements: []NodeElement{{PlacedElement: PlacedElement{Name: "r1"}}}}}
 	}
 	state := func(revision int64, c StateChange) Update {
 		return Update{State: &NodeState{Node: "n1", Revision: revision}, Change: &c}
@@ -60,7 +60,7 @@ func TestAssemblyRefusesWhatDoesNotFit(t *testing.T) {
 // What does not change is the same value, and not only alike.
 func TestWhatIsToldTwiceIsShared(t *testing.T) {
 	make := func(name string) NodeNetwork {
-		return NodeNetwork{Name: name, Index: 1, Elements: []NodeElement{{Element: Element{Name: "r1", Config: map[string]string{"a": "b"}}}}}
+		return NodeNetwork{Name: name, Index: 1, Elements: []NodeElement{{PlacedElement: PlacedElement{Name: "r1", Config: map[string]string{"a": "b"}}}}}
 	}
 	before := &NodeState{Networks: []NodeNetwork{make("a"), make("b")}}
 	after := &NodeState{Networks: []NodeNetwork{make("a"), make("b"), make("c")}}

@@ -8,7 +8,7 @@ import (
 
 // ResolvedRecord is one network as Resolve left it, with what was set at run time.
 type ResolvedRecord struct {
-	Network   Network // from Resolve
+	Network   Resolved
 	Assigned  Assigned
 	Overrides map[string]Override
 	Policies  Policies
@@ -75,21 +75,22 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 	for i := range r.Network.Elements {
 		count += len(r.Network.Elements[i].Interfaces)
 	}
-	interfaces := make([]Interface, 0, count) // one block each for all elements
-	fars := make([]Far, 0, count)
+	interfaces := make([]PlacedInterface, 0, count) // one block each for all elements
+	fars := make([]PlacedFar, 0, count)
 	parts := map[string]NodeNetwork{}
 	copies := r.copies()
-	for _, e := range r.Network.Elements {
+	for k := range r.Network.Elements {
+		e := &r.Network.Elements[k]
 		node := placed[e.Name]
 		if node == "" {
 			continue
 		}
 		first := len(interfaces)
-		for _, i := range e.Interfaces {
-			if i.Far != nil {
-				far := *i.Far
+		for k := range e.Interfaces {
+			i := e.Interfaces[k].placed()
+			if f := e.Interfaces[k].Far; f != nil {
+				far := PlacedFar{Far: *f}
 				farNode := placed[far.Element]
-				far.Node, far.VNI = "", 0
 				far.Down = farNode == "" || r.Overrides[far.Element].offLine()
 				if farNode != "" && farNode != node {
 					far.Node, far.VNI = farNode, r.Assigned.Links[i.Link].VNI
@@ -100,25 +101,23 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 			i.Copy = copies[End{e.Name, i.Name}]
 			interfaces = append(interfaces, i)
 		}
-		e.Interfaces = interfaces[first:len(interfaces):len(interfaces)]
+		is := WithInterfaces(*e, interfaces[first:len(interfaces):len(interfaces)])
 		part, ok := parts[node]
 		if !ok {
 			part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
 		}
-		e.Attack, _ = AttackPolicyOf(&r.Network, &e, r.Policies)
-		if e.Attack == AttackTell {
-			e.Attack = "" // the default
+		is.Attack, _ = AttackPolicyOf(r.Network.Attack, e.Name, e.Attack, r.Policies)
+		if is.Attack == AttackTell {
+			is.Attack = "" // the default
 		}
-		part.Elements = append(part.Elements, NodeElement{Element: e, Override: r.Overrides[e.Name]})
+		part.Elements = append(part.Elements, NodeElement{PlacedElement: is, Override: r.Overrides[e.Name]})
 		parts[node] = part
 	}
-	for _, edge := range r.Network.Edges {
+	for k := range r.Network.Edges {
+		edge := &r.Network.Edges[k]
 		if node := placed[edge.End.Element]; node != "" {
 			part := parts[node]
-			if edge.Mirror != nil {
-				edge.Mirror = r.placedMirror(edge)
-			}
-			part.Edges = append(part.Edges, edge)
+			part.Edges = append(part.Edges, withParts(*edge, edge.Internet, r.placedMirror(edge)))
 			parts[node] = part
 		}
 	}

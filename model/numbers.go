@@ -32,7 +32,7 @@ func NewNumbers(taken ...Assigned) *Numbers {
 }
 
 // Renumber gives a network that was resolved without them the numbers that it lacks: was is what it had before.
-func (n *Numbers) Renumber(net Network, as Assigned, was Assigned) (Assigned, error) {
+func (n *Numbers) Renumber(net *Resolved, as Assigned, was Assigned) (Assigned, error) {
 	if as.Index = was.Index; as.Index == 0 {
 		index, err := n.Index()
 		if err != nil {

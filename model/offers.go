@@ -153,8 +153,8 @@ type Want struct {
 	Name  string
 }
 
-// Wants are what each element's node must offer, in the order of the elements. The network is complete.
-func Wants(net *Network) [][]Want {
+// Wants are what each element's node must offer, in the order of the elements.
+func Wants(net *Resolved) [][]Want {
 	wants, index := make([][]Want, len(net.Elements)), make(map[string]int, len(net.Elements))
 	for i := range net.Elements {
 		e := &net.Elements[i]

@@ -8,8 +8,8 @@ import (
 )
 
 // elementWants are what an element asks for by itself.
-func elementWants(e Element) []Want {
-	return Wants(&Network{Elements: []Element{e}})[0]
+func elementWants(e ResolvedElement) []Want {
+	return Wants(&Resolved{Elements: []ResolvedElement{e}})[0]
 }
 
 // What a node lacks of an element's wants, in the order in which they are asked.
@@ -22,11 +22,11 @@ func TestOffersMeetWants(t *testing.T) {
 		{Driver: "forwarding: bridge", Kinds: []Kind{Router}, Lacks: map[Feature]string{"forwarding: bridge": "no next hops"}},
 		{Driver: "forwarding: xdp", Kinds: []Kind{Router}, Makes: []Feature{"hook: tc"}},
 	}
-	router := func(c Control, f Forwarding, s Software, h Hook) Element {
-		return Element{Name: "e", Kind: Router, Control: c, Forwarding: f, Software: s, Hook: h}
+	router := func(c Control, f Forwarding, s Software, h Hook) ResolvedElement {
+		return ResolvedElement{Name: "e", Kind: Router, Control: c, Forwarding: f, Software: s, Hook: h}
 	}
 	for _, c := range []struct {
-		e    Element
+		e    ResolvedElement
 		want string // "feature: why", joined
 	}{
 		{router("netns", "guest", "frr", ""), ""},
@@ -38,9 +38,9 @@ func TestOffersMeetWants(t *testing.T) {
 		{router("vm", "guest", "bird", ""), "control: vm: no /dev/kvm|software: bird: no /dev/kvm"},
 		{router("controller", "openflow", "none", ""), "control: controller: there is control: netns|forwarding: openflow: there is forwarding: guest, xdp"},
 		{router("netns", "bridge", "none", ""), "forwarding: bridge: no next hops"},
-		{Element{Name: "e", Kind: Switch, Control: "netns", Forwarding: "bridge"}, ""},
-		{Element{Name: "e", Kind: Switch, Control: "netns", Forwarding: "xdp"}, "forwarding: xdp: there is forwarding: bridge"},
-		{Element{Name: "e", Kind: Host, Control: "netns", Forwarding: "guest"}, ""},
+		{ResolvedElement{Name: "e", Kind: Switch, Control: "netns", Forwarding: "bridge"}, ""},
+		{ResolvedElement{Name: "e", Kind: Switch, Control: "netns", Forwarding: "xdp"}, "forwarding: xdp: there is forwarding: bridge"},
+		{ResolvedElement{Name: "e", Kind: Host, Control: "netns", Forwarding: "guest"}, ""},
 	} {
 		var got []string
 		for _, w := range elementWants(c.e) {
@@ -68,9 +68,9 @@ func TestOffersMeetWants(t *testing.T) {
 
 // Links that delay, and edges to the Internet, ask for it where they end.
 func TestWantsOfLinksAndEdges(t *testing.T) {
-	net := Network{Elements: []Element{{Name: "a", Kind: Host}, {Name: "b", Kind: Host}, {Name: "c", Kind: Host}},
+	net := Resolved{Elements: []ResolvedElement{{Name: "a", Kind: Host}, {Name: "b", Kind: Host}, {Name: "c", Kind: Host}},
 		Links: []Link{{Name: "ab", Jitter: 1, Ends: [2]End{{Element: "a"}, {Element: "b"}}}, {Name: "bc", Ends: [2]End{{Element: "b"}, {Element: "c"}}}},
-		Edges: []Edge{{Name: "out", End: End{Element: "c"}, Internet: &Internet{}}, {Name: "dev", End: End{Element: "a"}, Device: "eth1"}}}
+		Edges: []ResolvedEdge{{Name: "out", End: End{Element: "c"}, Internet: &ResolvedInternet{}}, {Name: "dev", End: End{Element: "a"}, Device: "eth1"}}}
 	delay := Want{FeatureDelay, FeatureDelay, Host, AboutLink, "ab"}
 	if got, want := Wants(&net), [][]Want{{delay}, {delay}, {{FeatureInternet, FeatureInternet, Host, AboutEdge, "out"}}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -18,7 +18,7 @@ func (r *resolver) peers() {
 			f := r.interfaceOf(m)
 			return f.Far == nil || len(f.Addresses) == 0
 		})
-		router := func(m member) bool { return r.net.Elements[m.element].Kind == Router }
+		router := func(m member) bool { return r.out.Elements[m.element].Kind == Router }
 		all := make([]LinkPeer, 0, len(members))
 		// Routers first: they are the ones that everybody speaks to.
 		slices.SortStableFunc(members, func(a, b member) int {
@@ -55,7 +55,7 @@ func (r *resolver) peers() {
 	}
 }
 
-func linkPeer(f *Interface) LinkPeer {
+func linkPeer(f *ResolvedInterface) LinkPeer {
 	p := LinkPeer{MAC: f.MAC, Addresses: make([]netip.Addr, 0, len(f.Addresses)+1)}
 	v6 := false
 	for _, a := range f.Addresses {

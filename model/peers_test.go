@@ -8,7 +8,7 @@ import (
 )
 
 // peersOf reads "r2:r1 10.0.0.2 …" for every peer that an interface knows.
-func peersOf(t *testing.T, n Network, element, ifc string) []string {
+func peersOf(t *testing.T, n Resolved, element, ifc string) []string {
 	t.Helper()
 	owner := map[string]string{} // by MAC
 	for _, e := range n.Elements {

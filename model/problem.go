@@ -36,7 +36,7 @@ func ProblemOf(about Subject, name, field, format string, args ...any) Problem {
 }
 
 // ProblemOfElement is ProblemOf for an element, which is called by its kind.
-func ProblemOfElement(e *Element, field, format string, args ...any) Problem {
+func ProblemOfElement[I any](e *ElementOf[I], field, format string, args ...any) Problem {
 	p := ProblemOf(AboutElement, e.Name, field, format, args...)
 	p.Message = fmt.Sprintf("%s %s: %s", e.Kind, e.Name, fmt.Sprintf(format, args...))
 	return p

@@ -90,7 +90,7 @@ func (q Quota) Assign(values []Assignment) (Quota, []error) {
 
 // HasProcesses tells whether the element runs routing software. Only such elements count for memory and disk where they
 // state none.
-func (e *Element) HasProcesses() bool {
+func (e *ElementOf[I]) HasProcesses() bool {
 	return e.Kind == Router && (e.Software == SoftwareFRR || e.Software == SoftwareBIRD)
 }
 

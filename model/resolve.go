@@ -17,14 +17,13 @@ import (
 // Families tells; connected switches are one segment, which gets a /24 (or as much as its members need) and a /64.
 //
 // The network should have passed Validate. Resolve is pure but for the numbers that it takes; O(n log n).
-func Resolve(net Network, as Assigned, numbers *Numbers) (Network, Assigned, error) {
+func Resolve(net Network, as Assigned, numbers *Numbers) (Resolved, Assigned, error) {
 	net = Complete(net)
-	net.Edges = withInternets(net.Edges)
-	r := resolver{layout: newLayout(&net), was: as, now: Assigned{Index: as.Index, Placement: as.Placement}}
+	r := resolver{layout: newLayout(&net), out: unresolved(net), was: as, now: Assigned{Index: as.Index, Placement: as.Placement}}
 	if r.now.Index == 0 {
 		index, err := numbers.Index()
 		if err != nil {
-			return net, as, fmt.Errorf("network %s: %w", net.Name, err)
+			return r.out, as, fmt.Errorf("network %s: %w", net.Name, err)
 		}
 		r.now.Index = index
 	}
@@ -32,39 +31,66 @@ func Resolve(net Network, as Assigned, numbers *Numbers) (Network, Assigned, err
 		func() error { return r.links(numbers) }, func() error { return r.mirrors(numbers) }, r.edges, r.subnets, r.loopbacks,
 	} {
 		if err := step(); err != nil {
-			return net, as, fmt.Errorf("network %s: %w", net.Name, err)
+			return r.out, as, fmt.Errorf("network %s: %w", net.Name, err)
 		}
 	}
 	r.neighbours()
 	r.internets()
 	r.peers()
-	return net, r.now, nil
+	return r.out, r.now, nil
 }
 
 type resolver struct {
-	*layout
+	*layout           // of the document
+	out      Resolved // with the document's elements, interfaces, links and edges, by the same indices
 	was, now Assigned
 	explicit map[netip.Addr]struct{} // addresses that the document states
 }
 
+// unresolved has what the document says; the rest is the resolver's to fill in. It shares nothing with the document that the
+// resolver writes to.
+func unresolved(net Network) Resolved {
+	out := Resolved{Name: net.Name, Slice: net.Slice, Attack: net.Attack, Links: net.Links,
+		Elements: make([]ResolvedElement, len(net.Elements)), Edges: make([]ResolvedEdge, len(net.Edges))}
+	for i := range net.Elements {
+		interfaces := make([]ResolvedInterface, len(net.Elements[i].Interfaces))
+		for k, f := range net.Elements[i].Interfaces {
+			interfaces[k] = ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses, MTU: DefaultMTU}
+		}
+		out.Elements[i] = WithInterfaces(net.Elements[i], interfaces)
+	}
+	for i, e := range net.Edges {
+		var internet *ResolvedInternet
+		if e.Internet != nil {
+			internet = &ResolvedInternet{Internet: *e.Internet}
+		}
+		out.Edges[i] = withParts(e, internet, e.Mirror)
+	}
+	return out
+}
+
+// interfaceOf is a member's interface as it is resolved.
+func (r *resolver) interfaceOf(m member) *ResolvedInterface {
+	return &r.out.Elements[m.element].Interfaces[m.iface]
+}
+
 // links joins the interfaces and gives every link its VNI.
 func (r *resolver) links(numbers *Numbers) error {
-	for i := range r.net.Elements {
-		e := &r.net.Elements[i]
+	for i := range r.out.Elements {
+		e := &r.out.Elements[i]
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			f.Device, f.Link, f.Edge, f.Internet, f.Far, f.Shape, f.Copy, f.MTU = "", "", "", false, nil, nil, nil, DefaultMTU
 			if d := DeviceName(f.Name); d != f.Name {
 				f.Device = d
 			}
 			if f.MAC == "" {
-				f.MAC = MAC(PortID{ID{r.net.Name, e.Name}, f.Name})
+				f.MAC = MAC(PortID{ID{r.out.Name, e.Name}, f.Name})
 			}
 		}
 	}
-	r.now.Links = make(map[string]AssignedLink, len(r.net.Links))
-	fars := make([]Far, 0, 2*len(r.net.Links))
-	for _, link := range r.net.Links {
+	r.now.Links = make(map[string]AssignedLink, len(r.out.Links))
+	fars := make([]Far, 0, 2*len(r.out.Links))
+	for _, link := range r.out.Links {
 		if _, _, ok := r.ends(link); !ok {
 			return ProblemOf(AboutLink, link.Name, "", "it joins %s and %s, which are not both elements of the network", link.Ends[0].Element, link.Ends[1].Element)
 		}
@@ -78,9 +104,9 @@ func (r *resolver) links(numbers *Numbers) error {
 		r.now.Links[link.Name] = given
 		shape := shapeOf(link)
 		for k, end := range link.Ends {
-			f := &r.net.Elements[r.elements[end.Element]].Interfaces[r.interfaces[end]]
+			f := &r.out.Elements[r.elements[end.Element]].Interfaces[r.interfaces[end]]
 			far := link.Ends[1-k]
-			fars = append(fars, Far{Element: far.Element, Interface: far.Interface, Kind: r.net.Elements[r.elements[far.Element]].Kind})
+			fars = append(fars, Far{Element: far.Element, Interface: far.Interface, Kind: r.out.Elements[r.elements[far.Element]].Kind})
 			f.Link, f.Far, f.Shape = link.Name, &fars[len(fars)-1], shape
 			if link.MTU != 0 {
 				f.MTU = link.MTU
@@ -100,12 +126,12 @@ func shapeOf(l Link) *Shape {
 }
 
 func (r *resolver) edges() error {
-	for _, edge := range r.net.Edges {
+	for _, edge := range r.out.Edges {
 		i, ok := r.elements[edge.End.Element]
 		if !ok {
 			return fmt.Errorf("edge %s is %s's, which is no element of the network", edge.Name, edge.End.Element)
 		}
-		f := &r.net.Elements[i].Interfaces[r.interfaces[edge.End]]
+		f := &r.out.Elements[i].Interfaces[r.interfaces[edge.End]]
 		f.Edge, f.Internet = edge.Name, edge.Internet != nil
 	}
 	return nil
@@ -130,7 +156,7 @@ func (r *resolver) subnets() error {
 	take(LoopbackPool4)
 	take(LoopbackPool6)
 	r.explicit = map[netip.Addr]struct{}{}
-	for _, e := range r.net.Elements {
+	for _, e := range r.out.Elements {
 		for _, f := range e.Interfaces {
 			for _, a := range f.Addresses {
 				take(a)
@@ -145,7 +171,7 @@ func (r *resolver) subnets() error {
 			take(p)
 		}
 	}
-	for _, l := range r.net.Links {
+	for _, l := range r.out.Links {
 		for _, p := range l.Prefixes {
 			take(p)
 		}
@@ -221,7 +247,7 @@ func (r *resolver) segmentKey(s segment) string {
 	}
 	names := make([]string, len(s.switches))
 	for i, e := range s.switches {
-		names[i] = r.net.Elements[e].Name
+		names[i] = r.out.Elements[e].Name
 	}
 	slices.Sort(names)
 	for _, n := range names {
@@ -238,9 +264,9 @@ func (r *resolver) given(n numbering) []netip.Prefix {
 	case n.key != "":
 		return r.was.Segments[n.key]
 	case len(n.segment.links) == 0:
-		return r.was.Edges[r.net.Edges[n.segment.internet[0]].Name]
+		return r.was.Edges[r.out.Edges[n.segment.internet[0]].Name]
 	}
-	return r.was.Links[r.net.Links[n.segment.links[0]].Name].Prefixes
+	return r.was.Links[r.out.Links[n.segment.links[0]].Name].Prefixes
 }
 
 // statedSubnets are the subnets that the document states for the segment, by prefix or by an interface's address; the
@@ -306,10 +332,10 @@ func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, sw
 		if r.now.Edges == nil {
 			r.now.Edges = map[string][]netip.Prefix{}
 		}
-		r.now.Edges[r.net.Edges[n.segment.internet[0]].Name] = n.subnets
+		r.now.Edges[r.out.Edges[n.segment.internet[0]].Name] = n.subnets
 		return nil
 	}
-	name := r.net.Links[n.segment.links[0]].Name
+	name := r.out.Links[n.segment.links[0]].Name
 	given := r.now.Links[name]
 	given.Prefixes = n.subnets
 	r.now.Links[name] = given
@@ -346,7 +372,7 @@ func (r *resolver) number(n numbering) error {
 		for _, edge := range s.internet {
 			if !r.gateway(edge, subnet, used, first, last) {
 				return fmt.Errorf("%s: %s has no address left for the gateway of edge %s; state a larger prefix", r.name(s), subnet,
-					r.net.Edges[edge].Name)
+					r.out.Edges[edge].Name)
 			}
 		}
 		next := first
@@ -360,7 +386,7 @@ func (r *resolver) number(n numbering) error {
 				a, ok = r.free(subnet, &next, last, used)
 			}
 			if !ok {
-				return r.problem(s, "%s has no address left for %s; state a larger prefix", subnet, r.net.Elements[m.element].Name)
+				return r.problem(s, "%s has no address left for %s; state a larger prefix", subnet, r.out.Elements[m.element].Name)
 			}
 			give(m, a)
 			if n.key != "" {
@@ -373,7 +399,7 @@ func (r *resolver) number(n numbering) error {
 }
 
 func (r *resolver) addressKey(m member) string {
-	return r.net.Links[m.link].Name + "/" + r.net.Elements[m.element].Name + ":" + r.interfaceOf(m).Name
+	return r.out.Links[m.link].Name + "/" + r.out.Elements[m.element].Name + ":" + r.interfaceOf(m).Name
 }
 
 // keepAddresses gives the members of a switched segment what they had before and returns the others, routers first.
@@ -390,7 +416,7 @@ func (r *resolver) keepAddresses(open []member, subnet netip.Prefix, give func(m
 				continue
 			}
 		}
-		if r.net.Elements[m.element].Kind == Router {
+		if r.out.Elements[m.element].Kind == Router {
 			routers = append(routers, m)
 		} else {
 			hosts = append(hosts, m)

@@ -10,8 +10,8 @@ func (r *resolver) loopbacks() error {
 	v4, v6 := r.net.Families()
 	taken := map[netip.Addr]struct{}{}
 	links := map[netip.Addr]struct{}{} // addresses on links: a document may state prefixes out of the loopbacks' pools
-	for i := range r.net.Elements {
-		for _, f := range r.net.Elements[i].Interfaces {
+	for i := range r.out.Elements {
+		for _, f := range r.out.Elements[i].Interfaces {
 			for _, a := range f.Addresses {
 				links[a.Addr()] = struct{}{}
 			}
@@ -22,11 +22,11 @@ func (r *resolver) loopbacks() error {
 		_, six := links[loopback6(a)]
 		return !four && !six
 	}
-	wants := func(e *Element) bool {
+	wants := func(e *ResolvedElement) bool {
 		return e.Kind == Router && e.Routing.Any()
 	}
-	for i := range r.net.Elements {
-		e := &r.net.Elements[i]
+	for i := range r.out.Elements {
+		e := &r.out.Elements[i]
 		taken[e.RouterID] = struct{}{}
 		if had := r.was.Loopbacks[e.Name]; len(had) > 0 && wants(e) {
 			taken[had[0].Addr()] = struct{}{}
@@ -34,8 +34,8 @@ func (r *resolver) loopbacks() error {
 	}
 	next := uint64(1)
 	r.now.Loopbacks = map[string][]netip.Prefix{}
-	for i := range r.net.Elements {
-		e := &r.net.Elements[i]
+	for i := range r.out.Elements {
+		e := &r.out.Elements[i]
 		stated4 := slices.IndexFunc(e.Loopback, func(p netip.Prefix) bool { return p.Addr().Is4() })
 		if !wants(e) || stated4 >= 0 || e.RouterID.IsValid() && len(e.Loopback) > 0 {
 			if wants(e) && !e.RouterID.IsValid() {
@@ -91,8 +91,8 @@ func (r *resolver) statedAddr(a netip.Addr) bool {
 func (r *resolver) neighbours() {
 	bgp := map[int]*BGP{} // copies, of those whose neighbours are ours to tell
 	networks := map[int]bool{}
-	for i := range r.net.Elements {
-		e := &r.net.Elements[i]
+	for i := range r.out.Elements {
+		e := &r.out.Elements[i]
 		if e.Routing.BGP == nil {
 			continue
 		}
@@ -109,12 +109,12 @@ func (r *resolver) neighbours() {
 		}
 	}
 	for _, s := range r.segments {
-		hosts := s.edge || slices.ContainsFunc(s.members, func(m member) bool { return r.net.Elements[m.element].Kind == Host })
+		hosts := s.edge || slices.ContainsFunc(s.members, func(m member) bool { return r.out.Elements[m.element].Kind == Host })
 		for _, v6 := range []bool{false, true} {
 			r.gateways(s, v6)
 			for _, m := range s.members {
 				own, ok := r.address(m, v6)
-				if b := r.net.Elements[m.element].Routing.BGP; b != nil && ok && hosts && networks[m.element] &&
+				if b := r.out.Elements[m.element].Routing.BGP; b != nil && ok && hosts && networks[m.element] &&
 					!slices.Contains(b.Networks, own.Masked()) {
 					b.Networks = append(b.Networks, own.Masked())
 				}
@@ -123,7 +123,7 @@ func (r *resolver) neighbours() {
 					continue
 				}
 				for _, o := range s.members {
-					far := &r.net.Elements[o.element]
+					far := &r.out.Elements[o.element]
 					a, ok := r.address(o, v6)
 					if o.element == m.element || far.Routing.BGP == nil || !ok || !own.Contains(a.Addr()) {
 						continue
@@ -139,7 +139,7 @@ func (r *resolver) neighbours() {
 func (r *resolver) gateways(s segment, v6 bool) {
 	first := netip.Prefix{}
 	for _, m := range s.members {
-		if a, ok := r.address(m, v6); ok && r.net.Elements[m.element].Kind == Router {
+		if a, ok := r.address(m, v6); ok && r.out.Elements[m.element].Kind == Router {
 			first = a
 			break
 		}
@@ -148,7 +148,7 @@ func (r *resolver) gateways(s segment, v6 bool) {
 		return
 	}
 	for _, m := range s.members {
-		e := &r.net.Elements[m.element]
+		e := &r.out.Elements[m.element]
 		if e.Kind != Host || slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) {
 			continue
 		}

@@ -53,7 +53,7 @@ type NodeStatus struct {
 // ElementView is one element with its state, as `get elements` and `describe` show it.
 type ElementView struct {
 	ElementStatus
-	Element Element `json:"element"` // complete: addresses, MACs, far ends
+	Element ResolvedElement `json:"element"` // complete: addresses, MACs, far ends
 }
 
 // LinkStatus is one link with its state and counters.

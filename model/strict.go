@@ -53,9 +53,9 @@ func (ps *problems) checkStrict() {
 
 // Reserves is the bandwidth that a link between nodes takes of the substrate's links, in each direction: its own, or, in a
 // strict slice, that of the slice where it has none.
-func (n *Network) Reserves(l *Link) Bandwidth {
-	if l.Bandwidth == 0 && n.Slice.Mode == Strict {
-		return n.Slice.Bandwidth
+func (s *Slice) Reserves(l *Link) Bandwidth {
+	if l.Bandwidth == 0 && s.Mode == Strict {
+		return s.Bandwidth
 	}
 	return l.Bandwidth
 }

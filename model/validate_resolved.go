@@ -4,11 +4,11 @@ import "net/netip"
 
 // ValidateResolved tells what is wrong with a network that Resolve has numbered: what Validate cannot see in the document,
 // since the addresses are not in it.
-func (n Network) ValidateResolved() []Problem {
-	if p := n.checkResolved(); p != nil {
+func ValidateResolved(doc *Network, n *Resolved) []Problem {
+	if p := n.checkBounds(); p != nil {
 		return []Problem{*p}
 	}
-	ps := &problems{net: &n}
+	ps := &problems{net: doc}
 	for i := range n.Elements {
 		e := &n.Elements[i]
 		if len(e.Gateways) == 0 && len(e.Routes) == 0 {

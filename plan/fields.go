@@ -11,20 +11,14 @@ import (
 )
 
 // own are the fields that fields and set leave out: lists of objects, which are compared by name, and what identifies
-// the object; derived are those that follow from the rest of the document.
-var (
-	own = map[reflect.Type][]string{
-		reflect.TypeFor[model.Network](): {"elements", "links", "edges", "expect"},
-		reflect.TypeFor[model.Element](): {"name", "interfaces"},
-		reflect.TypeFor[model.Link]():    {"name"},
-		reflect.TypeFor[model.Edge]():    {"name"},
-	}
-	derived = map[reflect.Type][]string{
-		reflect.TypeFor[model.Internet]():  {"gateway", "via", "sources", "targets"},
-		reflect.TypeFor[model.Mirror]():    {"from", "vni"},
-		reflect.TypeFor[model.Interface](): {"name", "device", "mtu", "link", "edge", "internet", "far", "shape", "copy"},
-	}
-)
+// the object.
+var own = map[reflect.Type][]string{
+	reflect.TypeFor[model.Network]():   {"elements", "links", "edges", "expect"},
+	reflect.TypeFor[model.Element]():   {"name", "interfaces"},
+	reflect.TypeFor[model.Interface](): {"name"},
+	reflect.TypeFor[model.Link]():      {"name"},
+	reflect.TypeFor[model.Edge]():      {"name"},
+}
 
 // fields are the fields in which two values of one type differ. It walks them by reflection, so that a field which the
 // model gains is told without a word here.
@@ -48,7 +42,7 @@ func walk(out []Detail, name string, old, new reflect.Value) []Detail {
 		for i := range old.NumField() {
 			f := old.Type().Field(i)
 			field := jsonName(f)
-			if slices.Contains(own[old.Type()], field) || slices.Contains(derived[old.Type()], field) {
+			if slices.Contains(own[old.Type()], field) {
 				continue
 			}
 			switch {
@@ -195,9 +189,6 @@ func text(v reflect.Value) string {
 	}
 	var parts []string
 	for i := range v.NumField() {
-		if slices.Contains(derived[v.Type()], jsonName(v.Type().Field(i))) {
-			continue
-		}
 		if s := text(v.Field(i)); s != "" {
 			parts = append(parts, jsonName(v.Type().Field(i))+" "+s)
 		}

@@ -97,7 +97,7 @@ func filled(mutate int) (model.Network, *filler) {
 // TestEveryFieldIsTold changes one field of the model after the other.
 func TestEveryFieldIsTold(t *testing.T) {
 	base, f := filled(-1)
-	if f.count < 60 {
+	if f.count < 50 {
 		t.Fatalf("the model has %d fields; the filling misses some", f.count)
 	}
 	for i := range f.count {
@@ -105,17 +105,6 @@ func TestEveryFieldIsTold(t *testing.T) {
 		changes := Diff(base, other)
 		parts := strings.Split(strings.TrimPrefix(f.path, "."), ".")
 		last := parts[len(parts)-1]
-		follows := strings.HasPrefix(f.path, ".elements.interfaces.") && slices.Contains(
-			derived[reflect.TypeFor[model.Interface]()], parts[2]) && parts[2] != "name"
-		follows = follows || strings.HasPrefix(f.path, ".edges.internet.") && slices.Contains(
-			derived[reflect.TypeFor[model.Internet]()], parts[2]) || strings.HasPrefix(f.path, ".edges.mirror.") && slices.Contains(
-			derived[reflect.TypeFor[model.Mirror]()], parts[2])
-		if follows {
-			if len(changes) != 0 {
-				t.Errorf("%s follows from the rest of the document, yet is told: %v", f.path, changes)
-			}
-			continue
-		}
 		if len(changes) == 0 {
 			t.Errorf("a change of %s is not told", f.path)
 			continue

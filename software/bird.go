@@ -31,7 +31,7 @@ var birdCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID"}
 
 // renderBIRD plans an element with BIRD. A bird.conf of the user's own is taken as it is.
-func renderBIRD(el model.Element) (Plan, error) {
+func renderBIRD(el model.ResolvedElement) (Plan, error) {
 	if err := checkConfigNames(el.Config, model.SoftwareBIRD); err != nil {
 		return Plan{}, err
 	}
@@ -66,7 +66,7 @@ func renderBIRD(el model.Element) (Plan, error) {
 }
 
 // birdConfig generates bird.conf, for BIRD 2.0.12 and later.
-func birdConfig(el model.Element) (string, error) {
+func birdConfig(el model.ResolvedElement) (string, error) {
 	if el.Routing.ISIS != nil {
 		return "", fmt.Errorf("bird has no IS-IS: set software to frr, or use ospf and ospf6")
 	}
@@ -99,7 +99,7 @@ func birdConfig(el model.Element) (string, error) {
 		w.line("}")
 	}
 	w.line("")
-	for _, write := range []func(*writer, model.Element) error{birdStatic, birdOSPF, birdBGP, birdRIP} {
+	for _, write := range []func(*writer, model.ResolvedElement) error{birdStatic, birdOSPF, birdBGP, birdRIP} {
 		if err := write(&w, el); err != nil {
 			return "", err
 		}
@@ -110,7 +110,7 @@ func birdConfig(el model.Element) (string, error) {
 // birdRouterID is the router ID that BIRD is given, if it needs one. Without it BIRD takes an IPv4 address of one of
 // its interfaces, and ends if there is none. Then no protocol has a use for the number; it must only be the same at
 // each start.
-func birdRouterID(el model.Element) netip.Addr {
+func birdRouterID(el model.ResolvedElement) netip.Addr {
 	if el.RouterID.Is4() {
 		return el.RouterID
 	}
@@ -168,7 +168,7 @@ func birdExport(words []string, self []string, more ...string) (string, error) {
 }
 
 // birdDefault returns a channel's export filter that also passes the default route, where it is to be told.
-func birdDefault(el model.Element, f family, export string) string {
+func birdDefault(el model.ResolvedElement, f family, export string) string {
 	switch {
 	case !tellsDefault(el, f.v4):
 		return export
@@ -188,7 +188,7 @@ func (f family) everything() string {
 
 // birdStatic writes a static protocol for each family and metric. BIRD chooses by preference, which belongs to a
 // protocol, not to a route.
-func birdStatic(w *writer, el model.Element) error {
+func birdStatic(w *writer, el model.ResolvedElement) error {
 	groups := map[[2]int][]string{}
 	for _, r := range routes(el) {
 		if r.Metric < 0 || r.Metric >= staticPreference {
@@ -218,7 +218,7 @@ func birdStatic(w *writer, el model.Element) error {
 }
 
 // birdTarget writes where a static route leads, in BIRD's words.
-func birdTarget(el model.Element, r model.Route) (string, error) {
+func birdTarget(el model.ResolvedElement, r model.Route) (string, error) {
 	device, err := routeDevice(el, r.Interface)
 	if err != nil {
 		return "", err
@@ -245,7 +245,7 @@ func birdTarget(el model.Element, r model.Route) (string, error) {
 }
 
 // birdOSPF configures OSPFv2 and OSPFv3.
-func birdOSPF(w *writer, el model.Element) error {
+func birdOSPF(w *writer, el model.ResolvedElement) error {
 	for _, v := range []struct {
 		family
 		o     *model.OSPF
@@ -295,7 +295,7 @@ func birdOSPF(w *writer, el model.Element) error {
 }
 
 // birdBGP configures BGP, as frrBGP does for FRR.
-func birdBGP(w *writer, el model.Element) error {
+func birdBGP(w *writer, el model.ResolvedElement) error {
 	bgp := el.Routing.BGP
 	if bgp == nil {
 		return nil
@@ -375,7 +375,7 @@ func joinPrefixes(ps []netip.Prefix) string {
 }
 
 // birdRIP configures RIP and RIPng.
-func birdRIP(w *writer, el model.Element) error {
+func birdRIP(w *writer, el model.ResolvedElement) error {
 	rip := el.Routing.RIP
 	if rip == nil {
 		return nil

@@ -43,7 +43,7 @@ type port struct {
 }
 
 // ports returns lo first (when it has addresses), then the interfaces in their order.
-func ports(el model.Element) []port {
+func ports(el model.ResolvedElement) []port {
 	var ps []port
 	if len(el.Loopback) > 0 {
 		ps = append(ps, port{device: "lo", loopback: true, passive: true, prefixes: el.Loopback})
@@ -70,7 +70,7 @@ func ports(el model.Element) []port {
 }
 
 // routeDevice is the Linux device of a route's interface.
-func routeDevice(el model.Element, name string) (string, error) {
+func routeDevice(el model.ResolvedElement, name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
@@ -85,7 +85,7 @@ func routeDevice(el model.Element, name string) (string, error) {
 }
 
 // routes are the element's static routes with the gateways as default routes.
-func routes(el model.Element) []model.Route {
+func routes(el model.ResolvedElement) []model.Route {
 	var rs []model.Route
 	for _, gw := range el.Gateways {
 		rs = append(rs, model.Route{To: netip.PrefixFrom(unspecified(gw), 0), Via: []netip.Addr{gw}})
@@ -101,7 +101,7 @@ func unspecified(a netip.Addr) netip.Addr {
 }
 
 // hasDefaultRoute tells whether there is a static default route of the family.
-func hasDefaultRoute(el model.Element, v4 bool) bool {
+func hasDefaultRoute(el model.ResolvedElement, v4 bool) bool {
 	return slices.ContainsFunc(routes(el), func(r model.Route) bool {
 		return r.To.Bits() == 0 && r.To.Addr().Is4() == v4
 	})
@@ -109,12 +109,12 @@ func hasDefaultRoute(el model.Element, v4 bool) bool {
 
 // tellsDefault tells whether the element's default route of the family is to be told to its neighbours: it leads out of
 // the network by an internet edge.
-func tellsDefault(el model.Element, v4 bool) bool {
-	return hasDefaultRoute(el, v4) && slices.ContainsFunc(el.Interfaces, func(ifc model.Interface) bool { return ifc.Internet })
+func tellsDefault(el model.ResolvedElement, v4 bool) bool {
+	return hasDefaultRoute(el, v4) && slices.ContainsFunc(el.Interfaces, func(ifc model.ResolvedInterface) bool { return ifc.Internet })
 }
 
 // announced returns the prefixes that BGP originates.
-func announced(el model.Element) []netip.Prefix {
+func announced(el model.ResolvedElement) []netip.Prefix {
 	if n := el.Routing.BGP.Networks; len(n) > 0 {
 		return n
 	}
@@ -135,7 +135,7 @@ func announced(el model.Element) []netip.Prefix {
 // bgpSource is the source address of an element's own packets that go by routes of BGP: its loopback, if BGP announces
 // it. The kernel would take the address on the outgoing link. BGP's neighbours know that one, but nobody behind them
 // does.
-func bgpSource(el model.Element, v4 bool) netip.Addr {
+func bgpSource(el model.ResolvedElement, v4 bool) netip.Addr {
 	if el.Routing.BGP == nil {
 		return netip.Addr{}
 	}
@@ -147,14 +147,14 @@ func bgpSource(el model.Element, v4 bool) netip.Addr {
 }
 
 // onLink tells whether an address is in a subnet of one of the element's interfaces.
-func onLink(el model.Element, a netip.Addr) bool {
-	return slices.ContainsFunc(el.Interfaces, func(ifc model.Interface) bool {
+func onLink(el model.ResolvedElement, a netip.Addr) bool {
+	return slices.ContainsFunc(el.Interfaces, func(ifc model.ResolvedInterface) bool {
 		return slices.ContainsFunc(ifc.Addresses, func(p netip.Prefix) bool { return p.Contains(a) })
 	})
 }
 
 // loopbackAddr is the source of sessions that do not go over one link; invalid where there is none of the family.
-func loopbackAddr(el model.Element, v4 bool) netip.Addr {
+func loopbackAddr(el model.ResolvedElement, v4 bool) netip.Addr {
 	for _, p := range el.Loopback {
 		if p.Addr().Is4() == v4 {
 			return p.Addr()
@@ -165,7 +165,7 @@ func loopbackAddr(el model.Element, v4 bool) netip.Addr {
 
 // ipv4Too tells whether an IPv6 session must carry IPv4 as well (RFC 8950): the far router has no IPv4 session, yet
 // there are IPv4 prefixes to announce.
-func ipv4Too(el model.Element, n model.BGPNeighbor) bool {
+func ipv4Too(el model.ResolvedElement, n model.BGPNeighbor) bool {
 	if n.Address.Is4() {
 		return false
 	}
@@ -188,7 +188,7 @@ func ofFamily(prefixes []netip.Prefix, v4 bool) []netip.Prefix {
 }
 
 // checkIntents refuses intents from which no configuration can be made.
-func checkIntents(el model.Element) error {
+func checkIntents(el model.ResolvedElement) error {
 	r := el.Routing
 	if r.BGP != nil && r.BGP.AS == 0 {
 		return fmt.Errorf("bgp needs an autonomous system number, 1…4294967295: bgp: {as: 65001}")

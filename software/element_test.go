@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // running is an element whose Plan runs for real: in user, mount, PID, UTS, IPC and network namespaces of its own, with
 // the Plan's capabilities and no more.
 type running struct {
-	el      model.Element
+	el      model.ResolvedElement
 	command *exec.Cmd
 	plan    io.WriteCloser
 	ns      netns.NsHandle
@@ -48,7 +48,7 @@ type running struct {
 	change  func(*Plan) // what the test has otherwise than Render plans
 }
 
-func newRunning(t *testing.T, el model.Element) *running {
+func newRunning(t *testing.T, el model.ResolvedElement) *running {
 	t.Helper()
 	r := &running{el: el, output: make(chan string, 1000)}
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: int(model.UIDBase(4000)), Size: model.UIDsPerNetwork}}
@@ -121,13 +121,13 @@ func (r *running) configure(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	strs := func(el model.Interface) (out []string) {
+	strs := func(el model.ResolvedInterface) (out []string) {
 		for _, a := range el.Addresses {
 			out = append(out, a.String())
 		}
 		return out
 	}
-	up("lo", strs(model.Interface{Addresses: r.el.Loopback})...)
+	up("lo", strs(model.ResolvedInterface{Addresses: r.el.Loopback})...)
 	for _, i := range r.el.Interfaces {
 		up(i.LinuxName(), strs(i)...)
 	}

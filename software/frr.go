@@ -30,7 +30,7 @@ var frrCapabilities = []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "C
 
 // renderFRR plans an element with FRR. A frr.conf of the user's own is taken as it is, and says which daemons are
 // needed.
-func renderFRR(el model.Element) (Plan, error) {
+func renderFRR(el model.ResolvedElement) (Plan, error) {
 	if err := checkConfigNames(el.Config, model.SoftwareFRR); err != nil {
 		return Plan{}, err
 	}

@@ -18,7 +18,7 @@ const isisTag = "polyplane"
 const spfThrottle = "10 200 1000"
 
 // frrConfig generates frr.conf, for FRR 8.4 to 10.
-func frrConfig(el model.Element) (string, error) {
+func frrConfig(el model.ResolvedElement) (string, error) {
 	if err := checkIntents(el); err != nil {
 		return "", err
 	}
@@ -39,7 +39,7 @@ func frrConfig(el model.Element) (string, error) {
 	for _, p := range ports(el) {
 		frrInterface(&w, el, p)
 	}
-	for _, write := range []func(*writer, model.Element) error{frrOSPF, frrOSPF6, frrISIS, frrBGP, frrRIP} {
+	for _, write := range []func(*writer, model.ResolvedElement) error{frrOSPF, frrOSPF6, frrISIS, frrBGP, frrRIP} {
 		if err := write(&w, el); err != nil {
 			return "", err
 		}
@@ -49,7 +49,7 @@ func frrConfig(el model.Element) (string, error) {
 }
 
 // frrStatic writes the static routes, those of gateways among them.
-func frrStatic(w *writer, el model.Element) error {
+func frrStatic(w *writer, el model.ResolvedElement) error {
 	rs := routes(el)
 	for _, r := range rs {
 		family := "ipv6"
@@ -100,7 +100,7 @@ func frrStatic(w *writer, el model.Element) error {
 }
 
 // frrInterface says what the protocols do on one interface.
-func frrInterface(w *writer, el model.Element, p port) {
+func frrInterface(w *writer, el model.ResolvedElement, p port) {
 	var b writer
 	r := el.Routing
 	if r.OSPF != nil && p.v4 {
@@ -165,7 +165,7 @@ func frrInterface(w *writer, el model.Element, p port) {
 }
 
 // frrOSPF configures OSPFv2 (RFC 2328); what it does on each interface is frrInterface's.
-func frrOSPF(w *writer, el model.Element) error {
+func frrOSPF(w *writer, el model.ResolvedElement) error {
 	o := el.Routing.OSPF
 	if o == nil {
 		return nil
@@ -186,7 +186,7 @@ func frrOSPF(w *writer, el model.Element) error {
 }
 
 // frrOSPF6 configures OSPFv3 (RFC 5340), which carries IPv6 only.
-func frrOSPF6(w *writer, el model.Element) error {
+func frrOSPF6(w *writer, el model.ResolvedElement) error {
 	o := el.Routing.OSPF6
 	if o == nil {
 		return nil
@@ -206,7 +206,7 @@ func frrOSPF6(w *writer, el model.Element) error {
 
 // frrRedistributes writes the redistribute lines. If a default route is among static routes, it announces that as well:
 // FRR's link-state protocols do so only when told to.
-func frrRedistributes(w *writer, indent string, el model.Element, words []string, self string, v4 bool) error {
+func frrRedistributes(w *writer, indent string, el model.ResolvedElement, words []string, self string, v4 bool) error {
 	sources, err := frrRedistribute(words, self, v4)
 	if err != nil {
 		return err
@@ -221,7 +221,7 @@ func frrRedistributes(w *writer, indent string, el model.Element, words []string
 }
 
 // frrISIS configures IS-IS, which carries both families in one instance (RFC 1195, RFC 5308).
-func frrISIS(w *writer, el model.Element) error {
+func frrISIS(w *writer, el model.ResolvedElement) error {
 	i := el.Routing.ISIS
 	if i == nil {
 		return nil
@@ -258,7 +258,7 @@ func isisNET(i *model.ISIS, id netip.Addr) string {
 
 // frrBGP configures BGP. Sessions over one link use the addresses on it; others go from loopback to loopback, so that
 // they outlive a link.
-func frrBGP(w *writer, el model.Element) error {
+func frrBGP(w *writer, el model.ResolvedElement) error {
 	bgp := el.Routing.BGP
 	if bgp == nil {
 		return nil
@@ -329,7 +329,7 @@ func frrBGP(w *writer, el model.Element) error {
 }
 
 // frrSource makes zebra write the routes of BGP to the kernel with bgpSource.
-func frrSource(w *writer, el model.Element, v4 bool, family string) {
+func frrSource(w *writer, el model.ResolvedElement, v4 bool, family string) {
 	src := bgpSource(el, v4)
 	if !src.IsValid() {
 		return
@@ -343,7 +343,7 @@ func frrSource(w *writer, el model.Element, v4 bool, family string) {
 }
 
 // frrRIP configures RIP and RIPng, which are one intent but two daemons.
-func frrRIP(w *writer, el model.Element) error {
+func frrRIP(w *writer, el model.ResolvedElement) error {
 	rip := el.Routing.RIP
 	if rip == nil {
 		return nil

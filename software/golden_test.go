@@ -20,9 +20,9 @@ func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 // router is r1 with interfaces to a router, to a switch, to a host, and to the world.
-func router(software model.Software, routing model.Routing) model.Element {
-	to := func(name string, kind model.Kind, addresses ...string) model.Interface {
-		i := model.Interface{Name: name, Far: &model.Far{Element: name, Kind: kind}}
+func router(software model.Software, routing model.Routing) model.ResolvedElement {
+	to := func(name string, kind model.Kind, addresses ...string) model.ResolvedInterface {
+		i := model.ResolvedInterface{Name: name, Far: &model.Far{Element: name, Kind: kind}}
 		for _, a := range addresses {
 			i.Addresses = append(i.Addresses, prefix(a))
 		}
@@ -32,17 +32,17 @@ func router(software model.Software, routing model.Routing) model.Element {
 	odd.Device = "ge-0-0-1-hnxqk"
 	world := to("eth1", "", "192.0.2.1/24")
 	world.Far, world.Edge = nil, "world"
-	return model.Element{
+	return model.ResolvedElement{
 		Name: "r1", Kind: model.Router, Software: software, RouterID: addr("10.255.0.1"), Routing: routing,
 		Loopback: []netip.Prefix{prefix("10.255.0.1/32"), prefix("2001:db8:ff::1/128")},
-		Interfaces: []model.Interface{odd, to("sw", model.Switch, "10.0.2.1/24", "2001:db8:2::1/64"),
+		Interfaces: []model.ResolvedInterface{odd, to("sw", model.Switch, "10.0.2.1/24", "2001:db8:2::1/64"),
 			to("h1", model.Host, "10.0.3.1/24", "2001:db8:3::1/64"), world},
 	}
 }
 
 // goldens are the elements whose configuration is kept in testdata, by file name.
-func goldens() map[string]model.Element {
-	m := map[string]model.Element{}
+func goldens() map[string]model.ResolvedElement {
+	m := map[string]model.ResolvedElement{}
 	for _, s := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
 		name := func(n string) string { return string(s) + "-" + n + ".conf" }
 		m[name("plain")] = router(s, model.Routing{})
@@ -198,7 +198,7 @@ func TestDaemonsAreThoseTheConfigurationNeeds(t *testing.T) {
 }
 
 func TestElementsWithoutProcesses(t *testing.T) {
-	for _, el := range []model.Element{
+	for _, el := range []model.ResolvedElement{
 		{Name: "h1", Kind: model.Host}, {Name: "s1", Kind: model.Switch},
 		{Name: "r1", Kind: model.Router, Software: model.SoftwareStatic},
 		{Name: "r2", Kind: model.Router, Software: model.SoftwareNone},
@@ -216,19 +216,19 @@ func TestElementsWithoutProcesses(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		el     model.Element
-		change func(*model.Element)
+		el     model.ResolvedElement
+		change func(*model.ResolvedElement)
 		want   string
 	}{
 		{"isis with bird", router(model.SoftwareBIRD, model.Routing{ISIS: &model.ISIS{}}), nil,
 			"configuring lab/r1: bird has no IS-IS: set software to frr"},
-		{"unknown file", router(model.SoftwareFRR, model.Routing{}), func(e *model.Element) {
+		{"unknown file", router(model.SoftwareFRR, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Config = map[string]string{"bird.conf": "x"}
 		}, `frr reads no configuration file "bird.conf"; it knows daemons, frr.conf, vtysh.conf`},
-		{"unknown file of bird", router(model.SoftwareBIRD, model.Routing{}), func(e *model.Element) {
+		{"unknown file of bird", router(model.SoftwareBIRD, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Config = map[string]string{"frr.conf": "x"}
 		}, `bird reads no configuration file "frr.conf"; it knows bird.conf`},
-		{"file for nobody", router(model.SoftwareStatic, model.Routing{}), func(e *model.Element) {
+		{"file for nobody", router(model.SoftwareStatic, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Config = map[string]string{"frr.conf": "x"}
 		}, "there is no software here that would read frr.conf"},
 		{"intent for nobody", router(model.SoftwareStatic, model.Routing{OSPF: &model.OSPF{}}), nil,
@@ -241,17 +241,17 @@ func TestRefusals(t *testing.T) {
 		{"redistribute itself", router(model.SoftwareFRR, model.Routing{RIP: &model.RIP{Redistribute: []string{"rip"}}}), nil,
 			"rip cannot redistribute itself"},
 		{"no AS", router(model.SoftwareFRR, model.Routing{BGP: &model.BGP{}}), nil, "bgp needs an autonomous system number"},
-		{"no router ID", router(model.SoftwareBIRD, model.Routing{OSPF: &model.OSPF{}}), func(e *model.Element) {
+		{"no router ID", router(model.SoftwareBIRD, model.Routing{OSPF: &model.OSPF{}}), func(e *model.ResolvedElement) {
 			e.RouterID = netip.Addr{}
 		}, "need a router ID"},
 		{"level", router(model.SoftwareFRR, model.Routing{ISIS: &model.ISIS{Level: 3}}), nil, "an isis level is 1, 2, or 0 for both, not 3"},
-		{"route nowhere", router(model.SoftwareFRR, model.Routing{}), func(e *model.Element) {
+		{"route nowhere", router(model.SoftwareFRR, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Routes = []model.Route{{To: prefix("10.9.0.0/16")}}
 		}, "route 10.9.0.0/16: it needs a next hop"},
-		{"route over no interface", router(model.SoftwareBIRD, model.Routing{}), func(e *model.Element) {
+		{"route over no interface", router(model.SoftwareBIRD, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Routes = []model.Route{{To: prefix("10.9.0.0/16"), Interface: "eth9"}}
 		}, `route 10.9.0.0/16: there is no interface "eth9"; there are ge-0/0/1, sw, h1, eth1`},
-		{"metric", router(model.SoftwareFRR, model.Routing{}), func(e *model.Element) {
+		{"metric", router(model.SoftwareFRR, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Routes = []model.Route{{To: prefix("10.9.0.0/16"), Type: model.RouteBlackhole, Metric: 1000}}
 		}, "route 10.9.0.0/16: with frr a metric is an administrative distance, 1…255, not 1000"},
 	} {

@@ -104,7 +104,7 @@ func TestGenerated(t *testing.T) {
 // TestDaemonThatCannotStartIsTold has a daemon that this machine's FRR may not have, or that ends at once, beside those that do.
 func TestDaemonThatCannotStartIsTold(t *testing.T) {
 	rs := pair(t, model.SoftwareFRR, model.SoftwareBIRD, func(int) model.Routing { return model.Routing{OSPF: &model.OSPF{}} },
-		func(net *model.Network) {
+		func(net *model.Resolved) {
 			net.Elements[0].Config = map[string]string{"daemons": "ospfd=yes\nbfdd=yes\nbfdd_options=\"--nonsense\"\n",
 				"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\n"}
 		})

@@ -16,7 +16,7 @@ import (
 const patience = 3 * time.Minute
 
 // pair is r1 and r2, joined by two links; each has a loopback and a host's subnet. change alters the resolved network.
-func pair(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Network)) [2]*running {
+func pair(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Resolved)) [2]*running {
 	t.Helper()
 	rs := joined(t, first, second, routing, change)
 	rs[0].configure(t)
@@ -25,7 +25,7 @@ func pair(t *testing.T, first, second model.Software, routing func(i int) model.
 }
 
 // joined is a pair in which nothing runs yet.
-func joined(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Network)) [2]*running {
+func joined(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Resolved)) [2]*running {
 	t.Helper()
 	net := model.Network{Name: "lab", Pools: []netip.Prefix{prefix("10.0.0.0/16"), prefix("2001:db8::/48")}}
 	for i, s := range []model.Software{first, second} {
@@ -58,7 +58,7 @@ func joined(t *testing.T, first, second model.Software, routing func(i int) mode
 		var device [2]string
 		for k, end := range l.Ends {
 			el := all[end.Element].el
-			i := slices.IndexFunc(el.Interfaces, func(i model.Interface) bool { return i.Name == end.Interface })
+			i := slices.IndexFunc(el.Interfaces, func(i model.ResolvedInterface) bool { return i.Name == end.Interface })
 			device[k] = el.Interfaces[i].LinuxName()
 		}
 		attrs := netlink.NewLinkAttrs()
@@ -197,7 +197,7 @@ func TestStaticRoutes(t *testing.T) {
 			if s == model.SoftwareBIRD {
 				protocol = protoBIRD
 			}
-			rs := pair(t, s, s, func(int) model.Routing { return model.Routing{} }, func(net *model.Network) {
+			rs := pair(t, s, s, func(int) model.Routing { return model.Routing{} }, func(net *model.Resolved) {
 				r1, r2 := &net.Elements[0], net.Elements[1]
 				for _, ifc := range r2.Interfaces {
 					for _, a := range ifc.Addresses {

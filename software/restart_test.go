@@ -67,7 +67,7 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 // TestRoutesOfAKilledZebraGo leaves a route that nobody announces any more for the next zebra to find.
 func TestRoutesOfAKilledZebraGo(t *testing.T) {
 	stays, goes := prefix("198.51.100.0/24"), prefix("203.0.113.0/24")
-	rs := pair(t, model.SoftwareFRR, model.SoftwareFRR, func(int) model.Routing { return model.Routing{} }, func(net *model.Network) {
+	rs := pair(t, model.SoftwareFRR, model.SoftwareFRR, func(int) model.Routing { return model.Routing{} }, func(net *model.Resolved) {
 		net.Elements[0].Routes = []model.Route{{To: stays, Type: model.RouteBlackhole}}
 	})
 	r := rs[0]
@@ -153,7 +153,7 @@ func (r *running) awaitSaid(t *testing.T, pattern string, command ...string) {
 func TestWhatIsChecked(t *testing.T) {
 	for software, name := range map[model.Software]string{model.SoftwareFRR: "frr.conf", model.SoftwareBIRD: "bird.conf"} {
 		for _, config := range []map[string]string{nil, {name: "garbage {{{"}} {
-			plan, err := Render("lab", model.Element{Name: "r1", Kind: model.Router, Software: software, Config: config})
+			plan, err := Render("lab", model.ResolvedElement{Name: "r1", Kind: model.Router, Software: software, Config: config})
 			if err != nil {
 				t.Fatal(err)
 			}

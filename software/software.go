@@ -60,7 +60,7 @@ type File struct {
 
 // Render plans what runs inside a resolved element: every interface has its addresses and its far end, every intent its
 // neighbours. It refuses what the software cannot do, naming the element and what would be right.
-func Render(net string, el model.Element) (Plan, error) {
+func Render(net string, el model.ResolvedElement) (Plan, error) {
 	id := model.ID{Network: net, Element: el.Name}
 	software := el.Software
 	if el.Kind != model.Router {
@@ -101,7 +101,7 @@ func Requires(s model.Software) []Required {
 }
 
 // renderNothing is for elements that are a namespace and nothing else: the kernel routes.
-func renderNothing(el model.Element) (Plan, error) {
+func renderNothing(el model.ResolvedElement) (Plan, error) {
 	if el.Routing.Any() {
 		return Plan{}, fmt.Errorf("routing protocols need routing software: set software to %s or %s",
 			model.SoftwareFRR, model.SoftwareBIRD)

@@ -53,8 +53,11 @@ func TestLoopOverLinks(t *testing.T) {
 		}
 		a.p.run("exec", "mean/a1", "--", "sh", "-c", circling)
 	})
-	if events := a.p.run("get", "events"); !strings.Contains(events, "they go round over the links of several elements") {
-		t.Errorf("no event tells of a loop:\n%s", events)
+	// Which of the two it is told as depends on what began in the network during the short look that found it: the kernel's own
+	// multicasts are the first that go round.
+	events := a.p.run("get", "events")
+	if !strings.Contains(events, "they go round over the links of several elements") && !strings.Contains(events, "it makes too much of each of the") {
+		t.Errorf("no event names who makes the kernel work:\n%s", events)
 	}
 	a.ends()
 }

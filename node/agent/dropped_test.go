@@ -37,7 +37,7 @@ func TestDropsAreWatched(t *testing.T) {
 		"what belongs to a port that is gone": {model.Host, map[string]uint64{fabric.Stale: 9000}, 0, "", false},
 	} {
 		w, judge := newWatcher(), watch.New()
-		e := watchedOf(id, &model.NodeElement{Element: model.Element{Name: "e", Kind: c.kind, Interfaces: []model.Interface{{Name: "eth0"}}}})
+		e := watchedOf(id, &model.NodeElement{PlacedElement: model.PlacedElement{Name: "e", Kind: c.kind, Interfaces: []model.PlacedInterface{{Name: "eth0"}}}})
 		at := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
 		counters := fabric.Counters{TxPackets: 1, Drops: map[string]uint64{fabric.Tagged: 1 << 40}}
 		var found []watch.Verdict

@@ -20,7 +20,7 @@ type exampleWorld struct {
 	joined map[model.ID]map[string]int
 }
 
-func (w *exampleWorld) Make(id model.ID, ifc model.Interface) (control.Device, error) {
+func (w *exampleWorld) Make(id model.ID, ifc model.PlacedInterface) (control.Device, error) {
 	port := model.PortID{ID: id, Interface: ifc.Name}
 	if w.ports[port] == 0 {
 		w.ports[port] = len(w.ports) + 1
@@ -55,10 +55,10 @@ func TestExamplesInTheAgent(t *testing.T) {
 	a := &Agent{Config: Config{Dirs: dirs, Log: log, Drivers: drivers}, complete: true, elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	id := model.ID{Network: "lab", Element: "r"}
-	router := model.Element{Name: "r", Kind: model.Router, Control: model.ControlVM, Forwarding: model.ForwardOpenFlow,
-		Interfaces: []model.Interface{{Name: "x", MAC: "02:00:00:00:00:01"}}}
+	router := model.PlacedElement{Name: "r", Kind: model.Router, Control: model.ControlVM, Forwarding: model.ForwardOpenFlow,
+		Interfaces: []model.PlacedInterface{{Name: "x", MAC: "02:00:00:00:00:01"}}}
 	a.desired = &model.NodeState{Networks: []model.NodeNetwork{
-		{Name: "lab", Elements: []model.NodeElement{{Element: router}}}}}
+		{Name: "lab", Elements: []model.NodeElement{{PlacedElement: router}}}}}
 	if a.pass(t.Context()) {
 		t.Fatal("the pass failed")
 	}

@@ -54,7 +54,7 @@ func (k *kernel) set(a *Agent, outcomes map[model.ID]*outcome) {
 
 // inner tells whether an interface's link leads to an element of this node.
 func (a *Agent) inner(o *outcome, name string) bool {
-	i := slices.IndexFunc(o.job.Element.Interfaces, func(ifc model.Interface) bool { return ifc.Name == name })
+	i := slices.IndexFunc(o.job.Element.Interfaces, func(ifc model.PlacedInterface) bool { return ifc.Name == name })
 	if i < 0 {
 		return false
 	}

@@ -58,7 +58,7 @@ func wish(store model.StoreIdentity, revision int64, elements string, gone ...st
 			s.Networks = append(s.Networks, model.NodeNetwork{Name: network, Index: uint32(len(network))})
 		}
 		n := &s.Networks[len(s.Networks)-1]
-		n.Elements = append(n.Elements, model.NodeElement{Element: model.Element{Name: element, Kind: model.Router}})
+		n.Elements = append(n.Elements, model.NodeElement{PlacedElement: model.PlacedElement{Name: element, Kind: model.Router}})
 	}
 	for _, g := range gone {
 		s.Gone = append(s.Gone, model.GoneNetwork{Name: g})

@@ -24,7 +24,7 @@ type plan struct {
 	jobs  map[model.Control][]control.Job
 	order []model.ID // all elements, as the state lists them
 	peers map[string]model.Peer
-	edges map[string]model.Edge // by "net edge"
+	edges map[string]model.PlacedEdge // by "net edge"
 	// slices are the networks' bandwidths, of those that have one.
 	slices map[string]model.Bandwidth
 	// packets are how many the networks may send, of those with a limit.
@@ -37,7 +37,7 @@ type plan struct {
 }
 
 func newPlan(s *model.NodeState) plan {
-	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.Edge{},
+	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.PlacedEdge{},
 		slices: map[string]model.Bandwidth{}, packets: map[string]int{}, quotas: map[string]model.TableQuota{}, punts: map[string]int{}, held: map[string]bool{}}
 	for _, n := range s.Hold {
 		p.held[n] = true
@@ -158,7 +158,7 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 		if o == nil || o.err != nil || o.phase != model.PhaseRunning && o.phase != model.PhaseStarting && o.phase != model.PhaseSuspended {
 			continue
 		}
-		f := forwarding(&o.job.Element.Element)
+		f := forwarding(&o.job.Element.PlacedElement)
 		if a.Drivers.Planes[f] == nil {
 			o.phase, o.err = model.PhaseFailed, fmt.Errorf("this node has no forwarding plane %q: it has %s", f,
 				words(maps.Keys(a.Drivers.Planes)))
@@ -183,7 +183,7 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 	}
 }
 
-func forwarding(e *model.Element) model.Forwarding {
+func forwarding(e *model.PlacedElement) model.Forwarding {
 	switch {
 	case e.Forwarding != "":
 		return e.Forwarding
@@ -219,7 +219,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 			if p.Index = index[p.ID]; p.Index == 0 {
 				continue
 			}
-			if forwarding(&o.job.Element.Element) == model.ForwardXDP {
+			if forwarding(&o.job.Element.PlacedElement) == model.ForwardXDP {
 				p.Hook = cmp.Or(o.job.Element.Hook, model.HookAuto)
 			}
 			if o.job.Element.Kind != model.Switch {
@@ -261,7 +261,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 }
 
 // joinPort fills in where a port's link ends and what it does to packets.
-func (a *Agent) joinPort(p *fabric.Port, ifc *model.Interface, index map[model.PortID]int, gateways map[edge.ID]string) error {
+func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[model.PortID]int, gateways map[edge.ID]string) error {
 	if ifc.Shape != nil {
 		p.Shape = *ifc.Shape
 	}

@@ -81,7 +81,7 @@ func TestChangesAreEvents(t *testing.T) {
 	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
 		Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
 		Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}},
-		desired:  &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{{Element: model.Element{Name: "h", Kind: model.Host}}}}}},
+		desired:  &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "h", Kind: model.Host}}}}}},
 		elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	a.pass(t.Context())
@@ -98,8 +98,8 @@ func TestChangesAreEvents(t *testing.T) {
 // nothing of a network that is held, and nothing at all before the manager has spoken.
 func TestPass(t *testing.T) {
 	element := func(name string, kind model.Kind) model.NodeElement {
-		return model.NodeElement{Element: model.Element{Name: name, Kind: kind,
-			Interfaces: []model.Interface{{Name: "x", MAC: "02:00:00:00:00:01", Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}
+		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: kind,
+			Interfaces: []model.PlacedInterface{{Name: "x", MAC: "02:00:00:00:00:01", Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}
 	}
 	desired := &model.NodeState{Hold: []string{"broken"}, Networks: []model.NodeNetwork{{Name: "net", Slice: model.Slice{Bandwidth: 7}, Elements: []model.NodeElement{
 		element("r", model.Router), element("h", model.Host), element("s", model.Switch)}}}}
@@ -182,7 +182,7 @@ func (waitingPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Pre
 // TestWhoIsWaitedForIsAtWork: an element that its plane is not in sync with runs, has not failed, and is at work.
 func TestWhoIsWaitedForIsAtWork(t *testing.T) {
 	element := func(name string) model.NodeElement {
-		return model.NodeElement{Element: model.Element{Name: name, Kind: model.Router}}
+		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router}}
 	}
 	r := &record{}
 	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
@@ -243,7 +243,7 @@ func TestTheAgentSteers(t *testing.T) {
 	id, other := model.ID{Network: "net", Element: "r"}, model.ID{Network: "net", Element: "gone"}
 	want := func(by model.Forwarding) {
 		a.desired = &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{
-			{Element: model.Element{Name: "r", Kind: model.Router, Forwarding: by}}}}}}
+			{PlacedElement: model.PlacedElement{Name: "r", Kind: model.Router, Forwarding: by}}}}}}
 	}
 	old.prepared.Steering = &forward.Steering{Tables: 1, Devices: map[string]int{"x": 7}}
 	old.has[other] = true

@@ -36,7 +36,7 @@ func (id ID) String() string { return id.Network + "/" + id.Edge }
 type Edge struct {
 	ID       ID
 	MTU      int // of the interface that it is joined to
-	Internet model.Internet
+	Internet model.ResolvedInternet
 }
 
 // Report tells what Apply did and could not do.

@@ -137,7 +137,7 @@ func (l *lab) element(network string, forwards ...model.Forward) Edge {
 	l.sh(network, "ip link add eth0 type veth peer name "+network+" netns /proc/self/fd/9", l.path("machine"))
 	l.sh(network, `ip link set eth0 up; ip addr add 10.0.0.2/30 dev eth0; ip addr add fd00::2/64 dev eth0 nodad
 ip addr add 10.1.0.1/32 dev lo; ip route add default via 10.0.0.1; ip -6 route add default via fd00::1`)
-	e := Edge{ID: ID{network, "uplink"}, MTU: 1500, Internet: model.Internet{Forwards: forwards,
+	e := Edge{ID: ID{network, "uplink"}, MTU: 1500, Internet: model.ResolvedInternet{Internet: model.Internet{Forwards: forwards},
 		Gateway: prefixes("10.0.0.1/30", "fd00::1/64"), Via: addresses("10.0.0.2", "fd00::2"),
 		Sources: prefixes("10.0.0.0/30", "10.1.0.0/24", "fd00::/64"),
 		Targets: map[string][]netip.Addr{"h": addresses("10.0.0.2", "fd00::2")}}}

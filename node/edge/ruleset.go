@@ -45,7 +45,7 @@ var never4, never6 = []string{"0.0.0.0/8", "127.0.0.0/8", transit4.String(), "22
 }
 
 // gatewayRules returns the rules of a gateway. Its device "in" leads to the network, its device "out" to the outlet.
-func gatewayRules(in *model.Internet, s *sight) string {
+func gatewayRules(in *model.ResolvedInternet, s *sight) string {
 	var b strings.Builder
 	line := func(format string, a ...any) { fmt.Fprintf(&b, format+"\n", a...) }
 	hosts4, hosts6 := never4, never6
@@ -107,7 +107,7 @@ func gatewayRules(in *model.Internet, s *sight) string {
 const solicitations = "200/second burst 500 packets"
 
 // known are the addresses of a gateway's neighbours that the file tells of.
-func known(in *model.Internet, v6 bool) (all []string) {
+func known(in *model.ResolvedInternet, v6 bool) (all []string) {
 	for _, a := range slices.Concat(append([][]netip.Addr{in.Via}, slices.Collect(maps.Values(in.Targets))...)...) {
 		if a.Is6() == v6 && slices.ContainsFunc(in.Gateway, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			all = append(all, a.String())
@@ -120,7 +120,7 @@ func known(in *model.Internet, v6 bool) (all []string) {
 // gatewayARP returns the rules for the ARP that a gateway receives. Only requests enter their senders as neighbours;
 // requests of 0.0.0.0 (RFC 5227) are answered without that. Made-up senders in the edge's own subnet are left to the
 // rate, and to trim.
-func gatewayARP(in *model.Internet) string {
+func gatewayARP(in *model.ResolvedInternet) string {
 	at := slices.IndexFunc(in.Gateway, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	if at < 0 {
 		return ""
@@ -181,7 +181,7 @@ func outletRules(s *sight) string {
 
 // forwardRules returns an edge's own rules in the outlet, where device leads to its gateway. What is too much is
 // dropped before it is entered into the outlet's table of connections, since all edges share that table.
-func forwardRules(in *model.Internet, device string, number int, s *sight) string {
+func forwardRules(in *model.ResolvedInternet, device string, number int, s *sight) string {
 	if len(in.Forwards) == 0 {
 		return ""
 	}
@@ -212,9 +212,9 @@ iifname "up" oifname "%s" ct state new ct count over %d counter drop; }
 }
 
 // probed and probedUplinks describe an edge that has everything, to try its rules.
-func probed() (*model.Internet, *sight) {
-	return &model.Internet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
-		Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}},
+func probed() (*model.ResolvedInternet, *sight) {
+	return &model.ResolvedInternet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
+		Internet: model.Internet{Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}}},
 		Targets:  map[string][]netip.Addr{"h": {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}, &sight{}
 }
 

@@ -70,7 +70,7 @@ func TestAnEarlierManagerIsUnderstood(t *testing.T) {
 		t.Fatal(err)
 	}
 	network := func(name string, size int) model.NodeNetwork {
-		return model.NodeNetwork{Name: name, Elements: []model.NodeElement{{Element: model.Element{Name: "r1",
+		return model.NodeNetwork{Name: name, Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "r1",
 			Config: map[string]string{"bird.conf": strings.Repeat("x", size)}}}}}
 	}
 	sizes := []int{1, 3 << 20, 5, 2 << 20, 2 << 20, 1}

@@ -128,7 +128,7 @@ func expected(r model.Record, doc model.Network) model.Record {
 	doc, _ = model.Inherit(doc, r.Network, r.Set)
 	bandwidth := make(map[string]model.Bandwidth, len(doc.Links))
 	for i := range doc.Links {
-		bandwidth[doc.Links[i].Name] = doc.Reserves(&doc.Links[i])
+		bandwidth[doc.Links[i].Name] = doc.Slice.Reserves(&doc.Links[i])
 	}
 	links := make(map[string][]model.LinkPath, len(r.Assigned.Placement.Links))
 	for name, paths := range r.Assigned.Placement.Links {
@@ -224,7 +224,7 @@ func together(documents []model.Document, refusals map[string]error) error {
 // change is a record that is to be stored and told.
 type change struct {
 	record          model.Record
-	resolved        model.Network
+	resolved        model.Resolved
 	reason, message string
 
 	parts map[string]part

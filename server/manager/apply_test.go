@@ -134,7 +134,7 @@ func TestWhatTheStoreRefusesIsNotThere(t *testing.T) {
 	before := mustNetwork(t, f, "lab")
 	changes := []*change{}
 	for _, n := range []model.Network{greedy("lab", 2), greedy("b", 1), greedy("no/name", 1)} { // the store takes none with a slash
-		changes = append(changes, &change{record: model.Record{Network: n, Revision: 2, Assigned: before.Assigned}, resolved: n})
+		changes = append(changes, &change{record: model.Record{Network: n, Revision: 2, Assigned: before.Assigned}, resolved: model.Resolved{Name: n.Name}})
 	}
 	if err := f.commit(t.Context(), changes...); err == nil {
 		t.Fatal("it was stored")

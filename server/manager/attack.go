@@ -168,7 +168,7 @@ func (m *Manager) policies(name string) ([]model.PolicyView, error) {
 			e := &n.resolved.Elements[i]
 			o := n.record.Overrides[e.Name]
 			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name}, Quarantined: o.Quarantined, Reason: o.Reason}
-			v.Attack, v.Administrator = model.AttackPolicyOf(&n.record.Network, e, n.record.Policies)
+			v.Attack, v.Administrator = n.policyOf(e)
 			all = append(all, v)
 		}
 	}
@@ -212,6 +212,11 @@ func (m *Manager) decide(ctx context.Context) {
 	}
 }
 
+// policyOf is the policy that counts for an element, and whether an administrator has set it.
+func (n *network) policyOf(e *model.ResolvedElement) (p model.AttackPolicy, administrator bool) {
+	return model.AttackPolicyOf(n.record.Network.Attack, e.Name, e.Attack, n.record.Policies)
+}
+
 func (m *Manager) decideOn(ctx context.Context, i incident) error {
 	m.mu.RLock()
 	n, err := m.usable(i.id.Network)
@@ -223,7 +228,7 @@ func (m *Manager) decideOn(ctx context.Context, i incident) error {
 	if !ok {
 		return nil
 	}
-	policy, administrator := model.AttackPolicyOf(&n.record.Network, &n.resolved.Elements[at], n.record.Policies)
+	policy, administrator := n.policyOf(&n.resolved.Elements[at])
 	reason := reasonOf(i.What)
 	if policy == model.AttackDelete {
 		err := m.takeOut(ctx, i.id, reason)

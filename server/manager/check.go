@@ -126,7 +126,7 @@ func (m *Manager) newCheck(ctx context.Context, name string, request model.Check
 	return c, nil
 }
 
-func owns(e *model.Element, probed map[netip.Addr]struct{}) bool {
+func owns(e *model.ResolvedElement, probed map[netip.Addr]struct{}) bool {
 	for _, a := range addresses(e) {
 		if _, ok := probed[a]; ok {
 			return true

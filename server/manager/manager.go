@@ -67,7 +67,7 @@ var (
 // network is one network: its record, which nobody changes in place, and what follows from it.
 type network struct {
 	record   model.Record
-	resolved model.Network
+	resolved model.Resolved
 	parts    map[string]part // by node
 	index    map[string]int  // element name → its place in resolved
 	// interfaces are those of its elements: ports that a node may tell of.

@@ -59,7 +59,7 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 type draft struct {
 	old      *network // what it was worked out from; nil for a new one
 	next     model.Record
-	resolved model.Network
+	resolved model.Resolved
 	assigned model.Assigned // numbered by itself alone
 	was      model.Assigned
 }
@@ -79,7 +79,7 @@ func draw(doc model.Network, old *network, owner string) (*draft, error) {
 		return nil, invalid(doc.Name, problems)
 	}
 	now := time.Now().UTC()
-	d := &draft{old: old, next: model.Record{Network: asWritten(model.Complete(doc)), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}}
+	d := &draft{old: old, next: model.Record{Network: model.Complete(doc), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}}
 	if old != nil {
 		d.was = old.record.Assigned
 		d.next.Revision, d.next.Created = old.record.Revision+1, old.record.Created
@@ -90,21 +90,21 @@ func draw(doc model.Network, old *network, owner string) (*draft, error) {
 	if d.resolved, d.assigned, err = model.Resolve(d.next.Network, d.was, model.NewNumbers(d.was)); err != nil {
 		return nil, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
 	}
-	if problems := d.resolved.ValidateResolved(); len(problems) > 0 {
+	if problems := model.ValidateResolved(&d.next.Network, &d.resolved); len(problems) > 0 {
 		return nil, invalid(doc.Name, problems)
 	}
 	return d, nil
 }
 
 // workOut decides the rest: whether there is room for the network beside the others, and where. changing is held.
-func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bool) (model.Record, model.Network, error) {
-	var none model.Network
+func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bool) (model.Record, model.Resolved, error) {
+	var none model.Resolved
 	doc, old, next, resolved, was := &d.next.Network, d.old, d.next, d.resolved, d.was
 	taken := make([]model.Assigned, 0, len(others)+1)
 	for i := range others {
 		taken = append(taken, others[i].Assigned)
 	}
-	assigned, err := model.NewNumbers(append(taken, was)...).Renumber(resolved, d.assigned, was)
+	assigned, err := model.NewNumbers(append(taken, was)...).Renumber(&resolved, d.assigned, was)
 	if err != nil {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
 	}
@@ -126,8 +126,8 @@ func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bo
 		return model.Record{}, none, refusal(doc.Name, err)
 	}
 	placed := assigned.Placement.Elements
-	if problems := slices.Concat(checkEdges(resolved, placed, others), m.checkDevices(old, resolved, placed),
-		m.checkForwards(old, resolved, placed, others), m.checkTables(&next.Network, placed, others)); len(problems) > 0 {
+	if problems := slices.Concat(checkEdges(*doc, placed, others), m.checkDevices(old, *doc, placed),
+		m.checkForwards(old, *doc, placed, others), m.checkTables(&next.Network, placed, others)); len(problems) > 0 {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
 	}
 	if silent := unheard(old, resolved, placed, offers); len(silent) > 0 {
@@ -178,20 +178,6 @@ func refusal(name string, err error) error {
 	return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", name), reasons...)
 }
 
-// asWritten drops from a document what only Resolve may say.
-func asWritten(doc model.Network) model.Network {
-	doc.Elements = slices.Clone(doc.Elements)
-	for i := range doc.Elements {
-		e := &doc.Elements[i]
-		e.Interfaces = slices.Clone(e.Interfaces)
-		for k := range e.Interfaces {
-			f := &e.Interfaces[k]
-			f.Device, f.MTU, f.Link, f.Edge, f.Internet, f.Far, f.Shape, f.Copy = "", 0, "", "", false, nil, nil, nil
-		}
-	}
-	return doc
-}
-
 // remaining are the overrides of the elements that the document still has.
 func remaining(overrides map[string]model.Override, doc model.Network) map[string]model.Override {
 	if len(overrides) == 0 {
@@ -210,7 +196,7 @@ func remaining(overrides map[string]model.Override, doc model.Network) map[strin
 }
 
 // overwriteAll asks every element with configuration of its own to take the document's.
-func overwriteAll(overrides map[string]model.Override, resolved model.Network) map[string]model.Override {
+func overwriteAll(overrides map[string]model.Override, resolved model.Resolved) map[string]model.Override {
 	out := map[string]model.Override{}
 	maps.Copy(out, overrides)
 	for i := range resolved.Elements {

@@ -8,7 +8,7 @@ import (
 
 // notes is what people should know of a network that is about to be applied and no difference of documents shows. The
 // lock is not held.
-func (m *Manager) notes(old *network, resolved model.Network, overwrite bool) []string {
+func (m *Manager) notes(old *network, resolved model.Resolved, overwrite bool) []string {
 	var all []string
 	if old != nil {
 		all = m.ownConfigurations(old, resolved, overwrite)
@@ -27,7 +27,7 @@ func (m *Manager) notes(old *network, resolved model.Network, overwrite bool) []
 }
 
 // ownConfigurations tells which elements' own configurations are replaced, or stand against the document's.
-func (m *Manager) ownConfigurations(old *network, resolved model.Network, overwrite bool) (notes []string) {
+func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overwrite bool) (notes []string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	var replaced, edited []string

@@ -33,7 +33,7 @@ func (m *Manager) offered() map[string]model.Offers {
 // unheard are the nodes that elements would be on and whose agents have not told yet what they offer. What is there already
 // and asks for nothing else stays, whatever its node's agent does: it must be possible to change a network when one of its
 // nodes is dead.
-func unheard(old *network, resolved model.Network, placed map[string]string, offers map[string]model.Offers) []string {
+func unheard(old *network, resolved model.Resolved, placed map[string]string, offers map[string]model.Offers) []string {
 	had := map[string][]model.Want{}
 	if old != nil {
 		for i, w := range model.Wants(&old.resolved) {
@@ -90,7 +90,7 @@ func notHeard(network string, nodes []string) error {
 
 // checkSoftware tells which elements' routing software could not be configured: what a node would refuse to render is
 // refused before it gets there.
-func checkSoftware(resolved model.Network) []error {
+func checkSoftware(resolved model.Resolved) []error {
 	var problems []error
 	for i := range resolved.Elements {
 		if _, err := software.Render(resolved.Name, resolved.Elements[i]); err != nil {
@@ -101,7 +101,7 @@ func checkSoftware(resolved model.Network) []error {
 }
 
 // checkDisks tells which elements would have smaller disks than they have: file systems in use do not shrink.
-func checkDisks(old *network, resolved model.Network) []error {
+func checkDisks(old *network, resolved model.Resolved) []error {
 	if old == nil {
 		return nil
 	}

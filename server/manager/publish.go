@@ -18,7 +18,7 @@ type part struct {
 }
 
 // makeParts works out a network's parts by node.
-func (m *Manager) makeParts(r model.Record, resolved model.Network, substrate model.Substrate) (map[string]part, error) {
+func (m *Manager) makeParts(r model.Record, resolved model.Resolved, substrate model.Substrate) (map[string]part, error) {
 	states := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Assigned, Overrides: r.Overrides, Policies: r.Policies}}, substrate)
 	parts := map[string]part{}
 	for node, state := range states {

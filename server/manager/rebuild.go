@@ -15,7 +15,7 @@ import (
 // rebuilt is a network that was put together from what its nodes were told to have.
 type rebuilt struct {
 	record   model.Record
-	resolved model.Network
+	resolved model.Resolved
 	parts    map[string]model.NodeNetwork // what it was put together from, by node
 	notes    []string                     // what of it could not be had back
 }
@@ -44,7 +44,11 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numb
 				return nil, fmt.Errorf("element %s is on node %s and on node %s: which of them is the newer cannot be told", e.Name, other, node)
 			}
 			as.Placement.Elements[e.Name] = node
-			net.Elements = append(net.Elements, e.Element)
+			described := make([]model.Interface, len(e.Interfaces))
+			for i := range e.Interfaces {
+				described[i] = e.Interfaces[i].Described()
+			}
+			net.Elements = append(net.Elements, model.WithInterfaces(e.PlacedElement, described))
 			if e.Override != (model.Override{}) {
 				overrides[e.Name] = e.Override
 			}
@@ -67,16 +71,10 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numb
 			}
 		}
 		for _, e := range part.Edges {
-			if e.Internet != nil {
-				e.Internet = &model.Internet{Forwards: e.Internet.Forwards}
+			if m := e.Mirror; m != nil && m.VNI != 0 {
+				as.Links[model.MirrorKey(e.Name)] = model.AssignedLink{VNI: m.VNI}
 			}
-			if m := e.Mirror; m != nil {
-				if m.VNI != 0 {
-					as.Links[model.MirrorKey(e.Name)] = model.AssignedLink{VNI: m.VNI}
-				}
-				e.Mirror = &model.Mirror{Link: m.Link, Bandwidth: m.Bandwidth}
-			}
-			net.Edges = append(net.Edges, e)
+			net.Edges = append(net.Edges, model.DescribedEdge(e))
 		}
 	}
 	for _, link := range slices.Sorted(maps.Keys(ends)) {
@@ -100,7 +98,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numb
 	if problems := net.CheckBounds(); len(problems) > 0 {
 		return nil, fmt.Errorf("what the nodes tell is larger than a network may be: %s", problems[0].Message)
 	}
-	r.record = model.Record{Network: asWritten(net), Assigned: as, Revision: 1}
+	r.record = model.Record{Network: net, Assigned: as, Revision: 1}
 	if len(overrides) > 0 {
 		r.record.Overrides = overrides
 	}
@@ -178,7 +176,7 @@ func canonical(e model.NodeElement) string {
 			e.Interfaces[i].Far = &far
 		}
 	}
-	slices.SortFunc(e.Interfaces, func(a, b model.Interface) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(e.Interfaces, func(a, b model.PlacedInterface) int { return cmp.Compare(a.Name, b.Name) })
 	b, err := json.Marshal(e)
 	if err != nil {
 		return err.Error()

@@ -21,7 +21,7 @@ type question struct {
 }
 
 // addresses are an element's, the loopback's first: the address that stays whatever link fails.
-func addresses(e *model.Element) []netip.Addr {
+func addresses(e *model.ResolvedElement) []netip.Addr {
 	var out []netip.Addr
 	for _, p := range e.Loopback {
 		out = append(out, p.Addr())
@@ -126,7 +126,7 @@ func (q *questioner) expect(e model.Expectation) {
 	}
 }
 
-func (q *questioner) element(name string) *model.Element {
+func (q *questioner) element(name string) *model.ResolvedElement {
 	if i, ok := q.n.index[name]; ok {
 		return &q.n.resolved.Elements[i]
 	}

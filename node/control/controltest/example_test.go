@@ -50,7 +50,7 @@ func (d *Taps) Apply(_ context.Context, jobs []control.Job) []control.Result {
 }
 
 // port makes one interface's tap, or puts it right.
-func (d *Taps) port(r *control.Result, ifc model.Interface, there port.Ports, names map[string]*port.Link) error {
+func (d *Taps) port(r *control.Result, ifc model.PlacedInterface, there port.Ports, names map[string]*port.Link) error {
 	id := model.PortID{ID: r.ID, Interface: ifc.Name}
 	want := port.Port{Key: id.String(), Name: d.dirs.PortDevice(id), Alias: d.dirs.Alias(id), MTU: ifc.MTU}
 	if want.MTU < 68 { // RFC 791: what every IPv4 link carries
@@ -139,8 +139,8 @@ func TestTapsConform(t *testing.T) {
 			return &Taps{dirs: dirs, node: node}
 		},
 		Job: func(name string) control.Job {
-			return control.Job{ID: model.ID{Network: "lab", Element: name}, Element: model.NodeElement{Element: model.Element{Name: name,
-				Kind: model.Host, Interfaces: []model.Interface{{Name: "a", MTU: 1500}, {Name: "b", MTU: 9000}}}}}
+			return control.Job{ID: model.ID{Network: "lab", Element: name}, Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name,
+				Kind: model.Host, Interfaces: []model.PlacedInterface{{Name: "a", MTU: 1500}, {Name: "b", MTU: 9000}}}}}
 		},
 		Spoil: func(j *control.Job) { j.Element.Interfaces[1].MTU = 7 },
 	})

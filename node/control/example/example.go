@@ -15,7 +15,7 @@ import (
 // Ports makes the device pairs of interfaces. A real driver uses package node/port.
 type Ports interface {
 	// Make returns the port. It returns the same one for as long as that exists.
-	Make(id model.ID, ifc model.Interface) (control.Device, error)
+	Make(id model.ID, ifc model.PlacedInterface) (control.Device, error)
 	Remove(id model.ID, ifc string) error
 }
 

@@ -19,7 +19,7 @@ type memory struct {
 	changing int // calls that changed something
 }
 
-func (m *memory) Make(id model.ID, ifc model.Interface) (control.Device, error) {
+func (m *memory) Make(id model.ID, ifc model.PlacedInterface) (control.Device, error) {
 	if id == m.refused {
 		return control.Device{}, errors.New("no room")
 	}
@@ -44,7 +44,7 @@ func (m *memory) Remove(id model.ID, ifc string) error {
 func job(name string, interfaces ...string) control.Job {
 	j := control.Job{ID: model.ID{Network: "lab", Element: name}}
 	for _, ifc := range interfaces {
-		j.Element.Interfaces = append(j.Element.Interfaces, model.Interface{Name: ifc})
+		j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: ifc})
 	}
 	return j
 }

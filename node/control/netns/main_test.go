@@ -108,7 +108,7 @@ func lineOf(network string, index uint32, n int) []control.Job {
 	jobs := make([]control.Job, n)
 	for i := range jobs {
 		id := model.ID{Network: network, Element: fmt.Sprintf("r%d", i)}
-		el := model.Element{Name: id.Element, Kind: model.Router, Control: model.ControlNetns,
+		el := model.PlacedElement{Name: id.Element, Kind: model.Router, Control: model.ControlNetns,
 			Forwarding: model.ForwardGuest, Software: model.SoftwareStatic,
 			Loopback: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 255, byte(i >> 8), byte(i)}), 32)}}
 		if i > 0 {
@@ -117,12 +117,12 @@ func lineOf(network string, index uint32, n int) []control.Job {
 		if i < n-1 {
 			el.Interfaces = append(el.Interfaces, lineInterface(i, 0, i+1, index))
 		}
-		jobs[i] = control.Job{ID: id, Index: index, Element: model.NodeElement{Element: el}}
+		jobs[i] = control.Job{ID: id, Index: index, Element: model.NodeElement{PlacedElement: el}}
 	}
 	return jobs
 }
 
-func lineInterface(link, end, far int, index uint32) model.Interface {
+func lineInterface(link, end, far int, index uint32) model.PlacedInterface {
 	a4 := netip.AddrFrom4([4]byte{10, byte(link >> 7), byte(link << 1), byte(end)})
 	a6 := netip.AddrFrom16([16]byte{0xfd, 0, 0, byte(index), 0, 0, byte(link >> 8), byte(link), 15: byte(end)})
 	mac := func(end int) string { return fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", index, link>>8, link&255, end) }
@@ -130,7 +130,7 @@ func lineInterface(link, end, far int, index uint32) model.Interface {
 	if end == 0 {
 		other4, other6 = other4.Next(), other6.Next()
 	}
-	return model.Interface{Name: fmt.Sprintf("r%d", far), MAC: mac(end), MTU: 1500,
+	return model.PlacedInterface{Name: fmt.Sprintf("r%d", far), MAC: mac(end), MTU: 1500,
 		Addresses: []netip.Prefix{netip.PrefixFrom(a4, 31), netip.PrefixFrom(a6, 127)},
-		Far:       &model.Far{Peers: []model.LinkPeer{{MAC: mac(1 - end), Addresses: []netip.Addr{other4, other6}}}}}
+		Far:       &model.PlacedFar{Far: model.Far{Peers: []model.LinkPeer{{MAC: mac(1 - end), Addresses: []netip.Addr{other4, other6}}}}}}
 }

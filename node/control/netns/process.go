@@ -94,7 +94,7 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 		if hosts[network] == nil {
 			hosts[network] = sync.OnceValue(func() string { return hostsOf(jobs, network) })
 		}
-		plan, err := software.Render(network, w.job.Element.Element)
+		plan, err := software.Render(network, w.job.Element.Resolved())
 		if err != nil {
 			w.fail(err)
 			continue

@@ -119,7 +119,7 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 	return w, nil
 }
 
-func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.Interface) (wantInterface, error) {
+func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.PlacedInterface) (wantInterface, error) {
 	key := model.PortID{ID: id, Interface: ifc.Name}
 	w := wantInterface{label: ifc.Name, addresses: ifc.Addresses, Port: port.Port{Key: key.String(), Name: dirs.PortDevice(key),
 		Alias: dirs.Alias(key), MTU: ifc.MTU, Pair: &port.End{Name: ifc.LinuxName(), Single: ifc.Shape != nil && ifc.Shape.Loss > 0}}}

@@ -73,8 +73,8 @@ func TestConforms(t *testing.T) {
 	s := forwardtest.Subject{Restart: func() forward.Plane { return bridge.New(dirs, driver) },
 		Spoil: func(j *forward.Job) { j.Element.Kind = model.Host }}
 	for i := range ids {
-		job := control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{Element: model.Element{Name: ids[i].Element, Kind: model.Switch,
-			Interfaces: []model.Interface{{Name: "h1"}, {Name: "h2"}}}}}
+		job := control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: ids[i].Element, Kind: model.Switch,
+			Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}
 		r := driver.Apply(t.Context(), []control.Job{job})[0]
 		if r.Err != nil {
 			t.Fatal(r.Err)
@@ -91,12 +91,12 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	ctx := context.Background()
 	ids := []model.ID{id("s"), id("h1"), id("h2")}
 	dirs, driver := newNode(t, ids)
-	jobs := []control.Job{{ID: ids[0], Index: 1, Element: model.NodeElement{Element: model.Element{Name: "s", Kind: model.Switch,
-		Interfaces: []model.Interface{{Name: "h1"}, {Name: "h2"}}}}}}
+	jobs := []control.Job{{ID: ids[0], Index: 1, Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: "s", Kind: model.Switch,
+		Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}}
 	for i := 1; i <= 2; i++ {
 		prefix := netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", i))
-		jobs = append(jobs, control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{Element: model.Element{
-			Name: ids[i].Element, Kind: model.Host, Interfaces: []model.Interface{{Name: "s", Addresses: []netip.Prefix{prefix}}}}}})
+		jobs = append(jobs, control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{PlacedElement: model.PlacedElement{
+			Name: ids[i].Element, Kind: model.Host, Interfaces: []model.PlacedInterface{{Name: "s", Addresses: []netip.Prefix{prefix}}}}}})
 	}
 	var devices []control.Device
 	for _, r := range driver.Apply(ctx, jobs) {

@@ -108,12 +108,12 @@ func newChain(t testing.TB, routers int) *lab {
 	}
 	for i := range routers + 2 {
 		name := l.name(i)
-		e := model.Element{Name: name, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic}
+		e := model.PlacedElement{Name: name, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic}
 		if i == 0 || i == routers+1 {
 			e.Kind, e.Software = model.Host, ""
 		}
 		add := func(far string, link, host int) {
-			e.Interfaces = append(e.Interfaces, model.Interface{Name: far, MTU: 1500, MAC: model.MAC(model.PortID{ID: id(name), Interface: far}),
+			e.Interfaces = append(e.Interfaces, model.PlacedInterface{Name: far, MTU: 1500, MAC: model.MAC(model.PortID{ID: id(name), Interface: far}),
 				Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/24", link, host)),
 					netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::%d/64", link, host))}})
 		}
@@ -126,7 +126,7 @@ func newChain(t testing.TB, routers int) *lab {
 			add(l.name(i-1), i-1, map[bool]int{true: 1, false: 2}[i == 1])
 			add(l.name(i+1), i, 1)
 		}
-		l.jobs = append(l.jobs, control.Job{ID: id(name), Index: 1, Element: model.NodeElement{Element: e}})
+		l.jobs = append(l.jobs, control.Job{ID: id(name), Index: 1, Element: model.NodeElement{PlacedElement: e}})
 	}
 	t.Cleanup(func() {
 		if l.plane != nil {

@@ -126,9 +126,9 @@ func TestOpenerConforms(t *testing.T) {
 		t.Fatal(err)
 	}
 	job := func(name string, index int) forward.Job {
-		interfaces := []model.Interface{{Name: "a"}, {Name: "b"}}
+		interfaces := []model.PlacedInterface{{Name: "a"}, {Name: "b"}}
 		return forward.Job{ID: model.ID{Network: "lab", Element: name},
-			Element: model.NodeElement{Element: model.Element{Name: name, Kind: model.Router, Interfaces: interfaces}},
+			Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router, Interfaces: interfaces}},
 			Devices: []control.Device{{Interface: "a", Index: index}, {Interface: "b", Index: index + 1}}}
 	}
 	forwardtest.Conforms(t, forwardtest.Subject{

@@ -134,7 +134,7 @@ func (c *check) prepares() {
 			c.Fatalf("a plane %s: nobody knows where packets of %s go", c.what, r.ID)
 		}
 		for name := range r.Steering.Devices {
-			if !slices.ContainsFunc(c.s.Jobs[i].Element.Interfaces, func(ifc model.Interface) bool { return ifc.Name == name }) {
+			if !slices.ContainsFunc(c.s.Jobs[i].Element.Interfaces, func(ifc model.PlacedInterface) bool { return ifc.Name == name }) {
 				c.errorf("%s has a device for interface %q, which it does not have", r.ID, name)
 			}
 		}

@@ -1,0 +1,128 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+)
+
+// NodeNetwork is a network's part on one node. Elements are complete: every interface has its MAC, MTU, addresses and
+// far end, every intent its neighbours.
+type NodeNetwork struct {
+	Name  string `json:"name"`
+	Index uint32 `json:"index"`
+	Owner string `json:"owner,omitempty"` // so that it is known should the store be lost
+	// Seal proves that the manager placed it on the node, should the store be lost: see HeldNetwork.
+	Seal     string        `json:"seal,omitempty"`
+	Slice    Slice         `json:"slice,omitzero"`
+	Elements []NodeElement `json:"elements,omitempty"`
+	// Edges are those whose inner ends are on the node, by which the elements' interfaces name them.
+	Edges []PlacedEdge `json:"edges,omitempty"`
+}
+
+// NodeElement is one element that shall be on this node.
+type NodeElement struct {
+	PlacedElement
+	Override
+}
+
+// PlacedElement is an element whose interfaces know where their far ends are.
+type PlacedElement = ElementOf[PlacedInterface]
+
+// PlacedInterface is an interface as its node must know it: what ResolvedInterface has, and what follows from where the
+// elements are.
+type PlacedInterface struct {
+	Name      string         `json:"name"`
+	Device    string         `json:"device,omitempty"` // what Linux calls it inside the element, where that is not Name
+	MAC       string         `json:"mac,omitempty"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+
+	MTU      int        `json:"mtu,omitempty"`
+	Link     string     `json:"link,omitempty"`
+	Edge     string     `json:"edge,omitempty"`
+	Far      *PlacedFar `json:"far,omitempty"`
+	Internet bool       `json:"internet,omitempty"`
+	Shape    *Shape     `json:"shape,omitempty"`
+	// Copy tells where copies of what passes the link go; nil where nobody gets any, and at the link's other end.
+	Copy *Copy `json:"copy,omitempty"`
+}
+
+// PlacedFar is the other end of the link, and where that is.
+type PlacedFar struct {
+	Far
+	// Node is the node of the far end, VNI the tunnel's identifier (1…2²⁴-1) when that is another node than this
+	// end's.
+	Node string `json:"node,omitempty"`
+	VNI  uint32 `json:"vni,omitempty"`
+	// Down tells that the far element is stopped or in quarantine, so that this end must lose its carrier.
+	Down bool `json:"down,omitempty"`
+}
+
+// LinuxName is what Linux calls the interface inside its element: Device, or Name where there is none.
+func (i PlacedInterface) LinuxName() string { return cmp.Or(i.Device, i.Name) }
+
+// Resolved is the interface without where its far end is.
+func (i *PlacedInterface) Resolved() ResolvedInterface {
+	r := ResolvedInterface{Name: i.Name, Device: i.Device, MAC: i.MAC, Addresses: i.Addresses, MTU: i.MTU, Link: i.Link,
+		Edge: i.Edge, Internet: i.Internet, Shape: i.Shape}
+	if i.Far != nil {
+		r.Far = &i.Far.Far
+	}
+	return r
+}
+
+// Resolved is the element without where its interfaces' far ends are.
+func (e *NodeElement) Resolved() ResolvedElement {
+	interfaces := make([]ResolvedInterface, len(e.Interfaces))
+	for i := range e.Interfaces {
+		interfaces[i] = e.Interfaces[i].Resolved()
+	}
+	return WithInterfaces(e.PlacedElement, interfaces)
+}
+
+// placed is the interface as its node must know it, but for where its far end is.
+func (i *ResolvedInterface) placed() PlacedInterface {
+	return PlacedInterface{Name: i.Name, Device: i.Device, MAC: i.MAC, Addresses: i.Addresses, MTU: i.MTU, Link: i.Link,
+		Edge: i.Edge, Internet: i.Internet, Shape: i.Shape}
+}
+
+// Described is the interface as its owner may have described it.
+func (i *PlacedInterface) Described() Interface {
+	return Interface{Name: i.Name, MAC: i.MAC, Addresses: i.Addresses}
+}
+
+// WithInterfaces is the element with other interfaces in the place of its own: how it goes from one phase to another.
+func WithInterfaces[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
+	return ElementOf[J]{Name: e.Name, Kind: e.Kind, Control: e.Control, Forwarding: e.Forwarding, Hook: e.Hook, Software: e.Software,
+		Amounts: e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces, Loopback: e.Loopback,
+		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID, Prefixes: e.Prefixes}
+}
+
+// PlacedEdge is an edge as the node of its end must know it.
+type PlacedEdge = EdgeOf[ResolvedInternet, PlacedMirror]
+
+// PlacedMirror is a mirror and where its copies come from.
+type PlacedMirror struct {
+	Mirror
+	// From is the node where copies are made and VNI their tunnel, where that is another node than this end's.
+	From string `json:"from,omitempty"`
+	VNI  uint32 `json:"vni,omitempty"`
+}
+
+// DescribedEdge is the edge as its owner may have described it.
+func DescribedEdge(e PlacedEdge) Edge {
+	var internet *Internet
+	if e.Internet != nil {
+		internet = &e.Internet.Internet
+	}
+	var mirror *Mirror
+	if e.Mirror != nil {
+		mirror = &e.Mirror.Mirror
+	}
+	return withParts(e, internet, mirror)
+}
+
+// withParts is the edge with another description of what it leads to.
+func withParts[I, M, J, N any](e EdgeOf[I, M], internet *J, mirror *N) EdgeOf[J, N] {
+	return EdgeOf[J, N]{Name: e.Name, End: e.End, Node: e.Node, Device: e.Device, VLAN: e.VLAN, Trunk: e.Trunk, Internet: internet,
+		Mirror: mirror}
+}

@@ -1,0 +1,85 @@
+package model
+
+import (
+	"cmp"
+	"net/netip"
+)
+
+// Resolved is a network with everything that follows from its document: Resolve makes it. Its elements and links are those of
+// the document, in the same order.
+type Resolved struct {
+	Name     string
+	Slice    Slice
+	Attack   AttackPolicy
+	Elements []ResolvedElement
+	Links    []Link
+	Edges    []ResolvedEdge
+}
+
+// ResolvedElement is an element whose interfaces are complete, and whose loopback, gateways, router ID and BGP neighbours are
+// those that count.
+type ResolvedElement = ElementOf[ResolvedInterface]
+
+// ResolvedInterface is an interface with its device, its MAC and its addresses, and what it is an end of.
+type ResolvedInterface struct {
+	Name      string         `json:"name"`
+	Device    string         `json:"device,omitempty"` // what Linux calls it inside the element, where that is not Name
+	MAC       string         `json:"mac,omitempty"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"`
+
+	MTU  int    `json:"mtu,omitempty"`
+	Link string `json:"link,omitempty"`
+	Edge string `json:"edge,omitempty"`
+	Far  *Far   `json:"far,omitempty"` // nil at an edge
+	// Internet tells that the edge leads out by the machine's uplink: nobody there speaks a routing protocol, and the
+	// element tells its neighbours of its default route.
+	Internet bool `json:"internet,omitempty"`
+	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
+	Shape *Shape `json:"shape,omitempty"`
+}
+
+// LinuxName is what Linux calls the interface inside its element: Device, or Name where there is none.
+func (i ResolvedInterface) LinuxName() string { return cmp.Or(i.Device, i.Name) }
+
+// Shape is what a link does to packets in one direction.
+type Shape struct {
+	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
+	Delay     Duration  `json:"delay,omitempty"`
+	Jitter    Duration  `json:"jitter,omitempty"` // each packet's delay is Delay ± Jitter
+	Loss      float64   `json:"loss,omitempty"`   // 0…1
+}
+
+// Far is the other end of the link.
+type Far struct {
+	Element   string `json:"element"`
+	Interface string `json:"interface"`
+	// Kind is what the far element is: routing protocols speak on links to routers and switches, and are silent on those
+	// to hosts.
+	Kind Kind `json:"kind,omitempty"`
+	// Peers are the interfaces that this end reaches without a router between: of a link between two routers or hosts the
+	// other end, of a switch those of its segment that MaxPeers leaves room for.
+	Peers []LinkPeer `json:"peers,omitempty"`
+}
+
+// LinkPeer is an interface as those on the same segment know it.
+type LinkPeer struct {
+	MAC string `json:"mac"`
+	// Addresses are its own, and the link-local one that goes with its MAC where it has any of IPv6.
+	Addresses []netip.Addr `json:"addresses"`
+}
+
+// ResolvedEdge is an edge whose gateway to the uplink knows the network's addresses.
+type ResolvedEdge = EdgeOf[ResolvedInternet, Mirror]
+
+// ResolvedInternet is an internet edge with what its gateway must know of the network.
+type ResolvedInternet struct {
+	Internet
+	// Gateway are the edge's own addresses towards the network, one an address family.
+	Gateway []netip.Prefix `json:"gateway,omitempty"`
+	// Via are the next hops by which the gateway reaches what is not on its own subnet, one an address family.
+	Via []netip.Addr `json:"via,omitempty"`
+	// Sources are the network's prefixes: what comes from any other address does not leave.
+	Sources []netip.Prefix `json:"sources,omitempty"`
+	// Targets are the addresses that forwards lead to, at most one an address family, by element.
+	Targets map[string][]netip.Addr `json:"targets,omitempty"`
+}
