@@ -19,12 +19,13 @@ const module = "github.com/polyplane/polyplane/"
 // the arrows of docs/architecture.md. The longest matching name counts. Tests are free.
 var mayImport = map[string][]string{
 	"model":              {},
+	"resolve":            {"model"},
 	"wire":               {"node/control"},
 	"wire/tunnel":        {},
 	"wire/socket":        {},
 	"trust":              {},
 	"linux":              {},
-	"spec":               {"model", "spec/internal/form"},
+	"spec":               {"model", "resolve", "spec/internal/form"},
 	"spec/internal/form": {"model"},
 	"spec/internal/gen":  {"model", "spec/internal/form"},
 	"plan":               {"model"},
@@ -43,7 +44,7 @@ var mayImport = map[string][]string{
 	"system/chaos":      {"model", "instance", "server/api/client", "node/fabric/pipeline", "system/sandbox"},
 	"system/chaos/soak": {"system/chaos", "system/sandbox"},
 	"server/store":      {"model"},
-	"server/manager": {"model", "embedding", "software", "instance", "linux", "server/store", "server/api", "server/api/client",
+	"server/manager": {"model", "resolve", "embedding", "software", "instance", "linux", "server/store", "server/api", "server/api/client",
 		"server/metrics", "trust", "wire/tunnel"},
 	"server/api":        {"model", "trust", "wire/tunnel", "wire/socket"},
 	"server/metrics":    {"model"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/plan"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec"
 )
 
@@ -88,7 +89,8 @@ func followKey(t *testing.T, k model.Key[model.Amounts], schema, fileFormat, cli
 		wrong.Elements = slices.Clone(own.Elements)
 		of(wrong).Devices = 5000
 		problem := k.Check(of(wrong))
-		told := slices.ContainsFunc(wrong.Validate(), func(p model.Problem) bool {
+		_, wrongs := resolve.Read(wrong)
+		told := slices.ContainsFunc(wrongs, func(p model.Problem) bool {
 			return strings.Contains(p.Message, problem)
 		})
 		if problem == "" || !told || !strings.Contains(read(t, "docs/adding-a-key.md"), "`"+problem+"`") {

@@ -241,7 +241,7 @@ func (f *fake) applyOne(d model.Document, o model.ApplyOptions) model.ApplyResul
 		f.dump.Networks = append(f.dump.Networks, model.NetworkStatus{Name: n.Name, Phase: model.PhasePending,
 			Elements: len(n.Elements), Links: len(n.Links), Revision: result.Record.Revision})
 		for _, e := range n.Elements {
-			f.dump.Elements = append(f.dump.Elements, model.ElementView{Element: model.WithInterfaces(e, []model.ResolvedInterface(nil)), ElementStatus: model.ElementStatus{
+			f.dump.Elements = append(f.dump.Elements, model.ElementView{Element: model.Rephased(e, []model.ResolvedInterface(nil)), ElementStatus: model.ElementStatus{
 				ID: model.ID{Network: n.Name, Element: e.Name}, Phase: model.PhaseFailed, Node: "n1", Message: "no disk space"}})
 		}
 	}
@@ -496,7 +496,7 @@ func lab() *fake {
 		for _, f := range e.Interfaces {
 			interfaces = append(interfaces, model.Interface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses})
 		}
-		documented = append(documented, model.WithInterfaces(e, interfaces))
+		documented = append(documented, model.Rephased(e, interfaces))
 	}
 	network := model.Network{Name: "lab", Elements: documented, Links: links,
 		Slice:  model.Slice{CPU: 2000, Memory: 1 << 30},

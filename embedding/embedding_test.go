@@ -46,7 +46,7 @@ func line(n int) model.Resolved {
 func document(net model.Resolved) model.Network {
 	doc := model.Network{Name: net.Name, Slice: net.Slice, Links: net.Links}
 	for _, e := range net.Elements {
-		doc.Elements = append(doc.Elements, model.WithInterfaces(e, []model.Interface(nil)))
+		doc.Elements = append(doc.Elements, model.Rephased(e, []model.Interface(nil)))
 	}
 	return doc
 }

@@ -34,10 +34,10 @@ func ForwardingsOf(k Kind, c Control) []Forwarding {
 // CheckAxes tells why an element of this kind cannot have this control and forwarding together, and what it can have.
 func CheckAxes(k Kind, c Control, f Forwarding) error {
 	if !slices.Contains(Controls, c) {
-		return fmt.Errorf("control: %s is unknown; there are %s", c, list(Controls))
+		return fmt.Errorf("control: %s is unknown; there are %s", c, Either(Controls))
 	}
 	if !slices.Contains(Forwardings, f) {
-		return fmt.Errorf("forwarding: %s is unknown; there are %s", f, list(Forwardings))
+		return fmt.Errorf("forwarding: %s is unknown; there are %s", f, Either(Forwardings))
 	}
 	fit := ForwardingsOf(k, c)
 	if slices.Contains(fit, f) {
@@ -49,11 +49,11 @@ func CheckAxes(k Kind, c Control, f Forwarding) error {
 	if k == Host {
 		return fmt.Errorf("a host forwards nothing for others, so its forwarding is guest, not %s", f)
 	}
-	return fmt.Errorf("a %s with control: %s cannot have forwarding: %s; it goes with %s", k, c, f, list(fit))
+	return fmt.Errorf("a %s with control: %s cannot have forwarding: %s; it goes with %s", k, c, f, Either(fit))
 }
 
-// list reads "a, b or c".
-func list[T ~string](values []T) string {
+// Either reads "a, b or c".
+func Either[T ~string](values []T) string {
 	words := make([]string, len(values))
 	for i, v := range values {
 		words[i] = string(v)
@@ -62,4 +62,15 @@ func list[T ~string](values []T) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// ConfigFiles are the names of the configuration files that the software reads.
+func ConfigFiles(s Software) []string {
+	switch s {
+	case SoftwareFRR:
+		return []string{"daemons", "frr.conf", "vtysh.conf"}
+	case SoftwareBIRD:
+		return []string{"bird.conf"}
+	}
+	return nil
 }

@@ -108,8 +108,8 @@ func filled[T any](keys []Key[T], of T) T {
 	return of
 }
 
-// checkKeys tells what is impossible about the values.
-func checkKeys[T any](keys []Key[T], of *T, report func(key, problem string)) {
+// CheckKeys tells what is impossible about the values of a list's keys.
+func CheckKeys[T any](keys []Key[T], of *T, report func(key, problem string)) {
 	for _, k := range keys {
 		if problem := k.Check(of); problem != "" {
 			report(k.Name, problem)

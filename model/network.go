@@ -3,7 +3,10 @@
 // library and does no I/O.
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // A network has a type for each of its phases, so that what is not known yet cannot be read:
 //
@@ -16,7 +19,7 @@ import "net/netip"
 
 // Network is one virtual network as its owner described it: complete in its structure (every element, link and
 // interface has its name) but not in its assignments – a link without prefixes, an element without a node get theirs
-// by Resolve and by the embedding, which are stored beside it in Assigned.
+// by package resolve and by the embedding, which are stored beside it in Assigned.
 type Network struct {
 	Name string `json:"name"`
 	// Owner is who the network's share counts for; who made it (Record.Owner) when empty.
@@ -30,6 +33,9 @@ type Network struct {
 	Links    []Link        `json:"links,omitempty"`
 	Edges    []Edge        `json:"edges,omitempty"`
 	Expect   []Expectation `json:"expect,omitempty"`
+	// Zeros are the keys of elements and links that the document states as zero. A zero that is not here says nothing: what was
+	// set at run time then stays. Records have none.
+	Zeros Settings `json:"zeros,omitzero"`
 }
 
 // Kind tells what an element is.
@@ -154,6 +160,22 @@ type Routing struct {
 	ISIS  *ISIS `json:"isis,omitempty"`  // ISO 10589, RFC 1195
 	BGP   *BGP  `json:"bgp,omitempty"`   // RFC 4271
 	RIP   *RIP  `json:"rip,omitempty"`   // RIPv2 (RFC 2453), and RIPng (RFC 2080) where there is IPv6
+}
+
+// Any tells whether there is any intent.
+func (r Routing) Any() bool {
+	return r.OSPF != nil || r.OSPF6 != nil || r.ISIS != nil || r.BGP != nil || r.RIP != nil
+}
+
+// Protocols are the names of the protocols that it speaks, sorted.
+func (r Routing) Protocols() (all []string) {
+	for name, there := range map[string]bool{"ospf": r.OSPF != nil, "ospf6": r.OSPF6 != nil, "isis": r.ISIS != nil, "bgp": r.BGP != nil, "rip": r.RIP != nil} {
+		if there {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // OSPF puts all the router's interfaces and its loopback into one area.

@@ -101,7 +101,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 			i.Copy = copies[End{e.Name, i.Name}]
 			interfaces = append(interfaces, i)
 		}
-		is := WithInterfaces(*e, interfaces[first:len(interfaces):len(interfaces)])
+		is := Rephased(*e, interfaces[first:len(interfaces):len(interfaces)])
 		part, ok := parts[node]
 		if !ok {
 			part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
@@ -117,7 +117,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 		edge := &r.Network.Edges[k]
 		if node := placed[edge.End.Element]; node != "" {
 			part := parts[node]
-			part.Edges = append(part.Edges, withParts(*edge, edge.Internet, r.placedMirror(edge)))
+			part.Edges = append(part.Edges, WithParts(*edge, edge.Internet, r.placedMirror(edge)))
 			parts[node] = part
 		}
 	}

@@ -76,7 +76,7 @@ func (e *NodeElement) Resolved() ResolvedElement {
 	for i := range e.Interfaces {
 		interfaces[i] = e.Interfaces[i].Resolved()
 	}
-	return WithInterfaces(e.PlacedElement, interfaces)
+	return Rephased(e.PlacedElement, interfaces)
 }
 
 // placed is the interface as its node must know it, but for where its far end is.
@@ -90,8 +90,8 @@ func (i *PlacedInterface) Described() Interface {
 	return Interface{Name: i.Name, MAC: i.MAC, Addresses: i.Addresses}
 }
 
-// WithInterfaces is the element with other interfaces in the place of its own: how it goes from one phase to another.
-func WithInterfaces[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
+// Rephased is the element with other interfaces in the place of its own: how it goes from one phase to another.
+func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
 	return ElementOf[J]{Name: e.Name, Kind: e.Kind, Control: e.Control, Forwarding: e.Forwarding, Hook: e.Hook, Software: e.Software,
 		Amounts: e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces, Loopback: e.Loopback,
 		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID, Prefixes: e.Prefixes}
@@ -118,11 +118,11 @@ func DescribedEdge(e PlacedEdge) Edge {
 	if e.Mirror != nil {
 		mirror = &e.Mirror.Mirror
 	}
-	return withParts(e, internet, mirror)
+	return WithParts(e, internet, mirror)
 }
 
-// withParts is the edge with another description of what it leads to.
-func withParts[I, M, J, N any](e EdgeOf[I, M], internet *J, mirror *N) EdgeOf[J, N] {
+// WithParts is the edge with another description of what it leads to.
+func WithParts[I, M, J, N any](e EdgeOf[I, M], internet *J, mirror *N) EdgeOf[J, N] {
 	return EdgeOf[J, N]{Name: e.Name, End: e.End, Node: e.Node, Device: e.Device, VLAN: e.VLAN, Trunk: e.Trunk, Internet: internet,
 		Mirror: mirror}
 }

@@ -94,9 +94,8 @@ func (e *ElementOf[I]) HasProcesses() bool {
 	return e.Kind == Router && (e.Software == SoftwareFRR || e.Software == SoftwareBIRD)
 }
 
-// DemandOf is what a network asks for, and the elements that would not be bound in what a quota of CPU bounds.
+// DemandOf is what a complete network asks for, and the elements that would not be bound in what a quota of CPU bounds.
 func DemandOf(net Network) (d Quota, unbound []string) {
-	net = Complete(net)
 	d = Quota{Networks: 1, Elements: len(net.Elements), Stored: net.Size()}
 	for i := range net.Elements {
 		e := &net.Elements[i]
@@ -147,12 +146,12 @@ func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []strin
 	check("stored bytes", uint64(q.Stored), uint64(demand.Stored), uint64(was.Stored), uint64(besides.Stored), size)
 	if q.CPU != 0 && len(unbound) > 0 {
 		problems = append(problems, fmt.Errorf("%s's quota of cores is %s, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
-			whose, q.CPU, fewWords(unbound)))
+			whose, q.CPU, FewNames(unbound)))
 	}
 	return problems
 }
 
-func fewWords(names []string) string {
+func FewNames(names []string) string {
 	const most = 5
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Resolved is a network with everything that follows from its document: Resolve makes it. Its elements and links are those of
+// Resolved is a network with everything that follows from its document, as package resolve works it out. Its elements and links are those of
 // the document, in the same order.
 type Resolved struct {
 	Name     string
@@ -82,4 +82,15 @@ type ResolvedInternet struct {
 	Sources []netip.Prefix `json:"sources,omitempty"`
 	// Targets are the addresses that forwards lead to, at most one an address family, by element.
 	Targets map[string][]netip.Addr `json:"targets,omitempty"`
+}
+
+// MaxPeers is how many peers an interface knows at most: with more members than that on a segment, routers and hosts know
+// its routers, and the routers as many of its members as there is room for. What is known grows with the members, not with
+// their square.
+const MaxPeers = 64
+
+// LinkLocal is the IPv6 link-local address that Linux gives an interface of that MAC address: of the modified EUI-64
+// (RFC 4291, appendix A).
+func LinkLocal(m [6]byte) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }

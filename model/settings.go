@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Settings tells which fields of a network were set at run time (`polyplane set`), by their keys. Their values are in the
-// network's document as all others are. An apply that gives such a field another value takes it over; one that leaves it
+// Settings names fields of a network by their keys: those that were set at run time (`polyplane set`), or those that a document
+// states as zero. The values of what was set are in the network's document as all others are. An apply that gives such a field another value takes it over; one that leaves it
 // out, or says what it is, keeps it set.
 type Settings struct {
 	Network  []string            `json:"network,omitempty"`
@@ -64,7 +64,7 @@ var ErrNoObject = errors.New("neither an element nor a link")
 
 // Assign gives fields of the network ("" as the object), of an element or of a link their values, and notes that they
 // were set. It returns what comes of it, or everything that is wrong; the arguments are not changed. Whether the values
-// are possible is Validate's to say.
+// are possible is for package resolve to say.
 func Assign(net Network, marks Settings, object string, values []Assignment) (Network, Settings, []error) {
 	marks = Settings{slices.Clone(marks.Network), maps.Clone(marks.Elements), maps.Clone(marks.Links)}
 	if object == "" {
@@ -147,10 +147,12 @@ func keep(all *map[string][]string, name string, list []string) {
 }
 
 // Inherit returns a document with what was set on the network that it is about to replace and what it does not name
-// itself, and the marks of that. A field that is zero is one that the document does not name. An element that becomes one
+// itself, and the marks of that. A field that is zero is one that the document does not name, unless its Zeros have it. An element that becomes one
 // of another kind is another one: nothing was set on that.
 func Inherit(doc, old Network, marks Settings) (Network, Settings) {
-	left := Settings{Network: inherit(networkSettings, &doc, &old, marks.Network)}
+	zeros := doc.Zeros
+	doc.Zeros = Settings{}
+	left := Settings{Network: inherit(networkSettings, &doc, &old, marks.Network, zeros.Network)}
 	if len(marks.Elements) > 0 {
 		doc.Elements = slices.Clone(doc.Elements)
 		was := make(map[string]*Element, len(old.Elements))
@@ -160,7 +162,7 @@ func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 		for i := range doc.Elements {
 			e := &doc.Elements[i]
 			if from := was[e.Name]; from != nil && from.Kind == e.Kind && len(marks.Elements[e.Name]) > 0 {
-				keep(&left.Elements, e.Name, inherit(elementSettings, e, from, marks.Elements[e.Name]))
+				keep(&left.Elements, e.Name, inherit(elementSettings, e, from, marks.Elements[e.Name], zeros.Elements[e.Name]))
 			}
 		}
 	}
@@ -173,16 +175,16 @@ func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 		for i := range doc.Links {
 			l := &doc.Links[i]
 			if from := was[l.Name]; from != nil && len(marks.Links[l.Name]) > 0 {
-				keep(&left.Links, l.Name, inherit(linkSettings, l, from, marks.Links[l.Name]))
+				keep(&left.Links, l.Name, inherit(linkSettings, l, from, marks.Links[l.Name], zeros.Links[l.Name]))
 			}
 		}
 	}
 	return doc, left
 }
 
-func inherit[T any](all []Key[T], to, from *T, marks []string) (left []string) {
+func inherit[T any](all []Key[T], to, from *T, marks, zeros []string) (left []string) {
 	for _, k := range all {
-		if slices.Contains(marks, k.Name) && k.Zero(to) {
+		if slices.Contains(marks, k.Name) && k.Zero(to) && !slices.Contains(zeros, k.Name) {
 			k.Copy(to, from)
 			left = append(left, k.Name)
 		}

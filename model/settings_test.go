@@ -109,6 +109,15 @@ func TestInherit(t *testing.T) {
 	if !reflect.DeepEqual(doc.Elements[0], given) {
 		t.Error("the document given was changed")
 	}
+	// A zero that the document states is what it says.
+	doc.Elements[0].CPU, doc.Links[0].Loss = 0, 0
+	doc.Zeros = Settings{Elements: map[string][]string{"r1": {"memory"}}, Links: map[string][]string{"r1--r2": {"loss"}}}
+	got, left = Inherit(doc, old, marks)
+	if e, l := got.Elements[0], got.Links[0]; e.CPU != 500 || e.Memory != 0 || l.Loss != 0 ||
+		!reflect.DeepEqual(left.Elements, map[string][]string{"r1": {"cpu"}}) || left.Links != nil || !reflect.DeepEqual(got.Zeros, Settings{}) {
+		t.Errorf("with zeros stated: %+v, %+v, marks %+v", e, l, left)
+	}
+	doc.Zeros = Settings{}
 	// What has gone is not remembered.
 	doc.Elements, doc.Links = doc.Elements[1:], nil
 	if got, left = Inherit(doc, old, marks); len(left.Elements)+len(left.Links) != 0 || len(got.Elements) != 1 {
@@ -125,35 +134,6 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
-	l := (&Element{}).Limits()
-	for _, k := range l.Keys() {
-		if k.Zero(&l) != (k.Name == "cpu") {
-			t.Errorf("by default %s is %s; nothing but the cores is without a bound", k.Name, k.Text(&l))
-		}
-	}
-	if l.Memory != DefaultMemory || l.Processes != DefaultProcesses || l.Connections != 65536 || l.Files != 4096 || l.Disk != 256<<20 {
-		t.Errorf("by default %+v", l)
-	}
-	for _, c := range []struct {
-		e    Element
-		want string
-	}{
-		{Element{Amounts: Amounts{Processes: 10}}, "processes 10 is less than the 64 that routing software needs"},
-		{Element{Amounts: Amounts{Processes: 1 << 30}}, "processes 1073741824 is more processes than Linux has (at most 4194304)"},
-		{Element{Amounts: Amounts{Files: 10}}, "files 10 is less than the 256"},
-		{Element{Amounts: Amounts{Disk: 1 << 20}}, "disk 1MiB is less than the 16MiB that a file system needs"},
-		{Element{Amounts: Amounts{Disk: 1 << 50}}, "disk 1024TiB is more than an element may have (at most 4TiB)"},
-	} {
-		net := settable()
-		c.e.Name, c.e.Kind = "r1", Router
-		net.Elements[0] = c.e
-		if p := net.Validate(); len(p) != 1 || !strings.Contains(p[0].Message, c.want) {
-			t.Errorf("%+v: %v, want %q", c.e, p, c.want)
-		}
-	}
-}
-
 func TestQuotaRefuses(t *testing.T) {
 	q, errs := Quota{}.Assign(values("networks=2 elements=10 cpu=2 memory=1GiB disk=10GiB"))
 	if len(errs) > 0 || q != (Quota{Networks: 2, Elements: 10, CPU: 2000, Memory: 1 << 30, Disk: 10 << 30}) {
@@ -161,9 +141,8 @@ func TestQuotaRefuses(t *testing.T) {
 	}
 	net := settable()
 	net.Elements[0].Software, net.Elements[1].Software = SoftwareFRR, SoftwareStatic
-	completed := Complete(net)
 	d, unbound := DemandOf(net)
-	if d != (Quota{Networks: 1, Elements: 2, CPU: 1000, Memory: DefaultMemory, Disk: 256 << 20, Stored: completed.Size()}) || len(unbound) != 1 || unbound[0] != "r1" {
+	if d != (Quota{Networks: 1, Elements: 2, CPU: 1000, Memory: DefaultMemory, Disk: 256 << 20, Stored: net.Size()}) || len(unbound) != 1 || unbound[0] != "r1" {
 		t.Errorf("demand %+v, without cpu %v", d, unbound)
 	}
 	for _, c := range []struct {

@@ -13,7 +13,7 @@ import (
 // own are the fields that fields and set leave out: lists of objects, which are compared by name, and what identifies
 // the object.
 var own = map[reflect.Type][]string{
-	reflect.TypeFor[model.Network]():   {"elements", "links", "edges", "expect"},
+	reflect.TypeFor[model.Network]():   {"elements", "links", "edges", "expect", "zeros"},
 	reflect.TypeFor[model.Element]():   {"name", "interfaces"},
 	reflect.TypeFor[model.Interface](): {"name"},
 	reflect.TypeFor[model.Link]():      {"name"},

@@ -103,6 +103,9 @@ func TestEveryFieldIsTold(t *testing.T) {
 	for i := range f.count {
 		other, f := filled(i)
 		changes := Diff(base, other)
+		if strings.HasPrefix(f.path, ".zeros") {
+			continue // how a value was said is no change
+		}
 		parts := strings.Split(strings.TrimPrefix(f.path, "."), ".")
 		last := parts[len(parts)-1]
 		if len(changes) == 0 {

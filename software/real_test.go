@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 // patience is how long the slowest machine may take; nothing is measured.
@@ -38,7 +39,8 @@ func joined(t *testing.T, first, second model.Software, routing func(i int) mode
 		net.Links = append(net.Links, model.Link{Name: l[0] + "--" + l[1], Ends: [2]model.End{{Element: l[0], Interface: l[1]},
 			{Element: l[2], Interface: l[3]}}})
 	}
-	resolved, _, err := model.Resolve(net, model.Assigned{}, model.NewNumbers())
+	document, _ := resolve.Read(net)
+	resolved, _, err := document.Resolve(model.Assigned{}, resolve.NewNumbers())
 	if err != nil {
 		t.Fatal(err)
 	}

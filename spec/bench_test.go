@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 func BenchmarkParseLine(b *testing.B) {
@@ -40,7 +41,7 @@ func BenchmarkValidateLine(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if problems := nets[0].Validate(); len(problems) > 0 {
+		if _, problems := resolve.Read(nets[0]); len(problems) > 0 {
 			b.Fatal(problems)
 		}
 	}
@@ -53,12 +54,13 @@ func BenchmarkResolveLine(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			_, as, err := model.Resolve(nets[0], model.Assigned{}, model.NewNumbers())
+			document, _ := resolve.Read(nets[0])
+			_, as, err := document.Resolve(model.Assigned{}, resolve.NewNumbers())
 			if err != nil {
 				b.Fatal(err)
 			}
 			for b.Loop() {
-				if _, _, err := model.Resolve(nets[0], as, model.NewNumbers(as)); err != nil {
+				if _, _, err := document.Resolve(as, resolve.NewNumbers(as)); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
@@ -70,14 +71,7 @@ func (b *builder) network() model.Network {
 	for _, x := range f.Expect {
 		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To, Family: model.Family(x.Family), Not: x.Not})
 	}
-	said := make([]model.Forwarding, len(b.net.Elements))
-	for i := range said {
-		said[i] = b.net.Elements[i].Forwarding
-	}
-	b.net = model.Complete(b.net)
-	for i := range said {
-		b.net.Elements[i].Forwarding = said[i]
-	}
+	b.net = resolve.WithInterfaces(b.net)
 	b.addShort()
 	return b.net
 }
@@ -100,11 +94,23 @@ func first[T comparable](values ...T) (zero T) {
 }
 
 func (b *builder) common(kind model.Kind, name string, c, d form.Common) model.Element {
+	b.zeros(&b.net.Zeros.Elements, name, c.Said.Zeros())
 	return model.Element{Name: name, Kind: kind,
 		Control: first(c.Control, d.Control), Forwarding: first(c.Forwarding, d.Forwarding),
 		Amounts: c.Said.Or(&d.Said),
 		Attack:  deref(first(c.Policy, d.Policy)).Attack,
 		Node:    first(c.Node, d.Node), Location: first(c.Location, d.Location)}
+}
+
+// zeros notes which keys of an object are stated as zero.
+func (b *builder) zeros(all *map[string][]string, object string, keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	if *all == nil {
+		*all = map[string][]string{}
+	}
+	(*all)[object] = keys
 }
 
 func (b *builder) add(e model.Element, key, node ast.Node) {
@@ -254,6 +260,7 @@ func (b *builder) addLinks() {
 	for i, l := range b.form.Links {
 		link := l.Value.Said.Or(&d.Said)
 		link.Name, link.Ends, link.Prefixes = names[i], ends[i], l.Value.Prefixes
+		b.zeros(&b.net.Zeros.Links, link.Name, l.Value.Said.Zeros())
 		b.net.Links = append(b.net.Links, link)
 		b.links = append(b.links, place{l.Key, l.Node})
 	}

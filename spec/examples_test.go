@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 // examples are all example files, by name.
@@ -43,7 +44,7 @@ func TestExamples(t *testing.T) {
 					t.Errorf("its network is %s", net.Name)
 				}
 				checkRoundTrip(t, net)
-				if _, _, err := model.Resolve(net, model.Assigned{}, model.NewNumbers()); err != nil {
+				if _, _, err := read(net).Resolve(model.Assigned{}, resolve.NewNumbers()); err != nil {
 					t.Errorf("Resolve: %v", err)
 				}
 			}
@@ -65,7 +66,7 @@ func checkRoundTrip(t interface {
 	if err != nil {
 		t.Fatalf("Parse(Format(n)): %v\n%s", err, text)
 	}
-	if len(back) != 1 || !reflect.DeepEqual(model.Complete(back[0]), model.Complete(net)) {
+	if len(back) != 1 || !reflect.DeepEqual(read(back[0]).Network(), read(net).Network()) {
 		t.Fatalf("Parse(Format(n)) is another network:\n%s\nwas %+v\n is %+v", text, net, back[0])
 	}
 	return text

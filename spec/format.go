@@ -10,17 +10,19 @@ import (
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
 // Format writes a network as a file that Parse reads back to the same network: what many have in common is said once,
 // and what Parse fills in by itself is left out. The network must be a document (not what Resolve made of it) that
-// passes Validate; elements come back in the order routers, hosts, switches.
+// model.Read finds nothing wrong with; elements come back in the order routers, hosts, switches.
 func Format(net model.Network) ([]byte, error) {
-	if problems := net.Validate(); len(problems) > 0 {
+	document, problems := resolve.Read(net)
+	if len(problems) > 0 {
 		return nil, fmt.Errorf("the network cannot be written as a file: %w", problems[0])
 	}
-	net = model.Complete(net)
+	net = document.Network()
 	f := formatter{net: &net, kinds: map[model.Kind][]*model.Element{}}
 	for i := range net.Elements {
 		e := &net.Elements[i]
@@ -182,7 +184,7 @@ func (f *formatter) shared(doc *yamlNode) {
 		same(&c.Routing.ISIS, e.Routing.ISIS)
 		same(&c.Routing.BGP, e.Routing.BGP)
 		same(&c.Routing.RIP, e.Routing.RIP)
-		usual = usual && e.Software == model.DefaultSoftware(*e)
+		usual = usual && e.Software == resolve.DefaultSoftware(*e)
 	}
 	if usual {
 		c.Software = ""
@@ -238,7 +240,7 @@ func (f *formatter) element(n *yamlNode, e *model.Element) {
 	if e.Control != model.ControlNetns && f.routersSaid(e).Control == "" {
 		n.set("control", string(e.Control))
 	}
-	if e.Forwarding != model.DefaultForwarding(e.Kind) && f.routersSaid(e).Forwarding == "" {
+	if e.Forwarding != resolve.DefaultForwarding(e.Kind) && f.routersSaid(e).Forwarding == "" {
 		n.set("forwarding", string(e.Forwarding))
 	}
 	common := f.common[e.Kind]
@@ -265,7 +267,7 @@ func (f *formatter) routersSaid(e *model.Element) model.Element {
 
 func (f *formatter) router(n *yamlNode, e *model.Element) {
 	n.set("hook", string(e.Hook))
-	if f.routers.Software == "" && e.Software != model.DefaultSoftware(*e) {
+	if f.routers.Software == "" && e.Software != resolve.DefaultSoftware(*e) {
 		n.set("software", string(e.Software))
 	}
 	putRouting(n, e.Routing, f.routers.Routing)

@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
@@ -86,7 +87,7 @@ func (f *formatter) listInterfaces() map[string]bool {
 	for i, e := range f.net.Elements {
 		implied.Elements[i] = model.Element{Name: e.Name, Kind: e.Kind}
 	}
-	for i, e := range model.Complete(implied).Elements {
+	for i, e := range resolve.WithInterfaces(implied).Elements {
 		own := f.net.Elements[i].Interfaces
 		if e.Kind != model.Switch && !reflect.DeepEqual(e.Interfaces, own) && len(own) > 0 {
 			listed[e.Name] = true

@@ -10,13 +10,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 // Parse(Format(n)) is n, for networks that say all kinds of things.
 func TestFormatRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		net := drawNetwork(t)
-		if problems := net.Validate(); len(problems) > 0 {
+		if _, problems := resolve.Read(net); len(problems) > 0 {
 			t.Fatalf("the drawn network is invalid: %v", problems)
 		}
 		checkRoundTrip(t, net)
@@ -74,7 +75,7 @@ func drawNetwork(t *rapid.T) model.Network {
 		}
 	}
 	drawLinks(t, &net)
-	return model.Complete(net)
+	return read(net).Network()
 }
 
 func drawRouting(t *rapid.T) (r model.Routing) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 // Whatever the input: no panic, an error that names the file or networks that are valid, resolve, and survive Format.
@@ -37,6 +38,12 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
+// read completes a document.
+func read(net model.Network) resolve.Document {
+	d, _ := resolve.Read(net)
+	return d
+}
+
 func checkParse(t *testing.T, data []byte) {
 	nets, err := Parse("fuzz.yaml", data, Options{ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist }})
 	if err != nil {
@@ -46,11 +53,11 @@ func checkParse(t *testing.T, data []byte) {
 		return
 	}
 	for _, net := range nets {
-		if problems := net.Validate(); len(problems) > 0 {
-			t.Errorf("Parse passed what Validate does not: %v", problems)
+		if _, problems := resolve.Read(net); len(problems) > 0 {
+			t.Errorf("Parse passed what Read does not: %v", problems)
 		}
 		checkRoundTrip(t, net)
-		_, _, err := model.Resolve(net, model.Assigned{}, model.NewNumbers())
+		_, _, err := read(net).Resolve(model.Assigned{}, resolve.NewNumbers())
 		if err != nil && !strings.Contains(err.Error(), "left") {
 			t.Errorf("Resolve: %v", err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
@@ -48,9 +49,9 @@ type Options struct {
 }
 
 // Parse reads a file of one or more documents, each a network. The name is for errors, and configuration files are
-// found relative to it. What it returns is complete (model.Complete) and has passed model.Network.Validate; with any
-// error, which is then Errors, it is nothing at all. Only an element's forwarding is empty where the file does not say it:
-// it may have been set at run time, and then stays.
+// found relative to it. What it returns is what the file says, with the interfaces that its links and edges
+// imply, and model.Read finds nothing wrong with it; with any error, which is then Errors, it is nothing at all. What the file
+// does not say is empty: it may have been set at run time, and then stays.
 func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 	documents, err := Documents(name, data, opts)
 	if err != nil {
@@ -103,7 +104,8 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 		b := builder{decoder: &d, form: &f, readFile: opts.ReadFile, dir: filepath.Dir(name)}
 		net := b.network()
 		if len(d.errs) == before {
-			for _, p := range net.Validate() {
+			_, problems := resolve.Read(net)
+			for _, p := range problems {
 				if len(d.errs) == maxErrors {
 					break
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
 	"github.com/polyplane/polyplane/trust"
@@ -190,7 +191,7 @@ func (m *Manager) hold(d store.Damaged) {
 }
 
 // taken are the numbers that the networks have; those of damaged ones too, since the nodes still use them.
-func taken(records []model.Record, damaged []store.Damaged) *model.Numbers {
+func taken(records []model.Record, damaged []store.Damaged) *resolve.Numbers {
 	all := make([]model.Assigned, 0, len(records)+len(damaged))
 	for i := range records {
 		all = append(all, records[i].Assigned)
@@ -198,7 +199,7 @@ func taken(records []model.Record, damaged []store.Damaged) *model.Numbers {
 	for _, d := range damaged {
 		all = append(all, numbersOf(d))
 	}
-	return model.NewNumbers(all...)
+	return resolve.NewNumbers(all...)
 }
 
 // numbersOf is what is known of a damaged network's numbers: VNIs are given upwards, so the highest keeps all below it.
@@ -207,8 +208,8 @@ func numbersOf(d store.Damaged) model.Assigned {
 }
 
 // restore takes up a stored network.
-func (m *Manager) restore(r model.Record, numbers *model.Numbers) error {
-	resolved, assigned, err := model.Resolve(r.Network, r.Assigned, numbers)
+func (m *Manager) restore(r model.Record, numbers *resolve.Numbers) error {
+	resolved, assigned, err := resolve.Known(r.Network).Resolve(r.Assigned, numbers)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
 )
@@ -212,7 +213,7 @@ func TestApplyTellsTheNodes(t *testing.T) {
 	if !r.Changed || r.Before != nil || r.Record.Revision != 1 || r.Record.Assigned.Index != 1 {
 		t.Fatalf("first apply: changed %v, before %v, revision %d, index %d", r.Changed, r.Before, r.Record.Revision, r.Record.Assigned.Index)
 	}
-	resolved, _, err := model.Resolve(net, r.Record.Assigned, model.NewNumbers(r.Record.Assigned))
+	resolved, _, err := resolve.Known(r.Record.Network).Resolve(r.Record.Assigned, resolve.NewNumbers(r.Record.Assigned))
 	if err != nil {
 		t.Fatal(err)
 	}

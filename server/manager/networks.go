@@ -14,6 +14,7 @@ import (
 
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
 )
@@ -67,7 +68,7 @@ type draft struct {
 // draw decides what follows from the document and what was there before. What was set on it and the document does not name
 // stays. The owner is that of a new network. No lock is needed.
 func draw(doc model.Network, old *network, owner string) (*draft, error) {
-	if large := doc.CheckBounds(); len(large) > 0 {
+	if large := resolve.Bounds(&doc); len(large) > 0 {
 		return nil, invalid(doc.Name, large)
 	}
 	var marks model.Settings
@@ -75,11 +76,12 @@ func draw(doc model.Network, old *network, owner string) (*draft, error) {
 		doc, marks = model.Inherit(doc, old.record.Network, old.record.Set)
 		owner = old.record.Owner
 	}
-	if problems := doc.Validate(); len(problems) > 0 {
+	document, problems := resolve.Read(doc)
+	if len(problems) > 0 {
 		return nil, invalid(doc.Name, problems)
 	}
 	now := time.Now().UTC()
-	d := &draft{old: old, next: model.Record{Network: model.Complete(doc), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}}
+	d := &draft{old: old, next: model.Record{Network: document.Network(), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}}
 	if old != nil {
 		d.was = old.record.Assigned
 		d.next.Revision, d.next.Created = old.record.Revision+1, old.record.Created
@@ -87,10 +89,10 @@ func draw(doc model.Network, old *network, owner string) (*draft, error) {
 		d.next.Policies = remainingPolicies(old.record.Policies, doc)
 	}
 	var err error
-	if d.resolved, d.assigned, err = model.Resolve(d.next.Network, d.was, model.NewNumbers(d.was)); err != nil {
+	if d.resolved, d.assigned, err = document.Resolve(d.was, resolve.NewNumbers(d.was)); err != nil {
 		return nil, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
 	}
-	if problems := model.ValidateResolved(&d.next.Network, &d.resolved); len(problems) > 0 {
+	if problems := document.Check(&d.resolved); len(problems) > 0 {
 		return nil, invalid(doc.Name, problems)
 	}
 	return d, nil
@@ -104,7 +106,7 @@ func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bo
 	for i := range others {
 		taken = append(taken, others[i].Assigned)
 	}
-	assigned, err := model.NewNumbers(append(taken, was)...).Renumber(&resolved, d.assigned, was)
+	assigned, err := resolve.NewNumbers(append(taken, was)...).Renumber(&resolved, d.assigned, was)
 	if err != nil {
 		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 // rebuilt is a network that was put together from what its nodes were told to have.
@@ -23,7 +24,7 @@ type rebuilt struct {
 // rebuild puts a network together. What was chosen for it – addresses, loopbacks, gateways – becomes a part of its document:
 // whether somebody had written it nobody knows any more. Numbers are those that other networks do not have. Partial does without
 // the links of which only one end is known, since the node of the other does not answer.
-func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numbers *model.Numbers) (*rebuilt, error) {
+func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numbers *resolve.Numbers) (*rebuilt, error) {
 	r := &rebuilt{parts: parts}
 	net := model.Network{Name: name}
 	as := model.Assigned{Links: map[string]model.AssignedLink{}, Placement: model.Placement{Elements: map[string]string{}}}
@@ -48,7 +49,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numb
 			for i := range e.Interfaces {
 				described[i] = e.Interfaces[i].Described()
 			}
-			net.Elements = append(net.Elements, model.WithInterfaces(e.PlacedElement, described))
+			net.Elements = append(net.Elements, model.Rephased(e.PlacedElement, described))
 			if e.Override != (model.Override{}) {
 				overrides[e.Name] = e.Override
 			}
@@ -95,15 +96,16 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numb
 		l.Ends = [2]model.End{at[0], at[1]}
 		net.Links = append(net.Links, l)
 	}
-	if problems := net.CheckBounds(); len(problems) > 0 {
+	if problems := resolve.Bounds(&net); len(problems) > 0 {
 		return nil, fmt.Errorf("what the nodes tell is larger than a network may be: %s", problems[0].Message)
 	}
-	r.record = model.Record{Network: net, Assigned: as, Revision: 1}
+	document, _ := resolve.Read(net) // it was right when it was applied
+	r.record = model.Record{Network: document.Network(), Assigned: as, Revision: 1}
 	if len(overrides) > 0 {
 		r.record.Overrides = overrides
 	}
 	var err error
-	if r.resolved, r.record.Assigned, err = model.Resolve(r.record.Network, as, numbers); err != nil {
+	if r.resolved, r.record.Assigned, err = document.Resolve(as, numbers); err != nil {
 		return nil, err
 	}
 	r.compare()

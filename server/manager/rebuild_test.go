@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec"
 )
 
@@ -28,8 +29,9 @@ func TestExamplesAreRebuilt(t *testing.T) {
 		}
 		for _, net := range files {
 			for nodes := 1; nodes <= 3; nodes++ {
-				numbers := model.NewNumbers()
-				resolved, as, err := model.Resolve(net, model.Assigned{}, numbers)
+				numbers := resolve.NewNumbers()
+				document, _ := resolve.Read(net)
+				resolved, as, err := document.Resolve(model.Assigned{}, numbers)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -48,7 +50,7 @@ func TestExamplesAreRebuilt(t *testing.T) {
 						parts[node] = s.Networks[0]
 					}
 				}
-				r, err := rebuild(net.Name, parts, false, model.NewNumbers())
+				r, err := rebuild(net.Name, parts, false, resolve.NewNumbers())
 				if err != nil {
 					t.Fatalf("%s on %d nodes: %v", net.Name, nodes, err)
 				}
@@ -60,7 +62,7 @@ func TestExamplesAreRebuilt(t *testing.T) {
 					len(got.Network.Links) != len(net.Links) || len(got.Network.Elements) != len(net.Elements) {
 					t.Errorf("%s: %+v", net.Name, got.Assigned)
 				}
-				if problems := got.Network.Validate(); len(problems) > 0 {
+				if _, problems := resolve.Read(got.Network); len(problems) > 0 {
 					t.Errorf("%s on %d nodes: its document is refused: %v", net.Name, nodes, problems)
 				}
 				if nodes == 3 && len(parts) > 1 { // one node is silent
@@ -70,7 +72,7 @@ func TestExamplesAreRebuilt(t *testing.T) {
 							lacking[node] = part
 						}
 					}
-					if _, err := rebuild(net.Name, lacking, false, model.NewNumbers()); err == nil && len(net.Links) > 0 {
+					if _, err := rebuild(net.Name, lacking, false, resolve.NewNumbers()); err == nil && len(net.Links) > 0 {
 						t.Errorf("%s: rebuilt without node n1", net.Name)
 					}
 					restored += rest(t, net.Name, lacking)
@@ -91,7 +93,7 @@ func TestExamplesAreRebuilt(t *testing.T) {
 // each link between such, and a word of each that is not.
 func rest(t *testing.T, name string, parts map[string]model.NodeNetwork) int {
 	t.Helper()
-	r, err := rebuild(name, parts, true, model.NewNumbers())
+	r, err := rebuild(name, parts, true, resolve.NewNumbers())
 	if err != nil {
 		t.Logf("%s: %v", name, err)
 		return 0
@@ -120,7 +122,7 @@ func rest(t *testing.T, name string, parts map[string]model.NodeNetwork) int {
 	if half > 0 && len(r.notes) < half {
 		t.Errorf("%s: %d links are left out, and it says only %q", name, half, r.notes)
 	}
-	if problems := r.record.Network.Validate(); len(problems) > 0 {
+	if _, problems := resolve.Read(r.record.Network); len(problems) > 0 {
 		t.Errorf("%s: its document is refused: %v", name, problems)
 	}
 	return 1

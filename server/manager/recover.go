@@ -11,6 +11,7 @@ import (
 
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
@@ -127,7 +128,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 	for _, r := range m.heldNumbers() {
 		taken = append(taken, r.Assigned)
 	}
-	r, err := rebuild(name, parts, changed, model.NewNumbers(taken...))
+	r, err := rebuild(name, parts, changed, resolve.NewNumbers(taken...))
 	if err != nil {
 		return nil, nil, err
 	}

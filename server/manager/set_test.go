@@ -56,6 +56,12 @@ func TestSet(t *testing.T) {
 	}
 	doc.Elements[0].CPU = 0 // the document's to take back
 	f.apply(t, doc, model.ApplyOptions{})
+	doc.Zeros.Links = map[string][]string{"r1--r2": {"loss"}}
+	f.apply(t, doc, model.ApplyOptions{})
+	if n := mustNetwork(t, f, "lab").Network; n.Links[0].Loss != 0 || n.Links[0].Bandwidth != 1e7 || n.Zeros.Links != nil {
+		t.Errorf("after an apply that says loss: 0: %+v", n)
+	}
+	doc.Zeros = model.Settings{}
 	if _, err := f.set(t, "r1", "memory="); err != nil {
 		t.Error(err)
 	}

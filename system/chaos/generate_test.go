@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/spec"
 )
 
@@ -31,7 +32,8 @@ func TestGeneratedOperationsAreValid(t *testing.T) {
 					overrides[e.name] = model.Override{Stopped: e.stopped, Suspended: e.suspended}
 					placed[e.name] = e.node
 				}
-				r := model.Record{Network: model.Complete(n), Overrides: overrides, Assigned: model.Assigned{Placement: model.Placement{Elements: placed}}}
+				document, _ := resolve.Read(n)
+				r := model.Record{Network: document.Network(), Overrides: overrides, Assigned: model.Assigned{Placement: model.Placement{Elements: placed}}}
 				if got := printOf(r); got != want.print() {
 					t.Fatalf("step %d: the file says\n%s\nand is meant to say\n%s", step, got, want.print())
 				}

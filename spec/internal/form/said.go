@@ -56,6 +56,16 @@ func (s *Said[T]) Or(defaults *Said[T]) T {
 	return v
 }
 
+// Zeros are the keys that are stated as zero.
+func (s *Said[T]) Zeros() (keys []string) {
+	for i, k := range s.Value.Keys() {
+		if s.said>>i&1 == 1 && k.Zero(&s.Value) {
+			keys = append(keys, k.Name)
+		}
+	}
+	return keys
+}
+
 // Nothings calls f for each key that is stated as zero where that says nothing: it takes nothing back, and zero is no value.
 func (s *Said[T]) Nothings(defaults *Said[T], f func(key, why string)) {
 	for i, k := range s.Value.Keys() {

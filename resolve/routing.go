@@ -1,13 +1,15 @@
-package model
+package resolve
 
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // loopbacks gives every router with a routing protocol its identifier, and its loopback addresses where it states none.
 func (r *resolver) loopbacks() error {
-	v4, v6 := r.net.Families()
+	v4, v6 := Families(r.net)
 	taken := map[netip.Addr]struct{}{}
 	links := map[netip.Addr]struct{}{} // addresses on links: a document may state prefixes out of the loopbacks' pools
 	for i := range r.out.Elements {
@@ -22,8 +24,8 @@ func (r *resolver) loopbacks() error {
 		_, six := links[loopback6(a)]
 		return !four && !six
 	}
-	wants := func(e *ResolvedElement) bool {
-		return e.Kind == Router && e.Routing.Any()
+	wants := func(e *model.ResolvedElement) bool {
+		return e.Kind == model.Router && e.Routing.Any()
 	}
 	for i := range r.out.Elements {
 		e := &r.out.Elements[i]
@@ -51,7 +53,7 @@ func (r *resolver) loopbacks() error {
 				a, ok = r.free(LoopbackPool4, &next, 1<<16-2, taken)
 			}
 			if !ok {
-				return ProblemOfElement(e, "loopback", "%s has no loopback address left; state one", LoopbackPool4)
+				return model.ProblemOfElement(e, "loopback", "%s has no loopback address left; state one", LoopbackPool4)
 			}
 			own = []netip.Prefix{netip.PrefixFrom(a, 32)}
 		}
@@ -89,7 +91,7 @@ func (r *resolver) statedAddr(a netip.Addr) bool {
 
 // neighbours tells hosts their gateways and BGP speakers their neighbours and networks.
 func (r *resolver) neighbours() {
-	bgp := map[int]*BGP{} // copies, of those whose neighbours are ours to tell
+	bgp := map[int]*model.BGP{} // copies, of those whose neighbours are ours to tell
 	networks := map[int]bool{}
 	for i := range r.out.Elements {
 		e := &r.out.Elements[i]
@@ -109,7 +111,7 @@ func (r *resolver) neighbours() {
 		}
 	}
 	for _, s := range r.segments {
-		hosts := s.edge || slices.ContainsFunc(s.members, func(m member) bool { return r.out.Elements[m.element].Kind == Host })
+		hosts := s.edge || slices.ContainsFunc(s.members, func(m member) bool { return r.out.Elements[m.element].Kind == model.Host })
 		for _, v6 := range []bool{false, true} {
 			r.gateways(s, v6)
 			for _, m := range s.members {
@@ -128,7 +130,7 @@ func (r *resolver) neighbours() {
 					if o.element == m.element || far.Routing.BGP == nil || !ok || !own.Contains(a.Addr()) {
 						continue
 					}
-					b.Neighbors = append(b.Neighbors, BGPNeighbor{Address: a.Addr(), AS: far.Routing.BGP.AS, Name: far.Name})
+					b.Neighbors = append(b.Neighbors, model.BGPNeighbor{Address: a.Addr(), AS: far.Routing.BGP.AS, Name: far.Name})
 				}
 			}
 		}
@@ -139,7 +141,7 @@ func (r *resolver) neighbours() {
 func (r *resolver) gateways(s segment, v6 bool) {
 	first := netip.Prefix{}
 	for _, m := range s.members {
-		if a, ok := r.address(m, v6); ok && r.out.Elements[m.element].Kind == Router {
+		if a, ok := r.address(m, v6); ok && r.out.Elements[m.element].Kind == model.Router {
 			first = a
 			break
 		}
@@ -149,7 +151,7 @@ func (r *resolver) gateways(s segment, v6 bool) {
 	}
 	for _, m := range s.members {
 		e := &r.out.Elements[m.element]
-		if e.Kind != Host || slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) {
+		if e.Kind != model.Host || slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) {
 			continue
 		}
 		if own, ok := r.address(m, v6); ok && own.Contains(first.Addr()) {

@@ -1,4 +1,4 @@
-package model
+package resolve
 
 import (
 	"maps"
@@ -6,25 +6,16 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // Redistributed is what protocols may be told to announce beside their own.
 var Redistributed = []string{"connected", "static", "kernel", "ospf", "ospf6", "isis", "bgp", "rip"}
 
-// ConfigFiles are the names of the configuration files that the software reads.
-func ConfigFiles(s Software) []string {
-	switch s {
-	case SoftwareFRR:
-		return []string{"daemons", "frr.conf", "vtysh.conf"}
-	case SoftwareBIRD:
-		return []string{"bird.conf"}
-	}
-	return nil
-}
-
 func (ps *problems) checkSoftware(i int) {
 	e := &ps.net.Elements[i]
-	if e.Kind != Router {
+	if e.Kind != model.Router {
 		switch {
 		case e.Software != "":
 			ps.element(i, "software", "only routers have routing software")
@@ -37,28 +28,28 @@ func (ps *problems) checkSoftware(i int) {
 		}
 		return
 	}
-	if !slices.Contains(Softwares, e.Software) {
-		ps.element(i, "software", "the software %q is unknown; there are %s", e.Software, list(Softwares))
+	if !slices.Contains(model.Softwares, e.Software) {
+		ps.element(i, "software", "the software %q is unknown; there are %s", e.Software, model.Either(model.Softwares))
 		return
 	}
-	processes := e.Software == SoftwareFRR || e.Software == SoftwareBIRD
+	processes := e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD
 	if !processes && e.Routing.Any() {
 		ps.element(i, "software", "software: %s speaks no routing protocol, but %s is asked for; take frr or bird, or take the protocol away with false",
-			e.Software, strings.Join(e.Routing.names(), ", "))
+			e.Software, strings.Join(e.Routing.Protocols(), ", "))
 	}
 	if !processes && len(e.Config) > 0 {
 		ps.element(i, "config", "software: %s runs no process that would read a configuration; take frr or bird", e.Software)
 	}
-	if e.Software == SoftwareNone && len(e.Routes) > 0 {
+	if e.Software == model.SoftwareNone && len(e.Routes) > 0 {
 		ps.element(i, "routes", "software: none has no routes but the connected ones; take static")
 	}
-	if e.Software == SoftwareBIRD && e.Routing.ISIS != nil {
+	if e.Software == model.SoftwareBIRD && e.Routing.ISIS != nil {
 		ps.element(i, "routing/isis", "BIRD speaks no IS-IS; take frr")
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Config)) {
-		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > MaxName {
+		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > model.MaxName {
 			ps.element(i, "config", "config: %q is no file name like frr.conf or bird.conf", name)
-		} else if known := ConfigFiles(e.Software); processes && !slices.Contains(known, name) {
+		} else if known := model.ConfigFiles(e.Software); processes && !slices.Contains(known, name) {
 			ps.element(i, "config", "config: software: %s reads no file %s; it reads %s", e.Software, name, strings.Join(known, ", "))
 		}
 		if text := e.Config[name]; !utf8.ValidString(text) || strings.Contains(text, "\x00") {
@@ -80,11 +71,11 @@ func (ps *problems) checkIntents(i int) {
 		for _, w := range words {
 			if !slices.Contains(Redistributed, w) || w == strings.TrimPrefix(field, "routing/") {
 				ps.element(i, field+"/redistribute", "%s cannot redistribute %q; there are %s", strings.TrimPrefix(field, "routing/"), w,
-					list(slices.DeleteFunc(slices.Clone(Redistributed), func(s string) bool { return s == strings.TrimPrefix(field, "routing/") })))
+					model.Either(slices.DeleteFunc(slices.Clone(Redistributed), func(s string) bool { return s == strings.TrimPrefix(field, "routing/") })))
 			}
 		}
 	}
-	for k, o := range []*OSPF{r.OSPF, r.OSPF6} {
+	for k, o := range []*model.OSPF{r.OSPF, r.OSPF6} {
 		if o == nil {
 			continue
 		}
@@ -124,8 +115,8 @@ func (ps *problems) checkIntents(i int) {
 		if !n.Address.IsValid() || n.Address.IsUnspecified() || n.Address.IsMulticast() || n.AS == 0 {
 			ps.element(i, "routing/bgp/neighbors", "a BGP neighbour needs an address and an autonomous system; write {address: 10.0.0.2, as: 65002}")
 		}
-		if len(n.Name) > MaxName || strings.ContainsFunc(n.Name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
-			ps.element(i, "routing/bgp/neighbors", "%q cannot describe a BGP neighbour; at most %d letters, digits and marks but \" and \\ can", n.Name, MaxName)
+		if len(n.Name) > model.MaxName || strings.ContainsFunc(n.Name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+			ps.element(i, "routing/bgp/neighbors", "%q cannot describe a BGP neighbour; at most %d letters, digits and marks but \" and \\ can", n.Name, model.MaxName)
 		}
 	}
 }
@@ -134,16 +125,6 @@ func (ps *problems) checkIntents(i int) {
 func isArea(s string) bool {
 	digits := strings.ReplaceAll(s, ".", "")
 	return s == "" || len(digits)%2 == 0 && len(digits) <= 26 && digits != "" && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
-}
-
-func (r Routing) names() (all []string) {
-	for name, there := range map[string]bool{"ospf": r.OSPF != nil, "ospf6": r.OSPF6 != nil, "isis": r.ISIS != nil, "bgp": r.BGP != nil, "rip": r.RIP != nil} {
-		if there {
-			all = append(all, name)
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 func (ps *problems) checkRoutes(i int) {
@@ -185,11 +166,11 @@ func (ps *problems) checkRoutes(i int) {
 			continue
 		case r.To != r.To.Masked():
 			ps.element(i, "routes", "the route to %s has bits beyond its length; its prefix is %s", r.To, r.To.Masked())
-		case r.Type != "" && !slices.Contains(RouteTypes, r.Type):
-			ps.element(i, "routes", "the route to %s: the type %q is unknown; there are %s", r.To, r.Type, list(RouteTypes))
-		case r.Type != "" && r.Type != RouteUnicast && (len(r.Via) > 0 || r.Interface != ""):
+		case r.Type != "" && !slices.Contains(model.RouteTypes, r.Type):
+			ps.element(i, "routes", "the route to %s: the type %q is unknown; there are %s", r.To, r.Type, model.Either(model.RouteTypes))
+		case r.Type != "" && r.Type != model.RouteUnicast && (len(r.Via) > 0 || r.Interface != ""):
 			ps.element(i, "routes", "the route to %s is %s, so it has no next hop and no interface", r.To, r.Type)
-		case (r.Type == "" || r.Type == RouteUnicast) && len(r.Via) == 0 && r.Interface == "":
+		case (r.Type == "" || r.Type == model.RouteUnicast) && len(r.Via) == 0 && r.Interface == "":
 			ps.element(i, "routes", "the route to %s needs a next hop or an interface", r.To)
 		case r.Metric < 0:
 			ps.element(i, "routes", "the route to %s: the metric %d is negative", r.To, r.Metric)
@@ -215,10 +196,10 @@ func unspecified(a netip.Addr) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-func interfaceNames(e *Element) string {
+func interfaceNames(e *model.Element) string {
 	var names []string
 	for _, f := range e.Interfaces {
-		if len(names) == mostNamed {
+		if len(names) == model.MostNamed {
 			return strings.Join(names, ", ") + " and others"
 		}
 		names = append(names, f.Name)

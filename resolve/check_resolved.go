@@ -1,14 +1,18 @@
-package model
+package resolve
 
-import "net/netip"
+import (
+	"net/netip"
 
-// ValidateResolved tells what is wrong with a network that Resolve has numbered: what Validate cannot see in the document,
-// since the addresses are not in it.
-func ValidateResolved(doc *Network, n *Resolved) []Problem {
-	if p := n.checkBounds(); p != nil {
-		return []Problem{*p}
+	"github.com/polyplane/polyplane/model"
+)
+
+// Check tells what is wrong with the network that Resolve made of the document: what Read cannot see, since addresses that are
+// chosen are not in the document.
+func (d Document) Check(n *model.Resolved) []model.Problem {
+	if p := checkSize(n); p != nil {
+		return []model.Problem{*p}
 	}
-	ps := &problems{net: doc}
+	ps := &problems{net: &d.net}
 	for i := range n.Elements {
 		e := &n.Elements[i]
 		if len(e.Gateways) == 0 && len(e.Routes) == 0 {

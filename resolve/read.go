@@ -1,34 +1,34 @@
-package model
+// Package resolve makes a network's document complete, tells what is wrong with it, and works out what it leaves open: addresses,
+// MACs, neighbours, numbers. It does no I/O and keeps nothing.
+package resolve
 
 import (
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/polyplane/polyplane/model"
 )
 
-// Limits of what a network may ask for.
-const (
-	MinMTU     = 68   // RFC 791
-	MinMTU6    = 1280 // RFC 8200
-	MaxMTU     = 9000
-	MaxLatency = Duration(60e9) // of a link's delay and jitter
-)
+// Document is what somebody has described, complete: it has every interface that a link or an edge implies, and each element's
+// control, forwarding and software.
+type Document struct{ net model.Network }
 
-// Validate tells everything that is wrong with the network, as far as the network alone can tell: whether it fits onto
-// the substrate is the embedding's matter. The problems are in the order: network, elements, links, addresses, edges,
-// expectations. A network without problems can be resolved, unless its pools run out.
+// Read completes a document, and tells everything that is wrong with it, as far as the network alone can tell: whether it fits
+// onto the substrate is the embedding's matter. The problems are in the order: network, elements, links, addresses, edges,
+// expectations. A network without problems can be resolved, unless its pools run out. The argument is not changed.
 //
 // Switches that form a loop are refused: nothing runs a spanning tree on them, and one broadcast would circle for ever,
 // at the expense of everybody on the node.
-func (n Network) Validate() []Problem {
-	if large := n.CheckBounds(); len(large) > 0 {
-		return large
+func Read(n model.Network) (Document, []model.Problem) {
+	if large := Bounds(&n); len(large) > 0 {
+		return Document{n}, large
 	}
 	stated := n.Elements
-	n = Complete(n)
+	n = complete(n)
 	ps := &problems{net: &n}
-	_, ps.v6 = n.Families()
+	_, ps.v6 = Families(&n)
 	l := newLayout(&n)
 	ps.checkNetwork()
 	for i := range n.Elements {
@@ -39,19 +39,25 @@ func (n Network) Validate() []Problem {
 	ps.checkAddresses(l)
 	ps.checkEdges(l)
 	ps.checkExpectations(l)
-	return ps.all()
+	return Document{n}, ps.all()
 }
+
+// Known is a document that Read has completed before, and found right: that of a record.
+func Known(net model.Network) Document { return Document{net} }
+
+// Network is the document, complete.
+func (d Document) Network() model.Network { return d.net }
 
 func (ps *problems) checkNetwork() {
 	n := ps.net
-	if err := CheckName(n.Name); err != nil {
+	if err := model.CheckName(n.Name); err != nil {
 		ps.network("network", "%v", err)
 	}
 	if err := n.Attack.Check(); err != nil {
 		ps.network("attack", "policy: attack: %v", err)
 	}
 	if n.Owner != "" {
-		if err := CheckName(n.Owner); err != nil {
+		if err := model.CheckName(n.Owner); err != nil {
 			ps.network("owner", "owner: %v", err)
 		}
 	}
@@ -71,11 +77,11 @@ func (ps *problems) checkNetwork() {
 			ps.network("pools", "the pool %s overlaps another; leave one out", p)
 		}
 	}
-	if m := n.Slice.Mode; m != "" && m != Shared && m != Strict {
+	if m := n.Slice.Mode; m != "" && m != model.Shared && m != model.Strict {
 		ps.network("slice/mode", "slice: the mode %q is unknown; there are shared and strict", m)
 	}
-	checkKeys(sliceKeys, &n.Slice, func(key, problem string) { ps.network("slice/"+key, "slice: %s", problem) })
-	if n.Slice.Mode == Strict {
+	model.CheckKeys(model.Slice{}.Keys(), &n.Slice, func(key, problem string) { ps.network("slice/"+key, "slice: %s", problem) })
+	if n.Slice.Mode == model.Strict {
 		ps.checkStrict()
 	}
 }
@@ -83,20 +89,20 @@ func (ps *problems) checkNetwork() {
 // What FRR needs to start, measured with 8.4: zebra, staticd, watchfrr and the reading of the configuration peak at
 // 16 MiB, each protocol's daemons add up to 6 MiB. BIRD needs 3 MiB, less than MinMemory.
 const (
-	frrMemory         = Bytes(24 << 20)
-	frrProtocolMemory = Bytes(6 << 20)
+	frrMemory         = model.Bytes(24 << 20)
+	frrProtocolMemory = model.Bytes(6 << 20)
 )
 
 // softwareMemory is the least that the element's routing software starts with.
-func softwareMemory(e *Element) Bytes {
-	if e.Kind != Router || e.Software != SoftwareFRR {
+func softwareMemory(e *model.Element) model.Bytes {
+	if e.Kind != model.Router || e.Software != model.SoftwareFRR {
 		return 0
 	}
-	return frrMemory + Bytes(len(e.Routing.names()))*frrProtocolMemory
+	return frrMemory + model.Bytes(len(e.Routing.Protocols()))*frrProtocolMemory
 }
 
-func protocolWords(e *Element) string {
-	if names := e.Routing.names(); len(names) > 0 {
+func protocolWords(e *model.Element) string {
+	if names := e.Routing.Protocols(); len(names) > 0 {
 		return " with " + strings.Join(names, ", ")
 	}
 	return ""
@@ -105,13 +111,13 @@ func protocolWords(e *Element) string {
 func (ps *problems) checkResources() {
 	s := ps.net.Slice
 	var cpu uint64
-	var memory Bytes
+	var memory model.Bytes
 	for _, e := range ps.net.Elements {
 		cpu += uint64(e.CPU)
-		memory += min(e.Memory, MaxMemory)
+		memory += min(e.Memory, model.MaxMemory)
 	}
 	if s.CPU != 0 && cpu > uint64(s.CPU) {
-		ps.network("slice/cpu", "slice: its elements ask for %s cores together, which is more than the slice's %s", CPU(min(cpu, 1<<32-1)), s.CPU)
+		ps.network("slice/cpu", "slice: its elements ask for %s cores together, which is more than the slice's %s", model.CPU(min(cpu, 1<<32-1)), s.CPU)
 	}
 	if s.Memory != 0 && memory > s.Memory {
 		ps.network("slice/memory", "slice: its elements ask for %s of memory together, which is more than the slice's %s", memory, s.Memory)
@@ -122,15 +128,15 @@ func (ps *problems) checkResources() {
 func (ps *problems) checkElement(i, stated int) {
 	e := &ps.net.Elements[i]
 	switch e.Kind {
-	case Router, Host, Switch:
+	case model.Router, model.Host, model.Switch:
 	default:
 		ps.element(i, "kind", "the kind %q is unknown; there are router, host and switch", e.Kind)
 		return
 	}
-	if err := CheckName(e.Name); err != nil {
+	if err := model.CheckName(e.Name); err != nil {
 		ps.element(i, "", "%v", err)
 	}
-	if err := CheckAxes(e.Kind, e.Control, e.Forwarding); err != nil {
+	if err := model.CheckAxes(e.Kind, e.Control, e.Forwarding); err != nil {
 		field := "forwarding"
 		if strings.HasPrefix(err.Error(), "control") {
 			field = "control"
@@ -138,23 +144,23 @@ func (ps *problems) checkElement(i, stated int) {
 		ps.element(i, field, "%v", err)
 	}
 	switch {
-	case e.Hook != "" && !slices.Contains(Hooks, e.Hook):
-		ps.element(i, "hook", "the hook %q is unknown; there are %s", e.Hook, list(Hooks))
-	case e.Hook != "" && e.Kind != Router:
+	case e.Hook != "" && !slices.Contains(model.Hooks, e.Hook):
+		ps.element(i, "hook", "the hook %q is unknown; there are %s", e.Hook, model.Either(model.Hooks))
+	case e.Hook != "" && e.Kind != model.Router:
 		ps.element(i, "hook", "a %s has no hook: it says where packets of routers with forwarding: xdp are taken", e.Kind)
 	}
 	if err := e.Attack.Check(); err != nil {
 		ps.element(i, "attack", "policy: attack: %v", err)
 	}
-	checkKeys(amounts, &e.Amounts, func(key, problem string) { ps.element(i, key, "%s", problem) })
-	if need := softwareMemory(e); e.Memory >= MinMemory && e.Memory < need {
+	model.CheckKeys(model.Amounts{}.Keys(), &e.Amounts, func(key, problem string) { ps.element(i, key, "%s", problem) })
+	if need := softwareMemory(e); e.Memory >= model.MinMemory && e.Memory < need {
 		ps.element(i, "memory", "memory %s is less than the %s that FRR needs to start%s", e.Memory, need, protocolWords(e))
 	}
 	if e.Node != "" && e.Location != "" {
 		ps.element(i, "location", "it has both a node and a location; the node says it all")
 	}
 	ps.checkSoftware(i)
-	if e.Kind == Switch {
+	if e.Kind == model.Switch {
 		ps.checkSwitch(i)
 		return
 	}
@@ -164,11 +170,11 @@ func (ps *problems) checkElement(i, stated int) {
 	devices := make(map[string]string, len(e.Interfaces))
 	for k, f := range e.Interfaces {
 		field := "interfaces/" + f.Name
-		if err := CheckInterfaceName(f.Name); err != nil {
+		if err := model.CheckInterfaceName(f.Name); err != nil {
 			ps.element(i, field, "%v", err)
 			continue
 		}
-		d := DeviceName(f.Name)
+		d := model.DeviceName(f.Name)
 		if other, twice := devices[d]; twice {
 			if other == f.Name {
 				ps.element(i, field, "it has the interface %s twice", f.Name)
@@ -194,7 +200,7 @@ func (ps *problems) checkElement(i, stated int) {
 	ps.checkRoutes(i)
 }
 
-func (ps *problems) checkInterfaceAddresses(i int, field string, f Interface) {
+func (ps *problems) checkInterfaceAddresses(i int, field string, f model.Interface) {
 	for _, a := range f.Addresses {
 		switch {
 		case !a.IsValid():
@@ -218,7 +224,7 @@ func (ps *problems) checkSwitch(i int) {
 		if len(f.Addresses) > 0 {
 			ps.element(i, "interfaces/"+f.Name, "a switch's interface has no address; give it to a router or a host on the segment")
 		}
-		if err := CheckInterfaceName(f.Name); err != nil {
+		if err := model.CheckInterfaceName(f.Name); err != nil {
 			ps.element(i, "interfaces/"+f.Name, "%v", err)
 		}
 	}

@@ -1,8 +1,10 @@
-package model
+package resolve
 
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // segment is one layer-2 segment: a link between two elements that are no switches, or connected switches with all
@@ -24,23 +26,23 @@ type member struct {
 
 // layout is a network's structure by indices.
 type layout struct {
-	net        *Network
+	net        *model.Network
 	elements   map[string]int
-	interfaces map[End]int // index in the element's Interfaces
-	segments   []segment   // in the order of their first links
-	loops      []int       // links that close a loop of switches
+	interfaces map[model.End]int // index in the element's Interfaces
+	segments   []segment         // in the order of their first links
+	loops      []int             // links that close a loop of switches
 }
 
 // newLayout reads the structure of a network that Complete has seen. Links and edges to elements that do not exist are
 // left out.
-func newLayout(net *Network) *layout {
-	l := &layout{net: net, elements: make(map[string]int, len(net.Elements)), interfaces: make(map[End]int, 2*len(net.Links))}
+func newLayout(net *model.Network) *layout {
+	l := &layout{net: net, elements: make(map[string]int, len(net.Elements)), interfaces: make(map[model.End]int, 2*len(net.Links))}
 	parent := make([]int, len(net.Elements)) // of the forest of connected switches
 	for i, e := range net.Elements {
 		l.elements[e.Name] = i
 		parent[i] = i
 		for k, f := range e.Interfaces {
-			l.interfaces[End{e.Name, f.Name}] = k
+			l.interfaces[model.End{Element: e.Name, Interface: f.Name}] = k
 		}
 	}
 	var root func(int) int
@@ -53,7 +55,7 @@ func newLayout(net *Network) *layout {
 	}
 	for n, link := range net.Links {
 		a, b, ok := l.ends(link)
-		if !ok || net.Elements[a].Kind != Switch || net.Elements[b].Kind != Switch {
+		if !ok || net.Elements[a].Kind != model.Switch || net.Elements[b].Kind != model.Switch {
 			continue
 		}
 		ra, rb := root(a), root(b)
@@ -81,9 +83,9 @@ func newLayout(net *Network) *layout {
 		}
 		var s *segment
 		switch {
-		case net.Elements[a].Kind == Switch:
+		case net.Elements[a].Kind == model.Switch:
 			s = of(a)
-		case net.Elements[b].Kind == Switch:
+		case net.Elements[b].Kind == model.Switch:
 			s = of(b)
 		default:
 			l.segments = append(l.segments, segment{})
@@ -91,7 +93,7 @@ func newLayout(net *Network) *layout {
 		}
 		s.links = append(s.links, n)
 		for k, e := range [2]int{a, b} {
-			if net.Elements[e].Kind != Switch {
+			if net.Elements[e].Kind != model.Switch {
 				s.members = append(s.members, member{n, e, l.interfaces[link.Ends[k]]})
 			}
 		}
@@ -100,17 +102,17 @@ func newLayout(net *Network) *layout {
 		e, ok := l.elements[edge.End.Element]
 		switch {
 		case !ok:
-		case net.Elements[e].Kind == Switch && edge.Internet != nil:
+		case net.Elements[e].Kind == model.Switch && edge.Internet != nil:
 			s := of(e)
 			s.internet = append(s.internet, n)
-		case net.Elements[e].Kind == Switch:
+		case net.Elements[e].Kind == model.Switch:
 			of(e).edge = true
 		case edge.Internet != nil:
 			l.segments = append(l.segments, segment{internet: []int{n}, members: []member{{-1, e, l.interfaces[edge.End]}}})
 		}
 	}
 	for i, e := range net.Elements {
-		if e.Kind == Switch {
+		if e.Kind == model.Switch {
 			if s, ok := bySwitch[root(i)]; ok {
 				l.segments[s].switches = append(l.segments[s].switches, i)
 			}
@@ -119,13 +121,13 @@ func newLayout(net *Network) *layout {
 	return l
 }
 
-func (l *layout) ends(link Link) (a, b int, ok bool) {
+func (l *layout) ends(link model.Link) (a, b int, ok bool) {
 	a, okA := l.elements[link.Ends[0].Element]
 	b, okB := l.elements[link.Ends[1].Element]
 	return a, b, okA && okB
 }
 
-func (l *layout) interfaceOf(m member) *Interface {
+func (l *layout) interfaceOf(m member) *model.Interface {
 	return &l.net.Elements[m.element].Interfaces[m.iface]
 }
 
@@ -141,12 +143,12 @@ func (l *layout) name(s segment) string {
 }
 
 // problem is one with a segment's addresses.
-func (l *layout) problem(s segment, format string, args ...any) Problem {
-	p := Problem{About: AboutElement, Field: "prefixes", Message: fmt.Sprintf("%s: %s", l.name(s), fmt.Sprintf(format, args...))}
+func (l *layout) problem(s segment, format string, args ...any) model.Problem {
+	p := model.Problem{About: model.AboutElement, Field: "prefixes", Message: fmt.Sprintf("%s: %s", l.name(s), fmt.Sprintf(format, args...))}
 	if len(s.switches) > 0 {
 		p.Name = l.net.Elements[s.switches[0]].Name
 	} else {
-		p.About, p.Name = AboutLink, l.net.Links[s.links[0]].Name
+		p.About, p.Name = model.AboutLink, l.net.Links[s.links[0]].Name
 	}
 	return p
 }
@@ -181,7 +183,7 @@ func (l *layout) stated(s segment) []netip.Prefix {
 // Families tells which address families polyplane numbers links of the network in that state none: those of its pools
 // when it names any; else those that it speaks of (prefixes, addresses and ospf are IPv4's or IPv6's, ospf6 is
 // IPv6's); and where it speaks of neither, IPv4, and IPv6 as well if isis, bgp or rip carry it.
-func (n Network) Families() (v4, v6 bool) {
+func Families(n *model.Network) (v4, v6 bool) {
 	var both bool
 	prefixes := func(ps []netip.Prefix) {
 		for _, p := range ps {

@@ -1,15 +1,12 @@
-package model
+package resolve
 
 import (
 	"net"
 	"net/netip"
 	"slices"
-)
 
-// MaxPeers is how many peers an interface knows at most: with more members than that on a segment, routers and hosts know
-// its routers, and the routers as many of its members as there is room for. What is known grows with the members, not with
-// their square.
-const MaxPeers = 64
+	"github.com/polyplane/polyplane/model"
+)
 
 // peers tells the interfaces of each segment whom they reach there.
 func (r *resolver) peers() {
@@ -18,8 +15,8 @@ func (r *resolver) peers() {
 			f := r.interfaceOf(m)
 			return f.Far == nil || len(f.Addresses) == 0
 		})
-		router := func(m member) bool { return r.out.Elements[m.element].Kind == Router }
-		all := make([]LinkPeer, 0, len(members))
+		router := func(m member) bool { return r.out.Elements[m.element].Kind == model.Router }
+		all := make([]model.LinkPeer, 0, len(members))
 		// Routers first: they are the ones that everybody speaks to.
 		slices.SortStableFunc(members, func(a, b member) int {
 			switch {
@@ -39,12 +36,12 @@ func (r *resolver) peers() {
 		}
 		for _, m := range members {
 			known := all
-			if len(all) > MaxPeers+1 && !router(m) {
+			if len(all) > model.MaxPeers+1 && !router(m) {
 				known = all[:routers]
 			}
-			peers := make([]LinkPeer, 0, min(len(known), MaxPeers))
+			peers := make([]model.LinkPeer, 0, min(len(known), model.MaxPeers))
 			for k := range known {
-				if members[k].element != m.element && len(peers) < MaxPeers {
+				if members[k].element != m.element && len(peers) < model.MaxPeers {
 					peers = append(peers, known[k])
 				}
 			}
@@ -55,23 +52,17 @@ func (r *resolver) peers() {
 	}
 }
 
-func linkPeer(f *ResolvedInterface) LinkPeer {
-	p := LinkPeer{MAC: f.MAC, Addresses: make([]netip.Addr, 0, len(f.Addresses)+1)}
+func linkPeer(f *model.ResolvedInterface) model.LinkPeer {
+	p := model.LinkPeer{MAC: f.MAC, Addresses: make([]netip.Addr, 0, len(f.Addresses)+1)}
 	v6 := false
 	for _, a := range f.Addresses {
 		p.Addresses = append(p.Addresses, a.Addr())
 		v6 = v6 || a.Addr().Is6()
 	}
 	if mac, err := net.ParseMAC(f.MAC); v6 && err == nil && len(mac) == 6 {
-		if own := LinkLocal([6]byte(mac)); !slices.Contains(p.Addresses, own) {
+		if own := model.LinkLocal([6]byte(mac)); !slices.Contains(p.Addresses, own) {
 			p.Addresses = append(p.Addresses, own)
 		}
 	}
 	return p
-}
-
-// LinkLocal is the IPv6 link-local address that Linux gives an interface of that MAC address: of the modified EUI-64
-// (RFC 4291, appendix A).
-func LinkLocal(m [6]byte) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }

@@ -1,4 +1,4 @@
-package model
+package resolve
 
 import (
 	"cmp"

@@ -1,20 +1,19 @@
-package model
+package resolve
 
 import (
 	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
-)
 
-// MinBandwidth is the least that a link can be limited to, in bit/s: a full packet a second and a half.
-const MinBandwidth = Bandwidth(8000)
+	"github.com/polyplane/polyplane/model"
+)
 
 func (ps *problems) checkLinks(l *layout) {
 	n := ps.net
 	names := make(map[string]struct{}, len(n.Links))
-	used := make(map[End]string, 2*len(n.Links))
-	use := func(end End, by string, report func(string, ...any)) {
+	used := make(map[model.End]string, 2*len(n.Links))
+	use := func(end model.End, by string, report func(string, ...any)) {
 		if other, twice := used[end]; twice {
 			report("%s:%s is already the end of %s; an interface has one link", end.Element, end.Interface, other)
 			return
@@ -23,7 +22,7 @@ func (ps *problems) checkLinks(l *layout) {
 	}
 	for i, link := range n.Links {
 		report := func(format string, args ...any) { ps.link(i, "ends", format, args...) }
-		if err := CheckLinkName(link.Name); err != nil {
+		if err := model.CheckLinkName(link.Name); err != nil {
 			ps.link(i, "name", "%v", err)
 		}
 		if _, twice := names[link.Name]; twice {
@@ -47,13 +46,13 @@ func (ps *problems) checkLinks(l *layout) {
 	}
 	for i, e := range n.Elements {
 		for k, f := range e.Interfaces {
-			if _, ok := used[End{e.Name, f.Name}]; !ok && l.interfaces[End{e.Name, f.Name}] == k {
+			if _, ok := used[model.End{Element: e.Name, Interface: f.Name}]; !ok && l.interfaces[model.End{Element: e.Name, Interface: f.Name}] == k {
 				ps.element(i, "interfaces/"+f.Name, "the interface %s is on no link; write a link %s:%s -- …, or name the interface after the link's far end",
 					f.Name, e.Name, f.Name)
 			}
 		}
 	}
-	kinds := make(map[string]Kind, len(n.Elements))
+	kinds := make(map[string]model.Kind, len(n.Elements))
 	for i, e := range n.Elements {
 		if k, twice := kinds[e.Name]; twice {
 			ps.element(i, "", "a %s has this name as well; choose another", k)
@@ -94,12 +93,12 @@ func (ps *problems) checkShape(i int) {
 		v6 = ps.v6
 	}
 	fine := true
-	checkKeys(linkKeys, link, func(key, problem string) {
+	model.CheckKeys(model.Link{}.Keys(), link, func(key, problem string) {
 		fine = false
 		ps.link(i, key, "%s", problem)
 	})
-	if m := link.MTU; m >= MinMTU && m < MinMTU6 && v6 {
-		ps.link(i, "mtu", "the MTU %d is too small for IPv6, which needs %d; state an IPv4 prefix only, or a larger MTU", m, MinMTU6)
+	if m := link.MTU; m >= model.MinMTU && m < model.MinMTU6 && v6 {
+		ps.link(i, "mtu", "the MTU %d is too small for IPv6, which needs %d; state an IPv4 prefix only, or a larger MTU", m, model.MinMTU6)
 	}
 	switch {
 	case !fine:
@@ -148,9 +147,9 @@ func (ps *problems) checkSessions(l *layout) {
 				first = max(first, m.element)
 			}
 		}
-		if all += speakers * speakers; all > MaxSessions {
+		if all += speakers * speakers; all > model.MaxSessions {
 			ps.element(first, "routing/bgp", "with it, more than %s BGP sessions follow from the network's links and switches, which is more than a network "+
-				"may have; name the neighbors of those that share a switch with many", thousands(MaxSessions))
+				"may have; name the neighbors of those that share a switch with many", thousands(model.MaxSessions))
 			return
 		}
 	}
@@ -160,12 +159,12 @@ func (ps *problems) checkSessions(l *layout) {
 type placed struct {
 	prefix netip.Prefix
 	name   string
-	about  Subject
+	about  model.Subject
 	index  int
 }
 
 func (p placed) report(ps *problems, format string, args ...any) {
-	if p.about == AboutElement {
+	if p.about == model.AboutElement {
 		ps.element(p.index, "prefixes", format, args...)
 	} else {
 		ps.link(p.index, "prefixes", format, args...)
@@ -175,7 +174,7 @@ func (p placed) report(ps *problems, format string, args ...any) {
 // checkSegment returns the segment's stated prefixes, one an address family.
 func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 	n := ps.net
-	add := func(about Subject, index int, name string, prefixes []netip.Prefix) {
+	add := func(about model.Subject, index int, name string, prefixes []netip.Prefix) {
 		for _, p := range prefixes {
 			this := placed{p, name, about, index}
 			i := slices.IndexFunc(subnets, func(o placed) bool { return o.prefix.Addr().Is4() == p.Addr().Is4() })
@@ -189,15 +188,15 @@ func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 		}
 	}
 	for _, e := range s.switches {
-		add(AboutElement, e, "switch "+n.Elements[e].Name, n.Elements[e].Prefixes)
+		add(model.AboutElement, e, "switch "+n.Elements[e].Name, n.Elements[e].Prefixes)
 	}
 	for _, i := range s.links {
-		add(AboutLink, i, "link "+n.Links[i].Name, n.Links[i].Prefixes)
+		add(model.AboutLink, i, "link "+n.Links[i].Name, n.Links[i].Prefixes)
 	}
 	if len(s.links) == 0 {
 		return subnets
 	}
-	mtu := func(i int) int { return cmp.Or(n.Links[i].MTU, DefaultMTU) }
+	mtu := func(i int) int { return cmp.Or(n.Links[i].MTU, model.DefaultMTU) }
 	for _, i := range s.links[1:] {
 		if first := s.links[0]; mtu(i) != mtu(first) {
 			ps.link(i, "mtu", "its MTU is %d, that of link %s on the same segment %d; they must be the same", mtu(i), n.Links[first].Name, mtu(first))
@@ -368,7 +367,7 @@ func (ps *problems) checkEdges(l *layout) {
 	}
 	devices := map[device]string{}
 	for i, e := range ps.net.Edges {
-		if err := CheckName(e.Name); err != nil {
+		if err := model.CheckName(e.Name); err != nil {
 			ps.edge(i, "", "%v", err)
 		}
 		if _, twice := names[e.Name]; twice {
@@ -392,7 +391,7 @@ func (ps *problems) checkEdges(l *layout) {
 		switch {
 		case e.Device == "":
 			ps.edge(i, "", "it needs device:, a real device like eth1, or internet: {}, the way out by the machine's uplink")
-		case DeviceName(e.Device) != e.Device:
+		case model.DeviceName(e.Device) != e.Device:
 			ps.edge(i, "device", "the device %q is no name of a Linux device; write one like eth1", e.Device)
 		}
 		if e.VLAN < 0 || e.VLAN > 4094 {
@@ -416,21 +415,21 @@ func (ps *problems) checkEdges(l *layout) {
 func (ps *problems) checkExpectations(l *layout) {
 	for i, x := range ps.net.Expect {
 		report := func(format string, args ...any) {
-			ps.add(AboutExpect, i, x.From+" "+x.To, "", "expect: "+format, args...)
+			ps.add(model.AboutExpect, i, x.From+" "+x.To, "", "expect: "+format, args...)
 		}
 		for _, name := range []string{x.From, x.To} {
 			e, ok := l.elements[name]
 			switch {
 			case !ok:
 				report("there is no router or host %s%s", name, ps.near(name))
-			case ps.net.Elements[e].Kind == Switch:
+			case ps.net.Elements[e].Kind == model.Switch:
 				report("%s is a switch, which has no address to reach or to be reached; name a host or a router", name)
 			}
 		}
 		if x.From == x.To {
 			report("%s always reaches itself; name two elements", x.From)
 		}
-		if x.Family != AnyFamily && x.Family != IPv4 && x.Family != IPv6 {
+		if x.Family != model.AnyFamily && x.Family != model.IPv4 && x.Family != model.IPv6 {
 			report("the address family %q is unknown; there are ipv4 and ipv6", x.Family)
 		}
 	}

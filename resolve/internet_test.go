@@ -1,4 +1,4 @@
-package model
+package resolve
 
 import (
 	"fmt"
@@ -6,30 +6,32 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 func TestForwardText(t *testing.T) {
 	for _, text := range []string{"2222:h1:22", "5353:h1:53/udp", "127.0.0.1:8080:h-2:80", "[::1]:8080:h1:80", "[2001:db8::1]:1:r1:65535/udp"} {
-		f, ok := ParseForward(text)
+		f, ok := model.ParseForward(text)
 		if !ok || f.String() != text {
 			t.Errorf("%q is read as %v, %v", text, f, ok)
 		}
 	}
-	if f, ok := ParseForward("80:h1:80/tcp"); !ok || f.String() != "80:h1:80" {
+	if f, ok := model.ParseForward("80:h1:80/tcp"); !ok || f.String() != "80:h1:80" {
 		t.Errorf("tcp goes without saying, and is written as %v, %v", f, ok)
 	}
 	for _, text := range []string{"", "22", "22:h1", "a:h1:22", "22::22", "22:h1:22/sctp", "1.2.3:22:h1:22", "70000:h1:22", "::1:22:h1:22", "[::1]22:h1:22", "22:h1:22:22:22"} {
-		if f, ok := ParseForward(text); ok {
+		if f, ok := model.ParseForward(text); ok {
 			t.Errorf("%q is read as %v", text, f)
 		}
 	}
 }
 
 // out adds an internet edge "up" at an element.
-func out(n Network, element string, forwards ...string) Network {
-	e := Edge{Name: "up", End: End{element, "up"}, Internet: &Internet{}}
+func out(n model.Network, element string, forwards ...string) model.Network {
+	e := model.Edge{Name: "up", End: model.End{Element: element, Interface: "up"}, Internet: &model.Internet{}}
 	for _, text := range forwards {
-		f, ok := ParseForward(text)
+		f, ok := model.ParseForward(text)
 		if !ok {
 			panic(text)
 		}
@@ -49,8 +51,8 @@ func texts[T fmt.Stringer](values []T) string {
 
 func TestResolveInternet(t *testing.T) {
 	n := out(build("r1", "r2", "h1", "r1-r2=10.1.0.0/30,2001:db8::/64", "r2-h1=10.2.0.0/24"), "r1", "2222:h1:22")
-	n.Elements[1].Routes = []Route{{To: netip.MustParsePrefix("172.16.0.0/12"), Via: []netip.Addr{netip.MustParseAddr("10.2.0.9")}}}
-	r, as := resolve(t, n, Assigned{})
+	n.Elements[1].Routes = []model.Route{{To: netip.MustParsePrefix("172.16.0.0/12"), Via: []netip.Addr{netip.MustParseAddr("10.2.0.9")}}}
+	r, as := resolve(t, n, model.Assigned{})
 	in := r.Edges[0].Internet
 	for what, x := range map[string][2]string{
 		"gateway":      {texts(in.Gateway), "10.0.0.1/30 fd00:10::1/64"},
@@ -78,7 +80,7 @@ func TestResolveInternet(t *testing.T) {
 
 // On a switch the gateway is the hosts' own where there is no router, and the routers' where there is one.
 func TestResolveInternetOnASwitch(t *testing.T) {
-	hosts, as := resolve(t, build("s1", "h1", "s1-h1"), Assigned{})
+	hosts, as := resolve(t, build("s1", "h1", "s1-h1"), model.Assigned{})
 	h1 := addresses(hosts)["h1:s1"]
 	r, as := resolve(t, out(build("s1", "h1", "h2", "s1-h1", "s1-h2"), "s1"), as)
 	if got := addresses(r)["h1:s1"]; got != h1 {
@@ -105,7 +107,7 @@ func TestResolveInternetOnASwitch(t *testing.T) {
 }
 
 func TestValidateInternet(t *testing.T) {
-	for want, n := range map[string]Network{
+	for want, n := range map[string]model.Network{
 		"there is no router or host h9":      out(build("h1"), "h1", "2222:h9:22"),
 		"s1 is a switch":                     out(build("h1", "s1", "h1-s1"), "h1", "2222:s1:22"),
 		"a port is between 1 and 65535":      out(build("h1"), "h1", "2222:h1:0"),
@@ -114,17 +116,17 @@ func TestValidateInternet(t *testing.T) {
 		"49878 is that of the probes":        out(build("h1"), "h1", "127.0.0.1:49878:h1:53/udp"),
 		"already forwards this port":         out(build("h1"), "h1", "2222:h1:22", "127.0.0.1:2222:h1:23"),
 	} {
-		if problems := n.Validate(); len(problems) != 1 || !strings.Contains(problems[0].Error(), want) {
+		if _, problems := Read(n); len(problems) != 1 || !strings.Contains(problems[0].Error(), want) {
 			t.Errorf("got %v; want one problem: %s", problems, want)
 		}
 	}
 	fine := out(build("h1"), "h1", "2222:h1:22", "2222:h1:22/udp", "127.0.0.1:2223:h1:22", "127.0.0.2:2223:h1:22")
-	if problems := fine.Validate(); len(problems) > 0 {
+	if _, problems := Read(fine); len(problems) > 0 {
 		t.Errorf("%v", problems)
 	}
 	both := out(build("h1"), "h1")
 	both.Edges[0].Device = "eth1"
-	if problems := both.Validate(); len(problems) != 1 {
+	if _, problems := Read(both); len(problems) != 1 {
 		t.Errorf("a device and internet at once: %v", problems)
 	}
 }

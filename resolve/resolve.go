@@ -1,9 +1,11 @@
-package model
+package resolve
 
 import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // Resolve works out everything about a network but where it runs: every interface gets its device name, MAC, MTU, link
@@ -16,10 +18,10 @@ import (
 // them, first end .1, second end .2; one that states nothing gets a /30 and a /64 from the pools, in the families that
 // Families tells; connected switches are one segment, which gets a /24 (or as much as its members need) and a /64.
 //
-// The network should have passed Validate. Resolve is pure but for the numbers that it takes; O(n log n).
-func Resolve(net Network, as Assigned, numbers *Numbers) (Resolved, Assigned, error) {
-	net = Complete(net)
-	r := resolver{layout: newLayout(&net), out: unresolved(net), was: as, now: Assigned{Index: as.Index, Placement: as.Placement}}
+// The document should be right, as Read tells. Resolve is pure but for the numbers that it takes; O(n log n).
+func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, model.Assigned, error) {
+	net := d.net
+	r := resolver{layout: newLayout(&net), out: unresolved(net), was: as, now: model.Assigned{Index: as.Index, Placement: as.Placement}}
 	if r.now.Index == 0 {
 		index, err := numbers.Index()
 		if err != nil {
@@ -41,36 +43,36 @@ func Resolve(net Network, as Assigned, numbers *Numbers) (Resolved, Assigned, er
 }
 
 type resolver struct {
-	*layout           // of the document
-	out      Resolved // with the document's elements, interfaces, links and edges, by the same indices
-	was, now Assigned
+	*layout                 // of the document
+	out      model.Resolved // with the document's elements, interfaces, links and edges, by the same indices
+	was, now model.Assigned
 	explicit map[netip.Addr]struct{} // addresses that the document states
 }
 
 // unresolved has what the document says; the rest is the resolver's to fill in. It shares nothing with the document that the
 // resolver writes to.
-func unresolved(net Network) Resolved {
-	out := Resolved{Name: net.Name, Slice: net.Slice, Attack: net.Attack, Links: net.Links,
-		Elements: make([]ResolvedElement, len(net.Elements)), Edges: make([]ResolvedEdge, len(net.Edges))}
+func unresolved(net model.Network) model.Resolved {
+	out := model.Resolved{Name: net.Name, Slice: net.Slice, Attack: net.Attack, Links: net.Links,
+		Elements: make([]model.ResolvedElement, len(net.Elements)), Edges: make([]model.ResolvedEdge, len(net.Edges))}
 	for i := range net.Elements {
-		interfaces := make([]ResolvedInterface, len(net.Elements[i].Interfaces))
+		interfaces := make([]model.ResolvedInterface, len(net.Elements[i].Interfaces))
 		for k, f := range net.Elements[i].Interfaces {
-			interfaces[k] = ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses, MTU: DefaultMTU}
+			interfaces[k] = model.ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses, MTU: model.DefaultMTU}
 		}
-		out.Elements[i] = WithInterfaces(net.Elements[i], interfaces)
+		out.Elements[i] = model.Rephased(net.Elements[i], interfaces)
 	}
 	for i, e := range net.Edges {
-		var internet *ResolvedInternet
+		var internet *model.ResolvedInternet
 		if e.Internet != nil {
-			internet = &ResolvedInternet{Internet: *e.Internet}
+			internet = &model.ResolvedInternet{Internet: *e.Internet}
 		}
-		out.Edges[i] = withParts(e, internet, e.Mirror)
+		out.Edges[i] = model.WithParts(e, internet, e.Mirror)
 	}
 	return out
 }
 
 // interfaceOf is a member's interface as it is resolved.
-func (r *resolver) interfaceOf(m member) *ResolvedInterface {
+func (r *resolver) interfaceOf(m member) *model.ResolvedInterface {
 	return &r.out.Elements[m.element].Interfaces[m.iface]
 }
 
@@ -80,21 +82,21 @@ func (r *resolver) links(numbers *Numbers) error {
 		e := &r.out.Elements[i]
 		for k := range e.Interfaces {
 			f := &e.Interfaces[k]
-			if d := DeviceName(f.Name); d != f.Name {
+			if d := model.DeviceName(f.Name); d != f.Name {
 				f.Device = d
 			}
 			if f.MAC == "" {
-				f.MAC = MAC(PortID{ID{r.out.Name, e.Name}, f.Name})
+				f.MAC = model.MAC(model.PortID{ID: model.ID{Network: r.out.Name, Element: e.Name}, Interface: f.Name})
 			}
 		}
 	}
-	r.now.Links = make(map[string]AssignedLink, len(r.out.Links))
-	fars := make([]Far, 0, 2*len(r.out.Links))
+	r.now.Links = make(map[string]model.AssignedLink, len(r.out.Links))
+	fars := make([]model.Far, 0, 2*len(r.out.Links))
 	for _, link := range r.out.Links {
 		if _, _, ok := r.ends(link); !ok {
-			return ProblemOf(AboutLink, link.Name, "", "it joins %s and %s, which are not both elements of the network", link.Ends[0].Element, link.Ends[1].Element)
+			return model.ProblemOf(model.AboutLink, link.Name, "", "it joins %s and %s, which are not both elements of the network", link.Ends[0].Element, link.Ends[1].Element)
 		}
-		given := AssignedLink{VNI: r.was.Links[link.Name].VNI}
+		given := model.AssignedLink{VNI: r.was.Links[link.Name].VNI}
 		if given.VNI == 0 {
 			var err error
 			if given.VNI, err = numbers.VNI(); err != nil {
@@ -106,7 +108,7 @@ func (r *resolver) links(numbers *Numbers) error {
 		for k, end := range link.Ends {
 			f := &r.out.Elements[r.elements[end.Element]].Interfaces[r.interfaces[end]]
 			far := link.Ends[1-k]
-			fars = append(fars, Far{Element: far.Element, Interface: far.Interface, Kind: r.out.Elements[r.elements[far.Element]].Kind})
+			fars = append(fars, model.Far{Element: far.Element, Interface: far.Interface, Kind: r.out.Elements[r.elements[far.Element]].Kind})
 			f.Link, f.Far, f.Shape = link.Name, &fars[len(fars)-1], shape
 			if link.MTU != 0 {
 				f.MTU = link.MTU
@@ -117,9 +119,9 @@ func (r *resolver) links(numbers *Numbers) error {
 }
 
 // shapeOf is what the link does to packets, the same in both directions.
-func shapeOf(l Link) *Shape {
-	s := Shape{Bandwidth: l.Bandwidth, Delay: l.Delay, Jitter: l.Jitter, Loss: l.Loss}
-	if s == (Shape{}) {
+func shapeOf(l model.Link) *model.Shape {
+	s := model.Shape{Bandwidth: l.Bandwidth, Delay: l.Delay, Jitter: l.Jitter, Loss: l.Loss}
+	if s == (model.Shape{}) {
 		return nil
 	}
 	return &s
@@ -140,7 +142,7 @@ func (r *resolver) edges() error {
 // subnets numbers the segments: first those that state something, so that what is chosen for the rest keeps clear of
 // them.
 func (r *resolver) subnets() error {
-	v4, v6 := r.net.Families()
+	v4, v6 := Families(r.net)
 	pools := r.net.Pools
 	if len(pools) == 0 {
 		pools = DefaultPools()
@@ -416,7 +418,7 @@ func (r *resolver) keepAddresses(open []member, subnet netip.Prefix, give func(m
 				continue
 			}
 		}
-		if r.out.Elements[m.element].Kind == Router {
+		if r.out.Elements[m.element].Kind == model.Router {
 			routers = append(routers, m)
 		} else {
 			hosts = append(hosts, m)

@@ -1,6 +1,10 @@
-package model
+package resolve
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/polyplane/polyplane/model"
+)
 
 // MaxVNI is the largest VXLAN network identifier (24 bits, RFC 7348); 0 is never given.
 const MaxVNI = 1<<24 - 1
@@ -15,7 +19,7 @@ type Numbers struct {
 
 // NewNumbers returns the numbers that none of the given networks has. Pass what is stored of every network, the one
 // that is about to be resolved included.
-func NewNumbers(taken ...Assigned) *Numbers {
+func NewNumbers(taken ...model.Assigned) *Numbers {
 	n := &Numbers{indices: make(map[uint32]struct{}, len(taken)), vnis: map[uint32]struct{}{}}
 	for _, as := range taken {
 		if as.Index != 0 {
@@ -32,7 +36,7 @@ func NewNumbers(taken ...Assigned) *Numbers {
 }
 
 // Renumber gives a network that was resolved without them the numbers that it lacks: was is what it had before.
-func (n *Numbers) Renumber(net *Resolved, as Assigned, was Assigned) (Assigned, error) {
+func (n *Numbers) Renumber(net *model.Resolved, as model.Assigned, was model.Assigned) (model.Assigned, error) {
 	if as.Index = was.Index; as.Index == 0 {
 		index, err := n.Index()
 		if err != nil {
@@ -40,14 +44,14 @@ func (n *Numbers) Renumber(net *Resolved, as Assigned, was Assigned) (Assigned, 
 		}
 		as.Index = index
 	}
-	links := make(map[string]AssignedLink, len(as.Links))
+	links := make(map[string]model.AssignedLink, len(as.Links))
 	names := make([]string, 0, len(as.Links))
 	for i := range net.Links {
 		names = append(names, net.Links[i].Name)
 	}
 	for i := range net.Edges {
 		if net.Edges[i].Mirror != nil {
-			names = append(names, MirrorKey(net.Edges[i].Name))
+			names = append(names, model.MirrorKey(net.Edges[i].Name))
 		}
 	}
 	for _, name := range names {
@@ -67,13 +71,13 @@ func (n *Numbers) Renumber(net *Resolved, as Assigned, was Assigned) (Assigned, 
 
 // Index takes the lowest free network index (1…MaxNetworks).
 func (n *Numbers) Index() (uint32, error) {
-	for i := uint32(1); i <= MaxNetworks; i++ {
+	for i := uint32(1); i <= model.MaxNetworks; i++ {
 		if _, ok := n.indices[i]; !ok {
 			n.indices[i] = struct{}{}
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("all %d networks that one substrate can hold are taken; delete one", MaxNetworks)
+	return 0, fmt.Errorf("all %d networks that one substrate can hold are taken; delete one", model.MaxNetworks)
 }
 
 // VNI takes a free VNI (1…MaxVNI): the one after the highest, so that a number given up is not used again while

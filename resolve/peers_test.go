@@ -1,14 +1,16 @@
-package model
+package resolve
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/polyplane/polyplane/model"
 )
 
 // peersOf reads "r2:r1 10.0.0.2 …" for every peer that an interface knows.
-func peersOf(t *testing.T, n Resolved, element, ifc string) []string {
+func peersOf(t *testing.T, n model.Resolved, element, ifc string) []string {
 	t.Helper()
 	owner := map[string]string{} // by MAC
 	for _, e := range n.Elements {
@@ -36,8 +38,8 @@ func peersOf(t *testing.T, n Resolved, element, ifc string) []string {
 
 func TestPeers(t *testing.T) {
 	n := build("r1", "r2", "h1", "h2", "s1", "s2", "r1-r2=10.0.0.0/30,fd00::/64", "r1-s1", "s1-s2", "h1-s1", "h2-s2")
-	n.Elements[0].Interfaces = []Interface{{Name: "r2", MAC: "02:00:5e:10:00:01"}}
-	r, _ := resolve(t, n, Assigned{})
+	n.Elements[0].Interfaces = []model.Interface{{Name: "r2", MAC: "02:00:5e:10:00:01"}}
+	r, _ := resolve(t, n, model.Assigned{})
 	for _, c := range []struct {
 		element, ifc string
 		want         []string
@@ -66,11 +68,11 @@ func TestPeersOfManyMembers(t *testing.T) {
 	for i := range hosts {
 		words = append(words, fmt.Sprintf("h%d", i), fmt.Sprintf("h%d-s1", i))
 	}
-	r, _ := resolve(t, build(words...), Assigned{})
+	r, _ := resolve(t, build(words...), model.Assigned{})
 	if got := peersOf(t, r, "h7", "s1"); len(got) != 1 || got[0][:6] != "r1:s1 " {
 		t.Errorf("a host knows %q: want the router", got)
 	}
-	if got := peersOf(t, r, "r1", "s1"); len(got) != MaxPeers {
-		t.Errorf("the router knows %d: want %d", len(got), MaxPeers)
+	if got := peersOf(t, r, "r1", "s1"); len(got) != model.MaxPeers {
+		t.Errorf("the router knows %d: want %d", len(got), model.MaxPeers)
 	}
 }

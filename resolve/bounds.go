@@ -1,0 +1,167 @@
+package resolve
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// all are the problems, with how many there are beyond those that are told.
+func (ps *problems) all() []model.Problem {
+	if ps.more == 0 {
+		return ps.list
+	}
+	return append(ps.list, model.Problem{About: model.AboutNetwork, Name: model.Shorten(ps.net.Name, model.MaxMessage/4),
+		Message: "… and " + thousands(ps.more) + " more problems"})
+}
+
+// thousands writes a number as people read it: 3,412.
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	for at := len(s) - 3; at > 0; at -= 3 {
+		s = s[:at] + "," + s[at:]
+	}
+	return s
+}
+
+// Bounds tells what of the network is larger than any network may be. It takes time in proportion to the network, and
+// nothing else should look at one before: much else takes more.
+func Bounds(n *model.Network) []model.Problem {
+	ps := &problems{net: n}
+	what := func(report func(field, format string, args ...any), field, words string, is, most int) {
+		if is > most {
+			report(field, "%s", fmt.Sprintf("it has %s %s; %s are allowed", thousands(is), words, thousands(most)))
+		}
+	}
+	if len(n.Name) > model.MaxName {
+		ps.network("network", "its name has %s characters; %d are allowed", thousands(len(n.Name)), model.MaxName)
+	}
+	whole := func(field, words string, is, most int) { what(ps.network, field, words, is, most) }
+	whole("elements", "elements", len(n.Elements), model.MaxElements)
+	whole("links", "links", len(n.Links), model.MaxLinks)
+	whole("edges", "edges", len(n.Edges), model.MaxEdges)
+	whole("expect", "expectations", len(n.Expect), model.MaxExpectations)
+	whole("pools", "pools", len(n.Pools), model.MaxPools)
+	if len(ps.list) > 0 { // what follows looks at each of them
+		return ps.all()
+	}
+	interfaces, addresses, routes, forwards, config := 0, 0, 0, 0, 0
+	for i := range n.Elements {
+		e := &n.Elements[i]
+		of := func(field, words string, is, most int) {
+			what(func(field, format string, args ...any) { ps.element(i, field, format, args...) }, field, words, is, most)
+		}
+		of("interfaces", "interfaces", len(e.Interfaces), model.MaxInterfaces)
+		for k := range e.Interfaces {
+			of("interfaces/"+model.Shorten(e.Interfaces[k].Name, model.MaxName), "addresses on one interface", len(e.Interfaces[k].Addresses), model.MaxAddresses)
+			addresses += len(e.Interfaces[k].Addresses)
+		}
+		of("loopback", "addresses on its loopback", len(e.Loopback), model.MaxAddresses)
+		of("gateways", "gateways", len(e.Gateways), model.MaxAddresses)
+		of("prefixes", "prefixes", len(e.Prefixes), model.MaxAddresses)
+		of("routes", "routes", len(e.Routes), model.MaxRoutes)
+		for k := range e.Routes {
+			of("routes", "next hops in one route", len(e.Routes[k].Via), model.MaxNextHops)
+		}
+		for _, o := range []*model.OSPF{e.Routing.OSPF, e.Routing.OSPF6} {
+			if o != nil {
+				of("routing", "words under redistribute", len(o.Redistribute), model.MaxWords)
+			}
+		}
+		if g := e.Routing.BGP; g != nil {
+			of("routing/bgp", "networks to announce", len(g.Networks), model.MaxRoutes)
+			of("routing/bgp", "BGP neighbors", len(g.Neighbors), model.MaxNeighborsBGP)
+			routes += len(g.Networks)
+		}
+		if r := e.Routing.RIP; r != nil {
+			of("routing/rip", "words under redistribute", len(r.Redistribute), model.MaxWords)
+		}
+		of("config", "configuration files", len(e.Config), model.MaxConfigFiles)
+		for name, text := range e.Config {
+			of("config", "bytes in the configuration file "+model.Shorten(name, model.MaxName), len(text), model.MaxConfigSize)
+			config += len(text)
+		}
+		interfaces += len(e.Interfaces)
+		addresses += len(e.Loopback)
+		routes += len(e.Routes)
+	}
+	for i := range n.Links {
+		what(func(field, format string, args ...any) { ps.link(i, field, format, args...) }, "prefixes", "prefixes", len(n.Links[i].Prefixes), model.MaxAddresses)
+	}
+	for i := range n.Edges {
+		if internet := n.Edges[i].Internet; internet != nil {
+			what(func(field, format string, args ...any) { ps.edge(i, field, format, args...) }, "internet", "forwards", len(internet.Forwards), model.MaxForwards)
+			forwards += len(internet.Forwards)
+		}
+	}
+	whole("elements", "interfaces", interfaces, 2*model.MaxLinks+model.MaxEdges)
+	whole("elements", "addresses", addresses, model.MaxAllAddresses)
+	whole("edges", "forwards", forwards, model.MaxAllForwards)
+	whole("elements", "static and announced routes", routes, model.MaxAllRoutes)
+	whole("elements", "bytes of configuration files", config, model.MaxConfigBytes)
+	return ps.all()
+}
+
+// maxResolved is how large a network may become by what follows from its document, in bytes.
+const maxResolved = 2 * model.MaxNodeBytes
+
+// checkSize tells what follows from the document in more places than anybody can be told of.
+func checkSize(n *model.Resolved) *model.Problem {
+	if n.Size() <= maxResolved {
+		return nil
+	}
+	p := model.ProblemOf(model.AboutNetwork, n.Name, "elements", "what its nodes would have to know of each interface's neighbours is more than the %s that "+
+		"one network may take; make its segments smaller, or give their interfaces fewer addresses", model.Bytes(maxResolved))
+	return &p
+}
+
+// prefixSet holds subnets and tells quickly whether one of them has an address in it.
+type prefixSet struct {
+	known map[netip.Prefix]struct{}
+	bits  []int          // the lengths that there are
+	list  []netip.Prefix // in their order
+}
+
+func (s *prefixSet) add(p netip.Prefix) {
+	p = p.Masked()
+	if _, there := s.known[p]; there || !p.IsValid() {
+		return
+	}
+	if s.known == nil {
+		s.known = map[netip.Prefix]struct{}{}
+	}
+	s.known[p] = struct{}{}
+	s.list = append(s.list, p)
+	if !slices.Contains(s.bits, p.Bits()) {
+		s.bits = append(s.bits, p.Bits())
+	}
+}
+
+func (s *prefixSet) contains(a netip.Addr) bool {
+	for _, bits := range s.bits {
+		if p, err := a.Prefix(bits); err == nil {
+			if _, there := s.known[p]; there {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// words names the subnets, not all of them where there are many.
+func (s *prefixSet) words() string {
+	words := make([]string, 0, model.MostNamed)
+	for _, p := range s.list {
+		if len(words) == model.MostNamed {
+			return strings.Join(words, ", ") + " and others"
+		}
+		words = append(words, p.String())
+	}
+	if len(words) == 0 {
+		return "it has none"
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,86 @@
+package resolve
+
+import (
+	"slices"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// complete fills in everything that follows from the document alone: every interface that a link or an edge implies, each
+// element's control, forwarding and software. Doing it again changes nothing. The argument is not changed.
+func complete(net model.Network) model.Network {
+	net = WithInterfaces(net)
+	net.Zeros = model.Settings{} // what is complete says all
+	for i := range net.Elements {
+		fillDefaults(&net.Elements[i])
+	}
+	return net
+}
+
+// WithInterfaces is the document with every interface that a link or an edge implies. The argument is not changed.
+func WithInterfaces(net model.Network) model.Network {
+	net.Elements = slices.Clone(net.Elements)
+	index := make(map[string]int, len(net.Elements))
+	for i := range net.Elements {
+		e := &net.Elements[i]
+		e.Interfaces = slices.Clone(e.Interfaces)
+		index[e.Name] = i
+	}
+	known := make(map[model.End]struct{}, 2*len(net.Links))
+	for i := range net.Elements {
+		for _, f := range net.Elements[i].Interfaces {
+			known[model.End{Element: net.Elements[i].Name, Interface: f.Name}] = struct{}{}
+		}
+	}
+	imply := func(end model.End) {
+		i, ok := index[end.Element]
+		if _, there := known[end]; !ok || there {
+			return
+		}
+		known[end] = struct{}{}
+		net.Elements[i].Interfaces = append(net.Elements[i].Interfaces, model.Interface{Name: end.Interface})
+	}
+	for _, l := range net.Links {
+		imply(l.Ends[0])
+		imply(l.Ends[1])
+	}
+	for _, e := range net.Edges {
+		imply(e.End)
+	}
+	return net
+}
+
+func fillDefaults(e *model.Element) {
+	if e.Control == "" {
+		e.Control = model.ControlNetns
+	}
+	if e.Forwarding == "" {
+		e.Forwarding = DefaultForwarding(e.Kind)
+	}
+	if e.Software == "" {
+		e.Software = DefaultSoftware(*e)
+	}
+}
+
+// DefaultForwarding is what an element forwards with unless it says otherwise.
+func DefaultForwarding(k model.Kind) model.Forwarding {
+	if k == model.Switch {
+		return model.ForwardBridge
+	}
+	return model.ForwardGuest
+}
+
+// DefaultSoftware is what a router runs unless it says otherwise: the software that its configuration is for, FRR where
+// there is an intent, else static. Hosts and switches have none.
+func DefaultSoftware(e model.Element) model.Software {
+	switch {
+	case e.Kind != model.Router:
+		return ""
+	case e.Config["bird.conf"] != "":
+		return model.SoftwareBIRD
+	case len(e.Config) > 0 || e.Routing.Any():
+		return model.SoftwareFRR
+	default:
+		return model.SoftwareStatic
+	}
+}
