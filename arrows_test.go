@@ -44,8 +44,10 @@ var mayImport = map[string][]string{
 	"system/chaos":      {"model", "instance", "server/api/client", "node/fabric/pipeline", "system/sandbox"},
 	"system/chaos/soak": {"system/chaos", "system/sandbox"},
 	"server/store":      {"model"},
-	"server/manager": {"model", "resolve", "embedding", "software", "instance", "linux", "server/store", "server/api", "server/api/client",
-		"server/metrics", "trust", "wire/tunnel"},
+	// Admission is pure: nothing of the server, no store, no I/O.
+	"server/admission": {"model", "resolve", "embedding", "software"},
+	"server/manager": {"model", "resolve", "embedding", "instance", "linux", "server/admission", "server/store", "server/api",
+		"server/api/client", "server/metrics", "trust", "wire/tunnel"},
 	"server/api":        {"model", "trust", "wire/tunnel", "wire/socket"},
 	"server/metrics":    {"model"},
 	"server/api/client": {"model", "instance", "trust", "wire", "wire/tunnel", "node/control"},
@@ -104,6 +106,11 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 			name, _ := strconv.Unquote(spec.Path.Value)
 			to, ours := strings.CutPrefix(name, module)
 			if !ours {
+				// What decides is pure: it has neither locks nor a network, and looks at no file.
+				if pure := []string{"model", "resolve", "plan", "server/admission"}; slices.Contains(pure, from) &&
+					(slices.Contains([]string{"os", "sync", "context"}, name) || strings.HasPrefix(name, "net/http")) {
+					t.Errorf("%s imports %s: package %s is pure", file, name, from)
+				}
 				if from == "model" && strings.Contains(strings.SplitN(name, "/", 2)[0], ".") {
 					t.Errorf("%s imports %s: model knows the standard library only", file, name)
 				}

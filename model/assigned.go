@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 )
@@ -82,6 +83,9 @@ type Record struct {
 	// Discard tells that the files of a network that is being deleted do not go to the trash.
 	Discard bool `json:"discard,omitempty"`
 }
+
+// WhoseItIs is the owner whom the network counts for.
+func (r *Record) WhoseItIs() string { return cmp.Or(r.Network.Owner, r.Owner) }
 
 // FirstUID is the first user ID that polyplane's user namespaces use, a range that neither Debian's /etc/subuid
 // (100000…) nor systemd's container range (524288…1879048191, systemd.io/UIDS-GIDS) touches; each network owns

@@ -146,13 +146,13 @@ func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []strin
 	check("stored bytes", uint64(q.Stored), uint64(demand.Stored), uint64(was.Stored), uint64(besides.Stored), size)
 	if q.CPU != 0 && len(unbound) > 0 {
 		problems = append(problems, fmt.Errorf("%s's quota of cores is %s, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
-			whose, q.CPU, FewNames(unbound)))
+			whose, q.CPU, FewNames(5, unbound)))
 	}
 	return problems
 }
 
-func FewNames(names []string) string {
-	const most = 5
+// FewNames lists names, not all of them where there are more than most.
+func FewNames(most int, names []string) string {
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}

@@ -26,11 +26,11 @@ func (ps *problems) checkStrict() {
 	}
 	if len(fast) > 0 && s.Tables == 0 {
 		ps.network("slice", "slice: a strict one owns what it says, and it says no tables: what its routers whose forwarding is not guest (%s) may have of each node's, like tables: 4MiB",
-			model.FewNames(fast))
+			model.FewNames(5, fast))
 	}
 	if len(fast) > 0 && s.NextHops == 0 {
 		ps.network("slice", "slice: a strict one owns what it says, and it says no nexthops: how many its routers whose forwarding is not guest (%s) may have on each node, like nexthops: 1024",
-			model.FewNames(fast))
+			model.FewNames(5, fast))
 	}
 	for _, m := range []struct {
 		key, like string
@@ -38,7 +38,7 @@ func (ps *problems) checkStrict() {
 	}{{"cpu", "0.1", cpu}, {"memory", "64MiB", memory}} {
 		if len(m.without) > 0 {
 			ps.network("slice/mode", "slice: a strict one owns what it says, and without %s: %s; give each its share, like defaults: {routers: {%s: %s}}",
-				m.key, model.FewNames(m.without), m.key, m.like)
+				m.key, model.FewNames(5, m.without), m.key, m.like)
 		}
 	}
 }

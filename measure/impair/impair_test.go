@@ -2,6 +2,7 @@ package impair_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"net/netip"
 	"testing"
@@ -174,9 +175,22 @@ func TestRateLimit(t *testing.T) {
 }
 
 // Delay and jitter are measured as what they are. Frames go one by one (batch 1), so that device and sink run inside each
-// frame's own call, and pauses of a busy machine fall between frames; quantiles leave out the few that do not.
+// frame's own call, and pauses of a busy machine fall between frames; quantiles leave out the few that do not. A machine that is
+// slower for seconds stretches all of them, so a wrong figure counts only if it is wrong time and again.
 func TestDelay(t *testing.T) {
-	b := newBench(t)
+	var wrong []string
+	for range 5 {
+		if wrong = delays(t, newBench(t)); len(wrong) == 0 {
+			return
+		}
+		t.Logf("measured again: %v", wrong)
+	}
+	t.Error(wrong)
+}
+
+// delays tells which figures of delay and jitter are not what was asked for.
+func delays(t *testing.T, b *bench) (wrong []string) {
+	t.Helper()
 	base := b.measure(t, impair.Faults{}, 5_000, time.Second, 64, 1).got.Streams[0]
 	slow := b.measure(t, impair.Faults{Delay: 30 * time.Microsecond}, 5_000, time.Second, 64, 1).got.Streams[0]
 	t.Logf("without: %v", base.Delay.Digest())
@@ -184,7 +198,7 @@ func TestDelay(t *testing.T) {
 	for _, p := range []float64{0.1, 0.25, 0.5} {
 		d := float64(slow.Delay.Quantile(p)) - float64(base.Delay.Quantile(p))
 		if math.Abs(d-30_000) > 1_500 {
-			t.Errorf("p%v: %.0f ns more delay, want 30,000 ± 5 %%", p*100, d)
+			wrong = append(wrong, fmt.Sprintf("p%v: %.0f ns more delay, want 30,000 ± 5 %%", p*100, d))
 		}
 	}
 	wobbly := b.measure(t, impair.Faults{Jitter: 60 * time.Microsecond}, 5_000, 2*time.Second, 64, 1).got.Streams[0]
@@ -193,12 +207,13 @@ func TestDelay(t *testing.T) {
 	for p, want := range map[float64]float64{0.25: 15_000, 0.5: 30_000, 0.75: 45_000} {
 		d := float64(wobbly.Delay.Quantile(p)) - float64(base.Delay.Quantile(0.25))
 		if math.Abs(d-want) > 3_000 {
-			t.Errorf("p%v: %.0f ns of jitter, want %.0f", p*100, d, want)
+			wrong = append(wrong, fmt.Sprintf("p%v: %.0f ns of jitter, want %.0f", p*100, d, want))
 		}
 	}
 	if got := float64(wobbly.Variation.Abs.P50); math.Abs(got-17_574) > 1_800 {
-		t.Errorf("median delay variation %.0f ns, want 17,574", got)
+		wrong = append(wrong, fmt.Sprintf("median delay variation %.0f ns, want 17,574", got))
 	}
+	return wrong
 }
 
 func TestSetRefuses(t *testing.T) {

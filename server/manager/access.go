@@ -108,7 +108,7 @@ func (m *Manager) Owned(owner string) map[string]time.Time {
 	defer m.mu.RUnlock()
 	owned := map[string]time.Time{}
 	for name, n := range m.networks {
-		if n.damaged == nil && ownerOf(&n.record) == owner {
+		if n.damaged == nil && n.record.WhoseItIs() == owner {
 			owned[name] = n.record.Created
 		}
 	}

@@ -2,13 +2,12 @@ package manager
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/admission"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
 )
@@ -25,8 +24,8 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d", len(documents), only, most))
 	}
 	options.Owner = strings.ToValidUTF8(options.Owner, "?") // as it is after a restart; metrics take nothing else
-	drafts := make([]*draft, len(documents))
-	refusals := map[string]error{} // by network
+	networks := make([]model.Network, len(documents))
+	drafts, drawnFrom := make([]*admission.Draft, len(documents)), make([]*network, len(documents))
 	var others []model.Record
 	look := func() (situations []*network, err error) {
 		situations, others, err = m.situations(documents)
@@ -36,54 +35,34 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 		return situations, err
 	}
 	situations, err := m.settle(ctx, look, func(situations []*network) error {
+		refusals := map[string]error{} // by network
 		for i, d := range documents {
-			if drafts[i] != nil && drafts[i].old == situations[i] {
+			networks[i] = d.Network
+			if drafts[i] != nil && drawnFrom[i] == situations[i] {
 				continue
 			}
+			drawnFrom[i] = situations[i]
 			var err error
 			if drafts[i], err = draw(d.Network, situations[i], options.Owner); err != nil {
-				refusals[d.Network.Name] = about(d.Network.Name, err)
+				refusals[d.Network.Name] = err
 			}
 		}
-		if len(refusals) > 0 {
-			return together(documents, refusals)
-		}
-		return nil
+		return problemOf(admission.Refused(networks, refusals))
 	})
 	if err != nil {
 		return nil, err
 	}
 	defer m.changing.Unlock()
-	hoped := make([]model.Record, len(documents)) // what those that are there will ask for
-	for k := range documents {
-		if situations[k] != nil {
-			hoped[k] = expected(situations[k].record, documents[k].Network)
-		}
+	admitted, err := m.situationOf(others, only != "", options.Overwrite).Together(networks, drafts)
+	if err != nil {
+		return nil, problemOf(err)
 	}
 	results := make([]model.ApplyResult, len(documents))
 	var changes []*change
-	for i, d := range documents {
-		old := situations[i]
-		// Those before it are as they will be. Those behind it have what they will ask for, where they are now: what one
-		// gives up another of the same file may have, in whatever order they stand.
-		rest := slices.Clone(others)
-		for k := range documents {
-			switch {
-			case k < i && refusals[documents[k].Network.Name] == nil:
-				rest = append(rest, results[k].Record)
-			case k != i && situations[k] != nil:
-				rest = append(rest, hoped[k])
-			}
-		}
-		next, resolved, err := m.workOut(drafts[i], rest, options.Overwrite, only != "")
-		if err == nil && only != "" {
-			err = checkTaken(next, old)
-		}
-		if err != nil {
-			refusals[d.Network.Name] = about(d.Network.Name, err)
-			continue
-		}
-		result := model.ApplyResult{Record: next, Changed: true, Notes: m.notes(old, resolved, options.Overwrite)}
+	for i, old := range situations {
+		next, resolved := admitted[i].Record, admitted[i].Resolved
+		results[i] = model.ApplyResult{Record: next, Changed: true, Notes: m.notes(old, resolved, options.Overwrite)}
+		result := &results[i]
 		if old != nil {
 			before := old.record
 			result.Before = &before
@@ -91,13 +70,10 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 				result.Record = before
 			}
 		}
-		if results[i] = result; result.Changed {
+		if result.Changed {
 			changes = append(changes, &change{record: next, resolved: resolved, reason: "NetworkApplied",
 				message: fmt.Sprintf("revision %d: %d elements, %d links", next.Revision, len(next.Network.Elements), len(next.Network.Links))})
 		}
-	}
-	if len(refusals) > 0 {
-		return nil, together(documents, refusals)
 	}
 	if err := m.encode(changes); err != nil {
 		return nil, err
@@ -120,27 +96,6 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 		return nil, err
 	}
 	return results, nil
-}
-
-// expected is what a network that is to become like the document takes until it is worked out: what the document, and what
-// was set and stays, asks for of what is there, and the numbers that it has.
-func expected(r model.Record, doc model.Network) model.Record {
-	doc, _ = model.Inherit(doc, r.Network, r.Set)
-	bandwidth := make(map[string]model.Bandwidth, len(doc.Links))
-	for i := range doc.Links {
-		bandwidth[doc.Links[i].Name] = doc.Slice.Reserves(&doc.Links[i])
-	}
-	links := make(map[string][]model.LinkPath, len(r.Assigned.Placement.Links))
-	for name, paths := range r.Assigned.Placement.Links {
-		rate, stays := bandwidth[name]
-		for _, p := range paths {
-			if stays {
-				links[name] = append(links[name], model.LinkPath{Nodes: p.Nodes, Bandwidth: rate})
-			}
-		}
-	}
-	r.Network, r.Assigned.Placement.Links = doc, links
-	return r
 }
 
 // situations finds the networks that are about to be applied (nil for new ones) and the records of all others.
@@ -173,52 +128,6 @@ func (m *Manager) situations(documents []model.Document) ([]*network, []model.Re
 		}
 	}
 	return found, append(others, m.heldNumbers()...), nil
-}
-
-// about has each reason of a refusal say which network it is about.
-func about(network string, err error) error {
-	var refusal *api.Problem
-	if !errors.As(err, &refusal) {
-		return err
-	}
-	for i, reason := range refusal.Reasons {
-		p := model.Problem{About: model.AboutNetwork, Name: network, Message: reason.Error()}
-		errors.As(reason, &p)
-		p.Network, p.Index = network, 0
-		refusal.Reasons[i] = p
-	}
-	return err
-}
-
-// mostRefused is how many refused networks of one request are told.
-const mostRefused = 8
-
-// together makes one refusal of those of several documents.
-func together(documents []model.Document, refusals map[string]error) error {
-	if len(documents) == 1 {
-		return refusals[documents[0].Network.Name]
-	}
-	all := &api.Problem{Status: http.StatusServiceUnavailable, Detail: fmt.Sprintf("%d of %d networks are refused (each was tried beside those before it), so none is changed",
-		len(refusals), len(documents))}
-	for _, d := range documents {
-		err := refusals[d.Network.Name]
-		if err == nil {
-			continue
-		}
-		var p *api.Problem
-		if !errors.As(err, &p) {
-			return err
-		}
-		if p.Status != http.StatusServiceUnavailable { // what will not pass by waiting
-			all.Status = http.StatusUnprocessableEntity
-		}
-		if len(all.Reasons) == mostRefused {
-			all.Reasons = append(all.Reasons, fmt.Errorf("and %d more", len(refusals)-mostRefused))
-			return all
-		}
-		all.Reasons = append(all.Reasons, err)
-	}
-	return all
 }
 
 // change is a record that is to be stored and told.

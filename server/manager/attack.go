@@ -270,9 +270,9 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 	}
 	drawn, err := draw(doc, old, "")
 	if err != nil {
-		return err
+		return problemOf(err)
 	}
-	next, resolved, err := m.workOut(drawn, others, false, false)
+	next, resolved, err := m.workOut(drawn, others, false)
 	if err != nil {
 		return err
 	}
@@ -321,21 +321,4 @@ func without(doc model.Network, element string) model.Network {
 		})
 	}
 	return doc
-}
-
-// remainingPolicies are those of the elements that the document still has.
-func remainingPolicies(policies model.Policies, doc model.Network) model.Policies {
-	if len(policies) == 0 {
-		return nil
-	}
-	kept := model.Policies{}
-	if p := policies[""]; p != "" {
-		kept[""] = p
-	}
-	for i := range doc.Elements {
-		if p := policies[doc.Elements[i].Name]; p != "" {
-			kept[doc.Elements[i].Name] = p
-		}
-	}
-	return kept
 }

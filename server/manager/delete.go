@@ -44,7 +44,7 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 		err = m.keep(ctx, restraintsOf(&n.record, nil))
 	} else {
 		_, err = m.forgive(ctx, func(r *model.Restraint) {
-			if r.ID.Network == name && r.Owner == ownerOf(&n.record) {
+			if r.ID.Network == name && r.Owner == n.record.WhoseItIs() {
 				r.Quarantined, r.Attack = false, ""
 			}
 		})

@@ -227,28 +227,24 @@ func (m *Manager) errHeld(name string) error {
 	return api.Conflict("%s", m.heldWords(node, on[node]))
 }
 
-// checkHeldNodes refuses to put something new on nodes that do not follow the store.
-// An owner does not learn whose these are.
-func (m *Manager) checkHeldNodes(old *network, network string, placed map[string]string, owner bool) error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for element, node := range placed {
-		n := m.nodes[node]
-		if n != nil && n.unproven != "" && (old == nil || old.record.Assigned.Placement.Elements[element] != node) {
-			return api.Conflict("network %s would have elements on node %s: %s", network, node, n.heldProblem())
+// refusing are the nodes that do not follow the store, with why nothing new may be put on them. An owner does not learn whose
+// networks these hold. The lock is held.
+func (m *Manager) refusing(owner bool) map[string]string {
+	all := map[string]string{}
+	for name, n := range m.nodes {
+		switch {
+		case n.unproven != "":
+			all[name] = ": " + n.heldProblem()
+		case len(n.held) == 0:
+		case owner:
+			all[name] = ", which changes nothing until an administrator has settled what becomes of other networks that it holds"
+		default:
+			held := n.heldNames()
+			all[name] = fmt.Sprintf(", which changes nothing until it is settled what becomes of what it holds (%s): take it in (`%s`), "+
+				"or let it go (`%s`)", strings.Join(held, ", "), m.command("recover --from-nodes"), m.command("forget "+held[0]))
 		}
-		if n == nil || len(n.held) == 0 || old != nil && old.record.Assigned.Placement.Elements[element] == node {
-			continue
-		}
-		if owner {
-			return api.Conflict("network %s would have elements on node %s, which changes nothing until an administrator has settled what becomes of "+
-				"other networks that it holds", network, node)
-		}
-		return api.Conflict("network %s would have elements on node %s, which changes nothing until it is settled what becomes of what it holds (%s): "+
-			"take it in (`%s`), or let it go (`%s`)", network, node, strings.Join(n.heldNames(), ", "), m.command("recover --from-nodes"),
-			m.command("forget "+n.heldNames()[0]))
 	}
-	return nil
+	return all
 }
 
 // Forget has nodes give up what they hold of a network: what the store does not know of it they remove.

@@ -85,7 +85,7 @@ type network struct {
 
 // begin makes the network alive: as the one that was there under its name, unless it is another owner's now.
 func (n *network) begin(was *network) {
-	if was != nil && was.alive != nil && ownerOf(&was.record) == ownerOf(&n.record) {
+	if was != nil && was.alive != nil && was.record.WhoseItIs() == n.record.WhoseItIs() {
 		n.alive, n.end = was.alive, was.end
 		return
 	}

@@ -9,12 +9,10 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/resolve"
+	"github.com/polyplane/polyplane/server/admission"
 	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
 )
@@ -56,163 +54,49 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 	return old, nil
 }
 
-// draft is what can be decided about a network without looking at others: without holding anybody up.
-type draft struct {
-	old      *network // what it was worked out from; nil for a new one
-	next     model.Record
-	resolved model.Resolved
-	assigned model.Assigned // numbered by itself alone
-	was      model.Assigned
+// draw draws a network from a document and from what is there, nil for a new one. No lock is needed.
+func draw(doc model.Network, old *network, owner string) (*admission.Draft, error) {
+	return admission.Draw(doc, old.admitted(), owner, time.Now().UTC())
 }
 
-// draw decides what follows from the document and what was there before. What was set on it and the document does not name
-// stays. The owner is that of a new network. No lock is needed.
-func draw(doc model.Network, old *network, owner string) (*draft, error) {
-	if large := resolve.Bounds(&doc); len(large) > 0 {
-		return nil, invalid(doc.Name, large)
+// admitted is the network as admission knows it; nil for none.
+func (n *network) admitted() *admission.Network {
+	if n == nil {
+		return nil
 	}
-	var marks model.Settings
-	if old != nil {
-		doc, marks = model.Inherit(doc, old.record.Network, old.record.Set)
-		owner = old.record.Owner
-	}
-	document, problems := resolve.Read(doc)
-	if len(problems) > 0 {
-		return nil, invalid(doc.Name, problems)
-	}
-	now := time.Now().UTC()
-	d := &draft{old: old, next: model.Record{Network: document.Network(), Set: marks, Owner: owner, Revision: 1, Created: now, Modified: now}}
-	if old != nil {
-		d.was = old.record.Assigned
-		d.next.Revision, d.next.Created = old.record.Revision+1, old.record.Created
-		d.next.Overrides = remaining(old.record.Overrides, doc)
-		d.next.Policies = remainingPolicies(old.record.Policies, doc)
-	}
-	var err error
-	if d.resolved, d.assigned, err = document.Resolve(d.was, resolve.NewNumbers(d.was)); err != nil {
-		return nil, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
-	}
-	if problems := document.Check(&d.resolved); len(problems) > 0 {
-		return nil, invalid(doc.Name, problems)
-	}
-	return d, nil
+	return &admission.Network{Record: n.record, Resolved: n.resolved}
 }
 
-// workOut decides the rest: whether there is room for the network beside the others, and where. changing is held.
-func (m *Manager) workOut(d *draft, others []model.Record, overwrite, bounded bool) (model.Record, model.Resolved, error) {
-	var none model.Resolved
-	doc, old, next, resolved, was := &d.next.Network, d.old, d.next, d.resolved, d.was
-	taken := make([]model.Assigned, 0, len(others)+1)
-	for i := range others {
-		taken = append(taken, others[i].Assigned)
-	}
-	assigned, err := resolve.NewNumbers(append(taken, was)...).Renumber(&resolved, d.assigned, was)
-	if err != nil {
-		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), withoutName(doc.Name, err))
-	}
-	if problems := m.checkQuotas(&next, old, others, bounded); len(problems) > 0 {
-		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit into its quota", doc.Name), problems...)
-	}
-	if problems := checkDisks(old, resolved); len(problems) > 0 {
-		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), problems...)
-	}
-	if problems := slices.Concat(checkSoftware(resolved), checkSlice(resolved.Slice, m.substrate)); len(problems) > 0 {
-		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s is refused", doc.Name), problems...)
-	}
-	offers, current := m.offered(), embedding.Current{Placement: was.Placement}
-	if old != nil {
-		current.Network = old.resolved
-	}
-	assigned.Placement, err = embedding.Embed(m.substrate, offers, embedding.UsageOf(others), resolved, current)
-	if err != nil {
-		return model.Record{}, none, refusal(doc.Name, err)
-	}
-	placed := assigned.Placement.Elements
-	if problems := slices.Concat(checkEdges(*doc, placed, others), m.checkDevices(old, *doc, placed),
-		m.checkForwards(old, *doc, placed, others), m.checkTables(&next.Network, placed, others)); len(problems) > 0 {
-		return model.Record{}, none, api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", doc.Name), problems...)
-	}
-	if silent := unheard(old, resolved, placed, offers); len(silent) > 0 {
-		return model.Record{}, none, notHeard(doc.Name, silent)
-	}
-	if err := m.checkHeldNodes(old, doc.Name, placed, bounded); err != nil {
-		return model.Record{}, none, err
-	}
-	next.Assigned = assigned
-	m.restrain(&next, old)
-	if overwrite {
-		next.Overrides = overwriteAll(next.Overrides, resolved)
-	}
-	return next, resolved, nil
+// situationOf is what admission must know. owner tells that an owner asks, and no administrator. changing is held.
+func (m *Manager) situationOf(others []model.Record, owner, overwrite bool) admission.Situation {
+	s := admission.Situation{Others: others, Owner: owner, Overwrite: overwrite, Machine: machine{m}}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	s.Substrate, s.Quotas, s.Restraints = m.substrate, m.quotas, m.restraints
+	s.Offers, s.Refusing = m.offered(), m.refusing(owner)
+	return s
 }
 
-func invalid(name string, problems []model.Problem) error {
-	reasons := make([]error, len(problems))
-	for i, p := range problems {
-		reasons[i] = withoutName(name, p)
-	}
-	return api.Invalid(fmt.Sprintf("network %s is refused", name), reasons...)
+// workOut admits a network that was drawn, beside the others. changing is held.
+func (m *Manager) workOut(d *admission.Draft, others []model.Record, owner bool) (model.Record, model.Resolved, error) {
+	s := m.situationOf(others, owner, false)
+	n, err := s.Admit(d)
+	return n.Record, n.Resolved, problemOf(err)
 }
 
-// withoutName is a reason behind words that name the network already.
-func withoutName(name string, err error) error {
-	rest, ok := strings.CutPrefix(err.Error(), "network "+name+": ")
+// problemOf is a refusal of admission as the API tells it; any other error stays what it is.
+func problemOf(err error) error {
+	r, ok := err.(*admission.Refusal) //nolint:errorlint // one that is wrapped is a reason of another, which the loop below meets
 	if !ok {
 		return err
 	}
-	var p model.Problem
-	if errors.As(err, &p) {
-		p.Message = rest
-		return p
+	statuses := map[admission.Kind]int{admission.Wrong: http.StatusUnprocessableEntity, admission.NotYours: http.StatusForbidden,
+		admission.Conflict: http.StatusConflict, admission.NotYet: http.StatusServiceUnavailable}
+	p := &api.Problem{Status: statuses[r.Kind], Detail: r.Detail}
+	for _, reason := range r.Reasons {
+		p.Reasons = append(p.Reasons, problemOf(reason))
 	}
-	return errors.New(rest)
-}
-
-func refusal(name string, err error) error {
-	var r *embedding.Refusal
-	if !errors.As(err, &r) {
-		return api.Invalid(fmt.Sprintf("network %s is refused", name), err)
-	}
-	reasons := make([]error, len(r.Problems))
-	for i, p := range r.Problems {
-		reasons[i] = p
-	}
-	return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate", name), reasons...)
-}
-
-// remaining are the overrides of the elements that the document still has.
-func remaining(overrides map[string]model.Override, doc model.Network) map[string]model.Override {
-	if len(overrides) == 0 {
-		return nil
-	}
-	kept := map[string]model.Override{}
-	for i := range doc.Elements {
-		if o, ok := overrides[doc.Elements[i].Name]; ok {
-			kept[doc.Elements[i].Name] = o
-		}
-	}
-	if len(kept) == 0 {
-		return nil
-	}
-	return kept
-}
-
-// overwriteAll asks every element with configuration of its own to take the document's.
-func overwriteAll(overrides map[string]model.Override, resolved model.Resolved) map[string]model.Override {
-	out := map[string]model.Override{}
-	maps.Copy(out, overrides)
-	for i := range resolved.Elements {
-		e := &resolved.Elements[i]
-		if e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD {
-			o := out[e.Name]
-			o.Overwrites++
-			out[e.Name] = o
-		}
-	}
-	if len(out) == 0 {
-		return nil
-	}
-	return out
+	return p
 }
 
 // same tells whether two records say the same; their times and revisions, and who said it, apart.

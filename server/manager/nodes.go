@@ -275,9 +275,5 @@ func (n *network) noElement(name string) error {
 
 // shorten lists names, not all of them where there are many.
 func shorten(names []string) string {
-	const most = 12
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
+	return model.FewNames(12, names)
 }

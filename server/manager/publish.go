@@ -23,7 +23,7 @@ func (m *Manager) makeParts(r model.Record, resolved model.Resolved, substrate m
 	parts := map[string]part{}
 	for node, state := range states {
 		for _, nn := range state.Networks {
-			nn.Owner = ownerOf(&r)
+			nn.Owner = r.WhoseItIs()
 			if err := m.seal(node, &nn, substrate); err != nil {
 				return nil, err
 			}

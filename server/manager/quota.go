@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,9 +13,6 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
 )
-
-// ownerOf is who a network counts for.
-func ownerOf(r *model.Record) string { return cmp.Or(r.Network.Owner, r.Owner) }
 
 // checkOwner tells why a name cannot be an owner's. Whoever applies a network owns it, and directories give users names
 // that networks cannot have (alice@example.org).
@@ -31,7 +27,7 @@ func checkOwner(name string) error {
 func checkOnly(owner string, documents []model.Document, situations []*network) error {
 	for i := range documents {
 		net, old := &documents[i].Network, situations[i]
-		if old != nil && ownerOf(&old.record) != owner {
+		if old != nil && old.record.WhoseItIs() != owner {
 			return api.Forbidden("network %s is not user %s's; choose another name", net.Name, owner)
 		}
 		if net.Owner != "" && net.Owner != owner {
@@ -47,34 +43,8 @@ func checkOnly(owner string, documents []model.Document, situations []*network) 
 
 // checkMine refuses a network to an owner whose it is not: as if there were none.
 func checkMine(ctx context.Context, n *network) error {
-	if only := api.Only(ctx); only != "" && (n.damaged != nil || ownerOf(&n.record) != only) {
+	if only := api.Only(ctx); only != "" && (n.damaged != nil || n.record.WhoseItIs() != only) {
 		return api.NotFound("user %s has no network %s", only, n.record.Network.Name)
-	}
-	return nil
-}
-
-// checkTaken refuses an owner more of the nodes' own than the network has: whoever has one of their devices sees and sends
-// what passes there, and nobody else does any more; and what leads out by a machine's uplink speaks with that machine's
-// address, and may take its ports.
-func checkTaken(next model.Record, old *network) error {
-	had := map[device]string{}
-	var before model.Record
-	if old != nil {
-		before = old.record
-		had = devicesOf(before.Network, before.Assigned.Placement.Elements)
-	}
-	for d, edge := range devicesOf(next.Network, next.Assigned.Placement.Elements) {
-		if _, has := had[d]; !has {
-			return api.Forbidden("network %s: edge %s takes device %s of node %s; only an admin may do that", next.Network.Name, edge, d.name, d.node)
-		}
-	}
-	for _, e := range next.Network.Edges {
-		on := next.Assigned.Placement.Elements[e.End.Element]
-		if e.Internet != nil && (before.Assigned.Placement.Elements[e.End.Element] != on || !slices.ContainsFunc(before.Network.Edges, func(was model.Edge) bool {
-			return was.Name == e.Name && was.End == e.End && was.Internet != nil && slices.Equal(was.Internet.Forwards, e.Internet.Forwards)
-		})) {
-			return api.Forbidden("network %s: edge %s leads out by the uplink of node %s; only an admin may do that", next.Network.Name, e.Name, on)
-		}
 	}
 	return nil
 }
@@ -84,42 +54,6 @@ func (m *Manager) allowed(user string) model.Quota {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.quotas.OfOwner(user)
-}
-
-// checkQuotas tells what of a network its own quota, or its owner's, refuses. bounded tells that an owner asks, whom the
-// defaults bind, too.
-func (m *Manager) checkQuotas(next *model.Record, old *network, others []model.Record, bounded bool) []error {
-	m.mu.RLock()
-	quotas := m.quotas
-	m.mu.RUnlock()
-	demand, unbound := model.DemandOf(next.Network)
-	var was, besides model.Quota
-	var before []string
-	owner := ownerOf(next)
-	if old != nil {
-		was, before = model.DemandOf(old.record.Network)
-	}
-	fresh := slices.DeleteFunc(slices.Clone(unbound), func(name string) bool { return slices.Contains(before, name) })
-	var problems []error
-	if q, ok := quotas.Networks[next.Network.Name]; ok {
-		problems = q.Refuses("network "+next.Network.Name, demand, was, besides, fresh)
-	}
-	q, ok := quotas.Owners[owner]
-	if bounded {
-		q = quotas.OfOwner(owner)
-	} else if !ok {
-		return problems
-	}
-	if old != nil && ownerOf(&old.record) != owner {
-		was, fresh = model.Quota{}, unbound // for this owner all of it is new
-	}
-	for i := range others {
-		if others[i].Network.Name != "" && ownerOf(&others[i]) == owner {
-			d, _ := model.DemandOf(others[i].Network)
-			besides = besides.Add(d)
-		}
-	}
-	return append(problems, q.Refuses("owner "+owner, demand, was, besides, fresh)...)
 }
 
 // Quotas are all quotas, and all owners and networks without any, with what they use.
@@ -132,7 +66,7 @@ func (m *Manager) Quotas() []model.QuotaStatus {
 			continue
 		}
 		d, _ := model.DemandOf(n.record.Network)
-		owner := ownerOf(&n.record)
+		owner := n.record.WhoseItIs()
 		owners[owner] = owners[owner].Add(d)
 		networks[name] = d
 	}

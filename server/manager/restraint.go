@@ -51,7 +51,7 @@ func restraintsOf(r *model.Record, doc *model.Network) (all []model.Restraint) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		x := of[name]
-		x.Owner, x.ID = ownerOf(r), model.ID{Network: r.Network.Name, Element: name}
+		x.Owner, x.ID = r.WhoseItIs(), model.ID{Network: r.Network.Name, Element: name}
 		all = append(all, x)
 	}
 	return all
@@ -127,39 +127,6 @@ func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
 	})
 }
 
-// restrain enters what is kept of elements that come anew. changing is held.
-func (m *Manager) restrain(next *model.Record, old *network) {
-	comes := map[string]bool{"": old == nil}
-	for i := range next.Network.Elements {
-		name := next.Network.Elements[i].Name
-		comes[name] = true
-		if old != nil {
-			_, was := old.index[name]
-			comes[name] = !was
-		}
-	}
-	owner, cloned := ownerOf(next), false
-	for _, r := range m.restraints {
-		if r.Owner != owner || r.ID.Network != next.Network.Name || !comes[r.ID.Element] {
-			continue
-		}
-		if !cloned {
-			overrides, policies := map[string]model.Override{}, model.Policies{}
-			maps.Copy(overrides, next.Overrides)
-			maps.Copy(policies, next.Policies)
-			next.Overrides, next.Policies, cloned = overrides, policies, true
-		}
-		if r.Quarantined {
-			o := next.Overrides[r.ID.Element]
-			o.Quarantined, o.Reason, o.Held = true, r.Reason, true
-			next.Overrides[r.ID.Element] = o
-		}
-		if r.Attack != "" {
-			next.Policies[r.ID.Element] = r.Attack
-		}
-	}
-}
-
 // keptViews are what is kept of elements that are not there, as users see it; owner is who asks, empty for one who may see
 // everything. The lock is held.
 func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
@@ -167,7 +134,7 @@ func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
 		if network != "" && r.ID.Network != network || owner != "" && r.Owner != owner {
 			continue
 		}
-		if n := m.networks[r.ID.Network]; n != nil && (n.damaged != nil || ownerOf(&n.record) == r.Owner) {
+		if n := m.networks[r.ID.Network]; n != nil && (n.damaged != nil || n.record.WhoseItIs() == r.Owner) {
 			if _, there := n.index[r.ID.Element]; there || r.ID.Element == "" || n.damaged != nil {
 				continue
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/admission"
 	"github.com/polyplane/polyplane/server/api"
 )
 
@@ -23,7 +24,7 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 	}
 	var others []model.Record
 	var marks model.Settings
-	var d *draft
+	var d *admission.Draft
 	look := func() ([]*network, error) {
 		m.mu.RLock()
 		old, err := m.usable(name)
@@ -53,20 +54,17 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 		blank := *old
 		blank.record.Set = model.Settings{}
 		d, err = draw(doc, &blank, "")
-		return err
+		return problemOf(err)
 	})
 	if err != nil {
 		return result, err
 	}
 	defer m.changing.Unlock()
 	old := settled[0]
-	if _, others, err = m.situations([]model.Document{{Network: d.next.Network}}); err != nil {
+	if _, others, err = m.situations([]model.Document{{Network: d.Network()}}); err != nil {
 		return result, err
 	}
-	next, resolved, err := m.workOut(d, others, false, api.Only(ctx) != "")
-	if err == nil && api.Only(ctx) != "" {
-		err = checkTaken(next, old)
-	}
+	next, resolved, err := m.workOut(d, others, api.Only(ctx) != "")
 	if err != nil {
 		return result, err
 	}

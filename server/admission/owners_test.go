@@ -1,4 +1,4 @@
-package manager
+package admission
 
 import (
 	"strings"
@@ -17,17 +17,18 @@ func TestOwnersKeepWhatDevicesTheyHave(t *testing.T) {
 		r.Assigned.Placement.Elements = map[string]string{"r1": node}
 		return r
 	}
-	had := &network{record: record("n1", "wan", "eth1", 7)}
-	if err := checkTaken(record("n1", "renamed", "eth1", 7), had); err != nil {
+	taken := func(next model.Record, old *Network) error { return checkTaken(&next, old) }
+	had := &Network{Record: record("n1", "wan", "eth1", 7)}
+	if err := taken(record("n1", "renamed", "eth1", 7), had); err != nil {
 		t.Errorf("what it had: %v", err)
 	}
 	for what, next := range map[string]model.Record{"another device": record("n1", "wan", "eth2", 7), "another VLAN": record("n1", "wan", "eth1", 8),
 		"all VLANs": record("n1", "wan", "eth1", 0), "another node": record("n2", "wan", "eth1", 7)} {
-		if err := checkTaken(next, had); err == nil || !strings.Contains(err.Error(), "only an admin") {
+		if err := taken(next, had); err == nil || !strings.Contains(err.Error(), "only an admin") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if err := checkTaken(record("n1", "wan", "eth1", 7), nil); err == nil {
+	if err := taken(record("n1", "wan", "eth1", 7), nil); err == nil {
 		t.Error("a new network takes a device")
 	}
 }
