@@ -375,6 +375,17 @@ func messages(data []byte) iter.Seq[message] {
 	}
 }
 
+// Messages are the netlink messages of datagrams, each as its type and what follows its header.
+func Messages(data []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for m := range messages(data) {
+			if !yield(m.kind, m.payload) {
+				return
+			}
+		}
+	}
+}
+
 func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
 // Uint32Of is the number that an attribute of four bytes has; zero for a shorter one.

@@ -12,12 +12,14 @@ import (
 )
 
 // Monitor is a netlink connection for notifications, and for dumps among them. What a dump tells may be older than
-// notifications that come before it, by the time that a piece of it takes to be made. One goroutine may read; any may send.
+// notifications that come before it, by the time that a piece of it takes to be made. One goroutine may wait; any may read and send.
 type Monitor struct {
-	fd       int
-	port     uint32
-	wake     chan struct{} // there is something to read
-	seq      atomic.Uint32
+	fd   int
+	port uint32
+	wake chan struct{} // there is something to read
+	seq  atomic.Uint32
+
+	reading  sync.Mutex // guards the four below: somebody may read while another waits
 	from     unix.RawSockaddrNetlink
 	fromSize uint32
 	overrun  bool // not reported yet
@@ -140,27 +142,19 @@ func (m *Monitor) Own(header []byte) bool { return binary.NativeEndian.Uint32(he
 
 // Wait returns when Read will have something to tell.
 func (m *Monitor) Wait() error {
-	var peek [1]byte
 	for {
 		select {
 		case <-*m.interrupted.Load():
 			return fmt.Errorf("wait for route netlink messages: %w", os.ErrDeadlineExceeded)
 		default:
 		}
-		switch _, err := m.receive(m.fd, peek[:], unix.MSG_PEEK); err {
-		case 0:
-			return nil
-		case unix.ENOBUFS:
-			m.overrun = true
-			return nil
-		case unix.EAGAIN:
-			if m.overrun || m.waits {
-				return nil
-			}
-		case unix.EINTR:
+		switch there, err := m.peek(); {
+		case err == unix.EINTR:
 			continue
-		default:
+		case err != 0:
 			return fmt.Errorf("read route netlink messages: %w", err)
+		case there:
+			return nil
 		}
 		if err := waiters.arm(m); err != nil {
 			return err
@@ -169,6 +163,24 @@ func (m *Monitor) Wait() error {
 		case <-m.wake:
 		case <-*m.interrupted.Load():
 		}
+	}
+}
+
+// peek tells whether Read has something to tell now.
+func (m *Monitor) peek() (bool, unix.Errno) {
+	var first [1]byte
+	m.reading.Lock()
+	defer m.reading.Unlock()
+	switch _, err := m.receive(m.fd, first[:], unix.MSG_PEEK); err {
+	case 0:
+		return true, 0
+	case unix.ENOBUFS:
+		m.overrun = true
+		return true, 0
+	case unix.EAGAIN:
+		return m.overrun || m.waits, 0
+	default:
+		return false, err
 	}
 }
 
@@ -183,6 +195,8 @@ type Received struct {
 // Read fills buf with whole datagrams, as many as there are and fit, without waiting. It appends to ends where each ends.
 // Messages that are not the kernel's are left out. buf must have room for MonitorDatagram at least.
 func (m *Monitor) Read(buf []byte, ends []int) (Received, []int, error) {
+	m.reading.Lock()
+	defer m.reading.Unlock()
 	var r Received
 	for len(buf)-r.Bytes >= MonitorDatagram {
 		n, err := m.receive(m.fd, buf[r.Bytes:], unix.MSG_TRUNC)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 
@@ -20,10 +19,12 @@ import (
 // last pass left them are told on changed.
 type links struct {
 	changed chan struct{}
-	socket  *os.File
+	monitor *linux.Monitor
 
-	mu     sync.Mutex
-	buf    []byte
+	mu     sync.Mutex       // guards all below
+	ended  bool             // the monitor is closed
+	buf    []byte           // for one reading
+	ends   []int            // of the datagrams in it
 	now    map[int32]device // ports, by index
 	wanted map[int32]device // as they must be
 	xdp    map[int32]uint32 // IDs of the programs in the drivers' hooks, of all devices that have one
@@ -43,83 +44,73 @@ type device struct {
 const linkBuffer = 32 << 20
 
 func watchLinks() (*links, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	m, err := linux.DialMonitor(linkBuffer, unix.RTNLGRP_LINK, unix.RTNLGRP_TC)
 	if err != nil {
-		return nil, fmt.Errorf("open a route netlink socket: %w", err)
+		return nil, fmt.Errorf("watch the node's devices: %w", err)
 	}
-	fail := func(what string, err error) (*links, error) {
-		unix.Close(fd)
-		return nil, fmt.Errorf("watch the node's devices: %s: %w", what, err)
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, linkBuffer); err != nil {
-		return fail("set the receive buffer", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fail("bind", err)
-	}
-	for _, group := range []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC} {
-		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
-			return fail("join a group", err)
-		}
-	}
-	l := &links{changed: make(chan struct{}, 1), socket: os.NewFile(uintptr(fd), "rtnetlink"), buf: make([]byte, 64<<10),
+	l := &links{changed: make(chan struct{}, 1), monitor: m, buf: make([]byte, linux.MonitorDatagram),
 		now: map[int32]device{}, wanted: map[int32]device{}, xdp: map[int32]uint32{}}
 	if err := l.dump(); err != nil {
-		return fail("list them", err)
+		m.Close() //nolint:errcheck // nothing was read from it
+		return nil, fmt.Errorf("watch the node's devices: list them: %w", err)
 	}
 	return l, nil
 }
 
 // run reads notifications until the context ends.
 func (l *links) run(ctx context.Context) error {
-	defer l.socket.Close()
-	stop := context.AfterFunc(ctx, func() { l.socket.Close() })
+	m := l.monitor
+	stop := context.AfterFunc(ctx, m.Interrupt)
 	defer stop()
-	raw, err := l.socket.SyscallConn()
-	if err != nil {
-		return err
-	}
 	for {
-		err := raw.Read(func(fd uintptr) bool {
+		err := m.Wait()
+		if err == nil {
 			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.drain(int(fd)) > 0
-		})
+			err = l.drain()
+			l.mu.Unlock()
+		}
 		if ctx.Err() != nil {
-			return nil
+			return l.close()
 		}
 		if err != nil {
-			return fmt.Errorf("watch the node's devices: %w", err)
+			return errors.Join(fmt.Errorf("watch the node's devices: %w", err), l.close())
 		}
 	}
 }
 
+// close ends the watch; whoever drains later finds nothing.
+func (l *links) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.monitor
+	l.monitor = nil
+	return m.Close()
+}
+
 // drain handles all notifications that are there. The caller holds the lock.
-func (l *links) drain(fd int) (count int) {
-	for {
-		n, _, err := unix.Recvfrom(fd, l.buf, unix.MSG_DONTWAIT)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case errors.Is(err, unix.ENOBUFS):
-			// Something was missed.
-			count++
+func (l *links) drain() error {
+	for l.monitor != nil {
+		var r linux.Received
+		var err error
+		if r, l.ends, err = l.monitor.Read(l.buf, l.ends[:0]); err != nil {
+			return err
+		}
+		start := 0
+		for _, end := range l.ends {
+			for kind, payload := range linux.Messages(l.buf[start:end]) {
+				l.message(kind, payload)
+			}
+			start = end
+		}
+		if r.Overrun { // something was missed, and what was read is older than what a dump tells
 			l.dump() //nolint:errcheck // the pass that follows finds out anyway
 			l.signal()
-			continue
-		case err != nil || n <= 0:
-			return count
 		}
-		count++
-		for data := l.buf[:n]; len(data) >= unix.SizeofNlMsghdr; {
-			length := int(binary.NativeEndian.Uint32(data))
-			if length < unix.SizeofNlMsghdr || length > len(data) {
-				break
-			}
-			l.message(binary.NativeEndian.Uint16(data[4:]), data[unix.SizeofNlMsghdr:length])
-			data = data[min((length+3)&^3, len(data)):]
+		if r.Bytes == 0 {
+			return nil
 		}
 	}
+	return nil
 }
 
 // message takes in one notification.
@@ -270,14 +261,10 @@ func (l *links) expect(outcomes map[model.ID]*outcome) {
 			expected[int32(d.Index)] = device{name: d.Name, mtu: uint32(ifc.MTU), up: ifc.Far == nil || !ifc.Far.Down}
 		}
 	}
-	raw, err := l.socket.SyscallConn()
-	if err != nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// The kernel queues a notification before the request that caused it is answered: after this, what is known is what is.
-	raw.Control(func(fd uintptr) { l.drain(int(fd)) }) //nolint:errcheck // a closed socket ends the agent anyway
+	l.drain() //nolint:errcheck // whoever waits meets the same, and ends the agent
 	l.wanted = expected
 	// What was signalled meanwhile was the pass itself.
 	l.settled()

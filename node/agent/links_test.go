@@ -67,13 +67,12 @@ func TestLinks(t *testing.T) {
 	}
 	signalled := func() bool {
 		// What the kernel has to say is there by now; reading it is ours.
-		raw, err := w.socket.SyscallConn()
+		w.mu.Lock()
+		err := w.drain()
+		w.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.mu.Lock()
-		raw.Control(func(fd uintptr) { w.drain(int(fd)) })
-		w.mu.Unlock()
 		select {
 		case <-w.changed:
 			return true

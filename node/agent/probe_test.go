@@ -17,7 +17,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// One goroutine wakes all monitors, as long as the process lives.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/polyplane/polyplane/linux.(*waiting).run"))
+}
 
 // lab is a few network namespaces, each an element's.
 type lab map[model.ID]netns.NsHandle
