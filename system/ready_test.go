@@ -77,7 +77,7 @@ func TestRoutersConverge(t *testing.T) {
 	busy(t, number("READY_LOAD", 0))
 	for run := range runs {
 		began := time.Now()
-		p.run("apply", "-f", file, "--timeout", "4m")
+		p.run("apply", "-f", file, "--timeout", "30m")
 		applied := time.Since(began)
 		for name, e := range p.elements("grid") {
 			if e.Phase != model.PhaseRunning {
@@ -89,9 +89,9 @@ func TestRoutersConverge(t *testing.T) {
 			t.Errorf("the manager refuses what its own agent tells: %s", told)
 		}
 		began = time.Now()
-		p.run("check", "grid", "--mesh", "--routers", "--sample", "500", "--seed", "1", "--wait", "4m")
+		p.run("check", "grid", "--mesh", "--routers", "--sample", "500", "--seed", "1", "--wait", "30m")
 		t.Logf("run %d: %d routers ready after %.1f s, converged %.1f s later", run+1, routers, applied.Seconds(), time.Since(began).Seconds())
-		p.run("delete", "grid", "--timeout", "4m")
+		p.run("delete", "grid", "--timeout", "30m")
 	}
 }
 

@@ -41,9 +41,13 @@ type lock struct {
 	path string
 }
 
-// acquire takes the lock, or returns a *BusyError.
+// lastSteps is how long a process that is ending may take until it has given up its files. A busy machine needs seconds.
+const lastSteps = 10 * time.Second
+
+// acquire takes the lock, or returns a *BusyError. A holder that is ending is waited for: whoever has killed it finds it gone
+// before the kernel has closed its files.
 func acquire(d instance.Dirs, what string) (*lock, error) {
-	path := d.Lock()
+	path, began := d.Lock(), time.Now()
 	for {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return nil, err
@@ -56,11 +60,18 @@ func acquire(d instance.Dirs, what string) (*lock, error) {
 			return nil, err
 		}
 		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			defer f.Close()
 			if !errors.Is(err, unix.EWOULDBLOCK) {
+				f.Close()
 				return nil, fmt.Errorf("lock %s: %w", path, err)
 			}
-			return nil, &BusyError{Instance: d, Holder: readHolder(f)}
+			h := readHolder(f)
+			if h.PID != 0 && isEnding(h.PID) && time.Since(began) < lastSteps {
+				f.Close()
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			f.Close()
+			return nil, &BusyError{Instance: d, Holder: h}
 		}
 		// The last holder may have deleted the file between the two calls.
 		var mine, there unix.Stat_t
@@ -81,6 +92,12 @@ func acquire(d instance.Dirs, what string) (*lock, error) {
 		}
 		return &lock{f, path}, nil
 	}
+}
+
+// isEnding tells whether a process has ended, or is about to: its memory is gone already, and with it its command line.
+func isEnding(pid int) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return err != nil || len(line) == 0
 }
 
 // readHolder reads who holds a lock. It is for messages only: what holds the lock is the open file.

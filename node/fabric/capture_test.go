@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,10 @@ type capturing struct {
 	cancel context.CancelFunc
 	file   io.ReadCloser
 	done   chan []captured
-	stats  chan pcapgo.NgInterfaceStatistics
+
+	mu    sync.Mutex
+	all   []captured // so far
+	stats chan pcapgo.NgInterfaceStatistics
 }
 
 type captured struct {
@@ -40,8 +44,7 @@ func (n *node) captureSnap(t testing.TB, port string, snaplen int) *capturing {
 	c := &capturing{cancel: cancel, file: file, done: make(chan []captured, 1), stats: make(chan pcapgo.NgInterfaceStatistics, 1)}
 	t.Cleanup(func() { cancel(); file.Close() })
 	go func() {
-		var all []captured
-		defer func() { c.done <- all }()
+		defer func() { c.done <- c.all }()
 		r, err := pcapgo.NewNgReader(file, pcapgo.NgReaderOptions{})
 		if err != nil {
 			t.Errorf("read the capture: %v", err)
@@ -60,10 +63,24 @@ func (n *node) captureSnap(t testing.TB, port string, snaplen int) *capturing {
 				c.stats <- i.Statistics
 				return
 			}
-			all = append(all, captured{data, info, options.Flags != nil && options.Flags.Direction == pcapgo.NgEpbFlagDirectionOutbound})
+			c.mu.Lock()
+			c.all = append(c.all, captured{data, info, options.Flags != nil && options.Flags.Direction == pcapgo.NgEpbFlagDirectionOutbound})
+			c.mu.Unlock()
 		}
 	}()
 	return c
+}
+
+// await returns when the capture has enough, or after a while.
+func (c *capturing) await(enough func(all []captured) bool) {
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		is := enough(c.all)
+		c.mu.Unlock()
+		if is {
+			return
+		}
+	}
 }
 
 // packets ends the capture.
