@@ -31,11 +31,13 @@ var mayImport = map[string][]string{
 	"plan":               {"model"},
 	"embedding":          {"model"},
 	"software":           {"model"},
-	"cli":                {"model", "plan", "spec", "server/api/client", "node/control", "instance", "trust", "measure/…"},
-	"examples":           {},
-	"schema":             {},
-	"measure/…":          {"linux", "measure/…"},
-	"bench": {"model", "spec", "instance", "linux", "measure/…", "node/agent", "node/control", "node/forward", "node/fabric", "node/fib",
+	"cli": {"model", "plan", "spec", "server/api/client", "node/control", "instance",
+		"trust", "measure/…"},
+	"examples":  {},
+	"schema":    {},
+	"measure/…": {"linux", "measure/…"},
+	"bench": {"model", "spec", "instance", "linux", "measure/…", "node/agent", "node/control", "node/forward",
+		"node/fabric", "node/fib",
 		"node/fib/internet", "node/mirror", "node/mirror/feed"},
 	"system":            {},
 	"system/attack":     {},
@@ -46,7 +48,8 @@ var mayImport = map[string][]string{
 	"server/store":      {"model"},
 	// Admission is pure: nothing of the server, no store, no I/O.
 	"server/admission": {"model", "resolve", "embedding", "software"},
-	"server/manager": {"model", "resolve", "embedding", "instance", "linux", "server/admission", "server/store", "server/api",
+	"server/manager": {"model", "resolve", "embedding", "instance", "linux", "server/admission",
+		"server/store", "server/api",
 		"server/api/client", "server/metrics", "trust", "wire/tunnel"},
 	"server/api":        {"model", "trust", "wire/tunnel", "wire/socket"},
 	"server/metrics":    {"model"},
@@ -58,9 +61,11 @@ var mayImport = map[string][]string{
 	"node/fabric":       {"model", "instance", "linux", "node/forward", "node/fabric/pipeline"},
 	"node/substrate":    {"model", "embedding", "instance", "linux"},
 	"node/port":         {"linux"},
-	"node/control/…":    {"model", "instance", "linux", "software", "node/mirror", "node/control", "node/control/…", "node/port"},
-	"node/forward/…":    {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
-	"node/forward/fast": {"model", "instance", "linux", "node/control", "node/forward", "node/fabric", "node/fabric/pipeline", "node/fib",
+	"node/control/…": {"model", "instance", "linux", "software", "node/mirror", "node/control",
+		"node/control/…", "node/port"},
+	"node/forward/…": {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
+	"node/forward/fast": {"model", "instance", "linux", "node/control", "node/forward", "node/fabric",
+		"node/fabric/pipeline", "node/fib",
 		"node/mirror", "node/mirror/feed"},
 	"node/forward/companion": {"model", "instance", "linux", "node/mirror"},
 	"node/fabric/…":          {"linux"},
@@ -69,12 +74,14 @@ var mayImport = map[string][]string{
 	"node/mirror":            {"linux"},
 	"node/mirror/feed":       {"node/fib", "node/mirror"},
 	"instance/lifecycle":     {"model", "instance", "linux", "server/store", "trust", "node/substrate"},
-	"node/agent":             {"model", "instance", "linux", "trust", "wire", "wire/tunnel", "wire/socket", "node/control", "node/forward", "node/fabric", "node/edge", "node/kerneltime", "node/kernelmemory", "node/substrate", "node/watch"},
-	"node/watch":             {"model"},
-	"node/kerneltime":        {"linux"},
-	"node/kernelmemory":      {"linux"},
-	"cmd/…":                  {"…"},
-	"scripts/…":              {},
+	"node/agent": {"model", "instance", "linux", "trust", "wire", "wire/tunnel", "wire/socket",
+		"node/control", "node/forward", "node/fabric", "node/edge", "node/kerneltime", "node/kernelmemory",
+		"node/substrate", "node/watch"},
+	"node/watch":        {"model"},
+	"node/kerneltime":   {"linux"},
+	"node/kernelmemory": {"linux"},
+	"cmd/…":             {"…"},
+	"scripts/…":         {},
 }
 
 // concrete are the drivers, which only the composition root and the one registration file name.
@@ -86,7 +93,8 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build" || d.Name() == "testdata") {
+		if d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build" ||
+			d.Name() == "testdata") {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || path.Dir(file) == "." {
@@ -117,7 +125,8 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 				continue
 			}
 			seen++
-			if namesDriver(to) && !namesDriver(from) && !strings.HasPrefix(from, "cmd/") && path.Base(file) != "drivers.go" {
+			if namesDriver(to) && !namesDriver(from) && !strings.HasPrefix(from, "cmd/") &&
+				path.Base(file) != "drivers.go" {
 				t.Errorf("%s names the driver %s: only cmd and drivers.go do", file, to)
 			} else if !namesDriver(to) && !matches(allowed, to) {
 				t.Errorf("%s imports %s: %s may import %v only", file, to, from, allowed)
@@ -133,9 +142,9 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 	}
 }
 
-// TestNothingAsksTheKernelAtStart: etcd's package for servers with listeners asks the kernel for all routes and addresses when a program
-// that has it begins, whatever the program does then: with a full table that takes a second, and while the kernel's lock for
-// network configuration is held no command would even begin.
+// TestNothingAsksTheKernelAtStart: etcd's package for servers with listeners asks the kernel for all routes and
+// addresses when a program that has it begins, whatever the program does then: with a full table that takes a second,
+// and while the kernel's lock for network configuration is held no command would even begin.
 func TestNothingAsksTheKernelAtStart(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "./cmd/polyplane").Output()
 	if err != nil {

@@ -12,12 +12,14 @@ import (
 	"testing"
 )
 
-// TestEveryEventIsDocumented: the reasons of events are words for programs, so docs/monitoring.md has each of them and no other.
+// TestEveryEventIsDocumented: the reasons of events are words for programs, so docs/monitoring.md has each of them and
+// no other.
 func TestEveryEventIsDocumented(t *testing.T) {
 	reason := regexp.MustCompile(`^(CPU|[A-Z][a-z]+)([A-Z][a-z]+)+$`)
 	notOne := map[string]bool{"VmallocUsed": true} // a line of /proc/meminfo
 	said := map[string]string{}
-	for _, dir := range []string{"server/manager", "node/agent", "node/control", "node/kernelmemory", "node/kerneltime"} {
+	for _, dir := range []string{"server/manager", "node/agent", "node/control", "node/kernelmemory",
+		"node/kerneltime"} {
 		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

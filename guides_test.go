@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// guides are the pages that tell how to add something, and the example that a page builds. Most of its code must be shown.
+// guides are the pages that tell how to add something, and the example that a page builds. Most of its code must be
+// shown.
 var guides = map[string]string{
 	"docs/adding-a-control-driver.md":   "node/control/example/example.go",
 	"docs/adding-a-forwarding-plane.md": "node/forward/example/example.go",
@@ -24,8 +25,8 @@ var (
 )
 
 // TestGuidesShowTheSources: each block of Go on a page stands, as it is, in a file that the page links to before the
-// block; what the page links to exists; and so do the tests, types and methods that it names. The files are compiled and
-// tested like all others.
+// block; what the page links to exists; and so do the tests, types and methods that it names. The files are compiled
+// and tested like all others.
 func TestGuidesShowTheSources(t *testing.T) {
 	tests, known := testsThatExist(t), map[string]bool{}
 	for _, dir := range []string{"model", "spec", "spec/internal/form", "plan", "node/control", "node/forward",
@@ -83,7 +84,8 @@ func TestGuidesShowTheSources(t *testing.T) {
 			continue
 		}
 		if all := len(read(t, example)); shown < all/2 {
-			t.Errorf("%s shows %d of the %d bytes of %s: who follows it would have to guess the rest", page, shown, all, example)
+			t.Errorf("%s shows %d of the %d bytes of %s: who follows it would have to guess the rest", page,
+				shown, all, example)
 		}
 	}
 }
@@ -105,7 +107,8 @@ func testsThatExist(t *testing.T) map[string]bool {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build" || d.Name() == "testdata"):
+		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build" ||
+			d.Name() == "testdata"):
 			return fs.SkipDir
 		case !d.IsDir() && strings.HasSuffix(file, "_test.go"):
 			for _, f := range function.FindAllStringSubmatch(read(t, file), -1) {

@@ -8,15 +8,16 @@ import (
 	"testing"
 )
 
-// TestPathHoldsPackagesOnly: the search path of the tests has what the packages of scripts/setup bring, their dependencies
-// and alternatives too, and no command of any other package or of nobody's, which this machine may have.
+// TestPathHoldsPackagesOnly: the search path of the tests has what the packages of scripts/setup bring, their
+// dependencies and alternatives too, and no command of any other package or of nobody's, which this machine may have.
 func TestPathHoldsPackagesOnly(t *testing.T) {
 	out, err := exec.Command("scripts/path", "test").Output()
 	if err != nil {
 		t.Fatalf("scripts/path test: %v", err)
 	}
 	dir := strings.TrimSpace(string(out))
-	for _, name := range []string{"bash", "sh", "awk", "flock", "ip", "nft", "runc", "tini", "vtysh", "birdc", "ethtool",
+	for _, name := range []string{"bash", "sh", "awk", "flock", "ip", "nft", "runc", "tini",
+		"vtysh", "birdc", "ethtool",
 		"traceroute", "tcpdump", "iperf3", "clang", "etcd"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Errorf("the tests' search path lacks %s, which packages of scripts/setup bring: %v", name, err)

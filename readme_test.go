@@ -37,7 +37,8 @@ func TestReadme(t *testing.T) {
 			commands++
 			got := shell.run(t, c.command)
 			if !*update && mask(got) != mask(c.output) {
-				t.Errorf("$ %s\nprinted\n%s\nbut %s shows\n%s\n(go test . -run Readme -update writes it again)", c.command, got, file, c.output)
+				t.Errorf("$ %s\nprinted\n%s\nbut %s shows\n%s\n(go test . -run Readme -update writes it again)",
+					c.command, got, file, c.output)
 			}
 			fmt.Fprintf(&out, "$ %s\n%s", c.command, got)
 		}
@@ -71,7 +72,8 @@ func TestReadmeCommandsAreKnown(t *testing.T) {
 		block, rest, _ = strings.Cut(block, "```\n")
 		for line := range strings.Lines(block) {
 			if !known.MatchString(strings.TrimSpace(line)) {
-				t.Errorf("README.md tells to type %q in a block that no test runs: make it a console block", strings.TrimSpace(line))
+				t.Errorf("README.md tells to type %q in a block that no test runs: make it a console block",
+					strings.TrimSpace(line))
 			}
 		}
 	}
@@ -137,7 +139,8 @@ func TestMask(t *testing.T) {
 		{"10.0.0.1", "10.0.0.2", false},
 		{"3 passed", "2 passed", false},
 		{"Codes: K - kernel route, C - connected,\n       > - selected route\n\nO 10.0.0.0/30\n",
-			"Codes: K - kernel route, L - local,\n       > - selected route\n\nIPv4 unicast VRF default:\nO 10.0.0.0/30\n", true},
+			"Codes: K - kernel route, L - local,\n       > - selected route\n\nIPv4 unicast VRF default:\nO " +
+				"10.0.0.0/30\n", true},
 		{"Codes: K - kernel route\n\nO 10.0.0.0/30\n", "Codes: K - kernel route\n\nO 10.0.0.4/30\n", false},
 	} {
 		if got := mask(c.a) == mask(c.b); got != c.same {
@@ -157,7 +160,8 @@ func newShell(t *testing.T) *shell {
 	t.Helper()
 	binary := builtBinary(t)
 	name := fmt.Sprintf("readme-%d", os.Getpid())
-	s := &shell{dir: ".", instance: name, env: append(os.Environ(), "POLYPLANE_INSTANCE="+name, "NO_COLOR=1", "LC_ALL=C.UTF-8",
+	s := &shell{dir: ".", instance: name, env: append(os.Environ(), "POLYPLANE_INSTANCE="+name,
+		"NO_COLOR=1", "LC_ALL=C.UTF-8",
 		"PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))}
 	t.Cleanup(func() {
 		c := exec.Command(binary, "down", "--purge")

@@ -73,7 +73,8 @@ func bringup(ctx context.Context, o options) ([]table, error) {
 			}
 		}
 		if r.NeighboursAsked != r.Replied || r.NeighboursAsked == 0 {
-			return nil, fmt.Errorf("not ready when it said so: %d of %d neighbours answered at the first try", r.Replied, r.NeighboursAsked)
+			return nil, fmt.Errorf("not ready when it said so: %d of %d neighbours answered at the first try",
+				r.Replied, r.NeighboursAsked)
 		}
 		fmt.Fprintf(os.Stderr, "round %d: %+v\n", i, r)
 		if i > 0 {
@@ -82,12 +83,16 @@ func bringup(ctx context.Context, o options) ([]table, error) {
 	}
 
 	t := table{
-		Name:    "bringup",
-		Title:   fmt.Sprintf("%d static routers in a line", o.routers),
-		Columns: []string{"what", "polyplane, s", "bare kernel, s", "Mininet 2.3, s", "polyplane / bare kernel", "Mininet / polyplane"},
-		Note: fmt.Sprintf("Medians of %d rounds in random order, ratios by pairs with 95 %% bootstrap intervals. polyplane: from `apply` to ready on one node "+
-			"(at that instant 50 seeded pairs of neighbours answered at the first try), and from `delete` until the last device is gone. "+
-			"Bare kernel: as many namespaces and veth pairs, both ends up with an address, by `ip -batch`, never moved into their namespaces; removed by device group. "+
+		Name:  "bringup",
+		Title: fmt.Sprintf("%d static routers in a line", o.routers),
+		Columns: []string{"what", "polyplane, s", "bare kernel, s", "Mininet 2.3, s", "polyplane / bare kernel",
+			"Mininet / polyplane"},
+		Note: fmt.Sprintf("Medians of %d rounds in random order, ratios by pairs with 95 %% bootstrap intervals. "+
+			"polyplane: from `apply` to ready on one node "+
+			"(at that instant 50 seeded pairs of neighbours answered at the first try), and from `delete` until the "+
+			"last device is gone. "+
+			"Bare kernel: as many namespaces and veth pairs, both ends up with an address, by `ip -batch`, never "+
+			"moved into their namespaces; removed by device group. "+
 			"polyplane makes two pairs a link.", o.rounds),
 		Raw: rounds,
 	}
@@ -101,7 +106,8 @@ func bringup(ctx context.Context, o options) ([]table, error) {
 		if err != nil {
 			return err
 		}
-		t.Rows = append(t.Rows, []string{name, fmt.Sprintf("%.2f", stats.Median(a)), fmt.Sprintf("%.2f", stats.Median(b)),
+		t.Rows = append(t.Rows, []string{name, fmt.Sprintf("%.2f", stats.Median(a)),
+			fmt.Sprintf("%.2f", stats.Median(b)),
 			fmt.Sprintf("%.1f", stats.Median(c)), ratio(toBare), ratio(toMine)})
 		return nil
 	}
@@ -109,7 +115,8 @@ func bringup(ctx context.Context, o options) ([]table, error) {
 		func(r oneRound) float64 { return r.Mininet }); err != nil {
 		return nil, err
 	}
-	if err := row("removed", func(r oneRound) float64 { return r.PolyRemove }, func(r oneRound) float64 { return r.BareRemove },
+	if err := row("removed", func(r oneRound) float64 { return r.PolyRemove },
+		func(r oneRound) float64 { return r.BareRemove },
 		func(r oneRound) float64 { return r.MininetRemove }); err != nil {
 		return nil, err
 	}

@@ -66,7 +66,8 @@ func (s *system) loop() (turns.Loop, error) {
 		return s.live(), nil
 	}
 	stream, err := s.stream()
-	return turns.Measured(turns.Path{From: s.chain.from(), To: s.chain.to(), Before: s.chain.before(), Generic: s.behind,
+	return turns.Measured(turns.Path{From: s.chain.from(), To: s.chain.to(),
+		Before: s.chain.before(), Generic: s.behind,
 		Stream: stream, TimeEvery: every, CheckEvery: every, Batch: s.batch, MayLose: mayLose}), err
 }
 
@@ -110,7 +111,8 @@ func faster(systems ...*system) *system {
 // against is a row of a table: a system, another that it is compared with, the ratio, and the ratio that is promised.
 func (o options) against(what string, s, base *system, asked string) ([]string, error) {
 	r, err := stats.PairedRatio(base.rates, s.rates, stats.BootstrapOptions{Seed: uint64(o.seed)})
-	return []string{what, mega(stats.Median(s.rates)), fmt.Sprintf("%s (%s)", mega(stats.Median(base.rates)), base.name), ratio(r), asked}, err
+	return []string{what, mega(stats.Median(s.rates)), fmt.Sprintf("%s (%s)", mega(stats.Median(base.rates)),
+		base.name), ratio(r), asked}, err
 }
 
 // rows makes a table's rows, until one fails.
@@ -133,7 +135,8 @@ func raw(systems ...*system) map[string][]float64 {
 	return all
 }
 
-// instead attaches a program, in its driver, to the entrance of a chain's first router, which redirects to the chain's end.
+// instead attaches a program, in its driver, to the entrance of a chain's first router, which redirects to the chain's
+// end.
 func (c *chain) instead(choose func(*programObjects) *ebpf.Program) (undo func(), err error) {
 	var o programObjects
 	if err := loadProgramObjects(&o, nil); err != nil {

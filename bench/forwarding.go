@@ -27,8 +27,10 @@ func forwarding(ctx context.Context, o options) ([]table, error) {
 }
 
 // oneCore says how compete measures.
-const oneCore = "64-byte frames to 4,096 random destinations. In a round all systems run at once on one core – source, router and sink of each on " +
-	"veth pairs of its own – which the scheduler gives to one after the other for milliseconds: frames a second of CPU time, source and sink included, " +
+const oneCore = "64-byte frames to 4,096 random destinations. In a round all systems run at once on one core – " +
+	"source, router and sink of each on " +
+	"veth pairs of its own – which the scheduler gives to one after the other for milliseconds: frames a second of " +
+	"CPU time, source and sink included, " +
 	"medians of %d rounds; ratios round by round, with 95 %% bootstrap intervals."
 
 var ratioColumns = []string{"what", "Mp/s", "compared with, Mp/s", "ratio", "asked for"}
@@ -70,9 +72,14 @@ func oneRouter(ctx context.Context, o options) (t table, err error) {
 			return err
 		}
 		best := faster(kernel, behind)
-		t = table{Name: "forwarding", Title: "One router on one core", Columns: ratioColumns, Raw: raw(append(all, bare, xdp, unmetered)...),
-			Note: fmt.Sprintf(oneCore, 3*o.rounds) + " The bare redirect is compared in rounds of its own, in batches of 256 frames; the others in batches of 64. Plain veths: the same namespaces joined by veth pairs, the kernel forwards; with the sink in the driver " +
-				"(XDP) or behind it, whichever is faster, and GRO on, without which XDP frames do not arrive. Bare redirect: one program that sends " +
+		t = table{Name: "forwarding", Title: "One router on one core", Columns: ratioColumns,
+			Raw: raw(append(all, bare, xdp, unmetered)...),
+			Note: fmt.Sprintf(oneCore, 3*o.rounds) +
+				" The bare redirect is compared in rounds of its own, in batches of 256 frames; the others in " +
+				"batches of 64. Plain veths: the same namespaces joined by veth pairs, the kernel forwards; with the " +
+				"sink in the driver " +
+				"(XDP) or behind it, whichever is faster, and GRO on, without which XDP frames do not arrive. Bare " +
+				"redirect: one program that sends " +
 				"every frame on to one device by a device map, and looks at nothing."}
 		t.Rows, err = rows(
 			func() ([]string, error) {
@@ -97,7 +104,8 @@ const routersInRow = 8
 func chainOfRouters(ctx context.Context, o options) (t table, err error) {
 	err = onNode(ctx, func(l *lab) error {
 		chains := func(w way, name string) [2]*system {
-			return [2]*system{{name: name + ", 1", chain: l.chain(string(w[0])+"1", 1, w)}, {name: fmt.Sprintf("%s, %d", name, routersInRow), chain: l.chain(string(w[0])+"8", routersInRow, w)}}
+			return [2]*system{{name: name + ", 1", chain: l.chain(string(w[0])+"1", 1, w)},
+				{name: fmt.Sprintf("%s, %d", name, routersInRow), chain: l.chain(string(w[0])+"8", routersInRow, w)}}
 		}
 		fast, kernel := chains(byXDP, "xdp"), chains(byKernel, "plain veths")
 		if err := l.build(); err != nil {
@@ -112,9 +120,13 @@ func chainOfRouters(ctx context.Context, o options) (t table, err error) {
 		if err := compete(ctx, o, 2*o.rounds, kernel[:]...); err != nil {
 			return err
 		}
-		t = table{Name: "forwarding-chain", Title: fmt.Sprintf("A chain of %d routers on one node, one core", routersInRow), Raw: raw(fast[0], fast[1], kernel[0], kernel[1]),
-			Columns: []string{"what", "1 router, ns a packet", fmt.Sprintf("%d routers", routersInRow), "each more, ns", "each more / 1 router", "asked for"},
-			Note:    fmt.Sprintf(oneCore, 2*o.rounds) + " Batches of 256 frames, the kernel's of 64, in rounds of their own. The time with one router has that of source and sink in it."}
+		t = table{Name: "forwarding-chain", Title: fmt.Sprintf("A chain of %d routers on one node, one core",
+			routersInRow), Raw: raw(fast[0], fast[1], kernel[0], kernel[1]),
+			Columns: []string{"what", "1 router, ns a packet", fmt.Sprintf("%d routers", routersInRow), "each more, ns",
+				"each more / 1 router", "asked for"},
+			Note: fmt.Sprintf(oneCore, 2*o.rounds) +
+				" Batches of 256 frames, the kernel's of 64, in rounds of their own. The time with one router has " +
+				"that of source and sink in it."}
 		for i, pair := range [][2]*system{fast, kernel} {
 			one, many := inverse(pair[0].rates), inverse(pair[1].rates)
 			more, share := make([]float64, len(one)), make([]float64, len(one))
@@ -126,8 +138,10 @@ func chainOfRouters(ctx context.Context, o options) (t table, err error) {
 			if err != nil {
 				return err
 			}
-			t.Rows = append(t.Rows, []string{[]string{"xdp, driver's hook", "plain veths"}[i], fmt.Sprintf("%.0f", stats.Median(one)), fmt.Sprintf("%.0f", stats.Median(many)),
-				fmt.Sprintf("%.0f", stats.Median(more)), fmt.Sprintf("%.2f (%.2f…%.2f)", stats.Median(share), interval.Low, interval.High), []string{"≤ 0.25", ""}[i]})
+			t.Rows = append(t.Rows, []string{[]string{"xdp, driver's hook", "plain veths"}[i],
+				fmt.Sprintf("%.0f", stats.Median(one)), fmt.Sprintf("%.0f", stats.Median(many)),
+				fmt.Sprintf("%.0f", stats.Median(more)), fmt.Sprintf("%.2f (%.2f…%.2f)", stats.Median(share),
+					interval.Low, interval.High), []string{"≤ 0.25", ""}[i]})
 		}
 		return nil
 	})
@@ -184,7 +198,8 @@ func fullTable(ctx context.Context, o options) (t table, err error) {
 			return &system{name: name, chain: l.chain(network, 1, w), to: to}
 		}
 		fast := [2]*system{add("xdp, 1 route", "x1", byXDP), add("xdp, full table", "xf", byXDP)}
-		kernel := [2]*system{add("plain veths, 1 route", "k1", byKernel), add("plain veths, full table", "kf", byKernel)}
+		kernel := [2]*system{add("plain veths, 1 route", "k1", byKernel),
+			add("plain veths, full table", "kf", byKernel)}
 		if err := l.build(); err != nil {
 			return err
 		}
@@ -201,7 +216,8 @@ func fullTable(ctx context.Context, o options) (t table, err error) {
 		if err := compete(ctx, o, 2*o.rounds, fast[0], fast[1], kernel[0], kernel[1]); err != nil {
 			return err
 		}
-		lookup := [2]*system{{name: "bpf_fib_lookup, 1 route", chain: kernel[0].chain, to: to}, {name: "bpf_fib_lookup, full table", chain: kernel[1].chain, to: to}}
+		lookup := [2]*system{{name: "bpf_fib_lookup, 1 route", chain: kernel[0].chain, to: to},
+			{name: "bpf_fib_lookup, full table", chain: kernel[1].chain, to: to}}
 		for _, s := range lookup {
 			undo, err := s.chain.instead(kernelLookup)
 			if err != nil {
@@ -212,10 +228,15 @@ func fullTable(ctx context.Context, o options) (t table, err error) {
 		if err := compete(ctx, o, 2*o.rounds, lookup[0], lookup[1]); err != nil {
 			return err
 		}
-		t = table{Name: "forwarding-full-table", Title: "A full Internet table against one route, one core", Columns: ratioColumns,
-			Raw: raw(fast[0], fast[1], kernel[0], kernel[1], lookup[0], lookup[1]),
-			Note: fmt.Sprintf(oneCore, 2*o.rounds) + fmt.Sprintf(" The full table: %d IPv4 routes (%s), written by ip(8); the destinations are addresses of %d random ones of these, in both cases. "+
-				"They are not in a row, which costs the source more than above. bpf_fib_lookup: an XDP program that forwards by the kernel's own tables.", len(v4), from, destinations)}
+		t = table{Name: "forwarding-full-table", Title: "A full Internet table against one route, one core",
+			Columns: ratioColumns,
+			Raw:     raw(fast[0], fast[1], kernel[0], kernel[1], lookup[0], lookup[1]),
+			Note: fmt.Sprintf(oneCore, 2*o.rounds) +
+				fmt.Sprintf(" The full table: %d IPv4 routes (%s), written by ip(8); the destinations are addresses "+
+					"of %d random ones of these, in both cases. "+
+					"They are not in a row, which costs the source more than above. bpf_fib_lookup: an XDP program "+
+					"that "+
+					"forwards by the kernel's own tables.", len(v4), from, destinations)}
 		t.Rows, err = rows(
 			func() ([]string, error) { return o.against("xdp, driver's hook", fast[1], fast[0], "≥ 0.85") },
 			func() ([]string, error) { return o.against("plain veths", kernel[1], kernel[0], "") },

@@ -110,12 +110,14 @@ func idle(ctx context.Context, o options) ([]table, error) {
 		Title:   fmt.Sprintf("With the line of %d routers up", o.routers),
 		Columns: []string{"what", "measured", "asked for"},
 		Rows: [][]string{
-			{fmt.Sprintf("CPU of all processes over %d s, share of one core", idleSeconds), fmt.Sprintf("%.2f %%", 100*(after-before)/idleSeconds), "< 2 %"},
+			{fmt.Sprintf("CPU of all processes over %d s, share of one core", idleSeconds),
+				fmt.Sprintf("%.2f %%", 100*(after-before)/idleSeconds), "< 2 %"},
 			{"memory of all processes (PSS)", fmt.Sprintf("%.0f MB", memory), "< 150 MB"},
 			{"a deleted port is back after (worst)", fmt.Sprintf("%.2f s", stats.Quantile(back, 1)), "< 5 s"},
 			{"an apply that changes nothing (median)", fmt.Sprintf("%.2f s", stats.Median(same)), "< 1 s"},
 			{"an apply that changes one link's MTU (median)", fmt.Sprintf("%.2f s", stats.Median(one)), ""},
-			{"ports with the same interface index after it", fmt.Sprint(untouched), fmt.Sprint(2*(o.routers-1), " (none made anew)")},
+			{"ports with the same interface index after it", fmt.Sprint(untouched),
+				fmt.Sprint(2*(o.routers-1), " (none made anew)")},
 		},
 		Raw: map[string][]float64{"back": back, "same": same, "one": one},
 	}}, nil
@@ -152,7 +154,8 @@ func (in *running) portBack(ctx context.Context) (float64, error) {
 	}
 	began := time.Now()
 	for time.Since(began) < time.Minute {
-		if out, err := in.inNode(ctx, "ip", "-o", "link", "show", "dev", victim, "up"); err == nil && strings.Contains(out, "LOWER_UP") {
+		if out, err := in.inNode(ctx, "ip", "-o", "link", "show", "dev", victim, "up"); err == nil &&
+			strings.Contains(out, "LOWER_UP") {
 			return time.Since(began).Seconds(), nil
 		}
 		time.Sleep(20 * time.Millisecond)

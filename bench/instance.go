@@ -59,8 +59,10 @@ func (in *running) run(ctx context.Context, args ...string) (string, error) {
 }
 
 // neighbours probes n pairs of neighbours, chosen by the seed, once each, and counts the pairs that answered.
-func (in *running) neighbours(ctx context.Context, network string, pairs int, seed int64) (asked, replied int, err error) {
-	out, err := in.run(ctx, "check", network, "--neighbours", strconv.Itoa(pairs), "--seed", strconv.FormatInt(seed, 10), "-o", "json")
+func (in *running) neighbours(ctx context.Context, network string, pairs int, seed int64) (asked,
+	replied int, err error) {
+	out, err := in.run(ctx, "check", network, "--neighbours", strconv.Itoa(pairs), "--seed",
+		strconv.FormatInt(seed, 10), "-o", "json")
 	var result model.CheckResult
 	if jsonErr := json.Unmarshal([]byte(out), &result); jsonErr != nil {
 		return 0, 0, errors.Join(err, jsonErr)
@@ -114,7 +116,8 @@ func (in *running) processes() ([]int, error) {
 		}
 		cmdline, _ := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 		environ, _ := os.ReadFile("/proc/" + e.Name() + "/environ")
-		if strings.Contains(string(cmdline), in.dirs.Name) || strings.Contains(string(environ), "POLYPLANE_INSTANCE="+in.dirs.Name) {
+		if strings.Contains(string(cmdline), in.dirs.Name) ||
+			strings.Contains(string(environ), "POLYPLANE_INSTANCE="+in.dirs.Name) {
 			pids = append(pids, pid)
 		}
 	}

@@ -37,8 +37,8 @@ const (
 	byXDP    way = "xdp"      // the fabric, in the drivers' hook
 )
 
-// chain is h1 – r1 – … – rn – h2, a network of its own. Link i has 10.0.i.0/24: .1 to the left, .2 to the right, except that
-// link 0 has r1 at .1.
+// chain is h1 – r1 – … – rn – h2, a network of its own. Link i has 10.0.i.0/24: .1 to the left, .2 to the right, except
+// that link 0 has r1 at .1.
 type chain struct {
 	*lab
 	network string
@@ -290,7 +290,8 @@ func (c *chain) ends(i int) (elements, addresses [2]string) {
 func (c *chain) jobs(index uint32) []control.Job {
 	jobs := make([]control.Job, c.routers+2)
 	for i := range jobs {
-		e := model.PlacedElement{Name: c.name(i), Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Forwarding: c.forwarding()}
+		e := model.PlacedElement{Name: c.name(i), Kind: model.Router, Control: model.ControlNetns,
+			Software: model.SoftwareStatic, Forwarding: c.forwarding()}
 		if i == 0 || i == c.routers+1 {
 			e.Kind, e.Software, e.Forwarding = model.Host, "", model.ForwardGuest
 		}
@@ -305,18 +306,21 @@ func (c *chain) jobs(index uint32) []control.Job {
 			j := &jobs[i+side]
 			far := elements[1-side]
 			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: far, MTU: 1500,
-				MAC: model.MAC(model.PortID{ID: j.ID, Interface: far}), Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[side] + "/24")}})
+				MAC:       model.MAC(model.PortID{ID: j.ID, Interface: far}),
+				Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[side] + "/24")}})
 		}
 	}
 	return jobs
 }
 
-// join gives the kernel's chain its veths, and every chain its neighbours and routes: what lies beyond h2 is 10.64.0.0/10.
+// join gives the kernel's chain its veths, and every chain its neighbours and routes: what lies beyond h2 is
+// 10.64.0.0/10.
 func (c *chain) join() error {
 	for i := range c.routers + 1 {
 		elements, addresses := c.ends(i)
 		if c.way == byKernel {
-			if err := c.in(elements[0], fmt.Sprintf("ip link add %s type veth peer name %s netns %s", elements[1], elements[0], c.space(elements[1]))); err != nil {
+			if err := c.in(elements[0], fmt.Sprintf("ip link add %s type veth peer name %s netns %s", elements[1],
+				elements[0], c.space(elements[1]))); err != nil {
 				return err
 			}
 		}
@@ -324,7 +328,8 @@ func (c *chain) join() error {
 			if c.way != byKernel {
 				break
 			}
-			if err := c.in(elements[side], fmt.Sprintf("ip addr add %s/24 dev %s; ip link set %[2]s up", addresses[side], elements[1-side])); err != nil {
+			if err := c.in(elements[side], fmt.Sprintf("ip addr add %s/24 dev %s; ip link set %[2]s up",
+				addresses[side], elements[1-side])); err != nil {
 				return err
 			}
 		}

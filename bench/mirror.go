@@ -73,21 +73,26 @@ func newMirrored() (m *mirrored, err error) {
 		return nil, err
 	}
 	// These are the element's sysctls that matter for its tables.
-	for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/nexthop_compat_mode": "0",
-		"ipv6/route/max_size": "2147483647"} {
-		if err := netdev.In(m.router.Path(), func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) }); err != nil {
+	for name, value := range map[string]string{"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
+		"ipv4/nexthop_compat_mode": "0",
+		"ipv6/route/max_size":      "2147483647"} {
+		if err := netdev.In(m.router.Path(),
+			func() error { return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0) }); err != nil {
 			return nil, err
 		}
 	}
 	var lines []string
 	for i := range mirrorLinks {
 		e := fmt.Sprintf("e%d", i)
-		if err := netdev.NewVeth(netdev.Ref{Namespace: m.router.Path(), Name: e}, netdev.Ref{Namespace: m.peer.Path(), Name: e}, byte(1+2*i)); err != nil {
+		if err := netdev.NewVeth(netdev.Ref{Namespace: m.router.Path(), Name: e},
+			netdev.Ref{Namespace: m.peer.Path(), Name: e}, byte(1+2*i)); err != nil {
 			return nil, err
 		}
-		lines = append(lines, fmt.Sprintf("addr add 10.0.%d.1/24 dev %s", i, e), fmt.Sprintf("addr add 2001:db8:%d::1/64 dev %s nodad", i, e))
+		lines = append(lines, fmt.Sprintf("addr add 10.0.%d.1/24 dev %s", i, e),
+			fmt.Sprintf("addr add 2001:db8:%d::1/64 dev %s nodad", i, e))
 		for n := range mirrorGateways {
-			lines = append(lines, fmt.Sprintf("neigh add 10.0.%d.%d lladdr 02:00:00:00:01:%02x dev %s nud permanent", i, 2+n, n, e),
+			lines = append(lines, fmt.Sprintf("neigh add 10.0.%d.%d lladdr 02:00:00:00:01:%02x dev %s nud permanent", i,
+				2+n, n, e),
 				fmt.Sprintf("neigh add 2001:db8:%d::%x lladdr 02:00:00:00:01:%02x dev %s nud permanent", i, 2+n, n, e))
 		}
 	}
@@ -130,7 +135,8 @@ func (m *mirrored) newFeed() (*feed.Feed, error) {
 			return nil, err
 		}
 	}
-	return feed.New(feed.Config{Slice: slice, IPv4: m.tables[0], IPv6: m.tables[1], Port: func(index int) (uint32, bool) { return uint32(index), true }})
+	return feed.New(feed.Config{Slice: slice, IPv4: m.tables[0], IPv6: m.tables[1],
+		Port: func(index int) (uint32, bool) { return uint32(index), true }})
 }
 
 // start mirrors the router.
@@ -217,7 +223,8 @@ func mirroring(ctx context.Context, o options) (tables []table, err error) {
 	if err := with.start(); err != nil {
 		return nil, err
 	}
-	t := table{Name: "mirror", Title: "From a router's tables into the fast path's", Columns: []string{"what", "measured", "asked for"}}
+	t := table{Name: "mirror", Title: "From a router's tables into the fast path's",
+		Columns: []string{"what", "measured", "asked for"}}
 	live, err := with.live(ctx, rng, without, pieces)
 	if err != nil {
 		return nil, err
@@ -245,20 +252,29 @@ func mirroring(ctx context.Context, o options) (tables []table, err error) {
 	}
 	milli := func(s float64) string { return fmt.Sprintf("%.1f ms", 1000*s) }
 	t.Rows = [][]string{
-		{fmt.Sprintf("%d routes written by ip(8): the fast path has the last one after the writer's end (median, worst of %d pieces)", len(all), mirrorPieces),
+		{fmt.Sprintf("%d routes written by ip(8): the fast path has the last one after the writer's end (median, "+
+			"worst of %d pieces)", len(all), mirrorPieces),
 			milli(stats.Median(live.late)) + ", " + milli(stats.Quantile(live.late, 1)), "≤ 200 ms"},
 		{"overruns of the netlink socket meanwhile", fmt.Sprint(usage.Overruns), "0"},
-		{fmt.Sprintf("the writer's time, mirrored / not mirrored (%.0f routes/s)", float64(len(all))/sum(live.without)), ratio(slower), "≤ 1.10"},
+		{fmt.Sprintf("the writer's time, mirrored / not mirrored (%.0f routes/s)", float64(len(all))/sum(live.without)),
+			ratio(slower), "≤ 1.10"},
 		{"the kernel's own dump of both tables", fmt.Sprintf("%.2f s", stats.Median(dump)), ""},
 		{"resync of both", fmt.Sprintf("%.2f s", stats.Median(resync)), fmt.Sprintf("≤ %.2f s", stats.Median(dump)+1)},
-		{"replay of recorded netlink, IPv4", fmt.Sprintf("%.0f routes/s of one core", stats.Median(replayed[0])), "≥ 500,000"},
-		{"replay of recorded netlink, IPv6", fmt.Sprintf("%.0f routes/s of one core", stats.Median(replayed[1])), "≥ 500,000"},
-		{"one route's change while others are written, from the kernel's acknowledgement to the fast path: median", milli(stats.Median(changes)), ""},
+		{"replay of recorded netlink, IPv4", fmt.Sprintf("%.0f routes/s of one core", stats.Median(replayed[0])),
+			"≥ 500,000"},
+		{"replay of recorded netlink, IPv6", fmt.Sprintf("%.0f routes/s of one core", stats.Median(replayed[1])),
+			"≥ 500,000"},
+		{"one route's change while others are written, from the kernel's acknowledgement to the fast path: median",
+			milli(stats.Median(changes)), ""},
 		{"the same: 99 %", milli(stats.Quantile(changes, 0.99)), "< 5 ms"},
 	}
-	t.Raw = map[string]any{"late, s": live.late, "mirrored, s": live.with, "not mirrored, s": live.without, "dump, s": dump, "resync, s": resync, "changes, s": changes, "replay, routes/s": replayed}
-	t.Note = fmt.Sprintf("A full table of %d IPv4 and %d IPv6 routes (%s) in random order, in %d pieces that ip(8) writes into a mirrored namespace and into one that is not, in random order of the two: the ratio "+
-		"is of the pieces, with a 95 %% bootstrap interval. %d changes. Replayed are the messages of the kernel's dumps, as notifications; what is counted there is this process's CPU time.", len(v4), len(v6), from, mirrorPieces, mirrorChanges)
+	t.Raw = map[string]any{"late, s": live.late, "mirrored, s": live.with, "not mirrored, s": live.without,
+		"dump, s": dump, "resync, s": resync, "changes, s": changes, "replay, routes/s": replayed}
+	t.Note = fmt.Sprintf("A full table of %d IPv4 and %d IPv6 routes (%s) in random order, in %d pieces that ip(8) "+
+		"writes into a mirrored namespace and into one that is not, in random order of the two: the ratio "+
+		"is of the pieces, with a 95 %% bootstrap interval. %d changes. Replayed are the messages of the kernel's "+
+		"dumps, as notifications; what is counted there is this process's CPU time.", len(v4), len(v6), from,
+		mirrorPieces, mirrorChanges)
 	memory, err := memoryTable(usage, got)
 	return []table{t, memory}, err
 }
@@ -299,7 +315,8 @@ type liveResult struct{ with, without, late []float64 } // seconds, by piece
 
 // live writes each piece of a full table into both namespaces, and measures how much longer the one takes that is
 // mirrored.
-func (m *mirrored) live(ctx context.Context, rng *rand.Rand, plain *mirrored, pieces []string) (r liveResult, err error) {
+func (m *mirrored) live(ctx context.Context, rng *rand.Rand, plain *mirrored,
+	pieces []string) (r liveResult, err error) {
 	write := func(to *mirrored, path string) (float64, error) {
 		file, err := os.Open(path)
 		if err != nil {
@@ -391,7 +408,8 @@ func (m *mirrored) resync(times int) (dump, resync []float64, err error) {
 	for range times {
 		start := time.Now()
 		for _, f := range []uint8{unix.AF_INET, unix.AF_INET6} {
-			if err := dumpAll(c, mirror.Dump{Kind: unix.RTM_GETROUTE, Family: f, Table: unix.RT_TABLE_MAIN}, nil); err != nil {
+			if err := dumpAll(c, mirror.Dump{Kind: unix.RTM_GETROUTE, Family: f, Table: unix.RT_TABLE_MAIN},
+				nil); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -564,7 +582,8 @@ const (
 
 // memoryTable tells what tables take: the full ones, and those of many routers with few routes.
 func memoryTable(own mirror.Usage, full [2]fib.TableUsage) (table, error) {
-	t := table{Name: "mirror-memory", Title: "Memory of forwarding tables", Columns: []string{"what", "measured", "asked for"}}
+	t := table{Name: "mirror-memory", Title: "Memory of forwarding tables",
+		Columns: []string{"what", "measured", "asked for"}}
 	const chunks = 1024 // as many as the fabric's map of chunks has
 	pool, err := fib.New(fib.NewHeap(2*4096, 1<<16, chunks))
 	if err != nil {
@@ -584,7 +603,8 @@ func memoryTable(own mirror.Usage, full [2]fib.TableUsage) (table, error) {
 			for n := range fewRoutes {
 				p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(r >> 4), byte(r<<4 | n), 0}), 24)
 				if f == 1 {
-					p = netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte(r >> 8), byte(r), byte(n)}), 56)
+					p = netip.PrefixFrom(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, byte(r >> 8), byte(r), byte(n)}),
+						56)
 				}
 				if err := one.Insert(p, hop); err != nil {
 					return t, err
@@ -596,15 +616,22 @@ func memoryTable(own mirror.Usage, full [2]fib.TableUsage) (table, error) {
 	u := pool.Usage()
 	each := func(bytes, n int) string { return fmt.Sprintf("%.1f B", float64(bytes)/float64(n)) }
 	t.Rows = [][]string{
-		{fmt.Sprintf("the fast path's, a route of a full IPv4 table (%d)", full[0].Routes), each(full[0].Bytes, full[0].Routes), "≤ 40 B"},
-		{fmt.Sprintf("the fast path's, a route of a full IPv6 table (%d)", full[1].Routes), each(full[1].Bytes, full[1].Routes), "≤ 90 B"},
-		{fmt.Sprintf("the fast path's, a router with %d IPv4 and %[1]d IPv6 routes", fewRoutes), each(u.Live, manyRouters), "≤ 1 KB"},
-		{fmt.Sprintf("%d such routers: chunks of 256 KiB that they take, of %d", manyRouters, chunks), fmt.Sprint(u.Chunks), "they fit"},
+		{fmt.Sprintf("the fast path's, a route of a full IPv4 table (%d)", full[0].Routes),
+			each(full[0].Bytes, full[0].Routes), "≤ 40 B"},
+		{fmt.Sprintf("the fast path's, a route of a full IPv6 table (%d)", full[1].Routes),
+			each(full[1].Bytes, full[1].Routes), "≤ 90 B"},
+		{fmt.Sprintf("the fast path's, a router with %d IPv4 and %[1]d IPv6 routes", fewRoutes),
+			each(u.Live, manyRouters), "≤ 1 KB"},
+		{fmt.Sprintf("%d such routers: chunks of 256 KiB that they take, of %d", manyRouters, chunks),
+			fmt.Sprint(u.Chunks), "they fit"},
 		{"the agent's own copy, a route: the mirror's", each(own.Bytes, own.Routes), "bounded, reported"},
-		{"the agent's own copy, a route: the tables', IPv4, IPv6", each(full[0].Copy, full[0].Routes) + ", " + each(full[1].Copy, full[1].Routes), "bounded, reported"},
+		{"the agent's own copy, a route: the tables', IPv4, IPv6", each(full[0].Copy, full[0].Routes) + ", " +
+			each(full[1].Copy, full[1].Routes), "bounded, reported"},
 	}
 	quota := new(model.Slice).TableQuota()
-	t.Note = fmt.Sprintf("The full tables are those of the comparison above, after they were mirrored. Next hops are not in it: 32 bytes each, shared by routes. Bounds: a network may have tables of %s with %d routes on a node unless it states others; "+
+	t.Note = fmt.Sprintf("The full tables are those of the comparison above, after they were mirrored. Next hops are "+
+		"not in it: 32 bytes each, shared by routes. Bounds: a network may have tables of %s with %d routes on a "+
+		"node unless it states others; "+
 		"`get fib` and `describe` report what a router takes.", quota.Tables, quota.Routes)
 	return t, nil
 }

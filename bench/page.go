@@ -65,7 +65,8 @@ func markdown(t table) string {
 		fmt.Fprintf(&b, "\n%s\n", t.Note)
 	}
 	e := t.Environment
-	fmt.Fprintf(&b, "\nMeasured %s: %d cores (%s), Linux %s, %.1f %% of the time stolen since boot.\n\n", e.Date, e.Cores, e.CPU, e.Kernel, 100*e.Steal)
+	fmt.Fprintf(&b, "\nMeasured %s: %d cores (%s), Linux %s, %.1f %% of the time stolen since boot.\n\n", e.Date,
+		e.Cores, e.CPU, e.Kernel, 100*e.Steal)
 	return b.String()
 }
 

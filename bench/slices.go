@@ -59,13 +59,15 @@ func (l *lab) slicesOn(name string, n int, first byte) (*wires, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wires{lab: l, name: name, n: n, far: far, source: netdev.Ref{Namespace: far.Path(), Name: wireIn}, sink: netdev.Ref{Namespace: far.Path(), Name: wireOut}}
+	w := &wires{lab: l, name: name, n: n, far: far, source: netdev.Ref{Namespace: far.Path(), Name: wireIn},
+		sink: netdev.Ref{Namespace: far.Path(), Name: wireOut}}
 	for i, end := range []netdev.Ref{w.source, w.sink} {
 		near := netdev.Ref{Namespace: l.home, Name: w.device(end.Name)}
 		if err := netdev.NewVeth(end, near, first+byte(2*i)); err != nil {
 			return nil, errors.Join(err, far.Close())
 		}
-		err := netdev.In(l.home, func() error { // a veth is used in its driver where both ends are known to be polyplane's
+		// a veth is used in its driver where both ends are known to be polyplane's
+		err := netdev.In(l.home, func() error {
 			d, err := netlink.LinkByName(near.Name)
 			if err == nil {
 				err = netlink.LinkSetAlias(d, l.dirs.UnderlayAlias()+near.Name)
@@ -82,10 +84,14 @@ func (l *lab) slicesOn(name string, n int, first byte) (*wires, error) {
 // jobs are the routers, all with the same addresses.
 func (w *wires) jobs(first uint32) (jobs []control.Job) {
 	for i := range w.n {
-		j := control.Job{ID: w.router(i), Index: first + uint32(i), Element: model.NodeElement{PlacedElement: model.PlacedElement{
-			Name: w.router(i).Element, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic, Forwarding: model.ForwardXDP}}}
+		j := control.Job{ID: w.router(i), Index: first + uint32(i),
+			Element: model.NodeElement{PlacedElement: model.PlacedElement{
+				Name: w.router(i).Element, Kind: model.Router, Control: model.ControlNetns,
+				Software:   model.SoftwareStatic,
+				Forwarding: model.ForwardXDP}}}
 		for side, ifc := range []string{wireIn, wireOut} {
-			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: ifc, MTU: 1500, MAC: w.mac(i, ifc).String(),
+			j.Element.Interfaces = append(j.Element.Interfaces, model.PlacedInterface{Name: ifc, MTU: 1500,
+				MAC:       w.mac(i, ifc).String(),
 				Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.1/24", side))}})
 		}
 		jobs = append(jobs, j)
@@ -112,8 +118,10 @@ func (w *wires) join() error {
 				return err
 			}
 			return errors.Join(
-				netlink.NeighSet(&netlink.Neigh{LinkIndex: d.Attrs().Index, State: netlink.NUD_PERMANENT, IP: next, HardwareAddr: netdev.MAC(9)}),
-				netlink.RouteReplace(&netlink.Route{LinkIndex: d.Attrs().Index, Gw: next, Dst: &net.IPNet{IP: net.IPv4(10, 64, 0, 0).To4(), Mask: net.CIDRMask(10, 32)}}))
+				netlink.NeighSet(&netlink.Neigh{LinkIndex: d.Attrs().Index, State: netlink.NUD_PERMANENT, IP: next,
+					HardwareAddr: netdev.MAC(9)}),
+				netlink.RouteReplace(&netlink.Route{LinkIndex: d.Attrs().Index, Gw: next,
+					Dst: &net.IPNet{IP: net.IPv4(10, 64, 0, 0).To4(), Mask: net.CIDRMask(10, 32)}}))
 		})
 		if err != nil {
 			return fmt.Errorf("router of %s: %w", w.network(i), err)
@@ -137,7 +145,8 @@ func (l *lab) slicedNode(groups ...*wires) error {
 			s.Packets[w.network(i)] = 1e9
 			for _, ifc := range []string{wireIn, wireOut} {
 				id := w.port(i, ifc)
-				s.Ports = append(s.Ports, fabric.Port{ID: id, Index: l.devices[id], MAC: w.mac(i, ifc), Hook: model.HookXDP,
+				s.Ports = append(s.Ports, fabric.Port{ID: id, Index: l.devices[id], MAC: w.mac(i, ifc),
+					Hook: model.HookXDP,
 					Edge: &fabric.Edge{Device: w.device(ifc), VLAN: i + 1}})
 			}
 		}
@@ -181,7 +190,8 @@ func (w *wires) forwarded() ([]uint64, error) {
 // header is what the frames of all slices share: 64 bytes with tag and check sequence.
 func (w *wires) header(to netip.Addr) (words [15]uint32, sum uint32) {
 	const tag, size = 4, 64 - frame.FCS
-	h := frame.Headers{Kind: frame.IPv4, Source: netip.MustParseAddr("10.0.0.2"), SourceMAC: netdev.MAC(8), DestMAC: netdev.MAC(0)}
+	h := frame.Headers{Kind: frame.IPv4, Source: netip.MustParseAddr("10.0.0.2"), SourceMAC: netdev.MAC(8),
+		DestMAC: netdev.MAC(0)}
 	t := h.Template()
 	b := make([]byte, size)
 	copy(b, t[:12])
@@ -233,7 +243,8 @@ func (w *wires) run(ctx context.Context, thread func(int)) (err error) {
 	if err := netdev.In(w.sink.Namespace, func() error {
 		d, err := net.InterfaceByName(w.sink.Name)
 		if err == nil {
-			sink, err = link.AttachXDP(link.XDPOptions{Program: o.SlicesSink, Interface: d.Index, Flags: link.XDPDriverMode})
+			sink, err = link.AttachXDP(link.XDPOptions{Program: o.SlicesSink, Interface: d.Index,
+				Flags: link.XDPDriverMode})
 		}
 		return err
 	}); err != nil {
@@ -262,7 +273,8 @@ func (w *wires) run(ctx context.Context, thread func(int)) (err error) {
 		}
 		defer turns.Interrupting(ctx, unix.Gettid())()
 		thread(unix.Gettid())
-		return netdev.RunLive(o.SlicesSource, make([]byte, 4*len(header)), math.MaxUint32, 256, func() bool { return ctx.Err() != nil })
+		return netdev.RunLive(o.SlicesSource, make([]byte, 4*len(header)), math.MaxUint32, 256,
+			func() bool { return ctx.Err() != nil })
 	})
 	if err != nil {
 		return err
@@ -319,15 +331,21 @@ func slicesApart(ctx context.Context, o options) (tables []table, err error) {
 		if err := l.slicedNode(groups...); err != nil {
 			return err
 		}
-		t := table{Name: "forwarding-slices", Title: "1,000 slices with a router each against one slice, one core", Columns: ratioColumns,
-			Note: fmt.Sprintf(oneCore, 3*o.rounds) + " Frames come in by one device for all slices and leave by another, with a VLAN tag for each slice: its router, in a " +
-				"namespace of its own, has an edge on both. Each frame is for a slice at random; the source draws from as long a list when there is one slice. The fast path's " +
-				"own counters, read in every round, say that each slice's router forwarded, and at least 99 % of the frames in the drivers' hook."}
+		t := table{Name: "forwarding-slices", Title: "1,000 slices with a router each against one slice, one core",
+			Columns: ratioColumns,
+			Note: fmt.Sprintf(oneCore, 3*o.rounds) +
+				" Frames come in by one device for all slices and leave by another, with a VLAN tag for each slice: " +
+				"its router, in a " +
+				"namespace of its own, has an edge on both. Each frame is for a slice at random; the source draws " +
+				"from as long a list when there is one slice. The fast path's " +
+				"own counters, read in every round, say that each slice's router forwarded, and at least 99 % of the " +
+				"frames in the drivers' hook."}
 		var rounds []*system
 		for _, n := range []int{manySlices, 100} {
 			some := *groups[1]
 			some.n = n
-			one, many := &system{name: fmt.Sprintf("1 slice beside %d", n), live: groups[0].loop}, &system{name: fmt.Sprintf("%d slices", n), live: some.loop}
+			one, many := &system{name: fmt.Sprintf("1 slice beside %d", n), live: groups[0].loop},
+				&system{name: fmt.Sprintf("%d slices", n), live: some.loop}
 			if err := compete(ctx, o, 3*o.rounds, one, many); err != nil {
 				return err
 			}
@@ -336,7 +354,8 @@ func slicesApart(ctx context.Context, o options) (tables []table, err error) {
 		t.Raw = raw(rounds...)
 		t.Rows, err = rows(
 			func() ([]string, error) {
-				return o.against("1,000 slices, xdp, driver's hook, meters and counters on", rounds[1], rounds[0], "≥ 0.9")
+				return o.against("1,000 slices, xdp, driver's hook, meters and counters on",
+					rounds[1], rounds[0], "≥ 0.9")
 			},
 			func() ([]string, error) { return o.against("100 of them", rounds[3], rounds[2], "") },
 		)

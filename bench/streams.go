@@ -86,7 +86,8 @@ func (s *system) listener() (fd int, err error) {
 		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, &unix.SockaddrInet4{Port: streamPort}), unix.Listen(fd, 4096))
+		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+			unix.Bind(fd, &unix.SockaddrInet4{Port: streamPort}), unix.Listen(fd, 4096))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("%s: listen: %w", s.name, err)
@@ -106,14 +107,16 @@ func (s *system) connect() (from, to int, err error) {
 		return 0, 0, err
 	}
 	defer unix.Close(listening)
-	if err := s.chain.in("h1", "sysctl -qw net.ipv4.tcp_slow_start_after_idle=0"); err != nil { // turns of others are pauses
+	// turns of others are pauses
+	if err := s.chain.in("h1", "sysctl -qw net.ipv4.tcp_slow_start_after_idle=0"); err != nil {
 		return 0, 0, err
 	}
 	err = netdev.In(s.chain.space("h1"), func() error {
 		if from, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return errors.Join(unix.SetsockoptString(from, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic"), unix.Connect(from, s.server()))
+		return errors.Join(unix.SetsockoptString(from, unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic"),
+			unix.Connect(from, s.server()))
 	})
 	if err == nil {
 		to, _, err = unix.Accept4(listening, unix.SOCK_CLOEXEC)
@@ -180,9 +183,13 @@ func oneStream(ctx context.Context, o options, systems []*system) (table, error)
 	if err := errors.Join(err, stop()); err != nil {
 		return table{}, err
 	}
-	t := table{Name: "streams-tcp", Title: "One TCP connection host → router → host", Columns: []string{"what", "Gbit/s", "compared with, Gbit/s", "ratio", "asked for"}, Raw: raw(systems...),
-		Note: fmt.Sprintf("Sender on core 0, receiver on core 1, congestion control cubic, writes of 128 KiB. One connection of each system in turns of %v, of which the first %v do not count, "+
-			"in random order: medians of %d rounds, ratios round by round, with 95 %% bootstrap intervals. Plain veths: the same namespaces joined by veth pairs with GRO on.", streamTurn, streamSettles, streamRounds*o.rounds)}
+	t := table{Name: "streams-tcp", Title: "One TCP connection host → router → host",
+		Columns: []string{"what", "Gbit/s", "compared with, Gbit/s", "ratio", "asked for"}, Raw: raw(systems...),
+		Note: fmt.Sprintf("Sender on core 0, receiver on core 1, congestion control cubic, writes of 128 KiB. One "+
+			"connection of each system in turns of %v, of which the first %v do not count, "+
+			"in random order: medians of %d rounds, ratios round by round, with 95 %% bootstrap intervals. Plain "+
+			"veths: the same namespaces joined by veth pairs with GRO on.", streamTurn, streamSettles,
+			streamRounds*o.rounds)}
 	for _, s := range systems {
 		for n := range s.rates {
 			s.rates[n] *= 8e-3 // Mbit/s: against writes millions
@@ -192,7 +199,8 @@ func oneStream(ctx context.Context, o options, systems []*system) (table, error)
 	return t, err
 }
 
-// compared adds the rows. asked says in which of the first two the promise is written: xdp against guest (0) or plain veths (1).
+// compared adds the rows. asked says in which of the first two the promise is written: xdp against guest (0) or plain
+// veths (1).
 func compared(t *table, o options, systems []*system, asked int) (err error) {
 	want := [2]string{}
 	want[asked] = "≥ 0.98, the interval reaching 1"
@@ -242,9 +250,13 @@ func newConnections(ctx context.Context, o options, systems []*system) (t table,
 	if err := errors.Join(err, <-asked, <-served); err != nil {
 		return t, err
 	}
-	t = table{Name: "streams-connections", Title: "New TCP connections host → router → host", Columns: []string{"what", "thousand a second", "compared with, thousand a second", "ratio", "asked for"}, Raw: raw(systems...),
-		Note: fmt.Sprintf("Client on core 0 with %d under way, server on core 1; both ends reset a connection as soon as it is there. In turns of %v, of which the first %v do not count, in random order: "+
-			"medians of %d rounds, ratios round by round, with 95 %% bootstrap intervals.", atOnce, streamTurn, streamSettles, streamRounds*o.rounds)}
+	t = table{Name: "streams-connections", Title: "New TCP connections host → router → host",
+		Columns: []string{"what", "thousand a second", "compared with, thousand a second", "ratio", "asked for"},
+		Raw:     raw(systems...),
+		Note: fmt.Sprintf("Client on core 0 with %d under way, server on core 1; both ends reset a connection as "+
+			"soon as it is there. In turns of %v, of which the first %v do not count, in random order: "+
+			"medians of %d rounds, ratios round by round, with 95 %% bootstrap intervals.", atOnce, streamTurn,
+			streamSettles, streamRounds*o.rounds)}
 	for _, s := range systems {
 		for n := range s.rates {
 			s.rates[n] *= 1e3 // against writes millions
@@ -314,7 +326,8 @@ func (s *system) request(i int32, turn *atomic.Int32, made *atomic.Uint64) error
 				unix.Close(fd)
 				return fmt.Errorf("connect: %w", err)
 			}
-			if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(fd)}); err != nil {
+			if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd,
+				&unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(fd)}); err != nil {
 				unix.Close(fd)
 				return err
 			}

@@ -83,7 +83,8 @@ func tcp(ctx context.Context, o options) ([]table, error) {
 	}{
 		{name: "polyplane", from: space("h1"), to: space("h2"), target: server},
 		{name: "plain veth", from: "/run/netns/ppbench-a", to: "/run/netns/ppbench-b", target: "10.0.2.2"},
-		{name: "plain veth, GRO on", from: "/run/netns/ppbench-a", to: "/run/netns/ppbench-b", target: "10.0.2.2", gro: true},
+		{name: "plain veth, GRO on", from: "/run/netns/ppbench-a", to: "/run/netns/ppbench-b",
+			target: "10.0.2.2", gro: true},
 	}
 	for round := range 2*o.rounds + 1 {
 		for i := range systems {
@@ -95,7 +96,8 @@ func tcp(ctx context.Context, o options) ([]table, error) {
 				}
 				for _, d := range []string{"a v1", "b v3", "r v2", "r v4"} {
 					ns, dev, _ := strings.Cut(d, " ")
-					if _, err := inNamespace(ctx, "/run/netns/ppbench-"+ns, "ethtool", "-K", dev, "gro", state); err != nil {
+					if _, err := inNamespace(ctx, "/run/netns/ppbench-"+ns, "ethtool", "-K", dev, "gro",
+						state); err != nil {
 						return nil, err
 					}
 				}
@@ -132,15 +134,19 @@ func tcp(ctx context.Context, o options) ([]table, error) {
 		return nil, err
 	}
 	t := table{
-		Name:    "tcp",
-		Title:   "One TCP stream host → router (guest) → host on one node",
-		Columns: []string{"system", "sender on core 0, receiver on core 1: median, Gbit/s", "placed by the scheduler: median, Gbit/s"},
-		Note: fmt.Sprintf("polyplane / the better plain veth, asked for ≥ 0.9: pinned %s, placed by the scheduler %s. %d interleaved runs of "+
-			"iperf3 each, 3 s, congestion control cubic; forwarding happens on the cores of sender and receiver.", pinned, free, 2*o.rounds),
+		Name:  "tcp",
+		Title: "One TCP stream host → router (guest) → host on one node",
+		Columns: []string{"system", "sender on core 0, receiver on core 1: median, Gbit/s",
+			"placed by the scheduler: median, Gbit/s"},
+		Note: fmt.Sprintf("polyplane / the better plain veth, asked for ≥ 0.9: pinned %s, placed by the scheduler "+
+			"%s. %d interleaved runs of "+
+			"iperf3 each, 3 s, congestion control cubic; forwarding happens on the cores of sender and receiver.",
+			pinned, free, 2*o.rounds),
 		Raw: map[string][]float64{},
 	}
 	for _, s := range systems {
-		t.Rows = append(t.Rows, []string{s.name, fmt.Sprintf("%.1f", stats.Median(s.pinned)), fmt.Sprintf("%.1f", stats.Median(s.free))})
+		t.Rows = append(t.Rows, []string{s.name, fmt.Sprintf("%.1f", stats.Median(s.pinned)),
+			fmt.Sprintf("%.1f", stats.Median(s.free))})
 		t.Raw.(map[string][]float64)[s.name+", pinned"] = s.pinned
 		t.Raw.(map[string][]float64)[s.name+", free"] = s.free
 	}
@@ -182,7 +188,8 @@ func iperf(ctx context.Context, from, to, target string, flags ...string) (float
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	out, err := inNamespace(ctx, from, append([]string{"iperf3", "-c", target, "-p", port, "-t", "3", "-O", "1", "-C", "cubic", "-J"}, flags...)...)
+	out, err := inNamespace(ctx, from,
+		append([]string{"iperf3", "-c", target, "-p", port, "-t", "3", "-O", "1", "-C", "cubic", "-J"}, flags...)...)
 	if err != nil {
 		return 0, err
 	}

@@ -19,8 +19,10 @@ func (s *system) apart(timeEvery int) (*trial.Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	return trial.Open(trial.Options{Path: trial.Path{From: s.chain.from(), To: s.chain.to(), Before: s.chain.before()}, Generic: s.behind,
-		Placement: trial.Placement{Source: 0, Polled: []trial.Polled{{Device: s.chain.entrance(), CPU: 1}}}, Quiet: 30 * time.Millisecond, Warmup: warmup,
+	return trial.Open(trial.Options{Path: trial.Path{From: s.chain.from(), To: s.chain.to(), Before: s.chain.before()},
+		Generic:   s.behind,
+		Placement: trial.Placement{Source: 0, Polled: []trial.Polled{{Device: s.chain.entrance(), CPU: 1}}},
+		Quiet:     30 * time.Millisecond, Warmup: warmup,
 		TimeEvery: timeEvery, CheckEvery: every, Streams: []source.Stream{stream}})
 }
 
@@ -53,10 +55,13 @@ func twoCores(ctx context.Context, o options) (tables []table, err error) {
 			return err
 		}
 		best := faster(kernel, behind)
-		t := table{Name: "forwarding-two-cores", Title: "One router on a core of its own, offered more than it can carry", Columns: ratioColumns,
+		t := table{Name: "forwarding-two-cores",
+			Title: "One router on a core of its own, offered more than it can carry", Columns: ratioColumns,
 			Raw: raw(xdp, kernel, behind, bare),
-			Note: fmt.Sprintf("64-byte frames to 4,096 random destinations; the source on core 0, as fast as it goes (%s Mp/s at the router's ring); on core 1 a NAPI thread receives for "+
-				"the router, and the sink is there, too. Frames a second that arrived, medians of %d trials of %v each, in random order; ratios round by round, with 95 %% bootstrap intervals.",
+			Note: fmt.Sprintf("64-byte frames to 4,096 random destinations; the source on core 0, as fast as it goes "+
+				"(%s Mp/s at the router's ring); on core 1 a NAPI thread receives for "+
+				"the router, and the sink is there, too. Frames a second that arrived, medians of %d trials of %v "+
+				"each, in random order; ratios round by round, with 95 %% bootstrap intervals.",
 				mega(stats.Median(loads)), 3*o.rounds, trialTime)}
 		t.Rows, err = rows(
 			func() ([]string, error) {
@@ -106,7 +111,8 @@ func overload(ctx context.Context, o options, systems []*system) (offered []floa
 // delays measures the delay of each frame with routers and without one.
 func delays(ctx context.Context, o options, none, xdp, kernel *system) (table, error) {
 	t := table{Name: "forwarding-delay", Title: "Delay by one router at half of what it carries",
-		Columns: []string{"load, frames/s", "", "without a router, µs", "kernel, µs", "xdp, µs", "xdp − kernel, µs", "asked for"}}
+		Columns: []string{"load, frames/s", "", "without a router, µs", "kernel, µs", "xdp, µs",
+			"xdp − kernel, µs", "asked for"}}
 	var benches [3]*trial.Bench
 	for i, s := range []*system{none, kernel, xdp} {
 		b, err := s.apart(1)
@@ -148,15 +154,19 @@ func delays(ctx context.Context, o options, none, xdp, kernel *system) (table, e
 			for i := range got {
 				row = append(row, fmt.Sprintf("%.2f", stats.Median(got[i][q])/1000))
 			}
-			t.Rows = append(t.Rows, append(row, fmt.Sprintf("%+.2f (%+.2f…%+.2f)", stats.Median(less), interval.Low, interval.High), "below 0"))
+			t.Rows = append(t.Rows, append(row, fmt.Sprintf("%+.2f (%+.2f…%+.2f)", stats.Median(less), interval.Low,
+				interval.High), "below 0"))
 			for i, s := range []*system{none, kernel, xdp} {
 				kept[fmt.Sprintf("%s, %s, load %d", s.name, name, n+1)] = got[i][q]
 			}
 		}
 	}
 	t.Raw = kept
-	t.Note = fmt.Sprintf("Source on core 0, frame by frame at a constant rate; router and sink on core 1, as above. Of every frame the delay is taken: medians of %d trials of %v each, in random order; "+
-		"the differences round by round, with 95 %% bootstrap intervals: what the way without a router (a veth pair from source to sink) costs is in both, and in none of them. "+
-		"First at half of what the kernel carries, then each at half of what itself carries; without a router as the former.", 3*o.rounds, trialTime)
+	t.Note = fmt.Sprintf("Source on core 0, frame by frame at a constant rate; router and sink on core 1, as above. "+
+		"Of every frame the delay is taken: medians of %d trials of %v each, in random order; "+
+		"the differences round by round, with 95 %% bootstrap intervals: what the way without a router (a veth pair "+
+		"from source to sink) costs is in both, and in none of them. "+
+		"First at half of what the kernel carries, then each at half of what itself carries; without a router as the "+
+		"former.", 3*o.rounds, trialTime)
 	return t, nil
 }

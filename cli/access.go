@@ -45,8 +45,9 @@ a hash of its secret is kept.
 
 Without --user the token lets a host join, once, within an hour. With --node the host joins under that
 name. If there is a node of that name, the host takes its place.`,
-		Example: "  polyplane token create\n  polyplane token create --node rio-1 --ttl 24h\n  polyplane token create --user alice --role owner --ttl 90d",
-		Args:    args(0, 0, ""),
+		Example: "  polyplane token create\n  polyplane token create --node rio-1 --ttl 24h\n  polyplane token " +
+			"create --user alice --role owner --ttl 90d",
+		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Role, r.TTL = model.Role(role), ttl.life
 			switch {
@@ -75,9 +76,11 @@ name. If there is a node of that name, the host takes its place.`,
 	f.StringVar(&r.User, "user", "", "the `name` of a user, who owns networks under it")
 	roles := []string{string(model.RoleAdmin), string(model.RoleOwner), string(model.RoleViewer)}
 	f.Var(&formatFlag{value: &role, allowed: roles}, "role", "what the user may do")
-	f.Var(&ttl, "ttl", "how long it is good for, such as 30m, 12h, 90d; a user's also never (default: 1h for hosts, 365d for users)")
+	f.Var(&ttl, "ttl", "how long it is good for, such as 30m, 12h, 90d; a user's also never (default: 1h for hosts, "+
+		"365d for users)")
 	cmd.MarkFlagsMutuallyExclusive("node", "user")
-	mustComplete(cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(roles, cobra.ShellCompDirectiveNoFileComp)))
+	mustComplete(cmd.RegisterFlagCompletionFunc("role",
+		cobra.FixedCompletions(roles, cobra.ShellCompDirectiveNoFileComp)))
 	o.addFlag(cmd, formatJSON, formatYAML)
 	return cmd
 }
@@ -220,7 +223,8 @@ func (c *CLI) tokenRevokeCommand() *cobra.Command {
 				}
 				fmt.Fprintf(c.Err, "token %s is revoked\n", t.ID)
 				if t.UsedBy != "" {
-					fmt.Fprint(c.Err, c.hinted(fmt.Sprintf("  node %s has joined with it and stays; `polyplane node remove %s` removes it\n", t.UsedBy, t.UsedBy)))
+					fmt.Fprint(c.Err, c.hinted(fmt.Sprintf("  node %s has joined with it and stays; `polyplane node "+
+						"remove %s` removes it\n", t.UsedBy, t.UsedBy)))
 				}
 			}
 			return nil
@@ -269,7 +273,8 @@ that is away is taken out with its elements, and ` + "`apply`" + ` of their netw
 			if err := cl.RemoveNode(cmd.Context(), given[0]); err != nil {
 				return wrap(cmd.Context(), cl, err, ref{})
 			}
-			fmt.Fprintf(c.Err, "node %s is removed; on its machine, `polyplane down --purge` ends what runs there\n", given[0])
+			fmt.Fprintf(c.Err, "node %s is removed; on its machine, `polyplane down --purge` ends what runs there\n",
+				given[0])
 			return nil
 		},
 		ValidArgsFunction: c.completeFirst(c.completeJoined),
@@ -282,8 +287,9 @@ func (c *CLI) authorityCommand() *cobra.Command {
 		Use:     "authority",
 		Short:   "Print the certificate that others know the manager by, for Prometheus and curl",
 		GroupID: groupPlatform,
-		Example: "  polyplane authority > polyplane-ca.pem\n  curl --cacert polyplane-ca.pem -H \"Authorization: Bearer $TOKEN\" https://server1:7455/v1/ping",
-		Args:    args(0, 0, ""),
+		Example: "  polyplane authority > polyplane-ca.pem\n  curl --cacert polyplane-ca.pem -H \"Authorization: " +
+			"Bearer $TOKEN\" https://server1:7455/v1/ping",
+		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cl, err := c.connect()
 			if err != nil {

@@ -21,9 +21,11 @@ func TestTokenCreate(t *testing.T) {
 		{nil, model.TokenRequest{}, "polyplane join --manager 192.0.2.1:7455 --token pp1.text -d\n"},
 		{[]string{"--node", "rio-1", "--ttl", "12h"}, model.TokenRequest{Node: "rio-1", TTL: 12 * time.Hour},
 			"polyplane join --manager 192.0.2.1:7455 --token pp1.text -d\n"},
-		{[]string{"--user", "alice", "--role", "owner", "--ttl", "90d"}, model.TokenRequest{User: "alice", Role: model.RoleOwner, TTL: 90 * 24 * time.Hour},
+		{[]string{"--user", "alice", "--role", "owner", "--ttl", "90d"},
+			model.TokenRequest{User: "alice", Role: model.RoleOwner, TTL: 90 * 24 * time.Hour},
 			"polyplane login 192.0.2.1:7455 --token pp1.text\n"},
-		{[]string{"--user", "alice", "--role", "viewer", "--ttl", "never"}, model.TokenRequest{User: "alice", Role: model.RoleViewer, TTL: -1},
+		{[]string{"--user", "alice", "--role", "viewer", "--ttl", "never"},
+			model.TokenRequest{User: "alice", Role: model.RoleViewer, TTL: -1},
 			"polyplane login 192.0.2.1:7455 --token pp1.text\n"},
 	} {
 		f := &fake{}
@@ -35,10 +37,12 @@ func TestTokenCreate(t *testing.T) {
 			t.Errorf("%v: the other addresses are not told: %q", c.args, r.err)
 		}
 	}
-	for _, wrong := range [][]string{{"--user", "alice"}, {"--role", "owner"}, {"--ttl", "soon"}, {"--ttl", "-1h"}, {"--ttl", "never"},
+	for _, wrong := range [][]string{{"--user", "alice"}, {"--role", "owner"}, {"--ttl", "soon"},
+		{"--ttl", "-1h"}, {"--ttl", "never"},
 		{"--role", "king", "--user", "x"}, {"--node", "a", "--user", "b", "--role", "owner"}} {
 		f := &fake{}
-		if r := run(t, f, append([]string{"token", "create"}, wrong...)...); r.code != ExitUsage || len(f.requested) > 0 {
+		if r := run(t, f, append([]string{"token", "create"}, wrong...)...); r.code != ExitUsage ||
+			len(f.requested) > 0 {
 			t.Errorf("%v: %d %q", wrong, r.code, r.err)
 		}
 	}
@@ -48,7 +52,8 @@ func TestTokenList(t *testing.T) {
 	f := &fake{tokens: []model.Token{
 		{ID: "aaaaaaaaaa", Created: now.Add(-time.Minute), Expires: now.Add(time.Hour)},
 		{ID: "bbbbbbbbbb", Node: "rio-1", Created: now.Add(-2 * time.Hour), Expires: now.Add(-time.Hour)},
-		{ID: "cccccccccc", Created: now.Add(-time.Hour), Expires: now.Add(time.Hour), Used: now.Add(-time.Minute), UsedBy: "rio-2"},
+		{ID: "cccccccccc", Created: now.Add(-time.Hour), Expires: now.Add(time.Hour),
+			Used: now.Add(-time.Minute), UsedBy: "rio-2"},
 		{ID: "dddddddddd", User: "alice", Role: model.RoleOwner, Created: now.Add(-time.Hour)},
 		{ID: "eeeeeeeeee", User: "bob", Role: model.RoleViewer, Created: now.Add(-time.Hour), Revoked: now},
 	}}
@@ -59,18 +64,21 @@ func TestTokenList(t *testing.T) {
 		}
 	}
 	got = run(t, f, "token", "list", "--all")
-	for _, want := range []string{"join as rio-1", "expired", "used by rio-2", "alice", "never", "revoked", "join as a new node"} {
+	for _, want := range []string{"join as rio-1", "expired", "used by rio-2", "alice", "never", "revoked",
+		"join as a new node"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("nothing of %q in\n%s", want, got.out)
 		}
 	}
-	if got = run(t, f, "token", "revoke", "cccccccccc"); got.code != ExitOK || !strings.Contains(got.err, "polyplane node remove rio-2") {
+	if got = run(t, f, "token", "revoke", "cccccccccc"); got.code != ExitOK ||
+		!strings.Contains(got.err, "polyplane node remove rio-2") {
 		t.Errorf("revoking a used token says %q", got.err)
 	}
 	if got = run(t, f, "token", "revoke", "zzzzzzzzzz"); got.code != ExitNotFound {
 		t.Errorf("an unknown token: %d %q", got.code, got.err)
 	}
-	if got = run(t, f, "node", "remove", "far"); got.code != ExitOK || !reflect.DeepEqual(f.deleted, []string{"node/far"}) {
+	if got = run(t, f, "node", "remove", "far"); got.code != ExitOK ||
+		!reflect.DeepEqual(f.deleted, []string{"node/far"}) {
 		t.Errorf("%d %v", got.code, f.deleted)
 	}
 }
@@ -117,7 +125,8 @@ func TestWhomCommandsAreFor(t *testing.T) {
 	expect("server2:7455 alice", list...)
 	// Whoever sends packets into elements from outside of them is root of the manager's machine, and nobody else.
 	for _, args := range [][]string{{"traffic", "lab/h1", "lab/h2"}, {"traffic", "--self-test"}} {
-		if code, errs := command("", args...); code != ExitUsage || asked != "" || !strings.Contains(errs, "works on the manager's machine only") {
+		if code, errs := command("", args...); code != ExitUsage || asked != "" ||
+			!strings.Contains(errs, "works on the manager's machine only") {
 			t.Errorf("%v by another machine's user: %d %q, asked %q", args, code, errs, asked)
 		}
 	}
@@ -139,7 +148,8 @@ func TestWhomCommandsAreFor(t *testing.T) {
 	expect("server3:7455 alice", append(list, "--server", "server3:7455")...)
 	expect("", append(list, "--server", "server4")...) // alice's token is not for it
 	expect("instance default", append(list, "--instance", "default")...)
-	if code, errs := command("nonsense\n", "login", "server3"); code != ExitUsage || strings.Contains(errs, "nonsense") {
+	if code, errs := command("nonsense\n", "login", "server3"); code != ExitUsage ||
+		strings.Contains(errs, "nonsense") {
 		t.Errorf("a wrong token: %d %s", code, errs)
 	}
 	if code, _ := command("", "login", "server 3", "--token", alice.String()); code != ExitUsage {

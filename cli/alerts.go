@@ -22,9 +22,10 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// An intrusion detection system inside an element may have been taken over, and what it reports are addresses, which senders make
-// up. So nobody believes its alerts as they are. They are read strictly and not too fast. They can name only elements of their own
-// network. Nothing is done to an element before its own port has been seen to send what the alert is about.
+// An intrusion detection system inside an element may have been taken over, and what it reports are addresses, which
+// senders make up. So nobody believes its alerts as they are. They are read strictly and not too fast. They can name
+// only elements of their own network. Nothing is done to an element before its own port has been seen to send what the
+// alert is about.
 const (
 	// maxAlert is the longest line that is read. alertsPerSecond is how many alerts are looked at. For alertPause
 	// nothing more is done about a source that something was done about.
@@ -152,7 +153,8 @@ const follow = `size=$(stat -L -c %s -- "$0" 2>/dev/null) || size=0; echo follow
 
 // watchAlerts follows the file inside the element until ^C. Its first line comes from `follow` and says that it
 // follows; it is no alert, so it only starts the message for the user.
-func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy model.AttackPolicy, severity int) error {
+func (c *CLI) watchAlerts(ctx context.Context, ids model.ID, file string, policy model.AttackPolicy,
+	severity int) error {
 	cl, err := c.connect()
 	if err != nil {
 		return err
@@ -217,7 +219,8 @@ type alertWatch struct {
 func (w *alertWatch) say(a alert, who, what string) {
 	w.out.Lock()
 	defer w.out.Unlock()
-	fmt.Fprintf(w.c.Out, "%s  %s  %s → %s  %s: %s\n", w.c.Now().Format("15:04:05"), who, a.Source, a.Target, a.Signature, w.c.hinted(what))
+	fmt.Fprintf(w.c.Out, "%s  %s  %s → %s  %s: %s\n", w.c.Now().Format("15:04:05"), who, a.Source, a.Target,
+		a.Signature, w.c.hinted(what))
 }
 
 // take looks at one alert, unless too many came in this second.
@@ -225,7 +228,8 @@ func (w *alertWatch) take(ctx context.Context, a alert) {
 	now := w.c.Now()
 	if now.Sub(w.second) >= time.Second {
 		if w.skipped > 0 {
-			fmt.Fprintf(w.c.Err, "%s not looked at: more than %d a second\n", plural(w.skipped, "alert"), alertsPerSecond)
+			fmt.Fprintf(w.c.Err, "%s not looked at: more than %d a second\n",
+				plural(w.skipped, "alert"), alertsPerSecond)
 		}
 		w.second, w.taken, w.skipped = now, 0, 0
 	}
@@ -320,7 +324,8 @@ func (w *alertWatch) confirm(ctx context.Context, a alert, e *model.ElementView)
 			for err == nil {
 				var data []byte
 				var options pcapgo.NgPacketOptions
-				if data, _, options, err = in.ReadPacketDataWithOptions(); err != nil || options.Flags == nil || !a.is(data) {
+				if data, _, options, err = in.ReadPacketDataWithOptions(); err != nil ||
+					options.Flags == nil || !a.is(data) {
 					continue
 				}
 				if options.Flags.Direction == pcapgo.NgEpbFlagDirectionInbound {
@@ -356,7 +361,8 @@ func (w *alertWatch) confirm(ctx context.Context, a alert, e *model.ElementView)
 		w.say(a, e.ID.String(), "nothing was done: it passes on what another sends with its address")
 		return
 	case !seen:
-		w.say(a, e.ID.String(), fmt.Sprintf("nothing was done: its ports did not send such packets within %s", alertConfirm))
+		w.say(a, e.ID.String(), fmt.Sprintf("nothing was done: its ports did not send such packets within %s",
+			alertConfirm))
 		return
 	}
 	cut, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)

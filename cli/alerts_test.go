@@ -22,10 +22,12 @@ func TestParseAlert(t *testing.T) {
 	if !ok || a != want {
 		t.Errorf("%+v, %v", a, ok)
 	}
-	for _, line := range []string{"", "nonsense", "[]", `{"event_type":"flow","src_ip":"10.0.0.1","dest_ip":"10.0.0.2","alert":{"signature":"x"}}`,
+	for _, line := range []string{"", "nonsense", "[]",
+		`{"event_type":"flow","src_ip":"10.0.0.1","dest_ip":"10.0.0.2","alert":{"signature":"x"}}`,
 		`{"event_type":"alert","src_ip":"evil; rm","dest_ip":"10.0.0.2","alert":{"signature":"x"}}`,
 		`{"event_type":"alert","src_ip":"fe80::1%eth0","dest_ip":"10.0.0.2","alert":{"signature":"x"}}`,
-		`{"event_type":"alert","src_ip":"10.0.0.1","alert":{"signature":"x"}}`, `{"event_type":"alert","src_ip":"10.0.0.1","dest_ip":"10.0.0.2"}`} {
+		`{"event_type":"alert","src_ip":"10.0.0.1","alert":{"signature":"x"}}`,
+		`{"event_type":"alert","src_ip":"10.0.0.1","dest_ip":"10.0.0.2"}`} {
 		if a, ok := parseAlert([]byte(line)); ok {
 			t.Errorf("%s is taken for %+v", line, a)
 		}
@@ -36,8 +38,8 @@ func TestParseAlert(t *testing.T) {
 	}
 }
 
-// What Suricata 7.0.10 wrote of packets, with other addresses: both versions of IP, rules with and without a target, one about an
-// answer, and one about a packet that has no addresses.
+// What Suricata 7.0.10 wrote of packets, with other addresses: both versions of IP, rules with and without a target,
+// one about an answer, and one about a packet that has no addresses.
 func TestParseSuricatasAlerts(t *testing.T) {
 	b, err := os.ReadFile("testdata/eve.json")
 	if err != nil {
@@ -75,7 +77,8 @@ func FuzzParseAlert(f *testing.F) {
 		if !ok {
 			return
 		}
-		if !a.Source.IsValid() || !a.Target.IsValid() || a.Source.Zone() != "" || a.Target.Zone() != "" || a.Source.Is4In6() {
+		if !a.Source.IsValid() || !a.Target.IsValid() || a.Source.Zone() != "" ||
+			a.Target.Zone() != "" || a.Source.Is4In6() {
 			t.Errorf("addresses %v, %v", a.Source, a.Target)
 		}
 		if a.Signature == "" || len(a.Signature) > 200+len("…") || !utf8.ValidString(a.Signature) {
@@ -91,12 +94,17 @@ func FuzzParseAlert(f *testing.F) {
 func TestAlertsNameElementsOfTheirNetworkOnly(t *testing.T) {
 	element := func(network, name, address string) model.ElementView {
 		return model.ElementView{ElementStatus: model.ElementStatus{ID: model.ID{Network: network, Element: name}},
-			Element: model.ResolvedElement{Name: name, Interfaces: []model.ResolvedInterface{{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}}}}
+			Element: model.ResolvedElement{Name: name,
+				Interfaces: []model.ResolvedInterface{{Name: "eth0",
+					Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}}}}
 	}
-	all := []model.ElementView{element("lab", "h1", "10.0.0.1/24"), element("lab", "ids", "10.0.0.9/24"), element("lab", "a", "10.0.0.7/24"),
-		element("lab", "b", "10.0.0.7/24"), element("other", "h1", "10.0.0.1/24"), element("other", "h2", "10.0.0.2/24")}
+	all := []model.ElementView{element("lab", "h1", "10.0.0.1/24"), element("lab", "ids", "10.0.0.9/24"),
+		element("lab", "a", "10.0.0.7/24"),
+		element("lab", "b", "10.0.0.7/24"), element("other", "h1", "10.0.0.1/24"),
+		element("other", "h2", "10.0.0.2/24")}
 	ids := model.ID{Network: "lab", Element: "ids"}
-	for address, want := range map[string]string{"10.0.0.1": "lab/h1", "10.0.0.2": "", "10.0.0.9": "", "10.0.0.7": "", "192.0.2.1": ""} {
+	for address, want := range map[string]string{"10.0.0.1": "lab/h1", "10.0.0.2": "", "10.0.0.9": "",
+		"10.0.0.7": "", "192.0.2.1": ""} {
 		e, why := named(all, ids, netip.MustParseAddr(address))
 		switch {
 		case want == "" && (e != nil || why == ""):

@@ -59,7 +59,8 @@ func (c *CLI) planCommand() *cobra.Command {
 			views := make([]planView, len(planned))
 			for i, p := range planned {
 				changes = changes || p.Changed
-				views[i] = planView{Network: p.Record.Network.Name, New: p.Before == nil, Changed: p.Changed, Changes: difference(p), Notes: p.Notes}
+				views[i] = planView{Network: p.Record.Network.Name, New: p.Before == nil, Changed: p.Changed,
+					Changes: difference(p), Notes: p.Notes}
 				if o.format != formatTable {
 					continue
 				}
@@ -103,8 +104,9 @@ the file does not name.
 
 apply shows the changes, makes them, and waits until everything runs; ^C ends only the waiting. It
 waits up to 10 seconds for agents of nodes that are just starting.`,
-		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane apply -f labs/ --timeout 2m",
-		Args:    args(0, 0, ""),
+		Example: "  polyplane apply -f lab.yaml\n  polyplane apply -f class.yaml --name alice,bob,carol\n  polyplane " +
+			"apply -f labs/ --timeout 2m",
+		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !files.given() {
 				return usageError(cmd, "-f FILE is missing (- is standard input)")
@@ -124,7 +126,8 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace configuration that was edited inside elements by the file's")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false,
+		"replace configuration that was edited inside elements by the file's")
 	return cmd
 }
 
@@ -145,7 +148,8 @@ const (
 
 // applyAll asks the instance to apply networks, all or none. If they need nodes whose agents are just starting, it
 // waits for these: the manager answers 503 meanwhile.
-func (c *CLI) applyAll(ctx context.Context, cl Client, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
+func (c *CLI) applyAll(ctx context.Context, cl Client, documents []model.Document,
+	options model.ApplyOptions) ([]model.ApplyResult, error) {
 	deadline, told, again := time.Now().Add(c.patience), "", false
 	for {
 		results, err := cl.ApplyAll(ctx, documents, options)
@@ -204,12 +208,14 @@ func unheard(ctx context.Context, cl Client) []string {
 }
 
 // planAll asks the instance what an apply of all networks together would do. It tells all refusals together.
-func (c *CLI) planAll(ctx context.Context, cl Client, networks []model.Network, overwrite bool) ([]model.ApplyResult, error) {
+func (c *CLI) planAll(ctx context.Context, cl Client, networks []model.Network,
+	overwrite bool) ([]model.ApplyResult, error) {
 	documents := make([]model.Document, len(networks))
 	for i, n := range networks {
 		documents[i].Network = n
 	}
-	planned, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{DryRun: true, Overwrite: overwrite, Owner: c.user()})
+	planned, err := c.applyAll(ctx, cl, documents,
+		model.ApplyOptions{DryRun: true, Overwrite: overwrite, Owner: c.user()})
 	return planned, wrap(ctx, cl, err, ref{})
 }
 
@@ -269,7 +275,8 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 	if most > 0 && len(lines) > most {
 		left := len(lines) - most
 		// The last line is the summary.
-		lines = slices.Concat(lines[:most-1], []string{fmt.Sprintf("… and %d more (`polyplane plan` shows all)", left)}, lines[len(lines)-1:])
+		lines = slices.Concat(lines[:most-1], []string{fmt.Sprintf("… and %d more (`polyplane plan` shows all)", left)},
+			lines[len(lines)-1:])
 	}
 	_, err := fmt.Fprintf(c.Out, "%s\n  %s\n", heading, c.hinted(strings.Join(lines, "\n  ")))
 	return err
@@ -277,7 +284,8 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 
 // apply shows what will change, changes it, and waits until everything runs. Where networks exist already it asks for a
 // plan first, so that the user sees the plan before it is carried out.
-func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool, timeout time.Duration) error {
+func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool,
+	timeout time.Duration) error {
 	begin := c.Now()
 	direct, err := allNew(ctx, cl, networks)
 	if err != nil {
@@ -287,7 +295,8 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 	if direct {
 		// New networks are refused or made as a whole, and everything about them is new. So a plan first would tell
 		// nothing more.
-		if planned, err = c.applyPlanned(ctx, cl, networks, make([]model.ApplyResult, len(networks)), overwrite); err != nil {
+		if planned, err = c.applyPlanned(ctx, cl, networks, make([]model.ApplyResult, len(networks)),
+			overwrite); err != nil {
 			return err
 		}
 	} else if planned, err = c.planAll(ctx, cl, networks, overwrite); err != nil {
@@ -335,7 +344,8 @@ const replans = 5
 // applyPlanned applies what was planned. Each document names the revision that its plan was made from. So what was
 // shown is what is done, and nobody else's change in between is lost. If a network has moved on meanwhile, all are
 // planned again, the new plans are shown, and these are applied.
-func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Network, planned []model.ApplyResult, overwrite bool) ([]model.ApplyResult, error) {
+func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Network, planned []model.ApplyResult,
+	overwrite bool) ([]model.ApplyResult, error) {
 	for left := replans; ; left-- {
 		documents := make([]model.Document, len(networks))
 		for i, n := range networks {
@@ -402,7 +412,8 @@ func (c *CLI) summarizeApply(ctx context.Context, cl Client, planned []model.App
 		links += len(p.Record.Network.Links)
 		names = append(names, p.Record.Network.Name)
 	}
-	_, err := fmt.Fprintf(c.Out, "%s: ready in %s (%s, %s)\n", fewNames(names), elapsed(took), plural(elements, "element"), plural(links, "link"))
+	_, err := fmt.Fprintf(c.Out, "%s: ready in %s (%s, %s)\n", fewNames(names), elapsed(took),
+		plural(elements, "element"), plural(links, "link"))
 	return err
 }
 
@@ -424,7 +435,8 @@ func plural(n int, what string) string {
 
 // await waits until the networks have reached their revisions and run. It gives up early when everything has settled
 // and something has stayed failed for failureGrace; before that, a failure may be one that the agent's next try mends.
-func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions map[string]int64, timeout time.Duration) error {
+func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions map[string]int64,
+	timeout time.Duration) error {
 	bar := c.newProgress("starting")
 	var failedSince time.Time
 	told := false
@@ -458,7 +470,8 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 			return true, nil
 		}
 		if seen < len(revisions) {
-			return false, failed("%s: removed by somebody else while it was being applied", missingNames(order, networks))
+			return false, failed("%s: removed by somebody else while it was being applied",
+				missingNames(order, networks))
 		}
 		bar.update(running, all)
 		if unknown && !told {
@@ -484,8 +497,9 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 		return &Error{Code: ExitTimeout, Err: fmt.Errorf("not everything runs after %s: %s\nIt goes on being applied; "+
 			"`polyplane get elements -w` shows how far it is", timeout, c.whyNotRunning(ctx, cl, order))}
 	case errors.Is(err, context.Canceled):
-		return &Error{Code: ExitInterrupted, Err: fmt.Errorf("interrupted: %s goes on being applied; `polyplane get elements -w` "+
-			"shows how far it is, `polyplane delete` takes it back", fewNames(order))}
+		return &Error{Code: ExitInterrupted,
+			Err: fmt.Errorf("interrupted: %s goes on being applied; `polyplane get elements -w` "+
+				"shows how far it is, `polyplane delete` takes it back", fewNames(order))}
 	case err != nil:
 		return wrap(ctx, cl, err, ref{})
 	}
@@ -550,7 +564,8 @@ func (c *CLI) whyNotRunning(ctx context.Context, cl Client, order []string) stri
 	if nodes, err := cl.Nodes(ctx); err == nil {
 		for _, n := range nodes {
 			if !n.Ready || n.Problem != "" {
-				lines = append(lines, strings.TrimSuffix(fmt.Sprintf("node %s is %s: %s", n.Name, nodeState(n).text, oneLine(n.Problem)), ": "))
+				lines = append(lines, strings.TrimSuffix(fmt.Sprintf("node %s is %s: %s", n.Name, nodeState(n).text,
+					oneLine(n.Problem)), ": "))
 			}
 		}
 	}

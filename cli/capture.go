@@ -26,7 +26,8 @@ func (c *CLI) captureCommand() *cobra.Command {
 		Long: `Show the packets that pass an interface, a line each: when, whether into the element or out of it,
 and what. With -w, write them as pcapng instead, which Wireshark, tcpdump and others read.`,
 		Example: "  polyplane capture lab/r1:h1\n  polyplane capture lab/r1:h1 -c 100 -w lab.pcapng\n" +
-			"  polyplane capture lab/r1:h1 -w - | wireshark -k -i -\n  polyplane capture lab/r1:h1 -w - | tcpdump -r - icmp",
+			"  polyplane capture lab/r1:h1 -w - | wireshark -k -i -\n  polyplane capture lab/r1:h1 -w - | tcpdump -r " +
+			"- icmp",
 		Args: args(1, 1, "NET/ELEMENT:IF"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			port, err := portRef(given[0])
@@ -137,7 +138,8 @@ func (c *CLI) showPackets(stream io.Reader, w io.Writer, most int, port model.Po
 		if options.DropCount != nil {
 			n.missed += *options.DropCount
 		}
-		if _, err := fmt.Fprintf(w, "%s %s %s\n", info.Timestamp.In(c.Now().Location()).Format("15:04:05.000000"), direction,
+		if _, err := fmt.Fprintf(w, "%s %s %s\n", info.Timestamp.In(c.Now().Location()).Format("15:04:05.000000"),
+			direction,
 			summarize(data, in.LinkType(), info.Length)); err != nil {
 			return err
 		}

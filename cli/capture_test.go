@@ -36,39 +36,57 @@ func ip4(protocol layers.IPProtocol) *layers.IPv4 {
 }
 
 func ip6Header(next layers.IPProtocol) *layers.IPv6 {
-	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: next, SrcIP: net.ParseIP("fd00::1"), DstIP: net.ParseIP("fd00::2")}
+	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: next, SrcIP: net.ParseIP("fd00::1"),
+		DstIP: net.ParseIP("fd00::2")}
 }
 
 func packets(t *testing.T) map[string][]byte {
 	bgp := append(bytes.Repeat([]byte{0xff}, 16), 0, 19, 4)
 	isis := append([]byte{0xfe, 0xfe, 0x03, 0x83, 0x1b, 1, 0, 17}, make([]byte, 12)...)
 	return map[string][]byte{
-		"ARP who has 10.0.0.2? tell 10.0.0.1": frame(t, ethernet(layers.EthernetTypeARP), &layers.ARP{AddrType: layers.LinkTypeEthernet,
-			Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: layers.ARPRequest,
-			SourceHwAddress: macs[0], SourceProtAddress: []byte{10, 0, 0, 1}, DstHwAddress: make([]byte, 6), DstProtAddress: []byte{10, 0, 0, 2}}),
-		"ARP 10.0.0.2 is at 02:00:00:00:00:02": frame(t, ethernet(layers.EthernetTypeARP), &layers.ARP{AddrType: layers.LinkTypeEthernet,
-			Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: layers.ARPReply,
-			SourceHwAddress: macs[1], SourceProtAddress: []byte{10, 0, 0, 2}, DstHwAddress: macs[0], DstProtAddress: []byte{10, 0, 0, 1}}),
-		"IP 10.0.0.1 > 10.0.0.2: ICMP echo request, id 7, seq 3, length 12": frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolICMPv4),
-			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: 7, Seq: 3}, gopacket.Payload("data")),
-		"IP 10.0.0.1:1234 > 10.0.0.2:80: flags [S], seq 5, win 100, length 0": frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP),
+		"ARP who has 10.0.0.2? tell 10.0.0.1": frame(t, ethernet(layers.EthernetTypeARP),
+			&layers.ARP{AddrType: layers.LinkTypeEthernet,
+				Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: layers.ARPRequest,
+				SourceHwAddress: macs[0], SourceProtAddress: []byte{10, 0, 0, 1}, DstHwAddress: make([]byte, 6),
+				DstProtAddress: []byte{10, 0, 0, 2}}),
+		"ARP 10.0.0.2 is at 02:00:00:00:00:02": frame(t, ethernet(layers.EthernetTypeARP),
+			&layers.ARP{AddrType: layers.LinkTypeEthernet,
+				Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4, Operation: layers.ARPReply,
+				SourceHwAddress: macs[1], SourceProtAddress: []byte{10, 0, 0, 2}, DstHwAddress: macs[0],
+				DstProtAddress: []byte{10, 0, 0, 1}}),
+		"IP 10.0.0.1 > 10.0.0.2: ICMP echo request, id 7, seq 3, length 12": frame(t, ethernet(layers.EthernetTypeIPv4),
+			ip4(layers.IPProtocolICMPv4),
+			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: 7, Seq: 3},
+			gopacket.Payload("data")),
+		"IP 10.0.0.1:1234 > 10.0.0.2:80: flags [S], seq 5, win 100, length 0": frame(t,
+			ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolTCP),
 			&layers.TCP{SrcPort: 1234, DstPort: 80, SYN: true, Seq: 5, Window: 100}),
-		"IP 10.0.0.1:179 > 10.0.0.2:4000: flags [P.], seq 5, ack 9, win 100, length 19 BGP keepalive": frame(t, ethernet(layers.EthernetTypeIPv4),
-			ip4(layers.IPProtocolTCP), &layers.TCP{SrcPort: 179, DstPort: 4000, PSH: true, ACK: true, Seq: 5, Ack: 9, Window: 100}, gopacket.Payload(bgp)),
-		"vlan 42, IP 10.0.0.1:520 > 10.0.0.2:520: RIP, length 4": frame(t, ethernet(layers.EthernetTypeDot1Q), &layers.Dot1Q{VLANIdentifier: 42,
-			Type: layers.EthernetTypeIPv4}, ip4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 520, DstPort: 520}, gopacket.Payload("ripp")),
-		"IP 10.0.0.1 > 10.0.0.2: OSPFv2 hello, length 44": frame(t, ethernet(layers.EthernetTypeIPv4), ip4(layers.IPProtocolOSPF),
+		"IP 10.0.0.1:179 > 10.0.0.2:4000: flags [P.], seq 5, ack 9, win 100, length 19 BGP keepalive": frame(t,
+			ethernet(layers.EthernetTypeIPv4),
+			ip4(layers.IPProtocolTCP), &layers.TCP{SrcPort: 179, DstPort: 4000, PSH: true, ACK: true, Seq: 5, Ack: 9,
+				Window: 100}, gopacket.Payload(bgp)),
+		"vlan 42, IP 10.0.0.1:520 > 10.0.0.2:520: RIP, length 4": frame(t, ethernet(layers.EthernetTypeDot1Q),
+			&layers.Dot1Q{VLANIdentifier: 42,
+				Type: layers.EthernetTypeIPv4}, ip4(layers.IPProtocolUDP), &layers.UDP{SrcPort: 520,
+				DstPort: 520}, gopacket.Payload("ripp")),
+		"IP 10.0.0.1 > 10.0.0.2: OSPFv2 hello, length 44": frame(t, ethernet(layers.EthernetTypeIPv4),
+			ip4(layers.IPProtocolOSPF),
 			gopacket.Payload(append([]byte{2, 1}, make([]byte, 42)...))),
-		"IP6 fd00::1 > fd00::2: OSPFv3 link state update, length 36": frame(t, ethernet(layers.EthernetTypeIPv6), ip6Header(layers.IPProtocolOSPF),
+		"IP6 fd00::1 > fd00::2: OSPFv3 link state update, length 36": frame(t, ethernet(layers.EthernetTypeIPv6),
+			ip6Header(layers.IPProtocolOSPF),
 			gopacket.Payload(append([]byte{3, 4}, make([]byte, 34)...))),
-		"IP6 fd00::1 > fd00::2: ICMP6 who has fd00::2?": frame(t, ethernet(layers.EthernetTypeIPv6), ip6Header(layers.IPProtocolICMPv6),
+		"IP6 fd00::1 > fd00::2: ICMP6 who has fd00::2?": frame(t, ethernet(layers.EthernetTypeIPv6),
+			ip6Header(layers.IPProtocolICMPv6),
 			&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborSolicitation, 0)},
 			&layers.ICMPv6NeighborSolicitation{TargetAddress: net.ParseIP("fd00::2")}),
-		"IP6 [fd00::1]:5000 > [fd00::2]:53: DNS, length 3": frame(t, ethernet(layers.EthernetTypeIPv6), ip6Header(layers.IPProtocolUDP),
+		"IP6 [fd00::1]:5000 > [fd00::2]:53: DNS, length 3": frame(t, ethernet(layers.EthernetTypeIPv6),
+			ip6Header(layers.IPProtocolUDP),
 			&layers.UDP{SrcPort: 5000, DstPort: 53}, gopacket.Payload("xyz")),
 		"IS-IS 02:00:00:00:00:01 > 02:00:00:00:00:02: point-to-point hello, length 20": frame(t,
-			&layers.Ethernet{SrcMAC: macs[0], DstMAC: macs[1], EthernetType: layers.EthernetTypeLLC, Length: uint16(len(isis))}, gopacket.Payload(isis)),
-		"02:00:00:00:00:01 > 02:00:00:00:00:02: EtherType 0x88b5, length 60": frame(t, ethernet(0x88b5), gopacket.Payload("test")),
+			&layers.Ethernet{SrcMAC: macs[0], DstMAC: macs[1], EthernetType: layers.EthernetTypeLLC,
+				Length: uint16(len(isis))}, gopacket.Payload(isis)),
+		"02:00:00:00:00:01 > 02:00:00:00:00:02: EtherType 0x88b5, length 60": frame(t, ethernet(0x88b5),
+			gopacket.Payload("test")),
 	}
 }
 
@@ -84,7 +102,8 @@ func TestSummaries(t *testing.T) {
 func TestCutPackets(t *testing.T) {
 	for name, data := range packets(t) {
 		for n := range len(data) {
-			if got := summarize(data[:n], layers.LinkTypeEthernet, len(data)); got == "" || strings.Contains(got, "\n") {
+			if got := summarize(data[:n], layers.LinkTypeEthernet, len(data)); got == "" ||
+				strings.Contains(got, "\n") {
 				t.Errorf("%s, the first %d bytes: %q", name, n, got)
 			}
 		}
@@ -110,7 +129,8 @@ func pcapng(t *testing.T, packets ...[]byte) []byte {
 		t.Fatal(err)
 	}
 	for i, p := range packets {
-		info := gopacket.CaptureInfo{Timestamp: now.Add(time.Duration(i) * time.Millisecond), CaptureLength: len(p), Length: len(p)}
+		info := gopacket.CaptureInfo{Timestamp: now.Add(time.Duration(i) * time.Millisecond),
+			CaptureLength: len(p), Length: len(p)}
 		options := pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}}
 		if i > 0 {
 			missed := uint64(i)
@@ -142,14 +162,16 @@ func TestCapture(t *testing.T) {
 		if e := &f.dump.Elements[i]; e.ID.String() == "lab/r1" {
 			was := e.Phase
 			e.Phase = model.PhaseStopped
-			if r := run(t, f, "capture", "lab/r1:h1", "-c", "1"); r.code != ExitOK || !strings.Contains(r.err, "waiting for packets: lab/r1 is stopped; start it with") {
+			if r := run(t, f, "capture", "lab/r1:h1", "-c", "1"); r.code != ExitOK ||
+				!strings.Contains(r.err, "waiting for packets: lab/r1 is stopped; start it with") {
 				t.Errorf("got %+v", r)
 			}
 			e.Phase = was
 		}
 	}
 	// What goes through a pipe is what came, to the last option.
-	if r := run(t, f, "capture", "lab/r1:h1", "-w", "-"); r.out != string(f.capture) || !strings.Contains(r.err, "3 packets captured") {
+	if r := run(t, f, "capture", "lab/r1:h1", "-w", "-"); r.out != string(f.capture) ||
+		!strings.Contains(r.err, "3 packets captured") {
 		t.Errorf("%d bytes, want %d; %s", len(r.out), len(f.capture), r.err)
 	}
 	file := filepath.Join(t.TempDir(), "x.pcapng")

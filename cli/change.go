@@ -83,7 +83,8 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 					err = awaitAction(ctx, cl, id, action, result.Revision, timeout)
 				}
 				if err != nil {
-					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err), ref{network: id.Network, element: id.Element}))
+					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err),
+						ref{network: id.Network, element: id.Element}))
 					continue
 				}
 				if !result.Changed {
@@ -97,7 +98,8 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 		ValidArgsFunction: c.completeEvery(c.completeElements),
 	}
 	if action == model.ActionRestart {
-		cmd.Flags().BoolVar(&newDisk, "new-disk", false, "give them new disks, without what was on theirs, which go to the trash")
+		cmd.Flags().BoolVar(&newDisk, "new-disk", false,
+			"give them new disks, without what was on theirs, which go to the trash")
 	}
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until it is done")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
@@ -106,7 +108,8 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 
 // awaitAction waits until the element's node has carried out an action, which is in this revision of the node's desired
 // state.
-func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, revision int64, timeout time.Duration) error {
+func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, revision int64,
+	timeout time.Duration) error {
 	last := model.PhasePending
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		nodes, err := cl.Nodes(ctx) // first: what is told of elements is not older then
@@ -139,7 +142,8 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 		return e.Phase == wanted(action), nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &Error{Code: ExitTimeout, Err: fmt.Errorf("still %s after %s; `polyplane describe %s` tells more", last, timeout, id)}
+		return &Error{Code: ExitTimeout,
+			Err: fmt.Errorf("still %s after %s; `polyplane describe %s` tells more", last, timeout, id)}
 	}
 	return err
 }
@@ -199,7 +203,8 @@ a week at most. If only nodes still have a network, since the store does not kno
 
 // namesToDelete works out which networks a `delete` is about. --all leaves out networks that only nodes still have:
 // nobody has named these, and the store's loss is no reason to remove them.
-func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files fileFlags, all bool) ([]string, error) {
+func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files fileFlags,
+	all bool) ([]string, error) {
 	switch {
 	case all && (len(given) > 0 || files.given()):
 		return nil, usageError(cmd, "--all and names exclude each other")
@@ -234,8 +239,9 @@ func (c *CLI) namesToDelete(cmd *cobra.Command, cl Client, given []string, files
 	}
 	for _, name := range given {
 		if strings.Contains(name, "/") {
-			return nil, usageError(cmd, "%q is not a network: whole networks are removed; an element goes when its file no "+
-				"longer has it (`polyplane apply`)", name)
+			return nil, usageError(cmd,
+				"%q is not a network: whole networks are removed; an element goes when its file no "+
+					"longer has it (`polyplane apply`)", name)
 		}
 	}
 	return given, nil
@@ -304,8 +310,9 @@ func (c *CLI) deleteAll(ctx context.Context, cl Client, names []string, now, wai
 	progress.close()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return &Error{Code: ExitTimeout, Err: fmt.Errorf("%s not gone after %s; the removal goes on; `polyplane get nodes` shows "+
-			"whether a node is lost", fewNames(left), timeout)}
+		return &Error{Code: ExitTimeout,
+			Err: fmt.Errorf("%s not gone after %s; the removal goes on; `polyplane get nodes` shows "+
+				"whether a node is lost", fewNames(left), timeout)}
 	case errors.Is(err, context.Canceled):
 		return &Error{Code: ExitInterrupted, Err: errors.New("interrupted; the removal goes on")}
 	case err != nil:

@@ -64,7 +64,8 @@ func TestApplyIsBasedOnWhatWasShown(t *testing.T) {
 	}
 	var plans []planView
 	r = runWith(t, lab(), duo, "plan", "-f", "-", "-o", "json")
-	if err := json.Unmarshal([]byte(r.out), &plans); err != nil || len(plans) != 1 || !plans[0].New || len(plans[0].Changes) != 3 {
+	if err := json.Unmarshal([]byte(r.out), &plans); err != nil || len(plans) != 1 || !plans[0].New ||
+		len(plans[0].Changes) != 3 {
 		t.Errorf("plan -o json: %v, %+v", err, r)
 	}
 }
@@ -82,7 +83,8 @@ func TestApplyTimesOut(t *testing.T) {
 	f := lab()
 	f.never = true
 	r := runWith(t, f, duo, "apply", "-f", "-", "--timeout", "60ms")
-	if r.code != ExitTimeout || !strings.Contains(r.err, "goes on being applied") || !strings.Contains(r.err, "node n2 is unknown") {
+	if r.code != ExitTimeout || !strings.Contains(r.err, "goes on being applied") ||
+		!strings.Contains(r.err, "node n2 is unknown") {
 		t.Errorf("got %+v", r)
 	}
 	if r := runWith(t, f, duo, "apply", "-f", "-", "--wait=false"); r.code != ExitOK {
@@ -96,7 +98,8 @@ func TestApplyWaitsForMuteNodes(t *testing.T) {
 	f := lab()
 	f.mute = time.Now().Add(failureGrace + 500*time.Millisecond)
 	r := runWith(t, f, duo, "apply", "-f", "-", "--timeout", "1m")
-	if r.code != ExitOK || strings.Count(r.err, "node n2 is unknown: no answer since a minute; waiting for it, at most 1m0s in all") != 1 {
+	if r.code != ExitOK || strings.Count(r.err,
+		"node n2 is unknown: no answer since a minute; waiting for it, at most 1m0s in all") != 1 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -133,7 +136,8 @@ func (i *interrupting) Networks(ctx context.Context) ([]model.NetworkStatus, err
 func TestDelete(t *testing.T) {
 	f := lab()
 	r := run(t, f, "delete", "lab", "lab", "line")
-	if r.code != ExitOK || strings.Join(f.deleted, " ") != "lab line" || !strings.Contains(r.out, "lab, line removed in") {
+	if r.code != ExitOK || strings.Join(f.deleted, " ") != "lab line" ||
+		!strings.Contains(r.out, "lab, line removed in") {
 		t.Errorf("deleted %v, %+v", f.deleted, r)
 	}
 	f = lab()
@@ -141,7 +145,8 @@ func TestDelete(t *testing.T) {
 		t.Errorf("deleted %v, %+v", f.deleted, r)
 	}
 	f = lab()
-	if r := runWith(t, f, strings.Replace(duo, "duo", "lab", 1), "delete", "-f", "-"); r.code != ExitOK || len(f.deleted) != 1 {
+	if r := runWith(t, f, strings.Replace(duo, "duo", "lab", 1), "delete", "-f", "-"); r.code != ExitOK ||
+		len(f.deleted) != 1 {
 		t.Errorf("deleted %v, %+v", f.deleted, r)
 	}
 	if r := run(t, f, "delete", "nope", "--ignore-not-found"); r.code != ExitOK {
@@ -155,7 +160,8 @@ func TestDelete(t *testing.T) {
 func TestActions(t *testing.T) {
 	f := lab()
 	r := run(t, f, "stop", "lab/h1", "lab/r1")
-	if r.code != ExitOK || r.out != "lab/h1 stopped\nlab/r1 stopped\n" || strings.Join(f.acted, ",") != "stop lab/h1,stop lab/r1" {
+	if r.code != ExitOK || r.out != "lab/h1 stopped\nlab/r1 stopped\n" ||
+		strings.Join(f.acted, ",") != "stop lab/h1,stop lab/r1" {
 		t.Errorf("acted %v, %+v", f.acted, r)
 	}
 	if r := run(t, f, "restart", "lab/h1"); r.code != ExitOK || r.out != "lab/h1 restarted\n" {
@@ -216,7 +222,8 @@ func TestLogsAndVersion(t *testing.T) {
 	if r := run(t, lab(), "logs", "lab/r1"); r.code != ExitOK || r.out != "zebra started\n" {
 		t.Errorf("got %+v", r)
 	}
-	if r := run(t, lab(), "version"); !strings.HasPrefix(r.out, "polyplane 1.2.3") || !strings.Contains(r.out, "running for 60m") {
+	if r := run(t, lab(), "version"); !strings.HasPrefix(r.out, "polyplane 1.2.3") ||
+		!strings.Contains(r.out, "running for 60m") {
 		t.Errorf("got %+v", r)
 	}
 	if r := run(t, &fake{down: true}, "version"); r.code != ExitOK || !strings.Contains(r.out, "not running") {
@@ -230,8 +237,10 @@ func TestLogsAndVersion(t *testing.T) {
 func TestCheck(t *testing.T) {
 	f := lab()
 	f.checked = model.CheckResult{Network: "lab", Probes: []model.ProbeResult{
-		{From: "lab/h1", To: "lab/r2", Address: prefixes("10.0.0.6/30")[0].Addr(), OK: true, Reached: true, RTT: 340 * time.Microsecond},
-		{From: "lab/h1", To: "lab/h2", Address: prefixes("10.0.1.2/30")[0].Addr(), Reached: true, Answered: "eve/h2", RTT: time.Millisecond},
+		{From: "lab/h1", To: "lab/r2", Address: prefixes("10.0.0.6/30")[0].Addr(), OK: true, Reached: true,
+			RTT: 340 * time.Microsecond},
+		{From: "lab/h1", To: "lab/h2", Address: prefixes("10.0.1.2/30")[0].Addr(), Reached: true, Answered: "eve/h2",
+			RTT: time.Millisecond},
 		{From: "lab/h1", To: "lab/s1", Address: prefixes("10.0.2.2/30")[0].Addr(), Not: true, OK: true},
 		{From: "lab/h2", To: "lab/s1", Address: prefixes("10.0.2.2/30")[0].Addr(), Not: true, Reached: true},
 	}}
@@ -257,13 +266,15 @@ func TestApplyWaitsForAgents(t *testing.T) {
 		f.dump.Nodes[1].LastSeen = time.Time{}
 		f.late, f.patience = 3, time.Hour
 		r := runWith(t, f, duo, command, "-f", "-")
-		if r.code != ExitOK || strings.Count(r.err, "waiting for the agent of node n2 to report") != 1 || (len(f.applied) == 1) != (command == "apply") {
+		if r.code != ExitOK || strings.Count(r.err, "waiting for the agent of node n2 to report") != 1 ||
+			(len(f.applied) == 1) != (command == "apply") {
 			t.Errorf("%s: applied %v, %+v", command, f.applied, r)
 		}
 		f = lab()
 		f.dump.Nodes[1].LastSeen, f.patience = time.Time{}, time.Millisecond
 		r = runWith(t, f, duo, command, "-f", "-")
-		if r.code != ExitRefused || !strings.Contains(r.err, "the agent of node n2 has not reported") || len(f.applied) != 0 {
+		if r.code != ExitRefused || !strings.Contains(r.err, "the agent of node n2 has not reported") ||
+			len(f.applied) != 0 {
 			t.Errorf("%s: applied %v, %+v", command, f.applied, r)
 		}
 	}
@@ -271,7 +282,8 @@ func TestApplyWaitsForAgents(t *testing.T) {
 	f := lab()
 	f.patience = time.Hour
 	f.refusals = map[string]error{"duo": &client.Error{Status: 503, Detail: "the store does not answer"}}
-	if r := runWith(t, f, duo, "apply", "-f", "-"); r.code != ExitRefused || !strings.Contains(r.err, "the store does not answer") {
+	if r := runWith(t, f, duo, "apply", "-f", "-"); r.code != ExitRefused ||
+		!strings.Contains(r.err, "the store does not answer") {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -281,12 +293,15 @@ func TestApplyOfSeveralIsOneRequest(t *testing.T) {
 	f := lab()
 	f.dump.Networks[0].Phase = model.PhaseRunning
 	file := "network: lab\nrouters: [a]\n---\n" + duo
-	if r := runWith(t, f, file, "apply", "-f", "-"); r.code != ExitOK || len(f.applied) != 2 || f.applied[0].Base != 3 || f.applied[1].Base != model.BaseNew {
+	if r := runWith(t, f, file, "apply", "-f", "-"); r.code != ExitOK || len(f.applied) != 2 ||
+		f.applied[0].Base != 3 || f.applied[1].Base != model.BaseNew {
 		t.Errorf("applied %+v, %+v", f.applied, r)
 	}
 	f = lab()
-	f.refusals = map[string]error{"duo": &client.Error{Status: 422, Detail: "1 of 2 networks are refused", Reasons: []client.Reason{{Message: "network duo does not fit"}}}}
-	if r := runWith(t, f, file, "apply", "-f", "-"); r.code != ExitRefused || len(f.applied) != 0 || !strings.Contains(r.err, "network duo does not fit") {
+	f.refusals = map[string]error{"duo": &client.Error{Status: 422, Detail: "1 of 2 networks are refused",
+		Reasons: []client.Reason{{Message: "network duo does not fit"}}}}
+	if r := runWith(t, f, file, "apply", "-f", "-"); r.code != ExitRefused || len(f.applied) != 0 ||
+		!strings.Contains(r.err, "network duo does not fit") {
 		t.Errorf("applied %+v, %+v", f.applied, r)
 	}
 }
@@ -303,7 +318,8 @@ func TestActionsWaitForTheirOwnRevision(t *testing.T) {
 	if r := run(t, f, "stop", "lab/h1"); r.code != ExitOK || r.out != "lab/h1 is stopped already\n" {
 		t.Errorf("what is so already: %+v", r)
 	}
-	if r := run(t, f, "start", "lab/r1", "--timeout", "1m"); r.code != ExitOK || r.out != "lab/r1 is running already\n" {
+	if r := run(t, f, "start", "lab/r1", "--timeout", "1m"); r.code != ExitOK ||
+		r.out != "lab/r1 is running already\n" {
 		t.Errorf("what is so already: %+v", r)
 	}
 	// A change that the node has not made yet is waited for.
@@ -318,7 +334,8 @@ func TestOverwriteTellsWhatItReplaces(t *testing.T) {
 		f := lab()
 		f.dump.Networks[0].Phase = model.PhaseRunning
 		r := runWith(t, f, "network: lab\nrouters: [a, b, c, d]\n", command, "-f", "-", "--overwrite")
-		if r.code != ExitOK || !strings.HasPrefix(r.out, "network lab: the file says nothing new\n  note: edited inside r1\n") || strings.Contains(r.out, "0 to") {
+		if r.code != ExitOK || !strings.HasPrefix(r.out,
+			"network lab: the file says nothing new\n  note: edited inside r1\n") || strings.Contains(r.out, "0 to") {
 			t.Errorf("%s: %+v", command, r)
 		}
 	}
@@ -335,7 +352,8 @@ func TestApplyPlansAgainAfterAConflict(t *testing.T) {
 	}
 	f = lab()
 	f.conflicts = 100
-	if r := runWith(t, f, "network: lab\nrouters: [a]\n", "apply", "-f", "-"); r.code != ExitRefused || !strings.Contains(r.err, "changed meanwhile") {
+	if r := runWith(t, f, "network: lab\nrouters: [a]\n", "apply", "-f", "-"); r.code != ExitRefused ||
+		!strings.Contains(r.err, "changed meanwhile") {
 		t.Errorf("for ever: %+v", r)
 	}
 }
@@ -346,14 +364,16 @@ func TestManyNetworksAreCounted(t *testing.T) {
 	for i := range 20 {
 		names = append(names, "n"+strconv.Itoa(i))
 	}
-	if r := runWith(t, f, duo, "apply", "-f", "-", "--name", strings.Join(names, ",")); r.code != ExitOK || !strings.Contains(r.out, "\n20 networks: ready in") {
+	if r := runWith(t, f, duo, "apply", "-f", "-", "--name", strings.Join(names, ",")); r.code != ExitOK ||
+		!strings.Contains(r.out, "\n20 networks: ready in") {
 		t.Errorf("got %+v", r)
 	}
 }
 
 func TestCobraSpeaksLikeUs(t *testing.T) {
 	for text, want := range map[string]string{
-		"if any flags in the group [nodes substrate host] are set none of the others can be; [host nodes] were all set": "--host and --nodes exclude each other",
+		"if any flags in the group [nodes substrate host] are set none of the others can be; [host nodes] were all " +
+			"set": "--host and --nodes exclude each other",
 		`unknown command "extra" for "polyplane up"`: `unexpected argument "extra"`,
 	} {
 		if got := cobraWords(text); got != want {

@@ -56,7 +56,8 @@ with the same address is a failure. The exit status is 0 when everything is as i
 			}
 			switch {
 			case len(result.Probes) == 0:
-				return failed("%s expects nothing, so nothing was checked; add `expect:` to its file, or probe all pairs of hosts "+
+				return failed("%s expects nothing, so nothing was checked; add `expect:` to its file, or probe all "+
+					"pairs of hosts "+
 					"with `polyplane check %s --mesh`", of.network, of.network)
 			case !result.OK:
 				return &commandExit{ExitFailed}
@@ -102,9 +103,11 @@ func (c *CLI) showCheck(result model.CheckResult, all bool, took time.Duration) 
 	switch {
 	case len(result.Probes) == 0:
 	case bad == 0 && result.OK:
-		_, err = fmt.Fprintf(c.Out, "%s: all %d probes as expected (%s)\n", result.Network, len(result.Probes), elapsed(took))
+		_, err = fmt.Fprintf(c.Out, "%s: all %d probes as expected (%s)\n", result.Network,
+			len(result.Probes), elapsed(took))
 	default:
-		_, err = fmt.Fprintf(c.Out, "%s: %d of %d probes not as expected (%s)\n", result.Network, bad, len(result.Probes), elapsed(took))
+		_, err = fmt.Fprintf(c.Out, "%s: %d of %d probes not as expected (%s)\n", result.Network, bad,
+			len(result.Probes), elapsed(took))
 	}
 	return err
 }

@@ -153,7 +153,8 @@ func (c *CLI) ExecuteContext(ctx context.Context, root *cobra.Command, args []st
 			if text := fmt.Sprint(r); strings.Contains(text, syscall.ENOSPC.Error()) {
 				fmt.Fprintf(c.Err, "polyplane: the disk is full: %s\n", text)
 			} else {
-				fmt.Fprintf(c.Err, "polyplane: a mistake in polyplane itself: %s; please report it with the command line\n", text)
+				fmt.Fprintf(c.Err, "polyplane: a mistake in polyplane itself: %s; please report it with the command "+
+					"line\n", text)
 			}
 			code = ExitFailed
 		}
@@ -252,7 +253,8 @@ func flagsBeforeNouns(cmd *cobra.Command) {
 	for _, noun := range cmd.Commands() {
 		flagsBeforeNouns(noun)
 		noun.Flags().VisitAll(func(f *pflag.Flag) {
-			if cmd.Flags().Lookup(f.Name) != nil || f.Shorthand != "" && cmd.Flags().ShorthandLookup(f.Shorthand) != nil {
+			if cmd.Flags().Lookup(f.Name) != nil || f.Shorthand != "" &&
+				cmd.Flags().ShorthandLookup(f.Shorthand) != nil {
 				return
 			}
 			known := *f

@@ -54,7 +54,8 @@ type Setter interface {
 	Policies(ctx context.Context, network string) ([]model.PolicyView, error)
 	Quarantine(ctx context.Context, id model.ID, reason string) (model.ActionResult, error)
 	Quotas(ctx context.Context) ([]model.QuotaStatus, error)
-	SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error)
+	SetQuota(ctx context.Context, kind model.QuotaKind, name string,
+		request model.QuotaRequest) (model.QuotaStatus, error)
 }
 
 // Watcher tells what changes.

@@ -24,8 +24,9 @@ func (c *CLI) describeCommand() *cobra.Command {
 		Aliases: []string{"desc", "show"},
 		Short:   "Show everything about a network, an element, an interface, a link or a node",
 		GroupID: groupLook,
-		Example: "  polyplane describe lab\n  polyplane describe lab/r1\n  polyplane describe lab/r1:h1\n  polyplane describe node/n1",
-		Args:    args(1, 1, "NET, NET/ELEMENT, NET/ELEMENT:IF or node/NAME"),
+		Example: "  polyplane describe lab\n  polyplane describe lab/r1\n  polyplane describe lab/r1:h1\n  polyplane " +
+			"describe node/n1",
+		Args: args(1, 1, "NET, NET/ELEMENT, NET/ELEMENT:IF or node/NAME"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			of, err := parseRef(given[0])
 			if err != nil {
@@ -188,9 +189,11 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	s.line("Nodes", strings.Join(status.Nodes, ", "))
 	s.line("Slice", sliceText(record.Network.Slice))
 	s.line("Pools", join(record.Network.Pools))
-	s.line("Revision", fmt.Sprintf("%d, made %s ago, changed %s ago", status.Revision, c.since(status.Created), c.since(status.Modified)))
+	s.line("Revision", fmt.Sprintf("%d, made %s ago, changed %s ago", status.Revision, c.since(status.Created),
+		c.since(status.Modified)))
 
-	elements, links, edges, expect := elementListing(), linkListing(), table{head: []string{"EDGE", "ELEMENT", "NODE", "DEVICE", ">VLAN"}}, table{head: []string{"EXPECTATION"}}
+	elements, links, edges, expect := elementListing(), linkListing(),
+		table{head: []string{"EDGE", "ELEMENT", "NODE", "DEVICE", ">VLAN"}}, table{head: []string{"EXPECTATION"}}
 	et := table{head: elements.head(false)}
 	for _, e := range d.Elements {
 		row := elements.row(c, e, false)
@@ -217,7 +220,8 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 			device = model.LeadsTo(&e)
 		}
 		if e.Internet != nil {
-			device, gateway, forwards = model.LeadsTo(&e), join(record.Assigned.EdgeAddresses(e.Name)), join(e.Internet.Forwards)
+			device, gateway, forwards = model.LeadsTo(&e), join(record.Assigned.EdgeAddresses(e.Name)),
+				join(e.Internet.Forwards)
 		}
 		if e.Trunk {
 			device += " (trunk)"
@@ -267,7 +271,8 @@ func sliceText(s model.Slice) string {
 
 // describeElement shows an element: where it is, what it uses, its interfaces, and what the node's data path does for
 // it.
-func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.ElementView, links []model.LinkStatus) error {
+func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.ElementView,
+	links []model.LinkStatus) error {
 	if o.format != formatTable {
 		return writeValue(c.Out, o.format, e)
 	}
@@ -275,7 +280,9 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	s.title(string(e.Element.Kind)+" "+e.ID.String(), elementPhase(&e.ElementStatus))
 	s.line("Message", oneLine(e.Message))
 	if e.Quarantine != "" {
-		s.line("Quarantine", oneLine(e.Quarantine)+fmt.Sprintf(" (`polyplane quarantine capture %s -w FILE` fetches its last packets, `polyplane release %s` ends it)", e.ID, e.ID))
+		s.line("Quarantine", oneLine(e.Quarantine)+
+			fmt.Sprintf(" (`polyplane quarantine capture %s -w FILE` fetches its last packets, `polyplane release "+
+				"%s` ends it)", e.ID, e.ID))
 	}
 	s.line("Node", e.Node)
 	s.line("Control", string(e.Element.Control))
@@ -382,14 +389,16 @@ func (s *sheet) fast(id model.ID, f *model.FastPath) {
 	}
 	s.line("Next hops", hops)
 	s.line("Agent copy", byteCount(uint64(copied)))
-	s.line("Slice share", fmt.Sprintf("%s of %s tables, %d of %d next hops, %d of %d routes", byteCount(uint64(t.Used.Tables)), t.Quota.Tables,
+	s.line("Slice share", fmt.Sprintf("%s of %s tables, %d of %d next hops, %d of %d routes",
+		byteCount(uint64(t.Used.Tables)), t.Quota.Tables,
 		t.Used.NextHops, t.Quota.NextHops, t.Used.Routes, t.Quota.Routes))
 	if l := t.Lack; l != nil {
 		of := "the slice's"
 		if l.Node {
 			of = "the node's"
 		}
-		s.line("Full", fmt.Sprintf("%s %s are used up: what does not fit the router itself forwards (`polyplane get events %s` tells what helps)", of, l.Quota, id.Network))
+		s.line("Full", fmt.Sprintf("%s %s are used up: what does not fit the router itself forwards (`polyplane get "+
+			"events %s` tells what helps)", of, l.Quota, id.Network))
 	}
 }
 
@@ -421,7 +430,8 @@ func inArea(area string) string {
 	return " area " + area
 }
 
-func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.ResolvedInterface, links []model.LinkStatus) error {
+func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.ResolvedInterface,
+	links []model.LinkStatus) error {
 	id := model.PortID{ID: e.ID, Interface: i.Name}
 	port, known := portsByID(links)[id]
 	if o.format != formatTable {
@@ -457,7 +467,8 @@ func (c *CLI) describeInterface(o output, e *model.ElementView, i *model.Resolve
 		s.line("Received", fmt.Sprintf("%d packets, %s", port.TxPackets, byteCount(port.TxBytes)))
 		s.line("Dropped", fmt.Sprintf("%d packets", port.Dropped))
 		if port.Copied+port.Uncopied > 0 {
-			s.line("Mirror", fmt.Sprintf("%d packets of the link copied, %d beyond the mirror's bandwidth", port.Copied, port.Uncopied))
+			s.line("Mirror", fmt.Sprintf("%d packets of the link copied, %d beyond the mirror's bandwidth",
+				port.Copied, port.Uncopied))
 		}
 	}
 	return s.err

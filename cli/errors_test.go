@@ -33,7 +33,8 @@ func TestFailures(t *testing.T) {
 		{lab(), "get networks -o xml", ExitUsage, []string{"one of json, yaml, wide, name is expected"}},
 		{lab(), "get elements lub", ExitNotFound, []string{`there is no network "lub"`, "did you mean lab?"}},
 		{lab(), "get elements zzzzzz", ExitNotFound, []string{"known networks: lab, line"}},
-		{lab(), "get elements lab/x9", ExitNotFound, []string{`network lab has no element "x9"`, "known elements: h1, r1, r2, s1"}},
+		{lab(), "get elements lab/x9", ExitNotFound, []string{`network lab has no element "x9"`,
+			"known elements: h1, r1, r2, s1"}},
 		{lab(), "get links lab:r1", ExitUsage, []string{"NET/ELEMENT"}},
 		{lab(), "describe lab/r1:ge-0/0/2", ExitNotFound, []string{"did you mean ge-0/0/1?"}},
 		{lab(), "describe lab/r11", ExitNotFound, []string{"did you mean"}},
@@ -67,7 +68,8 @@ func TestFailures(t *testing.T) {
 		{lab(), "example line --routers 0", ExitUsage, []string{"routers 0: 1 to"}},
 		{lab(), "example duo --routers 5", ExitUsage, []string{"example line"}},
 		{lab(), "plan", ExitUsage, []string{"-f FILE is missing"}},
-		{lab(), "apply -f /nonexistent/x.yaml", ExitUsage, []string{"there is no file /nonexistent/x.yaml", "polyplane example"}},
+		{lab(), "apply -f /nonexistent/x.yaml", ExitUsage, []string{"there is no file /nonexistent/x.yaml",
+			"polyplane example"}},
 		{lab(), "top -d 1ms", ExitUsage, []string{"100ms or more"}},
 		{down, "get networks", ExitNotRunning, []string{"not running", "polyplane up"}},
 		{down, "describe lab/r1", ExitNotRunning, []string{"polyplane up"}},
@@ -98,7 +100,8 @@ const duo = "network: duo\nrouters: [r1, r2]\nlinks:\n  - r1 -- r2\n"
 // One bad document keeps all the others from being applied.
 func TestNothingIsAppliedWhenOneFileIsBad(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a.yaml": duo, "b.yml": "network: two\nrouters: [r1]\nlink: []\n", "c.txt": "ignored"} {
+	for name, text := range map[string]string{"a.yaml": duo, "b.yml": "network: two\nrouters: [r1]\nlink: []\n",
+		"c.txt": "ignored"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +111,8 @@ func TestNothingIsAppliedWhenOneFileIsBad(t *testing.T) {
 	if r.code != ExitUsage || !strings.Contains(r.err, "b.yml:3") || !strings.Contains(r.err, "links") {
 		t.Errorf("got %+v", r)
 	}
-	f.refusals = map[string]error{"bob": &client.Error{Status: http.StatusUnprocessableEntity, Detail: "it does not fit", Reasons: []client.Reason{{Message: "no node has 3 cores"}}}}
+	f.refusals = map[string]error{"bob": &client.Error{Status: http.StatusUnprocessableEntity,
+		Detail: "it does not fit", Reasons: []client.Reason{{Message: "no node has 3 cores"}}}}
 	r = runWith(t, f, duo, "apply", "-f", "-", "--name", "alice,bob")
 	if r.code != ExitRefused || !strings.Contains(r.err, "it does not fit: no node has 3 cores") {
 		t.Errorf("got %+v", r)
@@ -125,7 +129,8 @@ func TestNames(t *testing.T) {
 	}{
 		{duo, "alice,alice", "twice", ExitUsage},
 		{duo, "a/b", "name", ExitUsage},
-		{duo + "---\n" + strings.Replace(duo, "duo", "trio", 1), "alice", "renames one network, and there are 2", ExitUsage},
+		{duo + "---\n" + strings.Replace(duo, "duo", "trio", 1), "alice",
+			"renames one network, and there are 2", ExitUsage},
 		{"", "", "no network", ExitUsage},
 		{"{", "", "YAML", ExitUsage},
 	} {
@@ -155,7 +160,8 @@ func TestRefusalsNameTheLine(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one.yaml"), filepath.Join(dir, "two.yaml")
 	for path, text := range map[string]string{
-		one: "network: one\nhosts:\n  h1: {gateway: 192.0.2.7}\nrouters: [r1]\nlinks:\n  - h1 -- r1\n---\nnetwork: other\nrouters: [r1]\n",
+		one: "network: one\nhosts:\n  h1: {gateway: 192.0.2.7}\nrouters: [r1]\nlinks:\n  - h1 -- r1\n---\nnetwork: " +
+			"other\nrouters: [r1]\n",
 		two: "network: two\nrouters:\n  r1: {cpu: 500}\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -163,24 +169,33 @@ func TestRefusalsNameTheLine(t *testing.T) {
 		}
 	}
 	of := func(network, name, field, message string) client.Reason {
-		return client.Reason{Message: message, Problems: []model.Problem{{Network: network, About: model.AboutElement, Name: name, Field: field, Message: message}}}
+		return client.Reason{Message: message, Problems: []model.Problem{{Network: network, About: model.AboutElement,
+			Name: name, Field: field, Message: message}}}
 	}
-	refusal := &client.Error{Status: http.StatusUnprocessableEntity, Detail: "2 of 3 networks are refused", Reasons: []client.Reason{
-		of("one", "h1", "gateways", "host h1: the gateway is far away"), of("two", "r1", "cpu", "r1 needs 500 cores"), {Message: "and 7 more"}}}
+	refusal := &client.Error{Status: http.StatusUnprocessableEntity, Detail: "2 of 3 networks are refused",
+		Reasons: []client.Reason{
+			of("one", "h1", "gateways", "host h1: the gateway is far away"),
+			of("two", "r1", "cpu", "r1 needs 500 cores"),
+			{Message: "and 7 more"}}}
 	want := "2 of 3 networks are refused:\n" +
-		one + ":3:17: host h1: the gateway is far away\n     1 | network: one\n     2 | hosts:\n>    3 |   h1: {gateway: 192.0.2.7}\n       |                 ^^^^^^^^^\n" +
-		two + ":3:13: r1 needs 500 cores\n     1 | network: two\n     2 | routers:\n>    3 |   r1: {cpu: 500}\n       |             ^^^\nand 7 more\n"
+		one + ":3:17: host h1: the gateway is far away\n     1 | network: one\n     2 | hosts:\n>    3 |   h1: " +
+		"{gateway: 192.0.2.7}\n       |                 ^^^^^^^^^\n" +
+		two + ":3:13: r1 needs 500 cores\n     1 | network: two\n     2 | routers:\n>    3 |   r1: {cpu: 500}\n      " +
+		" |             ^^^\nand 7 more\n"
 	for _, command := range []string{"plan", "apply"} {
 		f := lab()
 		f.refusals = map[string]error{"one": refusal}
-		if r := run(t, f, command, "-f", one, "-f", two); r.code != ExitRefused || r.err != "polyplane "+command+": "+want || len(f.applied) > 0 {
+		if r := run(t, f, command, "-f", one, "-f", two); r.code != ExitRefused || r.err != "polyplane "+command+": "+
+			want || len(f.applied) > 0 {
 			t.Errorf("%s: got %+v, want %s", command, r, want)
 		}
 	}
 	f := lab()
-	f.refusals = map[string]error{"alice": &client.Error{Status: http.StatusUnprocessableEntity, Detail: "network alice is refused",
+	f.refusals = map[string]error{"alice": &client.Error{Status: http.StatusUnprocessableEntity,
+		Detail:  "network alice is refused",
 		Reasons: []client.Reason{of("alice", "r1", "cpu", "r1 needs 500 cores")}}}
-	if r := run(t, f, "apply", "-f", two, "--name", "alice"); r.code != ExitRefused || !strings.Contains(r.err, "network alice is refused:\n"+two+":3:13: r1 needs") {
+	if r := run(t, f, "apply", "-f", two, "--name", "alice"); r.code != ExitRefused ||
+		!strings.Contains(r.err, "network alice is refused:\n"+two+":3:13: r1 needs") {
 		t.Errorf("renamed: got %+v", r)
 	}
 }
@@ -191,8 +206,10 @@ func TestHintsNameTheInstance(t *testing.T) {
 	for i := range stopped.dump.Elements {
 		stopped.dump.Elements[i].Phase = model.PhaseStopped
 	}
-	stopped.events = append(stopped.events, model.Event{Seq: 6, Time: now, Severity: model.Warning, Object: "lab/h1", Reason: "MemoryLimit",
-		Message: "its memory limit was reached (`polyplane set lab/h1 memory=` with more raises it; `polyplane example duo | polyplane apply -f -`; " +
+	stopped.events = append(stopped.events, model.Event{Seq: 6, Time: now, Severity: model.Warning, Object: "lab/h1",
+		Reason: "MemoryLimit",
+		Message: "its memory limit was reached (`polyplane set lab/h1 memory=` with more raises it; `polyplane " +
+			"example duo | polyplane apply -f -`; " +
 			"`polyplane up --instance other`)"})
 	for _, c := range []struct {
 		args, says string

@@ -82,7 +82,8 @@ func (c *CLI) consoleCommand() *cobra.Command {
 				return err
 			}
 			if !c.interactive() {
-				return usageError(cmd, "a console needs a terminal; in a script, use `polyplane exec %s -- COMMAND`", id)
+				return usageError(cmd, "a console needs a terminal; in a script, use `polyplane exec %s -- COMMAND`",
+					id)
 			}
 			ctx := cmd.Context()
 			cl, err := c.connect()
@@ -135,7 +136,8 @@ func (c *CLI) ended(ctx context.Context, cl Client, code int, err error, id mode
 	case ctx.Err() != nil:
 		return context.Canceled
 	}
-	if wrapped := wrap(ctx, cl, err, ref{network: id.Network, element: id.Element}); exitCode(wrapped) == ExitNotFound ||
+	if wrapped := wrap(ctx, cl, err,
+		ref{network: id.Network, element: id.Element}); exitCode(wrapped) == ExitNotFound ||
 		exitCode(wrapped) == ExitNotRunning || client.IsDenied(err) {
 		return wrapped
 	}
@@ -164,9 +166,11 @@ func stopped(ctx context.Context, cl Client, id model.ID) error {
 		return failed("%s has failed: %s", id, oneLine(e.Message))
 	}
 	if e.Message != "" {
-		return failed("%s is %s: %s; `polyplane get elements %s -w` shows when it is there", id, e.Phase, oneLine(e.Message), id.Network)
+		return failed("%s is %s: %s; `polyplane get elements %s -w` shows when it is there", id, e.Phase,
+			oneLine(e.Message), id.Network)
 	}
-	return failed("%s is not running yet (%s); `polyplane get elements %s -w` shows when it is", id, e.Phase, id.Network)
+	return failed("%s is not running yet (%s); `polyplane get elements %s -w` shows when it is", id,
+		e.Phase, id.Network)
 }
 
 func (c *CLI) logsCommand() *cobra.Command {

@@ -22,8 +22,9 @@ func (c *CLI) fibCommand() *cobra.Command {
 This is the router's routing table as the data path has it, read from the data path's own memory. The
 data path (xdp), or the node's kernel (router, bridge), forwards what is in it. The router's own stack
 gets the rest. With PREFIX, show only what lies in that prefix.`,
-		Example: "  polyplane get fib lab/r1\n  polyplane get fib lab/r1 10.0.0.0/8\n  polyplane get fib -6 lab/r1 -o json",
-		Args:    args(1, 2, "NET/ROUTER, and a prefix like 10.0.0.0/8"),
+		Example: "  polyplane get fib lab/r1\n  polyplane get fib lab/r1 10.0.0.0/8\n  polyplane get fib -6 lab/r1 " +
+			"-o json",
+		Args: args(1, 2, "NET/ROUTER, and a prefix like 10.0.0.0/8"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			id, err := elementRef(given[0])
 			if err != nil {
@@ -43,7 +44,8 @@ gets the rest. With PREFIX, show only what lies in that prefix.`,
 			if len(given) > 1 {
 				if request.Prefix, err = netip.ParsePrefix(given[1]); err != nil {
 					if _, err := netip.ParseAddr(given[1]); err == nil {
-						return usageError(cmd, "%q is an address, and a prefix like 10.0.0.0/8 is expected; `polyplane trace %s %s` tells which entry an address matches",
+						return usageError(cmd, "%q is an address, and a prefix like 10.0.0.0/8 is expected; "+
+							"`polyplane trace %s %s` tells which entry an address matches",
 							given[1], id, given[1])
 					}
 					return usageError(cmd, "%q is no prefix: write one like 10.0.0.0/8 or 2001:db8::/32", given[1])
@@ -103,7 +105,8 @@ func (c *CLI) printFIB(f model.FIB) error {
 
 // tableText describes one family's table and, if the router itself forwards all of it, why.
 func tableText(t model.FIBTable, why string) string {
-	words := fmt.Sprintf("%s: %d routes in %s (%s)", familyName(t.Family), t.Routes, byteCount(uint64(t.Bytes)), t.Shape)
+	words := fmt.Sprintf("%s: %d routes in %s (%s)", familyName(t.Family), t.Routes,
+		byteCount(uint64(t.Bytes)), t.Shape)
 	if why != "" {
 		words += ", the router itself forwards: " + why
 	}
@@ -144,8 +147,9 @@ Where the node's kernel forwards the packet (router, bridge), that kernel is ask
 answer is shown. No packet is sent.
 
 The exit status is 1 when the packet would be dropped.`,
-		Example: "  polyplane trace lab/r1 10.0.0.6\n  polyplane trace lab/r1 10.0.0.6 --source 10.1.0.2 --protocol tcp --port 80\n  polyplane trace lab/r1 2001:db8::1 --ttl 1",
-		Args:    args(2, 2, "NET/ROUTER and an address"),
+		Example: "  polyplane trace lab/r1 10.0.0.6\n  polyplane trace lab/r1 10.0.0.6 --source 10.1.0.2 --protocol " +
+			"tcp --port 80\n  polyplane trace lab/r1 2001:db8::1 --ttl 1",
+		Args: args(2, 2, "NET/ROUTER and an address"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			id, err := elementRef(given[0])
 			if err != nil {
@@ -167,7 +171,8 @@ The exit status is 1 when the packet would be dropped.`,
 			number, ok := known[protocol]
 			if q.Protocol = number; !ok {
 				if q.Protocol, err = strconv.Atoi(protocol); err != nil || q.Protocol < 0 || q.Protocol > 255 {
-					return usageError(cmd, "--protocol %q: tcp, udp, icmp, sctp or a number from 0 to 255 is expected", protocol)
+					return usageError(cmd, "--protocol %q: tcp, udp, icmp, sctp or a number from 0 to 255 is expected",
+						protocol)
 				}
 			}
 			switch {
@@ -248,7 +253,8 @@ func (c *CLI) trace(cmd *cobra.Command, cl Client, o output, id model.ID, q mode
 		}
 		if next.Element.Forwarding == model.ForwardGuest {
 			if o.format == "" {
-				fmt.Fprintf(c.Out, "%s, in by %s\n  its own stack forwards (forwarding: guest): `ip route get` in it tells how\n", next.ID, far.Far.Interface)
+				fmt.Fprintf(c.Out, "%s, in by %s\n  its own stack forwards (forwarding: guest): `ip route get` in it "+
+					"tells how\n", next.ID, far.Far.Interface)
 			}
 			break
 		}

@@ -34,7 +34,8 @@ type fileFlags struct {
 
 func (f *fileFlags) addFlags(cmd *cobra.Command, what string) {
 	cmd.Flags().StringArrayVarP(&f.paths, "file", "f", nil, what+"; may be repeated")
-	mustComplete(cmd.RegisterFlagCompletionFunc("file", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	mustComplete(cmd.RegisterFlagCompletionFunc("file", func(*cobra.Command, []string, string) ([]string,
+		cobra.ShellCompDirective) {
 		return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 	}))
 	cmd.Flags().StringSliceVar(&f.names, "name", nil,
@@ -69,8 +70,9 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 			for _, d := range documents {
 				n := d.Network
 				if first, twice := from[n.Name]; twice && first != s.name {
-					problems = append(problems, fmt.Errorf("network %s is in %s and in %s: keep one of them, or rename one with --name",
-						n.Name, first, s.name))
+					problems = append(problems,
+						fmt.Errorf("network %s is in %s and in %s: keep one of them, or rename one with --name",
+							n.Name, first, s.name))
 				}
 				from[n.Name], f.from[n.Name] = s.name, d
 				all = append(all, n)
@@ -81,7 +83,8 @@ func (c *CLI) readNetworks(ctx context.Context, f *fileFlags) ([]model.Network, 
 		return nil, badFile(errors.Join(problems...))
 	}
 	if len(all) == 0 {
-		return nil, badFile(fmt.Errorf("%s: there is no network in it; a file begins with `network: NAME`", strings.Join(f.paths, ", ")))
+		return nil, badFile(fmt.Errorf("%s: there is no network in it; a file begins with `network: NAME`",
+			strings.Join(f.paths, ", ")))
 	}
 	if !f.renames() {
 		return all, nil
@@ -143,7 +146,8 @@ func renamed(all []model.Network, names []string) ([]model.Network, error) {
 		for _, n := range all {
 			have = append(have, n.Name)
 		}
-		return nil, badFile(fmt.Errorf("--name renames one network, and there are %d in the file: %s", len(all), strings.Join(have, ", ")))
+		return nil, badFile(fmt.Errorf("--name renames one network, and there are %d in the file: %s", len(all),
+			strings.Join(have, ", ")))
 	}
 	var out []model.Network
 	for i, name := range names {

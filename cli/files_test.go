@@ -42,7 +42,8 @@ func TestReadingAFileEnds(t *testing.T) {
 	if data, err := readFile(t.Context(), "/dev/zero"); err != nil || len(data) != maxInput {
 		t.Errorf("/dev/zero: %d bytes, %v", len(data), err)
 	}
-	if r := run(t, lab(), "plan", "-f", "/dev/zero"); r.code != ExitUsage || !strings.Contains(r.err, "4194304 are allowed") {
+	if r := run(t, lab(), "plan", "-f", "/dev/zero"); r.code != ExitUsage ||
+		!strings.Contains(r.err, "4194304 are allowed") {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -56,7 +57,8 @@ func TestEmptyNameIsRefused(t *testing.T) {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}
-	if r := run(t, lab(), "delete", "lab", "--name", "x"); r.code != ExitUsage || !strings.Contains(r.err, "it needs -f FILE") {
+	if r := run(t, lab(), "delete", "lab", "--name", "x"); r.code != ExitUsage ||
+		!strings.Contains(r.err, "it needs -f FILE") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -95,7 +95,8 @@ func writeDOT(w io.Writer, r model.Record) error {
 	for i, node := range nodes {
 		indent := "  "
 		if node != "" {
-			fmt.Fprintf(b, "  subgraph cluster_%d {\n    label=%s; style=\"rounded,filled\"; color=\"#8899aa\"; fillcolor=\"#eef3f8\";\n",
+			fmt.Fprintf(b, "  subgraph cluster_%d {\n    label=%s; style=\"rounded,filled\"; color=\"#8899aa\"; "+
+				"fillcolor=\"#eef3f8\";\n",
 				i, dotQuote("node "+node))
 			indent = "    "
 		}
@@ -118,7 +119,8 @@ func writeDOT(w io.Writer, r model.Record) error {
 		b.WriteString(";\n")
 	}
 	for _, e := range r.Network.Edges {
-		fmt.Fprintf(b, "  %s [shape=cds];\n  %s -- %s [style=dashed];\n", dotQuote(edgeDevice(e)), dotQuote(e.End.Element),
+		fmt.Fprintf(b, "  %s [shape=cds];\n  %s -- %s [style=dashed];\n", dotQuote(edgeDevice(e)),
+			dotQuote(e.End.Element),
 			dotQuote(edgeDevice(e)))
 	}
 	b.WriteString("}\n")

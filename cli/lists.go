@@ -14,10 +14,13 @@ func networkListing() listing[model.NetworkStatus] {
 	return listing[model.NetworkStatus]{
 		name: "networks", aliases: []string{"network", "nets", "net"}, short: "List the virtual networks",
 		example: "  polyplane get networks\n  polyplane get networks -w",
-		fetch:   func(ctx context.Context, cl Client, _ string) ([]model.NetworkStatus, error) { return cl.Networks(ctx) },
-		pick:    func(d model.Dump) []model.NetworkStatus { return d.Networks },
-		key:     func(n model.NetworkStatus) string { return n.Name },
-		noise:   []string{"AGE", "MODIFIED"},
+		fetch: func(ctx context.Context, cl Client, _ string) ([]model.NetworkStatus,
+			error) {
+			return cl.Networks(ctx)
+		},
+		pick:  func(d model.Dump) []model.NetworkStatus { return d.Networks },
+		key:   func(n model.NetworkStatus) string { return n.Name },
+		noise: []string{"AGE", "MODIFIED"},
 		head: func(wide bool) []string {
 			head := []string{"NETWORK", "PHASE", ">RUNNING", ">LINKS", "NODES", ">AGE"}
 			if wide {
@@ -26,7 +29,8 @@ func networkListing() listing[model.NetworkStatus] {
 			return head
 		},
 		row: func(c *CLI, n model.NetworkStatus, wide bool) []cell {
-			row := []cell{text(n.Name), networkPhase(n), text(usedOf(strconv.Itoa(n.Running), strconv.Itoa(n.Elements))),
+			row := []cell{text(n.Name), networkPhase(n),
+				text(usedOf(strconv.Itoa(n.Running), strconv.Itoa(n.Elements))),
 				text(strconv.Itoa(n.Links)), text(nameList(n.Nodes, 4)), text(c.since(n.Created))}
 			if wide {
 				row = append(row, texts(strconv.Itoa(n.Stopped), strconv.Itoa(n.Failed),
@@ -46,7 +50,8 @@ func nodeListing() listing[model.NodeStatus] {
 		key:     func(n model.NodeStatus) string { return "node/" + n.Name },
 		noise:   []string{"CPU USED", "MEM USED", "SEEN"},
 		head: func(wide bool) []string {
-			head := []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU", ">MEMORY", ">CPU USED", ">MEM USED", "LOCATION"}
+			head := []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU", ">MEMORY", ">CPU USED",
+				">MEM USED", "LOCATION"}
 			if wide {
 				head = append(head, "ADDRESS", ">MTU", "HOOK", "KIND", ">SEEN", "OFFERS", "LACKS", "PROBLEM")
 			}
@@ -55,9 +60,11 @@ func nodeListing() listing[model.NodeStatus] {
 		row: func(c *CLI, n model.NodeStatus, wide bool) []cell {
 			row := []cell{text(n.Name), nodeState(n), text(strconv.Itoa(n.Elements)), text(strconv.Itoa(n.Ports)),
 				text(usedOf(cores(n.CPUReserved), cores(n.CPU))), text(reservedMemory(n)),
-				text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
+				text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)),
+				text(byteCount(uint64(n.MemoryUsed))), text(n.Location)}
 			if wide {
-				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n), c.since(n.LastSeen), offered(n.Offers),
+				row = append(row, texts(addressText(n), mtuText(n.MTU), underlayHook(n), nodeKind(n),
+					c.since(n.LastSeen), offered(n.Offers),
 					lacking(n.Offers), oneLine(n.Problem))...)
 			}
 			return row
@@ -138,7 +145,8 @@ func elementListing() listing[model.ElementView] {
 			return head
 		},
 		row: func(c *CLI, e model.ElementView, wide bool) []cell {
-			row := []cell{text(e.ID.String()), text(string(e.Element.Kind)), elementPhase(&e.ElementStatus), text(e.Node),
+			row := []cell{text(e.ID.String()), text(string(e.Element.Kind)),
+				elementPhase(&e.ElementStatus), text(e.Node),
 				text(string(e.Element.Software)), text(addresses(&e.Element, wide))}
 			if wide {
 				row = append(row, texts(string(e.Element.Control), string(e.Element.Forwarding), cores(e.Element.CPU),
@@ -171,12 +179,15 @@ func linkListing() listing[model.LinkStatus] {
 			return head
 		},
 		row: func(c *CLI, l model.LinkStatus, wide bool) []cell {
-			row := []cell{text(l.Network + "/" + l.Link.Name), linkState(l), text(end(l.Link.Ends[0])), text(end(l.Link.Ends[1])),
+			row := []cell{text(l.Network + "/" + l.Link.Name), linkState(l), text(end(l.Link.Ends[0])),
+				text(end(l.Link.Ends[1])),
 				text(paths(l.Paths)), text(bandwidth(l.Link.Bandwidth)), text(join(l.Link.Prefixes))}
 			if wide {
 				ab, ba, dropped := linkTraffic(l)
-				row = append(row, texts(mtuText(linkMTU(l.Link)), shortDuration(l.Link.Delay), shortDuration(l.Link.Jitter),
-					percent(l.Link.Loss), strconv.FormatUint(uint64(l.VNI), 10), byteCount(ab), byteCount(ba), count(dropped))...)
+				row = append(row, texts(mtuText(linkMTU(l.Link)), shortDuration(l.Link.Delay),
+					shortDuration(l.Link.Jitter),
+					percent(l.Link.Loss), strconv.FormatUint(uint64(l.VNI), 10), byteCount(ab),
+					byteCount(ba), count(dropped))...)
 			}
 			return row
 		},

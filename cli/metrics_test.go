@@ -10,16 +10,20 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// measured is the laboratory with a substrate of which one link is known, one in one direction only, and one not at all.
+// measured is the laboratory with a substrate of which one link is known, one in one direction only, and one not at
+// all.
 func measured() *fake {
 	f := lab()
 	f.dump.Substrate = []model.SubstrateLinkStatus{
 		{SubstrateLink: model.SubstrateLink{A: "n1", B: "n2", Bandwidth: 1e9},
-			Forth: &model.LinkMeasure{To: "n2", Up: true, Device: "to-n2", RTTMin: 81 * time.Microsecond, RTTMedian: 20321 * time.Microsecond,
-				Sent: 200, Lost: 1, Capacity: 1e9, Used: 2e8, Available: 8e8},
-			Back: &model.LinkMeasure{To: "n1", Up: true, Device: "to-n1", RTTMin: 80 * time.Microsecond, RTTMedian: 20 * time.Millisecond, Sent: 200,
+			Forth: &model.LinkMeasure{To: "n2", Up: true, Device: "to-n2", RTTMin: 81 * time.Microsecond,
+				RTTMedian: 20321 * time.Microsecond,
+				Sent:      200, Lost: 1, Capacity: 1e9, Used: 2e8, Available: 8e8},
+			Back: &model.LinkMeasure{To: "n1", Up: true, Device: "to-n1", RTTMin: 80 * time.Microsecond,
+				RTTMedian: 20 * time.Millisecond, Sent: 200,
 				Capacity: 1e9, Available: 1e9}},
-		{SubstrateLink: model.SubstrateLink{A: "n2", B: "n3"}, Back: &model.LinkMeasure{To: "n2", Sent: 4, Lost: 4, Problem: "no\nroute"}},
+		{SubstrateLink: model.SubstrateLink{A: "n2", B: "n3"}, Back: &model.LinkMeasure{To: "n2", Sent: 4, Lost: 4,
+			Problem: "no\nroute"}},
 		{SubstrateLink: model.SubstrateLink{A: "n3", B: "n1"}},
 	}
 	return f
@@ -68,10 +72,12 @@ func TestMetrics(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("there are left-overs: %v", entries)
 	}
-	if r := run(t, lab(), "metrics", "--textfile", filepath.Join(dir, "metrics.txt")); r.code != ExitUsage || !strings.Contains(r.err, ".prom") {
+	if r := run(t, lab(), "metrics", "--textfile", filepath.Join(dir, "metrics.txt")); r.code != ExitUsage ||
+		!strings.Contains(r.err, ".prom") {
 		t.Errorf("status %d: %s", r.code, r.err)
 	}
-	if r := run(t, lab(), "metrics", "--textfile", filepath.Join(dir, "none", "x.prom")); r.code == ExitOK || !strings.Contains(r.err, "x.prom") {
+	if r := run(t, lab(), "metrics", "--textfile", filepath.Join(dir, "none", "x.prom")); r.code == ExitOK ||
+		!strings.Contains(r.err, "x.prom") {
 		t.Errorf("status %d: %s", r.code, r.err)
 	}
 }

@@ -29,7 +29,8 @@ type output struct {
 func (o *output) addFlag(cmd *cobra.Command, formats ...string) {
 	cmd.Flags().VarP(&formatFlag{value: &o.format, allowed: formats}, "output", "o",
 		"print as "+orList(slices.Clone(formats))+" instead of a table for people")
-	mustComplete(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+	mustComplete(cmd.RegisterFlagCompletionFunc("output",
+		cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 	if slices.Contains(formats, formatWide) {
 		cmd.Flags().BoolVar(&o.noHeading, "no-headers", false, "print tables without their heading")
 	}

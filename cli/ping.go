@@ -23,8 +23,9 @@ func (c *CLI) pingCommand() *cobra.Command {
 		Long: `Ping from inside an element. B's address is one in a subnet that A is in as well, if there is one; else
 B's loopback; else B's first address. IPv4 comes before IPv6. The exit status is that of ping: 0 when an
 answer came, 1 when none did.`,
-		Example: "  polyplane ping lab/h1 h2\n  polyplane ping lab/r1 10.0.0.6 -c 100 -i 0.01\n  polyplane ping -6 lab/h1 lab/h2",
-		Args:    args(2, 2, "NET/A and NET/B or an address"),
+		Example: "  polyplane ping lab/h1 h2\n  polyplane ping lab/r1 10.0.0.6 -c 100 -i 0.01\n  polyplane ping -6 " +
+			"lab/h1 lab/h2",
+		Args: args(2, 2, "NET/A and NET/B or an address"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			from, err := elementRef(given[0])
 			if err != nil {

@@ -49,7 +49,8 @@ func (p *progress) update(done, all int) {
 		p.bar = p.container.AddBar(0, // grows; reaching its end is not the end
 			mpb.BarRemoveOnComplete(),
 			mpb.PrependDecorators(decor.Name(p.verb+" ")),
-			mpb.AppendDecorators(decor.CountersNoUnit(" %d/%d elements"), decor.Elapsed(decor.ET_STYLE_GO, decor.WCSyncSpace)))
+			mpb.AppendDecorators(decor.CountersNoUnit(" %d/%d elements"),
+				decor.Elapsed(decor.ET_STYLE_GO, decor.WCSyncSpace)))
 	}
 	p.bar.SetTotal(int64(max(all, 1)), false)
 	p.bar.SetCurrent(int64(done))

@@ -27,8 +27,9 @@ seconds after it.
 
 A quarantine lasts until release, over applies, restarts and reboots. Elements get into it by this
 command, or by their policy when they attack (policy).`,
-		Example: "  polyplane quarantine lab/h3 --reason 'scans the others'\n  polyplane quarantine list\n  polyplane quarantine capture lab/h3 -w h3.pcapng\n  polyplane release lab/h3",
-		Args:    args(1, -1, "NET/ELEMENT"),
+		Example: "  polyplane quarantine lab/h3 --reason 'scans the others'\n  polyplane quarantine list\n  " +
+			"polyplane quarantine capture lab/h3 -w h3.pcapng\n  polyplane release lab/h3",
+		Args: args(1, -1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			ctx := cmd.Context()
 			ids := make([]model.ID, len(given))
@@ -53,11 +54,13 @@ command, or by their policy when they attack (policy).`,
 				result, err := cl.Quarantine(ctx, id, reason)
 				switch {
 				case err != nil:
-					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err), ref{network: id.Network, element: id.Element}))
+					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err),
+						ref{network: id.Network, element: id.Element}))
 				case !result.Changed:
 					fmt.Fprintf(c.Out, "%s is in quarantine already\n", id)
 				default:
-					fmt.Fprint(c.Out, c.hinted(fmt.Sprintf("%s is in quarantine; `polyplane release %s` ends it\n", id, id)))
+					fmt.Fprint(c.Out, c.hinted(fmt.Sprintf("%s is in quarantine; `polyplane release %s` ends it\n", id,
+						id)))
 				}
 			}
 			return errors.Join(failures...)
@@ -114,10 +117,11 @@ func (c *CLI) quarantineListCommand() *cobra.Command {
 func (c *CLI) quarantineCaptureCommand() *cobra.Command {
 	file := ""
 	cmd := &cobra.Command{
-		Use:     "capture NET/ELEMENT",
-		Short:   "Fetch the capture that is kept of an element in quarantine",
-		Example: "  polyplane quarantine capture lab/h3 -w h3.pcapng\n  polyplane quarantine capture lab/h3 | tcpdump -nr -",
-		Args:    args(1, 1, "NET/ELEMENT"),
+		Use:   "capture NET/ELEMENT",
+		Short: "Fetch the capture that is kept of an element in quarantine",
+		Example: "  polyplane quarantine capture lab/h3 -w h3.pcapng\n  polyplane quarantine capture lab/h3 | " +
+			"tcpdump -nr -",
+		Args: args(1, 1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) (err error) {
 			ctx := cmd.Context()
 			id, err := elementRef(given[0])
@@ -125,7 +129,8 @@ func (c *CLI) quarantineCaptureCommand() *cobra.Command {
 				return err
 			}
 			if _, ok := terminalFD(c.Out); ok && file == "" {
-				return usageError(cmd, "a capture is binary data, and standard output is a terminal: write it with -w FILE, or pipe it")
+				return usageError(cmd, "a capture is binary data, and standard output is a terminal: write it with "+
+					"-w FILE, or pipe it")
 			}
 			cl, err := c.connect()
 			if err != nil {
@@ -183,7 +188,8 @@ func (c *CLI) releaseCommand() *cobra.Command {
 				result, err := cl.Act(ctx, id, model.ActionRelease)
 				switch {
 				case err != nil:
-					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err), ref{network: id.Network, element: id.Element}))
+					failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err),
+						ref{network: id.Network, element: id.Element}))
 				case !result.Changed:
 					fmt.Fprintf(c.Out, "%s is not in quarantine\n", id)
 				default:
@@ -216,8 +222,9 @@ back with attack=.
 
 Others may have provoked what an element does, by what they sent to it. Then an event says so, and nothing
 is done to the element.`,
-		Example: "  polyplane policy\n  polyplane policy lab attack=quarantine\n  polyplane policy lab/r1 attack=tell\n  polyplane policy lab attack=",
-		Args:    args(0, 2, ""),
+		Example: "  polyplane policy\n  polyplane policy lab attack=quarantine\n  polyplane policy lab/r1 " +
+			"attack=tell\n  polyplane policy lab attack=",
+		Args: args(0, 2, ""),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			ctx := cmd.Context()
 			var of ref
@@ -235,7 +242,8 @@ is done to the element.`,
 			if len(given) == 2 {
 				key, value, ok := strings.Cut(given[1], "=")
 				if !ok || key != policyKey {
-					return usageError(cmd, "%q sets no policy: attack=tell, quarantine, stop or delete is expected, or attack= to take it back", given[1])
+					return usageError(cmd, "%q sets no policy: attack=tell, quarantine, stop or delete is expected, "+
+						"or attack= to take it back", given[1])
 				}
 				policy := model.AttackPolicy(strings.TrimSpace(value))
 				if err := policy.Check(); err != nil {

@@ -36,8 +36,9 @@ of descriptions with their configuration files (stored), ` + strconv.Itoa(usual.
 bounds of their own.
 
   the keys:  ` + strings.Join(model.SettingsOfQuota(), " ") + `  (KEY= takes a bound away)`,
-		Example: "  polyplane quota\n  polyplane quota owner/alice networks=3 cpu=4 memory=8GiB\n  polyplane quota 'owner/*' elements=500 stored=64MiB\n  polyplane quota lab elements=50",
-		Args:    args(0, -1, ""),
+		Example: "  polyplane quota\n  polyplane quota owner/alice networks=3 cpu=4 memory=8GiB\n  polyplane quota " +
+			"'owner/*' elements=500 stored=64MiB\n  polyplane quota lab elements=50",
+		Args: args(0, -1, ""),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			ctx := cmd.Context()
 			var kind model.QuotaKind
@@ -124,9 +125,11 @@ func boundOf[T cmp.Ordered](used string, limit T, text func(T) string) string {
 
 func (c *CLI) completeQuota(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
 	if len(given) > 0 {
-		return freeKeys(model.SettingsOfQuota(), given[1:], typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return freeKeys(model.SettingsOfQuota(), given[1:], typed),
+			cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-	return c.complete(cmd, typed, func(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+	return c.complete(cmd, typed, func(ctx context.Context, cl Client, typed string) ([]string,
+		cobra.ShellCompDirective) {
 		all, err := cl.Quotas(ctx)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp

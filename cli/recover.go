@@ -24,7 +24,8 @@ the command says so.`,
 		Example: "  polyplane recover --from-nodes --dry-run\n  polyplane recover --from-nodes",
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if !fromNodes {
-				return usageError(cmd, "say where to recover from: --from-nodes (a backup is put back by `polyplane restore`)")
+				return usageError(cmd, "say where to recover from: --from-nodes (a backup is put back by `polyplane "+
+					"restore`)")
 			}
 			ctx := cmd.Context()
 			cl, err := c.connect()
@@ -43,7 +44,8 @@ the command says so.`,
 	f := cmd.Flags()
 	f.BoolVar(&fromNodes, "from-nodes", false, "from what the nodes keep of what they were told to have")
 	f.BoolVar(&request.DryRun, "dry-run", false, "tell what would be done, and do nothing")
-	f.BoolVar(&request.Changed, "changed", false, "take in also what cannot be put together exactly as it is: running elements may change")
+	f.BoolVar(&request.Changed, "changed", false,
+		"take in also what cannot be put together exactly as it is: running elements may change")
 	return cmd
 }
 
@@ -61,7 +63,8 @@ func (c *CLI) printRecovered(result model.RecoverResult, dry bool) error {
 	}
 	for _, n := range result.Networks {
 		if n.Taken {
-			fmt.Fprintf(c.Out, "%s %s: %d elements, %d links, on %s\n", n.Name, word, n.Elements, n.Links, strings.Join(n.Nodes, ", "))
+			fmt.Fprintf(c.Out, "%s %s: %d elements, %d links, on %s\n", n.Name, word, n.Elements, n.Links,
+				strings.Join(n.Nodes, ", "))
 		} else {
 			fmt.Fprintf(c.Out, "%s NOT %s: %s\n", n.Name, word, n.Problem)
 			refusedNames = append(refusedNames, n.Name)

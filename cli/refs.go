@@ -29,7 +29,8 @@ func parseRef(s string) (ref, error) {
 	element, iface, hasInterface := strings.Cut(rest, ":")
 	r.element, r.iface = element, iface
 	if element == "" || strings.Contains(element, "/") || hasInterface && iface == "" {
-		return r, fmt.Errorf("%q names nothing: NET/ELEMENT or NET/ELEMENT:IF is expected, such as lab/r1 or lab/r1:eth0", s)
+		return r, fmt.Errorf("%q names nothing: NET/ELEMENT or NET/ELEMENT:IF is expected, such as lab/r1 or "+
+			"lab/r1:eth0", s)
 	}
 	return r, nil
 }
@@ -47,7 +48,8 @@ func elementRef(s string) (model.ID, error) {
 func portRef(s string) (model.PortID, error) {
 	r, err := parseRef(s)
 	if err != nil || r.iface == "" {
-		return model.PortID{}, usageError(nil, "%q is not an interface: NET/ELEMENT:IF is expected, such as lab/r1:eth0", s)
+		return model.PortID{}, usageError(nil,
+			"%q is not an interface: NET/ELEMENT:IF is expected, such as lab/r1:eth0", s)
 	}
 	return r.portID(), nil
 }

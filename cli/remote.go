@@ -33,8 +33,10 @@ type remote struct {
 
 func (c *CLI) addRemoteFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringVar(&c.remote.server, "server", "", "speak to the manager at `HOST:PORT` over TLS ("+serverVariable+"; after `login` it goes without saying)")
-	f.StringVar(&c.remote.tokenFile, "token-file", "", "a `file` with the token for it ("+tokenFileVariable+", or the token itself in "+tokenVariable+")")
+	f.StringVar(&c.remote.server, "server", "", "speak to the manager at `HOST:PORT` over TLS ("+serverVariable+
+		"; after `login` it goes without saying)")
+	f.StringVar(&c.remote.tokenFile, "token-file", "", "a `file` with the token for it ("+tokenFileVariable+
+		", or the token itself in "+tokenVariable+")")
 	c.remote.instanceFlag = func() bool {
 		return root.PersistentFlags().Changed("instance") || c.Getenv(instance.Variable) != ""
 	}
@@ -111,7 +113,8 @@ func (c *CLI) chosen() (server string, token trust.Token, err error) {
 	case kept.Server == server:
 		text, from = kept.Token, "the login"
 	default:
-		err = fmt.Errorf("no token for the manager at %s: `polyplane login %s` asks for it, or --token-file names a file that holds it", server, server)
+		err = fmt.Errorf("no token for the manager at %s: `polyplane login %s` asks for it, or --token-file names a "+
+			"file that holds it", server, server)
 	}
 	if err == nil {
 		if token, err = trust.ParseToken(text); err != nil {
@@ -142,8 +145,10 @@ func serverAddress(text string) (string, error) {
 func (c *CLI) localOnly(what string) error {
 	server, _, err := c.chosen()
 	if err == nil && server != "" {
-		err = &Error{Code: ExitUsage, Err: fmt.Errorf("%s works on the manager's machine only, and this speaks to %s; --instance %s means the instance here",
-			what, server, instance.DefaultName)}
+		err = &Error{Code: ExitUsage,
+			Err: fmt.Errorf("%s works on the manager's machine only, and this speaks to %s; --instance %s means the "+
+				"instance here",
+				what, server, instance.DefaultName)}
 	}
 	return err
 }
@@ -192,7 +197,8 @@ instance of this machine.`,
 			if err := c.writeLogin(login{server, token.String()}); err != nil {
 				return fmt.Errorf("keep the login: %w", err)
 			}
-			fmt.Fprintf(c.Err, "commands of this user now go to polyplane '%s' at %s, as %s (%s)\n", who.Instance, server, who.User, who.Role)
+			fmt.Fprintf(c.Err, "commands of this user now go to polyplane '%s' at %s, as %s (%s)\n", who.Instance,
+				server, who.User, who.Role)
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -245,7 +251,8 @@ func (c *CLI) logoutCommand() *cobra.Command {
 				return nil
 			}
 			if err == nil {
-				fmt.Fprintln(c.Err, "commands of this user go to this machine's instance again; the token itself stays good (`polyplane token revoke`)")
+				fmt.Fprintln(c.Err, "commands of this user go to this machine's instance again; the token itself "+
+					"stays good (`polyplane token revoke`)")
 			}
 			return err
 		},

@@ -31,8 +31,9 @@ changed. Values are written and checked as in files; KEY= goes back to the defau
 
 save prints what is set. It stays until somebody applies a file that names the field: then the field is
 as that file says.`,
-		Example: "  polyplane set lab/r1 cpu=0.5 memory=512MiB\n  polyplane set lab/r1 forwarding=xdp\n  polyplane set lab/r1--r2 bandwidth=100Mbit loss=1%\n  polyplane set lab/r1--r2 loss=",
-		Args:    args(2, -1, "NET[/ELEMENT|/LINK] KEY=VALUE"),
+		Example: "  polyplane set lab/r1 cpu=0.5 memory=512MiB\n  polyplane set lab/r1 forwarding=xdp\n  polyplane " +
+			"set lab/r1--r2 bandwidth=100Mbit loss=1%\n  polyplane set lab/r1--r2 loss=",
+		Args: args(2, -1, "NET[/ELEMENT|/LINK] KEY=VALUE"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			of, err := parseRef(given[0])
 			if err == nil && of.iface != "" {
@@ -81,7 +82,8 @@ type setView struct {
 	Changes  plan.Changes `json:"changes,omitempty"`
 }
 
-func (c *CLI) set(ctx context.Context, cl Client, of ref, values []model.Assignment, o output, wait bool, timeout time.Duration) error {
+func (c *CLI) set(ctx context.Context, cl Client, of ref, values []model.Assignment, o output, wait bool,
+	timeout time.Duration) error {
 	result, err := cl.Set(ctx, of.network, model.SetRequest{Object: of.element, Values: values})
 	if client.IsNotFound(err) && of.element != "" {
 		if missing := lookUpObject(ctx, cl, of); missing != nil {
@@ -117,18 +119,21 @@ func (c *CLI) set(ctx context.Context, cl Client, of ref, values []model.Assignm
 		}
 	}
 	if o.format != formatTable {
-		return writeValue(c.Out, o.format, setView{of.network, of.element, result.Changed, result.Record.Revision, changes})
+		return writeValue(c.Out, o.format, setView{of.network, of.element, result.Changed,
+			result.Record.Revision, changes})
 	}
 	return nil
 }
 
 // notTold explains why the command does not wait: the node is not heard, so nobody knows when it will do what it shall.
 func notTold(done string, n model.NodeStatus) error {
-	return failed("%s, and node %s does not do it now: %s. It does as soon as it is back", done, n.Name, oneLine(n.Problem))
+	return failed("%s, and node %s does not do it now: %s. It does as soon as it is back", done,
+		n.Name, oneLine(n.Problem))
 }
 
 // awaitSet waits until the nodes that were told have done what was set.
-func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.SetResult, timeout time.Duration) error {
+func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.SetResult,
+	timeout time.Duration) error {
 	var late []string
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		nodes, err := cl.Nodes(ctx)
@@ -164,8 +169,9 @@ func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.
 		return true, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return &Error{Code: ExitTimeout, Err: fmt.Errorf("%s is set, and not yet in place on %s after %s; `polyplane get nodes` tells more",
-			name, strings.Join(late, ", "), timeout)}
+		return &Error{Code: ExitTimeout,
+			Err: fmt.Errorf("%s is set, and not yet in place on %s after %s; `polyplane get nodes` tells more",
+				name, strings.Join(late, ", "), timeout)}
 	}
 	return err
 }
@@ -179,7 +185,8 @@ func lookUpObject(ctx context.Context, cl Client, of ref) error {
 	if err != nil || slices.Contains(names, of.element) {
 		return err
 	}
-	return notFound("network %s has no element or link %q%s", of.network, of.element, existingNames("name", of.element, names))
+	return notFound("network %s has no element or link %q%s", of.network, of.element,
+		existingNames("name", of.element, names))
 }
 
 // objects are the names of a network's elements and links.
@@ -223,7 +230,8 @@ func (c *CLI) completeSet(cmd *cobra.Command, given []string, typed string) ([]s
 	if len(given) == 0 {
 		return c.complete(cmd, typed, c.completeNetworks, c.completeObjects)
 	}
-	return c.complete(cmd, typed, func(ctx context.Context, cl Client, typed string) ([]string, cobra.ShellCompDirective) {
+	return c.complete(cmd, typed, func(ctx context.Context, cl Client, typed string) ([]string,
+		cobra.ShellCompDirective) {
 		of, err := parseRef(given[0])
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp

@@ -10,7 +10,8 @@ import (
 
 func TestSet(t *testing.T) {
 	f := lab()
-	if r := run(t, f, "set", "lab/r1", "cpu=0.25", "processes=100"); r.code != ExitOK || r.out != "lab/r1 cpu: 0.5 → 0.25\nlab/r1 processes: unset → 100\n" {
+	if r := run(t, f, "set", "lab/r1", "cpu=0.25", "processes=100"); r.code != ExitOK ||
+		r.out != "lab/r1 cpu: 0.5 → 0.25\nlab/r1 processes: unset → 100\n" {
 		t.Errorf("got %+v", r)
 	}
 	if r := run(t, f, "set", "lab/r1", "processes=100"); r.code != ExitOK || r.out != "lab/r1 is so already\n" {
@@ -21,7 +22,8 @@ func TestSet(t *testing.T) {
 	}
 	var view setView
 	r := run(t, f, "set", "lab/h1--r1", "loss=1%", "-o", "json")
-	if err := json.Unmarshal([]byte(r.out), &view); err != nil || view.Object != "h1--r1" || !view.Changed || len(view.Changes) != 1 {
+	if err := json.Unmarshal([]byte(r.out), &view); err != nil || view.Object != "h1--r1" || !view.Changed ||
+		len(view.Changes) != 1 {
 		t.Errorf("%v, got %+v", err, r)
 	}
 	for args, want := range map[string]string{
@@ -34,13 +36,15 @@ func TestSet(t *testing.T) {
 		"lab/h1--r1 memory=1":   "a link has no key",
 		"lab/r1 memory=1 cpu=x": "memory:",
 	} {
-		if r := run(t, lab(), append([]string{"set"}, strings.Fields(args)...)...); r.code == ExitOK || !strings.Contains(r.err, want) {
+		if r := run(t, lab(), append([]string{"set"}, strings.Fields(args)...)...); r.code == ExitOK ||
+			!strings.Contains(r.err, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)
 		}
 	}
 	// A node that has not done it is waited for.
 	f.revision = 7
-	if r := run(t, f, "set", "lab/r1", "cpu=0.75", "--timeout", "60ms"); r.code != ExitTimeout || !strings.Contains(r.err, "not yet in place on n1") {
+	if r := run(t, f, "set", "lab/r1", "cpu=0.75", "--timeout", "60ms"); r.code != ExitTimeout ||
+		!strings.Contains(r.err, "not yet in place on n1") {
 		t.Errorf("got %+v", r)
 	}
 	if r := run(t, f, "set", "lab/r1", "cpu=0.8", "--wait=false"); r.code != ExitOK {
@@ -60,7 +64,8 @@ func TestSetCompletes(t *testing.T) {
 		"suspend lab/r":               "lab/r1 lab/r2",
 	} {
 		f := lab()
-		f.quotas = []model.QuotaStatus{{Kind: model.QuotaOfOwner, Name: "alice"}, {Kind: model.QuotaOfNetwork, Name: "lab"}}
+		f.quotas = []model.QuotaStatus{{Kind: model.QuotaOfOwner, Name: "alice"},
+			{Kind: model.QuotaOfNetwork, Name: "lab"}}
 		words := strings.Fields(args)
 		if strings.HasSuffix(args, " ") {
 			words = append(words, "")
@@ -80,7 +85,8 @@ func TestQuota(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	f.quotas = []model.QuotaStatus{
-		{Kind: model.QuotaOfOwner, Name: "alice", Limit: model.Quota{Networks: 3, CPU: 4000, Memory: 8 << 30}, Used: model.Quota{Networks: 1, Elements: 4, CPU: 500, Memory: 600 << 20}},
+		{Kind: model.QuotaOfOwner, Name: "alice", Limit: model.Quota{Networks: 3, CPU: 4000, Memory: 8 << 30},
+			Used: model.Quota{Networks: 1, Elements: 4, CPU: 500, Memory: 600 << 20}},
 		{Kind: model.QuotaOfNetwork, Name: "lab", Used: model.Quota{Elements: 4, CPU: 500, Memory: 600 << 20}}}
 	r := run(t, f, "quota")
 	for _, want := range []string{"owner/alice     1 of 3", "0.5 of 4", "600MiB of 8GiB", "lab"} {
@@ -91,7 +97,8 @@ func TestQuota(t *testing.T) {
 	if r := run(t, f, "quota", "owner/bob"); r.code != ExitNotFound || !strings.Contains(r.err, "known owners: alice") {
 		t.Errorf("got %+v", r)
 	}
-	if r := run(t, f, "quota", "owner/bob", "cpu=2", "networks=1"); r.code != ExitOK || !strings.Contains(r.out, "0 of 1") || !strings.Contains(r.out, "0 of 2") {
+	if r := run(t, f, "quota", "owner/bob", "cpu=2", "networks=1"); r.code != ExitOK ||
+		!strings.Contains(r.out, "0 of 1") || !strings.Contains(r.out, "0 of 2") {
 		t.Errorf("got %+v", r)
 	}
 	if r := run(t, f, "quota", "lab/r1", "cpu=2"); r.code != ExitUsage {
@@ -105,7 +112,8 @@ func TestSuspend(t *testing.T) {
 	if r.code != ExitOK || r.out != "lab/r1 suspended\n" || strings.Join(f.acted, ",") != "suspend lab/r1" {
 		t.Errorf("acted %v, %+v", f.acted, r)
 	}
-	if r := run(t, f, "exec", "lab/r1", "--", "true"); r.code == ExitOK || !strings.Contains(r.err, "polyplane resume lab/r1") {
+	if r := run(t, f, "exec", "lab/r1", "--", "true"); r.code == ExitOK ||
+		!strings.Contains(r.err, "polyplane resume lab/r1") {
 		t.Errorf("got %+v", r)
 	}
 	if r := run(t, f, "resume", "lab/r1"); r.code != ExitOK || r.out != "lab/r1 resumed\n" {

@@ -50,8 +50,10 @@ func (c *CLI) completionCommand() *cobra.Command {
 		GroupID: groupOther,
 		Long: `Print the script that makes a shell complete commands, flags and the names of what is there:
 networks, elements, interfaces, nodes, examples.`,
-		Example: "  source <(polyplane completion bash)\n  polyplane completion bash > /etc/bash_completion.d/polyplane\n" +
-			"  polyplane completion zsh > \"${fpath[1]}/_polyplane\"\n  polyplane completion fish > ~/.config/fish/completions/polyplane.fish",
+		Example: "  source <(polyplane completion bash)\n  polyplane completion bash > " +
+			"/etc/bash_completion.d/polyplane\n" +
+			"  polyplane completion zsh > \"${fpath[1]}/_polyplane\"\n  polyplane completion fish > " +
+			"~/.config/fish/completions/polyplane.fish",
 		Args:      args(1, 1, "the shell's name (bash, fish, powershell or zsh)"),
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, given []string) error {

@@ -88,7 +88,8 @@ func TestJSONAndYAMLAreTheModel(t *testing.T) {
 		t.Errorf("no networks in JSON: %q, want an empty list", out)
 	}
 	var one map[string]any
-	if err := json.Unmarshal([]byte(run(t, f, "describe", "lab", "-o", "json").out), &one); err != nil || one["name"] != "lab" {
+	if err := json.Unmarshal([]byte(run(t, f, "describe", "lab", "-o", "json").out), &one); err != nil ||
+		one["name"] != "lab" {
 		t.Errorf("describe -o json: %v, name %v", err, one["name"])
 	}
 }
@@ -134,7 +135,8 @@ func TestWatchIgnoresNoise(t *testing.T) {
 }
 
 func TestFlagsBeforeTheNoun(t *testing.T) {
-	for _, args := range []string{"get --no-headers elements lab", "get -o name elements lab", "get elements lab -o name"} {
+	for _, args := range []string{"get --no-headers elements lab", "get -o name elements lab",
+		"get elements lab -o name"} {
 		if r := run(t, lab(), strings.Fields(args)...); r.code != ExitOK || !strings.HasPrefix(r.out, "lab/") {
 			t.Errorf("%s: got %+v", args, r)
 		}
@@ -171,7 +173,8 @@ func TestTop(t *testing.T) {
 				t.Errorf("%d columns in %d: %s", n, width, line)
 			}
 		}
-		if !strings.Contains(screen, "SENDS") || !strings.Contains(screen, "DROPS") || width >= 80 && !strings.Contains(screen, "lab/r1") {
+		if !strings.Contains(screen, "SENDS") || !strings.Contains(screen, "DROPS") || width >= 80 &&
+			!strings.Contains(screen, "lab/r1") {
 			t.Errorf("at %d what counts is left out:\n%s", width, screen)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 
 func substrateListing() listing[model.SubstrateLinkStatus] {
 	return listing[model.SubstrateLinkStatus]{
-		name: "substrate", aliases: []string{"sub"}, short: "List the links between nodes with their measured delay and bandwidth",
+		name: "substrate", aliases: []string{"sub"},
+		short:   "List the links between nodes with their measured delay and bandwidth",
 		example: "  polyplane get substrate\n  polyplane get substrate -o wide",
 		fetch: func(ctx context.Context, cl Client, _ string) ([]model.SubstrateLinkStatus, error) {
 			return cl.SubstrateLinks(ctx)
@@ -27,10 +28,12 @@ func substrateListing() listing[model.SubstrateLinkStatus] {
 		},
 		row: func(_ *CLI, l model.SubstrateLinkStatus, wide bool) []cell {
 			m := either(l)
-			row := []cell{text(l.A + "--" + l.B), substrateState(l), text(roundTrip(m.RTTMedian)), text(bandwidth(m.Capacity)),
+			row := []cell{text(l.A + "--" + l.B), substrateState(l), text(roundTrip(m.RTTMedian)),
+				text(bandwidth(m.Capacity)),
 				text(free(l.Forth)), text(free(l.Back))}
 			if wide {
-				row = append(row, texts(roundTrip(m.RTTMin), lostShare(m), used(l.Forth), used(l.Back), oneLine(m.Problem))...)
+				row = append(row, texts(roundTrip(m.RTTMin), lostShare(m), used(l.Forth), used(l.Back),
+					oneLine(m.Problem))...)
 			}
 			return row
 		},
@@ -94,7 +97,8 @@ func lostShare(m model.LinkMeasure) string {
 
 // neighbours is the table of a node's links, each as the node itself has measured it.
 func neighbours(links []model.SubstrateLinkStatus, node string) table {
-	t := table{head: []string{"NEIGHBOUR", "STATE", ">RTT", ">RTT MIN", ">LOST", "DEVICE", ">CAPACITY", ">USED", ">FREE"}}
+	t := table{head: []string{"NEIGHBOUR", "STATE", ">RTT", ">RTT MIN", ">LOST", "DEVICE",
+		">CAPACITY", ">USED", ">FREE"}}
 	for _, l := range links {
 		to, m := l.B, l.Forth
 		if l.B == node {
@@ -106,7 +110,8 @@ func neighbours(links []model.SubstrateLinkStatus, node string) table {
 			t.add(text(to), cell{"unknown", warn}, text(""), text(""), text(""), text(""), text(""), text(""), text(""))
 			continue
 		}
-		t.add(text(to), upDown(m.Up), text(roundTrip(m.RTTMedian)), text(roundTrip(m.RTTMin)), text(lostShare(*m)), text(m.Device),
+		t.add(text(to), upDown(m.Up), text(roundTrip(m.RTTMedian)), text(roundTrip(m.RTTMin)),
+			text(lostShare(*m)), text(m.Device),
 			text(bandwidth(m.Capacity)), text(used(m)), text(free(m)))
 	}
 	return t

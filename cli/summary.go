@@ -58,7 +58,8 @@ func (s *summary) layer(layer gopacket.Layer) {
 		s.src, s.dst = l.SrcIP.String(), l.DstIP.String()
 		s.say("IP")
 		if l.FragOffset != 0 {
-			s.end("%s > %s: %s fragment at %d, length %d", s.src, s.dst, l.Protocol, int(l.FragOffset)*8, len(l.Payload))
+			s.end("%s > %s: %s fragment at %d, length %d", s.src, s.dst, l.Protocol,
+				int(l.FragOffset)*8, len(l.Payload))
 			return
 		}
 		s.network(l.NextLayerType(), uint8(l.Protocol), l.Payload)
@@ -90,7 +91,8 @@ func (s *summary) ethernet(l *layers.Ethernet) {
 		s.end("%s > %s: LLC, length %d", l.SrcMAC, l.DstMAC, s.length)
 	case l.EthernetType == layers.EthernetTypeLinkLayerDiscovery:
 		s.end("%s > %s: LLDP, length %d", l.SrcMAC, l.DstMAC, s.length)
-	case l.NextLayerType() == gopacket.LayerTypePayload || l.NextLayerType() == gopacket.LayerTypeZero || strings.HasPrefix(l.EthernetType.String(), "Unknown"):
+	case l.NextLayerType() == gopacket.LayerTypePayload || l.NextLayerType() == gopacket.LayerTypeZero ||
+		strings.HasPrefix(l.EthernetType.String(), "Unknown"):
 		s.end("%s > %s: EtherType 0x%04x, length %d", l.SrcMAC, l.DstMAC, uint16(l.EthernetType), s.length)
 	}
 }
@@ -196,7 +198,8 @@ func (s *summary) icmp4(l *layers.ICMPv4) {
 		if kind == layers.ICMPv4TypeEchoReply {
 			word = "reply"
 		}
-		s.end("%s > %s: ICMP echo %s, id %d, seq %d, length %d", s.src, s.dst, word, l.Id, l.Seq, len(l.Contents)+len(l.Payload))
+		s.end("%s > %s: ICMP echo %s, id %d, seq %d, length %d", s.src, s.dst, word, l.Id, l.Seq,
+			len(l.Contents)+len(l.Payload))
 	default:
 		s.end("%s > %s: ICMP %s, length %d", s.src, s.dst, l.TypeCode, len(l.Contents)+len(l.Payload))
 	}
@@ -242,7 +245,8 @@ func (s *summary) udp(l *layers.UDP) {
 	case l.SrcPort == 53 || l.DstPort == 53:
 		what = "DNS"
 	}
-	s.end("%s > %s: %s, length %d", hostPort(s.src, uint16(l.SrcPort)), hostPort(s.dst, uint16(l.DstPort)), what, max(0, int(l.Length)-8))
+	s.end("%s > %s: %s, length %d", hostPort(s.src, uint16(l.SrcPort)), hostPort(s.dst, uint16(l.DstPort)), what,
+		max(0, int(l.Length)-8))
 }
 
 func (s *summary) tcp(l *layers.TCP) {
@@ -258,7 +262,8 @@ func (s *summary) tcp(l *layers.TCP) {
 	if flags == "" {
 		flags = "none"
 	}
-	s.say("%s > %s: flags [%s], seq %d", hostPort(s.src, uint16(l.SrcPort)), hostPort(s.dst, uint16(l.DstPort)), flags, l.Seq)
+	s.say("%s > %s: flags [%s], seq %d", hostPort(s.src, uint16(l.SrcPort)),
+		hostPort(s.dst, uint16(l.DstPort)), flags, l.Seq)
 	if l.ACK {
 		s.words[len(s.words)-1] += fmt.Sprintf(", ack %d", l.Ack)
 	}

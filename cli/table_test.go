@@ -42,7 +42,8 @@ func TestPrintable(t *testing.T) {
 			t.Errorf("%q is shown as %q, want %q", in, got, want)
 		}
 	}
-	for _, args := range [][]string{{"describe", "lab/\x1b[31m"}, {"ping", "\x1b[31m/a", "lab/h1"}, {"exec", "\x1b[31m", "x"}, {"\x1b[31m"}} {
+	for _, args := range [][]string{{"describe", "lab/\x1b[31m"}, {"ping", "\x1b[31m/a", "lab/h1"},
+		{"exec", "\x1b[31m", "x"}, {"\x1b[31m"}} {
 		if r := run(t, lab(), args...); r.code == ExitOK || strings.Contains(r.out+r.err, "\x1b") {
 			t.Errorf("%q: %+v", args, r)
 		}

@@ -171,7 +171,8 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 	}
 	b.WriteString(string(heading) + "\n\n")
 
-	nodes := table{head: []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU USED", ">MEM USED", ">CPU", ">MEMORY"}, spare: []int{3, 7, 6}}
+	nodes := table{head: []string{"NODE", "STATE", ">ELEMENTS", ">PORTS", ">CPU USED", ">MEM USED", ">CPU", ">MEMORY"},
+		spare: []int{3, 7, 6}}
 	for _, n := range now.dump.Nodes {
 		nodes.add(text(n.Name), nodeState(n), text(strconv.Itoa(n.Elements)), text(strconv.Itoa(n.Ports)),
 			text(strconv.FormatFloat(n.CPUUsed, 'f', 2, 64)), text(byteCount(uint64(n.MemoryUsed))),
@@ -182,14 +183,17 @@ func (c *CLI) topScreen(before, now sample, width, height int) []byte {
 	slices.SortStableFunc(elements, func(x, y model.ElementView) int {
 		a, b := byElement[x.ID], byElement[y.ID]
 		return cmp.Or(cmp.Compare(rank(x.Phase), rank(y.Phase)),
-			cmp.Compare(b.sentBits+b.receivedBits, a.sentBits+a.receivedBits), cmp.Compare(x.ID.String(), y.ID.String()))
+			cmp.Compare(b.sentBits+b.receivedBits, a.sentBits+a.receivedBits),
+			cmp.Compare(x.ID.String(), y.ID.String()))
 	})
-	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">KERNEL", ">MEMORY", ">PROCESSES", ">DISK", ">SENDS", "", ">RECEIVES", "", ">DROPS"},
+	et := table{head: []string{"ELEMENT", "PHASE", "NODE", ">CPU", ">KERNEL", ">MEMORY", ">PROCESSES", ">DISK",
+		">SENDS", "", ">RECEIVES", "", ">DROPS"},
 		spare: []int{6, 7, 11, 9, 2, 5, 4}}
 	for _, e := range elements {
 		r := byElement[e.ID]
 		cpu, memory, processes, disk := usageTexts(e.Usage)
-		et.add(text(e.ID.String()), elementPhase(&e.ElementStatus), text(e.Node), text(cpu), text(packetTime(e.PacketTime)), text(memory), text(processes),
+		et.add(text(e.ID.String()), elementPhase(&e.ElementStatus), text(e.Node), text(cpu),
+			text(packetTime(e.PacketTime)), text(memory), text(processes),
 			text(disk), text(bitRate(r.sentBits)), text(packetRate(r.sentPackets)),
 			text(bitRate(r.receivedBits)), text(packetRate(r.receivedPackets)), text(packetRate(r.dropped)))
 	}

@@ -43,7 +43,8 @@ func openTrafficLock(dirs instance.Dirs) (*trafficLock, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, refused(fmt.Errorf("another trial is running in instance %s; two at a time would disturb each other", dirs.Name))
+			return nil, refused(fmt.Errorf("another trial is running in instance %s; two at a time would disturb "+
+				"each other", dirs.Name))
 		}
 		return nil, fmt.Errorf("lock the record of running trials: %w", err)
 	}
@@ -134,7 +135,8 @@ func gro(d netdev.Ref) (on bool, err error) {
 }
 
 func setGRO(d netdev.Ref, on bool) error {
-	if err := withEthtool(d, func(e *ethtool.Ethtool) error { return e.Change(d.Name, map[string]bool{groFeature: on}) }); err != nil {
+	if err := withEthtool(d,
+		func(e *ethtool.Ethtool) error { return e.Change(d.Name, map[string]bool{groFeature: on}) }); err != nil {
 		return fmt.Errorf("set GRO of %v: %w", d, err)
 	}
 	return nil

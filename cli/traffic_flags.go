@@ -38,22 +38,33 @@ type trafficFlags struct {
 
 func (f *trafficFlags) add(cmd *cobra.Command) {
 	s := cmd.Flags()
-	s.StringVarP(&f.rate, "rate", "r", "10kpps", "what to offer in all: frames a second (10kpps), bits a second of frames (100Mbit), or max")
-	s.StringVarP(&f.size, "size", "s", "64", "`bytes` of a frame with its check sequence: 64 to 1518, a range (79-1518), imix, or random (79-1518)")
+	s.StringVarP(&f.rate, "rate", "r", "10kpps",
+		"what to offer in all: frames a second (10kpps), bits a second of frames (100Mbit), or max")
+	s.StringVarP(&f.size, "size", "s", "64",
+		"`bytes` of a frame with its check sequence: 64 to 1518, a range (79-1518), imix, or random (79-1518)")
 	s.DurationVarP(&f.duration, "duration", "d", 2*time.Second, "duration of each trial")
 	s.DurationVar(&f.warmup, "warmup", 100*time.Millisecond, "traffic before each trial that is not counted")
 	s.IntVar(&f.flows, "flows", 4096, "flows of each stream: destinations times UDP source ports, in random order")
-	s.IntVar(&f.streams, "streams", 1, "streams (with --tcp: connections) of each pair; they share the rate, and each is counted by itself")
-	s.StringVar(&f.destinations, "destinations", "", "send to the addresses of this `PREFIX`, up to 4096 of them, instead of to B's own; it must be routed to B")
-	s.IntVar(&f.check, "check", 0, "sum up the whole payload of every Nth frame, a power of two (default 1; 256 with --rate max, --search and --burst)")
+	s.IntVar(&f.streams, "streams", 1,
+		"streams (with --tcp: connections) of each pair; they share the rate, and each is counted by itself")
+	s.StringVar(&f.destinations, "destinations", "",
+		"send to the addresses of this `PREFIX`, up to 4096 of them, instead of to B's own; it must be routed to B")
+	s.IntVar(&f.check, "check", 0,
+		"sum up the whole payload of every Nth frame, a power of two (default 1; 256 with --rate max, --search and "+
+			"--burst)")
 	s.BoolVar(&f.poisson, "poisson", false, "exponential gaps between frames instead of constant ones")
 	s.BoolVarP(&f.ipv6, "ipv6", "6", false, "IPv6 instead of IPv4")
-	s.IntVarP(&f.repeat, "repeat", "n", 1, "this many trials, with a confidence interval for each figure; with --compare blocks (10), with --burst repetitions (5)")
+	s.IntVarP(&f.repeat, "repeat", "n", 1,
+		"this many trials, with a confidence interval for each figure; with --compare blocks (10), with --burst "+
+			"repetitions (5)")
 	s.IntVar(&f.confidence, "confidence", 95, "`percent` of the intervals: 90, 95 or 99")
-	s.StringVar(&f.search, "search", "", "search the throughput by the `method` mlr (no loss, and 0.5 %, half the trials may exceed) or rfc2544 (no loss at all)")
+	s.StringVar(&f.search, "search", "",
+		"search the throughput by the `method` mlr (no loss, and 0.5 %, half the trials may exceed) or rfc2544 (no "+
+			"loss at all)")
 	s.StringVar(&f.within, "width", "1%", "`share` of the rate that a search's bounds may be apart when it ends")
 	s.StringVar(&f.latencyAt, "latency-at", "", "after a search, delay at this `share` of the throughput, such as 50%")
-	s.IntVar(&f.burst, "burst", 100_000, "find the longest back-to-back burst without loss, of this many `frames` at most")
+	s.IntVar(&f.burst, "burst", 100_000,
+		"find the longest back-to-back burst without loss, of this many `frames` at most")
 	s.Lookup("burst").NoOptDefVal = "100000"
 	s.Lookup("burst").DefValue = ""
 	s.BoolVar(&f.tcp, "tcp", false, "TCP's bit rate, by iperf3")
@@ -61,22 +72,28 @@ func (f *trafficFlags) add(cmd *cobra.Command) {
 	s.Float64Var(&f.connections, "connections", 1000, "new TCP connections, requested at this `rate` a second")
 	s.Lookup("connections").NoOptDefVal = "1000"
 	s.Lookup("connections").DefValue = ""
-	s.BoolVar(&f.compare, "compare", false, "measure the pairs in turn, in random blocks, and compare each with the first")
-	s.StringVar(&f.figure, "figure", "", "what --compare compares: `received` frames a second, delay (median), or p99 of the delay")
+	s.BoolVar(&f.compare, "compare", false,
+		"measure the pairs in turn, in random blocks, and compare each with the first")
+	s.StringVar(&f.figure, "figure", "",
+		"what --compare compares: `received` frames a second, delay (median), or p99 of the delay")
 	s.BoolVar(&f.selfTest, "self-test", false, "find out what source and sink can do on this machine, and keep it")
-	s.BoolVar(&f.closed, "closed", false, "send and forward on one core: nothing is lost at its ring, but the source waits for what is measured")
+	s.BoolVar(&f.closed, "closed", false,
+		"send and forward on one core: nothing is lost at its ring, but the source waits for what is measured")
 	s.BoolVar(&f.beyond, "beyond", false, "mark trials beyond what the self-test reached instead of refusing them")
-	s.BoolVar(&f.programs, "programs", false, "account for the run time of the node's eBPF programs; it costs each run two clock readings")
+	s.BoolVar(&f.programs, "programs", false,
+		"account for the run time of the node's eBPF programs; it costs each run two clock readings")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of flows, sizes, gaps and the order of a comparison")
 	s.StringVar(&f.out, "out", "", "also write everything to this `file`, as JSON (.json) or CSV (.csv)")
 	f.output.addFlag(cmd, formatJSON, formatCSV, formatTableWord)
-	mustComplete(cmd.RegisterFlagCompletionFunc("search", cobra.FixedCompletions([]string{"mlr", "rfc2544"}, cobra.ShellCompDirectiveNoFileComp)))
+	mustComplete(cmd.RegisterFlagCompletionFunc("search", cobra.FixedCompletions([]string{"mlr", "rfc2544"},
+		cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // seen notes which flags were given: some defaults depend on the mode.
 func (f *trafficFlags) seen(cmd *cobra.Command) {
-	for name, set := range map[string]*bool{"rate": &f.rateSet, "size": &f.sizeSet, "duration": &f.durationSet, "repeat": &f.repeatSet,
-		"burst": &f.burstSet, "connections": &f.connectionsSet, "check": &f.checkSet} {
+	for name, set := range map[string]*bool{"rate": &f.rateSet, "size": &f.sizeSet, "duration": &f.durationSet,
+		"repeat": &f.repeatSet,
+		"burst":  &f.burstSet, "connections": &f.connectionsSet, "check": &f.checkSet} {
 		*set = cmd.Flags().Changed(name)
 	}
 }
@@ -132,7 +149,8 @@ func (f *trafficFlags) plan(given []string) (*trafficPlan, error) {
 	if p.pairs, err = parsePairs(given, p.mode); err != nil {
 		return nil, err
 	}
-	for _, check := range []func() error{p.checkNumbers, p.checkSizes, p.checkRate, p.checkDestinations, p.checkSearch, p.checkCompare, p.checkOut} {
+	for _, check := range []func() error{p.checkNumbers, p.checkSizes, p.checkRate, p.checkDestinations, p.checkSearch,
+		p.checkCompare, p.checkOut} {
 		if err := check(); err != nil {
 			return nil, err
 		}
@@ -178,12 +196,14 @@ func parsePairs(given []string, mode trafficMode) ([]trafficPair, error) {
 	for _, s := range given {
 		r, err := parseRef(s)
 		if err != nil || r.element == "" {
-			return nil, fmt.Errorf("%q is no element: NET/ELEMENT or NET/ELEMENT:IF is expected, such as lab/h1 or lab/r1:eth0", s)
+			return nil, fmt.Errorf("%q is no element: NET/ELEMENT or NET/ELEMENT:IF is expected, such as lab/h1 or "+
+				"lab/r1:eth0", s)
 		}
 		refs = append(refs, r)
 	}
 	if len(refs) == 0 || len(refs)%2 == 1 {
-		return nil, fmt.Errorf("%d elements: pairs are expected, from where and to where each, such as lab/h1 lab/h2", len(refs))
+		return nil, fmt.Errorf("%d elements: pairs are expected, from where and to where each, such as lab/h1 lab/h2",
+			len(refs))
 	}
 	var pairs []trafficPair
 	for ; len(refs) > 0; refs = refs[2:] {
@@ -192,7 +212,8 @@ func parsePairs(given []string, mode trafficMode) ([]trafficPair, error) {
 			return nil, fmt.Errorf("%s sends to itself: that passes no link", pair.from.id())
 		}
 		if pair.from.network != pair.to.network {
-			return nil, fmt.Errorf("%s and %s are separate networks: nothing leads from one to the other", pair.from.network, pair.to.network)
+			return nil, fmt.Errorf("%s and %s are separate networks: nothing leads from one to the other",
+				pair.from.network, pair.to.network)
 		}
 		pairs = append(pairs, pair)
 	}
@@ -201,7 +222,8 @@ func parsePairs(given []string, mode trafficMode) ([]trafficPair, error) {
 	}
 	// Every pair that sends at the same time spins on a core of its own.
 	if mode == modeTrial && len(pairs) > runtime.NumCPU() {
-		return nil, fmt.Errorf("%d pairs at once: each sends from a core of its own, and this machine has %d", len(pairs), runtime.NumCPU())
+		return nil, fmt.Errorf("%d pairs at once: each sends from a core of its own, and this machine has %d",
+			len(pairs), runtime.NumCPU())
 	}
 	return pairs, nil
 }
@@ -281,7 +303,8 @@ func (p *trafficPlan) checkRate() error {
 		p.fps = 0
 	}
 	if p.fps*p.duration.Seconds() > generator.MaxFrames {
-		return fmt.Errorf("--rate %s for %v: at most %d frames can be told apart; make it shorter", p.rate, p.duration, uint64(generator.MaxFrames))
+		return fmt.Errorf("--rate %s for %v: at most %d frames can be told apart; make it shorter", p.rate, p.duration,
+			uint64(generator.MaxFrames))
 	}
 	if p.poisson && p.fps == 0 {
 		return errors.New("--poisson with --rate max: gaps can only be spread where there are any")
@@ -310,15 +333,16 @@ func (p *trafficPlan) checkEvery() error {
 
 var ratePattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kKMG]?)(|pps|p/s|fps|bit|bps|bit/s)$`)
 
-// parseRate reads 10kpps, 100Mbit or max, and returns frames a second: 0 means as fast as possible. Bits are those of frames,
-// check sequences included, preambles and gaps not.
+// parseRate reads 10kpps, 100Mbit or max, and returns frames a second: 0 means as fast as possible. Bits are those of
+// frames, check sequences included, preambles and gaps not.
 func parseRate(s string, meanSize float64) (float64, error) {
 	if s == "max" {
 		return 0, nil
 	}
 	m := ratePattern.FindStringSubmatch(s)
 	if m == nil {
-		return 0, fmt.Errorf("--rate %q: frames a second such as 10kpps or 2.5Mpps, bits a second such as 100Mbit, or max is expected", s)
+		return 0, fmt.Errorf("--rate %q: frames a second such as 10kpps or 2.5Mpps, bits a second such as 100Mbit, "+
+			"or max is expected", s)
 	}
 	v, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {
@@ -383,7 +407,8 @@ func (p *trafficPlan) checkSearch() error {
 		return fmt.Errorf("--width %s: a share from 0.01%% to 50%%, such as 1%% or 0.01, is expected", p.within)
 	}
 	if p.closed {
-		return errors.New("--search with --closed: where source and receiver share a core, the source waits and nothing is ever lost")
+		return errors.New("--search with --closed: where source and receiver share a core, the source waits and " +
+			"nothing is ever lost")
 	}
 	if p.latencyAt == "" {
 		return nil
@@ -409,7 +434,8 @@ const compareBlocks = 10
 
 func (p *trafficPlan) checkCompare() error {
 	if p.mode == modeBurst && p.closed {
-		return errors.New("--burst with --closed: where source and receiver share a core, the source waits and nothing is ever lost")
+		return errors.New("--burst with --closed: where source and receiver share a core, the source waits and " +
+			"nothing is ever lost")
 	}
 	if p.mode != modeCompare {
 		if p.figure != "" {

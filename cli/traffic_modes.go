@@ -58,7 +58,8 @@ func (t *trafficRun) searchOn(ctx context.Context, b *trial.Bench) error {
 			g.InitialTrial, g.FinalTrial = p.duration, p.duration
 			goals = append(goals, g)
 		}
-		r, err := search.MultipleLossRatio(ctx, device, search.MLROptions{Range: span, Goals: goals, Confirm: 10 * p.duration})
+		r, err := search.MultipleLossRatio(ctx, device, search.MLROptions{Range: span, Goals: goals,
+			Confirm: 10 * p.duration})
 		if ctx.Err() != nil {
 			t.clear()
 			fmt.Fprintf(t.c.Err, "interrupted in trial %d%s\n", device.seen.trials, soFar(r))
@@ -71,7 +72,8 @@ func (t *trafficRun) searchOn(ctx context.Context, b *trial.Bench) error {
 		t.report.Throughput = map[string]search.MLRResult{label: r}
 	}
 	if n := b.Disturbed(); n > 0 {
-		t.warn("others had the cores for more than %.0f %% of the time in %s of the search, each done %d times: the machine was not quiet, and bounds may be too low",
+		t.warn("others had the cores for more than %.0f %% of the time in %s of the search, each done %d times: the "+
+			"machine was not quiet, and bounds may be too low",
 			100*trial.MaxWait, plural(n, "trial"), trial.Tries)
 	}
 	if throughput == 0 {
@@ -120,7 +122,8 @@ type searchSeen struct {
 // Trial implements search.Device.
 func (w watched) Trial(ctx context.Context, rate float64, d time.Duration) (search.Trial, error) {
 	w.seen.trials++
-	w.t.progress("%s, trial %d: %s for %s%s", clockTime(time.Since(w.start)), w.seen.trials, packetRate(rate), seconds(d), w.seen.latest)
+	w.t.progress("%s, trial %d: %s for %s%s", clockTime(time.Since(w.start)), w.seen.trials, packetRate(rate),
+		seconds(d), w.seen.latest)
 	r, err := w.Bench.Trial(ctx, rate, d)
 	w.seen.latest = fmt.Sprintf(" … (before: %.3g %% lost at %s)", 100*r.LossRatio(), packetRate(rate))
 	return r, err
@@ -137,8 +140,8 @@ func (t *trafficRun) clear() { t.c.progressLine("") }
 // progress tells a person how far it is.
 func (t *trafficRun) progress(format string, a ...any) { t.c.progressLine(format, a...) }
 
-// progressLine puts one line where the one before it was, on a terminal only, and never more than fits: a line that wraps could not be
-// taken away again.
+// progressLine puts one line where the one before it was, on a terminal only, and never more than fits: a line that
+// wraps could not be taken away again.
 func (c *CLI) progressLine(format string, a ...any) {
 	columns := terminalColumns(c.Err)
 	if columns == 0 {
@@ -206,7 +209,8 @@ func (t *trafficRun) tcp(ctx context.Context) error {
 	var rates []float64
 	for n := range t.plan.repeat {
 		t.progress("trial %d of %d", n+1, t.plan.repeat)
-		r, err := tools.RunTCP(ctx, tools.TCPOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace, Address: path.Destination,
+		r, err := tools.RunTCP(ctx, tools.TCPOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace,
+			Address:  path.Destination,
 			Duration: t.plan.duration, Streams: t.plan.streams})
 		if err != nil {
 			return err
@@ -239,7 +243,8 @@ func (t *trafficRun) connect(ctx context.Context) error {
 	path := t.paths[0]
 	var rates []float64
 	for range t.plan.repeat {
-		r, err := tools.RunConnect(ctx, tools.ConnectOptions{Client: path.Device.Namespace, Server: path.SinkDevice.Namespace,
+		r, err := tools.RunConnect(ctx, tools.ConnectOptions{Client: path.Device.Namespace,
+			Server:  path.SinkDevice.Namespace,
 			Address: netip.AddrPortFrom(path.Destination, 0), Rate: t.plan.connections, Duration: t.plan.duration})
 		if err != nil {
 			return err
@@ -265,22 +270,23 @@ func (t *trafficRun) compare(ctx context.Context) error {
 				name = fmt.Sprintf("%s (%d)", path.label(), i+1)
 			}
 		}
-		plan.Systems = append(plan.Systems, trial.System{Name: name, Measure: func(ctx context.Context) (float64, error) {
-			b, err := t.open(i)
-			if err != nil {
-				return 0, err
-			}
-			defer b.Close()
-			r, err := b.Run(ctx, t.plan.load(1))
-			if err != nil {
-				return 0, err
-			}
-			r.Label, r.Histogram = name, nil
-			t.report.Trials = append(t.report.Trials, r)
-			t.progress("trial %d of %d", len(t.report.Trials), t.plan.repeat*(len(t.paths)+1))
-			stolen = max(stolen, r.Usage.Steal())
-			return t.plan.figureOf(r)
-		}})
+		plan.Systems = append(plan.Systems,
+			trial.System{Name: name, Measure: func(ctx context.Context) (float64, error) {
+				b, err := t.open(i)
+				if err != nil {
+					return 0, err
+				}
+				defer b.Close()
+				r, err := b.Run(ctx, t.plan.load(1))
+				if err != nil {
+					return 0, err
+				}
+				r.Label, r.Histogram = name, nil
+				t.report.Trials = append(t.report.Trials, r)
+				t.progress("trial %d of %d", len(t.report.Trials), t.plan.repeat*(len(t.paths)+1))
+				stolen = max(stolen, r.Usage.Steal())
+				return t.plan.figureOf(r)
+			}})
 	}
 	c, err := trial.Compare(ctx, plan)
 	if err != nil {

@@ -94,7 +94,8 @@ func (c *CLI) trafficPaths(ctx context.Context, p *trafficPlan, dirs instance.Di
 		}
 		for _, other := range paths {
 			if p.mode == modeTrial && other.To == path.To {
-				return nil, usageError(nil, "two pairs end at %s: give the second one as a stream of its own trial", path.To)
+				return nil, usageError(nil, "two pairs end at %s: give the second one as a stream of its own trial",
+					path.To)
 			}
 		}
 		paths = append(paths, path)
@@ -120,7 +121,8 @@ func findEndpoint(elements []model.ElementView, r ref, dirs instance.Dirs) (endp
 	}
 	e.namespace = e.node.Namespace(e.id)
 	if _, err := os.Stat(e.namespace); err != nil {
-		return e, failed("%s is on node %s, and its namespace is not on this machine (%w): run this command there, with both elements there",
+		return e, failed("%s is on node %s, and its namespace is not on this machine (%w): run this command there, "+
+			"with both elements there",
 			e.id, view.Node, err)
 	}
 	if _, err := os.Stat(e.node.NodeNamespace()); err == nil {
@@ -144,7 +146,8 @@ func resolvePath(ctx context.Context, p *trafficPlan, pair trafficPair, from, to
 	err = netdev.In(from.namespace, func() error {
 		options := &netlink.RouteGetOptions{}
 		if pair.from.iface != "" {
-			i, _ := findInterface(&model.ElementView{ElementStatus: model.ElementStatus{ID: from.id}, Element: *from.element}, pair.from.iface)
+			i, _ := findInterface(&model.ElementView{ElementStatus: model.ElementStatus{ID: from.id},
+				Element: *from.element}, pair.from.iface)
 			options.Oif = i.LinuxName()
 		}
 		routes, err := netlink.RouteGetWithOptions(target.AsSlice(), options)
@@ -159,9 +162,11 @@ func resolvePath(ctx context.Context, p *trafficPlan, pair trafficPair, from, to
 		if path.Source, path.NextHop, err = sourceAndHop(r, target); err != nil {
 			return err
 		}
-		path.SourceMAC, path.Device = l.Attrs().HardwareAddr, netdev.Ref{Namespace: from.namespace, Name: l.Attrs().Name}
+		path.SourceMAC, path.Device = l.Attrs().HardwareAddr,
+			netdev.Ref{Namespace: from.namespace, Name: l.Attrs().Name}
 		if most := largest(p.sizes); most > l.Attrs().MTU+frames.MaxSize-1500 {
-			return fmt.Errorf("frames of %d bytes do not fit %s, whose MTU is %d", most, path.Device.Name, l.Attrs().MTU)
+			return fmt.Errorf("frames of %d bytes do not fit %s, whose MTU is %d", most,
+				path.Device.Name, l.Attrs().MTU)
 		}
 		path.NextHopMAC, err = resolveNeighbour(ctx, r.LinkIndex, path.Device.Name, path.NextHop)
 		return err
@@ -242,7 +247,8 @@ func arrival(p *trafficPlan, wanted ref, from, to endpoint) (netip.Addr, model.P
 		what += ":" + wanted.iface
 	}
 	if rank == 0 {
-		return best, model.PortID{}, fmt.Errorf("%s has no %s address; `polyplane describe %s` shows what it has", what, p.kindName(), to.id)
+		return best, model.PortID{}, fmt.Errorf("%s has no %s address; `polyplane describe %s` shows what it has", what,
+			p.kindName(), to.id)
 	}
 	return best, model.PortID{ID: to.id, Interface: at}, nil
 }
@@ -313,7 +319,8 @@ func resolveNeighbour(ctx context.Context, device int, name string, hop netip.Ad
 	if hop.Is6() {
 		family = netlink.FAMILY_V6
 	}
-	const usable = netlink.NUD_REACHABLE | netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+	const usable = netlink.NUD_REACHABLE | netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_STALE |
+		netlink.NUD_DELAY | netlink.NUD_PROBE
 	probed := time.Time{}
 	for deadline := time.Now().Add(neighbourPatience); ; {
 		known, err := netlink.NeighList(device, family)
@@ -321,12 +328,14 @@ func resolveNeighbour(ctx context.Context, device int, name string, hop netip.Ad
 			return nil, fmt.Errorf("read the neighbours: %w", err)
 		}
 		for _, n := range known {
-			if a, ok := netip.AddrFromSlice(n.IP); ok && a.Unmap() == hop && n.State&usable != 0 && len(n.HardwareAddr) == 6 {
+			if a, ok := netip.AddrFromSlice(n.IP); ok && a.Unmap() == hop && n.State&usable != 0 &&
+				len(n.HardwareAddr) == 6 {
 				return n.HardwareAddr, nil
 			}
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("nobody at %s has the next hop's address %s (ARP and neighbour discovery get no answer)", name, hop)
+			return nil, fmt.Errorf("nobody at %s has the next hop's address %s (ARP and neighbour discovery get no "+
+				"answer)", name, hop)
 		}
 		if time.Since(probed) > time.Second {
 			probed = time.Now()
@@ -344,9 +353,11 @@ func resolveNeighbour(ctx context.Context, device int, name string, hop netip.Ad
 
 // probe sends one datagram to the discard port, which makes the kernel resolve the neighbour.
 func probe(device int, to netip.Addr) error {
-	domain, at := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: frames.DestinationPort, Addr: [4]byte(to.AsSlice()[:4])})
+	domain, at := unix.AF_INET,
+		unix.Sockaddr(&unix.SockaddrInet4{Port: frames.DestinationPort, Addr: [4]byte(to.AsSlice()[:4])})
 	if to.Is6() {
-		domain, at = unix.AF_INET6, &unix.SockaddrInet6{Port: frames.DestinationPort, Addr: to.As16(), ZoneId: uint32(device)}
+		domain, at = unix.AF_INET6, &unix.SockaddrInet6{Port: frames.DestinationPort, Addr: to.As16(),
+			ZoneId: uint32(device)}
 	}
 	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -362,7 +373,8 @@ func interfaceOf(e endpoint, device string) (string, error) {
 			return i.Name, nil
 		}
 	}
-	return "", fmt.Errorf("the way leads through %s's device %s, which is none of its interfaces on a link", e.id, device)
+	return "", fmt.Errorf("the way leads through %s's device %s, which is none of its interfaces on a link", e.id,
+		device)
 }
 
 func deviceOf(e endpoint, name string) string {
@@ -380,8 +392,10 @@ func (p *trafficPlan) streamsOf(path trafficPath) []generator.Stream {
 	var out []generator.Stream
 	for i := range p.streams {
 		out = append(out, generator.Stream{
-			Headers: frames.Headers{Kind: p.kind, SourceMAC: path.SourceMAC, DestMAC: path.NextHopMAC, Source: path.Source},
-			Sizes:   p.sizes, Destinations: to, SourcePort: uint16(1024 + i*ports), SourcePorts: ports, Poisson: p.poisson,
+			Headers: frames.Headers{Kind: p.kind, SourceMAC: path.SourceMAC, DestMAC: path.NextHopMAC,
+				Source: path.Source},
+			Sizes: p.sizes, Destinations: to, SourcePort: uint16(1024 + i*ports),
+			SourcePorts: ports, Poisson: p.poisson,
 		})
 	}
 	return out

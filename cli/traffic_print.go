@@ -196,7 +196,8 @@ func cpuLines(b *bytes.Buffer, r *trafficReport) {
 			continue
 		}
 		share := func(d time.Duration) float64 { return 100 * float64(d) / float64(all) }
-		fmt.Fprintf(b, "CPU %d: %.0f %% busy (user %.0f %%, system %.0f %%, softirq %.0f %%), stolen %.1f %%\n", c.CPU, share(c.Busy()), share(c.User),
+		fmt.Fprintf(b, "CPU %d: %.0f %% busy (user %.0f %%, system %.0f %%, softirq %.0f %%), stolen %.1f %%\n", c.CPU,
+			share(c.Busy()), share(c.User),
 			share(c.System), share(c.SoftIRQ), share(c.Steal))
 	}
 	wall := r.Usage.Wall.Seconds()
@@ -255,13 +256,15 @@ func (r *trafficReport) allWarnings() []string {
 			add("%s", m)
 		}
 		if late := lateShare(t); late > maxLate {
-			add("%.1f %% of the frames left more than 100 µs late: the source's core had other work, or the rate is too high", 100*late)
+			add("%.1f %% of the frames left more than 100 µs late: the source's core had other work, or the rate is "+
+				"too high", 100*late)
 		}
 		if t.Sent > 0 && t.Received+t.Corrupted == 0 {
 			add("nothing arrived: does the way lead to that interface, and is what was sent to routed there?")
 		}
 		if t.Refused > 0 {
-			add("%d of the lost frames found the first receive ring full: what is measured was too slow for the source, or its core had other work", t.Refused)
+			add("%d of the lost frames found the first receive ring full: what is measured was too slow for the "+
+				"source, or its core had other work", t.Refused)
 		}
 	}
 	for at, n := range times {
@@ -304,7 +307,8 @@ func warnings(w io.Writer, all []string, colour bool, columns int) error {
 	return nil
 }
 
-// foldWords breaks a text between its words into lines of so many columns, or leaves it as it is where there is no width.
+// foldWords breaks a text between its words into lines of so many columns, or leaves it as it is where there is no
+// width.
 func foldWords(s string, columns int) []string {
 	if columns <= 0 {
 		return []string{s}

@@ -81,11 +81,14 @@ func (t *trafficRun) prepare(ctx context.Context, dirs instance.Dirs) error {
 		return err
 	}
 	r.Format, r.Mode, r.Paths = results.Format, p.mode, t.paths
-	r.Traffic = trafficShape{Kind: p.kind.String(), Sizes: p.sizes.String(), Flows: p.flows, Streams: p.streams, Rate: p.fps, Poisson: p.poisson,
-		Duration: p.duration, Repeat: p.repeat, Confidence: p.level, Placement: t.placement(0), TimeEvery: p.timeEvery, CheckEvery: p.check}
+	r.Traffic = trafficShape{Kind: p.kind.String(), Sizes: p.sizes.String(), Flows: p.flows, Streams: p.streams,
+		Rate: p.fps, Poisson: p.poisson,
+		Duration: p.duration, Repeat: p.repeat, Confidence: p.level, Placement: t.placement(0), TimeEvery: p.timeEvery,
+		CheckEvery: p.check}
 	r.Traffic.Open = r.Traffic.Placement.Open()
 	if !p.closed && !netdev.ThreadsVisible() {
-		t.warn("this runs in a process namespace of its own (a container?), where receive threads cannot be placed: the loop is closed")
+		t.warn("this runs in a process namespace of its own (a container?), where receive threads cannot be placed: " +
+			"the loop is closed")
 	}
 	if t.limits, err = readLimits(dirs, r.Environment); err != nil {
 		t.warn("%v", err)
@@ -118,7 +121,8 @@ func (t *trafficRun) prepare(ctx context.Context, dirs instance.Dirs) error {
 // wake makes all neighbours on the way known. Frames that had to wait for that would be lost.
 func (t *trafficRun) wake(ctx context.Context, path trafficPath) error {
 	for range 3 {
-		p, err := tools.RunPing(ctx, tools.PingOptions{Namespace: path.Device.Namespace, Address: path.Destination, Count: 1})
+		p, err := tools.RunPing(ctx, tools.PingOptions{Namespace: path.Device.Namespace,
+			Address: path.Destination, Count: 1})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -152,7 +156,8 @@ func (t *trafficRun) placement(i int) trial.Placement {
 // open makes the bench of the i-th path.
 func (t *trafficRun) open(i int) (*trial.Bench, error) {
 	b, err := openPathBench(t.bench, t.paths[i], trial.Options{
-		Label: t.paths[i].label(), Placement: t.placement(i), Streams: t.plan.streamsOf(t.paths[i]), Warmup: t.plan.warmup,
+		Label: t.paths[i].label(), Placement: t.placement(i), Streams: t.plan.streamsOf(t.paths[i]),
+		Warmup: t.plan.warmup,
 		Limits: t.limits, Mark: t.plan.beyond, Watch: t.watch(), Seed: t.plan.seed,
 		TimeEvery: t.plan.timeEvery, CheckEvery: t.plan.check,
 	})

@@ -85,18 +85,21 @@ func readLimits(dirs instance.Dirs, here machine.Environment) (*trial.Limits, er
 		err = json.Unmarshal(b, &r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the self-test that was kept cannot be read (%w): `polyplane traffic --self-test` writes a new one", err)
+		return nil, fmt.Errorf("the self-test that was kept cannot be read (%w): `polyplane traffic --self-test` "+
+			"writes a new one", err)
 	}
 	e := r.Environment
 	if e.Kernel != here.Kernel || e.CPU != here.CPU || e.Cores != here.Cores {
-		return nil, fmt.Errorf("the self-test of %s was made on another kernel or machine: `polyplane traffic --self-test` makes a new one",
+		return nil, fmt.Errorf("the self-test of %s was made on another kernel or machine: `polyplane traffic "+
+			"--self-test` makes a new one",
 			e.When.Format(time.DateOnly))
 	}
 	return &r.Limits, nil
 }
 
 func printSelfTest(w io.Writer, r selftest.Report, colour bool, columns int) error {
-	speeds := table{head: []string{"SIZE", ">ONE CORE", ">TWO CORES", ">OF THESE ARRIVE", ">EVERY PAYLOAD", ">BARE LOOP", ">SHARE", "INTERVAL"}}
+	speeds := table{head: []string{"SIZE", ">ONE CORE", ">TWO CORES", ">OF THESE ARRIVE", ">EVERY PAYLOAD",
+		">BARE LOOP", ">SHARE", "INTERVAL"}}
 	for _, s := range r.Speeds {
 		open, got := "", ""
 		if s.Open > 0 {
@@ -109,7 +112,8 @@ func printSelfTest(w io.Writer, r selftest.Report, colour bool, columns int) err
 		if iv := s.Share.Interval; iv.Level > 0 {
 			interval = fmt.Sprintf("%.0f … %.0f %%", 100*iv.Low, 100*iv.High)
 		}
-		speeds.add(texts(size, packetRate(s.Closed), open, got, packetRate(s.Whole), packetRate(s.Bare), fmt.Sprintf("%.0f %%", 100*s.Share.Median), interval)...)
+		speeds.add(texts(size, packetRate(s.Closed), open, got, packetRate(s.Whole), packetRate(s.Bare),
+			fmt.Sprintf("%.0f %%", 100*s.Share.Median), interval)...)
 	}
 	paces := table{head: []string{"RATE", "GAPS", ">MEASURED", ">ERROR", ">LATE"}}
 	for _, p := range r.Paces {
@@ -117,7 +121,8 @@ func printSelfTest(w io.Writer, r selftest.Report, colour bool, columns int) err
 		if p.Poisson {
 			gaps = "poisson"
 		}
-		paces.add(texts(packetRate(p.Rate), gaps, packetRate(p.Measured), fmt.Sprintf("%+.3f %%", 100*p.Error), fmt.Sprintf("%.3f %%", 100*p.Late))...)
+		paces.add(texts(packetRate(p.Rate), gaps, packetRate(p.Measured), fmt.Sprintf("%+.3f %%", 100*p.Error),
+			fmt.Sprintf("%.3f %%", 100*p.Late))...)
 	}
 	fmt.Fprintf(w, "%s, %d cores, Linux %s\n\n", r.Environment.CPU, r.Environment.Cores, kernelRelease(r.Environment))
 	if err := speeds.write(w, colour, true, ""); err != nil {
@@ -128,7 +133,8 @@ func printSelfTest(w io.Writer, r selftest.Report, colour bool, columns int) err
 		return err
 	}
 	d := r.Floor
-	fmt.Fprintf(w, "\nleast delay, nothing in between: min %s, median %s, 99 %% %s, max %s\n", nanoseconds(d.Min), nanoseconds(d.P50), nanoseconds(d.P99), nanoseconds(d.Max))
+	fmt.Fprintf(w, "\nleast delay, nothing in between: min %s, median %s, 99 %% %s, max %s\n", nanoseconds(d.Min),
+		nanoseconds(d.P50), nanoseconds(d.P99), nanoseconds(d.Max))
 	fmt.Fprintf(w, "later trials: up to %s, exact within %.2f %%\n", packetRate(r.Limits.Rate), 100*r.Limits.Accuracy)
 	return warnings(w, r.Failures, colour, columns)
 }

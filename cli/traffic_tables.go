@@ -31,10 +31,13 @@ func rows(r *trafficReport) []trafficRow {
 	all := new(hist.Histogram)
 	for _, t := range r.Trials {
 		for i, s := range t.Streams {
-			row := trafficRow{name: strconv.Itoa(len(out) + 1), sent: s.Sent, received: s.Got.Unique, lost: s.Lost, reordered: s.Got.Reordered,
-				duplicated: s.Got.Duplicated, wrong: s.Got.Corrupted, delay: s.Delay, variation: &t.Streams[i].Got.Variation}
+			row := trafficRow{name: strconv.Itoa(len(out) + 1), sent: s.Sent, received: s.Got.Unique, lost: s.Lost,
+				reordered:  s.Got.Reordered,
+				duplicated: s.Got.Duplicated, wrong: s.Got.Corrupted, delay: s.Delay,
+				variation: &t.Streams[i].Got.Variation}
 			if t.Elapsed > 0 {
-				row.offered, row.arrived = float64(s.Sent)/t.Elapsed.Seconds(), float64(s.Got.Unique)/t.Elapsed.Seconds()
+				row.offered, row.arrived = float64(s.Sent)/t.Elapsed.Seconds(),
+					float64(s.Got.Unique)/t.Elapsed.Seconds()
 			}
 			out = append(out, row)
 		}
@@ -61,7 +64,8 @@ func rows(r *trafficReport) []trafficRow {
 }
 
 func countTable(b *bytes.Buffer, r *trafficReport, colour bool) {
-	t := table{head: []string{"STREAM", ">SENT", ">RECEIVED", ">LOST", ">REORDERED", ">DUPLICATED", ">CORRUPTED", ">OFFERED", ">ARRIVED"}}
+	t := table{head: []string{"STREAM", ">SENT", ">RECEIVED", ">LOST", ">REORDERED", ">DUPLICATED", ">CORRUPTED",
+		">OFFERED", ">ARRIVED"}}
 	for _, s := range rows(r) {
 		bad1 := func(n uint64) cell {
 			if n == 0 {
@@ -69,7 +73,8 @@ func countTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 			}
 			return cell{strconv.FormatUint(n, 10), bad}
 		}
-		t.add(text(s.name), text(strconv.FormatUint(s.sent, 10)), text(strconv.FormatUint(s.received, 10)), bad1(s.lost), bad1(s.reordered),
+		t.add(text(s.name), text(strconv.FormatUint(s.sent, 10)), text(strconv.FormatUint(s.received, 10)),
+			bad1(s.lost), bad1(s.reordered),
 			bad1(s.duplicated), bad1(s.wrong), text(packetRate(s.offered)), text(packetRate(s.arrived)))
 	}
 	_ = t.write(b, colour, true, "") // a buffer takes everything
@@ -81,7 +86,8 @@ func countTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 }
 
 func delayTable(b *bytes.Buffer, r *trafficReport, colour bool) {
-	t := table{head: []string{"DELAY", ">MIN", ">MEDIAN", ">99 %", ">99.99 %", ">MAX", ">MEAN", ">VARIATION 99 %", ">JITTER"}}
+	t := table{head: []string{"DELAY", ">MIN", ">MEDIAN", ">99 %", ">99.99 %", ">MAX", ">MEAN",
+		">VARIATION 99 %", ">JITTER"}}
 	for _, s := range rows(r) {
 		d := s.delay
 		if d.Count == 0 {
@@ -92,7 +98,8 @@ func delayTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 		if s.variation != nil && s.variation.Abs.Count > 0 {
 			variation, jitter = nanoseconds(s.variation.Abs.P99), nanoseconds(uint64(math.Round(s.variation.Jitter)))
 		}
-		t.add(texts(s.name, nanoseconds(d.Min), nanoseconds(d.P50), nanoseconds(d.P99), nanoseconds(d.P9999), nanoseconds(d.Max),
+		t.add(texts(s.name, nanoseconds(d.Min), nanoseconds(d.P50), nanoseconds(d.P99),
+			nanoseconds(d.P9999), nanoseconds(d.Max),
 			nanoseconds(uint64(math.Round(d.Mean))), variation, jitter)...)
 	}
 	_ = t.write(b, colour, true, "")
@@ -102,14 +109,17 @@ func delayTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 }
 
 func trialTable(b *bytes.Buffer, r *trafficReport, colour bool) {
-	t := table{head: []string{"TRIAL", ">SENT", ">RECEIVED", ">LOST", ">OFFERED", ">ARRIVED", ">MEDIAN", ">99 %", ">MAX", "MARKS"}}
+	t := table{head: []string{"TRIAL", ">SENT", ">RECEIVED", ">LOST", ">OFFERED", ">ARRIVED", ">MEDIAN",
+		">99 %", ">MAX", "MARKS"}}
 	for i, x := range r.Trials {
 		marks := ""
 		if len(x.Marks) > 0 {
 			marks = plural(len(x.Marks), "mark")
 		}
-		t.add(texts(strconv.Itoa(i/len(r.Paths)+1), strconv.FormatUint(x.Sent, 10), strconv.FormatUint(x.Received, 10), strconv.FormatUint(x.Lost, 10),
-			packetRate(x.Offered), packetRate(x.Forwarded), nanoseconds(x.Delay.P50), nanoseconds(x.Delay.P99), nanoseconds(x.Delay.Max), marks)...)
+		t.add(texts(strconv.Itoa(i/len(r.Paths)+1), strconv.FormatUint(x.Sent, 10), strconv.FormatUint(x.Received, 10),
+			strconv.FormatUint(x.Lost, 10),
+			packetRate(x.Offered), packetRate(x.Forwarded), nanoseconds(x.Delay.P50), nanoseconds(x.Delay.P99),
+			nanoseconds(x.Delay.Max), marks)...)
 	}
 	_ = t.write(b, colour, true, "")
 }
@@ -124,7 +134,8 @@ func throughputTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Throughput)) {
 		for _, g := range r.Throughput[name].Goals {
-			t.add(texts(fmt.Sprintf("%s (loss ≤ %g %%)", g.Goal.Name, 100*g.Goal.LossRatio), rate(g.Throughput), rate(g.Bounds.Lower), rate(g.Bounds.Upper), confirmed(g))...)
+			t.add(texts(fmt.Sprintf("%s (loss ≤ %g %%)", g.Goal.Name, 100*g.Goal.LossRatio), rate(g.Throughput),
+				rate(g.Bounds.Lower), rate(g.Bounds.Upper), confirmed(g))...)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.RFC2544)) {
@@ -160,15 +171,18 @@ func comparisonTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 			continue
 		}
 		x := c.Ratios[f.System]
-		t.add(texts(f.System, median, fmt.Sprintf("%.3f", x.Median), fmt.Sprintf("%.3f … %.3f", x.Interval.Low, x.Interval.High),
+		t.add(texts(f.System, median, fmt.Sprintf("%.3f", x.Median),
+			fmt.Sprintf("%.3f … %.3f", x.Interval.Low, x.Interval.High),
 			map[bool]string{true: "yes", false: "no"}[c.Differs[f.System]])...)
 	}
-	fmt.Fprintf(b, "%s, %d blocks in random order; 95 %% bootstrap intervals of the median ratio to the first\n\n", comparedName(r), len(c.Order))
+	fmt.Fprintf(b, "%s, %d blocks in random order; 95 %% bootstrap intervals of the median ratio to the first\n\n",
+		comparedName(r), len(c.Order))
 	_ = t.write(b, colour, true, "")
 }
 
 func comparedName(r *trafficReport) string {
-	return map[string]string{figureReceived: "frames received a second", figureDelay: "median delay", figureP99: "99 % delay"}[r.Figures[0].Quantity]
+	return map[string]string{figureReceived: "frames received a second", figureDelay: "median delay",
+		figureP99: "99 % delay"}[r.Figures[0].Quantity]
 }
 
 func toolTables(b *bytes.Buffer, r *trafficReport, colour bool) {
@@ -177,22 +191,27 @@ func toolTables(b *bytes.Buffer, r *trafficReport, colour bool) {
 	case len(r.TCP) > 0:
 		t.head = []string{"TRIAL", ">TCP", ">STREAMS", ">RETRANSMITS", ">RTT", "CONGESTION"}
 		for i, x := range r.TCP {
-			t.add(texts(strconv.Itoa(i+1), bitRate(x.BitRate), strconv.Itoa(len(x.PerStream)), strconv.Itoa(x.Retransmits), nanoseconds(uint64(x.MeanRTT)), x.Congestion)...)
+			t.add(texts(strconv.Itoa(i+1), bitRate(x.BitRate), strconv.Itoa(len(x.PerStream)),
+				strconv.Itoa(x.Retransmits), nanoseconds(uint64(x.MeanRTT)), x.Congestion)...)
 		}
 	case len(r.Ping) > 0:
 		t.head = []string{"TRIAL", ">SENT", ">ANSWERED", ">MIN", ">MEDIAN", ">99 %", ">MAX", ">JITTER"}
 		for i, x := range r.Ping {
-			t.add(texts(strconv.Itoa(i+1), strconv.Itoa(x.Sent), strconv.Itoa(x.Received), nanoseconds(x.RTT.Min), nanoseconds(x.RTT.P50),
+			t.add(texts(strconv.Itoa(i+1), strconv.Itoa(x.Sent), strconv.Itoa(x.Received), nanoseconds(x.RTT.Min),
+				nanoseconds(x.RTT.P50),
 				nanoseconds(x.RTT.P99), nanoseconds(x.RTT.Max), nanoseconds(uint64(x.Jitter.Jitter)))...)
 		}
 	case len(r.Connections) > 0:
-		t.head = []string{"TRIAL", ">REQUESTED", ">ESTABLISHED", ">REFUSED", ">TIMED OUT", ">UNSENT", ">A SECOND", ">MEDIAN", ">99 %"}
+		t.head = []string{"TRIAL", ">REQUESTED", ">ESTABLISHED", ">REFUSED", ">TIMED OUT", ">UNSENT",
+			">A SECOND", ">MEDIAN", ">99 %"}
 		for i, x := range r.Connections {
-			t.add(texts(strconv.Itoa(i+1), strconv.Itoa(x.Requested), strconv.Itoa(x.Established), strconv.Itoa(x.Refused), strconv.Itoa(x.TimedOut),
+			t.add(texts(strconv.Itoa(i+1), strconv.Itoa(x.Requested), strconv.Itoa(x.Established),
+				strconv.Itoa(x.Refused), strconv.Itoa(x.TimedOut),
 				strconv.Itoa(x.Unsent), scaled(x.Rate, "", " k"), nanoseconds(x.Time.P50), nanoseconds(x.Time.P99))...)
 		}
 	case r.Burst != nil:
-		fmt.Fprintf(b, "longest burst without loss: %s (median of %d: %s)\n", plural(int(r.Burst.Longest), "frame"), len(r.Burst.Lengths),
+		fmt.Fprintf(b, "longest burst without loss: %s (median of %d: %s)\n", plural(int(r.Burst.Longest), "frame"),
+			len(r.Burst.Lengths),
 			strings.Trim(fmt.Sprint(r.Burst.Lengths), "[]"))
 		return
 	default:
@@ -205,7 +224,8 @@ func figureTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 	if len(r.Figures) == 0 || r.Mode == modeCompare {
 		return
 	}
-	head := []string{"FIGURE", ">MEAN", fmt.Sprintf("%.0f %% INTERVAL", 100*r.Traffic.Confidence), ">MEDIAN", ">MIN", ">MAX", ">N"}
+	head := []string{"FIGURE", ">MEAN", fmt.Sprintf("%.0f %% INTERVAL", 100*r.Traffic.Confidence), ">MEDIAN",
+		">MIN", ">MAX", ">N"}
 	several := len(r.Paths) > 1
 	if several {
 		head = append([]string{"PAIR"}, head...)
@@ -222,7 +242,8 @@ func figureTable(b *bytes.Buffer, r *trafficReport, colour bool) {
 				interval = unitValue(low, f.Unit) + " … " + unitValue(iv.High, f.Unit)
 			}
 		}
-		row := texts(f.Quantity, unitValue(f.Summary.Mean, f.Unit), interval, unitValue(f.Summary.Median, f.Unit), unitValue(f.Summary.Min, f.Unit),
+		row := texts(f.Quantity, unitValue(f.Summary.Mean, f.Unit), interval, unitValue(f.Summary.Median, f.Unit),
+			unitValue(f.Summary.Min, f.Unit),
 			unitValue(f.Summary.Max, f.Unit), strconv.Itoa(f.Summary.N))
 		if several {
 			row = append([]cell{text(f.System)}, row...)

@@ -19,8 +19,10 @@ const cgroups = "/sys/fs/cgroup"
 // machine. Each is found in the hierarchy that accounts for CPU time, of version 1 or 2.
 func elementGroups(root string, dirs instance.Dirs, network string) []string {
 	for _, hierarchy := range []string{"cpuacct", ""} {
-		found, _ := filepath.Glob(filepath.Join(root, hierarchy, dirs.Node("*").Cgroup(), network+"+*"))           // only a malformed pattern fails
-		found = slices.DeleteFunc(found, func(g string) bool { return strings.Count(filepath.Base(g), "+") != 1 }) // shells and checks
+		// only a malformed pattern fails
+		found, _ := filepath.Glob(filepath.Join(root, hierarchy, dirs.Node("*").Cgroup(), network+"+*"))
+		// shells and checks
+		found = slices.DeleteFunc(found, func(g string) bool { return strings.Count(filepath.Base(g), "+") != 1 })
 		if len(found) > 0 {
 			return found
 		}
@@ -38,7 +40,8 @@ func groupLines(b *bytes.Buffer, u machine.Usage) {
 	wall := u.Wall.Seconds()
 	for _, g := range slices.Sorted(maps.Keys(u.Groups)) {
 		if used := u.Groups[g]; used > 0 && wall > 0 {
-			fmt.Fprintf(b, "processes of %s: %.2g %% of a core\n", strings.Replace(filepath.Base(g), "+", "/", 1), 100*used.Seconds()/wall)
+			fmt.Fprintf(b, "processes of %s: %.2g %% of a core\n", strings.Replace(filepath.Base(g), "+", "/", 1),
+				100*used.Seconds()/wall)
 		}
 	}
 }

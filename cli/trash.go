@@ -23,7 +23,8 @@ goes earlier, first of the network that has most there. ` + "`down --purge`" + `
 
 func (c *CLI) trashList() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Aliases: []string{"ls"}, Short: "List what is in the trash, the oldest first", Args: args(0, 0, ""),
+		Use: "list", Aliases: []string{"ls"}, Short: "List what is in the trash, the oldest first",
+		Args: args(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			cl, err := c.connect()
@@ -42,7 +43,8 @@ func (c *CLI) trashList() *cobra.Command {
 				return nil
 			}
 			for _, i := range list.Items {
-				fmt.Fprintf(c.Out, "%-48s %-10s %-8s %s\n", i.ID, i.Node, byteCount(uint64(i.Size)), i.Time.Local().Format(time.DateTime))
+				fmt.Fprintf(c.Out, "%-48s %-10s %-8s %s\n", i.ID, i.Node, byteCount(uint64(i.Size)),
+					i.Time.Local().Format(time.DateTime))
 			}
 			return nil
 		},
@@ -56,8 +58,9 @@ func (c *CLI) trashRestore() *cobra.Command {
 		Long: `Give disks back to the elements whose names they bear. An element must exist, on the node where its disk
 is, and be stopped. The disk that it has then goes to the trash. If the network is gone, apply its file
 again first (with ` + "`node:`" + ` if it would get another place), stop the element, restore its disk, and start it.`,
-		Example: "  polyplane trash list\n  polyplane stop lab/r1\n  polyplane trash restore lab/r1@20261122T120000.000000Z\n  polyplane start lab/r1",
-		Args:    args(1, -1, "NET/ELEMENT@TIME"),
+		Example: "  polyplane trash list\n  polyplane stop lab/r1\n  polyplane trash restore " +
+			"lab/r1@20261122T120000.000000Z\n  polyplane start lab/r1",
+		Args: args(1, -1, "NET/ELEMENT@TIME"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			return c.changeTrash(cmd, func(cl Client) error { return cl.RestoreTrash(cmd.Context(), given) },
 				fmt.Sprintf("restored: %s", fewNames(given)))
@@ -74,7 +77,8 @@ func (c *CLI) trashEmpty() *cobra.Command {
 			if all == (len(given) > 0) {
 				return usageError(cmd, "say what to delete for good: NET/ELEMENT@TIME…, or --all")
 			}
-			return c.changeTrash(cmd, func(cl Client) error { return cl.EmptyTrash(cmd.Context(), given) }, "deleted for good")
+			return c.changeTrash(cmd, func(cl Client) error { return cl.EmptyTrash(cmd.Context(), given) },
+				"deleted for good")
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -17,7 +17,8 @@ func usageTexts(u *model.Usage) (cpu, memory, processes, disk string) {
 	if u.Limits.CPU != 0 {
 		cpu += "/" + cores(u.Limits.CPU)
 	}
-	return cpu, u.Memory.Rounded() + "/" + u.Limits.Memory.Rounded(), fmt.Sprintf("%d/%d", u.Processes, u.Limits.Processes),
+	return cpu, u.Memory.Rounded() + "/" + u.Limits.Memory.Rounded(),
+		fmt.Sprintf("%d/%d", u.Processes, u.Limits.Processes),
 		u.Disk.Rounded() + "/" + u.Limits.Disk.Rounded()
 }
 

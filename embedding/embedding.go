@@ -107,10 +107,13 @@ type Current struct {
 // wherever its ends may be.
 //
 // The error is a *Refusal that tells everything that is missing.
-func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net model.Resolved, current Current) (model.Placement, error) {
+func Embed(sub model.Substrate, offers map[string]model.Offers, used Usage, net model.Resolved,
+	current Current) (model.Placement, error) {
 	e := newEmbedder(sub, used, net)
 	if len(sub.Nodes) == 0 && len(net.Elements) > 0 {
-		return model.Placement{}, &Refusal{net.Name, []model.Problem{{About: model.AboutNetwork, Name: net.Name, Message: "there is no node in the substrate"}}}
+		return model.Placement{},
+			&Refusal{net.Name, []model.Problem{{About: model.AboutNetwork, Name: net.Name,
+				Message: "there is no node in the substrate"}}}
 	}
 	e.constrain(current.Placement)
 	if len(e.problems) == 0 {
@@ -174,8 +177,9 @@ type nodeState struct {
 func newEmbedder(sub model.Substrate, used Usage, net model.Resolved) *embedder {
 	n := len(net.Elements)
 	e := &embedder{sub: newGraph(sub), net: net, index: make(map[string]int, n), adjacent: make([][]int32, n),
-		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), may: make([][]bool, n), parent: make([]int32, n),
-		at: make([]int32, n), overhead: overhead(sub)}
+		pin: make([]int32, n), stays: make([]bool, n), location: make([]string, n), may: make([][]bool, n),
+		parent: make([]int32, n),
+		at:     make([]int32, n), overhead: overhead(sub)}
 	for i := range net.Elements {
 		e.index[net.Elements[i].Name] = i
 		e.pin[i] = -1
@@ -214,12 +218,14 @@ func (e *embedder) constrain(current model.Placement) {
 			if edge.Internet != nil || edge.Mirror != nil || len(e.nodes) == 1 || e.net.Elements[el].Node != "" {
 				continue // every node has a way out; the only node, or the element's own pin, says where the device is
 			}
-			e.refuse(model.AboutEdge, edge.Name, "node", "edge %s does not say which node its device %s is on; there are %s", edge.Name, edge.Device,
+			e.refuse(model.AboutEdge, edge.Name, "node",
+				"edge %s does not say which node its device %s is on; there are %s", edge.Name, edge.Device,
 				e.nodeNames())
 			continue
 		}
 		if was := edges[edge.End.Element]; was != "" && was != node {
-			e.refuse(model.AboutEdge, edge.Name, "node", "%s has edges on two nodes, %s and %s; an element is on one", edge.End.Element, was, node)
+			e.refuse(model.AboutEdge, edge.Name, "node", "%s has edges on two nodes, %s and %s; an element is on one",
+				edge.End.Element, was, node)
 		}
 		edges[edge.End.Element] = node
 	}
@@ -228,7 +234,8 @@ func (e *embedder) constrain(current model.Placement) {
 		want, why := el.Node, ""
 		if edge := edges[el.Name]; edge != "" {
 			if want != "" && want != edge {
-				e.refuse(model.AboutElement, el.Name, "node", "%s is pinned to %s, but its edge's device is on %s", el.Name, want, edge)
+				e.refuse(model.AboutElement, el.Name, "node", "%s is pinned to %s, but its edge's device is on %s",
+					el.Name, want, edge)
 				continue
 			}
 			want, why = edge, " by its edge"
@@ -242,16 +249,20 @@ func (e *embedder) constrain(current model.Placement) {
 				if why != "" {
 					about, name = model.AboutEdge, e.edgeOf(el.Name)
 				}
-				e.refuse(about, name, "node", "%s is pinned%s to node %s, which does not exist; there are %s", el.Name, why, want, e.nodeNames())
+				e.refuse(about, name, "node", "%s is pinned%s to node %s, which does not exist; there are %s", el.Name,
+					why, want, e.nodeNames())
 			case el.Location != "" && e.nodes[n].Location != el.Location:
-				e.refuse(model.AboutElement, el.Name, "location", "%s is pinned%s to node %s, which is in %s, and to location %s", el.Name, why, want,
+				e.refuse(model.AboutElement, el.Name, "location",
+					"%s is pinned%s to node %s, which is in %s, and to location %s", el.Name, why, want,
 					placeName(e.nodes[n].Location), el.Location)
 			}
 			e.pin[i] = int32(n)
 			continue
 		}
-		if el.Location != "" && !slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.Location == el.Location }) {
-			e.refuse(model.AboutElement, el.Name, "location", "%s is pinned to location %s, where there is no node; there are %s", el.Name, el.Location,
+		if el.Location != "" && !slices.ContainsFunc(e.nodes,
+			func(n nodeState) bool { return n.Location == el.Location }) {
+			e.refuse(model.AboutElement, el.Name, "location",
+				"%s is pinned to location %s, where there is no node; there are %s", el.Name, el.Location,
 				e.locationNames())
 			continue
 		}

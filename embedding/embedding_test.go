@@ -17,7 +17,8 @@ const gib = model.Bytes(1 << 30)
 func substrate(n int) model.Substrate {
 	var s model.Substrate
 	for i := range n {
-		s.Nodes = append(s.Nodes, model.SubstrateNode{Name: fmt.Sprintf("n%d", i+1), CPU: 4000, Memory: 8 * gib, MTU: 9000,
+		s.Nodes = append(s.Nodes, model.SubstrateNode{Name: fmt.Sprintf("n%d", i+1), CPU: 4000,
+			Memory: 8 * gib, MTU: 9000,
 			Location: []string{"rio", "bonn"}[i%2]})
 	}
 	for i := range n {
@@ -129,7 +130,8 @@ func TestPins(t *testing.T) {
 	net := line(6)
 	net.Elements[0].Node = "n3"
 	net.Elements[1].Location = "bonn" // n2 alone
-	net.Edges = []model.ResolvedEdge{{Name: "e", End: model.End{Element: "r3", Interface: "up"}, Node: "n1", Device: "eth1"}}
+	net.Edges = []model.ResolvedEdge{{Name: "e", End: model.End{Element: "r3", Interface: "up"},
+		Node: "n1", Device: "eth1"}}
 	p := embed(t, sub, net, model.Placement{Elements: map[string]string{"r1": "n1", "r4": "n3", "r5": "gone"}})
 	for name, want := range map[string]string{"r1": "n3", "r2": "n2", "r3": "n1", "r4": "n3"} {
 		if p.Elements[name] != want {
@@ -190,7 +192,8 @@ func TestPathsTakeTurnsWhenBandwidthRunsOut(t *testing.T) {
 	for i := range sub.Links {
 		sub.Links[i].Bandwidth = 100e6
 	}
-	net := model.Resolved{Name: "pair", Elements: []model.ResolvedElement{{Name: "a", Node: "n1"}, {Name: "b", Node: "n2"}}}
+	net := model.Resolved{Name: "pair", Elements: []model.ResolvedElement{{Name: "a", Node: "n1"},
+		{Name: "b", Node: "n2"}}}
 	for i := range 2 {
 		l := addLink(&net, "a", "b")
 		l.Name += fmt.Sprint(i)
@@ -241,12 +244,17 @@ func TestRefusals(t *testing.T) {
 		}), want: []string{"r1 needs 5 cores", "r2 needs 6 cores"}},
 		{name: "pinned too much", sub: substrate(2), net: pinnedTo("n1", func(n *model.Resolved) {
 			n.Elements[0].CPU, n.Elements[1].CPU = 3000, 3000
-		}), want: []string{"node n1 has 4 cores and 8GiB free, but these must be there: r1 3 cores (pinned), r2 3 cores (pinned)"}},
-		{name: "grown where it is", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) { n.Elements[0].CPU = 5000 }),
-			now: model.Placement{Elements: map[string]string{"r1": "n2"}}, want: []string{"r1 5 cores (there already)"}},
+		}), want: []string{"node n1 has 4 cores and 8GiB free, but these must be there: r1 3 cores (pinned), r2 3 " +
+			"cores (pinned)"}},
+		{name: "grown where it is", sub: substrate(2),
+			net:  pinnedTo("", func(n *model.Resolved) { n.Elements[0].CPU = 5000 }),
+			now:  model.Placement{Elements: map[string]string{"r1": "n2"}},
+			want: []string{"r1 5 cores (there already)"}},
 		{name: "no such node", sub: substrate(2), net: pinnedTo("n9", func(*model.Resolved) {}),
-			want: []string{"r1 is pinned to node n9, which does not exist; there are n1, n2", "r2 is pinned to node n9"}},
-		{name: "no such location", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) { n.Elements[0].Location = "paris" }),
+			want: []string{"r1 is pinned to node n9, which does not exist; there are n1, n2",
+				"r2 is pinned to node n9"}},
+		{name: "no such location", sub: substrate(2),
+			net:  pinnedTo("", func(n *model.Resolved) { n.Elements[0].Location = "paris" }),
 			want: []string{"r1 is pinned to location paris, where there is no node; there are rio, bonn"}},
 		{name: "location full", sub: substrate(2), net: pinnedTo("", func(n *model.Resolved) {
 			n.Elements[0].Location, n.Elements[0].CPU = "bonn", 5000
@@ -260,7 +268,8 @@ func TestRefusals(t *testing.T) {
 		{name: "bandwidth", sub: limited, net: pinned(func(n *model.Resolved) { n.Links[0].Bandwidth = 200e6 }),
 			want: []string{"link r1--r2 needs 200Mbit from n1 (r1) to n2 (r2)", "n1 – n2 has 100Mbit free"}},
 		{name: "mtu", sub: small, net: pinned(func(*model.Resolved) {}),
-			want: []string{"link r1--r2 has an MTU of 1500, so the underlay must carry 1550", "substrate link n1 -- n2 carries 1500",
+			want: []string{"link r1--r2 has an MTU of 1500, so the underlay must carry 1550",
+				"substrate link n1 -- n2 carries 1500",
 				"lower the link's MTU to 1450, or raise the underlay's to 1550"}},
 		{name: "apart", sub: apart, net: pinned(func(n *model.Resolved) { n.Elements[1].Node = "n3" }),
 			want: []string{"n1 and n3 are not joined"}},
@@ -308,7 +317,8 @@ func TestShortestPaths(t *testing.T) {
 	}
 	// Every pair gets there, hop by hop.
 	sub = substrate(9)
-	sub.Links = append(sub.Links, model.SubstrateLink{A: "n1", B: "n5", Delay: 5}, model.SubstrateLink{A: "n3", B: "n8", Delay: 2})
+	sub.Links = append(sub.Links, model.SubstrateLink{A: "n1", B: "n5", Delay: 5},
+		model.SubstrateLink{A: "n3", B: "n8", Delay: 2})
 	next := ShortestPaths(sub)
 	for _, a := range sub.Nodes {
 		for _, b := range sub.Nodes {

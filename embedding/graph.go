@@ -39,8 +39,9 @@ func (m metric) less(o metric) bool { return m.hops < o.hops || m.hops == o.hops
 // newGraph reads a substrate. If a substrate states no links at all, nobody has described how its machines are
 // connected: then each reaches each directly, and no bandwidth is known.
 func newGraph(sub model.Substrate) *graph {
-	g := &graph{nodes: sub.Nodes, index: make(map[string]int, len(sub.Nodes)), neighbour: make([][]int32, len(sub.Nodes)),
-		arcs: map[[2]int32]*arc{}, far: make([][]metric, len(sub.Nodes))}
+	g := &graph{nodes: sub.Nodes, index: make(map[string]int, len(sub.Nodes)),
+		neighbour: make([][]int32, len(sub.Nodes)),
+		arcs:      map[[2]int32]*arc{}, far: make([][]metric, len(sub.Nodes))}
 	for i, n := range sub.Nodes {
 		g.index[n.Name] = i
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A link's MTU never depends on placement. A link is refused if any substrate link over which it could ever be mapped carries less
-// than it needs, wherever its ends are now. It could be mapped over every link on some way between two nodes that its ends may be
-// on. These are all nodes, unless a node, an edge or a location says otherwise. If both ends can be on one node only, or if there
-// is only one node, nothing limits the MTU.
+// A link's MTU never depends on placement. A link is refused if any substrate link over which it could ever be mapped
+// carries less than it needs, wherever its ends are now. It could be mapped over every link on some way between two
+// nodes that its ends may be on. These are all nodes, unless a node, an edge or a location says otherwise. If both ends
+// can be on one node only, or if there is only one node, nothing limits the MTU.
 
 // tunnelOverhead6 is model.TunnelOverhead with an outer IPv6 header (40 bytes for 20).
 const tunnelOverhead6 = model.TunnelOverhead + 20
@@ -27,7 +27,8 @@ func overhead(sub model.Substrate) int {
 	return model.TunnelOverhead
 }
 
-// checkMTUs tells the links whose MTU the underlay does not carry everywhere. Links with the same trouble are told as one.
+// checkMTUs tells the links whose MTU the underlay does not carry everywhere. Links with the same trouble are told as
+// one.
 func (e *embedder) checkMTUs() {
 	type trouble struct {
 		mtu  int
@@ -76,8 +77,11 @@ func (e *embedder) checkMTUs() {
 		if x.most < model.MinMTU {
 			lower = "raise"
 		}
-		e.refuse(model.AboutLink, x.links[0], "mtu", "%s an MTU of %d, so the underlay must carry %d wherever the ends may be placed, and %s; %s the underlay's to %d, or "+
-			"pin the ends (node:) to where it is carried", subject, x.mtu, x.mtu+e.overhead, list(x.small), lower, x.mtu+e.overhead)
+		e.refuse(model.AboutLink, x.links[0], "mtu",
+			"%s an MTU of %d, so the underlay must carry %d wherever the ends may be placed, and %s; %s the "+
+				"underlay's to %d, or "+
+				"pin the ends (node:) to where it is carried", subject, x.mtu, x.mtu+e.overhead, list(x.small),
+			lower, x.mtu+e.overhead)
 	}
 }
 

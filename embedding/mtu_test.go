@@ -45,36 +45,43 @@ func TestMTUsNeverDependOnPlacement(t *testing.T) {
 		{name: "one node carries any", sub: mtus(1500), mtu: 9000},
 		{name: "both ends pinned to one node", sub: mtus(1500, 1500), mtu: 9000, a: "n1", b: "n1"},
 		{name: "not pinned, though both fit on one node", sub: mtus(9000, 9000), mtu: 9000,
-			want: "link r1--r2 has an MTU of 9000, so the underlay must carry 9050 wherever the ends may be placed, and substrate link n1 -- n2 carries 9000; " +
-				"lower the link's MTU to 8950, or raise the underlay's to 9050, or pin the ends (node:) to where it is carried"},
+			want: "link r1--r2 has an MTU of 9000, so the underlay must carry 9050 wherever the ends may be placed, " +
+				"and substrate link n1 -- n2 carries 9000; " +
+				"lower the link's MTU to 8950, or raise the underlay's to 9050, or pin the ends (node:) to where it " +
+				"is carried"},
 		{name: "one end pinned", sub: mtus(9000, 9000), mtu: 8951, a: "n1", want: "lower the link's MTU to 8950"},
 		{name: "just carried", sub: mtus(9000, 9000), mtu: 8950},
 		{name: "far away", sub: mtus(9000, 9000, 1500), mtu: 8000, want: "substrate link n2 -- n3 carries 1500"},
 		{name: "pinned away from where it is not carried", sub: mtus(9000, 9000, 1500), mtu: 8000, a: "n1", b: "n2"},
-		{name: "pinned behind it", sub: mtus(9000, 9000, 1500), mtu: 8000, a: "n1", b: "n3", want: "substrate link n2 -- n3 carries 1500"},
+		{name: "pinned behind it", sub: mtus(9000, 9000, 1500), mtu: 8000, a: "n1", b: "n3",
+			want: "substrate link n2 -- n3 carries 1500"},
 		{name: "a detour that leads there", sub: ring, mtu: 8000, a: "n1", b: "n2",
 			want: "substrate link n1 -- n4 carries 1500, substrate link n3 -- n4 carries 1500"},
 		{name: "not joined", sub: parts, mtu: 8000, a: "n1", b: "n2"},
 		{name: "nobody said", sub: mtus(0, 0), mtu: 9000},
 		{name: "one did", sub: mtus(0, 1500), mtu: 1500, want: "lower the link's MTU to 1450"},
-		{name: "nothing is small enough", sub: mtus(9000, 100), mtu: 1500, want: "carries 100; raise the underlay's to 1550"},
+		{name: "nothing is small enough", sub: mtus(9000, 100), mtu: 1500,
+			want: "carries 100; raise the underlay's to 1550"},
 		{name: "the default counts", sub: mtus(9000, 1500), want: "has an MTU of 1500"},
 		{name: "ipv6 takes more", sub: ipv6, mtu: 8931, want: "must carry 9001"},
 		{name: "ipv6 takes no more than that", sub: ipv6, mtu: 8930},
 		{name: "an edge is a pin", sub: mtus(1500, 1500), mtu: 1500, a: "n2", change: func(n *model.Resolved) {
-			n.Edges = []model.ResolvedEdge{{Name: "up", Node: "n2", Device: "eth1", End: model.End{Element: "r2", Interface: "up"}}}
+			n.Edges = []model.ResolvedEdge{{Name: "up", Node: "n2", Device: "eth1",
+				End: model.End{Element: "r2", Interface: "up"}}}
 		}},
 		{name: "a location of one node", sub: mtus(9000, 1500), mtu: 9000, a: "n1", change: func(n *model.Resolved) {
 			n.Elements[1].Location = "rio"
 		}},
-		{name: "a location of several", sub: mtus(9000, 9000, 9000), mtu: 9000, a: "n1", change: func(n *model.Resolved) {
-			n.Elements[1].Location = "rio"
-		}, want: "substrate link n2 -- n3 carries 9000"},
+		{name: "a location of several", sub: mtus(9000, 9000, 9000), mtu: 9000, a: "n1",
+			change: func(n *model.Resolved) {
+				n.Elements[1].Location = "rio"
+			}, want: "substrate link n2 -- n3 carries 9000"},
 		{name: "links are counted together", sub: mtus(9000, 1500), change: func(n *model.Resolved) {
 			for i := range 20 {
 				addLink(n, "r1", "r2").Name += fmt.Sprint(i)
 			}
-		}, want: "links r1--r2, r1--r20, r1--r21, r1--r22, r1--r23, r1--r24, r1--r25, r1--r26 and 13 more have an MTU of 1500"},
+		}, want: "links r1--r2, r1--r20, r1--r21, r1--r22, r1--r23, r1--r24, r1--r25, r1--r26 and 13 more have an " +
+			"MTU of 1500"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			net := line(2)
@@ -83,7 +90,8 @@ func TestMTUsNeverDependOnPlacement(t *testing.T) {
 				c.change(&net)
 			}
 			// Being together already is no excuse.
-			_, err := Embed(c.sub, nil, Usage{}, net, Current{Placement: model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n1"}}})
+			_, err := Embed(c.sub, nil, Usage{}, net,
+				Current{Placement: model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n1"}}})
 			var refusal *Refusal
 			switch {
 			case c.want == "":
@@ -107,7 +115,8 @@ func TestPropertyLimitsAreThoseOfAllSimplePaths(t *testing.T) {
 		}
 		node := rapid.IntRange(0, n-1)
 		for range rapid.IntRange(0, 12).Draw(t, "links") {
-			sub.Links = append(sub.Links, model.SubstrateLink{A: sub.Nodes[node.Draw(t, "a")].Name, B: sub.Nodes[node.Draw(t, "b")].Name})
+			sub.Links = append(sub.Links, model.SubstrateLink{A: sub.Nodes[node.Draw(t, "a")].Name,
+				B: sub.Nodes[node.Draw(t, "b")].Name})
 		}
 		g := newGraph(sub)
 		some := func(what string) (list []int32) {
@@ -152,8 +161,8 @@ func TestPropertyLimitsAreThoseOfAllSimplePaths(t *testing.T) {
 	})
 }
 
-// What fits fits wherever its ends are: with its ends pinned to any nodes on which they may be, no link is refused for its
-// MTU.
+// What fits fits wherever its ends are: with its ends pinned to any nodes on which they may be, no link is refused for
+// its MTU.
 func TestPropertyMTUsHoldForEveryPlacement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := drawQuestion(t)
@@ -173,7 +182,8 @@ func TestPropertyMTUsHoldForEveryPlacement(t *testing.T) {
 				el.Node = q.sub.Nodes[rapid.IntRange(0, len(q.sub.Nodes)-1).Draw(t, "elsewhere")].Name
 			}
 		}
-		if _, err := Embed(q.sub, nil, q.used, q.net, Current{Placement: p}); err != nil && strings.Contains(err.Error(), "MTU") {
+		if _, err := Embed(q.sub, nil, q.used, q.net, Current{Placement: p}); err != nil &&
+			strings.Contains(err.Error(), "MTU") {
 			t.Fatal(err)
 		}
 	})

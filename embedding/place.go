@@ -147,7 +147,8 @@ func (e *embedder) checkFixed(n int32) {
 	if len(asking) == 0 {
 		return // others overfill it; nothing of this network makes it worse
 	}
-	e.refuse(model.AboutElement, first, amountOf(node.used.CPU > node.CPU), "node %s has %s free, but these must be there: %s; give them less, or pin some to another node", node.Name,
+	e.refuse(model.AboutElement, first, amountOf(node.used.CPU > node.CPU),
+		"node %s has %s free, but these must be there: %s; give them less, or pin some to another node", node.Name,
 		demand(minus(node.CPU, node.base.CPU), minus(node.Memory, node.base.Memory)), list(asking))
 }
 
@@ -215,7 +216,9 @@ func (e *embedder) refuseUnit(u *unit) {
 	if len(names) > 1 {
 		verb = "together need"
 	}
-	e.refuse(model.AboutElement, names[0], amountOf(!slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.used.CPU+u.cpu <= n.CPU })), "%s %s %s on one node%s: %s", list(names), verb, demand(u.cpu, u.memory), where, list(has))
+	e.refuse(model.AboutElement, names[0],
+		amountOf(!slices.ContainsFunc(e.nodes, func(n nodeState) bool { return n.used.CPU+u.cpu <= n.CPU })),
+		"%s %s %s on one node%s: %s", list(names), verb, demand(u.cpu, u.memory), where, list(has))
 }
 
 // amountOf is the field that a lack is about.

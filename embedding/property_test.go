@@ -35,8 +35,9 @@ func drawQuestion(t *rapid.T) question {
 	name := func(n int) string { return q.sub.Nodes[n].Name }
 	for range rapid.IntRange(0, 8).Draw(t, "substrate links") {
 		a, b := rapid.IntRange(0, nodes-1).Draw(t, "a"), rapid.IntRange(0, nodes-1).Draw(t, "b")
-		q.sub.Links = append(q.sub.Links, model.SubstrateLink{A: name(a), B: name(b), Bandwidth: bandwidth.Draw(t, "bandwidth"),
-			Delay: model.Duration(rapid.IntRange(0, 5).Draw(t, "delay"))})
+		q.sub.Links = append(q.sub.Links, model.SubstrateLink{A: name(a), B: name(b),
+			Bandwidth: bandwidth.Draw(t, "bandwidth"),
+			Delay:     model.Duration(rapid.IntRange(0, 5).Draw(t, "delay"))})
 	}
 	elements := rapid.IntRange(1, 25).Draw(t, "elements")
 	q.net.Name = "lab"
@@ -59,7 +60,8 @@ func drawQuestion(t *rapid.T) question {
 			return model.End{Element: fmt.Sprintf("e%d", rapid.IntRange(0, elements-1).Draw(t, "end"))}
 		}
 		q.net.Links = append(q.net.Links, model.Link{Name: fmt.Sprintf("k%d", i), Ends: [2]model.End{end(), end()},
-			Bandwidth: bandwidth.Draw(t, "rate") / 10, MTU: rapid.SampledFrom([]int{0, 0, 0, 1500, 1500, 1960}).Draw(t, "mtu")})
+			Bandwidth: bandwidth.Draw(t, "rate") / 10,
+			MTU:       rapid.SampledFrom([]int{0, 0, 0, 1500, 1500, 1960}).Draw(t, "mtu")})
 	}
 	if rapid.Bool().Draw(t, "placed before") {
 		q.now.Elements = map[string]string{}

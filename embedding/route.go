@@ -96,7 +96,8 @@ func (e *embedder) noPath(l *model.Link, a, b int32) string {
 			free = append(free, fmt.Sprintf("%s – %s has %s free", shortest[k-1], shortest[k], e.sub.room(x, y)))
 		}
 	}
-	return fmt.Sprintf("link %s needs %s from %s (%s) to %s (%s), and no substrate path has that free: on the shortest %s",
+	return fmt.Sprintf("link %s needs %s from %s (%s) to %s (%s), and no substrate path has that free: on the "+
+		"shortest %s",
 		l.Name, e.net.Slice.Reserves(l), from, l.Ends[0].Element, to, l.Ends[1].Element, strings.Join(free, ", "))
 }
 

@@ -168,7 +168,8 @@ func (e *embedder) hint(element string, wants []model.Want, j *judge) []string {
 	var others []string
 	for n := range e.nodes {
 		_, told := j.offers[e.nodes[n].Name]
-		if told && !slices.ContainsFunc(wants, func(w model.Want) bool { whys := j.lacks(w); return whys != nil && whys[n] != "" }) {
+		if told && !slices.ContainsFunc(wants,
+			func(w model.Want) bool { whys := j.lacks(w); return whys != nil && whys[n] != "" }) {
 			others = append(others, e.nodes[n].Name)
 		}
 	}

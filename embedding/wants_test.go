@@ -37,11 +37,15 @@ func asks(routers ...string) model.Resolved {
 
 var (
 	// n1 and n2 are plain, n2 has no BIRD and no xdp; n3 is a hypervisor.
-	plain = model.Offers{driver("control: netns", "software: frr", "software: bird"), lacking("control: vm", "no /dev/kvm"),
-		driver("forwarding: guest"), driver("forwarding: xdp", "hook: tc"), lacking("delay", "no netem"), driver("internet")}
-	small = model.Offers{{Driver: "control: netns", Makes: []model.Feature{"software: frr"}, Lacks: map[model.Feature]string{"software: bird": "no bird"}},
+	plain = model.Offers{driver("control: netns", "software: frr", "software: bird"),
+		lacking("control: vm", "no /dev/kvm"),
+		driver("forwarding: guest"), driver("forwarding: xdp", "hook: tc"),
+		lacking("delay", "no netem"), driver("internet")}
+	small = model.Offers{{Driver: "control: netns", Makes: []model.Feature{"software: frr"},
+		Lacks: map[model.Feature]string{"software: bird": "no bird"}},
 		driver("forwarding: guest"), driver("delay"), lacking("internet", "no nft")}
-	hypervisor = model.Offers{driver("control: vm", "software: frr", "hypervisor: kvm"), driver("forwarding: guest"), driver("forwarding: xdp"),
+	hypervisor = model.Offers{driver("control: vm", "software: frr", "hypervisor: kvm"), driver("forwarding: guest"),
+		driver("forwarding: xdp"),
 		driver("delay"), driver("internet")}
 	three = map[string]model.Offers{"n1": plain, "n2": small, "n3": hypervisor}
 )
@@ -53,12 +57,14 @@ func TestElementsGoWhereTheirDriversAre(t *testing.T) {
 		offers map[string]model.Offers
 		want   map[string]string // element → the nodes that it may be on
 	}{
-		{"a VM goes to the hypervisor", asks("vm guest frr", "netns guest frr", "vm guest frr"), three, map[string]string{"r1": "n3", "r2": "n1 n2", "r3": "n3"}},
+		{"a VM goes to the hypervisor", asks("vm guest frr", "netns guest frr", "vm guest frr"), three,
+			map[string]string{"r1": "n3", "r2": "n1 n2", "r3": "n3"}},
 		{"a fast one", asks("netns xdp frr", "netns guest frr"), three, map[string]string{"r1": "n1", "r2": "n1 n2"}},
 		{"a fast VM", asks("vm xdp static"), three, map[string]string{"r1": "n3"}},
 		{"software", asks("netns guest bird", "netns guest frr"), three, map[string]string{"r1": "n1", "r2": "n1 n2"}},
 		{"none that needs any", asks("netns guest none"), three, map[string]string{"r1": "n1 n2"}},
-		{"a node that tells nothing may have all", asks("vm xdp bird"), map[string]model.Offers{"n1": small, "n3": small}, map[string]string{"r1": "n2"}},
+		{"a node that tells nothing may have all", asks("vm xdp bird"),
+			map[string]model.Offers{"n1": small, "n3": small}, map[string]string{"r1": "n2"}},
 		{"a pin to a node that has it", asks("netns guest frr n2"), three, map[string]string{"r1": "n2"}},
 		{"delay at both ends", func() model.Resolved {
 			net := asks("netns guest frr", "vm guest frr", "netns guest frr")
@@ -67,7 +73,8 @@ func TestElementsGoWhereTheirDriversAre(t *testing.T) {
 		}(), three, map[string]string{"r1": "n2", "r2": "n3", "r3": "n1 n2"}},
 		{"a way out", func() model.Resolved {
 			net := asks("netns guest frr", "netns guest frr")
-			net.Edges = []model.ResolvedEdge{{Name: "up", End: model.End{Element: "r2"}, Internet: &model.ResolvedInternet{}}}
+			net.Edges = []model.ResolvedEdge{{Name: "up", End: model.End{Element: "r2"},
+				Internet: &model.ResolvedInternet{}}}
 			return net
 		}(), three, map[string]string{"r1": "n1 n2", "r2": "n1"}},
 	} {
@@ -103,20 +110,31 @@ func TestRefusedWants(t *testing.T) {
 		{name: "each here, both nowhere", net: with(asks("netns xdp frr"), func(n *model.Resolved) {
 			n.Links = []model.Link{{Name: "k", Delay: 1, Ends: [2]model.End{{Element: "r1"}, {Element: "r1"}}}}
 		}),
-			about: model.AboutElement, field: "forwarding", want: "router r1 wants forwarding: xdp and delay; n1 lacks delay: no netem; n2 lacks forwarding: xdp: there is forwarding: guest"},
+			about: model.AboutElement, field: "forwarding",
+			want: "router r1 wants forwarding: xdp and delay; n1 lacks delay: no netem; n2 lacks forwarding: xdp: " +
+				"there is forwarding: guest"},
 		{name: "pinned", net: asks("netns guest bird n2"), about: model.AboutElement, field: "software",
-			want: "router r1 wants software: bird; r1 is pinned to n2; n2 lacks it: no bird; n1 has it: pin r1 to it (node:)"},
+			want: "router r1 wants software: bird; r1 is pinned to n2; n2 lacks it: no bird; n1 has it: pin r1 to it " +
+				"(node:)"},
 		{name: "where it is", net: asks("netns xdp frr"), about: model.AboutElement, field: "forwarding",
-			now:  Current{model.Placement{Elements: map[string]string{"r1": "n2"}}, asks("netns guest frr")},
-			want: "router r1 wants forwarding: xdp; r1 is on n2; n2 lacks it: there is forwarding: guest; n1 has it: pin r1 to it (node:)"},
-		{name: "in a location", net: with(asks("netns xdp frr"), func(n *model.Resolved) { n.Elements[0].Location = "bonn" }), about: model.AboutElement, field: "forwarding",
-			want: "router r1 wants forwarding: xdp; r1 is pinned to location bonn; n2 lacks it: there is forwarding: guest"},
-		{name: "a link", net: with(asks("netns guest frr n1", "netns guest frr n2"), func(n *model.Resolved) { n.Links[0].Jitter = 5 }), about: model.AboutLink, field: "delay",
-			want: "link r1--r2 wants delay; r1 is pinned to n1; n1 lacks it: no netem; n2 has it: pin r1 to it (node:)"},
+			now: Current{model.Placement{Elements: map[string]string{"r1": "n2"}}, asks("netns guest frr")},
+			want: "router r1 wants forwarding: xdp; r1 is on n2; n2 lacks it: there is forwarding: guest; n1 has it: " +
+				"pin r1 to it (node:)"},
+		{name: "in a location", net: with(asks("netns xdp frr"),
+			func(n *model.Resolved) { n.Elements[0].Location = "bonn" }), about: model.AboutElement, field: "forwarding",
+			want: "router r1 wants forwarding: xdp; r1 is pinned to location bonn; n2 lacks it: there is forwarding: " +
+				"guest"},
+		{name: "a link", net: with(asks("netns guest frr n1", "netns guest frr n2"),
+			func(n *model.Resolved) { n.Links[0].Jitter = 5 }), about: model.AboutLink, field: "delay",
+			want: "link r1--r2 wants delay; r1 is pinned to n1; n1 lacks it: no netem; n2 has it: pin r1 to it " +
+				"(node:)"},
 		{name: "an edge", net: with(asks("netns guest frr n2"), func(n *model.Resolved) {
-			n.Edges = []model.ResolvedEdge{{Name: "up", End: model.End{Element: "r1"}, Internet: &model.ResolvedInternet{}}}
-		}), about: model.AboutEdge, field: "internet", want: "edge up wants internet; r1 is pinned to n2; n2 lacks it: no nft; n1 has it: pin r1 to it (node:)"},
-		{name: "no room where it may be", net: with(asks("netns xdp frr"), func(n *model.Resolved) { n.Elements[0].CPU = 5000 }), about: model.AboutElement, field: "cpu",
+			n.Edges = []model.ResolvedEdge{{Name: "up", End: model.End{Element: "r1"},
+				Internet: &model.ResolvedInternet{}}}
+		}), about: model.AboutEdge, field: "internet", want: "edge up wants internet; r1 is pinned to n2; n2 lacks " +
+			"it: no nft; n1 has it: pin r1 to it (node:)"},
+		{name: "no room where it may be", net: with(asks("netns xdp frr"),
+			func(n *model.Resolved) { n.Elements[0].CPU = 5000 }), about: model.AboutElement, field: "cpu",
 			want: "r1 needs 5 cores on one node: n1 has 4 cores free, n2 lacks what it wants"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -125,14 +143,16 @@ func TestRefusedWants(t *testing.T) {
 			if !errors.As(err, &refusal) {
 				t.Fatalf("got %v, want %s", err, c.want)
 			}
-			if p := refusal.Problems[0]; len(refusal.Problems) != 1 || p.Message != c.want || p.About != c.about || p.Field != c.field {
+			if p := refusal.Problems[0]; len(refusal.Problems) != 1 || p.Message != c.want || p.About != c.about ||
+				p.Field != c.field {
 				t.Errorf("got  %+v\nwant %s (about %s, %s)", refusal.Problems, c.want, c.about, c.field)
 			}
 		})
 	}
 }
 
-// What is there and asks for nothing new stays although its node has lost what it needs, and what is beside it can change.
+// What is there and asks for nothing new stays although its node has lost what it needs, and what is beside it can
+// change.
 func TestWhatIsThereStays(t *testing.T) {
 	was := asks("vm guest frr", "netns guest frr")
 	now := Current{model.Placement{Elements: map[string]string{"r1": "n1", "r2": "n2"}}, was}
@@ -143,14 +163,16 @@ func TestWhatIsThereStays(t *testing.T) {
 		t.Errorf("%v, %v", p.Elements, err)
 	}
 	net.Elements[0].Node = "n2" // it asks for a place where it never was
-	if _, err = Embed(substrate(2), two, Usage{}, net, now); err == nil || !strings.Contains(err.Error(), "n2 lacks it") {
+	if _, err = Embed(substrate(2), two, Usage{}, net, now); err == nil ||
+		!strings.Contains(err.Error(), "n2 lacks it") {
 		t.Errorf("it is moved to a node without its driver: %v", err)
 	}
 }
 
 // Those that may be anywhere make room for those that may not, and lines are cut into as few pieces as before.
 func TestOffersAndBalance(t *testing.T) {
-	routers := slices.Concat(slices.Repeat([]string{"netns guest frr"}, 200), slices.Repeat([]string{"netns xdp frr"}, 100))
+	routers := slices.Concat(slices.Repeat([]string{"netns guest frr"}, 200),
+		slices.Repeat([]string{"netns xdp frr"}, 100))
 	offers := map[string]model.Offers{"n1": plain, "n2": small, "n3": small}
 	p, err := Embed(substrate(3), offers, Usage{}, asks(routers...), Current{})
 	if err != nil {
@@ -168,7 +190,8 @@ func TestOffersAndBalance(t *testing.T) {
 	net := asks("netns guest frr", "netns xdp frr")
 	net.Elements[0].CPU, net.Elements[1].CPU = 3900, 200
 	two := map[string]model.Offers{"n1": plain, "n2": small}
-	if p, err = Embed(substrate(2), two, Usage{}, net, Current{}); err != nil || p.Elements["r1"] != "n2" || p.Elements["r2"] != "n1" {
+	if p, err = Embed(substrate(2), two, Usage{}, net, Current{}); err != nil || p.Elements["r1"] != "n2" ||
+		p.Elements["r2"] != "n1" {
 		t.Errorf("%v, %v", p.Elements, err)
 	}
 }
@@ -181,7 +204,8 @@ func TestGluedElementsShareANodeThatOffersBoth(t *testing.T) {
 	}
 	net := asks("netns xdp none", "netns guest bird")
 	net.Links[0].Bandwidth = 1e9
-	net.Elements[0].Memory, net.Elements[1].Memory = 5*gib, 5*gib // so that they are apart at first, and refused together
+	// so that they are apart at first, and refused together
+	net.Elements[0].Memory, net.Elements[1].Memory = 5*gib, 5*gib
 	both := map[string]model.Offers{"n1": plain, "n2": small, "n3": hypervisor}
 	if p, err := Embed(sub, both, Usage{}, net, Current{}); err == nil {
 		t.Errorf("10 GiB on %v", p.Elements)
@@ -193,7 +217,8 @@ func TestGluedElementsShareANodeThatOffersBoth(t *testing.T) {
 	}
 	net = asks("vm guest none", "netns guest bird")
 	net.Links[0].Bandwidth = 1e9
-	if p, err := Embed(sub, both, Usage{}, net, Current{}); err == nil || !strings.Contains(err.Error(), "link r1--r2 needs 1Gbit") {
+	if p, err := Embed(sub, both, Usage{}, net, Current{}); err == nil ||
+		!strings.Contains(err.Error(), "link r1--r2 needs 1Gbit") {
 		t.Errorf("a VM and a container share %v: %v", p.Elements, err)
 	}
 }
@@ -225,7 +250,8 @@ func TestPropertyOffersAreKept(t *testing.T) {
 		var refusal *Refusal
 		switch {
 		case errors.As(err, &refusal):
-			if len(refusal.Problems) == 0 || slices.ContainsFunc(refusal.Problems, func(p model.Problem) bool { return p.Message == "" }) {
+			if len(refusal.Problems) == 0 || slices.ContainsFunc(refusal.Problems,
+				func(p model.Problem) bool { return p.Message == "" }) {
 				t.Fatalf("refused without a word: %+v", refusal)
 			}
 			return
@@ -236,7 +262,8 @@ func TestPropertyOffersAreKept(t *testing.T) {
 		for i, wants := range model.Wants(&q.net) {
 			for _, w := range wants {
 				if why := offers[p.Elements[q.net.Elements[i].Name]].Lack(w); why != "" {
-					t.Fatalf("%s is on %s, which lacks %s: %s", q.net.Elements[i].Name, p.Elements[q.net.Elements[i].Name], w.Feature, why)
+					t.Fatalf("%s is on %s, which lacks %s: %s", q.net.Elements[i].Name,
+						p.Elements[q.net.Elements[i].Name], w.Feature, why)
 				}
 			}
 		}

@@ -122,7 +122,8 @@ func (d *Desired) Write(s *model.NodeState) error {
 				return fmt.Errorf("encode network %s: %w", n.Name, err)
 			}
 			if file := nameOf(b); !have || file != k.file {
-				if err := writeFile(filepath.Join(d.dir(), file), func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
+				if err := writeFile(filepath.Join(d.dir(), file),
+					func(f *os.File) error { _, err := f.Write(b); return err }); err != nil {
 					return err
 				}
 				k.file, written = file, true
@@ -142,7 +143,8 @@ func (d *Desired) Write(s *model.NodeState) error {
 	if err := json.NewEncoder(&b).Encode(is); err != nil {
 		return err
 	}
-	if err := ReplaceFile(d.dirs.Desired(), func(f *os.File) error { _, err := f.Write(b.Bytes()); return err }); err != nil {
+	if err := ReplaceFile(d.dirs.Desired(),
+		func(f *os.File) error { _, err := f.Write(b.Bytes()); return err }); err != nil {
 		return err
 	}
 	d.kept = kept

@@ -13,11 +13,13 @@ import (
 )
 
 func told(networks ...string) *model.NodeState {
-	s := &model.NodeState{Node: "n1", Revision: 7, Store: model.StoreIdentity{ID: "one", Generation: 2}, Peers: []model.Peer{{Name: "n2"}}}
+	s := &model.NodeState{Node: "n1", Revision: 7, Store: model.StoreIdentity{ID: "one", Generation: 2},
+		Peers: []model.Peer{{Name: "n2"}}}
 	for i, name := range networks {
 		s.Networks = append(s.Networks, model.NodeNetwork{Name: name, Index: uint32(i + 1),
-			Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "r1", Kind: model.Router}, Override: model.Override{Stopped: true}}},
-			Edges:    []model.PlacedEdge{{Name: "out", Device: "eth0", VLAN: 7}}})
+			Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "r1", Kind: model.Router},
+				Override: model.Override{Stopped: true}}},
+			Edges: []model.PlacedEdge{{Name: "out", Device: "eth0", VLAN: 7}}})
 	}
 	return s
 }

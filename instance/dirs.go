@@ -132,8 +132,8 @@ func (d NodeDirs) Disk(id model.ID) string {
 	return filepath.Join(d.Data, "disks", id.Network, id.Element+".ext4")
 }
 
-// Companions is the directory of the namespaces in which the node's kernel forwards for routers; Companion is where that of
-// one router is mounted, for one way of doing so.
+// Companions is the directory of the namespaces in which the node's kernel forwards for routers; Companion is where
+// that of one router is mounted, for one way of doing so.
 func (d NodeDirs) Companions() string { return filepath.Join(d.Run, "companions") }
 
 // Companion is in Companions.
@@ -141,8 +141,8 @@ func (d NodeDirs) Companion(id model.ID, way model.Forwarding) string {
 	return filepath.Join(d.Companions(), string(way), id.Network, id.Element)
 }
 
-// Outlet is where the network namespace is mounted in which the packets of internet edges get this machine's address. All
-// nodes of the instance that are on the machine share it.
+// Outlet is where the network namespace is mounted in which the packets of internet edges get this machine's address.
+// All nodes of the instance that are on the machine share it.
 func (d NodeDirs) Outlet() string { return Dirs{Run: filepath.Dir(filepath.Dir(d.Run))}.Outlet() }
 
 // Gateways is the directory of the node's internet edges; Gateway is that of one.

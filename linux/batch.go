@@ -1,5 +1,5 @@
-// Package linux is narrow calls to the kernel: route netlink in batches, queueing disciplines and filters, tunnel devices,
-// namespaces.
+// Package linux is narrow calls to the kernel: route netlink in batches, queueing disciplines and filters, tunnel
+// devices, namespaces.
 package linux
 
 import (

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Listener tells who listens on a TCP port, or has a socket bound to a UDP port, in the network namespace that fd stands
-// for: "sshd (process 12)", or "a process that cannot be told" where it is hidden; empty when nobody does.
+// Listener tells who listens on a TCP port, or has a socket bound to a UDP port, in the network namespace that fd
+// stands for: "sshd (process 12)", or "a process that cannot be told" where it is hidden; empty when nobody does.
 func Listener(fd int, network string, port uint16) string {
 	inodes := map[string]bool{}
 	Inside(fd, func() error { //nolint:errcheck // then nobody is found

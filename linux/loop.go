@@ -21,8 +21,8 @@ func ProbeLoop() error {
 	return nil
 }
 
-// LoopOf is the loop device that a file is attached to; empty when there is none. Whoever attached it to a second one and
-// mounted that, too, would destroy the file system in it.
+// LoopOf is the loop device that a file is attached to; empty when there is none. Whoever attached it to a second one
+// and mounted that, too, would destroy the file system in it.
 func LoopOf(image string) string {
 	if path, err := filepath.EvalSymlinks(image); err == nil { // the kernel tells it that way
 		image = path
@@ -38,7 +38,8 @@ func LoopOf(image string) string {
 		if !strings.HasPrefix(name, "loop") {
 			continue
 		}
-		if b, err := os.ReadFile(devices + "/" + name + "/loop/backing_file"); err == nil && strings.TrimSuffix(string(b), "\n") == image {
+		if b, err := os.ReadFile(devices + "/" + name + "/loop/backing_file"); err == nil &&
+			strings.TrimSuffix(string(b), "\n") == image {
 			return "/dev/" + name
 		}
 	}
@@ -102,8 +103,8 @@ func MountNewImage(image, dir string, flags uintptr, options string) error {
 	}
 }
 
-// MountedLoop is the path of the loop device that is mounted at a directory, after it has been told to look anew how large
-// its file is.
+// MountedLoop is the path of the loop device that is mounted at a directory, after it has been told to look anew how
+// large its file is.
 func MountedLoop(dir string) (string, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(dir, &s); err != nil {

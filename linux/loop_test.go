@@ -17,7 +17,8 @@ func TestLoopOfFollowsLinks(t *testing.T) {
 	}
 	at, link := filepath.Join(dir, "at"), filepath.Join(dir, "link")
 	image := filepath.Join(link, "image")
-	for _, err := range []error{os.Mkdir(filepath.Join(dir, "data"), 0o700), os.Mkdir(at, 0o700), os.Symlink("data", link),
+	for _, err := range []error{os.Mkdir(filepath.Join(dir, "data"), 0o700), os.Mkdir(at, 0o700),
+		os.Symlink("data", link),
 		os.WriteFile(image, nil, 0o600), os.Truncate(image, 4<<20)} {
 		if err != nil {
 			t.Fatal(err)
@@ -39,6 +40,7 @@ func TestLoopOfFollowsLinks(t *testing.T) {
 	})
 	device := LoopOf(image)
 	if device == "" || LoopOf(filepath.Join(dir, "data", "image")) != device {
-		t.Errorf("by a link it is attached to %q, by its own path to %q", device, LoopOf(filepath.Join(dir, "data", "image")))
+		t.Errorf("by a link it is attached to %q, by its own path to %q", device,
+			LoopOf(filepath.Join(dir, "data", "image")))
 	}
 }

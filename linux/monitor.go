@@ -12,7 +12,8 @@ import (
 )
 
 // Monitor is a netlink connection for notifications, and for dumps among them. What a dump tells may be older than
-// notifications that come before it, by the time that a piece of it takes to be made. One goroutine may wait; any may read and send.
+// notifications that come before it, by the time that a piece of it takes to be made. One goroutine may wait; any may
+// read and send.
 type Monitor struct {
 	fd   int
 	port uint32
@@ -28,8 +29,8 @@ type Monitor struct {
 	interrupted atomic.Pointer[chan struct{}] // closed by Interrupt
 }
 
-// MonitorDatagram is the longest datagram that a Monitor takes in, in bytes. Dumps keep to 32 KiB; a notification is one
-// object.
+// MonitorDatagram is the longest datagram that a Monitor takes in, in bytes. Dumps keep to 32 KiB; a notification is
+// one object.
 const MonitorDatagram = 64 << 10
 
 // DialMonitor opens a connection in the calling thread's network namespace that gets the notifications of these groups
@@ -188,12 +189,13 @@ func (m *Monitor) peek() (bool, unix.Errno) {
 type Received struct {
 	Bytes   int
 	Overrun bool // messages were lost before, among, or after these
-	// Recovered says that after an overrun all that waited has been read, so that from here on the kernel tells all again.
+	// Recovered says that after an overrun all that waited has been read, so that from here on the kernel tells all
+	// again.
 	Recovered bool
 }
 
-// Read fills buf with whole datagrams, as many as there are and fit, without waiting. It appends to ends where each ends.
-// Messages that are not the kernel's are left out. buf must have room for MonitorDatagram at least.
+// Read fills buf with whole datagrams, as many as there are and fit, without waiting. It appends to ends where each
+// ends. Messages that are not the kernel's are left out. buf must have room for MonitorDatagram at least.
 func (m *Monitor) Read(buf []byte, ends []int) (Received, []int, error) {
 	m.reading.Lock()
 	defer m.reading.Unlock()
@@ -221,13 +223,14 @@ func (m *Monitor) Read(buf []byte, ends []int) (Received, []int, error) {
 	return r, ends, nil
 }
 
-// receive reads one datagram without waiting and without allocating. A dump that ends, by what another thread sends, in the
-// moment in which this one would have it go on, is an error of the socket (EINVAL) that says nothing.
+// receive reads one datagram without waiting and without allocating. A dump that ends, by what another thread sends, in
+// the moment in which this one would have it go on, is an error of the socket (EINVAL) that says nothing.
 func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (n int, errno unix.Errno) {
 	for range 16 {
 		m.fromSize = unix.SizeofSockaddrNetlink
 		var read uintptr
-		read, _, errno = unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)),
+		read, _, errno = unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd),
+			uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)),
 			flags|unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&m.from)), uintptr(unsafe.Pointer(&m.fromSize)))
 		if n = int(read); errno != unix.EINVAL && errno != unix.EINTR {
 			break
@@ -236,8 +239,8 @@ func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (n int, errno unix.
 	return n, errno
 }
 
-// waiters wakes the monitors that wait. A socket is armed for one wake-up only: whoever writes routes pays for waking, and
-// Go's own poller would be woken for each message, whether or not somebody waits for it.
+// waiters wakes the monitors that wait. A socket is armed for one wake-up only: whoever writes routes pays for waking,
+// and Go's own poller would be woken for each message, whether or not somebody waits for it.
 var waiters waiting
 
 type waiting struct {
@@ -257,7 +260,8 @@ func (w *waiting) add(m *Monitor) error {
 		w.epoll, w.by = fd, map[int32]*Monitor{}
 		go w.run()
 	}
-	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, m.fd, &unix.EpollEvent{Events: unix.EPOLLONESHOT, Fd: int32(m.fd)}); err != nil {
+	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, m.fd, &unix.EpollEvent{Events: unix.EPOLLONESHOT,
+		Fd: int32(m.fd)}); err != nil {
 		return fmt.Errorf("wait for a route netlink socket: %w", err)
 	}
 	w.by[int32(m.fd)] = m
@@ -272,7 +276,8 @@ func (w *waiting) remove(m *Monitor) {
 }
 
 func (w *waiting) arm(m *Monitor) error {
-	err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_MOD, m.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(m.fd)})
+	err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_MOD, m.fd,
+		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: int32(m.fd)})
 	if err != nil {
 		return fmt.Errorf("wait for a route netlink socket: %w", err)
 	}

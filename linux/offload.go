@@ -36,7 +36,8 @@ func (c *Rtnetlink) ethtool(device string, command, data uint32) (uint32, error)
 	if copy(request.name[:unix.IFNAMSIZ-1], device) != len(device) {
 		return 0, fmt.Errorf("no device has so long a name")
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&request))); errno != 0 {
 		return 0, errno
 	}
 	return value.data, nil

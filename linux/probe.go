@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProbeDelay tells why this kernel cannot delay packets, in words that begin with "its kernel"; nil when it can. It tries:
-// a netem in a network namespace that goes again at once.
+// ProbeDelay tells why this kernel cannot delay packets, in words that begin with "its kernel"; nil when it can. It
+// tries: a netem in a network namespace that goes again at once.
 func ProbeDelay() error {
 	done := make(chan error)
 	go func() {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenProc opens a proc file system of the caller's own, mounted nowhere (fsmount(2)). The kernel keeps the like-named sysctl
-// directories of all namespaces in one chain of its cache a file system (fs/proc/proc_sysctl.c, proc_sys_compare): with a
-// thousand of them every look-up of /proc/sys/net/ipv4 takes some 100 µs, for everybody. A file system that is soon thrown away
-// stays fast and leaves no trace in the machine's.
+// OpenProc opens a proc file system of the caller's own, mounted nowhere (fsmount(2)). The kernel keeps the like-named
+// sysctl directories of all namespaces in one chain of its cache a file system (fs/proc/proc_sysctl.c,
+// proc_sys_compare): with a thousand of them every look-up of /proc/sys/net/ipv4 takes some 100 µs, for everybody. A
+// file system that is soon thrown away stays fast and leaves no trace in the machine's.
 func OpenProc() (fd int, err error) {
 	fs, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -19,7 +19,8 @@ func OpenProc() (fd int, err error) {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return -1, fmt.Errorf("make a proc file system: %w", err)
 	}
-	fd, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	fd, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return -1, fmt.Errorf("make a proc file system: %w", err)
 	}

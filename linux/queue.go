@@ -37,8 +37,8 @@ const (
 	tick = 64 // nanoseconds, of the kernel's packet scheduler
 )
 
-// Queue is what a device does with what it sends: a TBF (tc-tbf(8)), or, with a delay or Frames, a netem (tc-netem(8)), which
-// keeps the rate as well.
+// Queue is what a device does with what it sends: a TBF (tc-tbf(8)), or, with a delay or Frames, a netem (tc-netem(8)),
+// which keeps the rate as well.
 type Queue struct {
 	Rate   uint64 // bytes of Ethernet frames a second, without check sequence; 0: no rate, which needs a netem
 	Burst  uint32 // TBF: bytes that may pass at once after a pause; a frame longer than that cannot pass at all
@@ -74,9 +74,9 @@ type QueueInfo struct {
 	Backlog    uint32 // bytes that wait now
 }
 
-// ReplaceQueue requests a queue for a device. Where it has one of the same kind, this one's figures are changed, and what
-// waits in it goes on waiting. Where it has none, frames that are sent through it meanwhile are lost: those that go to its
-// peer by other ways are not.
+// ReplaceQueue requests a queue for a device. Where it has one of the same kind, this one's figures are changed, and
+// what waits in it goes on waiting. Where it has none, frames that are sent through it meanwhile are lost: those that
+// go to its peer by other ways are not.
 func (b *Batch) ReplaceQueue(index int, q Queue) int {
 	handle := uint32(tbfHandle)
 	if q.Netem() {
@@ -111,7 +111,8 @@ func (b *Batch) tbf(q Queue) {
 	spec := order.AppendUint32([]byte{0, linkLayerEthernet, 0, 0, 0, 0, 0, 0}, rate32(q.Rate))
 	options := append(spec, make([]byte, sizeofRatespec)...) // no peak rate
 	options = order.AppendUint32(options, q.Bytes)
-	options = append(options, make([]byte, 8)...) // buffer, in ticks: TCA_TBF_BURST says it in bytes; mtu: the peak rate's
+	// buffer, in ticks: TCA_TBF_BURST says it in bytes; mtu: the peak rate's
+	options = append(options, make([]byte, 8)...)
 	b.String(tcaKind, "tbf")
 	b.Begin(tcaOptions)
 	b.Attr(tbfParms, options)

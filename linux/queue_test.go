@@ -75,10 +75,12 @@ func TestNetemMessage(t *testing.T) {
 	var b Batch
 	b.ReplaceQueue(7, want)
 	b.finish()
-	const message = "00000000 07000000 00007170 ffffffff 00000000" + // tcmsg: family, index, handle 7071:, parent root, info
+	// tcmsg: family, index, handle 7071:, parent root, info
+	const message = "00000000 07000000 00007170 ffffffff 00000000" +
 		"0a000100 6e657465 6d000000" + // TCA_KIND "netem"
 		"54000200" + // TCA_OPTIONS: tc_netem_qopt, then attributes
-		"5a620200 e8030000 00000000 00000000 00000000 127a0000" + // latency in 64 ns, limit, loss, gap, duplicate, jitter
+		// latency in 64 ns, limit, loss, gap, duplicate, jitter
+		"5a620200 e8030000 00000000 00000000 00000000 127a0000" +
 		"0c000a00 80969800 00000000" + // TCA_NETEM_LATENCY64, ns
 		"0c000b00 80841e00 00000000" + // TCA_NETEM_JITTER64
 		"14000600 ffffffff 00000000 00000000 00000000" + // TCA_NETEM_RATE: rate, overhead, cell size, cell overhead
@@ -86,7 +88,8 @@ func TestNetemMessage(t *testing.T) {
 	if got := hex.EncodeToString(b.buf[unix.SizeofNlMsghdr:]); got != strings.ReplaceAll(message, " ", "") {
 		t.Errorf("got  %s\nwant %s", got, message)
 	}
-	if flags := binary.NativeEndian.Uint16(b.buf[6:]); flags != unix.NLM_F_REQUEST|unix.NLM_F_CREATE|unix.NLM_F_REPLACE {
+	if flags := binary.NativeEndian.Uint16(b.buf[6:]); flags != unix.NLM_F_REQUEST|unix.NLM_F_CREATE|
+		unix.NLM_F_REPLACE {
 		t.Errorf("flags %#x", flags)
 	}
 	if got := parseQueue(true, b.buf[unix.SizeofNlMsghdr+sizeofTcmsg:]); got.Queue != want {

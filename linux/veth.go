@@ -24,12 +24,12 @@ func (b *Batch) AddVeth(name, peer string, mtu int) int {
 	return i
 }
 
-// AddVethInto requests a pair of veth devices, the peer in the network namespace that fd stands for. The kernel chooses the
-// peer's MAC address if mac is nil, and how many segments one of its packets may have at most (IFLA_GSO_MAX_SEGS) if segments
-// is zero. They are down, and name has no ARP.
+// AddVethInto requests a pair of veth devices, the peer in the network namespace that fd stands for. The kernel chooses
+// the peer's MAC address if mac is nil, and how many segments one of its packets may have at most (IFLA_GSO_MAX_SEGS)
+// if segments is zero. They are down, and name has no ARP.
 //
-// Each has one queue. The kernel would make as many as there are processors and use one, after waiting for an RCU grace period
-// an end to say so (netif_set_real_num_tx_queues): a third of a pair's time.
+// Each has one queue. The kernel would make as many as there are processors and use one, after waiting for an RCU grace
+// period an end to say so (netif_set_real_num_tx_queues): a third of a pair's time.
 func (b *Batch) AddVethInto(name string, fd int, peer string, mac []byte, mtu int, segments uint32) int {
 	queues := func() {
 		b.Uint32(unix.IFLA_NUM_TX_QUEUES, 1)

@@ -16,15 +16,21 @@
 //
 // How far to trust it:
 //
-//   - Counts are exact, or the result says in words why not (sink.Report.Doubts, trial.Result.Marks): a full ring at the sink,
+//   - Counts are exact, or the result says in words why not (sink.Report.Doubts, trial.Result.Marks): a full ring at
+//     the sink,
 //     a frame later than the window of sequence numbers, a source that fell short, stolen CPU time.
-//   - The payload's checksum is the 16-bit ones' complement sum: it shows every flipped bit and all but one in 65,536 of
-//     other changes. A frame whose tag is damaged such that its run cannot be told counts as corrupted without a stream.
-//   - Delay runs from the moment the source writes the frame until the sink's program sees it. Frames leave in batches (8 when
+//   - The payload's checksum is the 16-bit ones' complement sum: it shows every flipped bit and all but one in 65,536
+//     of
+//     other changes. A frame whose tag is damaged such that its run cannot be told counts as corrupted without a
+//     stream.
+//   - Delay runs from the moment the source writes the frame until the sink's program sees it. Frames leave in batches
+//     (8 when
 //     paced, 256 at full speed), so a frame waits for its batch; trial.Load.Exact sends one by one.
 //   - The source spins: it uses its CPU wholly for as long as a trial lasts, at nice −20.
-//   - By default a veth receives on the CPU that sends to it. Then the source waits for what is measured, and nothing is ever
+//   - By default a veth receives on the CPU that sends to it. Then the source waits for what is measured, and nothing
+//     is ever
 //     lost. Searches refuse such a placement; trial.Placement.Polled makes another.
-//   - A frame that XDP sends into a full receive ring vanishes there. The source counts these (source.Report.Refused): they
+//   - A frame that XDP sends into a full receive ring vanishes there. The source counts these (source.Report.Refused):
+//     they
 //     were lost by the device under test, whose ring it is.
 package measure

@@ -26,8 +26,8 @@ type Token struct {
 	// User and Role are whose it is; empty for a host's.
 	User string `json:"user,omitempty"`
 	Role Role   `json:"role,omitempty"`
-	// Node is the only node that the host may join as, also where there is one of that name; empty lets it join under any
-	// new name.
+	// Node is the only node that the host may join as, also where there is one of that name; empty lets it join under
+	// any new name.
 	Node    string    `json:"node,omitempty"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // never when zero
@@ -105,7 +105,8 @@ var machineWord = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 // CheckNodeName tells what is wrong with a node's name: it is a DNS label (RFC 1123) in lower case.
 func CheckNodeName(name string) error {
 	if !machineWord.MatchString(name) {
-		return fmt.Errorf("%q cannot be a node's name: use lower-case letters, digits and '-', at most 63, such as rio-1", name)
+		return fmt.Errorf("%q cannot be a node's name: use lower-case letters, digits and '-', at most 63, such as "+
+			"rio-1", name)
 	}
 	return nil
 }
@@ -128,23 +129,27 @@ func (m Machine) Validate() error {
 	case m.Memory < MinMemory || m.Memory > maxMachineMemory:
 		return fmt.Errorf("node %s has %s of memory; at least %s are needed", m.Name, m.Memory, MinMemory)
 	case !m.Address.Is4() || m.Address.IsLoopback() || m.Address.IsUnspecified() || m.Address.IsMulticast():
-		return fmt.Errorf("node %s: %s is no address that other nodes could reach it at; an IPv4 address of one of its devices was expected (--underlay)",
+		return fmt.Errorf("node %s: %s is no address that other nodes could reach it at; an IPv4 address of one of "+
+			"its devices was expected (--underlay)",
 			m.Name, m.Address)
 	case m.MTU < minMachineMTU || m.MTU > maxMachineMTU:
-		return fmt.Errorf("node %s: its underlay's MTU is %d; from %d to %d were expected", m.Name, m.MTU, minMachineMTU, maxMachineMTU)
+		return fmt.Errorf("node %s: its underlay's MTU is %d; from %d to %d were expected", m.Name, m.MTU,
+			minMachineMTU, maxMachineMTU)
 	case m.Location != "" && !machineWord.MatchString(m.Location):
-		return fmt.Errorf("node %s: %q cannot be a location: use lower-case letters, digits and '-'", m.Name, m.Location)
+		return fmt.Errorf("node %s: %q cannot be a location: use lower-case letters, digits and '-'", m.Name,
+			m.Location)
 	}
 	return nil
 }
 
 // Node is the machine as a node of the substrate.
 func (m Machine) Node() SubstrateNode {
-	return SubstrateNode{Name: m.Name, Location: m.Location, CPU: m.CPU, Memory: m.Memory, Address: m.Address, MTU: m.MTU, Joined: true}
+	return SubstrateNode{Name: m.Name, Location: m.Location, CPU: m.CPU, Memory: m.Memory, Address: m.Address,
+		MTU: m.MTU, Joined: true}
 }
 
-// JoinRequest is how a host asks to be a node. Token is the text of the token, Request its certificate request (PKCS #10).
-// Its machine's name counts unless the token names the node.
+// JoinRequest is how a host asks to be a node. Token is the text of the token, Request its certificate request (PKCS
+// #10). Its machine's name counts unless the token names the node.
 type JoinRequest struct {
 	Token   string  `json:"token"`
 	Request []byte  `json:"request"`
@@ -184,8 +189,8 @@ type Access struct {
 }
 
 // Extend adds the nodes that joined to a substrate whose own nodes are real machines. All machines reach each other by
-// the network that is there: there is a link between every two, of what the weaker end can send – unlimited where neither
-// says it. Links of one machine count one by one, although they share its device.
+// the network that is there: there is a link between every two, of what the weaker end can send – unlimited where
+// neither says it. Links of one machine count one by one, although they share its device.
 func Extend(s Substrate, members []Member) Substrate {
 	if len(members) == 0 {
 		return s
@@ -199,7 +204,8 @@ func Extend(s Substrate, members []Member) Substrate {
 	links := append([]SubstrateLink(nil), s.Links...)
 	for i, a := range nodes {
 		for _, b := range nodes[i+1:] {
-			links = append(links, SubstrateLink{A: a.Name, B: b.Name, Bandwidth: weaker(uplinks[a.Name], uplinks[b.Name])})
+			links = append(links, SubstrateLink{A: a.Name, B: b.Name,
+				Bandwidth: weaker(uplinks[a.Name], uplinks[b.Name])})
 		}
 	}
 	return Substrate{Nodes: nodes, Links: links, Hook: s.Hook}

@@ -9,13 +9,15 @@ import (
 )
 
 func joinedAs(name string, last byte, rate Bandwidth) Member {
-	return Member{Machine: Machine{Name: name, CPU: 2000, Memory: 1 << 30, MTU: 1500, Address: netip.AddrFrom4([4]byte{192, 0, 2, last}), Bandwidth: rate}}
+	return Member{Machine: Machine{Name: name, CPU: 2000, Memory: 1 << 30, MTU: 1500,
+		Address: netip.AddrFrom4([4]byte{192, 0, 2, last}), Bandwidth: rate}}
 }
 
 func TestMachinesReachEachOther(t *testing.T) {
 	base := Substrate{Nodes: []SubstrateNode{{Name: "base", CPU: 4000}}}
 	s := Extend(base, []Member{joinedAs("a", 1, 1e9), joinedAs("b", 2, 1e10), joinedAs("c", 3, 0)})
-	want := []SubstrateLink{{A: "base", B: "a", Bandwidth: 1e9}, {A: "base", B: "b", Bandwidth: 1e10}, {A: "base", B: "c"},
+	want := []SubstrateLink{{A: "base", B: "a", Bandwidth: 1e9}, {A: "base", B: "b", Bandwidth: 1e10},
+		{A: "base", B: "c"},
 		{A: "a", B: "b", Bandwidth: 1e9}, {A: "a", B: "c", Bandwidth: 1e9}, {A: "b", B: "c", Bandwidth: 1e10}}
 	if !slices.Equal(s.Links, want) {
 		t.Errorf("the links are %+v", s.Links)
@@ -34,11 +36,13 @@ func TestMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, spoil := range map[string]func(*Machine){
-		"Rio": func(m *Machine) { m.Name = "Rio" }, "cores": func(m *Machine) { m.CPU = 0 }, "memory": func(m *Machine) { m.Memory = 1 },
-		"no address": func(m *Machine) { m.Address = netip.Addr{} }, "2001:db8::1": func(m *Machine) { m.Address = netip.MustParseAddr("2001:db8::1") },
-		"127.0.0.1": func(m *Machine) { m.Address = netip.MustParseAddr("127.0.0.1") },
-		"224.0.0.1": func(m *Machine) { m.Address = netip.MustParseAddr("224.0.0.1") },
-		"MTU":       func(m *Machine) { m.MTU = 100 }, "location": func(m *Machine) { m.Location = "a b" },
+		"Rio": func(m *Machine) { m.Name = "Rio" }, "cores": func(m *Machine) { m.CPU = 0 },
+		"memory":      func(m *Machine) { m.Memory = 1 },
+		"no address":  func(m *Machine) { m.Address = netip.Addr{} },
+		"2001:db8::1": func(m *Machine) { m.Address = netip.MustParseAddr("2001:db8::1") },
+		"127.0.0.1":   func(m *Machine) { m.Address = netip.MustParseAddr("127.0.0.1") },
+		"224.0.0.1":   func(m *Machine) { m.Address = netip.MustParseAddr("224.0.0.1") },
+		"MTU":         func(m *Machine) { m.MTU = 100 }, "location": func(m *Machine) { m.Location = "a b" },
 	} {
 		m := good
 		spoil(&m)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Assigned is what polyplane chose for a network. It is stored and never changes by itself: a link keeps its subnets and
-// its VNI, an element its loopback, its router ID and its node, whatever is added or removed beside it.
+// Assigned is what polyplane chose for a network. It is stored and never changes by itself: a link keeps its subnets
+// and its VNI, an element its loopback, its router ID and its node, whatever is added or removed beside it.
 type Assigned struct {
 	// Index is the network's number on all nodes (1…4095): its user namespace maps uid 0 to UIDBase(Index).
 	Index uint32                  `json:"index"`
@@ -46,14 +46,15 @@ type Override struct {
 	Stopped bool `json:"stopped,omitempty"`
 	// Suspended processes are there and do not run; what the kernel forwards for the element goes on.
 	Suspended bool `json:"suspended,omitempty"`
-	// Quarantined cuts the element's links: nothing comes to it or from it, whoever forwards, and the far ends lose their
-	// carrier. The element itself, its processes and its own carrier stay. Only a release ends it.
+	// Quarantined cuts the element's links: nothing comes to it or from it, whoever forwards, and the far ends lose
+	// their carrier. The element itself, its processes and its own carrier stay. Only a release ends it.
 	Quarantined bool `json:"quarantined,omitempty"`
 	// Reason is why, in words; Decided is when the latest incident was of which is decided what becomes of the element
 	// (Incident.At, in nanoseconds since 1970).
 	Reason  string `json:"reason,omitempty"`
 	Decided int64  `json:"decided,omitempty"`
-	// Held tells that an administrator, or an administrator's policy, put it into quarantine: its owner cannot release it.
+	// Held tells that an administrator, or an administrator's policy, put it into quarantine: its owner cannot release
+	// it.
 	Held     bool   `json:"held,omitempty"`
 	Restarts uint32 `json:"restarts,omitempty"` // counts requested restarts
 	// Overwrites counts the applies that asked for the document's configuration to replace what was edited inside the

@@ -33,7 +33,8 @@ type Policies map[string]AttackPolicy
 
 // AttackPolicyOf tells which policy counts for an element, and whose it is: an administrator's before the file's, the
 // element's before the network's.
-func AttackPolicyOf(network AttackPolicy, element string, own AttackPolicy, set Policies) (p AttackPolicy, administrator bool) {
+func AttackPolicyOf(network AttackPolicy, element string, own AttackPolicy, set Policies) (p AttackPolicy,
+	administrator bool) {
 	if p := cmp.Or(set[element], set[""]); p != "" {
 		return p, true
 	}
@@ -49,8 +50,8 @@ type Incident struct {
 	Policy AttackPolicy `json:"policy"`
 }
 
-// Restraint is what an administrator has decided about an element that its owner has deleted since, or, with no element,
-// about a whole network: it counts again when the owner makes it anew.
+// Restraint is what an administrator has decided about an element that its owner has deleted since, or, with no
+// element, about a whole network: it counts again when the owner makes it anew.
 type Restraint struct {
 	Owner       string       `json:"owner"`
 	ID          ID           `json:"id"`

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Controls, Forwardings, Softwares, Hooks and RouteTypes are the known values, in the order in which people are told of them.
+// Controls, Forwardings, Softwares, Hooks and RouteTypes are the known values, in the order in which people are told of
+// them.
 var (
 	Controls    = []Control{ControlNetns, ControlVM, ControlController}
 	Forwardings = []Forwarding{ForwardGuest, ForwardRouter, ForwardBridge, ForwardOpenFlow, ForwardXDP}

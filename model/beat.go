@@ -13,14 +13,15 @@ type Beat struct {
 	Still Duration `json:"still,omitempty"`
 }
 
-// The times of a lease. None of them is of a clock on the wall, and time in which who listens could not hear does not count.
+// The times of a lease. None of them is of a clock on the wall, and time in which who listens could not hear does not
+// count.
 const (
 	// BeatEvery is how often an agent beats.
 	BeatEvery = 2 * time.Second
 	// LeaseTime is for how long a node counts as heard after its latest word.
 	LeaseTime = 10 * time.Second
-	// StillTime is for how long a loop may be at one step without any progress and be at work all the same: longer than the
-	// half minute that one command for one element may take.
+	// StillTime is for how long a loop may be at one step without any progress and be at work all the same: longer than
+	// the half minute that one command for one element may take.
 	StillTime = 45 * time.Second
 )
 

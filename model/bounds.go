@@ -22,8 +22,8 @@ const (
 	MaxForwards     = 64    // of an edge
 	MaxAllForwards  = 1_024
 	MaxAllAddresses = 200_000 // that interfaces and loopbacks state
-	// MaxSessions is how many BGP sessions a network may have that follow from its links: those of a switch with so many
-	// routers grow with their square.
+	// MaxSessions is how many BGP sessions a network may have that follow from its links: those of a switch with so
+	// many routers grow with their square.
 	MaxSessions    = 200_000
 	MaxConfigFiles = 16 // of an element
 	// MaxConfigSize is how large one configuration file may be, in bytes, MaxConfigBytes all of a network together.
@@ -57,8 +57,8 @@ func Shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// Size is about how many bytes the network's description takes, its configuration files included: what a quota of stored
-// bytes counts.
+// Size is about how many bytes the network's description takes, its configuration files included: what a quota of
+// stored bytes counts.
 func (n *Network) Size() Bytes {
 	size := sizeOfOther + sizeOfLink*len(n.Links) + sizeOfOther*(len(n.Edges)+len(n.Expect)+len(n.Pools))
 	for i := range n.Elements {

@@ -2,10 +2,10 @@ package model
 
 import "fmt"
 
-// What a node has for the forwarding tables of the routers that it forwards for (forwarding: xdp, router or bridge), and how slices share it:
-// strict slices own their quotas, in all at most Reservable; shared ones compete for what these leave, each up to its own
-// quota; and what is not Reservable only shared slices get that hold little, so that however much large ones take, small
-// networks forward on the fast path.
+// What a node has for the forwarding tables of the routers that it forwards for (forwarding: xdp, router or bridge),
+// and how slices share it: strict slices own their quotas, in all at most Reservable; shared ones compete for what
+// these leave, each up to its own quota; and what is not Reservable only shared slices get that hold little, so that
+// however much large ones take, small networks forward on the fast path.
 const (
 	PoolTables   = Bytes(256 << 20)
 	PoolNextHops = 1<<16 - 8 // the first eight numbers are not theirs
@@ -23,8 +23,8 @@ const (
 	DefaultPunts    = 10000
 )
 
-// tableBytesRoute is how many bytes of its quota go with a route at least: it bounds the copy of the routes that the agent
-// keeps.
+// tableBytesRoute is how many bytes of its quota go with a route at least: it bounds the copy of the routes that the
+// agent keeps.
 const tableBytesRoute = 32
 
 // TableQuota is what a slice's routers that nodes forward for may have on each node, in words and figures.
@@ -45,7 +45,8 @@ func (s *Slice) TableQuota() TableQuota {
 
 // FastRouter tells whether a node forwards for the element by tables in its pool.
 func (e *ElementOf[I]) FastRouter() bool {
-	return e.Kind == Router && (e.Forwarding == ForwardXDP || e.Forwarding == ForwardRouter || e.Forwarding == ForwardBridge)
+	return e.Kind == Router && (e.Forwarding == ForwardXDP || e.Forwarding == ForwardRouter ||
+		e.Forwarding == ForwardBridge)
 }
 
 // ReservedTables are the tables and next hops that strict slices own, by node, as they are placed.
@@ -76,7 +77,8 @@ func reserves(net *Network, placed map[string]string) map[string]TableQuota {
 }
 
 // CheckReservedTables tells on which nodes a strict slice cannot get what it states beside what others own there.
-func CheckReservedTables(net *Network, placed map[string]string, others map[string]TableQuota, nodes []string) (problems []error) {
+func CheckReservedTables(net *Network, placed map[string]string, others map[string]TableQuota,
+	nodes []string) (problems []error) {
 	own := reserves(net, placed)
 	for _, node := range nodes {
 		q, is := own[node], others[node]
@@ -84,12 +86,16 @@ func CheckReservedTables(net *Network, placed map[string]string, others map[stri
 			continue
 		}
 		if q.Tables+is.Tables > ReservableTables {
-			problems = append(problems, fmt.Errorf("slice: its tables of %s do not fit on node %s, where strict slices own %s of %s; state less, or place its routers elsewhere",
-				q.Tables, node, is.Tables, ReservableTables))
+			problems = append(problems,
+				fmt.Errorf("slice: its tables of %s do not fit on node %s, where strict slices own %s of %s; state "+
+					"less, or place its routers elsewhere",
+					q.Tables, node, is.Tables, ReservableTables))
 		}
 		if q.NextHops+is.NextHops > ReservableNextHops {
-			problems = append(problems, fmt.Errorf("slice: its %d nexthops do not fit on node %s, where strict slices own %d of %d; state less, or place its routers elsewhere",
-				q.NextHops, node, is.NextHops, ReservableNextHops))
+			problems = append(problems,
+				fmt.Errorf("slice: its %d nexthops do not fit on node %s, where strict slices own %d of %d; state "+
+					"less, or place its routers elsewhere",
+					q.NextHops, node, is.NextHops, ReservableNextHops))
 		}
 	}
 	return problems

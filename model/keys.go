@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Key is a key of the file that has one value. What is to be known of it is said once, in the list of its kind: Amounts.Keys
-// for elements, Slice.Keys, Link.Keys. These come from the lists: the reader of files and their writer, the checks of values,
-// what counts where nothing is said, `set`, what plan says of a change, what describe shows, the JSON Schema and
-// docs/file-format.md. T is what has the value in the model.
+// Key is a key of the file that has one value. What is to be known of it is said once, in the list of its kind:
+// Amounts.Keys for elements, Slice.Keys, Link.Keys. These come from the lists: the reader of files and their writer,
+// the checks of values, what counts where nothing is said, `set`, what plan says of a change, what describe shows, the
+// JSON Schema and docs/file-format.md. T is what has the value in the model.
 type Key[T any] struct {
 	Name    string       // in files, in JSON, and of `set`
 	Example string       // a value as files have it
@@ -58,7 +58,8 @@ func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string
 	case a.most != zero:
 		meaning += " At most " + text(a.most) + "."
 	}
-	return Key[T]{Name: name, Example: a.example, Meaning: meaning, Unit: a.unit, Nothing: a.nothing, Type: reflect.TypeFor[V](),
+	return Key[T]{Name: name, Example: a.example, Meaning: meaning, Unit: a.unit, Nothing: a.nothing,
+		Type: reflect.TypeFor[V](),
 		Parse: func(t *T, text string) (err error) {
 			v, err := parse(text)
 			if err == nil {
@@ -87,7 +88,8 @@ func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string
 func within[T, P any](part func(*T) *P, keys []Key[P]) []Key[T] {
 	all := make([]Key[T], len(keys))
 	for i, k := range keys {
-		all[i] = Key[T]{Name: k.Name, Example: k.Example, Meaning: k.Meaning, Unit: k.Unit, Nothing: k.Nothing, Type: k.Type,
+		all[i] = Key[T]{Name: k.Name, Example: k.Example, Meaning: k.Meaning, Unit: k.Unit,
+			Nothing: k.Nothing, Type: k.Type,
 			Parse: func(t *T, text string) error { return k.Parse(part(t), text) },
 			Text:  func(t *T) string { return k.Text(part(t)) },
 			Copy:  func(to, from *T) { k.Copy(part(to), part(from)) },

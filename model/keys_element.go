@@ -1,7 +1,7 @@
 package model
 
-// Amounts are what an element may take of its machine: CPU is a quota and a weight, the others are limits. Each is a key of
-// the file; amounts says all there is to know of it.
+// Amounts are what an element may take of its machine: CPU is a quota and a weight, the others are limits. Each is a
+// key of the file; amounts says all there is to know of it.
 type Amounts struct {
 	CPU         CPU   `json:"cpu,omitempty"`
 	Memory      Bytes `json:"memory,omitempty"`
@@ -13,7 +13,8 @@ type Amounts struct {
 	Devices     int   `json:"devices,omitempty"`     // of the network, beside its links' ends
 }
 
-// Limits are amounts with the usual in the place of what nobody said: CPU is unlimited when zero, nothing else ever is zero.
+// Limits are amounts with the usual in the place of what nobody said: CPU is unlimited when zero, nothing else ever is
+// zero.
 type Limits = Amounts
 
 // Limits are the element's own, or the defaults where it states none.
@@ -22,8 +23,8 @@ func (e *ElementOf[I]) Limits() Limits { return filled(amounts, e.Amounts) }
 // Keys are what a file may say of an element's amounts.
 func (Amounts) Keys() []Key[Amounts] { return amounts }
 
-// What counts where an element states nothing, and others than this list must know: nothing that an element takes of its
-// machine is without a bound. FRR with all its protocols needs a fifth of this memory, and some forty tasks.
+// What counts where an element states nothing, and others than this list must know: nothing that an element takes of
+// its machine is without a bound. FRR with all its protocols needs a fifth of this memory, and some forty tasks.
 const (
 	DefaultMemory     = Bytes(256 << 20)
 	DefaultProcesses  = 1024
@@ -37,7 +38,8 @@ const (
 
 var amounts = []Key[Amounts]{
 	newKey("cpu", func(a *Amounts) *CPU { return &a.CPU }, ParseCPU, about[CPU]{example: "0.5",
-		meaning: "Cores that its processes may use, like 0.5: a limit, and their weight among others; no limit when left out.",
+		meaning: "Cores that its processes may use, like 0.5: a limit, and their weight among others; no limit when " +
+			"left out.",
 		nothing: "is not even one thousandth of a core",
 		least:   MinCPU, few: "cores that the kernel can hand out",
 		most: 4096 * 1000, many: "cores than any machine has"}),
@@ -60,27 +62,31 @@ var amounts = []Key[Amounts]{
 		least:   256, few: "that routing software needs", // FRR's daemons hold some thirty each
 		most: 1 << 20, many: "open files than Linux has"}), // the kernel's default of fs.nr_open
 	newKey("disk", func(a *Amounts) *Bytes { return &a.Disk }, ParseBytes, about[Bytes]{example: "256MiB",
-		meaning: "Room for its own files – configurations, logs, what is written inside it –, like 1GiB; {usual} when left out. " +
+		meaning: "Room for its own files – configurations, logs, what is written inside it –, like 1GiB; {usual} " +
+			"when left out. " +
 			"It may have a file for each 16 KiB. It can grow, and does not shrink.",
 		nothing: "would let nothing be written",
 		usual:   256 << 20,
 		least:   16 << 20, few: "that a file system needs", // less has no room for a journal
 		most: 4 << 40, many: "than an element may have"}), // far below ext4's limit
 	newKey("neighbours", func(a *Amounts) *int { return &a.Neighbours }, parseCount, about[int]{example: "8192",
-		meaning: "Neighbours (ARP, neighbour discovery) that it may know beside those on its own links in this file; {usual} when " +
+		meaning: "Neighbours (ARP, neighbour discovery) that it may know beside those on its own links in this file; " +
+			"{usual} when " +
 			"left out. Where it has more, all those are forgotten.",
 		nothing: "would let nobody on its links be found",
 		usual:   DefaultNeighbours,
 		least:   256, few: "that a few subnets have",
 		most: MaxNeighbours, many: "neighbours than Linux has"}),
 	newKey("connections", func(a *Amounts) *int { return &a.Connections }, parseCount, about[int]{example: "65536",
-		meaning: "Connections that a packet filter in it may track; {usual} when left out. Where it has more, all are forgotten.",
+		meaning: "Connections that a packet filter in it may track; {usual} when left out. Where it has more, all " +
+			"are forgotten.",
 		nothing: "would let nothing be tracked",
 		usual:   1 << 16,
 		least:   1024, few: "that a small NAT needs",
 		most: MaxConnections, many: "tracked connections than Linux has"}),
 	newKey("devices", func(a *Amounts) *int { return &a.Devices }, parseCount, about[int]{example: "1024",
-		meaning: "Network devices (VLANs, tunnels, bridges) that may be made in it beside the ends of its links; {usual} when left " +
+		meaning: "Network devices (VLANs, tunnels, bridges) that may be made in it beside the ends of its links; " +
+			"{usual} when left " +
 			"out. Of more the latest are removed when the kernel's memory has grown by 32 MiB.",
 		nothing: "would let no VLAN or tunnel be made",
 		usual:   1024,

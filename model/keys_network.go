@@ -10,53 +10,72 @@ var sliceKeys = []Key[Slice]{
 		least:   MinCPU, few: "cores that the kernel can hand out",
 		most: 4096 * 1000, many: "cores than any machine has"}),
 	newKey("memory", func(s *Slice) *Bytes { return &s.Memory }, ParseBytes, about[Bytes]{example: "8GiB",
-		meaning: "Memory that its elements may ask for together; an element that asks for none has the default, which is not counted.",
+		meaning: "Memory that its elements may ask for together; an element that asks for none has the default, " +
+			"which is not counted.",
 		nothing: "is too little for anything",
 		least:   MinMemory, few: "that a process needs to start",
 		most: MaxMemory, many: "than any machine has"}),
-	newKey("bandwidth", func(s *Slice) *Bandwidth { return &s.Bandwidth }, ParseBandwidth, about[Bandwidth]{example: "1Gbit",
-		meaning: "What the network may send into each node's underlay and edges, together; a cap.",
-		nothing: "would let no packet through",
-		least:   MinBandwidth, few: "that a link needs"}),
-	newKey("packets", func(s *Slice) *int { return &s.Packets }, parseCount, about[int]{example: "100000", unit: " packets/s a node",
-		meaning: "Packets a second that its elements on a node may send together, like 100000: what forwarding them takes of the " +
-			"node is bounded by nothing else. No limit when left out.",
-		nothing: "would let none through",
-		least:   MinPackets, few: "a second that routing protocols need"}),
-	newKey("tables", func(s *Slice) *Bytes { return &s.Tables }, ParseBytes, about[Bytes]{example: "64MiB", unit: " tables a node",
-		meaning: "Memory of each node's forwarding tables, like 64MiB, that its routers with a forwarding other than guest may have " +
-			"together; {usual} when left out. A router with ten routes takes less than 1 KiB, a full Internet table 30 MiB. What " +
-			"does not fit the routers themselves forward, and an event says so.",
-		nothing: "would have room for no route",
-		usual:   DefaultTables,
-		least:   64 << 10, few: "that a few routers need", // a hundred small ones
-		most: ReservableTables, many: "than a slice can have of a node's " + PoolTables.String()}),
-	newKey("nexthops", func(s *Slice) *int { return &s.NextHops }, parseCount, about[int]{example: "4096", unit: " next hops a node",
-		meaning: "Next hops that these routers may have together on each node, groups of several counting as one more; {usual} when " +
-			"left out.",
-		nothing: "would let no packet be forwarded but by the routers themselves",
-		usual:   DefaultNextHops,
-		least:   64, few: "that a few routers need",
-		most: ReservableNextHops, many: "than a slice can have of a node's next hops"}),
-	newKey("punts", func(s *Slice) *int { return &s.Punts }, parseCount, about[int]{example: "5000", unit: " punts/s a node",
-		meaning: "Exceptional packets a second that these routers may get together on each node: those that they answer or drop " +
-			"rather than forward (TTL at its end, no route, unknown neighbour, too long, options). {usual} when left out.",
-		nothing: "would let no neighbour be found",
-		usual:   DefaultPunts,
-		least:   MinPackets, few: "a second that finding neighbours needs"}),
+	newKey("bandwidth", func(s *Slice) *Bandwidth { return &s.Bandwidth }, ParseBandwidth,
+		about[Bandwidth]{example: "1Gbit",
+			meaning: "What the network may send into each node's underlay and edges, together; a cap.",
+			nothing: "would let no packet through",
+			least:   MinBandwidth, few: "that a link needs"}),
+	newKey("packets", func(s *Slice) *int { return &s.Packets }, parseCount,
+		about[int]{example: "100000", unit: " packets/s a node",
+			meaning: "Packets a second that its elements on a node may send together, like 100000: what forwarding " +
+				"them " +
+				"takes of the " +
+				"node is bounded by nothing else. No limit when left out.",
+			nothing: "would let none through",
+			least:   MinPackets, few: "a second that routing protocols need"}),
+	newKey("tables", func(s *Slice) *Bytes { return &s.Tables }, ParseBytes,
+		about[Bytes]{example: "64MiB", unit: " tables a node",
+			meaning: "Memory of each node's forwarding tables, like 64MiB, that its routers with a forwarding other " +
+				"than " +
+				"guest may have " +
+				"together; {usual} when left out. A router with ten routes takes less than 1 KiB, a full Internet " +
+				"table " +
+				"30 MiB. What " +
+				"does not fit the routers themselves forward, and an event says so.",
+			nothing: "would have room for no route",
+			usual:   DefaultTables,
+			least:   64 << 10, few: "that a few routers need", // a hundred small ones
+			most: ReservableTables, many: "than a slice can have of a node's " + PoolTables.String()}),
+	newKey("nexthops", func(s *Slice) *int { return &s.NextHops }, parseCount,
+		about[int]{example: "4096", unit: " next hops a node",
+			meaning: "Next hops that these routers may have together on each node, groups of several counting as one " +
+				"more; {usual} when " +
+				"left out.",
+			nothing: "would let no packet be forwarded but by the routers themselves",
+			usual:   DefaultNextHops,
+			least:   64, few: "that a few routers need",
+			most: ReservableNextHops, many: "than a slice can have of a node's next hops"}),
+	newKey("punts", func(s *Slice) *int { return &s.Punts }, parseCount,
+		about[int]{example: "5000", unit: " punts/s a node",
+			meaning: "Exceptional packets a second that these routers may get together on each node: those that they " +
+				"answer or drop " +
+				"rather than forward (TTL at its end, no route, unknown neighbour, too long, options). {usual} when " +
+				"left " +
+				"out.",
+			nothing: "would let no neighbour be found",
+			usual:   DefaultPunts,
+			least:   MinPackets, few: "a second that finding neighbours needs"}),
 }
 
 // Keys are what a file may say of a link, beside its ends and what it is called.
 func (Link) Keys() []Key[Link] { return linkKeys }
 
 var linkKeys = []Key[Link]{
-	newKey("bandwidth", func(l *Link) *Bandwidth { return &l.Bandwidth }, ParseBandwidth, about[Bandwidth]{example: "100Mbit",
-		meaning: "Cap and reservation of each direction, like 10Mbit, in IP packets of the link's MTU.",
-		nothing: "would let no packet through",
-		least:   MinBandwidth, few: "that a link needs"}),
+	newKey("bandwidth", func(l *Link) *Bandwidth { return &l.Bandwidth }, ParseBandwidth,
+		about[Bandwidth]{example: "100Mbit",
+			meaning: "Cap and reservation of each direction, like 10Mbit, in IP packets of the link's MTU.",
+			nothing: "would let no packet through",
+			least:   MinBandwidth, few: "that a link needs"}),
 	newKey("mtu", func(l *Link) *int { return &l.MTU }, parseCount, about[int]{example: "9000",
-		meaning: "The largest packet, in bytes, at least 1280 with IPv6; {usual} when left out. Between nodes the underlay must carry " +
-			"50 more (70 if it is IPv6), wherever the ends may be placed: 8950 at most on simulated nodes. Ends pinned to one node " +
+		meaning: "The largest packet, in bytes, at least 1280 with IPv6; {usual} when left out. Between nodes the " +
+			"underlay must carry " +
+			"50 more (70 if it is IPv6), wherever the ends may be placed: 8950 at most on simulated nodes. Ends " +
+			"pinned to one node " +
 			"have no such limit.",
 		nothing: "would let no packet through",
 		usual:   DefaultMTU,

@@ -8,8 +8,8 @@ import (
 
 // Histogram counts observations by size, since whoever keeps it began.
 type Histogram struct {
-	// Bounds are the classes' upper bounds, in seconds and ascending; what is greater than all of them has a class of its
-	// own.
+	// Bounds are the classes' upper bounds, in seconds and ascending; what is greater than all of them has a class of
+	// its own.
 	Bounds []float64 `json:"bounds,omitempty"`
 	Counts []uint64  `json:"counts,omitempty"` // by class, one more than there are bounds
 	Sum    float64   `json:"sum,omitempty"`    // of all observations, in seconds

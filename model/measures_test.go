@@ -23,11 +23,13 @@ func TestHistogram(t *testing.T) {
 }
 
 func TestNodeStatesNameNeighbours(t *testing.T) {
-	s := Substrate{Nodes: []SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")}, {Name: "n2", Address: netip.MustParseAddr("192.0.2.2")},
+	s := Substrate{Nodes: []SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")},
+		{Name: "n2", Address: netip.MustParseAddr("192.0.2.2")},
 		{Name: "n3"}, {Name: "n4", Address: netip.MustParseAddr("192.0.2.4")}},
 		Links: []SubstrateLink{{A: "n1", B: "n4"}, {A: "n2", B: "n1", Bandwidth: 1e9}, {A: "n1", B: "n3"}}}
 	states := NodeStates(nil, s)
-	want := []NodeLink{{To: "n2", Address: netip.MustParseAddr("192.0.2.2"), Bandwidth: 1e9}, {To: "n4", Address: netip.MustParseAddr("192.0.2.4")}}
+	want := []NodeLink{{To: "n2", Address: netip.MustParseAddr("192.0.2.2"), Bandwidth: 1e9},
+		{To: "n4", Address: netip.MustParseAddr("192.0.2.4")}}
 	if got := states["n1"].Links; !reflect.DeepEqual(got, want) {
 		t.Errorf("n1 has the links %+v, want %+v: n3 has no address", got, want)
 	}

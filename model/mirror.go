@@ -1,10 +1,11 @@
 package model
 
-// Mirror is what an edge has whose end gets copies of what passes a link of the same network, both ways: frames as they are, on
-// an interface without addresses, from which nothing goes anywhere.
+// Mirror is what an edge has whose end gets copies of what passes a link of the same network, both ways: frames as they
+// are, on an interface without addresses, from which nothing goes anywhere.
 type Mirror struct {
 	Link string `json:"link"`
-	// Bandwidth is what all copies together may take, DefaultMirrorBandwidth when zero. What is beyond it is not copied.
+	// Bandwidth is what all copies together may take, DefaultMirrorBandwidth when zero. What is beyond it is not
+	// copied.
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
 }
 

@@ -41,7 +41,8 @@ func CheckInterfaceName(name string) error {
 	case name == "lo", name == "all", name == "default":
 		return fmt.Errorf("the interface name %q is Linux's own; choose another", name)
 	case last == '/' || last == ':':
-		return fmt.Errorf("the interface name %q ends with %q; interface names end with a letter or a digit", name, last)
+		return fmt.Errorf("the interface name %q ends with %q; interface names end with a letter or a digit", name,
+			last)
 	}
 	return nil
 }
@@ -82,7 +83,8 @@ const maxDevice = 15
 // refuses, and five characters of a hash ("ge-0/0/1" is "ge-0-0-1-hnxqk"). Validate refuses the unlikely element of
 // which two interfaces would have the same.
 func DeviceName(name string) string {
-	if len(name) <= maxDevice && !strings.ContainsAny(name, "/: \t\n%") && !linuxDevices[name] && strings.Trim(name, ".") != "" {
+	if len(name) <= maxDevice && !strings.ContainsAny(name, "/: \t\n%") && !linuxDevices[name] &&
+		strings.Trim(name, ".") != "" {
 		return name
 	}
 	h := sha256.Sum256([]byte(name))

@@ -14,7 +14,8 @@ func TestCheckName(t *testing.T) {
 			t.Errorf("CheckName(%q): %v", s, err)
 		}
 	}
-	for _, s := range []string{"", "lo", "all", "default", "-r", ".r", "r/1", "r:1", "r 1", "ü", strings.Repeat("x", 64), "r\n"} {
+	for _, s := range []string{"", "lo", "all", "default", "-r", ".r", "r/1", "r:1", "r 1", "ü",
+		strings.Repeat("x", 64), "r\n"} {
 		if CheckName(s) == nil {
 			t.Errorf("CheckName(%q) is content", s)
 		}
@@ -76,8 +77,10 @@ func TestMAC(t *testing.T) {
 func TestAxes(t *testing.T) {
 	ok := map[[3]string]bool{}
 	for _, line := range []string{
-		"router netns guest,router,bridge,openflow,xdp", "router vm guest,router,bridge,openflow,xdp", "router controller openflow",
-		"host netns guest", "host vm guest", "switch netns bridge,openflow,xdp", "switch vm bridge,openflow,xdp", "switch controller openflow",
+		"router netns guest,router,bridge,openflow,xdp", "router vm guest,router,bridge,openflow,xdp",
+		"router controller openflow",
+		"host netns guest", "host vm guest", "switch netns bridge,openflow,xdp", "switch vm bridge,openflow,xdp",
+		"switch controller openflow",
 	} {
 		w := strings.Fields(line)
 		for f := range strings.SplitSeq(w[2], ",") {
@@ -94,7 +97,8 @@ func TestAxes(t *testing.T) {
 			}
 		}
 	}
-	if err := CheckAxes(Router, ControlController, ForwardXDP); err == nil || !strings.HasSuffix(err.Error(), "it goes with openflow") {
+	if err := CheckAxes(Router, ControlController, ForwardXDP); err == nil ||
+		!strings.HasSuffix(err.Error(), "it goes with openflow") {
 		t.Errorf("the error does not tell what goes together: %v", err)
 	}
 	if CheckAxes(Router, "docker", ForwardGuest) == nil || CheckAxes(Router, ControlNetns, "magic") == nil {

@@ -14,8 +14,8 @@ import (
 //   - Resolved has what follows from that and from the numbers that it was given: addresses, MACs, far ends.
 //   - NodeNetwork is the part of one node, with where the far ends are.
 //
-// Elements have the same fields in all three but for their interfaces, and edges but for what they lead to: ElementOf and
-// EdgeOf are those fields, Element, ResolvedElement and PlacedElement the three types.
+// Elements have the same fields in all three but for their interfaces, and edges but for what they lead to: ElementOf
+// and EdgeOf are those fields, Element, ResolvedElement and PlacedElement the three types.
 
 // Network is one virtual network as its owner described it: complete in its structure (every element, link and
 // interface has its name) but not in its assignments – a link without prefixes, an element without a node get theirs
@@ -33,8 +33,8 @@ type Network struct {
 	Links    []Link        `json:"links,omitempty"`
 	Edges    []Edge        `json:"edges,omitempty"`
 	Expect   []Expectation `json:"expect,omitempty"`
-	// Zeros are the keys of elements and links that the document states as zero. A zero that is not here says nothing: what was
-	// set at run time then stays. Records have none.
+	// Zeros are the keys of elements and links that the document states as zero. A zero that is not here says nothing:
+	// what was set at run time then stays. Records have none.
 	Zeros Settings `json:"zeros,omitzero"`
 }
 
@@ -169,7 +169,8 @@ func (r Routing) Any() bool {
 
 // Protocols are the names of the protocols that it speaks, sorted.
 func (r Routing) Protocols() (all []string) {
-	for name, there := range map[string]bool{"ospf": r.OSPF != nil, "ospf6": r.OSPF6 != nil, "isis": r.ISIS != nil, "bgp": r.BGP != nil, "rip": r.RIP != nil} {
+	for name, there := range map[string]bool{"ospf": r.OSPF != nil, "ospf6": r.OSPF6 != nil, "isis": r.ISIS != nil,
+		"bgp": r.BGP != nil, "rip": r.RIP != nil} {
 		if there {
 			all = append(all, name)
 		}
@@ -193,8 +194,9 @@ type ISIS struct {
 
 // BGP speaks to every directly linked router that has BGP as well; Neighbors says it explicitly instead.
 type BGP struct {
-	AS        uint32         `json:"as"`
-	Networks  []netip.Prefix `json:"networks,omitempty"` // announced; the connected subnets of hosts and the loopback when empty
+	AS uint32 `json:"as"`
+	// announced; the connected subnets of hosts and the loopback when empty
+	Networks  []netip.Prefix `json:"networks,omitempty"`
 	Neighbors []BGPNeighbor  `json:"neighbors,omitempty"`
 }
 
@@ -243,8 +245,8 @@ type EdgeOf[I, M any] struct {
 	Node   string `json:"node,omitempty"` // where the device is; needed where there are several nodes
 	Device string `json:"device,omitempty"`
 	VLAN   int    `json:"vlan,omitempty"` // 1…4094, untagged when zero
-	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without VLAN it takes all of the
-	// device, which no other edge can have a part of.
+	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without VLAN it takes all
+	// of the device, which no other edge can have a part of.
 	Trunk bool `json:"trunk,omitempty"`
 	// Internet leads to the machine's uplink instead of to a device.
 	Internet *I `json:"internet,omitempty"`
@@ -259,8 +261,9 @@ type Slice struct {
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
 	// Packets a second that its elements on a node may send together; no limit when zero.
 	Packets int `json:"packets,omitempty"`
-	// Tables and NextHops are what its routers that nodes forward for (Element.FastRouter) may have of each node's forwarding tables, Punts how many
-	// exceptional packets a second these routers may get on each node; TableQuota tells what counts where they are zero.
+	// Tables and NextHops are what its routers that nodes forward for (Element.FastRouter) may have of each node's
+	// forwarding tables, Punts how many exceptional packets a second these routers may get on each node; TableQuota
+	// tells what counts where they are zero.
 	Tables   Bytes `json:"tables,omitempty"`
 	NextHops int   `json:"nexthops,omitempty"`
 	Punts    int   `json:"punts,omitempty"`

@@ -49,8 +49,8 @@ type NodeState struct {
 	// Hold names networks that the node leaves exactly as they are, with whatever it has of them: their records cannot
 	// be read.
 	Hold []string `json:"hold,omitempty"`
-	// Gone are networks that the node may have and shall have nothing of any longer. A node removes no network that its store
-	// does not name here: what a store does not know, it may have lost.
+	// Gone are networks that the node may have and shall have nothing of any longer. A node removes no network that its
+	// store does not name here: what a store does not know, it may have lost.
 	Gone []GoneNetwork `json:"gone,omitempty"`
 }
 
@@ -78,7 +78,8 @@ const (
 	PhaseUnknown Phase = "unknown"
 )
 
-// ElementPhases are those that a node reports of elements; the others are of networks, or what the manager makes of silence.
+// ElementPhases are those that a node reports of elements; the others are of networks, or what the manager makes of
+// silence.
 var ElementPhases = []Phase{PhasePending, PhaseStarting, PhaseRunning, PhaseStopped, PhaseSuspended, PhaseFailed}
 
 // ElementStatus is what a node reports of one element.
@@ -102,24 +103,27 @@ type ElementStatus struct {
 	Attacks map[string]uint64 `json:"attacks,omitempty"`
 	// Usage is what its processes and files take; nil where it has none.
 	Usage *Usage `json:"usage,omitempty"`
-	// PacketTime is how many cores the node's kernel is busy with packets on the element's devices, in time that no process is
-	// charged for: an estimate by samples. It is 0 while packets take little of the node's processors altogether, and does
-	// not contain what the node's data path does for it.
+	// PacketTime is how many cores the node's kernel is busy with packets on the element's devices, in time that no
+	// process is charged for: an estimate by samples. It is 0 while packets take little of the node's processors
+	// altogether, and does not contain what the node's data path does for it.
 	PacketTime float64 `json:"packetTime,omitempty"`
-	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp, router or bridge); nil for others.
+	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp, router or bridge); nil
+	// for others.
 	Fast *FastPath `json:"fast,omitempty"`
 }
 
 // FastPath counts packets of a router whose node forwards for it, since it began to. A packet that is segmented later
 // counts as its segments.
 type FastPath struct {
-	Packets    uint64            `json:"packets"` // forwarded without the router's own stack
-	Bytes      uint64            `json:"bytes"`
-	Companion  uint64            `json:"companion,omitempty"`  // of these packets, those that the node's kernel forwarded, in the router's companion
-	Driver     uint64            `json:"driver,omitempty"`     // of these packets, those that took a driver's hook
-	Blackholed uint64            `json:"blackholed,omitempty"` // dropped because the route says so
-	Refused    uint64            `json:"refused,omitempty"`    // dropped: exceptional, beyond the slice's punts a second
-	Punted     map[string]uint64 `json:"punted,omitempty"`     // given to the router's own stack, by reason
+	Packets uint64 `json:"packets"` // forwarded without the router's own stack
+	Bytes   uint64 `json:"bytes"`
+	// of these packets, those that the node's kernel forwarded, in the router's companion
+	Companion  uint64 `json:"companion,omitempty"`
+	Driver     uint64 `json:"driver,omitempty"`     // of these packets, those that took a driver's hook
+	Blackholed uint64 `json:"blackholed,omitempty"` // dropped because the route says so
+	// dropped: exceptional, beyond the slice's punts a second
+	Refused uint64            `json:"refused,omitempty"`
+	Punted  map[string]uint64 `json:"punted,omitempty"` // given to the router's own stack, by reason
 	// Hooks tells which hook is used where, by interface.
 	Hooks map[string]HookUse `json:"hooks,omitempty"`
 	// Tables are what the data path knows of the router; nil while it is not told.

@@ -23,8 +23,8 @@ type StateChange struct {
 	// Whole tells that all networks came before it, and that those known from earlier count for nothing.
 	Whole bool  `json:"whole,omitempty"`
 	Since int64 `json:"since"` // else the revision of the State before
-	// Dropped are networks that the state no longer has. That is no word on what becomes of what the node has of them: see
-	// NodeState.Gone.
+	// Dropped are networks that the state no longer has. That is no word on what becomes of what the node has of them:
+	// see NodeState.Gone.
 	Dropped  []string `json:"dropped,omitempty"`
 	Networks int      `json:"networks"` // how many the state has, so that one that is missing is noticed
 }
@@ -35,8 +35,8 @@ type Assembly struct {
 	came  map[string]NodeNetwork // since the last state
 }
 
-// Add takes a line, and returns the state when it is complete. Nobody may change it: later ones share what has not changed. An
-// error tells that the lines do not fit together; then a new stream has to tell everything.
+// Add takes a line, and returns the state when it is complete. Nobody may change it: later ones share what has not
+// changed. An error tells that the lines do not fit together; then a new stream has to tell everything.
 func (a *Assembly) Add(u Update) (*NodeState, error) {
 	if u.Network != nil {
 		if a.came == nil {
@@ -57,9 +57,11 @@ func (a *Assembly) Add(u Update) (*NodeState, error) {
 	switch {
 	case c.Whole:
 	case a.state == nil:
-		return nil, fmt.Errorf("the state of node %s comes as a change of revision %d, and none was told before", next.Node, c.Since)
+		return nil, fmt.Errorf("the state of node %s comes as a change of revision %d, and none was told before",
+			next.Node, c.Since)
 	case a.state.Revision != c.Since:
-		return nil, fmt.Errorf("the state of node %s comes as a change of revision %d, and revision %d was told before", next.Node, c.Since,
+		return nil, fmt.Errorf("the state of node %s comes as a change of revision %d, and revision %d was told before",
+			next.Node, c.Since,
 			a.state.Revision)
 	default:
 		dropped := make(map[string]bool, len(c.Dropped))
@@ -77,7 +79,8 @@ func (a *Assembly) Add(u Update) (*NodeState, error) {
 		next.Networks = append(next.Networks, n)
 	}
 	if len(next.Networks) != c.Networks {
-		return nil, fmt.Errorf("the state of node %s at revision %d has %d networks, and %d were told", next.Node, next.Revision, c.Networks,
+		return nil, fmt.Errorf("the state of node %s at revision %d has %d networks, and %d were told", next.Node,
+			next.Revision, c.Networks,
 			len(next.Networks))
 	}
 	slices.SortFunc(next.Networks, func(x, y NodeNetwork) int { return cmp.Compare(x.Name, y.Name) })
@@ -85,16 +88,16 @@ func (a *Assembly) Add(u Update) (*NodeState, error) {
 	return a.state, nil
 }
 
-// Is tells whether the two are one value, and not only alike: a state that follows from another shares with it what has not
-// changed.
+// Is tells whether the two are one value, and not only alike: a state that follows from another shares with it what has
+// not changed.
 func (n *NodeNetwork) Is(o *NodeNetwork) bool {
 	return len(n.Elements) > 0 && len(n.Elements) == len(o.Elements) && &n.Elements[0] == &o.Elements[0] &&
 		len(n.Edges) == len(o.Edges) && (len(n.Edges) == 0 || &n.Edges[0] == &o.Edges[0]) &&
 		n.Name == o.Name && n.Index == o.Index && n.Owner == o.Owner && n.Seal == o.Seal && n.Slice == o.Slice
 }
 
-// Share has the state use the values of an earlier one where a network is alike in both: what is told twice takes memory once,
-// and is known not to have changed.
+// Share has the state use the values of an earlier one where a network is alike in both: what is told twice takes
+// memory once, and is known not to have changed.
 func (s *NodeState) Share(earlier *NodeState) {
 	if earlier == nil || s == earlier {
 		return

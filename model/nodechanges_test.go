@@ -8,7 +8,8 @@ import (
 // Lines that do not fit together make no state: nobody may take a part for the whole.
 func TestAssemblyRefusesWhatDoesNotFit(t *testing.T) {
 	network := func(name string) Update {
-		return Update{Network: &NodeNetwork{Name: name, Elements: []NodeElement{{PlacedElement: PlacedElement{Name: "r1"}}}}}
+		return Update{Network: &NodeNetwork{Name: name,
+			Elements: []NodeElement{{PlacedElement: PlacedElement{Name: "r1"}}}}}
 	}
 	state := func(revision int64, c StateChange) Update {
 		return Update{State: &NodeState{Node: "n1", Revision: revision}, Change: &c}
@@ -20,8 +21,10 @@ func TestAssemblyRefusesWhatDoesNotFit(t *testing.T) {
 	}{
 		{"all", []Update{network("b"), {}, network("a"), state(5, StateChange{Whole: true, Networks: 2})}, "a b"},
 		{"none", []Update{state(5, StateChange{Whole: true})}, ""},
-		{"one missing", []Update{network("b"), state(5, StateChange{Whole: true, Networks: 2})}, "has 2 networks, and 1 were told"},
-		{"a change of nothing", []Update{network("b"), state(5, StateChange{Since: 4, Networks: 1})}, "none was told before"},
+		{"one missing", []Update{network("b"), state(5, StateChange{Whole: true, Networks: 2})},
+			"has 2 networks, and 1 were told"},
+		{"a change of nothing", []Update{network("b"), state(5, StateChange{Since: 4, Networks: 1})},
+			"none was told before"},
 		{"a change", []Update{network("a"), network("b"), state(5, StateChange{Whole: true, Networks: 2}),
 			network("c"), state(6, StateChange{Since: 5, Dropped: []string{"a"}, Networks: 2})}, "b c"},
 		{"a change of another", []Update{network("a"), state(5, StateChange{Whole: true, Networks: 1}),
@@ -30,8 +33,9 @@ func TestAssemblyRefusesWhatDoesNotFit(t *testing.T) {
 			state(6, StateChange{Since: 5, Networks: 2})}, "has 2 networks, and 1 were told"},
 		{"everything anew", []Update{network("a"), state(5, StateChange{Whole: true, Networks: 1}),
 			network("z"), state(3, StateChange{Whole: true, Networks: 1})}, "z"},
-		{"a state of an earlier version's manager", []Update{network("a"), state(5, StateChange{Whole: true, Networks: 1}),
-			{State: &NodeState{Node: "n1", Revision: 6, Networks: []NodeNetwork{{Name: "q"}}}}}, "q"},
+		{"a state of an earlier version's manager",
+			[]Update{network("a"), state(5, StateChange{Whole: true, Networks: 1}),
+				{State: &NodeState{Node: "n1", Revision: 6, Networks: []NodeNetwork{{Name: "q"}}}}}, "q"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var a Assembly
@@ -60,7 +64,8 @@ func TestAssemblyRefusesWhatDoesNotFit(t *testing.T) {
 // What does not change is the same value, and not only alike.
 func TestWhatIsToldTwiceIsShared(t *testing.T) {
 	make := func(name string) NodeNetwork {
-		return NodeNetwork{Name: name, Index: 1, Elements: []NodeElement{{PlacedElement: PlacedElement{Name: "r1", Config: map[string]string{"a": "b"}}}}}
+		return NodeNetwork{Name: name, Index: 1,
+			Elements: []NodeElement{{PlacedElement: PlacedElement{Name: "r1", Config: map[string]string{"a": "b"}}}}}
 	}
 	before := &NodeState{Networks: []NodeNetwork{make("a"), make("b")}}
 	after := &NodeState{Networks: []NodeNetwork{make("a"), make("b"), make("c")}}

@@ -15,9 +15,9 @@ type ResolvedRecord struct {
 }
 
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
-// links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none; a far end
-// that is stopped, in quarantine or on no node is Down. The revision is the caller's to fill. Nothing of the records is changed, but what does not differ
-// from them is shared with them.
+// links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none; a far
+// end that is stopped, in quarantine or on no node is Down. The revision is the caller's to fill. Nothing of the
+// records is changed, but what does not differ from them is shared with them.
 func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeState {
 	states := make(map[string]NodeState, len(substrate.Nodes))
 	links := nodeLinks(substrate)

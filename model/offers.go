@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Feature is something that a node may have a driver for, in the words of a document: "control: netns", "forwarding: xdp",
-// "software: frr", "delay". What comes before the colon is its field.
+// Feature is something that a node may have a driver for, in the words of a document: "control: netns", "forwarding:
+// xdp", "software: frr", "delay". What comes before the colon is its field.
 type Feature string
 
 // Features that are no value of a field.
@@ -38,8 +38,8 @@ type Offer struct {
 	Kinds []Kind `json:"kinds,omitempty"`
 	// Makes are the features that it has besides, such as the software that runs in its elements.
 	Makes []Feature `json:"makes,omitempty"`
-	// Lacks are the features that the driver could have and this machine does not let it have, and why, in words. With Driver
-	// among them it makes nothing.
+	// Lacks are the features that the driver could have and this machine does not let it have, and why, in words. With
+	// Driver among them it makes nothing.
 	Lacks map[Feature]string `json:"lacks,omitempty"`
 }
 
@@ -54,8 +54,8 @@ func OfferOf(driver Feature, err error, kinds ...Kind) Offers {
 
 func (o *Offer) isFor(k Kind) bool { return len(o.Kinds) == 0 || slices.Contains(o.Kinds, k) }
 
-// Offers are those of a node's drivers. What they do not tell of a field at all is not known, and may be there: an agent of
-// another version may not know the field.
+// Offers are those of a node's drivers. What they do not tell of a field at all is not known, and may be there: an
+// agent of another version may not know the field.
 type Offers []Offer
 
 // Lack is why a node with these offers cannot meet a want, in words; empty when it can, or does not tell.
@@ -207,7 +207,8 @@ type BareOffers struct {
 
 // Offers are what they mean.
 func (b *BareOffers) Offers() (all Offers) {
-	kinds := map[Forwarding][]Kind{ForwardGuest: {Router, Host}, ForwardBridge: {Router, Switch}, ForwardRouter: {Router}, ForwardXDP: {Router}}
+	kinds := map[Forwarding][]Kind{ForwardGuest: {Router, Host}, ForwardBridge: {Router, Switch},
+		ForwardRouter: {Router}, ForwardXDP: {Router}}
 	for _, c := range b.Controls {
 		all = append(all, Offer{Driver: c.Feature()})
 	}

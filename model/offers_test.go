@@ -15,11 +15,14 @@ func elementWants(e ResolvedElement) []Want {
 // What a node lacks of an element's wants, in the order in which they are asked.
 func TestOffersMeetWants(t *testing.T) {
 	offers := Offers{
-		{Driver: "control: netns", Makes: []Feature{"software: frr"}, Lacks: map[Feature]string{"software: bird": "no bird"}},
-		{Driver: "control: vm", Lacks: map[Feature]string{"control: vm": "no /dev/kvm"}, Makes: []Feature{"software: bird"}},
+		{Driver: "control: netns", Makes: []Feature{"software: frr"},
+			Lacks: map[Feature]string{"software: bird": "no bird"}},
+		{Driver: "control: vm", Lacks: map[Feature]string{"control: vm": "no /dev/kvm"},
+			Makes: []Feature{"software: bird"}},
 		{Driver: "forwarding: guest", Kinds: []Kind{Router, Host}},
 		{Driver: "forwarding: bridge", Kinds: []Kind{Switch}},
-		{Driver: "forwarding: bridge", Kinds: []Kind{Router}, Lacks: map[Feature]string{"forwarding: bridge": "no next hops"}},
+		{Driver: "forwarding: bridge", Kinds: []Kind{Router},
+			Lacks: map[Feature]string{"forwarding: bridge": "no next hops"}},
 		{Driver: "forwarding: xdp", Kinds: []Kind{Router}, Makes: []Feature{"hook: tc"}},
 	}
 	router := func(c Control, f Forwarding, s Software, h Hook) ResolvedElement {
@@ -36,10 +39,12 @@ func TestOffersMeetWants(t *testing.T) {
 		{router("netns", "xdp", "frr", "xdp"), "hook: xdp: there is hook: tc"},
 		{router("netns", "guest", "bird", ""), "software: bird: no bird"},
 		{router("vm", "guest", "bird", ""), "control: vm: no /dev/kvm|software: bird: no /dev/kvm"},
-		{router("controller", "openflow", "none", ""), "control: controller: there is control: netns|forwarding: openflow: there is forwarding: guest, xdp"},
+		{router("controller", "openflow", "none", ""),
+			"control: controller: there is control: netns|forwarding: openflow: there is forwarding: guest, xdp"},
 		{router("netns", "bridge", "none", ""), "forwarding: bridge: no next hops"},
 		{ResolvedElement{Name: "e", Kind: Switch, Control: "netns", Forwarding: "bridge"}, ""},
-		{ResolvedElement{Name: "e", Kind: Switch, Control: "netns", Forwarding: "xdp"}, "forwarding: xdp: there is forwarding: bridge"},
+		{ResolvedElement{Name: "e", Kind: Switch, Control: "netns", Forwarding: "xdp"},
+			"forwarding: xdp: there is forwarding: bridge"},
 		{ResolvedElement{Name: "e", Kind: Host, Control: "netns", Forwarding: "guest"}, ""},
 	} {
 		var got []string
@@ -52,7 +57,8 @@ func TestOffersMeetWants(t *testing.T) {
 			}
 		}
 		if strings.Join(got, "|") != c.want {
-			t.Errorf("%s %s %s %s: lacks %q, want %q", c.e.Kind, c.e.Control, c.e.Forwarding, c.e.Software, strings.Join(got, "|"), c.want)
+			t.Errorf("%s %s %s %s: lacks %q, want %q", c.e.Kind, c.e.Control, c.e.Forwarding, c.e.Software,
+				strings.Join(got, "|"), c.want)
 		}
 	}
 	if why := offers.Barren(); why != "" {
@@ -68,11 +74,16 @@ func TestOffersMeetWants(t *testing.T) {
 
 // Links that delay, and edges to the Internet, ask for it where they end.
 func TestWantsOfLinksAndEdges(t *testing.T) {
-	net := Resolved{Elements: []ResolvedElement{{Name: "a", Kind: Host}, {Name: "b", Kind: Host}, {Name: "c", Kind: Host}},
-		Links: []Link{{Name: "ab", Jitter: 1, Ends: [2]End{{Element: "a"}, {Element: "b"}}}, {Name: "bc", Ends: [2]End{{Element: "b"}, {Element: "c"}}}},
-		Edges: []ResolvedEdge{{Name: "out", End: End{Element: "c"}, Internet: &ResolvedInternet{}}, {Name: "dev", End: End{Element: "a"}, Device: "eth1"}}}
+	net := Resolved{Elements: []ResolvedElement{{Name: "a", Kind: Host}, {Name: "b", Kind: Host},
+		{Name: "c", Kind: Host}},
+		Links: []Link{{Name: "ab", Jitter: 1, Ends: [2]End{{Element: "a"}, {Element: "b"}}},
+			{Name: "bc", Ends: [2]End{{Element: "b"}, {Element: "c"}}}},
+		Edges: []ResolvedEdge{{Name: "out", End: End{Element: "c"}, Internet: &ResolvedInternet{}},
+			{Name: "dev", End: End{Element: "a"}, Device: "eth1"}}}
 	delay := Want{FeatureDelay, FeatureDelay, Host, AboutLink, "ab"}
-	if got, want := Wants(&net), [][]Want{{delay}, {delay}, {{FeatureInternet, FeatureInternet, Host, AboutEdge, "out"}}}; !reflect.DeepEqual(got, want) {
+	if got, want := Wants(&net),
+		[][]Want{{delay}, {delay},
+			{{FeatureInternet, FeatureInternet, Host, AboutEdge, "out"}}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
@@ -122,7 +133,8 @@ func TestOffersAreBounded(t *testing.T) {
 	}
 	got := all.Bounded(8, 64, 1000)
 	b, err := json.Marshal(got)
-	if err != nil || len(got) != 8 || len(got[7].Makes) != 8 || len(got[7].Kinds) != 8 || len(got[7].Lacks) != 8 || len(b) > 8*(10*80+8*1100) {
+	if err != nil || len(got) != 8 || len(got[7].Makes) != 8 || len(got[7].Kinds) != 8 || len(got[7].Lacks) != 8 ||
+		len(b) > 8*(10*80+8*1100) {
 		t.Errorf("%v: %d offers, %d bytes", err, len(got), len(b))
 	}
 	if len(all[0].Makes) != 100 || string(all[0].Makes[0]) != long {

@@ -92,9 +92,12 @@ func (i *PlacedInterface) Described() Interface {
 
 // Rephased is the element with other interfaces in the place of its own: how it goes from one phase to another.
 func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
-	return ElementOf[J]{Name: e.Name, Kind: e.Kind, Control: e.Control, Forwarding: e.Forwarding, Hook: e.Hook, Software: e.Software,
-		Amounts: e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces, Loopback: e.Loopback,
-		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID, Prefixes: e.Prefixes}
+	return ElementOf[J]{Name: e.Name, Kind: e.Kind, Control: e.Control, Forwarding: e.Forwarding, Hook: e.Hook,
+		Software: e.Software,
+		Amounts:  e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces,
+		Loopback: e.Loopback,
+		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID,
+		Prefixes: e.Prefixes}
 }
 
 // PlacedEdge is an edge as the node of its end must know it.
@@ -123,6 +126,7 @@ func DescribedEdge(e PlacedEdge) Edge {
 
 // WithParts is the edge with another description of what it leads to.
 func WithParts[I, M, J, N any](e EdgeOf[I, M], internet *J, mirror *N) EdgeOf[J, N] {
-	return EdgeOf[J, N]{Name: e.Name, End: e.End, Node: e.Node, Device: e.Device, VLAN: e.VLAN, Trunk: e.Trunk, Internet: internet,
+	return EdgeOf[J, N]{Name: e.Name, End: e.End, Node: e.Node, Device: e.Device, VLAN: e.VLAN,
+		Trunk: e.Trunk, Internet: internet,
 		Mirror: mirror}
 }

@@ -14,8 +14,8 @@ type Quota struct {
 	CPU      CPU   `json:"cpu,omitempty"`
 	Memory   Bytes `json:"memory,omitempty"`
 	Disk     Bytes `json:"disk,omitempty"`
-	// Stored is what the descriptions take, configuration files included (Network.Size). Requests and Streams are how many of
-	// an owner's may be under way at a time.
+	// Stored is what the descriptions take, configuration files included (Network.Size). Requests and Streams are how
+	// many of an owner's may be under way at a time.
 	Stored   Bytes `json:"stored,omitempty"`
 	Requests int   `json:"requests,omitempty"`
 	Streams  int   `json:"streams,omitempty"`
@@ -24,8 +24,8 @@ type Quota struct {
 // EveryOwner is the name under which the quota of owners stands who have none of their own.
 const EveryOwner = "*"
 
-// OfOwner is what an owner may have who asks for it: each bound that is not the owner's own is that of every owner, and else
-// the usual: one of them shall not be able to hold up all others.
+// OfOwner is what an owner may have who asks for it: each bound that is not the owner's own is that of every owner, and
+// else the usual: one of them shall not be able to hold up all others.
 func (q Quotas) OfOwner(name string) Quota {
 	own, every := q.Owners[name], q.Owners[EveryOwner]
 	for _, k := range quotaSettings {
@@ -115,13 +115,14 @@ func DemandOf(net Network) (d Quota, unbound []string) {
 
 // Add returns the sum.
 func (q Quota) Add(o Quota) Quota {
-	return Quota{Networks: q.Networks + o.Networks, Elements: q.Elements + o.Elements, CPU: q.CPU + o.CPU, Memory: q.Memory + o.Memory,
-		Disk: q.Disk + o.Disk, Stored: q.Stored + o.Stored}
+	return Quota{Networks: q.Networks + o.Networks, Elements: q.Elements + o.Elements, CPU: q.CPU + o.CPU,
+		Memory: q.Memory + o.Memory,
+		Disk:   q.Disk + o.Disk, Stored: q.Stored + o.Stored}
 }
 
 // Refuses tells what of a network's demand the quota refuses: what is more than it was and, together with what is used
-// besides, more than the quota; and unbound, elements that a quota of CPU would not bound and that were not so before. Whoever
-// had more before it was set may go on, and may have less.
+// besides, more than the quota; and unbound, elements that a quota of CPU would not bound and that were not so before.
+// Whoever had more before it was set may go on, and may have less.
 func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []string) []error {
 	var problems []error
 	check := func(what string, limit, ask, had, used uint64, text func(uint64) string) {
@@ -132,21 +133,26 @@ func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []strin
 		if used > 0 {
 			others = fmt.Sprintf(", other networks have %s", text(used))
 		}
-		problems = append(problems, fmt.Errorf("%s's quota of %s is %s: it asks for %s%s, which is %s too much", whose, what, text(limit), text(ask),
+		problems = append(problems, fmt.Errorf("%s's quota of %s is %s: it asks for %s%s, which is %s too much", whose,
+			what, text(limit), text(ask),
 			others, text(ask+used-limit)))
 	}
 	plain := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	size := func(n uint64) string { return Bytes(n).String() }
 	cores := func(n uint64) string { return CPU(n).String() }
-	check("networks", uint64(q.Networks), uint64(demand.Networks), uint64(was.Networks), uint64(besides.Networks), plain)
-	check("elements", uint64(q.Elements), uint64(demand.Elements), uint64(was.Elements), uint64(besides.Elements), plain)
+	check("networks", uint64(q.Networks), uint64(demand.Networks), uint64(was.Networks),
+		uint64(besides.Networks), plain)
+	check("elements", uint64(q.Elements), uint64(demand.Elements), uint64(was.Elements),
+		uint64(besides.Elements), plain)
 	check("cores", uint64(q.CPU), uint64(demand.CPU), uint64(was.CPU), uint64(besides.CPU), cores)
 	check("memory", uint64(q.Memory), uint64(demand.Memory), uint64(was.Memory), uint64(besides.Memory), size)
 	check("disk", uint64(q.Disk), uint64(demand.Disk), uint64(was.Disk), uint64(besides.Disk), size)
 	check("stored bytes", uint64(q.Stored), uint64(demand.Stored), uint64(was.Stored), uint64(besides.Stored), size)
 	if q.CPU != 0 && len(unbound) > 0 {
-		problems = append(problems, fmt.Errorf("%s's quota of cores is %s, and without cpu: %s would not be limited; give each its share, like defaults: {routers: {cpu: 0.1}}",
-			whose, q.CPU, FewNames(5, unbound)))
+		problems = append(problems,
+			fmt.Errorf("%s's quota of cores is %s, and without cpu: %s would not be limited; give each its share, "+
+				"like defaults: {routers: {cpu: 0.1}}",
+				whose, q.CPU, FewNames(5, unbound)))
 	}
 	return problems
 }

@@ -120,8 +120,8 @@ type SetResult struct {
 
 // Registration is how an agent makes itself known.
 type Registration struct {
-	// Socket is the path of the Unix socket on which the agent serves its own API; empty for nodes that joined, which are
-	// reached by the tunnel that they hold open.
+	// Socket is the path of the Unix socket on which the agent serves its own API; empty for nodes that joined, which
+	// are reached by the tunnel that they hold open.
 	Socket string `json:"socket,omitempty"`
 	// Machine is what a node that joined is now; nil leaves what is known.
 	Machine *Machine `json:"machine,omitempty"`

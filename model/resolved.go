@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Resolved is a network with everything that follows from its document, as package resolve works it out. Its elements and links are those of
-// the document, in the same order.
+// Resolved is a network with everything that follows from its document, as package resolve works it out. Its elements
+// and links are those of the document, in the same order.
 type Resolved struct {
 	Name     string
 	Slice    Slice
@@ -16,8 +16,8 @@ type Resolved struct {
 	Edges    []ResolvedEdge
 }
 
-// ResolvedElement is an element whose interfaces are complete, and whose loopback, gateways, router ID and BGP neighbours are
-// those that count.
+// ResolvedElement is an element whose interfaces are complete, and whose loopback, gateways, router ID and BGP
+// neighbours are those that count.
 type ResolvedElement = ElementOf[ResolvedInterface]
 
 // ResolvedInterface is an interface with its device, its MAC and its addresses, and what it is an end of.
@@ -53,11 +53,11 @@ type Shape struct {
 type Far struct {
 	Element   string `json:"element"`
 	Interface string `json:"interface"`
-	// Kind is what the far element is: routing protocols speak on links to routers and switches, and are silent on those
-	// to hosts.
+	// Kind is what the far element is: routing protocols speak on links to routers and switches, and are silent on
+	// those to hosts.
 	Kind Kind `json:"kind,omitempty"`
-	// Peers are the interfaces that this end reaches without a router between: of a link between two routers or hosts the
-	// other end, of a switch those of its segment that MaxPeers leaves room for.
+	// Peers are the interfaces that this end reaches without a router between: of a link between two routers or hosts
+	// the other end, of a switch those of its segment that MaxPeers leaves room for.
 	Peers []LinkPeer `json:"peers,omitempty"`
 }
 
@@ -84,13 +84,14 @@ type ResolvedInternet struct {
 	Targets map[string][]netip.Addr `json:"targets,omitempty"`
 }
 
-// MaxPeers is how many peers an interface knows at most: with more members than that on a segment, routers and hosts know
-// its routers, and the routers as many of its members as there is room for. What is known grows with the members, not with
-// their square.
+// MaxPeers is how many peers an interface knows at most: with more members than that on a segment, routers and hosts
+// know its routers, and the routers as many of its members as there is room for. What is known grows with the members,
+// not with their square.
 const MaxPeers = 64
 
 // LinkLocal is the IPv6 link-local address that Linux gives an interface of that MAC address: of the modified EUI-64
 // (RFC 4291, appendix A).
 func LinkLocal(m [6]byte) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3],
+		14: m[4], 15: m[5]})
 }

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Settings names fields of a network by their keys: those that were set at run time (`polyplane set`), or those that a document
-// states as zero. The values of what was set are in the network's document as all others are. An apply that gives such a field another value takes it over; one that leaves it
-// out, or says what it is, keeps it set.
+// Settings names fields of a network by their keys: those that were set at run time (`polyplane set`), or those that a
+// document states as zero. The values of what was set are in the network's document as all others are. An apply that
+// gives such a field another value takes it over; one that leaves it out, or says what it is, keeps it set.
 type Settings struct {
 	Network  []string            `json:"network,omitempty"`
 	Elements map[string][]string `json:"elements,omitempty"` // by element
@@ -23,8 +23,8 @@ type Assignment struct {
 	Value string `json:"value"`
 }
 
-// What can be set, in the order in which people are told of it: what a file may say of a network, an element or a link by one
-// value, and is no part of what they are.
+// What can be set, in the order in which people are told of it: what a file may say of a network, an element or a link
+// by one value, and is no part of what they are.
 var (
 	networkSettings = append(within(func(n *Network) *Slice { return &n.Slice }, sliceKeys),
 		word("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }),
@@ -95,7 +95,8 @@ func assign[T any](all []Key[T], of *T, what string, marks *[]string, values []A
 		i := slices.IndexFunc(all, func(k Key[T]) bool { return k.Name == v.Key })
 		switch {
 		case i < 0:
-			errs = append(errs, fmt.Errorf("%s has no key %q that can be set; there are %s", what, v.Key, strings.Join(keysOf(all), ", ")))
+			errs = append(errs, fmt.Errorf("%s has no key %q that can be set; there are %s", what, v.Key,
+				strings.Join(keysOf(all), ", ")))
 			continue
 		case seen[v.Key]:
 			errs = append(errs, fmt.Errorf("%s is set twice; say it once", v.Key))
@@ -147,8 +148,8 @@ func keep(all *map[string][]string, name string, list []string) {
 }
 
 // Inherit returns a document with what was set on the network that it is about to replace and what it does not name
-// itself, and the marks of that. A field that is zero is one that the document does not name, unless its Zeros have it. An element that becomes one
-// of another kind is another one: nothing was set on that.
+// itself, and the marks of that. A field that is zero is one that the document does not name, unless its Zeros have it.
+// An element that becomes one of another kind is another one: nothing was set on that.
 func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 	zeros := doc.Zeros
 	doc.Zeros = Settings{}
@@ -162,7 +163,8 @@ func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 		for i := range doc.Elements {
 			e := &doc.Elements[i]
 			if from := was[e.Name]; from != nil && from.Kind == e.Kind && len(marks.Elements[e.Name]) > 0 {
-				keep(&left.Elements, e.Name, inherit(elementSettings, e, from, marks.Elements[e.Name], zeros.Elements[e.Name]))
+				keep(&left.Elements, e.Name, inherit(elementSettings, e, from, marks.Elements[e.Name],
+					zeros.Elements[e.Name]))
 			}
 		}
 	}

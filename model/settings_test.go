@@ -7,7 +7,8 @@ import (
 )
 
 func settable() Network {
-	return Network{Name: "lab", Elements: []Element{{Name: "r1", Kind: Router}, {Name: "r2", Kind: Router, Amounts: Amounts{CPU: 1000}}},
+	return Network{Name: "lab", Elements: []Element{{Name: "r1", Kind: Router},
+		{Name: "r2", Kind: Router, Amounts: Amounts{CPU: 1000}}},
 		Links: []Link{{Name: "r1--r2", Ends: [2]End{{"r1", "r2"}, {"r2", "r1"}}}}}
 }
 
@@ -25,8 +26,10 @@ func TestAssign(t *testing.T) {
 		{"r1", "cpu=0.5 memory=256MiB processes=100 files=2000 disk=1GiB forwarding=guest hook=tc",
 			func(n *Network) {
 				e := &n.Elements[0]
-				e.CPU, e.Memory, e.Processes, e.Files, e.Disk, e.Forwarding, e.Hook = 500, 256<<20, 100, 2000, 1<<30, ForwardGuest, HookTC
-			}, Settings{Elements: map[string][]string{"r1": {"cpu", "disk", "files", "forwarding", "hook", "memory", "processes"}}}},
+				e.CPU, e.Memory, e.Processes, e.Files, e.Disk, e.Forwarding, e.Hook = 500, 256<<20, 100, 2000, 1<<30,
+					ForwardGuest, HookTC
+			}, Settings{Elements: map[string][]string{"r1": {"cpu", "disk", "files", "forwarding", "hook",
+				"memory", "processes"}}}},
 		{"r1--r2", "bandwidth=100Mbit delay=10ms jitter=1ms loss=1% mtu=9000",
 			func(n *Network) {
 				l := &n.Links[0]
@@ -102,7 +105,8 @@ func TestInherit(t *testing.T) {
 	if l := got.Links[0]; l.Bandwidth != 5e6 || l.Loss != 0.01 || got.Slice.Bandwidth != 1e9 {
 		t.Errorf("link %+v, slice %+v", l, got.Slice)
 	}
-	want := Settings{Network: []string{"bandwidth"}, Elements: map[string][]string{"r1": {"memory"}}, Links: map[string][]string{"r1--r2": {"loss"}}}
+	want := Settings{Network: []string{"bandwidth"}, Elements: map[string][]string{"r1": {"memory"}},
+		Links: map[string][]string{"r1--r2": {"loss"}}}
 	if !reflect.DeepEqual(left, want) {
 		t.Errorf("marks %+v, want %+v", left, want)
 	}
@@ -111,10 +115,12 @@ func TestInherit(t *testing.T) {
 	}
 	// A zero that the document states is what it says.
 	doc.Elements[0].CPU, doc.Links[0].Loss = 0, 0
-	doc.Zeros = Settings{Elements: map[string][]string{"r1": {"memory"}}, Links: map[string][]string{"r1--r2": {"loss"}}}
+	doc.Zeros = Settings{Elements: map[string][]string{"r1": {"memory"}},
+		Links: map[string][]string{"r1--r2": {"loss"}}}
 	got, left = Inherit(doc, old, marks)
 	if e, l := got.Elements[0], got.Links[0]; e.CPU != 500 || e.Memory != 0 || l.Loss != 0 ||
-		!reflect.DeepEqual(left.Elements, map[string][]string{"r1": {"cpu"}}) || left.Links != nil || !reflect.DeepEqual(got.Zeros, Settings{}) {
+		!reflect.DeepEqual(left.Elements, map[string][]string{"r1": {"cpu"}}) || left.Links != nil ||
+		!reflect.DeepEqual(got.Zeros, Settings{}) {
 		t.Errorf("with zeros stated: %+v, %+v, marks %+v", e, l, left)
 	}
 	doc.Zeros = Settings{}
@@ -128,7 +134,8 @@ func TestInherit(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	if got, left = Inherit(Network{Elements: []Element{{Name: "r1", Kind: Host}}}, old, marks); got.Elements[0].Forwarding != "" ||
+	if got, left = Inherit(Network{Elements: []Element{{Name: "r1", Kind: Host}}}, old,
+		marks); got.Elements[0].Forwarding != "" ||
 		got.Elements[0].CPU != 0 || len(left.Elements) != 0 {
 		t.Errorf("a host has what was set on a router: %+v, marks %+v", got, left)
 	}
@@ -142,17 +149,22 @@ func TestQuotaRefuses(t *testing.T) {
 	net := settable()
 	net.Elements[0].Software, net.Elements[1].Software = SoftwareFRR, SoftwareStatic
 	d, unbound := DemandOf(net)
-	if d != (Quota{Networks: 1, Elements: 2, CPU: 1000, Memory: DefaultMemory, Disk: 256 << 20, Stored: net.Size()}) || len(unbound) != 1 || unbound[0] != "r1" {
+	if d != (Quota{Networks: 1, Elements: 2, CPU: 1000, Memory: DefaultMemory, Disk: 256 << 20, Stored: net.Size()}) ||
+		len(unbound) != 1 || unbound[0] != "r1" {
 		t.Errorf("demand %+v, without cpu %v", d, unbound)
 	}
 	for _, c := range []struct {
 		demand, was, besides Quota
 		want                 []string
 	}{
-		{Quota{Networks: 1, Elements: 10, CPU: 2000, Memory: 1 << 30, Disk: 10 << 30}, Quota{}, Quota{Networks: 1}, nil},
+		{Quota{Networks: 1, Elements: 10, CPU: 2000, Memory: 1 << 30, Disk: 10 << 30}, Quota{},
+			Quota{Networks: 1}, nil},
 		{Quota{Networks: 1, Elements: 5}, Quota{}, Quota{Networks: 2, Elements: 6}, []string{
-			"alice's quota of networks is 2: it asks for 1, other networks have 2, which is 1 too much", "alice's quota of elements is 10: it asks for 5, other networks have 6, which is 1 too much"}},
-		{Quota{Networks: 1, CPU: 2500, Memory: 2 << 30}, Quota{}, Quota{}, []string{"alice's quota of cores is 2: it asks for 2.5, which is 0.5 too much", "memory is 1GiB: it asks for 2GiB, which is 1GiB too much"}},
+			"alice's quota of networks is 2: it asks for 1, other networks have 2, which is 1 too much",
+			"alice's quota of elements is 10: it asks for 5, other networks have 6, which is 1 too much"}},
+		{Quota{Networks: 1, CPU: 2500, Memory: 2 << 30}, Quota{}, Quota{},
+			[]string{"alice's quota of cores is 2: it asks for 2.5, which is 0.5 too much",
+				"memory is 1GiB: it asks for 2GiB, which is 1GiB too much"}},
 		{Quota{Networks: 1, Elements: 11}, Quota{Networks: 1, Elements: 12}, Quota{}, nil}, // it was more before
 	} {
 		got := q.Refuses("alice", c.demand, c.was, c.besides, nil)
@@ -166,7 +178,8 @@ func TestQuotaRefuses(t *testing.T) {
 			}
 		}
 	}
-	if got := q.Refuses("alice", d, Quota{}, Quota{}, unbound); len(got) != 1 || !strings.Contains(got[0].Error(), "without cpu: r1 would not be limited") {
+	if got := q.Refuses("alice", d, Quota{}, Quota{}, unbound); len(got) != 1 ||
+		!strings.Contains(got[0].Error(), "without cpu: r1 would not be limited") {
 		t.Errorf("without cpu: %v", got)
 	}
 }

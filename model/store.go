@@ -12,8 +12,8 @@ type StoreIdentity struct {
 	ID string `json:"id"` // random, made with the store
 	// Generation is raised by every restore of a backup, from 1.
 	Generation int64 `json:"generation"`
-	// Ended are the last revisions of the generations before this one, as far as this store knows them: Ended[0] is that of
-	// the first, zero that nothing of it is known. What a generation has told after that is lost.
+	// Ended are the last revisions of the generations before this one, as far as this store knows them: Ended[0] is
+	// that of the first, zero that nothing of it is known. What a generation has told after that is lost.
 	Ended []int64 `json:"ended,omitempty"`
 	// Early tells that the store was used before stores had identities: nodes that remember none were told by it.
 	Early bool      `json:"early,omitempty"`
@@ -32,7 +32,8 @@ func (s *NodeState) Memory() StoreMemory {
 	return StoreMemory{ID: s.Store.ID, Generation: s.Store.Generation, Revision: s.Revision}
 }
 
-// Lacks tells, in words, why a store that is at this revision may not know what a node was told; empty when it knows all of it.
+// Lacks tells, in words, why a store that is at this revision may not know what a node was told; empty when it knows
+// all of it.
 func (s StoreIdentity) Lacks(m StoreMemory, revision int64) string {
 	switch {
 	case m.ID == "" && (s.ID == "" || s.Early):
@@ -42,10 +43,12 @@ func (s StoreIdentity) Lacks(m StoreMemory, revision int64) string {
 	case m.ID != s.ID:
 		return "this is another store than the one that told the node what to have"
 	case m.Generation > s.Generation:
-		return fmt.Sprintf("this store is older than the one that told the node what to have (generation %d, the node knows %d)",
+		return fmt.Sprintf("this store is older than the one that told the node what to have (generation %d, the "+
+			"node knows %d)",
 			s.Generation, m.Generation)
 	case m.Generation == s.Generation && m.Revision > revision:
-		return fmt.Sprintf("this store is older than what it has told the node (revision %d, the node knows %d)", revision, m.Revision)
+		return fmt.Sprintf("this store is older than what it has told the node (revision %d, the node knows %d)",
+			revision, m.Revision)
 	case m.Generation < s.Generation:
 		ended := int64(0)
 		if i := int(m.Generation) - 1; i >= 0 && i < len(s.Ended) {
@@ -78,16 +81,17 @@ type GoneNetwork struct {
 	Now bool `json:"now,omitempty"`
 }
 
-// HeldNetwork is a network that a node has and that the store does not know, or knows in an older form. The node leaves it as
-// it is.
+// HeldNetwork is a network that a node has and that the store does not know, or knows in an older form. The node leaves
+// it as it is.
 type HeldNetwork struct {
 	Name     string `json:"name"`
 	Index    uint32 `json:"index,omitempty"` // zero where the node does not know it
 	VNI      uint32 `json:"vni,omitempty"`   // the highest of its links'
 	Elements int    `json:"elements"`
 	Why      string `json:"why,omitempty"`
-	// Owner and Seal are what the node was told with it. A node that joined is believed about networks that were placed on it
-	// only, and the seal shows that where the store does not know: it is of the node, the name, the numbers and the owner.
+	// Owner and Seal are what the node was told with it. A node that joined is believed about networks that were placed
+	// on it only, and the seal shows that where the store does not know: it is of the node, the name, the numbers and
+	// the owner.
 	Owner string `json:"owner,omitempty"`
 	Seal  string `json:"seal,omitempty"`
 }
@@ -107,7 +111,8 @@ func (n *NodeNetwork) Held() HeldNetwork {
 
 // Sealed are the words that a seal is of.
 func (h *HeldNetwork) Sealed(node string) []string {
-	return []string{"placed", node, h.Name, strconv.FormatUint(uint64(h.Index), 10), strconv.FormatUint(uint64(h.VNI), 10), h.Owner}
+	return []string{"placed", node, h.Name, strconv.FormatUint(uint64(h.Index), 10),
+		strconv.FormatUint(uint64(h.VNI), 10), h.Owner}
 }
 
 // Deleted is what a store keeps of a network that was deleted, so that a node which was away meanwhile lets go of it.

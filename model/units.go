@@ -38,7 +38,8 @@ var (
 func ParseBandwidth(s string) (Bandwidth, error) {
 	v, err := parseUnit(s, bandwidthUnits)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no bandwidth: %w; write it like 10Mbit or 1.5Gbit (bit, kbit, Mbit, Gbit, Tbit; steps of 1000)", s, err)
+		return 0, fmt.Errorf("%q is no bandwidth: %w; write it like 10Mbit or 1.5Gbit (bit, kbit, Mbit, Gbit, Tbit; "+
+			"steps of 1000)", s, err)
 	}
 	return Bandwidth(v), nil
 }
@@ -47,7 +48,8 @@ func ParseBandwidth(s string) (Bandwidth, error) {
 func ParseBytes(s string) (Bytes, error) {
 	v, err := parseUnit(s, byteUnits)
 	if err != nil {
-		return 0, fmt.Errorf("%q is no size: %w; write it like 512MiB or 2GiB (B, KiB, MiB, GiB, TiB; steps of 1024)", s, err)
+		return 0, fmt.Errorf("%q is no size: %w; write it like 512MiB or 2GiB (B, KiB, MiB, GiB, TiB; steps of 1024)",
+			s, err)
 	}
 	return Bytes(v), nil
 }

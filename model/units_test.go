@@ -7,7 +7,8 @@ import (
 )
 
 func TestParseUnits(t *testing.T) {
-	for s, want := range map[string]Bandwidth{"10Mbit": 10e6, "1.5Gbit": 1.5e9, "100 kbit": 1e5, "0bit": 0, "64bit": 64, "9Tbit": 9e12} {
+	for s, want := range map[string]Bandwidth{"10Mbit": 10e6, "1.5Gbit": 1.5e9, "100 kbit": 1e5, "0bit": 0,
+		"64bit": 64, "9Tbit": 9e12} {
 		if got, err := ParseBandwidth(s); err != nil || got != want {
 			t.Errorf("ParseBandwidth(%q) = %d, %v, want %d", s, got, err, want)
 		}
@@ -35,7 +36,8 @@ func TestParseUnits(t *testing.T) {
 }
 
 func TestParseUnitsRefuse(t *testing.T) {
-	for _, s := range []string{"", "10", "10MB", "10Mbps", "10mbit", "-1Mbit", "Mbit", "1e3Mbit", "0x10bit", "99999999999Gbit", "1..5Mbit", "1.5.5Mbit", "+1bit"} {
+	for _, s := range []string{"", "10", "10MB", "10Mbps", "10mbit", "-1Mbit", "Mbit", "1e3Mbit", "0x10bit",
+		"99999999999Gbit", "1..5Mbit", "1.5.5Mbit", "+1bit"} {
 		if v, err := ParseBandwidth(s); err == nil {
 			t.Errorf("ParseBandwidth(%q) = %d", s, v)
 		}
@@ -116,7 +118,8 @@ func FuzzUnits(f *testing.F) {
 
 // People read sizes to a tenth, and never more than there is.
 func TestSizesAreRounded(t *testing.T) {
-	for b, want := range map[Bytes]string{0: "0B", 1023: "1023B", 512 << 20: "512MiB", 8425503402: "7.8GiB", 8 << 30: "8GiB",
+	for b, want := range map[Bytes]string{0: "0B", 1023: "1023B", 512 << 20: "512MiB",
+		8425503402: "7.8GiB", 8 << 30: "8GiB",
 		8<<30 - 1: "7.9GiB", 150<<30 + 1<<29: "150GiB", 5 << 50: "5120TiB"} {
 		if got := b.Rounded(); got != want {
 			t.Errorf("%d is %s, want %s", b, got, want)

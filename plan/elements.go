@@ -20,7 +20,8 @@ func diffElements(old, new model.Network, emit func(Change)) {
 		after[n.Name] = true
 		o := before[n.Name]
 		if o == nil {
-			emit(Change{Action: Create, Kind: string(n.Kind), Object: n.Name, Details: withInterfaces(n), Effect: inPlace})
+			emit(Change{Action: Create, Kind: string(n.Kind), Object: n.Name,
+				Details: withInterfaces(n), Effect: inPlace})
 			continue
 		}
 		if d := fields(*o, *n); len(d) > 0 {
@@ -32,7 +33,8 @@ func diffElements(old, new model.Network, emit func(Change)) {
 	}
 	for i := range old.Elements {
 		if o := &old.Elements[i]; !after[o.Name] {
-			emit(Change{Action: Delete, Kind: string(o.Kind), Object: o.Name, Effect: "ends it and what it keeps on disk",
+			emit(Change{Action: Delete, Kind: string(o.Kind), Object: o.Name,
+				Effect:   "ends it and what it keeps on disk",
 				Disturbs: true})
 		}
 	}
@@ -72,7 +74,8 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 			continue
 		}
 		if d := fields(o, n); len(d) > 0 {
-			c := Change{Action: Modify, Kind: "interface", Object: object(n), Details: d, Effect: "renumbers it", Disturbs: true}
+			c := Change{Action: Modify, Kind: "interface", Object: object(n), Details: d,
+				Effect: "renumbers it", Disturbs: true}
 			emit(c)
 		}
 	}
@@ -82,7 +85,8 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 		}
 		end := model.End{Element: old.Name, Interface: o.Name}
 		if len(set(o)) > 0 || !wasJoined[end] || isJoined[end] {
-			emit(Change{Action: Delete, Kind: "interface", Object: object(o), Effect: "cuts what goes over it", Disturbs: true})
+			emit(Change{Action: Delete, Kind: "interface", Object: object(o),
+				Effect: "cuts what goes over it", Disturbs: true})
 		}
 	}
 }
@@ -123,7 +127,8 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 			}
 		case "control", "software":
 			worst(2, "restarts "+new.Name)
-		default: // loopback, gateways, routes, routing, config, routerID: the kernel's, or in the software's configuration
+		// loopback, gateways, routes, routing, config, routerID: the kernel's, or in the software's configuration
+		default:
 			switch {
 			case software && otherDaemons(new, d):
 				worst(2, "restarts "+new.Name)
@@ -135,8 +140,8 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 	return effect, rank > 0
 }
 
-// otherDaemons tells whether FRR must run other daemons than before, or may have to: for a protocol that comes or goes, or
-// another configuration of the document's own.
+// otherDaemons tells whether FRR must run other daemons than before, or may have to: for a protocol that comes or goes,
+// or another configuration of the document's own.
 func otherDaemons(new *model.Element, d Detail) bool {
 	if new.Software != model.SoftwareFRR {
 		return false

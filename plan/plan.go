@@ -79,7 +79,8 @@ func Diff(old, new model.Network) Changes {
 	diffExpectations(old.Expect, new.Expect, emit)
 
 	order := func(c Change) int {
-		return slices.Index([]string{"network", "router", "host", "switch", "interface", "link", "edge", "expectation"}, c.Kind)
+		return slices.Index([]string{"network", "router", "host", "switch", "interface", "link", "edge",
+			"expectation"}, c.Kind)
 	}
 	slices.SortStableFunc(gone, func(a, b Change) int { return order(b) - order(a) })
 	slices.SortStableFunc(changed, func(a, b Change) int { return order(a) - order(b) })

@@ -13,9 +13,11 @@ func duo() model.Network {
 	return model.Network{
 		Name: "duo",
 		Elements: []model.Element{
-			{Name: "r1", Kind: model.Router, Software: model.SoftwareFRR, Amounts: model.Amounts{CPU: 500}, Routing: model.Routing{OSPF: &model.OSPF{}},
+			{Name: "r1", Kind: model.Router, Software: model.SoftwareFRR, Amounts: model.Amounts{CPU: 500},
+				Routing:    model.Routing{OSPF: &model.OSPF{}},
 				Interfaces: []model.Interface{{Name: "h1"}, {Name: "r2"}}},
-			{Name: "r2", Kind: model.Router, Software: model.SoftwareStatic, Interfaces: []model.Interface{{Name: "r1"}}},
+			{Name: "r2", Kind: model.Router, Software: model.SoftwareStatic,
+				Interfaces: []model.Interface{{Name: "r1"}}},
 			{Name: "h1", Kind: model.Host, Interfaces: []model.Interface{{Name: "r1"}}},
 		},
 		Links: []model.Link{
@@ -65,8 +67,10 @@ func TestDiff(t *testing.T) {
 0 to create, 1 to change, 0 to delete
 `},
 		{"a host comes with its link", func(n *model.Network) {
-			n.Elements = append(n.Elements, model.Element{Name: "h2", Kind: model.Host, Amounts: model.Amounts{CPU: 100},
-				Interfaces: []model.Interface{{Name: "r2", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}}}})
+			n.Elements = append(n.Elements, model.Element{Name: "h2", Kind: model.Host,
+				Amounts: model.Amounts{CPU: 100},
+				Interfaces: []model.Interface{{Name: "r2",
+					Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}}}})
 			n.Elements[1].Interfaces = append(n.Elements[1].Interfaces, model.Interface{Name: "h2"})
 			n.Links = append(n.Links, model.Link{Name: "h2--r2", MTU: 9000,
 				Ends: [2]model.End{{Element: "h2", Interface: "r2"}, {Element: "r2", Interface: "h2"}}})
@@ -103,7 +107,8 @@ func TestDiff(t *testing.T) {
 0 to create, 2 to change, 0 to delete
 `},
 		{"an address", func(n *model.Network) {
-			n.Elements[2].Interfaces = []model.Interface{{Name: "r1", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}}}
+			n.Elements[2].Interfaces = []model.Interface{{Name: "r1",
+				Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}}}
 		}, `
 ~ h1:r1.addresses: unset → 10.0.0.2/24  (renumbers it)
 0 to create, 1 to change, 0 to delete
@@ -146,7 +151,8 @@ func TestConfigurationsTellHowMuchDiffers(t *testing.T) {
 func TestLongListsTellOnlyWhatDiffers(t *testing.T) {
 	routes := func(third ...byte) (rs []model.Route) {
 		for _, b := range third {
-			rs = append(rs, model.Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, b}), 24), Type: model.RouteBlackhole})
+			rs = append(rs, model.Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, b}), 24),
+				Type: model.RouteBlackhole})
 		}
 		return rs
 	}
@@ -177,7 +183,8 @@ func TestWholeNetworks(t *testing.T) {
 		t.Errorf("links go before what they join: %v", remove)
 	}
 	if len(remove.Disturbing()) != 5 || len(create.Disturbing()) != 0 {
-		t.Errorf("disturbing: %d of deleting, %d of creating; want 5 and 0", len(remove.Disturbing()), len(create.Disturbing()))
+		t.Errorf("disturbing: %d of deleting, %d of creating; want 5 and 0", len(remove.Disturbing()),
+			len(create.Disturbing()))
 	}
 }
 

@@ -117,7 +117,8 @@ func TestEveryFieldIsTold(t *testing.T) {
 		}
 		// Fields of what is compared by name or as a statement make another object; other fields are told by name.
 		switch {
-		case parts[0] == "expect", last == "name" && len(parts) > 1 && len(parts) <= 3 && parts[0] != "name" && parts[1] != "routing",
+		case parts[0] == "expect", last == "name" && len(parts) > 1 && len(parts) <= 3 && parts[0] != "name" &&
+			parts[1] != "routing",
 			slices.Contains(parts, "ends"), slices.Contains(parts, "end"):
 			create, _, remove := changes.Count()
 			if create != 1 || remove != 1 {

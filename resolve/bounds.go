@@ -14,7 +14,8 @@ func (ps *problems) all() []model.Problem {
 	if ps.more == 0 {
 		return ps.list
 	}
-	return append(ps.list, model.Problem{About: model.AboutNetwork, Name: model.Shorten(ps.net.Name, model.MaxMessage/4),
+	return append(ps.list, model.Problem{About: model.AboutNetwork,
+		Name:    model.Shorten(ps.net.Name, model.MaxMessage/4),
 		Message: "… and " + thousands(ps.more) + " more problems"})
 }
 
@@ -52,11 +53,13 @@ func Bounds(n *model.Network) []model.Problem {
 	for i := range n.Elements {
 		e := &n.Elements[i]
 		of := func(field, words string, is, most int) {
-			what(func(field, format string, args ...any) { ps.element(i, field, format, args...) }, field, words, is, most)
+			what(func(field, format string, args ...any) { ps.element(i, field, format, args...) },
+				field, words, is, most)
 		}
 		of("interfaces", "interfaces", len(e.Interfaces), model.MaxInterfaces)
 		for k := range e.Interfaces {
-			of("interfaces/"+model.Shorten(e.Interfaces[k].Name, model.MaxName), "addresses on one interface", len(e.Interfaces[k].Addresses), model.MaxAddresses)
+			of("interfaces/"+model.Shorten(e.Interfaces[k].Name, model.MaxName), "addresses on one interface",
+				len(e.Interfaces[k].Addresses), model.MaxAddresses)
 			addresses += len(e.Interfaces[k].Addresses)
 		}
 		of("loopback", "addresses on its loopback", len(e.Loopback), model.MaxAddresses)
@@ -81,7 +84,8 @@ func Bounds(n *model.Network) []model.Problem {
 		}
 		of("config", "configuration files", len(e.Config), model.MaxConfigFiles)
 		for name, text := range e.Config {
-			of("config", "bytes in the configuration file "+model.Shorten(name, model.MaxName), len(text), model.MaxConfigSize)
+			of("config", "bytes in the configuration file "+model.Shorten(name, model.MaxName), len(text),
+				model.MaxConfigSize)
 			config += len(text)
 		}
 		interfaces += len(e.Interfaces)
@@ -89,11 +93,13 @@ func Bounds(n *model.Network) []model.Problem {
 		routes += len(e.Routes)
 	}
 	for i := range n.Links {
-		what(func(field, format string, args ...any) { ps.link(i, field, format, args...) }, "prefixes", "prefixes", len(n.Links[i].Prefixes), model.MaxAddresses)
+		what(func(field, format string, args ...any) { ps.link(i, field, format, args...) }, "prefixes", "prefixes",
+			len(n.Links[i].Prefixes), model.MaxAddresses)
 	}
 	for i := range n.Edges {
 		if internet := n.Edges[i].Internet; internet != nil {
-			what(func(field, format string, args ...any) { ps.edge(i, field, format, args...) }, "internet", "forwards", len(internet.Forwards), model.MaxForwards)
+			what(func(field, format string, args ...any) { ps.edge(i, field, format, args...) }, "internet", "forwards",
+				len(internet.Forwards), model.MaxForwards)
 			forwards += len(internet.Forwards)
 		}
 	}
@@ -113,8 +119,10 @@ func checkSize(n *model.Resolved) *model.Problem {
 	if n.Size() <= maxResolved {
 		return nil
 	}
-	p := model.ProblemOf(model.AboutNetwork, n.Name, "elements", "what its nodes would have to know of each interface's neighbours is more than the %s that "+
-		"one network may take; make its segments smaller, or give their interfaces fewer addresses", model.Bytes(maxResolved))
+	p := model.ProblemOf(model.AboutNetwork, n.Name, "elements",
+		"what its nodes would have to know of each interface's neighbours is more than the %s that "+
+			"one network may take; make its segments smaller, or give their interfaces fewer addresses",
+		model.Bytes(maxResolved))
 	return &p
 }
 

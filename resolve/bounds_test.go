@@ -22,7 +22,8 @@ func TestBounds(t *testing.T) {
 		return all
 	}
 	big := func(f func(*model.Element)) model.Network {
-		n := model.Network{Name: "lab", Elements: []model.Element{{Name: "r1", Kind: model.Router, Software: model.SoftwareBIRD}}}
+		n := model.Network{Name: "lab",
+			Elements: []model.Element{{Name: "r1", Kind: model.Router, Software: model.SoftwareBIRD}}}
 		f(&n.Elements[0])
 		return n
 	}
@@ -30,12 +31,20 @@ func TestBounds(t *testing.T) {
 		net  model.Network
 		says string
 	}{
-		"elements":   {model.Network{Name: "lab", Elements: hosts(model.MaxElements + 1)}, "network lab: it has 20,001 elements; 20,000 are allowed"},
-		"links":      {model.Network{Name: "lab", Links: make([]model.Link, model.MaxLinks+1)}, "it has 60,001 links; 60,000 are allowed"},
-		"pools":      {model.Network{Name: "lab", Pools: make([]netip.Prefix, model.MaxPools+1)}, "it has 65 pools; 64 are allowed"},
-		"interfaces": {big(func(e *model.Element) { e.Interfaces = make([]model.Interface, model.MaxInterfaces+1) }), "router r1: it has 10,001 interfaces; 10,000 are allowed"},
-		"routes":     {big(func(e *model.Element) { e.Routes = make([]model.Route, model.MaxRoutes+1) }), "router r1: it has 20,001 routes; 20,000 are allowed"},
-		"next hops":  {big(func(e *model.Element) { e.Routes = []model.Route{{Via: make([]netip.Addr, model.MaxNextHops+1)}} }), "it has 65 next hops in one route; 64 are allowed"},
+		"elements": {model.Network{Name: "lab", Elements: hosts(model.MaxElements + 1)},
+			"network lab: it has 20,001 elements; 20,000 are allowed"},
+		"links": {model.Network{Name: "lab", Links: make([]model.Link, model.MaxLinks+1)},
+			"it has 60,001 links; 60,000 are allowed"},
+		"pools": {model.Network{Name: "lab", Pools: make([]netip.Prefix, model.MaxPools+1)},
+			"it has 65 pools; 64 are allowed"},
+		"interfaces": {big(func(e *model.Element) { e.Interfaces = make([]model.Interface, model.MaxInterfaces+1) }),
+			"router r1: it has 10,001 interfaces; 10,000 are allowed"},
+		"routes": {big(func(e *model.Element) { e.Routes = make([]model.Route, model.MaxRoutes+1) }),
+			"router r1: it has 20,001 routes; 20,000 are allowed"},
+		"next hops": {big(func(e *model.Element) {
+			e.Routes = []model.Route{{Via: make([]netip.Addr, model.MaxNextHops+
+				1)}}
+		}), "it has 65 next hops in one route; 64 are allowed"},
 		"neighbors": {big(func(e *model.Element) {
 			e.Routing.BGP = &model.BGP{Neighbors: make([]model.BGPNeighbor, model.MaxNeighborsBGP+1)}
 		}), "it has 4,097 BGP neighbors"},
@@ -49,7 +58,8 @@ func TestBounds(t *testing.T) {
 			}
 			return n
 		}(), "it has 17,825,792 bytes of configuration files; 16,777,216 are allowed"},
-		"a name": {model.Network{Name: strings.Repeat("x", 1<<20)}, "its name has 1,048,576 characters; 63 are allowed"},
+		"a name": {model.Network{Name: strings.Repeat("x", 1<<20)},
+			"its name has 1,048,576 characters; 63 are allowed"},
 	} {
 		_, problems := Read(c.net)
 		if len(problems) == 0 || !strings.Contains(problems[0].Message, c.says) {
@@ -67,7 +77,8 @@ func TestBounds(t *testing.T) {
 func TestProblemsAreCapped(t *testing.T) {
 	_, problems := Read(model.Network{Name: "lab", Elements: make([]model.Element, 10_000)})
 	// Each of them has an unknown kind; each but the first has another's name.
-	if last := problems[len(problems)-1]; len(problems) != model.MaxProblems+1 || last.Message != "… and 19,899 more problems" {
+	if last := problems[len(problems)-1]; len(problems) != model.MaxProblems+1 ||
+		last.Message != "… and 19,899 more problems" {
 		t.Errorf("%d problems, the last: %s", len(problems), last.Message)
 	}
 }
@@ -85,7 +96,8 @@ func TestTheWorstDocumentsAreBounded(t *testing.T) {
 			e := model.Element{Name: fmt.Sprintf("e%d", i), Kind: model.Host}
 			f(i, &e)
 			net.Elements = append(net.Elements, e)
-			net.Links = append(net.Links, model.Link{Name: "l" + e.Name, Ends: [2]model.End{{Element: "sw", Interface: e.Name}, {Element: e.Name, Interface: "sw"}}})
+			net.Links = append(net.Links, model.Link{Name: "l" + e.Name,
+				Ends: [2]model.End{{Element: "sw", Interface: e.Name}, {Element: e.Name, Interface: "sw"}}})
 		}
 		return net
 	}
@@ -102,7 +114,8 @@ func TestTheWorstDocumentsAreBounded(t *testing.T) {
 			if i < model.MaxPeers {
 				e.Kind = model.Router
 				for k := range model.MaxAddresses {
-					f.Addresses = append(f.Addresses, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(k), 1}), 8))
+					f.Addresses = append(f.Addresses,
+						netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), byte(k), 1}), 8))
 				}
 			}
 			e.Interfaces = []model.Interface{f}
@@ -111,7 +124,8 @@ func TestTheWorstDocumentsAreBounded(t *testing.T) {
 			net := star(model.MaxInterfaces, func(int, *model.Element) {})
 			net.Elements[0].Kind = model.Router
 			for i := range model.MaxRoutes {
-				net.Elements[0].Routes = append(net.Elements[0].Routes, model.Route{To: address(20, i>>6, i<<2, 0), Interface: "none"})
+				net.Elements[0].Routes = append(net.Elements[0].Routes,
+					model.Route{To: address(20, i>>6, i<<2, 0), Interface: "none"})
 			}
 			return net
 		}(),
@@ -125,12 +139,15 @@ func TestTheWorstDocumentsAreBounded(t *testing.T) {
 				net.Elements = append(net.Elements, e)
 				if i > 0 {
 					was := fmt.Sprintf("s%d", i-1)
-					net.Links = append(net.Links, model.Link{Name: e.Name, Ends: [2]model.End{{Element: was, Interface: e.Name}, {Element: e.Name, Interface: was}}})
+					net.Links = append(net.Links,
+						model.Link{Name: e.Name, Ends: [2]model.End{{Element: was, Interface: e.Name},
+							{Element: e.Name, Interface: was}}})
 				}
 			}
 			return net
 		}(),
-		"links that lead nowhere": {Name: "lab", Elements: []model.Element{{Name: "r", Kind: model.Router}}, Links: make([]model.Link, model.MaxLinks)},
+		"links that lead nowhere": {Name: "lab", Elements: []model.Element{{Name: "r", Kind: model.Router}},
+			Links: make([]model.Link, model.MaxLinks)},
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

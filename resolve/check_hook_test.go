@@ -13,7 +13,8 @@ func TestHook(t *testing.T) {
 		hook    model.Hook
 		problem string
 	}{
-		{model.Router, "", ""}, {model.Router, model.HookAuto, ""}, {model.Router, model.HookTC, ""}, {model.Router, model.HookXDP, ""},
+		{model.Router, "", ""}, {model.Router, model.HookAuto, ""}, {model.Router, model.HookTC, ""},
+		{model.Router, model.HookXDP, ""},
 		{model.Router, "native", `the hook "native" is unknown; there are auto, tc or xdp`},
 		{model.Host, model.HookXDP, "a host has no hook"}, {model.Switch, model.HookTC, "a switch has no hook"},
 	} {
@@ -29,7 +30,9 @@ func TestHook(t *testing.T) {
 		}
 	}
 	// A node's own hook counts before the substrate's.
-	states := model.NodeStates(nil, model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1"}, {Name: "n2", Hook: model.HookTC}}, Hook: model.HookXDP})
+	states := model.NodeStates(nil,
+		model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1"}, {Name: "n2", Hook: model.HookTC}},
+			Hook: model.HookXDP})
 	if states["n1"].Hook != model.HookXDP || states["n2"].Hook != model.HookTC {
 		t.Errorf("the nodes' hooks are %q and %q", states["n1"].Hook, states["n2"].Hook)
 	}

@@ -46,8 +46,11 @@ func (ps *problems) checkLinks(l *layout) {
 	}
 	for i, e := range n.Elements {
 		for k, f := range e.Interfaces {
-			if _, ok := used[model.End{Element: e.Name, Interface: f.Name}]; !ok && l.interfaces[model.End{Element: e.Name, Interface: f.Name}] == k {
-				ps.element(i, "interfaces/"+f.Name, "the interface %s is on no link; write a link %s:%s -- …, or name the interface after the link's far end",
+			if _, ok := used[model.End{Element: e.Name, Interface: f.Name}]; !ok &&
+				l.interfaces[model.End{Element: e.Name, Interface: f.Name}] == k {
+				ps.element(i, "interfaces/"+f.Name,
+					"the interface %s is on no link; write a link %s:%s -- …, or name the interface after the link's "+
+						"far end",
 					f.Name, e.Name, f.Name)
 			}
 		}
@@ -60,7 +63,8 @@ func (ps *problems) checkLinks(l *layout) {
 		kinds[e.Name] = e.Kind
 	}
 	for _, i := range l.loops {
-		ps.link(i, "ends", "it closes a loop of switches, in which a broadcast would circle for ever; leave the link out, or join routers instead")
+		ps.link(i, "ends", "it closes a loop of switches, in which a broadcast would circle for ever; leave the link "+
+			"out, or join routers instead")
 	}
 }
 
@@ -98,14 +102,17 @@ func (ps *problems) checkShape(i int) {
 		ps.link(i, key, "%s", problem)
 	})
 	if m := link.MTU; m >= model.MinMTU && m < model.MinMTU6 && v6 {
-		ps.link(i, "mtu", "the MTU %d is too small for IPv6, which needs %d; state an IPv4 prefix only, or a larger MTU", m, model.MinMTU6)
+		ps.link(i, "mtu", "the MTU %d is too small for IPv6, which needs %d; state an IPv4 prefix only, or a larger "+
+			"MTU", m, model.MinMTU6)
 	}
 	switch {
 	case !fine:
 	case link.Jitter > 0 && link.Delay == 0:
-		ps.link(i, "jitter", "jitter is how much the delay varies, and there is no delay; state one of at least %s", link.Jitter)
+		ps.link(i, "jitter", "jitter is how much the delay varies, and there is no delay; state one of at least %s",
+			link.Jitter)
 	case link.Jitter > link.Delay:
-		ps.link(i, "jitter", "the jitter %s is more than the delay %s; packets cannot arrive before they are sent", link.Jitter, link.Delay)
+		ps.link(i, "jitter", "the jitter %s is more than the delay %s; packets cannot arrive before they are sent",
+			link.Jitter, link.Delay)
 	}
 }
 
@@ -130,7 +137,8 @@ func (ps *problems) checkAddresses(l *layout) {
 		if a.index > b.index {
 			a, b = b, a
 		}
-		b.report(ps, "%s overlaps %s of %s; every link and segment needs a prefix of its own", b.prefix, a.prefix, a.name)
+		b.report(ps, "%s overlaps %s of %s; every link and segment needs a prefix of its own",
+			b.prefix, a.prefix, a.name)
 	}
 	ps.checkDuplicates(l)
 	ps.checkNextHops(l)
@@ -148,8 +156,10 @@ func (ps *problems) checkSessions(l *layout) {
 			}
 		}
 		if all += speakers * speakers; all > model.MaxSessions {
-			ps.element(first, "routing/bgp", "with it, more than %s BGP sessions follow from the network's links and switches, which is more than a network "+
-				"may have; name the neighbors of those that share a switch with many", thousands(model.MaxSessions))
+			ps.element(first, "routing/bgp",
+				"with it, more than %s BGP sessions follow from the network's links and switches, which is more than "+
+					"a network "+
+					"may have; name the neighbors of those that share a switch with many", thousands(model.MaxSessions))
 			return
 		}
 	}
@@ -183,7 +193,8 @@ func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 			case i < 0:
 				subnets = append(subnets, this)
 			case subnets[i].prefix != p && len(s.switches) > 0:
-				this.report(ps, "%s is not %s, which %s states for the same segment; connected switches are one subnet", p, subnets[i].prefix, subnets[i].name)
+				this.report(ps, "%s is not %s, which %s states for the same segment; connected switches are one subnet",
+					p, subnets[i].prefix, subnets[i].name)
 			}
 		}
 	}
@@ -199,21 +210,25 @@ func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 	mtu := func(i int) int { return cmp.Or(n.Links[i].MTU, model.DefaultMTU) }
 	for _, i := range s.links[1:] {
 		if first := s.links[0]; mtu(i) != mtu(first) {
-			ps.link(i, "mtu", "its MTU is %d, that of link %s on the same segment %d; they must be the same", mtu(i), n.Links[first].Name, mtu(first))
+			ps.link(i, "mtu", "its MTU is %d, that of link %s on the same segment %d; they must be the same", mtu(i),
+				n.Links[first].Name, mtu(first))
 			break
 		}
 	}
 	for _, p := range subnets {
 		first, last := hostNumbers(p.prefix)
 		if have := last - first + 1; p.prefix.IsSingleIP() || have < uint64(len(s.members)) {
-			p.report(ps, "%s is too small: it has %d usable address%s for %d interfaces; a /%d would do", p.prefix, have,
+			p.report(ps, "%s is too small: it has %d usable address%s for %d interfaces; a /%d would do", p.prefix,
+				have,
 				map[bool]string{true: "", false: "es"}[have == 1], len(s.members), lengthFor(p.prefix, len(s.members)))
 		}
 		for _, m := range s.members {
 			f := l.interfaceOf(m)
 			for _, a := range f.Addresses {
-				if a.Addr().Is4() == p.prefix.Addr().Is4() && !a.Addr().IsLinkLocalUnicast() && !p.prefix.Contains(a.Addr()) {
-					ps.element(m.element, "interfaces/"+f.Name, "interface %s: %s is outside %s, the prefix of %s", f.Name, a, p.prefix, p.name)
+				if a.Addr().Is4() == p.prefix.Addr().Is4() && !a.Addr().IsLinkLocalUnicast() &&
+					!p.prefix.Contains(a.Addr()) {
+					ps.element(m.element, "interfaces/"+f.Name, "interface %s: %s is outside %s, the prefix of %s",
+						f.Name, a, p.prefix, p.name)
 				}
 			}
 		}
@@ -271,7 +286,8 @@ func (ps *problems) checkDuplicates(l *layout) {
 			f, name := l.interfaceOf(m), ps.net.Elements[m.element].Name
 			if mac := strings.ToLower(f.MAC); mac != "" {
 				if other, twice := stations[mac]; twice {
-					ps.element(m.element, "interfaces/"+f.Name+"/mac", "interface %s: %s is also the MAC address of %s on the same segment", f.Name, f.MAC, other)
+					ps.element(m.element, "interfaces/"+f.Name+"/mac",
+						"interface %s: %s is also the MAC address of %s on the same segment", f.Name, f.MAC, other)
 				}
 				stations[mac] = name + ":" + f.Name
 			}
@@ -280,7 +296,8 @@ func (ps *problems) checkDuplicates(l *layout) {
 					continue
 				}
 				if other, twice := local[a.Addr()]; twice {
-					ps.element(m.element, "interfaces/"+f.Name, "%s is also the address of %s on the same segment", a.Addr(), other)
+					ps.element(m.element, "interfaces/"+f.Name,
+						"%s is also the address of %s on the same segment", a.Addr(), other)
 				}
 				local[a.Addr()] = name + ":" + f.Name
 			}
@@ -390,7 +407,8 @@ func (ps *problems) checkEdges(l *layout) {
 		}
 		switch {
 		case e.Device == "":
-			ps.edge(i, "", "it needs device:, a real device like eth1, or internet: {}, the way out by the machine's uplink")
+			ps.edge(i, "", "it needs device:, a real device like eth1, or internet: {}, the way out by the machine's "+
+				"uplink")
 		case model.DeviceName(e.Device) != e.Device:
 			ps.edge(i, "device", "the device %q is no name of a Linux device; write one like eth1", e.Device)
 		}
@@ -405,8 +423,10 @@ func (ps *problems) checkEdges(l *layout) {
 	}
 	for i, e := range ps.net.Edges {
 		for _, other := range ps.net.Edges[:i] {
-			if e.Device == other.Device && e.Node == other.Node && e.VLAN != other.VLAN && (e.WholeTrunk() || other.WholeTrunk()) {
-				ps.edge(i, "device", "edge %s is of this device too, and one of them is a trunk, which takes all of it", other.Name)
+			if e.Device == other.Device && e.Node == other.Node && e.VLAN != other.VLAN &&
+				(e.WholeTrunk() || other.WholeTrunk()) {
+				ps.edge(i, "device", "edge %s is of this device too, and one of them is a trunk, which takes all of it",
+					other.Name)
 			}
 		}
 	}

@@ -34,11 +34,14 @@ func (ps *problems) checkSoftware(i int) {
 	}
 	processes := e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD
 	if !processes && e.Routing.Any() {
-		ps.element(i, "software", "software: %s speaks no routing protocol, but %s is asked for; take frr or bird, or take the protocol away with false",
+		ps.element(i, "software",
+			"software: %s speaks no routing protocol, but %s is asked for; take frr or bird, or take the protocol "+
+				"away with false",
 			e.Software, strings.Join(e.Routing.Protocols(), ", "))
 	}
 	if !processes && len(e.Config) > 0 {
-		ps.element(i, "config", "software: %s runs no process that would read a configuration; take frr or bird", e.Software)
+		ps.element(i, "config", "software: %s runs no process that would read a configuration; take frr or bird",
+			e.Software)
 	}
 	if e.Software == model.SoftwareNone && len(e.Routes) > 0 {
 		ps.element(i, "routes", "software: none has no routes but the connected ones; take static")
@@ -47,16 +50,19 @@ func (ps *problems) checkSoftware(i int) {
 		ps.element(i, "routing/isis", "BIRD speaks no IS-IS; take frr")
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Config)) {
-		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") || len(name) > model.MaxName {
+		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") ||
+			len(name) > model.MaxName {
 			ps.element(i, "config", "config: %q is no file name like frr.conf or bird.conf", name)
 		} else if known := model.ConfigFiles(e.Software); processes && !slices.Contains(known, name) {
-			ps.element(i, "config", "config: software: %s reads no file %s; it reads %s", e.Software, name, strings.Join(known, ", "))
+			ps.element(i, "config", "config: software: %s reads no file %s; it reads %s", e.Software, name,
+				strings.Join(known, ", "))
 		}
 		if text := e.Config[name]; !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 			ps.element(i, "config", "config: %s is not UTF-8 text", name)
 		} else if looksLikePath(text) {
 			path := strings.TrimSpace(text)
-			ps.element(i, "config", "config: %q as the text of %s is no configuration, but looks like a file's name; a file is named with {file: %s}", path, name, path)
+			ps.element(i, "config", "config: %q as the text of %s is no configuration, but looks like a file's name; "+
+				"a file is named with {file: %s}", path, name, path)
 		}
 	}
 	if e.RouterID.IsValid() && (!e.RouterID.Is4() || e.RouterID.IsUnspecified()) {
@@ -70,8 +76,10 @@ func (ps *problems) checkIntents(i int) {
 	redistribute := func(field string, words []string) {
 		for _, w := range words {
 			if !slices.Contains(Redistributed, w) || w == strings.TrimPrefix(field, "routing/") {
-				ps.element(i, field+"/redistribute", "%s cannot redistribute %q; there are %s", strings.TrimPrefix(field, "routing/"), w,
-					model.Either(slices.DeleteFunc(slices.Clone(Redistributed), func(s string) bool { return s == strings.TrimPrefix(field, "routing/") })))
+				ps.element(i, field+"/redistribute", "%s cannot redistribute %q; there are %s",
+					strings.TrimPrefix(field, "routing/"), w,
+					model.Either(slices.DeleteFunc(slices.Clone(Redistributed),
+						func(s string) bool { return s == strings.TrimPrefix(field, "routing/") })))
 			}
 		}
 	}
@@ -93,7 +101,8 @@ func (ps *problems) checkIntents(i int) {
 			ps.element(i, "routing/isis/level", "the IS-IS level is 1 or 2, not %d; leave it out for both", s.Level)
 		}
 		if !isArea(s.Area) {
-			ps.element(i, "routing/isis/area", "%q is no IS-IS area; write one like 49.0001: an even number of hexadecimal digits, at most 26", s.Area)
+			ps.element(i, "routing/isis/area",
+				"%q is no IS-IS area; write one like 49.0001: an even number of hexadecimal digits, at most 26", s.Area)
 		}
 	}
 	if r.RIP != nil {
@@ -113,10 +122,14 @@ func (ps *problems) checkIntents(i int) {
 	}
 	for _, n := range b.Neighbors {
 		if !n.Address.IsValid() || n.Address.IsUnspecified() || n.Address.IsMulticast() || n.AS == 0 {
-			ps.element(i, "routing/bgp/neighbors", "a BGP neighbour needs an address and an autonomous system; write {address: 10.0.0.2, as: 65002}")
+			ps.element(i, "routing/bgp/neighbors",
+				"a BGP neighbour needs an address and an autonomous system; write {address: 10.0.0.2, as: 65002}")
 		}
-		if len(n.Name) > model.MaxName || strings.ContainsFunc(n.Name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
-			ps.element(i, "routing/bgp/neighbors", "%q cannot describe a BGP neighbour; at most %d letters, digits and marks but \" and \\ can", n.Name, model.MaxName)
+		if len(n.Name) > model.MaxName ||
+			strings.ContainsFunc(n.Name, func(c rune) bool { return c < ' ' || c > '~' || c == '"' || c == '\\' }) {
+			ps.element(i, "routing/bgp/neighbors",
+				"%q cannot describe a BGP neighbour; at most %d letters, digits and marks but \" and \\ can",
+				n.Name, model.MaxName)
 		}
 	}
 }
@@ -124,7 +137,8 @@ func (ps *problems) checkIntents(i int) {
 // isArea accepts the area part of an ISO 10589 network entity title.
 func isArea(s string) bool {
 	digits := strings.ReplaceAll(s, ".", "")
-	return s == "" || len(digits)%2 == 0 && len(digits) <= 26 && digits != "" && strings.Trim(digits, "0123456789abcdefABCDEF") == ""
+	return s == "" || len(digits)%2 == 0 && len(digits) <= 26 && digits != "" &&
+		strings.Trim(digits, "0123456789abcdefABCDEF") == ""
 }
 
 func (ps *problems) checkRoutes(i int) {
@@ -138,7 +152,9 @@ func (ps *problems) checkRoutes(i int) {
 		if !g.IsValid() || g.IsUnspecified() || g.IsMulticast() {
 			ps.element(i, "gateways", "%s is no gateway's address", g)
 		} else if *seen {
-			ps.element(i, "gateways", "it has two gateways of one address family; write a route to 0.0.0.0/0 or ::/0 with several next hops instead")
+			ps.element(i, "gateways",
+				"it has two gateways of one address family; write a route to 0.0.0.0/0 or ::/0 with several next "+
+					"hops instead")
 		}
 		*seen = true
 	}
@@ -156,7 +172,8 @@ func (ps *problems) checkRoutes(i int) {
 	}
 	for _, r := range e.Routes {
 		if at := (place{r.To, r.Metric}); seen[at] {
-			ps.element(i, "routes", "it has two routes to %s with the same metric (a gateway is one to all); write one with several next hops, or different metrics", r.To)
+			ps.element(i, "routes", "it has two routes to %s with the same metric (a gateway is one to all); write "+
+				"one with several next hops, or different metrics", r.To)
 		} else {
 			seen[at] = true
 		}
@@ -167,7 +184,8 @@ func (ps *problems) checkRoutes(i int) {
 		case r.To != r.To.Masked():
 			ps.element(i, "routes", "the route to %s has bits beyond its length; its prefix is %s", r.To, r.To.Masked())
 		case r.Type != "" && !slices.Contains(model.RouteTypes, r.Type):
-			ps.element(i, "routes", "the route to %s: the type %q is unknown; there are %s", r.To, r.Type, model.Either(model.RouteTypes))
+			ps.element(i, "routes", "the route to %s: the type %q is unknown; there are %s", r.To, r.Type,
+				model.Either(model.RouteTypes))
 		case r.Type != "" && r.Type != model.RouteUnicast && (len(r.Via) > 0 || r.Interface != ""):
 			ps.element(i, "routes", "the route to %s is %s, so it has no next hop and no interface", r.To, r.Type)
 		case (r.Type == "" || r.Type == model.RouteUnicast) && len(r.Via) == 0 && r.Interface == "":
@@ -184,7 +202,8 @@ func (ps *problems) checkRoutes(i int) {
 			}
 		}
 		if _, is := interfaces[r.Interface]; r.Interface != "" && !is {
-			ps.element(i, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To, r.Interface, interfaceNames(e))
+			ps.element(i, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To,
+				r.Interface, interfaceNames(e))
 		}
 	}
 }
@@ -210,14 +229,15 @@ func interfaceNames(e *model.Element) string {
 	return strings.Join(names, ", ")
 }
 
-// looksLikePath tells of a configuration's text that no routing software would take, and that somebody may have meant as a
-// path: one word with a slash or a file's extension, or one line that begins as a path does.
+// looksLikePath tells of a configuration's text that no routing software would take, and that somebody may have meant
+// as a path: one word with a slash or a file's extension, or one line that begins as a path does.
 func looksLikePath(text string) bool {
 	text = strings.TrimSpace(text)
 	switch {
 	case strings.ContainsAny(text, "\n{};#!"):
 		return false
-	case strings.HasPrefix(text, "./"), strings.HasPrefix(text, "../"), strings.HasPrefix(text, "/"), strings.HasPrefix(text, "~/"):
+	case strings.HasPrefix(text, "./"), strings.HasPrefix(text, "../"), strings.HasPrefix(text, "/"),
+		strings.HasPrefix(text, "~/"):
 		return true
 	}
 	_, extension, dotted := strings.Cut(text, ".")

@@ -6,10 +6,12 @@ import "github.com/polyplane/polyplane/model"
 func (ps *problems) checkStrict() {
 	s := &ps.net.Slice
 	if s.Bandwidth == 0 {
-		ps.network("slice", "slice: a strict one owns what it says, and it says no bandwidth: what it may send to other nodes, like bandwidth: 100Mbit")
+		ps.network("slice", "slice: a strict one owns what it says, and it says no bandwidth: what it may send to "+
+			"other nodes, like bandwidth: 100Mbit")
 	}
 	if s.Packets == 0 {
-		ps.network("slice", "slice: a strict one owns what it says, and it says no packets: how many a second it may send on each node, like packets: 100000")
+		ps.network("slice", "slice: a strict one owns what it says, and it says no packets: how many a second it may "+
+			"send on each node, like packets: 100000")
 	}
 	var cpu, memory, fast []string
 	for i := range ps.net.Elements {
@@ -25,11 +27,13 @@ func (ps *problems) checkStrict() {
 		}
 	}
 	if len(fast) > 0 && s.Tables == 0 {
-		ps.network("slice", "slice: a strict one owns what it says, and it says no tables: what its routers whose forwarding is not guest (%s) may have of each node's, like tables: 4MiB",
+		ps.network("slice", "slice: a strict one owns what it says, and it says no tables: what its routers whose "+
+			"forwarding is not guest (%s) may have of each node's, like tables: 4MiB",
 			model.FewNames(5, fast))
 	}
 	if len(fast) > 0 && s.NextHops == 0 {
-		ps.network("slice", "slice: a strict one owns what it says, and it says no nexthops: how many its routers whose forwarding is not guest (%s) may have on each node, like nexthops: 1024",
+		ps.network("slice", "slice: a strict one owns what it says, and it says no nexthops: how many its routers "+
+			"whose forwarding is not guest (%s) may have on each node, like nexthops: 1024",
 			model.FewNames(5, fast))
 	}
 	for _, m := range []struct {
@@ -37,7 +41,9 @@ func (ps *problems) checkStrict() {
 		without   []string
 	}{{"cpu", "0.1", cpu}, {"memory", "64MiB", memory}} {
 		if len(m.without) > 0 {
-			ps.network("slice/mode", "slice: a strict one owns what it says, and without %s: %s; give each its share, like defaults: {routers: {%s: %s}}",
+			ps.network("slice/mode",
+				"slice: a strict one owns what it says, and without %s: %s; give each its share, like defaults: "+
+					"{routers: {%s: %s}}",
 				m.key, model.FewNames(5, m.without), m.key, m.like)
 		}
 	}

@@ -7,16 +7,19 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A strict slice with routers whose packets the node forwards states what it owns of the node's tables, and gets it or is
-// refused.
+// A strict slice with routers whose packets the node forwards states what it owns of the node's tables, and gets it or
+// is refused.
 func TestTableQuotas(t *testing.T) {
-	if q := (&model.Slice{Tables: 64 << 20, Mode: model.Strict}).TableQuota(); q != (model.TableQuota{Strict: true, Tables: 64 << 20, NextHops: model.DefaultNextHops, Routes: 2 << 20, Punts: model.DefaultPunts}) {
+	if q := (&model.Slice{Tables: 64 << 20, Mode: model.Strict}).TableQuota(); q != (model.TableQuota{Strict: true,
+		Tables: 64 << 20, NextHops: model.DefaultNextHops, Routes: 2 << 20, Punts: model.DefaultPunts}) {
 		t.Errorf("%+v", q)
 	}
 	net := func(name string, s model.Slice) model.Network {
 		s.Mode, s.Bandwidth, s.Packets = model.Strict, 1e6, 1000
-		return model.Network{Name: name, Slice: s, Elements: []model.Element{{Name: "r1", Kind: model.Router, Forwarding: model.ForwardXDP, Amounts: model.Amounts{CPU: 100, Memory: 64 << 20}},
-			{Name: "r2", Kind: model.Router, Amounts: model.Amounts{CPU: 100, Memory: 64 << 20}}}}
+		return model.Network{Name: name, Slice: s,
+			Elements: []model.Element{{Name: "r1", Kind: model.Router, Forwarding: model.ForwardXDP,
+				Amounts: model.Amounts{CPU: 100, Memory: 64 << 20}},
+				{Name: "r2", Kind: model.Router, Amounts: model.Amounts{CPU: 100, Memory: 64 << 20}}}}
 	}
 	for want, s := range map[string]model.Slice{
 		"it says no tables":                       {NextHops: 100},
@@ -41,7 +44,8 @@ func TestTableQuotas(t *testing.T) {
 	}
 	placed := map[string]string{"r1": "n1", "r2": "n2"}
 	big := net("big", model.Slice{Tables: 200 << 20, NextHops: 50_000})
-	others := model.ReservedTables([]model.Record{{Network: big, Assigned: model.Assigned{Placement: model.Placement{Elements: placed}}}})
+	others := model.ReservedTables([]model.Record{{Network: big,
+		Assigned: model.Assigned{Placement: model.Placement{Elements: placed}}}})
 	if len(others) != 1 || others["n1"].Tables != 200<<20 || others["n1"].NextHops != 50_000 {
 		t.Errorf("reserved %+v", others)
 	}
@@ -52,7 +56,9 @@ func TestTableQuotas(t *testing.T) {
 		want  []string
 	}{
 		{model.Slice{Tables: 24 << 20, NextHops: 7337}, "n1", nil},
-		{model.Slice{Tables: 25 << 20, NextHops: 7338}, "n1", []string{"tables of 25MiB do not fit on node n1, where strict slices own 200MiB of 224MiB", "7338 nexthops do not fit on node n1, where strict slices own 50000 of 57337"}},
+		{model.Slice{Tables: 25 << 20, NextHops: 7338}, "n1",
+			[]string{"tables of 25MiB do not fit on node n1, where strict slices own 200MiB of 224MiB",
+				"7338 nexthops do not fit on node n1, where strict slices own 50000 of 57337"}},
 		{model.Slice{Tables: 224 << 20, NextHops: 50_000}, "n2", nil},
 	} {
 		n := net("lab", k.slice)

@@ -6,8 +6,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// complete fills in everything that follows from the document alone: every interface that a link or an edge implies, each
-// element's control, forwarding and software. Doing it again changes nothing. The argument is not changed.
+// complete fills in everything that follows from the document alone: every interface that a link or an edge implies,
+// each element's control, forwarding and software. Doing it again changes nothing. The argument is not changed.
 func complete(net model.Network) model.Network {
 	net = WithInterfaces(net)
 	net.Zeros = model.Settings{} // what is complete says all

@@ -101,8 +101,8 @@ func (r *resolver) internets() {
 	}
 }
 
-// wayOut makes the edge the default gateway of the segment's routers, and of its hosts where it has no router; the first
-// router is the edge's way into the rest of the network.
+// wayOut makes the edge the default gateway of the segment's routers, and of its hosts where it has no router; the
+// first router is the edge's way into the rest of the network.
 func (r *resolver) wayOut(s segment, in *model.ResolvedInternet, v6 bool) {
 	at := slices.IndexFunc(in.Gateway, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
 	if at < 0 {

@@ -11,7 +11,8 @@ import (
 )
 
 func TestForwardText(t *testing.T) {
-	for _, text := range []string{"2222:h1:22", "5353:h1:53/udp", "127.0.0.1:8080:h-2:80", "[::1]:8080:h1:80", "[2001:db8::1]:1:r1:65535/udp"} {
+	for _, text := range []string{"2222:h1:22", "5353:h1:53/udp", "127.0.0.1:8080:h-2:80", "[::1]:8080:h1:80",
+		"[2001:db8::1]:1:r1:65535/udp"} {
 		f, ok := model.ParseForward(text)
 		if !ok || f.String() != text {
 			t.Errorf("%q is read as %v, %v", text, f, ok)
@@ -20,7 +21,8 @@ func TestForwardText(t *testing.T) {
 	if f, ok := model.ParseForward("80:h1:80/tcp"); !ok || f.String() != "80:h1:80" {
 		t.Errorf("tcp goes without saying, and is written as %v, %v", f, ok)
 	}
-	for _, text := range []string{"", "22", "22:h1", "a:h1:22", "22::22", "22:h1:22/sctp", "1.2.3:22:h1:22", "70000:h1:22", "::1:22:h1:22", "[::1]22:h1:22", "22:h1:22:22:22"} {
+	for _, text := range []string{"", "22", "22:h1", "a:h1:22", "22::22", "22:h1:22/sctp", "1.2.3:22:h1:22",
+		"70000:h1:22", "::1:22:h1:22", "[::1]22:h1:22", "22:h1:22:22:22"} {
 		if f, ok := model.ParseForward(text); ok {
 			t.Errorf("%q is read as %v", text, f)
 		}
@@ -51,13 +53,15 @@ func texts[T fmt.Stringer](values []T) string {
 
 func TestResolveInternet(t *testing.T) {
 	n := out(build("r1", "r2", "h1", "r1-r2=10.1.0.0/30,2001:db8::/64", "r2-h1=10.2.0.0/24"), "r1", "2222:h1:22")
-	n.Elements[1].Routes = []model.Route{{To: netip.MustParsePrefix("172.16.0.0/12"), Via: []netip.Addr{netip.MustParseAddr("10.2.0.9")}}}
+	n.Elements[1].Routes = []model.Route{{To: netip.MustParsePrefix("172.16.0.0/12"),
+		Via: []netip.Addr{netip.MustParseAddr("10.2.0.9")}}}
 	r, as := resolve(t, n, model.Assigned{})
 	in := r.Edges[0].Internet
 	for what, x := range map[string][2]string{
-		"gateway":      {texts(in.Gateway), "10.0.0.1/30 fd00:10::1/64"},
-		"via":          {texts(in.Via), "10.0.0.2 fd00:10::2"},
-		"sources":      {texts(in.Sources), "10.0.0.0/30 10.1.0.0/30 10.2.0.0/24 172.16.0.0/12 2001:db8::/64 fd00:10::/64"},
+		"gateway": {texts(in.Gateway), "10.0.0.1/30 fd00:10::1/64"},
+		"via":     {texts(in.Via), "10.0.0.2 fd00:10::2"},
+		"sources": {texts(in.Sources),
+			"10.0.0.0/30 10.1.0.0/30 10.2.0.0/24 172.16.0.0/12 2001:db8::/64 fd00:10::/64"},
 		"target":       {texts(in.Targets["h1"]), "10.2.0.2"},
 		"r1's gateway": {texts(r.Elements[0].Gateways), "10.0.0.1 fd00:10::1"},
 		"r2's gateway": {texts(r.Elements[1].Gateways), ""},
@@ -72,7 +76,8 @@ func TestResolveInternet(t *testing.T) {
 		t.Error("r1's interface is not told that it leads out")
 	}
 	// What it was given stays, whatever comes beside it.
-	again, _ := resolve(t, out(build("r1", "r2", "r3", "h1", "r1-r3", "r1-r2=10.1.0.0/30,2001:db8::/64", "r2-h1=10.2.0.0/24"), "r1"), as)
+	again, _ := resolve(t, out(build("r1", "r2", "r3", "h1", "r1-r3", "r1-r2=10.1.0.0/30,2001:db8::/64",
+		"r2-h1=10.2.0.0/24"), "r1"), as)
 	if got := texts(again.Edges[0].Internet.Gateway); got != texts(in.Gateway) {
 		t.Errorf("its gateway becomes %s", got)
 	}
@@ -100,8 +105,10 @@ func TestResolveInternetOnASwitch(t *testing.T) {
 		t.Errorf("a router that joins renumbers the gateway from %s to %s", gateway, got)
 	}
 	router := r.Elements[3].Interfaces[0].Addresses[0].Addr().String()
-	if texts(r.Elements[1].Gateways) != router || texts(r.Elements[3].Gateways) != gateway.Addr().String() || texts(r.Edges[0].Internet.Via) != router {
-		t.Errorf("h1's gateway is %v, the router's %v, the edge's way in %v; want %s, %s, %s", r.Elements[1].Gateways, r.Elements[3].Gateways,
+	if texts(r.Elements[1].Gateways) != router || texts(r.Elements[3].Gateways) != gateway.Addr().String() ||
+		texts(r.Edges[0].Internet.Via) != router {
+		t.Errorf("h1's gateway is %v, the router's %v, the edge's way in %v; want %s, %s, %s", r.Elements[1].Gateways,
+			r.Elements[3].Gateways,
 			r.Edges[0].Internet.Via, router, gateway.Addr(), router)
 	}
 }

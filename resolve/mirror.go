@@ -12,7 +12,8 @@ func (ps *problems) checkMirror(i int, l *layout) {
 		ps.edge(i, "mirror", "it is a mirror and leads out; it can be one of them")
 	}
 	if at, ok := l.elements[e.End.Element]; ok && ps.net.Elements[at].Kind != model.Host {
-		ps.edge(i, "end", "%s is a %s; copies go to a host, which does nothing with them by itself", e.End.Element, ps.net.Elements[at].Kind)
+		ps.edge(i, "end", "%s is a %s; copies go to a host, which does nothing with them by itself", e.End.Element,
+			ps.net.Elements[at].Kind)
 	}
 	if b := e.Mirror.Bandwidth; b != 0 && b < model.MinBandwidth {
 		ps.edge(i, "bandwidth", "the bandwidth %s is less than the %s that a mirror needs", b, model.MinBandwidth)

@@ -109,7 +109,8 @@ func (p *pool) take(bits int) (netip.Prefix, error) {
 		if p.done {
 			if p.current++; p.current >= len(p.ranges) {
 				p.current = len(p.ranges) - 1
-				return netip.Prefix{}, fmt.Errorf("the pools %v have no /%d left; give the network more or larger pools", p.ranges, bits)
+				return netip.Prefix{}, fmt.Errorf("the pools %v have no /%d left; give the network more or larger "+
+					"pools", p.ranges, bits)
 			}
 			p.next, p.done = spanOf(p.ranges[p.current]).lo, false
 			p.sorted = newSpans(slices.Clone(p.taken))

@@ -20,12 +20,14 @@ func (ps *problems) add(about model.Subject, index int, name, field, format stri
 		return
 	}
 	// What is wrong is quoted, and may be long.
-	ps.list = append(ps.list, model.Problem{About: about, Index: index, Name: model.Shorten(name, model.MaxMessage/4), Field: model.Shorten(field, model.MaxMessage/4),
+	ps.list = append(ps.list, model.Problem{About: about, Index: index, Name: model.Shorten(name, model.MaxMessage/4),
+		Field:   model.Shorten(field, model.MaxMessage/4),
 		Message: model.Shorten(fmt.Sprintf(format, args...), model.MaxMessage)})
 }
 
 func (ps *problems) network(field, format string, args ...any) {
-	ps.add(model.AboutNetwork, 0, ps.net.Name, field, "network %s: %s", model.Shorten(ps.net.Name, model.MaxName), fmt.Sprintf(format, args...))
+	ps.add(model.AboutNetwork, 0, ps.net.Name, field, "network %s: %s", model.Shorten(ps.net.Name, model.MaxName),
+		fmt.Sprintf(format, args...))
 }
 
 func (ps *problems) element(i int, field, format string, args ...any) {

@@ -1,5 +1,5 @@
-// Package resolve makes a network's document complete, tells what is wrong with it, and works out what it leaves open: addresses,
-// MACs, neighbours, numbers. It does no I/O and keeps nothing.
+// Package resolve makes a network's document complete, tells what is wrong with it, and works out what it leaves open:
+// addresses, MACs, neighbours, numbers. It does no I/O and keeps nothing.
 package resolve
 
 import (
@@ -11,13 +11,14 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Document is what somebody has described, complete: it has every interface that a link or an edge implies, and each element's
-// control, forwarding and software.
+// Document is what somebody has described, complete: it has every interface that a link or an edge implies, and each
+// element's control, forwarding and software.
 type Document struct{ net model.Network }
 
-// Read completes a document, and tells everything that is wrong with it, as far as the network alone can tell: whether it fits
-// onto the substrate is the embedding's matter. The problems are in the order: network, elements, links, addresses, edges,
-// expectations. A network without problems can be resolved, unless its pools run out. The argument is not changed.
+// Read completes a document, and tells everything that is wrong with it, as far as the network alone can tell: whether
+// it fits onto the substrate is the embedding's matter. The problems are in the order: network, elements, links,
+// addresses, edges, expectations. A network without problems can be resolved, unless its pools run out. The argument is
+// not changed.
 //
 // Switches that form a loop are refused: nothing runs a spanning tree on them, and one broadcast would circle for ever,
 // at the expense of everybody on the node.
@@ -80,7 +81,8 @@ func (ps *problems) checkNetwork() {
 	if m := n.Slice.Mode; m != "" && m != model.Shared && m != model.Strict {
 		ps.network("slice/mode", "slice: the mode %q is unknown; there are shared and strict", m)
 	}
-	model.CheckKeys(model.Slice{}.Keys(), &n.Slice, func(key, problem string) { ps.network("slice/"+key, "slice: %s", problem) })
+	model.CheckKeys(model.Slice{}.Keys(), &n.Slice,
+		func(key, problem string) { ps.network("slice/"+key, "slice: %s", problem) })
 	if n.Slice.Mode == model.Strict {
 		ps.checkStrict()
 	}
@@ -117,10 +119,12 @@ func (ps *problems) checkResources() {
 		memory += min(e.Memory, model.MaxMemory)
 	}
 	if s.CPU != 0 && cpu > uint64(s.CPU) {
-		ps.network("slice/cpu", "slice: its elements ask for %s cores together, which is more than the slice's %s", model.CPU(min(cpu, 1<<32-1)), s.CPU)
+		ps.network("slice/cpu", "slice: its elements ask for %s cores together, which is more than the slice's %s",
+			model.CPU(min(cpu, 1<<32-1)), s.CPU)
 	}
 	if s.Memory != 0 && memory > s.Memory {
-		ps.network("slice/memory", "slice: its elements ask for %s of memory together, which is more than the slice's %s", memory, s.Memory)
+		ps.network("slice/memory",
+			"slice: its elements ask for %s of memory together, which is more than the slice's %s", memory, s.Memory)
 	}
 }
 
@@ -147,14 +151,16 @@ func (ps *problems) checkElement(i, stated int) {
 	case e.Hook != "" && !slices.Contains(model.Hooks, e.Hook):
 		ps.element(i, "hook", "the hook %q is unknown; there are %s", e.Hook, model.Either(model.Hooks))
 	case e.Hook != "" && e.Kind != model.Router:
-		ps.element(i, "hook", "a %s has no hook: it says where packets of routers with forwarding: xdp are taken", e.Kind)
+		ps.element(i, "hook", "a %s has no hook: it says where packets of routers with forwarding: xdp are taken",
+			e.Kind)
 	}
 	if err := e.Attack.Check(); err != nil {
 		ps.element(i, "attack", "policy: attack: %v", err)
 	}
 	model.CheckKeys(model.Amounts{}.Keys(), &e.Amounts, func(key, problem string) { ps.element(i, key, "%s", problem) })
 	if need := softwareMemory(e); e.Memory >= model.MinMemory && e.Memory < need {
-		ps.element(i, "memory", "memory %s is less than the %s that FRR needs to start%s", e.Memory, need, protocolWords(e))
+		ps.element(i, "memory", "memory %s is less than the %s that FRR needs to start%s", e.Memory,
+			need, protocolWords(e))
 	}
 	if e.Node != "" && e.Location != "" {
 		ps.element(i, "location", "it has both a node and a location; the node says it all")
@@ -184,8 +190,11 @@ func (ps *problems) checkElement(i, stated int) {
 		}
 		devices[d] = f.Name
 		if f.MAC != "" {
-			if m, err := net.ParseMAC(f.MAC); err != nil || len(m) != 6 || m[0]&1 != 0 || strings.Trim(f.MAC, "0:") == "" {
-				ps.element(i, field+"/mac", "interface %s: %q is no interface's MAC address; write six bytes like 02:00:00:00:00:01, the first one even", f.Name, f.MAC)
+			if m, err := net.ParseMAC(f.MAC); err != nil || len(m) != 6 || m[0]&1 != 0 ||
+				strings.Trim(f.MAC, "0:") == "" {
+				ps.element(i, field+"/mac",
+					"interface %s: %q is no interface's MAC address; write six bytes like 02:00:00:00:00:01, the "+
+						"first one even", f.Name, f.MAC)
 			}
 		}
 		if k < stated {
@@ -208,7 +217,8 @@ func (ps *problems) checkInterfaceAddresses(i int, field string, f model.Interfa
 		case a.Addr().IsMulticast() || a.Addr().IsUnspecified() || a.Addr().IsLoopback():
 			ps.element(i, field, "interface %s: %s is no address that an interface can have", f.Name, a)
 		case a.Addr().Is4() && a.Bits() <= 30 && (a.Addr() == a.Masked().Addr() || a.Addr() == lastOf(a)):
-			ps.element(i, field, "interface %s: %s is the network or broadcast address of %s; %s is its first usable one",
+			ps.element(i, field, "interface %s: %s is the network or broadcast address of %s; %s is its first usable "+
+				"one",
 				f.Name, a.Addr(), a.Masked(), nth(a, 1))
 		}
 	}
@@ -222,7 +232,8 @@ func (ps *problems) checkSwitch(i int) {
 	ps.checkPrefixes(e.Prefixes, func(format string, args ...any) { ps.element(i, "prefixes", format, args...) })
 	for _, f := range e.Interfaces {
 		if len(f.Addresses) > 0 {
-			ps.element(i, "interfaces/"+f.Name, "a switch's interface has no address; give it to a router or a host on the segment")
+			ps.element(i, "interfaces/"+f.Name,
+				"a switch's interface has no address; give it to a router or a host on the segment")
 		}
 		if err := model.CheckInterfaceName(f.Name); err != nil {
 			ps.element(i, "interfaces/"+f.Name, "%v", err)
@@ -246,7 +257,8 @@ func (ps *problems) checkPrefixes(prefixes []netip.Prefix, report func(string, .
 			report("a prefix is invalid")
 			continue
 		case p != p.Masked():
-			report("%s is an address; its prefix is %s (an interface's own address goes under its element's interfaces)", p, p.Masked())
+			report("%s is an address; its prefix is %s (an interface's own address goes under its element's "+
+				"interfaces)", p, p.Masked())
 		case p.Addr().IsMulticast() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast():
 			report("%s cannot be a link's prefix: it is multicast, loopback or link-local", p)
 		case p.Bits() == 0:

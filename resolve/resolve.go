@@ -21,7 +21,8 @@ import (
 // The document should be right, as Read tells. Resolve is pure but for the numbers that it takes; O(n log n).
 func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, model.Assigned, error) {
 	net := d.net
-	r := resolver{layout: newLayout(&net), out: unresolved(net), was: as, now: model.Assigned{Index: as.Index, Placement: as.Placement}}
+	r := resolver{layout: newLayout(&net), out: unresolved(net), was: as,
+		now: model.Assigned{Index: as.Index, Placement: as.Placement}}
 	if r.now.Index == 0 {
 		index, err := numbers.Index()
 		if err != nil {
@@ -30,7 +31,8 @@ func (d Document) Resolve(as model.Assigned, numbers *Numbers) (model.Resolved, 
 		r.now.Index = index
 	}
 	for _, step := range []func() error{
-		func() error { return r.links(numbers) }, func() error { return r.mirrors(numbers) }, r.edges, r.subnets, r.loopbacks,
+		func() error { return r.links(numbers) }, func() error { return r.mirrors(numbers) }, r.edges,
+		r.subnets, r.loopbacks,
 	} {
 		if err := step(); err != nil {
 			return r.out, as, fmt.Errorf("network %s: %w", net.Name, err)
@@ -49,15 +51,16 @@ type resolver struct {
 	explicit map[netip.Addr]struct{} // addresses that the document states
 }
 
-// unresolved has what the document says; the rest is the resolver's to fill in. It shares nothing with the document that the
-// resolver writes to.
+// unresolved has what the document says; the rest is the resolver's to fill in. It shares nothing with the document
+// that the resolver writes to.
 func unresolved(net model.Network) model.Resolved {
 	out := model.Resolved{Name: net.Name, Slice: net.Slice, Attack: net.Attack, Links: net.Links,
 		Elements: make([]model.ResolvedElement, len(net.Elements)), Edges: make([]model.ResolvedEdge, len(net.Edges))}
 	for i := range net.Elements {
 		interfaces := make([]model.ResolvedInterface, len(net.Elements[i].Interfaces))
 		for k, f := range net.Elements[i].Interfaces {
-			interfaces[k] = model.ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses, MTU: model.DefaultMTU}
+			interfaces[k] = model.ResolvedInterface{Name: f.Name, MAC: f.MAC, Addresses: f.Addresses,
+				MTU: model.DefaultMTU}
 		}
 		out.Elements[i] = model.Rephased(net.Elements[i], interfaces)
 	}
@@ -94,7 +97,9 @@ func (r *resolver) links(numbers *Numbers) error {
 	fars := make([]model.Far, 0, 2*len(r.out.Links))
 	for _, link := range r.out.Links {
 		if _, _, ok := r.ends(link); !ok {
-			return model.ProblemOf(model.AboutLink, link.Name, "", "it joins %s and %s, which are not both elements of the network", link.Ends[0].Element, link.Ends[1].Element)
+			return model.ProblemOf(model.AboutLink, link.Name, "",
+				"it joins %s and %s, which are not both elements of the network", link.Ends[0].Element,
+				link.Ends[1].Element)
 		}
 		given := model.AssignedLink{VNI: r.was.Links[link.Name].VNI}
 		if given.VNI == 0 {
@@ -108,7 +113,8 @@ func (r *resolver) links(numbers *Numbers) error {
 		for k, end := range link.Ends {
 			f := &r.out.Elements[r.elements[end.Element]].Interfaces[r.interfaces[end]]
 			far := link.Ends[1-k]
-			fars = append(fars, model.Far{Element: far.Element, Interface: far.Interface, Kind: r.out.Elements[r.elements[far.Element]].Kind})
+			fars = append(fars, model.Far{Element: far.Element, Interface: far.Interface,
+				Kind: r.out.Elements[r.elements[far.Element]].Kind})
 			f.Link, f.Far, f.Shape = link.Name, &fars[len(fars)-1], shape
 			if link.MTU != 0 {
 				f.MTU = link.MTU
@@ -373,7 +379,8 @@ func (r *resolver) number(n numbering) error {
 		}
 		for _, edge := range s.internet {
 			if !r.gateway(edge, subnet, used, first, last) {
-				return fmt.Errorf("%s: %s has no address left for the gateway of edge %s; state a larger prefix", r.name(s), subnet,
+				return fmt.Errorf("%s: %s has no address left for the gateway of edge %s; state a larger prefix",
+					r.name(s), subnet,
 					r.out.Edges[edge].Name)
 			}
 		}
@@ -388,7 +395,8 @@ func (r *resolver) number(n numbering) error {
 				a, ok = r.free(subnet, &next, last, used)
 			}
 			if !ok {
-				return r.problem(s, "%s has no address left for %s; state a larger prefix", subnet, r.out.Elements[m.element].Name)
+				return r.problem(s, "%s has no address left for %s; state a larger prefix", subnet,
+					r.out.Elements[m.element].Name)
 			}
 			give(m, a)
 			if n.key != "" {
@@ -428,7 +436,8 @@ func (r *resolver) keepAddresses(open []member, subnet netip.Prefix, give func(m
 }
 
 // free returns the subnet's first free address from the number next on.
-func (r *resolver) free(subnet netip.Prefix, next *uint64, last uint64, used map[netip.Addr]struct{}) (netip.Addr, bool) {
+func (r *resolver) free(subnet netip.Prefix, next *uint64, last uint64,
+	used map[netip.Addr]struct{}) (netip.Addr, bool) {
 	for ; *next <= last; *next++ {
 		a := nth(subnet, *next)
 		if _, stated := r.explicit[a]; stated {

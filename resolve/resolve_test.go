@@ -136,7 +136,8 @@ func TestResolveTellsBothEndsWhatTheLinkDoes(t *testing.T) {
 
 func TestResolveExplicitAddressesWin(t *testing.T) {
 	n := build("r1", "r2", "r3", "r1-r2", "r2-r3", "r3-r1")
-	n.Elements[0].Interfaces = []model.Interface{{Name: "r2", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/29")}}}
+	n.Elements[0].Interfaces = []model.Interface{{Name: "r2",
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/29")}}}
 	r, as := resolve(t, n, model.Assigned{})
 	got := addresses(r)
 	if got["r1:r2"] != "10.0.0.2/29" || got["r2:r1"] != "10.0.0.3/29" && got["r2:r1"] != "10.0.0.1/29" {
@@ -146,7 +147,8 @@ func TestResolveExplicitAddressesWin(t *testing.T) {
 		t.Errorf("the next link is numbered from %s, which is not behind the stated subnet", got["r2:r3"])
 	}
 	// An address stated later pushes an assigned subnet aside, and only that.
-	n.Elements[1].Interfaces = []model.Interface{{Name: "r3", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.13/30")}}}
+	n.Elements[1].Interfaces = []model.Interface{{Name: "r3",
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.13/30")}}}
 	r2, _ := resolve(t, n, as)
 	now := addresses(r2)
 	if now["r2:r3"] != "10.0.0.13/30" || now["r3:r2"] != "10.0.0.14/30" || now["r3:r1"] == got["r3:r1"] {
@@ -164,16 +166,19 @@ func TestResolveFamilies(t *testing.T) {
 		net    model.Network
 		v4, v6 bool
 	}{
-		"nothing":            {build("r1"), true, false},
-		"ospf":               {intent(build("r1"), model.Routing{OSPF: &model.OSPF{}}), true, false},
-		"ospf6":              {intent(build("r1"), model.Routing{OSPF6: &model.OSPF{}}), false, true},
-		"ospf, ospf6":        {intent(build("r1"), model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}}), true, true},
-		"isis":               {intent(build("r1"), model.Routing{ISIS: &model.ISIS{}}), true, true},
-		"bgp":                {intent(build("r1"), model.Routing{BGP: &model.BGP{AS: 1}}), true, true},
-		"rip, IPv4 link":     {intent(build("r1", "r2", "r1-r2=10.0.0.0/30"), model.Routing{RIP: &model.RIP{}}), true, false},
-		"IPv6 link":          {build("r1", "r2", "r1-r2=2001:db8::/64"), false, true},
-		"ospf and IPv6 link": {intent(build("r1", "r2", "r1-r2=2001:db8::/64"), model.Routing{OSPF: &model.OSPF{}}), true, true},
-		"pool":               {model.Network{Pools: []netip.Prefix{v6}}, false, true},
+		"nothing": {build("r1"), true, false},
+		"ospf":    {intent(build("r1"), model.Routing{OSPF: &model.OSPF{}}), true, false},
+		"ospf6":   {intent(build("r1"), model.Routing{OSPF6: &model.OSPF{}}), false, true},
+		"ospf, ospf6": {intent(build("r1"), model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}}), true,
+			true},
+		"isis": {intent(build("r1"), model.Routing{ISIS: &model.ISIS{}}), true, true},
+		"bgp":  {intent(build("r1"), model.Routing{BGP: &model.BGP{AS: 1}}), true, true},
+		"rip, IPv4 link": {intent(build("r1", "r2", "r1-r2=10.0.0.0/30"), model.Routing{RIP: &model.RIP{}}), true,
+			false},
+		"IPv6 link": {build("r1", "r2", "r1-r2=2001:db8::/64"), false, true},
+		"ospf and IPv6 link": {intent(build("r1", "r2", "r1-r2=2001:db8::/64"), model.Routing{OSPF: &model.OSPF{}}),
+			true, true},
+		"pool": {model.Network{Pools: []netip.Prefix{v6}}, false, true},
 	} {
 		if v4, v6 := Families(&c.net); v4 != c.v4 || v6 != c.v6 {
 			t.Errorf("%s: IPv4 %v, IPv6 %v", name, v4, v6)
@@ -278,7 +283,8 @@ func TestResolveIsStable(t *testing.T) {
 		var as model.Assigned
 		var before map[string]string
 		kinds := []string{"r1", "r2", "r3", "r4", "h1", "h2", "s1", "s2"}
-		routing := rapid.SampledFrom([]model.Routing{{}, {OSPF: &model.OSPF{}}, {OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}}, {BGP: &model.BGP{AS: 65000}}}).Draw(t, "routing")
+		routing := rapid.SampledFrom([]model.Routing{{}, {OSPF: &model.OSPF{}},
+			{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}}, {BGP: &model.BGP{AS: 65000}}}).Draw(t, "routing")
 		for step := range rapid.IntRange(1, 6).Draw(t, "steps") {
 			words := slices.Clone(kinds)
 			for i, a := range kinds {
@@ -348,13 +354,15 @@ func TestResolveIsStable(t *testing.T) {
 	})
 }
 
-// TestMirrors has the first end of a mirrored link's node told where copies go, and that of the host where they come from, with a
-// tunnel of its own between nodes that stays what it is; never more than the slice's bandwidth, and nothing where the host is away.
+// TestMirrors has the first end of a mirrored link's node told where copies go, and that of the host where they come
+// from, with a tunnel of its own between nodes that stays what it is; never more than the slice's bandwidth, and
+// nothing where the host is away.
 func TestMirrors(t *testing.T) {
 	net := build("r1", "r2", "h1", "r1-r2", "r2-h1")
 	net.Links[0].MTU = 9000
 	net.Slice.Bandwidth = 30e6
-	net.Edges = []model.Edge{{Name: "mirror0", End: model.End{Element: "h1", Interface: "mirror0"}, Mirror: &model.Mirror{Link: "r1--r2"}}}
+	net.Edges = []model.Edge{{Name: "mirror0", End: model.End{Element: "h1", Interface: "mirror0"},
+		Mirror: &model.Mirror{Link: "r1--r2"}}}
 	r, as := resolve(t, net, model.Assigned{})
 	vni := as.Links[model.MirrorKey("mirror0")].VNI
 	for name, l := range as.Links {
@@ -384,7 +392,8 @@ func TestMirrors(t *testing.T) {
 			given[vni] = true
 		}
 	}
-	substrate := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")}, {Name: "n2", Address: netip.MustParseAddr("192.0.2.2")}}}
+	substrate := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")},
+		{Name: "n2", Address: netip.MustParseAddr("192.0.2.2")}}}
 	for _, x := range []struct {
 		at        string
 		overrides map[string]model.Override
@@ -397,7 +406,8 @@ func TestMirrors(t *testing.T) {
 		{"n2", map[string]model.Override{"h1": {Quarantined: true}}, nil, "n1"},
 	} {
 		as.Placement.Elements = map[string]string{"r1": "n1", "r2": "n1", "h1": x.at}
-		states := model.NodeStates([]model.ResolvedRecord{{Network: r, Assigned: as, Overrides: x.overrides}}, substrate)
+		states := model.NodeStates([]model.ResolvedRecord{{Network: r, Assigned: as, Overrides: x.overrides}},
+			substrate)
 		for _, e := range states["n1"].Networks[0].Elements {
 			for _, f := range e.Interfaces {
 				want := x.copy
@@ -423,9 +433,12 @@ func TestNodeStates(t *testing.T) {
 	r, as := resolve(t, build("r1", "r2", "r3", "r1-r2", "r2-r3", "r3-r1"), model.Assigned{})
 	as.Placement.Elements = map[string]string{"r1": "n1", "r2": "n1", "r3": "n2"}
 	substrate := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", Address: netip.MustParseAddr("192.0.2.1")},
-		{Name: "n2", Address: netip.MustParseAddr("192.0.2.2")}, {Name: "n3", Address: netip.MustParseAddr("192.0.2.3")}}}
-	states := model.NodeStates([]model.ResolvedRecord{{Network: r, Assigned: as, Overrides: map[string]model.Override{"r2": {Stopped: true}}}}, substrate)
-	if len(states) != 3 || len(states["n3"].Networks) != 0 || fmt.Sprint(states["n1"].Peers) != "[{n2 192.0.2.2} {n3 192.0.2.3}]" {
+		{Name: "n2", Address: netip.MustParseAddr("192.0.2.2")},
+		{Name: "n3", Address: netip.MustParseAddr("192.0.2.3")}}}
+	states := model.NodeStates([]model.ResolvedRecord{{Network: r, Assigned: as,
+		Overrides: map[string]model.Override{"r2": {Stopped: true}}}}, substrate)
+	if len(states) != 3 || len(states["n3"].Networks) != 0 ||
+		fmt.Sprint(states["n1"].Peers) != "[{n2 192.0.2.2} {n3 192.0.2.3}]" {
 		t.Fatalf("states %+v", states)
 	}
 	n1, n2 := states["n1"].Networks[0], states["n2"].Networks[0]
@@ -438,16 +451,22 @@ func TestNodeStates(t *testing.T) {
 		f.Kind, f.Peers = "", nil
 		return f
 	}
-	if got, want := far(n1.Elements[0], "r2"), (model.PlacedFar{Far: model.Far{Element: "r2", Interface: "r1"}, Down: true}); !reflect.DeepEqual(got, want) {
+	if got, want := far(n1.Elements[0], "r2"),
+		(model.PlacedFar{Far: model.Far{Element: "r2", Interface: "r1"}, Down: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("r1's end towards r2 is %+v, want %+v", got, want)
 	}
-	if got, want := far(n1.Elements[0], "r3"), (model.PlacedFar{Far: model.Far{Element: "r3", Interface: "r1"}, Node: "n2", VNI: as.Links["r3--r1"].VNI}); !reflect.DeepEqual(got, want) {
+	if got, want := far(n1.Elements[0], "r3"),
+		(model.PlacedFar{Far: model.Far{Element: "r3", Interface: "r1"}, Node: "n2",
+			VNI: as.Links["r3--r1"].VNI}); !reflect.DeepEqual(got, want) {
 		t.Errorf("r1's end towards r3 is %+v, want %+v", got, want)
 	}
-	if got, want := far(n2.Elements[0], "r2"), (model.PlacedFar{Far: model.Far{Element: "r2", Interface: "r3"}, Node: "n1", VNI: as.Links["r2--r3"].VNI, Down: true}); !reflect.DeepEqual(got, want) {
+	if got, want := far(n2.Elements[0], "r2"),
+		(model.PlacedFar{Far: model.Far{Element: "r2", Interface: "r3"}, Node: "n1", VNI: as.Links["r2--r3"].VNI,
+			Down: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("r3's end towards r2 is %+v, want %+v", got, want)
 	}
-	states = model.NodeStates([]model.ResolvedRecord{{Network: r, Assigned: as, Overrides: map[string]model.Override{"r3": {Quarantined: true}}}}, substrate)
+	states = model.NodeStates([]model.ResolvedRecord{{Network: r, Assigned: as,
+		Overrides: map[string]model.Override{"r3": {Quarantined: true}}}}, substrate)
 	if r1 := states["n1"].Networks[0].Elements[0]; !far(r1, "r3").Down || far(r1, "r2").Down {
 		t.Errorf("r3 is in quarantine, and r1's ends are %+v", r1.Interfaces)
 	}
@@ -456,13 +475,17 @@ func TestNodeStates(t *testing.T) {
 // A document may number links out of the pools that loopbacks are taken from.
 func TestLoopbacksKeepClearOfLinks(t *testing.T) {
 	for _, stated := range []string{"10.255.0.0/30", "fd00:10:0:ffff::/64"} {
-		net := model.Network{Name: "lab", Links: []model.Link{{Name: "r1--r2", Ends: [2]model.End{{Element: "r1", Interface: "r2"}, {Element: "r2", Interface: "r1"}},
-			Prefixes: []netip.Prefix{netip.MustParsePrefix(stated)}}}}
+		net := model.Network{Name: "lab",
+			Links: []model.Link{{Name: "r1--r2", Ends: [2]model.End{{Element: "r1", Interface: "r2"},
+				{Element: "r2", Interface: "r1"}},
+				Prefixes: []netip.Prefix{netip.MustParsePrefix(stated)}}}}
 		for _, name := range []string{"r1", "r2"} {
-			net.Elements = append(net.Elements, model.Element{Name: name, Kind: model.Router, Routing: model.Routing{OSPF: &model.OSPF{}}})
+			net.Elements = append(net.Elements, model.Element{Name: name, Kind: model.Router,
+				Routing: model.Routing{OSPF: &model.OSPF{}}})
 		}
 		// Also where the loopbacks were given before the link was there.
-		for _, as := range []model.Assigned{{}, {Index: 1, Loopbacks: map[string][]netip.Prefix{"r1": {netip.MustParsePrefix("10.255.0.2/32")}}}} {
+		for _, as := range []model.Assigned{{},
+			{Index: 1, Loopbacks: map[string][]netip.Prefix{"r1": {netip.MustParsePrefix("10.255.0.2/32")}}}} {
 			got, _, err := resolveAs(net, as, NewNumbers())
 			if err != nil {
 				t.Fatal(err)
@@ -488,9 +511,13 @@ func TestLoopbacksKeepClearOfLinks(t *testing.T) {
 }
 
 func TestGatewaysThatAreNone(t *testing.T) {
-	for gateway, want := range map[string]string{"10.0.0.1": "its own address", "10.0.9.9": "on none of its subnets (10.0.0.0/30)", "10.0.0.2": ""} {
-		net := model.Network{Name: "lab", Elements: []model.Element{{Name: "h1", Kind: model.Host, Gateways: []netip.Addr{netip.MustParseAddr(gateway)}}, {Name: "r1", Kind: model.Router}},
-			Links: []model.Link{{Name: "h1--r1", Ends: [2]model.End{{Element: "h1", Interface: "r1"}, {Element: "r1", Interface: "h1"}}}}}
+	for gateway, want := range map[string]string{"10.0.0.1": "its own address",
+		"10.0.9.9": "on none of its subnets (10.0.0.0/30)", "10.0.0.2": ""} {
+		net := model.Network{Name: "lab",
+			Elements: []model.Element{{Name: "h1", Kind: model.Host,
+				Gateways: []netip.Addr{netip.MustParseAddr(gateway)}}, {Name: "r1", Kind: model.Router}},
+			Links: []model.Link{{Name: "h1--r1", Ends: [2]model.End{{Element: "h1", Interface: "r1"},
+				{Element: "r1", Interface: "h1"}}}}}
 		if _, problems := Read(net); len(problems) != 0 {
 			t.Fatal(problems)
 		}

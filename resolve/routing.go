@@ -47,13 +47,15 @@ func (r *resolver) loopbacks() error {
 		}
 		// The IPv4 loopback's number is the router's in every family, and its identifier.
 		own := r.was.Loopbacks[e.Name]
-		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) || !clear(own[0].Addr()) {
+		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) ||
+			!clear(own[0].Addr()) {
 			a, ok := r.free(LoopbackPool4, &next, 1<<16-2, taken)
 			for ok && !clear(a) {
 				a, ok = r.free(LoopbackPool4, &next, 1<<16-2, taken)
 			}
 			if !ok {
-				return model.ProblemOfElement(e, "loopback", "%s has no loopback address left; state one", LoopbackPool4)
+				return model.ProblemOfElement(e, "loopback",
+					"%s has no loopback address left; state one", LoopbackPool4)
 			}
 			own = []netip.Prefix{netip.PrefixFrom(a, 32)}
 		}
@@ -111,7 +113,8 @@ func (r *resolver) neighbours() {
 		}
 	}
 	for _, s := range r.segments {
-		hosts := s.edge || slices.ContainsFunc(s.members, func(m member) bool { return r.out.Elements[m.element].Kind == model.Host })
+		hosts := s.edge || slices.ContainsFunc(s.members,
+			func(m member) bool { return r.out.Elements[m.element].Kind == model.Host })
 		for _, v6 := range []bool{false, true} {
 			r.gateways(s, v6)
 			for _, m := range s.members {
@@ -130,7 +133,8 @@ func (r *resolver) neighbours() {
 					if o.element == m.element || far.Routing.BGP == nil || !ok || !own.Contains(a.Addr()) {
 						continue
 					}
-					b.Neighbors = append(b.Neighbors, model.BGPNeighbor{Address: a.Addr(), AS: far.Routing.BGP.AS, Name: far.Name})
+					b.Neighbors = append(b.Neighbors,
+						model.BGPNeighbor{Address: a.Addr(), AS: far.Routing.BGP.AS, Name: far.Name})
 				}
 			}
 		}

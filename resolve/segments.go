@@ -36,7 +36,8 @@ type layout struct {
 // newLayout reads the structure of a network that Complete has seen. Links and edges to elements that do not exist are
 // left out.
 func newLayout(net *model.Network) *layout {
-	l := &layout{net: net, elements: make(map[string]int, len(net.Elements)), interfaces: make(map[model.End]int, 2*len(net.Links))}
+	l := &layout{net: net, elements: make(map[string]int, len(net.Elements)),
+		interfaces: make(map[model.End]int, 2*len(net.Links))}
 	parent := make([]int, len(net.Elements)) // of the forest of connected switches
 	for i, e := range net.Elements {
 		l.elements[e.Name] = i
@@ -108,7 +109,8 @@ func newLayout(net *model.Network) *layout {
 		case net.Elements[e].Kind == model.Switch:
 			of(e).edge = true
 		case edge.Internet != nil:
-			l.segments = append(l.segments, segment{internet: []int{n}, members: []member{{-1, e, l.interfaces[edge.End]}}})
+			l.segments = append(l.segments,
+				segment{internet: []int{n}, members: []member{{-1, e, l.interfaces[edge.End]}}})
 		}
 	}
 	for i, e := range net.Elements {
@@ -144,7 +146,8 @@ func (l *layout) name(s segment) string {
 
 // problem is one with a segment's addresses.
 func (l *layout) problem(s segment, format string, args ...any) model.Problem {
-	p := model.Problem{About: model.AboutElement, Field: "prefixes", Message: fmt.Sprintf("%s: %s", l.name(s), fmt.Sprintf(format, args...))}
+	p := model.Problem{About: model.AboutElement, Field: "prefixes", Message: fmt.Sprintf("%s: %s", l.name(s),
+		fmt.Sprintf(format, args...))}
 	if len(s.switches) > 0 {
 		p.Name = l.net.Elements[s.switches[0]].Name
 	} else {

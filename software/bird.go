@@ -192,7 +192,8 @@ func birdStatic(w *writer, el model.ResolvedElement) error {
 	groups := map[[2]int][]string{}
 	for _, r := range routes(el) {
 		if r.Metric < 0 || r.Metric >= staticPreference {
-			return fmt.Errorf("route %s: with bird a metric lowers the preference, 0…%d, not %d", r.To, staticPreference-1,
+			return fmt.Errorf("route %s: with bird a metric lowers the preference, 0…%d, not %d",
+				r.To, staticPreference-1,
 				r.Metric)
 		}
 		n := 6
@@ -206,7 +207,8 @@ func birdStatic(w *writer, el model.ResolvedElement) error {
 		key := [2]int{n, r.Metric}
 		groups[key] = append(groups[key], fmt.Sprintf("route %s %s;", r.To.Masked(), target))
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(groups), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(groups),
+		func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
 		w.line("protocol static static%d_%d {", key[0], key[1])
 		w.line("\tipv%d { preference %d; };", key[0], staticPreference-key[1])
 		for _, line := range groups[key] {
@@ -281,10 +283,12 @@ func birdOSPF(w *writer, el model.ResolvedElement) error {
 			case p.passive:
 				w.line("\t\tinterface %q { stub; cost %d; };", p.device, cost(v.o))
 			case p.pointToPoint:
-				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };", p.device, cost(v.o),
+				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };",
+					p.device, cost(v.o),
 					helloSeconds, deadSeconds, birdRetransmit)
 			default:
-				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };", p.device,
+				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };",
+					p.device,
 					cost(v.o), helloSeconds, deadSeconds, deadSeconds, birdRetransmit)
 			}
 		}

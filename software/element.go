@@ -13,9 +13,10 @@ import (
 // neighbours quickly. FRR and BIRD get the same values, since neighbours must agree on them (RFC 2328, appendix C.3).
 const (
 	// OSPF and IS-IS. All times are in seconds.
-	helloSeconds      = 1
-	deadSeconds       = 4
-	retransmitSeconds = 1 // FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early
+	helloSeconds = 1
+	deadSeconds  = 4
+	// FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early
+	retransmitSeconds = 1
 	// RIP's are a sixth and a twelfth of RFC 2453's (30, 180 and 120), so that a lab converges while somebody looks.
 	ripUpdateSeconds  = 5
 	ripTimeoutSeconds = 15
@@ -110,7 +111,8 @@ func hasDefaultRoute(el model.ResolvedElement, v4 bool) bool {
 // tellsDefault tells whether the element's default route of the family is to be told to its neighbours: it leads out of
 // the network by an internet edge.
 func tellsDefault(el model.ResolvedElement, v4 bool) bool {
-	return hasDefaultRoute(el, v4) && slices.ContainsFunc(el.Interfaces, func(ifc model.ResolvedInterface) bool { return ifc.Internet })
+	return hasDefaultRoute(el, v4) && slices.ContainsFunc(el.Interfaces,
+		func(ifc model.ResolvedInterface) bool { return ifc.Internet })
 }
 
 // announced returns the prefixes that BGP originates.

@@ -86,7 +86,8 @@ func newRunning(t *testing.T, el model.ResolvedElement) *running {
 	}()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("%s: log\n%s", el.Name, r.show("cat /var/log/frr/frr.log /var/log/bird/bird.log 2>/dev/null; ip route; ip -6 route"))
+			t.Logf("%s: log\n%s", el.Name,
+				r.show("cat /var/log/frr/frr.log /var/log/bird/bird.log 2>/dev/null; ip route; ip -6 route"))
 		}
 		r.command.Process.Kill() // the first process of its PID namespace: all others end with it
 		r.command.Wait()
@@ -170,7 +171,8 @@ func (r *running) awaitReady(t *testing.T) map[string]Note {
 			return notes
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s does not become ready: %v\n%s", r.el.Name, notes, r.show("cd "+NotesDir+"; grep . *; ps ax; cat /var/log/frr/frr.log"))
+			t.Fatalf("%s does not become ready: %v\n%s", r.el.Name, notes,
+				r.show("cd "+NotesDir+"; grep . *; ps ax; cat /var/log/frr/frr.log"))
 		}
 	}
 }
@@ -247,7 +249,8 @@ func beElement() error {
 	for _, c := range plan.Capabilities {
 		keep = append(keep, "+"+strings.ToLower(strings.TrimPrefix(c, "CAP_")))
 	}
-	args := append([]string{"setpriv", "--bounding-set", "-all," + strings.Join(keep, ","), "tini", "--"}, plan.Command...)
+	args := append([]string{"setpriv", "--bounding-set", "-all," + strings.Join(keep, ","), "tini",
+		"--"}, plan.Command...)
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return err

@@ -96,11 +96,12 @@ var frrDaemonOf = []struct{ begin, daemon string }{
 }
 
 // frrOrder is the order in which FRR starts its daemons.
-var frrOrder = []string{"zebra", "bgpd", "ripd", "ripngd", "ospfd", "ospf6d", "isisd", "babeld", "pimd", "pim6d", "ldpd",
+var frrOrder = []string{"zebra", "bgpd", "ripd", "ripngd", "ospfd", "ospf6d", "isisd", "babeld",
+	"pimd", "pim6d", "ldpd",
 	"nhrpd", "eigrpd", "pbrd", "staticd", "bfdd", "fabricd", "vrrpd", "pathd"}
 
-// frrKnown are the daemons that a daemons file may name: FRR 10 always runs mgmtd, earlier versions have none; sharpd is for
-// FRR's own tests, and Debian's file names it.
+// frrKnown are the daemons that a daemons file may name: FRR 10 always runs mgmtd, earlier versions have none; sharpd
+// is for FRR's own tests, and Debian's file names it.
 var frrKnown = append([]string{"mgmtd", "sharpd"}, frrOrder...)
 
 // FRRDaemons tells which daemons an frr.conf needs, in the order they start; zebra and staticd always.
@@ -137,8 +138,10 @@ func frrDaemonsFile(daemons []string) string {
 	w.line("vtysh_enable=yes")
 	w.line("# No TCP ports for the daemons' consoles: vtysh uses their Unix sockets.")
 	w.line(`frr_global_options="-P 0"`)
-	w.line("# Routes of a zebra that was killed are removed so many seconds after the next one began, if nobody announces them again.")
-	w.line("# Without this FRR 10 looks for them too early, and keeps them for ever (github.com/FRRouting/frr/issues/21824).")
+	w.line("# Routes of a zebra that was killed are removed so many seconds after the next one began, if nobody " +
+		"announces them again.")
+	w.line("# Without this FRR 10 looks for them too early, and keeps them for ever " +
+		"(github.com/FRRouting/frr/issues/21824).")
 	w.line(`zebra_options="-K%d"`, frrSweepSeconds)
 	w.line("# Each daemon makes room for so many descriptors when it starts.")
 	w.line("MAX_FDS=1024")

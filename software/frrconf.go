@@ -59,7 +59,8 @@ func frrStatic(w *writer, el model.ResolvedElement) error {
 		distance := ""
 		if r.Metric != 0 {
 			if r.Metric < 1 || r.Metric > 255 {
-				return fmt.Errorf("route %s: with frr a metric is an administrative distance, 1…255, not %d", r.To, r.Metric)
+				return fmt.Errorf("route %s: with frr a metric is an administrative distance, 1…255, not %d", r.To,
+					r.Metric)
 			}
 			distance = fmt.Sprintf(" %d", r.Metric)
 		}
@@ -86,7 +87,8 @@ func frrStatic(w *writer, el model.ResolvedElement) error {
 			}
 		}
 		if len(hops) == 0 {
-			return fmt.Errorf("route %s: it needs a next hop (via), an interface, or a type of blackhole, unreachable or "+
+			return fmt.Errorf("route %s: it needs a next hop (via), an interface, or a type of blackhole, "+
+				"unreachable or "+
 				"prohibit", r.To)
 		}
 		for _, hop := range hops {
@@ -266,7 +268,8 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 	w.line("router bgp %d", bgp.AS)
 	w.line(" bgp router-id %s", el.RouterID)
 	w.line(" bgp log-neighbor-changes")
-	// A lab's routers speak to each other without policies; FRR would otherwise pass no routes to another AS (RFC 8212).
+	// A lab's routers speak to each other without policies; FRR would otherwise pass no routes to another AS (RFC
+	// 8212).
 	w.line(" no bgp ebgp-requires-policy")
 	// Each address family says itself which neighbours it is for.
 	w.line(" no bgp default ipv4-unicast")

@@ -57,7 +57,8 @@ func (s *frrSettings) line(line string) error {
 	}
 	switch {
 	case slices.Contains(frrKnown, key):
-		if s.on[key] = value != "" && value != "no" && value != "0"; s.on[key] && !slices.Contains([]string{"yes", "1", "true"}, value) {
+		if s.on[key] = value != "" && value != "no" && value != "0"; s.on[key] &&
+			!slices.Contains([]string{"yes", "1", "true"}, value) {
 			return fmt.Errorf("%s is yes or no, not %.40q", key, value)
 		}
 		if s.on["sharpd"] {
@@ -84,7 +85,8 @@ func (s *frrSettings) line(line string) error {
 	case key == "all_wrap", daemon("_wrap") != "":
 		return fmt.Errorf("daemons are started as they are: leave %s out", key)
 	default:
-		return fmt.Errorf("unknown key %.40q; known are DAEMON=yes|no, DAEMON_options and DAEMON_instances, with the daemons %s, "+
+		return fmt.Errorf("unknown key %.40q; known are DAEMON=yes|no, DAEMON_options and DAEMON_instances, with the "+
+			"daemons %s, "+
 			"and frr_global_options, frr_profile, MAX_FDS, vtysh_enable", key, strings.Join(frrOrder, ", "))
 	}
 	if err != nil {
@@ -113,7 +115,8 @@ func plainValue(value string) (string, error) {
 			return "", fmt.Errorf("a value of several words is written in quotes: %.60q", value)
 		}
 	}
-	if strings.ContainsFunc(value, func(r rune) bool { return !plainLetter(r) && !strings.ContainsRune(" \t.,:/=+-%@", r) }) {
+	if strings.ContainsFunc(value,
+		func(r rune) bool { return !plainLetter(r) && !strings.ContainsRune(" \t.,:/=+-%@", r) }) {
 		return "", fmt.Errorf("%.60q is more than plain words: the file is not run as shell", value)
 	}
 	return value, nil
@@ -126,17 +129,22 @@ func plainLetter(r rune) bool {
 // frrTaken are options that a user may not set, since they would keep a daemon from being watched and configured, each
 // with the reason.
 var frrTaken = map[string]string{
-	"-d": "daemons stay in the foreground, where they are watched", "--daemon": "daemons stay in the foreground, where they are watched",
-	"-i": "where its process is noted is fixed", "--pid_file": "where its process is noted is fixed",
+	"-d":       "daemons stay in the foreground, where they are watched",
+	"--daemon": "daemons stay in the foreground, where they are watched",
+	"-i":       "where its process is noted is fixed", "--pid_file": "where its process is noted is fixed",
 	"-z": "where zebra listens is fixed", "--socket": "where zebra listens is fixed",
 	"--vty_socket": "where it takes its configuration is fixed",
 	"-N":           "there is one FRR in an element", "--pathspace": "there is one FRR in an element",
-	"-u": "it runs as the user frr", "--user": "it runs as the user frr", "-g": "it runs as the group frr", "--group": "it runs as the group frr",
-	"-n": "instances are named by DAEMON_instances, and VRFs are those of the kernel, not namespaces", "--instance": "instances are named by DAEMON_instances",
+	"-u": "it runs as the user frr", "--user": "it runs as the user frr", "-g": "it runs as the group frr",
+	"--group":     "it runs as the group frr",
+	"-n":          "instances are named by DAEMON_instances, and VRFs are those of the kernel, not namespaces",
+	"--instance":  "instances are named by DAEMON_instances",
 	"--vrfwnetns": "VRFs are those of the kernel: elements make no namespaces",
-	"-C":          "it would end at once", "--dryrun": "it would end at once", "-h": "it would end at once", "--help": "it would end at once",
-	"-v": "it would end at once", "--version": "it would end at once", "-t": "it has no terminal", "--terminal": "it has no terminal",
-	"-b": "it would end at once", "--batch": "it would end at once",
+	"-C":          "it would end at once", "--dryrun": "it would end at once", "-h": "it would end at once",
+	"--help": "it would end at once",
+	"-v":     "it would end at once", "--version": "it would end at once", "-t": "it has no terminal",
+	"--terminal": "it has no terminal",
+	"-b":         "it would end at once", "--batch": "it would end at once",
 }
 
 // frrValued are the letters of options with a value, which may follow without a space (getopt(3)). What follows them is
@@ -213,7 +221,8 @@ func (s *frrSettings) names() []string {
 func (s *frrSettings) command() []string {
 	common := append(slices.Clone(s.all), "-F", s.profile)
 	// FRR 10 has one more daemon, which all the others need; whether it is there the program sees.
-	words := []string{frrProgram.Path, "start", strconv.Itoa(s.files), strings.Join(append(slices.Clone(common), s.options["mgmtd"]...), " ")}
+	words := []string{frrProgram.Path, "start", strconv.Itoa(s.files),
+		strings.Join(append(slices.Clone(common), s.options["mgmtd"]...), " ")}
 	for i, name := range s.names() {
 		if i > 0 {
 			words = append(words, "--")

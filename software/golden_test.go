@@ -57,8 +57,10 @@ func goldens() map[string]model.ResolvedElement {
 			Networks:  []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8:99::/48")},
 			Neighbors: []model.BGPNeighbor{{Address: addr("2001:db8:1::2"), AS: 65002}}}})
 		m[name("rip")] = router(s, model.Routing{RIP: &model.RIP{Redistribute: []string{"static"}}})
-		out := router(s, model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}, RIP: &model.RIP{}, BGP: &model.BGP{AS: 65001,
-			Neighbors: []model.BGPNeighbor{{Address: addr("10.0.1.2"), AS: 65002}, {Address: addr("2001:db8:1::2"), AS: 65002}}}})
+		out := router(s, model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}, RIP: &model.RIP{},
+			BGP: &model.BGP{AS: 65001,
+				Neighbors: []model.BGPNeighbor{{Address: addr("10.0.1.2"), AS: 65002},
+					{Address: addr("2001:db8:1::2"), AS: 65002}}}})
 		if s == model.SoftwareFRR {
 			out.Routing.ISIS = &model.ISIS{}
 		}
@@ -74,7 +76,8 @@ func goldens() map[string]model.ResolvedElement {
 		static.Routes = []model.Route{
 			{To: prefix("10.9.0.0/16"), Via: []netip.Addr{addr("10.0.1.2"), addr("10.0.2.2")}},
 			{To: prefix("10.8.0.0/16"), Type: model.RouteBlackhole, Metric: 50},
-			{To: prefix("10.7.0.0/16"), Type: model.RouteUnreachable}, {To: prefix("10.6.0.0/16"), Type: model.RouteProhibit},
+			{To: prefix("10.7.0.0/16"), Type: model.RouteUnreachable},
+			{To: prefix("10.6.0.0/16"), Type: model.RouteProhibit},
 			{To: prefix("2001:db8:9::/48"), Via: []netip.Addr{addr("fe80::1")}, Interface: "ge-0/0/1"},
 			{To: prefix("10.5.0.0/16"), Interface: "ge-0/0/1"},
 		}
@@ -143,7 +146,8 @@ func content(t *testing.T, p Plan, path string) string {
 
 func TestOwnConfigurationReplacesTheGenerated(t *testing.T) {
 	el := router(model.SoftwareFRR, model.Routing{OSPF: &model.OSPF{}})
-	el.Config = map[string]string{"frr.conf": "router isis x\n net 49.0001.0000.0000.0001.00\nrouter bgp 1\n neighbor 10.0.0.1 bfd\n"}
+	el.Config = map[string]string{"frr.conf": "router isis x\n net 49.0001.0000.0000.0001.00\nrouter bgp 1\n " +
+		"neighbor 10.0.0.1 bfd\n"}
 	plan, err := Render("lab", el)
 	if err != nil {
 		t.Fatal(err)
@@ -233,18 +237,25 @@ func TestRefusals(t *testing.T) {
 		}, "there is no software here that would read frr.conf"},
 		{"intent for nobody", router(model.SoftwareStatic, model.Routing{OSPF: &model.OSPF{}}), nil,
 			"routing protocols need routing software"},
-		{"unknown software", router("quagga", model.Routing{}), nil, `unknown software "quagga"; known are frr, bird, static and none`},
-		{"redistribute nonsense", router(model.SoftwareFRR, model.Routing{OSPF: &model.OSPF{Redistribute: []string{"all"}}}), nil,
+		{"unknown software", router("quagga", model.Routing{}), nil,
+			`unknown software "quagga"; known are frr, bird, static and none`},
+		{"redistribute nonsense",
+			router(model.SoftwareFRR, model.Routing{OSPF: &model.OSPF{Redistribute: []string{"all"}}}), nil,
 			`ospf: frr cannot redistribute "all"; it knows bgp, connected, isis, kernel, ospf, ospf6, rip, static`},
-		{"redistribute nonsense with bird", router(model.SoftwareBIRD, model.Routing{RIP: &model.RIP{Redistribute: []string{"isis"}}}), nil,
+		{"redistribute nonsense with bird",
+			router(model.SoftwareBIRD, model.Routing{RIP: &model.RIP{Redistribute: []string{"isis"}}}), nil,
 			`rip: bird cannot redistribute "isis"; it knows bgp, connected, ospf, ospf6, rip, static`},
-		{"redistribute itself", router(model.SoftwareFRR, model.Routing{RIP: &model.RIP{Redistribute: []string{"rip"}}}), nil,
+		{"redistribute itself", router(model.SoftwareFRR,
+			model.Routing{RIP: &model.RIP{Redistribute: []string{"rip"}}}), nil,
 			"rip cannot redistribute itself"},
-		{"no AS", router(model.SoftwareFRR, model.Routing{BGP: &model.BGP{}}), nil, "bgp needs an autonomous system number"},
-		{"no router ID", router(model.SoftwareBIRD, model.Routing{OSPF: &model.OSPF{}}), func(e *model.ResolvedElement) {
-			e.RouterID = netip.Addr{}
-		}, "need a router ID"},
-		{"level", router(model.SoftwareFRR, model.Routing{ISIS: &model.ISIS{Level: 3}}), nil, "an isis level is 1, 2, or 0 for both, not 3"},
+		{"no AS", router(model.SoftwareFRR, model.Routing{BGP: &model.BGP{}}), nil,
+			"bgp needs an autonomous system number"},
+		{"no router ID", router(model.SoftwareBIRD, model.Routing{OSPF: &model.OSPF{}}),
+			func(e *model.ResolvedElement) {
+				e.RouterID = netip.Addr{}
+			}, "need a router ID"},
+		{"level", router(model.SoftwareFRR, model.Routing{ISIS: &model.ISIS{Level: 3}}), nil,
+			"an isis level is 1, 2, or 0 for both, not 3"},
 		{"route nowhere", router(model.SoftwareFRR, model.Routing{}), func(e *model.ResolvedElement) {
 			e.Routes = []model.Route{{To: prefix("10.9.0.0/16")}}
 		}, "route 10.9.0.0/16: it needs a next hop"},

@@ -20,10 +20,14 @@ func TestDaemonsFileIsNoShell(t *testing.T) {
 	attack.Tell(t, "commands in the file that says which daemons FRR has", "none is run")
 	for _, bad := range []string{
 		"touch /tmp/x", "ospfd=$(touch /tmp/x)", "ospfd=`id`", "zebra_options=\"-K 3; id\"", "MAX_FDS=1024 id",
-		"MAX_FDS=12x", "MAX_FDS=0", "PATH=/tmp", "LD_PRELOAD=/tmp/x.so", "all_wrap=/usr/bin/perf", "ospfd_wrap=x", "ospfd=maybe",
-		"zebra_options='-P 0", "zebra_options='-d'", "zebra_options=\"--vty_socket /tmp\"", "bgpd_options=\"-n\"", "zebra_options=\"-- x\"",
-		"ospfd_instances=0", "ospfd_instances=1,x", "frr_profile=fast", "watchfrr_options=\"-r true\"", "export ospfd=yes",
-		"zebra_options=-uroot", "zebra_options=-rd", "bgpd_options=-Sdp179", "ospfd_options=-z/tmp/x", "zebra_options=--daemo", "bgpd_options=--us=root",
+		"MAX_FDS=12x", "MAX_FDS=0", "PATH=/tmp", "LD_PRELOAD=/tmp/x.so", "all_wrap=/usr/bin/perf",
+		"ospfd_wrap=x", "ospfd=maybe",
+		"zebra_options='-P 0", "zebra_options='-d'", "zebra_options=\"--vty_socket /tmp\"", "bgpd_options=\"-n\"",
+		"zebra_options=\"-- x\"",
+		"ospfd_instances=0", "ospfd_instances=1,x", "frr_profile=fast",
+		"watchfrr_options=\"-r true\"", "export ospfd=yes",
+		"zebra_options=-uroot", "zebra_options=-rd", "bgpd_options=-Sdp179", "ospfd_options=-z/tmp/x",
+		"zebra_options=--daemo", "bgpd_options=--us=root",
 		"zebra_options=-b", "frr_global_options=-Nother", "ospfd_options=--vty_s=/tmp",
 		"ospfd=yes && id", "[ -x /bin/sh ] && id", "zebra_options=\"a\\nb\"", "sharpd=yes",
 	} {
@@ -44,17 +48,20 @@ func TestDaemonsFile(t *testing.T) {
 	} else if got := s.names(); !slices.Equal(got, []string{"zebra", "staticd"}) {
 		t.Errorf("Debian's file starts %v", got)
 	}
-	s, err := parseDaemonsFile("# none\nospfd=yes\nospfd_instances=\"1,2\"\nbgpd=\"yes\" # two\nzebra=no\nzebra_options=\"  -A 127.0.0.1 -s 90000000\"\n" +
+	s, err := parseDaemonsFile("# none\nospfd=yes\nospfd_instances=\"1,2\"\nbgpd=\"yes\" # " +
+		"two\nzebra=no\nzebra_options=\"  -A 127.0.0.1 -s 90000000\"\n" +
 		"frr_global_options=\"-P 0\"\nfrr_profile=\"datacenter\"\nMAX_FDS=2048\nvtysh_enable=yes\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, good := range []string{"-A127.0.0.1", "-p 1790", "-p1790 -S", "-e 64", "-lhost.dn", "--vty_port=2601 --log file:/tmp/d", "-Mbgpd_bmp", "--no_kernel"} {
+	for _, good := range []string{"-A127.0.0.1", "-p 1790", "-p1790 -S", "-e 64", "-lhost.dn",
+		"--vty_port=2601 --log file:/tmp/d", "-Mbgpd_bmp", "--no_kernel"} {
 		if _, err := frrOptions(good); err != nil {
 			t.Errorf("%q is refused: %v", good, err)
 		}
 	}
-	want := "start 2048 -P 0 -F datacenter zebra -P 0 -F datacenter -A 127.0.0.1 -s 90000000 -- bgpd -P 0 -F datacenter -- " +
+	want := "start 2048 -P 0 -F datacenter zebra -P 0 -F datacenter -A 127.0.0.1 -s 90000000 -- bgpd -P 0 -F " +
+		"datacenter -- " +
 		"ospfd-1 -P 0 -F datacenter -n 1 -- ospfd-2 -P 0 -F datacenter -n 2 -- staticd -P 0 -F datacenter"
 	if got := strings.Join(s.command()[1:], " "); got != want {
 		t.Errorf("the command is\n%s, want\n%s", got, want)
@@ -69,13 +76,16 @@ func TestNotes(t *testing.T) {
 	if n, err := ParseNote([]byte("12 " + hash + " 3\n")); err != nil || n != (Note{12, hash, 3}) {
 		t.Errorf("got %+v, %v", n, err)
 	}
-	for _, bad := range []string{"", "12", "0 " + hash + " 1", "-1 " + hash + " 1", "99999999999 " + hash + " 1", "12 " + hash, "12 xyz 1",
-		"12 " + strings.ToUpper(hash) + " 1", "12 " + hash + " x", "12 " + hash + " 1 more", strings.Repeat("9", 1<<20)} {
+	for _, bad := range []string{"", "12", "0 " + hash + " 1", "-1 " + hash + " 1", "99999999999 " + hash + " 1",
+		"12 " + hash, "12 xyz 1",
+		"12 " + strings.ToUpper(hash) + " 1", "12 " + hash + " x", "12 " + hash + " 1 more",
+		strings.Repeat("9", 1<<20)} {
 		if n, err := ParseNote([]byte(bad)); err == nil {
 			t.Errorf("%.80q is taken for %+v", bad, n)
 		}
 	}
-	if got := Trouble([]byte("a\x1b[31m b\n\n c\x00\xff" + strings.Repeat("x", 10*MaxNote))); len(got) > MaxNote || !strings.HasPrefix(got, "a[31m b c") {
+	if got := Trouble([]byte("a\x1b[31m b\n\n c\x00\xff" + strings.Repeat("x", 10*MaxNote))); len(got) > MaxNote ||
+		!strings.HasPrefix(got, "a[31m b c") {
 		t.Errorf("trouble is %q", got)
 	}
 }
@@ -101,9 +111,11 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// TestDaemonThatCannotStartIsTold has a daemon that this machine's FRR may not have, or that ends at once, beside those that do.
+// TestDaemonThatCannotStartIsTold has a daemon that this machine's FRR may not have, or that ends at once, beside those
+// that do.
 func TestDaemonThatCannotStartIsTold(t *testing.T) {
-	rs := pair(t, model.SoftwareFRR, model.SoftwareBIRD, func(int) model.Routing { return model.Routing{OSPF: &model.OSPF{}} },
+	rs := pair(t, model.SoftwareFRR, model.SoftwareBIRD,
+		func(int) model.Routing { return model.Routing{OSPF: &model.OSPF{}} },
 		func(net *model.Resolved) {
 			net.Elements[0].Config = map[string]string{"daemons": "ospfd=yes\nbfdd=yes\nbfdd_options=\"--nonsense\"\n",
 				"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\n"}
@@ -112,7 +124,8 @@ func TestDaemonThatCannotStartIsTold(t *testing.T) {
 	r.awaitLine(t, "bfdd ended")
 	r.awaitLine(t, "bfdd ended")
 	r.awaitLine(t, "bfdd ended")
-	if out := r.show("cat " + NotesDir + "/trouble"); !strings.Contains(Trouble([]byte(out)), "bfdd ended 3 times soon after its start") {
+	if out := r.show("cat " + NotesDir + "/trouble"); !strings.Contains(Trouble([]byte(out)),
+		"bfdd ended 3 times soon after its start") {
 		t.Errorf("what is told is %q", out)
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {

@@ -17,7 +17,8 @@ import (
 const patience = 3 * time.Minute
 
 // pair is r1 and r2, joined by two links; each has a loopback and a host's subnet. change alters the resolved network.
-func pair(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Resolved)) [2]*running {
+func pair(t *testing.T, first, second model.Software, routing func(i int) model.Routing,
+	change func(*model.Resolved)) [2]*running {
 	t.Helper()
 	rs := joined(t, first, second, routing, change)
 	rs[0].configure(t)
@@ -26,18 +27,23 @@ func pair(t *testing.T, first, second model.Software, routing func(i int) model.
 }
 
 // joined is a pair in which nothing runs yet.
-func joined(t *testing.T, first, second model.Software, routing func(i int) model.Routing, change func(*model.Resolved)) [2]*running {
+func joined(t *testing.T, first, second model.Software, routing func(i int) model.Routing,
+	change func(*model.Resolved)) [2]*running {
 	t.Helper()
 	net := model.Network{Name: "lab", Pools: []netip.Prefix{prefix("10.0.0.0/16"), prefix("2001:db8::/48")}}
 	for i, s := range []model.Software{first, second} {
-		net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i+1), Kind: model.Router, Software: s,
+		net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i+1),
+			Kind: model.Router, Software: s,
 			Routing: routing(i)})
 	}
-	net.Elements = append(net.Elements, model.Element{Name: "h1", Kind: model.Host}, model.Element{Name: "h2", Kind: model.Host})
-	for _, l := range [][4]string{{"r1", "r2", "r2", "r1"}, {"r1", "ge-0/0/1", "r2", "ge-0/0/2"}, {"h1", "r1", "r1", "h1"},
+	net.Elements = append(net.Elements, model.Element{Name: "h1", Kind: model.Host},
+		model.Element{Name: "h2", Kind: model.Host})
+	for _, l := range [][4]string{{"r1", "r2", "r2", "r1"}, {"r1", "ge-0/0/1", "r2", "ge-0/0/2"},
+		{"h1", "r1", "r1", "h1"},
 		{"h2", "r2", "r2", "h2"}} {
-		net.Links = append(net.Links, model.Link{Name: l[0] + "--" + l[1], Ends: [2]model.End{{Element: l[0], Interface: l[1]},
-			{Element: l[2], Interface: l[3]}}})
+		net.Links = append(net.Links,
+			model.Link{Name: l[0] + "--" + l[1], Ends: [2]model.End{{Element: l[0], Interface: l[1]},
+				{Element: l[2], Interface: l[3]}}})
 	}
 	document, _ := resolve.Read(net)
 	resolved, _, err := document.Resolve(model.Assigned{}, resolve.NewNumbers())
@@ -60,12 +66,14 @@ func joined(t *testing.T, first, second model.Software, routing func(i int) mode
 		var device [2]string
 		for k, end := range l.Ends {
 			el := all[end.Element].el
-			i := slices.IndexFunc(el.Interfaces, func(i model.ResolvedInterface) bool { return i.Name == end.Interface })
+			i := slices.IndexFunc(el.Interfaces,
+				func(i model.ResolvedInterface) bool { return i.Name == end.Interface })
 			device[k] = el.Interfaces[i].LinuxName()
 		}
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = device[0]
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: device[1], PeerNamespace: netlink.NsFd(int(all[l.Ends[1].Element].ns))}
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: device[1],
+			PeerNamespace: netlink.NsFd(int(all[l.Ends[1].Element].ns))}
 		if err := all[l.Ends[0].Element].link.LinkAdd(veth); err != nil {
 			t.Fatalf("joining %v: %v", l.Ends, err)
 		}
@@ -90,7 +98,8 @@ func (r *running) awaitRoute(t *testing.T, to netip.Prefix, protocol netlink.Rou
 	updates := make(chan netlink.RouteUpdate, 1000)
 	done := make(chan struct{})
 	defer close(done)
-	if err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &r.ns}); err != nil {
+	if err := netlink.RouteSubscribeWithOptions(updates, done,
+		netlink.RouteSubscribeOptions{Namespace: &r.ns}); err != nil {
 		t.Fatal(err)
 	}
 	family := netlink.FAMILY_V6
@@ -122,7 +131,8 @@ func (r *running) awaitRoute(t *testing.T, to netip.Prefix, protocol netlink.Rou
 			}
 			t.Logf("%s: %s", r.el.Name, line)
 		case <-timeout:
-			t.Fatalf("%s has no route of protocol %d to %s with %d next hops; it has\n%v", r.el.Name, protocol, to, hops, routes)
+			t.Fatalf("%s has no route of protocol %d to %s with %d next hops; it has\n%v", r.el.Name,
+				protocol, to, hops, routes)
 		}
 	}
 }
@@ -145,8 +155,10 @@ func TestProtocolsExchangeRoutes(t *testing.T) {
 		v4, v6  netlink.RouteProtocol // FRR's
 	}
 	intents := []intent{
-		{"ospf", func(int) model.Routing { return model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}} }, protoOSPF, protoOSPF},
-		{"ebgp", func(i int) model.Routing { return model.Routing{BGP: &model.BGP{AS: 65001 + uint32(i)}} }, protoBGP, protoBGP},
+		{"ospf", func(int) model.Routing { return model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}} },
+			protoOSPF, protoOSPF},
+		{"ebgp", func(i int) model.Routing { return model.Routing{BGP: &model.BGP{AS: 65001 + uint32(i)}} },
+			protoBGP, protoBGP},
 		{"ibgp", func(int) model.Routing { return model.Routing{BGP: &model.BGP{AS: 65001}} }, protoBGP, protoBGP},
 		{"rip", func(int) model.Routing { return model.Routing{RIP: &model.RIP{}} }, protoRIP, protoRIPng},
 	}
@@ -155,7 +167,8 @@ func TestProtocolsExchangeRoutes(t *testing.T) {
 			return model.Routing{ISIS: &model.ISIS{Level: level}}
 		}, protoISIS, protoISIS}
 	}
-	for _, softwares := range [][2]model.Software{{model.SoftwareFRR, model.SoftwareFRR}, {model.SoftwareBIRD, model.SoftwareBIRD},
+	for _, softwares := range [][2]model.Software{{model.SoftwareFRR, model.SoftwareFRR},
+		{model.SoftwareBIRD, model.SoftwareBIRD},
 		{model.SoftwareFRR, model.SoftwareBIRD}} {
 		all := intents
 		if softwares[0] == softwares[1] && softwares[0] == model.SoftwareFRR {
@@ -177,7 +190,8 @@ func TestProtocolsExchangeRoutes(t *testing.T) {
 						}
 					}
 					if len(expect) != 4 {
-						t.Fatalf("%s has %v to announce, want loopback and host subnet of both families", far.Name, expect)
+						t.Fatalf("%s has %v to announce, want loopback and host subnet of both families", far.Name,
+							expect)
 					}
 					for _, to := range expect {
 						protocol := v6

@@ -40,7 +40,8 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 	r := rs[0]
 	before := r.awaitReady(t)
 	r.awaitRoute(t, rs[1].el.Loopback[0], protoOSPF, 2)
-	if out, err := r.exec("vtysh", "-c", "configure terminal", "-c", "interface h1", "-c", "ip ospf cost 77", "-c", "end",
+	if out, err := r.exec("vtysh", "-c", "configure terminal", "-c", "interface h1", "-c",
+		"ip ospf cost 77", "-c", "end",
 		"-c", "write"); err != nil || !strings.Contains(out, "[OK]") {
 		t.Fatalf("writing the configuration: %v\n%s", err, out)
 	}
@@ -59,7 +60,8 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 		t.Errorf("zebra is noted as %+v after %+v, and nobody has touched it", after["zebra"], before["zebra"])
 	}
 	r.awaitRoute(t, rs[1].el.Loopback[0], protoOSPF, 2)
-	if out, err := r.exec("vtysh", "-c", "show running-config ospfd"); err != nil || !strings.Contains(out, "ip ospf cost 77") {
+	if out, err := r.exec("vtysh", "-c", "show running-config ospfd"); err != nil ||
+		!strings.Contains(out, "ip ospf cost 77") {
 		t.Errorf("ospfd came back without what was written: %v\n%s", err, out)
 	}
 }
@@ -67,20 +69,23 @@ func TestKilledDaemonIsStartedAgainWithWhatWasWritten(t *testing.T) {
 // TestRoutesOfAKilledZebraGo leaves a route that nobody announces any more for the next zebra to find.
 func TestRoutesOfAKilledZebraGo(t *testing.T) {
 	stays, goes := prefix("198.51.100.0/24"), prefix("203.0.113.0/24")
-	rs := pair(t, model.SoftwareFRR, model.SoftwareFRR, func(int) model.Routing { return model.Routing{} }, func(net *model.Resolved) {
-		net.Elements[0].Routes = []model.Route{{To: stays, Type: model.RouteBlackhole}}
-	})
+	rs := pair(t, model.SoftwareFRR, model.SoftwareFRR, func(int) model.Routing { return model.Routing{} },
+		func(net *model.Resolved) {
+			net.Elements[0].Routes = []model.Route{{To: stays, Type: model.RouteBlackhole}}
+		})
 	r := rs[0]
 	r.awaitReady(t)
 	r.awaitRoute(t, stays, protoStatic, 1)
 	updates := make(chan netlink.RouteUpdate, 1000)
 	done := make(chan struct{})
 	defer close(done)
-	if err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &r.ns}); err != nil {
+	if err := netlink.RouteSubscribeWithOptions(updates, done,
+		netlink.RouteSubscribeOptions{Namespace: &r.ns}); err != nil {
 		t.Fatal(err)
 	}
 	// Both in one breath: a zebra that lived would have something to say about a route that is not its own.
-	if out, err := r.exec("sh", "-c", "kill -KILL $(cat /run/frr/zebra.pid); ip route add 203.0.113.0/24 dev h1 proto bgp"); err != nil {
+	if out, err := r.exec("sh", "-c",
+		"kill -KILL $(cat /run/frr/zebra.pid); ip route add 203.0.113.0/24 dev h1 proto bgp"); err != nil {
 		t.Fatalf("leaving a route of a killed zebra: %v\n%s", err, out)
 	}
 	for timeout := time.After(patience); ; {
@@ -99,8 +104,9 @@ func TestRoutesOfAKilledZebraGo(t *testing.T) {
 	}
 }
 
-// A BIRD that is killed in its first seconds, and begins anew while its neighbor still holds what it announced, announces that
-// neighbor in the end. BIRD itself may forget that, which depends on checksums and on the moment: so there are several pairs.
+// A BIRD that is killed in its first seconds, and begins anew while its neighbor still holds what it announced,
+// announces that neighbor in the end. BIRD itself may forget that, which depends on checksums and on the moment: so
+// there are several pairs.
 func TestRouterThatBeginsTwiceAnnouncesItsNeighbor(t *testing.T) {
 	for i := range 4 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -122,13 +128,16 @@ func TestRouterThatBeginsTwiceAnnouncesItsNeighbor(t *testing.T) {
 			r.configure(t)
 			rs[1].awaitSaid(t, "10.255.0.1 *10.255.0.1", "birdc", "show", "ospf", "lsadb")
 			stub := func(cost int) string {
-				return fmt.Sprintf("sed -i '/^[[:space:]]*area /a stubnet 10.77.%d.0/24 { cost %d; };' %s; ", cost, cost, birdConf)
+				return fmt.Sprintf("sed -i '/^[[:space:]]*area /a stubnet 10.77.%d.0/24 { cost %d; };' %s; ",
+					cost, cost, birdConf)
 			}
 			if out, err := r.exec("sh", "-c", stub(10+20*i)+"pkill -KILL -x bird; "+
-				"until birdc show status >/dev/null 2>&1; do sleep 0.05; done; sleep 0.3; "+stub(9)+birdProgram.Path+" reload"); err != nil {
+				"until birdc show status >/dev/null 2>&1; do sleep 0.05; done; sleep 0.3; "+stub(9)+birdProgram.Path+
+				" reload"); err != nil {
 				t.Fatalf("ending BIRD, and having the next one read something new: %v\n%s", err, out)
 			}
-			r.awaitSaid(t, "router 10.255.0.2 metric", "sh", "-c", "birdc show ospf state all | sed -n '/^.router 10.255.0.1/,/^$/p'")
+			r.awaitSaid(t, "router 10.255.0.2 metric", "sh", "-c",
+				"birdc show ospf state all | sed -n '/^.router 10.255.0.1/,/^$/p'")
 			rs[1].awaitRoute(t, r.el.Loopback[0], protoBIRD, 2)
 		})
 	}
@@ -151,9 +160,11 @@ func (r *running) awaitSaid(t *testing.T, pattern string, command ...string) {
 
 // Only a configuration that somebody wrote is checked before anything runs on it: ours is right.
 func TestWhatIsChecked(t *testing.T) {
-	for software, name := range map[model.Software]string{model.SoftwareFRR: "frr.conf", model.SoftwareBIRD: "bird.conf"} {
+	for software, name := range map[model.Software]string{model.SoftwareFRR: "frr.conf",
+		model.SoftwareBIRD: "bird.conf"} {
 		for _, config := range []map[string]string{nil, {name: "garbage {{{"}} {
-			plan, err := Render("lab", model.ResolvedElement{Name: "r1", Kind: model.Router, Software: software, Config: config})
+			plan, err := Render("lab", model.ResolvedElement{Name: "r1", Kind: model.Router,
+				Software: software, Config: config})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -93,7 +93,8 @@ type Required struct{ Path, Package string }
 func Requires(s model.Software) []Required {
 	switch s {
 	case model.SoftwareFRR:
-		return []Required{{"/usr/lib/frr/zebra", "frr"}, {"/usr/bin/vtysh", "frr"}, {"/usr/lib/frr/frr-reload.py", "frr-pythontools"}}
+		return []Required{{"/usr/lib/frr/zebra", "frr"}, {"/usr/bin/vtysh", "frr"},
+			{"/usr/lib/frr/frr-reload.py", "frr-pythontools"}}
 	case model.SoftwareBIRD:
 		return []Required{{"/usr/sbin/bird", "bird2"}, {"/usr/sbin/birdc", "bird2"}}
 	}
@@ -118,7 +119,8 @@ func checkConfigNames(config map[string]string, software model.Software) error {
 	known := model.ConfigFiles(software)
 	for _, name := range slices.Sorted(maps.Keys(config)) {
 		if !slices.Contains(known, name) {
-			return fmt.Errorf("%s reads no configuration file %q; it knows %s", software, name, strings.Join(known, ", "))
+			return fmt.Errorf("%s reads no configuration file %q; it knows %s", software, name,
+				strings.Join(known, ", "))
 		}
 	}
 	return nil

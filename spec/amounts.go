@@ -5,8 +5,8 @@ import (
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
-// checkZeros refuses amounts of nothing where they could only be read as "no limit" or the default, which is what leaving them out says.
-// Where defaults state an amount, a zero takes it back.
+// checkZeros refuses amounts of nothing where they could only be read as "no limit" or the default, which is what
+// leaving them out says. Where defaults state an amount, a zero takes it back.
 func (b *builder) checkZeros() {
 	d := &b.form.Defaults
 	whole := place{node: b.form.Node}
@@ -38,6 +38,7 @@ func (b *builder) checkZeros() {
 func checkNothings[T interface{ Keys() []model.Key[T] }](b *builder, at place, path []string, who string,
 	said, defaults *form.Said[T]) {
 	said.Nothings(defaults, func(key, why string) {
-		b.failAt(locateIn(at, append(path[:len(path):len(path)], key)), "%s: %s 0 %s; leave the key out for the default", who, key, why)
+		b.failAt(locateIn(at, append(path[:len(path):len(path)], key)),
+			"%s: %s 0 %s; leave the key out for the default", who, key, why)
 	})
 }

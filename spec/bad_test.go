@@ -25,7 +25,8 @@ func TestBadFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			nets, err := Parse(name, data, Options{ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist }})
+			nets, err := Parse(name, data,
+				Options{ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist }})
 			if err == nil {
 				t.Fatal("it was accepted")
 			}

@@ -69,7 +69,8 @@ func (b *builder) network() model.Network {
 	b.addLinks()
 	b.checkZeros()
 	for _, x := range f.Expect {
-		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To, Family: model.Family(x.Family), Not: x.Not})
+		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To,
+			Family: model.Family(x.Family), Not: x.Not})
 	}
 	b.net = resolve.WithInterfaces(b.net)
 	b.addShort()
@@ -118,14 +119,17 @@ func (b *builder) add(e model.Element, key, node ast.Node) {
 	b.elements = append(b.elements, place{key, node})
 }
 
-func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, addresses form.Prefixes, loopback form.Loopbacks,
+func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, addresses form.Prefixes,
+	loopback form.Loopbacks,
 	gateway form.Addrs, routes []form.Route) {
 	for _, i := range interfaces {
-		e.Interfaces = append(e.Interfaces, model.Interface{Name: i.Name, MAC: i.Value.MAC, Addresses: i.Value.Addresses})
+		e.Interfaces = append(e.Interfaces, model.Interface{Name: i.Name, MAC: i.Value.MAC,
+			Addresses: i.Value.Addresses})
 	}
 	e.Loopback, e.Gateways = []netip.Prefix(loopback), []netip.Addr(gateway)
 	for _, r := range routes {
-		e.Routes = append(e.Routes, model.Route{To: r.To.Prefix, Via: r.Via, Interface: r.Interface, Type: r.Type, Metric: r.Metric})
+		e.Routes = append(e.Routes, model.Route{To: r.To.Prefix, Via: r.Via, Interface: r.Interface,
+			Type: r.Type, Metric: r.Metric})
 	}
 	if len(addresses) > 0 {
 		b.short[len(b.net.Elements)] = addresses
@@ -145,7 +149,8 @@ func (b *builder) addShort() {
 			names[k] = f.Name
 		}
 		b.failAt(locateIn(b.elements[i], []string{"addresses"}),
-			"%s %s: addresses is for an element with one interface, and it has %d (%s); write interfaces: {NAME: ADDRESS}",
+			"%s %s: addresses is for an element with one interface, and it has %d (%s); write interfaces: {NAME: "+
+				"ADDRESS}",
 			e.Kind, e.Name, len(names), strings.Join(names, ", "))
 	}
 }
@@ -158,13 +163,15 @@ func mergeIntents(a, b form.Intents) form.Intents {
 	case a.ISIS == nil:
 		a.ISIS = b.ISIS
 	case b.ISIS != nil:
-		a.ISIS = &form.ISIS{Off: a.ISIS.Off, Area: first(a.ISIS.Area, b.ISIS.Area), Level: first(a.ISIS.Level, b.ISIS.Level)}
+		a.ISIS = &form.ISIS{Off: a.ISIS.Off, Area: first(a.ISIS.Area, b.ISIS.Area),
+			Level: first(a.ISIS.Level, b.ISIS.Level)}
 	}
 	switch {
 	case a.BGP == nil:
 		a.BGP = b.BGP
 	case b.BGP != nil:
-		merged := form.BGP{Off: a.BGP.Off, AS: first(a.BGP.AS, b.BGP.AS), Networks: a.BGP.Networks, Neighbors: a.BGP.Neighbors}
+		merged := form.BGP{Off: a.BGP.Off, AS: first(a.BGP.AS, b.BGP.AS), Networks: a.BGP.Networks,
+			Neighbors: a.BGP.Neighbors}
 		if merged.Networks == nil {
 			merged.Networks = b.BGP.Networks
 		}
@@ -231,13 +238,15 @@ func (b *builder) config(router string, c form.Config, software model.Software) 
 			}
 			data, err := b.readFile(path)
 			if err != nil {
-				b.fail(item.Node, "config of router %s: %v; paths are relative to the file that names them", router, err)
+				b.fail(item.Node, "config of router %s: %v; paths are relative to the file that names them", router,
+					err)
 				continue
 			}
 			text = string(data)
 		}
 		if len(text) > MaxConfigSize {
-			b.fail(item.Node, "config of router %s: it is larger than the %d bytes that are allowed", router, MaxConfigSize)
+			b.fail(item.Node, "config of router %s: it is larger than the %d bytes that are allowed",
+				router, MaxConfigSize)
 			continue
 		}
 		name := item.Name
@@ -292,7 +301,8 @@ func (b *builder) mirrors() {
 	}
 	next := 0
 	for _, v := range b.form.Mirrors {
-		e := model.Edge{Mirror: &model.Mirror{Link: strings.Join(strings.Fields(v.Link), ""), Bandwidth: deref(v.Bandwidth)}}
+		e := model.Edge{Mirror: &model.Mirror{Link: strings.Join(strings.Fields(v.Link), ""),
+			Bandwidth: deref(v.Bandwidth)}}
 		e.End.Element, e.End.Interface = cutEnd(v.To)
 		for e.End.Interface == "" {
 			if name := "mirror" + strconv.Itoa(next); !taken[name] {

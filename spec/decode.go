@@ -381,7 +381,8 @@ func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.I
 		all = make([]form.Item[T], 0, len(s.Values))
 		for _, item := range s.Values {
 			if m, ok := item.(*ast.MappingNode); ok && len(m.Values) > 0 {
-				d.fail(item, "%s is a list here, which takes names only; write a mapping without the dash:\n  %s:\n    KEY: VALUE",
+				d.fail(item, "%s is a list here, which takes names only; write a mapping without the dash:\n  %s:\n  "+
+					"  KEY: VALUE",
 					what, m.Values[0].Key)
 				continue
 			}

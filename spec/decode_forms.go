@@ -28,7 +28,8 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4In6() {
 		if a, err := netip.ParseAddr(s); err == nil {
-			return netip.Prefix{}, fmt.Errorf("%q has no prefix length; write it like %s/%d", s, a, map[bool]int{true: 24, false: 64}[a.Is4()])
+			return netip.Prefix{}, fmt.Errorf("%q has no prefix length; write it like %s/%d", s, a,
+				map[bool]int{true: 24, false: 64}[a.Is4()])
 		}
 		return netip.Prefix{}, fmt.Errorf("%q is no prefix; write one like 10.0.0.0/30 or 2001:db8::/64", s)
 	}
@@ -55,7 +56,8 @@ func parseArea(s string) (form.Area, error) {
 func parseForward(s string) (model.Forward, error) {
 	f, ok := model.ParseForward(s)
 	if !ok {
-		return f, fmt.Errorf("%q is no forwarded port; write the machine's port, the element and its port, like 2222:h1:22 or 5353:h1:53/udp", s)
+		return f, fmt.Errorf("%q is no forwarded port; write the machine's port, the element and its port, like "+
+			"2222:h1:22 or 5353:h1:53/udp", s)
 	}
 	return f, nil
 }
@@ -69,7 +71,8 @@ func (d *decoder) edge(n ast.Node, into *form.Edge, what string) {
 	}
 	end, out, ok := strings.Cut(text.Value, " -- ")
 	if into.End, out = strings.TrimSpace(end), strings.TrimSpace(out); !ok || into.End == "" || out == "" {
-		d.fail(n, "%s: %q is no edge; write one like r1 -- internet or r1 -- eth1, or a mapping with end: and device:", what, text.Value)
+		d.fail(n, "%s: %q is no edge; write one like r1 -- internet or r1 -- eth1, or a mapping with end: and device:",
+			what, text.Value)
 		return
 	}
 	if out == "internet" {
@@ -214,7 +217,8 @@ func (d *decoder) route(n ast.Node, r *form.Route) {
 	if r.To.Default {
 		switch {
 		case len(r.Via) == 0:
-			d.fail(n, "a default route needs a next hop here, which tells its address family; or write 0.0.0.0/0 or ::/0")
+			d.fail(n, "a default route needs a next hop here, which tells its address family; or write 0.0.0.0/0 or "+
+				"::/0")
 		case r.Via[0].Is4():
 			r.To.Prefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		default:

@@ -70,7 +70,8 @@ func quote(s string) string {
 	case "null", "true", "false", "yes", "no", "on", "off", "y", "n":
 		return strconv.Quote(s)
 	}
-	if plainText.MatchString(s) && !numeric.MatchString(s) && !strings.Contains(s, ": ") && !strings.HasSuffix(s, ":") && !strings.HasSuffix(s, " ") {
+	if plainText.MatchString(s) && !numeric.MatchString(s) && !strings.Contains(s, ": ") &&
+		!strings.HasSuffix(s, ":") && !strings.HasSuffix(s, " ") {
 		return s
 	}
 	return doubleQuoted(s)
@@ -94,7 +95,8 @@ func doubleQuoted(s string) string {
 		case c < ' ' || c == 0x7f:
 			b.WriteString(`\x` + string("0123456789abcdef"[c>>4]) + string("0123456789abcdef"[c&15]))
 		case !unicode.IsPrint(c) && c <= 0xffff:
-			b.WriteString(`\u` + strings.Repeat("0", 4-len(strconv.FormatInt(int64(c), 16))) + strconv.FormatInt(int64(c), 16))
+			b.WriteString(`\u` + strings.Repeat("0", 4-len(strconv.FormatInt(int64(c), 16))) +
+				strconv.FormatInt(int64(c), 16))
 		default:
 			b.WriteRune(c)
 		}

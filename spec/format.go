@@ -173,7 +173,8 @@ func (f *formatter) shared(doc *yamlNode) {
 	if len(rs) == 0 {
 		return
 	}
-	c := model.Element{Control: rs[0].Control, Forwarding: rs[0].Forwarding, Software: rs[0].Software, Routing: rs[0].Routing}
+	c := model.Element{Control: rs[0].Control, Forwarding: rs[0].Forwarding, Software: rs[0].Software,
+		Routing: rs[0].Routing}
 	usual := true // every router's software is its default
 	for _, e := range rs {
 		keep(&c.Control, e.Control)

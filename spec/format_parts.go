@@ -83,7 +83,8 @@ func (f *formatter) arrangeLinks() {
 // element's are then listed, which also keeps their order; elsewhere the links tell it.
 func (f *formatter) listInterfaces() map[string]bool {
 	listed := map[string]bool{}
-	implied := model.Network{Elements: make([]model.Element, len(f.net.Elements)), Links: f.net.Links, Edges: f.net.Edges}
+	implied := model.Network{Elements: make([]model.Element, len(f.net.Elements)),
+		Links: f.net.Links, Edges: f.net.Edges}
 	for i, e := range f.net.Elements {
 		implied.Elements[i] = model.Element{Name: e.Name, Kind: e.Kind}
 	}

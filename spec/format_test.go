@@ -26,7 +26,8 @@ func TestFormatRoundTrip(t *testing.T) {
 
 func maybe(t *rapid.T, what string) bool { return rapid.Bool().Draw(t, what) }
 
-var awkwardNames = []string{"1", "1.5", "null", "true", "no", "0x1f", "1e3", "2001-01-01", "r1.2", "a-b", "A", "file", "r_1"}
+var awkwardNames = []string{"1", "1.5", "null", "true", "no", "0x1f", "1e3", "2001-01-01", "r1.2",
+	"a-b", "A", "file", "r_1"}
 
 func drawNetwork(t *rapid.T) model.Network {
 	names := slices.Clone(awkwardNames)
@@ -39,10 +40,12 @@ func drawNetwork(t *rapid.T) model.Network {
 		net.Pools = []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("fd01::/40")}
 	}
 	if maybe(t, "slice") {
-		net.Slice = model.Slice{CPU: 64000, Bandwidth: model.Bandwidth(rapid.Uint64Range(8000, 1e12).Draw(t, "slice bandwidth")),
-			Packets: rapid.IntRange(100, 1e9).Draw(t, "slice packets"), Mode: "shared",
-			Tables: model.Bytes(rapid.IntRange(64<<10, 200<<20).Draw(t, "slice tables")), NextHops: rapid.IntRange(64, 50_000).Draw(t, "slice nexthops"),
-			Punts: rapid.IntRange(100, 1e9).Draw(t, "slice punts")}
+		net.Slice = model.Slice{CPU: 64000,
+			Bandwidth: model.Bandwidth(rapid.Uint64Range(8000, 1e12).Draw(t, "slice bandwidth")),
+			Packets:   rapid.IntRange(100, 1e9).Draw(t, "slice packets"), Mode: "shared",
+			Tables:   model.Bytes(rapid.IntRange(64<<10, 200<<20).Draw(t, "slice tables")),
+			NextHops: rapid.IntRange(64, 50_000).Draw(t, "slice nexthops"),
+			Punts:    rapid.IntRange(100, 1e9).Draw(t, "slice punts")}
 	}
 	if maybe(t, "policy") {
 		net.Attack = rapid.SampledFrom(model.AttackPolicies).Draw(t, "network's policy")
@@ -89,7 +92,8 @@ func drawRouting(t *rapid.T) (r model.Routing) {
 		r.OSPF6 = &model.OSPF{}
 	}
 	if maybe(t, "isis") {
-		r.ISIS = &model.ISIS{Area: rapid.SampledFrom([]string{"", "49.0010", "49"}).Draw(t, "isis area"), Level: rapid.IntRange(0, 2).Draw(t, "level")}
+		r.ISIS = &model.ISIS{Area: rapid.SampledFrom([]string{"", "49.0010", "49"}).Draw(t, "isis area"),
+			Level: rapid.IntRange(0, 2).Draw(t, "level")}
 	}
 	if maybe(t, "rip") {
 		r.RIP = &model.RIP{}
@@ -97,7 +101,8 @@ func drawRouting(t *rapid.T) (r model.Routing) {
 	if maybe(t, "bgp") {
 		r.BGP = &model.BGP{AS: rapid.Uint32Min(1).Draw(t, "as")}
 		if maybe(t, "bgp more") {
-			r.BGP.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/32")}
+			r.BGP.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
+				netip.MustParsePrefix("2001:db8::/32")}
 			r.BGP.Neighbors = []model.BGPNeighbor{{Address: netip.MustParseAddr("::1:2"), AS: 3, Name: "a b: c"}}
 		}
 	}
@@ -113,22 +118,28 @@ func drawRouter(t *rapid.T, e *model.Element, i int) {
 	if e.Software == "" || e.Software == model.SoftwareFRR {
 		if maybe(t, "routes") {
 			e.Routes = []model.Route{{To: netip.MustParsePrefix("10.9.0.0/16"), Type: model.RouteBlackhole, Metric: 5},
-				{To: netip.MustParsePrefix("::/0"), Via: []netip.Addr{netip.MustParseAddr("fe80::1"), netip.MustParseAddr("fe80::2")}}}
+				{To: netip.MustParsePrefix("::/0"), Via: []netip.Addr{netip.MustParseAddr("fe80::1"),
+					netip.MustParseAddr("fe80::2")}}}
 		}
 	}
 	if maybe(t, "id") {
 		e.RouterID = netip.AddrFrom4([4]byte{10, 255, 1, byte(i)})
 		e.Loopback = []netip.Prefix{netip.PrefixFrom(e.RouterID, 32)}
 	}
-	if (e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD || e.Software == "" && e.Routing.Any()) && maybe(t, "config") {
+	if (e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD || e.Software == "" && e.Routing.Any()) &&
+		maybe(t, "config") {
 		e.Config = map[string]string{}
 		if e.Software == "" {
 			e.Software = model.SoftwareFRR
 		}
-		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(model.ConfigFiles(e.Software)), 1, -1, rapid.ID).Draw(t, "files") {
-			e.Config[name] = rapid.OneOf(rapid.StringMatching(`[^\x00]*`), rapid.Map(rapid.SliceOf(rapid.SampledFrom([]string{"router ospf", " area 0", "!", "", "\tneighbor: {x}", "# c", "a: b "})),
-				func(lines []string) string { return strings.Join(lines, "\n") + "\n" })).Draw(t, "text")
-			if text := strings.TrimSpace(e.Config[name]); strings.ContainsAny(text, "./") && !strings.ContainsAny(text, "\n{};#!") {
+		for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(model.ConfigFiles(e.Software)), 1, -1,
+			rapid.ID).Draw(t, "files") {
+			e.Config[name] = rapid.OneOf(rapid.StringMatching(`[^\x00]*`),
+				rapid.Map(rapid.SliceOf(rapid.SampledFrom([]string{"router ospf", " area 0", "!", "",
+					"\tneighbor: {x}", "# c", "a: b "})),
+					func(lines []string) string { return strings.Join(lines, "\n") + "\n" })).Draw(t, "text")
+			if text := strings.TrimSpace(e.Config[name]); strings.ContainsAny(text, "./") &&
+				!strings.ContainsAny(text, "\n{};#!") {
 				e.Config[name] += "#" // it would be a path
 			}
 		}
@@ -148,7 +159,8 @@ func drawLinks(t *rapid.T, net *model.Network) {
 		if a == b || ea.Kind == model.Switch && eb.Kind == model.Switch {
 			continue
 		}
-		l := model.Link{Name: ea.Name + "--" + eb.Name, Ends: [2]model.End{{Element: ea.Name, Interface: eb.Name}, {Element: eb.Name, Interface: ea.Name}}}
+		l := model.Link{Name: ea.Name + "--" + eb.Name, Ends: [2]model.End{{Element: ea.Name, Interface: eb.Name},
+			{Element: eb.Name, Interface: ea.Name}}}
 		if interfaces[l.Ends[0]] || interfaces[l.Ends[1]] || maybe(t, "named") {
 			l.Name = fmt.Sprintf("link%d", i)
 			l.Ends[0].Interface, l.Ends[1].Interface = fmt.Sprintf("ge-0/0/%d", i), fmt.Sprintf("%d", i)
@@ -162,7 +174,8 @@ func drawLinks(t *rapid.T, net *model.Network) {
 		interfaces[l.Ends[0]], interfaces[l.Ends[1]] = true, true
 		if rated.Bandwidth == 0 || maybe(t, "rates") {
 			rated = model.Link{Bandwidth: model.Bandwidth(rapid.Uint64Range(8000, 1e12).Draw(t, "bandwidth")),
-				Delay: model.Duration(rapid.Int64Range(1, 1e9).Draw(t, "delay")), Loss: rapid.Float64Range(0, 1).Draw(t, "loss")}
+				Delay: model.Duration(rapid.Int64Range(1, 1e9).Draw(t, "delay")),
+				Loss:  rapid.Float64Range(0, 1).Draw(t, "loss")}
 		}
 		l.Bandwidth, l.Delay, l.Loss = rated.Bandwidth, rated.Delay, rated.Loss
 		point := ea.Kind != model.Switch && eb.Kind != model.Switch
@@ -173,25 +186,33 @@ func drawLinks(t *rapid.T, net *model.Network) {
 				l.Prefixes = append(l.Prefixes, netip.MustParsePrefix(fmt.Sprintf("2001:db8:%x::/64", i)))
 			}
 			if maybe(t, "address") {
-				ea.Interfaces = append(ea.Interfaces, model.Interface{Name: l.Ends[0].Interface, MAC: "02:00:00:00:00:01",
+				ea.Interfaces = append(ea.Interfaces, model.Interface{Name: l.Ends[0].Interface,
+					MAC:       "02:00:00:00:00:01",
 					Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), 7}), 24)}})
 			}
 		}
 		net.Links = append(net.Links, l)
 		if ea.Kind != model.Switch && eb.Kind != model.Switch && maybe(t, "expect") {
-			net.Expect = append(net.Expect, model.Expectation{From: ea.Name, To: eb.Name, Not: maybe(t, "not"), Family: rapid.SampledFrom([]model.Family{"", model.IPv4, model.IPv6}).Draw(t, "family")})
+			net.Expect = append(net.Expect, model.Expectation{From: ea.Name, To: eb.Name, Not: maybe(t, "not"),
+				Family: rapid.SampledFrom([]model.Family{"", model.IPv4, model.IPv6}).Draw(t, "family")})
 		}
 	}
-	if at := slices.IndexFunc(net.Elements, func(e model.Element) bool { return e.Kind == model.Host }); at >= 0 && len(net.Links) > 0 && maybe(t, "mirror") {
+	if at := slices.IndexFunc(net.Elements, func(e model.Element) bool { return e.Kind == model.Host }); at >= 0 &&
+		len(net.Links) > 0 && maybe(t, "mirror") {
 		net.Edges = []model.Edge{{Name: "look", End: model.End{Element: net.Elements[at].Name, Interface: "look"},
-			Mirror: &model.Mirror{Link: net.Links[0].Name, Bandwidth: rapid.SampledFrom([]model.Bandwidth{0, 5e6}).Draw(t, "mirror's")}}}
+			Mirror: &model.Mirror{Link: net.Links[0].Name,
+				Bandwidth: rapid.SampledFrom([]model.Bandwidth{0, 5e6}).Draw(t, "mirror's")}}}
 	} else if maybe(t, "edge") {
-		net.Edges = []model.Edge{{Name: "up", End: model.End{Element: net.Elements[0].Name, Interface: rapid.SampledFrom([]string{"up", "wan"}).Draw(t, "edge interface")}, Device: "eth1", VLAN: rapid.IntRange(0, 4094).Draw(t, "vlan"), Trunk: rapid.Bool().Draw(t, "trunk")}}
+		net.Edges = []model.Edge{{Name: "up", End: model.End{Element: net.Elements[0].Name,
+			Interface: rapid.SampledFrom([]string{"up", "wan"}).Draw(t,
+				"edge interface")}, Device: "eth1", VLAN: rapid.IntRange(0, 4094).Draw(t, "vlan"), Trunk: rapid.Bool().Draw(t, "trunk")}}
 		if maybe(t, "internet") {
-			net.Edges[0].Device, net.Edges[0].VLAN, net.Edges[0].Trunk, net.Edges[0].Internet = "", 0, false, &model.Internet{}
+			net.Edges[0].Device, net.Edges[0].VLAN, net.Edges[0].Trunk, net.Edges[0].Internet = "", 0,
+				false, &model.Internet{}
 			if net.Elements[0].Kind != model.Switch && maybe(t, "forwards") {
 				net.Edges[0].Internet.Forwards = []model.Forward{{Port: 2222, Element: net.Elements[0].Name, To: 22},
-					{Protocol: model.UDP, Address: netip.MustParseAddr("::1"), Port: 5353, Element: net.Elements[0].Name, To: 53}}
+					{Protocol: model.UDP, Address: netip.MustParseAddr("::1"), Port: 5353,
+						Element: net.Elements[0].Name, To: 53}}
 			}
 		}
 	}

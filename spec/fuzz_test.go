@@ -29,7 +29,8 @@ func FuzzParse(f *testing.F) {
 
 // FuzzLink looks at the links' own little language.
 func FuzzLink(f *testing.F) {
-	for _, s := range []string{"a -- b", "a:x -- b:y", "a:x -- b: 10.0.0.0/30", "a -- b: 10.0.0.0/30, 2001:db8::/64", "a -- b: {mtu: 9000}",
+	for _, s := range []string{"a -- b", "a:x -- b:y", "a:x -- b: 10.0.0.0/30", "a -- b: 10.0.0.0/30, 2001:db8::/64",
+		"a -- b: {mtu: 9000}",
 		"a -- b: {bandwidth: 1Gbit, delay: 1ms, loss: 1%}", "\"a:x/0:1 -- b\"", "a--b", "a -- a", ": -- :"} {
 		f.Add(s)
 	}
@@ -45,7 +46,8 @@ func read(net model.Network) resolve.Document {
 }
 
 func checkParse(t *testing.T, data []byte) {
-	nets, err := Parse("fuzz.yaml", data, Options{ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist }})
+	nets, err := Parse("fuzz.yaml", data,
+		Options{ReadFile: func(string) ([]byte, error) { return nil, os.ErrNotExist }})
 	if err != nil {
 		if nets != nil || !strings.HasPrefix(err.Error(), "fuzz.yaml:") {
 			t.Errorf("%d networks beside the error %q", len(nets), err)
@@ -94,11 +96,13 @@ func TestLongFormOfThousands(t *testing.T) {
 	b.WriteString("network: large\nrouters:\n")
 	const n = 5000
 	for i := range n {
-		b.WriteString("  r" + strconv.Itoa(i) + ":\n    software: static\n    cpu: 0.1\n    routes:\n      - blackhole 10.0.0.0/8\n")
+		b.WriteString("  r" + strconv.Itoa(i) +
+			":\n    software: static\n    cpu: 0.1\n    routes:\n      - blackhole 10.0.0.0/8\n")
 	}
 	b.WriteString("links:\n")
 	for i := range n - 1 {
-		b.WriteString("  - r" + strconv.Itoa(i) + " -- r" + strconv.Itoa(i+1) + ":\n      bandwidth: 10Mbit\n      delay: 1ms\n")
+		b.WriteString("  - r" + strconv.Itoa(i) + " -- r" + strconv.Itoa(i+1) +
+			":\n      bandwidth: 10Mbit\n      delay: 1ms\n")
 	}
 	nets, err := Parse("large.yaml", []byte(b.String()), Options{})
 	if err != nil || len(nets[0].Elements) != n {

@@ -13,7 +13,8 @@ import (
 // keys are the file's names of the model's fields, where they differ.
 var keys = map[string]string{"gateways": "gateway", "routerID": "router-id", "routing": "", "ends": ""}
 
-// Locate says in which line of the file a problem with the network is that another has found. The object is found by its name.
+// Locate says in which line of the file a problem with the network is that another has found. The object is found by
+// its name.
 func (d Document) Locate(p model.Problem) *Error {
 	is := func(name string) bool { return name == p.Name }
 	p.Index = -1
@@ -36,7 +37,8 @@ func (d Document) Locate(p model.Problem) *Error {
 
 // locate finds a problem's place in the file: as deep as the file says something about it.
 func (b *builder) locate(p model.Problem) *token.Token {
-	places := map[model.Subject][]place{model.AboutElement: b.elements, model.AboutLink: b.links, model.AboutEdge: b.edges}[p.About]
+	places := map[model.Subject][]place{model.AboutElement: b.elements, model.AboutLink: b.links,
+		model.AboutEdge: b.edges}[p.About]
 	at := place{node: b.form.Node}
 	switch {
 	case p.About == model.AboutExpect && p.Index < len(b.form.Expect):

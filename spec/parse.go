@@ -28,29 +28,30 @@ const (
 	MaxSize = 4 << 20
 	// maxLength is how long a line may be, in bytes: some 30,000 names in brackets.
 	maxLength = 256 << 10
-	// MaxConfigSize is how large one configuration file may be, in bytes; the other bounds of a network are the model's, too.
+	// MaxConfigSize is how large one configuration file may be, in bytes; the other bounds of a network are the
+	// model's, too.
 	MaxConfigSize = model.MaxConfigSize
 	// MaxNetworks is how many documents a file may have.
 	MaxNetworks = 1000
-	// maxDepth is how deep a file may nest, maxIndent how far it may indent: both are far beyond what any file needs and
-	// far below what costs a parser its stack.
+	// maxDepth is how deep a file may nest, maxIndent how far it may indent: both are far beyond what any file needs
+	// and far below what costs a parser its stack.
 	maxDepth  = 32
 	maxIndent = 1000
-	// maxEntries is how many keys one mapping may have; the parser's time grows with their square, to a second or two at
-	// this many. Lists have no such limit.
+	// maxEntries is how many keys one mapping may have; the parser's time grows with their square, to a second or two
+	// at this many. Lists have no such limit.
 	maxEntries = 20_000
 )
 
 // Options tells Parse about the file's surroundings.
 type Options struct {
-	// ReadFile reads a configuration file that the file names, by its path relative to the working directory or absolute;
-	// when nil, what is a regular file is read, to a byte beyond MaxConfigSize.
+	// ReadFile reads a configuration file that the file names, by its path relative to the working directory or
+	// absolute; when nil, what is a regular file is read, to a byte beyond MaxConfigSize.
 	ReadFile func(path string) ([]byte, error)
 }
 
 // Parse reads a file of one or more documents, each a network. The name is for errors, and configuration files are
-// found relative to it. What it returns is what the file says, with the interfaces that its links and edges
-// imply, and model.Read finds nothing wrong with it; with any error, which is then Errors, it is nothing at all. What the file
+// found relative to it. What it returns is what the file says, with the interfaces that its links and edges imply, and
+// model.Read finds nothing wrong with it; with any error, which is then Errors, it is nothing at all. What the file
 // does not say is empty: it may have been set at run time, and then stays.
 func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 	documents, err := Documents(name, data, opts)
@@ -117,7 +118,8 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 			line = t.Position.Line
 		}
 		if first, twice := lines[net.Name]; twice {
-			d.fail(doc, "network %s is in this file twice, first in line %d; give one of them another name", net.Name, first)
+			d.fail(doc, "network %s is in this file twice, first in line %d; give one of them another name", net.Name,
+				first)
 		}
 		lines[net.Name] = line
 		all = append(all, Document{net, &b})
@@ -131,7 +133,8 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 // documents parses YAML, after making sure that parsing it is harmless.
 func (s source) documents() (docs []ast.Node, failed *Error) {
 	if len(s.data) > MaxSize {
-		return nil, s.whole("the file has %d bytes, which is more than a description of networks ever needs (%d are allowed); "+
+		return nil, s.whole("the file has %d bytes, which is more than a description of networks ever needs (%d are "+
+			"allowed); "+
 			"is it the right file?", len(s.data), MaxSize)
 	}
 	data := bytes.TrimPrefix(s.data, []byte("\ufeff"))
@@ -160,11 +163,13 @@ func (s source) documents() (docs []ast.Node, failed *Error) {
 		docs = append(docs, doc.Body)
 	}
 	if len(docs) > MaxNetworks {
-		return nil, s.whole("there are %d networks in it, and a file may have %d; divide it, or apply one network under many names with --name",
+		return nil, s.whole("there are %d networks in it, and a file may have %d; divide it, or apply one network "+
+			"under many names with --name",
 			len(docs), MaxNetworks)
 	}
 	if len(docs) == 0 {
-		return nil, s.whole("there is no network in it; the shortest is\n  network: lab\n  routers: [r1, r2]\n  links:\n    - r1 -- r2")
+		return nil, s.whole("there is no network in it; the shortest is\n  network: lab\n  routers: [r1, r2]\n  " +
+			"links:\n    - r1 -- r2")
 	}
 	return docs, nil
 }
@@ -178,15 +183,21 @@ func (s source) checkText(data []byte) *Error {
 			return s.whole("line %d is not UTF-8 text; is it the right file?", line)
 		}
 		if len(text) > maxLength {
-			return s.whole("line %d has %d bytes; %d are allowed: write one name or link a line", line, len(text), maxLength)
+			return s.whole("line %d has %d bytes; %d are allowed: write one name or link a line", line,
+				len(text), maxLength)
 		}
-		if i := bytes.IndexFunc(bytes.TrimSuffix(text, []byte("\r")), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }); i >= 0 {
-			return s.position(line, utf8.RuneCount(text[:i])+1, 1, "the control character %#02x does not belong into a text file; is it the right file?", text[i])
+		if i := bytes.IndexFunc(bytes.TrimSuffix(text, []byte("\r")), func(r rune) bool {
+			return r < ' ' && r != '\t' ||
+				r == 0x7f
+		}); i >= 0 {
+			return s.position(line, utf8.RuneCount(text[:i])+1, 1,
+				"the control character %#02x does not belong into a text file; is it the right file?", text[i])
 		}
 		if word := bytes.TrimSpace(text); !begun && len(word) > 0 && word[0] != '#' && string(word) != "---" {
 			begun = true
 			if !bytes.ContainsRune(word, ':') && word[0] != '{' && word[0] != '%' {
-				return s.position(line, 1, utf8.RuneCount(text), "this is no description of networks; it would begin with a line like: network: lab")
+				return s.position(line, 1, utf8.RuneCount(text),
+					"this is no description of networks; it would begin with a line like: network: lab")
 			}
 		}
 		data = rest
@@ -206,7 +217,8 @@ func (s source) checkTokens(tokens token.Tokens) *Error {
 		case token.DocumentHeaderType:
 			open = nil
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			return s.at(t, "YAML anchors, aliases and merge keys (&, *, <<) are not used here; say what many have in common under defaults:")
+			return s.at(t, "YAML anchors, aliases and merge keys (&, *, <<) are not used here; say what many have in "+
+				"common under defaults:")
 		case token.TagType:
 			return s.at(t, "YAML tags (%s) are not used here; leave it out, or put the text in quotes", t.Value)
 		case token.DirectiveType:
@@ -216,7 +228,8 @@ func (s source) checkTokens(tokens token.Tokens) *Error {
 		case token.SequenceStartType, token.MappingStartType:
 			depth++
 			if depth > maxDepth {
-				return s.at(t, "brackets nest more than %d deep here; nothing in a description of networks does", maxDepth)
+				return s.at(t, "brackets nest more than %d deep here; nothing in a description of networks does",
+					maxDepth)
 			}
 		case token.SequenceEndType, token.MappingEndType:
 			depth = max(0, depth-1)
@@ -236,7 +249,8 @@ func (s source) checkTokens(tokens token.Tokens) *Error {
 					open = append(open, mappingSize{column: column})
 				}
 				if open[len(open)-1].entries++; open[len(open)-1].entries > maxEntries {
-					return s.at(before, "this mapping has more than %d keys; divide it into several networks, or list names where there is nothing else to say", maxEntries)
+					return s.at(before, "this mapping has more than %d keys; divide it into several networks, or "+
+						"list names where there is nothing else to say", maxEntries)
 				}
 			}
 		case token.InvalidType:

@@ -106,7 +106,8 @@ func (s *schemaNode) check(root *schemaNode, v any, at string) string {
 }
 
 func (s *schemaNode) checkObject(root *schemaNode, v map[string]any, at string) string {
-	if s.Type != "object" || s.MinProperties != nil && len(v) < *s.MinProperties || s.MaxProperties != nil && len(v) > *s.MaxProperties {
+	if s.Type != "object" || s.MinProperties != nil && len(v) < *s.MinProperties || s.MaxProperties != nil &&
+		len(v) > *s.MaxProperties {
 		return at + " is a mapping"
 	}
 	for _, r := range s.Required {
@@ -204,8 +205,10 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	accept("line", Line(10))
-	for _, name := range []string{"unknown-key", "unknown-top-key", "no-name", "bandwidth-bytes", "bandwidth-no-unit", "memory-unit", "cpu-millis",
-		"loss-too-much", "no-link", "software-unknown", "host-with-ospf", "expect-nonsense", "expect-family", "wrong-type-list", "wrong-type-scalar",
+	for _, name := range []string{"unknown-key", "unknown-top-key", "no-name", "bandwidth-bytes", "bandwidth-no-unit",
+		"memory-unit", "cpu-millis",
+		"loss-too-much", "no-link", "software-unknown", "host-with-ospf", "expect-nonsense", "expect-family",
+		"wrong-type-list", "wrong-type-scalar",
 		"wrong-type-number", "name-characters", "list-with-mapping"} {
 		data, err := os.ReadFile("testdata/bad/" + name + ".yaml")
 		if err != nil {
@@ -224,9 +227,12 @@ func TestSchema(t *testing.T) {
 // Every key that the decoder knows is in the schema, and no other.
 func TestSchemaHasEveryKey(t *testing.T) {
 	s := readSchema(t)
-	for name, typ := range map[string]reflect.Type{"": reflect.TypeFor[form.Network](), "Router": reflect.TypeFor[form.Router](),
-		"Host": reflect.TypeFor[form.Host](), "Switch": reflect.TypeFor[form.Switch](), "LinkValue": reflect.TypeFor[form.LinkValue](),
-		"Interface": reflect.TypeFor[form.Interface](), "BGP": reflect.TypeFor[form.BGP](), "Edge": reflect.TypeFor[form.Edge]()} {
+	for name, typ := range map[string]reflect.Type{"": reflect.TypeFor[form.Network](),
+		"Router": reflect.TypeFor[form.Router](),
+		"Host":   reflect.TypeFor[form.Host](), "Switch": reflect.TypeFor[form.Switch](),
+		"LinkValue": reflect.TypeFor[form.LinkValue](),
+		"Interface": reflect.TypeFor[form.Interface](), "BGP": reflect.TypeFor[form.BGP](),
+		"Edge": reflect.TypeFor[form.Edge]()} {
 		have := s
 		if name != "" {
 			have = s.Defs[name]

@@ -26,7 +26,8 @@ func joinColons(tokens token.Tokens) token.Tokens {
 				break
 			}
 			value, at := ":"+next.Value, t
-			if n := len(joined); n > 0 && plain(joined[n-1]) && adjacent(joined[n-1], len([]rune(joined[n-1].Value)), t) {
+			if n := len(joined); n > 0 && plain(joined[n-1]) &&
+				adjacent(joined[n-1], len([]rune(joined[n-1].Value)), t) {
 				at = joined[n-1]
 				value = at.Value + value
 				joined = joined[:n-1]

@@ -21,11 +21,13 @@ links:
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := model.Settings{Elements: map[string][]string{"h1": {"cpu"}}, Links: map[string][]string{"h1--s": {"delay", "loss"}}}
+	want := model.Settings{Elements: map[string][]string{"h1": {"cpu"}},
+		Links: map[string][]string{"h1--s": {"delay", "loss"}}}
 	if got := nets[0].Zeros; !reflect.DeepEqual(got, want) {
 		t.Errorf("stated as zero: %+v, want %+v", got, want)
 	}
-	if n := nets[0]; n.Elements[0].CPU != 0 || n.Elements[1].CPU != 500 || n.Links[0].Loss != 0 || n.Links[1].Loss != 0.01 {
+	if n := nets[0]; n.Elements[0].CPU != 0 || n.Elements[1].CPU != 500 || n.Links[0].Loss != 0 ||
+		n.Links[1].Loss != 0.01 {
 		t.Errorf("%+v", n)
 	}
 	if complete := read(nets[0]).Network(); !reflect.DeepEqual(complete.Zeros, model.Settings{}) {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestAlertsCutOff follows the alerts of an intrusion detection system in an element: who is seen to do what they say is cut
-// off; who is only named, by a forged address or a lying element, is not.
+// TestAlertsCutOff follows the alerts of an intrusion detection system in an element: who is seen to do what they say
+// is cut off; who is only named, by a forged address or a lying element, is not.
 func TestAlertsCutOff(t *testing.T) {
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, strings.NewReplacer("node: n2", "node: n1").Replace(watched)))
@@ -28,7 +28,8 @@ func TestAlertsCutOff(t *testing.T) {
 	alert := func(source, target string) {
 		t.Helper()
 		line := fmt.Sprintf(`{"event_type":"alert","src_ip":%q,"dest_ip":%q,"dest_port":80,"proto":"TCP","alert":{"signature":"a scan","severity":2}}`, source, target)
-		p.run("exec", "lab/h3", "--", "sh", "-c", "echo '"+line+"' >> /var/log/eve.json; echo nonsense >> /var/log/eve.json")
+		p.run("exec", "lab/h3", "--", "sh", "-c", "echo '"+line+
+			"' >> /var/log/eve.json; echo nonsense >> /var/log/eve.json")
 	}
 	says := func(what string) {
 		t.Helper()
@@ -45,13 +46,14 @@ func TestAlertsCutOff(t *testing.T) {
 	alert("10.1.0.1", "10.2.0.1") // h1 does
 	says("lab/h1  10.1.0.1 → 10.2.0.1  a scan: it was cut off")
 	end()
-	if out := p.run("quarantine", "list"); strings.Contains(out, "lab/h2") || !strings.Contains(out, "lab/h3 saw: a scan (10.1.0.1 → 10.2.0.1)") {
+	if out := p.run("quarantine", "list"); strings.Contains(out, "lab/h2") ||
+		!strings.Contains(out, "lab/h3 saw: a scan (10.1.0.1 → 10.2.0.1)") {
 		t.Errorf("in quarantine are %s", out)
 	}
 }
 
-// detector is a small intrusion detection system: it takes what comes in by mirror0, and writes an alert in Suricata's format
-// once somebody has tried twenty services. It stands in for Suricata where that is not to be had.
+// detector is a small intrusion detection system: it takes what comes in by mirror0, and writes an alert in Suricata's
+// format once somebody has tried twenty services. It stands in for Suricata where that is not to be had.
 const detector = `use strict; $| = 1; alarm 200;
 open my $f, "<", "/sys/class/net/mirror0/ifindex"; my $index = <$f>;
 socket my $s, 17, 3, 0x0300 or die "socket: $!"; bind $s, pack "SnlSCCa8", 17, 3, $index, 0, 0, 0, "" or die "bind: $!";
@@ -65,19 +67,22 @@ while (defined recv $s, my $b, 2000, 0) {
 	print $e qq({"event_type":"alert","src_ip":"$from","dest_ip":"$to","proto":"TCP","alert":{"signature":"twenty services tried","severity":2}}\n);
 }`
 
-// TestDetectionInAnElementCutsOff has the host with a mirror of another's link in examples/watched.yaml find that that one scans,
-// and the platform cut it off. Suricata's part is played by the detector above.
+// TestDetectionInAnElementCutsOff has the host with a mirror of another's link in examples/watched.yaml find that that
+// one scans, and the platform cut it off. Suricata's part is played by the detector above.
 func TestDetectionInAnElementCutsOff(t *testing.T) {
 	p := up(t, 1)
-	p.detects("twenty services tried", "looking", func(ids string) { p.run("exec", ids, "--", "touch", "/root/eve.json") },
+	p.detects("twenty services tried", "looking",
+		func(ids string) { p.run("exec", ids, "--", "touch", "/root/eve.json") },
 		"perl", "-e", detector)
 }
 
-// suricata is a directory with Debian's Suricata in it, as scripts/setup unpacks it, and the libraries that it has there.
+// suricata is a directory with Debian's Suricata in it, as scripts/setup unpacks it, and the libraries that it has
+// there.
 func suricata(t *testing.T) (dir, libraries string) {
 	dir = "../build/suricata"
 	if _, err := os.Stat(dir + "/usr/bin/suricata"); err != nil {
-		t.Skip("Suricata is not in build/suricata, where `scripts/setup suricata` unpacks it if the package archive has it")
+		t.Skip("Suricata is not in build/suricata, where `scripts/setup suricata` unpacks it if the package archive " +
+			"has it")
 	}
 	found, err := filepath.Glob(dir + "/usr/lib/*-linux-gnu")
 	if err != nil || len(found) != 1 {
@@ -86,8 +91,8 @@ func suricata(t *testing.T) (dir, libraries string) {
 	return dir, strings.TrimPrefix(found[0], dir)
 }
 
-// TestSuricataCutsOff is the same with Debian's Suricata, with the rule and the configuration that stand beside the example. On a
-// node where Suricata is installed, elements see it; here it is brought into the element.
+// TestSuricataCutsOff is the same with Debian's Suricata, with the rule and the configuration that stand beside the
+// example. On a node where Suricata is installed, elements see it; here it is brought into the element.
 func TestSuricataCutsOff(t *testing.T) {
 	dir, libraries := suricata(t)
 	p := up(t, 1)
@@ -113,7 +118,8 @@ func TestSuricataCutsOff(t *testing.T) {
 		"-i", "mirror0", "-k", "none", "-S", "/root/watched.rules", "-l", "/root")
 }
 
-// detects has a detection system in examples/watched.yaml find a scan with these words, once it has said that it begins.
+// detects has a detection system in examples/watched.yaml find a scan with these words, once it has said that it
+// begins.
 func (p *platform) detects(words, begins string, bring func(ids string), detector ...string) {
 	t := p.t
 	t.Helper()
@@ -161,7 +167,8 @@ func (p *platform) detects(words, begins string, bring func(ids string), detecto
 		return strings.Contains(said.String(), "watched/h1") && strings.Contains(said.String(), "it was cut off")
 	}, func() string { return said.String() + sees.String() })
 	t.Logf("cut off after %.1f s:\n%s", time.Since(began).Seconds(), said.String())
-	if out := p.run("quarantine", "list"); !strings.Contains(out, ids+" saw: "+words+" (10.1.0.1 → 10.2.0.1)") || strings.Contains(out, "watched/h2") {
+	if out := p.run("quarantine", "list"); !strings.Contains(out, ids+" saw: "+words+" (10.1.0.1 → 10.2.0.1)") ||
+		strings.Contains(out, "watched/h2") {
 		t.Errorf("in quarantine are %s", out)
 	}
 	if p.reaches("watched", "h1", "10.2.0.1") {

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steady is 10,000 numbered datagrams a second, ten each millisecond, from one element to another. What a starved sender
-// could not send in time is left out, and not made up for in a burst: the flow must not be what overruns a queue.
+// steady is 10,000 numbered datagrams a second, ten each millisecond, from one element to another. What a starved
+// sender could not send in time is left out, and not made up for in a burst: the flow must not be what overruns a
+// queue.
 type steady struct {
 	p             *platform
 	send, receive *net.UDPConn
@@ -109,8 +110,8 @@ func (f *steady) mark() (received uint64) {
 	}
 }
 
-// run sends for so long, and on until a quarter of a second's packets are sent where it was kept from the processor, and
-// returns how many were sent, and how many of them were lost.
+// run sends for so long, and on until a quarter of a second's packets are sent where it was kept from the processor,
+// and returns how many were sent, and how many of them were lost.
 func (f *steady) run(length time.Duration) (sent, lost uint64) {
 	f.p.t.Helper()
 	done := make(chan uint64)
@@ -142,8 +143,8 @@ func (f *steady) run(length time.Duration) (sent, lost uint64) {
 	}()
 	sent = <-done
 	received := f.mark()
-	// What waits in the queue of a processor that does something else is overtaken by a mark sent on another one. It is late,
-	// not lost.
+	// What waits in the queue of a processor that does something else is overtaken by a mark sent on another one. It is
+	// late, not lost.
 	for late := time.Now().Add(overtaken); received < sent && time.Now().Before(late); {
 		time.Sleep(20 * time.Millisecond)
 		received += f.mark()

@@ -16,8 +16,8 @@ import (
 	"github.com/polyplane/polyplane/system/sandbox"
 )
 
-// attacked is a network that wants its peace, and one that does not leave it. Both have elements on both nodes, and the same
-// addresses.
+// attacked is a network that wants its peace, and one that does not leave it. Both have elements on both nodes, and the
+// same addresses.
 const attacked = `network: victim
 routers:
   r1: {software: static, node: n1}
@@ -102,12 +102,18 @@ func (s *spoken) String() string {
 func perl(program string) []string { return []string{"perl", "-e", program} }
 
 var attacks = []offence{
-	{name: "broadcast storm", command: perl(raw + `send $s, $all . $own . "\x88\xb5" . "x" x 46, 0 while 1`), proof: sentFrames, atLeast: 10_000},
-	{name: "large broadcast storm", command: perl(raw + `send $s, $all . $own . "\x88\xb5" . "x" x 1486, 0 while 1`), proof: sentFrames, atLeast: 10_000},
-	{name: "multicast storm", command: perl(raw + `send $s, "\x01\x00\x5e\x00\x00\x05" . $own . "\x08\x00" . "x" x 46, 0 while 1`), proof: sentFrames, atLeast: 10_000},
-	{name: "MAC flood", command: perl(raw + `send $s, "\x02" . substr(bytes, 0, 5) . "\x02" . substr(bytes, 0, 5) . "\x88\xb5" . "x" x 46, 0 while 1`),
+	{name: "broadcast storm", command: perl(raw + `send $s, $all . $own . "\x88\xb5" . "x" x 46, 0 while 1`),
 		proof: sentFrames, atLeast: 10_000},
-	{name: "ARP flood", command: perl(raw + `send $s, $all . $own . pack("nnnCCn", 0x806, 1, 0x800, 6, 4, 1 + int rand 2) . $own . "\xc0\xa8\x01" . substr(bytes, 0, 1) . ` +
+	{name: "large broadcast storm", command: perl(raw + `send $s, $all . $own . "\x88\xb5" . "x" x 1486, 0 while 1`),
+		proof: sentFrames, atLeast: 10_000},
+	{name: "multicast storm",
+		command: perl(raw + `send $s, "\x01\x00\x5e\x00\x00\x05" . $own . "\x08\x00" . "x" x 46, 0 while 1`),
+		proof:   sentFrames, atLeast: 10_000},
+	{name: "MAC flood", command: perl(raw +
+		`send $s, "\x02" . substr(bytes, 0, 5) . "\x02" . substr(bytes, 0, 5) . "\x88\xb5" . "x" x 46, 0 while 1`),
+		proof: sentFrames, atLeast: 10_000},
+	{name: "ARP flood", command: perl(raw +
+		`send $s, $all . $own . pack("nnnCCn", 0x806, 1, 0x800, 6, 4, 1 + int rand 2) . $own . "\xc0\xa8\x01" . substr(bytes, 0, 1) . ` +
 		`"\0" x 6 . "\xc0\xa8\x01" . chr(1 + rand 6) . "x" x 18, 0 while 1`), proof: sentFrames, atLeast: 10_000},
 	{name: "forged sources", command: perl(raw + `my $n; while (1) { $n++;
 		my $ip = pack("CCnnnCCna4a4", 0x45, 0, 46, $n & 0xffff, 0, 64, 17, 0, "\xc0\xa8\x01\x01", "\xc0\xa8\x02\x02"); # the victim's own
@@ -126,11 +132,14 @@ var attacks = []offence{
 		for (1..200) { send $s, "x", 0, pack "SnC4x8", 2, 1 + rand 65000, 127, 0, 0, 1 + rand 250 } }'`},
 		proof: "cat /proc/sys/net/netfilter/nf_conntrack_count", atLeast: 10_000},
 	{name: "fork bomb", command: perl(`alarm 20; $SIG{CHLD} = "IGNORE"; $| = 1; while (1) { defined fork or $n++ or print "refused\n" }`), says: "refused"},
-	{name: "memory hog", command: []string{"sh", "-c", `while :; do perl -e 'while (1) { $x .= "x" x 1e6 }'; echo ended $?; done`}, says: "ended 137"},
-	{name: "processor hog", command: perl(`alarm 20; $| = 1; fork for 1 .. 5; print "begun\n"; while (1) {}`), says: "begun"},
+	{name: "memory hog", command: []string{"sh", "-c",
+		`while :; do perl -e 'while (1) { $x .= "x" x 1e6 }'; echo ended $?; done`}, says: "ended 137"},
+	{name: "processor hog", command: perl(`alarm 20; $| = 1; fork for 1 .. 5; print "begun\n"; while (1) {}`),
+		says: "begun"},
 	{name: "system call hog", command: perl(`alarm 20; $| = 1; fork for 1 .. 5; print "begun\n";
 		while (1) { stat "/proc/self/status"; open F, "<", "/proc/net/dev"; @x = <F> }`), says: "begun"},
-	{name: "disk", command: []string{"sh", "-c", `while :; do cat /dev/zero > /root/fill; rm /root/fill; done`}, says: "No space left"},
+	{name: "disk", command: []string{"sh", "-c", `while :; do cat /dev/zero > /root/fill; rm /root/fill; done`},
+		says: "No space left"},
 	{name: "files", command: []string{"sh", "-c", `mkdir -p /root/many && cd /root/many &&
 		while :; do perl -e 'for (1..1e5) { open F, ">", $_ or print("$!\n"), exit }'; rm -rf /root/many/*; done`}, says: "No space left"},
 }
@@ -138,8 +147,8 @@ var attacks = []offence{
 // tolerated is the part of a neighbour's packets that an attack may cost.
 const tolerated = 0.01
 
-// TestAttacks has one element do its worst, of each kind, while another network's flow of 10,000 packets a second counts
-// what it loses.
+// TestAttacks has one element do its worst, of each kind, while another network's flow of 10,000 packets a second
+// counts what it loses.
 func TestAttacks(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, attacked))
@@ -153,13 +162,15 @@ func TestAttacks(t *testing.T) {
 	p.allWell("victim")
 }
 
-// tablesAreBounded wants an element with more permanent neighbours than its limit to lose them, and its owner to be told.
+// tablesAreBounded wants an element with more permanent neighbours than its limit to lose them, and its owner to be
+// told.
 func tablesAreBounded(t *testing.T, p *platform) {
 	f := p.steady("victim", "v1", "v2", "192.168.2.2")
 	p.run("set", "mean/a1", "neighbours=8192")
 	attacker := p.namespace("mean", "a1")
 	const fill = `for ($n .. $n + 19999) { printf "neighbour replace 11.%d.%d.%d dev s1 lladdr 02:00:00:00:00:01 nud permanent\n", $_ >> 16, $_ >> 8 & 255, $_ & 255 }`
-	p.run("exec", "mean/a1", "--", "sh", "-c", "for n in 0 20000 40000 60000; do perl -se '"+fill+"' -- -n=$n | ip -force -batch -; done")
+	p.run("exec", "mean/a1", "--", "sh", "-c", "for n in 0 20000 40000 60000; do perl -se '"+fill+
+		"' -- -n=$n | ip -force -batch -; done")
 	var left string
 	p.await("its neighbours to be forgotten", func() bool {
 		left = strings.TrimSpace(in(t, attacker, "sh", "-c", "ip neighbour show nud permanent | wc -l"))
@@ -227,10 +238,12 @@ func (a *offence) run(t *testing.T, p *platform) {
 	if a.proof == entries {
 		in(t, attacker, "sh", "-c", "ip link set s1 down; ip link set s1 up") // this empties the table
 	}
-	attack.Measured(t, fmt.Sprintf("%s, by the root of a host in another network; its count grew from %d to %d", a.name, before, after),
+	attack.Measured(t, fmt.Sprintf("%s, by the root of a host in another network; its count grew from %d to %d",
+		a.name, before, after),
 		fmt.Sprintf("%d of %d packets (%.2f %%)", lost, sent, 100*loss))
 	if loss > tolerated {
-		t.Errorf("%s costs another network %.2f %% of %d packets: want at most %.0f %%; %s", a.name, 100*loss, sent, 100*tolerated, dropped)
+		t.Errorf("%s costs another network %.2f %% of %d packets: want at most %.0f %%; %s", a.name, 100*loss, sent,
+			100*tolerated, dropped)
 	}
 	if after-before < a.atLeast {
 		t.Errorf("the attack is none: its proof grew from %d to %d, and it says %s", before, after, said.String())

@@ -15,8 +15,8 @@ import (
 
 const pairOf = "network: %s\nhosts: {a: {}, b: {}}\nlinks: [a -- b]\n"
 
-// TestDamagedStoreAndTheWayBack spoils the store: the start says what is wrong, which backup is good, and how to put it back;
-// that done, everything is as it was when the backup was made, what came later is held, and no packet was lost.
+// TestDamagedStoreAndTheWayBack spoils the store: the start says what is wrong, which backup is good, and how to put it
+// back; that done, everything is as it was when the backup was made, what came later is held, and no packet was lost.
 func TestDamagedStoreAndTheWayBack(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, acrossNodes))
@@ -28,7 +28,8 @@ func TestDamagedStoreAndTheWayBack(t *testing.T) {
 	if err := os.MkdirAll(backups, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	good, bad := filepath.Join(backups, "auto-20261101T120000Z.backup"), filepath.Join(backups, "auto-20261102T120000Z.backup")
+	good, bad := filepath.Join(backups, "auto-20261101T120000Z.backup"),
+		filepath.Join(backups, "auto-20261102T120000Z.backup")
 	if out := p.run("backup", good); !strings.Contains(out, "1 networks") || !strings.Contains(out, "verified") {
 		t.Error(out)
 	}
@@ -72,7 +73,8 @@ func TestDamagedStoreAndTheWayBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, stderr, err := p.try("up", "-d")
-		for _, words := range []string{"its store is damaged", "What runs goes on running", "restore " + good, "recover --from-nodes"} {
+		for _, words := range []string{"its store is damaged", "What runs goes on running", "restore " + good,
+			"recover --from-nodes"} {
 			if err == nil || !strings.Contains(stderr, words) {
 				t.Fatalf("%s: up: %v, which does not say %q:\n%s", spoil, err, words, stderr)
 			}
@@ -122,7 +124,8 @@ func mustGlob(t *testing.T, pattern string) []string {
 	return found
 }
 
-// TestRestoreKilled kills `restore` at many moments: either store is in its place then, whole, and the one before is never lost.
+// TestRestoreKilled kills `restore` at many moments: either store is in its place then, whole, and the one before is
+// never lost.
 func TestRestoreKilled(t *testing.T) {
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, fmt.Sprintf(pairOf, "one")))
@@ -163,8 +166,8 @@ func TestRestoreKilled(t *testing.T) {
 	p.allWell("one")
 }
 
-// TestTrashOfADeletedNetwork gets a deleted network's files back: its file is applied again, the element stopped, its disk taken
-// out of the trash. What is deleted with --now leaves nothing.
+// TestTrashOfADeletedNetwork gets a deleted network's files back: its file is applied again, the element stopped, its
+// disk taken out of the trash. What is deleted with --now leaves nothing.
 func TestTrashOfADeletedNetwork(t *testing.T) {
 	p := up(t, 1)
 	net := file(t, "network: lab\nrouters:\n  r: {software: bird, ospf: {}}\nhosts: {h: {}}\nlinks: [r -- h]\n")
@@ -176,9 +179,11 @@ func TestTrashOfADeletedNetwork(t *testing.T) {
 		t.Fatalf("the trash has %v", list)
 	}
 	p.kill("agent n1")
-	p.await("the node to tell of its trash again", func() bool { out, _, _ := p.try("trash", "list"); return strings.Contains(out, list[0]) },
+	p.await("the node to tell of its trash again",
+		func() bool { out, _, _ := p.try("trash", "list"); return strings.Contains(out, list[0]) },
 		func() string { return p.run("trash", "list") })
-	if _, stderr, err := p.try("trash", "restore", list[0]); err == nil || !strings.Contains(stderr, "apply its network again") {
+	if _, stderr, err := p.try("trash", "restore", list[0]); err == nil ||
+		!strings.Contains(stderr, "apply its network again") {
 		t.Errorf("restored to nobody: %v %s", err, stderr)
 	}
 	p.run("apply", "-f", net)

@@ -11,8 +11,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// bombed is a network that wants its peace, and one whose host fills what tables of the kernel it can. Both have what they
-// have by default.
+// bombed is a network that wants its peace, and one whose host fills what tables of the kernel it can. Both have what
+// they have by default.
 const bombed = `network: victim
 routers:
   r1: {software: static, node: n1}
@@ -34,8 +34,8 @@ type tableBomb struct {
 	name string
 	// script is run again and again; prepare before it, once.
 	prepare, script string
-	// event is what of an event tells of it; empty where nobody need be told: what it takes is charged, refused, or time only, or
-	// the kernel searches a list for each entry, so that in a minute there is not yet too much.
+	// event is what of an event tells of it; empty where nobody need be told: what it takes is charged, refused, or
+	// time only, or the kernel searches a list for each entry, so that in a minute there is not yet too much.
 	event string
 	// refused is what the command says where it cannot do anything.
 	refused string
@@ -45,27 +45,36 @@ type tableBomb struct {
 	always bool
 }
 
-// batched feeds lines to a command: %1$d to %3$d are three bytes of the line's number, which is %4$d; they go on where the turn
-// before ended. A turn is short: the command's own memory is charged.
+// batched feeds lines to a command: %1$d to %3$d are three bytes of the line's number, which is %4$d; they go on where
+// the turn before ended. A turn is short: the command's own memory is charged.
 func batched(format, to string) string {
 	return fmt.Sprintf(`perl -se 'printf q{%s} . "\n", $_ >> 16 & 255, $_ >> 8 & 255, $_ & 255, $_ for $k + 1 .. $k + 20000' -- -k=$k | %s 2>/dev/null`, format, to)
 }
 
 var bombs = []tableBomb{
-	{name: "groups of next hops", always: true, event: "next-hop objects", script: "ip nexthop replace id 1 via 192.168.1.2 dev a2;" +
-		batched(`nexthop replace id 1%4$09d group 1 type resilient buckets 65534`, "ip -force -batch -")},
-	{name: "next hops", event: "next-hop objects", script: batched(`nexthop replace id %4$d via 192.168.1.2 dev a2`, "ip -force -batch -")},
-	{name: "proxy neighbours", script: batched(`neighbour replace proxy 11.%1$d.%2$d.%3$d dev a2`, "ip -force -batch -")},
+	{name: "groups of next hops", always: true, event: "next-hop objects",
+		script: "ip nexthop replace id 1 via 192.168.1.2 dev a2;" +
+			batched(`nexthop replace id 1%4$09d group 1 type resilient buckets 65534`, "ip -force -batch -")},
+	{name: "next hops", event: "next-hop objects", script: batched(`nexthop replace id %4$d via 192.168.1.2 dev a2`,
+		"ip -force -batch -")},
+	{name: "proxy neighbours", script: batched(`neighbour replace proxy 11.%1$d.%2$d.%3$d dev a2`,
+		"ip -force -batch -")},
 	{name: "FDB of a bridge", event: "forwarding entries",
-		prepare: "ip link add b0 type bridge; ip link set b0 up; ip link add x0 type veth peer name x1; ip link set x0 master b0; ip link set x0 up",
-		script:  batched(`fdb replace 02:00:%1$02x:%2$02x:%3$02x:00 dev x0 master static`, "bridge -force -batch -")},
-	{name: "FDB of a tunnel", event: "forwarding entries", prepare: "ip link add vx type vxlan id 5 dev a2 dstport 4789; ip link set vx up",
-		script: batched(`fdb replace 02:00:%1$02x:%2$02x:%3$02x:00 dev vx self dst 192.168.1.2`, "bridge -force -batch -")},
+		prepare: "ip link add b0 type bridge; ip link set b0 up; ip link add x0 type veth peer name x1; ip link set " +
+			"x0 master b0; ip link set x0 up",
+		script: batched(`fdb replace 02:00:%1$02x:%2$02x:%3$02x:00 dev x0 master static`, "bridge -force -batch -")},
+	{name: "FDB of a tunnel", event: "forwarding entries",
+		prepare: "ip link add vx type vxlan id 5 dev a2 dstport 4789; ip link set vx up",
+		script: batched(`fdb replace 02:00:%1$02x:%2$02x:%3$02x:00 dev vx self dst 192.168.1.2`,
+			"bridge -force -batch -")},
 	{name: "tc filters", script: "tc qdisc replace dev a2 clsact;" +
-		batched(`filter add dev a2 egress protocol ip pref 7 u32 match ip dst 10.%1$d.%2$d.%3$d`, "tc -force -batch -")},
+		batched(`filter add dev a2 egress protocol ip pref 7 u32 match ip dst 10.%1$d.%2$d.%3$d`,
+			"tc -force -batch -")},
 	{name: "tc classes", event: "queueing disciplines", prepare: "tc qdisc add dev a2 root handle 1: htb",
-		script: "tc qdisc replace dev a2 root handle 1: htb;" + batched(`class replace dev a2 parent 1: classid 1:%2$02x%3$02x htb rate 1mbit`, "tc -force -batch -")},
-	{name: "address labels", script: batched(`addrlabel add prefix fd00:%1$x:%2$x:%3$x::/64 label 7`, "ip -force -batch -")},
+		script: "tc qdisc replace dev a2 root handle 1: htb;" +
+			batched(`class replace dev a2 parent 1: classid 1:%2$02x%3$02x htb rate 1mbit`, "tc -force -batch -")},
+	{name: "address labels", script: batched(`addrlabel add prefix fd00:%1$x:%2$x:%3$x::/64 label 7`,
+		"ip -force -batch -")},
 	// Of many devices, since the kernel searches a device's list for each further one.
 	{name: "multicast addresses", event: "multicast addresses",
 		prepare: `for i in $(seq 200); do echo link add m$i type bridge; done | ip -batch -`,
@@ -90,11 +99,14 @@ var bombs = []tableBomb{
 		for my $n (1 .. 20000) { my $p = pack("CCnnn", 3, 4, 0, 0, 1000) . pack("CCnnnCCn", 0x45, 0, 28, 1, 0x4000, 64, 253, 0) . $a .
 			pack("CCCC", 10, $n >> 16, $n >> 8 & 255, $n & 255) . "x" x 8;
 			substr($p, 2, 2) = pack "n", sum $p; send $s, $p, 0, sockaddr_in 0, $a }'`},
-	{name: "network devices", event: "network devices", script: batched(`link add y%4$d type bridge`, "ip -force -batch -")},
-	{name: "IPsec", refused: "Protocol not supported", script: "ip xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir in"},
+	{name: "network devices", event: "network devices", script: batched(`link add y%4$d type bridge`,
+		"ip -force -batch -")},
+	{name: "IPsec", refused: "Protocol not supported",
+		script: "ip xfrm policy add src 10.0.0.0/8 dst 10.0.0.0/8 dir in"},
 	{name: "nftables", prepare: "nft add table t; nft add set t s '{ type ipv4_addr; }'",
 		script: `perl -se 'print "add element t s { ", join(", ", map { join ".", unpack "C4", pack "N", $_ } $k + 1 .. $k + 20000), " }\n"' -- -k=$k | nft -f -`},
-	{name: "devices made and removed", always: true, script: `for i in 1 2 3 4; do while :; do ip link add z$i type veth peer name zz$i; ip link del z$i; done & done; wait`},
+	{name: "devices made and removed", always: true,
+		script: `for i in 1 2 3 4; do while :; do ip link add z$i type veth peer name zz$i; ip link del z$i; done & done; wait`},
 	{name: "routes made and removed", script: `for i in 1 2 3 4; do while :; do
 		perl -e 'for $v (qw(replace del)) { printf "route $v 10.%d.%d.%d via 192.168.1.2\n", $ARGV[0], $_ >> 8, $_ & 255 for 1 .. 20000 }' $i | ip -force -batch -; done & done; wait`},
 }
@@ -109,15 +121,16 @@ func kernelMemory(t *testing.T) (sum int) {
 	for line := range strings.Lines(string(data)) {
 		var name string
 		var kib int
-		if _, err := fmt.Sscanf(line, "%s %d", &name, &kib); err == nil && (name == "SUnreclaim:" || name == "VmallocUsed:" || name == "Percpu:") {
+		if _, err := fmt.Sscanf(line, "%s %d", &name, &kib); err == nil &&
+			(name == "SUnreclaim:" || name == "VmallocUsed:" || name == "Percpu:") {
 			sum += kib / 1024
 		}
 	}
 	return sum
 }
 
-// TestBombs has a host fill, one after another, what tables of the kernel its root can, while another network's flow of 10,000
-// packets a second counts what it loses, and a third network is applied.
+// TestBombs has a host fill, one after another, what tables of the kernel its root can, while another network's flow of
+// 10,000 packets a second counts what it loses, and a third network is applied.
 func TestBombs(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, bombed))
@@ -138,7 +151,8 @@ func (b *tableBomb) explode(t *testing.T, p *platform, usual time.Duration, name
 	f := p.steady("victim", "v1", "v2", "192.168.2.2")
 	before, told := kernelMemory(t), p.run("get", "events")
 	var said spoken
-	c := p.command("exec", "mean/a1", "--", "sh", "-c", "echo begun; k=0; while :; do "+b.script+"; k=$((k+20000)); done")
+	c := p.command("exec", "mean/a1", "--", "sh", "-c", "echo begun; k=0; while :; do "+b.script+
+		"; k=$((k+20000)); done")
 	c.Stdout, c.Stderr = &said, &said
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -175,7 +189,8 @@ func (b *tableBomb) explode(t *testing.T, p *platform, usual time.Duration, name
 				if strings.Contains(told, line) {
 					continue // of another kind, which fills the same table
 				}
-				if strings.Contains(line, "mean/a1") && strings.Contains(line, "KernelMemoryLimit") && strings.Contains(line, b.event) {
+				if strings.Contains(line, "mean/a1") && strings.Contains(line, "KernelMemoryLimit") &&
+					strings.Contains(line, b.event) {
 					return true
 				}
 			}
@@ -189,8 +204,10 @@ func (b *tableBomb) explode(t *testing.T, p *platform, usual time.Duration, name
 	grown := <-most - before
 	c.Process.Signal(syscall.SIGTERM)
 	<-ended
-	attack.Measured(t, b.name+" without end", fmt.Sprintf("%d of %d packets; the kernel had at most %d MiB more; apply of a third network took %s, usually %s",
-		lost, sent, grown, took.Round(time.Millisecond), usual.Round(time.Millisecond)))
+	attack.Measured(t, b.name+" without end",
+		fmt.Sprintf("%d of %d packets; the kernel had at most %d MiB more; apply of a third network took %s, usually "+
+			"%s",
+			lost, sent, grown, took.Round(time.Millisecond), usual.Round(time.Millisecond)))
 	if float64(lost) > tolerated*float64(sent) {
 		t.Errorf("another network lost %d of %d packets", lost, sent)
 	}

@@ -45,7 +45,8 @@ type mistake struct {
 	says   []string
 }
 
-// make makes the mistake: one clear message on standard error with the words wanted, nothing that only programmers read.
+// make makes the mistake: one clear message on standard error with the words wanted, nothing that only programmers
+// read.
 func (m mistake) make(t *testing.T, p *platform, args ...string) {
 	t.Helper()
 	if len(args) == 0 {
@@ -73,7 +74,8 @@ func (m mistake) make(t *testing.T, p *platform, args ...string) {
 // readable expects nothing of a program's inside in what a user sees.
 func readable(t *testing.T, what, text string) {
 	t.Helper()
-	for _, s := range []string{"panic", "goroutine ", ".go:", "runtime error", "%!", "0xc0", "context deadline", "<nil>", "&{", "map["} {
+	for _, s := range []string{"panic", "goroutine ", ".go:", "runtime error", "%!", "0xc0", "context deadline",
+		"<nil>", "&{", "map["} {
 		if strings.Contains(text, s) {
 			t.Errorf("%s shows its inside (%q): %s", what, s, text)
 		}
@@ -202,28 +204,39 @@ func badFiles(t *testing.T, p *platform) {
 		{"empty", "", senseless, nil},
 		{"unknown key", head + "routerz: [r1]\n", senseless, []string{":2", "routerz", "routers"}},
 		{"unknown key of a router", head + "routers: {r1: {cpus: 2}}\n", senseless, []string{":2", "cpus", "cpu"}},
-		{"wrong unit", head + "routers: [a, b]\nlinks:\n  - a -- b: {bandwidth: 10furlongs}\n", senseless, []string{":4", "10furlongs", "Mbit"}},
+		{"wrong unit", head + "routers: [a, b]\nlinks:\n  - a -- b: {bandwidth: 10furlongs}\n", senseless,
+			[]string{":4", "10furlongs", "Mbit"}},
 		{"wrong memory", head + "routers: {a: {memory: lots}}\n", senseless, []string{":2", "lots", "MiB"}},
 		{"tab", head + "routers:\n\t- r1\n", senseless, []string{":3"}},
 		{"duplicate name", head + "routers: [r1, r1]\n", senseless, []string{":2", "r1"}},
 		{"router and host of a name", head + "routers: [x]\nhosts: [x]\n", senseless, []string{"x"}},
-		{"duplicate address", head + "routers: [a, b]\nlinks:\n  - a -- b: 10.0.0.0/30\nhosts: {h: {addresses: [10.0.0.1/30]}}\n", senseless, nil},
+		{"duplicate address", head +
+			"routers: [a, b]\nlinks:\n  - a -- b: 10.0.0.0/30\nhosts: {h: {addresses: [10.0.0.1/30]}}\n", senseless,
+			nil},
 		{"dangling link", head + "routers: [a]\nlinks:\n  - a -- nobody\n", senseless, []string{":4", "nobody"}},
 		{"link to itself", head + "routers: [a]\nlinks:\n  - a -- a\n", senseless, []string{":4"}},
 		{"half a link", head + "routers: [a]\nlinks:\n  - a --\n", senseless, []string{":4"}},
-		{"interface used twice", head + "routers: [a, b, c]\nlinks:\n  - a:e0 -- b\n  - a:e0 -- c\n", senseless, []string{":5", "e0"}},
-		{"prefix too small", head + "routers: [a]\nhosts: [h]\nlinks:\n  - a -- h: 10.0.0.0/32\n", senseless, []string{":5", "10.0.0.0/32"}},
-		{"segment too small", head + "switches: {s: {prefixes: 10.0.0.0/30}}\n" + many, senseless, []string{"10.0.0.0/30"}},
-		{"no prefix", head + "routers: [a, b]\nlinks:\n  - a -- b: 10.0.0.300/30\n", senseless, []string{":4", "10.0.0.300/30"}},
+		{"interface used twice", head + "routers: [a, b, c]\nlinks:\n  - a:e0 -- b\n  - a:e0 -- c\n", senseless,
+			[]string{":5", "e0"}},
+		{"prefix too small", head + "routers: [a]\nhosts: [h]\nlinks:\n  - a -- h: 10.0.0.0/32\n", senseless,
+			[]string{":5", "10.0.0.0/32"}},
+		{"segment too small", head + "switches: {s: {prefixes: 10.0.0.0/30}}\n" + many, senseless,
+			[]string{"10.0.0.0/30"}},
+		{"no prefix", head + "routers: [a, b]\nlinks:\n  - a -- b: 10.0.0.300/30\n", senseless,
+			[]string{":4", "10.0.0.300/30"}},
 		{"wrong MTU", head + "routers: [a, b]\nlinks:\n  - a -- b: {mtu: 20}\n", senseless, []string{":4", "20"}},
 		{"name for the kernel's", head + "routers: [lo]\n", senseless, []string{":2", "lo"}},
 		{"bad name", "network: no/slash\nrouters: [a]\n", senseless, []string{":1", "no/slash"}},
 		{"software unknown", head + "routers: {a: {software: quagga}}\n", senseless, []string{":2", "quagga", "frr"}},
-		{"expectation of nobody", head + "routers: [a]\nexpect: [a reaches nobody]\n", senseless, []string{":3", "nobody"}},
+		{"expectation of nobody", head + "routers: [a]\nexpect: [a reaches nobody]\n", senseless,
+			[]string{":3", "nobody"}},
 		{"node unknown", head + "routers: {a: {node: mars}}\n", refused, []string{"mars", "n1"}},
 		{"too much memory", head + "routers: {a: {memory: 1000GiB}}\n", refused, []string{"1000GiB", "n1"}},
-		{"MTU that the nodes' links do not carry", head + "routers: {a: {node: n1}, b: {node: n2}}\nlinks:\n  - a -- b: {mtu: 8990}\n", refused, []string{"8990"}},
-		{"MTU that they would not carry if the ends parted", head + "routers: [a, b]\nlinks:\n  - a -- b: {mtu: 9000}\n", refused, []string{"9050", "n1 -- n2 carries 9000", "8950"}},
+		{"MTU that the nodes' links do not carry", head +
+			"routers: {a: {node: n1}, b: {node: n2}}\nlinks:\n  - a -- b: {mtu: 8990}\n", refused, []string{"8990"}},
+		{"MTU that they would not carry if the ends parted", head +
+			"routers: [a, b]\nlinks:\n  - a -- b: {mtu: 9000}\n", refused,
+			[]string{"9050", "n1 -- n2 carries 9000", "8950"}},
 		{"10 MB of garbage", strings.Repeat("\x00\x01\xff{[garbage", 1<<20), senseless, nil},
 		{"10 MB of text", strings.Repeat("all work and no play makes jack a dull boy\n", 1<<18), senseless, nil},
 		{"YAML bomb", "a: &a [x,x,x,x,x,x,x,x,x]\n" + bomb(), senseless, nil},
@@ -253,7 +266,8 @@ func badFiles(t *testing.T, p *platform) {
 func bomb() string {
 	var b strings.Builder
 	for level := 'b'; level <= 'i'; level++ {
-		b.WriteString(string(level) + ": &" + string(level) + " [" + strings.TrimSuffix(strings.Repeat("*"+string(level-1)+",", 9), ",") + "]\n")
+		b.WriteString(string(level) + ": &" + string(level) + " [" +
+			strings.TrimSuffix(strings.Repeat("*"+string(level-1)+",", 9), ",") + "]\n")
 	}
 	return b.String() + "network: *i\n"
 }

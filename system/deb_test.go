@@ -24,7 +24,8 @@ func TestDebianPackage(t *testing.T) {
 		t.Helper()
 		c := exec.Command("scripts/deb")
 		c.Dir = root
-		c.Env = append(os.Environ(), "OUT="+out, "VERSION=v1.2.3~test", "BINARY="+binary, "COMPRESS=-Zgzip -z1", "SOURCE_DATE_EPOCH=1700000000")
+		c.Env = append(os.Environ(), "OUT="+out, "VERSION=v1.2.3~test", "BINARY="+binary, "COMPRESS=-Zgzip -z1",
+			"SOURCE_DATE_EPOCH=1700000000")
 		said, err := c.CombinedOutput()
 		if err != nil {
 			t.Fatalf("scripts/deb: %v\n%s", err, said)
@@ -43,8 +44,9 @@ func TestDebianPackage(t *testing.T) {
 		t.Fatalf("built: %v, %v", found, err)
 	}
 	deb := found[0]
-	for field, want := range map[string]string{"Package": "^polyplane$", "Version": `^1\.2\.3~test$`, "Architecture": "^(amd64|arm64)$",
-		"Depends": `\brunc\b`, "Recommends": `\bfrr\b`, "Installed-Size": `^\d+$`, "Maintainer": "@"} {
+	for field, want := range map[string]string{"Package": "^polyplane$", "Version": `^1\.2\.3~test$`,
+		"Architecture": "^(amd64|arm64)$",
+		"Depends":      `\brunc\b`, "Recommends": `\bfrr\b`, "Installed-Size": `^\d+$`, "Maintainer": "@"} {
 		if got := strings.TrimSpace(dpkg("-f", deb, field)); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: %q, want %s", field, got, want)
 		}
@@ -55,7 +57,8 @@ func TestDebianPackage(t *testing.T) {
 			t.Errorf("in the package: %s", line)
 		}
 		executable := strings.HasPrefix(words[0], "-rwxr-xr-x")
-		if strings.HasPrefix(words[0], "-") && executable != (words[5] == "./usr/bin/polyplane") || words[0][5] == 'w' || words[0][8] == 'w' {
+		if strings.HasPrefix(words[0], "-") && executable != (words[5] == "./usr/bin/polyplane") ||
+			words[0][5] == 'w' || words[0][8] == 'w' {
 			t.Errorf("a wrong mode: %s", line)
 		}
 	}
@@ -66,7 +69,8 @@ func TestDebianPackage(t *testing.T) {
 	if out, err := c.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "polyplane ") {
 		t.Errorf("its program: %v\n%s", err, out)
 	}
-	for _, file := range []string{"share/bash-completion/completions/polyplane", "share/doc/polyplane/copyright", "share/doc/polyplane/join.md",
+	for _, file := range []string{"share/bash-completion/completions/polyplane", "share/doc/polyplane/copyright",
+		"share/doc/polyplane/join.md",
 		"share/doc/polyplane/changelog.gz", "share/man/man1/polyplane.1.gz", "share/doc/polyplane/examples/duo.yaml"} {
 		if info, err := os.Stat(filepath.Join(dir, "root/usr", file)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v", file, err)
@@ -79,7 +83,8 @@ func TestDebianPackage(t *testing.T) {
 		}
 		// A first installation starts nothing, and upgrades remove nothing.
 		for _, args := range [][]string{{"configure"}, {"upgrade", "9"}} {
-			if out, err := exec.Command("sh", append([]string{path}, args...)...).CombinedOutput(); err != nil || len(out) > 0 {
+			if out, err := exec.Command("sh", append([]string{path}, args...)...).CombinedOutput(); err != nil ||
+				len(out) > 0 {
 				t.Errorf("%s %v: %v %s", script, args, err, out)
 			}
 		}

@@ -17,7 +17,8 @@ import (
 func (p *platform) roundTrips(network, from, address string) []time.Duration {
 	p.t.Helper()
 	var all []time.Duration
-	for line := range strings.Lines(in(p.t, p.namespace(network, from), "ping", "-c", "100", "-i", "0.01", "-W", "10", address)) {
+	for line := range strings.Lines(in(p.t, p.namespace(network, from), "ping", "-c", "100", "-i", "0.01",
+		"-W", "10", address)) {
 		if _, text, ok := strings.Cut(line, " time="); ok {
 			d, err := time.ParseDuration(strings.ReplaceAll(strings.TrimSpace(text), " ", ""))
 			if err != nil {
@@ -33,9 +34,9 @@ func (p *platform) roundTrips(network, from, address string) []time.Duration {
 	return all
 }
 
-// Where a node's kernel has no netem, plan says so. Where it has one, a link's delay and jitter are what they are said to be
-// and change while packets flow. What is asked of round trips holds on a machine of any slowness: none is shorter, not all
-// are much longer.
+// Where a node's kernel has no netem, plan says so. Where it has one, a link's delay and jitter are what they are said
+// to be and change while packets flow. What is asked of round trips holds on a machine of any slowness: none is
+// shorter, not all are much longer.
 func TestDelay(t *testing.T) {
 	p := up(t, 2)
 	file := filepath.Join(t.TempDir(), "far.yaml")
@@ -51,18 +52,22 @@ func TestDelay(t *testing.T) {
 	}
 	const backbone = "{name: backbone, bandwidth: 100Mbit,"
 	long := filepath.Join(t.TempDir(), "long.yaml")
-	if err := os.WriteFile(long, []byte(strings.Replace(string(example), backbone, backbone+" delay: 2ms, jitter: 500us,", 1)), 0o644); err != nil {
+	if err := os.WriteFile(long,
+		[]byte(strings.Replace(string(example), backbone, backbone+" delay: 2ms, jitter: 500us,", 1)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	out, stderr, err := p.try("plan", "-f", file)
 	if why := linux.ProbeDelay(); why != nil {
-		if err == nil || !strings.Contains(stderr, "link h1--h2 wants delay; h1 is pinned to n1; n1 lacks it: "+why.Error()) {
+		if err == nil || !strings.Contains(stderr,
+			"link h1--h2 wants delay; h1 is pinned to n1; n1 lacks it: "+why.Error()) {
 			t.Errorf("plan: %v\n%s%s", err, out, stderr)
 		}
 		if _, stderr, err := p.try("apply", "-f", file); err == nil || !strings.Contains(stderr, why.Error()) {
 			t.Errorf("apply: %v\n%s", err, stderr)
 		}
-		if _, stderr, err := p.try("plan", "-f", long); err == nil || !strings.Contains(stderr, "link backbone wants delay; ") {
+		if _, stderr, err := p.try("plan", "-f", long); err == nil ||
+			!strings.Contains(stderr, "link backbone wants delay; ") {
 			t.Errorf("plan of the long example: %v\n%s", err, stderr)
 		}
 		return
@@ -131,9 +136,11 @@ func TestDelay(t *testing.T) {
 	// What the rate drops is counted at the link.
 	p.run("set", "far/h1--h2", "bandwidth=1Mbit", "delay=5ms")
 	p.await("drops of what is more than the rate", func() bool {
-		in(t, p.namespace("far", "h1"), "ping", "-q", "-l", "200", "-c", "200", "-s", "1400", "-W", "2", at) // 200 at once
+		// 200 at once
+		in(t, p.namespace("far", "h1"), "ping", "-q", "-l", "200", "-c", "200", "-s", "1400", "-W", "2", at)
 		var l model.LinkStatus
-		if err := json.Unmarshal([]byte(p.run("get", "links", "far", "-o", "json")), &[]*model.LinkStatus{&l}); err != nil {
+		if err := json.Unmarshal([]byte(p.run("get", "links", "far", "-o", "json")),
+			&[]*model.LinkStatus{&l}); err != nil {
 			t.Fatal(err)
 		}
 		return l.Ports[0].Dropped+l.Ports[1].Dropped > 0

@@ -34,7 +34,8 @@ func TestDemo(t *testing.T) {
 func somebodyElses(t *testing.T) {
 	t.Helper()
 	for _, command := range []string{
-		"ip netns add theirs", "ip link add theirs0 type bridge", "ip addr add 10.1.0.1/24 dev theirs0", "ip link set theirs0 up",
+		"ip netns add theirs", "ip link add theirs0 type bridge", "ip addr add 10.1.0.1/24 dev theirs0",
+		"ip link set theirs0 up",
 		"ip link add ppp0 type veth peer name theirs1 netns theirs", "ip link set ppp0 master theirs0 up",
 	} {
 		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// caged has an element of every kind: routers with each routing software, in each way of forwarding, hosts and switches, whose
-// commands have a container of their own, and one with a way to the Internet.
+// caged has an element of every kind: routers with each routing software, in each way of forwarding, hosts and
+// switches, whose commands have a container of their own, and one with a way to the Internet.
 const caged = `network: caged
 routers:
   bird: {software: bird}
@@ -45,24 +45,32 @@ links:
 // outside are the ways out that a shell can try. Each must fail.
 var outside = []string{
 	// Namespaces and mounts.
-	"unshare -n true", "unshare -m true", "unshare -C true", "unshare -p -f true", "unshare -Urm true", "unshare -i true",
+	"unshare -n true", "unshare -m true", "unshare -C true", "unshare -p -f true",
+	"unshare -Urm true", "unshare -i true",
 	"nsenter -t 1 -n true", "nsenter -t 1 -m true", "nsenter -t 1 -U true", "nsenter -t 1 -a true",
 	"nsenter --net=/proc/1/ns/net true",
 	"mkdir -p /root/m && mount -t cgroup -o memory x /root/m", "mkdir -p /root/m && mount -t cgroup2 x /root/m",
 	"mkdir -p /root/m && mount -t bpf x /root/m", "mkdir -p /root/m && mount -t proc x /root/m", "mount --bind / /mnt",
 	"mount -o remount,rw /sys", "mount -o remount,rw /usr",
 	// Files of the kernel.
-	"ls /sys/fs/cgroup | grep .", "ls /sys/fs/bpf | grep .", "ls /sys/kernel/debug | grep .", "ls /sys/kernel/tracing | grep .",
+	"ls /sys/fs/cgroup | grep .", "ls /sys/fs/bpf | grep .", "ls /sys/kernel/debug | grep .",
+	"ls /sys/kernel/tracing | grep .",
 	"find / -xdev -name release_agent 2>/dev/null | grep .",
 	"echo 1 > /sys/kernel/profiling", "echo 0 > /sys/class/net/lo/mtu", "touch /sys/x",
-	"echo '|/root/x' > /proc/sys/kernel/core_pattern", "echo /root/x > /proc/sys/kernel/modprobe", "echo b > /proc/sysrq-trigger",
-	"echo 1 > /proc/sys/vm/panic_on_oom", "echo 1 > /proc/sys/kernel/panic", "echo 0 > /proc/sys/kernel/randomize_va_space",
+	"echo '|/root/x' > /proc/sys/kernel/core_pattern", "echo /root/x > /proc/sys/kernel/modprobe",
+	"echo b > /proc/sysrq-trigger",
+	"echo 1 > /proc/sys/vm/panic_on_oom", "echo 1 > /proc/sys/kernel/panic",
+	"echo 0 > /proc/sys/kernel/randomize_va_space",
 	"echo :x:M::x::/root/x: > /proc/sys/fs/binfmt_misc/register", "echo 1 > /proc/sys/net/netfilter/nf_conntrack_max",
-	"echo 1 > /proc/sys/user/max_net_namespaces", "echo -17 > /proc/self/oom_score_adj && echo -1000 > /proc/1/oom_score_adj",
-	"head -c1 /proc/kcore | grep -a .", "cat /proc/keys | grep .", "dmesg", "cat /proc/kallsyms | grep -v '^0000000000000000' | grep .",
+	"echo 1 > /proc/sys/user/max_net_namespaces",
+	"echo -17 > /proc/self/oom_score_adj && echo -1000 > /proc/1/oom_score_adj",
+	"head -c1 /proc/kcore | grep -a .", "cat /proc/keys | grep .", "dmesg",
+	"cat /proc/kallsyms | grep -v '^0000000000000000' | grep .",
 	// Devices.
-	"head -c1 /dev/mem", "head -c1 /dev/kmsg", "test -e /dev/kvm", "test -e /dev/fuse", "test -e /dev/net/tun", "test -e /dev/loop-control",
-	"find /dev -type b | grep .", "mknod /root/b b 259 0", "mknod /root/b b 8 0", "mknod /root/c c 1 1", "mknod /tmp/c c 5 1",
+	"head -c1 /dev/mem", "head -c1 /dev/kmsg", "test -e /dev/kvm", "test -e /dev/fuse", "test -e /dev/net/tun",
+	"test -e /dev/loop-control",
+	"find /dev -type b | grep .", "mknod /root/b b 259 0", "mknod /root/b b 8 0", "mknod /root/c c 1 1",
+	"mknod /tmp/c c 5 1",
 	"mknod /dev/b b 7 0",
 	// Modules, time, the machine.
 	"modprobe dummy", "insmod /root/x", "date -s 2000-01-01", "hwclock -w", "losetup -f",
@@ -70,7 +78,8 @@ var outside = []string{
 	"ip netns list-id target-nsid 0 | grep .", "ip link add link lo name out link-netnsid 0 type macvlan",
 	"ip link add name out link-netnsid 0 type vxlan id 7 dstport 4789 local 127.0.0.1 dev lo",
 	// What is the platform's.
-	"ls /run/polyplane/*/nodes", "ls /run/polyplane/*.lock", "ls /var/lib/polyplane", "ls /run/netns", "ls /var/lib/docker", "cat /etc/shadow",
+	"ls /run/polyplane/*/nodes", "ls /run/polyplane/*.lock", "ls /var/lib/polyplane", "ls /run/netns",
+	"ls /var/lib/docker", "cat /etc/shadow",
 	"cat /proc/self/mountinfo | grep -o '/var/lib/polyplane/[^ ]*/[^ ]*secret'",
 }
 
@@ -100,8 +109,8 @@ print "IP_XFRM_POLICY is allowed\n" if setsockopt $s, 0, 17, $policy;
 for (0, 4, 12, 15, 16) { my $r = syscall 41, 16, 3, $_; print "netlink $_: $!\n" if $r < 0 }
 print "getpid\n" if syscall(39) == $$`
 
-// narrowCalls asks for a socket that reaches the machine (AF_VSOCK) as a 32-bit program does, for whom the kernel has one call
-// for all that sockets do: its arguments are in memory, where no filter sees them.
+// narrowCalls asks for a socket that reaches the machine (AF_VSOCK) as a 32-bit program does, for whom the kernel has
+// one call for all that sockets do: its arguments are in memory, where no filter sees them.
 const narrowCalls = `import ctypes, mmap
 m = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, 7)
 at = ctypes.addressof(ctypes.c_char.from_buffer(m))
@@ -127,7 +136,8 @@ func TestNoWayOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(secret) })
-	for _, element := range []string{"caged/bird", "caged/frr", "caged/static", "caged/none", "caged/xdp", "caged/kernel", "caged/bridge", "caged/host",
+	for _, element := range []string{"caged/bird", "caged/frr", "caged/static", "caged/none", "caged/xdp",
+		"caged/kernel", "caged/bridge", "caged/host",
 		"caged/near", "caged/switch"} {
 		t.Run(element, func(t *testing.T) {
 			p := p.with(t)
@@ -167,7 +177,9 @@ func TestNoWayOut(t *testing.T) {
 			})
 			t.Run("processes", func(t *testing.T) {
 				for name, pid := range p.processes() {
-					if out := inside("sh", "-c", fmt.Sprintf("kill -0 %d && echo reached; ls /proc/%d/root 2>/dev/null && echo reached", pid, pid)); strings.Contains(out, "reached") {
+					if out := inside("sh", "-c",
+						fmt.Sprintf("kill -0 %d && echo reached; ls /proc/%d/root 2>/dev/null && echo reached", pid,
+							pid)); strings.Contains(out, "reached") {
 						t.Errorf("%s is within reach: %s", name, out)
 					}
 				}
@@ -184,14 +196,17 @@ func TestNoWayOut(t *testing.T) {
 				} else {
 					c.Close()
 				}
-				out := inside("perl", "-e", `socket my $s, 1, 1, 0; print connect($s, pack "Sxa*", 1, "`+name+`") ? "reached" : "not reached"`)
+				out := inside("perl", "-e", `socket my $s, 1, 1, 0; print connect($s, pack "Sxa*", 1, "`+name+
+					`") ? "reached" : "not reached"`)
 				if out != "not reached" {
 					t.Errorf("a socket of the machine: %s", out)
 				}
 			})
 			t.Run("open files", func(t *testing.T) {
-				// A directory of the machine that somebody left open is a way out of any root. Software may open its own.
-				if out := inside("sh", "-c", `for f in /proc/[0-9]*/fd/*; do if [ -d "$f" ] && ! [ "$f" -ef "$(readlink "$f")" ]; then readlink "$f"; fi; done`); out != "" {
+				// A directory of the machine that somebody left open is a way out of any root. Software may open its
+				// own.
+				if out := inside("sh", "-c",
+					`for f in /proc/[0-9]*/fd/*; do if [ -d "$f" ] && ! [ "$f" -ef "$(readlink "$f")" ]; then readlink "$f"; fi; done`); out != "" {
 					t.Errorf("directories are open: %s", out)
 				}
 			})
@@ -207,8 +222,8 @@ func TestNoWayOut(t *testing.T) {
 	}
 }
 
-// overwritten has an element start the program that enters it – what `#!/proc/self/exe` leads to –, and tries to write to it
-// meanwhile (as CVE-2019-5736 did).
+// overwritten has an element start the program that enters it – what `#!/proc/self/exe` leads to –, and tries to write
+// to it meanwhile (as CVE-2019-5736 did).
 func overwritten(t *testing.T, p *platform, element string) {
 	path, err := exec.LookPath("runc")
 	if err != nil {
@@ -225,7 +240,8 @@ func overwritten(t *testing.T, p *platform, element string) {
 	const watch = `$| = 1; print "watching\n"; my $end = time + 60; while (time < $end && !-e "/root/enough") { for (glob "/proc/[0-9]*/exe") {
 		my $to = readlink or next; next if $to =~ m{^/usr/}; $seen{$to}++; if (open my $f, "+<", $_) { print "open: $to\n"; exit } } }
 		print "seen: ", join(" ", keys %seen), "\n"`
-	p.run("exec", element, "--", "sh", "-c", `rm -f /root/enough; printf '#!/proc/self/exe\n' > /root/trap && chmod +x /root/trap`)
+	p.run("exec", element, "--", "sh", "-c",
+		`rm -f /root/enough; printf '#!/proc/self/exe\n' > /root/trap && chmod +x /root/trap`)
 	var said spoken
 	c := p.command("exec", element, "--", "perl", "-e", watch)
 	c.Stdout, c.Stderr = &said, &said

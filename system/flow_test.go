@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flow is datagrams from one element to another, each with its number: 1,000 a second, or as many times that as each says. What a
-// starved sender could not send in time it sends later, and not at once with the next: the flow must not be what overruns a queue.
+// flow is datagrams from one element to another, each with its number: 1,000 a second, or as many times that as each
+// says. What a starved sender could not send in time it sends later, and not at once with the next: the flow must not
+// be what overruns a queue.
 type flow struct {
 	t        *testing.T
 	each     uint64
@@ -59,13 +60,14 @@ func (p *platform) flowBetween(from, to, address string, drop uint32, each uint6
 			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20)
 			if failed == nil && drop != 0 {
 				// The socket filter sees UDP's header first, eight bytes; the number's low half follows its high half.
-				failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 4,
-					Filter: &[]unix.SockFilter{
-						{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 12},
-						{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: drop},
-						{Code: unix.BPF_RET | unix.BPF_K, K: 0xffff},
-						{Code: unix.BPF_RET | unix.BPF_K, K: 0},
-					}[0]})
+				failed = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+					&unix.SockFprog{Len: 4,
+						Filter: &[]unix.SockFilter{
+							{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 12},
+							{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: drop},
+							{Code: unix.BPF_RET | unix.BPF_K, K: 0xffff},
+							{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+						}[0]})
 			}
 		})
 		if err == nil {
@@ -129,7 +131,8 @@ func (f *flow) count() {
 // reached waits until so many packets have been sent, and the last of them or a later one has arrived.
 func (f *flow) reached(n uint64) {
 	f.t.Helper()
-	f.p.await("packets of a flow to arrive", func() bool { return f.latest.Load() >= n }, func() string { return "they do not" })
+	f.p.await("packets of a flow to arrive", func() bool { return f.latest.Load() >= n },
+		func() string { return "they do not" })
 }
 
 // stop ends the flow and tells how many packets were sent, and how many of them never came or came more than once.
@@ -156,7 +159,8 @@ func (f *flow) stop() (sent, lost, duplicated uint64) {
 		}
 	}
 	if lost > 0 {
-		f.t.Logf("%d of %d packets were lost, from these on: %s; its receiver's socket dropped %d, the backlogs of all processors %d",
+		f.t.Logf("%d of %d packets were lost, from these on: %s; its receiver's socket dropped %d, the backlogs of "+
+			"all processors %d",
 			lost, sent, strings.Join(gaps[:min(len(gaps), 20)], " "), inSocket, backlogDrops(f.t)-f.backlog)
 	}
 	return sent, lost, duplicated

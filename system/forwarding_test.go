@@ -19,16 +19,17 @@ import (
 // forwardings are all the ways in which a router's packets can be forwarded.
 var forwardings = []model.Forwarding{model.ForwardGuest, model.ForwardXDP, model.ForwardRouter, model.ForwardBridge}
 
-// routed are the examples with a routing protocol each: OSPF with OSPFv3, OSPFv3 without any IPv4, BGP, IS-IS. Packets go from
-// the first host to the second by so many routers.
+// routed are the examples with a routing protocol each: OSPF with OSPFv3, OSPFv3 without any IPv4, BGP, IS-IS. Packets
+// go from the first host to the second by so many routers.
 var routed = []struct {
 	network, from, to string
 	routers           uint64
 	v6                bool
-}{{"ospf-square", "h1", "h3", 3, false}, {"ipv6-only", "h1", "h3", 3, true}, {"bgp-two-ases", "alice", "bob", 2, true}, {"isis", "h1", "h3", 3, false}}
+}{{"ospf-square", "h1", "h3", 3, false}, {"ipv6-only", "h1", "h3", 3, true}, {"bgp-two-ases", "alice", "bob", 2, true},
+	{"isis", "h1", "h3", 3, false}}
 
-// neighbours is what routers say of their neighbours: how often each has come and gone, and for how many seconds OSPFv3, which
-// counts nothing, has had each.
+// neighbours is what routers say of their neighbours: how often each has come and gone, and for how many seconds
+// OSPFv3, which counts nothing, has had each.
 func (p *platform) neighbours(network string) (counts string, seconds map[string]int) {
 	p.t.Helper()
 	counted := regexp.MustCompile(`(?m)^.*(State is Full/\S* \d+ state changes|Adjacency flaps: \d+|Connections established \d+; dropped \d+)`)
@@ -57,9 +58,9 @@ func (p *platform) neighbours(network string) (counts string, seconds map[string
 	return strings.Join(lines, ""), seconds
 }
 
-// TestForwardings runs the examples with routing protocols in every way of forwarding: each passes what the example tests,
-// and then the way is changed through all of them, round and round, under iperf3, ping and flows of numbered packets. Nothing
-// is lost, and no neighbour.
+// TestForwardings runs the examples with routing protocols in every way of forwarding: each passes what the example
+// tests, and then the way is changed through all of them, round and round, under iperf3, ping and flows of numbered
+// packets. Nothing is lost, and no neighbour.
 func TestForwardings(t *testing.T) {
 	p := up(t, 2)
 	files := map[model.Forwarding]string{}
@@ -109,13 +110,15 @@ func TestForwardings(t *testing.T) {
 			if r.network == "ospf-square" {
 				each = 10
 			}
-			flows = append(flows, p.flowBetween(p.namespace(r.network, r.from), p.namespace(r.network, r.to), addressOf(p, r.network, r.to, r.v6), 0, each))
+			flows = append(flows, p.flowBetween(p.namespace(r.network, r.from), p.namespace(r.network, r.to),
+				addressOf(p, r.network, r.to, r.v6), 0, each))
 		}
 		there := addressOf(p, "ospf-square", "h3", false)
 		h1, h3 := p.namespace("ospf-square", "h1"), p.namespace("ospf-square", "h3")
 		ping := start(t, h1, "ping", "-i0.01", there)
 		server := start(t, h3, "iperf3", "-s", "-1")
-		p.await("iperf3's server", func() bool { return holds(h3, "ss -lnt | grep -q :5201") }, func() string { return server.said.String() })
+		p.await("iperf3's server", func() bool { return holds(h3, "ss -lnt | grep -q :5201") },
+			func() string { return server.said.String() })
 		segments := p.tcpSegments(h1)
 		client := start(t, h1, "iperf3", "-c", there, "-t", "86400", "-b", "20M", "-J")
 		reached := func() {
@@ -146,7 +149,8 @@ func TestForwardings(t *testing.T) {
 			}
 		}
 		ping.interrupt()
-		if out := ping.said.String(); !strings.Contains(out, ", 0% packet loss") || strings.Contains(out, "DUP") || strings.Contains(out, "Redirect") {
+		if out := ping.said.String(); !strings.Contains(out, ", 0% packet loss") || strings.Contains(out, "DUP") ||
+			strings.Contains(out, "Redirect") {
 			t.Errorf("ping says\n%s", out[max(0, len(out)-500):])
 		}
 		client.interrupt()
@@ -172,7 +176,8 @@ func TestForwardings(t *testing.T) {
 		if again, needless := now[0]-segments[0], now[1]-segments[1]; again > needless {
 			t.Errorf("TCP sent %d segments again, and only %d of them had come", again, needless)
 		}
-		t.Logf("TCP: %.0f bytes, %d retransmissions in %d s", tcp.End.Sent.Bytes, tcp.End.Sent.Retransmits, len(tcp.Intervals))
+		t.Logf("TCP: %.0f bytes, %d retransmissions in %d s", tcp.End.Sent.Bytes,
+			tcp.End.Sent.Retransmits, len(tcp.Intervals))
 		for _, r := range routed {
 			counts, seconds := p.neighbours(r.network)
 			if counts != before[r.network] {
@@ -247,7 +252,8 @@ func (p *platform) inCompanions(network string) (n uint64) {
 		if e.Element.Kind != model.Router || way != model.ForwardRouter && way != model.ForwardBridge {
 			continue
 		}
-		for line := range strings.Lines(in(p.t, p.dirs.Node(e.Node).Companion(e.ID, way), "nstat", "-asz", "IpForwDatagrams", "Ip6OutForwDatagrams")) {
+		for line := range strings.Lines(in(p.t, p.dirs.Node(e.Node).Companion(e.ID, way), "nstat", "-asz",
+			"IpForwDatagrams", "Ip6OutForwDatagrams")) {
 			if f := strings.Fields(line); len(f) > 1 && f[0] != "#kernel" {
 				k, err := strconv.ParseUint(f[1], 10, 64)
 				if err != nil {
@@ -260,7 +266,8 @@ func (p *platform) inCompanions(network string) (n uint64) {
 	return n
 }
 
-// isFast asserts it by the fast path's own counters, and in a companion by the kernel's there, and that nothing was lost.
+// isFast asserts it by the fast path's own counters, and in a companion by the kernel's there, and that nothing was
+// lost.
 func (f *fastFlow) isFast(way model.Forwarding) {
 	f.t.Helper()
 	f.reached(f.first + 1000)
@@ -275,10 +282,13 @@ func (f *fastFlow) isFast(way model.Forwarding) {
 		packets, punted = f.p.fast(f.network)
 		return packets-f.count >= f.routers*(sent-f.first)*99/100
 	}, func() string {
-		return fmt.Sprintf("%s: %d of %d × %d packets, punted %v, before %v", f.network, packets-f.count, f.routers, sent-f.first, punted, f.punted)
+		return fmt.Sprintf("%s: %d of %d × %d packets, punted %v, before %v", f.network, packets-f.count, f.routers,
+			sent-f.first, punted, f.punted)
 	})
-	if n := f.p.inCompanions(f.network) - f.companions; way != model.ForwardXDP && n < f.routers*(sent-f.first)*99/100 || way == model.ForwardXDP && n > 0 {
-		f.t.Errorf("%s: with forwarding: %s companions forwarded %d of %d × %d packets", f.network, way, n, f.routers, sent-f.first)
+	if n := f.p.inCompanions(f.network) - f.companions; way != model.ForwardXDP &&
+		n < f.routers*(sent-f.first)*99/100 || way == model.ForwardXDP && n > 0 {
+		f.t.Errorf("%s: with forwarding: %s companions forwarded %d of %d × %d packets", f.network, way, n,
+			f.routers, sent-f.first)
 	}
 }
 

@@ -42,8 +42,8 @@ var family = "system-" + strings.ToLower(rand.Text()[:6]) + "-"
 type platform struct {
 	t    *testing.T
 	dirs instance.Dirs
-	// host is the network namespace, by path, of the machine that it plays to be on; the tests' own when empty. env is what
-	// its environment has beside the tests'.
+	// host is the network namespace, by path, of the machine that it plays to be on; the tests' own when empty. env is
+	// what its environment has beside the tests'.
 	host string
 	env  []string
 }

@@ -42,7 +42,8 @@ links:
 			return f.Hooks["a"].Hook == hook && f.Hooks["b"].Hook == hook
 		}, func() string { return fmt.Sprint(fast().Hooks) })
 		for _, device := range []string{"to-n1", "to-n3"} {
-			if has := strings.Contains(in(t, n2, "ip", "link", "show", device), " xdp "); has != (hook == model.HookXDP) {
+			if has := strings.Contains(in(t, n2, "ip", "link", "show", device),
+				" xdp "); has != (hook == model.HookXDP) {
 				t.Errorf("hook %s: %s has a program: %v", hook, device, has)
 			}
 		}
@@ -66,7 +67,8 @@ links:
 	p.run("set", "lab/r", "hook=xdp")
 	hooks(model.HookXDP)
 	in(t, n2, "ip", "link", "set", "to-n1", "xdp", "off")
-	p.await("the program to come back", func() bool { return strings.Contains(in(t, n2, "ip", "link", "show", "to-n1"), " xdp ") },
+	p.await("the program to come back",
+		func() bool { return strings.Contains(in(t, n2, "ip", "link", "show", "to-n1"), " xdp ") },
 		func() string { return in(t, n2, "ip", "link", "show", "to-n1") })
 	p.kill("agent n2")
 	p.run("check", "lab", "--mesh", "--wait", "3m")
@@ -92,7 +94,8 @@ links:
 		is = fast()
 		return is.Driver-settled.Driver >= (sent-start)*99/100
 	}, func() string {
-		return fmt.Sprintf("of %d packets %d took the driver's hook, %d the fast path", sent-start, is.Driver-settled.Driver, is.Packets-settled.Packets)
+		return fmt.Sprintf("of %d packets %d took the driver's hook, %d the fast path", sent-start,
+			is.Driver-settled.Driver, is.Packets-settled.Packets)
 	})
 	if lost > 0 {
 		t.Errorf("of %d packets %d were lost", sent, lost)
@@ -100,7 +103,8 @@ links:
 
 	for _, address := range []string{to, to6} {
 		in(t, a, "ping", "-c5", "-i0.01", "-W10", address)
-		out, err := exec.Command("nsenter", "--net="+a, "ping", "-c3", "-i0.1", "-W5", "-M", "do", "-s", "1420", address).CombinedOutput()
+		out, err := exec.Command("nsenter", "--net="+a, "ping", "-c3", "-i0.1", "-W5", "-M", "do", "-s", "1420",
+			address).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "1400") {
 			t.Errorf("too long for the way to %s, and ping says %v:\n%s", address, err, out)
 		}
@@ -109,9 +113,11 @@ links:
 		}
 		before := fast().Driver
 		transfer(t, a, b, address)
-		p.await("the driver's counter", func() bool { return fast().Driver-before > 1000 }, func() string { return fmt.Sprint(fast()) })
+		p.await("the driver's counter", func() bool { return fast().Driver-before > 1000 },
+			func() string { return fmt.Sprint(fast()) })
 	}
-	if out := p.run("describe", "lab/r"); !strings.Contains(out, "underlay to-n1, to-n3") || !strings.Contains(out, "in a driver's hook") {
+	if out := p.run("describe", "lab/r"); !strings.Contains(out, "underlay to-n1, to-n3") ||
+		!strings.Contains(out, "in a driver's hook") {
 		t.Errorf("describe tells\n%s", out)
 	}
 	if out := p.run("describe", "node/n2"); !strings.Contains(out, "Hooks of the underlay") {

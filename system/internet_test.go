@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// world gives this machine – the namespace that the tests run in – an uplink, and a world behind it: a namespace with the
-// address 203.0.113.7. It is gone at the test's end.
+// world gives this machine – the namespace that the tests run in – an uplink, and a world behind it: a namespace with
+// the address 203.0.113.7. It is gone at the test's end.
 func world(t *testing.T) (namespace string) {
 	t.Helper()
 	shell(t, `ip netns add world
@@ -72,18 +72,21 @@ func greeting(t *testing.T, namespace, address string, patience time.Duration) (
 	return word
 }
 
-// TestInternet runs the example with a way out, and a network with the same addresses beside it, on two simulated nodes.
+// TestInternet runs the example with a way out, and a network with the same addresses beside it, on two simulated
+// nodes.
 func TestInternet(t *testing.T) {
 	outside, here := world(t), "/proc/self/ns/net"
 	uplink := func() string {
-		return shell(t, "tc qdisc show dev uplink0; tc filter show dev uplink0 ingress; ip -4 addr show uplink0; ip route; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward")
+		return shell(t, "tc qdisc show dev uplink0; tc filter show dev uplink0 ingress; ip -4 addr show uplink0; ip "+
+			"route; nft list ruleset; cat /proc/sys/net/ipv4/ip_forward")
 	}
 	before := uplink()
 	p := up(t, 2)
 	p.run("apply", "-f", "examples/internet.yaml")
 	text := p.run("example", "internet")
 	twin := strings.NewReplacer("network: internet", "network: twin", "2222:h2:22", "2223:h2:22").Replace(text)
-	if out, stderr, err := p.try("apply", "-f", file(t, strings.Replace(text, "network: internet", "network: twin", 1))); err == nil ||
+	if out, stderr, err := p.try("apply", "-f",
+		file(t, strings.Replace(text, "network: internet", "network: twin", 1))); err == nil ||
 		!strings.Contains(stderr, "port 2222 is already forwarded by edge uplink of network internet") {
 		t.Errorf("two networks may have the same port: %s%s", out, stderr)
 	}
@@ -103,7 +106,8 @@ func TestInternet(t *testing.T) {
 	}
 	greet(t, p.namespace("internet", "h2"), ":22", "one")
 	greet(t, p.namespace("twin", "h2"), ":22", "two")
-	for _, from := range []struct{ namespace, machine string }{{outside, "192.0.2.2"}, {here, "192.0.2.2"}, {here, "127.0.0.1"}, {here, "[::1]"}} {
+	for _, from := range []struct{ namespace, machine string }{{outside, "192.0.2.2"}, {here, "192.0.2.2"},
+		{here, "127.0.0.1"}, {here, "[::1]"}} {
 		for port, want := range map[string]string{":2222": "one", ":2223": "two"} {
 			if said := greeting(t, from.namespace, from.machine+port, 10*time.Second); said != want {
 				t.Errorf("%s%s answers %q, want %q", from.machine, port, said, want)

@@ -26,7 +26,8 @@ func TestTenantsAreIsolated(t *testing.T) {
 	}
 	// Second router and second host of both stand on one node, so that their ports can be mixed up there.
 	placed := strings.NewReplacer("routers: [r1, r2, r3]", "routers: {r1: , r2: {node: n1}, r3: }",
-		"hosts: [h1, h2, h3]", "hosts: {h1: , h2: {node: n1}, h3: }", "r2: {bgp:", "r2: {node: n1, bgp:").Replace(string(text))
+		"hosts: [h1, h2, h3]", "hosts: {h1: , h2: {node: n1}, h3: }", "r2: {bgp:",
+		"r2: {node: n1, bgp:").Replace(string(text))
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, placed))
 	p.allWell("red", "blue")
@@ -55,7 +56,8 @@ func everyPair(t *testing.T, p *platform) {
 		for _, from := range []string{"h1", "h2", "h3"} {
 			for _, to := range []string{"h1", "h2", "h3"} {
 				for _, family := range []string{"IPv4", "IPv6"} {
-					if pair := network + "/" + from + " " + network + "/" + to + " " + family; from != to && !seen[pair] {
+					if pair := network + "/" + from + " " + network + "/" + to + " " +
+						family; from != to && !seen[pair] {
 						t.Errorf("not probed: %s", pair)
 					}
 				}
@@ -84,7 +86,8 @@ func broadcastStays(t *testing.T, p *platform) {
 	}
 	kinds := [][]byte{
 		{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0x01, 0x00, 0x5e, 0x00, 0x00, 0x05}, // all; OSPF's
-		{0x33, 0x33, 0, 0, 0, 1}, {0x01, 0x80, 0xc2, 0, 0, 0}, {0x02, 0xaa, 0xbb, 0xcc, 0xdd, 0xee}, // IPv6's; bridges'; a stranger's
+		// IPv6's; bridges'; a stranger's
+		{0x33, 0x33, 0, 0, 0, 1}, {0x01, 0x80, 0xc2, 0, 0, 0}, {0x02, 0xaa, 0xbb, 0xcc, 0xdd, 0xee},
 	}
 	for _, protocol := range []uint16{0x0800, 0x0806, 0x86dd, 0x88b5} { // IPv4, ARP, IPv6, local experiments
 		for _, to := range kinds {
@@ -270,7 +273,8 @@ func miswired(t *testing.T, p *platform) {
 		}
 	}
 	uncross()
-	p.await("the agent to uncross the ports", func() bool { return are(straight) }, func() string { return "it does not" })
+	p.await("the agent to uncross the ports", func() bool { return are(straight) },
+		func() string { return "it does not" })
 	forget()
 	p.allWell("red", "blue")
 }

@@ -26,9 +26,12 @@ func twoHosts(t *testing.T) (a, b string) {
 		sh(t, "/proc/self/ns/net", "ip netns add "+n+" && ip -n "+n+" link set lo up")
 		t.Cleanup(func() { exec.Command("ip", "netns", "del", n).Run() }) //nolint:errcheck // the tests' namespace ends anyway
 	}
-	sh(t, "/proc/self/ns/net", fmt.Sprintf("ip link add wire mtu 9000 netns %s type veth peer name wire mtu 9000 netns %s", names[0], names[1]))
+	sh(t, "/proc/self/ns/net",
+		fmt.Sprintf("ip link add wire mtu 9000 netns %s type veth peer name wire mtu 9000 netns %s",
+			names[0], names[1]))
 	for i, n := range names {
-		sh(t, "/proc/self/ns/net", fmt.Sprintf("ip -n %s addr add 198.51.100.%d/24 dev wire && ip -n %s link set wire up", n, i+1, n))
+		sh(t, "/proc/self/ns/net",
+			fmt.Sprintf("ip -n %s addr add 198.51.100.%d/24 dev wire && ip -n %s link set wire up", n, i+1, n))
 	}
 	return "/run/netns/" + names[0], "/run/netns/" + names[1]
 }
@@ -107,7 +110,8 @@ func TestAnotherHostJoins(t *testing.T) {
 		if answer, _ := io.ReadAll(c); len(answer) > 0 {
 			t.Errorf("plaintext is answered with %q", answer)
 		}
-		if out := in(t, hostA, "ss", "-Hlnt"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "198.51.100.1:7455") {
+		if out := in(t, hostA, "ss", "-Hlnt"); strings.Count(out, "\n") != 1 ||
+			!strings.Contains(out, "198.51.100.1:7455") {
 			t.Errorf("the manager's host listens at\n%s", out)
 		}
 		if out := in(t, hostB, "ss", "-Hlnt"); out != "" {
@@ -122,7 +126,8 @@ func TestAnotherHostJoins(t *testing.T) {
 			t.Errorf("without a manager, up says %q", out)
 		}
 		b.await("h2 to be there without a manager", func() bool {
-			return holds(b.dirs.Node("far").Namespace(model.ID{Network: "wide", Element: "h2"}), "ip addr show h1 | grep -q inet")
+			return holds(b.dirs.Node("far").Namespace(model.ID{Network: "wide", Element: "h2"}),
+				"ip addr show h1 | grep -q inet")
 		}, func() string { return "it is not" })
 		a.run("up", "-d")
 		a.ready()
@@ -168,7 +173,8 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "delete", "wide")...)
 	mistake{"", refused, []string{"a viewer"}}.make(t, b, as(viewer, "exec", "mine/h1", "--", "true")...)
 	mistake{"", refused, []string{"an owner"}}.make(t, b, as(owner, "token", "list")...)
-	if out := b.run(as(viewer, "metrics")...); !strings.Contains(out, `polyplane_network_info{network="mine",owner="alice"} 1`) {
+	if out := b.run(as(viewer, "metrics")...); !strings.Contains(out,
+		`polyplane_network_info{network="mine",owner="alice"} 1`) {
 		t.Errorf("a viewer's metrics:\n%s", out)
 	}
 	b.run(as(owner, "delete", "mine")...)

@@ -13,8 +13,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// TestHungAgentIsKnown stops an agent, and then the manager, as if they hung: the node is unknown after the time of a lease, all
-// of it is shown as it was last told, nobody waits for it without an end, `up` starts the process again, and no packet is lost.
+// TestHungAgentIsKnown stops an agent, and then the manager, as if they hung: the node is unknown after the time of a
+// lease, all of it is shown as it was last told, nobody waits for it without an end, `up` starts the process again, and
+// no packet is lost.
 func TestHungAgentIsKnown(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, acrossNodes))
@@ -55,10 +56,12 @@ func TestHungAgentIsKnown(t *testing.T) {
 	if n := networks[0]; n.Phase != model.PhaseUnknown || n.Running != 2 || n.Unknown != 3 {
 		t.Errorf("the network: %+v", n)
 	}
-	for _, args := range [][]string{{"exec", "lab/r1", "--", "true"}, {"check", "lab"}, {"set", "lab/h2", "memory=100MiB"}} {
+	for _, args := range [][]string{{"exec", "lab/r1", "--", "true"}, {"check", "lab"},
+		{"set", "lab/h2", "memory=100MiB"}} {
 		from := time.Now()
 		_, stderr, err := p.try(args...)
-		if took := time.Since(from); err == nil || took > 15*time.Second || !strings.Contains(stderr, "n2") && !strings.Contains(stderr, "check") {
+		if took := time.Since(from); err == nil || took > 15*time.Second || !strings.Contains(stderr, "n2") &&
+			!strings.Contains(stderr, "check") {
 			t.Errorf("%v: %v after %s: %s", args, err, took, stderr)
 		}
 	}
@@ -70,7 +73,11 @@ func TestHungAgentIsKnown(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("exec that began when the agent had just been stopped still hangs")
 	}
-	p.await("the agent to be started again", func() bool { is := p.processes()["agent n2"]; return is != 0 && is != old["agent n2"] },
+	p.await("the agent to be started again", func() bool {
+		is := p.processes()["agent n2"]
+		return is != 0 &&
+			is != old["agent n2"]
+	},
 		func() string { return fmt.Sprint(p.processes()) })
 	t.Logf("started again after %s", time.Since(began).Round(100*time.Millisecond))
 	p.ready()
@@ -80,7 +87,11 @@ func TestHungAgentIsKnown(t *testing.T) {
 	// The manager hangs: its nodes are not blamed for what it did not hear.
 	if os.Getenv("POLYPLANE_LONG") != "" {
 		began = stop("manager")
-		p.await("the manager to be started again", func() bool { is := p.processes()["manager"]; return is != 0 && is != old["manager"] },
+		p.await("the manager to be started again", func() bool {
+			is := p.processes()["manager"]
+			return is != 0 &&
+				is != old["manager"]
+		},
 			func() string { return fmt.Sprint(p.processes()) })
 		t.Logf("the manager is started again after %s", time.Since(began).Round(100*time.Millisecond))
 		p.ready()

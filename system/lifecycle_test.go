@@ -58,7 +58,8 @@ func TestNetworksComeBack(t *testing.T) {
 		var config string
 		p.await("the written configuration to be there", func() bool {
 			config, _, _ = p.try("exec", "class/r1", "--", "vtysh", "-c", "show running-config")
-			return strings.Contains(config, "ip route 203.0.113.0/24 Null0") && strings.Contains(config, "ip prefix-list mine seq 5 permit any")
+			return strings.Contains(config, "ip route 203.0.113.0/24 Null0") &&
+				strings.Contains(config, "ip prefix-list mine seq 5 permit any")
 		}, func() string { return config })
 		if notes := p.run("exec", "class/r1", "--", "cat", "/root/notes"); strings.TrimSpace(notes) != "kept" {
 			t.Errorf("the file holds %q", notes)
@@ -168,5 +169,6 @@ func (p *platform) killAll() {
 			}
 		}
 	}
-	p.await("everything to be dead", func() bool { return len(p.processes()) == 0 }, func() string { return fmt.Sprint(p.processes()) })
+	p.await("everything to be dead", func() bool { return len(p.processes()) == 0 },
+		func() string { return fmt.Sprint(p.processes()) })
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// looped is a network that wants its peace, and one whose element is held to a tenth of a core and to 1,000 packets a second.
+// looped is a network that wants its peace, and one whose element is held to a tenth of a core and to 1,000 packets a
+// second.
 const looped = `network: victim
 routers:
   r1: {software: static, node: n1}
@@ -27,7 +28,8 @@ links:
   - a1 -- a2: 192.168.1.0/30
 `
 
-// twoBridges is two bridges joined twice, and 256 broadcasts that go round on them from then on. Nothing runs afterwards.
+// twoBridges is two bridges joined twice, and 256 broadcasts that go round on them from then on. Nothing runs
+// afterwards.
 const twoBridges = `set -e; ip link add b1 type bridge; ip link add b2 type bridge
 	ip link add x1 type veth peer name x2; ip link add y1 type veth peer name y2
 	for d in x1 y1; do ip link set $d master b1 up; done; for d in x2 y2; do ip link set $d master b2 up; done
@@ -56,7 +58,8 @@ func TestLoopInside(t *testing.T) {
 	<-attacked
 	p.await("the loop to be cut", func() bool { return strings.Contains(p.run("get", "events"), "LoopCut") },
 		func() string { return p.run("get", "events") })
-	attack.Measured(t, "two bridges joined twice inside a host, 256 frames for ever", fmt.Sprintf("%d of %d packets", lost, sent))
+	attack.Measured(t, "two bridges joined twice inside a host, 256 frames for ever",
+		fmt.Sprintf("%d of %d packets", lost, sent))
 	t.Logf("%d of %d packets lost; apply took %s, usually %s\n%s", lost, sent, took, usual, p.run("get", "events"))
 	if float64(lost) > tolerated*float64(sent) {
 		t.Errorf("another network lost %d of %d packets", lost, sent)
@@ -64,7 +67,8 @@ func TestLoopInside(t *testing.T) {
 	if took > 5*time.Second+2*usual { // it took 15 s
 		t.Errorf("apply of a third network took %s meanwhile, usually %s", took, usual)
 	}
-	if events := p.run("get", "events"); !strings.Contains(events, "mean/a1") || !strings.Contains(events, "x1, x2, y1, y2") {
+	if events := p.run("get", "events"); !strings.Contains(events, "mean/a1") ||
+		!strings.Contains(events, "x1, x2, y1, y2") {
 		t.Errorf("no event names the element and its devices:\n%s", events)
 	}
 	for _, x := range []struct{ verb, element string }{{"suspend", "mean/a1"}, {"stop", "mean/a2"}} {
@@ -80,7 +84,8 @@ func TestLoopInside(t *testing.T) {
 	}
 	// The first one did it for the second time.
 	p.run("resume", "mean/a1")
-	p.run("exec", "mean/a1", "--", "sh", "-c", "ip link add x1 type veth peer name x2; ip link set x1 up; ip link set x2 up; true")
+	p.run("exec", "mean/a1", "--", "sh", "-c",
+		"ip link add x1 type veth peer name x2; ip link set x1 up; ip link set x2 up; true")
 	space := p.namespace("mean", "a1")
 	devices := func() string { return in(t, space, "ip", "-br", "link") }
 	p.await("it to have no devices", func() bool { return !strings.Contains(devices(), "x1") }, devices)
@@ -98,9 +103,12 @@ switches: {s1: {}}
 links: [h1 -- s1: 10.0.0.0/29, r1 -- s1]
 `))
 	for _, element := range []string{"h1", "r1", "s1"} {
-		p.run("exec", "lab/"+element, "--", "sh", "-c", "ip link add x1 type veth peer name x2; ip link set x1 up; ip link set x2 up; ip link add m1 link x1 type macvlan; ip link set m1 up")
+		p.run("exec", "lab/"+element, "--", "sh", "-c",
+			"ip link add x1 type veth peer name x2; ip link set x1 up; ip link set x2 up; ip link add m1 link x1 "+
+				"type macvlan; ip link set m1 up")
 		p.run("stop", "lab/"+element)
-		if left := in(t, p.namespace("lab", element), "ip", "-o", "link"); strings.Contains(left, "x1") || strings.Contains(left, "m1") {
+		if left := in(t, p.namespace("lab", element), "ip", "-o", "link"); strings.Contains(left, "x1") ||
+			strings.Contains(left, "m1") {
 			t.Errorf("%s is stopped, and has devices that somebody made in it:\n%s", element, left)
 		}
 		p.run("start", "lab/"+element)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestMirrorOfALink has what passes a link copied to a host on another node: both directions come there, the document that
-// `save` writes says the same as is there, and without the mirror nothing comes any more.
+// TestMirrorOfALink has what passes a link copied to a host on another node: both directions come there, the document
+// that `save` writes says the same as is there, and without the mirror nothing comes any more.
 func TestMirrorOfALink(t *testing.T) {
 	p := up(t, 2)
 	lab := strings.Replace(watched, "h3: {node: n1}", "h3: {node: n2}", 1)

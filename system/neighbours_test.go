@@ -68,10 +68,10 @@ func (p *platform) atWork(network string) (n int) {
 	return n
 }
 
-// TestNoisyNeighbours: what one network makes its node do that takes long does not make another network's `apply` wait: routers that do
-// not end when they are told to, routing software that hangs while it shall take its configuration, hundreds of elements that are
-// made, or removed. An apply takes at most twice what it takes without them, and half a second; that it was so once in three times is
-// enough, as others use the machine as well.
+// TestNoisyNeighbours: what one network makes its node do that takes long does not make another network's `apply` wait:
+// routers that do not end when they are told to, routing software that hangs while it shall take its configuration,
+// hundreds of elements that are made, or removed. An apply takes at most twice what it takes without them, and half a
+// second; that it was so once in three times is enough, as others use the machine as well.
 func TestNoisyNeighbours(t *testing.T) {
 	p := up(t, 1)
 	quiet := file(t, "network: quiet\nrouters:\n  r1: {software: bird}\nhosts:\n  h1:\nlinks: [r1 -- h1]\n")
@@ -125,7 +125,8 @@ func TestNoisyNeighbours(t *testing.T) {
 	p.run("apply", "-f", birds)
 	hang(t, p.within("bird"))
 	p.run("apply", "-f", plain, "--wait=false")
-	p.await("work to begin", func() bool { return p.atWork("bad") > 0 }, func() string { return fmt.Sprint(p.elements("bad")) })
+	p.await("work to begin", func() bool { return p.atWork("bad") > 0 },
+		func() string { return fmt.Sprint(p.elements("bad")) })
 	p.kill("agent n1")
 	p.run("apply", "-f", plain)
 	if left := p.within("bird"); len(left) > 0 {
@@ -157,12 +158,14 @@ func TestNoisyNeighbours(t *testing.T) {
 	besides("routers that hang while they shall take their configuration", func() {
 		n++
 		row := func(address int) string {
-			return rowFile(t, "hung", 3, fmt.Sprintf(`software: frr, config: "interface lo\n ip address 192.0.2.%d/32\n"`, address))
+			return rowFile(t, "hung", 3,
+				fmt.Sprintf(`software: frr, config: "interface lo\n ip address 192.0.2.%d/32\n"`, address))
 		}
 		p.run("apply", "-f", row(2*n))
 		hang(t, p.within("zebra", "staticd"))
 		p.run("apply", "-f", row(2*n+1), "--wait=false")
-		p.await("work to begin", func() bool { return p.atWork("hung") > 0 }, func() string { return fmt.Sprint(p.elements("hung")) })
+		p.await("work to begin", func() bool { return p.atWork("hung") > 0 },
+			func() string { return fmt.Sprint(p.elements("hung")) })
 	}, func() bool { return p.atWork("hung") == 3 }, func() {
 		for i := range 3 {
 			began := time.Now()
@@ -183,7 +186,8 @@ func TestNoisyNeighbours(t *testing.T) {
 	for i := range 3 {
 		var told []string
 		for _, e := range events {
-			if e.Object == fmt.Sprintf("hung/r%d", i) && (e.Message == "started" || e.Message == "stopped" || e.Message == "removed") {
+			if e.Object == fmt.Sprintf("hung/r%d", i) && (e.Message == "started" || e.Message == "stopped" ||
+				e.Message == "removed") {
 				told = append(told, e.Message)
 			}
 		}

@@ -88,7 +88,8 @@ func (p *platform) untouched(before map[string]object, changed ...string) {
 			p.t.Errorf("%s is gone", name)
 		case !excused && now.Index != was.Index:
 			p.t.Errorf("%s had index %d and has %d", name, was.Index, now.Index)
-		case (!excused || strings.HasPrefix(name, "port ")) && (now.Counters[0] < was.Counters[0] || now.Counters[1] < was.Counters[1]):
+		case (!excused || strings.HasPrefix(name, "port ")) &&
+			(now.Counters[0] < was.Counters[0] || now.Counters[1] < was.Counters[1]):
 			p.t.Errorf("the counters of %s went back: %d, before %d", name, now.Counters, was.Counters)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestNodeThatLacksSomething: a node whose machine lacks runc is ready and takes what it can make; what needs containers is
-// refused with the reason, until somebody installs it.
+// TestNodeThatLacksSomething: a node whose machine lacks runc is ready and takes what it can make; what needs
+// containers is refused with the reason, until somebody installs it.
 func TestNodeThatLacksSomething(t *testing.T) {
 	dir, runc := t.TempDir(), ""
 	for _, of := range filepath.SplitList(os.Getenv("PATH")) {
@@ -39,7 +39,8 @@ func TestNodeThatLacksSomething(t *testing.T) {
 	routers := write("routers.yaml", "network: routers\nospf: {}\nrouters: [r1, r2]\nlinks: [r1 -- r2]\n")
 
 	const why = "the program runc is missing: install the package runc"
-	if out := p.run("get", "nodes", "-o", "wide"); strings.Count(out, " ready ") != 2 || strings.Count(out, "software: frr with control: netns") != 2 {
+	if out := p.run("get", "nodes", "-o", "wide"); strings.Count(out, " ready ") != 2 ||
+		strings.Count(out, "software: frr with control: netns") != 2 {
 		t.Errorf("the nodes:\n%s", out)
 	}
 	if out := p.run("describe", "node/n1"); !strings.Contains(out, "software: frr: "+why) {
@@ -49,7 +50,8 @@ func TestNodeThatLacksSomething(t *testing.T) {
 	p.run("check", "hosts", "--mesh", "--wait", "1m")
 	for _, command := range []string{"plan", "apply"} {
 		_, stderr, err := p.try(command, "-f", routers)
-		if want := "router r1 wants software: frr; n1, n2 lack it: " + why; err == nil || !strings.Contains(stderr, want) {
+		if want := "router r1 wants software: frr; n1, n2 lack it: " + why; err == nil ||
+			!strings.Contains(stderr, want) {
 			t.Errorf("%s: %v\n%s\nwant %s", command, err, stderr, want)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// costly is a network that wants its peace, and one of two hosts joined three times, of which one is held to a tenth of a core.
+// costly is a network that wants its peace, and one of two hosts joined three times, of which one is held to a tenth of
+// a core.
 const costly = `network: victim
 routers:
   r1: {software: static, node: n1}
@@ -40,23 +41,25 @@ const circling = `perl -e 'open my $f, "<", "/sys/class/net/b1/ifindex"; my $ind
 	socket my $s, 17, 3, 0 or die; bind $s, pack "SnlSCCa8", 17, 3, $index, 0, 0, 0, "" or die;
 	send $s, "\xff" x 6 . "\x02\0\0\0\0\x01" . "\x88\xb5" . "x" x 46, 0 for 1..256'`
 
-// TestLoopOverLinks has two elements hand packets to each other for ever, which no process sends any more. LOOP_LOAD is how many
-// processes compute all the while, each of them in a session of its own.
+// TestLoopOverLinks has two elements hand packets to each other for ever, which no process sends any more. LOOP_LOAD is
+// how many processes compute all the while, each of them in a session of its own.
 func TestLoopOverLinks(t *testing.T) {
 	load, _ := strconv.Atoi(os.Getenv("LOOP_LOAD"))
 	compute(t, load, &syscall.SysProcAttr{Setsid: true}) // else they share one scheduling group, and get little
 	a := costlyAttack(t)
-	// The kernel's own multicasts go round as soon as both bridges are up, so the other network must be sending by then.
+	// The kernel's own multicasts go round as soon as both bridges are up, so the other network must be sending by
+	// then.
 	a.run("two elements bridge their three links, 256 broadcasts that become more each time", func() {
 		for _, element := range []string{"a1", "a2"} {
 			a.p.run("exec", "mean/"+element, "--", "sh", "-c", bridged)
 		}
 		a.p.run("exec", "mean/a1", "--", "sh", "-c", circling)
 	})
-	// Which of the two it is told as depends on what began in the network during the short look that found it: the kernel's own
-	// multicasts are the first that go round.
+	// Which of the two it is told as depends on what began in the network during the short look that found it: the
+	// kernel's own multicasts are the first that go round.
 	events := a.p.run("get", "events")
-	if !strings.Contains(events, "they go round over the links of several elements") && !strings.Contains(events, "it makes too much of each of the") {
+	if !strings.Contains(events, "they go round over the links of several elements") &&
+		!strings.Contains(events, "it makes too much of each of the") {
 		t.Errorf("no event names who makes the kernel work:\n%s", events)
 	}
 	a.ends()
@@ -121,8 +124,8 @@ func (a *expensive) run(what string, attacks func()) {
 	}
 }
 
-// ends suspends and stops the attackers, and compares what was usual before and after with what was meanwhile: a machine's other
-// work comes and goes.
+// ends suspends and stops the attackers, and compares what was usual before and after with what was meanwhile: a
+// machine's other work comes and goes.
 func (a *expensive) ends() {
 	a.p.t.Helper()
 	for _, args := range [][]string{{"suspend", "mean/a1"}, {"stop", "mean/a1"}, {"stop", "mean/a2"}} {
@@ -136,6 +139,7 @@ func (a *expensive) ends() {
 		a.usual = max(a.usual, applies(a.p, "after"))
 	}
 	if a.meanwhile > 2*a.usual {
-		a.p.t.Errorf("apply of another network took %s meanwhile, usually %s: want at most twice as long", a.meanwhile, a.usual)
+		a.p.t.Errorf("apply of another network took %s meanwhile, usually %s: want at most twice as long",
+			a.meanwhile, a.usual)
 	}
 }

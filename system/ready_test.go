@@ -57,9 +57,9 @@ func compute(t *testing.T, processes int, attributes *syscall.SysProcAttr) {
 	}
 }
 
-// TestRoutersConverge: once `apply` says that a grid of FRR routers is ready, each has its configuration, and OSPF finds all
-// ways. READY_ROUTERS, READY_LOAD (processes that compute all the while), READY_RUNS and READY_SOFTWARE (frr, bird) make it
-// another: docs/reliability.md.
+// TestRoutersConverge: once `apply` says that a grid of FRR routers is ready, each has its configuration, and OSPF
+// finds all ways. READY_ROUTERS, READY_LOAD (processes that compute all the while), READY_RUNS and READY_SOFTWARE (frr,
+// bird) make it another: docs/reliability.md.
 func TestRoutersConverge(t *testing.T) {
 	number := func(name string, otherwise int) int {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -90,13 +90,14 @@ func TestRoutersConverge(t *testing.T) {
 		}
 		began = time.Now()
 		p.run("check", "grid", "--mesh", "--routers", "--sample", "500", "--seed", "1", "--wait", "30m")
-		t.Logf("run %d: %d routers ready after %.1f s, converged %.1f s later", run+1, routers, applied.Seconds(), time.Since(began).Seconds())
+		t.Logf("run %d: %d routers ready after %.1f s, converged %.1f s later", run+1, routers, applied.Seconds(),
+			time.Since(began).Seconds())
 		p.run("delete", "grid", "--timeout", "30m")
 	}
 }
 
-// TestClosConverges: a Clos network of nine BGP routers, each an autonomous system of its own, a host at each leaf. Once it is
-// ready, everybody reaches everybody: routers too, whose own packets come from addresses that BGP announces.
+// TestClosConverges: a Clos network of nine BGP routers, each an autonomous system of its own, a host at each leaf.
+// Once it is ready, everybody reaches everybody: routers too, whose own packets come from addresses that BGP announces.
 func TestClosConverges(t *testing.T) {
 	const spines, leaves = 3, 6
 	p := up(t, 1)

@@ -57,7 +57,8 @@ type lab struct {
 }
 
 func (l *lab) ns(element string) string {
-	node := map[string]string{"r1": "n1", "r2": "n2", "f3": "n1", "h1": "n1", "h2": "n1", "h3": "n2", "h4": "n2", "s": "n2"}[element]
+	node := map[string]string{"r1": "n1", "r2": "n2", "f3": "n1", "h1": "n1", "h2": "n1", "h3": "n2",
+		"h4": "n2", "s": "n2"}[element]
 	return l.dirs.Node(node).Namespace(model.ID{Network: "lab", Element: element})
 }
 
@@ -105,7 +106,8 @@ func (p *platform) slot(identities *ebpf.Map, port string) uint32 {
 
 func index(t *testing.T, namespace, device string) int {
 	t.Helper()
-	n, err := strconv.Atoi(sh(t, namespace, "cat /sys/class/net/"+device+"/ifindex 2>/dev/null || ip -o link show dev "+device+" | cut -d: -f1"))
+	n, err := strconv.Atoi(sh(t, namespace, "cat /sys/class/net/"+device+"/ifindex 2>/dev/null || ip -o link show dev "+
+		device+" | cut -d: -f1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +147,8 @@ func TestDriftIsPutRight(t *testing.T) {
 			was := index(t, namespace, device)
 			sh(t, namespace, alter)
 			return func() bool {
-				return holds(namespace, fmt.Sprintf("ip link show dev %s && ! ip link show dev %[1]s | grep -q '^%d:'", device, was))
+				return holds(namespace, fmt.Sprintf("ip link show dev %s && ! ip link show dev %[1]s | grep -q '^%d:'",
+					device, was))
 			}
 		}
 	}
@@ -162,35 +165,53 @@ func TestDriftIsPutRight(t *testing.T) {
 		{"port deleted", anew(l.node1, r1h1, "ip link del "+r1h1), pair},
 		{"element's device deleted", anew(r1, "h1", "ip link del h1"), pair},
 		{"element's device taken away", anew(r1, "h1", "ip link set h1 netns "+s), pair},
-		{"element's device renamed", do(r1, "ip link set h1 down; ip link set h1 name x; ip link set x up", "ip link show dev h1 up | grep -q UP"), nil},
+		{"element's device renamed", do(r1, "ip link set h1 down; ip link set h1 name x; ip link set x up",
+			"ip link show dev h1 up | grep -q UP"), nil},
 		{"element's device down", do(r1, "ip link set h1 down", "ip link show dev h1 up | grep -q UP"), nil},
-		{"element's device of another MTU", do(r1, "ip link set h1 mtu 1300", "ip link show dev h1 | grep -q 'mtu 1500'"), nil},
-		{"element's device of another MAC", do(r1, "ip link set h1 address 02:00:00:00:00:77", "! ip link show dev h1 | grep -q 02:00:00:00:00:77"), nil},
+		{"element's device of another MTU",
+			do(r1, "ip link set h1 mtu 1300", "ip link show dev h1 | grep -q 'mtu 1500'"), nil},
+		{"element's device of another MAC", do(r1, "ip link set h1 address 02:00:00:00:00:77",
+			"! ip link show dev h1 | grep -q 02:00:00:00:00:77"), nil},
 		{"port down", do(l.node1, "ip link set "+r1h1+" down", "ip link show dev "+r1h1+" up | grep -q UP"), nil},
 		// The agent may be there before the last step is.
-		{"port renamed", do(l.node1, "ip link set "+r1h1+" down; ip link set "+r1h1+" name x; ip link set x up 2>/dev/null || :", "ip link show dev "+r1h1+" up | grep -q UP"), nil},
-		{"port of another MTU", do(l.node1, "ip link set "+r1h1+" mtu 1300", "ip link show dev "+r1h1+" | grep -q 'mtu 1500'"), nil},
-		{"IPv4 address removed", do(r1, "ip addr del 10.0.12.1/30 dev r2", "ip addr show dev r2 | grep -q 10.0.12.1/30"), nil},
-		{"IPv6 address removed", do(r1, "ip addr del 2001:db8:12::1/64 dev r2", "ip addr show dev r2 | grep -q 2001:db8:12::1/64"), nil},
-		{"link-local address removed", do(r1, "ip -6 addr flush dev r2 scope link", "ip -6 addr show dev r2 scope link | grep -q fe80"), nil},
+		{"port renamed", do(l.node1, "ip link set "+r1h1+" down; ip link set "+r1h1+
+			" name x; ip link set x up 2>/dev/null || :", "ip link show dev "+r1h1+" up | grep -q UP"), nil},
+		{"port of another MTU", do(l.node1, "ip link set "+r1h1+" mtu 1300", "ip link show dev "+r1h1+
+			" | grep -q 'mtu 1500'"), nil},
+		{"IPv4 address removed", do(r1, "ip addr del 10.0.12.1/30 dev r2",
+			"ip addr show dev r2 | grep -q 10.0.12.1/30"), nil},
+		{"IPv6 address removed", do(r1, "ip addr del 2001:db8:12::1/64 dev r2",
+			"ip addr show dev r2 | grep -q 2001:db8:12::1/64"), nil},
+		{"link-local address removed", do(r1, "ip -6 addr flush dev r2 scope link",
+			"ip -6 addr show dev r2 scope link | grep -q fe80"), nil},
 		{"lo down", do(r1, "ip link set lo down", "ip link show dev lo | grep -q ,UP"), nil},
-		{"IPv4 route removed", do(r1, "ip route del 10.2.0.0/24", "ip route show 10.2.0.0/24 | grep -q 10.0.12.2"), nil},
-		{"IPv6 route removed", do(r1, "ip -6 route del 2001:db8:2::/64", "ip -6 route show 2001:db8:2::/64 | grep -q 2001:db8:12::2"), nil},
-		{"connected IPv4 routes removed", do(r1, "ip route flush table main", "ip route show 10.1.0.0/24 | grep -q 'dev h1 proto kernel scope link src'"), nil},
-		{"connected IPv6 routes removed", do(r1, "ip -6 route flush table main", "ip -6 route show 2001:db8:1::/64 | grep -q 'dev h1 proto kernel metric 256'"), nil},
-		{"IPv4 forwarding off", do(r1, "echo 0 > /proc/sys/net/ipv4/ip_forward", "grep -q 1 /proc/sys/net/ipv4/ip_forward"), nil},
-		{"IPv6 forwarding off", do(r2, "echo 0 > /proc/sys/net/ipv6/conf/all/forwarding", "grep -q 1 /proc/sys/net/ipv6/conf/all/forwarding"), nil},
+		{"IPv4 route removed", do(r1, "ip route del 10.2.0.0/24", "ip route show 10.2.0.0/24 | grep -q 10.0.12.2"),
+			nil},
+		{"IPv6 route removed", do(r1, "ip -6 route del 2001:db8:2::/64",
+			"ip -6 route show 2001:db8:2::/64 | grep -q 2001:db8:12::2"), nil},
+		{"connected IPv4 routes removed", do(r1, "ip route flush table main",
+			"ip route show 10.1.0.0/24 | grep -q 'dev h1 proto kernel scope link src'"), nil},
+		{"connected IPv6 routes removed", do(r1, "ip -6 route flush table main",
+			"ip -6 route show 2001:db8:1::/64 | grep -q 'dev h1 proto kernel metric 256'"), nil},
+		{"IPv4 forwarding off", do(r1, "echo 0 > /proc/sys/net/ipv4/ip_forward",
+			"grep -q 1 /proc/sys/net/ipv4/ip_forward"), nil},
+		{"IPv6 forwarding off", do(r2, "echo 0 > /proc/sys/net/ipv6/conf/all/forwarding",
+			"grep -q 1 /proc/sys/net/ipv6/conf/all/forwarding"), nil},
 		{"namespace unmounted", do(l.node1, "umount "+r1, "stat -f -c %T "+r1+" | grep -q nsfs"), nil},
 		{"user namespace unmounted", do(l.node1, "umount "+l.dirs.Node("n1").UserNamespace("lab"),
 			"stat -f -c %T "+l.dirs.Node("n1").UserNamespace("lab")+" | grep -q nsfs"), nil},
-		{"clsact removed", do(l.node1, "tc qdisc del dev "+r1h1+" clsact", "tc qdisc show dev "+r1h1+" | grep -q 'clsact.*ingress_block "+block+"'"), nil},
+		{"clsact removed", do(l.node1, "tc qdisc del dev "+r1h1+" clsact", "tc qdisc show dev "+r1h1+
+			" | grep -q 'clsact.*ingress_block "+block+"'"), nil},
 		{"clsact replaced", do(l.node1, "tc qdisc del dev "+r1h1+" clsact && tc qdisc add dev "+r1h1+" clsact",
 			"tc qdisc show dev "+r1h1+" | grep -q 'clsact.*ingress_block "+block+"'"), nil},
-		{"the ports' filter removed", do(l.node1, "tc filter del block "+block, "tc filter show block "+block+" | grep -q bpf"), nil},
+		{"the ports' filter removed", do(l.node1, "tc filter del block "+block, "tc filter show block "+block+
+			" | grep -q bpf"), nil},
 		{"the tunnel device's filter removed", do(l.node1, "tc filter del dev "+tunnel(l.node1)+" ingress",
 			"tc filter show dev "+tunnel(l.node1)+" ingress | grep -q bpf"), nil},
-		{"tunnel device deleted", anew(l.node2, tunnel(l.node2), "ip link del "+tunnel(l.node2)), []string{"n2 " + tunnel(l.node2)}},
-		{"tunnel device down", do(l.node2, "ip link set "+tunnel(l.node2)+" down", "ip link show dev "+tunnel(l.node2)+" | grep -q ,UP"), nil},
+		{"tunnel device deleted", anew(l.node2, tunnel(l.node2), "ip link del "+tunnel(l.node2)),
+			[]string{"n2 " + tunnel(l.node2)}},
+		{"tunnel device down", do(l.node2, "ip link set "+tunnel(l.node2)+" down", "ip link show dev "+tunnel(l.node2)+
+			" | grep -q ,UP"), nil},
 		{"a link's end altered", func(t *testing.T) func() bool {
 			ports, identities := l.table(t, "n1", "ports"), l.table(t, "n1", "identities")
 			slot := l.slot(identities, "lab/r1:h1")
@@ -214,17 +235,25 @@ func TestDriftIsPutRight(t *testing.T) {
 			}
 			return func() bool { return peerPlace(t, peers, right) != 0 && peerPlace(t, peers, wrong) == 0 }
 		}, nil},
-		{"a table's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports", "test -e "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports"), nil},
-		{"the bpffs unmounted", do(l.node1, "umount "+l.dirs.Node("n1").BPF(), "test -e "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports"), nil},
-		{"a program's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/*-from_port", "test -e "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/*-from_port"), nil},
-		{"underlay address removed", do(l.node1, "ip addr del $(ip -o -4 addr show dev to-n2 | tr -s ' ' | cut -d' ' -f4) dev to-n2",
-			"ip -4 addr show dev to-n2 | grep -q inet"), nil},
-		{"node's address removed", do(l.node1, "ip addr del 100.64.0.1/32 dev lo", "ip addr show dev lo | grep -q 100.64.0.1/32"), nil},
-		{"underlay route removed", do(l.node2, "ip route del 100.64.0.1", "ip route show 100.64.0.1 | grep -q to-n1"), nil},
-		{"underlay device down", do(l.node2, "ip link set to-n1 down", "ip link show dev to-n1 | grep -q ,UP && ip route show 100.64.0.1 | grep -q to-n1"), nil},
+		{"a table's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports", "test -e "+
+			l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/ports"), nil},
+		{"the bpffs unmounted", do(l.node1, "umount "+l.dirs.Node("n1").BPF(), "test -e "+l.dirs.Node("n1").BPF()+"/"+
+			pipeline.Layout+"/ports"), nil},
+		{"a program's pin removed", do(l.node1, "rm "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/*-from_port",
+			"test -e "+l.dirs.Node("n1").BPF()+"/"+pipeline.Layout+"/*-from_port"), nil},
+		{"underlay address removed",
+			do(l.node1, "ip addr del $(ip -o -4 addr show dev to-n2 | tr -s ' ' | cut -d' ' -f4) dev to-n2",
+				"ip -4 addr show dev to-n2 | grep -q inet"), nil},
+		{"node's address removed", do(l.node1, "ip addr del 100.64.0.1/32 dev lo",
+			"ip addr show dev lo | grep -q 100.64.0.1/32"), nil},
+		{"underlay route removed", do(l.node2, "ip route del 100.64.0.1", "ip route show 100.64.0.1 | grep -q to-n1"),
+			nil},
+		{"underlay device down", do(l.node2, "ip link set to-n1 down",
+			"ip link show dev to-n1 | grep -q ,UP && ip route show 100.64.0.1 | grep -q to-n1"), nil},
 		{"underlay device deleted", anew(l.node1, "to-n2", "ip link del to-n2"), underlay},
 		{"bridge deleted", anew(s, "pp-bridge", "ip link del pp-bridge"), []string{"lab/s pp-bridge"}},
-		{"interface taken off the bridge", do(s, "ip link set h4 nomaster", "ip link show dev h4 | grep -q 'master pp-bridge'"), nil},
+		{"interface taken off the bridge",
+			do(s, "ip link set h4 nomaster", "ip link show dev h4 | grep -q 'master pp-bridge'"), nil},
 		{"bridge down", do(s, "ip link set pp-bridge down", "ip link show dev pp-bridge | grep -q ,UP"), nil},
 		{"container killed", func(t *testing.T) func() bool {
 			was := l.init(t, "f3")
@@ -238,7 +267,8 @@ func TestDriftIsPutRight(t *testing.T) {
 		}, nil},
 		{"router's daemon killed", func(t *testing.T) func() bool {
 			was := 0
-			p.await("zebra to run", func() bool { was = l.inside("f3", "zebra"); return was != 0 }, func() string { return "it does not" })
+			p.await("zebra to run", func() bool { was = l.inside("f3", "zebra"); return was != 0 },
+				func() string { return "it does not" })
 			if err := unix.Kill(was, unix.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -263,7 +293,10 @@ func TestDriftIsPutRight(t *testing.T) {
 			began := time.Now()
 			before := p.objects()
 			right := test.alter(t)
-			p.await("it to be put right", right, func() string { return "it is not; events:\n" + p.run("get", "events") })
+			p.await("it to be put right", right, func() string {
+				return "it is not; events:\n" +
+					p.run("get", "events")
+			})
 			t.Logf("put right after %s", time.Since(began).Round(time.Millisecond))
 			p.allWell("lab", "other")
 			p.untouched(before, test.changed...)
@@ -281,7 +314,8 @@ func altered(t *testing.T, m *ebpf.Map, key uint32) func() bool {
 		}
 		return b
 	}
-	const end = 8 // bytes, where the port's link ends; what follows changes by itself, as when somebody looks at the port
+	// bytes, where the port's link ends; what follows changes by itself, as when somebody looks at the port
+	const end = 8
 	spoilt := read()
 	was := string(spoilt[:end])
 	for i := range end {
@@ -347,7 +381,8 @@ func (l *lab) inside(element, command string) int {
 	for _, dir := range processes {
 		var its unix.Stat_t
 		comm, _ := os.ReadFile(dir + "/comm")
-		if strings.TrimSpace(string(comm)) == command && unix.Stat(dir+"/ns/net", &its) == nil && its.Ino == namespace.Ino {
+		if strings.TrimSpace(string(comm)) == command && unix.Stat(dir+"/ns/net", &its) == nil &&
+			its.Ino == namespace.Ino {
 			pid, _ := strconv.Atoi(filepath.Base(dir))
 			return pid
 		}

@@ -11,12 +11,13 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// TestRecoverKilled kills the manager while it takes networks in from the nodes: afterwards it has all of them or none, those that
-// it has not are held as before, and a further `recover` takes them. Nothing that runs is touched.
+// TestRecoverKilled kills the manager while it takes networks in from the nodes: afterwards it has all of them or none,
+// those that it has not are held as before, and a further `recover` takes them. Nothing that runs is touched.
 func TestRecoverKilled(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, acrossNodes))
-	p.run("apply", "-f", file(t, "network: second\nowner: alice\nswitches: {s: {}}\nhosts: {a: {}, b: {}}\nlinks: [a -- s, b -- s]\n"))
+	p.run("apply", "-f", file(t,
+		"network: second\nowner: alice\nswitches: {s: {}}\nhosts: {a: {}, b: {}}\nlinks: [a -- s, b -- s]\n"))
 	p.allWell("lab", "second")
 	before := p.objects()
 	random := rand.New(rand.NewPCG(3, 4))

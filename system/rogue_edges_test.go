@@ -18,8 +18,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// rogue are two networks at one device of this machine: host a of the first has one VLAN of it and a way to the internet, a switch
-// and a router whose companion is bridges; of the second, o has what is untagged, q another VLAN.
+// rogue are two networks at one device of this machine: host a of the first has one VLAN of it and a way to the
+// internet, a switch and a router whose companion is bridges; of the second, o has what is untagged, q another VLAN.
 const rogue = `network: mean
 switches: {s: {}}
 hosts: {a: {}, c: {}}
@@ -60,21 +60,25 @@ func rogueFrames(t *testing.T, from net.HardwareAddr, tags ...uint16) (frames []
 			all = append(all, &layers.Dot1Q{VLANIdentifier: tag, Type: next})
 		}
 		b := gopacket.NewSerializeBuffer()
-		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(all, content...)...); err != nil {
+		if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
+			append(all, content...)...); err != nil {
 			t.Fatal(err)
 		}
 		frames = append(frames, slices.Clone(b.Bytes()))
 	}
-	ip6 := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: net.ParseIP("fe80::bad"), DstIP: net.ParseIP("ff02::1")}
+	ip6 := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: net.ParseIP("fe80::bad"),
+		DstIP: net.ParseIP("ff02::1")}
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(134, 0)}
 	icmp.SetNetworkLayerForChecksum(ip6) //nolint:errcheck // it is IPv6
 	padded := (len(marked) + 2 + 7) / 8 * 8
 	option := append([]byte{253, byte(padded / 8)}, marked...)
 	advertisement := slices.Concat([]byte{64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, // router for 1,800 s
-		3, 4, 64, 0xc0, 0, 0, 7, 8, 0, 0, 7, 8, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0xb, 0xad, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		3, 4, 64, 0xc0, 0, 0, 7, 8, 0, 0, 7, 8, 0, 0, 0, 0, 0x20, 1, 0xd, 0xb8, 0xb, 0xad, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0},
 		option, make([]byte, padded-len(option)))
 	build("33:33:00:00:00:01", layers.EthernetTypeIPv6, ip6, icmp, gopacket.Payload(advertisement))
-	ip4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IP{192, 0, 2, 66}, DstIP: net.IP{255, 255, 255, 255}}
+	ip4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IP{192, 0, 2, 66},
+		DstIP: net.IP{255, 255, 255, 255}}
 	udp := &layers.UDP{SrcPort: 67, DstPort: 68}
 	udp.SetNetworkLayerForChecksum(ip4) //nolint:errcheck // it is IPv4
 	offer := append([]byte{2, 1, 6, 0, 1, 2, 3, 4}, make([]byte, 228)...)
@@ -110,8 +114,8 @@ func blurts(t *testing.T, namespace string, tags ...uint16) {
 	})
 }
 
-// believers are the namespaces that have taken what a rogue router says: this machine's, those of elements, companions and
-// gateways, which are all that are mounted here.
+// believers are the namespaces that have taken what a rogue router says: this machine's, those of elements, companions
+// and gateways, which are all that are mounted here.
 func believers(t *testing.T) (all []string) {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -128,7 +132,8 @@ func believers(t *testing.T) (all []string) {
 		t.Errorf("there are only the namespaces %v", spaces)
 	}
 	for _, space := range spaces {
-		out, err := exec.Command("nsenter", "--net="+space, "sh", "-c", "ip -6 route show table all; ip -6 addr").Output()
+		out, err := exec.Command("nsenter", "--net="+space, "sh", "-c",
+			"ip -6 route show table all; ip -6 addr").Output()
 		if err != nil && space == spaces[0] {
 			t.Fatal(err)
 		}
@@ -139,7 +144,8 @@ func believers(t *testing.T) (all []string) {
 	return all
 }
 
-// hearsDHCP counts what a DHCP client of this machine's would take: by its UDP socket, and as those do that have no address yet.
+// hearsDHCP counts what a DHCP client of this machine's would take: by its UDP socket, and as those do that have no
+// address yet.
 func hearsDHCP(t *testing.T) (heard func() (udp, packets int)) {
 	t.Helper()
 	l, err := net.ListenPacket("udp4", ":68")
@@ -176,11 +182,13 @@ func hearsDHCP(t *testing.T) (heard func() (udp, packets int)) {
 	}
 }
 
-// TestRogueThroughEdges has a host say, by all its interfaces and with all kinds of tags, that it is everybody's router and DHCP
-// server; and somebody on the wire, too. This machine, which believes such words on all its devices, takes none of them; nor does
-// another tenant at the same device, a gateway to the internet, a companion, or a neighbour that has not asked for it.
+// TestRogueThroughEdges has a host say, by all its interfaces and with all kinds of tags, that it is everybody's router
+// and DHCP server; and somebody on the wire, too. This machine, which believes such words on all its devices, takes
+// none of them; nor does another tenant at the same device, a gateway to the internet, a companion, or a neighbour that
+// has not asked for it.
 func TestRogueThroughEdges(t *testing.T) {
-	attack.Tell(t, "router advertisements and DHCP offers by an element, through a VLAN, an internet edge, a switch and a companion",
+	attack.Tell(t, "router advertisements and DHCP offers by an element, through a VLAN, an internet edge, a switch "+
+		"and a companion",
 		"nothing: neither the machine nor other tenants take or see them")
 	world(t)
 	shell(t, `ip netns add wire; ip link add lan0 type veth peer name eth0 netns wire; ip -n wire link set eth0 up; ip link set lan0 up
@@ -209,7 +217,8 @@ for f in /proc/sys/net/ipv6/conf/*/accept_ra; do echo 2 > $f; done`)
 		return p.elements(network)[name]
 	}
 	o, q, a := sniff(t, p, element("other/o")), sniff(t, p, element("other/q")), sniff(t, p, element("mean/a"))
-	wire := start(t, "/run/netns/wire", "tcpdump", "-Z", "root", "-lneQ", "in", "-i", "eth0", "udp port 68 or icmp6 or vlan")
+	wire := start(t, "/run/netns/wire", "tcpdump", "-Z", "root", "-lneQ", "in", "-i", "eth0",
+		"udp port 68 or icmp6 or vlan")
 	time.Sleep(time.Second)
 
 	mean := p.namespace("mean", "a")
@@ -222,7 +231,8 @@ for f in /proc/sys/net/ipv6/conf/*/accept_ra; do echo 2 > $f; done`)
 		out, _ := exec.Command("nsenter", "--net="+asked, "ip", "-6", "route").Output()
 		return strings.Contains(string(out), "via fe80::bad ")
 	}, nil)
-	p.await("its words on the wire, in its own VLAN", func() bool { return strings.Contains(wire.said.String(), "vlan 10,") }, wire.said.String)
+	p.await("its words on the wire, in its own VLAN",
+		func() bool { return strings.Contains(wire.said.String(), "vlan 10,") }, wire.said.String)
 	check := func(what string) {
 		t.Helper()
 		for _, who := range believers(t) {
@@ -241,7 +251,8 @@ for f in /proc/sys/net/ipv6/conf/*/accept_ra; do echo 2 > $f; done`)
 		t.Errorf("of what host a says, other tenants' hosts see %d and %d", o.count(), q.count())
 	}
 	for line := range strings.Lines(wire.said.String()) { // that tenant's own host has something to say there as well
-		if strings.Contains(line, "vlan 20") && (strings.Contains(line, "fe80::bad") || strings.Contains(line, "192.0.2.66")) {
+		if strings.Contains(line, "vlan 20") &&
+			(strings.Contains(line, "fe80::bad") || strings.Contains(line, "192.0.2.66")) {
 			t.Errorf("on the wire it is in another tenant's VLAN: %s", line)
 		}
 	}

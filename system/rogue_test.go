@@ -12,10 +12,12 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// TestRogueRouterAdvertisement has a host tell everybody on its switch that it is their router. Who takes such words is an element
-// of the same switch that says so itself; no other element does by default, no other network, no node and no companion.
+// TestRogueRouterAdvertisement has a host tell everybody on its switch that it is their router. Who takes such words is
+// an element of the same switch that says so itself; no other element does by default, no other network, no node and no
+// companion.
 func TestRogueRouterAdvertisement(t *testing.T) {
-	attack.Tell(t, "a host tells everybody on its switch that it is their router", "nobody takes it but who said so himself: no other element, network, node or companion")
+	attack.Tell(t, "a host tells everybody on its switch that it is their router",
+		"nobody takes it but who said so himself: no other element, network, node or companion")
 	p := up(t, 2)
 	const lab = `network: NAME
 routers:
@@ -58,7 +60,8 @@ links:
 			} else if err == nil && os.SameFile(is, asked) {
 				name = "lab/h2"
 			}
-			out, _ := exec.Command("nsenter", "--net="+path, "sh", "-c", "ip -6 route show table all; ip -6 addr").Output()
+			out, _ := exec.Command("nsenter", "--net="+path, "sh", "-c",
+				"ip -6 route show table all; ip -6 addr").Output()
 			if strings.Contains(string(out), "2001:db8:bad:") || strings.Contains(string(out), "via fe80::bad ") {
 				by = append(by, name)
 			}
@@ -69,7 +72,8 @@ links:
 		t.Fatalf("before anything was sent, %v took it", by)
 	}
 	p.run("exec", "lab/h0", "--", "ip", "address", "replace", "fe80::bad/64", "dev", "s", "nodad")
-	index := strings.TrimSuffix(strings.Fields(in(t, p.namespace("lab", "h0"), "ip", "-o", "link", "show", "dev", "s"))[0], ":")
+	index := strings.TrimSuffix(strings.Fields(in(t, p.namespace("lab", "h0"), "ip", "-o", "link", "show",
+		"dev", "s"))[0], ":")
 	var sending int
 	for _, c := range index {
 		sending = 10*sending + int(c-'0')
@@ -87,7 +91,8 @@ links:
 			message := []byte{134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, // router for 1,800 s
 				3, 4, 64, 0xc0, 0, 0, 7, 8, 0, 0, 7, 8, 0, 0, 0, 0, // and a prefix to make addresses of
 				0x20, 1, 0xd, 0xb8, 0xb, 0xad, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-			return unix.Sendto(fd, message, 0, &unix.SockaddrInet6{ZoneId: uint32(sending), Addr: [16]byte{0: 0xff, 1: 2, 15: 1}})
+			return unix.Sendto(fd, message, 0, &unix.SockaddrInet6{ZoneId: uint32(sending),
+				Addr: [16]byte{0: 0xff, 1: 2, 15: 1}})
 		})
 	}
 	var by []string

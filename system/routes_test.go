@@ -68,7 +68,8 @@ func (p *platform) routing(n model.Network) string {
 		}
 		id := n.Name + "/" + e.Name
 		for _, args := range [][]string{
-			{"exec", id, "--", "vtysh", "-c", "show ip ospf neighbor", "-c", "show ip ospf interface", "-c", "show ip route",
+			{"exec", id, "--", "vtysh", "-c", "show ip ospf neighbor", "-c", "show ip ospf interface",
+				"-c", "show ip route",
 				"-c", "show running-config"},
 			{"logs", id},
 		} {
@@ -107,8 +108,8 @@ func compareRoutes(t *testing.T, p *platform, network, router string) {
 	}, func() string { return fmt.Sprintf("they are\n%s\nand should be\n%s", got, want) })
 }
 
-// withoutEnds leaves out what FRR 10 announces and FRR 8 did not: besides the subnet of an OSPFv3 point-to-point link, the
-// addresses of its ends (RFC 5340, 4.4.3.9).
+// withoutEnds leaves out what FRR 10 announces and FRR 8 did not: besides the subnet of an OSPFv3 point-to-point link,
+// the addresses of its ends (RFC 5340, 4.4.3.9).
 func withoutEnds(table string) string {
 	var subnets []netip.Prefix
 	var kept strings.Builder
@@ -210,7 +211,8 @@ func routes(t *testing.T, namespace string) string {
 			objects[n.ID] = n
 		}
 		for _, r := range table {
-			if strings.HasPrefix(r.Destination, "fe80:") || strings.HasPrefix(r.Destination, "ff00:") || r.Destination == "multicast" {
+			if strings.HasPrefix(r.Destination, "fe80:") || strings.HasPrefix(r.Destination, "ff00:") ||
+				r.Destination == "multicast" {
 				continue
 			}
 			what := r.Protocol

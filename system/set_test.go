@@ -15,7 +15,8 @@ import (
 func TestSetWhilePacketsFlow(t *testing.T) {
 	p := up(t, 2)
 	file := filepath.Join(t.TempDir(), "lab.yaml")
-	text := "network: lab\nospf: {}\nrouters: [r1, r2]\nhosts: {h1: {node: n1}, h2: {node: n2}}\nlinks:\n  - h1 -- r1\n  - r1 -- r2\n  - r2 -- h2\n"
+	text := "network: lab\nospf: {}\nrouters: [r1, r2]\nhosts: {h1: {node: n1}, h2: {node: n2}}\nlinks:\n  - h1 -- " +
+		"r1\n  - r1 -- r2\n  - r2 -- h2\n"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,8 @@ func TestSetWhilePacketsFlow(t *testing.T) {
 		t.Errorf("%d of %d packets were lost, %d came twice", lost, sent, duplicated)
 	}
 	saved := p.run("save", "lab")
-	for _, want := range []string{"cpu: 0.2", "memory: 128MiB", "processes: 200", "files: 2000", "bandwidth: 200Mbit", "slice: {bandwidth: 500Mbit}"} {
+	for _, want := range []string{"cpu: 0.2", "memory: 128MiB", "processes: 200", "files: 2000", "bandwidth: 200Mbit",
+		"slice: {bandwidth: 500Mbit}"} {
 		if !strings.Contains(saved, want) {
 			t.Errorf("save does not say %q:\n%s", want, saved)
 		}
@@ -77,12 +79,14 @@ func hostAddress(p *platform, network, element string) string {
 	return p.elements(network)[element].Element.Interfaces[0].Addresses[0].Addr().String()
 }
 
-// Suspended processes stay so when the agent dies; a limit that bites is an event; what an element may take is shown beside
-// what it takes.
+// Suspended processes stay so when the agent dies; a limit that bites is an event; what an element may take is shown
+// beside what it takes.
 func TestSuspendAndLimitsSurvive(t *testing.T) {
 	p := up(t, 1)
 	file := filepath.Join(t.TempDir(), "one.yaml")
-	if err := os.WriteFile(file, []byte("network: one\nsoftware: bird\nospf: {}\nrouters: {r1: {memory: 32MiB, disk: 16MiB}, r2: }\nlinks: [r1 -- r2]\n"), 0o644); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("network: one\nsoftware: bird\nospf: {}\nrouters: {r1: {memory: 32MiB, disk: 16MiB}, r2: }\nlinks: "+
+			"[r1 -- r2]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p.run("apply", "-f", file)
@@ -90,11 +94,14 @@ func TestSuspendAndLimitsSurvive(t *testing.T) {
 	p.kill("agent n1")
 	p.ready()
 	p.run("exec", "one/r1", "--", "true") // the next life of the agent answers
-	if _, stderr, err := p.try("exec", "one/r2", "--", "true"); err == nil || !strings.Contains(stderr, "polyplane resume one/r2") {
+	if _, stderr, err := p.try("exec", "one/r2", "--", "true"); err == nil ||
+		!strings.Contains(stderr, "polyplane resume one/r2") {
 		t.Errorf("a command in a suspended element: %v, %s", err, stderr)
 	}
-	p.await("the element's usage", func() bool { return p.elements("one")["r1"].Usage != nil }, func() string { return p.run("describe", "one/r1") })
-	p.try("exec", "one/r1", "--", "sh", "-c", "head -c 200M /dev/zero | tail -n 1 > /dev/null; cat /dev/zero > /root/full")
+	p.await("the element's usage", func() bool { return p.elements("one")["r1"].Usage != nil },
+		func() string { return p.run("describe", "one/r1") })
+	p.try("exec", "one/r1", "--", "sh", "-c",
+		"head -c 200M /dev/zero | tail -n 1 > /dev/null; cat /dev/zero > /root/full")
 	reasons := func() map[string]bool {
 		var events []model.Event
 		found := map[string]bool{}

@@ -34,8 +34,8 @@ links:
   - r1 -- h2: 10.3.0.0/24
 `
 
-// TestSlicesOfTheFastPath floods a router with packets whose TTL ends: neither its OSPF neighbour nor another network notices. Then
-// its routes do not fit: it forwards all the same, and on the fast path when the quota is raised.
+// TestSlicesOfTheFastPath floods a router with packets whose TTL ends: neither its OSPF neighbour nor another network
+// notices. Then its routes do not fit: it forwards all the same, and on the fast path when the quota is raised.
 func TestSlicesOfTheFastPath(t *testing.T) {
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, redAndBlue))
@@ -51,8 +51,10 @@ func TestSlicesOfTheFastPath(t *testing.T) {
 	f.run(100 * time.Millisecond)
 	neighbours, _ := p.neighbours("red")
 	began := time.Now()
-	flood := p.command("exec", "red/h1", "--", "perl", "-e", `use Socket; $SIG{ALRM} = sub { exit }; alarm 60; socket my $s, PF_INET, SOCK_DGRAM, 0 or die; `+
-		`setsockopt $s, 0, 2, pack("i", 1) or die; my $to = sockaddr_in(9, inet_aton("`+addressOf(p, "red", "h2", false)+`")); fork; send $s, "x" x 18, 0, $to while 1`)
+	flood := p.command("exec", "red/h1", "--", "perl", "-e",
+		`use Socket; $SIG{ALRM} = sub { exit }; alarm 60; socket my $s, PF_INET, SOCK_DGRAM, 0 or die; `+
+			`setsockopt $s, 0, 2, pack("i", 1) or die; my $to = sockaddr_in(9, inet_aton("`+
+			addressOf(p, "red", "h2", false)+`")); fork; send $s, "x" x 18, 0, $to while 1`)
 	if err := flood.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,8 @@ func TestSlicesOfTheFastPath(t *testing.T) {
 	flood.Wait() //nolint:errcheck // it was ended
 	took := time.Since(began)
 	fast := p.elements("red")["r1"].Fast
-	t.Logf("in %s r1 got %v, %d were refused; blue lost %d of %d", took.Round(time.Millisecond), fast.Punted, fast.Refused, lost, sent)
+	t.Logf("in %s r1 got %v, %d were refused; blue lost %d of %d", took.Round(time.Millisecond), fast.Punted,
+		fast.Refused, lost, sent)
 	if loss := float64(lost) / float64(sent); loss > tolerated {
 		t.Errorf("%d of another network's %d packets were lost", lost, sent)
 	}
@@ -96,19 +99,23 @@ func TestSlicesOfTheFastPath(t *testing.T) {
 		in(t, p.namespace("red", "h1"), "ping", "-c20", "-i0.01", "-W10", addressOf(p, "red", "h2", false))
 	}
 	ping()
-	if out := p.run("describe", "red/r1"); !strings.Contains(out, "of 64KiB tables") || !strings.Contains(out, "are used up: what does not fit the router itself forwards") {
+	if out := p.run("describe", "red/r1"); !strings.Contains(out, "of 64KiB tables") ||
+		!strings.Contains(out, "are used up: what does not fit the router itself forwards") {
 		t.Error(out)
 	}
 	p.run("set", "red", "tables=16MiB", "punts=20000")
 	told("TablesFit")
 	before := p.elements("red")["r1"].Fast
 	ping()
-	p.await("the fast path to forward again", func() bool { return p.elements("red")["r1"].Fast.Packets >= before.Packets+40 },
+	p.await("the fast path to forward again",
+		func() bool { return p.elements("red")["r1"].Fast.Packets >= before.Packets+40 },
 		func() string { return p.run("describe", "red/r1") })
-	if now := p.elements("red")["r1"].Fast; now.Punted["into a queue"] != 0 || now.Punted["left to the guest by the tables"] != before.Punted["left to the guest by the tables"] {
+	if now := p.elements("red")["r1"].Fast; now.Punted["into a queue"] != 0 ||
+		now.Punted["left to the guest by the tables"] != before.Punted["left to the guest by the tables"] {
 		t.Errorf("punted %v, before %v", now.Punted, before.Punted)
 	}
-	if out := p.run("describe", "red"); !strings.Contains(out, "16MiB tables a node") || !strings.Contains(out, "20000 punts/s a node") {
+	if out := p.run("describe", "red"); !strings.Contains(out, "16MiB tables a node") ||
+		!strings.Contains(out, "20000 punts/s a node") {
 		t.Error(out)
 	}
 }

@@ -20,7 +20,8 @@ func (p *platform) disks() string {
 	var all []string
 	err := filepath.Walk(filepath.Join(p.dirs.Data, "nodes"), func(path string, info os.FileInfo, err error) error {
 		if err == nil && strings.HasSuffix(path, ".ext4") && !strings.Contains(path, "/trash/") {
-			all = append(all, fmt.Sprintf("%s %d", strings.TrimPrefix(path, p.dirs.Data), info.Sys().(*syscall.Stat_t).Ino))
+			all = append(all, fmt.Sprintf("%s %d", strings.TrimPrefix(path, p.dirs.Data),
+				info.Sys().(*syscall.Stat_t).Ino))
 		}
 		return nil
 	})
@@ -52,7 +53,8 @@ func (p *platform) stop() {
 	if out, err := exec.Command("kill", fmt.Sprint(pid)).CombinedOutput(); err != nil {
 		p.t.Fatalf("end up: %v\n%s", err, out)
 	}
-	p.await("the platform's processes to end", func() bool { return len(p.processes()) == 0 }, func() string { return fmt.Sprint(p.processes()) })
+	p.await("the platform's processes to end", func() bool { return len(p.processes()) == 0 },
+		func() string { return fmt.Sprint(p.processes()) })
 }
 
 // moved renames a directory of the instance's data.
@@ -63,8 +65,8 @@ func (p *platform) moved(from, to string) {
 	}
 }
 
-// TestALostStoreLosesNothing moves the store away under running networks: with an empty one in its place every element and
-// disk stays, no packet is lost, over restarts of everything; with the store back all is as if nothing had been.
+// TestALostStoreLosesNothing moves the store away under running networks: with an empty one in its place every element
+// and disk stays, no packet is lost, over restarts of everything; with the store back all is as if nothing had been.
 func TestALostStoreLosesNothing(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, acrossNodes))
@@ -99,7 +101,8 @@ func TestALostStoreLosesNothing(t *testing.T) {
 	check("after everything was killed")
 	p.run("delete", "--all")
 	check("after everything that the store knows was deleted")
-	if _, stderr, err := p.try("apply", "-f", file(t, acrossNodes)); err == nil || !strings.Contains(stderr, "unknown to this store") {
+	if _, stderr, err := p.try("apply", "-f", file(t, acrossNodes)); err == nil ||
+		!strings.Contains(stderr, "unknown to this store") {
 		t.Errorf("applied over what is held: %v %s", err, stderr)
 	}
 	for _, f := range flows {
@@ -127,8 +130,8 @@ func TestALostStoreLosesNothing(t *testing.T) {
 	}
 }
 
-// TestHeldIsLetGo lets nodes go of what a new store does not know, by name; and an older copy of the store holds what was made
-// since.
+// TestHeldIsLetGo lets nodes go of what a new store does not know, by name; and an older copy of the store holds what
+// was made since.
 func TestHeldIsLetGo(t *testing.T) {
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, "network: one\nhosts: {a: {}, b: {}}\nlinks: [a -- b]\n"))
@@ -156,13 +159,15 @@ func TestHeldIsLetGo(t *testing.T) {
 	p.allWell("one", "three")
 }
 
-// TestRecoverFromNodes takes networks into an empty store again, from what their nodes were told: nothing that runs is touched,
-// no packet is lost, and afterwards everything can be done with them.
+// TestRecoverFromNodes takes networks into an empty store again, from what their nodes were told: nothing that runs is
+// touched, no packet is lost, and afterwards everything can be done with them.
 func TestRecoverFromNodes(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, acrossNodes))
 	const l2 = "second"
-	p.run("apply", "-f", file(t, "network: second\nowner: alice\nswitches: {s: {}}\nhosts: {a: {}, b: {}, c: {}}\nlinks: [a -- s, b -- s, c -- s]\n"))
+	p.run("apply", "-f", file(t,
+		"network: second\nowner: alice\nswitches: {s: {}}\nhosts: {a: {}, b: {}, c: {}}\nlinks: [a -- s, b -- s, c "+
+			"-- s]\n"))
 	p.run("set", "lab/r2", "memory=96MiB")
 	p.allWell("lab")
 	before, disks := p.objects(), p.disks()
@@ -175,7 +180,8 @@ func TestRecoverFromNodes(t *testing.T) {
 		x, _ := p.networkStatus(l2)
 		return s.Elements == 5 && x.Phase == model.PhaseHeld
 	}, func() string { return p.run("get", "networks", "-o", "wide") })
-	if out := p.run("recover", "--from-nodes", "--dry-run"); !strings.Contains(out, "lab can be recovered: 5 elements") {
+	if out := p.run("recover", "--from-nodes", "--dry-run"); !strings.Contains(out,
+		"lab can be recovered: 5 elements") {
 		t.Error(out)
 	}
 	if s, _ := p.networkStatus("lab"); s.Phase != model.PhaseHeld {
@@ -211,15 +217,16 @@ func TestRecoverFromNodes(t *testing.T) {
 	}
 }
 
-// TestWrongClusterRemovesNothing gives a wrong --etcd, which is refused while networks stand on the right one; and has another cluster
-// answer at the right address: what it does not know is held. With the right one back all is as before.
+// TestWrongClusterRemovesNothing gives a wrong --etcd, which is refused while networks stand on the right one; and has
+// another cluster answer at the right address: what it does not know is held. With the right one back all is as before.
 func TestWrongClusterRemovesNothing(t *testing.T) {
 	right, wrong := t.TempDir(), t.TempDir()
 	url, end := startEtcd(t, 23790, right)
 	elsewhere, endElsewhere := startEtcd(t, 23792, wrong)
 	p := newPlatform(t)
 	p.run("up", "--nodes", "1", "--etcd", url, "-d")
-	p.run("apply", "-f", file(t, "network: lab\nrouters: {r: {software: bird}}\nhosts: [h]\nlinks: [r -- h]\nexpect: [h reaches r]\n"))
+	p.run("apply", "-f", file(t,
+		"network: lab\nrouters: {r: {software: bird}}\nhosts: [h]\nlinks: [r -- h]\nexpect: [h reaches r]\n"))
 	p.ready()
 	p.allWell("lab")
 	before, disks := p.objects(), p.disks()
@@ -227,7 +234,8 @@ func TestWrongClusterRemovesNothing(t *testing.T) {
 		t.Fatal("nothing has a disk: the test would see nothing")
 	}
 	p.stop()
-	if _, stderr, err := p.try("up", "-d", "--etcd", elsewhere); err == nil || !strings.Contains(stderr, "another store would be used") {
+	if _, stderr, err := p.try("up", "-d", "--etcd", elsewhere); err == nil ||
+		!strings.Contains(stderr, "another store would be used") {
 		t.Errorf("`up` with another cluster: %v\n%s", err, stderr)
 	}
 	end()
@@ -244,7 +252,8 @@ func TestWrongClusterRemovesNothing(t *testing.T) {
 		if now := p.disks(); now != disks {
 			t.Errorf("the disks are\n%s\nbefore\n%s", now, disks)
 		}
-		p.await("the agent to run", func() bool { return p.processes()["agent n1"] != 0 }, func() string { return fmt.Sprint(p.processes()) })
+		p.await("the agent to run", func() bool { return p.processes()["agent n1"] != 0 },
+			func() string { return fmt.Sprint(p.processes()) })
 		p.kill("agent n1")
 	}
 	p.stop()
@@ -265,7 +274,8 @@ func TestWrongClusterRemovesNothing(t *testing.T) {
 func startEtcd(t *testing.T, port int, dir string) (url string, end func()) {
 	t.Helper()
 	url, peer := fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)
-	c := exec.Command("etcd", "--data-dir", dir, "--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", peer,
+	c := exec.Command("etcd", "--data-dir", dir, "--listen-client-urls", url, "--advertise-client-urls", url,
+		"--listen-peer-urls", peer,
 		"--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer)
 	c.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH=arm64") // it wants to be told there, and is not elsewhere
 	if err := c.Start(); err != nil {

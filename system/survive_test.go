@@ -46,12 +46,14 @@ func (p *platform) processes() map[string]int {
 	for _, path := range paths {
 		b, _ := os.ReadFile(path)
 		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-		if len(args) < 2 || filepath.Base(args[0]) != filepath.Base(binary) || !slices.Contains([]string{"up", "join", "manager", "agent"}, args[1]) {
+		if len(args) < 2 || filepath.Base(args[0]) != filepath.Base(binary) ||
+			!slices.Contains([]string{"up", "join", "manager", "agent"}, args[1]) {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		env, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-		if !slices.Contains(args, p.dirs.Name) && !strings.Contains(string(env), "POLYPLANE_INSTANCE="+p.dirs.Name+"\x00") {
+		if !slices.Contains(args, p.dirs.Name) && !strings.Contains(string(env), "POLYPLANE_INSTANCE="+
+			p.dirs.Name+"\x00") {
 			continue
 		}
 		name := args[1]
@@ -93,14 +95,15 @@ func (p *platform) ready() {
 	}, func() string { return out + stderr })
 }
 
-// TestKillingLosesNothing kills each of the platform's processes, and all of them, while packets flow across nodes: none
-// is lost, and no device is touched.
+// TestKillingLosesNothing kills each of the platform's processes, and all of them, while packets flow across nodes:
+// none is lost, and no device is touched.
 func TestKillingLosesNothing(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, acrossNodes))
 	p.allWell("lab")
 	before := p.objects()
-	for _, victims := range [][]string{{"agent n1"}, {"agent n1", "agent n2"}, {"manager"}, {"manager", "agent n1", "agent n2"},
+	for _, victims := range [][]string{{"agent n1"}, {"agent n1", "agent n2"}, {"manager"},
+		{"manager", "agent n1", "agent n2"},
 		{"up"}, {"up", "manager", "agent n1", "agent n2"}} {
 		t.Run(strings.Join(victims, ", "), func(t *testing.T) {
 			p := p.with(t)

@@ -63,7 +63,8 @@ func trafficLab(t *testing.T) *platform {
 	return p
 }
 
-// TestTrafficCounts sends through a router that loses nothing, and then through one that drops exactly one frame in a hundred.
+// TestTrafficCounts sends through a router that loses nothing, and then through one that drops exactly one frame in a
+// hundred.
 func TestTrafficCounts(t *testing.T) {
 	p := trafficLab(t)
 	for _, c := range []struct {
@@ -86,7 +87,8 @@ func TestTrafficCounts(t *testing.T) {
 			t.Errorf("%v: delays %+v of %d frames", c.args, r.Delay, r.Received)
 		}
 		short := slices.ContainsFunc(r.Marks, func(m string) bool { return strings.Contains(m, "fell short") })
-		if !slices.Contains(c.args, "--poisson") && (r.Intended != c.fps || r.Sent < r.Intended && r.Sent*100 < r.Intended*99 && !short) {
+		if !slices.Contains(c.args, "--poisson") && (r.Intended != c.fps || r.Sent < r.Intended &&
+			r.Sent*100 < r.Intended*99 && !short) {
 			t.Errorf("%v: %d frames intended, %d sent, marks %q", c.args, r.Intended, r.Sent, r.Marks)
 		}
 	}
@@ -117,13 +119,15 @@ func TestTrafficCounts(t *testing.T) {
 		r := p.traffic("--rate", rate, "--duration", "1s", "--warmup", "0s").Trials[0]
 		now := dropped()
 		if lost := now - before; lost == 0 || r.Lost != lost || r.Received != r.Sent-lost {
-			t.Errorf("%s: %d of %d frames lost, %d received; the router dropped %d", rate, r.Lost, r.Sent, r.Received, lost)
+			t.Errorf("%s: %d of %d frames lost, %d received; the router dropped %d", rate, r.Lost,
+				r.Sent, r.Received, lost)
 		}
 		before = now
 	}
 }
 
-// TestTrafficPaths: frames are seen however they reach the sink's interface: past its ring, from a queue, or from another node.
+// TestTrafficPaths: frames are seen however they reach the sink's interface: past its ring, from a queue, or from
+// another node.
 func TestTrafficPaths(t *testing.T) {
 	p := up(t, 2)
 	file := filepath.Join(t.TempDir(), "paths.yaml")
@@ -144,9 +148,11 @@ links:
 		t.Fatal(err)
 	}
 	p.run("apply", "-f", file)
-	for _, pair := range [][2]string{{"h1", "r1"}, {"h1", "h2"}, {"h2", "h1"}, {"h1", "slow"}, {"slow", "far"}, {"far", "h2"}} {
+	for _, pair := range [][2]string{{"h1", "r1"}, {"h1", "h2"}, {"h2", "h1"}, {"h1", "slow"},
+		{"slow", "far"}, {"far", "h2"}} {
 		var m measured
-		out := p.run("traffic", "duo/"+pair[0], "duo/"+pair[1], "--closed", "--rate", "1000pps", "--duration", "200ms", "-o", "json")
+		out := p.run("traffic", "duo/"+pair[0], "duo/"+pair[1], "--closed", "--rate", "1000pps", "--duration",
+			"200ms", "-o", "json")
 		if err := json.Unmarshal([]byte(out), &m); err != nil {
 			t.Fatal(err)
 		}
@@ -156,8 +162,8 @@ links:
 	}
 }
 
-// TestTrafficLeavesNothing repeats a trial, ends one by ^C and kills one; the devices must be as before, at the latest after the
-// next trial.
+// TestTrafficLeavesNothing repeats a trial, ends one by ^C and kills one; the devices must be as before, at the latest
+// after the next trial.
 func TestTrafficLeavesNothing(t *testing.T) {
 	p := trafficLab(t)
 	sink := p.namespace("duo", "h2")
@@ -220,15 +226,18 @@ func TestTrafficSelfTest(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &found); err != nil || len(found.Speeds) == 0 || found.Limits.Rate <= 0 {
 		t.Fatalf("%v in %s", err, out)
 	}
-	if kept, err := os.ReadFile(filepath.Join(instance.NewDirs(p.dirs.Name).Data, "self-test.json")); err != nil || string(kept) != out {
+	if kept, err := os.ReadFile(filepath.Join(instance.NewDirs(p.dirs.Name).Data, "self-test.json")); err != nil ||
+		string(kept) != out {
 		t.Errorf("kept: %v", err)
 	}
 	beyond := strconv.FormatFloat(2*found.Limits.Rate, 'f', 0, 64) + "pps"
-	if _, stderr, err := p.try("traffic", "duo/h1", "duo/h2", "--rate", beyond, "--duration", "100ms"); exitStatus(err) != 5 || !strings.Contains(stderr, "self-test") {
+	if _, stderr, err := p.try("traffic", "duo/h1", "duo/h2", "--rate", beyond, "--duration",
+		"100ms"); exitStatus(err) != 5 || !strings.Contains(stderr, "self-test") {
 		t.Errorf("a trial beyond the limits: %v, %s", err, stderr)
 	}
 	m := p.traffic("--rate", beyond, "--duration", "100ms", "--beyond")
-	if len(m.Trials) != 1 || !slices.ContainsFunc(m.Trials[0].Marks, func(s string) bool { return strings.Contains(s, "beyond") }) {
+	if len(m.Trials) != 1 || !slices.ContainsFunc(m.Trials[0].Marks,
+		func(s string) bool { return strings.Contains(s, "beyond") }) {
 		t.Errorf("with --beyond: %+v", m.Trials)
 	}
 }
@@ -248,7 +257,8 @@ func TestTrafficTools(t *testing.T) {
 		"duo/h2 duo/h1 --rate 1000pps --duration 100ms":      "duo/h2:r1 → duo/h1:r1",
 		"--ping --duration 100ms --ipv6 --repeat 2 -o table": "FIGURE",
 	} {
-		if out := p.run(append([]string{"traffic", "duo/h1", "duo/h2", "--closed"}, strings.Fields(args)...)...); !strings.Contains(out, want) {
+		if out := p.run(append([]string{"traffic", "duo/h1", "duo/h2", "--closed"},
+			strings.Fields(args)...)...); !strings.Contains(out, want) {
 			t.Errorf("traffic %s prints no %q:\n%s", args, want, out)
 		}
 	}

@@ -104,8 +104,8 @@ func (r *recorder) write(path string) error {
 	return f.Close()
 }
 
-// webServer answers at port 80; webClient fetches three hundred times there, asks a name server that is not there, and tries ten
-// ports, of which most are closed.
+// webServer answers at port 80; webClient fetches three hundred times there, asks a name server that is not there, and
+// tries ten ports, of which most are closed.
 const (
 	webServer = `alarm 300; my $l = IO::Socket::IP->new(LocalHost => "::", V6Only => 0, LocalPort => 80, Listen => 50, ReuseAddr => 1) or die;
 while (my $c = $l->accept) { print $c "x" x 20000; close $c }`
@@ -114,8 +114,8 @@ for (1 .. 20) { my $c = IO::Socket::IP->new(PeerHost => $to, PeerPort => 53, Pro
 for (75 .. 84) { IO::Socket::IP->new(PeerHost => $to, PeerPort => $_, Timeout => 2) }`
 )
 
-// TestOrdinaryUseIsNoAttack does with examples what people do with them, while the watch looks: nobody may be suspected. The
-// short form has two of them; RECORD=FILE has all, for longer, and keeps what the watch saw.
+// TestOrdinaryUseIsNoAttack does with examples what people do with them, while the watch looks: nobody may be
+// suspected. The short form has two of them; RECORD=FILE has all, for longer, and keeps what the watch saw.
 func TestOrdinaryUseIsNoAttack(t *testing.T) {
 	record := os.Getenv("RECORD")
 	examples := []string{"duo", "l2-switch"}
@@ -144,14 +144,16 @@ func TestOrdinaryUseIsNoAttack(t *testing.T) {
 	for n := range networks {
 		p.run("check", n, "--mesh", "--wait", "120s")
 	}
-	// Traffic in all of them at once: floods of pings that are answered, TCP as fast as it goes, UDP, connections that come and go.
+	// Traffic in all of them at once: floods of pings that are answered, TCP as fast as it goes, UDP, connections that
+	// come and go.
 	traffic := func() {
 		var wg sync.WaitGroup
 		for n := range networks {
 			elements := p.elements(n)
 			var hosts []string
 			for name, e := range elements {
-				if e.Element.Kind == "host" && len(e.Element.Interfaces) > 0 && len(e.Element.Interfaces[0].Addresses) > 0 {
+				if e.Element.Kind == "host" && len(e.Element.Interfaces) > 0 &&
+					len(e.Element.Interfaces[0].Addresses) > 0 {
 					hosts = append(hosts, name)
 				}
 			}
@@ -175,8 +177,8 @@ func TestOrdinaryUseIsNoAttack(t *testing.T) {
 				inFrom("iperf3", "-c", address, "-t", "3", "-u", "-b", "50M").Run()
 				inFrom("iperf3", "-c", address, "-t", "3", "-R", "-P", "4").Run()
 				inFrom("traceroute", "-n", "-q", "1", "-w", "1", address).Run()
-				// Short connections, refused ones among them; a name server that is not there; a person who looks what is open;
-				// hosts that are not there.
+				// Short connections, refused ones among them; a name server that is not there; a person who looks what
+				// is open; hosts that are not there.
 				inFrom("sh", "-c", "for i in $(seq 30); do iperf3 -c "+address+" -p 5999 -t 1; done").Run()
 				inFrom("perl", "-MIO::Socket::IP", "-e", webClient, address).Run()
 				if i := strings.LastIndexByte(address, '.'); i > 0 {

@@ -76,8 +76,8 @@ func (p *platform) reaches(network, from, address string) bool {
 	return exec.Command("nsenter", "--net="+p.namespace(network, from), "ping", "-c1", "-W1", address).Run() == nil
 }
 
-// TestAttackerIsCutOff has a host scan another through a router: the host is cut off by its network's policy, and nobody else
-// is; what it did is kept and told; and it stays so whatever dies, until it is released.
+// TestAttackerIsCutOff has a host scan another through a router: the host is cut off by its network's policy, and
+// nobody else is; what it did is kept and told; and it stays so whatever dies, until it is released.
 func TestAttackerIsCutOff(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, watched))
@@ -95,13 +95,15 @@ func TestAttackerIsCutOff(t *testing.T) {
 	}
 	cutOff := func(what string) {
 		t.Helper()
-		p.await(what, func() bool { return phase("h1") == "quarantined" }, func() string { return p.run("get", "events") })
+		p.await(what, func() bool { return phase("h1") == "quarantined" },
+			func() string { return p.run("get", "events") })
 	}
 	began := time.Now()
 	end := p.begin("lab/h1", "perl", "-e", scanning)
 	cutOff("the attacker to be cut off")
 	t.Logf("cut off after %.1f s", time.Since(began).Seconds())
-	if found := p.suspicions(""); len(found) == 0 || !strings.HasPrefix(found[0], "lab/h1: ") || !strings.Contains(found[0], "services of 10.2.0.1") ||
+	if found := p.suspicions(""); len(found) == 0 || !strings.HasPrefix(found[0], "lab/h1: ") ||
+		!strings.Contains(found[0], "services of 10.2.0.1") ||
 		!strings.Contains(found[0], "polyplane release lab/h1") {
 		t.Errorf("told was %q", found)
 	}
@@ -118,13 +120,19 @@ func TestAttackerIsCutOff(t *testing.T) {
 		t.Errorf("inside it says %q", out)
 	}
 	capture := filepath.Join(t.TempDir(), "h1.pcapng")
-	p.await("the capture", func() bool { _, _, err := p.try("quarantine", "capture", "lab/h1", "-w", capture); return err == nil }, nil)
-	if seen := in(t, "/proc/self/ns/net", "tcpdump", "-nr", capture, "tcp and src host 10.1.0.1"); strings.Count(seen, "10.2.0.1.") < 20 {
+	p.await("the capture", func() bool {
+		_, _, err := p.try("quarantine", "capture", "lab/h1", "-w",
+			capture)
+		return err == nil
+	}, nil)
+	if seen := in(t, "/proc/self/ns/net", "tcpdump", "-nr", capture,
+		"tcp and src host 10.1.0.1"); strings.Count(seen, "10.2.0.1.") < 20 {
 		t.Errorf("the capture shows %s", seen)
 	}
 	for _, command := range [][]string{{"quarantine", "list"}, {"describe", "lab/h1"}, {"metrics"}, {"graph", "lab"}} {
 		want := map[string]string{"quarantine": "services of 10.2.0.1", "describe": "services of 10.2.0.1",
-			"metrics": `polyplane_element_quarantined{element="h1",network="lab",node="n1"} 1`, "graph": "quarantined"}[command[0]]
+			"metrics": `polyplane_element_quarantined{element="h1",network="lab",node="n1"} 1`,
+			"graph":   "quarantined"}[command[0]]
 		if out := p.run(command...); !strings.Contains(out, want) {
 			t.Errorf("%v does not tell of it: %s", command, out)
 		}
@@ -151,24 +159,28 @@ func TestAttackerIsCutOff(t *testing.T) {
 	}
 }
 
-// TestAttackersAreStoppedAndTakenOut has two hosts scan another at once: one is stopped, the other taken out of the network, as
-// their policies say; a third, which does as little as usual, is left alone. What each had is there when it is back.
+// TestAttackersAreStoppedAndTakenOut has two hosts scan another at once: one is stopped, the other taken out of the
+// network, as their policies say; a third, which does as little as usual, is left alone. What each had is there when it
+// is back.
 func TestAttackersAreStoppedAndTakenOut(t *testing.T) {
 	p := up(t, 2)
-	text := strings.NewReplacer("h1: {", "h1: {policy: {attack: stop}, ", "h3: {", "h3: {policy: {attack: delete}, ").Replace(watched)
+	text := strings.NewReplacer("h1: {", "h1: {policy: {attack: stop}, ", "h3: {",
+		"h3: {policy: {attack: delete}, ").Replace(watched)
 	p.run("apply", "-f", file(t, text))
 	for _, id := range []string{"lab/h1", "lab/h3"} {
 		p.run("exec", id, "--", "sh", "-c", "echo mine > /root/kept")
 	}
 	state := func() string { return p.run("get", "elements", "lab") + p.run("get", "events") }
 	ends := []func(){p.begin("lab/h1", "perl", "-e", scanning), p.begin("lab/h3", "perl", "-e", scanning)}
-	p.await("h1 to be stopped", func() bool { return strings.Contains(p.run("describe", "lab/h1"), "host lab/h1  stopped") }, state)
+	p.await("h1 to be stopped",
+		func() bool { return strings.Contains(p.run("describe", "lab/h1"), "host lab/h1  stopped") }, state)
 	p.await("h3 to be taken out", func() bool { _, ok := p.elements("lab")["h3"]; return !ok }, state)
 	for _, end := range ends {
 		end()
 	}
 	for id, want := range map[string]string{"lab/h1": "polyplane start lab/h1", "lab/h3": "polyplane trash list"} {
-		if told := p.suspicions(id); len(told) == 0 || !strings.Contains(told[0], "services of 10.2.0.1") || !strings.Contains(told[0], want) {
+		if told := p.suspicions(id); len(told) == 0 || !strings.Contains(told[0], "services of 10.2.0.1") ||
+			!strings.Contains(told[0], want) {
 			t.Errorf("of %s is told %q", id, told)
 		}
 	}
@@ -237,7 +249,8 @@ func TestAttackerIsCutOffWithoutTheManager(t *testing.T) {
 	}
 	resume()
 	p.ready()
-	p.await("the manager to know", func() bool { return strings.Contains(p.run("quarantine", "list"), "lab/h1") }, func() string { return p.run("get", "events") })
+	p.await("the manager to know", func() bool { return strings.Contains(p.run("quarantine", "list"), "lab/h1") },
+		func() string { return p.run("get", "events") })
 	end()
 	p.run("release", "lab/h1")
 	p.await("h1 to reach h2 again", reached, nil)
@@ -247,8 +260,8 @@ func TestAttackerIsCutOffWithoutTheManager(t *testing.T) {
 	}
 }
 
-// TestSlowScanIsFound has a host try a service now and then, far fewer than the watch's short looks see, while the router through which
-// it does so, and a host that asks the same dead services again and again, are left alone.
+// TestSlowScanIsFound has a host try a service now and then, far fewer than the watch's short looks see, while the
+// router through which it does so, and a host that asks the same dead services again and again, are left alone.
 func TestSlowScanIsFound(t *testing.T) {
 	attack.Tell(t, "a scan of two and a half services a second", "nothing: who scans is cut off")
 	p := up(t, 1)
@@ -267,16 +280,22 @@ func TestSlowScanIsFound(t *testing.T) {
 		}
 	}
 	capture := filepath.Join(t.TempDir(), "h1.pcapng")
-	p.await("the capture", func() bool { _, _, err := p.try("quarantine", "capture", "lab/h1", "-w", capture); return err == nil }, nil)
-	if seen := in(t, "/proc/self/ns/net", "tcpdump", "-nr", capture, "tcp and src host 10.1.0.1"); strings.Count(seen, "10.2.0.1.") < 5 {
+	p.await("the capture", func() bool {
+		_, _, err := p.try("quarantine", "capture", "lab/h1", "-w",
+			capture)
+		return err == nil
+	}, nil)
+	if seen := in(t, "/proc/self/ns/net", "tcpdump", "-nr", capture,
+		"tcp and src host 10.1.0.1"); strings.Count(seen, "10.2.0.1.") < 5 {
 		t.Errorf("the capture shows %s", seen)
 	}
 }
 
-// TestRouterIsNotBlamed has hosts do through a router what would get it punished: scans with its own address, scans of a whole
-// subnet, which has it ask for neighbours, forged answers. With every way of forwarding.
+// TestRouterIsNotBlamed has hosts do through a router what would get it punished: scans with its own address, scans of
+// a whole subnet, which has it ask for neighbours, forged answers. With every way of forwarding.
 func TestRouterIsNotBlamed(t *testing.T) {
-	attack.Tell(t, "scans and forged packets through a router, or in a third host's name, to have those punished", "nobody else is cut off")
+	attack.Tell(t, "scans and forged packets through a router, or in a third host's name, to have those punished",
+		"nobody else is cut off")
 	p := up(t, 1)
 	p.run("apply", "-f", file(t, strings.NewReplacer("node: n2", "node: n1").Replace(watched)))
 	p.run("policy", "lab", "attack=quarantine")
@@ -327,11 +346,13 @@ links:
 // found are the attacks of TestAttacks by what shows them.
 var found = map[string]string{
 	"broadcast storm": "to everybody", "large broadcast storm": "to everybody", "multicast storm": "to everybody",
-	"MAC flood": "made-up MAC", "ARP flood": "to everybody", "forged sources": "made-up MAC", "malformed frames": "wrong headers",
+	"MAC flood": "made-up MAC", "ARP flood": "to everybody", "forged sources": "made-up MAC",
+	"malformed frames":   "wrong headers",
 	"unknown neighbours": "do not answer", fullTable: "new neighbours", "connection tracking": "tracked connections",
 	"fork bomb": "refused by its limit", "memory hog": "ended by its memory limit", "processor hog": "want a processor",
 	"system call hog": "want a processor", "disk": "emptying its disk", "files": "emptying its disk",
-	"loops of devices": "more of the kernel's time", "tables beyond limits": "more in the kernel's tables", "rings": "memory for sockets",
+	"loops of devices": "more of the kernel's time", "tables beyond limits": "more in the kernel's tables",
+	"rings": "memory for sockets",
 }
 
 // bounded are attacks on what bounds an element: the bounds hold, and the watch tells who goes on running into them.
@@ -344,12 +365,14 @@ var bounded = []offence{
 		setsockopt $s, 263, 5, pack "IIII", 1 << 22, 64, 1 << 11, 64 << 11; select undef, undef, undef, 0.005 }`)},
 }
 
-// TestAttacksAreFound has the watch find each attack of TestAttacks, and those on bounds, each in a network of its own. The short
-// form tries one of each kind; ATTACKS_FOUND=all, and `make attack`, try all.
+// TestAttacksAreFound has the watch find each attack of TestAttacks, and those on bounds, each in a network of its own.
+// The short form tries one of each kind; ATTACKS_FOUND=all, and `make attack`, try all.
 func TestAttacksAreFound(t *testing.T) {
-	attack.Tell(t, "each attack in turn, with the watch looking", "nothing: each is found, and nobody else is suspected")
+	attack.Tell(t, "each attack in turn, with the watch looking",
+		"nothing: each is found, and nobody else is suspected")
 	p := up(t, 1)
-	short := map[string]bool{"broadcast storm": true, "forged sources": true, "unknown neighbours": true, "fork bomb": true}
+	short := map[string]bool{"broadcast storm": true, "forged sources": true,
+		"unknown neighbours": true, "fork bomb": true}
 	for n, a := range slices.Concat(attacks, bounded) {
 		if !short[a.name] && os.Getenv("ATTACKS_FOUND") != "all" {
 			continue
@@ -377,7 +400,8 @@ func TestAttacksAreFound(t *testing.T) {
 				}
 				return strings.Contains(strings.Join(p.suspicions(name+"/a1"), "\n"), found[a.name])
 			}, func() string { return strings.Join(p.suspicions(""), "\n") })
-			attack.Measured(t, a.name+", with the watch looking", fmt.Sprintf("not measured here: found after %.1f s", time.Since(began).Seconds()))
+			attack.Measured(t, a.name+", with the watch looking", fmt.Sprintf("not measured here: found after %.1f s",
+				time.Since(began).Seconds()))
 		})
 	}
 	for _, s := range p.suspicions("") {

@@ -31,16 +31,17 @@ links:
   - r3 -- h2: [10.0.2.0/24, "2001:db8:2::/64"]
 `
 
-// TestChainUnderXDP: what is not plain transit through a chain of routers that the nodes forward for is as it is without
-// them. Senders are told of every hop and of the way's MTU, what may be cut arrives, TCP and UDP find out how long their
-// packets may be, options are heeded, routers answer at their own addresses, and captures show it all. Then the same where the
-// nodes' kernels forward.
+// TestChainUnderXDP: what is not plain transit through a chain of routers that the nodes forward for is as it is
+// without them. Senders are told of every hop and of the way's MTU, what may be cut arrives, TCP and UDP find out how
+// long their packets may be, options are heeded, routers answer at their own addresses, and captures show it all. Then
+// the same where the nodes' kernels forward.
 func TestChainUnderXDP(t *testing.T) {
 	p := up(t, 2)
 	p.run("apply", "-f", file(t, narrow))
 	p.run("check", "narrow", "--mesh", "--wait", "3m")
 	t.Run("xdp", func(t *testing.T) { chain(t, p.with(t), model.ForwardXDP) })
-	for router, way := range map[string]model.Forwarding{"r1": model.ForwardRouter, "r2": model.ForwardBridge, "r3": model.ForwardRouter} {
+	for router, way := range map[string]model.Forwarding{"r1": model.ForwardRouter, "r2": model.ForwardBridge,
+		"r3": model.ForwardRouter} {
 		p.run("set", "narrow/"+router, "forwarding="+string(way))
 	}
 	sh(t, p.namespace("narrow", "h1"), "ip route flush cache; ip -6 route flush cache")
@@ -68,7 +69,8 @@ func chain(t *testing.T, p *platform, way model.Forwarding) {
 			[]string{"10.0.1.1", "10.0.12.1", "10.0.12.2", "10.0.23.1", "10.0.23.2", "10.0.2.1"},
 			unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, unix.IP_MTU, 28},
 		{"IPv6", "2001:db8:2::2", []string{"2001:db8:1::1", "2001:db8:12::2", "2001:db8:23::2", "2001:db8:2::2"},
-			[]string{"2001:db8:1::1", "2001:db8:12::1", "2001:db8:12::2", "2001:db8:23::1", "2001:db8:23::2", "2001:db8:2::1"},
+			[]string{"2001:db8:1::1", "2001:db8:12::1", "2001:db8:12::2", "2001:db8:23::1",
+				"2001:db8:23::2", "2001:db8:2::1"},
 			unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, unix.IPV6_MTU, 48},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,7 +96,8 @@ func chain(t *testing.T, p *platform, way model.Forwarding) {
 			tcpWhole(t, h1, h2, c.to)
 		})
 	}
-	if out := in(t, h1, "ping", "-c1", "-W5", "-R", "10.0.2.2"); !strings.Contains(out, "10.0.12.1") || !strings.Contains(out, "10.0.23.1") {
+	if out := in(t, h1, "ping", "-c1", "-W5", "-R", "10.0.2.2"); !strings.Contains(out, "10.0.12.1") ||
+		!strings.Contains(out, "10.0.23.1") {
 		t.Errorf("with the option to record the route:\n%s", out)
 	}
 	in(t, h1, "ping", "-c1", "-W5", "-s", "4000", "-M", "dont", "10.0.2.2") // fragments of fragments
@@ -104,13 +107,15 @@ func chain(t *testing.T, p *platform, way model.Forwarding) {
 		for reason := range punted {
 			punted[reason] -= puntedBefore[reason]
 		}
-		return punted["larger than the MTU"] >= 4 && punted["options"] >= 3 && punted["TTL"] >= 6 && packets-fastBefore >= 1000
+		return punted["larger than the MTU"] >= 4 && punted["options"] >= 3 && punted["TTL"] >= 6 &&
+			packets-fastBefore >= 1000
 	}, func() string { return fmt.Sprintf("%d packets, punted %v", packets-fastBefore, punted) })
 
 	p.fastFlow("narrow", "h1", "h2", "10.0.2.2", 3).isFast(way)
 
 	// Routers between, and at the edge of a node; which way packets go is told from the element's side.
-	for _, c := range []struct{ at, request, reply string }{{"r2:r1", "in", "out"}, {"r2:r3", "out", "in"}, {"r3:h2", "out", "in"}} {
+	for _, c := range []struct{ at, request, reply string }{{"r2:r1", "in", "out"}, {"r2:r3", "out", "in"},
+		{"r3:h2", "out", "in"}} {
 		before, _ := p.fast("narrow")
 		capture := p.command("capture", "narrow/"+c.at, "-c", "20", "-w", "-")
 		pcap, err := capture.StdoutPipe()
@@ -129,7 +134,8 @@ func chain(t *testing.T, p *platform, way model.Forwarding) {
 		}
 		capture.Wait() //nolint:errcheck // it ends with its 20 packets
 		ping.interrupt()
-		p.await("the fast path to have taken what was captured", func() bool { now, _ := p.fast("narrow"); return now-before >= 2*20 },
+		p.await("the fast path to have taken what was captured",
+			func() bool { now, _ := p.fast("narrow"); return now-before >= 2*20 },
 			func() string { return "it has not" })
 		e := p.elements("narrow")
 		mac := func(at string) string {
@@ -151,21 +157,25 @@ func chain(t *testing.T, p *platform, way model.Forwarding) {
 		text, requests, replies := string(said), 0, 0
 		for line := range strings.Lines(text) {
 			switch {
-			case strings.Contains(line, "10.0.1.2 > 10.0.2.2: ICMP echo request") && strings.Contains(line, from+" > "+to):
+			case strings.Contains(line, "10.0.1.2 > 10.0.2.2: ICMP echo request") &&
+				strings.Contains(line, from+" > "+to):
 				requests++
-			case strings.Contains(line, "10.0.2.2 > 10.0.1.2: ICMP echo reply") && strings.Contains(line, to+" > "+from):
+			case strings.Contains(line, "10.0.2.2 > 10.0.1.2: ICMP echo reply") &&
+				strings.Contains(line, to+" > "+from):
 				replies++
 			}
 		}
 		if requests < 5 || replies < 5 {
-			t.Errorf("at %s %d requests and %d replies with the right addresses (%s, %s) were captured:\n%s", c.at, requests, replies, from, to, text)
+			t.Errorf("at %s %d requests and %d replies with the right addresses (%s, %s) were captured:\n%s", c.at,
+				requests, replies, from, to, text)
 		}
 	}
 }
 
-// udpDiscovers sends long datagrams that must not be cut, and tells which MTUs of the way the sender learns, one after the other;
-// then one that is just as long as the last.
-func udpDiscovers(t *testing.T, p *platform, from, to, address string, level, discover, do, mtu, headers int) (learnt []int) {
+// udpDiscovers sends long datagrams that must not be cut, and tells which MTUs of the way the sender learns, one after
+// the other; then one that is just as long as the last.
+func udpDiscovers(t *testing.T, p *platform, from, to, address string, level, discover, do, mtu,
+	headers int) (learnt []int) {
 	t.Helper()
 	var receive, send *net.UDPConn
 	within(t, to, func() (err error) {

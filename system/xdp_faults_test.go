@@ -15,7 +15,8 @@ func (p *platform) strays(network string) (n int) {
 		if e.Element.Kind != model.Host {
 			continue
 		}
-		for _, f := range strings.Fields(in(p.t, p.namespace(network, name), "nstat", "-asz", "IpInAddrErrors", "Ip6InAddrErrors", "IpExtInNoRoutes", "Ip6InNoRoutes")) {
+		for _, f := range strings.Fields(in(p.t, p.namespace(network, name), "nstat", "-asz", "IpInAddrErrors",
+			"Ip6InAddrErrors", "IpExtInNoRoutes", "Ip6InNoRoutes")) {
 			var k int
 			if _, err := fmt.Sscanf(f, "%d", &k); err == nil && !strings.Contains(f, ".") {
 				n += k
@@ -26,8 +27,8 @@ func (p *platform) strays(network string) (n int) {
 }
 
 // TestFaultsUnderXDP does to routers that the nodes forward for, one after the other, what routers live through, under
-// numbered packets in both families: while there is a way, nothing is lost; when there is one again, packets take it; and
-// nothing ever comes to a host that it was not for.
+// numbered packets in both families: while there is a way, nothing is lost; when there is one again, packets take it;
+// and nothing ever comes to a host that it was not for.
 func TestFaultsUnderXDP(t *testing.T) {
 	p := square(t, 2)
 	ns := map[string]string{}
@@ -37,7 +38,8 @@ func TestFaultsUnderXDP(t *testing.T) {
 	// Ways that OSPF has nothing to do with, by r4, for when it has none. Zebra, started again, prefers them to OSPF's.
 	spare := map[string][]string{
 		"r1": {"10.3.0.0/24 via 10.0.41.1", "2001:db8:3::/64 via 2001:db8:41::1"},
-		"r4": {"10.3.0.0/24 via 10.0.34.1", "10.1.0.0/24 via 10.0.41.2", "2001:db8:3::/64 via 2001:db8:34::1", "2001:db8:1::/64 via 2001:db8:41::2"},
+		"r4": {"10.3.0.0/24 via 10.0.34.1", "10.1.0.0/24 via 10.0.41.2", "2001:db8:3::/64 via 2001:db8:34::1",
+			"2001:db8:1::/64 via 2001:db8:41::2"},
 		"r3": {"10.1.0.0/24 via 10.0.34.2", "2001:db8:1::/64 via 2001:db8:34::2"},
 	}
 	spares := func(verb string) {
@@ -49,7 +51,8 @@ func TestFaultsUnderXDP(t *testing.T) {
 	}
 	// OSPF's own routes, both ways from r1 to h3 and back, are what all is measured by.
 	converged := func(p *platform) {
-		for _, want := range [][3]string{{"r1", "10.3.0.0/24", "10.0.12.2 10.0.41.1"}, {"r3", "10.1.0.0/24", "10.0.23.1 10.0.34.2"}} {
+		for _, want := range [][3]string{{"r1", "10.3.0.0/24", "10.0.12.2 10.0.41.1"},
+			{"r3", "10.1.0.0/24", "10.0.23.1 10.0.34.2"}} {
 			p.await("OSPF's routes", func() bool {
 				routes := routes(t, ns[want[0]])
 				line := routes[strings.Index(routes, "\n"+want[1]+" ")+1:]
@@ -112,7 +115,8 @@ func TestFaultsUnderXDP(t *testing.T) {
 		sh(p.t, ns["r1"], "ip route add default via 10.0.12.2")
 		f := p.flow(squareNetwork, "h1", "h3", "192.0.2.77", 0)
 		for range 20 {
-			sh(p.t, ns["r1"], "for i in 1 2 3 4 5; do ip route replace default via 10.0.41.1; ip route replace default via 10.0.12.2; done")
+			sh(p.t, ns["r1"], "for i in 1 2 3 4 5; do ip route replace default via 10.0.41.1; ip route replace "+
+				"default via 10.0.12.2; done")
 		}
 		f.reached(f.sent.Load() + 100)
 		if sent, lost, duplicated := f.stop(); lost+duplicated != 0 {
@@ -125,7 +129,8 @@ func TestFaultsUnderXDP(t *testing.T) {
 		// Not its device, which would be set up again: what OSPF says of it.
 		for range 2 {
 			for _, cost := range []string{"1000", "10"} {
-				p.run("exec", squareNetwork+"/r1", "--", "vtysh", "-c", "configure terminal", "-c", "interface r2", "-c", "ip ospf cost "+cost,
+				p.run("exec", squareNetwork+"/r1", "--", "vtysh", "-c", "configure terminal", "-c", "interface r2",
+					"-c", "ip ospf cost "+cost,
 					"-c", "ipv6 ospf6 cost "+cost)
 				p.await("the routes to follow", func() bool {
 					_, line, _ := strings.Cut(routes(p.t, ns["r1"]), "\n10.3.0.0/24 ")
@@ -146,10 +151,12 @@ func TestFaultsUnderXDP(t *testing.T) {
 	})
 	step("addresses taken away and others", false, func(p *platform) {
 		// The audit may come at any moment and put them right, before this does.
-		sh(p.t, ns["r1"], "ip addr del 10.0.12.1/30 dev r2; ip addr replace 10.0.12.9/30 dev r2; ip -6 addr del 2001:db8:41::2/64 dev r4")
+		sh(p.t, ns["r1"], "ip addr del 10.0.12.1/30 dev r2; ip addr replace 10.0.12.9/30 dev r2; ip -6 addr del "+
+			"2001:db8:41::2/64 dev r4")
 		sh(p.t, ns["r3"], "ip addr del 10.3.0.1/24 dev h3; ip -6 addr del 2001:db8:3::1/64 dev h3; sleep 0.2; "+
 			"ip addr replace 10.3.0.1/24 dev h3; ip addr replace 2001:db8:3::1/64 dev h3 nodad")
-		sh(p.t, ns["r1"], "ip addr del 10.0.12.9/30 dev r2 2>/dev/null; ip addr replace 10.0.12.1/30 dev r2; ip addr replace 2001:db8:41::2/64 dev r4 nodad")
+		sh(p.t, ns["r1"], "ip addr del 10.0.12.9/30 dev r2 2>/dev/null; ip addr replace 10.0.12.1/30 dev r2; ip addr "+
+			"replace 2001:db8:41::2/64 dev r4 nodad")
 	})
 	p.isFast()
 }

@@ -132,8 +132,9 @@ func batch(t *testing.T, namespace string, lines func(yield func(string))) {
 
 func bulkPrefix(i int) string { return fmt.Sprintf("30.%d.%d.0/24", i>>8, i&255) }
 
-// TestXDPSurvives takes agents, manager and programs away from under routers that the nodes forward for, and spoils what they
-// keep pinned, while numbered packets flow: none is lost, and routes that changed meanwhile are right soon after.
+// TestXDPSurvives takes agents, manager and programs away from under routers that the nodes forward for, and spoils
+// what they keep pinned, while numbered packets flow: none is lost, and routes that changed meanwhile are right soon
+// after.
 func TestXDPSurvives(t *testing.T) {
 	p := square(t, 2)
 	r1, many := p.namespace(squareNetwork, "r1"), p.namespace("many", "r")
@@ -161,7 +162,8 @@ func TestXDPSurvives(t *testing.T) {
 			in(t, r1, "ip", "route", "add", "10.3.0.2/32", "via", "10.0.12.2") // another right way
 		})
 		p.unreachableAt(squareNetwork, "r1", "h1", "10.3.0.77")
-		p.await("the way by r2", func() bool { return strings.Contains(p.answers(squareNetwork+"/r1", "10.3.0.2"), "10.3.0.2/32") },
+		p.await("the way by r2",
+			func() bool { return strings.Contains(p.answers(squareNetwork+"/r1", "10.3.0.2"), "10.3.0.2/32") },
 			func() string { return p.answers(squareNetwork+"/r1", "10.3.0.2") })
 		in(t, r1, "ip", "route", "del", "10.3.0.2/32")
 		in(t, r1, "ip", "route", "del", "unreachable", "10.3.0.77/32")
@@ -175,14 +177,16 @@ func TestXDPSurvives(t *testing.T) {
 		})
 		for i := range 3 { // the new ones are killed while they learn all of it
 			p.kill("agent n1")
-			p.await("a new agent", func() bool { return p.processes()["agent n1"] != 0 }, func() string { return fmt.Sprint(p.processes()) })
+			p.await("a new agent", func() bool { return p.processes()["agent n1"] != 0 },
+				func() string { return fmt.Sprint(p.processes()) })
 			time.Sleep(time.Duration(i) * 150 * time.Millisecond) // wherever it may be by then
 		}
 		in(t, many, "ip", "route", "add", "unreachable", "30.0.0.1/32")
 		p.ready()
 		p.unreachableAt("many", "r", "h1", "30.0.0.1")
 		p.isFast()
-		if last := p.answers("many/r", strings.Replace(bulkPrefix(bulk-1), ".0/24", ".9", 1)); !strings.Contains(last, bulkPrefix(bulk-1)) {
+		if last := p.answers("many/r", strings.Replace(bulkPrefix(bulk-1), ".0/24", ".9", 1)); !strings.Contains(last,
+			bulkPrefix(bulk-1)) {
 			t.Errorf("the last of %d routes: %s", bulk, last)
 		}
 	})
@@ -317,7 +321,8 @@ func spoil(t *testing.T, random *rand.Rand, dir string) {
 			memory[random.IntN(min(most, size))] ^= 1 << random.IntN(8)
 		}
 	}
-	for name, most := range map[string]int{"fib_tables": 200, "fib_hops": 1000, "routers": 200, "ports": 1000, "peers": 100} {
+	for name, most := range map[string]int{"fib_tables": 200, "fib_hops": 1000, "routers": 200,
+		"ports": 1000, "peers": 100} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
 		if err != nil {
 			t.Fatal(err)

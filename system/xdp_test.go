@@ -77,7 +77,8 @@ func owner(elements map[string]model.ElementView, address string) string {
 func (p *platform) route(network, from, to string) []string {
 	p.t.Helper()
 	var hops []string
-	for line := range strings.Lines(in(p.t, p.namespace(network, from), "traceroute", "-n", "-q1", "-N1", "-w5", "-U", to)) {
+	for line := range strings.Lines(in(p.t, p.namespace(network, from), "traceroute", "-n", "-q1",
+		"-N1", "-w5", "-U", to)) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] != "traceroute" {
 			hops = append(hops, f[1])
 		}
@@ -130,7 +131,8 @@ func TestForwardingXDP(t *testing.T) {
 		})
 		others := uint64(0)
 		for reason, n := range punted {
-			if reason != "not addressed to the router, or not IP" && reason != "address that is not forwarded" && reason != "to the router itself" {
+			if reason != "not addressed to the router, or not IP" && reason != "address that is not forwarded" &&
+				reason != "to the router itself" {
 				others += n - puntedBefore[reason]
 			}
 		}

@@ -1,6 +1,6 @@
-// Package trust is who may be believed to be whom: the instance's certificate authority, the certificates of its manager
-// and of the nodes that joined it, the fingerprint by which those who come from outside know it, and the tokens that they
-// come with. Everything is ECDSA with P-256, and TLS 1.3 at least.
+// Package trust is who may be believed to be whom: the instance's certificate authority, the certificates of its
+// manager and of the nodes that joined it, the fingerprint by which those who come from outside know it, and the tokens
+// that they come with. Everything is ECDSA with P-256, and TLS 1.3 at least.
 package trust
 
 import (
@@ -103,7 +103,8 @@ func readAuthority(dir string) (*Authority, error) {
 	}
 	pair, err := tls.X509KeyPair(b, b)
 	if err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): put it back from a copy, or delete it, and have every node join again", path, err)
+		return nil, fmt.Errorf("%s is damaged (%w): put it back from a copy, or delete it, and have every node join "+
+			"again", path, err)
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok || !pair.Leaf.IsCA {
@@ -118,9 +119,11 @@ func newAuthority(instance string) (*Authority, error) {
 		return nil, err
 	}
 	now := time.Now()
-	template := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "polyplane " + instance + " authority"},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(AuthorityLife), IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
+	template := &x509.Certificate{SerialNumber: serial(),
+		Subject:   pkix.Name{CommonName: "polyplane " + instance + " authority"},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(AuthorityLife), IsCA: true, BasicConstraintsValid: true,
+		MaxPathLenZero: true,
+		KeyUsage:       x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, err
@@ -174,7 +177,8 @@ func (a *Authority) SignNode(request []byte, node Node) ([]byte, error) {
 	}
 	now := time.Now()
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: serial(),
-		Subject:   pkix.Name{CommonName: node.Name, OrganizationalUnit: []string{nodeUnit}, SerialNumber: node.Membership},
+		Subject: pkix.Name{CommonName: node.Name, OrganizationalUnit: []string{nodeUnit},
+			SerialNumber: node.Membership},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(NodeLife), BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
 		a.certificate, key, a.key)
@@ -184,8 +188,8 @@ func (a *Authority) SignNode(request []byte, node Node) ([]byte, error) {
 	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), a.PEM()...), nil
 }
 
-// Node is who a node's certificate says it is. Membership is given with each joining: a certificate of an earlier one is
-// nobody's any more.
+// Node is who a node's certificate says it is. Membership is given with each joining: a certificate of an earlier one
+// is nobody's any more.
 type Node struct{ Name, Membership string }
 
 // NodeOf tells whose a verified certificate is; false when it is no node's.
@@ -212,8 +216,12 @@ func NewServer(a *Authority, names func() []string) *Server {
 func (s *Server) Config() *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(s.authority.certificate)
-	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, ClientAuth: tls.VerifyClientCertIfGiven,
-		ClientCAs: pool, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate() },
+	return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"},
+		ClientAuth: tls.VerifyClientCertIfGiven,
+		ClientCAs:  pool, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate,
+			error) {
+			return s.certificate()
+		},
 		// What a certificate says is looked at anew with every connection.
 		SessionTicketsDisabled: true}
 }
@@ -231,7 +239,8 @@ func (s *Server) certificate() (*tls.Certificate, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "polyplane manager"},
-		NotBefore: now.Add(-skew), NotAfter: now.Add(ServerLife), BasicConstraintsValid: true, DNSNames: []string{ServerName},
+		NotBefore: now.Add(-skew), NotAfter: now.Add(ServerLife), BasicConstraintsValid: true,
+		DNSNames: []string{ServerName},
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, name := range s.names() {
 		if ip := net.ParseIP(name); ip != nil {

@@ -28,7 +28,8 @@ func NewKey() (Key, error) {
 
 // Request is a certificate request for the key (PKCS #10).
 func (k Key) Request(name string) ([]byte, error) {
-	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}}, k.private)
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: name}},
+		k.private)
 }
 
 // Identity is a node's key and certificate, in a file. It may be used by several goroutines at once.
@@ -103,7 +104,8 @@ func (i *Identity) Node() (Node, Pin, error) {
 	defer i.mu.Unlock()
 	n, ok := NodeOf(i.certificate.Leaf)
 	if !ok || len(i.certificate.Certificate) < 2 {
-		return n, Pin{}, fmt.Errorf("%s does not hold a node's certificate and that of its authority: let the node join again", i.path)
+		return n, Pin{}, fmt.Errorf("%s does not hold a node's certificate and that of its authority: let the node "+
+			"join again", i.path)
 	}
 	ca, err := x509.ParseCertificate(i.certificate.Certificate[1])
 	if err != nil {

@@ -37,7 +37,8 @@ var tokenForm = regexp.MustCompile(`^pp1\.([a-z2-7]{10})\.([a-z2-7]{26})\.([A-Za
 func ParseToken(text string) (Token, error) {
 	m := tokenForm.FindStringSubmatch(strings.TrimSpace(text))
 	if m == nil {
-		return Token{}, fmt.Errorf("this is no token; one begins with %q and has four parts with dots between them, as `polyplane token create` prints it",
+		return Token{}, fmt.Errorf("this is no token; one begins with %q and has four parts with dots between them, "+
+			"as `polyplane token create` prints it",
 			tokenVersion+".")
 	}
 	pin, err := ParsePin(m[3])

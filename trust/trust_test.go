@@ -114,7 +114,8 @@ func TestMeeting(t *testing.T) {
 	if node, ok := NodeOf(state.PeerCertificates[0]); !ok || node != (Node{"n7", "m1"}) {
 		t.Errorf("the manager sees %v", node)
 	}
-	if state, served, dialled := meet(t, server.Config(), ClientConfig(a.Pin(), nil)); served != nil || dialled != nil || len(state.PeerCertificates) != 0 {
+	if state, served, dialled := meet(t, server.Config(), ClientConfig(a.Pin(), nil)); served != nil ||
+		dialled != nil || len(state.PeerCertificates) != 0 {
 		t.Errorf("without a certificate: %v, %v", served, dialled)
 	}
 	var wrong *WrongAuthorityError

@@ -159,7 +159,8 @@ func appendFrame(b []byte, t Type, payload []byte) ([]byte, error) {
 		return b, fmt.Errorf("stream: frame of unknown %s", t)
 	}
 	if uint64(len(payload)) > uint64(max) {
-		return b, fmt.Errorf("stream: %s frame of %d bytes, at most %d are allowed: %w", t, len(payload), max, ErrTooLarge)
+		return b, fmt.Errorf("stream: %s frame of %d bytes, at most %d are allowed: %w", t,
+			len(payload), max, ErrTooLarge)
 	}
 	b = append(b, byte(t))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(payload)))

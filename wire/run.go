@@ -138,7 +138,8 @@ func Attach(ctx context.Context, c *Conn, stdio control.Stdio) (Exit, error) {
 			if ctx.Err() != nil {
 				return Exit{}, context.Cause(ctx)
 			}
-			return Exit{}, fmt.Errorf("the connection broke before the command ended, as when an agent or the manager is restarted, which does not touch the element: %w", err)
+			return Exit{}, fmt.Errorf("the connection broke before the command ended, as when an agent or the "+
+				"manager is restarted, which does not touch the element: %w", err)
 		}
 		switch f.Type {
 		case Stdout:

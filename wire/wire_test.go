@@ -203,7 +203,8 @@ func TestLimits(t *testing.T) {
 }
 
 func FuzzReader(f *testing.F) {
-	for _, p := range []string{"", "\x01\x00\x00\x00\x03abc", "\x03\x00\x00\x00\x14{\"rows\":1,\"cols\":80}", "\x04\x00\x00\x00\x0a{\"code\":3}", "\x05\x00\x00\x00\x00"} {
+	for _, p := range []string{"", "\x01\x00\x00\x00\x03abc", "\x03\x00\x00\x00\x14{\"rows\":1,\"cols\":80}",
+		"\x04\x00\x00\x00\x0a{\"code\":3}", "\x05\x00\x00\x00\x00"} {
 		f.Add([]byte(p))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {

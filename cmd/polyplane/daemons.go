@@ -24,7 +24,8 @@ import (
 
 // daemonCommands are the commands that start and end an instance, and those that it consists of.
 func daemonCommands(app *cli.CLI) []*cobra.Command {
-	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), installCommand(app), uninstallCommand(app), managerCommand(app), agentCommand(app),
+	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), installCommand(app),
+		uninstallCommand(app), managerCommand(app), agentCommand(app),
 		backupCommand(app), restoreCommand(app), examineCommand(app)}
 }
 
@@ -43,18 +44,21 @@ those of the last time; the first time, this machine is the only node.
 
 In the foreground, ^C ends the platform's processes only: networks stay and go on forwarding, until the
 next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d the platform runs on in the background.`,
-		Example: "  polyplane up --nodes 3 -d\n  polyplane up --nodes 5 --topology line\n  polyplane up --substrate rnp.yaml --name rnp -d",
-		Args:    cobra.NoArgs,
+		Example: "  polyplane up --nodes 3 -d\n  polyplane up --nodes 5 --topology line\n  polyplane up --substrate " +
+			"rnp.yaml --name rnp -d",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("nodes") && (nodes < 1 || nodes > substrate.MaxSimulated) {
-				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--nodes %d: from 1 to %d are possible", nodes, substrate.MaxSimulated)}
+				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--nodes %d: from 1 to %d are possible", nodes,
+					substrate.MaxSimulated)}
 			}
 			if etcd.URLs != "" {
 				if err := external(etcd).Check(); err != nil {
 					return &cli.Error{Code: cli.ExitUsage, Err: err}
 				}
 			}
-			options := lifecycle.Options{Nodes: nodes, Topology: substrate.Topology(topology), File: file, Etcd: etcd, Hook: model.Hook(hook)}
+			options := lifecycle.Options{Nodes: nodes, Topology: substrate.Topology(topology), File: file, Etcd: etcd,
+				Hook: model.Hook(hook)}
 			if hook != "" && !slices.Contains(model.Hooks, options.Hook) {
 				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--hook %s: there are auto, tc and xdp", hook)}
 			}
@@ -80,7 +84,9 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	f.StringVar(&topology, "topology", "", "how simulated nodes are joined: ring, line or mesh")
 	f.StringVar(&file, "substrate", "", "a `file` with nodes, links and their capacities, to be simulated")
 	f.BoolVar(&host, "host", false, "this machine itself is the only node, beside those that join")
-	f.StringVar(&hook, "hook", "", "where the underlay's devices take tunnels' packets of routers with forwarding: xdp: auto (in the driver of real devices), tc or xdp")
+	f.StringVar(&hook, "hook", "",
+		"where the underlay's devices take tunnels' packets of routers with forwarding: xdp: auto (in the driver of "+
+			"real devices), tc or xdp")
 	reachFlags(cmd, &listen, &advertise, &underlay)
 	etcdFlags(cmd, &etcd)
 	detachFlags(cmd, &detach, &report)
@@ -95,7 +101,8 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 func etcdFlags(cmd *cobra.Command, etcd *lifecycle.Etcd) {
 	f := cmd.Flags()
 	f.StringVar(&etcd.URLs, "etcd", "", "keep networks in an external etcd cluster: its `URLs`, separated by commas")
-	f.StringVar(&etcd.CA, "etcd-cacert", "", "trust an etcd whose certificate the authorities in this `file` (PEM) signed, instead of the system's")
+	f.StringVar(&etcd.CA, "etcd-cacert", "",
+		"trust an etcd whose certificate the authorities in this `file` (PEM) signed, instead of the system's")
 	f.StringVar(&etcd.Cert, "etcd-cert", "", "show this certificate to etcd, a `file` (PEM)")
 	f.StringVar(&etcd.Key, "etcd-key", "", "the certificate's key, a `file` (PEM)")
 }

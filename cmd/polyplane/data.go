@@ -43,7 +43,8 @@ the last one of each of the last seven days, are kept in the data directory's ba
 				return err
 			}
 			if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-				return &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("%s is no file: a backup would replace it", path)}
+				return &cli.Error{Code: cli.ExitUsage,
+					Err: fmt.Errorf("%s is no file: a backup would replace it", path)}
 			}
 			c := client.New(instance.NewDirs(app.Instance)).Patient(3 * time.Second)
 			defer c.Close()
@@ -83,7 +84,8 @@ With --empty the store is set aside and nothing put in its place: for ` + "`poly
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			if empty == (len(given) == 1) {
-				return &cli.Error{Code: cli.ExitUsage, Err: errors.New("say which backup: polyplane restore FILE, or --empty for none")}
+				return &cli.Error{Code: cli.ExitUsage,
+					Err: errors.New("say which backup: polyplane restore FILE, or --empty for none")}
 			}
 			r := &lifecycle.Restore{Dirs: instance.NewDirs(app.Instance), Out: app.Out}
 			if len(given) == 1 {

@@ -23,8 +23,9 @@ come back with it, with their addresses and files. What follows -- is given to `
 
 ` + "`systemctl stop`" + ` ends the platform's processes only, like ^C at ` + "`up`" + `; ` + "`down`" + ` removes the networks from the
 machine too. With --root the unit is written for another machine's root directory, and nothing is started.`,
-		Example: "  polyplane install -- --host --listen :7455\n  polyplane join --manager server1:7455 --token pp1.… --install",
-		Args:    cobra.ArbitraryArgs,
+		Example: "  polyplane install -- --host --listen :7455\n  polyplane join --manager server1:7455 --token " +
+			"pp1.… --install",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 0 {
 				return cobra.NoArgs(cmd, args)
@@ -38,7 +39,8 @@ machine too. With --root the unit is written for another machine's root director
 	}
 	app.AddNameAlias(cmd)
 	rootFlag(cmd, &i.Root)
-	cmd.Flags().StringVar(&i.Executable, "executable", "", "the `path` of this program on that machine (default: where it is)")
+	cmd.Flags().StringVar(&i.Executable, "executable", "",
+		"the `path` of this program on that machine (default: where it is)")
 	return cmd
 }
 

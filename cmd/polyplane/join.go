@@ -74,7 +74,8 @@ func (j *joinFlags) add(cmd *cobra.Command) {
 	f.StringVar(&j.tokenFile, "token-file", "", "a `file` with the token, instead of --token")
 	f.StringVar(&j.node, "node", "", "the node's `name` (default: this machine's)")
 	f.StringVar(&j.underlay, "underlay", "", "this machine's `address` for other nodes")
-	f.StringVar(&j.bandwidth, "bandwidth", "", "what this machine can send to other nodes, such as `10Gbit`, for admission")
+	f.StringVar(&j.bandwidth, "bandwidth", "",
+		"what this machine can send to other nodes, such as `10Gbit`, for admission")
 	f.StringVar(&j.location, "location", "", "where this machine is, in one `word`")
 	cmd.MarkFlagsMutuallyExclusive("token", "token-file")
 }
@@ -83,7 +84,8 @@ func (j *joinFlags) add(cmd *cobra.Command) {
 func (j *joinFlags) join() (*lifecycle.Join, error) {
 	wrong := func(err error) error { return &cli.Error{Code: cli.ExitUsage, Err: err} }
 	if j.manager == "" || j.token == "" && j.tokenFile == "" {
-		return nil, wrong(errors.New("--manager and --token are needed; `polyplane token create` on the manager's machine prints the whole command"))
+		return nil, wrong(errors.New("--manager and --token are needed; `polyplane token create` on the manager's " +
+			"machine prints the whole command"))
 	}
 	server, err := model.ServerAddress(j.manager)
 	if err != nil {
@@ -144,8 +146,11 @@ func detachFlags(cmd *cobra.Command, detach, report *bool) {
 // reachFlags are how other machines reach this one.
 func reachFlags(cmd *cobra.Command, listen, advertise *[]string, underlay *string) {
 	f := cmd.Flags()
-	f.StringSliceVar(listen, "listen", nil, fmt.Sprintf("serve other machines, over TLS, at this `ADDRESS:PORT` (:%d for all addresses)", model.DefaultPort))
-	f.StringSliceVar(advertise, "advertise", nil, "the `HOST:PORT` by which others reach this machine, if it is not the address listened on")
+	f.StringSliceVar(listen, "listen", nil,
+		fmt.Sprintf("serve other machines, over TLS, at this `ADDRESS:PORT` (:%d for all addresses)",
+			model.DefaultPort))
+	f.StringSliceVar(advertise, "advertise", nil,
+		"the `HOST:PORT` by which others reach this machine, if it is not the address listened on")
 	f.StringVar(underlay, "underlay", "", "this machine's `address` for other nodes")
 }
 
@@ -156,7 +161,8 @@ func addressFlag(flag, text string) (netip.Addr, error) {
 	}
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return a, &cli.Error{Code: cli.ExitUsage, Err: fmt.Errorf("--%s %s: an IP address of this machine was expected", flag, text)}
+		return a, &cli.Error{Code: cli.ExitUsage,
+			Err: fmt.Errorf("--%s %s: an IP address of this machine was expected", flag, text)}
 	}
 	return a, nil
 }
@@ -164,7 +170,8 @@ func addressFlag(flag, text string) (netip.Addr, error) {
 // reach is how `up` speaks to a manager elsewhere.
 type reach struct{}
 
-func (reach) Join(ctx context.Context, server string, pin trust.Pin, request model.JoinRequest) (model.JoinResult, error) {
+func (reach) Join(ctx context.Context, server string, pin trust.Pin,
+	request model.JoinRequest) (model.JoinResult, error) {
 	c := client.NewHost(server, pin)
 	defer c.Close()
 	return c.Join(ctx, request)

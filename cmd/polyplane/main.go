@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/node/control/netns"
 )
 
-// init keeps the process's first thread for main alone: a goroutine that enters an element's namespace for good ends its
-// thread with it, and the first thread cannot end before the process does.
+// init keeps the process's first thread for main alone: a goroutine that enters an element's namespace for good ends
+// its thread with it, and the first thread cannot end before the process does.
 func init() { runtime.LockOSThread() }
 
 func main() {

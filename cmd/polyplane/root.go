@@ -24,7 +24,10 @@ func newApp() *cli.CLI {
 	app := cli.New(func(name string) (cli.Client, error) {
 		return client.New(instance.NewDirs(name)).Patient(3 * time.Second), nil
 	})
-	app.ConnectServer = func(server string, token trust.Token) (cli.Client, error) { return client.NewUser(server, token), nil }
+	app.ConnectServer = func(server string, token trust.Token) (cli.Client,
+		error) {
+		return client.NewUser(server, token), nil
+	}
 	app.Version = version
 	app.Examples = examples.Files
 	app.Schema = schema.JSON

@@ -37,7 +37,8 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 	fmt.Fprintln(w)
 	if len(held) > 0 {
 		slices.Sort(held)
-		fmt.Fprintf(w, "This store does not know all that the nodes have: %s. What runs goes on as it is, and nothing is removed.\n\n",
+		fmt.Fprintf(w, "This store does not know all that the nodes have: %s. What runs goes on as it is, and "+
+			"nothing is removed.\n\n",
 			strings.Join(slices.Compact(held), ", "))
 	}
 	next := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -47,7 +48,8 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 		fmt.Fprintf(next, "  %s\tend what runs here; `up` comes back to it\n", instance.Command(d.Name, "down"))
 		return
 	case len(held) > 0:
-		fmt.Fprintf(next, "  %s\twhat is held, and what can be done\n", instance.Command(d.Name, "get networks -o wide"))
+		fmt.Fprintf(next, "  %s\twhat is held, and what can be done\n",
+			instance.Command(d.Name, "get networks -o wide"))
 		fmt.Fprintf(next, "  %s\ttake it into this store\n", instance.Command(d.Name, "recover --from-nodes"))
 		fmt.Fprintf(next, "  %s\tput a backup in the place of this store\n", instance.Command(d.Name, "restore FILE"))
 		fmt.Fprintf(next, "  %s\tlet one network go\n", instance.Command(d.Name, "delete NET"))

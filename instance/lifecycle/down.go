@@ -92,15 +92,18 @@ func (d *Down) Run(context.Context) error {
 	case d.Purge && kept:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down, and its data is deleted.\n", d.Dirs.Name)
 	case ran && kept:
-		fmt.Fprintf(d.Out, "polyplane '%s' is down. Its networks are kept in %s: `%s` comes back to them, `%s` deletes them.\n",
-			d.Dirs.Name, d.Dirs.Data, instance.Command(d.Dirs.Name, "up"), instance.Command(d.Dirs.Name, "down --purge"))
+		fmt.Fprintf(d.Out, "polyplane '%s' is down. Its networks are kept in %s: `%s` comes back to them, `%s` "+
+			"deletes them.\n",
+			d.Dirs.Name, d.Dirs.Data, instance.Command(d.Dirs.Name, "up"),
+			instance.Command(d.Dirs.Name, "down --purge"))
 	case ran:
 		fmt.Fprintf(d.Out, "polyplane '%s' is down.\n", d.Dirs.Name)
 	default:
 		fmt.Fprintf(d.Out, "polyplane '%s' was not running; nothing was left of it to remove.\n", d.Dirs.Name)
 	}
 	if installed {
-		fmt.Fprintf(d.Out, "systemd starts it again at the next boot; `%s` prevents that.\n", instance.Command(d.Dirs.Name, "uninstall"))
+		fmt.Fprintf(d.Out, "systemd starts it again at the next boot; `%s` prevents that.\n",
+			instance.Command(d.Dirs.Name, "uninstall"))
 	}
 	return nil
 }

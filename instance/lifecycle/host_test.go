@@ -85,7 +85,8 @@ func TestHostIsTheOnlyNode(t *testing.T) {
 	}
 	edge := func() string {
 		t.Helper()
-		out, err := exec.Command("nsenter", "--net="+host, "sh", "-c", "tc filter show dev ppp0 ingress; ip -d link show ppp0").CombinedOutput()
+		out, err := exec.Command("nsenter", "--net="+host, "sh", "-c",
+			"tc filter show dev ppp0 ingress; ip -d link show ppp0").CombinedOutput()
 		if err != nil {
 			t.Fatalf("look at the edge: %v: %s", err, out)
 		}
@@ -151,7 +152,8 @@ func TestLeaveAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectTold("when the files were there")
-	port := instance.NewDirs("x").Node("n1").PortDevice(model.PortID{ID: model.ID{Network: "a", Element: "b"}, Interface: "c"})
+	port := instance.NewDirs("x").Node("n1").PortDevice(model.PortID{ID: model.ID{Network: "a",
+		Element: "b"}, Interface: "c"})
 	for _, u := range unmanaged {
 		b, err := os.ReadFile(filepath.Join(root, u.path))
 		if err != nil {

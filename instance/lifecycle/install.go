@@ -58,7 +58,8 @@ func checkOurs(path string) error {
 		return err
 	}
 	if line, _, _ := strings.Cut(string(b), "\n"); line != ours {
-		return &RefusedError{fmt.Sprintf("%s was not written by `polyplane install` and is left as it is: its first line is %q, not %q; rename it, or choose another instance name (--instance)",
+		return &RefusedError{fmt.Sprintf("%s was not written by `polyplane install` and is left as it is: its first "+
+			"line is %q, not %q; rename it, or choose another instance name (--instance)",
 			path, line, ours)}
 	}
 	return nil
@@ -141,10 +142,12 @@ func (i *Install) Run() error {
 		if err := os.MkdirAll(filepath.Dir(want), 0o755); err != nil {
 			return err
 		}
-		if err := os.Symlink(filepath.Join(unitDir, unitName(i.Dirs.Name)), want); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Symlink(filepath.Join(unitDir, unitName(i.Dirs.Name)), want); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		fmt.Fprintf(i.Out, "%s is written; polyplane '%s' starts when the machine does that %s becomes the root of\n", path, i.Dirs.Name, i.Root)
+		fmt.Fprintf(i.Out, "%s is written; polyplane '%s' starts when the machine does that %s becomes the root of\n",
+			path, i.Dirs.Name, i.Root)
 		return nil
 	}
 	if err := i.systemctl("daemon-reload"); err != nil {
@@ -159,7 +162,8 @@ func (i *Install) Run() error {
 			return fmt.Errorf("%w; see journalctl -u %s and %s", err, unitName(i.Dirs.Name), i.Dirs.Logs())
 		}
 	}
-	fmt.Fprintf(i.Out, "polyplane '%s' is run by systemd now (%s), and comes back after a reboot:\n  %s\n", i.Dirs.Name, unitName(i.Dirs.Name),
+	fmt.Fprintf(i.Out, "polyplane '%s' is run by systemd now (%s), and comes back after a reboot:\n  %s\n", i.Dirs.Name,
+		unitName(i.Dirs.Name),
 		instance.Command(i.Dirs.Name, "get nodes"))
 	return nil
 }
@@ -180,7 +184,8 @@ func (i *Install) unit() (string, error) {
 			return "", err
 		}
 		if i.Root == "" && (st.Uid != 0 || st.Mode&0o022 != 0) {
-			return "", &RefusedError{fmt.Sprintf("%s can be changed by others than root, who would run it at every boot: install it first "+
+			return "", &RefusedError{fmt.Sprintf("%s can be changed by others than root, who would run it at every "+
+				"boot: install it first "+
 				"(the Debian package, or `make install`)", executable)}
 		}
 	}
@@ -209,7 +214,8 @@ func (i *Install) systemd() error {
 		return nil
 	}
 	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
-		return &RefusedError{"this machine is not run by systemd; have whatever runs it start `" + instance.Command(i.Dirs.Name, "up") + "` at boot"}
+		return &RefusedError{"this machine is not run by systemd; have whatever runs it start `" +
+			instance.Command(i.Dirs.Name, "up") + "` at boot"}
 	}
 	return nil
 }
@@ -223,7 +229,8 @@ func (i *Install) systemctl(args ...string) error {
 
 func systemctl(args ...string) error {
 	if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, cmp.Or(strings.TrimSpace(string(out)), "no reason given"))
+		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err,
+			cmp.Or(strings.TrimSpace(string(out)), "no reason given"))
 	}
 	return nil
 }
@@ -258,7 +265,8 @@ func (i *Install) Remove() error {
 		if err := i.systemctl("disable", "--now", unitName(i.Dirs.Name)); err != nil {
 			return err
 		}
-	} else if err := os.Remove(filepath.Join(i.Root, unitDir, "multi-user.target.wants", unitName(i.Dirs.Name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	} else if err := os.Remove(filepath.Join(i.Root, unitDir, "multi-user.target.wants",
+		unitName(i.Dirs.Name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := os.Remove(path); err != nil {
@@ -271,7 +279,8 @@ func (i *Install) Remove() error {
 	if err := i.systemctl("daemon-reload"); err != nil {
 		return err
 	}
-	fmt.Fprintf(i.Out, "systemd no longer runs polyplane '%s'. Its networks stay as they are: `%s` takes them over, `%s` removes them.\n",
+	fmt.Fprintf(i.Out, "systemd no longer runs polyplane '%s'. Its networks stay as they are: `%s` takes them over, "+
+		"`%s` removes them.\n",
 		i.Dirs.Name, instance.Command(i.Dirs.Name, "up"), instance.Command(i.Dirs.Name, "down"))
 	return nil
 }

@@ -38,12 +38,14 @@ func TestInstallForAnotherRoot(t *testing.T) {
 		}
 	}
 	// A mount namespace of the unit's own would hide the elements' namespaces from everybody else.
-	for _, never := range []string{"PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateMounts", "ReadOnlyPaths", "NoNewPrivileges", "SystemCallFilter"} {
+	for _, never := range []string{"PrivateTmp", "ProtectSystem", "ProtectHome", "PrivateMounts", "ReadOnlyPaths",
+		"NoNewPrivileges", "SystemCallFilter"} {
 		if strings.Contains(string(b), never) {
 			t.Errorf("the unit has %s", never)
 		}
 	}
-	if target, err := os.Readlink(filepath.Join(root, "etc/systemd/system/multi-user.target.wants/polyplane-lab.service")); err != nil ||
+	if target, err := os.Readlink(filepath.Join(root,
+		"etc/systemd/system/multi-user.target.wants/polyplane-lab.service")); err != nil ||
 		target != "/etc/systemd/system/polyplane-lab.service" {
 		t.Errorf("it is not enabled: %q, %v", target, err)
 	}
@@ -93,7 +95,8 @@ func TestUnitsOfOthersStay(t *testing.T) {
 
 // The Debian package's scripts touch the same units.
 func TestThePackageKnowsItsUnits(t *testing.T) {
-	mine, theirs := filepath.Join(t.TempDir(), "polyplane-lab.service"), filepath.Join(t.TempDir(), "polyplane-exporter.service")
+	mine, theirs := filepath.Join(t.TempDir(), "polyplane-lab.service"),
+		filepath.Join(t.TempDir(), "polyplane-exporter.service")
 	for path, text := range map[string]string{mine: unit, theirs: "[Unit]\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -111,7 +114,8 @@ func TestThePackageKnowsItsUnits(t *testing.T) {
 			}
 		}
 		loop := "for unit in " + mine + " " + theirs + "; do\n" + strings.Join(conditions, "") + "echo $unit\ndone"
-		if touched, err := exec.Command("sh", "-ec", loop).CombinedOutput(); err != nil || string(touched) != mine+"\n" {
+		if touched, err := exec.Command("sh", "-ec", loop).CombinedOutput(); err != nil ||
+			string(touched) != mine+"\n" {
 			t.Errorf("%s touches %q: %v", script, touched, err)
 		}
 	}
@@ -119,7 +123,8 @@ func TestThePackageKnowsItsUnits(t *testing.T) {
 
 // Whoever could change the program could become root by it.
 func TestOnlyRootsProgramsAreInstalled(t *testing.T) {
-	i := &Install{Dirs: instance.NewDirs(instance.DefaultName), Systemctl: func(...string) error { return errors.New("asked too early") }}
+	i := &Install{Dirs: instance.NewDirs(instance.DefaultName),
+		Systemctl: func(...string) error { return errors.New("asked too early") }}
 	executable, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,8 @@ func IdentityDir(d instance.Dirs) string { return filepath.Join(d.Data, "identit
 func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrate.Machine) (settings, error) {
 	j := u.Join
 	if remembered && old.Joined == nil {
-		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is an instance of this machine's own; join under another name (--name), or end it first: %s",
+		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is an instance of this machine's own; join under "+
+			"another name (--name), or end it first: %s",
 			u.Dirs.Name, instance.Command(u.Dirs.Name, "down --purge"))}
 	}
 	machine, err := j.machine(ctx, m)
@@ -71,7 +72,8 @@ func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrat
 	if err != nil {
 		return old, err
 	}
-	result, err := u.Reach.Join(ctx, j.Server, j.Token.Pin, model.JoinRequest{Token: j.Token.String(), Request: request, Machine: machine})
+	result, err := u.Reach.Join(ctx, j.Server, j.Token.Pin, model.JoinRequest{Token: j.Token.String(),
+		Request: request, Machine: machine})
 	if err != nil {
 		return old, &RefusedError{err.Error()}
 	}
@@ -80,7 +82,8 @@ func (u *Up) join(ctx context.Context, old settings, remembered bool, m substrat
 		return old, err
 	}
 	if _, err := trust.SaveIdentity(IdentityDir(u.Dirs), key, result.Certificate); err != nil {
-		return old, fmt.Errorf("this machine is node %s now, but cannot keep its certificate: %w; when that is mended, join again with a token "+
+		return old, fmt.Errorf("this machine is node %s now, but cannot keep its certificate: %w; when that is "+
+			"mended, join again with a token "+
 			"for it (`polyplane token create --node %s`)", machine.Name, err, machine.Name)
 	}
 	s := settings{Nodes: HostOnly, Substrate: model.Substrate{Nodes: []model.SubstrateNode{machine.Node()}},
@@ -124,7 +127,8 @@ func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine,
 		// No packet is sent: the kernel only says from which address it would be.
 		c, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "udp4", j.Server)
 		if err != nil {
-			return model.Machine{}, fmt.Errorf("find out by which IPv4 address this machine reaches %s, and by which other nodes reach this machine: %w (--underlay gives it)", j.Server, err)
+			return model.Machine{}, fmt.Errorf("find out by which IPv4 address this machine reaches %s, and by which "+
+				"other nodes reach this machine: %w (--underlay gives it)", j.Server, err)
 		}
 		address = c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 		c.Close()
@@ -136,8 +140,9 @@ func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine,
 	if err != nil {
 		return model.Machine{}, fmt.Errorf("%w (--underlay)", err)
 	}
-	machine := model.Machine{Name: cmp.Or(j.Node, m.Name), CPU: m.CPU, Memory: m.Memory, Address: m.Address, MTU: m.MTU, Bandwidth: j.Bandwidth,
-		Location: j.Location}
+	machine := model.Machine{Name: cmp.Or(j.Node, m.Name), CPU: m.CPU, Memory: m.Memory, Address: m.Address, MTU: m.MTU,
+		Bandwidth: j.Bandwidth,
+		Location:  j.Location}
 	return machine, machine.Validate()
 }
 
@@ -145,11 +150,14 @@ func (j *Join) machine(ctx context.Context, m substrate.Machine) (model.Machine,
 func (u *Up) stillJoined(old settings, m substrate.Machine) (settings, error) {
 	o := u.Options
 	if o.given() || o.Etcd != (Etcd{}) || o.Listen != nil || o.Advertise != nil {
-		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is %s: `%s` without more starts it; to make it an instance of its own: `%s` first",
-			u.Dirs.Name, old.describe(), instance.Command(u.Dirs.Name, "up"), instance.Command(u.Dirs.Name, "down --purge"))}
+		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is %s: `%s` without more starts it; to make it an "+
+			"instance of its own: `%s` first",
+			u.Dirs.Name, old.describe(), instance.Command(u.Dirs.Name, "up"),
+			instance.Command(u.Dirs.Name, "down --purge"))}
 	}
 	if !trust.HasIdentity(IdentityDir(u.Dirs)) {
-		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is %s, but its certificate in %s is gone: join again with a token for it (`polyplane token create --node %s` there)",
+		return old, &RefusedError{fmt.Sprintf("polyplane '%s' is %s, but its certificate in %s is gone: join again "+
+			"with a token for it (`polyplane token create --node %s` there)",
 			u.Dirs.Name, old.describe(), IdentityDir(u.Dirs), old.Joined.Machine.Name)}
 	}
 	s, is := old, *old.Joined

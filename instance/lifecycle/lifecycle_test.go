@@ -82,11 +82,12 @@ func TestSupervisorRestartsADaemon(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var said []string
-	sup := &supervisor{spawner: sp, executable: "/proc/self/exe", deaths: map[string]int{}, say: func(f string, a ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		said = append(said, fmt.Sprintf(f, a...))
-	}}
+	sup := &supervisor{spawner: sp, executable: "/proc/self/exe", deaths: map[string]int{},
+		say: func(f string, a ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, fmt.Sprintf(f, a...))
+		}}
 	log, err := openLog(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +135,8 @@ func TestSupervisorRestartsADaemon(t *testing.T) {
 	}
 }
 
-// A daemon that hangs is ended and started again; one that answers late now and then is left alone, as is one that nobody could
-// ask.
+// A daemon that hangs is ended and started again; one that answers late now and then is left alone, as is one that
+// nobody could ask.
 func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", filepath.Join(t.TempDir(), "systemd"))
 	dir := t.TempDir()
@@ -184,7 +185,8 @@ func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
 	}
 	first := life()
 	// What systemd told `up` is not for its daemons: runc would hand it on to elements, and wait for their word.
-	if environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", first)); err != nil || strings.Contains(string(environment), "NOTIFY_SOCKET") {
+	if environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", first)); err != nil ||
+		strings.Contains(string(environment), "NOTIFY_SOCKET") {
 		t.Errorf("the daemon's environment: %q, %v", environment, err)
 	}
 	hanging.Store(1) // one answer in four does not come
@@ -210,7 +212,8 @@ func TestSupervisorRestartsADaemonThatHangs(t *testing.T) {
 	<-done
 }
 
-// A daemon that hangs from its start is ended after as many answers' time as one that refuses, not after ten times that.
+// A daemon that hangs from its start is ended after as many answers' time as one that refuses, not after ten times
+// that.
 func TestWatchEndsWhatHangsFromItsStart(t *testing.T) {
 	asked := 0
 	w := &watch{every: 50 * time.Millisecond, most: 3, first: 2, ask: func(ctx context.Context) error {
@@ -234,7 +237,10 @@ func TestWatchAgentKnowsALoopThatStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	var beat atomic.Pointer[model.Beat]
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { json.NewEncoder(w).Encode(beat.Load()) })}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		json.NewEncoder(w).Encode(beat.Load())
+	})}
 	go s.Serve(l)
 	defer s.Close()
 	ask := watchAgent(socket).ask
@@ -287,7 +293,8 @@ func TestLockIsHeldByOne(t *testing.T) {
 	if !errors.As(err, &busy) || busy.Holder.PID != os.Getpid() || time.Since(busy.Holder.Started) > time.Hour {
 		t.Fatalf("a second acquire: %v, want a BusyError of this process", err)
 	}
-	if !strings.Contains(err.Error(), "already running, since") || !strings.Contains(err.Error(), "polyplane down --instance x") {
+	if !strings.Contains(err.Error(), "already running, since") ||
+		!strings.Contains(err.Error(), "polyplane down --instance x") {
 		t.Errorf("the words are %q", err)
 	}
 	l.release()
@@ -318,14 +325,16 @@ func TestDecide(t *testing.T) {
 		t.Errorf("the hook is forgotten: %+v, %v", again, err)
 	}
 	grown, err := decide(Options{Nodes: 4}, first, true, m)
-	if err != nil || grown.Topology != substrate.Line || grown.Substrate.Nodes[2].Address != first.Substrate.Nodes[2].Address {
+	if err != nil || grown.Topology != substrate.Line ||
+		grown.Substrate.Nodes[2].Address != first.Substrate.Nodes[2].Address {
 		t.Errorf("a node more: %+v, %v; want the same topology and addresses", grown, err)
 	}
 	host, err := decide(Options{}, settings{}, false, m)
 	if err != nil || host.simulated() || host.Substrate.Nodes[0].Name != "box" {
 		t.Errorf("the first time without arguments: %+v, %v; want this machine", host, err)
 	}
-	for _, o := range []Options{{Nodes: 2, File: "x"}, {Topology: substrate.Line}, {Nodes: HostOnly, Topology: substrate.Line},
+	for _, o := range []Options{{Nodes: 2, File: "x"}, {Topology: substrate.Line},
+		{Nodes: HostOnly, Topology: substrate.Line},
 		{Nodes: 2, Topology: "star"}, {File: "/nowhere.yaml"}} {
 		if _, err := decide(o, settings{}, false, m); err == nil {
 			t.Errorf("%+v is accepted", o)
@@ -368,12 +377,14 @@ func TestCheckChange(t *testing.T) {
 		{Options{Etcd: Etcd{URLs: "http://elsewhere:2379"}}, "another store"},
 	} {
 		err := checkChange(d, old, choose(c.o, old))
-		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "lab")) {
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "lab")) {
 			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
 		}
 	}
 	mesh := choose(Options{Nodes: 3, Topology: substrate.Mesh}, old)
-	if err := checkChange(d, mesh, choose(Options{Nodes: 3, Topology: substrate.Line}, mesh)); err == nil || !strings.Contains(err.Error(), "link n1 -- n3 would go") {
+	if err := checkChange(d, mesh, choose(Options{Nodes: 3, Topology: substrate.Line}, mesh)); err == nil ||
+		!strings.Contains(err.Error(), "link n1 -- n3 would go") {
 		t.Errorf("a link less: %v", err)
 	}
 }

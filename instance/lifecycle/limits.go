@@ -35,7 +35,8 @@ var hostWide = sync.OnceValue(func() []hostLimit {
 			name  string
 			value uint64
 		}{{"gc_thresh3", 262144}, {"gc_thresh2", 131072}, {"gc_thresh1", 65536}} {
-			list = append(list, hostLimit{filepath.Join("net", family, "neigh/default", l.name), []uint64{l.value}, true})
+			list = append(list, hostLimit{filepath.Join("net", family, "neigh/default", l.name),
+				[]uint64{l.value}, true})
 		}
 	}
 	list = append(list,
@@ -46,10 +47,10 @@ var hostWide = sync.OnceValue(func() []hostLimit {
 		hostLimit{"fs/inotify/max_user_instances", []uint64{1 << 20}, false},         // 128
 		hostLimit{"fs/inotify/max_user_watches", []uint64{1 << 22}, false},           // by the machine's memory
 		hostLimit{"net/core/bpf_jit_limit", []uint64{1500 << 20, 1008 << 20}, false}, // half of what there is room for
-		// 1,000: packets to elements wait in one queue a processor, which one network's burst must not fill for all. The largest
-		// that one makes without end: the kernel asks for each unknown neighbour again after a second, and does all that falls
-		// due within 32 ms at once (with 250 ticks a second, its timers are that coarse). The tables, full, make 8,400 packets so,
-		// or twice that with IPv6.
+		// 1,000: packets to elements wait in one queue a processor, which one network's burst must not fill for all.
+		// The largest that one makes without end: the kernel asks for each unknown neighbour again after a second, and
+		// does all that falls due within 32 ms at once (with 250 ticks a second, its timers are that coarse). The
+		// tables, full, make 8,400 packets so, or twice that with IPv6.
 		hostLimit{"net/core/netdev_max_backlog", []uint64{32768}, false},
 	)
 	// What all sockets of the machine may buffer, in pages. Each element's are charged to its memory limit.
@@ -65,9 +66,10 @@ var hostWide = sync.OnceValue(func() []hostLimit {
 	return list
 })
 
-// hostLimits are the limits of the host that instances raise, and the record of what they were. All instances share it: it
-// is beside their run directories, and read and written only while the directory is locked. What was found is written down
-// before it is raised, so that whoever crashes in between leaves at worst a note of something that was never done.
+// hostLimits are the limits of the host that instances raise, and the record of what they were. All instances share it:
+// it is beside their run directories, and read and written only while the directory is locked. What was found is
+// written down before it is raised, so that whoever crashes in between leaves at worst a note of something that was
+// never done.
 type hostLimits struct {
 	dir    string // of all instances' run directories
 	sysctl string // /proc/sys
@@ -94,8 +96,8 @@ func newHostLimits(run string) (hostLimits, error) {
 // file holds the record. No instance's name contains a dot.
 func (h hostLimits) file() string { return filepath.Join(h.dir, "host.limits.json") }
 
-// raise raises the limits that many networks in one kernel run into; nothing is ever lowered. It must run in the host's own
-// network namespace, after the caller's run directory has been made.
+// raise raises the limits that many networks in one kernel run into; nothing is ever lowered. It must run in the host's
+// own network namespace, after the caller's run directory has been made.
 func (h hostLimits) raise() error {
 	return h.locked(func() error {
 		note, err := h.read()
@@ -148,7 +150,8 @@ func (h hostLimits) raiseOne(note *limitsNote, l hostLimit) error {
 }
 
 // putBack makes the limits what they were, if no instance is left. What somebody else has changed meanwhile stays. The
-// caller's own run directory must be gone. It does nothing outside the host's own network namespace, where they are not seen.
+// caller's own run directory must be gone. It does nothing outside the host's own network namespace, where they are not
+// seen.
 func (h hostLimits) putBack() error {
 	return h.locked(func() error {
 		entries, err := os.ReadDir(h.dir)
@@ -186,8 +189,8 @@ func (h hostLimits) putBack() error {
 	})
 }
 
-// locked calls f while no other instance does this. The directory is there as long as the caller holds its own instance's
-// lock, which is a file in it.
+// locked calls f while no other instance does this. The directory is there as long as the caller holds its own
+// instance's lock, which is a file in it.
 func (h hostLimits) locked(f func() error) error { return linux.Locked(h.dir, f) }
 
 // read returns the record of this boot. A damaged one is as good as none: what it said is lost.

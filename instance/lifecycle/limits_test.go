@@ -188,14 +188,15 @@ func TestInstancesRaiseLimitsAtOnce(t *testing.T) {
 	f.want("ipv6", 128, 512, 1024)
 }
 
-// A limit that is one number of three leaves the others as they are; one that cannot be raised is no failure where nothing
-// depends on it, and nothing is noted of it; more than the kernel has room for is followed by less.
+// A limit that is one number of three leaves the others as they are; one that cannot be raised is no failure where
+// nothing depends on it, and nothing is noted of it; more than the kernel has room for is followed by less.
 func TestOtherLimitsOfTheMachine(t *testing.T) {
 	f := newLimitsFixture(t)
 	write := func(key, text string) {
 		t.Helper()
 		path := filepath.Join(f.sysctl, key)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

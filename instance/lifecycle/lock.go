@@ -29,7 +29,8 @@ type BusyError struct {
 
 func (e *BusyError) Error() string {
 	if e.Holder.What == "down" {
-		return fmt.Sprintf("polyplane '%s' is being ended (process %d): try again when that is done", e.Instance.Name, e.Holder.PID)
+		return fmt.Sprintf("polyplane '%s' is being ended (process %d): try again when that is done",
+			e.Instance.Name, e.Holder.PID)
 	}
 	return fmt.Sprintf("polyplane '%s' is already running, since %s (process %d): `%s` ends it", e.Instance.Name,
 		e.Holder.Started.Local().Format("2006-01-02 15:04:05"), e.Holder.PID, instance.Command(e.Instance.Name, "down"))
@@ -41,11 +42,12 @@ type lock struct {
 	path string
 }
 
-// lastSteps is how long a process that is ending may take until it has given up its files. A busy machine needs seconds.
+// lastSteps is how long a process that is ending may take until it has given up its files. A busy machine needs
+// seconds.
 const lastSteps = 10 * time.Second
 
-// acquire takes the lock, or returns a *BusyError. A holder that is ending is waited for: whoever has killed it finds it gone
-// before the kernel has closed its files.
+// acquire takes the lock, or returns a *BusyError. A holder that is ending is waited for: whoever has killed it finds
+// it gone before the kernel has closed its files.
 func acquire(d instance.Dirs, what string) (*lock, error) {
 	path, began := d.Lock(), time.Now()
 	for {

@@ -14,8 +14,8 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// A process that was killed is gone for whoever looks, and has its files for a moment more: the lock is waited for. That of one
-// that runs is not.
+// A process that was killed is gone for whoever looks, and has its files for a moment more: the lock is waited for.
+// That of one that runs is not.
 func TestLockOfAHolderThatIsEnding(t *testing.T) {
 	d := instance.Dirs{Name: "t", Run: filepath.Join(t.TempDir(), "t")}
 	hold := func(pid int) *os.File {

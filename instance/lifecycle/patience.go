@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// readyWithin is how long the manager and all agents may take to be there, once started, where somebody waits for them who
-// has typed `up`. Where systemd waits nobody would decide what to do next: giving up would only begin again from the
-// beginning, and a slow machine with many networks would never be up. There they may take slowly times as long.
+// readyWithin is how long the manager and all agents may take to be there, once started, where somebody waits for them
+// who has typed `up`. Where systemd waits nobody would decide what to do next: giving up would only begin again from
+// the beginning, and a slow machine with many networks would never be up. There they may take slowly times as long.
 const (
 	readyWithin = 60 * time.Second
 	slowly      = 15
@@ -32,7 +32,8 @@ type patience struct {
 
 // patience begins a wait. The context ends with it.
 func (u *Up) patience(ctx context.Context) (*patience, context.Context, context.CancelFunc) {
-	p := &patience{up: u, systemd: os.Getenv("NOTIFY_SOCKET") != "", step: cmp.Or(u.within, readyWithin), said: time.Now()}
+	p := &patience{up: u, systemd: os.Getenv("NOTIFY_SOCKET") != "",
+		step: cmp.Or(u.within, readyWithin), said: time.Now()}
 	p.within = p.step
 	if p.systemd {
 		p.within *= slowly
@@ -41,8 +42,9 @@ func (u *Up) patience(ctx context.Context) (*patience, context.Context, context.
 	return p, ctx, cancel
 }
 
-// goesOn is called while a daemon is not there yet. It has systemd wait longer than TimeoutStartSec= (sd_notify(3)), and says now
-// and then, in the journal, for what. Daemons that hang are ended by those who ask them (watch), and counted.
+// goesOn is called while a daemon is not there yet. It has systemd wait longer than TimeoutStartSec= (sd_notify(3)),
+// and says now and then, in the journal, for what. Daemons that hang are ended by those who ask them (watch), and
+// counted.
 func (p *patience) goesOn(daemon string) {
 	if !p.systemd {
 		return
@@ -51,7 +53,8 @@ func (p *patience) goesOn(daemon string) {
 	if now.Sub(p.asked) >= p.step/6 {
 		p.asked = now
 		// It asks again by ending this process.
-		_ = tellSystemd(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=waiting for %s", (2 * p.step).Microseconds(), named(daemon)))
+		_ = tellSystemd(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d\nSTATUS=waiting for %s",
+			(2 * p.step).Microseconds(), named(daemon)))
 	}
 	if now.Sub(p.said) >= p.step {
 		p.said = now

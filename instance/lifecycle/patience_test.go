@@ -33,7 +33,8 @@ func (m *slowManager) Nodes(context.Context) ([]model.NodeStatus, error) {
 // A machine that boots slowly, with much to make, must not be told every minute to begin again.
 func TestSystemdWaitsForASlowStart(t *testing.T) {
 	begin := func(out io.Writer, takes time.Duration) ([]model.NodeStatus, error) {
-		u := &Up{Dirs: instance.NewDirs("patience"), Manager: &slowManager{time.Now(), takes}, Out: out, within: time.Second}
+		u := &Up{Dirs: instance.NewDirs("patience"), Manager: &slowManager{time.Now(), takes}, Out: out,
+			within: time.Second}
 		return u.await(t.Context(), &supervisor{deaths: map[string]int{}}, settings{})
 	}
 	t.Setenv("NOTIFY_SOCKET", "")
@@ -71,7 +72,8 @@ func TestSystemdWaitsForASlowStart(t *testing.T) {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // what was written is there already
 	told := <-heard
-	for _, want := range []string{"EXTEND_TIMEOUT_USEC=2000000\n", "STATUS=waiting for manager\n", "STATUS=waiting for the agent of node n1\n"} {
+	for _, want := range []string{"EXTEND_TIMEOUT_USEC=2000000\n", "STATUS=waiting for manager\n",
+		"STATUS=waiting for the agent of node n1\n"} {
 		if !strings.Contains(told, want) {
 			t.Errorf("systemd was not told %q:\n%s", want, told)
 		}

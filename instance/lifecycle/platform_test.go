@@ -38,7 +38,8 @@ func program(t *testing.T) string {
 			return
 		}
 		built.path = filepath.Join(built.dir, "polyplane")
-		out, err := exec.Command("go", "build", "-o", built.path, "github.com/polyplane/polyplane/cmd/polyplane").CombinedOutput()
+		out, err := exec.Command("go", "build", "-o", built.path,
+			"github.com/polyplane/polyplane/cmd/polyplane").CombinedOutput()
 		if err != nil {
 			built.err = fmt.Errorf("build the program: %w\n%s", err, out)
 		}

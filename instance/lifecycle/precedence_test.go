@@ -13,9 +13,11 @@ import (
 	"time"
 )
 
-// TestDaemonsHavePrecedence: a daemon that needs a processor has most of it, though another session wants all of it as well.
+// TestDaemonsHavePrecedence: a daemon that needs a processor has most of it, though another session wants all of it as
+// well.
 func TestDaemonsHavePrecedence(t *testing.T) {
-	if on, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled"); err != nil || strings.TrimSpace(string(on)) != "1" {
+	if on, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled"); err != nil ||
+		strings.TrimSpace(string(on)) != "1" {
 		t.Skip("this kernel makes no scheduling groups of sessions")
 	}
 	if groups, err := os.ReadFile("/proc/self/cgroup"); err != nil || !inRootGroup(groups) {
@@ -64,14 +66,16 @@ func TestDaemonsHavePrecedence(t *testing.T) {
 		t.Errorf("the daemon's process group is %d: %v; want its own, %d", sid, err, pid)
 	}
 	daemonBefore, otherBefore := ticks(t, pid), ticks(t, other.Process.Pid)
-	for deadline := time.Now().Add(2 * time.Minute); ticks(t, pid)-daemonBefore < 150; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ticks(t,
+		pid)-daemonBefore < 150; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the daemon gets no processor")
 		}
 	}
 	had, otherHad := ticks(t, pid)-daemonBefore, ticks(t, other.Process.Pid)-otherBefore
 	if had < 4*otherHad {
-		t.Errorf("the daemon had %d ticks of a processor and another session %d: want nine times as much", had, otherHad)
+		t.Errorf("the daemon had %d ticks of a processor and another session %d: want nine times as much", had,
+			otherHad)
 	}
 }
 

@@ -45,8 +45,10 @@ func preemption(release, version string, config func() []byte) error {
 	if text == nil {
 		why = "and its configuration, which would tell, is in neither /proc/config.gz nor /boot"
 	}
-	return errors.New("this kernel, " + release + " with PREEMPT_RT, lets software interrupts preempt each other, which the " +
-		"fabric's programs do not bear; it needs " + needsBHLock + " " + why + ": boot a kernel with it, or one without PREEMPT_RT")
+	return errors.New("this kernel, " + release +
+		" with PREEMPT_RT, lets software interrupts preempt each other, which the " +
+		"fabric's programs do not bear; it needs " + needsBHLock + " " + why +
+		": boot a kernel with it, or one without PREEMPT_RT")
 }
 
 // kernelConfig is the running kernel's configuration; nil if it cannot be found.

@@ -35,7 +35,8 @@ func TestPreemption(t *testing.T) {
 			switch {
 			case c.refused == "" && err != nil:
 				t.Errorf("it is refused: %v", err)
-			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused) || !strings.Contains(err.Error(), needsBHLock)):
+			case c.refused != "" && (err == nil || !strings.Contains(err.Error(), c.refused) ||
+				!strings.Contains(err.Error(), needsBHLock)):
 				t.Errorf("the reason is %v: want one that says %q", err, c.refused)
 			}
 		})

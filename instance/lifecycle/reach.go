@@ -67,7 +67,8 @@ func listenAddress(text string) (string, error) {
 		err = fmt.Errorf("%q is no address", host)
 	}
 	if err != nil {
-		return "", fmt.Errorf("--listen %q: %w; write :%d for all addresses of this machine, or ADDRESS:PORT for one", text, err, model.DefaultPort)
+		return "", fmt.Errorf("--listen %q: %w; write :%d for all addresses of this machine, or ADDRESS:PORT for one",
+			text, err, model.DefaultPort)
 	}
 	return net.JoinHostPort(host, port), nil
 }

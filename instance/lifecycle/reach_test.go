@@ -10,8 +10,9 @@ import (
 )
 
 func TestListenAddresses(t *testing.T) {
-	for text, want := range map[string]string{":7455": ":7455", ":1": ":1", "192.0.2.1": "192.0.2.1:7455", "192.0.2.1:80": "192.0.2.1:80",
-		"::": "[::]:7455", "[2001:db8::1]:99": "[2001:db8::1]:99", "0.0.0.0": "0.0.0.0:7455"} {
+	for text, want := range map[string]string{":7455": ":7455", ":1": ":1", "192.0.2.1": "192.0.2.1:7455",
+		"192.0.2.1:80": "192.0.2.1:80",
+		"::":           "[::]:7455", "[2001:db8::1]:99": "[2001:db8::1]:99", "0.0.0.0": "0.0.0.0:7455"} {
 		if got, err := listenAddress(text); err != nil || got != want {
 			t.Errorf("--listen %s is %q: %v", text, got, err)
 		}
@@ -21,7 +22,8 @@ func TestListenAddresses(t *testing.T) {
 			t.Errorf("--listen %q is taken as %q", wrong, got)
 		}
 	}
-	for text, want := range map[string]string{"server1": "server1:7455", "server1.example.org:1": "server1.example.org:1", "2001:db8::1": "[2001:db8::1]:7455"} {
+	for text, want := range map[string]string{"server1": "server1:7455",
+		"server1.example.org:1": "server1.example.org:1", "2001:db8::1": "[2001:db8::1]:7455"} {
 		if got, err := model.ServerAddress(text); err != nil || got != want {
 			t.Errorf("server %s is %q: %v", text, got, err)
 		}
@@ -35,7 +37,8 @@ func TestListenAddresses(t *testing.T) {
 
 // What was said of how the machine is reached is remembered, until something else is said.
 func TestReachIsRemembered(t *testing.T) {
-	m := substrate.Machine{Name: "here", CPU: 2000, Memory: 1 << 30, MTU: 1500, Address: netip.MustParseAddr("192.0.2.7")}
+	m := substrate.Machine{Name: "here", CPU: 2000, Memory: 1 << 30, MTU: 1500,
+		Address: netip.MustParseAddr("192.0.2.7")}
 	listen, advertise, none := []string{":7455", "192.0.2.7:1"}, []string{"server1"}, []string{}
 	first, err := decide(Options{Nodes: HostOnly, Listen: &listen, Advertise: &advertise}, settings{}, false, m)
 	if err != nil {

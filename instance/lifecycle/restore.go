@@ -61,8 +61,10 @@ func (r *Restore) Run(ctx context.Context) error {
 	case s.Joined != nil:
 		return &RefusedError{fmt.Sprintf("polyplane '%s' is a node of another instance: it has no store", r.Dirs.Name)}
 	case s.URLs != "":
-		return &RefusedError{fmt.Sprintf("polyplane '%s' keeps its networks in the etcd cluster %s, which others may use: restore it by etcd's own "+
-			"means (`etcdutl snapshot restore`); nodes notice that it is older and remove nothing", r.Dirs.Name, s.URLs)}
+		return &RefusedError{fmt.Sprintf("polyplane '%s' keeps its networks in the etcd cluster %s, which others may "+
+			"use: restore it by etcd's own "+
+			"means (`etcdutl snapshot restore`); nodes notice that it is older and remove nothing",
+			r.Dirs.Name, s.URLs)}
 	}
 	if _, err := stopUnit(r.Dirs); err != nil {
 		return err
@@ -83,7 +85,8 @@ func (r *Restore) Run(ctx context.Context) error {
 		if err := r.putFiles(backup, remembered); err != nil {
 			return err
 		}
-		fmt.Fprintf(r.Out, "The store is now as it was at %s: %s.\n", backup.Time.Local().Format(time.DateTime), count(len(backup.Networks), "network"))
+		fmt.Fprintf(r.Out, "The store is now as it was at %s: %s.\n", backup.Time.Local().Format(time.DateTime),
+			count(len(backup.Networks), "network"))
 	} else {
 		fmt.Fprintln(r.Out, "There is no store now; the next start makes an empty one.")
 	}
@@ -128,7 +131,8 @@ func (r *Restore) replace(ctx context.Context, backup *store.Backup) (string, er
 		return "", err
 	}
 	identity := backup.Identity.Restored(backup.Revision, r.generations(backup.Identity.ID)...)
-	err = store.FillEmbedded(ctx, store.EmbeddedOptions{Dir: filepath.Join(beside, "etcd"), Log: filepath.Join(r.Dirs.Data, "restore.log")}, backup, identity)
+	err = store.FillEmbedded(ctx, store.EmbeddedOptions{Dir: filepath.Join(beside, "etcd"),
+		Log: filepath.Join(r.Dirs.Data, "restore.log")}, backup, identity)
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(beside))
 	}
@@ -176,7 +180,8 @@ func (r *Restore) bound() error {
 		err = errors.Join(err, os.RemoveAll(path))
 	}
 	if err == nil {
-		fmt.Fprintf(r.Out, "Of stores that were set aside, the oldest and the newest %d are kept; deleted: %s\n", mostAside-1, strings.Join(many, ", "))
+		fmt.Fprintf(r.Out, "Of stores that were set aside, the oldest and the newest %d are kept; deleted: %s\n",
+			mostAside-1, strings.Join(many, ", "))
 	}
 	return err
 }
@@ -260,13 +265,17 @@ func (u *Up) examine(ctx context.Context) error {
 	}
 	d := u.Dirs
 	var b strings.Builder
-	fmt.Fprintf(&b, "polyplane '%s' cannot start, since its store is damaged: %s.\nWhat runs goes on running, and nothing was changed.\n", d.Name, problem)
+	fmt.Fprintf(&b, "polyplane '%s' cannot start, since its store is damaged: %s.\nWhat runs goes on running, and "+
+		"nothing was changed.\n", d.Name, problem)
 	if path, backup := store.NewestGood(d.Backups()); backup != nil {
-		fmt.Fprintf(&b, "The newest good backup is of %s, with %s:\n  %s\n", backup.Time.Local().Format(time.DateTime), count(len(backup.Networks), "network"),
+		fmt.Fprintf(&b, "The newest good backup is of %s, with %s:\n  %s\n", backup.Time.Local().Format(time.DateTime),
+			count(len(backup.Networks), "network"),
 			instance.Command(d.Name, "restore "+path))
-		fmt.Fprint(&b, "What it does not know is held, and not removed. Without a backup, networks can be put together from what nodes know:\n")
+		fmt.Fprint(&b, "What it does not know is held, and not removed. Without a backup, networks can be put "+
+			"together from what nodes know:\n")
 	} else {
-		fmt.Fprintf(&b, "There is no good backup in %s. If you have none elsewhere (`%s`), networks can be put together from what nodes know:\n",
+		fmt.Fprintf(&b, "There is no good backup in %s. If you have none elsewhere (`%s`), networks can be put "+
+			"together from what nodes know:\n",
 			d.Backups(), instance.Command(d.Name, "restore FILE"))
 	}
 	fmt.Fprintf(&b, "  %s\n  %s\n  %s", instance.Command(d.Name, "restore --empty"), instance.Command(d.Name, "up -d"),

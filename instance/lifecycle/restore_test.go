@@ -35,7 +35,8 @@ func TestStoresThatWereSetAsideAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		slices.Sort(paths)
-		if len(paths) != min(i+1, mostAside) || !strings.Contains(paths[0], "20261101T") || filepath.Base(paths[len(paths)-1]) != name {
+		if len(paths) != min(i+1, mostAside) || !strings.Contains(paths[0], "20261101T") ||
+			filepath.Base(paths[len(paths)-1]) != name {
 			t.Fatalf("after %d there are %v", i+1, paths)
 		}
 	}
@@ -44,8 +45,8 @@ func TestStoresThatWereSetAsideAreBounded(t *testing.T) {
 	}
 }
 
-// A disk that is full leaves nothing of a file that is put back: half of it would count as there the next time. What was left so by
-// earlier versions is seen to be none, and put aside.
+// A disk that is full leaves nothing of a file that is put back: half of it would count as there the next time. What
+// was left so by earlier versions is seen to be none, and put aside.
 func TestFilesArePutBackWhole(t *testing.T) {
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {

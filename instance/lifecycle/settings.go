@@ -44,7 +44,8 @@ type Etcd struct {
 // args are what a manager is told of it.
 func (e Etcd) args() []string {
 	var args []string
-	for _, f := range [][2]string{{"--etcd", e.URLs}, {"--etcd-cacert", e.CA}, {"--etcd-cert", e.Cert}, {"--etcd-key", e.Key}} {
+	for _, f := range [][2]string{{"--etcd", e.URLs}, {"--etcd-cacert", e.CA}, {"--etcd-cert", e.Cert},
+		{"--etcd-key", e.Key}} {
 		if f[1] != "" {
 			args = append(args, f[0], f[1])
 		}
@@ -234,10 +235,12 @@ func checkAmounts(file string, s model.Substrate) error {
 	for _, n := range s.Nodes {
 		switch {
 		case n.CPU < model.MinCPU:
-			return fmt.Errorf("%s: node %s has %s cores; state at least %s, or leave cpu out for its share of this machine's", file, n.Name,
+			return fmt.Errorf("%s: node %s has %s cores; state at least %s, or leave cpu out for its share of this "+
+				"machine's", file, n.Name,
 				n.CPU, model.MinCPU)
 		case n.Memory < model.MinMemory:
-			return fmt.Errorf("%s: node %s has %s of memory; state at least %s, or leave memory out for its share of this machine's", file,
+			return fmt.Errorf("%s: node %s has %s of memory; state at least %s, or leave memory out for its share of "+
+				"this machine's", file,
 				n.Name, n.Memory, model.MinMemory)
 		}
 	}
@@ -307,9 +310,11 @@ func checkChange(d instance.Dirs, old, next settings) error {
 	if len(names) > 5 {
 		shown = fmt.Sprintf("%s and %d more", strings.Join(names[:5], ", "), len(names)-5)
 	}
-	return &RefusedError{fmt.Sprintf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, %s. "+
+	return &RefusedError{fmt.Sprintf("polyplane '%s' was %s, and networks stand on it (%s): with what you ask for, "+
+		"%s. "+
 		"Run `%s` to come back to what was, and delete the networks before changing it; or start anew with `%s`",
-		d.Name, old.describe(), shown, problem, instance.Command(d.Name, "up"), instance.Command(d.Name, "down --purge"))}
+		d.Name, old.describe(), shown, problem, instance.Command(d.Name, "up"),
+		instance.Command(d.Name, "down --purge"))}
 }
 
 var instanceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
@@ -317,7 +322,8 @@ var instanceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 // CheckName returns what is wrong with an instance's name.
 func CheckName(name string) error {
 	if !instanceName.MatchString(name) {
-		return &OptionError{fmt.Errorf("%q cannot be an instance's name: use lower-case letters, digits and '-', at most 32", name)}
+		return &OptionError{fmt.Errorf("%q cannot be an instance's name: use lower-case letters, digits and '-', at "+
+			"most 32", name)}
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ func TestFullDisk(t *testing.T) {
 	defer unix.Unmount(disk, unix.MNT_DETACH) //nolint:errcheck // a temporary directory of this test's
 	d := instance.Dirs{Name: "full", Data: filepath.Join(disk, "var", "full")}
 	err := checkSpace(d)
-	if err == nil || !strings.Contains(err.Error(), d.Data+" has 30MiB free, and 70MiB are needed: make room for 40MiB more") {
+	if err == nil || !strings.Contains(err.Error(), d.Data+
+		" has 30MiB free, and 70MiB are needed: make room for 40MiB more") {
 		t.Errorf("a new instance: %v", err)
 	}
 	if err := os.MkdirAll(d.Store(), 0o700); err != nil {
@@ -49,7 +50,8 @@ func TestNodesOfNothing(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := decide(Options{File: file}, settings{}, false, m); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := decide(Options{File: file}, settings{}, false, m); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; expected %q", text, err, want)
 		}
 	}

@@ -34,7 +34,8 @@ func TestDriftIsPutRight(t *testing.T) {
 	restore := func() {
 		t.Helper()
 		old := p.ports("n2")["n2 "+port]
-		p.inside(dir.NodeNamespace(), func() error { return netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: old}}) })
+		p.inside(dir.NodeNamespace(),
+			func() error { return netlink.LinkDel(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Index: old}}) })
 		p.until("the port to be back", func() error {
 			if now := p.ports("n2")["n2 "+port]; now == 0 || now == old {
 				return fmt.Errorf("port %s has index %d", port, now)
@@ -77,11 +78,13 @@ func TestDriftIsPutRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state.Networks[0].Elements = slices.DeleteFunc(state.Networks[0].Elements, func(e model.NodeElement) bool { return e.Name == "r1" })
+	state.Networks[0].Elements = slices.DeleteFunc(state.Networks[0].Elements,
+		func(e model.NodeElement) bool { return e.Name == "r1" })
 	if err := instance.NewDesired(dir).Write(state); err != nil {
 		t.Fatal(err)
 	}
-	agent := exec.Command("nsenter", "--net="+dir.NodeNamespace(), built.path, "agent", "--instance", p.dirs.Name, "--node", "n2",
+	agent := exec.Command("nsenter", "--net="+dir.NodeNamespace(), built.path, "agent", "--instance",
+		p.dirs.Name, "--node", "n2",
 		"--address", "100.64.0.2")
 	var said bytes.Buffer
 	agent.Stderr = &said
@@ -148,7 +151,8 @@ func TestDownLeavesNothingAndUpComesBack(t *testing.T) {
 	if err := unix.Kill(p.pids()["up"], unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := p.try("up", "--name", p.dirs.Name, "--nodes", "1", "-d"); err == nil || !strings.Contains(out, "lab") {
+	if out, err := p.try("up", "--name", p.dirs.Name, "--nodes", "1", "-d"); err == nil ||
+		!strings.Contains(out, "lab") {
 		t.Errorf("taking a node away from under the network: %v: %s", err, out)
 	}
 	maps = pinned(t, p.dirs.Node("n1").BPF())
@@ -170,7 +174,8 @@ func TestDownLeavesNothingAndUpComesBack(t *testing.T) {
 // A foreground `up` ends its processes at SIGINT and leaves the networks; one that is told nonsense touches nothing.
 func TestForeground(t *testing.T) {
 	p := newPlatform(t)
-	if out, err := p.try("up", "--name", p.dirs.Name, "--nodes", "2", "--topology", "star"); err == nil || !strings.Contains(out, "mesh") {
+	if out, err := p.try("up", "--name", p.dirs.Name, "--nodes", "2", "--topology", "star"); err == nil ||
+		!strings.Contains(out, "mesh") {
 		t.Errorf("an unknown topology: %v: %s", err, out)
 	}
 	if _, err := os.Stat(p.dirs.Run); !os.IsNotExist(err) {

@@ -13,9 +13,9 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// Where this machine itself is a node, our ports are devices of the host. Programs that manage the host's devices must leave them
-// alone, and these files tell them to. They are in /run, so that a reboot forgets them. Each is written only where the directory
-// of the program that reads it exists.
+// Where this machine itself is a node, our ports are devices of the host. Programs that manage the host's devices must
+// leave them alone, and these files tell them to. They are in /run, so that a reboot forgets them. Each is written only
+// where the directory of the program that reads it exists.
 
 // portPattern matches the ports' devices ("ppp0" is shorter).
 var portPattern = instance.PortDevicePrefix + strings.Repeat("?", 13)
@@ -31,7 +31,8 @@ var unmanaged = []struct{ program, reload, path, text string }{
 		`SUBSYSTEM=="net", KERNEL=="` + portPattern + "|" + tunnelPattern + `", ENV{NM_UNMANAGED}="1"` + "\n"},
 	// udev would give every device a persistent address and may rename it.
 	{"/run/systemd", "udevadm control --reload", "/run/systemd/network/10-polyplane.link",
-		"[Match]\nOriginalName=" + portPattern + " " + tunnelPattern + "\n\n[Link]\nNamePolicy=\nMACAddressPolicy=none\n"},
+		"[Match]\nOriginalName=" + portPattern + " " + tunnelPattern +
+			"\n\n[Link]\nNamePolicy=\nMACAddressPolicy=none\n"},
 	{"/run/systemd", "networkctl reload", "/run/systemd/network/10-polyplane.network",
 		"[Match]\nName=" + portPattern + " " + tunnelPattern + "\n\n[Link]\nUnmanaged=yes\n"},
 }

@@ -33,7 +33,8 @@ type Up struct {
 	Manager Manager
 	Out     io.Writer // what users see
 	Version string
-	// Join is set by `polyplane join`. Reach makes what a machine that joins, or has joined, needs of a manager elsewhere.
+	// Join is set by `polyplane join`. Reach makes what a machine that joins, or has joined, needs of a manager
+	// elsewhere.
 	Join  *Join
 	Reach Reach
 	// Examine tells what is wrong with the store. Without it the manager's own words are shown.
@@ -105,7 +106,8 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 	if len(nodes) > 0 && ready == nil {
 		u.say("The platform's processes have ended. Networks stay as they are and go on forwarding:")
 		u.say("  %-28s takes them over again", instance.Command(u.Dirs.Name, "up"))
-		u.say("  %-28s removes everything, and keeps what is needed to come back", instance.Command(u.Dirs.Name, "down"))
+		u.say("  %-28s removes everything, and keeps what is needed to come back",
+			instance.Command(u.Dirs.Name, "down"))
 	}
 	return nil
 }
@@ -258,7 +260,8 @@ func (u *Up) start(ctx context.Context, s settings, daemons *sync.WaitGroup) (*s
 		all = nil
 	}
 	for _, n := range s.Substrate.Nodes {
-		a := daemon{name: "agent-" + n.Name, args: append([]string{"agent", "--instance", u.Dirs.Name, "--node", n.Name}, outpost...),
+		a := daemon{name: "agent-" + n.Name,
+			args:  append([]string{"agent", "--instance", u.Dirs.Name, "--node", n.Name}, outpost...),
 			watch: watchAgent(u.Dirs.Node(n.Name).AgentSocket())}
 		// One node that no others can join has nobody to tunnel to.
 		if n.Address.IsValid() && (len(s.Substrate.Nodes) > 1 || len(s.Listen) > 0 || s.Joined != nil) {
@@ -323,7 +326,8 @@ func (u *Up) await(ctx context.Context, sup *supervisor, s settings) ([]model.No
 		nodes, err := u.Manager.Nodes(once)
 		enough()
 		waiting := ""
-		nodes = slices.DeleteFunc(nodes, func(n model.NodeStatus) bool { return n.Joined }) // up or not, they are not ours to start
+		// up or not, they are not ours to start
+		nodes = slices.DeleteFunc(nodes, func(n model.NodeStatus) bool { return n.Joined })
 		if err == nil {
 			for _, n := range nodes {
 				// Until a node has taken this store's word, it says what it was told before.

@@ -100,7 +100,8 @@ func watchManager(m Manager) *watch {
 
 // watchAgent asks an agent how its loop goes round.
 func watchAgent(socket string) *watch {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	c := &http.Client{Transport: transport}

@@ -1,5 +1,6 @@
-// Package frame is the shape of measured frames: their headers, sizes and destinations, and the tag that lets the sink tell
-// which frame of which stream it sees, when it was sent, and whether it arrived whole. The eBPF source writes the same frames.
+// Package frame is the shape of measured frames: their headers, sizes and destinations, and the tag that lets the sink
+// tell which frame of which stream it sees, when it was sent, and whether it arrived whole. The eBPF source writes the
+// same frames.
 package frame
 
 import (
@@ -65,8 +66,8 @@ func (k Kind) HeaderSize() int {
 	return 14
 }
 
-// MinSize is the smallest frame that holds headers and tag: 64 bytes, but 84 for IPv6 (RFC 5180, section 5.1.1, foresees
-// that a tester's own bytes raise the smallest size).
+// MinSize is the smallest frame that holds headers and tag: 64 bytes, but 84 for IPv6 (RFC 5180, section 5.1.1,
+// foresees that a tester's own bytes raise the smallest size).
 func (k Kind) MinSize() int { return max(MinSize, k.HeaderSize()+TagSize+FCS) }
 
 // Headers are the fields that all frames of a stream share.
@@ -83,7 +84,8 @@ type Headers struct {
 // Validate names what is wrong.
 func (h Headers) Validate() error {
 	if len(h.SourceMAC) != 6 || len(h.DestMAC) != 6 {
-		return fmt.Errorf("frame headers: MAC addresses %q and %q; both are needed, with 6 bytes", h.SourceMAC, h.DestMAC)
+		return fmt.Errorf("frame headers: MAC addresses %q and %q; both are needed, with 6 bytes",
+			h.SourceMAC, h.DestMAC)
 	}
 	switch h.Kind {
 	case IPv4:
@@ -104,8 +106,8 @@ func (h Headers) Validate() error {
 	return nil
 }
 
-// Template is the header bytes with everything that differs from frame to frame left zero: lengths, destination, source port,
-// checksums.
+// Template is the header bytes with everything that differs from frame to frame left zero: lengths, destination, source
+// port, checksums.
 func (h Headers) Template() []byte {
 	b := make([]byte, h.Kind.HeaderSize())
 	copy(b[0:], h.DestMAC)
@@ -216,7 +218,8 @@ func Parse(b []byte) (t Tag, whole bool, err error) {
 		}
 		p = p[48:]
 	}
-	t = Tag{binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]), binary.BigEndian.Uint32(p[4:]), binary.BigEndian.Uint64(p[8:])}
+	t = Tag{binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]), binary.BigEndian.Uint32(p[4:]),
+		binary.BigEndian.Uint64(p[8:])}
 	return t, Sum(p) == 0xffff, nil
 }
 

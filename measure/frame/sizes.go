@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Sizes says how large frames are, check sequence included. Either Of lists sizes, drawn with equal chance (repeat one to
-// give it weight), or frames are uniform between Min and Max, both included.
+// Sizes says how large frames are, check sequence included. Either Of lists sizes, drawn with equal chance (repeat one
+// to give it weight), or frames are uniform between Min and Max, both included.
 type Sizes struct {
 	Of       []int
 	Min, Max int
@@ -58,7 +58,8 @@ func (s Sizes) Validate(k Kind) error {
 	case low > high:
 		return fmt.Errorf("frame sizes: %d to %d, the smaller comes first", low, high)
 	case low < k.MinSize():
-		return fmt.Errorf("frame size %d: %v frames need at least %d bytes (headers, %d bytes of tag, check sequence)", low, k, k.MinSize(), TagSize)
+		return fmt.Errorf("frame size %d: %v frames need at least %d bytes (headers, %d bytes of tag, check sequence)",
+			low, k, k.MinSize(), TagSize)
 	case high > MaxSize:
 		return fmt.Errorf("frame size %d: at most %d bytes", high, MaxSize)
 	}

@@ -1,6 +1,6 @@
-// Package hist is a log-linear histogram of durations in nanoseconds, in the manner of HdrHistogram, and the two measures
-// of delay variation that the RFCs define. The eBPF sink keeps the same buckets in the kernel (measure/sink/bpf/hist.h); what it
-// counted is loaded here with Load.
+// Package hist is a log-linear histogram of durations in nanoseconds, in the manner of HdrHistogram, and the two
+// measures of delay variation that the RFCs define. The eBPF sink keeps the same buckets in the kernel
+// (measure/sink/bpf/hist.h); what it counted is loaded here with Load.
 package hist
 
 import (
@@ -17,7 +17,8 @@ import (
 // bucket is at most 1/128 of its values wide; quantiles are the middle of one, so they are off by at most 0.4 %.
 const (
 	SubBits = 7
-	MaxBits = 36                                 // values from 2³⁶ ns (68.7 s) up are counted in the last bucket and in Over
+	// values from 2³⁶ ns (68.7 s) up are counted in the last bucket and in Over
+	MaxBits = 36
 	Buckets = (MaxBits - SubBits + 1) << SubBits // 3,840
 )
 
@@ -60,8 +61,8 @@ type Histogram struct {
 	counts []uint64
 }
 
-// Load makes a histogram of buckets and sums that were counted elsewhere; it keeps the slice. It refuses buckets that do not
-// add up to the count, because then one of the two is wrong.
+// Load makes a histogram of buckets and sums that were counted elsewhere; it keeps the slice. It refuses buckets that
+// do not add up to the count, because then one of the two is wrong.
 func Load(s Sums, counts []uint64) (*Histogram, error) {
 	if len(counts) != Buckets {
 		return nil, fmt.Errorf("load a histogram: %d buckets, the layout has %d", len(counts), Buckets)
@@ -147,8 +148,8 @@ func deviation(n uint64, sum *big.Int, low, high uint64) float64 {
 	return math.Sqrt(max(f, 0))
 }
 
-// Quantile is the smallest value that at least the share p of all values does not exceed (nearest rank), to within half a
-// bucket; p is within 0…1. The ends are the exact minimum and maximum.
+// Quantile is the smallest value that at least the share p of all values does not exceed (nearest rank), to within half
+// a bucket; p is within 0…1. The ends are the exact minimum and maximum.
 func (h *Histogram) Quantile(p float64) uint64 {
 	if h.Count == 0 {
 		return 0
@@ -227,8 +228,10 @@ func (d Digest) String() string {
 	if d.Count == 0 {
 		return "no values"
 	}
-	return fmt.Sprintf("min %v, p50 %v, p99 %v, p99.9 %v, max %v, mean %v ± %v (n=%d)", time.Duration(d.Min), time.Duration(d.P50),
-		time.Duration(d.P99), time.Duration(d.P999), time.Duration(d.Max), time.Duration(d.Mean), time.Duration(d.SD), d.Count)
+	return fmt.Sprintf("min %v, p50 %v, p99 %v, p99.9 %v, max %v, mean %v ± %v (n=%d)", time.Duration(d.Min),
+		time.Duration(d.P50),
+		time.Duration(d.P99), time.Duration(d.P999), time.Duration(d.Max), time.Duration(d.Mean),
+		time.Duration(d.SD), d.Count)
 }
 
 // wire is the JSON form: sums and the non-empty buckets as [index, count].

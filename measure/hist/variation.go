@@ -6,7 +6,8 @@ import (
 )
 
 // Variation follows the delay variation of one stream: RFC 3393 (the one-way delay of a packet less that of the packet
-// before it, in order of arrival) and RFC 3550 (the smoothed jitter that RTP receivers report). The zero value is ready.
+// before it, in order of arrival) and RFC 3550 (the smoothed jitter that RTP receivers report). The zero value is
+// ready.
 type Variation struct {
 	Abs     Histogram // of |IPDV|
 	Longer  uint64    // packets that were delayed more than the one before
@@ -40,7 +41,8 @@ func (v *Variation) Add(delay int64) {
 	v.MaxJ = max(v.MaxJ, v.Jitter)
 }
 
-// Merge adds the counts of another queue's Variation of the same stream; the jitter is that of whoever saw more packets.
+// Merge adds the counts of another queue's Variation of the same stream; the jitter is that of whoever saw more
+// packets.
 func (v *Variation) Merge(o Variation) {
 	if o.Abs.Count > v.Abs.Count {
 		v.Jitter = o.Jitter

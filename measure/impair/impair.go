@@ -1,5 +1,5 @@
-// Package impair is a real device under test whose faults are known exactly: an eBPF program that forwards from one device to
-// another. Instruments are checked against it.
+// Package impair is a real device under test whose faults are known exactly: an eBPF program that forwards from one
+// device to another. Instruments are checked against it.
 package impair
 
 import (
@@ -42,8 +42,8 @@ type Device struct {
 	links   []link.Link
 }
 
-// Open makes a device that takes frames at in and sends them out of out, both in one namespace. The detour is a veth pair in
-// the same namespace: frames leave through its first end and come back through its second.
+// Open makes a device that takes frames at in and sends them out of out, both in one namespace. The detour is a veth
+// pair in the same namespace: frames leave through its first end and come back through its second.
 func Open(in, out netdev.Ref, detour [2]netdev.Ref, f Faults) (*Device, error) {
 	if in.Namespace != out.Namespace {
 		return nil, errors.New("faulty device: its two sides are in different namespaces")
@@ -104,7 +104,8 @@ func (d *Device) attach(in, out netdev.Ref, detour [2]netdev.Ref) error {
 
 // Set changes the faults, and begins counting anew.
 func (d *Device) Set(f Faults) error {
-	for name, p := range map[string]float64{"loss": f.Loss, "duplication": f.Duplication, "corruption": f.Corruption, "detour": f.Detour} {
+	for name, p := range map[string]float64{"loss": f.Loss, "duplication": f.Duplication, "corruption": f.Corruption,
+		"detour": f.Detour} {
 		if !(p >= 0 && p <= 1) {
 			return fmt.Errorf("faulty device: a chance of %s of %v is not within 0…1", name, p)
 		}
@@ -114,8 +115,9 @@ func (d *Device) Set(f Faults) error {
 	}
 	chance := func(p float64) uint32 { return uint32(math.Min(p*(1<<32), math.MaxUint32)) }
 	c := programFault{
-		Loss: chance(f.Loss), Duplication: chance(f.Duplication), Corruption: chance(f.Corruption), Detour: chance(f.Detour),
-		Delay: uint32(f.Delay), Jitter: uint32(f.Jitter), CorruptFrom: uint32(frame.IPv4.HeaderSize()),
+		Loss: chance(f.Loss), Duplication: chance(f.Duplication), Corruption: chance(f.Corruption),
+		Detour: chance(f.Detour),
+		Delay:  uint32(f.Delay), Jitter: uint32(f.Jitter), CorruptFrom: uint32(frame.IPv4.HeaderSize()),
 		Rng: f.Seed*2 + 1,
 	}
 	if f.Rate > 0 {

@@ -72,8 +72,10 @@ func (b *bench) measure(t *testing.T, f impair.Faults, rate float64, d time.Dura
 		t.Fatal(err)
 	}
 	o := source.Options{Device: b.src, Run: b.run, Duration: d, CPU: -1, Batch: batch, Streams: []source.Stream{{
-		Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2), Source: netip.MustParseAddr("10.0.0.1")},
-		Sizes:   frame.Fixed(size), Destinations: source.Destinations(netip.MustParseAddr("10.1.0.0"), 4096), Rate: rate,
+		Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2),
+			Source: netip.MustParseAddr("10.0.0.1")},
+		Sizes: frame.Fixed(size), Destinations: source.Destinations(netip.MustParseAddr("10.1.0.0"), 4096),
+		Rate: rate,
 	}}}
 	src, err := source.OpenXDP(o)
 	if err != nil {
@@ -94,7 +96,8 @@ func (b *bench) measure(t *testing.T, f impair.Faults, rate float64, d time.Dura
 		t.Fatal(err)
 	}
 	if out.counts.Frames+out.sent.Refused.Sent != out.sent.Sent() {
-		t.Errorf("%d frames sent, %d refused by the device's ring, but it saw %d", out.sent.Sent(), out.sent.Refused.Sent, out.counts.Frames)
+		t.Errorf("%d frames sent, %d refused by the device's ring, but it saw %d", out.sent.Sent(),
+			out.sent.Refused.Sent, out.counts.Frames)
 	}
 	return out
 }
@@ -116,7 +119,8 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 			// A bit flipped in the tag itself may hide the stream or the run: such frames are counted without a stream.
 			corrupted := st.Corrupted + o.got.Corrupted
 			overrun := o.got.Overrun
-			t.Logf("%+v sink %d unique %d dup %d reordered %d corrupted, overrun %d", c, st.Unique, st.Duplicated, st.Reordered, corrupted, overrun)
+			t.Logf("%+v sink %d unique %d dup %d reordered %d corrupted, overrun %d", c, st.Unique, st.Duplicated,
+				st.Reordered, corrupted, overrun)
 			duplicatesOfCorrupted := uint64(0)
 			if f.Duplication > 0 && f.Corruption > 0 { // independent faults may hit one frame
 				duplicatesOfCorrupted = corrupted - min(c.Corrupted, corrupted)
@@ -140,7 +144,8 @@ func TestFaultsAreCountedExactly(t *testing.T) {
 	}
 }
 
-// Detoured frames are overtaken when others follow closely, which a burst makes sure of; never are more frames reordered.
+// Detoured frames are overtaken when others follow closely, which a burst makes sure of; never are more frames
+// reordered.
 func TestReordering(t *testing.T) {
 	b := newBench(t)
 	o := b.measure(t, impair.Faults{Detour: 0.01}, 0, 500*time.Millisecond, 64, 32)
@@ -154,15 +159,16 @@ func TestReordering(t *testing.T) {
 	}
 }
 
-// A limit of 40,000 frames/s lets through that, and at most the burst more. The burst is what 100 ms of the limit are, since a
-// busy machine makes the source pause and catch up.
+// A limit of 40,000 frames/s lets through that, and at most the burst more. The burst is what 100 ms of the limit are,
+// since a busy machine makes the source pause and catch up.
 func TestRateLimit(t *testing.T) {
 	b := newBench(t)
 	const limit, burst = 40_000, 4_000
 	o := b.measure(t, impair.Faults{Rate: limit, Burst: burst}, 100_000, 2*time.Second, 64, 8)
 	st := o.got.Streams[0]
 	want := limit * o.sent.Elapsed.Seconds()
-	t.Logf("%d of %d came through, want %.0f to %.0f; source %+v", st.Unique, o.sent.Sent(), want, want+burst, o.sent.Streams)
+	t.Logf("%d of %d came through, want %.0f to %.0f; source %+v", st.Unique, o.sent.Sent(), want,
+		want+burst, o.sent.Streams)
 	if float64(st.Unique) > want*1.001+burst {
 		t.Errorf("%d frames came through, the limit allows %.0f", st.Unique, want+burst)
 	}
@@ -174,9 +180,10 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-// Delay and jitter are measured as what they are. Frames go one by one (batch 1), so that device and sink run inside each
-// frame's own call, and pauses of a busy machine fall between frames; quantiles leave out the few that do not. A machine that is
-// slower for seconds stretches all of them, so a wrong figure counts only if it is wrong time and again.
+// Delay and jitter are measured as what they are. Frames go one by one (batch 1), so that device and sink run inside
+// each frame's own call, and pauses of a busy machine fall between frames; quantiles leave out the few that do not. A
+// machine that is slower for seconds stretches all of them, so a wrong figure counts only if it is wrong time and
+// again.
 func TestDelay(t *testing.T) {
 	var wrong []string
 	for range 5 {
@@ -218,7 +225,8 @@ func delays(t *testing.T, b *bench) (wrong []string) {
 
 func TestSetRefuses(t *testing.T) {
 	b := newBench(t)
-	for _, f := range []impair.Faults{{Loss: 1.5}, {Corruption: -1}, {Delay: time.Second}, {Jitter: -1}, {Detour: math.NaN()}} {
+	for _, f := range []impair.Faults{{Loss: 1.5}, {Corruption: -1}, {Delay: time.Second}, {Jitter: -1},
+		{Detour: math.NaN()}} {
 		if b.device.Set(f) == nil {
 			t.Errorf("%+v was accepted", f)
 		}

@@ -48,14 +48,18 @@ type Device struct {
 }
 
 // sysctls are the ones that change what packets cost or how they are queued.
-var sysctls = []string{"net/core/bpf_jit_enable", "net/core/bpf_jit_harden", "net/core/netdev_budget", "net/core/netdev_budget_usecs",
-	"net/core/dev_weight", "net/core/default_qdisc", "net/ipv4/tcp_congestion_control", "kernel/bpf_stats_enabled", "kernel/sched_rt_runtime_us"}
+var sysctls = []string{"net/core/bpf_jit_enable", "net/core/bpf_jit_harden", "net/core/netdev_budget",
+	"net/core/netdev_budget_usecs",
+	"net/core/dev_weight", "net/core/default_qdisc", "net/ipv4/tcp_congestion_control", "kernel/bpf_stats_enabled",
+	"kernel/sched_rt_runtime_us"}
 
-var features = []string{"rx-gro", "tx-tcp-segmentation", "tx-generic-segmentation", "tx-checksum-ip-generic", "rx-checksum"}
+var features = []string{"rx-gro", "tx-tcp-segmentation", "tx-generic-segmentation",
+	"tx-checksum-ip-generic", "rx-checksum"}
 
 // Describe reads the environment, and how the given devices are set up.
 func Describe(devices ...netdev.Ref) (Environment, error) {
-	e := Environment{When: time.Now().UTC(), Cores: runtime.NumCPU(), Go: runtime.Version(), Flaws: map[string]string{}, Sysctls: map[string]string{},
+	e := Environment{When: time.Now().UTC(), Cores: runtime.NumCPU(), Go: runtime.Version(), Flaws: map[string]string{},
+		Sysctls:     map[string]string{},
 		Clock:       line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
 		Governor:    line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
 		CommandLine: line("/proc/cmdline"), Load: line("/proc/loadavg"), Version: version(),

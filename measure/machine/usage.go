@@ -1,9 +1,10 @@
-// Package machine is what a result needs to say about the computer it was measured on: its environment, and where CPU time
-// went during a trial.
+// Package machine is what a result needs to say about the computer it was measured on: its environment, and where CPU
+// time went during a trial.
 //
-// Forwarding runs in softirq context, which the kernel charges to whatever task it interrupts, and to no element's cgroup.
-// So time is accounted three ways, and none is left out: by core (user, system, softirq, stolen), by kernel thread
-// (napi/…, ksoftirqd/…, where NAPI is threaded), and by eBPF program (the kernel's run-time statistics, when switched on).
+// Forwarding runs in softirq context, which the kernel charges to whatever task it interrupts, and to no element's
+// cgroup. So time is accounted three ways, and none is left out: by core (user, system, softirq, stolen), by kernel
+// thread (napi/…, ksoftirqd/…, where NAPI is threaded), and by eBPF program (the kernel's run-time statistics, when
+// switched on).
 package machine
 
 import (
@@ -57,10 +58,11 @@ type Program struct {
 
 // Usage is CPU time, either since boot or between two readings.
 type Usage struct {
-	Wall     time.Duration            `json:"wall"`
-	Cores    []Core                   `json:"cores"`
-	Threads  []Thread                 `json:"threads,omitempty"`
-	Groups   map[string]time.Duration `json:"groups,omitempty"` // cgroup directory → time of its processes, forwarding not included
+	Wall    time.Duration `json:"wall"`
+	Cores   []Core        `json:"cores"`
+	Threads []Thread      `json:"threads,omitempty"`
+	// cgroup directory → time of its processes, forwarding not included
+	Groups   map[string]time.Duration `json:"groups,omitempty"`
 	Programs []Program                `json:"programs,omitempty"`
 }
 
@@ -106,7 +108,8 @@ func (u Usage) Sub(before Usage) Usage {
 	for i, c := range u.Cores {
 		if i < len(before.Cores) {
 			b := before.Cores[i]
-			d.Cores = append(d.Cores, Core{c.CPU, c.User - b.User, c.System - b.System, c.IRQ - b.IRQ, c.SoftIRQ - b.SoftIRQ,
+			d.Cores = append(d.Cores, Core{c.CPU, c.User - b.User, c.System - b.System, c.IRQ - b.IRQ,
+				c.SoftIRQ - b.SoftIRQ,
 				c.Steal - b.Steal, c.Idle - b.Idle})
 		}
 	}

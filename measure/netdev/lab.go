@@ -44,8 +44,8 @@ func (n *Namespace) Path() string { return fmt.Sprintf("/proc/self/fd/%d", int(n
 func (n *Namespace) Close() error { return n.handle.Close() }
 
 // NewVeth makes a veth pair, both ends up and with GRO on (so that their NAPI runs, which XDP frames need), without
-// addresses and without IPv6's own chatter. MACs are 02:00:00:00:00:0N with N first and first + 1. Both namespaces must be
-// ones of NewNamespace.
+// addresses and without IPv6's own chatter. MACs are 02:00:00:00:00:0N with N first and first + 1. Both namespaces must
+// be ones of NewNamespace.
 func NewVeth(a, b Ref, first byte) error {
 	if err := In(a.Namespace, func() error {
 		target, err := netns.GetFromPath(b.Namespace)

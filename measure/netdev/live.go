@@ -50,13 +50,15 @@ func RunLive(p *ebpf.Program, data []byte, repeat uint32, batch int, done func()
 	}
 }
 
-// Gauge reads what a thread that sends has achieved: frames that left its device, and the CPU time that it used for them.
+// Gauge reads what a thread that sends has achieved: frames that left its device, and the CPU time that it used for
+// them.
 type Gauge struct {
 	counter *os.File
 	clock   int32
 }
 
-// NewGauge reads a device that only this thread sends out of. A veth counts the frames that XDP sends out of it when its peer takes them.
+// NewGauge reads a device that only this thread sends out of. A veth counts the frames that XDP sends out of it when
+// its peer takes them.
 func NewGauge(r Ref, tid int) (*Gauge, error) {
 	g := &Gauge{clock: int32(^tid)<<3 | 6} // CPUCLOCK_SCHED of one thread, see the kernel's posix-timers.h
 	err := In(r.Namespace, func() error {

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Ref names a device: its network namespace as a path (/run/netns/a, /proc/123/ns/net; empty for our own) and its name there.
+// Ref names a device: its network namespace as a path (/run/netns/a, /proc/123/ns/net; empty for our own) and its name
+// there.
 type Ref struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
@@ -32,8 +33,8 @@ func (r Ref) String() string {
 	return r.Name + " in " + r.Namespace
 }
 
-// In runs f on a thread that is in the namespace; the thread ends afterwards, so nothing else ever runs there by mistake. An
-// empty path means the caller's process's own namespace.
+// In runs f on a thread that is in the namespace; the thread ends afterwards, so nothing else ever runs there by
+// mistake. An empty path means the caller's process's own namespace.
 func In(namespace string, f func() error) error {
 	if namespace == "" {
 		namespace = "/proc/self/ns/net"
@@ -65,8 +66,8 @@ func Pin(cpu int) error {
 	return nil
 }
 
-// First gives a thread (0: the calling one) the highest ordinary priority, nice −20, so that what else the machine does hardly
-// delays it. Not a real-time one: that would starve the kernel's own softirq threads.
+// First gives a thread (0: the calling one) the highest ordinary priority, nice −20, so that what else the machine does
+// hardly delays it. Not a real-time one: that would starve the kernel's own softirq threads.
 func First(tid int) error {
 	if err := unix.Setpriority(unix.PRIO_PROCESS, tid, -20); err != nil {
 		return fmt.Errorf("raise the priority of thread %d: %w", tid, err)
@@ -83,7 +84,8 @@ func ThreadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Schedule reads how long a thread has run, and how long it could have run while others had its core, from its schedstat file.
+// Schedule reads how long a thread has run, and how long it could have run while others had its core, from its
+// schedstat file.
 func Schedule(path string) (ran, waited time.Duration, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -134,7 +136,8 @@ func ReadDrops(r Ref) (Drops, error) {
 			switch {
 			case strings.HasPrefix(name, "tx_queue_") && strings.HasSuffix(name, "_xdp_xmit_errors"):
 				d.RingFull += v
-			case strings.HasPrefix(name, "rx_queue_") && strings.HasSuffix(name, "_drops") && !strings.HasSuffix(name, "_xdp_drops"):
+			case strings.HasPrefix(name, "rx_queue_") && strings.HasSuffix(name, "_drops") &&
+				!strings.HasSuffix(name, "_xdp_drops"):
 				d.Received += v
 			}
 		}
@@ -150,7 +153,8 @@ func ReadDrops(r Ref) (Drops, error) {
 	return d, nil
 }
 
-// Transmitted is how many frames a device has sent; a veth counts those that XDP sends out of it once its peer took them.
+// Transmitted is how many frames a device has sent; a veth counts those that XDP sends out of it once its peer took
+// them.
 func Transmitted(r Ref) (n uint64, err error) {
 	err = In(r.Namespace, func() error {
 		return withSysfs(func(root string) error {
@@ -219,11 +223,13 @@ func SetThreaded(r Ref, on bool) ([]int, error) {
 		return nil, err
 	}
 	// Devices of the same name in other namespaces may have threads, too: the new ones are ours.
-	if fresh := slices.DeleteFunc(slices.Clone(after), func(pid int) bool { return slices.Contains(before, pid) }); len(fresh) > 0 {
+	if fresh := slices.DeleteFunc(slices.Clone(after),
+		func(pid int) bool { return slices.Contains(before, pid) }); len(fresh) > 0 {
 		return fresh, nil
 	}
 	if len(after) > 1 {
-		return nil, fmt.Errorf("set threaded NAPI of %v: it is on already, and %d devices of that name have receive threads, so that its own cannot be told apart; switch it off first",
+		return nil, fmt.Errorf("set threaded NAPI of %v: it is on already, and %d devices of that name have receive "+
+			"threads, so that its own cannot be told apart; switch it off first",
 			r, len(after))
 	}
 	return after, nil
@@ -262,7 +268,8 @@ func PinThread(tid, cpu int) error {
 	return nil
 }
 
-// withSysfs mounts the current namespace's sysfs where only this thread sees it: /sys shows the namespace it was mounted in.
+// withSysfs mounts the current namespace's sysfs where only this thread sees it: /sys shows the namespace it was
+// mounted in.
 func withSysfs(f func(root string) error) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("new mount namespace: %w", err)

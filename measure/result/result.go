@@ -1,5 +1,5 @@
-// Package result writes what was measured: JSON with everything, the environment included, for later questions; CSV with one
-// line a trial for spreadsheets; and the tables of docs/performance.md.
+// Package result writes what was measured: JSON with everything, the environment included, for later questions; CSV
+// with one line a trial for spreadsheets; and the tables of docs/performance.md.
 package result
 
 import (
@@ -61,7 +61,8 @@ func NewFigure(system, quantity, unit string, samples []float64) (Figure, error)
 	return f, nil
 }
 
-// Write stores NAME.json, and NAME.csv when there are trials, in a directory, which it makes. Both appear whole or not at all.
+// Write stores NAME.json, and NAME.csv when there are trials, in a directory, which it makes. Both appear whole or not
+// at all.
 func Write(dir string, f File) error {
 	f.Format = Format
 	if f.Name == "" || strings.ContainsAny(f.Name, "/\x00") {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Table writes a measurement as a section of docs/performance.md: a heading, where and when, its figures with 95 % intervals,
-// its throughputs, its comparison, and whatever speaks against trusting it.
+// Table writes a measurement as a section of docs/performance.md: a heading, where and when, its figures with 95 %
+// intervals, its throughputs, its comparison, and whatever speaks against trusting it.
 func Table(w io.Writer, f File) error {
 	var b strings.Builder
 	title := f.Title
@@ -18,7 +18,8 @@ func Table(w io.Writer, f File) error {
 		title = f.Name
 	}
 	e := f.Environment
-	fmt.Fprintf(&b, "## %s\n\n%s, %d cores, Linux %s, %s; load before: %s.\n\n", title, e.CPU, e.Cores, strings.Fields(e.Kernel + " ?")[0],
+	fmt.Fprintf(&b, "## %s\n\n%s, %d cores, Linux %s, %s; load before: %s.\n\n", title, e.CPU, e.Cores,
+		strings.Fields(e.Kernel + " ?")[0],
 		e.When.Format("2006-01-02 15:04 MST"), e.Load)
 	figures(&b, f)
 	throughputs(&b, f)
@@ -40,7 +41,8 @@ func figures(b *strings.Builder, f File) {
 				interval = Human(iv.Low) + " … " + Human(iv.High)
 			}
 		}
-		fmt.Fprintf(b, "| %s | %s | %s %s | %s | %s | %d |\n", g.System, g.Quantity, Human(g.Summary.Mean), g.Unit, interval, Human(g.Summary.Median), g.Summary.N)
+		fmt.Fprintf(b, "| %s | %s | %s %s | %s | %s | %d |\n", g.System, g.Quantity, Human(g.Summary.Mean), g.Unit,
+			interval, Human(g.Summary.Median), g.Summary.N)
 	}
 	b.WriteString("\n")
 }
@@ -54,9 +56,11 @@ func throughputs(b *strings.Builder, f File) {
 		for _, g := range f.Throughput[name].Goals {
 			confirmed := "–"
 			if g.Confirm != nil {
-				confirmed = map[bool]string{true: "yes", false: fmt.Sprintf("no, lost %.2g", g.Confirm.LossRatio())}[g.Confirmed]
+				confirmed = map[bool]string{true: "yes",
+					false: fmt.Sprintf("no, lost %.2g", g.Confirm.LossRatio())}[g.Confirmed]
 			}
-			fmt.Fprintf(b, "| %s | %s | %s frames/s | %s … %s | %s |\n", name, g.Goal.Name, Human(g.Throughput), Human(g.Bounds.Lower), Human(g.Bounds.Upper), confirmed)
+			fmt.Fprintf(b, "| %s | %s | %s frames/s | %s … %s | %s |\n", name, g.Goal.Name, Human(g.Throughput),
+				Human(g.Bounds.Lower), Human(g.Bounds.Upper), confirmed)
 		}
 	}
 	for _, name := range sorted(f.RFC2544) {
@@ -65,7 +69,8 @@ func throughputs(b *strings.Builder, f File) {
 		if r.Short {
 			note = "trials shorter than the RFC's 60 s"
 		}
-		fmt.Fprintf(b, "| %s | RFC 2544 | %s frames/s | %s … %s | %s |\n", name, Human(r.Throughput), Human(r.Bounds.Lower), Human(r.Bounds.Upper), note)
+		fmt.Fprintf(b, "| %s | RFC 2544 | %s frames/s | %s … %s | %s |\n", name, Human(r.Throughput),
+			Human(r.Bounds.Lower), Human(r.Bounds.Upper), note)
 	}
 	b.WriteString("\n")
 }
@@ -75,10 +80,12 @@ func comparison(b *strings.Builder, f File) {
 	if c == nil {
 		return
 	}
-	fmt.Fprintf(b, "Noise floor (the same system twice): ± %.2f %%.\n\n| system | ratio to the first | 95 %% interval | differs |\n|---|---|---|---|\n", 100*c.Noise.Floor)
+	fmt.Fprintf(b, "Noise floor (the same system twice): ± %.2f %%.\n\n| system | ratio to the first | 95 %% "+
+		"interval | differs |\n|---|---|---|---|\n", 100*c.Noise.Floor)
 	for _, name := range sorted(c.Ratios) {
 		r := c.Ratios[name]
-		fmt.Fprintf(b, "| %s | %.3f | %.3f … %.3f | %s |\n", name, r.Median, r.Interval.Low, r.Interval.High, map[bool]string{true: "yes", false: "no"}[c.Differs[name]])
+		fmt.Fprintf(b, "| %s | %.3f | %.3f … %.3f | %s |\n", name, r.Median, r.Interval.Low, r.Interval.High,
+			map[bool]string{true: "yes", false: "no"}[c.Differs[name]])
 	}
 	b.WriteString("\n")
 	if !c.Verdict.Stable {

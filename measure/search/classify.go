@@ -9,17 +9,18 @@ import (
 
 // Goal is what a rate has to hold, and how surely that must be known (the terms are those of MLRsearch).
 type Goal struct {
-	Name         string        `json:"name"`          // "NDR", "PDR", …
-	LossRatio    float64       `json:"loss_ratio"`    // a trial that loses more is a bad one
-	ExceedRatio  float64       `json:"exceed_ratio"`  // share of the trials' time that may be bad; 0.5 for "half of them"
+	Name      string  `json:"name"`       // "NDR", "PDR", …
+	LossRatio float64 `json:"loss_ratio"` // a trial that loses more is a bad one
+	// share of the trials' time that may be bad; 0.5 for "half of them"
+	ExceedRatio  float64       `json:"exceed_ratio"`
 	Width        float64       `json:"width"`         // relative width of the bounds
 	InitialTrial time.Duration `json:"initial_trial"` // of the first, coarse trials
 	FinalTrial   time.Duration `json:"final_trial"`   // trials at least this long decide
 	Sum          time.Duration `json:"sum"`           // time of deciding trials that a rate needs
 }
 
-// NDR and PDR are the two goals that FD.io's CSIT reports: no loss, and at most 0.5 %; half of the 1 s trials may exceed, and
-// a rate is decided by 21 s of them.
+// NDR and PDR are the two goals that FD.io's CSIT reports: no loss, and at most 0.5 %; half of the 1 s trials may
+// exceed, and a rate is decided by 21 s of them.
 var (
 	NDR = Goal{"NDR", 0, 0.5, 0.005, time.Second, time.Second, 21 * time.Second}
 	PDR = Goal{"PDR", 0.005, 0.5, 0.005, time.Second, time.Second, 21 * time.Second}
@@ -34,7 +35,8 @@ func (g Goal) validate() error {
 	case !(g.Width > 0 && g.Width < 1):
 		return fmt.Errorf("goal %q: width %v is not within 0…1", g.Name, g.Width)
 	case g.InitialTrial <= 0 || g.FinalTrial < g.InitialTrial || g.Sum < g.FinalTrial:
-		return fmt.Errorf("goal %q: durations %v, %v, %v; they must be above 0 and not decrease (first trial, last trial, sum)",
+		return fmt.Errorf("goal %q: durations %v, %v, %v; they must be above 0 and not decrease (first trial, last "+
+			"trial, sum)",
 			g.Name, g.InitialTrial, g.FinalTrial, g.Sum)
 	}
 	return nil
@@ -106,8 +108,8 @@ func (t target) classify(trials []Trial) class {
 	return undecided
 }
 
-// conditionalLoss is the loss ratio that stands for a rate: the quantile of the long trials that the exceed ratio points
-// at, with time not yet spent counted as total loss.
+// conditionalLoss is the loss ratio that stands for a rate: the quantile of the long trials that the exceed ratio
+// points at, with time not yet spent counted as total loss.
 func (t target) conditionalLoss(trials []Trial) float64 {
 	var long []Trial
 	total := 0.0

@@ -1,6 +1,7 @@
 // Package search finds the throughput of a device: the highest rate at which it still loses no more than a goal allows.
-// Two procedures share one interface: MultipleLossRatio, after MLRsearch (RFC 9971's terms: short trials of which a part may exceed
-// the loss ratio, several goals at once, a long confirmation), and RFC2544, the binary search of that RFC's section 26.1.
+// Two procedures share one interface: MultipleLossRatio, after MLRsearch (RFC 9971's terms: short trials of which a
+// part may exceed the loss ratio, several goals at once, a long confirmation), and RFC2544, the binary search of that
+// RFC's section 26.1.
 package search
 
 import (
@@ -48,7 +49,8 @@ type Range struct {
 
 func (r Range) validate() error {
 	if !(r.Min > 0 && r.Max > r.Min) || math.IsInf(r.Max, 0) {
-		return fmt.Errorf("rates from %v to %v frames/s: the lower must be above 0 and the upper above the lower", r.Min, r.Max)
+		return fmt.Errorf("rates from %v to %v frames/s: the lower must be above 0 and the upper above the lower",
+			r.Min, r.Max)
 	}
 	return nil
 }

@@ -20,9 +20,10 @@ type MLROptions struct {
 
 // GoalResult is what the search found for one goal.
 type GoalResult struct {
-	Goal       Goal    `json:"goal"`
-	Bounds     Bounds  `json:"bounds"`
-	Throughput float64 `json:"throughput"`        // conditional throughput: Lower × (1 − the loss ratio that stands for it)
+	Goal   Goal   `json:"goal"`
+	Bounds Bounds `json:"bounds"`
+	// conditional throughput: Lower × (1 − the loss ratio that stands for it)
+	Throughput float64 `json:"throughput"`
 	Confirm    *Trial  `json:"confirm,omitempty"` // the long trial at Lower
 	Confirmed  bool    `json:"confirmed"`         // it held the goal's loss ratio; false when none was asked for
 }
@@ -39,8 +40,8 @@ var ErrLimit = errors.New("the search ran out of time")
 // precedingTargets is how many coarser steps lead to a goal.
 const precedingTargets = 2
 
-// MultipleLossRatio searches for all goals at once: every trial counts for every goal. It starts from what the device forwards when
-// overloaded, brackets each step's bounds, and bisects.
+// MultipleLossRatio searches for all goals at once: every trial counts for every goal. It starts from what the device
+// forwards when overloaded, brackets each step's bounds, and bisects.
 func MultipleLossRatio(ctx context.Context, d Device, o MLROptions) (MLRResult, error) {
 	if err := o.Range.validate(); err != nil {
 		return MLRResult{}, fmt.Errorf("throughput search: %w", err)
@@ -129,8 +130,8 @@ func (s *searcher) overload() error {
 	return nil
 }
 
-// bounds are the tightest ones that the trials so far allow: the smallest upper bound, and the largest lower bound below
-// it, so that a lucky trial above a failed rate counts for nothing.
+// bounds are the tightest ones that the trials so far allow: the smallest upper bound, and the largest lower bound
+// below it, so that a lucky trial above a failed rate counts for nothing.
 func (s *searcher) bounds(t target) Bounds {
 	var b Bounds
 	for rate, trials := range s.at {
@@ -239,7 +240,8 @@ func (s *searcher) confirm(r *GoalResult) error {
 	}
 	t, err := s.device.Trial(s.ctx, r.Bounds.Lower, s.o.Confirm)
 	if err != nil {
-		return fmt.Errorf("throughput search: confirmation of %s at %.0f frames/s: %w", r.Goal.Name, r.Bounds.Lower, err)
+		return fmt.Errorf("throughput search: confirmation of %s at %.0f frames/s: %w", r.Goal.Name,
+			r.Bounds.Lower, err)
 	}
 	r.Confirm, r.Confirmed = &t, t.LossRatio() <= r.Goal.LossRatio
 	return nil

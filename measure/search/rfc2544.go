@@ -23,14 +23,15 @@ type RFC2544Result struct {
 	Short      bool    `json:"short,omitempty"` // trials were shorter than the 60 s the RFC wants
 }
 
-// RFC2544 bisects between the smallest and the largest rate until the bounds are close enough; a single lost frame fails a
-// rate for good.
+// RFC2544 bisects between the smallest and the largest rate until the bounds are close enough; a single lost frame
+// fails a rate for good.
 func RFC2544(ctx context.Context, d Device, o RFC2544Options) (RFC2544Result, error) {
 	if err := o.Range.validate(); err != nil {
 		return RFC2544Result{}, fmt.Errorf("RFC 2544 search: %w", err)
 	}
 	if o.Duration <= 0 || !(o.Width > 0 && o.Width < 1) {
-		return RFC2544Result{}, fmt.Errorf("RFC 2544 search: trials of %v and a width of %v; durations are above 0 and widths within 0…1",
+		return RFC2544Result{}, fmt.Errorf("RFC 2544 search: trials of %v and a width of %v; durations are above 0 "+
+			"and widths within 0…1",
 			o.Duration, o.Width)
 	}
 	res := RFC2544Result{Short: o.Duration < 60*time.Second}

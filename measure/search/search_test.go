@@ -42,8 +42,8 @@ func load(t *testing.T, path string, into any) {
 	}
 }
 
-// The bounds that MLRsearch 1.2.1 found on the same devices (testdata/record.sh) and ours must agree within the search's
-// width. A noisy device answers the same question the same way to both, so nothing has to be allowed for that.
+// The bounds that MLRsearch 1.2.1 found on the same devices (testdata/record.sh) and ours must agree within the
+// search's width. A noisy device answers the same question the same way to both, so nothing has to be allowed for that.
 func TestAgreesWithMLRsearch(t *testing.T) {
 	var sp spec
 	var want []recorded
@@ -52,14 +52,16 @@ func TestAgreesWithMLRsearch(t *testing.T) {
 	ours, theirs := 0.0, 0.0
 	compared := map[string]int{}
 	for _, w := range want {
-		i := slices.IndexFunc(sp.Devices, func(d simulated.Device) bool { return d.Name == w.Device && d.Seed == w.Seed })
+		i := slices.IndexFunc(sp.Devices,
+			func(d simulated.Device) bool { return d.Name == w.Device && d.Seed == w.Seed })
 		if i < 0 {
 			t.Fatalf("%s/%d was recorded and is not described: run testdata/record.sh", w.Device, w.Seed)
 		}
 		d := sp.Devices[i] // a copy, which nobody has asked anything
 		o := search.MLROptions{Range: search.Range{Min: sp.Min, Max: sp.Max}, Limit: 24 * time.Hour}
 		for _, g := range w.Goals {
-			o.Goals = append(o.Goals, sp.Goals[slices.IndexFunc(sp.Goals, func(s search.Goal) bool { return s.Name == g.Goal })])
+			o.Goals = append(o.Goals,
+				sp.Goals[slices.IndexFunc(sp.Goals, func(s search.Goal) bool { return s.Name == g.Goal })])
 		}
 		res, err := search.MultipleLossRatio(context.Background(), &d, o)
 		if err != nil {
@@ -74,21 +76,25 @@ func TestAgreesWithMLRsearch(t *testing.T) {
 		for j, r := range res.Goals {
 			g := w.Goals[j]
 			compared[d.Name]++
-			t.Logf("%s/%d %s: %.0f…%.0f (%.0f), MLRsearch %.0f…%.0f (%.0f); %d trials %.0f s, MLRsearch %d %.0f s", d.Name, d.Seed, r.Goal.Name,
-				r.Bounds.Lower, r.Bounds.Upper, r.Throughput, g.Lower, g.Upper, g.Throughput, len(res.Trials), seconds, w.Trials, w.Seconds)
+			t.Logf("%s/%d %s: %.0f…%.0f (%.0f), MLRsearch %.0f…%.0f (%.0f); %d trials %.0f s, MLRsearch %d %.0f s",
+				d.Name, d.Seed, r.Goal.Name,
+				r.Bounds.Lower, r.Bounds.Upper, r.Throughput, g.Lower, g.Upper, g.Throughput, len(res.Trials), seconds,
+				w.Trials, w.Seconds)
 			if (g.Lower == 0) != (r.Bounds.Lower == 0) || (g.Upper == 0) != (r.Bounds.Upper == 0) {
 				t.Errorf("%s %s: a bound is missing on one side only", d.Name, r.Goal.Name)
 				continue
 			}
 			near := func(what string, got, want float64) {
 				if want > 0 && math.Abs(got/want-1) > r.Goal.Width*(1+1e-9) {
-					t.Errorf("%s/%d %s: %s %.0f, MLRsearch %.0f: apart by %.2f %%", d.Name, d.Seed, r.Goal.Name, what, got, want, 100*(got/want-1))
+					t.Errorf("%s/%d %s: %s %.0f, MLRsearch %.0f: apart by %.2f %%", d.Name, d.Seed, r.Goal.Name, what,
+						got, want, 100*(got/want-1))
 				}
 			}
 			near("lower bound", r.Bounds.Lower, g.Lower)
 			near("upper bound", r.Bounds.Upper, g.Upper)
 			near("throughput", r.Throughput, g.Throughput)
-			if r.Bounds.Lower > 0 && r.Bounds.Upper > 0 && r.Bounds.Upper-r.Bounds.Lower > r.Goal.Width*r.Bounds.Upper*(1+1e-9) {
+			if r.Bounds.Lower > 0 && r.Bounds.Upper > 0 &&
+				r.Bounds.Upper-r.Bounds.Lower > r.Goal.Width*r.Bounds.Upper*(1+1e-9) {
 				t.Errorf("%s %s: bounds %v are wider than asked for", d.Name, r.Goal.Name, r.Bounds)
 			}
 		}
@@ -125,8 +131,9 @@ func TestRFC2544(t *testing.T) {
 		t.Errorf("a device faster than the source: %+v, %v", fast, err)
 	}
 	// One frame in a million lost at any rate: RFC 2544 proper finds nothing. That is what it means.
-	lossy, err := search.RFC2544(context.Background(), &simulated.Device{Capacity: 1e9, Floor: 1e-4}, search.RFC2544Options{
-		Range: search.Range{Min: 20000, Max: 1e6}, Duration: time.Second, Width: 0.01})
+	lossy, err := search.RFC2544(context.Background(), &simulated.Device{Capacity: 1e9, Floor: 1e-4},
+		search.RFC2544Options{
+			Range: search.Range{Min: 20000, Max: 1e6}, Duration: time.Second, Width: 0.01})
 	if err != nil || lossy.Throughput != 0 {
 		t.Errorf("a device that always loses: throughput %v, %v", lossy.Throughput, err)
 	}
@@ -134,13 +141,15 @@ func TestRFC2544(t *testing.T) {
 
 func TestConfirmation(t *testing.T) {
 	goal := search.NDR
-	res, err := search.MultipleLossRatio(context.Background(), &simulated.Device{Capacity: 1e6, Noise: 0.01, Seed: 5}, search.MLROptions{
+	res, err := search.MultipleLossRatio(context.Background(), &simulated.Device{Capacity: 1e6, Noise: 0.01,
+		Seed: 5}, search.MLROptions{
 		Range: search.Range{Min: 1000, Max: 1e7}, Goals: []search.Goal{goal}, Confirm: 60 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := res.Goals[0]
-	if g.Confirm == nil || g.Confirm.Duration != 60*time.Second || g.Confirmed != (g.Confirm.LossRatio() <= goal.LossRatio) {
+	if g.Confirm == nil || g.Confirm.Duration != 60*time.Second ||
+		g.Confirmed != (g.Confirm.LossRatio() <= goal.LossRatio) {
 		t.Errorf("%+v", g)
 	}
 }

@@ -1,5 +1,5 @@
-// Package selftest finds out what source and sink can do on this machine with nothing but a veth pair between them: the rate,
-// how exact paced rates are, and the least delay. Figures beyond that say nothing about what is measured.
+// Package selftest finds out what source and sink can do on this machine with nothing but a veth pair between them: the
+// rate, how exact paced rates are, and the least delay. Figures beyond that say nothing about what is measured.
 package selftest
 
 import (
@@ -37,20 +37,22 @@ type Options struct {
 
 // Speed is what frames of one size, or of one mixture, reach, in frames/s.
 type Speed struct {
-	Sizes  string      `json:"sizes"`
-	Closed float64     `json:"closed"` // source and sink on one CPU, the payload of every CheckEvery-th frame checked
-	Full   float64     `json:"full"`   // the same per second of CPU time, in turns with Whole and Bare
-	Whole  float64     `json:"whole"`  // per second of CPU time, every payload written and checked
-	Open   float64     `json:"open"`   // on two CPUs; 0 where there is only one, or kernel threads cannot be seen
-	Got    float64     `json:"got"`    // of Open, what arrived: the ring between two CPUs is small
-	Bare   float64     `json:"bare"`   // per second of CPU time: live frames that are only redirected and dropped, on one CPU
-	Share  stats.Ratio `json:"share"`  // Full / Bare, pair by pair
+	Sizes  string  `json:"sizes"`
+	Closed float64 `json:"closed"` // source and sink on one CPU, the payload of every CheckEvery-th frame checked
+	Full   float64 `json:"full"`   // the same per second of CPU time, in turns with Whole and Bare
+	Whole  float64 `json:"whole"`  // per second of CPU time, every payload written and checked
+	Open   float64 `json:"open"`   // on two CPUs; 0 where there is only one, or kernel threads cannot be seen
+	Got    float64 `json:"got"`    // of Open, what arrived: the ring between two CPUs is small
+	// per second of CPU time: live frames that are only redirected and dropped, on one CPU
+	Bare  float64     `json:"bare"`
+	Share stats.Ratio `json:"share"` // Full / Bare, pair by pair
 	// The single measurements that Full, Whole and Bare are the medians of.
 	Fulls  []float64 `json:"fulls"`
 	Wholes []float64 `json:"wholes"`
 	Bares  []float64 `json:"bares"`
 	Again  []float64 `json:"again"` // the bare loop once more in each round
-	Noise  float64   `json:"noise"` // by how much the bare loop differs from itself (A/A), relative; 0 below three rounds
+	// by how much the bare loop differs from itself (A/A), relative; 0 below three rounds
+	Noise float64 `json:"noise"`
 }
 
 // TimeEvery and CheckEvery say which frames are timed and checked when frames leave as fast as possible (see
@@ -149,8 +151,9 @@ func (o Options) step(format string, a ...any) {
 
 func stream(sizes frame.Sizes) source.Stream {
 	return source.Stream{
-		Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2), Source: netip.MustParseAddr("10.0.0.1")},
-		Sizes:   sizes, Destinations: source.Destinations(netip.MustParseAddr("10.64.0.0"), 4096),
+		Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2),
+			Source: netip.MustParseAddr("10.0.0.1")},
+		Sizes: sizes, Destinations: source.Destinations(netip.MustParseAddr("10.64.0.0"), 4096),
 	}
 }
 
@@ -179,7 +182,8 @@ func speeds(ctx context.Context, o Options, pairs []pair, rep *Report) error {
 				continue
 			}
 			other := (o.CPU + 1) % runtime.NumCPU()
-			if r, err = p.once(ctx, o.Duration, sizes, trial.Placement{Source: o.CPU, Polled: []trial.Polled{{Device: p.to, CPU: other}}}, CheckEvery, rep); err != nil {
+			if r, err = p.once(ctx, o.Duration, sizes, trial.Placement{Source: o.CPU,
+				Polled: []trial.Polled{{Device: p.to, CPU: other}}}, CheckEvery, rep); err != nil {
 				return err
 			}
 			open, got = append(open, r.Offered), append(got, r.Forwarded)
@@ -199,14 +203,16 @@ type loop func(pair) turns.Loop
 // measured is the loop of source and sink.
 func measured(sizes frame.Sizes, cpu, check int) loop {
 	return func(p pair) turns.Loop {
-		return turns.Measured(turns.Path{From: p.from, To: p.to, Before: p.from, Stream: stream(sizes), CPU: cpu, TimeEvery: TimeEvery, CheckEvery: check})
+		return turns.Measured(turns.Path{From: p.from, To: p.to, Before: p.from, Stream: stream(sizes), CPU: cpu,
+			TimeEvery: TimeEvery, CheckEvery: check})
 	}
 }
 
 // compare lets these take turns: the bare loop, the bare loop once more, and source and sink, with sampled and with
 // whole checks.
 func (s *Speed) compare(ctx context.Context, o Options, sizes frame.Sizes, pairs []pair) error {
-	loops := []loop{bare(sizes, o.CPU), bare(sizes, o.CPU), measured(sizes, o.CPU, CheckEvery), measured(sizes, o.CPU, 1)}
+	loops := []loop{bare(sizes, o.CPU), bare(sizes, o.CPU), measured(sizes, o.CPU, CheckEvery),
+		measured(sizes, o.CPU, 1)}
 	into := []*[]float64{&s.Bares, &s.Again, &s.Fulls, &s.Wholes}
 	rng := rand.New(rand.NewPCG(uint64(len(sizes.Of)), uint64(sizes.Mean())))
 	for round := range o.Rounds {
@@ -237,7 +243,8 @@ func (s *Speed) compare(ctx context.Context, o Options, sizes frame.Sizes, pairs
 	return err
 }
 
-func (p pair) once(ctx context.Context, d time.Duration, sizes frame.Sizes, place trial.Placement, check int, rep *Report) (trial.Result, error) {
+func (p pair) once(ctx context.Context, d time.Duration, sizes frame.Sizes, place trial.Placement, check int,
+	rep *Report) (trial.Result, error) {
 	b, err := p.bench(stream(sizes), place, TimeEvery, check)
 	if err != nil {
 		return trial.Result{}, err
@@ -309,7 +316,8 @@ func (r *Report) judge() {
 			r.Limits.Rate = s.Closed
 		}
 		if s.Share.Median < 0.9 {
-			fail("frames of %s reach %.0f %% of the bare loop, 90 %% are promised", sizeName(s.Sizes), 100*s.Share.Median)
+			fail("frames of %s reach %.0f %% of the bare loop, 90 %% are promised",
+				sizeName(s.Sizes), 100*s.Share.Median)
 		}
 	}
 	late := 0.0
@@ -333,7 +341,8 @@ func (r *Report) judge() {
 		}
 	}
 	if late > maxLate {
-		fail("at up to 100,000 frames/s, %.0f %% of the frames left more than 100 µs late: others had the source's core; repeat when the machine is quieter", 100*late)
+		fail("at up to 100,000 frames/s, %.0f %% of the frames left more than 100 µs late: others had the source's "+
+			"core; repeat when the machine is quieter", 100*late)
 	}
 	r.Limits.Floor = time.Duration(r.Floor.P50)
 	if r.Steal > trial.MaxSteal {

@@ -18,8 +18,8 @@ type arrival struct {
 	damaged bool
 }
 
-// A device that exists only as arithmetic, with a rate limit, delay, jitter, loss, reordering, duplication and corruption: the
-// sink counts what it did, to the frame, and its delays and their variation are the device's.
+// A device that exists only as arithmetic, with a rate limit, delay, jitter, loss, reordering, duplication and
+// corruption: the sink counts what it did, to the frame, and its delays and their variation are the device's.
 func TestSimulatedDevice(t *testing.T) {
 	const (
 		frames = 20_000
@@ -61,7 +61,8 @@ func TestSimulatedDevice(t *testing.T) {
 		}
 	}
 	out = append(out, behind...)
-	// Reordered is what came after a frame that was sent later, by RFC 4737's definition; of what the sink can tell apart.
+	// Reordered is what came after a frame that was sent later, by RFC 4737's definition; of what the sink can tell
+	// apart.
 	var reordered, next uint64
 	var want hist.Variation
 	var delays hist.Histogram
@@ -95,9 +96,12 @@ func TestSimulatedDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d of %d frames came; %d beyond the limit, %d lost, %d twice, %d damaged, %d on a detour; delay %v", got.Unique, frames, limited, lost, duplicated, corrupted, detoured, got.Delay.Digest())
-	if got.Unique != frames-limited-lost-corrupted || got.Duplicated != duplicated || got.Corrupted != corrupted || got.Reordered != reordered || got.TooOld != 0 {
-		t.Errorf("%d unique, %d duplicated, %d corrupted, %d reordered, %d too old; want %d %d %d %d 0", got.Unique, got.Duplicated, got.Corrupted, got.Reordered,
+	t.Logf("%d of %d frames came; %d beyond the limit, %d lost, %d twice, %d damaged, %d on a detour; delay %v",
+		got.Unique, frames, limited, lost, duplicated, corrupted, detoured, got.Delay.Digest())
+	if got.Unique != frames-limited-lost-corrupted || got.Duplicated != duplicated || got.Corrupted != corrupted ||
+		got.Reordered != reordered || got.TooOld != 0 {
+		t.Errorf("%d unique, %d duplicated, %d corrupted, %d reordered, %d too old; want %d %d %d %d 0", got.Unique,
+			got.Duplicated, got.Corrupted, got.Reordered,
 			got.TooOld, frames-limited-lost-corrupted, duplicated, corrupted, reordered)
 	}
 	if got.Lost(frames) != limited+lost {

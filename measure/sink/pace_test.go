@@ -11,8 +11,9 @@ import (
 	"github.com/polyplane/polyplane/measure/source"
 )
 
-// Rates are kept within 1 % while something else uses the source's core all the time: what it missed, it makes up for. A trial
-// whose last moment is taken from it ends late, so one of many has to hold: the first or second on a machine of its own.
+// Rates are kept within 1 % while something else uses the source's core all the time: what it missed, it makes up for.
+// A trial whose last moment is taken from it ends late, so one of many has to hold: the first or second on a machine of
+// its own.
 func TestPaceOnABusyCore(t *testing.T) {
 	s, k := wire(t)
 	hog := exec.Command("taskset", "-c", "0", "sh", "-c", "while :; do :; done")
@@ -28,14 +29,17 @@ func TestPaceOnABusyCore(t *testing.T) {
 	for _, rate := range []float64{1e4, 1e5, 1e6} {
 		worst := math.Inf(1)
 		for try := 0; try < 25 && worst > 0.01; try++ {
-			sent, got := run(t, source.Options{Device: s, Duration: time.Second / 2, CPU: 0, Streams: []source.Stream{ip4(rate, frame.Fixed(64))}},
+			sent, got := run(t, source.Options{Device: s, Duration: time.Second / 2, CPU: 0,
+				Streams: []source.Stream{ip4(rate, frame.Fixed(64))}},
 				sink.Options{Device: k, Sender: s})
 			st := got.Streams[0]
 			seen := float64(st.Next-1) / st.Spread.Seconds()
 			worst = max(math.Abs(sent.Rate()/rate-1), math.Abs(seen/rate-1))
-			t.Logf("%.0f frames/s: %.0f sent, %.0f seen, %d late by up to %v, %d of them in a row", rate, sent.Rate(), seen, sent.Streams[0].Late,
+			t.Logf("%.0f frames/s: %.0f sent, %.0f seen, %d late by up to %v, %d of them in a row", rate, sent.Rate(),
+				seen, sent.Streams[0].Late,
 				sent.Streams[0].LateMax, sent.Streams[0].Burst)
-			if r := sent.Streams[0]; r.Sent != uint64(math.Round(rate/2)) || (r.Late > 0) != (r.Burst > 0) || r.Burst > r.Late {
+			if r := sent.Streams[0]; r.Sent != uint64(math.Round(rate/2)) ||
+				(r.Late > 0) != (r.Burst > 0) || r.Burst > r.Late {
 				t.Logf("%+v", r)
 				worst = math.Inf(1)
 			}

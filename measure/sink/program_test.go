@@ -35,7 +35,8 @@ func loaded(t *testing.T, o Options, queues int) *Sink {
 
 // The program passes the kernel's verifier whatever it is set to.
 func TestVerifier(t *testing.T) {
-	for _, o := range []Options{{Streams: 1, TimeEvery: 1, Window: 1024, EtherType: 0x88b5}, {Streams: 64, TimeEvery: 1 << 20, Window: 1 << 20, EtherType: 0x0601}} {
+	for _, o := range []Options{{Streams: 1, TimeEvery: 1, Window: 1024, EtherType: 0x88b5},
+		{Streams: 64, TimeEvery: 1 << 20, Window: 1 << 20, EtherType: 0x0601}} {
 		for _, queues := range []int{1, 2, maxQueues} {
 			loaded(t, o, queues)
 		}
@@ -64,7 +65,8 @@ func (s *Sink) flow(t *testing.T, i int) *programFlow {
 func (f *programFlow) unique() uint64 { return f.Frames - f.Duplicated - f.TooOld }
 
 func build(k frame.Kind, tag frame.Tag, size int) []byte {
-	h := frame.Headers{Kind: k, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2), Source: netip.MustParseAddr("10.0.0.1")}
+	h := frame.Headers{Kind: k, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2),
+		Source: netip.MustParseAddr("10.0.0.1")}
 	dst := netip.MustParseAddr("10.0.0.2")
 	if k == frame.IPv6 {
 		h.Source, dst = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
@@ -96,7 +98,8 @@ func TestEveryKindAndSize(t *testing.T) {
 				t.Fatalf("%v, %d bytes, damaged: verdict %d, want XDP_DROP", k, size, v)
 			}
 			if f := s.flow(t, 1); f.unique() != uint64(seq) || f.Corrupted != uint64(seq) || f.Frames != uint64(seq) {
-				t.Fatalf("%v, %d bytes: %d unique, %d corrupted after %d of each", k, size, f.unique(), f.Corrupted, seq)
+				t.Fatalf("%v, %d bytes: %d unique, %d corrupted after %d of each", k, size,
+					f.unique(), f.Corrupted, seq)
 			}
 		}
 	}
@@ -130,12 +133,13 @@ func TestForeignFramesPass(t *testing.T) {
 	}
 }
 
-// Any order of arrival, with duplicates, gives what RFC 4737's definition gives, for one queue (plain stores, and runs where not every
-// frame is timed) and several (compare and swap).
+// Any order of arrival, with duplicates, gives what RFC 4737's definition gives, for one queue (plain stores, and runs
+// where not every frame is timed) and several (compare and swap).
 func TestOrder(t *testing.T) {
 	for _, c := range []struct{ queues, every int }{{1, 1}, {1, quickEvery}, {2, 1}} {
 		queues := c.queues
-		s := loaded(t, Options{Streams: 1, TimeEvery: c.every, CheckEvery: c.every, Window: 1024, EtherType: 0x88b5}, queues)
+		s := loaded(t, Options{Streams: 1, TimeEvery: c.every, CheckEvery: c.every, Window: 1024,
+			EtherType: 0x88b5}, queues)
 		rng := rand.New(rand.NewPCG(3, uint64(queues)))
 		var unique, duplicated, reordered, extent, next, old uint64
 		seen := map[uint32]bool{}
@@ -171,9 +175,12 @@ func TestOrder(t *testing.T) {
 			}
 		}
 		f := s.flow(t, 0)
-		if f.unique() != unique || f.Duplicated != duplicated || f.Reordered != reordered || f.Extent != extent || f.Next != next || f.TooOld != old {
-			t.Errorf("%+v: unique %d, duplicated %d, reordered %d by up to %d, next %d, too old %d; want %d %d %d %d %d %d", c,
-				f.unique(), f.Duplicated, f.Reordered, f.Extent, f.Next, f.TooOld, unique, duplicated, reordered, extent, next, old)
+		if f.unique() != unique || f.Duplicated != duplicated || f.Reordered != reordered || f.Extent != extent ||
+			f.Next != next || f.TooOld != old {
+			t.Errorf("%+v: unique %d, duplicated %d, reordered %d by up to %d, next %d, too old %d; want %d %d %d %d "+
+				"%d %d", c,
+				f.unique(), f.Duplicated, f.Reordered, f.Extent, f.Next, f.TooOld, unique, duplicated,
+				reordered, extent, next, old)
 		}
 		if unique == 0 || duplicated == 0 || reordered == 0 || old == 0 {
 			t.Errorf("the test saw too little: %d %d %d %d", unique, duplicated, reordered, old)
@@ -181,8 +188,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The kernel's histogram and delay variation are hist's, value by value: the sums tell which delay the program saw, and Go
-// must put it into the same buckets and come to the same jitter.
+// The kernel's histogram and delay variation are hist's, value by value: the sums tell which delay the program saw, and
+// Go must put it into the same buckets and come to the same jitter.
 func TestDelaysAreCountedAsInGo(t *testing.T) {
 	s := loaded(t, defaults, 1)
 	var want hist.Histogram
@@ -221,9 +228,11 @@ func TestDelaysAreCountedAsInGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if abs.Sums != variation.Abs.Sums || f.IpdvSum != variation.Sum || f.Longer != variation.Longer || f.Shorter != variation.Shorter ||
+	if abs.Sums != variation.Abs.Sums || f.IpdvSum != variation.Sum || f.Longer != variation.Longer ||
+		f.Shorter != variation.Shorter ||
 		f.Jitter != variation.Jitter || f.MaxJitter != variation.MaxJ {
-		t.Errorf("variation %+v %d %d %d %d %d, want %+v %d %d %d %d %d", abs.Sums, f.IpdvSum, f.Longer, f.Shorter, f.Jitter, f.MaxJitter,
+		t.Errorf("variation %+v %d %d %d %d %d, want %+v %d %d %d %d %d", abs.Sums, f.IpdvSum, f.Longer, f.Shorter,
+			f.Jitter, f.MaxJitter,
 			variation.Abs.Sums, variation.Sum, variation.Longer, variation.Shorter, variation.Jitter, variation.MaxJ)
 	}
 	if want.Over == 0 || unsafe.Sizeof(f.Delay) != (7+hist.Buckets)*8 {
@@ -269,12 +278,13 @@ func TestSampledPayloads(t *testing.T) {
 		tags++
 	}
 	if f, g := s.flow(t, 1), s.flow(t, 0); f.Corrupted != payload+tags || g.Frames != 192 || g.Corrupted != 0 {
-		t.Errorf("%d corrupted, want %d; of the whole ones %d were counted, %d corrupted", f.Corrupted, payload+tags, g.Frames, g.Corrupted)
+		t.Errorf("%d corrupted, want %d; of the whole ones %d were counted, %d corrupted", f.Corrupted, payload+tags,
+			g.Frames, g.Corrupted)
 	}
 }
 
-// Frames that come one after the other are counted in runs, where not every one of them is timed: whatever arrives, the outcome is
-// the same as without.
+// Frames that come one after the other are counted in runs, where not every one of them is timed: whatever arrives, the
+// outcome is the same as without.
 func TestRuns(t *testing.T) {
 	for _, k := range []frame.Kind{frame.IPv4, frame.IPv6, frame.Raw} {
 		o := Options{Streams: 3, TimeEvery: quickEvery, CheckEvery: 4 * quickEvery, Window: 1024, EtherType: 0x88b5}
@@ -331,14 +341,20 @@ func TestRuns(t *testing.T) {
 		}
 		for i := range o.Streams {
 			got, want := quick.flow(t, i), plain.flow(t, i)
-			if got.Frames != want.Frames || got.Bytes != want.Bytes || got.Duplicated != want.Duplicated || got.Reordered != want.Reordered || got.Corrupted != want.Corrupted ||
+			if got.Frames != want.Frames || got.Bytes != want.Bytes || got.Duplicated != want.Duplicated ||
+				got.Reordered != want.Reordered || got.Corrupted != want.Corrupted ||
 				got.TooOld != want.TooOld || got.Next != want.Next || got.Extent != want.Extent {
-				t.Errorf("%v, stream %d: %d frames, %d bytes, duplicated %d, reordered %d, corrupted %d, too old %d, next %d, extent %d; want %d %d %d %d %d %d %d %d", k, i,
-					got.Frames, got.Bytes, got.Duplicated, got.Reordered, got.Corrupted, got.TooOld, got.Next, got.Extent,
-					want.Frames, want.Bytes, want.Duplicated, want.Reordered, want.Corrupted, want.TooOld, want.Next, want.Extent)
+				t.Errorf("%v, stream %d: %d frames, %d bytes, duplicated %d, reordered %d, corrupted %d, too old %d, "+
+					"next %d, extent %d; want %d %d %d %d %d %d %d %d", k, i,
+					got.Frames, got.Bytes, got.Duplicated, got.Reordered, got.Corrupted, got.TooOld,
+					got.Next, got.Extent,
+					want.Frames, want.Bytes, want.Duplicated, want.Reordered, want.Corrupted, want.TooOld,
+					want.Next, want.Extent)
 			}
-			if want.Frames < uint64(in/o.Streams)*9/10 || want.Duplicated == 0 || want.Reordered == 0 || want.Corrupted == 0 {
-				t.Errorf("%v: the test saw too little: %d frames, %d duplicated, %d reordered, %d corrupted", k, want.Frames, want.Duplicated, want.Reordered, want.Corrupted)
+			if want.Frames < uint64(in/o.Streams)*9/10 || want.Duplicated == 0 || want.Reordered == 0 ||
+				want.Corrupted == 0 {
+				t.Errorf("%v: the test saw too little: %d frames, %d duplicated, %d reordered, %d corrupted", k,
+					want.Frames, want.Duplicated, want.Reordered, want.Corrupted)
 			}
 		}
 		var a, b [maxQueues]programTotals

@@ -1,5 +1,6 @@
-// Package sink receives measured frames: an XDP program on the device where they arrive counts them per stream – whole, lost,
-// reordered, duplicated, corrupted – and keeps histograms of their delay and delay variation, for every frame, in the kernel.
+// Package sink receives measured frames: an XDP program on the device where they arrive counts them per stream – whole,
+// lost, reordered, duplicated, corrupted – and keeps histograms of their delay and delay variation, for every frame, in
+// the kernel.
 package sink
 
 import (
@@ -31,9 +32,10 @@ const noRun = 0x10000
 
 // Options describe a sink.
 type Options struct {
-	Device  netdev.Ref
-	Sender  netdev.Ref // the other end of the device's veth, if it is one: a full ring shows only in that one's counters
-	Streams int        // 1…64
+	Device netdev.Ref
+	// the other end of the device's veth, if it is one: a full ring shows only in that one's counters
+	Sender  netdev.Ref
+	Streams int // 1…64
 	// TimeEvery says which frames are timed: only those whose sequence number is a multiple of it, since reading the
 	// clock is a quarter of what a frame costs here. It is a power of two; 0 means 1, every frame. Delay variation is
 	// then that between consecutive timed frames (RFC 3393 calls this the selection function).
@@ -97,7 +99,8 @@ func Open(o Options) (*Sink, error) {
 		}
 	}
 	if queues > maxQueues {
-		return nil, fmt.Errorf("sink: %v would need %d receive queues or CPUs counted apart, at most %d are possible", o.Device, queues, maxQueues)
+		return nil, fmt.Errorf("sink: %v would need %d receive queues or CPUs counted apart, at most %d are possible",
+			o.Device, queues, maxQueues)
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("sink: lift the locked-memory limit: %w", err)
@@ -282,8 +285,8 @@ func (s *Sink) arrived() (uint64, error) {
 	return n, nil
 }
 
-// Settle waits until as many frames arrived as were sent, or until none came for the quiet time: what is still missing then is
-// lost.
+// Settle waits until as many frames arrived as were sent, or until none came for the quiet time: what is still missing
+// then is lost.
 func (s *Sink) Settle(ctx context.Context, sent uint64, quiet time.Duration) error {
 	last, since := uint64(0), time.Now()
 	for {
@@ -334,8 +337,10 @@ type Report struct {
 	Streams   []Stream `json:"streams"`
 	Foreign   uint64   `json:"foreign"`   // frames that are not of this run; they went on to the network stack
 	Corrupted uint64   `json:"corrupted"` // measured frames too damaged to tell their stream
-	Overrun   uint64   `json:"overrun"`   // frames that reached the sink's device and had no room in it: its fault, not the path's
-	Queues    int      `json:"queues"`    // receive queues (CPUs in the generic hook); with several, order is only known within each
+	// frames that reached the sink's device and had no room in it: its fault, not the path's
+	Overrun uint64 `json:"overrun"`
+	// receive queues (CPUs in the generic hook); with several, order is only known within each
+	Queues int `json:"queues"`
 	// Doubts says in words why the counts may be wrong; empty when they are exact.
 	Doubts []string `json:"doubts,omitempty"`
 }
@@ -413,7 +418,8 @@ func (s *Sink) stream(i int) (Stream, error) {
 		if err != nil {
 			return st, fmt.Errorf("sink: delay variation of stream %d: %w", i, err)
 		}
-		v.Merge(hist.Variation{Abs: *abs, Sum: f.IpdvSum, Longer: f.Longer, Shorter: f.Shorter, Jitter: f.Jitter, MaxJ: f.MaxJitter})
+		v.Merge(hist.Variation{Abs: *abs, Sum: f.IpdvSum, Longer: f.Longer, Shorter: f.Shorter,
+			Jitter: f.Jitter, MaxJ: f.MaxJitter})
 	}
 	st.Spread = time.Duration(last - first)
 	st.Variation = v.Digest()

@@ -35,8 +35,9 @@ func wire(t *testing.T) (s, k netdev.Ref) {
 
 func ip4(rate float64, sizes frame.Sizes) source.Stream {
 	return source.Stream{
-		Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2), Source: netip.MustParseAddr("10.0.0.1")},
-		Sizes:   sizes, Destinations: source.Destinations(netip.MustParseAddr("10.1.0.0"), 4096), Rate: rate,
+		Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2),
+			Source: netip.MustParseAddr("10.0.0.1")},
+		Sizes: sizes, Destinations: source.Destinations(netip.MustParseAddr("10.1.0.0"), 4096), Rate: rate,
 	}
 }
 
@@ -74,15 +75,18 @@ func run(t *testing.T, o source.Options, so sink.Options) (source.Report, sink.R
 // Everything that was sent and that the ring had room for is counted, exactly, at full speed.
 func TestExactAtFullSpeed(t *testing.T) {
 	s, k := wire(t)
-	for i, size := range []frame.Sizes{frame.Fixed(64), frame.IMIX(), frame.Fixed(1518), frame.IMIX(), frame.Fixed(1518)} {
+	for i, size := range []frame.Sizes{frame.Fixed(64), frame.IMIX(), frame.Fixed(1518), frame.IMIX(),
+		frame.Fixed(1518)} {
 		check := 1
 		if i > 2 { // the last ones with the payload that the pages hold already
 			check = 4
 		}
-		sent, got := run(t, source.Options{Device: s, Duration: time.Second / 2, CPU: -1, Streams: []source.Stream{ip4(0, size)}, KeepPayload: check > 1},
+		sent, got := run(t, source.Options{Device: s, Duration: time.Second / 2, CPU: -1,
+			Streams: []source.Stream{ip4(0, size)}, KeepPayload: check > 1},
 			sink.Options{Device: k, Sender: s, CheckEvery: check})
 		st := got.Streams[0]
-		t.Logf("%v: %.2f Mp/s sent, ring full %d, delay %v", size, sent.Rate()/1e6, sent.Refused.Sent, st.Delay.Digest())
+		t.Logf("%v: %.2f Mp/s sent, ring full %d, delay %v", size, sent.Rate()/1e6,
+			sent.Refused.Sent, st.Delay.Digest())
 		if st.Unique+sent.Refused.Sent != sent.Sent() {
 			t.Errorf("%v: %d sent, %d refused by the ring, %d arrived", size, sent.Sent(), sent.Refused.Sent, st.Unique)
 		}
@@ -104,13 +108,15 @@ func TestExactAtFullSpeed(t *testing.T) {
 // Several streams of all kinds share a source; each keeps its own rate and is told apart.
 func TestStreams(t *testing.T) {
 	s, k := wire(t)
-	streams := []source.Stream{ip4(20000, frame.Fixed(64)), ip4(5000, frame.Uniform(79, 1518)), ip4(1000, frame.IMIX()), ip4(10000, frame.Fixed(128))}
+	streams := []source.Stream{ip4(20000, frame.Fixed(64)), ip4(5000, frame.Uniform(79, 1518)), ip4(1000, frame.IMIX()),
+		ip4(10000, frame.Fixed(128))}
 	streams[1].Headers.Kind, streams[1].Headers.Source = frame.IPv6, netip.MustParseAddr("2001:db8::1")
 	streams[1].Destinations = source.Destinations(netip.MustParseAddr("2001:db8:1::"), 4096)
 	streams[1].Sizes = frame.Uniform(84, 1518)
 	streams[2].Poisson = true
 	streams[3].Headers.Kind, streams[3].Destinations = frame.Raw, nil
-	sent, got := run(t, source.Options{Device: s, Duration: 2 * time.Second, CPU: -1, Streams: streams, Seed: 3}, sink.Options{Device: k, Sender: s})
+	sent, got := run(t, source.Options{Device: s, Duration: 2 * time.Second, CPU: -1, Streams: streams, Seed: 3},
+		sink.Options{Device: k, Sender: s})
 	for i, st := range got.Streams {
 		ss := sent.Streams[i]
 		t.Logf("%v %s: %+v; delay %v", streams[i].Headers.Kind, streams[i].Sizes, ss, st.Delay.Digest())
@@ -129,7 +135,8 @@ func TestStreams(t *testing.T) {
 		if d := float64(ss.Intended) - want; d > tolerance || d < -tolerance {
 			t.Errorf("stream %d: %d frames intended, want %.0f", i, ss.Intended, want)
 		}
-		if mean := float64(st.Bytes) / float64(st.Frames); mean < streams[i].Sizes.Mean()*0.9 || mean > streams[i].Sizes.Mean()*1.1 {
+		if mean := float64(st.Bytes) / float64(st.Frames); mean < streams[i].Sizes.Mean()*0.9 ||
+			mean > streams[i].Sizes.Mean()*1.1 {
 			t.Errorf("stream %d: %.1f bytes a frame, want %.1f", i, mean, streams[i].Sizes.Mean())
 		}
 	}
@@ -141,11 +148,13 @@ func TestStreams(t *testing.T) {
 // The generic hook, behind the driver, counts the same.
 func TestGenericHook(t *testing.T) {
 	s, k := wire(t)
-	sent, got := run(t, source.Options{Device: s, Duration: time.Second, CPU: -1, Streams: []source.Stream{ip4(20000, frame.Fixed(64)), ip4(5000, frame.Fixed(1518))}},
+	sent, got := run(t, source.Options{Device: s, Duration: time.Second, CPU: -1,
+		Streams: []source.Stream{ip4(20000, frame.Fixed(64)), ip4(5000, frame.Fixed(1518))}},
 		sink.Options{Device: k, Sender: s, Generic: true})
 	for i, st := range got.Streams {
 		t.Logf("%+v; delay %v", sent.Streams[i], st.Delay.Digest())
-		if lost := st.Lost(sent.Streams[i].Sent); lost > sent.Refused.Sent || st.Unique+lost != sent.Streams[i].Sent || st.Corrupted+st.Duplicated > 0 {
+		if lost := st.Lost(sent.Streams[i].Sent); lost > sent.Refused.Sent || st.Unique+lost != sent.Streams[i].Sent ||
+			st.Corrupted+st.Duplicated > 0 {
 			t.Errorf("stream %d: sent %+v, got %+v, %d refused", i, sent.Streams[i], st, sent.Refused.Sent)
 		}
 	}
@@ -199,7 +208,8 @@ func TestStop(t *testing.T) {
 	if err := sk.Start(6); err != nil {
 		t.Fatal(err)
 	}
-	src, err := source.OpenXDP(source.Options{Device: s, Run: 6, CPU: -1, Duration: time.Hour, Streams: []source.Stream{ip4(1000, frame.Fixed(64))}})
+	src, err := source.OpenXDP(source.Options{Device: s, Run: 6, CPU: -1, Duration: time.Hour,
+		Streams: []source.Stream{ip4(1000, frame.Fixed(64))}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +246,8 @@ func TestVanishingFrames(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	src, err := source.OpenXDP(source.Options{Device: s, Run: 6, CPU: -1, Duration: 100 * time.Millisecond, Streams: []source.Stream{ip4(1000, frame.Fixed(64))}})
+	src, err := source.OpenXDP(source.Options{Device: s, Run: 6, CPU: -1, Duration: 100 * time.Millisecond,
+		Streams: []source.Stream{ip4(1000, frame.Fixed(64))}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/polyplane/polyplane/measure/netdev"
 )
 
-// Packet is the source that writes to a packet socket, one system call a frame: slower and less exact, but it works on any device and kernel.
+// Packet is the source that writes to a packet socket, one system call a frame: slower and less exact, but it works on
+// any device and kernel.
 type Packet struct{ o Options }
 
 // OpenPacket makes a packet socket source.
@@ -78,7 +79,8 @@ type sender struct {
 func (p *Packet) send(ctx context.Context, fd int, to unix.Sockaddr, rep *Report) error {
 	streams := make([]*sender, len(p.o.Streams))
 	for i, s := range p.o.Streams {
-		streams[i] = &sender{Stream: s, id: uint16(i), template: s.Headers.Template(), rng: rand.New(rand.NewPCG(p.o.Seed, uint64(i)))}
+		streams[i] = &sender{Stream: s, id: uint16(i), template: s.Headers.Template(),
+			rng: rand.New(rand.NewPCG(p.o.Seed, uint64(i)))}
 		if s.Rate > 0 {
 			streams[i].gap = 1e9 / s.Rate
 			streams[i].first = time.Duration(streams[i].gap * float64(i) / float64(len(p.o.Streams)))
@@ -113,7 +115,8 @@ func (p *Packet) send(ctx context.Context, fd int, to unix.Sockaddr, rep *Report
 	return nil
 }
 
-// pick finds the next stream that is due; without one, wait tells how long until there is, or −1 when there never will be.
+// pick finds the next stream that is due; without one, wait tells how long until there is, or −1 when there never will
+// be.
 func pick(streams []*sender, next *int, elapsed, until time.Duration) (*sender, time.Duration) {
 	wait := time.Duration(-1)
 	for range streams {
@@ -142,7 +145,8 @@ func (s *sender) send(fd int, to unix.Sockaddr, run uint16, elapsed time.Duratio
 		dst = s.Destinations[flow%n]
 		port += uint16(flow / n % uint64(s.ports()))
 	}
-	b := frame.Build(s.template, s.Headers.Kind, frame.Tag{Run: run, Stream: s.id, Seq: uint32(s.Sent), Time: clock()}, dst, port, size)
+	b := frame.Build(s.template, s.Headers.Kind, frame.Tag{Run: run, Stream: s.id, Seq: uint32(s.Sent),
+		Time: clock()}, dst, port, size)
 	switch err := unix.Sendto(fd, b, 0, to); {
 	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 		return nil // the device is full: this frame is tried again

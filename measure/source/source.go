@@ -1,5 +1,6 @@
-// Package source sends measured frames: several streams at once, each with its own rate, sizes and destinations, from an
-// eBPF program that the kernel runs as live XDP frames (BPF_PROG_TEST_RUN), or from a packet socket where the kernel lacks that.
+// Package source sends measured frames: several streams at once, each with its own rate, sizes and destinations, from
+// an eBPF program that the kernel runs as live XDP frames (BPF_PROG_TEST_RUN), or from a packet socket where the kernel
+// lacks that.
 package source
 
 import (
@@ -36,20 +37,22 @@ type Stream struct {
 
 // Options describe one run.
 type Options struct {
-	Device     netdev.Ref
-	Streams    []Stream
-	Duration   time.Duration // up to 24 hours
-	Run        uint16        // tells this run's frames from strays of another; the sink needs the same
-	CPU        int           // the CPU to send from; negative: any
-	Batch      int           // frames per kernel batch, 1…256; 0: 256 when a stream is unpaced, else 8. The smaller the more exact in time
-	ClockEvery int           // read the clock at least every so many frames; 0: 64 when a stream is unpaced, else 1
+	Device   netdev.Ref
+	Streams  []Stream
+	Duration time.Duration // up to 24 hours
+	Run      uint16        // tells this run's frames from strays of another; the sink needs the same
+	CPU      int           // the CPU to send from; negative: any
+	// frames per kernel batch, 1…256; 0: 256 when a stream is unpaced, else 8. The smaller the more exact in time
+	Batch      int
+	ClockEvery int // read the clock at least every so many frames; 0: 64 when a stream is unpaced, else 1
 	// KeepPayload leaves in a frame the payload that the kernel put into its page when it made the page, instead of
 	// writing it again for every frame. Frames of 512 bytes and more then leave up to twice as fast. But pages come
 	// back as their last user left them, so damage done to one stays. It needs streams whose headers are of one length,
 	// and is ignored for others.
 	KeepPayload bool
-	Thread      func(tid int) // if not nil: called on the thread that sends, before it does; a packet socket's does not call it
-	Seed        uint64        // of sizes, destinations, and Poisson gaps
+	// if not nil: called on the thread that sends, before it does; a packet socket's does not call it
+	Thread func(tid int)
+	Seed   uint64 // of sizes, destinations, and Poisson gaps
 }
 
 // Destinations lists n addresses from the first on.
@@ -133,7 +136,8 @@ type StreamReport struct {
 	Bytes    uint64        `json:"bytes"`    // check sequences included
 	Late     uint64        `json:"late"`     // frames that left more than 100 µs after they were due
 	LateMax  time.Duration `json:"late_max"` // by how much the worst of these
-	Burst    uint64        `json:"burst"`    // the most of these in a row: they leave at up to four times the rate until it is caught up with
+	// the most of these in a row: they leave at up to four times the rate until it is caught up with
+	Burst uint64 `json:"burst"`
 }
 
 // Report is what a run sent.
@@ -145,7 +149,8 @@ type Report struct {
 	Idle    uint64         `json:"idle"`     // turns in which no frame was due: 0 means that the source was the limit
 	CPU     time.Duration  `json:"cpu"`      // time that the sending thread used, receiving in a closed loop included
 	Waited  time.Duration  `json:"waited"`   // time that it could have used, and others had
-	Refused netdev.Drops   `json:"refused"`  // frames that the device under test's receive ring had no room for; Sent counts them
+	// frames that the device under test's receive ring had no room for; Sent counts them
+	Refused netdev.Drops `json:"refused"`
 }
 
 // Sent is the frames of all streams.
@@ -199,8 +204,8 @@ func Open(o Options) (Source, error) {
 // late is how far behind its due time a frame may leave without being counted as late.
 const late = 100 * time.Microsecond
 
-// intended completes a count of frames sent by the ones that were due until the end and never left; due is when the next one
-// was to leave.
+// intended completes a count of frames sent by the ones that were due until the end and never left; due is when the
+// next one was to leave.
 func intended(s Stream, sent uint64, due, until time.Duration) uint64 {
 	if s.Rate == 0 || due >= until {
 		return sent

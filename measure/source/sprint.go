@@ -103,7 +103,8 @@ func near(d []netip.Addr) bool {
 func sprintOf(o Options) (programSprinter, [shapes]programShape) {
 	s := o.Streams[0]
 	st := describe(s, o, 0)
-	p := programSprinter{Count: st.Count, Rng: st.Rng, Dsts: st.Dsts, Sport: uint32(st.Sport), Sports: uint32(st.Sports), First: st.Base}
+	p := programSprinter{Count: st.Count, Rng: st.Rng, Dsts: st.Dsts, Sport: uint32(st.Sport),
+		Sports: uint32(st.Sports), First: st.Base}
 	words := unsafe.Slice((*byte)(unsafe.Pointer(&p.Fixed)), unsafe.Sizeof(p.Fixed))
 	copy(words, unsafe.Slice((*byte)(unsafe.Pointer(&st.Header)), 64))
 	kind, header := s.Headers.Kind, s.Headers.Kind.HeaderSize()

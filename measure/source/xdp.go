@@ -29,8 +29,8 @@ type XDP struct {
 	room    int // bytes of the frames that the kernel hands to the program
 }
 
-// OpenXDP loads the program and its streams. The device must be able to transmit XDP frames (a veth whose peer runs NAPI: GRO
-// on, or an XDP program there).
+// OpenXDP loads the program and its streams. The device must be able to transmit XDP frames (a veth whose peer runs
+// NAPI: GRO on, or an XDP program there).
 func OpenXDP(o Options) (*XDP, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -218,8 +218,8 @@ func describe(s Stream, o Options, i int) programStream {
 	return st
 }
 
-// sumNative adds 16-bit words as this machine loads them; ones' complement sums do not mind the byte order as long as it is
-// always the same.
+// sumNative adds 16-bit words as this machine loads them; ones' complement sums do not mind the byte order as long as
+// it is always the same.
 func sumNative(b []byte) uint32 {
 	s := uint32(0)
 	for ; len(b) >= 2; b = b[2:] {
@@ -298,7 +298,8 @@ func (x *XDP) Run(ctx context.Context) (Report, error) {
 }
 
 // ErrVanished says that a device took no XDP frame. The kernel tells nobody.
-var ErrVanished = errors.New("every frame vanished: the device cannot transmit XDP frames. A veth can when its peer is up and GRO was switched on there after that, or when an XDP program is in the peer's driver")
+var ErrVanished = errors.New("every frame vanished: the device cannot transmit XDP frames. A veth can when its peer " +
+	"is up and GRO was switched on there after that, or when an XDP program is in the peer's driver")
 
 // left makes sure that the device sent anything at all since before; its peer may take a moment.
 func (x *XDP) left(before uint64) error {
@@ -339,7 +340,8 @@ func (x *XDP) prepareThread() error {
 // call stays in the kernel until the program is done. A stray signal only makes it go back: all state is in the maps.
 func (x *XDP) call(repeat uint32) error {
 	data := make([]byte, x.room)
-	copy(data[x.o.Streams[0].Headers.Kind.HeaderSize()+frame.TagSize:], frame.Filler[:]) // into every page, when the kernel makes it
+	// into every page, when the kernel makes it
+	copy(data[x.o.Streams[0].Headers.Kind.HeaderSize()+frame.TagSize:], frame.Filler[:])
 	err := netdev.RunLive(x.program(), data, repeat, x.o.Batch, x.done)
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOTSUP):

@@ -29,8 +29,8 @@ func stream(k frame.Kind, sizes frame.Sizes, dsts int) Stream {
 	return s
 }
 
-// The programs' frames are, byte for byte, the ones that frame.Build writes: packet in, packet out, one by one, into a buffer
-// full of rubbish; and where the payload is kept, into one whose payload is as the kernel puts it there.
+// The programs' frames are, byte for byte, the ones that frame.Build writes: packet in, packet out, one by one, into a
+// buffer full of rubbish; and where the payload is kept, into one whose payload is as the kernel puts it there.
 func TestFramesAreAsBuilt(t *testing.T) {
 	for _, k := range []frame.Kind{frame.IPv4, frame.IPv6, frame.Raw} {
 		for name, change := range map[string]func(*Options){
@@ -39,9 +39,12 @@ func TestFramesAreAsBuilt(t *testing.T) {
 			"any size, payload kept": func(o *Options) { o.KeepPayload = true },
 			"one size":               func(o *Options) { o.Streams[0].Sizes = frame.Fixed(333) },
 			"one size, payload kept": func(o *Options) { o.Streams[0].Sizes, o.KeepPayload = frame.Fixed(333), true },
-			"smallest, payload kept": func(o *Options) { o.Streams[0].Sizes, o.KeepPayload = frame.Fixed(k.MinSize()), true },
-			"in order, one port":     func(o *Options) { o.Streams[0].InOrder, o.Streams[0].SourcePorts = true, 1 },
-			"not in a row":           func(o *Options) { slices.Reverse(o.Streams[0].Destinations) },
+			"smallest, payload kept": func(o *Options) {
+				o.Streams[0].Sizes,
+					o.KeepPayload = frame.Fixed(k.MinSize()), true
+			},
+			"in order, one port": func(o *Options) { o.Streams[0].InOrder, o.Streams[0].SourcePorts = true, 1 },
+			"not in a row":       func(o *Options) { slices.Reverse(o.Streams[0].Destinations) },
 			"not in a row, paced, kept": func(o *Options) {
 				slices.Reverse(o.Streams[0].Destinations)
 				o.Streams[0].Rate, o.KeepPayload = 1e6, true
@@ -190,7 +193,8 @@ func TestCatchingUpIsNoBurst(t *testing.T) {
 	}
 	st := rep.Streams[0]
 	t.Logf("%d frames, at most %d; %+v", frames, most, st)
-	if frames > most || frames < 2 || st.Burst != uint64(frames) || st.Late != st.Burst || st.LateMax < 50*time.Millisecond {
+	if frames > most || frames < 2 || st.Burst != uint64(frames) || st.Late != st.Burst ||
+		st.LateMax < 50*time.Millisecond {
 		t.Errorf("%d frames after a pause, want at most %d, all late, in a row: %+v", frames, most, st)
 	}
 }
@@ -240,11 +244,14 @@ func TestValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, spoil := range map[string]func(*Options){
-		"no stream":         func(o *Options) { o.Streams = nil },
-		"no duration":       func(o *Options) { o.Duration = 0 },
-		"batch":             func(o *Options) { o.Batch = 257 },
-		"no destination":    func(o *Options) { o.Streams[0].Destinations = nil },
-		"other family":      func(o *Options) { o.Streams[0].Destinations = Destinations(netip.MustParseAddr("::1"), 1) },
+		"no stream":      func(o *Options) { o.Streams = nil },
+		"no duration":    func(o *Options) { o.Duration = 0 },
+		"batch":          func(o *Options) { o.Batch = 257 },
+		"no destination": func(o *Options) { o.Streams[0].Destinations = nil },
+		"other family": func(o *Options) {
+			o.Streams[0].Destinations = Destinations(netip.MustParseAddr("::1"),
+				1)
+		},
 		"negative rate":     func(o *Options) { o.Streams[0].Rate = -1 },
 		"not a rate":        func(o *Options) { o.Streams[0].Rate = math.NaN() },
 		"too many frames":   func(o *Options) { o.Streams[0].Rate, o.Duration = 1e7, time.Hour },

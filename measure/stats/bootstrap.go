@@ -70,8 +70,8 @@ func Bootstrap(x []float64, statistic func([]float64) float64, o BootstrapOption
 	return Interval{quantileSorted(reps, lo), quantileSorted(reps, hi), o.Level}, nil
 }
 
-// expanded is the tail to cut so that small samples cover what they claim: resampling n values from n underestimates the
-// spread by √((n−1)/n) and knows nothing of Student's tails (Hesterberg 2015, "expanded percentile").
+// expanded is the tail to cut so that small samples cover what they claim: resampling n values from n underestimates
+// the spread by √((n−1)/n) and knows nothing of Student's tails (Hesterberg 2015, "expanded percentile").
 func expanded(tail float64, n int) float64 {
 	f := float64(n)
 	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: f - 1}.Quantile(tail)
@@ -125,9 +125,9 @@ type Ratio struct {
 	Interval Interval `json:"interval"`
 }
 
-// PairedRatio is the median of b[i]/a[i] with a bootstrap interval. Pairs keep what a block had in common (a slow minute
-// hits both), which comparing two medians would throw away. Ratios are resampled as logarithms, so that b/a and a/b give
-// the same statement.
+// PairedRatio is the median of b[i]/a[i] with a bootstrap interval. Pairs keep what a block had in common (a slow
+// minute hits both), which comparing two medians would throw away. Ratios are resampled as logarithms, so that b/a and
+// a/b give the same statement.
 func PairedRatio(a, b []float64, o BootstrapOptions) (Ratio, error) {
 	if len(a) != len(b) {
 		return Ratio{}, fmt.Errorf("paired ratio: %d values against %d, pairs need as many of each", len(a), len(b))
@@ -135,7 +135,8 @@ func PairedRatio(a, b []float64, o BootstrapOptions) (Ratio, error) {
 	logs := make([]float64, len(a))
 	for i := range a {
 		if !(a[i] > 0 && b[i] > 0) {
-			return Ratio{}, fmt.Errorf("paired ratio: pair %d is %v and %v, ratios need positive values", i+1, a[i], b[i])
+			return Ratio{}, fmt.Errorf("paired ratio: pair %d is %v and %v, ratios need positive values", i+1, a[i],
+				b[i])
 		}
 		logs[i] = math.Log(b[i] / a[i])
 	}
@@ -170,8 +171,8 @@ func NoiseFloor(first, second []float64, o BootstrapOptions) (Noise, error) {
 	return Noise{r, max(math.Abs(r.Interval.Low-1), math.Abs(r.Interval.High-1))}, nil
 }
 
-// Differs tells whether a ratio is a real difference: its interval excludes 1, and its median is further from 1 than the
-// noise floor.
+// Differs tells whether a ratio is a real difference: its interval excludes 1, and its median is further from 1 than
+// the noise floor.
 func (n Noise) Differs(r Ratio) bool {
 	return !r.Interval.Contains(1) && math.Abs(r.Median-1) > n.Floor
 }

@@ -8,9 +8,9 @@ import (
 )
 
 // StopRule says when repeating a measurement may end: as soon as the interval of the mean is as narrow as wanted. It is
-// Stein's two-stage rule (1945): the spread of the first Pilot samples alone decides how many are needed in all, and the
-// interval is built from that same spread. Looking after every sample and stopping at the first narrow interval would
-// favour moments when the spread happens to look small: a "95 %" interval then covers less than 93 %.
+// Stein's two-stage rule (1945): the spread of the first Pilot samples alone decides how many are needed in all, and
+// the interval is built from that same spread. Looking after every sample and stopping at the first narrow interval
+// would favour moments when the spread happens to look small: a "95 %" interval then covers less than 93 %.
 type StopRule struct {
 	Level float64 // e.g. 0.95
 	Width float64 // half the interval's width relative to the mean, e.g. 0.01 for ± 1 %
@@ -26,7 +26,8 @@ func (r StopRule) Validate() error {
 	case !(r.Width > 0):
 		return fmt.Errorf("stop rule: width %v must be above 0", r.Width)
 	case r.Pilot < 5 || r.Max < r.Pilot:
-		return fmt.Errorf("stop rule: a pilot of %d and %d repetitions at most; the pilot is at least 5, and no more than the most",
+		return fmt.Errorf("stop rule: a pilot of %d and %d repetitions at most; the pilot is at least 5, and no more "+
+			"than the most",
 			r.Pilot, r.Max)
 	}
 	return nil
@@ -82,8 +83,8 @@ type Verdict struct {
 	DriftP  float64  `json:"drift_p"`
 }
 
-// Judge looks at a control measured again and again during the run, in order, and at the share of CPU time stolen during
-// each trial. Drift counts when it is larger than the limit and a Mann–Kendall trend test finds it at 1 %.
+// Judge looks at a control measured again and again during the run, in order, and at the share of CPU time stolen
+// during each trial. Drift counts when it is larger than the limit and a Mann–Kendall trend test finds it at 1 %.
 func Judge(control, steal []float64, l Limits) Verdict {
 	if l == (Limits{}) {
 		l = DefaultLimits
@@ -93,13 +94,15 @@ func Judge(control, steal []float64, l Limits) Verdict {
 		v.Steal = max(v.Steal, s)
 	}
 	if v.Steal > l.Steal {
-		v.Reasons = append(v.Reasons, fmt.Sprintf("%.1f %% of the CPU time of a trial was stolen by the hypervisor (limit %.1f %%)",
-			v.Steal*100, l.Steal*100))
+		v.Reasons = append(v.Reasons,
+			fmt.Sprintf("%.1f %% of the CPU time of a trial was stolen by the hypervisor (limit %.1f %%)",
+				v.Steal*100, l.Steal*100))
 	}
 	if m := Median(control); len(control) >= 4 && m != 0 {
 		v.Spread = MAD(control) / math.Abs(m)
 		if v.Spread > l.Spread {
-			v.Reasons = append(v.Reasons, fmt.Sprintf("the control varies by %.1f %% (limit %.1f %%)", v.Spread*100, l.Spread*100))
+			v.Reasons = append(v.Reasons, fmt.Sprintf("the control varies by %.1f %% (limit %.1f %%)",
+				v.Spread*100, l.Spread*100))
 		}
 		v.Drift = theilSen(control) * float64(len(control)-1) / math.Abs(m)
 		v.DriftP = mannKendall(control)
@@ -123,8 +126,8 @@ func theilSen(x []float64) float64 {
 	return Median(slopes)
 }
 
-// mannKendall is the two-sided p value of a monotonic trend (normal approximation with continuity correction; the variance
-// is corrected for ties).
+// mannKendall is the two-sided p value of a monotonic trend (normal approximation with continuity correction; the
+// variance is corrected for ties).
 func mannKendall(x []float64) float64 {
 	n := float64(len(x))
 	s := 0.0

@@ -1,5 +1,6 @@
-// Package stats turns repeated measurements into statements that can be checked: means and medians with intervals, paired
-// ratios, noise floors, a rule for when to stop, and a judgement whether the machine was steady enough to say anything.
+// Package stats turns repeated measurements into statements that can be checked: means and medians with intervals,
+// paired ratios, noise floors, a rule for when to stop, and a judgement whether the machine was steady enough to say
+// anything.
 //
 // Every function is pure and, where it draws random numbers, takes a seed: the same samples give the same answer.
 package stats

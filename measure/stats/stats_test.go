@@ -31,7 +31,8 @@ func TestSummary(t *testing.T) {
 
 func TestMeanIntervalAgainstTables(t *testing.T) {
 	s := Summary{N: 10, Mean: 100, SD: math.Sqrt(10)}
-	for level, q := range map[float64]float64{0.90: 1.8331, 0.95: 2.2622, 0.99: 3.2498} { // t tables, 9 degrees of freedom
+	// t tables, 9 degrees of freedom
+	for level, q := range map[float64]float64{0.90: 1.8331, 0.95: 2.2622, 0.99: 3.2498} {
 		iv, err := s.MeanInterval(level)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,8 @@ func TestMinMedianSamples(t *testing.T) {
 }
 
 // covered counts how often an interval of n samples drawn by draw holds truth.
-func covered(sims, n int, truth float64, draw func(*rand.Rand) float64, interval func([]float64, uint64) (Interval, error)) (float64, error) {
+func covered(sims, n int, truth float64, draw func(*rand.Rand) float64, interval func([]float64, uint64) (Interval,
+	error)) (float64, error) {
 	rng := rand.New(rand.NewPCG(7, uint64(n)))
 	x := make([]float64, n)
 	hit := 0

@@ -38,8 +38,8 @@ type Connect struct {
 // openAtOnce bounds the connections under way.
 const openAtOnce = 4096
 
-// RunConnect requests connections at a steady rate, whatever became of the ones before, and closes each as soon as it is
-// established. It closes with a reset, so that none lingers and ports do not run out.
+// RunConnect requests connections at a steady rate, whatever became of the ones before, and closes each as soon as it
+// is established. It closes with a reset, so that none lingers and ports do not run out.
 func RunConnect(ctx context.Context, o ConnectOptions) (Connect, error) {
 	if o.Address.Port() == 0 {
 		o.Address = netip.AddrPortFrom(o.Address.Addr(), 8080)
@@ -48,7 +48,8 @@ func RunConnect(ctx context.Context, o ConnectOptions) (Connect, error) {
 		o.Timeout = time.Second
 	}
 	if !(o.Rate > 0) || o.Duration <= 0 {
-		return Connect{}, fmt.Errorf("connections to %v: %v a second for %v; both must be above 0", o.Address, o.Rate, o.Duration)
+		return Connect{}, fmt.Errorf("connections to %v: %v a second for %v; both must be above 0",
+			o.Address, o.Rate, o.Duration)
 	}
 	stop, err := listen(o)
 	if err != nil {
@@ -90,7 +91,8 @@ func listen(o ConnectOptions) (stop func(), err error) {
 				return err
 			}
 			defer unix.Close(fd)
-			if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, at), unix.Listen(fd, 65535)); err != nil {
+			if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, at),
+				unix.Listen(fd, 65535)); err != nil {
 				return fmt.Errorf("listen: %w", err)
 			}
 			ready <- nil
@@ -164,7 +166,8 @@ func (c *Connect) run(ctx context.Context, o ConnectOptions) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		for due := start.Add(time.Duration(c.Requested+c.Unsent) * gap); c.Requested+c.Unsent < total && !time.Now().Before(due); due = due.Add(gap) {
+		for due := start.Add(time.Duration(c.Requested+c.Unsent) * gap); c.Requested+c.Unsent < total &&
+			!time.Now().Before(due); due = due.Add(gap) {
 			if len(open) >= openAtOnce || !c.request(ep, domain, to, open) {
 				c.Unsent++
 			}
@@ -201,7 +204,8 @@ func (c *Connect) request(ep, domain int, to unix.Sockaddr, open map[int]attempt
 		unix.Close(fd)
 		return false
 	}
-	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLERR, Fd: int32(fd)}); err != nil {
+	if err := unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLERR,
+		Fd: int32(fd)}); err != nil {
 		delete(open, fd)
 		unix.Close(fd)
 		return false
@@ -210,7 +214,8 @@ func (c *Connect) request(ep, domain int, to unix.Sockaddr, open map[int]attempt
 	return true
 }
 
-// finish looks at what became of a connection. One that was established and already reset by the server counts as established.
+// finish looks at what became of a connection. One that was established and already reset by the server counts as
+// established.
 func (c *Connect) finish(fd int, open map[int]attempt, times *hist.Histogram) {
 	a, ok := open[fd]
 	if !ok {

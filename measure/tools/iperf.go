@@ -1,5 +1,5 @@
-// Package tools measures with well-known means where our own frames do not suffice: TCP by iperf3, round trips by ICMP echo,
-// and connections accepted per second. All run inside given network namespaces.
+// Package tools measures with well-known means where our own frames do not suffice: TCP by iperf3, round trips by ICMP
+// echo, and connections accepted per second. All run inside given network namespaces.
 package tools
 
 import (
@@ -79,7 +79,8 @@ func ParseIperf(b []byte) (TCP, error) {
 	if len(r.End.Streams) == 0 {
 		return TCP{}, errors.New("read iperf3's report: no stream in it")
 	}
-	t := TCP{BitRate: r.End.SumReceived.BitsPerSecond, Retransmits: r.End.SumSent.Retransmits, SenderCPU: r.End.CPU.Host,
+	t := TCP{BitRate: r.End.SumReceived.BitsPerSecond, Retransmits: r.End.SumSent.Retransmits,
+		SenderCPU:   r.End.CPU.Host,
 		ReceiverCPU: r.End.CPU.Remote, Congestion: r.End.Congestion, Raw: b,
 		MeanRTT: time.Duration(r.End.Streams[0].Sender.MeanRTT * float64(time.Microsecond))}
 	for _, s := range r.End.Streams {
@@ -101,7 +102,8 @@ func RunTCP(ctx context.Context, o TCPOptions) (TCP, error) {
 		return TCP{}, fmt.Errorf("TCP test: %w (Debian's package is iperf3)", err)
 	}
 	port := strconv.Itoa(int(o.Port))
-	server := exec.CommandContext(ctx, iperf, "--server", "--one-off", "--forceflush", "--bind", o.Address.String(), "--port", port)
+	server := exec.CommandContext(ctx, iperf, "--server", "--one-off", "--forceflush", "--bind",
+		o.Address.String(), "--port", port)
 	listening := newLines("Server listening")
 	server.Stdout = listening
 	if err := startIn(o.Server, server); err != nil {
@@ -121,7 +123,8 @@ func RunTCP(ctx context.Context, o TCPOptions) (TCP, error) {
 	case <-ctx.Done():
 		return TCP{}, ctx.Err()
 	}
-	args := []string{"--client", o.Address.String(), "--port", port, "--json", "--time", strconv.Itoa(int(o.Duration.Round(time.Second).Seconds())),
+	args := []string{"--client", o.Address.String(), "--port", port, "--json", "--time",
+		strconv.Itoa(int(o.Duration.Round(time.Second).Seconds())),
 		"--parallel", strconv.Itoa(max(o.Streams, 1))}
 	if o.Length > 0 {
 		args = append(args, "--length", strconv.Itoa(o.Length))

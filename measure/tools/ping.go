@@ -151,7 +151,8 @@ func (e *echo) once(seq uint16, o PingOptions) (time.Duration, error) {
 		if err != nil {
 			return 0, fmt.Errorf("read the answer: %w", err)
 		}
-		if a := in[min(e.skip, n):n]; len(a) >= 8 && a[0] == e.reply && binary.BigEndian.Uint16(a[4:]) == e.id && binary.BigEndian.Uint16(a[6:]) == seq {
+		if a := in[min(e.skip, n):n]; len(a) >= 8 && a[0] == e.reply && binary.BigEndian.Uint16(a[4:]) == e.id &&
+			binary.BigEndian.Uint16(a[6:]) == seq {
 			return rtt, nil
 		}
 	}

@@ -28,7 +28,8 @@ func hosts(t *testing.T) (client, server string) {
 	if err := netdev.NewVeth(a, b, 1); err != nil {
 		t.Fatal(err)
 	}
-	for r, addresses := range map[netdev.Ref][]string{a: {"10.0.0.1/24", "2001:db8::1/64"}, b: {"10.0.0.2/24", "2001:db8::2/64"}} {
+	for r, addresses := range map[netdev.Ref][]string{a: {"10.0.0.1/24", "2001:db8::1/64"},
+		b: {"10.0.0.2/24", "2001:db8::2/64"}} {
 		if err := netdev.In(r.Namespace, func() error {
 			l, err := netlink.LinkByName(r.Name)
 			if err != nil {
@@ -55,16 +56,19 @@ func hosts(t *testing.T) (client, server string) {
 func TestPing(t *testing.T) {
 	c, _ := hosts(t)
 	for _, to := range []string{"10.0.0.2", "2001:db8::2"} {
-		p, err := RunPing(context.Background(), PingOptions{Namespace: c, Address: netip.MustParseAddr(to), Count: 20, Timeout: 5 * time.Second})
+		p, err := RunPing(context.Background(), PingOptions{Namespace: c, Address: netip.MustParseAddr(to), Count: 20,
+			Timeout: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%s: %v", to, p.RTT)
-		if p.Sent != 20 || p.Received != 20 || p.RTT.Count != 20 || p.RTT.Min == 0 || p.Jitter.Abs.Count != 19 || len(p.Series) != 20 {
+		if p.Sent != 20 || p.Received != 20 || p.RTT.Count != 20 || p.RTT.Min == 0 || p.Jitter.Abs.Count != 19 ||
+			len(p.Series) != 20 {
 			t.Errorf("%s: %+v", to, p)
 		}
 	}
-	p, err := RunPing(context.Background(), PingOptions{Namespace: c, Address: netip.MustParseAddr("10.0.0.99"), Count: 1, Timeout: 100 * time.Millisecond})
+	p, err := RunPing(context.Background(), PingOptions{Namespace: c, Address: netip.MustParseAddr("10.0.0.99"),
+		Count: 1, Timeout: 100 * time.Millisecond})
 	if err != nil || p.Sent != 1 || p.Received != 0 {
 		t.Errorf("nobody is there: %+v, %v", p, err)
 	}
@@ -72,17 +76,20 @@ func TestPing(t *testing.T) {
 
 func TestConnect(t *testing.T) {
 	c, s := hosts(t)
-	r, err := RunConnect(context.Background(), ConnectOptions{Client: c, Server: s, Address: netip.MustParseAddrPort("10.0.0.2:0"),
-		Rate: 500, Duration: time.Second, Timeout: 10 * time.Second})
+	r, err := RunConnect(context.Background(),
+		ConnectOptions{Client: c, Server: s, Address: netip.MustParseAddrPort("10.0.0.2:0"),
+			Rate: 500, Duration: time.Second, Timeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%+v", r)
-	if r.Requested+r.Unsent != 500 || r.Established != r.Requested || r.Established < 400 || r.Time.Count != uint64(r.Established) {
+	if r.Requested+r.Unsent != 500 || r.Established != r.Requested || r.Established < 400 ||
+		r.Time.Count != uint64(r.Established) {
 		t.Errorf("%+v", r)
 	}
-	if _, err := RunConnect(context.Background(), ConnectOptions{Client: c, Server: s, Address: netip.MustParseAddrPort("10.0.0.77:80"),
-		Rate: 1, Duration: time.Second}); err == nil {
+	if _, err := RunConnect(context.Background(),
+		ConnectOptions{Client: c, Server: s, Address: netip.MustParseAddrPort("10.0.0.77:80"),
+			Rate: 1, Duration: time.Second}); err == nil {
 		t.Error("a server at an address that is not there was accepted")
 	}
 }
@@ -92,7 +99,8 @@ func TestTCP(t *testing.T) {
 		t.Fatal("iperf3 is needed (Debian's package is iperf3)")
 	}
 	c, s := hosts(t)
-	r, err := RunTCP(context.Background(), TCPOptions{Client: c, Server: s, Address: netip.MustParseAddr("10.0.0.2"), Duration: time.Second, Streams: 2})
+	r, err := RunTCP(context.Background(), TCPOptions{Client: c, Server: s, Address: netip.MustParseAddr("10.0.0.2"),
+		Duration: time.Second, Streams: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +108,8 @@ func TestTCP(t *testing.T) {
 	if r.BitRate < 1e6 || len(r.PerStream) != 2 || r.Congestion == "" {
 		t.Errorf("%+v", r)
 	}
-	if _, err := RunTCP(context.Background(), TCPOptions{Client: c, Server: s, Address: netip.MustParseAddr("10.0.0.77"), Duration: time.Second}); err == nil {
+	if _, err := RunTCP(context.Background(), TCPOptions{Client: c, Server: s,
+		Address: netip.MustParseAddr("10.0.0.77"), Duration: time.Second}); err == nil {
 		t.Error("a server at an address that is not there was accepted")
 	}
 }
@@ -114,7 +123,8 @@ func TestParseIperf(t *testing.T) {
 	}
 	r, err := ParseIperf([]byte(`{"end":{"streams":[{"sender":{"mean_rtt":120},"receiver":{"bits_per_second":5e8}},{"receiver":{"bits_per_second":4e8}}],
 		"sum_sent":{"retransmits":7},"sum_received":{"bits_per_second":9e8},"cpu_utilization_percent":{"host_total":50,"remote_total":25},"sender_tcp_congestion":"bbr"}}`))
-	if err != nil || r.BitRate != 9e8 || r.Retransmits != 7 || r.MeanRTT != 120*time.Microsecond || len(r.PerStream) != 2 || r.Congestion != "bbr" {
+	if err != nil || r.BitRate != 9e8 || r.Retransmits != 7 || r.MeanRTT != 120*time.Microsecond ||
+		len(r.PerStream) != 2 || r.Congestion != "bbr" {
 		t.Errorf("%+v %v", r, err)
 	}
 }

@@ -25,7 +25,8 @@ func (b *Bench) Curve(ctx context.Context, rates []float64, d time.Duration) ([]
 }
 
 // ErrClosed says that a search would mean nothing on a bench whose loop is closed.
-var ErrClosed = errors.New("source and receiver share a CPU, so the source waits for what is measured and nothing is ever lost; give the receiving device a thread on another CPU")
+var ErrClosed = errors.New("source and receiver share a CPU, so the source waits for what is measured and nothing is " +
+	"ever lost; give the receiving device a thread on another CPU")
 
 // Throughput searches MLRsearch-style; the range's upper end 0 means what the self-test reached.
 func (b *Bench) Throughput(ctx context.Context, o search.MLROptions) (search.MLRResult, error) {
@@ -52,7 +53,8 @@ func (b *Bench) RFC2544(ctx context.Context, o search.RFC2544Options) (search.RF
 // Latency measures delay at a fraction (0…1) of a throughput, frame by frame.
 func (b *Bench) Latency(ctx context.Context, throughput, fraction float64, d time.Duration) (Result, error) {
 	if !(fraction > 0 && fraction <= 1) || !(throughput > 0) {
-		return Result{}, fmt.Errorf("latency at %v of a throughput of %v frames/s: the fraction is within 0…1, the throughput above 0",
+		return Result{}, fmt.Errorf("latency at %v of a throughput of %v frames/s: the fraction is within 0…1, the "+
+			"throughput above 0",
 			fraction, throughput)
 	}
 	return b.Run(ctx, Load{Rate: throughput * fraction, Duration: d, Exact: true})
@@ -64,8 +66,9 @@ type Burst struct {
 	Lengths []uint64 `json:"lengths"` // of every repetition
 }
 
-// BackToBack finds the longest burst, sent as fast as the source goes, of which nothing is lost (RFC 2544, section 26.4), up
-// to most frames. The RFC takes the mean of 50 repetitions; Longest is their median, which one disturbance does not move.
+// BackToBack finds the longest burst, sent as fast as the source goes, of which nothing is lost (RFC 2544, section
+// 26.4), up to most frames. The RFC takes the mean of 50 repetitions; Longest is their median, which one disturbance
+// does not move.
 func (b *Bench) BackToBack(ctx context.Context, most uint64, repetitions int) (Burst, error) {
 	var out Burst
 	var lengths []float64
@@ -98,8 +101,8 @@ type System struct {
 	Measure func(context.Context) (float64, error)
 }
 
-// Plan says how systems are compared. Every block measures every system once, in an order drawn anew, so that what drifts
-// over minutes hits all alike.
+// Plan says how systems are compared. Every block measures every system once, in an order drawn anew, so that what
+// drifts over minutes hits all alike.
 type Plan struct {
 	Systems []System // the first is what the others are compared with, and the control
 	Blocks  int      // at most
@@ -125,7 +128,8 @@ const again = "again: "
 func Compare(ctx context.Context, p Plan) (Comparison, error) {
 	c := Comparison{Samples: map[string][]float64{}, Ratios: map[string]stats.Ratio{}, Differs: map[string]bool{}}
 	if len(p.Systems) == 0 || p.Blocks < 3 {
-		return c, fmt.Errorf("compare %d systems in %d blocks: at least one system and three blocks are needed", len(p.Systems), p.Blocks)
+		return c, fmt.Errorf("compare %d systems in %d blocks: at least one system and three blocks are needed",
+			len(p.Systems), p.Blocks)
 	}
 	if p.Stop != nil {
 		if err := p.Stop.Validate(); err != nil {

@@ -1,6 +1,6 @@
-// Package trial runs measurements: it places source, receive threads and sink on CPUs, warms up, sends, waits for the last
-// frame, and hands back what was offered and received together with everything that could have spoilt it. A Bench is a
-// search.Device.
+// Package trial runs measurements: it places source, receive threads and sink on CPUs, warms up, sends, waits for the
+// last frame, and hands back what was offered and received together with everything that could have spoilt it. A Bench
+// is a search.Device.
 package trial
 
 import (
@@ -34,8 +34,8 @@ type Placement struct {
 	Polled []Polled `json:"polled,omitempty"` // devices that get a receive thread of their own
 }
 
-// Polled is a device whose frames are received by a thread of its own on one CPU. Otherwise they are received on the CPU that
-// sends them: a closed loop, in which the source waits for the device under test, and nothing is ever lost.
+// Polled is a device whose frames are received by a thread of its own on one CPU. Otherwise they are received on the
+// CPU that sends them: a closed loop, in which the source waits for the device under test, and nothing is ever lost.
 type Polled struct {
 	Device netdev.Ref `json:"device"`
 	CPU    int        `json:"cpu"`
@@ -102,7 +102,8 @@ func Open(o Options) (*Bench, error) {
 	}
 	b := &Bench{o: o}
 	var err error
-	b.sink, err = sink.Open(sink.Options{Device: o.Path.To, Sender: o.Path.Before, Streams: len(o.Streams), TimeEvery: o.TimeEvery, CheckEvery: o.CheckEvery, Generic: o.Generic})
+	b.sink, err = sink.Open(sink.Options{Device: o.Path.To, Sender: o.Path.Before, Streams: len(o.Streams),
+		TimeEvery: o.TimeEvery, CheckEvery: o.CheckEvery, Generic: o.Generic})
 	if err != nil {
 		return nil, fmt.Errorf("trial: %w", err)
 	}
@@ -170,27 +171,29 @@ type Stream struct {
 
 // Result is one trial.
 type Result struct {
-	Label      string          `json:"label,omitempty"`
-	Start      time.Time       `json:"start"`
-	Rate       float64         `json:"rate"`     // asked for, frames/s; 0: as fast as possible
-	Duration   time.Duration   `json:"duration"` // asked for
-	Elapsed    time.Duration   `json:"elapsed"`  // the source's
-	Intended   uint64          `json:"intended"`
-	Sent       uint64          `json:"sent"`
-	Received   uint64          `json:"received"` // whole, each counted once
-	Lost       uint64          `json:"lost"`
-	Duplicated uint64          `json:"duplicated"`
-	Reordered  uint64          `json:"reordered"`
-	Corrupted  uint64          `json:"corrupted"`
-	Refused    uint64          `json:"refused"`    // of the lost ones, those that the first ring had no room for
-	Overrun    uint64          `json:"overrun"`    // of the lost ones, those that the sink itself had no room for
-	Offered    float64         `json:"offered"`    // frames/s
-	Forwarded  float64         `json:"forwarded"`  // frames/s
-	LossRatio  float64         `json:"loss_ratio"` // (lost + not sent) / intended
-	BitRate    float64         `json:"bit_rate"`   // received, bit/s, check sequences included
-	Delay      hist.Digest     `json:"delay"`      // of all streams
-	SourceCPU  time.Duration   `json:"source_cpu"` // time that the sending thread used; in a closed loop all of the path is in it
-	Waited     time.Duration   `json:"waited"`     // the longest that the sending or a receiving thread could have run while others had its core
+	Label      string        `json:"label,omitempty"`
+	Start      time.Time     `json:"start"`
+	Rate       float64       `json:"rate"`     // asked for, frames/s; 0: as fast as possible
+	Duration   time.Duration `json:"duration"` // asked for
+	Elapsed    time.Duration `json:"elapsed"`  // the source's
+	Intended   uint64        `json:"intended"`
+	Sent       uint64        `json:"sent"`
+	Received   uint64        `json:"received"` // whole, each counted once
+	Lost       uint64        `json:"lost"`
+	Duplicated uint64        `json:"duplicated"`
+	Reordered  uint64        `json:"reordered"`
+	Corrupted  uint64        `json:"corrupted"`
+	Refused    uint64        `json:"refused"`    // of the lost ones, those that the first ring had no room for
+	Overrun    uint64        `json:"overrun"`    // of the lost ones, those that the sink itself had no room for
+	Offered    float64       `json:"offered"`    // frames/s
+	Forwarded  float64       `json:"forwarded"`  // frames/s
+	LossRatio  float64       `json:"loss_ratio"` // (lost + not sent) / intended
+	BitRate    float64       `json:"bit_rate"`   // received, bit/s, check sequences included
+	Delay      hist.Digest   `json:"delay"`      // of all streams
+	// time that the sending thread used; in a closed loop all of the path is in it
+	SourceCPU time.Duration `json:"source_cpu"`
+	// the longest that the sending or a receiving thread could have run while others had its core
+	Waited     time.Duration   `json:"waited"`
 	Streams    []Stream        `json:"streams"`
 	Usage      machine.Usage   `json:"usage"`
 	Placement  Placement       `json:"placement"`
@@ -213,7 +216,8 @@ func (r Result) Disturbed() bool {
 
 // Run does one trial: a warm-up that is not counted, then the load between two readings of CPU time.
 func (b *Bench) Run(ctx context.Context, l Load) (Result, error) {
-	res := Result{Label: b.o.Label, Start: time.Now().UTC(), Rate: l.Rate, Duration: l.Duration, Placement: b.o.Placement,
+	res := Result{Label: b.o.Label, Start: time.Now().UTC(), Rate: l.Rate, Duration: l.Duration,
+		Placement: b.o.Placement,
 		TimeEvery: max(b.o.TimeEvery, 1), CheckEvery: max(b.o.CheckEvery, 1)}
 	if err := b.check(l, &res); err != nil {
 		return res, err
@@ -246,7 +250,8 @@ func (b *Bench) Run(ctx context.Context, l Load) (Result, error) {
 		}
 	}
 	if res.Disturbed() {
-		res.mark("others had the cores of source or receiver for %.1f %% of the time", 100*float64(res.Waited)/float64(res.Elapsed))
+		res.mark("others had the cores of source or receiver for %.1f %% of the time",
+			100*float64(res.Waited)/float64(res.Elapsed))
 	}
 	if s := res.Usage.Steal(); s > MaxSteal {
 		res.mark("the hypervisor took %.1f %% of a core's time", s*100)
@@ -289,7 +294,8 @@ func (b *Bench) streams(l Load) []source.Stream {
 // sink starts before the source, and is read when it has settled.
 func (b *Bench) send(ctx context.Context, l Load) (source.Report, sink.Report, error) {
 	b.run = b.run%65535 + 1
-	o := source.Options{Device: b.o.Path.From, Streams: b.streams(l), Duration: l.Duration, Run: b.run, CPU: b.o.Placement.Source,
+	o := source.Options{Device: b.o.Path.From, Streams: b.streams(l), Duration: l.Duration, Run: b.run,
+		CPU:   b.o.Placement.Source,
 		Batch: b.o.Batch, KeepPayload: b.o.CheckEvery > 1, Seed: b.o.Seed + uint64(b.run)}
 	if l.Exact {
 		o.Batch, o.ClockEvery = 1, 1
@@ -332,7 +338,8 @@ func (r *Result) fill(sent source.Report, got sink.Report) {
 	}
 	r.Corrupted += got.Corrupted
 	r.Lost -= min(got.Corrupted, r.Lost) // these arrived, whatever stream they were of
-	r.Intended, r.Sent, r.Elapsed, r.Refused = sent.Intended(), sent.Sent(), sent.Elapsed, min(sent.Refused.Sent, r.Lost)
+	r.Intended, r.Sent, r.Elapsed, r.Refused = sent.Intended(), sent.Sent(), sent.Elapsed,
+		min(sent.Refused.Sent, r.Lost)
 	r.Overrun = min(got.Overrun, r.Lost-r.Refused) // back to back, the first ring is the sink's: counted once
 	r.Offered, r.SourceCPU = sent.Rate(), sent.CPU
 	if r.Elapsed > 0 {
@@ -346,7 +353,8 @@ func (r *Result) fill(sent source.Report, got sink.Report) {
 		r.mark("the source fell short: %d of %d frames were sent", r.Sent, r.Intended)
 	}
 	if r.Corrupted > 0 && r.CheckEvery > 1 {
-		r.mark("the payload of every %dth frame only was checked: some are corrupted, how many is not known", r.CheckEvery)
+		r.mark("the payload of every %dth frame only was checked: some are corrupted, how many is not known",
+			r.CheckEvery)
 	}
 	if sent.Method != "xdp-live-frames" {
 		r.mark("sent by a packet socket, which is slower and less exact than live XDP frames")
@@ -361,8 +369,8 @@ func (r Result) Trial() search.Trial {
 // Tries is how often a disturbed trial of a search is done at most.
 const Tries = 3
 
-// Trial implements search.Device. A trial during which others had the cores is done again; of three such ones the least disturbed
-// counts, and is counted by Disturbed.
+// Trial implements search.Device. A trial during which others had the cores is done again; of three such ones the least
+// disturbed counts, and is counted by Disturbed.
 func (b *Bench) Trial(ctx context.Context, rate float64, d time.Duration) (search.Trial, error) {
 	var best Result
 	for i := range Tries {

@@ -42,7 +42,8 @@ func newBed(t *testing.T) bed {
 		t.Cleanup(func() { n.Close() })
 		ns[i] = n.Path()
 	}
-	b := bed{path: trial.Path{From: netdev.Ref{Namespace: ns[0], Name: "ts"}, To: netdev.Ref{Namespace: ns[2], Name: "tk"},
+	b := bed{path: trial.Path{From: netdev.Ref{Namespace: ns[0], Name: "ts"},
+		To:     netdev.Ref{Namespace: ns[2], Name: "tk"},
 		Before: netdev.Ref{Namespace: ns[1], Name: "tout"}}, in: netdev.Ref{Namespace: ns[1], Name: "tin"}}
 	detour := [2]netdev.Ref{{Namespace: ns[1], Name: "tx0"}, {Namespace: ns[1], Name: "tx1"}}
 	for i, pair := range [][2]netdev.Ref{{b.path.From, b.in}, {b.path.Before, b.path.To}, detour} {
@@ -62,8 +63,9 @@ func (b bed) open(t *testing.T, change func(*trial.Options)) *trial.Bench {
 	t.Helper()
 	o := trial.Options{Label: "faulty", Path: b.path, Placement: trial.Placement{Source: 0},
 		Streams: []source.Stream{{
-			Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2), Source: netip.MustParseAddr("10.0.0.1")},
-			Sizes:   frame.Fixed(64), Destinations: source.Destinations(netip.MustParseAddr("10.1.0.0"), 4096),
+			Headers: frame.Headers{Kind: frame.IPv4, SourceMAC: netdev.MAC(1), DestMAC: netdev.MAC(2),
+				Source: netip.MustParseAddr("10.0.0.1")},
+			Sizes: frame.Fixed(64), Destinations: source.Destinations(netip.MustParseAddr("10.1.0.0"), 4096),
 		}}}
 	if change != nil {
 		change(&o)
@@ -105,7 +107,8 @@ func TestTrial(t *testing.T) {
 	if r.Received+r.Lost+r.Corrupted != r.Sent || r.Streams[0].Lost+r.Streams[1].Lost != r.Lost {
 		t.Errorf("%d sent, %d received, %d lost", r.Sent, r.Received, r.Lost)
 	}
-	if lost := float64(r.Lost) / float64(r.Sent); math.Abs(lost-0.1) > 0.012 && r.Refused == 0 { // 5 standard deviations
+	// 5 standard deviations
+	if lost := float64(r.Lost) / float64(r.Sent); math.Abs(lost-0.1) > 0.012 && r.Refused == 0 {
 		t.Errorf("%.4f lost of what was sent, 0.1 expected", lost)
 	}
 	if len(r.Usage.Cores) == 0 || r.Usage.Wall < time.Second/2 || r.SourceCPU <= 0 || r.Histogram.Count != r.Received {
@@ -113,8 +116,9 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// undisturbed is a bench whose trials are repeated until no more than 1 % of the frames were lost in a full ring, outside the
-// device: on a busy machine either side may pause, and a trial in which one did tells nothing of the device.
+// undisturbed is a bench whose trials are repeated until no more than 1 % of the frames were lost in a full ring,
+// outside the device: on a busy machine either side may pause, and a trial in which one did tells nothing of the
+// device.
 type undisturbed struct {
 	*trial.Bench
 	late time.Duration // the longest that the source was behind
@@ -134,8 +138,8 @@ func (u *undisturbed) Trial(ctx context.Context, rate float64, duration time.Dur
 	}
 }
 
-// The search finds the rate limit of a real device. The device itself drops what exceeds it, so the loop need not be open, and
-// a closed one loses nothing elsewhere. Its burst absorbs what pauses of up to 40 ms bunch together.
+// The search finds the rate limit of a real device. The device itself drops what exceeds it, so the loop need not be
+// open, and a closed one loses nothing elsewhere. Its burst absorbs what pauses of up to 40 ms bunch together.
 func TestSearchFindsTheRateLimit(t *testing.T) {
 	b := newBed(t)
 	const limit, burst = 50_000, 2_000
@@ -143,13 +147,17 @@ func TestSearchFindsTheRateLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	bench := &undisturbed{Bench: b.open(t, nil)}
-	goal := search.Goal{Name: "PDR", LossRatio: 0.01, ExceedRatio: 0.5, Width: 0.05, InitialTrial: time.Second / 2, FinalTrial: time.Second, Sum: 2 * time.Second}
-	res, err := search.MultipleLossRatio(context.Background(), bench, search.MLROptions{Range: search.Range{Min: 5_000, Max: 200_000}, Goals: []search.Goal{goal}, Confirm: 2 * time.Second})
+	goal := search.Goal{Name: "PDR", LossRatio: 0.01, ExceedRatio: 0.5, Width: 0.05, InitialTrial: time.Second / 2,
+		FinalTrial: time.Second, Sum: 2 * time.Second}
+	res, err := search.MultipleLossRatio(context.Background(), bench,
+		search.MLROptions{Range: search.Range{Min: 5_000, Max: 200_000}, Goals: []search.Goal{goal},
+			Confirm: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := res.Goals[0]
-	t.Logf("%v, throughput %.0f, %d trials, late by %v at most, confirmation %+v", g.Bounds, g.Throughput, len(res.Trials), bench.late, g.Confirm)
+	t.Logf("%v, throughput %.0f, %d trials, late by %v at most, confirmation %+v", g.Bounds, g.Throughput,
+		len(res.Trials), bench.late, g.Confirm)
 	// A trial of a second may pass the limit and the burst, and lose 1 % more.
 	if most := float64(limit+burst) * 1.06; g.Throughput > most {
 		t.Errorf("%.0f frames/s found, the device lets at most %.0f through", g.Throughput, most)
@@ -164,8 +172,8 @@ func TestOpenLoopSearch(t *testing.T) {
 	openLoopSearch(t)
 }
 
-// The same once more, on a machine whose cores all have other work the whole time: the device's receive thread has a core of its own
-// by priority, not because nobody else wants it.
+// The same once more, on a machine whose cores all have other work the whole time: the device's receive thread has a
+// core of its own by priority, not because nobody else wants it.
 func TestOpenLoopSearchOnABusyMachine(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skip("an open loop needs two CPUs")
@@ -199,13 +207,16 @@ func openLoopSearch(t *testing.T) {
 		b.apart(o)
 		o.Quiet = 50 * time.Millisecond
 	})
-	goal := search.Goal{Name: "PDR", LossRatio: 0.05, ExceedRatio: 0.5, Width: 0.1, InitialTrial: time.Second / 4, FinalTrial: time.Second / 4, Sum: time.Second / 2}
-	res, err := bench.Throughput(context.Background(), search.MLROptions{Range: search.Range{Min: 20_000, Max: 150_000}, Goals: []search.Goal{goal}})
+	goal := search.Goal{Name: "PDR", LossRatio: 0.05, ExceedRatio: 0.5, Width: 0.1, InitialTrial: time.Second / 4,
+		FinalTrial: time.Second / 4, Sum: time.Second / 2}
+	res, err := bench.Throughput(context.Background(), search.MLROptions{Range: search.Range{Min: 20_000, Max: 150_000},
+		Goals: []search.Goal{goal}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := res.Goals[0]
-	t.Logf("%v, throughput %.0f, %d trials, %d of them disturbed", g.Bounds, g.Throughput, len(res.Trials), bench.Disturbed())
+	t.Logf("%v, throughput %.0f, %d trials, %d of them disturbed", g.Bounds, g.Throughput,
+		len(res.Trials), bench.Disturbed())
 	// A trial of a quarter of a second passes the limit, the burst, and 5 % more.
 	if most := float64(limit+4*burst) * 1.06; g.Throughput > most {
 		t.Errorf("%.0f frames/s found, the device lets at most %.0f through", g.Throughput, most)
@@ -235,10 +246,12 @@ func openLoopSearch(t *testing.T) {
 func TestClosedLoopsAreNotSearched(t *testing.T) {
 	b := newBed(t)
 	bench := b.open(t, nil)
-	if _, err := bench.Throughput(context.Background(), search.MLROptions{Range: search.Range{Min: 1, Max: 2}, Goals: []search.Goal{search.NDR}}); !errors.Is(err, trial.ErrClosed) {
+	if _, err := bench.Throughput(context.Background(), search.MLROptions{Range: search.Range{Min: 1, Max: 2},
+		Goals: []search.Goal{search.NDR}}); !errors.Is(err, trial.ErrClosed) {
 		t.Errorf("%v", err)
 	}
-	if _, err := bench.RFC2544(context.Background(), search.RFC2544Options{Range: search.Range{Min: 1, Max: 2}}); !errors.Is(err, trial.ErrClosed) {
+	if _, err := bench.RFC2544(context.Background(),
+		search.RFC2544Options{Range: search.Range{Min: 1, Max: 2}}); !errors.Is(err, trial.ErrClosed) {
 		t.Errorf("%v", err)
 	}
 }
@@ -247,10 +260,12 @@ func TestLimits(t *testing.T) {
 	b := newBed(t)
 	limits := &trial.Limits{Rate: 1000}
 	refusing := b.open(t, func(o *trial.Options) { o.Limits = limits })
-	if _, err := refusing.Run(context.Background(), trial.Load{Rate: 2000, Duration: 100 * time.Millisecond}); !errors.Is(err, trial.ErrBeyond) {
+	if _, err := refusing.Run(context.Background(),
+		trial.Load{Rate: 2000, Duration: 100 * time.Millisecond}); !errors.Is(err, trial.ErrBeyond) {
 		t.Errorf("%v", err)
 	}
-	if r, err := refusing.Run(context.Background(), trial.Load{Rate: 500, Duration: 100 * time.Millisecond}); err != nil || r.Sent != 50 {
+	if r, err := refusing.Run(context.Background(),
+		trial.Load{Rate: 500, Duration: 100 * time.Millisecond}); err != nil || r.Sent != 50 {
 		t.Errorf("%d sent, %v", r.Sent, err)
 	}
 	if err := refusing.Close(); err != nil {
@@ -330,7 +345,8 @@ func TestCompare(t *testing.T) {
 			return speed * drift * (1 + 0.01*rng.NormFloat64()), nil
 		}}
 	}
-	c, err := trial.Compare(context.Background(), trial.Plan{Systems: []trial.System{system("a", 100), system("b", 130), system("same", 100)}, Blocks: 30, Seed: 4})
+	c, err := trial.Compare(context.Background(), trial.Plan{Systems: []trial.System{system("a", 100), system("b", 130),
+		system("same", 100)}, Blocks: 30, Seed: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,11 +370,16 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%d different orders in 30 blocks of 24 possible", len(orders))
 	}
 	stop := &stats.StopRule{Level: 0.95, Width: 0.05, Pilot: 6, Max: 30}
-	if c, err = trial.Compare(context.Background(), trial.Plan{Systems: []trial.System{system("a", 100)}, Blocks: 30, Stop: stop}); err != nil || len(c.Order) != 6 {
+	if c, err = trial.Compare(context.Background(), trial.Plan{Systems: []trial.System{system("a", 100)}, Blocks: 30,
+		Stop: stop}); err != nil || len(c.Order) != 6 {
 		t.Errorf("%d blocks, %v", len(c.Order), err)
 	}
 	boom := errors.New("boom")
-	if _, err := trial.Compare(context.Background(), trial.Plan{Blocks: 3, Systems: []trial.System{{Name: "x", Measure: func(context.Context) (float64, error) { return 0, boom }}}}); !errors.Is(err, boom) {
+	if _, err := trial.Compare(context.Background(),
+		trial.Plan{Blocks: 3, Systems: []trial.System{{Name: "x", Measure: func(context.Context) (float64,
+			error) {
+			return 0, boom
+		}}}}); !errors.Is(err, boom) {
 		t.Errorf("%v", err)
 	}
 	if _, err := trial.Compare(context.Background(), trial.Plan{}); err == nil {
@@ -366,8 +387,9 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Two independent runs of the same curve agree: the interval of the difference of their means holds zero. A 95 % interval
-// misses it in one of twenty points by itself, so the test asks for 90 % of the points at 99 %, and tells how many hold at 95 %.
+// Two independent runs of the same curve agree: the interval of the difference of their means holds zero. A 95 %
+// interval misses it in one of twenty points by itself, so the test asks for 90 % of the points at 99 %, and tells how
+// many hold at 95 %.
 func TestTwoRunsAgree(t *testing.T) {
 	b := newBed(t)
 	if err := b.device.Set(impair.Faults{Loss: 0.2, Seed: 8}); err != nil {

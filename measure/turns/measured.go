@@ -20,8 +20,8 @@ type Path struct {
 	CPU      int
 	// TimeEvery and CheckEvery: see sink.Options.
 	TimeEvery, CheckEvery int
-	// Batch: see source.Options. What a batch sets off in softirqs must not last so long (2 ms) that the kernel leaves the rest to a
-	// thread: that one's time would be in no loop's.
+	// Batch: see source.Options. What a batch sets off in softirqs must not last so long (2 ms) that the kernel leaves
+	// the rest to a thread: that one's time would be in no loop's.
 	Batch int
 	// MayLose is the share of frames that may be lost in between.
 	MayLose float64
@@ -31,7 +31,8 @@ type Path struct {
 func Measured(p Path) Loop {
 	return Loop{p.From, func(ctx context.Context, thread func(int)) (err error) {
 		const run = 1
-		k, err := sink.Open(sink.Options{Device: p.To, Sender: p.Before, Streams: 1, TimeEvery: p.TimeEvery, CheckEvery: p.CheckEvery, Generic: p.Generic})
+		k, err := sink.Open(sink.Options{Device: p.To, Sender: p.Before, Streams: 1, TimeEvery: p.TimeEvery,
+			CheckEvery: p.CheckEvery, Generic: p.Generic})
 		if err != nil {
 			return err
 		}
@@ -39,7 +40,8 @@ func Measured(p Path) Loop {
 		if err := k.Start(run); err != nil {
 			return err
 		}
-		x, err := source.OpenXDP(source.Options{Device: p.From, Streams: []source.Stream{p.Stream}, Duration: time.Hour, Run: run, CPU: p.CPU, Batch: p.Batch, KeepPayload: p.CheckEvery > 1, Thread: thread})
+		x, err := source.OpenXDP(source.Options{Device: p.From, Streams: []source.Stream{p.Stream}, Duration: time.Hour,
+			Run: run, CPU: p.CPU, Batch: p.Batch, KeepPayload: p.CheckEvery > 1, Thread: thread})
 		if err != nil {
 			return err
 		}
@@ -60,8 +62,10 @@ func Measured(p Path) Loop {
 			return err
 		}
 		s := got.Streams[0]
-		if s.Unique > come || float64(come-s.Unique) > p.MayLose*float64(come) || s.Duplicated+s.Reordered+s.Corrupted > 0 {
-			return fmt.Errorf("from %v to %v: of %d frames, %d without room in the ring, %d came; duplicated %d, reordered %d, corrupted %d",
+		if s.Unique > come || float64(come-s.Unique) > p.MayLose*float64(come) || s.Duplicated+
+			s.Reordered+s.Corrupted > 0 {
+			return fmt.Errorf("from %v to %v: of %d frames, %d without room in the ring, %d came; duplicated %d, "+
+				"reordered %d, corrupted %d",
 				p.From, p.To, sent.Sent(), sent.Sent()-come, s.Unique, s.Duplicated, s.Reordered, s.Corrupted)
 		}
 		return nil

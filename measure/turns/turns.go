@@ -1,5 +1,5 @@
-// Package turns compares systems that forward live frames: they take turns of milliseconds on one CPU. A machine's speed differs
-// by a tenth from one second to the next, but much less within a second.
+// Package turns compares systems that forward live frames: they take turns of milliseconds on one CPU. A machine's
+// speed differs by a tenth from one second to the next, but much less within a second.
 package turns
 
 import (
@@ -26,7 +26,8 @@ type Loop struct {
 // turn is for how long each loop of a round is measured.
 const turn = 50 * time.Millisecond
 
-// patience is for how many rounds' time a round goes on where others have the CPU, until each loop had an eighth of a turn.
+// patience is for how many rounds' time a round goes on where others have the CPU, until each loop had an eighth of a
+// turn.
 const patience = 50
 
 // running is a loop in a round.
@@ -44,14 +45,15 @@ var ErrEnded = errors.New("a loop of live frames ended by itself")
 // settled is how many frames a loop sends before it counts: until then its pages and caches are not what they will be.
 const settled = 50000
 
-// Take runs several loops at once on one CPU, which the scheduler gives to one after the other for a few milliseconds each. So all
-// have the same moments, good and bad ones, in the smallest pieces, and what setting a call up costs is in none of them. The rates are
-// frames a second of CPU time, while each used it for about a turn.
+// Take runs several loops at once on one CPU, which the scheduler gives to one after the other for a few milliseconds
+// each. So all have the same moments, good and bad ones, in the smallest pieces, and what setting a call up costs is in
+// none of them. The rates are frames a second of CPU time, while each used it for about a turn.
 func Take(ctx context.Context, loops []Loop, rng *rand.Rand) (rates []float64, err error) {
 	whole := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	run := make([]running, len(loops))
-	begin := make(chan struct{}) // once all are ready: who is already sending takes the CPU that the others load their programs with
+	// once all are ready: who is already sending takes the CPU that the others load their programs with
+	begin := make(chan struct{})
 	for _, i := range rng.Perm(len(loops)) {
 		run[i] = running{tid: make(chan int, 1), ended: make(chan error, 1)}
 		go func() { run[i].ended <- loops[i].Run(ctx, func(tid int) { run[i].tid <- tid; <-begin }) }()
@@ -116,7 +118,8 @@ func Take(ctx context.Context, loops []Loop, rng *rand.Rand) (rates []float64, e
 			return rates, err
 		}
 		if n == patience-1 {
-			return nil, fmt.Errorf("in %v a loop had %v of CPU time: the machine is too busy", patience*time.Duration(len(loops))*turn, least)
+			return nil, fmt.Errorf("in %v a loop had %v of CPU time: the machine is too busy",
+				patience*time.Duration(len(loops))*turn, least)
 		}
 	}
 	return rates, nil

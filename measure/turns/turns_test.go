@@ -53,7 +53,8 @@ func TestTurnsEnd(t *testing.T) {
 				return nil
 			}
 		}
-		if _, err := Take(ctx, []Loop{{ends[0], c.second}, {ends[0], never}}, rand.New(rand.NewPCG(1, 1))); !errors.Is(err, c.want) {
+		if _, err := Take(ctx, []Loop{{ends[0], c.second}, {ends[0], never}},
+			rand.New(rand.NewPCG(1, 1))); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		cancel()

@@ -21,8 +21,8 @@ func (a *Agent) tables() map[model.ID]model.FastTables {
 	return all
 }
 
-// lacks tells of routers whose tables do not fit, when that begins and when it is over: both, or, where it began again just
-// now, neither.
+// lacks tells of routers whose tables do not fit, when that begins and when it is over: both, or, where it began again
+// just now, neither.
 func (a *Agent) lacks(tables map[model.ID]model.FastTables, now time.Time) {
 	u := &a.usage
 	if u.lack == nil {
@@ -47,8 +47,8 @@ func (a *Agent) lacks(tables map[model.ID]model.FastTables, now time.Time) {
 	}
 }
 
-// churnShare is which share of the time the agent may write one router's changes without a word, churnEvery how often that is
-// looked at.
+// churnShare is which share of the time the agent may write one router's changes without a word, churnEvery how often
+// that is looked at.
 const (
 	churnShare = 0.5
 	churnEvery = 10 * time.Second
@@ -78,7 +78,8 @@ func (a *Agent) churn(tables map[model.ID]model.FastTables, now time.Time) {
 			took = 0
 		}
 		a.bitten(id, "RouteChurn", 0, took, now, span, func(b *bite) string {
-			return fmt.Sprintf("it changes its routes so much that writing them into the node's tables took the agent %s of the last %s (`polyplane set %s forwarding=guest` ends that)",
+			return fmt.Sprintf("it changes its routes so much that writing them into the node's tables took the "+
+				"agent %s of the last %s (`polyplane set %s forwarding=guest` ends that)",
 				b.held.Round(100*time.Millisecond), now.Sub(b.since).Round(time.Second), id)
 		})
 	}
@@ -100,9 +101,11 @@ func lackWords(network string, l model.TableLack) string {
 		what, key = fmt.Sprintf("%d routes, one for each 32 bytes of tables,", l.Limit), "tables"
 	}
 	if l.Node {
-		return fmt.Sprintf("its routes do not all fit: what the slices that own nothing may have of the %s that a node has is used up; %s "+
+		return fmt.Sprintf("its routes do not all fit: what the slices that own nothing may have of the %s that a "+
+			"node has is used up; %s "+
 			"(`polyplane set %s mode=strict %s=` with what it needs makes it own that)", what, meanwhile, network, key)
 	}
-	return fmt.Sprintf("its routes do not all fit: the %s that the slice has on this node are used up; %s (`polyplane set %s %s=` with more raises it)",
+	return fmt.Sprintf("its routes do not all fit: the %s that the slice has on this node are used up; %s "+
+		"(`polyplane set %s %s=` with more raises it)",
 		what, meanwhile, network, key)
 }

@@ -34,7 +34,8 @@ type Fabric interface {
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
 	// Cut says which elements are in quarantine.
 	Cut(elements map[model.ID]bool, hold []string) error
-	// Pace lets an element have so many packets a second by its ports with these devices, less than none: as many as come.
+	// Pace lets an element have so many packets a second by its ports with these devices, less than none: as many as
+	// come.
 	Pace(id model.ID, devices []int, rate int) error
 	// Capture streams what passes the port, as pcapng, until the context ends or the reader is closed.
 	Capture(ctx context.Context, port model.PortID, snaplen int) (io.ReadCloser, error)
@@ -83,7 +84,8 @@ const (
 	settle = 50 * time.Millisecond
 	// quiet is how long nothing must have happened for the next change to be looked at so soon again.
 	quiet = 3 * time.Second
-	// patience is how long a pass waits for slow work on elements' processes: what is done by then need not be come back to.
+	// patience is how long a pass waits for slow work on elements' processes: what is done by then need not be come
+	// back to.
 	patience = 50 * time.Millisecond
 	// auditEvery is how often a part of the elements is looked into; fullEvery how often everything is applied again
 	// although nothing told of a change.
@@ -101,9 +103,10 @@ const (
 // Agent is one node at work.
 type Agent struct {
 	Config
-	wishes   chan model.NodeState // the latest one, from the manager
-	ready    chan struct{}        // elements have become ready, or no longer are, planes are in sync, or slow work is done
-	mending  map[model.ID]bool    // elements that failed and are starting
+	wishes chan model.NodeState // the latest one, from the manager
+	// elements have become ready, or no longer are, planes are in sync, or slow work is done
+	ready    chan struct{}
+	mending  map[model.ID]bool // elements that failed and are starting
 	links    *links
 	reporter *reporter
 	elements *elements
@@ -151,7 +154,8 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	a := &Agent{Config: c, wishes: make(chan model.NodeState, 1), elements: &elements{},
-		ready: make(chan struct{}, 1), mending: map[model.ID]bool{}, meter: meter{cgroup: c.Dirs.Cgroup()}, pulse: pulse{node: c.Dirs.Node}}
+		ready: make(chan struct{}, 1), mending: map[model.ID]bool{}, meter: meter{cgroup: c.Dirs.Cgroup()},
+		pulse: pulse{node: c.Dirs.Node}}
 	var err error
 	if a.links, err = watchLinks(); err != nil {
 		return fmt.Errorf("node %s: %w", c.Dirs.Node, err)
@@ -211,7 +215,8 @@ func Run(ctx context.Context, c Config) error {
 	return g.Wait()
 }
 
-// changed has the loop look at what the elements' software, what forwards for them, and work beside the loop have come to.
+// changed has the loop look at what the elements' software, what forwards for them, and work beside the loop have come
+// to.
 func (a *Agent) changed() {
 	select {
 	case a.ready <- struct{}{}:

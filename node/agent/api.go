@@ -48,7 +48,8 @@ func driver[T any](a *Agent, id model.ID, ability string) (T, error) {
 	}
 	d, ok := a.Drivers.Controls[name].(T)
 	if !ok {
-		return none, &httpError{http.StatusNotImplemented, fmt.Sprintf("element %s: control %q cannot %s", id, name, ability)}
+		return none, &httpError{http.StatusNotImplemented,
+			fmt.Sprintf("element %s: control %q cannot %s", id, name, ability)}
 	}
 	return d, nil
 }

@@ -15,8 +15,8 @@ import (
 // arrives is a wish as it comes, before the loop takes it.
 func (a *Agent) arrives(s model.NodeState) { a.cut(&s, false) }
 
-// Quarantine begins when the wish comes. It ends only by a wish that is followed: a store that is empty, or that has forgotten
-// who is in quarantine and lacks something else, ends nobody's.
+// Quarantine begins when the wish comes. It ends only by a wish that is followed: a store that is empty, or that has
+// forgotten who is in quarantine and lacks something else, ends nobody's.
 func TestALostStoreReleasesNobody(t *testing.T) {
 	one := model.StoreIdentity{ID: "one", Generation: 1}
 	r := &record{}
@@ -101,7 +101,8 @@ func TestNothingIsKeptOfElementsThatAreGone(t *testing.T) {
 	for _, id := range []model.ID{gone, stays} {
 		port := model.PortID{ID: id, Interface: "x"}
 		e := watched{id: id, ports: []model.PortID{port}}
-		a.watcher.remember(e, time.Now(), map[model.PortID]fabric.Sample{port: {Frames: []fabric.SampledFrame{{Data: []byte("secret")}}}})
+		a.watcher.remember(e, time.Now(),
+			map[model.PortID]fabric.Sample{port: {Frames: []fabric.SampledFrame{{Data: []byte("secret")}}}})
 		a.watcher.record(watchLook{ID: id, Found: []watch.Verdict{{Signal: watch.Storm}}})
 		if err := writeEvidence(a.Dirs.Evidence(id), e, a.watcher.recent[id]); err != nil {
 			t.Fatal(err)
@@ -138,7 +139,8 @@ func TestIncidentsAfterTheClockWentBack(t *testing.T) {
 	s.Networks[0].Elements[0].Decided = time.Now().Add(time.Hour).UnixNano()
 	a.arrives(s)
 	a.told(t, s)
-	if !a.suspect(watched{id: id, policy: model.AttackQuarantine}, []watch.Verdict{{Signal: watch.Storm, Value: 5000}}) {
+	if !a.suspect(watched{id: id, policy: model.AttackQuarantine},
+		[]watch.Verdict{{Signal: watch.Storm, Value: 5000}}) {
 		t.Fatal("nothing was cut")
 	}
 	s.Revision++

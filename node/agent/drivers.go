@@ -59,8 +59,8 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 	}, nil
 }
 
-// Purge removes what drivers have in the kernel that does not go with a node's mounts and devices: of the nodes named, or
-// of all nodes and of the instance. It needs no agent.
+// Purge removes what drivers have in the kernel that does not go with a node's mounts and devices: of the nodes named,
+// or of all nodes and of the instance. It needs no agent.
 func Purge(d instance.Dirs, nodes ...string) error {
 	var failed []error
 	if len(nodes) == 0 {

@@ -16,7 +16,8 @@ func (d *dropRates) add(is, was map[string]uint64, span time.Duration) {
 	if len(is) == 0 {
 		return
 	}
-	for reason, to := range map[string]*float64{fabric.Tagged: &d.tagged, fabric.ToTunnels: &d.tunnels, fabric.ByCopies: &d.copies,
+	for reason, to := range map[string]*float64{fabric.Tagged: &d.tagged, fabric.ToTunnels: &d.tunnels,
+		fabric.ByCopies:  &d.copies,
 		fabric.OverPunts: &d.punts} {
 		if is[reason] > was[reason] {
 			*to += float64(is[reason]-was[reason]) / span.Seconds()
@@ -24,12 +25,13 @@ func (d *dropRates) add(is, was map[string]uint64, span time.Duration) {
 	}
 }
 
-// values are the watch's signals of that. An element is acted on only for what nobody else can have it blamed for: frames with tags
-// come from an edge's wire as well, what a router drops others sent through it, and packets become exceptional by what
-// routers do, as in a loop of routes that have not settled.
+// values are the watch's signals of that. An element is acted on only for what nobody else can have it blamed for:
+// frames with tags come from an edge's wire as well, what a router drops others sent through it, and packets become
+// exceptional by what routers do, as in a loop of routes that have not settled.
 func (d *dropRates) values(e *watched) []watch.Value {
 	own := d.tunnels + d.copies
-	v := watch.Value{Signal: watch.Forbidden, Value: d.tagged + own, Provoked: d.tagged > own || !e.host || e.received >= own/4}
+	v := watch.Value{Signal: watch.Forbidden, Value: d.tagged + own, Provoked: d.tagged > own || !e.host ||
+		e.received >= own/4}
 	switch {
 	case v.Value == 0:
 	case d.tagged > own:

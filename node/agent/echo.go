@@ -36,8 +36,8 @@ type echoed struct {
 	at   time.Time
 }
 
-// echo sends probes and answers those of neighbours. The times are the process's own: a kernel that stamps the packets of
-// one socket stamps all of the machine's, and every router on it would pay for that.
+// echo sends probes and answers those of neighbours. The times are the process's own: a kernel that stamps the packets
+// of one socket stamps all of the machine's, and every router on it would pay for that.
 type echo struct {
 	port    uint16
 	conns   map[bool]*net.UDPConn // by whether they speak IPv4

@@ -23,18 +23,20 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
-// The capture that is kept of an element in quarantine: its last seconds before its links were cut, and what it tried to
-// send right after. From the first suspicion on, all that passes its ports is listened to, a quarter of a second at a time, of
-// which only the latest are kept. Of an element that is cut off unsuspected, by hand, there is what the watch's looks saw.
+// The capture that is kept of an element in quarantine: its last seconds before its links were cut, and what it tried
+// to send right after. From the first suspicion on, all that passes its ports is listened to, a quarter of a second at
+// a time, of which only the latest are kept. Of an element that is cut off unsuspected, by hand, there is what the
+// watch's looks saw.
 const (
 	// evidenceAfter is for how long it is listened to after the cut, evidenceFull how much of each frame is kept then.
 	evidenceAfter = 2 * time.Second
 	evidenceFull  = 1518
-	// recentSamples is how many samples are kept of an element, recentElements of how many elements: five seconds' worth.
+	// recentSamples is how many samples are kept of an element, recentElements of how many elements: five seconds'
+	// worth.
 	recentSamples  = 20
 	recentElements = 64
-	// listeningMost is how many elements are listened to at a time, and listeningFull how much of each frame is kept: so all
-	// samples take at most 21 MiB for as many elements with one port each.
+	// listeningMost is how many elements are listened to at a time, and listeningFull how much of each frame is kept:
+	// so all samples take at most 21 MiB for as many elements with one port each.
 	listeningMost = 8
 	listeningFull = 256
 )
@@ -50,7 +52,8 @@ func (r recent) before(end time.Time) (cut recent) {
 	for i, samples := range r.all {
 		mine := make(map[model.PortID]fabric.Sample, len(samples))
 		for p, s := range samples {
-			s.Frames = slices.DeleteFunc(slices.Clone(s.Frames), func(f fabric.SampledFrame) bool { return !r.at[i].Add(f.At).Before(end) })
+			s.Frames = slices.DeleteFunc(slices.Clone(s.Frames),
+				func(f fabric.SampledFrame) bool { return !r.at[i].Add(f.At).Before(end) })
 			mine[p] = s
 		}
 		cut.at, cut.all = append(cut.at, r.at[i]), append(cut.all, mine)
@@ -178,7 +181,8 @@ func (a *Agent) keepEvidence(e watched) {
 	}
 }
 
-// forgetWatched forgets what the watch has kept of elements that are gone: another one of the same name may be somebody else's.
+// forgetWatched forgets what the watch has kept of elements that are gone: another one of the same name may be somebody
+// else's.
 func (a *Agent) forgetWatched(stays func(model.ID) bool) {
 	if a.watcher == nil {
 		return
@@ -195,7 +199,8 @@ func (a *Agent) forgetWatched(stays func(model.ID) bool) {
 	a.watcher.mu.Unlock()
 	paths, _ := filepath.Glob(a.Dirs.Evidence(model.ID{Network: "*", Element: "*"})) // the pattern is right
 	for _, path := range paths {
-		id := model.ID{Network: filepath.Base(filepath.Dir(path)), Element: strings.TrimSuffix(filepath.Base(path), ".pcapng")}
+		id := model.ID{Network: filepath.Base(filepath.Dir(path)),
+			Element: strings.TrimSuffix(filepath.Base(path), ".pcapng")}
 		if !gone(id) {
 			continue
 		}
@@ -235,7 +240,8 @@ func writeEvidence(path string, e watched, r recent) (err error) {
 	}()
 	var w *pcapgo.NgWriter
 	for i, p := range e.ports {
-		ifc := pcapgo.NgInterface{Name: p.String(), LinkType: layers.LinkTypeEthernet, SnapLength: evidenceFull, TimestampResolution: 9}
+		ifc := pcapgo.NgInterface{Name: p.String(), LinkType: layers.LinkTypeEthernet, SnapLength: evidenceFull,
+			TimestampResolution: 9}
 		if i == 0 {
 			w, err = pcapgo.NewNgWriterInterface(f, ifc, pcapgo.NgWriterOptions{
 				SectionInfo: pcapgo.NgSectionInfo{OS: "linux", Application: "polyplane"}})
@@ -254,7 +260,8 @@ func writeEvidence(path string, e watched, r recent) (err error) {
 		if x.ToElement {
 			flags.Direction = pcapgo.NgEpbFlagDirectionInbound
 		}
-		err := w.WritePacketWithOptions(gopacket.CaptureInfo{Timestamp: x.at, CaptureLength: len(x.Data), Length: max(x.Length, len(x.Data)),
+		err := w.WritePacketWithOptions(gopacket.CaptureInfo{Timestamp: x.at, CaptureLength: len(x.Data),
+			Length:         max(x.Length, len(x.Data)),
 			InterfaceIndex: x.port}, x.Data, pcapgo.NgPacketOptions{Flags: &flags})
 		if err != nil {
 			return err
@@ -267,7 +274,9 @@ func writeEvidence(path string, e watched, r recent) (err error) {
 func (a *Agent) evidence(w http.ResponseWriter, r *http.Request) error {
 	f, err := os.Open(a.Dirs.Evidence(idOf(r)))
 	if errors.Is(err, fs.ErrNotExist) {
-		return &httpError{http.StatusNotFound, fmt.Sprintf("no capture is kept of %s: one is when it gets into quarantine, some two seconds later", idOf(r))}
+		return &httpError{http.StatusNotFound,
+			fmt.Sprintf("no capture is kept of %s: one is when it gets into quarantine, some two seconds later",
+				idOf(r))}
 	}
 	if err != nil {
 		return err

@@ -23,7 +23,8 @@ type talking struct {
 	fails bool
 }
 
-func (f *talking) Sample(_ context.Context, ports []model.PortID, span time.Duration, _ int) (map[model.PortID]fabric.Sample, error) {
+func (f *talking) Sample(_ context.Context, ports []model.PortID, span time.Duration,
+	_ int) (map[model.PortID]fabric.Sample, error) {
 	if f.fails {
 		return nil, errors.New("no")
 	}
@@ -31,7 +32,8 @@ func (f *talking) Sample(_ context.Context, ports []model.PortID, span time.Dura
 	time.Sleep(min(span, 512*time.Millisecond))
 	s := fabric.Sample{Span: span}
 	for at := from; at < time.Since(f.began); at += time.Millisecond {
-		s.Frames = append(s.Frames, fabric.SampledFrame{At: at - from, Data: binary.BigEndian.AppendUint64(nil, uint64(at/time.Millisecond))})
+		s.Frames = append(s.Frames,
+			fabric.SampledFrame{At: at - from, Data: binary.BigEndian.AppendUint64(nil, uint64(at/time.Millisecond))})
 	}
 	return map[model.PortID]fabric.Sample{ports[0]: s}, nil
 }
@@ -60,7 +62,8 @@ func kept(t *testing.T, path string) (numbers []uint64) {
 	}
 }
 
-// What is kept of an element that was suspected are all frames of its last seconds, each once, and what came after the cut.
+// What is kept of an element that was suspected are all frames of its last seconds, each once, and what came after the
+// cut.
 func TestLastSecondsAreKept(t *testing.T) {
 	id := model.ID{Network: "lab", Element: "h1"}
 	e := watched{id: id, ports: []model.PortID{{ID: id, Interface: "x"}}}
@@ -82,7 +85,8 @@ func TestLastSecondsAreKept(t *testing.T) {
 			numbers := kept(t, a.Dirs.Evidence(id))
 			first := cut - uint64(min(suspected, (recentSamples-1)*watchSpan)/time.Millisecond)
 			if n := len(numbers); n == 0 || numbers[0] > first {
-				t.Fatalf("suspected for %s: the capture begins with %d, %d frames: want all from %d on", suspected, numbers[:min(1, n)], n, first)
+				t.Fatalf("suspected for %s: the capture begins with %d, %d frames: want all from %d on", suspected,
+					numbers[:min(1, n)], n, first)
 			}
 			for i := range numbers {
 				if numbers[i] != numbers[0]+uint64(i) {
@@ -96,8 +100,8 @@ func TestLastSecondsAreKept(t *testing.T) {
 	}
 }
 
-// Who goes while it is listened to leaves nothing: the next of its name may be somebody else's. Who cannot be listened to, or is
-// one too many, costs nothing.
+// Who goes while it is listened to leaves nothing: the next of its name may be somebody else's. Who cannot be listened
+// to, or is one too many, costs nothing.
 func TestListeningEnds(t *testing.T) {
 	id := model.ID{Network: "lab", Element: "h1"}
 	e := watched{id: id, ports: []model.PortID{{ID: id, Interface: "x"}}}
@@ -110,7 +114,8 @@ func TestListeningEnds(t *testing.T) {
 		a.forgetWatched(func(model.ID) bool { return false })
 		a.watcher.listeners.Wait()
 		if len(a.watcher.recent) != 0 || len(a.watcher.listening) != 0 {
-			t.Errorf("of an element that has gone are kept %d samples, and %d listen", len(a.watcher.recent[id].all), len(a.watcher.listening))
+			t.Errorf("of an element that has gone are kept %d samples, and %d listen", len(a.watcher.recent[id].all),
+				len(a.watcher.listening))
 		}
 		talk.fails = true
 		a.listen(t.Context(), e)

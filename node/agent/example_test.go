@@ -52,17 +52,20 @@ func TestExamplesInTheAgent(t *testing.T) {
 		Fabric:   r,
 	}
 	dirs, log := instance.NewDirs("test").Node("n1"), slog.New(slog.DiscardHandler)
-	a := &Agent{Config: Config{Dirs: dirs, Log: log, Drivers: drivers}, complete: true, elements: &elements{}, links: &links{}}
+	a := &Agent{Config: Config{Dirs: dirs, Log: log, Drivers: drivers}, complete: true,
+		elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	id := model.ID{Network: "lab", Element: "r"}
-	router := model.PlacedElement{Name: "r", Kind: model.Router, Control: model.ControlVM, Forwarding: model.ForwardOpenFlow,
+	router := model.PlacedElement{Name: "r", Kind: model.Router, Control: model.ControlVM,
+		Forwarding: model.ForwardOpenFlow,
 		Interfaces: []model.PlacedInterface{{Name: "x", MAC: "02:00:00:00:00:01"}}}
 	a.desired = &model.NodeState{Networks: []model.NodeNetwork{
 		{Name: "lab", Elements: []model.NodeElement{{PlacedElement: router}}}}}
 	if a.pass(t.Context()) {
 		t.Fatal("the pass failed")
 	}
-	if len(r.state.Ports) != 1 || r.state.Ports[0].ID != (model.PortID{ID: id, Interface: "x"}) || r.state.Ports[0].Index != 1 {
+	if len(r.state.Ports) != 1 || r.state.Ports[0].ID != (model.PortID{ID: id, Interface: "x"}) ||
+		r.state.Ports[0].Index != 1 {
 		t.Errorf("the fabric's ports: %+v", r.state.Ports)
 	}
 	if s := r.state.Steering[id]; s.Owner != model.ForwardOpenFlow || s.Devices["x"] != 77 {

@@ -48,8 +48,9 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	})
 }
 
-// cut has the fabric cut off the elements in quarantine: when the wish comes, since the loop may be at work for long. Links are
-// joined again only once the wish is followed: a store that has lost what it knew says nothing about who is in quarantine.
+// cut has the fabric cut off the elements in quarantine: when the wish comes, since the loop may be at work for long.
+// Links are joined again only once the wish is followed: a store that has lost what it knew says nothing about who is
+// in quarantine.
 func (a *Agent) cut(s *model.NodeState, followed bool) {
 	a.cutting.Lock()
 	defer a.cutting.Unlock()

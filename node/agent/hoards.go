@@ -66,14 +66,15 @@ func (h *hoards) set(a *Agent, outcomes map[model.ID]*outcome) {
 	h.elements, h.holders = elements, holders
 }
 
-// verdict tells of what was taken from an element: of each table once, and then once a minute. It runs in the watcher's own
-// thread of work.
+// verdict tells of what was taken from an element: of each table once, and then once a minute. It runs in the watcher's
+// own thread of work.
 func (h *hoards) verdict(a *Agent, v kernelmemory.Verdict[model.ID], now time.Time) {
 	if v.Table != kernelmemory.Exceptions { // whose messages somebody else may have sent
 		a.watcher.tally.add(v.ID, watch.Tables, 1, now)
 	}
 	if v.Err != nil {
-		a.Log.Error("what an element has too much of the kernel's memory is still there", "element", v.ID, "table", v.Table, "error", v.Err)
+		a.Log.Error("what an element has too much of the kernel's memory is still there", "element", v.ID, "table",
+			v.Table, "error", v.Err)
 	}
 	key := hoard{v.ID, v.Table}
 	b := h.taken[key]
@@ -100,13 +101,17 @@ func hoardWords(v kernelmemory.Verdict[model.ID], count int64) string {
 		return fmt.Sprintf("it had more than %d network devices beside the ends of its links: the latest %s removed "+
 			"(`polyplane set %s devices=` with more allows more)", v.Limit, counted(count, "was", "were"), v.ID)
 	case kernelmemory.Buffers:
-		return fmt.Sprintf("its raw, packet and netlink sockets buffered more than %s: %s, those that had most of it %s", model.Bytes(v.Limit),
+		return fmt.Sprintf("its raw, packet and netlink sockets buffered more than %s: %s, those that had most of it "+
+			"%s", model.Bytes(v.Limit),
 			counted(count, "process was ended", "processes were ended"), more)
 	case kernelmemory.Exceptions:
-		return fmt.Sprintf("ICMP messages, or tunnels of its own, made so many exceptions of its routes (path MTUs and redirects) that they "+
-			"may take more than %s of the kernel's memory, which nobody is charged for: all were forgotten; its routes stay, %d were made anew %s",
+		return fmt.Sprintf("ICMP messages, or tunnels of its own, made so many exceptions of its routes (path MTUs "+
+			"and redirects) that they "+
+			"may take more than %s of the kernel's memory, which nobody is charged for: all were forgotten; its "+
+			"routes stay, %d were made anew %s",
 			model.Bytes(v.Limit), count, more)
 	}
-	return fmt.Sprintf("its %s took more than %s of the kernel's memory, which nobody is charged for: all were removed (%d) %s",
+	return fmt.Sprintf("its %s took more than %s of the kernel's memory, which nobody is charged for: all were "+
+		"removed (%d) %s",
 		v.Table, model.Bytes(v.Limit), count, more)
 }

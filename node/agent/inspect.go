@@ -27,7 +27,8 @@ func (a *Agent) trace(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &request); err != nil {
 		return err
 	}
-	found, err := inspect(a, idOf(r), func(p forward.Inspector) (model.Trace, error) { return p.Trace(idOf(r), request) })
+	found, err := inspect(a, idOf(r),
+		func(p forward.Inspector) (model.Trace, error) { return p.Trace(idOf(r), request) })
 	if err != nil {
 		return err
 	}
@@ -53,6 +54,8 @@ func inspect[T any](a *Agent, id model.ID, ask func(forward.Inspector) (T, error
 			return none, &httpError{http.StatusUnprocessableEntity, fmt.Sprintf("%s: %s", id, err)}
 		}
 	}
-	return none, &httpError{http.StatusConflict, fmt.Sprintf("%s: %s: it has no tables in a fast path (`polyplane set NET/ROUTER forwarding=xdp` gives a router that runs some)",
-		id, forward.ErrNotForwarded)}
+	return none, &httpError{http.StatusConflict,
+		fmt.Sprintf("%s: %s: it has no tables in a fast path (`polyplane set NET/ROUTER forwarding=xdp` gives a "+
+			"router that runs some)",
+			id, forward.ErrNotForwarded)}
 }

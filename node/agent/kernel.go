@@ -38,7 +38,8 @@ func (k *kernel) prepare(a *Agent) {
 func (k *kernel) set(a *Agent, outcomes map[model.ID]*outcome) {
 	next := make(map[model.ID]kerneltime.Element, len(outcomes))
 	for id, o := range outcomes {
-		e := kerneltime.Element{Path: a.Dirs.Namespace(id), Network: id.Network, CPU: float64(o.job.Element.CPU) / 1000, Stopped: o.job.Element.Stopped}
+		e := kerneltime.Element{Path: a.Dirs.Namespace(id), Network: id.Network, CPU: float64(o.job.Element.CPU) / 1000,
+			Stopped: o.job.Element.Stopped}
 		for _, d := range o.devices {
 			e.Ports, e.Inner = append(e.Ports, d.Index), append(e.Inner, d.Inner)
 			if !a.inner(o, d.Interface) {
@@ -74,8 +75,8 @@ func (k *kernel) packetTime(elements []model.ElementStatus) (changed bool) {
 	return changed
 }
 
-// count tells the watch for attacks: what goes on counts once in five seconds, to make again what was cut counts twice, and who
-// goes on when it has been paced for a while counts at once as one who attacks.
+// count tells the watch for attacks: what goes on counts once in five seconds, to make again what was cut counts twice,
+// and who goes on when it has been paced for a while counts at once as one who attacks.
 func (k *kernel) count(a *Agent, v kerneltime.Verdict[model.ID], now time.Time) {
 	switch {
 	case v.Barred:
@@ -94,17 +95,22 @@ func (k *kernel) excess(a *Agent, v kerneltime.Verdict[model.ID]) {
 	k.count(a, v, time.Now())
 	id := v.ID.String()
 	if v.Err != nil {
-		a.Log.Error("an element's packets take too much of the processors, and that could not be ended", "element", id, "error", v.Err)
+		a.Log.Error("an element's packets take too much of the processors, and that could not be ended",
+			"element", id, "error", v.Err)
 	}
-	may := fmt.Sprintf("packets of its own making took %.1f cores of this node's kernel, and may take %.1f", v.Cores, v.Allowed)
+	may := fmt.Sprintf("packets of its own making took %.1f cores of this node's kernel, and may take %.1f", v.Cores,
+		v.Allowed)
 	if len(v.Devices) == 0 {
-		why := fmt.Sprintf("it makes too much of each of the %.0f packets a second on its interfaces, as rules that each packet has to pass do", v.Rate)
+		why := fmt.Sprintf("it makes too much of each of the %.0f packets a second on its interfaces, as rules that "+
+			"each packet has to pass do", v.Rate)
 		if v.Round {
-			why = fmt.Sprintf("it passes on %.0f packets a second, though %.0f come into its network: they go round over the links of several elements",
+			why = fmt.Sprintf("it passes on %.0f packets a second, though %.0f come into its network: they go round "+
+				"over the links of several elements",
 				v.Rate/2, v.Entered)
 		}
-		a.event(model.Warning, id, "PacketTime", fmt.Sprintf("%s: %s; for %s it gets %d packets a second in both directions, and the rest is dropped",
-			may, why, v.Paced, v.Pace))
+		a.event(model.Warning, id, "PacketTime",
+			fmt.Sprintf("%s: %s; for %s it gets %d packets a second in both directions, and the rest is dropped",
+				may, why, v.Paced, v.Pace))
 		return
 	}
 	names := v.Devices
@@ -117,6 +123,7 @@ func (k *kernel) excess(a *Agent, v kerneltime.Verdict[model.ID]) {
 	if v.Barred {
 		later = "; since it was not the first time, it may have no devices of its own for the next ten minutes"
 	}
-	a.event(model.Warning, id, "LoopCut", fmt.Sprintf("%s: %.0f packets a second went round on devices made inside it (%s%s), which were "+
-		"removed%s", may, v.Rate, strings.Join(names, ", "), rest, later))
+	a.event(model.Warning, id, "LoopCut",
+		fmt.Sprintf("%s: %.0f packets a second went round on devices made inside it (%s%s), which were "+
+			"removed%s", may, v.Rate, strings.Join(names, ", "), rest, later))
 }

@@ -73,7 +73,8 @@ func (a *Agent) measure(ctx context.Context) bool {
 		if was.CPU > is.CPU { // its processes were started anew
 			was = control.Usage{}
 		}
-		m := &model.Usage{Memory: rounded(is.Memory), Processes: is.Processes, Disk: rounded(is.Disk), Limits: is.Limits}
+		m := &model.Usage{Memory: rounded(is.Memory), Processes: is.Processes,
+			Disk: rounded(is.Disk), Limits: is.Limits}
 		over := span
 		if !known {
 			over = min(span, usageEvery)
@@ -91,7 +92,8 @@ func (a *Agent) measure(ctx context.Context) bool {
 		next[id] = m
 	}
 	for l, b := range u.bite {
-		if _, there := read[l.id]; !there && now.Sub(b.told) > limitEvery { // networks, and elements without processes, among them
+		// networks, and elements without processes, among them
+		if _, there := read[l.id]; !there && now.Sub(b.told) > limitEvery {
 			delete(u.bite, l)
 		}
 	}
@@ -109,11 +111,13 @@ func rounded(b model.Bytes) model.Bytes {
 // limits tells of the limits that an element has run into between two looks, each at most once in limitEvery.
 func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span time.Duration) {
 	a.bitten(id, "MemoryLimit", is.Killed-was.Killed, 0, now, span, func(b *bite) string {
-		return fmt.Sprintf("its memory limit of %s was reached: %s ended (`polyplane set %s memory=` with more raises it)",
+		return fmt.Sprintf("its memory limit of %s was reached: %s ended (`polyplane set %s memory=` with more "+
+			"raises it)",
 			is.Limits.Memory, counted(b.count, "process was", "processes were"), id)
 	})
 	a.bitten(id, "ProcessLimit", is.Refused-was.Refused, 0, now, span, func(b *bite) string {
-		return fmt.Sprintf("its limit of %d processes and threads was reached: %s (`polyplane set %s processes=` with more raises it)",
+		return fmt.Sprintf("its limit of %d processes and threads was reached: %s (`polyplane set %s processes=` "+
+			"with more raises it)",
 			is.Limits.Processes, counted(b.count, "more was refused", "more were refused"), id)
 	})
 	full := int64(0)
@@ -121,7 +125,8 @@ func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span t
 		full = 1
 	}
 	a.bitten(id, "DiskFull", full, 0, now, span, func(*bite) string {
-		return fmt.Sprintf("its disk is full: %s are used of %s, or its files are too many (`polyplane set %s disk=` with more lets it grow)",
+		return fmt.Sprintf("its disk is full: %s are used of %s, or its files are too many (`polyplane set %s disk=` "+
+			"with more lets it grow)",
 			is.Disk.Rounded(), is.Limits.Disk, id)
 	})
 	held := is.Throttled - was.Throttled
@@ -129,13 +134,15 @@ func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span t
 		held = 0
 	}
 	a.bitten(id, "CPULimit", 0, held, now, span, func(b *bite) string {
-		return fmt.Sprintf("its processes used up their %s cores and were held back for %s in the last %s (`polyplane set %s cpu=` with more raises it)",
+		return fmt.Sprintf("its processes used up their %s cores and were held back for %s in the last %s "+
+			"(`polyplane set %s cpu=` with more raises it)",
 			is.Limits.CPU, b.held.Round(100*time.Millisecond), now.Sub(b.since).Round(time.Second), id)
 	})
 }
 
 // bitten notes what a limit has done, and tells it unless it was told just now.
-func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duration, now time.Time, span time.Duration, words func(*bite) string) {
+func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duration, now time.Time, span time.Duration,
+	words func(*bite) string) {
 	key := limitOf{id, limit}
 	b := a.usage.bite[key]
 	if count <= 0 && held <= 0 && (b == nil || b.count == 0 && b.held == 0) {
@@ -159,7 +166,8 @@ func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duratio
 	*b = bite{told: now}
 }
 
-// overPackets tells of networks that sent more packets than they may since the last call, or more than their routers answer.
+// overPackets tells of networks that sent more packets than they may since the last call, or more than their routers
+// answer.
 func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time.Duration) {
 	total := map[limitOf]uint64{}
 	for id, c := range counters {
@@ -177,11 +185,14 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 		network := of.id.Network
 		a.bitten(of.id, of.limit, int64(n-was), 0, time.Now(), span, func(b *bite) string {
 			if of.limit == "PuntLimit" {
-				return fmt.Sprintf("the %d punts a second of its routers on node %s were used up: %s dropped that they would have answered or dropped themselves "+
-					"(`polyplane describe` of a router tells of what kind such packets are; `polyplane set %s punts=` with more allows more)",
+				return fmt.Sprintf("the %d punts a second of its routers on node %s were used up: %s dropped that "+
+					"they would have answered or dropped themselves "+
+					"(`polyplane describe` of a router tells of what kind such packets are; `polyplane set %s "+
+					"punts=` with more allows more)",
 					a.plan.punts[network], a.Dirs.Node, counted(b.count, "packet was", "packets were"), network)
 			}
-			return fmt.Sprintf("its %d packets a second on node %s were used up: %s dropped (`polyplane set %s packets=` with more allows more)",
+			return fmt.Sprintf("its %d packets a second on node %s were used up: %s dropped (`polyplane set %s "+
+				"packets=` with more allows more)",
 				a.plan.packets[network], a.Dirs.Node, counted(b.count, "was", "were"), network)
 		})
 	}
@@ -196,10 +207,12 @@ type strange struct {
 	count       uint64 // since then
 }
 
-// manyStrange is how many such packets in limitEvery are told: fewer are on their way when a network goes or an element moves.
+// manyStrange is how many such packets in limitEvery are told: fewer are on their way when a network goes or an element
+// moves.
 const manyStrange = 1000
 
-// strangers tells of packets that came to the node's tunnels from who is not their far end, or for links that it does not have.
+// strangers tells of packets that came to the node's tunnels from who is not their far end, or for links that it does
+// not have.
 func (a *Agent) strangers(counters map[model.PortID]fabric.Counters, now time.Time) {
 	n := counters[model.PortID{}].Drops[fabric.NoPort]
 	for _, c := range counters {
@@ -217,9 +230,12 @@ func (a *Agent) strangers(counters map[model.PortID]fabric.Counters, now time.Ti
 	}
 	s.seen = n
 	if s.count >= manyStrange && now.Sub(s.told) >= limitEvery {
-		a.event(model.Warning, a.Dirs.Node, "StrangePackets", fmt.Sprintf("%d packets came to its tunnels in the last %s that none of its "+
-			"peers sent for a link that ends here: they were dropped; somebody on the underlay forges them, or sends what was meant for another node",
-			s.count, max(now.Sub(s.since), time.Second).Round(time.Second)))
+		a.event(model.Warning, a.Dirs.Node, "StrangePackets",
+			fmt.Sprintf("%d packets came to its tunnels in the last %s that none of its "+
+				"peers sent for a link that ends here: they were dropped; somebody on the underlay forges them, or "+
+				"sends "+
+				"what was meant for another node",
+				s.count, max(now.Sub(s.since), time.Second).Round(time.Second)))
 		s.told, s.since, s.count = now, now, 0
 	}
 }
@@ -253,26 +269,33 @@ func (a *Agent) trim(ctx context.Context) {
 				})
 			case control.Filters:
 				a.bitten(x.ID, "FilterLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
-					return fmt.Sprintf("its sockets wanted more than %d large packet filters, or such a filter on a socket that is no "+
+					return fmt.Sprintf("its sockets wanted more than %d large packet filters, or such a filter on a "+
+						"socket that is no "+
 						"packet socket: %s", x.Limit, counted(b.count, "was refused", "were refused"))
 				})
 			case control.Unbounded:
-				a.event(model.Warning, x.ID.String(), "SocketsNotBounded", fmt.Sprintf("the rings of its packet sockets (tcpdump's, say), its "+
-					"large packet filters and policies of IPsec for its sockets are bounded by nothing on this node, and each may use up the "+
-					"machine's memory: %v", x.Why))
+				a.event(model.Warning, x.ID.String(), "SocketsNotBounded",
+					fmt.Sprintf("the rings of its packet sockets (tcpdump's, say), its "+
+						"large packet filters and policies of IPsec for its sockets are bounded by nothing on this "+
+						"node, "+
+						"and each may use up the "+
+						"machine's memory: %v", x.Why))
 			case control.Neighbours:
 				a.bitten(x.ID, "NeighbourLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
-					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s neighbours=` with more allows more)",
+					return fmt.Sprintf("it had more than its %d neighbours: %s forgotten (`polyplane set %s "+
+						"neighbours=` with more allows more)",
 						x.Limit, counted(b.count, "was", "were"), x.ID)
 				})
 			case control.Addresses:
 				a.bitten(x.ID, "AddressLimit", 1, 0, time.Now(), auditEvery, func(b *bite) string {
-					return fmt.Sprintf("it had learnt more than %d addresses: they were forgotten %s, and frames go everywhere in it until their "+
+					return fmt.Sprintf("it had learnt more than %d addresses: they were forgotten %s, and frames go "+
+						"everywhere in it until their "+
 						"addresses are learnt again", x.Limit, counted(b.count, "time", "times"))
 				})
 			case control.Connections:
 				a.bitten(x.ID, "ConnectionLimit", int64(x.Had), 0, time.Now(), auditEvery, func(b *bite) string {
-					return fmt.Sprintf("it tracked more than its %d connections: %s forgotten (`polyplane set %s connections=` with more allows more)",
+					return fmt.Sprintf("it tracked more than its %d connections: %s forgotten (`polyplane set %s "+
+						"connections=` with more allows more)",
 						x.Limit, counted(b.count, "was", "were"), x.ID)
 				})
 			}

@@ -12,10 +12,11 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
-// Packets in a tunnel that no peer sent for a link of the node are told once they are many, and again after a while. What is on
-// its way when a network goes is not.
+// Packets in a tunnel that no peer sent for a link of the node are told once they are many, and again after a while.
+// What is on its way when a network goes is not.
 func TestStrangePacketsAreTold(t *testing.T) {
-	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1")}, reporter: newReporter(nil, "n1", slog.Default())}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1")},
+		reporter: newReporter(nil, "n1", slog.Default())}
 	now := time.Now()
 	of := model.PortID{ID: model.ID{Network: "lab", Element: "r1"}, Interface: "r2"}
 	counters := map[model.PortID]fabric.Counters{{}: {Drops: map[string]uint64{fabric.NoPort: 50_000}}}
@@ -65,7 +66,8 @@ func TestStrangePacketsAreTold(t *testing.T) {
 
 // A limit that bites is told at once, and again only after a while, with all that happened in between.
 func TestLimitsAreTold(t *testing.T) {
-	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1")}, reporter: newReporter(nil, "n1", slog.Default())}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1")},
+		reporter: newReporter(nil, "n1", slog.Default())}
 	id := model.ID{Network: "lab", Element: "r1"}
 	limits := model.Limits{CPU: 500, Memory: 64 << 20, Processes: 100, Disk: 16 << 20}
 	now := time.Now()
@@ -100,12 +102,15 @@ func TestLimitsAreTold(t *testing.T) {
 	}
 	nothing := func(*control.Usage) {}
 	expect(step(nothing, 5*time.Second))
-	expect(step(func(u *control.Usage) { u.Killed++ }, 5*time.Second), "MemoryLimit: its memory limit of 64MiB was reached: 1 process was ended (`polyplane set lab/r1 memory=`")
+	expect(step(func(u *control.Usage) { u.Killed++ }, 5*time.Second),
+		"MemoryLimit: its memory limit of 64MiB was reached: 1 process was ended (`polyplane set lab/r1 memory=`")
 	expect(step(func(u *control.Usage) { u.Killed += 2 }, 5*time.Second))
-	expect(step(func(u *control.Usage) { u.Refused += 40 }, 5*time.Second), "ProcessLimit: its limit of 100 processes and threads was reached: 40 more were refused")
+	expect(step(func(u *control.Usage) { u.Refused += 40 }, 5*time.Second),
+		"ProcessLimit: its limit of 100 processes and threads was reached: 40 more were refused")
 	expect(step(func(u *control.Usage) { u.Killed++ }, time.Minute), "3 processes were ended")
 	expect(step(func(u *control.Usage) { u.Throttled += 100 * time.Millisecond }, 5*time.Second))
-	expect(step(func(u *control.Usage) { u.Throttled += 2 * time.Second }, 5*time.Second), "CPULimit: its processes used up their 0.5 cores and were held back for 2s in the last 5s")
+	expect(step(func(u *control.Usage) { u.Throttled += 2 * time.Second }, 5*time.Second),
+		"CPULimit: its processes used up their 0.5 cores and were held back for 2s in the last 5s")
 	expect(step(func(u *control.Usage) { u.DiskFull = true }, 5*time.Second), "DiskFull: its disk is full")
 	expect(step(nothing, 5*time.Minute))
 	expect(step(func(u *control.Usage) { u.DiskFull = false }, 5*time.Second))

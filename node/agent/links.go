@@ -39,8 +39,8 @@ type device struct {
 	running bool // has carrier; not compared
 }
 
-// linkBuffer is the socket's receive buffer, in bytes. A notification takes about 4 KiB there, and thousands come when a
-// network is made; when it overflows all the same, nothing is lost but the certainty that nothing changed.
+// linkBuffer is the socket's receive buffer, in bytes. A notification takes about 4 KiB there, and thousands come when
+// a network is made; when it overflows all the same, nothing is lost but the certainty that nothing changed.
 const linkBuffer = 32 << 20
 
 func watchLinks() (*links, error) {
@@ -263,7 +263,8 @@ func (l *links) expect(outcomes map[model.ID]*outcome) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The kernel queues a notification before the request that caused it is answered: after this, what is known is what is.
+	// The kernel queues a notification before the request that caused it is answered: after this, what is known is what
+	// is.
 	l.drain() //nolint:errcheck // whoever waits meets the same, and ends the agent
 	l.wanted = expected
 	// What was signalled meanwhile was the pass itself.

@@ -72,8 +72,8 @@ func residentMemory() model.Bytes {
 	return model.Bytes(pages * uint64(os.Getpagesize()))
 }
 
-// courier carries the latest measures to the manager, in its own time. What could not be delivered is worth nothing once
-// there are newer ones.
+// courier carries the latest measures to the manager, in its own time. What could not be delivered is worth nothing
+// once there are newer ones.
 type courier struct {
 	manager Manager
 	latest  chan model.Measures

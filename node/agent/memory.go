@@ -15,10 +15,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A node removes what it has been told to remove, and nothing else. So it remembers which store told it what to have, and up to
-// which revision. A store that may have lost something – another one, an older one, one that does not know a network – is
-// followed only once it is settled what becomes of what it does not know; until then the node goes on with what it was told
-// before, whole: nothing of the new word may meet numbers of the old.
+// A node removes what it has been told to remove, and nothing else. So it remembers which store told it what to have,
+// and up to which revision. A store that may have lost something – another one, an older one, one that does not know a
+// network – is followed only once it is settled what becomes of what it does not know; until then the node goes on with
+// what it was told before, whole: nothing of the new word may meet numbers of the old.
 
 // memoryFile is beside the desired state.
 func (a *Agent) memoryFile() string {
@@ -49,7 +49,8 @@ func (a *Agent) remember(m model.StoreMemory) error {
 	if err != nil {
 		return err
 	}
-	if err := instance.ReplaceFile(a.memoryFile(), func(f *os.File) error { _, err := f.Write(append(b, '\n')); return err }); err != nil {
+	if err := instance.ReplaceFile(a.memoryFile(),
+		func(f *os.File) error { _, err := f.Write(append(b, '\n')); return err }); err != nil {
 		return fmt.Errorf("remember what the node was told: %w", err)
 	}
 	a.memory = m
@@ -75,7 +76,8 @@ func (a *Agent) take(ctx context.Context, s *model.NodeState) {
 	a.ground.set(s.Links)
 }
 
-// unknown tells which networks the node has that a store does not know, or knows only a part of and may have lost the rest.
+// unknown tells which networks the node has that a store does not know, or knows only a part of and may have lost the
+// rest.
 func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNetwork {
 	lacks := s.Store.Lacks(a.memory, s.Revision)
 	if s.Store.ID == "" && lacks == "" || a.memory.ID == "" && s.Store.Early && a.desired != nil {

@@ -16,9 +16,11 @@ import (
 // remembering is an agent on a directory; another one on the same is its next life.
 func remembering(t *testing.T, dir string, r *record) *Agent {
 	t.Helper()
-	a := &Agent{Config: Config{Dirs: instance.NodeDirs{Instance: "test", Node: "n1", Run: dir, Data: dir}, Log: slog.New(slog.DiscardHandler),
+	a := &Agent{Config: Config{Dirs: instance.NodeDirs{Instance: "test", Node: "n1", Run: dir, Data: dir},
+		Log: slog.New(slog.DiscardHandler),
 		Drivers: Drivers{Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-			Planes: map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}}, elements: &elements{}, links: &links{}}
+			Planes: map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}},
+			Fabric: r}}, elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	a.work = newWork("n1")
 	a.ground = newNeighbours(a.work, a.Log, func(model.Measures) {})
@@ -58,7 +60,8 @@ func wish(store model.StoreIdentity, revision int64, elements string, gone ...st
 			s.Networks = append(s.Networks, model.NodeNetwork{Name: network, Index: uint32(len(network))})
 		}
 		n := &s.Networks[len(s.Networks)-1]
-		n.Elements = append(n.Elements, model.NodeElement{PlacedElement: model.PlacedElement{Name: element, Kind: model.Router}})
+		n.Elements = append(n.Elements,
+			model.NodeElement{PlacedElement: model.PlacedElement{Name: element, Kind: model.Router}})
 	}
 	for _, g := range gone {
 		s.Gone = append(s.Gone, model.GoneNetwork{Name: g})
@@ -66,8 +69,8 @@ func wish(store model.StoreIdentity, revision int64, elements string, gone ...st
 	return s
 }
 
-// Which word of which store a node follows, and which it holds. The node was told of lab and other by generation 2 of the
-// store "one", at revision 50; the second generation began after revision 30 of the first.
+// Which word of which store a node follows, and which it holds. The node was told of lab and other by generation 2 of
+// the store "one", at revision 50; the second generation began after revision 30 of the first.
 func TestWhatANodeFollows(t *testing.T) {
 	one := model.StoreIdentity{ID: "one", Generation: 2, Ended: []int64{30}}
 	restored := func(revision int64) model.StoreIdentity { return one.Restored(revision) }
@@ -84,10 +87,14 @@ func TestWhatANodeFollows(t *testing.T) {
 		{"a network deleted", wish(one, 51, "lab/r1 lab/r2", "other"), "", "other/h"},
 		{"a network missing, and nobody says that it is gone", wish(one, 51, "lab/r1 lab/r2"), "other", ""},
 		{"an empty store", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, ""), "lab other", ""},
-		{"an empty store that says that one is gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "", "lab"), "other", ""},
-		{"an empty store that says that all are gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "", "lab", "other"), "", "lab/r1 lab/r2 other/h"},
-		{"another store with all of it", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "lab/r1 lab/r2 lab/r9 other/h"), "", ""},
-		{"another store with less of one", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "lab/r1 other/h"), "lab", ""},
+		{"an empty store that says that one is gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "",
+			"lab"), "other", ""},
+		{"an empty store that says that all are gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "", "lab",
+			"other"), "", "lab/r1 lab/r2 other/h"},
+		{"another store with all of it", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3,
+			"lab/r1 lab/r2 lab/r9 other/h"), "", ""},
+		{"another store with less of one", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3,
+			"lab/r1 other/h"), "lab", ""},
 		{"an older copy without one network", wish(one, 40, "lab/r1 lab/r2"), "other", ""},
 		{"an older copy without one element", wish(one, 40, "lab/r1 other/h"), "lab", ""},
 		{"an older copy with all", wish(one, 40, "lab/r1 lab/r2 other/h"), "", ""},
@@ -128,7 +135,8 @@ func TestWhatANodeFollows(t *testing.T) {
 				return
 			}
 			// With its own store back all is as before.
-			if held := a.told(t, wish(one, 52, "lab/r1 lab/r2 other/h")); held != "" || len(r.removed) > 0 || !a.complete {
+			if held := a.told(t, wish(one, 52, "lab/r1 lab/r2 other/h")); held != "" ||
+				len(r.removed) > 0 || !a.complete {
 				t.Errorf("with the store back: holds %q, removed %v", held, r.removed)
 			}
 		})
@@ -179,8 +187,8 @@ func TestWhatIsThereWithoutAMemoryIsHeld(t *testing.T) {
 	}
 }
 
-// An element that an administrator has put into quarantine is released by somebody who says so, and not by a store that has lost it:
-// an empty one, or one that was restored from a backup of before.
+// An element that an administrator has put into quarantine is released by somebody who says so, and not by a store that
+// has lost it: an empty one, or one that was restored from a backup of before.
 func TestABackupOfBeforeAQuarantineReleasesNobody(t *testing.T) {
 	one := model.StoreIdentity{ID: "one", Generation: 1}
 	culprit := model.ID{Network: "lab", Element: "r1"}
@@ -190,7 +198,8 @@ func TestABackupOfBeforeAQuarantineReleasesNobody(t *testing.T) {
 		held     string
 		released bool
 	}{
-		{"the store that knows it, and another change", cutIn(wish(one, 60, "lab/r1 lab/r2 lab/r3 other/h")), "", false},
+		{"the store that knows it, and another change",
+			cutIn(wish(one, 60, "lab/r1 lab/r2 lab/r3 other/h")), "", false},
 		{"the store that knows it, after a release", wish(one, 60, "lab/r1 lab/r2 other/h"), "", true},
 		{"an empty store", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, ""), "lab other", false},
 		{"a backup of before", wish(one.Restored(40), 41, "lab/r1 lab/r2 other/h"), "lab", false},

@@ -13,8 +13,8 @@ import (
 
 // How neighbours are probed.
 const (
-	// probeEvery is the time between two probes of a link, where the node has few; probeRate bounds what a node sends, in
-	// probes a second.
+	// probeEvery is the time between two probes of a link, where the node has few; probeRate bounds what a node sends,
+	// in probes a second.
 	probeEvery = 500 * time.Millisecond
 	probeRate  = 20
 	// roundEvery is the time between two accounts of the links.
@@ -26,10 +26,11 @@ const (
 )
 
 // rttBounds are the classes of round-trip times, in seconds.
-var rttBounds = []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2}
+var rttBounds = []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+	0.1, 0.25, 0.5, 1, 2}
 
-// neighbours measures the links of the substrate that the node is an end of, and tells what was measured. Its methods are
-// for one goroutine, but for set.
+// neighbours measures the links of the substrate that the node is an end of, and tells what was measured. Its methods
+// are for one goroutine, but for set.
 type neighbours struct {
 	work *work
 	log  *slog.Logger
@@ -234,8 +235,10 @@ func isNews(was, is []model.LinkMeasure) bool {
 		if b.Capacity == 0 {
 			step = max(float64(max(a.Used, b.Used))/5, 1e6)
 		}
-		return a.To == b.To && a.Up == b.Up && a.Problem == b.Problem && a.Device == b.Device && a.Capacity == b.Capacity &&
-			math.Abs(float64(a.Used)-float64(b.Used)) < step && near(a.RTTMin, b.RTTMin) && near(a.RTTMedian, b.RTTMedian)
+		return a.To == b.To && a.Up == b.Up && a.Problem == b.Problem && a.Device == b.Device &&
+			a.Capacity == b.Capacity &&
+			math.Abs(float64(a.Used)-float64(b.Used)) < step && near(a.RTTMin, b.RTTMin) &&
+			near(a.RTTMedian, b.RTTMedian)
 	})
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// cable is a link between two namespaces that delays what it carries: a tun device at each end, and this process between
-// them.
+// cable is a link between two namespaces that delays what it carries: a tun device at each end, and this process
+// between them.
 type cable struct {
 	delay atomic.Int64 // one way
 	cut   atomic.Bool
@@ -29,8 +29,8 @@ type cable struct {
 	group sync.WaitGroup
 }
 
-// layCable makes the namespaces; f is run in each, on a thread of its own, with the addresses of its end and of the other.
-// What f opens belongs to the namespace, which goes with it.
+// layCable makes the namespaces; f is run in each, on a thread of its own, with the addresses of its end and of the
+// other. What f opens belongs to the namespace, which goes with it.
 func layCable(t *testing.T, f func(i int, own, far netip.Addr)) *cable {
 	t.Helper()
 	w := &cable{}
@@ -137,7 +137,8 @@ func TestChangesAreToldWithinARound(t *testing.T) {
 	wired := make(chan *cable, 1)
 	w := layCable(t, func(i int, own, far netip.Addr) {
 		var told *model.Measures
-		n := newNeighbours(newWork(fmt.Sprintf("n%d", i+1)), slog.New(slog.DiscardHandler), func(m model.Measures) { told = &m })
+		n := newNeighbours(newWork(fmt.Sprintf("n%d", i+1)), slog.New(slog.DiscardHandler),
+			func(m model.Measures) { told = &m })
 		link := model.NodeLink{To: fmt.Sprintf("n%d", 2-i), Address: far, Bandwidth: 4e6}
 		if i == 1 {
 			// The other end does what it does in an agent.
@@ -181,7 +182,8 @@ func TestChangesAreToldWithinARound(t *testing.T) {
 		}
 		n.echo.expire(time.Now().Add(time.Hour))
 
-		if m := next("the first round"); !m.Up || m.RTTMin <= 0 || m.RTTMedian < m.RTTMin || m.Device != "wire" || m.Capacity != 4e6 {
+		if m := next("the first round"); !m.Up || m.RTTMin <= 0 || m.RTTMedian < m.RTTMin ||
+			m.Device != "wire" || m.Capacity != 4e6 {
 			t.Errorf("the first round came to %+v", m)
 		}
 		w.delay.Store(int64(delay))
@@ -221,7 +223,8 @@ func TestChangesAreToldWithinARound(t *testing.T) {
 			return
 		}
 		if err := netlink.QdiscReplace(&netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: device.Attrs().Index,
-			Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}, Rate: 250e3, Buffer: 1 << 20, Limit: 1 << 20}); err != nil {
+			Handle: netlink.MakeHandle(1, 0),
+			Parent: netlink.HANDLE_ROOT}, Rate: 250e3, Buffer: 1 << 20, Limit: 1 << 20}); err != nil {
 			t.Error(err)
 			return
 		}
@@ -274,7 +277,8 @@ func TestOnlyNeighboursAreAnswered(t *testing.T) {
 	for _, x := range []struct {
 		from   *net.UDPConn
 		packet string
-	}{{stranger, linkQuestion + tail}, {neighbour, linkReply + tail}, {neighbour, linkQuestion + tail + "x"}, {neighbour, "nonsense"},
+	}{{stranger, linkQuestion + tail}, {neighbour, linkReply + tail}, {neighbour, linkQuestion + tail + "x"},
+		{neighbour, "nonsense"},
 		{neighbour, linkQuestion + tail}} {
 		if _, err := x.from.WriteToUDP([]byte(x.packet), to); err != nil {
 			t.Fatal(err)
@@ -298,7 +302,8 @@ func TestOnlyNeighboursAreAnswered(t *testing.T) {
 }
 
 func TestNews(t *testing.T) {
-	base := model.LinkMeasure{To: "n2", Up: true, RTTMin: time.Millisecond, RTTMedian: 2 * time.Millisecond, Capacity: 1e9, Used: 1e8}
+	base := model.LinkMeasure{To: "n2", Up: true, RTTMin: time.Millisecond, RTTMedian: 2 * time.Millisecond,
+		Capacity: 1e9, Used: 1e8}
 	for name, c := range map[string]struct {
 		change func(*model.LinkMeasure)
 		news   bool

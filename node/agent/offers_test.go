@@ -46,16 +46,18 @@ func (r *registrar) Register(_ context.Context, _ string, is model.Registration)
 	return r.away
 }
 
-// TestOffersAreToldWhenTheyChange: the manager learns what each driver makes and lacks when the agent comes, and again when
-// that has changed. Those that lacked something are asked again; the others when something has failed.
+// TestOffersAreToldWhenTheyChange: the manager learns what each driver makes and lacks when the agent comes, and again
+// when that has changed. Those that lacked something are asked again; the others when something has failed.
 func TestOffersAreToldWhenTheyChange(t *testing.T) {
 	vm := &offerer{driver: "control: vm", lacks: errors.New("no /dev/kvm")}
 	netns := &offerer{driver: "control: netns"}
 	links := &offerer{driver: "delay"}
 	manager := &registrar{}
-	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Manager: manager, Drivers: Drivers{
-		Controls: map[model.Control]control.Driver{model.ControlNetns: offerControl{offerer: netns}, model.ControlVM: offerControl{offerer: vm}},
-		Fabric:   links}}}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler),
+		Manager: manager, Drivers: Drivers{
+			Controls: map[model.Control]control.Driver{model.ControlNetns: offerControl{offerer: netns},
+				model.ControlVM: offerControl{offerer: vm}},
+			Fabric: links}}}
 	ctx := t.Context()
 	step := func(what string, always bool, told, asked int, lacks string) {
 		t.Helper()
@@ -63,7 +65,8 @@ func TestOffersAreToldWhenTheyChange(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		if len(manager.told) != told || netns.asked != asked {
-			t.Fatalf("%s: told %d times, want %d; a driver that lacks nothing was asked %d times, want %d", what, len(manager.told), told, netns.asked, asked)
+			t.Fatalf("%s: told %d times, want %d; a driver that lacks nothing was asked %d times, want %d", what,
+				len(manager.told), told, netns.asked, asked)
 		}
 		last := manager.told[told-1].Offers
 		if got := last.Lacks()["control: vm"]; len(last) != 3 || got != lacks {

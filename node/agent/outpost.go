@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/wire/tunnel"
 )
 
-// Headquarters is what an agent on a machine that joined needs of the manager beside what all agents do; client.Client is
-// one.
+// Headquarters is what an agent on a machine that joined needs of the manager beside what all agents do; client.Client
+// is one.
 type Headquarters interface {
 	Tunnel(ctx context.Context, node string) (io.ReadWriteCloser, error)
 	Renew(ctx context.Context, node string, request model.RenewRequest) (model.JoinResult, error)
@@ -19,8 +19,8 @@ type Headquarters interface {
 	Close()
 }
 
-// Outpost is an agent's on a machine that joined: nobody reaches it but through a connection that it opens itself, and it
-// is known by a certificate that ends.
+// Outpost is an agent's on a machine that joined: nobody reaches it but through a connection that it opens itself, and
+// it is known by a certificate that ends.
 type Outpost struct {
 	Headquarters Headquarters
 	Identity     *trust.Identity
@@ -94,7 +94,8 @@ func (a *Agent) renew(ctx context.Context) error {
 			continue
 		}
 		if time.Now().After(end) {
-			a.Log.Error("the node's certificate has expired: nobody at the manager knows this node any more; join again with a token "+
+			a.Log.Error("the node's certificate has expired: nobody at the manager knows this node any more; join "+
+				"again with a token "+
 				"for it (`polyplane token create --node "+a.Dirs.Node+"`)", "error", err)
 		} else {
 			a.Log.Warn("the node's certificate is not renewed yet", "until", end, "error", err)

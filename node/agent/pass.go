@@ -37,8 +37,10 @@ type plan struct {
 }
 
 func newPlan(s *model.NodeState) plan {
-	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{}, edges: map[string]model.PlacedEdge{},
-		slices: map[string]model.Bandwidth{}, packets: map[string]int{}, quotas: map[string]model.TableQuota{}, punts: map[string]int{}, held: map[string]bool{}}
+	p := plan{of: s, jobs: map[model.Control][]control.Job{}, peers: map[string]model.Peer{},
+		edges:  map[string]model.PlacedEdge{},
+		slices: map[string]model.Bandwidth{}, packets: map[string]int{}, quotas: map[string]model.TableQuota{},
+		punts: map[string]int{}, held: map[string]bool{}}
 	for _, n := range s.Hold {
 		p.held[n] = true
 	}
@@ -155,7 +157,8 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 	jobs := map[model.Forwarding][]forward.Job{}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
-		if o == nil || o.err != nil || o.phase != model.PhaseRunning && o.phase != model.PhaseStarting && o.phase != model.PhaseSuspended {
+		if o == nil || o.err != nil || o.phase != model.PhaseRunning && o.phase != model.PhaseStarting &&
+			o.phase != model.PhaseSuspended {
 			continue
 		}
 		f := forwarding(&o.job.Element.PlacedElement)
@@ -203,7 +206,8 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 			}
 		}
 	}
-	state := fabric.State{Peers: a.desired.Peers, Underlay: a.desired.Hook, Slices: a.plan.slices, Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(index)),
+	state := fabric.State{Peers: a.desired.Peers, Underlay: a.desired.Hook, Slices: a.plan.slices,
+		Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(index)),
 		Steering: map[model.ID]forward.Steering{}, Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
@@ -261,16 +265,19 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 }
 
 // joinPort fills in where a port's link ends and what it does to packets.
-func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[model.PortID]int, gateways map[edge.ID]string) error {
+func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[model.PortID]int,
+	gateways map[edge.ID]string) error {
 	if ifc.Shape != nil {
 		p.Shape = *ifc.Shape
 	}
 	if c := ifc.Copy; c != nil {
-		p.Copy = &fabric.Copy{Local: model.PortID{ID: model.ID{Network: p.ID.Network, Element: c.Element}, Interface: c.Interface}, Bandwidth: c.Bandwidth}
+		p.Copy = &fabric.Copy{Local: model.PortID{ID: model.ID{Network: p.ID.Network, Element: c.Element},
+			Interface: c.Interface}, Bandwidth: c.Bandwidth}
 		if c.Node != "" && c.Node != a.Dirs.Node {
 			peer, ok := a.plan.peers[c.Node]
 			if !ok {
-				return fmt.Errorf("port %s: copies of what passes its link go to node %s, which this node was not told of", p.ID.Interface, c.Node)
+				return fmt.Errorf("port %s: copies of what passes its link go to node %s, which this node was not "+
+					"told of", p.ID.Interface, c.Node)
 			}
 			p.Copy.Tunnel = &fabric.Tunnel{VNI: c.VNI, Peer: peer.Address}
 		}
@@ -286,7 +293,8 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[m
 		}
 		peer, ok := a.plan.peers[far.Node]
 		if !ok {
-			return fmt.Errorf("port %s: the link's far end is on node %s, which this node was not told of", p.ID.Interface, far.Node)
+			return fmt.Errorf("port %s: the link's far end is on node %s, which this node was not told of",
+				p.ID.Interface, far.Node)
 		}
 		p.Tunnel = &fabric.Tunnel{VNI: far.VNI, Peer: peer.Address}
 		return nil
@@ -303,7 +311,8 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[m
 			}
 			peer, ok := a.plan.peers[e.Mirror.From]
 			if !ok {
-				return fmt.Errorf("port %s: its copies come from node %s, which this node was not told of", p.ID.Interface, e.Mirror.From)
+				return fmt.Errorf("port %s: its copies come from node %s, which this node was not told of",
+					p.ID.Interface, e.Mirror.From)
 			}
 			p.Tunnel = &fabric.Tunnel{VNI: e.Mirror.VNI, Peer: peer.Address}
 		} else if e.Internet == nil {

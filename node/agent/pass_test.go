@@ -78,10 +78,12 @@ func (recordPlane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prep
 // TestChangesAreEvents: an event has the reason that the driver gives, whatever its words are.
 func TestChangesAreEvents(t *testing.T) {
 	r := &record{changed: []control.Change{{Reason: control.PortRestored, Words: "created"}}}
-	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
-		Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-		Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}},
-		desired:  &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "h", Kind: model.Host}}}}}},
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
+		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+			Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}}, Fabric: r}},
+		desired: &model.NodeState{Networks: []model.NodeNetwork{{Name: "net",
+			Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "h", Kind: model.Host}}}}}},
 		elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	a.pass(t.Context())
@@ -89,7 +91,8 @@ func TestChangesAreEvents(t *testing.T) {
 	if len(a.reporter.events) != 1 {
 		t.Fatalf("events %+v", a.reporter.events)
 	}
-	if got := a.reporter.events[0]; got.Severity != want.Severity || got.Object != want.Object || got.Reason != want.Reason || got.Message != want.Message {
+	if got := a.reporter.events[0]; got.Severity != want.Severity || got.Object != want.Object ||
+		got.Reason != want.Reason || got.Message != want.Message {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -99,18 +102,22 @@ func TestChangesAreEvents(t *testing.T) {
 func TestPass(t *testing.T) {
 	element := func(name string, kind model.Kind) model.NodeElement {
 		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: kind,
-			Interfaces: []model.PlacedInterface{{Name: "x", MAC: "02:00:00:00:00:01", Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}
+			Interfaces: []model.PlacedInterface{{Name: "x", MAC: "02:00:00:00:00:01",
+				Shape: &model.Shape{Bandwidth: 5, Loss: 0.1}}}}}
 	}
-	desired := &model.NodeState{Hold: []string{"broken"}, Networks: []model.NodeNetwork{{Name: "net", Slice: model.Slice{Bandwidth: 7}, Elements: []model.NodeElement{
-		element("r", model.Router), element("h", model.Host), element("s", model.Switch)}}}}
+	desired := &model.NodeState{Hold: []string{"broken"},
+		Networks: []model.NodeNetwork{{Name: "net", Slice: model.Slice{Bandwidth: 7}, Elements: []model.NodeElement{
+			element("r", model.Router), element("h", model.Host), element("s", model.Switch)}}}}
 	old, held := model.ID{Network: "net", Element: "old"}, model.ID{Network: "broken", Element: "r"}
 	for _, complete := range []bool{false, true} {
 		r := &record{exists: []model.ID{old, held}}
-		a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
-			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-			Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{}, model.ForwardBridge: recordPlane{}},
-			Fabric:   r,
-		}}, desired: desired, complete: complete, elements: &elements{}, links: &links{}}
+		a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
+			Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+				Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+				Planes: map[model.Forwarding]forward.Plane{model.ForwardGuest: recordPlane{},
+					model.ForwardBridge: recordPlane{}},
+				Fabric: r,
+			}}, desired: desired, complete: complete, elements: &elements{}, links: &links{}}
 		a.reporter = newReporter(nil, "n1", a.Log)
 		if a.pass(t.Context()) {
 			t.Fatal("the pass failed")
@@ -163,7 +170,8 @@ func TestWarningIsToldOnce(t *testing.T) {
 		if n := len(a.reporter.events); n != step.events {
 			t.Fatalf("report %d: %d events: want %d", i, n, step.events)
 		}
-		if e := a.reporter.events[0]; e.Severity != model.Warning || e.Reason != kept.Reason || e.Message != kept.Message {
+		if e := a.reporter.events[0]; e.Severity != model.Warning || e.Reason != kept.Reason ||
+			e.Message != kept.Message {
 			t.Errorf("the event is %+v", e)
 		}
 	}
@@ -185,11 +193,13 @@ func TestWhoIsWaitedForIsAtWork(t *testing.T) {
 		return model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router}}
 	}
 	r := &record{}
-	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
-		Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-		Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: waitingPlane{}},
-		Fabric:   r,
-	}}, desired: &model.NodeState{Networks: []model.NodeNetwork{{Name: "net", Elements: []model.NodeElement{element("r"), element("s")}}}},
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
+		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+			Planes:   map[model.Forwarding]forward.Plane{model.ForwardGuest: waitingPlane{}},
+			Fabric:   r,
+		}}, desired: &model.NodeState{Networks: []model.NodeNetwork{{Name: "net",
+		Elements: []model.NodeElement{element("r"), element("s")}}}},
 		elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	if a.pass(t.Context()) {
@@ -229,16 +239,17 @@ func (p *steeringPlane) Retire(_ context.Context, ids []model.ID) error {
 	return nil
 }
 
-// TestTheAgentSteers: what a plane has ready goes to the fabric, with the plane's name, and only then another plane lets go of
-// the element. While that plane waits, fails, or the fabric has not done it, the element stays as it is.
+// TestTheAgentSteers: what a plane has ready goes to the fabric, with the plane's name, and only then another plane
+// lets go of the element. While that plane waits, fails, or the fabric has not done it, the element stays as it is.
 func TestTheAgentSteers(t *testing.T) {
 	r := &record{}
 	old, next := &steeringPlane{has: map[model.ID]bool{}}, &steeringPlane{has: map[model.ID]bool{}}
-	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"), Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
-		Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
-		Planes:   map[model.Forwarding]forward.Plane{model.ForwardRouter: old, model.ForwardXDP: next},
-		Fabric:   r,
-	}}, complete: true, elements: &elements{}, links: &links{}}
+	a := &Agent{Config: Config{Dirs: instance.NewDirs("test").Node("n1"),
+		Log: slog.New(slog.DiscardHandler), Drivers: Drivers{
+			Controls: map[model.Control]control.Driver{model.ControlNetns: recordControl{r}},
+			Planes:   map[model.Forwarding]forward.Plane{model.ForwardRouter: old, model.ForwardXDP: next},
+			Fabric:   r,
+		}}, complete: true, elements: &elements{}, links: &links{}}
 	a.reporter = newReporter(nil, "n1", a.Log)
 	id, other := model.ID{Network: "net", Element: "r"}, model.ID{Network: "net", Element: "gone"}
 	want := func(by model.Forwarding) {
@@ -249,7 +260,8 @@ func TestTheAgentSteers(t *testing.T) {
 	old.has[other] = true
 	want(model.ForwardRouter)
 	a.pass(t.Context())
-	if s := r.state.Steering[id]; s.Owner != model.ForwardRouter || s.Tables != 1 || s.Devices["x"] != 7 || old.has[other] {
+	if s := r.state.Steering[id]; s.Owner != model.ForwardRouter || s.Tables != 1 ||
+		s.Devices["x"] != 7 || old.has[other] {
 		t.Errorf("steered %+v; kept %v", s, old.has)
 	}
 	want(model.ForwardXDP)
@@ -264,14 +276,17 @@ func TestTheAgentSteers(t *testing.T) {
 		{"waited for", forward.Prepared{Waits: true}, false, nil, true},
 		{"failed", forward.Prepared{Err: errors.New("no")}, false, nil, true},
 		{"the fabric did not come to it", forward.Prepared{Steering: ready}, true, nil, true},
-		{"the fabric refuses it", forward.Prepared{Steering: ready}, false, map[model.PortID]error{{ID: id}: errors.New("no")}, true},
+		{"the fabric refuses it", forward.Prepared{Steering: ready}, false,
+			map[model.PortID]error{{ID: id}: errors.New("no")}, true},
 		{"ready", forward.Prepared{Steering: ready}, false, nil, false},
 	} {
 		next.prepared, r.unsteered, r.failed = step.prepared, step.unsteered, step.failed
 		failed := a.pass(t.Context())
-		if s, said := r.state.Steering[id]; said != (step.prepared.Steering != nil) || said && s.Owner != model.ForwardXDP || old.has[id] != step.kept ||
+		if s, said := r.state.Steering[id]; said != (step.prepared.Steering != nil) || said &&
+			s.Owner != model.ForwardXDP || old.has[id] != step.kept ||
 			failed != (step.prepared.Err != nil || step.failed != nil) {
-			t.Errorf("%s: steered %+v (%v), kept by the old plane %v, the pass failed %v", step.what, s, said, old.has[id], failed)
+			t.Errorf("%s: steered %+v (%v), kept by the old plane %v, the pass failed %v", step.what, s, said,
+				old.has[id], failed)
 		}
 	}
 }

@@ -92,7 +92,8 @@ func runProbes(ctx context.Context, request model.ProbesRequest, enter enterFunc
 }
 
 func newProber(from model.ID, flights []*flight, enter enterFunc) (*prober, error) {
-	p := &prober{conns: map[bool]*net.UDPConn{}, waiting: map[[nonceLen]byte]*flight{}, left: len(flights), done: make(chan struct{})}
+	p := &prober{conns: map[bool]*net.UDPConn{}, waiting: map[[nonceLen]byte]*flight{}, left: len(flights),
+		done: make(chan struct{})}
 	var need4, need6 bool
 	for _, f := range flights {
 		rand.Read(f.nonce[:])
@@ -206,7 +207,8 @@ func (p *prober) read(c *net.UDPConn) {
 		nonce[nonceLen-1] = 0
 		p.mu.Lock()
 		f := p.waiting[nonce]
-		if f == nil || f.over || attempt >= len(f.sent) || from.Addr().Unmap().WithZone("") != f.probe.Address.Unmap().WithZone("") {
+		if f == nil || f.over || attempt >= len(f.sent) ||
+			from.Addr().Unmap().WithZone("") != f.probe.Address.Unmap().WithZone("") {
 			p.mu.Unlock()
 			continue
 		}

@@ -73,7 +73,8 @@ func (l lab) join(t *testing.T, a, b string, as, bs []string) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "to-" + b
 	err := l.enter(id(a), func() error {
-		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "to-" + a, PeerNamespace: netlink.NsFd(l[id(b)])})
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "to-" + a,
+			PeerNamespace: netlink.NsFd(l[id(b)])})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,8 @@ func (l lab) join(t *testing.T, a, b string, as, bs []string) {
 	for _, e := range ends {
 		on(e.at, e.device, netlink.LinkSetUp)
 	}
-	// The kernel takes a link into use some time after both ends are up; addresses that it gets before wait even longer.
+	// The kernel takes a link into use some time after both ends are up; addresses that it gets before wait even
+	// longer.
 	for _, e := range ends {
 		for up := false; !up; time.Sleep(time.Millisecond) {
 			on(e.at, e.device, func(link netlink.Link) error {
@@ -128,7 +130,8 @@ func probeTo(from, to, address, secret string) model.Probe {
 
 func TestProbes(t *testing.T) {
 	l := newLab(t, "a", "b")
-	l.join(t, "a", "b", []string{"10.0.0.1/24", "fd00::1/64"}, []string{"10.0.0.2/24", "10.0.0.3/24", "fd00::2/64", "fd00::3/64"})
+	l.join(t, "a", "b", []string{"10.0.0.1/24", "fd00::1/64"},
+		[]string{"10.0.0.2/24", "10.0.0.3/24", "fd00::2/64", "fd00::3/64"})
 	r := newResponders(l.enter)
 	defer r.close()
 	failed := r.open(model.RespondersRequest{Seconds: 60, Responders: []model.Responder{
@@ -167,7 +170,8 @@ func TestProbes(t *testing.T) {
 	results := runProbes(t.Context(), request, l.enter).Results
 	for i, p := range probes {
 		got := results[i]
-		if got.OK != p.ok || got.Reached != p.reached || got.Answered != p.answered || (got.Message != "") != p.needsMessage {
+		if got.OK != p.ok || got.Reached != p.reached || got.Answered != p.answered ||
+			(got.Message != "") != p.needsMessage {
 			t.Errorf("%+v: %+v", p.probe, got)
 		}
 		if got.Reached && (got.RTT <= 0 || got.RTT > request.Timeout) {
@@ -228,7 +232,8 @@ func TestRespondersEnd(t *testing.T) {
 	l := newLab(t, "a")
 	r := newResponders(l.enter)
 	defer r.close()
-	if f := r.open(model.RespondersRequest{Seconds: 1, Responders: []model.Responder{{ID: id("a"), Secret: "s"}}}).Failed; len(f) > 0 {
+	if f := r.open(model.RespondersRequest{Seconds: 1,
+		Responders: []model.Responder{{ID: id("a"), Secret: "s"}}}).Failed; len(f) > 0 {
 		t.Fatal(f)
 	}
 	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {

@@ -8,9 +8,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// pulse is the loop's account of how it goes round. Only the loop, and what works on its behalf, notes progress; whoever asks
-// learns for how many beats there has been none. Beats, and no clock, measure that: an agent that was stopped, or on a machine
-// that slept, has not stood still.
+// pulse is the loop's account of how it goes round. Only the loop, and what works on its behalf, notes progress;
+// whoever asks learns for how many beats there has been none. Beats, and no clock, measure that: an agent that was
+// stopped, or on a machine that slept, has not stood still.
 type pulse struct {
 	node string
 
@@ -52,7 +52,8 @@ func (p *pulse) count() {
 func (p *pulse) beat() model.Beat {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return model.Beat{Node: p.node, Turns: p.turns, Step: p.step, Still: model.Duration(time.Duration(p.still) * model.BeatEvery)}
+	return model.Beat{Node: p.node, Turns: p.turns, Step: p.step,
+		Still: model.Duration(time.Duration(p.still) * model.BeatEvery)}
 }
 
 // tell has the manager told of every beat, until the context ends. A manager that does not answer gets the next one.

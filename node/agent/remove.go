@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// removing are the elements that a driver is removing beside the loop, with when that began. An agent that dies meanwhile
-// leaves what it had not come to, which the drivers of the next one list again.
+// removing are the elements that a driver is removing beside the loop, with when that began. An agent that dies
+// meanwhile leaves what it had not come to, which the drivers of the next one list again.
 type removing map[model.ID]time.Time
 
 // remove has a driver remove elements. Those that it still lists afterwards it works on, and the next pass asks again.

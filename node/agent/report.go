@@ -146,7 +146,8 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 		if o == nil {
 			continue
 		}
-		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, AtWork: o.busy || o.waits, Restarts: o.restarts, Message: o.warning.Message,
+		s := model.ElementStatus{ID: id, Node: a.Dirs.Node, Phase: o.phase, AtWork: o.busy || o.waits,
+			Restarts: o.restarts, Message: o.warning.Message,
 			Usage: a.usage.now[id]}
 		if o.phase == model.PhaseStarting {
 			s.Message = cmp.Or(s.Message, o.message)
@@ -237,8 +238,9 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 		was := e.Fast
 		e.Fast = nil
 		if f, ok := forwarded[e.ID]; ok {
-			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Companion: f.Companion, Blackholed: f.Blackholed,
-				Refused: f.Refused, Punted: f.Punted, Driver: f.Driver, Hooks: a.hooks[e.ID]}
+			e.Fast = &model.FastPath{Packets: f.Packets, Bytes: f.Bytes, Companion: f.Companion,
+				Blackholed: f.Blackholed,
+				Refused:    f.Refused, Punted: f.Punted, Driver: f.Driver, Hooks: a.hooks[e.ID]}
 			if t, ok := tables[e.ID]; ok {
 				t.Busy = 0
 				e.Fast.Tables = &t

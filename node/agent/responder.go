@@ -78,7 +78,8 @@ func (r *responders) open(request model.RespondersRequest) model.RespondersResul
 	})
 	for i, err := range failures {
 		if err != nil {
-			result.Failed = append(result.Failed, model.ResponderFailure{ID: request.Responders[i].ID, Message: err.Error()})
+			result.Failed = append(result.Failed, model.ResponderFailure{ID: request.Responders[i].ID,
+				Message: err.Error()})
 		}
 	}
 	return result
@@ -188,16 +189,19 @@ func source(oob []byte) []byte {
 	}
 	for _, m := range messages {
 		switch {
-		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= unix.SizeofInet4Pktinfo:
+		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO &&
+			len(m.Data) >= unix.SizeofInet4Pktinfo:
 			// struct in_pktinfo: interface, local address (the one asked), header's destination
 			info := &unix.Inet4Pktinfo{}
 			copy(info.Spec_dst[:], m.Data[4:8])
 			return unix.PktInfo4(info)
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= unix.SizeofInet6Pktinfo:
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO &&
+			len(m.Data) >= unix.SizeofInet6Pktinfo:
 			info := &unix.Inet6Pktinfo{}
 			copy(info.Addr[:], m.Data[:16])
 			if netip.AddrFrom16(info.Addr).IsLinkLocalUnicast() {
-				info.Ifindex = uint32(m.Data[16]) | uint32(m.Data[17])<<8 | uint32(m.Data[18])<<16 | uint32(m.Data[19])<<24
+				info.Ifindex = uint32(m.Data[16]) | uint32(m.Data[17])<<8 | uint32(m.Data[18])<<16 |
+					uint32(m.Data[19])<<24
 			}
 			return unix.PktInfo6(info)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// Slow scans are looked for beside the watch's short looks: elements that send little are sampled for ten seconds, sixteen at a
-// time and in turn. What is copied is what they send and get, and that is little.
+// Slow scans are looked for beside the watch's short looks: elements that send little are sampled for ten seconds,
+// sixteen at a time and in turn. What is copied is what they send and get, and that is little.
 const (
 	slowSpan = 10 * time.Second
 	slowMost = 16

@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// tallied has things happen to one element every so many seconds, for so many times, and judges every five seconds; it tells
-// whether that is suspicious, and of whom.
+// tallied has things happen to one element every so many seconds, for so many times, and judges every five seconds; it
+// tells whether that is suspicious, and of whom.
 func tallied(every time.Duration, times int, happen func(a *Agent, id model.ID, now time.Time)) (found []watch.Signal) {
 	a := &Agent{watcher: newWatcher()}
 	w := watch.New()
@@ -40,7 +40,8 @@ func TestWhatOthersTellTheWatch(t *testing.T) {
 	}
 	kernel := func(barred bool, devices ...string) func(*Agent, model.ID, time.Time) {
 		return func(a *Agent, id model.ID, now time.Time) {
-			a.kernel.count(a, kerneltime.Verdict[model.ID]{ID: id, Barred: barred, Excess: kerneltime.Excess{Devices: devices}}, now)
+			a.kernel.count(a, kerneltime.Verdict[model.ID]{ID: id, Barred: barred,
+				Excess: kerneltime.Excess{Devices: devices}}, now)
 		}
 	}
 	slow := func(paced time.Duration) func(*Agent, model.ID, time.Time) {
@@ -66,10 +67,12 @@ func TestWhatOthersTellTheWatch(t *testing.T) {
 		"slow rules, still there after a minute":      {time.Second, 1, slow(2 * kerneltime.PacedFor), watch.Kernel},
 		"a table over its limit, once":                {time.Second, 1, trim(control.Connections, 70_000), ""},
 		"a table over its limit, now and then":        {40 * time.Second, 4, trim(control.Connections, 70_000), ""},
-		"a table filled again and again":              {2 * time.Second, 20, trim(control.Neighbours, 20_000), watch.Tables},
-		"tcpdump with too little memory":              {time.Second, 10, trim(control.Rings, 1), ""},
-		"rings asked for in a loop":                   {2 * time.Second, 20, trim(control.Rings, 2_000), watch.Sockets},
-		"filters asked for in a loop":                 {2 * time.Second, 20, trim(control.Filters, 2_000), watch.Sockets},
+		"a table filled again and again": {2 * time.Second, 20,
+			trim(control.Neighbours, 20_000), watch.Tables},
+		"tcpdump with too little memory": {time.Second, 10, trim(control.Rings, 1), ""},
+		"rings asked for in a loop":      {2 * time.Second, 20, trim(control.Rings, 2_000), watch.Sockets},
+		"filters asked for in a loop": {2 * time.Second, 20,
+			trim(control.Filters, 2_000), watch.Sockets},
 	} {
 		found := tallied(c.every, c.times, c.happen)
 		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || found[0] != c.want) {
@@ -84,7 +87,8 @@ func TestWhatOthersTellTheWatch(t *testing.T) {
 	}
 }
 
-// Small disks are filled and emptied within less than a second: what a look every five seconds cannot see, frequent looks do.
+// Small disks are filled and emptied within less than a second: what a look every five seconds cannot see, frequent
+// looks do.
 func TestDisksAreLookedAtOften(t *testing.T) {
 	id := model.ID{Network: "lab", Element: "h1"}
 	begin := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
@@ -119,7 +123,8 @@ func TestDisksAreLookedAtOften(t *testing.T) {
 		{"filled in 20 s, again and again", saw(20 * time.Second), true, false},
 		{"filled once", once, true, false},
 		{"at rest", func(time.Duration) float64 { return 0.4 }, true, false},
-		{"a tenth written and removed, again and again", func(at time.Duration) float64 { return saw(time.Second)(at) / 10 }, true, false},
+		{"a tenth written and removed, again and again",
+			func(at time.Duration) float64 { return saw(time.Second)(at) / 10 }, true, false},
 	} {
 		if turns := most(c.share, c.busy); (turns >= floor) != c.found {
 			t.Errorf("%s: %g turns in a minute, suspicious from %g", c.what, turns, floor)

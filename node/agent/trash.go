@@ -14,8 +14,8 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// How long the trash keeps what is thrown away, and how much: a tenth of the disk that it is on, and less where little of that
-// is free.
+// How long the trash keeps what is thrown away, and how much: a tenth of the disk that it is on, and less where little
+// of that is free.
 const (
 	trashLook  = 30 * time.Second
 	trashAge   = 7 * 24 * time.Hour
@@ -63,8 +63,8 @@ func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) 
 	return a.deleteTrash(ctx, t, surplus(items, now, s.Blocks*block, s.Bavail*block))
 }
 
-// surplus are the items that are to be deleted, by why. When there is too much, the network goes first that has the most there:
-// who throws much away drives out his own, and not what others may want back.
+// surplus are the items that are to be deleted, by why. When there is too much, the network goes first that has the
+// most there: who throws much away drives out his own, and not what others may want back.
 func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[string][]string {
 	out := map[string][]string{}
 	total, of := uint64(0), map[string]uint64{} // by network
@@ -111,7 +111,8 @@ func (a *Agent) deleteTrash(ctx context.Context, t control.Trash, items map[stri
 		if err := t.EmptyTrash(ctx, ids); err != nil {
 			return err
 		}
-		a.event(model.Info, a.Dirs.Node, "TrashEmptied", fmt.Sprintf("the files of %d removed elements were deleted for good, since %s", len(ids), why))
+		a.event(model.Info, a.Dirs.Node, "TrashEmptied",
+			fmt.Sprintf("the files of %d removed elements were deleted for good, since %s", len(ids), why))
 	}
 	return nil
 }

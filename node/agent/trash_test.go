@@ -19,7 +19,8 @@ func TestTrashIsBounded(t *testing.T) {
 	now := time.Now()
 	var items []model.TrashItem
 	for i := range 10 {
-		items = append(items, model.TrashItem{ID: fmt.Sprint(i), Time: now.Add(-time.Duration(10-i) * 24 * time.Hour), Size: 10 << 20})
+		items = append(items, model.TrashItem{ID: fmt.Sprint(i),
+			Time: now.Add(-time.Duration(10-i) * 24 * time.Hour), Size: 10 << 20})
 	}
 	count := func(items []model.TrashItem, disk, free uint64) (n int) {
 		for _, ids := range surplus(items, now, disk, free) {
@@ -51,9 +52,11 @@ func TestTrashIsBounded(t *testing.T) {
 // Who fills the trash drives out his own, and not the one disk that another may want back, however old that is.
 func TestTrashIsFair(t *testing.T) {
 	now := time.Now()
-	items := []model.TrashItem{{ID: "theirs", Element: model.ID{Network: "theirs", Element: "r1"}, Time: now.Add(-72 * time.Hour), Size: 20 << 20}}
+	items := []model.TrashItem{{ID: "theirs", Element: model.ID{Network: "theirs", Element: "r1"},
+		Time: now.Add(-72 * time.Hour), Size: 20 << 20}}
 	for i := range 10 {
-		items = append(items, model.TrashItem{ID: fmt.Sprint(i), Element: model.ID{Network: "flood", Element: "h"}, Time: now.Add(time.Duration(i-20) * time.Minute), Size: 10 << 20})
+		items = append(items, model.TrashItem{ID: fmt.Sprint(i), Element: model.ID{Network: "flood", Element: "h"},
+			Time: now.Add(time.Duration(i-20) * time.Minute), Size: 10 << 20})
 	}
 	got := surplus(items, now, 500<<20, 250<<20)["the trash had more than a tenth of the disk"]
 	if want := []string{"0", "1", "2", "3", "4", "5", "6"}; !slices.Equal(got, want) {
@@ -77,8 +80,10 @@ func (x *thrown) EmptyTrash(_ context.Context, ids []string) error {
 // What has been in the trash for a week is deleted for good, and that is told; nothing else is.
 func TestTrashIsEmptiedByItself(t *testing.T) {
 	now := time.Now()
-	x := &thrown{items: []model.TrashItem{{ID: "old", Time: now.Add(-8 * 24 * time.Hour)}, {ID: "new", Time: now.Add(-6 * 24 * time.Hour)}}}
-	a := &Agent{Config: Config{Dirs: instance.NodeDirs{Node: "n1", Data: t.TempDir()}}, reporter: newReporter(nil, "n1", slog.Default())}
+	x := &thrown{items: []model.TrashItem{{ID: "old", Time: now.Add(-8 * 24 * time.Hour)},
+		{ID: "new", Time: now.Add(-6 * 24 * time.Hour)}}}
+	a := &Agent{Config: Config{Dirs: instance.NodeDirs{Node: "n1", Data: t.TempDir()}},
+		reporter: newReporter(nil, "n1", slog.Default())}
 	for range 2 {
 		if err := a.boundTrash(t.Context(), x, now); err != nil {
 			t.Fatal(err)

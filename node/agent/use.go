@@ -86,7 +86,8 @@ func capacity(known ...model.Bandwidth) (least model.Bandwidth) {
 	return least
 }
 
-// speed is what a device says of itself; zero when it says nothing, or is none of hardware: what a veth says is made up.
+// speed is what a device says of itself; zero when it says nothing, or is none of hardware: what a veth says is made
+// up.
 func speed(link netlink.Link) model.Bandwidth {
 	if link.Type() != "device" {
 		return 0
@@ -104,8 +105,8 @@ func speed(link netlink.Link) model.Bandwidth {
 
 // queueRate is the rate of a token bucket filter (tc-tbf(8)) that is a device's root queue; zero when it has another.
 func queueRate(index int) model.Bandwidth {
-	// The kernel answers this one only as a notice that it is asked to echo, and then of no queue may say nothing: what ends
-	// the answer is the acknowledgement.
+	// The kernel answers this one only as a notice that it is asked to echo, and then of no queue may say nothing: what
+	// ends the answer is the acknowledgement.
 	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_ECHO|unix.NLM_F_ACK)
 	request.AddData(&nl.TcMsg{Family: unix.AF_UNSPEC, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
 	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWQDISC)

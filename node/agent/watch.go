@@ -19,11 +19,11 @@ import (
 )
 
 // The intrusion watch of a node. Counters, which are read anyway, tell which elements send anything worth looking at; a
-// short sample of all ports of these tells what it is. So an idle network costs nothing, and a busy one a bounded number of
-// frames a second. The judgement is package watch's; what follows from it is the element's policy.
+// short sample of all ports of these tells what it is. So an idle network costs nothing, and a busy one a bounded
+// number of frames a second. The judgement is package watch's; what follows from it is the element's policy.
 const (
-	// watchFrom is how many packets a second one port must send for its element to be sampled: routing protocols at rest
-	// send fewer.
+	// watchFrom is how many packets a second one port must send for its element to be sampled: routing protocols at
+	// rest send fewer.
 	watchFrom = 20
 	// watchMost is how many elements are sampled at a time; the others have their turn at the next counts.
 	watchMost = 4
@@ -33,9 +33,9 @@ const (
 	watchAgain = time.Second
 	// watchBusy is how many cores an element's processes must use for a closer look at it.
 	watchBusy = 0.2
-	// diskSpan is the time over which is counted how often an element fills and empties its disk; one that uses a processor, or
-	// whose disk's use changes by diskStep between two counts, is looked at every diskEvery: to fill and to empty takes less
-	// than a second where the disk is small.
+	// diskSpan is the time over which is counted how often an element fills and empties its disk; one that uses a
+	// processor, or whose disk's use changes by diskStep between two counts, is looked at every diskEvery: to fill and
+	// to empty takes less than a second where the disk is small.
 	diskSpan  = time.Minute
 	diskEvery = 200 * time.Millisecond
 	diskStep  = 0.1
@@ -47,7 +47,8 @@ const (
 
 // Sampler is what the watch needs of the fabric, beside its counters.
 type Sampler interface {
-	Sample(ctx context.Context, ports []model.PortID, span time.Duration, snaplen int) (map[model.PortID]fabric.Sample, error)
+	Sample(ctx context.Context, ports []model.PortID, span time.Duration,
+		snaplen int) (map[model.PortID]fabric.Sample, error)
 }
 
 // watcher is the loop's part of it, and between the two the queue.
@@ -125,7 +126,8 @@ const keptLooks = 4096
 
 func newWatcher() *watcher {
 	return &watcher{jobs: make(chan watchJob, 4), received: map[model.ID]received{}, sampled: map[model.ID]time.Time{},
-		spoke: map[model.ID]time.Time{}, slow: newSlowly(), recent: map[model.ID]recent{}, disks: disks{}, tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{},
+		spoke: map[model.ID]time.Time{}, slow: newSlowly(), recent: map[model.ID]recent{}, disks: disks{},
+		tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{},
 		listening: map[model.ID]*listener{}}
 }
 
@@ -229,7 +231,8 @@ func (a *Agent) watching(now time.Time, counters map[model.PortID]fabric.Counter
 
 // watchedOf is an element as the watch must know it.
 func watchedOf(id model.ID, e *model.NodeElement) watched {
-	w := watched{id: id, policy: cmp.Or(e.Attack, model.AttackTell), quarantined: e.Quarantined, macs: map[string][6]byte{},
+	w := watched{id: id, policy: cmp.Or(e.Attack, model.AttackTell), quarantined: e.Quarantined,
+		macs: map[string][6]byte{},
 		host: e.Kind == model.Host}
 	for k := range e.Interfaces {
 		ifc := &e.Interfaces[k]
@@ -317,13 +320,15 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 	for _, e := range job.elements {
 		values := append(slices.Concat(e.values, e.dropped), judged(e, samples)...)
 		if len(e.values) > 0 {
-			values = append(values, watch.Value{Signal: watch.Writing, Value: a.watcher.disks.turns(e.id, job.at, e.share, e.busy)})
+			values = append(values, watch.Value{Signal: watch.Writing,
+				Value: a.watcher.disks.turns(e.id, job.at, e.share, e.busy)})
 			values = append(values, a.watcher.tally.values(e.id, job.at)...)
 		}
 		if e.busy {
 			values = append(values, a.examine(ctx, e.id, job.at)...)
 		} else if len(e.values) > 0 {
-			values = append(values, watch.Value{Signal: watch.Demand}, watch.Value{Signal: watch.Neighbours}, watch.Value{Signal: watch.Connections})
+			values = append(values, watch.Value{Signal: watch.Demand}, watch.Value{Signal: watch.Neighbours},
+				watch.Value{Signal: watch.Connections})
 		}
 		for i := range values {
 			values[i].Provoked = values[i].Provoked || watch.May(values[i].Signal, values[i].Value, e.received)
@@ -352,7 +357,8 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 	}
 }
 
-// judged is what an element's samples tell; that of one that was not sampled, because it hardly sends anything, is nothing.
+// judged is what an element's samples tell; that of one that was not sampled, because it hardly sends anything, is
+// nothing.
 func judged(e watched, samples map[model.PortID]fabric.Sample) []watch.Value {
 	switch {
 	case e.sample:
@@ -371,7 +377,8 @@ func sampledOf(e watched, samples map[model.PortID]fabric.Sample) (ports []watch
 		if !ok {
 			continue
 		}
-		of := watch.Sampled{Interface: p.Interface, MAC: e.macs[p.Interface], Span: s.Span, Frames: make([]watch.Frame, len(s.Frames))}
+		of := watch.Sampled{Interface: p.Interface, MAC: e.macs[p.Interface], Span: s.Span,
+			Frames: make([]watch.Frame, len(s.Frames))}
 		for i, f := range s.Frames {
 			of.Frames[i] = watch.Frame{At: f.At, ToElement: f.ToElement, Length: f.Length, Data: f.Data}
 		}
@@ -440,7 +447,8 @@ func (a *Agent) watchUsage(id model.ID) (values []watch.Value, isBusy bool) {
 	return values, (is.CPU - was.CPU).Seconds() >= watchBusy*span
 }
 
-// examine looks closer at an element that keeps a processor busy: what is in the kernel's tables, and how much it asks for.
+// examine looks closer at an element that keeps a processor busy: what is in the kernel's tables, and how much it asks
+// for.
 func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.Value {
 	d, err := driver[control.Examiner](a, id, "be examined")
 	if err != nil {
@@ -466,7 +474,8 @@ func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.
 	// Who has filled the whole table within one look begins no more of them at the next: half of what was counts there.
 	began = max(began, was.began/2)
 	return []watch.Value{{Signal: watch.Demand, Value: float64(is.Runnable)},
-		{Signal: watch.Neighbours, Value: grown(is.Neighbours, was.Neighbours), Detail: fmt.Sprintf("%d of them now", is.Neighbours)},
+		{Signal: watch.Neighbours, Value: grown(is.Neighbours, was.Neighbours),
+			Detail: fmt.Sprintf("%d of them now", is.Neighbours)},
 		{Signal: watch.Connections, Value: began, Detail: fmt.Sprintf("%d of them now", is.Connections)}}
 }
 
@@ -489,10 +498,12 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 	done := ""
 	switch {
 	case e.policy == model.AttackTell:
-		done = fmt.Sprintf("nothing was done, as its policy says (`polyplane policy %s attack=quarantine` would cut it off next time, `polyplane quarantine %s` does so now)",
+		done = fmt.Sprintf("nothing was done, as its policy says (`polyplane policy %s attack=quarantine` would cut "+
+			"it off next time, `polyplane quarantine %s` does so now)",
 			e.id.Network, e.id)
 	case provoked:
-		done = fmt.Sprintf("nothing was done, since what others sent it may have made it do so (`polyplane quarantine %s` cuts it off)", e.id)
+		done = fmt.Sprintf("nothing was done, since what others sent it may have made it do so (`polyplane "+
+			"quarantine %s` cuts it off)", e.id)
 	default:
 		at := a.now()
 		// The clock may have gone back since the last one was decided about; a new one counts all the same.
@@ -510,9 +521,12 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 		case model.AttackStop:
 			done = fmt.Sprintf("its links were cut, and it is stopped (`polyplane start %s` undoes that)", e.id)
 		case model.AttackDelete:
-			done = "its links were cut, and it is taken out of its network (`polyplane trash list` has its disk, and `polyplane apply` of the file makes it anew)"
+			done = "its links were cut, and it is taken out of its network (`polyplane trash list` has its disk, and " +
+				"`polyplane apply` of the file makes it anew)"
 		default:
-			done = fmt.Sprintf("its links were cut; it, its state and a capture of its last packets are kept (`polyplane release %s` undoes that, `polyplane quarantine capture %s -w FILE` fetches the capture)", e.id, e.id)
+			done = fmt.Sprintf("its links were cut; it, its state and a capture of its last packets are kept "+
+				"(`polyplane release %s` undoes that, `polyplane quarantine capture %s -w FILE` fetches the capture)",
+				e.id, e.id)
 		}
 	}
 	a.event(model.Warning, e.id.String(), "AttackSuspected", what+": "+done)
@@ -535,7 +549,8 @@ func (a *Agent) decidedAbout(id model.ID) int64 {
 
 // verdictWords say how much of what, against what is usual.
 func verdictWords(v watch.Verdict) string {
-	text := fmt.Sprintf("%s %s (usual: %s, suspicious from %s)", amount(v.Value), watch.RuleOf(v.Signal).Unit, amount(v.Usual), amount(v.Limit))
+	text := fmt.Sprintf("%s %s (usual: %s, suspicious from %s)", amount(v.Value), watch.RuleOf(v.Signal).Unit,
+		amount(v.Usual), amount(v.Limit))
 	if v.Detail != "" {
 		text += ", " + v.Detail
 	}

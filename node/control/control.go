@@ -41,8 +41,8 @@ type Driver interface {
 	Offers(ctx context.Context) model.Offers
 	Apply(ctx context.Context, jobs []Job) []Result
 	List(ctx context.Context) ([]Found, error)
-	// Remove removes the elements and returns when the kernel has let go of their devices. keepFiles keeps what they own
-	// on disk; else a driver with a Trash puts it there.
+	// Remove removes the elements and returns when the kernel has let go of their devices. keepFiles keeps what they
+	// own on disk; else a driver with a Trash puts it there.
 	Remove(ctx context.Context, ids []model.ID, keepFiles bool) error
 }
 
@@ -116,7 +116,8 @@ type Found struct {
 type Trash interface {
 	// Trashed lists what is there, the oldest first.
 	Trashed(ctx context.Context) ([]model.TrashItem, error)
-	// Untrash gives an item back to the element of its name, which must be there and not run. What that has now goes to the trash.
+	// Untrash gives an item back to the element of its name, which must be there and not run. What that has now goes to
+	// the trash.
 	Untrash(ctx context.Context, item string) error
 	// EmptyTrash deletes items for good.
 	EmptyTrash(ctx context.Context, items []string) error
@@ -130,27 +131,27 @@ type Auditor interface {
 	Audit(ctx context.Context) ([]model.ID, error)
 }
 
-// Watcher is a driver whose elements become ready in their own time. Watch calls changed whenever one has, or no longer is;
-// the next Apply tells which.
+// Watcher is a driver whose elements become ready in their own time. Watch calls changed whenever one has, or no longer
+// is; the next Apply tells which.
 type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }
 
-// Hurrier is a Watcher that can leave slow work to itself. After Hurry, Apply and Remove wait for none of it longer than that:
-// Apply answers Busy for the elements that are still worked on, Remove returns while List still has what it removes, and Watch
-// tells when there is more. Hurry comes before everything else.
+// Hurrier is a Watcher that can leave slow work to itself. After Hurry, Apply and Remove wait for none of it longer
+// than that: Apply answers Busy for the elements that are still worked on, Remove returns while List still has what it
+// removes, and Watch tells when there is more. Hurry comes before everything else.
 type Hurrier interface {
 	Watcher
 	Hurry(patience time.Duration)
 }
 
-// Not every call of Apply is a reason to try again what has failed: with a context of Glance, it only takes note of what has
-// ended, and does what is new.
+// Not every call of Apply is a reason to try again what has failed: with a context of Glance, it only takes note of
+// what has ended, and does what is new.
 
 type awaitedKey struct{}
 
-// WithAwaited has a Hurrier ask, now and then, whether something else is wanted of the caller, so that it comes to an end with
-// what it has done so far.
+// WithAwaited has a Hurrier ask, now and then, whether something else is wanted of the caller, so that it comes to an
+// end with what it has done so far.
 func WithAwaited(ctx context.Context, awaited func() bool) context.Context {
 	return context.WithValue(ctx, awaitedKey{}, awaited)
 }
@@ -169,8 +170,9 @@ func Glance(ctx context.Context) context.Context { return context.WithValue(ctx,
 // Glancing tells whether that is so.
 func Glancing(ctx context.Context) bool { return ctx.Value(glanceKey{}) != nil }
 
-// Trimmer is a driver, or a plane of forwarding, that can bound what elements put into tables of the kernel that it bounds for nobody. Trim looks at
-// who has more than its limits allow, and takes it away; frequent calls are cheap where nobody has.
+// Trimmer is a driver, or a plane of forwarding, that can bound what elements put into tables of the kernel that it
+// bounds for nobody. Trim looks at who has more than its limits allow, and takes it away; frequent calls are cheap
+// where nobody has.
 type Trimmer interface {
 	Trim(ctx context.Context) ([]Trimmed, error)
 }
@@ -198,7 +200,8 @@ const (
 	Unbounded Table = "sockets"
 )
 
-// Holder is a driver that can hold the processes of an element for a moment. It must not wait for the driver's other work.
+// Holder is a driver that can hold the processes of an element for a moment. It must not wait for the driver's other
+// work.
 type Holder interface {
 	// Hold returns when they are held, or cannot be. release has them go on, unless they were held before.
 	Hold(id model.ID) (release func())
@@ -209,13 +212,14 @@ type Meter interface {
 	Usage(ctx context.Context) map[model.ID]Usage
 }
 
-// Examiner is a driver that can look closer at an element that keeps a processor busy; that costs too much to do it for all.
+// Examiner is a driver that can look closer at an element that keeps a processor busy; that costs too much to do it for
+// all.
 type Examiner interface {
 	Examine(ctx context.Context, id model.ID) (x Examined, ok bool)
 }
 
-// Disks is a driver that can tell quickly which share of an element's disk is used: of its room or of its files, whichever is
-// more, 0…1. It must not wait for anything.
+// Disks is a driver that can tell quickly which share of an element's disk is used: of its room or of its files,
+// whichever is more, 0…1. It must not wait for anything.
 type Disks interface {
 	DiskShare(id model.ID) float64
 }

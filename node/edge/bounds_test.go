@@ -21,7 +21,8 @@ import (
 // neighbours are how many a gateway has.
 func (l *lab) neighbours(gateway string) int {
 	l.t.Helper()
-	n, err := strconv.Atoi(strings.TrimSpace(l.sh(gateway, "(ip -4 neigh show dev in nud all; ip -6 neigh show dev in nud all) | wc -l")))
+	n, err := strconv.Atoi(strings.TrimSpace(l.sh(gateway,
+		"(ip -4 neigh show dev in nud all; ip -6 neigh show dev in nud all) | wc -l")))
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -53,7 +54,8 @@ func TestMadeUpNeighbours(t *testing.T) {
 		}
 		defer unix.Close(fd)
 		for i := range senders {
-			for _, frame := range [][]byte{arpRequest(eth0.HardwareAddr, i, 10), arpRequest(eth0.HardwareAddr, i, 11), solicitation(eth0.HardwareAddr, i)} {
+			for _, frame := range [][]byte{arpRequest(eth0.HardwareAddr, i, 10), arpRequest(eth0.HardwareAddr, i, 11),
+				solicitation(eth0.HardwareAddr, i)} {
 				if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: eth0.Index}); err != nil {
 					return err
 				}
@@ -92,8 +94,8 @@ func TestMadeUpNeighbours(t *testing.T) {
 	l.remove(a.ID)
 }
 
-// roomForNeighbours has the machine's table of IPv4 neighbours take so many, as `polyplane up` would have it. What somebody else has
-// set meanwhile is left.
+// roomForNeighbours has the machine's table of IPv4 neighbours take so many, as `polyplane up` would have it. What
+// somebody else has set meanwhile is left.
 func roomForNeighbours(t *testing.T, n int) {
 	t.Helper()
 	const table = "/proc/sys/net/ipv4/neigh/default/"
@@ -139,13 +141,16 @@ func solicitation(mac net.HardwareAddr, i int) []byte {
 	}
 	sum = sum>>16 + sum&0xffff
 	binary.BigEndian.PutUint16(message[2:], ^uint16(sum>>16+sum&0xffff))
-	f := append(append([]byte{0x33, 0x33, 0xff, 0, 0, 1}, mac...), 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, 255)
+	f := append(append([]byte{0x33, 0x33, 0xff, 0, 0, 1}, mac...), 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(message)),
+		unix.IPPROTO_ICMPV6, 255)
 	return append(append(append(f, from[:]...), group[:]...), message...)
 }
 
-// What comes for an edge's forwarded ports takes no more of the table of connections that all edges share than is the edge's.
+// What comes for an edge's forwarded ports takes no more of the table of connections that all edges share than is the
+// edge's.
 func TestTooManyFromOutside(t *testing.T) {
-	attack.Tell(t, "flows from outside to a forwarded port, beyond the edge's part of the table of connections", "others' connections go on")
+	attack.Tell(t, "flows from outside to a forwarded port, beyond the edge's part of the table of connections",
+		"others' connections go on")
 	l := newLab(t)
 	a := l.element("net-a", model.Forward{Protocol: model.UDP, Port: 5353, Element: "h", To: 53})
 	l.must(l.apply(a))
@@ -156,7 +161,8 @@ func TestTooManyFromOutside(t *testing.T) {
 	defer o.close()
 	l.within("world", func() error {
 		for i := range MaxConnections + 500 {
-			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: 20000 + i}, &net.UDPAddr{IP: net.ParseIP(machine4), Port: 5353})
+			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: 20000 + i},
+				&net.UDPAddr{IP: net.ParseIP(machine4), Port: 5353})
 			if err != nil {
 				return err
 			}

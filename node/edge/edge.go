@@ -1,8 +1,8 @@
 // Package edge makes the internet edges of a node: gateways by which a virtual network reaches the world through this
-// machine's uplink, and by which ports of the machine lead into the network. Each gateway is a network namespace of its own, so
-// that networks may have the same addresses. What leaves it passes a second namespace, the outlet, where it gets the machine's
-// address. From there the tc hook takes it to the uplink's device. The machine's own stack, its forwarding and its firewall
-// have no part in this and are not changed. See docs/decisions/0017-internet-edges.md.
+// machine's uplink, and by which ports of the machine lead into the network. Each gateway is a network namespace of its
+// own, so that networks may have the same addresses. What leaves it passes a second namespace, the outlet, where it
+// gets the machine's address. From there the tc hook takes it to the uplink's device. The machine's own stack, its
+// forwarding and its firewall have no part in this and are not changed. See docs/decisions/0017-internet-edges.md.
 package edge
 
 import (
@@ -108,8 +108,8 @@ func (n namespace) is(path string) bool {
 // Own is the path of the calling process's network namespace.
 const Own = "/proc/self/ns/net"
 
-// New opens the driver of a node whose agent the calling process is. machine is the path of the network namespace that has
-// the uplink: the node's own, or that of the machine on which the node is simulated.
+// New opens the driver of a node whose agent the calling process is. machine is the path of the network namespace that
+// has the uplink: the node's own, or that of the machine on which the node is simulated.
 func New(dirs instance.NodeDirs, machine string) (*Driver, error) { return open(dirs, machine, Own) }
 
 // open is New with the agent's namespace said, for tests.
@@ -331,7 +331,8 @@ func (d *Driver) remove(id ID) error {
 
 // device is the name of a gateway's end in the node's namespace, and of its end in the outlet.
 func (d *Driver) device(id ID) string {
-	return d.dirs.PortDevice(model.PortID{ID: model.ID{Network: id.Network, Element: id.Edge}, Interface: "internet edge"})
+	return d.dirs.PortDevice(model.PortID{ID: model.ID{Network: id.Network, Element: id.Edge},
+		Interface: "internet edge"})
 }
 
 // table is the name of the edge's own table in the outlet.
@@ -340,7 +341,8 @@ func (d *Driver) table(id ID) string { return "inet edge_" + d.device(id) }
 // locked calls f while no other agent of this machine does so. Agents share the outlet of their instance, and all
 // instances of a machine share the ports that outlets speak from.
 func (d *Driver) locked(f func() error) error {
-	return linux.Locked(filepath.Dir(filepath.Dir(d.dirs.Outlet())), f) // the directory of all instances' run directories
+	// the directory of all instances' run directories
+	return linux.Locked(filepath.Dir(filepath.Dir(d.dirs.Outlet())), f)
 }
 
 // changes is a list of what was put right, for people.

@@ -39,7 +39,8 @@ func TestTwoNetworksWithTheSameAddresses(t *testing.T) {
 		l.sh(from, "ping -c1 -W10 10.0.0.1") // its gateway
 	}
 	v4, v6 := transitAddresses(firstNumber + 1) // b's gateway, towards the outlet
-	for _, to := range []string{machine4, other4, "10.0.0.1", outlet4.String(), v4.String(), "[" + machine6 + "]", "[" + v6.String() + "]"} {
+	for _, to := range []string{machine4, other4, "10.0.0.1", outlet4.String(), v4.String(), "[" + machine6 + "]",
+		"[" + v6.String() + "]"} {
 		for _, port := range []string{"8080", "80"} {
 			l.blocked("net-a", "tcp", to+":"+port)
 		}
@@ -69,8 +70,8 @@ func TestTwoNetworksWithTheSameAddresses(t *testing.T) {
 	}
 }
 
-// Nothing leaves that other nodes would take for the machine's own: not to the ports of tunnels and probes, as a request or
-// as a reply, and nothing at all to their addresses. Nor does anything reach a cloud's metadata service.
+// Nothing leaves that other nodes would take for the machine's own: not to the ports of tunnels and probes, as a
+// request or as a reply, and nothing at all to their addresses. Nor does anything reach a cloud's metadata service.
 func TestWhatMustNotLeave(t *testing.T) {
 	l := newLab(t)
 	l.sh("world", "ip addr add 100.100.100.200/32 dev lo; ip addr add fd00:ec2::254/128 dev lo")
@@ -93,7 +94,8 @@ func TestWhatMustNotLeave(t *testing.T) {
 
 	answered := func(port int) (yes bool) {
 		l.within("world", func() error {
-			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: port}, &net.UDPAddr{IP: net.ParseIP(machine4), Port: 5353})
+			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: port},
+				&net.UDPAddr{IP: net.ParseIP(machine4), Port: 5353})
 			if err != nil {
 				return err
 			}
@@ -140,7 +142,8 @@ for f in /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv4/conf/*/forwarding /pro
 // Forwarded ports lead in from outside, and from the machine itself; connections go on when the agent ends.
 func TestForwards(t *testing.T) {
 	l := newLab(t)
-	a := l.element("net-a", model.Forward{Port: 2222, Element: "h", To: 22}, model.Forward{Protocol: model.UDP, Port: 5353, Element: "h", To: 22},
+	a := l.element("net-a", model.Forward{Port: 2222, Element: "h", To: 22},
+		model.Forward{Protocol: model.UDP, Port: 5353, Element: "h", To: 22},
 		model.Forward{Address: netip.MustParseAddr("127.0.0.1"), Port: 2223, Element: "h", To: 22})
 	l.serve("net-a", 22)
 	l.serve("machine", 2224)
@@ -217,7 +220,8 @@ func TestTakenPortStaysTheServices(t *testing.T) {
 		return err
 	})
 	for _, when := range []string{"while the service runs", "once it has ended"} {
-		if r := l.apply(a); r.Failed[a.ID] == nil || !strings.Contains(r.Failed[a.ID].Error(), "port 2225 of the machine is taken by edge.test") {
+		if r := l.apply(a); r.Failed[a.ID] == nil || !strings.Contains(r.Failed[a.ID].Error(),
+			"port 2225 of the machine is taken by edge.test") {
 			t.Errorf("%s: %v", when, r.Failed[a.ID])
 		}
 		service.Close()
@@ -282,7 +286,8 @@ func TestRepair(t *testing.T) {
 	if r := l.must(l.apply(a)); r.Warning != "" {
 		t.Errorf("with IPv6 alone it leads nowhere: %s", r.Warning)
 	}
-	if _, err := l.ask("net-a", "tcp", server4+":80", wait); err == nil || !strings.Contains(err.Error(), "no route to host") {
+	if _, err := l.ask("net-a", "tcp", server4+":80", wait); err == nil ||
+		!strings.Contains(err.Error(), "no route to host") {
 		t.Errorf("without a default route IPv4 is answered with: %v; want: no route to host", err)
 	}
 	l.reaches("net-a", "tcp", "["+server6+"]:80", "world ["+machine6+"]:")
@@ -299,8 +304,8 @@ func TestRepair(t *testing.T) {
 	l.remove(a.ID)
 }
 
-// The rule sets of Docker and firewalld, both of which drop what the machine would forward, are in nobody's way, and stay as
-// they are.
+// The rule sets of Docker and firewalld, both of which drop what the machine would forward, are in nobody's way, and
+// stay as they are.
 func TestOthersRules(t *testing.T) {
 	l := newLab(t)
 	l.serve("world", 80)
@@ -396,7 +401,8 @@ func TestTwoInstances(t *testing.T) {
 	}
 	p, q := port("net-a"), port("net-b")
 	if p < "61000" || p > "62023" || q < "62024" || q > "63047" {
-		t.Errorf("the instances speak from the ports %s and %s; want one of 61000 to 62023 and one of 62024 to 63047", p, q)
+		t.Errorf("the instances speak from the ports %s and %s; want one of 61000 to 62023 and one of 62024 to 63047",
+			p, q)
 	}
 	l.remove(b.ID)
 	l.reaches("net-a", "tcp", server4+":80", "world ")
@@ -408,7 +414,8 @@ func TestTwoInstances(t *testing.T) {
 	}
 }
 
-// Of two nodes that share the outlet, both notice that their rules there went, whichever is the first to restore its own.
+// Of two nodes that share the outlet, both notice that their rules there went, whichever is the first to restore its
+// own.
 func TestTwoNodesRestoreTheOutlet(t *testing.T) {
 	l := newLab(t)
 	a := l.element("net-a", model.Forward{Protocol: model.UDP, Port: 5353, Element: "h", To: 53})
@@ -483,13 +490,15 @@ func TestProbe(t *testing.T) {
 // A relay that waits for an element which does not answer ends when it is told to.
 func TestRelayEndsWhileItDials(t *testing.T) {
 	l := newLab(t)
-	l.sh("world", "nft 'add table ip t; add chain ip t c { type filter hook input priority 0; }; add rule ip t c tcp dport 9 drop'")
+	l.sh("world", "nft 'add table ip t; add chain ip t c { type filter hook input priority 0; }; add rule ip t c tcp "+
+		"dport 9 drop'")
 	ns, err := openNamespace(l.path("machine"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ns.close()
-	r := relay{inside: ns.fd, targets: []netip.AddrPort{netip.MustParseAddrPort(server4 + ":9"), netip.MustParseAddrPort(server4 + ":9")}}
+	r := relay{inside: ns.fd, targets: []netip.AddrPort{netip.MustParseAddrPort(server4 + ":9"),
+		netip.MustParseAddrPort(server4 + ":9")}}
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err := r.dial(ctx, "tcp"); !errors.Is(err, context.Canceled) {

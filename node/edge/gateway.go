@@ -36,7 +36,8 @@ const made = "made"
 // whole tells whether the gateway's devices are there.
 func (g *gateway) whole() bool {
 	for _, name := range []string{"in", "out"} {
-		if link, err := g.h.LinkByName(name); err != nil || link.Attrs().Flags&net.FlagUp == 0 || link.Attrs().RawFlags&unix.IFF_NOARP != 0 {
+		if link, err := g.h.LinkByName(name); err != nil || link.Attrs().Flags&net.FlagUp == 0 ||
+			link.Attrs().RawFlags&unix.IFF_NOARP != 0 {
 			return false
 		}
 	}
@@ -65,8 +66,8 @@ func (d *Driver) trim() {
 		if all, err := g.h.NeighList(in.Attrs().Index, netlink.FAMILY_ALL); err != nil || len(all) <= maxNeighbours {
 			continue
 		}
-		// The kernel forgets the neighbours of a device that changes between having ARP and having none (arp_netdev_event,
-		// ndisc_netdev_event), all in one step, those included that were entered meanwhile.
+		// The kernel forgets the neighbours of a device that changes between having ARP and having none
+		// (arp_netdev_event, ndisc_netdev_event), all in one step, those included that were entered meanwhile.
 		g.h.LinkSetARPOff(in) //nolint:errcheck // the next look tries again
 		g.h.LinkSetARPOn(in)  //nolint:errcheck // whole tells
 	}
@@ -122,7 +123,8 @@ func (d *Driver) ensureGateway(e *Edge, s *sight) (*gateway, []string, error) {
 	if !before {
 		c.add("rules restored")
 	}
-	if err := d.outlet.rules.apply(d.outlet.fd, map[string]string{d.table(e.ID): forwardRules(&e.Internet, d.device(e.ID), g.number, s)}); err != nil {
+	if err := d.outlet.rules.apply(d.outlet.fd,
+		map[string]string{d.table(e.ID): forwardRules(&e.Internet, d.device(e.ID), g.number, s)}); err != nil {
 		return g, c, err
 	}
 	if fresh {
@@ -142,7 +144,8 @@ func (d *Driver) innerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 	if err != nil {
 		return nil, err
 	}
-	if outside == nil || in == nil || outside.Attrs().ParentIndex != in.Attrs().Index || in.Attrs().ParentIndex != outside.Attrs().Index {
+	if outside == nil || in == nil || outside.Attrs().ParentIndex != in.Attrs().Index ||
+		in.Attrs().ParentIndex != outside.Attrs().Index {
 		for h, link := range map[*netlink.Handle]netlink.Link{d.node.h: outside, g.h: in} {
 			if link != nil {
 				h.LinkDel(link) //nolint:errcheck // making it anew tells
@@ -150,8 +153,10 @@ func (d *Driver) innerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 		}
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name, attrs.MTU = name, e.MTU
-		mac, _ := net.ParseMAC(model.MAC(model.PortID{ID: model.ID{Network: e.ID.Network, Element: e.ID.Edge}, Interface: "internet edge"}))
-		err := d.node.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "in", PeerMTU: uint32(e.MTU), PeerNamespace: netlink.NsFd(g.fd),
+		mac, _ := net.ParseMAC(model.MAC(model.PortID{ID: model.ID{Network: e.ID.Network, Element: e.ID.Edge},
+			Interface: "internet edge"}))
+		err := d.node.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "in", PeerMTU: uint32(e.MTU),
+			PeerNamespace:    netlink.NsFd(g.fd),
 			PeerHardwareAddr: mac})
 		if err != nil {
 			return nil, fmt.Errorf("make its gateway's device: %w", err)
@@ -193,7 +198,8 @@ func (d *Driver) outerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 	if err != nil {
 		return nil, err
 	}
-	if far == nil || out == nil || far.Attrs().ParentIndex != out.Attrs().Index || out.Attrs().ParentIndex != far.Attrs().Index {
+	if far == nil || out == nil || far.Attrs().ParentIndex != out.Attrs().Index ||
+		out.Attrs().ParentIndex != far.Attrs().Index {
 		for h, link := range map[*netlink.Handle]netlink.Link{o.h: far, g.h: out} {
 			if link != nil {
 				h.LinkDel(link) //nolint:errcheck // making it anew tells
@@ -204,7 +210,8 @@ func (d *Driver) outerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 		if attrs.Index, err = o.free(); err != nil {
 			return nil, err
 		}
-		err := o.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "out", PeerMTU: 1500, PeerNamespace: netlink.NsFd(g.fd)})
+		err := o.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "out", PeerMTU: 1500,
+			PeerNamespace: netlink.NsFd(g.fd)})
 		if err != nil {
 			return nil, fmt.Errorf("join its gateway to the outlet: %w", err)
 		}
@@ -236,7 +243,8 @@ func (d *Driver) outerPair(g *gateway, e *Edge, c *changes) (netlink.Link, error
 	}
 	v4, v6 := transitAddresses(g.number)
 	for _, a := range []netip.Addr{v4, v6} {
-		to := &netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: g.number, Protocol: routeProtocol, Scope: netlink.SCOPE_LINK}
+		to := &netlink.Route{Dst: ipNet(netip.PrefixFrom(a, a.BitLen())), LinkIndex: g.number, Protocol: routeProtocol,
+			Scope: netlink.SCOPE_LINK}
 		if err := o.h.RouteReplace(to); err != nil {
 			return nil, fmt.Errorf("route to its gateway: %w", err)
 		}

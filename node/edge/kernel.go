@@ -78,7 +78,8 @@ func setAddresses(h *netlink.Handle, link netlink.Link, want []netip.Prefix) (ch
 		if p.Addr().Is6() {
 			flags = unix.IFA_F_NODAD
 		}
-		if err := h.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: flags}); err != nil && !errors.Is(err, unix.EEXIST) {
+		if err := h.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: flags}); err != nil &&
+			!errors.Is(err, unix.EEXIST) {
 			return changed, fmt.Errorf("give %s the address %s: %w", link.Attrs().Name, p, err)
 		}
 		changed = true

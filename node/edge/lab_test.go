@@ -20,8 +20,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// lab is a world of namespaces: the world, a machine with an uplink to it, which is the node as well, and elements that are
-// joined to their edges by a bridge each.
+// lab is a world of namespaces: the world, a machine with an uplink to it, which is the node as well, and elements that
+// are joined to their edges by a bridge each.
 type lab struct {
 	t    *testing.T
 	dir  string
@@ -45,7 +45,8 @@ func newLab(t *testing.T) *lab {
 	}
 	dir := t.TempDir()
 	run := filepath.Join(dir, "run", "test")
-	l := &lab{t: t, dir: dir, dirs: instance.NodeDirs{Instance: "t" + filepath.Base(filepath.Dir(dir)), Node: "n", Run: filepath.Join(run, "nodes", "n"),
+	l := &lab{t: t, dir: dir, dirs: instance.NodeDirs{Instance: "t" + filepath.Base(filepath.Dir(dir)), Node: "n",
+		Run:  filepath.Join(run, "nodes", "n"),
 		Data: filepath.Join(dir, "data")}}
 	l.dirs.Instance = fmt.Sprintf("edge-%x", os.Getpid())
 	for _, p := range []string{l.dirs.Run, l.dirs.Data} {
@@ -57,7 +58,8 @@ func newLab(t *testing.T) *lab {
 		if l.d != nil {
 			l.d.Close()
 		}
-		for _, pattern := range []string{"*.net", "run/test/*.net", "run/test/*.bpf", "run/test/nodes/*/edges/*/*/net"} {
+		for _, pattern := range []string{"*.net", "run/test/*.net", "run/test/*.bpf",
+			"run/test/nodes/*/edges/*/*/net"} {
 			mounts, _ := filepath.Glob(filepath.Join(dir, pattern))
 			for _, m := range mounts {
 				unix.Unmount(m, unix.MNT_DETACH)
@@ -123,7 +125,8 @@ func (l *lab) try(name, script string, other ...string) (string, error) {
 		}
 		defer f.Close()
 		c.Args[3] = "exec 9</proc/self/fd/3; " + script
-		c.Args = []string{c.Args[0], c.Args[1], "sh", "-ec", strings.ReplaceAll(script, "/proc/self/fd/9", "/proc/self/fd/3")}
+		c.Args = []string{c.Args[0], c.Args[1], "sh", "-ec",
+			strings.ReplaceAll(script, "/proc/self/fd/9", "/proc/self/fd/3")}
 		c.ExtraFiles = []*os.File{f}
 	}
 	out, err := c.CombinedOutput()
@@ -137,11 +140,13 @@ func (l *lab) element(network string, forwards ...model.Forward) Edge {
 	l.sh(network, "ip link add eth0 type veth peer name "+network+" netns /proc/self/fd/9", l.path("machine"))
 	l.sh(network, `ip link set eth0 up; ip addr add 10.0.0.2/30 dev eth0; ip addr add fd00::2/64 dev eth0 nodad
 ip addr add 10.1.0.1/32 dev lo; ip route add default via 10.0.0.1; ip -6 route add default via fd00::1`)
-	e := Edge{ID: ID{network, "uplink"}, MTU: 1500, Internet: model.ResolvedInternet{Internet: model.Internet{Forwards: forwards},
-		Gateway: prefixes("10.0.0.1/30", "fd00::1/64"), Via: addresses("10.0.0.2", "fd00::2"),
-		Sources: prefixes("10.0.0.0/30", "10.1.0.0/24", "fd00::/64"),
-		Targets: map[string][]netip.Addr{"h": addresses("10.0.0.2", "fd00::2")}}}
-	l.sh("machine", "ip link add br-"+network+" type bridge; ip link set dev br-"+network+" up; ip link set dev "+network+" up master br-"+network)
+	e := Edge{ID: ID{network, "uplink"}, MTU: 1500,
+		Internet: model.ResolvedInternet{Internet: model.Internet{Forwards: forwards},
+			Gateway: prefixes("10.0.0.1/30", "fd00::1/64"), Via: addresses("10.0.0.2", "fd00::2"),
+			Sources: prefixes("10.0.0.0/30", "10.1.0.0/24", "fd00::/64"),
+			Targets: map[string][]netip.Addr{"h": addresses("10.0.0.2", "fd00::2")}}}
+	l.sh("machine", "ip link add br-"+network+" type bridge; ip link set dev br-"+network+" up; ip link set dev "+
+		network+" up master br-"+network)
 	return e
 }
 

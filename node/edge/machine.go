@@ -73,7 +73,8 @@ func (d *Driver) look() (sight, error) {
 		return s, fmt.Errorf("list the machine's addresses: %w", err)
 	}
 	for _, a := range list {
-		if p := prefixOf(a.IPNet); !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() && !slices.Contains(s.addresses, p.Addr()) {
+		if p := prefixOf(a.IPNet); !p.Addr().IsLoopback() && !p.Addr().IsLinkLocalUnicast() &&
+			!slices.Contains(s.addresses, p.Addr()) {
 			s.addresses = append(s.addresses, p.Addr())
 		}
 	}
@@ -144,9 +145,11 @@ func (d *Driver) choosePorts() (low, high int, err error) {
 		}
 	}
 	if len(taken) == blocks {
-		return 0, 0, fmt.Errorf("%d other instances on this machine have internet edges, which is as many as there is room for", blocks)
+		return 0, 0, fmt.Errorf("%d other instances on this machine have internet edges, which is as many as there "+
+			"is room for", blocks)
 	}
-	return 0, 0, fmt.Errorf("the machine's own connections may use the ports %d to %d (net.ipv4.ip_local_port_range), and leave none of the "+
+	return 0, 0, fmt.Errorf("the machine's own connections may use the ports %d to %d "+
+		"(net.ipv4.ip_local_port_range), and leave none of the "+
 		"blocks of %d from %d on: lower the upper end to 60999", from, to, blockPorts, firstBlock)
 }
 

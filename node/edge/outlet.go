@@ -102,14 +102,16 @@ func (d *Driver) makeOutlet(s *sight) error {
 	if _, err := up(o.h, inner); err != nil {
 		return err
 	}
-	routes, err := o.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: inner.Attrs().Index, Protocol: routeProtocol},
+	routes, err := o.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: inner.Attrs().Index,
+		Protocol: routeProtocol},
 		netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
 	if len(routes) < len(s.uplinks) {
 		for _, p := range []netip.Prefix{default4, default6} {
-			err := o.h.RouteReplace(&netlink.Route{Dst: ipNet(p), LinkIndex: inner.Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: routeProtocol})
+			err := o.h.RouteReplace(&netlink.Route{Dst: ipNet(p), LinkIndex: inner.Attrs().Index,
+				Scope: netlink.SCOPE_LINK, Protocol: routeProtocol})
 			if err != nil {
 				return fmt.Errorf("the default route: %w", err)
 			}
@@ -133,7 +135,8 @@ func (d *Driver) upPair(s *sight) (host, inner netlink.Link, err error) {
 	if host != nil {
 		s.low, s.high, ok = portsOf(host.Attrs().Alias)
 	}
-	if ok && inner != nil && host.Attrs().ParentIndex == inner.Attrs().Index && inner.Attrs().ParentIndex == host.Attrs().Index {
+	if ok && inner != nil && host.Attrs().ParentIndex == inner.Attrs().Index &&
+		inner.Attrs().ParentIndex == host.Attrs().Index {
 		return host, inner, nil
 	}
 	if host != nil {
@@ -149,7 +152,8 @@ func (d *Driver) upPair(s *sight) (host, inner netlink.Link, err error) {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = name, 1500
-	if err := d.machine.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "up", PeerMTU: 1500, PeerNamespace: netlink.NsFd(o.fd)}); err != nil {
+	if err := d.machine.h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "up", PeerMTU: 1500,
+		PeerNamespace: netlink.NsFd(o.fd)}); err != nil {
 		return nil, nil, fmt.Errorf("make the way to the machine's uplink: %w", err)
 	}
 	if host, err = d.machine.h.LinkByName(name); err != nil {
@@ -158,7 +162,8 @@ func (d *Driver) upPair(s *sight) (host, inner netlink.Link, err error) {
 	if inner, err = o.h.LinkByName("up"); err != nil {
 		return nil, nil, err
 	}
-	if err := d.machine.h.LinkSetAlias(host, fmt.Sprintf("%sports %d-%d", d.dirs.OutletAlias(), s.low, s.high)); err != nil {
+	if err := d.machine.h.LinkSetAlias(host, fmt.Sprintf("%sports %d-%d", d.dirs.OutletAlias(), s.low,
+		s.high)); err != nil {
 		return nil, nil, err
 	}
 	if err := o.h.LinkSetARPOff(inner); err != nil {
@@ -174,7 +179,8 @@ func shut(ns namespace, link netlink.Link) error {
 	}
 	name := link.Attrs().Name
 	return linux.Inside(ns.fd, func() error {
-		return setSysctls(map[string]string{"ipv6/conf/" + name + "/disable_ipv6": "1", "ipv4/conf/" + name + "/rp_filter": "1"})
+		return setSysctls(map[string]string{"ipv6/conf/" + name + "/disable_ipv6": "1", "ipv4/conf/" +
+			name + "/rp_filter": "1"})
 	})
 }
 
@@ -211,7 +217,8 @@ func (d *Driver) removeOutlet() error {
 		return err
 	}
 	for _, mount := range []string{path, d.pins()} {
-		if err := unix.Unmount(mount, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		if err := unix.Unmount(mount, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil &&
+			!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("unmount the outlet of internet edges: %w", err)
 		}
 	}

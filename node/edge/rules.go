@@ -83,7 +83,8 @@ func (r rules) apply(fd int, tables map[string]string) error {
 	var script strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		text := tables[name]
-		if is, known := note.Tables[name]; text == "" && g == note.Generation && !known || text != "" && is == digest(text) {
+		if is, known := note.Tables[name]; text == "" && g == note.Generation && !known || text != "" &&
+			is == digest(text) {
 			continue
 		}
 		// Made first, so that there is something to delete.
@@ -197,7 +198,8 @@ func Probe() error {
 		}
 		var said bytes.Buffer
 		in, s := probed()
-		script := "table inet try {\n" + gatewayRules(in, s) + "}\ntable arp try {\n" + gatewayARP(in) + "}\ntable inet out {\n" + outletRules(&sight{low: 61000, high: 61001,
+		script := "table inet try {\n" + gatewayRules(in, s) + "}\ntable arp try {\n" + gatewayARP(in) +
+			"}\ntable inet out {\n" + outletRules(&sight{low: 61000, high: 61001,
 			uplinks: probedUplinks()}) + "}\n"
 		if err := runNFT(script, &said); err != nil {
 			line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n")

@@ -95,7 +95,8 @@ func gatewayRules(in *model.ResolvedInternet, s *sight) string {
 	line("chain before { type nat hook prerouting priority dstnat;")
 	for _, f := range in.Forwards {
 		for _, a := range in.Targets[f.Element] {
-			line(`iifname "out" meta nfproto %s %s dport %d dnat %s to %s`, family(a), f.Network(), f.Port, ip(a), netip.AddrPortFrom(a, f.To))
+			line(`iifname "out" meta nfproto %s %s dport %d dnat %s to %s`, family(a), f.Network(), f.Port, ip(a),
+				netip.AddrPortFrom(a, f.To))
 		}
 	}
 	line("}")
@@ -172,7 +173,8 @@ func outletRules(s *sight) string {
 			to, icmp = "["+to+"]", "58"
 		}
 		for _, protocol := range []string{"tcp", "udp", icmp} {
-			line(`oifname "up" meta nfproto %s meta l4proto %s snat %s to %s:%d-%d`, family(u.address), protocol, ip(u.address), to, s.low, s.high)
+			line(`oifname "up" meta nfproto %s meta l4proto %s snat %s to %s:%d-%d`, family(u.address), protocol,
+				ip(u.address), to, s.low, s.high)
 		}
 	}
 	line("}")
@@ -203,7 +205,8 @@ iifname "up" oifname "%s" ct state new ct count over %d counter drop; }
 			if f.Address.IsValid() && f.Address != u.address {
 				continue
 			}
-			fmt.Fprintf(&b, "iifname \"up\" %s daddr %s %s dport %d dnat %s to %s\n", ip(u.address), u.address, f.Network(), f.Port,
+			fmt.Fprintf(&b, "iifname \"up\" %s daddr %s %s dport %d dnat %s to %s\n", ip(u.address), u.address,
+				f.Network(), f.Port,
 				ip(u.address), netip.AddrPortFrom(to, f.Port))
 		}
 	}
@@ -213,9 +216,12 @@ iifname "up" oifname "%s" ct state new ct count over %d counter drop; }
 
 // probed and probedUplinks describe an edge that has everything, to try its rules.
 func probed() (*model.ResolvedInternet, *sight) {
-	return &model.ResolvedInternet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"), netip.MustParsePrefix("2001:db8::2/64")},
-		Internet: model.Internet{Forwards: []model.Forward{{Port: 1, Element: "h", To: 1}, {Protocol: model.UDP, Port: 1, Element: "h", To: 1}}},
-		Targets:  map[string][]netip.Addr{"h": {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}, &sight{}
+	return &model.ResolvedInternet{Gateway: []netip.Prefix{netip.MustParsePrefix("192.0.2.2/24"),
+		netip.MustParsePrefix("2001:db8::2/64")},
+		Internet: model.Internet{Forwards: []model.Forward{{Port: 1, Element: "h", To: 1},
+			{Protocol: model.UDP, Port: 1, Element: "h", To: 1}}},
+		Targets: map[string][]netip.Addr{"h": {netip.MustParseAddr("192.0.2.1"),
+			netip.MustParseAddr("2001:db8::1")}}}, &sight{}
 }
 
 func probedUplinks() [2]uplink {

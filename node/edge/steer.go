@@ -94,7 +94,8 @@ func inNamespace(ns namespace, f func(*linux.Rtnetlink) error) error {
 
 // steerHere writes the programs' tables before it attaches the programs, and attaches the outlet's before it sets the
 // device up: no packet meets a program without its tables, or the machine's stack.
-func (d *Driver) steerHere(c *linux.Rtnetlink, s *sight, services map[programService]uint32, mine map[uint32]bool) (bool, error) {
+func (d *Driver) steerHere(c *linux.Rtnetlink, s *sight, services map[programService]uint32,
+	mine map[uint32]bool) (bool, error) {
 	p, err := d.load()
 	if err != nil {
 		return false, err
@@ -225,7 +226,8 @@ func attach(c *linux.Rtnetlink, index int, name, instance string, program *ebpf.
 	if !ok {
 		b.AddClsact(index, 0)
 	}
-	b.ReplaceFilter(at, linux.Filter{Priority: filterPriority, Handle: handleOf(instance), Name: name, Program: program.FD()})
+	b.ReplaceFilter(at, linux.Filter{Priority: filterPriority, Handle: handleOf(instance), Name: name,
+		Program: program.FD()})
 	if errs := c.Do(&b); errs != nil {
 		return false, fmt.Errorf("attach the filter %q: %w", name, errors.Join(errs...))
 	}
@@ -348,7 +350,8 @@ func (d *Driver) load() (*programs, error) {
 		return nil, err
 	}
 	if err := unix.Statfs(d.pins(), &fs); err != nil || fs.Type != unix.BPF_FS_MAGIC {
-		if err := unix.Mount("bpf", d.pins(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		if err := unix.Mount("bpf", d.pins(), "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			"mode=0700"); err != nil {
 			return nil, fmt.Errorf("mount a BPF file system at %s: %w", d.pins(), err)
 		}
 	}
@@ -371,7 +374,8 @@ func (d *Driver) load() (*programs, error) {
 	}
 	var loaded programObjects
 	if err := loadProgramObjects(&loaded, nil); err != nil {
-		return nil, fmt.Errorf("load the eBPF programs of the way to the uplink (need Linux ≥ 5.10 and CAP_BPF): %w", err)
+		return nil, fmt.Errorf("load the eBPF programs of the way to the uplink (need Linux ≥ 5.10 and CAP_BPF): %w",
+			err)
 	}
 	loaded.Datagrams.Close()
 	loaded.Echoes.Close()
@@ -406,7 +410,8 @@ func (p *programs) pin(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("make the directory of pinned eBPF objects: %w", err)
 	}
-	for name, x := range map[string]interface{ Pin(string) error }{pinOutlet: p.fromOutlet, pinUplink: p.fromUplink, pinCurrent: p.current,
+	for name, x := range map[string]interface{ Pin(string) error }{pinOutlet: p.fromOutlet, pinUplink: p.fromUplink,
+		pinCurrent:  p.current,
 		pinServices: p.services} {
 		if err := x.Pin(filepath.Join(dir, name)); err != nil {
 			return fmt.Errorf("pin %s: %w", name, err)

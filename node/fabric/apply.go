@@ -34,8 +34,8 @@ type pass struct {
 	drivers   map[uint32]pipeline.Driver // as noted, by interface index
 	tunnel    int                        // the tunnel device's index; zero when it is not ready
 	hadTunnel bool                       // before this pass
-	// filled tells that the tables say all that programs look for; until then those of an earlier process stay in their places,
-	// and what is to replace them waits.
+	// filled tells that the tables say all that programs look for; until then those of an earlier process stay in their
+	// places, and what is to replace them waits.
 	filled  bool
 	waiting []func() error
 }
@@ -59,8 +59,10 @@ type want struct {
 func (f *Fabric) Apply(ctx context.Context, s State) Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := &pass{Fabric: f, state: s, report: Report{Failed: map[model.PortID]error{}, Hooks: map[model.PortID]model.HookUse{},
-		Underlay: map[string]model.HookUse{}}, edges: map[string]bool{}, trunks: map[int]model.PortID{}, taken: map[int]model.PortID{}}
+	p := &pass{Fabric: f, state: s, report: Report{Failed: map[model.PortID]error{},
+		Hooks:    map[model.PortID]model.HookUse{},
+		Underlay: map[string]model.HookUse{}},
+		edges: map[string]bool{}, trunks: map[int]model.PortID{}, taken: map[int]model.PortID{}}
 	p.report.Problem = p.run(ctx)
 	return p.report
 }
@@ -102,15 +104,16 @@ func (p *pass) run(ctx context.Context) error {
 	return tunnels
 }
 
-// steps are what a pass does, in this order. Packets flow meanwhile, so that whatever a table leads to is there before the table
-// says so, and goes only after no table says so any more.
+// steps are what a pass does, in this order. Packets flow meanwhile, so that whatever a table leads to is there before
+// the table says so, and goes only after no table says so any more.
 func (p *pass) steps() []func() error {
 	return []func() error{
 		// What shall be in the tables is known first.
 		p.resolve,
 		p.nodes, // before edges and tunnels carry anything, since it is what elements must not send there
 
-		// What ports' entries name by number: queues, meters, and programs at the driver's hook, which frames are redirected to.
+		// What ports' entries name by number: queues, meters, and programs at the driver's hook, which frames are
+		// redirected to.
 		p.queues,
 		p.meters,
 		p.puntMeters,
@@ -128,8 +131,8 @@ func (p *pass) steps() []func() error {
 		p.mirrors, // copies of what passes a link, by the words of its ports
 		p.companions,
 
-		// Programs come after their tables: one that found them empty would drop what an earlier process's program forwards.
-		// That of tunnels comes before those of ports, whose frames the other nodes answer.
+		// Programs come after their tables: one that found them empty would drop what an earlier process's program
+		// forwards. That of tunnels comes before those of ports, whose frames the other nodes answer.
 		p.replace,
 		p.attachTunnel,
 		p.attach,
@@ -181,7 +184,8 @@ func (p *pass) numberPeers() {
 	}
 }
 
-// nodes tells the programs which addresses are nodes', so that nothing that elements send out of edges gets into their tunnels.
+// nodes tells the programs which addresses are nodes', so that nothing that elements send out of edges gets into their
+// tunnels.
 func (p *pass) nodes() error {
 	set(&p.pipe.Ports[0].Mac, uint64(p.port))
 	known, err := pipeline.All[pipeline.NodeKey, uint32](p.pipe.Nodes)
@@ -266,7 +270,8 @@ func (p *pass) resolve() error {
 			w.flags |= pipeline.Queue
 		}
 		if port.Copies {
-			w.flags |= pipeline.Copies | pipeline.Queue // by the device, where the element's kernel sees whom frames are for
+			// by the device, where the element's kernel sees whom frames are for
+			w.flags |= pipeline.Copies | pipeline.Queue
 			w.mac = 0
 		}
 		if port.Down {
@@ -312,7 +317,8 @@ func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]mod
 		case !ok:
 			p.fail(port.ID, "no room for another peer: the table holds %d", pipeline.MaxPeers)
 		case t.Peer.Is4() != p.underlay.Is4() || !p.underlay.IsValid():
-			p.fail(port.ID, "%s, the tunnel's far end, cannot be reached from this node's address %s", t.Peer, p.underlay)
+			p.fail(port.ID, "%s, the tunnel's far end, cannot be reached from this node's address %s", t.Peer,
+				p.underlay)
 		default:
 			return take(pipeline.NewLink(pipeline.Tunnel, t.VNI, number), uint64(t.VNI), fmt.Sprintf("VNI %d", t.VNI))
 		}
@@ -383,8 +389,8 @@ func (p *pass) enter() error {
 	return write(p.pipe.Devices, keys, slots)
 }
 
-// vacate has no port claim a device that is another's now: of a namespace that was made anew, indices come again. What the
-// programs remember of a device counts as long as its port claims it.
+// vacate has no port claim a device that is another's now: of a namespace that was made anew, indices come again. What
+// the programs remember of a device counts as long as its port claims it.
 func (p *pass) vacate() {
 	fresh := map[uint32]uint32{} // slots by index
 	for _, w := range p.wants {
@@ -461,7 +467,8 @@ func (p *pass) join() error {
 			}
 		}
 	}
-	if err := errors.Join(write(p.pipe.Tunnels, newVNIs, vniSlots), write(p.pipe.Edges, newEdges, edgeSlots)); err != nil {
+	if err := errors.Join(write(p.pipe.Tunnels, newVNIs, vniSlots),
+		write(p.pipe.Edges, newEdges, edgeSlots)); err != nil {
 		return err
 	}
 	for _, w := range p.wants {

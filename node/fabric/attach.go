@@ -56,7 +56,8 @@ func (f *Fabric) filtered(at linux.Attachment, name string) bool {
 	})
 }
 
-// replace puts programs in the place of an earlier process's, which may work on other tables, now that these are filled.
+// replace puts programs in the place of an earlier process's, which may work on other tables, now that these are
+// filled.
 func (p *pass) replace() error {
 	p.filled = true
 	var errs []error
@@ -151,7 +152,8 @@ func (p *pass) tunnelDevice() error {
 		if errs := p.netlink.Do(&b); errs != nil {
 			err := fmt.Errorf("make the tunnel device %s: %w", name, errors.Join(errs...))
 			if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.EADDRINUSE) {
-				err = fmt.Errorf("%w; another VXLAN device of this namespace uses UDP port %d: choose another", err, p.port)
+				err = fmt.Errorf("%w; another VXLAN device of this namespace uses UDP port %d: choose another", err,
+					p.port)
 			}
 			return err
 		}
@@ -188,8 +190,8 @@ func (p *pass) tunnelDevice() error {
 	return nil
 }
 
-// attachTunnel puts the filter on the tunnel device: once the tables are filled, since a program with a new layout finds
-// them empty.
+// attachTunnel puts the filter on the tunnel device: once the tables are filled, since a program with a new layout
+// finds them empty.
 func (p *pass) attachTunnel() error {
 	if p.tunnel == 0 {
 		return nil // there is none, or what is wrong with it was said
@@ -263,7 +265,8 @@ func (f *Fabric) detachEdges(k kernel, keep map[string]bool) error {
 	var errs []error
 	for index, q := range k.Ingress {
 		d := k.devices[index]
-		if q.Block == f.block() || q.Block == f.companionBlock() || keep[d.name] || d.name == f.TunnelDevice() || f.isLane(d) {
+		if q.Block == f.block() || q.Block == f.companionBlock() || keep[d.name] ||
+			d.name == f.TunnelDevice() || f.isLane(d) {
 			continue
 		}
 		errs = append(errs, f.detachEdge(d, edgePlace(index, k)))
@@ -339,7 +342,8 @@ func (f *Fabric) detach() error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k), f.removeMirrors(k), f.releaseDrivers(k))
+	err = errors.Join(f.detachEdges(k, nil), f.removeShapers(k, nil), f.removeQueues(k), f.removeMirrors(k),
+		f.releaseDrivers(k))
 	var b linux.Batch
 	for index, q := range k.Ingress {
 		if q.Block != f.block() && q.Block != f.companionBlock() {

@@ -59,7 +59,8 @@ func manyPorts(t testing.TB, ports int) *node {
 		}
 		id := func(i int) model.PortID { return portID(fmt.Sprintf("line/r%d:if%d", i/2, i%2)) }
 		for i := range ports {
-			n.state.Ports = append(n.state.Ports, Port{ID: id(i), Index: index[fmt.Sprintf("p%d", i)], Local: id(i ^ 1)})
+			n.state.Ports = append(n.state.Ports,
+				Port{ID: id(i), Index: index[fmt.Sprintf("p%d", i)], Local: id(i ^ 1)})
 		}
 	})
 	return n
@@ -251,7 +252,8 @@ func BenchmarkTCP(b *testing.B) {
 	})
 }
 
-// throughput is what one TCP connection carries in two seconds, in bit/s, unless more of iperf3's options say otherwise.
+// throughput is what one TCP connection carries in two seconds, in bit/s, unless more of iperf3's options say
+// otherwise.
 func throughput(t testing.TB, from, to *element, address string, more ...string) float64 {
 	t.Helper()
 	var server *exec.Cmd

@@ -41,7 +41,8 @@ func (n *node) captureSnap(t testing.TB, port string, snaplen int) *capturing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &capturing{cancel: cancel, file: file, done: make(chan []captured, 1), stats: make(chan pcapgo.NgInterfaceStatistics, 1)}
+	c := &capturing{cancel: cancel, file: file, done: make(chan []captured, 1),
+		stats: make(chan pcapgo.NgInterfaceStatistics, 1)}
 	t.Cleanup(func() { cancel(); file.Close() })
 	go func() {
 		defer func() { c.done <- c.all }()
@@ -64,7 +65,8 @@ func (n *node) captureSnap(t testing.TB, port string, snaplen int) *capturing {
 				return
 			}
 			c.mu.Lock()
-			c.all = append(c.all, captured{data, info, options.Flags != nil && options.Flags.Direction == pcapgo.NgEpbFlagDirectionOutbound})
+			c.all = append(c.all, captured{data, info, options.Flags != nil &&
+				options.Flags.Direction == pcapgo.NgEpbFlagDirectionOutbound})
 			c.mu.Unlock()
 		}
 	}()
@@ -188,7 +190,8 @@ func TestCaptureCountsWhatItLoses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got >= passed || i.Statistics.PacketsDropped == 0 || dropped > i.Statistics.PacketsDropped {
-		t.Errorf("%d passed, %d captured, %d said to be lost on the way, statistics %+v", passed, got, dropped, i.Statistics)
+		t.Errorf("%d passed, %d captured, %d said to be lost on the way, statistics %+v", passed, got,
+			dropped, i.Statistics)
 	}
 }
 
@@ -198,7 +201,8 @@ func TestCaptureEndsWithItsPort(t *testing.T) {
 	n.state.Ports = n.state.Ports[1:]
 	n.apply()
 	<-c.done
-	if _, err := n.fabric.Capture(context.Background(), portID("net/a:eth0"), 0); err == nil || !strings.Contains(err.Error(), "net/a:eth0") {
+	if _, err := n.fabric.Capture(context.Background(), portID("net/a:eth0"), 0); err == nil ||
+		!strings.Contains(err.Error(), "net/a:eth0") {
 		t.Errorf("capture at no port: %v", err)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// A router's companion is a namespace in which the node's kernel forwards for it. Each of the router's ports has a device
-// there, whose other end is in the node's namespace: the data path hands packets to the one, and takes what the kernel made
-// of them at the other, as if the router's port had sent it. Devices that get all of an element's packets, and not only those
-// that its tables forward, are the same to the data path; what is behind them is their makers'.
+// A router's companion is a namespace in which the node's kernel forwards for it. Each of the router's ports has a
+// device there, whose other end is in the node's namespace: the data path hands packets to the one, and takes what the
+// kernel made of them at the other, as if the router's port had sent it. Devices that get all of an element's packets,
+// and not only those that its tables forward, are the same to the data path; what is behind them is their makers'.
 
 const companionName = "polyplane companion"
 
@@ -63,8 +63,8 @@ func (f *Fabric) joinCompanions(indices []int) error {
 		if i > 0 {
 			continue
 		}
-		// The block comes to be with its first device, and must have its filter before it has a second. One that is there is an
-		// earlier process's at worst: only Apply puts this one's in its place, once all tables are filled.
+		// The block comes to be with its first device, and must have its filter before it has a second. One that is
+		// there is an earlier process's at worst: only Apply puts this one's in its place, once all tables are filled.
 		at := linux.Attachment{Block: block}
 		if f.filtered(at, companionName) {
 			continue

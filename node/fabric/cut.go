@@ -12,10 +12,11 @@ import (
 // Quarantined is the reason of drops of what comes from or would go to an element in quarantine.
 const Quarantined = pipeline.Quarantined
 
-// Cut says which elements are in quarantine: these, and no others but what there is of the networks on hold. Their ports, also those that come later, neither take nor
-// give a packet from this moment on, whoever forwards for the element: each port by one store. What its processes do, and the
-// carrier of its own interfaces, stays as it is; taking the carrier at the far ends is their ports' Down. Captures at the ports
-// still show what the element sends. An agent that starts finds its elements cut as they were.
+// Cut says which elements are in quarantine: these, and no others but what there is of the networks on hold. Their
+// ports, also those that come later, neither take nor give a packet from this moment on, whoever forwards for the
+// element: each port by one store. What its processes do, and the carrier of its own interfaces, stays as it is; taking
+// the carrier at the far ends is their ports' Down. Captures at the ports still show what the element sends. An agent
+// that starts finds its elements cut as they were.
 func (f *Fabric) Cut(elements map[model.ID]bool, hold []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,8 +9,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// TestCut takes a router and a host into quarantine and out again, whoever forwards for the router, with queues and without,
-// also over a restart: nothing passes, in no direction, at once; their own carriers stay, and what they send is still captured.
+// TestCut takes a router and a host into quarantine and out again, whoever forwards for the router, with queues and
+// without, also over a restart: nothing passes, in no direction, at once; their own carriers stay, and what they send
+// is still captured.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
@@ -42,7 +43,8 @@ func TestCut(t *testing.T) {
 				}
 				cut(true)
 				seen := l.capture(t, map[string]string{"r": "r:left", "a": "a:eth0"}[victim])
-				for _, when := range []string{"at once", "after a pass", "after a restart", "after a pass of the next process"} {
+				for _, when := range []string{"at once", "after a pass", "after a restart",
+					"after a pass of the next process"} {
 					switch when {
 					case "after a restart":
 						seen.cancel()
@@ -58,7 +60,8 @@ func TestCut(t *testing.T) {
 					}{{l.a, "10.1.0.1"}, {l.b, "10.0.0.1"}, {l.a, "10.0.0.2"}, {l.r, "10.0.0.1"}} {
 						way.Go(func() {
 							if passed(w.from, w.to) {
-								t.Errorf("%s: %s is in quarantine and something passed from %s to %s", when, victim, w.from.name, w.to)
+								t.Errorf("%s: %s is in quarantine and something passed from %s to %s", when,
+									victim, w.from.name, w.to)
 							}
 						})
 					}

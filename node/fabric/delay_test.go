@@ -39,12 +39,13 @@ func keeps(q linux.Queue, s model.Shape) bool {
 	return is == s && off < 1000
 }
 
-// TestDelay: a delay is refused in words, or kept. However slow the machine is, no packet comes earlier, and one of fifty not
-// much later.
+// TestDelay: a delay is refused in words, or kept. However slow the machine is, no packet comes earlier, and one of
+// fifty not much later.
 func TestDelay(t *testing.T) {
 	n, a, b := twoElements(t)
 	shape := &n.port("b:eth0").Shape
-	*shape = model.Shape{Delay: model.Duration(20 * time.Millisecond), Jitter: model.Duration(5 * time.Millisecond), Bandwidth: 10e6}
+	*shape = model.Shape{Delay: model.Duration(20 * time.Millisecond),
+		Jitter: model.Duration(5 * time.Millisecond), Bandwidth: 10e6}
 	if linux.ProbeDelay() != nil {
 		err := n.fabric.Apply(t.Context(), n.state).Failed[portID("net/b:eth0")]
 		if err == nil || !strings.Contains(err.Error(), "no netem") {
@@ -65,7 +66,8 @@ func TestDelay(t *testing.T) {
 	first, last := delayed[0], delayed[len(delayed)-1]
 	t.Logf("%s to %s without a delay, %s to %s with 20 ms ± 5 ms", straight[0], straight[len(straight)-1], first, last)
 	// ping's clock tells microseconds.
-	if least := 15*time.Millisecond - time.Microsecond; first < least || first > 25*time.Millisecond+straight[len(straight)-1] {
+	if least := 15*time.Millisecond - time.Microsecond; first < least || first > 25*time.Millisecond+
+		straight[len(straight)-1] {
 		t.Errorf("the shortest round trip takes %s", first)
 	}
 	if last-first < 2*time.Millisecond {

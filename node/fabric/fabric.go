@@ -23,10 +23,11 @@ type State struct {
 	// Punts are the exceptional packets a second – those that routers answer or drop – that the routers of a network on
 	// this node may get from the data path together; those that are not named have no limit.
 	Punts map[string]int
-	// Steering says where packets for elements go. An element that is not named is steered as before, as long as it has ports.
+	// Steering says where packets for elements go. An element that is not named is steered as before, as long as it has
+	// ports.
 	Steering map[model.ID]forward.Steering
-	// Underlay says in which hook of the underlay's devices tunnels' packets are taken for routers that are forwarded here;
-	// auto when empty.
+	// Underlay says in which hook of the underlay's devices tunnels' packets are taken for routers that are forwarded
+	// here; auto when empty.
 	Underlay model.Hook
 	// Incomplete tells that more ports may exist than are named here: nothing is removed.
 	Incomplete bool
@@ -37,22 +38,22 @@ type State struct {
 type Port struct {
 	ID    model.PortID
 	Index int // interface index in the node's namespace
-	// MAC is the address of the element's interface. Frames to it take the short way into the element, others (broadcast,
-	// multicast, flooded) the one through the device, so that the element's kernel sees that they are not addressed to it.
-	// Without a MAC all take the short way and count as addressed to the element: right for a switch, whose ports take
-	// every frame, wrong for a router beside one.
+	// MAC is the address of the element's interface. Frames to it take the short way into the element, others
+	// (broadcast, multicast, flooded) the one through the device, so that the element's kernel sees that they are not
+	// addressed to it. Without a MAC all take the short way and count as addressed to the element: right for a switch,
+	// whose ports take every frame, wrong for a router beside one.
 	MAC net.HardwareAddr
 	// Down takes the port's, and so the element's, carrier away: the far end is stopped.
 	Down   bool
 	Local  model.PortID // the far end, when it is on this node
 	Tunnel *Tunnel
 	Edge   *Edge
-	// Copy has what passes the port's link copied, both ways; Copies is set for a port that gets such copies, from this node, or
-	// from another by Tunnel: what its element sends there goes nowhere.
+	// Copy has what passes the port's link copied, both ways; Copies is set for a port that gets such copies, from this
+	// node, or from another by Tunnel: what its element sends there goes nowhere.
 	Copy   *Copy
 	Copies bool
-	// Shape is what the link does to packets on their way to the element: each direction's shape is at the port where it
-	// ends.
+	// Shape is what the link does to packets on their way to the element: each direction's shape is at the port where
+	// it ends.
 	Shape model.Shape
 	// Hook is set for ports of routers whose packets the data path forwards: where it may take them (auto, tc or xdp).
 	// Whether the driver's hook is used at a port depends on where its link ends: on the devices there.
@@ -69,8 +70,8 @@ type Tunnel struct {
 type Edge struct {
 	Device string
 	VLAN   int // 1…4094, untagged when zero
-	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without a VLAN all of the device's
-	// frames are the port's, and no other edge can be there.
+	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without a VLAN all of the
+	// device's frames are the port's, and no other edge can be there.
 	Trunk bool
 }
 
@@ -80,8 +81,8 @@ type Report struct {
 	Changed []string // for events; empty when all was right
 	Problem error    // what keeps the fabric as a whole from working
 	Steered bool     // packets go where State.Steering says, but for those of elements that failed
-	// Hooks are those in use at the ports that have one of their own (Port.Hook), and at the underlay's devices if there are
-	// tunnels among them.
+	// Hooks are those in use at the ports that have one of their own (Port.Hook), and at the underlay's devices if
+	// there are tunnels among them.
 	Hooks    map[model.PortID]model.HookUse
 	Underlay map[string]model.HookUse
 }

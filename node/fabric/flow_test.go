@@ -45,8 +45,10 @@ func startFlow(t testing.TB, from, to *element, address string, filter ...unix.S
 		raw, err := in.SyscallConn()
 		to.check(err, "reach the socket")
 		raw.Control(func(fd uintptr) {
-			// A receiver that gets no processor for a while must not be what loses packets. Without force, the kernel gives less.
-			to.check(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20), "set the receive buffer")
+			// A receiver that gets no processor for a while must not be what loses packets. Without force, the kernel
+			// gives less.
+			to.check(unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20),
+				"set the receive buffer")
 			if len(filter) == 0 {
 				return
 			}
@@ -164,7 +166,8 @@ func twoElements(t testing.TB) (n *node, a, b *element) {
 // TestFlowNoticesALoss is the control run: exactly one packet is dropped, by a filter of the receiver's socket.
 func TestFlowNoticesALoss(t *testing.T) {
 	_, a, b := twoElements(t)
-	f := startFlow(t, a, b, "10.0.0.2", unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 8}, // after UDP's header
+	// after UDP's header
+	f := startFlow(t, a, b, "10.0.0.2", unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 8},
 		unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: 123},
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: 0xffff})
@@ -276,7 +279,8 @@ func TestRemapLosesNothing(t *testing.T) {
 	})
 	n.port("b:eth1").MAC = n.port("b:eth0").MAC
 	n.apply()
-	b.must("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.eth1.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
+	b.must("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.eth1.rp_filter=0",
+		"net.ipv4.conf.default.rp_filter=0")
 	f := startFlow(t, a, b, "10.0.0.2")
 	f.wait(50)
 	bystander := n.port("b:eth0").Index

@@ -128,7 +128,8 @@ func (p *pass) unfit(d device, w *wire) string {
 	case d.kind == "veth" && !w.forced:
 		return "it is a veth, whose other end would have to do without TSO"
 	case d.kind == "veth" && !ours:
-		return "it is a veth whose other end is not polyplane's: that may leave checksums and VLAN tags to be filled in, which get lost there"
+		return "it is a veth whose other end is not polyplane's: that may leave checksums and VLAN tags to be filled " +
+			"in, which get lost there"
 	case !real && !w.forced:
 		return fmt.Sprintf("it is no real device but a %s", cmp.Or(d.kind, "loopback"))
 	case w.flags&pipeline.DriverTunnels != 0 && p.wholeEdge(d.index):
@@ -187,8 +188,8 @@ func (p *pass) hookWire(d device, w *wire) (changed bool, err error) {
 	return changed, p.note(index, e)
 }
 
-// forwardFrom lets the program ask for routes as if packets came from the tunnel device: of devices that do not forward the
-// kernel tells it none. Nothing that comes from it may reach the node's stack, so it has its filter first.
+// forwardFrom lets the program ask for routes as if packets came from the tunnel device: of devices that do not forward
+// the kernel tells it none. Nothing that comes from it may reach the node's stack, so it has its filter first.
 func (p *pass) forwardFrom(index int) error {
 	const conf, forwarding = 1, 1 // IFLA_INET_CONF, IPV4_DEVCONF_FORWARDING
 	var b linux.Batch
@@ -311,15 +312,16 @@ func (p *pass) useOfTunnels() model.HookUse {
 	case p.state.Underlay == model.HookTC:
 		return model.HookUse{Hook: model.HookTC, Why: "asked for by the node, for its underlay"}
 	case p.underlay.Is6():
-		return model.HookUse{Hook: model.HookTC, Why: "the underlay is IPv6, which the driver's hook leaves to the tunnel device"}
+		return model.HookUse{Hook: model.HookTC,
+			Why: "the underlay is IPv6, which the driver's hook leaves to the tunnel device"}
 	case len(refused) == 0:
 		return model.HookUse{Hook: model.HookTC, Why: "no way to another node is known"}
 	}
 	return model.HookUse{Hook: model.HookTC, Why: "underlay " + strings.Join(refused, ", ")}
 }
 
-// releaseDrivers takes the programs out of the drivers of real devices, and gives all devices their offloads back as far as the
-// table that tells of them is there.
+// releaseDrivers takes the programs out of the drivers of real devices, and gives all devices their offloads back as
+// far as the table that tells of them is there.
 func (f *Fabric) releaseDrivers(k kernel) error {
 	var errs []error
 	for _, d := range k.devices {

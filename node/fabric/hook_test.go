@@ -49,8 +49,8 @@ func (n *node) hook(hook model.Hook, want map[string]model.Hook) Report {
 	return r
 }
 
-// TestHooks gives a router with a host, a tunnel and an edge each hook: which devices have programs and which offloads, what
-// is told, and that it is put right, kept over a restart and taken away.
+// TestHooks gives a router with a host, a tunnel and an edge each hook: which devices have programs and which offloads,
+// what is told, and that it is put right, kept over a restart and taken away.
 func TestHooks(t *testing.T) {
 	n, far := newNode(t, "192.0.2.1"), newNode(t, "192.0.2.2")
 	underlay(t, n, far, 1600)
@@ -86,8 +86,10 @@ func TestHooks(t *testing.T) {
 	n.hook(model.HookAuto, tc) // none of the devices is real
 	programs()
 	// The other end of the underlay is whose we do not know.
-	is := n.hook(model.HookXDP, map[string]model.Hook{"h": model.HookXDP, "tunnel": model.HookTC, "edge": model.HookXDP})
-	if why := is.Underlay["under"].Why; !strings.Contains(why, "other end is not polyplane's") || !slices.ContainsFunc(is.Changed, func(c string) bool { return strings.Contains(c, why) }) {
+	is := n.hook(model.HookXDP, map[string]model.Hook{"h": model.HookXDP, "tunnel": model.HookTC,
+		"edge": model.HookXDP})
+	if why := is.Underlay["under"].Why; !strings.Contains(why, "other end is not polyplane's") ||
+		!slices.ContainsFunc(is.Changed, func(c string) bool { return strings.Contains(c, why) }) {
 		t.Errorf("the underlay's hook is refused as %+v, and told %q", is.Underlay, is.Changed)
 	}
 	programs(host, "tap0")
@@ -97,7 +99,8 @@ func TestHooks(t *testing.T) {
 		t.Errorf("the underlay's hook is %+v", is.Underlay)
 	}
 	programs(devices...)
-	if now := h.must("ethtool", "-k", "r"); !strings.Contains(now, "tx-checksumming: off") || !strings.Contains(now, "tx-vlan-offload: off") ||
+	if now := h.must("ethtool", "-k", "r"); !strings.Contains(now, "tx-checksumming: off") ||
+		!strings.Contains(now, "tx-vlan-offload: off") ||
 		!strings.Contains(now, "generic-receive-offload: on") {
 		t.Errorf("the host's end has\n%s", now)
 	}
@@ -148,7 +151,8 @@ func TestHooks(t *testing.T) {
 	}
 
 	// Another's program stays, and is named.
-	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
+	other, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +164,8 @@ func TestHooks(t *testing.T) {
 	})
 	theirs := n.program("tap0")
 	is = n.hook(model.HookXDP, map[string]model.Hook{"edge": model.HookTC, "tunnel": model.HookXDP})
-	if why := is.Hooks[portID("net/r:edge")].Why; !strings.Contains(why, fmt.Sprintf("another XDP program (ID %d)", theirs)) {
+	if why := is.Hooks[portID("net/r:edge")].Why; !strings.Contains(why,
+		fmt.Sprintf("another XDP program (ID %d)", theirs)) {
 		t.Errorf("the edge's hook: %s", why)
 	}
 	if n.program("tap0") != theirs {

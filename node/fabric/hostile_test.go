@@ -11,8 +11,9 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// TestElementsCannotBeNodes has an element whose edge is on the wire of the underlay send VXLAN to a node, as if it were the other one:
-// nothing of it gets there, whole or in fragments, with and without IP options. What else it sends there does.
+// TestElementsCannotBeNodes has an element whose edge is on the wire of the underlay send VXLAN to a node, as if it
+// were the other one: nothing of it gets there, whole or in fragments, with and without IP options. What else it sends
+// there does.
 func TestElementsCannotBeNodes(t *testing.T) {
 	attack.Tell(t, "an element behind an edge sends tunnel packets to a node",
 		"none is taken for another network")
@@ -39,9 +40,11 @@ func TestElementsCannotBeNodes(t *testing.T) {
 	x.must("ip", "neighbour", "replace", "192.0.2.2", "lladdr", macOf(n2, "under"), "dev", "eth0")
 	b := portID("net/b:eth0")
 	forge := func(to netip.Addr, size int) {
-		frame := append([]byte{8, 0, 0, 0, 0, 0, 77, 0}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 9, 0x88, 0xb5)
+		frame := append([]byte{8, 0, 0, 0, 0, 0, 77, 0}, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0,
+			0, 0, 9, 0x88, 0xb5)
 		x.do(func() {
-			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:5000")), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, DefaultTunnelPort)))
+			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:5000")),
+				net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, DefaultTunnelPort)))
 			x.check(err, "make a socket")
 			defer c.Close()
 			for range 20 {
@@ -60,7 +63,8 @@ func TestElementsCannotBeNodes(t *testing.T) {
 	if n := evil.counters()[portID("net/x:eth0")].Drops[ToTunnels]; n != 40 {
 		t.Errorf("%d of 40 packets are told as for tunnels", n)
 	}
-	// To addresses of that machine at which nobody knows it as a node, and from which its kernel takes tunnels' packets all the same.
+	// To addresses of that machine at which nobody knows it as a node, and from which its kernel takes tunnels' packets
+	// all the same.
 	n2.must("ip", "address", "add", "192.0.2.22/24", "dev", "under")
 	x.must("ip", "neighbour", "replace", "192.0.2.22", "lladdr", macOf(n2, "under"), "dev", "eth0")
 	x.must("ip", "route", "add", "224.0.0.0/4", "dev", "eth0")
@@ -69,7 +73,8 @@ func TestElementsCannotBeNodes(t *testing.T) {
 		forge(netip.MustParseAddr(to), 50)
 		after := n2.counters()[b]
 		if after.TxPackets > before.TxPackets+5 {
-			t.Errorf("to %s: %d forged frames reached the element on the other node", to, after.TxPackets-before.TxPackets)
+			t.Errorf("to %s: %d forged frames reached the element on the other node", to,
+				after.TxPackets-before.TxPackets)
 		}
 		if n := after.Drops["not from the tunnel's far end"] - before.Drops["not from the tunnel's far end"]; n != 20 {
 			t.Errorf("to %s: %d of 20 are told as not between the tunnel's ends: the test would notice nothing", to, n)
@@ -94,9 +99,9 @@ func macOf(n *node, name string) (mac string) {
 	return mac
 }
 
-// TestHostileNode has a node that hosts one link with another send frames in every VNI that this one has, those of links between
-// other nodes, of mirrors and of none: only its own link's arrive. It must take another's address for more, which the underlay
-// would have to refuse it.
+// TestHostileNode has a node that hosts one link with another send frames in every VNI that this one has, those of
+// links between other nodes, of mirrors and of none: only its own link's arrive. It must take another's address for
+// more, which the underlay would have to refuse it.
 func TestHostileNode(t *testing.T) {
 	attack.Tell(t, "a hostile node sends tunnel packets with the numbers of links that it has no part in",
 		"none arrives")

@@ -114,7 +114,8 @@ func newNode(t testing.TB, underlay string) *node {
 	rand.Read(random)
 	name := "test-fabric-" + hex.EncodeToString(random)
 	run := filepath.Join("/run/polyplane", name)
-	n := &node{space: newSpace(t), dirs: instance.NodeDirs{Instance: name, Node: "n", Run: run, Data: filepath.Join(run, "data")}}
+	n := &node{space: newSpace(t), dirs: instance.NodeDirs{Instance: name, Node: "n", Run: run,
+		Data: filepath.Join(run, "data")}}
 	if underlay != "" {
 		n.under = netip.MustParseAddr(underlay)
 	}
@@ -191,7 +192,8 @@ func (n *node) pair(e *element, ifc string, addresses ...string) (index int, mac
 	n.t.Helper()
 	name := n.dirs.PortDevice(portID("net/" + e.name + ":" + ifc))
 	n.do(func() {
-		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: ifc, PeerNamespace: netlink.NsFd(e.handle)}
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: ifc,
+			PeerNamespace: netlink.NsFd(e.handle)}
 		n.check(netlink.LinkAdd(l), "make the veth pair of %s:%s", e.name, ifc)
 		got, err := netlink.LinkByName(name)
 		n.check(err, "find %s", name)
@@ -257,7 +259,8 @@ func name(i int) string { return fmt.Sprintf("e%d", i) }
 func underlay(t testing.TB, a, b *node, mtu int) {
 	t.Helper()
 	a.do(func() {
-		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "under", MTU: mtu}, PeerName: "under", PeerMTU: uint32(mtu),
+		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "under", MTU: mtu}, PeerName: "under",
+			PeerMTU:       uint32(mtu),
 			PeerNamespace: netlink.NsFd(b.handle)}
 		a.check(netlink.LinkAdd(l), "make the underlay")
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// lane is a pair of veth devices for what must wait in a queue and then go on in the data path: the first has the queue, at
-// the second a program takes what has passed it.
+// lane is a pair of veth devices for what must wait in a queue and then go on in the data path: the first has the
+// queue, at the second a program takes what has passed it.
 type lane struct {
 	in, out, alias string
 	queue          linux.Queue
@@ -115,5 +115,6 @@ func (f *Fabric) removeLanes(k kernel, name, alias string, inUse map[int]bool) e
 
 // isLane tells whether a device is one of a lane.
 func (f *Fabric) isLane(d device) bool {
-	return strings.HasPrefix(d.alias, f.shaperAlias()) || strings.HasPrefix(d.alias, f.queueAlias()) || strings.HasPrefix(d.alias, f.mirrorAlias())
+	return strings.HasPrefix(d.alias, f.shaperAlias()) || strings.HasPrefix(d.alias, f.queueAlias()) ||
+		strings.HasPrefix(d.alias, f.mirrorAlias())
 }

@@ -161,7 +161,8 @@ func TestEdges(t *testing.T) {
 		n.do(func() { n.check(ReleaseEdges(n.dirs), "release the edges") })
 	}
 	outside.ping(t, "10.9.0.2")
-	if out := n.must("ip", "-d", "link", "show", "dev", wire) + n.must("tc", "qdisc", "show", "dev", wire); strings.Contains(out, "clsact") ||
+	if out := n.must("ip", "-d", "link", "show", "dev", wire) + n.must("tc", "qdisc", "show", "dev",
+		wire); strings.Contains(out, "clsact") ||
 		!strings.Contains(out, "promiscuity 0") {
 		t.Errorf("the node's edge has left something on the device:\n%s", out)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// What a network's elements on a node send together is bounded by a token bucket, in packets: what forwarding costs is charged
-// to nobody's processor time, so this is what bounds it. A packet that is many (GSO) counts as what it will be.
+// What a network's elements on a node send together is bounded by a token bucket, in packets: what forwarding costs is
+// charged to nobody's processor time, so this is what bounds it. A packet that is many (GSO) counts as what it will be.
 const (
-	// meterBurst is what may be sent at once after a pause. The bucket is filled at the kernel's ticks, of which the longest
-	// last 10 ms: less would cost bandwidth.
+	// meterBurst is what may be sent at once after a pause. The bucket is filled at the kernel's ticks, of which the
+	// longest last 10 ms: less would cost bandwidth.
 	meterBurst = 20 * time.Millisecond
 	leastBurst = 16 // packets
 	// puntBurst is meterBurst for punts: longer than the tables are ever behind the router's own.
@@ -42,8 +42,8 @@ const ToTunnels = pipeline.ToTunnels
 // Stale is the reason of drops of what waited in a queue for longer than its port was there.
 const Stale = pipeline.Stale
 
-// meters gives the ports of every network that has a limit their network's meter: that of the lowest slot among them, so that
-// it is the same after a restart.
+// meters gives the ports of every network that has a limit their network's meter: that of the lowest slot among them,
+// so that it is the same after a restart.
 func (p *pass) meters() error {
 	number := map[string]uint32{}
 	for i := range p.wants {
@@ -68,8 +68,8 @@ func (p *pass) meters() error {
 	return nil
 }
 
-// sane tells whether a meter can say what its programs may have written: filled as of now or before, and less in debt than any
-// number of processors can bring it. One that is spoilt would let nothing through, for ever.
+// sane tells whether a meter can say what its programs may have written: filled as of now or before, and less in debt
+// than any number of processors can bring it. One that is spoilt would let nothing through, for ever.
 func sane(m *pipeline.Meter) bool {
 	const mostDebt = 1 << 24
 	last := atomic.LoadUint64(&m.Last) // before the clock: it moves on meanwhile
@@ -81,8 +81,8 @@ func sane(m *pipeline.Meter) bool {
 	return last <= uint64(now.Nano()) && tokens >= -mostDebt && tokens <= int64(atomic.LoadUint64(&m.Burst))
 }
 
-// mostRate is what the programs can multiply with a pause of a second, in nanoseconds: a mirror of more than 147 Gbit/s would get any
-// rate instead.
+// mostRate is what the programs can multiply with a pause of a second, in nanoseconds: a mirror of more than 147 Gbit/s
+// would get any rate instead.
 const mostRate = math.MaxUint64 / uint64(time.Second)
 
 // setMeter gives a meter its rate, and tells whether it had another.
@@ -105,8 +105,8 @@ func setMeter(m *pipeline.Meter, packets int, atOnce time.Duration) (changed boo
 // OverPunts is the reason of drops of what a network's routers would have got as exceptions beyond its punts a second.
 const OverPunts = pipeline.OverPunts
 
-// puntMeters gives the routers of every network that has a limit their network's meter of punts: that of the lowest number
-// among them.
+// puntMeters gives the routers of every network that has a limit their network's meter of punts: that of the lowest
+// number among them.
 func (p *pass) puntMeters() error {
 	number := map[string]int{}
 	for id, s := range p.steered {

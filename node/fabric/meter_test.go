@@ -46,15 +46,18 @@ func TestPacketsOfASlice(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			again := time.Now()
 			got := n.passed("b", "d") - first
-			most := float64(rate)*(1.03*time.Since(began).Seconds()+meterBurst.Seconds()) + leastBurst + 64 // the last packet may be 44
+			// the last packet may be 44
+			most := float64(rate)*(1.03*time.Since(began).Seconds()+meterBurst.Seconds()) + leastBurst + 64
 			if rate > 0 && float64(got) > most {
 				t.Errorf("%d packets a second: %d passed in %s, more than %.0f", rate, got, time.Since(began), most)
 			}
-			if best = max(best, float64(got)/again.Sub(read).Seconds()); best >= 0.97*float64(rate) && (rate > 0 || best > 6000) {
+			if best = max(best, float64(got)/again.Sub(read).Seconds()); best >= 0.97*float64(rate) &&
+				(rate > 0 || best > 6000) {
 				break
 			}
 		}
-		if t.Logf("%d packets a second: up to %.0f passed", rate, best); best < 0.97*float64(rate) || rate == 0 && best < 6000 {
+		if t.Logf("%d packets a second: up to %.0f passed", rate, best); best < 0.97*float64(rate) ||
+			rate == 0 && best < 6000 {
 			t.Errorf("%d packets a second: only %.0f passed", rate, best)
 		}
 		n.restart()
@@ -116,7 +119,8 @@ func TestMetersDoNotWrap(t *testing.T) {
 	for _, rate := range []int{1, 1e9, 18446744073, 18446744074, 10e12 / 8, math.MaxInt64} {
 		var m pipeline.Meter
 		setMeter(&m, rate, meterBurst)
-		if over, _ := bits.Mul64(m.Rate, uint64(time.Second)); over != 0 || m.Rate > uint64(rate) || m.Burst > m.Rate+leastBurst {
+		if over, _ := bits.Mul64(m.Rate, uint64(time.Second)); over != 0 || m.Rate > uint64(rate) ||
+			m.Burst > m.Rate+leastBurst {
 			t.Errorf("%d a second becomes %+v", rate, m)
 		}
 	}

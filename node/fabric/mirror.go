@@ -9,9 +9,9 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// Copies of what passes a link, both ways, are taken at one of its ports, where both ways pass. A meter says how many bytes of
-// them are made at all; they then pass a pair of devices with a queue, beyond which a program sends them to the port that gets
-// them or into a tunnel. So the original waits for nothing.
+// Copies of what passes a link, both ways, are taken at one of its ports, where both ways pass. A meter says how many
+// bytes of them are made at all; they then pass a pair of devices with a queue, beyond which a program sends them to
+// the port that gets them or into a tunnel. So the original waits for nothing.
 
 const mirrorName = "polyplane mirror"
 
@@ -25,7 +25,8 @@ type Copy struct {
 
 func (f *Fabric) mirrorDevices(slot uint32) (in, out string) {
 	n := uint64(f.number("mirror")&0x3fffffff)<<14 | uint64(slot)
-	return fmt.Sprintf("%sma%011x", instance.PortDevicePrefix, n), fmt.Sprintf("%smb%011x", instance.PortDevicePrefix, n)
+	return fmt.Sprintf("%sma%011x", instance.PortDevicePrefix, n),
+		fmt.Sprintf("%smb%011x", instance.PortDevicePrefix, n)
 }
 
 func (f *Fabric) mirrorAlias() string { return f.dirs.AliasPrefix() + "mirror " }
@@ -44,8 +45,10 @@ func (p *pass) mirrors() error {
 		m := &p.pipe.Mirrors[w.slot]
 		if link := p.copiesTo(w, named); link != 0 && w.index != 0 {
 			in, out := p.mirrorDevices(w.slot)
-			queue, _ := queueFor(model.Shape{Bandwidth: w.port.Copy.Bandwidth}, max(p.kernel.devices[int(w.index)].mtu, 1500), false)
-			lanes = append(lanes, lane{in: in, out: out, alias: p.mirrorAlias() + w.port.ID.Network + " " + w.port.ID.Element + " " + w.port.ID.Interface,
+			queue, _ := queueFor(model.Shape{Bandwidth: w.port.Copy.Bandwidth},
+				max(p.kernel.devices[int(w.index)].mtu, 1500), false)
+			lanes = append(lanes, lane{in: in, out: out, alias: p.mirrorAlias() + w.port.ID.Network + " " +
+				w.port.ID.Element + " " + w.port.ID.Interface,
 				queue: queue, filter: mirrorName, program: p.pipe.FromMirror, set: func() {}})
 			owners = append(owners, w)
 			set(&m.Link, uint64(link))
@@ -84,7 +87,8 @@ func (p *pass) mirrors() error {
 	return p.removeLanes(p.kernel, "ma", p.mirrorAlias(), inUse)
 }
 
-// copiesTo is the word that says where copies of what passes the port's link go; 0 if there are none, or they can go nowhere yet.
+// copiesTo is the word that says where copies of what passes the port's link go; 0 if there are none, or they can go
+// nowhere yet.
 func (p *pass) copiesTo(w *want, named map[string]uint32) pipeline.Link {
 	c := w.port.Copy
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// watched is a router's lab with copies of what passes the link between a and the router going to an element ids, on the same
-// node or on another.
+// watched is a router's lab with copies of what passes the link between a and the router going to an element ids, on
+// the same node or on another.
 type watchedLab struct {
 	*routed
 	ids *element
@@ -56,8 +56,8 @@ func (l *watchedLab) mirror(bandwidth model.Bandwidth) {
 	l.apply()
 }
 
-// copies counts the flows' packets, by the second byte of where they go and sequence number, that arrive at ids until the flows
-// have ended.
+// copies counts the flows' packets, by the second byte of where they go and sequence number, that arrive at ids until
+// the flows have ended.
 func (l *watchedLab) copies(stop <-chan struct{}) <-chan [2]map[uint32]int {
 	got := make(chan [2]map[uint32]int, 1)
 	var fd int
@@ -66,7 +66,8 @@ func (l *watchedLab) copies(stop <-chan struct{}) <-chan [2]map[uint32]int {
 		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0x0300)
 		l.ids.check(err, "open a packet socket")
 		l.ids.check(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20), "set its buffer")
-		l.ids.check(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 300000}), "bound the wait")
+		l.ids.check(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 300000}),
+			"bound the wait")
 	})
 	go func() {
 		defer unix.Close(fd)
@@ -86,7 +87,8 @@ func (l *watchedLab) copies(stop <-chan struct{}) <-chan [2]map[uint32]int {
 				}
 				continue
 			}
-			if at := 14 + 20 + 8; n > at+4 && frame[12] == 8 && frame[23] == unix.IPPROTO_UDP && binary.BigEndian.Uint16(frame[36:]) == flowPort {
+			if at := 14 + 20 + 8; n > at+4 && frame[12] == 8 && frame[23] == unix.IPPROTO_UDP &&
+				binary.BigEndian.Uint16(frame[36:]) == flowPort {
 				all[frame[31]&1][binary.BigEndian.Uint32(frame[at:])]++
 			}
 		}
@@ -94,9 +96,9 @@ func (l *watchedLab) copies(stop <-chan struct{}) <-chan [2]map[uint32]int {
 	return got
 }
 
-// TestMirror has what passes a link copied, whoever forwards and with and without a queue, to this node and another, changed
-// under a flow: the flow loses nothing, each of its packets is copied once while there is a mirror, both ways, and the link's own
-// counters are as without it. What the element sends by that interface goes nowhere.
+// TestMirror has what passes a link copied, whoever forwards and with and without a queue, to this node and another,
+// changed under a flow: the flow loses nothing, each of its packets is copied once while there is a mirror, both ways,
+// and the link's own counters are as without it. What the element sends by that interface goes nowhere.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	for _, remote := range []bool{false, true} {
@@ -126,7 +128,8 @@ func TestMirror(t *testing.T) {
 					}
 					there.wait(150)
 					for k, f := range flows {
-						windows[k] = append(windows[k], [2]uint32{begin[k], f.sent.Load() - 20}) // what is under way apart
+						// what is under way apart
+						windows[k] = append(windows[k], [2]uint32{begin[k], f.sent.Load() - 20})
 					}
 					if i == 0 {
 						l.mirror(100e6) // the bandwidth alone
@@ -169,7 +172,8 @@ func TestMirror(t *testing.T) {
 				if left := c[portID("net/r:left")]; left.Uncopied != 0 || left.Copied < uint64(total/2) {
 					t.Errorf("told are %d packets copied and %d not", left.Copied, left.Uncopied)
 				}
-				if a, r := c[portID("net/a:eth0")], c[portID("net/r:left")]; a.RxPackets != r.TxPackets || a.TxPackets != r.RxPackets {
+				if a, r := c[portID("net/a:eth0")], c[portID("net/r:left")]; a.RxPackets != r.TxPackets ||
+					a.TxPackets != r.RxPackets {
 					t.Errorf("the link's ends count %+v and %+v", a, r)
 				}
 				// What ids sends there, also as somebody else, goes nowhere.
@@ -179,7 +183,8 @@ func TestMirror(t *testing.T) {
 				if remote {
 					home = l.far
 				}
-				if n := home.counters()[portID("net/ids:mirror0")].Drops["sent by an interface that gets copies only"]; n == 0 {
+				if n := home.counters()[portID("net/ids:mirror0")].Drops["sent by an interface that gets copies "+
+					"only"]; n == 0 {
 					t.Error("what the copies' interface sends is not dropped")
 				}
 				if after := l.counters()[portID("net/a:eth0")]; after.TxPackets != before.TxPackets {
@@ -195,8 +200,8 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestMirrorStarvesNobody has TCP pass a link whose mirror has less than a hundredth of what passes: TCP's segments stay large, what
-// is beyond the mirror's bandwidth is told as not copied, and what is copied keeps to it.
+// TestMirrorStarvesNobody has TCP pass a link whose mirror has less than a hundredth of what passes: TCP's segments
+// stay large, what is beyond the mirror's bandwidth is told as not copied, and what is copied keeps to it.
 func TestMirrorStarvesNobody(t *testing.T) {
 	attack.Tell(t, "a mirror of a link that is flooded",
 		"what passes the link is not held up")
@@ -210,7 +215,8 @@ func TestMirrorStarvesNobody(t *testing.T) {
 			with = max(with, throughput(t, l.a, l.b, "10.1.0.1", "-t", "1"))
 		}
 		c := l.counters()[portID("net/r:left")]
-		t.Logf("elsewhere %v: TCP %.2f Gb/s without a mirror, %.2f with one of 10 Mbit (ratio %.2f); %d packets copied, %d not", remote,
+		t.Logf("elsewhere %v: TCP %.2f Gb/s without a mirror, %.2f with one of 10 Mbit (ratio %.2f); %d packets "+
+			"copied, %d not", remote,
 			without/1e9, with/1e9, with/without, c.Copied, c.Uncopied)
 		if c.Uncopied == 0 || c.Copied == 0 {
 			t.Errorf("told are %d packets copied and %d not", c.Copied, c.Uncopied)

@@ -83,7 +83,8 @@ func (f *Fabric) dumpLinks() (map[int]device, error) {
 		if len(payload) < ifinfomsgLen {
 			return nil
 		}
-		d := device{index: int(int32(binary.NativeEndian.Uint32(payload[4:]))), flags: binary.NativeEndian.Uint32(payload[8:])}
+		d := device{index: int(int32(binary.NativeEndian.Uint32(payload[4:]))),
+			flags: binary.NativeEndian.Uint32(payload[8:])}
 		for kind, value := range linux.Attrs(payload[ifinfomsgLen:]) {
 			switch kind {
 			case unix.IFLA_IFNAME:
@@ -145,7 +146,8 @@ func (f *Fabric) Observe(ctx context.Context) (State, error) {
 	for id, slot := range f.slots {
 		entry := &f.pipe.Ports[slot]
 		p := Port{ID: id, Index: int(atomic.LoadUint32(&entry.Ifindex)),
-			Down: atomic.LoadUint32(&entry.Flags)&pipeline.Down != 0, MAC: pipeline.HardwareAddr(atomic.LoadUint64(&entry.Mac))}
+			Down: atomic.LoadUint32(&entry.Flags)&pipeline.Down != 0,
+			MAC:  pipeline.HardwareAddr(atomic.LoadUint64(&entry.Mac))}
 		queue := p.Index
 		if atomic.LoadUint32(&entry.Flags)&pipeline.Rated != 0 {
 			queue = int(atomic.LoadUint64(&f.pipe.Queues[slot]))

@@ -65,7 +65,9 @@ type Fabric struct {
 // must let UDP to the tunnel port in.
 func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	f := &Fabric{dirs: dirs, underlay: underlay.Unmap(), port: DefaultTunnelPort, slots: map[model.PortID]uint32{},
-		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{}, cut: map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{}, resting: map[uint32]time.Time{},
+		links: map[uint32]pipeline.Link{}, past: map[uint32]uint64{}, steered: map[model.ID]*steered{},
+		cut: map[model.ID]bool{}, paced: map[model.ID]bool{}, freed: map[int]time.Time{},
+		resting:  map[uint32]time.Time{},
 		refusals: map[int]refusal{}, told: map[string]string{}}
 	if err := mountBPF(dirs.BPF()); err != nil {
 		return nil, err
@@ -144,8 +146,9 @@ func (f *Fabric) remember() error {
 	return nil
 }
 
-// claimed are the slots of ports whose devices are there, say whose they are, and are found in both the devices' table and
-// the port's own entry. So the identities' table may be spoilt or gone, and no slot becomes another port's while frames flow.
+// claimed are the slots of ports whose devices are there, say whose they are, and are found in both the devices' table
+// and the port's own entry. So the identities' table may be spoilt or gone, and no slot becomes another port's while
+// frames flow.
 func (f *Fabric) claimed() (map[model.PortID]uint32, error) {
 	slots := map[model.PortID]uint32{}
 	known, err := pipeline.All[uint32, uint32](f.pipe.Devices)

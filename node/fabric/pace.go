@@ -18,9 +18,9 @@ const TooCostly = pipeline.TooCostly
 // paceBurst is what may come at once after a pause.
 const paceBurst = 20 * time.Millisecond
 
-// Pace lets an element have so many packets a second, to it and from it, together; less than none ends it. devices are the indices of
-// its ports. Ports that come later are not paced until the next call. It waits for no other method: what has to end while the
-// kernel is flooded must not wait for a pass.
+// Pace lets an element have so many packets a second, to it and from it, together; less than none ends it. devices are
+// the indices of its ports. Ports that come later are not paced until the next call. It waits for no other method: what
+// has to end while the kernel is flooded must not wait for a pass.
 func (f *Fabric) Pace(id model.ID, devices []int, rate int) error {
 	f.pacing.Lock()
 	defer f.pacing.Unlock()
@@ -37,7 +37,8 @@ func (f *Fabric) Pace(id model.ID, devices []int, rate int) error {
 		if err != nil {
 			return fmt.Errorf("find the port of device %d: %w", index, err)
 		}
-		if slot > 0 && int(slot) < len(f.pacer.Ports) && atomic.LoadUint32(&f.pacer.Ports[slot].Ifindex) == uint32(index) {
+		if slot > 0 && int(slot) < len(f.pacer.Ports) &&
+			atomic.LoadUint32(&f.pacer.Ports[slot].Ifindex) == uint32(index) {
 			slots = append(slots, slot)
 		}
 	}

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// TestPace lets a router have few packets a second, whoever forwards for it, with queues and without: what is beyond is dropped
-// and counted, what passes the router in the fast path is not its kernel's work, and it ends without a trace, also by a restart.
+// TestPace lets a router have few packets a second, whoever forwards for it, with queues and without: what is beyond is
+// dropped and counted, what passes the router in the fast path is not its kernel's work, and it ends without a trace,
+// also by a restart.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"guest", "queues"} {
@@ -21,8 +22,8 @@ func TestPace(t *testing.T) {
 			l.a.ping(t, "10.1.0.1")
 			id := portID("net/r:x").ID
 			devices := []int{l.port("r:left").Index, l.port("r:right").Index}
-			// answered of 400 packets that come within a second or a little more. Where most are dropped, the last answer is
-			// waited for less long: nothing depends on it.
+			// answered of 400 packets that come within a second or a little more. Where most are dropped, the last
+			// answer is waited for less long: nothing depends on it.
 			answered := func(wait string) (n int) {
 				t.Helper()
 				out, _ := l.a.run("ping", "-q", "-c", "400", "-i", "0.002", "-W", wait, "10.1.0.1")
@@ -44,8 +45,8 @@ func TestPace(t *testing.T) {
 			if n := answered("5"); n < 390 {
 				t.Fatalf("%d of 400 were answered before", n)
 			}
-			// A hundred answers a second at most: each is four times at a port. With much less none would come through at all: it
-			// needs its turn four times, beside so many that come for the first time.
+			// A hundred answers a second at most: each is four times at a port. With much less none would come through
+			// at all: it needs its turn four times, beside so many that come for the first time.
 			if err := l.fabric.Pace(id, devices, 400); err != nil {
 				t.Fatal(err)
 			}
@@ -83,7 +84,8 @@ func TestPace(t *testing.T) {
 		l := newRouted(t)
 		l.steer(true)
 		l.a.ping(t, "10.1.0.1")
-		if err := l.fabric.Pace(portID("net/r:x").ID, []int{l.port("r:left").Index, l.port("r:right").Index}, 0); err != nil {
+		if err := l.fabric.Pace(portID("net/r:x").ID,
+			[]int{l.port("r:left").Index, l.port("r:right").Index}, 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -10,16 +10,17 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// What comes in at a router passes the queue of its link first, and then the router. Where the data path forwards for the
-// router, the queue must therefore end in the data path and not in the router's own stack: such a port's queue is that of a
-// pair of devices of its own, at whose second end the look-up begins. It keeps the same rate as the port's own would, and when
-// the router is steered to its own stack again, the port's own takes over.
+// What comes in at a router passes the queue of its link first, and then the router. Where the data path forwards for
+// the router, the queue must therefore end in the data path and not in the router's own stack: such a port's queue is
+// that of a pair of devices of its own, at whose second end the look-up begins. It keeps the same rate as the port's
+// own would, and when the router is steered to its own stack again, the port's own takes over.
 
 const queueName = "polyplane queue"
 
 func (f *Fabric) queueDevices(slot uint32) (in, out string) {
 	n := uint64(f.number("queue")&0x3fffffff)<<14 | uint64(slot) // 11 digits: slots have 14 bits
-	return fmt.Sprintf("%sra%011x", instance.PortDevicePrefix, n), fmt.Sprintf("%srb%011x", instance.PortDevicePrefix, n)
+	return fmt.Sprintf("%sra%011x", instance.PortDevicePrefix, n),
+		fmt.Sprintf("%srb%011x", instance.PortDevicePrefix, n)
 }
 
 func (f *Fabric) queueAlias() string { return f.dirs.AliasPrefix() + "queue " }
@@ -29,8 +30,8 @@ func (f *Fabric) queueAliasOf(id model.PortID) string {
 	return f.queueAlias() + id.Network + " " + id.Element + " " + id.Interface
 }
 
-// queuesApart gives ports of routers that the data path forwards for their queues, before packets are sent through them, and
-// tells which ports have one.
+// queuesApart gives ports of routers that the data path forwards for their queues, before packets are sent through
+// them, and tells which ports have one.
 func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 	var lanes []lane
 	var owners []*want
@@ -48,12 +49,14 @@ func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 			continue
 		}
 		rated := atomic.LoadUint32(&p.pipe.Ports[w.slot].Flags)&pipeline.Rated != 0
-		if has && rated && is.Netem() != queue.Netem() { // while the kernel exchanges its queue, a device loses what is sent through it
+		// while the kernel exchanges its queue, a device loses what is sent through it
+		if has && rated && is.Netem() != queue.Netem() {
 			p.past[w.slot] += is.Drops
 			atomic.AndUint32(&p.pipe.Ports[w.slot].Flags, ^uint32(pipeline.Rated))
 			exchanged = true
 		}
-		lanes = append(lanes, lane{in: in, out: out, alias: p.queueAliasOf(w.port.ID), queue: queue, filter: queueName, program: p.pipe.FromQueue,
+		lanes = append(lanes, lane{in: in, out: out, alias: p.queueAliasOf(w.port.ID), queue: queue, filter: queueName,
+			program: p.pipe.FromQueue,
 			set: func() {
 				if has && w.known {
 					p.changed("port %s: its queue set to %s", w.port.ID, w.port.Shape)

@@ -24,7 +24,8 @@ type routed struct {
 
 func newRouted(t testing.TB) *routed {
 	t.Helper()
-	l := &routed{node: newNode(t, ""), a: newElement(t, "a"), b: newElement(t, "b"), r: newElement(t, "r"), id: portID("net/r:left").ID}
+	l := &routed{node: newNode(t, ""), a: newElement(t, "a"), b: newElement(t, "b"), r: newElement(t, "r"),
+		id: portID("net/r:left").ID}
 	l.plug(l.a, "eth0", "10.0.0.1/24")
 	l.plug(l.b, "eth0", "10.1.0.1/24")
 	l.plug(l.r, "left", "10.0.0.2/24")
@@ -45,10 +46,12 @@ func newRouted(t testing.TB) *routed {
 		t.Fatal(err)
 	}
 	table := slice.NewTable(fib.IPv4)
-	for prefix, way := range map[string][2]string{"10.0.0.1/32": {"r:left", "a:eth0"}, "10.1.0.1/32": {"r:right", "b:eth0"}} {
+	for prefix, way := range map[string][2]string{"10.0.0.1/32": {"r:left", "a:eth0"},
+		"10.1.0.1/32": {"r:right", "b:eth0"}} {
 		from, to := l.port(way[0]), l.port(way[1])
 		mac := func(m net.HardwareAddr) (a fib.MAC) { copy(a[:], m); return a }
-		hop, err := slice.AddNextHop(fib.NextHop{Kind: fib.KindForward, Port: l.fabric.slots[from.ID], Source: mac(from.MAC), Destination: mac(to.MAC)})
+		hop, err := slice.AddNextHop(fib.NextHop{Kind: fib.KindForward, Port: l.fabric.slots[from.ID],
+			Source: mac(from.MAC), Destination: mac(to.MAC)})
 		if err == nil {
 			err = table.Insert(netip.MustParsePrefix(prefix), hop)
 		}
@@ -76,7 +79,8 @@ func (l *routed) steer(on bool) {
 		}
 		if n != l.tables {
 			tables := l.fabric.pipe.FIB.Tables()
-			tables[pipeline.Table(n, false)], tables[pipeline.Table(l.tables, false)], l.tables = tables[pipeline.Table(l.tables, false)], 0, n
+			tables[pipeline.Table(n, false)], tables[pipeline.Table(l.tables, false)],
+				l.tables = tables[pipeline.Table(l.tables, false)], 0, n
 		}
 		s.Tables = n
 	}
@@ -98,8 +102,8 @@ func (l *routed) lanes() int {
 	return strings.Count(l.must("ip", "-o", "link"), l.fabric.queueAlias())
 }
 
-// TestBandwidthBeforeRouter has the data path forward what comes in by links with a bandwidth, at their rate, and nothing of it
-// by the router's own stack.
+// TestBandwidthBeforeRouter has the data path forward what comes in by links with a bandwidth, at their rate, and
+// nothing of it by the router's own stack.
 func TestBandwidthBeforeRouter(t *testing.T) {
 	for _, bandwidth := range []model.Bandwidth{10e6, 100e6} {
 		l := newRouted(t)
@@ -108,7 +112,8 @@ func TestBandwidthBeforeRouter(t *testing.T) {
 		if again := l.apply(); len(again) != 0 {
 			t.Errorf("applied again, it changes %q", again)
 		}
-		// On a busy machine TCP's ends may not get the processor in time: it is tried again, and never gets more than the link has.
+		// On a busy machine TCP's ends may not get the processor in time: it is tried again, and never gets more than
+		// the link has.
 		best := 0.0
 		for try := 0; best < 0.9 && try < 10; try++ {
 			tcp := throughput(t, l.a, l.b, "10.1.0.1") / float64(bandwidth)
@@ -129,7 +134,8 @@ func TestBandwidthBeforeRouter(t *testing.T) {
 				t.Errorf("%d packets were given to the router because of a queue", n)
 			}
 		}
-		if t.Logf("%s: %d forwarded, punted %v", bandwidth, c.Packets, c.Punted); c.Packets == 0 || punted*100 > c.Packets {
+		if t.Logf("%s: %d forwarded, punted %v", bandwidth, c.Packets, c.Punted); c.Packets == 0 ||
+			punted*100 > c.Packets {
 			t.Errorf("%s: of %d packets %d were not forwarded by the data path", bandwidth, c.Packets+punted, punted)
 		}
 		for _, port := range []string{"r:left", "r:right"} {
@@ -161,7 +167,8 @@ func TestBandwidthBeforeRouterChangesWithoutLoss(t *testing.T) {
 		for _, step := range []struct {
 			bandwidth model.Bandwidth
 			on        bool
-		}{{0, true}, {10e6, true}, {20e6, true}, {20e6, false}, {20e6, false}, {20e6, true}, {20e6, true}, {0, true}, {0, true}, {10e6, true}, {10e6, false}, {0, false}, {0, false}} {
+		}{{0, true}, {10e6, true}, {20e6, true}, {20e6, false}, {20e6, false}, {20e6, true}, {20e6, true}, {0, true},
+			{0, true}, {10e6, true}, {10e6, false}, {0, false}, {0, false}} {
 			l.port("r:left").Shape.Bandwidth = step.bandwidth
 			l.steer(step.on)
 			before := l.forwarded().Packets

@@ -16,9 +16,9 @@ import (
 // A link's bandwidth is kept by a queue at the egress of the port where the link ends. Frames are handed to it by
 // bpf_redirect; those of links without bandwidth go straight to the element's end and pass no queue.
 //
-// The kernel counts Ethernet frames; a GSO packet counts as its segments. Bandwidth counts IP packets: the rate is larger
-// by what frames of the link's MTU are longer than their packets. So UDP that is offered in large datagrams arrives at the
-// stated rate within 3 %, whether one counts payload, packets or frames.
+// The kernel counts Ethernet frames; a GSO packet counts as its segments. Bandwidth counts IP packets: the rate is
+// larger by what frames of the link's MTU are longer than their packets. So UDP that is offered in large datagrams
+// arrives at the stated rate within 3 %, whether one counts payload, packets or frames.
 const (
 	etherHeader = 14
 
@@ -26,15 +26,15 @@ const (
 	// wasted. In a second's measurement it is one per cent.
 	burstTime  = 10 * time.Millisecond
 	burstBytes = 4 << 20
-	// queueTime is how long a packet waits at most at rates between those where the other two limits hold: a queue has at
-	// least queueFrames of the largest frames, so that several TCP connections find room, and at most queueBytes of the
-	// kernel's memory.
+	// queueTime is how long a packet waits at most at rates between those where the other two limits hold: a queue has
+	// at least queueFrames of the largest frames, so that several TCP connections find room, and at most queueBytes of
+	// the kernel's memory.
 	queueTime   = 50 * time.Millisecond
 	queueFrames = 64
 	queueBytes  = 4 << 20
 
-	// A netem bounds frames, not bytes, and those on their way through the delay are among them: as many as the rate allows
-	// of the smallest. Beside them queueTime's wait, reckoned with frames of a middle size.
+	// A netem bounds frames, not bytes, and those on their way through the delay are among them: as many as the rate
+	// allows of the smallest. Beside them queueTime's wait, reckoned with frames of a middle size.
 	smallFrame  = 60
 	middleFrame = 256
 	maxFrames   = 100_000
@@ -43,8 +43,8 @@ const (
 	exchangeTime = 10 * time.Millisecond
 )
 
-// queueFor is the queue that keeps the shape, none when there is nothing to keep but loss. mtu is the link's. With netem it is
-// a netem also where a TBF would do.
+// queueFor is the queue that keeps the shape, none when there is nothing to keep but loss. mtu is the link's. With
+// netem it is a netem also where a TBF would do.
 func queueFor(s model.Shape, mtu int, netem bool) (q linux.Queue, needed bool) {
 	mtu = max(mtu, 68) // RFC 791: no link carries less
 	frame := uint64(mtu + etherHeader)
@@ -60,7 +60,8 @@ func queueFor(s model.Shape, mtu int, netem bool) (q linux.Queue, needed bool) {
 	case delayed || netem:
 		q.Delay, q.Jitter, q.Frames = time.Duration(s.Delay), time.Duration(s.Jitter), maxFrames
 		if q.Rate > 0 {
-			q.Frames = uint32(min(in(q.Delay+q.Jitter)/smallFrame+max(in(queueTime)/middleFrame, queueFrames), maxFrames))
+			q.Frames = uint32(min(in(q.Delay+q.Jitter)/smallFrame+
+				max(in(queueTime)/middleFrame, queueFrames), maxFrames))
 		}
 		return q, true
 	}
@@ -72,12 +73,13 @@ func queueFor(s model.Shape, mtu int, netem bool) (q linux.Queue, needed bool) {
 // shapeOf is the opposite, of what was read from the kernel.
 func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
 	mtu = max(mtu, 68)
-	return model.Shape{Bandwidth: model.Bandwidth(math.Round(float64(q.Rate) * 8 * float64(mtu) / float64(mtu+etherHeader))),
+	return model.Shape{Bandwidth: model.Bandwidth(math.Round(float64(q.Rate) * 8 * float64(mtu) / float64(mtu+
+		etherHeader))),
 		Delay: model.Duration(q.Delay), Jitter: model.Duration(q.Jitter), Loss: pipeline.ShareOf(loss)}
 }
 
-// queues gives the ports the queues that their links' shapes need, before packets are sent through them, and takes those
-// away that nothing has been sent through since the last pass.
+// queues gives the ports the queues that their links' shapes need, before packets are sent through them, and takes
+// those away that nothing has been sent through since the last pass.
 func (p *pass) queues() error {
 	apart, err := p.queuesApart()
 	if err != nil {
@@ -132,7 +134,8 @@ func (p *pass) queues() error {
 		case err == nil || errors.Is(err, unix.ENODEV):
 			continue
 		case errors.Is(err, unix.ENOENT) && (w.port.Shape.Delay > 0 || w.port.Shape.Jitter > 0):
-			p.fail(w.port.ID, "the node's kernel has no netem (CONFIG_NET_SCH_NETEM), which its link's delay and jitter need")
+			p.fail(w.port.ID, "the node's kernel has no netem (CONFIG_NET_SCH_NETEM), which its link's delay and "+
+				"jitter need")
 		default:
 			p.fail(w.port.ID, "set its queue to %s: %w", w.port.Shape, err)
 		}
@@ -159,7 +162,8 @@ func (f *Fabric) queued(all map[model.PortID]Counters) error {
 	}
 	for id, slot := range f.slots {
 		n := f.past[slot]
-		for _, index := range []int{int(atomic.LoadUint32(&f.pipe.Ports[slot].Ifindex)), int(atomic.LoadUint64(&f.pipe.Queues[slot]))} {
+		for _, index := range []int{int(atomic.LoadUint32(&f.pipe.Ports[slot].Ifindex)),
+			int(atomic.LoadUint64(&f.pipe.Queues[slot]))} {
 			if q, ok := found.Queues[index]; ok && index != 0 {
 				n += q.Drops
 			}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// BenchmarkBandwidth prints what of a link's bandwidth arrives, in per cent: UDP that is offered at twice the rate in both
-// directions at once, in bytes of the receivers' interfaces, and the payload of 1 and 16 TCP connections.
+// BenchmarkBandwidth prints what of a link's bandwidth arrives, in per cent: UDP that is offered at twice the rate in
+// both directions at once, in bytes of the receivers' interfaces, and the payload of 1 and 16 TCP connections.
 func BenchmarkBandwidth(b *testing.B) {
 	for _, bandwidth := range rates {
 		for _, kind := range []string{"local link", "tunnel"} {
@@ -39,7 +39,8 @@ func BenchmarkBandwidth(b *testing.B) {
 						seconds = "30" // iperf3 writes in large pieces
 					}
 					for b.Loop() {
-						b.ReportMetric(share(throughput(b, x, y, "10.0.0.2", "-P", connections, "-t", seconds, "-O", "2")), "%")
+						b.ReportMetric(share(throughput(b, x, y, "10.0.0.2", "-P", connections, "-t",
+							seconds, "-O", "2")), "%")
 					}
 				})
 			}

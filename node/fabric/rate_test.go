@@ -28,7 +28,8 @@ func offer(t testing.TB, from, to *element, address string, rate model.Bandwidth
 		in, err = net.ListenUDP("udp", at)
 		to.check(err, "listen at %s", at)
 	})
-	batch := max(1, min(40, int(uint64(rate)/8/payload/1000))) // about 1,000 calls a second: larger batches are GSO packets
+	// about 1,000 calls a second: larger batches are GSO packets
+	batch := max(1, min(40, int(uint64(rate)/8/payload/1000)))
 	from.do(func() {
 		var err error
 		out, err = net.DialUDP("udp", nil, at)
@@ -36,7 +37,8 @@ func offer(t testing.TB, from, to *element, address string, rate model.Bandwidth
 		raw, err := out.SyscallConn()
 		from.check(err, "reach the socket")
 		raw.Control(func(fd uintptr) {
-			from.check(unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, payload), "set the segments' size")
+			from.check(unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT, payload),
+				"set the segments' size")
 		})
 	})
 	ended := make(chan struct{})
@@ -93,8 +95,8 @@ func window(t testing.TB, length time.Duration, at ...*element) (bytes []uint64,
 	return bytes, began2.Sub(ended1), ended2.Sub(began1)
 }
 
-// capped measures until a window had at least 97 % of the rate, and none may have more than 103 %, what may pass at once
-// after a pause aside. Above a limit of the rate that any machine generates, nothing is asked for but the cap.
+// capped measures until a window had at least 97 % of the rate, and none may have more than 103 %, what may pass at
+// once after a pause aside. Above a limit of the rate that any machine generates, nothing is asked for but the cap.
 func capped(t *testing.T, rate model.Bandwidth, at ...*element) {
 	t.Helper()
 	const most, generated = 40, 100e6
@@ -256,8 +258,8 @@ func TestAlteredQueuesArePutRight(t *testing.T) {
 	}
 }
 
-// TestLoss sends 100,000 packets each; the number of those lost may be five standard deviations off, which happens once in
-// 1.7 million runs. Where none or all are lost, there is no deviation, and fewer do.
+// TestLoss sends 100,000 packets each; the number of those lost may be five standard deviations off, which happens once
+// in 1.7 million runs. Where none or all are lost, there is no deviation, and fewer do.
 func TestLoss(t *testing.T) {
 	t.Parallel()
 	local, a, b := twoElements(t)
@@ -298,7 +300,8 @@ func TestLoss(t *testing.T) {
 			deviation := math.Sqrt(packets * loss * (1 - loss))
 			t.Logf("%s, loss %g: %.0f of %.0f lost", link.name, loss, got, packets)
 			if math.Abs(got-packets*loss) > 5*deviation+2 {
-				t.Errorf("%s, loss %g: %.0f of %.0f lost, want %.0f ± %.0f", link.name, loss, got, packets, packets*loss, 5*deviation)
+				t.Errorf("%s, loss %g: %.0f of %.0f lost, want %.0f ± %.0f", link.name, loss, got, packets,
+					packets*loss, 5*deviation)
 			}
 		}
 	}
@@ -386,7 +389,8 @@ func TestSliceBandwidthChangesWithoutLoss(t *testing.T) {
 	n1.apply()
 	in, _ := n1.fabric.shaperDevices("net")
 	n1.must("ip", "link", "delete", in)
-	if changed := n1.apply(); !slices.ContainsFunc(changed, func(c string) bool { return strings.Contains(c, "network net") }) {
+	if changed := n1.apply(); !slices.ContainsFunc(changed,
+		func(c string) bool { return strings.Contains(c, "network net") }) {
 		t.Errorf("after its devices were deleted: %q", changed)
 	}
 	a.ping(t, "10.0.0.2")

@@ -93,13 +93,15 @@ func TestRepairs(t *testing.T) {
 			atomic.StoreUint64(&f.pipe.Ports[slot].Link, uint64(pipeline.NewLink(pipeline.Local, 0, 1)))
 			return nil
 		}},
-		{"a device's entry removed", "devices' table restored", func() error { return f.pipe.Devices.Delete(uint32(index)) }},
+		{"a device's entry removed", "devices' table restored",
+			func() error { return f.pipe.Devices.Delete(uint32(index)) }},
 		{"a VNI removed", "restored in the tunnels' table", func() error { return f.pipe.Tunnels.Delete(uint32(77)) }},
 		{"a VNI of another port", "restored in the tunnels' table", func() error {
 			return f.pipe.Tunnels.Put(uint32(77), f.slots[portID("net/c:eth0")])
 		}},
 		{"the tunnel's index altered", "", func() error { f.pipe.Ports[0].Ifindex = 1; return nil }},
-		{"a table's pin removed", "pin of ports restored", func() error { return os.Remove(n1.dirs.BPF() + "/" + pipeline.Layout + "/ports") }},
+		{"a table's pin removed", "pin of ports restored",
+			func() error { return os.Remove(n1.dirs.BPF() + "/" + pipeline.Layout + "/ports") }},
 		{"entries of nobody", "", func() error { return f.pipe.Devices.Put(uint32(9999), uint32(9999)) }},
 	} {
 		a.ping(t, "10.0.0.2")
@@ -109,7 +111,8 @@ func TestRepairs(t *testing.T) {
 			t.Fatalf("%s: %v", alter.name, err)
 		}
 		changed := n1.apply()
-		if alter.says != "" && !slices.ContainsFunc(changed, func(s string) bool { return strings.Contains(s, alter.says) }) {
+		if alter.says != "" && !slices.ContainsFunc(changed,
+			func(s string) bool { return strings.Contains(s, alter.says) }) {
 			t.Errorf("%s: changed is %q", alter.name, changed)
 		}
 		if len(changed) > 2 {
@@ -239,10 +242,12 @@ func TestErrorsNameThePort(t *testing.T) {
 	if r.Problem != nil {
 		t.Fatal(r.Problem)
 	}
-	for ifc, want := range map[string]string{"self": "ends at itself", "vni": "VNI 16777216 is not between", "twice": "already belongs to net/e:good",
+	for ifc, want := range map[string]string{"self": "ends at itself", "vni": "VNI 16777216 is not between",
+		"twice":    "already belongs to net/e:good",
 		"stranger": "is no node's address", "nodevice": "no device with index 9999", "vlan": "VLAN 4095 is not between",
 		"noedge": `no device "nothere"`, "family": "is also the device of net/e:good"} {
-		if err := r.Failed[portID("net/e:"+ifc)]; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "net/e:"+ifc) {
+		if err := r.Failed[portID("net/e:"+ifc)]; err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "net/e:"+ifc) {
 			t.Errorf("%s: %v", ifc, err)
 		}
 		delete(r.Failed, portID("net/e:"+ifc))
@@ -272,8 +277,8 @@ func TestDestroyLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestDeviceBecomesAnotherPorts gives a port's device to another port while the first may still come back, as after a node's
-// namespace was made anew: what comes from it is the new port's.
+// TestDeviceBecomesAnotherPorts gives a port's device to another port while the first may still come back, as after a
+// node's namespace was made anew: what comes from it is the new port's.
 func TestDeviceBecomesAnotherPorts(t *testing.T) {
 	n, a, _ := twoElements(t)
 	a.ping(t, "10.0.0.2")

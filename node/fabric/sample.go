@@ -27,9 +27,11 @@ type Sample struct {
 // sampled is how many frames a sample of a port has at most.
 const sampled = queued
 
-// Sample shows what passes ports, both ways, for some time, or until so many frames have been seen that there is no room
-// for more: a port that is busy costs no more than one that is not. Ports that the fabric does not have are left out.
-func (f *Fabric) Sample(ctx context.Context, ports []model.PortID, span time.Duration, snaplen int) (map[model.PortID]Sample, error) {
+// Sample shows what passes ports, both ways, for some time, or until so many frames have been seen that there is no
+// room for more: a port that is busy costs no more than one that is not. Ports that the fabric does not have are left
+// out.
+func (f *Fabric) Sample(ctx context.Context, ports []model.PortID, span time.Duration,
+	snaplen int) (map[model.PortID]Sample, error) {
 	captures := make(map[model.PortID]*capture, len(ports))
 	f.mu.Lock()
 	if f.pipe == nil {

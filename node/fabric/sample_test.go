@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A sample shows what passes, both ways, for as long as it was asked to; one of a port that is busy ends when it is full, and
-// nothing is copied any more from then on.
+// A sample shows what passes, both ways, for as long as it was asked to; one of a port that is busy ends when it is
+// full, and nothing is copied any more from then on.
 func TestSample(t *testing.T) {
 	n, a, _ := twoElements(t)
 	a.ping(t, "10.0.0.2") // addresses are resolved
@@ -55,7 +55,8 @@ func TestSample(t *testing.T) {
 	snap := n.fabric.pipe.Ports[n.fabric.slots[ports[0]]].Snap
 	stop.Store(true)
 	wg.Wait()
-	if s := all[ports[0]]; err != nil || len(s.Frames) != sampled || s.Span > took || s.Span == 0 || took > 50*time.Second {
+	if s := all[ports[0]]; err != nil || len(s.Frames) != sampled || s.Span > took || s.Span == 0 ||
+		took > 50*time.Second {
 		t.Errorf("a busy port's: %d frames in %s, after %s, %v", len(s.Frames), s.Span, took, err)
 	}
 	if snap != 0 {

@@ -20,13 +20,14 @@ const shaperName = "polyplane slice"
 // shaperDevices are one network's pair of devices.
 func (f *Fabric) shaperDevices(network string) (in, out string) {
 	n := f.number("slice " + network)
-	return fmt.Sprintf("%sqa%011x", instance.PortDevicePrefix, n), fmt.Sprintf("%sqb%011x", instance.PortDevicePrefix, n)
+	return fmt.Sprintf("%sqa%011x", instance.PortDevicePrefix, n),
+		fmt.Sprintf("%sqb%011x", instance.PortDevicePrefix, n)
 }
 
 func (f *Fabric) shaperAlias() string { return f.dirs.AliasPrefix() + "slice " }
 
-// shapers gives every network with a cap its devices, has its ports use them, and removes those that none has used since
-// the last pass.
+// shapers gives every network with a cap its devices, has its ports use them, and removes those that none has used
+// since the last pass.
 func (p *pass) shapers() error {
 	mtu := map[string]int{} // the largest of what leaves the node, by network
 	for i := range p.wants {
@@ -40,7 +41,8 @@ func (p *pass) shapers() error {
 	for network, largest := range mtu {
 		in, out := p.shaperDevices(network)
 		queue, _ := queueFor(model.Shape{Bandwidth: p.state.Slices[network]}, largest, false)
-		lanes = append(lanes, lane{in: in, out: out, alias: p.shaperAlias() + network, queue: queue, filter: shaperName, program: p.pipe.FromShaper,
+		lanes = append(lanes, lane{in: in, out: out, alias: p.shaperAlias() + network, queue: queue, filter: shaperName,
+			program: p.pipe.FromShaper,
 			set: func() {
 				p.changed("network %s: what it sends off the node set to %s", network, p.state.Slices[network])
 			}})

@@ -19,8 +19,9 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// spoiltLab is two nodes: a link between them that a slice's queue bounds, and one on the first. The first's ports say by
-// their devices' aliases whose they are, as those of elements do; a port that left has made their slots not follow their order.
+// spoiltLab is two nodes: a link between them that a slice's queue bounds, and one on the first. The first's ports say
+// by their devices' aliases whose they are, as those of elements do; a port that left has made their slots not follow
+// their order.
 func spoiltLab(t *testing.T) (n *node, flows func() []*flow) {
 	t.Helper()
 	n1, _, a, b := twoNodes(t, 9000)
@@ -55,7 +56,8 @@ func (n *node) tables() string {
 		n.t.Fatal(err)
 	}
 	text := fmt.Sprintln(hash(p.Devices), hash(p.Tunnels))
-	for _, e := range slices.SortedFunc(maps.Values(identities), func(a, b pipeline.Identity) int { return int(a.Slot) - int(b.Slot) }) {
+	for _, e := range slices.SortedFunc(maps.Values(identities),
+		func(a, b pipeline.Identity) int { return int(a.Slot) - int(b.Slot) }) {
 		text += fmt.Sprintln(e.Slot, pipeline.NameOf(&e))
 	}
 	for slot := range p.Ports {
@@ -82,7 +84,8 @@ func (n *node) sense() string {
 	for _, p := range s.Ports {
 		slot := n.fabric.slots[p.ID]
 		e := &n.fabric.pipe.Ports[slot]
-		text += fmt.Sprintln(p.ID, p.Index, p.MAC, p.Local, e.Flags, e.Snap, e.Loss, n.fabric.pipe.Shapers[slot], n.fabric.pipe.Metered[slot] != 0)
+		text += fmt.Sprintln(p.ID, p.Index, p.MAC, p.Local, e.Flags, e.Snap, e.Loss, n.fabric.pipe.Shapers[slot],
+			n.fabric.pipe.Metered[slot] != 0)
 		if p.Tunnel != nil {
 			text += fmt.Sprintln(*p.Tunnel)
 		}
@@ -90,8 +93,8 @@ func (n *node) sense() string {
 	return text
 }
 
-// TestNewLayoutGoesOn puts tables of a new layout in the place of old ones under traffic: no slot becomes another port's, for
-// frames that wait in a slice's queue say slots, nothing is lost, and the counters go on.
+// TestNewLayoutGoesOn puts tables of a new layout in the place of old ones under traffic: no slot becomes another
+// port's, for frames that wait in a slice's queue say slots, nothing is lost, and the counters go on.
 func TestNewLayoutGoesOn(t *testing.T) {
 	n, flows := spoiltLab(t)
 	running := flows()
@@ -126,8 +129,8 @@ func TestNewLayoutGoesOn(t *testing.T) {
 	}
 }
 
-// TestLostPins takes each pinned object away, or puts another in its place, while there is no agent: the next one makes it
-// anew, and frames flow all the while as they did.
+// TestLostPins takes each pinned object away, or puts another in its place, while there is no agent: the next one makes
+// it anew, and frames flow all the while as they did.
 func TestLostPins(t *testing.T) {
 	t.Parallel()
 	n, flows := spoiltLab(t)
@@ -181,8 +184,8 @@ func TestLostPins(t *testing.T) {
 	}
 }
 
-// TestSpoiltTables turns bits in what is pinned while there is no agent: the next one finds it, whatever it is, and everything
-// is as it was.
+// TestSpoiltTables turns bits in what is pinned while there is no agent: the next one finds it, whatever it is, and
+// everything is as it was.
 func TestSpoiltTables(t *testing.T) {
 	t.Parallel()
 	n, flows := spoiltLab(t)

@@ -11,12 +11,14 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// TestDeadNetworksFramesReachNobody deletes a network whose frames wait in its slice's slow queue, or in the queue of a port of
-// a router, ends the agent, and has another network take the port's slot: what waited reaches nobody and is counted as such.
-// With the generation put back to what it was, it reaches the other network: so it would if slots were all that marks say.
+// TestDeadNetworksFramesReachNobody deletes a network whose frames wait in its slice's slow queue, or in the queue of a
+// port of a router, ends the agent, and has another network take the port's slot: what waited reaches nobody and is
+// counted as such. With the generation put back to what it was, it reaches the other network: so it would if slots were
+// all that marks say.
 func TestDeadNetworksFramesReachNobody(t *testing.T) {
 	t.Parallel()
-	attack.Tell(t, "a network with frames in a slow queue is deleted, and its slot given to another, with and without a new agent",
+	attack.Tell(t, "a network with frames in a slow queue is deleted, and its slot given to another, with and "+
+		"without a new agent",
 		"none of its frames reaches the other")
 	for _, restart := range []bool{true, false} {
 		for _, back := range []bool{false, true} {
@@ -64,10 +66,13 @@ func deadNetwork(t *testing.T, restart, back bool) bool {
 		n1.fabric.pipe.Generations[slot] = generation
 	}
 	time.Sleep(time.Second)
-	got := n2.counters()[portID("other/d:eth0")].TxBytes / 1000 // frames of 1,042 bytes, and perhaps some short ones of its own
+	// frames of 1,042 bytes, and perhaps some short ones of its own
+	got := n2.counters()[portID("other/d:eth0")].TxBytes / 1000
 	stale := n1.counters()[model.PortID{}].Drops[Stale]
-	// A second passes after the slot was given away, in which a dozen of them come to their turn: all have had it after five.
-	if took := time.Since(began); took > 4*time.Second && !(got > 0 && !back) && (back && got < 5 || !back && stale < 5) {
+	// A second passes after the slot was given away, in which a dozen of them come to their turn: all have had it after
+	// five.
+	if took := time.Since(began); took > 4*time.Second && !(got > 0 && !back) &&
+		(back && got < 5 || !back && stale < 5) {
 		t.Logf("it took %s, on a busy machine: what waited has left the queue before", took)
 		return false
 	}
@@ -83,8 +88,8 @@ func deadNetwork(t *testing.T, restart, back bool) bool {
 	return true
 }
 
-// TestDeadRoutersFramesReachNobody is the same for what waits in the queue before a router that the data path forwards for: the
-// next port with that slot has a queue too, and finds the devices with the frames in them.
+// TestDeadRoutersFramesReachNobody is the same for what waits in the queue before a router that the data path forwards
+// for: the next port with that slot has a queue too, and finds the devices with the frames in them.
 func TestDeadRoutersFramesReachNobody(t *testing.T) {
 	t.Parallel()
 	attack.Tell(t, "frames wait in the queue before a fast router, whose network is deleted",

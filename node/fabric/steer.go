@@ -71,8 +71,8 @@ func (f *Fabric) Ports(ids []model.PortID) (map[model.PortID]uint32, error) {
 	return numbers, nil
 }
 
-// Router gives the number of an element's forwarding tables (pipeline.Table), which whoever fills them keeps until Leave. Its
-// counters begin at zero.
+// Router gives the number of an element's forwarding tables (pipeline.Table), which whoever fills them keeps until
+// Leave. Its counters begin at zero.
 func (f *Fabric) Router(id model.ID) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,11 +108,12 @@ func (f *Fabric) numbered(id model.ID) (*steered, error) {
 		f.steered[id] = &steered{number: n}
 		return f.steered[id], nil
 	}
-	return nil, fmt.Errorf("element %s: the fabric of a node forwards for %d routers, and has them, or had until a moment ago", id, pipeline.MaxRouters)
+	return nil, fmt.Errorf("element %s: the fabric of a node forwards for %d routers, and has them, or had until a "+
+		"moment ago", id, pipeline.MaxRouters)
 }
 
-// numberRest is how long a router's number is nobody's: far longer than a run of the programs takes, which may have read it
-// from a port just before.
+// numberRest is how long a router's number is nobody's: far longer than a run of the programs takes, which may have
+// read it from a port just before.
 const numberRest = time.Second
 
 func routerName(id model.ID) [16]uint8 {
@@ -135,9 +136,9 @@ func (f *Fabric) Leave(id model.ID) error {
 	return nil
 }
 
-// Restrict says at which interfaces packets come in for the guest only, of one family or both, although the element's tables
-// forward. It counts from now on, whoever is steered to these tables when; so whoever fills them need not wait for an Apply to
-// have them used no more.
+// Restrict says at which interfaces packets come in for the guest only, of one family or both, although the element's
+// tables forward. It counts from now on, whoever is steered to these tables when; so whoever fills them need not wait
+// for an Apply to have them used no more.
 func (f *Fabric) Restrict(id model.ID, off map[string]Off) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,7 +156,8 @@ func (f *Fabric) Restrict(id model.ID, off map[string]Off) error {
 	return nil
 }
 
-// toGuest gives all of an element's packets to its own stack, by one store. A number that nobody fills tables for is free then.
+// toGuest gives all of an element's packets to its own stack, by one store. A number that nobody fills tables for is
+// free then.
 func (f *Fabric) toGuest(id model.ID, is *steered) {
 	if is.on != pipeline.ToGuest {
 		atomic.StoreUint32(&f.pipe.Routers[is.number].On, pipeline.ToGuest)
@@ -170,8 +172,8 @@ func (f *Fabric) toGuest(id model.ID, is *steered) {
 	}
 }
 
-// steer finds who is to be steered in another way than before. Who goes to the guest does so at once; the others have their
-// queues made first, and go with turn.
+// steer finds who is to be steered in another way than before. Who goes to the guest does so at once; the others have
+// their queues made first, and go with turn.
 func (p *pass) steer() {
 	p.turned = map[model.ID]*steered{}
 	for id, s := range p.state.Steering {
@@ -203,8 +205,8 @@ func (p *pass) steer() {
 	}
 }
 
-// turn has packets go where steering says, for all ports of an element by one store, and puts right what was altered. Devices
-// are named before packets are handed to them, and forgotten after.
+// turn has packets go where steering says, for all ports of an element by one store, and puts right what was altered.
+// Devices are named before packets are handed to them, and forgotten after.
 func (p *pass) turn() {
 	name := func(devices bool) {
 		for port, slot := range p.slots {
@@ -248,7 +250,8 @@ func (f *Fabric) flagPort(port model.PortID, slot uint32) {
 }
 
 // keptFlags are those that steering leaves as they are.
-const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.TC | pipeline.Metered | pipeline.Rated | pipeline.Cut | pipeline.Paced | pipeline.Trunk | pipeline.Copies
+const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.TC | pipeline.Metered | pipeline.Rated |
+	pipeline.Cut | pipeline.Paced | pipeline.Trunk | pipeline.Copies
 
 // steeringOf are the flags that steering gives a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {
@@ -295,7 +298,8 @@ func (f *Fabric) rememberSteering() {
 		}
 		s := f.steered[port.ID]
 		if s == nil {
-			s = &steered{number: n, on: min(atomic.LoadUint32(&f.pipe.Routers[n].On), pipeline.ToDevices), off: map[string]Off{}}
+			s = &steered{number: n, on: min(atomic.LoadUint32(&f.pipe.Routers[n].On), pipeline.ToDevices),
+				off: map[string]Off{}}
 			if s.on == pipeline.ToPipeline || s.on == pipeline.ToCompanion {
 				s.Tables = n
 			}

@@ -67,10 +67,12 @@ func TestSteering(t *testing.T) {
 	n.state.Packets = map[string]int{"net": 100_000}
 	n.apply()
 	check()
-	if err := n.fabric.Restrict(b.ID, nil); err != nil || flags()&pipeline.Metered == 0 || flags()&pipeline.OffIPv6 != 0 {
+	if err := n.fabric.Restrict(b.ID, nil); err != nil || flags()&pipeline.Metered == 0 ||
+		flags()&pipeline.OffIPv6 != 0 {
 		t.Errorf("flags %#x: %v", flags(), err)
 	}
-	if err := n.fabric.Restrict(b.ID, map[string]Off{"eth0": {IPv6: true}}); err != nil || flags()&pipeline.Metered == 0 {
+	if err := n.fabric.Restrict(b.ID, map[string]Off{"eth0": {IPv6: true}}); err != nil ||
+		flags()&pipeline.Metered == 0 {
 		t.Errorf("restricted, its packets are no longer limited: flags %#x, %v", flags(), err)
 	}
 	check()
@@ -82,7 +84,8 @@ func TestSteering(t *testing.T) {
 	check()
 	atomic.StoreUint32(&n.fabric.pipe.Routers[router].On, 0)
 	atomic.StoreUint32(&n.fabric.pipe.Ports[numbers[b]].Flags, 0)
-	if changes := n.apply(); !slices.ContainsFunc(changes, func(c string) bool { return strings.Contains(c, "steering restored") }) {
+	if changes := n.apply(); !slices.ContainsFunc(changes,
+		func(c string) bool { return strings.Contains(c, "steering restored") }) {
 		t.Errorf("what was altered is not told: %v", changes)
 	}
 	check()
@@ -91,7 +94,8 @@ func TestSteering(t *testing.T) {
 	}
 	n.state.Steering = map[model.ID]forward.Steering{b.ID: {}}
 	n.apply()
-	if s, kept := n.fabric.Steered()[b.ID]; flags() != 0 || n.fabric.pipe.Routers[router].On != 0 || !kept || s.Tables != 0 {
+	if s, kept := n.fabric.Steered()[b.ID]; flags() != 0 || n.fabric.pipe.Routers[router].On != 0 ||
+		!kept || s.Tables != 0 {
 		t.Errorf("flags %#x, steered %+v, kept %v", flags(), s, kept)
 	}
 	n.state.Steering[b.ID] = want
@@ -118,7 +122,8 @@ func TestSteering(t *testing.T) {
 	}
 }
 
-// TestCompanions hands packets for an element to a companion, finds it so after a restart, and puts right what is altered.
+// TestCompanions hands packets for an element to a companion, finds it so after a restart, and puts right what is
+// altered.
 func TestCompanions(t *testing.T) {
 	n, a, b := twoElements(t)
 	ctx := context.Background()
@@ -153,7 +158,8 @@ func TestCompanions(t *testing.T) {
 	check := func(when string, now, former int, on uint32) {
 		t.Helper()
 		if n1, f1 := word(); int(n1) != now || int(f1) != former || n.fabric.pipe.Routers[router].On != on {
-			t.Errorf("%s: companions %d and %d, not %d and %d; steering %d", when, n1, f1, now, former, n.fabric.pipe.Routers[router].On)
+			t.Errorf("%s: companions %d and %d, not %d and %d; steering %d", when, n1, f1, now, former,
+				n.fabric.pipe.Routers[router].On)
 		}
 	}
 	check("steered", devices[0], 0, pipeline.ToCompanion)

@@ -34,7 +34,8 @@ func (p *pass) sweep() error {
 	for _, peer := range p.state.Peers {
 		peers[p.peers[peer.Address.Unmap()]] = true
 	}
-	if err := errors.Join(remove(p.pipe.Devices, devices), remove(p.pipe.Tunnels, vnis), remove(p.pipe.Edges, edges)); err != nil {
+	if err := errors.Join(remove(p.pipe.Devices, devices), remove(p.pipe.Tunnels, vnis),
+		remove(p.pipe.Edges, edges)); err != nil {
 		return err
 	}
 	for i := 1; i < len(p.pipe.Peers); i++ { // of spoilt entries several may have one address
@@ -55,7 +56,8 @@ func (p *pass) sweep() error {
 	return err
 }
 
-// clear empties slots that are nobody's: an earlier process may have left something there, or something else spoilt them.
+// clear empties slots that are nobody's: an earlier process may have left something there, or something else spoilt
+// them.
 func (p *pass) clear() {
 	taken := make(map[uint32]bool, len(p.slots))
 	for _, slot := range p.slots {
@@ -77,7 +79,8 @@ func (f *Fabric) vacateSlot(slot uint32) {
 	atomic.StoreUint64(&e.Mac, 0)
 	atomic.StoreUint32(&e.Snap, 0)
 	atomic.StoreUint32(&e.Loss, 0)
-	for _, word := range []*uint64{&f.pipe.Mirrors[slot].Link, &f.pipe.Mirrors[slot].Device, &f.pipe.Mirrors[slot].Copied, &f.pipe.Mirrors[slot].Missed} {
+	for _, word := range []*uint64{&f.pipe.Mirrors[slot].Link, &f.pipe.Mirrors[slot].Device,
+		&f.pipe.Mirrors[slot].Copied, &f.pipe.Mirrors[slot].Missed} {
 		atomic.StoreUint64(word, 0)
 	}
 	atomic.StoreUint64(&f.pipe.Shapers[slot], 0)
@@ -106,8 +109,8 @@ func remove[K comparable](m *ebpf.Map, wanted map[K]bool) error {
 	return nil
 }
 
-// restSlots ends the rest of slots that no run of the programs can tell of any more, which read them just before they became
-// free. What waits in queues is told apart by the slot's generation, however long it waits.
+// restSlots ends the rest of slots that no run of the programs can tell of any more, which read them just before they
+// became free. What waits in queues is told apart by the slot's generation, however long it waits.
 func (p *pass) restSlots() {
 	for slot, since := range p.resting {
 		if time.Since(since) >= numberRest {

@@ -19,13 +19,14 @@ var edgeTags = map[string][]byte{
 	"untagged": nil, "priority": {0x81, 0, 0xa0, 0}, "42": {0x81, 0, 0x60, 42}, "43": {0x81, 0, 0, 43},
 	"ad-42": {0x88, 0xa8, 0, 42}, "ad-43": {0x88, 0xa8, 0, 43}, "old-43": {0x91, 0, 0, 43},
 	"42-of-7": {0x81, 0, 0, 42, 0x81, 0, 0, 7}, "ad-42-of-7": {0x88, 0xa8, 0, 42, 0x81, 0, 0, 7},
-	"0-of-42": {0x81, 0, 0, 0, 0x81, 0, 0, 42}, "0-of-ad-42": {0x81, 0, 0, 0, 0x88, 0xa8, 0, 42}, "0-of-0": {0x81, 0, 0, 0, 0x81, 0, 0, 0},
+	"0-of-42": {0x81, 0, 0, 0, 0x81, 0, 0, 42}, "0-of-ad-42": {0x81, 0, 0, 0, 0x88, 0xa8, 0, 42},
+	"0-of-0": {0x81, 0, 0, 0, 0x81, 0, 0, 0},
 }
 
-// TestEdgeTags sends frames with all sorts of tags into and out of edges. The outer tag says whose a frame is, VLAN 0 is none
-// (IEEE 802.1Q, priority tags); a tag more than the edge's own passes where the edge is a trunk, and nowhere else: on the wire it
-// might be another tenant's VLAN, now or behind a switch that takes the outer tag off. A service's VLAN (0x88a8) is another than that
-// of the same number without it, and none of an edge's.
+// TestEdgeTags sends frames with all sorts of tags into and out of edges. The outer tag says whose a frame is, VLAN 0
+// is none (IEEE 802.1Q, priority tags); a tag more than the edge's own passes where the edge is a trunk, and nowhere
+// else: on the wire it might be another tenant's VLAN, now or behind a switch that takes the outer tag off. A service's
+// VLAN (0x88a8) is another than that of the same number without it, and none of an edge's.
 func TestEdgeTags(t *testing.T) {
 	attack.Tell(t, "frames with tags of every kind are sent out of edges and into them, with other VLANs beside",
 		"none gets into another VLAN")
@@ -50,7 +51,8 @@ func TestEdgeTags(t *testing.T) {
 	}{
 		{"a VLAN beside none", []Edge{{VLAN: 42}, {}},
 			[]map[string][]byte{{"42": nil}, plain},
-			[]map[string][]byte{{"untagged": {0x81, 0, 0, 42}, "priority": {0x81, 0, 0, 42}}, {"untagged": nil, "priority": nil}},
+			[]map[string][]byte{{"untagged": {0x81, 0, 0, 42}, "priority": {0x81, 0, 0, 42}},
+				{"untagged": nil, "priority": nil}},
 			len([]string{"42-of-7", "0-of-42", "0-of-ad-42", "0-of-0", "old-43"})},
 		{"a trunk within a VLAN", []Edge{{VLAN: 42, Trunk: true}, {VLAN: 43}},
 			[]map[string][]byte{{"42": nil, "42-of-7": {0x81, 0, 0, 7}}, {"43": nil}},
@@ -131,7 +133,8 @@ func readTagged(frame []byte) (name string, tags []byte, ours bool) {
 	return string(rest[at+2:]), rest[:at], true
 }
 
-// hear tells which of our frames arrive at a device meanwhile, and with which tags. It listens until there is silence after so many.
+// hear tells which of our frames arrive at a device meanwhile, and with which tags. It listens until there is silence
+// after so many.
 func hear(t *testing.T, at *element, device string, expected int, meanwhile func()) map[string][]byte {
 	t.Helper()
 	var fd int
@@ -144,7 +147,8 @@ func hear(t *testing.T, at *element, device string, expected int, meanwhile func
 		at.check(err, "find %s", device)
 		at.check(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: d.Index, Protocol: all}), "bind to %s", device)
 		at.check(unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1), "ask for tags")
-		at.check(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200000}), "bound the wait")
+		at.check(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200000}),
+			"bound the wait")
 	})
 	defer unix.Close(fd)
 	meanwhile()
@@ -165,7 +169,8 @@ func hear(t *testing.T, at *element, device string, expected int, meanwhile func
 			t.Fatal(err)
 		}
 		for _, m := range messages { // struct tpacket_auxdata: what the kernel has taken off
-			if status := binary.NativeEndian.Uint32(m.Data); m.Header.Type == unix.PACKET_AUXDATA && status&unix.TP_STATUS_VLAN_VALID != 0 {
+			if status := binary.NativeEndian.Uint32(m.Data); m.Header.Type == unix.PACKET_AUXDATA &&
+				status&unix.TP_STATUS_VLAN_VALID != 0 {
 				tag := binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16(m.Data[18:]))
 				tag = binary.BigEndian.AppendUint16(tag, binary.NativeEndian.Uint16(m.Data[16:]))
 				data = bytes.Join([][]byte{data[:12], data[12:]}, tag)
@@ -193,14 +198,16 @@ func compareTags(t *testing.T, what string, got, want map[string][]byte) {
 
 // TestTrunkTakesItsDevice refuses an edge beside a trunk, whichever comes first.
 func TestTrunkTakesItsDevice(t *testing.T) {
-	for _, edges := range [][2]Edge{{{Trunk: true}, {VLAN: 42}}, {{VLAN: 42}, {Trunk: true}}, {{}, {Trunk: true}}, {{Trunk: true}, {}}} {
+	for _, edges := range [][2]Edge{{{Trunk: true}, {VLAN: 42}}, {{VLAN: 42}, {Trunk: true}}, {{}, {Trunk: true}},
+		{{Trunk: true}, {}}} {
 		n := newNode(t, "")
 		n.must("ip", "link", "add", "wire", "type", "veth", "peer", "name", "far")
 		for i, e := range edges {
 			e.Device = "wire"
 			n.plug(newElement(t, name(i)), "eth0").Edge = &e
 		}
-		if failed := n.fabric.Apply(t.Context(), n.state).Failed; len(failed) != 1 || failed[portID("net/e1:eth0")] == nil {
+		if failed := n.fabric.Apply(t.Context(), n.state).Failed; len(failed) != 1 ||
+			failed[portID("net/e1:eth0")] == nil {
 			t.Errorf("%+v: refused are %v", edges, failed)
 		}
 	}

@@ -93,7 +93,8 @@ func (p *pass) ready(c *linux.Rtnetlink, name string, index uint32, suit func(*l
 	to := is
 	suit(&to)
 	e := p.drivers[index]
-	for bit, differs := range map[uint32]bool{hadChecksum: is.Checksum && !to.Checksum, hadTxVLAN: is.TxVLAN && !to.TxVLAN,
+	for bit, differs := range map[uint32]bool{hadChecksum: is.Checksum && !to.Checksum,
+		hadTxVLAN: is.TxVLAN && !to.TxVLAN,
 		hadRxVLAN: is.RxVLAN && !to.RxVLAN, hadNoGRO: !is.GRO && to.GRO} {
 		if differs {
 			e.Restore |= bit
@@ -163,8 +164,8 @@ func (f *Fabric) inside(id model.ID, d device, call func(c *linux.Rtnetlink, nam
 	})
 }
 
-// hookPorts puts the ports' program into the drivers of those that shall use that hook, before any frame is sent to them that
-// way. Before that the elements' ends leave no checksum and no tag to be filled in, and receive by NAPI.
+// hookPorts puts the ports' program into the drivers of those that shall use that hook, before any frame is sent to
+// them that way. Before that the elements' ends leave no checksum and no tag to be filled in, and receive by NAPI.
 func (p *pass) hookPorts() error {
 	for i := range p.wants {
 		w := &p.wants[i]
@@ -174,7 +175,10 @@ func (p *pass) hookPorts() error {
 		}
 		d := p.kernel.devices[int(w.index)]
 		err := p.inside(w.port.ID.ID, d, func(c *linux.Rtnetlink, name string) error {
-			return p.ready(c, name, w.index, func(o *linux.Offloads) { o.Checksum, o.TxVLAN, o.GRO = false, false, true })
+			return p.ready(c, name, w.index, func(o *linux.Offloads) {
+				o.Checksum, o.TxVLAN,
+					o.GRO = false, false, true
+			})
 		})
 		var changed bool
 		if err == nil {
@@ -192,8 +196,8 @@ func (p *pass) hookPorts() error {
 	return nil
 }
 
-// unhook takes programs out of drivers that shall not have them any more, after the last frame was sent that way, and gives
-// the devices their offloads back.
+// unhook takes programs out of drivers that shall not have them any more, after the last frame was sent that way, and
+// gives the devices their offloads back.
 func (p *pass) unhook() error {
 	byIndex := make(map[uint32]*want, len(p.wants))
 	for i := range p.wants {
@@ -246,7 +250,8 @@ func (p *pass) unhook() error {
 		if l.port == nil {
 			err = restore(p.netlink, l.d.name, l.had)
 		} else if l.had != 0 {
-			err = p.inside(l.port.port.ID.ID, l.d, func(c *linux.Rtnetlink, name string) error { return restore(c, name, l.had) })
+			err = p.inside(l.port.port.ID.ID, l.d,
+				func(c *linux.Rtnetlink, name string) error { return restore(c, name, l.had) })
 		}
 		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("give %s its offloads back: %w", l.d.name, err))

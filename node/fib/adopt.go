@@ -3,12 +3,12 @@ package fib
 import "fmt"
 
 // Adopt makes a pool on words that an earlier pool left behind: its process died, and readers went on using the words.
-// Nothing that readers see changes. chunks is how many chunks the earlier pool had; family tells which family a table is of.
-// Adopt checks everything that readers can reach. Memory that they cannot reach becomes free. An error says what is damaged;
-// the words are not touched then.
+// Nothing that readers see changes. chunks is how many chunks the earlier pool had; family tells which family a table
+// is of. Adopt checks everything that readers can reach. Memory that they cannot reach becomes free. An error says what
+// is damaged; the words are not touched then.
 //
-// What Adopt found belongs to no slice, and cannot be changed. Publish puts a new table in the place of one that was found.
-// When all are replaced, Forget frees the rest.
+// What Adopt found belongs to no slice, and cannot be changed. Publish puts a new table in the place of one that was
+// found. When all are replaced, Forget frees the rest.
 func Adopt(mem Memory, chunks int, family func(index int) Family) (*Pool, error) {
 	p, err := newPool(mem)
 	if err != nil {
@@ -40,8 +40,8 @@ func Adopt(mem Memory, chunks int, family func(index int) Family) (*Pool, error)
 	return p, nil
 }
 
-// Forget frees what Adopt found and nothing has replaced: tables and next hops. Packets of these tables are punted from then
-// on.
+// Forget frees what Adopt found and nothing has replaced: tables and next hops. Packets of these tables are punted from
+// then on.
 func (p *Pool) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

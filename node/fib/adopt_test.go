@@ -20,7 +20,8 @@ func TestAPoolThatDiedIsAdopted(t *testing.T) {
 	for _, family := range []fib.Family{fib.IPv4, fib.IPv6} {
 		t.Run(family.String(), rapid.MakeCheck(func(t *rapid.T) {
 			l := newLab(family, fib.Quota{}, t.Fatalf)
-			group, err := l.slice.AddGroup([]fib.Member{{NextHop: l.hops[0], Weight: 1}, {NextHop: l.hops[1], Weight: 3}})
+			group, err := l.slice.AddGroup([]fib.Member{{NextHop: l.hops[0], Weight: 1},
+				{NextHop: l.hops[1], Weight: 3}})
 			l.must(err)
 			old := append(l.hops, group)
 			l.hops = old
@@ -86,7 +87,8 @@ func (l *lab) takeOver(t *rapid.T, old []fib.ID) {
 	l.groups = 64
 	l.checkAll()
 	l.pool.Release(l.pool.Mark())
-	if u := l.pool.Usage(); u.Live != l.slice.Usage().Bytes || u.NextHops != l.slice.Usage().NextHops || u.Resting != 0 {
+	if u := l.pool.Usage(); u.Live != l.slice.Usage().Bytes ||
+		u.NextHops != l.slice.Usage().NextHops || u.Resting != 0 {
 		t.Fatalf("the pool has %+v, its only slice %+v", u, l.slice.Usage())
 	}
 	l.must(l.slice.Drop(became[group]))
@@ -157,7 +159,8 @@ func TestDamageIsFound(t *testing.T) {
 			} else {
 				for p := range l.oracle.All() {
 					for _, a := range probes(p) {
-						if hop, _, err := pool.Lookup(2, family, a); err != nil || pool.Resolve(hop, 3).Kind == fib.KindNone && hop != 0 {
+						if hop, _, err := pool.Lookup(2, family, a); err != nil ||
+							pool.Resolve(hop, 3).Kind == fib.KindNone && hop != 0 {
 							t.Fatalf("%s: next hop %d, %v", a, hop, err)
 						}
 					}

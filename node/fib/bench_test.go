@@ -192,7 +192,8 @@ func BenchmarkLookup(b *testing.B) {
 		name   string
 		family fib.Family
 		list   []netip.Prefix
-	}{{"IPv4/full", fib.IPv4, v4}, {"IPv6/full", fib.IPv6, v6}, {"IPv4/10", fib.IPv4, v4[:10]}, {"IPv6/10", fib.IPv6, v6[:10]},
+	}{{"IPv4/full", fib.IPv4, v4}, {"IPv6/full", fib.IPv6, v6}, {"IPv4/10", fib.IPv4, v4[:10]},
+		{"IPv6/10", fib.IPv6, v6[:10]},
 		{"IPv4/200", fib.IPv4, v4[:200]}} {
 		f := newFullTable(b, c.family, c.list)
 		f.apply(b, f.changes)

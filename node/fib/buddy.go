@@ -11,8 +11,8 @@ type buddy struct {
 	avail  [maxOrder + 1][]uint64 // by order: a bit for each chunk that has a free block of it
 }
 
-// buddyChunk has a bit for each free block: order 0 has 4,096 blocks in words 0…63, order 1 has 2,048 in words 64…95, …;
-// from order 6 on each has a word of its own.
+// buddyChunk has a bit for each free block: order 0 has 4,096 blocks in words 0…63, order 1 has 2,048 in words 64…95,
+// …; from order 6 on each has a word of its own.
 type buddyChunk struct {
 	free  [133]uint64
 	count [maxOrder + 1]uint16

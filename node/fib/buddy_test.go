@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBuddyNeitherLosesNorDoublesUnits takes and gives back runs of all sizes: none overlap, none leave their chunk, and
-// in the end all chunks are whole.
+// TestBuddyNeitherLosesNorDoublesUnits takes and gives back runs of all sizes: none overlap, none leave their chunk,
+// and in the end all chunks are whole.
 func TestBuddyNeitherLosesNorDoublesUnits(t *testing.T) {
 	type run struct {
 		unit uint32
@@ -37,7 +37,8 @@ func TestBuddyNeitherLosesNorDoublesUnits(t *testing.T) {
 				giveBack(rapid.IntRange(0, len(runs)-1).Draw(t, "which"))
 				continue
 			}
-			n := rapid.OneOf(rapid.IntRange(1, 40), rapid.SampledFrom([]int{1, 16, 64, 160, 2047, 4096})).Draw(t, "units")
+			n := rapid.OneOf(rapid.IntRange(1, 40), rapid.SampledFrom([]int{1, 16, 64, 160, 2047, 4096})).Draw(t,
+				"units")
 			unit, ok := b.alloc(n)
 			if !ok {
 				if n == 1 && free > 0 {

@@ -14,8 +14,8 @@ import (
 )
 
 // churn changes a table while readers look, and knows for each moment what was right. A version is the state after a
-// change; a reader notes which version was complete when it began and which had begun when it ended, and its answer must
-// be right in one of these.
+// change; a reader notes which version was complete when it began and which had begun when it ended, and its answer
+// must be right in one of these.
 type churn struct {
 	*lab
 	states   []atomic.Pointer[bart.Table[fib.ID]]
@@ -51,7 +51,8 @@ func (c *churn) read(t *testing.T, me *churnReader, seed uint64) {
 			right = hop == hopWant && (hop == 0 || length == want.Bits())
 		}
 		if !right {
-			t.Errorf("%s: next hop %d by a prefix of length %d was right in no version from %d to %d", a, hop, length, from, to)
+			t.Errorf("%s: next hop %d by a prefix of length %d was right in no version from %d to %d", a,
+				hop, length, from, to)
 			c.stop.Store(true)
 		}
 	}
@@ -81,7 +82,8 @@ func (c *churn) next(do func() error, changes []fib.Change, once bool) {
 	c.complete.Store(v)
 }
 
-// grace waits until each reader has ended a look-up that it may have begun by now, and lets the pool use again what rests.
+// grace waits until each reader has ended a look-up that it may have begun by now, and lets the pool use again what
+// rests.
 func (c *churn) grace() {
 	mark := c.pool.Mark()
 	for i := range c.readers {
@@ -93,8 +95,8 @@ func (c *churn) grace() {
 	c.pool.Release(mark)
 }
 
-// TestReadersSeeOnlyWhatWasRight churns routes, defaults, shapes and whole tables under readers, with memory used again as
-// soon as it may be.
+// TestReadersSeeOnlyWhatWasRight churns routes, defaults, shapes and whole tables under readers, with memory used again
+// as soon as it may be.
 func TestReadersSeeOnlyWhatWasRight(t *testing.T) {
 	for _, family := range []fib.Family{fib.IPv4, fib.IPv6} {
 		t.Run(family.String(), func(t *testing.T) {
@@ -150,7 +152,8 @@ func TestReadersSeeOnlyWhatWasRight(t *testing.T) {
 					c.must(err)
 					c.next(func() error { return c.table.Swap(next) }, changes, true)
 				default:
-					c.next(func() error { _, err := c.table.Apply(changes); return err }, changes, c.table.Usage().Shape != fib.ShapeTrie)
+					c.next(func() error { _, err := c.table.Apply(changes); return err }, changes,
+						c.table.Usage().Shape != fib.ShapeTrie)
 				}
 				shapes[c.table.Usage().Shape]++
 				if random.IntN(4) == 0 {

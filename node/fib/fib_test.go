@@ -228,7 +228,8 @@ func (l *lab) sameAsNew() {
 	_, err := next.Apply(all)
 	l.must(err)
 	if was, is := l.table.Usage(), next.Usage(); was.Bytes != is.Bytes || was.Shape != is.Shape {
-		l.fatal("%d routes take %d bytes (%s), made at once %d (%s)", was.Routes, was.Bytes, was.Shape, is.Bytes, is.Shape)
+		l.fatal("%d routes take %d bytes (%s), made at once %d (%s)", was.Routes, was.Bytes,
+			was.Shape, is.Bytes, is.Shape)
 	}
 	l.must(l.table.Swap(next))
 	l.checkAll()

@@ -7,9 +7,9 @@ import (
 	"github.com/polyplane/polyplane/node/fib"
 )
 
-// FuzzOperations takes bytes as operations on a table and compares with the oracle after each. A first byte's lowest bits
-// choose the family and the starting shape; then each operation is a byte that says what to do, a length, and address
-// bytes.
+// FuzzOperations takes bytes as operations on a table and compares with the oracle after each. A first byte's lowest
+// bits choose the family and the starting shape; then each operation is a byte that says what to do, a length, and
+// address bytes.
 func FuzzOperations(f *testing.F) {
 	f.Add([]byte{0, 1, 8, 10, 2, 16, 10, 1, 0x40, 8, 10})
 	f.Add([]byte{2, 1, 24, 10, 2, 3, 2, 32, 10, 2, 3, 4, 0x43, 24, 10, 2, 3, 0x80, 0xc0})

@@ -64,8 +64,9 @@ func TestNextHopsAreNeverReadTorn(t *testing.T) {
 	slice := pool.NewSlice("a", fib.Quota{})
 	state := func(i int) fib.NextHop {
 		b := byte(i)
-		return fib.NextHop{Kind: fib.KindForward, Port: uint32(b), MTU: uint16(b), Destination: fib.MAC{b, b, b, b, b, b},
-			Source: fib.MAC{b, 0, b, 0, b, 0}}
+		return fib.NextHop{Kind: fib.KindForward, Port: uint32(b), MTU: uint16(b),
+			Destination: fib.MAC{b, b, b, b, b, b},
+			Source:      fib.MAC{b, 0, b, 0, b, 0}}
 	}
 	id := must[fib.ID](t)(slice.AddNextHop(state(0)))
 	var stop atomic.Bool
@@ -112,7 +113,8 @@ func TestGroupsShareByWeight(t *testing.T) {
 			hops = append(hops, id)
 		}
 		draw := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) fib.Member {
-			return fib.Member{NextHop: rapid.SampledFrom(hops).Draw(r, "hop"), Weight: rapid.IntRange(1, 20).Draw(r, "weight")}
+			return fib.Member{NextHop: rapid.SampledFrom(hops).Draw(r, "hop"),
+				Weight: rapid.IntRange(1, 20).Draw(r, "weight")}
 		}), 1, 12)
 		members := draw.Draw(r, "members")
 		group, err := slice.AddGroup(members)
@@ -162,7 +164,8 @@ func TestAGroupThatLosesAMemberKeepsTheOthersFlows(t *testing.T) {
 	slice := pool.NewSlice("a", fib.Quota{})
 	var members []fib.Member
 	for range 4 {
-		members = append(members, fib.Member{NextHop: must[fib.ID](t)(slice.AddNextHop(fib.NextHop{Kind: fib.KindForward})), Weight: 1})
+		members = append(members,
+			fib.Member{NextHop: must[fib.ID](t)(slice.AddNextHop(fib.NextHop{Kind: fib.KindForward})), Weight: 1})
 	}
 	group := must[fib.ID](t)(slice.AddGroup(members))
 	before := map[uint32]fib.ID{}
@@ -209,8 +212,8 @@ func TestFlowHashSpreads(t *testing.T) {
 	}
 }
 
-// TestFlowsDivideByChance looks at how flows that differ in little – a port, the end of an address – divide among next hops by
-// weight, and, at a second router, among its: as if by chance, whatever the first chose.
+// TestFlowsDivideByChance looks at how flows that differ in little – a port, the end of an address – divide among next
+// hops by weight, and, at a second router, among its: as if by chance, whatever the first chose.
 func TestFlowsDivideByChance(t *testing.T) {
 	const n = 20_000
 	four, six := netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("2001:db8:1::3")
@@ -221,12 +224,24 @@ func TestFlowsDivideByChance(t *testing.T) {
 		return a
 	}
 	patterns := map[string]func(seed uint32, i int) uint32{
-		"source ports":           func(s uint32, i int) uint32 { return fib.FlowHash(s, four, four.Next(), uint16(32768+i), 443, 6) },
-		"destination ports":      func(s uint32, i int) uint32 { return fib.FlowHash(s, four, four.Next(), 4000, uint16(i), 17) },
-		"IPv4 sources":           func(s uint32, i int) uint32 { return fib.FlowHash(s, last(four, i), four, 5000, 80, 6) },
-		"IPv4 destinations":      func(s uint32, i int) uint32 { return fib.FlowHash(s, four, last(four, i), 0, 0, 1) },
-		"IPv6 destinations":      func(s uint32, i int) uint32 { return fib.FlowHash(s, six, last(six, i), 0, 0, 58) },
-		"IPv6 sources and ports": func(s uint32, i int) uint32 { return fib.FlowHash(s, last(six, i%100), six, uint16(i/100*2), 53, 17) },
+		"source ports": func(s uint32, i int) uint32 {
+			return fib.FlowHash(s, four, four.Next(),
+				uint16(32768+i), 443, 6)
+		},
+		"destination ports": func(s uint32, i int) uint32 {
+			return fib.FlowHash(s, four, four.Next(),
+				4000, uint16(i), 17)
+		},
+		"IPv4 sources": func(s uint32, i int) uint32 {
+			return fib.FlowHash(s, last(four, i),
+				four, 5000, 80, 6)
+		},
+		"IPv4 destinations": func(s uint32, i int) uint32 { return fib.FlowHash(s, four, last(four, i), 0, 0, 1) },
+		"IPv6 destinations": func(s uint32, i int) uint32 { return fib.FlowHash(s, six, last(six, i), 0, 0, 58) },
+		"IPv6 sources and ports": func(s uint32, i int) uint32 {
+			return fib.FlowHash(s, last(six, i%100), six,
+				uint16(i/100*2), 53, 17)
+		},
 	}
 	weights := []int{1, 1, 2, 4}
 	pool := newPool(t, 32, 4)
@@ -254,7 +269,8 @@ func TestFlowsDivideByChance(t *testing.T) {
 				}
 			}
 			if chi > 58 {
-				t.Errorf("flows that differ in %s, seeds %#x, %#x: chi square %.0f, %v", name, first, second, chi, counts)
+				t.Errorf("flows that differ in %s, seeds %#x, %#x: chi square %.0f, %v", name, first,
+					second, chi, counts)
 			}
 		}
 	}
@@ -282,7 +298,8 @@ func TestNextHopsLiveAsLongAsTheyAreUsed(t *testing.T) {
 	if err := table.Delete(p); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := add(); !errors.Is(err, fib.ErrFull) || !strings.Contains(err.Error(), "2 of them until readers are done") {
+	if _, err := add(); !errors.Is(err, fib.ErrFull) ||
+		!strings.Contains(err.Error(), "2 of them until readers are done") {
 		t.Errorf("a next hop's number came back before readers were done: %v", err)
 	}
 	if got := pool.Resolve(id, 1); got.Port != 5 {

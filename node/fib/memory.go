@@ -12,15 +12,15 @@ const (
 	hopWords   = 4 // 64-bit words of a next hop
 )
 
-// Memory is where the words live. It must not move as long as the pool and its readers live. New ignores and overwrites its
-// content; Adopt takes it over.
+// Memory is where the words live. It must not move as long as the pool and its readers live. New ignores and overwrites
+// its content; Adopt takes it over.
 type Memory interface {
 	// Tables has one word for each table that can be published.
 	Tables() []uint64
 	// NextHops has four words for each next hop; the first seven are the pool's own. At most 2^24 next hops are used.
 	NextHops() []uint64
-	// Chunk gives chunk i, ChunkWords long and 64-byte aligned. It is asked for chunks 0, 1, 2… as they are needed, each
-	// once, and answers an error when there is no more.
+	// Chunk gives chunk i, ChunkWords long and 64-byte aligned. It is asked for chunks 0, 1, 2… as they are needed,
+	// each once, and answers an error when there is no more.
 	Chunk(i int) ([]uint32, error)
 }
 

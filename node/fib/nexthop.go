@@ -11,8 +11,8 @@ type ID uint32
 
 const idMask = 1<<24 - 1
 
-// The next hops that every pool has, for all slices. They count against no quota. Their numbers equal their kinds, so that
-// the eBPF program need not look at the array for them.
+// The next hops that every pool has, for all slices. They count against no quota. Their numbers equal their kinds, so
+// that the eBPF program need not look at the array for them.
 const (
 	LocalID = ID(iota + 1)
 	ConnectedID
@@ -27,8 +27,8 @@ const (
 // Kind says what becomes of a packet.
 type Kind uint8
 
-// The kinds. Packets of all kinds but Forward and Blackhole go to the guest, whose own stack does what is right. These kinds
-// differ only in the counter that they add to.
+// The kinds. Packets of all kinds but Forward and Blackhole go to the guest, whose own stack does what is right. These
+// kinds differ only in the counter that they add to.
 const (
 	KindNone        Kind = iota // no route, or a next hop that is gone
 	KindLocal                   // the router's own address
@@ -44,7 +44,8 @@ const (
 )
 
 func (k Kind) String() string {
-	names := [...]string{"none", "local", "connected", "punt", "blackhole", "unreachable", "prohibit", "unresolved", "forward"}
+	names := [...]string{"none", "local", "connected", "punt", "blackhole", "unreachable", "prohibit",
+		"unresolved", "forward"}
 	if int(k) < len(names) {
 		return names[k]
 	}
@@ -57,7 +58,8 @@ func (k Kind) String() string {
 // MAC is an Ethernet address.
 type MAC [6]byte
 
-// NextHop says where a packet goes on. Only KindForward uses Port, MTU and the MACs; Port and MTU are kept for every kind.
+// NextHop says where a packet goes on. Only KindForward uses Port, MTU and the MACs; Port and MTU are kept for every
+// kind.
 type NextHop struct {
 	Kind        Kind
 	Port        uint32 // the caller's number for the port it leaves by, below 2^24
@@ -122,8 +124,8 @@ func (s *Slice) SetNextHop(id ID, h NextHop) error {
 	return nil
 }
 
-// AddGroup takes a number for a group: a packet's flow chooses one of the members, in proportion to their weights, within
-// 2 % where 4,096 buckets allow it. The same next hop may be named twice; groups can't be members.
+// AddGroup takes a number for a group: a packet's flow chooses one of the members, in proportion to their weights,
+// within 2 % where 4,096 buckets allow it. The same next hop may be named twice; groups can't be members.
 func (s *Slice) AddGroup(members []Member) (ID, error) {
 	p := s.pool
 	p.mu.Lock()
@@ -216,10 +218,14 @@ func (s *Slice) owns(id ID, held bool) error {
 
 func (p *Pool) newHop(s *Slice) (ID, error) {
 	if q := s.quota.NextHops; q > 0 && s.usage.NextHops >= q {
-		return 0, fmt.Errorf("%w: %w", lacking(LackNextHops, false, "slice %s: one next hop more would exceed its quota of %d", s.name, q), ErrFull)
+		return 0, fmt.Errorf("%w: %w",
+			lacking(LackNextHops, false, "slice %s: one next hop more would exceed its quota of %d",
+				s.name, q), ErrFull)
 	}
 	if !p.hasNextHop(s) {
-		return 0, fmt.Errorf("%w: %w", lacking(LackNextHops, true, "slice %s: one next hop more: the pool has %d for all slices", s.name, p.shares.NextHops), ErrFull)
+		return 0, fmt.Errorf("%w: %w",
+			lacking(LackNextHops, true, "slice %s: one next hop more: the pool has %d for all slices", s.name,
+				p.shares.NextHops), ErrFull)
 	}
 	var id ID
 	if n := len(p.freeHops); n > 0 {
@@ -227,8 +233,10 @@ func (p *Pool) newHop(s *Slice) (ID, error) {
 	} else if n := len(p.hops); n < min(len(p.hopWords)/hopWords, idMask+1) {
 		id, p.hops = ID(n), append(p.hops, hop{})
 	} else {
-		return 0, fmt.Errorf("%w: %w", lacking(LackNextHops, true, "slice %s: one next hop more: all %d are in use, %d of them until readers are done",
-			s.name, n, p.restHops), ErrFull)
+		return 0, fmt.Errorf("%w: %w",
+			lacking(LackNextHops, true,
+				"slice %s: one next hop more: all %d are in use, %d of them until readers are done",
+				s.name, n, p.restHops), ErrFull)
 	}
 	p.hops[id] = hop{slice: s, held: true, version: p.hops[id].version}
 	s.usage.NextHops++

@@ -7,12 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// ErrFull is in every error that says that memory, next hops or a quota are used up; Lacking says which. The table is then
-// as it was before the change that failed. The caller has what it cannot hold forwarded by the guest (Table.Punt).
+// ErrFull is in every error that says that memory, next hops or a quota are used up; Lacking says which. The table is
+// then as it was before the change that failed. The caller has what it cannot hold forwarded by the guest (Table.Punt).
 var ErrFull = errors.New("full")
 
 // Pool is the words of one node: the tables, nodes and next hops of all its routers, and what Go must know about them.
-// mu is held by every writer. Readers of the words hold no lock: they rely on the order of stores that doc.go describes.
+// mu is held by every writer. Readers of the words hold no lock: they rely on the order of stores that doc.go
+// describes.
 type Pool struct {
 	mu       sync.Mutex
 	tables   []uint64
@@ -104,9 +105,11 @@ func New(mem Memory) (*Pool, error) {
 }
 
 func newPool(mem Memory) (*Pool, error) {
-	p := &Pool{memory: mem, tables: mem.Tables(), hopWords: mem.NextHops(), hops: make([]hop, builtins), owners: map[*Slice]struct{}{}}
+	p := &Pool{memory: mem, tables: mem.Tables(), hopWords: mem.NextHops(), hops: make([]hop, builtins),
+		owners: map[*Slice]struct{}{}}
 	if len(p.hopWords) < hopWords*int(builtins) {
-		return nil, fmt.Errorf("memory for next hops has %d words: %d is the least", len(p.hopWords), hopWords*int(builtins))
+		return nil, fmt.Errorf("memory for next hops has %d words: %d is the least", len(p.hopWords),
+			hopWords*int(builtins))
 	}
 	p.published = make([]bool, len(p.tables))
 	p.chunks.Store(new([][]uint32))
@@ -156,9 +159,9 @@ func (p *Pool) Mark() Mark {
 	return Mark(p.restHead + uint64(len(p.rest)))
 }
 
-// Release makes everything that became unreachable before m usable again. Before the call, each reader that was searching
-// at m must have finished. For eBPF programs that holds after an RCU grace period, or after more time than a program can
-// run.
+// Release makes everything that became unreachable before m usable again. Before the call, each reader that was
+// searching at m must have finished. For eBPF programs that holds after an RCU grace period, or after more time than a
+// program can run.
 func (p *Pool) Release(m Mark) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,22 +183,28 @@ func (p *Pool) Release(m Mark) {
 	}
 }
 
-// alloc takes a run of units for s. Its words still have what their last user wrote. credit is how many units of s the run
-// replaces and will retire next: these do not count against the quota, or a slice at its quota could change nothing.
+// alloc takes a run of units for s. Its words still have what their last user wrote. credit is how many units of s the
+// run replaces and will retire next: these do not count against the quota, or a slice at its quota could change
+// nothing.
 func (p *Pool) alloc(s *Slice, units, credit int) (uint32, error) {
 	if q := s.quota.Bytes; q > 0 && units > credit && s.usage.Bytes+(units-credit)*unitBytes > q {
-		return 0, fmt.Errorf("%w: %w", lacking(LackBytes, false, "slice %s: %d bytes more for its tables would exceed its quota of %d (%d in use)",
-			s.name, (units-credit)*unitBytes, q, s.usage.Bytes), ErrFull)
+		return 0, fmt.Errorf("%w: %w",
+			lacking(LackBytes, false, "slice %s: %d bytes more for its tables would exceed its quota of %d (%d in use)",
+				s.name, (units-credit)*unitBytes, q, s.usage.Bytes), ErrFull)
 	}
 	if more := (units - credit) * unitBytes; more > 0 && !p.hasBytes(s, more) {
-		return 0, fmt.Errorf("%w: %w", lacking(LackBytes, true, "slice %s: %d bytes more for its tables: the pool has %d for all slices (%d in use)",
-			s.name, more, p.shares.Bytes, p.live*unitBytes), ErrFull)
+		return 0, fmt.Errorf("%w: %w",
+			lacking(LackBytes, true,
+				"slice %s: %d bytes more for its tables: the pool has %d for all slices (%d in use)",
+				s.name, more, p.shares.Bytes, p.live*unitBytes), ErrFull)
 	}
 	unit, ok := p.buddy.alloc(units)
 	if !ok {
 		if err := p.grow(); err != nil {
-			return 0, fmt.Errorf("%w: %w: %w", lacking(LackBytes, true, "slice %s: %d bytes more for its tables (%d bytes rest until readers are done)",
-				s.name, units*unitBytes, p.resting*unitBytes), ErrFull, err)
+			return 0, fmt.Errorf("%w: %w: %w",
+				lacking(LackBytes, true,
+					"slice %s: %d bytes more for its tables (%d bytes rest until readers are done)",
+					s.name, units*unitBytes, p.resting*unitBytes), ErrFull, err)
 		}
 		unit, _ = p.buddy.alloc(units)
 	}
@@ -234,8 +243,8 @@ func (p *Pool) free(s *Slice, unit uint32, units int, seen bool) {
 	p.rest = append(p.rest, resting{unit, uint32(units)})
 }
 
-// words returns the words of a run. A chunk is in the list before any word names a unit of it. So a reader must load the
-// list after the word that names the unit.
+// words returns the words of a run. A chunk is in the list before any word names a unit of it. So a reader must load
+// the list after the word that names the unit.
 func (p *Pool) words(unit uint32, n int) []uint32 {
 	at := int(unit%chunkUnits) * unitWords
 	return (*p.chunks.Load())[unit/chunkUnits][at : at+n : at+n]

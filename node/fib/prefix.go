@@ -30,8 +30,8 @@ func (f Family) bits() int {
 	return 128
 }
 
-// address is the bits of an IP address, from the most significant bit of hi on. An IPv4 address fills hi's upper half. The
-// other bits are 0, or 1 in the last address of a range.
+// address is the bits of an IP address, from the most significant bit of hi on. An IPv4 address fills hi's upper half.
+// The other bits are 0, or 1 in the last address of a range.
 type address struct{ hi, lo uint64 }
 
 // address turns a into bits; ok is false if it is of another family. IPv4-mapped IPv6 addresses are IPv6.

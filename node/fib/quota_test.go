@@ -11,9 +11,11 @@ import (
 
 // tenRoutes are those of a small router: two links, their addresses, a default route, and a few beyond.
 func tenRoutes(f fib.Family) (list []fib.Change) {
-	texts := strings.Fields("0.0.0.0/0 10.0.1.0/24 10.0.1.1/32 10.0.2.0/24 10.0.2.1/32 10.1.0.0/16 10.2.0.0/16 10.2.7.0/24 172.16.0.0/12 192.168.3.0/24")
+	texts := strings.Fields("0.0.0.0/0 10.0.1.0/24 10.0.1.1/32 10.0.2.0/24 10.0.2.1/32 10.1.0.0/16 10.2.0.0/16 " +
+		"10.2.7.0/24 172.16.0.0/12 192.168.3.0/24")
 	if f == fib.IPv6 {
-		texts = strings.Fields("::/0 fe80::/64 fe80::1/128 2001:db8:1::/64 2001:db8:1::1/128 2001:db8:2::/64 2001:db8:2::1/128 2001:db8:3::/48 fd00::/8 ff00::/8")
+		texts = strings.Fields("::/0 fe80::/64 fe80::1/128 2001:db8:1::/64 2001:db8:1::1/128 2001:db8:2::/64 " +
+			"2001:db8:2::1/128 2001:db8:3::/48 fd00::/8 ff00::/8")
 	}
 	for _, s := range texts {
 		list = append(list, fib.Change{Prefix: netip.MustParsePrefix(s), NextHop: fib.LocalID})
@@ -21,8 +23,8 @@ func tenRoutes(f fib.Family) (list []fib.Change) {
 	return list
 }
 
-// TestFourThousandSmallRouters asserts that a router of ten routes each of IPv4 and IPv6, its words and its 64-bit table
-// words included, takes 1 KiB at most, and that 4,000 of them fit.
+// TestFourThousandSmallRouters asserts that a router of ten routes each of IPv4 and IPv6, its words and its 64-bit
+// table words included, takes 1 KiB at most, and that 4,000 of them fit.
 func TestFourThousandSmallRouters(t *testing.T) {
 	pool := newPool(t, 16, 20)
 	for i := range 4000 {
@@ -133,7 +135,8 @@ func (l *lab) closes() {
 	if u := l.slice.Usage(); u.Bytes != 0 || u.Routes != 0 || u.Copy != 0 {
 		l.fatal("a slice whose table was closed has %+v", u)
 	}
-	if hop, _, err := l.pool.Lookup(2, l.family, netip.IPv4Unspecified()); l.family == fib.IPv4 && (hop != 0 || err != nil) {
+	if hop, _, err := l.pool.Lookup(2, l.family, netip.IPv4Unspecified()); l.family == fib.IPv4 &&
+		(hop != 0 || err != nil) {
 		l.fatal("a table that was closed answers %d, %v", hop, err)
 	}
 	if err := l.table.Insert(netip.MustParsePrefix("10.0.0.0/8"), fib.PuntID); err == nil {
@@ -168,7 +171,8 @@ func TestMemoryThatIsFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := table.Insert(nth(n), fib.LocalID); !errors.Is(err, fib.ErrFull) || !strings.Contains(err.Error(), "rest until") {
+	if err := table.Insert(nth(n), fib.LocalID); !errors.Is(err, fib.ErrFull) ||
+		!strings.Contains(err.Error(), "rest until") {
 		t.Errorf("memory that rests was used: %v", err)
 	}
 	pool.Release(pool.Mark())

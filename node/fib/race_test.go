@@ -10,9 +10,9 @@ import (
 	"github.com/polyplane/polyplane/node/fib"
 )
 
-// TestTwoChangesDuringOneLookup turns between two states by way of a third, as fast as it can. A reader that took one half
-// of its answer from one state and the other from another would be seen: the route is always there while the default is
-// wrong, and the address beside it always has the outer route.
+// TestTwoChangesDuringOneLookup turns between two states by way of a third, as fast as it can. A reader that took one
+// half of its answer from one state and the other from another would be seen: the route is always there while the
+// default is wrong, and the address beside it always has the outer route.
 func TestTwoChangesDuringOneLookup(t *testing.T) {
 	for _, c := range []struct {
 		family                     fib.Family
@@ -28,12 +28,15 @@ func TestTwoChangesDuringOneLookup(t *testing.T) {
 			if c.family == fib.IPv6 {
 				zero = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 			}
-			route, outer, inner := netip.MustParsePrefix(c.route), netip.MustParsePrefix(c.outer), netip.MustParsePrefix(c.new)
+			route, outer, inner := netip.MustParsePrefix(c.route), netip.MustParsePrefix(c.outer),
+				netip.MustParsePrefix(c.new)
 			here, right, wrong, around := l.hops[1], l.hops[2], l.hops[3], l.hops[4]
-			on := []fib.Change{{Prefix: route, NextHop: here}, {Prefix: zero, NextHop: wrong}, {Prefix: inner, NextHop: here}}
+			on := []fib.Change{{Prefix: route, NextHop: here}, {Prefix: zero, NextHop: wrong},
+				{Prefix: inner, NextHop: here}}
 			off := []fib.Change{{Prefix: zero, NextHop: right}, {Prefix: route}, {Prefix: inner}}
 			// The sibling keeps the route's node, so that the walk ends in it.
-			l.apply([]fib.Change{{Prefix: netip.MustParsePrefix(c.sibling), NextHop: here}, {Prefix: outer, NextHop: around}})
+			l.apply([]fib.Change{{Prefix: netip.MustParsePrefix(c.sibling), NextHop: here},
+				{Prefix: outer, NextHop: around}})
 			l.apply(on)
 
 			var stop atomic.Bool
@@ -47,7 +50,8 @@ func TestTwoChangesDuringOneLookup(t *testing.T) {
 							return
 						}
 						if hop, _ := l.table.Lookup(beside); hop != around {
-							t.Errorf("next hop %d beside a route that comes and goes: the outer route is %d", hop, around)
+							t.Errorf("next hop %d beside a route that comes and goes: the outer route is %d", hop,
+								around)
 							return
 						}
 						if reads[i].rounds.Add(1)%1024 == 0 {

@@ -8,8 +8,8 @@ import (
 
 // The readers here look at the shared words only, as the eBPF program does, and take no lock.
 
-// attempts is how often a reader loads words that change under it before it punts the packet. It is bounded since the eBPF
-// program, which does the same, must end.
+// attempts is how often a reader loads words that change under it before it punts the packet. It is bounded since the
+// eBPF program, which does the same, must end.
 const attempts = 4
 
 // Hop is where a packet goes in the end.
@@ -18,8 +18,8 @@ type Hop struct {
 	NextHop
 }
 
-// Lookup searches the published table number index for the longest prefix around a, and answers its next hop and length:
-// 0, 0 if there is no route.
+// Lookup searches the published table number index for the longest prefix around a, and answers its next hop and
+// length: 0, 0 if there is no route.
 func (p *Pool) Lookup(index int, f Family, a netip.Addr) (hop ID, length int, err error) {
 	if index < 0 || index >= len(p.tables) {
 		return 0, 0, fmt.Errorf("there is no table %d: 0 to %d are possible", index, len(p.tables)-1)
@@ -80,8 +80,8 @@ func (p *Pool) walk(f Family, root uint32, a address) uint32 {
 	return entry
 }
 
-// known returns the words of a run, or none if there cannot be such a run. Spoilt words may name one: readers look at what
-// the fast path really has, whatever that is.
+// known returns the words of a run, or none if there cannot be such a run. Spoilt words may name one: readers look at
+// what the fast path really has, whatever that is.
 func (p *Pool) known(unit uint32, n int) []uint32 {
 	chunks, at := *p.chunks.Load(), int(unit%chunkUnits)*unitWords
 	if int(unit/chunkUnits) >= len(chunks) || at+n > ChunkWords {
@@ -164,10 +164,11 @@ func (p *Pool) read(id ID) (h Hop, group uint64) {
 	return Hop{ID: PuntID, NextHop: NextHop{Kind: KindPunt}}, 0
 }
 
-// FlowHash is the hash that chooses among a group's members: the same for all packets of a flow. Each 32-bit word of the
-// source address, then of the destination address (as numbers, first word first), then the ports (source in the upper half;
-// 0 for packets without, and for all fragments), then the protocol number goes in: h = (h ^ word) · 0x9e3779b1, and
-// h ^= h >> 15. It starts with seed, which differs between routers, so that they do not all choose alike.
+// FlowHash is the hash that chooses among a group's members: the same for all packets of a flow. Each 32-bit word of
+// the source address, then of the destination address (as numbers, first word first), then the ports (source in the
+// upper half; 0 for packets without, and for all fragments), then the protocol number goes in: h = (h ^ word) ·
+// 0x9e3779b1, and h ^= h >> 15. It starts with seed, which differs between routers, so that they do not all choose
+// alike.
 func FlowHash(seed uint32, source, destination netip.Addr, sourcePort, destinationPort uint16, protocol uint8) uint32 {
 	h := seed
 	mix := func(w uint32) {

@@ -6,9 +6,9 @@ import (
 )
 
 // rib is a table's own copy of its routes, except the default route. A trie needs it, since its words do not have the
-// prefixes that longer ones hide; when a longer one goes, the hidden one must come back. It is an open-addressed hash. An
-// IPv4 route takes one 64-bit word (address 32 bits, length 8, next hop 24), an IPv6 route three. The last word of a used
-// slot is never 0. The hash is between 3/16 and 3/4 full.
+// prefixes that longer ones hide; when a longer one goes, the hidden one must come back. It is an open-addressed hash.
+// An IPv4 route takes one 64-bit word (address 32 bits, length 8, next hop 24), an IPv6 route three. The last word of a
+// used slot is never 0. The hash is between 3/16 and 3/4 full.
 type rib struct {
 	words   []uint64
 	n       int

@@ -11,14 +11,16 @@ import (
 // TestShares has slices that own their quotas, large and little ones compete for a pool.
 func TestShares(t *testing.T) {
 	pool := newPool(t, 1000, 64)
-	pool.SetShares(fib.Shares{Bytes: 4 << 20, NextHops: 100, SpareBytes: 512 << 10, SpareNextHops: 10, LittleBytes: 16 << 10, LittleNextHops: 2})
+	pool.SetShares(fib.Shares{Bytes: 4 << 20, NextHops: 100, SpareBytes: 512 << 10, SpareNextHops: 10,
+		LittleBytes: 16 << 10, LittleNextHops: 2})
 	slice := func(name string, q fib.Quota) (s *fib.Slice, fill func() (routes, hops int, full []error)) {
 		s = pool.NewSlice(name, q)
 		table, next := s.NewTable(fib.IPv4), 0
 		return s, func() (routes, hops int, full []error) {
 			t.Helper()
 			for ; len(full) == 0; next++ { // a node for each
-				_, err := table.Apply([]fib.Change{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(next >> 8), byte(next), 1, 0}), 24), NextHop: fib.LocalID}})
+				_, err := table.Apply([]fib.Change{{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(next >> 8),
+					byte(next), 1, 0}), 24), NextHop: fib.LocalID}})
 				if err != nil {
 					full = append(full, err)
 				} else {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// A table is sorted ranges while there are at most maxRanges of them. It becomes a trie when there are more, or when sorting
-// the routes for every change is no longer cheap. It goes back only when its ranges surely fit twice, so that a table at the
-// border does not change its shape with every route.
+// A table is sorted ranges while there are at most maxRanges of them. It becomes a trie when there are more, or when
+// sorting the routes for every change is no longer cheap. It goes back only when its ranges surely fit twice, so that a
+// table at the border does not change its shape with every route.
 const (
 	minOrder   = 3
 	smallOrder = 9
@@ -33,8 +33,8 @@ func smallUnits(f Family, order int) int {
 	return (bytes + unitBytes - 1) / unitBytes
 }
 
-// spans cuts the family's addresses into ranges with one answer each; neighbouring ranges differ. It sorts routes in place.
-// If there are more than maxRanges ranges, it gives up and returns nil.
+// spans cuts the family's addresses into ranges with one answer each; neighbouring ranges differ. It sorts routes in
+// place. If there are more than maxRanges ranges, it gives up and returns nil.
 func spans(routes []route) []span {
 	slices.SortFunc(routes, func(a, b route) int {
 		switch {

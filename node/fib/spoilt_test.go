@@ -10,9 +10,9 @@ import (
 	"github.com/polyplane/polyplane/node/fib"
 )
 
-// FuzzSpoiltWords turns bits in all that a pool left behind, and goes on as an agent does: adopt it or begin anew, read it,
-// put new tables in the place of what was found. Whatever was spoilt, nothing panics, and the new tables are right, take no
-// other's memory and give all of it back.
+// FuzzSpoiltWords turns bits in all that a pool left behind, and goes on as an agent does: adopt it or begin anew, read
+// it, put new tables in the place of what was found. Whatever was spoilt, nothing panics, and the new tables are right,
+// take no other's memory and give all of it back.
 func FuzzSpoiltWords(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed)

@@ -70,7 +70,8 @@ func (s *Slice) NewTable(f Family) *Table {
 	return t
 }
 
-// Publish shows the table to readers as number index of Memory.Tables, by one store. It replaces what Adopt found there.
+// Publish shows the table to readers as number index of Memory.Tables, by one store. It replaces what Adopt found
+// there.
 func (t *Table) Publish(index int) error {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()
@@ -113,10 +114,10 @@ func (t *Table) Delete(p netip.Prefix) error {
 	return err
 }
 
-// Apply makes the changes in their order. Readers see each of them at one moment; while the table is small they see all of
-// them at one moment. Apply returns how many were made. It looks at all changes before it makes the first. If one names a
-// next hop that is not the slice's, or a prefix of the other family, none is made. If memory or the quota does not suffice
-// (ErrFull), those from done on are not made, and the table answers as if they had never come: Punt it.
+// Apply makes the changes in their order. Readers see each of them at one moment; while the table is small they see all
+// of them at one moment. Apply returns how many were made. It looks at all changes before it makes the first. If one
+// names a next hop that is not the slice's, or a prefix of the other family, none is made. If memory or the quota does
+// not suffice (ErrFull), those from done on are not made, and the table answers as if they had never come: Punt it.
 func (t *Table) Apply(changes []Change) (done int, err error) {
 	p := t.pool
 	p.mu.Lock()
@@ -182,8 +183,8 @@ func (t *Table) applyTrie(changes []Change) (done int, err error) {
 	return len(changes), nil
 }
 
-// applySmall makes as many changes as one rebuild can show, and then all or none of these. It stops early when the routes
-// become too many for sorted ranges: the rebuild then makes a trie, and applyTrie goes on.
+// applySmall makes as many changes as one rebuild can show, and then all or none of these. It stops early when the
+// routes become too many for sorted ranges: the rebuild then makes a trie, and applyTrie goes on.
 func (t *Table) applySmall(changes []Change) (done int, err error) {
 	undo := t.pool.undo[:0]
 	for _, c := range changes {
@@ -234,8 +235,8 @@ func (t *Table) remember(r route) (old route) {
 	return old
 }
 
-// unrefGone lets go of the next hops of routes that are gone. It runs last, when no word names them for these routes any more:
-// a number that was put to rest earlier could be free again while a word still names it.
+// unrefGone lets go of the next hops of routes that are gone. It runs last, when no word names them for these routes
+// any more: a number that was put to rest earlier could be free again while a word still names it.
 func (t *Table) unrefGone() {
 	for _, id := range t.pool.gone {
 		t.pool.unref(id)
@@ -252,7 +253,8 @@ func (t *Table) hasRoom(r route) error {
 	if r.length == 0 && t.defaultHop != 0 || r.length > 0 && t.rib.get(r.addr, r.length) != 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", lacking(LackRoutes, false, "slice %s: one route more would exceed its quota of %d", t.slice.name, q), ErrFull)
+	return fmt.Errorf("%w: %w", lacking(LackRoutes, false, "slice %s: one route more would exceed its quota of %d",
+		t.slice.name, q), ErrFull)
 }
 
 // rebuild makes the table anew from all its routes, in the shape that fits, and publishes it by one store. The order

@@ -105,8 +105,8 @@ func (t *Table) chain(r route, depth int, entry uint32) (uint32, error) {
 	return unit, nil
 }
 
-// cover writes entry, which is of a prefix of this length, over all entries of shorter ones, and of the same, down to the
-// leaves. depth is that of the entries' children.
+// cover writes entry, which is of a prefix of this length, over all entries of shorter ones, and of the same, down to
+// the leaves. depth is that of the entries' children.
 func (t *Table) cover(entries []uint32, depth, length int, entry uint32) {
 	for i, e := range entries {
 		if e&childBit != 0 {

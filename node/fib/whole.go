@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// Swap gives t all that next has, by one store: every packet is answered by the old routes or by the new ones. next must
-// be a table of the same slice and family that was never published; it is closed afterwards.
+// Swap gives t all that next has, by one store: every packet is answered by the old routes or by the new ones. next
+// must be a table of the same slice and family that was never published; it is closed afterwards.
 func (t *Table) Swap(next *Table) error {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()
@@ -17,7 +17,8 @@ func (t *Table) Swap(next *Table) error {
 	case next.closed:
 		return next.errClosed()
 	case next == t || next.index >= 0:
-		return fmt.Errorf("table %d can't be swapped with table %d: only with one that was never published", t.index, next.index)
+		return fmt.Errorf("table %d can't be swapped with table %d: only with one that was never published",
+			t.index, next.index)
 	case next.slice != t.slice || next.family != t.family:
 		return fmt.Errorf("slice %s's %s table can't be swapped with slice %s's %s table",
 			t.slice.name, t.family, next.slice.name, next.family)
@@ -31,8 +32,8 @@ func (t *Table) Swap(next *Table) error {
 }
 
 // Punt makes readers punt every packet of the table, by one store, and frees its nodes. That is always right, since the
-// router's own stack forwards these packets, but slow. The table keeps its routes and goes on taking changes for Resume; only
-// the quota of routes can refuse them.
+// router's own stack forwards these packets, but slow. The table keeps its routes and goes on taking changes for
+// Resume; only the quota of routes can refuse them.
 func (t *Table) Punt() error {
 	t.pool.mu.Lock()
 	defer t.pool.mu.Unlock()

@@ -34,8 +34,8 @@ func (r *recorder) word(unit uint32, i int) uint32 {
 	return r.chunks[at>>16][at&0xffff]
 }
 
-// lookup is written after the package's description of the words alone, as the eBPF program is, for little-endian machines
-// and tables at rest.
+// lookup is written after the package's description of the words alone, as the eBPF program is, for little-endian
+// machines and tables at rest.
 func (r *recorder) lookup(index int, a netip.Addr) (hop fib.ID, length int) {
 	table, b := r.Tables()[index], a.AsSlice()
 	unit, entry := uint32(table>>28)&0xfffffff, uint32(0)
@@ -81,11 +81,14 @@ func TestWordsAreAsDescribed(t *testing.T) {
 	pool := must[*fib.Pool](t)(fib.New(mem))
 	slice := pool.NewSlice("a", fib.Quota{})
 	mac := fib.MAC{0x02, 0x11, 0x22, 0x33, 0x44, 0x55}
-	hop := must[fib.ID](t)(slice.AddNextHop(fib.NextHop{Kind: fib.KindForward, Port: 0x123456, MTU: 1500, Destination: mac}))
-	if got, want := mem.NextHops()[28:32], []uint64{0x0001_05dc_123456_08, 0x0001_021122334455, 1 << 48, 0}; hop != 7 || !slices.Equal(got, want) {
+	hop := must[fib.ID](t)(slice.AddNextHop(fib.NextHop{Kind: fib.KindForward, Port: 0x123456,
+		MTU: 1500, Destination: mac}))
+	if got, want := mem.NextHops()[28:32], []uint64{0x0001_05dc_123456_08, 0x0001_021122334455, 1 << 48, 0}; hop != 7 ||
+		!slices.Equal(got, want) {
 		t.Errorf("next hop %d's words are %#x, should be %#x", hop, got, want)
 	}
-	if got, want := mem.NextHops()[:28:28], []uint64{0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0}; !slices.Equal(got, want) {
+	if got, want := mem.NextHops()[:28:28], []uint64{0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0,
+		0, 0, 6, 0, 0, 0}; !slices.Equal(got, want) {
 		t.Errorf("the built-in next hops' words are %#x", got)
 	}
 
@@ -115,12 +118,14 @@ func TestWordsAreAsDescribed(t *testing.T) {
 	}
 	const none, top = 0, 0xffffffff
 	want := []uint32{0, 10 << 24, 10<<24 | 1<<16, 10<<24 | 0x1ff00, 10<<24 | 2<<16, 12 << 24, top, top,
-		none, 7<<24 | 7, 15<<24 | 7, 23<<24 | 7, 7<<24 | 7, none, none, none} // 10.0.0.0/8 and 11.0.0.0/8 end as one range
+		// 10.0.0.0/8 and 11.0.0.0/8 end as one range
+		none, 7<<24 | 7, 15<<24 | 7, 23<<24 | 7, 7<<24 | 7, none, none, none}
 	if got := mem.chunks[0][:16]; !slices.Equal(got, want) {
 		t.Errorf("the block is %#x, should be %#x", got, want)
 	}
 
-	group := must[fib.ID](t)(slice.AddGroup([]fib.Member{{NextHop: hop, Weight: 3}, {NextHop: fib.BlackholeID, Weight: 1}}))
+	group := must[fib.ID](t)(slice.AddGroup([]fib.Member{{NextHop: hop, Weight: 3},
+		{NextHop: fib.BlackholeID, Weight: 1}}))
 	unit := uint32(mem.NextHops()[4*group] >> 16)
 	if got, want := mem.NextHops()[4*group], uint64(unit)<<16|4<<4|15; got != want || unit == 0 {
 		t.Errorf("the group's word is %#x, should be %#x", got, want)

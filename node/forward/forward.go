@@ -39,7 +39,8 @@ type Steering struct {
 
 // Equal tells whether two steerings are the same.
 func (s Steering) Equal(t Steering) bool {
-	return s.Owner == t.Owner && s.Tables == t.Tables && (s.Devices == nil) == (t.Devices == nil) && maps.Equal(s.Devices, t.Devices)
+	return s.Owner == t.Owner && s.Tables == t.Tables && (s.Devices == nil) == (t.Devices == nil) &&
+		maps.Equal(s.Devices, t.Devices)
 }
 
 // Prepared is what became of one Job.

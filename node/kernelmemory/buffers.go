@@ -16,8 +16,8 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// socketLists are files of /proc/net with sockets whose buffers the kernel charges to nobody, and the columns of what waits
-// in them and of the socket's inode. Buffers of UDP and TCP, and of Unix's sockets, are charged.
+// socketLists are files of /proc/net with sockets whose buffers the kernel charges to nobody, and the columns of what
+// waits in them and of the socket's inode. Buffers of UDP and TCP, and of Unix's sockets, are charged.
 var socketLists = []struct {
 	file          string
 	buffer, inode int
@@ -31,8 +31,9 @@ var socketLists = []struct {
 	{"icmp6", 4, 9, true},
 }
 
-// packetLists are files of /proc/net with what netfilter keeps for who listens to it: the columns of the listener's netlink
-// port and of how many messages, or packets, wait, and how many bytes each line that has any, and each of what waits, counts.
+// packetLists are files of /proc/net with what netfilter keeps for who listens to it: the columns of the listener's
+// netlink port and of how many messages, or packets, wait, and how many bytes each line that has any, and each of what
+// waits, counts.
 //
 // A log's listener chooses how large the buffer is that the first packet makes, 128 KiB at most, for which the kernel
 // takes 256. How large a packet is that waits for a verdict is not told; 64 KiB at most.
@@ -81,8 +82,8 @@ const (
 	netlinkPort     = 2
 )
 
-// buffers are what the sockets of a namespace buffer, or have buffered for them, by the socket's inode. The calling thread
-// must be in the namespace.
+// buffers are what the sockets of a namespace buffer, or have buffered for them, by the socket's inode. The calling
+// thread must be in the namespace.
 func buffers() (of map[uint64]int64, sum int64, err error) {
 	of = map[uint64]int64{}
 	listeners, err := kept()
@@ -141,8 +142,8 @@ type holder struct {
 	many int // sockets
 }
 
-// holders are the processes of the namespace, those first that have most. What a socket counts is what `of` says; those that it
-// does not know count nothing.
+// holders are the processes of the namespace, those first that have most. What a socket counts is what `of` says; those
+// that it does not know count nothing.
 func (s *space) holders(of map[uint64]int64) (all []holder, err error) {
 	var here unix.Stat_t
 	if err := unix.Fstat(s.fd, &here); err != nil {
@@ -177,7 +178,10 @@ func (s *space) holders(of map[uint64]int64) (all []holder, err error) {
 		}
 		all = append(all, h)
 	}
-	slices.SortFunc(all, func(a, b holder) int { return cmp.Or(cmp.Compare(b.has, a.has), cmp.Compare(b.many, a.many)) })
+	slices.SortFunc(all, func(a, b holder) int {
+		return cmp.Or(cmp.Compare(b.has, a.has),
+			cmp.Compare(b.many, a.many))
+	})
 	return all, nil
 }
 
@@ -187,9 +191,9 @@ func closeAll(all []holder) {
 	}
 }
 
-// trimBuffers ends processes, those first whose sockets buffer most, until what is left is within the limit, as the kernel
-// ends processes when memory is used up. What sockets buffer that are in no process, but on their way in another socket, only
-// goes when all have ended.
+// trimBuffers ends processes, those first whose sockets buffer most, until what is left is within the limit, as the
+// kernel ends processes when memory is used up. What sockets buffer that are in no process, but on their way in another
+// socket, only goes when all have ended.
 func (s *space) trimBuffers(most int64) (ended int, err error) {
 	var of map[uint64]int64
 	var sum int64

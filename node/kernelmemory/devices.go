@@ -105,7 +105,8 @@ func (s *space) trimDevices(most int, until time.Time) (removed int, left bool, 
 	return removed, false, nil
 }
 
-// mostGroups is how many multicast addresses are remembered of one reading, for which the kernel writes down all of a device.
+// mostGroups is how many multicast addresses are remembered of one reading, for which the kernel writes down all of a
+// device.
 const mostGroups = 1 << 18
 
 // groups are the multicast addresses of a namespace's devices.
@@ -120,8 +121,8 @@ type group struct {
 	address []byte
 }
 
-// readGroups reads until there are more bytes than most, and remembers no more than some of the addresses set by hand. The
-// calling thread must be in the namespace.
+// readGroups reads until there are more bytes than most, and remembers no more than some of the addresses set by hand.
+// The calling thread must be in the namespace.
 func readGroups(most int64) (g groups, err error) {
 	f, err := os.Open("/proc/thread-self/net/dev_mcast")
 	if err != nil {
@@ -156,7 +157,8 @@ func (g *group) drop(socket int) error {
 	}
 	copy(request.name[:unix.IFNAMSIZ-1], g.device)
 	copy(request.address[:], g.address)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCDELMULTI, uintptr(unsafe.Pointer(&request))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCDELMULTI,
+		uintptr(unsafe.Pointer(&request))); errno != 0 {
 		return errno
 	}
 	return nil

@@ -32,7 +32,8 @@ const (
 	exceptionBytes = 512
 	// fullTable is how many exceptions one table has at most (2,048 lists of ten).
 	fullTable = 20480
-	// mostRenewed is how many IPv4 routes, and how many IPv6 routes, are made anew by one look, which takes half a second.
+	// mostRenewed is how many IPv4 routes, and how many IPv6 routes, are made anew by one look, which takes half a
+	// second.
 	mostRenewed = 30000
 	// manyAddresses is how many IPv6 addresses may keep the exceptions of their own routes, addressesRenewed how many
 	// are made anew by one look: the kernel takes a millisecond for each.
@@ -128,7 +129,8 @@ func messages() (sum int64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read its counters of ICMP: %w", err)
 	}
-	if at := bytes.Index(four, []byte("IcmpMsg:")); at >= 0 { // a line of titles and one of numbers; none without messages
+	// a line of titles and one of numbers; none without messages
+	if at := bytes.Index(four, []byte("IcmpMsg:")); at >= 0 {
 		titles, rest, _ := bytes.Cut(four[at:], []byte("\n"))
 		numbers, _, _ := bytes.Cut(rest, []byte("\n"))
 		n := bytes.Fields(numbers)

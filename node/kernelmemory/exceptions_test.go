@@ -35,7 +35,8 @@ const (
 		`ip neighbour replace fd99::2 lladdr 02:00:00:00:00:02 dev d0 router; `
 )
 
-// TestExceptionsAreBounded: what is too much goes, whether the kernel lists it or not, and all routes stay, for every packet.
+// TestExceptionsAreBounded: what is too much goes, whether the kernel lists it or not, and all routes stay, for every
+// packet.
 func TestExceptionsAreBounded(t *testing.T) {
 	attack.Tell(t, "routes without end and, for each, a message that says that its way is narrow",
 		"all the exceptions are taken away, the routes stay")
@@ -52,7 +53,8 @@ func TestExceptionsAreBounded(t *testing.T) {
 		{"IPv4, not listed", 5000, lines(ownHops4, 5000) + "| ip -batch -", false, "ip route flush cache"},
 		{"IPv6", 5000, lines(ownHops6, 5000) + "| ip -6 -batch -", true, ""},
 		{"several ways", 3000, lines(`route replace 10.1.%2$d.%3$d metric %4$d nexthop via 10.0.0.2 nexthop via 10.0.0.3`, 3000) + "| ip -batch -;" +
-			lines(`route replace fd00:1:%4$x::/48 nexthop via fd99::2 nexthop via fd99::3`, 3000) + "| ip -6 -batch -", false, ""},
+			lines(`route replace fd00:1:%4$x::/48 nexthop via fd99::2 nexthop via fd99::3`, 3000) +
+			"| ip -6 -batch -", false, ""},
 		{"next-hop objects", 2000, lines(`nexthop replace id %4$d via 10.0.0.2 dev d0`, 2000) + "| ip -batch -;" +
 			lines(`route replace 10.1.%2$d.%3$d nhid %4$d`, 2000) + "| ip -batch -", false, ""},
 		{"own addresses", 700, lines(`address replace 10.1.%2$d.%3$d/32 dev lo`, 700) + "| ip -batch -;" +
@@ -158,8 +160,8 @@ func difference(a, b string) string {
 	return fmt.Sprintf("%d lines, now %d", len(was), len(is))
 }
 
-// TestExceptionsInUseStay: a router with many routes and some narrow ways, and one of many next hops that hears of few, are left
-// alone, also while the kernel's memory grows.
+// TestExceptionsInUseStay: a router with many routes and some narrow ways, and one of many next hops that hears of few,
+// are left alone, also while the kernel's memory grows.
 func TestExceptionsInUseStay(t *testing.T) {
 	const n = 10000
 	for _, c := range []struct {
@@ -167,7 +169,8 @@ func TestExceptionsInUseStay(t *testing.T) {
 		messages      int
 	}{
 		{"one gateway", lines(`route replace 10.1.%2$d.%3$d via 10.0.0.2`, n) + "| ip -batch -", 5000},
-		{"one next-hop object", "ip nexthop add id 1 via 10.0.0.2 dev d0;" + lines(`route replace 10.1.%2$d.%3$d nhid 1`, n) + "| ip -batch -", 5000},
+		{"one next-hop object", "ip nexthop add id 1 via 10.0.0.2 dev d0;" +
+			lines(`route replace 10.1.%2$d.%3$d nhid 1`, n) + "| ip -batch -", 5000},
 		{"many next hops", lines(ownHops4, n) + "| ip -batch -;" + lines(ownHops6, n) + "| ip -6 -batch -", 200},
 		{"a tunnel", lines(`route replace 10.1.%2$d.%3$d dev v0`, n) + "| ip -batch -", 1000},
 	} {
@@ -177,7 +180,8 @@ func TestExceptionsInUseStay(t *testing.T) {
 			l.in(t, mean, narrow(c.messages))
 			changes := make(chan string)
 			go func() {
-				changes <- l.in(t, mean, "timeout 1 ip monitor route nexthop address | grep '10.1.\\|fd00:\\|^id'; true")
+				changes <- l.in(t, mean,
+					"timeout 1 ip monitor route nexthop address | grep '10.1.\\|fd00:\\|^id'; true")
 			}()
 			time.Sleep(300 * time.Millisecond)
 			for range 3 {

@@ -2,8 +2,8 @@
 // forwarding entries of bridges and tunnels, proxy neighbours, traffic control, multicast addresses, address labels,
 // exceptions of routes –, what their raw, packet and netlink sockets buffer, and how many network devices they make.
 //
-// To read the tables of a thousand namespaces takes a third of a second. So nobody's are read before the kernel's own account
-// of its memory, three lines of /proc/meminfo, has grown by more than can be overlooked.
+// To read the tables of a thousand namespaces takes a third of a second. So nobody's are read before the kernel's own
+// account of its memory, three lines of /proc/meminfo, has grown by more than can be overlooked.
 package kernelmemory
 
 import (
@@ -65,8 +65,8 @@ type Verdict[ID comparable] struct {
 	Err     error
 }
 
-// unmovable is how much memory the kernel has for itself that it cannot give back, in bytes: of its object caches, by pages,
-// and for processors. What is charged to somebody is in it, too.
+// unmovable is how much memory the kernel has for itself that it cannot give back, in bytes: of its object caches, by
+// pages, and for processors. What is charged to somebody is in it, too.
 func unmovable() (int64, error) {
 	fd, err := unix.Open("/proc/meminfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

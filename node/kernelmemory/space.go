@@ -48,8 +48,8 @@ func (s *space) close() {
 	unix.Close(s.fd)
 }
 
-// dump asks for a table. What changes meanwhile does not matter. A dump that each ends by linux.ErrEnough leaves its rest in the
-// socket, and so that is a new one afterwards.
+// dump asks for a table. What changes meanwhile does not matter. A dump that each ends by linux.ErrEnough leaves its
+// rest in the socket, and so that is a new one afterwards.
 func (s *space) dump(b *linux.Batch, each func(payload []byte) error) error {
 	err := s.c.Dump(b, func(_ uint16, payload []byte) error { return each(payload) })
 	switch {
@@ -65,8 +65,8 @@ func (s *space) dump(b *linux.Batch, each func(payload []byte) error) error {
 	return err
 }
 
-// visit hears of an entry: how many bytes the kernel has for it, and how the request to remove it is written. It returns
-// linux.ErrEnough when it wants no more.
+// visit hears of an entry: how many bytes the kernel has for it, and how the request to remove it is written. It
+// returns linux.ErrEnough when it wants no more.
 type visit func(size int64, remove func(*linux.Batch)) error
 
 // reader reads a table. What must be removed before the rest is read in an earlier pass.
@@ -244,8 +244,8 @@ func readProxies(s *space, _ int, each visit) error {
 	})
 }
 
-// readForwarding reads what bridges and tunnels know, and devices' further addresses, but for multicast ones, which other
-// devices have as well.
+// readForwarding reads what bridges and tunnels know, and devices' further addresses, but for multicast ones, which
+// other devices have as well.
 func readForwarding(s *space, _ int, each visit) error {
 	own := map[[6]byte]bool{} // of devices: these entries are the bridges' own
 	links, err := s.links()
@@ -285,7 +285,8 @@ func readForwarding(s *space, _ int, each visit) error {
 			neighbourRequest(b, unix.RTM_DELNEIGH, unix.AF_BRIDGE, flags, p[4:8], p[8:10])
 			for kind, v := range linux.Attrs(p[unix.SizeofNdMsg:]) {
 				switch kind {
-				case unix.NDA_LLADDR, unix.NDA_DST, unix.NDA_VLAN, unix.NDA_PORT, unix.NDA_VNI, unix.NDA_IFINDEX, ndaSrcVNI:
+				case unix.NDA_LLADDR, unix.NDA_DST, unix.NDA_VLAN, unix.NDA_PORT, unix.NDA_VNI,
+					unix.NDA_IFINDEX, ndaSrcVNI:
 					b.Attr(kind, v)
 				}
 			}
@@ -304,7 +305,8 @@ const (
 // firstLabels are those that the kernel gives each namespace.
 var firstLabels = func() map[netip.Prefix]bool {
 	all := map[netip.Prefix]bool{}
-	for _, p := range []string{"::/0", "fc00::/7", "fec0::/10", "2002::/16", "3ffe::/16", "2001::/32", "2001:10::/28", "::ffff:0:0/96",
+	for _, p := range []string{"::/0", "fc00::/7", "fec0::/10", "2002::/16", "3ffe::/16", "2001::/32",
+		"2001:10::/28", "::ffff:0:0/96",
 		"::/96", "::1/128"} {
 		all[netip.MustParsePrefix(p)] = true
 	}
@@ -322,7 +324,8 @@ func readAddressLabels(s *space, _ int, each visit) error {
 			return nil
 		}
 		for kind, v := range linux.Attrs(p[ifalMsg:]) {
-			if a, ok := netip.AddrFromSlice(v); kind == ifalAddress && ok && firstLabels[netip.PrefixFrom(a, int(p[2]))] {
+			if a, ok := netip.AddrFromSlice(v); kind == ifalAddress && ok &&
+				firstLabels[netip.PrefixFrom(a, int(p[2]))] {
 				return nil
 			}
 		}

@@ -90,7 +90,8 @@ func (t *traffic) queueBytes() int64 {
 // ofClsact are the two places where a clsact discipline has filters.
 var ofClsact = []uint32{0xfffffff2, 0xfffffff3}
 
-// readTrafficControl reads in its first pass what is removed, disciplines and actions; all else goes with its discipline.
+// readTrafficControl reads in its first pass what is removed, disciplines and actions; all else goes with its
+// discipline.
 func readTrafficControl(s *space, pass int, each visit) error {
 	type place struct {
 		index  [4]byte
@@ -160,7 +161,8 @@ func readTrafficControl(s *space, pass int, each visit) error {
 }
 
 // actionKinds are all that Linux 6.18 has. An action may be there without a filter.
-var actionKinds = []string{"gact", "mirred", "police", "bpf", "connmark", "csum", "ct", "ctinfo", "gate", "ife", "mpls", "nat", "pedit",
+var actionKinds = []string{"gact", "mirred", "police", "bpf", "connmark", "csum", "ct", "ctinfo", "gate", "ife",
+	"mpls", "nat", "pedit",
 	"sample", "simple", "skbedit", "skbmod", "tunnel_key", "vlan"}
 
 const (

@@ -16,12 +16,12 @@ const (
 	readEvery = 50 * time.Millisecond
 	// followEvery is how often somebody is looked at who had too much.
 	followEvery = 200 * time.Millisecond
-	// step is by how much the kernel's own memory must have grown since everybody was looked at last for a look at everybody;
-	// hurry is by how much when the last look was a short time ago.
+	// step is by how much the kernel's own memory must have grown since everybody was looked at last for a look at
+	// everybody; hurry is by how much when the last look was a short time ago.
 	step  = 32 << 20
 	hurry = 128 << 20
-	// share is the part of a processor's time that looks which find nobody may take, but for such a growth; lookTakes is
-	// what an element takes that has nothing. How long it took by the clock says more of who else is busy.
+	// share is the part of a processor's time that looks which find nobody may take, but for such a growth; lookTakes
+	// is what an element takes that has nothing. How long it took by the clock says more of who else is busy.
 	share     = 20
 	lookTakes = time.Millisecond
 	// holdFor bounds how long an element's processes are held at a time while what is too much is removed.
@@ -34,8 +34,8 @@ const (
 type Watcher[ID comparable] struct {
 	// Elements tells which there are; it must not wait for anything.
 	Elements func() map[ID]Element
-	// Hold has the processes of an element held until release is called: who removes what others add in the meantime may be
-	// the slower of them.
+	// Hold has the processes of an element held until release is called: who removes what others add in the meantime
+	// may be the slower of them.
 	Hold func(ID) (release func())
 	// Tell hears of verdicts; it must not wait.
 	Tell func(Verdict[ID])
@@ -141,8 +141,8 @@ func (w *Watcher[ID]) look(id ID, e Element) {
 
 func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 	var errs []error
-	// Multicast addresses come first: where there are many, reading the forwarding entries, which has to pass them, takes the
-	// kernel a time that grows with their square.
+	// Multicast addresses come first: where there are many, reading the forwarding entries, which has to pass them,
+	// takes the kernel a time that grows with their square.
 	var listed groups
 	var buffered, told int64
 	err := linux.Inside(s.fd, func() (err error) {
@@ -183,7 +183,8 @@ func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 		errs = append(errs, err)
 	} else if len(foreign(all)) > e.Devices {
 		w.holding(id, func(until time.Time) {
-			w.verdict(id, Devices, e.limit(Devices), func() (int, bool, error) { return s.trimDevices(e.Devices, until) })
+			w.verdict(id, Devices, e.limit(Devices),
+				func() (int, bool, error) { return s.trimDevices(e.Devices, until) })
 		})
 	}
 	tunnels := slices.ContainsFunc(all, func(d device) bool { return d.tunnel })

@@ -53,8 +53,10 @@ func newLab(t *testing.T, memory int64) *lab {
 			ip address add 10.0.0.1/8 dev d0; ip link add b0 type bridge; ip link set b0 up; ip link add p0 type veth peer name p1
 			ip link set p0 master b0; ip link set p0 up; ip link add v0 type vxlan id 5 dev d0 dstport 4789; ip link set v0 up`)
 	}
-	l.w = &Watcher[string]{Elements: func() map[string]Element { return l.elements }, Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		Tell: func(v Verdict[string]) { l.verdicts <- v }, suspect: map[string]time.Time{}, exceptional: map[string]*exceptional{}}
+	l.w = &Watcher[string]{Elements: func() map[string]Element { return l.elements },
+		Log:  slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Tell: func(v Verdict[string]) { l.verdicts <- v }, suspect: map[string]time.Time{},
+		exceptional: map[string]*exceptional{}}
 	return l
 }
 
@@ -86,7 +88,8 @@ var tables = []struct {
 		return lines(`nexthop replace id %4$d via 10.1.1.1 dev d0`, n) + "| ip -batch -"
 	}, "ip nexthop | wc -l"},
 	{"groups of next hops", NextHops, 10, 100, func(n int) string {
-		return "ip nexthop replace id 1 via 10.1.1.1 dev d0;" + lines(`nexthop replace id 1%4$05d group 1 type resilient buckets 2048`, n) + "| ip -batch -"
+		return "ip nexthop replace id 1 via 10.1.1.1 dev d0;" +
+			lines(`nexthop replace id 1%4$05d group 1 type resilient buckets 2048`, n) + "| ip -batch -"
 	}, "ip nexthop | wc -l"},
 	{"proxy neighbours", Proxies, 5000, 20000, func(n int) string {
 		return lines(`neighbour replace proxy 11.%1$d.%2$d.%3$d dev d0`, n) + "| ip -batch -"
@@ -98,26 +101,31 @@ var tables = []struct {
 		return lines(`fdb replace 02:00:00:%1$02x:%2$02x:%3$02x dev v0 self dst 10.2.2.2`, n) + "| bridge -batch -"
 	}, "bridge fdb show dev v0 | grep -c 02:00:00:; true"},
 	{"a device's addresses", Forwarding, 1000, 9000, func(n int) string {
-		return "bridge fdb flush dev d0 self 2>/dev/null; " + lines(`fdb add 02:00:00:%1$02x:%2$02x:%3$02x dev d0 self`, n) + "| bridge -force -batch - 2>/dev/null; true"
+		return "bridge fdb flush dev d0 self 2>/dev/null; " + lines(`fdb add 02:00:00:%1$02x:%2$02x:%3$02x dev d0 self`,
+			n) + "| bridge -force -batch - 2>/dev/null; true"
 	}, "bridge fdb show dev d0 | grep -c 02:00:00:; true"},
 	{"multicast addresses", Multicast, 1000, 9000, func(n int) string {
 		return fmt.Sprintf(`perl -e 'socket my $s, 2, 2, 0; for (1 .. %d) { # SIOCADDMULTI
 			ioctl $s, 0x8931, pack "a16SC6x16", "d0", 0, 1, 0, 0x5e, $_ >> 16, $_ >> 8 & 255, $_ & 255 or die "$_: $!" }'`, n)
 	}, "ip maddress show dev d0 | grep -c static; true"},
 	{"classes", TrafficControl, 50, 400, func(n int) string {
-		return "tc qdisc replace dev d0 root handle 1: htb;" + lines(`class replace dev d0 parent 1: classid 1:%4$x htb rate 1mbit`, n) + "| tc -batch -"
+		return "tc qdisc replace dev d0 root handle 1: htb;" +
+			lines(`class replace dev d0 parent 1: classid 1:%4$x htb rate 1mbit`, n) + "| tc -batch -"
 	}, "tc class show dev d0 | wc -l"},
 	{"filters", TrafficControl, 200, 4000, func(n int) string {
-		return "tc qdisc replace dev d0 clsact;" + lines(`filter add dev d0 egress protocol ip pref 7 u32 match ip dst 10.%1$d.%2$d.%3$d`, n) + "| tc -batch -"
+		return "tc qdisc replace dev d0 clsact;" +
+			lines(`filter add dev d0 egress protocol ip pref 7 u32 match ip dst 10.%1$d.%2$d.%3$d`, n) + "| tc -batch -"
 	}, "tc filter show dev d0 egress | wc -l"},
 	{"address labels", AddressLabels, 5000, 20000, func(n int) string {
-		return lines(`addrlabel add prefix fd00:%1$x:%2$x:%3$x::/64 label 7`, n) + "| ip -force -batch - 2>/dev/null; true"
+		return lines(`addrlabel add prefix fd00:%1$x:%2$x:%3$x::/64 label 7`, n) +
+			"| ip -force -batch - 2>/dev/null; true"
 	}, "ip addrlabel | grep -c fd00; true"},
 }
 
 // TestTablesAreBounded fills each table, first within the limit, then beyond it.
 func TestTablesAreBounded(t *testing.T) {
-	attack.Tell(t, "next hops, proxy neighbours, addresses of bridges, tunnels and devices, multicast addresses, traffic control and address "+
+	attack.Tell(t, "next hops, proxy neighbours, addresses of bridges, tunnels and devices, multicast addresses, "+
+		"traffic control and address "+
 		"labels without end", "all that is taken away, and nothing of anybody else's")
 	for _, c := range tables {
 		t.Run(c.name, func(t *testing.T) {
@@ -160,7 +168,8 @@ func TestTablesAreBounded(t *testing.T) {
 				t.Error("nobody was told")
 			}
 			for len(l.verdicts) > 0 {
-				if v := <-l.verdicts; v.ID != mean || v.Table != c.table || v.Err != nil || v.Removed == 0 || v.Limit != 1<<20 {
+				if v := <-l.verdicts; v.ID != mean || v.Table != c.table || v.Err != nil ||
+					v.Removed == 0 || v.Limit != 1<<20 {
 					t.Errorf("told was %+v", v)
 				}
 			}
@@ -198,8 +207,8 @@ func TestDevicesAreBounded(t *testing.T) {
 	}
 }
 
-// hoarder keeps messages to itself in many netlink sockets, as only the root of a namespace may. The kind of socket is one that
-// any element may have.
+// hoarder keeps messages to itself in many netlink sockets, as only the root of a namespace may. The kind of socket is
+// one that any element may have.
 const hoarder = `$| = 1; my @s; my $m = pack("LSSLL", 60016, 0, 0, 0, 0) . "x" x 60000;
 	for (1 .. 200) { socket my $s, 16, 3, 0 or last; setsockopt $s, 1, 8, pack "i", 1 << 20; bind $s, pack "SSLL", 16, 0, 0, 0 or die "bind: $!";
 		my $port = (unpack "SSLL", getsockname $s)[2]; socket my $from, 16, 3, 0 or last; push @s, $s;
@@ -234,11 +243,14 @@ const (
 
 // TestBuffersAreBounded: the process that keeps most in sockets that nobody is charged for is ended.
 func TestBuffersAreBounded(t *testing.T) {
-	attack.Tell(t, "a process that keeps megabytes in buffers of netlink sockets, of netfilter's log, or in packets that wait for its verdict", "the process is ended, another stays")
-	for name, c := range map[string]struct{ prepare, program string }{"messages": {"true", hoarder}, "logs": {logRules, logger}, "verdicts": {queueRules, judge}} {
+	attack.Tell(t, "a process that keeps megabytes in buffers of netlink sockets, of netfilter's log, or in packets "+
+		"that wait for its verdict", "the process is ended, another stays")
+	for name, c := range map[string]struct{ prepare, program string }{"messages": {"true", hoarder},
+		"logs": {logRules, logger}, "verdicts": {queueRules, judge}} {
 		t.Run(name, func(t *testing.T) {
 			if name == "verdicts" {
-				if out, err := exec.Command("unshare", "-n", "sh", "-c", c.prepare).CombinedOutput(); err != nil && strings.Contains(string(out), "No such file") {
+				if out, err := exec.Command("unshare", "-n", "sh", "-c", c.prepare).CombinedOutput(); err != nil &&
+					strings.Contains(string(out), "No such file") {
 					t.Skip("this kernel has no queues for verdicts (nft_queue)")
 				}
 			}
@@ -287,7 +299,8 @@ func testBuffers(t *testing.T, prepare, program string) {
 	}
 }
 
-// TestGrowthIsSeen: who takes much in a short time is found by what the kernel has of memory, and held to it while it goes on.
+// TestGrowthIsSeen: who takes much in a short time is found by what the kernel has of memory, and held to it while it
+// goes on.
 func TestGrowthIsSeen(t *testing.T) {
 	l := newLab(t, 64<<20)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -298,8 +311,10 @@ func TestGrowthIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command("nsenter", "--net="+l.elements[mean].Path, "sh", "-c", "while :; do ip nexthop replace id 1 via 10.1.1.1 dev d0; "+
-		lines(`nexthop replace id 1%4$05d group 1 type resilient buckets 65534`, 2000)+"| ip -force -batch - 2>/dev/null; done")
+	c := exec.Command("nsenter", "--net="+l.elements[mean].Path, "sh", "-c",
+		"while :; do ip nexthop replace id 1 via 10.1.1.1 dev d0; "+
+			lines(`nexthop replace id 1%4$05d group 1 type resilient buckets 65534`, 2000)+
+			"| ip -force -batch - 2>/dev/null; done")
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -322,7 +337,8 @@ func TestGrowthIsSeen(t *testing.T) {
 		}
 	}
 	attack.Measured(t, "groups of next hops of two megabytes each, without end, for four seconds",
-		fmt.Sprintf("%d MiB at most at a time; %d groups were made and taken away, in %d turns", most>>20, removed, told))
+		fmt.Sprintf("%d MiB at most at a time; %d groups were made and taken away, in %d turns",
+			most>>20, removed, told))
 	if told == 0 || most > 2<<30 {
 		t.Errorf("it had %d MiB, and was told of %d times", most>>20, told)
 	}
@@ -335,7 +351,8 @@ func BenchmarkLook(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer unix.Unmount(path, unix.MNT_DETACH)
-	w := &Watcher[string]{Tell: func(Verdict[string]) {}, suspect: map[string]time.Time{}, exceptional: map[string]*exceptional{}, Log: slog.New(slog.DiscardHandler)}
+	w := &Watcher[string]{Tell: func(Verdict[string]) {}, suspect: map[string]time.Time{},
+		exceptional: map[string]*exceptional{}, Log: slog.New(slog.DiscardHandler)}
 	e := Element{Path: path, Memory: 256 << 20, Devices: 1024}
 	for b.Loop() {
 		w.look("x", e)

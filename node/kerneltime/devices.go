@@ -53,7 +53,8 @@ func in(path string, f func(c *linux.Rtnetlink) error) error {
 // errUnknownEnds is of an element of which is not known what its ports' other ends are.
 var errUnknownEnds = errors.New("the ends of its links are not known")
 
-// here is the thread's network namespace. Only a goroutine that is locked to its thread, and enters no other, may use it.
+// here is the thread's network namespace. Only a goroutine that is locked to its thread, and enters no other, may use
+// it.
 type here struct{ home *os.File }
 
 func newHere() (here, error) {
@@ -62,9 +63,10 @@ func newHere() (here, error) {
 }
 
 // peek lists devices as devices does, but asks only what the kernel answers without its lock for changes of the network
-// (RTNL), which others hold for seconds where many change much: its list of counters (/proc/net/dev), and the names that
-// go with indices. Of these it learns those of the ports and the given ones; whether a device is up it does not learn. The
-// thread itself enters the namespace and comes back: a new one would have to wait for a processor as everybody does.
+// (RTNL), which others hold for seconds where many change much: its list of counters (/proc/net/dev), and the names
+// that go with indices. Of these it learns those of the ports and the given ones; whether a device is up it does not
+// learn. The thread itself enters the namespace and comes back: a new one would have to wait for a processor as
+// everybody does.
 func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) {
 	if len(e.Ports) == 0 || slices.Contains(e.Inner, 0) || len(e.Inner) != len(e.Ports) {
 		return nil, errUnknownEnds
@@ -79,7 +81,8 @@ func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) 
 	}
 	defer func() {
 		if err := unix.Setns(int(h.home.Fd()), unix.CLONE_NEWNET); err != nil {
-			panic(fmt.Sprintf("come back from a network namespace: %v", err)) // whatever follows would be done to an element
+			// whatever follows would be done to an element
+			panic(fmt.Sprintf("come back from a network namespace: %v", err))
 		}
 	}()
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -104,7 +107,8 @@ func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) 
 	after := names()
 	for line := range strings.Lines(string(list)) {
 		d, ok := parseCounters(line)
-		// A name that went from one device to another meanwhile is nobody's: who does that makes no port of a device of his own.
+		// A name that went from one device to another meanwhile is nobody's: who does that makes no port of a device of
+		// his own.
 		if index := before[d.Name]; ok && index == after[d.Name] {
 			d.Index = index
 		}
@@ -122,8 +126,8 @@ func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) 
 // loopback is the index of lo in every namespace.
 const loopback = 1
 
-// parseCounters reads a line of /proc/net/dev: "name: bytes packets errs drop fifo frame compressed multicast bytes packets …", what
-// was received before what was sent (proc_pid_net(5)).
+// parseCounters reads a line of /proc/net/dev: "name: bytes packets errs drop fifo frame compressed multicast bytes
+// packets …", what was received before what was sent (proc_pid_net(5)).
 func parseCounters(line string) (d Device, ok bool) {
 	name, rest, ok := strings.Cut(line, ":")
 	fields := strings.Fields(rest)
@@ -140,8 +144,8 @@ func parseCounters(line string) (d Device, ok bool) {
 	return Device{Name: strings.TrimSpace(name), Bytes: n[0], Received: n[1], Packets: n[1] + n[2]}, true
 }
 
-// nameOf is the name of the device with an index, or empty (SIOCGIFNAME, netdevice(7)). The other way round the kernel would
-// load a module for a name that is no device's.
+// nameOf is the name of the device with an index, or empty (SIOCGIFNAME, netdevice(7)). The other way round the kernel
+// would load a module for a name that is no device's.
 func nameOf(socket, index int) string {
 	var r struct {
 		name  [unix.IFNAMSIZ]byte
@@ -149,13 +153,15 @@ func nameOf(socket, index int) string {
 		_     [20]byte // struct ifreq of linux/if.h
 	}
 	r.index = int32(index)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCGIFNAME, uintptr(unsafe.Pointer(&r))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(socket), unix.SIOCGIFNAME,
+		uintptr(unsafe.Pointer(&r))); errno != 0 {
 		return ""
 	}
 	return unix.ByteSliceToString(r.name[:])
 }
 
-// devices lists those of an element's namespace but for lo. Where its ports are not known, every pair that leads out is one.
+// devices lists those of an element's namespace but for lo. Where its ports are not known, every pair that leads out is
+// one.
 func devices(c *linux.Rtnetlink, e *Element) (all []Device, err error) {
 	for range 8 {
 		all = nil
@@ -163,7 +169,8 @@ func devices(c *linux.Rtnetlink, e *Element) (all []Device, err error) {
 		b.Request(unix.RTM_GETLINK, 0)
 		b.Link(0, 0, 0)
 		err = c.Dump(&b, func(kind uint16, payload []byte) error {
-			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg && binary.NativeEndian.Uint16(payload[2:]) != unix.ARPHRD_LOOPBACK {
+			if kind == unix.RTM_NEWLINK && len(payload) >= unix.SizeofIfInfomsg &&
+				binary.NativeEndian.Uint16(payload[2:]) != unix.ARPHRD_LOOPBACK {
 				all = append(all, parseDevice(payload, e))
 			}
 			return nil

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// What the kernel's work for an element may be. A packet that comes by one of its links is worth work: so much for each, and
-// for each byte of it, is nobody's concern. All other work somebody inside has made: by devices that hand packets round
-// and round, by rules that take a packet a millisecond.
+// What the kernel's work for an element may be. A packet that comes by one of its links is worth work: so much for
+// each, and for each byte of it, is nobody's concern. All other work somebody inside has made: by devices that hand
+// packets round and round, by rules that take a packet a millisecond.
 const (
 	perPacket = 40 * time.Microsecond
 	perByte   = 2 * time.Nanosecond
 	// allowance is what may be made beyond that, in cores, by an element that states no `cpu`, and the least one.
 	allowance, leastAllowance = 0.5, 0.1
-	// perOrigin is how often an element may be passed by what has begun or ended in its network, or come in from elsewhere: there, and
-	// an answer back. What an element passes on beyond that goes round over several elements' links, and is worth nothing.
+	// perOrigin is how often an element may be passed by what has begun or ended in its network, or come in from
+	// elsewhere: there, and an answer back. What an element passes on beyond that goes round over several elements'
+	// links, and is worth nothing.
 	perOrigin = 2
 	// margin is which part of what an element may make it gets while it is paced.
 	margin = 0.8
@@ -50,8 +51,8 @@ type look struct {
 	at      time.Time
 	cores   map[int]float64 // nobody's time, by device
 	devices []Device
-	// origins are the packets a second that began or ended in the element's network; entered those, since ever, that came in by its
-	// links from elsewhere. Where all is not known, nobody passes on too much.
+	// origins are the packets a second that began or ended in the element's network; entered those, since ever, that
+	// came in by its links from elsewhere. Where all is not known, nobody passes on too much.
 	origins float64
 	entered uint64
 	unknown bool

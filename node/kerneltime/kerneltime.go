@@ -1,6 +1,6 @@
 // Package kerneltime measures whose packets the kernel is working on: time that no control group is charged for. The
-// programs look at all processors of the machine, for a small part of the time, and charge the network namespaces of the
-// devices that packets are on.
+// programs look at all processors of the machine, for a small part of the time, and charge the network namespaces of
+// the devices that packets are on.
 package kerneltime
 
 import (
@@ -26,8 +26,8 @@ type Owner struct {
 
 // Time is how much of the processors somebody's packets take.
 type Time struct {
-	// Taken is nobody's time, in cores; Own is that of processes of the same namespace, which is charged to them where the
-	// kernel does not take the time of soft interrupts off again (CONFIG_IRQ_TIME_ACCOUNTING).
+	// Taken is nobody's time, in cores; Own is that of processes of the same namespace, which is charged to them where
+	// the kernel does not take the time of soft interrupts off again (CONFIG_IRQ_TIME_ACCOUNTING).
 	Taken, Own float64
 }
 
@@ -61,8 +61,9 @@ func New() (*Sampler, error) {
 }
 
 func (s *Sampler) timer(cpu int) error {
-	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK, Sample: uint64(period),
-		Bits: unix.PerfBitDisabled}
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CPU_CLOCK,
+		Sample: uint64(period),
+		Bits:   unix.PerfBitDisabled}
 	attr.Size = uint32(unix.PERF_ATTR_SIZE_VER5)
 	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if errors.Is(err, unix.ENODEV) {
@@ -86,7 +87,8 @@ func (s *Sampler) Close() {
 // Work is what was seen in some time.
 type Work struct {
 	Taken map[Owner]Time
-	// Origins is how many packets a second began or ended in a namespace: those sent by processes, and those taken by TCP.
+	// Origins is how many packets a second began or ended in a namespace: those sent by processes, and those taken by
+	// TCP.
 	Origins map[uint32]float64
 }
 
@@ -101,7 +103,8 @@ func (s *Sampler) Measure(span time.Duration) (_ Work, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	for name, program := range map[string]*ebpf.Program{"softirq_entry": s.objects.SoftBegins, "softirq_exit": s.objects.SoftEnds,
+	for name, program := range map[string]*ebpf.Program{"softirq_entry": s.objects.SoftBegins,
+		"softirq_exit":      s.objects.SoftEnds,
 		"netif_receive_skb": s.objects.Received, "net_dev_start_xmit": s.objects.Sending,
 		"xdp_devmap_xmit": s.objects.SendingXdp, "tcp_probe": s.objects.Taken} {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: program})
@@ -210,8 +213,8 @@ func online() ([]int, error) {
 	return all, nil
 }
 
-// SoftInterrupts is the time that all processors have spent in soft interrupts, by the kernel's own account, which it takes
-// at every tick (proc(5), /proc/stat).
+// SoftInterrupts is the time that all processors have spent in soft interrupts, by the kernel's own account, which it
+// takes at every tick (proc(5), /proc/stat).
 func SoftInterrupts() (time.Duration, error) {
 	fd, err := unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

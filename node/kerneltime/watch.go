@@ -17,7 +17,8 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// When is looked. While packets take little of the processors, only the kernel's own account of soft interrupts is read.
+// When is looked. While packets take little of the processors, only the kernel's own account of soft interrupts is
+// read.
 const (
 	glance    = 100 * time.Millisecond // at that account
 	lookEvery = 400 * time.Millisecond
@@ -38,7 +39,8 @@ const (
 	mostEntries = 64
 )
 
-// PacedFor is how long an element's packets are paced for the first time; each further time in ten minutes it is twice as long.
+// PacedFor is how long an element's packets are paced for the first time; each further time in ten minutes it is twice
+// as long.
 const PacedFor = time.Minute
 
 // Verdict is what was done to an element that made more work than it may.
@@ -56,7 +58,8 @@ type Verdict[ID comparable] struct {
 type Watcher[ID comparable] struct {
 	// Elements tells which there are; it must not wait for anything.
 	Elements func() map[ID]Element
-	// Pace lets an element have so many packets a second, less than none: as many as come. It must not wait for anything.
+	// Pace lets an element have so many packets a second, less than none: as many as come. It must not wait for
+	// anything.
 	Pace func(ID, Element, int) error
 	// Tell hears of verdicts; it must not wait either.
 	Tell func(Verdict[ID])
@@ -85,18 +88,20 @@ type pacing struct {
 	span  time.Duration
 }
 
-// Times are how much of the processors each element's packets take, by the latest looks; who is not in it, next to nothing.
+// Times are how much of the processors each element's packets take, by the latest looks; who is not in it, next to
+// nothing.
 func (w *Watcher[ID]) Times() map[ID]Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.time)
 }
 
-// Run watches until the context ends. What floods the processors must not keep it from them, so it has its thread before all
-// others; the little that it does is bounded.
+// Run watches until the context ends. What floods the processors must not keep it from them, so it has its thread
+// before all others; the little that it does is bounded.
 func (w *Watcher[ID]) Run(ctx context.Context) error {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-	first := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK}
+	first := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1,
+		Flags: unix.SCHED_FLAG_RESET_ON_FORK}
 	if unix.SchedSetAttr(0, &first, 0) != nil { // as in control groups v1 without time for such threads
 		unix.Setpriority(unix.PRIO_PROCESS, 0, -20) //nolint:errcheck // then it waits its turn
 	}
@@ -152,13 +157,15 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 	}
 }
 
-// rest sleeps. The kernel wakes the thread: Go's timers need one of the runtime's others to run first, which are as everybody's.
+// rest sleeps. The kernel wakes the thread: Go's timers need one of the runtime's others to run first, which are as
+// everybody's.
 func rest(span time.Duration) {
 	t := unix.NsecToTimespec(int64(span))
 	unix.Nanosleep(&t, nil) //nolint:errcheck // an early end is none that matters
 }
 
-// look lists an element's devices, of those with these indices whatever is known, without waiting for others where that can be.
+// look lists an element's devices, of those with these indices whatever is known, without waiting for others where that
+// can be.
 func (w *Watcher[ID]) look(e *Element, indices iter.Seq[int]) (all []Device, err error) {
 	if all, err = w.here.peek(e, indices); !errors.Is(err, errUnknownEnds) {
 		return all, err
@@ -351,7 +358,8 @@ func (w *Watcher[ID]) end(id ID, e Element, x Excess) {
 // none are no indices.
 func none(func(int) bool) {}
 
-// keepBare takes an element's own devices away that are up. Those that are not are left, and looked at again once they count.
+// keepBare takes an element's own devices away that are up. Those that are not are left, and looked at again once they
+// count.
 func (w *Watcher[ID]) keepBare(id ID, e *Element) error {
 	all, err := w.look(e, none)
 	if err != nil {
@@ -410,7 +418,8 @@ func foreign(all []Device) (others []Device) {
 	return others
 }
 
-// guard keeps the barred elements without devices of their own, and those paced to their pace, also at ports that have come since.
+// guard keeps the barred elements without devices of their own, and those paced to their pace, also at ports that have
+// come since.
 func (w *Watcher[ID]) guard(now time.Time) {
 	if len(w.barred) == 0 && len(w.paced) == 0 {
 		return

@@ -92,7 +92,11 @@ func TestPeek(t *testing.T) {
 			return
 		}
 		defer h.home.Close()
-		if err := in(e.Path, func(c *linux.Rtnetlink) (err error) { says, err = devices(c, &e); return err }); err != nil {
+		if err := in(e.Path, func(c *linux.Rtnetlink) (err error) {
+			says,
+				err = devices(c, &e)
+			return err
+		}); err != nil {
 			t.Error(err)
 			return
 		}
@@ -113,10 +117,12 @@ func TestPeek(t *testing.T) {
 		if !slices.Equal(got, says) || len(got) != 4 || got[1].Name != "p" || !got[1].Outer || got[1].Packets == 0 {
 			t.Errorf("it learns %+v, netlink says %+v", got, says)
 		}
-		if _, err := h.peek(&Element{Path: e.Path, Ports: []int{3}, Inner: []int{0}}, none); !errors.Is(err, errUnknownEnds) {
+		if _, err := h.peek(&Element{Path: e.Path, Ports: []int{3}, Inner: []int{0}},
+			none); !errors.Is(err, errUnknownEnds) {
 			t.Errorf("with an end that is not known: %v", err)
 		}
-		if _, err := h.peek(&Element{Path: e.Path + "x", Ports: []int{3}, Inner: []int{3}}, none); !errors.Is(err, os.ErrNotExist) {
+		if _, err := h.peek(&Element{Path: e.Path + "x", Ports: []int{3}, Inner: []int{3}},
+			none); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("of an element that has gone: %v", err)
 		}
 		if unix.Stat("/proc/thread-self/ns/net", &after); before.Ino != after.Ino {
@@ -140,7 +146,8 @@ func TestWatcherEndsALoop(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		elements[name] = Element{Path: path, CPU: leastAllowance} // an emulated machine samples few of its timers' ticks
+		// an emulated machine samples few of its timers' ticks
+		elements[name] = Element{Path: path, CPU: leastAllowance}
 	}
 	linked(t, elements, "loop", "peace")
 	verdicts := make(chan Verdict[string], 16)
@@ -164,7 +171,8 @@ func TestWatcherEndsALoop(t *testing.T) {
 		select {
 		case v := <-verdicts:
 			t.Logf("%+v", v)
-			if v.ID != "loop" || v.Err != nil || strings.Join(v.Devices, " ") != "b1 b2 x1 x2 y1 y2" || v.Removed != 6 || v.Barred != again {
+			if v.ID != "loop" || v.Err != nil || strings.Join(v.Devices, " ") != "b1 b2 x1 x2 y1 y2" ||
+				v.Removed != 6 || v.Barred != again {
 				t.Errorf("the verdict is %+v", v)
 			}
 		case <-time.After(time.Minute):
@@ -178,9 +186,11 @@ func TestWatcherEndsALoop(t *testing.T) {
 		}
 	}
 	// Whoever has done it twice has no device that is up and sends anything.
-	inside("ip link add x1 type veth peer name x2; ip link set x2 up; ip link set x1 up; ip address add 192.0.2.1/24 dev x1; " +
+	inside("ip link add x1 type veth peer name x2; ip link set x2 up; ip link set x1 up; ip address add 192.0.2.1/24 " +
+		"dev x1; " +
 		"ping -c 3 -i 0.2 -W 1 192.0.2.2; true")
-	for end := time.Now().Add(time.Minute); strings.Contains(inside("ip -o link"), "x1"); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); strings.Contains(inside("ip -o link"),
+		"x1"); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it may make devices")
 		}

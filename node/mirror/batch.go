@@ -61,7 +61,8 @@ const (
 )
 
 func (k Kind) String() string {
-	names := [...]string{"none", "local", "connected", "punt", "blackhole", "unreachable", "prohibit", "unresolved", "forward"}
+	names := [...]string{"none", "local", "connected", "punt", "blackhole", "unreachable", "prohibit",
+		"unresolved", "forward"}
 	if int(k) < len(names) {
 		return names[k]
 	}

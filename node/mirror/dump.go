@@ -205,7 +205,8 @@ func (v *View) keepMixed(list []uint32) {
 		}
 		for i, told := range v.dump.cur {
 			n := &v.ways[told]
-			if n.joins && !n.mixed && n.metric == o.metric && slices.EqualFunc(n.hops, o.hops, func(a, b hop) bool { return sameHop(&a, &b) }) {
+			if n.joins && !n.mixed && n.metric == o.metric &&
+				slices.EqualFunc(n.hops, o.hops, func(a, b hop) bool { return sameHop(&a, &b) }) {
 				v.refWay(w)
 				v.dump.cur[i] = w
 				v.unrefWay(told)

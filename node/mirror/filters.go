@@ -85,7 +85,8 @@ func (x *filters) follow(tell func([2]string, error) error) error {
 	return nil
 }
 
-// look tells why packets of each family must pass the filter, "" if they need not. What changes meanwhile is looked at again.
+// look tells why packets of each family must pass the filter, "" if they need not. What changes meanwhile is looked at
+// again.
 func (x *filters) look() (why [2]string, err error) {
 	if x.monitor == nil {
 		return why, nil

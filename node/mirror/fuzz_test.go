@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzNotify hands a view messages that nobody would send. It must not fail, name what was not told, or keep what is gone.
+// FuzzNotify hands a view messages that nobody would send. It must not fail, name what was not told, or keep what is
+// gone.
 func FuzzNotify(f *testing.F) {
 	for _, seed := range [][]byte{
 		join(linkUp(2), rt{prefix: "192.0.2.0/24", via: "10.0.0.2", index: 2}.message(unix.RTM_NEWROUTE, excl)),
@@ -15,8 +16,10 @@ func FuzzNotify(f *testing.F) {
 			rt{prefix: "192.0.2.0/24", object: 2}.message(unix.RTM_NEWROUTE, excl), objectOf(unix.RTM_DELNEXTHOP, 1)),
 		join(neigh("10.0.0.2", 2, unix.NUD_STALE), linkAs(2, 0)),
 		rule(unix.AF_INET, 100, 7, attr32(unix.FRA_FWMARK, 1)),
-		message(unix.RTM_NEWNETCONF, 0, []byte{unix.AF_INET, 0, 0, 0}, attr32(netconfIndex, 2), attr32(netconfIgnore, 1)),
-		message(unix.RTM_NEWADDR, 0, []byte{unix.AF_INET, 24, 0, 0, 2, 0, 0, 0}, attr(unix.IFA_LOCAL, []byte{10, 0, 0, 1})),
+		message(unix.RTM_NEWNETCONF, 0, []byte{unix.AF_INET, 0, 0, 0}, attr32(netconfIndex, 2),
+			attr32(netconfIgnore, 1)),
+		message(unix.RTM_NEWADDR, 0, []byte{unix.AF_INET, 24, 0, 0, 2, 0, 0, 0},
+			attr(unix.IFA_LOCAL, []byte{10, 0, 0, 1})),
 	} {
 		f.Add(seed)
 	}

@@ -1,15 +1,17 @@
 package mirror
 
-// A dump is not always newer than the notifications before it. Since Linux 6.9 most dumps are made without the lock under
-// which changes are made, and changes are queued some time after they are made. Also, the notification that an IPv4 route is
-// deleted comes before the route is gone. So a look ignores, in its dumps, everything that a notification took away since the
-// look began and that no notification has brought back: whatever comes back is notified. A look begins with a dump of the
-// links, which waits for that lock. So all changes that were notified before it are really made by then.
+// A dump is not always newer than the notifications before it. Since Linux 6.9 most dumps are made without the lock
+// under which changes are made, and changes are queued some time after they are made. Also, the notification that an
+// IPv4 route is deleted comes before the route is gone. So a look ignores, in its dumps, everything that a notification
+// took away since the look began and that no notification has brought back: whatever comes back is notified. A look
+// begins with a dump of the links, which waits for that lock. So all changes that were notified before it are really
+// made by then.
 
 // gone is what notifications have taken away since the look began.
 type gone struct {
 	routes map[goneRoute]struct{} // holding their ways; nil between looks
-	others map[any]struct{}       // links, addresses, objects and neighbours, by what they are found by; of this dump's kind
+	// links, addresses, objects and neighbours, by what they are found by; of this dump's kind
+	others map[any]struct{}
 }
 
 // goneRoute is a route that a notification has taken away. It keeps a reference to the way: otherwise the way's number

@@ -211,7 +211,8 @@ func (v *View) tellLinks(b *Batch) {
 		l.changed = false
 		now := Interface{Index: int(l.index)}
 		if l.exists {
-			now = Interface{Index: int(l.index), Name: l.name, MAC: l.mac, MTU: int(l.mtu), Up: l.up, Carrier: l.carrier}
+			now = Interface{Index: int(l.index), Name: l.name, MAC: l.mac, MTU: int(l.mtu),
+				Up: l.up, Carrier: l.carrier}
 			now.Forward[IPv4] = l.forward[IPv4]
 			if all := v.links[netconfAll]; all != nil {
 				now.Forward[IPv6] = all.forward[IPv6]

@@ -30,7 +30,8 @@ const (
 	sizeofNdmsg  = 12
 	sizeofNexthp = 8 // struct rtnexthop
 
-	nudValid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
+	nudValid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE |
+		unix.NUD_STALE | unix.NUD_DELAY
 )
 
 // attribute splits the first attribute off data; ok is false at the end or where data is malformed.
@@ -473,7 +474,8 @@ func (r *ruleMessage) parse(p []byte) bool {
 		return false
 	}
 	table, priority := uint32(p[4]), uint32(0)
-	r.odd = p[1] != 0 || p[2] != 0 || p[3] != 0 || p[7] != unix.FR_ACT_TO_TBL || binary.NativeEndian.Uint32(p[8:])&unix.FIB_RULE_INVERT != 0
+	r.odd = p[1] != 0 || p[2] != 0 || p[3] != 0 || p[7] != unix.FR_ACT_TO_TBL ||
+		binary.NativeEndian.Uint32(p[8:])&unix.FIB_RULE_INVERT != 0
 	for data := p[12:]; ; {
 		kind, v, rest, more := attribute(data)
 		if !more {

@@ -35,8 +35,8 @@ type Mirror struct {
 	filters *filters
 	wake    chan struct{}
 
-	// mu guards what stands below it. Run does not hold it while it waits for messages, or while it calls consume: consume may
-	// take locks of its own, and SetNeighbours and Usage must not wait for it.
+	// mu guards what stands below it. Run does not hold it while it waits for messages, or while it calls consume:
+	// consume may take locks of its own, and SetNeighbours and Usage must not wait for it.
 	mu      sync.Mutex
 	view    *View
 	look    bool // was asked for
@@ -50,7 +50,8 @@ var _ Stream = (*Mirror)(nil)
 // groups are the groups of notifications that a mirror listens to.
 var groups = []int{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF, unix.RTNLGRP_NEXTHOP,
+	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
+	unix.RTNLGRP_NEXTHOP,
 }
 
 // Open makes a mirror of the network namespace that the file descriptor stands for; the descriptor may be closed
@@ -329,8 +330,10 @@ func (r *run) ask() error {
 // request writes the dump's request, in the form that the kernel's strict checking wants (NETLINK_GET_STRICT_CHK).
 func (d Dump) request(b *linux.Batch) {
 	b.Request(d.Kind, 0)
-	sizes := map[uint16]int{unix.RTM_GETLINK: unix.SizeofIfInfomsg, unix.RTM_GETNETCONF: 4, unix.RTM_GETADDR: unix.SizeofIfAddrmsg,
-		unix.RTM_GETRULE: 12, unix.RTM_GETNEIGH: sizeofNdmsg, unix.RTM_GETNEXTHOP: sizeofNhmsg, unix.RTM_GETROUTE: unix.SizeofRtMsg}
+	sizes := map[uint16]int{unix.RTM_GETLINK: unix.SizeofIfInfomsg, unix.RTM_GETNETCONF: 4,
+		unix.RTM_GETADDR: unix.SizeofIfAddrmsg,
+		unix.RTM_GETRULE: 12, unix.RTM_GETNEIGH: sizeofNdmsg, unix.RTM_GETNEXTHOP: sizeofNhmsg,
+		unix.RTM_GETROUTE: unix.SizeofRtMsg}
 	fixed := make([]byte, sizes[d.Kind])
 	fixed[0] = d.Family
 	b.Raw(fixed)
@@ -396,7 +399,8 @@ func answer(data []byte) (interrupted, done, refused bool) {
 			done = true
 			if n >= unix.SizeofNlMsghdr+4 {
 				switch unix.Errno(-int32(binary.NativeEndian.Uint32(data[unix.SizeofNlMsghdr:]))) {
-				case 0, unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT: // no such table, or nothing of this kind in this kernel
+				// no such table, or nothing of this kind in this kernel
+				case 0, unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT:
 				default:
 					refused = true
 				}

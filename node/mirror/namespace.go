@@ -67,7 +67,8 @@ func (m *Mirror) Confirm() error {
 		if kind != unix.RTM_NEWNEIGH || len(p) < unix.SizeofNdMsg || use.Len() == maxConfirmed {
 			return nil
 		}
-		if family := p[0]; family != unix.AF_INET && family != unix.AF_INET6 || binary.NativeEndian.Uint16(p[8:])&unix.NUD_STALE == 0 {
+		if family := p[0]; family != unix.AF_INET && family != unix.AF_INET6 ||
+			binary.NativeEndian.Uint16(p[8:])&unix.NUD_STALE == 0 {
 			return nil
 		}
 		for kind, v := range linux.Attrs(p[unix.SizeofNdMsg:]) {

@@ -154,8 +154,10 @@ func (v *View) choose(f Family, r uint32, isDefault bool) (out ID, link int32, m
 			if best = w; f == IPv6 && slices.ContainsFunc(list, func(o uint32) bool { return v.mayHide(o, n) }) {
 				return puntID, 0, 0, true // it may be gone, and no dump would tell
 			}
-		case (f == IPv6 || isDefault) && w.metric == best.metric && (w.out != best.out || w.link != best.link || w.mtu != best.mtu):
-			return puntID, 0, 0, true // the kernel takes the one or the other, of default routes by their gateways' state
+		case (f == IPv6 || isDefault) && w.metric == best.metric &&
+			(w.out != best.out || w.link != best.link || w.mtu != best.mtu):
+			// the kernel takes the one or the other, of default routes by their gateways' state
+			return puntID, 0, 0, true
 		}
 	}
 	if best == nil {

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// kernelTable is a table as the kernel changes, notifies and dumps it: pieces of a dump are queued some time after they are
-// made, and a notification that an IPv4 route is deleted may come before that is done.
+// kernelTable is a table as the kernel changes, notifies and dumps it: pieces of a dump are queued some time after they
+// are made, and a notification that an IPv4 route is deleted may come before that is done.
 type kernelTable struct {
 	dump   Dump
 	routes map[string][]rt // by prefix, in order
@@ -101,7 +101,8 @@ func (k *kernelTable) change6(prefix string, metric uint32, n int, verb uint16) 
 		if !there || !slices.Contains(list[at].hops, hop) {
 			return
 		}
-		if left := slices.DeleteFunc(slices.Clone(list[at].hops), func(h string) bool { return h == hop }); len(left) > 0 {
+		if left := slices.DeleteFunc(slices.Clone(list[at].hops),
+			func(h string) bool { return h == hop }); len(left) > 0 {
 			list[at].hops = left
 		} else {
 			list = slices.Delete(list, at, at+1)
@@ -247,28 +248,32 @@ func (l *looker) rest() {
 	}
 }
 
-// TestDumpsAmongNotifications mixes changes of a table with looks at it, in any order that the kernel may put them: what is
-// known in the end is what the kernel has, after another look only where one was wanted.
+// TestDumpsAmongNotifications mixes changes of a table with looks at it, in any order that the kernel may put them:
+// what is known in the end is what the kernel has, after another look only where one was wanted.
 func TestDumpsAmongNotifications(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		dump     Dump
 		prefixes []string
 	}{
-		{"IPv4", Dump{unix.RTM_GETROUTE, unix.AF_INET, unix.RT_TABLE_MAIN}, []string{"20.0.0.0/8", "20.1.0.0/16", "20.1.0.0/24", "30.0.0.0/8"}},
-		{"IPv6", Dump{unix.RTM_GETROUTE, unix.AF_INET6, unix.RT_TABLE_MAIN}, []string{"2001:db8:1::/48", "2001:db8:2::/48", "2001:db8:3::/48"}},
+		{"IPv4", Dump{unix.RTM_GETROUTE, unix.AF_INET, unix.RT_TABLE_MAIN},
+			[]string{"20.0.0.0/8", "20.1.0.0/16", "20.1.0.0/24", "30.0.0.0/8"}},
+		{"IPv6", Dump{unix.RTM_GETROUTE, unix.AF_INET6, unix.RT_TABLE_MAIN},
+			[]string{"2001:db8:1::/48", "2001:db8:2::/48", "2001:db8:3::/48"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {
 				k := &kernelTable{dump: c.dump, routes: map[string][]rt{}}
 				l := &looker{world: newWorld(t), k: k}
-				prefix, verb := rapid.SampledFrom(c.prefixes), rapid.SampledFrom([]uint16{0, 0, 0, excl, create, appends, replace})
+				prefix, verb := rapid.SampledFrom(c.prefixes),
+					rapid.SampledFrom([]uint16{0, 0, 0, excl, create, appends, replace})
 				for range rapid.IntRange(0, 60).Draw(r, "steps") {
 					switch rapid.IntRange(0, 7).Draw(r, "step") {
 					case 0:
 						l.begin()
 					case 1, 2:
-						k.change(prefix.Draw(r, "prefix"), uint32(rapid.IntRange(1, 2).Draw(r, "metric")), rapid.IntRange(2, 4).Draw(r, "gateway"), verb.Draw(r, "verb"), rapid.Bool().Draw(r, "late"))
+						k.change(prefix.Draw(r, "prefix"), uint32(rapid.IntRange(1, 2).Draw(r, "metric")),
+							rapid.IntRange(2, 4).Draw(r, "gateway"), verb.Draw(r, "verb"), rapid.Bool().Draw(r, "late"))
 					case 3:
 						k.walk(rapid.IntRange(1, 3).Draw(r, "most"))
 					case 4:
@@ -324,14 +329,16 @@ func TestDumpsOlderThanNotifications(t *testing.T) {
 	w.expect(p, "2:10.0.0.9?")
 	during(neighbours, neigh("10.0.0.9", 2, unix.NUD_REACHABLE), neigh("10.0.0.9", 2, unix.NUD_FAILED))
 	w.expect(p, "2:10.0.0.9")
-	during(neighbours, as(unix.RTM_DELNEIGH, neigh("10.0.0.9", 2, unix.NUD_REACHABLE)), neigh("10.0.0.9", 2, unix.NUD_REACHABLE))
+	during(neighbours, as(unix.RTM_DELNEIGH, neigh("10.0.0.9", 2, unix.NUD_REACHABLE)),
+		neigh("10.0.0.9", 2, unix.NUD_REACHABLE))
 	w.expect(p, "2:10.0.0.9?")
 	during(neighbours, neigh("10.0.0.8", 2, unix.NUD_REACHABLE), neigh("10.0.0.9", 2, unix.NUD_REACHABLE)) // of another
 	w.expect(p, "2:10.0.0.9")
 
 	w.view.Notify(objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.0.2", 2)))
 	w.add(excl, rt{prefix: through, object: 1})
-	during(objects, objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.0.3", 2)), objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.0.2", 2)))
+	during(objects, objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.0.3", 2)),
+		objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.0.2", 2)))
 	w.expect(through, "2:10.0.0.3?")
 	during(objects, objectOf(unix.RTM_DELNEXTHOP, 1), objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.0.3", 2)))
 	if len(w.view.objects) > 0 {
@@ -359,7 +366,8 @@ func TestDumpsOlderThanNotifications(t *testing.T) {
 	}
 
 	w.view.Begin(Dump{unix.RTM_GETNETCONF, unix.AF_INET, 0}, 0)
-	w.view.Notify(message(unix.RTM_NEWNETCONF, 0, []byte{unix.AF_INET, 0, 0, 0}, attr32(netconfIndex, 2), attr32(netconfForward, 1)))
+	w.view.Notify(message(unix.RTM_NEWNETCONF, 0, []byte{unix.AF_INET, 0, 0, 0}, attr32(netconfIndex, 2),
+		attr32(netconfForward, 1)))
 	if w.view.End(false) {
 		t.Error("a dump of settings of which some changed meanwhile is not repeated")
 	}

@@ -149,7 +149,8 @@ func (v *View) newRoute(r *route, flags uint16) {
 	v.dirtySlot(t, at)
 }
 
-// Flags of RTM_NEWROUTE (netlink(7)): whether a route takes the place of another, or stands behind those that are its equals.
+// Flags of RTM_NEWROUTE (netlink(7)): whether a route takes the place of another, or stands behind those that are its
+// equals.
 const (
 	nlmReplace = 0x100 // NLM_F_REPLACE
 	nlmAppend  = 0x800 // NLM_F_APPEND

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 )
 
-// table holds the routes of one of the kernel's tables: an open-addressed hash by prefix, without pointers. A slot is the
-// address (one word for IPv4, two for IPv6) and a word with the rest:
+// table holds the routes of one of the kernel's tables: an open-addressed hash by prefix, without pointers. A slot is
+// the address (one word for IPv4, two for IPv6) and a word with the rest:
 //
 //	bits  0…15  dump that saw the prefix last; bit 16 used; bit 17 dirty; bits 24…31 length; bits 32…63 routes
 //
@@ -152,7 +152,8 @@ func (t *table) remove(at int) {
 	}
 }
 
-// clean notes that a table's prefix is dirty no more, and forgets it if it has no routes. It answers whether it was dirty.
+// clean notes that a table's prefix is dirty no more, and forgets it if it has no routes. It answers whether it was
+// dirty.
 func (t *table) clean(k key) (was bool) {
 	if t.n == 0 || t.lengths[k.length] == 0 {
 		return false

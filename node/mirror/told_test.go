@@ -69,13 +69,15 @@ func (a anything) route() {
 func (a anything) other() {
 	switch a.int(0, 6) {
 	case 0, 1:
-		m := neigh(a.one("10.0.0.4", "10.0.0.5", "2001:db8::4"), a.link(), rapid.SampledFrom([]uint16{unix.NUD_REACHABLE, unix.NUD_STALE, unix.NUD_FAILED}).Draw(a.r, "state"))
+		m := neigh(a.one("10.0.0.4", "10.0.0.5", "2001:db8::4"), a.link(),
+			rapid.SampledFrom([]uint16{unix.NUD_REACHABLE, unix.NUD_STALE, unix.NUD_FAILED}).Draw(a.r, "state"))
 		if a.int(0, 3) == 0 {
 			binary.NativeEndian.PutUint16(m[4:], unix.RTM_DELNEIGH)
 		}
 		a.view.Notify(m)
 	case 2:
-		m := linkAs(a.link(), rapid.SampledFrom([]uint32{0, unix.IFF_UP, unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOWER_UP}).Draw(a.r, "flags"))
+		m := linkAs(a.link(), rapid.SampledFrom([]uint32{0, unix.IFF_UP,
+			unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOWER_UP}).Draw(a.r, "flags"))
 		if a.int(0, 5) == 0 {
 			binary.NativeEndian.PutUint16(m[4:], unix.RTM_DELLINK)
 		}
@@ -96,7 +98,8 @@ func (a anything) other() {
 	case 6:
 		var list []Neighbour
 		for range a.int(0, 2) {
-			list = append(list, Neighbour{a.link(), netip.MustParseAddr(a.one("10.0.0.4", "10.0.0.5", "2001:db8::4")), MAC{2, 9}})
+			list = append(list, Neighbour{a.link(), netip.MustParseAddr(a.one("10.0.0.4", "10.0.0.5", "2001:db8::4")),
+				MAC{2, 9}})
 		}
 		a.view.SetNeighbours(list)
 	}
@@ -111,8 +114,8 @@ func (w *world) known() map[string]string {
 	return m
 }
 
-// TestTold takes in batches of any size at any time: none names a next hop that was not told or was dropped (world's takeOne
-// looks at that), and in the end what was told as changes is what is told anew.
+// TestTold takes in batches of any size at any time: none names a next hop that was not told or was dropped (world's
+// takeOne looks at that), and in the end what was told as changes is what is told anew.
 func TestTold(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWorld(r)

@@ -40,8 +40,8 @@ type View struct {
 	covers    [2][]key  // prefixes below which the tables' order counts
 	overflow  string    // which limit was exceeded
 
-	// An epoch is the number of the last dump of a kind. Each thing notes the epoch in which it was seen last. When a dump ends,
-	// what was not seen in it is gone.
+	// An epoch is the number of the last dump of a kind. Each thing notes the epoch in which it was seen last. When a
+	// dump ends, what was not seen in it is gone.
 	linkEpoch, addressEpoch, objectEpoch, neighbourEpoch uint16
 
 	// What is to be told, and how far that has come.
@@ -107,8 +107,10 @@ var alwaysKeys = func() (keys [2][]key) {
 // NewView makes a view that knows nothing yet. Tell it a dump of each kind.
 func NewView(limits Limits) *View {
 	v := &View{
-		limits: limits, nextHops: newNextHops(), ways: make([]way, 1), lists: make([][]uint32, 1), wayByID: map[string]uint32{},
-		links: map[int32]*link{}, addresses: map[addressMessage]uint16{}, objects: map[uint32]*object{}, uses: map[uint32]*uses{}, reset: true,
+		limits: limits, nextHops: newNextHops(), ways: make([]way, 1), lists: make([][]uint32, 1),
+		wayByID: map[string]uint32{},
+		links:   map[int32]*link{}, addresses: map[addressMessage]uint16{}, objects: map[uint32]*object{},
+		uses: map[uint32]*uses{}, reset: true,
 		puntMember: [1]Member{{puntID, 1}}, most: maxRoutes,
 	}
 	for f := range v.tables {
@@ -161,7 +163,8 @@ func (v *View) messages(data []byte, dumped bool) {
 		if n < unix.SizeofNlMsghdr || n > len(data) {
 			return
 		}
-		v.message(binary.NativeEndian.Uint16(data[4:]), binary.NativeEndian.Uint16(data[6:]), data[unix.SizeofNlMsghdr:n], dumped)
+		v.message(binary.NativeEndian.Uint16(data[4:]), binary.NativeEndian.Uint16(data[6:]),
+			data[unix.SizeofNlMsghdr:n], dumped)
 		data = data[min((n+3)&^3, len(data)):]
 	}
 }

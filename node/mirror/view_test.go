@@ -11,7 +11,8 @@ import (
 func TestMetricsAndReplace(t *testing.T) {
 	w := newWorld(t)
 	const p = "192.0.2.0/24"
-	a, b, c := rt{prefix: p, metric: 10, via: "10.0.0.2", index: 2}, rt{prefix: p, metric: 20, via: "10.0.1.2", index: 3}, rt{prefix: p, metric: 10, via: "10.0.0.3", index: 2}
+	a, b, c := rt{prefix: p, metric: 10, via: "10.0.0.2", index: 2}, rt{prefix: p, metric: 20, via: "10.0.1.2",
+		index: 3}, rt{prefix: p, metric: 10, via: "10.0.0.3", index: 2}
 	w.add(excl, b)
 	w.expect(p, "3:10.0.1.2?")
 	w.add(excl, a)
@@ -189,7 +190,8 @@ func TestSourceAddressThatIsGone(t *testing.T) {
 
 func TestResync(t *testing.T) {
 	w := newWorld(t)
-	keep, stale, missed := rt{prefix: "192.0.2.0/24", via: "10.0.0.2", index: 2}, rt{prefix: "192.0.3.0/24", via: "10.0.0.2", index: 2}, rt{prefix: "192.0.4.0/24", via: "10.0.0.2", index: 2}
+	keep, stale, missed := rt{prefix: "192.0.2.0/24", via: "10.0.0.2", index: 2},
+		rt{prefix: "192.0.3.0/24", via: "10.0.0.2", index: 2}, rt{prefix: "192.0.4.0/24", via: "10.0.0.2", index: 2}
 	w.add(excl, keep)
 	w.add(excl, stale)
 	w.take()
@@ -212,7 +214,8 @@ func TestResync(t *testing.T) {
 			w.routes[r.Prefix] = r.NextHop
 		}
 	}
-	for p, want := range map[string]string{keep.prefix: "2:10.0.0.2?", stale.prefix: "none", missed.prefix: "2:10.0.0.2?", "192.0.5.0/24": "2:10.0.0.2?"} {
+	for p, want := range map[string]string{keep.prefix: "2:10.0.0.2?", stale.prefix: "none",
+		missed.prefix: "2:10.0.0.2?", "192.0.5.0/24": "2:10.0.0.2?"} {
 		w.expect(p, want)
 	}
 	// The kernel goes on with a dump by counting the routes of the address at which it stopped.
@@ -232,11 +235,13 @@ func TestResync(t *testing.T) {
 	w.expect("192.0.5.0/24", "none")
 }
 
-// TestRoutesThatADumpLeavesOut has a dump that, as the kernel's, tells the hops of an IPv6 route and goes on after the last.
+// TestRoutesThatADumpLeavesOut has a dump that, as the kernel's, tells the hops of an IPv6 route and goes on after the
+// last.
 func TestRoutesThatADumpLeavesOut(t *testing.T) {
 	w := newWorld(t)
 	const p = "2001:db8:9::/48"
-	both, other := rt{prefix: p, metric: 5, hops: []string{"2 fe80::2 1", "3 fe80::3 1"}}, rt{prefix: p, metric: 6, via: "fe80::2", index: 2}
+	both, other := rt{prefix: p, metric: 5, hops: []string{"2 fe80::2 1", "3 fe80::3 1"}},
+		rt{prefix: p, metric: 6, via: "fe80::2", index: 2}
 	hidden := rt{prefix: p, metric: 5, kind: unix.RTN_BLACKHOLE}
 	look := func(told ...rt) {
 		t.Helper()
@@ -258,7 +263,8 @@ func TestRoutesThatADumpLeavesOut(t *testing.T) {
 	w.view.Notify(linkAs(2, unix.IFF_UP))
 	w.view.Notify(linkAs(3, unix.IFF_UP))
 	for _, index := range []uint32{2, 3} {
-		w.view.Notify(message(unix.RTM_NEWNETCONF, 0, []byte{unix.AF_INET6, 0, 0, 0}, attr32(netconfIndex, index), attr32(netconfIgnore, 1)))
+		w.view.Notify(message(unix.RTM_NEWNETCONF, 0, []byte{unix.AF_INET6, 0, 0, 0}, attr32(netconfIndex, index),
+			attr32(netconfIgnore, 1)))
 	}
 	w.expect(p, "punt") // it may have been deleted, if messages were lost
 	w.view.Notify(linkUp(2))
@@ -280,7 +286,8 @@ func TestLimits(t *testing.T) {
 		w.add(excl, rt{prefix: fmt.Sprintf("192.0.%d.0/24", i), via: "10.0.0.2", index: 2})
 	}
 	w.take()
-	if w.punt[IPv4] == "" || w.punt[IPv6] == "" || w.view.Usage().Routes != 0 || len(w.routes) > len(always[0])+len(always[1]) {
+	if w.punt[IPv4] == "" || w.punt[IPv6] == "" || w.view.Usage().Routes != 0 ||
+		len(w.routes) > len(always[0])+len(always[1]) {
 		t.Errorf("beyond its limit a view punts %q, keeps %+v, tells %v", w.punt, w.view.Usage(), w.routes)
 	}
 	w.view.Again()

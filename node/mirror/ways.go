@@ -133,8 +133,10 @@ func (v *View) wayOf(r *route) uint32 {
 	}
 	w := &v.ways[n]
 	*w = way{
-		id: string(v.idBuffer), family: r.family, kind: r.kind, tos: r.tos, scope: r.scope, protocol: r.protocol, odd: r.odd,
-		specific: r.tos != 0 || r.sourceLen != 0, joins: r.joins(), mixed: r.mixed, metric: r.metric, object: r.object, mtu: r.mtu, rest: r.rest,
+		id: string(v.idBuffer), family: r.family, kind: r.kind, tos: r.tos, scope: r.scope,
+		protocol: r.protocol, odd: r.odd,
+		specific: r.tos != 0 || r.sourceLen != 0, joins: r.joins(), mixed: r.mixed, metric: r.metric, object: r.object,
+		mtu: r.mtu, rest: r.rest,
 		source: r.source, hops: slices.Clone(r.hops), used: true,
 	}
 	v.wayByID[w.id] = n

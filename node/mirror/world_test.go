@@ -194,7 +194,8 @@ func neigh(address string, index int, state uint16) []byte {
 	fixed[0] = familyByte(a)
 	binary.NativeEndian.PutUint32(fixed[4:], uint32(index))
 	binary.NativeEndian.PutUint16(fixed[8:], state)
-	return message(unix.RTM_NEWNEIGH, 0, fixed, attr(unix.NDA_DST, a.AsSlice()), attr(unix.NDA_LLADDR, []byte{2, 0, 0, 1, 0, 9}))
+	return message(unix.RTM_NEWNEIGH, 0, fixed, attr(unix.NDA_DST, a.AsSlice()),
+		attr(unix.NDA_LLADDR, []byte{2, 0, 0, 1, 0, 9}))
 }
 
 func familyByte(a netip.Addr) byte {
@@ -279,7 +280,8 @@ func (w *world) expect(prefix, want string) {
 }
 
 func objectOf(kind uint16, id uint32, parts ...[]byte) []byte {
-	return message(kind, replace, []byte{unix.AF_INET, 0, 0, 0, 0, 0, 0, 0}, append([][]byte{attr32(nhaID, id)}, parts...)...)
+	return message(kind, replace, []byte{unix.AF_INET, 0, 0, 0, 0, 0, 0, 0},
+		append([][]byte{attr32(nhaID, id)}, parts...)...)
 }
 
 func gatewayOf(a string, index int) []byte {

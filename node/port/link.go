@@ -33,7 +33,8 @@ func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
 
 // Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
 const (
-	iflaInetConf         = 1  // IFLA_INET_CONF, an array of uint32 that begins with setting 1; nested attributes when set
+	// IFLA_INET_CONF, an array of uint32 that begins with setting 1; nested attributes when set
+	iflaInetConf         = 1
 	devconfRPFilter      = 8  // IPV4_DEVCONF_RP_FILTER, of linux/ip.h
 	iflaInet6Conf        = 2  // IFLA_INET6_CONF, an array of int32
 	devconfDisableIPv6   = 26 // DEVCONF_DISABLE_IPV6, of linux/ipv6.h
@@ -68,7 +69,8 @@ func Links(c *linux.Rtnetlink) ([]Link, error) {
 }
 
 func parse(payload []byte) Link {
-	l := Link{Index: int(int32(binary.NativeEndian.Uint32(payload[4:]))), Flags: binary.NativeEndian.Uint32(payload[8:])}
+	l := Link{Index: int(int32(binary.NativeEndian.Uint32(payload[4:]))),
+		Flags: binary.NativeEndian.Uint32(payload[8:])}
 	for kind, v := range linux.Attrs(payload[unix.SizeofIfInfomsg:]) {
 		switch kind {
 		case unix.IFLA_IFNAME:

@@ -1,6 +1,6 @@
-// Package port makes and keeps ports: the node's ends of elements' interfaces. The fabric's programs work at ports. What
-// is behind one – the other end of a device pair in a namespace, a virtual machine behind a tap, Xen's vif – is its
-// control-plane driver's affair, and makes no difference to the fabric.
+// Package port makes and keeps ports: the node's ends of elements' interfaces. The fabric's programs work at ports.
+// What is behind one – the other end of a device pair in a namespace, a virtual machine behind a tap, Xen's vif – is
+// its control-plane driver's affair, and makes no difference to the fabric.
 //
 // Requests are collected in a batch of the caller's, so that many ports are made at once.
 package port
@@ -33,8 +33,8 @@ type End struct {
 	Single bool             // it sends no packets that are one for many (GSO): its link loses each by itself
 }
 
-// Make appends the requests that make a port and the other end of its pair at once, in the namespace that fd is. Both are down:
-// nothing may pass before Silence and the fabric's programs are there.
+// Make appends the requests that make a port and the other end of its pair at once, in the namespace that fd is. Both
+// are down: nothing may pass before Silence and the fabric's programs are there.
 func (p *Port) Make(b *linux.Batch, fd int) {
 	segments := uint32(0)
 	if p.Pair.Single {
@@ -47,11 +47,11 @@ func (p *Port) Make(b *linux.Batch, fd int) {
 // GSOMaxSegments is the kernel's default of IFLA_GSO_MAX_SEGS (GSO_MAX_SEGS of linux/netdevice.h).
 const GSOMaxSegments = 65535
 
-// mark appends the request that makes a port recognisable as ours and keeps the node's own stack off it: no ARP, and
-// no IPv4 packet – a port has no address, so every source fails the reverse path filter. The fabric's filter takes all
+// mark appends the request that makes a port recognisable as ours and keeps the node's own stack off it: no ARP, and no
+// IPv4 packet – a port has no address, so every source fails the reverse path filter. The fabric's filter takes all
 // frames before that; but it comes after the port, and an element's root can have its port made anew at any time by
-// deleting its own end, and must not get a word in meanwhile with the node or, through it, the underlay. Without an index
-// the port is found by its name.
+// deleting its own end, and must not get a word in meanwhile with the node or, through it, the underlay. Without an
+// index the port is found by its name.
 func (p *Port) mark(b *linux.Batch, index int) {
 	b.Request(unix.RTM_SETLINK, 0)
 	b.Link(index, unix.IFF_NOARP, unix.IFF_NOARP)
@@ -111,8 +111,8 @@ func Delete(b *linux.Batch, l *Link) {
 // Ports are the ports of this node's elements, by their keys.
 type Ports map[string]*Link
 
-// Find reads the ports, by what follows the prefix in their aliases, and every device of the node by its name. It expects about so
-// many.
+// Find reads the ports, by what follows the prefix in their aliases, and every device of the node by its name. It
+// expects about so many.
 func Find(c *linux.Rtnetlink, prefix string, expected int) (Ports, map[string]*Link, error) {
 	found, names := make(Ports, expected+16), make(map[string]*Link, expected+16)
 	links, err := Links(c)
@@ -126,15 +126,16 @@ func Find(c *linux.Rtnetlink, prefix string, expected int) (Ports, map[string]*L
 	return found, names, err
 }
 
-// Adopt takes a device for the port that has no other: it may have lost its alias, or be one that somebody else has made for it.
-// Nobody else would choose its name.
+// Adopt takes a device for the port that has no other: it may have lost its alias, or be one that somebody else has
+// made for it. Nobody else would choose its name.
 func (p Ports) Adopt(want *Port, names map[string]*Link) {
 	if l := names[want.Name]; l != nil && p[want.Key] == nil {
 		p[want.Key] = l
 	}
 }
 
-// Silencer keeps the node's own stack from speaking to elements through new ports, for one thread in the node's namespace.
+// Silencer keeps the node's own stack from speaking to elements through new ports, for one thread in the node's
+// namespace.
 type Silencer struct{ conf int } // the directory of the devices' settings
 
 // NewSilencer opens the settings of the devices of the calling thread's namespace.
@@ -154,8 +155,8 @@ func NewSilencer() (*Silencer, error) {
 // Close must follow the last use.
 func (s *Silencer) Close() { unix.Close(s.conf) }
 
-// Silence switches IPv6 off on one device: the node's own stack would send multicast listener reports into every element,
-// each after a walk over a route of every port.
+// Silence switches IPv6 off on one device: the node's own stack would send multicast listener reports into every
+// element, each after a walk over a route of every port.
 func (s *Silencer) Silence(device string) error {
 	fd, err := unix.Openat(s.conf, device+"/disable_ipv6", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {

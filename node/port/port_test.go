@@ -115,8 +115,8 @@ func (n *node) keep(p *Port) {
 	n.do(p.Raise)
 }
 
-// TestAnyDeviceIsAPort: the end of a pair, a tap that a hypervisor has made, and another kind of device become ports alike, and are put
-// right whatever somebody did to them.
+// TestAnyDeviceIsAPort: the end of a pair, a tap that a hypervisor has made, and another kind of device become ports
+// alike, and are put right whatever somebody did to them.
 func TestAnyDeviceIsAPort(t *testing.T) {
 	for kind, made := range map[string][]string{
 		"tap":            {"tuntap", "add", "pp7", "mode", "tap"},
@@ -132,7 +132,8 @@ func TestAnyDeviceIsAPort(t *testing.T) {
 				fd := newNamespace(t)
 				p.Pair = &End{Name: "eth0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}, Single: true}
 				n.do(func(b *linux.Batch) { p.Make(b, fd) })
-				out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), fd), "ip", "-d", "link", "show", "eth0").CombinedOutput()
+				out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), fd), "ip", "-d",
+					"link", "show", "eth0").CombinedOutput()
 				if err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
@@ -157,7 +158,8 @@ func TestAnyDeviceIsAPort(t *testing.T) {
 				n.keep(p)
 				n.right(p, "after ip "+strings.Join(damage, " "))
 			}
-			for _, damage := range []string{"echo 0 >/proc/sys/net/ipv6/conf/pp7/disable_ipv6", "echo 0 >/proc/sys/net/ipv4/conf/pp7/rp_filter"} {
+			for _, damage := range []string{"echo 0 >/proc/sys/net/ipv6/conf/pp7/disable_ipv6",
+				"echo 0 >/proc/sys/net/ipv4/conf/pp7/rp_filter"} {
 				if out, err := exec.Command("sh", "-c", damage).CombinedOutput(); err != nil {
 					t.Fatalf("%s: %v\n%s", damage, err, out)
 				}

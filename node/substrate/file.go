@@ -29,9 +29,9 @@ nodes:
 links:
   - n1 -- n2: {bandwidth: 10Gbit, delay: 5ms}`
 
-// Parse reads a substrate file (YAML): `nodes`, a mapping from name to {cpu, memory, location, hook}, and `links`, a list of
-// "a -- b", alone or with {bandwidth, delay}. What is left out: cpu and memory are an even share of what this machine
-// has. name is what errors call the file. The nodes are without addresses (see Number).
+// Parse reads a substrate file (YAML): `nodes`, a mapping from name to {cpu, memory, location, hook}, and `links`, a
+// list of "a -- b", alone or with {bandwidth, delay}. What is left out: cpu and memory are an even share of what this
+// machine has. name is what errors call the file. The nodes are without addresses (see Number).
 func Parse(name string, data []byte, m Machine) (model.Substrate, error) {
 	s, err := parse(data, m)
 	if err == nil {
@@ -130,50 +130,53 @@ func parse(data []byte, m Machine) (model.Substrate, error) {
 
 func parseNodes(s *model.Substrate, nodes ast.Node, m Machine) error {
 	given := map[string]map[string]bool{}
-	err := mapping(nodes, "nodes is a mapping from names to {cpu, memory, location, hook}", func(key ast.Node, name string, value ast.Node) error {
-		if err := CheckName(name); err != nil {
-			return bad(key, "%s", err)
-		}
-		if len(s.Nodes) == MaxNodes {
-			return bad(key, "more than %d nodes", MaxNodes)
-		}
-		n := model.SubstrateNode{Name: name}
-		given[name] = map[string]bool{}
-		if value.Type() != ast.NullType {
-			err := mapping(value, "a node is {cpu: 4, memory: 8GiB, location: rio}", func(key ast.Node, word string, value ast.Node) error {
-				given[name][word] = true
-				text, err := scalar(value, name+"'s "+word)
+	err := mapping(nodes, "nodes is a mapping from names to {cpu, memory, location, hook}",
+		func(key ast.Node, name string, value ast.Node) error {
+			if err := CheckName(name); err != nil {
+				return bad(key, "%s", err)
+			}
+			if len(s.Nodes) == MaxNodes {
+				return bad(key, "more than %d nodes", MaxNodes)
+			}
+			n := model.SubstrateNode{Name: name}
+			given[name] = map[string]bool{}
+			if value.Type() != ast.NullType {
+				err := mapping(value, "a node is {cpu: 4, memory: 8GiB, location: rio}",
+					func(key ast.Node, word string, value ast.Node) error {
+						given[name][word] = true
+						text, err := scalar(value, name+"'s "+word)
+						if err != nil {
+							return err
+						}
+						switch word {
+						case "cpu":
+							n.CPU, err = cores(text)
+						case "memory":
+							n.Memory, err = size(text)
+						case "location":
+							if n.Location = text; CheckName(text) != nil {
+								err = fmt.Errorf("%q cannot be a location: use lower-case letters, digits and '-'",
+									text)
+							}
+						case "hook":
+							if n.Hook = model.Hook(text); !slices.Contains(model.Hooks, n.Hook) {
+								err = fmt.Errorf("%q is no hook: there are auto, tc and xdp", text)
+							}
+						default:
+							return bad(key, "unknown key %q: known are cpu, memory, location, hook", word)
+						}
+						if err != nil {
+							return bad(value, "%s's %s: %s", name, word, err)
+						}
+						return nil
+					})
 				if err != nil {
 					return err
 				}
-				switch word {
-				case "cpu":
-					n.CPU, err = cores(text)
-				case "memory":
-					n.Memory, err = size(text)
-				case "location":
-					if n.Location = text; CheckName(text) != nil {
-						err = fmt.Errorf("%q cannot be a location: use lower-case letters, digits and '-'", text)
-					}
-				case "hook":
-					if n.Hook = model.Hook(text); !slices.Contains(model.Hooks, n.Hook) {
-						err = fmt.Errorf("%q is no hook: there are auto, tc and xdp", text)
-					}
-				default:
-					return bad(key, "unknown key %q: known are cpu, memory, location, hook", word)
-				}
-				if err != nil {
-					return bad(value, "%s's %s: %s", name, word, err)
-				}
-				return nil
-			})
-			if err != nil {
-				return err
 			}
-		}
-		s.Nodes = append(s.Nodes, n)
-		return nil
-	})
+			s.Nodes = append(s.Nodes, n)
+			return nil
+		})
 	if err != nil {
 		return err
 	}
@@ -260,24 +263,25 @@ func parseLink(at ast.Node, text string, value ast.Node) (model.SubstrateLink, e
 	if value == nil || value.Type() == ast.NullType {
 		return l, nil
 	}
-	return l, mapping(value, "a link's properties are {bandwidth: 10Gbit, delay: 5ms}", func(key ast.Node, word string, value ast.Node) error {
-		text, err := scalar(value, word)
-		if err != nil {
-			return err
-		}
-		switch word {
-		case "bandwidth":
-			l.Bandwidth, err = bandwidth(text)
-		case "delay":
-			l.Delay, err = delay(text)
-		default:
-			return bad(key, "unknown key %q: known are bandwidth, delay", word)
-		}
-		if err != nil {
-			return bad(value, "link %s -- %s: %s: %s", l.A, l.B, word, err)
-		}
-		return nil
-	})
+	return l, mapping(value, "a link's properties are {bandwidth: 10Gbit, delay: 5ms}",
+		func(key ast.Node, word string, value ast.Node) error {
+			text, err := scalar(value, word)
+			if err != nil {
+				return err
+			}
+			switch word {
+			case "bandwidth":
+				l.Bandwidth, err = bandwidth(text)
+			case "delay":
+				l.Delay, err = delay(text)
+			default:
+				return bad(key, "unknown key %q: known are bandwidth, delay", word)
+			}
+			if err != nil {
+				return bad(value, "link %s -- %s: %s: %s", l.A, l.B, word, err)
+			}
+			return nil
+		})
 }
 
 // mapping calls each for every key of a mapping; form is what errors say it should look like.
@@ -341,7 +345,8 @@ func units(text string, factors map[string]float64, example string) (float64, er
 }
 
 func bandwidth(text string) (model.Bandwidth, error) {
-	v, err := units(text, map[string]float64{"bit": 1, "kbit": 1e3, "Kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9, "Tbit": 1e12}, "10Mbit or 1.5Gbit")
+	v, err := units(text, map[string]float64{"bit": 1, "kbit": 1e3, "Kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9,
+		"Tbit": 1e12}, "10Mbit or 1.5Gbit")
 	if err == nil && v == 0 {
 		err = errors.New("nothing would pass: leave it out for an unlimited link")
 	}
@@ -349,7 +354,8 @@ func bandwidth(text string) (model.Bandwidth, error) {
 }
 
 func size(text string) (model.Bytes, error) {
-	v, err := units(text, map[string]float64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}, "512MiB or 8GiB")
+	v, err := units(text, map[string]float64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+		"TiB": 1 << 40}, "512MiB or 8GiB")
 	return model.Bytes(v), err
 }
 

@@ -64,7 +64,8 @@ func ThisMachine() (Machine, error) {
 func (m Machine) At(address netip.Addr) (Machine, error) {
 	m.Address = address.Unmap()
 	if !m.Address.Is4() || m.Address.IsLoopback() {
-		return m, fmt.Errorf("%s is no address for other nodes to reach this machine at: an IPv4 address of one of its devices was expected", address)
+		return m, fmt.Errorf("%s is no address for other nodes to reach this machine at: an IPv4 address of one of "+
+			"its devices was expected", address)
 	}
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -87,7 +88,8 @@ func (m Machine) At(address netip.Addr) (Machine, error) {
 			}
 		}
 	}
-	return m, fmt.Errorf("%s is no address of this machine; it has %s", address, cmp.Or(strings.Join(there, ", "), "none"))
+	return m, fmt.Errorf("%s is no address of this machine; it has %s", address,
+		cmp.Or(strings.Join(there, ", "), "none"))
 }
 
 func firstAddress(link netlink.Link) netip.Addr {

@@ -74,7 +74,8 @@ func simulate(dirs instance.Dirs, s model.Substrate, anew bool) ([]string, error
 	for _, sn := range s.Nodes {
 		n := &node{SubstrateNode: sn, dirs: dirs.Node(sn.Name)}
 		if !anew && !IsNamespace(n.dirs.NodeNamespace()) {
-			return changed, fmt.Errorf("node %s: its namespace is no longer mounted at %s: `down`, then `up`, makes it anew",
+			return changed, fmt.Errorf("node %s: its namespace is no longer mounted at %s: `down`, then `up`, makes "+
+				"it anew",
 				n.Name, n.dirs.NodeNamespace())
 		}
 		made, err := linux.MountNamespace(n.dirs.NodeNamespace())
@@ -246,7 +247,8 @@ func join(a, b *node) (made bool, err error) {
 		return false, err
 	}
 	// The ends are each other's when each tells the other's index as its peer's.
-	if la == nil || lb == nil || la.Attrs().ParentIndex != lb.Attrs().Index || lb.Attrs().ParentIndex != la.Attrs().Index {
+	if la == nil || lb == nil || la.Attrs().ParentIndex != lb.Attrs().Index ||
+		lb.Attrs().ParentIndex != la.Attrs().Index {
 		for _, e := range []struct {
 			n *node
 			l netlink.Link
@@ -313,9 +315,9 @@ func (n *node) setEnd(link netlink.Link, address netip.Prefix, to string) error 
 	return n.setAddress(link, address)
 }
 
-// setQueue gives a device a queue, as a real one has. What is sent to a veth with GRO waits in a ring of 256 frames (VETH_RING_SIZE of
-// drivers/net/veth.c), which all networks share: a burst of one network would have those of others dropped. Since Linux 6.16 a full
-// ring stops the queue instead, and frames wait there.
+// setQueue gives a device a queue, as a real one has. What is sent to a veth with GRO waits in a ring of 256 frames
+// (VETH_RING_SIZE of drivers/net/veth.c), which all networks share: a burst of one network would have those of others
+// dropped. Since Linux 6.16 a full ring stops the queue instead, and frames wait there.
 func (n *node) setQueue(link netlink.Link) error {
 	queues, err := n.h.QdiscList(link)
 	if err != nil {
@@ -331,12 +333,13 @@ func (n *node) setQueue(link netlink.Link) error {
 		return err
 	}
 	return n.h.QdiscReplace(&netlink.GenericQdisc{QdiscType: underlayQueue,
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)}})
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT,
+			Handle: netlink.MakeHandle(1, 0)}})
 }
 
-// offloads changes a device's: transmit checksum offload is off – a veth passes on packets whose checksum is still to be made,
-// and an XDP program at the far end that strips a tunnel header would lose the note that says so – and GRO on, with which a veth
-// takes frames that an XDP program at the far end sends.
+// offloads changes a device's: transmit checksum offload is off – a veth passes on packets whose checksum is still to
+// be made, and an XDP program at the far end that strips a tunnel header would lose the note that says so – and GRO on,
+// with which a veth takes frames that an XDP program at the far end sends.
 func (n *node) offloads(device string, change func(*linux.Offloads)) error {
 	return linux.Inside(int(n.ns), func() error {
 		c, err := linux.DialRtnetlink()
@@ -399,7 +402,8 @@ func (n *node) route(nodes map[string]*node, hops map[string]string) error {
 		}
 		r, ok := old[to]
 		delete(old, to)
-		if ok && r.LinkIndex == link.Attrs().Index && r.Gw.Equal(via.Addr().AsSlice()) && r.Src.Equal(n.Address.AsSlice()) {
+		if ok && r.LinkIndex == link.Attrs().Index && r.Gw.Equal(via.Addr().AsSlice()) &&
+			r.Src.Equal(n.Address.AsSlice()) {
 			continue
 		}
 		err = n.h.RouteReplace(&netlink.Route{Dst: ipNet(to), Gw: via.Addr().AsSlice(), Src: n.Address.AsSlice(),

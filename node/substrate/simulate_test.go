@@ -99,12 +99,14 @@ func reach(t *testing.T, d instance.Dirs, s model.Substrate) {
 			if a.Name == b.Name {
 				continue
 			}
-			if _, err := socks[a.Name].WriteToUDP(payload, &net.UDPAddr{IP: b.Address.AsSlice(), Port: 7777}); err != nil {
+			if _, err := socks[a.Name].WriteToUDP(payload,
+				&net.UDPAddr{IP: b.Address.AsSlice(), Port: 7777}); err != nil {
 				t.Fatalf("%s to %s: %v", a.Name, b.Name, err)
 			}
 			n, from, err := socks[b.Name].ReadFromUDPAddrPort(buf)
 			if err != nil || n != len(payload) || from.Addr() != a.Address {
-				t.Fatalf("%s to %s: %d bytes from %s, %v; want %d from %s", a.Name, b.Name, n, from, err, len(payload), a.Address)
+				t.Fatalf("%s to %s: %d bytes from %s, %v; want %d from %s", a.Name, b.Name, n, from, err,
+					len(payload), a.Address)
 			}
 		}
 	}

@@ -36,7 +36,8 @@ links:
 			t.Errorf("node %d = %+v, want %+v", i, n, want[i])
 		}
 	}
-	if len(s.Links) != 2 || s.Links[1] != (model.SubstrateLink{A: "rio-2", B: "niteroi", Bandwidth: 1_500_000_000, Delay: 5_000_000}) {
+	if len(s.Links) != 2 || s.Links[1] != (model.SubstrateLink{A: "rio-2", B: "niteroi", Bandwidth: 1_500_000_000,
+		Delay: 5_000_000}) {
 		t.Errorf("links = %+v", s.Links)
 	}
 }
@@ -72,7 +73,8 @@ func TestParseErrors(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("nodes:\n  n1: {cpu: 4, memory: 8GiB, location: rio}\n  n2:\nlinks:\n  - n1 -- n2: {bandwidth: 1Gbit, delay: 5ms}\n"))
+	f.Add([]byte("nodes:\n  n1: {cpu: 4, memory: 8GiB, location: rio}\n  n2:\nlinks:\n  - n1 -- n2: {bandwidth: " +
+		"1Gbit, delay: 5ms}\n"))
 	f.Add([]byte("nodes: &a [*a, *a]\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := Parse("s", data, machine)
@@ -99,7 +101,8 @@ func TestTopologies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.Nodes) != c.n || len(s.Links) != c.links || unreached(s) != "" {
-			t.Errorf("%d nodes as %s: %d nodes, %d links (want %d), unreached %q", c.n, c.top, len(s.Nodes), len(s.Links), c.links, unreached(s))
+			t.Errorf("%d nodes as %s: %d nodes, %d links (want %d), unreached %q", c.n, c.top, len(s.Nodes),
+				len(s.Links), c.links, unreached(s))
 		}
 	}
 	if _, err := Simulated(3, "star", machine); err == nil || !strings.Contains(err.Error(), "line") {
@@ -115,7 +118,8 @@ func TestNumber(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := model.Substrate{Nodes: append([]model.SubstrateNode{{Name: "new"}}, a.Nodes[rapid.IntRange(0, len(a.Nodes)-1).Draw(t, "cut"):]...)}
+		b := model.Substrate{Nodes: append([]model.SubstrateNode{{Name: "new"}},
+			a.Nodes[rapid.IntRange(0, len(a.Nodes)-1).Draw(t, "cut"):]...)}
 		if b, err = Number(b, a); err != nil {
 			t.Fatal(err)
 		}

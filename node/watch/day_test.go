@@ -14,7 +14,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// recorded is a look at an element while the examples did what they are for (RECORD=… TestOrdinaryUseIsNoAttack, in system).
+// recorded is a look at an element while the examples did what they are for (RECORD=… TestOrdinaryUseIsNoAttack, in
+// system).
 type recorded struct {
 	MS     int64              `json:"ms"`
 	ID     model.ID           `json:"id"`
@@ -45,9 +46,11 @@ func readRecorded(t *testing.T) (all []recorded) {
 	return all
 }
 
-// day plays what was recorded again and again for a day, with rests of minutes to hours between, each time with values up to
-// half as much again; attack, if any, is an element's in the middle of the day. It returns what was told, and of whom.
-func day(looks []recorded, seed uint64, attack func(at time.Duration) (model.ID, []Value)) (told map[model.ID]int, looked int) {
+// day plays what was recorded again and again for a day, with rests of minutes to hours between, each time with values
+// up to half as much again; attack, if any, is an element's in the middle of the day. It returns what was told, and of
+// whom.
+func day(looks []recorded, seed uint64, attack func(at time.Duration) (model.ID, []Value)) (told map[model.ID]int,
+	looked int) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w, told := New(), map[model.ID]int{}
 	look := func(at time.Duration, id model.ID, values []Value) {
@@ -69,7 +72,8 @@ func day(looks []recorded, seed uint64, attack func(at time.Duration) (model.ID,
 			look(at+time.Duration(l.MS)*time.Millisecond, l.ID, values)
 		}
 		at += time.Duration(looks[len(looks)-1].MS) * time.Millisecond
-		for rest := at + time.Duration(random.ExpFloat64()*float64(20*time.Minute)); at < rest && at < 24*time.Hour; at += 30 * time.Second {
+		for rest := at + time.Duration(random.ExpFloat64()*float64(20*time.Minute)); at < rest &&
+			at < 24*time.Hour; at += 30 * time.Second {
 			for id := range elements {
 				look(at, id, Judge(nil))
 			}
@@ -103,7 +107,8 @@ func TestRecordHasAllExamples(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile(`(?m)^network: (\S+)`).FindAllStringSubmatch(string(text), -1) {
 			if !recorded[m[1]] {
-				t.Errorf("%s: network %s is not in testdata/ordinary.json.gz: `RECORD=$PWD/node/watch/testdata/ordinary.json.gz "+
+				t.Errorf("%s: network %s is not in testdata/ordinary.json.gz: "+
+					"`RECORD=$PWD/node/watch/testdata/ordinary.json.gz "+
 					"go test ./system -run TestOrdinaryUseIsNoAttack` records it", file, m[1])
 			}
 		}

@@ -24,7 +24,8 @@ var (
 func frame(t testing.TB, all ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: false}, all...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: false},
+		all...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -42,7 +43,8 @@ type tcpFlags struct{ syn, ack, rst, fin bool }
 
 func tcp(t testing.TB, fromMAC, toMAC mac, from, to netip.Addr, source, target uint16, f tcpFlags) []byte {
 	return frame(t, ether(fromMAC, toMAC, layers.EthernetTypeIPv4), ip4(from, to, layers.IPProtocolTCP),
-		&layers.TCP{SrcPort: layers.TCPPort(source), DstPort: layers.TCPPort(target), SYN: f.syn, ACK: f.ack, RST: f.rst, FIN: f.fin})
+		&layers.TCP{SrcPort: layers.TCPPort(source), DstPort: layers.TCPPort(target), SYN: f.syn, ACK: f.ack,
+			RST: f.rst, FIN: f.fin})
 }
 
 func udp(t testing.TB, from, to netip.Addr, target uint16) []byte {
@@ -61,9 +63,11 @@ func arp(t testing.TB, op uint16, fromMAC mac, sender, target netip.Addr) []byte
 	if op == 2 {
 		to = macA
 	}
-	return frame(t, ether(fromMAC, to, layers.EthernetTypeARP), &layers.ARP{AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4,
-		HwAddressSize: 6, ProtAddressSize: 4, Operation: op, SourceHwAddress: fromMAC[:], SourceProtAddress: sender.AsSlice(),
-		DstHwAddress: make([]byte, 6), DstProtAddress: target.AsSlice()})
+	return frame(t, ether(fromMAC, to, layers.EthernetTypeARP), &layers.ARP{AddrType: layers.LinkTypeEthernet,
+		Protocol:      layers.EthernetTypeIPv4,
+		HwAddressSize: 6, ProtAddressSize: 4, Operation: op, SourceHwAddress: fromMAC[:],
+		SourceProtAddress: sender.AsSlice(),
+		DstHwAddress:      make([]byte, 6), DstProtAddress: target.AsSlice()})
 }
 
 // traffic is a port's sample that is put together frame by frame.
@@ -77,7 +81,8 @@ func newTraffic(t testing.TB) *traffic {
 }
 
 func (f *traffic) add(at time.Duration, toElement bool, data []byte) {
-	f.Frames = append(f.Frames, Frame{At: at, ToElement: toElement, Length: len(data), Data: data[:min(len(data), SnapLen)]})
+	f.Frames = append(f.Frames, Frame{At: at, ToElement: toElement, Length: len(data),
+		Data: data[:min(len(data), SnapLen)]})
 }
 
 func (f *traffic) sends(at time.Duration, data []byte) { f.add(at, false, data) }

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// What a frame is, as far as its first bytes tell. Everything here is an enemy's word: nothing is read beyond what there
-// is, and nothing is concluded from an address about who sent it – that is the port's to say.
+// What a frame is, as far as its first bytes tell. Everything here is an enemy's word: nothing is read beyond what
+// there is, and nothing is concluded from an address about who sent it – that is the port's to say.
 
 type flags uint8
 
@@ -27,8 +27,8 @@ type mac [6]byte
 type packet struct {
 	flags
 	from mac
-	// peer is whom the packet is about: the service that it is for, or – of accepts, refuses – that answers; the neighbour
-	// that is asked for, or answers.
+	// peer is whom the packet is about: the service that it is for, or – of accepts, refuses – that answers; the
+	// neighbour that is asked for, or answers.
 	peer netip.AddrPort
 }
 

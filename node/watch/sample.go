@@ -17,11 +17,12 @@ type Frame struct {
 	Data      []byte // its first bytes
 }
 
-// SnapLen is how much of each frame a sample needs: headers, and within an ICMP error those of the packet that it tells of.
+// SnapLen is how much of each frame a sample needs: headers, and within an ICMP error those of the packet that it tells
+// of.
 const SnapLen = 128
 
-// Sampled is what passed one port during a sample. All ports of an element are sampled at the same time, so that what it
-// passes on can be told from what it says itself.
+// Sampled is what passed one port during a sample. All ports of an element are sampled at the same time, so that what
+// it passes on can be told from what it says itself.
 type Sampled struct {
 	Interface string
 	MAC       [6]byte // of the element's interface
@@ -36,8 +37,8 @@ const least = 5 * time.Millisecond
 // answerTime is how long before a sample's end a question must have been asked for its lack of an answer to count.
 const answerTime = 50 * time.Millisecond
 
-// routine tells whether a port is one that ordinary programs try many peers at, whether these are there or not: BGP, MSDP and LDP,
-// traceroute, and the platform's own probes. Who tries only these is no scanner.
+// routine tells whether a port is one that ordinary programs try many peers at, whether these are there or not: BGP,
+// MSDP and LDP, traceroute, and the platform's own probes. Who tries only these is no scanner.
 func routine(port uint16) bool {
 	switch {
 	case port == 179, port == 639, port == 646, port == model.ProbePort:
@@ -94,13 +95,13 @@ func newSample(ports []Sampled) *sample {
 // rate is how many a second so many within the sample are.
 func (s *sample) rate(n int) float64 { return float64(n) / max(s.span, least).Seconds() }
 
-// passable is how many frames may have left since so many came: one that passes frames on – a switch, a bridge – sends each
-// to all its other ports, and nothing back by its only one. Those that waited in a queue when the sample began are not seen to
-// come; while a queue is full, about as many come as leave.
+// passable is how many frames may have left since so many came: one that passes frames on – a switch, a bridge – sends
+// each to all its other ports, and nothing back by its only one. Those that waited in a queue when the sample began are
+// not seen to come; while a queue is full, about as many come as leave.
 func (s *sample) passable(in int) int { return in * (len(s.ports) - 1) }
 
-// own is how many of the frames with a flag the element made itself, at the least. Where most may have been passed on, all are
-// taken to be. provoked tells that as many came to an element that passes nothing on.
+// own is how many of the frames with a flag the element made itself, at the least. Where most may have been passed on,
+// all are taken to be. provoked tells that as many came to an element that passes nothing on.
 func (s *sample) own(f func(packet) bool) (own int, provoked bool) {
 	out, in := 0, 0
 	for _, p := range s.out {
@@ -129,8 +130,8 @@ func (s *sample) malformed() Value {
 	return Value{Signal: Malformed, Value: s.rate(n), Provoked: provoked}
 }
 
-// sources counts frames whose sender's address is none of an interface of the element's, where these are many: a few more
-// are a bridge's, a virtual router's or a container's.
+// sources counts frames whose sender's address is none of an interface of the element's, where these are many: a few
+// more are a bridge's, a virtual router's or a container's.
 func (s *sample) sources() Value {
 	passed := map[mac]bool{}
 	for _, p := range s.in {
@@ -150,13 +151,15 @@ func (s *sample) sources() Value {
 	if len(distinct) <= max(few, s.passable(came)) {
 		return Value{Signal: Sources}
 	}
-	return Value{Signal: Sources, Value: s.rate(count), Detail: fmt.Sprintf("%d addresses in %s", len(distinct), s.span.Round(time.Millisecond))}
+	return Value{Signal: Sources, Value: s.rate(count), Detail: fmt.Sprintf("%d addresses in %s", len(distinct),
+		s.span.Round(time.Millisecond))}
 }
 
-// asking counts neighbours that were asked for, answered nothing, and were asked for by nobody else through this element. A kernel asks for
-// each once a second: whoever pings twenty hosts at once that are not there has it ask twenty times within a moment, and again a second
-// later. That is twenty a second, not what a quarter of a second with all of them in it says. So what goes on all through the
-// sample is told from a moment of it: of its fifths, the one in the middle counts.
+// asking counts neighbours that were asked for, answered nothing, and were asked for by nobody else through this
+// element. A kernel asks for each once a second: whoever pings twenty hosts at once that are not there has it ask
+// twenty times within a moment, and again a second later. That is twenty a second, not what a quarter of a second with
+// all of them in it says. So what goes on all through the sample is told from a moment of it: of its fifths, the one in
+// the middle counts.
 func (s *sample) asking() Value {
 	asked, known := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	var fifths [5]int
@@ -187,20 +190,22 @@ func (s *sample) asking() Value {
 
 // services are what a sample tells of connections and datagrams.
 type services struct {
-	// tried are those that the element itself tried, how often; accepted and refused those that answered, well or badly.
+	// tried are those that the element itself tried, how often; accepted and refused those that answered, well or
+	// badly.
 	tried             map[netip.AddrPort]int
 	accepted, refused map[netip.AddrPort]bool
-	// passed are those that others tried through the element, or at it, when they did last, and taken those of them that did not
-	// leave it again as they were: at the element itself, or translated (destination NAT).
+	// passed are those that others tried through the element, or at it, when they did last, and taken those of them
+	// that did not leave it again as they were: at the element itself, or translated (destination NAT).
 	passed map[netip.AddrPort]time.Duration
 	taken  map[netip.AddrPort]int
 }
 
-// services works out what the element itself tried, where an answer may take some time. What others have it pass on is left
-// out, also what they sent before the sample; where that is a good part of all, all is taken to be, since what it holds
-// back for a while looks like its own.
+// services works out what the element itself tried, where an answer may take some time. What others have it pass on is
+// left out, also what they sent before the sample; where that is a good part of all, all is taken to be, since what it
+// holds back for a while looks like its own.
 func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) services {
-	r := services{map[netip.AddrPort]int{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]time.Duration{},
+	r := services{map[netip.AddrPort]int{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{},
+		map[netip.AddrPort]time.Duration{},
 		map[netip.AddrPort]int{}}
 	for _, p := range s.in {
 		switch {
@@ -223,7 +228,8 @@ func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) 
 		case passed, before[p.peer]:
 			others[p.peer] = true
 			delete(r.taken, p.peer)
-		// A datagram need not be answered: only where it was refused does it count. What was sent last had no time for it.
+		// A datagram need not be answered: only where it was refused does it count. What was sent last had no time for
+		// it.
 		case p.is(datagram) && r.refused[p.peer], p.is(begins) && (p.at <= s.span-answer || s.span < 2*answer):
 			r.tried[p.peer]++
 		}
@@ -234,8 +240,8 @@ func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) 
 	return r
 }
 
-// alone are those that the element tried and that refused or did not answer. What it is told without having tried says nothing:
-// others can send it whatever they like.
+// alone are those that the element tried and that refused or did not answer. What it is told without having tried says
+// nothing: others can send it whatever they like.
 func (r *services) alone() map[netip.AddrPort]bool {
 	all := map[netip.AddrPort]bool{}
 	for peer := range r.tried {
@@ -246,8 +252,8 @@ func (r *services) alone() map[netip.AddrPort]bool {
 	return all
 }
 
-// provoked tells whether so many services may have been tried because others tried as many at the element, which translates
-// their destinations, as a gateway does with the ports that it forwards.
+// provoked tells whether so many services may have been tried because others tried as many at the element, which
+// translates their destinations, as a gateway does with the ports that it forwards.
 func (r *services) provoked(tried int) bool { return tried > 0 && 4*len(r.taken) >= tried }
 
 // scan counts services that the element tried and that refused or did not answer.
@@ -295,7 +301,8 @@ func (s *sample) distinct(signal Signal, all map[netip.AddrPort]bool, what strin
 	if len(addresses) == 1 {
 		v.Detail = fmt.Sprintf("%d %s of %s in %s", len(all), what, one, s.span.Round(time.Millisecond))
 	} else {
-		v.Detail = fmt.Sprintf("%d %s at %d addresses in %s", len(all), what, len(addresses), s.span.Round(time.Millisecond))
+		v.Detail = fmt.Sprintf("%d %s at %d addresses in %s", len(all), what, len(addresses),
+			s.span.Round(time.Millisecond))
 	}
 	return v
 }

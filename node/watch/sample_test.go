@@ -36,7 +36,8 @@ func TestJudge(t *testing.T) {
 		"scan of closed ports": {func(f *traffic) {
 			spread(60, func(i int, at time.Duration) {
 				f.sends(at, tcp(t, macA, macB, addrA, addrB, 4000, uint16(1000+i), syn))
-				f.gets(at+time.Millisecond, tcp(t, macB, macA, addrB, addrA, uint16(1000+i), 4000, tcpFlags{rst: true, ack: true}))
+				f.gets(at+time.Millisecond, tcp(t, macB, macA, addrB, addrA, uint16(1000+i), 4000,
+					tcpFlags{rst: true, ack: true}))
 			})
 		}, []Signal{Scan}},
 		"scan of filtered ports": {func(f *traffic) {
@@ -45,7 +46,10 @@ func TestJudge(t *testing.T) {
 			})
 		}, []Signal{Scan}},
 		"sweep of addresses": {func(f *traffic) {
-			spread(60, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, address(i+20), 4000, 22, syn)) })
+			spread(60, func(i int, at time.Duration) {
+				f.sends(at,
+					tcp(t, macA, macB, addrA, address(i+20), 4000, 22, syn))
+			})
 		}, []Signal{Scan}},
 		"scan without SYN": {func(f *traffic) {
 			spread(60, func(i int, at time.Duration) {
@@ -60,19 +64,25 @@ func TestJudge(t *testing.T) {
 			})
 		}, []Signal{Scan}},
 		"SYN flood": {func(f *traffic) {
-			spread(300, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80, syn)) })
+			spread(300, func(i int, at time.Duration) {
+				f.sends(at,
+					tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80, syn))
+			})
 		}, []Signal{Flood}},
 		"a web client, a thousand connections a second": {func(f *traffic) {
 			spread(250, func(i int, at time.Duration) {
 				f.sends(at, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80, syn))
-				f.gets(at+time.Millisecond, tcp(t, macB, macA, addrB, addrA, 80, uint16(4000+i), tcpFlags{syn: true, ack: true}))
-				f.sends(at+2*time.Millisecond, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80, tcpFlags{ack: true, fin: true}))
+				f.gets(at+time.Millisecond, tcp(t, macB, macA, addrB, addrA, 80, uint16(4000+i),
+					tcpFlags{syn: true, ack: true}))
+				f.sends(at+2*time.Millisecond, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 80,
+					tcpFlags{ack: true, fin: true}))
 			})
 		}, nil},
 		"a crawler of many services that answer": {func(f *traffic) {
 			spread(100, func(i int, at time.Duration) {
 				f.sends(at, tcp(t, macA, macB, addrA, address(i+20), 4000, 80, syn))
-				f.gets(at+time.Millisecond, tcp(t, macB, macA, address(i+20), addrA, 80, 4000, tcpFlags{syn: true, ack: true}))
+				f.gets(at+time.Millisecond, tcp(t, macB, macA, address(i+20), addrA, 80, 4000,
+					tcpFlags{syn: true, ack: true}))
 			})
 		}, nil},
 		"UDP to thousands of addresses, one way": {func(f *traffic) {
@@ -86,10 +96,16 @@ func TestJudge(t *testing.T) {
 			})
 		}, nil},
 		"BGP with a hundred neighbours that are down": {func(f *traffic) {
-			spread(100, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, address(i+20), 4000, 179, syn)) })
+			spread(100, func(i int, at time.Duration) {
+				f.sends(at,
+					tcp(t, macA, macB, addrA, address(i+20), 4000, 179, syn))
+			})
 		}, nil},
 		"SYN flood at BGP": {func(f *traffic) {
-			spread(300, func(i int, at time.Duration) { f.sends(at, tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 179, syn)) })
+			spread(300, func(i int, at time.Duration) {
+				f.sends(at,
+					tcp(t, macA, macB, addrA, addrB, uint16(4000+i), 179, syn))
+			})
 		}, []Signal{Flood}},
 		"check, of a hundred hosts that are down": {func(f *traffic) {
 			spread(100, func(i int, at time.Duration) {
@@ -99,26 +115,33 @@ func TestJudge(t *testing.T) {
 			})
 		}, nil},
 		"broadcast storm": {func(f *traffic) {
-			spread(500, func(i int, at time.Duration) { f.sends(at, frame(t, ether(macA, all, 0x88b5), gopacket.Payload("x"))) })
+			spread(500, func(i int, at time.Duration) {
+				f.sends(at,
+					frame(t, ether(macA, all, 0x88b5), gopacket.Payload("x")))
+			})
 		}, []Signal{Storm}},
 		"multicast storm": {func(f *traffic) {
 			spread(500, func(i int, at time.Duration) {
-				f.sends(at, frame(t, ether(macA, mac{1, 0, 0x5e, 0, 0, 5}, layers.EthernetTypeIPv4), ip4(addrA, addrB, 89), gopacket.Payload("x")))
+				f.sends(at, frame(t, ether(macA, mac{1, 0, 0x5e, 0, 0, 5}, layers.EthernetTypeIPv4),
+					ip4(addrA, addrB, 89), gopacket.Payload("x")))
 			})
 		}, []Signal{Storm}},
 		"routing protocols converge": {func(f *traffic) {
 			spread(40, func(i int, at time.Duration) {
-				f.sends(at, frame(t, ether(macA, mac{1, 0, 0x5e, 0, 0, 5}, layers.EthernetTypeIPv4), ip4(addrA, addrB, 89), gopacket.Payload("x")))
+				f.sends(at, frame(t, ether(macA, mac{1, 0, 0x5e, 0, 0, 5}, layers.EthernetTypeIPv4),
+					ip4(addrA, addrB, 89), gopacket.Payload("x")))
 			})
 		}, nil},
 		"MAC flood": {func(f *traffic) {
 			spread(300, func(i int, at time.Duration) {
-				f.sends(at, frame(t, ether(mac{2, 1, 1, 1, byte(i >> 8), byte(i)}, macB, 0x88b5), gopacket.Payload("x")))
+				f.sends(at, frame(t, ether(mac{2, 1, 1, 1, byte(i >> 8), byte(i)}, macB, 0x88b5),
+					gopacket.Payload("x")))
 			})
 		}, []Signal{Sources}},
 		"a virtual router's address beside its own": {func(f *traffic) {
 			spread(300, func(i int, at time.Duration) {
-				f.sends(at, tcp(t, mac{0, 0, 0x5e, 0, 1, byte(i % 2)}, macB, addrA, addrB, 4000, 80, tcpFlags{ack: true}))
+				f.sends(at, tcp(t, mac{0, 0, 0x5e, 0, 1, byte(i % 2)}, macB, addrA, addrB, 4000, 80,
+					tcpFlags{ack: true}))
 			})
 		}, nil},
 		"ARP for everybody": {func(f *traffic) {
@@ -131,7 +154,8 @@ func TestJudge(t *testing.T) {
 		}, nil},
 		"most of a subnet is pinged at once": {func(f *traffic) {
 			for i := range 200 {
-				f.sends(100*time.Millisecond+time.Duration(i)*100*time.Microsecond, arp(t, 1, macA, addrA, address(1000+i)))
+				f.sends(100*time.Millisecond+time.Duration(i)*100*time.Microsecond,
+					arp(t, 1, macA, addrA, address(1000+i)))
 			}
 		}, []Signal{Asking}},
 		"a subnet is asked for, address by address": {func(f *traffic) {
@@ -187,10 +211,14 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Whatever somebody sends through a router, a switch or a bridge with k ports, what passes these is not the router's doing.
+// Whatever somebody sends through a router, a switch or a bridge with k ports, what passes these is not the router's
+// doing.
 func TestWhatIsPassedOnIsSomebodyElses(t *testing.T) {
 	attacks := map[string]func(i int) []byte{
-		"scan":  func(i int) []byte { return tcp(t, macB, macA, addrA, addrB, 4000, uint16(1000+i), tcpFlags{syn: true}) },
+		"scan": func(i int) []byte {
+			return tcp(t, macB, macA, addrA, addrB, 4000, uint16(1000+i),
+				tcpFlags{syn: true})
+		},
 		"flood": func(i int) []byte { return tcp(t, macB, macA, address(i), addrB, 4000, 80, tcpFlags{syn: true}) },
 		"storm": func(i int) []byte { return frame(t, ether(macB, all, 0x88b5), gopacket.Payload("x")) },
 		"MACs": func(i int) []byte {
@@ -235,7 +263,8 @@ func TestWhatIsPassedOnIsSomebodyElses(t *testing.T) {
 			const waiting, sampled = 240, 250
 			for i := range sampled {
 				at := 4 * time.Millisecond * time.Duration(i) / sampled
-				queued[0].Frames = append(queued[0].Frames, Frame{At: at, ToElement: true, Length: 60, Data: packet(i + waiting)})
+				queued[0].Frames = append(queued[0].Frames, Frame{At: at, ToElement: true, Length: 60,
+					Data: packet(i + waiting)})
 				copies := 1
 				if packet(i)[0]&1 != 0 {
 					copies = ports - 1
@@ -248,20 +277,23 @@ func TestWhatIsPassedOnIsSomebodyElses(t *testing.T) {
 				queued[i].Span = 4 * time.Millisecond
 			}
 			if got := suspiciousOf(queued...); len(got) != 0 {
-				t.Errorf("%s through the queues of %d ports: suspicious are %v, %v", name, ports, got, judged(queued...))
+				t.Errorf("%s through the queues of %d ports: suspicious are %v, %v", name, ports,
+					got, judged(queued...))
 			}
 			// A port that was full early says nothing of what came later.
 			all[0].Span = 20 * time.Millisecond
-			all[0].Frames = slices.DeleteFunc(slices.Clone(all[0].Frames), func(f Frame) bool { return f.At > all[0].Span })
+			all[0].Frames = slices.DeleteFunc(slices.Clone(all[0].Frames),
+				func(f Frame) bool { return f.At > all[0].Span })
 			if got := suspiciousOf(all...); len(got) != 0 {
-				t.Errorf("%s through %d ports, one of which was full early: suspicious are %v, %v", name, ports, got, judged(all...))
+				t.Errorf("%s through %d ports, one of which was full early: suspicious are %v, %v", name, ports,
+					got, judged(all...))
 			}
 		}
 	}
 }
 
-// A gateway that forwards ports, or all that comes, to another host is not punished for what somebody does through it; who attacks
-// is not helped by being a server.
+// A gateway that forwards ports, or all that comes, to another host is not punished for what somebody does through it;
+// who attacks is not helped by being a server.
 func TestTranslatedIsProvoked(t *testing.T) {
 	syn := tcpFlags{syn: true}
 	value := func(signal Signal, ports ...Sampled) (found Value) {
@@ -296,8 +328,8 @@ func TestTranslatedIsProvoked(t *testing.T) {
 	}
 }
 
-// Two who attack one segment together see as much of each other's frames as they send: that hides neither, though it may have made them
-// send.
+// Two who attack one segment together see as much of each other's frames as they send: that hides neither, though it
+// may have made them send.
 func TestAttackersDoNotHideEachOther(t *testing.T) {
 	for name, attack := range map[Signal]func(from mac, i int) []byte{
 		Storm:     func(from mac, _ int) []byte { return frame(t, ether(from, all, 0x88b5), gopacket.Payload("x")) },
@@ -349,6 +381,7 @@ func FuzzParse(f *testing.F) {
 		if again := parse(append(slices.Clone(b), make([]byte, 40)...)[:len(b)], length); again != is {
 			t.Errorf("%x is %+v, and %+v", b, is, again)
 		}
-		Judge([]Sampled{{Span: time.Second, Frames: []Frame{{Length: length, Data: b}, {Length: length, Data: b, ToElement: true}}}})
+		Judge([]Sampled{{Span: time.Second, Frames: []Frame{{Length: length, Data: b},
+			{Length: length, Data: b, ToElement: true}}}})
 	})
 }

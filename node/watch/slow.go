@@ -9,9 +9,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A scan that tries a service now and then drowns in no traffic, but a sample of a quarter of a second sees nothing of it. So
-// elements that send little are also watched for ten seconds at a time, in turn, and what they tried in vain is remembered over
-// minutes. What counts is time that was watched: where many elements share the turns, the minutes are taken together.
+// A scan that tries a service now and then drowns in no traffic, but a sample of a quarter of a second sees nothing of
+// it. So elements that send little are also watched for ten seconds at a time, in turn, and what they tried in vain is
+// remembered over minutes. What counts is time that was watched: where many elements share the turns, the minutes are
+// taken together.
 
 const (
 	// slowWatched is the watched time over which services are counted, slowOld how old it may be.
@@ -19,9 +20,11 @@ const (
 	slowOld     = 30 * time.Minute
 	// slowAnswer is the time that a service has for its answer.
 	slowAnswer = time.Second
-	// slowHeld is for how long what others sent may wait in an element, for a neighbour's answer, before it is passed on.
+	// slowHeld is for how long what others sent may wait in an element, for a neighbour's answer, before it is passed
+	// on.
 	slowHeld = 3 * time.Second
-	// slowMost is how many services are remembered of one element: more than is suspicious, and of a thousand elements still little.
+	// slowMost is how many services are remembered of one element: more than is suspicious, and of a thousand elements
+	// still little.
 	slowMost = 100
 )
 
@@ -45,8 +48,8 @@ type window struct {
 	provoked bool
 }
 
-// Take takes in what passed an element's ports from a time on, and tells how many services it tried in vain of late. Samples
-// that were full before an answer had its time teach nothing.
+// Take takes in what passed an element's ports from a time on, and tells how many services it tried in vain of late.
+// Samples that were full before an answer had its time teach nothing.
 func (w *Slow) Take(id model.ID, from time.Time, ports []Sampled) Value {
 	s := newSample(ports)
 	e := w.elements[id]

@@ -21,7 +21,8 @@ func over(t testing.TB, until time.Duration) *slowly {
 }
 
 func (s *slowly) add(port string, at time.Duration, toElement bool, data []byte) {
-	s.frames[port] = append(s.frames[port], Frame{At: at, ToElement: toElement, Length: len(data), Data: data[:min(len(data), SnapLen)]})
+	s.frames[port] = append(s.frames[port], Frame{At: at, ToElement: toElement, Length: len(data),
+		Data: data[:min(len(data), SnapLen)]})
 }
 
 // each is something every so often.
@@ -36,8 +37,8 @@ func (s *slowly) tries(at time.Duration, to netip.Addr, port int) {
 	s.add("eth0", at, false, tcp(s.t, macA, macB, addrA, to, 4000, uint16(port), tcpFlags{syn: true}))
 }
 
-// watch watches for span of every period, and returns when something was told, how much it was at most, and whether it was all
-// provoked.
+// watch watches for span of every period, and returns when something was told, how much it was at most, and whether it
+// was all provoked.
 func (s *slowly) watch(span, period time.Duration) (told []time.Duration, most float64, provoked bool) {
 	w, slow := New(), NewSlow()
 	provoked = true
@@ -76,7 +77,8 @@ func TestSlowScans(t *testing.T) {
 		"two and a half a second, refused": {make: func(s *slowly) {
 			s.each(400*time.Millisecond, func(i int, at time.Duration) {
 				s.tries(at, addrB, 1000+i)
-				s.add("eth0", at+time.Millisecond, true, tcp(t, macB, macA, addrB, addrA, uint16(1000+i), 4000, tcpFlags{rst: true, ack: true}))
+				s.add("eth0", at+time.Millisecond, true, tcp(t, macB, macA, addrB, addrA, uint16(1000+i), 4000,
+					tcpFlags{rst: true, ack: true}))
 			})
 		}, by: 20 * time.Second},
 		"one address every nine seconds": {make: func(s *slowly) {
@@ -92,7 +94,8 @@ func TestSlowScans(t *testing.T) {
 		"among ordinary traffic": {make: func(s *slowly) {
 			s.each(100*time.Millisecond, func(i int, at time.Duration) {
 				s.add("eth0", at, false, tcp(t, macA, macB, addrA, addrB, 5000, 80, tcpFlags{ack: true}))
-				s.add("eth0", at+time.Millisecond, true, tcp(t, macB, macA, addrB, addrA, 80, 5000, tcpFlags{ack: true}))
+				s.add("eth0", at+time.Millisecond, true, tcp(t, macB, macA, addrB, addrA, 80, 5000,
+					tcpFlags{ack: true}))
 				if i%10 == 0 {
 					s.tries(at, addrB, 1000+i)
 				}
@@ -107,13 +110,15 @@ func TestSlowScans(t *testing.T) {
 		"a crawler, whom all answer": {make: func(s *slowly) {
 			s.each(time.Second, func(i int, at time.Duration) {
 				s.tries(at, address(20+i), 80)
-				s.add("eth0", at+300*time.Millisecond, true, tcp(t, macB, macA, address(20+i), addrA, 80, 4000, tcpFlags{syn: true, ack: true}))
+				s.add("eth0", at+300*time.Millisecond, true, tcp(t, macB, macA, address(20+i), addrA, 80, 4000,
+					tcpFlags{syn: true, ack: true}))
 			})
 		}},
 		"a crawler over links with a long delay": {make: func(s *slowly) {
 			s.each(time.Second, func(i int, at time.Duration) {
 				s.tries(at, address(20+i), 80)
-				s.add("eth0", at+2500*time.Millisecond, true, tcp(t, macB, macA, address(20+i), addrA, 80, 4000, tcpFlags{syn: true, ack: true}))
+				s.add("eth0", at+2500*time.Millisecond, true, tcp(t, macB, macA, address(20+i), addrA, 80, 4000,
+					tcpFlags{syn: true, ack: true}))
 			})
 		}},
 		"BGP with a hundred neighbours that are down": {make: func(s *slowly) {
@@ -142,7 +147,8 @@ func TestSlowScans(t *testing.T) {
 		"being scanned": {make: func(s *slowly) {
 			s.each(time.Second, func(i int, at time.Duration) {
 				s.add("eth0", at, true, tcp(t, macB, macA, addrB, addrA, 4000, uint16(1000+i), syn))
-				s.add("eth0", at, false, tcp(t, macA, macB, addrA, addrB, uint16(1000+i), 4000, tcpFlags{rst: true, ack: true}))
+				s.add("eth0", at, false, tcp(t, macA, macB, addrA, addrB, uint16(1000+i), 4000,
+					tcpFlags{rst: true, ack: true}))
 			})
 		}},
 		"a router, through which somebody scans": {make: func(s *slowly) {
@@ -162,7 +168,8 @@ func TestSlowScans(t *testing.T) {
 		"a gateway that translates the destinations of a scan": {make: func(s *slowly) {
 			s.each(time.Second, func(i int, at time.Duration) {
 				s.add("eth0", at, true, tcp(t, macB, macA, addrB, address(9), 4000, uint16(1000+i), syn))
-				s.add("eth1", at+50*time.Microsecond, false, tcp(t, macA, macB, addrB, addrA, 4000, uint16(1000+i), syn))
+				s.add("eth1", at+50*time.Microsecond, false,
+					tcp(t, macA, macB, addrB, addrA, 4000, uint16(1000+i), syn))
 			})
 		}, by: 40 * time.Second, provoked: true},
 	} {
@@ -197,7 +204,8 @@ func TestSlowScansInTurns(t *testing.T) {
 		s.each(c.every, func(i int, at time.Duration) { s.tries(at, addrB, 1000+i) })
 		told, most, _ := s.watch(10*time.Second, c.period)
 		if len(told) > 0 != c.want {
-			t.Errorf("one service in %s, watched for 10 s of %s: told at %v, at most %g; want it told: %v", c.every, c.period, told, most, c.want)
+			t.Errorf("one service in %s, watched for 10 s of %s: told at %v, at most %g; want it told: %v", c.every,
+				c.period, told, most, c.want)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package watch judges whether what an element does is an attack: measured values in, verdicts out. It is pure: no clock,
-// no kernel. Each signal of each element is held against what is usual for it, and against a floor below which it is of
-// no interest whoever does it.
+// Package watch judges whether what an element does is an attack: measured values in, verdicts out. It is pure: no
+// clock, no kernel. Each signal of each element is held against what is usual for it, and against a floor below which
+// it is of no interest whoever does it.
 package watch
 
 import (
@@ -17,28 +17,32 @@ type Signal string
 
 // The signals. Those of packets are of what the element itself sends, as samples of its ports show (see Sample).
 const (
-	Storm       Signal = "storm"       // frames a second to everybody or to groups
-	Sources     Signal = "sources"     // frames a second from addresses of the link layer that are made up
-	Malformed   Signal = "malformed"   // packets a second whose headers are wrong
-	Asking      Signal = "asking"      // questions a second for neighbours that do not answer, by ARP or neighbour discovery
-	Scan        Signal = "scan"        // attempts a second at services that refuse or do not answer, one each
-	Flood       Signal = "flood"       // connections a second that are begun at few services and that nobody answers
-	SlowScan    Signal = "slow-scan"   // services that refuse or do not answer, one each, within five minutes that were watched (see Slow)
+	Storm     Signal = "storm"     // frames a second to everybody or to groups
+	Sources   Signal = "sources"   // frames a second from addresses of the link layer that are made up
+	Malformed Signal = "malformed" // packets a second whose headers are wrong
+	// questions a second for neighbours that do not answer, by ARP or neighbour discovery
+	Asking Signal = "asking"
+	Scan   Signal = "scan"  // attempts a second at services that refuse or do not answer, one each
+	Flood  Signal = "flood" // connections a second that are begun at few services and that nobody answers
+	// services that refuse or do not answer, one each, within five minutes that were watched (see Slow)
+	SlowScan    Signal = "slow-scan"
 	Neighbours  Signal = "neighbours"  // new entries a second in the kernel's neighbour tables
 	Connections Signal = "connections" // new tracked connections a second
 	Refused     Signal = "refused"     // processes a second that its limit kept from being started
 	Killed      Signal = "killed"      // processes a second that its memory limit ended
 	Demand      Signal = "demand"      // threads that want a processor, on average
 	Writing     Signal = "writing"     // how often it turns from filling its disk to emptying it, or back (see Turns)
-	Kernel      Signal = "kernel"      // how often its own packets took more of the kernel's time than they may (node/kerneltime)
-	Tables      Signal = "tables"      // how often what it had in the kernel's tables beyond its limits was taken away
-	Sockets     Signal = "sockets"     // requests a second for memory of the kernel's, for its sockets, that were refused
-	Forbidden   Signal = "forbidden"   // packets a second that the fabric dropped since no element may send such
-	Punts       Signal = "punts"       // exceptional packets a second beyond what the slice's routers may get of them
+	// how often its own packets took more of the kernel's time than they may (node/kerneltime)
+	Kernel Signal = "kernel"
+	Tables Signal = "tables" // how often what it had in the kernel's tables beyond its limits was taken away
+	// requests a second for memory of the kernel's, for its sockets, that were refused
+	Sockets   Signal = "sockets"
+	Forbidden Signal = "forbidden" // packets a second that the fabric dropped since no element may send such
+	Punts     Signal = "punts"     // exceptional packets a second beyond what the slice's routers may get of them
 )
 
-// Rule says when a value of a signal is suspicious: when it is at least Floor, and at least Times what is usual, at Looks
-// looks in a row.
+// Rule says when a value of a signal is suspicious: when it is at least Floor, and at least Times what is usual, at
+// Looks looks in a row.
 type Rule struct {
 	Signal Signal
 	Floor  float64
@@ -48,8 +52,8 @@ type Rule struct {
 	Unit string
 }
 
-// Rules are all of them. The floors are what no example, test of routing or measurement of ours comes near to (measured:
-// docs/decisions/0035), and what an attack that takes anything from anybody is far beyond.
+// Rules are all of them. The floors are what no example, test of routing or measurement of ours comes near to
+// (measured: docs/decisions/0035), and what an attack that takes anything from anybody is far beyond.
 var Rules = []Rule{
 	{Storm, 1000, 10, 2, "frames a second to everybody or to groups"},
 	{Sources, 100, 10, 2, "frames a second from made-up MAC addresses"},
@@ -64,7 +68,8 @@ var Rules = []Rule{
 	{Killed, 0.5, 10, 2, "processes a second ended by its memory limit"},
 	{Demand, 20, 4, 2, "threads that want a processor at a time"},
 	{Writing, 12, 3, 1, "turns between filling and emptying its disk within a minute"},
-	{Kernel, 3, 3, 1, "times within a minute that packets of its own making took more of the kernel's time than they may"},
+	{Kernel, 3, 3, 1, "times within a minute that packets of its own making took more of the kernel's time than they " +
+		"may"},
 	{Tables, 3, 3, 1, "times within a minute that it had more in the kernel's tables than its limits allow"},
 	{Sockets, 20, 10, 2, "requests a second for more of the kernel's memory for sockets than it may have"},
 	{Forbidden, 50, 10, 2, "packets a second that were dropped since no element may send such"},
@@ -92,11 +97,11 @@ type Value struct {
 	Provoked bool
 }
 
-// May tells whether what an element received, in packets a second, may be what made it do so much of a signal. Then it is
-// told of and nothing is done to it, or one element could have another punished. A neighbour is asked for three times when a
-// packet comes that is for it, or whose answer is; a connection is tracked for any packet that comes; processes are started,
-// memory is taken and disks are written for whoever asks. The other signals are worked out from what the element sent beyond
-// what it received.
+// May tells whether what an element received, in packets a second, may be what made it do so much of a signal. Then it
+// is told of and nothing is done to it, or one element could have another punished. A neighbour is asked for three
+// times when a packet comes that is for it, or whose answer is; a connection is tracked for any packet that comes;
+// processes are started, memory is taken and disks are written for whoever asks. The other signals are worked out from
+// what the element sent beyond what it received.
 func May(s Signal, value, received float64) bool {
 	switch s {
 	case Asking, Neighbours, Connections:
@@ -131,8 +136,8 @@ const (
 	warmUp = 10 * time.Minute
 	// most is how far above the floor what is usual may come: an attacker who begins slowly teaches no more than that.
 	most = 3.0
-	// calm is how long a signal must have been below its limit for the next time to be news; until then, what goes on is
-	// told once every reminder.
+	// calm is how long a signal must have been below its limit for the next time to be news; until then, what goes on
+	// is told once every reminder.
 	calm     = time.Minute
 	reminder = 10 * time.Minute
 	// gap is the longest time between two looks that counts as in a row.
@@ -198,8 +203,8 @@ type Watch struct {
 // New returns a watch that knows nothing.
 func New() *Watch { return &Watch{states: map[key]*state{}} }
 
-// Look takes in what was measured of an element at a time, and returns what is suspicious and has not been told. Signals
-// that were not measured are left as they are; those that were measured as nothing count as such.
+// Look takes in what was measured of an element at a time, and returns what is suspicious and has not been told.
+// Signals that were not measured are left as they are; those that were measured as nothing count as such.
 func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verdict) {
 	for _, v := range values {
 		rule := rules[v.Signal]
@@ -236,7 +241,8 @@ func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verd
 			continue
 		}
 		s.told = at
-		verdicts = append(verdicts, Verdict{Signal: v.Signal, Value: v.Value, Usual: s.Median, Limit: limit, Since: s.since,
+		verdicts = append(verdicts, Verdict{Signal: v.Signal, Value: v.Value, Usual: s.Median,
+			Limit: limit, Since: s.since,
 			Detail: v.Detail, Provoked: s.provoked})
 	}
 	slices.SortStableFunc(verdicts, func(a, b Verdict) int { return cmp.Compare(b.Value/b.Limit, a.Value/a.Limit) })
@@ -251,8 +257,8 @@ func (r *Rule) limit(u *Usual) float64 {
 	return max(r.Floor, r.Times*u.Median, u.High())
 }
 
-// Forgive forgets that an element was suspicious, but not what is usual for it: it has been cut off, and if it goes on when it
-// is released that is news.
+// Forgive forgets that an element was suspicious, but not what is usual for it: it has been cut off, and if it goes on
+// when it is released that is news.
 func (w *Watch) Forgive(id model.ID) {
 	for i := range Rules {
 		if s := w.states[key{id, Rules[i].Signal}]; s != nil {
@@ -261,8 +267,9 @@ func (w *Watch) Forgive(id model.ID) {
 	}
 }
 
-// Turns counts how often shares of a disk that are used, one after the other, turn from growing to shrinking or back, each time by
-// a fifth of the disk at least, in however many steps: who fills it once, or empties it once, does not turn.
+// Turns counts how often shares of a disk that are used, one after the other, turn from growing to shrinking or back,
+// each time by a fifth of the disk at least, in however many steps: who fills it once, or empties it once, does not
+// turn.
 func Turns(shares []float64) (turns int) {
 	const step = 0.2
 	if len(shares) == 0 {

@@ -37,21 +37,24 @@ func TestLook(t *testing.T) {
 		before, values []float64
 		want           []int
 	}{
-		"below the floor":               {nil, []float64{29, 29, 29, 29}, nil},
-		"one look is none":              {nil, []float64{500, 0, 500, 0, 500}, nil},
-		"two looks in a row":            {nil, []float64{500, 500, 500, 500}, []int{1}},
-		"told once in ten minutes":      {nil, repeat(500, 700), []int{1, 601}},
-		"again after a minute of calm":  {nil, append(append([]float64{500, 500}, repeat(0, 61)...), 500, 500), []int{1, 64}},
-		"not again after half a minute": {nil, append(append([]float64{500, 500}, repeat(0, 30)...), 500, 500), []int{1}},
-		"usual for it":                  {repeat(25, 1800), []float64{60, 60, 60}, nil},
-		"ten times the usual":           {repeat(25, 1800), []float64{260, 260}, []int{1}},
+		"below the floor":          {nil, []float64{29, 29, 29, 29}, nil},
+		"one look is none":         {nil, []float64{500, 0, 500, 0, 500}, nil},
+		"two looks in a row":       {nil, []float64{500, 500, 500, 500}, []int{1}},
+		"told once in ten minutes": {nil, repeat(500, 700), []int{1, 601}},
+		"again after a minute of calm": {nil, append(append([]float64{500, 500}, repeat(0, 61)...), 500,
+			500), []int{1, 64}},
+		"not again after half a minute": {nil, append(append([]float64{500, 500}, repeat(0, 30)...),
+			500, 500), []int{1}},
+		"usual for it":        {repeat(25, 1800), []float64{60, 60, 60}, nil},
+		"ten times the usual": {repeat(25, 1800), []float64{260, 260}, []int{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := New()
 			if told := steps(w, begin, Scan, c.before...); told != nil {
 				t.Fatalf("what comes before was told at %v", told)
 			}
-			if got := steps(w, begin.Add(time.Duration(len(c.before))*time.Second), Scan, c.values...); !reflect.DeepEqual(got, c.want) {
+			if got := steps(w, begin.Add(time.Duration(len(c.before))*time.Second), Scan,
+				c.values...); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("told at %v, want %v", got, c.want)
 			}
 		})
@@ -69,7 +72,8 @@ func TestLooksThatAreFarApartAreNotInARow(t *testing.T) {
 	}
 }
 
-// Whoever begins slowly teaches the watch no more than a bounded amount: what is a hundred times the floor is always found.
+// Whoever begins slowly teaches the watch no more than a bounded amount: what is a hundred times the floor is always
+// found.
 func TestNobodyTeachesTheWatchToSleep(t *testing.T) {
 	for _, r := range Rules {
 		w := New()
@@ -91,7 +95,8 @@ func TestNobodyTeachesTheWatchToSleep(t *testing.T) {
 func TestProvoked(t *testing.T) {
 	w := New()
 	for i, provoked := range []bool{false, true, false} {
-		found := w.Look(me, begin.Add(time.Duration(i)*time.Second), []Value{{Signal: Asking, Value: 900, Provoked: provoked}})
+		found := w.Look(me, begin.Add(time.Duration(i)*time.Second),
+			[]Value{{Signal: Asking, Value: 900, Provoked: provoked}})
 		if i == 1 && (len(found) != 1 || !found[0].Provoked) {
 			t.Errorf("found %+v", found)
 		}
@@ -101,9 +106,12 @@ func TestProvoked(t *testing.T) {
 		value, received float64
 		want            bool
 	}{
-		{Asking, 900, 0, false}, {Asking, 900, 300, true}, {Asking, 900, 10, false}, {Connections, 60_000, 20_000, true}, {Connections, 60_000, 1, false},
-		{Refused, 100, 5, false}, {Refused, 100, 5000, true}, {Scan, 100, 100, false}, {Kernel, 3, 5000, true}, {Kernel, 3, 10, false},
-		{Tables, 3, 5000, true}, {Tables, 3, 10, false}, {Sockets, 500, 5000, true}, {Sockets, 500, 10, false}, {Storm, 1e5, 1e5, false},
+		{Asking, 900, 0, false}, {Asking, 900, 300, true}, {Asking, 900, 10, false},
+		{Connections, 60_000, 20_000, true}, {Connections, 60_000, 1, false},
+		{Refused, 100, 5, false}, {Refused, 100, 5000, true}, {Scan, 100, 100, false}, {Kernel, 3, 5000, true},
+		{Kernel, 3, 10, false},
+		{Tables, 3, 5000, true}, {Tables, 3, 10, false}, {Sockets, 500, 5000, true}, {Sockets, 500, 10, false},
+		{Storm, 1e5, 1e5, false},
 	} {
 		if got := May(c.signal, c.value, c.received); got != c.want {
 			t.Errorf("%v: provoked is %v", c, got)
@@ -124,7 +132,8 @@ func TestMemoriesSurvive(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := New()
-	again.Remember(append(kept, Memory{ID: me, Signal: "nonsense"}, Memory{ID: model.ID{Network: "x", Element: "y"}, Signal: Scan, Usual: Usual{Median: 1e12}}), begin)
+	again.Remember(append(kept, Memory{ID: me, Signal: "nonsense"}, Memory{ID: model.ID{Network: "x", Element: "y"},
+		Signal: Scan, Usual: Usual{Median: 1e12}}), begin)
 	if got, want := again.Of(me), w.Of(me); !reflect.DeepEqual(got, want) {
 		t.Errorf("remembered %v, want %v", got, want)
 	}
@@ -140,7 +149,8 @@ func TestMemoriesSurvive(t *testing.T) {
 	}
 }
 
-// Whatever is measured: nothing below a floor is ever told, and what is far above every limit, twice in a row, always is.
+// Whatever is measured: nothing below a floor is ever told, and what is far above every limit, twice in a row, always
+// is.
 func TestPropertiesOfLook(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := New()
@@ -152,7 +162,8 @@ func TestPropertiesOfLook(t *testing.T) {
 			if found := w.Look(me, at, []Value{{Signal: rule.Signal, Value: v}}); len(found) > 0 {
 				t.Fatalf("%g of a floor of %g was told: %+v", v, rule.Floor, found)
 			}
-			if u := w.Of(me)[rule.Signal]; u.Median < 0 || u.Median > most*rule.Floor || u.Spread < 0 || math.IsNaN(u.Median+u.Spread) {
+			if u := w.Of(me)[rule.Signal]; u.Median < 0 || u.Median > most*rule.Floor || u.Spread < 0 ||
+				math.IsNaN(u.Median+u.Spread) {
 				t.Fatalf("usual is %+v", u)
 			}
 		}
@@ -171,10 +182,12 @@ func TestTurns(t *testing.T) {
 	for _, c := range []struct {
 		shares []float64
 		want   int
-	}{{nil, 0}, {[]float64{0.1, 0.4, 0.7, 1, 1, 1}, 0}, {[]float64{1, 0.7, 0.2, 0, 0}, 0}, {[]float64{0, 1, 0, 1, 0}, 3},
+	}{{nil, 0}, {[]float64{0.1, 0.4, 0.7, 1, 1, 1}, 0}, {[]float64{1, 0.7, 0.2, 0, 0}, 0},
+		{[]float64{0, 1, 0, 1, 0}, 3},
 		{[]float64{0.1, 0.2, 0.1, 0.2, 0.1, 0.2}, 0}, {[]float64{0, 0.5, 0.5, 0.45, 0.1, 0.9}, 2},
 		// slowly, in small steps
-		{[]float64{0, 0.1, 0.2, 0.3, 0.2, 0.1, 0, 0.1, 0.2}, 2}, {[]float64{0.9, 0.8, 0.7, 0.6, 0.7, 0.8, 0.9}, 1}, {[]float64{0.5}, 0}} {
+		{[]float64{0, 0.1, 0.2, 0.3, 0.2, 0.1, 0, 0.1, 0.2}, 2}, {[]float64{0.9, 0.8, 0.7, 0.6, 0.7, 0.8, 0.9}, 1},
+		{[]float64{0.5}, 0}} {
 		if got := Turns(c.shares); got != c.want {
 			t.Errorf("%v: %d turns, want %d", c.shares, got, c.want)
 		}

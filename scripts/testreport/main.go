@@ -1,7 +1,7 @@
 // Command testreport reads `go test -json` from its standard input, prints what failed with its output, the time of
 // each package and the counts, and fails when a test failed or one was skipped that the list of known skips does not
-// name. With -attacks it also prints a line for each attack: what the attacker did, and what others lost by it. A test is
-// an attack when it says so by t.Attr("attack", what was done) and t.Attr("lost", what others lost).
+// name. With -attacks it also prints a line for each attack: what the attacker did, and what others lost by it. A test
+// is an attack when it says so by t.Attr("attack", what was done) and t.Attr("lost", what others lost).
 package main
 
 import (

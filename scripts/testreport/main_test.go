@@ -27,12 +27,15 @@ func TestReport(t *testing.T) {
 		hasNot  []string
 	}{
 		{"failures are told with their output", run, false, 1,
-			[]string{"FAIL  system TestA/worse\nwhat went wrong\n", "not in the list of known skips: system TestC", "1 passed, 2 failed, 2 skipped\n"},
+			[]string{"FAIL  system TestA/worse\nwhat went wrong\n", "not in the list of known skips: system TestC",
+				"1 passed, 2 failed, 2 skipped\n"},
 			[]string{"words of the flood", "TestB", "93 frames"}},
 		{"attacks tell what they did, and what was lost", run, true, 1,
 			[]string{"held      system TestA/flood\n          did:  93 frames\n          lost: 0 of 10\n",
-				"NOT HELD  system TestA/worse\n          did:  7 frames\n          lost: (the test did not get so far)\n"}, nil},
-		{"all is well", strings.Join(strings.SplitAfter(run, "\n")[:4], ""), false, 0, []string{"1 passed, 0 failed, 0 skipped\n"}, nil},
+				"NOT HELD  system TestA/worse\n          did:  7 frames\n          lost: (the test did not get so " +
+					"far)\n"}, nil},
+		{"all is well", strings.Join(strings.SplitAfter(run, "\n")[:4], ""), false, 0,
+			[]string{"1 passed, 0 failed, 0 skipped\n"}, nil},
 		{"a package ended in the middle of a test",
 			`{"Action":"output","Package":"github.com/polyplane/polyplane/system","Test":"TestLong","Output":"goroutine 1 waits\n"}
 {"Action":"fail","Package":"github.com/polyplane/polyplane/system","Elapsed":1}`, false, 1,
@@ -42,7 +45,8 @@ func TestReport(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
-			status := report(bufio.NewReader(strings.NewReader(c.in)), &out, map[string]bool{"system TestB": true}, c.attacks)
+			status := report(bufio.NewReader(strings.NewReader(c.in)), &out,
+				map[string]bool{"system TestB": true}, c.attacks)
 			if status != c.status {
 				t.Errorf("its exit status is %d: want %d", status, c.status)
 			}

@@ -35,7 +35,8 @@ func nodes(count int) Situation {
 	}
 	for i := range count {
 		name := fmt.Sprintf("n%d", i+1)
-		s.Substrate.Nodes = append(s.Substrate.Nodes, model.SubstrateNode{Name: name, CPU: 4000, Memory: 4 << 30, Simulated: true})
+		s.Substrate.Nodes = append(s.Substrate.Nodes, model.SubstrateNode{Name: name, CPU: 4000,
+			Memory: 4 << 30, Simulated: true})
 		s.Offers[name] = everything
 	}
 	return s
@@ -43,7 +44,8 @@ func nodes(count int) Situation {
 
 // lab is a network of one router, which asks for so many cores.
 func lab(name string, cpu model.CPU) model.Network {
-	return model.Network{Name: name, Elements: []model.Element{{Name: "r1", Kind: model.Router, Amounts: model.Amounts{CPU: cpu}}}}
+	return model.Network{Name: name,
+		Elements: []model.Element{{Name: "r1", Kind: model.Router, Amounts: model.Amounts{CPU: cpu}}}}
 }
 
 var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -88,28 +90,36 @@ func TestRefusals(t *testing.T) {
 		kind Kind
 		want string
 	}{
-		"a document that is wrong": {doc: model.Network{Name: "lab", Elements: []model.Element{{Name: "r1", Kind: "ship"}}},
+		"a document that is wrong": {doc: model.Network{Name: "lab",
+			Elements: []model.Element{{Name: "r1", Kind: "ship"}}},
 			want: `the kind "ship" is unknown`},
 		"more than there is": {doc: lab("lab", 5000), want: "r1 needs 5 cores on one node"},
-		"a slice that nothing holds": {doc: model.Network{Name: "lab", Slice: model.Slice{CPU: 90_000}, Elements: lab("", 0).Elements},
+		"a slice that nothing holds": {doc: model.Network{Name: "lab", Slice: model.Slice{CPU: 90_000},
+			Elements: lab("", 0).Elements},
 			want: "90 cores are more than all nodes have together"},
 		"its owner's quota": {doc: lab("lab", 2000), s: func(s *Situation) {
 			s.Quotas.Owners = map[string]model.Quota{"alice": {CPU: 1000}}
 		}, want: "network lab does not fit into its quota"},
 		"a disk that shrinks": {doc: small, old: &large, want: "its disk of 64MiB cannot shrink to 32MiB"},
 		"another's device": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Device: "eth1"}), s: func(s *Situation) {
-			s.Others = []model.Record{must(t, nodes(1), out(lab("other", 0), model.Edge{Name: "lan", Device: "eth1"}), nil).Record}
+			s.Others = []model.Record{must(t, nodes(1), out(lab("other", 0), model.Edge{Name: "lan", Device: "eth1"}),
+				nil).Record}
 		}, want: "eth1 of node n1 is already edge lan of network other"},
-		"a device that is not there": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Device: "eth7"}), s: func(s *Situation) {
-			s.Machine = bench{devices: map[string][]string{"n1": {"eth0", "eth1"}}}
-		}, want: "node n1 has no device eth7; it has eth0, eth1"},
-		"another's port": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Internet: inside(2222)}), s: func(s *Situation) {
-			s.Others = []model.Record{must(t, nodes(1), out(lab("other", 0), model.Edge{Name: "up", Internet: inside(2222)}), nil).Record}
-		}, want: "port 2222 is already forwarded by edge up of network other"},
-		"a process's port": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Internet: inside(2222)}), s: func(s *Situation) {
-			s.Machine = bench{listener: "sshd"}
-		}, want: "tcp port 2222 of the machine is taken by sshd"},
-		"an owner takes a device": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Device: "eth1"}), s: func(s *Situation) { s.Owner = true },
+		"a device that is not there": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Device: "eth7"}),
+			s: func(s *Situation) {
+				s.Machine = bench{devices: map[string][]string{"n1": {"eth0", "eth1"}}}
+			}, want: "node n1 has no device eth7; it has eth0, eth1"},
+		"another's port": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Internet: inside(2222)}),
+			s: func(s *Situation) {
+				s.Others = []model.Record{must(t, nodes(1),
+					out(lab("other", 0), model.Edge{Name: "up", Internet: inside(2222)}), nil).Record}
+			}, want: "port 2222 is already forwarded by edge up of network other"},
+		"a process's port": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Internet: inside(2222)}),
+			s: func(s *Situation) {
+				s.Machine = bench{listener: "sshd"}
+			}, want: "tcp port 2222 of the machine is taken by sshd"},
+		"an owner takes a device": {doc: out(lab("lab", 0), model.Edge{Name: "wan", Device: "eth1"}),
+			s:    func(s *Situation) { s.Owner = true },
 			kind: NotYours, want: "edge wan takes device eth1 of node n1; only an admin may do that"},
 		"a node that refuses": {doc: lab("lab", 0), s: func(s *Situation) {
 			s.Refusing = map[string]string{"n1": ", which changes nothing today"}
@@ -138,7 +148,8 @@ func TestRefusals(t *testing.T) {
 
 // All reasons of a step are told, not the first one.
 func TestAllReasonsAreTold(t *testing.T) {
-	doc := model.Network{Name: "lab", Elements: []model.Element{{Name: "r1", Kind: "ship"}, {Name: "r 2", Kind: model.Host}}}
+	doc := model.Network{Name: "lab", Elements: []model.Element{{Name: "r1", Kind: "ship"},
+		{Name: "r 2", Kind: model.Host}}}
 	_, err := admit(nodes(1), doc, nil)
 	var r *Refusal
 	if !errors.As(err, &r) || len(r.Reasons) != 2 {
@@ -152,7 +163,8 @@ func TestWhatIsThereStays(t *testing.T) {
 	old := must(t, s, lab("lab", 100), nil)
 	s.Offers, s.Refusing = nil, map[string]string{"n1": ": it is lost"}
 	next := must(t, s, lab("lab", 200), &old)
-	if next.Record.Revision != 2 || next.Record.Assigned.Placement.Elements["r1"] != "n1" || next.Record.Network.Elements[0].CPU != 200 {
+	if next.Record.Revision != 2 || next.Record.Assigned.Placement.Elements["r1"] != "n1" ||
+		next.Record.Network.Elements[0].CPU != 200 {
 		t.Errorf("%+v", next.Record)
 	}
 }
@@ -179,7 +191,8 @@ func TestTogether(t *testing.T) {
 	documents = []model.Network{lab("b", 2000), lab("c", 2000), lab("a", 3000)}
 	_, err = s.Together(documents, draw(documents, &a))
 	var r *Refusal
-	if !errors.As(err, &r) || r.Kind != Wrong || !strings.HasPrefix(r.Detail, "2 of 3 networks are refused") || len(r.Reasons) != 2 {
+	if !errors.As(err, &r) || r.Kind != Wrong || !strings.HasPrefix(r.Detail, "2 of 3 networks are refused") ||
+		len(r.Reasons) != 2 {
 		t.Fatalf("%v", err)
 	}
 	var p model.Problem
@@ -213,7 +226,8 @@ func TestAdmissionIsPure(t *testing.T) {
 				s.Others = append(s.Others, n.Record)
 			}
 		}
-		s.Restraints = []model.Restraint{{Owner: "alice", ID: model.ID{Network: "net0", Element: "r2"}, Quarantined: true}}
+		s.Restraints = []model.Restraint{{Owner: "alice",
+			ID: model.ID{Network: "net0", Element: "r2"}, Quarantined: true}}
 		doc := lab("net0", model.CPU(rapid.IntRange(10, 5000).Draw(t, "cpu")))
 		for i := range rapid.IntRange(1, 4).Draw(t, "more") {
 			e := model.Element{Name: fmt.Sprintf("r%d", i+2), Kind: model.Router}

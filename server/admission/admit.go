@@ -8,8 +8,9 @@ import (
 	"github.com/polyplane/polyplane/resolve"
 )
 
-// Admit decides about a draft: whether there is room for the network beside the others, and where. The order matters: what
-// is cheap and what needs no placement comes first, and a node is blamed for its silence only where nothing else is wrong.
+// Admit decides about a draft: whether there is room for the network beside the others, and where. The order matters:
+// what is cheap and what needs no placement comes first, and a node is blamed for its silence only where nothing else
+// is wrong.
 func (s *Situation) Admit(d *Draft) (Network, error) {
 	doc, old, resolved := &d.next.Network, d.old, &d.resolved
 	taken := make([]model.Assigned, 0, len(s.Others)+1)
@@ -38,7 +39,8 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 		return Network{}, unplaced(doc.Name, err)
 	}
 	placed := assigned.Placement.Elements
-	if problems := slices.Concat(checkEdges(doc, placed, s.Others), s.checkDevices(old, doc, placed), s.checkForwards(old, doc, placed),
+	if problems := slices.Concat(checkEdges(doc, placed, s.Others), s.checkDevices(old, doc, placed),
+		s.checkForwards(old, doc, placed),
 		s.checkTables(doc, placed)); len(problems) > 0 {
 		return Network{}, wrong(doc.Name, "does not fit onto the substrate", problems...)
 	}
@@ -61,9 +63,10 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 	return Network{next, *resolved}, nil
 }
 
-// Together decides about networks that are applied together, in the order of their documents. One that is decided about sees
-// those before it as they will be. Those behind it have what they will ask for, where they are now: what one gives up another
-// of the same file may have, in whatever order they stand. The error, if there is one, tells of all that are refused.
+// Together decides about networks that are applied together, in the order of their documents. One that is decided about
+// sees those before it as they will be. Those behind it have what they will ask for, where they are now: what one gives
+// up another of the same file may have, in whatever order they stand. The error, if there is one, tells of all that are
+// refused.
 func (s Situation) Together(documents []model.Network, drafts []*Draft) ([]Network, error) {
 	hoped := make([]model.Record, len(documents))
 	for i, d := range drafts {
@@ -92,8 +95,8 @@ func (s Situation) Together(documents []model.Network, drafts []*Draft) ([]Netwo
 	return admitted, Refused(documents, refusals)
 }
 
-// expected is what a network that is to become like the document takes until it is worked out: what the document, and what
-// was set and stays, asks for of what is there, and the numbers that it has.
+// expected is what a network that is to become like the document takes until it is worked out: what the document, and
+// what was set and stays, asks for of what is there, and the numbers that it has.
 func expected(r model.Record, doc model.Network) model.Record {
 	doc, _ = model.Inherit(doc, r.Network, r.Set)
 	bandwidth := make(map[string]model.Bandwidth, len(doc.Links))

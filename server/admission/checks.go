@@ -9,9 +9,9 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// checkHeard refuses a network that would have elements on nodes whose agents have not told yet what they offer. What is there
-// already and asks for nothing else stays, whatever its node's agent does: it must be possible to change a network when one of
-// its nodes is dead.
+// checkHeard refuses a network that would have elements on nodes whose agents have not told yet what they offer. What
+// is there already and asks for nothing else stays, whatever its node's agent does: it must be possible to change a
+// network when one of its nodes is dead.
 func (s *Situation) checkHeard(old *Network, resolved *model.Resolved, placed map[string]string) error {
 	had := map[string][]model.Want{}
 	if old != nil {
@@ -36,9 +36,12 @@ func (s *Situation) checkHeard(old *Network, resolved *model.Resolved, placed ma
 	if len(nodes) > 1 {
 		what = "the agents of nodes " + model.FewNames(12, nodes) + " have"
 	}
-	return &Refusal{Kind: NotYet, Detail: fmt.Sprintf("network %s cannot be judged yet: %s not reported what can run there since "+
-		"the manager started; wait until `polyplane get nodes` shows them ready, or pin the elements to other nodes (node:)",
-		resolved.Name, what)}
+	return &Refusal{Kind: NotYet,
+		Detail: fmt.Sprintf("network %s cannot be judged yet: %s not reported what can run there since "+
+			"the manager started; wait until `polyplane get nodes` shows them ready, or pin the elements to other "+
+			"nodes "+
+			"(node:)",
+			resolved.Name, what)}
 }
 
 // checkRefusing refuses to put something new on nodes that take nothing new.
@@ -46,7 +49,8 @@ func (s *Situation) checkRefusing(old *Network, network string, placed map[strin
 	for _, element := range slices.Sorted(maps.Keys(placed)) {
 		node := placed[element]
 		if why := s.Refusing[node]; why != "" && old.on(element) != node {
-			return &Refusal{Kind: Conflict, Detail: fmt.Sprintf("network %s would have elements on node %s%s", network, node, why)}
+			return &Refusal{Kind: Conflict, Detail: fmt.Sprintf("network %s would have elements on node %s%s",
+				network, node, why)}
 		}
 	}
 	return nil
@@ -62,7 +66,8 @@ func checkSoftware(resolved *model.Resolved) []error {
 	var problems []error
 	for i := range resolved.Elements {
 		if _, err := software.Render(resolved.Name, resolved.Elements[i]); err != nil {
-			problems = append(problems, model.Problem{About: model.AboutElement, Name: resolved.Elements[i].Name, Message: err.Error()})
+			problems = append(problems, model.Problem{About: model.AboutElement, Name: resolved.Elements[i].Name,
+				Message: err.Error()})
 		}
 	}
 	return problems
@@ -80,8 +85,9 @@ func checkDisks(old *Network, resolved *model.Resolved) []error {
 		}
 		is, was := e.Limits().Disk, before.Limits().Disk
 		if is < was && e.HasProcesses() && before.HasProcesses() {
-			problems = append(problems, model.ProblemOfElement(e, "disk", "its disk of %s cannot shrink to %s while it is used; "+
-				"leave it, or delete the element and make it anew", was, is))
+			problems = append(problems,
+				model.ProblemOfElement(e, "disk", "its disk of %s cannot shrink to %s while it is used; "+
+					"leave it, or delete the element and make it anew", was, is))
 		}
 	}
 	return problems
@@ -114,8 +120,9 @@ func checkSlice(s *model.Slice, substrate model.Substrate) []error {
 			s.CPU, model.CPU(min(cpu, 1<<32-1))))
 	}
 	if s.Memory > memory {
-		problems = append(problems, sliceProblem("memory", "slice: %s of memory is more than all nodes have together (%s)",
-			s.Memory, memory.Rounded()))
+		problems = append(problems,
+			sliceProblem("memory", "slice: %s of memory is more than all nodes have together (%s)",
+				s.Memory, memory.Rounded()))
 	}
 	return problems
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/resolve"
 )
 
-// Draft is what can be decided about a network without looking at others. So many can be drawn at the same time, and a large one
-// holds nobody up.
+// Draft is what can be decided about a network without looking at others. So many can be drawn at the same time, and a
+// large one holds nobody up.
 type Draft struct {
 	old      *Network // what it was worked out from; nil for a new one
 	next     model.Record
@@ -21,8 +21,8 @@ type Draft struct {
 // Network is the complete document.
 func (d *Draft) Network() model.Network { return d.next.Network }
 
-// Draw decides what follows from a document, and from what was there before. What was set at run time and the document does not
-// name stays. The owner, who made it, and the time are those of a new network.
+// Draw decides what follows from a document, and from what was there before. What was set at run time and the document
+// does not name stays. The owner, who made it, and the time are those of a new network.
 func Draw(doc model.Network, old *Network, owner string, now time.Time) (*Draft, error) {
 	if large := resolve.Bounds(&doc); len(large) > 0 {
 		return nil, unfit(doc.Name, large)

@@ -46,15 +46,17 @@ func checkEdges(net *model.Network, placed map[string]string, others []model.Rec
 			if d.vlan != 0 {
 				what += fmt.Sprintf(" VLAN %d", d.vlan)
 			}
-			problems = append(problems, model.ProblemOf(model.AboutEdge, mine, "device", "%s of node %s is already edge %s of network %s; "+
-				"take another device or VLAN", what, d.node, edge, other.Network.Name))
+			problems = append(problems, model.ProblemOf(model.AboutEdge, mine, "device",
+				"%s of node %s is already edge %s of network %s; "+
+					"take another device or VLAN", what, d.node, edge, other.Network.Name))
 		}
 	}
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return problems
 }
 
-// trunksApart tells which edges would share a device with another network's, where one of them is a trunk that takes all of it.
+// trunksApart tells which edges would share a device with another network's, where one of them is a trunk that takes
+// all of it.
 func trunksApart(net *model.Network, placed map[string]string, other *model.Record) (problems []error) {
 	for _, e := range net.Edges {
 		for _, o := range other.Network.Edges {
@@ -66,8 +68,9 @@ func trunksApart(net *model.Network, placed map[string]string, other *model.Reco
 			if e.WholeTrunk() {
 				what = "and a trunk takes all of a device"
 			}
-			problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device", "%s of node %s has edge %s of network %s, %s; "+
-				"take another device", e.Device, placed[e.End.Element], o.Name, other.Network.Name, what))
+			problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device",
+				"%s of node %s has edge %s of network %s, %s; "+
+					"take another device", e.Device, placed[e.End.Element], o.Name, other.Network.Name, what))
 		}
 	}
 	return problems
@@ -91,7 +94,8 @@ func (s *Situation) checkDevices(old *Network, net *model.Network, placed map[st
 			continue
 		}
 		if names, ok := s.Machine.Devices(node); ok && !slices.Contains(names, e.Device) {
-			problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device", "node %s has no device %s; it has %s",
+			problems = append(problems, model.ProblemOf(model.AboutEdge, e.Name, "device",
+				"node %s has no device %s; it has %s",
 				node, e.Device, cmp.Or(model.FewNames(12, names), "none")))
 		}
 	}
@@ -109,16 +113,18 @@ func (s *Situation) checkForwards(old *Network, net *model.Network, placed map[s
 		machine := s.machineOf(node)
 		for _, f := range e.Internet.Forwards {
 			if who := s.forwardedBy(machine, f, s.Others...); who != "" {
-				problems = append(problems, fmt.Errorf("edge %s: forward %s: port %d is already forwarded by %s; take another port",
-					e.Name, f, f.Port, who))
+				problems = append(problems,
+					fmt.Errorf("edge %s: forward %s: port %d is already forwarded by %s; take another port",
+						e.Name, f, f.Port, who))
 				continue
 			}
 			if old != nil && s.forwardedBy(machine, f, old.Record) != "" {
 				continue // its own agent listens there
 			}
 			if who := s.Machine.Listener(node, f); who != "" {
-				problems = append(problems, fmt.Errorf("edge %s: forward %s: %s port %d of the machine is taken by %s; take another port",
-					e.Name, f, f.Network(), f.Port, who))
+				problems = append(problems,
+					fmt.Errorf("edge %s: forward %s: %s port %d of the machine is taken by %s; take another port",
+						e.Name, f, f.Network(), f.Port, who))
 			}
 		}
 	}
@@ -138,9 +144,9 @@ func (s *Situation) forwardedBy(machine string, f model.Forward, networks ...mod
 	return ""
 }
 
-// checkTaken refuses an owner more of the nodes' own than the network has: whoever has one of their devices sees and sends
-// what passes there, and nobody else does any more; and what leads out by a machine's uplink speaks with that machine's
-// address, and may take its ports.
+// checkTaken refuses an owner more of the nodes' own than the network has: whoever has one of their devices sees and
+// sends what passes there, and nobody else does any more; and what leads out by a machine's uplink speaks with that
+// machine's address, and may take its ports.
 func checkTaken(next *model.Record, old *Network) error {
 	had := map[device]string{}
 	var before model.Record
@@ -150,15 +156,20 @@ func checkTaken(next *model.Record, old *Network) error {
 	}
 	for d, edge := range devicesOf(&next.Network, next.Assigned.Placement.Elements) {
 		if _, has := had[d]; !has {
-			return notYours("network %s: edge %s takes device %s of node %s; only an admin may do that", next.Network.Name, edge, d.name, d.node)
+			return notYours("network %s: edge %s takes device %s of node %s; only an admin may do that",
+				next.Network.Name, edge, d.name, d.node)
 		}
 	}
 	for _, e := range next.Network.Edges {
 		on := next.Assigned.Placement.Elements[e.End.Element]
-		if e.Internet != nil && (before.Assigned.Placement.Elements[e.End.Element] != on || !slices.ContainsFunc(before.Network.Edges, func(was model.Edge) bool {
-			return was.Name == e.Name && was.End == e.End && was.Internet != nil && slices.Equal(was.Internet.Forwards, e.Internet.Forwards)
-		})) {
-			return notYours("network %s: edge %s leads out by the uplink of node %s; only an admin may do that", next.Network.Name, e.Name, on)
+		if e.Internet != nil && (before.Assigned.Placement.Elements[e.End.Element] != on ||
+			!slices.ContainsFunc(before.Network.Edges, func(was model.Edge) bool {
+				return was.Name == e.Name && was.End == e.End && was.Internet != nil &&
+					slices.Equal(was.Internet.Forwards,
+						e.Internet.Forwards)
+			})) {
+			return notYours("network %s: edge %s leads out by the uplink of node %s; only an admin may do that",
+				next.Network.Name, e.Name, on)
 		}
 	}
 	return nil

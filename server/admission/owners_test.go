@@ -13,7 +13,8 @@ func TestOwnersKeepWhatDevicesTheyHave(t *testing.T) {
 	record := func(node, name, device string, vlan int) model.Record {
 		var r model.Record
 		r.Network.Name = "lab"
-		r.Network.Edges = []model.Edge{{Name: name, End: model.End{Element: "r1", Interface: "wan"}, Device: device, VLAN: vlan}}
+		r.Network.Edges = []model.Edge{{Name: name, End: model.End{Element: "r1", Interface: "wan"},
+			Device: device, VLAN: vlan}}
 		r.Assigned.Placement.Elements = map[string]string{"r1": node}
 		return r
 	}
@@ -22,8 +23,9 @@ func TestOwnersKeepWhatDevicesTheyHave(t *testing.T) {
 	if err := taken(record("n1", "renamed", "eth1", 7), had); err != nil {
 		t.Errorf("what it had: %v", err)
 	}
-	for what, next := range map[string]model.Record{"another device": record("n1", "wan", "eth2", 7), "another VLAN": record("n1", "wan", "eth1", 8),
-		"all VLANs": record("n1", "wan", "eth1", 0), "another node": record("n2", "wan", "eth1", 7)} {
+	for what, next := range map[string]model.Record{"another device": record("n1", "wan", "eth2", 7),
+		"another VLAN": record("n1", "wan", "eth1", 8),
+		"all VLANs":    record("n1", "wan", "eth1", 0), "another node": record("n2", "wan", "eth1", 7)} {
 		if err := taken(next, had); err == nil || !strings.Contains(err.Error(), "only an admin") {
 			t.Errorf("%s: %v", what, err)
 		}

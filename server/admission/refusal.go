@@ -86,8 +86,9 @@ func Refused(documents []model.Network, refusals map[string]error) error {
 	if len(refusals) == 0 {
 		return nil
 	}
-	all := &Refusal{Kind: NotYet, Detail: fmt.Sprintf("%d of %d networks are refused (each was tried beside those before it), "+
-		"so none is changed", len(refusals), len(documents))}
+	all := &Refusal{Kind: NotYet,
+		Detail: fmt.Sprintf("%d of %d networks are refused (each was tried beside those before it), "+
+			"so none is changed", len(refusals), len(documents))}
 	for i := range documents {
 		err := refusals[documents[i].Name]
 		if err == nil {

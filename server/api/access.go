@@ -34,7 +34,8 @@ func (s *Server) tokenRoutes(api huma.API) {
 		func(context.Context, *struct{}) (*body[[]model.Token], error) {
 			return &body[[]model.Token]{list(s.tokens.ListTokens())}, nil
 		})
-	create := operation("create-token", http.MethodPost, "/tokens", "Make a token, for a host that is to join or for a user", "access")
+	create := operation("create-token", http.MethodPost, "/tokens",
+		"Make a token, for a host that is to join or for a user", "access")
 	create.MaxBodyBytes = maxSmallBody
 	huma.Register(api, create, func(ctx context.Context, in *tokenInput) (*body[model.TokenResult], error) {
 		r, err := s.tokens.CreateToken(ctx, in.Body)
@@ -69,15 +70,18 @@ type authorityOutput struct {
 }
 
 func (s *Server) memberRoutes(api huma.API) {
-	huma.Register(api, operation("authority", http.MethodGet, "/authority", "The certificate authority's certificate, in PEM", "access"),
+	huma.Register(api, operation("authority", http.MethodGet, "/authority",
+		"The certificate authority's certificate, in PEM", "access"),
 		func(context.Context, *struct{}) (*authorityOutput, error) {
 			pem := s.members.Authority()
 			if pem == nil {
-				return nil, statusError(NotFound("the instance has no certificate authority: it serves nobody outside its machine"))
+				return nil, statusError(NotFound("the instance has no certificate authority: it serves nobody " +
+					"outside its machine"))
 			}
 			return &authorityOutput{"application/x-pem-file", pem}, nil
 		})
-	join := operation("join", http.MethodPost, "/join", "A host becomes a node, with a token that is good for that once", "access")
+	join := operation("join", http.MethodPost, "/join",
+		"A host becomes a node, with a token that is good for that once", "access")
 	join.MaxBodyBytes = maxSmallBody
 	join.BodyReadTimeout = 30 * time.Second
 	huma.Register(api, join, func(ctx context.Context, in *joinInput) (*body[model.JoinResult], error) {
@@ -95,7 +99,8 @@ func (s *Server) memberRoutes(api huma.API) {
 		r, err := s.members.Join(ctx, token, in.Body)
 		return &body[model.JoinResult]{r}, statusError(err)
 	})
-	renew := operation("renew", http.MethodPost, "/nodes/{node}/renew", "A node gets a new certificate in time", "agents")
+	renew := operation("renew", http.MethodPost, "/nodes/{node}/renew",
+		"A node gets a new certificate in time", "agents")
 	renew.MaxBodyBytes = maxSmallBody
 	huma.Register(api, renew, func(ctx context.Context, in *renewInput) (*body[model.JoinResult], error) {
 		r, err := s.members.Renew(callerOf(ctx).Node, in.Body)
@@ -120,9 +125,12 @@ func (s *Server) memberRoutes(api huma.API) {
 			return nil, statusError(s.members.RemoveNode(ctx, in.Node))
 		})
 	op := operation("tunnel", http.MethodGet, "/nodes/{node}/tunnel",
-		fmt.Sprintf("A node that joined holds this open, for the manager to reach its agent: upgrade to %q", tunnel.Protocol), "agents")
-	op.Parameters = []*huma.Param{{Name: "node", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
-	op.Responses = map[string]*huma.Response{"101": {Description: "connections from the manager to the agent, multiplexed"}}
+		fmt.Sprintf("A node that joined holds this open, for the manager to reach its agent: upgrade to %q",
+			tunnel.Protocol), "agents")
+	op.Parameters = []*huma.Param{{Name: "node", In: "path", Required: true,
+		Schema: &huma.Schema{Type: huma.TypeString}}}
+	op.Responses = map[string]*huma.Response{"101": {Description: "connections from the manager to the agent, " +
+		"multiplexed"}}
 	api.OpenAPI().AddOperation(&op)
 	s.guard.HandleFunc(op.Method+" "+op.Path, s.tunnel)
 }
@@ -131,7 +139,8 @@ func (s *Server) memberRoutes(api huma.API) {
 func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), tunnel.Protocol) {
 		w.Header().Set("Upgrade", tunnel.Protocol)
-		writeProblem(w, &Problem{Status: http.StatusUpgradeRequired, Detail: "this is a tunnel: ask with \"Upgrade: " + tunnel.Protocol + "\""})
+		writeProblem(w, &Problem{Status: http.StatusUpgradeRequired, Detail: "this is a tunnel: ask with \"Upgrade: " +
+			tunnel.Protocol + "\""})
 		return
 	}
 	conn, buffered, err := http.NewResponseController(w).Hijack()

@@ -100,7 +100,8 @@ var addresses atomic.Uint32
 // host is a machine that may join.
 func host(name string) model.Machine {
 	n := addresses.Add(1)
-	return model.Machine{Name: name, CPU: 2000, Memory: 4 << 30, MTU: 9000, Address: netip.AddrFrom4([4]byte{198, 51, 100, byte(n)})}
+	return model.Machine{Name: name, CPU: 2000, Memory: 4 << 30, MTU: 9000,
+		Address: netip.AddrFrom4([4]byte{198, 51, 100, byte(n)})}
 }
 
 // join joins, and returns the node's client.
@@ -195,7 +196,8 @@ func TestHostsJoinOnce(t *testing.T) {
 	}
 	// Who guesses learns nothing.
 	guess, _ := trust.ParseToken(token.Text)
-	for what, text := range map[string]string{"a wrong secret": trust.Token{ID: guess.ID, Secret: strings.Repeat("a", 26), Pin: guess.Pin}.String(),
+	for what, text := range map[string]string{"a wrong secret": trust.Token{ID: guess.ID,
+		Secret: strings.Repeat("a", 26), Pin: guess.Pin}.String(),
 		"an unknown token": trust.NewToken(guess.Pin).String()} {
 		_, _, _, err := o.join(text, host("guess"))
 		refusedWith(t, what, err, http.StatusUnauthorized, "does not know this token")
@@ -213,8 +215,11 @@ func TestHostsJoinOnce(t *testing.T) {
 	refusedWith(t, "an expired token", err, http.StatusUnauthorized, "expired at")
 	_, err = o.with(o.token(model.TokenRequest{}).Text).Whoami(t.Context())
 	refusedWith(t, "a host's token used by a user", err, http.StatusUnauthorized, "for a host")
-	for what, r := range map[string]model.TokenRequest{"no such role": {User: "u", Role: "king"}, "a role without a user": {Role: model.RoleAdmin},
-		"both": {User: "u", Role: model.RoleAdmin, Node: "n"}, "a bad name": {Node: "A B"}, "for ever": {TTL: -1}, "for a year": {TTL: 8760 * time.Hour}} {
+	for what, r := range map[string]model.TokenRequest{"no such role": {User: "u", Role: "king"},
+		"a role without a user": {Role: model.RoleAdmin},
+		"both":                  {User: "u", Role: model.RoleAdmin, Node: "n"}, "a bad name": {Node: "A B"},
+		"for ever":   {TTL: -1},
+		"for a year": {TTL: 8760 * time.Hour}} {
 		if _, err := o.root.CreateToken(t.Context(), r); err == nil {
 			t.Errorf("a token is made although %s", what)
 		}
@@ -235,7 +240,8 @@ func TestHostsJoinOnce(t *testing.T) {
 }
 
 // agentOf runs what an agent does towards the manager, until end is called.
-func agentOf(t *testing.T, c *client.Client, name string, handler http.Handler) (states <-chan model.NodeState, end func()) {
+func agentOf(t *testing.T, c *client.Client, name string,
+	handler http.Handler) (states <-chan model.NodeState, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan model.NodeState, 100)
@@ -268,7 +274,8 @@ func TestNodesActAsThemselvesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refusedWith(t, "n2's state", n1.WatchDesired(ctx, "n2", func(model.NodeState) error { return nil }), http.StatusForbidden, "n1 may not act as node n2")
+	refusedWith(t, "n2's state", n1.WatchDesired(ctx, "n2", func(model.NodeState) error { return nil }),
+		http.StatusForbidden, "n1 may not act as node n2")
 	refusedWith(t, "n2's report", n1.Report(ctx, model.Report{Node: "n2"}), http.StatusForbidden)
 	refusedWith(t, "the manager's node's report", n1.Report(ctx, model.Report{Node: "base"}), http.StatusForbidden)
 	_, err = n1.Networks(ctx)
@@ -314,8 +321,10 @@ func TestNodesActAsThemselvesOnly(t *testing.T) {
 		t.Errorf("the logs are %q", b)
 	}
 	// A node tells of what it has, and of nothing else.
-	report := model.Report{Node: "n1", Revision: s.Revision, Events: []model.Event{{Object: "lab/h1", Reason: "Own"}, {Object: "n1", Reason: "Own"},
-		{Object: "manager", Reason: "Forged"}, {Object: "other/r1", Reason: "Forged"}, {Object: "n2", Reason: "Forged"}}}
+	report := model.Report{Node: "n1", Revision: s.Revision, Events: []model.Event{{Object: "lab/h1", Reason: "Own"},
+		{Object: "n1", Reason: "Own"},
+		{Object: "manager", Reason: "Forged"}, {Object: "other/r1", Reason: "Forged"},
+		{Object: "n2", Reason: "Forged"}}}
 	if err := n1.Report(ctx, report); err != nil {
 		t.Fatal(err)
 	}

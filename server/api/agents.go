@@ -49,7 +49,8 @@ func (s *Server) agentRoutes(api huma.API) {
 	huma.Register(api, operation("report", http.MethodPost, "/nodes/{node}/report", "A node tells how it is", "agents"),
 		func(_ context.Context, in *reportInput) (*struct{}, error) {
 			if in.Body.Node != in.Node {
-				return nil, statusError(Invalid(fmt.Sprintf("the report is of node %q, the request of %q", in.Body.Node, in.Node)))
+				return nil, statusError(Invalid(fmt.Sprintf("the report is of node %q, the request of %q",
+					in.Body.Node, in.Node)))
 			}
 			return nil, statusError(s.agents.Report(in.Body))
 		})
@@ -57,14 +58,17 @@ func (s *Server) agentRoutes(api huma.API) {
 		"A node tells what it has measured of its links and of its agent", "agents"),
 		func(_ context.Context, in *measuresInput) (*struct{}, error) {
 			if in.Body.Node != in.Node {
-				return nil, statusError(Invalid(fmt.Sprintf("the measures are of node %q, the request of %q", in.Body.Node, in.Node)))
+				return nil, statusError(Invalid(fmt.Sprintf("the measures are of node %q, the request of %q",
+					in.Body.Node, in.Node)))
 			}
 			return nil, statusError(s.agents.Measure(in.Body))
 		})
-	huma.Register(api, operation("beat", http.MethodPost, "/nodes/{node}/beat", "A sign of life of a node's agent", "agents"),
+	huma.Register(api, operation("beat", http.MethodPost, "/nodes/{node}/beat",
+		"A sign of life of a node's agent", "agents"),
 		func(_ context.Context, in *beatInput) (*struct{}, error) {
 			if in.Body.Node != in.Node {
-				return nil, statusError(Invalid(fmt.Sprintf("the beat is of node %q, the request of %q", in.Body.Node, in.Node)))
+				return nil, statusError(Invalid(fmt.Sprintf("the beat is of node %q, the request of %q",
+					in.Body.Node, in.Node)))
 			}
 			return nil, statusError(s.agents.Beat(in.Body))
 		})

@@ -39,8 +39,10 @@ var setErrors sync.Once
 // New returns a server of the API.
 func New(services Services) *Server {
 	setErrors.Do(func() { huma.NewError = newError })
-	s := &Server{networks: services.Networks, views: services.Views, agents: services.Agents, settings: services.Settings,
-		gate: services.Gate, tokens: services.Tokens, members: services.Members, data: services.Data, proxy: newProxy(services.Agents)}
+	s := &Server{networks: services.Networks, views: services.Views, agents: services.Agents,
+		settings: services.Settings,
+		gate:     services.Gate, tokens: services.Tokens, members: services.Members, data: services.Data,
+		proxy: newProxy(services.Agents)}
 	s.guard = newGuard(services.Gate)
 	api := humago.New(s.guard, config())
 	s.userRoutes(api)
@@ -72,7 +74,8 @@ const Version = "v1"
 
 func config() huma.Config {
 	c := huma.DefaultConfig("polyplane", Version)
-	c.Info.Description = "Many virtual networks on one substrate. Requests of root go over the instance's Unix socket, all others over TLS with a token or a node's certificate."
+	c.Info.Description = "Many virtual networks on one substrate. Requests of root go over the instance's Unix " +
+		"socket, all others over TLS with a token or a node's certificate."
 	c.DocsPath = ""     // the document is served, a viewer from somewhere else's servers is not
 	c.SchemasPath = ""  // the schemas are in the document
 	c.CreateHooks = nil // no "$schema" in every answer

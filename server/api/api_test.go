@@ -44,7 +44,8 @@ func run(t *testing.T, n int) (*client.Client, instance.Dirs, func() error) {
 	dirs := instance.Dirs{Name: "test", Run: filepath.Join(dir, "run"), Data: filepath.Join(dir, "data")}
 	var substrate model.Substrate
 	for i := 1; i <= n; i++ {
-		substrate.Nodes = append(substrate.Nodes, model.SubstrateNode{Name: fmt.Sprintf("n%d", i), CPU: 4000, Memory: 8 << 30,
+		substrate.Nodes = append(substrate.Nodes, model.SubstrateNode{Name: fmt.Sprintf("n%d", i),
+			CPU: 4000, Memory: 8 << 30,
 			MTU: 9000, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})})
 		if i > 1 {
 			substrate.Links = append(substrate.Links, model.SubstrateLink{A: "n1", B: fmt.Sprintf("n%d", i)})
@@ -90,7 +91,8 @@ func run(t *testing.T, n int) (*client.Client, instance.Dirs, func() error) {
 func duo(name string) model.Network {
 	return model.Network{Name: name, Elements: []model.Element{
 		{Name: "h1", Kind: model.Host}, {Name: "h2", Kind: model.Host}},
-		Links: []model.Link{{Name: "h1--h2", Ends: [2]model.End{{Element: "h1", Interface: "h2"}, {Element: "h2", Interface: "h1"}}}}}
+		Links: []model.Link{{Name: "h1--h2", Ends: [2]model.End{{Element: "h1", Interface: "h2"},
+			{Element: "h2", Interface: "h1"}}}}}
 }
 
 func TestWholeLife(t *testing.T) {
@@ -144,9 +146,11 @@ func TestWholeLife(t *testing.T) {
 	}
 	report := model.Report{Node: "n1", Revision: state.Revision}
 	for _, e := range state.Networks[0].Elements {
-		report.Elements = append(report.Elements, model.ElementStatus{ID: model.ID{Network: "lab", Element: e.Name}, Phase: model.PhaseRunning})
+		report.Elements = append(report.Elements, model.ElementStatus{ID: model.ID{Network: "lab", Element: e.Name},
+			Phase: model.PhaseRunning})
 	}
-	report.Events = []model.Event{{Severity: model.Info, Object: "lab/h1:h2", Reason: "PortRestored", Message: "was missing"}}
+	report.Events = []model.Event{{Severity: model.Info, Object: "lab/h1:h2", Reason: "PortRestored",
+		Message: "was missing"}}
 	if err := c.Report(ctx, report); err != nil {
 		t.Fatal(err)
 	}
@@ -160,10 +164,12 @@ func TestWholeLife(t *testing.T) {
 	}
 
 	var reasons []string
-	if err := c.Events(ctx, 0, false, func(e model.Event) error { reasons = append(reasons, e.Reason); return nil }); err != nil {
+	if err := c.Events(ctx, 0, false,
+		func(e model.Event) error { reasons = append(reasons, e.Reason); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(reasons, " "); !strings.Contains(got, "NetworkApplied") || !strings.Contains(got, "PortRestored") || !strings.Contains(got, "NetworkReady") {
+	if got := strings.Join(reasons, " "); !strings.Contains(got, "NetworkApplied") ||
+		!strings.Contains(got, "PortRestored") || !strings.Contains(got, "NetworkReady") {
 		t.Errorf("events: %s", got)
 	}
 	if rec, err := c.Network(ctx, "lab"); err != nil || rec.Revision != 1 || rec.Network.Name != "lab" {
@@ -211,7 +217,8 @@ func TestWholeLife(t *testing.T) {
 	}
 	_, err = c.Ping(ctx)
 	var down *client.NotRunningError
-	if !errors.As(err, &down) || err.Error() != "polyplane 'test' is not running: start it with `polyplane up --instance test`" {
+	if !errors.As(err, &down) ||
+		err.Error() != "polyplane 'test' is not running: start it with `polyplane up --instance test`" {
 		t.Errorf("after the end: %v", err)
 	}
 }
@@ -274,7 +281,8 @@ func TestErrorsAreForPeople(t *testing.T) {
 		{"PUT", "/v1/networks/lab?base=5", `{"name":"lab"}`},
 		{"PUT", "/v1/networks/lab?dryrun=true", `{"name":"lab"}`},
 		{"PUT", "/v1/networks/lab?dryRun=maybe", `{"name":"lab"}`},
-		{"PUT", "/v1/networks/big", `{"name":"big","elements":[{"name":"h1","kind":"host","cpu":100000},{"name":"h2","kind":"host","node":"n7"}]}`},
+		{"PUT", "/v1/networks/big",
+			`{"name":"big","elements":[{"name":"h1","kind":"host","cpu":100000},{"name":"h2","kind":"host","node":"n7"}]}`},
 		{"POST", "/v1/networks/lab/elements/h9/actions", `{"action":"stop"}`},
 		{"POST", "/v1/networks/lab/elements/h1/actions", `{"action":"explode"}`},
 		{"GET", "/v1/networks/lab/elements/h9/logs", ""},
@@ -285,7 +293,8 @@ func TestErrorsAreForPeople(t *testing.T) {
 		{"GET", "/v1/dump?network=nothing", ""},
 		{"GET", "/v1/events?since=x", ""},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), try.method, "http://polyplane"+try.path, strings.NewReader(try.body))
+		req, err := http.NewRequestWithContext(t.Context(), try.method, "http://polyplane"+try.path,
+			strings.NewReader(try.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +438,8 @@ func TestStreamsReachTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := make([]byte, 6)
-	if _, err := io.ReadFull(logs, line); err != nil || string(line) != "first\n" { // at once, though the stream goes on
+	// at once, though the stream goes on
+	if _, err := io.ReadFull(logs, line); err != nil || string(line) != "first\n" {
 		t.Fatal(string(line), err)
 	}
 	logs.Close()
@@ -470,10 +480,12 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 		t.Errorf("OpenAPI %s", doc.OpenAPI)
 	}
 	const element = "/v1/networks/{network}/elements/{element}/"
-	for _, route := range []string{"get /v1/ping", "get /v1/networks", "get /v1/networks/{network}", "put /v1/networks/{network}",
+	for _, route := range []string{"get /v1/ping", "get /v1/networks", "get /v1/networks/{network}",
+		"put /v1/networks/{network}",
 		"delete /v1/networks/{network}", "post /v1/networks/{network}/check", "get /v1/nodes", "get /v1/substrate",
 		"get /v1/elements", "get /v1/links", "get /v1/dump", "get /v1/events", "post " + element + "actions",
-		"get " + element + "exec", "get " + element + "console", "get " + element + "logs", "get " + element + "capture",
+		"get " + element + "exec", "get " + element + "console", "get " + element + "logs", "get " +
+			element + "capture",
 		"post " + element + "fib", "post " + element + "trace",
 		"post /v1/nodes/{node}/register", "post /v1/nodes/{node}/report", "get /v1/nodes/{node}/desired"} {
 		method, path, _ := strings.Cut(route, " ")
@@ -483,8 +495,10 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 	}
 	// What each route really answers with.
 	for route, want := range map[string]string{
-		"/v1/dump": `"application/x-ndjson":{"schema":{"$ref":"#/components/schemas/DumpUpdate"}}`, "/v1/events": "schemas/EventUpdate",
-		"/v1/nodes/{node}/desired": "schemas/Update", element + "capture": "application/x-pcapng", element + "logs": "problem+json",
+		"/v1/dump":                 `"application/x-ndjson":{"schema":{"$ref":"#/components/schemas/DumpUpdate"}}`,
+		"/v1/events":               "schemas/EventUpdate",
+		"/v1/nodes/{node}/desired": "schemas/Update", element + "capture": "application/x-pcapng", element +
+			"logs": "problem+json",
 	} {
 		if got := string(doc.Paths[route]["get"]); !strings.Contains(got, want) {
 			t.Errorf("%s is described without %s: %s", route, want, got)

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// How many connections from other machines there are at a time. One more is closed at once, before anything is spent on it.
+// How many connections from other machines there are at a time. One more is closed at once, before anything is spent on
+// it.
 const (
 	maxConnections = 8192
 	// maxOfOne is how many one host may have: a node has about four, a command one or two.

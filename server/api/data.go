@@ -14,7 +14,8 @@ import (
 type Data interface {
 	// Backup writes a backup of everything that the instance cannot do without.
 	Backup(ctx context.Context, w io.Writer) (int64, error)
-	// Trash is what is in the nodes' trash; RestoreTrash gives items back to elements, EmptyTrash deletes items, or all.
+	// Trash is what is in the nodes' trash; RestoreTrash gives items back to elements, EmptyTrash deletes items, or
+	// all.
 	Trash(ctx context.Context) (model.TrashList, error)
 	RestoreTrash(ctx context.Context, items []string) error
 	EmptyTrash(ctx context.Context, items []string) error
@@ -27,8 +28,10 @@ type trashInput struct{ Body model.TrashRequest }
 type recoverInput struct{ Body model.RecoverRequest }
 
 func (s *Server) dataRoutes(api huma.API) {
-	op := operation("backup", http.MethodGet, "/backup", "A backup of everything that the instance cannot do without", "data")
-	op.Responses = map[string]*huma.Response{"200": {Description: "a stream", Content: map[string]*huma.MediaType{"application/octet-stream": {}}}}
+	op := operation("backup", http.MethodGet, "/backup", "A backup of everything that the instance cannot do without",
+		"data")
+	op.Responses = map[string]*huma.Response{"200": {Description: "a stream",
+		Content: map[string]*huma.MediaType{"application/octet-stream": {}}}}
 	api.OpenAPI().AddOperation(&op)
 	s.guard.HandleFunc(op.Method+" "+op.Path, func(w http.ResponseWriter, r *http.Request) {
 		out := &answered{ResponseWriter: w}
@@ -50,7 +53,8 @@ func (s *Server) dataRoutes(api huma.API) {
 		func(ctx context.Context, in *trashInput) (*struct{}, error) {
 			return nil, statusError(s.data.RestoreTrash(ctx, in.Body.Items))
 		})
-	huma.Register(api, operation("empty-trash", http.MethodPost, "/trash/empty", "Delete items of the trash for good; all, where none is named", "data"),
+	huma.Register(api, operation("empty-trash", http.MethodPost, "/trash/empty",
+		"Delete items of the trash for good; all, where none is named", "data"),
 		func(ctx context.Context, in *trashInput) (*struct{}, error) {
 			return nil, statusError(s.data.EmptyTrash(ctx, in.Body.Items))
 		})

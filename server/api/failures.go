@@ -16,8 +16,8 @@ const (
 	maxFailing = 4096
 )
 
-// failures counts wrong tokens by the host that they came from. Secrets are too long to be guessed: this keeps those who
-// try all the same from keeping the manager busy.
+// failures counts wrong tokens by the host that they came from. Secrets are too long to be guessed: this keeps those
+// who try all the same from keeping the manager busy.
 type failures struct {
 	now func() time.Time
 
@@ -50,15 +50,16 @@ func network(host string) netip.Prefix {
 }
 
 // try has a token looked at: check says why it is a wrong one. A host that has shown too many lately is refused without
-// that. One is looked at after the other, or many at once would all pass before the first is counted; check must not wait
-// for anything.
+// that. One is looked at after the other, or many at once would all pass before the first is counted; check must not
+// wait for anything.
 func (f *failures) try(host string, check func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now, key := f.now(), network(host)
 	h, there := f.hosts[key]
 	if h.count >= maxFailures && now.Before(h.until) {
-		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + host + "; try again in a minute"}
+		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + host +
+			"; try again in a minute"}
 	}
 	err := check()
 	if err == nil {

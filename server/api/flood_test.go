@@ -31,14 +31,15 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// floodedManager makes this test's program a manager, in the directory that it names: one that is attacked has its memory
-// to itself.
+// floodedManager makes this test's program a manager, in the directory that it names: one that is attacked has its
+// memory to itself.
 const floodedManager = "POLYPLANE_TEST_FLOODED_MANAGER"
 
 func runFlooded(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	err := manager.Run(ctx, manager.Config{Dirs: floodedDirs(dir), Substrate: floodedGround(), Listen: []string{"127.0.0.1:0"}})
+	err := manager.Run(ctx, manager.Config{Dirs: floodedDirs(dir), Substrate: floodedGround(),
+		Listen: []string{"127.0.0.1:0"}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -57,7 +58,8 @@ func floodedGround() model.Substrate {
 	return s
 }
 
-// flooded is a manager in a process of its own, an owner's network in it that somebody uses, and an owner who attacks it.
+// flooded is a manager in a process of its own, an owner's network in it that somebody uses, and an owner who attacks
+// it.
 type flooded struct {
 	t      *testing.T
 	pid    int
@@ -187,11 +189,13 @@ func (f *flooded) memory() int {
 
 // insecure is how the attacker speaks: by itself, without what the client takes care of.
 func insecure() *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true}}
 }
 
 // send sends one body as the attacker, and tells the status and how long the answer was.
-func (f *flooded) send(ctx context.Context, c *http.Client, method, path string, body io.Reader) (status int, length int64) {
+func (f *flooded) send(ctx context.Context, c *http.Client, method, path string,
+	body io.Reader) (status int, length int64) {
 	r, err := http.NewRequestWithContext(ctx, method, "https://"+f.server+path, body)
 	if err != nil {
 		f.t.Error(err)
@@ -209,7 +213,8 @@ func (f *flooded) send(ctx context.Context, c *http.Client, method, path string,
 }
 
 // while has a number of attackers at it while the victim works, and tells what became of both.
-func (f *flooded) while(name string, many int, d time.Duration, attack func(ctx context.Context, i int) string) latencies {
+func (f *flooded) while(name string, many int, d time.Duration,
+	attack func(ctx context.Context, i int) string) latencies {
 	f.t.Helper()
 	ctx, stop := context.WithCancel(f.t.Context())
 	var wg sync.WaitGroup
@@ -247,8 +252,9 @@ func heavy(t *testing.T, name string, files, size int) []byte {
 	for i := range files {
 		raw := make([]byte, size*3/4)
 		rand.Read(raw)
-		net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router, Software: model.SoftwareBIRD,
-			Config: map[string]string{"bird.conf": "# " + base64.StdEncoding.EncodeToString(raw)}})
+		net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router,
+			Software: model.SoftwareBIRD,
+			Config:   map[string]string{"bird.conf": "# " + base64.StdEncoding.EncodeToString(raw)}})
 	}
 	b, err := json.Marshal(net)
 	if err != nil {
@@ -259,14 +265,16 @@ func heavy(t *testing.T, name string, files, size int) []byte {
 
 // trickle sends a request whose body comes byte by byte, and tells how it ended.
 func (f *flooded) trickle(ctx context.Context) string {
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 5 * time.Second}, "tcp", f.server, &tls.Config{InsecureSkipVerify: true})
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 5 * time.Second}, "tcp", f.server,
+		&tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		return "refused"
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	fmt.Fprintf(conn, "PUT /v1/networks/slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n{", f.token)
+	fmt.Fprintf(conn, "PUT /v1/networks/slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+		"application/json\r\nContent-Length: 2000000\r\n\r\n{", f.token)
 	answered := make(chan string, 1)
 	go func() {
 		b := make([]byte, 12)
@@ -306,7 +314,8 @@ func TestOneOwnerHoldsUpNobody(t *testing.T) {
 	f.use(300 * time.Millisecond)
 	usual := f.use(d)
 	t.Logf("%-28s %v; manager ≤ %d MiB", "nobody", usual, f.memory())
-	// On a quiet machine it is twice and three times; a busy one is given much more. What it was before took 18 and 32 seconds.
+	// On a quiet machine it is twice and three times; a busy one is given much more. What it was before took 18 and 32
+	// seconds.
 	check := func(l latencies) {
 		t.Helper()
 		if is, was := at(l.get, .5), at(usual.get, .5); is > 10*was+time.Second {
@@ -335,7 +344,8 @@ func TestOneOwnerHoldsUpNobody(t *testing.T) {
 	config := heavy(t, "heavy", 44, 900<<10)
 	check(f.while("40 MiB of configuration", 2, d, func(ctx context.Context, i int) string {
 		name := fmt.Sprintf("heavy%d", i)
-		return answer(f.send(ctx, c, http.MethodPut, "/v1/networks/"+name, bytes.NewReader(bytes.Replace(config, []byte(`"heavy"`), []byte(`"`+name+`"`), 1))))
+		return answer(f.send(ctx, c, http.MethodPut, "/v1/networks/"+name,
+			bytes.NewReader(bytes.Replace(config, []byte(`"heavy"`), []byte(`"`+name+`"`), 1))))
 	}))
 	var counter atomic.Int64
 	check(f.while("applies without end", 16, d, func(ctx context.Context, i int) string {

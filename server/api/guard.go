@@ -47,10 +47,11 @@ const (
 // needs says for every route what it asks of its caller: this is the one place where that is decided. A route that is
 // not here answers nobody.
 var needs = map[string]need{
-	"GET /openapi.json": nothing, "GET /openapi.yaml": nothing, "GET /openapi-3.0.json": nothing, "GET /openapi-3.0.yaml": nothing,
-	"GET /v1/authority": nothing, // a certificate is public
-	"POST /v1/join":     nothing, // the token in it is looked at
-	"/":                 nothing, // there is no such thing
+	"GET /openapi.json": nothing, "GET /openapi.yaml": nothing, "GET /openapi-3.0.json": nothing,
+	"GET /openapi-3.0.yaml": nothing,
+	"GET /v1/authority":     nothing, // a certificate is public
+	"POST /v1/join":         nothing, // the token in it is looked at
+	"/":                     nothing, // there is no such thing
 
 	"GET /v1/ping":            anyUser,
 	"GET /v1/whoami":          anyUser,
@@ -172,8 +173,8 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 	})
 }
 
-// admit bounds a known caller's request: how much it brings, how long that takes, and how long the answer may wait to be
-// taken. Root on this machine is only bounded by the routes themselves.
+// admit bounds a known caller's request: how much it brings, how long that takes, and how long the answer may wait to
+// be taken. Root on this machine is only bounded by the routes themselves.
 func (g *guard) admit(w http.ResponseWriter, r *http.Request, c Caller) (http.ResponseWriter, error) {
 	untilThen(w, r, time.Time{})
 	if r.TLS == nil {
@@ -186,9 +187,11 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request, c Caller) (http.Re
 	most := g.gate.Bounds(c).Body
 	switch {
 	case r.ContentLength < 0:
-		return paced, &Problem{Status: http.StatusLengthRequired, Detail: "the request does not say how long its body is (Content-Length)"}
+		return paced, &Problem{Status: http.StatusLengthRequired,
+			Detail: "the request does not say how long its body is (Content-Length)"}
 	case r.ContentLength > most:
-		return paced, &Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("the request has %d bytes; %s may send %d at a time", r.ContentLength, c.who(), most)}
+		return paced, &Problem{Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("the request has %d bytes; %s may send %d at a time", r.ContentLength, c.who(), most)}
 	}
 	paceBody(paced, r, most)
 	return paced, nil
@@ -222,8 +225,8 @@ func untilThen(w http.ResponseWriter, r *http.Request, then time.Time) {
 	}
 }
 
-// noBody is for requests whose body nobody will read: net/http would wait for it, for ever, before it answers and before it
-// lets go of the connection. Nor does the answer wait for ever to be taken.
+// noBody is for requests whose body nobody will read: net/http would wait for it, for ever, before it answers and
+// before it lets go of the connection. Nor does the answer wait for ever to be taken.
 func noBody(w http.ResponseWriter, r *http.Request) {
 	if r.TLS == nil {
 		return
@@ -278,7 +281,8 @@ func (g *guard) caller(r *http.Request, anybody bool) (Caller, error) {
 	}
 	text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		return Caller{}, Unauthorized("who are you? A user's token is needed (`polyplane login`), or a node's certificate")
+		return Caller{}, Unauthorized("who are you? A user's token is needed (`polyplane login`), or a node's " +
+			"certificate")
 	}
 	var caller Caller
 	err := g.failures.try(hostOf(r.RemoteAddr), func() error {

@@ -38,8 +38,10 @@ func TestEveryRouteHasARule(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	stray := newGuard(gate{})
-	stray.HandleFunc("GET /v1/stray", func(http.ResponseWriter, *http.Request) { t.Error("a route without a rule answers") })
-	stray.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/stray", nil).WithContext(context.WithValue(t.Context(), unixKey{}, true)))
+	stray.HandleFunc("GET /v1/stray",
+		func(http.ResponseWriter, *http.Request) { t.Error("a route without a rule answers") })
+	stray.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/stray",
+		nil).WithContext(context.WithValue(t.Context(), unixKey{}, true)))
 	if w.Code != http.StatusForbidden {
 		t.Errorf("root gets %d of a route without a rule", w.Code)
 	}
@@ -85,7 +87,8 @@ func as(r *http.Request, caller string) *http.Request {
 		r.Header.Set("Authorization", "Bearer "+token.String())
 	}
 	certified := func(name, unit, membership string, until time.Time) {
-		c := &x509.Certificate{Subject: pkix.Name{CommonName: name, OrganizationalUnit: []string{unit}, SerialNumber: membership}, NotAfter: until}
+		c := &x509.Certificate{Subject: pkix.Name{CommonName: name, OrganizationalUnit: []string{unit},
+			SerialNumber: membership}, NotAfter: until}
 		r.TLS.PeerCertificates, r.TLS.VerifiedChains = []*x509.Certificate{c}, [][]*x509.Certificate{{c}}
 	}
 	later := time.Now().Add(time.Hour)
@@ -191,7 +194,8 @@ func TestWhoMay(t *testing.T) {
 	for pattern := range needs {
 		g.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(299) })
 	}
-	callers := []string{"root", "plaintext", "nobody", "stranger", "admin", "owner", "viewer", "n1", "n2", "n1 of before", "n1 expired",
+	callers := []string{"root", "plaintext", "nobody", "stranger", "admin", "owner", "viewer", "n1", "n2",
+		"n1 of before", "n1 expired",
 		"n1 as admin", "manager's certificate"}
 	asked := map[string]bool{}
 	for line := range strings.Lines(strings.TrimSpace(whoMay)) {
@@ -203,17 +207,20 @@ func TestWhoMay(t *testing.T) {
 		} else {
 			asked[path], path = true, "/nonsense"
 		}
-		path = strings.NewReplacer("{network}", "own", "{element}", "r1", "{node}", "n1", "{kind}", "owner", "{name}", "x", "{id}", "y").Replace(path)
+		path = strings.NewReplacer("{network}", "own", "{element}", "r1", "{node}", "n1", "{kind}", "owner", "{name}",
+			"x", "{id}", "y").Replace(path)
 		for _, caller := range callers {
 			clear(g.failures.hosts)
 			w := httptest.NewRecorder()
 			g.ServeHTTP(w, as(httptest.NewRequest(method, path, nil), caller))
 			want := slices.Contains(words[1:], caller) || caller == "n1 as admin" && slices.Contains(words[1:], "n1")
 			if words[1] == "everybody" {
-				want = !slices.Contains([]string{"plaintext", "n1 of before", "n1 expired", "manager's certificate"}, caller)
+				want = !slices.Contains([]string{"plaintext", "n1 of before", "n1 expired", "manager's certificate"},
+					caller)
 			}
 			if got := w.Code == 299; got != want {
-				t.Errorf("%s %s by %s: let through %v, want %v (%d %s)", method, path, caller, got, want, w.Code, w.Body)
+				t.Errorf("%s %s by %s: let through %v, want %v (%d %s)", method, path, caller, got,
+					want, w.Code, w.Body)
 			}
 		}
 	}

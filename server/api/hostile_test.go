@@ -25,7 +25,8 @@ func (a oneAgent) Agent(context.Context, model.ID) (Reach, error) {
 	return Reach{Node: "evil", Dial: a.dial, Alive: context.Background()}, nil
 }
 
-// What a node's agent answers reaches whoever asked without anything that speaks in the manager's name, and not without end.
+// What a node's agent answers reaches whoever asked without anything that speaks in the manager's name, and not without
+// end.
 func TestAHostileAgentsAnswers(t *testing.T) {
 	attack.Tell(t, "an agent answers requests with headers, redirections and bodies without end",
 		"nothing of it reaches the user")
@@ -77,7 +78,8 @@ func TestAHostileAgentsAnswers(t *testing.T) {
 		{"disk", "nothing", 204, "", ""},
 		{"disk", "", 502, "application/problem+json", "HTTP status 200"},
 		{"logs", "nothing", 502, "application/problem+json", "HTTP status 204"},
-		{"logs", "moved", 502, "application/problem+json", "lab/r1: the agent of node evil gives an answer that no agent gives (HTTP status 302)"},
+		{"logs", "moved", 502, "application/problem+json",
+			"lab/r1: the agent of node evil gives an answer that no agent gives (HTTP status 302)"},
 		{"logs", "who", 502, "application/problem+json", "HTTP status 401"},
 		{"exec", "", 502, "application/problem+json", "HTTP status 200"},
 		{"logs", "switch", 502, "application/problem+json", "HTTP status 101"},
@@ -86,7 +88,8 @@ func TestAHostileAgentsAnswers(t *testing.T) {
 		{"fib", "endless", 200, "application/json", "xxxx"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, manager.URL+"/v1/networks/lab/elements/r1/"+c.kind+"?do="+strings.ReplaceAll(c.do, " ", "+"), nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, manager.URL+"/v1/networks/lab/elements/r1/"+c.kind+
+			"?do="+strings.ReplaceAll(c.do, " ", "+"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,8 +109,10 @@ func TestAHostileAgentsAnswers(t *testing.T) {
 				t.Errorf("%s %s: %s came through", c.kind, c.do, name)
 			}
 		}
-		if n += rest; resp.StatusCode != c.status || resp.Header.Get("Content-Type") != c.media || !strings.Contains(head.String(), c.body) || n > maxAgentAnswer {
-			t.Errorf("%s %s: %d %s, %d bytes: %.200s", c.kind, c.do, resp.StatusCode, resp.Header.Get("Content-Type"), n, head.String())
+		if n += rest; resp.StatusCode != c.status || resp.Header.Get("Content-Type") != c.media ||
+			!strings.Contains(head.String(), c.body) || n > maxAgentAnswer {
+			t.Errorf("%s %s: %d %s, %d bytes: %.200s", c.kind, c.do, resp.StatusCode,
+				resp.Header.Get("Content-Type"), n, head.String())
 		}
 	}
 }
@@ -143,7 +148,8 @@ func TestPlacesAreOfUsers(t *testing.T) {
 		leave = append(leave, l)
 	}
 	_, err := p.enter(alice, b, "capture", request("r9"))
-	want := "user alice has 3 streams open, which is as many as it may have: 2 exec (lab/r0, lab/r1), 1 logs (lab/r2); end one of them, " +
+	want := "user alice has 3 streams open, which is as many as it may have: 2 exec (lab/r0, lab/r1), 1 logs " +
+		"(lab/r2); end one of them, " +
 		"or have an administrator allow more: polyplane quota owner/alice streams=6"
 	if err == nil || err.Error() != want {
 		t.Errorf("refused with: %v", err)
@@ -163,7 +169,8 @@ func TestPlacesAreOfUsers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := p.enter(alice, b, "", request("").WithContext(ctx)); err == nil || !strings.Contains(err.Error(), "user alice has 2 requests under way") {
+	if _, err := p.enter(alice, b, "", request("").WithContext(ctx)); err == nil ||
+		!strings.Contains(err.Error(), "user alice has 2 requests under way") {
 		t.Errorf("a third request: %v", err)
 	}
 	if l, err := p.enter(bob, b, "", request("")); err != nil {

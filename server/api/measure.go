@@ -13,29 +13,30 @@ import (
 )
 
 // Decoding is what a short request can make long: `{"elements":[{},{},…` takes hundreds of times its length once it is
-// decoded. So a body is measured first, with the type that it is going to be: without allocating anything, it is found out
-// what decoding would.
+// decoded. So a body is measured first, with the type that it is going to be: without allocating anything, it is found
+// out what decoding would.
 
 const (
 	// maxDepth is how deep a request may nest.
 	maxDepth = 64
-	// baseDecoded and timesDecoded bound what decoding a body may take, in bytes: so much, and so many times its length. An
-	// element with two interfaces and their link takes ten times its length.
+	// baseDecoded and timesDecoded bound what decoding a body may take, in bytes: so much, and so many times its
+	// length. An element with two interfaces and their link takes ten times its length.
 	baseDecoded  = 64 << 20
 	timesDecoded = 8
 	// entryCost is what a map takes for an entry beside its key and value.
 	entryCost = 64
 )
 
-// checkMeasure tells why a body is not decoded into a type: it would take too much, or nests too deep. What is no JSON is let
-// through: the decoder says what is wrong with it.
+// checkMeasure tells why a body is not decoded into a type: it would take too much, or nests too deep. What is no JSON
+// is let through: the decoder says what is wrong with it.
 func checkMeasure(data []byte, into reflect.Type) error {
 	m := measurer{data: data, left: baseDecoded + timesDecoded*len(data)}
 	most := m.left
 	err := m.value(into, 0)
 	switch {
 	case errors.Is(err, errTooMuch):
-		return fmt.Errorf("it would take more than %d MiB once it is decoded, which no request does that means what it says", most>>20)
+		return fmt.Errorf("it would take more than %d MiB once it is decoded, which no request does that means what "+
+			"it says", most>>20)
 	case errors.Is(err, errTooDeep):
 		return fmt.Errorf("it nests more than %d deep; nothing in a request does", maxDepth)
 	}
@@ -292,8 +293,8 @@ func (s *shape) field(key []byte) reflect.Type {
 	return s.folded[fold(name)]
 }
 
-// fold gives all names that encoding/json takes for the same one the same form: by Unicode's simple folding, in which K is
-// also the sign of the kelvin.
+// fold gives all names that encoding/json takes for the same one the same form: by Unicode's simple folding, in which K
+// is also the sign of the kelvin.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		for {

@@ -36,7 +36,8 @@ func heldBy(v reflect.Value) (n int) {
 			n += int(k.Type().Size()+e.Type().Size()) + heldBy(k) + heldBy(e)
 		}
 	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() || v.Type() == reflect.TypeFor[netip.Addr]() || v.Type() == reflect.TypeFor[netip.Prefix]() {
+		if v.Type() == reflect.TypeFor[time.Time]() || v.Type() == reflect.TypeFor[netip.Addr]() ||
+			v.Type() == reflect.TypeFor[netip.Prefix]() {
 			return 0
 		}
 		for i := range v.NumField() {
@@ -67,7 +68,8 @@ func TestWhatDecodingTakesIsKnownBefore(t *testing.T) {
 		begin := time.Now()
 		var net model.Network
 		err := decodeStrictly([]byte(body), &net)
-		if err == nil || !strings.Contains(err.Error(), "once it is decoded") && !strings.Contains(err.Error(), "nests more than") {
+		if err == nil || !strings.Contains(err.Error(), "once it is decoded") &&
+			!strings.Contains(err.Error(), "nests more than") {
 			t.Errorf("%s: %v", what, err)
 		}
 		if took := time.Since(begin); took > 5*time.Second {
@@ -116,8 +118,10 @@ func FuzzMeasure(f *testing.F) {
 	f.Add([]byte(`{"ELEMENTſ":[null,{},{"unknown":[1,{"a":[]},"\"\\"]}]} trailing`))
 	f.Add([]byte(`[{"a":{`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, of := range []reflect.Type{reflect.TypeFor[model.Network](), reflect.TypeFor[model.Report](), reflect.TypeFor[model.Measures](),
-			reflect.TypeFor[model.SetRequest](), reflect.TypeFor[[]model.Document](), reflect.TypeFor[any](), reflect.TypeFor[model.Registration]()} {
+		for _, of := range []reflect.Type{reflect.TypeFor[model.Network](), reflect.TypeFor[model.Report](),
+			reflect.TypeFor[model.Measures](),
+			reflect.TypeFor[model.SetRequest](), reflect.TypeFor[[]model.Document](), reflect.TypeFor[any](),
+			reflect.TypeFor[model.Registration]()} {
 			n, err := measured(data, of)
 			v := reflect.New(of)
 			if json.NewDecoder(bytes.NewReader(data)).Decode(v.Interface()) != nil {

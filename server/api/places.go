@@ -29,12 +29,13 @@ const (
 	waitingTimes = 8
 	// waitingMost is how long one waits at most.
 	waitingMost = 30 * time.Second
-	// changesOf is of how many requests under way one may be one that changes something: these are the ones that are work.
+	// changesOf is of how many requests under way one may be one that changes something: these are the ones that are
+	// work.
 	changesOf = 4
 	// refusedWait is how long who has too much under way waits to be told: who would ask again at once is work, too.
 	refusedWait = time.Second
-	// largeBody is from where a body, in bytes, counts as large. Each user has one such under way at a time, and all users
-	// together largeAtOnce: that bounds the memory that bodies and what is decoded of them take.
+	// largeBody is from where a body, in bytes, counts as large. Each user has one such under way at a time, and all
+	// users together largeAtOnce: that bounds the memory that bodies and what is decoded of them take.
 	largeBody   = 1 << 20
 	largeAtOnce = 3
 	// maxStreams is how many streams all users together may have.
@@ -118,7 +119,8 @@ func (p *places) enter(c Caller, b Bounds, kind string, r *http.Request) (leave 
 	if r.Method != http.MethodGet && b.Requests > 0 {
 		first := leave
 		of := func(h *held) *room { return &h.changes }
-		if err := p.wait(ctx, who, (b.Requests+changesOf-1)/changesOf, of, "requests that change something"); err != nil {
+		if err := p.wait(ctx, who, (b.Requests+changesOf-1)/changesOf, of,
+			"requests that change something"); err != nil {
 			first()
 			return nil, err
 		}
@@ -137,7 +139,8 @@ func (p *places) enter(c Caller, b Bounds, kind string, r *http.Request) (leave 
 	case p.large <- struct{}{}:
 	case <-ctx.Done():
 		leave()
-		return nil, tooMany("the manager is at work on %d large requests of other users; try again in a moment", largeAtOnce)
+		return nil, tooMany("the manager is at work on %d large requests of other users; try again in a moment",
+			largeAtOnce)
 	}
 	both := leave
 	return func() { <-p.large; both() }, nil
@@ -159,7 +162,8 @@ func (p *places) of(who string) *held {
 
 // idle forgets a caller who has nothing. The lock is held.
 func (p *places) idle(who string) {
-	if h := p.callers[who]; h != nil && h.requests.in+h.changes.in+h.large.in+len(h.streams)+len(h.requests.waiting)+len(h.changes.waiting)+len(h.large.waiting) == 0 {
+	if h := p.callers[who]; h != nil && h.requests.in+h.changes.in+h.large.in+len(h.streams)+len(h.requests.waiting)+
+		len(h.changes.waiting)+len(h.large.waiting) == 0 {
 		delete(p.callers, who)
 	}
 }
@@ -176,7 +180,8 @@ func (p *places) wait(ctx context.Context, who string, most int, of func(*held) 
 	if len(room.waiting) >= waitingTimes*most {
 		waiting := len(room.waiting)
 		p.mu.Unlock()
-		return tooMany("%s has %d %s under way, which is as many as it may have at a time, and %d more wait; wait for some of them", who, most, what, waiting)
+		return tooMany("%s has %d %s under way, which is as many as it may have at a time, and %d more wait; wait "+
+			"for some of them", who, most, what, waiting)
 	}
 	mine := make(chan struct{})
 	room.waiting = append(room.waiting, mine)
@@ -195,7 +200,8 @@ func (p *places) wait(ctx context.Context, who string, most int, of func(*held) 
 		room.waiting = slices.DeleteFunc(room.waiting, func(c chan struct{}) bool { return c == mine })
 		p.idle(who)
 	}
-	return tooMany("%s has %d %s under way, which is as many as it may have at a time, and none of them ended within %v", who, most, what, waitingMost)
+	return tooMany("%s has %d %s under way, which is as many as it may have at a time, and none of them ended within "+
+		"%v", who, most, what, waitingMost)
 }
 
 func (p *places) leave(who string, of func(*held) *room) {
@@ -223,13 +229,17 @@ func (p *places) open(who string, c Caller, b Bounds, kind, object string) (leav
 	if b.Streams > 0 && len(h.streams) >= b.Streams {
 		hint := ""
 		if c.Node.Name == "" {
-			hint = fmt.Sprintf(", or have an administrator allow more: polyplane quota owner/%s streams=%d", c.Name, 2*b.Streams)
+			hint = fmt.Sprintf(", or have an administrator allow more: polyplane quota owner/%s streams=%d",
+				c.Name, 2*b.Streams)
 		}
-		return nil, tooMany("%s has %d streams open, which is as many as it may have: %s; end one of them%s", who, len(h.streams), h.words(), hint)
+		return nil, tooMany("%s has %d streams open, which is as many as it may have: %s; end one of them%s", who,
+			len(h.streams), h.words(), hint)
 	}
 	if p.streams >= maxStreams {
 		p.idle(who)
-		return nil, &Problem{Status: http.StatusServiceUnavailable, Detail: fmt.Sprintf("all users together have %d streams open, which is as many as there may be; try again later", maxStreams)}
+		return nil, &Problem{Status: http.StatusServiceUnavailable,
+			Detail: fmt.Sprintf("all users together have %d streams open, which is as many as there may be; try "+
+				"again later", maxStreams)}
 	}
 	s := &stay{kind, object}
 	h.streams[s] = struct{}{}
@@ -292,7 +302,8 @@ func paceBody(w http.ResponseWriter, r *http.Request, most int64) {
 	if length < 0 {
 		length = most
 	}
-	r.Body = http.MaxBytesReader(w, &pacedBody{r.Body, w, http.NewResponseController(w), time.Now().Add(bodyStart + time.Duration(length/bodyRate)*time.Second)}, most)
+	r.Body = http.MaxBytesReader(w, &pacedBody{r.Body, w, http.NewResponseController(w),
+		time.Now().Add(bodyStart + time.Duration(length/bodyRate)*time.Second)}, most)
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {

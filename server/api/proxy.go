@@ -44,9 +44,11 @@ func (s *Server) streamRoutes(api huma.API) {
 		}
 		switch d.name {
 		case "exec", "console":
-			op.Parameters = append(op.Parameters, &huma.Param{Name: "command", In: "query", Schema: &huma.Schema{Type: huma.TypeString},
+			op.Parameters = append(op.Parameters, &huma.Param{Name: "command", In: "query",
+				Schema:      &huma.Schema{Type: huma.TypeString},
 				Description: `the command in JSON: {"args", "env", "tty", "size": {"rows", "cols"}}`})
-			op.Responses = map[string]*huma.Response{"101": {Description: "frames both ways: one byte of type, four bytes of length, the payload"}}
+			op.Responses = map[string]*huma.Response{"101": {Description: "frames both ways: one byte of type, four " +
+				"bytes of length, the payload"}}
 		case "disk":
 			op.Responses = map[string]*huma.Response{"204": {Description: "No Content"}}
 		case "fib":
@@ -54,15 +56,20 @@ func (s *Server) streamRoutes(api huma.API) {
 		case "trace":
 			describe[model.TraceRequest, model.Trace](api, &op)
 		case "logs":
-			op.Parameters = append(op.Parameters, &huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean}})
+			op.Parameters = append(op.Parameters, &huma.Param{Name: "follow", In: "query",
+				Schema: &huma.Schema{Type: huma.TypeBoolean}})
 		case "capture":
-			op.Parameters = append(op.Parameters, &huma.Param{Name: "interface", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
+			op.Parameters = append(op.Parameters, &huma.Param{Name: "interface", In: "query", Required: true,
+				Schema: &huma.Schema{Type: huma.TypeString}},
 				&huma.Param{Name: "kept", In: "query", Schema: &huma.Schema{Type: huma.TypeBoolean},
-					Description: "instead, what is kept of an element in quarantine: its last packets before, its first after"},
-				&huma.Param{Name: "snaplen", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "bytes of each frame; all when absent"})
+					Description: "instead, what is kept of an element in quarantine: its last packets before, its " +
+						"first after"},
+				&huma.Param{Name: "snaplen", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger},
+					Description: "bytes of each frame; all when absent"})
 		}
 		if d.media != "" {
-			op.Responses = map[string]*huma.Response{"200": {Description: "a stream", Content: map[string]*huma.MediaType{d.media: {}}}}
+			op.Responses = map[string]*huma.Response{"200": {Description: "a stream",
+				Content: map[string]*huma.MediaType{d.media: {}}}}
 		}
 		op.Responses["default"] = &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
 			"application/problem+json": {Schema: schemaOf[ProblemDetail](api)}}}
@@ -73,8 +80,10 @@ func (s *Server) streamRoutes(api huma.API) {
 
 // describe says what an operation takes and answers, both JSON.
 func describe[In, Out any](api huma.API, op *huma.Operation) {
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[In](api)}}}
-	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[Out](api)}}}}
+	op.RequestBody = &huma.RequestBody{Required: true,
+		Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[In](api)}}}
+	op.Responses = map[string]*huma.Response{"200": {Description: "OK",
+		Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[Out](api)}}}}
 }
 
 // reachedKey carries the connection to an agent to the transport.
@@ -132,7 +141,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		var strange *strangeAnswer
 		if errors.As(err, &strange) {
-			writeProblem(w, &Problem{Status: http.StatusBadGateway, Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, to.Node, strange.what)})
+			writeProblem(w, &Problem{Status: http.StatusBadGateway,
+				Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, to.Node, strange.what)})
 			return
 		}
 		writeProblem(w, to.silent(id, err))
@@ -158,10 +168,11 @@ const (
 )
 
 // media are what agents answer with, by what is asked for.
-var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "application/x-pcapng", "fib": "application/json", "trace": "application/json"}
+var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "application/x-pcapng",
+	"fib": "application/json", "trace": "application/json"}
 
-// plain leaves of an agent's answer what one can be, and nothing that would speak to the asker's program in the manager's name:
-// no cookies, no redirections, no other kind of document.
+// plain leaves of an agent's answer what one can be, and nothing that would speak to the asker's program in the
+// manager's name: no cookies, no redirections, no other kind of document.
 func plain(answer *http.Response, kind string) error {
 	header := http.Header{"X-Content-Type-Options": {"nosniff"}, "Cache-Control": {"no-store"}}
 	answer.Trailer = nil
@@ -182,7 +193,8 @@ func plain(answer *http.Response, kind string) error {
 		answer.Body.Close()
 		var problem ProblemDetail
 		if err != nil || json.Unmarshal(words, &problem) != nil {
-			problem = ProblemDetail{Detail: model.Shorten(strings.ToValidUTF8(strings.TrimSpace(string(words)), ""), 1000)}
+			problem = ProblemDetail{Detail: model.Shorten(strings.ToValidUTF8(strings.TrimSpace(string(words)), ""),
+				1000)}
 		}
 		problem.Status, problem.Title = status, http.StatusText(status)
 		if words, err = json.Marshal(&problem); err != nil {

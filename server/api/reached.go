@@ -30,10 +30,10 @@ type reached struct {
 	conn net.Conn
 }
 
-// reachAgent connects to the agent of an element's node, and has it say that it is there. The kernel takes connections for a
-// process that is being killed, or that was stopped, and what is sent on them may be lost or not: a command must not be sent
-// a second time on a guess. An agent that has said nothing yet has begun nothing, so this may try again: for a moment the
-// manager takes an agent that was killed for one that runs.
+// reachAgent connects to the agent of an element's node, and has it say that it is there. The kernel takes connections
+// for a process that is being killed, or that was stopped, and what is sent on them may be lost or not: a command must
+// not be sent a second time on a guess. An agent that has said nothing yet has begun nothing, so this may try again:
+// for a moment the manager takes an agent that was killed for one that runs.
 func reachAgent(ctx context.Context, agents Agents, id model.ID) (*reached, error) {
 	until := time.Now().Add(agentPatience)
 	for {
@@ -83,7 +83,8 @@ func hello(conn net.Conn) error {
 		return err
 	}
 	// It may be another program, on a machine of somebody else's: its answer is bounded, and whatever it is will do.
-	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAgentProblem)), &http.Request{Method: http.MethodHead})
+	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxAgentProblem)),
+		&http.Request{Method: http.MethodHead})
 	if err != nil {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// An agent that is being killed still has connections taken for it, by the kernel, and resets them: whoever asks in that
-// moment is answered by its next life. What an agent has begun is not asked for again.
+// An agent that is being killed still has connections taken for it, by the kernel, and resets them: whoever asks in
+// that moment is answered by its next life. What an agent has begun is not asked for again.
 func TestAKilledAgentsNextLifeAnswers(t *testing.T) {
 	var asked atomic.Int32
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,9 +59,11 @@ func TestAKilledAgentsNextLifeAnswers(t *testing.T) {
 			mux := http.NewServeMux()
 			mux.HandleFunc("/v1/networks/{network}/elements/{element}/{kind}", p.ServeHTTP)
 			w := httptest.NewRecorder()
-			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/networks/lab/elements/r1/disk"+c.query, nil))
+			mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+				"/v1/networks/lab/elements/r1/disk"+c.query, nil))
 			if w.Code != c.status || asked.Load() != c.asked || tries.Load() != c.before+1 {
-				t.Errorf("status %d, asked %d times after %d tries, want %d, %d and %d: %s", w.Code, asked.Load(), tries.Load(), c.status, c.asked, c.before+1, w.Body)
+				t.Errorf("status %d, asked %d times after %d tries, want %d, %d and %d: %s", w.Code, asked.Load(),
+					tries.Load(), c.status, c.asked, c.before+1, w.Body)
 			}
 		})
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/polyplane/polyplane/wire/socket"
 )
 
-// Listen opens a Unix socket that only this user (root) may connect to, and that is made again when somebody removes it.
+// Listen opens a Unix socket that only this user (root) may connect to, and that is made again when somebody removes
+// it.
 func Listen(ctx context.Context, path string) (net.Listener, error) { return socket.Listen(ctx, path) }
 
 // Serve answers on the listeners until the context ends, then ends all streams and returns nil when they have ended.
@@ -28,7 +29,8 @@ func Serve(ctx context.Context, handler http.Handler, listeners ...net.Listener)
 		IdleTimeout:       2 * time.Minute,
 		// Whoever asks for "OPTIONS *" is answered by the handler as well, which does not wait for what is not sent.
 		DisableGeneralOptionsHandler: true,
-		ErrorLog:                     log.New(slogWriter{}, "", 0), // handshakes that fail are everyday life on a network
+		// handshakes that fail are everyday life on a network
+		ErrorLog: log.New(slogWriter{}, "", 0),
 	}
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {

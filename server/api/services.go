@@ -45,7 +45,8 @@ type Settings interface {
 	// Policies are those of one network's elements, or of all that whoever asks may see.
 	Policies(ctx context.Context, network string) ([]model.PolicyView, error)
 	Quotas() []model.QuotaStatus
-	SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error)
+	SetQuota(ctx context.Context, kind model.QuotaKind, name string,
+		request model.QuotaRequest) (model.QuotaStatus, error)
 }
 
 // Parts selects what Dump fills; Nodes includes the substrate's links.
@@ -55,7 +56,8 @@ type Parts struct{ Networks, Nodes, Elements, Links bool }
 type Views interface {
 	Ping() model.Pong
 	Substrate() model.Substrate
-	// Dump tells of one network, or of all when network is empty; nodes and the substrate's links are always told of all.
+	// Dump tells of one network, or of all when network is empty; nodes and the substrate's links are always told of
+	// all.
 	Dump(network string, parts Parts) (model.Dump, error)
 	// Changed returns a channel that is closed when something that Dump tells has changed.
 	Changed() <-chan struct{}
@@ -67,8 +69,8 @@ type Views interface {
 // Agents is what nodes' agents do.
 type Agents interface {
 	Register(node string, r model.Registration) error
-	// Watch begins a watch of the node's desired state: whole each time, or only what has changed since it was told last.
-	// The node counts as alive until end is called.
+	// Watch begins a watch of the node's desired state: whole each time, or only what has changed since it was told
+	// last. The node counts as alive until end is called.
 	Watch(node string, changes bool) (next func() Desired, end func(), err error)
 	Report(report model.Report) error
 	// Beat takes a sign of life of a node's agent.

@@ -36,7 +36,8 @@ func (s *Server) settingRoutes(api huma.API) {
 			r, err := s.settings.Set(ctx, in.Network, in.Body)
 			return &body[model.SetResult]{r}, statusError(err)
 		})
-	huma.Register(api, operation("policies", http.MethodGet, "/policies", "What is done to elements that attack, and which are in quarantine", "networks"),
+	huma.Register(api, operation("policies", http.MethodGet, "/policies",
+		"What is done to elements that attack, and which are in quarantine", "networks"),
 		func(ctx context.Context, in *OfNetwork) (*body[[]model.PolicyView], error) {
 			all, err := s.settings.Policies(ctx, in.Network)
 			return &body[[]model.PolicyView]{list(all)}, statusError(err)
@@ -47,11 +48,13 @@ func (s *Server) settingRoutes(api huma.API) {
 			all, err := s.settings.SetPolicy(ctx, in.Network, in.Body)
 			return &body[[]model.PolicyView]{list(all)}, statusError(err)
 		})
-	huma.Register(api, operation("quotas", http.MethodGet, "/quotas", "What owners and networks may have, and what they use", "quotas"),
+	huma.Register(api, operation("quotas", http.MethodGet, "/quotas",
+		"What owners and networks may have, and what they use", "quotas"),
 		func(ctx context.Context, _ *struct{}) (*body[[]model.QuotaStatus], error) {
 			return &body[[]model.QuotaStatus]{list(s.quotas(ctx))}, nil
 		})
-	huma.Register(api, operation("set-quota", http.MethodPatch, "/quotas/{kind}/{name}", "Set bounds of a quota", "quotas"),
+	huma.Register(api, operation("set-quota", http.MethodPatch, "/quotas/{kind}/{name}",
+		"Set bounds of a quota", "quotas"),
 		func(ctx context.Context, in *quotaInput) (*body[model.QuotaStatus], error) {
 			q, err := s.settings.SetQuota(ctx, in.Kind, in.Name, in.Body)
 			return &body[model.QuotaStatus]{q}, statusError(err)

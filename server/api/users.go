@@ -85,7 +85,8 @@ func (s *Server) userRoutes(api huma.API) {
 			d, err := s.dump(ctx, "", Parts{Networks: true})
 			return &body[[]model.NetworkStatus]{list(d.Networks)}, statusError(err)
 		})
-	huma.Register(api, operation("network", http.MethodGet, "/networks/{network}", "Everything stored of a network", "networks"),
+	huma.Register(api, operation("network", http.MethodGet, "/networks/{network}",
+		"Everything stored of a network", "networks"),
 		func(_ context.Context, in *NetworkPath) (*body[model.Record], error) {
 			r, err := s.networks.Network(in.Network)
 			return &body[model.Record]{r}, statusError(err)
@@ -94,7 +95,8 @@ func (s *Server) userRoutes(api huma.API) {
 		"Make a network be like a document, all of it or nothing", "networks"),
 		func(ctx context.Context, in *applyInput) (*body[model.ApplyResult], error) {
 			if in.Body.Name != in.Network {
-				return nil, statusError(Invalid(fmt.Sprintf("the document is of network %q, the request of %q", in.Body.Name, in.Network)))
+				return nil, statusError(Invalid(fmt.Sprintf("the document is of network %q, the request of %q",
+					in.Body.Name, in.Network)))
 			}
 			r, err := s.networks.Apply(ctx, []model.Document{{Network: in.Body, Base: in.Base}},
 				applyOptions(ctx, in.DryRun, in.Overwrite, in.Owner))
@@ -103,7 +105,8 @@ func (s *Server) userRoutes(api huma.API) {
 			}
 			return &body[model.ApplyResult]{r[0]}, nil
 		})
-	all := operation("apply-all", http.MethodPut, "/networks", "Make several networks be like documents, all of them or none", "networks")
+	all := operation("apply-all", http.MethodPut, "/networks",
+		"Make several networks be like documents, all of them or none", "networks")
 	all.MaxBodyBytes = maxBodyOfSeveral
 	huma.Register(api, all, func(ctx context.Context, in *applyAllInput) (*body[[]model.ApplyResult], error) {
 		r, err := s.networks.Apply(ctx, in.Body, applyOptions(ctx, in.DryRun, in.Overwrite, in.Owner))

@@ -36,7 +36,8 @@ func TestOwnersHaveTheirOwn(t *testing.T) {
 	}
 	_, err = alice.Apply(ctx, duo("theirs"), model.ApplyOptions{})
 	refusedWith(t, "bob's network", err, http.StatusForbidden, "theirs", "alice")
-	_, err = alice.ApplyAll(ctx, []model.Document{{Network: duo("mine")}, {Network: duo("theirs")}}, model.ApplyOptions{})
+	_, err = alice.ApplyAll(ctx, []model.Document{{Network: duo("mine")}, {Network: duo("theirs")}},
+		model.ApplyOptions{})
 	refusedWith(t, "bob's network among others", err, http.StatusForbidden, "theirs")
 	given := duo("gift")
 	given.Owner = "bob"
@@ -101,7 +102,8 @@ func TestOwnersHaveTheirOwn(t *testing.T) {
 		}
 	}
 	sees(alice, "mine; mine/h1; mine/h2; link of mine; dumped 1,2,1; owner alice; network mine; map[mine:true]")
-	sees(viewer, "mine; theirs; mine/h1; mine/h2; theirs/h1; theirs/h2; link of mine; link of theirs; dumped 2,4,2; owner alice; owner bob; "+
+	sees(viewer, "mine; theirs; mine/h1; mine/h2; theirs/h1; theirs/h2; link of mine; link of theirs; dumped 2,4,2; "+
+		"owner alice; owner bob; "+
 		"network mine; network theirs; map[mine:true theirs:true]")
 	if _, err := alice.Dump(ctx, "theirs"); !client.IsNotFound(err) {
 		t.Errorf("a dump of bob's: %v", err)
@@ -139,7 +141,8 @@ func TestOwnersHaveTheirOwn(t *testing.T) {
 // Nothing is said to who does not speak TLS 1.3.
 func TestNoPlaintext(t *testing.T) {
 	o := openTo(t, openDirs(t), ground)
-	for what, words := range map[string]string{"HTTP": "GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "noise": "\x00\x01\x02hello\n"} {
+	for what, words := range map[string]string{"HTTP": "GET /v1/ping HTTP/1.1\r\nHost: x\r\n\r\n",
+		"HTTP/2": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "noise": "\x00\x01\x02hello\n"} {
 		c, err := net.Dial("tcp", o.server)
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +154,8 @@ func TestNoPlaintext(t *testing.T) {
 			t.Errorf("%s is answered with %q", what, answer)
 		}
 	}
-	if c, err := tls.Dial("tcp", o.server, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {
+	if c, err := tls.Dial("tcp", o.server,
+		&tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {
 		c.Close()
 		t.Error("TLS 1.2 is spoken")
 	}
@@ -201,7 +205,8 @@ func TestNobodyWaitsForStrangers(t *testing.T) {
 			defer c.Close()
 			fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n", line)
 			answer, err := io.ReadAll(c) // until the manager lets go of the connection
-			if !strings.HasPrefix(string(answer), "HTTP/1.1 ") || !strings.Contains(string(answer), "Connection: close") {
+			if !strings.HasPrefix(string(answer), "HTTP/1.1 ") ||
+				!strings.Contains(string(answer), "Connection: close") {
 				t.Errorf("%s: %.200q, %v", line, answer, err)
 			}
 		})
@@ -212,15 +217,16 @@ func TestNobodyWaitsForStrangers(t *testing.T) {
 	for _, elements := range []int{1000, 2000, 4000, 20000} {
 		big := model.Network{Name: "big"}
 		for i := range elements {
-			big.Elements = append(big.Elements, model.Element{Name: fmt.Sprintf("h%d", i), Kind: model.Host, Node: "base"})
+			big.Elements = append(big.Elements, model.Element{Name: fmt.Sprintf("h%d", i),
+				Kind: model.Host, Node: "base"})
 		}
 		_, err := viewer.Apply(t.Context(), big, model.ApplyOptions{})
 		refusedWith(t, fmt.Sprintf("%d elements", elements), err, http.StatusForbidden, "a viewer")
 	}
 }
 
-// Who has a token cannot have the manager wait either: a request whose body stands still ends after bodyIdle, and until then it is in the
-// way of its own user only.
+// Who has a token cannot have the manager wait either: a request whose body stands still ends after bodyIdle, and until
+// then it is in the way of its own user only.
 func TestStalledRequestsEnd(t *testing.T) {
 	t.Parallel() // it waits
 	attack.Tell(t, "a user begins sixteen requests and never sends the rest of them",
@@ -235,7 +241,8 @@ func TestStalledRequestsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "PUT /v1/networks/lab HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", stalling)
+		fmt.Fprintf(c, "PUT /v1/networks/lab HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+			"application/json\r\nContent-Length: 1000\r\n\r\n{", stalling)
 		wg.Go(func() {
 			c.SetReadDeadline(time.Now().Add(2 * time.Minute)) //nolint:errcheck // it has deadlines
 			answer, err := io.ReadAll(c)                       // until the manager lets go of the connection
@@ -258,13 +265,15 @@ func TestStalledRequestsEnd(t *testing.T) {
 
 // Other machines cannot reach simulated nodes; users can be let in all the same.
 func TestNobodyJoinsSimulatedNodes(t *testing.T) {
-	simulated := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", CPU: 4000, Memory: 8 << 30, MTU: 9000, Simulated: true,
+	simulated := model.Substrate{Nodes: []model.SubstrateNode{{Name: "n1", CPU: 4000, Memory: 8 << 30,
+		MTU: 9000, Simulated: true,
 		Address: netip.MustParseAddr("100.64.0.1")}}}
 	dirs := openDirs(t)
 	o := openTo(t, dirs, simulated)
 	_, err := o.root.CreateToken(t.Context(), model.TokenRequest{})
 	refusedWith(t, "a host's token", err, http.StatusConflict, "simulated", "--host")
-	if who, err := o.user("vic", model.RoleViewer).Whoami(t.Context()); err != nil || who.User != "vic" || who.Role != model.RoleViewer {
+	if who, err := o.user("vic", model.RoleViewer).Whoami(t.Context()); err != nil || who.User != "vic" ||
+		who.Role != model.RoleViewer {
 		t.Errorf("a user is %+v: %v", who, err)
 	}
 	if err := o.stop(); err != nil {
@@ -303,7 +312,8 @@ func TestOwnersTakeNothingOfTheMachine(t *testing.T) {
 	}
 	alice := o.user("alice", model.RoleOwner)
 	out := duo("out")
-	out.Edges = []model.Edge{{Name: "internet", End: model.End{Element: "h1", Interface: "internet"}, Internet: &model.Internet{}}}
+	out.Edges = []model.Edge{{Name: "internet", End: model.End{Element: "h1", Interface: "internet"},
+		Internet: &model.Internet{}}}
 	_, err := alice.Apply(ctx, out, model.ApplyOptions{})
 	refusedWith(t, "the machine's uplink", err, http.StatusForbidden, "uplink of node base")
 	out.Owner = "alice"
@@ -361,11 +371,14 @@ func TestOwnersSeeNoEventsOfThePlatform(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A node does not say whose an event is.
-	if err := n1.Report(ctx, model.Report{Node: "n1", Events: []model.Event{{Object: "n1", Network: "n1", Reason: "FabricChanged"}}}); err != nil {
+	if err := n1.Report(ctx,
+		model.Report{Node: "n1",
+			Events: []model.Event{{Object: "n1", Network: "n1", Reason: "FabricChanged"}}}); err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range []model.QuotaKind{model.QuotaOfOwner, model.QuotaOfNetwork} {
-		if _, err := o.root.SetQuota(ctx, kind, "carol", model.QuotaRequest{Values: []model.Assignment{{Key: "elements", Value: "9"}}}); err != nil {
+		if _, err := o.root.SetQuota(ctx, kind, "carol",
+			model.QuotaRequest{Values: []model.Assignment{{Key: "elements", Value: "9"}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -386,7 +399,8 @@ func TestOwnersSeeNoEventsOfThePlatform(t *testing.T) {
 			t.Errorf("root is told of no %s: %v", reason, all)
 		}
 	}
-	if hers := told(alice); all["QuotaSet"] != 2 || hers["QuotaSet"] != 1 || hers["NetworkApplied"] != 5 || len(hers) != 2 {
+	if hers := told(alice); all["QuotaSet"] != 2 || hers["QuotaSet"] != 1 ||
+		hers["NetworkApplied"] != 5 || len(hers) != 2 {
 		t.Errorf("alice is told of %v, root of %v", hers, all)
 	}
 }
@@ -436,7 +450,8 @@ func TestWhatIsOpenEndsWithTheOwnership(t *testing.T) {
 	}
 	set := func(key, value string) {
 		t.Helper()
-		if _, err := o.root.Set(ctx, "lab", model.SetRequest{Values: []model.Assignment{{Key: key, Value: value}}}); err != nil {
+		if _, err := o.root.Set(ctx, "lab",
+			model.SetRequest{Values: []model.Assignment{{Key: key, Value: value}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -547,7 +562,8 @@ func TestOwnersDoNotEscapeQuarantine(t *testing.T) {
 	_, err = o.root.SetPolicy(ctx, "lab", model.PolicyRequest{Attack: model.AttackStop})
 	ok(err)
 	remove(alice)
-	if v := listed(o.root); !v.Quarantined || !strings.Contains(v.Reason, "scans the others") || !strings.Contains(v.Reason, "alice") {
+	if v := listed(o.root); !v.Quarantined || !strings.Contains(v.Reason, "scans the others") ||
+		!strings.Contains(v.Reason, "alice") {
 		t.Errorf("of what alice deleted is listed %+v", v)
 	}
 	if v := listed(alice); !v.Quarantined {
@@ -626,7 +642,9 @@ func TestOwnersLearnNoNames(t *testing.T) {
 	if _, err := o.root.Apply(ctx, duo("secret"), model.ApplyOptions{Owner: "bob"}); err != nil {
 		t.Fatal(err)
 	}
-	err := o.root.Report(ctx, model.Report{Node: "base", Held: []model.HeldNetwork{{Name: "lost", Index: 77, Elements: 1, Why: "another store"}}})
+	err := o.root.Report(ctx,
+		model.Report{Node: "base",
+			Held: []model.HeldNetwork{{Name: "lost", Index: 77, Elements: 1, Why: "another store"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -654,8 +672,8 @@ func TestOwnersLearnNoNames(t *testing.T) {
 	}
 }
 
-// What an owner may have whom nobody has given a quota: the defaults bind who asks with an owner's token, what an administrator says
-// of all owners comes before them, and what is said of this one before that.
+// What an owner may have whom nobody has given a quota: the defaults bind who asks with an owner's token, what an
+// administrator says of all owners comes before them, and what is said of this one before that.
 func TestOwnersHaveDefaultQuotas(t *testing.T) {
 	o := openTo(t, openDirs(t), ground)
 	if err := o.root.Register(t.Context(), "base", model.Registration{Socket: "/nonexistent"}); err != nil {
@@ -675,15 +693,18 @@ func TestOwnersHaveDefaultQuotas(t *testing.T) {
 	}
 	quota := func(name, key, value string) {
 		t.Helper()
-		if _, err := o.root.SetQuota(t.Context(), model.QuotaOfOwner, name, model.QuotaRequest{Values: []model.Assignment{{Key: key, Value: value}}}); err != nil {
+		if _, err := o.root.SetQuota(t.Context(), model.QuotaOfOwner, name,
+			model.QuotaRequest{Values: []model.Assignment{{Key: key, Value: value}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	refusedWith(t, "one element too many", apply(hosts("big", model.Quotas{}.OfOwner("").Elements+1)), http.StatusUnprocessableEntity, "quota of elements is 2000")
+	refusedWith(t, "one element too many", apply(hosts("big", model.Quotas{}.OfOwner("").Elements+1)),
+		http.StatusUnprocessableEntity, "quota of elements is 2000")
 	routers := func(name string) model.Network {
 		net := model.Network{Name: name}
 		for i := range 11 {
-			net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router, Software: model.SoftwareBIRD, Node: "base", Amounts: model.Amounts{Memory: 16 << 20},
+			net.Elements = append(net.Elements, model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router,
+				Software: model.SoftwareBIRD, Node: "base", Amounts: model.Amounts{Memory: 16 << 20},
 				Config: map[string]string{"bird.conf": "#" + strings.Repeat(name, 1<<20-1)}})
 		}
 		return net
@@ -693,17 +714,20 @@ func TestOwnersHaveDefaultQuotas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	refusedWith(t, "more configuration than may be stored", apply(routers("c")), http.StatusUnprocessableEntity, "quota of stored bytes is 32MiB")
+	refusedWith(t, "more configuration than may be stored", apply(routers("c")), http.StatusUnprocessableEntity,
+		"quota of stored bytes is 32MiB")
 	for i := range (model.Quotas{}).OfOwner("").Networks - 2 {
 		if err := apply(hosts(fmt.Sprintf("n%d", i), 1)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	refusedWith(t, "one network too many", apply(hosts("more", 1)), http.StatusUnprocessableEntity, "quota of networks is 100")
+	refusedWith(t, "one network too many", apply(hosts("more", 1)), http.StatusUnprocessableEntity,
+		"quota of networks is 100")
 	quota(model.EveryOwner, "networks", "102")
 	if err := apply(hosts("more", 1)); err != nil {
 		t.Errorf("with more for every owner: %v", err)
 	}
 	quota("alice", "networks", "101")
-	refusedWith(t, "less for this one", apply(hosts("most", 1)), http.StatusUnprocessableEntity, "quota of networks is 101")
+	refusedWith(t, "less for this one", apply(hosts("most", 1)), http.StatusUnprocessableEntity,
+		"quota of networks is 101")
 }

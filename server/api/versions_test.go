@@ -16,8 +16,8 @@ import (
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
-// While a node is upgraded, its agent and the manager are of different versions. An agent that knows nothing of changes is told
-// everything each time.
+// While a node is upgraded, its agent and the manager are of different versions. An agent that knows nothing of changes
+// is told everything each time.
 func TestAnEarlierAgentIsToldEverything(t *testing.T) {
 	c, dirs, _ := run(t, 1)
 	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -61,8 +61,8 @@ func TestAnEarlierAgentIsToldEverything(t *testing.T) {
 	}
 }
 
-// A manager that knows nothing of changes tells everything each time, whatever it is asked for; and a longer line follows shorter
-// ones, and shorter ones it.
+// A manager that knows nothing of changes tells everything each time, whatever it is asked for; and a longer line
+// follows shorter ones, and shorter ones it.
 func TestAnEarlierManagerIsUnderstood(t *testing.T) {
 	dirs := instance.Dirs{Name: "test", Run: t.TempDir(), Data: t.TempDir()}
 	l, err := api.Listen(t.Context(), dirs.ManagerSocket())
@@ -70,8 +70,9 @@ func TestAnEarlierManagerIsUnderstood(t *testing.T) {
 		t.Fatal(err)
 	}
 	network := func(name string, size int) model.NodeNetwork {
-		return model.NodeNetwork{Name: name, Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "r1",
-			Config: map[string]string{"bird.conf": strings.Repeat("x", size)}}}}}
+		return model.NodeNetwork{Name: name,
+			Elements: []model.NodeElement{{PlacedElement: model.PlacedElement{Name: "r1",
+				Config: map[string]string{"bird.conf": strings.Repeat("x", size)}}}}}
 	}
 	sizes := []int{1, 3 << 20, 5, 2 << 20, 2 << 20, 1}
 	mux := http.NewServeMux()
@@ -90,7 +91,8 @@ func TestAnEarlierManagerIsUnderstood(t *testing.T) {
 	defer c.Close()
 	i := 0
 	err = c.WatchDesired(t.Context(), "n1", func(s model.NodeState) error {
-		if s.Revision != int64(i) || len(s.Networks) != 2 || len(s.Networks[0].Elements[0].Config["bird.conf"]) != sizes[i] ||
+		if s.Revision != int64(i) || len(s.Networks) != 2 ||
+			len(s.Networks[0].Elements[0].Config["bird.conf"]) != sizes[i] ||
 			len(s.Networks[1].Elements[0].Config["bird.conf"]) != i {
 			return fmt.Errorf("line %d is of revision %d", i, s.Revision)
 		}

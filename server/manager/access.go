@@ -50,7 +50,8 @@ func (m *Manager) User(token trust.Token) (api.Caller, error) {
 		return api.Caller{}, err
 	}
 	if k.User == "" {
-		return api.Caller{}, api.Unauthorized("token %s is for a host to join with (`polyplane join`), not for a user", token.ID)
+		return api.Caller{}, api.Unauthorized("token %s is for a host to join with (`polyplane join`), not for a user",
+			token.ID)
 	}
 	return api.Caller{Name: k.User, Role: k.Role, Alive: k.alive}, nil
 }
@@ -94,7 +95,8 @@ func (m *Manager) Member(node trust.Node) (api.Caller, error) {
 	defer m.mu.RUnlock()
 	switch is := m.members[node.Name]; {
 	case is == nil:
-		return api.Caller{}, api.Unauthorized("node %s is a member no longer; it may join again with a new token", node.Name)
+		return api.Caller{}, api.Unauthorized("node %s is a member no longer; it may join again with a new token",
+			node.Name)
 	case is.Membership != node.Membership:
 		return api.Caller{}, api.Unauthorized("node %s has joined anew since, with another certificate", node.Name)
 	default:
@@ -125,7 +127,8 @@ func (m *Manager) Authority() []byte {
 
 // errInside tells that nobody outside this machine could use a token.
 func (m *Manager) errInside() error {
-	return api.Conflict("polyplane '%s' is not reached from other machines, so tokens are of no use; give it an address: polyplane up --listen :%d",
+	return api.Conflict("polyplane '%s' is not reached from other machines, so tokens are of no use; give it an "+
+		"address: polyplane up --listen :%d",
 		m.dirs.Name, model.DefaultPort)
 }
 
@@ -153,7 +156,8 @@ func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (
 	}
 	now := time.Now().UTC()
 	secret := trust.NewToken(m.outside.Authority.Pin())
-	t := model.StoredToken{Token: model.Token{ID: secret.ID, User: request.User, Role: request.Role, Node: request.Node, Created: now},
+	t := model.StoredToken{Token: model.Token{ID: secret.ID, User: request.User, Role: request.Role,
+		Node: request.Node, Created: now},
 		Hash: secret.Hash()}
 	var err error
 	if t.Expires, err = m.expiry(request, now); err == nil {
@@ -188,7 +192,8 @@ func (m *Manager) expiry(request model.TokenRequest, now time.Time) (time.Time, 
 	case ttl == 0:
 		ttl = model.DefaultHostTTL
 	case ttl < 0 || request.User == "" && ttl > model.MaxHostTTL:
-		return time.Time{}, api.Invalid(fmt.Sprintf("a host's token is good for at most %d days", model.MaxHostTTL/(24*time.Hour)))
+		return time.Time{}, api.Invalid(fmt.Sprintf("a host's token is good for at most %d days",
+			model.MaxHostTTL/(24*time.Hour)))
 	}
 	return now.Add(ttl), nil
 }
@@ -221,7 +226,8 @@ func (m *Manager) checkToken(request model.TokenRequest) error {
 			return api.Invalid("the token is not made", err)
 		}
 		if n := m.nodes[request.Node]; n != nil && !n.Joined {
-			return api.Conflict("node %s is on the manager's own machine and cannot join; choose another name", request.Node)
+			return api.Conflict("node %s is on the manager's own machine and cannot join; choose another name",
+				request.Node)
 		}
 	}
 	return m.checkGround()
@@ -232,11 +238,13 @@ func (m *Manager) checkToken(request model.TokenRequest) error {
 func (m *Manager) checkGround() error {
 	for _, n := range m.base.Nodes {
 		if n.Simulated {
-			return api.Conflict("the nodes of polyplane '%s' are simulated: other machines cannot reach them; hosts join an instance whose node is "+
+			return api.Conflict("the nodes of polyplane '%s' are simulated: other machines cannot reach them; hosts "+
+				"join an instance whose node is "+
 				"the machine itself (polyplane up --host)", m.dirs.Name)
 		}
 		if !n.Address.IsValid() {
-			return api.Conflict("node %s has no address at which other nodes could reach it; give it one: polyplane up --underlay ADDRESS", n.Name)
+			return api.Conflict("node %s has no address at which other nodes could reach it; give it one: polyplane "+
+				"up --underlay ADDRESS", n.Name)
 		}
 	}
 	return nil

@@ -13,15 +13,18 @@ import (
 )
 
 // Apply makes networks be like the documents: they are checked, worked out and placed together, stored and told to the
-// nodes, in their order – or refused with all reasons and nothing has changed. A document that changes nothing is neither
-// stored nor told. The documents' own Base counts, not that of the options.
-func (m *Manager) Apply(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
+// nodes, in their order – or refused with all reasons and nothing has changed. A document that changes nothing is
+// neither stored nor told. The documents' own Base counts, not that of the options.
+func (m *Manager) Apply(ctx context.Context, documents []model.Document,
+	options model.ApplyOptions) ([]model.ApplyResult, error) {
 	if len(documents) > store.MaxTogether {
-		return nil, api.Invalid(fmt.Sprintf("%d networks are too many for one file: at most %d are applied together", len(documents), store.MaxTogether))
+		return nil, api.Invalid(fmt.Sprintf("%d networks are too many for one file: at most %d are applied together",
+			len(documents), store.MaxTogether))
 	}
 	only := api.Only(ctx)
 	if most := m.allowed(only).Networks; only != "" && most > 0 && len(documents) > most {
-		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d", len(documents), only, most))
+		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d",
+			len(documents), only, most))
 	}
 	options.Owner = strings.ToValidUTF8(options.Owner, "?") // as it is after a restart; metrics take nothing else
 	networks := make([]model.Network, len(documents))
@@ -72,7 +75,8 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document, options
 		}
 		if result.Changed {
 			changes = append(changes, &change{record: next, resolved: resolved, reason: "NetworkApplied",
-				message: fmt.Sprintf("revision %d: %d elements, %d links", next.Revision, len(next.Network.Elements), len(next.Network.Links))})
+				message: fmt.Sprintf("revision %d: %d elements, %d links", next.Revision, len(next.Network.Elements),
+					len(next.Network.Links))})
 		}
 	}
 	if err := m.encode(changes); err != nil {
@@ -103,7 +107,8 @@ func (m *Manager) situations(documents []model.Document) ([]*network, []model.Re
 	ours := make(map[string]struct{}, len(documents))
 	for _, d := range documents {
 		if _, twice := ours[d.Network.Name]; twice {
-			return nil, nil, api.Invalid(fmt.Sprintf("network %s is there twice; what is applied together must have different names", d.Network.Name))
+			return nil, nil, api.Invalid(fmt.Sprintf("network %s is there twice; what is applied together must have "+
+				"different names", d.Network.Name))
 		}
 		ours[d.Network.Name] = struct{}{}
 	}
@@ -139,9 +144,10 @@ type change struct {
 	parts map[string]part
 }
 
-// settle has something drawn without holding anybody up, and returns with changing held and what it was drawn from, which is
-// still so. look finds that; draw is called again when it has changed meanwhile, at last with changing held.
-func (m *Manager) settle(ctx context.Context, look func() ([]*network, error), draw func([]*network) error) ([]*network, error) {
+// settle has something drawn without holding anybody up, and returns with changing held and what it was drawn from,
+// which is still so. look finds that; draw is called again when it has changed meanwhile, at last with changing held.
+func (m *Manager) settle(ctx context.Context, look func() ([]*network, error),
+	draw func([]*network) error) ([]*network, error) {
 	const draws = 3
 	for try := 1; ; try++ {
 		before, err := look()
@@ -208,7 +214,8 @@ func (m *Manager) encode(changes []*change) error {
 		}
 		for node, p := range c.parts {
 			if sums[node] > model.MaxNodeBytes && len(p.encoded) > len(old[node].encoded) {
-				return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate: with it, what node %s is told of its networks is %s, and %s are allowed; "+
+				return api.Invalid(fmt.Sprintf("network %s does not fit onto the substrate: with it, what node %s is "+
+					"told of its networks is %s, and %s are allowed; "+
 					"place elements on other nodes, or give them less configuration", c.record.Network.Name, node,
 					model.Bytes(sums[node]).Rounded(), model.Bytes(model.MaxNodeBytes)))
 			}

@@ -13,7 +13,9 @@ import (
 
 // greedy is a network of one router that wants so many cores.
 func greedy(name string, cores model.CPU) model.Network {
-	return model.Network{Name: name, Elements: []model.Element{{Name: "r1", Kind: model.Router, Software: model.SoftwareStatic, Amounts: model.Amounts{CPU: cores * 1000}}}}
+	return model.Network{Name: name,
+		Elements: []model.Element{{Name: "r1", Kind: model.Router, Software: model.SoftwareStatic,
+			Amounts: model.Amounts{CPU: cores * 1000}}}}
 }
 
 func documents(networks ...model.Network) []model.Document {
@@ -37,8 +39,11 @@ func TestNetworksOfOneFileAreAppliedAllOrNone(t *testing.T) {
 		_, err := f.Manager.Apply(t.Context(), documents(copies...), model.ApplyOptions{DryRun: dry})
 		p := problem(t, err)
 		if p.Status != http.StatusUnprocessableEntity || len(p.Reasons) != 8+1 ||
-			!strings.HasPrefix(p.Detail, "16 of 20 networks are refused") || !strings.Contains(p.Detail, "none is changed") ||
-			!strings.Contains(p.Reasons[0].Error(), "network c4 does not fit onto the substrate: r1 needs 3 cores on one node: n1 has 2 cores free, n2 has 2 cores free") {
+			!strings.HasPrefix(p.Detail, "16 of 20 networks are refused") ||
+			!strings.Contains(p.Detail, "none is changed") ||
+			!strings.Contains(p.Reasons[0].Error(),
+				"network c4 does not fit onto the substrate: r1 needs 3 cores on one node: n1 has 2 cores free, n2 "+
+					"has 2 cores free") {
 			t.Fatalf("dry run %v: %d %v", dry, p.Status, p)
 		}
 	}
@@ -56,7 +61,8 @@ func TestNetworksOfOneFileAreAppliedAllOrNone(t *testing.T) {
 	}
 	indices := map[uint32]bool{}
 	for i, r := range results {
-		if indices[r.Record.Assigned.Index] = true; r.Record.Network.Name != copies[i].Name || !r.Changed || (r.Before != nil) != (i == 3) {
+		if indices[r.Record.Assigned.Index] = true; r.Record.Network.Name != copies[i].Name || !r.Changed ||
+			(r.Before != nil) != (i == 3) {
 			t.Errorf("result %d is of %s: %+v", i, r.Record.Network.Name, r)
 		}
 	}
@@ -85,7 +91,8 @@ func TestNetworksOfOneFileMakeRoomForEachOther(t *testing.T) {
 		f.apply(t, greedy("big", 6), model.ApplyOptions{})
 		f.apply(t, greedy("small", 1), model.ApplyOptions{})
 		file := []model.Network{greedy("big", 1), greedy("small", 6)}
-		if _, err := f.Manager.Apply(t.Context(), documents(file[order[0]], file[order[1]]), model.ApplyOptions{}); err != nil {
+		if _, err := f.Manager.Apply(t.Context(), documents(file[order[0]], file[order[1]]),
+			model.ApplyOptions{}); err != nil {
 			t.Error(order, err)
 		}
 		f.stop()
@@ -101,14 +108,16 @@ func TestNetworksOfOneFileKeepTheQuotaWithWhatWasSet(t *testing.T) {
 	if _, err := f.set(t, "r1", "memory=512MiB"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.SetQuota(t.Context(), model.QuotaOfOwner, "alice", model.QuotaRequest{Values: []model.Assignment{{Key: "memory", Value: "600MiB"}}}); err != nil {
+	if _, err := f.SetQuota(t.Context(), model.QuotaOfOwner, "alice",
+		model.QuotaRequest{Values: []model.Assignment{{Key: "memory", Value: "600MiB"}}}); err != nil {
 		t.Fatal(err)
 	}
 	more := line("two", 1)
 	more.Elements[0].Memory = 400 << 20
 	for _, file := range [][]model.Document{documents(more, line("lab", 1)), documents(line("lab", 1), more)} {
 		_, err := f.Manager.Apply(t.Context(), file, alice)
-		if err == nil || !strings.Contains(err.Error(), "quota of memory is 600MiB: it asks for 400MiB, other networks have 512MiB") {
+		if err == nil || !strings.Contains(err.Error(),
+			"quota of memory is 600MiB: it asks for 400MiB, other networks have 512MiB") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -117,12 +126,14 @@ func TestNetworksOfOneFileKeepTheQuotaWithWhatWasSet(t *testing.T) {
 func TestOneConflictRefusesAllAndTwoOfANameAreRefused(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	f.apply(t, greedy("lab", 1), model.ApplyOptions{})
-	_, err := f.Manager.Apply(t.Context(), []model.Document{{Network: greedy("new", 1), Base: model.BaseNew}, {Network: greedy("lab", 2), Base: model.BaseNew}}, model.ApplyOptions{})
+	_, err := f.Manager.Apply(t.Context(), []model.Document{{Network: greedy("new", 1), Base: model.BaseNew},
+		{Network: greedy("lab", 2), Base: model.BaseNew}}, model.ApplyOptions{})
 	if p := problem(t, err); p.Status != http.StatusConflict || len(f.networks) != 1 {
 		t.Errorf("%d networks, %v", len(f.networks), p)
 	}
 	_, err = f.Manager.Apply(t.Context(), documents(greedy("new", 1), greedy("new", 2)), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusUnprocessableEntity || !strings.Contains(p.Detail, "network new is there twice") {
+	if p := problem(t, err); p.Status != http.StatusUnprocessableEntity ||
+		!strings.Contains(p.Detail, "network new is there twice") {
 		t.Error(p)
 	}
 }
@@ -133,14 +144,17 @@ func TestWhatTheStoreRefusesIsNotThere(t *testing.T) {
 	f.apply(t, greedy("lab", 1), model.ApplyOptions{})
 	before := mustNetwork(t, f, "lab")
 	changes := []*change{}
-	for _, n := range []model.Network{greedy("lab", 2), greedy("b", 1), greedy("no/name", 1)} { // the store takes none with a slash
-		changes = append(changes, &change{record: model.Record{Network: n, Revision: 2, Assigned: before.Assigned}, resolved: model.Resolved{Name: n.Name}})
+	// the store takes none with a slash
+	for _, n := range []model.Network{greedy("lab", 2), greedy("b", 1), greedy("no/name", 1)} {
+		changes = append(changes, &change{record: model.Record{Network: n, Revision: 2, Assigned: before.Assigned},
+			resolved: model.Resolved{Name: n.Name}})
 	}
 	if err := f.commit(t.Context(), changes...); err == nil {
 		t.Fatal("it was stored")
 	}
 	records, names, _, err := loaded(t, f)
-	if err != nil || len(names) != 1 || names[0] != "lab" || records[0].Network.Elements[0].CPU != 1000 || len(f.networks) != 1 {
+	if err != nil || len(names) != 1 || names[0] != "lab" || records[0].Network.Elements[0].CPU != 1000 ||
+		len(f.networks) != 1 {
 		t.Errorf("the store has %v (%v), the manager %d", names, err, len(f.networks))
 	}
 }
@@ -148,7 +162,8 @@ func TestWhatTheStoreRefusesIsNotThere(t *testing.T) {
 // The nodes' revision after several networks were changed at once is the store's, which does not go back at a restart.
 func TestRevisionOfSeveralNetworksIsTheStores(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
-	if _, err := f.Manager.Apply(t.Context(), documents(greedy("a", 1), greedy("b", 1), greedy("c", 1)), model.ApplyOptions{}); err != nil {
+	if _, err := f.Manager.Apply(t.Context(), documents(greedy("a", 1), greedy("b", 1), greedy("c", 1)),
+		model.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, revision, err := loaded(t, f); err != nil || f.revision != revision {
@@ -160,7 +175,8 @@ func TestRevisionOfSeveralNetworksIsTheStores(t *testing.T) {
 func bare(t *testing.T, nodes int) *fixture {
 	f := start(t, t.TempDir(), substrateOf(nodes))
 	for _, n := range f.nodes {
-		*n = *f.newNode(n.SubstrateNode, instance.Dirs{Name: "test", Run: f.dir, Data: f.dir}.Node(n.Name).AgentSocket())
+		*n = *f.newNode(n.SubstrateNode,
+			instance.Dirs{Name: "test", Run: f.dir, Data: f.dir}.Node(n.Name).AgentSocket())
 	}
 	return f
 }
@@ -194,12 +210,18 @@ func TestNetworksCannotBeJudgedBeforeAgentsHaveCome(t *testing.T) {
 	// What no node has that told, n2 may have: it is waited for, but for elements that may not be there.
 	fast := func(n *model.Network) { n.Elements[0].Forwarding = model.ForwardXDP }
 	silent(pinned("", fast), "node n2")
-	if got := f.refused(t, pinned("n1", fast)); got != "router r1 wants forwarding: xdp; r1 is pinned to n1; n1 lacks it: there is forwarding: guest" {
+	if got := f.refused(t, pinned("n1",
+		fast)); got != "router r1 wants forwarding: xdp; r1 is pinned to n1; n1 lacks it: there is forwarding: guest" {
 		t.Error(got)
 	}
 	f.apply(t, pinned("n1", nil), model.ApplyOptions{})
 	f.register(t, "n2", model.ForwardGuest)
-	if got := f.refused(t, func() model.Network { n := greedy("odd", 1); n.Elements[0].Forwarding = model.ForwardXDP; return n }()); !strings.Contains(got, " wants forwarding: ") {
+	if got := f.refused(t, func() model.Network {
+		n := greedy("odd",
+			1)
+		n.Elements[0].Forwarding = model.ForwardXDP
+		return n
+	}()); !strings.Contains(got, " wants forwarding: ") {
 		t.Error(got)
 	}
 	if len(f.networks) != 1 {
@@ -237,7 +259,8 @@ func TestDeadNodesKeepNoNetworkFromChanging(t *testing.T) {
 	*n = *f.newNode(n.SubstrateNode, n.socket)
 	net.Links = slices.Clone(net.Links) // the manager has the others
 	net.Links[0].Bandwidth = 1e6
-	net.Elements = append(net.Elements, model.Element{Name: "r3", Kind: model.Router, Software: model.SoftwareStatic, Node: "n1"})
+	net.Elements = append(net.Elements, model.Element{Name: "r3", Kind: model.Router,
+		Software: model.SoftwareStatic, Node: "n1"})
 	if r := f.apply(t, net, model.ApplyOptions{}); !r.Changed {
 		t.Error("nothing was changed")
 	}

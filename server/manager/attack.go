@@ -15,9 +15,9 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// What becomes of elements that attack: nodes find them and cut their links at once, also while the manager is away; the
-// manager, as soon as it hears of it, makes of that what the policy says, and from then on it is the record that keeps the
-// links cut.
+// What becomes of elements that attack: nodes find them and cut their links at once, also while the manager is away;
+// the manager, as soon as it hears of it, makes of that what the policy says, and from then on it is the record that
+// keeps the links cut.
 
 // maxReason bounds what is kept of a reason, in bytes: it may be a node's word, or a user's.
 const maxReason = 1024
@@ -51,8 +51,8 @@ func (m *Manager) Quarantine(ctx context.Context, id model.ID, reason string) (r
 	})
 }
 
-// cutOff enters a quarantine; held is one that an administrator alone releases. Of two the stricter counts: an owner's own is
-// no way to keep an administrator's off.
+// cutOff enters a quarantine; held is one that an administrator alone releases. Of two the stricter counts: an owner's
+// own is no way to keep an administrator's off.
 func cutOff(is *model.Override, reason string, held bool) {
 	if !is.Quarantined || held && !is.Held {
 		is.Quarantined, is.Reason, is.Held = true, reason, held
@@ -62,7 +62,8 @@ func cutOff(is *model.Override, reason string, held bool) {
 // release ends a quarantine; owner is who asks, empty for one who may everything.
 func release(is *model.Override, id model.ID, owner string) error {
 	if is.Held && owner != "" {
-		return api.Forbidden("%s was put into quarantine by an administrator, or by an administrator's policy, who alone releases it: %s", id, is.Reason)
+		return api.Forbidden("%s was put into quarantine by an administrator, or by an administrator's policy, who "+
+			"alone releases it: %s", id, is.Reason)
 	}
 	is.Quarantined, is.Reason, is.Held = false, "", false
 	return nil
@@ -121,7 +122,8 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 		if request.Attack == "" {
 			message = "an administrator took the policy of " + object + " back"
 		}
-		if err := m.commit(ctx, &change{record: next, resolved: n.resolved, reason: "PolicySet", message: message}); err != nil {
+		if err := m.commit(ctx, &change{record: next, resolved: n.resolved, reason: "PolicySet",
+			message: message}); err != nil {
 			return nil, err
 		}
 	}
@@ -137,7 +139,8 @@ func (m *Manager) Policies(ctx context.Context, name string) ([]model.PolicyView
 	if only != "" {
 		theirs := func(name string) bool { n := m.networks[name]; return n == nil || checkMine(ctx, n) != nil }
 		all = slices.DeleteFunc(all, func(v model.PolicyView) bool { return theirs(v.ID.Network) })
-		if name != "" && theirs(name) { // in the same words whether it is another's or nobody's, and without the names of others
+		// in the same words whether it is another's or nobody's, and without the names of others
+		if name != "" && theirs(name) {
 			err = api.NotFound("user %s has no network %s", only, name)
 		}
 	}
@@ -167,7 +170,8 @@ func (m *Manager) policies(name string) ([]model.PolicyView, error) {
 		for i := range n.resolved.Elements {
 			e := &n.resolved.Elements[i]
 			o := n.record.Overrides[e.Name]
-			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name}, Quarantined: o.Quarantined, Reason: o.Reason}
+			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name},
+				Quarantined: o.Quarantined, Reason: o.Reason}
 			v.Attack, v.Administrator = n.policyOf(e)
 			all = append(all, v)
 		}
@@ -190,7 +194,8 @@ func (m *Manager) incidents() (all []incident) {
 				continue
 			}
 			n := m.networks[id.Network]
-			if n == nil || n.damaged != nil || n.record.Deleting || n.record.Assigned.Placement.Elements[id.Element] != name ||
+			if n == nil || n.damaged != nil || n.record.Deleting ||
+				n.record.Assigned.Placement.Elements[id.Element] != name ||
 				n.record.Overrides[id.Element].Decided >= e.Incident.At.UnixNano() {
 				continue
 			}
@@ -236,7 +241,8 @@ func (m *Manager) decideOn(ctx context.Context, i incident) error {
 			return nil
 		}
 		// What cannot be taken out is cut off.
-		reason, policy = reasonOf(fmt.Sprintf("%s (it could not be taken out of its network: %s)", reason, err)), model.AttackQuarantine
+		reason, policy = reasonOf(fmt.Sprintf("%s (it could not be taken out of its network: %s)", reason, err)),
+			model.AttackQuarantine
 	}
 	message := fmt.Sprintf("what the policy says of attacks is done: %s", policy)
 	_, err = m.override(ctx, i.id, message, func(is *model.Override) error {
@@ -252,8 +258,8 @@ func (m *Manager) decideOn(ctx context.Context, i incident) error {
 	return err
 }
 
-// takeOut takes an element out of its network, with its links: what a document without them would do. Its disk goes the way
-// of all disks of removed elements, to the trash.
+// takeOut takes an element out of its network, with its links: what a document without them would do. Its disk goes the
+// way of all disks of removed elements, to the trash.
 func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -281,14 +287,16 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 		return err
 	}
 	return m.commit(ctx, &change{record: next, resolved: resolved, reason: "NetworkApplied",
-		message: fmt.Sprintf("revision %d: %s was taken out, as the policy says of attacks: %s", next.Revision, id, reason)})
+		message: fmt.Sprintf("revision %d: %s was taken out, as the policy says of attacks: %s",
+			next.Revision, id, reason)})
 }
 
-// without is a document without an element, and without all that names it: its links and edges, mirrors of its links, ports
-// that are forwarded to it, what is expected of it.
+// without is a document without an element, and without all that names it: its links and edges, mirrors of its links,
+// ports that are forwarded to it, what is expected of it.
 func without(doc model.Network, element string) model.Network {
 	of := func(end model.End) bool { return end.Element == element }
-	doc.Elements = slices.DeleteFunc(slices.Clone(doc.Elements), func(e model.Element) bool { return e.Name == element })
+	doc.Elements = slices.DeleteFunc(slices.Clone(doc.Elements),
+		func(e model.Element) bool { return e.Name == element })
 	links := map[string]bool{}
 	var gone []model.End // the far ends
 	doc.Links = slices.DeleteFunc(slices.Clone(doc.Links), func(l model.Link) bool {
@@ -309,11 +317,13 @@ func without(doc model.Network, element string) model.Network {
 	for i := range doc.Edges {
 		if e := &doc.Edges[i]; e.Internet != nil {
 			internet := *e.Internet
-			internet.Forwards = slices.DeleteFunc(slices.Clone(internet.Forwards), func(f model.Forward) bool { return f.Element == element })
+			internet.Forwards = slices.DeleteFunc(slices.Clone(internet.Forwards),
+				func(f model.Forward) bool { return f.Element == element })
 			e.Internet = &internet
 		}
 	}
-	doc.Expect = slices.DeleteFunc(slices.Clone(doc.Expect), func(e model.Expectation) bool { return e.From == element || e.To == element })
+	doc.Expect = slices.DeleteFunc(slices.Clone(doc.Expect),
+		func(e model.Expectation) bool { return e.From == element || e.To == element })
 	for i := range doc.Elements {
 		e := &doc.Elements[i]
 		e.Interfaces = slices.DeleteFunc(slices.Clone(e.Interfaces), func(f model.Interface) bool {

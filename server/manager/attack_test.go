@@ -30,7 +30,8 @@ func (f *fixture) tells(t *testing.T, node string, id model.ID, i *model.Inciden
 	}
 }
 
-// override is what is set on r2 of network lab once it has been decided about an incident, which is what this node is told, too.
+// override is what is set on r2 of network lab once it has been decided about an incident, which is what this node is
+// told, too.
 func (f *fixture) decided(t *testing.T, i *model.Incident) model.Override {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -60,7 +61,8 @@ func TestPoliciesDecide(t *testing.T) {
 	}
 	policy := func(attack model.AttackPolicy, element string) {
 		t.Helper()
-		if _, err := f.SetPolicy(t.Context(), "lab", model.PolicyRequest{Element: element, Attack: attack}); err != nil {
+		if _, err := f.SetPolicy(t.Context(), "lab",
+			model.PolicyRequest{Element: element, Attack: attack}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +82,8 @@ func TestPoliciesDecide(t *testing.T) {
 	doc.Elements[1].Attack = model.AttackTell
 	f.apply(t, doc, model.ApplyOptions{})
 	views, err := f.Policies(t.Context(), "lab")
-	if err != nil || views[1].Attack != model.AttackQuarantine || !views[1].Administrator || views[0].Attack != model.AttackTell {
+	if err != nil || views[1].Attack != model.AttackQuarantine || !views[1].Administrator ||
+		views[0].Attack != model.AttackTell {
 		t.Fatalf("policies are %+v, %v", views, err)
 	}
 	i = incident()
@@ -150,16 +153,22 @@ func TestTakingOutTakesWhatNamesIt(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	id := model.ID{Network: "lab", Element: "r2"}
 	doc := line("lab", 3)
-	doc.Elements = append(doc.Elements, model.Element{Name: "ids", Kind: model.Host}, model.Element{Name: "h", Kind: model.Host})
-	doc.Links = append(doc.Links, model.Link{Name: "h--r3", Ends: [2]model.End{{Element: "h", Interface: "r3"}, {Element: "r3", Interface: "h"}}})
+	doc.Elements = append(doc.Elements, model.Element{Name: "ids", Kind: model.Host},
+		model.Element{Name: "h", Kind: model.Host})
+	doc.Links = append(doc.Links,
+		model.Link{Name: "h--r3", Ends: [2]model.End{{Element: "h", Interface: "r3"}, {Element: "r3", Interface: "h"}}})
 	doc.Edges = append(doc.Edges,
-		model.Edge{Name: "ids--tap", End: model.End{Element: "ids", Interface: "tap"}, Mirror: &model.Mirror{Link: "r1--r2"}},
-		model.Edge{Name: "ids--tap2", End: model.End{Element: "ids", Interface: "tap2"}, Mirror: &model.Mirror{Link: "h--r3"}},
-		model.Edge{Name: "r3--net", End: model.End{Element: "r3", Interface: "net"}, Internet: &model.Internet{Forwards: []model.Forward{
-			{Port: 2222, Element: "r2", To: 22}, {Port: 2223, Element: "h", To: 22}}}})
+		model.Edge{Name: "ids--tap", End: model.End{Element: "ids", Interface: "tap"},
+			Mirror: &model.Mirror{Link: "r1--r2"}},
+		model.Edge{Name: "ids--tap2", End: model.End{Element: "ids", Interface: "tap2"},
+			Mirror: &model.Mirror{Link: "h--r3"}},
+		model.Edge{Name: "r3--net", End: model.End{Element: "r3", Interface: "net"},
+			Internet: &model.Internet{Forwards: []model.Forward{
+				{Port: 2222, Element: "r2", To: 22}, {Port: 2223, Element: "h", To: 22}}}})
 	doc.Expect = append(doc.Expect, model.Expectation{From: "r1", To: "r2"}, model.Expectation{From: "h", To: "r3"})
 	f.apply(t, doc, model.ApplyOptions{Owner: "alice"})
-	if _, err := f.SetPolicy(t.Context(), "lab", model.PolicyRequest{Element: "r2", Attack: model.AttackDelete}); err != nil {
+	if _, err := f.SetPolicy(t.Context(), "lab",
+		model.PolicyRequest{Element: "r2", Attack: model.AttackDelete}); err != nil {
 		t.Fatal(err)
 	}
 	f.tells(t, "n1", id, &model.Incident{At: time.Now(), Signal: "scan", What: "scans"})
@@ -169,7 +178,8 @@ func TestTakingOutTakesWhatNamesIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(r.Network.Elements) == 4 {
-			if len(r.Network.Edges) != 2 || len(r.Network.Expect) != 1 || len(r.Network.Edges[1].Internet.Forwards) != 1 {
+			if len(r.Network.Edges) != 2 || len(r.Network.Expect) != 1 ||
+				len(r.Network.Edges[1].Internet.Forwards) != 1 {
 				t.Errorf("left is %+v", r.Network)
 			}
 			break
@@ -194,7 +204,8 @@ func TestIncidentsOfNoTime(t *testing.T) {
 	doc.Attack = model.AttackQuarantine
 	f.apply(t, doc, model.ApplyOptions{})
 	id := model.ID{Network: "lab", Element: "r2"}
-	for _, at := range []time.Time{{}, time.Date(2262, 6, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+	for _, at := range []time.Time{{}, time.Date(2262, 6, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		f.tells(t, "n1", id, &model.Incident{At: at, What: strings.Repeat("x", 1<<20)})
 		f.mu.RLock()
 		i := f.nodes["n1"].elements[id].Incident
@@ -221,7 +232,8 @@ func TestIncidentsOfOthersElementsDoNotCount(t *testing.T) {
 	f.apply(t, doc, model.ApplyOptions{})
 	id := model.ID{Network: "lab", Element: "r2"}
 	i := &model.Incident{At: time.Now(), What: "lies"}
-	if err := f.Report(model.Report{Node: "n2", Elements: []model.ElementStatus{{ID: id, Phase: model.PhaseRunning, Incident: i}}}); err != nil {
+	if err := f.Report(model.Report{Node: "n2",
+		Elements: []model.ElementStatus{{ID: id, Phase: model.PhaseRunning, Incident: i}}}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(200 * time.Millisecond)
@@ -238,7 +250,8 @@ func TestRestraintsAreKept(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	lost := func(n int) (all []model.Restraint) {
 		for i := range n {
-			all = append(all, model.Restraint{Owner: "alice", ID: model.ID{Network: "lab", Element: fmt.Sprintf("h%d", i)}, Quarantined: true, Reason: "scans"})
+			all = append(all, model.Restraint{Owner: "alice",
+				ID: model.ID{Network: "lab", Element: fmt.Sprintf("h%d", i)}, Quarantined: true, Reason: "scans"})
 		}
 		return all
 	}
@@ -253,7 +266,8 @@ func TestRestraintsAreKept(t *testing.T) {
 	if err := keep(lost(maxRestraints)); err != nil {
 		t.Errorf("what is kept already, once more: %v", err)
 	}
-	if p := problem(t, keep(lost(maxRestraints+1))); p.Status != http.StatusForbidden || !strings.Contains(p.Error(), "quarantine list") {
+	if p := problem(t, keep(lost(maxRestraints+1))); p.Status != http.StatusForbidden ||
+		!strings.Contains(p.Error(), "quarantine list") {
 		t.Errorf("more than may be kept: %v", p)
 	}
 	dir := f.dir
@@ -263,10 +277,13 @@ func TestRestraintsAreKept(t *testing.T) {
 		t.Errorf("after a restart %d are kept: %+v", len(f.restraints), f.restraints)
 	}
 	doc := line("lab", 2)
-	r := model.Record{Network: doc, Owner: "alice", Policies: model.Policies{"": model.AttackStop, "r2": model.AttackTell},
-		Overrides: map[string]model.Override{"r1": {Quarantined: true, Held: true, Reason: strings.Repeat("ä", 500)}, "r2": {Quarantined: true}}}
+	r := model.Record{Network: doc, Owner: "alice", Policies: model.Policies{"": model.AttackStop,
+		"r2": model.AttackTell},
+		Overrides: map[string]model.Override{"r1": {Quarantined: true, Held: true, Reason: strings.Repeat("ä", 500)},
+			"r2": {Quarantined: true}}}
 	all := restraintsOf(&r, nil)
-	if len(all) != 3 || all[0].Attack != model.AttackStop || !all[1].Quarantined || len(all[1].Reason) > maxKeptReason+3 || all[2].Quarantined {
+	if len(all) != 3 || all[0].Attack != model.AttackStop || !all[1].Quarantined || len(all[1].Reason) > maxKeptReason+
+		3 || all[2].Quarantined {
 		t.Errorf("of a deleted network is kept %+v", all)
 	}
 	if all := restraintsOf(&r, &doc); all != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/polyplane/polyplane/server/store"
 )
 
-// How often it is looked whether the store has changed since the last backup that was made by itself, and how old that must be.
+// How often it is looked whether the store has changed since the last backup that was made by itself, and how old that
+// must be.
 const (
 	backupLook  = 30 * time.Second
 	backupEvery = 10 * time.Minute

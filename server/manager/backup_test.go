@@ -11,8 +11,9 @@ import (
 	"github.com/polyplane/polyplane/server/store"
 )
 
-// Backups are made by themselves: the first once there is something to lose, the next when something has changed since and the newest is
-// old enough, and not otherwise; what was made can be read and says what is there. One that cannot be made is told, once.
+// Backups are made by themselves: the first once there is something to lose, the next when something has changed since
+// and the newest is old enough, and not otherwise; what was made can be read and says what is there. One that cannot be
+// made is told, once.
 func TestBackupsAreMade(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	b := &backups{m: f.Manager, dir: filepath.Join(f.dir, "backups")}
@@ -27,7 +28,8 @@ func TestBackupsAreMade(t *testing.T) {
 		t.Helper()
 		then := time.Now().Add(-age)
 		path := store.StoredBackups(b.dir)[0]
-		if err := errors.Join(os.Chtimes(path, then, then), os.Rename(path, store.NextBackup(b.dir, then))); err != nil {
+		if err := errors.Join(os.Chtimes(path, then, then),
+			os.Rename(path, store.NextBackup(b.dir, then))); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// What a node says is taken about what the manager has placed there, and of a size that it can have. A node may be a machine
-// of somebody else's, and its agent another program.
+// What a node says is taken about what the manager has placed there, and of a size that it can have. A node may be a
+// machine of somebody else's, and its agent another program.
 
 // Bounds of what a node says.
 const (
@@ -21,8 +21,8 @@ const (
 	maxUnderlay   = 64   // devices of an underlay
 	maxClasses    = 64   // of a histogram
 	maxEventKinds = 512  // severities and reasons that the manager counts apart
-	// maxToldEvents is how many events of a node that joined are taken at once, beside eventsOfElement of each of its elements;
-	// eventsPerSecond come to that.
+	// maxToldEvents is how many events of a node that joined are taken at once, beside eventsOfElement of each of its
+	// elements; eventsPerSecond come to that.
 	maxToldEvents   = 2048
 	eventsOfElement = 2
 	eventsPerSecond = 10
@@ -30,7 +30,8 @@ const (
 	futureMost = time.Minute
 	// lastYear is the last that an incident may be of.
 	lastYear = 2200
-	// behindMost is how long a node may tell of what it no longer has, because it has not yet done what it was last told.
+	// behindMost is how long a node may tell of what it no longer has, because it has not yet done what it was last
+	// told.
 	behindMost = time.Minute
 	// machineEvery is how often a node that joined may say that its machine has changed: all others are told.
 	machineEvery = 10 * time.Second
@@ -48,8 +49,8 @@ type credence struct {
 	changed  time.Time // when its machine last was
 }
 
-// places tells whether the manager has placed an element on the node. A network that is being deleted counts until the node
-// has let go of it. The lock is held.
+// places tells whether the manager has placed an element on the node. A network that is being deleted counts until the
+// node has let go of it. The lock is held.
 func (m *Manager) places(n *node, id model.ID) (of *network, ok bool) {
 	of = m.networks[id.Network]
 	if of == nil || of.damaged != nil {
@@ -146,13 +147,15 @@ func (m *Manager) tellRefused(n *node, refused uint64, first string) {
 	n.trust.refused += refused
 	if !n.trust.told {
 		n.trust.told = true
-		m.event(model.Error, n.Name, "ReportRefused", fmt.Sprintf("node %s tells of what is not placed on it, or what nobody can tell (%s): that is not believed, now or later; "+
-			"if it does so of itself, take it out (`polyplane node remove %s`)", n.Name, first, n.Name), n.Name)
+		m.event(model.Error, n.Name, "ReportRefused",
+			fmt.Sprintf("node %s tells of what is not placed on it, or what nobody can tell (%s): that is not "+
+				"believed, now or later; "+
+				"if it does so of itself, take it out (`polyplane node remove %s`)", n.Name, first, n.Name), n.Name)
 	}
 }
 
-// takesEvent counts an event of a node, or one that follows from what it says, and tells whether there is room for it: the
-// events of all others are kept beside them. The lock is held.
+// takesEvent counts an event of a node, or one that follows from what it says, and tells whether there is room for it:
+// the events of all others are kept beside them. The lock is held.
 func (m *Manager) takesEvent(n *node) bool {
 	if !n.Joined { // the platform's own
 		return true
@@ -168,8 +171,10 @@ func (m *Manager) takesEvent(n *node) bool {
 		t.dropped++
 		if !t.toldDrop {
 			t.toldDrop = true
-			m.event(model.Warning, n.Name, "EventsDropped", fmt.Sprintf("node %s tells of more than %d events at once and %d a second; the rest is counted only", n.Name,
-				maxToldEvents, eventsPerSecond), n.Name)
+			m.event(model.Warning, n.Name, "EventsDropped",
+				fmt.Sprintf("node %s tells of more than %d events at once and %d a second; the rest is counted only",
+					n.Name,
+					maxToldEvents, eventsPerSecond), n.Name)
 		}
 		return false
 	}
@@ -188,7 +193,10 @@ func reasonable(e model.Event) bool {
 	if e.Reason == "" || len(e.Reason) > maxToldName || e.Reason[0] < 'A' || e.Reason[0] > 'Z' {
 		return false
 	}
-	return !strings.ContainsFunc(e.Reason, func(c rune) bool { return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') })
+	return !strings.ContainsFunc(e.Reason, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') &&
+			(c < '0' || c > '9')
+	})
 }
 
 func (n *network) hasInterface(id model.PortID) bool {
@@ -258,8 +266,8 @@ func fewUses(all map[string]model.HookUse, most int) map[string]model.HookUse {
 	return all
 }
 
-// believeMeasures leaves of what a node has measured what there can be: its links, and histograms that are whole. The lock is
-// held.
+// believeMeasures leaves of what a node has measured what there can be: its links, and histograms that are whole. The
+// lock is held.
 func (m *Manager) believeMeasures(n *node, is *model.Measures) {
 	refused, first := uint64(0), ""
 	refuse := func(what string) {

@@ -52,8 +52,10 @@ func TestANodeTellsOfItsOwnOnly(t *testing.T) {
 		return model.Report{Node: "n1", Revision: revision, Problem: "", Elements: []model.ElementStatus{
 			{ID: theirs, Phase: model.PhaseFailed, Message: "broken"},
 			{ID: model.ID{Network: "nowhere", Element: "r1"}, Phase: model.PhaseRunning},
-			{ID: own, Phase: model.PhaseRunning, Message: huge, Fast: &model.FastPath{Punted: many(), Tables: &model.FastTables{
-				Families: []model.FIBTable{{Family: model.IPv4}, {Family: model.IPv4}, {Family: model.Family(huge)}}}}},
+			{ID: own, Phase: model.PhaseRunning, Message: huge,
+				Fast: &model.FastPath{Punted: many(), Tables: &model.FastTables{
+					Families: []model.FIBTable{{Family: model.IPv4}, {Family: model.IPv4},
+						{Family: model.Family(huge)}}}}},
 			{ID: model.ID{Network: "mine", Element: "r2"}, Phase: "odd"},
 		}, Ports: []model.PortStatus{
 			{ID: model.PortID{ID: theirs, Interface: "r2"}, Up: true, RxPackets: 1},
@@ -78,8 +80,10 @@ func TestANodeTellsOfItsOwnOnly(t *testing.T) {
 		t.Errorf("believed: %d elements, %d ports; refused: %d", len(n.elements), len(n.ports), n.trust.refused)
 	}
 	is, port := n.elements[own], n.ports[model.PortID{ID: own, Interface: "r2"}]
-	if len(is.Message) > maxToldText+8 || len(is.Fast.Punted) > maxToldKinds || len(is.Fast.Tables.Families) != 1 || len(port.Device) > 80 || len(port.Drops) > maxToldKinds {
-		t.Errorf("kept: %d bytes, %d reasons, %d tables, %d and %d", len(is.Message), len(is.Fast.Punted), len(is.Fast.Tables.Families), len(port.Device), len(port.Drops))
+	if len(is.Message) > maxToldText+8 || len(is.Fast.Punted) > maxToldKinds || len(is.Fast.Tables.Families) != 1 ||
+		len(port.Device) > 80 || len(port.Drops) > maxToldKinds {
+		t.Errorf("kept: %d bytes, %d reasons, %d tables, %d and %d", len(is.Message), len(is.Fast.Punted),
+			len(is.Fast.Tables.Families), len(port.Device), len(port.Drops))
 	}
 	if s := f.elementStatus(f.networks["others"], "r1"); s.Phase != model.PhaseRunning {
 		t.Errorf("others/r1 is %s: %s", s.Phase, s.Message)
@@ -107,7 +111,8 @@ func TestANodeThatIsBehindIsNoLiar(t *testing.T) {
 	net.Links = nil
 	f.apply(t, net, model.ApplyOptions{})
 	report := model.Report{Node: "n1", Revision: before.Revision, Elements: []model.ElementStatus{
-		{ID: model.ID{Network: "lab", Element: "r1"}, Phase: model.PhaseRunning}, {ID: model.ID{Network: "lab", Element: "r2"}, Phase: model.PhaseRunning}}}
+		{ID: model.ID{Network: "lab", Element: "r1"}, Phase: model.PhaseRunning},
+		{ID: model.ID{Network: "lab", Element: "r2"}, Phase: model.PhaseRunning}}}
 	if err := f.Report(report); err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +128,8 @@ func TestANodeThatIsBehindIsNoLiar(t *testing.T) {
 	}
 }
 
-// A node's flood of events, or of words that nobody has used before, takes the others' place neither in the list nor in the
-// metrics.
+// A node's flood of events, or of words that nobody has used before, takes the others' place neither in the list nor in
+// the metrics.
 func TestANodesEventsAreBounded(t *testing.T) {
 	attack.Tell(t, "a node tells of events without end",
 		"only its own events are dropped")
@@ -140,7 +145,8 @@ func TestANodesEventsAreBounded(t *testing.T) {
 	for round := range 4 {
 		r := model.Report{Node: "n1", Revision: revision}
 		for i := range 4096 {
-			r.Events = append(r.Events, model.Event{Severity: model.Info, Object: "lab/r1", Reason: fmt.Sprintf("R%dX%d", round, i), Message: "flood"})
+			r.Events = append(r.Events, model.Event{Severity: model.Info, Object: "lab/r1",
+				Reason: fmt.Sprintf("R%dX%d", round, i), Message: "flood"})
 		}
 		if err := f.Report(r); err != nil {
 			t.Fatal(err)
@@ -149,7 +155,8 @@ func TestANodesEventsAreBounded(t *testing.T) {
 	// An element that starts and stops with every report is a flood, too.
 	for i := range 6000 {
 		phase := []model.Phase{model.PhaseRunning, model.PhaseStopped}[i%2]
-		if err := f.Report(model.Report{Node: "n1", Revision: revision, Elements: []model.ElementStatus{{ID: model.ID{Network: "lab", Element: "r1"}, Phase: phase}}}); err != nil {
+		if err := f.Report(model.Report{Node: "n1", Revision: revision,
+			Elements: []model.ElementStatus{{ID: model.ID{Network: "lab", Element: "r1"}, Phase: phase}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -168,12 +175,14 @@ func TestMeasuresAreBounded(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(3))
 	bad := model.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{1}}
 	err := f.Measure(model.Measures{Node: "n1", Passes: bad, Links: []model.LinkMeasure{
-		{To: "n2", Up: true, RTT: bad, Problem: strings.Repeat("x", 1<<20)}, {To: "n2"}, {To: "n3", Up: true}, {To: "elsewhere", Problem: "a lie"}}})
+		{To: "n2", Up: true, RTT: bad, Problem: strings.Repeat("x", 1<<20)}, {To: "n2"}, {To: "n3", Up: true},
+		{To: "elsewhere", Problem: "a lie"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	is := f.nodes["n1"].measures
-	if len(is.Links) != 1 || len(is.Links[0].Problem) > maxToldText+8 || len(is.Links[0].RTT.Bounds) != 0 || len(is.Passes.Bounds) != 0 {
+	if len(is.Links) != 1 || len(is.Links[0].Problem) > maxToldText+8 || len(is.Links[0].RTT.Bounds) != 0 ||
+		len(is.Passes.Bounds) != 0 {
 		t.Errorf("believed: %.300v", is)
 	}
 	if eventsOf(f, "ReportRefused") != 1 {
@@ -185,7 +194,8 @@ func TestMeasuresAreBounded(t *testing.T) {
 func TestEveryPhaseOfAnElementIsBelieved(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	f.apply(t, line("lab", 1), model.ApplyOptions{})
-	for _, phase := range []model.Phase{model.PhasePending, model.PhaseStarting, model.PhaseRunning, model.PhaseStopped, model.PhaseSuspended,
+	for _, phase := range []model.Phase{model.PhasePending, model.PhaseStarting, model.PhaseRunning, model.PhaseStopped,
+		model.PhaseSuspended,
 		model.PhaseFailed} {
 		f.obey(t, "n1", map[string]model.Phase{"lab/r1": phase})
 		f.mu.RLock()

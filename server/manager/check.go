@@ -212,7 +212,8 @@ func (c *check) probe(ctx context.Context) {
 // judge takes what the agent saw. The agent says OK only of what it really tried, so that an error never passes for
 // isolation.
 func (q *question) judge(seen model.ProbeResult) {
-	q.OK, q.Reached, q.Answered, q.RTT, q.Message = seen.OK, seen.Reached, model.Shorten(seen.Answered, 2*model.MaxName+1), max(0, seen.RTT),
+	q.OK, q.Reached, q.Answered, q.RTT, q.Message = seen.OK, seen.Reached,
+		model.Shorten(seen.Answered, 2*model.MaxName+1), max(0, seen.RTT),
 		model.Shorten(seen.Message, maxToldText)
 	if q.Answered == q.To {
 		q.Answered = ""

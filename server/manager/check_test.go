@@ -52,7 +52,8 @@ func (a *farNode) serve(t *testing.T, f *fixture, node string) {
 		a.probes++
 		var out model.ProbesResult
 		for _, p := range req.Probes {
-			res := model.ProbeResult{From: p.From.String(), To: p.To.String(), Address: p.Address, Not: p.Not, Message: "no answer"}
+			res := model.ProbeResult{From: p.From.String(), To: p.To.String(), Address: p.Address, Not: p.Not,
+				Message: "no answer"}
 			if who, answered := a.reach(p, a.probes); answered {
 				res.Message = ""
 				if res.Reached = a.responders[who] == p.Secret; res.Reached {
@@ -83,12 +84,14 @@ func (a *farNode) serve(t *testing.T, f *fixture, node string) {
 
 func hostPair(name string, expect ...model.Expectation) model.Network {
 	addr := func(s string) []model.Interface {
-		return []model.Interface{{Name: map[string]string{"10.0.0.1/24": "h2", "10.0.0.2/24": "h1"}[s], Addresses: []netip.Prefix{netip.MustParsePrefix(s)}}}
+		return []model.Interface{{Name: map[string]string{"10.0.0.1/24": "h2", "10.0.0.2/24": "h1"}[s],
+			Addresses: []netip.Prefix{netip.MustParsePrefix(s)}}}
 	}
 	return model.Network{Name: name, Elements: []model.Element{
 		{Name: "h1", Kind: model.Host, Interfaces: addr("10.0.0.1/24")},
 		{Name: "h2", Kind: model.Host, Interfaces: addr("10.0.0.2/24")},
-	}, Links: []model.Link{{Name: "h1--h2", Ends: [2]model.End{{Element: "h1", Interface: "h2"}, {Element: "h2", Interface: "h1"}}}},
+	}, Links: []model.Link{{Name: "h1--h2", Ends: [2]model.End{{Element: "h1", Interface: "h2"},
+		{Element: "h2", Interface: "h1"}}}},
 		Expect: expect}
 }
 
@@ -109,11 +112,13 @@ func TestCheckTellsTenantsApart(t *testing.T) {
 	right := func(p model.Probe, _ int) (model.ID, bool) { return p.To, true }
 	nobody := func(model.Probe, int) (model.ID, bool) { return model.ID{}, false }
 	crossed := func(p model.Probe, _ int) (model.ID, bool) {
-		return model.ID{Network: map[string]string{"alice": "bob", "bob": "alice"}[p.To.Network], Element: p.To.Element}, true
+		return model.ID{Network: map[string]string{"alice": "bob", "bob": "alice"}[p.To.Network],
+			Element: p.To.Element}, true
 	}
 
 	a.reach = right
-	if r := check("alice", model.CheckRequest{Mesh: true}); !r.OK || len(r.Probes) != 2 || !r.Probes[0].Reached || r.Probes[0].RTT == 0 {
+	if r := check("alice", model.CheckRequest{Mesh: true}); !r.OK || len(r.Probes) != 2 || !r.Probes[0].Reached ||
+		r.Probes[0].RTT == 0 {
 		t.Errorf("all well: %+v", r)
 	}
 	// Whoever owns a probed address answers, in every network.
@@ -132,7 +137,8 @@ func TestCheckTellsTenantsApart(t *testing.T) {
 	}
 	a.reach = crossed
 	for _, net := range []string{"alice", "bob"} {
-		if r := check(net, model.CheckRequest{}); r.OK || !strings.Contains(r.Probes[0].Message, "of another network: they are not isolated") {
+		if r := check(net, model.CheckRequest{}); r.OK || !strings.Contains(r.Probes[0].Message,
+			"of another network: they are not isolated") {
 			t.Errorf("%s reaches the wrong tenant: %+v", net, r)
 		}
 	}
@@ -226,7 +232,8 @@ func TestNeighboursMeetAtASwitch(t *testing.T) {
 	net := model.Network{Name: "lan", Elements: []model.Element{{Name: "s", Kind: model.Switch}}}
 	for _, h := range []string{"h1", "h2", "h3"} {
 		net.Elements = append(net.Elements, model.Element{Name: h, Kind: model.Host})
-		net.Links = append(net.Links, model.Link{Name: h + "--s", Ends: [2]model.End{{Element: h, Interface: "s"}, {Element: "s", Interface: h}}})
+		net.Links = append(net.Links,
+			model.Link{Name: h + "--s", Ends: [2]model.End{{Element: h, Interface: "s"}, {Element: "s", Interface: h}}})
 	}
 	f.apply(t, net, model.ApplyOptions{})
 	qs, err := questions(f.networks["lan"], model.CheckRequest{Neighbours: 100})
@@ -250,7 +257,8 @@ func TestMeshAsksWhatIsExpectedOnce(t *testing.T) {
 	net := line("lab", 2)
 	for _, h := range []string{"h1", "h2"} {
 		net.Elements = append(net.Elements, model.Element{Name: h, Kind: model.Host})
-		net.Links = append(net.Links, model.Link{Name: h, Ends: [2]model.End{{Element: h, Interface: "r1"}, {Element: "r1", Interface: h}}})
+		net.Links = append(net.Links,
+			model.Link{Name: h, Ends: [2]model.End{{Element: h, Interface: "r1"}, {Element: "r1", Interface: h}}})
 	}
 	net.Expect = []model.Expectation{{From: "h1", To: "h2"}, {From: "h2", To: "h1", Not: true}}
 	f.apply(t, net, model.ApplyOptions{})

@@ -11,8 +11,8 @@ import (
 	"github.com/polyplane/polyplane/server/store"
 )
 
-// Delete asks for a network's removal. Its record stays, marked, until every node has let go of its part.
-// What only nodes have of it, since the store does not know it, they let go of. With now its files do not go to the trash.
+// Delete asks for a network's removal. Its record stays, marked, until every node has let go of its part. What only
+// nodes have of it, since the store does not know it, they let go of. With now its files do not go to the trash.
 func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
 		return api.Unavailable(err)
@@ -68,7 +68,8 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	for node := range placedOn(next) {
 		leaving[node] = 0
 	}
-	gone := &network{record: next, resolved: n.resolved, index: n.index, interfaces: n.interfaces, parts: n.parts, leaving: leaving, phase: model.PhasePending}
+	gone := &network{record: next, resolved: n.resolved, index: n.index, interfaces: n.interfaces, parts: n.parts,
+		leaving: leaving, phase: model.PhasePending}
 	gone.begin(n)
 	m.networks[name] = gone
 	m.networkEvent(model.Info, name, "NetworkDeleting", "is being deleted", "")
@@ -102,7 +103,8 @@ func (m *Manager) left() []string {
 		}
 		for node, revision := range n.leaving {
 			// A node that the substrate no longer has is nobody to wait for.
-			if on := m.nodes[node]; on == nil || on.heard && on.reported >= revision && !on.has(name) && !on.atWork[name] {
+			if on := m.nodes[node]; on == nil || on.heard && on.reported >= revision &&
+				!on.has(name) && !on.atWork[name] {
 				delete(n.leaving, node)
 			}
 		}

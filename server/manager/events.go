@@ -75,7 +75,8 @@ func (m *Manager) event(severity model.Severity, object, reason, message, node s
 
 // networkEvent records that something happened to a network or a part of it, which its owner sees. The lock is held.
 func (m *Manager) networkEvent(severity model.Severity, object, reason, message, node string) {
-	m.events.add(model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason, Message: message, Node: node})
+	m.events.add(model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason,
+		Message: message, Node: node})
 	m.touch()
 }
 

@@ -39,11 +39,13 @@ func TestForwardedPorts(t *testing.T) {
 	port := uint16(free.Addr().(*net.TCPAddr).Port)
 	free.Close()
 
-	if got := f.refused(t, internet("lab", taken)); !strings.Contains(got, "of the machine is taken by manager.test (process ") {
+	if got := f.refused(t, internet("lab", taken)); !strings.Contains(got,
+		"of the machine is taken by manager.test (process ") {
 		t.Errorf("a port that a process has: %s", got)
 	}
 	f.apply(t, internet("lab", port), model.ApplyOptions{})
-	if got := f.refused(t, internet("other", port)); !strings.Contains(got, "is already forwarded by edge up of network lab") {
+	if got := f.refused(t, internet("other", port)); !strings.Contains(got,
+		"is already forwarded by edge up of network lab") {
 		t.Errorf("a port that another network has: %s", got)
 	}
 	// Its own agent listens there.
@@ -60,7 +62,8 @@ func TestNodesWithoutNAT(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	f.offer(t, "n1", append(offering(model.ForwardBridge, model.ForwardGuest),
 		model.OfferOf(model.FeatureInternet, errors.New("it has no nft: install nftables"))...)...)
-	if got := f.refused(t, internet("lab", 2222)); !strings.Contains(got, "edge up wants internet; n1 lacks it: it has no nft") {
+	if got := f.refused(t, internet("lab", 2222)); !strings.Contains(got,
+		"edge up wants internet; n1 lacks it: it has no nft") {
 		t.Errorf("got %s", got)
 	}
 }

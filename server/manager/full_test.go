@@ -56,8 +56,8 @@ func TestAFullStoreRefusesAndCanBeEmptied(t *testing.T) {
 	if len(f.desired(t, "n1").Networks) != i {
 		t.Fatal("the node was told of a network that is not stored")
 	}
-	// Deleting works although the mark that says so finds no room. All of them go: etcd counts the database as it was at
-	// its last commit, so that quick writes may have gone well beyond the quota.
+	// Deleting works although the mark that says so finds no room. All of them go: etcd counts the database as it was
+	// at its last commit, so that quick writes may have gone well beyond the quota.
 	for k := range i {
 		if err := m.Delete(t.Context(), fmt.Sprintf("big%d", k), false); err != nil {
 			t.Fatal(err)

@@ -12,8 +12,9 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// What a store does not know it may have lost. A node removes a network only when the store names it as gone; what else it has
-// of networks that the store does not know it holds, and tells here. Then somebody has to say what shall become of them.
+// What a store does not know it may have lost. A node removes a network only when the store names it as gone; what else
+// it has of networks that the store does not know it holds, and tells here. Then somebody has to say what shall become
+// of them.
 
 // goneFrom tells a node that it shall have nothing of a network any longer. The lock is held.
 func (n *node) goneFrom(network string, now bool) {
@@ -32,8 +33,8 @@ func (n *node) goneNetworks() []model.GoneNetwork {
 	return all
 }
 
-// takeHeld takes what a node holds. What the store knows to be gone from there it is told; the rest is for people to settle.
-// The lock is held.
+// takeHeld takes what a node holds. What the store knows to be gone from there it is told; the rest is for people to
+// settle. The lock is held.
 func (m *Manager) takeHeld(n *node, r *model.Report) {
 	was := n.held
 	n.held, n.unproven = nil, ""
@@ -61,7 +62,8 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 			continue
 		}
 		n.held = append(n.held, h)
-		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) && m.takesEvent(n) {
+		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) &&
+			m.takesEvent(n) {
 			m.networkEvent(model.Warning, h.Name, "NetworkHeld", m.heldWords(n.Name, h), n.Name)
 		}
 	}
@@ -73,7 +75,8 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 		m.tell(n)
 	}
 	for name := range n.gone {
-		if r.Revision >= n.revision && !n.has(name) && !slices.ContainsFunc(r.Held, func(h model.HeldNetwork) bool { return h.Name == name }) {
+		if r.Revision >= n.revision && !n.has(name) &&
+			!slices.ContainsFunc(r.Held, func(h model.HeldNetwork) bool { return h.Name == name }) {
 			delete(n.gone, name)
 		}
 	}
@@ -81,7 +84,8 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 
 // seal puts the proof to what a node that joined is told of a network that it was placed there.
 func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substrate) (err error) {
-	if m.authority == nil || !slices.ContainsFunc(substrate.Nodes, func(s model.SubstrateNode) bool { return s.Joined && s.Name == node }) {
+	if m.authority == nil || !slices.ContainsFunc(substrate.Nodes,
+		func(s model.SubstrateNode) bool { return s.Joined && s.Name == node }) {
 		return nil
 	}
 	h := n.Held()
@@ -91,8 +95,8 @@ func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substr
 	return nil
 }
 
-// proven tells whether what a node says to have of a network was placed on it at some time: as far as the store knows, or by the
-// seal that it was told with it. Nodes of this machine are the manager's own, and believed. The lock is held.
+// proven tells whether what a node says to have of a network was placed on it at some time: as far as the store knows,
+// or by the seal that it was told with it. Nodes of this machine are the manager's own, and believed. The lock is held.
 func (m *Manager) proven(n *node, h model.HeldNetwork) bool {
 	if !n.Joined {
 		return true
@@ -121,11 +125,15 @@ func (m *Manager) knownGone(n *node, h model.HeldNetwork) bool {
 // heldWords tell what a node holds, why, and what can be done.
 func (m *Manager) heldWords(node string, h model.HeldNetwork) string {
 	if own := m.networks[h.Name]; own != nil {
-		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose elements, or quarantines of elements: `%s` takes in what the nodes "+
-			"have, `%s` lets the node follow the store", node, h.Why, h.Name, m.command("recover --from-nodes "+h.Name), m.command("forget "+h.Name))
+		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose "+
+			"elements, or quarantines of elements: `%s` takes in what the nodes "+
+			"have, `%s` lets the node follow the store", node, h.Why, h.Name, m.command("recover --from-nodes "+h.Name),
+			m.command("forget "+h.Name))
 	}
-	return fmt.Sprintf("network %s is unknown to this store, and node %s has %s of it: %s. All of it is kept as it is: `%s` takes the network in, "+
-		"`%s` lets it go", h.Name, node, counts(h.Elements, "element"), h.Why, m.command("recover --from-nodes "+h.Name), m.command("delete "+h.Name))
+	return fmt.Sprintf("network %s is unknown to this store, and node %s has %s of it: %s. All of it is kept as it "+
+		"is: `%s` takes the network in, "+
+		"`%s` lets it go", h.Name, node, counts(h.Elements, "element"), h.Why,
+		m.command("recover --from-nodes "+h.Name), m.command("delete "+h.Name))
 }
 
 // command is what a user types to tell this instance something.
@@ -156,7 +164,8 @@ func (m *Manager) heldNumbers() []model.Record {
 	var all []model.Record
 	for _, n := range m.nodes {
 		for _, h := range n.held {
-			all = append(all, model.Record{Assigned: model.Assigned{Index: h.Index, Links: map[string]model.AssignedLink{"": {VNI: h.VNI}}}})
+			all = append(all, model.Record{Assigned: model.Assigned{Index: h.Index,
+				Links: map[string]model.AssignedLink{"": {VNI: h.VNI}}}})
 		}
 	}
 	return all
@@ -197,13 +206,15 @@ func (m *Manager) heldStatus(name string) model.NetworkStatus {
 // heldProblem is what a node that holds networks tells of itself; empty where it holds none.
 func (n *node) heldProblem() string {
 	if n.unproven != "" {
-		return fmt.Sprintf("it says that it has network %s, and nothing shows that it was ever placed there: that is not believed, and the node changes nothing "+
+		return fmt.Sprintf("it says that it has network %s, and nothing shows that it was ever placed there: that is "+
+			"not believed, and the node changes nothing "+
 			"until it has let go of it (`polyplane node remove %s`, and join again)", n.unproven, n.Name)
 	}
 	if len(n.held) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("it goes on with what it was told before and changes nothing: %s: `polyplane get networks -o wide` tells what can be done",
+	return fmt.Sprintf("it goes on with what it was told before and changes nothing: %s: `polyplane get networks -o "+
+		"wide` tells what can be done",
 		n.held[0].Why)
 }
 
@@ -227,8 +238,8 @@ func (m *Manager) errHeld(name string) error {
 	return api.Conflict("%s", m.heldWords(node, on[node]))
 }
 
-// refusing are the nodes that do not follow the store, with why nothing new may be put on them. An owner does not learn whose
-// networks these hold. The lock is held.
+// refusing are the nodes that do not follow the store, with why nothing new may be put on them. An owner does not learn
+// whose networks these hold. The lock is held.
 func (m *Manager) refusing(owner bool) map[string]string {
 	all := map[string]string{}
 	for name, n := range m.nodes {
@@ -237,11 +248,14 @@ func (m *Manager) refusing(owner bool) map[string]string {
 			all[name] = ": " + n.heldProblem()
 		case len(n.held) == 0:
 		case owner:
-			all[name] = ", which changes nothing until an administrator has settled what becomes of other networks that it holds"
+			all[name] = ", which changes nothing until an administrator has settled what becomes of other networks " +
+				"that it holds"
 		default:
 			held := n.heldNames()
-			all[name] = fmt.Sprintf(", which changes nothing until it is settled what becomes of what it holds (%s): take it in (`%s`), "+
-				"or let it go (`%s`)", strings.Join(held, ", "), m.command("recover --from-nodes"), m.command("forget "+held[0]))
+			all[name] = fmt.Sprintf(", which changes nothing until it is settled what becomes of what it holds (%s): "+
+				"take it in (`%s`), "+
+				"or let it go (`%s`)", strings.Join(held, ", "), m.command("recover --from-nodes"),
+				m.command("forget "+held[0]))
 		}
 	}
 	return all

@@ -83,7 +83,8 @@ func TestWhatTheStoreDoesNotKnowIsHeld(t *testing.T) {
 	if s.Phase != model.PhaseHeld || s.Elements != 4 || strings.Join(s.Nodes, " ") != "n1 n2" {
 		t.Fatalf("%+v", s)
 	}
-	for _, words := range []string{"recover --from-nodes lost", "delete lost", "unknown to this store", "this is another store"} {
+	for _, words := range []string{"recover --from-nodes lost", "delete lost", "unknown to this store",
+		"this is another store"} {
 		if !strings.Contains(s.Message, words) {
 			t.Errorf("%q does not say %q", s.Message, words)
 		}
@@ -168,8 +169,8 @@ func TestAnEarlierStoreIsGivenAnIdentity(t *testing.T) {
 	}
 }
 
-// A node that joined says that it holds networks that were never placed on it: they are nobody's, take no numbers, are in
-// nobody's way, and are not taken in. What was placed there it is believed, though the store has lost all of it.
+// A node that joined says that it holds networks that were never placed on it: they are nobody's, take no numbers, are
+// in nobody's way, and are not taken in. What was placed there it is believed, though the store has lost all of it.
 func TestAJoinedNodeHoldsOnlyWhatWasPlacedThere(t *testing.T) {
 	attack.Tell(t, "a node that joined invents networks that it holds, with high numbers and others' names",
 		"none of them is believed, shown, numbered or recovered")
@@ -259,10 +260,12 @@ func TestAJoinedNodeHoldsOnlyWhatWasPlacedThere(t *testing.T) {
 		"its own, but somebody's": {stolen},
 	} {
 		f.mu.RLock()
-		parts, unbelieved := f.believedParts(map[string]model.NodeState{"n1": {Networks: []model.NodeNetwork{c.told}}, "n2": theirs,
+		parts, unbelieved := f.believedParts(map[string]model.NodeState{"n1": {Networks: []model.NodeNetwork{c.told}},
+			"n2": theirs,
 			"n3": {Networks: []model.NodeNetwork{{Name: "others"}}}})
 		f.mu.RUnlock()
-		if nodes := strings.Join(slices.Sorted(maps.Keys(parts[c.told.Name])), " "); strings.Contains(nodes, "n1") != (name == "its own") ||
+		if nodes := strings.Join(slices.Sorted(maps.Keys(parts[c.told.Name])), " "); strings.Contains(nodes,
+			"n1") != (name == "its own") ||
 			len(unbelieved) != map[bool]int{true: 0, false: 1}[name == "its own"] {
 			t.Errorf("%s: %s are believed; not believed: %q", name, nodes, unbelieved)
 		}

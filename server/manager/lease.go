@@ -8,8 +8,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// ear measures the time in which this process could hear: a manager that was stopped, or whose machine slept, or that did
-// not get a processor, blames nobody for what was said meanwhile. It counts its own ticks, and no clock that anybody sets.
+// ear measures the time in which this process could hear: a manager that was stopped, or whose machine slept, or that
+// did not get a processor, blames nobody for what was said meanwhile. It counts its own ticks, and no clock that
+// anybody sets.
 type ear struct {
 	time time.Duration
 	last time.Time
@@ -80,7 +81,8 @@ func (n *node) condition() (is model.Condition, why string) {
 	case n.silence() > model.LeaseTime && n.watches == 0:
 		return model.Unknown, fmt.Sprintf("its agent is away, and has not been heard of for %s", seconds(n.silence()))
 	case n.silence() > model.LeaseTime:
-		return model.Unknown, fmt.Sprintf("nothing has been heard of its agent for %s, although it is connected: it hangs, or its machine does",
+		return model.Unknown, fmt.Sprintf("nothing has been heard of its agent for %s, although it is connected: it "+
+			"hangs, or its machine does",
 			seconds(n.silence()))
 	case n.watches == 0:
 		return model.NotReady, "its agent is away"
@@ -111,10 +113,12 @@ func (n *node) still() string {
 	if n.beat.Step != "" {
 		step = fmt.Sprintf("%q", n.beat.Step)
 	}
-	return fmt.Sprintf("its agent's loop has been at %s for %s without any progress", step, seconds(time.Duration(n.beat.Still)))
+	return fmt.Sprintf("its agent's loop has been at %s for %s without any progress", step,
+		seconds(time.Duration(n.beat.Still)))
 }
 
-// mute is why nothing that is known of the node is how it is now, but as it was last told; empty when it is. The lock is held.
+// mute is why nothing that is known of the node is how it is now, but as it was last told; empty when it is. The lock
+// is held.
 func (n *node) mute() string {
 	switch _, why := n.condition(); {
 	case n.watches == 0 && n.silence() <= model.LeaseTime:
@@ -135,7 +139,8 @@ func (n *node) toldBefore() model.Duration {
 	if n.lastSeen.IsZero() {
 		return 0
 	}
-	return model.Duration(max(time.Millisecond, (time.Since(n.lastSeen) + time.Duration(n.beat.Still)).Round(time.Millisecond)))
+	return model.Duration(max(time.Millisecond,
+		(time.Since(n.lastSeen) + time.Duration(n.beat.Still)).Round(time.Millisecond)))
 }
 
 func seconds(d time.Duration) time.Duration { return d.Round(time.Second) }
@@ -152,10 +157,12 @@ func (m *Manager) readiness(n *node) {
 	case is == model.Ready:
 		m.event(model.Info, n.Name, "NodeReady", "node "+n.Name+" is ready", n.Name)
 	case is == model.Unknown && was != "":
-		m.event(model.Error, n.Name, "NodeUnknown", fmt.Sprintf("node %s: %s; what runs there goes on running, and is shown as it was last told",
-			n.Name, why), n.Name)
+		m.event(model.Error, n.Name, "NodeUnknown",
+			fmt.Sprintf("node %s: %s; what runs there goes on running, and is shown as it was last told",
+				n.Name, why), n.Name)
 	case was == model.Ready && n.watches == 0:
-		m.event(model.Warning, n.Name, "NodeAway", "the agent of node "+n.Name+" is away; what runs there goes on running", n.Name)
+		m.event(model.Warning, n.Name, "NodeAway", "the agent of node "+n.Name+
+			" is away; what runs there goes on running", n.Name)
 	case was == model.Ready || was == model.NotReady && n.problem != "", n.still() != "":
 		m.event(model.Error, n.Name, "NodeProblem", "node "+n.Name+": "+why, n.Name)
 	default:

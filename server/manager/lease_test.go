@@ -42,7 +42,8 @@ func (f *fixture) beat(t *testing.T, b model.Beat) {
 	}
 }
 
-// An agent that hangs with its connections open is unknown after the time of a lease, and what is known of it is as last told.
+// An agent that hangs with its connections open is unknown after the time of a lease, and what is known of it is as
+// last told.
 func TestSilentNodeBecomesUnknown(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(2))
 	net := line("lab", 4)
@@ -51,7 +52,8 @@ func TestSilentNodeBecomesUnknown(t *testing.T) {
 	for _, n := range []string{"n1", "n2"} {
 		_, end := f.watch(t, n)
 		defer end()
-		if err := f.Register(n, model.Registration{Socket: f.nodes[n].socket, Offers: offering(model.ForwardGuest)}); err != nil {
+		if err := f.Register(n, model.Registration{Socket: f.nodes[n].socket,
+			Offers: offering(model.ForwardGuest)}); err != nil {
 			t.Fatal(err)
 		}
 		f.obey(t, n, nil)
@@ -80,7 +82,8 @@ func TestSilentNodeBecomesUnknown(t *testing.T) {
 		t.Errorf("the other one: %+v", n)
 	}
 	f.await(t, since, "n2", "NodeUnknown")
-	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseUnknown || s.Running != 2 || s.Unknown != 2 || !strings.Contains(s.Message, "node n2") {
+	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseUnknown || s.Running != 2 || s.Unknown != 2 ||
+		!strings.Contains(s.Message, "node n2") {
 		t.Errorf("the network: %+v", s)
 	}
 	d, err := f.Dump("lab", api.Parts{Elements: true, Links: true})
@@ -88,7 +91,8 @@ func TestSilentNodeBecomesUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, e := range d.Elements {
-		if told := e.LastTold != 0; e.Phase != model.PhaseRunning || told != (e.Node == "n2") || told && !strings.HasPrefix(e.Message, "as last told: node n2") {
+		if told := e.LastTold != 0; e.Phase != model.PhaseRunning || told != (e.Node == "n2") || told &&
+			!strings.HasPrefix(e.Message, "as last told: node n2") {
 			t.Errorf("%s: %+v", e.ID, e.ElementStatus)
 		}
 	}
@@ -102,7 +106,8 @@ func TestSilentNodeBecomesUnknown(t *testing.T) {
 		t.Errorf("reach an element there: %+v, %v", reach, err)
 	}
 	began := time.Now()
-	if _, err := (patient{f.Manager, nil, time.Minute}).Agent(t.Context(), model.ID{Network: "lab", Element: "r3"}); err == nil || time.Since(began) > 10*time.Second {
+	if _, err := (patient{f.Manager, nil, time.Minute}).Agent(t.Context(),
+		model.ID{Network: "lab", Element: "r3"}); err == nil || time.Since(began) > 10*time.Second {
 		t.Errorf("a user waits for a node that is lost: %v after %s", err, time.Since(began))
 	}
 	f.beat(t, model.Beat{Node: "n2"})
@@ -122,12 +127,14 @@ func TestNodeWhoseLoopStandsStillIsNotReady(t *testing.T) {
 	defer end()
 	f.obey(t, "n1", nil)
 	since := f.seq()
-	f.beat(t, model.Beat{Node: "n1", Turns: 3, Step: "make elements", Still: model.Duration(model.StillTime - model.BeatEvery)})
+	f.beat(t, model.Beat{Node: "n1", Turns: 3, Step: "make elements",
+		Still: model.Duration(model.StillTime - model.BeatEvery)})
 	if n := f.nodeStatus(t, "n1"); n.Condition != model.Ready {
 		t.Errorf("at work: %+v", n)
 	}
 	f.beat(t, model.Beat{Node: "n1", Turns: 3, Step: "make elements", Still: model.Duration(model.StillTime)})
-	if n := f.nodeStatus(t, "n1"); n.Condition != model.NotReady || !strings.Contains(n.Problem, `"make elements" for 45s`) {
+	if n := f.nodeStatus(t, "n1"); n.Condition != model.NotReady ||
+		!strings.Contains(n.Problem, `"make elements" for 45s`) {
 		t.Errorf("standing still: %+v", n)
 	}
 	f.await(t, since, "n1", "NodeProblem")

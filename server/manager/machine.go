@@ -15,8 +15,8 @@ import (
 // machine tells admission how the manager's own machine is. changing is held, so the nodes stay what they are.
 type machine struct{ m *Manager }
 
-// Devices are those of a node on this machine. A namespace that cannot be looked into is its agent's to complain of, and so is all
-// of a machine elsewhere.
+// Devices are those of a node on this machine. A namespace that cannot be looked into is its agent's to complain of,
+// and so is all of a machine elsewhere.
 func (x machine) Devices(node string) ([]string, bool) {
 	n := x.m.nodes[node]
 	if n == nil || n.Joined {

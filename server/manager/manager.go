@@ -74,8 +74,8 @@ type network struct {
 	// interfaces are those of its elements: ports that a node may tell of.
 	interfaces map[model.End]struct{}
 	phase      model.Phase // last announced
-	// leaving are the nodes that have not let go of a network that is being deleted, with the state's revision that tells
-	// them to.
+	// leaving are the nodes that have not let go of a network that is being deleted, with the state's revision that
+	// tells them to.
 	leaving map[string]int64
 	damaged *store.Damaged
 	// alive ends when the network is another owner's, or is no more; end ends it.
@@ -97,7 +97,8 @@ func (n *network) begin(was *network) {
 
 // New reads the store. A substrate without nodes means the stored one.
 func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate model.Substrate) (*Manager, error) {
-	m := &Manager{dirs: dirs, store: st, started: time.Now(), networks: map[string]*network{}, nodes: map[string]*node{},
+	m := &Manager{dirs: dirs, store: st, started: time.Now(), networks: map[string]*network{},
+		nodes:  map[string]*node{},
 		events: newEvents(), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
 	if err := m.loadSubstrate(ctx, substrate); err != nil {
 		return nil, err
@@ -132,7 +133,8 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	if m.deleted, err = st.Deleted(ctx); err != nil {
 		return nil, err
 	}
-	m.event(model.Info, "manager", "ManagerStarted", fmt.Sprintf("has started with %s; events before this are forgotten", counted(len(records)+len(damaged))), "")
+	m.event(model.Info, "manager", "ManagerStarted",
+		fmt.Sprintf("has started with %s; events before this are forgotten", counted(len(records)+len(damaged))), "")
 	for _, d := range damaged {
 		m.hold(d)
 	}
@@ -140,7 +142,8 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	for _, r := range records {
 		if err := m.restore(r, numbers); err != nil {
 			// Its numbers are known as before: the nodes still use them.
-			m.hold(store.Damaged{Name: r.Network.Name, Index: r.Assigned.Index, VNI: store.HighestVNI(r.Assigned), Err: err})
+			m.hold(store.Damaged{Name: r.Network.Name, Index: r.Assigned.Index,
+				VNI: store.HighestVNI(r.Assigned), Err: err})
 		}
 	}
 	for _, n := range m.nodes {
@@ -164,7 +167,8 @@ func (m *Manager) loadSubstrate(ctx context.Context, given model.Substrate) erro
 		}
 	}
 	if len(m.substrate.Nodes) == 0 {
-		return errors.New("start the manager: there is no substrate, neither given nor stored; at least one node is needed")
+		return errors.New("start the manager: there is no substrate, neither given nor stored; at least one node is " +
+			"needed")
 	}
 	for _, sn := range m.substrate.Nodes {
 		if m.nodes[sn.Name] != nil {
@@ -240,7 +244,8 @@ func (m *Manager) restore(r model.Record, numbers *resolve.Numbers) error {
 	for _, node := range slices.Sorted(maps.Keys(placedOn(r))) {
 		if m.nodes[node] == nil {
 			m.networkEvent(model.Error, r.Network.Name, "NodeMissing", fmt.Sprintf(
-				"elements are placed on node %s, which the substrate no longer has; apply the network again to place them anew", node), node)
+				"elements are placed on node %s, which the substrate no longer has; apply the network again to place "+
+					"them anew", node), node)
 		}
 	}
 	return nil

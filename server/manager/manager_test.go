@@ -28,10 +28,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func substrateOf(n int) model.Substrate {
 	var s model.Substrate
 	for i := 1; i <= n; i++ {
-		s.Nodes = append(s.Nodes, model.SubstrateNode{Name: fmt.Sprintf("n%d", i), CPU: 8000, Memory: 16 << 30, MTU: 9000,
+		s.Nodes = append(s.Nodes, model.SubstrateNode{Name: fmt.Sprintf("n%d", i), CPU: 8000,
+			Memory: 16 << 30, MTU: 9000,
 			Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})})
 		if i > 1 {
-			s.Links = append(s.Links, model.SubstrateLink{A: fmt.Sprintf("n%d", i-1), B: fmt.Sprintf("n%d", i), Bandwidth: 1e9})
+			s.Links = append(s.Links, model.SubstrateLink{A: fmt.Sprintf("n%d", i-1),
+				B: fmt.Sprintf("n%d", i), Bandwidth: 1e9})
 		}
 	}
 	return s
@@ -44,7 +46,8 @@ func line(name string, n int) model.Network {
 		e := model.Element{Name: fmt.Sprintf("r%d", i), Kind: model.Router, Software: model.SoftwareStatic}
 		if i > 1 {
 			a, b := fmt.Sprintf("r%d", i-1), e.Name
-			net.Links = append(net.Links, model.Link{Name: a + "--" + b, Ends: [2]model.End{{Element: a, Interface: b}, {Element: b, Interface: a}}})
+			net.Links = append(net.Links, model.Link{Name: a + "--" + b, Ends: [2]model.End{{Element: a, Interface: b},
+				{Element: b, Interface: a}}})
 		}
 		net.Elements = append(net.Elements, e)
 	}
@@ -211,13 +214,16 @@ func TestApplyTellsTheNodes(t *testing.T) {
 	}
 	r := f.apply(t, net, model.ApplyOptions{})
 	if !r.Changed || r.Before != nil || r.Record.Revision != 1 || r.Record.Assigned.Index != 1 {
-		t.Fatalf("first apply: changed %v, before %v, revision %d, index %d", r.Changed, r.Before, r.Record.Revision, r.Record.Assigned.Index)
+		t.Fatalf("first apply: changed %v, before %v, revision %d, index %d", r.Changed, r.Before, r.Record.Revision,
+			r.Record.Assigned.Index)
 	}
-	resolved, _, err := resolve.Known(r.Record.Network).Resolve(r.Record.Assigned, resolve.NewNumbers(r.Record.Assigned))
+	resolved, _, err := resolve.Known(r.Record.Network).Resolve(r.Record.Assigned,
+		resolve.NewNumbers(r.Record.Assigned))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Record.Assigned}}, f.Manager.substrate)
+	want := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Record.Assigned}},
+		f.Manager.substrate)
 	for name, w := range want {
 		got := f.desired(t, name)
 		w.Revision, w.Store = got.Revision, f.store.Identity()
@@ -237,7 +243,8 @@ func TestApplyTellsTheNodes(t *testing.T) {
 	if r.Record.Revision != 2 || r.Before == nil || r.Before.Revision != 1 {
 		t.Fatalf("second apply: revision %d", r.Record.Revision)
 	}
-	if after := next1(); after.Revision != before1.Revision || !bytes.Equal(bytes.Join(after.Lines, nil), bytes.Join(before1.Lines, nil)) {
+	if after := next1(); after.Revision != before1.Revision || !bytes.Equal(bytes.Join(after.Lines, nil),
+		bytes.Join(before1.Lines, nil)) {
 		t.Error("n1 was told of a change that is n3's")
 	}
 	select {
@@ -245,7 +252,8 @@ func TestApplyTellsTheNodes(t *testing.T) {
 		t.Error("n1's stream was woken")
 	default:
 	}
-	if after := f.desired(t, "n3"); after.Revision <= before3.Revision || len(after.Networks[0].Elements[1].Routes) != 1 {
+	if after := f.desired(t, "n3"); after.Revision <= before3.Revision ||
+		len(after.Networks[0].Elements[1].Routes) != 1 {
 		t.Error("n3 was not told")
 	}
 }
@@ -257,7 +265,8 @@ func TestNoChangeWritesNothing(t *testing.T) {
 	revision, seq, told := f.revision, f.seq(), f.nodes["n1"].told
 	net.Pools = []netip.Prefix{} // empty and missing are one
 	again := f.apply(t, net, model.ApplyOptions{})
-	if again.Changed || again.Record.Revision != first.Record.Revision || !again.Record.Modified.Equal(first.Record.Modified) {
+	if again.Changed || again.Record.Revision != first.Record.Revision ||
+		!again.Record.Modified.Equal(first.Record.Modified) {
 		t.Fatalf("a no-change apply changed something: %+v", again.Changed)
 	}
 	_, _, now, err := f.store.Load(t.Context())
@@ -275,7 +284,9 @@ func TestRefusedAppliesChangeNothing(t *testing.T) {
 	revision, seq := f.revision, f.seq()
 	dangling := line("lab", 3)
 	for _, to := range []string{"ghost", "spook"} {
-		dangling.Links = append(dangling.Links, model.Link{Name: "r1--" + to, Ends: [2]model.End{{Element: "r1", Interface: to}, {Element: to, Interface: "r1"}}})
+		dangling.Links = append(dangling.Links,
+			model.Link{Name: "r1--" + to, Ends: [2]model.End{{Element: "r1", Interface: to},
+				{Element: to, Interface: "r1"}}})
 	}
 	big := line("lab", 3)
 	big.Elements[0].CPU, big.Elements[2].Node = 64_000, "n9"
@@ -297,12 +308,14 @@ func TestRefusedAppliesChangeNothing(t *testing.T) {
 			t.Errorf("%s: status %d, reasons %q", name, p.Status, p.Reasons)
 		}
 		for _, reason := range p.Reasons {
-			if about, ok := errors.AsType[model.Problem](reason); !ok || about.Network != try.net.Name || about.Name == "" {
+			if about, ok := errors.AsType[model.Problem](reason); !ok ||
+				about.Network != try.net.Name || about.Name == "" {
 				t.Errorf("%s: the reason %q does not say what it is about: %+v", name, reason, about)
 			}
 		}
 	}
-	if r := f.apply(t, line("lab", 5), model.ApplyOptions{DryRun: true}); !r.Changed || r.Record.Revision != 2 || len(r.Record.Network.Elements) != 5 {
+	if r := f.apply(t, line("lab", 5), model.ApplyOptions{DryRun: true}); !r.Changed || r.Record.Revision != 2 ||
+		len(r.Record.Network.Elements) != 5 {
 		t.Error("a dry run does not say what would be")
 	}
 	if f.revision != revision || f.seq() != seq {
@@ -316,7 +329,8 @@ func TestRefusedAppliesChangeNothing(t *testing.T) {
 func TestPhasesAndEvents(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(2))
 	f.apply(t, line("lab", 4), model.ApplyOptions{})
-	if s := status(t, f.Manager, "lab"); s.Phase != model.PhasePending || !strings.Contains(s.Message, "the agent of node") {
+	if s := status(t, f.Manager, "lab"); s.Phase != model.PhasePending ||
+		!strings.Contains(s.Message, "the agent of node") {
 		t.Fatalf("without agents: %+v", s)
 	}
 	_, end1 := f.watch(t, "n1")
@@ -329,7 +343,8 @@ func TestPhasesAndEvents(t *testing.T) {
 	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseRunning || s.Running != 4 {
 		t.Fatalf("after reports: %+v", s)
 	}
-	if d, err := f.Dump("lab", api.Parts{Links: true, Elements: true, Nodes: true}); err != nil || len(d.Links) != 3 || !d.Links[0].Up ||
+	if d, err := f.Dump("lab", api.Parts{Links: true, Elements: true, Nodes: true}); err != nil ||
+		len(d.Links) != 3 || !d.Links[0].Up ||
 		len(d.Elements) != 4 || d.Nodes[0].Elements+d.Nodes[1].Elements != 4 {
 		t.Fatalf("dump: %+v %v", d, err)
 	}
@@ -373,7 +388,8 @@ func TestPhasesAndEvents(t *testing.T) {
 	end1()
 	f.await(t, since, "n1", "NodeAway")
 	// What runs there runs on, and is told so.
-	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseRunning || s.Running != 2 || s.Unknown != 2 || !strings.Contains(s.Message, "agent of node n1 is away") {
+	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseRunning || s.Running != 2 || s.Unknown != 2 ||
+		!strings.Contains(s.Message, "agent of node n1 is away") {
 		t.Fatalf("with a node away: %+v", s)
 	}
 }

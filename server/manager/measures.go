@@ -25,29 +25,32 @@ func (m *Manager) Measure(measures model.Measures) error {
 	return nil
 }
 
-// linkEvent tells of a link that no longer answers, and of one that does again. The first words about a link are no news
-// if it answers, nor if it does not yet. The lock is held.
+// linkEvent tells of a link that no longer answers, and of one that does again. The first words about a link are no
+// news if it answers, nor if it does not yet. The lock is held.
 func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
 	object := node + " -- " + is.To
 	switch {
 	case was == nil:
 	case was.Up != is.Up && !m.takesEvent(m.nodes[node]):
 	case was.Up && !is.Up:
-		m.event(model.Warning, object, "SubstrateLinkDown", "node "+is.To+" no longer answers node "+node+" over the substrate", node)
+		m.event(model.Warning, object, "SubstrateLinkDown", "node "+is.To+" no longer answers node "+node+
+			" over the substrate", node)
 	case !was.Up && is.Up && was.RTTMedian > 0:
-		m.event(model.Info, object, "SubstrateLinkUp", fmt.Sprintf("node %s answers node %s again, within %v", is.To, node, is.RTTMedian), node)
+		m.event(model.Info, object, "SubstrateLinkUp", fmt.Sprintf("node %s answers node %s again, within %v", is.To,
+			node, is.RTTMedian), node)
 	}
 	if is.Problem != "" && (was == nil || was.Problem != is.Problem) && m.takesEvent(m.nodes[node]) {
 		m.event(model.Warning, object, "SubstrateLinkUnmeasured", is.Problem, node)
 	}
 }
 
-// substrateLinks are the substrate's links with what is known of them. What an agent measured that is away is not known.
-// The lock is held.
+// substrateLinks are the substrate's links with what is known of them. What an agent measured that is away is not
+// known. The lock is held.
 func (m *Manager) substrateLinks() []model.SubstrateLinkStatus {
 	all := make([]model.SubstrateLinkStatus, 0, len(m.substrate.Links))
 	for _, l := range m.substrate.Links {
-		all = append(all, model.SubstrateLinkStatus{SubstrateLink: l, Forth: m.measured(l.A, l.B), Back: m.measured(l.B, l.A)})
+		all = append(all, model.SubstrateLinkStatus{SubstrateLink: l, Forth: m.measured(l.A, l.B),
+			Back: m.measured(l.B, l.A)})
 	}
 	return all
 }

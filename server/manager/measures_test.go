@@ -86,7 +86,8 @@ func TestMeasures(t *testing.T) {
 	}
 	measure := func(up bool, rtt time.Duration) {
 		t.Helper()
-		if err := f.Measure(model.Measures{Node: "n1", Links: []model.LinkMeasure{{To: "n2", Up: up, RTTMedian: rtt}}}); err != nil {
+		if err := f.Measure(model.Measures{Node: "n1",
+			Links: []model.LinkMeasure{{To: "n2", Up: up, RTTMedian: rtt}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -124,7 +125,8 @@ func TestMeasures(t *testing.T) {
 	if want := []string{"SubstrateLinkDown", "SubstrateLinkUp"}; !slices.Equal(reasons, want) {
 		t.Errorf("events %v, want %v", reasons, want)
 	}
-	if text := f.scrape(t); !strings.Contains(text, `polyplane_substrate_link_rtt_median_seconds{neighbour="n2",node="n1"} 0.002`) ||
+	if text := f.scrape(t); !strings.Contains(text,
+		`polyplane_substrate_link_rtt_median_seconds{neighbour="n2",node="n1"} 0.002`) ||
 		!strings.Contains(text, `polyplane_events_total{reason="SubstrateLinkDown",severity="warning"} 1`) {
 		t.Error("the link's delay or its event is not among the metrics")
 	}

@@ -19,7 +19,8 @@ import (
 )
 
 // Join makes a host a node. The token is used up and the member stored in one write.
-func (m *Manager) Join(ctx context.Context, token trust.Token, request model.JoinRequest) (result model.JoinResult, err error) {
+func (m *Manager) Join(ctx context.Context, token trust.Token,
+	request model.JoinRequest) (result model.JoinResult, err error) {
 	if m.outside == nil {
 		return result, m.errInside()
 	}
@@ -44,7 +45,8 @@ func (m *Manager) Join(ctx context.Context, token trust.Token, request model.Joi
 		if err := m.checkJoin(k.Node != "", is.Machine); err != nil {
 			return err
 		}
-		result.Certificate, err = m.outside.Authority.SignNode(request.Request, trust.Node{Name: is.Name, Membership: is.Membership})
+		result.Certificate, err = m.outside.Authority.SignNode(request.Request,
+			trust.Node{Name: is.Name, Membership: is.Membership})
 		if err != nil {
 			return api.Invalid("the host cannot join", err)
 		}
@@ -76,7 +78,8 @@ func (m *Manager) checkJoin(named bool, machine model.Machine) error {
 		return err
 	}
 	if n := m.nodes[machine.Name]; n != nil && (!named || !n.Joined) {
-		return api.Conflict("there is a node %s already; join under another name (--node NAME), or, if this host is to take its place, "+
+		return api.Conflict("there is a node %s already; join under another name (--node NAME), or, if this host is "+
+			"to take its place, "+
 			"with a token for that: polyplane token create --node %s", machine.Name, machine.Name)
 	}
 	return m.checkAddress(machine)
@@ -86,7 +89,8 @@ func (m *Manager) checkJoin(named bool, machine model.Machine) error {
 func (m *Manager) checkAddress(machine model.Machine) error {
 	for name, n := range m.nodes {
 		if name != machine.Name && n.Address == machine.Address {
-			return api.Conflict("node %s has the address %s already; say by which address the other nodes reach this host (--underlay ADDRESS)",
+			return api.Conflict("node %s has the address %s already; say by which address the other nodes reach this "+
+				"host (--underlay ADDRESS)",
 				name, machine.Address)
 		}
 	}
@@ -119,7 +123,8 @@ func (m *Manager) RemoveNode(ctx context.Context, name string) error {
 			return api.Conflict("node %s is on the manager's own machine: it did not join, and cannot be removed", name)
 		}
 		if on := m.placed(name); len(on) > 0 && n.watches > 0 {
-			return api.Conflict("node %s has elements of %s; delete these, or pin their elements to other nodes (node:), before it is removed",
+			return api.Conflict("node %s has elements of %s; delete these, or pin their elements to other nodes "+
+				"(node:), before it is removed",
 				name, shorten(on))
 		}
 		a.Members = slices.DeleteFunc(a.Members, func(is model.Member) bool { return is.Name == name })
@@ -143,13 +148,14 @@ func (m *Manager) placed(node string) []string {
 	return on
 }
 
-// takeMembers makes the stored members those that count: nodes of the substrate. The locks are held, or nobody knows the
-// manager yet.
+// takeMembers makes the stored members those that count: nodes of the substrate. The locks are held, or nobody knows
+// the manager yet.
 func (m *Manager) takeMembers(members []model.Member, revision int64) error {
 	slices.SortFunc(members, func(a, b model.Member) int { return strings.Compare(a.Name, b.Name) })
 	for _, is := range members {
 		if n := m.nodes[is.Name]; n != nil && !n.Joined {
-			return fmt.Errorf("node %s joined, and the substrate has a node of that name itself; `up` with the substrate that was there before", is.Name)
+			return fmt.Errorf("node %s joined, and the substrate has a node of that name itself; `up` with the "+
+				"substrate that was there before", is.Name)
 		}
 	}
 	if len(members) > 0 {
@@ -243,8 +249,10 @@ func (m *Manager) refresh(machine model.Machine) error {
 	}
 	m.mu.Unlock()
 	if soon {
-		return &api.Problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf("node %s has told of another machine within the last %v; all nodes are told of that, so it is taken no more often",
-			machine.Name, machineEvery)}
+		return &api.Problem{Status: http.StatusTooManyRequests,
+			Detail: fmt.Sprintf("node %s has told of another machine within the last %v; all nodes are told of that, "+
+				"so it is taken no more often",
+				machine.Name, machineEvery)}
 	}
 	return m.changeAccess(context.Background(), func(a *model.Access) error {
 		m.mu.RLock()
@@ -285,8 +293,8 @@ func (m *Manager) endTunnel(n *node) {
 	n.tunnel = nil
 }
 
-// closeTunnel closes a tunnel, or none, without anybody waiting for it: a node that takes nothing any more holds that up
-// for seconds.
+// closeTunnel closes a tunnel, or none, without anybody waiting for it: a node that takes nothing any more holds that
+// up for seconds.
 func (m *Manager) closeTunnel(s *tunnel.Session) {
 	if s != nil {
 		m.closing.Go(func() { s.Close() }) //nolint:errcheck // it ends in any case
@@ -312,8 +320,8 @@ func (n *node) itself(object string) bool {
 	return object == n.Name || strings.HasPrefix(object, n.Name+" -- ")
 }
 
-// mayTell tells whether a joined node may speak of an object in an event: of itself, its links, and what is placed on it. The
-// manager's lock is held.
+// mayTell tells whether a joined node may speak of an object in an event: of itself, its links, and what is placed on
+// it. The manager's lock is held.
 func (m *Manager) mayTell(n *node, object string) bool {
 	if !n.Joined || n.itself(object) {
 		return true

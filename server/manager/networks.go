@@ -36,7 +36,8 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 	}
 	switch {
 	case old == nil && base > 0:
-		return nil, api.Conflict("network %s was at revision %d when the document was made; it has been deleted since", name, base)
+		return nil, api.Conflict("network %s was at revision %d when the document was made; it has been deleted since",
+			name, base)
 	case old == nil:
 	case old.damaged != nil:
 		_, err := m.usable(name)
@@ -45,10 +46,12 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 		return nil, api.Conflict("network %s is being deleted (waiting for %s); apply it again when it is gone", name,
 			shorten(slices.Sorted(maps.Keys(old.leaving))))
 	case base == model.BaseNew:
-		return nil, api.Conflict("network %s has been made meanwhile, by somebody else (it is at revision %d); plan again", name,
+		return nil, api.Conflict("network %s has been made meanwhile, by somebody else (it is at revision %d); plan "+
+			"again", name,
 			old.record.Revision)
 	case base > 0 && base != old.record.Revision:
-		return nil, api.Conflict("network %s was changed meanwhile: the document was made from revision %d, it is at %d now; plan again",
+		return nil, api.Conflict("network %s was changed meanwhile: the document was made from revision %d, it is at "+
+			"%d now; plan again",
 			name, base, old.record.Revision)
 	}
 	return old, nil
@@ -90,7 +93,8 @@ func problemOf(err error) error {
 	if !ok {
 		return err
 	}
-	statuses := map[admission.Kind]int{admission.Wrong: http.StatusUnprocessableEntity, admission.NotYours: http.StatusForbidden,
+	statuses := map[admission.Kind]int{admission.Wrong: http.StatusUnprocessableEntity,
+		admission.NotYours: http.StatusForbidden,
 		admission.Conflict: http.StatusConflict, admission.NotYet: http.StatusServiceUnavailable}
 	p := &api.Problem{Status: statuses[r.Kind], Detail: r.Detail}
 	for _, reason := range r.Reasons {
@@ -101,7 +105,8 @@ func problemOf(err error) error {
 
 // same tells whether two records say the same; their times and revisions, and who said it, apart.
 func same(a, b model.Record) bool {
-	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) && maps.Equal(a.Overrides, b.Overrides) &&
+	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) &&
+		maps.Equal(a.Overrides, b.Overrides) &&
 		maps.Equal(a.Policies, b.Policies) {
 		return true
 	}
@@ -131,7 +136,8 @@ func storeProblem(err error) error {
 	return p
 }
 
-// Act starts, stops, restarts, suspends, resumes, cuts off or releases an element. What is so already is no error and changes nothing.
+// Act starts, stops, restarts, suspends, resumes, cuts off or releases an element. What is so already is no error and
+// changes nothing.
 func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (result model.ActionResult, err error) {
 	if action == model.ActionQuarantine {
 		return m.Quarantine(ctx, id, "")
@@ -150,7 +156,8 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 			}
 		}
 	}
-	return m.override(ctx, id, string(action)+" of "+id.String()+" was asked for", func(is *model.Override) error { return act(ctx, id, action, is) })
+	return m.override(ctx, id, string(action)+" of "+id.String()+" was asked for",
+		func(is *model.Override) error { return act(ctx, id, action, is) })
 }
 
 // act enters an action.
@@ -173,13 +180,16 @@ func act(ctx context.Context, id model.ID, action model.Action, is *model.Overri
 	case model.ActionRelease:
 		return release(is, id, api.Only(ctx))
 	default:
-		return api.Invalid(fmt.Sprintf("%q is no action: start, stop, restart, suspend, resume, quarantine or release was expected", action))
+		return api.Invalid(fmt.Sprintf("%q is no action: start, stop, restart, suspend, resume, quarantine or "+
+			"release was expected", action))
 	}
 	return nil
 }
 
-// override changes what is set on an element at run time, and tells of it in words. What is so already is no error and changes nothing.
-func (m *Manager) override(ctx context.Context, id model.ID, message string, enter func(*model.Override) error) (result model.ActionResult, err error) {
+// override changes what is set on an element at run time, and tells of it in words. What is so already is no error and
+// changes nothing.
+func (m *Manager) override(ctx context.Context, id model.ID, message string,
+	enter func(*model.Override) error) (result model.ActionResult, err error) {
 	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
 		return result, api.Unavailable(err)
 	}

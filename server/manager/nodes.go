@@ -88,8 +88,8 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	return nil
 }
 
-// Watch begins a watch of the node's desired state, whole each time or by its changes. The node counts as alive until end is
-// called.
+// Watch begins a watch of the node's desired state, whole each time or by its changes. The node counts as alive until
+// end is called.
 func (m *Manager) Watch(name string, changes bool) (next func() api.Desired, end func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -174,11 +174,14 @@ func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) 
 		}
 		switch is.Phase {
 		case model.PhaseRunning:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network, Reason: "ElementStarted", Message: "runs", Node: n.Name})
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+				Reason: "ElementStarted", Message: "runs", Node: n.Name})
 		case model.PhaseSuspended:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network, Reason: "ElementSuspended", Message: "is suspended", Node: n.Name})
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+				Reason: "ElementSuspended", Message: "is suspended", Node: n.Name})
 		case model.PhaseStopped:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network, Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
+			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+				Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
 		}
 	}
 	if len(n.elements) == len(list) {
@@ -233,7 +236,8 @@ func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	switch {
 	case on.lost():
 		_, why := on.condition()
-		return api.Reach{Node: name, Lost: true}, api.Unavailable(fmt.Errorf("%s is on node %s, which does not answer now: %s", id, name, why))
+		return api.Reach{Node: name, Lost: true},
+			api.Unavailable(fmt.Errorf("%s is on node %s, which does not answer now: %s", id, name, why))
 	case on.watches == 0:
 		return api.Reach{}, api.Unavailable(fmt.Errorf("%s is on node %s, whose agent is away", id, name))
 	case !on.back:
@@ -252,7 +256,8 @@ func (m *Manager) usable(name string) (*network, error) {
 		return nil, m.noNetwork(name)
 	}
 	if n.damaged != nil {
-		return nil, api.Conflict("%v; what runs of it is left as it is; `polyplane delete %s` forgets it", n.damaged.Err, name)
+		return nil, api.Conflict("%v; what runs of it is left as it is; `polyplane delete %s` forgets it",
+			n.damaged.Err, name)
 	}
 	return n, nil
 }

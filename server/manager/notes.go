@@ -17,7 +17,8 @@ func (m *Manager) notes(old *network, resolved model.Resolved, overwrite bool) [
 		for i := range resolved.Elements {
 			e := &resolved.Elements[i]
 			if s.CPU != 0 && e.CPU == 0 || s.Memory != 0 && e.Memory == 0 {
-				all = append(all, fmt.Sprintf("slice: cpu and memory bound what its elements ask for together; %s asks for none of one of them, which does not count",
+				all = append(all, fmt.Sprintf("slice: cpu and memory bound what its elements ask for together; %s "+
+					"asks for none of one of them, which does not count",
 					e.Name))
 				break
 			}
@@ -33,7 +34,8 @@ func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overw
 	var replaced, edited []string
 	for i := range resolved.Elements {
 		e := &resolved.Elements[i]
-		if _, there := old.index[e.Name]; !there || e.Software != model.SoftwareFRR && e.Software != model.SoftwareBIRD {
+		if _, there := old.index[e.Name]; !there || e.Software != model.SoftwareFRR &&
+			e.Software != model.SoftwareBIRD {
 			continue
 		}
 		replaced = append(replaced, e.Name)
@@ -50,10 +52,12 @@ func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overw
 	switch {
 	case !overwrite || len(replaced) == 0:
 	case len(edited) > 0:
-		notes = append(notes, fmt.Sprintf("the configuration that was edited inside %s is replaced by the document's, and so is that of any other router, if it was edited",
+		notes = append(notes, fmt.Sprintf("the configuration that was edited inside %s is replaced by the "+
+			"document's, and so is that of any other router, if it was edited",
 			shorten(edited)))
 	default:
-		notes = append(notes, fmt.Sprintf("where configuration was edited inside %s, it is replaced by the document's", shorten(replaced)))
+		notes = append(notes, fmt.Sprintf("where configuration was edited inside %s, it is replaced by the document's",
+			shorten(replaced)))
 	}
 	return notes
 }

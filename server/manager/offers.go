@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// offered are what all nodes offer, by node. Those whose agents have not told since this process started are not there. The
-// lock is held.
+// offered are what all nodes offer, by node. Those whose agents have not told since this process started are not there.
+// The lock is held.
 func (m *Manager) offered() map[string]model.Offers {
 	all := make(map[string]model.Offers, len(m.nodes))
 	for name, n := range m.nodes {
@@ -31,7 +31,8 @@ func (m *Manager) take(n *node, r *model.Registration) {
 	lacks := n.offers.Lacks()
 	for _, f := range slices.Sorted(maps.Keys(lacks)) {
 		if _, before := was[f]; !first && !before {
-			m.event(model.Warning, n.Name, "NodeLacks", fmt.Sprintf("node %s no longer offers %s: %s", n.Name, f, lacks[f]), n.Name)
+			m.event(model.Warning, n.Name, "NodeLacks", fmt.Sprintf("node %s no longer offers %s: %s", n.Name,
+				f, lacks[f]), n.Name)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(was)) {

@@ -17,11 +17,13 @@ func (f *fixture) register(t *testing.T, node string, forwardings ...model.Forwa
 	f.offer(t, node, offering(forwardings...)...)
 }
 
-// offering are the offers of an agent with the driver of `control: netns` and these planes, for the kinds that they are for.
+// offering are the offers of an agent with the driver of `control: netns` and these planes, for the kinds that they are
+// for.
 func offering(forwardings ...model.Forwarding) model.Offers {
 	all := model.OfferOf(model.ControlNetns.Feature(), nil)
-	kinds := map[model.Forwarding][]model.Kind{model.ForwardBridge: {model.Switch, model.Router}, model.ForwardRouter: {model.Router},
-		model.ForwardXDP: {model.Router}, model.ForwardGuest: {model.Router, model.Host}}
+	kinds := map[model.Forwarding][]model.Kind{model.ForwardBridge: {model.Switch, model.Router},
+		model.ForwardRouter: {model.Router},
+		model.ForwardXDP:    {model.Router}, model.ForwardGuest: {model.Router, model.Host}}
 	for _, w := range forwardings {
 		all = append(all, model.OfferOf(w.Feature(), nil, kinds[w]...)...)
 	}
@@ -58,8 +60,10 @@ func TestDriversThatNoNodeHasAreRefused(t *testing.T) {
 	f.register(t, "n1", model.ForwardBridge, model.ForwardGuest)
 	f.register(t, "n2", model.ForwardBridge, model.ForwardGuest)
 	for want, change := range map[string]func(*model.Element){
-		"router r2 wants forwarding: xdp; n1, n2 lack it: there is forwarding: bridge, guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
-		"router r2 wants control: vm; n1, n2 lack it: there is control: netns":                func(e *model.Element) { e.Control = model.ControlVM },
+		"router r2 wants forwarding: xdp; n1, n2 lack it: there is forwarding: bridge, " +
+			"guest": func(e *model.Element) { e.Forwarding = model.ForwardXDP },
+		"router r2 wants control: vm; n1, n2 lack it: there is control: " +
+			"netns": func(e *model.Element) { e.Control = model.ControlVM },
 	} {
 		net := line("lab", 3)
 		change(&net.Elements[1])
@@ -78,7 +82,8 @@ func TestPlanesForOtherKindsAreRefused(t *testing.T) {
 	net.Elements = append(net.Elements, model.Element{Name: "s1", Kind: model.Switch})
 	f.apply(t, net, model.ApplyOptions{})
 	for object, c := range map[string]struct{ forwarding, want string }{
-		"r1": {"router", "router r1 wants forwarding: router; r1 is on n1; n1 lacks it: there is forwarding: bridge, guest, xdp"},
+		"r1": {"router", "router r1 wants forwarding: router; r1 is on n1; n1 lacks it: there is forwarding: bridge, " +
+			"guest, xdp"},
 		"s1": {"xdp", "switch s1 wants forwarding: xdp; s1 is on n1; n1 lacks it: there is forwarding: bridge"},
 	} {
 		_, err := f.set(t, object, "forwarding="+c.forwarding)
@@ -97,7 +102,8 @@ func TestElementsOnNodesWithoutTheirDriverAreRefused(t *testing.T) {
 	f.register(t, "n2", model.ForwardGuest, model.ForwardXDP)
 	net := line("lab", 2)
 	net.Elements[0].Forwarding, net.Elements[0].Node = model.ForwardXDP, "n1"
-	if got := f.refused(t, net); got != "router r1 wants forwarding: xdp; r1 is pinned to n1; n1 lacks it: there is forwarding: guest; "+
+	if got := f.refused(t, net); got != "router r1 wants forwarding: xdp; r1 is pinned to n1; n1 lacks it: there is "+
+		"forwarding: guest; "+
 		"n2 has it: pin r1 to it (node:)" {
 		t.Error(got)
 	}
@@ -109,8 +115,10 @@ func TestConfigurationThatTheSoftwareCannotTakeIsRefused(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	net := line("lab", 2)
 	net.Elements[0].Software = model.SoftwareFRR
-	net.Elements[0].Routes = []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"), Type: model.RouteBlackhole, Metric: 1000}}
-	if got := f.refused(t, net); !strings.Contains(got, "lab/r1: route 192.0.2.0/24: with frr a metric is an administrative distance, 1…255, not 1000") {
+	net.Elements[0].Routes = []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"),
+		Type: model.RouteBlackhole, Metric: 1000}}
+	if got := f.refused(t, net); !strings.Contains(got,
+		"lab/r1: route 192.0.2.0/24: with frr a metric is an administrative distance, 1…255, not 1000") {
 		t.Error(got)
 	}
 }
@@ -121,12 +129,15 @@ func TestOneDeviceIsOneEdge(t *testing.T) {
 	f := start(t, t.TempDir(), substrate)
 	with := func(name string, vlan int) model.Network {
 		net := line(name, 2)
-		net.Edges = []model.Edge{{Name: "wan", End: model.End{Element: "r1", Interface: "up"}, Device: "eth1", VLAN: vlan}}
+		net.Edges = []model.Edge{{Name: "wan", End: model.End{Element: "r1", Interface: "up"},
+			Device: "eth1", VLAN: vlan}}
 		return net
 	}
 	f.apply(t, with("red", 10), model.ApplyOptions{})
 	f.apply(t, with("red", 10), model.ApplyOptions{}) // itself is nobody else
-	if got := f.refused(t, with("blue", 10)); got != "edge wan: eth1 VLAN 10 of node n1 is already edge wan of network red; take another device or VLAN" {
+	if got := f.refused(t, with("blue",
+		10)); got != "edge wan: eth1 VLAN 10 of node n1 is already edge wan of network red; take another device or "+
+		"VLAN" {
 		t.Error(got)
 	}
 	f.apply(t, with("blue", 11), model.ApplyOptions{})
@@ -142,7 +153,8 @@ func TestOneDeviceIsOneEdge(t *testing.T) {
 	f.apply(t, on2, model.ApplyOptions{})
 	net := trunk("green", 0)
 	net.Edges[0].Device = "eth2"
-	if got := f.refused(t, net); got != "edge wan: eth2 of node n1 has edge wan of network violet, and a trunk takes all of a device; take another device" {
+	if got := f.refused(t, net); got != "edge wan: eth2 of node n1 has edge wan of network violet, and a trunk takes "+
+		"all of a device; take another device" {
 		t.Error(got)
 	}
 	net = trunk("green", 0)
@@ -192,7 +204,8 @@ func TestStrictSlices(t *testing.T) {
 	net.Elements[0].CPU, net.Elements[0].Memory, net.Elements[1].CPU = 1000, 1<<30, 1000
 	net.Elements[0].Node, net.Elements[1].Node = "n1", "n2"
 	net.Elements[1].Memory = 1 << 30
-	if got := f.refused(t, net); !strings.HasPrefix(got, "slice: a strict one owns what it says, and it says no packets") {
+	if got := f.refused(t, net); !strings.HasPrefix(got,
+		"slice: a strict one owns what it says, and it says no packets") {
 		t.Errorf("refused with %q", got)
 	}
 	net.Slice.Packets, net.Elements[1].Memory = 1000, 0
@@ -213,12 +226,14 @@ func TestStrictSlicesOwnTables(t *testing.T) {
 	net := line("lab", 2)
 	net.Slice = model.Slice{Mode: model.Strict, Bandwidth: 1e6, Packets: 1000, Tables: 200 << 20, NextHops: 1000}
 	for i := range net.Elements {
-		net.Elements[i].CPU, net.Elements[i].Memory, net.Elements[i].Node, net.Elements[i].Forwarding = 100, 64<<20, "n1", model.ForwardXDP
+		net.Elements[i].CPU, net.Elements[i].Memory, net.Elements[i].Node, net.Elements[i].Forwarding = 100, 64<<20,
+			"n1", model.ForwardXDP
 	}
 	f.apply(t, net, model.ApplyOptions{})
 	f.apply(t, net, model.ApplyOptions{}) // itself is nobody else
 	net.Name, net.Slice.Tables = "other", 30<<20
-	if got := f.refused(t, net); !strings.Contains(got, "its tables of 30MiB do not fit on node n1, where strict slices own 200MiB of 224MiB") {
+	if got := f.refused(t, net); !strings.Contains(got,
+		"its tables of 30MiB do not fit on node n1, where strict slices own 200MiB of 224MiB") {
 		t.Errorf("refused with %q", got)
 	}
 	net.Slice.Tables = 20 << 20
@@ -237,7 +252,8 @@ func TestPlansTellOfEditedConfiguration(t *testing.T) {
 		t.Errorf("nothing edited: %+v", r)
 	}
 	overwrite := model.ApplyOptions{DryRun: true, Overwrite: true}
-	if r := f.apply(t, net, overwrite); !r.Changed || len(r.Notes) != 1 || r.Notes[0] != "where configuration was edited inside r1, it is replaced by the document's" {
+	if r := f.apply(t, net, overwrite); !r.Changed || len(r.Notes) != 1 ||
+		r.Notes[0] != "where configuration was edited inside r1, it is replaced by the document's" {
 		t.Errorf("nothing known: %+v", r)
 	}
 	_, end := f.watch(t, "n1")
@@ -247,10 +263,12 @@ func TestPlansTellOfEditedConfiguration(t *testing.T) {
 		{ID: model.ID{Network: "lab", Element: "r2"}, Phase: model.PhaseRunning}}}); err != nil {
 		t.Fatal(err)
 	}
-	if r := f.apply(t, net, model.ApplyOptions{DryRun: true}); len(r.Notes) != 1 || r.Notes[0] != "r1: frr.conf was edited" {
+	if r := f.apply(t, net, model.ApplyOptions{DryRun: true}); len(r.Notes) != 1 ||
+		r.Notes[0] != "r1: frr.conf was edited" {
 		t.Errorf("edited: %+v", r)
 	}
-	if r := f.apply(t, net, overwrite); len(r.Notes) != 1 || !strings.HasPrefix(r.Notes[0], "the configuration that was edited inside r1 is replaced") {
+	if r := f.apply(t, net, overwrite); len(r.Notes) != 1 ||
+		!strings.HasPrefix(r.Notes[0], "the configuration that was edited inside r1 is replaced") {
 		t.Errorf("edited, to be replaced: %+v", r)
 	}
 }
@@ -272,7 +290,8 @@ func TestLinksTellTheirAssignedSubnets(t *testing.T) {
 	r := f.apply(t, line("lab", 2), model.ApplyOptions{})
 	want := r.Record.Assigned.Links["r1--r2"].Prefixes
 	d, err := f.Dump("lab", api.Parts{Links: true})
-	if err != nil || len(want) == 0 || len(d.Links) != 1 || len(d.Links[0].Link.Prefixes) != len(want) || d.Links[0].Link.Prefixes[0] != want[0] {
+	if err != nil || len(want) == 0 || len(d.Links) != 1 || len(d.Links[0].Link.Prefixes) != len(want) ||
+		d.Links[0].Link.Prefixes[0] != want[0] {
 		t.Errorf("%v, links %+v, assigned %v", err, d.Links, want)
 	}
 	if doc, _ := f.Network("lab"); len(doc.Network.Links[0].Prefixes) != 0 {
@@ -287,7 +306,8 @@ func TestDelaysThatANodesKernelCannotMakeAreRefused(t *testing.T) {
 		if can {
 			f.offer(t, "n1", model.OfferOf(model.FeatureDelay, nil)...)
 		}
-		for _, change := range []func(*model.Link){func(l *model.Link) { l.Delay = 1e6 }, func(l *model.Link) { l.Delay, l.Jitter = 1e6, 1e6 }} {
+		for _, change := range []func(*model.Link){func(l *model.Link) { l.Delay = 1e6 },
+			func(l *model.Link) { l.Delay, l.Jitter = 1e6, 1e6 }} {
 			net := line("slow", 3)
 			change(&net.Links[1])
 			if can {

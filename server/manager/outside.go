@@ -55,8 +55,8 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 	return out, listeners, nil
 }
 
-// serversOf are the addresses to tell others, the best first: what is advertised, what is listened on by name or address,
-// and this machine's own addresses.
+// serversOf are the addresses to tell others, the best first: what is advertised, what is listened on by name or
+// address, and this machine's own addresses.
 func serversOf(listen, advertise []string) []string {
 	servers := slices.Clone(advertise)
 	for _, address := range listen {

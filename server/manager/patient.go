@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// patience is how long who asks is kept waiting for agents that are being started again: what they had made when they, or
-// the manager, were killed runs on, and nobody is to be told otherwise. They come back within a second.
+// patience is how long who asks is kept waiting for agents that are being started again: what they had made when they,
+// or the manager, were killed runs on, and nobody is to be told otherwise. They come back within a second.
 const patience = 4 * time.Second
 
 // patient is a Manager as users see it.
@@ -85,7 +85,8 @@ func (m *Manager) allHeard() bool {
 	defer m.mu.RUnlock()
 	for _, n := range m.networks {
 		for name, p := range n.parts {
-			if on := m.nodes[name]; on != nil && (!on.heard || on.reported < p.revision || on.atWork[n.record.Network.Name]) {
+			if on := m.nodes[name]; on != nil && (!on.heard || on.reported < p.revision ||
+				on.atWork[n.record.Network.Name]) {
 				return false
 			}
 		}

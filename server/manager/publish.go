@@ -18,8 +18,10 @@ type part struct {
 }
 
 // makeParts works out a network's parts by node.
-func (m *Manager) makeParts(r model.Record, resolved model.Resolved, substrate model.Substrate) (map[string]part, error) {
-	states := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Assigned, Overrides: r.Overrides, Policies: r.Policies}}, substrate)
+func (m *Manager) makeParts(r model.Record, resolved model.Resolved,
+	substrate model.Substrate) (map[string]part, error) {
+	states := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Assigned, Overrides: r.Overrides,
+		Policies: r.Policies}}, substrate)
 	parts := map[string]part{}
 	for node, state := range states {
 		for _, nn := range state.Networks {
@@ -41,7 +43,8 @@ func (m *Manager) makeParts(r model.Record, resolved model.Resolved, substrate m
 // does not go back when this process starts again. The lock is held.
 func (m *Manager) advance(storeRevision int64) { m.revision = max(storeRevision, m.revision+1) }
 
-// publish makes parts what the network's nodes shall have; nodes whose part is as before are not told. The lock is held.
+// publish makes parts what the network's nodes shall have; nodes whose part is as before are not told. The lock is
+// held.
 func (m *Manager) publish(n *network, parts map[string]part) {
 	old := n.parts
 	n.parts = parts
@@ -87,8 +90,8 @@ func (m *Manager) header(n *node) model.NodeState {
 	return state
 }
 
-// whole is a model.Update with the node's whole state, put together from the parts without encoding those again: agents of
-// earlier versions ask for it. The lock is held.
+// whole is a model.Update with the node's whole state, put together from the parts without encoding those again: agents
+// of earlier versions ask for it. The lock is held.
 func (m *Manager) whole(n *node) [][]byte {
 	var parts [][]byte
 	for _, name := range slices.Sorted(maps.Keys(m.networks)) {
@@ -105,8 +108,8 @@ type sent struct {
 	networks map[string]int64 // the revisions of their parts
 }
 
-// changes are the model.Updates that lead from what a stream was told before, nil at its beginning, to what the node shall have
-// now: each network whose part is another, and then the rest. The lock is held.
+// changes are the model.Updates that lead from what a stream was told before, nil at its beginning, to what the node
+// shall have now: each network whose part is another, and then the rest. The lock is held.
 func (m *Manager) changes(n *node, before *sent) ([][]byte, *sent) {
 	now := &sent{n.revision, map[string]int64{}}
 	change := model.StateChange{Whole: before == nil}
@@ -136,8 +139,8 @@ func (m *Manager) changes(n *node, before *sent) ([][]byte, *sent) {
 	return encodeChange(m.header(n), change, changed), now
 }
 
-// encodeChange are the model.Updates of a change: the networks, which are encoded already, a line each, and then the state
-// without them, which makes them so.
+// encodeChange are the model.Updates of a change: the networks, which are encoded already, a line each, and then the
+// state without them, which makes them so.
 func encodeChange(state model.NodeState, change model.StateChange, networks [][]byte) [][]byte {
 	head, tail := []byte(`{"network":`), []byte("}\n")
 	pieces := make([][]byte, 0, 3*len(networks)+1)

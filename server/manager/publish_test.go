@@ -71,7 +71,8 @@ func TestEveryFieldOfTheStateIsTold(t *testing.T) {
 			}
 			state.Networks, parts = append(state.Networks, nn), append(parts, b)
 		}
-		if line := bytes.Join(encodeState(state, parts), nil); line[len(line)-1] != '\n' || bytes.Count(line, []byte("\n")) != 1 {
+		if line := bytes.Join(encodeState(state, parts), nil); line[len(line)-1] != '\n' ||
+			bytes.Count(line, []byte("\n")) != 1 {
 			t.Fatalf("not one line: %q", line)
 		}
 		for form, pieces := range map[string][][]byte{
@@ -146,7 +147,8 @@ func TestOnlyChangedNetworksAreTold(t *testing.T) {
 				object = n.Elements[0].Name
 			}
 		}
-		if _, err := f.Set(t.Context(), name, model.SetRequest{Object: object, Values: []model.Assignment{{Key: "memory", Value: "70MiB"}}}); err != nil {
+		if _, err := f.Set(t.Context(), name,
+			model.SetRequest{Object: object, Values: []model.Assignment{{Key: "memory", Value: "70MiB"}}}); err != nil {
 			t.Fatal(err)
 		}
 	}

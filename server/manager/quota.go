@@ -17,7 +17,8 @@ import (
 // checkOwner tells why a name cannot be an owner's. Whoever applies a network owns it, and directories give users names
 // that networks cannot have (alice@example.org).
 func checkOwner(name string) error {
-	if name == "" || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
+	if name == "" || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }) {
 		return fmt.Errorf("%q is no user's name; one without spaces was expected", name)
 	}
 	return nil
@@ -31,7 +32,8 @@ func checkOnly(owner string, documents []model.Document, situations []*network) 
 			return api.Forbidden("network %s is not user %s's; choose another name", net.Name, owner)
 		}
 		if net.Owner != "" && net.Owner != owner {
-			return api.Forbidden("network %s: user %s is an owner and may make networks in the own name only, not in %s's (owner:)",
+			return api.Forbidden("network %s: user %s is an owner and may make networks in the own name only, not in "+
+				"%s's (owner:)",
 				net.Name, owner, net.Owner)
 		}
 		if old != nil && old.record.Owner != owner {
@@ -95,7 +97,8 @@ func (m *Manager) Quotas() []model.QuotaStatus {
 }
 
 // SetQuota changes a quota. What is there already stays, also where it is more.
-func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error) {
+func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name string,
+	request model.QuotaRequest) (model.QuotaStatus, error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	m.mu.RLock()
@@ -119,10 +122,13 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 	}
 	q, problems := (*of)[name].Assign(request.Values)
 	if kind == model.QuotaOfNetwork && q.Networks+q.Requests+q.Streams != 0 {
-		problems = append(problems, fmt.Errorf("networks, requests, streams: one network has no number of these; they are an owner's (owner/NAME)"))
+		problems = append(problems,
+			fmt.Errorf("networks, requests, streams: one network has no number of these; they are an owner's "+
+				"(owner/NAME)"))
 	}
 	if len(problems) > 0 {
-		return model.QuotaStatus{}, api.Invalid(fmt.Sprintf("the quota of %s %s is not changed", kind, name), problems...)
+		return model.QuotaStatus{},
+			api.Invalid(fmt.Sprintf("the quota of %s %s is not changed", kind, name), problems...)
 	}
 	if *of == nil {
 		*of = map[string]model.Quota{}
@@ -170,7 +176,8 @@ func (m *Manager) Bounds(c api.Caller) api.Bounds {
 const (
 	// adminTimes is how many times what an owner may have under way administrators may who are elsewhere.
 	adminTimes = 4
-	// A node has one watch of what it shall have, and a request or two under way; a report of 20,000 elements has some 24 MB.
+	// A node has one watch of what it shall have, and a request or two under way; a report of 20,000 elements has some
+	// 24 MB.
 	nodeRequests = 8
 	nodeStreams  = 3
 	nodeBody     = 32 << 20

@@ -21,13 +21,15 @@ type rebuilt struct {
 	notes    []string                     // what of it could not be had back
 }
 
-// rebuild puts a network together. What was chosen for it – addresses, loopbacks, gateways – becomes a part of its document:
-// whether somebody had written it nobody knows any more. Numbers are those that other networks do not have. Partial does without
-// the links of which only one end is known, since the node of the other does not answer.
-func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numbers *resolve.Numbers) (*rebuilt, error) {
+// rebuild puts a network together. What was chosen for it – addresses, loopbacks, gateways – becomes a part of its
+// document: whether somebody had written it nobody knows any more. Numbers are those that other networks do not have.
+// Partial does without the links of which only one end is known, since the node of the other does not answer.
+func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
+	numbers *resolve.Numbers) (*rebuilt, error) {
 	r := &rebuilt{parts: parts}
 	net := model.Network{Name: name}
-	as := model.Assigned{Links: map[string]model.AssignedLink{}, Placement: model.Placement{Elements: map[string]string{}}}
+	as := model.Assigned{Links: map[string]model.AssignedLink{},
+		Placement: model.Placement{Elements: map[string]string{}}}
 	overrides := map[string]model.Override{}
 	ends := map[string][]model.End{} // by link, as they were found
 	links := map[string]model.Link{}
@@ -37,12 +39,14 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numb
 		case as.Index == 0:
 			as.Index, net.Slice, net.Owner = part.Index, part.Slice, part.Owner
 		case as.Index != part.Index:
-			return nil, fmt.Errorf("its nodes do not agree: node %s has it as number %d, another as %d; these are two networks of one name", node,
+			return nil, fmt.Errorf("its nodes do not agree: node %s has it as number %d, another as %d; these are "+
+				"two networks of one name", node,
 				part.Index, as.Index)
 		}
 		for _, e := range part.Elements {
 			if other, twice := as.Placement.Elements[e.Name]; twice {
-				return nil, fmt.Errorf("element %s is on node %s and on node %s: which of them is the newer cannot be told", e.Name, other, node)
+				return nil, fmt.Errorf("element %s is on node %s and on node %s: which of them is the newer cannot "+
+					"be told", e.Name, other, node)
 			}
 			as.Placement.Elements[e.Name] = node
 			described := make([]model.Interface, len(e.Interfaces))
@@ -81,17 +85,21 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool, numb
 	for _, link := range slices.Sorted(maps.Keys(ends)) {
 		l, at := links[link], ends[link]
 		if len(at) == 1 && partial {
-			r.notes = append(r.notes, fmt.Sprintf("link %s is left out, with what is at its other end: only that at %s is known", link, at[0].Element))
+			r.notes = append(r.notes,
+				fmt.Sprintf("link %s is left out, with what is at its other end: only that at %s is known",
+					link, at[0].Element))
 			leaveOut(&net, at[0])
 			continue
 		}
 		if len(at) != 2 {
-			return nil, fmt.Errorf("of link %s only the end at %s is known: a node that has the other has not answered; "+
+			return nil, fmt.Errorf("of link %s only the end at %s is known: a node that has the other has not "+
+				"answered; "+
 				"wait for it, or, if it is lost for good, do without the link (--changed)", link, at[0].Element)
 		}
 		// The first end is the one that the link's name begins with, where it does.
 		slices.SortFunc(at, func(a, b model.End) int {
-			return cmp.Or(boolOrder(strings.HasPrefix(link, b.Element+"--"), strings.HasPrefix(link, a.Element+"--")), cmp.Compare(a.Element, b.Element))
+			return cmp.Or(boolOrder(strings.HasPrefix(link, b.Element+"--"), strings.HasPrefix(link, a.Element+"--")),
+				cmp.Compare(a.Element, b.Element))
 		})
 		l.Ends = [2]model.End{at[0], at[1]}
 		net.Links = append(net.Links, l)
@@ -150,7 +158,8 @@ func (r *rebuilt) compare() {
 	for node := range r.parts {
 		substrate.Nodes = append(substrate.Nodes, model.SubstrateNode{Name: node})
 	}
-	states := model.NodeStates([]model.ResolvedRecord{{Network: r.resolved, Assigned: r.record.Assigned, Overrides: r.record.Overrides}}, substrate)
+	states := model.NodeStates([]model.ResolvedRecord{{Network: r.resolved, Assigned: r.record.Assigned,
+		Overrides: r.record.Overrides}}, substrate)
 	for _, node := range slices.Sorted(maps.Keys(r.parts)) {
 		var now model.NodeNetwork
 		if n := states[node].Networks; len(n) == 1 {
@@ -162,7 +171,8 @@ func (r *rebuilt) compare() {
 		}
 		for _, e := range r.parts[node].Elements {
 			if was := canonical(e); was != is[e.Name] {
-				r.notes = append(r.notes, fmt.Sprintf("element %s is not put together as it is: %s", e.Name, difference(was, is[e.Name])))
+				r.notes = append(r.notes, fmt.Sprintf("element %s is not put together as it is: %s", e.Name,
+					difference(was, is[e.Name])))
 			}
 		}
 	}
@@ -174,7 +184,8 @@ func canonical(e model.NodeElement) string {
 	for i := range e.Interfaces {
 		if f := e.Interfaces[i].Far; f != nil && len(f.Peers) > 1 {
 			far := *f
-			far.Peers = slices.SortedFunc(slices.Values(far.Peers), func(a, b model.LinkPeer) int { return cmp.Compare(a.MAC, b.MAC) })
+			far.Peers = slices.SortedFunc(slices.Values(far.Peers),
+				func(a, b model.LinkPeer) int { return cmp.Compare(a.MAC, b.MAC) })
 			e.Interfaces[i].Far = &far
 		}
 	}

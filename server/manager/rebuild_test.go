@@ -45,7 +45,8 @@ func TestExamplesAreRebuilt(t *testing.T) {
 					}
 				}
 				parts := map[string]model.NodeNetwork{}
-				for node, s := range model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: as, Overrides: overrides}}, substrate) {
+				for node, s := range model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: as,
+					Overrides: overrides}}, substrate) {
 					if len(s.Networks) > 0 {
 						parts[node] = s.Networks[0]
 					}
@@ -58,7 +59,8 @@ func TestExamplesAreRebuilt(t *testing.T) {
 					t.Errorf("%s on %d nodes: %s", net.Name, nodes, n)
 				}
 				got := r.record
-				if got.Assigned.Index != as.Index || !reflect.DeepEqual(got.Assigned.Placement.Elements, as.Placement.Elements) ||
+				if got.Assigned.Index != as.Index || !reflect.DeepEqual(got.Assigned.Placement.Elements,
+					as.Placement.Elements) ||
 					len(got.Network.Links) != len(net.Links) || len(got.Network.Elements) != len(net.Elements) {
 					t.Errorf("%s: %+v", net.Name, got.Assigned)
 				}
@@ -72,7 +74,8 @@ func TestExamplesAreRebuilt(t *testing.T) {
 							lacking[node] = part
 						}
 					}
-					if _, err := rebuild(net.Name, lacking, false, resolve.NewNumbers()); err == nil && len(net.Links) > 0 {
+					if _, err := rebuild(net.Name, lacking, false, resolve.NewNumbers()); err == nil &&
+						len(net.Links) > 0 {
 						t.Errorf("%s: rebuilt without node n1", net.Name)
 					}
 					restored += rest(t, net.Name, lacking)
@@ -89,8 +92,8 @@ func TestExamplesAreRebuilt(t *testing.T) {
 	}
 }
 
-// rest puts together what there is of a network one of whose nodes is lost for good, and tells how many are: every element that is left,
-// each link between such, and a word of each that is not.
+// rest puts together what there is of a network one of whose nodes is lost for good, and tells how many are: every
+// element that is left, each link between such, and a word of each that is not.
 func rest(t *testing.T, name string, parts map[string]model.NodeNetwork) int {
 	t.Helper()
 	r, err := rebuild(name, parts, true, resolve.NewNumbers())

@@ -34,8 +34,8 @@ func (m *Manager) kept(ctx context.Context) (states map[string]model.NodeState, 
 	return states, silent
 }
 
-// Recover puts networks together again from what nodes were told to have, and takes them into the store: those named, or all
-// that the store does not know. Their numbers, addresses and places stay, so that nothing that runs is touched.
+// Recover puts networks together again from what nodes were told to have, and takes them into the store: those named,
+// or all that the store does not know. Their numbers, addresses and places stay, so that nothing that runs is touched.
 func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (result model.RecoverResult, err error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -73,9 +73,10 @@ func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (re
 	return result, err
 }
 
-// believedParts are what nodes tell that they were told to have, by network and node, as far as it was placed there at some time;
-// and in words what is not believed. The lock is held.
-func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[string]map[string]model.NodeNetwork, unbelieved []string) {
+// believedParts are what nodes tell that they were told to have, by network and node, as far as it was placed there at
+// some time; and in words what is not believed. The lock is held.
+func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[string]map[string]model.NodeNetwork,
+	unbelieved []string) {
 	parts = map[string]map[string]model.NodeNetwork{}
 	for _, node := range slices.Sorted(maps.Keys(states)) {
 		is := m.nodes[node]
@@ -91,15 +92,17 @@ func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[st
 			parts[n.Name][node] = n
 		}
 		if len(unproven) > 0 {
-			unbelieved = append(unbelieved, fmt.Sprintf("%s: what it says of %s is not believed, since nothing shows that it was ever placed there",
-				node, shorten(unproven)))
+			unbelieved = append(unbelieved,
+				fmt.Sprintf("%s: what it says of %s is not believed, since nothing shows that it was ever placed there",
+					node, shorten(unproven)))
 		}
 	}
 	return parts, unbelieved
 }
 
 // recovered puts one network together. The lock is held.
-func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, others []*change, changed bool) (*change, []string, error) {
+func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, others []*change,
+	changed bool) (*change, []string, error) {
 	held := m.heldOn(name)
 	own := m.networks[name]
 	switch {
@@ -136,21 +139,26 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 		return nil, nil, err
 	}
 	if !r.same() && !changed {
-		return nil, r.notes, fmt.Errorf("%s of it would not be exactly as they are; --changed takes it in all the same", counts(len(r.notes), "element"))
+		return nil, r.notes, fmt.Errorf("%s of it would not be exactly as they are; --changed takes it in all the same",
+			counts(len(r.notes), "element"))
 	}
 	now := time.Now().UTC()
 	r.record.Created, r.record.Modified = now, now
 	if own != nil {
 		r.record.Revision = own.record.Revision + 1
 	}
-	notes := append(r.notes, "not known to nodes: what it expects (expect:), its pools, and which values were written, set or assigned: all are written now")
-	if placed, err := embedding.Embed(m.substrate, nil, embedding.UsageOf(records), r.resolved, embedding.Current{Placement: r.record.Assigned.Placement}); err != nil {
+	notes := append(r.notes,
+		"not known to nodes: what it expects (expect:), its pools, and which values were written, set or assigned: "+
+			"all are written now")
+	if placed, err := embedding.Embed(m.substrate, nil, embedding.UsageOf(records), r.resolved,
+		embedding.Current{Placement: r.record.Assigned.Placement}); err != nil {
 		notes = append(notes, "its links' paths reserve nothing: "+strings.ReplaceAll(err.Error(), "\n", " "))
 	} else if maps.Equal(placed.Elements, r.record.Assigned.Placement.Elements) {
 		r.record.Assigned.Placement = placed
 	}
 	return &change{record: r.record, resolved: r.resolved, reason: "NetworkRecovered",
-		message: fmt.Sprintf("was put together again from what %s was told: %s", shorten(slices.Sorted(maps.Keys(parts))),
+		message: fmt.Sprintf("was put together again from what %s was told: %s",
+			shorten(slices.Sorted(maps.Keys(parts))),
 			counts(len(r.record.Network.Elements), "element"))}, notes, nil
 }
 
@@ -163,11 +171,13 @@ func collides(r *model.Record, others []model.Record) error {
 	for i := range others {
 		o := &others[i]
 		if o.Assigned.Index == r.Assigned.Index {
-			return fmt.Errorf("network %s of this store has its number %d: delete that one first", o.Network.Name, r.Assigned.Index)
+			return fmt.Errorf("network %s of this store has its number %d: delete that one first",
+				o.Network.Name, r.Assigned.Index)
 		}
 		for _, l := range o.Assigned.Links {
 			if vnis[l.VNI] {
-				return fmt.Errorf("network %s of this store has its tunnel number %d: delete that one first", o.Network.Name, l.VNI)
+				return fmt.Errorf("network %s of this store has its tunnel number %d: delete that one first",
+					o.Network.Name, l.VNI)
 			}
 		}
 	}

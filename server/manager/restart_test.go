@@ -62,7 +62,8 @@ func TestDeleteWaitsForTheNodesAndSurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Its name and its number are free again.
-	if r := f.apply(t, line("lab", 2), model.ApplyOptions{}); r.Record.Revision != 1 || r.Record.Assigned.Index != lab.Record.Assigned.Index {
+	if r := f.apply(t, line("lab", 2), model.ApplyOptions{}); r.Record.Revision != 1 ||
+		r.Record.Assigned.Index != lab.Record.Assigned.Index {
 		t.Errorf("made anew: revision %d, index %d", r.Record.Revision, r.Record.Assigned.Index)
 	}
 }
@@ -175,7 +176,9 @@ func TestAfterARestartReportsAreWaitedFor(t *testing.T) {
 	// The agent is killed: what it told last counts.
 	end()
 	d, err := p.Dump("", api.Parts{Networks: true, Elements: true})
-	if err != nil || d.Networks[0].Running != 0 || d.Networks[0].Unknown != 2 || d.Elements[0].LastTold == 0 || d.Elements[0].Phase != model.PhaseRunning || !strings.Contains(d.Elements[0].Message, "agent of node n1 is away") {
+	if err != nil || d.Networks[0].Running != 0 || d.Networks[0].Unknown != 2 || d.Elements[0].LastTold == 0 ||
+		d.Elements[0].Phase != model.PhaseRunning || !strings.Contains(d.Elements[0].Message,
+		"agent of node n1 is away") {
 		t.Errorf("with the agent away: %+v, %v", d, err)
 	}
 	// One that is back, and has not looked yet, finds no elements.

@@ -11,19 +11,20 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// What an administrator has decided about an element – that it is cut off, what is done when it attacks – is not the owner's
-// to undo. So when an owner deletes it, or its network, that is kept by owner, network and element, and counts again when
-// the owner makes it anew, until an administrator ends it. An administrator who deletes ends it.
+// What an administrator has decided about an element – that it is cut off, what is done when it attacks – is not the
+// owner's to undo. So when an owner deletes it, or its network, that is kept by owner, network and element, and counts
+// again when the owner makes it anew, until an administrator ends it. An administrator who deletes ends it.
 
 const (
-	// maxRestraints is how much may be kept so of one owner: whoever attacks with ever other names cannot fill the store.
+	// maxRestraints is how much may be kept so of one owner: whoever attacks with ever other names cannot fill the
+	// store.
 	maxRestraints = 128
 	// maxKeptReason bounds each reason that is kept so, in bytes.
 	maxKeptReason = 256
 )
 
-// restraintsOf are what administrators have decided about elements of a record, or about its network, that a document does
-// not have any more; nil is no document: the network goes.
+// restraintsOf are what administrators have decided about elements of a record, or about its network, that a document
+// does not have any more; nil is no document: the network goes.
 func restraintsOf(r *model.Record, doc *model.Network) (all []model.Restraint) {
 	stays := map[string]bool{"": doc != nil}
 	if doc != nil {
@@ -78,14 +79,17 @@ func (m *Manager) keep(ctx context.Context, lost []model.Restraint) error {
 		}
 	}
 	if n > maxRestraints && len(next) > len(m.restraints) {
-		return api.Forbidden("administrators' quarantines and policies of %d deleted elements of user %s would be kept, %d at most are: "+
-			"an administrator releases some first (`polyplane quarantine list` shows them), or does this", n, owner, maxRestraints)
+		return api.Forbidden("administrators' quarantines and policies of %d deleted elements of user %s would be "+
+			"kept, %d at most are: "+
+			"an administrator releases some first (`polyplane quarantine list` shows them), or does this", n,
+			owner, maxRestraints)
 	}
 	return m.putRestraints(ctx, next)
 }
 
 func byElement(a, b model.Restraint) int {
-	return cmp.Or(cmp.Compare(a.ID.Network, b.ID.Network), cmp.Compare(a.ID.Element, b.ID.Element), cmp.Compare(a.Owner, b.Owner))
+	return cmp.Or(cmp.Compare(a.ID.Network, b.ID.Network), cmp.Compare(a.ID.Element, b.ID.Element),
+		cmp.Compare(a.Owner, b.Owner))
 }
 
 // putRestraints stores what is kept. changing is held.
@@ -127,8 +131,8 @@ func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
 	})
 }
 
-// keptViews are what is kept of elements that are not there, as users see it; owner is who asks, empty for one who may see
-// everything. The lock is held.
+// keptViews are what is kept of elements that are not there, as users see it; owner is who asks, empty for one who may
+// see everything. The lock is held.
 func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
 	for _, r := range m.restraints {
 		if network != "" && r.ID.Network != network || owner != "" && r.Owner != owner {
@@ -139,7 +143,8 @@ func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
 				continue
 			}
 		}
-		v := model.PolicyView{ID: r.ID, Attack: cmp.Or(r.Attack, model.AttackTell), Administrator: r.Attack != "", Quarantined: r.Quarantined}
+		v := model.PolicyView{ID: r.ID, Attack: cmp.Or(r.Attack, model.AttackTell), Administrator: r.Attack != "",
+			Quarantined: r.Quarantined}
 		if r.Quarantined {
 			v.Reason = r.Reason + " (kept: user " + r.Owner + " has deleted it)"
 		}

@@ -16,11 +16,12 @@ import (
 // maxValues is how many fields one request sets.
 const maxValues = 64
 
-// Set changes fields of a network, or of one element or link of it, as an apply of a document that says so would: all of
-// them, or none with all reasons. They stay until they are set again or a document names them.
+// Set changes fields of a network, or of one element or link of it, as an apply of a document that says so would: all
+// of them, or none with all reasons. They stay until they are set again or a document names them.
 func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest) (result model.SetResult, err error) {
 	if len(request.Values) > maxValues {
-		return result, api.Invalid(fmt.Sprintf("%d values are too many for one request; %d are allowed", len(request.Values), maxValues))
+		return result, api.Invalid(fmt.Sprintf("%d values are too many for one request; %d are allowed",
+			len(request.Values), maxValues))
 	}
 	var others []model.Record
 	var marks model.Settings
@@ -79,7 +80,8 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 		words[i] = v.Key + "=" + v.Value
 	}
 	change := &change{record: next, resolved: resolved, reason: "NetworkSet",
-		message: fmt.Sprintf("revision %d: %s was set: %s", next.Revision, objectName(name, request.Object), strings.Join(words, " "))}
+		message: fmt.Sprintf("revision %d: %s was set: %s", next.Revision, objectName(name, request.Object),
+			strings.Join(words, " "))}
 	if err := m.commit(ctx, change); err != nil {
 		return model.SetResult{}, err
 	}
@@ -96,7 +98,8 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 
 // equalSettings tells whether the same fields were set.
 func equalSettings(a, b model.Settings) bool {
-	return slices.Equal(a.Network, b.Network) && reflect.DeepEqual(a.Elements, b.Elements) && reflect.DeepEqual(a.Links, b.Links)
+	return slices.Equal(a.Network, b.Network) && reflect.DeepEqual(a.Elements, b.Elements) &&
+		reflect.DeepEqual(a.Links, b.Links)
 }
 
 func objectName(network, object string) string {

@@ -18,8 +18,8 @@ func (f *fixture) set(t *testing.T, object string, values ...string) (model.SetR
 	return f.Set(t.Context(), "lab", r)
 }
 
-// What is set is told to the nodes that have it, stays through applies that leave it out and through a restart, and goes
-// with one that names it.
+// What is set is told to the nodes that have it, stays through applies that leave it out and through a restart, and
+// goes with one that names it.
 func TestSet(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(2))
 	doc := line("lab", 2)
@@ -38,7 +38,8 @@ func TestSet(t *testing.T) {
 	if r, err = f.set(t, "r1--r2", "bandwidth=10Mbit", "loss=1%"); err != nil || len(r.Nodes) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if s := f.desired(t, "n2").Networks[0].Elements[0].Interfaces[0].Shape; s == nil || s.Bandwidth != 1e7 || s.Loss != 0.01 {
+	if s := f.desired(t, "n2").Networks[0].Elements[0].Interfaces[0].Shape; s == nil ||
+		s.Bandwidth != 1e7 || s.Loss != 0.01 {
 		t.Errorf("n2 is told %+v", s)
 	}
 	if r, err = f.set(t, "r1", "cpu=0.5"); err != nil || r.Changed {
@@ -51,14 +52,16 @@ func TestSet(t *testing.T) {
 	f = start(t, f.dir, substrateOf(2))
 	doc.Elements[0].CPU = 250
 	f.apply(t, doc, model.ApplyOptions{})
-	if n := mustNetwork(t, f, "lab").Network; n.Elements[0].CPU != 250 || n.Elements[0].Memory != 64<<20 || n.Links[0].Bandwidth != 1e7 {
+	if n := mustNetwork(t, f, "lab").Network; n.Elements[0].CPU != 250 || n.Elements[0].Memory != 64<<20 ||
+		n.Links[0].Bandwidth != 1e7 {
 		t.Errorf("after an apply that names cpu: %+v", n)
 	}
 	doc.Elements[0].CPU = 0 // the document's to take back
 	f.apply(t, doc, model.ApplyOptions{})
 	doc.Zeros.Links = map[string][]string{"r1--r2": {"loss"}}
 	f.apply(t, doc, model.ApplyOptions{})
-	if n := mustNetwork(t, f, "lab").Network; n.Links[0].Loss != 0 || n.Links[0].Bandwidth != 1e7 || n.Zeros.Links != nil {
+	if n := mustNetwork(t, f, "lab").Network; n.Links[0].Loss != 0 || n.Links[0].Bandwidth != 1e7 ||
+		n.Zeros.Links != nil {
 		t.Errorf("after an apply that says loss: 0: %+v", n)
 	}
 	doc.Zeros = model.Settings{}
@@ -130,7 +133,8 @@ func TestSuspendedElements(t *testing.T) {
 	act(model.ActionQuarantine, model.Override{Quarantined: true, Reason: "by hand", Held: true, Restarts: 1})
 	act(model.ActionStop, model.Override{Quarantined: true, Reason: "by hand", Held: true, Stopped: true, Restarts: 1})
 	act(model.ActionStart, model.Override{Quarantined: true, Reason: "by hand", Held: true, Restarts: 1})
-	act(model.ActionSuspend, model.Override{Quarantined: true, Reason: "by hand", Held: true, Suspended: true, Restarts: 1})
+	act(model.ActionSuspend, model.Override{Quarantined: true, Reason: "by hand", Held: true,
+		Suspended: true, Restarts: 1})
 	act(model.ActionResume, model.Override{Quarantined: true, Reason: "by hand", Held: true, Restarts: 1})
 	f.apply(t, line("lab", 3), model.ApplyOptions{})
 	act(model.ActionRelease, model.Override{Restarts: 1})
@@ -155,7 +159,8 @@ func TestQuotas(t *testing.T) {
 	f.stop()
 	f = start(t, f.dir, substrateOf(1)) // they are stored
 	_, err := f.Apply(t.Context(), line("two", 3), alice)
-	if p := problem(t, err); !strings.Contains(p.Error(), "owner alice's quota of elements is 5: it asks for 3, other networks have 3, which is 1 too much") {
+	if p := problem(t, err); !strings.Contains(p.Error(),
+		"owner alice's quota of elements is 5: it asks for 3, other networks have 3, which is 1 too much") {
 		t.Errorf("too many elements: %v", err)
 	}
 	f.apply(t, line("two", 3), bob)
@@ -175,7 +180,8 @@ func TestQuotas(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.apply(t, line("two", 3), bob)
-	if _, err := f.Apply(t.Context(), line("two", 4), bob); err == nil || !strings.Contains(err.Error(), "network two's quota of elements is 2") {
+	if _, err := f.Apply(t.Context(), line("two", 4), bob); err == nil ||
+		!strings.Contains(err.Error(), "network two's quota of elements is 2") {
 		t.Errorf("more than a quota: %v", err)
 	}
 	if err := quota(model.QuotaOfNetwork, "two", "networks=2"); err == nil {
@@ -197,7 +203,8 @@ func TestQuotas(t *testing.T) {
 	}
 	dan := model.ApplyOptions{Owner: "dan@example.org"}
 	f.apply(t, line("dans", 1), dan)
-	if _, err := f.Apply(t.Context(), line("more", 1), dan); err == nil || !strings.Contains(err.Error(), "quota of networks is 1") {
+	if _, err := f.Apply(t.Context(), line("more", 1), dan); err == nil ||
+		!strings.Contains(err.Error(), "quota of networks is 1") {
 		t.Errorf("one more: %v", err)
 	}
 	for _, name := range []string{"", "two words", "\xff"} {
@@ -216,7 +223,8 @@ func TestQuotas(t *testing.T) {
 	bird.Elements[0].Software, bird.Elements[0].CPU = model.SoftwareBIRD, 500
 	f.apply(t, bird, model.ApplyOptions{Owner: "carol"})
 	bird.Elements[1].Software = model.SoftwareBIRD
-	if _, err := f.Apply(t.Context(), bird, model.ApplyOptions{}); err == nil || !strings.Contains(err.Error(), "without cpu: r2 would not be limited") {
+	if _, err := f.Apply(t.Context(), bird, model.ApplyOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "without cpu: r2 would not be limited") {
 		t.Errorf("without cpu: %v", err)
 	}
 	if err := quota(model.QuotaOfOwner, "alice", "elements=", "networks="); err != nil {

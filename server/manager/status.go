@@ -69,7 +69,8 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 		if parts.Elements {
 			for i := range n.resolved.Elements {
 				e := n.resolved.Elements[i]
-				d.Elements = append(d.Elements, model.ElementView{ElementStatus: m.elementStatus(n, e.Name), Element: e})
+				d.Elements = append(d.Elements,
+					model.ElementView{ElementStatus: m.elementStatus(n, e.Name), Element: e})
 			}
 		}
 		if parts.Links {
@@ -101,7 +102,8 @@ func (m *Manager) toldOf(n *network, element string) model.ElementStatus {
 	on := m.nodes[s.Node]
 	switch {
 	case on == nil:
-		s.Phase, s.Message = model.PhaseFailed, fmt.Sprintf("it is placed on node %q, which the substrate does not have", s.Node)
+		s.Phase, s.Message = model.PhaseFailed,
+			fmt.Sprintf("it is placed on node %q, which the substrate does not have", s.Node)
 	case on.mute() != "":
 		reported, ok := on.elements[id]
 		if s.Message = on.mute(); ok { // what runs there goes on running
@@ -170,7 +172,8 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	}
 	switch {
 	case r.Deleting:
-		s.Phase, s.Message = model.PhasePending, "is being deleted, waiting for "+shorten(slices.Sorted(maps.Keys(n.leaving)))
+		s.Phase, s.Message = model.PhasePending, "is being deleted, waiting for "+
+			shorten(slices.Sorted(maps.Keys(n.leaving)))
 	case s.Failed > 0:
 		s.Phase, s.Message = model.PhaseFailed, failure
 		if s.Failed > 1 {

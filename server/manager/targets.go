@@ -65,7 +65,8 @@ func questions(n *network, request model.CheckRequest) ([]*question, error) {
 	}
 	q.neighbours(request.Neighbours, random)
 	if len(q.list) > maxProbes {
-		return nil, api.Invalid(fmt.Sprintf("a check of %d probes is too much at once; ask for a sample (at most %d probes)", len(q.list), maxProbes))
+		return nil, api.Invalid(fmt.Sprintf("a check of %d probes is too much at once; ask for a sample (at most %d "+
+			"probes)", len(q.list), maxProbes))
 	}
 	return q.list, nil
 }
@@ -142,7 +143,8 @@ func (q *questioner) mesh(request model.CheckRequest, random *rand.Rand) {
 	var ends []end
 	for i := range q.n.resolved.Elements {
 		e := &q.n.resolved.Elements[i]
-		if q.n.record.Overrides[e.Name].Stopped || e.Kind != model.Host && (e.Kind != model.Router || !request.Routers) {
+		if q.n.record.Overrides[e.Name].Stopped || e.Kind != model.Host &&
+			(e.Kind != model.Router || !request.Routers) {
 			continue
 		}
 		ends = append(ends, end{e.Name, addresses(e)})

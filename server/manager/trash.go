@@ -16,7 +16,8 @@ import (
 )
 
 // askAgents calls the agents of all nodes that are there, all at once. Silent tells which could not be asked, and why.
-func (m *Manager) askAgents(ctx context.Context, call func(ctx context.Context, node string, agent *client.Client) error) (silent map[string]string) {
+func (m *Manager) askAgents(ctx context.Context, call func(ctx context.Context, node string,
+	agent *client.Client) error) (silent map[string]string) {
 	ctx, cancel := context.WithTimeout(ctx, keptWithin)
 	defer cancel()
 	dials := map[string]api.Dial{}
@@ -62,15 +63,18 @@ func (m *Manager) Trash(ctx context.Context) (list model.TrashList, err error) {
 	for _, node := range slices.Sorted(maps.Keys(silent)) {
 		list.Silent = append(list.Silent, node+": "+silent[node])
 	}
-	slices.SortFunc(list.Items, func(a, b model.TrashItem) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list.Items,
+		func(a, b model.TrashItem) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) })
 	return list, nil
 }
 
-// listable tells whether an item is one that nodes have: what a node says is shown to people, and compared with what they name.
+// listable tells whether an item is one that nodes have: what a node says is shown to people, and compared with what
+// they name.
 func listable(i model.TrashItem) bool {
 	at, found := strings.CutPrefix(i.ID, i.Element.String()+"@")
 	return found && model.CheckName(i.Element.Network) == nil && model.CheckName(i.Element.Element) == nil &&
-		at != "" && len(at) <= maxToldName && !strings.ContainsFunc(at, func(r rune) bool { return (r < '0' || r > '9') && r != 'T' && r != 'Z' && r != '.' })
+		at != "" && len(at) <= maxToldName && !strings.ContainsFunc(at,
+		func(r rune) bool { return (r < '0' || r > '9') && r != 'T' && r != 'Z' && r != '.' })
 }
 
 // RestoreTrash gives disks out of the trash back to elements of their names.
@@ -86,7 +90,8 @@ func (m *Manager) EmptyTrash(ctx context.Context, items []string) error {
 	return m.changeTrash(ctx, items, (*client.Client).EmptyTrash)
 }
 
-func (m *Manager) changeTrash(ctx context.Context, items []string, change func(*client.Client, context.Context, []string) error) error {
+func (m *Manager) changeTrash(ctx context.Context, items []string, change func(*client.Client, context.Context,
+	[]string) error) error {
 	list, err := m.Trash(ctx)
 	if err != nil {
 		return err
@@ -99,7 +104,8 @@ func (m *Manager) changeTrash(ctx context.Context, items []string, change func(*
 	}
 	for _, item := range items {
 		if !slices.ContainsFunc(list.Items, func(i model.TrashItem) bool { return i.ID == item }) {
-			return api.NotFound("there is no %s in the trash of the nodes that answer; `polyplane trash list` tells what there is", item)
+			return api.NotFound("there is no %s in the trash of the nodes that answer; `polyplane trash list` tells "+
+				"what there is", item)
 		}
 	}
 	var mu sync.Mutex

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// turns is a lock that those who wait get by turns: one of each user, whoever waits longest first. A user's thousand requests
-// hold up another one's by one of them. The platform itself is a user, of no name.
+// turns is a lock that those who wait get by turns: one of each user, whoever waits longest first. A user's thousand
+// requests hold up another one's by one of them. The platform itself is a user, of no name.
 //
-// And nobody has it all the time: each user but the platform (and root, who is nobody's tenant) may hold it for a share of it,
-// beside a second that may be saved up for a burst. Who has used it up waits, while others go first.
+// And nobody has it all the time: each user but the platform (and root, who is nobody's tenant) may hold it for a share
+// of it, beside a second that may be saved up for a burst. Who has used it up waits, while others go first.
 type turns struct {
 	mu     sync.Mutex
 	held   bool

@@ -22,7 +22,8 @@ type Metrics struct {
 func New(source Source) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.requests = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "polyplane_api_request_duration_seconds",
-		Help:    "Time until the API's answer began, by route and status, in seconds; a stream's length does not count.",
+		Help: "Time until the API's answer began, by route and status, in seconds; a stream's length does not " +
+			"count.",
 		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}},
 		[]string{"route", "code"})
 	// Under names of their own: the node exporter, which may pass these metrics on, has a process too.

@@ -26,30 +26,39 @@ func (s *state) Metrics() State { return State(*s) }
 // lab is a network of n routers in a line on three nodes, with everything that can be told of each.
 func lab(n int) *state {
 	s := &state{Instance: "test", Store: Store{"embedded", 1 << 20, 1 << 19}, Revision: 7,
-		Events:   []EventCount{{model.Info, "NodeReady", 3}},
-		Networks: []model.NetworkStatus{{Name: "lab", Owner: `who "knows"`, Phase: model.PhaseRunning, Elements: n, Links: n - 1}}}
+		Events: []EventCount{{model.Info, "NodeReady", 3}},
+		Networks: []model.NetworkStatus{{Name: "lab", Owner: `who "knows"`, Phase: model.PhaseRunning,
+			Elements: n, Links: n - 1}}}
 	rtt, passes := model.NewHistogram(0.001, 0.01), model.NewHistogram(0.1, 1)
 	rtt.Observe(2 * time.Millisecond)
 	passes.Observe(time.Second)
 	for i := range 3 {
-		s.Nodes = append(s.Nodes, Node{NodeStatus: model.NodeStatus{SubstrateNode: model.SubstrateNode{Name: fmt.Sprintf("n%d", i+1),
-			CPU: 2000, Memory: 1 << 30}, Ready: true, LastSeen: time.UnixMilli(1500)}, Connected: true,
-			Measures: &model.Measures{Started: time.Unix(1, 0), CPU: 1.5, Memory: 1 << 20, Passes: passes, Audits: 9, Findings: 1}})
+		s.Nodes = append(s.Nodes,
+			Node{NodeStatus: model.NodeStatus{SubstrateNode: model.SubstrateNode{Name: fmt.Sprintf("n%d", i+1),
+				CPU: 2000, Memory: 1 << 30}, Ready: true, LastSeen: time.UnixMilli(1500)}, Connected: true,
+				Measures: &model.Measures{Started: time.Unix(1, 0), CPU: 1.5, Memory: 1 << 20, Passes: passes,
+					Audits: 9, Findings: 1}})
 	}
 	s.Links = []model.SubstrateLinkStatus{{SubstrateLink: model.SubstrateLink{A: "n1", B: "n2", Bandwidth: 1e9},
-		Forth: &model.LinkMeasure{To: "n2", Up: true, RTT: rtt, RTTMin: time.Millisecond, RTTMedian: 2 * time.Millisecond, Sent: 2,
+		Forth: &model.LinkMeasure{To: "n2", Up: true, RTT: rtt, RTTMin: time.Millisecond,
+			RTTMedian: 2 * time.Millisecond, Sent: 2,
 			Lost: 1, Capacity: 1e9, Used: 2e8, Available: 8e8}}}
 	for i := range n {
 		id := model.ID{Network: "lab", Element: fmt.Sprintf("r%d", i+1)}
 		node := s.Nodes[i%3].Name
 		s.Elements = append(s.Elements, model.ElementStatus{ID: id, Node: node, Phase: model.PhaseRunning, Restarts: 1,
 			Quarantine: "by hand", Attacks: map[string]uint64{"scan": 2},
-			Usage: &model.Usage{CPU: 0.25, Memory: 1 << 20, Processes: 9, Disk: 1 << 16, Limits: model.Limits{CPU: 500, Memory: 1 << 28,
-				Processes: 1024, Files: 4096, Disk: 1 << 28}},
-			Fast: &model.FastPath{Packets: 10, Bytes: 1000, Blackholed: 1, Refused: 3, Punted: map[string]uint64{"TTL": 2}, Tables: &model.FastTables{
-				InSync: true, NextHops: 4, Families: []model.FIBTable{{Family: model.IPv4, Routes: 7, Bytes: 64, Copy: 80}}, Lack: &model.TableLack{}}}})
+			Usage: &model.Usage{CPU: 0.25, Memory: 1 << 20, Processes: 9, Disk: 1 << 16,
+				Limits: model.Limits{CPU: 500, Memory: 1 << 28,
+					Processes: 1024, Files: 4096, Disk: 1 << 28}},
+			Fast: &model.FastPath{Packets: 10, Bytes: 1000, Blackholed: 1, Refused: 3,
+				Punted: map[string]uint64{"TTL": 2}, Tables: &model.FastTables{
+					InSync: true, NextHops: 4,
+					Families: []model.FIBTable{{Family: model.IPv4, Routes: 7, Bytes: 64, Copy: 80}},
+					Lack:     &model.TableLack{}}}})
 		for _, port := range []string{"left", "right"} {
-			s.Ports = append(s.Ports, Port{node, model.PortStatus{ID: model.PortID{ID: id, Interface: port}, Up: true, RxPackets: 5, RxBytes: 500,
+			s.Ports = append(s.Ports, Port{node, model.PortStatus{ID: model.PortID{ID: id, Interface: port}, Up: true,
+				RxPackets: 5, RxBytes: 500,
 				TxPackets: 6, TxBytes: 600, Dropped: 1, Drops: map[string]uint64{"loss": 1}}})
 		}
 	}
@@ -143,7 +152,8 @@ func TestUnknownIsAbsent(t *testing.T) {
 	s.Links[0].Forth = &model.LinkMeasure{To: "n2"}
 	text, _ := scrape(t, New(s))
 	for _, absent := range []string{"polyplane_store_", `polyplane_agent_cpu_seconds_total{node="n1"}`,
-		`polyplane_agent_reconcile_duration_seconds_count{node="n2"}`, "polyplane_element_cpu", "polyplane_element_fast",
+		`polyplane_agent_reconcile_duration_seconds_count{node="n2"}`, "polyplane_element_cpu",
+		"polyplane_element_fast",
 		"polyplane_substrate_link_capacity", "polyplane_substrate_link_rtt_median"} {
 		if strings.Contains(text, "\n"+absent) {
 			t.Errorf("%s is exposed", absent)
@@ -158,7 +168,8 @@ func TestUnknownIsAbsent(t *testing.T) {
 func TestRequestsAreMeasured(t *testing.T) {
 	release, begun := make(chan struct{}), make(chan struct{})
 	api := http.NewServeMux()
-	api.HandleFunc("GET /v1/networks/{network}", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "{}") })
+	api.HandleFunc("GET /v1/networks/{network}",
+		func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "{}") })
 	api.HandleFunc("GET /v1/stream", func(w http.ResponseWriter, r *http.Request) {
 		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Errorf("the connection's abilities are hidden: %v", err)

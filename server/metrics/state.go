@@ -1,6 +1,6 @@
 // Package metrics shows a manager's view of everything as Prometheus metrics. Nothing is kept and nothing is worked out
-// until somebody asks: each scrape is made from what the manager knows at that moment, so what has gone leaves no series
-// behind, and an instance that nobody watches pays nothing.
+// until somebody asks: each scrape is made from what the manager knows at that moment, so what has gone leaves no
+// series behind, and an instance that nobody watches pays nothing.
 package metrics
 
 import (

@@ -24,9 +24,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A backup is one file: compressed lines of JSON – a header, every key with its value as they were at one revision, files that
-// the instance cannot do without, and a last line with the number of lines and the SHA-256 of all before it. It says what the
-// store holds, not how etcd keeps it, so that one of an external cluster is as good as one of the embedded store.
+// A backup is one file: compressed lines of JSON – a header, every key with its value as they were at one revision,
+// files that the instance cannot do without, and a last line with the number of lines and the SHA-256 of all before it.
+// It says what the store holds, not how etcd keeps it, so that one of an external cluster is as good as one of the
+// embedded store.
 
 // backupFormat is what a backup begins with, and the version of its form.
 const (
@@ -69,7 +70,8 @@ type Backup struct {
 }
 
 // WriteBackup writes a backup of the store as it is now, while it is used. The files are put beside it.
-func (s *Store) WriteBackup(ctx context.Context, w io.Writer, header BackupHeader, files map[string][]byte) (int64, error) {
+func (s *Store) WriteBackup(ctx context.Context, w io.Writer, header BackupHeader,
+	files map[string][]byte) (int64, error) {
 	keys, revision, err := s.all(ctx)
 	if err != nil {
 		return 0, s.explain("read the store for a backup", err)
@@ -239,8 +241,8 @@ func (b *Backup) check() error {
 	return nil
 }
 
-// FillEmbedded makes an embedded store out of a backup, in a directory that is not there yet, with the identity given, and
-// returns when it has been opened, read and closed again.
+// FillEmbedded makes an embedded store out of a backup, in a directory that is not there yet, with the identity given,
+// and returns when it has been opened, read and closed again.
 func FillEmbedded(ctx context.Context, options EmbeddedOptions, b *Backup, identity model.StoreIdentity) error {
 	s, err := OpenEmbedded(ctx, options)
 	if err != nil {
@@ -254,7 +256,8 @@ func FillEmbedded(ctx context.Context, options EmbeddedOptions, b *Backup, ident
 		return fmt.Errorf("open the store that was made out of the backup: %w", err)
 	}
 	records, damaged, _, err := s.Load(ctx)
-	if err == nil && (len(records)+len(damaged) != len(b.Networks) || s.identity.ID != identity.ID || s.identity.Generation != identity.Generation) {
+	if err == nil && (len(records)+len(damaged) != len(b.Networks) || s.identity.ID != identity.ID ||
+		s.identity.Generation != identity.Generation) {
 		err = fmt.Errorf("it has %d networks, the backup %d", len(records)+len(damaged), len(b.Networks))
 	}
 	return errors.Join(err, s.Close())

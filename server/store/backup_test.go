@@ -31,7 +31,8 @@ func recordOf(name string, revision int64, elements int) model.Record {
 func backupOf(t *testing.T, s *Store, path string) *Backup {
 	t.Helper()
 	err := WriteFile(path, func(w io.Writer) error {
-		_, err := s.WriteBackup(t.Context(), w, BackupHeader{Instance: "test", Time: time.Now()}, map[string][]byte{"settings.json": []byte("{}")})
+		_, err := s.WriteBackup(t.Context(), w, BackupHeader{Instance: "test", Time: time.Now()},
+			map[string][]byte{"settings.json": []byte("{}")})
 		return err
 	})
 	if err != nil {
@@ -64,7 +65,8 @@ func TestBackupUnderWritesAndBack(t *testing.T) {
 				return
 			default:
 			}
-			if _, err := s.Put(context.Background(), recordOf("one", revision, int(revision%50)), recordOf("two", revision, int(revision%70))); err != nil {
+			if _, err := s.Put(context.Background(), recordOf("one", revision, int(revision%50)),
+				recordOf("two", revision, int(revision%70))); err != nil {
 				t.Error(err)
 				return
 			}
@@ -235,7 +237,8 @@ func TestBackupsThatAreKept(t *testing.T) {
 	}
 }
 
-// Backups of a time that has not come, made while the clock went wrong, neither push out newer ones nor count as the newest.
+// Backups of a time that has not come, made while the clock went wrong, neither push out newer ones nor count as the
+// newest.
 func TestBackupsOfTheFuture(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now().UTC().Truncate(time.Second)
@@ -280,8 +283,8 @@ func TestExamineChild(t *testing.T) {
 	os.Exit(0)
 }
 
-// TestDamagedStoreIsTold spoils stores at random places: whenever what etcd would serve is not what was written, or it serves
-// nothing, the examination says so (or dies of it, which says the same).
+// TestDamagedStoreIsTold spoils stores at random places: whenever what etcd would serve is not what was written, or it
+// serves nothing, the examination says so (or dies of it, which says the same).
 func TestDamagedStoreIsTold(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenEmbedded(t.Context(), EmbeddedOptions{Dir: dir + "/etcd"})
@@ -334,7 +337,8 @@ func TestDamagedStoreIsTold(t *testing.T) {
 		at := random.IntN(4096)
 		spoil[fmt.Sprintf("wal bit %d", i)] = edit(wal, func(b []byte) []byte { b[at] ^= 1 << (i % 8); return b })
 		page := random.IntN(8)
-		spoil[fmt.Sprintf("db page %d", i)] = edit(db, func(b []byte) []byte { b[4096*page+random.IntN(64)] ^= 0xff; return b })
+		spoil[fmt.Sprintf("db page %d", i)] = edit(db,
+			func(b []byte) []byte { b[4096*page+random.IntN(64)] ^= 0xff; return b })
 	}
 	for name, f := range spoil {
 		t.Run(name, func(t *testing.T) {

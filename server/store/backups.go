@@ -26,8 +26,8 @@ func NextBackup(dir string, now time.Time) string {
 // futureBackup is how far before now's a backup's time may be.
 const futureBackup = time.Minute
 
-// StoredBackups lists the backups in a directory, the newest first. Those of a time that has not come are the last: they were
-// made while the clock went wrong, and those since then are newer.
+// StoredBackups lists the backups in a directory, the newest first. Those of a time that has not come are the last:
+// they were made while the clock went wrong, and those since then are newer.
 func StoredBackups(dir string) []string {
 	paths, _ := filepath.Glob(filepath.Join(dir, backupName+"*"+backupSuffix)) // the pattern is right
 	slices.Sort(paths)
@@ -54,7 +54,8 @@ func timeOfBackup(path string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// PruneBackups removes those that are no longer kept, and what is left of those that were cut short. Nobody makes one meanwhile.
+// PruneBackups removes those that are no longer kept, and what is left of those that were cut short. Nobody makes one
+// meanwhile.
 func PruneBackups(dir string) error {
 	parts, _ := filepath.Glob(filepath.Join(dir, backupName+"*"+backupSuffix+partSuffix)) // the pattern is right
 	for _, path := range parts {

@@ -38,7 +38,8 @@ type pointer struct {
 type tooNewError struct{ layout int }
 
 func (e *tooNewError) Error() string {
-	return fmt.Sprintf("it was written by a newer polyplane (layout %d, this one knows up to %d): use that version or a later one",
+	return fmt.Sprintf("it was written by a newer polyplane (layout %d, this one knows up to %d): use that version "+
+		"or a later one",
 		e.layout, Layout)
 }
 

@@ -26,7 +26,8 @@ import (
 // DefaultQuota bounds the embedded store's database, in bytes.
 const DefaultQuota = 1 << 30
 
-// segmentSize is that of etcd's write-ahead log, in bytes; walRoom is what two of them and the database's beginning take.
+// segmentSize is that of etcd's write-ahead log, in bytes; walRoom is what two of them and the database's beginning
+// take.
 const (
 	segmentSize = 8 << 20
 	walRoom     = 2*segmentSize + 8<<20
@@ -71,7 +72,8 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 		return nil, fmt.Errorf("start etcd on %s: %w", options.Dir, context.Cause(ctx))
 	}
 	client := v3client.New(etcd)
-	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{}, unsure: map[string]string{}}
+	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{},
+		unsure: map[string]string{}}
 	s.reclaim = func(ctx context.Context) error { return reclaim(ctx, etcd, client) }
 	s.room = func() error { return roomForWrite(options.Dir) }
 	s.size = func() (file, used int64) {
@@ -231,7 +233,8 @@ func reclaim(ctx context.Context, etcd *etcdserver.EtcdServer, client *clientv3.
 		return err
 	}
 	// Compacting at a revision that already is compacted is refused, and does no harm.
-	if _, err := client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical()); err != nil && ctx.Err() != nil {
+	if _, err := client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical()); err != nil &&
+		ctx.Err() != nil {
 		return err
 	}
 	if err := etcd.Backend().Defrag(); err != nil {

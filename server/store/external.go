@@ -78,7 +78,8 @@ func (o ExternalOptions) tls() (*tls.Config, error) {
 		scheme, _, found := strings.Cut(u, "://")
 		switch {
 		case !found || scheme != "http" && scheme != "https" && scheme != "unix" && scheme != "unixs":
-			return nil, fmt.Errorf("%q is no URL of etcd: http://HOST:2379, https://HOST:2379 or unix://PATH was expected", u)
+			return nil, fmt.Errorf("%q is no URL of etcd: http://HOST:2379, https://HOST:2379 or unix://PATH was "+
+				"expected", u)
 		case scheme == "https" || scheme == "unixs":
 			secure = true
 		}

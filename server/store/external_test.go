@@ -14,7 +14,8 @@ func TestExternalCluster(t *testing.T) {
 	dir := t.TempDir()
 	socket := url.URL{Scheme: "unix", Path: filepath.Join(dir, "etcd.sock:0")}
 	config := embed.NewConfig()
-	config.Dir, config.LogLevel, config.LogOutputs = filepath.Join(dir, "etcd"), "warn", []string{filepath.Join(dir, "log")}
+	config.Dir, config.LogLevel, config.LogOutputs = filepath.Join(dir, "etcd"), "warn",
+		[]string{filepath.Join(dir, "log")}
 	config.ListenPeerUrls, config.TickMs, config.ElectionMs = nil, 100, 500
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{socket}, []url.URL{socket}
 	etcd, err := embed.StartEtcd(config)

@@ -24,7 +24,8 @@ func (s *Store) Identity() model.StoreIdentity { return s.identity }
 
 // newIdentity is the identity of a new store, and how it is stored.
 func newIdentity(early bool) (model.StoreIdentity, string, error) {
-	identity := model.StoreIdentity{ID: rand.Text(), Generation: 1, Early: early, Made: time.Now().UTC().Truncate(time.Second)}
+	identity := model.StoreIdentity{ID: rand.Text(), Generation: 1, Early: early,
+		Made: time.Now().UTC().Truncate(time.Second)}
 	b, err := encodeDocument(identityDocument, identity)
 	return identity, string(b), err
 }
@@ -40,7 +41,8 @@ func (s *Store) identify(ctx context.Context) error {
 		return err
 	}
 	key := s.documentKey(identityDocument)
-	resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).Then(clientv3.OpPut(key, born)).Commit()
+	resp, err := s.kv.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(key), "=",
+		0)).Then(clientv3.OpPut(key, born)).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return nil // it goes on without one until there is room
@@ -54,8 +56,8 @@ func (s *Store) identify(ctx context.Context) error {
 	return nil
 }
 
-// A network that was deleted is remembered for a while: a node that was away, and comes back to a store that was restored
-// meanwhile, can then tell what was deleted from what was lost.
+// A network that was deleted is remembered for a while: a node that was away, and comes back to a store that was
+// restored meanwhile, can then tell what was deleted from what was lost.
 const (
 	deletedKept = 60 * 24 * time.Hour
 	deletedMost = 4096

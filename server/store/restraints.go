@@ -10,8 +10,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// What administrators have decided about elements that their owners have deleted is one value for each owner. The manager bounds
-// how much there is for an owner. Nobody bounds the number of owners, and etcd takes at most 1.5 MB in one value.
+// What administrators have decided about elements that their owners have deleted is one value for each owner. The
+// manager bounds how much there is for an owner. Nobody bounds the number of owners, and etcd takes at most 1.5 MB in
+// one value.
 //
 // Earlier versions had one value for all. It is read, and goes with the first change.
 const restraintsDocument = "restraints"

@@ -1,9 +1,9 @@
 // Package store keeps what polyplane must remember – one record a network, the substrate, the layout's version – in
-// etcd: embedded in this process, or an external cluster.
-// A record is compressed and cut into chunks, since etcd takes at most 1.5 MiB a request. The chunks have a name of their own. One
-// pointer makes them current, in one transaction. That transaction demands that nobody else has moved the pointer, and removes
-// every other chunk of the network. Records that belong together are made current by the same transaction. After a crash before
-// it, the old records are still current.
+// etcd: embedded in this process, or an external cluster. A record is compressed and cut into chunks, since etcd takes
+// at most 1.5 MiB a request. The chunks have a name of their own. One pointer makes them current, in one transaction.
+// That transaction demands that nobody else has moved the pointer, and removes every other chunk of the network.
+// Records that belong together are made current by the same transaction. After a crash before it, the old records are
+// still current.
 package store
 
 import (
@@ -55,7 +55,8 @@ type Store struct {
 	place   string                      // what errors and `ping` call it
 	reclaim func(context.Context) error // frees space after ErrFull; nil when that is not ours to do
 	size    func() (file, used int64)   // of the database, in bytes; nil when that is not known here
-	room    func() error                // wraps ErrFull where the disk has too little room for a write; nil when that is not ours to know
+	// wraps ErrFull where the disk has too little room for a write; nil when that is not ours to know
+	room    func() error
 	close   func() error
 	closing sync.Once
 	closed  error
@@ -212,7 +213,8 @@ func (s *Store) delete(ctx context.Context, name string, index uint32) (revision
 	switch {
 	case err != nil:
 		return 0, false, s.explain("delete network "+name, err)
-	case resp.Succeeded, len(resp.Responses[0].GetResponseRange().Kvs) == 0: // an earlier attempt was carried out, its answer lost
+	// an earlier attempt was carried out, its answer lost
+	case resp.Succeeded, len(resp.Responses[0].GetResponseRange().Kvs) == 0:
 		delete(s.moved, name)
 		delete(s.unsure, name)
 		return resp.Header.Revision, false, nil

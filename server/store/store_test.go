@@ -220,7 +220,8 @@ func TestNewerLayoutIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := OpenEmbedded(t.Context(), EmbeddedOptions{Dir: filepath.Join(dir, "etcd")})
-	want := "open the store (embedded): it was written by a newer polyplane (layout 2, this one knows up to 1): use that version or a later one"
+	want := "open the store (embedded): it was written by a newer polyplane (layout 2, this one knows up to 1): use " +
+		"that version or a later one"
 	if err == nil || err.Error() != want {
 		t.Fatalf("got %v, want %s", err, want)
 	}
@@ -330,18 +331,20 @@ func TestAccessIsComparedBeforeItIsReplaced(t *testing.T) {
 	if _, err := s.PutAccess(t.Context(), token("c"), first); err != nil {
 		t.Error(err)
 	}
-	if got, _, err := s.Access(t.Context()); err != nil || len(got.Tokens) != 1 || got.Tokens[0].ID != "c" || got.Tokens[0].Hash != "h" {
+	if got, _, err := s.Access(t.Context()); err != nil || len(got.Tokens) != 1 || got.Tokens[0].ID != "c" ||
+		got.Tokens[0].Hash != "h" {
 		t.Errorf("%+v: %v", got, err)
 	}
 }
 
-// What is kept of deleted elements may be more than etcd takes in one value: each owner's is a value of its own. The one value that
-// earlier versions had for all is read, and goes with the first change, cut short at any moment.
+// What is kept of deleted elements may be more than etcd takes in one value: each owner's is a value of its own. The
+// one value that earlier versions had for all is read, and goes with the first change, cut short at any moment.
 func TestRestraintsOfManyOwners(t *testing.T) {
 	s := open(t, t.TempDir())
 	of := func(owner int) (all []model.Restraint) {
 		for i := range 128 {
-			all = append(all, model.Restraint{Owner: fmt.Sprintf("owner%d", owner), ID: model.ID{Network: "lab", Element: fmt.Sprintf("h%d", i)},
+			all = append(all, model.Restraint{Owner: fmt.Sprintf("owner%d", owner),
+				ID:          model.ID{Network: "lab", Element: fmt.Sprintf("h%d", i)},
 				Quarantined: true, Reason: strings.Repeat("\x01", 256)})
 		}
 		return all

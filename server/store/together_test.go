@@ -12,8 +12,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// TestCrashBetweenWritesOfSeveral kills the writer before each of its writes in turn, and after the last whose answer it
-// does not see: all records are as they were, or all are new.
+// TestCrashBetweenWritesOfSeveral kills the writer before each of its writes in turn, and after the last whose answer
+// it does not see: all records are as they were, or all are new.
 func TestCrashBetweenWritesOfSeveral(t *testing.T) {
 	for name, elements := range map[string]int{"small": 2, "of several chunks": 20_000} {
 		t.Run(name, func(t *testing.T) {
@@ -62,8 +62,8 @@ func TestCrashBetweenWritesOfSeveral(t *testing.T) {
 	}
 }
 
-// As many as one Put takes go into a transaction of an etcd with its default limits, and a second writer is refused there,
-// too.
+// As many as one Put takes go into a transaction of an etcd with its default limits, and a second writer is refused
+// there, too.
 func TestAsManyAsOnePutTakes(t *testing.T) {
 	s := open(t, t.TempDir())
 	all := make([]model.Record, MaxTogether)
@@ -76,7 +76,8 @@ func TestAsManyAsOnePutTakes(t *testing.T) {
 	if got := load(t, s); len(got) != MaxTogether {
 		t.Fatalf("%d networks are there", len(got))
 	}
-	if _, err := s.Put(t.Context(), append(all, record("more", 1, 1))...); err == nil || !strings.Contains(err.Error(), "from 1 to 1024") {
+	if _, err := s.Put(t.Context(), append(all, record("more", 1, 1))...); err == nil ||
+		!strings.Contains(err.Error(), "from 1 to 1024") {
 		t.Error(err)
 	}
 	other := &Store{kv: s.kv, prefix: s.prefix, place: s.place, moved: map[string]int64{}, unsure: map[string]string{}}

@@ -24,7 +24,8 @@ const MaxTogether = mostGroups * groupSize
 const (
 	groupSize  = 16 // records a nested transaction, each of at most four operations
 	mostGroups = 64
-	// mostConditions is how many pointers are compared one by one. Beyond, one comparison speaks for all that there are.
+	// mostConditions is how many pointers are compared one by one. Beyond, one comparison speaks for all that there
+	// are.
 	mostConditions = 50
 	// mostTravelling bounds the chunks that travel with the pointers, in bytes, well below etcd's limit of a request.
 	mostTravelling = 2 * chunkSize
@@ -148,7 +149,8 @@ func (s *Store) put(ctx context.Context, what string, records []model.Record) (i
 	}
 	conditions := s.unmoved(writes)
 	if anchor != nil { // should this be carried out after we gave it up, its chunks may have been discarded
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(s.chunkKey(anchor.name, anchor.id, 0)), ">", 0))
+		conditions = append(conditions,
+			clientv3.Compare(clientv3.CreateRevision(s.chunkKey(anchor.name, anchor.id, 0)), ">", 0))
 	}
 	commit, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -173,7 +175,8 @@ func (s *Store) unmoved(writes []*write) []clientv3.Cmp {
 	var conditions []clientv3.Cmp
 	if len(writes) <= mostConditions {
 		for _, w := range writes {
-			conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(s.pointerKey(w.name)), "=", s.moved[w.name]))
+			conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(s.pointerKey(w.name)),
+				"=", s.moved[w.name]))
 		}
 		return conditions
 	}

@@ -1,5 +1,5 @@
-// Package attack has tests tell of the attacks that they make, for `make attack`: what the attacker did, and what others
-// lost by it.
+// Package attack has tests tell of the attacks that they make, for `make attack`: what the attacker did, and what
+// others lost by it.
 package attack
 
 import (

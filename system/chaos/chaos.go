@@ -1,11 +1,11 @@
-// Package chaos lets a running polyplane do what random users ask for, while random things go wrong with it, and compares what is
-// there with what was asked for.
+// Package chaos lets a running polyplane do what random users ask for, while random things go wrong with it, and
+// compares what is there with what was asked for.
 //
-// The harness keeps its own account of what is wanted. It chooses operations from that account, so that they are valid. Each may
-// meet a fault in its middle: processes are killed, etcd is cut off, the disk is full, clocks are set. An operation that fails
-// must have been carried out in whole or not at all. From time to time, and at the end, everything is compared: what is stored,
-// what the agents say, what the kernel has, whether hosts reach each other. Networks that no operation touches carry numbered
-// packets all the while, and none of these may be lost.
+// The harness keeps its own account of what is wanted. It chooses operations from that account, so that they are valid.
+// Each may meet a fault in its middle: processes are killed, etcd is cut off, the disk is full, clocks are set. An
+// operation that fails must have been carried out in whole or not at all. From time to time, and at the end, everything
+// is compared: what is stored, what the agents say, what the kernel has, whether hosts reach each other. Networks that
+// no operation touches carry numbered packets all the while, and none of these may be lost.
 package chaos
 
 import (
@@ -33,8 +33,8 @@ type Config struct {
 	Binary string // the program under test
 	Name   string // the instance's, nobody else's
 	Seed   uint64
-	// Operations and Duration bound the run: it ends after so many operations, or with the first one that begins after that
-	// time. Zero bounds nothing.
+	// Operations and Duration bound the run: it ends after so many operations, or with the first one that begins after
+	// that time. Zero bounds nothing.
 	Operations int
 	Duration   time.Duration
 	Every      int      // how many operations are between two comparisons
@@ -83,7 +83,8 @@ type run struct {
 // Run does a run and returns what came of it. The error is the first thing that was not as it must be. In either case
 // everything is removed again.
 func Run(ctx context.Context, c Config) (Report, error) {
-	run := &run{Config: c, world: newWorld(nodes), matrix: Matrix{}, times: Times{}, hits: map[string]int{}, began: time.Now()}
+	run := &run{Config: c, world: newWorld(nodes), matrix: Matrix{}, times: Times{},
+		hits: map[string]int{}, began: time.Now()}
 	run.platform = newPlatform(c.Binary, c.Name, "up", "--nodes", fmt.Sprint(nodes), "-d")
 	report := Report{Matrix: run.matrix, Times: run.times}
 	var err error
@@ -161,7 +162,8 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 	for _, f := range run.flows {
 		sent, lost, duplicated, err := f.stop(ctx)
 		if err == nil && lost+duplicated > 0 {
-			err = fmt.Errorf("of %d packets %d were lost (%s) and %d came twice; %s", sent, lost, f.gaps(sent), duplicated,
+			err = fmt.Errorf("of %d packets %d were lost (%s) and %d came twice; %s", sent, lost,
+				f.gaps(sent), duplicated,
 				sandbox.ReadDrops().Since(run.drops))
 		}
 		if err != nil {
@@ -170,7 +172,8 @@ func (run *run) all(ctx context.Context, report *Report) (err error) {
 		report.Packets += sent
 	}
 	if tried, succeeded := run.matrix.Total(); float64(succeeded) < enough*float64(tried) {
-		return fmt.Errorf("of %d operations only %d succeeded: at least %.0f %% must, or a run says little", tried, succeeded, enough*100)
+		return fmt.Errorf("of %d operations only %d succeeded: at least %.0f %% must, or a run says little", tried,
+			succeeded, enough*100)
 	}
 	return nil
 }
@@ -198,17 +201,20 @@ func (run *run) settleDown(ctx context.Context) error {
 		{name: "still", sort: static, elements: []*element{{name: "r1", node: "n1", kind: model.Router},
 			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
-		{name: "calm", sort: bird, elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardXDP},
-			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
+		{name: "calm", sort: bird,
+			elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardXDP},
+				{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
 		// These have routers for the ways in which the node's kernel forwards. They have no routing protocol: when the
 		// machine has no processor for it for some seconds, it would lose its neighbour, and packets, and that is not
 		// what is looked for.
-		{name: "even", sort: static, elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardRouter},
-			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
+		{name: "even", sort: static,
+			elements: []*element{{name: "r1", node: "n1", kind: model.Router, forwarding: model.ForwardRouter},
+				{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
-		{name: "flat", sort: bird, elements: []*element{{name: "r1", node: "n2", kind: model.Router, forwarding: model.ForwardBridge},
-			{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
+		{name: "flat", sort: bird,
+			elements: []*element{{name: "r1", node: "n2", kind: model.Router, forwarding: model.ForwardBridge},
+				{name: "h1", node: "n1", kind: model.Host}, {name: "h2", node: "n2", kind: model.Host}},
 			links: []*link{{a: "r1", b: "h1"}, {a: "r1", b: "h2"}}},
 	}
 	if _, err := run.run(ctx, apply(run.steady...).input, "apply", "-f", "-"); err != nil {
@@ -267,7 +273,8 @@ func (run *run) steps(ctx context.Context) error {
 		// Every fault comes once before one comes twice.
 		if len(chosen) > 0 && random.IntN(5) > 0 {
 			if step%len(chosen) == 0 {
-				rand.New(rand.NewPCG(run.Seed, uint64(step)+1<<32)).Shuffle(len(chosen), func(i, k int) { chosen[i], chosen[k] = chosen[k], chosen[i] })
+				rand.New(rand.NewPCG(run.Seed, uint64(step)+1<<32)).Shuffle(len(chosen),
+					func(i, k int) { chosen[i], chosen[k] = chosen[k], chosen[i] })
 			}
 			f = &chosen[step%len(chosen)]
 		}
@@ -314,13 +321,15 @@ func (run *run) lossless(ctx context.Context) error {
 	for _, f := range run.flows {
 		// The flows are so small that packets need not wait anywhere. But on a busy machine the receiver may get no
 		// processor for a while.
-		if under := int64(f.sent.Load()) - int64(f.arrived.Load()); under > tooLong { // a packet may arrive before it counts as sent
+		// a packet may arrive before it counts as sent
+		if under := int64(f.sent.Load()) - int64(f.arrived.Load()); under > tooLong {
 			if err := f.flowing(ctx); err != nil {
 				return err
 			}
 		}
 		if lost, which := f.lostSoFar(); lost > 0 {
-			return fmt.Errorf("flow %s: %d packets were lost (%s; one is sent every %v); %s", f.name, lost, which, flowInterval,
+			return fmt.Errorf("flow %s: %d packets were lost (%s; one is sent every %v); %s", f.name, lost,
+				which, flowInterval,
 				sandbox.ReadDrops().Since(run.drops))
 		}
 	}
@@ -456,5 +465,6 @@ func (r Report) Write(w io.Writer) {
 	r.Times.Write(w)
 	fmt.Fprintln(w)
 	tried, succeeded := r.Matrix.Total()
-	fmt.Fprintf(w, "%d of %d operations succeeded; %d packets of networks that nobody touched, all of which came once\n", succeeded, tried, r.Packets)
+	fmt.Fprintf(w, "%d of %d operations succeeded; %d packets of networks that nobody touched, all of which came "+
+		"once\n", succeeded, tried, r.Packets)
 }

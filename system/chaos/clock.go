@@ -17,9 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Everybody on the machine uses its clock, so nobody sets it here. Instead the processes under test are made to read another one.
-// Go reads the time through the vDSO, a small library that the kernel maps into every process (vdso(7)). The harness replaces its
-// function for the time by one that asks the kernel and adds an offset to CLOCK_REALTIME. Everything else stays.
+// Everybody on the machine uses its clock, so nobody sets it here. Instead the processes under test are made to read
+// another one. Go reads the time through the vDSO, a small library that the kernel maps into every process (vdso(7)).
+// The harness replaces its function for the time by one that asks the kernel and adds an offset to CLOCK_REALTIME.
+// Everything else stays.
 
 // wallClock is how the vDSO's clock_gettime is replaced. All processes have the same image, at different addresses.
 type wallClock struct {

@@ -68,8 +68,9 @@ func startCluster(ctx context.Context, dir string) (*cluster, error) {
 		c.close()
 		return nil, fmt.Errorf("the cluster's authority cannot be read: %w", err)
 	}
-	c.client, err = clientv3.New(clientv3.Config{Endpoints: strings.Split(c.urls(), ","), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
-		TLS: &tls.Config{RootCAs: authorities, Certificates: []tls.Certificate{pair}}})
+	c.client, err = clientv3.New(clientv3.Config{Endpoints: strings.Split(c.urls(), ","), DialTimeout: 5 * time.Second,
+		Logger: zap.NewNop(),
+		TLS:    &tls.Config{RootCAs: authorities, Certificates: []tls.Certificate{pair}}})
 	if err == nil {
 		err = c.whole(ctx)
 	}
@@ -92,7 +93,8 @@ func (c *cluster) urls() string {
 
 // flags are what `up` is told of it.
 func (c *cluster) flags() []string {
-	return []string{"--etcd", c.urls(), "--etcd-cacert", c.file("ca.pem"), "--etcd-cert", c.file("client.pem"), "--etcd-key", c.file("client.key")}
+	return []string{"--etcd", c.urls(), "--etcd-cacert", c.file("ca.pem"), "--etcd-cert", c.file("client.pem"),
+		"--etcd-key", c.file("client.key")}
 }
 
 func (c *cluster) start(i int) error {
@@ -106,10 +108,13 @@ func (c *cluster) start(i int) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("etcd", "--name", name, "--data-dir", c.file(name), "--initial-cluster", strings.Join(initial, ","),
-		"--initial-cluster-token", "chaos", "--listen-peer-urls", c.peerURL(i), "--initial-advertise-peer-urls", c.peerURL(i),
+	cmd := exec.Command("etcd", "--name", name, "--data-dir", c.file(name), "--initial-cluster",
+		strings.Join(initial, ","),
+		"--initial-cluster-token", "chaos", "--listen-peer-urls", c.peerURL(i),
+		"--initial-advertise-peer-urls", c.peerURL(i),
 		"--listen-client-urls", c.clientURL(i), "--advertise-client-urls", c.clientURL(i),
-		"--cert-file", c.file("server.pem"), "--key-file", c.file("server.key"), "--client-cert-auth", "--trusted-ca-file", c.file("ca.pem"))
+		"--cert-file", c.file("server.pem"), "--key-file", c.file("server.key"), "--client-cert-auth",
+		"--trusted-ca-file", c.file("ca.pem"))
 	cmd.Env = append(os.Environ(), "ETCD_UNSUPPORTED_ARCH=arm64") // it wants to be told there, and is not elsewhere
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
@@ -254,8 +259,10 @@ func makeCertificates(dir string) error {
 		}
 		// Valid for years around now: the run sets the manager's clock days ahead and back.
 		c := &x509.Certificate{SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: name},
-			NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageDigitalSignature,
-			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+			NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: time.Now().AddDate(1, 0, 0),
+			KeyUsage:    x509.KeyUsageDigitalSignature,
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
 		if authority == nil {
 			c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
 			authority, signer = c, key
@@ -268,7 +275,8 @@ func makeCertificates(dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(write(name+".pem", "CERTIFICATE", der), write(name+".key", "EC PRIVATE KEY", private)); err != nil {
+		if err := errors.Join(write(name+".pem", "CERTIFICATE", der),
+			write(name+".key", "EC PRIVATE KEY", private)); err != nil {
 			return err
 		}
 	}

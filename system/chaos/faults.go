@@ -61,7 +61,8 @@ func (run *run) faults() []fault {
 		all = append(all, fault{name: "wall clock", inject: run.setClocks})
 	}
 	if run.cluster != nil {
-		return append(all, fault{name: "etcd member", inject: run.killMember}, fault{name: "etcd leader", inject: run.killLeader},
+		return append(all, fault{name: "etcd member", inject: run.killMember},
+			fault{name: "etcd leader", inject: run.killLeader},
 			fault{name: "etcd cut off", inject: run.cutCluster})
 	}
 	return append(all, fault{name: "etcd hangs", inject: run.holdManager})
@@ -105,8 +106,8 @@ func (run *run) killOwn(ctx context.Context, name string, victims []string) (fun
 	}, nil
 }
 
-// comeBack waits until killed processes are there again and the platform is ready; `up` is started below a program where
-// one is given.
+// comeBack waits until killed processes are there again and the platform is ready; `up` is started below a program
+// where one is given.
 func (run *run) comeBack(ctx context.Context, above, victims []string, before map[string]int) error {
 	if slices.Contains(victims, "up") {
 		if err := eventually(ctx, "what `up` started to end with it", func() error {

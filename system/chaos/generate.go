@@ -125,13 +125,15 @@ func (g *generator) newNetwork() *network {
 		n.elements = append(n.elements, &element{name: "s", kind: model.Switch, node: g.node()})
 	case n.processes():
 		for i := range 1 + g.IntN(2) {
-			n.elements = append(n.elements, &element{name: fmt.Sprintf("r%d", i+1), kind: model.Router, node: g.node(), forwarding: g.forwarding()})
+			n.elements = append(n.elements, &element{name: fmt.Sprintf("r%d", i+1), kind: model.Router, node: g.node(),
+				forwarding: g.forwarding()})
 			if i > 0 {
 				n.links = append(n.links, &link{a: fmt.Sprintf("r%d", i), b: fmt.Sprintf("r%d", i+1)})
 			}
 		}
 	default:
-		n.elements = append(n.elements, &element{name: "r1", kind: model.Router, node: g.node(), forwarding: g.forwarding()})
+		n.elements = append(n.elements, &element{name: "r1", kind: model.Router, node: g.node(),
+			forwarding: g.forwarding()})
 	}
 	for range 2 + g.IntN(2) {
 		g.addHost(n)
@@ -241,7 +243,8 @@ func (g *generator) set() *operation {
 		r.memory = []int{64, 96, 128, 192}[g.IntN(4)]
 		return change(n, "set", n.name+"/"+r.name, fmt.Sprintf("memory=%dMiB", r.memory))
 	case ok && g.IntN(2) == 0:
-		others := slices.DeleteFunc(slices.Clone(forwardings), func(f model.Forwarding) bool { return f == r.forwarding })
+		others := slices.DeleteFunc(slices.Clone(forwardings),
+			func(f model.Forwarding) bool { return f == r.forwarding })
 		r.forwarding = others[g.IntN(len(others))]
 		return change(n, "set", n.name+"/"+r.name, "forwarding="+string(r.forwarding))
 	}

@@ -33,7 +33,8 @@ func TestGeneratedOperationsAreValid(t *testing.T) {
 					placed[e.name] = e.node
 				}
 				document, _ := resolve.Read(n)
-				r := model.Record{Network: document.Network(), Overrides: overrides, Assigned: model.Assigned{Placement: model.Placement{Elements: placed}}}
+				r := model.Record{Network: document.Network(), Overrides: overrides,
+					Assigned: model.Assigned{Placement: model.Placement{Elements: placed}}}
 				if got := printOf(r); got != want.print() {
 					t.Fatalf("step %d: the file says\n%s\nand is meant to say\n%s", step, got, want.print())
 				}

@@ -74,7 +74,8 @@ func lookAtNode(d instance.NodeDirs, networks []*network) []string {
 				return err
 			}
 			for _, path := range paths {
-				id := model.ID{Network: filepath.Base(filepath.Dir(path)), Element: strings.TrimSuffix(filepath.Base(path), ".ext4")}
+				id := model.ID{Network: filepath.Base(filepath.Dir(path)),
+					Element: strings.TrimSuffix(filepath.Base(path), ".ext4")}
 				if wanted[id] == nil {
 					found.add("%s is left of %s", path, id)
 				}
@@ -216,7 +217,8 @@ func rateOf(l netlink.Link) (float64, error) {
 
 // lookAtTable compares the ports that the fabric knows.
 func lookAtTable(found *differences, d instance.NodeDirs, names map[string]bool, wanted map[model.ID]*element) error {
-	table, err := ebpf.LoadPinnedMap(filepath.Join(d.BPF(), pipeline.Layout, "identities"), &ebpf.LoadPinOptions{ReadOnly: true})
+	table, err := ebpf.LoadPinnedMap(filepath.Join(d.BPF(), pipeline.Layout, "identities"),
+		&ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
 		return err
 	}
@@ -241,7 +243,8 @@ func lookAtTable(found *differences, d instance.NodeDirs, names map[string]bool,
 }
 
 // lookAtContainers compares what runs in elements.
-func lookAtContainers(found *differences, d instance.NodeDirs, wanted map[model.ID]*element, of map[model.ID]*network) error {
+func lookAtContainers(found *differences, d instance.NodeDirs, wanted map[model.ID]*element,
+	of map[model.ID]*network) error {
 	out, err := exec.Command("runc", "--root", d.Runc(), "list", "-f", "json").Output()
 	if err != nil {
 		return err
@@ -258,7 +261,8 @@ func lookAtContainers(found *differences, d instance.NodeDirs, wanted map[model.
 		status[c.ID] = c.Status
 		network, element, _ := strings.Cut(c.ID, "+")
 		id := model.ID{Network: network, Element: element}
-		if wanted[id] == nil || c.Status != "stopped" && (wanted[id].stopped || !of[id].processes() || wanted[id].kind != model.Router) {
+		if wanted[id] == nil || c.Status != "stopped" && (wanted[id].stopped || !of[id].processes() ||
+			wanted[id].kind != model.Router) {
 			found.add("the container %s is %s, and not wanted", c.ID, c.Status)
 		}
 	}

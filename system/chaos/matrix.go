@@ -112,6 +112,7 @@ func (t Times) Write(w io.Writer) {
 	slices.Sort(names)
 	for _, name := range names {
 		all := slices.Sorted(slices.Values(t[name]))
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(all), all[len(all)/2].Round(time.Millisecond), all[len(all)-1].Round(time.Millisecond))
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", name, len(all), all[len(all)/2].Round(time.Millisecond),
+			all[len(all)-1].Round(time.Millisecond))
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
-// stored tells whether the manager has a network as it is given; nil means that it has none, or one that is being deleted.
+// stored tells whether the manager has a network as it is given; nil means that it has none, or one that is being
+// deleted.
 func (run *run) stored(ctx context.Context, name string, want *network) (bool, string, error) {
 	r, err := run.client.Network(ctx, name)
 	if client.IsNotFound(err) || err == nil && r.Deleting {
@@ -52,9 +53,11 @@ func (run *run) settle(ctx context.Context, o *operation) (done bool, err error)
 	}
 	switch {
 	case len(other) > 0:
-		return false, fmt.Errorf("`%s` failed, and what is stored is neither what was nor what was asked for: %s", o, strings.Join(other, "\n"))
+		return false, fmt.Errorf("`%s` failed, and what is stored is neither what was nor what was asked for: %s", o,
+			strings.Join(other, "\n"))
 	case len(before) > 0 && len(after) > 0:
-		return false, fmt.Errorf("`%s` failed, and was carried out in part: %v are changed, %v are not", o, after, before)
+		return false, fmt.Errorf("`%s` failed, and was carried out in part: %v are changed, %v are not", o, after,
+			before)
 	}
 	return len(before) == 0, nil
 }
@@ -67,7 +70,8 @@ func (run *run) verify(ctx context.Context) error {
 	if err := run.sameRecords(ctx); err != nil {
 		return err // what is stored is so at once or never
 	}
-	if err := run.eventually(ctx, patience, "the networks to be as wanted", func() error { return run.samePhases(ctx) }); err != nil {
+	if err := run.eventually(ctx, patience, "the networks to be as wanted",
+		func() error { return run.samePhases(ctx) }); err != nil {
 		return run.explained(ctx, err)
 	}
 	var since time.Time // when the one that is sought was seen first

@@ -43,7 +43,8 @@ type failure struct {
 }
 
 func (e *failure) Error() string {
-	return fmt.Sprintf("polyplane %s: exit status %d: %s", strings.Join(e.args, " "), e.status, strings.TrimSpace(e.output))
+	return fmt.Sprintf("polyplane %s: exit status %d: %s", strings.Join(e.args, " "), e.status,
+		strings.TrimSpace(e.output))
 }
 
 // run runs the program as a user does. If another program is given (with its arguments), that one starts it.
@@ -82,12 +83,14 @@ func (p *platform) processes() map[string]int {
 	for _, path := range paths {
 		b, _ := os.ReadFile(path)
 		args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
-		if len(args) < 2 || filepath.Base(args[0]) != filepath.Base(p.binary) || !slices.Contains([]string{"up", "manager", "agent"}, args[1]) {
+		if len(args) < 2 || filepath.Base(args[0]) != filepath.Base(p.binary) ||
+			!slices.Contains([]string{"up", "manager", "agent"}, args[1]) {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		env, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "environ"))
-		if !slices.Contains(args, p.dirs.Name) && !strings.Contains(string(env), instance.Variable+"="+p.dirs.Name+"\x00") {
+		if !slices.Contains(args, p.dirs.Name) && !strings.Contains(string(env), instance.Variable+"="+
+			p.dirs.Name+"\x00") {
 			continue
 		}
 		name := args[1]
@@ -117,7 +120,8 @@ func kill(pids ...int) error {
 		if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("kill process %d: %w", pid, err)
 		}
-		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond)); n == 0 && err == nil {
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
+			int(patience/time.Millisecond)); n == 0 && err == nil {
 			return fmt.Errorf("process %d was killed and does not end", pid)
 		}
 	}

@@ -147,7 +147,8 @@ func (n *network) text() string {
 func (n *network) print() string {
 	var lines []string
 	for _, e := range n.elements {
-		lines = append(lines, elementLine(e.name, e.kind, e.node, e.node, e.forwarding, e.memory, e.stopped, e.suspended))
+		lines = append(lines, elementLine(e.name, e.kind, e.node, e.node, e.forwarding, e.memory,
+			e.stopped, e.suspended))
 	}
 	for _, l := range n.links {
 		lines = append(lines, linkLine(l.name(), l.bandwidth))
@@ -166,7 +167,8 @@ func printOf(r model.Record) string {
 		if e.Kind != model.Router || f == model.ForwardGuest {
 			f = ""
 		}
-		lines = append(lines, elementLine(e.Name, e.Kind, e.Node, r.Assigned.Placement.Elements[e.Name], f, int(e.Memory>>20),
+		lines = append(lines, elementLine(e.Name, e.Kind, e.Node, r.Assigned.Placement.Elements[e.Name],
+			f, int(e.Memory>>20),
 			o.Stopped, o.Suspended))
 	}
 	for _, l := range r.Network.Links {
@@ -178,7 +180,8 @@ func printOf(r model.Record) string {
 
 func elementLine(name string, kind model.Kind, pinned, placed string, forwarding model.Forwarding, memory int,
 	stopped, suspended bool) string {
-	return fmt.Sprintf("%s %s pinned to %s on %s, forwarding %q, memory %d, stopped %t, suspended %t", kind, name, pinned, placed,
+	return fmt.Sprintf("%s %s pinned to %s on %s, forwarding %q, memory %d, stopped %t, suspended %t", kind,
+		name, pinned, placed,
 		forwarding, memory, stopped, suspended)
 }
 

@@ -1,6 +1,7 @@
-// Package powercut cuts the power of a machine at its writes. An instance keeps its data on a disk of the test's own, which notes
-// every write and every flush in their order. From any moment of that log the test makes the disk again as a power cut would have
-// left it there. An instance must then come up from it with everything that had been acknowledged.
+// Package powercut cuts the power of a machine at its writes. An instance keeps its data on a disk of the test's own,
+// which notes every write and every flush in their order. From any moment of that log the test makes the disk again as
+// a power cut would have left it there. An instance must then come up from it with everything that had been
+// acknowledged.
 package powercut
 
 import (
@@ -77,7 +78,8 @@ func newDisk(dir string, size int64, begin string) (d *disk, path string, err er
 		return nil, "", err
 	}
 	options := &fs.Options{}
-	options.MountOptions = fuse.MountOptions{DirectMountStrict: true, FsName: "powercut", Name: "powercut", MaxWrite: 1 << 20}
+	options.MountOptions = fuse.MountOptions{DirectMountStrict: true, FsName: "powercut",
+		Name: "powercut", MaxWrite: 1 << 20}
 	if d.server, err = fs.Mount(mount, &root{disk: d}, options); err != nil {
 		return nil, "", fmt.Errorf("mount a FUSE file system on %s: %w", mount, err)
 	}

@@ -54,13 +54,15 @@ type step struct {
 
 func steps() []*step {
 	write := func(element, path, content string) *step {
-		return &step{args: []string{"exec", element, "--", "sh", "-c", "echo " + content + " > " + path + " && sync " + path + " /root"},
+		return &step{args: []string{"exec", element, "--", "sh", "-c", "echo " + content + " > " + path +
+			" && sync " + path + " /root"},
 			file: element + " " + path, content: content}
 	}
 	all := []*step{
 		{args: []string{"apply", "-f", "-"}, input: lab("ann", 2), has: map[string]int{"ann": 3}},
 		write("ann/r", "/root/notes", "first"),
-		{args: []string{"apply", "-f", "-"}, input: lab("ben", 2) + "---\n" + lab("eve", 2), has: map[string]int{"ann": 3, "ben": 3, "eve": 3}},
+		{args: []string{"apply", "-f", "-"}, input: lab("ben", 2) + "---\n" + lab("eve", 2),
+			has: map[string]int{"ann": 3, "ben": 3, "eve": 3}},
 		{args: []string{"set", "ann/r", "memory=128MiB"}},
 		write("ann/r", "/root/notes", "second"),
 		{args: []string{"apply", "-f", "-"}, input: lab("ann", 4), has: map[string]int{"ann": 5, "ben": 3, "eve": 3}},
@@ -132,14 +134,15 @@ func (m *machine) unmount() {
 	}
 }
 
-// TestPowerCut has a user at work, and cuts the power at writes: at the beginning, at the end and at some in between, drawn
-// anew each time; with POWERCUTS=40 at so many, with POWERCUTS=all at every flush. In every other cut the disk has a cache,
-// and any part of what was written since the last flush is lost.
+// TestPowerCut has a user at work, and cuts the power at writes: at the beginning, at the end and at some in between,
+// drawn anew each time; with POWERCUTS=40 at so many, with POWERCUTS=all at every flush. In every other cut the disk
+// has a cache, and any part of what was written since the last flush is lost.
 func TestPowerCut(t *testing.T) {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Fatalf("this kernel has no FUSE (CONFIG_FUSE_FS, the module fuse), which the test's disk is made of: %v", err)
 	}
-	m := &machine{T: t, binary: os.Getenv(sandbox.BinaryVariable), dirs: instance.NewDirs("powercut-" + strings.ToLower(rand.Text()[:6]))}
+	m := &machine{T: t, binary: os.Getenv(sandbox.BinaryVariable),
+		dirs: instance.NewDirs("powercut-" + strings.ToLower(rand.Text()[:6]))}
 	dir := t.TempDir()
 	release, err := sandbox.KeepData()
 	if err != nil {
@@ -153,7 +156,8 @@ func TestPowerCut(t *testing.T) {
 	}()
 	begin, now := filepath.Join(dir, "begin"), filepath.Join(dir, "now")
 	const size = 1 << 30
-	if out, err := exec.Command("mkfs.ext4", "-q", "-E", "lazy_itable_init=1", begin, strconv.Itoa(size>>10)+"k").CombinedOutput(); err != nil {
+	if out, err := exec.Command("mkfs.ext4", "-q", "-E", "lazy_itable_init=1", begin, strconv.Itoa(size>>10)+
+		"k").CombinedOutput(); err != nil {
 		t.Fatalf("make a file system: %v\n%s", err, out)
 	}
 	if err := copySparse(begin, now); err != nil {
@@ -216,8 +220,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// verify wants an instance to come up after the power was cut at a position of the log, with what was acknowledged before,
-// and what was under way carried out whole or not at all.
+// verify wants an instance to come up after the power was cut at a position of the log, with what was acknowledged
+// before, and what was under way carried out whole or not at all.
 func (m *machine) verify(all []*step, at int) {
 	m.Helper()
 	m.run("", "up", "-d")
@@ -234,9 +238,11 @@ func (m *machine) verify(all []*step, at int) {
 		possible = append(possible, all[done].has)
 	}
 	// What was being deleted is shown until all of it is gone.
-	for end := time.Now().Add(generous); strings.Contains(m.run("", "get", "networks"), "deleting"); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(generous); strings.Contains(m.run("", "get", "networks"),
+		"deleting"); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			m.Errorf("the power was cut at write %d, after %d steps: a network is never gone:\n%s", at, done, m.run("", "get", "networks"))
+			m.Errorf("the power was cut at write %d, after %d steps: a network is never gone:\n%s", at, done,
+				m.run("", "get", "networks"))
 			return
 		}
 	}
@@ -247,7 +253,8 @@ func (m *machine) verify(all []*step, at int) {
 	}
 	is := func(p map[string]int) bool { return maps.Equal(p, has) }
 	if !slices.ContainsFunc(possible, is) {
-		m.Errorf("the power was cut at write %d, after %d steps: there is %v, and must be one of %v", at, done, has, possible)
+		m.Errorf("the power was cut at write %d, after %d steps: there is %v, and must be one of %v", at,
+			done, has, possible)
 		return
 	}
 	for name := range has {
@@ -272,11 +279,15 @@ func (m *machine) verify(all []*step, at int) {
 		element, path, _ := strings.Cut(file, " ")
 		network, _, _ := strings.Cut(element, "/")
 		if has[network] == 0 || done < len(all) && all[done].file == file && all[done].began <= at ||
-			slices.ContainsFunc(all, func(s *step) bool { return s.args[0] == "stop" && s.args[1] == element && s.began <= at }) {
+			slices.ContainsFunc(all, func(s *step) bool {
+				return s.args[0] == "stop" &&
+					s.args[1] == element && s.began <= at
+			}) {
 			continue
 		}
 		if got := strings.TrimSpace(m.run("", "exec", element, "--", "cat", path)); got != content {
-			m.Errorf("the power was cut at write %d, after %d steps: %s of %s says %q, and was acknowledged to say %q", at, done, path, element, got, content)
+			m.Errorf("the power was cut at write %d, after %d steps: %s of %s says %q, and was acknowledged to say %q",
+				at, done, path, element, got, content)
 		}
 	}
 }

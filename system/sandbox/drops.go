@@ -10,7 +10,8 @@ import (
 // Drops is what the machine as a whole has dropped so far. Others who run on it can make a test's own networks
 // lose packets. With these numbers the report of a loss says so.
 type Drops struct {
-	backlog    uint64 // packets for which a processor's queue had no room: the second number of a line of /proc/net/softnet_stat
+	// packets for which a processor's queue had no room: the second number of a line of /proc/net/softnet_stat
+	backlog    uint64
 	unresolved uint64 // packets that waited for a neighbour in a queue that was full
 	full       uint64 // neighbours for which the machine's table had no room
 }
@@ -48,6 +49,8 @@ func column(file string, at int, header bool) (sum uint64) {
 
 // Since says what has been dropped since an earlier reading.
 func (d Drops) Since(before Drops) string {
-	return fmt.Sprintf("meanwhile the machine's processors dropped %d packets for lack of room in their queues, %d that waited for a "+
-		"neighbour, and its tables of neighbours were full %d times", d.backlog-before.backlog, d.unresolved-before.unresolved, d.full-before.full)
+	return fmt.Sprintf("meanwhile the machine's processors dropped %d packets for lack of room in their queues, %d "+
+		"that waited for a "+
+		"neighbour, and its tables of neighbours were full %d times", d.backlog-before.backlog,
+		d.unresolved-before.unresolved, d.full-before.full)
 }

@@ -1,6 +1,6 @@
-// Package sandbox runs a program that tests the whole of polyplane in a network, mount and process namespace of its own:
-// what else goes on on the machine cannot be taken for something that polyplane left behind, and whatever a killed test
-// leaves goes with it.
+// Package sandbox runs a program that tests the whole of polyplane in a network, mount and process namespace of its
+// own: what else goes on on the machine cannot be taken for something that polyplane left behind, and whatever a killed
+// test leaves goes with it.
 package sandbox
 
 import (
@@ -121,9 +121,10 @@ func Machine(family string) (State, error) {
 		"mounts":             `cut -d' ' -f5 /proc/self/mountinfo`,
 		"cgroups":            `find /sys/fs/cgroup -type d -path '*/polyplane/` + family + `*' 2>/dev/null || true`,
 		"loop devices":       `losetup -a | grep '/polyplane/` + family + `' || true`,
-		"directories":        `ls -d /run/polyplane/` + family + `* /var/lib/polyplane/` + family + `* 2>/dev/null || true`,
-		"bpf":                `find /sys/fs/bpf -mindepth 1 -maxdepth 1 ! -name '*.debug' 2>/dev/null || true`,
-		"processes":          `pgrep -a 'tini|watchfrr|zebra|ospfd|ospf6d|bgpd|isisd|ripd|ripngd|staticd|bfdd|bird|runc|polyplane' | grep -v pgrep || true`,
+		"directories": `ls -d /run/polyplane/` + family + `* /var/lib/polyplane/` + family +
+			`* 2>/dev/null || true`,
+		"bpf":       `find /sys/fs/bpf -mindepth 1 -maxdepth 1 ! -name '*.debug' 2>/dev/null || true`,
+		"processes": `pgrep -a 'tini|watchfrr|zebra|ospfd|ospf6d|bgpd|isisd|ripd|ripngd|staticd|bfdd|bird|runc|polyplane' | grep -v pgrep || true`,
 	} {
 		out, err := exec.Command("sh", "-c", command).CombinedOutput()
 		if err != nil {

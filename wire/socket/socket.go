@@ -1,4 +1,5 @@
-// Package socket serves a Unix socket that only its owner may connect to, and that is made again when somebody removes it.
+// Package socket serves a Unix socket that only its owner may connect to, and that is made again when somebody removes
+// it.
 package socket
 
 import (
@@ -22,7 +23,8 @@ const maxPath = 107
 const look = 500 * time.Millisecond
 
 // Listen opens a Unix socket that only this user (root) may connect to. A socket that a dead process left behind is
-// replaced; one that is served is not. One that somebody removes, or puts something else in the place of, is made again.
+// replaced; one that is served is not. One that somebody removes, or puts something else in the place of, is made
+// again.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	l, err := open(ctx, path)
 	if err != nil {
@@ -40,7 +42,8 @@ func open(ctx context.Context, path string) (*net.UnixListener, error) {
 	// Under another name first: nobody can connect before the mode is right, and the stale socket is replaced at once.
 	fresh := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if len(fresh) > maxPath {
-		return nil, fmt.Errorf("listen on %s: the path is too long for a socket (at most %d bytes); use a shorter instance name",
+		return nil, fmt.Errorf("listen on %s: the path is too long for a socket (at most %d bytes); use a shorter "+
+			"instance name",
 			path, maxPath-len(fresh)+len(path))
 	}
 	conn, err := (&net.Dialer{Timeout: 2 * time.Second}).DialContext(ctx, "unix", path)
@@ -136,7 +139,8 @@ func (k *kept) watch() {
 		is, err := os.Lstat(k.path)
 		if err == nil && os.SameFile(is, was) {
 			if told = ""; is.Mode().Perm() != 0o600 {
-				slog.Warn("the socket's mode was changed; it is set again", "socket", k.path, "mode", is.Mode().Perm().String())
+				slog.Warn("the socket's mode was changed; it is set again", "socket", k.path, "mode",
+					is.Mode().Perm().String())
 				_ = os.Chmod(k.path, 0o600) // looked at again
 			}
 			continue

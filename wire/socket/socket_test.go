@@ -15,9 +15,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A socket that somebody removes, opens to others or replaces is there again, for its owner only; what is connected stays so.
+// A socket that somebody removes, opens to others or replaces is there again, for its owner only; what is connected
+// stays so.
 func TestARemovedSocketIsMadeAgain(t *testing.T) {
-	attack.Tell(t, "the socket of a daemon is removed, renamed, opened to others or replaced", "it is there again, and what was connected stays so")
+	attack.Tell(t, "the socket of a daemon is removed, renamed, opened to others or replaced",
+		"it is there again, and what was connected stays so")
 	path := filepath.Join(t.TempDir(), "run", "a.sock")
 	l, err := Listen(t.Context(), path)
 	if err != nil {

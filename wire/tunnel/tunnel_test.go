@@ -48,7 +48,10 @@ func TestRequestsGoBackwards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return s.Dial(ctx)
+	}}
 	// More than a window each, many at once: none holds up another.
 	body := make([]byte, 3*window)
 	rand.Read(body)
@@ -80,8 +83,8 @@ func TestRequestsGoBackwards(t *testing.T) {
 	}
 }
 
-// A node that takes no connections keeps nobody waiting for longer than asked, and one that keeps a connection open that
-// was closed is not listened to.
+// A node that takes no connections keeps nobody waiting for longer than asked, and one that keeps a connection open
+// that was closed is not listened to.
 func TestASilentNode(t *testing.T) {
 	near, far := pair(t)
 	defer near.Close()
@@ -157,7 +160,10 @@ func TestEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx) }}
+			transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+				error) {
+				return s.Dial(ctx)
+			}}
 			answered := make(chan error, 1)
 			go func() {
 				resp, err := (&http.Client{Transport: transport}).Get("http://node/")

@@ -1,5 +1,5 @@
-// Package simulated is a device under test that exists only as arithmetic: what it does is known exactly, so a search can
-// be checked against it. The same device is written down in ../testdata/record.py, to let MLRsearch search it too.
+// Package simulated is a device under test that exists only as arithmetic: what it does is known exactly, so a search
+// can be checked against it. The same device is written down in ../testdata/record.py, to let MLRsearch search it too.
 package simulated
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/polyplane/polyplane/measure/search"
 )
 
-// Device forwards up to Capacity frames/s, less a share that it always loses. What a trial finds depends on the device, on the
-// load, on how often the device had that load for that long before, and, where it drifts, on the time: never on what else was
-// tried. So two searches that ask the same question get the same answer, whatever their ways there.
+// Device forwards up to Capacity frames/s, less a share that it always loses. What a trial finds depends on the device,
+// on the load, on how often the device had that load for that long before, and, where it drifts, on the time: never on
+// what else was tried. So two searches that ask the same question get the same answer, whatever their ways there.
 type Device struct {
 	Name     string  `json:"name"`
 	Capacity float64 `json:"capacity"` // frames/s
@@ -44,7 +44,8 @@ func (d *Device) Trial(_ context.Context, rate float64, duration time.Duration) 
 	sent := math.Floor(rate * seconds)
 	through := math.Min(sent, math.Floor(max(capacity, 0)*seconds))
 	received := through - math.Floor(through*d.Floor)
-	return search.Trial{Rate: rate, Duration: duration, Intended: uint64(sent), Sent: uint64(sent), Received: uint64(received)}, nil
+	return search.Trial{Rate: rate, Duration: duration, Intended: uint64(sent), Sent: uint64(sent),
+		Received: uint64(received)}, nil
 }
 
 // normal is the n-th of a series of standard normal numbers: Box and Muller's formula over splitmix64.

@@ -1,5 +1,5 @@
-// Package controltest checks that a control driver does what package control says, whatever it makes elements of. Each driver's
-// tests call Conforms.
+// Package controltest checks that a control driver does what package control says, whatever it makes elements of. Each
+// driver's tests call Conforms.
 package controltest
 
 import (
@@ -12,12 +12,14 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Subject is a driver under test. The test's thread is in the node's network namespace, where nobody else makes devices.
+// Subject is a driver under test. The test's thread is in the node's network namespace, where nobody else makes
+// devices.
 type Subject struct {
-	// Restart makes the driver, and makes it again as an agent's restart does: it knows nothing of what the one before did.
+	// Restart makes the driver, and makes it again as an agent's restart does: it knows nothing of what the one before
+	// did.
 	Restart func() control.Driver
-	// Job is an element with this name that the driver can make, with at least two interfaces. No two elements have anything in
-	// common.
+	// Job is an element with this name that the driver can make, with at least two interfaces. No two elements have
+	// anything in common.
 	Job func(name string) control.Job
 	// Spoil makes of a good job one that cannot be made, without any damage to what is there.
 	Spoil func(*control.Job)
@@ -131,7 +133,8 @@ func (c *check) same(when string) {
 	c.Helper()
 	for i, r := range c.apply(c.jobs...) {
 		if len(r.Changed) != 0 || !slices.Equal(r.Devices, c.made[i].Devices) {
-			c.errorf("%s, %s changed (%+v), and has %+v instead of %+v", when, r.ID, r.Changed, r.Devices, c.made[i].Devices)
+			c.errorf("%s, %s changed (%+v), and has %+v instead of %+v", when, r.ID, r.Changed,
+				r.Devices, c.made[i].Devices)
 		}
 	}
 }
@@ -156,11 +159,13 @@ func (c *check) mends() {
 	c.same("applied once more")
 	for _, damage := range [][]string{{"mtu", "1281"}, {"alias", ""}} {
 		altered := c.made[1].Devices[0]
-		if out, err := exec.Command("ip", append([]string{"link", "set", altered.Name}, damage...)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command("ip", append([]string{"link", "set", altered.Name},
+			damage...)...).CombinedOutput(); err != nil {
 			c.Fatalf("set %v of %s: %v\n%s", damage, altered.Name, err, out)
 		}
 		if r := c.apply(c.jobs...)[1]; len(r.Changed) == 0 || !slices.Equal(r.Devices, c.made[1].Devices) {
-			c.errorf("the %s of %s was altered; told is %+v, and its devices are %+v", damage[0], r.ID, r.Changed, r.Devices)
+			c.errorf("the %s of %s was altered; told is %+v, and its devices are %+v", damage[0], r.ID,
+				r.Changed, r.Devices)
 		}
 		c.same("after its " + damage[0] + " was put right")
 	}

@@ -21,7 +21,8 @@ import (
 
 // A driver of a few lines over package port, which passes the checks.
 
-// Taps is a control driver whose elements are taps: whatever opens them, an emulator or a virtual machine, is the element.
+// Taps is a control driver whose elements are taps: whatever opens them, an emulator or a virtual machine, is the
+// element.
 type Taps struct {
 	dirs instance.NodeDirs
 	node *linux.Rtnetlink
@@ -139,8 +140,10 @@ func TestTapsConform(t *testing.T) {
 			return &Taps{dirs: dirs, node: node}
 		},
 		Job: func(name string) control.Job {
-			return control.Job{ID: model.ID{Network: "lab", Element: name}, Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name,
-				Kind: model.Host, Interfaces: []model.PlacedInterface{{Name: "a", MTU: 1500}, {Name: "b", MTU: 9000}}}}}
+			return control.Job{ID: model.ID{Network: "lab", Element: name},
+				Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name,
+					Kind: model.Host, Interfaces: []model.PlacedInterface{{Name: "a", MTU: 1500},
+						{Name: "b", MTU: 9000}}}}}
 		},
 		Spoil: func(j *control.Job) { j.Element.Interfaces[1].MTU = 7 },
 	})

@@ -90,15 +90,18 @@ func TestPromises(t *testing.T) {
 	}
 	// What was altered is put right, and told.
 	delete(m.ports, model.PortID{ID: a, Interface: "y"})
-	if r := d.Apply(t.Context(), jobs)[0]; r.Err != nil || !slices.Equal(reasons(r), []control.Reason{control.PortRestored}) {
+	if r := d.Apply(t.Context(), jobs)[0]; r.Err != nil ||
+		!slices.Equal(reasons(r), []control.Reason{control.PortRestored}) {
 		t.Errorf("a port was lost: %+v", r)
 	}
 	jobs[0] = job("a", "x")
-	if r := d.Apply(t.Context(), jobs)[0]; r.Err != nil || !slices.Equal(reasons(r), []control.Reason{control.PortRemoved}) {
+	if r := d.Apply(t.Context(), jobs)[0]; r.Err != nil ||
+		!slices.Equal(reasons(r), []control.Reason{control.PortRemoved}) {
 		t.Errorf("an interface is gone: %+v", r)
 	}
 	// The user's wishes are phases.
-	wishes := map[model.Phase]model.Override{model.PhaseStopped: {Stopped: true}, model.PhaseSuspended: {Suspended: true}}
+	wishes := map[model.Phase]model.Override{model.PhaseStopped: {Stopped: true},
+		model.PhaseSuspended: {Suspended: true}}
 	for want, o := range wishes {
 		stopped := jobs[0]
 		stopped.Element.Override = o

@@ -78,7 +78,8 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			if restored, err := d.restoreUserNamespace(network); err != nil {
 				return err
 			} else if restored {
-				results[i].Changed = append(results[i].Changed, control.Changed(control.ElementChanged, "user namespace of network %s mounted again", network))
+				results[i].Changed = append(results[i].Changed,
+					control.Changed(control.ElementChanged, "user namespace of network %s mounted again", network))
 			}
 		}
 	}
@@ -109,11 +110,13 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			d.leave(s)
 			d.tellBusy(e, &jobs[i], &results[i])
 			continue
-		case s == nil && control.Glancing(ctx) && e.last != nil && sameJob(&e.last.job, &jobs[i]) && !e.verified && !e.process.queued:
+		case s == nil && control.Glancing(ctx) && e.last != nil && sameJob(&e.last.job, &jobs[i]) &&
+			!e.verified && !e.process.queued:
 			d.tellLast(e, &results[i])
 			continue
 		}
-		if e != nil && (s == nil || s.apart && !s.ends) && !stale[jobs[i].ID] && !turns[jobs[i].ID] && d.asBefore(e, &jobs[i], there) &&
+		if e != nil && (s == nil || s.apart && !s.ends) && !stale[jobs[i].ID] && !turns[jobs[i].ID] &&
+			d.asBefore(e, &jobs[i], there) &&
 			!d.fallsShort(&jobs[i], &e.process) {
 			results[i].Devices = e.devices
 			d.tell(e, &results[i])
@@ -225,8 +228,8 @@ func stalePorts(jobs []control.Job, there port.Ports, known map[model.ID]*elemen
 	return stale
 }
 
-// repairAll takes the elements through namespaces, ports and insides; each stage works while the one before it goes on. Of those
-// that have no namespace yet it takes a portion, and it returns those that it has taken.
+// repairAll takes the elements through namespaces, ports and insides; each stage works while the one before it goes on.
+// Of those that have no namespace yet it takes a portion, and it returns those that it has taken.
 func (d *Driver) repairAll(ctx context.Context, todo []*work, there port.Ports, names map[string]*port.Link) []*work {
 	// No stage gets far ahead of the next: a portion that has come to its end is soon done.
 	ready, linked := make(chan *work, linkBatch), make(chan *work, linkBatch/2)
@@ -325,7 +328,8 @@ func (d *Driver) attach(w *work) error {
 	return d.boundElement(w.e, w.job.Element.Limits().Memory) // as another agent's life, or version, left it
 }
 
-// makeMissing makes the namespaces of a portion of the elements that have none, a network at a time, and passes them on.
+// makeMissing makes the namespaces of a portion of the elements that have none, a network at a time, and passes them
+// on.
 func (d *Driver) makeMissing(ctx context.Context, missing []*work, ready chan<- *work) {
 	networks := map[string][]*work{}
 	ids := make([]model.ID, len(missing))

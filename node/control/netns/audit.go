@@ -15,9 +15,10 @@ import (
 // auditTime is how long one Audit may look around inside elements.
 const auditTime = 3 * time.Millisecond
 
-// A look into an element with a million routes takes a tenth of a second and more. After one that took longer than longLook
-// the element rests for so many times what it took, and not for longer than longRest. What it took is processor time: on a
-// machine that is busy with other things a look waits for the processor, and costs no more for that.
+// A look into an element with a million routes takes a tenth of a second and more. After one that took longer than
+// longLook the element rests for so many times what it took, and not for longer than longRest. What it took is
+// processor time: on a machine that is busy with other things a look waits for the processor, and costs no more for
+// that.
 const (
 	longLook  = 20 * time.Millisecond
 	restAfter = 200
@@ -33,8 +34,9 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Audit looks at the mounts, if any has changed, and the processes of all elements, and inside the next few of them; those that differ are
-// verified in full by the next Apply. With 1,000 elements and a call a second, each is looked into about once a minute.
+// Audit looks at the mounts, if any has changed, and the processes of all elements, and inside the next few of them;
+// those that differ are verified in full by the next Apply. With 1,000 elements and a call a second, each is looked
+// into about once a minute.
 func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 
 const benchRouters = 1000
 
-// BenchmarkLine makes, leaves alone and removes a line of 1,000 static routers – two pairs a link, sysctls, addresses, all
-// up –, and next to it what is the least of that by bare `ip -batch`: the namespaces and one pair a link, still down and
-// without addresses. It reports milliseconds and the ratio to the bare ones.
+// BenchmarkLine makes, leaves alone and removes a line of 1,000 static routers – two pairs a link, sysctls, addresses,
+// all up –, and next to it what is the least of that by bare `ip -batch`: the namespaces and one pair a link, still
+// down and without addresses. It reports milliseconds and the ratio to the bare ones.
 func BenchmarkLine(b *testing.B) {
 	n := newNode(b)
 	jobs := lineOf("line", 1, benchRouters)
@@ -74,11 +74,13 @@ func newBareLine(b *testing.B) *bareLine {
 		fmt.Fprintf(&spaces, "netns add %s%d\n", l.prefix, i)
 		fmt.Fprintf(&gone, "netns del %s%d\n", l.prefix, i)
 		if i < benchRouters-1 {
-			fmt.Fprintf(&links, "link add r%d netns %s%d numtxqueues 1 numrxqueues 1 type veth peer name r%d netns %s%d numtxqueues 1 numrxqueues 1\n",
+			fmt.Fprintf(&links, "link add r%d netns %s%d numtxqueues 1 numrxqueues 1 type veth peer name r%d netns "+
+				"%s%d numtxqueues 1 numrxqueues 1\n",
 				i+1, l.prefix, i, i, l.prefix, i+1)
 		}
 	}
-	for name, content := range map[string]string{"spaces": spaces.String(), "links": links.String(), "gone": gone.String()} {
+	for name, content := range map[string]string{"spaces": spaces.String(), "links": links.String(),
+		"gone": gone.String()} {
 		if err := os.WriteFile(filepath.Join(l.dir, name), []byte(content), 0o600); err != nil {
 			b.Fatal(err)
 		}

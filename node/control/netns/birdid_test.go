@@ -11,8 +11,8 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// TestBIRDWithoutIPv4: BIRD takes its router ID from an IPv4 address. A router that has none is given one with the configuration
-// that is made for it; where the configuration is its owner's, he is told what it lacks.
+// TestBIRDWithoutIPv4: BIRD takes its router ID from an IPv4 address. A router that has none is given one with the
+// configuration that is made for it; where the configuration is its owner's, he is told what it lacks.
 func TestBIRDWithoutIPv4(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("lab", 43, 2)
@@ -20,15 +20,18 @@ func TestBIRDWithoutIPv4(t *testing.T) {
 		jobs[i].Element.Loopback = nil
 		for k := range jobs[i].Element.Interfaces {
 			f := &jobs[i].Element.Interfaces[k]
-			f.Addresses = slices.DeleteFunc(slices.Clone(f.Addresses), func(p netip.Prefix) bool { return p.Addr().Is4() })
+			f.Addresses = slices.DeleteFunc(slices.Clone(f.Addresses),
+				func(p netip.Prefix) bool { return p.Addr().Is4() })
 		}
 	}
-	jobs[1].Element.Config = map[string]string{"bird.conf": "log \"/var/log/bird/bird.log\" all;\nprotocol device { }\n"}
+	jobs[1].Element.Config = map[string]string{"bird.conf": "log \"/var/log/bird/bird.log\" all;\nprotocol device { " +
+		"}\n"}
 	n.Apply(t.Context(), jobs)
 	until(t, "one to run and the other to say what it lacks", func() bool {
 		n.lookAtAll(true)
 		results := n.Apply(t.Context(), jobs)
-		return results[0].Phase == model.PhaseRunning && results[1].Err != nil && strings.Contains(results[1].Err.Error(), "router id")
+		return results[0].Phase == model.PhaseRunning && results[1].Err != nil &&
+			strings.Contains(results[1].Err.Error(), "router id")
 	}, func() any { return results(n.Apply(t.Context(), jobs)) })
 	jobs[1].Element.Config = map[string]string{"bird.conf": "router id 10.255.0.1;\nprotocol device { }\n"}
 	until(t, "both to run", func() bool {

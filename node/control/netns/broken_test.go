@@ -36,7 +36,9 @@ func TestBrokenDiskIsMendedWhenFilesMustChange(t *testing.T) {
 	if n.pidOf(t, broken) == was || !said(results[0], "had made its disk read-only") {
 		t.Errorf("it was not restarted, or that was not said: %q", results[0].Changed)
 	}
-	if out := n.run(t, broken, "sh", "-c", "echo more >> /root/mine; cat /root/mine; grep -c 10.0.0.77 /etc/bird/bird.conf"); strings.TrimSpace(out) != "kept\nmore\n1" {
+	if out := n.run(t, broken, "sh", "-c",
+		"echo more >> /root/mine; cat /root/mine; grep -c 10.0.0.77 "+
+			"/etc/bird/bird.conf"); strings.TrimSpace(out) != "kept\nmore\n1" {
 		t.Errorf("afterwards its files say %q", out)
 	}
 	if n.pidOf(t, other) != others {
@@ -44,13 +46,14 @@ func TestBrokenDiskIsMendedWhenFilesMustChange(t *testing.T) {
 	}
 }
 
-// A router whose disk has become read-only goes on, until a daemon of it ends: FRR's then find no log to write to. It is
-// restarted with its disk mended, by itself, and nobody else is.
+// A router whose disk has become read-only goes on, until a daemon of it ends: FRR's then find no log to write to. It
+// is restarted with its disk mended, by itself, and nobody else is.
 func TestBrokenDiskIsMendedWhenDaemonsFail(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 49, 2)
 	for i := range jobs {
-		jobs[i].Element.Config = map[string]string{"frr.conf": "log file /var/log/frr/frr.log notifications\nrouter ospf\n network 10.0.0.0/8 area 0\n"}
+		jobs[i].Element.Config = map[string]string{"frr.conf": "log file /var/log/frr/frr.log notifications\nrouter " +
+			"ospf\n network 10.0.0.0/8 area 0\n"}
 	}
 	n.awaitPhases(t, jobs, model.PhaseRunning)
 	broken, other := jobs[0].ID, jobs[1].ID
@@ -75,7 +78,8 @@ func TestBrokenDiskIsMendedWhenDaemonsFail(t *testing.T) {
 	if all := strings.Join(told, "\n"); !strings.Contains(all, "had made its disk read-only") {
 		t.Errorf("what was told is %q", all)
 	}
-	if out := n.run(t, broken, "sh", "-c", "echo more >> /root/mine; cat /root/mine; vtysh -c 'show running-config ospfd'"); !strings.Contains(out,
+	if out := n.run(t, broken, "sh", "-c",
+		"echo more >> /root/mine; cat /root/mine; vtysh -c 'show running-config ospfd'"); !strings.Contains(out,
 		"kept\nmore\n") || !strings.Contains(out, "network 10.0.0.0/8 area 0") {
 		t.Errorf("afterwards it says %q", out)
 	}

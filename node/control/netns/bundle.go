@@ -26,13 +26,15 @@ const (
 	noteOpenFiles = "polyplane.openfiles" // how many files each process may have open
 	noteRestarts  = "polyplane.restarts"  // the requested restarts that it has had
 	noteFiles     = "polyplane.files"     // a hash of what only a restart makes the software read
-	noteConfig    = "polyplane.config"    // a hash of what was written last of the configuration that the software has read
-	noteAgain     = "polyplane.again"     // how often its processes were started again
+	// a hash of what was written last of the configuration that the software has read
+	noteConfig = "polyplane.config"
+	noteAgain  = "polyplane.again" // how often its processes were started again
 )
 
 // shellCapabilities are what a person's commands may use inside an element: everything about its network and its own
 // files, nothing that reaches the machine.
-var shellCapabilities = []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
+var shellCapabilities = []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER",
+	"CAP_FSETID", "CAP_KILL",
 	"CAP_NET_ADMIN", "CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 	"CAP_SYS_NICE", "CAP_SYS_PTRACE"}
 
@@ -52,7 +54,8 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 			Env:             environment(id),
 			Cwd:             "/",
 			NoNewPrivileges: true,
-			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities,
+			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities,
+				Permitted:   capabilities,
 				Inheritable: capabilities, Ambient: capabilities},
 			Rlimits: rlimits(el),
 		},
@@ -65,7 +68,8 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.UserNamespace, Path: d.dirs.UserNamespace(id.Network)},
 				{Type: specs.NetworkNamespace, Path: d.dirs.Namespace(id)},
-				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.UTSNamespace},
+				{Type: specs.IPCNamespace},
 			},
 			Seccomp: seccompProfile(),
 			MaskedPaths: []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug",
@@ -73,7 +77,8 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sysrq-trigger"},
 		},
 	}
-	s.Annotations = map[string]string{noteSpec: hashOf(s, true), noteResources: hashOf([]any{s.Linux.Resources, s.Process.Rlimits}, false),
+	s.Annotations = map[string]string{noteSpec: hashOf(s, true),
+		noteResources: hashOf([]any{s.Linux.Resources, s.Process.Rlimits}, false),
 		noteOpenFiles: strconv.Itoa(el.Limits().Files), noteRestarts: strconv.FormatUint(uint64(el.Restarts), 10)}
 	return s
 }
@@ -119,23 +124,30 @@ var countsSwap = sync.OnceValue(func() bool {
 	return err == nil
 })
 
-// sharedFiles are parts of the machine's /etc that programs in /usr need; they hold no secrets. Those that a machine does
-// not have are left out.
-var sharedFiles = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
-	"/etc/ssl/certs", "/etc/terminfo", "/etc/iproute2", "/etc/protocols", "/etc/services", "/etc/ethertypes", "/etc/rpc",
+// sharedFiles are parts of the machine's /etc that programs in /usr need; they hold no secrets. Those that a machine
+// does not have are left out.
+var sharedFiles = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
+	"/etc/ld.so.conf.d", "/etc/localtime",
+	"/etc/ssl/certs", "/etc/terminfo", "/etc/iproute2", "/etc/protocols", "/etc/services",
+	"/etc/ethertypes", "/etc/rpc",
 	"/etc/bash_completion.d", "/etc/vim"}
 
 // mounts are a container's file systems, beside its own root.
 func mounts() []specs.Mount {
 	list := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=64k"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime",
+			"mode=755", "size=64k"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts",
-			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=128"}}, // of the machine's (kernel.pty.max)
-		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=16m"}},
+			// of the machine's (kernel.pty.max)
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "max=128"}},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev",
+			"mode=1777", "size=16m"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-		{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=755", "size=32m"}},
-		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777", "size=128m"}},
+		{Destination: "/run", Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "mode=755", "size=32m"}},
+		{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "mode=1777", "size=128m"}},
 		readOnly("/usr"),
 	}
 	for _, path := range sharedFiles {
@@ -154,8 +166,8 @@ func mounts() []specs.Mount {
 // systemDirs are links into /usr on Debian since 12, and directories of their own on older machines.
 var systemDirs = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// readOnly shows one of the machine's files or directories, with what is mounted below it: where something is, the kernel
-// lets a user namespace see both or none.
+// readOnly shows one of the machine's files or directories, with what is mounted below it: where something is, the
+// kernel lets a user namespace see both or none.
 func readOnly(path string) specs.Mount {
 	return specs.Mount{Destination: path, Type: "bind", Source: path,
 		Options: []string{"rbind", "ro", "rro", "nosuid", "rnosuid", "nodev", "rnodev"}}

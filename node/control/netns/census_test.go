@@ -21,7 +21,8 @@ func TestNeighboursOfTheMachineAreCounted(t *testing.T) {
 	}
 	script := `for i in $(seq 1000); do echo "neighbour add 10.200.$((i / 250)).$((i % 250 + 1)) dev r1 lladdr 02:00:00:00:00:01 nud permanent"
 		echo "neighbour add fd00:200::$i dev r1 lladdr 02:00:00:00:00:01 nud permanent"; done | ip -batch -`
-	if out, err := exec.Command("nsenter", "--net="+n.dirs.Namespace(jobs[0].ID), "sh", "-c", script).CombinedOutput(); err != nil {
+	if out, err := exec.Command("nsenter", "--net="+n.dirs.Namespace(jobs[0].ID), "sh", "-c",
+		script).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for way, count := range ways {

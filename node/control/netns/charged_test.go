@@ -10,21 +10,23 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// charged is what docs/isolation.md says the kernel charges to the element: so much must its control group have more of, in
-// bytes, while it is there. Each is done by the element's root, who then says that it is done and waits.
+// charged is what docs/isolation.md says the kernel charges to the element: so much must its control group have more
+// of, in bytes, while it is there. Each is done by the element's root, who then says that it is done and waits.
 var charged = []struct {
 	name, script string
 	atLeast      int64
 }{
 	{"rules", `perl -e 'printf "rule add to 10.%d.%d.0/24 table 7 pref %d\n", $_ >> 8, $_ & 255, 100 + $_ for 1 .. 4000' | ip -batch -; echo done; read x`, 300 << 10},
-	{"network devices", `perl -e 'print "link add y$_ type bridge\n" for 1 .. 100' | ip -batch -; echo done; read x`, 1 << 20},
+	{"network devices", `perl -e 'print "link add y$_ type bridge\n" for 1 .. 100' | ip -batch -; echo done; read x`,
+		1 << 20},
 	{"sets of nftables", `nft add table t; nft add set t s '{ type ipv4_addr; }'; for k in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do perl -se 'print "add element t s { ",
 		join(", ", map { sprintf "10.$k.%d.%d", $_ >> 8, $_ & 255 } 1 .. 2000), " }\n"' -- -k=$k | nft -f -; done; echo done; read x`, 1 << 20},
 	{"pipes", `exec perl -e '$| = 1; for (1 .. 60) { pipe my $r, my $w; syswrite $w, "x" x 65536; push @p, $r, $w } print "done\n"; <STDIN>'`, 3 << 20},
 	{"open files", `exec perl -e '$| = 1; for (1 .. 4000) { open my $f, "<", "/dev/null" or last; push @f, $f } print "done\n"; <STDIN>'`, 700 << 10},
 	{"what epoll watches", `exec perl -e '$| = 1; $e = syscall 291, 0; my $v = pack "Lx8", 1; for (1 .. 3900) { pipe my $r, my $w or last; push @p, $r, $w;
 		syscall 233, $e, 1, fileno $r, $v } print "done\n"; <STDIN>'`, 1 << 20},
-	{"shared memory of System V", `exec perl -e '$| = 1; $id = shmget 7, 8 << 20, 01600; shmwrite $id, "x" x (8 << 20), 0, 8 << 20; print "done\n"; <STDIN>; shmctl $id, 0, 0'`, 8 << 20},
+	{"shared memory of System V",
+		`exec perl -e '$| = 1; $id = shmget 7, 8 << 20, 01600; shmwrite $id, "x" x (8 << 20), 0, 8 << 20; print "done\n"; <STDIN>; shmctl $id, 0, 0'`, 8 << 20},
 	{"message queues of System V", `exec perl -e '$| = 1; $q = msgget 7, 01600; msgsnd $q, pack("l! a*", 1, "x" x 8000), 04000 or last for 1 .. 2;
 		for $k (100 .. 300) { $q = msgget $k, 01600; msgsnd $q, pack("l! a*", 1, "x" x 8000), 04000 for 1 .. 2 } print "done\n"; <STDIN>'`, 1 << 20},
 	{"what Unix's sockets buffer", `exec perl -e '$| = 1; for (1 .. 40) { socketpair my $a, my $b, 1, 2, 0; push @s, $a, $b; 1 while send $a, "x" x 30000, 0x40 }
@@ -70,7 +72,8 @@ func charge(t *testing.T, n *testNode, id model.ID, script string, usage func() 
 	said, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", script}}, control.Stdio{In: in, Out: out, Err: out})
+		_, err := n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", script}},
+			control.Stdio{In: in, Out: out, Err: out})
 		out.Close()
 		ended <- err
 	}()

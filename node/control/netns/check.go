@@ -23,8 +23,8 @@ func checkID(id model.ID) string { return containerID(id) + checkSuffix }
 const maxComplaint = 1000
 
 // check has the software read a configuration that the document states, before anything runs on it: within the element,
-// in a container of its own, since what a configuration includes is read as well. There, the candidates stand in the place
-// of the element's own files, which what runs may read at any moment and must find again after a refusal.
+// in a container of its own, since what a configuration includes is read as well. There, the candidates stand in the
+// place of the element's own files, which what runs may read at any moment and must find again after a refusal.
 func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File) error {
 	p, id := w.p, w.job.ID
 	if len(p.plan.Check) == 0 {

@@ -30,7 +30,8 @@ const (
 	childProcs  = 5 // the first proc file system; procfsUses namespaces have their sysctls set through each
 )
 
-// fdsPerMessage is how many namespaces travel in one message (the kernel's limit is 253). They are those of one request.
+// fdsPerMessage is how many namespaces travel in one message (the kernel's limit is 253). They are those of one
+// request.
 const fdsPerMessage = 16
 
 // childRequest is what the child reads from its standard input, until that ends.
@@ -38,12 +39,13 @@ type childRequest struct {
 	Kinds []model.Kind // one namespace each, in one message
 }
 
-// requestsAhead is how many requests wait for their answers: the child works on one while its answers to another are taken.
+// requestsAhead is how many requests wait for their answers: the child works on one while its answers to another are
+// taken.
 const requestsAhead = 2
 
 // ChildMain does the child's work and ends the process when this process was started as the child; else it returns at
-// once. The program's main must call it first: the child inherits nothing that needs cleaning up, and starts in the time
-// that the program's own initialisation takes.
+// once. The program's main must call it first: the child inherits nothing that needs cleaning up, and starts in the
+// time that the program's own initialisation takes.
 func ChildMain() {
 	if len(os.Args) != 2 || os.Args[1] != childName {
 		return
@@ -108,7 +110,8 @@ var userLimits = []struct{ name, most string }{
 	{"max_fanotify_marks", "0"},
 }
 
-// limitUsers sets userLimits in the calling process's user namespace. Those that this kernel does not have are left out.
+// limitUsers sets userLimits in the calling process's user namespace. Those that this kernel does not have are left
+// out.
 func limitUsers() error {
 	for _, l := range userLimits {
 		err := os.WriteFile("/proc/sys/user/"+l.name, []byte(l.most), 0)
@@ -281,11 +284,11 @@ func receiveNamespaces(socket int, each func(i, fd int), taken func()) (int, err
 }
 
 // asOwner runs f with base as the effective user ID and all capabilities kept, so that a user namespace that f makes
-// belongs to base. The kernel counts much of what processes have – inotify's and fanotify's instances, namespaces, pending
-// signals, locked memory – by user, and counts what is inside a user namespace to its owner as well: were that root, all
-// networks would share root's limits with the machine's own services. It asks for CAP_SYS_RESOURCE: without it, as in some
-// containers, runc may limit the processes inside only if root owns the user namespace. It is done on a thread that nothing else meets, which
-// is there until release.
+// belongs to base. The kernel counts much of what processes have – inotify's and fanotify's instances, namespaces,
+// pending signals, locked memory – by user, and counts what is inside a user namespace to its owner as well: were that
+// root, all networks would share root's limits with the machine's own services. It asks for CAP_SYS_RESOURCE: without
+// it, as in some containers, runc may limit the processes inside only if root owns the user namespace. It is done on a
+// thread that nothing else meets, which is there until release.
 func asOwner(base uint32, f func() error) (release func(), err error) {
 	const keepCapabilities = 1 << 2 // SECBIT_NO_SETUID_FIXUP
 	done, over := make(chan error), make(chan struct{})

@@ -18,8 +18,8 @@ import (
 
 var _ control.Examiner = (*Driver)(nil)
 
-// mostTasks is how many tasks of an element are looked at, at most: whether three hundred or three thousand want a processor
-// is one.
+// mostTasks is how many tasks of an element are looked at, at most: whether three hundred or three thousand want a
+// processor is one.
 const mostTasks = 512
 
 // Examine is control.Examiner's. It does not hold the driver's lock while it looks: what it looks at may go meanwhile.

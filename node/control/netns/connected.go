@@ -13,12 +13,12 @@ import (
 )
 
 // With an address the kernel makes routes: to its subnet (the connected route), to the address itself, to the subnet's
-// broadcast address, and to the multicast groups of a device with IPv6. Somebody who flushes a table takes them away, and
-// the kernel makes them again only when the device goes down and up, which would take all other routes along. So they are
-// put back one by one, as the kernel makes them.
+// broadcast address, and to the multicast groups of a device with IPv6. Somebody who flushes a table takes them away,
+// and the kernel makes them again only when the device goes down and up, which would take all other routes along. So
+// they are put back one by one, as the kernel makes them.
 
-// Metrics of IPv6 (IP6_RT_PRIO_ADDRCONF of net/ip6_route.h) and flags of an address that has no connected route, or is not
-// in use yet (linux/if_addr.h).
+// Metrics of IPv6 (IP6_RT_PRIO_ADDRCONF of net/ip6_route.h) and flags of an address that has no connected route, or is
+// not in use yet (linux/if_addr.h).
 const (
 	connectedMetric6 = 256
 	unsettled        = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
@@ -47,9 +47,9 @@ func parseKernelRoute(family uint8, p []byte) kernelRoute {
 	return k
 }
 
-// planConnected puts back what the kernel made for a device's addresses: the wanted ones, and those that it gave the device
-// itself. What it makes for addresses that somebody added is theirs to take away. Where it has nothing – a device that is
-// down, one in a VRF, whose routes are in another table – there is nothing to put back.
+// planConnected puts back what the kernel made for a device's addresses: the wanted ones, and those that it gave the
+// device itself. What it makes for addresses that somebody added is theirs to take away. Where it has nothing – a
+// device that is down, one in a VRF, whose routes are in another table – there is nothing to put back.
 func (in *inside) planConnected(r *repair, l *link, device string, wanted []netip.Prefix) {
 	if in.kernel == nil || !l.Up() || l.Master != 0 {
 		return
@@ -76,12 +76,14 @@ func (in *inside) planConnected(r *repair, l *link, device string, wanted []neti
 	// The kernel makes this one when it first has carrier, before the link-local address.
 	const ready = unix.IFF_RUNNING | unix.IFF_LOWER_UP
 	if multicast && l.Flags&unix.IFF_LOOPBACK == 0 && l.Flags&ready == ready {
-		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_MULTICAST, netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xff}), 8), l.Index,
+		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_MULTICAST,
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xff}), 8), l.Index,
 			connectedMetric6, netip.Addr{}})
 	}
 	// A route's source must be a local address by then.
 	slices.SortFunc(missing, func(a, b kernelRoute) int {
-		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.to.Addr().Compare(b.to.Addr()), cmp.Compare(a.to.Bits(), b.to.Bits()))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.to.Addr().Compare(b.to.Addr()),
+			cmp.Compare(a.to.Bits(), b.to.Bits()))
 	})
 	for _, k := range missing {
 		k.restore(r, device)
@@ -147,12 +149,14 @@ func lastOf(p netip.Prefix) netip.Addr {
 }
 
 // connected6 is what inet6_addr_add and addrconf_dad_completed of the kernel's net/ipv6/addrconf.c do.
-func (in *inside) connected6(r *repair, l *link, device string, p netip.Prefix, a presentAddress, miss func(kernelRoute)) {
+func (in *inside) connected6(r *repair, l *link, device string, p netip.Prefix, a presentAddress,
+	miss func(kernelRoute)) {
 	if !l.IPv6 || a.flags&unsettled != 0 || a.network != p.Masked() {
 		return
 	}
 	// The route to the address itself has metric 0, which a request cannot say: only adding the address makes it.
-	itself := kernelRoute{table: unix.RT_TABLE_LOCAL, kind: unix.RTN_LOCAL, to: netip.PrefixFrom(p.Addr(), 128), index: l.Index}
+	itself := kernelRoute{table: unix.RT_TABLE_LOCAL, kind: unix.RTN_LOCAL,
+		to: netip.PrefixFrom(p.Addr(), 128), index: l.Index}
 	if !in.kernel[itself] {
 		in.addAgain(r, l, device, p, a)
 		return
@@ -169,7 +173,8 @@ func (in *inside) connected6(r *repair, l *link, device string, p netip.Prefix, 
 
 // restore appends the requests that make the route.
 func (k *kernelRoute) restore(r *repair, device string) {
-	what, flags, family, scope := "connected route to "+k.to.String(), uint16(unix.NLM_F_CREATE|unix.NLM_F_APPEND), uint8(unix.AF_INET),
+	what, flags, family, scope := "connected route to "+k.to.String(), uint16(unix.NLM_F_CREATE|unix.NLM_F_APPEND),
+		uint8(unix.AF_INET),
 		uint8(unix.RT_SCOPE_LINK)
 	if k.table == unix.RT_TABLE_LOCAL {
 		what = "local route to " + k.to.String()
@@ -180,8 +185,10 @@ func (k *kernelRoute) restore(r *repair, device string) {
 	if k.to.Addr().Is6() {
 		// What somebody put in its place would keep it out: to IPv6, routes that lead to the same are the same.
 		flags, family, scope = unix.NLM_F_CREATE, unix.AF_INET6, unix.RT_SCOPE_UNIVERSE
-		r.request(unix.RTM_DELROUTE, 0, step{doing: fmt.Sprintf("make room for the %s out of %s", what, device), harmless: unix.ESRCH})
-		k.write(r, []byte{family, uint8(k.to.Bits()), 0, 0, k.table, unix.RTPROT_UNSPEC, unix.RT_SCOPE_NOWHERE, 0, 0, 0, 0, 0})
+		r.request(unix.RTM_DELROUTE, 0, step{doing: fmt.Sprintf("make room for the %s out of %s", what, device),
+			harmless: unix.ESRCH})
+		k.write(r, []byte{family, uint8(k.to.Bits()), 0, 0, k.table, unix.RTPROT_UNSPEC,
+			unix.RT_SCOPE_NOWHERE, 0, 0, 0, 0, 0})
 	}
 	r.request(unix.RTM_NEWROUTE, flags, step{doing: fmt.Sprintf("put back the %s out of %s", what, device),
 		done: fmt.Sprintf("%s out of %s added", what, device), device: device, harmless: unix.EEXIST})
@@ -216,8 +223,9 @@ func (in *inside) addAgain(r *repair, l *link, device string, p netip.Prefix, a 
 		harmless: unix.EADDRNOTAVAIL})
 	r.Address(l.Index, unix.AF_INET6, uint8(p.Bits()), scope, 0)
 	r.Attr(unix.IFA_LOCAL, p.Addr().AsSlice())
-	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{doing: fmt.Sprintf("add address %s to %s again", p, device),
-		done: fmt.Sprintf("address %s added to %s again", p, device), device: device, harmless: unix.EEXIST})
+	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
+		step{doing: fmt.Sprintf("add address %s to %s again", p, device),
+			done: fmt.Sprintf("address %s added to %s again", p, device), device: device, harmless: unix.EEXIST})
 	r.Address(l.Index, unix.AF_INET6, uint8(p.Bits()), scope, 0)
 	r.Attr(unix.IFA_LOCAL, p.Addr().AsSlice())
 	r.Uint32(unix.IFA_FLAGS, flags)

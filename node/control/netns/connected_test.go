@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// kernelRoutes is what an element's kernel made of itself and what the driver made, with everything that `ip` tells. The
-// anycast entries of IPv6 are left out: the kernel makes them by itself and no request does.
+// kernelRoutes is what an element's kernel made of itself and what the driver made, with everything that `ip` tells.
+// The anycast entries of IPv6 are left out: the kernel makes them by itself and no request does.
 func (n *testNode) kernelRoutes(t testing.TB, id model.ID) []string {
 	t.Helper()
 	out := n.in(t, id, "ip -4 -d route show table all; ip -6 -d route show table all | grep -v ^anycast")
@@ -40,7 +40,8 @@ func (n *testNode) settled(t testing.TB, jobs []control.Job) {
 	}
 }
 
-// TestConnectedRoutes takes away what the kernel makes with an address. It comes back exactly as it was, and the devices stay.
+// TestConnectedRoutes takes away what the kernel makes with an address. It comes back exactly as it was, and the
+// devices stay.
 func TestConnectedRoutes(t *testing.T) {
 	n := newNode(t)
 	jobs := lineOf("lab", 1, 5)
@@ -60,21 +61,27 @@ func TestConnectedRoutes(t *testing.T) {
 		prefixes("192.168.0.1/24", "192.168.0.2/24", "192.168.0.129/25", "2001:db8:1::1/64", "2001:db8:1::2/64")...)
 	r2.Element.Interfaces[1].Addresses = append(r2.Element.Interfaces[1].Addresses,
 		prefixes("192.168.0.9/24", "192.0.2.1/32", "2001:db8:1::9/64")...)
-	r2.Element.Routes = []model.Route{{To: netip.MustParsePrefix("203.0.113.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.2.0")}}}
+	r2.Element.Routes = []model.Route{{To: netip.MustParsePrefix("203.0.113.0/24"),
+		Via: []netip.Addr{netip.MustParseAddr("10.0.2.0")}}}
 	n.apply(t, jobs)
 	n.settled(t, jobs)
 	for _, test := range []struct{ name, do, want string }{
 		{"one IPv4 route", "ip route del 10.0.2.0/31 dev r1", "connected route to 10.0.2.0/31 out of r1 added"},
-		{"one of two IPv4 routes to the same", "ip route del 192.168.0.0/24 dev r3", "connected route to 192.168.0.0/24 out of r3 added"},
+		{"one of two IPv4 routes to the same", "ip route del 192.168.0.0/24 dev r3",
+			"connected route to 192.168.0.0/24 out of r3 added"},
 		{"the IPv4 main table", "ip route flush table main", "connected route to 192.168.0.128/25 out of r1 added"},
-		{"one IPv6 route", "ip -6 route del 2001:db8:1::/64 dev r3", "connected route to 2001:db8:1::/64 out of r3 added"},
-		{"another in an IPv6 route's place", "ip -6 route del 2001:db8:1::/64 dev r3 && ip -6 route append 2001:db8:1::/64 dev r3 metric 256",
+		{"one IPv6 route", "ip -6 route del 2001:db8:1::/64 dev r3",
+			"connected route to 2001:db8:1::/64 out of r3 added"},
+		{"another in an IPv6 route's place",
+			"ip -6 route del 2001:db8:1::/64 dev r3 && ip -6 route append 2001:db8:1::/64 dev r3 metric 256",
 			"connected route to 2001:db8:1::/64 out of r3 added"},
 		{"the link-local route", "ip -6 route del fe80::/64 dev r1", "connected route to fe80::/64 out of r1 added"},
-		{"the IPv6 main table", "ip -6 route flush table main", "connected route to 2001:db8:ff::2/128 out of lo added"},
+		{"the IPv6 main table", "ip -6 route flush table main",
+			"connected route to 2001:db8:ff::2/128 out of lo added"},
 		{"the IPv4 local table", "ip route flush table local", "local route to 192.168.0.2/32 out of r1 added"},
 		{"the IPv6 local table", "ip -6 route flush table local", "address 2001:db8:1::2/64 added to r1 again"},
-		{"all tables", "ip route flush table main; ip route flush table local; ip -6 route flush table main; ip -6 route flush table local",
+		{"all tables", "ip route flush table main; ip route flush table local; ip -6 route flush table main; ip -6 " +
+			"route flush table local",
 			"local route to ff00::/8 out of r3 added"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -86,7 +93,8 @@ func TestConnectedRoutes(t *testing.T) {
 				t.Errorf("apply said %q: want %q", got, test.want)
 			}
 			if after := n.kernelRoutes(t, id); !slices.Equal(after, before) {
-				t.Errorf("before, there were also\n%s\nand now there are also\n%s", without(before, after), without(after, before))
+				t.Errorf("before, there were also\n%s\nand now there are also\n%s", without(before, after),
+					without(after, before))
 			}
 			n.untouched(t, ports)
 			n.auditAll(t)
@@ -101,11 +109,14 @@ func TestConnectedRoutes(t *testing.T) {
 	whole := n.kernelRoutes(t, id)
 	for _, test := range []struct{ name, do string }{
 		{"without carrier", "ip link set $PORT down"},
-		{"down and up without carrier", "ip link set $PORT down && nsenter --net=$NS ip link set r3 down && nsenter --net=$NS ip link set r3 up"},
+		{"down and up without carrier",
+			"ip link set $PORT down && nsenter --net=$NS ip link set r3 down && nsenter --net=$NS ip link set r3 up"},
 		{"carrier again", "ip link set $PORT up"},
-		{"an address that somebody added", "nsenter --net=$NS sh -c 'ip addr add 172.16.0.1/24 dev r3 && ip route del 172.16.0.0/24 dev r3'"},
+		{"an address that somebody added",
+			"nsenter --net=$NS sh -c 'ip addr add 172.16.0.1/24 dev r3 && ip route del 172.16.0.0/24 dev r3'"},
 		{"a second address became the first", "nsenter --net=$NS ip addr add 192.168.5.1/24 dev r3"},
-		{"a peer that is none", "nsenter --net=$NS sh -c 'ip addr del 192.0.2.1/32 dev r3 && ip addr add 192.0.2.1 peer 0.0.0.0/32 dev r3'"},
+		{"a peer that is none", "nsenter --net=$NS sh -c 'ip addr del 192.0.2.1/32 dev r3 && ip addr add 192.0.2.1 " +
+			"peer 0.0.0.0/32 dev r3'"},
 		{"no connected route wanted", "nsenter --net=$NS ip addr change 2001:db8:1::9/64 dev r3 noprefixroute"},
 		{"another metric", "nsenter --net=$NS ip addr change 2001:db8:1::9/64 dev r3 metric 77"},
 	} {
@@ -113,7 +124,8 @@ func TestConnectedRoutes(t *testing.T) {
 			n.here(t)
 			port := n.dirs.PortDevice(model.PortID{ID: id, Interface: "r3"})
 			sh(t, strings.NewReplacer("$PORT", port, "$NS", n.dirs.Namespace(id)).Replace(test.do))
-			for test.name == "carrier again" && !slices.Equal(n.kernelRoutes(t, id), whole) { // the kernel takes its time
+			// the kernel takes its time
+			for test.name == "carrier again" && !slices.Equal(n.kernelRoutes(t, id), whole) {
 				if err := t.Context().Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -128,13 +140,14 @@ func TestConnectedRoutes(t *testing.T) {
 	}
 }
 
-// TestConnectedRoutesUnderSoftware has routing software run: the routes of addresses that are the platform's are put back,
-// those of the software are its own.
+// TestConnectedRoutesUnderSoftware has routing software run: the routes of addresses that are the platform's are put
+// back, those of the software are its own.
 func TestConnectedRoutesUnderSoftware(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 9, 2)
 	id := jobs[0].ID
-	jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix("198.51.100.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+	jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix("198.51.100.0/24"),
+		Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
 	n.apply(t, jobs)
 	n.settled(t, jobs)
 	n.untilRuns(t, id, "proto static", "ip", "route", "show", "198.51.100.0/24")
@@ -145,7 +158,8 @@ func TestConnectedRoutesUnderSoftware(t *testing.T) {
 		t.Errorf("apply said %q", got)
 	}
 	if after := n.kernelRoutes(t, id); !slices.Equal(after, before) {
-		t.Errorf("before, there were also\n%s\nand now there are also\n%s", without(before, after), without(after, before))
+		t.Errorf("before, there were also\n%s\nand now there are also\n%s", without(before, after),
+			without(after, before))
 	}
 	n.in(t, id, "ip route del 198.51.100.0/24")
 	n.auditAll(t)

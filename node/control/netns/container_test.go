@@ -70,17 +70,20 @@ func (n *testNode) pidOf(t testing.TB, id model.ID) int {
 	return e.process.pid
 }
 
-// A configuration that the software cannot read is refused with its words: a new element does not start on it, a running
-// one goes on.
+// A configuration that the software cannot read is refused with its words: a new element does not start on it, a
+// running one goes on.
 func TestConfigurationIsChecked(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 8, 2)
 	jobs[1].Element.Software = model.SoftwareBIRD
-	good := []map[string]string{{"frr.conf": "interface lo\n ip address 192.0.2.1/32\n"}, {"bird.conf": "router id 192.0.2.2;\nprotocol device {}\n"}}
-	bad := []map[string]string{{"frr.conf": "router ospfx\n"}, {"bird.conf": "router id 192.0.2.2;\nprotocl device {}\n"}}
+	good := []map[string]string{{"frr.conf": "interface lo\n ip address 192.0.2.1/32\n"},
+		{"bird.conf": "router id 192.0.2.2;\nprotocol device {}\n"}}
+	bad := []map[string]string{{"frr.conf": "router ospfx\n"},
+		{"bird.conf": "router id 192.0.2.2;\nprotocl device {}\n"}}
 	refused := func(results []control.Result) {
 		t.Helper()
-		for i, want := range []string{"frr refuses its configuration: line 1: % Unknown command", "bird refuses its configuration: bird: /etc/bird/bird.conf:2:"} {
+		for i, want := range []string{"frr refuses its configuration: line 1: % Unknown command",
+			"bird refuses its configuration: bird: /etc/bird/bird.conf:2:"} {
 			if err := results[i].Err; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %q", jobs[i].ID, err, want)
 			}
@@ -109,7 +112,8 @@ func TestConfigurationIsChecked(t *testing.T) {
 	}
 	// What was refused is not what a restart finds.
 	for i, path := range []string{"/etc/frr/frr.conf", "/etc/bird/bird.conf"} {
-		if has := n.run(t, jobs[i].ID, "cat", path); strings.Contains(has, "ospfx") || strings.Contains(has, "protocl") {
+		if has := n.run(t, jobs[i].ID, "cat", path); strings.Contains(has, "ospfx") ||
+			strings.Contains(has, "protocl") {
 			t.Errorf("%s: after a refusal %s is\n%s", jobs[i].ID, path, has)
 		}
 		jobs[i].Element.Config = good[i]
@@ -127,7 +131,8 @@ func TestRoutingSoftware(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)
 	jobs[1].Element.Software = model.SoftwareBIRD
-	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: created", "r0: started", "r1: created", "r1: started"}) {
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got,
+		[]string{"r0: created", "r0: started", "r1: created", "r1: started"}) {
 		t.Errorf("apply said %q", got)
 	}
 	n.untilRuns(t, jobs[0].ID, "10.0.0.0/31", "vtysh", "-c", "show interface brief")
@@ -151,13 +156,16 @@ func TestRoutingSoftware(t *testing.T) {
 		t.Errorf("the first process was %d and is %d", pid, now)
 	}
 	// From static routes to routing software and back, while it runs.
-	jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+	jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix("192.0.2.0/24"),
+		Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
 	jobs[0].Element.Software = model.SoftwareStatic
-	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: route to 192.0.2.0/24 added", "r0: stopped"}) {
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got,
+		[]string{"r0: route to 192.0.2.0/24 added", "r0: stopped"}) {
 		t.Errorf("apply of software static said %q", got)
 	}
 	jobs[0].Element.Routes, jobs[0].Element.Software = nil, model.SoftwareFRR
-	if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: route to 192.0.2.0/24 removed", "r0: started"}) {
+	if got := changes(n.apply(t, jobs)); !slices.Equal(got,
+		[]string{"r0: route to 192.0.2.0/24 removed", "r0: started"}) {
 		t.Errorf("apply of software frr said %q", got)
 	}
 	// Inside, a person edits the configuration and takes an interface down: both stay.
@@ -190,7 +198,8 @@ func TestReload(t *testing.T) {
 	n.untilRuns(t, jobs[0].ID, "10.0.0.0/31", "vtysh", "-c", "show interface brief")
 	pid := n.pidOf(t, jobs[0].ID)
 	for _, to := range []string{"192.0.2.0/24", "198.51.100.0/24"} {
-		jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix(to), Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+		jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix(to),
+			Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
 		if got := changes(n.apply(t, jobs)); !slices.Equal(got, []string{"r0: configuration loaded"}) {
 			t.Fatalf("apply with a route to %s said %q", to, got)
 		}
@@ -225,9 +234,12 @@ func TestNoEscape(t *testing.T) {
 	}
 	defer os.Remove(secret)
 	for _, refused := range []string{
-		"cat /etc/shadow", "ls /root | grep .", "cat " + secret, "ls /var/lib/dpkg", "ls /var/lib/polyplane", "ls /proc/1/root/boot",
-		"touch /usr/x", "touch " + below + "/x", "mount -t tmpfs x /mnt", "umount /usr", "mknod /root/x b 1 1", "unshare -U true",
-		"echo x > /proc/sys/kernel/core_pattern", "echo x > /proc/sys/vm/drop_caches", "dmesg", "mount -o remount,rw /usr",
+		"cat /etc/shadow", "ls /root | grep .", "cat " + secret, "ls /var/lib/dpkg", "ls /var/lib/polyplane",
+		"ls /proc/1/root/boot",
+		"touch /usr/x", "touch " + below + "/x", "mount -t tmpfs x /mnt", "umount /usr",
+		"mknod /root/x b 1 1", "unshare -U true",
+		"echo x > /proc/sys/kernel/core_pattern", "echo x > /proc/sys/vm/drop_caches", "dmesg",
+		"mount -o remount,rw /usr",
 		"echo b > /proc/sysrq-trigger", "ip netns add x", "date -s 2000-01-01", "chown 70000 /root",
 	} {
 		for _, j := range jobs {
@@ -240,7 +252,8 @@ func TestNoEscape(t *testing.T) {
 		if got := strings.TrimSpace(n.run(t, j.ID, "hostname")); got != j.ID.Element {
 			t.Errorf("the host name of %s is %q", j.ID, got)
 		}
-		n.run(t, j.ID, "sh", "-c", "ls "+below+" && ping -c1 -W5 127.0.0.1 && echo 1 > /proc/sys/net/ipv4/ip_forward && touch /root/mine && test -w /tmp")
+		n.run(t, j.ID, "sh", "-c", "ls "+below+
+			" && ping -c1 -W5 127.0.0.1 && echo 1 > /proc/sys/net/ipv4/ip_forward && touch /root/mine && test -w /tmp")
 		ids := n.run(t, j.ID, "sh", "-c", "ps -e -o pid= | wc -l")
 		if len(strings.TrimSpace(ids)) > 2 {
 			t.Errorf("%s sees %s processes", j.ID, ids)
@@ -250,7 +263,8 @@ func TestNoEscape(t *testing.T) {
 	log := n.elements[jobs[0].ID].process.plan.LogFiles[0]
 	n.run(t, jobs[0].ID, "ln", "-sfT", secret, log)
 	var b bytes.Buffer
-	if err := n.Logs(context.Background(), jobs[0].ID, false, &b); err == nil || strings.Contains(b.String(), "secret") {
+	if err := n.Logs(context.Background(), jobs[0].ID, false, &b); err == nil ||
+		strings.Contains(b.String(), "secret") {
 		t.Errorf("a link from %s to %s gave %q, %v: want a refusal", log, secret, b.String(), err)
 	}
 }
@@ -278,14 +292,16 @@ func TestExec(t *testing.T) {
 		}
 	}
 	var b, e bytes.Buffer
-	status, err := n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", "cat; echo $X >&2"}, Env: []string{"X=y"}},
+	status, err := n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", "cat; echo $X >&2"},
+		Env: []string{"X=y"}},
 		control.Stdio{In: strings.NewReader("in\n"), Out: &b, Err: &e})
 	if err != nil || status != 0 || b.String() != "in\n" || e.String() != "y\n" {
 		t.Errorf("a command with input gave %d, %q, %q, %v", status, b.String(), e.String(), err)
 	}
 	b.Reset()
-	status, err = n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", "tty -s && stty size"}, TTY: true,
-		Size: control.Size{Rows: 33, Cols: 99}}, control.Stdio{Out: &b})
+	status, err = n.Exec(context.Background(), id,
+		control.Command{Args: []string{"sh", "-c", "tty -s && stty size"}, TTY: true,
+			Size: control.Size{Rows: 33, Cols: 99}}, control.Stdio{Out: &b})
 	if err != nil || status != 0 || strings.TrimSpace(b.String()) != "33 99" {
 		t.Errorf("a command on a terminal gave %d, %q, %v: want 33 99", status, b.String(), err)
 	}
@@ -294,7 +310,8 @@ func TestExec(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		status, err := n.Exec(context.Background(), id, control.Command{Args: []string{"bash", "-c",
-			"trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; done"}, TTY: true}, control.Stdio{In: in, Out: out, Resize: resize})
+			"trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; " +
+				"done"}, TTY: true}, control.Stdio{In: in, Out: out, Resize: resize})
 		if err == nil && status != 5 {
 			err = fmt.Errorf("status %d", status)
 		}
@@ -311,7 +328,8 @@ func TestExec(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	lines := newLines()
 	go func() {
-		_, err := n.Exec(ctx, id, control.Command{Args: []string{"sh", "-c", "echo ready; exec sleep 1000"}}, control.Stdio{Out: lines})
+		_, err := n.Exec(ctx, id, control.Command{Args: []string{"sh", "-c", "echo ready; exec sleep 1000"}},
+			control.Stdio{Out: lines})
 		done <- err
 	}()
 	lines.await("ready")
@@ -426,7 +444,8 @@ func TestProcessesAreKept(t *testing.T) {
 	if now := n.pidOf(t, id); now != pid {
 		t.Error("new limits restarted the processes")
 	}
-	limits := sh(t, fmt.Sprintf("cat /sys/fs/cgroup/memory%[1]s/memory.limit_in_bytes /sys/fs/cgroup/cpu%[1]s/cpu.cfs_quota_us 2>/dev/null || "+
+	limits := sh(t, fmt.Sprintf("cat /sys/fs/cgroup/memory%[1]s/memory.limit_in_bytes "+
+		"/sys/fs/cgroup/cpu%[1]s/cpu.cfs_quota_us 2>/dev/null || "+
 		"cat /sys/fs/cgroup%[1]s/memory.max /sys/fs/cgroup%[1]s/cpu.max", n.cgroupOf(containerID(id))))
 	if f := strings.Fields(limits); len(f) < 2 || f[0] != fmt.Sprint(300<<20) || f[1] != "50000" {
 		t.Errorf("the limits are %q: want 300 MiB and half a core", limits)
@@ -436,7 +455,8 @@ func TestProcessesAreKept(t *testing.T) {
 	if err := n.Remove(context.Background(), []model.ID{id, other}, false); err != nil {
 		t.Fatal(err)
 	}
-	if out := sh(t, "find /sys/fs/cgroup -type d -path '*polyplane/"+n.dirs.Instance+"*'; ls "+n.dirs.Run+" "+n.dirs.Data); strings.Contains(out, "lab") ||
+	if out := sh(t, "find /sys/fs/cgroup -type d -path '*polyplane/"+n.dirs.Instance+"*'; ls "+n.dirs.Run+" "+
+		n.dirs.Data); strings.Contains(out, "lab") ||
 		strings.Contains(out, "/sys/fs") || strings.Contains(out, "runc") {
 		t.Errorf("something is left:\n%s", out)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// crashed is the error of an element whose processes end again and again. It stays the same while they are started anew,
-// until they end once more.
+// crashed is the error of an element whose processes end again and again. It stays the same while they are started
+// anew, until they end once more.
 func (d *Driver) crashed(w *work, times int) error {
 	p := w.p
 	said := p.said
@@ -25,11 +25,14 @@ func (d *Driver) crashed(w *work, times int) error {
 	if times == 1 {
 		word = "time"
 	}
-	return fmt.Errorf("its processes ended %d %s soon after their start%s; they are started again, ever more slowly: `polyplane "+
-		"logs %s` tells more, and `polyplane exec %s -- sh` lets you mend its files", times, word, said, w.job.ID, w.job.ID)
+	return fmt.Errorf("its processes ended %d %s soon after their start%s; they are started again, ever more slowly: "+
+		"`polyplane "+
+		"logs %s` tells more, and `polyplane exec %s -- sh` lets you mend its files", times, word,
+		said, w.job.ID, w.job.ID)
 }
 
-// What is told of an element's log: so much of its end, in bytes, is looked at, and so many letters of the last line told.
+// What is told of an element's log: so much of its end, in bytes, is looked at, and so many letters of the last line
+// told.
 const (
 	logEnd    = 4096
 	lineLimit = 200

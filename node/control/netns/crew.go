@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// crew works off what is slow – starting, stopping, checking and reloading processes – beside whoever asks for it. It is fair
-// among networks: they have their turns one after the other, and what one has waiting, or has that hangs, keeps no other from
-// beginning.
+// crew works off what is slow – starting, stopping, checking and reloading processes – beside whoever asks for it. It
+// is fair among networks: they have their turns one after the other, and what one has waiting, or has that hangs, keeps
+// no other from beginning.
 //
-// Whoever works has a hand, and there are only so many: more would only make all of them slower. Whoever waits needs none. Work
-// that says that it waits gives its hand back until it goes on; work that holds one for slowAfter waits for something too, as a
-// rule, and has it taken away. So there may be more workers than hands, but neither are without bounds.
+// Whoever works has a hand, and there are only so many: more would only make all of them slower. Whoever waits needs
+// none. Work that says that it waits gives its hand back until it goes on; work that holds one for slowAfter waits for
+// something too, as a rule, and has it taken away. So there may be more workers than hands, but neither are without
+// bounds.
 type crew struct {
 	hands int // there are so many
 
@@ -37,8 +38,8 @@ type lane struct {
 
 const (
 	slowAfter = time.Second
-	// laneMost and crewMost are how many workers there are at most, of one network and of all; urgentMost how many there are of
-	// one network if the next work is urgent. A network has one in any case.
+	// laneMost and crewMost are how many workers there are at most, of one network and of all; urgentMost how many
+	// there are of one network if the next work is urgent. A network has one in any case.
 	laneMost   = 32
 	urgentMost = 128
 	crewMost   = 256

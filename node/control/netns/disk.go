@@ -38,9 +38,9 @@ const (
 	diskOptions = "discard,noinit_itable,errors=remount-ro"
 )
 
-// ensureDisk mounts the element's disk, made anew where there is none, and lets it grow; later tells that this has to wait
-// until nothing uses it. While processes run on files that are not on one – an earlier polyplane started them – those are
-// left alone; they move onto it at the next start.
+// ensureDisk mounts the element's disk, made anew where there is none, and lets it grow; later tells that this has to
+// wait until nothing uses it. While processes run on files that are not on one – an earlier polyplane started them –
+// those are left alone; they move onto it at the next start.
 func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err error) {
 	dir := d.dirs.Files(job.ID)
 	if !running {
@@ -70,7 +70,8 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 			return false, fmt.Errorf("unmount the element's disk, to mend it or let it grow: %w", err)
 		}
 		if broken && !awaitRelease(d.dirs.Disk(job.ID)) {
-			return false, fmt.Errorf("an error has made the element's disk %s read-only, and it cannot be mended while something else on "+
+			return false, fmt.Errorf("an error has made the element's disk %s read-only, and it cannot be mended "+
+				"while something else on "+
 				"this machine holds it mounted: end what does (another mount namespace may)", d.dirs.Disk(job.ID))
 		}
 	} else if _, err := os.Stat(d.dirs.Disk(job.ID)); running && errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +80,8 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 	return false, d.mountDisk(job)
 }
 
-// awaitRelease waits until nothing holds a disk that was unmounted: processes that have just ended do for a moment, and who
-// mounted it meanwhile would get the broken file system again. It tells whether it is free.
+// awaitRelease waits until nothing holds a disk that was unmounted: processes that have just ended do for a moment, and
+// who mounted it meanwhile would get the broken file system again. It tells whether it is free.
 func awaitRelease(image string) bool {
 	for began := time.Now(); linux.LoopOf(image) != ""; time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > releaseTime {
@@ -93,45 +94,49 @@ func awaitRelease(image string) bool {
 // releaseTime is how long a broken disk is waited for.
 const releaseTime = 5 * time.Second
 
-// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed. Newer
-// kernels (6.18 is one) do not set the flag that says so; a write tells, of what is there already.
+// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed.
+// Newer kernels (6.18 is one) do not set the flag that says so; a write tells, of what is there already.
 func isBroken(dir string) bool {
 	var s unix.Stat_t
 	return unix.Stat(dir, &s) == nil && errors.Is(unix.Chmod(dir, s.Mode&0o7777), unix.EROFS)
 }
 
-// fallsShort tells whether the element's software has failed, and runs on a disk that an error has made read-only: it may be
-// for that – FRR's daemons open a log –, and nothing but a restart on a mended disk gets it out of there. The disk of those
-// that work is not asked, since asking is a write.
+// fallsShort tells whether the element's software has failed, and runs on a disk that an error has made read-only: it
+// may be for that – FRR's daemons open a log –, and nothing but a restart on a mended disk gets it out of there. The
+// disk of those that work is not asked, since asking is a write.
 func (d *Driver) fallsShort(job *control.Job, p *process) bool {
 	return p.wanted && p.trouble != "" && p.running() && !job.Element.Suspended && isBroken(d.dirs.Files(job.ID))
 }
 
-// leastRoom is what must be free on the machine's disk, in bytes, for an element to be started or its broken disk mended.
+// leastRoom is what must be free on the machine's disk, in bytes, for an element to be started or its broken disk
+// mended.
 const leastRoom = 8 << 20
 
-// roomToStart tells that the machine's disk is too full to start an element, or nil. What is written into its file system
-// then seems to be there and is lost later.
+// roomToStart tells that the machine's disk is too full to start an element, or nil. What is written into its file
+// system then seems to be there and is lost later.
 func (d *Driver) roomToStart() error {
 	var s unix.Statfs_t
 	if err := unix.Statfs(d.dirs.Data, &s); err != nil {
 		return nil // whoever writes there will say more
 	}
 	if free := s.Bavail * uint64(s.Bsize); free < leastRoom {
-		return fmt.Errorf("the machine's disk is full: %s has %s free, and starting an element takes %s: make room there", d.dirs.Data,
+		return fmt.Errorf("the machine's disk is full: %s has %s free, and starting an element takes %s: make room "+
+			"there", d.dirs.Data,
 			model.Bytes(free), model.Bytes(leastRoom))
 	}
 	return nil
 }
 
-// mendDisk restarts an element whose files must change and cannot, since its disk is broken, or whose software has failed on
-// it: it can be mended only while nothing uses it. An element that needs no change goes on as it is until its next start.
+// mendDisk restarts an element whose files must change and cannot, since its disk is broken, or whose software has
+// failed on it: it can be mended only while nothing uses it. An element that needs no change goes on as it is until its
+// next start.
 func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cause error) error {
 	if !isBroken(d.dirs.Files(w.job.ID)) {
 		return cause
 	}
 	if err := d.roomToStart(); err != nil {
-		return fmt.Errorf("an error has made its disk read-only: it goes on with what it has, and is restarted with its disk mended when there "+
+		return fmt.Errorf("an error has made its disk read-only: it goes on with what it has, and is restarted with "+
+			"its disk mended when there "+
 			"is room (%w)", err)
 	}
 	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
@@ -169,7 +174,8 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	}
 	if err := mount(image, dir, diskFlags, diskOptions); err != nil {
 		err = fmt.Errorf("mount the element's disk: %w", err)
-		if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EINVAL) { // what the kernel says of a file system that makes no sense
+		// what the kernel says of a file system that makes no sense
+		if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EINVAL) {
 			return &damagedDiskError{job.ID, err}
 		}
 		return err
@@ -216,13 +222,15 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 	return syncDirs(filepath.Dir(image))
 }
 
-// emptyDisk is an image of an empty file system of that size. It is made once: copying what little is in it takes a tenth
-// of the time. What every new disk is a copy of must be whole: it is looked at once in each life, and made anew if it is not.
+// emptyDisk is an image of an empty file system of that size. It is made once: copying what little is in it takes a
+// tenth of the time. What every new disk is a copy of must be whole: it is looked at once in each life, and made anew
+// if it is not.
 func (d *Driver) emptyDisk(size model.Bytes) (string, error) {
 	d.disks.Lock()
 	defer d.disks.Unlock()
 	path := filepath.Join(d.dirs.Data, "disks", fmt.Sprintf(".empty-%d", uint64(size))) // no network's name begins so
-	if info, err := os.Stat(path); err == nil && info.Size() == int64(size) && (d.sound[size] || run("e2fsck", "-n", "-f", path) == nil) {
+	if info, err := os.Stat(path); err == nil && info.Size() == int64(size) &&
+		(d.sound[size] || run("e2fsck", "-n", "-f", path) == nil) {
 		d.sound[size] = true
 		return path, nil
 	}
@@ -339,8 +347,8 @@ const (
 	stateHasErrors = 2
 )
 
-// checkDisk mends a file system on which the kernel has noted errors – a crash alone is no error: the journal sees to it –,
-// and gives it so much room, if that is more than it has.
+// checkDisk mends a file system on which the kernel has noted errors – a crash alone is no error: the journal sees to
+// it –, and gives it so much room, if that is more than it has.
 func checkDisk(image string, size model.Bytes) error {
 	faulty, err := hasErrors(image)
 	if err != nil {
@@ -382,8 +390,8 @@ func hasErrors(image string) (bool, error) {
 	return magic != extMagic || state&stateHasErrors != 0, nil
 }
 
-// growMounted gives a file system that is in use so much room, if that is more than it has; false tells that this machine
-// does not let it. ext4 cannot shrink while it is mounted.
+// growMounted gives a file system that is in use so much room, if that is more than it has; false tells that this
+// machine does not let it. ext4 cannot shrink while it is mounted.
 func growMounted(image, dir string, size model.Bytes) (bool, error) {
 	info, err := os.Stat(image)
 	if err != nil || info.Size() >= int64(size) {
@@ -443,17 +451,19 @@ func (d *Driver) removeFiles(id model.ID) error {
 	return nil
 }
 
-// diskUsage is what is used of the element's disk, in bytes, and whether room or files are used up; ok tells whether it has
-// one.
+// diskUsage is what is used of the element's disk, in bytes, and whether room or files are used up; ok tells whether it
+// has one.
 func (d *Driver) diskUsage(id model.ID) (used model.Bytes, full, ok bool) {
 	dir := d.dirs.Files(id)
 	var s unix.Statfs_t
 	if !isMount(dir) || unix.Statfs(dir, &s) != nil {
 		return 0, false, false
 	}
-	// ext4 refuses a large write whole, on newer kernels, and leaves room for small ones: what counts as full has a little.
+	// ext4 refuses a large write whole, on newer kernels, and leaves room for small ones: what counts as full has a
+	// little.
 	const fewBytes, fewFiles = 1 << 20, 8
-	return model.Bytes((s.Blocks - s.Bfree) * uint64(s.Bsize)), s.Bavail*uint64(s.Bsize) < fewBytes || s.Ffree < fewFiles, true
+	return model.Bytes((s.Blocks - s.Bfree) * uint64(s.Bsize)), s.Bavail*uint64(s.Bsize) < fewBytes ||
+		s.Ffree < fewFiles, true
 }
 
 // run runs a program of the machine to its end; its last words are in the error.

@@ -139,9 +139,11 @@ func TestDriftIsPutRight(t *testing.T) {
 	r2 := job(jobs, "r2")
 	r2.Element.Gateways = []netip.Addr{netip.MustParseAddr("10.0.2.0")}
 	r2.Element.Routes = []model.Route{
-		{To: netip.MustParsePrefix("192.0.2.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.2.0"), netip.MustParseAddr("10.0.4.1")}},
+		{To: netip.MustParsePrefix("192.0.2.0/24"), Via: []netip.Addr{netip.MustParseAddr("10.0.2.0"),
+			netip.MustParseAddr("10.0.4.1")}},
 		{To: netip.MustParsePrefix("198.51.100.0/24"), Type: model.RouteBlackhole},
-		{To: netip.MustParsePrefix("2001:db8::/32"), Via: []netip.Addr{netip.MustParseAddr("fd00:1:0:1::")}, Metric: 50},
+		{To: netip.MustParsePrefix("2001:db8::/32"),
+			Via: []netip.Addr{netip.MustParseAddr("fd00:1:0:1::")}, Metric: 50},
 		{To: netip.MustParsePrefix("203.0.113.0/24"), Interface: "r3"},
 	}
 	first := n.apply(t, jobs)
@@ -162,31 +164,54 @@ func TestDriftIsPutRight(t *testing.T) {
 		except string // a port that may change
 	}{
 		{"port deleted", func(t *testing.T) { sh(t, "ip link del "+port) }, true, "port r3 restored", "lab/r2:r3"},
-		{"element end deleted", func(t *testing.T) { n.in(t, id, "ip link del r3") }, true, "port r3 restored", "lab/r2:r3"},
+		{"element end deleted", func(t *testing.T) { n.in(t, id, "ip link del r3") }, true,
+			"port r3 restored", "lab/r2:r3"},
 		{"port renamed", func(t *testing.T) {
 			sh(t, "ip link set "+port+" down && ip link set "+port+" name other && ip link set other up")
 		}, true, "port r3 put right", ""},
-		{"port's alias lost", func(t *testing.T) { sh(t, "ip link set "+port+" alias ''") }, true, "port r3 put right", ""},
-		{"port's MTU changed", func(t *testing.T) { sh(t, "ip link set "+port+" mtu 1400") }, true, "port r3 put right", ""},
-		{"element end renamed", func(t *testing.T) { n.in(t, id, "ip link set r3 down; ip link set r3 name x") }, false, "device r3 renamed from x", ""},
-		{"element end taken away", func(t *testing.T) { n.in(t, id, "ip link set r3 netns "+n.dirs.Namespace(jobs[0].ID)) }, false, "port r3 restored", "lab/r2:r3"},
-		{"element end down", func(t *testing.T) { n.in(t, id, "ip link set r3 down") }, false, "device r3 taken up", ""},
-		{"element end's segmentation", func(t *testing.T) { n.in(t, id, "ip link set r3 gso_max_segs 1") }, false, "segmentation of r3 set", ""},
-		{"element end's MTU", func(t *testing.T) { n.in(t, id, "ip link set r3 mtu 1300") }, false, "MTU of r3 set", ""},
-		{"element end's MAC", func(t *testing.T) { n.in(t, id, "ip link set r3 address 02:00:00:00:00:99") }, false, "MAC address of r3 set", ""},
+		{"port's alias lost", func(t *testing.T) { sh(t, "ip link set "+port+" alias ''") }, true,
+			"port r3 put right", ""},
+		{"port's MTU changed", func(t *testing.T) { sh(t, "ip link set "+port+" mtu 1400") }, true,
+			"port r3 put right", ""},
+		{"element end renamed", func(t *testing.T) { n.in(t, id, "ip link set r3 down; ip link set r3 name x") }, false,
+			"device r3 renamed from x", ""},
+		{"element end taken away",
+			func(t *testing.T) { n.in(t, id, "ip link set r3 netns "+n.dirs.Namespace(jobs[0].ID)) }, false,
+			"port r3 restored", "lab/r2:r3"},
+		{"element end down", func(t *testing.T) { n.in(t, id, "ip link set r3 down") }, false,
+			"device r3 taken up", ""},
+		{"element end's segmentation", func(t *testing.T) { n.in(t, id, "ip link set r3 gso_max_segs 1") }, false,
+			"segmentation of r3 set", ""},
+		{"element end's MTU", func(t *testing.T) { n.in(t, id, "ip link set r3 mtu 1300") }, false,
+			"MTU of r3 set", ""},
+		{"element end's MAC", func(t *testing.T) { n.in(t, id, "ip link set r3 address 02:00:00:00:00:99") }, false,
+			"MAC address of r3 set", ""},
 		{"lo down", func(t *testing.T) { n.in(t, id, "ip link set lo down") }, false, "device lo taken up", ""},
-		{"IPv4 address deleted", func(t *testing.T) { n.in(t, id, "ip addr del 10.0.2.1/31 dev r1") }, false, "address 10.0.2.1/31 added to r1", ""},
-		{"IPv6 address deleted", func(t *testing.T) { n.in(t, id, "ip addr flush dev r1 scope global") }, false, "address fd00:1:0:1::1/127 added to r1", ""},
-		{"link-local address deleted", func(t *testing.T) { n.in(t, id, "ip -6 addr flush dev r1 scope link") }, false, "link-local address added to r1", ""},
-		{"loopback deleted", func(t *testing.T) { n.in(t, id, "ip addr del 10.255.0.2/32 dev lo") }, false, "address 10.255.0.2/32 added to lo", ""},
-		{"default route deleted", func(t *testing.T) { n.in(t, id, "ip route del default") }, false, "route to 0.0.0.0/0 added", ""},
-		{"multipath route deleted", func(t *testing.T) { n.in(t, id, "ip route del 192.0.2.0/24") }, false, "route to 192.0.2.0/24 added", ""},
-		{"blackhole route deleted", func(t *testing.T) { n.in(t, id, "ip route del blackhole 198.51.100.0/24") }, false, "route to 198.51.100.0/24 added", ""},
-		{"IPv6 route deleted", func(t *testing.T) { n.in(t, id, "ip -6 route del 2001:db8::/32") }, false, "route to 2001:db8::/32 added", ""},
-		{"device route deleted", func(t *testing.T) { n.in(t, id, "ip route del 203.0.113.0/24") }, false, "route to 203.0.113.0/24 added", ""},
-		{"sysctl changed", func(t *testing.T) { n.in(t, id, "echo 0 > /proc/sys/net/ipv4/ip_forward") }, false, "sysctl net.ipv4.ip_forward set to 1", ""},
-		{"namespace unmounted", func(t *testing.T) { sh(t, "umount "+n.dirs.Namespace(id)) }, true, "namespace mounted again", ""},
-		{"namespace's file deleted", func(t *testing.T) { sh(t, "umount "+n.dirs.Namespace(id)+" && rm "+n.dirs.Namespace(id)) }, true, "namespace mounted again", ""},
+		{"IPv4 address deleted", func(t *testing.T) { n.in(t, id, "ip addr del 10.0.2.1/31 dev r1") }, false,
+			"address 10.0.2.1/31 added to r1", ""},
+		{"IPv6 address deleted", func(t *testing.T) { n.in(t, id, "ip addr flush dev r1 scope global") }, false,
+			"address fd00:1:0:1::1/127 added to r1", ""},
+		{"link-local address deleted", func(t *testing.T) { n.in(t, id, "ip -6 addr flush dev r1 scope link") }, false,
+			"link-local address added to r1", ""},
+		{"loopback deleted", func(t *testing.T) { n.in(t, id, "ip addr del 10.255.0.2/32 dev lo") }, false,
+			"address 10.255.0.2/32 added to lo", ""},
+		{"default route deleted", func(t *testing.T) { n.in(t, id, "ip route del default") }, false,
+			"route to 0.0.0.0/0 added", ""},
+		{"multipath route deleted", func(t *testing.T) { n.in(t, id, "ip route del 192.0.2.0/24") }, false,
+			"route to 192.0.2.0/24 added", ""},
+		{"blackhole route deleted", func(t *testing.T) { n.in(t, id, "ip route del blackhole 198.51.100.0/24") }, false,
+			"route to 198.51.100.0/24 added", ""},
+		{"IPv6 route deleted", func(t *testing.T) { n.in(t, id, "ip -6 route del 2001:db8::/32") }, false,
+			"route to 2001:db8::/32 added", ""},
+		{"device route deleted", func(t *testing.T) { n.in(t, id, "ip route del 203.0.113.0/24") }, false,
+			"route to 203.0.113.0/24 added", ""},
+		{"sysctl changed", func(t *testing.T) { n.in(t, id, "echo 0 > /proc/sys/net/ipv4/ip_forward") }, false,
+			"sysctl net.ipv4.ip_forward set to 1", ""},
+		{"namespace unmounted", func(t *testing.T) { sh(t, "umount "+n.dirs.Namespace(id)) }, true,
+			"namespace mounted again", ""},
+		{"namespace's file deleted",
+			func(t *testing.T) { sh(t, "umount "+n.dirs.Namespace(id)+" && rm "+n.dirs.Namespace(id)) }, true,
+			"namespace mounted again", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -211,7 +236,8 @@ func TestDriftIsPutRight(t *testing.T) {
 		n.here(t)
 		was := sh(t, "stat -c %i "+n.dirs.UserNamespace("lab"))
 		sh(t, "umount "+n.dirs.UserNamespace("lab"))
-		if got := changes(n.apply(t, jobs)); len(got) != 1 || !strings.HasSuffix(got[0], "user namespace of network lab mounted again") {
+		if got := changes(n.apply(t, jobs)); len(got) != 1 ||
+			!strings.HasSuffix(got[0], "user namespace of network lab mounted again") {
 			t.Errorf("apply said %q", got)
 		}
 		if now := sh(t, "stat -c %i "+n.dirs.UserNamespace("lab")); now != was {
@@ -225,7 +251,8 @@ func TestDriftIsPutRight(t *testing.T) {
 		if got := changes(n.apply(t, jobs)); len(got) != 0 {
 			t.Errorf("apply changed %v", got)
 		}
-		if out := n.in(t, id, "ip addr show dev r1; ip route"); !strings.Contains(out, "172.16.0.1/24") || !strings.Contains(out, "100.64.0.0/10") {
+		if out := n.in(t, id, "ip addr show dev r1; ip route"); !strings.Contains(out, "172.16.0.1/24") ||
+			!strings.Contains(out, "100.64.0.0/10") {
 			t.Errorf("an address or a route that somebody added is gone:\n%s", out)
 		}
 	})

@@ -91,8 +91,10 @@ func (d *Driver) letGo(id model.ID, e *element) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e.shells--
-	ctx := context.Background()                                                     // the caller's may be over; the container goes all the same
-	if err := d.alone(ctx, id); err != nil || e.shells > 0 || d.elements[id] != e { // removed, and perhaps made anew, meanwhile
+	// the caller's may be over; the container goes all the same
+	ctx := context.Background()
+	// removed, and perhaps made anew, meanwhile
+	if err := d.alone(ctx, id); err != nil || e.shells > 0 || d.elements[id] != e {
 		return
 	}
 	err := d.besides(ctx, id, func(ctx context.Context, _ *control.Job, p *process) error {
@@ -150,7 +152,8 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 }
 
 // execIn runs the command in a container that is there.
-func (d *Driver) execIn(ctx context.Context, id model.ID, container string, command control.Command, stdio control.Stdio) (int, error) {
+func (d *Driver) execIn(ctx context.Context, id model.ID, container string, command control.Command,
+	stdio control.Stdio) (int, error) {
 	dir, err := os.MkdirTemp(d.dirs.Run, "exec-")
 	if err != nil {
 		return 0, fmt.Errorf("make a temporary directory: %w", err)
@@ -167,7 +170,8 @@ func (d *Driver) execIn(ctx context.Context, id model.ID, container string, comm
 		cmd = d.runc(context.Background(), log, "exec", "--pid-file", pidFile, "--process", process, container)
 		finish, err = startTerminal(cmd, command.Size, stdio)
 	} else {
-		cmd = d.runc(context.Background(), log, "exec", "--pid-file", pidFile, "--preserve-fds", "3", "--process", process, container)
+		cmd = d.runc(context.Background(), log, "exec", "--pid-file", pidFile, "--preserve-fds", "3",
+			"--process", process, container)
 		finish, err = d.startPipes(cmd, id, stdio)
 	}
 	if err != nil {
@@ -227,8 +231,10 @@ func (d *Driver) rlimitsOf(id model.ID) []specs.POSIXRlimit {
 // writeProcess writes what runc shall run.
 func writeProcess(path string, id model.ID, home string, limits []specs.POSIXRlimit, command control.Command) error {
 	p := specs.Process{Args: command.Args, Env: append(environment(id), command.Env...), Cwd: home, Rlimits: limits,
-		Terminal: command.TTY, NoNewPrivileges: true, Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
-			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities, Ambient: shellCapabilities}}
+		Terminal: command.TTY, NoNewPrivileges: true,
+		Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
+			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities,
+			Ambient: shellCapabilities}}
 	if command.TTY {
 		if !slices.ContainsFunc(command.Env, func(v string) bool { return strings.HasPrefix(v, "TERM=") }) {
 			p.Env = append(p.Env, "TERM=xterm")
@@ -413,7 +419,8 @@ func (t *tail) copy(w io.Writer) error {
 	// The element's root writes this file as well, and makes it as long as it likes at no cost: holes take no room.
 	if left := info.Size() - logShown - t.at; left > 0 {
 		t.at += left
-		if _, err := fmt.Fprintf(w, "… %s before this are left out; the whole is in the element\n", model.Bytes(left).Rounded()); err != nil {
+		if _, err := fmt.Fprintf(w, "… %s before this are left out; the whole is in the element\n",
+			model.Bytes(left).Rounded()); err != nil {
 			return err
 		}
 		if err := t.nextLine(f); err != nil {

@@ -65,8 +65,8 @@ func TestSocketBuffersAreCharged(t *testing.T) {
 	}
 }
 
-// TestNetworksAreUsersOfTheirOwn wants the user namespace of a network to belong to the network's own user, for the kernel
-// counts what is taken inside by that user; to root only where root may not limit others' processes.
+// TestNetworksAreUsersOfTheirOwn wants the user namespace of a network to belong to the network's own user, for the
+// kernel counts what is taken inside by that user; to root only where root may not limit others' processes.
 func TestNetworksAreUsersOfTheirOwn(t *testing.T) {
 	attack.Tell(t, "inotify instances, and other things that the kernel counts by user",
 		"they count for the network's own user")
@@ -93,11 +93,13 @@ func TestNetworksAreUsersOfTheirOwn(t *testing.T) {
 	if owner := userOwning(t, fmt.Sprintf("/proc/%d/ns/user", c.Process.Pid)); owner != base {
 		t.Errorf("a new user namespace belongs to user %d, want %d", owner, base)
 	}
-	for name, most := range map[string]string{"max_inotify_instances": "128", "max_inotify_watches": "65536", "max_fanotify_groups": "0"} {
+	for name, most := range map[string]string{"max_inotify_instances": "128", "max_inotify_watches": "65536",
+		"max_fanotify_groups": "0"} {
 		if is := strings.TrimSpace(n.run(t, jobs[0].ID, "cat", "/proc/sys/user/"+name)); is != most {
 			t.Errorf("%s is %s inside an element, want %s", name, is, most)
 		}
-		if out := n.run(t, jobs[0].ID, "sh", "-c", "echo 1000000 2>/dev/null >/proc/sys/user/"+name+" && echo raised || true"); out != "" {
+		if out := n.run(t, jobs[0].ID, "sh", "-c", "echo 1000000 2>/dev/null >/proc/sys/user/"+name+
+			" && echo raised || true"); out != "" {
 			t.Errorf("an element's root could raise %s", name)
 		}
 	}
@@ -110,14 +112,15 @@ func userOwning(t *testing.T, path string) (owner uint32) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.NS_GET_OWNER_UID, uintptr(unsafe.Pointer(&owner))); e != 0 {
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.NS_GET_OWNER_UID,
+		uintptr(unsafe.Pointer(&owner))); e != 0 {
 		t.Fatal(e)
 	}
 	return owner
 }
 
-// TestRingsOfElementsAreBounded has an element's root take packet rings, as tcpdump does and without end: what the kernel
-// charges to nobody is bounded by half of its memory, over the agent's restart, and Trim tells who wanted more.
+// TestRingsOfElementsAreBounded has an element's root take packet rings, as tcpdump does and without end: what the
+// kernel charges to nobody is bounded by half of its memory, over the agent's restart, and Trim tells who wanted more.
 func TestRingsOfElementsAreBounded(t *testing.T) {
 	attack.Tell(t, "an element's root makes rings of packet sockets beyond its memory",
 		"no memory of others: half of its own bound is granted")
@@ -140,7 +143,8 @@ func TestRingsOfElementsAreBounded(t *testing.T) {
 	}
 	// What is closed is given back when somebody has looked; who wanted more is named.
 	trimmed := n.trimAll(t, 1)
-	if len(trimmed) != 1 || trimmed[0].ID != jobs[0].ID || trimmed[0].Table != control.Rings || trimmed[0].Had != 1 || trimmed[0].Limit != 32<<20 {
+	if len(trimmed) != 1 || trimmed[0].ID != jobs[0].ID || trimmed[0].Table != control.Rings || trimmed[0].Had != 1 ||
+		trimmed[0].Limit != 32<<20 {
 		t.Errorf("trimmed %+v", trimmed)
 	}
 	if got := take(); got != 32 {
@@ -158,14 +162,17 @@ func TestRingsOfElementsAreBounded(t *testing.T) {
 	}
 	n.trimAll(t, 1)
 	// The one that a person needs.
-	if out := n.run(t, jobs[0].ID, "sh", "-c", "ip link set lo up; timeout 20 tcpdump -c1 -ni lo icmp 2>&1 & sleep 0.5; "+
-		"while kill -0 $! 2>/dev/null; do ping -c1 -W1 127.0.0.1 >/dev/null; done"); !strings.Contains(out, "1 packet captured") {
+	if out := n.run(t, jobs[0].ID, "sh", "-c",
+		"ip link set lo up; timeout 20 tcpdump -c1 -ni lo icmp 2>&1 & sleep 0.5; "+
+			"while kill -0 $! 2>/dev/null; do ping -c1 -W1 127.0.0.1 >/dev/null; done"); !strings.Contains(out,
+		"1 packet captured") {
 		t.Errorf("tcpdump says %q", out)
 	}
 }
 
-// TestSocketsStayBounded: an agent that was told of some elements only, as after its restart, or where the store has lost the others,
-// leaves those bounded that it was not told of; what is dropped are the accounts of namespaces that are gone.
+// TestSocketsStayBounded: an agent that was told of some elements only, as after its restart, or where the store has
+// lost the others, leaves those bounded that it was not told of; what is dropped are the accounts of namespaces that
+// are gone.
 func TestSocketsStayBounded(t *testing.T) {
 	attack.Tell(t, "an agent begins anew and is told of some elements only",
 		"the others stay bounded")
@@ -195,6 +202,7 @@ func TestSocketsStayBounded(t *testing.T) {
 	}
 	defer guard.Close()
 	if known, err := guard.Known(); err != nil || len(known) != 1 {
-		t.Errorf("with one element left that the agent was not told of, the sockets of %d are bounded (%v)", len(known), err)
+		t.Errorf("with one element left that the agent was not told of, the sockets of %d are bounded (%v)", len(known),
+			err)
 	}
 }

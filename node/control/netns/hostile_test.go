@@ -95,7 +95,8 @@ func TestPipesHoldNobodyUp(t *testing.T) {
 	}
 }
 
-// TestCutShort does what an agent leaves that was killed at the wrong moment, and looks at what the next one makes of it.
+// TestCutShort does what an agent leaves that was killed at the wrong moment, and looks at what the next one makes of
+// it.
 func TestCutShort(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)[:1]
@@ -106,7 +107,8 @@ func TestCutShort(t *testing.T) {
 
 	// The new configuration was written and not yet loaded.
 	route := func(to string) {
-		jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix(to), Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
+		jobs[0].Element.Routes = []model.Route{{To: netip.MustParsePrefix(to),
+			Via: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}}
 	}
 	bundle := filepath.Join(n.dirs.Bundle(id), "config.json")
 	before, err := os.ReadFile(bundle)
@@ -182,7 +184,8 @@ func TestCutShort(t *testing.T) {
 	}
 	route("198.51.100.0/24")
 	if r := n.apply(t, jobs)[0]; r.Phase != model.PhaseRunning || !strings.Contains(r.Warning.Message, "--overwrite") {
-		t.Errorf("an unknown configuration gave %s, %+v: want running, and a warning that names --overwrite", r.Phase, r.Warning)
+		t.Errorf("an unknown configuration gave %s, %+v: want running, and a warning that names --overwrite", r.Phase,
+			r.Warning)
 	}
 }
 
@@ -200,7 +203,8 @@ func TestRemovalIsRepeated(t *testing.T) {
 	if err := os.WriteFile(state, whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Remove(context.Background(), ids, false); err == nil || !strings.Contains(err.Error(), ids[0].String()) {
+	if err := n.Remove(context.Background(), ids, false); err == nil ||
+		!strings.Contains(err.Error(), ids[0].String()) {
 		t.Errorf("removing what runc cannot gave %v: want an error that names %s", err, ids[0])
 	}
 	found, err := n.List(context.Background())
@@ -228,7 +232,8 @@ func TestPortsDoNotReachTheNode(t *testing.T) {
 	port := n.dirs.PortDevice(model.PortID{ID: id, Interface: "r1"})
 	sh(t, "ip link set lo up && ip address add 203.0.113.1/32 dev lo")
 	_, mac, _ := strings.Cut(sh(t, "ip -o link show "+port), "link/ether ")
-	n.in(t, id, "ip route add 203.0.113.1 dev r1 && ip neighbour add 203.0.113.1 dev r1 nud permanent lladdr "+strings.Fields(mac)[0])
+	n.in(t, id, "ip route add 203.0.113.1 dev r1 && ip neighbour add 203.0.113.1 dev r1 nud permanent lladdr "+
+		strings.Fields(mac)[0])
 	// Each packet either is for a closed port of the node's, or fails the reverse path filter.
 	send := func() (arrived bool) {
 		t.Helper()

@@ -12,9 +12,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// ownProtocol marks addresses (IFA_PROTO, since Linux 5.18) and routes (rtm_protocol) as this driver's, so that those no
-// longer wanted are told from those that somebody made inside the element, which are left alone. The number is free in
-// iproute2's rt_addrprotos and rt_protos.
+// ownProtocol marks addresses (IFA_PROTO, since Linux 5.18) and routes (rtm_protocol) as this driver's, so that those
+// no longer wanted are told from those that somebody made inside the element, which are left alone. The number is free
+// in iproute2's rt_addrprotos and rt_protos.
 const ownProtocol = 112
 
 // ifaProto is IFA_PROTO of linux/if_addr.h.
@@ -57,11 +57,11 @@ type hop struct {
 	index int
 }
 
-// inspect reads the namespace of c, of its routes those of the protocols, of its neighbours those wanted. In a fresh one
-// there are only links.
+// inspect reads the namespace of c, of its routes those of the protocols, of its neighbours those wanted. In a fresh
+// one there are only links.
 //
-// The kernel picks the protocols' routes: two dumps where one of all routes would do cost 20 µs more in a small element, and
-// spare seconds in one whose routing software has a million routes.
+// The kernel picks the protocols' routes: two dumps where one of all routes would do cost 20 µs more in a small
+// element, and spare seconds in one whose routing software has a million routes.
 func inspect(c *linux.Rtnetlink, fresh bool, w *want, protocols []uint8) (*inside, error) {
 	links, err := readLinks(c)
 	if err != nil {

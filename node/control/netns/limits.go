@@ -49,11 +49,13 @@ func resources(el *model.NodeElement) *specs.LinuxResources {
 // rlimits are the limits of each of the element's processes.
 func rlimits(el *model.NodeElement) []specs.POSIXRlimit {
 	files := uint64(el.Limits().Files)
-	return []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: files, Soft: files}, {Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
+	return []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: files, Soft: files},
+		{Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
 }
 
 // firstRlimits stand for all others in the hash of what a running container cannot change: they were once part of it.
-var firstRlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 4096, Soft: 1024}, {Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
+var firstRlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 4096, Soft: 1024},
+	{Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
 
 // limit changes the limits of a running container. That of open files is left alone unless it is another than it was:
 // programs may have lowered their own.
@@ -87,9 +89,9 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	return writeBundle(d.dirs.Bundle(w.job.ID), spec)
 }
 
-// limitSockets bounds what the TCP and UDP sockets of a container buffer. Control groups v2 charge it to `memory` like all
-// else. With v1 the kernel charges it to nobody unless this limit is set before the sockets are made, and then beside the
-// memory limit; runc no longer sets it. The group is made here, before runc finds it.
+// limitSockets bounds what the TCP and UDP sockets of a container buffer. Control groups v2 charge it to `memory` like
+// all else. With v1 the kernel charges it to nobody unless this limit is set before the sockets are made, and then
+// beside the memory limit; runc no longer sets it. The group is made here, before runc finds it.
 func (d *Driver) limitSockets(container string, memory model.Bytes) error {
 	const root = "/sys/fs/cgroup/memory"
 	if _, err := os.Stat(filepath.Join(root, "memory.kmem.tcp.limit_in_bytes")); err != nil {
@@ -109,9 +111,9 @@ func (d *Driver) limitSockets(container string, memory model.Bytes) error {
 // noRaise is why some limits cannot be raised while an element runs.
 const noRaise = "polyplane lacks CAP_SYS_RESOURCE here, which raising it while it is used needs"
 
-// limitFiles changes how many files the processes of a container may have open. New ones have it from their parents; one
-// that was just being started is found by looking again, a few times: an element that never ends starting processes, which by then have
-// the limit, must not hold up the node.
+// limitFiles changes how many files the processes of a container may have open. New ones have it from their parents;
+// one that was just being started is found by looking again, a few times: an element that never ends starting
+// processes, which by then have the limit, must not hold up the node.
 func (d *Driver) limitFiles(container string, files uint64) error {
 	done := map[int]bool{}
 	found := true

@@ -24,7 +24,8 @@ func birdLine(network string, index uint32, n int) []control.Job {
 	return jobs
 }
 
-// What one element does to its limits stays within it: the other's processes go on, have memory, can be started and write.
+// What one element does to its limits stays within it: the other's processes go on, have memory, can be started and
+// write.
 func TestLimitsBite(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("lab", 40, 2)
@@ -154,7 +155,8 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 			t.Errorf("its disk has room for %s, want nearly %s", size, l.Disk)
 		}
 		var files unix.Rlimit
-		if err := unix.Prlimit(n.pidOf(t, id), unix.RLIMIT_NOFILE, nil, &files); err != nil || files.Max != uint64(l.Files) {
+		if err := unix.Prlimit(n.pidOf(t, id), unix.RLIMIT_NOFILE, nil, &files); err != nil ||
+			files.Max != uint64(l.Files) {
 			t.Errorf("its first process may have %d files open (%v), want %d", files.Max, err, l.Files)
 		}
 	}
@@ -205,7 +207,8 @@ func TestSuspend(t *testing.T) {
 	}
 	jobs[1].Element.Suspended = true
 	results := n.apply(t, jobs)
-	if got := changes(results); !slices.Equal(got, []string{"r1: suspended"}) || results[1].Phase != model.PhaseSuspended {
+	if got := changes(results); !slices.Equal(got, []string{"r1: suspended"}) ||
+		results[1].Phase != model.PhaseSuspended {
 		t.Errorf("apply said %q, phase %s", got, results[1].Phase)
 	}
 	if !n.frozen(containerID(middle)) {
@@ -269,7 +272,8 @@ func TestFilesMoveOntoDisks(t *testing.T) {
 	if err := n.unmountDisk(id, 0); err != nil {
 		t.Fatal(err)
 	}
-	if out := sh(t, "debugfs -w -R 'ssv state 2' "+strconv.Quote(n.dirs.Disk(id))+" 2>&1"); strings.Contains(out, "error") {
+	if out := sh(t, "debugfs -w -R 'ssv state 2' "+strconv.Quote(n.dirs.Disk(id))+
+		" 2>&1"); strings.Contains(out, "error") {
 		t.Fatal(out)
 	}
 	jobs[0].Element.Stopped = false

@@ -35,7 +35,8 @@ func TestALogWithHolesHasAnEnd(t *testing.T) {
 	if err := log.copy(&out); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(out.String(), "… 3.9TiB before this are left out") || !strings.HasSuffix(out.String(), "\nthe end\n") || out.Len() > logShown+200 {
+	if !strings.HasPrefix(out.String(), "… 3.9TiB before this are left out") ||
+		!strings.HasSuffix(out.String(), "\nthe end\n") || out.Len() > logShown+200 {
 		t.Errorf("%d bytes in %v: %.100q", out.Len(), time.Since(begin), out.String())
 	}
 	// What is written while somebody follows comes whole, and what nobody could read is left out again.
@@ -50,7 +51,8 @@ func TestALogWithHolesHasAnEnd(t *testing.T) {
 	if err := f.Truncate(2 * hole); err != nil {
 		t.Skip("no sparse files of 8 TiB here")
 	}
-	if err := log.copy(&out); err != nil || out.Len() > logShown+200 || !strings.HasPrefix(out.String(), "… 3.9TiB before") {
+	if err := log.copy(&out); err != nil || out.Len() > logShown+200 ||
+		!strings.HasPrefix(out.String(), "… 3.9TiB before") {
 		t.Errorf("%d bytes, %v: %.80q", out.Len(), err, out.String())
 	}
 	// Lines are not cut where that can be helped.

@@ -132,5 +132,6 @@ func lineInterface(link, end, far int, index uint32) model.PlacedInterface {
 	}
 	return model.PlacedInterface{Name: fmt.Sprintf("r%d", far), MAC: mac(end), MTU: 1500,
 		Addresses: []netip.Prefix{netip.PrefixFrom(a4, 31), netip.PrefixFrom(a6, 127)},
-		Far:       &model.PlacedFar{Far: model.Far{Peers: []model.LinkPeer{{MAC: mac(1 - end), Addresses: []netip.Addr{other4, other6}}}}}}
+		Far: &model.PlacedFar{Far: model.Far{Peers: []model.LinkPeer{{MAC: mac(1 - end),
+			Addresses: []netip.Addr{other4, other6}}}}}}
 }

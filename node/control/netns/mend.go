@@ -6,8 +6,9 @@ import (
 	"os"
 )
 
-// An element's root may replace the directories that its container needs. While it runs that is its own business; before
-// it is started the next time, what is in their place is set aside, so that nobody has to delete an element to get it back.
+// An element's root may replace the directories that its container needs. While it runs that is its own business;
+// before it is started the next time, what is in their place is set aside, so that nobody has to delete an element to
+// get it back.
 
 // replacedError tells that something else is where a directory must be.
 type replacedError struct {
@@ -16,7 +17,8 @@ type replacedError struct {
 }
 
 func (e *replacedError) Error() string {
-	return fmt.Sprintf("its /%s is %s now and must be a directory: `polyplane restart %s` makes it anew and keeps what is there as "+
+	return fmt.Sprintf("its /%s is %s now and must be a directory: `polyplane restart %s` makes it anew and keeps "+
+		"what is there as "+
 		"/%s%s", e.path, e.what, e.id, e.path, asideSuffix)
 }
 
@@ -28,8 +30,8 @@ const maxAside = 100
 // mountPoints are what runc mounts on, which no link may stand for.
 var mountPoints = map[string]bool{"usr": true, "proc": true, "sys": true, "dev": true, "run": true, "tmp": true}
 
-// ensureNoOther sees to it that there is a directory at path, or nothing. A link to a directory of the element is as good
-// as one.
+// ensureNoOther sees to it that there is a directory at path, or nothing. A link to a directory of the element is as
+// good as one.
 func (f *elementFiles) ensureNoOther(path string) error {
 	info, err := f.root.Lstat(path)
 	if err != nil || info.IsDir() {
@@ -56,7 +58,8 @@ func (f *elementFiles) setAside(path, what string) error {
 	aside := path + asideSuffix
 	for n := 2; f.exists(aside); n++ {
 		if n > maxAside {
-			return fmt.Errorf("set /%s aside, which is %s: there are %d of its kind already; remove some", path, what, maxAside)
+			return fmt.Errorf("set /%s aside, which is %s: there are %d of its kind already; remove some",
+				path, what, maxAside)
 		}
 		aside = fmt.Sprintf("%s%s.%d", path, asideSuffix, n)
 	}

@@ -31,9 +31,10 @@ func (d *Driver) ensureNetwork(network string, base uint32) (user bool, err erro
 		return false, fmt.Errorf("make the directory of network %s: %w", network, err)
 	}
 	if !isMount(dir) {
-		// Shared, as /run/netns is: who copies the mount table (another service's private one) sees unmounts as well, and
-		// so keeps no namespace alive.
-		if err := unix.Mount("polyplane", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0755,size=1m"); err != nil {
+		// Shared, as /run/netns is: who copies the mount table (another service's private one) sees unmounts as well,
+		// and so keeps no namespace alive.
+		if err := unix.Mount("polyplane", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+			"mode=0755,size=1m"); err != nil {
 			return false, fmt.Errorf("mount the directory of network %s's namespaces: %w", network, err)
 		}
 		if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
@@ -53,7 +54,8 @@ func (d *Driver) userNamespace(network string, base uint32) (bool, error) {
 		return false, fmt.Errorf("read the first user ID of network %s: %w", network, err)
 	}
 	if was := strings.TrimSpace(string(data)); was != strconv.Itoa(int(base)) {
-		return false, fmt.Errorf("network %s was made with user IDs from %s and shall now have them from %d: remove its "+
+		return false, fmt.Errorf("network %s was made with user IDs from %s and shall now have them from %d: remove "+
+			"its "+
 			"elements first", network, was, base)
 	}
 	return true, nil
@@ -145,8 +147,8 @@ func unmount(path string) error {
 	return nil
 }
 
-// mountWatch tells whether anything was mounted or unmounted, which the kernel says by a poll of mountinfo (proc(5)): far cheaper than
-// to look at each of a thousand mounts.
+// mountWatch tells whether anything was mounted or unmounted, which the kernel says by a poll of mountinfo (proc(5)):
+// far cheaper than to look at each of a thousand mounts.
 type mountWatch struct{ info int }
 
 func watchMounts() (mountWatch, error) {

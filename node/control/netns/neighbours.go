@@ -13,11 +13,11 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// The kernel's neighbour tables – one for IPv4, one for IPv6 – are shared by all namespaces of a machine, and when one is
-// full nobody gets a new entry: who cannot resolve his neighbours has no network. Entries marked as learnt from outside
-// (NTF_EXT_LEARNED) neither count nor are thrown out. So the interfaces that the model knows to be on an element's segments
-// are entered that way, as entries that want confirmation (stale): ARP and neighbour discovery confirm, correct and give up
-// on them as on any other, and nothing is resolved before the first packet.
+// The kernel's neighbour tables – one for IPv4, one for IPv6 – are shared by all namespaces of a machine, and when one
+// is full nobody gets a new entry: who cannot resolve his neighbours has no network. Entries marked as learnt from
+// outside (NTF_EXT_LEARNED) neither count nor are thrown out. So the interfaces that the model knows to be on an
+// element's segments are entered that way, as entries that want confirmation (stale): ARP and neighbour discovery
+// confirm, correct and give up on them as on any other, and nothing is resolved before the first packet.
 
 // neighbourKey is what an entry is for.
 type neighbourKey struct {
@@ -42,9 +42,11 @@ type wantNeighbour struct {
 }
 
 // nudValid are the states in which an entry's MAC address is used.
-const nudValid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
+const nudValid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE |
+	unix.NUD_STALE | unix.NUD_DELAY
 
-// maxStrays is how many entries are read that bear this driver's mark and are not wanted: an element can make any number.
+// maxStrays is how many entries are read that bear this driver's mark and are not wanted: an element can make any
+// number.
 const maxStrays = 1024
 
 // ndaProtocol is NDA_PROTOCOL of linux/neighbour.h: who made the entry, as of routes.
@@ -128,8 +130,8 @@ func parseNeighbour(p []byte) (neighbourKey, presentNeighbour) {
 	return key, n
 }
 
-// planNeighbours enters the neighbours of all devices that are up or taken up, and removes those of this driver that are no
-// longer wanted.
+// planNeighbours enters the neighbours of all devices that are up or taken up, and removes those of this driver that
+// are no longer wanted.
 func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
 	in.dropNeighbours(r, w)
 	for i := range w.interfaces {
@@ -150,10 +152,12 @@ func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
 	}
 }
 
-// enterNeighbours enters those that are not there so that they stay. What somebody made permanent is left, and so is the
-// MAC address that ARP or neighbour discovery learnt; only an entry that still says what was wanted last gets the new one.
+// enterNeighbours enters those that are not there so that they stay. What somebody made permanent is left, and so is
+// the MAC address that ARP or neighbour discovery learnt; only an entry that still says what was wanted last gets the
+// new one.
 func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last []wantNeighbour) {
-	// What empties the table is the event that is told: another MAC address, going up, the loss of the last IPv4 address.
+	// What empties the table is the event that is told: another MAC address, going up, the loss of the last IPv4
+	// address.
 	emptied := ifc.Pair.MAC != nil && !bytes.Equal(l.MAC[:], ifc.Pair.MAC) || !l.Up()
 	emptied4 := emptied || in.losesIPv4(l, ifc)
 	told := fmt.Sprintf("neighbours of %s entered", ifc.label)

@@ -28,7 +28,8 @@ func TestNeighboursAreEntered(t *testing.T) {
 		t.Helper()
 		for address, mac := range map[string]string{to4: mac4, to6: mac} {
 			if got, stays := n.neighbour(t, id, address); got != mac || !stays {
-				t.Errorf("after %s the neighbour %s has MAC address %q, stays: %t; want %s", after, address, got, stays, mac)
+				t.Errorf("after %s the neighbour %s has MAC address %q, stays: %t; want %s", after,
+					address, got, stays, mac)
 			}
 		}
 	}
@@ -43,7 +44,8 @@ func TestNeighboursAreEntered(t *testing.T) {
 		{"a flush", "ip neighbour flush all", mac, []string{"r1: neighbours of r0 entered", entered[0]}},
 		{"an entry as ARP makes them", "ip neighbour del " + to4 + " dev r2; ip neighbour add " + to4 +
 			" dev r2 lladdr 02:00:00:00:00:99 nud reachable", "02:00:00:00:00:99", entered},
-		{"one that was given up", "ip neighbour del " + to4 + " dev r2; ip neighbour add " + to4 + " dev r2 nud none; " +
+		{"one that was given up", "ip neighbour del " + to4 + " dev r2; ip neighbour add " + to4 +
+			" dev r2 nud none; " +
 			"ip neighbour change " + to4 + " dev r2 nud failed", mac, entered},
 		{"going down and up", "ip link set r2 down; ip link set r2 up", mac, entered},
 		{"being down", "ip link set r2 down", mac, []string{"r1: device r2 taken up"}},
@@ -104,8 +106,8 @@ func TestNeighboursAreEntered(t *testing.T) {
 	}
 }
 
-// A neighbour that takes another MAC address, or whose address another takes, is found again by ARP and neighbour discovery
-// as if nobody had entered it.
+// A neighbour that takes another MAC address, or whose address another takes, is found again by ARP and neighbour
+// discovery as if nobody had entered it.
 func TestNeighboursMove(t *testing.T) {
 	n := newNode(t)
 	jobs := lineOf("lab", 3, 2)
@@ -118,7 +120,8 @@ func TestNeighboursMove(t *testing.T) {
 	const to4, to6 = "10.0.0.1", "fd00:3::1"
 	// The kernel's own patience, in thousandths of a second instead of seconds.
 	for _, family := range []string{"ipv4", "ipv6"} {
-		n.in(t, a, strings.ReplaceAll("sysctl -qw @.base_reachable_time_ms=100 @.delay_first_probe_time=0 @.retrans_time_ms=50", "@", "net."+family+".neigh.r1"))
+		n.in(t, a, strings.ReplaceAll("sysctl -qw @.base_reachable_time_ms=100 @.delay_first_probe_time=0 "+
+			"@.retrans_time_ms=50", "@", "net."+family+".neigh.r1"))
 	}
 	n.settled(t, jobs)
 	n.in(t, a, "ping -c1 -W5 "+to4+" && ping -c1 -W5 "+to6)

@@ -19,7 +19,8 @@ type program struct{ name, pkg string }
 
 var (
 	forNamespaces = []program{{"nsenter", "util-linux"}}
-	forContainers = []program{{"runc", "runc"}, {"tini", "tini"}, {"mkfs.ext4", "e2fsprogs"}, {"resize2fs", "e2fsprogs"}}
+	forContainers = []program{{"runc", "runc"}, {"tini", "tini"}, {"mkfs.ext4", "e2fsprogs"},
+		{"resize2fs", "e2fsprogs"}}
 )
 
 // Offers are elements of all kinds, and the routing software that this machine has: its containers are of its files.

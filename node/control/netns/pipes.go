@@ -15,8 +15,8 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// A command's input and output are pipes of this process, not runc's: runc ends only when nobody has its pipes any more,
-// so that `sh -c 'daemon & echo started'` would last as long as the daemon.
+// A command's input and output are pipes of this process, not runc's: runc ends only when nobody has its pipes any
+// more, so that `sh -c 'daemon & echo started'` would last as long as the daemon.
 
 // onOwnPipes puts a command on the three descriptors that runc passes on beside its own.
 var onOwnPipes = sync.OnceValue(func() []string {
@@ -27,8 +27,8 @@ var onOwnPipes = sync.OnceValue(func() []string {
 	return []string{shell, "-c", `exec "$@" <&3 >&4 2>&5 3<&- 4>&- 5>&-`, "polyplane"}
 })
 
-// startPipes starts runc for a command without a terminal. Once runc has ended, finish passes on the output that is there,
-// and no more of what the command left running.
+// startPipes starts runc for a command without a terminal. Once runc has ended, finish passes on the output that is
+// there, and no more of what the command left running.
 func (d *Driver) startPipes(cmd *exec.Cmd, id model.ID, stdio control.Stdio) (finish func(), err error) {
 	root := d.rootOf(id)
 	var passed, own []*os.File // the command's ends, ours

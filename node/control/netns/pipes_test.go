@@ -19,22 +19,27 @@ func TestExecEndsWithItsCommand(t *testing.T) {
 	out, gate := newLines(), newGate()
 	held := make(chan int, 1)
 	go func() { // keeps the container, and so what is left running in it
-		status, _ := n.Exec(t.Context(), id, control.Command{Args: []string{"sh", "-c", "echo ready; cat"}}, control.Stdio{In: gate, Out: out})
+		status, _ := n.Exec(t.Context(), id, control.Command{Args: []string{"sh", "-c", "echo ready; cat"}},
+			control.Stdio{In: gate, Out: out})
 		held <- status
 	}()
 	out.await("ready")
-	status, got, err := n.try(id, "sh", "-c", "sleep 300 & echo $! >/tmp/left; head -c 300000 /dev/zero | tr '\\0' x; exit 3")
+	status, got, err := n.try(id, "sh", "-c",
+		"sleep 300 & echo $! >/tmp/left; head -c 300000 /dev/zero | tr '\\0' x; exit 3")
 	if err != nil || status != 3 || len(got) != 300000 {
-		t.Errorf("a command that left another running gave %d, %d bytes, %v: want 3, 300000 bytes", status, len(got), err)
+		t.Errorf("a command that left another running gave %d, %d bytes, %v: want 3, 300000 bytes",
+			status, len(got), err)
 	}
 	n.run(t, id, "sh", "-c", "kill -0 $(cat /tmp/left)")
 	// One that fills the pipe for ever does not hold the caller up either.
-	if status, got, err := n.try(id, "sh", "-c", "echo first; yes & echo $! >/tmp/left"); err != nil || status != 0 || !strings.Contains(got, "first\n") {
+	if status, got, err := n.try(id, "sh", "-c", "echo first; yes & echo $! >/tmp/left"); err != nil || status != 0 ||
+		!strings.Contains(got, "first\n") {
 		t.Errorf("a command that left a chatterer running gave %d, %d bytes, %v", status, len(got), err)
 	}
 	// The pipes are the element's root's to open again.
 	var b, e bytes.Buffer
-	status, err = n.Exec(context.Background(), id, control.Command{Args: []string{"sh", "-c", "read x </dev/stdin; echo $x >/dev/stdout; echo err >/dev/stderr"}},
+	status, err = n.Exec(context.Background(), id,
+		control.Command{Args: []string{"sh", "-c", "read x </dev/stdin; echo $x >/dev/stdout; echo err >/dev/stderr"}},
 		control.Stdio{In: strings.NewReader("in\n"), Out: &b, Err: &e})
 	if err != nil || status != 0 || b.String() != "in\n" || e.String() != "err\n" {
 		t.Errorf("opening the standard streams again gave %d, %q, %q, %v", status, b.String(), e.String(), err)

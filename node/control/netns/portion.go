@@ -9,16 +9,17 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Namespaces and ports are made, and taken away, by whoever calls Apply and Remove, and hundreds of them take seconds. So that
-// others need not wait for all of them, such a call comes to an end with a portion: when something else is wanted of the caller
-// meanwhile or may be soon, or when the small networks have got all of their own and a large one has not. The smallest come first.
-// Watch has the call made again for what is left.
+// Namespaces and ports are made, and taken away, by whoever calls Apply and Remove, and hundreds of them take seconds.
+// So that others need not wait for all of them, such a call comes to an end with a portion: when something else is
+// wanted of the caller meanwhile or may be soon, or when the small networks have got all of their own and a large one
+// has not. The smallest come first. Watch has the call made again for what is left.
 
-// portionLeast is how many elements a portion has in any case. A network with no more to be done than that is a small one.
+// portionLeast is how many elements a portion has in any case. A network with no more to be done than that is a small
+// one.
 const portionLeast = 16
 
-// removedAtOnce is how many elements are taken away between two looks at who else waits. To let go of their ports the kernel waits
-// for its readers, once for all of them.
+// removedAtOnce is how many elements are taken away between two looks at who else waits. To let go of their ports the
+// kernel waits for its readers, once for all of them.
 const removedAtOnce = 96
 
 // portion is what one call does of all that it is asked to make, or to take away.
@@ -35,7 +36,8 @@ type portion struct {
 
 func (d *Driver) newPortion(ctx context.Context, ids []model.ID) *portion {
 	starting, _ := d.starting()
-	p := &portion{ctx: ctx, ids: slices.Clone(ids), left: map[string]int{}, short: d.news || starting > 0 || len(d.shifts) > 0,
+	p := &portion{ctx: ctx, ids: slices.Clone(ids), left: map[string]int{}, short: d.news ||
+		starting > 0 || len(d.shifts) > 0,
 		whole: d.patience == 0}
 	for _, id := range ids {
 		p.left[id.Network]++

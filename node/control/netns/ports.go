@@ -50,8 +50,9 @@ func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there port.Por
 	return nil
 }
 
-// silenceNew switches IPv6 off and GRO on on new ports and takes them up. With GRO a port takes what an element sends in
-// rounds (NAPI), and an element's end what it is sent through the queue: docs/performance.md says what a TCP stream gains.
+// silenceNew switches IPv6 off and GRO on on new ports and takes them up. With GRO a port takes what an element sends
+// in rounds (NAPI), and an element's end what it is sent through the queue: docs/performance.md says what a TCP stream
+// gains.
 func (d *Driver) silenceNew(batch []*work, silent *port.Silencer) {
 	var r nodeRepair
 	for _, w := range batch {

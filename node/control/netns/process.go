@@ -53,8 +53,8 @@ func (p *process) asWanted() bool { return p.running() == p.wanted || p.queued }
 // due tells whether there is something to do about the processes now.
 func (p *process) due() bool { return !p.asWanted() && !time.Now().Before(p.next) }
 
-// unproven tells whether they run after several starts in a row that did not last, and not for long enough yet. One death
-// is an accident: what kills them once is not held against them.
+// unproven tells whether they run after several starts in a row that did not last, and not for long enough yet. One
+// death is an accident: what kills them once is not held against them.
 func (p *process) unproven(now time.Time) bool { return p.failures > 2 && now.Sub(p.began) < lasting }
 
 func (p *process) forget() {
@@ -211,7 +211,8 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	return nil
 }
 
-// endUnwanted ends the processes of an element that shall have none. People's commands in it go on unless it is stopped.
+// endUnwanted ends the processes of an element that shall have none. People's commands in it go on unless it is
+// stopped.
 func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
 	p := w.p
 	wasRunning := p.running()
@@ -266,8 +267,8 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 	return written{config: len(seeding.write) > 0, other: other, kept: kept}, nil
 }
 
-// restartFor decides what processes that run need: nothing, to load their configuration, or to be started again, and why. It compares
-// what was noted when they were started, or loaded it, with what holds now.
+// restartFor decides what processes that run need: nothing, to load their configuration, or to be started again, and
+// why. It compares what was noted when they were started, or loaded it, with what holds now.
 func restartFor(asked bool, wrote written, noted, now map[string]string) (why string, load bool) {
 	switch {
 	case asked:
@@ -294,7 +295,8 @@ func (d *Driver) load(w *work) (why string, err error) {
 	return "its configuration changed", nil
 }
 
-// restart ends processes and starts them again, when it is their turn. The files given are closed; those that are open now are returned.
+// restart ends processes and starts them again, when it is their turn. The files given are closed; those that are open
+// now are returned.
 func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts func() string,
 	why string) (*elementFiles, error) {
 	p := w.p
@@ -439,8 +441,8 @@ func (d *Driver) reload(w *work) error {
 	return d.runRunc(w.shift.wish, nil, nil, append([]string{"exec", containerID(w.job.ID)}, w.p.plan.Reload...)...)
 }
 
-// endShells ends the containers that an agent which is no more used for exec and for checks. One that stays is ended when
-// its element is used again, or removed.
+// endShells ends the containers that an agent which is no more used for exec and for checks. One that stays is ended
+// when its element is used again, or removed.
 func (d *Driver) endShells(ctx context.Context) {
 	entries, _ := os.ReadDir(d.dirs.Runc())
 	for _, entry := range entries {

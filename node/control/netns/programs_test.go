@@ -58,14 +58,17 @@ func TestOffersWithoutPrograms(t *testing.T) {
 		return (*Driver)(nil).Offers(t.Context())
 	}
 	all := []string{"nsenter", "runc", "tini", "mkfs.ext4", "resize2fs"}
-	if o := with(all...); len(o) != 1 || len(o.Lacks()) != 0 || !slices.Contains(o[0].Makes, "software: frr") || !slices.Contains(o[0].Makes, "software: bird") {
+	if o := with(all...); len(o) != 1 || len(o.Lacks()) != 0 || !slices.Contains(o[0].Makes, "software: frr") ||
+		!slices.Contains(o[0].Makes, "software: bird") {
 		t.Errorf("with everything: %+v", o)
 	}
 	const noRunc = "the program runc is missing: install the package runc"
-	if o := with("nsenter"); o.Barren() != "" || len(o[0].Makes) != 0 || o[0].Lacks["software: frr"] != noRunc || o[0].Lacks["software: bird"] != noRunc {
+	if o := with("nsenter"); o.Barren() != "" || len(o[0].Makes) != 0 || o[0].Lacks["software: frr"] != noRunc ||
+		o[0].Lacks["software: bird"] != noRunc {
 		t.Errorf("without runc: %+v", o)
 	}
-	if o := with(all[1:]...); o[0].Lacks["control: netns"] != "the program nsenter is missing: install the package util-linux" || o.Barren() == "" {
+	if o := with(all[1:]...); o[0].Lacks["control: netns"] != "the program nsenter is missing: install the package "+
+		"util-linux" || o.Barren() == "" {
 		t.Errorf("without nsenter: %+v", o)
 	}
 }

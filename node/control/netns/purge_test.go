@@ -21,7 +21,8 @@ func TestPurge(t *testing.T) {
 		t.Errorf("runc still knows %v: %v", left, err)
 	}
 	for _, pid := range pids {
-		if root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", pid)); err == nil { // the dead, reaped or not, have none
+		// the dead, reaped or not, have none
+		if root, err := os.Readlink(fmt.Sprintf("/proc/%d/root", pid)); err == nil {
 			t.Errorf("process %d has not ended: its root is %s", pid, root)
 		}
 	}

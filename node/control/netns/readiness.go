@@ -22,10 +22,10 @@ import (
 
 var _ control.Watcher = (*Driver)(nil)
 
-// That an element's software is ready is a claim, and what the programs of package software note inside the element is the
-// evidence of it: which process of each daemon has read which configuration. It lies in the container's /run, where the
-// element's root may write what he likes. He deceives nobody but himself: what is read is bounded, is never waited for, and
-// never leads out of his root.
+// That an element's software is ready is a claim, and what the programs of package software note inside the element is
+// the evidence of it: which process of each daemon has read which configuration. It lies in the container's /run, where
+// the element's root may write what he likes. He deceives nobody but himself: what is read is bounded, is never waited
+// for, and never leads out of his root.
 
 // readiness is what is known of a container's daemons.
 type readiness struct {
@@ -45,8 +45,8 @@ const (
 	watchEach  = 2 * time.Millisecond
 	// settledEvery is how often the others are.
 	settledEvery = 3 * time.Second
-	// stoppedLong is how long a daemon may be stopped before that is a failure. FRR's look-out starts its own again by then;
-	// somebody may have stopped BIRD on purpose, who goes on with it or not.
+	// stoppedLong is how long a daemon may be stopped before that is a failure. FRR's look-out starts its own again by
+	// then; somebody may have stopped BIRD on purpose, who goes on with it or not.
 	stoppedLong = 2 * time.Minute
 	// lookedAtOnce is how many are looked at without a pause.
 	lookedAtOnce = 16
@@ -144,7 +144,8 @@ func (d *Driver) look(id model.ID, p *process) {
 		}
 		if len(again) > 0 {
 			p.again++
-			p.news = append(p.news, control.Changed(control.ElementRestarted, "restarted: %s had ended, and has its configuration again",
+			p.news = append(p.news, control.Changed(control.ElementRestarted,
+				"restarted: %s had ended, and has its configuration again",
 				strings.Join(again, ", ")))
 		}
 		p.starts, p.expect = starts, ""
@@ -197,7 +198,8 @@ func (d *Driver) notes(p *process) (missing []string, trouble string, starts map
 		if is == 'T' {
 			p.stopped = name
 		}
-		if strings.IndexByte("ZXT\x00", is) >= 0 || p.expect != "" && n.Config != p.expect && !d.isConfig(root, p, n.Config) {
+		if strings.IndexByte("ZXT\x00", is) >= 0 || p.expect != "" && n.Config != p.expect &&
+			!d.isConfig(root, p, n.Config) {
 			missing = append(missing, name)
 			continue
 		}
@@ -206,8 +208,8 @@ func (d *Driver) notes(p *process) (missing []string, trouble string, starts map
 	return missing, trouble, starts
 }
 
-// isConfig tells whether this is the hash of what the element's configuration now is: its owner may have written another
-// one between the start and the reading.
+// isConfig tells whether this is the hash of what the element's configuration now is: its owner may have written
+// another one between the start and the reading.
 func (d *Driver) isConfig(root *os.Root, p *process, hash string) bool {
 	for _, path := range p.plan.ConfigFiles {
 		f := elementFiles{root: root}
@@ -228,8 +230,8 @@ func readNote(root *os.Root, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, software.MaxNote))
 }
 
-// stateOf is the state of a daemon's process in the element, as proc(5) has it, or 0. Instances of a daemon have a number behind
-// its name.
+// stateOf is the state of a daemon's process in the element, as proc(5) has it, or 0. Instances of a daemon have a
+// number behind its name.
 func stateOf(root *os.Root, pid int, name string) byte {
 	file, err := root.OpenFile("proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -267,8 +269,8 @@ func (p *process) expectConfig(files *elementFiles) {
 	}
 }
 
-// writePrograms writes what elements with software are shown below /run. It is replaced as a whole: those that run keep what
-// they were started with.
+// writePrograms writes what elements with software are shown below /run. It is replaced as a whole: those that run keep
+// what they were started with.
 func (d *Driver) writePrograms() error {
 	dir := d.programsDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// awaitPhases applies, whenever the driver says that something has changed, until each element is in the phase, and returns
-// all that was said to have been done.
+// awaitPhases applies, whenever the driver says that something has changed, until each element is in the phase, and
+// returns all that was said to have been done.
 func (n *testNode) awaitPhases(t testing.TB, jobs []control.Job, want model.Phase) (said []string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -51,13 +51,14 @@ func (n *testNode) awaitPhases(t testing.TB, jobs []control.Job, want model.Phas
 	}
 }
 
-// TestReadyMeansConfigured: routers are starting until each of their daemons has its configuration, and again from the death
-// of a daemon until it has it once more; an agent that begins anew finds those ready that are.
+// TestReadyMeansConfigured: routers are starting until each of their daemons has its configuration, and again from the
+// death of a daemon until it has it once more; an agent that begins anew finds those ready that are.
 func TestReadyMeansConfigured(t *testing.T) {
 	n := newNode(t)
 	jobs := append(frrLine("lab", 60, 2), birdLine("red", 61, 1)...)
 	for i := range 2 {
-		jobs[i].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\nip route 192.0.2.0/24 blackhole\n"}
+		jobs[i].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\nip route " +
+			"192.0.2.0/24 blackhole\n"}
 	}
 	for _, r := range n.apply(t, jobs)[:2] { // BIRD may be as quick as this
 		if r.Phase != model.PhaseStarting || !strings.Contains(r.Message, "waits for") {
@@ -68,7 +69,8 @@ func TestReadyMeansConfigured(t *testing.T) {
 	configured := func() {
 		t.Helper()
 		for _, j := range jobs[:2] {
-			if out := n.run(t, j.ID, "vtysh", "-c", "show running-config"); !strings.Contains(out, " network 10.0.0.0/8 area 0") ||
+			if out := n.run(t, j.ID, "vtysh", "-c", "show running-config"); !strings.Contains(out,
+				" network 10.0.0.0/8 area 0") ||
 				!strings.Contains(out, "ip route 192.0.2.0/24 blackhole") {
 				t.Errorf("%s is ready without its configuration:\n%s", j.ID, out)
 			}
@@ -79,7 +81,8 @@ func TestReadyMeansConfigured(t *testing.T) {
 		n.run(t, jobs[0].ID, "sh", "-c", "kill -KILL $(cat /run/frr/"+daemon+".pid)")
 		for {
 			said := n.awaitPhases(t, jobs, model.PhaseRunning)
-			if all := strings.Join(said, "\n"); strings.Contains(all, "r0: restarted: ") && strings.Contains(all, daemon) {
+			if all := strings.Join(said, "\n"); strings.Contains(all, "r0: restarted: ") &&
+				strings.Contains(all, daemon) {
 				break
 			} else if len(said) > 0 {
 				t.Errorf("the death of %s made %q", daemon, said)
@@ -123,8 +126,8 @@ func TestStoppedDaemonIsNotReady(t *testing.T) {
 	}
 }
 
-// TestBIRDThatIsStoppedForLong: nothing in the element looks after BIRD. One that somebody has stopped is starting, failed with
-// the reason once it has lasted, and running when it goes on.
+// TestBIRDThatIsStoppedForLong: nothing in the element looks after BIRD. One that somebody has stopped is starting,
+// failed with the reason once it has lasted, and running when it goes on.
 func TestBIRDThatIsStoppedForLong(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("red", 71, 1)
@@ -138,21 +141,23 @@ func TestBIRDThatIsStoppedForLong(t *testing.T) {
 	n.elements[jobs[0].ID].process.since = time.Now().Add(-stoppedLong)
 	n.mu.Unlock()
 	n.awaitPhases(t, jobs, model.PhaseFailed)
-	if err := n.Apply(t.Context(), jobs)[0].Err; err == nil || !strings.Contains(err.Error(), "bird has been stopped for 2m0s") || !strings.Contains(err.Error(), "SIGCONT") {
+	if err := n.Apply(t.Context(), jobs)[0].Err; err == nil ||
+		!strings.Contains(err.Error(), "bird has been stopped for 2m0s") || !strings.Contains(err.Error(), "SIGCONT") {
 		t.Errorf("told is %v", err)
 	}
 	bird("CONT")
 	n.awaitPhases(t, jobs, model.PhaseRunning)
 }
 
-// TestBIRDNeedsItsScript: when the script ends that runs BIRD and notes that it has its configuration, the element begins again. No
-// BIRD runs on of which nobody would ever know that it is ready.
+// TestBIRDNeedsItsScript: when the script ends that runs BIRD and notes that it has its configuration, the element
+// begins again. No BIRD runs on of which nobody would ever know that it is ready.
 func TestBIRDNeedsItsScript(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("red", 73, 1)
 	id := jobs[0].ID
 	began := func() string {
-		return n.untilRuns(t, id, "bird", "sh", "-c", "read -r pid rest </run/polyplane/state/bird && cat /proc/$pid/comm && cut -d ' ' -f 22 /proc/$pid/stat")
+		return n.untilRuns(t, id, "bird", "sh", "-c",
+			"read -r pid rest </run/polyplane/state/bird && cat /proc/$pid/comm && cut -d ' ' -f 22 /proc/$pid/stat")
 	}
 	n.awaitPhases(t, jobs, model.PhaseRunning)
 	before := began()
@@ -167,8 +172,8 @@ func TestBIRDNeedsItsScript(t *testing.T) {
 	}
 }
 
-// TestHungDaemonIsStartedAgain: a daemon that lives and does not answer is ended after a minute by FRR's look-out, and started again with
-// its configuration. It takes some two minutes: POLYPLANE_LONG=1.
+// TestHungDaemonIsStartedAgain: a daemon that lives and does not answer is ended after a minute by FRR's look-out, and
+// started again with its configuration. It takes some two minutes: POLYPLANE_LONG=1.
 func TestHungDaemonIsStartedAgain(t *testing.T) {
 	if os.Getenv("POLYPLANE_LONG") == "" {
 		t.Log("not tried: it takes two minutes (POLYPLANE_LONG=1)")
@@ -191,7 +196,8 @@ func TestHungDaemonIsStartedAgain(t *testing.T) {
 	t.Logf("started again after %s", time.Since(began).Round(time.Second))
 	n.elements[id].process.ready = false // it is looked at only every few seconds while all is well
 	n.awaitPhases(t, jobs, model.PhaseRunning)
-	if out := n.run(t, id, "vtysh", "-c", "show running-config ospfd"); !strings.Contains(out, "network 10.0.0.0/8 area 0") {
+	if out := n.run(t, id, "vtysh", "-c", "show running-config ospfd"); !strings.Contains(out,
+		"network 10.0.0.0/8 area 0") {
 		t.Errorf("it runs without its configuration:\n%s", out)
 	}
 }
@@ -200,10 +206,12 @@ func TestHungDaemonIsStartedAgain(t *testing.T) {
 func TestConfigurationThatIsNotTakenIsTold(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 62, 1)
-	jobs[0].Element.Config = map[string]string{"frr.conf": "log file /nowhere/at/all.log\nrouter ospf\n network 10.0.0.0/8 area 0\n"}
+	jobs[0].Element.Config = map[string]string{"frr.conf": "log file /nowhere/at/all.log\nrouter ospf\n network " +
+		"10.0.0.0/8 area 0\n"}
 	n.awaitPhases(t, jobs, model.PhaseFailed)
 	err := n.Apply(t.Context(), jobs)[0].Err
-	if err == nil || !strings.Contains(err.Error(), "did not take its configuration as a whole") || !strings.Contains(err.Error(), "/nowhere/at/all.log") {
+	if err == nil || !strings.Contains(err.Error(), "did not take its configuration as a whole") ||
+		!strings.Contains(err.Error(), "/nowhere/at/all.log") {
 		t.Errorf("it is told as %v", err)
 	}
 	jobs[0].Element.Config = map[string]string{"frr.conf": "router ospf\n network 10.0.0.0/8 area 0\n"}
@@ -226,10 +234,11 @@ func TestHostileNotes(t *testing.T) {
 	const notes = software.NotesDir
 	n.run(t, id, "sh", "-c", "cp -r "+notes+" /tmp/right")
 	for name, script := range map[string]string{
-		"none":             "rm $N/zebra",
-		"a pipe":           "rm $N/zebra; mkfifo $N/zebra",
-		"a device":         "rm $N/zebra; ln -s /dev/zero $N/zebra",
-		"a link out":       "rm $N/zebra; ln -s " + secret + " $N/zebra; ln -s ../../../../../.." + secret + " $N/trouble",
+		"none":     "rm $N/zebra",
+		"a pipe":   "rm $N/zebra; mkfifo $N/zebra",
+		"a device": "rm $N/zebra; ln -s /dev/zero $N/zebra",
+		"a link out": "rm $N/zebra; ln -s " + secret + " $N/zebra; ln -s ../../../../../.." +
+			secret + " $N/trouble",
 		"a directory":      "rm $N/zebra; mkdir $N/zebra",
 		"much":             "head -c 20000000 /dev/zero | tr '\\0' 9 > $N/zebra",
 		"another process":  "echo 1 $(cut -d ' ' -f 2 $N/zebra) 1 > $N/zebra",
@@ -247,7 +256,8 @@ func TestHostileNotes(t *testing.T) {
 				t.Errorf("looking at it took %s", took)
 			}
 			results := n.Apply(t.Context(), jobs)
-			if r := results[0]; r.Phase == model.PhaseRunning || strings.Contains(fmt.Sprint(r.Message, r.Err), "machine's own") || len(fmt.Sprint(r.Err)) > 2000 {
+			if r := results[0]; r.Phase == model.PhaseRunning || strings.Contains(fmt.Sprint(r.Message, r.Err),
+				"machine's own") || len(fmt.Sprint(r.Err)) > 2000 {
 				t.Errorf("it is %s: %s, %v", r.Phase, r.Message, r.Err)
 			}
 			if results[1].Phase != model.PhaseRunning {
@@ -259,8 +269,8 @@ func TestHostileNotes(t *testing.T) {
 	}
 }
 
-// TestStartsWithNextToNoCPU: routers that get a hundredth of a processor are starting for as long as it takes, and ready soon
-// after they get more.
+// TestStartsWithNextToNoCPU: routers that get a hundredth of a processor are starting for as long as it takes, and
+// ready soon after they get more.
 func TestStartsWithNextToNoCPU(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 65, 12)

@@ -36,7 +36,8 @@ func TestReadyAtOnce(t *testing.T) {
 			t.Errorf("%s is %q: want %q", path, got, s.value)
 		}
 	}
-	if out := sh(t, "ip -o -6 addr show; ip -6 route show table all | grep -v ' dev lo' || true"); strings.Contains(out, "dev pp") || strings.Contains(out, " pp") {
+	if out := sh(t, "ip -o -6 addr show; ip -6 route show table all | grep -v ' dev lo' || true"); strings.Contains(out,
+		"dev pp") || strings.Contains(out, " pp") {
 		t.Errorf("the node's own stack uses IPv6 on ports:\n%s", out)
 	}
 	if out := sh(t, "ip -o link | grep ': pp' | grep -v NOARP || true"); out != "" {

@@ -23,7 +23,8 @@ type repair struct {
 
 type step struct {
 	doing string // "add address 10.0.0.1/24 to eth0"
-	// done tells of it in the past tense, for events; several steps of one deed name it once, the others leave it empty.
+	// done tells of it in the past tense, for events; several steps of one deed name it once, the others leave it
+	// empty.
 	done     string
 	device   string     // the device inside that it is about, if any
 	harmless unix.Errno // an error that means that the work was done already
@@ -61,8 +62,9 @@ func (r *repair) do(c *linux.Rtnetlink) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// plan compares what is inside with what is wanted; before is what was wanted last, nil where that is not known. forceUp
-// takes down devices up even where routing software may have taken them down (`shutdown` in vtysh is the user's word).
+// plan compares what is inside with what is wanted; before is what was wanted last, nil where that is not known.
+// forceUp takes down devices up even where routing software may have taken them down (`shutdown` in vtysh is the user's
+// word).
 func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 	in.planLoopback(r, w)
 	for i := range w.interfaces {
@@ -77,8 +79,8 @@ func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 	}
 }
 
-// planOthers has devices removed that somebody made in an element which is stopped now: packets may go round on them without
-// any process. A bridge alone forwards nothing, and a switch's is its plane's.
+// planOthers has devices removed that somebody made in an element which is stopped now: packets may go round on them
+// without any process. A bridge alone forwards nothing, and a switch's is its plane's.
 func (in *inside) planOthers(r *repair, w *want) {
 	for name, l := range in.links {
 		if name == "lo" || !l.Up() || l.Bridge && w.kind == model.Switch || w.hasDevice(name) {
@@ -86,8 +88,9 @@ func (in *inside) planOthers(r *repair, w *want) {
 		}
 		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + name + " down", device: name, harmless: unix.ENODEV})
 		r.Link(l.Index, 0, unix.IFF_UP)
-		r.request(unix.RTM_DELLINK, 0, step{doing: "remove " + name, done: fmt.Sprintf("device %s removed", name), device: name,
-			harmless: unix.ENODEV})
+		r.request(unix.RTM_DELLINK, 0,
+			step{doing: "remove " + name, done: fmt.Sprintf("device %s removed", name), device: name,
+				harmless: unix.ENODEV})
 		r.Link(l.Index, 0, 0)
 	}
 }
@@ -129,8 +132,9 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		if ifc.Pair.Single {
 			most = 1
 		}
-		r.request(unix.RTM_SETLINK, 0, step{doing: fmt.Sprintf("let GSO packets of %s have %d segments", ifc.Pair.Name, most),
-			done: fmt.Sprintf("segmentation of %s set", ifc.label)})
+		r.request(unix.RTM_SETLINK, 0,
+			step{doing: fmt.Sprintf("let GSO packets of %s have %d segments", ifc.Pair.Name, most),
+				done: fmt.Sprintf("segmentation of %s set", ifc.label)})
 		r.Link(l.Index, 0, 0)
 		r.Uint32(unix.IFLA_GSO_MAX_SEGS, most)
 	}
@@ -145,7 +149,8 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 		r.Link(l.Index, unix.IFF_UP, unix.IFF_UP)
 	}
 	if !w.up && l.Up() {
-		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.Pair.Name + " down", done: fmt.Sprintf("device %s taken down", ifc.label)})
+		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + ifc.Pair.Name + " down",
+			done: fmt.Sprintf("device %s taken down", ifc.label)})
 		r.Link(l.Index, 0, unix.IFF_UP)
 	}
 	in.planAddresses(r, ifc.Pair.Name, l.Index, ifc.addresses)
@@ -173,7 +178,10 @@ func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 		}
 	}
 	a := model.LinkLocal(l.MAC)
-	if slices.ContainsFunc(ifc.addresses, func(p netip.Prefix) bool { return p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() }) {
+	if slices.ContainsFunc(ifc.addresses, func(p netip.Prefix) bool {
+		return p.Addr().Is6() &&
+			p.Addr().IsLinkLocalUnicast()
+	}) {
 		return // the wanted one was just planned
 	}
 	r.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, step{
@@ -260,8 +268,9 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 	if w.kind == unix.RTN_UNICAST && len(w.via) == 0 && family == unix.AF_INET {
 		scope = unix.RT_SCOPE_LINK
 	}
-	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, step{doing: fmt.Sprintf("add the route to %s", w.to),
-		done: fmt.Sprintf("route to %s added", w.to)})
+	r.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE,
+		step{doing: fmt.Sprintf("add the route to %s", w.to),
+			done: fmt.Sprintf("route to %s added", w.to)})
 	r.Raw(rtMsg(family, uint8(w.to.Bits()), ownProtocol, scope, w.kind))
 	r.Attr(unix.RTA_DST, w.to.Addr().AsSlice())
 	r.Uint32(unix.RTA_PRIORITY, w.metric)

@@ -18,8 +18,8 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// An element's root file system is its own, below NodeDirs.Files, but for the machine's /usr, which it reads. It does not
-// show the machine's files: no /etc/shadow, no /root, no /var. What lies in it belongs to somebody who may plant
+// An element's root file system is its own, below NodeDirs.Files, but for the machine's /usr, which it reads. It does
+// not show the machine's files: no /etc/shadow, no /root, no /var. What lies in it belongs to somebody who may plant
 // symbolic links, so it is only ever touched through os.Root, which does not leave it.
 
 // rootfs is where an element's root file system is.
@@ -70,13 +70,13 @@ func ownedBy(dir string, group int, mode os.FileMode) error {
 	return errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, mode))
 }
 
-// openFiles opens an element's root file system, made anew where there is none. With mend, which is for elements that are
-// about to be started, what the element put in the place of its directories is set aside.
+// openFiles opens an element's root file system, made anew where there is none. With mend, which is for elements that
+// are about to be started, what the element put in the place of its directories is set aside.
 func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
 	path := d.rootfs(job.ID)
 	base := int(model.UIDBase(job.Index))
-	// The network's roots must be able to walk here. Nobody else may: a program that an element marks set-user-ID must not
-	// be there for the machine's own users to run.
+	// The network's roots must be able to walk here. Nobody else may: a program that an element marks set-user-ID must
+	// not be there for the machine's own users to run.
 	own := filepath.Dir(path)
 	err := os.MkdirAll(own, 0o711)
 	if err == nil {
@@ -125,17 +125,18 @@ func (d *Driver) letWalk() error {
 				return fmt.Errorf("let elements pass through %s to their files: %w", dir, err)
 			}
 		default:
-			return fmt.Errorf("elements cannot reach their files: %s lets only its owner pass (mode %04o); give it mode %04o, or "+
+			return fmt.Errorf("elements cannot reach their files: %s lets only its owner pass (mode %04o); give it "+
+				"mode %04o, or "+
 				"use another data directory", dir, mode, mode|0o011)
 		}
 	}
 	return nil
 }
 
-// giveFiles makes the files the element's. A network that got another index since (it was deleted and made again, or the
-// files came from another machine) has its files' owners moved along. The element's root may do as it likes in there,
-// even while this runs: the walk never leaves the root, and what it finds in the element's own range of IDs it leaves.
-// The root directory itself comes last, so that a walk that was cut short is begun again.
+// giveFiles makes the files the element's. A network that got another index since (it was deleted and made again, or
+// the files came from another machine) has its files' owners moved along. The element's root may do as it likes in
+// there, even while this runs: the walk never leaves the root, and what it finds in the element's own range of IDs it
+// leaves. The root directory itself comes last, so that a walk that was cut short is begun again.
 func (d *Driver) giveFiles(root *os.Root, base int) error {
 	info, err := root.Lstat(".")
 	if err != nil {
@@ -161,7 +162,8 @@ func (d *Driver) giveFiles(root *os.Root, base int) error {
 			return fmt.Errorf("give %s to the element: %w", path, err)
 		}
 		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) != 0 && info.Mode()&fs.ModeSymlink == 0 {
-			return root.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)) // lost with the owner
+			// lost with the owner
+			return root.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
 		}
 		return nil
 	}
@@ -225,7 +227,8 @@ func (f *elementFiles) dir(path string, mode fs.FileMode, uid, gid int) error {
 func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid int) error {
 	path = rel(path)
 	// What is right is left alone: a disk that is full must not keep its element from being started.
-	if now, err := f.read(path, int64(len(content))); err == nil && string(now) == content && f.has(path, mode, uid, gid) {
+	if now, err := f.read(path, int64(len(content))); err == nil && string(now) == content &&
+		f.has(path, mode, uid, gid) {
 		return nil
 	}
 	temporary := path + ".polyplane-new"
@@ -370,8 +373,8 @@ func (f *elementFiles) lost(path string) bool {
 // maxFirstFile is the longest file of etcOnce that is looked into, in bytes. Longer ones are the element's own.
 const maxFirstFile = 64 << 10
 
-// hasZeros tells of a file of text that it is nobody's edit: where the machine's disk was full, or lost its power, file systems
-// show zeros in the place of what was to be written there.
+// hasZeros tells of a file of text that it is nobody's edit: where the machine's disk was full, or lost its power, file
+// systems show zeros in the place of what was to be written there.
 func hasZeros(content []byte) bool { return bytes.IndexByte(content, 0) >= 0 }
 
 // userFiles are those of etcOnce that programs of the machine read.
@@ -396,15 +399,16 @@ func etcOnce(id model.ID) map[string]string {
 	}
 	prompt := fmt.Sprintf("[ -n \"$PS1\" ] && PS1='%s:\\w\\$ '\n", id)
 	return map[string]string{
-		"etc/passwd":        passwd.String(),
-		"etc/group":         group.String(),
-		"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n",
-		"etc/resolv.conf":   "# This element knows no name server.\n",
-		"etc/host.conf":     "multi on\n",
-		"etc/shells":        "/bin/sh\n/bin/bash\n",
-		"etc/profile":       "[ -r /etc/bash.bashrc ] && . /etc/bash.bashrc\n",
-		"etc/bash.bashrc":   prompt,
-		"etc/inputrc":       "set bell-style none\n",
+		"etc/passwd": passwd.String(),
+		"etc/group":  group.String(),
+		"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: " +
+			"files\nservices: files\n",
+		"etc/resolv.conf": "# This element knows no name server.\n",
+		"etc/host.conf":   "multi on\n",
+		"etc/shells":      "/bin/sh\n/bin/bash\n",
+		"etc/profile":     "[ -r /etc/bash.bashrc ] && . /etc/bash.bashrc\n",
+		"etc/bash.bashrc": prompt,
+		"etc/inputrc":     "set bell-style none\n",
 	}
 }
 
@@ -473,8 +477,8 @@ func (f *elementFiles) makeDirs(plan *software.Plan) error {
 	return nil
 }
 
-// writePlan writes the files of the software but for its running configuration, and tells whether one changed. With keep
-// those that are there are left: they go with a configuration that is the element's own.
+// writePlan writes the files of the software but for its running configuration, and tells whether one changed. With
+// keep those that are there are left: they go with a configuration that is the element's own.
 func (f *elementFiles) writePlan(plan *software.Plan, keep bool) (changed bool, err error) {
 	for i := range plan.Files {
 		file := &plan.Files[i]

@@ -64,7 +64,8 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Run(); err != nil {
 		if errors.Is(context.Cause(ctx), errTooLong) {
-			return fmt.Errorf("runc %s: ended by polyplane, as it was not done after %s", args[0], time.Since(began).Round(time.Second))
+			return fmt.Errorf("runc %s: ended by polyplane, as it was not done after %s", args[0],
+				time.Since(began).Round(time.Second))
 		}
 		if words := runcComplaint(log.Name()); words != "" {
 			return fmt.Errorf("runc %s: %s", args[0], words)
@@ -74,7 +75,8 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	return nil
 }
 
-// temporary makes a file that is of use to one command. It lies where the next agent clears away what one that was killed left.
+// temporary makes a file that is of use to one command. It lies where the next agent clears away what one that was
+// killed left.
 func (d *Driver) temporary(name string) (*os.File, error) {
 	if err := os.MkdirAll(d.temporaryDir(), 0o700); err != nil {
 		return nil, err
@@ -184,8 +186,8 @@ func awaitEnd(pidfd, milliseconds int) bool {
 	}
 }
 
-// termGrace is how long processes have to end by themselves, in milliseconds, and killGrace how long those that are killed have to be
-// gone: they need a processor for that, which a busy machine, or their own limit, gives them late.
+// termGrace is how long processes have to end by themselves, in milliseconds, and killGrace how long those that are
+// killed have to be gone: they need a processor for that, which a busy machine, or their own limit, gives them late.
 const (
 	termGrace = 2000
 	killGrace = 30_000
@@ -253,9 +255,9 @@ func (d *Driver) endGroup(container string) {
 	}
 }
 
-// awaitOthers returns when no runc command that an earlier agent began is at work any more: they outlive an agent that was
-// killed, and go on making a container that this one must not make a second time. Every command holds the lock that this
-// process takes here.
+// awaitOthers returns when no runc command that an earlier agent began is at work any more: they outlive an agent that
+// was killed, and go on making a container that this one must not make a second time. Every command holds the lock that
+// this process takes here.
 func (d *Driver) awaitOthers(ctx context.Context) error {
 	path := filepath.Join(d.dirs.Run, "containers.lock")
 	if err := os.MkdirAll(d.dirs.Run, 0o755); err != nil {

@@ -9,9 +9,9 @@ import (
 )
 
 // The system calls that an element's processes may make. Whatever is not named is refused: a call that a later kernel
-// brings is not allowed before somebody has thought about it (runc answers ENOSYS to calls that are newer than all that are
-// named here, as an older kernel would). Capabilities and the user namespace are the first line, this is the second, and
-// the only one where the kernel asks for no capability: new namespaces, io_uring, the keys of the machine.
+// brings is not allowed before somebody has thought about it (runc answers ENOSYS to calls that are newer than all that
+// are named here, as an older kernel would). Capabilities and the user namespace are the first line, this is the
+// second, and the only one where the kernel asks for no capability: new namespaces, io_uring, the keys of the machine.
 
 // allowedCalls are those that are allowed whatever their arguments are. Names that an architecture, or this machine's
 // libseccomp, does not have are left out by runc.
@@ -64,30 +64,33 @@ var allowedCalls = slices.Concat(
 		"shmget"},
 )
 
-// missingCalls are answered as by a kernel that does not have them: programs that know them fall back to others, and would
-// take "not permitted" for a failure.
+// missingCalls are answered as by a kernel that does not have them: programs that know them fall back to others, and
+// would take "not permitted" for a failure.
 var missingCalls = []string{
-	"vmsplice", // a page in a pipe holds all of a packet ring's block that it is of, when the ring is gone and counted no more
-	"clone3",   // its flags are in memory, which a filter cannot read; C libraries fall back to clone
+	// a page in a pipe holds all of a packet ring's block that it is of, when the ring is gone and counted no more
+	"vmsplice",
+	"clone3", // its flags are in memory, which a filter cannot read; C libraries fall back to clone
 	"io_uring_enter", "io_uring_register", "io_uring_setup",
-	"io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_setup", "io_submit", // fs.aio-max-nr is the machine's
+	// fs.aio-max-nr is the machine's
+	"io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_setup", "io_submit",
 }
 
 // families are the kinds of sockets that routing, and looking at it, needs. The others are parts of the kernel that few
-// look at (AF_ALG, AF_RDS, AF_TIPC, AF_CAN…), that reach the machine past all namespaces (AF_VSOCK), or whose memory the
-// kernel charges to nobody (AF_XDP).
+// look at (AF_ALG, AF_RDS, AF_TIPC, AF_CAN…), that reach the machine past all namespaces (AF_VSOCK), or whose memory
+// the kernel charges to nobody (AF_XDP).
 var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_PACKET}
 
-// netlinks are what of the kernel may be spoken to by netlink: routes and devices, sockets (ss), packet filters and tracked
-// connections (nft, conntrack), families with a name (ethtool, WireGuard), and changes of devices (udev).
+// netlinks are what of the kernel may be spoken to by netlink: routes and devices, sockets (ss), packet filters and
+// tracked connections (nft, conntrack), families with a name (ethtool, WireGuard), and changes of devices (udev).
 //
-// NETLINK_XFRM is out, as AF_KEY is: IPsec's policies and states are memory that the kernel charges to nobody, and no routing
-// software of ours needs them. So is NETLINK_USERSOCK, by which processes keep messages in buffers that nobody is charged for.
+// NETLINK_XFRM is out, as AF_KEY is: IPsec's policies and states are memory that the kernel charges to nobody, and no
+// routing software of ours needs them. So is NETLINK_USERSOCK, by which processes keep messages in buffers that nobody
+// is charged for.
 var netlinks = []uint64{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_NETFILTER, unix.NETLINK_GENERIC,
 	unix.NETLINK_KOBJECT_UEVENT}
 
-// missingNetlinks are answered as by a kernel that does not have them, which programs know what to make of: libaudit goes on
-// without, `ip xfrm` says "Protocol not supported".
+// missingNetlinks are answered as by a kernel that does not have them, which programs know what to make of: libaudit
+// goes on without, `ip xfrm` says "Protocol not supported".
 var missingNetlinks = []uint64{unix.NETLINK_XFRM, unix.NETLINK_AUDIT}
 
 // newNamespaces are the flags of clone that ask for one.
@@ -106,7 +109,8 @@ func seccompProfile() *specs.LinuxSeccomp {
 		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActAllow, Args: args})
 	}
 	refuse := func(errno *uint, names []string, args ...specs.LinuxSeccompArg) {
-		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActErrno, ErrnoRet: errno, Args: args})
+		p.Syscalls = append(p.Syscalls, specs.LinuxSyscall{Names: names, Action: specs.ActErrno,
+			ErrnoRet: errno, Args: args})
 	}
 	allow(allowedCalls)
 	refuse(&enosys, missingCalls)
@@ -127,15 +131,16 @@ func seccompProfile() *specs.LinuxSeccomp {
 	for _, protocol := range missingNetlinks {
 		refuse(&eprotonosupport, []string{"socket"}, netlink(protocol)...)
 	}
-	// A filter of system calls takes of the machine's memory for compiled programs (net.core.bpf_jit_limit): when that is
-	// used up, nobody's element starts. Programs find a kernel without such filters.
+	// A filter of system calls takes of the machine's memory for compiled programs (net.core.bpf_jit_limit): when that
+	// is used up, nobody's element starts. Programs find a kernel without such filters.
 	refuse(&einval, []string{"prctl"}, specs.LinuxSeccompArg{Index: 0, Value: unix.PR_SET_SECCOMP, Op: specs.OpEqualTo})
 	allow([]string{"prctl"}, specs.LinuxSeccompArg{Index: 0, Value: unix.PR_SET_SECCOMP, Op: specs.OpNotEqual})
 	refuse(&einval, []string{"seccomp"})
 	return p
 }
 
-// seccompArchitectures are the machine's own only. What it runs of other kinds – 32-bit programs – is ended: their calls are
-// a second way into the kernel that few look at, and one of them, socketcall, makes sockets with arguments in memory, past
-// what is said of them above (libseccomp allows it, without a word, with the first call that it stands for).
+// seccompArchitectures are the machine's own only. What it runs of other kinds – 32-bit programs – is ended: their
+// calls are a second way into the kernel that few look at, and one of them, socketcall, makes sockets with arguments in
+// memory, past what is said of them above (libseccomp allows it, without a word, with the first call that it stands
+// for).
 var seccompArchitectures = map[string][]specs.Arch{"amd64": {specs.ArchX86_64}, "arm64": {specs.ArchAARCH64}}

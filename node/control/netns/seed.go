@@ -42,7 +42,8 @@ func (d *Driver) readSeeds(id model.ID) (seeds, error) {
 		return s, fmt.Errorf("read what configuration the element was given: %w", err)
 	}
 	if json.Unmarshal(data, &s) != nil || s.Files == nil {
-		// Lost with the machine's power. What is there counts as the element's own, which no earlier --overwrite touches.
+		// Lost with the machine's power. What is there counts as the element's own, which no earlier --overwrite
+		// touches.
 		return seeds{Files: map[string]string{}, Lost: true}, nil
 	}
 	return s, nil
@@ -76,8 +77,10 @@ type seeding struct {
 	lost  []string // files that were found damaged, and are among those to write
 }
 
-// seed works out what is to be written; nothing is. What runs has read its files: they are looked at again before the next start.
-func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwrites uint32, runs bool) (s seeding, err error) {
+// seed works out what is to be written; nothing is. What runs has read its files: they are looked at again before the
+// next start.
+func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwrites uint32,
+	runs bool) (s seeding, err error) {
 	was, err := d.readSeeds(id)
 	if err != nil {
 		return s, err
@@ -152,7 +155,8 @@ func (s *seeding) warning() control.Warning {
 	if len(s.kept) == 0 {
 		return control.Warning{}
 	}
-	return control.Warning{Reason: "ConfigurationKept", Message: fmt.Sprintf("keeps its own configuration: %s was edited inside "+
-		"the element, and the network's has changed; `polyplane apply --overwrite` replaces it by the network's",
-		strings.Join(s.kept, ", "))}
+	return control.Warning{Reason: "ConfigurationKept",
+		Message: fmt.Sprintf("keeps its own configuration: %s was edited inside "+
+			"the element, and the network's has changed; `polyplane apply --overwrite` replaces it by the network's",
+			strings.Join(s.kept, ", "))}
 }

@@ -62,7 +62,8 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 		if got := changes(r); !slices.Equal(got, want) {
 			t.Errorf("apply said %q: want %q", got, want)
 		}
-		if w := r[0].Warning; r[0].Err != nil || w.Reason != "ConfigurationKept" || !strings.Contains(w.Message, "--overwrite") {
+		if w := r[0].Warning; r[0].Err != nil || w.Reason != "ConfigurationKept" ||
+			!strings.Contains(w.Message, "--overwrite") {
 			t.Errorf("a conflict gave %v, %+v: want a warning that names --overwrite", r[0].Err, w)
 		}
 		holds("# mine")
@@ -99,8 +100,8 @@ func TestConfigurationBelongsToTheElement(t *testing.T) {
 	}
 }
 
-// TestDamagedConfigurationIsNoEdit: zeros, which a full disk leaves in a file, are replaced at the next start. They used to count
-// as the element's own words, which its software never understood.
+// TestDamagedConfigurationIsNoEdit: zeros, which a full disk leaves in a file, are replaced at the next start. They
+// used to count as the element's own words, which its software never understood.
 func TestDamagedConfigurationIsNoEdit(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)[:1]
@@ -117,7 +118,8 @@ func TestDamagedConfigurationIsNoEdit(t *testing.T) {
 		document(text)
 		jobs[0].Element.Stopped = false
 		r := n.apply(t, jobs)
-		if got := changes(r); !slices.Contains(got, "r0: "+path+" was damaged, and is the network's again") || r[0].Warning != (control.Warning{}) {
+		if got := changes(r); !slices.Contains(got, "r0: "+path+" was damaged, and is the network's again") ||
+			r[0].Warning != (control.Warning{}) {
 			t.Errorf("apply said %q, %+v", got, r[0].Warning)
 		}
 		n.untilRuns(t, id, "BIRD", "birdc", "show", "status")
@@ -127,21 +129,23 @@ func TestDamagedConfigurationIsNoEdit(t *testing.T) {
 	}
 }
 
-// TestLostFirstFilesAreWrittenAgain: the first files of an element that was started just before the machine's disk was full are
-// empty. They are written again at the next look. A configuration that alone is empty is somebody's doing.
+// TestLostFirstFilesAreWrittenAgain: the first files of an element that was started just before the machine's disk was
+// full are empty. They are written again at the next look. A configuration that alone is empty is somebody's doing.
 func TestLostFirstFilesAreWrittenAgain(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)[:1]
 	id := jobs[0].ID
 	const conf = "/etc/frr/frr.conf"
 	n.apply(t, jobs)
-	n.run(t, id, "sh", "-c", "for f in /etc/passwd /etc/group /etc/profile /etc/frr/*; do : > $f; done; sed -i 's/$/\\x00/' /etc/shells")
+	n.run(t, id, "sh", "-c",
+		"for f in /etc/passwd /etc/group /etc/profile /etc/frr/*; do : > $f; done; sed -i 's/$/\\x00/' /etc/shells")
 	n.elements[id].verified = false
 	if got := changes(n.apply(t, jobs)); !slices.Contains(got, "r0: "+conf+" was damaged, and is the network's again") {
 		t.Errorf("apply said %q", got)
 	}
 	n.untilRuns(t, id, "zebra dplane limit", "vtysh", "-c", "show running-config")
-	for _, file := range []string{"/etc/passwd", "/etc/group", "/etc/profile", "/etc/shells", "/etc/frr/daemons", conf} {
+	for _, file := range []string{"/etc/passwd", "/etc/group", "/etc/profile", "/etc/shells",
+		"/etc/frr/daemons", conf} {
 		if got := n.run(t, id, "cat", file); len(got) == 0 || strings.Contains(got, "\x00") {
 			t.Errorf("%s is %q", file, got)
 		}
@@ -156,8 +160,8 @@ func TestLostFirstFilesAreWrittenAgain(t *testing.T) {
 	}
 }
 
-// TestWrittenConfigurationIsKept has FRR itself write the configuration that the document stated: it is the element's own
-// from then on, and FRR's form of it passes the check that a restart makes.
+// TestWrittenConfigurationIsKept has FRR itself write the configuration that the document stated: it is the element's
+// own from then on, and FRR's form of it passes the check that a restart makes.
 func TestWrittenConfigurationIsKept(t *testing.T) {
 	n := newNode(t)
 	jobs := frrLine("lab", 7, 2)[:1]
@@ -167,11 +171,13 @@ func TestWrittenConfigurationIsKept(t *testing.T) {
 	}
 	document("192.0.2.1/32")
 	n.apply(t, jobs)
-	n.untilRuns(t, id, "[OK]", "vtysh", "-c", "configure", "-c", "interface lo", "-c", "ip address 198.51.100.1/32", "-c", "end", "-c", "write")
+	n.untilRuns(t, id, "[OK]", "vtysh", "-c", "configure", "-c", "interface lo", "-c", "ip address 198.51.100.1/32",
+		"-c", "end", "-c", "write")
 	document("192.0.2.2/32")
 	jobs[0].Element.Restarts++
 	r := n.apply(t, jobs)
-	if got := changes(r); !slices.Equal(got, []string{"r0: restarted: as requested"}) || r[0].Warning.Reason != "ConfigurationKept" {
+	if got := changes(r); !slices.Equal(got, []string{"r0: restarted: as requested"}) ||
+		r[0].Warning.Reason != "ConfigurationKept" {
 		t.Errorf("apply said %q, %+v: want a restart, and that its configuration is kept", got, r[0].Warning)
 	}
 	n.untilRuns(t, id, "198.51.100.1/32", "vtysh", "-c", "show running-config")
@@ -179,7 +185,8 @@ func TestWrittenConfigurationIsKept(t *testing.T) {
 	pid := n.pidOf(t, id)
 	n.run(t, id, "sh", "-c", "echo nonsense >>/etc/frr/frr.conf")
 	jobs[0].Element.Restarts++
-	if r := n.Apply(t.Context(), jobs)[0]; r.Err == nil || !strings.Contains(r.Err.Error(), "nonsense") || !strings.Contains(r.Err.Error(), "goes on with what it has") {
+	if r := n.Apply(t.Context(), jobs)[0]; r.Err == nil || !strings.Contains(r.Err.Error(), "nonsense") ||
+		!strings.Contains(r.Err.Error(), "goes on with what it has") {
 		t.Errorf("a restart on a broken configuration gave %v", r.Err)
 	}
 	if now := n.pidOf(t, id); now != pid {

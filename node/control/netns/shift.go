@@ -13,17 +13,22 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Work on an element's processes may take as long as these like, or as runc does. It is done in shifts, by the crew, and Apply
-// and Remove wait for it no longer than the driver's patience. What holds for shifts:
+// Work on an element's processes may take as long as these like, or as runc does. It is done in shifts, by the crew,
+// and Apply and Remove wait for it no longer than the driver's patience. What holds for shifts:
 //
-//   - An element has one at most. Whoever holds the driver's lock and finds none has the element's processes to himself.
-//   - A worker gets a value, and gives a value back. What the driver remembers it neither reads nor writes, and it never takes
+//   - An element has one at most. Whoever holds the driver's lock and finds none has the element's processes to
+//     himself.
+//   - A worker gets a value, and gives a value back. What the driver remembers it neither reads nor writes, and it
+//     never takes
 //     the driver's lock: the element's own files, its container and its bundle are all that it touches.
-//   - Shifts begin, and their results are taken in, with the driver's lock held. A result is of the job that the shift was for;
+//   - Shifts begin, and their results are taken in, with the driver's lock held. A result is of the job that the shift
+//     was for;
 //     if another is wanted by then, that is the next shift.
-//   - Removing an element begins with a shift that ends its processes. What is left of it goes when that has ended, so a removal
+//   - Removing an element begins with a shift that ends its processes. What is left of it goes when that has ended, so
+//     a removal
 //     and another start never overlap.
-//   - An agent that is killed leaves what any killed agent leaves: the next one looks at everything anew. runc's commands go on
+//   - An agent that is killed leaves what any killed agent leaves: the next one looks at everything anew. runc's
+//     commands go on
 //     to their end, which it waits for.
 
 var _ control.Hurrier = (*Driver)(nil)
@@ -111,8 +116,8 @@ func (d *Driver) wake() {
 	}
 }
 
-// await waits for shifts as long as the driver's patience allows, and takes in those that have ended; the others are to be told
-// of. A glance waits for none. The lock is held.
+// await waits for shifts as long as the driver's patience allows, and takes in those that have ended; the others are to
+// be told of. A glance waits for none. The lock is held.
 func (d *Driver) await(ctx context.Context, ids []model.ID) {
 	var late <-chan time.Time
 	if d.patience > 0 && control.Glancing(ctx) {
@@ -184,7 +189,8 @@ func (d *Driver) takeIn(id model.ID, s *shift) {
 	e.verified = !e.faulty && len(s.errs) == 0 && s.result.Warning == (control.Warning{}) && sameJob(&s.job, &e.job)
 }
 
-// alone waits until nobody works on an element's processes, without the lock while it waits: it is held before and after.
+// alone waits until nobody works on an element's processes, without the lock while it waits: it is held before and
+// after.
 func (d *Driver) alone(ctx context.Context, id model.ID) error {
 	for {
 		s := d.shifts[id]
@@ -207,9 +213,10 @@ func (d *Driver) alone(ctx context.Context, id model.ID) error {
 	}
 }
 
-// besides does something with an element's processes and files that is no part of making it as it is wanted, when nobody else
-// works on them. The lock is held before and after, but not meanwhile.
-func (d *Driver) besides(ctx context.Context, id model.ID, do func(context.Context, *control.Job, *process) error) error {
+// besides does something with an element's processes and files that is no part of making it as it is wanted, when
+// nobody else works on them. The lock is held before and after, but not meanwhile.
+func (d *Driver) besides(ctx context.Context, id model.ID,
+	do func(context.Context, *control.Job, *process) error) error {
 	if err := d.alone(ctx, id); err != nil {
 		return err
 	}

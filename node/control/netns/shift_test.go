@@ -16,9 +16,10 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// hurry makes the driver one that waits for nobody, and drives it as an agent does: step applies, and removes what else there is,
-// and returns the results by element when something has changed.
-func (n *testNode) hurry(t *testing.T) (step func(ctx context.Context, jobs []control.Job) map[model.ID]control.Result) {
+// hurry makes the driver one that waits for nobody, and drives it as an agent does: step applies, and removes what else
+// there is, and returns the results by element when something has changed.
+func (n *testNode) hurry(t *testing.T) (step func(ctx context.Context,
+	jobs []control.Job) map[model.ID]control.Result) {
 	t.Helper()
 	n.patience = 50 * time.Millisecond
 	ctx, stop := context.WithCancel(context.Background())
@@ -98,8 +99,8 @@ func all(network string, phase model.Phase) func(map[model.ID]control.Result) bo
 	}
 }
 
-// hangAll stops the processes of an element that have one of the names, as its root can, so that they answer to nothing but
-// SIGKILL. goOn lets them go on.
+// hangAll stops the processes of an element that have one of the names, as its root can, so that they answer to nothing
+// but SIGKILL. goOn lets them go on.
 func (n *testNode) hangAll(t *testing.T, id model.ID, names ...string) (goOn func()) {
 	t.Helper()
 	pids, err := n.pidsOf(containerID(id))
@@ -125,8 +126,9 @@ func (n *testNode) hangAll(t *testing.T, id model.ID, names ...string) (goOn fun
 	return goOn
 }
 
-// TestStubbornProcessesHoldUpNobody: while one network's processes do not end although they are told to, and have a minute for
-// it, another network is made, stopped and removed. Its owner sees that work on his goes on; what was done is told once.
+// TestStubbornProcessesHoldUpNobody: while one network's processes do not end although they are told to, and have a
+// minute for it, another network is made, stopped and removed. Its owner sees that work on his goes on; what was done
+// is told once.
 func TestStubbornProcessesHoldUpNobody(t *testing.T) {
 	n := newNode(t)
 	step := n.hurry(t)
@@ -175,8 +177,8 @@ func TestStubbornProcessesHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestHungReloadHoldsUpNobody: a daemon that hangs while it shall take its new configuration keeps no other network waiting, and
-// its element is stopped at once, not when the reload has taken its time.
+// TestHungReloadHoldsUpNobody: a daemon that hangs while it shall take its new configuration keeps no other network
+// waiting, and its element is stopped at once, not when the reload has taken its time.
 func TestHungReloadHoldsUpNobody(t *testing.T) {
 	n := newNode(t)
 	step := n.hurry(t)
@@ -212,8 +214,8 @@ func TestHungReloadHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestWantedAgainWhileRemoved: an element that is wanted again while what ran in it is being ended is made anew, and is not said
-// to run before.
+// TestWantedAgainWhileRemoved: an element that is wanted again while what ran in it is being ended is made anew, and is
+// not said to run before.
 func TestWantedAgainWhileRemoved(t *testing.T) {
 	n := newNode(t)
 	step := n.hurry(t)
@@ -253,8 +255,9 @@ func TestWantedAgainWhileRemoved(t *testing.T) {
 	}
 }
 
-// TestShiftsTakeTurns: elements that must be restarted get their turns beside the loop as well. Those of them that do not end when
-// they are told to keep theirs meanwhile, and the others go on with what they have; in the end each is restarted, once.
+// TestShiftsTakeTurns: elements that must be restarted get their turns beside the loop as well. Those of them that do
+// not end when they are told to keep theirs meanwhile, and the others go on with what they have; in the end each is
+// restarted, once.
 func TestShiftsTakeTurns(t *testing.T) {
 	n := newNode(t)
 	step := n.hurry(t)
@@ -290,22 +293,24 @@ func TestShiftsTakeTurns(t *testing.T) {
 		}
 		// A turn is over after a while, also one of those.
 		if decided > 0 && time.Since(began) < turnTime && (waiting != 8 || busy != turns() || counted != turns()) {
-			t.Errorf("%d wait for their turn, %d are worked on, %d have a turn: want 8 and %d", waiting, busy, counted, turns())
+			t.Errorf("%d wait for their turn, %d are worked on, %d have a turn: want 8 and %d", waiting,
+				busy, counted, turns())
 		}
 	}
 	for _, f := range goOn {
 		f()
 	}
 	for id, words := range stepUntil(t, step, jobs, all("lab", model.PhaseRunning)) {
-		said[id] = slices.DeleteFunc(append(said[id], words...), func(word string) bool { return word != "restarted: as requested" })
+		said[id] = slices.DeleteFunc(append(said[id], words...),
+			func(word string) bool { return word != "restarted: as requested" })
 		if n.pidOf(t, id) == before[id] || len(said[id]) != 1 {
 			t.Errorf("%s was restarted %d times: want once", id, len(said[id]))
 		}
 	}
 }
 
-// TestLargeNetworkComesInPortions: who asks for one element beside a network of hundreds gets it with the first portion, as does who
-// has one removed.
+// TestLargeNetworkComesInPortions: who asks for one element beside a network of hundreds gets it with the first
+// portion, as does who has one removed.
 func TestLargeNetworkComesInPortions(t *testing.T) {
 	n := newNode(t)
 	step := n.hurry(t)
@@ -350,7 +355,8 @@ func TestLargeNetworkComesInPortions(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := n.List(t.Context())
-	if err != nil || len(found) == 0 || slices.ContainsFunc(found, func(f control.Found) bool { return f.ID.Network == "small" }) {
+	if err != nil || len(found) == 0 ||
+		slices.ContainsFunc(found, func(f control.Found) bool { return f.ID.Network == "small" }) {
 		t.Errorf("the first portion of a removal left %d elements: %v", len(found), err)
 	}
 	stepUntil(t, step, nil, func(map[model.ID]control.Result) bool {
@@ -359,7 +365,8 @@ func TestLargeNetworkComesInPortions(t *testing.T) {
 	})
 }
 
-// TestCrewIsFair: work of one network that hangs takes no hands from the others', and what waits for something holds none.
+// TestCrewIsFair: work of one network that hangs takes no hands from the others', and what waits for something holds
+// none.
 func TestCrewIsFair(t *testing.T) {
 	c := newCrew()
 	release, began := make(chan struct{}), make(chan string, 1000)

@@ -17,8 +17,8 @@ import (
 // ringsPart is the part of an element's memory that the rings of its packet sockets may take beside it.
 const ringsPart = 2
 
-// socketGuard bounds what the sockets of elements take that the kernel charges to nobody. It is there while the node has
-// elements with processes.
+// socketGuard bounds what the sockets of elements take that the kernel charges to nobody. It is there while the node
+// has elements with processes.
 type socketGuard struct {
 	mu      sync.Mutex
 	guard   *sockets.Guard
@@ -33,7 +33,8 @@ type socketGuard struct {
 
 func (d *Driver) socketsDir() string { return filepath.Join(d.dirs.Run, "sockets") }
 
-// boundSockets has what an element's sockets take bounded, as it must be before anything runs in it. Its cookie is known.
+// boundSockets has what an element's sockets take bounded, as it must be before anything runs in it. Its cookie is
+// known.
 func (d *Driver) boundSockets(cookie uint64, memory model.Bytes) error {
 	d.sockets.mu.Lock()
 	defer d.sockets.mu.Unlock()
@@ -51,7 +52,8 @@ func (d *Driver) boundElement(e *element, memory model.Bytes) error {
 	return d.boundSockets(e.cookie, memory)
 }
 
-// knowSockets learns the kernel's number of the element's namespace, and has the program there that bounds. The lock is held.
+// knowSockets learns the kernel's number of the element's namespace, and has the program there that bounds. The lock is
+// held.
 func (d *Driver) knowSockets(e *element) error {
 	d.sockets.mu.Lock()
 	defer d.sockets.mu.Unlock()
@@ -69,7 +71,8 @@ func (d *Driver) knowSockets(e *element) error {
 			return errors.Join(sockets.Destroy(d.socketsDir()))
 		}
 		if guard.Lacking != nil { // who takes much there is ended by looks (node/kernelmemory)
-			d.log.Warn("what elements ask of netfilter's log, ipset, nfacct and the like is not refused", "error", guard.Lacking)
+			d.log.Warn("what elements ask of netfilter's log, ipset, nfacct and the like is not refused",
+				"error", guard.Lacking)
 		}
 		d.sockets.guard, d.sockets.watch = guard, true
 	}
@@ -138,10 +141,12 @@ func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err err
 		was := s.counts[id]
 		s.counts[id] = a
 		if n := a.RingsRefused - was.RingsRefused; n > 0 {
-			trimmed = append(trimmed, control.Trimmed{ID: id, Table: control.Rings, Had: int(n), Limit: int(a.RingsLimit)})
+			trimmed = append(trimmed, control.Trimmed{ID: id, Table: control.Rings, Had: int(n),
+				Limit: int(a.RingsLimit)})
 		}
 		if n := a.FiltersRefused - was.FiltersRefused; n > 0 {
-			trimmed = append(trimmed, control.Trimmed{ID: id, Table: control.Filters, Had: int(n), Limit: sockets.Filters})
+			trimmed = append(trimmed, control.Trimmed{ID: id, Table: control.Filters, Had: int(n),
+				Limit: sockets.Filters})
 		}
 		if a.Rings == 0 && a.Filters == 0 {
 			continue
@@ -164,8 +169,9 @@ func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err err
 	return trimmed, nil
 }
 
-// sweepSockets drops the accounts of namespaces that are no more. Who has an account is no matter of what this driver was told since
-// it began: an element that it was not told of yet, or is not told of any more, goes on and stays bounded.
+// sweepSockets drops the accounts of namespaces that are no more. Who has an account is no matter of what this driver
+// was told since it began: an element that it was not told of yet, or is not told of any more, goes on and stays
+// bounded.
 func (d *Driver) sweepSockets() error {
 	known, err := d.sockets.guard.Known()
 	if err != nil {
@@ -235,7 +241,8 @@ func (d *Driver) endSockets() error {
 	if len(d.elements) > 0 {
 		return nil
 	}
-	if paths, err := d.namespaces(); err != nil || slices.ContainsFunc(paths, func(path string) bool { return d.namespaceOf(path) != 0 }) {
+	if paths, err := d.namespaces(); err != nil ||
+		slices.ContainsFunc(paths, func(path string) bool { return d.namespaceOf(path) != 0 }) {
 		return err
 	}
 	err := d.closeSockets()

@@ -48,7 +48,8 @@ func stackSysctls(forwarding string) []setting {
 			setting{v4 + "proxy_arp", "0"},
 			setting{v4 + "route_localnet", "0"},
 			setting{v4 + "log_martians", "0"},
-			setting{v6 + "accept_dad", "0"}, // addresses are of use at once; polyplane assigns them, so none is there twice
+			// addresses are of use at once; polyplane assigns them, so none is there twice
+			setting{v6 + "accept_dad", "0"},
 			setting{v6 + "proxy_ndp", "0"},
 		)
 	}

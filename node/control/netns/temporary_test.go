@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCommandsLeaveNothing: what runc's commands write lies where the node's run-time files are, goes when they have ended, and
-// what those of an agent that was killed left goes when the next one begins.
+// TestCommandsLeaveNothing: what runc's commands write lies where the node's run-time files are, goes when they have
+// ended, and what those of an agent that was killed left goes when the next one begins.
 func TestCommandsLeaveNothing(t *testing.T) {
 	n := newNode(t)
 	t.Setenv("TMPDIR", t.TempDir())

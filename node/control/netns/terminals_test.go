@@ -25,7 +25,8 @@ func TestTerminalsAreBounded(t *testing.T) {
 	in, stop := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := n.Exec(context.Background(), jobs[0].ID, control.Command{Args: []string{"perl", "-e", open + "<STDIN>"}}, control.Stdio{In: in, Out: out, Err: out})
+		_, err := n.Exec(context.Background(), jobs[0].ID,
+			control.Command{Args: []string{"perl", "-e", open + "<STDIN>"}}, control.Stdio{In: in, Out: out, Err: out})
 		out.Close()
 		ended <- err
 	}()

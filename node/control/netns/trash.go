@@ -18,9 +18,9 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// What a removed element owned on disk goes to the node's trash: trash/NET/ELEMENT@TIME holds its disk's image, and its files
-// where it had no disk of its own. Going there is a rename, so it takes no time and no room; each step leaves what it is about
-// in one place or the other.
+// What a removed element owned on disk goes to the node's trash: trash/NET/ELEMENT@TIME holds its disk's image, and its
+// files where it had no disk of its own. Going there is a rename, so it takes no time and no room; each step leaves
+// what it is about in one place or the other.
 
 var _ control.Trash = (*Driver)(nil)
 
@@ -89,7 +89,10 @@ func (d *Driver) Trashed(context.Context) ([]model.TrashItem, error) {
 		}
 		all = append(all, item)
 	}
-	slices.SortFunc(all, func(a, b model.TrashItem) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b model.TrashItem) int {
+		return cmp.Or(a.Time.Compare(b.Time),
+			cmp.Compare(a.ID, b.ID))
+	})
 	return all, nil
 }
 
@@ -104,7 +107,8 @@ func (d *Driver) trashItem(path string) (model.TrashItem, bool) {
 	if err != nil {
 		return model.TrashItem{}, false
 	}
-	return model.TrashItem{ID: network + "/" + name, Element: model.ID{Network: network, Element: name[:at]}, Node: d.dirs.Node, Time: t,
+	return model.TrashItem{ID: network + "/" + name, Element: model.ID{Network: network, Element: name[:at]},
+		Node: d.dirs.Node, Time: t,
 		Size: taken(path)}, true
 }
 
@@ -125,7 +129,8 @@ func (d *Driver) pathOf(item string) (string, error) {
 	network, name, found := strings.Cut(item, "/")
 	path := filepath.Join(d.trashDir(), network, name)
 	if _, ok := d.trashItem(path); !found || !ok || strings.Contains(name, "/") || network == ".." {
-		return "", fmt.Errorf("%q is nothing in the trash: NET/ELEMENT@TIME was expected, as `polyplane trash list` shows it", item)
+		return "", fmt.Errorf("%q is nothing in the trash: NET/ELEMENT@TIME was expected, as `polyplane trash list` "+
+			"shows it", item)
 	}
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("there is no %s in the trash of node %s", item, d.dirs.Node)
@@ -219,7 +224,8 @@ func (d *Driver) takeDisk(ctx context.Context, id model.ID) error {
 	e := d.elements[id]
 	switch {
 	case e == nil:
-		return fmt.Errorf("there is no element %s on node %s: apply its network again (with `node: %s`, if it has another place now), stop the "+
+		return fmt.Errorf("there is no element %s on node %s: apply its network again (with `node: %s`, if it has "+
+			"another place now), stop the "+
 			"element, and restore its disk then", id, d.dirs.Node, d.dirs.Node)
 	case e.process.running():
 		return fmt.Errorf("it runs on the disk that it has: `polyplane stop %s` first", id)
@@ -238,7 +244,8 @@ type damagedDiskError struct {
 }
 
 func (e *damagedDiskError) Error() string {
-	return fmt.Sprintf("its disk is damaged and cannot be mended (%v): `polyplane restart --new-disk %s` gives it a new one, without what was "+
+	return fmt.Sprintf("its disk is damaged and cannot be mended (%v): `polyplane restart --new-disk %s` gives it a "+
+		"new one, without what was "+
 		"on this, and keeps this one in the trash", e.cause, e.id)
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// What a removed element owned is in the trash, and goes back to a stopped element of its name, of whatever number; what that
-// had goes there instead. A life of the driver between changes nothing.
+// What a removed element owned is in the trash, and goes back to a stopped element of its name, of whatever number;
+// what that had goes there instead. A life of the driver between changes nothing.
 func TestTrash(t *testing.T) {
 	n, ctx := newNode(t), context.Background()
 	jobs := birdLine("lab", 61, 1)
@@ -65,7 +65,8 @@ func TestTrash(t *testing.T) {
 	if second.ID == first.ID {
 		t.Error("what the element had is not in the trash")
 	}
-	for _, bad := range []string{"", "x", "../x@20261122T000000.000000Z", "lab/../../x@20261122T000000.000000Z", "lab/none@20261122T000000.000000Z"} {
+	for _, bad := range []string{"", "x", "../x@20261122T000000.000000Z", "lab/../../x@20261122T000000.000000Z",
+		"lab/none@20261122T000000.000000Z"} {
 		if n.EmptyTrash(ctx, []string{bad}) == nil || n.Untrash(ctx, bad) == nil {
 			t.Errorf("%q was taken for an item", bad)
 		}
@@ -79,8 +80,8 @@ func TestTrash(t *testing.T) {
 	}
 }
 
-// A disk that makes no sense any more is said to be damaged, and what to do; with a new one the element runs, and the damaged
-// one is kept.
+// A disk that makes no sense any more is said to be damaged, and what to do; with a new one the element runs, and the
+// damaged one is kept.
 func TestDamagedDisk(t *testing.T) {
 	n, ctx := newNode(t), context.Background()
 	jobs := birdLine("lab", 63, 1)
@@ -106,7 +107,8 @@ func TestDamagedDisk(t *testing.T) {
 		}
 		jobs[0].Element.Stopped = false
 		r := n.Apply(ctx, jobs)[0]
-		if r.Err == nil || !strings.Contains(r.Err.Error(), "its disk is damaged") || !strings.Contains(r.Err.Error(), "restart --new-disk lab/") {
+		if r.Err == nil || !strings.Contains(r.Err.Error(), "its disk is damaged") ||
+			!strings.Contains(r.Err.Error(), "restart --new-disk lab/") {
 			t.Fatalf("a damaged disk: %v", r.Err)
 		}
 		if err := n.RenewDisk(ctx, id); err != nil {
@@ -121,8 +123,8 @@ func TestDamagedDisk(t *testing.T) {
 	}
 }
 
-// New disks are copies of an empty one that is kept. When that is damaged – zeros, say, since the machine's disk was full –, every new
-// disk would be: it is made anew, in the same life of the agent and in the next.
+// New disks are copies of an empty one that is kept. When that is damaged – zeros, say, since the machine's disk was
+// full –, every new disk would be: it is made anew, in the same life of the agent and in the next.
 func TestDamagedEmptyDisk(t *testing.T) {
 	n, ctx := newNode(t), context.Background()
 	jobs := birdLine("lab", 69, 1)

@@ -18,18 +18,18 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// What an element's root puts into the kernel's tables of neighbours and of tracked connections is memory that the kernel
-// charges to nobody, and has no limit for per namespace (permanent neighbours) or a large one (connections). So elements
-// are looked at when all namespaces of the machine together have more than one element may have, and who has more than it
-// may loses all that the file does not make known.
+// What an element's root puts into the kernel's tables of neighbours and of tracked connections is memory that the
+// kernel charges to nobody, and has no limit for per namespace (permanent neighbours) or a large one (connections). So
+// elements are looked at when all namespaces of the machine together have more than one element may have, and who has
+// more than it may loses all that the file does not make known.
 
 // trimTime is how long one Trim may look for who has too much. A namespace of a full table takes some 20 ms.
 const trimTime = 50 * time.Millisecond
 
 var _ control.Trimmer = (*Driver)(nil)
 
-// slabEvery is how many Trims share one look at /proc/slabinfo, which costs the kernel a walk over all its caches, while
-// less than half of what one element may have is tracked.
+// slabEvery is how many Trims share one look at /proc/slabinfo, which costs the kernel a walk over all its caches,
+// while less than half of what one element may have is tracked.
 const slabEvery = 5
 
 // census tells of the machine's tables as a whole.
@@ -78,7 +78,8 @@ func (d *Driver) Trim(ctx context.Context) ([]control.Trimmed, error) {
 			return err
 		}
 		defer look.proc.close()
-		for n, began := 0, time.Now(); n < len(ids) && (n == 0 || time.Since(began) < trimTime) && ctx.Err() == nil; n++ {
+		for n, began := 0, time.Now(); n < len(ids) && (n == 0 || time.Since(began) < trimTime) &&
+			ctx.Err() == nil; n++ {
 			d.census.at++
 			id := ids[d.census.at%len(ids)]
 			found, err := d.trim(d.elements[id], look)
@@ -189,8 +190,8 @@ func (n *census) neighbours() (int, error) {
 	return sum, nil
 }
 
-// tableEntries reads how many entries a neighbour table has: the first column of the first processor's line, in hexadecimal
-// (net/core/neighbour.c, neigh_stat_seq_show). Only the machine's first network namespace has these files.
+// tableEntries reads how many entries a neighbour table has: the first column of the first processor's line, in
+// hexadecimal (net/core/neighbour.c, neigh_stat_seq_show). Only the machine's first network namespace has these files.
 func tableEntries(path string) (int, bool) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -211,9 +212,9 @@ func tableEntries(path string) (int, bool) {
 	return int(count), err == nil
 }
 
-// askNeighbours asks for the tables' parameters, among which the counts are (neightbl_fill_info: ndtc_entries). The kernel
-// walks over those of all devices of all namespaces, which takes a millisecond where there are thousands, but tells only of
-// the asker's: so a namespace without devices asks.
+// askNeighbours asks for the tables' parameters, among which the counts are (neightbl_fill_info: ndtc_entries). The
+// kernel walks over those of all devices of all namespaces, which takes a millisecond where there are thousands, but
+// tells only of the asker's: so a namespace without devices asks.
 func (n *census) askNeighbours() (int, error) {
 	if n.empty == nil {
 		err := onThread(func() (err error) {
@@ -276,8 +277,8 @@ const (
 	ndtConfigEntries = 4 // where its ndtc_entries is, a uint32
 )
 
-// trackedConnections are all of the machine, by the kernel's own account of its memory (slabinfo(5)); where that cannot be
-// read, more than any element may have.
+// trackedConnections are all of the machine, by the kernel's own account of its memory (slabinfo(5)); where that cannot
+// be read, more than any element may have.
 func trackedConnections() int {
 	data, err := os.ReadFile("/proc/slabinfo")
 	if err != nil {

@@ -41,7 +41,8 @@ func TestKernelTablesAreBounded(t *testing.T) {
 	}
 	run := func(script string) {
 		t.Helper()
-		if out, err := exec.Command("nsenter", "--net="+n.dirs.Namespace(mean.ID), "sh", "-c", script).CombinedOutput(); err != nil {
+		if out, err := exec.Command("nsenter", "--net="+n.dirs.Namespace(mean.ID), "sh", "-c",
+			script).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -58,7 +59,8 @@ func TestKernelTablesAreBounded(t *testing.T) {
 	for _, state := range []string{"permanent", "reachable", "permanent extern_learn proto 112"} {
 		fill(most/2+50, state)
 		trimmed := n.trimAll(t, 2*len(jobs))
-		if len(trimmed) == 0 || trimmed[0].ID != mean.ID || trimmed[0].Table != control.Neighbours || trimmed[0].Had <= most || trimmed[0].Limit != most {
+		if len(trimmed) == 0 || trimmed[0].ID != mean.ID || trimmed[0].Table != control.Neighbours ||
+			trimmed[0].Had <= most || trimmed[0].Limit != most {
 			t.Errorf("%s: trimmed %+v", state, trimmed)
 		}
 		if is := count(mean.ID); is > before {
@@ -75,7 +77,8 @@ func TestKernelTablesAreBounded(t *testing.T) {
 	run(`nft 'add table inet t; add chain inet t o { type filter hook output priority 0; }; add rule inet t o ct state new accept'
 		ip link set lo up; perl -e 'socket $s, 2, 2, 0; for $p (1 .. 3000) { send $s, "x", 0, pack "SnC4x8", 2, $p, 127, 0, 0, 1 }'`)
 	trimmed := n.trimAll(t, 2*len(jobs))
-	if len(trimmed) != 1 || trimmed[0].ID != mean.ID || trimmed[0].Table != control.Connections || trimmed[0].Had < 3000 || trimmed[0].Limit != 1024 {
+	if len(trimmed) != 1 || trimmed[0].ID != mean.ID || trimmed[0].Table != control.Connections ||
+		trimmed[0].Had < 3000 || trimmed[0].Limit != 1024 {
 		t.Errorf("trimmed %+v", trimmed)
 	}
 	if left := strings.TrimSpace(n.in(t, mean.ID, "cat /proc/sys/net/netfilter/nf_conntrack_count")); left != "0" {

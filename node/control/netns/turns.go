@@ -8,11 +8,11 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Routing software keeps working for a while after its container was started: its daemons begin, and read the configuration.
-// When all of a hundred routers do so at once, each is slow, and nothing else of the machine gets a processor. So there are
-// turns: an element has one from its start until it is ready or has failed, and the others wait for theirs. What an element
-// does with its turn is in its own hands, so none has it for longer than turnTime. One that is not ready by then goes on
-// getting there, beside the next.
+// Routing software keeps working for a while after its container was started: its daemons begin, and read the
+// configuration. When all of a hundred routers do so at once, each is slow, and nothing else of the machine gets a
+// processor. So there are turns: an element has one from its start until it is ready or has failed, and the others wait
+// for theirs. What an element does with its turn is in its own hands, so none has it for longer than turnTime. One that
+// is not ready by then goes on getting there, beside the next.
 const (
 	turnsEach = 4 // a processor
 	turnsMost = 64
@@ -30,12 +30,13 @@ func turns() int { return min(turnsMost, turnsEach*max(2, runtime.NumCPU())) }
 // hasTurn tells whether the element is being started.
 func (e *element) hasTurn(now time.Time) bool {
 	p := &e.process
-	return p.wanted && !p.ready && !p.queued && p.trouble == "" && !e.job.Element.Suspended && len(p.plan.Daemons) > 0 &&
+	return p.wanted && !p.ready && !p.queued && p.trouble == "" && !e.job.Element.Suspended &&
+		len(p.plan.Daemons) > 0 &&
 		now.Sub(p.began) < turnTime && p.running()
 }
 
-// needsTurn tells whether the element is to be started now, or to be restarted, and will keep its daemons working for that. One
-// that is suspended does nothing.
+// needsTurn tells whether the element is to be started now, or to be restarted, and will keep its daemons working for
+// that. One that is suspended does nothing.
 func (w *work) needsTurn(now time.Time) bool {
 	p := &w.e.process
 	if !p.wanted || len(p.plan.Daemons) == 0 || w.job.Element.Suspended {
@@ -44,8 +45,9 @@ func (w *work) needsTurn(now time.Time) bool {
 	return p.running() && p.restarts || !p.running() && (!p.known || !now.Before(p.next))
 }
 
-// mayRestart tells whether an element that runs may be restarted now. That it must be is known only once its files are compared,
-// so such a one has not been given a turn before: it takes one that is left, or goes on with what it has until it gets one.
+// mayRestart tells whether an element that runs may be restarted now. That it must be is known only once its files are
+// compared, so such a one has not been given a turn before: it takes one that is left, or goes on with what it has
+// until it gets one.
 func (d *Driver) mayRestart(w *work, p *process) bool {
 	if w.turn || len(p.plan.Daemons) == 0 {
 		return true
@@ -80,8 +82,8 @@ func (d *Driver) countStarting() (all int, networks map[string]int) {
 	return all, networks
 }
 
-// nextTurns returns which of those that wait get the free turns. Each goes to the network that has the fewest, so that one
-// router of a network does not wait for the three hundred of another.
+// nextTurns returns which of those that wait get the free turns. Each goes to the network that has the fewest, so that
+// one router of a network does not wait for the three hundred of another.
 func nextTurns(waiting []model.ID, free int, networks map[string]int) map[model.ID]bool {
 	byNetwork := map[string][]model.ID{}
 	var order []string

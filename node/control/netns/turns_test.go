@@ -28,8 +28,8 @@ func TestTurnsAreFair(t *testing.T) {
 	}
 }
 
-// TestStartsTakeTurns: no more routers than there are turns are being started at any time, another network's waits for few of
-// them, and all get ready.
+// TestStartsTakeTurns: no more routers than there are turns are being started at any time, another network's waits for
+// few of them, and all get ready.
 func TestStartsTakeTurns(t *testing.T) {
 	n := newNode(t)
 	many := turns() + 8
@@ -72,8 +72,8 @@ func TestStartsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestRestartsTakeTurns: elements that run and must be restarted go on with what they have until they get a turn; no more than
-// there are turns are being started at a time, and in the end each is restarted.
+// TestRestartsTakeTurns: elements that run and must be restarted go on with what they have until they get a turn; no
+// more than there are turns are being started at a time, and in the end each is restarted.
 func TestRestartsTakeTurns(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("lab", 72, turns()+8)

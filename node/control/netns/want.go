@@ -58,7 +58,8 @@ func (w *want) hasDevice(name string) bool {
 	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.Pair.Name == name })
 }
 
-// protocols are those whose routes are looked at. before adds those that this driver made before routing software took over.
+// protocols are those whose routes are looked at. before adds those that this driver made before routing software took
+// over.
 func (w *want) protocols(before bool) []uint8 {
 	switch {
 	case w.kind == model.Switch:
@@ -85,7 +86,8 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 			return nil, err
 		}
 		if devices[ifc.Pair.Name] {
-			return nil, fmt.Errorf("element %s has two interfaces whose device is %q: give one another name", job.ID, ifc.Pair.Name)
+			return nil, fmt.Errorf("element %s has two interfaces whose device is %q: give one another name",
+				job.ID, ifc.Pair.Name)
 		}
 		devices[ifc.Pair.Name] = true
 		w.interfaces[i] = ifc
@@ -107,7 +109,8 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 		if g.Is4() {
 			to = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
-		w.routes = append(w.routes, wantRoute{to: to, kind: unix.RTN_UNICAST, metric: metric(to, 0), via: []netip.Addr{g}})
+		w.routes = append(w.routes, wantRoute{to: to, kind: unix.RTN_UNICAST, metric: metric(to, 0),
+			via: []netip.Addr{g}})
 	}
 	for i := range el.Routes {
 		r, err := newWantRoute(job.ID, el, &el.Routes[i])
@@ -121,8 +124,10 @@ func newWant(dirs instance.NodeDirs, job control.Job) (*want, error) {
 
 func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.PlacedInterface) (wantInterface, error) {
 	key := model.PortID{ID: id, Interface: ifc.Name}
-	w := wantInterface{label: ifc.Name, addresses: ifc.Addresses, Port: port.Port{Key: key.String(), Name: dirs.PortDevice(key),
-		Alias: dirs.Alias(key), MTU: ifc.MTU, Pair: &port.End{Name: ifc.LinuxName(), Single: ifc.Shape != nil && ifc.Shape.Loss > 0}}}
+	w := wantInterface{label: ifc.Name, addresses: ifc.Addresses,
+		Port: port.Port{Key: key.String(), Name: dirs.PortDevice(key),
+			Alias: dirs.Alias(key), MTU: ifc.MTU, Pair: &port.End{Name: ifc.LinuxName(), Single: ifc.Shape != nil &&
+				ifc.Shape.Loss > 0}}}
 	if n := len(w.Pair.Name); n == 0 || n > maxDeviceName {
 		return w, fmt.Errorf("interface %s: its device name %q has %d characters: want 1 to %d", key, w.Pair.Name, n,
 			maxDeviceName)
@@ -133,7 +138,8 @@ func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.PlacedInte
 	if ifc.MAC != "" {
 		mac, err := net.ParseMAC(ifc.MAC)
 		if err != nil || len(mac) != 6 {
-			return w, fmt.Errorf("interface %s: %q is no Ethernet address: want one like 02:00:00:00:00:01", key, ifc.MAC)
+			return w, fmt.Errorf("interface %s: %q is no Ethernet address: want one like 02:00:00:00:00:01", key,
+				ifc.MAC)
 		}
 		w.Pair.MAC = mac
 	}
@@ -144,7 +150,8 @@ func newWantInterface(dirs instance.NodeDirs, id model.ID, ifc *model.PlacedInte
 	for _, p := range ifc.Far.Peers {
 		mac, err := net.ParseMAC(p.MAC)
 		if err != nil || len(mac) != 6 {
-			return w, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like 02:00:00:00:00:01", key, p.MAC)
+			return w, fmt.Errorf("interface %s: its neighbour's %q is no Ethernet address: want one like "+
+				"02:00:00:00:00:01", key, p.MAC)
 		}
 		for _, a := range p.Addresses {
 			w.neighbours = append(w.neighbours, wantNeighbour{a, mac})
@@ -161,7 +168,8 @@ func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute
 	w := wantRoute{to: r.To.Masked(), metric: metric(r.To, r.Metric), via: r.Via}
 	kind, ok := routeKinds[r.Type]
 	if !ok {
-		return w, fmt.Errorf("element %s: route to %s has type %q: want unicast, blackhole, unreachable or prohibit", id, r.To,
+		return w, fmt.Errorf("element %s: route to %s has type %q: want unicast, blackhole, unreachable or prohibit",
+			id, r.To,
 			r.Type)
 	}
 	w.kind = kind
@@ -177,7 +185,8 @@ func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute
 		}
 	}
 	if kind == unix.RTN_UNICAST && len(r.Via) == 0 && r.Interface == "" {
-		return w, fmt.Errorf("element %s: route to %s leads nowhere: it needs a next hop, an interface, or a type like blackhole",
+		return w, fmt.Errorf("element %s: route to %s leads nowhere: it needs a next hop, an interface, or a type "+
+			"like blackhole",
 			id, r.To)
 	}
 	return w, nil

@@ -11,14 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundNetfilter attaches the program at messages to netfilter, in the place of one that is there, and sees whether the kernel
-// runs it: one built with such programs may have been started without (lsm= on its command line).
+// boundNetfilter attaches the program at messages to netfilter, in the place of one that is there, and sees whether the
+// kernel runs it: one built with such programs may have been started without (lsm= on its command line).
 func boundNetfilter(pins string, limits *ebpf.Map) error {
 	spec, err := loadNetfilter()
 	if err != nil {
 		return err
 	}
-	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{netfilterMapLimits: limits}})
+	all, err := ebpf.NewCollectionWithOptions(spec,
+		ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{netfilterMapLimits: limits}})
 	if err != nil {
 		return err
 	}
@@ -31,7 +32,8 @@ func boundNetfilter(pins string, limits *ebpf.Map) error {
 	if err := runs(all.Maps[netfilterMapMessages]); err != nil {
 		return err
 	}
-	// Such a link's program cannot be replaced. The one before goes once nothing names it any more, and the next has begun.
+	// Such a link's program cannot be replaced. The one before goes once nothing names it any more, and the next has
+	// begun.
 	pin, next := filepath.Join(pins, "netfilter"), filepath.Join(pins, "next-netfilter") // no dots: a bpffs takes none
 	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -62,7 +64,8 @@ func runs(messages *ebpf.Map) error {
 	}
 	after, err := count()
 	if err == nil && after == before {
-		err = errors.New("this kernel has no security module of eBPF programs at work (\"bpf\" in lsm= on its command line)")
+		err = errors.New("this kernel has no security module of eBPF programs at work (\"bpf\" in lsm= on its " +
+			"command line)")
 	}
 	return err
 }

@@ -21,10 +21,11 @@ func messageTo(part, kind int) []byte {
 	return b
 }
 
-// TestPartsOfNetfilterAreRefused: of some parts of netfilter an object is memory that is charged to nobody and bounded by nothing.
-// 65,536 groups of its log took up to 256 KiB each, with one packet.
+// TestPartsOfNetfilterAreRefused: of some parts of netfilter an object is memory that is charged to nobody and bounded
+// by nothing. 65,536 groups of its log took up to 256 KiB each, with one packet.
 func TestPartsOfNetfilterAreRefused(t *testing.T) {
-	attack.Tell(t, "groups of netfilter's log, counters (nfacct), sets (ipset), time limits and helpers of connections, fingerprints",
+	attack.Tell(t, "groups of netfilter's log, counters (nfacct), sets (ipset), time limits and helpers of "+
+		"connections, fingerprints",
 		"none: they are refused")
 	g, cookie := enter(t, 0)
 	if g.Lacking != nil {
@@ -50,13 +51,15 @@ func TestPartsOfNetfilterAreRefused(t *testing.T) {
 		message []byte
 		refused bool
 	}{
-		{"log", messageTo(log, 1), true}, {"fingerprints", messageTo(5, 0), true}, {"ipset", messageTo(6, 2), true}, {"nfacct", messageTo(7, 0), true},
+		{"log", messageTo(log, 1), true}, {"fingerprints", messageTo(5, 0), true}, {"ipset", messageTo(6, 2), true},
+		{"nfacct", messageTo(7, 0), true},
 		{"time limits", messageTo(8, 0), true}, {"helpers", messageTo(9, 0), true},
 		{"log, behind something else", slices.Concat(messageTo(conntrack, 1), nothing, messageTo(log, 1)), true},
 		{"log, behind an odd length", slices.Concat(odd, messageTo(log, 1)), true},
 		{"log, behind more than is looked at", slices.Concat(slices.Repeat(nothing, 64), messageTo(log, 1)), true},
 		{"log, as netlink's own", messageTo(0, log), false},
-		{"nftables", messageTo(nftables, 1), false}, {"connections", messageTo(conntrack, 1), false}, {"queues", messageTo(3, 2), false},
+		{"nftables", messageTo(nftables, 1), false}, {"connections", messageTo(conntrack, 1), false},
+		{"queues", messageTo(3, 2), false},
 		{"a batch of nftables", slices.Concat(batch, slices.Repeat(messageTo(nftables, 1), 100)), false},
 		{"a head that says nothing", slices.Concat(none, messageTo(log, 1)), false},
 		{"a short one", nothing[:7], false},

@@ -1,6 +1,7 @@
-// Package sockets bounds what the sockets of elements take of memory that the kernel charges to nobody: the rings of packet
-// sockets, as tcpdump uses them, and compiled packet filters. An eBPF program at setsockopt, which can read what is asked for
-// – a filter of system calls cannot –, keeps the account and refuses what is too much. It goes on without this process.
+// Package sockets bounds what the sockets of elements take of memory that the kernel charges to nobody: the rings of
+// packet sockets, as tcpdump uses them, and compiled packet filters. An eBPF program at setsockopt, which can read what
+// is asked for – a filter of system calls cannot –, keeps the account and refuses what is too much. It goes on without
+// this process.
 package sockets
 
 import (
@@ -17,8 +18,8 @@ import (
 // layout is the version of the tables' layout, and of what the program means by them.
 const layout = "1"
 
-// Filters is how many filters of more than 32 instructions an element's packet sockets may have at a time; other sockets
-// have none.
+// Filters is how many filters of more than 32 instructions an element's packet sockets may have at a time; other
+// sockets have none.
 const Filters = 128
 
 // Guard is the program with its tables, pinned in a file system of its own.
@@ -52,7 +53,8 @@ func Open(dir string) (*Guard, error) {
 	if err := attach(all.Programs[programProgSetOption], filepath.Join(pins, "link")); err != nil {
 		return nil, err
 	}
-	g := &Guard{limits: all.DetachMap(programMapLimits), taken: all.DetachMap(programMapTaken), asked: all.DetachMap(programMapAsked)}
+	g := &Guard{limits: all.DetachMap(programMapLimits), taken: all.DetachMap(programMapTaken),
+		asked: all.DetachMap(programMapAsked)}
 	if err := boundNetfilter(pins, g.limits); err != nil {
 		g.Lacking = fmt.Errorf("attach the program that bounds what is asked of netfilter: %w", err)
 	}
@@ -77,7 +79,8 @@ func attach(program *ebpf.Program, pin string) error {
 		return err
 	}
 	defer root.Close()
-	raw, err := link.AttachRawLink(link.RawLinkOptions{Target: int(root.Fd()), Program: program, Attach: ebpf.AttachCGroupSetsockopt})
+	raw, err := link.AttachRawLink(link.RawLinkOptions{Target: int(root.Fd()), Program: program,
+		Attach: ebpf.AttachCGroupSetsockopt})
 	if err != nil {
 		return fmt.Errorf("attach the program that bounds what sockets take: %w", err)
 	}
@@ -88,8 +91,8 @@ func attach(program *ebpf.Program, pin string) error {
 	return nil
 }
 
-// groups opens the first group of control groups v2, which all processes are below whichever version the machine's limits
-// use, and wherever it is mounted, if it is.
+// groups opens the first group of control groups v2, which all processes are below whichever version the machine's
+// limits use, and wherever it is mounted, if it is.
 func groups() (*os.File, error) {
 	failed := func(err error) error { return fmt.Errorf("open the hierarchy of control groups v2: %w", err) }
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
@@ -100,7 +103,8 @@ func groups() (*os.File, error) {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return nil, failed(err)
 	}
-	mounted, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	mounted, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC,
+		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -128,7 +132,8 @@ func mount(dir string) error {
 
 // Destroy detaches the program that is pinned at dir and takes the tables away.
 func Destroy(dir string) error {
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount the bpffs at %s: %w", dir, err)
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -154,8 +159,8 @@ func Cookie() (uint64, error) {
 	return cookie, nil
 }
 
-// Bound lets the sockets of a network namespace have rings of so many bytes together. It may be said again, with another
-// number.
+// Bound lets the sockets of a network namespace have rings of so many bytes together. It may be said again, with
+// another number.
 func (g *Guard) Bound(cookie, rings uint64) error {
 	err := g.taken.Update(cookie, programAccount{}, ebpf.UpdateNoExist)
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
@@ -200,7 +205,8 @@ func (g *Guard) Asked() (n uint64, err error) {
 	return n, nil
 }
 
-// Account is what a namespace's sockets were given and have not been seen to give back, and how often they were refused.
+// Account is what a namespace's sockets were given and have not been seen to give back, and how often they were
+// refused.
 type Account struct {
 	Rings, RingsLimit            uint64 // bytes
 	Filters                      uint64
@@ -219,9 +225,9 @@ func (g *Guard) Account(cookie uint64) (Account, error) {
 		RingsRefused: t.RingsRefused, FiltersRefused: t.FiltersRefused, ringsEver: t.Rings, filtersEver: t.Filters}, nil
 }
 
-// Settle puts an account right by what was seen in its namespace after the account was read. What was taken in between is
-// counted twice until the next time. What was allowed, and not there yet to be seen, is not counted until the next time: who
-// times that well has up to twice its limit, and then nothing more.
+// Settle puts an account right by what was seen in its namespace after the account was read. What was taken in between
+// is counted twice until the next time. What was allowed, and not there yet to be seen, is not counted until the next
+// time: who times that well has up to twice its limit, and then nothing more.
 func (g *Guard) Settle(cookie uint64, a Account, seen Seen) error {
 	var l programAllowance
 	if err := g.limits.Lookup(cookie, &l); err != nil {

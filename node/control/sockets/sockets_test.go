@@ -114,7 +114,8 @@ func packetSocket(t *testing.T) int {
 func ring(fd, name, size int) error {
 	const block = 1 << 20
 	return unix.SetsockoptTpacketReq(fd, unix.SOL_PACKET, name,
-		&unix.TpacketReq{Block_size: block, Block_nr: uint32(size), Frame_size: 2048, Frame_nr: uint32(size) * block / 2048})
+		&unix.TpacketReq{Block_size: block, Block_nr: uint32(size), Frame_size: 2048,
+			Frame_nr: uint32(size) * block / 2048})
 }
 
 func TestRingsAreBounded(t *testing.T) {
@@ -248,7 +249,8 @@ func TestOthersAreFree(t *testing.T) {
 		t.Errorf("a ring of 64 MiB: %v", err)
 	}
 	// A value of more than a page, which an iptables rule set is.
-	if err := unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, string(make([]byte, 10000))); err != nil && err != unix.EINVAL {
+	if err := unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE,
+		string(make([]byte, 10000))); err != nil && err != unix.EINVAL {
 		t.Errorf("a value of 10,000 bytes: %v", err)
 	}
 	if known, err := g.Known(); err != nil || len(known) != 0 {
@@ -256,8 +258,8 @@ func TestOthersAreFree(t *testing.T) {
 	}
 }
 
-// The kernel takes pages for a ring's block by powers of two: one of 33 pages keeps 64 from others (255 MiB so took 497 of the
-// machine's memory).
+// The kernel takes pages for a ring's block by powers of two: one of 33 pages keeps 64 from others (255 MiB so took 497
+// of the machine's memory).
 func TestRingsAreCountedAsTheyAre(t *testing.T) {
 	g, cookie := enter(t, 8<<20)
 	page := uint32(os.Getpagesize())
@@ -281,14 +283,15 @@ func TestRingsAreCountedAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestValueStaysAsItWasLookedAt: a thread that changes what another asks for, between the look and the kernel's reading, gets no more
-// than what was looked at, whatever the programs of other instances let go.
+// TestValueStaysAsItWasLookedAt: a thread that changes what another asks for, between the look and the kernel's
+// reading, gets no more than what was looked at, whatever the programs of other instances let go.
 func TestValueStaysAsItWasLookedAt(t *testing.T) {
 	another(t)
 	g, cookie := enter(t, 4<<20)
 	another(t)
 	if n := others(t); n > 0 {
-		t.Logf("the machine has %d programs of other versions, which may say that the kernel shall look again: nothing is tried", n)
+		t.Logf("the machine has %d programs of other versions, which may say that the kernel shall look again: "+
+			"nothing is tried", n)
 		return
 	}
 	attack.Tell(t, "what is asked for is changed while it is looked at: rings and filters of none become large ones",
@@ -372,14 +375,16 @@ func TestValueStaysAsItWasLookedAt(t *testing.T) {
 // filterLength is how many instructions a socket's filter has.
 func filterLength(fd int) (int, error) {
 	n := uint32(0)
-	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER, 0, uintptr(unsafe.Pointer(&n)), 0)
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_GET_FILTER, 0,
+		uintptr(unsafe.Pointer(&n)), 0)
 	if e != 0 {
 		return 0, e
 	}
 	return int(n), nil
 }
 
-// TestNothingHoldsRings: what would keep pages of a ring when its socket is closed, and it is counted no more, is refused.
+// TestNothingHoldsRings: what would keep pages of a ring when its socket is closed, and it is counted no more, is
+// refused.
 func TestNothingHoldsRings(t *testing.T) {
 	attack.Tell(t, "pages of rings that are closed are held by what is sent without a copy",
 		"it is refused")
@@ -405,8 +410,8 @@ func TestNothingHoldsRings(t *testing.T) {
 	}
 }
 
-// TestFlowLabelsAreRefused: the machine has 4,096 of them, of all namespaces together. One namespace's root got 3,073, and then nobody
-// another one.
+// TestFlowLabelsAreRefused: the machine has 4,096 of them, of all namespaces together. One namespace's root got 3,073,
+// and then nobody another one.
 func TestFlowLabelsAreRefused(t *testing.T) {
 	attack.Tell(t, "IPv6 flow labels, of which the machine has 4,096",
 		"none: they are refused")
@@ -431,8 +436,8 @@ func TestFlowLabelsAreRefused(t *testing.T) {
 	}
 }
 
-// TestMulticastTablesAreRefused: a socket that names a table of multicast routes makes it. It is charged to nobody, and nothing takes it
-// away but the end of the namespace.
+// TestMulticastTablesAreRefused: a socket that names a table of multicast routes makes it. It is charged to nobody, and
+// nothing takes it away but the end of the namespace.
 func TestMulticastTablesAreRefused(t *testing.T) {
 	attack.Tell(t, "tables of multicast routes, which stay as long as the namespace", "none: they are refused")
 	g, cookie := enter(t, 0)

@@ -16,16 +16,18 @@ import (
 	"github.com/polyplane/polyplane/node/fib"
 )
 
-// truth is what router 1's tables say at one moment: routes, what each next hop's MAC addresses end with, the groups' members.
+// truth is what router 1's tables say at one moment: routes, what each next hop's MAC addresses end with, the groups'
+// members.
 type truth struct {
 	routes  [2]*bart.Table[fib.ID]
 	macs    map[fib.ID]byte
 	members map[fib.ID][]fib.ID
 }
 
-// mayGo tells whether a packet to an address that saw these states, one after the other, may leave with MAC addresses that end so, or,
-// with 0, be dropped without a word. It looks its route up first, then a group's member, then that one's addresses: each as it is by
-// then, so a slow one may go where it was sent first by the addresses that this next hop has now.
+// mayGo tells whether a packet to an address that saw these states, one after the other, may leave with MAC addresses
+// that end so, or, with 0, be dropped without a word. It looks its route up first, then a group's member, then that
+// one's addresses: each as it is by then, so a slow one may go where it was sent first by the addresses that this next
+// hop has now.
 func mayGo(states []atomic.Pointer[truth], a netip.Addr, mac byte) bool {
 	routed, chosen := map[fib.ID]bool{}, map[fib.ID]bool{}
 	for v := range states {
@@ -56,15 +58,16 @@ func mayGo(states []atomic.Pointer[truth], a netip.Addr, mac byte) bool {
 	return false
 }
 
-// TestPacketsDuringChurn sends packets through the program while routes, default routes, whole tables, next hops' addresses and
-// groups' members change under it, and memory is used again. Each must leave as what it looked up, between its beginning and its
-// end, says, or be left to the guest.
+// TestPacketsDuringChurn sends packets through the program while routes, default routes, whole tables, next hops'
+// addresses and groups' members change under it, and memory is used again. Each must leave as what it looked up,
+// between its beginning and its end, says, or be left to the guest.
 func TestPacketsDuringChurn(t *testing.T) {
 	l := newRoutersLab(t)
 	l.Routers[2].On = ToGuest // what leaves router 1 ends there
 	random := rand.New(rand.NewPCG(21, 22))
 	var hops []fib.ID
-	now := &truth{routes: [2]*bart.Table[fib.ID]{new(bart.Table[fib.ID]), new(bart.Table[fib.ID])}, macs: map[fib.ID]byte{}, members: map[fib.ID][]fib.ID{}}
+	now := &truth{routes: [2]*bart.Table[fib.ID]{new(bart.Table[fib.ID]), new(bart.Table[fib.ID])},
+		macs: map[fib.ID]byte{}, members: map[fib.ID][]fib.ID{}}
 	next := byte(0)
 	// fresh is a next hop whose both MAC addresses end with a byte that no other has.
 	fresh := func() (fib.NextHop, byte) {
@@ -100,7 +103,8 @@ func TestPacketsDuringChurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 40 {
-			b := []byte{10, byte(random.IntN(2)) << 7, []byte{0, 0x80, 0xff}[random.IntN(3)], []byte{0, 0xff}[random.IntN(2)]}
+			b := []byte{10, byte(random.IntN(2)) << 7, []byte{0, 0x80, 0xff}[random.IntN(3)],
+				[]byte{0, 0xff}[random.IntN(2)]}
 			least := 8
 			if f == 1 {
 				b = append(append([]byte{0x20, 1, 0xd, 0xb8}, b[1:]...), make([]byte, 9)...)
@@ -157,13 +161,15 @@ func TestPacketsDuringChurn(t *testing.T) {
 				went[10]++
 				continue // left to the guest, which does the right thing
 			case out[11] != mac:
-				t.Errorf("a packet to %s left with half of one next hop's addresses and half of another's: %x", addresses[i], out[:14])
+				t.Errorf("a packet to %s left with half of one next hop's addresses and half of another's: %x",
+					addresses[i], out[:14])
 				stop.Store(true)
 				return
 			}
 			went[mac]++
 			if !mayGo(states[from:to+1], addresses[i], mac) {
-				t.Errorf("a packet to %s left for %d, which was right in no state from %d to %d", addresses[i], mac, from, to)
+				t.Errorf("a packet to %s left for %d, which was right in no state from %d to %d",
+					addresses[i], mac, from, to)
 				stop.Store(true)
 			}
 		}

@@ -63,7 +63,8 @@ func (l Link) Target() uint32 { return uint32(l) }
 // LinkOf reads where the port's link ends.
 func LinkOf(p *Port) Link { return Link(atomic.LoadUint64(&p.Link)) }
 
-// Reasons are what drops are called, by their index in DropCount. What Uncaptured counts was not dropped: it is missing in a capture.
+// Reasons are what drops are called, by their index in DropCount. What Uncaptured counts was not dropped: it is missing
+// in a capture.
 var Reasons = [...]string{
 	dropNowhere: "link ends nowhere",
 	dropDown:    "port is down",
@@ -85,7 +86,8 @@ var Reasons = [...]string{
 // TooCostly is the reason of drops of what comes to or from an element whose packets cost the node more than they may.
 const TooCostly = "its element's packets take too much of the node"
 
-// NoPort is the reason of drops of what came with a tunnel's number that no port here has, or from a device that is no port.
+// NoPort is the reason of drops of what came with a tunnel's number that no port here has, or from a device that is no
+// port.
 const NoPort = "belongs to no port"
 
 // NotThePeer is the reason of drops of what came through a tunnel from another address than its far end's.
@@ -100,7 +102,8 @@ const ToTunnels = "to a node's tunnels by an edge"
 // ByCopies is the reason of drops of what is sent by an interface that gets a mirror's copies.
 const ByCopies = "sent by an interface that gets copies only"
 
-// Stale is the reason of drops of what waited in a queue for longer than the port was there that it came from, or was for.
+// Stale is the reason of drops of what waited in a queue for longer than the port was there that it came from, or was
+// for.
 const Stale = "its port is gone"
 
 // Quarantined is the reason of drops of what comes from or would go to an element in quarantine.
@@ -112,7 +115,8 @@ const OverPackets = "more than the slice's packets a second"
 // OverPunts is the reason of drops of what a network's routers would have got as exceptions beyond its punts a second.
 const OverPunts = "more than the slice's punts a second"
 
-// Punts are what the reasons are called why the guest gets a packet of a router that forwards here, by their index in RouterCount.
+// Punts are what the reasons are called why the guest gets a packet of a router that forwards here, by their index in
+// RouterCount.
 var Punts = [...]string{
 	PuntFrame:       "not addressed to the router, or not IP",
 	PuntHeader:      "wrong or cut header",
@@ -131,7 +135,8 @@ var Punts = [...]string{
 	PuntOff:         "interface does not forward",
 }
 
-// Loss is how a Port's Loss has a share of frames, 0…1: to the next 2⁻³², but of what is more than nothing at least two.
+// Loss is how a Port's Loss has a share of frames, 0…1: to the next 2⁻³², but of what is more than nothing at least
+// two.
 func Loss(share float64) uint32 {
 	if share <= 0 {
 		return 0

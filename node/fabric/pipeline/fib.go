@@ -13,8 +13,8 @@ import (
 // MaxRouters is how many routers of a node the data path can forward for; their numbers begin with 1.
 const MaxRouters = 4096 - 1
 
-// FIB is the memory of the forwarding tables: what package fib writes (its Memory) and the programs read. It is pinned, so
-// that what is in it outlives the agent, and grows by chunks.
+// FIB is the memory of the forwarding tables: what package fib writes (its Memory) and the programs read. It is pinned,
+// so that what is in it outlives the agent, and grows by chunks.
 type FIB struct {
 	tables, hops []uint64
 	chunks       *ebpf.Map
@@ -82,7 +82,8 @@ func (f *FIB) Chunk(i int) ([]uint32, error) {
 	made := m == nil
 	if made {
 		if m, err = ebpf.NewMap(f.chunk); err != nil {
-			return nil, fmt.Errorf("make chunk %d of the forwarding tables (%d KiB): %w", i, f.chunk.ValueSize/1024, err)
+			return nil, fmt.Errorf("make chunk %d of the forwarding tables (%d KiB): %w", i,
+				f.chunk.ValueSize/1024, err)
 		}
 	}
 	defer m.Close() // the table of chunks keeps it, and so does what is mapped
@@ -93,7 +94,8 @@ func (f *FIB) Chunk(i int) ([]uint32, error) {
 	}
 	if made {
 		if err := f.chunks.Put(uint32(i), m); err != nil {
-			return nil, errors.Join(fmt.Errorf("enter chunk %d of the forwarding tables: %w", i, err), unix.Munmap(data))
+			return nil, errors.Join(fmt.Errorf("enter chunk %d of the forwarding tables: %w", i,
+				err), unix.Munmap(data))
 		}
 	}
 	*f.memory = append(*f.memory, data)

@@ -32,8 +32,9 @@ func newWalker(t testing.TB) *walker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Collection, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
-		walkMapFibChunks: w.fibChunks, walkMapFibTables: w.fibTables, walkMapFibHops: w.fibHops}})
+	w.Collection, err = ebpf.NewCollectionWithOptions(spec,
+		ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{
+			walkMapFibChunks: w.fibChunks, walkMapFibTables: w.fibTables, walkMapFibHops: w.fibHops}})
 	if err != nil {
 		var refused *ebpf.VerifierError
 		if errors.As(err, &refused) {
@@ -67,7 +68,8 @@ var programOf = map[fib.Family]string{fib.IPv4: walkProgLook4, fib.IPv6: walkPro
 // look answers the first queries, count of them in turn.
 func (w *walker) look(t testing.TB, program string, queries, count int, hops bool) {
 	t.Helper()
-	for name, value := range map[string]uint32{"count": uint32(count), "mask": uint32(queries - 1), "hops": uint32(b2i(hops))} {
+	for name, value := range map[string]uint32{"count": uint32(count), "mask": uint32(queries - 1),
+		"hops": uint32(b2i(hops))} {
 		if err := w.Variables[name].Set(value); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +126,8 @@ func about(random *rand.Rand, prefixes []netip.Prefix, n int) []netip.Addr {
 }
 
 // check compares the answers for addresses with Go's own look-up and next hops.
-func (w *walker) check(t *testing.T, pool *fib.Pool, f fib.Family, tables []int, addrs []netip.Addr, random *rand.Rand) {
+func (w *walker) check(t *testing.T, pool *fib.Pool, f fib.Family, tables []int, addrs []netip.Addr,
+	random *rand.Rand) {
 	t.Helper()
 	n := 1
 	for n < len(addrs) {
@@ -144,7 +147,8 @@ func (w *walker) check(t *testing.T, pool *fib.Pool, f fib.Family, tables []int,
 		got := fib.NextHop{Kind: fib.Kind(q.Kind), Port: q.Port, MTU: uint16(q.Mtu), Destination: macOf(q.Destination),
 			Source: macOf(q.Source)}
 		if fib.ID(q.Found) != found || got != want.NextHop {
-			t.Fatalf("table %d, %s, hash %#x: next hop %d %+v, and by Go %d %+v", q.Table, a, q.Hash, q.Found, got, found,
+			t.Fatalf("table %d, %s, hash %#x: next hop %d %+v, and by Go %d %+v", q.Table, a, q.Hash,
+				q.Found, got, found,
 				want.NextHop)
 		}
 	}
@@ -222,8 +226,8 @@ func prefixes(t testing.TB) map[fib.Family][]netip.Prefix {
 	return map[fib.Family][]netip.Prefix{fib.IPv4: v4, fib.IPv6: v6}
 }
 
-// TestWalk compares what the C code finds in tables of every shape with what Go finds, and the same after the tables were
-// found again by another process.
+// TestWalk compares what the C code finds in tables of every shape with what Go finds, and the same after the tables
+// were found again by another process.
 func TestWalk(t *testing.T) {
 	w := newWalker(t)
 	pool := w.pool(t)
@@ -296,8 +300,10 @@ func BenchmarkWalk(b *testing.B) {
 		routes, routers int
 		queries         int
 	}{
-		{"IPv4/10", fib.IPv4, 10, 1, 4096}, {"IPv4/200", fib.IPv4, 200, 1, 4096}, {"IPv4/10/4000 routers", fib.IPv4, 10, 4000, 1 << 16},
-		{"IPv4/full/4096 addresses", fib.IPv4, 1 << 30, 1, 4096}, {"IPv4/full/1M addresses", fib.IPv4, 1 << 30, 1, 1 << 20},
+		{"IPv4/10", fib.IPv4, 10, 1, 4096}, {"IPv4/200", fib.IPv4, 200, 1, 4096},
+		{"IPv4/10/4000 routers", fib.IPv4, 10, 4000, 1 << 16},
+		{"IPv4/full/4096 addresses", fib.IPv4, 1 << 30, 1, 4096},
+		{"IPv4/full/1M addresses", fib.IPv4, 1 << 30, 1, 1 << 20},
 		{"IPv6/10", fib.IPv6, 10, 1, 4096}, {"IPv6/full/4096 addresses", fib.IPv6, 1 << 30, 1, 4096},
 		{"IPv6/full/1M addresses", fib.IPv6, 1 << 30, 1, 1 << 20},
 	} {

@@ -13,9 +13,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// inherit fills new tables with what shall outlive their layout: which slot is whose, since frames that wait in queues say
-// slots, and what was counted. Where these look otherwise in the layout before, all begins anew. Slots come last: while there
-// are none, a process that died on the way is followed by one that does it again.
+// inherit fills new tables with what shall outlive their layout: which slot is whose, since frames that wait in queues
+// say slots, and what was counted. Where these look otherwise in the layout before, all begins anew. Slots come last:
+// while there are none, a process that died on the way is followed by one that does it again.
 func (p *Pipeline) inherit(spec *ebpf.CollectionSpec) error {
 	before := p.before()
 	if before == "" {
@@ -59,8 +59,8 @@ func (p *Pipeline) inherit(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// generationsOf has the ports' slots go on with the generations of the layout before: what waits in queues says these. In a
-// layout without them it says none.
+// generationsOf has the ports' slots go on with the generations of the layout before: what waits in queues says these.
+// In a layout without them it says none.
 func (p *Pipeline) generationsOf(before string, spec *ebpf.MapSpec, ports []Identity) error {
 	p.begin()
 	from, err := found(filepath.Join(before, spec.Name), spec)
@@ -85,8 +85,8 @@ const firstGeneration uint64 = 1 << generationBits
 // generationBits are those of a generation that a mark has beside the slot.
 const generationBits = 32 - slotBits
 
-// begin fills a table of generations that is new. If it takes the place of one whose pin is lost, the programs that run have
-// that still. Else slots get a generation each that nothing is likely to say which waits in a queue.
+// begin fills a table of generations that is new. If it takes the place of one whose pin is lost, the programs that run
+// have that still. Else slots get a generation each that nothing is likely to say which waits in a queue.
 func (p *Pipeline) begin() {
 	if p.Generations[0] != 0 {
 		return
@@ -127,7 +127,8 @@ func (p *Pipeline) running() []uint64 {
 			}
 			keys, values := make([]uint32, len(p.Generations)), make([]uint64, len(p.Generations))
 			var cursor ebpf.MapBatchCursor
-			if n, err := m.BatchLookup(&cursor, keys, values, nil); n == len(values) && (err == nil || errors.Is(err, ebpf.ErrKeyNotExist)) && values[0] != 0 {
+			if n, err := m.BatchLookup(&cursor, keys, values, nil); n == len(values) &&
+				(err == nil || errors.Is(err, ebpf.ErrKeyNotExist)) && values[0] != 0 {
 				return values
 			}
 		}

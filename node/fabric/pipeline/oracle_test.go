@@ -15,9 +15,10 @@ import (
 	"github.com/polyplane/polyplane/node/fib"
 )
 
-// The routers' lab: host's port 1 is lo, where test runs come from. Router 1 has ports 10 (to the host), 11 (to router 2),
-// 12 (to a tunnel), 13 (to an edge), 14 (to a host with a queue) and 15 (its link ends nowhere); router 2 has 20 (to router
-// 1) and 21 (to a host at port 2); router 3 has two ports that are joined by a cable, and does not forward yet.
+// The routers' lab: host's port 1 is lo, where test runs come from. Router 1 has ports 10 (to the host), 11 (to router
+// 2), 12 (to a tunnel), 13 (to an edge), 14 (to a host with a queue) and 15 (its link ends nowhere); router 2 has 20
+// (to router 1) and 21 (to a host at port 2); router 3 has two ports that are joined by a cable, and does not forward
+// yet.
 type routersLab struct {
 	bench
 	pool  *fib.Pool
@@ -27,7 +28,8 @@ type routersLab struct {
 func macAt(slot int) net.HardwareAddr { return net.HardwareAddr{2, 0xaa, 3, 4, 5, byte(slot)} }
 
 func hopTo(port, far int, mtu uint16) fib.NextHop {
-	return fib.NextHop{Kind: fib.KindForward, Port: uint32(port), MTU: mtu, Source: fib.MAC(macAt(port)), Destination: fib.MAC(macAt(far))}
+	return fib.NextHop{Kind: fib.KindForward, Port: uint32(port), MTU: mtu, Source: fib.MAC(macAt(port)),
+		Destination: fib.MAC(macAt(far))}
 }
 
 const seed = 0x12345678
@@ -120,7 +122,8 @@ func (l *routersLab) usual() {
 		"10.1.0.0/16": l.hop(hopTo(11, 20, 1500)), "2001:db8:1::/48": l.hop(hopTo(11, 20, 1500)), // to router 2
 		"10.2.0.0/16": l.hop(hopTo(12, 99, 1500)), "2001:db8:2::/48": l.hop(hopTo(12, 99, 1280)), // the tunnel
 		"10.3.0.0/16": l.hop(hopTo(13, 99, 600)), "2001:db8:3::/48": l.hop(hopTo(13, 99, 0)), // the edge
-		"10.16.0.0/16": l.hop(hopTo(18, 98, 1500)), "2001:db8:16::/48": l.hop(hopTo(18, 98, 1500)), // another tunnel, of TestWires
+		// another tunnel, of TestWires
+		"10.16.0.0/16": l.hop(hopTo(18, 98, 1500)), "2001:db8:16::/48": l.hop(hopTo(18, 98, 1500)),
 		"10.17.0.0/16": l.hop(hopTo(13, 97, 1500)),
 		"10.4.0.0/16":  group, "2001:db8:4::/48": group,
 		"10.5.0.0/16": fib.BlackholeID, "2001:db8:5::/48": fib.BlackholeID,
@@ -151,7 +154,8 @@ type outcome struct {
 }
 
 func (o outcome) String() string {
-	return fmt.Sprintf("verdict %d, %x, to ports %v, from ports %v, routers %v, %d dropped", o.verdict, o.frame, o.tx, o.rx, o.routers, o.drops)
+	return fmt.Sprintf("verdict %d, %x, to ports %v, from ports %v, routers %v, %d dropped", o.verdict, o.frame, o.tx,
+		o.rx, o.routers, o.drops)
 }
 
 func (o outcome) same(other outcome) bool {
@@ -326,7 +330,8 @@ func hasPorts(p layers.IPProtocol) bool {
 }
 
 // way is the next hop, or why there is none for this packet.
-func (l *routersLab) way(router, slot int, f fib.Family, source, to netip.Addr, ports [2]uint16, protocol layers.IPProtocol,
+func (l *routersLab) way(router, slot int, f fib.Family, source, to netip.Addr, ports [2]uint16,
+	protocol layers.IPProtocol,
 	ttl uint8, length int) (fib.Hop, string) {
 	id, _, err := l.pool.Lookup(Table(router, f == fib.IPv6), f, to)
 	if err != nil {
@@ -398,7 +403,8 @@ func (l *routersLab) counted(run func() (uint32, []byte)) outcome {
 	before := l.counts()
 	verdict, frame := run()
 	after := l.counts()
-	o := outcome{verdict: verdict, frame: string(frame), tx: map[int]int{}, rx: map[int]int{}, routers: map[int]RouterCount{}}
+	o := outcome{verdict: verdict, frame: string(frame), tx: map[int]int{}, rx: map[int]int{},
+		routers: map[int]RouterCount{}}
 	for slot, c := range after.ports {
 		if n := int(c.TxPackets - before.ports[slot].TxPackets); n != 0 {
 			o.tx[slot] = n
@@ -409,7 +415,8 @@ func (l *routersLab) counted(run func() (uint32, []byte)) outcome {
 	}
 	for n, c := range after.routers {
 		was := before.routers[n]
-		d := RouterCount{Packets: c.Packets - was.Packets, Blackholed: c.Blackholed - was.Blackholed, Driver: c.Driver - was.Driver,
+		d := RouterCount{Packets: c.Packets - was.Packets, Blackholed: c.Blackholed - was.Blackholed,
+			Driver:  c.Driver - was.Driver,
 			Refused: c.Refused - was.Refused, Companion: c.Companion - was.Companion}
 		for i := range d.Punts {
 			d.Punts[i] = c.Punts[i] - was.Punts[i]

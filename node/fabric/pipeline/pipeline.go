@@ -22,8 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Of tables of
-// another layout only whose slots are whose and the ports' counters are read, if these look as they do here (inherit).
+// Layout is the version of the tables: their names, sizes and meaning, the words of package fib among them. Of tables
+// of another layout only whose slots are whose and the ports' counters are read, if these look as they do here
+// (inherit).
 const Layout = "v3"
 
 // Limits of the tables.
@@ -70,8 +71,8 @@ type Pipeline struct {
 	Traffic, Drops *ebpf.Map
 	// Copies is the ring that captures read.
 	Copies *ebpf.Map
-	// FIB is the memory of the forwarding tables. Routers, by number, are mapped too; RouterCounts (number → RouterCount)
-	// is per processor.
+	// FIB is the memory of the forwarding tables. Routers, by number, are mapped too; RouterCounts (number →
+	// RouterCount) is per processor.
 	FIB          *FIB
 	Routers      []Router
 	RouterCounts *ebpf.Map
@@ -137,10 +138,13 @@ func (p *Pipeline) directory() string { return filepath.Join(p.root, Layout) }
 // tables are where the tables are held, by name.
 func (p *Pipeline) tables() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
-		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers, tcMapIdentities: &p.Identities,
-		tcMapTraffic: &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
+		tcMapDevices: &p.Devices, tcMapTunnels: &p.Tunnels, tcMapEdges: &p.Edges, tcMapDrivers: &p.Drivers,
+		tcMapIdentities: &p.Identities,
+		tcMapTraffic:    &p.Traffic, tcMapDrops: &p.Drops, tcMapCopies: &p.Copies, tcMapScratches: &p.scratches,
 		tcMapPorts: &p.ports, tcMapPeers: &p.peers, tcMapShapers: &p.shapers,
-		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues, tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors, tcMapPaces: &p.paces, tcMapNodes: &p.Nodes,
+		tcMapMetered: &p.metered, tcMapMeters: &p.meters, tcMapAdvances: &p.advances, tcMapQueues: &p.queues,
+		tcMapPuntMeters: &p.puntMeters, tcMapGenerations: &p.generations, tcMapMirrors: &p.mirrors,
+		tcMapPaces: &p.paces, tcMapNodes: &p.Nodes,
 		tcMapCompanions: &p.companions, tcMapCompanionDevices: &p.CompanionDevices,
 		tcMapFibChunks: &p.fibChunks, tcMapFibTables: &p.fibTables, tcMapFibHops: &p.fibHops,
 		tcMapRouters: &p.routers, tcMapPackets: &p.packets, tcMapRecent: &p.recent,
@@ -152,7 +156,8 @@ func (p *Pipeline) tables() map[string]**ebpf.Map {
 func (p *Pipeline) byName() map[string]**ebpf.Program {
 	return map[string]**ebpf.Program{
 		tcProgFromPort: &p.FromPort, tcProgFromTunnel: &p.FromTunnel, tcProgFromEdge: &p.FromEdge,
-		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion, tcProgFromMirror: &p.FromMirror, tcProgFromPortXdp: &p.FromPortXDP,
+		tcProgFromShaper: &p.FromShaper, tcProgFromQueue: &p.FromQueue, tcProgFromCompanion: &p.FromCompanion,
+		tcProgFromMirror: &p.FromMirror, tcProgFromPortXdp: &p.FromPortXDP,
 		tcProgFromWireXdp: &p.FromWireXDP,
 	}
 }

@@ -54,7 +54,8 @@ func compareGenerated(t *testing.T, folder string) {
 		}
 		_, name, _ := strings.Cut(string(source), "package ")
 		name, _, _ = strings.Cut(name, "\n")
-		c := exec.Command("go", append([]string{"run", args[2], "-output-dir", dir, "-go-package", name}, args[3:]...)...)
+		c := exec.Command("go", append([]string{"run", args[2], "-output-dir", dir, "-go-package",
+			name}, args[3:]...)...)
 		c.Dir = folder
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("generate: %v\n%s", err, out)
@@ -207,8 +208,8 @@ func TestCloseLetsGoOfEverything(t *testing.T) {
 	}
 }
 
-// TestLayoutTakesSlotsOver has a new layout know whose slots were whose in the one before, also when the first process that
-// began with it died on the way.
+// TestLayoutTakesSlotsOver has a new layout know whose slots were whose in the one before, also when the first process
+// that began with it died on the way.
 func TestLayoutTakesSlotsOver(t *testing.T) {
 	dir := mount(t)
 	p := open(t, dir)
@@ -241,8 +242,8 @@ func TestLayoutTakesSlotsOver(t *testing.T) {
 	}
 }
 
-// TestLayoutTakesGenerationsOver has what waits in queues be its ports' also for a new layout, and what waits of ports that are
-// gone nobody's; before may be a layout whose marks say slots only.
+// TestLayoutTakesGenerationsOver has what waits in queues be its ports' also for a new layout, and what waits of ports
+// that are gone nobody's; before may be a layout whose marks say slots only.
 func TestLayoutTakesGenerationsOver(t *testing.T) {
 	for _, had := range []bool{true, false} {
 		dir := mount(t)
@@ -524,15 +525,16 @@ func TestFromEdge(t *testing.T) {
 	b.dropped(2, "far port has no device", 1)
 }
 
-// TestTagsAtEdges gives the programs of edges frames whose tags are in the frame; those beside it are TestEdgeTags' of package
-// fabric.
+// TestTagsAtEdges gives the programs of edges frames whose tags are in the frame; those beside it are TestEdgeTags' of
+// package fabric.
 func TestTagsAtEdges(t *testing.T) {
 	attack.Tell(t, "frames with VLAN tags of every kind are sent out of edges and into them",
 		"none passes an edge that is no trunk")
 	b := newBench(t)
 	b.put(b.Devices, uint32(lo), uint32(1))
 	var dropped uint64
-	tags := map[string][]byte{"C": {0x81, 0, 0, 43}, "S": {0x88, 0xa8, 0, 43}, "old": {0x91, 0, 0, 43}, "C in none": {0x81, 0, 0, 0, 0x81, 0, 0, 43}}
+	tags := map[string][]byte{"C": {0x81, 0, 0, 43}, "S": {0x88, 0xa8, 0, 43}, "old": {0x91, 0, 0, 43},
+		"C in none": {0x81, 0, 0, 0, 0x81, 0, 0, 43}}
 	for _, vlan := range []uint32{0, 42} {
 		b.Ports[1] = Port{Ifindex: lo, Link: uint64(NewLink(Edge, vlan, 9))}
 		for name, tag := range tags {
@@ -542,12 +544,14 @@ func TestTagsAtEdges(t *testing.T) {
 			dropped++
 			b.dropped(1, Tagged, dropped)
 		}
-		if verdict, out := b.run(b.FromPort, frame(far, 0x81, 0, 0x60, 0)); verdict != redirect || vlan == 0 && !bytes.Equal(out[:14], frame(far)[:14]) {
+		if verdict, out := b.run(b.FromPort, frame(far, 0x81, 0, 0x60, 0)); verdict != redirect || vlan == 0 &&
+			!bytes.Equal(out[:14], frame(far)[:14]) {
 			t.Errorf("VLAN %d: a frame with a priority: %d, %x", vlan, verdict, out)
 		}
 		b.Ports[1].Flags = Trunk
 		for name, tag := range tags {
-			if verdict, out := b.run(b.FromPort, frame(far, tag...)); verdict != redirect || vlan == 0 && !bytes.Equal(out, frame(far, tag...)) {
+			if verdict, out := b.run(b.FromPort, frame(far, tag...)); verdict != redirect || vlan == 0 &&
+				!bytes.Equal(out, frame(far, tag...)) {
 				t.Errorf("trunk in VLAN %d: of %s came %d, %x", vlan, name, verdict, out)
 			}
 		}

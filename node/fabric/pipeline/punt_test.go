@@ -66,8 +66,8 @@ func TestPuntMeter(t *testing.T) {
 	}
 }
 
-// TestQueueBeforeRouter has router 1 forward what has passed the queue of the port where it came in, and hosts get what has
-// passed theirs.
+// TestQueueBeforeRouter has router 1 forward what has passed the queue of the port where it came in, and hosts get what
+// has passed theirs.
 func TestQueueBeforeRouter(t *testing.T) {
 	l := newRoutersLab(t)
 	l.usual()
@@ -75,7 +75,8 @@ func TestQueueBeforeRouter(t *testing.T) {
 	l.Queues[10] = lo
 	before := func(in []byte) {
 		t.Helper()
-		want := outcome{verdict: redirect, frame: string(in), tx: map[int]int{10: 1}, rx: map[int]int{1: 1}, routers: map[int]RouterCount{}}
+		want := outcome{verdict: redirect, frame: string(in), tx: map[int]int{10: 1}, rx: map[int]int{1: 1},
+			routers: map[int]RouterCount{}}
 		if got := l.observe(l.FromPort, in); !got.same(want) {
 			t.Errorf("%s, not queued as\n%s", got, want)
 		}
@@ -91,7 +92,8 @@ func TestQueueBeforeRouter(t *testing.T) {
 			t.Errorf("behind the queue %s, not\n%s", got, want)
 		}
 	}
-	for _, in := range [][]byte{ipv4("10.1.1.1", nil), ipv6("2001:db8:1:1::1", nil), ipv4("10.2.1.1", nil), ipv4("10.5.1.1", nil), ipv4("10.9.0.1", nil),
+	for _, in := range [][]byte{ipv4("10.1.1.1", nil), ipv6("2001:db8:1:1::1", nil), ipv4("10.2.1.1", nil),
+		ipv4("10.5.1.1", nil), ipv4("10.9.0.1", nil),
 		ipv4("10.200.0.1", nil), changed(ipv4("10.1.1.1", nil), 0, 0xff)} {
 		before(in)
 		after(in, 10)
@@ -131,7 +133,8 @@ func TestQueueBeforeRouter(t *testing.T) {
 	if got := l.observe(l.FromPort, in); !got.same(want) {
 		t.Errorf("%s, not\n%s", got, want)
 	}
-	// What is gone: no port, a slot alone, the port before, and so many ports before that a mark's bits come again but for one.
+	// What is gone: no port, a slot alone, the port before, and so many ports before that a mark's bits come again but
+	// for one.
 	l.Generations[20] = 5 << 18
 	own := l.MarkOf(20)
 	for _, mark := range []uint32{0, 29, MaxPorts + 1, 1 << 31, 20 | 1<<14, own - 1<<14, own ^ 1<<31} {

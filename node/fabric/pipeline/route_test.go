@@ -111,11 +111,14 @@ func TestRoute(t *testing.T) {
 		{"multicast", "address that is not forwarded", ipv4("224.0.0.5", nil)},
 		{"broadcast", "address that is not forwarded", ipv4("255.255.255.255", nil)},
 		{"loopback", "address that is not forwarded", ipv4("127.0.0.1", nil)},
-		{"from nowhere", "address that is not forwarded", ipv4("10.1.1.1", func(ip *layers.IPv4) { ip.SrcIP = net.IPv4zero.To4() })},
+		{"from nowhere", "address that is not forwarded",
+			ipv4("10.1.1.1", func(ip *layers.IPv4) { ip.SrcIP = net.IPv4zero.To4() })},
 		{"link-local", "address that is not forwarded", ipv6("fe80::1", nil)},
 		{"multicast, IPv6", "address that is not forwarded", ipv6("ff02::5", nil)},
-		{"from link-local", "address that is not forwarded", ipv6("2001:db8:1:1::1", func(ip *layers.IPv6) { ip.SrcIP = net.ParseIP("febf::1") })},
-		{"from loopback, IPv6", "address that is not forwarded", ipv6("2001:db8:1:1::1", func(ip *layers.IPv6) { ip.SrcIP = net.IPv6loopback })},
+		{"from link-local", "address that is not forwarded",
+			ipv6("2001:db8:1:1::1", func(ip *layers.IPv6) { ip.SrcIP = net.ParseIP("febf::1") })},
+		{"from loopback, IPv6", "address that is not forwarded",
+			ipv6("2001:db8:1:1::1", func(ip *layers.IPv6) { ip.SrcIP = net.IPv6loopback })},
 		{"addressed to another", "not addressed to the router, or not IP", far},
 		{"ARP", "not addressed to the router, or not IP", changed(ipv4("10.1.1.1", nil), 13, 6)},
 	} {
@@ -142,8 +145,8 @@ func TestRoute(t *testing.T) {
 	}
 }
 
-// TestCompanion has the node's kernel forward for a router: it gets the frame as it is, and what it sends goes on as if the
-// router had sent it.
+// TestCompanion has the node's kernel forward for a router: it gets the frame as it is, and what it sends goes on as if
+// the router had sent it.
 func TestCompanion(t *testing.T) {
 	l := newRoutersLab(t)
 	l.usual()
@@ -167,7 +170,8 @@ func TestCompanion(t *testing.T) {
 	compare("to the second router's companion", l.FromPort, in, want)
 	l.Routers[1].On, l.Routers[2].On = ToDevices, ToPipeline
 	compare("to devices", l.FromPort, in, given)
-	for name, frame := range map[string][]byte{"broadcast": changed(in, 0, 0xff), "ARP": changed(in, 13, 6), "its TTL at its end": ipv4("10.1.1.1", func(p *layers.IPv4) { p.TTL = 1 })} {
+	for name, frame := range map[string][]byte{"broadcast": changed(in, 0, 0xff), "ARP": changed(in, 13, 6),
+		"its TTL at its end": ipv4("10.1.1.1", func(p *layers.IPv4) { p.TTL = 1 })} {
 		given := given
 		given.frame = string(frame)
 		compare("to devices, "+name, l.FromPort, frame, given)
@@ -193,7 +197,8 @@ func TestCompanion(t *testing.T) {
 	l.put(l.CompanionDevices, uint32(lo), uint32(11))
 	l.Routers[2].On = ToGuest
 	sent := append(ethernet(macAt(20), macAt(11), layers.EthernetTypeIPv4), in[14:]...)
-	fromPort := outcome{verdict: redirect, frame: string(sent), tx: map[int]int{20: 1}, rx: map[int]int{11: 1}, routers: map[int]RouterCount{}}
+	fromPort := outcome{verdict: redirect, frame: string(sent), tx: map[int]int{20: 1}, rx: map[int]int{11: 1},
+		routers: map[int]RouterCount{}}
 	for range 2 { // by the table, and by what the program remembers
 		compare("from a companion", l.FromCompanion, sent, fromPort)
 	}
@@ -207,8 +212,9 @@ func TestCompanion(t *testing.T) {
 		t.Errorf("the reference says %s", through)
 	}
 	compare("from a companion to a router", l.FromCompanion, sent, through)
-	compare("what the kernel says itself", l.FromCompanion, changed(sent, 0, 3), outcome{verdict: shot, tx: map[int]int{},
-		rx: map[int]int{}, routers: map[int]RouterCount{}})
+	compare("what the kernel says itself", l.FromCompanion, changed(sent, 0, 3),
+		outcome{verdict: shot, tx: map[int]int{},
+			rx: map[int]int{}, routers: map[int]RouterCount{}})
 	l.Routers[2].On = ToGuest
 	l.Routers[1].On = ToDevices // which may say anything
 	fromPort.frame = string(changed(sent, 0, 3))
@@ -293,18 +299,22 @@ func TestSegments(t *testing.T) {
 		{ipv4("10.2.1.1", func(ip *layers.IPv4) { ip.Protocol, ip.Length = layers.IPProtocolTCP, 2942 }), 1461, false},
 		{ipv6("2001:db8:2::1", func(ip *layers.IPv6) { ip.Length = 2440 }), 1220, true}, // 1,280 are the route's
 		{ipv6("2001:db8:2::1", func(ip *layers.IPv6) { ip.Length = 2442 }), 1221, false},
-		{ipv4("10.2.1.1", func(ip *layers.IPv4) { ip.Length = 2940 }), 1460, false}, // the device has 65,536, the route less
-		{ipv4("10.2.1.1", func(ip *layers.IPv4) { ip.Length = 2940; ip.Flags = layers.IPv4MoreFragments }), 1460, false},
+		// the device has 65,536, the route less
+		{ipv4("10.2.1.1", func(ip *layers.IPv4) { ip.Length = 2940 }), 1460, false},
+		{ipv4("10.2.1.1", func(ip *layers.IPv4) { ip.Length = 2940; ip.Flags = layers.IPv4MoreFragments }), 1460,
+			false},
 	} {
 		k.in[14+20+12], k.in[14+40+12] = 0x50, 0x50 // where TCP says that it has 20 bytes
 		fast, punted, verdict := l.segmented(k.in, 2, k.size)
 		if verdict != redirect || fast != 2*b2i(k.fits) || punted != 2*b2i(!k.fits) {
-			t.Errorf("%d bytes in segments of %d: verdict %d, %d forwarded, %d punted", len(k.in), k.size, verdict, fast, punted)
+			t.Errorf("%d bytes in segments of %d: verdict %d, %d forwarded, %d punted", len(k.in), k.size,
+				verdict, fast, punted)
 		}
 	}
 }
 
-// segmented runs a packet that the kernel will segment, and counts what router 1 forwards and leaves to its guest as too long.
+// segmented runs a packet that the kernel will segment, and counts what router 1 forwards and leaves to its guest as
+// too long.
 func (l *routersLab) segmented(in []byte, segments, size uint32) (fast, punted int, verdict uint32) {
 	l.Helper()
 	type context struct {
@@ -315,7 +325,8 @@ func (l *routersLab) segmented(in []byte, segments, size uint32) (fast, punted i
 		_        [3]uint32
 	}
 	before := l.counts().routers[1]
-	options := ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+256), Context: context{segments: segments, size: size}}
+	options := ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+256),
+		Context: context{segments: segments, size: size}}
 	verdict, err := l.FromPort.Run(&options)
 	if err != nil {
 		l.Fatal(err)
@@ -336,7 +347,10 @@ func TestRandomSegments(t *testing.T) {
 		mtu, ip := 1500, 20
 		var in []byte
 		if random.IntN(2) == 0 {
-			in = ipv4("10.2.1.1", func(ip *layers.IPv4) { ip.Protocol, ip.Length = layers.IPProtocolTCP, uint16(length) })
+			in = ipv4("10.2.1.1", func(ip *layers.IPv4) {
+				ip.Protocol,
+					ip.Length = layers.IPProtocolTCP, uint16(length)
+			})
 		} else {
 			mtu, ip = 1280, 40
 			in = ipv6("2001:db8:2::1", func(ip *layers.IPv6) { ip.Length = uint16(length - 40) })
@@ -344,7 +358,8 @@ func TestRandomSegments(t *testing.T) {
 		in[14+ip+12] = byte(words << 4)
 		want := ip+4*words+size <= mtu
 		count[want]++
-		if fast, punted, verdict := l.segmented(in, 2, uint32(size)); verdict != redirect || fast != 2*b2i(want) || punted != 2*b2i(!want) {
+		if fast, punted, verdict := l.segmented(in, 2, uint32(size)); verdict != redirect || fast != 2*b2i(want) ||
+			punted != 2*b2i(!want) {
 			t.Errorf("%x… in segments of %d: verdict %d, %d forwarded, %d punted", in[:60], size, verdict, fast, punted)
 		}
 	}
@@ -353,8 +368,8 @@ func TestRandomSegments(t *testing.T) {
 	}
 }
 
-// TestRandomHeaders compares what the program does with headers that are damaged at random with what the reference does:
-// verdict, bytes, counters.
+// TestRandomHeaders compares what the program does with headers that are damaged at random with what the reference
+// does: verdict, bytes, counters.
 func TestRandomHeaders(t *testing.T) {
 	l := newRoutersLab(t)
 	l.usual()
@@ -373,7 +388,8 @@ func TestRandomHeaders(t *testing.T) {
 				to = "10.1.1.1" // through both routers
 			}
 			in = ipv4(to, func(ip *layers.IPv4) {
-				ip.TTL, ip.Id, ip.TOS = uint8(random.IntN(5)*random.IntN(60)), uint16(random.Uint32()), uint8(random.Uint32())
+				ip.TTL, ip.Id, ip.TOS = uint8(random.IntN(5)*random.IntN(60)), uint16(random.Uint32()),
+					uint8(random.Uint32())
 				ip.Protocol = layers.IPProtocol(random.IntN(20))
 				ip.Length = uint16(20 + random.IntN(1500)*random.IntN(2))
 				ip.Flags = layers.IPv4Flag(random.IntN(8) * random.IntN(2))
@@ -391,7 +407,8 @@ func TestRandomHeaders(t *testing.T) {
 		for range random.IntN(3) * random.IntN(2) {
 			at := random.IntN(min(len(in), 60))
 			in[at] ^= 1 << random.IntN(8)
-			if at >= 14 && at < 34 && in[12] == 8 && in[13] == 0 && random.IntN(2) == 0 { // damaged, with a right checksum
+			// damaged, with a right checksum
+			if at >= 14 && at < 34 && in[12] == 8 && in[13] == 0 && random.IntN(2) == 0 {
 				in[24], in[25] = 0, 0
 				var sum uint32
 				for i := 14; i < 34; i += 2 {
@@ -406,7 +423,8 @@ func TestRandomHeaders(t *testing.T) {
 		}
 		switch random.IntN(40) {
 		case 0: // with a tag
-			in = append(append(append([]byte{}, in[:12]...), 0x81, 0, byte(random.IntN(16)), byte(random.Uint32())), in[12:]...)
+			in = append(append(append([]byte{}, in[:12]...), 0x81, 0, byte(random.IntN(16)), byte(random.Uint32())),
+				in[12:]...)
 		case 1: // with options: hop by hop, or some words of them
 			if in[12] == 0x86 {
 				in[20] = 0
@@ -420,14 +438,17 @@ func TestRandomHeaders(t *testing.T) {
 		if !got.same(want) {
 			t.Fatalf("%x:\n%s, not\n%s", in, got, want)
 		}
-		// The driver's hook takes what goes from wire to wire with nothing else done to it, and leaves the rest as it is.
-		if want.tx[2] == 1 && want.verdict == redirect && !slices.ContainsFunc(slices.Collect(maps.Values(want.routers)), func(c RouterCount) bool {
-			return c != RouterCount{Packets: c.Packets}
-		}) {
+		// The driver's hook takes what goes from wire to wire with nothing else done to it, and leaves the rest as it
+		// is.
+		if want.tx[2] == 1 && want.verdict == redirect &&
+			!slices.ContainsFunc(slices.Collect(maps.Values(want.routers)), func(c RouterCount) bool {
+				return c != RouterCount{Packets: c.Packets}
+			}) {
 			want.byDriver()
 			driven++
 		} else {
-			want = outcome{verdict: xdpPass, frame: string(in), tx: map[int]int{}, rx: map[int]int{}, routers: map[int]RouterCount{}}
+			want = outcome{verdict: xdpPass, frame: string(in), tx: map[int]int{}, rx: map[int]int{},
+				routers: map[int]RouterCount{}}
 		}
 		if got := l.observe(l.FromPortXDP, in); !got.same(want) {
 			t.Fatalf("by the driver's hook, %x:\n%s, not\n%s", in, got, want)
@@ -440,6 +461,7 @@ func TestRandomHeaders(t *testing.T) {
 		}
 	}
 	if forwarded < uint64(rounds/10) || len(punts) < 10 || driven < rounds/200 {
-		t.Errorf("%d were forwarded, %d by the driver's hook, and punted %v: the random headers say nothing", forwarded, driven, punts)
+		t.Errorf("%d were forwarded, %d by the driver's hook, and punted %v: the random headers say nothing",
+			forwarded, driven, punts)
 	}
 }

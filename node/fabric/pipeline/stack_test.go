@@ -8,8 +8,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// The verifier of Linux 6.1 refuses a program whose functions that call one another have more stack than this between them, the
-// stack of each rounded up. Later ones round it less, so that they load what Debian 12 refuses.
+// The verifier of Linux 6.1 refuses a program whose functions that call one another have more stack than this between
+// them, the stack of each rounded up. Later ones round it less, so that they load what Debian 12 refuses.
 const (
 	stackBytes = 512
 	stackUnit  = 32
@@ -24,7 +24,8 @@ func TestStackFitsOlderKernels(t *testing.T) {
 	for name, program := range spec.Programs {
 		own, calls := stacks(program.Instructions)
 		if bytes, way := deepest(name, own, calls); bytes > stackBytes {
-			t.Errorf("program %s takes %d bytes of stack (%s): Linux 6.1 refuses more than %d", name, bytes, way, stackBytes)
+			t.Errorf("program %s takes %d bytes of stack (%s): Linux 6.1 refuses more than %d", name,
+				bytes, way, stackBytes)
 		} else if bytes == 0 {
 			t.Errorf("program %s: no stack was found at all", name)
 		} else {
@@ -50,7 +51,8 @@ func stacks(program asm.Instructions) (own map[string]int, calls map[string][]st
 		case class.IsLoad() && in.Src == asm.RFP, class.IsStore() && in.Dst == asm.RFP:
 			at = int(in.Offset)
 		case class.IsALU() && in.OpCode.ALUOp() == asm.Add && in.OpCode.Source() == asm.ImmSource &&
-			before.OpCode.Class().IsALU() && before.OpCode.ALUOp() == asm.Mov && before.Src == asm.RFP && before.Dst == in.Dst:
+			before.OpCode.Class().IsALU() && before.OpCode.ALUOp() == asm.Mov && before.Src == asm.RFP &&
+			before.Dst == in.Dst:
 			at = int(in.Constant)
 		}
 		own[function] = max(own[function], -at)

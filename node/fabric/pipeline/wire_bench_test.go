@@ -22,10 +22,11 @@ import (
 	"github.com/polyplane/polyplane/node/fib"
 )
 
-// rewriter makes the source's program: it writes the whole header anew, since pages come again as they were left, with one of
-// 4,096 inner destinations, and redirects to a device.
+// rewriter makes the source's program: it writes the whole header anew, since pages come again as they were left, with
+// one of 4,096 inner destinations, and redirects to a device.
 func rewriter(header []byte, device int) asm.Instructions {
-	const destination, checksum = 50 + 14 + 18, 50 + 14 + 10 // of the inner IPv4 header: the address's lower half, the sum
+	// of the inner IPv4 header: the address's lower half, the sum
+	const destination, checksum = 50 + 14 + 18, 50 + 14 + 10
 	var sum uint32
 	for at := 64; at < 84; at += 2 {
 		if at != checksum && at != destination {
@@ -40,7 +41,8 @@ func rewriter(header []byte, device int) asm.Instructions {
 		asm.JGT.Reg(asm.R2, asm.R7, "end"),
 	}
 	for at := 0; at+4 <= len(header); at += 4 {
-		code = append(code, asm.StoreImm(asm.R6, int16(at), int64(int32(binary.LittleEndian.Uint32(header[at:]))), asm.Word))
+		code = append(code, asm.StoreImm(asm.R6, int16(at),
+			int64(int32(binary.LittleEndian.Uint32(header[at:]))), asm.Word))
 	}
 	return append(code,
 		asm.FnGetPrandomU32.Call(),
@@ -59,8 +61,9 @@ func rewriter(header []byte, device int) asm.Instructions {
 
 var wMAC = net.HardwareAddr{2, 0, 0, 0, 9, 4}
 
-// BenchmarkWires compares the hooks on the way from tunnel to tunnel by one router: 64-byte frames to 4,096 random destinations
-// come by a veth in VXLAN, and leave by another one in VXLAN; source, node and sink on one core, the hooks in turn.
+// BenchmarkWires compares the hooks on the way from tunnel to tunnel by one router: 64-byte frames to 4,096 random
+// destinations come by a veth in VXLAN, and leave by another one in VXLAN; source, node and sink on one core, the hooks
+// in turn.
 func BenchmarkWires(b *testing.B) {
 	runtime.LockOSThread() // never unlocked: its namespace is of no use to others
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -80,11 +83,15 @@ func BenchmarkWires(b *testing.B) {
 		}
 	}
 	// s → w is the underlay that frames come by, u → v the one that they leave by.
-	sh(fmt.Sprintf("ip link set lo up; ip link add s type veth peer name w; ip link add u type veth peer name v; ip link set w address %s; "+
-		"ip link set u address %s; for d in s w u v; do ip link set $d up; ethtool -K $d gro on; done; ip addr add 192.0.2.9/32 dev lo; "+
-		"echo 1 > /proc/sys/net/ipv4/ip_forward; ip link add vx type vxlan external dstport %d nolearning; ip link set vx up; "+
+	sh(fmt.Sprintf("ip link set lo up; ip link add s type veth peer name w; ip link add u type veth peer name v; ip "+
+		"link set w address %s; "+
+		"ip link set u address %s; for d in s w u v; do ip link set $d up; ethtool -K $d gro on; done; ip addr add "+
+		"192.0.2.9/32 dev lo; "+
+		"echo 1 > /proc/sys/net/ipv4/ip_forward; ip link add vx type vxlan external dstport %d nolearning; ip link "+
+		"set vx up; "+
 		"for c in all w; do echo 0 > /proc/sys/net/ipv4/conf/$c/rp_filter; done; "+
-		"ip route add 192.0.2.1 dev w; ip route add 192.0.2.2 dev u src 192.0.2.9; ip neigh replace 192.0.2.2 lladdr %s dev u nud permanent; "+
+		"ip route add 192.0.2.1 dev w; ip route add 192.0.2.2 dev u src 192.0.2.9; ip neigh replace 192.0.2.2 lladdr "+
+		"%s dev u nud permanent; "+
 		"tc qdisc add dev vx clsact", wMAC, underMAC, vxlanPort, peerMAC))
 	index := func(name string) uint32 {
 		i, err := net.InterfaceByName(name)
@@ -112,7 +119,8 @@ func BenchmarkWires(b *testing.B) {
 		b.Fatal(err)
 	}
 	p.Routers[1].On = 1
-	p.Peers[0], p.Peers[3], p.Peers[4] = NewPeer(netip.MustParseAddr("192.0.2.9")), NewPeer(netip.MustParseAddr("192.0.2.1")), NewPeer(netip.MustParseAddr("192.0.2.2"))
+	p.Peers[0], p.Peers[3], p.Peers[4] = NewPeer(netip.MustParseAddr("192.0.2.9")),
+		NewPeer(netip.MustParseAddr("192.0.2.1")), NewPeer(netip.MustParseAddr("192.0.2.2"))
 	p.Ports[0].Ifindex = index("vx")
 	for slot, link := range map[int]Link{12: NewLink(Tunnel, 5, 3), 18: NewLink(Tunnel, 6, 4)} {
 		p.Ports[slot] = Port{Ifindex: index("lo"), Link: uint64(link), Mac: MAC(macAt(slot)), Flags: RoutedBy(1)}
@@ -121,23 +129,28 @@ func BenchmarkWires(b *testing.B) {
 		}
 	}
 	for name, mac := range map[string]net.HardwareAddr{"w": wMAC, "u": underMAC} {
-		if err := p.Drivers.Put(index(name), Driver{Mac: MAC(mac), Flags: DriverTunnels, Port: uint32(vxlanPort>>8 | vxlanPort&0xff<<8)}); err != nil {
+		if err := p.Drivers.Put(index(name), Driver{Mac: MAC(mac), Flags: DriverTunnels,
+			Port: uint32(vxlanPort>>8 | vxlanPort&0xff<<8)}); err != nil {
 			b.Fatal(err)
 		}
 	}
-	frame := tunnelled(to(12, ipv4("10.16.0.0", func(ip *layers.IPv4) { ip.Length = 50 })), func(o *outer) { o.e.DstMAC = wMAC })
-	source, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Instructions: rewriter(frame[:92], int(index("s")))})
+	frame := tunnelled(to(12, ipv4("10.16.0.0", func(ip *layers.IPv4) { ip.Length = 50 })),
+		func(o *outer) { o.e.DstMAC = wMAC })
+	source, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
+		Instructions: rewriter(frame[:92], int(index("s")))})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer source.Close()
-	drop, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Flags: 1 << 5, Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
+	drop, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Flags: 1 << 5,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer drop.Close()
 	attach := func(device string, program *ebpf.Program) func() {
-		at, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: int(index(device)), Flags: link.XDPDriverMode})
+		at, err := link.AttachXDP(link.XDPOptions{Program: program, Interface: int(index(device)),
+			Flags: link.XDPDriverMode})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -164,13 +177,15 @@ func BenchmarkWires(b *testing.B) {
 			}
 			packets, drivers := forwarded()
 			began := time.Now()
-			if _, err := source.Run(&ebpf.RunOptions{Data: frame, Repeat: frames, Flags: 2}); err != nil { // BPF_F_TEST_XDP_LIVE_FRAMES
+			// BPF_F_TEST_XDP_LIVE_FRAMES
+			if _, err := source.Run(&ebpf.RunOptions{Data: frame, Repeat: frames, Flags: 2}); err != nil {
 				b.Fatal(err)
 			}
 			took := time.Since(began)
 			is, byDriver := forwarded()
 			if n := is - packets; n < frames*99/100 || (byDriver-drivers > n/2) != (hook == "xdp") {
-				b.Fatalf("hook %s: of %d frames %d were forwarded, %d in the driver's", hook, frames, n, byDriver-drivers)
+				b.Fatalf("hook %s: of %d frames %d were forwarded, %d in the driver's", hook, frames,
+					n, byDriver-drivers)
 			}
 			rates[hook] = append(rates[hook], float64(is-packets)/took.Seconds())
 			for _, f := range undo {

@@ -19,9 +19,9 @@ import (
 	"github.com/polyplane/polyplane/node/fib"
 )
 
-// wireLab is the routers' lab in a namespace with an underlay: lo is the device that frames come from, and has edges; u leads
-// to the peers 192.0.2.1 (number 3) and 192.0.2.2 (4), from 192.0.2.9. Router 1 has tunnels at ports 12 (VNI 5, peer 3) and 18
-// (VNI 6, peer 4).
+// wireLab is the routers' lab in a namespace with an underlay: lo is the device that frames come from, and has edges; u
+// leads to the peers 192.0.2.1 (number 3) and 192.0.2.2 (4), from 192.0.2.9. Router 1 has tunnels at ports 12 (VNI 5,
+// peer 3) and 18 (VNI 6, peer 4).
 type wireLab struct {
 	*routersLab
 	u uint32
@@ -42,7 +42,8 @@ func newWireLab(t *testing.T) *wireLab {
 		t.Fatal(err)
 	}
 	l := &wireLab{routersLab: newRoutersLab(t)}
-	l.sh(fmt.Sprintf("ip link set lo up; ip link add u mtu 2000 type veth peer name v; ip link set u address %s up; ip link set v up; "+
+	l.sh(fmt.Sprintf("ip link set lo up; ip link add u mtu 2000 type veth peer name v; ip link set u address %s up; "+
+		"ip link set v up; "+
 		"ip addr add 192.0.2.9/24 dev u; echo 1 > /proc/sys/net/ipv4/ip_forward", underMAC))
 	for _, far := range []string{"192.0.2.1", "192.0.2.2"} {
 		l.sh(fmt.Sprintf("ip neigh replace %s lladdr %s dev u nud permanent", far, peerMAC))
@@ -111,7 +112,8 @@ type outer struct {
 func tunnelled(inner []byte, change func(*outer)) []byte {
 	o := outer{
 		e: layers.Ethernet{SrcMAC: peerMAC, DstMAC: loMAC, EthernetType: layers.EthernetTypeIPv4},
-		ip: layers.IPv4{Version: 4, IHL: 5, TTL: 9, Protocol: layers.IPProtocolUDP, Id: 77, SrcIP: net.IP{192, 0, 2, 1}, DstIP: net.IP{192, 0, 2, 9},
+		ip: layers.IPv4{Version: 4, IHL: 5, TTL: 9, Protocol: layers.IPProtocolUDP, Id: 77, SrcIP: net.IP{192, 0, 2, 1},
+			DstIP:  net.IP{192, 0, 2, 9},
 			Length: uint16(36 + len(inner))},
 		u: layers.UDP{SrcPort: 50000, DstPort: vxlanPort, Length: uint16(16 + len(inner))},
 		v: layers.VXLAN{ValidIDFlag: true, VNI: 5},
@@ -122,7 +124,8 @@ func tunnelled(inner []byte, change func(*outer)) []byte {
 	b := gopacket.NewSerializeBuffer()
 	payload := gopacket.Payload(inner)
 	for _, layer := range []gopacket.SerializableLayer{&payload, &o.v, &o.u, &o.ip, &o.e} {
-		if err := layer.SerializeTo(b, gopacket.SerializeOptions{ComputeChecksums: layer == gopacket.SerializableLayer(&o.ip)}); err != nil {
+		if err := layer.SerializeTo(b,
+			gopacket.SerializeOptions{ComputeChecksums: layer == gopacket.SerializableLayer(&o.ip)}); err != nil {
 			panic(err)
 		}
 	}
@@ -143,11 +146,13 @@ func unwrap(frame []byte, vni uint32, peer net.IP) (inner []byte, err error) {
 	right := binary.BigEndian.Uint16(serialize(&again)[10:])
 	wrong := map[string]bool{
 		"MAC addresses": !bytes.Equal(e.SrcMAC, underMAC) || !bytes.Equal(e.DstMAC, peerMAC),
-		"IP header":     ip.IHL != 5 || ip.TOS != 0 || int(ip.Length) != len(frame)-14 || ip.Flags != 0 || ip.FragOffset != 0 || ip.TTL != 64,
-		"addresses":     !ip.SrcIP.Equal(net.IP{192, 0, 2, 9}) || !ip.DstIP.Equal(peer),
-		"checksum":      ip.Checksum != right,
-		"UDP":           u.SrcPort < 49152 || u.DstPort != vxlanPort || int(u.Length) != len(frame)-34 || u.Checksum != 0,
-		"VXLAN":         !bytes.Equal(v.Contents, []byte{8, 0, 0, 0, byte(vni >> 16), byte(vni >> 8), byte(vni), 0}),
+		"IP header": ip.IHL != 5 || ip.TOS != 0 || int(ip.Length) != len(frame)-14 || ip.Flags != 0 ||
+			ip.FragOffset != 0 || ip.TTL != 64,
+		"addresses": !ip.SrcIP.Equal(net.IP{192, 0, 2, 9}) || !ip.DstIP.Equal(peer),
+		"checksum":  ip.Checksum != right,
+		"UDP": u.SrcPort < 49152 || u.DstPort != vxlanPort ||
+			int(u.Length) != len(frame)-34 || u.Checksum != 0,
+		"VXLAN": !bytes.Equal(v.Contents, []byte{8, 0, 0, 0, byte(vni >> 16), byte(vni >> 8), byte(vni), 0}),
 	}
 	for what, is := range wrong {
 		if is {
@@ -173,7 +178,8 @@ func (l *wireLab) wire(inner []byte, slot int, from map[int]int) outcome {
 	return want
 }
 
-// taken compares what the program does with what it shall do. by is the slot of the tunnel or edge that it leaves by, if any.
+// taken compares what the program does with what it shall do. by is the slot of the tunnel or edge that it leaves by,
+// if any.
 func (l *wireLab) taken(name string, p *ebpf.Program, in []byte, want outcome, by int) {
 	l.Helper()
 	got := l.observe(p, in)
@@ -200,14 +206,15 @@ func (l *wireLab) taken(name string, p *ebpf.Program, in []byte, want outcome, b
 func (l *wireLab) untouched(name string, p *ebpf.Program, in []byte) {
 	l.Helper()
 	got := l.observe(p, in)
-	want := outcome{verdict: xdpPass, frame: string(in), tx: map[int]int{}, rx: map[int]int{}, routers: map[int]RouterCount{}}
+	want := outcome{verdict: xdpPass, frame: string(in), tx: map[int]int{}, rx: map[int]int{},
+		routers: map[int]RouterCount{}}
 	if !got.same(want) {
 		l.Errorf("%s: %s, not left to the tc hook", name, got)
 	}
 }
 
-// TestWires takes packets from everywhere to everywhere: from a port, a tunnel, an edge without and with a tag, to a port (by
-// two routers), another tunnel, an edge.
+// TestWires takes packets from everywhere to everywhere: from a port, a tunnel, an edge without and with a tag, to a
+// port (by two routers), another tunnel, an edge.
 func TestWires(t *testing.T) {
 	l := newWireLab(t)
 	for _, vlan := range []uint32{0, 42} {
@@ -219,8 +226,9 @@ func TestWires(t *testing.T) {
 			return tagged(uint16(vlan)|0x6000, frame)
 		}
 		for name, packet := range map[string][2][]byte{
-			"a port": {ipv4("10.1.1.1", nil), ipv6("2001:db8:1:1::1", nil)}, "a tunnel": {ipv4("10.16.1.1", nil), ipv6("2001:db8:16::1", nil)},
-			"an edge": {ipv4("10.3.1.1", nil), ipv6("2001:db8:3::1", nil)},
+			"a port":   {ipv4("10.1.1.1", nil), ipv6("2001:db8:1:1::1", nil)},
+			"a tunnel": {ipv4("10.16.1.1", nil), ipv6("2001:db8:16::1", nil)},
+			"an edge":  {ipv4("10.3.1.1", nil), ipv6("2001:db8:3::1", nil)},
 		} {
 			by := map[string]int{"a tunnel": 18, "an edge": 13}[name]
 			for i, inner := range packet {
@@ -239,12 +247,14 @@ func TestWires(t *testing.T) {
 	in := to(12, append(ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.Length = 20 }), 1, 2, 3))
 	l.taken("with a trailer", l.FromWireXDP, tunnelled(in, nil), l.wire(in, 12, nil), 18)
 	// A peer behind a router of the underlay: the frame is for that router, and the packet for the peer.
-	l.sh(fmt.Sprintf("ip neigh add 192.0.2.7 lladdr %s dev u nud permanent; ip route add 192.0.2.2 via 192.0.2.7 dev u", peerMAC))
+	l.sh(fmt.Sprintf("ip neigh add 192.0.2.7 lladdr %s dev u nud permanent; ip route add 192.0.2.2 via 192.0.2.7 dev u",
+		peerMAC))
 	in = to(12, ipv4("10.16.1.1", nil))
 	l.taken("behind a router", l.FromWireXDP, tunnelled(in, nil), l.wire(in, 12, nil), 18)
 	// The same flow takes the same way, another one another.
 	port := func(source string) string {
-		_, out := l.run(l.FromWireXDP, tunnelled(to(12, ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.SrcIP = net.ParseIP(source).To4() })), nil))
+		_, out := l.run(l.FromWireXDP,
+			tunnelled(to(12, ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.SrcIP = net.ParseIP(source).To4() })), nil))
 		return string(out[34:36])
 	}
 	if a, b := port("10.0.0.2"), port("10.0.0.2"); a != b {
@@ -259,8 +269,8 @@ func TestWires(t *testing.T) {
 	}
 }
 
-// TestRememberedEdge takes frames of an edge to the port that has it, also when another had it for the frame before, and to none
-// when none has it: what the program remembers counts only as long as the port says the same.
+// TestRememberedEdge takes frames of an edge to the port that has it, also when another had it for the frame before,
+// and to none when none has it: what the program remembers counts only as long as the port says the same.
 func TestRememberedEdge(t *testing.T) {
 	l := newWireLab(t)
 	packet := ipv4("10.1.1.1", nil)
@@ -306,15 +316,22 @@ func TestWiresLeave(t *testing.T) {
 		"another VNI":       tunnelled(inner, func(o *outer) { o.v.VNI = 7 }),
 		"another tunnel's":  tunnelled(inner, func(o *outer) { o.v.VNI = 6 }),
 		"group policy":      tunnelled(inner, func(o *outer) { o.v.GBPExtension = true }),
-		"no VNI":            changed(good, 42, 0), "reserved flags": changed(good, 42, 9), "reserved bits": changed(good, 49, 1),
-		"options outside": changed(good, 14, 0x46), "IPv4 checksum": changed(good, 24, good[24]^1), "ARP": changed(good, 13, 6), "nothing in it": tunnelled(nil, nil),
-		"to a host": tunnelled(ipv4("10.16.1.1", nil), nil), "own address": tunnelled(to(12, ipv4("10.9.0.1", nil)), nil),
-		"TTL":       tunnelled(to(12, ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.TTL = 1 })), nil),
-		"blackhole": tunnelled(to(12, ipv4("10.5.1.1", nil)), nil), "back": tunnelled(to(12, ipv4("10.2.1.1", nil)), nil),
-		"cut": tunnelled(inner[:20], nil), "to a port without the hook": tunnelled(to(12, ipv4("10.12.1.1", nil)), nil),
-		"multicast": tunnelled(append([]byte{1, 0, 94, 0, 0, 5}, inner[6:]...), nil), "a tag inside": tunnelled(tagged(3, inner), nil),
-		"edge without the tag": to(13, ipv4("10.16.1.1", nil)), "another VLAN": tagged(43, to(13, ipv4("10.16.1.1", nil))),
-		"two tags": tagged(42, tagged(42, to(13, ipv4("10.16.1.1", nil)))),
+		"no VNI":            changed(good, 42, 0), "reserved flags": changed(good, 42, 9),
+		"reserved bits":   changed(good, 49, 1),
+		"options outside": changed(good, 14, 0x46), "IPv4 checksum": changed(good, 24, good[24]^1),
+		"ARP": changed(good, 13, 6), "nothing in it": tunnelled(nil, nil),
+		"to a host":                  tunnelled(ipv4("10.16.1.1", nil), nil),
+		"own address":                tunnelled(to(12, ipv4("10.9.0.1", nil)), nil),
+		"TTL":                        tunnelled(to(12, ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.TTL = 1 })), nil),
+		"blackhole":                  tunnelled(to(12, ipv4("10.5.1.1", nil)), nil),
+		"back":                       tunnelled(to(12, ipv4("10.2.1.1", nil)), nil),
+		"cut":                        tunnelled(inner[:20], nil),
+		"to a port without the hook": tunnelled(to(12, ipv4("10.12.1.1", nil)), nil),
+		"multicast":                  tunnelled(append([]byte{1, 0, 94, 0, 0, 5}, inner[6:]...), nil),
+		"a tag inside":               tunnelled(tagged(3, inner), nil),
+		"edge without the tag":       to(13, ipv4("10.16.1.1", nil)),
+		"another VLAN":               tagged(43, to(13, ipv4("10.16.1.1", nil))),
+		"two tags":                   tagged(42, tagged(42, to(13, ipv4("10.16.1.1", nil)))),
 	} {
 		l.untouched(name, l.FromWireXDP, in)
 	}
@@ -327,12 +344,16 @@ func TestWiresLeave(t *testing.T) {
 		undo   string
 		in     [][]byte
 	}{
-		"no way":                {"ip route del 192.0.2.0/24", nil, "ip route add 192.0.2.0/24 dev u", all},
-		"unresolved":            {"ip neigh replace 192.0.2.2 dev u nud failed", nil, fmt.Sprintf("ip neigh replace 192.0.2.2 lladdr %s dev u nud permanent", peerMAC), all},
-		"blackhole":             {"ip route add blackhole 192.0.2.2", nil, "ip route del blackhole 192.0.2.2", all},
-		"too long":              {"ip route add 192.0.2.2 dev u mtu lock 600", nil, "ip route del 192.0.2.2", [][]byte{tunnelled(to(12, ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.Length = 551 })), nil)}},
-		"too long, edge":        {"ip link set lo mtu 600", nil, "ip link set lo mtu 65536", [][]byte{tunnelled(to(12, ipv4("10.17.1.1", func(ip *layers.IPv4) { ip.Length = 601 })), nil)}},
-		"no forwarding":         {"echo 0 > /proc/sys/net/ipv4/conf/lo/forwarding", nil, "echo 1 > /proc/sys/net/ipv4/conf/lo/forwarding", all},
+		"no way": {"ip route del 192.0.2.0/24", nil, "ip route add 192.0.2.0/24 dev u", all},
+		"unresolved": {"ip neigh replace 192.0.2.2 dev u nud failed", nil,
+			fmt.Sprintf("ip neigh replace 192.0.2.2 lladdr %s dev u nud permanent", peerMAC), all},
+		"blackhole": {"ip route add blackhole 192.0.2.2", nil, "ip route del blackhole 192.0.2.2", all},
+		"too long": {"ip route add 192.0.2.2 dev u mtu lock 600", nil, "ip route del 192.0.2.2",
+			[][]byte{tunnelled(to(12, ipv4("10.16.1.1", func(ip *layers.IPv4) { ip.Length = 551 })), nil)}},
+		"too long, edge": {"ip link set lo mtu 600", nil, "ip link set lo mtu 65536",
+			[][]byte{tunnelled(to(12, ipv4("10.17.1.1", func(ip *layers.IPv4) { ip.Length = 601 })), nil)}},
+		"no forwarding": {"echo 0 > /proc/sys/net/ipv4/conf/lo/forwarding", nil,
+			"echo 1 > /proc/sys/net/ipv4/conf/lo/forwarding", all},
 		"not by that device":    {"", func() { l.driver(l.u, 0) }, "", all},
 		"no device for tunnels": {"", func() { l.driver(lo, DriverEdges) }, "", [][]byte{good}},
 		"no device for edges":   {"", func() { l.driver(lo, DriverTunnels) }, "", [][]byte{fromEdge, toEdge}},
@@ -342,18 +363,26 @@ func TestWiresLeave(t *testing.T) {
 		"IPv6 peer":             {"", func() { l.Peers[4] = NewPeer(netip.MustParseAddr("2001:db8::9")) }, "", all},
 		"no peer":               {"", func() { l.Peers[3] = Peer{} }, "", [][]byte{good}},
 		"a slice's queue":       {"", func() { l.Shapers[18], l.Shapers[13] = 9, 9 }, "", append(all, toEdge)},
-		"tc hook":               {"", func() { l.Ports[12].Flags |= TC; l.Ports[13].Flags |= TC; l.Ports[10].Flags |= TC }, "", all},
-		"down":                  {"", func() { l.Ports[12].Flags |= Down; l.Ports[13].Flags |= Down; l.Ports[18].Flags |= Down }, "", append(all, toEdge)},
-		"a capture":             {"", func() { l.Ports[12].Snap, l.Ports[13].Snap = 9, 9 }, "", [][]byte{good, fromEdge, toEdge}},
-		"a capture outside":     {"", func() { l.Ports[18].Snap = 9 }, "", all},
-		"to the guest":          {"", func() { l.Routers[1].On = 0 }, "", all},
-		"no router":             {"", func() { l.Ports[12].Flags, l.Ports[13].Flags, l.Ports[10].Flags = 0, 0, 0 }, "", all},
-		"another end":           {"", func() { l.Ports[12].Link, l.Ports[13].Link = l.Ports[1].Link, l.Ports[1].Link }, "", [][]byte{good, fromEdge, toEdge}},
-		"ends nowhere":          {"", func() { l.Ports[18].Link = 0 }, "", all},
+		"tc hook": {"",
+			func() { l.Ports[12].Flags |= TC; l.Ports[13].Flags |= TC; l.Ports[10].Flags |= TC }, "", all},
+		"down": {"",
+			func() { l.Ports[12].Flags |= Down; l.Ports[13].Flags |= Down; l.Ports[18].Flags |= Down }, "",
+			append(all, toEdge)},
+		"a capture": {"", func() { l.Ports[12].Snap, l.Ports[13].Snap = 9, 9 }, "",
+			[][]byte{good, fromEdge, toEdge}},
+		"a capture outside": {"", func() { l.Ports[18].Snap = 9 }, "", all},
+		"to the guest":      {"", func() { l.Routers[1].On = 0 }, "", all},
+		"no router": {"", func() { l.Ports[12].Flags, l.Ports[13].Flags, l.Ports[10].Flags = 0, 0, 0 }, "",
+			all},
+		"another end": {"", func() { l.Ports[12].Link, l.Ports[13].Link = l.Ports[1].Link, l.Ports[1].Link },
+			"", [][]byte{good, fromEdge, toEdge}},
+		"ends nowhere": {"", func() { l.Ports[18].Link = 0 }, "", all},
 	} {
-		ports, peers, router, shapers := append([]Port{}, l.Ports[:32]...), append([]Peer{}, l.Peers[:8]...), l.Routers[1], append([]uint64{}, l.Shapers[:32]...)
+		ports, peers, router, shapers := append([]Port{}, l.Ports[:32]...), append([]Peer{}, l.Peers[:8]...),
+			l.Routers[1], append([]uint64{}, l.Shapers[:32]...)
 		for i, in := range k.in {
-			if p := l.program(in); l.observe(p, in).verdict != xdpRedirect && name != "too long" && name != "too long, edge" {
+			if p := l.program(in); l.observe(p, in).verdict != xdpRedirect && name != "too long" &&
+				name != "too long, edge" {
 				t.Fatalf("%s: frame %d is not taken before", name, i)
 			}
 		}
@@ -388,7 +417,8 @@ func TestWiresLeave(t *testing.T) {
 	l.Meters[5] = Meter{Rate: 1, Burst: 1, Tokens: 1, Last: 1 << 62} // never filled again
 	for i, want := range []uint32{xdpRedirect, xdpDrop} {
 		got := l.observe(l.FromWireXDP, fromEdge)
-		if drops := i; got.verdict != want || got.drops != drops || want == xdpDrop && len(got.rx)+len(got.tx)+len(got.routers) != 0 {
+		if drops := i; got.verdict != want || got.drops != drops || want == xdpDrop && len(got.rx)+len(got.tx)+
+			len(got.routers) != 0 {
 			t.Errorf("metered frame %d: %s, not verdict %d with %d drops", i, got, want, drops)
 		}
 	}
@@ -411,8 +441,10 @@ func TestWireChain(t *testing.T) {
 	const first = 100 // slots: router n of the row comes in by first+2n, and leaves by the next
 	for n := range 17 {
 		in, out := first+2*n, first+2*n+1
-		l.Ports[in] = Port{Ifindex: lo, Mac: MAC(macAt(in)), Flags: RoutedBy(10 + n), Link: uint64(NewLink(Local, 0, uint32(in-1)))}
-		l.Ports[out] = Port{Ifindex: lo, Mac: MAC(macAt(out)), Flags: RoutedBy(10 + n), Link: uint64(NewLink(Local, 0, uint32(out+1)))}
+		l.Ports[in] = Port{Ifindex: lo, Mac: MAC(macAt(in)), Flags: RoutedBy(10 + n),
+			Link: uint64(NewLink(Local, 0, uint32(in-1)))}
+		l.Ports[out] = Port{Ifindex: lo, Mac: MAC(macAt(out)), Flags: RoutedBy(10 + n),
+			Link: uint64(NewLink(Local, 0, uint32(out+1)))}
 		l.Routers[10+n] = Router{On: 1}
 		l.table(10+n, map[string]fib.ID{"10.0.0.0/8": l.hop(hopTo(out, in+2, 1500))})
 	}
@@ -459,8 +491,8 @@ func framedFrom(from, far int, ttl uint8) []byte {
 	return append(append(append([]byte{}, macAt(far)...), macAt(from)...), f[12:]...)
 }
 
-// TestRandomWires damages headers outside and inside at random: what the driver's hook takes is what the reference, which
-// reads with gopacket, would make of it; else it is untouched.
+// TestRandomWires damages headers outside and inside at random: what the driver's hook takes is what the reference,
+// which reads with gopacket, would make of it; else it is untouched.
 func TestRandomWires(t *testing.T) {
 	l := newWireLab(t)
 	l.edge(42)
@@ -471,13 +503,16 @@ func TestRandomWires(t *testing.T) {
 	}
 	takes, leaves := 0, 0
 	for range rounds {
-		inner := ipv4(fmt.Sprintf("10.%d.1.1", []int{1, 2, 3, 5, 6, 16, 16, 16}[random.IntN(8)]), func(ip *layers.IPv4) {
-			ip.TTL, ip.Id, ip.Protocol = uint8(random.IntN(70)), uint16(random.Uint32()), layers.IPProtocol(random.IntN(20))
-			ip.Length = uint16(20 + random.IntN(1500)*random.IntN(2))
-		})
+		inner := ipv4(fmt.Sprintf("10.%d.1.1", []int{1, 2, 3, 5, 6, 16, 16, 16}[random.IntN(8)]),
+			func(ip *layers.IPv4) {
+				ip.TTL, ip.Id, ip.Protocol = uint8(random.IntN(70)), uint16(random.Uint32()),
+					layers.IPProtocol(random.IntN(20))
+				ip.Length = uint16(20 + random.IntN(1500)*random.IntN(2))
+			})
 		if random.IntN(3) == 0 {
 			inner = ipv6(fmt.Sprintf("2001:db8:%d:1::1", []int{1, 2, 3, 16}[random.IntN(4)]), func(ip *layers.IPv6) {
-				ip.HopLimit, ip.FlowLabel, ip.Length = uint8(random.IntN(70)), random.Uint32N(1<<20), uint16(random.IntN(1400))
+				ip.HopLimit, ip.FlowLabel, ip.Length = uint8(random.IntN(70)), random.Uint32N(1<<20),
+					uint16(random.IntN(1400))
 			})
 		}
 		slot, in := 12, []byte(nil)
@@ -488,7 +523,8 @@ func TestRandomWires(t *testing.T) {
 		} else {
 			inner = to(slot, inner)
 			in = tunnelled(inner, func(o *outer) {
-				o.ip.Id, o.ip.TTL, o.u.SrcPort = uint16(random.Uint32()), uint8(random.Uint32()), layers.UDPPort(random.Uint32())
+				o.ip.Id, o.ip.TTL, o.u.SrcPort = uint16(random.Uint32()), uint8(random.Uint32()),
+					layers.UDPPort(random.Uint32())
 				o.ip.TOS = uint8(random.IntN(256) * (random.IntN(8) / 7))
 			})
 		}
@@ -546,7 +582,8 @@ func (l *wireLab) plainly(o outcome) bool {
 	return true
 }
 
-// received is the frame that comes to a router by a tunnel or an edge, and the slot that it comes to, read with gopacket.
+// received is the frame that comes to a router by a tunnel or an edge, and the slot that it comes to, read with
+// gopacket.
 func (l *wireLab) received(in []byte) ([]byte, int) {
 	var e layers.Ethernet
 	if e.DecodeFromBytes(in, gopacket.NilDecodeFeedback) != nil {
@@ -562,24 +599,29 @@ func (l *wireLab) received(in []byte) ([]byte, int) {
 	var ip layers.IPv4
 	var u layers.UDP
 	var v layers.VXLAN
-	if e.EthernetType != layers.EthernetTypeIPv4 || !bytes.Equal(e.DstMAC, loMAC) || ip.DecodeFromBytes(in[14:], gopacket.NilDecodeFeedback) != nil ||
-		ip.IHL != 5 || ip.Protocol != layers.IPProtocolUDP || ip.Flags&layers.IPv4MoreFragments != 0 || ip.FragOffset != 0 || int(ip.Length) != len(in)-14 ||
-		ip.Version != 4 || ip.TOS&3 != 0 || !ip.SrcIP.Equal(net.IP{192, 0, 2, 1}) || !ip.DstIP.Equal(net.IP{192, 0, 2, 9}) {
+	if e.EthernetType != layers.EthernetTypeIPv4 || !bytes.Equal(e.DstMAC, loMAC) ||
+		ip.DecodeFromBytes(in[14:], gopacket.NilDecodeFeedback) != nil ||
+		ip.IHL != 5 || ip.Protocol != layers.IPProtocolUDP || ip.Flags&layers.IPv4MoreFragments != 0 ||
+		ip.FragOffset != 0 || int(ip.Length) != len(in)-14 ||
+		ip.Version != 4 || ip.TOS&3 != 0 || !ip.SrcIP.Equal(net.IP{192, 0, 2, 1}) ||
+		!ip.DstIP.Equal(net.IP{192, 0, 2, 9}) {
 		return nil, 0
 	}
 	again := ip
 	if right := binary.BigEndian.Uint16(serialize(&again)[10:]); ip.Checksum != right {
 		return nil, 0
 	}
-	if u.DecodeFromBytes(ip.Payload, gopacket.NilDecodeFeedback) != nil || u.DstPort != vxlanPort || u.Checksum != 0 || int(u.Length) != len(ip.Payload) ||
-		v.DecodeFromBytes(u.Payload, gopacket.NilDecodeFeedback) != nil || !bytes.Equal(v.Contents, []byte{8, 0, 0, 0, 0, 0, 5, 0}) {
+	if u.DecodeFromBytes(ip.Payload, gopacket.NilDecodeFeedback) != nil || u.DstPort != vxlanPort || u.Checksum != 0 ||
+		int(u.Length) != len(ip.Payload) ||
+		v.DecodeFromBytes(u.Payload, gopacket.NilDecodeFeedback) != nil ||
+		!bytes.Equal(v.Contents, []byte{8, 0, 0, 0, 0, 0, 5, 0}) {
 		return nil, 0
 	}
 	return v.Payload, 12
 }
 
-// maybeTunnelled tells of a frame on its way out of an edge that only the tc hook can say whether it is for a node's tunnels: UDP whose
-// ports the driver's hook does not read, and what may have UDP behind other headers.
+// maybeTunnelled tells of a frame on its way out of an edge that only the tc hook can say whether it is for a node's
+// tunnels: UDP whose ports the driver's hook does not read, and what may have UDP behind other headers.
 func maybeTunnelled(frame []byte) bool {
 	if binary.BigEndian.Uint16(frame[12:]) == 0x0800 {
 		length, fragment := binary.BigEndian.Uint16(frame[16:]), binary.BigEndian.Uint16(frame[20:])

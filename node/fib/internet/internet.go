@@ -1,5 +1,5 @@
-// Package internet gives tests and benchmarks the prefixes of a full Internet routing table: those of a file, or generated
-// ones of a like shape.
+// Package internet gives tests and benchmarks the prefixes of a full Internet routing table: those of a file, or
+// generated ones of a like shape.
 package internet
 
 import (
@@ -21,7 +21,8 @@ const (
 	FullIPv6 = 160_000
 )
 
-// Read gives the prefixes of a file, one in a line, gzipped if its name ends so: IPv4 and IPv6 apart, in the file's order.
+// Read gives the prefixes of a file, one in a line, gzipped if its name ends so: IPv4 and IPv6 apart, in the file's
+// order.
 func Read(path string) (v4, v6 []netip.Prefix, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -55,7 +56,8 @@ type share struct{ length, count int }
 // What full tables look like: how often each length occurs.
 var (
 	shares4 = []share{{8, 18}, {9, 14}, {10, 42}, {11, 114}, {12, 332}, {13, 644}, {14, 1334}, {15, 2328}, {16, 14957},
-		{17, 9131}, {18, 15299}, {19, 27575}, {20, 47246}, {21, 56270}, {22, 120438}, {23, 107007}, {24, 596184}, {29, 84},
+		{17, 9131}, {18, 15299}, {19, 27575}, {20, 47246}, {21, 56270}, {22, 120438}, {23, 107007},
+		{24, 596184}, {29, 84},
 		{32, 983}}
 	shares6 = []share{{20, 100}, {24, 187}, {28, 1205}, {29, 27294}, {30, 4059}, {31, 1773}, {32, 140795}, {33, 18271},
 		{34, 16254}, {35, 6513}, {36, 37441}, {37, 5495}, {38, 10097}, {39, 8599}, {40, 83786}, {41, 5639}, {42, 14368},
@@ -63,9 +65,9 @@ var (
 		{126, 200}, {127, 262}, {128, 786}}
 )
 
-// Generate returns n4 and n6 different prefixes; the same arguments give the same prefixes. Their lengths are as frequent as
-// in a full table, and they lie as closely together, so that tables of them take about as much memory for each prefix. They
-// come in no order.
+// Generate returns n4 and n6 different prefixes; the same arguments give the same prefixes. Their lengths are as
+// frequent as in a full table, and they lie as closely together, so that tables of them take about as much memory for
+// each prefix. They come in no order.
 func Generate(seed uint64, n4, n6 int) (v4, v6 []netip.Prefix) {
 	random := rand.New(rand.NewPCG(seed, 4))
 	blocks4 := make([]uint64, n4/18+1) // some are the same

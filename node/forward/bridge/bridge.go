@@ -184,8 +184,8 @@ func bridgeMAC(id model.ID) (mac [6]byte) {
 // on in every new namespace, so they must be switched off.
 var nfCalls = []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"}
 
-// join makes the bridge and puts the interfaces on it, and tells whether the kernel bounds what it learns. It runs in the
-// switch's namespace.
+// join makes the bridge and puts the interfaces on it, and tells whether the kernel bounds what it learns. It runs in
+// the switch's namespace.
 func join(job *forward.Job, older bool) (limited bool, err error) {
 	c, err := linux.DialRtnetlink()
 	if err != nil {

@@ -73,8 +73,9 @@ func TestConforms(t *testing.T) {
 	s := forwardtest.Subject{Restart: func() forward.Plane { return bridge.New(dirs, driver) },
 		Spoil: func(j *forward.Job) { j.Element.Kind = model.Host }}
 	for i := range ids {
-		job := control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: ids[i].Element, Kind: model.Switch,
-			Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}
+		job := control.Job{ID: ids[i], Index: 1,
+			Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: ids[i].Element, Kind: model.Switch,
+				Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}
 		r := driver.Apply(t.Context(), []control.Job{job})[0]
 		if r.Err != nil {
 			t.Fatal(r.Err)
@@ -87,16 +88,20 @@ func TestConforms(t *testing.T) {
 // TestSwitchJoinsHosts makes a switch with two hosts whose ports are joined by the node's own bridges, in the fabric's
 // place.
 func TestSwitchJoinsHosts(t *testing.T) {
-	attack.Tell(t, "frames from more addresses than a switch may learn", "it forgets what it learnt, and the next frames go their way")
+	attack.Tell(t, "frames from more addresses than a switch may learn",
+		"it forgets what it learnt, and the next frames go their way")
 	ctx := context.Background()
 	ids := []model.ID{id("s"), id("h1"), id("h2")}
 	dirs, driver := newNode(t, ids)
-	jobs := []control.Job{{ID: ids[0], Index: 1, Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: "s", Kind: model.Switch,
-		Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}}
+	jobs := []control.Job{{ID: ids[0], Index: 1,
+		Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: "s", Kind: model.Switch,
+			Interfaces: []model.PlacedInterface{{Name: "h1"}, {Name: "h2"}}}}}}
 	for i := 1; i <= 2; i++ {
 		prefix := netip.MustParsePrefix(fmt.Sprintf("192.0.2.%d/24", i))
-		jobs = append(jobs, control.Job{ID: ids[i], Index: 1, Element: model.NodeElement{PlacedElement: model.PlacedElement{
-			Name: ids[i].Element, Kind: model.Host, Interfaces: []model.PlacedInterface{{Name: "s", Addresses: []netip.Prefix{prefix}}}}}})
+		jobs = append(jobs, control.Job{ID: ids[i], Index: 1,
+			Element: model.NodeElement{PlacedElement: model.PlacedElement{
+				Name: ids[i].Element, Kind: model.Host,
+				Interfaces: []model.PlacedInterface{{Name: "s", Addresses: []netip.Prefix{prefix}}}}}})
 	}
 	var devices []control.Device
 	for _, r := range driver.Apply(ctx, jobs) {
@@ -107,7 +112,8 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	}
 	for i := range 2 {
 		name := fmt.Sprintf("link%d", i)
-		sh(t, fmt.Sprintf("ip link add %[1]s type bridge mcast_snooping 0 && ip link set %[1]s up && ip link set %[2]s master %[1]s && ip link set %[3]s master %[1]s",
+		sh(t, fmt.Sprintf("ip link add %[1]s type bridge mcast_snooping 0 && ip link set %[1]s up && ip link set "+
+			"%[2]s master %[1]s && ip link set %[3]s master %[1]s",
 			name, devices[i].Name, devices[2+i].Name))
 	}
 	plane := bridge.New(dirs, driver)
@@ -116,7 +122,8 @@ func TestSwitchJoinsHosts(t *testing.T) {
 	}
 	ping := func() error {
 		var out bytes.Buffer
-		status, err := driver.Exec(ctx, ids[1], control.Command{Args: []string{"ping", "-c1", "-W5", "192.0.2.2"}}, control.Stdio{Out: &out})
+		status, err := driver.Exec(ctx, ids[1], control.Command{Args: []string{"ping", "-c1", "-W5", "192.0.2.2"}},
+			control.Stdio{Out: &out})
 		if err == nil && status != 0 {
 			err = fmt.Errorf("status %d: %s", status, out.String())
 		}
@@ -141,7 +148,8 @@ func TestSwitchJoinsHosts(t *testing.T) {
 		}
 	}
 	macFlood(t, dirs.Namespace(ids[1]), "s")
-	if n := strings.Count(sh(t, inside+"bridge fdb show br pp-bridge dynamic"), "\n"); n > 16384 && !before67(t) || n < 1000 {
+	if n := strings.Count(sh(t, inside+"bridge fdb show br pp-bridge dynamic"), "\n"); n > 16384 &&
+		!before67(t) || n < 1000 {
 		t.Errorf("after frames from 30,000 addresses the bridge knows %d", n)
 	} else {
 		t.Logf("after frames from 30,000 addresses the bridge knows %d", n)
@@ -156,7 +164,8 @@ func TestSwitchJoinsHosts(t *testing.T) {
 		t.Fatal(results[0].Err)
 	}
 	again := sh(t, inside+"ip -d link show pp-bridge")
-	if index := strings.SplitN(first, ":", 2)[0]; !strings.HasPrefix(again, index+":") || !strings.Contains(again, "mcast_snooping 0") {
+	if index := strings.SplitN(first, ":", 2)[0]; !strings.HasPrefix(again, index+":") ||
+		!strings.Contains(again, "mcast_snooping 0") {
 		t.Errorf("the bridge was\n%s\nand is\n%s", first, again)
 	}
 	if err := ping(); err != nil {
@@ -214,7 +223,8 @@ func boundElsewhere(t *testing.T, inside, sender string, plane *bridge.Plane, wo
 	if n := known(); n < 20000 {
 		t.Fatalf("after frames from 30,000 addresses the unbounded bridge knows %d: nothing is tried", n)
 	}
-	if got := trim(); len(got) != 1 || got[0].ID != work[0].ID || got[0].Table != control.Addresses || got[0].Had <= got[0].Limit {
+	if got := trim(); len(got) != 1 || got[0].ID != work[0].ID || got[0].Table != control.Addresses ||
+		got[0].Had <= got[0].Limit {
 		t.Errorf("trimmed was %v", got)
 	}
 	if n := known(); n > 100 {
@@ -250,8 +260,10 @@ func macFlood(t *testing.T, namespace, device string) {
 				return err
 			}
 			for i := range 30000 {
-				frame := append([]byte{2, 9, 9, 9, 9, 9, 2, 7, 0, byte(i >> 16), byte(i >> 8), byte(i), 0x88, 0xb5}, make([]byte, 50)...)
-				if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: d.Index}); err != nil && err != unix.ENOBUFS {
+				frame := append([]byte{2, 9, 9, 9, 9, 9, 2, 7, 0, byte(i >> 16), byte(i >> 8), byte(i), 0x88, 0xb5},
+					make([]byte, 50)...)
+				if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: d.Index}); err != nil &&
+					err != unix.ENOBUFS {
 					return err
 				}
 			}

@@ -96,7 +96,8 @@ func learnt() (n int, err error) {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, linux.ErrEnough) && !errors.Is(err, linux.ErrDumpInterrupted) { // a frame's address more or less
+	// a frame's address more or less
+	if err != nil && !errors.Is(err, linux.ErrEnough) && !errors.Is(err, linux.ErrDumpInterrupted) {
 		return 0, fmt.Errorf("read what it learnt: %w", err)
 	}
 	return n, nil

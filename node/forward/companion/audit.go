@@ -64,7 +64,8 @@ func (r *Routes) audit(wanted func() (int, bool)) bool {
 	for _, family := range families {
 		m := make([]byte, unix.SizeofRtMsg)
 		m[0], m[4] = family, unix.RT_TABLE_MAIN
-		n, err := r.count(unix.RTM_GETROUTE, m, func(p []byte) bool { return len(p) >= unix.SizeofRtMsg && p[5] == protocol })
+		n, err := r.count(unix.RTM_GETROUTE, m,
+			func(p []byte) bool { return len(p) >= unix.SizeofRtMsg && p[5] == protocol })
 		if err != nil {
 			return true
 		}

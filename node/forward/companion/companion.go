@@ -1,9 +1,10 @@
-// Package companion makes the namespaces in which the node's own kernel forwards for routers. The node owns them: one for each
-// router, with a device for each of the router's interfaces. By netlink it gets the router's routes, next hops and neighbours.
+// Package companion makes the namespaces in which the node's own kernel forwards for routers. The node owns them: one
+// for each router, with a device for each of the router's interfaces. By netlink it gets the router's routes, next hops
+// and neighbours.
 //
-// A companion has no addresses. The fabric's tables follow the same router, and packets come to the companion only where they
-// say that these are forwarded for certain (pipeline.ToCompanion). So the companion needs only what such packets need, and
-// sends nothing of its own.
+// A companion has no addresses. The fabric's tables follow the same router, and packets come to the companion only
+// where they say that these are forwarded for certain (pipeline.ToCompanion). So the companion needs only what such
+// packets need, and sends nothing of its own.
 package companion
 
 import (
@@ -139,7 +140,8 @@ func (h *Home) Remove(id model.ID, way model.Forwarding) error {
 		}
 		ns.Close()
 	}
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount the companion of %s: %w", id, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -251,7 +253,8 @@ func (c *Companion) Look() { c.checked = time.Time{} }
 // Ensure makes the companion's devices, or puts them right. It calls join with new ones before they are up, so that no
 // packet comes out of them before the fabric knows them. changed says that routes may have gone with what was there, or
 // by themselves: then all must be told anew. routes returns how many routes there must be, if that is known.
-func (c *Companion) Ensure(interfaces []Interface, join func(map[string]int) error, routes func() (int, bool)) (changed bool, err error) {
+func (c *Companion) Ensure(interfaces []Interface, join func(map[string]int) error,
+	routes func() (int, bool)) (changed bool, err error) {
 	if time.Since(c.checked) < checkEvery && same(c.wanted, interfaces) && c.whole() {
 		return false, nil
 	}
@@ -268,7 +271,8 @@ func same(a, b []Interface) bool {
 		return false
 	}
 	for i := range a {
-		if a[i].Name != b[i].Name || a[i].Device != b[i].Device || a[i].Port != b[i].Port || a[i].MAC.String() != b[i].MAC.String() {
+		if a[i].Name != b[i].Name || a[i].Device != b[i].Device || a[i].Port != b[i].Port ||
+			a[i].MAC.String() != b[i].MAC.String() {
 			return false
 		}
 	}
@@ -308,7 +312,8 @@ func (c *Companion) ensure(interfaces []Interface, join func(map[string]int) err
 	}
 	for name, l := range links {
 		if !wanted[name] {
-			if err := c.inside.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EOPNOTSUPP) {
+			if err := c.inside.LinkDel(l); err != nil && !errors.Is(err, unix.ENODEV) &&
+				!errors.Is(err, unix.EOPNOTSUPP) {
 				return changed, fmt.Errorf("remove device %s: %w", name, err)
 			}
 			changed = true

@@ -30,19 +30,20 @@ const (
 // grace is how long a companion keeps what the tables no longer say, for packets that were handed to it before.
 const grace = 100 * time.Millisecond
 
-// Routes writes what the mirror tells into a companion's kernel. The fabric's tables get the same batch, and the order matters,
-// so that packets never meet a companion that lacks their route: first Before makes what is new here, then the tables are
-// written, then After takes away, some time later, what is no longer used. In between both the old and the new are right.
+// Routes writes what the mirror tells into a companion's kernel. The fabric's tables get the same batch, and the order
+// matters, so that packets never meet a companion that lacks their route: first Before makes what is new here, then the
+// tables are written, then After takes away, some time later, what is no longer used. In between both the old and the
+// new are right.
 //
-// A next hop is two objects, one for each family. Its gateway is an address on the link that exists nowhere else, with a
-// permanent neighbour entry. So routes, neighbours and interfaces change independently of each other. Every snapshot has
-// objects of its own, a generation: routes move over to them one by one. When the snapshot is whole the other objects are
-// deleted, and the kernel deletes with them the routes that nobody told of.
+// A next hop is two objects, one for each family. Its gateway is an address on the link that exists nowhere else, with
+// a permanent neighbour entry. So routes, neighbours and interfaces change independently of each other. Every snapshot
+// has objects of its own, a generation: routes move over to them one by one. When the snapshot is whole the other
+// objects are deleted, and the kernel deletes with them the routes that nobody told of.
 type Routes struct {
 	c *linux.Rtnetlink
 
-	// mu guards what stands below it and the use of c. It is held while a batch is written, so Settle, which others call, never
-	// comes between the requests of one.
+	// mu guards what stands below it and the use of c. It is held while a batch is written, so Settle, which others
+	// call, never comes between the requests of one.
 	mu         sync.Mutex
 	devices    map[uint32]int                         // by the fabric's port
 	port       func(index int) (port uint32, ok bool) // of the router's interface
@@ -80,7 +81,8 @@ type hop struct {
 	written string
 }
 
-// A next-hop object's number is the highest bit, the generation, the next hop's number, and one bit for the family (object).
+// A next-hop object's number is the highest bit, the generation, the next hop's number, and one bit for the family
+// (object).
 const (
 	generations = 8
 	numberBits  = 21
@@ -89,8 +91,9 @@ const (
 var families = [...]uint8{unix.AF_INET, unix.AF_INET6}
 
 func newRoutes(c *linux.Rtnetlink) *Routes {
-	return &Routes{c: c, hops: map[mirror.ID]*hop{}, groups: map[mirror.ID]*hop{}, synced: make(chan struct{}), young: rest{routes: map[netip.Prefix]bool{}},
-		old: rest{routes: map[netip.Prefix]bool{}}}
+	return &Routes{c: c, hops: map[mirror.ID]*hop{}, groups: map[mirror.ID]*hop{}, synced: make(chan struct{}),
+		young: rest{routes: map[netip.Prefix]bool{}},
+		old:   rest{routes: map[netip.Prefix]bool{}}}
 }
 
 // close may be called while a batch is being told. What is told after it is lost with the companion's kernel.
@@ -446,7 +449,8 @@ func familyOf(p netip.Prefix) int {
 
 func (r *Routes) route(kind, flags uint16, p netip.Prefix) {
 	r.b.Request(kind, flags)
-	r.b.Raw([]byte{families[familyOf(p)], byte(p.Bits()), 0, 0, unix.RT_TABLE_MAIN, protocol, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0})
+	r.b.Raw([]byte{families[familyOf(p)], byte(p.Bits()), 0, 0, unix.RT_TABLE_MAIN, protocol, unix.RT_SCOPE_UNIVERSE,
+		unix.RTN_UNICAST, 0, 0, 0, 0})
 	if p.Bits() > 0 {
 		r.b.Attr(unix.RTA_DST, p.Masked().Addr().AsSlice())
 	}
@@ -498,7 +502,8 @@ func (r *Routes) flush(rest *rest) {
 	}
 	if sweep || len(gateways) > 0 {
 		r.forgetNeighbours(func(gateway []byte) bool {
-			return gateways[string(gateway)] || sweep && binary.BigEndian.Uint32(gateway[len(gateway)-4:])>>numberBits&(generations-1) != r.generation
+			return gateways[string(gateway)] || sweep &&
+				binary.BigEndian.Uint32(gateway[len(gateway)-4:])>>numberBits&(generations-1) != r.generation
 		})
 	}
 }
@@ -562,7 +567,8 @@ func (r *Routes) forgetNeighbours(gone func(gateway []byte) bool) {
 			return nil
 		}
 		for kind, v := range linux.Attrs(p[unix.SizeofNdMsg:]) {
-			if kind == unix.NDA_DST && len(v) >= 4 && binary.NativeEndian.Uint16(p[8:])&unix.NUD_PERMANENT != 0 && gone(v) {
+			if kind == unix.NDA_DST && len(v) >= 4 && binary.NativeEndian.Uint16(p[8:])&unix.NUD_PERMANENT != 0 &&
+				gone(v) {
 				b.Request(unix.RTM_DELNEIGH, 0)
 				neighbour(&b, p[0], int(int32(binary.NativeEndian.Uint32(p[4:]))), 0)
 				b.Attr(unix.NDA_DST, v)

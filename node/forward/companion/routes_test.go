@@ -52,7 +52,8 @@ func newKernel(t *testing.T) *Routes {
 // snapshot has one next hop and a route of each family; it is the beginning of one if it does not end.
 func snapshot(ends bool) *mirror.Batch {
 	return &mirror.Batch{Reset: true, Synced: ends, NextHops: []mirror.NextHop{{ID: 1, Kind: mirror.KindBlackhole}},
-		Routes: []mirror.Route{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), NextHop: 1}, {Prefix: netip.MustParsePrefix("2001:db8::/64"), NextHop: 1}}}
+		Routes: []mirror.Route{{Prefix: netip.MustParsePrefix("192.0.2.0/24"), NextHop: 1},
+			{Prefix: netip.MustParsePrefix("2001:db8::/64"), NextHop: 1}}}
 }
 
 func tell(r *Routes, b *mirror.Batch) error {
@@ -68,8 +69,8 @@ func (r *Routes) settled() bool {
 	return r.young.empty() && r.old.empty()
 }
 
-// TestSnapshotsThatNeverEnd begins more snapshots than there are generations, as a router does whose routes change faster than
-// they can be read, also over processes that died meanwhile.
+// TestSnapshotsThatNeverEnd begins more snapshots than there are generations, as a router does whose routes change
+// faster than they can be read, also over processes that died meanwhile.
 func TestSnapshotsThatNeverEnd(t *testing.T) {
 	r := newKernel(t)
 	for i := range 3 * generations {

@@ -83,7 +83,8 @@ func TestPromises(t *testing.T) {
 		t.Fatalf("%+v", first[1])
 	}
 	// The fabric was told of the devices before packets go there, and the owner is left to the agent.
-	if s := first[1].Steering; len(w.joined[a]) != 2 || w.joined[a]["x"] != s.Devices["x"] || s.Owner != "" || s.Tables != 0 {
+	if s := first[1].Steering; len(w.joined[a]) != 2 || w.joined[a]["x"] != s.Devices["x"] ||
+		s.Owner != "" || s.Tables != 0 {
 		t.Errorf("steering %+v, the fabric knows %v", s, w.joined[a])
 	}
 	// It may be repeated.

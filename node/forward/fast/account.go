@@ -29,7 +29,8 @@ func (r *router) account(of *slice) model.FastTables {
 		r.lack = s.Full
 	}
 	r.mu.Lock()
-	a := model.FastTables{InSync: s.Synced && r.err == nil && r.published, Lack: lackOf(r.lack, of.quota), Quota: of.quota, Busy: time.Duration(r.busy.Load())}
+	a := model.FastTables{InSync: s.Synced && r.err == nil && r.published, Lack: lackOf(r.lack, of.quota),
+		Quota: of.quota, Busy: time.Duration(r.busy.Load())}
 	r.mu.Unlock()
 	used := of.Usage()
 	a.Used = model.TableUse{Tables: model.Bytes(used.Bytes), NextHops: used.NextHops, Routes: used.Routes}
@@ -37,7 +38,8 @@ func (r *router) account(of *slice) model.FastTables {
 	for f, t := range r.tables {
 		u := t.Usage()
 		family := familyOf(fib.Family(f))
-		a.Families = append(a.Families, model.FIBTable{Family: family, Shape: string(u.Shape), Routes: u.Routes, Bytes: u.Bytes, Copy: u.Copy})
+		a.Families = append(a.Families, model.FIBTable{Family: family, Shape: string(u.Shape), Routes: u.Routes,
+			Bytes: u.Bytes, Copy: u.Copy})
 		if why := s.Punted[f]; why != "" {
 			if a.Punted == nil {
 				a.Punted = map[model.Family]string{}

@@ -53,8 +53,10 @@ func bare(l *lab) func() {
 	if err != nil {
 		l.Fatal(err)
 	}
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Flags: 1 << 5, Instructions: asm.Instructions{ // BPF_F_XDP_HAS_FRAGS
-		asm.Mov.Imm(asm.R1, int32(out.Index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return()}})
+	// BPF_F_XDP_HAS_FRAGS
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL", Flags: 1 << 5,
+		Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R1, int32(out.Index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return()}})
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -87,8 +89,8 @@ func companions(way model.Forwarding) func(*lab) func() {
 	}
 }
 
-// BenchmarkKernel compares what the node's kernel forwards for a router, in its companion, with what the router's own stack
-// does: the same kernel, the same veths, and a look-up in the fabric's tables more.
+// BenchmarkKernel compares what the node's kernel forwards for a router, in its companion, with what the router's own
+// stack does: the same kernel, the same veths, and a look-up in the fabric's tables more.
 func BenchmarkKernel(b *testing.B) {
 	l := newChain(b, 1)
 	l.quiet()
@@ -112,8 +114,8 @@ func BenchmarkPrepare(b *testing.B) {
 	}
 }
 
-// BenchmarkForwarding compares ways of forwarding 64-byte frames to 4,096 random destinations, with source, routers and sink
-// on one core. POLYPLANE_XDP_BENCH names some of the settings, separated by commas.
+// BenchmarkForwarding compares ways of forwarding 64-byte frames to 4,096 random destinations, with source, routers and
+// sink on one core. POLYPLANE_XDP_BENCH names some of the settings, separated by commas.
 func BenchmarkForwarding(b *testing.B) {
 	settings := []setting{{"kernel", kernel, false}, {"kernel-generic", kernel, true}, {"guest", guests, true},
 		{"tc", inFabric(false), true}, {"xdp", inFabric(true), false}, {"bare", bare, false}}
@@ -126,8 +128,8 @@ func BenchmarkForwarding(b *testing.B) {
 	}
 }
 
-// BenchmarkFullTable compares one route with those of a full Internet table (a file that POLYPLANE_PREFIXES names, or such
-// that look like them), to 4,096 of whose addresses frames are sent.
+// BenchmarkFullTable compares one route with those of a full Internet table (a file that POLYPLANE_PREFIXES names, or
+// such that look like them), to 4,096 of whose addresses frames are sent.
 func BenchmarkFullTable(b *testing.B) {
 	l := newChain(b, 1)
 	l.quiet()
@@ -175,7 +177,8 @@ func (l *lab) measure(b *testing.B, settings []setting) {
 	for name, list := range rates {
 		slices.Sort(list)
 		b.ReportMetric(list[len(list)/2]/1e6, name+"-Mp/s")
-		b.Logf("%-14s %.2f Mp/s (%.2f…%.2f), %.0f ns", name, list[len(list)/2]/1e6, list[0]/1e6, list[len(list)-1]/1e6, 1e9/list[len(list)/2])
+		b.Logf("%-14s %.2f Mp/s (%.2f…%.2f), %.0f ns", name, list[len(list)/2]/1e6, list[0]/1e6, list[len(list)-1]/1e6,
+			1e9/list[len(list)/2])
 	}
 }
 
@@ -196,14 +199,16 @@ func (l *lab) quiet() {
 			var device string
 			var host int
 			fmt.Sscan(end, &device, &host)
-			l.in(element, fmt.Sprintf("ip addr add 172.16.%d.%d/24 dev %s; ip link set %s up; ethtool -K %s gro on", link, host, device, device, device))
+			l.in(element, fmt.Sprintf("ip addr add 172.16.%d.%d/24 dev %s; ip link set %s up; ethtool -K %s gro on",
+				link, host, device, device, device))
 		}
 	}
 	for i := range l.routers + 1 {
 		join(l.name(i), l.name(i+1), i)
 	}
 	for i := range l.routers {
-		l.in(l.name(i+1), fmt.Sprintf("ip route replace 10.65.0.0/20 via 172.16.%d.2; ping -c2 -i0.1 -W10 172.16.%d.2", i+1, i+1))
+		l.in(l.name(i+1), fmt.Sprintf("ip route replace 10.65.0.0/20 via 172.16.%d.2; ping -c2 -i0.1 -W10 172.16.%d.2",
+			i+1, i+1))
 	}
 	for i := range l.routers {
 		far := fmt.Sprintf("10.0.%d.2", i+1)
@@ -221,18 +226,21 @@ func (l *lab) trial(generic bool) trial.Result {
 		m, _ := net.ParseMAC(model.MAC(model.PortID{ID: id(element), Interface: ifc}))
 		return m
 	}
-	headers := frame.Headers{Kind: frame.IPv4, SourceMAC: mac("h1", "r1"), DestMAC: mac("r1", "h1"), Source: netip.MustParseAddr("10.0.0.2")}
+	headers := frame.Headers{Kind: frame.IPv4, SourceMAC: mac("h1", "r1"), DestMAC: mac("r1", "h1"),
+		Source: netip.MustParseAddr("10.0.0.2")}
 	destinations := source.Destinations(netip.MustParseAddr("10.64.0.0"), 4096)
 	if l.direct {
 		from.Name, to.Name = "k0a", fmt.Sprintf("k%db", l.routers)
 		before = netdev.Ref{Namespace: l.dirs.Namespace(id(l.last())), Name: fmt.Sprintf("k%da", l.routers)}
-		headers.SourceMAC, headers.DestMAC, headers.Source = l.address("h1", "k0a"), l.address("r1", "k0b"), netip.MustParseAddr("172.16.0.1")
+		headers.SourceMAC, headers.DestMAC, headers.Source = l.address("h1", "k0a"), l.address("r1", "k0b"),
+			netip.MustParseAddr("172.16.0.1")
 		destinations = source.Destinations(netip.MustParseAddr("10.65.0.0"), 4096)
 	}
 	if len(l.destinations) > 0 {
 		destinations = l.destinations
 	}
-	bench, err := trial.Open(trial.Options{Path: trial.Path{From: from, To: to, Before: before}, Placement: trial.Placement{Source: 1},
+	bench, err := trial.Open(trial.Options{Path: trial.Path{From: from, To: to, Before: before},
+		Placement: trial.Placement{Source: 1},
 		TimeEvery: 256, CheckEvery: 256, Generic: generic,
 		Streams: []source.Stream{{Headers: headers, Sizes: frame.Fixed(64), Destinations: destinations}}})
 	if err != nil {

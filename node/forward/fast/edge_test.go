@@ -35,8 +35,8 @@ func (l *lab) tap(name string) *os.File {
 	return f
 }
 
-// TestEdgeHook pings a host through two routers from a VLAN of a device that is no veth: what comes and goes there takes the
-// driver's hook, with its tag in the frame.
+// TestEdgeHook pings a host through two routers from a VLAN of a device that is no veth: what comes and goes there
+// takes the driver's hook, with its tag in the frame.
 func TestEdgeHook(t *testing.T) {
 	l := newLab(t)
 	wire := l.tap("tap0")
@@ -61,8 +61,10 @@ func TestEdgeHook(t *testing.T) {
 		err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true},
 			&layers.Ethernet{SrcMAC: outside, DstMAC: router, EthernetType: layers.EthernetTypeDot1Q},
 			&layers.Dot1Q{VLANIdentifier: 42, Type: layers.EthernetTypeIPv4},
-			&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: net.IP{10, 0, 2, 2}, DstIP: net.IP{10, 0, 0, 2}},
-			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: 7, Seq: n}, payload)
+			&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: net.IP{10, 0, 2, 2},
+				DstIP: net.IP{10, 0, 0, 2}},
+			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0),
+				Id: 7, Seq: n}, payload)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +85,8 @@ func TestEdgeHook(t *testing.T) {
 			e, tag := p.Layer(layers.LayerTypeEthernet).(*layers.Ethernet), p.Layer(layers.LayerTypeDot1Q)
 			ip := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
 			answered = true
-			if tag == nil || tag.(*layers.Dot1Q).VLANIdentifier != 42 || !bytes.Equal(e.SrcMAC, router) || !bytes.Equal(e.DstMAC, outside) ||
+			if tag == nil || tag.(*layers.Dot1Q).VLANIdentifier != 42 || !bytes.Equal(e.SrcMAC, router) ||
+				!bytes.Equal(e.DstMAC, outside) ||
 				ip.TTL != 62 || echo.Seq != n || !bytes.Equal(echo.Payload, payload) {
 				t.Errorf("packet %d is answered by %v", n, p)
 			}

@@ -30,7 +30,8 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 	for f, t := range r.tables {
 		family := familyOf(fib.Family(f))
 		u := t.Usage()
-		all.Tables = append(all.Tables, model.FIBTable{Family: family, Shape: string(u.Shape), Routes: u.Routes, Bytes: u.Bytes, Copy: u.Copy})
+		all.Tables = append(all.Tables, model.FIBTable{Family: family, Shape: string(u.Shape), Routes: u.Routes,
+			Bytes: u.Bytes, Copy: u.Copy})
 		if why := status.Punted[f]; why != "" {
 			if all.Punted == nil {
 				all.Punted = map[model.Family]string{}
@@ -51,7 +52,8 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 		}
 	}
 	slices.SortFunc(found, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.prefix.Addr().BitLen(), b.prefix.Addr().BitLen()), a.prefix.Addr().Compare(b.prefix.Addr()),
+		return cmp.Or(cmp.Compare(a.prefix.Addr().BitLen(), b.prefix.Addr().BitLen()),
+			a.prefix.Addr().Compare(b.prefix.Addr()),
 			cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 	})
 	all.Matching = len(found)
@@ -70,7 +72,8 @@ func (p *Plane) FIB(id model.ID, request model.FIBRequest) (model.FIB, error) {
 }
 
 // defaults are the prefixes that everything lies in.
-var defaults = [...]netip.Prefix{fib.IPv4: netip.PrefixFrom(netip.IPv4Unspecified(), 0), fib.IPv6: netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+var defaults = [...]netip.Prefix{fib.IPv4: netip.PrefixFrom(netip.IPv4Unspecified(), 0),
+	fib.IPv6: netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
 type entry struct {
 	prefix netip.Prefix
@@ -131,7 +134,8 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 	case !q.Source.IsValid():
 		q.Source = netip.IPv6Unspecified()
 	case q.Source.Unmap().Is4() != q.Destination.Is4():
-		return model.Trace{}, fmt.Errorf("a packet cannot be from %s to %s: they are of two families", q.Source, q.Destination)
+		return model.Trace{}, fmt.Errorf("a packet cannot be from %s to %s: they are of two families",
+			q.Source, q.Destination)
 	}
 	guest := func(reason int) (model.Trace, error) {
 		return model.Trace{Verdict: model.ToGuest, Reason: pipeline.Punts[reason]}, nil
@@ -161,7 +165,8 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 		t.Prefix, _ = q.Destination.Prefix(length)
 		t.Ways = len(pool.Shares(number))
 	}
-	hop := pool.Resolve(number, fib.FlowHash(fabric.FlowSeed(id), q.Source, q.Destination, uint16(q.SourcePort), uint16(q.Port), uint8(q.Protocol)))
+	hop := pool.Resolve(number, fib.FlowHash(fabric.FlowSeed(id), q.Source, q.Destination, uint16(q.SourcePort),
+		uint16(q.Port), uint8(q.Protocol)))
 	if number != 0 {
 		w := r.way(hop)
 		t.Way = &w
@@ -210,7 +215,8 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 }
 
 // forwarder tells who forwards for a router, and by which interface the kernel of its companion says that it does.
-func (p *Plane) forwarder(r *router, is forward.Steering, to netip.Addr, ways int) (by model.Forwarding, kernel string) {
+func (p *Plane) forwarder(r *router, is forward.Steering, to netip.Addr,
+	ways int) (by model.Forwarding, kernel string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if is.Devices == nil {
@@ -235,5 +241,6 @@ func special(a netip.Addr) bool {
 		return b[0] == 0 || b[0] == 127 || b[0] >= 224
 	}
 	b := a.As16()
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 64).Contains(a) || b[0] == 0xfe && b[1]&0xc0 == 0x80 || b[0] == 0xff
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 64).Contains(a) || b[0] == 0xfe &&
+		b[1]&0xc0 == 0x80 || b[0] == 0xff
 }

@@ -19,7 +19,8 @@ func TestInspect(t *testing.T) {
 		t.Errorf("the tables of a router that its own stack forwards for: %v", err)
 	}
 	l.ping() // the neighbours are known then
-	l.in("r1", "ip route add blackhole 10.7.0.0/16; ip route add unreachable 10.8.0.0/16; ip route add 10.9.0.0/16 via 10.0.1.2 mtu 1400")
+	l.in("r1", "ip route add blackhole 10.7.0.0/16; ip route add unreachable 10.8.0.0/16; ip route add 10.9.0.0/16 "+
+		"via 10.0.1.2 mtu 1400")
 	l.prepare("r1")
 	l.ping()
 	mac := strings.Fields(l.in("r2", "ip -br link show r1"))[2]
@@ -31,12 +32,14 @@ func TestInspect(t *testing.T) {
 		t.Errorf("tables %+v, %d entries of %d", all.Tables, len(all.Entries), all.Matching)
 	}
 	i := slices.IndexFunc(all.Entries, func(e model.FIBEntry) bool { return e.Prefix.String() == "10.0.2.0/24" })
-	if want := (model.FIBWay{Kind: "forward", Interface: "r2", MAC: mac, MTU: 1500}); i < 0 || len(all.Entries[i].Ways) != 1 {
+	if want := (model.FIBWay{Kind: "forward", Interface: "r2", MAC: mac, MTU: 1500}); i < 0 ||
+		len(all.Entries[i].Ways) != 1 {
 		t.Errorf("entries %+v", all.Entries)
 	} else if got := all.Entries[i].Ways[0]; got.Source == "" || got.MAC != want.MAC || got.Interface != want.Interface || got.Kind != want.Kind || got.MTU != want.MTU {
 		t.Errorf("the way is %+v, want %+v", got, want)
 	}
-	if few, err := l.plane.FIB(r1, model.FIBRequest{Limit: 2}); err != nil || len(few.Entries) != 2 || few.Matching < 10 {
+	if few, err := l.plane.FIB(r1, model.FIBRequest{Limit: 2}); err != nil ||
+		len(few.Entries) != 2 || few.Matching < 10 {
 		t.Errorf("two entries: %+v, %v", few, err)
 	}
 	for _, c := range []struct {
@@ -58,7 +61,8 @@ func TestInspect(t *testing.T) {
 		{"172.16.0.1", model.TraceRequest{}, model.ToGuest, "no route", ""},
 		{"224.0.0.5", model.TraceRequest{}, model.ToGuest, "address that is not forwarded", ""},
 		{"fe80::1", model.TraceRequest{}, model.ToGuest, "address that is not forwarded", ""},
-		{"10.0.2.2", model.TraceRequest{Source: netip.MustParseAddr("127.0.0.1")}, model.ToGuest, "address that is not forwarded", ""},
+		{"10.0.2.2", model.TraceRequest{Source: netip.MustParseAddr("127.0.0.1")}, model.ToGuest,
+			"address that is not forwarded", ""},
 	} {
 		c.q.Destination = netip.MustParseAddr(c.destination)
 		got, err := l.plane.Trace(r1, c.q)
@@ -70,7 +74,8 @@ func TestInspect(t *testing.T) {
 			t.Errorf("to %s, %+v: %+v by %q, %v", c.destination, c.q, got, out, err)
 		}
 	}
-	if _, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"), Source: netip.MustParseAddr("::1")}); err == nil {
+	if _, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"),
+		Source: netip.MustParseAddr("::1")}); err == nil {
 		t.Error("a packet of two families was traced")
 	}
 	l.in("r1", "sysctl -qw net.ipv4.conf.h1.forwarding=0")
@@ -91,7 +96,8 @@ func TestInspect(t *testing.T) {
 	from("interface does not forward") // what comes in is the bridge's
 	l.in("r1", "ip link set dev h1 nomaster")
 	from("")
-	const filter = "left to the guest by the tables: its packet filter (nftables) has chains that forwarded packets pass"
+	const filter = "left to the guest by the tables: its packet filter (nftables) has chains that forwarded packets " +
+		"pass"
 	reason := func(to string) string {
 		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr(to)})
 		if err != nil {
@@ -99,13 +105,17 @@ func TestInspect(t *testing.T) {
 		}
 		return got.Reason
 	}
-	l.in("r1", "nft 'add table inet t; add chain inet t i { type filter hook input priority 0; }; add chain inet t plain; add table ip6 t; add chain ip6 t f { type filter hook forward priority 0; }'")
+	l.in("r1", "nft 'add table inet t; add chain inet t i { type filter hook input priority 0; }; add chain inet t "+
+		"plain; add table ip6 t; add chain ip6 t f { type filter hook forward priority 0; }'")
 	l.await("a filter of forwarded IPv6 packets", func() bool { return reason("2001:db8:2::2") == filter })
 	if is := reason("10.0.2.2"); is != "" {
 		t.Errorf("with a filter of IPv6 and one of what is for the router itself, an IPv4 packet is: %s", is)
 	}
 	l.in("r1", "nft 'delete table ip6 t; add chain inet t p { type nat hook postrouting priority 100; }'")
-	l.await("network address translation", func() bool { return reason("10.0.2.2") == filter && reason("2001:db8:2::2") == filter })
+	l.await("network address translation", func() bool {
+		return reason("10.0.2.2") == filter &&
+			reason("2001:db8:2::2") == filter
+	})
 	l.in("r1", "nft flush ruleset")
 	l.await("no filter", func() bool { return reason("10.0.2.2") == "" && reason("2001:db8:2::2") == "" })
 	l.in("r1", "ip rule add from 10.77.0.0/16 lookup 77")
@@ -114,7 +124,8 @@ func TestInspect(t *testing.T) {
 		return err == nil && got.Reason == "left to the guest by the tables: there are policy routing rules"
 	})
 	all, err = l.plane.FIB(r1, model.FIBRequest{Family: model.IPv4})
-	if err != nil || all.Matching != 1 || len(all.Entries) != 1 || all.Entries[0].Prefix.String() != "0.0.0.0/0" || all.Entries[0].Ways[0].Kind != "punt" ||
+	if err != nil || all.Matching != 1 || len(all.Entries) != 1 || all.Entries[0].Prefix.String() != "0.0.0.0/0" ||
+		all.Entries[0].Ways[0].Kind != "punt" ||
 		all.Punted[model.IPv4] != "there are policy routing rules" || all.Punted[model.IPv6] != "" {
 		t.Errorf("tables with policy routing: %+v, %v", all, err)
 	}

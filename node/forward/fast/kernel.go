@@ -27,8 +27,8 @@ type Kernel struct {
 
 var _ forward.Plane = (*Kernel)(nil)
 
-// Kernel returns the plane of a way: model.ForwardRouter or model.ForwardBridge. The calling thread must be in the node's
-// network namespace.
+// Kernel returns the plane of a way: model.ForwardRouter or model.ForwardBridge. The calling thread must be in the
+// node's network namespace.
 func (p *Plane) Kernel(way model.Forwarding) (*Kernel, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,7 +101,8 @@ func (r *router) leave(way model.Forwarding) {
 // accompany makes sure that the router has the companion that a way needs. fresh says that nothing was told yet. While
 // a companion that forwarded is put right, the fabric itself forwards by the same tables; meanwhile is the steering for
 // that.
-func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) (meanwhile *forward.Steering, err error) {
+func (r *router) accompany(job *forward.Job, way model.Forwarding,
+	fresh bool) (meanwhile *forward.Steering, err error) {
 	if way == model.ForwardXDP {
 		return nil, nil
 	}
@@ -127,7 +128,8 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding, fresh bool) (
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: its MAC address: %w", ifc.Name, err)
 		}
-		interfaces[i] = companion.Interface{Name: ifc.Name, Device: ifc.LinuxName(), MAC: mac, Port: r.ports[ifc.LinuxName()].number}
+		interfaces[i] = companion.Interface{Name: ifc.Name, Device: ifc.LinuxName(), MAC: mac,
+			Port: r.ports[ifc.LinuxName()].number}
 	}
 	changed, err := f.Ensure(interfaces, func(ends map[string]int) error {
 		return r.plane.fabric.JoinCompanion(r.plane.ctx, r.id, ends)

@@ -41,7 +41,8 @@ func (l *lab) change(planes map[model.Forwarding]forward.Plane, way model.Forwar
 	l.pass(planes, ways)
 }
 
-// pass is an agent's: all planes are told of their routers, the fabric steers, and planes retire what they have of others.
+// pass is an agent's: all planes are told of their routers, the fabric steers, and planes retire what they have of
+// others.
 func (l *lab) pass(planes map[model.Forwarding]forward.Plane, ways map[string]model.Forwarding) {
 	l.Helper()
 	clear(l.steering)
@@ -72,7 +73,8 @@ func (l *lab) pass(planes map[model.Forwarding]forward.Plane, ways map[string]mo
 // inCompanion runs a command there.
 func (l *lab) inCompanion(router string, way model.Forwarding, command string) string {
 	l.Helper()
-	out, err := exec.Command("nsenter", "--net="+l.dirs.Companion(id(router), way), "sh", "-c", command).CombinedOutput()
+	out, err := exec.Command("nsenter", "--net="+l.dirs.Companion(id(router), way), "sh", "-c",
+		command).CombinedOutput()
 	if err != nil {
 		l.Fatalf("%s's companion: %s: %v\n%s", router, command, err, out)
 	}
@@ -107,10 +109,12 @@ func TestKernel(t *testing.T) {
 			l.ping()
 			l.change(planes, way, "r1", "r2")
 			l.ping()
-			fast, guest, companion := l.forwarded("r1"), l.byGuest("r1")+l.byGuest("r2"), l.byCompanion("r1", way)+l.byCompanion("r2", way)
+			fast, guest, companion := l.forwarded("r1"), l.byGuest("r1")+l.byGuest("r2"), l.byCompanion("r1", way)+
+				l.byCompanion("r2", way)
 			l.ping()
 			if f := l.forwarded("r1"); f.Packets-fast.Packets != 80 || f.Companion-fast.Companion != 80 {
-				t.Errorf("of 80 packets r1 forwarded %d, its companion %d: %v", f.Packets-fast.Packets, f.Companion-fast.Companion, f)
+				t.Errorf("of 80 packets r1 forwarded %d, its companion %d: %v", f.Packets-fast.Packets,
+					f.Companion-fast.Companion, f)
 			}
 			if n := l.byGuest("r1") + l.byGuest("r2") - guest; n != 0 {
 				t.Errorf("the guests forwarded %d", n)
@@ -121,15 +125,18 @@ func TestKernel(t *testing.T) {
 			if list, err := planes[way].List(ctx); err != nil || len(list) != 2 {
 				t.Errorf("listed %v, %v", list, err)
 			}
-			if tr, err := l.plane.Trace(id("r1"), model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")}); err != nil ||
+			if tr, err := l.plane.Trace(id("r1"),
+				model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")}); err != nil ||
 				tr.Verdict != model.Forwarded || tr.By != way || tr.Kernel != "r2" || tr.Way.Interface != "r2" {
 				t.Errorf("a packet's way is %+v: %v", tr, err)
 			}
 			// Every hop is seen, with its own address, and who asks a router gets an answer from it.
-			if out := l.in("h1", "traceroute -n -q1 -w5 10.0.2.2"); !strings.Contains(out, "10.0.0.1") || !strings.Contains(out, "10.0.1.2") {
+			if out := l.in("h1", "traceroute -n -q1 -w5 10.0.2.2"); !strings.Contains(out, "10.0.0.1") ||
+				!strings.Contains(out, "10.0.1.2") {
 				t.Error(out)
 			}
-			l.in("h1", "ping -c1 -W10 10.0.0.1; ping -c1 -W10 10.0.1.2; ping -c1 -W10 2001:db8:1::2; ping -c1 -W10 -s 4000 10.0.2.2")
+			l.in("h1", "ping -c1 -W10 10.0.0.1; ping -c1 -W10 10.0.1.2; ping -c1 -W10 2001:db8:1::2; ping -c1 -W10 "+
+				"-s 4000 10.0.2.2")
 
 			// The companions follow the routers' tables.
 			l.in("r1", "ip route replace unreachable 10.0.2.2/32")
@@ -156,7 +163,8 @@ func TestKernel(t *testing.T) {
 					t.Errorf("%s lists %v, %v after all were retired", name, list, err)
 				}
 			}
-			if out, err := exec.Command("ip", "-o", "link").CombinedOutput(); err != nil || strings.Contains(string(out), "companion") {
+			if out, err := exec.Command("ip", "-o", "link").CombinedOutput(); err != nil ||
+				strings.Contains(string(out), "companion") {
 				t.Errorf("devices are left: %v\n%s", err, out)
 			}
 			guest = l.byGuest("r2")
@@ -198,8 +206,10 @@ func TestRound(t *testing.T) {
 	planes := l.planes()
 	l.ping()
 	ends := []func() (int, int){l.flood("10.0.2.2"), l.flood("2001:db8:2::2")}
-	ways := []model.Forwarding{model.ForwardXDP, model.ForwardRouter, model.ForwardBridge, model.ForwardXDP, model.ForwardBridge,
-		model.ForwardGuest, model.ForwardRouter, model.ForwardGuest, model.ForwardBridge, model.ForwardRouter, model.ForwardXDP, model.ForwardGuest}
+	ways := []model.Forwarding{model.ForwardXDP, model.ForwardRouter, model.ForwardBridge, model.ForwardXDP,
+		model.ForwardBridge,
+		model.ForwardGuest, model.ForwardRouter, model.ForwardGuest, model.ForwardBridge, model.ForwardRouter,
+		model.ForwardXDP, model.ForwardGuest}
 	for _, way := range ways {
 		l.change(planes, way, "r1", "r2")
 		fast, guest := l.forwarded("r1"), l.byGuest("r1")
@@ -207,9 +217,11 @@ func TestRound(t *testing.T) {
 		f, g := l.forwarded("r1"), l.byGuest("r1")
 		packets, companion := f.Packets-fast.Packets, f.Companion-fast.Companion
 		kernel := way == model.ForwardRouter || way == model.ForwardBridge
-		if way == model.ForwardGuest && (g-guest < 40 || packets != 0) || way != model.ForwardGuest && (g != guest || packets < 40 ||
-			kernel && companion != packets || !kernel && companion != 0) {
-			t.Errorf("%s: %d packets without the guest, %d of them by the companion, %d by the guest", way, packets, companion, g-guest)
+		if way == model.ForwardGuest && (g-guest < 40 || packets != 0) || way != model.ForwardGuest &&
+			(g != guest || packets < 40 ||
+				kernel && companion != packets || !kernel && companion != 0) {
+			t.Errorf("%s: %d packets without the guest, %d of them by the companion, %d by the guest", way,
+				packets, companion, g-guest)
 		}
 	}
 	for _, end := range ends {
@@ -249,7 +261,8 @@ func TestKernelRestart(t *testing.T) {
 	}
 	// The new agent follows; what the old one had written and is no longer true is gone.
 	l.await("what is left of old snapshots to go", func() bool {
-		kept := strings.Fields(l.inCompanion("r1", model.ForwardRouter, "ip nexthop | sed 's/.*id \\([0-9]*\\).*/\\1/'"))
+		kept := strings.Fields(l.inCompanion("r1", model.ForwardRouter,
+			"ip nexthop | sed 's/.*id \\([0-9]*\\).*/\\1/'"))
 		generations := map[int]bool{}
 		for _, text := range kept {
 			var n int
@@ -276,7 +289,8 @@ func TestKernelRestart(t *testing.T) {
 			}
 		},
 		"device in the companion": func() {
-			device := strings.Split(strings.Fields(l.inCompanion("r1", model.ForwardRouter, "ip -o link show type veth"))[1], "@")[0]
+			device := strings.Split(strings.Fields(l.inCompanion("r1", model.ForwardRouter,
+				"ip -o link show type veth"))[1], "@")[0]
 			l.inCompanion("r1", model.ForwardRouter, "ip link set "+device+" down")
 		},
 		"next hops": func() { l.inCompanion("r1", model.ForwardRouter, "ip nexthop flush") },

@@ -20,8 +20,8 @@ import (
 	"github.com/polyplane/polyplane/system/attack"
 )
 
-// members are the next hops that a router's routes get in TestManyNextHopsForwarded: all of them behind one device, each with a MAC
-// address of its own, which tells whom a packet was for.
+// members are the next hops that a router's routes get in TestManyNextHopsForwarded: all of them behind one device,
+// each with a MAC address of its own, which tells whom a packet was for.
 const members = 600
 
 // member is the nth of them, with the address and the weight that it has.
@@ -81,7 +81,8 @@ type spreading struct {
 func (l *lab) spreading(family int) *spreading {
 	l.Helper()
 	s := &spreading{l: l, family: family, came: map[uint64]bool{}, by: map[[6]byte]int{}}
-	if err := l.driver.Enter(id("h1"), func() (err error) { s.send, err = net.ListenUDP("udp", nil); return err }); err != nil {
+	if err := l.driver.Enter(id("h1"),
+		func() (err error) { s.send, err = net.ListenUDP("udp", nil); return err }); err != nil {
 		l.Fatal(err)
 	}
 	kind, head := uint16(unix.ETH_P_IP), 14+20+8
@@ -144,7 +145,8 @@ func (s *spreading) run(n int) {
 				to = netip.AddrFrom16(raw)
 			}
 			binary.BigEndian.PutUint64(packet, uint64(s.sent))
-			if _, err := s.send.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, uint16(1024+rand.IntN(60000)))); err != nil {
+			if _, err := s.send.WriteToUDPAddrPort(packet,
+				netip.AddrPortFrom(to, uint16(1024+rand.IntN(60000)))); err != nil {
 				s.l.Error(err)
 				return
 			}
@@ -166,11 +168,12 @@ func (s *spreading) run(n int) {
 	}
 }
 
-// TestManyNextHopsForwarded sends packets by routes with more next hops than a group of the kernel's has by ip(8), through the data
-// path: each next hop gets its share by weight; and while the routes change, to fewer, to others, to more than the data
-// path has room for and back, no packet is lost and none comes twice.
+// TestManyNextHopsForwarded sends packets by routes with more next hops than a group of the kernel's has by ip(8),
+// through the data path: each next hop gets its share by weight; and while the routes change, to fewer, to others, to
+// more than the data path has room for and back, no packet is lost and none comes twice.
 func TestManyNextHopsForwarded(t *testing.T) {
-	attack.Tell(t, "routes with up to 600 next hops, which change while packets go by them", "no packet is lost or comes twice")
+	attack.Tell(t, "routes with up to 600 next hops, which change while packets go by them",
+		"no packet is lost or comes twice")
 	l := newChain(t, 1)
 	var device int
 	out := l.in("r1", "cat /sys/class/net/h2/ifindex 2>/dev/null || ip -o link show dev h2 | cut -d: -f1")
@@ -228,7 +231,8 @@ func TestManyNextHopsForwarded(t *testing.T) {
 			before := fast()
 			s.run(each * weights)
 			if got := fast() - before; got < uint64(each*weights) {
-				t.Errorf("IPv%d: of %d packets by %d next hops the data path forwarded %d", family, each*weights, n, got)
+				t.Errorf("IPv%d: of %d packets by %d next hops the data path forwarded %d", family,
+					each*weights, n, got)
 			}
 			s.mu.Lock()
 			lowest, highest := 10.0, 0.0
@@ -241,7 +245,8 @@ func TestManyNextHopsForwarded(t *testing.T) {
 				t.Errorf("IPv%d: packets came for %d next hops, want %d", family, len(s.by), n)
 			}
 			s.mu.Unlock()
-			t.Logf("IPv%d, %d next hops: each got %.2f to %.2f of its share of %d packets", family, n, lowest, highest, each*weights)
+			t.Logf("IPv%d, %d next hops: each got %.2f to %.2f of its share of %d packets", family, n, lowest,
+				highest, each*weights)
 			if lowest < 0.4 || highest > 2 { // chance, and 4,096 buckets, make it differ
 				t.Errorf("IPv%d, %d next hops: each got %.2f to %.2f of its share", family, n, lowest, highest)
 			}
@@ -269,7 +274,8 @@ func TestManyNextHopsForwarded(t *testing.T) {
 		if s.duplicated != 0 {
 			t.Errorf("IPv%d: %d packets came twice", family, s.duplicated)
 		}
-		t.Logf("IPv%d: %d changes of the route, %d packets meanwhile, %d of them by the data path", family, changes, s.sent-began, fast()-before)
+		t.Logf("IPv%d: %d changes of the route, %d packets meanwhile, %d of them by the data path", family, changes,
+			s.sent-began, fast()-before)
 		l.byMany(family, device, 0, 126)
 		follows(126)
 	}

@@ -16,8 +16,8 @@ import (
 
 const forwardOther model.Forwarding = "other"
 
-// otherPlane is another plane that steers. It has no tables: a kernel in a namespace of its own, with the router's addresses,
-// gets all of the router's packets by devices, as a virtual switch would.
+// otherPlane is another plane that steers. It has no tables: a kernel in a namespace of its own, with the router's
+// addresses, gets all of the router's packets by devices, as a virtual switch would.
 type otherPlane struct {
 	*lab
 	has     map[model.ID]map[string]int
@@ -48,9 +48,11 @@ func (p *otherPlane) make(j *forward.Job) error {
 	inside := "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"
 	outside := "set -e"
 	for _, ifc := range j.Element.Interfaces {
-		outside += fmt.Sprintf("; ip link add %[1]s type veth peer name %[2]s address %[3]s netns %[4]s", device(j.ID, ifc.Name), ifc.Name, ifc.MAC, path)
+		outside += fmt.Sprintf("; ip link add %[1]s type veth peer name %[2]s address %[3]s netns %[4]s",
+			device(j.ID, ifc.Name), ifc.Name, ifc.MAC, path)
 		for _, a := range ifc.Addresses {
-			inside += fmt.Sprintf("; ip addr add %s dev %s%s", a, ifc.Name, map[bool]string{true: " nodad"}[a.Addr().Is6()])
+			inside += fmt.Sprintf("; ip addr add %s dev %s%s", a, ifc.Name,
+				map[bool]string{true: " nodad"}[a.Addr().Is6()])
 		}
 		inside += "; ip link set up " + ifc.Name
 	}
@@ -73,7 +75,8 @@ func (p *otherPlane) make(j *forward.Job) error {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 	}
-	if out, err := exec.Command("nsenter", "--net="+path, "sh", "-c", inside+"; "+p.routesOf(j.ID.Element)).CombinedOutput(); err != nil {
+	if out, err := exec.Command("nsenter", "--net="+path, "sh", "-c", inside+"; "+
+		p.routesOf(j.ID.Element)).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	p.has[j.ID] = ends
@@ -101,8 +104,8 @@ func (p *otherPlane) Retire(_ context.Context, ids []model.ID) error {
 	return nil
 }
 
-// TestTwoPlanesSteer: what another plane has steered stays so, pass for pass, while this package's planes do what they do; and
-// an element changes between them, both ways, without loss.
+// TestTwoPlanesSteer: what another plane has steered stays so, pass for pass, while this package's planes do what they
+// do; and an element changes between them, both ways, without loss.
 func TestTwoPlanesSteer(t *testing.T) {
 	l := newLab(t)
 	other := &otherPlane{lab: l, has: map[model.ID]map[string]int{}}
@@ -111,7 +114,8 @@ func TestTwoPlanesSteer(t *testing.T) {
 	l.ping()
 	end := l.flood("10.0.2.2")
 	r2 := forward.Steering{Owner: forwardOther}
-	for _, way := range []model.Forwarding{model.ForwardXDP, model.ForwardRouter, model.ForwardXDP, model.ForwardBridge, model.ForwardGuest} {
+	for _, way := range []model.Forwarding{model.ForwardXDP, model.ForwardRouter, model.ForwardXDP, model.ForwardBridge,
+		model.ForwardGuest} {
 		for range 2 {
 			l.pass(planes, map[string]model.Forwarding{"r1": way, "r2": forwardOther})
 			if by := l.fabric.Steered()[id("r1")].Owner; by != way && way != model.ForwardGuest {
@@ -123,20 +127,26 @@ func TestTwoPlanesSteer(t *testing.T) {
 			t.Fatalf("%s: r2 is steered %+v, not %+v; retired %v", way, s, r2, other.retired)
 		}
 		for name, plane := range planes {
-			if ids, err := plane.List(ctx); name != forwardOther && (err != nil || len(ids) > 1 || len(ids) == 1 && ids[0] != id("r1")) {
+			if ids, err := plane.List(ctx); name != forwardOther && (err != nil || len(ids) > 1 || len(ids) == 1 &&
+				ids[0] != id("r1")) {
 				t.Fatalf("%s: %s lists %v: %v", way, name, ids, err)
 			}
 		}
 		before, guest := l.forwarded("r2"), l.byGuest("r2")
 		l.ping()
 		// Whoever asks the router is answered from there, too, and by nobody else.
-		l.in("h2", "ping -c5 -i0.002 -W10 10.0.2.1; ping -c5 -i0.002 -W10 2001:db8:2::1; ip neigh change 10.0.2.1 dev r2 nud probe")
-		l.await("r2 to answer ARP", func() bool { return strings.Contains(l.in("h2", "ip neigh show 10.0.2.1"), "REACHABLE") })
-		if n := l.forwarded("r2"); n.Packets-before.Packets < 90 || n.Packets-before.Packets != n.Companion-before.Companion || len(n.Punted) > 0 || l.byGuest("r2") != guest {
-			t.Errorf("%s: of 90 packets and more r2's other plane got %d, its own stack %d: %+v", way, n.Companion-before.Companion, l.byGuest("r2")-guest, n)
+		l.in("h2", "ping -c5 -i0.002 -W10 10.0.2.1; ping -c5 -i0.002 -W10 2001:db8:2::1; ip neigh change 10.0.2.1 "+
+			"dev r2 nud probe")
+		l.await("r2 to answer ARP",
+			func() bool { return strings.Contains(l.in("h2", "ip neigh show 10.0.2.1"), "REACHABLE") })
+		if n := l.forwarded("r2"); n.Packets-before.Packets < 90 ||
+			n.Packets-before.Packets != n.Companion-before.Companion || len(n.Punted) > 0 || l.byGuest("r2") != guest {
+			t.Errorf("%s: of 90 packets and more r2's other plane got %d, its own stack %d: %+v", way,
+				n.Companion-before.Companion, l.byGuest("r2")-guest, n)
 		}
 	}
-	for _, way := range []model.Forwarding{forwardOther, model.ForwardXDP, forwardOther, model.ForwardRouter, forwardOther, model.ForwardGuest} {
+	for _, way := range []model.Forwarding{forwardOther, model.ForwardXDP, forwardOther, model.ForwardRouter,
+		forwardOther, model.ForwardGuest} {
 		l.pass(planes, map[string]model.Forwarding{"r1": way, "r2": forwardOther})
 		if by := l.fabric.Steered()[id("r1")].Owner; by != way && way != model.ForwardGuest {
 			t.Errorf("r1 is steered by %s, not %s", by, way)

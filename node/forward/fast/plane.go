@@ -1,10 +1,10 @@
-// Package fast is the forwarding plane of `forwarding: xdp`. The fabric's eBPF programs forward a router's transit packets, by
-// tables that follow those of the router's own namespace: mostly at the tc hook, at the driver's (XDP) where a port allows it.
-// The router's own stack, the guest, gets what they leave to it.
+// Package fast is the forwarding plane of `forwarding: xdp`. The fabric's eBPF programs forward a router's transit
+// packets, by tables that follow those of the router's own namespace: mostly at the tc hook, at the driver's (XDP)
+// where a port allows it. The router's own stack, the guest, gets what they leave to it.
 //
-// The planes of `forwarding: router` and `forwarding: bridge` for routers are here, too (Kernel). The same tables say which
-// packets are forwarded for certain, and the node's kernel forwards these in the router's companion. So who forwards is one
-// word in the fabric's tables, and in every case the guest gets what cannot be forwarded for certain.
+// The planes of `forwarding: router` and `forwarding: bridge` for routers are here, too (Kernel). The same tables say
+// which packets are forwarded for certain, and the node's kernel forwards these in the router's companion. So who
+// forwards is one word in the fabric's tables, and in every case the guest gets what cannot be forwarded for certain.
 package fast
 
 import (
@@ -57,8 +57,9 @@ type Memory interface {
 
 // shares are how the node's networks share its tables.
 var shares = fib.Shares{Bytes: int(model.PoolTables), NextHops: model.PoolNextHops,
-	SpareBytes: int(model.PoolTables - model.ReservableTables), SpareNextHops: model.PoolNextHops - model.ReservableNextHops,
-	LittleBytes: int(model.LittleTables), LittleNextHops: model.LittleNextHops}
+	SpareBytes:    int(model.PoolTables - model.ReservableTables),
+	SpareNextHops: model.PoolNextHops - model.ReservableNextHops,
+	LittleBytes:   int(model.LittleTables), LittleNextHops: model.LittleNextHops}
 
 func quotaOf(q model.TableQuota) fib.Quota {
 	return fib.Quota{Bytes: int(q.Tables), NextHops: q.NextHops, Routes: q.Routes, Owned: q.Strict}
@@ -82,8 +83,8 @@ var refreshEvery = 30 * time.Second
 // anybody takes who began to look at them before.
 var freeAfter = 10 * time.Second
 
-// Plane feeds the fabric's tables. mu guards what stands below it, and the fields of routers that say so. A router has a lock of
-// its own, which may be taken while mu is held, never the other way round.
+// Plane feeds the fabric's tables. mu guards what stands below it, and the fields of routers that say so. A router has
+// a lock of its own, which may be taken while mu is held, never the other way round.
 type Plane struct {
 	dirs   instance.NodeDirs
 	fabric Fabric
@@ -121,7 +122,8 @@ func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Pla
 	if log == nil {
 		log = slog.Default()
 	}
-	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{}, slices: map[string]*slice{},
+	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{},
+		slices:   map[string]*slice{},
 		unsynced: map[model.Forwarding]bool{model.ForwardXDP: true}, awaited: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
@@ -136,7 +138,8 @@ func (p *Plane) open() error {
 	if err == nil && chunks > 0 {
 		p.pool, err = fib.Adopt(p.memory, chunks, func(table int) fib.Family { return fib.Family(table % 2) })
 		if err != nil {
-			p.log.Warn("the forwarding tables of an earlier process cannot be used: the guests forward until there are new ones",
+			p.log.Warn("the forwarding tables of an earlier process cannot be used: the guests forward until there "+
+				"are new ones",
 				"error", err)
 		}
 	}
@@ -232,7 +235,8 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 		}
 		synced = synced && results[i].Err == nil && !results[i].Waits
 	}
-	if p.unsynced[way] = !synced; p.pool != nil && !p.forgotten && !slices.Contains(slices.Collect(maps.Values(p.unsynced)), true) {
+	if p.unsynced[way] = !synced; p.pool != nil && !p.forgotten &&
+		!slices.Contains(slices.Collect(maps.Values(p.unsynced)), true) {
 		p.pool.Forget()
 		p.forgotten = true
 	}
@@ -243,7 +247,8 @@ func (p *Plane) prepare(ctx context.Context, jobs []forward.Job, way model.Forwa
 // was returned before no longer holds.
 func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering, error) {
 	if job.Element.Kind != model.Router {
-		return nil, fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID, job.Element.Kind, way)
+		return nil, fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID,
+			job.Element.Kind, way)
 	}
 	ids := make([]model.PortID, len(job.Element.Interfaces))
 	for i := range ids {
@@ -254,7 +259,8 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering
 		return nil, fmt.Errorf("router %s: %w", job.ID, err)
 	}
 	if job.Routes == nil {
-		return nil, fmt.Errorf("router %s: its control plane tells no routes, and forwarding by %s needs them", job.ID, way)
+		return nil, fmt.Errorf("router %s: its control plane tells no routes, and forwarding by %s needs them", job.ID,
+			way)
 	}
 	identity, err := job.Routes.Identity()
 	if err != nil {
@@ -364,7 +370,8 @@ func (p *Plane) look(r *router, way model.Forwarding, result *forward.Prepared) 
 			return
 		}
 		if r.failed() != nil {
-			result.Err = fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id, r.failed())
+			result.Err = fmt.Errorf("router %s: follow its routes: %w; its own stack forwards until that works", r.id,
+				r.failed())
 			return
 		}
 	}

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lab is a node with routers in a row between two hosts: h1 – r1 – … – h2. Link i has 10.0.i.0/24 and 2001:db8:i::/64, .2
-// at h1 and h2, else .1 to the left and .2 to the right.
+// lab is a node with routers in a row between two hosts: h1 – r1 – … – h2. Link i has 10.0.i.0/24 and 2001:db8:i::/64,
+// .2 at h1 and h2, else .1 to the left and .2 to the right.
 type lab struct {
 	testing.TB
 	dirs    instance.NodeDirs
@@ -108,12 +108,14 @@ func newChain(t testing.TB, routers int) *lab {
 	}
 	for i := range routers + 2 {
 		name := l.name(i)
-		e := model.PlacedElement{Name: name, Kind: model.Router, Control: model.ControlNetns, Software: model.SoftwareStatic}
+		e := model.PlacedElement{Name: name, Kind: model.Router, Control: model.ControlNetns,
+			Software: model.SoftwareStatic}
 		if i == 0 || i == routers+1 {
 			e.Kind, e.Software = model.Host, ""
 		}
 		add := func(far string, link, host int) {
-			e.Interfaces = append(e.Interfaces, model.PlacedInterface{Name: far, MTU: 1500, MAC: model.MAC(model.PortID{ID: id(name), Interface: far}),
+			e.Interfaces = append(e.Interfaces, model.PlacedInterface{Name: far, MTU: 1500,
+				MAC: model.MAC(model.PortID{ID: id(name), Interface: far}),
 				Addresses: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.0.%d.%d/24", link, host)),
 					netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::%d/64", link, host))}})
 		}
@@ -153,7 +155,8 @@ func newChain(t testing.TB, routers int) *lab {
 	l.open()
 	l.elements()
 	l.in("h1", "ip route add default via 10.0.0.1; ip -6 route add default via 2001:db8:0::1")
-	l.in("h2", fmt.Sprintf("ip route add default via 10.0.%[1]d.1; ip -6 route add default via 2001:db8:%[1]d::1", routers))
+	l.in("h2", fmt.Sprintf("ip route add default via 10.0.%[1]d.1; ip -6 route add default via 2001:db8:%[1]d::1",
+		routers))
 	l.routes()
 	return l
 }
@@ -270,7 +273,8 @@ func (l *lab) prepare(names ...string) {
 	for _, j := range l.jobs {
 		for _, name := range names {
 			if j.ID.Element == name {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.driver.Routes(j.ID), Quota: l.quota()})
+				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element,
+					Routes: l.driver.Routes(j.ID), Quota: l.quota()})
 			}
 		}
 	}
@@ -361,7 +365,8 @@ func TestPlane(t *testing.T) {
 	l.ping() // whatever of neighbours was not known is known now
 	before1, before2, guest := l.forwarded("r1"), l.forwarded("r2"), l.byGuest("r1")+l.byGuest("r2")
 	l.ping()
-	if n1, n2 := l.forwarded("r1").Packets-before1.Packets, l.forwarded("r2").Packets-before2.Packets; n1 != 80 || n2 != 80 {
+	if n1, n2 := l.forwarded("r1").Packets-before1.Packets,
+		l.forwarded("r2").Packets-before2.Packets; n1 != 80 || n2 != 80 {
 		t.Errorf("of 80 packets each r1 forwarded %d and r2 %d", n1, n2)
 	}
 	if n := l.byGuest("r1") + l.byGuest("r2"); n != guest {
@@ -371,7 +376,8 @@ func TestPlane(t *testing.T) {
 		t.Errorf("listed %v, %v", list, err)
 	}
 	job := forward.Job{ID: id("h1"), Element: l.jobs[0].Element}
-	if r := l.plane.Prepare(ctx, []forward.Job{job}); r[0].Err == nil || !strings.Contains(r[0].Err.Error(), "for routers") {
+	if r := l.plane.Prepare(ctx, []forward.Job{job}); r[0].Err == nil ||
+		!strings.Contains(r[0].Err.Error(), "for routers") {
 		t.Errorf("a host on this plane gave %v", r[0].Err)
 	}
 
@@ -484,14 +490,15 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestDriverHook has the hosts' ports use the driver's hook, and gives it up again: TCP, UDP in fragments, ping and traceroute
-// work the same, and the hosts have their offloads back.
+// TestDriverHook has the hosts' ports use the driver's hook, and gives it up again: TCP, UDP in fragments, ping and
+// traceroute work the same, and the hosts have their offloads back.
 func TestDriverHook(t *testing.T) {
 	l := newLab(t)
 	l.prepare("r1", "r2")
 	l.ping()
 	features := func() string {
-		return l.in("h1", "ethtool -k r1 | grep -E '^(tx-checksumming|tx-vlan-offload|generic-receive-offload|tcp-segmentation-offload):'")
+		return l.in("h1", "ethtool -k r1 | grep -E "+
+			"'^(tx-checksumming|tx-vlan-offload|generic-receive-offload|tcp-segmentation-offload):'")
 	}
 	usual := features()
 	for _, hook := range []model.Hook{model.HookXDP, model.HookAuto, model.HookTC} {
@@ -504,7 +511,8 @@ func TestDriverHook(t *testing.T) {
 				t.Errorf("hook %v: %v\n%s", hook, err, out)
 			}
 		}
-		if use := l.report.Hooks[model.PortID{ID: id("r1"), Interface: "h1"}]; (use.Hook == model.HookXDP) != on || use.Why == "" {
+		if use := l.report.Hooks[model.PortID{ID: id("r1"), Interface: "h1"}]; (use.Hook == model.HookXDP) != on ||
+			use.Why == "" {
 			t.Errorf("hook %s: %+v is reported", hook, use)
 		}
 		if is := features(); (is == usual) == on {
@@ -523,7 +531,8 @@ func TestDriverHook(t *testing.T) {
 		if n := l.byGuest("r1") - guest; n != 0 {
 			t.Errorf("hook %v: the guest forwarded %d", hook, n)
 		}
-		if out, err := l.try("h1", "traceroute -n -q1 -w5 10.0.2.2"); err != nil || !strings.Contains(out, "10.0.0.1") || !strings.Contains(out, "10.0.1.2") {
+		if out, err := l.try("h1", "traceroute -n -q1 -w5 10.0.2.2"); err != nil ||
+			!strings.Contains(out, "10.0.0.1") || !strings.Contains(out, "10.0.1.2") {
 			t.Errorf("hook %v: %v\n%s", hook, err, out)
 		}
 		if on {
@@ -550,12 +559,13 @@ func (l *lab) transfer() {
 	}
 }
 
-// TestNeighboursAreConfirmed gives a router a neighbour's wrong MAC address, of long ago: its own stack would find out when it
-// sends there, and does so although it does not.
+// TestNeighboursAreConfirmed gives a router a neighbour's wrong MAC address, of long ago: its own stack would find out
+// when it sends there, and does so although it does not.
 func TestNeighboursAreConfirmed(t *testing.T) {
 	t.Cleanup(fast.RefreshEvery(100 * time.Millisecond))
 	l := newChain(t, 1)
-	l.in("r1", "for f in 4 6; do sysctl -qw net.ipv$f.neigh.h2.delay_first_probe_time=1 net.ipv$f.neigh.h2.retrans_time_ms=50; done")
+	l.in("r1", "for f in 4 6; do sysctl -qw net.ipv$f.neigh.h2.delay_first_probe_time=1 "+
+		"net.ipv$f.neigh.h2.retrans_time_ms=50; done")
 	l.prepare("r1")
 	for _, to := range []string{"10.0.1.2", "2001:db8:1::2"} {
 		l.in("h1", "ping -c3 -i0.1 -W10 "+to)

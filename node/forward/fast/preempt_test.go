@@ -14,9 +14,10 @@ import (
 )
 
 // TestRunsOfOneProcessor has two threads of one processor send through the routers at the same time, one of them with a
-// priority that lets it interrupt the other at any instruction where the kernel allows that. The programs keep the packet
-// that they work on in memory of the processor's: were one run interrupted by another, packets would be mixed up. It tells
-// something on kernels with PREEMPT_RT (make test-kernel KERNEL_FLAVOUR=rt KERNEL_TESTS=node/forward/fast:Processor).
+// priority that lets it interrupt the other at any instruction where the kernel allows that. The programs keep the
+// packet that they work on in memory of the processor's: were one run interrupted by another, packets would be mixed
+// up. It tells something on kernels with PREEMPT_RT (make test-kernel KERNEL_FLAVOUR=rt
+// KERNEL_TESTS=node/forward/fast:Processor).
 func TestRunsOfOneProcessor(t *testing.T) {
 	l := newChain(t, 4)
 	l.prepare(l.routerNames()...)
@@ -59,10 +60,12 @@ func (l *lab) stream(from, to, address string, policy uint32) *stream {
 		l.Fatal(err)
 	}
 	var receive *net.UDPConn
-	if err := l.driver.Enter(id(to), func() (err error) { receive, err = net.ListenUDP("udp", at); return err }); err != nil {
+	if err := l.driver.Enter(id(to),
+		func() (err error) { receive, err = net.ListenUDP("udp", at); return err }); err != nil {
 		l.Fatal(err)
 	}
-	if err := l.driver.Enter(id(from), func() (err error) { s.send, err = net.DialUDP("udp", nil, at); return err }); err != nil {
+	if err := l.driver.Enter(id(from),
+		func() (err error) { s.send, err = net.DialUDP("udp", nil, at); return err }); err != nil {
 		l.Fatal(err)
 	}
 	l.Cleanup(func() { s.send.Close(); receive.Close() })
@@ -73,7 +76,8 @@ func (l *lab) stream(from, to, address string, policy uint32) *stream {
 			if err != nil {
 				return
 			}
-			if n < 12 || crc32.ChecksumIEEE(packet[4:n]) != binary.BigEndian.Uint32(packet) || binary.BigEndian.Uint64(packet[4:]) != next {
+			if n < 12 || crc32.ChecksumIEEE(packet[4:n]) != binary.BigEndian.Uint32(packet) ||
+				binary.BigEndian.Uint64(packet[4:]) != next {
 				s.spoilt.Add(1)
 			}
 			s.came.Add(1)

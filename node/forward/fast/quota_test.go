@@ -12,16 +12,17 @@ import (
 	"github.com/polyplane/polyplane/node/forward/fast"
 )
 
-// TestQuota has a router's routes not fit into its slice's tables, or its next hops: all is forwarded rightly, by its own stack
-// where need be; with a larger quota the data path takes over by itself; and the memory of tables that nobody needs is given
-// back.
+// TestQuota has a router's routes not fit into its slice's tables, or its next hops: all is forwarded rightly, by its
+// own stack where need be; with a larger quota the data path takes over by itself; and the memory of tables that nobody
+// needs is given back.
 func TestQuota(t *testing.T) {
 	t.Cleanup(fast.FreeAfter(100 * time.Millisecond))
 	l := newChain(t, 1)
 	var batch strings.Builder
 	const routes = 4000
 	for i := range routes {
-		fmt.Fprintf(&batch, "route add 20.%d.%d.0/24 via 10.0.1.2\nroute add 2001:db8:f%03x::/48 via 2001:db8:1::2\n", i/200, i%200, i)
+		fmt.Fprintf(&batch, "route add 20.%d.%d.0/24 via 10.0.1.2\nroute add 2001:db8:f%03x::/48 via 2001:db8:1::2\n",
+			i/200, i%200, i)
 	}
 	file := filepath.Join(t.TempDir(), "routes")
 	if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
@@ -41,7 +42,8 @@ func TestQuota(t *testing.T) {
 	l.slice.Tables = 64 << 10
 	l.prepare("r1")
 	l.await("the tables to be told", func() bool { return account().InSync })
-	if a := account(); a.Lack == nil || *a.Lack != (model.TableLack{Quota: "routes", Limit: 2048}) || len(a.Punted) != 2 {
+	if a := account(); a.Lack == nil || *a.Lack != (model.TableLack{Quota: "routes", Limit: 2048}) ||
+		len(a.Punted) != 2 {
 		t.Errorf("lack %+v, punted %v", a.Lack, a.Punted)
 	}
 	before, guest := l.forwarded("r1"), l.byGuest("r1")
@@ -67,12 +69,14 @@ func TestQuota(t *testing.T) {
 		t.Errorf("of 80 packets the tables forwarded %d, the guest %d", n, g)
 	}
 	a := account()
-	if len(a.Families) != 2 || a.Families[0].Routes < routes || a.Families[1].Routes < routes || a.Families[0].Bytes < 4*routes || a.Families[0].Copy < 8*routes || a.NextHops < 2 {
+	if len(a.Families) != 2 || a.Families[0].Routes < routes || a.Families[1].Routes < routes ||
+		a.Families[0].Bytes < 4*routes || a.Families[0].Copy < 8*routes || a.NextHops < 2 {
 		t.Errorf("%+v", a)
 	}
 
 	l.retire(l.routerIDs()...)
-	l.await("memory to be given back", func() bool { n, err := l.fabric.Tables().Chunks(); return err == nil && n == 0 })
+	l.await("memory to be given back",
+		func() bool { n, err := l.fabric.Tables().Chunks(); return err == nil && n == 0 })
 	ping()
 	l.prepare("r1")
 	before = l.forwarded("r1")

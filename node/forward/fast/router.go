@@ -59,7 +59,8 @@ type follower struct {
 }
 
 func newRouter(p *Plane, job *forward.Job, s *fib.Slice) (*router, error) {
-	r := &router{plane: p, id: job.ID, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}), done: make(chan struct{}),
+	r := &router{plane: p, id: job.ID, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}),
+		done:       make(chan struct{}),
 		interfaces: map[int]mirror.Interface{}, companions: map[model.Forwarding]*follower{}}
 	var err error
 	if r.stream, err = job.Routes.Open(); err != nil {

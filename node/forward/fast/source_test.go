@@ -23,8 +23,8 @@ func (e *elsewhere) Open() (mirror.Stream, error) {
 	return e.Source.Open()
 }
 
-// TestRoutesComeFromTheJob: tables follow the source that the job names, the next one once it is another, and without one the
-// plane says what is missing.
+// TestRoutesComeFromTheJob: tables follow the source that the job names, the next one once it is another, and without
+// one the plane says what is missing.
 func TestRoutesComeFromTheJob(t *testing.T) {
 	l := newChain(t, 1)
 	var job forward.Job
@@ -33,7 +33,8 @@ func TestRoutesComeFromTheJob(t *testing.T) {
 			job = forward.Job{ID: j.ID, Element: j.Element}
 		}
 	}
-	if r := l.plane.Prepare(ctx, []forward.Job{job}); r[0].Err == nil || !strings.Contains(r[0].Err.Error(), "tells no routes") {
+	if r := l.plane.Prepare(ctx, []forward.Job{job}); r[0].Err == nil || !strings.Contains(r[0].Err.Error(),
+		"tells no routes") {
 		t.Errorf("a job without routes gave %+v", r[0])
 	}
 	source := &elsewhere{Source: l.driver.Routes(id("r1")), identity: 1}

@@ -9,9 +9,9 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// A router with many routes takes seconds until its tables have them, and other tenants must not wait for that. So Prepare
-// does not wait: it says for which routers it would have to, and returns. One goroutine for each of these waits in its place.
-// It changes nothing. It only makes Prepare be called again, which looks for itself.
+// A router with many routes takes seconds until its tables have them, and other tenants must not wait for that. So
+// Prepare does not wait: it says for which routers it would have to, and returns. One goroutine for each of these waits
+// in its place. It changes nothing. It only makes Prepare be called again, which looks for itself.
 
 var _ forward.Watcher = (*Plane)(nil)
 
@@ -35,7 +35,8 @@ func (p *Plane) unready(r *router, way model.Forwarding, synced []<-chan struct{
 	}
 	rest := syncTime - time.Since(r.since)
 	if rest <= 0 {
-		return false, fmt.Errorf("router %s: its routes are not yet known to forwarding %s; until they are it is forwarded for as before",
+		return false, fmt.Errorf("router %s: its routes are not yet known to forwarding %s; until they are it is "+
+			"forwarded for as before",
 			r.id, way)
 	}
 	if !r.waiter {

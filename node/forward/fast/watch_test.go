@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// TestNobodyWaitsForARouter: Prepare does not wait for a router whose tables are not what its namespace
-// has. It says so, takes the others, has itself called again when that one is in sync – or cannot be in time, which it then tells.
+// TestNobodyWaitsForARouter: Prepare does not wait for a router whose tables are not what its namespace has. It says
+// so, takes the others, has itself called again when that one is in sync – or cannot be in time, which it then tells.
 func TestNobodyWaitsForARouter(t *testing.T) {
 	l := newLab(t)
 	l.prepare("r1", "r2")
@@ -29,7 +29,8 @@ func TestNobodyWaitsForARouter(t *testing.T) {
 	var jobs []forward.Job
 	for _, j := range l.jobs {
 		if j.ID.Element == "r1" || j.ID.Element == "r2" {
-			jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.driver.Routes(j.ID), Quota: l.quota()})
+			jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element,
+				Routes: l.driver.Routes(j.ID), Quota: l.quota()})
 		}
 	}
 	prepare := func(what string, waits bool) {

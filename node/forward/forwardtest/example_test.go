@@ -19,7 +19,8 @@ import (
 
 // A plane of a few lines, which passes the checks.
 
-// Opener is a forwarding plane that hands all packets of an element to taps, one an interface: whoever opens them forwards.
+// Opener is a forwarding plane that hands all packets of an element to taps, one an interface: whoever opens them
+// forwards.
 type Opener struct{ fabric Fabric }
 
 // Fabric is what the plane needs of the node's fabric.
@@ -64,7 +65,8 @@ func (p *Opener) taps(job forward.Job) (map[string]int, error) {
 			devices[port.Interface] = index
 			continue
 		}
-		tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("opener%d.%d", port.Index, i)}, Mode: netlink.TUNTAP_MODE_TAP}
+		tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("opener%d.%d", port.Index, i)},
+			Mode: netlink.TUNTAP_MODE_TAP}
 		err := netlink.LinkAdd(tap)
 		if err == nil {
 			err = netlink.LinkSetAlias(tap, alias+job.ID.String()+" "+port.Interface)
@@ -128,7 +130,8 @@ func TestOpenerConforms(t *testing.T) {
 	job := func(name string, index int) forward.Job {
 		interfaces := []model.PlacedInterface{{Name: "a"}, {Name: "b"}}
 		return forward.Job{ID: model.ID{Network: "lab", Element: name},
-			Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router, Interfaces: interfaces}},
+			Element: model.NodeElement{PlacedElement: model.PlacedElement{Name: name, Kind: model.Router,
+				Interfaces: interfaces}},
 			Devices: []control.Device{{Interface: "a", Index: index}, {Interface: "b", Index: index + 1}}}
 	}
 	forwardtest.Conforms(t, forwardtest.Subject{

@@ -1,5 +1,5 @@
-// Package forwardtest checks that a forwarding plane does what package forward says, however it forwards. Each plane's tests call
-// Conforms.
+// Package forwardtest checks that a forwarding plane does what package forward says, however it forwards. Each plane's
+// tests call Conforms.
 package forwardtest
 
 import (
@@ -12,14 +12,15 @@ import (
 
 // Subject is a plane under test. The test's thread is in the node's network namespace.
 type Subject struct {
-	// Restart makes the plane, and makes it again as an agent's restart does: it knows nothing of what the one before did.
+	// Restart makes the plane, and makes it again as an agent's restart does: it knows nothing of what the one before
+	// did.
 	Restart func() forward.Plane
 	// Jobs are two elements that their control driver has made.
 	Jobs [2]forward.Job
 	// Spoil makes of a good job one that cannot be forwarded for; nil if there is none such.
 	Spoil func(*forward.Job)
-	// Steer does what the agent does with what planes have ready: the fabric brings the packets there. Nil if the plane does not
-	// look at the fabric.
+	// Steer does what the agent does with what planes have ready: the fabric brings the packets there. Nil if the plane
+	// does not look at the fabric.
 	Steer func(map[model.ID]forward.Steering)
 	// KeepsNothing is a plane that has nothing to list.
 	KeepsNothing bool
@@ -134,7 +135,8 @@ func (c *check) prepares() {
 			c.Fatalf("a plane %s: nobody knows where packets of %s go", c.what, r.ID)
 		}
 		for name := range r.Steering.Devices {
-			if !slices.ContainsFunc(c.s.Jobs[i].Element.Interfaces, func(ifc model.PlacedInterface) bool { return ifc.Name == name }) {
+			if !slices.ContainsFunc(c.s.Jobs[i].Element.Interfaces,
+				func(ifc model.PlacedInterface) bool { return ifc.Name == name }) {
 				c.errorf("%s has a device for interface %q, which it does not have", r.ID, name)
 			}
 		}

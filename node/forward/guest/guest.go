@@ -1,5 +1,5 @@
-// Package guest is the forwarding plane of `forwarding: guest`: the element's own network stack forwards its packets, so
-// there is nothing to prepare.
+// Package guest is the forwarding plane of `forwarding: guest`: the element's own network stack forwards its packets,
+// so there is nothing to prepare.
 package guest
 
 import (

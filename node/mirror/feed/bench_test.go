@@ -54,7 +54,8 @@ func (r *recorder) route(kind, flags uint16, p netip.Prefix, gateway netip.Addr,
 		family = unix.AF_INET6
 	}
 	var scratch [16]byte
-	r.message(kind, flags, []byte{family, byte(p.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BGP, 0, unix.RTN_UNICAST, 0, 0, 0, 0}, func(b []byte) []byte {
+	r.message(kind, flags, []byte{family, byte(p.Bits()), 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BGP, 0,
+		unix.RTN_UNICAST, 0, 0, 0, 0}, func(b []byte) []byte {
 		put := func(kind uint16, v []byte) {
 			b = binary.NativeEndian.AppendUint16(b, uint16(4+len(v)))
 			b = append(binary.NativeEndian.AppendUint16(b, kind), v...)
@@ -112,7 +113,8 @@ func ground(v *mirror.View) {
 		case unix.RTM_GETRULE:
 			write = func(r *recorder) {
 				for priority, table := range map[uint32]byte{0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN} {
-					r.message(unix.RTM_NEWRULE, 0, []byte{d.Family, 0, 0, 0, table, 0, 0, unix.FR_ACT_TO_TBL, 0, 0, 0, 0}, func(b []byte) []byte {
+					r.message(unix.RTM_NEWRULE, 0, []byte{d.Family, 0, 0, 0, table, 0, 0, unix.FR_ACT_TO_TBL, 0, 0, 0,
+						0}, func(b []byte) []byte {
 						return attribute(b, unix.FRA_PRIORITY, u32(priority))
 					})
 				}

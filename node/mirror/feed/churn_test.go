@@ -23,10 +23,14 @@ type churn struct {
 func newChurn(seed uint64, odd bool) *churn {
 	c := &churn{Rand: rand.New(rand.NewPCG(seed, 5)), odd: odd}
 	for i := range 4 {
-		c.prefixes[0] = append(c.prefixes[0], fmt.Sprintf("20.%d.0.0/16", i), fmt.Sprintf("20.%d.%d.0/24", i, i), fmt.Sprintf("20.%d.%d.128/25", i, i),
-			fmt.Sprintf("20.%d.%d.131/32", i, i), fmt.Sprintf("20.%d.0.0/20", i), fmt.Sprintf("10.0.%d.64/26", i), fmt.Sprintf("10.0.%d.66/32", i))
-		c.prefixes[1] = append(c.prefixes[1], fmt.Sprintf("2001:db9:%d::/48", i), fmt.Sprintf("2001:db9:%d:%d::/64", i, i), fmt.Sprintf("2001:db9:%d:%d:8::/77", i, i),
-			fmt.Sprintf("2001:db9:%d:%d::83/128", i, i), fmt.Sprintf("2001:db8:%d::40/122", i), fmt.Sprintf("2001:db8:%d::42/128", i))
+		c.prefixes[0] = append(c.prefixes[0], fmt.Sprintf("20.%d.0.0/16", i), fmt.Sprintf("20.%d.%d.0/24", i, i),
+			fmt.Sprintf("20.%d.%d.128/25", i, i),
+			fmt.Sprintf("20.%d.%d.131/32", i, i), fmt.Sprintf("20.%d.0.0/20", i), fmt.Sprintf("10.0.%d.64/26", i),
+			fmt.Sprintf("10.0.%d.66/32", i))
+		c.prefixes[1] = append(c.prefixes[1], fmt.Sprintf("2001:db9:%d::/48", i),
+			fmt.Sprintf("2001:db9:%d:%d::/64", i, i), fmt.Sprintf("2001:db9:%d:%d:8::/77", i, i),
+			fmt.Sprintf("2001:db9:%d:%d::83/128", i, i), fmt.Sprintf("2001:db8:%d::40/122", i),
+			fmt.Sprintf("2001:db8:%d::42/128", i))
 	}
 	c.prefixes[0] = append(c.prefixes[0], "0.0.0.0/0", "20.0.0.0/8", "20.0.0.0/14")
 	c.prefixes[1] = append(c.prefixes[1], "::/0", "2001:db9::/32", "2001:db9::/29")
@@ -84,20 +88,24 @@ func (c *churn) line() string {
 	case 0:
 		return fmt.Sprintf("nexthop %s id %d via %s", c.one("add", "replace"), c.object(f, 6), c.via(f))
 	case 1:
-		return fmt.Sprintf("nexthop replace id %d group %d,%d/%d", c.object(f, 4)+6, c.object(f, 6), c.object(f, 6), 1+c.IntN(3))
+		return fmt.Sprintf("nexthop replace id %d group %d,%d/%d", c.object(f, 4)+6, c.object(f, 6),
+			c.object(f, 6), 1+c.IntN(3))
 	case 2:
-		return fmt.Sprintf("nexthop %s id %d %s", c.one("replace", "add"), c.object(f, 6), c.one("blackhole", "via "+c.via(f), "via "+c.via(f), "dev "+c.dev()))
+		return fmt.Sprintf("nexthop %s id %d %s", c.one("replace", "add"), c.object(f, 6),
+			c.one("blackhole", "via "+c.via(f), "via "+c.via(f), "dev "+c.dev()))
 	case 3:
 		if c.IntN(2) == 0 {
 			return fmt.Sprintf("nexthop del id %d", c.object(f, 10))
 		}
 	case 4, 5, 6:
-		return fmt.Sprintf("neigh replace %s lladdr 02:00:00:00:00:%02x nud %s", c.via(f), c.IntN(256), c.one("permanent", "reachable", "stale"))
+		return fmt.Sprintf("neigh replace %s lladdr 02:00:00:00:00:%02x nud %s", c.via(f), c.IntN(256),
+			c.one("permanent", "reachable", "stale"))
 	case 7:
 		return "neigh del " + c.via(f)
 	case 8:
 		if c.IntN(3) == 0 {
-			return fmt.Sprintf("link set %s %s", c.dev(), c.one("up", "down", "up", "mtu 1400", "mtu 1500", "address 02:00:00:00:01:01", "address 02:00:00:00:01:02"))
+			return fmt.Sprintf("link set %s %s", c.dev(), c.one("up", "down", "up", "mtu 1400", "mtu 1500",
+				"address 02:00:00:00:01:01", "address 02:00:00:00:01:02"))
 		}
 	case 9:
 		i := c.IntN(links)
@@ -184,12 +192,14 @@ func TestChurn(t *testing.T) {
 				}
 				if round%10 == 9 { // all links up again, so that not all is gone soon
 					for i := range links {
-						lines = append(lines, fmt.Sprintf("link set e%d up", i), fmt.Sprintf("addr add 10.0.%d.1/24 dev e%d", i, i))
+						lines = append(lines, fmt.Sprintf("link set e%d up", i),
+							fmt.Sprintf("addr add 10.0.%d.1/24 dev e%d", i, i))
 					}
 				}
 				ip(t, l.router, true, lines...)
 				if churn.IntN(4) == 0 {
-					ip(t, l.peer, true, fmt.Sprintf("link set p%d %s", churn.IntN(links), churn.one("up", "up", "down")))
+					ip(t, l.peer, true, fmt.Sprintf("link set p%d %s", churn.IntN(links),
+						churn.one("up", "up", "down")))
 				}
 				l.settled(round)
 				p, n := l.compare(k, churn.addresses(), lines)
@@ -197,14 +207,15 @@ func TestChurn(t *testing.T) {
 			}
 			t.Logf("%d probes, %d punted; %+v", probes, punted, l.mirror.Usage())
 			if 10*punted > probes && !c.odd { // IPv6 routes of one metric that the kernel does not make one
-				t.Errorf("%d of %d probes were punted, though there is little that the fast path can't do", punted, probes)
+				t.Errorf("%d of %d probes were punted, though there is little that the fast path can't do", punted,
+					probes)
 			}
 		})
 	}
 }
 
-// compare probes addresses until the fast path agrees with the kernel: the kernel takes note of a carrier some time after
-// it tells of it, or before.
+// compare probes addresses until the fast path agrees with the kernel: the kernel takes note of a carrier some time
+// after it tells of it, or before.
 func (l *lab) compare(k *kernel, addresses []netip.Addr, lines []string) (punted, probes int) {
 	l.t.Helper()
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {

@@ -1,8 +1,8 @@
-// Package feed writes what node/mirror tells into node/fib's tables.
-// A snapshot is filled into tables that no reader knows. Once all of it is told, these replace the tables that readers know,
-// by one store. Later changes are made in place. Where memory or a quota does not suffice for both tables, the old ones give
-// way, and their packets are punted meanwhile. Where it still does not suffice, a next hop becomes Punt, or the whole table
-// does: the guest forwards what the fast path cannot hold. Status says so, and Retry tries again.
+// Package feed writes what node/mirror tells into node/fib's tables. A snapshot is filled into tables that no reader
+// knows. Once all of it is told, these replace the tables that readers know, by one store. Later changes are made in
+// place. Where memory or a quota does not suffice for both tables, the old ones give way, and their packets are punted
+// meanwhile. Where it still does not suffice, a next hop becomes Punt, or the whole table does: the guest forwards what
+// the fast path cannot hold. Status says so, and Retry tries again.
 package feed
 
 import (
@@ -44,8 +44,8 @@ func (s Status) same(o Status) bool {
 type Feed struct {
 	config Config
 
-	// mu guards what stands below it. It is held for a whole batch, and while Port and Changed are called: these must not call the
-	// feed.
+	// mu guards what stands below it. It is held for a whole batch, and while Port and Changed are called: these must
+	// not call the feed.
 	mu      sync.Mutex
 	ids     []fib.ID         // by mirror.ID
 	groups  []bool           // likewise, whether it is one
@@ -247,7 +247,8 @@ func (f *Feed) put(h *mirror.NextHop, held fib.ID) error {
 
 // convert returns a next hop without members in the fast path's form.
 func (f *Feed) convert(h *mirror.NextHop) fib.NextHop {
-	n := fib.NextHop{Kind: fib.Kind(h.Kind), MTU: uint16(min(h.MTU, 1<<16-1)), Destination: fib.MAC(h.MAC), Source: fib.MAC(h.Source)}
+	n := fib.NextHop{Kind: fib.Kind(h.Kind), MTU: uint16(min(h.MTU, 1<<16-1)), Destination: fib.MAC(h.MAC),
+		Source: fib.MAC(h.Source)}
 	if h.Interface != 0 {
 		port, ok := f.config.Port(h.Interface)
 		if !ok {

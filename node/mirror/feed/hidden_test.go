@@ -9,14 +9,15 @@ import (
 	"github.com/polyplane/polyplane/node/mirror"
 )
 
-// TestRoutesThatTheKernelDoesNotList looks at tables in which a route is between the hops of another: the kernel's dump goes
-// on after the last hop, and its look-up finds the route once the hops have no carrier.
+// TestRoutesThatTheKernelDoesNotList looks at tables in which a route is between the hops of another: the kernel's dump
+// goes on after the last hop, and its look-up finds the route once the hops have no carrier.
 func TestRoutesThatTheKernelDoesNotList(t *testing.T) {
 	t.Parallel()
 	l := newRouter(t)
 	l.start(mirror.Options{}, fib.Quota{}, 100)
 	l.waitSynced()
-	ip(t, l.router, false, "route add 2001:db9:1::/48 via 2001:db8:1::3 dev e1", "route append blackhole 2001:db9:1::/48 metric 1024",
+	ip(t, l.router, false, "route add 2001:db9:1::/48 via 2001:db8:1::3 dev e1",
+		"route append blackhole 2001:db9:1::/48 metric 1024",
 		"route append 2001:db9:1::/48 via 2001:db8:1::2 dev e1")
 	l.settled(0)
 	k := newKernel(t, l.router)

@@ -69,7 +69,8 @@ func (k *kernel) look() {
 	})
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		k.all(unix.RTM_GETNEIGH, 12, family, func(p []byte) {
-			const usable = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE | unix.NUD_DELAY
+			const usable = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE |
+				unix.NUD_STALE | unix.NUD_DELAY
 			var address netip.Addr
 			var mac fib.MAC
 			for kind, v := range linux.Attrs(p[12:]) {
@@ -146,8 +147,8 @@ type answer struct {
 	ways   []string
 	length int // of the matching prefix, -1 if not known
 	object bool
-	// carried are the ways without those of several through links without carrier: the kernel marks such a way some time
-	// after its link lost the carrier, and now and then goes on using one that it has not marked.
+	// carried are the ways without those of several through links without carrier: the kernel marks such a way some
+	// time after its link lost the carrier, and now and then goes on using one that it has not marked.
 	carried []string
 }
 
@@ -376,7 +377,8 @@ func (l *lab) same(k *kernel, a netip.Addr) (differs string, punts bool) {
 	}
 	if a.Is4() {
 		want := k.ask(a, true, 0)
-		if !slices.Equal(fast.ways, want.ways) && (len(want.carried) == 0 || !slices.Equal(fast.ways, want.carried)) || want.length >= 0 && fast.length != want.length && !strings.Contains(want.ways[0], "from") {
+		if !slices.Equal(fast.ways, want.ways) && (len(want.carried) == 0 || !slices.Equal(fast.ways, want.carried)) ||
+			want.length >= 0 && fast.length != want.length && !strings.Contains(want.ways[0], "from") {
 			return fmt.Sprintf("%s: %s, the kernel %s", a, fast, want), false
 		}
 		return "", false

@@ -7,7 +7,8 @@ import (
 	"github.com/polyplane/polyplane/node/mirror"
 )
 
-// TestKindsAreTheSame: what the feed converts by its number means the same in both packages, which do not know each other.
+// TestKindsAreTheSame: what the feed converts by its number means the same in both packages, which do not know each
+// other.
 func TestKindsAreTheSame(t *testing.T) {
 	for k := mirror.KindNone; k <= mirror.KindForward; k++ {
 		if got, want := fib.Kind(k).String(), k.String(); got != want {

@@ -111,9 +111,11 @@ const links = 4
 var routerSettings = map[string]string{
 	"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/nexthop_compat_mode": "0",
 	"ipv4/conf/default/ignore_routes_with_linkdown": "1", "ipv6/conf/default/ignore_routes_with_linkdown": "1",
-	"ipv6/conf/default/keep_addr_on_down": "1", "ipv6/conf/default/accept_dad": "0", "ipv6/conf/default/dad_transmits": "0",
-	"ipv6/conf/default/addr_gen_mode": "1", "ipv6/conf/default/accept_ra": "0", "ipv4/conf/default/promote_secondaries": "1",
-	"ipv6/route/max_size": "2147483647",
+	"ipv6/conf/default/keep_addr_on_down": "1", "ipv6/conf/default/accept_dad": "0",
+	"ipv6/conf/default/dad_transmits": "0",
+	"ipv6/conf/default/addr_gen_mode": "1", "ipv6/conf/default/accept_ra": "0",
+	"ipv4/conf/default/promote_secondaries": "1",
+	"ipv6/route/max_size":                   "2147483647",
 }
 
 func newLab(t testing.TB) *lab {

@@ -79,7 +79,8 @@ func BenchmarkLive(b *testing.B) {
 			b.Errorf("%d overruns", u.Overruns)
 		} else {
 			b.ReportMetric(float64(u.Bytes)/float64(u.Routes), "B/route")
-			if u.Routes < len(v4)+len(v6) || l.tables[0].Usage().Routes < len(v4) || l.tables[1].Usage().Routes < len(v6) {
+			if u.Routes < len(v4)+len(v6) || l.tables[0].Usage().Routes < len(v4) ||
+				l.tables[1].Usage().Routes < len(v6) {
 				b.Errorf("of %d routes the mirror has %d, the fast path %d and %d", len(v4)+len(v6), u.Routes,
 					l.tables[0].Usage().Routes, l.tables[1].Usage().Routes)
 			}
@@ -127,15 +128,16 @@ func kernelDump(b *testing.B, l *lab) time.Duration {
 		r.Request(unix.RTM_GETROUTE, 0)
 		r.Raw([]byte{family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 		r.Uint32(unix.RTA_TABLE, unix.RT_TABLE_MAIN)
-		if err := c.Dump(&r, func(uint16, []byte) error { return nil }); err != nil && !errors.Is(err, linux.ErrDumpInterrupted) {
+		if err := c.Dump(&r, func(uint16, []byte) error { return nil }); err != nil &&
+			!errors.Is(err, linux.ErrDumpInterrupted) {
 			b.Fatal(err)
 		}
 	}
 	return time.Since(start)
 }
 
-// BenchmarkChange measures from the kernel's acknowledgement of one route's change to when the fast path has it, while ip(8)
-// writes others.
+// BenchmarkChange measures from the kernel's acknowledgement of one route's change to when the fast path has it, while
+// ip(8) writes others.
 func BenchmarkChange(b *testing.B) {
 	v4, _ := fullTable(b, 1)
 	path := writeTable(b, v4)

@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/node/mirror"
 )
 
-// TestLooksBringNothingBack adds and deletes routes while the kernel's tables are looked at, and looks no more after. What a
-// look read before it was deleted, and told after, was there for good.
+// TestLooksBringNothingBack adds and deletes routes while the kernel's tables are looked at, and looks no more after.
+// What a look read before it was deleted, and told after, was there for good.
 func TestLooksBringNothingBack(t *testing.T) {
 	t.Parallel()
 	l := newRouter(t)

@@ -15,8 +15,9 @@ import (
 	"github.com/polyplane/polyplane/node/mirror"
 )
 
-// TestManyNextHops has routes with more next hops than ip(8) can ask for, and than a group here holds: the fast path has all of
-// them, each with its own MAC address, or leaves the packets to the kernel; and it has them again when they become few.
+// TestManyNextHops has routes with more next hops than ip(8) can ask for, and than a group here holds: the fast path
+// has all of them, each with its own MAC address, or leaves the packets to the kernel; and it has them again when they
+// become few.
 func TestManyNextHops(t *testing.T) {
 	t.Parallel()
 	l := newRouter(t)
@@ -34,7 +35,8 @@ func TestManyNextHops(t *testing.T) {
 	objects := []string{"addr add 10.101.0.1/16 dev e2", "addr add 10.100.0.1/16 dev e1"}
 	for i := range most {
 		for family, base := range map[int]int{4: 1, 6: 1001} {
-			objects = append(objects, fmt.Sprintf("neigh replace %s lladdr 02:00:00:%02x:%02x:%02x dev e%d", hop(family, i), family, i>>8, i&255, 1+i%2),
+			objects = append(objects, fmt.Sprintf("neigh replace %s lladdr 02:00:00:%02x:%02x:%02x dev e%d",
+				hop(family, i), family, i>>8, i&255, 1+i%2),
 				fmt.Sprintf("nexthop replace id %d via %s dev e%d", base+i, hop(family, i), 1+i%2))
 		}
 	}
@@ -59,7 +61,8 @@ func TestManyNextHops(t *testing.T) {
 					paths = binary.NativeEndian.AppendUint32(append(paths, 0, byte(i%3)), uint32(device(1+i%2)))
 					paths = binary.NativeEndian.AppendUint16(paths, uint16(4+len(gateway)))
 					paths = append(binary.NativeEndian.AppendUint16(paths, unix.RTA_GATEWAY), gateway...)
-					members = append(binary.NativeEndian.AppendUint32(members, uint32(base+i)), byte(i%3), 0, 0, 0) // struct nexthop_grp
+					// struct nexthop_grp
+					members = append(binary.NativeEndian.AppendUint32(members, uint32(base+i)), byte(i%3), 0, 0, 0)
 				}
 				if way == "objects" {
 					b.Request(unix.RTM_NEWNEXTHOP, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
@@ -69,7 +72,8 @@ func TestManyNextHops(t *testing.T) {
 				}
 				prefix := netip.MustParsePrefix(prefixes[family])
 				b.Request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
-				b.Raw([]byte{map[int]byte{4: unix.AF_INET, 6: unix.AF_INET6}[family], byte(prefix.Bits()), 0, 0, unix.RT_TABLE_MAIN,
+				b.Raw([]byte{map[int]byte{4: unix.AF_INET, 6: unix.AF_INET6}[family], byte(prefix.Bits()), 0,
+					0, unix.RT_TABLE_MAIN,
 					unix.RTPROT_STATIC, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0})
 				b.Attr(unix.RTA_DST, prefix.Addr().AsSlice())
 				if way == "objects" {
@@ -94,7 +98,8 @@ func TestManyNextHops(t *testing.T) {
 					want[fmt.Sprintf("%d 020000%02x%04x", device(1+i%2), family, i)] = true
 				}
 				var got []string
-				l.wait(fmt.Sprintf("the fast path has %d next hops by %s, or leaves them to the kernel", n, way), func() bool {
+				l.wait(fmt.Sprintf("the fast path has %d next hops by %s, or leaves them to the kernel",
+					n, way), func() bool {
 					got = l.fastAnswer(netip.MustParseAddr(address)).ways
 					if len(got) == 1 && got[0] == "punt" {
 						return n > fib.MaxMembers

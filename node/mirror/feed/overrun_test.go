@@ -31,7 +31,8 @@ func TestOverrun(t *testing.T) {
 				if (i+j+round)%3 == 0 {
 					lines = append(lines, fmt.Sprintf("route del 30.%d.%d.0/24", i, j))
 				} else {
-					lines = append(lines, fmt.Sprintf("route replace 30.%d.%d.0/24 via 10.0.%d.2", i, j, (i+round)%links))
+					lines = append(lines, fmt.Sprintf("route replace 30.%d.%d.0/24 via 10.0.%d.2", i,
+						j, (i+round)%links))
 				}
 			}
 		}
@@ -106,13 +107,15 @@ func TestAnewInAFullQuota(t *testing.T) {
 	ip(t, l.router, false, lines...)
 	l.settled(1)
 	used := l.slice.Usage()
-	for try, quota := range []fib.Quota{{NextHops: used.NextHops}, {NextHops: used.NextHops}, {Routes: used.Routes + 1}, {Routes: used.Routes + 1}} {
+	for try, quota := range []fib.Quota{{NextHops: used.NextHops}, {NextHops: used.NextHops}, {Routes: used.Routes + 1},
+		{Routes: used.Routes + 1}} {
 		l.slice.SetQuota(quota)
 		l.mirror.Restart()
 		l.settled(2 + try)
 		punted, _ := l.compare(k, addresses, nil)
 		if s := l.feed.Status(); punted > 0 || s.Full != nil || l.slice.Usage().NextHops != used.NextHops {
-			t.Errorf("anew with %+v: %d punted, %+v, %+v in use of what were %+v", quota, punted, s, l.slice.Usage(), used)
+			t.Errorf("anew with %+v: %d punted, %+v, %+v in use of what were %+v", quota, punted, s,
+				l.slice.Usage(), used)
 		}
 	}
 }

@@ -28,7 +28,8 @@ type Client struct {
 	name   string
 	// remote is set where the manager is reached over TLS.
 	remote *remote
-	// lock is the instance's: who holds it starts a manager that has ended again. patience is how long that is waited for.
+	// lock is the instance's: who holds it starts a manager that has ended again. patience is how long that is waited
+	// for.
 	lock     string
 	patience time.Duration
 	// most bounds answers that are no streams, in bytes; zero bounds nothing.
@@ -87,9 +88,11 @@ type NotRunningError struct {
 
 func (e *NotRunningError) Error() string {
 	if e.Restarting {
-		return fmt.Sprintf("polyplane '%s' does not answer: its manager is starting, or being started again; try again in a moment", e.Instance)
+		return fmt.Sprintf("polyplane '%s' does not answer: its manager is starting, or being started again; try "+
+			"again in a moment", e.Instance)
 	}
-	return fmt.Sprintf("polyplane '%s' is not running: start it with `%s`", e.Instance, instance.Command(e.Instance, "up"))
+	return fmt.Sprintf("polyplane '%s' is not running: start it with `%s`", e.Instance,
+		instance.Command(e.Instance, "up"))
 }
 
 func (e *NotRunningError) Unwrap() error { return e.cause }
@@ -162,7 +165,8 @@ func path(segments ...string) string {
 }
 
 // open sends a request and returns the answer once its head is there and says that all is well.
-func (c *Client) open(ctx context.Context, method, path string, query url.Values, header http.Header, in any) (*http.Response, error) {
+func (c *Client) open(ctx context.Context, method, path string, query url.Values, header http.Header,
+	in any) (*http.Response, error) {
 	var body []byte
 	if in != nil {
 		var err error
@@ -205,7 +209,8 @@ func (c *Client) kept() bool {
 }
 
 // try is open once.
-func (c *Client) try(ctx context.Context, method, path string, query url.Values, header http.Header, body []byte) (*http.Response, error) {
+func (c *Client) try(ctx context.Context, method, path string, query url.Values, header http.Header,
+	body []byte) (*http.Response, error) {
 	target := "http://polyplane" + path
 	if c.remote != nil {
 		target = "https://" + c.remote.server + path
@@ -266,11 +271,13 @@ func (c *Client) explain(err error) error {
 		return nil
 	case c.remote != nil:
 		return c.explainRemote(err)
-	case errors.As(err, &op) && op.Op == "dial" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
+	case errors.As(err, &op) && op.Op == "dial" &&
+		(errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)):
 		return &NotRunningError{Instance: c.name, cause: err}
 	case errors.As(err, &op) && op.Op == "dial" && errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("polyplane '%s' does not let this user in (%s): run the command as root", c.name, c.socket)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf("the connection to polyplane '%s' broke off: %w", c.name, err)
 	}
 	var u *url.Error

@@ -42,7 +42,10 @@ func TestRestartingManagerIsWaitedFor(t *testing.T) {
 	c := New(d).Patient(time.Hour)
 	defer c.Close()
 	served := make(chan error, 1)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"instance":"x"}`)) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.Write([]byte(`{"instance":"x"}`))
+	})}
 	answer := make(chan error, 1)
 	go func() {
 		pong, err := c.Ping(t.Context())

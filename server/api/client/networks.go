@@ -31,7 +31,8 @@ func (c *Client) Network(ctx context.Context, name string) (model.Record, error)
 
 // Apply makes the network be like the document, whole: either all of it is accepted, stored and on its way to the
 // nodes when Apply returns, or it is refused with all reasons and nothing has changed.
-func (c *Client) Apply(ctx context.Context, network model.Network, options model.ApplyOptions) (model.ApplyResult, error) {
+func (c *Client) Apply(ctx context.Context, network model.Network,
+	options model.ApplyOptions) (model.ApplyResult, error) {
 	q := url.Values{}
 	if options.DryRun {
 		q.Set("dryRun", "true")
@@ -49,9 +50,10 @@ func (c *Client) Apply(ctx context.Context, network model.Network, options model
 	return out, c.do(ctx, http.MethodPut, path("networks", network.Name), q, network, &out)
 }
 
-// ApplyAll makes networks be like the documents, as Apply does: all of them, or – should one be refused – none. The results
-// are in the documents' order; the documents' own Base counts, not that of the options.
-func (c *Client) ApplyAll(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error) {
+// ApplyAll makes networks be like the documents, as Apply does: all of them, or – should one be refused – none. The
+// results are in the documents' order; the documents' own Base counts, not that of the options.
+func (c *Client) ApplyAll(ctx context.Context, documents []model.Document,
+	options model.ApplyOptions) ([]model.ApplyResult, error) {
 	q := url.Values{}
 	if options.DryRun {
 		q.Set("dryRun", "true")
@@ -109,7 +111,8 @@ func (c *Client) Policies(ctx context.Context, network string) ([]model.PolicyVi
 }
 
 // SetPolicy sets an administrator's policy.
-func (c *Client) SetPolicy(ctx context.Context, network string, request model.PolicyRequest) ([]model.PolicyView, error) {
+func (c *Client) SetPolicy(ctx context.Context, network string,
+	request model.PolicyRequest) ([]model.PolicyView, error) {
 	var out []model.PolicyView
 	return out, c.do(ctx, http.MethodPatch, path("networks", network, "policy"), nil, request, &out)
 }
@@ -127,7 +130,8 @@ func (c *Client) Quotas(ctx context.Context) ([]model.QuotaStatus, error) {
 }
 
 // SetQuota changes a quota.
-func (c *Client) SetQuota(ctx context.Context, kind model.QuotaKind, name string, request model.QuotaRequest) (model.QuotaStatus, error) {
+func (c *Client) SetQuota(ctx context.Context, kind model.QuotaKind, name string,
+	request model.QuotaRequest) (model.QuotaStatus, error) {
 	var out model.QuotaStatus
 	return out, c.do(ctx, http.MethodPatch, path("quotas", string(kind), name), nil, request, &out)
 }

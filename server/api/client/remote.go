@@ -51,7 +51,8 @@ func newRemote(server, token string, security *tls.Config) *Client {
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 			defer cancel()
-			return (&tls.Dialer{NetDialer: &net.Dialer{Control: tunnel.GiveUp}, Config: security}).DialContext(ctx, "tcp", server)
+			return (&tls.Dialer{NetDialer: &net.Dialer{Control: tunnel.GiveUp}, Config: security}).DialContext(ctx,
+				"tcp", server)
 		},
 		IdleConnTimeout: 30 * time.Second,
 	}
@@ -82,14 +83,17 @@ func (c *Client) explainRemote(err error) error {
 	switch {
 	case errors.As(err, &wrong):
 		if errors.As(err, &expired) && expired.Reason == x509.Expired {
-			return &RemoteError{c.remote.server, fmt.Errorf("its certificate is not valid now (%w): is this machine's clock right?", expired)}
+			return &RemoteError{c.remote.server,
+				fmt.Errorf("its certificate is not valid now (%w): is this machine's clock right?", expired)}
 		}
 		return &RemoteError{c.remote.server, wrong}
 	case errors.As(err, &op) && op.Op == "remote error":
-		return &RemoteError{c.remote.server, fmt.Errorf("it refuses this node's certificate (%w): if it has expired, have the node join again", op.Err)}
+		return &RemoteError{c.remote.server,
+			fmt.Errorf("it refuses this node's certificate (%w): if it has expired, have the node join again", op.Err)}
 	case errors.As(err, &op) && op.Op == "dial":
 		return &RemoteError{c.remote.server, op.Err}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return &RemoteError{c.remote.server, fmt.Errorf("the connection broke off: %w", err)}
 	case errors.Is(err, context.Canceled):
 		return err

@@ -41,10 +41,11 @@ func (c *Client) Logs(ctx context.Context, id model.ID, follow bool) (io.ReadClo
 	return resp.Body, nil
 }
 
-// Capture returns what passes the interface, both directions, as a pcapng stream (draft-ietf-opsawg-pcapng), until closed.
-// GET …/capture?interface=NAME
+// Capture returns what passes the interface, both directions, as a pcapng stream (draft-ietf-opsawg-pcapng), until
+// closed. GET …/capture?interface=NAME
 func (c *Client) Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, http.MethodGet, element(port.ID, "capture"), url.Values{"interface": {port.Interface}}, nil, nil)
+	resp, err := c.open(ctx, http.MethodGet, element(port.ID, "capture"),
+		url.Values{"interface": {port.Interface}}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,8 @@ func (c *Client) Capture(ctx context.Context, port model.PortID) (io.ReadCloser,
 
 // Evidence reads the capture that is kept of an element in quarantine.
 func (c *Client) Evidence(ctx context.Context, id model.ID) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, http.MethodGet, element(id, "capture"), url.Values{"interface": {""}, "kept": {"true"}}, nil, nil)
+	resp, err := c.open(ctx, http.MethodGet, element(id, "capture"),
+		url.Values{"interface": {""}, "kept": {"true"}}, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +104,8 @@ func (c *Client) attach(ctx context.Context, path string, command control.Comman
 	conn, ok := resp.Body.(io.ReadWriteCloser)
 	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
 		resp.Body.Close()
-		return 0, fmt.Errorf("%s: the other side does not speak %s (HTTP status %d)", path, wire.Protocol, resp.StatusCode)
+		return 0, fmt.Errorf("%s: the other side does not speak %s (HTTP status %d)", path,
+			wire.Protocol, resp.StatusCode)
 	}
 	exit, err := wire.Attach(ctx, wire.NewConn(conn, nil), stdio)
 	if err == nil && exit.Error != "" {

@@ -53,11 +53,11 @@ func (c *Client) Register(ctx context.Context, node string, r model.Registration
 	return c.do(ctx, http.MethodPost, path("nodes", node, "register"), nil, r, nil)
 }
 
-// WatchDesired calls f with everything the node shall have, at once and after every change of it. The manager tells only what
-// has changed; what f is given shares the rest with what it was given before, and nobody may change it. While f works,
-// changes pile up into one. The open watch is also what makes the node count as alive. It returns f's error, the
-// context's, that the connection broke, or that what was told does not fit together; the caller registers again and tries
-// anew, and is told everything.
+// WatchDesired calls f with everything the node shall have, at once and after every change of it. The manager tells
+// only what has changed; what f is given shares the rest with what it was given before, and nobody may change it. While
+// f works, changes pile up into one. The open watch is also what makes the node count as alive. It returns f's error,
+// the context's, that the connection broke, or that what was told does not fit together; the caller registers again and
+// tries anew, and is told everything.
 func (c *Client) WatchDesired(ctx context.Context, node string, f func(model.NodeState) error) error {
 	var all model.Assembly
 	q := url.Values{"changes": {"true"}}

@@ -1,5 +1,5 @@
-// Package form is the file as people write it: the keys, and what they take. The JSON Schema and docs/file-format.md are
-// generated from these types and their comments.
+// Package form is the file as people write it: the keys, and what they take. The JSON Schema and docs/file-format.md
+// are generated from these types and their comments.
 package form
 
 import (
@@ -40,11 +40,11 @@ type Network struct {
 	Hosts Hosts `yaml:"hosts"`
 	// The switches, each a layer-2 segment: names, or names with what they are. Connected switches are one segment.
 	Switches Switches `yaml:"switches"`
-	// The links: `a -- b`, with interfaces `a:eth0 -- b:eth1`, with prefixes `a -- b: 10.0.0.0/30`, or with a mapping of
-	// what they have.
+	// The links: `a -- b`, with interfaces `a:eth0 -- b:eth1`, with prefixes `a -- b: 10.0.0.0/30`, or with a mapping
+	// of what they have.
 	Links []Link `yaml:"links"`
-	// Where the network meets the world, by name: `a -- eth1` for a real device, `a -- internet` for the machine's uplink with
-	// NAT, or a mapping.
+	// Where the network meets the world, by name: `a -- eth1` for a real device, `a -- internet` for the machine's
+	// uplink with NAT, or a mapping.
 	Edges Edges `yaml:"edges"`
 	// Copies of what passes links, for hosts that look at them.
 	Mirrors []Mirror `yaml:"mirrors"`
@@ -54,8 +54,9 @@ type Network struct {
 	Node ast.Node `yaml:"-"`
 }
 
-// Intents are the routing protocols that a router shall speak; FRR's or BIRD's configuration is generated from them. For
-// a whole network they are every router's, and a router's own fields come before them; `false` takes a protocol away.
+// Intents are the routing protocols that a router shall speak; FRR's or BIRD's configuration is generated from them.
+// For a whole network they are every router's, and a router's own fields come before them; `false` takes a protocol
+// away.
 type Intents struct {
 	// OSPF version 2 (RFC 2328), which carries IPv4; `{}` puts all interfaces and the loopback into area 0.
 	OSPF *OSPF `yaml:"ospf"`
@@ -136,9 +137,10 @@ type Common struct {
 
 // Policy is what is done to elements that do what they should not.
 type Policy struct {
-	// When the node's watch finds that it attacks: tell (an event says so, nothing else happens: the default), quarantine (its
-	// links are cut; it, its state and a capture of its last packets are kept, until `polyplane release`), stop, or delete (it is
-	// taken out of the network; its disk goes to the trash). An administrator's `polyplane policy` comes before it.
+	// When the node's watch finds that it attacks: tell (an event says so, nothing else happens: the default),
+	// quarantine (its links are cut; it, its state and a capture of its last packets are kept, until `polyplane
+	// release`), stop, or delete (it is taken out of the network; its disk goes to the trash). An administrator's
+	// `polyplane policy` comes before it.
 	Attack model.AttackPolicy `yaml:"attack"`
 }
 
@@ -146,12 +148,12 @@ type Policy struct {
 type Router struct {
 	Common  `yaml:",inline"`
 	Intents `yaml:",inline"`
-	// The routing software: frr (the default where there is an intent or a configuration), bird, static (the kernel's own
-	// routes and no process: the default elsewhere) or none.
+	// The routing software: frr (the default where there is an intent or a configuration), bird, static (the kernel's
+	// own routes and no process: the default elsewhere) or none.
 	Software model.Software `yaml:"software"`
-	// Where the node takes its packets with forwarding: xdp: auto (in the driver of real devices that have such a hook; on the
-	// tc hook of veths), tc (on the tc hook everywhere), or xdp (in the driver everywhere: for elements that send and receive
-	// frames by XDP; TCP of others loses its large segments). auto when left out.
+	// Where the node takes its packets with forwarding: xdp: auto (in the driver of real devices that have such a hook;
+	// on the tc hook of veths), tc (on the tc hook everywhere), or xdp (in the driver everywhere: for elements that
+	// send and receive frames by XDP; TCP of others loses its large segments). auto when left out.
 	Hook model.Hook `yaml:"hook"`
 	// Its interfaces by name, with addresses or with a mapping. Interfaces that only links mention need no entry.
 	Interfaces Interfaces `yaml:"interfaces"`
@@ -261,24 +263,25 @@ type Edge struct {
 	Device string `yaml:"device"`
 	// 1 to 4094; untagged when left out.
 	VLAN int `yaml:"vlan"`
-	// Whether frames with VLAN tags of their own pass, both ways; else they are dropped. Without `vlan` a trunk takes all of the
-	// device, which no other edge, of no network, can then have a part of.
+	// Whether frames with VLAN tags of their own pass, both ways; else they are dropped. Without `vlan` a trunk takes
+	// all of the device, which no other edge, of no network, can then have a part of.
 	Trunk bool `yaml:"trunk"`
 	// The node that has the device; needed where there are several. An internet edge needs none.
 	Node string `yaml:"node"`
-	// Instead of a device the way out by the machine's uplink, with source NAT: `{}`. Routers at its end (of a switch: on the
-	// segment), or hosts where there is no router, get it as their default gateway.
+	// Instead of a device the way out by the machine's uplink, with source NAT: `{}`. Routers at its end (of a switch:
+	// on the segment), or hosts where there is no router, get it as their default gateway.
 	Internet *Internet `yaml:"internet"`
 }
 
-// Mirror copies what passes a link, both ways, to a host. There the copies come in by an interface of their own, without addresses; what
-// is sent from it goes nowhere. The link itself notices nothing.
+// Mirror copies what passes a link, both ways, to a host. There the copies come in by an interface of their own,
+// without addresses; what is sent from it goes nowhere. The link itself notices nothing.
 type Mirror struct {
 	// The link's name, like h1--r1. A link has one mirror.
 	Link string `yaml:"link"`
 	// The host, or host:interface, that gets the copies; the interface is mirror0, mirror1 and so on when left out.
 	To string `yaml:"to"`
-	// What all copies together may take; 100Mbit when left out, and never more than the slice's. Packets beyond it are not copied.
+	// What all copies together may take; 100Mbit when left out, and never more than the slice's. Packets beyond it are
+	// not copied.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
 
 	Node ast.Node `yaml:"-"`
@@ -286,15 +289,16 @@ type Mirror struct {
 
 // Internet is what an edge to the machine's uplink has.
 type Internet struct {
-	// Ports of the machine that lead to an element's: `2222:h1:22`, `5353:h2:53/udp`, `127.0.0.1:8080:h1:80`. Below 61000.
+	// Ports of the machine that lead to an element's: `2222:h1:22`, `5353:h2:53/udp`, `127.0.0.1:8080:h1:80`. Below
+	// 61000.
 	Forwards Forwards `yaml:"forwards"`
 }
 
 // Slice is the network's share of the substrate.
 type Slice struct {
 	Said Said[model.Slice] `yaml:",inline"`
-	// shared (the default): bounded where it says so, competing for the rest; or strict: bandwidth and packets, and cpu and
-	// memory of every element must be said, and are reserved, and so tables and nexthops if any router's forwarding is not guest. Its links between nodes that have no bandwidth reserve that of
-	// the slice.
+	// shared (the default): bounded where it says so, competing for the rest; or strict: bandwidth and packets, and cpu
+	// and memory of every element must be said, and are reserved, and so tables and nexthops if any router's forwarding
+	// is not guest. Its links between nodes that have no bandwidth reserve that of the slice.
 	Mode string `yaml:"mode"`
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Said are those keys of a list of the model's that a mapping states. A key that is stated as zero is told from one that is not
-// stated: where defaults say something, a zero takes it back.
+// Said are those keys of a list of the model's that a mapping states. A key that is stated as zero is told from one
+// that is not stated: where defaults say something, a zero takes it back.
 type Said[T interface{ Keys() []model.Key[T] }] struct {
 	Value T
 	said  uint64 // by the keys' places in the list
@@ -66,7 +66,8 @@ func (s *Said[T]) Zeros() (keys []string) {
 	return keys
 }
 
-// Nothings calls f for each key that is stated as zero where that says nothing: it takes nothing back, and zero is no value.
+// Nothings calls f for each key that is stated as zero where that says nothing: it takes nothing back, and zero is no
+// value.
 func (s *Said[T]) Nothings(defaults *Said[T], f func(key, why string)) {
 	for i, k := range s.Value.Keys() {
 		if s.said>>i&1 == 1 && k.Nothing != "" && k.Zero(&s.Value) && k.Zero(&defaults.Value) {

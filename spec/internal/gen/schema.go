@@ -15,7 +15,8 @@ import (
 )
 
 // required are the keys that must be there, by type.
-var required = map[string][]string{"Network": {"network"}, "Edge": {"end"}, "Neighbor": {"address", "as"}, "Route": {"to"}}
+var required = map[string][]string{"Network": {"network"}, "Edge": {"end"},
+	"Neighbor": {"address", "as"}, "Route": {"to"}}
 
 func (c comments) schema() ([]byte, error) {
 	b := schemaBuilder{c, jsonschema.Definitions{}}
@@ -127,9 +128,11 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return enum(model.Softwares)
 	case reflect.TypeFor[model.RouteType]():
 		return enum(model.RouteTypes)
-	case reflect.TypeFor[form.Prefixes](), reflect.TypeFor[form.Loopbacks](), reflect.TypeFor[form.Addrs](), reflect.TypeFor[form.Words]():
+	case reflect.TypeFor[form.Prefixes](), reflect.TypeFor[form.Loopbacks](), reflect.TypeFor[form.Addrs](),
+		reflect.TypeFor[form.Words]():
 		return several(&schema{Type: "string"})
-	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.ISIS](), reflect.TypeFor[*form.BGP](), reflect.TypeFor[*form.RIP]():
+	case reflect.TypeFor[*form.OSPF](), reflect.TypeFor[*form.ISIS](), reflect.TypeFor[*form.BGP](),
+		reflect.TypeFor[*form.RIP]():
 		return anyOf(b.ref(t.Elem()), &schema{Type: "boolean"}, null())
 	case reflect.TypeFor[form.Routers]():
 		return named(reflect.TypeFor[form.Router]())
@@ -149,7 +152,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		one := uint64(1)
 		ends := `^` + end + ` +-- +` + end + `$`
 		m := mapping(jsonschema.FalseSchema)
-		m.PatternProperties = map[string]*schema{ends: anyOf(several(&schema{Type: "string"}), b.ref(reflect.TypeFor[form.LinkValue]()), null())}
+		m.PatternProperties = map[string]*schema{ends: anyOf(several(&schema{Type: "string"}),
+			b.ref(reflect.TypeFor[form.LinkValue]()), null())}
 		m.MinProperties, m.MaxProperties = &one, &one
 		return anyOf(text(`^`+end+` +-- +`+end+`(: .*)?$`), m)
 	case reflect.TypeFor[form.Expect]():
@@ -157,7 +161,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 	case reflect.TypeFor[form.Route]():
 		return anyOf(&schema{Type: "string"}, b.ref(t))
 	case reflect.TypeFor[form.Config]():
-		file := &schema{Type: "object", Properties: jsonschema.NewProperties(), AdditionalProperties: jsonschema.FalseSchema, Required: []string{"file"}}
+		file := &schema{Type: "object", Properties: jsonschema.NewProperties(),
+			AdditionalProperties: jsonschema.FalseSchema, Required: []string{"file"}}
 		file.Properties.Set("file", &schema{Type: "string", Description: "Where the text is, relative to this file."})
 		one := anyOf(&schema{Type: "string"}, file)
 		return anyOf(&schema{Type: "string"}, file, mapping(one))

@@ -1,5 +1,5 @@
-// Command soak runs the chaos harness for long: `make soak`. It prints what happens as it does, and at the end the seed,
-// the matrix of operations and faults, and how long the platform took to be back.
+// Command soak runs the chaos harness for long: `make soak`. It prints what happens as it does, and at the end the
+// seed, the matrix of operations and faults, and how long the platform took to be back.
 package main
 
 import (
@@ -25,7 +25,8 @@ func main() {
 	flag.IntVar(&c.Every, "every", 15, "compare everything after so many operations")
 	flag.Uint64Var(&c.Seed, "seed", 0, "repeat the run of this seed (0: a new one)")
 	flag.BoolVar(&c.Cluster, "cluster", false, "keep the networks in an external etcd of three members")
-	rounds := flag.Int("measure", 0, "kill each of the platform's processes once, in so many instances, and measure how long they take to be back")
+	rounds := flag.Int("measure", 0,
+		"kill each of the platform's processes once, in so many instances, and measure how long they take to be back")
 	faults := flag.String("faults", "", "only these faults, separated by commas")
 	flag.Parse()
 	if *faults != "" {

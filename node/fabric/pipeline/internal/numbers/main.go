@@ -1,5 +1,5 @@
-// Program numbers writes numbers.go of package pipeline: the flags, kinds and reasons that the eBPF programs and the agent must
-// agree about, as c/tables.h says them, with their comments.
+// Program numbers writes numbers.go of package pipeline: the flags, kinds and reasons that the eBPF programs and the
+// agent must agree about, as c/tables.h says them, with their comments.
 package main
 
 import (
@@ -27,8 +27,9 @@ var groups = []struct{ c, goes, doc string }{
 }
 
 // spelled are names that are not spelled as words.
-var spelled = map[string]string{"PORT_OFF4": "OffIPv4", "PORT_OFF6": "OffIPv6", "PORT_XDP": "XDP", "PORT_TC": "TC", "PORT_ROUTER": "routerShift",
-	"PUNT_TTL": "PuntTTL", "PUNT_MTU": "PuntMTU"}
+var spelled = map[string]string{"PORT_OFF4": "OffIPv4", "PORT_OFF6": "OffIPv6", "PORT_XDP": "XDP", "PORT_TC": "TC",
+	"PORT_ROUTER": "routerShift",
+	"PUNT_TTL":    "PuntTTL", "PUNT_MTU": "PuntMTU"}
 
 func name(c, beginning, goes string) string {
 	if s, ok := spelled[c]; ok {
@@ -70,7 +71,8 @@ func numbers(header string) ([]byte, error) {
 			if m[3] != "" {
 				comment = " // " + m[3]
 			}
-			lines = append(lines, fmt.Sprintf("\t%s%s = %s%s\n", name(m[1], g.c, g.goes), kind, suffix.ReplaceAllString(m[2], "$1"), comment))
+			lines = append(lines, fmt.Sprintf("\t%s%s = %s%s\n", name(m[1], g.c, g.goes), kind,
+				suffix.ReplaceAllString(m[2], "$1"), comment))
 		}
 		if len(lines) == 0 {
 			return nil, fmt.Errorf("the header has no number that begins with %s", g.c)
