@@ -13,8 +13,9 @@ import (
 // mostColumns is how wide a line of Go is at most, with tabs of four.
 const mostColumns = 120
 
-// TestLinesAreNarrow: two files side by side fit a screen. What cannot be broken is left out: texts over several lines, commands
-// for tools, which stay on their line, tables in the documents of packages, and struct tags. Tests may have a few wider ones.
+// TestLinesAreNarrow: two files side by side fit a screen. What cannot be broken is left out: texts over several lines,
+// commands for tools, which stay on their line, tables in the documents of packages, and struct tags. Tests may have a
+// few wider ones.
 func TestLinesAreNarrow(t *testing.T) {
 	var files []string
 	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
@@ -36,7 +37,8 @@ func TestLinesAreNarrow(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil || strings.HasSuffix(file, "_test.go") || strings.Contains(string(text[:min(len(text), 300)]), "Code generated") {
+		if err != nil || strings.HasSuffix(file, "_test.go") ||
+			strings.Contains(string(text[:min(len(text), 300)]), "Code generated") {
 			continue
 		}
 		verbatim := verbatimLines(text)

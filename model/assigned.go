@@ -49,8 +49,8 @@ type Override struct {
 	// Quarantined cuts the element's links: nothing comes to it or from it, whoever forwards, and the far ends lose
 	// their carrier. The element itself, its processes and its own carrier stay. Only a release ends it.
 	Quarantined bool `json:"quarantined,omitempty"`
-	// Reason is why, in words; Decided is when the latest incident was of which is decided what becomes of the element
-	// (Incident.At, in nanoseconds since 1970).
+	// Reason is why, in words. Decided is the time of the latest incident that somebody has decided about (Incident.At,
+	// in nanoseconds since 1970): the node need not keep the links cut for that one.
 	Reason  string `json:"reason,omitempty"`
 	Decided int64  `json:"decided,omitempty"`
 	// Held tells that an administrator, or an administrator's policy, put it into quarantine: its owner cannot release

@@ -9,12 +9,12 @@ type Beat struct {
 	Turns uint64 `json:"turns"`
 	// Step is what the loop is at, in words; empty while it waits for something to do.
 	Step string `json:"step,omitempty"`
-	// Still is for how long the loop has made no progress, in time in which the agent itself could run.
+	// Still is how long the loop has made no progress. Time in which the whole agent could not run does not count.
 	Still Duration `json:"still,omitempty"`
 }
 
-// The times of a lease. None of them is of a clock on the wall, and time in which who listens could not hear does not
-// count.
+// The times of a lease. They are measured by monotonic clocks, so that setting a clock changes nothing. Time in which
+// the listener itself could not run does not count.
 const (
 	// BeatEvery is how often an agent beats.
 	BeatEvery = 2 * time.Second
@@ -30,9 +30,9 @@ type Condition string
 
 const (
 	Ready Condition = "ready"
-	// NotReady says so itself, or its agent's loop does not come round, or its agent has just gone.
+	// NotReady is a node that says so itself, whose agent's loop does not come round, or whose agent has just gone.
 	NotReady Condition = "notReady"
-	// Unknown has not been heard of for the time of a lease.
+	// Unknown is a node that nothing was heard of for the time of a lease.
 	Unknown Condition = "unknown"
 )
 

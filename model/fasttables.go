@@ -2,10 +2,12 @@ package model
 
 import "fmt"
 
-// What a node has for the forwarding tables of the routers that it forwards for (forwarding: xdp, router or bridge),
-// and how slices share it: strict slices own their quotas, in all at most Reservable; shared ones compete for what
-// these leave, each up to its own quota; and what is not Reservable only shared slices get that hold little, so that
-// however much large ones take, small networks forward on the fast path.
+// A node has so much room for the forwarding tables of the routers that it forwards for (forwarding: xdp, router or
+// bridge). Slices share it:
+//   - strict slices own their quotas, all together at most Reservable;
+//   - shared slices compete for what is left, each up to its own quota;
+//   - the rest, which is not Reservable, is kept for shared slices that hold little. So small networks are forwarded
+//     fast, however much large ones take.
 const (
 	PoolTables   = Bytes(256 << 20)
 	PoolNextHops = 1<<16 - 8 // the first eight numbers are not theirs
@@ -23,8 +25,8 @@ const (
 	DefaultPunts    = 10000
 )
 
-// tableBytesRoute is how many bytes of its quota go with a route at least: it bounds the copy of the routes that the
-// agent keeps.
+// tableBytesRoute is the least that one route counts for in a slice's quota, in bytes. It bounds the copy of the routes
+// that the agent keeps.
 const tableBytesRoute = 32
 
 // TableQuota is what a slice's routers that nodes forward for may have on each node, in words and figures.

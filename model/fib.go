@@ -109,9 +109,9 @@ const (
 // Trace is what becomes of a packet at one router.
 type Trace struct {
 	Verdict Verdict `json:"verdict"`
-	// By is who forwards it: xdp, or the node's kernel (router, bridge). Then Kernel is the interface that the kernel
-	// itself says a packet to there leaves by, or why it says none; not asked where there are several ways, of which it
-	// may take another than Way.
+	// By is who forwards it: xdp, or the node's kernel (router, bridge). For the kernel, Kernel is the interface by
+	// which the kernel itself says that the packet leaves, or why it names none. It is not asked where there are
+	// several ways: it may choose another than Way.
 	By     Forwarding `json:"by,omitempty"`
 	Kernel string     `json:"kernel,omitempty"`
 	// Reason is why the guest gets it, or it is dropped.

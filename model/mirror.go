@@ -1,7 +1,7 @@
 package model
 
-// Mirror is what an edge has whose end gets copies of what passes a link of the same network, both ways: frames as they
-// are, on an interface without addresses, from which nothing goes anywhere.
+// Mirror makes an edge's end get copies of the frames that pass a link of the same network, in both directions. The
+// end is an interface without addresses. What is sent from it goes nowhere.
 type Mirror struct {
 	Link string `json:"link"`
 	// Bandwidth is what all copies together may take, DefaultMirrorBandwidth when zero. What is beyond it is not
@@ -9,7 +9,7 @@ type Mirror struct {
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
 }
 
-// DefaultMirrorBandwidth is a mirror's that states none.
+// DefaultMirrorBandwidth counts where a mirror states none.
 const DefaultMirrorBandwidth = Bandwidth(100e6)
 
 // Limit is the mirror's bandwidth, stated or not.

@@ -20,11 +20,10 @@ type Update struct {
 
 // StateChange tells what a State that comes without its networks is a change of.
 type StateChange struct {
-	// Whole tells that all networks came before it, and that those known from earlier count for nothing.
+	// Whole tells that all networks came before this line. Those that are known from before the stream no longer count.
 	Whole bool  `json:"whole,omitempty"`
 	Since int64 `json:"since"` // else the revision of the State before
-	// Dropped are networks that the state no longer has. That is no word on what becomes of what the node has of them:
-	// see NodeState.Gone.
+	// Dropped are networks that the state no longer has. NodeState.Gone says whether the node shall remove them.
 	Dropped  []string `json:"dropped,omitempty"`
 	Networks int      `json:"networks"` // how many the state has, so that one that is missing is noticed
 }
@@ -32,7 +31,7 @@ type StateChange struct {
 // Assembly puts a node's state together from the lines of a stream.
 type Assembly struct {
 	state *NodeState
-	came  map[string]NodeNetwork // since the last state
+	came  map[string]NodeNetwork // networks that came since the last state, by name
 }
 
 // Add takes a line, and returns the state when it is complete. Nobody may change it: later ones share what has not

@@ -21,11 +21,11 @@ type Quota struct {
 	Streams  int   `json:"streams,omitempty"`
 }
 
-// EveryOwner is the name under which the quota of owners stands who have none of their own.
+// EveryOwner is the name of the quota that counts for owners without one of their own.
 const EveryOwner = "*"
 
-// OfOwner is what an owner may have who asks for it: each bound that is not the owner's own is that of every owner, and
-// else the usual: one of them shall not be able to hold up all others.
+// OfOwner is what an owner may have. A bound that the owner has none of is that of EveryOwner, or else the usual:
+// without any, one owner could hold up all others.
 func (q Quotas) OfOwner(name string) Quota {
 	own, every := q.Owners[name], q.Owners[EveryOwner]
 	for _, k := range quotaSettings {

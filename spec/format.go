@@ -106,7 +106,7 @@ func (f *formatter) slice(doc *yamlNode) {
 	}
 }
 
-// putSaid says the keys of a list that have not been said.
+// putSaid writes the keys of a list whose values differ from what was said already.
 func putSaid[T interface{ Keys() []model.Key[T] }](n *yamlNode, is, said *T) {
 	for _, k := range (*is).Keys() {
 		if !k.Same(is, said) {
@@ -115,7 +115,7 @@ func putSaid[T interface{ Keys() []model.Key[T] }](n *yamlNode, is, said *T) {
 	}
 }
 
-// alike has the keys of a list that all say in the same way.
+// alike has those keys of a list that all values agree on.
 func alike[T interface{ Keys() []model.Key[T] }, E any](all []E, of func(*E) *T) (c T) {
 	for _, k := range c.Keys() {
 		k.Copy(&c, of(&all[0]))

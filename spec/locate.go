@@ -13,8 +13,8 @@ import (
 // keys are the file's names of the model's fields, where they differ.
 var keys = map[string]string{"gateways": "gateway", "routerID": "router-id", "routing": "", "ends": ""}
 
-// Locate says in which line of the file a problem with the network is that another has found. The object is found by
-// its name.
+// Locate finds the line of the file that a problem is about. Somebody else has found the problem, as the manager does,
+// so the object is looked up by its name.
 func (d Document) Locate(p model.Problem) *Error {
 	is := func(name string) bool { return name == p.Name }
 	p.Index = -1

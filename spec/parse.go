@@ -71,7 +71,7 @@ type Document struct {
 	builder *builder
 }
 
-// Documents is Parse for who wants to tell later where in the file something is.
+// Documents is Parse for callers that will ask later where in the file something stands.
 func Documents(name string, data []byte, opts Options) ([]Document, error) {
 	src := source{name: name, data: data}
 	docs, err := src.documents()

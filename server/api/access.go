@@ -86,7 +86,7 @@ func (s *Server) memberRoutes(api huma.API) {
 	join.BodyReadTimeout = 30 * time.Second
 	huma.Register(api, join, func(ctx context.Context, in *joinInput) (*body[model.JoinResult], error) {
 		var token trust.Token
-		// Before anything else: what joining takes, only who has a token has the manager do.
+		// The token comes before anything else: the manager does the work of a join only for those who have one.
 		err := s.guard.failures.try(hostOf(in.host), func() (err error) {
 			if token, err = trust.ParseToken(in.Body.Token); err != nil {
 				return Unauthorized("%v", err)

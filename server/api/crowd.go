@@ -18,9 +18,9 @@ const (
 type Crowd struct {
 	most, each int
 
-	mu    sync.Mutex
-	all   int
-	hosts map[netip.Prefix]int
+	mu    sync.Mutex           // guards the two below
+	all   int                  // open connections
+	hosts map[netip.Prefix]int // of them, those of each host
 }
 
 // NewCrowd returns one without any connection yet.

@@ -16,13 +16,13 @@ const (
 	maxFailing = 4096
 )
 
-// failures counts wrong tokens by the host that they came from. Secrets are too long to be guessed: this keeps those
-// who try all the same from keeping the manager busy.
+// failures counts wrong tokens by the host that they came from. Secrets are too long to be guessed. This keeps hosts
+// that try all the same from keeping the manager busy.
 type failures struct {
 	now func() time.Time
 
-	mu    sync.Mutex
-	hosts map[netip.Prefix]failing
+	mu    sync.Mutex               // guards hosts, and is held while a token is checked
+	hosts map[netip.Prefix]failing // those that have shown a wrong token lately
 }
 
 type failing struct {
@@ -34,7 +34,7 @@ func newFailures(now func() time.Time) *failures {
 	return &failures{now: now, hosts: map[netip.Prefix]failing{}}
 }
 
-// network is what counts as one host: an address, of IPv6 the subnet that whoever has one address usually has.
+// network is what counts as one host: an IPv4 address, or the /64 that a host with one IPv6 address usually has.
 func network(host string) netip.Prefix {
 	a, err := netip.ParseAddr(host)
 	if err != nil {
@@ -49,9 +49,9 @@ func network(host string) netip.Prefix {
 	return p
 }
 
-// try has a token looked at: check says why it is a wrong one. A host that has shown too many lately is refused without
-// that. One is looked at after the other, or many at once would all pass before the first is counted; check must not
-// wait for anything.
+// try has a token checked; check says why it is wrong. A host that has shown too many wrong ones lately is refused
+// without a check. Tokens are checked one after the other: otherwise many at once would all be checked before the first
+// is counted. So check must not wait for anything.
 func (f *failures) try(host string, check func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -211,10 +211,11 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 const (
-	// strangersBody is how long the body of a request may take of which it is not known that its sender may make it.
+	// strangersBody is how long a request's body may take while it is not known whether its sender may make the
+	// request.
 	strangersBody = 30 * time.Second
-	// refusedBody is how long one may still come that nobody reads, after the answer: a connection that were closed at
-	// once would have the sender see a reset instead.
+	// refusedBody is how long a body that nobody reads may still come after the answer. If the connection were closed
+	// at once, the sender would see a reset, and not the answer.
 	refusedBody = 2 * time.Second
 )
 

@@ -73,8 +73,8 @@ func (s *Server) quotas(ctx context.Context) []model.QuotaStatus {
 	})
 }
 
-// applyOptions are an apply's. Users make networks in their own name; on whose behalf else only a document can say,
-// which the manager refuses of owners.
+// applyOptions are the options of an apply. Users make networks in their own name. Only a document can name somebody
+// else, and the manager refuses such a document of an owner.
 func applyOptions(ctx context.Context, dryRun, overwrite bool, owner string) model.ApplyOptions {
 	o := model.ApplyOptions{DryRun: dryRun, Overwrite: overwrite, Owner: owner}
 	c := callerOf(ctx)
@@ -84,8 +84,9 @@ func applyOptions(ctx context.Context, dryRun, overwrite bool, owner string) mod
 	return o
 }
 
-// Only is the owner whose networks alone a request may change; empty where it may change everybody's. Whoever changes
-// one looks at it once nobody else can: between the guard's look and the change a name could go to somebody else.
+// Only is the owner whose networks alone a request may change; it is empty where the request may change everybody's.
+// Whoever makes a change must check it again under the lock: between the guard's check and the change, the name could
+// become somebody else's.
 func Only(ctx context.Context) string {
 	if c := callerOf(ctx); c.owner() {
 		return c.Name

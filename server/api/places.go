@@ -25,22 +25,23 @@ type Bounds struct {
 }
 
 const (
-	// waitingTimes is how many times as many requests as may be under way may wait for that.
+	// waitingTimes is how many requests may wait, as a multiple of those that may be under way.
 	waitingTimes = 8
 	// waitingMost is how long one waits at most.
 	waitingMost = 30 * time.Second
-	// changesOf is of how many requests under way one may be one that changes something: these are the ones that are
-	// work.
+	// One in changesOf requests under way may be one that changes something, since those are the ones that cost work.
 	changesOf = 4
-	// refusedWait is how long who has too much under way waits to be told: who would ask again at once is work, too.
+	// refusedWait delays the refusal of a caller that has too much under way: one that asks again at once costs work,
+	// too.
 	refusedWait = time.Second
-	// largeBody is from where a body, in bytes, counts as large. Each user has one such under way at a time, and all
-	// users together largeAtOnce: that bounds the memory that bodies and what is decoded of them take.
+	// A body of largeBody bytes or more counts as large. Each user may have one large body under way at a time, and all
+	// users together largeAtOnce. That bounds the memory for bodies and for what is decoded of them.
 	largeBody   = 1 << 20
 	largeAtOnce = 3
 	// maxStreams is how many streams all users together may have.
 	maxStreams = 4096
-	// Of a body something must come every bodyIdle, and all of it within bodyStart and as long as it takes at bodyRate.
+	// A part of a body must come every bodyIdle. All of it must come within bodyStart, and the time that it takes at
+	// bodyRate.
 	bodyIdle  = 10 * time.Second
 	bodyStart = 15 * time.Second
 	bodyRate  = 256 << 10 // bytes a second
@@ -48,16 +49,16 @@ const (
 
 // places are what callers have under way. Root on this machine needs none.
 type places struct {
-	mu      sync.Mutex
-	callers map[string]*held
-	streams int
-	large   chan struct{}
+	mu      sync.Mutex       // guards callers and streams
+	callers map[string]*held // by the caller's name; a caller without anything under way has no entry
+	streams int              // of all callers
+	large   chan struct{}    // a token in it for each large body under way
 }
 
 // held is what one caller has.
 type held struct {
 	requests, changes, large room
-	streams                  map[*stay]struct{}
+	streams                  map[*stay]struct{} // those that are open
 }
 
 // stay is an open stream.

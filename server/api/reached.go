@@ -26,14 +26,14 @@ const (
 type reached struct {
 	Reach
 
-	mu   sync.Mutex
-	conn net.Conn
+	mu   sync.Mutex // guards conn
+	conn net.Conn   // nil once somebody has taken it
 }
 
-// reachAgent connects to the agent of an element's node, and has it say that it is there. The kernel takes connections
-// for a process that is being killed, or that was stopped, and what is sent on them may be lost or not: a command must
-// not be sent a second time on a guess. An agent that has said nothing yet has begun nothing, so this may try again:
-// for a moment the manager takes an agent that was killed for one that runs.
+// reachAgent connects to the agent of an element's node, and waits until it says that it is there. The kernel accepts
+// connections for a process that is stopped or about to die. What is sent on such a connection may arrive or be lost,
+// and a command must not be sent twice on a guess. An agent that has said nothing has begun nothing, so a connection
+// may be tried again. That is needed, since for a moment the manager takes an agent that was killed for one that runs.
 func reachAgent(ctx context.Context, agents Agents, id model.ID) (*reached, error) {
 	until := time.Now().Add(agentPatience)
 	for {

@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// What a node says is taken about what the manager has placed there, and of a size that it can have. A node may be a
-// machine of somebody else's, and its agent another program.
+// A node is believed only about what the manager has placed on it, and only as much as that can be. It may be somebody
+// else's machine, and its agent another program.
 
 // Bounds of what a node says.
 const (
@@ -21,8 +21,8 @@ const (
 	maxUnderlay   = 64   // devices of an underlay
 	maxClasses    = 64   // of a histogram
 	maxEventKinds = 512  // severities and reasons that the manager counts apart
-	// maxToldEvents is how many events of a node that joined are taken at once, beside eventsOfElement of each of its
-	// elements; eventsPerSecond come to that.
+	// A node that joined may tell maxToldEvents events at once, and eventsOfElement more for each of its elements.
+	// After that it may tell eventsPerSecond.
 	maxToldEvents   = 2048
 	eventsOfElement = 2
 	eventsPerSecond = 10
@@ -30,14 +30,14 @@ const (
 	futureMost = time.Minute
 	// lastYear is the last that an incident may be of.
 	lastYear = 2200
-	// behindMost is how long a node may tell of what it no longer has, because it has not yet done what it was last
-	// told.
+	// behindMost is how long a node may go on telling of elements that were taken from it: it has not done yet what it
+	// was last told.
 	behindMost = time.Minute
-	// machineEvery is how often a node that joined may say that its machine has changed: all others are told.
+	// machineEvery is how often a node that joined may say that its machine has changed. Each time all others are told.
 	machineEvery = 10 * time.Second
 )
 
-// credence is what the manager remembers of what a node said that it had no business to.
+// credence is what the manager remembers of a node that told what it had no business to tell.
 type credence struct {
 	refused  uint64 // elements, ports, events and measures that are not the node's to tell of
 	dropped  uint64 // events beyond what is taken

@@ -12,9 +12,9 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// What a store does not know it may have lost. A node removes a network only when the store names it as gone; what else
-// it has of networks that the store does not know it holds, and tells here. Then somebody has to say what shall become
-// of them.
+// A store that does not know a network may have lost it. So a node removes a network only if the store says that it is
+// gone. A node that has other networks, which the store does not know, holds them: it leaves them as they are and tells
+// the manager. Somebody then has to say what becomes of them.
 
 // goneFrom tells a node that it shall have nothing of a network any longer. The lock is held.
 func (n *node) goneFrom(network string, now bool) {
@@ -33,8 +33,8 @@ func (n *node) goneNetworks() []model.GoneNetwork {
 	return all
 }
 
-// takeHeld takes what a node holds. What the store knows to be gone from there it is told; the rest is for people to
-// settle. The lock is held.
+// takeHeld takes in what a node says that it holds. Of what the store knows to be gone the node is told so; the rest is
+// for people to settle. The lock is held.
 func (m *Manager) takeHeld(n *node, r *model.Report) {
 	was := n.held
 	n.held, n.unproven = nil, ""
@@ -82,7 +82,7 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 	}
 }
 
-// seal puts the proof to what a node that joined is told of a network that it was placed there.
+// seal adds the proof that a network was placed on a node that joined. Should the store be lost, the node can show it.
 func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substrate) (err error) {
 	if m.authority == nil || !slices.ContainsFunc(substrate.Nodes,
 		func(s model.SubstrateNode) bool { return s.Joined && s.Name == node }) {
@@ -95,8 +95,8 @@ func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substr
 	return nil
 }
 
-// proven tells whether what a node says to have of a network was placed on it at some time: as far as the store knows,
-// or by the seal that it was told with it. Nodes of this machine are the manager's own, and believed. The lock is held.
+// proven tells whether the part of a network that a node says it has was ever placed on it: either the store knows, or
+// the node shows the seal. Nodes of this machine are the manager's own, and are believed. The lock is held.
 func (m *Manager) proven(n *node, h model.HeldNetwork) bool {
 	if !n.Joined {
 		return true

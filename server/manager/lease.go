@@ -117,7 +117,7 @@ func (n *node) still() string {
 		seconds(time.Duration(n.beat.Still)))
 }
 
-// mute is why nothing that is known of the node is how it is now, but as it was last told; empty when it is. The lock
+// mute is why all that is known of the node is only what it told last; empty where it is how things are now. The lock
 // is held.
 func (n *node) mute() string {
 	switch _, why := n.condition(); {

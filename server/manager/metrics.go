@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/server/metrics"
 )
 
-// Metrics is what everything is like at this moment. Of ports only those are told that a network has and that the node
-// of their element has reported: what a node still says of something that has gone is nobody's business.
+// Metrics is the state of everything at this moment. A port is in it if a network has it and the node of its element
+// has reported it. Ports that a node still reports after they have gone are left out.
 func (m *Manager) Metrics() metrics.State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

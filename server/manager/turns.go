@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// turns is a lock that those who wait get by turns: one of each user, whoever waits longest first. A user's thousand
-// requests hold up another one's by one of them. The platform itself is a user, of no name.
+// turns is a lock that users get in turn: one request of each, the user who has waited longest first. So a thousand
+// requests of one user hold up another user's by one of them. The platform itself is a user without a name.
 //
-// And nobody has it all the time: each user but the platform (and root, who is nobody's tenant) may hold it for a share
-// of it, beside a second that may be saved up for a burst. Who has used it up waits, while others go first.
+// Nobody may have the lock all the time. Each user may hold it for a share of the time, and may save up a second of
+// that for a burst. Users who have used up their share wait while others go first. The platform, and root, who is
+// nobody's tenant, have no such bound.
 type turns struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards all below; it is held for moments only
 	held   bool
-	holder string
-	since  time.Time
-	users  map[string]*waiting
-	order  []string // users who wait, the next one first
+	holder string              // the user who has the lock
+	since  time.Time           // when the holder got it
+	users  map[string]*waiting // by name; those who neither wait nor have used up anything have no entry
+	order  []string            // users who wait, the next one first
 	timer  *time.Timer
 	now    func() time.Time // time.Now when nil
 }
