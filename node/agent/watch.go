@@ -317,8 +317,9 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 			return
 		}
 	}
+	counted := a.countBrief(ctx, job.elements, samples)
 	for _, e := range job.elements {
-		values := append(slices.Concat(e.values, e.dropped), judged(e, samples)...)
+		values := append(slices.Concat(e.values, e.dropped), judged(e, samples, counted)...)
 		if len(e.values) > 0 {
 			values = append(values, watch.Value{Signal: watch.Writing,
 				Value: a.watcher.disks.turns(e.id, job.at, e.share, e.busy)})
@@ -357,9 +358,43 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 	}
 }
 
+// countBrief counts packets for a while at the ports of elements that may pass on what they get, and whose samples were
+// so brief that this must be known to judge them. There are none of these on most looks.
+func (a *Agent) countBrief(ctx context.Context, elements []watched,
+	samples map[model.PortID]fabric.Sample) map[model.PortID]fabric.Counters {
+	if !slices.ContainsFunc(elements, func(e watched) bool {
+		return e.sample && len(e.ports) > 1 && slices.ContainsFunc(e.ports, func(p model.PortID) bool {
+			s, ok := samples[p]
+			return ok && s.Span < watch.Brief
+		})
+	}) {
+		return nil
+	}
+	before, err := a.Drivers.Fabric.Counters(ctx)
+	if err != nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(watchSpan):
+	}
+	after, err := a.Drivers.Fabric.Counters(ctx)
+	if err != nil {
+		return nil
+	}
+	for id, c := range after {
+		was := before[id]
+		after[id] = fabric.Counters{RxPackets: c.RxPackets - min(was.RxPackets, c.RxPackets),
+			TxPackets: c.TxPackets - min(was.TxPackets, c.TxPackets)}
+	}
+	return after
+}
+
 // judged is what an element's samples tell; that of one that was not sampled, because it hardly sends anything, is
 // nothing.
-func judged(e watched, samples map[model.PortID]fabric.Sample) []watch.Value {
+func judged(e watched, samples map[model.PortID]fabric.Sample,
+	counted map[model.PortID]fabric.Counters) []watch.Value {
 	switch {
 	case e.sample:
 	case e.waiting:
@@ -367,7 +402,12 @@ func judged(e watched, samples map[model.PortID]fabric.Sample) []watch.Value {
 	default:
 		return watch.Judge(nil)
 	}
-	return watch.Judge(sampledOf(e, samples))
+	ports := sampledOf(e, samples)
+	for i := range ports {
+		c := counted[model.PortID{ID: e.id, Interface: ports[i].Interface}]
+		ports[i].Sent, ports[i].Received = c.RxPackets, c.TxPackets
+	}
+	return watch.Judge(ports)
 }
 
 // sampledOf are an element's samples, in the watch's words.

@@ -29,7 +29,15 @@ type Sampled struct {
 	Frames    []Frame // in the order in which they passed
 	// Span is how long all that passed is in Frames: a sample of a busy port is full early.
 	Span time.Duration
+	// Sent and Received are packets from and to the element that were counted at the port for some time after a sample
+	// that was full early; both are zero where nobody counted.
+	Sent, Received uint64
 }
+
+// Brief is a span in which what leaves an element may all have come before it: a queue on the way in holds ten
+// thousands of packets, and a busy machine lets them through in bursts. What several ports show in so short a time
+// needs Sent and Received beside it.
+const Brief = 50 * time.Millisecond
 
 // least is the shortest time that a rate is worked out over.
 const least = 5 * time.Millisecond
@@ -53,6 +61,9 @@ const few = 16
 // Judge measures what an element sends of its own accord, in frames a second, by signal.
 func Judge(ports []Sampled) []Value {
 	s := newSample(ports)
+	if s.passesOn() {
+		s = newSample(nil)
+	}
 	return []Value{s.storm(), s.sources(), s.malformed(), s.asking(), s.scan(), s.flood()}
 }
 
@@ -90,6 +101,16 @@ func newSample(ports []Sampled) *sample {
 		}
 	}
 	return s
+}
+
+// passesOn tells whether a brief sample is one of an element that passes on what it gets, by what was counted: then
+// what leaves it in that time need not be its own doing.
+func (s *sample) passesOn() bool {
+	var sent, received uint64
+	for i := range s.ports {
+		sent, received = sent+s.ports[i].Sent, received+s.ports[i].Received
+	}
+	return s.span < Brief && len(s.ports) > 1 && sent > 0 && 2*received*uint64(len(s.ports)-1) >= sent
 }
 
 // rate is how many a second so many within the sample are.

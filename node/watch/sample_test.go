@@ -280,6 +280,19 @@ func TestWhatIsPassedOnIsSomebodyElses(t *testing.T) {
 				t.Errorf("%s through the queues of %d ports: suspicious are %v, %v", name, ports,
 					got, judged(queued...))
 			}
+			// All of it waited, and nothing comes in the moment in which it leaves; what was counted tells who it is.
+			queued[0].Frames, queued[0].Received = nil, 50_000
+			for i := range queued[1:] {
+				queued[1+i].Sent = 50_000
+			}
+			if got := suspiciousOf(queued...); len(got) != 0 {
+				t.Errorf("%s out of the queues of %d ports: suspicious are %v, %v", name, ports, got, judged(queued...))
+			}
+			// One that sends much more than it gets is the one who makes it.
+			queued[0].Received = 1000
+			if got := suspiciousOf(queued...); len(got) == 0 && name != "flood" {
+				t.Errorf("%s made by an element of %d ports: nothing is suspicious, %v", name, ports, judged(queued...))
+			}
 			// A port that was full early says nothing of what came later.
 			all[0].Span = 20 * time.Millisecond
 			all[0].Frames = slices.DeleteFunc(slices.Clone(all[0].Frames),
