@@ -97,6 +97,18 @@ func (e *NotRunningError) Error() string {
 
 func (e *NotRunningError) Unwrap() error { return e.cause }
 
+// brokenError tells that whoever served the instance's API ended before it had answered.
+type brokenError struct {
+	instance string
+	cause    error
+}
+
+func (e *brokenError) Error() string {
+	return fmt.Sprintf("the connection to polyplane '%s' broke off: %v", e.instance, e.cause)
+}
+
+func (e *brokenError) Unwrap() error { return e.cause }
+
 // Error is a refusal by the manager or an agent: a problem detail (RFC 9457).
 type Error struct {
 	Status  int    // HTTP status
@@ -177,12 +189,15 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 	deadline := time.Now().Add(c.patience)
 	for {
 		resp, err := c.try(ctx, method, path, query, header, body)
-		// Nothing was sent: the same request may be made again.
+		// Nothing was sent, or nothing that changes anything: the same request may be made again.
 		var down *NotRunningError
-		if !errors.As(err, &down) || !c.kept() {
+		var broken *brokenError
+		if !errors.As(err, &down) && (method != http.MethodGet || !errors.As(err, &broken)) || !c.kept() {
 			return resp, err
 		}
-		down.Restarting = true
+		if down != nil {
+			down.Restarting = true
+		}
 		if !time.Now().Before(deadline) {
 			return nil, err
 		}
@@ -278,7 +293,7 @@ func (c *Client) explain(err error) error {
 		return fmt.Errorf("polyplane '%s' does not let this user in (%s): run the command as root", c.name, c.socket)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
 		errors.Is(err, syscall.EPIPE):
-		return fmt.Errorf("the connection to polyplane '%s' broke off: %w", c.name, err)
+		return &brokenError{c.name, err}
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

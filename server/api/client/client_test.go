@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +65,46 @@ func TestRestartingManagerIsWaitedFor(t *testing.T) {
 	}
 	server.Close()
 	<-served
+}
+
+// A manager may be killed while it holds a question that it has not answered. What changes nothing is asked again; of
+// what may have changed something the caller is told.
+func TestQuestionsSurviveAKilledManager(t *testing.T) {
+	d := dirs(t)
+	holds(t, d, os.Getpid(), "up")
+	c := New(d).Patient(time.Hour)
+	defer c.Close()
+	l, err := net.Listen("unix", d.ManagerSocket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dying atomic.Bool
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if dying.Swap(false) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			conn.Close()
+			return
+		}
+		w.Write([]byte(`{"instance":"x"}`)) //nolint:errcheck // the client tells
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	defer func() {
+		server.Close()
+		<-served
+	}()
+	dying.Store(true)
+	if _, err := c.Ping(t.Context()); err != nil {
+		t.Errorf("a question: %v", err)
+	}
+	dying.Store(true)
+	if err := c.Delete(t.Context(), "lab", false); err == nil || !strings.Contains(err.Error(), "broke off") {
+		t.Errorf("a change: %v, want to hear that the connection broke off", err)
+	}
 }
 
 // One that stays away is told as what it is; an instance that nobody keeps running is not waited for.
