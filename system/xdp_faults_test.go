@@ -35,17 +35,20 @@ func TestFaultsUnderXDP(t *testing.T) {
 	for _, name := range []string{"r1", "r2", "r3", "r4", "h1", "h3"} {
 		ns[name] = p.namespace(squareNetwork, name)
 	}
-	// Ways that OSPF has nothing to do with, by r4, for when it has none. Zebra, started again, prefers them to OSPF's.
+	// Ways that OSPF has nothing to do with, for when it has none. Zebra takes the first byte of a metric for the
+	// distance: it prefers some of them to OSPF's ways, and OSPF's, of distance 110, to the others.
+	const preferred, last = 4000, 200 << 24
 	spare := map[string][]string{
 		"r1": {"10.3.0.0/24 via 10.0.41.1", "2001:db8:3::/64 via 2001:db8:41::1"},
 		"r4": {"10.3.0.0/24 via 10.0.34.1", "10.1.0.0/24 via 10.0.41.2", "2001:db8:3::/64 via 2001:db8:34::1",
 			"2001:db8:1::/64 via 2001:db8:41::2"},
+		"r2": {"2001:db8:1::/64 via 2001:db8:12::1", "2001:db8:3::/64 via 2001:db8:23::2"},
 		"r3": {"10.1.0.0/24 via 10.0.34.2", "2001:db8:1::/64 via 2001:db8:34::2"},
 	}
-	spares := func(verb string) {
+	spares := func(verb string, metric int) {
 		for router, ways := range spare {
 			for _, way := range ways {
-				sh(t, ns[router], "ip route "+verb+" "+way+" metric 4000")
+				sh(t, ns[router], fmt.Sprint("ip route ", verb, " ", way, " metric ", metric))
 			}
 		}
 	}
@@ -88,7 +91,7 @@ func TestFaultsUnderXDP(t *testing.T) {
 	}
 
 	converged(p)
-	spares("add")
+	spares("add", preferred)
 	step("zebra killed", true, func(p *platform) {
 		old := map[string]string{}
 		for _, router := range []string{"r1", "r3"} {
@@ -123,8 +126,10 @@ func TestFaultsUnderXDP(t *testing.T) {
 			p.t.Errorf("by the default route: of %d packets %d were lost and %d came twice", sent, lost, duplicated)
 		}
 	})
-	spares("del")
+	spares("del", preferred)
 	converged(p)
+	// ospf6d takes routes away and adds them again, up to a millisecond later, when the cost of any link changes.
+	spares("add", last)
 	step("ECMP member lost and back", true, func(p *platform) {
 		// Not its device, which would be set up again: what OSPF says of it.
 		for range 2 {
@@ -133,13 +138,14 @@ func TestFaultsUnderXDP(t *testing.T) {
 					"-c", "ip ospf cost "+cost,
 					"-c", "ipv6 ospf6 cost "+cost)
 				p.await("the routes to follow", func() bool {
-					_, line, _ := strings.Cut(routes(p.t, ns["r1"]), "\n10.3.0.0/24 ")
+					_, line, _ := strings.Cut(routes(p.t, ns["r1"]), "\n10.3.0.0/24 ospf")
 					line, _, _ = strings.Cut(line, "\n")
 					return strings.Contains(line, "10.0.12.2") == (cost == "10")
 				}, func() string { return routes(p.t, ns["r1"]) })
 			}
 		}
 	})
+	spares("del", last)
 	step("interfaces down and up", false, func(p *platform) {
 		for range 5 {
 			sh(p.t, ns["r1"], "ip link set r2 down; ip link set r2 up; ip link set r4 down; ip link set r4 up")
