@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mostColumns is how wide a line of Go is at most, with tabs of four.
+// mostColumns is how wide a line of Go or C is at most, with tabs of four.
 const mostColumns = 120
 
 // TestLinesAreNarrow: two files side by side fit a screen. What cannot be broken is left out: texts over several lines,
@@ -24,7 +24,7 @@ func TestLinesAreNarrow(t *testing.T) {
 			return err
 		case d.IsDir() && file != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "build"):
 			return fs.SkipDir
-		case strings.HasSuffix(file, ".go"):
+		case strings.HasSuffix(file, ".go"), strings.HasSuffix(file, ".c"), strings.HasSuffix(file, ".h"):
 			files = append(files, file)
 		}
 		return nil
@@ -41,7 +41,10 @@ func TestLinesAreNarrow(t *testing.T) {
 			strings.Contains(string(text[:min(len(text), 300)]), "Code generated") {
 			continue
 		}
-		verbatim := verbatimLines(text)
+		var verbatim map[int]bool
+		if strings.HasSuffix(file, ".go") {
+			verbatim = verbatimLines(text)
+		}
 		for i, line := range strings.Split(string(text), "\n") {
 			wide := len([]rune(strings.ReplaceAll(line, "\t", "    "))) > mostColumns
 			if wide && !verbatim[i+1] && !strings.Contains(line, "nolint") && !strings.HasPrefix(line, "//go:") &&

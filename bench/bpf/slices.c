@@ -23,7 +23,8 @@ struct way {
 };
 
 /* Set by the loader. */
-struct way ways[SLICES];               /* all are drawn; of fewer slices each has several: what is read here is always as much */
+/* All are drawn; of fewer slices each has several: what is read here is always as much */
+struct way ways[SLICES];
 __u32 header[WORDS];                   /* all that does not differ */
 __u32 sum;                             /* of the IP header, without the address's lower half, not folded */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The part of the kernel's BPF interface that all of our programs use, written down here so that the compiled objects depend
- * on no header of the machine that they are built on, which may be older than what they use. Numbers and layouts:
- * linux/bpf.h, linux/pkt_cls.h.
+ * The part of the kernel's BPF interface that all of our programs use, written down here so that the compiled objects
+ * depend on no header of the machine that they are built on, which may be older than what they use. Numbers and
+ * layouts: linux/bpf.h, linux/pkt_cls.h.
  */
 #ifndef POLYPLANE_KERNEL_H
 #define POLYPLANE_KERNEL_H
@@ -23,9 +23,9 @@ typedef _Bool bool;
 #define NOINLINE __attribute__((noinline))
 
 /*
- * OPAQUE hides from the compiler what it knows of a variable. What is masked or compared after it is masked or compared in
- * the one register that is used then. The verifier needs that: the one of Linux 6.1 does not see that two registers are
- * copies, learns nothing from "is not 0", and forgets everything about the result of an "or" of two variables.
+ * OPAQUE hides from the compiler what it knows of a variable. What is masked or compared after it is masked or compared
+ * in the one register that is used then. The verifier needs that: the one of Linux 6.1 does not see that two registers
+ * are copies, learns nothing from "is not 0", and forgets everything about the result of an "or" of two variables.
  */
 #define OPAQUE(variable) asm volatile("" : "+r"(variable))
 
@@ -160,12 +160,15 @@ static long (*const bpf_map_update_elem)(void *map, const void *key, const void 
 static __u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*const bpf_get_prandom_u32)(void) = (void *)7;
 static __u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
-static long (*const bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) = (void *)9;
+static long (*const bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len,
+					__u64 flags) = (void *)9;
 static long (*const bpf_clone_redirect)(struct __sk_buff *skb, __u32 ifindex, __u64 flags) = (void *)13;
 static long (*const bpf_skb_vlan_push)(struct __sk_buff *skb, __u16 proto_be, __u16 tci) = (void *)18;
 static long (*const bpf_skb_vlan_pop)(struct __sk_buff *skb) = (void *)19;
-static long (*const bpf_skb_get_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size, __u64 flags) = (void *)20;
-static long (*const bpf_skb_set_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size, __u64 flags) = (void *)21;
+static long (*const bpf_skb_get_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size,
+					   __u64 flags) = (void *)20;
+static long (*const bpf_skb_set_tunnel_key)(struct __sk_buff *skb, struct bpf_tunnel_key *key, __u32 size,
+					   __u64 flags) = (void *)21;
 static long (*const bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*const bpf_skb_load_bytes)(const struct __sk_buff *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static __s64 (*const bpf_csum_diff)(void *from, __u32 from_size, void *to, __u32 to_size, __u32 seed) = (void *)28;

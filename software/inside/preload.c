@@ -2,14 +2,16 @@
  * Loaded into FRR's daemons before their libraries.
  */
 
-/* No header is included: those of one architecture do not serve the others. What is declared here is the same on each. */
+/*
+ * No header is included: those of one architecture do not serve the others. What is declared here is the same on each.
+ */
 #define RTLD_NEXT ((void *)-1L)
 extern void *dlsym(void *handle, const char *symbol);
 
 /*
- * They each want CAP_SYS_ADMIN, and end where it is refused. They use it for one thing: to enter the network namespace of a
- * VRF, where zebra runs with --vrfwnetns, which elements do not have. Root of a user namespace with it may mount and make
- * namespaces of every kind, which no element shall. So that one capability is left out of what they ask for.
+ * They each want CAP_SYS_ADMIN, and end where it is refused. They use it for one thing: to enter the network namespace
+ * of a VRF, where zebra runs with --vrfwnetns, which elements do not have. Root of a user namespace with it may mount
+ * and make namespaces of every kind, which no element shall. So that one capability is left out of what they ask for.
  */
 #define CAP_SYS_ADMIN 21
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The traffic sink: looks at every frame that reaches a device, takes the measured ones and counts them per stream. State is
-// kept per receive queue, because a queue is polled by one CPU at a time (and per CPU in the generic hook): nothing in it
-// needs to be atomic. Only the window of sequence numbers is shared between queues.
+// The traffic sink: looks at every frame that reaches a device, takes the measured ones and counts them per stream.
+// State is kept per receive queue, because a queue is polled by one CPU at a time (and per CPU in the generic hook):
+// nothing in it needs to be atomic. Only the window of sequence numbers is shared between queues.
 #include "../../../linux/bpf/kernel.h"
 #include "../../frame/tag.h"
 #include "hist.h"
@@ -11,12 +11,14 @@
 /* Set by the loader. */
 volatile const __u32 streams = 1;
 volatile const __u32 queues = 1;
-volatile const __u32 by_cpu;       /* in the generic hook frames of one queue may come on any CPU: each has its own state */
+/* In the generic hook frames of one queue may come on any CPU: each has its own state */
+volatile const __u32 by_cpu;
 volatile const __u32 time_mask;    /* frames whose sequence number has none of these bits are timed */
 volatile const __u32 window_shift; /* log2 of the words of one stream's window */
 volatile const __u32 check_mask;   /* frames whose sequence number has none of these bits are summed up whole */
 volatile const __u16 raw_type = 0xb588; /* network order */
-volatile const __u32 quick;        /* one queue, and no frame timed or summed up whole whose sequence number has any of QUICK_MASK */
+/* One queue, and no frame timed or summed up whole whose sequence number has any of QUICK_MASK */
+volatile const __u32 quick;
 
 #define QUICK_MASK 63
 
@@ -76,8 +78,8 @@ struct totals totals_of[MAX_QUEUES];
 __u16 filler_sum[2048]; /* of the filler's first n bytes, as loaded by this machine */
 
 /*
- * A stream's latest frames, as long as they came one after the other: all that there is to do for such a one is to move the end, and
- * the rest is made up when another one comes. A number without any of QUICK_MASK's bits always ends a run.
+ * A stream's latest frames, as long as they came one after the other: all that there is to do for such a one is to move
+ * the end, and the rest is made up when another one comes. A number without any of QUICK_MASK's bits always ends a run.
  */
 struct run {
 	__u32 tag;   /* run and stream, as loaded by this machine */
@@ -97,7 +99,10 @@ INLINE __u64 epoch_of(__u32 seq)
 	return (__u64)(seq >> 5 >> (window_shift & 31)) + 1;
 }
 
-/* What the window's word becomes when a sequence number is seen; 0 when the number is too old, the same when it was seen. */
+/*
+ * What the window's word becomes when a sequence number is seen; 0 when the number is too old, the same when it was
+ * seen.
+ */
 INLINE __u64 seen_word(__u64 old, __u32 seq)
 {
 	__u64 epoch = epoch_of(seq), bit = 1ull << (seq & 31);
@@ -116,7 +121,10 @@ INLINE __u64 *word_of(__u32 stream, __u32 seq)
 	return bpf_map_lookup_elem(&windows, &key);
 }
 
-/* One queue, another 32 numbers than those of the frame before: keeps what was seen of those, and fetches what was of these. */
+/*
+ * One queue, another 32 numbers than those of the frame before: keeps what was seen of those, and fetches what was of
+ * these.
+ */
 NOINLINE int turn_page(__u32 stream, __u32 seq)
 {
 	struct flow *f = bpf_map_lookup_elem(&flows, &stream);
@@ -185,7 +193,10 @@ NOINLINE int end_run(__u32 stream)
 	return 0;
 }
 
-/* Several queues. A function of its own, as sum_payload: the verifier looks at it once, and not for every way that leads to it. */
+/*
+ * Several queues. A function of its own, as sum_payload: the verifier looks at it once, and not for every way that
+ * leads to it.
+ */
 NOINLINE int mark_shared(__u32 stream, __u32 seq)
 {
 	__u64 *slot = word_of(stream, seq);
@@ -235,8 +246,8 @@ INLINE void time_frame(struct flow *f, __u64 sent)
 }
 
 /*
- * The ones' complement sum of len bytes behind an offset, folded; -1 when the frame does not have them. Pieces are of constant
- * length, as packet access must be; the helper takes at most 512 bytes on older kernels.
+ * The ones' complement sum of len bytes behind an offset, folded; -1 when the frame does not have them. Pieces are of
+ * constant length, as packet access must be; the helper takes at most 512 bytes on older kernels.
  */
 NOINLINE int sum_payload(struct xdp_md *ctx, __u32 offset, __u32 len)
 {
@@ -290,7 +301,8 @@ INLINE int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, 
 	sum = (low & 0xffffffff) + (low >> 32) + (time & 0xffffffff) + (time >> 32) + *(__u16 *)(tag + 16);
 	seq = be32((__u32)(low >> 32));
 	id = be16((__u16)(low >> 16));
-	if (seq & check_mask) { /* not asked first whether there is a payload: where sizes are mixed, nobody could foretell that */
+	/* Not asked first whether there is a payload: where sizes are mixed, nobody could foretell that */
+	if (seq & check_mask) {
 		sum += filler_sum[(len - TAG_SIZE) & 2047];
 	} else if (len != TAG_SIZE) {
 		int rest = sum_payload(ctx, at + TAG_SIZE, len - TAG_SIZE);
@@ -405,7 +417,10 @@ cut:
 	return XDP_DROP;
 }
 
-/* The tag's own sum is right, and it is the next frame of its stream: then this is all. rest is how many bytes follow the tag. */
+/*
+ * The tag's own sum is right, and it is the next frame of its stream: then this is all. rest is how many bytes follow
+ * the tag.
+ */
 INLINE bool count_next(const void *tag, __u32 rest, __u32 have)
 {
 	__u32 id = *(__u32 *)tag, be = *(__u32 *)(tag + 4), seq = be32(be);
@@ -436,13 +451,15 @@ int sink(struct xdp_md *ctx)
 		if ((type & 0xffffff) == 0x450008) {
 			ports = *(__u32 *)(data + ETH_SIZE + IP4_SIZE + 2);
 			rest = be16((__u16)(ports >> 16)) - UDP_SIZE - TAG_SIZE;
-			if (*(__u8 *)(data + ETH_SIZE + 9) == 17 && (__u16)ports == be16(9) && rest <= have - ETH_SIZE - IP4_SIZE - UDP_SIZE - TAG_SIZE &&
+			if (*(__u8 *)(data + ETH_SIZE + 9) == 17 && (__u16)ports == be16(9) &&
+			    rest <= have - ETH_SIZE - IP4_SIZE - UDP_SIZE - TAG_SIZE &&
 			    count_next(data + ETH_SIZE + IP4_SIZE + UDP_SIZE, rest, have))
 				return XDP_DROP;
 		} else if ((__u16)type == be16(0x86dd) && data + ETH_SIZE + IP6_SIZE + UDP_SIZE + TAG_SIZE <= end) {
 			ports = *(__u32 *)(data + ETH_SIZE + IP6_SIZE + 2);
 			rest = be16((__u16)(ports >> 16)) - UDP_SIZE - TAG_SIZE;
-			if (*(__u8 *)(data + ETH_SIZE + 6) == 17 && (__u16)ports == be16(9) && rest <= have - ETH_SIZE - IP6_SIZE - UDP_SIZE - TAG_SIZE &&
+			if (*(__u8 *)(data + ETH_SIZE + 6) == 17 && (__u16)ports == be16(9) &&
+			    rest <= have - ETH_SIZE - IP6_SIZE - UDP_SIZE - TAG_SIZE &&
 			    count_next(data + ETH_SIZE + IP6_SIZE + UDP_SIZE, rest, have))
 				return XDP_DROP;
 		} else if ((__u16)type == raw_type && count_next(data + ETH_SIZE, have - ETH_SIZE - TAG_SIZE, have)) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The traffic source: runs as live XDP frames, writes each frame anew (pages come back as whoever had them left them), and
-// sends it out of one device. When no frame is due it drops, and is called again at once: that is how it waits.
+// The traffic source: runs as live XDP frames, writes each frame anew (pages come back as whoever had them left them),
+// and sends it out of one device. When no frame is due it drops, and is called again at once: that is how it waits.
 #include "../../../linux/bpf/kernel.h"
 #include "../../frame/tag.h"
 
 #define MAX_STREAMS 64
 #define FRACTION 16 /* times of the schedule are in 2^-16 ns since the start */
 #define EXPONENTIAL 4096
-#define CATCH_UP 2 /* what is late follows at up to 2^2 times the rate, so that a pause does not end in a burst at full speed */
+/* What is late follows at up to 2^2 times the rate, so that a pause does not end in a burst at full speed */
+#define CATCH_UP 2
 
 struct stream {
 	/* set by user space */
@@ -109,8 +110,10 @@ INLINE __u64 next_random(__u64 *state)
 	return x * 0x2545f4914f6cdd1dULL;
 }
 
-/* One exponential variate with mean 1, in 2^-16. The lowest bin has no upper end: by memorylessness it is the bin's lower end
- * plus a fresh variate. */
+/*
+ * One exponential variate with mean 1, in 2^-16. The lowest bin has no upper end: by memorylessness it is the bin's
+ * lower end plus a fresh variate.
+ */
 NOINLINE __u64 exponential_variate(__u32 stream)
 {
 	struct stream *s = bpf_map_lookup_elem(&streams, &stream);
@@ -166,7 +169,9 @@ INLINE __u32 frame_size(struct stream *s)
 	return s->size_min + ((__u64)r * s->size_span >> 32);
 }
 
-/* By words: packet data is not aligned for clang's memcpy, which would go byte by byte. The length is a constant, even. */
+/*
+ * By words: packet data is not aligned for clang's memcpy, which would go byte by byte. The length is a constant, even.
+ */
 INLINE void copy_header(void *to, const __u64 *from, const __u32 len)
 {
 	const __u32 whole = len / 8;
@@ -190,7 +195,8 @@ INLINE bool write_frame(struct xdp_md *ctx, __u64 now, struct stream *s, __u32 i
 	__u16 sport, check;
 	__u64 sum;
 
-	header = s->kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE : s->kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
+	header = s->kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE :
+		 s->kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
 	size -= 4;
 	if (size < header + TAG_SIZE || size > FRAME_MAX)
 		return false;
@@ -274,7 +280,8 @@ INLINE bool write_frame(struct xdp_md *ctx, __u64 now, struct stream *s, __u32 i
 	tag->stream = be16(id);
 	tag->seq = be32((__u32)s->sent);
 	tag->time = be64(now);
-	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) + filler_sum[rest & 2047];
+	sum = (__u64)tag->run + tag->stream + tag->seq + (tag->time & 0xffffffff) + (tag->time >> 32) +
+	      filler_sum[rest & 2047];
 	tag->sum = ~fold(sum);
 	return true;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * One stream without a pace, to destinations in a row: the same frames as source's, in a quarter of the instructions. Whatever
- * differs from stream to stream and not from frame to frame is a constant of the program, so that the verifier drops the code
- * of all other cases. What stays the same for up to 256 frames – the time, the upper three bytes of the sequence number, and
- * their sums – is put together once a turn, in which the clock is read and the end looked for. Of a frame's sums only the
- * addend that is its own is folded in.
+ * One stream without a pace, to destinations in a row: the same frames as source's, in a quarter of the instructions.
+ * Whatever differs from stream to stream and not from frame to frame is a constant of the program, so that the verifier
+ * drops the code of all other cases. What stays the same for up to 256 frames – the time, the upper three bytes of the
+ * sequence number, and their sums – is put together once a turn, in which the clock is read and the end looked for. Of
+ * a frame's sums only the addend that is its own is folded in.
  */
 #ifndef POLYPLANE_MEASURE_SPRINT_H
 #define POLYPLANE_MEASURE_SPRINT_H
@@ -43,8 +43,12 @@ struct sprinter {
 	__u32 sports;
 	__u32 shapes;
 	__u32 body;      /* bytes of payload, when all frames have one size */
-	__u32 ip_sum;    /* ones' complement sums of what all frames share, folded; where that is so with lengths, port, and */
-	__u32 udp_sum;   /* the upper half of the destination */
+	/*
+	 * Ones' complement sums of what all frames share, folded; with lengths, port, and the upper half of the destination
+	 * where frames share those.
+	 */
+	__u32 ip_sum;
+	__u32 udp_sum;
 	__u32 tag_sum;   /* of run and stream, and of the filler of frames of one size */
 	/* state */
 	__u32 turn_sum;  /* the same with time and sequence number of this turn, folded */
@@ -112,9 +116,11 @@ INLINE int sprint_failed(void)
 }
 
 /* What is what, see the constants above. */
-INLINE int sprint_frame(struct xdp_md *ctx, const __u32 kind, const bool one, const bool one_port, const bool random, const bool near, const bool keep)
+INLINE int sprint_frame(struct xdp_md *ctx, const __u32 kind, const bool one, const bool one_port,
+			const bool random, const bool near, const bool keep)
 {
-	const __u32 header = kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE : kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
+	const __u32 header = kind == KIND_IP4 ? ETH_SIZE + IP4_SIZE + UDP_SIZE :
+			     kind == KIND_IP6 ? ETH_SIZE + IP6_SIZE + UDP_SIZE : ETH_SIZE;
 	struct sprinter *s = &sprint_state;
 	__u32 seq = s->seq, pick, port = 0, last, half, ip_sum, udp_sum, tag_sum;
 	__u64 *to, x = 0, own;
@@ -124,7 +130,8 @@ INLINE int sprint_frame(struct xdp_md *ctx, const __u32 kind, const bool one, co
 	if (seq == s->turn && !sprint_turn())
 		return XDP_DROP;
 	if (!one || random) {
-		x = s->rng * 6364136223846793005ull + 1442695040888963407ull; /* Knuth's; only the upper bits of each part are used */
+		/* Knuth's; only the upper bits of each part are used */
+		x = s->rng * 6364136223846793005ull + 1442695040888963407ull;
 		s->rng = x;
 	}
 	if (!one) {
@@ -246,7 +253,10 @@ int sprint(struct xdp_md *ctx)
 	return sprint_frame(ctx, sprint_kind, sprint_one, sprint_ports == 1, sprint_random, sprint_near, kept);
 }
 
-/* What is sent most, with constants that the compiler knows: it takes away a quarter of the instructions, where the verifier only skips them. */
+/*
+ * What is sent most, with constants that the compiler knows: it takes away a quarter of the instructions, where the
+ * verifier only skips them.
+ */
 #define SPRINT(name, kind, one)                                        \
 	SEC("xdp.frags")                                               \
 	int name(struct xdp_md *ctx)                                   \

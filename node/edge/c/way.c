@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The way between the outlet and the machine's uplink. The outlet is the network namespace in which internet edges' packets
- * get the machine's address. At the tc hook, what leaves goes to the uplink's device, and what comes for the outlet is taken
- * from it. So the machine's own stack, its forwarding and its firewall have no part in it, and are not changed for it.
+ * The way between the outlet and the machine's uplink. The outlet is the network namespace in which internet edges'
+ * packets get the machine's address. At the tc hook, what leaves goes to the uplink's device, and what comes for the
+ * outlet is taken from it. So the machine's own stack, its forwarding and its firewall have no part in it, and are not
+ * changed for it.
  */
 #include "../../../linux/bpf/kernel.h"
 
@@ -126,7 +127,10 @@ INLINE int ours(const struct way *w, __u8 protocol, __u16 port_be)
 	return bpf_map_lookup_elem(&services, &s) != 0;
 }
 
-/* from_outlet takes what the outlet sends into the world, at the machine's end of the pair. What has another source is dropped. */
+/*
+ * from_outlet takes what the outlet sends into the world, at the machine's end of the pair. What has another source is
+ * dropped.
+ */
 SEC("tc")
 int from_outlet(struct __sk_buff *skb)
 {
@@ -140,7 +144,8 @@ int from_outlet(struct __sk_buff *skb)
 	if (skb->protocol == be16(PROTOCOL_IPV4)) {
 		struct ip4 ip;
 
-		if (bpf_skb_load_bytes(skb, ETHERNET, &ip, sizeof(ip)) || ip.from != w->address4 || !ip.from || ip.to == w->address4)
+		if (bpf_skb_load_bytes(skb, ETHERNET, &ip, sizeof(ip)) || ip.from != w->address4 || !ip.from ||
+		    ip.to == w->address4)
 			return ACT_SHOT;
 		uplink = w->uplink4;
 		if (ip.protocol == TRANSPORT_ICMP && !(ip.fragment & be16(0x1fff)) &&
@@ -158,7 +163,8 @@ int from_outlet(struct __sk_buff *skb)
 		    same6(ip.to, w->address6))
 			return ACT_SHOT;
 		uplink = w->uplink6;
-		if (ip.next == TRANSPORT_FRAGMENT && !bpf_skb_load_bytes(skb, at, &f, sizeof(f)) && !(f.offset & be16(0xfff8))) {
+		if (ip.next == TRANSPORT_FRAGMENT && !bpf_skb_load_bytes(skb, at, &f, sizeof(f)) &&
+		    !(f.offset & be16(0xfff8))) {
 			ip.next = f.next;
 			at += sizeof(f);
 		}
@@ -185,7 +191,10 @@ INLINE int for_ports(struct __sk_buff *skb, const struct way *w, __u8 protocol, 
 	return ours(w, protocol, p.to);
 }
 
-/* said4 tells whether the ICMP error at the offset is about a packet that the outlet sent (it quotes its beginning, RFC 792). */
+/*
+ * said4 tells whether the ICMP error at the offset is about a packet that the outlet sent (it quotes its beginning, RFC
+ * 792).
+ */
 INLINE int said4(struct __sk_buff *skb, const struct way *w, __u32 at)
 {
 	struct echo e = {};

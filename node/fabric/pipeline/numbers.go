@@ -20,7 +20,7 @@ const (
 	XDP         = 1 << 5  // frames from and to it may take the driver's hook
 	Metered     = 1 << 6  // what comes in by it counts against its network's packets a second
 	TC          = 1 << 7  // its router forwards on the tc hook only
-	Rated       = 1 << 8  // what is delivered to it passes a device with its link's queue first, and then from_queue
+	Rated       = 1 << 8  // what is delivered to it passes a device with its link's queue, then from_queue
 	Cut         = 1 << 9  // its element is in quarantine: nothing comes to it or from it
 	Trunk       = 1 << 10 // its edge carries frames with tags of their own
 	Copies      = 1 << 11 // it gets copies of what passes a link, and gives nothing

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose packets the kernel is working on. The kernel does most of its work for packets in soft interrupts, which it charges
- * to nobody, or to whoever happened to run. So a timer looks a few thousand times a second what a processor is doing, and
- * charges the namespace of the device that the packet in hand is on.
+ * Whose packets the kernel is working on. The kernel does most of its work for packets in soft interrupts, which it
+ * charges to nobody, or to whoever happened to run. So a timer looks a few thousand times a second what a processor is
+ * doing, and charges the namespace of the device that the packet in hand is on.
  *
  * All of this is attached for a small part of the time only: what a packet costs more meanwhile does not matter.
  */
@@ -46,8 +46,8 @@ struct owner {
 };
 
 /*
- * charge is how long somebody's packets were in hand, in nanoseconds. Each look stands for the time since the one before: where
- * timers come late, or not all of them come, there are fewer looks, and each stands for more.
+ * charge is how long somebody's packets were in hand, in nanoseconds. Each look stands for the time since the one
+ * before: where timers come late, or not all of them come, there are fewer looks, and each stands for more.
  */
 struct charge {
 	__u64 taken; /* in time that is nobody's */
@@ -62,8 +62,9 @@ struct {
 } charges SEC(".maps");
 
 /*
- * A namespace's inode → packets that began or ended there: sent by a process, sent by an XDP program that a process runs, or taken by
- * a TCP connection, which answers in soft interrupts. All other packets come from these; what is handed round comes from none.
+ * A namespace's inode → packets that began or ended there: sent by a process, sent by an XDP program that a process
+ * runs, or taken by a TCP connection, which answers in soft interrupts. All other packets come from these; what is
+ * handed round comes from none.
  */
 struct {
 	NUMBER(type, MAP_PERCPU_HASH);

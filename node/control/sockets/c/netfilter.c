@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What an element may ask of netfilter by netlink. Of some of its parts each object is memory that the kernel charges to nobody,
- * that nothing bounds, and that no packet has to come for: 65,536 groups of the log take 256 KiB each with one packet. A
- * filter of system calls sees no netlink message. This program runs at each message that any process sends (the security module's
- * hook netlink_send, Documentation/bpf/prog_lsm.rst), on the kernel's own copy of it. An element is known as in sockets.c.
+ * What an element may ask of netfilter by netlink. Of some of its parts each object is memory that the kernel charges
+ * to nobody, that nothing bounds, and that no packet has to come for: 65,536 groups of the log take 256 KiB each with
+ * one packet. A filter of system calls sees no netlink message. This program runs at each message that any process
+ * sends (the security module's hook netlink_send, Documentation/bpf/prog_lsm.rst), on the kernel's own copy of it. An
+ * element is known as in sockets.c.
  */
 #include "../../../../linux/bpf/kernel.h"
 
@@ -44,7 +45,8 @@ struct message {
 enum {
 	NETFILTER = 12,      /* NETLINK_NETFILTER */
 	OWN = 0x10,          /* NLMSG_MIN_TYPE: types below are netlink's */
-	BATCH = 0x10,        /* NFNL_MSG_BATCH_BEGIN: what follows is all for one part that takes batches, which is nftables only */
+	/* NFNL_MSG_BATCH_BEGIN: what follows is all for one part that takes batches, which is nftables only */
+	BATCH = 0x10,
 	MOST = 64,           /* messages at once; nobody sends more without a batch */
 	NOT_PERMITTED = 1,   /* EPERM */
 	PART_LOG = 4,        /* NFNL_SUBSYS_ULOG */

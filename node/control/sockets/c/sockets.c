@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What an element's sockets may take of memory that the kernel charges to nobody: the rings of packet sockets, and compiled
- * packet filters. The program runs at each setsockopt of the machine and lets go at once of all that is none of its
- * business. An element is known by the cookie of its network namespace, in which its processes have to stay.
+ * What an element's sockets may take of memory that the kernel charges to nobody: the rings of packet sockets, and
+ * compiled packet filters. The program runs at each setsockopt of the machine and lets go at once of all that is none
+ * of its business. An element is known by the cookie of its network namespace, in which its processes have to stay.
  */
 #include "../../../../linux/bpf/kernel.h"
 
@@ -28,8 +28,8 @@ enum {
 	FAMILY_PACKET = 17, /* AF_PACKET */
 	LONGEST = 64,       /* more bytes than any of these values has */
 	/*
-	 * So many instructions have the filters that routing software, ping and DHCP clients put on each of their sockets: they
-	 * are not counted.
+	 * So many instructions have the filters that routing software, ping and DHCP clients put on each of their sockets:
+	 * they are not counted.
 	 */
 	SMALL = 32,
 };
@@ -105,8 +105,8 @@ INLINE int refuse(__u64 *count)
 }
 
 /*
- * room is what a ring takes. The kernel has each of its blocks in pages that lie together, of which it takes a power of two: a block
- * of 5 pages keeps 8 from others (alloc_pg_vec).
+ * room is what a ring takes. The kernel has each of its blocks in pages that lie together, of which it takes a power of
+ * two: a block of 5 pages keeps 8 from others (alloc_pg_vec).
  */
 INLINE __u64 room(__u32 block, __u32 blocks)
 {
@@ -129,14 +129,16 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 	__u32 zero = 0;
 	__u64 *n = bpf_map_lookup_elem(&asked, &zero);
 	if (!l || !t || !n)
-		return 1; /* no element of ours, but perhaps of an instance whose program runs behind this one: the length stays */
+		/* No element of ours, but perhaps of an instance whose program runs behind this one: the length stays */
+		return 1;
 	/* Of more than a page the kernel would take what the caller has in memory by then, not what was looked at. */
 	if (ctx->length > LONGEST || (ctx->length <= 0 && (rings || filters))) {
 		bpf_set_retval(-INVALID);
 		return 0;
 	}
 	if (!rings && !filters)
-		return 1; /* nothing, or little: but this very value, or another thread makes it more before the kernel reads it */
+		/* Nothing, or little: but this very value, or another thread makes it more before the kernel reads it */
+		return 1;
 	__sync_fetch_and_add(n, 1);
 	if (rings) {
 		/* More than any machine has would make the sum wrap around. */
@@ -183,8 +185,9 @@ SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
 	void *value = (void *)ctx->value, *end = (void *)ctx->value_end;
 
 	/*
-	 * What is sent without a copy holds pages for as long as somebody does not take it, and a page of a ring all of its block, four
-	 * megabytes, when the ring is gone and counted no more. (vmsplice would do the same, which a filter of system calls refuses.)
+	 * What is sent without a copy holds pages for as long as somebody does not take it, and a page of a ring all of its
+	 * block, four megabytes, when the ring is gone and counted no more. (vmsplice would do the same, which a filter of
+	 * system calls refuses.)
 	 */
 	if (level == LEVEL_SOCKET && name == ZERO_COPY)
 		return refuse_elements(ctx, NO_OPTION);
@@ -195,8 +198,9 @@ SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
 	if ((level == LEVEL_IP || level == LEVEL_IP6) && name == MULTICAST_TABLE)
 		return refuse_elements(ctx, NOT_PERMITTED);
 	/*
-	 * A policy of IPsec for one socket: memory that is charged to nobody, and a way to policies for who may not speak to that
-	 * part of the kernel. A filter of system calls cannot refuse it: it sees 64 bits of a number of which the kernel takes 32.
+	 * A policy of IPsec for one socket: memory that is charged to nobody, and a way to policies for who may not speak
+	 * to that part of the kernel. A filter of system calls cannot refuse it: it sees 64 bits of a number of which the
+	 * kernel takes 32.
 	 */
 	if ((level == LEVEL_IP && (name == IPSEC_POLICY || name == IPSEC_POLICY + 1)) ||
 	    (level == LEVEL_IP6 && (name == IPSEC_POLICY6 || name == IPSEC_POLICY6 + 1)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The forwarding tables, which package fib writes, and their walkers. node/fib/doc.go describes the layout, and what readers
- * may rely on. For that, every word must be loaded once, by one aligned load.
+ * The forwarding tables, which package fib writes, and their walkers. node/fib/doc.go describes the layout, and what
+ * readers may rely on. For that, every word must be loaded once, by one aligned load.
  */
 #ifndef FIB_H
 #define FIB_H
@@ -50,7 +50,9 @@ struct fib_hop {
 	__u64 word[4];
 };
 
-/* One chunk is a map of its own. So memory grows by as much as is needed, and user space maps a chunk like any array. */
+/*
+ * One chunk is a map of its own. So memory grows by as much as is needed, and user space maps a chunk like any array.
+ */
 struct fib_chunk_map {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(map_flags, MAP_MMAPABLE);
@@ -149,8 +151,8 @@ INLINE __u32 fib_search4(__u32 unit, __u32 order, __u32 a)
 }
 
 /*
- * fib_look4 is the number of the next hop that the table has for an address; 0 without a route. In the moment in which a
- * trie's default route changes, who meets no other is punted: a second search would cost the verifier as much again.
+ * fib_look4 is the number of the next hop that the table has for an address; 0 without a route. In the moment in which
+ * a trie's default route changes, who meets no other is punted: a second search would cost the verifier as much again.
  */
 INLINE __u32 fib_look4(__u32 table, __u32 a)
 {
@@ -228,8 +230,8 @@ INLINE __u32 fib_look6(__u32 table, __u64 hi, __u64 lo)
 }
 
 /*
- * The same as functions, which the verifier looks at once instead of once a call: a call costs some nanoseconds, and what
- * loops over routers would be too much for it otherwise.
+ * The same as functions, which the verifier looks at once instead of once a call: a call costs some nanoseconds, and
+ * what loops over routers would be too much for it otherwise.
  */
 __attribute__((noinline)) __u32 fib_find4(__u32 table, __u32 a)
 {

@@ -48,7 +48,8 @@ struct ipv6_header {
 /* A packet on its way through routers. */
 struct packet {
 	__u64 hi, lo;              /* the destination's address as a number, IPv4 in the upper half of hi */
-	__u64 destination, source; /* MAC addresses, as struct port's mac has them; the source only once a router has changed it */
+	/* MAC addresses, as struct port's mac has them; the source only once a router has changed it */
+	__u64 destination, source;
 	__u32 flow[8];             /* source and destination as numbers */
 	__u32 ports;
 	__u32 protocol;
@@ -59,7 +60,9 @@ struct packet {
 	__u32 reason;   /* why no router forwards it; PUNT_NONE if one may */
 	__u32 head[3];  /* IPv4: the first words of the header, as they stand; IPv6: the second */
 	struct hop hop; /* route's answer */
-	/* The tc hook's: where it is to be delivered, the slot that a drop is counted at, and whether it is another by now. */
+	/*
+	 * The tc hook's: where it is to be delivered, the slot that a drop is counted at, and whether it is another by now.
+	 */
 	__u32 slot, owner;
 	__u32 packets, bytes;
 	__u32 changed;
@@ -73,7 +76,10 @@ struct packet {
 	} trail[MAX_HOPS];
 };
 
-/* The packet that a run has at hand; with it, a stack would be too small. Runs do not interrupt each other: all are softirqs. */
+/*
+ * The packet that a run has at hand; with it, a stack would be too small. Runs do not interrupt each other: all are
+ * softirqs.
+ */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
 	NUMBER(max_entries, 1);
@@ -250,8 +256,8 @@ INLINE __u32 without_forwarding(__u32 kind)
 }
 
 /*
- * route_at says what the router that a port belongs to does with a packet that comes in there, and by which port it leaves; called
- * is whether tables are searched by calls.
+ * route_at says what the router that a port belongs to does with a packet that comes in there, and by which port it
+ * leaves; called is whether tables are searched by calls.
  */
 INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, struct port **by, int called)
 {
@@ -299,7 +305,8 @@ INLINE __u32 route_at(struct packet *p, __u32 slot, const struct port *in, struc
 	if (p->hop.port == slot)
 		return ROUTE_PUNT | PUNT_BACK;
 	*by = out = port_at(p->hop.port);
-	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN | PORT_CUT)) != PORT_ROUTED || out->flags >> PORT_ROUTER != number)
+	if (!out || (out->flags & (PORT_ROUTED | PORT_DOWN | PORT_CUT)) != PORT_ROUTED ||
+	    out->flags >> PORT_ROUTER != number)
 		return ROUTE_PUNT | PUNT_OFF;
 	return on == STEER_COMPANION ? ROUTE_COMPANION | p->hop.port : p->hop.port;
 }
@@ -313,9 +320,9 @@ __attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
 }
 
 /*
- * exceptional tells whether a punt is of a packet that the router answers or drops rather than forwards, or takes in hand as no
- * router should have to for many: these are metered (RFC 6192 calls them exceptions). What is for the router itself – its own
- * addresses, multicast, ARP – never is, nor what it forwards in the tables' place.
+ * exceptional tells whether a punt is of a packet that the router answers or drops rather than forwards, or takes in
+ * hand as no router should have to for many: these are metered (RFC 6192 calls them exceptions). What is for the router
+ * itself – its own addresses, multicast, ARP – never is, nor what it forwards in the tables' place.
  */
 INLINE int exceptional(const struct packet *p, const struct port *at, __u32 reason)
 {

@@ -134,8 +134,8 @@ struct load {
 };
 
 /*
- * load_of tells what the frame would be on a wire. A GSO packet counts as its segments, each with its headers. Bytes are those
- * of Ethernet frames with their VLAN tag, without preamble and check sequence.
+ * load_of tells what the frame would be on a wire. A GSO packet counts as its segments, each with its headers. Bytes
+ * are those of Ethernet frames with their VLAN tag, without preamble and check sequence.
  */
 INLINE struct load load_of(struct __sk_buff *skb)
 {
@@ -191,9 +191,9 @@ enum {
 };
 
 /*
- * over tells whether a meter is used up. If not, it takes the packets off. Where there is an advance, it takes a few more for it:
- * for these this processor need not ask again. The clock moves in the kernel's ticks (1 to 10 ms) and costs next to nothing. The
- * first who sees that it has moved fills the bucket for all.
+ * over tells whether a meter is used up. If not, it takes the packets off. Where there is an advance, it takes a few
+ * more for it: for these this processor need not ask again. The clock moves in the kernel's ticks (1 to 10 ms) and
+ * costs next to nothing. The first who sees that it has moved fills the bucket for all.
  */
 INLINE int over(struct meter *m, __u32 packets, __u64 *advance)
 {
@@ -207,7 +207,9 @@ INLINE int over(struct meter *m, __u32 packets, __u64 *advance)
 	if (rate && now > last) {
 		/* A pause of a second fills any bucket. Time that made no whole packet is kept for the next. */
 		gained = now - last > SECOND ? rate : (now - last) * rate / SECOND;
-		if (gained && __sync_val_compare_and_swap(&m->last, last, now - last > SECOND ? now : last + gained * SECOND / rate) == last) {
+		if (gained &&
+		    __sync_val_compare_and_swap(&m->last, last, now - last > SECOND ? now :
+						 last + gained * SECOND / rate) == last) {
 			room = burst - *(volatile __u64 *)&m->tokens;
 			if ((long long)gained > room)
 				gained = room;
@@ -243,7 +245,10 @@ static __attribute__((noinline)) int draw(__u32 slot, __u32 packets)
 	return m && over(m, packets, advance);
 }
 
-/* over_meter tells whether a network sends more packets than it may. Most packets cost neither an atomic operation nor a look at the clock. */
+/*
+ * over_meter tells whether a network sends more packets than it may. Most packets cost neither an atomic operation nor
+ * a look at the clock.
+ */
 INLINE int over_meter(__u32 slot, __u32 packets)
 {
 	__u64 *advance = bpf_map_lookup_elem(&advances, &slot);
@@ -269,7 +274,10 @@ static __attribute__((noinline)) int over_punts(__u32 number, __u32 packets)
 	return m && over(m, packets, 0);
 }
 
-/* over_pace tells whether an element with costly packets has had as many as it may. A GSO packet counts once: the kernel works on it once. */
+/*
+ * over_pace tells whether an element with costly packets has had as many as it may. A GSO packet counts once: the
+ * kernel works on it once.
+ */
 static __attribute__((noinline)) int over_pace(__u32 slot)
 {
 	struct pace *own = bpf_map_lookup_elem(&paces, &slot), *shared;
@@ -290,7 +298,9 @@ INLINE __u32 mark_of(__u32 slot)
 	return generation ? slot | (__u32)*(volatile __u64 *)generation << SLOT_BITS : 0;
 }
 
-/* marked returns the slot of the port that a mark names; 0 if it names none, or if the slot is another port's by now. */
+/*
+ * marked returns the slot of the port that a mark names; 0 if it names none, or if the slot is another port's by now.
+ */
 INLINE __u32 marked(__u32 mark)
 {
 	__u32 slot = mark & (MAX_PORTS - 1);
@@ -299,8 +309,8 @@ INLINE __u32 marked(__u32 mark)
 }
 
 /*
- * mirror_frame copies a frame that passes the link of the port at slot, and sends the copy to where the port's mirror leads. A
- * frame beyond the mirror's meter is not even copied, so that it costs the original next to nothing.
+ * mirror_frame copies a frame that passes the link of the port at slot, and sends the copy to where the port's mirror
+ * leads. A frame beyond the mirror's meter is not even copied, so that it costs the original next to nothing.
  */
 static __attribute__((noinline)) int mirror_frame(struct __sk_buff *skb, __u32 slot)
 {
@@ -321,7 +331,10 @@ static __attribute__((noinline)) int mirror_frame(struct __sk_buff *skb, __u32 s
 	return 0;
 }
 
-/* copy_frame gives the frame's first bytes to a capture of the port. It is not inlined since it is rare, and called from everywhere. */
+/*
+ * copy_frame gives the frame's first bytes to a capture of the port. It is not inlined since it is rare, and called
+ * from everywhere.
+ */
 static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
 {
 	struct load one = { .packets = 1 };
@@ -359,7 +372,10 @@ static __attribute__((noinline)) int copy_frame(struct __sk_buff *skb, __u32 slo
 	return 0;
 }
 
-/* show gives a frame to the captures and the mirror of a port: on its way to the element, or from it once it is certain to go on. */
+/*
+ * show gives a frame to the captures and the mirror of a port: on its way to the element, or from it once it is certain
+ * to go on.
+ */
 static __attribute__((noinline)) int show(struct __sk_buff *skb, __u32 slot, __u32 snap, __u32 to_element)
 {
 	copy_frame(skb, slot, snap, to_element);
@@ -425,8 +441,8 @@ INLINE int deliver(struct __sk_buff *skb, struct load l, __u32 owner, __u32 slot
 }
 
 /*
- * tunnel_key names the tunnel that a frame leaves by. It is a function of its own, to keep its key off the stack of callers that also
- * look up routes: Linux 6.1 allows 512 bytes for a chain of calls together, each rounded up to 32.
+ * tunnel_key names the tunnel that a frame leaves by. It is a function of its own, to keep its key off the stack of
+ * callers that also look up routes: Linux 6.1 allows 512 bytes for a chain of calls together, each rounded up to 32.
  */
 static __attribute__((noinline)) int tunnel_key(struct __sk_buff *skb, __u64 link)
 {
@@ -462,7 +478,8 @@ INLINE int send_tunnel(struct __sk_buff *skb, struct load l, __u32 owner, __u64 
 /* is_tag tells whether a frame's EtherType is that of a VLAN tag. */
 INLINE int is_tag(__u32 protocol)
 {
-	return protocol == be16(PROTOCOL_VLAN) || protocol == be16(PROTOCOL_SERVICE_VLAN) || protocol == be16(PROTOCOL_OLD_VLAN);
+	return protocol == be16(PROTOCOL_VLAN) || protocol == be16(PROTOCOL_SERVICE_VLAN) ||
+	       protocol == be16(PROTOCOL_OLD_VLAN);
 }
 
 INLINE int is_tagged(struct __sk_buff *skb)
@@ -483,8 +500,9 @@ INLINE int priority_only(struct __sk_buff *skb)
 }
 
 /*
- * untag sees to it that a frame has no tag, as it must be at an edge that is no trunk. There the edge adds its own tag, and a switch
- * may take that off: then the inner tag would count, in another tenant's VLAN. A priority tag is taken off.
+ * untag sees to it that a frame has no tag, as it must be at an edge that is no trunk. There the edge adds its own tag,
+ * and a switch may take that off: then the inner tag would count, in another tenant's VLAN. A priority tag is taken
+ * off.
  */
 INLINE int untag(struct __sk_buff *skb)
 {
@@ -502,8 +520,9 @@ INLINE __u32 tunnel_port(void)
 }
 
 /*
- * to_tunnels tells whether a frame that leaves by an edge is for a node's tunnels. If an element could send there, it could pretend to
- * be a node and reach any network. Of fragments only the first is looked at: without it the others are useless.
+ * to_tunnels tells whether a frame that leaves by an edge is for a node's tunnels. If an element could send there, it
+ * could pretend to be a node and reach any network. Of fragments only the first is looked at: without it the others are
+ * useless.
  */
 static __attribute__((noinline)) int to_tunnels(struct __sk_buff *skb)
 {
@@ -513,8 +532,10 @@ static __attribute__((noinline)) int to_tunnels(struct __sk_buff *skb)
 	__u32 at = ETHERNET_BYTES;
 
 	if (skb->protocol == be16(PROTOCOL_IPV4)) {
-		if (bpf_skb_load_bytes(skb, at + 9, &next, 1) || next != TRANSPORT_UDP || bpf_skb_load_bytes(skb, at, &first, 1) ||
-		    bpf_skb_load_bytes(skb, at + 6, &fragment, 2) || fragment & be16(0x1fff) || bpf_skb_load_bytes(skb, at + 16, &key, 4))
+		if (bpf_skb_load_bytes(skb, at + 9, &next, 1) || next != TRANSPORT_UDP ||
+		    bpf_skb_load_bytes(skb, at, &first, 1) ||
+		    bpf_skb_load_bytes(skb, at + 6, &fragment, 2) || fragment & be16(0x1fff) ||
+		    bpf_skb_load_bytes(skb, at + 16, &key, 4))
 			return 0;
 		key.address[0] = be32(key.address[0]);
 		at += (first & 15) * 4;
@@ -533,7 +554,10 @@ static __attribute__((noinline)) int to_tunnels(struct __sk_buff *skb)
 	return bpf_map_lookup_elem(&nodes, &key) != 0;
 }
 
-/* surely_other spares most frames to_tunnels, without a call: it is true for IPv4 without options to another port, and for TCP. */
+/*
+ * surely_other spares most frames to_tunnels, without a call: it is true for IPv4 without options to another port, and
+ * for TCP.
+ */
 INLINE int surely_other(struct __sk_buff *skb)
 {
 	const __u8 *frame = (void *)(long)skb->data;
@@ -605,8 +629,8 @@ INLINE void read_packet(struct __sk_buff *skb, struct packet *p)
 }
 
 /*
- * store writes into the frame what routers changed. It uses a helper: if a program writes by pointers, the kernel makes every cloned
- * buffer writable before the program's first instruction, also those that no router forwards.
+ * store writes into the frame what routers changed. It uses a helper: if a program writes by pointers, the kernel makes
+ * every cloned buffer writable before the program's first instruction, also those that no router forwards.
  */
 INLINE int store(struct __sk_buff *skb, const struct packet *p)
 {
@@ -638,7 +662,9 @@ INLINE int store(struct __sk_buff *skb, const struct packet *p)
 	return bpf_skb_store_bytes(skb, 0, &to, sizeof(to), 0); /* the sum over all of it stays what it is */
 }
 
-/* too_long tells whether a packet that only the kernel knows how to segment is too long for the port's device or route. */
+/*
+ * too_long tells whether a packet that only the kernel knows how to segment is too long for the port's device or route.
+ */
 INLINE int too_long(struct __sk_buff *skb, const struct packet *p, const struct port *out)
 {
 	__u32 mtu = 0;
@@ -763,9 +789,9 @@ out: /* from here on it is the element's kernel that works on it */
 }
 
 /*
- * forward_frame is deliver for a port whose element's packets are forwarded here. It goes from router to router on this node, until
- * the packet leaves the node, meets an element that is no router, meets a router that must see it itself, or meets a queue. queued
- * says that it has passed the queue of the first port already.
+ * forward_frame is deliver for a port whose element's packets are forwarded here. It goes from router to router on this
+ * node, until the packet leaves the node, meets an element that is no router, meets a router that must see it itself,
+ * or meets a queue. queued says that it has passed the queue of the first port already.
  */
 __attribute__((noinline)) int forward_frame(struct __sk_buff *skb, __u32 owner, __u32 slot, __u32 queued)
 {

@@ -39,7 +39,7 @@ enum {
 	PORT_XDP = 1 << 5,    /* frames from and to it may take the driver's hook */
 	PORT_METERED = 1 << 6, /* what comes in by it counts against its network's packets a second */
 	PORT_TC = 1 << 7,      /* its router forwards on the tc hook only */
-	PORT_RATED = 1 << 8,   /* what is delivered to it passes a device with its link's queue first, and then from_queue */
+	PORT_RATED = 1 << 8,   /* what is delivered to it passes a device with its link's queue, then from_queue */
 	PORT_CUT = 1 << 9,     /* its element is in quarantine: nothing comes to it or from it */
 	PORT_TRUNK = 1 << 10,  /* its edge carries frames with tags of their own */
 	PORT_COPIES = 1 << 11, /* it gets copies of what passes a link, and gives nothing */
@@ -113,7 +113,8 @@ enum {
 struct router {
 	__u32 on;      /* STEER_*: one store of it steers all of the router's ports */
 	__u32 seed;    /* of the hash that chooses among a group's next hops */
-	__u8 name[16]; /* the first bytes of its name's SHA-256, by which the next agent finds its number again; zeros: free */
+	/* The first bytes of its name's SHA-256, by which the next agent finds its number again; zeros: free */
+	__u8 name[16];
 	__u32 meter;   /* number of its network's meter of punts; 0: they are not metered */
 	__u32 spare;
 };

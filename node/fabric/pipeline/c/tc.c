@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The pipeline on the tc hook: programs for the ingress of ports, of queues' far ends, of the tunnel device and of edges. */
+/*
+ * The pipeline on the tc hook: programs for the ingress of ports, of queues' far ends, of the tunnel device and of
+ * edges.
+ */
 
 #include "stages.h"
 #include "xdp.h" /* and on the driver's, in the same object */
@@ -43,9 +46,9 @@ int from_port(struct __sk_buff *skb)
 }
 
 /*
- * from_companion takes what a router's companion forwarded, at the node's end of its device. It goes on as if the router had sent
- * it. What the companion's kernel sends of its own accord, such as the groups that it joins, is dropped. Devices that get all
- * packets (STEER_DEVICES) may send anything.
+ * from_companion takes what a router's companion forwarded, at the node's end of its device. It goes on as if the
+ * router had sent it. What the companion's kernel sends of its own accord, such as the groups that it joins, is
+ * dropped. Devices that get all packets (STEER_DEVICES) may send anything.
  */
 SEC("tc")
 int from_companion(struct __sk_buff *skb)
@@ -120,9 +123,10 @@ INLINE int same_address(const struct peer *p, const __u32 *address, __u32 family
 }
 
 /*
- * from_tunnel takes what comes from other nodes. The port's own link word says from which peer its VNI may come, so that both
- * directions change at once. The packet must be addressed to this node's one address that peers know. The kernel alone would take
- * it at any of the machine's addresses, broadcast and multicast too, to which an element behind an edge could send.
+ * from_tunnel takes what comes from other nodes. The port's own link word says from which peer its VNI may come, so
+ * that both directions change at once. The packet must be addressed to this node's one address that peers know. The
+ * kernel alone would take it at any of the machine's addresses, broadcast and multicast too, to which an element behind
+ * an edge could send.
  */
 SEC("tc")
 int from_tunnel(struct __sk_buff *skb)
@@ -188,12 +192,14 @@ int from_edge(struct __sk_buff *skb)
 	if (tagged) {
 		if (skb->vlan_present)
 			key.vlan = tci & 0xfff;
-		else if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &tci, sizeof(tci))) /* rare: the kernel takes tags off before this hook */
+		/* Rare: the kernel takes tags off before this hook */
+		else if (bpf_skb_load_bytes(skb, ETHERNET_BYTES, &tci, sizeof(tci)))
 			return ACT_UNSPEC;
 		else
 			key.vlan = be16(tci) & 0xfff;
 	}
-	if (outer != be16(PROTOCOL_SERVICE_VLAN)) /* a service's VLAN is none of the edges', though it has the number of one */
+	/* A service's VLAN is none of the edges', though it has the number of one */
+	if (outer != be16(PROTOCOL_SERVICE_VLAN))
 		to = edge_port(&key, &slot);
 	if (!to && is_tagged(skb)) { /* of no edge's VLAN: all of a trunk's device is its own */
 		key.vlan = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * How frames look on the wires of the underlay and of edges, for the driver's hook: it reads and writes VXLAN (RFC 7348) over
- * IPv4, and VLAN tags. The tunnel device gets what is not certain: another family, options, fragments, checksums of UDP, marks of
- * congestion (ECN), a next hop whose MAC address is not known, packets that are too long.
+ * How frames look on the wires of the underlay and of edges, for the driver's hook: it reads and writes VXLAN (RFC
+ * 7348) over IPv4, and VLAN tags. The tunnel device gets what is not certain: another family, options, fragments,
+ * checksums of UDP, marks of congestion (ECN), a next hop whose MAC address is not known, packets that are too long.
  */
 #ifndef WIRE_H
 #define WIRE_H
@@ -34,7 +34,10 @@ INLINE int xdp_drop(struct load l, __u32 slot, __u32 reason)
 	return XDP_DROP;
 }
 
-/* sum4 is the checksum of an IPv4 header without options, over all of it: 0xffff if the header has the right one (RFC 1071). */
+/*
+ * sum4 is the checksum of an IPv4 header without options, over all of it: 0xffff if the header has the right one (RFC
+ * 1071).
+ */
 INLINE __u32 sum4(const struct ipv4_header *h)
 {
 	const __u32 *word = (void *)h;
@@ -59,7 +62,8 @@ INLINE __u32 tunnel_slot(struct xdp_md *x, const struct driver *d, struct load *
 	struct port *to;
 	__u64 link;
 
-	if ((void *)(v + 1) > (void *)(long)x->data_end || e->protocol != be16(PROTOCOL_IPV4) || ip->protocol != TRANSPORT_UDP ||
+	if ((void *)(v + 1) > (void *)(long)x->data_end || e->protocol != be16(PROTOCOL_IPV4) ||
+	    ip->protocol != TRANSPORT_UDP ||
 	    udp->destination != d->port || mac_of(e->destination) != d->mac)
 		return 0;
 	if (ip->version_length != 0x45 || ip->fragment & be16(0x3fff) || ip->tos & 3 || udp->checksum ||
@@ -99,8 +103,9 @@ INLINE int is_edge(__u32 slot, const struct edge_key *key)
 }
 
 /*
- * edge_slot returns the port of the edge that a frame comes in by, with the checks of from_edge; else 0. A node may have thousands of
- * edges. So what was found is remembered (recent), which costs a fraction of a look-up in the hash table.
+ * edge_slot returns the port of the edge that a frame comes in by, with the checks of from_edge; else 0. A node may
+ * have thousands of edges. So what was found is remembered (recent), which costs a fraction of a look-up in the hash
+ * table.
  */
 INLINE __u32 edge_slot(struct xdp_md *x, __u32 ifindex, struct load *l, __u32 *offset)
 {
@@ -156,8 +161,8 @@ INLINE int has_driver(__u32 ifindex, __u32 flag)
 }
 
 /*
- * tunnel_way asks the node's routes for the way to the peer. It is asked as if the packet came from the tunnel device: of a
- * device that forwards nothing the kernel tells none.
+ * tunnel_way asks the node's routes for the way to the peer. It is asked as if the packet came from the tunnel device:
+ * of a device that forwards nothing the kernel tells none.
  */
 INLINE int tunnel_way(struct xdp_md *x, const struct packet *p, __u32 bytes, __u64 link, struct outlet *o)
 {
@@ -171,7 +176,8 @@ INLINE int tunnel_way(struct xdp_md *x, const struct packet *p, __u32 bytes, __u
 		return 0;
 	o->way.family = FAMILY_INET;
 	o->way.protocol = TRANSPORT_UDP;
-	o->way.source_port = be16(0xc000 | (flow_hash(p, 0) & 0x3fff)); /* RFC 7348, section 5: so that flows may take several ways */
+	/* RFC 7348, section 5: so that flows may take several ways */
+	o->way.source_port = be16(0xc000 | (flow_hash(p, 0) & 0x3fff));
 	o->way.length = length;
 	o->way.ifindex = node->ifindex;
 	o->way.source[0] = be32(near->address[0]);
@@ -198,11 +204,13 @@ INLINE int outlet(struct xdp_md *x, const struct packet *p, struct load l, struc
 	o->label = link_label(link);
 	if (link_kind(link) == LINK_TUNNEL)
 		return tunnel_way(x, p, l.bytes, link, o);
-	if (p->protocol == TRANSPORT_UDP ? !p->ports || (p->ports & 0xffff) == tunnel_port() : p->ipv6 && p->protocol != TRANSPORT_TCP && p->protocol != TRANSPORT_ICMPV6)
+	if (p->protocol == TRANSPORT_UDP ? !p->ports || (p->ports & 0xffff) == tunnel_port() :
+	    p->ipv6 && p->protocol != TRANSPORT_TCP && p->protocol != TRANSPORT_ICMPV6)
 		return 0; /* the tc hook looks whether it is for a node's tunnels */
 	o->ifindex = link_target(link);
 	o->room = o->label ? VLAN_BYTES : 0;
-	return link_kind(link) == LINK_EDGE && has_driver(o->ifindex, DRIVER_EDGES) && !bpf_check_mtu(x, o->ifindex, &mtu, 0, 0);
+	return link_kind(link) == LINK_EDGE && has_driver(o->ifindex, DRIVER_EDGES) &&
+	       !bpf_check_mtu(x, o->ifindex, &mtu, 0, 0);
 }
 
 /* write_tunnel writes what a tunnel has in front of a frame, as the kernel's device does on the tc hook. */
@@ -237,10 +245,11 @@ INLINE void write_tunnel(const struct outlet *o, struct ethernet_header *e, __u3
 }
 
 /*
- * rewrite makes the buffer, in which offset bytes are in front of the frame, what leaves by the outlet, with so much room in
- * front; without, the outlet does not matter. Below 0: the buffer is unchanged; above: it is spoilt.
+ * rewrite makes the buffer, in which offset bytes are in front of the frame, what leaves by the outlet, with so much
+ * room in front; without, the outlet does not matter. Below 0: the buffer is unchanged; above: it is spoilt.
  */
-INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, const struct outlet *o, __u32 room, __u32 offset)
+INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, const struct outlet *o, __u32 room,
+		   __u32 offset)
 {
 	struct ethernet_header *first, *e;
 	struct ipv4_header *four;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The pipeline on the driver's hook. It does one thing: it forwards packets through routers whose packets are forwarded here,
- * between devices that both have this hook. All else goes on to the same device's tc hook, unchanged and uncounted.
+ * The pipeline on the driver's hook. It does one thing: it forwards packets through routers whose packets are forwarded
+ * here, between devices that both have this hook. All else goes on to the same device's tc hook, unchanged and
+ * uncounted.
  */
 #ifndef XDP_H
 #define XDP_H
@@ -11,13 +12,14 @@
 /* plain tells whether a port needs nothing but output here; only the tc hook makes captures and loss. */
 INLINE int plain(const struct port *p)
 {
-	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC | PORT_RATED | PORT_CUT | PORT_PACED)) && !p->snap && !p->loss;
+	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC | PORT_RATED | PORT_CUT | PORT_PACED)) &&
+	       !p->snap && !p->loss;
 }
 
 /*
- * hop_at takes a packet through the nth router on its way, which it enters at slot. It returns the slot where the next link
- * ends, WAY_OUT if that is off this node, or 0 if this hook cannot do it. The trail says where the packet was; its owner is the
- * port that it left by last.
+ * hop_at takes a packet through the nth router on its way, which it enters at slot. It returns the slot where the next
+ * link ends, WAY_OUT if that is off this node, or 0 if this hook cannot do it. The trail says where the packet was; its
+ * owner is the port that it left by last.
  */
 INLINE __u32 hop_at(struct packet *p, __u32 slot, const struct port *to, __u32 n, int called)
 {
@@ -48,8 +50,8 @@ __attribute__((noinline)) __u32 hop(struct packet *p, __u32 slot, __u32 n)
 }
 
 /*
- * way follows a packet to the port where it is handed over, and puts that port's slot, or WAY_OUT if it leaves this node, at end. It
- * returns 0 if this hook cannot do it. Most packets meet one router; that takes no call.
+ * way follows a packet to the port where it is handed over, and puts that port's slot, or WAY_OUT if it leaves this
+ * node, at end. It returns 0 if this hook cannot do it. Most packets meet one router; that takes no call.
  */
 INLINE __u32 way(struct packet *p, __u32 slot, const struct port *to, const struct port **end)
 {
@@ -90,10 +92,11 @@ INLINE void count_way(const struct packet *p, struct load l)
 }
 
 /*
- * finish sends a packet that has found its way. payer is the slot whose network's meter it counts against, 0 if none. It is metered
- * only here, since what goes on to the tc hook is metered there.
+ * finish sends a packet that has found its way. payer is the slot whose network's meter it counts against, 0 if none.
+ * It is metered only here, since what goes on to the tc hook is metered there.
  */
-INLINE int finish(struct xdp_md *x, struct packet *p, struct load l, const struct outlet *o, __u32 room, __u32 offset, __u32 payer)
+INLINE int finish(struct xdp_md *x, struct packet *p, struct load l, const struct outlet *o, __u32 room,
+		  __u32 offset, __u32 payer)
 {
 	int done;
 
@@ -108,7 +111,10 @@ INLINE int finish(struct xdp_md *x, struct packet *p, struct load l, const struc
 	return XDP_REDIRECT;
 }
 
-/* go_out is finish for the packet at hand, off this node. A function: what tunnels and tags need is not for every run's stack. */
+/*
+ * go_out is finish for the packet at hand, off this node. A function: what tunnels and tags need is not for every run's
+ * stack.
+ */
 __attribute__((noinline)) int go_out(struct xdp_md *x, __u32 bytes, __u32 offset, __u32 payer)
 {
 	struct load l = { .packets = 1, .bytes = bytes };
@@ -124,10 +130,11 @@ __attribute__((noinline)) int go_out(struct xdp_md *x, __u32 bytes, __u32 offset
 }
 
 /*
- * forward takes a packet, which is parsed already, through the router that it enters at slot and through those behind it. In front of
- * its Ethernet header are offset bytes.
+ * forward takes a packet, which is parsed already, through the router that it enters at slot and through those behind
+ * it. In front of its Ethernet header are offset bytes.
  */
-INLINE int forward(struct xdp_md *x, struct packet *p, struct load l, __u32 slot, const struct port *to, __u32 offset, __u32 payer)
+INLINE int forward(struct xdp_md *x, struct packet *p, struct load l, __u32 slot, const struct port *to,
+		   __u32 offset, __u32 payer)
 {
 	const struct port *end = 0;
 	__u32 last, ifindex;
