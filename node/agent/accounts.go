@@ -8,7 +8,7 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// tables are what the data path's tables are, of all routers that it forwards for.
+// tables says how full the data path's tables are, summed over all routers that the node forwards for.
 func (a *Agent) tables() map[model.ID]model.FastTables {
 	all := map[model.ID]model.FastTables{}
 	for _, p := range a.Drivers.Planes {
@@ -21,8 +21,8 @@ func (a *Agent) tables() map[model.ID]model.FastTables {
 	return all
 }
 
-// lacks tells of routers whose tables do not fit, when that begins and when it is over: both, or, where it began again
-// just now, neither.
+// lacks emits an event when a router's tables no longer fit, and another when they fit again. Where the tables stop
+// fitting again within limitEvery, it emits neither.
 func (a *Agent) lacks(tables map[model.ID]model.FastTables, now time.Time) {
 	u := &a.usage
 	if u.lack == nil {
@@ -47,20 +47,20 @@ func (a *Agent) lacks(tables map[model.ID]model.FastTables, now time.Time) {
 	}
 }
 
-// churnShare is which share of the time the agent may write one router's changes without a word, churnEvery how often
-// that is looked at.
+// churnShare is the share of its time that the agent may spend on the route changes of one router without telling. It
+// is looked at once in churnEvery.
 const (
 	churnShare = 0.5
 	churnEvery = 10 * time.Second
 )
 
-// followed is what following a router's routes had taken when it was last looked at.
+// followed is how much time it had taken to follow a router's routes at the last look.
 type followed struct {
 	at   time.Time
 	busy time.Duration
 }
 
-// churn tells of routers that change their routes so much that following them keeps the agent busy.
+// churn tells of routers that change their routes so often that following them keeps the agent busy.
 func (a *Agent) churn(tables map[model.ID]model.FastTables, now time.Time) {
 	u := &a.usage
 	if u.followed == nil {
@@ -90,7 +90,7 @@ func (a *Agent) churn(tables map[model.ID]model.FastTables, now time.Time) {
 	}
 }
 
-// lackWords says what is used up, what happens, and what would be right.
+// lackWords says which table is full, what follows from that, and what to do about it.
 func lackWords(network string, l model.TableLack) string {
 	const meanwhile = "what does not fit the router itself forwards"
 	what, key := fmt.Sprintf("%d next hops", l.Limit), "nexthops"

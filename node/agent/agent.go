@@ -1,6 +1,7 @@
-// Package agent is the one loop of a node: it takes what the manager wants of the node, has the control drivers, the
-// forwarding planes and the fabric make it so, keeps it so, and reports. Everything that happens – a new wish, a device
-// that vanished, a tick – only marks that there is something to do; one goroutine programs the kernel, in batches.
+// Package agent is the one loop of a node. It takes the desired state from the manager, has the control drivers, the
+// forwarding planes and the fabric make it so, keeps it so, and reports. Whatever happens – a new desired state, a
+// device that vanished, a tick – only notes that there is something to do; one goroutine then programs the kernel, in
+// batches.
 package agent
 
 import (
@@ -30,12 +31,12 @@ type Fabric interface {
 	Offers(ctx context.Context) model.Offers
 	Apply(ctx context.Context, s fabric.State) fabric.Report
 	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
-	// Forwarded tells what the data path did for the routers that it forwards for.
+	// Forwarded returns what the data path did for the routers that it forwards for.
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
-	// Cut says which elements are in quarantine.
+	// Cut says which elements are in quarantine. It replaces what earlier calls said.
 	Cut(elements map[model.ID]bool, hold []string) error
-	// Pace lets an element have so many packets a second by its ports with these devices, less than none: as many as
-	// come.
+	// Pace limits how many packets a second an element may send by its ports with these devices. A negative limit is
+	// none.
 	Pace(id model.ID, devices []int, rate int) error
 	// Capture streams what passes the port, as pcapng, until the context ends or the reader is closed.
 	Capture(ctx context.Context, port model.PortID, snaplen int) (io.ReadCloser, error)
@@ -51,7 +52,7 @@ type Edges interface {
 	Remove(ctx context.Context, ids []edge.ID) error
 }
 
-// Drivers are the parts that do the work, by the words that elements choose them with.
+// Drivers are the parts that do the work, by the words with which a file chooses them.
 type Drivers struct {
 	Controls map[model.Control]control.Driver
 	Planes   map[model.Forwarding]forward.Plane
@@ -80,22 +81,23 @@ type Config struct {
 
 // The agent's clock.
 const (
-	// settle is how long a change may be followed by others before they are looked at together.
+	// settle is how long the loop waits after a change for others, so that one pass does for all of them.
 	settle = 50 * time.Millisecond
-	// quiet is how long nothing must have happened for the next change to be looked at so soon again.
+	// quiet is how long nothing must happen before the next change is answered after settle again. Until then the wait
+	// doubles from change to change, up to quiet.
 	quiet = 3 * time.Second
-	// patience is how long a pass waits for slow work on elements' processes: what is done by then need not be come
-	// back to.
+	// patience is how long a pass waits for slow work on elements' processes. Work that ends within it needs no second
+	// pass.
 	patience = 50 * time.Millisecond
-	// auditEvery is how often a part of the elements is looked into; fullEvery how often everything is applied again
-	// although nothing told of a change.
+	// auditEvery is the time between two audits, each of which looks into a part of the elements. fullEvery is the time
+	// after which the whole desired state is applied again although nothing told of a change.
 	auditEvery = 2 * time.Second
 	fullEvery  = 5 * time.Second
-	// thrift bounds what that costs: the next full pass comes after so many times what it takes when all is right,
-	// and at most after fullMost.
+	// thrift bounds the cost of full passes: the next one waits at least this many times as long as a pass takes that
+	// finds nothing to do, but never longer than fullMost.
 	thrift   = 1000
 	fullMost = 2 * time.Minute
-	// firstRetry and lastRetry bound the wait before what failed is tried again; it doubles in between.
+	// What failed is tried again after firstRetry. The wait doubles with each failure, up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
@@ -104,7 +106,7 @@ const (
 type Agent struct {
 	Config
 	wishes chan model.NodeState // the latest one, from the manager
-	// elements have become ready, or no longer are, planes are in sync, or slow work is done
+	// an element became ready or stopped being so, a plane came in sync, or slow work ended
 	ready    chan struct{}
 	mending  map[model.ID]bool // elements that failed and are starting
 	links    *links
@@ -118,7 +120,7 @@ type Agent struct {
 	cuts     *cuts
 	cutting  sync.Mutex                      // one at a time says what is cut off
 	isCut    map[model.ID]bool               // what is cut off; with cutting held
-	wanted   atomic.Pointer[model.NodeState] // the latest that was told, made so or not
+	wanted   atomic.Pointer[model.NodeState] // the latest desired state, whether it was made so or not
 	pulse    pulse
 	kernel   kernel
 	hoards   hoards
@@ -126,14 +128,14 @@ type Agent struct {
 
 	// The loop's own.
 	desired   *model.NodeState
-	complete  bool // desired came from the manager in this life of the agent
+	complete  bool // whether desired came from the manager in this life of the agent
 	memory    model.StoreMemory
-	held      []model.HeldNetwork // why the manager's latest word is not followed
+	held      []model.HeldNetwork // why the agent does not follow the manager's latest desired state
 	plan      plan
 	removing  removing
 	meter     meter
 	usage     usages
-	noUplink  string                                // why internet edges lead nowhere, as last told
+	noUplink  string                                // why internet edges lead nowhere, as it was last told
 	hooks     map[model.ID]map[string]model.HookUse // in use, by interface
 	underlay  map[string]model.HookUse
 	retry     time.Duration
@@ -141,9 +143,10 @@ type Agent struct {
 	lastWrite int64 // its revision
 }
 
-// Run works until the context ends. What the agent has made stays.
+// Run works until the context ends. What the agent has made stays in place.
 func Run(ctx context.Context, c Config) error {
-	// The agent's memory is nearly all garbage of the last pass: collecting early is cheap, and the pages go back.
+	// Nearly all of the agent's memory is garbage of the last pass. Collecting it early is cheap, and gives the pages
+	// back.
 	debug.SetGCPercent(50)
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -170,7 +173,7 @@ func Run(ctx context.Context, c Config) error {
 	defer a.probes.close()
 	a.saved = instance.NewDesired(a.Dirs)
 	if a.desired, err = a.saved.Read(); err != nil {
-		// The manager will tell; until then nothing is known of it.
+		// The manager will say what is desired. Until then nobody knows it.
 		c.Log.Warn("the kept desired state cannot be used, or not all of it", "error", err)
 	}
 	if a.memory, err = readMemory(a.memoryFile()); err != nil {
@@ -215,8 +218,8 @@ func Run(ctx context.Context, c Config) error {
 	return g.Wait()
 }
 
-// changed has the loop look at what the elements' software, what forwards for them, and work beside the loop have come
-// to.
+// changed makes the loop look at the elements again: their software, a plane, or work beside the loop has changed
+// something.
 func (a *Agent) changed() {
 	select {
 	case a.ready <- struct{}{}:
@@ -224,7 +227,7 @@ func (a *Agent) changed() {
 	}
 }
 
-// loop is where everything comes together.
+// loop decides when to apply, audit, count and report. All that this file describes comes together here.
 func (a *Agent) loop(ctx context.Context) error {
 	audit := time.NewTicker(auditEvery)
 	defer audit.Stop()
@@ -277,8 +280,8 @@ func (a *Agent) loop(ctx context.Context) error {
 		case s := <-a.wishes:
 			follow(&s)
 		case <-a.links.changed:
-			// A device that goes takes others along, and what put it back sends events of its own. Somebody who keeps
-			// undoing our work is answered ever more slowly, which nobody else waits for.
+			// A device that goes takes others along, and putting it back causes events of its own. If somebody keeps
+			// undoing our work, the answers come ever more slowly; nobody else waits for that.
 			if settling {
 				continue
 			}
@@ -305,10 +308,10 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-full.C:
 			began := time.Now()
 			pass()
-			// One pass that was disturbed, or had something to do, says little of what looking takes.
+			// A pass that was disturbed, or had something to do, says little about the cost of a look.
 			look = min(time.Since(began), 4*max(look, fullEvery/thrift))
 		case <-retry.C:
-			a.offered.doubt.Store(true) // a machine that lost what a driver needs is one reason for it
+			a.offered.doubt.Store(true) // the machine may have lost something that a driver needs
 			pass()
 		case <-count.C:
 			a.count(ctx)
@@ -325,7 +328,7 @@ func newTimer() *time.Timer {
 	return t
 }
 
-// sleep tells whether the time passed before the context ended.
+// sleep waits. It returns false if the context ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -337,7 +340,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// audit looks into a part of the elements and tells whether any differs.
+// audit looks into a part of the elements and returns whether any of them differs from what is desired.
 func (a *Agent) audit(ctx context.Context) bool {
 	if a.desired == nil {
 		return false
@@ -363,7 +366,7 @@ func (a *Agent) audit(ctx context.Context) bool {
 	return findings > 0
 }
 
-// keep writes the desired state to the file that a later life of the agent begins with.
+// keep writes the desired state to the file from which a later life of the agent begins.
 func (a *Agent) keep() {
 	if len(a.held) > 0 || a.desired.Revision == a.lastWrite && a.lastWrite != 0 {
 		return

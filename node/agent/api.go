@@ -19,7 +19,7 @@ import (
 	"github.com/polyplane/polyplane/wire/socket"
 )
 
-// elements tells the API which elements the node has and which driver made them.
+// elements holds which elements the node has and which driver made each of them, for the API.
 type elements struct {
 	mu    sync.RWMutex
 	known map[model.ID]model.Control
@@ -89,7 +89,8 @@ func refuse(w http.ResponseWriter, err error) {
 // serve answers on the agent's socket until the context ends.
 func (a *Agent) serve(ctx context.Context) error {
 	path := a.Dirs.AgentSocket()
-	// Whoever starts agents starts one a node: what is there is an earlier life's.
+	// A node has one agent, and whoever starts it makes sure of that. So a socket that is there was left by an earlier
+	// life.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -179,7 +180,7 @@ func (a *Agent) attach(w http.ResponseWriter, r *http.Request, d control.Executo
 	if err != nil {
 		return // answered
 	}
-	// Once the connection is taken over, the request's own context ends only with the server.
+	// Once the connection has been taken over, the context of the request ends only with the server.
 	wire.Serve(r.Context(), c, command.TTY, func(ctx context.Context, stdio control.Stdio) (int, error) {
 		return d.Exec(ctx, idOf(r), command, stdio)
 	})
@@ -189,7 +190,7 @@ func (a *Agent) attach(w http.ResponseWriter, r *http.Request, d control.Executo
 type flushing struct {
 	w http.ResponseWriter
 	c *http.ResponseController
-	// begun tells that the answer's head has gone, so that an error can no longer be told.
+	// begun tells whether the head of the answer has been sent. After that an error can no longer be told.
 	begun bool
 }
 
@@ -247,7 +248,7 @@ func (a *Agent) capture(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxRequest is the largest request body, in bytes: ten thousand probes take a fifth of it.
+// maxRequest is the largest request body, in bytes. Ten thousand probes take a fifth of it.
 const maxRequest = 16 << 20
 
 func decode(r *http.Request, v any) error {
@@ -265,7 +266,7 @@ func answer(w http.ResponseWriter, v any) error {
 	return nil
 }
 
-// tellPulse tells whoever keeps this process running whether its loop goes round.
+// tellPulse answers whoever keeps this process running: is the loop still going round?
 func (a *Agent) tellPulse(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, a.pulse.beat())
 }

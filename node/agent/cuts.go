@@ -15,8 +15,9 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// cuts are the elements that the node has cut off by itself, and that the manager has not decided about: an attack is
-// answered also while the manager is away. They are in a file, so that no restart or reboot joins their links again.
+// cuts are the elements that the node has cut off by itself and that the manager has not decided about yet. This way an
+// attack is stopped while the manager is away as well. They are kept in a file, so that no restart or reboot joins
+// their links again.
 type cuts struct {
 	path string
 	log  *slog.Logger
@@ -25,7 +26,7 @@ type cuts struct {
 	all map[model.ID]*model.Incident
 }
 
-// readCuts reads those of an earlier life.
+// readCuts reads what an earlier life of the agent cut off.
 func readCuts(path string, log *slog.Logger) *cuts {
 	c := &cuts{path: path, log: log, all: map[model.ID]*model.Incident{}}
 	var kept []struct {
@@ -54,7 +55,7 @@ func (c *cuts) of(id model.ID) *model.Incident {
 	return c.all[id]
 }
 
-// add tells whether the element was not cut off before.
+// add returns whether the element was not cut off before.
 func (c *cuts) add(id model.ID, i model.Incident) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +67,7 @@ func (c *cuts) add(id model.ID, i model.Incident) bool {
 	return true
 }
 
-// decided takes in what the manager says of an element.
+// decided forgets an element that the manager has decided about since it was cut off.
 func (c *cuts) decided(id model.ID, is model.Override) {
 	if c == nil {
 		return
@@ -79,7 +80,7 @@ func (c *cuts) decided(id model.ID, is model.Override) {
 	}
 }
 
-// keep forgets the elements that there are no more.
+// keep forgets elements that no longer exist.
 func (c *cuts) keep(there func(model.ID) bool) {
 	if c == nil {
 		return
@@ -107,7 +108,7 @@ func (c *cuts) write() {
 	}
 }
 
-// rememberUsual gives the watch what was usual in an earlier life.
+// rememberUsual gives the watch what an earlier life of the agent learnt to be usual.
 func (a *Agent) rememberUsual(w *watch.Watch) {
 	var all []watch.Memory
 	if err := readJSON(a.Dirs.Usual(), &all); err != nil {
@@ -122,7 +123,7 @@ func (a *Agent) keepUsual(w *watch.Watch) {
 	}
 }
 
-// readJSON reads a file; one that is not there says nothing.
+// readJSON reads a file. If there is none, it leaves the value as it is.
 func readJSON(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -134,7 +135,7 @@ func readJSON(path string, v any) error {
 	return err
 }
 
-// writeJSON replaces a file in one step, and has it on the disk when it returns.
+// writeJSON replaces a file in one step. When it returns, the file is on the disk.
 func writeJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -36,7 +36,7 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 	if err != nil {
 		return Drivers{}, err
 	}
-	// Routers forwarded for by the fabric, or by the node's kernel, have one memory of tables.
+	// All routers that the fabric or the node's kernel forwards for share one memory for their tables.
 	plane := fast.New(dirs, panel, panel.Tables(), nil)
 	routed, err := plane.Kernel(model.ForwardRouter)
 	if err != nil {
@@ -59,8 +59,8 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 	}, nil
 }
 
-// Purge removes what drivers have in the kernel that does not go with a node's mounts and devices: of the nodes named,
-// or of all nodes and of the instance. It needs no agent.
+// Purge removes what drivers have in the kernel and what does not vanish with a node's mounts and devices. It does so
+// for the nodes named, or for all nodes and the instance. It needs no agent.
 func Purge(d instance.Dirs, nodes ...string) error {
 	var failed []error
 	if len(nodes) == 0 {

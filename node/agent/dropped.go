@@ -8,10 +8,10 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// dropRates are the packets a second of an element's ports that the fabric dropped for reasons that tell of attacks.
+// dropRates are packets a second that the fabric dropped at an element's ports, for reasons that hint at attacks.
 type dropRates struct{ tagged, tunnels, copies, punts float64 }
 
-// add takes in what a port's counters say, and what they said a time ago.
+// add computes the rates from a port's counters now and some time ago.
 func (d *dropRates) add(is, was map[string]uint64, span time.Duration) {
 	if len(is) == 0 {
 		return
@@ -25,9 +25,9 @@ func (d *dropRates) add(is, was map[string]uint64, span time.Duration) {
 	}
 }
 
-// values are the watch's signals of that. An element is acted on only for what nobody else can have it blamed for:
-// frames with tags come from an edge's wire as well, what a router drops others sent through it, and packets become
-// exceptional by what routers do, as in a loop of routes that have not settled.
+// values returns the rates as signals of the watch. It leaves out what others could have caused, so that nobody can
+// have an element punished: frames with tags also come from an edge's wire, a router drops what others sent through it,
+// and a router can make packets exceptional, as in a loop of routes that have not settled.
 func (d *dropRates) values(e *watched) []watch.Value {
 	own := d.tunnels + d.copies
 	v := watch.Value{Signal: watch.Forbidden, Value: d.tagged + own, Provoked: d.tagged > own || !e.host ||

@@ -36,8 +36,8 @@ type echoed struct {
 	at   time.Time
 }
 
-// echo sends probes and answers those of neighbours. The times are the process's own: a kernel that stamps the packets
-// of one socket stamps all of the machine's, and every router on it would pay for that.
+// echo sends probes to neighbours and answers theirs. It takes the times itself. The kernel could stamp the packets,
+// but if it does so for one socket it does so for the whole machine, and every router on it would pay for that.
 type echo struct {
 	port    uint16
 	conns   map[bool]*net.UDPConn // by whether they speak IPv4
@@ -52,7 +52,7 @@ type echo struct {
 	pending map[uint64]echoed // at is when the probe was sent
 }
 
-// openEcho opens the sockets that the addresses need. Only they are answered.
+// openEcho opens a socket for each address. Probes are answered only from the addresses of neighbours.
 func openEcho(port uint16, addresses []netip.Addr) (*echo, error) {
 	e := &echo{port: port, conns: map[bool]*net.UDPConn{}, known: map[netip.Addr]bool{}, answers: make(chan echoed, 64),
 		closed: make(chan struct{}), pending: map[uint64]echoed{}}
@@ -98,11 +98,11 @@ func (e *echo) ask(link int, to netip.Addr) {
 	packet := make([]byte, 0, linkProbeLen)
 	packet = append(append(packet, linkQuestion...), e.run[:]...)
 	packet = binary.BigEndian.AppendUint64(packet, number)
-	// An error now may be an ICMP error for an earlier probe; what was not sent is not answered.
+	// An error here may be an ICMP error for an earlier probe. A probe that was not sent will not be answered.
 	e.conns[to.Is4()].WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, e.port)) //nolint:errcheck
 }
 
-// expire returns the probes from before a moment that nobody has answered.
+// expire removes and returns the probes that were sent before a moment and have no answer.
 func (e *echo) expire(before time.Time) []echoed {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/node/edge"
 )
 
-// applyEdges has the gateways of internet edges made, and returns the devices by which the fabric reaches them. The
-// element at an edge that failed is the one that fails.
+// applyEdges has the gateways of internet edges made, and returns the devices by which the fabric reaches them. If an
+// edge fails, the element at it is reported as failed.
 func (a *Agent) applyEdges(ctx context.Context, outcomes map[model.ID]*outcome) (map[edge.ID]string, error) {
 	if a.Drivers.Edges == nil {
 		return nil, nil

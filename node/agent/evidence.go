@@ -23,20 +23,21 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
-// The capture that is kept of an element in quarantine: its last seconds before its links were cut, and what it tried
-// to send right after. From the first suspicion on, all that passes its ports is listened to, a quarter of a second at
-// a time, of which only the latest are kept. Of an element that is cut off unsuspected, by hand, there is what the
+// A capture is kept of each element in quarantine: the last seconds before its links were cut, and what it tried to
+// send right after. The agent begins to listen at the first suspicion. It records a quarter of a second at a time, and
+// keeps only the latest recordings. If an element is cut off by hand, without a suspicion, the capture holds what the
 // watch's looks saw.
 const (
-	// evidenceAfter is for how long it is listened to after the cut, evidenceFull how much of each frame is kept then.
+	// evidenceAfter is how long the agent listens after the cut, evidenceFull how many bytes of each frame it keeps
+	// then.
 	evidenceAfter = 2 * time.Second
 	evidenceFull  = 1518
-	// recentSamples is how many samples are kept of an element, recentElements of how many elements: five seconds'
-	// worth.
+	// recentSamples is how many samples are kept of an element, enough for five seconds; recentElements is for how many
+	// elements.
 	recentSamples  = 20
 	recentElements = 64
-	// listeningMost is how many elements are listened to at a time, and listeningFull how much of each frame is kept:
-	// so all samples take at most 21 MiB for as many elements with one port each.
+	// listeningMost is how many elements the agent listens to at a time, listeningFull how many bytes of each frame it
+	// keeps. With one port each, all samples together take at most 21 MiB.
 	listeningMost = 8
 	listeningFull = 256
 )
@@ -47,7 +48,7 @@ type recent struct {
 	all []map[model.PortID]fabric.Sample
 }
 
-// before is a copy without what came later: the last sample before the cut may have gone on after it.
+// before returns a copy without what came later. The last sample that began before the cut may have ended after it.
 func (r recent) before(end time.Time) (cut recent) {
 	for i, samples := range r.all {
 		mine := make(map[model.PortID]fabric.Sample, len(samples))
@@ -103,7 +104,7 @@ type listener struct {
 	forgotten bool // which is not kept
 }
 
-// listen keeps what passes the ports of an element, until nobody suspects it any more, or it is cut off.
+// listen records what passes the ports of an element, until nobody suspects it any more or it is cut off.
 func (a *Agent) listen(ctx context.Context, e watched) {
 	sampler, ok := a.Drivers.Fabric.(Sampler)
 	w := a.watcher
@@ -166,7 +167,7 @@ func (a *Agent) keepEvidence(e watched) {
 			after = s
 		}
 	}
-	a.watcher.mu.Lock() // whoever listened to it has ended by now: that sample is among them
+	a.watcher.mu.Lock() // whoever listened to it has ended by now, so its last sample is among them
 	r := a.watcher.recent[e.id].before(at)
 	a.watcher.mu.Unlock()
 	if after != nil {
@@ -181,8 +182,8 @@ func (a *Agent) keepEvidence(e watched) {
 	}
 }
 
-// forgetWatched forgets what the watch has kept of elements that are gone: another one of the same name may be somebody
-// else's.
+// forgetWatched forgets what the watch kept of elements that are gone: another element of the same name may belong to
+// somebody else.
 func (a *Agent) forgetWatched(stays func(model.ID) bool) {
 	if a.watcher == nil {
 		return
@@ -291,7 +292,7 @@ func (a *Agent) evidence(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// newlyCut begins to keep captures of elements that are cut off from now on.
+// newlyCut starts captures of the elements that have been cut off since the last call.
 func (a *Agent) newlyCut(s *model.NodeState, cut map[model.ID]bool) {
 	if a.watcher == nil {
 		return
@@ -311,7 +312,7 @@ func (a *Agent) newlyCut(s *model.NodeState, cut map[model.ID]bool) {
 	}
 }
 
-// lookedAt answers with the watch's latest looks, after the one that is named: what is usual is recorded so.
+// lookedAt answers with the looks that the watch took after a given one. Tools use it to record what is usual.
 func (a *Agent) lookedAt(w http.ResponseWriter, r *http.Request) error {
 	after, err := strconv.ParseInt(cmp.Or(r.URL.Query().Get("after"), "0"), 10, 64)
 	if err != nil {

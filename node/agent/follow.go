@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// follow keeps the agent registered and its wishes coming, through every absence of the manager.
+// follow keeps the agent registered and receives desired states, however often the manager goes away.
 func (a *Agent) follow(ctx context.Context) error {
 	const first, last = 100 * time.Millisecond, 2 * time.Second
 	wait, told := first, false
@@ -48,9 +48,9 @@ func (a *Agent) followOnce(ctx context.Context, heard func()) error {
 	})
 }
 
-// cut has the fabric cut off the elements in quarantine: when the wish comes, since the loop may be at work for long.
-// Links are joined again only once the wish is followed: a store that has lost what it knew says nothing about who is
-// in quarantine.
+// cut has the fabric cut off the elements in quarantine as soon as a desired state arrives, since the loop may be busy
+// for long. It joins links again only once the loop follows that state: a store that lost its data says nothing about
+// who is in quarantine.
 func (a *Agent) cut(s *model.NodeState, followed bool) {
 	a.cutting.Lock()
 	defer a.cutting.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// hoards is what the watcher of the kernel's memory that nobody is charged for is told of the elements, and tells.
+// hoards connects the watcher of kernel memory that is charged to nobody with the loop: it tells it which elements
+// there are, and takes its verdicts.
 type hoards struct {
 	kernelmemory.Watcher[model.ID]
 
@@ -46,7 +47,7 @@ func (h *hoards) prepare(a *Agent) {
 	h.Tell = func(v kernelmemory.Verdict[model.ID]) { h.verdict(a, v, time.Now()) }
 }
 
-// set says which elements there are after a pass.
+// set says which elements exist, after a pass.
 func (h *hoards) set(a *Agent, outcomes map[model.ID]*outcome) {
 	elements := make(map[model.ID]kernelmemory.Element, len(outcomes))
 	holders := make(map[model.ID]control.Holder, len(outcomes))
@@ -66,10 +67,10 @@ func (h *hoards) set(a *Agent, outcomes map[model.ID]*outcome) {
 	h.elements, h.holders = elements, holders
 }
 
-// verdict tells of what was taken from an element: of each table once, and then once a minute. It runs in the watcher's
-// own thread of work.
+// verdict tells what was taken from an element: the first time for each table, and then at most once a minute. The
+// watcher calls it from its own goroutine.
 func (h *hoards) verdict(a *Agent, v kernelmemory.Verdict[model.ID], now time.Time) {
-	if v.Table != kernelmemory.Exceptions { // whose messages somebody else may have sent
+	if v.Table != kernelmemory.Exceptions { // other elements' packets make exceptions as well
 		a.watcher.tally.add(v.ID, watch.Tables, 1, now)
 	}
 	if v.Err != nil {

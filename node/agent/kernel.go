@@ -13,7 +13,7 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// kernel is what the watcher of the kernel's time for packets is told of the elements.
+// kernel connects the watcher of the kernel's time for packets with the loop.
 type kernel struct {
 	kerneltime.Watcher[model.ID]
 
@@ -34,7 +34,7 @@ func (k *kernel) prepare(a *Agent) {
 	k.Tell = func(v kerneltime.Verdict[model.ID]) { k.excess(a, v) }
 }
 
-// set says which elements there are after a pass.
+// set says which elements exist, after a pass.
 func (k *kernel) set(a *Agent, outcomes map[model.ID]*outcome) {
 	next := make(map[model.ID]kerneltime.Element, len(outcomes))
 	for id, o := range outcomes {
@@ -63,7 +63,7 @@ func (a *Agent) inner(o *outcome, name string) bool {
 	return far != nil && (far.Node == "" || far.Node == a.Dirs.Node)
 }
 
-// packetTime enters what the kernel does for the elements' packets, and tells whether any of it is other than before.
+// packetTime enters how long the kernel worked for the elements' packets. It returns whether that has changed.
 func (k *kernel) packetTime(elements []model.ElementStatus) (changed bool) {
 	times := k.Times()
 	for i := range elements {
@@ -75,8 +75,8 @@ func (k *kernel) packetTime(elements []model.ElementStatus) (changed bool) {
 	return changed
 }
 
-// count tells the watch for attacks: what goes on counts once in five seconds, to make again what was cut counts twice,
-// and who goes on when it has been paced for a while counts at once as one who attacks.
+// count reports to the watch for attacks. Work that goes on counts once in five seconds. Making again what was cut
+// counts twice. An element that still goes on after it was paced for a while counts as an attacker at once.
 func (k *kernel) count(a *Agent, v kerneltime.Verdict[model.ID], now time.Time) {
 	switch {
 	case v.Barred:
@@ -90,7 +90,7 @@ func (k *kernel) count(a *Agent, v kerneltime.Verdict[model.ID], now time.Time) 
 	}
 }
 
-// excess tells of an element that had the kernel work more than it may.
+// excess tells of an element that made the kernel work more than it may.
 func (k *kernel) excess(a *Agent, v kerneltime.Verdict[model.ID]) {
 	k.count(a, v, time.Now())
 	id := v.ID.String()

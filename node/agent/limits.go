@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// usageEvery is how often is looked at what elements take, of their control groups.
+	// usageEvery is how often the control groups of the elements are read.
 	usageEvery = 5 * time.Second
-	// limitEvery is how often an element's running into the same limit is told.
+	// limitEvery is the least time between two events about the same limit of the same element.
 	limitEvery = time.Minute
-	// heldBack is the share of the time that processes must have been held back by their CPU quota for it to be told.
+	// heldBack: an event tells of it if the CPU quota held processes back for at least this share of the time.
 	heldBack = 0.1
 )
 
-// usages is what the loop remembers of what elements take.
+// usages is what the loop remembers of the elements' usage.
 type usages struct {
 	at       time.Time
 	last     map[model.ID]control.Usage
@@ -28,7 +28,7 @@ type usages struct {
 	before   map[model.ID]control.Usage
 	now      map[model.ID]*model.Usage
 	bite     map[limitOf]*bite
-	over     map[limitOf]uint64 // packets that networks have lost to their limits
+	over     map[limitOf]uint64 // packets that networks lost to their limits
 	strange  strange
 	lack     map[model.ID]model.TableLack // of routers, as told
 	lackTold map[model.ID]time.Time
@@ -41,7 +41,7 @@ type limitOf struct {
 	limit string
 }
 
-// bite is what a limit has done that has not been told yet.
+// bite is what a limit has done since the last event about it.
 type bite struct {
 	count int64
 	held  time.Duration
@@ -49,8 +49,8 @@ type bite struct {
 	told  time.Time
 }
 
-// measure looks at what the elements take, and tells of limits that they have run into. It tells whether anything is
-// other than before.
+// measure reads what the elements use, and emits events about limits that they ran into. It returns whether anything
+// has changed.
 func (a *Agent) measure(ctx context.Context) bool {
 	now := time.Now()
 	span := now.Sub(a.usage.at)
@@ -82,7 +82,7 @@ func (a *Agent) measure(ctx context.Context) bool {
 		switch {
 		case known:
 			m.CPU = math.Round((is.CPU-was.CPU).Seconds()/span.Seconds()*100) / 100
-		case !is.Fresh: // what it did before this agent's time is not known to be news
+		case !is.Fresh: // nobody knows whether what it did before this agent began is news
 			was = is
 			was.DiskFull = false
 		}
@@ -92,7 +92,7 @@ func (a *Agent) measure(ctx context.Context) bool {
 		next[id] = m
 	}
 	for l, b := range u.bite {
-		// networks, and elements without processes, among them
+		// this includes networks, and elements without processes
 		if _, there := read[l.id]; !there && now.Sub(b.told) > limitEvery {
 			delete(u.bite, l)
 		}
@@ -102,13 +102,13 @@ func (a *Agent) measure(ctx context.Context) bool {
 	return changed
 }
 
-// rounded leaves out what nobody wants to be told of every few seconds.
+// rounded leaves out digits that change every few seconds and that nobody needs.
 func rounded(b model.Bytes) model.Bytes {
 	const step = 256 << 10
 	return (b + step/2) / step * step
 }
 
-// limits tells of the limits that an element has run into between two looks, each at most once in limitEvery.
+// limits emits events about limits that an element ran into between two looks, for each at most once in limitEvery.
 func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span time.Duration) {
 	a.bitten(id, "MemoryLimit", is.Killed-was.Killed, 0, now, span, func(b *bite) string {
 		return fmt.Sprintf("its memory limit of %s was reached: %s ended (`polyplane set %s memory=` with more "+
@@ -140,7 +140,7 @@ func (a *Agent) limits(id model.ID, was, is control.Usage, now time.Time, span t
 	})
 }
 
-// bitten notes what a limit has done, and tells it unless it was told just now.
+// bitten notes what a limit has done, and emits an event unless there was one recently.
 func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duration, now time.Time, span time.Duration,
 	words func(*bite) string) {
 	key := limitOf{id, limit}
@@ -166,8 +166,8 @@ func (a *Agent) bitten(id model.ID, limit string, count int64, held time.Duratio
 	*b = bite{told: now}
 }
 
-// overPackets tells of networks that sent more packets than they may since the last call, or more than their routers
-// answer.
+// overPackets tells of networks whose elements have sent more packets than the network may since the last call, or more
+// of those that its routers answer themselves.
 func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time.Duration) {
 	total := map[limitOf]uint64{}
 	for id, c := range counters {
@@ -179,7 +179,7 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 	}
 	for of, n := range total {
 		was, known := a.usage.over[of]
-		if !known && a.usage.over == nil || n < was { // before this agent's time, or counted anew
+		if !known && a.usage.over == nil || n < was { // from before this agent began, or the counter started anew
 			was = n
 		}
 		network := of.id.Network
@@ -199,7 +199,7 @@ func (a *Agent) overPackets(counters map[model.PortID]fabric.Counters, span time
 	a.usage.over = total
 }
 
-// strange is what the loop remembers of tunnels' packets that no peer sent for a link that ends here.
+// strange remembers packets that came by the tunnels, but from no peer of the link that they name.
 type strange struct {
 	known       bool
 	seen        uint64
@@ -207,25 +207,25 @@ type strange struct {
 	count       uint64 // since then
 }
 
-// manyStrange is how many such packets in limitEvery are told: fewer are on their way when a network goes or an element
-// moves.
+// manyStrange is how many such packets in limitEvery are worth an event. A few are under way whenever a network goes or
+// an element moves.
 const manyStrange = 1000
 
-// strangers tells of packets that came to the node's tunnels from who is not their far end, or for links that it does
-// not have.
+// strangers tells of packets that came to the node's tunnels from someone who is not the link's far end, or for links
+// that the node does not have.
 func (a *Agent) strangers(counters map[model.PortID]fabric.Counters, now time.Time) {
 	n := counters[model.PortID{}].Drops[fabric.NoPort]
 	for _, c := range counters {
 		n += c.Drops[fabric.NotThePeer]
 	}
 	s := &a.usage.strange
-	if !s.known { // what was before this agent's time is not news
+	if !s.known { // what came before this agent began is not news
 		*s = strange{known: true, seen: n, since: now}
 	}
 	if s.count < manyStrange && now.Sub(s.since) >= limitEvery {
 		s.since, s.count = now, 0
 	}
-	if n > s.seen { // fewer: ports have gone, and with them their counts
+	if n > s.seen { // the count is lower because ports have gone, with their counters
 		s.count += n - s.seen
 	}
 	s.seen = n

@@ -15,8 +15,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// links watches the devices of the node's namespace by rtnetlink's notifications. Changes to ports that are not as the
-// last pass left them are told on changed.
+// links watches the devices of the node's namespace by rtnetlink's notifications. If a port is no longer as the last
+// pass left it, it signals changed.
 type links struct {
 	changed chan struct{}
 	monitor *linux.Monitor
@@ -27,7 +27,7 @@ type links struct {
 	ends   []int            // of the datagrams in it
 	now    map[int32]device // ports, by index
 	wanted map[int32]device // as they must be
-	xdp    map[int32]uint32 // IDs of the programs in the drivers' hooks, of all devices that have one
+	xdp    map[int32]uint32 // IDs of the programs in the drivers' hooks, by device
 }
 
 // device is what is watched of a port.
@@ -39,8 +39,8 @@ type device struct {
 	running bool // has carrier; not compared
 }
 
-// linkBuffer is the socket's receive buffer, in bytes. A notification takes about 4 KiB there, and thousands come when
-// a network is made; when it overflows all the same, nothing is lost but the certainty that nothing changed.
+// linkBuffer is the socket's receive buffer, in bytes. A notification takes about 4 KiB of it, and making a network
+// causes thousands. If it overflows all the same, all devices are read anew.
 const linkBuffer = 32 << 20
 
 func watchLinks() (*links, error) {
@@ -78,7 +78,7 @@ func (l *links) run(ctx context.Context) error {
 	}
 }
 
-// close ends the watch; whoever drains later finds nothing.
+// close ends the watch. Later calls of drain find nothing.
 func (l *links) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *links) close() error {
 	return m.Close()
 }
 
-// drain handles all notifications that are there. The caller holds the lock.
+// drain handles all waiting notifications. The caller holds the lock.
 func (l *links) drain() error {
 	for l.monitor != nil {
 		var r linux.Received
@@ -102,7 +102,7 @@ func (l *links) drain() error {
 			}
 			start = end
 		}
-		if r.Overrun { // something was missed, and what was read is older than what a dump tells
+		if r.Overrun { // something was missed, and the notifications read so far are older than a dump
 			l.dump() //nolint:errcheck // the pass that follows finds out anyway
 			l.signal()
 		}
@@ -155,7 +155,7 @@ func (d device) same(o device) bool {
 	return d.name == o.name && d.mtu == o.mtu && d.master == o.master && d.up == o.up
 }
 
-// parseDevice reads an RTM_NEWLINK and tells whether the device is a port by its name.
+// parseDevice reads an RTM_NEWLINK and returns whether the device's name is a port's.
 func parseDevice(payload []byte) (d device, ours bool) {
 	flags := binary.NativeEndian.Uint32(payload[8:])
 	d.up, d.running = flags&unix.IFF_UP != 0, flags&unix.IFF_UP != 0 && flags&unix.IFF_LOWER_UP != 0
@@ -181,7 +181,7 @@ func (l *links) hooked(index int32, id uint32) {
 	}
 }
 
-// parseXDP reads from an RTM_NEWLINK which program is in the device's driver, if it tells.
+// parseXDP reads from an RTM_NEWLINK which program is in the device's driver, if the message says so.
 func parseXDP(payload []byte) (id uint32, told bool) {
 	const program = 4 // IFLA_XDP_PROG_ID
 	for kind, v := range linux.Attrs(payload[unix.SizeofIfInfomsg:]) {
@@ -198,7 +198,7 @@ func parseXDP(payload []byte) (id uint32, told bool) {
 	return id, told
 }
 
-// dump reads all devices anew. The caller holds the lock, or is alone.
+// dump reads all devices anew. The caller holds the lock, or no other goroutine uses l yet.
 func (l *links) dump() error {
 	c, err := linux.DialRtnetlink()
 	if err != nil {
@@ -241,7 +241,7 @@ func (l *links) signal() {
 	}
 }
 
-// settled forgets the signal: the caller is about to look at everything.
+// settled clears the signal: the caller is about to look at everything.
 func (l *links) settled() {
 	select {
 	case <-l.changed:
@@ -249,7 +249,7 @@ func (l *links) settled() {
 	}
 }
 
-// expect says how the ports must be from now on, and signals if one is already otherwise.
+// expect says how the ports must be from now on. It signals if one of them is already different.
 func (l *links) expect(outcomes map[model.ID]*outcome) {
 	expected := make(map[int32]device, 2*len(outcomes))
 	for _, o := range outcomes {
@@ -263,11 +263,11 @@ func (l *links) expect(outcomes map[model.ID]*outcome) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// The kernel queues a notification before the request that caused it is answered: after this, what is known is what
-	// is.
+	// The kernel queues a notification before it answers the request that caused it. So after this, what is known is up
+	// to date.
 	l.drain() //nolint:errcheck // whoever waits meets the same, and ends the agent
 	l.wanted = expected
-	// What was signalled meanwhile was the pass itself.
+	// What was signalled meanwhile came from the pass itself.
 	l.settled()
 	for index, want := range expected {
 		if d, there := l.now[index]; !there || !d.same(want) {

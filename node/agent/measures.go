@@ -13,7 +13,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// passBounds are the classes of what passes take, in seconds.
+// passBounds are the upper bounds of the histogram of pass times, in seconds.
 var passBounds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
 
 // work counts what the agent does.
@@ -37,7 +37,7 @@ func (w *work) passed(took time.Duration) {
 	w.passes.Observe(took)
 }
 
-// audited counts an audit that found so many elements to be otherwise than desired.
+// audited counts an audit, and how many elements it found to differ from what is desired.
 func (w *work) audited(findings int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,21 +13,21 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// offerEvery is how often drivers that lack something are asked again: somebody may have installed it.
+// offerEvery is how often drivers that lack something are asked again, in case somebody has installed it.
 const offerEvery = 10 * time.Second
 
-// offered is what the manager was told that this node offers.
+// offered is what this node has told the manager that it offers.
 type offered struct {
 	mu    sync.Mutex     // held while the manager is told
 	told  model.Offers   // what the manager has taken
-	each  []model.Offers // as each driver told last, in the order of Drivers.offerers
-	doubt atomic.Bool    // something has failed: each driver is to be asked again
+	each  []model.Offers // what each driver told last, in the order of Drivers.offerers
+	doubt atomic.Bool    // something has failed, so each driver is to be asked again
 }
 
 // all are the offers of all drivers.
 func (o *offered) all() model.Offers { return slices.Concat(o.each...) }
 
-// offerers are the parts that tell what they offer.
+// offerers are the parts that say what they offer.
 func (d *Drivers) offerers() (all []func(context.Context) model.Offers) {
 	for _, name := range slices.Sorted(maps.Keys(d.Controls)) {
 		all = append(all, d.Controls[name].Offers)
@@ -42,7 +42,7 @@ func (d *Drivers) offerers() (all []func(context.Context) model.Offers) {
 	return all
 }
 
-// ask asks drivers what they offer: those that lacked something last, or each.
+// ask asks drivers what they offer: all of them, or only those that lacked something last time.
 func (a *Agent) ask(ctx context.Context, each bool) {
 	lacked, offerers := a.offered.all().Lacks(), a.Drivers.offerers()
 	if a.offered.each == nil {
@@ -61,7 +61,8 @@ func (a *Agent) ask(ctx context.Context, each bool) {
 	}
 }
 
-// register tells the manager who this is and what it offers: always, or when it does not know these offers.
+// register tells the manager who this node is and what it offers: whenever it is called with always, and else only if
+// the manager does not know these offers.
 func (a *Agent) register(ctx context.Context, always bool) error {
 	a.offered.mu.Lock()
 	defer a.offered.mu.Unlock()
@@ -81,7 +82,7 @@ func (a *Agent) register(ctx context.Context, always bool) error {
 	return err
 }
 
-// offer keeps the manager's knowledge of what the node offers true.
+// offer keeps what the manager knows of the node's offers up to date.
 func (a *Agent) offer(ctx context.Context) error {
 	for sleep(ctx, offerEvery) {
 		if err := a.register(ctx, false); err != nil && ctx.Err() == nil {

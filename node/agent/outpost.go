@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/wire/tunnel"
 )
 
-// Headquarters is what an agent on a machine that joined needs of the manager beside what all agents do; client.Client
-// is one.
+// Headquarters is what an agent on a joined machine needs of the manager, beside what all agents need; client.Client is
+// one.
 type Headquarters interface {
 	Tunnel(ctx context.Context, node string) (io.ReadWriteCloser, error)
 	Renew(ctx context.Context, node string, request model.RenewRequest) (model.JoinResult, error)
@@ -19,13 +19,13 @@ type Headquarters interface {
 	Close()
 }
 
-// Outpost is an agent's on a machine that joined: nobody reaches it but through a connection that it opens itself, and
-// it is known by a certificate that ends.
+// Outpost is what an agent on a joined machine has. Nobody can reach it except through a connection that it opens
+// itself, and its certificate expires.
 type Outpost struct {
 	Headquarters Headquarters
 	Identity     *trust.Identity
 	Machine      model.Machine
-	// RenewAfter is how old a certificate becomes at most; two thirds of its life when zero.
+	// RenewAfter is the age at which a certificate is renewed; zero stands for two thirds of its life.
 	RenewAfter time.Duration
 }
 
@@ -33,12 +33,12 @@ type Outpost struct {
 const (
 	firstTunnel = 100 * time.Millisecond
 	lastTunnel  = 5 * time.Second
-	// renewLook is how often the clock is looked at: it may be set.
+	// renewLook is how often the clock is read: somebody may set it.
 	renewLook  = time.Minute
 	firstRenew = time.Second
 )
 
-// holdTunnel keeps a tunnel open through every absence of the manager.
+// holdTunnel opens the tunnel again whenever it breaks or the manager was away.
 func (a *Agent) holdTunnel(ctx context.Context) error {
 	wait, told := firstTunnel, false
 	for {

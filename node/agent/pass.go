@@ -18,18 +18,18 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// plan is what one desired state asks of each driver and plane. It is worked out once a state.
+// plan is what one desired state asks of each driver and plane. It is computed once for each desired state.
 type plan struct {
 	of    *model.NodeState
 	jobs  map[model.Control][]control.Job
 	order []model.ID // all elements, as the state lists them
 	peers map[string]model.Peer
 	edges map[string]model.PlacedEdge // by "net edge"
-	// slices are the networks' bandwidths, of those that have one.
+	// slices are the bandwidths of those networks that have one.
 	slices map[string]model.Bandwidth
-	// packets are how many the networks may send, of those with a limit.
+	// packets are the packets a second of those networks that have such a limit.
 	packets map[string]int
-	// quotas are what the tables of the networks' routers may take, punts how many exceptional packets these may get.
+	// quotas bound the tables of the networks' routers, punts how many exceptional packets a second these get.
 	quotas  map[string]model.TableQuota
 	punts   map[string]int
 	held    map[string]bool // networks to be left as they are
@@ -82,15 +82,15 @@ type outcome struct {
 	err     error
 
 	busy     bool              // work on it is under way
-	waits    bool              // who shall forward for it is not in sync yet
-	steering *forward.Steering // where its packets shall go; nil: where they went before
+	waits    bool              // the plane that is to forward for it is not in sync yet
+	steering *forward.Steering // where its packets are to go; nil leaves them where they go now
 	restarts int
 	warning  control.Warning
 	message  string // how far it is that is starting
 }
 
-// pass makes the node as desired: creations from the control driver to the plane to the fabric, removals the other way
-// round. It tells whether anything is left to be tried again.
+// pass makes the node as desired. What is new goes from the control driver to the plane to the fabric; what is to go
+// takes the opposite way. It returns whether something has to be tried again.
 func (a *Agent) pass(ctx context.Context) (failed bool) {
 	if a.desired == nil || ctx.Err() != nil {
 		return false
@@ -152,7 +152,7 @@ func (a *Agent) applyControls(ctx context.Context) map[model.ID]*outcome {
 	return outcomes
 }
 
-// applyPlanes has the planes ready themselves, and notes what they have ready.
+// applyPlanes has the planes prepare, and notes for which elements they are in sync.
 func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome) {
 	jobs := map[model.Forwarding][]forward.Job{}
 	for _, id := range a.plan.order {
@@ -227,7 +227,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 				p.Hook = cmp.Or(o.job.Element.Hook, model.HookAuto)
 			}
 			if o.job.Element.Kind != model.Switch {
-				// A switch takes every frame; anybody else only what is sent to it.
+				// A switch takes every frame, any other element only those that are addressed to it.
 				p.MAC, _ = net.ParseMAC(ifc.MAC) // validated with the document
 			}
 			if err := a.joinPort(&p, ifc, index, gateways); err != nil && o.err == nil {
@@ -288,7 +288,7 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[m
 			local := model.PortID{ID: model.ID{Network: p.ID.Network, Element: far.Element}, Interface: far.Interface}
 			if index[local] != 0 {
 				p.Local = local
-			} // else the far end is not made yet, and the next pass joins them
+			} // otherwise the far end does not exist yet, and the next pass joins them
 			return nil
 		}
 		peer, ok := a.plan.peers[far.Node]
@@ -319,13 +319,13 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[m
 			p.Edge = &fabric.Edge{Device: e.Device, VLAN: e.VLAN, Trunk: e.Trunk}
 		} else if device := gateways[edge.ID{Network: p.ID.Network, Edge: e.Name}]; device != "" {
 			p.Edge = &fabric.Edge{Device: device}
-		} // else there is no gateway, and why was said
+		} // otherwise there is no gateway, and another message says why
 	}
 	return nil
 }
 
-// removeOthers removes what exists and is not desired – only when the manager has said what is desired: an old file is
-// no reason to take anything away.
+// removeOthers removes what exists and is not desired. It does so only if the manager has said what is desired in this
+// life of the agent: an old file is no reason to take anything away.
 func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome) error {
 	if !a.complete {
 		return nil

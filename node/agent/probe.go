@@ -21,7 +21,7 @@ const (
 	maxProbeAttempts = 100
 )
 
-// prober runs the probes of one element: one socket an address family serves them all.
+// prober runs the probes of one element, all with the same two sockets, one for each address family.
 type prober struct {
 	conns map[bool]*net.UDPConn // by whether it is IPv4's
 
@@ -41,7 +41,7 @@ type flight struct {
 	err    error // of the last attempt to send
 }
 
-// runProbes runs all probes at once and returns when each has its answer or the time is over.
+// runProbes runs all probes at once. It returns when each has its answer or the time is over.
 func runProbes(ctx context.Context, request model.ProbesRequest, enter enterFunc) model.ProbesResult {
 	timeout := min(max(request.Timeout, 10*time.Millisecond), maxProbeTime)
 	attempts := min(max(request.Attempts, 1), maxProbeAttempts)
@@ -55,7 +55,7 @@ func runProbes(ctx context.Context, request model.ProbesRequest, enter enterFunc
 		}
 		byElement[p.From] = append(byElement[p.From], i)
 	}
-	// Sockets first, so that entering namespaces takes nothing from the probes' time.
+	// The sockets are opened first, so that entering namespaces takes nothing from the probes' time.
 	probers := make([]*prober, len(order))
 	parallel(len(order), func(k int) {
 		var flights []*flight
@@ -82,7 +82,7 @@ func runProbes(ctx context.Context, request model.ProbesRequest, enter enterFunc
 	wg.Wait()
 	for k, p := range probers {
 		if p == nil {
-			continue // what could not even be tried proves nothing, least of all that somebody is not to be reached
+			continue // a probe that could not even be sent does not prove that somebody cannot be reached
 		}
 		for _, i := range byElement[order[k]] {
 			results[i].OK = results[i].Reached != results[i].Not
@@ -128,7 +128,7 @@ func (p *prober) close() {
 	}
 }
 
-// run sends, attempt by attempt, and listens until all is answered or the context ends.
+// run sends the probes, one attempt after the other, and listens until all are answered or the context ends.
 func (p *prober) run(ctx context.Context, every time.Duration, attempts int) {
 	var readers sync.WaitGroup
 	for _, c := range p.conns {
@@ -161,7 +161,7 @@ func (p *prober) run(ctx context.Context, every time.Duration, attempts int) {
 	}
 }
 
-// send asks for everything that is not answered yet.
+// send repeats all probes that have no answer yet.
 func (p *prober) send(attempt int) {
 	for _, f := range p.waiting {
 		p.mu.Lock()
@@ -179,7 +179,7 @@ func (p *prober) send(attempt int) {
 	}
 }
 
-// plain drops the socket's own words from an error.
+// plain removes the words that the socket puts before an error.
 func plain(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -8,9 +8,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// pulse is the loop's account of how it goes round. Only the loop, and what works on its behalf, notes progress;
-// whoever asks learns for how many beats there has been none. Beats, and no clock, measure that: an agent that was
-// stopped, or on a machine that slept, has not stood still.
+// pulse shows whether the loop goes round. Only the loop, and what works on its behalf, notes progress. Whoever asks
+// learns how many beats have passed without any. Beats are counted instead of time, so that an agent that was stopped,
+// or whose machine slept, does not look hung.
 type pulse struct {
 	node string
 
@@ -27,7 +27,7 @@ func (p *pulse) at(step string) {
 	p.step, p.still = step, 0
 }
 
-// rest notes that the loop has come round, and waits.
+// rest notes that the loop has come round and now waits.
 func (p *pulse) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func (p *pulse) beat() model.Beat {
 		Still: model.Duration(time.Duration(p.still) * model.BeatEvery)}
 }
 
-// tell has the manager told of every beat, until the context ends. A manager that does not answer gets the next one.
+// tell sends every beat to the manager, until the context ends. If the manager does not answer, it gets the next beat.
 func (p *pulse) tell(ctx context.Context, m Manager) error {
 	tick := time.NewTicker(model.BeatEvery)
 	defer tick.Stop()
@@ -76,7 +76,7 @@ func (p *pulse) tell(ctx context.Context, m Manager) error {
 				defer func() { <-busy }()
 				ctx, cancel := context.WithTimeout(ctx, model.LeaseTime)
 				defer cancel()
-				_ = m.Beat(ctx, p.beat()) // a manager that is away gets the next one
+				_ = m.Beat(ctx, p.beat()) // if the manager is away, it gets the next one
 			})
 		default: // it has not answered the last one yet
 		}

@@ -9,11 +9,12 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// removing are the elements that a driver is removing beside the loop, with when that began. An agent that dies
-// meanwhile leaves what it had not come to, which the drivers of the next one list again.
+// removing are the elements that drivers are removing beside the loop, with the time when that began. If the agent dies
+// meanwhile, the drivers of the next one list what is left.
 type removing map[model.ID]time.Time
 
-// remove has a driver remove elements. Those that it still lists afterwards it works on, and the next pass asks again.
+// remove has a driver remove elements. If the driver still lists one afterwards, it is at work on it, and the next pass
+// asks again.
 func (a *Agent) remove(ctx context.Context, driver control.Driver, ids []model.ID) error {
 	if a.removing == nil {
 		a.removing = removing{}
@@ -51,7 +52,7 @@ func (a *Agent) remove(ctx context.Context, driver control.Driver, ids []model.I
 	return a.discard(ctx, began)
 }
 
-// settle forgets those that are not to be removed after all, or that another way did away with.
+// settle forgets elements that are no longer to be removed, or that have gone in another way.
 func (r removing) settle(surplus map[model.ID]bool) {
 	for id := range r {
 		if !surplus[id] {
@@ -60,7 +61,7 @@ func (r removing) settle(surplus map[model.ID]bool) {
 	}
 }
 
-// networks are those that something is being removed of.
+// networks are those of which something is being removed.
 func (r removing) networks() []string {
 	var names []string
 	for id := range r {

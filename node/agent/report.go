@@ -16,10 +16,10 @@ import (
 	"github.com/polyplane/polyplane/node/fabric"
 )
 
-// maxEvents is how many events wait for a manager that is away; the oldest go first.
+// maxEvents is how many events wait for a manager that is away. When there are more, the oldest are dropped.
 const maxEvents = 4096
 
-// reporter carries the latest report to the manager, in its own time: a slow manager holds nobody up.
+// reporter sends the latest report to the manager. It has its own goroutine, so that a slow manager holds nobody up.
 type reporter struct {
 	manager Manager
 	node    string
@@ -53,7 +53,7 @@ func (r *reporter) set(report *model.Report) {
 	r.signal()
 }
 
-// again has the last report delivered once more: to a manager that may know nothing.
+// again sends the last report once more, to a manager that may have lost it.
 func (r *reporter) again() {
 	r.mu.Lock()
 	r.latest = r.last
@@ -74,7 +74,7 @@ func (r *reporter) pending() bool {
 	return len(r.events) > 0
 }
 
-// run delivers reports until the context ends, and then what is left, if it can be done at once.
+// run sends reports until the context ends, and then the last one, if that is possible at once.
 func (r *reporter) run(ctx context.Context) error {
 	for {
 		select {
@@ -111,7 +111,7 @@ func (r *reporter) deliver(ctx context.Context) error {
 	if r.latest == report {
 		r.latest = nil
 	}
-	// The oldest may have been pushed out meanwhile; those delivered are older than all that came since.
+	// The oldest may have been dropped. The events that were sent are older than all that came since.
 	if len(events) > 0 {
 		last := events[len(events)-1]
 		for i := len(r.events) - 1; i >= 0; i-- {
@@ -124,7 +124,7 @@ func (r *reporter) deliver(ctx context.Context) error {
 	return nil
 }
 
-// report puts together the node's account of itself after a pass.
+// report composes the node's report after a pass.
 func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, problem error) {
 	a.pulse.at("put a report together")
 	report := &model.Report{Node: a.Dirs.Node, Elements: make([]model.ElementStatus, 0, len(outcomes))}
@@ -171,7 +171,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	a.reporter.set(report)
 }
 
-// phaseEvent notes an element's change for the worse or back, and a warning that is new.
+// phaseEvent emits an event when an element gets worse or recovers, and for a new warning.
 func (a *Agent) phaseEvent(was, is model.ElementStatus, warning control.Warning) {
 	switch {
 	case is.Phase == model.PhaseFailed && (was.Phase != is.Phase || was.Message != is.Message):
@@ -193,7 +193,7 @@ func (a *Agent) phaseEvent(was, is model.ElementStatus, warning control.Warning)
 	}
 }
 
-// ports are the ports' accounts, in the elements' order.
+// ports returns the state of all ports, in the order of the elements.
 func (a *Agent) ports(outcomes map[model.ID]*outcome, counters map[model.PortID]fabric.Counters) []model.PortStatus {
 	all := make([]model.PortStatus, 0, len(counters))
 	for _, id := range a.plan.order {
@@ -211,7 +211,7 @@ func (a *Agent) ports(outcomes map[model.ID]*outcome, counters map[model.PortID]
 	return all
 }
 
-// enter enters a port's counters into its account.
+// enter copies a port's counters into its state.
 func enter(p *model.PortStatus, c fabric.Counters) {
 	p.RxPackets, p.RxBytes, p.TxPackets, p.TxBytes = c.RxPackets, c.RxBytes, c.TxPackets, c.TxBytes
 	p.Copied, p.Uncopied = c.Copied, c.Uncopied
@@ -221,7 +221,7 @@ func enter(p *model.PortStatus, c fabric.Counters) {
 	}
 }
 
-// fast enters what the data path did for the routers that it forwards for, and tells whether any of it is new.
+// fast enters what the data path did for the routers that it forwards for. It returns whether anything has changed.
 func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (changed bool) {
 	forwarded, err := a.Drivers.Fabric.Forwarded(ctx)
 	if err != nil {
@@ -251,8 +251,8 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 	return changed
 }
 
-// countEvery is how often the counters are read: every second for up to 200 ports, and in proportion for more, so that
-// the work stays the same.
+// countEvery is how often the counters are read: every second for up to 200 ports, and proportionally less often for
+// more, so that the work stays the same.
 func (a *Agent) countEvery() time.Duration {
 	n := 0
 	if a.reporter.last != nil {

@@ -31,8 +31,8 @@ const (
 // enterFunc runs f in an element's network namespace, as control.Enterer does.
 type enterFunc func(id model.ID, f func() error) error
 
-// responders answer probes inside elements. A responder is a socket an address family and no process; the sockets live
-// in the element, their readers here.
+// responders answer probes inside elements. A responder is no process but one socket for each address family. The
+// socket is in the element's namespace, and the agent reads it.
 type responders struct {
 	enter enterFunc
 
@@ -68,7 +68,7 @@ func (r *responders) close() {
 // maxResponderTime is the longest life of a responder.
 const maxResponderTime = time.Hour
 
-// open opens the responders that a request asks for; those that exist are replaced.
+// open opens the responders that a request asks for. It replaces those that exist.
 func (r *responders) open(request model.RespondersRequest) model.RespondersResult {
 	var result model.RespondersResult
 	life := min(max(time.Duration(request.Seconds)*time.Second, time.Second), maxResponderTime)
@@ -101,7 +101,7 @@ func (r *responders) openOne(what model.Responder, life time.Duration) error {
 		for _, family := range []string{"udp4", "udp6"} {
 			c, err := listen(family, fmt.Sprintf(":%d", model.ProbePort))
 			if errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL) {
-				continue // an element, or a kernel, without the family
+				continue // the element, or the kernel, does not have this family
 			}
 			if err != nil {
 				return err
@@ -138,7 +138,8 @@ func (r *responders) openOne(what model.Responder, life time.Duration) error {
 	return nil
 }
 
-// listen opens a UDP socket in the calling thread's namespace that tells which address was asked.
+// listen opens a UDP socket in the calling thread's namespace. Each datagram it reads says to which address it was
+// sent.
 func listen(family, address string) (*net.UDPConn, error) {
 	level, option := unix.IPPROTO_IP, unix.IP_PKTINFO
 	if family == "udp6" {
@@ -153,7 +154,7 @@ func listen(family, address string) (*net.UDPConn, error) {
 	if family == "udp6" {
 		host = "[::]"
 	}
-	// A literal address: nothing is looked up, so nothing leaves this thread.
+	// A literal address: no name is looked up, so no packet leaves this thread's namespace.
 	c, err := lc.ListenPacket(context.Background(), family, host+address)
 	if err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func listen(family, address string) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// respond answers until the socket is closed, from the address that was asked.
+// respond answers each question from the address that was asked, until the socket is closed.
 func respond(c *net.UDPConn, what model.Responder) {
 	var buf [256]byte
 	var oob [128]byte
@@ -172,16 +173,17 @@ func respond(c *net.UDPConn, what model.Responder) {
 			return
 		}
 		if err != nil || n != len(question)+nonceLen || string(buf[:len(question)]) != question {
-			continue // an ICMP error for an earlier answer, or nobody's question
+			continue // an ICMP error for an earlier answer, or a datagram that is no question
 		}
 		out := append([]byte(reply), buf[len(question):n]...)
 		out = append(out, tail...)
-		// A prober that has gone, or a route that is not there yet, is no concern of the responder.
+		// If the prober has gone, or there is no route yet, the responder need not care.
 		c.WriteMsgUDPAddrPort(out, source(oob[:oobn]), from) //nolint:errcheck
 	}
 }
 
-// source turns what tells the address that a datagram was sent to into what makes it the source of the answer.
+// source turns the control message that says to which address a datagram was sent into one that makes this address the
+// source of the answer.
 func source(oob []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -220,7 +222,7 @@ func parseReply(b []byte) (nonce [nonceLen]byte, id, secret string, ok bool) {
 	return nonce, string(name), string(word), ok
 }
 
-// parallel calls f for every i below n, a bounded number at a time.
+// parallel calls f for every i below n, a bounded number of them at a time.
 func parallel(n int, f func(i int)) {
 	const workers = 16
 	var wg sync.WaitGroup

@@ -12,18 +12,19 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// Slow scans are looked for beside the watch's short looks: elements that send little are sampled for ten seconds,
-// sixteen at a time and in turn. What is copied is what they send and get, and that is little.
+// Slow scans need longer samples than the watch's short looks. Elements that send little are sampled for ten seconds,
+// sixteen at a time and in turn. That copies little, since they send and receive little.
 const (
 	slowSpan = 10 * time.Second
 	slowMost = 16
-	// slowBelow is the packets a second of one port from which a sample would be full too early to tell anything.
+	// slowBelow: above so many packets a second of one port, a sample would be full too early to tell anything.
 	slowBelow = 200
-	// slowSpoke is for how long an element that sent anything has its turn.
+	// slowSpoke is how long an element keeps its turn after it sent something.
 	slowSpoke = time.Minute
 )
 
-// slowly is how the loop tells who may be watched, and who watches what was seen.
+// slowly connects three parties: the loop says who may be watched, a goroutine watches, and the judge takes what was
+// seen.
 type slowly struct {
 	wanted *atomic.Bool
 	offers chan []watched
@@ -41,7 +42,7 @@ func newSlowly() slowly {
 	return slowly{new(atomic.Bool), make(chan []watched, 1), make(chan slowSeen)}
 }
 
-// offer tells who may be watched; it never waits.
+// offer says who may be watched. It never waits.
 func (s *slowly) offer(elements []watched) {
 	select {
 	case s.offers <- elements:
@@ -69,7 +70,7 @@ func (a *Agent) watchSlowly(ctx context.Context) error {
 		case elements = <-a.watcher.slow.offers:
 		}
 		a.watcher.slow.wanted.Store(false)
-		if len(watchedAt) > 2*len(elements)+64 { // most of it is of elements that are gone, or silent
+		if len(watchedAt) > 2*len(elements)+64 { // most of it belongs to elements that are gone, or silent
 			clear(watchedAt)
 		}
 		// Who waited longest has the next turn.
@@ -99,7 +100,7 @@ func (a *Agent) watchSlowly(ctx context.Context) error {
 	}
 }
 
-// lookSlowly judges what was seen, and has done what follows.
+// lookSlowly judges what was seen, and acts on it.
 func (a *Agent) lookSlowly(w *watch.Watch, slow *watch.Slow, seen slowSeen) {
 	for _, e := range seen.elements {
 		if a.cuts.is(e.id) {

@@ -10,17 +10,17 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// What the watch is told of by others than its own looks – the watcher of the kernel's time, the bounds of the kernel's
-// tables – is counted here, over a minute.
+// The watch also learns from others than its own looks: the watcher of the kernel's time and the bounds of the kernel's
+// tables. What they tell is counted here, over a minute.
 
 const (
-	// tallySpan is how long what happened counts.
+	// tallySpan is how long an occurrence counts.
 	tallySpan = time.Minute
-	// tallyMost bounds what is remembered of one signal of one element.
+	// tallyMost bounds how many occurrences are remembered for one signal of one element.
 	tallyMost = 1024
 )
 
-// happened is something that did, so many times.
+// happened is how often something occurred at one moment.
 type happened struct {
 	at time.Time
 	n  int
@@ -44,13 +44,13 @@ func (t *tally) add(id model.ID, signal watch.Signal, n int, now time.Time) {
 	defer t.mu.Unlock()
 	k := tallyKey{id, signal}
 	all := append(t.all[k], happened{now, n})
-	if len(all) > tallyMost { // the oldest go: a thousand times are far beyond any limit
+	if len(all) > tallyMost { // the oldest are dropped: a thousand occurrences are far beyond any limit
 		all = slices.Delete(all, 0, len(all)-tallyMost)
 	}
 	t.all[k] = all
 }
 
-// sum is how many times it was in the time before now, and forgets what was before tallySpan.
+// sum counts the occurrences within tallySpan before now, and forgets the older ones.
 func (t *tally) sum(id model.ID, signal watch.Signal, now time.Time, span time.Duration) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *tally) keep(wanted func(model.ID) bool) {
 	}
 }
 
-// values are the signals that are counted here.
+// values returns the signals that are counted here.
 func (t *tally) values(id model.ID, now time.Time) []watch.Value {
 	requests := float64(t.sum(id, watch.Sockets, now, 2*usageEvery))
 	return []watch.Value{
@@ -88,7 +88,7 @@ func (t *tally) values(id model.ID, now time.Time) []watch.Value {
 	}
 }
 
-// trimmed counts what an element had, or wanted, beyond its bounds of a table of the kernel's.
+// trimmed counts how much an element had, or wanted, beyond its bound of one of the kernel's tables.
 func (w *watcher) trimmed(x control.Trimmed, now time.Time) {
 	if w == nil {
 		return
@@ -101,13 +101,13 @@ func (w *watcher) trimmed(x control.Trimmed, now time.Time) {
 	}
 }
 
-// disks are what was seen of elements' disks within a minute.
+// disks is what was seen of the elements' disks within the last minute.
 type disks map[model.ID]*disk
 
 type disk struct {
 	at       []time.Time
 	shares   []float64
-	restless time.Time // when it was last worth looking at it often
+	restless time.Time // when the disk was last worth frequent looks
 }
 
 func (d *disk) add(now time.Time, share float64) {
@@ -119,7 +119,8 @@ func (d *disk) add(now time.Time, share float64) {
 	d.at, d.shares = slices.Delete(d.at, 0, old), slices.Delete(d.shares, 0, old)
 }
 
-// turns takes in what a count found of an element's disk, and tells how often it turned within the minute.
+// turns enters the fill level of an element's disk, and returns how often the disk turned from filling to emptying or
+// back within the minute.
 func (all disks) turns(id model.ID, now time.Time, share float64, busy bool) float64 {
 	d := all[id]
 	if d == nil {
@@ -136,7 +137,7 @@ func (all disks) turns(id model.ID, now time.Time, share float64, busy bool) flo
 	return float64(watch.Turns(d.shares))
 }
 
-// look sees those that are worth it, and forgets who was not counted for a minute.
+// look reads the disks that are worth it, and forgets those that were not counted for a minute.
 func (all disks) look(now time.Time, share func(model.ID) float64) {
 	for id, d := range all {
 		switch n := len(d.at); {
@@ -148,7 +149,7 @@ func (all disks) look(now time.Time, share func(model.ID) float64) {
 	}
 }
 
-// diskShare is the share of an element's disk that is used; nothing where it has none.
+// diskShare is the used share of an element's disk; zero for an element without a disk.
 func (a *Agent) diskShare(id model.ID) float64 {
 	d, err := driver[control.Disks](a, id, "tell how full its disk is")
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// How long the trash keeps what is thrown away, and how much: a tenth of the disk that it is on, and less where little
-// of that is free.
+// What is thrown away stays in the trash for this long, and takes at most a tenth of the disk that it is on, or less
+// where that disk is nearly full.
 const (
 	trashLook  = 30 * time.Second
 	trashAge   = 7 * 24 * time.Hour
 	trashShare = 10       // one part of so many
-	leastFree  = 20       // one part of so many of the disk must be free
+	leastFree  = 20       // one part in so many of the disk must be free
 	mostLeast  = 10 << 30 // or so many bytes
 )
 
@@ -49,7 +49,7 @@ func (a *Agent) tendTrash(ctx context.Context) error {
 	}
 }
 
-// boundTrash deletes for good what is too old, or too much.
+// boundTrash deletes for good what is too old or too much.
 func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) error {
 	items, err := t.Trashed(ctx)
 	if err != nil || len(items) == 0 {
@@ -63,8 +63,8 @@ func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) 
 	return a.deleteTrash(ctx, t, surplus(items, now, s.Blocks*block, s.Bavail*block))
 }
 
-// surplus are the items that are to be deleted, by why. When there is too much, the network goes first that has the
-// most there: who throws much away drives out his own, and not what others may want back.
+// surplus are the items to delete, by reason. If there is too much, those of the network that has the most in the trash
+// go first: somebody who throws much away drives out his own things, and not what others may want back.
 func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[string][]string {
 	out := map[string][]string{}
 	total, of := uint64(0), map[string]uint64{} // by network
@@ -117,7 +117,7 @@ func (a *Agent) deleteTrash(ctx context.Context, t control.Trash, items map[stri
 	return nil
 }
 
-// discard deletes at once what networks that are not to leave anything have left since then.
+// discard deletes at once what was thrown away since then by networks that asked to leave nothing.
 func (a *Agent) discard(ctx context.Context, since time.Time) error {
 	var now []string
 	for _, g := range a.desired.Gone {

@@ -12,7 +12,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// meter measures what the processes of a node's elements take, by their common control group.
+// meter measures what the processes of a node's elements use, by the control group that they share.
 type meter struct {
 	cgroup string
 	at     time.Time
@@ -20,10 +20,11 @@ type meter struct {
 	cores  float64
 }
 
-// least is the shortest time that a processor use is worked out over.
+// least is the shortest time over which processor use is computed.
 const least = time.Second
 
-// read returns the cores in use since the last call (or the one before, if that was just now), and the memory in use.
+// read returns the memory in use, and the cores in use since the last call, or since the one before if the last was
+// just now.
 func (m *meter) read() (float64, model.Bytes) {
 	now := time.Now()
 	if used, ok := m.cpu(); !ok {

@@ -31,7 +31,7 @@ func openDevices() (*devices, error) {
 
 func (d *devices) close() { d.h.Close() }
 
-// towards returns the device that packets to an address leave by.
+// towards returns the device by which packets to an address leave.
 func (d *devices) towards(a netip.Addr) (netlink.Link, error) {
 	routes, err := d.h.RouteGet(a.AsSlice())
 	if err == nil && len(routes) == 0 {
@@ -47,14 +47,14 @@ func (d *devices) towards(a netip.Addr) (netlink.Link, error) {
 	return link, nil
 }
 
-// use works out how much of a link is in use.
+// use computes how much of a link is in use.
 type use struct {
 	index int // the device that bytes are of
 	bytes uint64
 	at    time.Time
 }
 
-// read enters what the device sent since the last call, and what it could have sent.
+// read enters how much the device sent since the last call, and how much it could have sent.
 func (u *use) read(d *devices, l *neighbour, now time.Time) error {
 	link, err := d.towards(l.Address)
 	if err != nil {
@@ -86,8 +86,8 @@ func capacity(known ...model.Bandwidth) (least model.Bandwidth) {
 	return least
 }
 
-// speed is what a device says of itself; zero when it says nothing, or is none of hardware: what a veth says is made
-// up.
+// speed is what a device says of itself. It is zero when it says nothing, and for devices that are no hardware: the
+// speed of a veth is made up.
 func speed(link netlink.Link) model.Bandwidth {
 	if link.Type() != "device" {
 		return 0
@@ -105,8 +105,8 @@ func speed(link netlink.Link) model.Bandwidth {
 
 // queueRate is the rate of a token bucket filter (tc-tbf(8)) that is a device's root queue; zero when it has another.
 func queueRate(index int) model.Bandwidth {
-	// The kernel answers this one only as a notice that it is asked to echo, and then of no queue may say nothing: what
-	// ends the answer is the acknowledgement.
+	// The kernel answers this request with an echoed notification, and may send nothing for some queues. So the
+	// acknowledgement is what ends the answer.
 	request := nl.NewNetlinkRequest(unix.RTM_GETQDISC, unix.NLM_F_ECHO|unix.NLM_F_ACK)
 	request.AddData(&nl.TcMsg{Family: unix.AF_UNSPEC, Ifindex: int32(index), Parent: netlink.HANDLE_ROOT})
 	messages, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWQDISC)

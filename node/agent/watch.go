@@ -18,28 +18,29 @@ import (
 	"github.com/polyplane/polyplane/node/watch"
 )
 
-// The intrusion watch of a node. Counters, which are read anyway, tell which elements send anything worth looking at; a
-// short sample of all ports of these tells what it is. So an idle network costs nothing, and a busy one a bounded
-// number of frames a second. The judgement is package watch's; what follows from it is the element's policy.
+// The intrusion watch of a node works in two steps. Counters, which are read anyway, show which elements send enough to
+// be worth a look. A short sample of all their ports then shows what it is. So an idle network costs nothing, and a
+// busy one a bounded number of frames a second. Package watch judges the samples; the element's policy says what
+// follows.
 const (
-	// watchFrom is how many packets a second one port must send for its element to be sampled: routing protocols at
-	// rest send fewer.
+	// watchFrom is how many packets a second one port of an element must send for it to be sampled. Routing protocols
+	// at rest send fewer.
 	watchFrom = 20
-	// watchMost is how many elements are sampled at a time; the others have their turn at the next counts.
+	// watchMost is how many elements are sampled at a time. The others have their turn after the next counts.
 	watchMost = 4
 	// watchSpan is how long a sample is.
 	watchSpan = 250 * time.Millisecond
-	// watchAgain is when an element is looked at again of which something was suspicious, if no count comes before.
+	// watchAgain is when a suspicious element is looked at again, unless a count comes before.
 	watchAgain = time.Second
-	// watchBusy is how many cores an element's processes must use for a closer look at it.
+	// watchBusy is how many cores an element's processes must use to have it examined more closely.
 	watchBusy = 0.2
-	// diskSpan is the time over which is counted how often an element fills and empties its disk; one that uses a
-	// processor, or whose disk's use changes by diskStep between two counts, is looked at every diskEvery: to fill and
-	// to empty takes less than a second where the disk is small.
+	// diskSpan is the time over which the watch counts how often an element fills and empties its disk. A small disk is
+	// filled and emptied within a second. So an element is looked at every diskEvery if it uses a processor, or if its
+	// disk's use changes by diskStep between two counts.
 	diskSpan  = time.Minute
 	diskEvery = 200 * time.Millisecond
 	diskStep  = 0.1
-	// receivedFor is for how long what an element received counts as what may have made it do something.
+	// receivedFor: what an element received this long ago may still be the reason for what it does now.
 	receivedFor = 5 * time.Second
 	// rememberEvery is how often what is usual is written to the disk.
 	rememberEvery = 10 * time.Minute
@@ -51,7 +52,7 @@ type Sampler interface {
 		snaplen int) (map[model.PortID]fabric.Sample, error)
 }
 
-// watcher is the loop's part of it, and between the two the queue.
+// watcher is the loop's side of the watch, and the queue between the loop and whoever looks.
 type watcher struct {
 	jobs chan watchJob
 
@@ -66,7 +67,7 @@ type watcher struct {
 	examined map[model.ID]examined
 	disks    disks
 
-	// Between the loop, who watches slowly, and who looks.
+	// shared by the loop, the slow watch, and whoever looks
 	slow slowly
 
 	// Everybody's.
@@ -82,7 +83,7 @@ type watcher struct {
 	listeners sync.WaitGroup
 }
 
-// received is the most that an element received in a second of late.
+// received is the most packets that an element received in one of the last seconds.
 type received struct {
 	rate float64
 	at   time.Time
@@ -98,12 +99,12 @@ type watched struct {
 	received    float64
 	sent        float64
 	sample      bool
-	waiting     bool          // for its turn: nothing is known of what it sends
+	waiting     bool          // its turn has come, and nothing is known yet of what it sends
 	values      []watch.Value // that the loop measured
 	dropped     []watch.Value // of its packets, by the latest count
 	host        bool
-	busy        bool    // it keeps a processor busy, and is worth a closer look
-	share       float64 // of its disk that is used, where values were measured
+	busy        bool    // it keeps a processor busy, which is worth a closer look
+	share       float64 // share of its disk that is used, if that was measured
 }
 
 // watchJob is what one count found.
@@ -112,7 +113,7 @@ type watchJob struct {
 	elements []watched
 }
 
-// watchLook is one look, for whoever records what is usual.
+// watchLook is one look, kept for tools that record what is usual.
 type watchLook struct {
 	Seq    int64           `json:"seq"`
 	At     time.Time       `json:"at"`
@@ -131,7 +132,7 @@ func newWatcher() *watcher {
 		listening: map[model.ID]*listener{}}
 }
 
-// counts works out, from counters, who is to be looked at, and passes it on. It never waits.
+// counts finds out from counters which elements need a look, and queues them. It never waits.
 func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counters, elements []watched) {
 	span := now.Sub(w.at)
 	last := w.last
@@ -184,7 +185,7 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 	if len(quiet) > 0 {
 		w.slow.offer(quiet)
 	}
-	// Who waited longest comes first, and before them who sends far more than it gets.
+	// Whoever waited longest comes first; but before them come those that send far more than they get.
 	alone := func(e *watched) bool { return e.sent > 1000 && e.sent > 10*e.received }
 	slices.SortStableFunc(due, func(a, b int) int {
 		x, y := &elements[a], &elements[b]
@@ -206,11 +207,11 @@ func (w *watcher) counts(now time.Time, counters map[model.PortID]fabric.Counter
 	job := watchJob{at: now, elements: elements}
 	select {
 	case w.jobs <- job:
-	default: // whoever looks is behind; the next count tells more
+	default: // if whoever looks is behind, the next count tells more
 	}
 }
 
-// watching has the loop's latest counts looked at.
+// watching looks at what the loop's latest counts named, until the context ends.
 func (a *Agent) watching(now time.Time, counters map[model.PortID]fabric.Counters, measured bool) {
 	if a.watcher == nil {
 		return
@@ -229,7 +230,7 @@ func (a *Agent) watching(now time.Time, counters map[model.PortID]fabric.Counter
 	a.watcher.counts(now, counters, elements)
 }
 
-// watchedOf is an element as the watch must know it.
+// watchedOf says of an element what the watch must know.
 func watchedOf(id model.ID, e *model.NodeElement) watched {
 	w := watched{id: id, policy: cmp.Or(e.Attack, model.AttackTell), quarantined: e.Quarantined,
 		macs: map[string][6]byte{},
@@ -298,7 +299,7 @@ func (a *Agent) watch(ctx context.Context) error {
 	}
 }
 
-// look samples who is to be sampled, judges all, and has done what follows.
+// look samples the elements that need it, judges all of them, and acts on the judgement.
 func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicious map[model.ID]watched) {
 	var ports []model.PortID
 	for _, e := range job.elements {
@@ -358,8 +359,8 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 	}
 }
 
-// countBrief counts packets for a while at the ports of elements that may pass on what they get, and whose samples were
-// so brief that this must be known to judge them. There are none of these on most looks.
+// countBrief counts packets for a while at the ports of some elements: those that may be passing on what they get, and
+// whose samples were too brief to judge them otherwise. On most looks there are none.
 func (a *Agent) countBrief(ctx context.Context, elements []watched,
 	samples map[model.PortID]fabric.Sample) map[model.PortID]fabric.Counters {
 	if !slices.ContainsFunc(elements, func(e watched) bool {
@@ -391,8 +392,8 @@ func (a *Agent) countBrief(ctx context.Context, elements []watched,
 	return after
 }
 
-// judged is what an element's samples tell; that of one that was not sampled, because it hardly sends anything, is
-// nothing.
+// judged returns what an element's samples show. An element that was not sampled, because it hardly sends anything,
+// shows nothing.
 func judged(e watched, samples map[model.PortID]fabric.Sample,
 	counted map[model.PortID]fabric.Counters) []watch.Value {
 	switch {
@@ -410,7 +411,7 @@ func judged(e watched, samples map[model.PortID]fabric.Sample,
 	return watch.Judge(ports)
 }
 
-// sampledOf are an element's samples, in the watch's words.
+// sampledOf translates an element's samples into the words of package watch.
 func sampledOf(e watched, samples map[model.PortID]fabric.Sample) (ports []watch.Sampled) {
 	for _, p := range e.ports {
 		s, ok := samples[p]
@@ -449,7 +450,7 @@ func (w *watcher) record(l watchLook) {
 	w.looks = append(w.looks, l)
 }
 
-// attacks are how many were suspected of an element, by signal; nil when none was.
+// attacks says how many attacks an element was suspected of, by signal; nil for none.
 func (w *watcher) attacks(id model.ID) map[string]uint64 {
 	if w == nil {
 		return nil
@@ -459,7 +460,7 @@ func (w *watcher) attacks(id model.ID) map[string]uint64 {
 	return w.found[id] // never changed in place
 }
 
-// after are the looks that are kept after one.
+// after returns the kept looks that came after one.
 func (w *watcher) after(seq int64) []watchLook {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -470,7 +471,7 @@ func (w *watcher) after(seq int64) []watchLook {
 	return slices.Clone(w.looks[i:])
 }
 
-// watchUsage are the signals of what an element's processes take, of the two latest looks at them.
+// watchUsage returns the signals that follow from the two latest measurements of what an element's processes use.
 func (a *Agent) watchUsage(id model.ID) (values []watch.Value, isBusy bool) {
 	is, was := a.usage.last[id], a.usage.before[id]
 	span := a.usage.at.Sub(a.usage.beforeAt).Seconds()
@@ -487,8 +488,8 @@ func (a *Agent) watchUsage(id model.ID) (values []watch.Value, isBusy bool) {
 	return values, (is.CPU - was.CPU).Seconds() >= watchBusy*span
 }
 
-// examine looks closer at an element that keeps a processor busy: what is in the kernel's tables, and how much it asks
-// for.
+// examine looks closer at an element that keeps a processor busy: what it has in the kernel's tables, and how many of
+// its tasks want a processor.
 func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.Value {
 	d, err := driver[control.Examiner](a, id, "be examined")
 	if err != nil {
@@ -511,7 +512,8 @@ func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.
 	grown := func(is, was int) float64 { return max(0, float64(is-was)) / max(span.Seconds(), 1) }
 	began := grown(is.Connections, was.Connections)
 	a.watcher.examined[id] = examined{is, at, began}
-	// Who has filled the whole table within one look begins no more of them at the next: half of what was counts there.
+	// An attacker that has filled the whole table within one look adds nothing by the next. So half of what was there
+	// counts for that one too.
 	began = max(began, was.began/2)
 	return []watch.Value{{Signal: watch.Demand, Value: float64(is.Runnable)},
 		{Signal: watch.Neighbours, Value: grown(is.Neighbours, was.Neighbours),
@@ -526,7 +528,7 @@ type examined struct {
 	began float64 // connections a second
 }
 
-// suspect tells of an attack, and does what the element's policy says. It tells whether the element was cut off.
+// suspect tells of an attack, and does what the element's policy says. It returns whether the element was cut off.
 func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 	words := make([]string, len(found))
 	provoked := true
@@ -546,7 +548,8 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 			"quarantine %s` cuts it off)", e.id)
 	default:
 		at := a.now()
-		// The clock may have gone back since the last one was decided about; a new one counts all the same.
+		// The clock may have gone back since the manager decided about the last incident. A new one must count all the
+		// same.
 		if last := time.Unix(0, a.decidedAbout(e.id)); !at.After(last) {
 			at = last.Add(1)
 		}
@@ -573,7 +576,7 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 	return cut
 }
 
-// decidedAbout is up to which incident of an element the manager has decided.
+// decidedAbout is the number of the latest incident of an element that the manager has decided about.
 func (a *Agent) decidedAbout(id model.ID) int64 {
 	if s := a.wanted.Load(); s != nil {
 		for _, n := range s.Networks {
@@ -587,7 +590,7 @@ func (a *Agent) decidedAbout(id model.ID) int64 {
 	return 0
 }
 
-// verdictWords say how much of what, against what is usual.
+// verdictWords says how much of what was seen, and how much is usual.
 func verdictWords(v watch.Verdict) string {
 	text := fmt.Sprintf("%s %s (usual: %s, suspicious from %s)", amount(v.Value), watch.RuleOf(v.Signal).Unit,
 		amount(v.Usual), amount(v.Limit))
@@ -597,7 +600,7 @@ func verdictWords(v watch.Verdict) string {
 	return text
 }
 
-// amount is a number with as many digits as anybody wants.
+// amount prints a number with no more digits than people need.
 func amount(f float64) string {
 	switch {
 	case f >= 100:
