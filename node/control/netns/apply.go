@@ -17,7 +17,7 @@ import (
 	"github.com/polyplane/polyplane/node/port"
 )
 
-// work is one element that is not known to be right, on its way through Apply.
+// work is one element that may have to be repaired, on its way through Apply.
 type work struct {
 	job    control.Job
 	result *control.Result
@@ -26,7 +26,7 @@ type work struct {
 	fresh  bool             // its namespace was made in this Apply
 	made   []int            // interfaces whose pairs were made in this Apply
 	loud   []*wantInterface // ports on which IPv6 is not switched off
-	lost   []int            // interfaces whose element end is nowhere to be found
+	lost   []int            // interfaces whose element end was found nowhere
 	errs   []error
 	turn   bool // it may be started, or restarted
 	later  bool // its namespace is made in another Apply
@@ -37,14 +37,15 @@ type work struct {
 
 func (w *work) fail(err error) { w.errs = append(w.errs, err) }
 
-// did notes what was done, of a kind that has an event of its own; done notes anything else.
+// did notes what was done where that has an event of its own; done notes everything else.
 func (w *work) did(reason control.Reason, format string, a ...any) {
 	w.result.Changed = append(w.result.Changed, control.Changed(reason, format, a...))
 }
 
 func (w *work) done(format string, a ...any) { w.did(control.ElementChanged, format, a...) }
 
-// Apply makes the elements so. Addresses, routes and devices that somebody made inside an element are left alone.
+// Apply makes the elements as they are wanted. It leaves alone the addresses, routes and devices that somebody made
+// inside an element.
 func (d *Driver) Apply(ctx context.Context, jobs []control.Job) []control.Result {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -62,7 +63,7 @@ func (d *Driver) Apply(ctx context.Context, jobs []control.Job) []control.Result
 	return results
 }
 
-// apply returns an error that concerns all.
+// apply does the work of Apply. It returns an error that concerns all elements.
 func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []control.Result) error {
 	if err := d.prepare(ctx); err != nil {
 		return err
@@ -148,7 +149,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	return nil
 }
 
-// isNews tells whether any of the results, as far as there are any, is another than what was told last.
+// isNews returns whether any result so far differs from what was told last.
 func (d *Driver) isNews(results []control.Result) bool {
 	return slices.ContainsFunc(results, func(r control.Result) bool {
 		e := d.elements[r.ID]
@@ -166,7 +167,8 @@ func (d *Driver) prepare(ctx context.Context) error {
 	if err := d.writePrograms(); err != nil {
 		return err
 	}
-	// What an earlier agent's commands left; those that are at work all the same need only what they have open.
+	// Commands of an earlier agent may have left files. A command that is still at work needs only the files that it
+	// has open.
 	if err := os.RemoveAll(d.temporaryDir()); err != nil {
 		d.log.Warn("clear away what an earlier agent's commands left", "error", err)
 	}
@@ -175,7 +177,8 @@ func (d *Driver) prepare(ctx context.Context) error {
 	return nil
 }
 
-// asBefore tells cheaply that nothing has changed: the wish, the ports, the namespace's mount, the processes.
+// asBefore finds out cheaply whether nothing has changed: what is wanted, the ports, the namespace's mount, the
+// processes.
 func (d *Driver) asBefore(e *element, job *control.Job, there port.Ports) bool {
 	return e.verified && d.surroundedAsBefore(e, job, there) && e.process.asWanted() &&
 		(!job.Element.Suspended || !e.process.running() || d.frozen(containerID(job.ID)))
@@ -185,7 +188,7 @@ func sameJob(a, b *control.Job) bool {
 	return a.Index == b.Index && reflect.DeepEqual(&a.Element, &b.Element)
 }
 
-// surroundedAsBefore tells the same of all but the processes.
+// surroundedAsBefore does the same for everything but the processes.
 func (d *Driver) surroundedAsBefore(e *element, job *control.Job, there port.Ports) bool {
 	if e.want == nil || e.faulty || !sameJob(&e.job, job) {
 		return false
@@ -199,7 +202,7 @@ func (d *Driver) surroundedAsBefore(e *element, job *control.Job, there port.Por
 	return d.namespaceOf(d.dirs.Namespace(job.ID)) == e.inode
 }
 
-// stalePorts finds the elements that have ports which they should not have.
+// stalePorts finds the elements that have ports they should not have.
 func stalePorts(jobs []control.Job, there port.Ports, known map[model.ID]*element) map[model.ID]bool {
 	count := 0
 	for i := range jobs {
@@ -228,10 +231,10 @@ func stalePorts(jobs []control.Job, there port.Ports, known map[model.ID]*elemen
 	return stale
 }
 
-// repairAll takes the elements through namespaces, ports and insides; each stage works while the one before it goes on.
-// Of those that have no namespace yet it takes a portion, and it returns those that it has taken.
+// repairAll takes the elements through three stages: namespaces, ports, and insides. Each stage works while the one
+// before it goes on. Of the elements without a namespace it takes one portion, and it returns those that it took.
 func (d *Driver) repairAll(ctx context.Context, todo []*work, there port.Ports, names map[string]*port.Link) []*work {
-	// No stage gets far ahead of the next: a portion that has come to its end is soon done.
+	// No stage gets far ahead of the next, so a portion that has reached its end is soon done.
 	ready, linked := make(chan *work, linkBatch), make(chan *work, linkBatch/2)
 	var present, missing []*work
 	byElement := map[model.ID][]string{}
@@ -291,8 +294,8 @@ func (d *Driver) repairAll(ctx context.Context, todo []*work, there port.Ports, 
 	return todo
 }
 
-// attach finds the namespace of an element: the one remembered, or the one mounted. It leaves w.e nil where there is
-// none.
+// attach finds the namespace of an element: the one that is remembered, or else the one that is mounted. Without either
+// it leaves w.e nil.
 func (d *Driver) attach(w *work) error {
 	path := d.dirs.Namespace(w.job.ID)
 	inode := d.namespaceOf(path)
@@ -300,7 +303,7 @@ func (d *Driver) attach(w *work) error {
 		if inode == e.inode {
 			return nil
 		}
-		// The mount is gone or another's, and the namespace lives: this process holds it.
+		// The mount is gone, or is another's, but the namespace lives: this process holds it.
 		if err := unmount(path); err != nil {
 			return fmt.Errorf("element %s: take away what is in the place of its namespace: %w", w.job.ID, err)
 		}
@@ -328,8 +331,7 @@ func (d *Driver) attach(w *work) error {
 	return d.boundElement(w.e, w.job.Element.Limits().Memory) // as another agent's life, or version, left it
 }
 
-// makeMissing makes the namespaces of a portion of the elements that have none, a network at a time, and passes them
-// on.
+// makeMissing makes namespaces for those elements of a portion that have none, network by network, and passes them on.
 func (d *Driver) makeMissing(ctx context.Context, missing []*work, ready chan<- *work) {
 	networks := map[string][]*work{}
 	ids := make([]model.ID, len(missing))
@@ -409,7 +411,7 @@ func (d *Driver) keepNamespace(id model.ID, fd int) (*element, error) {
 	return &element{fd: fd, inode: s.Ino}, nil
 }
 
-// repairInside puts right what is in an element's namespace. The calling thread ends up in it.
+// repairInside puts right what is in an element's namespace. The calling thread stays in that namespace.
 func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 	if len(w.errs) > 0 {
 		return
@@ -462,13 +464,13 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 	}
 }
 
-// forceUp tells whether devices that are down are taken up although routing software runs.
+// forceUp returns whether devices that are down are to be taken up although routing software runs.
 func (d *Driver) forceUp(w *work) bool {
 	return w.fresh || !w.e.process.running() || w.e.want != nil && !w.e.want.up
 }
 
-// match finds the element's ends of its ports: renamed ones get their name back, and the interfaces of those that are
-// not there are returned.
+// match finds the element's ends of its ports, and gives renamed ones their name back. It returns the interfaces whose
+// end is not there.
 func (in *inside) match(r *repair, w *work, there port.Ports) (lost []int) {
 	made := make(map[int]bool, len(w.made))
 	for _, i := range w.made {
@@ -510,7 +512,7 @@ func (in *inside) byIndex(index int) *link {
 	return nil
 }
 
-// replaceLost makes anew the pairs whose element end was taken out of the element.
+// replaceLost makes those pairs anew whose element end was taken out of the element.
 func (d *Driver) replaceLost(todo []*work, there port.Ports) {
 	var r nodeRepair
 	var again []*work

@@ -12,20 +12,19 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// auditTime is how long one Audit may look around inside elements.
+// auditTime bounds how long one Audit looks around inside elements.
 const auditTime = 3 * time.Millisecond
 
-// A look into an element with a million routes takes a tenth of a second and more. After one that took longer than
-// longLook the element rests for so many times what it took, and not for longer than longRest. What it took is
-// processor time: on a machine that is busy with other things a look waits for the processor, and costs no more for
-// that.
+// A look into an element with a million routes takes a tenth of a second or more. If a look took longer than longLook,
+// the element is left alone for a multiple of that time, at most for longRest. The time is processor time: on a busy
+// machine a look waits for a processor, and that wait costs nobody anything.
 const (
 	longLook  = 20 * time.Millisecond
 	restAfter = 200
 	longRest  = 2 * time.Minute
 )
 
-// threadTime is the processor time of the calling thread.
+// threadTime is the processor time that the calling thread has used.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
@@ -34,9 +33,9 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Audit looks at the mounts, if any has changed, and the processes of all elements, and inside the next few of them;
-// those that differ are verified in full by the next Apply. With 1,000 elements and a call a second, each is looked
-// into about once a minute.
+// Audit looks at the mounts, if any has changed, at the processes of all elements, and inside the next few elements.
+// The next Apply verifies in full those that differ. With 1,000 elements and a call a second, each is looked into about
+// once a minute.
 func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,7 +55,7 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 		}
 	}
 	if starting, _ := d.starting(); len(ids) == 0 || starting > 0 && time.Since(d.looked) < lookRest {
-		return differ, nil // those that are being started have the machine
+		return differ, nil // elements that are being started have priority
 	}
 	d.looked = time.Now()
 	slices.SortFunc(ids, compareIDs)
@@ -96,7 +95,7 @@ func compareIDs(a, b model.ID) int {
 	return cmp.Or(cmp.Compare(a.Network, b.Network), cmp.Compare(a.Element, b.Element))
 }
 
-// asWanted tells whether an element's inside is right. The calling thread ends up in it.
+// asWanted returns whether an element's inside is right. The calling thread stays in its namespace.
 func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 	if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
 		return false, err

@@ -19,14 +19,14 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// Annotations in a bundle tell a restarted agent what the container was started with.
+// Annotations in a bundle tell a restarted agent with what the container was started.
 const (
-	noteSpec      = "polyplane.spec"      // a hash of all that a running container cannot change
+	noteSpec      = "polyplane.spec"      // hash of everything that cannot change while a container runs
 	noteResources = "polyplane.resources" // a hash of the limits
 	noteOpenFiles = "polyplane.openfiles" // how many files each process may have open
 	noteRestarts  = "polyplane.restarts"  // the requested restarts that it has had
-	noteFiles     = "polyplane.files"     // a hash of what only a restart makes the software read
-	// a hash of what was written last of the configuration that the software has read
+	noteFiles     = "polyplane.files"     // hash of what the software reads only at its start
+	// hash of the configuration that was written last and that the software has read
 	noteConfig = "polyplane.config"
 	noteAgain  = "polyplane.again" // how often its processes were started again
 )
@@ -40,7 +40,7 @@ var shellCapabilities = []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRI
 
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// newSpec is the OCI configuration of an element's container.
+// newSpec returns the OCI configuration of an element's container.
 func (d *Driver) newSpec(job *control.Job, container string, command, capabilities []string) *specs.Spec {
 	id, el := job.ID, &job.Element
 	base := model.UIDBase(job.Index)
@@ -83,7 +83,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 	return s
 }
 
-// showPrograms shows the element what it is to run that is polyplane's own.
+// showPrograms mounts polyplane's own programs where the element runs them.
 func (d *Driver) showPrograms(s *specs.Spec, plan *software.Plan) {
 	for _, p := range plan.Programs {
 		m := readOnly(p.Path)
@@ -93,7 +93,7 @@ func (d *Driver) showPrograms(s *specs.Spec, plan *software.Plan) {
 	s.Annotations[noteSpec] = hashOf(s, true)
 }
 
-// hashOf is a hash of a value's JSON; that of a spec leaves out what can change while it runs.
+// hashOf is a hash of a value's JSON. For a spec it leaves out what can change while the container runs.
 func hashOf(v any, spec bool) string {
 	if s, ok := v.(*specs.Spec); ok && spec {
 		plain, linux, process := *s, *s.Linux, *s.Process
@@ -115,7 +115,8 @@ func environment(id model.ID) []string {
 		"POLYPLANE_NETWORK=" + id.Network, "POLYPLANE_ELEMENT=" + id.Element}
 }
 
-// countsSwap tells whether the kernel limits swap: always with control groups v2, by an option with v1.
+// countsSwap returns whether the kernel limits swap: always with control groups v2, and with v1 only if it was built or
+// booted so.
 var countsSwap = sync.OnceValue(func() bool {
 	if _, err := os.Stat("/sys/fs/cgroup/memory"); err != nil {
 		return true
@@ -163,11 +164,11 @@ func mounts() []specs.Mount {
 	return list
 }
 
-// systemDirs are links into /usr on Debian since 12, and directories of their own on older machines.
+// systemDirs are links into /usr on Debian 12 and newer, and directories on older machines.
 var systemDirs = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// readOnly shows one of the machine's files or directories, with what is mounted below it: where something is, the
-// kernel lets a user namespace see both or none.
+// readOnly mounts one of the machine's files or directories, with the mounts below it: the kernel shows a user
+// namespace either both or neither.
 func readOnly(path string) specs.Mount {
 	return specs.Mount{Destination: path, Type: "bind", Source: path,
 		Options: []string{"rbind", "ro", "rro", "nosuid", "rnosuid", "nodev", "rnodev"}}
@@ -192,7 +193,7 @@ func writeBundle(dir string, s *specs.Spec) error {
 	return nil
 }
 
-// bundleNotes reads a bundle's annotations; none when there is no bundle.
+// bundleNotes reads a bundle's annotations. If there is no bundle, it returns none.
 func bundleNotes(dir string) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -205,7 +206,7 @@ func bundleNotes(dir string) (map[string]string, error) {
 		Annotations map[string]string `json:"annotations"`
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, nil // half written when the machine stopped: as good as none
+		return nil, nil // half written when the machine stopped, which is as good as none
 	}
 	return s.Annotations, nil
 }

@@ -14,17 +14,18 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// checkSuffix ends the names of the containers that configurations are checked in.
+// checkSuffix ends the names of containers in which configurations are checked.
 const checkSuffix = "+check"
 
 func checkID(id model.ID) string { return containerID(id) + checkSuffix }
 
-// maxComplaint is how much of what the software says about a configuration is told, in bytes.
+// maxComplaint bounds how many bytes of the software's message about a configuration are told.
 const maxComplaint = 1000
 
-// check has the software read a configuration that the document states, before anything runs on it: within the element,
-// in a container of its own, since what a configuration includes is read as well. There, the candidates stand in the
-// place of the element's own files, which what runs may read at any moment and must find again after a refusal.
+// check has the software read a configuration from the document before anything runs on it. This happens in a container
+// of its own, since a configuration may include other files of the element. In that container the candidates stand in
+// the place of the element's own files. The files themselves stay as they are: what runs may read them at any moment,
+// and must find them again if the check fails.
 func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File) error {
 	p, id := w.p, w.job.ID
 	if len(p.plan.Check) == 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A network namespace belongs to the user namespace that its maker is in, and a process with several threads cannot
-// change its user namespace. So namespaces are made by a short-lived child: this same program, started inside the
-// network's user namespace, which makes as many as it is asked for and hands them back as file descriptors.
+// A network namespace belongs to the user namespace of the process that makes it, and a process with several threads
+// cannot change its user namespace. So a short-lived child makes the namespaces: this same program, started inside the
+// network's user namespace. It makes as many as it is asked for, and hands them back as file descriptors.
 
 // childName is the child's only argument.
 const childName = "polyplane-namespaces"
@@ -27,11 +27,11 @@ const childName = "polyplane-namespaces"
 const (
 	childSocket = 3 // where namespaces and failures go
 	childExe    = 4 // this program
-	childProcs  = 5 // the first proc file system; procfsUses namespaces have their sysctls set through each
+	childProcs  = 5 // the first proc file system; through each of them the sysctls of procfsUses namespaces are set
 )
 
-// fdsPerMessage is how many namespaces travel in one message (the kernel's limit is 253). They are those of one
-// request.
+// fdsPerMessage is how many namespaces travel in one message; all of them are of one request. The kernel's limit is
+// 253.
 const fdsPerMessage = 16
 
 // childRequest is what the child reads from its standard input, until that ends.
@@ -39,13 +39,13 @@ type childRequest struct {
 	Kinds []model.Kind // one namespace each, in one message
 }
 
-// requestsAhead is how many requests wait for their answers: the child works on one while its answers to another are
-// taken.
+// requestsAhead is how many requests may wait for their answers. The child works on one while its answers to an earlier
+// one are taken.
 const requestsAhead = 2
 
-// ChildMain does the child's work and ends the process when this process was started as the child; else it returns at
-// once. The program's main must call it first: the child inherits nothing that needs cleaning up, and starts in the
-// time that the program's own initialisation takes.
+// ChildMain does the child's work and ends the process if this process was started as the child. Otherwise it returns
+// at once. The program's main must call it first: the child inherits nothing that needs cleaning up, and the program's
+// own initialisation is all that its start takes.
 func ChildMain() {
 	if len(os.Args) != 2 || os.Args[1] != childName {
 		return
@@ -101,17 +101,17 @@ func childWork() error {
 	}
 }
 
-// userLimits are what each user of a network may have of what the kernel counts by user namespace (/proc/sys/user). It
-// counts them for the namespace's owner as well, against the limits of the machine.
+// userLimits are what each user of a network may have of the things that the kernel counts by user namespace
+// (/proc/sys/user). The kernel counts them for the namespace's owner as well, against the machine's limits.
 var userLimits = []struct{ name, most string }{
 	{"max_inotify_instances", "128"},
 	{"max_inotify_watches", "65536"},
-	{"max_fanotify_groups", "0"}, // a watch over whole file systems, the machine's /usr among them
+	{"max_fanotify_groups", "0"}, // a watch over a whole file system, such as the machine's /usr
 	{"max_fanotify_marks", "0"},
 }
 
-// limitUsers sets userLimits in the calling process's user namespace. Those that this kernel does not have are left
-// out.
+// limitUsers sets userLimits in the calling process's user namespace. It leaves out those that this kernel does not
+// have.
 func limitUsers() error {
 	for _, l := range userLimits {
 		err := os.WriteFile("/proc/sys/user/"+l.name, []byte(l.most), 0)
@@ -122,10 +122,10 @@ func limitUsers() error {
 	return nil
 }
 
-// makeNamespaces makes one network namespace a kind in the user namespace that is mounted at user – or, when user is
-// empty, in a new one that maps 65,536 IDs from base, which is first handed to keepUser as a path – and calls each for
-// every one with its position and a descriptor that each must close. The sysctls are set. Those from the first on that
-// more refuses are not made.
+// makeNamespaces makes one network namespace for each of kinds in the user namespace that is mounted at user. If user
+// is empty, it makes a new user namespace that maps 65,536 IDs from base, and first hands keepUser its path. It calls
+// each for every namespace, with its position and a descriptor that each must close; the sysctls are set by then. It
+// makes none from the first position on that more refuses.
 func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(path string) error,
 	more func(i int) bool, each func(i, fd int)) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -169,7 +169,7 @@ func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(
 	if err != nil {
 		return err
 	}
-	// The death signal is tied to the thread that starts the child, which asOwner keeps as well.
+	// The death signal is tied to the thread that starts the child. asOwner keeps that thread as well.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if user == "" && mayRaise() {
@@ -184,7 +184,7 @@ func makeNamespaces(user string, base uint32, kinds []model.Kind, keepUser func(
 	theirs.Close()
 	keepErr := error(nil)
 	if user == "" {
-		// The child waits for its request, so its user namespace is there to be kept.
+		// The child waits for its request, so its user namespace exists while it is being mounted.
 		keepErr = keepUser(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
 	}
 	requests := requester{to: gob.NewEncoder(input), input: input, kinds: kinds, more: more}
@@ -225,7 +225,7 @@ type requester struct {
 	err   error
 }
 
-// next sends the next request, or ends them.
+// next sends the next request, or says that there is none.
 func (r *requester) next() {
 	if r.over {
 		return
@@ -247,7 +247,7 @@ func (r *requester) end() {
 	r.input.Close() //nolint:errcheck // what the child says counts
 }
 
-// receiveNamespaces takes what the child hands over until it has ended. taken is called after each message.
+// receiveNamespaces takes what the child hands over until the child has ended. It calls taken after each message.
 func receiveNamespaces(socket int, each func(i, fd int), taken func()) (int, error) {
 	n := 0
 	data, control := make([]byte, 16), make([]byte, unix.CmsgSpace(4*fdsPerMessage))
@@ -283,12 +283,12 @@ func receiveNamespaces(socket int, each func(i, fd int), taken func()) (int, err
 	}
 }
 
-// asOwner runs f with base as the effective user ID and all capabilities kept, so that a user namespace that f makes
-// belongs to base. The kernel counts much of what processes have – inotify's and fanotify's instances, namespaces,
-// pending signals, locked memory – by user, and counts what is inside a user namespace to its owner as well: were that
-// root, all networks would share root's limits with the machine's own services. It asks for CAP_SYS_RESOURCE: without
-// it, as in some containers, runc may limit the processes inside only if root owns the user namespace. It is done on a
-// thread that nothing else meets, which is there until release.
+// asOwner runs f with base as the effective user ID and with all capabilities, so that a user namespace which f makes
+// belongs to base. The kernel counts many things by user: instances of inotify and fanotify, namespaces, pending
+// signals, locked memory. It counts what is inside a user namespace for the namespace's owner as well. If that were
+// root, all networks would share root's limits with the machine's own services. asOwner needs CAP_SYS_RESOURCE. Without
+// it, as in some containers, runc can limit the processes inside only if root owns the user namespace. f runs on a
+// thread of its own, which exists until release.
 func asOwner(base uint32, f func() error) (release func(), err error) {
 	const keepCapabilities = 1 << 2 // SECBIT_NO_SETUID_FIXUP
 	done, over := make(chan error), make(chan struct{})

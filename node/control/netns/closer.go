@@ -18,11 +18,11 @@ import (
 
 var _ control.Examiner = (*Driver)(nil)
 
-// mostTasks is how many tasks of an element are looked at, at most: whether three hundred or three thousand want a
-// processor is one.
+// mostTasks bounds how many tasks of an element are looked at: it makes no difference whether three hundred or three
+// thousand want a processor.
 const mostTasks = 512
 
-// Examine is control.Examiner's. It does not hold the driver's lock while it looks: what it looks at may go meanwhile.
+// Examine is control.Examiner's. It does not hold the driver's lock, so what it looks at may vanish meanwhile.
 func (d *Driver) Examine(_ context.Context, id model.ID) (x control.Examined, ok bool) {
 	d.mu.Lock()
 	e := d.elements[id]
@@ -89,7 +89,7 @@ func (d *Driver) tasksOf(container string) (tasks []string) {
 	return nil
 }
 
-// runnable counts the tasks that have a processor or want one.
+// runnable counts the tasks that run or wait for a processor.
 func runnable(tasks []string) (n int) {
 	for _, t := range tasks {
 		data, err := os.ReadFile(t + "/stat")

@@ -12,10 +12,10 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// With an address the kernel makes routes: to its subnet (the connected route), to the address itself, to the subnet's
-// broadcast address, and to the multicast groups of a device with IPv6. Somebody who flushes a table takes them away,
-// and the kernel makes them again only when the device goes down and up, which would take all other routes along. So
-// they are put back one by one, as the kernel makes them.
+// The kernel makes routes for an address: to its subnet (the connected route), to the address itself, to the subnet's
+// broadcast address, and to the multicast groups of a device with IPv6. Flushing a table removes them. The kernel makes
+// them again only when the device goes down and up, which would remove all other routes by the device. So the driver
+// puts them back one by one, exactly as the kernel makes them.
 
 // Metrics of IPv6 (IP6_RT_PRIO_ADDRCONF of net/ip6_route.h) and flags of an address that has no connected route, or is
 // not in use yet (linux/if_addr.h).
@@ -24,7 +24,7 @@ const (
 	unsettled        = unix.IFA_F_TENTATIVE | unix.IFA_F_OPTIMISTIC | unix.IFA_F_DADFAILED
 )
 
-// kernelRoute is what tells one route of the kernel's own from others.
+// kernelRoute is what distinguishes the kernel's own routes from each other.
 type kernelRoute struct {
 	table, kind uint8
 	to          netip.Prefix
@@ -47,9 +47,9 @@ func parseKernelRoute(family uint8, p []byte) kernelRoute {
 	return k
 }
 
-// planConnected puts back what the kernel made for a device's addresses: the wanted ones, and those that it gave the
-// device itself. What it makes for addresses that somebody added is theirs to take away. Where it has nothing – a
-// device that is down, one in a VRF, whose routes are in another table – there is nothing to put back.
+// planConnected puts back what the kernel made for a device's addresses: the wanted ones, and those that the kernel
+// gave the device itself. Routes for addresses that somebody added are that person's to remove. For a device that is
+// down, or one in a VRF (its routes are in another table), there is nothing to put back.
 func (in *inside) planConnected(r *repair, l *link, device string, wanted []netip.Prefix) {
 	if in.kernel == nil || !l.Up() || l.Master != 0 {
 		return
@@ -73,7 +73,7 @@ func (in *inside) planConnected(r *repair, l *link, device string, wanted []neti
 		in.connected6(r, l, device, key.prefix, a, miss)
 		multicast = multicast || key.prefix.Addr().IsLinkLocalUnicast()
 	}
-	// The kernel makes this one when it first has carrier, before the link-local address.
+	// The kernel makes this one when the device first has carrier, before the link-local address.
 	const ready = unix.IFF_RUNNING | unix.IFF_LOWER_UP
 	if multicast && l.Flags&unix.IFF_LOOPBACK == 0 && l.Flags&ready == ready {
 		miss(kernelRoute{unix.RT_TABLE_LOCAL, unix.RTN_MULTICAST,
@@ -100,8 +100,8 @@ func (k *kernelRoute) rank() int {
 	return 2
 }
 
-// connected4 is fib_add_ifaddr of the kernel's net/ipv4/fib_frontend.c. Of several addresses in one subnet, the first
-// has the connected route, and all routes of the others name it as their source.
+// connected4 follows fib_add_ifaddr in the kernel's net/ipv4/fib_frontend.c. Of several addresses in one subnet, the
+// first has the connected route, and the routes of the others name it as their source.
 func (in *inside) connected4(l *link, local netip.Addr, a presentAddress, miss func(kernelRoute)) {
 	first := local
 	if a.flags&unix.IFA_F_SECONDARY != 0 {
@@ -148,13 +148,13 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(v)
 }
 
-// connected6 is what inet6_addr_add and addrconf_dad_completed of the kernel's net/ipv6/addrconf.c do.
+// connected6 follows inet6_addr_add and addrconf_dad_completed in the kernel's net/ipv6/addrconf.c.
 func (in *inside) connected6(r *repair, l *link, device string, p netip.Prefix, a presentAddress,
 	miss func(kernelRoute)) {
 	if !l.IPv6 || a.flags&unsettled != 0 || a.network != p.Masked() {
 		return
 	}
-	// The route to the address itself has metric 0, which a request cannot say: only adding the address makes it.
+	// The route to the address itself has metric 0, and no request can ask for that. Only adding the address makes it.
 	itself := kernelRoute{table: unix.RT_TABLE_LOCAL, kind: unix.RTN_LOCAL,
 		to: netip.PrefixFrom(p.Addr(), 128), index: l.Index}
 	if !in.kernel[itself] {
@@ -183,7 +183,8 @@ func (k *kernelRoute) restore(r *repair, device string) {
 		scope = unix.RT_SCOPE_HOST
 	}
 	if k.to.Addr().Is6() {
-		// What somebody put in its place would keep it out: to IPv6, routes that lead to the same are the same.
+		// A route that somebody put in its place would keep it out: IPv6 takes two routes with the same target for the
+		// same.
 		flags, family, scope = unix.NLM_F_CREATE, unix.AF_INET6, unix.RT_SCOPE_UNIVERSE
 		r.request(unix.RTM_DELROUTE, 0, step{doing: fmt.Sprintf("make room for the %s out of %s", what, device),
 			harmless: unix.ESRCH})
@@ -195,7 +196,7 @@ func (k *kernelRoute) restore(r *repair, device string) {
 	k.write(r, []byte{family, uint8(k.to.Bits()), 0, 0, k.table, unix.RTPROT_KERNEL, scope, k.kind, 0, 0, 0, 0})
 }
 
-// write writes the parts of a request about the route, after a struct rtmsg.
+// write writes the attributes of a request about the route, which follow a struct rtmsg.
 func (k *kernelRoute) write(r *repair, head []byte) {
 	r.Raw(head)
 	r.Attr(unix.RTA_DST, k.to.Addr().AsSlice())

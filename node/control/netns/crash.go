@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// crashed is the error of an element whose processes end again and again. It stays the same while they are started
-// anew, until they end once more.
+// crashed is the error of an element whose processes end again and again. It stays the same while they are being
+// started anew, until they end once more.
 func (d *Driver) crashed(w *work, times int) error {
 	p := w.p
 	said := p.said
@@ -31,14 +31,14 @@ func (d *Driver) crashed(w *work, times int) error {
 		said, w.job.ID, w.job.ID)
 }
 
-// What is told of an element's log: so much of its end, in bytes, is looked at, and so many letters of the last line
-// told.
+// Bounds of what is told of an element's log: how many bytes of its end are read, and how many letters of the last line
+// are told.
 const (
 	logEnd    = 4096
 	lineLimit = 200
 )
 
-// lastWords is the last line that an element's processes printed since the log was so long.
+// lastWords is the last line that an element's processes printed after the log had this length.
 func (d *Driver) lastWords(id model.ID, from int64) string {
 	f, err := os.Open(d.logPath(id))
 	if err != nil {

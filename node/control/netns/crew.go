@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// crew works off what is slow – starting, stopping, checking and reloading processes – beside whoever asks for it. It
-// is fair among networks: they have their turns one after the other, and what one has waiting, or has that hangs, keeps
-// no other from beginning.
+// crew does slow work on processes – starting, stopping, checking, reloading – so that nobody has to wait for it. It is
+// fair among networks: they take turns, and a network whose work waits or hangs keeps no other from beginning. A worker
+// needs a "hand" to go on, and there are only so many hands: more would only make all of them slower. Work that says it
+// is waiting gives its hand back until it goes on. Work that has held a hand for slowAfter probably waits as well, and
+// loses it. So there may be more workers than hands, but both are bounded.
 //
 // Whoever works has a hand, and there are only so many: more would only make all of them slower. Whoever waits needs
 // none. Work that says that it waits gives its hand back until it goes on; work that holds one for slowAfter waits for
@@ -21,7 +23,7 @@ type crew struct {
 
 	mu    sync.Mutex
 	lanes map[string]*lane // by network; those with work only
-	order []string         // the lanes, in the order in which they have their turns
+	order []string         // the networks, in the order of their turns
 	held  int              // hands
 	begun int              // workers
 	all   sync.WaitGroup
@@ -29,17 +31,17 @@ type crew struct {
 
 // lane is one network's work.
 type lane struct {
-	urgent  []func(*hand) // the first to begin: people wait for it, and it does not wait for elements for long
+	urgent  []func(*hand) // begins first: people wait for it, and it does not wait long for elements
 	waiting []func(*hand)
-	back    []chan struct{} // those that have begun, and want a hand again
+	back    []chan struct{} // workers that have begun, and want a hand again
 	held    int
 	begun   int
 }
 
 const (
 	slowAfter = time.Second
-	// laneMost and crewMost are how many workers there are at most, of one network and of all; urgentMost how many
-	// there are of one network if the next work is urgent. A network has one in any case.
+	// laneMost and crewMost bound how many workers one network has, and all together. urgentMost is the bound for one
+	// network if its next work is urgent. Every network has at least one.
 	laneMost   = 32
 	urgentMost = 128
 	crewMost   = 256
@@ -49,7 +51,7 @@ func newCrew() *crew {
 	return &crew{hands: 2 * max(2, runtime.NumCPU()), lanes: map[string]*lane{}}
 }
 
-// do has work done for a network, some time.
+// do queues work for a network.
 func (c *crew) do(network string, urgent bool, work func(*hand)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +69,7 @@ func (c *crew) do(network string, urgent bool, work func(*hand)) {
 	c.dispatch()
 }
 
-// dispatch gives out what hands there are, one a network in turn. The lock is held.
+// dispatch gives out the free hands, one to each network in turn. The caller holds the lock.
 func (c *crew) dispatch() {
 	for given := true; given; {
 		given = false
@@ -75,7 +77,7 @@ func (c *crew) dispatch() {
 			name := c.order[0]
 			l := c.lanes[name]
 			c.order = append(c.order[1:], name)
-			// Who has none gets one although all are given out: it does not wait for those of others.
+			// A network that has no hand gets one even if all are given out: it must not wait for other networks' work.
 			if c.held >= c.hands && (l.held > 0 || c.held >= c.hands+crewMost) {
 				continue
 			}
@@ -97,7 +99,7 @@ func (c *crew) dispatch() {
 	}
 }
 
-// begin begins a network's next work. The lock is held.
+// begin begins a network's next work. The caller holds the lock.
 func (c *crew) begin(network string, l *lane, list *[]func(*hand)) {
 	work := (*list)[0]
 	*list = (*list)[1:]
@@ -129,7 +131,7 @@ type hand struct {
 	holds bool
 }
 
-// drop lets go of the hand. The crew's lock is held.
+// drop gives the hand back. The caller holds the crew's lock.
 func (h *hand) drop() {
 	if h.holds {
 		h.holds = false
@@ -161,12 +163,12 @@ func (h *hand) take() {
 
 type handKey struct{}
 
-// withHand has what works with the context know whose hand it uses.
+// withHand tells work, by its context, whose hand it uses.
 func withHand(ctx context.Context, h *hand) context.Context {
 	return context.WithValue(ctx, handKey{}, h)
 }
 
-// resting waits, without a hand meanwhile.
+// resting waits, and gives the hand back meanwhile.
 func resting(ctx context.Context, wait func()) {
 	h, ok := ctx.Value(handKey{}).(*hand)
 	if !ok {

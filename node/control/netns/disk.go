@@ -23,24 +23,24 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// What an element owns on disk lies in a file system of its own, in a sparse file that is mounted where the element's
-// files are: however much is written in there, and however many files, it is nobody else's room. It takes from the
-// machine's disk what is written. It is made when the element first has processes; elements without any have none.
+// What an element owns on disk lies in a file system of its own. That is a sparse file, mounted where the element's
+// files are. However much the element writes, it takes nobody else's room, and of the machine's disk only what it has
+// written. The file is made when the element first has processes; elements without processes have none.
 
-// mkfs makes the file system: a file for each 16 KiB, a small journal, and 3 % that only the agent can use, so that an
-// element which has filled its disk can still be started.
+// mkfs makes the file system: an inode for each 16 KiB, a small journal, and 3 % that only the agent can use. So an
+// element that has filled its disk can still be started.
 var mkfs = []string{"mkfs.ext4", "-q", "-F", "-b", "4096", "-J", "size=4", "-i", "16384", "-m", "3", "-E",
 	"lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0"}
 
-// diskOptions: what is deleted inside is given back to the machine, and what was never used is not written.
+// diskOptions: what is deleted inside goes back to the machine, and blocks that were never used are not written.
 const (
 	diskFlags   = unix.MS_NOSUID | unix.MS_NODEV
 	diskOptions = "discard,noinit_itable,errors=remount-ro"
 )
 
-// ensureDisk mounts the element's disk, made anew where there is none, and lets it grow; later tells that this has to
-// wait until nothing uses it. While processes run on files that are not on one – an earlier polyplane started them –
-// those are left alone; they move onto it at the next start.
+// ensureDisk mounts the element's disk. It makes a new one if there is none, and lets it grow if necessary. It returns
+// later when that has to wait until nothing uses the disk. Processes that an earlier polyplane started may run on files
+// that are not on a disk. Those are left alone, and move onto a disk at the next start.
 func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err error) {
 	dir := d.dirs.Files(job.ID)
 	if !running {
@@ -80,8 +80,8 @@ func (d *Driver) ensureDisk(job *control.Job, running bool) (later bool, err err
 	return false, d.mountDisk(job)
 }
 
-// awaitRelease waits until nothing holds a disk that was unmounted: processes that have just ended do for a moment, and
-// who mounted it meanwhile would get the broken file system again. It tells whether it is free.
+// awaitRelease waits until nothing holds a disk that was unmounted, and returns whether that is so. Processes that have
+// just ended hold it for a moment. Mounting it meanwhile would bring the broken file system back.
 func awaitRelease(image string) bool {
 	for began := time.Now(); linux.LoopOf(image) != ""; time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > releaseTime {
@@ -91,11 +91,12 @@ func awaitRelease(image string) bool {
 	return true
 }
 
-// releaseTime is how long a broken disk is waited for.
+// releaseTime bounds how long a broken disk is waited for.
 const releaseTime = 5 * time.Second
 
-// isBroken tells whether an error has made a mounted disk read-only: that of the machine below it was full, or failed.
-// Newer kernels (6.18 is one) do not set the flag that says so; a write tells, of what is there already.
+// isBroken returns whether an error has made a mounted disk read-only, because the machine's disk below it was full or
+// failed. Newer kernels (such as 6.18) do not set the flag that says so. Then only a write shows it, and it writes what
+// is there already.
 func isBroken(dir string) bool {
 	var s unix.Stat_t
 	return unix.Stat(dir, &s) == nil && errors.Is(unix.Chmod(dir, s.Mode&0o7777), unix.EROFS)
@@ -127,9 +128,9 @@ func (d *Driver) roomToStart() error {
 	return nil
 }
 
-// mendDisk restarts an element whose files must change and cannot, since its disk is broken, or whose software has
-// failed on it: it can be mended only while nothing uses it. An element that needs no change goes on as it is until its
-// next start.
+// mendDisk restarts an element whose files must change and cannot because its disk is broken, or whose software has
+// failed on it: a disk can be mended only while nothing uses it. An element that needs no change goes on as it is until
+// its next start.
 func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cause error) error {
 	if !isBroken(d.dirs.Files(w.job.ID)) {
 		return cause
@@ -151,7 +152,7 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cau
 	return nil
 }
 
-// mountDisk makes the element's disk where there is none, and mounts it.
+// mountDisk mounts the element's disk. If there is none, it makes one.
 func (d *Driver) mountDisk(job *control.Job) error {
 	dir, image, size := d.dirs.Files(job.ID), d.dirs.Disk(job.ID), job.Element.Limits().Disk
 	if isMount(dir) { // it is about to be emptied
@@ -161,7 +162,7 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	_, err := os.Stat(image)
 	if errors.Is(err, fs.ErrNotExist) {
 		mount, err = linux.MountNewImage, d.makeDisk(image, dir, size)
-	} else if err == nil && linux.LoopOf(image) == "" { // else somebody holds what was mounted before
+	} else if err == nil && linux.LoopOf(image) == "" { // otherwise somebody still holds what was mounted before
 		if err := checkDisk(image, size); err != nil {
 			return &damagedDiskError{job.ID, err}
 		}
@@ -174,7 +175,7 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	}
 	if err := mount(image, dir, diskFlags, diskOptions); err != nil {
 		err = fmt.Errorf("mount the element's disk: %w", err)
-		// what the kernel says of a file system that makes no sense
+		// the kernel's errors for a file system that makes no sense
 		if errors.Is(err, unix.EUCLEAN) || errors.Is(err, unix.EINVAL) {
 			return &damagedDiskError{job.ID, err}
 		}
@@ -183,7 +184,7 @@ func (d *Driver) mountDisk(job *control.Job) error {
 	return nil
 }
 
-// makeDisk makes the image, with what is in the directory. The image appears when all of it is there.
+// makeDisk makes the image, with the files of the directory in it. The image appears only when it is complete.
 func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 	if err := os.MkdirAll(filepath.Dir(image), 0o700); err != nil {
 		return err
@@ -198,7 +199,7 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 			return err
 		}
 	}
-	if err := os.RemoveAll(fresh); err != nil { // and not written to: it may be held still
+	if err := os.RemoveAll(fresh); err != nil { // do not write to it either: somebody may still hold it
 		return err
 	}
 	if err := copySparse(empty, fresh); err != nil {
@@ -222,9 +223,9 @@ func (d *Driver) makeDisk(image, dir string, size model.Bytes) error {
 	return syncDirs(filepath.Dir(image))
 }
 
-// emptyDisk is an image of an empty file system of that size. It is made once: copying what little is in it takes a
-// tenth of the time. What every new disk is a copy of must be whole: it is looked at once in each life, and made anew
-// if it is not.
+// emptyDisk returns an image of an empty file system of this size. The image is made once: copying the little that is
+// in it takes a tenth of the time. Every new disk is a copy of it, so it must be whole. It is checked once in each life
+// of the agent, and made anew if it is damaged.
 func (d *Driver) emptyDisk(size model.Bytes) (string, error) {
 	d.disks.Lock()
 	defer d.disks.Unlock()
@@ -257,14 +258,14 @@ func (d *Driver) emptyDisk(size model.Bytes) (string, error) {
 	return path, os.Rename(fresh, path)
 }
 
-// doubtDisks has empty disks looked at again before the next one is a copy of them: one that was is damaged.
+// doubtDisks has the empty images checked again before the next copy: a copy of one was damaged.
 func (d *Driver) doubtDisks() {
 	d.disks.Lock()
 	defer d.disks.Unlock()
 	clear(d.sound)
 }
 
-// copySparse copies a file without what was never written of it.
+// copySparse copies a file without the parts that were never written.
 func copySparse(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -305,7 +306,7 @@ func copySparse(from, to string) (err error) {
 // mountSuffix ends the name of the directory where a new disk is filled.
 const mountSuffix = ".mount"
 
-// fillDisk copies what an earlier polyplane kept in the directory onto the new disk.
+// fillDisk copies the files that an earlier polyplane kept in the directory onto the new disk.
 func fillDisk(image, dir string, size model.Bytes) error {
 	at := image + mountSuffix
 	if err := os.Mkdir(at, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -338,7 +339,7 @@ func emptyDir(dir string) error {
 	return err
 }
 
-// ext4's superblock (linux/fs/ext4/ext4.h): where it is, and in it the magic number and the state.
+// ext4's superblock (linux/fs/ext4/ext4.h): its offset, and the offsets of the magic number and the state in it.
 const (
 	superblock     = 1024
 	superMagic     = superblock + 0x38
@@ -347,8 +348,8 @@ const (
 	stateHasErrors = 2
 )
 
-// checkDisk mends a file system on which the kernel has noted errors – a crash alone is no error: the journal sees to
-// it –, and gives it so much room, if that is more than it has.
+// checkDisk mends a file system on which the kernel has noted errors, and grows it to this size if it is smaller. A
+// crash alone is no error, since the journal repairs what it leaves.
 func checkDisk(image string, size model.Bytes) error {
 	faulty, err := hasErrors(image)
 	if err != nil {
@@ -390,8 +391,8 @@ func hasErrors(image string) (bool, error) {
 	return magic != extMagic || state&stateHasErrors != 0, nil
 }
 
-// growMounted gives a file system that is in use so much room, if that is more than it has; false tells that this
-// machine does not let it. ext4 cannot shrink while it is mounted.
+// growMounted grows a file system that is in use to this size, if it is smaller. It returns false if this machine does
+// not allow that. ext4 cannot shrink while it is mounted.
 func growMounted(image, dir string, size model.Bytes) (bool, error) {
 	info, err := os.Stat(image)
 	if err != nil || info.Size() >= int64(size) {
@@ -410,14 +411,14 @@ func growMounted(image, dir string, size model.Bytes) (bool, error) {
 	return err == nil, err
 }
 
-// mayRaise tells whether this process has CAP_SYS_RESOURCE.
+// mayRaise returns whether this process has CAP_SYS_RESOURCE.
 var mayRaise = sync.OnceValue(func() bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 })
 
-// unmountDisk lets go of the element's disk; what is on it stays in its image. Flags are those of umount2(2).
+// unmountDisk unmounts the element's disk. Its content stays in its image. The flags are those of umount2(2).
 func (d *Driver) unmountDisk(id model.ID, flags int) error {
 	dir := d.dirs.Files(id)
 	if _, err := os.Stat(dir); err != nil || !isMount(dir) {
@@ -451,22 +452,22 @@ func (d *Driver) removeFiles(id model.ID) error {
 	return nil
 }
 
-// diskUsage is what is used of the element's disk, in bytes, and whether room or files are used up; ok tells whether it
-// has one.
+// diskUsage returns how many bytes of the element's disk are used, and whether its room or its inodes are used up. ok
+// is false if the element has no disk.
 func (d *Driver) diskUsage(id model.ID) (used model.Bytes, full, ok bool) {
 	dir := d.dirs.Files(id)
 	var s unix.Statfs_t
 	if !isMount(dir) || unix.Statfs(dir, &s) != nil {
 		return 0, false, false
 	}
-	// ext4 refuses a large write whole, on newer kernels, and leaves room for small ones: what counts as full has a
-	// little.
+	// Newer kernels' ext4 refuses a large write as a whole and leaves room for small ones. So a disk counts as full
+	// while it has a little room.
 	const fewBytes, fewFiles = 1 << 20, 8
 	return model.Bytes((s.Blocks - s.Bfree) * uint64(s.Bsize)), s.Bavail*uint64(s.Bsize) < fewBytes ||
 		s.Ffree < fewFiles, true
 }
 
-// run runs a program of the machine to its end; its last words are in the error.
+// run runs a program of the machine to its end. An error contains what the program printed last.
 func run(args ...string) error {
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	if err == nil {
@@ -484,7 +485,7 @@ func run(args ...string) error {
 	return fmt.Errorf("%s: %w", args[0], err)
 }
 
-// DiskShare is the share of an element's disk that is used, of its room or of its files, whichever is more.
+// DiskShare is the used share of an element's disk: of its room or of its inodes, whichever is more.
 func (d *Driver) DiskShare(id model.ID) float64 {
 	dir := d.dirs.Files(id)
 	var s unix.Statfs_t

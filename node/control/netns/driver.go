@@ -1,6 +1,6 @@
-// Package netns is the driver of `control: netns`: every element has a network namespace of its own, owned by a user
-// namespace of its network, and – where it runs routing software – an OCI container. Elements without processes cost no
-// process and no program start; thousands of them are made in a few batches.
+// Package netns is the driver of `control: netns`. Every element has a network namespace of its own, owned by a user
+// namespace of its network. If it runs routing software, it also has an OCI container. An element without processes
+// costs no process and no program start, and thousands of them are made in a few batches.
 package netns
 
 import (
@@ -30,12 +30,12 @@ var (
 
 // Options change how a driver works. The zero value is right for production.
 type Options struct {
-	// Log hears of what has no other way to be told; slog.Default() when nil.
+	// Log gets what cannot be told in another way; slog.Default() if it is nil.
 	Log *slog.Logger
 }
 
-// Driver makes elements as namespaces and containers. It lives in the node's network namespace: the ports are made
-// there. Its methods may be called from several goroutines.
+// Driver makes elements as namespaces and containers. It lives in the node's network namespace, where it makes the
+// ports. Its methods may be called from several goroutines.
 type Driver struct {
 	dirs instance.NodeDirs
 	log  *slog.Logger
@@ -43,25 +43,25 @@ type Driver struct {
 	home int              // that namespace
 	nsfs uint64           // the device number of the kernel's namespace files
 
-	mounts mountWatch // what may have happened to the elements' mounts
+	mounts mountWatch // tells whether the elements' mounts may have changed
 
 	disks sync.Mutex           // held while an empty disk is made
-	sound map[model.Bytes]bool // empty disks of which this life has seen that they are whole
+	sound map[model.Bytes]bool // empty images that were found whole in this life
 	holds holds
 
 	crew     *crew
 	patience time.Duration
-	grace    int           // how long processes that are told to end have for it, in milliseconds
-	woken    chan struct{} // shifts have ended that nobody waited for, or there is a next portion
+	grace    int           // how long processes have to end by themselves, in milliseconds
+	woken    chan struct{} // shifts have ended that nobody waited for, or the next portion can begin
 
 	turning sync.Mutex
-	left    int // of the turns, for elements that run and must be restarted
+	left    int // guards the turns of elements that run and must be restarted
 
 	mu        sync.Mutex
 	elements  map[model.ID]*element
 	shifts    map[model.ID]*shift // at work
-	stuck     map[model.ID]error  // why elements' processes could not be ended, when that was tried last
-	news      bool                // Apply has something to tell, or is about to
+	stuck     map[model.ID]error  // why an element's processes could not be ended at the last try
+	news      bool                // Apply has something to tell, or will soon
 	prepared  bool
 	working   *os.File // the lock that runc's commands hold; see awaitOthers
 	lastPorts int
@@ -71,29 +71,29 @@ type Driver struct {
 	sockets   socketGuard
 }
 
-// element is what the driver remembers of an element: nothing that it could not find out again.
+// element is what the driver remembers of an element. It could find all of it out again.
 type element struct {
 	job   control.Job
 	want  *want
 	fd    int    // its network namespace
 	inode uint64 // the same
-	// verified tells that the element was seen to be as job says; an audit or an error takes it back.
+	// verified tells that the element was seen to be as job says. An audit or an error clears it.
 	verified bool
 	rest     time.Time // no audit looks inside before
 	devices  []control.Device
 	process  process
 	last     *outcome    // of the last shift, if it was no removal
 	faulty   bool        // something other than its processes could not be put right
-	told     model.Phase // as Apply answered last, when nobody worked on it
+	told     model.Phase // what Apply returned last when nobody was working on the element
 	toldErr  error
-	shells   int    // commands that run in its shell container
-	cookie   uint64 // the kernel's number of its namespace, once something runs in it
-	// unbounded tells that something runs in it whose sockets nothing bounds.
+	shells   int    // how many commands run in its shell container
+	cookie   uint64 // the kernel's number of its namespace; known once something runs in it
+	// unbounded tells that something runs in it whose sockets are not bounded.
 	unbounded bool
 }
 
 // New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the
-// machine's mount namespace, as root.
+// machine's mount namespace, and both run as root.
 func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}, shifts: map[model.ID]*shift{},
 		stuck: map[model.ID]error{}, crew: newCrew(), grace: termGrace,
@@ -123,11 +123,11 @@ func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 	return d, nil
 }
 
-// openFiles is how many files this process must be able to have open: one an element, and some.
+// openFiles is how many files this process must be able to open: one for each element, and some more.
 const openFiles = 1 << 16
 
-// raiseOpenFiles raises this process's limit. Without it thousands of elements could not be held, which then fails in
-// words of its own.
+// raiseOpenFiles raises this process's limit. Without it the driver could not hold thousands of elements; if it cannot
+// be raised, that fails with an error of its own.
 func raiseOpenFiles() {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur < openFiles {
@@ -136,7 +136,7 @@ func raiseOpenFiles() {
 	}
 }
 
-// Close lets go of what the driver holds in this process. The elements stay as they are.
+// Close releases what the driver holds in this process. The elements stay as they are.
 func (d *Driver) Close() error {
 	d.crew.all.Wait()
 	d.mu.Lock()
@@ -162,7 +162,7 @@ func (d *Driver) forget(id model.ID, e *element) {
 	delete(d.elements, id)
 }
 
-// namespaces are the places where elements' namespaces are mounted, or were.
+// namespaces returns the places where elements' namespaces are, or were, mounted.
 func (d *Driver) namespaces() ([]string, error) {
 	return filepath.Glob(d.dirs.Namespace(model.ID{Network: "*", Element: "*"}))
 }
@@ -189,7 +189,7 @@ func (d *Driver) List(context.Context) ([]control.Found, error) {
 	return found, nil
 }
 
-// phase is the element's own; it was applied before.
+// phase is the element's own phase, after an Apply.
 func (e *element) phase() model.Phase {
 	if !e.job.Element.Stopped && !e.verified {
 		return model.PhasePending
@@ -197,7 +197,7 @@ func (e *element) phase() model.Phase {
 	return e.settled()
 }
 
-// settled is the phase of an element whose namespace and files are as they are wanted.
+// settled is the phase of an element whose namespace and files are as wanted.
 func (e *element) settled() model.Phase {
 	p := settledPhase(&e.job.Element)
 	if p == model.PhaseRunning && e.process.wanted && !e.process.ready {
@@ -206,7 +206,7 @@ func (e *element) settled() model.Phase {
 	return p
 }
 
-// settledPhase is that of an element which is as it is wanted.
+// settledPhase is the phase of an element that is as wanted.
 func settledPhase(e *model.NodeElement) model.Phase {
 	switch {
 	case e.Stopped:

@@ -10,7 +10,7 @@ import (
 	"github.com/polyplane/polyplane/node/mirror"
 )
 
-// onThread runs f on a thread of its own, which ends with f: whatever namespaces f enters, no other code meets them.
+// onThread runs f on a thread of its own, which ends with f. So no other code runs in the namespaces that f enters.
 func onThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -40,7 +40,7 @@ func (d *Driver) Enter(id model.ID, f func() error) error {
 	return inNamespaceOf(d.dirs.Namespace(id), f)
 }
 
-// Routes tells where an element has its routes.
+// Routes says where an element's routes are.
 func (d *Driver) Routes(id model.ID) mirror.Source { return mirror.Namespace(d.dirs.Namespace(id)) }
 
 // inNode runs f on a thread of its own in the node's namespace, wherever the caller is.

@@ -50,7 +50,7 @@ func (d *Driver) Exec(ctx context.Context, id model.ID, command control.Command,
 	return status, nil
 }
 
-// hold finds the container that commands run in, and keeps it until release.
+// hold finds the container in which commands run, and keeps it until release.
 func (d *Driver) hold(ctx context.Context, id model.ID) (container string, release func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,12 +68,12 @@ func (d *Driver) hold(ctx context.Context, id model.ID) (container string, relea
 	if s := d.shifts[id]; s != nil && s.ends {
 		return "", nil, errors.New("it is being removed")
 	}
-	// Where processes should run and do not, this is how its owner gets at its files to mend them.
+	// If processes should run and do not, this is how the owner reaches the files to mend them.
 	if err := d.knowSockets(e); err != nil {
 		return "", nil, err
 	}
 	cookie := e.cookie
-	e.shells++ // whoever lets go of the last one ends the container
+	e.shells++ // the last user of the container ends it
 	err = d.besides(ctx, id, func(ctx context.Context, job *control.Job, _ *process) error {
 		return d.startShell(ctx, job, cookie)
 	})
@@ -91,9 +91,9 @@ func (d *Driver) letGo(id model.ID, e *element) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e.shells--
-	// the caller's may be over; the container goes all the same
+	// the caller's context may be over, but the container must go
 	ctx := context.Background()
-	// removed, and perhaps made anew, meanwhile
+	// the element was removed meanwhile, and perhaps made anew
 	if err := d.alone(ctx, id); err != nil || e.shells > 0 || d.elements[id] != e {
 		return
 	}
@@ -114,7 +114,7 @@ func (d *Driver) letGo(id model.ID, e *element) {
 
 func (d *Driver) shellBundle(id model.ID) string { return d.dirs.Bundle(id) + shellSuffix }
 
-// startShell has a container for commands run, unless one does.
+// startShell starts a container for commands, unless one runs.
 func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64) error {
 	id := job.ID
 	if p, _, err := d.readContainer(shellID(id)); err == nil {
@@ -151,7 +151,7 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 	return d.launch(ctx, shellID(id), d.shellBundle(id), job.Element.Limits().Memory, log)
 }
 
-// execIn runs the command in a container that is there.
+// execIn runs the command in a running container.
 func (d *Driver) execIn(ctx context.Context, id model.ID, container string, command control.Command,
 	stdio control.Stdio) (int, error) {
 	dir, err := os.MkdirTemp(d.dirs.Run, "exec-")
@@ -210,7 +210,7 @@ func (d *Driver) execIn(ctx context.Context, id model.ID, container string, comm
 	return 0, err
 }
 
-// homeOf is the directory that commands begin in: /root, unless the element has put something else there.
+// homeOf is the directory in which commands begin: /root, unless the element has put something else there.
 func (d *Driver) homeOf(id model.ID) string {
 	if info, err := os.Lstat(filepath.Join(d.rootfs(id), "root")); err != nil || !info.IsDir() {
 		return "/"
@@ -218,7 +218,8 @@ func (d *Driver) homeOf(id model.ID) string {
 	return "/root"
 }
 
-// rlimitsOf are the limits of processes that people start in an element: what they would have from its own.
+// rlimitsOf are the limits of processes that people start in an element. They are the same as those of its own
+// processes.
 func (d *Driver) rlimitsOf(id model.ID) []specs.POSIXRlimit {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -255,7 +256,8 @@ func writeProcess(path string, id model.ID, home string, limits []specs.POSIXRli
 	return nil
 }
 
-// refusedStatus tells a command that cannot be run – runc has said so on its standard error – from runc's own failures.
+// refusedStatus distinguishes a command that cannot be run, about which runc writes on its standard error, from runc's
+// own failures.
 func refusedStatus(words string) (int, error) {
 	switch {
 	case strings.Contains(words, "executable file not found"), strings.Contains(words, "no such file or directory"):
@@ -349,8 +351,8 @@ func (d *Driver) Console(id model.ID) ([]string, error) {
 	return e.process.plan.Console, nil
 }
 
-// Logs writes what the element's processes printed and wrote into their log files, and with follow what they go on to
-// write, until ctx is done.
+// Logs writes what the element's processes printed and wrote into their log files. With follow it goes on as they write
+// more, until ctx is done.
 func (d *Driver) Logs(ctx context.Context, id model.ID, follow bool, w io.Writer) error {
 	d.mu.Lock()
 	e := d.elements[id]
@@ -392,7 +394,7 @@ func (d *Driver) Logs(ctx context.Context, id model.ID, follow bool, w io.Writer
 	}
 }
 
-// tail reads a log file that grows, and from its beginning when it was made anew.
+// tail follows a log file that grows. If the file is made anew, it begins at its start.
 type tail struct {
 	open func() (*os.File, error)
 	was  os.FileInfo
@@ -416,7 +418,8 @@ func (t *tail) copy(w io.Writer) error {
 		t.at = 0
 	}
 	t.was = info
-	// The element's root writes this file as well, and makes it as long as it likes at no cost: holes take no room.
+	// The element's root writes this file as well, and can make it as long as it likes at no cost, since holes take no
+	// room.
 	if left := info.Size() - logShown - t.at; left > 0 {
 		t.at += left
 		if _, err := fmt.Fprintf(w, "… %s before this are left out; the whole is in the element\n",
@@ -432,10 +435,10 @@ func (t *tail) copy(w io.Writer) error {
 	return err
 }
 
-// logShown is how much of a log file is shown, in bytes: its end, and as much of what comes between two looks at it.
+// logShown bounds how many bytes of a log file are shown: of its end, and of what was added between two looks.
 const logShown = 4 << 20
 
-// nextLine goes on to the beginning of a line, if one is near.
+// nextLine skips to the beginning of a line, if one is near.
 func (t *tail) nextLine(f *os.File) error {
 	part := make([]byte, 4096)
 	n, err := f.ReadAt(part, t.at)

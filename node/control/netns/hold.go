@@ -12,14 +12,14 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// holds are the elements whose processes somebody holds, or lets go on.
+// holds are the elements whose processes are being held, or let go, right now.
 type holds struct {
 	mu    sync.Mutex
 	freed *sync.Cond
 	of    map[model.ID]bool
 }
 
-// take waits until nobody else does so with this element.
+// take waits until nobody else is doing so with this element.
 func (h *holds) take(id model.ID) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -40,10 +40,10 @@ func (h *holds) take(id model.ID) (done func()) {
 
 var _ control.Holder = (*Driver)(nil)
 
-// holdWait is how long Hold waits for processes that are busy in the kernel.
+// holdWait bounds how long Hold waits for processes that are busy in the kernel.
 const holdWait = 100 * time.Millisecond
 
-// Hold is control.Holder's. It takes the control groups only: whoever needs it must not wait for the elements' lock.
+// Hold is control.Holder's. It uses the control groups only, since its callers must not wait for the elements' lock.
 func (d *Driver) Hold(id model.ID) (release func()) {
 	done := d.holds.take(id)
 	var held []string
@@ -77,7 +77,7 @@ func (d *Driver) freeze(container string) error {
 	return fs.ErrNotExist
 }
 
-// held tells whether none of a container's processes runs any more.
+// held returns whether none of a container's processes runs any more.
 func (d *Driver) held(container string) bool {
 	if data, err := d.readGroup("freezer", container, "freezer.state"); err == nil {
 		return strings.TrimSpace(string(data)) == "FROZEN"
