@@ -18,14 +18,15 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Limits: the period of a quota, and the weight of a whole core.
+// The period of a CPU quota, and the weight of a whole core.
 const (
 	cpuPeriod  = 100_000 // microseconds
 	coreShares = 1024
 	leastQuota = 1000 // microseconds; the kernel refuses less
 )
 
-// resources are the element's limits. CPU is a quota and a weight; all bound processes only, not forwarding.
+// resources are the element's limits. The CPU limit is a quota and a weight. All of them bind processes only, not
+// forwarding.
 func resources(el *model.NodeElement) *specs.LinuxResources {
 	l := el.Limits()
 	period, quota, shares := uint64(cpuPeriod), int64(-1), uint64(coreShares)
@@ -53,12 +54,13 @@ func rlimits(el *model.NodeElement) []specs.POSIXRlimit {
 		{Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
 }
 
-// firstRlimits stand for all others in the hash of what a running container cannot change: they were once part of it.
+// firstRlimits stand for all later limits in the hash of what cannot change while a container runs: the limits were
+// once part of that.
 var firstRlimits = []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 4096, Soft: 1024},
 	{Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
 
-// limit changes the limits of a running container. That of open files is left alone unless it is another than it was:
-// programs may have lowered their own.
+// limit changes the limits of a running container. It leaves the limit of open files alone unless the wanted one has
+// changed: programs may have lowered their own.
 func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *specs.Spec) error {
 	container := containerID(w.job.ID)
 	limits := *spec.Linux.Resources
@@ -89,9 +91,9 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	return writeBundle(d.dirs.Bundle(w.job.ID), spec)
 }
 
-// limitSockets bounds what the TCP and UDP sockets of a container buffer. Control groups v2 charge it to `memory` like
-// all else. With v1 the kernel charges it to nobody unless this limit is set before the sockets are made, and then
-// beside the memory limit; runc no longer sets it. The group is made here, before runc finds it.
+// limitSockets bounds what the TCP and UDP sockets of a container buffer. Control groups v2 charge that to `memory`
+// like everything else. With v1 the kernel charges it to nobody unless this limit is set before the sockets are made,
+// and then it counts beside the memory limit. runc no longer sets it, so the group is made here, before runc finds it.
 func (d *Driver) limitSockets(container string, memory model.Bytes) error {
 	const root = "/sys/fs/cgroup/memory"
 	if _, err := os.Stat(filepath.Join(root, "memory.kmem.tcp.limit_in_bytes")); err != nil {
@@ -108,12 +110,12 @@ func (d *Driver) limitSockets(container string, memory model.Bytes) error {
 	return nil
 }
 
-// noRaise is why some limits cannot be raised while an element runs.
+// noRaise says why some limits cannot be raised while an element runs.
 const noRaise = "polyplane lacks CAP_SYS_RESOURCE here, which raising it while it is used needs"
 
-// limitFiles changes how many files the processes of a container may have open. New ones have it from their parents;
-// one that was just being started is found by looking again, a few times: an element that never ends starting
-// processes, which by then have the limit, must not hold up the node.
+// limitFiles changes how many files the processes of a container may open. A new process inherits the limit from its
+// parent. To find one that was just being started, it looks again a few times, and no more: an element that never stops
+// starting processes must not hold up the node, and its new ones have the limit by then.
 func (d *Driver) limitFiles(container string, files uint64) error {
 	done := map[int]bool{}
 	found := true
@@ -152,8 +154,8 @@ func (d *Driver) pidsOf(container string) ([]int, error) {
 	return pids, nil
 }
 
-// groupPath is where a file of a container's control group is: in its controller's hierarchy (v1), else in the one that
-// all share (v2).
+// groupPath is the path of a file of a container's control group: in the hierarchy of its controller with v1, in the
+// common one with v2.
 func (d *Driver) groupPath(controller, container, file string) string {
 	if v1 := filepath.Join("/sys/fs/cgroup", controller); isDir(v1) {
 		return filepath.Join(v1, d.cgroupOf(container), file)
@@ -170,7 +172,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// frozen tells whether a container's processes are held.
+// frozen returns whether a container's processes are held.
 func (d *Driver) frozen(container string) bool {
 	if data, err := d.readGroup("freezer", container, "freezer.state"); err == nil {
 		return strings.TrimSpace(string(data)) != "THAWED"
@@ -179,7 +181,7 @@ func (d *Driver) frozen(container string) bool {
 	return err == nil && strings.TrimSpace(string(data)) == "1"
 }
 
-// thaw lets a container's processes go on, as they must to end.
+// thaw lets a container's processes go on. Held processes could not end.
 func (d *Driver) thaw(container string) error {
 	for file, word := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
 		err := os.WriteFile(d.groupPath("freezer", container, file), []byte(word), 0)
@@ -190,9 +192,9 @@ func (d *Driver) thaw(container string) error {
 	return nil
 }
 
-// suspend has the element's processes held, or go on, as it is wanted; those of people's commands as well.
+// suspend holds the element's processes, or lets them go on, as it is wanted. People's commands are held with them.
 func (d *Driver) suspend(ctx context.Context, w *work) error {
-	defer d.holds.take(w.job.ID)() // what is held for a moment is not suspended
+	defer d.holds.take(w.job.ID)() // a short hold is no suspension
 	suspended := w.job.Element.Suspended
 	for _, container := range []string{containerID(w.job.ID), shellID(w.job.ID)} {
 		if d.frozen(container) == suspended {

@@ -6,11 +6,10 @@ import (
 	"os"
 )
 
-// An element's root may replace the directories that its container needs. While it runs that is its own business;
-// before it is started the next time, what is in their place is set aside, so that nobody has to delete an element to
-// get it back.
+// An element's root may replace the directories that its container needs. While it runs, that is its own business.
+// Before the next start, what is in their place is set aside, so that nobody has to delete an element to get it back.
 
-// replacedError tells that something else is where a directory must be.
+// replacedError tells that there is something else where a directory must be.
 type replacedError struct {
 	id         string
 	path, what string
@@ -24,14 +23,14 @@ func (e *replacedError) Error() string {
 
 const asideSuffix = ".replaced"
 
-// maxAside bounds how often the same path is set aside.
+// maxAside bounds how often something is set aside from the same path.
 const maxAside = 100
 
-// mountPoints are what runc mounts on, which no link may stand for.
+// mountPoints are where runc mounts something. None of them may be a link.
 var mountPoints = map[string]bool{"usr": true, "proc": true, "sys": true, "dev": true, "run": true, "tmp": true}
 
-// ensureNoOther sees to it that there is a directory at path, or nothing. A link to a directory of the element is as
-// good as one.
+// ensureNoOther makes sure that there is a directory at path, or nothing. A link to a directory of the element is as
+// good as a directory.
 func (f *elementFiles) ensureNoOther(path string) error {
 	info, err := f.root.Lstat(path)
 	if err != nil || info.IsDir() {
@@ -70,7 +69,7 @@ func (f *elementFiles) setAside(path, what string) error {
 	return nil
 }
 
-// clearMounts sets aside what runc could not mount the machine's shared files on.
+// clearMounts sets aside whatever keeps runc from mounting the machine's shared files.
 func (f *elementFiles) clearMounts() error {
 	if !f.mend {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// The namespaces of a network's elements are mounted in one small tmpfs, so that one unmount lets go of all of them.
+// The namespaces of a network's elements are mounted in one small tmpfs, so that a single unmount releases all of them.
 
 func (d *Driver) networkDir(network string) string {
 	return filepath.Dir(d.dirs.UserNamespace(network))
@@ -24,15 +24,15 @@ func (d *Driver) namespacesDir(network string) string {
 	return filepath.Dir(d.dirs.Namespace(model.ID{Network: network, Element: "x"}))
 }
 
-// ensureNetwork makes a network's directories and tells whether its user namespace is there.
+// ensureNetwork makes a network's directories, and returns whether its user namespace is there.
 func (d *Driver) ensureNetwork(network string, base uint32) (user bool, err error) {
 	dir := d.namespacesDir(network)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, fmt.Errorf("make the directory of network %s: %w", network, err)
 	}
 	if !isMount(dir) {
-		// Shared, as /run/netns is: who copies the mount table (another service's private one) sees unmounts as well,
-		// and so keeps no namespace alive.
+		// Shared, as /run/netns is: a service with a copy of the mount table sees unmounts too, and so keeps no
+		// namespace alive.
 		if err := unix.Mount("polyplane", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 			"mode=0755,size=1m"); err != nil {
 			return false, fmt.Errorf("mount the directory of network %s's namespaces: %w", network, err)
@@ -44,7 +44,7 @@ func (d *Driver) ensureNetwork(network string, base uint32) (user bool, err erro
 	return d.userNamespace(network, base)
 }
 
-// userNamespace tells whether the network's user namespace is mounted and maps from base.
+// userNamespace returns whether the network's user namespace is mounted and maps from base.
 func (d *Driver) userNamespace(network string, base uint32) (bool, error) {
 	if !isNamespace(d.dirs.UserNamespace(network)) {
 		return false, nil
@@ -61,8 +61,8 @@ func (d *Driver) userNamespace(network string, base uint32) (bool, error) {
 	return true, nil
 }
 
-// restoreUserNamespace mounts the network's user namespace again when its mount is gone: it lives as long as any of the
-// network's elements, and new ones belong into the same. It tells whether it did.
+// restoreUserNamespace mounts the network's user namespace again if its mount is gone, and returns whether it did. The
+// namespace lives as long as any of the network's elements, and new elements must be in the same one.
 func (d *Driver) restoreUserNamespace(network string) (bool, error) {
 	path := d.dirs.UserNamespace(network)
 	if isNamespace(path) {
@@ -110,7 +110,7 @@ func bindNamespace(source, target string) error {
 	return nil
 }
 
-// isMount tells whether something is mounted at path, which exists.
+// isMount returns whether something is mounted at path. The path must exist.
 func isMount(path string) bool {
 	var here, parent unix.Stat_t
 	return unix.Lstat(path, &here) == nil && unix.Lstat(filepath.Dir(path), &parent) == nil && here.Dev != parent.Dev
@@ -121,7 +121,7 @@ func isNamespace(path string) bool {
 	return unix.Statfs(path, &s) == nil && s.Type == unix.NSFS_MAGIC
 }
 
-// namespaceOf returns the inode of the namespace mounted at path; zero when there is none.
+// namespaceOf returns the inode of the namespace mounted at path, or zero if there is none.
 func (d *Driver) namespaceOf(path string) uint64 {
 	var s unix.Stat_t
 	if unix.Stat(path, &s) != nil || s.Dev != d.nsfs {
@@ -130,7 +130,7 @@ func (d *Driver) namespaceOf(path string) uint64 {
 	return s.Ino
 }
 
-// unmount takes away whatever is mounted at path, and the file or empty directory below it.
+// unmount removes whatever is mounted at path, and then the file or empty directory below it.
 func unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -147,8 +147,8 @@ func unmount(path string) error {
 	return nil
 }
 
-// mountWatch tells whether anything was mounted or unmounted, which the kernel says by a poll of mountinfo (proc(5)):
-// far cheaper than to look at each of a thousand mounts.
+// mountWatch tells whether anything was mounted or unmounted. The kernel says so by a poll of mountinfo (proc(5)),
+// which is far cheaper than a look at each of a thousand mounts.
 type mountWatch struct{ info int }
 
 func watchMounts() (mountWatch, error) {
@@ -159,7 +159,7 @@ func watchMounts() (mountWatch, error) {
 	return mountWatch{fd}, nil
 }
 
-// changed tells whether anything changed since the last call.
+// changed returns whether anything has changed since the last call.
 func (m mountWatch) changed() bool {
 	fds := []unix.PollFd{{Fd: int32(m.info), Events: unix.POLLPRI}}
 	n, err := unix.Poll(fds, 0)

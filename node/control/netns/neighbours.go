@@ -13,11 +13,11 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// The kernel's neighbour tables – one for IPv4, one for IPv6 – are shared by all namespaces of a machine, and when one
-// is full nobody gets a new entry: who cannot resolve his neighbours has no network. Entries marked as learnt from
-// outside (NTF_EXT_LEARNED) neither count nor are thrown out. So the interfaces that the model knows to be on an
-// element's segments are entered that way, as entries that want confirmation (stale): ARP and neighbour discovery
-// confirm, correct and give up on them as on any other, and nothing is resolved before the first packet.
+// All namespaces of a machine share the kernel's neighbour tables, one for IPv4 and one for IPv6. When a table is full,
+// nobody gets a new entry, and who cannot resolve neighbours has no network. Entries marked as learnt from outside
+// (NTF_EXT_LEARNED) do not count, and are not thrown out. So the driver enters the interfaces that the model knows to
+// be on an element's segments with this mark, in the state "stale". ARP and neighbour discovery confirm, correct and
+// remove such entries like any other, and nothing has to be resolved before the first packet.
 
 // neighbourKey is what an entry is for.
 type neighbourKey struct {
@@ -32,27 +32,27 @@ type presentNeighbour struct {
 	mac      [6]byte
 }
 
-// stays tells that it does so when the table is full.
+// stays tells that an entry stays when the table is full.
 func (n *presentNeighbour) stays() bool { return n.learnt || n.state&unix.NUD_PERMANENT != 0 }
 
-// wantNeighbour is an address on the segment of an interface.
+// wantNeighbour is an address of another interface on an interface's segment.
 type wantNeighbour struct {
 	to  netip.Addr
 	mac net.HardwareAddr
 }
 
-// nudValid are the states in which an entry's MAC address is used.
+// nudValid are the states in which the kernel uses an entry's MAC address.
 const nudValid = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE |
 	unix.NUD_STALE | unix.NUD_DELAY
 
-// maxStrays is how many entries are read that bear this driver's mark and are not wanted: an element can make any
-// number.
+// maxStrays bounds how many entries are read that bear this driver's mark and are not wanted. An element can make any
+// number of them.
 const maxStrays = 1024
 
-// ndaProtocol is NDA_PROTOCOL of linux/neighbour.h: who made the entry, as of routes.
+// ndaProtocol is NDA_PROTOCOL of linux/neighbour.h, which says who made the entry, as with routes.
 const ndaProtocol = 12
 
-// neighbourMessage is a struct ndmsg as bytes, of all families for an address that is none.
+// neighbourMessage is a struct ndmsg as bytes. Without an address, it is for all families.
 func neighbourMessage(to netip.Addr, index int, state uint16, flags uint8) []byte {
 	m := make([]byte, unix.SizeofNdMsg)
 	switch {
@@ -67,7 +67,7 @@ func neighbourMessage(to netip.Addr, index int, state uint16, flags uint8) []byt
 	return m
 }
 
-// wantedNeighbours are those that are wanted on devices that are there.
+// wantedNeighbours are those wanted on devices that exist.
 func (in *inside) wantedNeighbours(w *want) map[neighbourKey]bool {
 	wanted := map[neighbourKey]bool{}
 	for i := range w.interfaces {
@@ -80,7 +80,7 @@ func (in *inside) wantedNeighbours(w *want) map[neighbourKey]bool {
 	return wanted
 }
 
-// readNeighbours reads those that are wanted, and those that bear this driver's mark.
+// readNeighbours reads the wanted entries, and those that bear this driver's mark.
 func (in *inside) readNeighbours(c *linux.Rtnetlink, w *want) error {
 	wanted := in.wantedNeighbours(w)
 	strays := 0
@@ -130,8 +130,8 @@ func parseNeighbour(p []byte) (neighbourKey, presentNeighbour) {
 	return key, n
 }
 
-// planNeighbours enters the neighbours of all devices that are up or taken up, and removes those of this driver that
-// are no longer wanted.
+// planNeighbours enters the neighbours on all devices that are up or being taken up, and removes this driver's entries
+// that are no longer wanted.
 func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
 	in.dropNeighbours(r, w)
 	for i := range w.interfaces {
@@ -152,12 +152,12 @@ func (in *inside) planNeighbours(r *repair, w, before *want, forceUp bool) {
 	}
 }
 
-// enterNeighbours enters those that are not there so that they stay. What somebody made permanent is left, and so is
-// the MAC address that ARP or neighbour discovery learnt; only an entry that still says what was wanted last gets the
-// new one.
+// enterNeighbours enters missing neighbours so that they stay. It leaves entries that somebody made permanent, and MAC
+// addresses that ARP or neighbour discovery learnt. An entry gets a new MAC address only if it still has the one that
+// was wanted last.
 func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last []wantNeighbour) {
-	// What empties the table is the event that is told: another MAC address, going up, the loss of the last IPv4
-	// address.
+	// If something empties the table, the event tells of that: another MAC address, the device going up, the loss of
+	// the last IPv4 address.
 	emptied := ifc.Pair.MAC != nil && !bytes.Equal(l.MAC[:], ifc.Pair.MAC) || !l.Up()
 	emptied4 := emptied || in.losesIPv4(l, ifc)
 	told := fmt.Sprintf("neighbours of %s entered", ifc.label)
@@ -191,7 +191,7 @@ func (in *inside) enterNeighbours(r *repair, l *link, ifc *wantInterface, last [
 	}
 }
 
-// losesIPv4 tells whether no IPv4 address that the device has now will be left, be it for a moment.
+// losesIPv4 returns whether the device loses all IPv4 addresses that it has now, if only for a moment.
 func (in *inside) losesIPv4(l *link, ifc *wantInterface) bool {
 	had := false
 	for key, a := range in.addresses {
@@ -206,7 +206,7 @@ func (in *inside) losesIPv4(l *link, ifc *wantInterface) bool {
 	return had
 }
 
-// dropNeighbours removes those of this driver that are no longer wanted.
+// dropNeighbours removes this driver's entries that are no longer wanted.
 func (in *inside) dropNeighbours(r *repair, w *want) {
 	for key := range in.neighbours {
 		if !in.wantsNeighbour(w, key) {

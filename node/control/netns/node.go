@@ -9,7 +9,7 @@ import (
 // link is a device in an element.
 type link struct {
 	port.Link
-	raise bool // down because it is new, or was taken down to be renamed: not by anybody's wish
+	raise bool // down because it is new or was taken down to be renamed, and not because somebody wants it down
 }
 
 // readLinks reads the devices of c's namespace, by name.
@@ -25,7 +25,7 @@ func readLinks(c *linux.Rtnetlink) (map[string]*link, error) {
 	return named, nil
 }
 
-// findPorts reads the ports, and every device of the node by name.
+// findPorts reads the ports, and returns every device of the node by name.
 func (d *Driver) findPorts() (port.Ports, map[string]*port.Link, error) {
 	found, names, err := port.Find(d.node, d.dirs.AliasPrefix(), d.lastPorts)
 	d.lastPorts = len(found)

@@ -14,7 +14,8 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// program is what the driver calls, and Debian's package that brings it: the list of scripts/setup has each.
+// program is a program that the driver calls, and the Debian package that contains it. scripts/setup lists each
+// package.
 type program struct{ name, pkg string }
 
 var (
@@ -23,7 +24,8 @@ var (
 		{"resize2fs", "e2fsprogs"}}
 )
 
-// Offers are elements of all kinds, and the routing software that this machine has: its containers are of its files.
+// Offers are elements of all kinds, with the routing software that this machine has: containers use the machine's
+// files.
 func (d *Driver) Offers(context.Context) model.Offers {
 	o := model.OfferOf(model.ControlNetns.Feature(), probeNamespaces())
 	if len(o.Lacks()) > 0 {
@@ -47,7 +49,7 @@ func (d *Driver) Offers(context.Context) model.Offers {
 	return o
 }
 
-// probeNamespaces tells what elements without processes need.
+// probeNamespaces finds out what is missing for elements without processes.
 func probeNamespaces() error {
 	if unix.Geteuid() != 0 {
 		return errors.New("namespaces need root")
@@ -63,7 +65,7 @@ func probeNamespaces() error {
 	})
 }
 
-// probeContainers tells what elements with processes need besides.
+// probeContainers finds out what else is missing for elements with processes.
 func probeContainers() error {
 	if err := installed(forContainers); err != nil {
 		return err

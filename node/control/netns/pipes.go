@@ -15,20 +15,20 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// A command's input and output are pipes of this process, not runc's: runc ends only when nobody has its pipes any
-// more, so that `sh -c 'daemon & echo started'` would last as long as the daemon.
+// A command's input and output are pipes of this process instead of runc's. runc ends only when nobody holds its pipes
+// any more, so `sh -c 'daemon & echo started'` would last as long as the daemon.
 
-// onOwnPipes puts a command on the three descriptors that runc passes on beside its own.
+// onOwnPipes puts a command on the three descriptors that runc passes on in addition to its own.
 var onOwnPipes = sync.OnceValue(func() []string {
 	shell := "/usr/bin/sh"
 	if _, err := os.Stat(shell); err != nil {
-		shell = "/bin/sh" // a machine whose /bin is a directory of its own
+		shell = "/bin/sh" // on a machine where /bin is a directory of its own
 	}
 	return []string{shell, "-c", `exec "$@" <&3 >&4 2>&5 3<&- 4>&- 5>&-`, "polyplane"}
 })
 
 // startPipes starts runc for a command without a terminal. Once runc has ended, finish passes on the output that is
-// there, and no more of what the command left running.
+// there, and nothing that the command's remaining processes write later.
 func (d *Driver) startPipes(cmd *exec.Cmd, id model.ID, stdio control.Stdio) (finish func(), err error) {
 	root := d.rootOf(id)
 	var passed, own []*os.File // the command's ends, ours
@@ -96,7 +96,7 @@ func (d *Driver) startPipes(cmd *exec.Cmd, id model.ID, stdio control.Stdio) (fi
 	}, nil
 }
 
-// pipeFor makes a pipe that the element's root may open again, by /dev/stdout.
+// pipeFor makes a pipe that the element's root may open again as /dev/stdout.
 func pipeFor(root int) (r, w *os.File, err error) {
 	if r, w, err = os.Pipe(); err != nil {
 		return nil, nil, fmt.Errorf("make a pipe: %w", err)
@@ -116,7 +116,7 @@ type pump struct {
 	gone bool // nobody takes it
 }
 
-// run passes on what comes until the pipe's last writer is gone, or its deadline has passed.
+// run passes on what comes, until the pipe's last writer is gone or the deadline has passed.
 func (p *pump) run() {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -134,7 +134,7 @@ func (p *pump) run() {
 	}
 }
 
-// rest passes on what is in the pipe, at most what a pipe holds: whoever has it still may go on to write.
+// rest passes on what is in the pipe, at most as much as a pipe can hold: somebody may go on writing into it.
 func (p *pump) rest() {
 	if p.gone {
 		return

@@ -9,28 +9,28 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Namespaces and ports are made, and taken away, by whoever calls Apply and Remove, and hundreds of them take seconds.
-// So that others need not wait for all of them, such a call comes to an end with a portion: when something else is
-// wanted of the caller meanwhile or may be soon, or when the small networks have got all of their own and a large one
-// has not. The smallest come first. Watch has the call made again for what is left.
+// Apply and Remove make and remove namespaces and ports themselves, and hundreds of them take seconds. So that others
+// need not wait for all of them, such a call ends after a portion: when something else is wanted of the caller, or may
+// be soon; or when the small networks have all of their elements and a large one does not. The smallest networks come
+// first. Watch then asks for the next call, for the rest.
 
-// portionLeast is how many elements a portion has in any case. A network with no more to be done than that is a small
+// portionLeast is how many elements a portion has in any case. A network with no more than that to be done is a small
 // one.
 const portionLeast = 16
 
-// removedAtOnce is how many elements are taken away between two looks at who else waits. To let go of their ports the
-// kernel waits for its readers, once for all of them.
+// removedAtOnce is how many elements are removed before the next look at who else is waiting. To release their ports
+// the kernel waits for its readers (RCU), once for all of them.
 const removedAtOnce = 96
 
-// portion is what one call does of all that it is asked to make, or to take away.
+// portion is the part of the elements to be made or removed that one call handles.
 type portion struct {
 	ctx      context.Context
-	ids      []model.ID     // all, in the order in which they are to be taken
-	left     map[string]int // elements of each network that have not been taken
+	ids      []model.ID     // all of them, in the order in which they are handled
+	left     map[string]int // how many elements of each network are left
 	taken    int
 	complete bool // some network has all of its own
 	over     bool
-	short    bool // there is something to tell soon, or there may be: others' work is under way
+	short    bool // something is to be told soon, or may be: other work is under way
 	whole    bool // it is all: whoever calls waits for it
 }
 
@@ -48,7 +48,7 @@ func (d *Driver) newPortion(ctx context.Context, ids []model.ID) *portion {
 	return p
 }
 
-// networks are those that the elements are of, in their order.
+// networks are the networks of the elements, in their order.
 func (p *portion) networks() (all []string) {
 	for _, id := range p.ids {
 		if len(all) == 0 || all[len(all)-1] != id.Network {
@@ -58,7 +58,7 @@ func (p *portion) networks() (all []string) {
 	return all
 }
 
-// batch takes the next elements that are taken away at once.
+// batch takes the next elements that are removed at once.
 func (p *portion) batch() []model.ID {
 	first, most := p.taken, removedAtOnce
 	switch {
@@ -72,14 +72,14 @@ func (p *portion) batch() []model.ID {
 	return p.ids[first:p.taken]
 }
 
-// ends tells whether the portion has come to its end when elements of this network are the next.
+// ends returns whether the portion ends before the next elements, which are of this network.
 func (p *portion) ends(network string) bool {
 	p.over = p.over || !p.whole && p.taken >= portionLeast &&
 		(p.short || control.Awaited(p.ctx) || p.complete && p.left[network] > portionLeast)
 	return p.over
 }
 
-// takes tells whether the next element, which is of this network, belongs to the portion.
+// takes returns whether the next element, which is of this network, belongs to the portion.
 func (p *portion) takes(network string) bool {
 	if p.ends(network) {
 		return false

@@ -12,10 +12,10 @@ import (
 	"github.com/polyplane/polyplane/node/port"
 )
 
-// linkBatch is how many elements get their ports in one go.
+// linkBatch is how many elements get their ports with one batch of requests.
 const linkBatch = 16
 
-// linkAll makes missing ports and puts the others right, and passes the elements on.
+// linkAll makes missing ports, puts the others right, and passes the elements on.
 func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there port.Ports, names map[string]*port.Link,
 	byElement map[model.ID][]string) error {
 	silent, err := port.NewSilencer()
@@ -50,9 +50,9 @@ func (d *Driver) linkAll(ready <-chan *work, linked chan<- *work, there port.Por
 	return nil
 }
 
-// silenceNew switches IPv6 off and GRO on on new ports and takes them up. With GRO a port takes what an element sends
-// in rounds (NAPI), and an element's end what it is sent through the queue: docs/performance.md says what a TCP stream
-// gains.
+// silenceNew prepares new ports: IPv6 off, GRO on, and up. With GRO a port takes what an element sends in rounds
+// (NAPI), and an element's end does the same with what it is sent through the queue. docs/performance.md says what a
+// TCP stream gains by that.
 func (d *Driver) silenceNew(batch []*work, silent *port.Silencer) {
 	var r nodeRepair
 	for _, w := range batch {
@@ -79,7 +79,7 @@ func (d *Driver) silenceNew(batch []*work, silent *port.Silencer) {
 	r.do(d.node)
 }
 
-// nodeRepair collects requests on the node's side of elements.
+// nodeRepair collects the requests for the node's side of elements.
 type nodeRepair struct {
 	linux.Batch
 	owners []nodeStep
@@ -109,7 +109,7 @@ func (r *nodeRepair) do(c *linux.Rtnetlink) {
 	}
 }
 
-// plan appends what an element's ports need.
+// plan appends the requests that an element's ports need.
 func (r *nodeRepair) plan(w *work, there port.Ports, names map[string]*port.Link, has []string) {
 	wanted := make(map[string]bool, len(w.want.interfaces))
 	for i := range w.want.interfaces {
@@ -119,7 +119,7 @@ func (r *nodeRepair) plan(w *work, there port.Ports, names map[string]*port.Link
 		if wanted[key] && !w.fresh {
 			continue
 		}
-		// A port that is no longer wanted, or one that leads into a namespace that is lost.
+		// A port that is no longer wanted, or that leads into a lost namespace.
 		port.Delete(&r.Batch, there[key])
 		r.own(w, "remove port "+key)
 		if !wanted[key] {

@@ -18,7 +18,7 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// process is what is remembered of an element's container. The container itself outlives the agent.
+// process is what the driver remembers of an element's container. The container outlives the agent.
 type process struct {
 	plan   software.Plan
 	wanted bool
@@ -31,30 +31,31 @@ type process struct {
 	next     time.Time // no start before
 	logFrom  int64     // where in the log that start begins
 	said     string    // the last words of the start before
-	again    int       // how often it was started again, by whomever
-	queued   bool      // it shall be started or restarted, and waits for its turn
+	again    int       // how often it was started again, by the driver or by a person
+	queued   bool      // it is to be started or restarted, and waits for its turn
 	restarts bool      // it runs, and must be restarted
 
 	readiness
 }
 
-// lasting is how long a start must hold to count as one that succeeded; the waits between others double up to slowest.
+// lasting is how long processes must run for their start to count as successful. After other starts the wait doubles,
+// up to slowest.
 const (
 	lasting = 10 * time.Second
 	slowest = time.Minute
 )
 
-// running tells whether the container's first process lives.
+// running returns whether the container's first process is alive.
 func (p *process) running() bool { return p.known && p.pidfd > 0 && !ended(p.pidfd) }
 
-// asWanted tells whether the processes are there, or absent, as they shall be, or wait for their turn.
+// asWanted returns whether processes run if they are wanted, or not if they are not, or wait for their turn.
 func (p *process) asWanted() bool { return p.running() == p.wanted || p.queued }
 
-// due tells whether there is something to do about the processes now.
+// due returns whether the processes need something now.
 func (p *process) due() bool { return !p.asWanted() && !time.Now().Before(p.next) }
 
-// unproven tells whether they run after several starts in a row that did not last, and not for long enough yet. One
-// death is an accident: what kills them once is not held against them.
+// unproven returns whether the processes run after several starts in a row that did not last, and have not run for long
+// enough yet. A single death is an accident and does not count.
 func (p *process) unproven(now time.Time) bool { return p.failures > 2 && now.Sub(p.began) < lasting }
 
 func (p *process) forget() {
@@ -65,7 +66,7 @@ func (p *process) forget() {
 	p.readiness = readiness{news: p.news}
 }
 
-// find looks for the element's container, as after a restart of the agent.
+// find looks for the element's container, as is necessary after a restart of the agent.
 func (d *Driver) find(id model.ID, p *process) error {
 	p.forget()
 	state, ok, err := d.readContainer(containerID(id))
@@ -76,7 +77,7 @@ func (d *Driver) find(id model.ID, p *process) error {
 	if fd := state.open(); fd > 0 {
 		p.pidfd, p.pid = fd, state.pid
 		if p.began.IsZero() {
-			p.began = state.began() // one that another agent had just started has its turn still
+			p.began = state.began() // if another agent had just started it, its turn is not over
 		}
 	}
 	return nil
@@ -119,7 +120,7 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 	d.await(ctx, ids)
 }
 
-// applyProcess makes an element's processes so: ended, started, restarted, told of a new configuration, or left alone.
+// applyProcess makes an element's processes as wanted: it ends, starts, restarts or reloads them, or leaves them alone.
 func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string) error {
 	p := w.p
 	p.restarts = false
@@ -131,7 +132,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		return err
 	}
 	if w.job.Element.Suspended && p.running() {
-		// Nothing else can be done with processes that do not run; what has changed is seen to when they do.
+		// Nothing else can be done with processes that do not run. Other changes are applied when they run.
 		if err := d.suspend(ctx, w); err != nil {
 			return fmt.Errorf("suspend its processes: %w", err)
 		}
@@ -175,7 +176,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		return err
 	}
 	if was, ok := notes[noteFiles]; ok && wrote.kept {
-		spec.Annotations[noteFiles] = was // they are left too, so what runs has read them
+		spec.Annotations[noteFiles] = was // they stay as they are as well, so what runs has read them
 	}
 	p.again, _ = strconv.Atoi(notes[noteAgain])
 	spec.Annotations[noteAgain] = strconv.Itoa(p.again)
@@ -195,7 +196,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		files, err = d.restart(ctx, w, files, spec, hosts, why)
 		return err
 	}
-	// Noted last: what was cut short is done again.
+	// This is noted last, so that an interrupted change is made again.
 	if notes[noteResources] != spec.Annotations[noteResources] {
 		if err := d.limit(ctx, w, notes[noteOpenFiles], spec); err != nil {
 			return err
@@ -211,8 +212,8 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	return nil
 }
 
-// endUnwanted ends the processes of an element that shall have none. People's commands in it go on unless it is
-// stopped.
+// endUnwanted ends the processes of an element that is to have none. People's commands in it go on unless the element
+// is stopped.
 func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
 	p := w.p
 	wasRunning := p.running()
@@ -230,14 +231,14 @@ func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
 	return d.suspend(ctx, w)
 }
 
-// written is what became of an element's files.
+// written says what has happened to an element's files.
 type written struct {
 	config bool // its configuration is another one
-	other  bool // so is something else that its processes have read
-	kept   bool // somebody's own configuration was left as it is
+	other  bool // something else that its processes have read has changed
+	kept   bool // a configuration that somebody edited was left as it is
 }
 
-// writeFiles writes what an element's processes read. A configuration that they would refuse is not written.
+// writeFiles writes what an element's processes read. It does not write a configuration that they would refuse.
 func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (written, error) {
 	id, p := w.job.ID, w.p
 	if err := files.makeDirs(&p.plan); err != nil {
@@ -267,8 +268,8 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 	return written{config: len(seeding.write) > 0, other: other, kept: kept}, nil
 }
 
-// restartFor decides what processes that run need: nothing, to load their configuration, or to be started again, and
-// why. It compares what was noted when they were started, or loaded it, with what holds now.
+// restartFor decides what running processes need: nothing, a reload of their configuration, or a restart; and why. It
+// compares what was noted at their start or last reload with what is wanted now.
 func restartFor(asked bool, wrote written, noted, now map[string]string) (why string, load bool) {
 	switch {
 	case asked:
@@ -281,7 +282,7 @@ func restartFor(asked bool, wrote written, noted, now map[string]string) (why st
 	return "", wrote.config || noted[noteConfig] != now[noteConfig]
 }
 
-// load has processes take over their new configuration. Why is not empty where they must be restarted for it.
+// load has processes read their new configuration. If they must be restarted for that, it returns why.
 func (d *Driver) load(w *work) (why string, err error) {
 	err = d.reload(w)
 	switch {
@@ -295,8 +296,8 @@ func (d *Driver) load(w *work) (why string, err error) {
 	return "its configuration changed", nil
 }
 
-// restart ends processes and starts them again, when it is their turn. The files given are closed; those that are open
-// now are returned.
+// restart ends processes and starts them again when it is their turn. It closes the given files and returns those that
+// are open afterwards.
 func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts func() string,
 	why string) (*elementFiles, error) {
 	p := w.p
@@ -315,7 +316,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	p.forget()
 	p.again++
 	p.failures, p.next = 1, time.Now().Add(time.Second)
-	files.close() // nothing runs on them now: they may move, or their disk grow
+	files.close() // nothing uses them now: they may move, or their disk may grow
 	if _, err := d.ensureDisk(&w.job, false); err != nil {
 		return files, err
 	}
@@ -331,7 +332,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	return again, nil
 }
 
-// startAgain starts processes that do not run, unless they died so often that they must wait.
+// startAgain starts processes that do not run. If they died too often, they must wait first.
 func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts string) error {
 	id, p, now := w.job.ID, w.p, time.Now()
 	died := p.known
@@ -403,7 +404,7 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 	return nil
 }
 
-// launch runs a container in the background. What an earlier try left of it goes first.
+// launch runs a container in the background. It first removes what is left of an earlier try.
 func (d *Driver) launch(ctx context.Context, container, bundle string, memory model.Bytes, log *os.File) error {
 	if err := d.removeContainer(ctx, container, false); err != nil {
 		return err
@@ -433,7 +434,7 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// reload makes running software read its configuration again, without dropping what did not change.
+// reload makes running software read its configuration again without interrupting what did not change.
 func (d *Driver) reload(w *work) error {
 	if len(w.p.plan.Reload) == 0 {
 		return fmt.Errorf("%s cannot load a configuration while it runs", w.job.Element.Software)
@@ -441,8 +442,8 @@ func (d *Driver) reload(w *work) error {
 	return d.runRunc(w.shift.wish, nil, nil, append([]string{"exec", containerID(w.job.ID)}, w.p.plan.Reload...)...)
 }
 
-// endShells ends the containers that an agent which is no more used for exec and for checks. One that stays is ended
-// when its element is used again, or removed.
+// endShells ends the containers that an earlier agent used for exec and for checks. If one stays, it is ended when its
+// element is used again or removed.
 func (d *Driver) endShells(ctx context.Context) {
 	entries, _ := os.ReadDir(d.dirs.Runc())
 	for _, entry := range entries {

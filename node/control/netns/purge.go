@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/instance"
 )
 
-// Purge has runc end and forget every container of a node, whose agent has ended. Errors do not matter: whoever calls
-// it ends all processes in the elements' namespaces next.
+// Purge has runc end and forget every container of a node whose agent has ended. It ignores errors: the caller then
+// ends all processes in the elements' namespaces.
 func Purge(dirs instance.NodeDirs) {
 	states, _ := filepath.Glob(filepath.Join(dirs.Runc(), "*", "state.json")) // the pattern is right
 	const workers = 8

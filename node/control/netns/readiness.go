@@ -22,37 +22,38 @@ import (
 
 var _ control.Watcher = (*Driver)(nil)
 
-// That an element's software is ready is a claim, and what the programs of package software note inside the element is
-// the evidence of it: which process of each daemon has read which configuration. It lies in the container's /run, where
-// the element's root may write what he likes. He deceives nobody but himself: what is read is bounded, is never waited
-// for, and never leads out of his root.
+// An element's software claims to be ready. The evidence is what the programs of package software note inside the
+// element: which process of each daemon has read which configuration. The notes are in the container's /run, where the
+// element's root may write as he likes. He deceives only himself by that. The driver reads a bounded amount of them,
+// never waits for them, and never follows them out of the element's root.
 
-// readiness is what is known of a container's daemons.
+// readiness is what the driver knows of a container's daemons.
 type readiness struct {
 	ready   bool             // each runs and has its configuration
 	trouble string           // what is wrong, in words
 	waits   string           // what it waits for, in words
-	expect  string           // the hash of what they must have read, if this process started them
-	starts  map[string]int   // how often each daemon was started in this container, when it was ready last
+	expect  string           // hash of what they must have read, if this process started them
+	starts  map[string]int   // how often each daemon had been started in this container when it was last ready
 	news    []control.Change // what is still to be told
 	stopped string           // a daemon that is stopped
 	since   time.Time        // since then
 }
 
-// watchEvery is how often those that are starting are looked at, while they are few; each makes it longer.
+// watchEvery is how often starting elements are looked at while they are few. Each of them makes it longer.
 const (
 	watchEvery = 50 * time.Millisecond
 	watchEach  = 2 * time.Millisecond
-	// settledEvery is how often the others are.
+	// settledEvery is how often all other elements are looked at.
 	settledEvery = 3 * time.Second
-	// stoppedLong is how long a daemon may be stopped before that is a failure. FRR's look-out starts its own again by
-	// then; somebody may have stopped BIRD on purpose, who goes on with it or not.
+	// stoppedLong is how long a daemon may be stopped (by a signal) before that counts as a failure. By then watchfrr
+	// has started its own daemons again. BIRD may have been stopped on purpose; whoever did so may or may not let it go
+	// on.
 	stoppedLong = 2 * time.Minute
-	// lookedAtOnce is how many are looked at without a pause.
+	// lookedAtOnce is how many elements are looked at without a pause.
 	lookedAtOnce = 16
 )
 
-// Watch tells when elements have become ready, or no longer are.
+// Watch signals when elements have become ready, or have stopped being ready.
 func (d *Driver) Watch(ctx context.Context, changed func()) error {
 	var settled time.Time
 	next, soon := time.NewTimer(watchEvery), time.NewTimer(0)
@@ -100,7 +101,8 @@ func (d *Driver) lookAtAll(settled bool) (differ bool, starting int) {
 		}
 	}
 	d.mu.Unlock()
-	// A few at a time: with hundreds on a busy machine this takes long, and the agent's loop wants the lock too.
+	// A few at a time: with hundreds of them on a busy machine this takes long, and the agent's loop needs the lock
+	// too.
 	for some := range slices.Chunk(ids, lookedAtOnce) {
 		d.mu.Lock()
 		for _, id := range some {
@@ -123,7 +125,7 @@ func (d *Driver) lookAtAll(settled bool) (differ bool, starting int) {
 	return differ || d.turnFree(), starting
 }
 
-// look reads what is noted of an element's daemons.
+// look reads the notes about an element's daemons.
 func (d *Driver) look(id model.ID, p *process) {
 	if p.queued { // what it has is not what is wanted
 		p.ready, p.waits = false, waitsForTurn
@@ -154,7 +156,7 @@ func (d *Driver) look(id model.ID, p *process) {
 	}
 }
 
-// stoppedFor says what is wrong with a daemon that has been stopped for long.
+// stoppedFor says so if a daemon has been stopped for long.
 func (p *process) stoppedFor(now time.Time) string {
 	if p.stopped == "" {
 		p.since = time.Time{}
@@ -170,10 +172,10 @@ func (p *process) stoppedFor(now time.Time) string {
 		"and a restart of the element starts it anew", p.stopped, stoppedLong)
 }
 
-// notes returns the daemons that are not known to run with their configuration, and what is said to be wrong.
+// notes returns the daemons that are not known to run with their configuration, and what is wrong with them.
 func (d *Driver) notes(p *process) (missing []string, trouble string, starts map[string]int) {
 	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", p.pid))
-	if err != nil || !p.running() { // the number may be another process's by now
+	if err != nil || !p.running() { // the process number may be another process's by now
 		return p.plan.Daemons, "", nil
 	}
 	defer root.Close()
@@ -208,8 +210,8 @@ func (d *Driver) notes(p *process) (missing []string, trouble string, starts map
 	return missing, trouble, starts
 }
 
-// isConfig tells whether this is the hash of what the element's configuration now is: its owner may have written
-// another one between the start and the reading.
+// isConfig returns whether this is the hash of the element's present configuration. Its owner may have written another
+// one between the start and the reading.
 func (d *Driver) isConfig(root *os.Root, p *process, hash string) bool {
 	for _, path := range p.plan.ConfigFiles {
 		f := elementFiles{root: root}
@@ -230,8 +232,8 @@ func readNote(root *os.Root, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, software.MaxNote))
 }
 
-// stateOf is the state of a daemon's process in the element, as proc(5) has it, or 0. Instances of a daemon have a
-// number behind its name.
+// stateOf is the state of a daemon's process in the element, as in proc(5), or 0. Where a daemon has several instances,
+// their names end in a number.
 func stateOf(root *os.Root, pid int, name string) byte {
 	file, err := root.OpenFile("proc/"+strconv.Itoa(pid)+"/stat", os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -250,7 +252,7 @@ func stateOf(root *os.Root, pid int, name string) byte {
 	return rest[0]
 }
 
-// troubleOf is the error of an element whose software does not get ready.
+// troubleOf is the error of an element whose software does not become ready.
 func (p *process) troubleOf(id model.ID) error {
 	if p.trouble == "" || !p.wanted || !p.running() {
 		return nil
@@ -258,7 +260,7 @@ func (p *process) troubleOf(id model.ID) error {
 	return fmt.Errorf("element %s: its software is not ready: %s; `polyplane logs %s` tells more", id, p.trouble, id)
 }
 
-// expectConfig notes what the daemons that are about to be started must have read.
+// expectConfig notes what the daemons that are about to be started must read.
 func (p *process) expectConfig(files *elementFiles) {
 	p.readiness = readiness{news: p.news}
 	if len(p.plan.ConfigFiles) != 1 {
@@ -269,8 +271,8 @@ func (p *process) expectConfig(files *elementFiles) {
 	}
 }
 
-// writePrograms writes what elements with software are shown below /run. It is replaced as a whole: those that run keep
-// what they were started with.
+// writePrograms writes the programs that elements with software see below /run. It replaces them as a whole: running
+// elements keep what they were started with.
 func (d *Driver) writePrograms() error {
 	dir := d.programsDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {

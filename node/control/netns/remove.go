@@ -15,19 +15,19 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Remove removes the elements; those that do not exist are no error. Where ending their processes takes longer than the
-// driver's patience it returns, and is to be called again when Watch tells: List says what is left.
+// Remove removes the elements. An element that does not exist is no error. If ending their processes takes longer than
+// the driver's patience, it returns and has to be called again when Watch signals; List says what is left.
 func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	// Those whose processes are there still keep their namespaces as well, by which List finds them.
+	// Elements whose processes still run keep their namespaces as well, by which List finds them.
 	ids, err := d.endProcesses(ctx, ids)
 	if err != nil {
 		errs = append(errs, err)
 	}
 	p := d.newPortion(ctx, ids)
-	d.news = false // who is asked for nothing is not asked to Apply
+	d.news = false // Apply is not asked for these elements any more
 	for batch := p.batch(); len(batch) > 0; batch = p.batch() {
 		if err := d.removeEnded(ctx, batch, keepFiles); err != nil {
 			errs = append(errs, err)
@@ -42,7 +42,7 @@ func (d *Driver) Remove(ctx context.Context, ids []model.ID, keepFiles bool) err
 	return errors.Join(errs...)
 }
 
-// removeEnded removes elements in which nothing runs.
+// removeEnded removes elements in which nothing runs any more.
 func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool) error {
 	var errs []error
 	gone := make(map[model.ID]bool, len(ids))
@@ -50,8 +50,8 @@ func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool
 	for _, id := range ids {
 		gone[id], networks[id.Network] = true, true
 	}
-	// The pairs go first, all at once: the kernel waits for its readers once for all of them, and not once again for
-	// each namespace.
+	// The veth pairs go first, all at once. So the kernel waits for its readers (RCU) once for all of them, and not
+	// again for each namespace.
 	if err := d.removePorts(gone); err != nil {
 		errs = append(errs, err)
 	}
@@ -63,7 +63,7 @@ func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool
 			d.sockets.swept = false // its account is not known by its name
 		}
 	}
-	// The namespaces, by which List finds elements, go last: a removal that is cut short is begun again.
+	// The namespaces, by which List finds elements, go last, so that an interrupted removal is begun again.
 	for _, id := range ids {
 		control.Progress(ctx)
 		err := d.unmountDisk(id, unix.MNT_DETACH)
@@ -83,7 +83,8 @@ func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool
 	return errors.Join(errs...)
 }
 
-// endProcesses ends all that runs in the elements, and returns those in which nothing does any more. The lock is held.
+// endProcesses ends everything that runs in the elements, and returns the elements in which nothing runs any more. The
+// caller holds the lock.
 func (d *Driver) endProcesses(ctx context.Context, ids []model.ID) (ended []model.ID, err error) {
 	there := map[string]bool{}
 	entries, _ := os.ReadDir(d.dirs.Runc()) // without it no container was ever made
@@ -121,14 +122,14 @@ func (d *Driver) endProcesses(ctx context.Context, ids []model.ID) (ended []mode
 			ended = append(ended, id)
 		}
 	}
-	if len(d.shifts) == 0 { // else somebody may be just making a container there
+	if len(d.shifts) == 0 { // otherwise somebody may just be making a container there
 		d.removeCgroups()
 		os.Remove(d.dirs.Runc()) //nolint:errcheck // when it is empty
 	}
 	return ended, errors.Join(errs...)
 }
 
-// handEnd begins the shift that ends what runs in an element which is being removed. The lock is held.
+// handEnd begins the shift that ends what runs in an element which is being removed. The caller holds the lock.
 func (d *Driver) handEnd(ctx context.Context, id model.ID, containers []string) {
 	s := &shift{ends: true, apart: true}
 	if e := d.elements[id]; e != nil {
@@ -145,7 +146,7 @@ func (d *Driver) handEnd(ctx context.Context, id model.ID, containers []string) 
 	})
 }
 
-// containersOf are the element's containers, of those that are there.
+// containersOf returns the element's existing containers.
 func (d *Driver) containersOf(id model.ID, there map[string]bool) (containers []string) {
 	for _, container := range []string{containerID(id), shellID(id), checkID(id)} {
 		if there[container] {
@@ -155,7 +156,7 @@ func (d *Driver) containersOf(id model.ID, there map[string]bool) (containers []
 	return containers
 }
 
-// removePorts removes the elements' ports and with them their pairs, and returns when the kernel has let go of them.
+// removePorts removes the elements' ports, and with them the other ends. It returns when the kernel has released them.
 func (d *Driver) removePorts(gone map[model.ID]bool) error {
 	there, _, err := d.findPorts()
 	if err != nil {
@@ -180,7 +181,7 @@ func (d *Driver) removePorts(gone map[model.ID]bool) error {
 	b.Link(0, 0, 0)
 	b.Uint32(unix.IFLA_GROUP, group)
 	for i, err := range d.node.Do(&b) {
-		// A device that went away meanwhile is what was wanted.
+		// The device vanished meanwhile, which is what was wanted.
 		if err != nil && !errors.Is(err, unix.ENODEV) {
 			if i == count {
 				return fmt.Errorf("remove %d ports: %w", count, err)
@@ -191,7 +192,7 @@ func (d *Driver) removePorts(gone map[model.ID]bool) error {
 	return nil
 }
 
-// removeNamespaces takes away the elements' namespaces, and with the last one the network's.
+// removeNamespaces removes the elements' namespaces, and the network's with its last element.
 func (d *Driver) removeNamespaces(network string, gone map[model.ID]bool) error {
 	dir := d.namespacesDir(network)
 	entries, err := os.ReadDir(dir)

@@ -15,7 +15,7 @@ import (
 	"github.com/polyplane/polyplane/node/port"
 )
 
-// repair is the requests that make a namespace what is wanted, with what each does.
+// repair is a list of requests that make a namespace as wanted, and what each of them does.
 type repair struct {
 	linux.Batch
 	steps []step // one a request
@@ -23,11 +23,11 @@ type repair struct {
 
 type step struct {
 	doing string // "add address 10.0.0.1/24 to eth0"
-	// done tells of it in the past tense, for events; several steps of one deed name it once, the others leave it
-	// empty.
+	// done says in the past tense what the step does, for events. If several steps belong together, one names it and
+	// the others leave it empty.
 	done     string
-	device   string     // the device inside that it is about, if any
-	harmless unix.Errno // an error that means that the work was done already
+	device   string     // the device inside that it concerns, if any
+	harmless unix.Errno // an error that means that this was done already
 }
 
 func (r *repair) request(kind, flags uint16, s step) {
@@ -35,7 +35,7 @@ func (r *repair) request(kind, flags uint16, s step) {
 	r.steps = append(r.steps, s)
 }
 
-// hush leaves out of events what concerns one device.
+// hush keeps what concerns one device out of events.
 func (r *repair) hush(device string) {
 	for i := range r.steps {
 		if r.steps[i].device == device {
@@ -44,7 +44,7 @@ func (r *repair) hush(device string) {
 	}
 }
 
-// do carries the requests out and returns what was done.
+// do sends the requests, and returns what was done.
 func (r *repair) do(c *linux.Rtnetlink) ([]string, error) {
 	if r.Len() == 0 {
 		return nil, nil
@@ -62,9 +62,9 @@ func (r *repair) do(c *linux.Rtnetlink) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// plan compares what is inside with what is wanted; before is what was wanted last, nil where that is not known.
-// forceUp takes down devices up even where routing software may have taken them down (`shutdown` in vtysh is the user's
-// word).
+// plan compares what is inside with what is wanted. before is what was wanted last, or nil if that is not known.
+// forceUp takes devices up even where routing software may have taken them down: `shutdown` in vtysh is the user's
+// wish.
 func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 	in.planLoopback(r, w)
 	for i := range w.interfaces {
@@ -75,12 +75,12 @@ func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 		in.planOthers(r, w)
 	}
 	if w.up {
-		in.planRoutes(r, w) // those of before, where routing software has taken over
+		in.planRoutes(r, w) // those that were wanted before, where routing software has taken over
 	}
 }
 
-// planOthers has devices removed that somebody made in an element which is stopped now: packets may go round on them
-// without any process. A bridge alone forwards nothing, and a switch's is its plane's.
+// planOthers removes devices that somebody made in an element which is stopped now: packets could circle through them
+// without any process. A bridge alone forwards nothing, and a switch's bridge belongs to its plane.
 func (in *inside) planOthers(r *repair, w *want) {
 	for name, l := range in.links {
 		if name == "lo" || !l.Up() || l.Bridge && w.kind == model.Switch || w.hasDevice(name) {
@@ -113,7 +113,7 @@ func (in *inside) planLoopback(r *repair, w *want) {
 func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp bool) {
 	l := in.links[ifc.Pair.Name]
 	if l == nil {
-		return // the caller sees to it that pairs are there
+		return // the caller makes sure that pairs exist
 	}
 	if ifc.Pair.MAC != nil && !bytes.Equal(l.MAC[:], ifc.Pair.MAC) {
 		r.request(unix.RTM_SETLINK, 0, step{doing: "set the MAC address of " + ifc.Pair.Name,
@@ -160,13 +160,13 @@ func (in *inside) planDevice(r *repair, w *want, ifc *wantInterface, forceUp boo
 	}
 }
 
-// raises tells whether a device that is down is to be taken up.
+// raises returns whether a device that is down is to be taken up.
 func (w *want) raises(l *link, forceUp bool) bool {
 	return w.up && !l.Up() && (w.ownRoutes || forceUp || l.raise)
 }
 
-// planLinkLocal gives a device with IPv6 addresses its link-local one back. The kernel made the first, and makes no
-// other as long as the device is up; without one it resolves no neighbour for packets that it forwards.
+// planLinkLocal gives a device with IPv6 addresses its link-local address back. The kernel makes the first one, but no
+// other while the device stays up. Without one the device resolves no neighbour for packets that it forwards.
 func (in *inside) planLinkLocal(r *repair, l *link, ifc *wantInterface) {
 	is6 := func(p netip.Prefix) bool { return p.Addr().Is6() }
 	if !l.IPv6 || !l.Up() || l.Flags&unix.IFF_LOWER_UP == 0 || !slices.ContainsFunc(ifc.addresses, is6) {
@@ -302,7 +302,8 @@ func (in *inside) addRoute(r *repair, w *wantRoute) {
 	r.End()
 }
 
-// gatewayValue is a next hop's address as an attribute; one of the other family (RFC 8950) has its own kind.
+// gatewayValue is a next hop's address as an attribute. A next hop of the other family (RFC 8950) has its own kind of
+// attribute.
 func gatewayValue(family uint8, via netip.Addr) (kind uint16, value []byte) {
 	if via.Is4() == (family == unix.AF_INET) {
 		return unix.RTA_GATEWAY, via.AsSlice()

@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/node/port"
 )
 
-// finish remembers an element as it now is and fills its result.
+// finish remembers an element as it is now, and fills its result.
 func (d *Driver) finish(w *work, there port.Ports) {
 	res := w.result
 	if w.fresh {
@@ -52,7 +52,7 @@ func (d *Driver) finish(w *work, there port.Ports) {
 		} else if e.last != nil && sameJob(&e.last.job, &w.job) {
 			w.errs, res.Warning = append(w.errs, e.last.errs...), e.last.warning
 		}
-		// Somebody may make a configuration that was kept the network's by hand, which only a look tells.
+		// Somebody may give the element the network's configuration by hand after all. Only a look shows that.
 		e.verified = len(w.errs) == 0 && res.Warning == (control.Warning{})
 		d.tell(e, res)
 		if err := e.process.troubleOf(w.job.ID); err != nil && len(w.errs) == 0 {
@@ -64,7 +64,7 @@ func (d *Driver) finish(w *work, there port.Ports) {
 	}
 }
 
-// tell fills in the phase, how far the software is, and what happened to it since.
+// tell enters the phase, how far the software is, and what has happened to it since the last time.
 func (d *Driver) tell(e *element, res *control.Result) {
 	p := &e.process
 	if p.wanted && (p.queued || !p.ready) && p.running() && !e.job.Element.Suspended {
