@@ -18,14 +18,14 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// An element's root file system is its own, below NodeDirs.Files, but for the machine's /usr, which it reads. It does
-// not show the machine's files: no /etc/shadow, no /root, no /var. What lies in it belongs to somebody who may plant
-// symbolic links, so it is only ever touched through os.Root, which does not leave it.
+// An element has a root file system of its own, below NodeDirs.Files. Of the machine it sees only /usr, which it can
+// read: no /etc/shadow, no /root, no /var. What lies in the file system belongs to somebody who may plant symbolic
+// links. So the driver touches it only through os.Root, which does not leave it.
 
 // rootfs is where an element's root file system is.
 func (d *Driver) rootfs(id model.ID) string { return filepath.Join(d.dirs.Files(id), "rootfs") }
 
-// logPath is where what an element's processes print goes.
+// logPath is the file that gets what an element's processes print.
 func (d *Driver) logPath(id model.ID) string { return filepath.Join(d.dirs.Files(id), "log") }
 
 // users are an element's own: name, user ID, group ID, home, shell.
@@ -54,14 +54,15 @@ type elementFiles struct {
 	root *os.Root
 	base int // the machine's user ID that is root in there
 	id   model.ID
-	// mend has what is in the place of a directory that an element must have set aside; otherwise it is an error.
+	// mend sets aside what an element put in the place of a directory that it must have. Without it, that is an error.
 	mend  bool
 	moved []string // what was set aside, in words
-	// damaged tells that the list of users was lost, which nobody empties: what is empty then is lost too.
+	// damaged tells that the list of users is empty. Nobody empties it, so it was lost, and then other empty files were
+	// lost too.
 	damaged bool
 }
 
-// ownedBy gives a directory to root and a group, unless it is theirs: nothing that is right is written.
+// ownedBy makes root and a group the owners of a directory. If they are already, it writes nothing.
 func ownedBy(dir string, group int, mode os.FileMode) error {
 	var s unix.Stat_t
 	if err := unix.Lstat(dir, &s); err == nil && s.Uid == 0 && int(s.Gid) == group && s.Mode&0o7777 == uint32(mode) {
@@ -70,13 +71,13 @@ func ownedBy(dir string, group int, mode os.FileMode) error {
 	return errors.Join(os.Chown(dir, 0, group), os.Chmod(dir, mode))
 }
 
-// openFiles opens an element's root file system, made anew where there is none. With mend, which is for elements that
-// are about to be started, what the element put in the place of its directories is set aside.
+// openFiles opens an element's root file system, and makes it if there is none. mend is for elements that are about to
+// be started: what the element put in the place of its directories is set aside.
 func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
 	path := d.rootfs(job.ID)
 	base := int(model.UIDBase(job.Index))
-	// The network's roots must be able to walk here. Nobody else may: a program that an element marks set-user-ID must
-	// not be there for the machine's own users to run.
+	// The root users of the network must be able to pass through here, and nobody else: the machine's own users must
+	// not reach a program that an element has marked set-user-ID.
 	own := filepath.Dir(path)
 	err := os.MkdirAll(own, 0o711)
 	if err == nil {
@@ -108,8 +109,8 @@ func (d *Driver) openFiles(job *control.Job, mend bool) (*elementFiles, error) {
 	return f, nil
 }
 
-// letWalk lets elements' roots pass through – not list – polyplane's directories (…/polyplane/INSTANCE/nodes/NODE and
-// below) on the way to their own. What must stay secret in there has modes of its own.
+// letWalk lets elements' root users pass through (not list) polyplane's directories on the way to their own:
+// …/polyplane/INSTANCE/nodes/NODE and those below. Whatever must stay secret in there has modes of its own.
 func (d *Driver) letWalk() error {
 	const own = 4
 	for i, dir := 0, d.dirs.Data; dir != "/"; i, dir = i+1, filepath.Dir(dir) {
@@ -133,10 +134,10 @@ func (d *Driver) letWalk() error {
 	return nil
 }
 
-// giveFiles makes the files the element's. A network that got another index since (it was deleted and made again, or
-// the files came from another machine) has its files' owners moved along. The element's root may do as it likes in
-// there, even while this runs: the walk never leaves the root, and what it finds in the element's own range of IDs it
-// leaves. The root directory itself comes last, so that a walk that was cut short is begun again.
+// giveFiles makes the element own its files. If the network has another index now, because it was deleted and made
+// again or its files came from another machine, their owners are changed accordingly. The element's root may change
+// anything in there, even while this runs. So the walk never leaves the root, and it leaves alone what already belongs
+// to the element's range of IDs. The root directory comes last, so that an interrupted walk is begun again.
 func (d *Driver) giveFiles(root *os.Root, base int) error {
 	info, err := root.Lstat(".")
 	if err != nil {
@@ -146,7 +147,7 @@ func (d *Driver) giveFiles(root *os.Root, base int) error {
 	if isOf(was, base) {
 		return nil
 	}
-	// The first ID of the range that the files had: another network's, or the machine's own users'.
+	// The first ID of the range that the files belonged to: another network's, or the machine's own users'.
 	if first := int(model.UIDBase(0)); was >= first {
 		was -= (was - first) % model.UIDsPerNetwork
 	} else {
@@ -186,7 +187,7 @@ func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid
 
 func groupOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Gid) }
 
-// isOf tells whether an ID is in the range of a network.
+// isOf returns whether an ID is in the range of a network.
 func isOf(id, base int) bool { return id >= base && id < base+model.UIDsPerNetwork }
 
 func moveID(id, was, base int) int {
@@ -201,7 +202,7 @@ func moveID(id, was, base int) int {
 
 func (f *elementFiles) close() { f.root.Close() }
 
-// rel makes an absolute path of the element one below its root.
+// rel turns an absolute path of the element into one below its root.
 func rel(path string) string { return strings.TrimPrefix(filepath.Clean("/"+path), "/") }
 
 // dir makes a directory and sets its mode and owner.
@@ -226,7 +227,7 @@ func (f *elementFiles) dir(path string, mode fs.FileMode, uid, gid int) error {
 // write replaces a file.
 func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid int) error {
 	path = rel(path)
-	// What is right is left alone: a disk that is full must not keep its element from being started.
+	// What is right is not written again: a full disk must not keep its element from being started.
 	if now, err := f.read(path, int64(len(content))); err == nil && string(now) == content &&
 		f.has(path, mode, uid, gid) {
 		return nil
@@ -252,13 +253,13 @@ func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid in
 	return err
 }
 
-// has tells whether a file has this mode and owner.
+// has returns whether a file has this mode and owner.
 func (f *elementFiles) has(path string, mode fs.FileMode, uid, gid int) bool {
 	info, err := f.root.Lstat(path)
 	return err == nil && info.Mode() == mode && ownerOf(info) == f.base+uid && groupOf(info) == f.base+gid
 }
 
-// exists tells whether there is anything at path.
+// exists returns whether there is anything at path.
 func (f *elementFiles) exists(path string) bool {
 	_, err := f.root.Lstat(rel(path))
 	return err == nil
@@ -310,7 +311,7 @@ var ownDirs = []struct {
 	{"run", 0o755}, {"tmp", fs.ModeSticky | 0o777},
 }
 
-// furnish makes what every element has. Files that a person may want to change are written once only.
+// furnish makes the files that every element has. Those that a person may want to change are written only once.
 func (f *elementFiles) furnish(job *control.Job) error {
 	for _, dir := range ownDirs {
 		if err := f.dir(dir.path, dir.mode, 0, 0); err != nil {
@@ -345,7 +346,8 @@ func (f *elementFiles) furnish(job *control.Job) error {
 	}
 	for path, content := range etcOnce(job.ID) {
 		if userFiles[path] && !f.regular(path) {
-			// runc reads these to find its way about users, and would wait forever for somebody to write into a pipe.
+			// runc reads these to look users up. If one were a pipe, runc would wait forever for somebody to write into
+			// it.
 			if err := f.root.RemoveAll(path); err != nil {
 				return err
 			}
@@ -361,7 +363,7 @@ func (f *elementFiles) furnish(job *control.Job) error {
 	return f.write("etc/hostname", job.Element.Name+"\n", 0o644, 0, 0)
 }
 
-// lost tells whether a file is there, and what was written to it is not.
+// lost returns whether a file exists but its content was lost.
 func (f *elementFiles) lost(path string) bool {
 	if !f.regular(path) {
 		return false
@@ -370,17 +372,17 @@ func (f *elementFiles) lost(path string) bool {
 	return err == nil && (len(content) == 0 || hasZeros(content))
 }
 
-// maxFirstFile is the longest file of etcOnce that is looked into, in bytes. Longer ones are the element's own.
+// maxFirstFile is the longest file of etcOnce that is examined, in bytes. A longer one was edited in the element.
 const maxFirstFile = 64 << 10
 
-// hasZeros tells of a file of text that it is nobody's edit: where the machine's disk was full, or lost its power, file
-// systems show zeros in the place of what was to be written there.
+// hasZeros returns whether a text file contains zeros. That is no edit: where the machine's disk was full, or lost its
+// power, file systems show zeros instead of what was to be written.
 func hasZeros(content []byte) bool { return bytes.IndexByte(content, 0) >= 0 }
 
 // userFiles are those of etcOnce that programs of the machine read.
 var userFiles = map[string]bool{"etc/passwd": true, "etc/group": true}
 
-// regular tells whether there is a regular file, and no link to one, at path.
+// regular returns whether there is a regular file at path, and not a link to one.
 func (f *elementFiles) regular(path string) bool {
 	info, err := f.root.Lstat(path)
 	return err == nil && info.Mode().IsRegular()
@@ -441,7 +443,7 @@ func hostsOf(jobs []control.Job, network string) string {
 	return b.String()
 }
 
-// owner finds a user's and a group's number in the element's own data base.
+// owner looks up the numbers of a user and a group in the element's own files.
 func owner(user, group string) (uid, gid int, err error) {
 	uid, gid = -1, -1
 	for _, u := range users {
@@ -463,7 +465,7 @@ func owner(user, group string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// makeDirs makes the directories of the software.
+// makeDirs makes the directories that the software needs.
 func (f *elementFiles) makeDirs(plan *software.Plan) error {
 	for _, dir := range plan.Dirs {
 		uid, gid, err := owner(dir.Owner, dir.Group)
@@ -477,8 +479,8 @@ func (f *elementFiles) makeDirs(plan *software.Plan) error {
 	return nil
 }
 
-// writePlan writes the files of the software but for its running configuration, and tells whether one changed. With
-// keep those that are there are left: they go with a configuration that is the element's own.
+// writePlan writes the files of the software, except for its running configuration, and returns whether one has
+// changed. With keep it leaves existing files: they belong to a configuration that the element has edited.
 func (f *elementFiles) writePlan(plan *software.Plan, keep bool) (changed bool, err error) {
 	for i := range plan.Files {
 		file := &plan.Files[i]

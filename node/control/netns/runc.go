@@ -19,21 +19,21 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// containerID is runc's name of an element's container. No element's or network's name has a plus in it.
+// containerID is the name that runc knows an element's container by. No element's or network's name contains a plus.
 func containerID(id model.ID) string { return id.Network + "+" + id.Element }
 
-// shellID is that of the container that exec uses for an element without processes.
+// shellID is the name of the container that exec uses for an element without processes.
 func shellID(id model.ID) string { return containerID(id) + shellSuffix }
 
 const shellSuffix = "+shell"
 
-// runc is a command of runc for the node's containers, its own complaints in the file log.
+// runc returns a command of runc for the node's containers. It writes its own error messages into the file log.
 func (d *Driver) runc(ctx context.Context, log string, args ...string) *exec.Cmd {
 	all := append([]string{"--root", d.dirs.Runc(), "--log", log, "--log-format", "json"}, args...)
 	return exec.CommandContext(ctx, "runc", all...)
 }
 
-// runRunc runs a runc command to its end; what the container prints goes to output.
+// runRunc runs a runc command to its end. What the container prints goes to output.
 func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, args ...string) error {
 	ctx, cancel := withRuncTime(ctx)
 	defer cancel()
@@ -51,7 +51,7 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	if stdin != nil {
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
-	// A container inherits these: they must be files, or Wait would wait for the container's end.
+	// A container inherits these. They must be files, or Wait would wait for the container to end.
 	var said *os.File
 	if output == nil {
 		if said, err = d.temporary("runc-"); err != nil {
@@ -75,8 +75,7 @@ func (d *Driver) runRunc(ctx context.Context, stdin []byte, output *os.File, arg
 	return nil
 }
 
-// temporary makes a file that is of use to one command. It lies where the next agent clears away what one that was
-// killed left.
+// temporary makes a file for a single command. If the agent is killed, the next one finds and removes it there.
 func (d *Driver) temporary(name string) (*os.File, error) {
 	if err := os.MkdirAll(d.temporaryDir(), 0o700); err != nil {
 		return nil, err
@@ -108,7 +107,7 @@ type initProcess struct {
 	start uint64 // in clock ticks since the machine started, from /proc/PID/stat
 }
 
-// readContainer reads what runc noted of a container; ok tells whether there is one.
+// readContainer reads what runc noted about a container. ok is false if there is none.
 func (d *Driver) readContainer(container string) (p initProcess, ok bool, err error) {
 	data, err := os.ReadFile(filepath.Join(d.dirs.Runc(), container, "state.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -127,7 +126,7 @@ func (d *Driver) readContainer(container string) (p initProcess, ok bool, err er
 	return initProcess{state.PID, state.Start}, true, nil
 }
 
-// open returns a pidfd of the process, or -1 when it has ended.
+// open returns a pidfd of the process, or -1 if it has ended.
 func (p initProcess) open() int {
 	if p.pid <= 0 {
 		return -1
@@ -145,7 +144,7 @@ func (p initProcess) open() int {
 
 // began is when the process was started.
 func (p initProcess) began() time.Time {
-	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every architecture that we know
+	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every architecture we know
 	var sinceBoot unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &sinceBoot); err != nil {
 		panic(err) // every Linux has that clock
@@ -167,14 +166,14 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
-// ended tells whether the process of a pidfd has ended.
+// ended returns whether the process of a pidfd has ended.
 func ended(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
 }
 
-// awaitEnd waits for the end of a pidfd's process, at most so many milliseconds.
+// awaitEnd waits for a pidfd's process to end, at most this many milliseconds.
 func awaitEnd(pidfd, milliseconds int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
@@ -186,14 +185,14 @@ func awaitEnd(pidfd, milliseconds int) bool {
 	}
 }
 
-// termGrace is how long processes have to end by themselves, in milliseconds, and killGrace how long those that are
-// killed have to be gone: they need a processor for that, which a busy machine, or their own limit, gives them late.
+// termGrace is how long processes have to end by themselves, in milliseconds. killGrace is how long killed processes
+// have: to end they need a processor, and a busy machine or their own limit may give it to them late.
 const (
 	termGrace = 2000
 	killGrace = 30_000
 )
 
-// removeContainer ends a container's processes and makes runc forget it. No such container is no error.
+// removeContainer ends a container's processes and makes runc forget it. It is no error if there is no such container.
 func (d *Driver) removeContainer(ctx context.Context, container string, gently bool) error {
 	p, ok, err := d.readContainer(container)
 	if err != nil {
@@ -214,7 +213,7 @@ func (d *Driver) removeContainer(ctx context.Context, container string, gently b
 			unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
 			resting(ctx, func() { awaitEnd(fd, d.grace) })
 		}
-		// The death of its first process ends every other of the container.
+		// When its first process dies, the kernel ends all others of the container.
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		resting(ctx, func() { awaitEnd(fd, killGrace) })
 	}
@@ -224,14 +223,15 @@ func (d *Driver) removeContainer(ctx context.Context, container string, gently b
 	return nil
 }
 
-// cgroupOf is the control group of a container, below the hierarchies' roots and so outside the agent's own.
+// cgroupOf is the control group of a container. It lies below the root of each hierarchy, and so outside the agent's
+// own group.
 func (d *Driver) cgroupOf(container string) string {
 	return filepath.Join(d.cgroupRoot(), container)
 }
 
 func (d *Driver) cgroupRoot() string { return d.dirs.Cgroup() }
 
-// endGroup ends what is in a container's control group.
+// endGroup ends whatever is in a container's control group.
 func (d *Driver) endGroup(container string) {
 	roots, _ := filepath.Glob("/sys/fs/cgroup/*")
 	for _, root := range append(roots, "/sys/fs/cgroup") {
@@ -255,9 +255,9 @@ func (d *Driver) endGroup(container string) {
 	}
 }
 
-// awaitOthers returns when no runc command that an earlier agent began is at work any more: they outlive an agent that
-// was killed, and go on making a container that this one must not make a second time. Every command holds the lock that
-// this process takes here.
+// awaitOthers returns when no runc command of an earlier agent is at work any more. Such commands outlive an agent that
+// was killed, and may still be making a container that this agent must not make a second time. Every runc command holds
+// the lock that this function takes.
 func (d *Driver) awaitOthers(ctx context.Context) error {
 	path := filepath.Join(d.dirs.Run, "containers.lock")
 	if err := os.MkdirAll(d.dirs.Run, 0o755); err != nil {
@@ -275,7 +275,7 @@ func (d *Driver) awaitOthers(ctx context.Context) error {
 			return nil
 		case ctx.Err() == nil && errors.Is(err, unix.EWOULDBLOCK) && time.Since(began) < runcTime:
 			continue
-		case ctx.Err() == nil: // it hangs: that is its element's trouble, not the others'
+		case ctx.Err() == nil: // if it hangs, only its own element is to suffer from that
 			d.log.Warn("wait for what an earlier agent began; going on without", "lock", path, "error", err)
 			return nil
 		}
@@ -285,7 +285,7 @@ func (d *Driver) awaitOthers(ctx context.Context) error {
 	}
 }
 
-// removeCgroups removes the groups above the containers' own, when they are empty.
+// removeCgroups removes the groups above the containers' own if they are empty.
 func (d *Driver) removeCgroups() {
 	roots, _ := filepath.Glob("/sys/fs/cgroup/*")
 	for _, root := range append(roots, "/sys/fs/cgroup") {

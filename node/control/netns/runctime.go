@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// runcTime is how long one runc command of ours may take, on a machine that has time for it, and runcMost in any case.
-// What it waits for may be in an element's hands; but on a machine where processes wait for a processor most of the
-// time, what takes long may just be slow.
+// runcTime is how long one of our runc commands may take while the machine is not crowded; runcMost is how long it may
+// take in any case. An element can make it wait. But where processes wait for a processor most of the time, a command
+// that takes long may just be slow.
 const (
 	runcTime = 30 * time.Second
 	runcMost = 2 * time.Minute
 )
 
-// crowded is the part of the last ten seconds, in percent, in which some process waited for a processor, from which on
-// the machine has no time.
+// crowded: a machine is crowded if for this part of the last ten seconds, in percent, some process waited for a
+// processor.
 const crowded = 50
 
-// withRuncTime is a context for a runc command. Its cause is errTooLong when the time is over.
+// withRuncTime returns a context for a runc command. When the time is over, its cause is errTooLong.
 func withRuncTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -48,8 +48,8 @@ func (tooLongError) Error() string { return "it took too long" }
 
 var errTooLong = tooLongError{}
 
-// pressure is what the kernel tells of one of the machine's resources: "some avg10=12.34 avg60=…". Kernels that do not
-// count tell of none.
+// pressure reads how scarce one of the machine's resources is, from "some avg10=12.34 avg60=…" (PSI). A kernel that
+// does not count this returns no pressure.
 func pressure(path string) float64 {
 	data, err := os.ReadFile(path)
 	if err != nil {

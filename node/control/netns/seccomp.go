@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The system calls that an element's processes may make. Whatever is not named is refused: a call that a later kernel
-// brings is not allowed before somebody has thought about it (runc answers ENOSYS to calls that are newer than all that
-// are named here, as an older kernel would). Capabilities and the user namespace are the first line, this is the
-// second, and the only one where the kernel asks for no capability: new namespaces, io_uring, the keys of the machine.
+// The system calls that an element's processes may make. All others are refused, so a call that a later kernel brings
+// is not allowed before somebody has thought about it. (To calls newer than all that are named here, runc answers
+// ENOSYS, as an older kernel would.) Capabilities and the user namespace are the first line of defence, this is the
+// second. It is the only one where the kernel asks for no capability: new namespaces, io_uring, the keys of the
+// machine.
 
-// allowedCalls are those that are allowed whatever their arguments are. Names that an architecture, or this machine's
-// libseccomp, does not have are left out by runc.
+// allowedCalls are allowed whatever their arguments are. runc leaves out names that an architecture, or this machine's
+// libseccomp, does not know.
 var allowedCalls = slices.Concat(
 	// Files.
 	[]string{"access", "chdir", "chmod", "chown", "chroot", "close", "close_range", "copy_file_range", "creat", "dup",
@@ -28,7 +29,7 @@ var allowedCalls = slices.Concat(
 		"sendfile", "setxattr", "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync",
 		"sync_file_range", "syncfs", "tee", "truncate", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes",
 		"write", "writev"},
-	// Sockets; what sockets may be made is said below.
+	// Sockets. Which kinds of sockets may be made is said below.
 	[]string{"accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recvfrom",
 		"recvmmsg", "recvmsg", "sendmmsg", "sendmsg", "sendto", "setsockopt", "shutdown", "socketpair"},
 	// Waiting.
@@ -40,7 +41,7 @@ var allowedCalls = slices.Concat(
 	[]string{"brk", "madvise", "membarrier", "memfd_create", "mincore", "mlock", "mlock2", "mlockall", "mmap",
 		"mprotect", "mremap", "msync", "munlock", "munlockall", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect",
 		"process_madvise", "process_mrelease", "remap_file_pages"},
-	// Processes, and looking at one's own from outside, as debuggers do.
+	// Processes, and what a debugger needs to look at one's own.
 	[]string{"alarm", "arch_prctl", "capget", "capset", "execve", "execveat", "exit", "exit_group", "fork", "futex",
 		"futex_requeue", "futex_wait", "futex_waitv", "futex_wake", "getcpu", "getegid", "geteuid", "getgid",
 		"getgroups", "getitimer", "getpgid", "getpgrp", "getpid", "getppid", "getpriority", "getrandom", "getresgid",
@@ -58,30 +59,34 @@ var allowedCalls = slices.Concat(
 	// Time: to read it only.
 	[]string{"clock_getres", "clock_gettime", "clock_nanosleep", "gettimeofday", "nanosleep", "time", "timer_create",
 		"timer_delete", "timer_getoverrun", "timer_gettime", "timer_settime", "times"},
-	// What System V and POSIX have for talking to each other: the element's own, by its IPC namespace.
+	// Messages, semaphores and shared memory of System V and POSIX. The IPC namespace makes them the element's own.
 	[]string{"mq_getsetattr", "mq_notify", "mq_open", "mq_timedreceive", "mq_timedsend", "mq_unlink", "msgctl",
 		"msgget", "msgrcv", "msgsnd", "semctl", "semget", "semop", "semtimedop", "shmat", "shmctl", "shmdt",
 		"shmget"},
 )
 
-// missingCalls are answered as by a kernel that does not have them: programs that know them fall back to others, and
-// would take "not permitted" for a failure.
+// missingCalls get ENOSYS, as if the kernel did not have them. Programs then use others, while they would take "not
+// permitted" for a failure.
 var missingCalls = []string{
-	// a page in a pipe holds all of a packet ring's block that it is of, when the ring is gone and counted no more
+	// a page in a pipe keeps the whole block of a packet ring that it belongs to, when the ring is gone and no longer
+	// counted
 	"vmsplice",
-	"clone3", // its flags are in memory, which a filter cannot read; C libraries fall back to clone
+	"clone3", // a filter cannot read its flags, which are in memory; C libraries use clone instead
 	"io_uring_enter", "io_uring_register", "io_uring_setup",
 	// fs.aio-max-nr is the machine's
 	"io_cancel", "io_destroy", "io_getevents", "io_pgetevents", "io_setup", "io_submit",
 }
 
-// families are the kinds of sockets that routing, and looking at it, needs. The others are parts of the kernel that few
-// look at (AF_ALG, AF_RDS, AF_TIPC, AF_CAN…), that reach the machine past all namespaces (AF_VSOCK), or whose memory
-// the kernel charges to nobody (AF_XDP).
+// families are the kinds of sockets that routing software and diagnostic tools need. The others are rarely examined
+// parts of the kernel (AF_ALG, AF_RDS, AF_TIPC, AF_CAN…), or reach the machine past all namespaces (AF_VSOCK), or use
+// memory that the kernel charges to nobody (AF_XDP).
 var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_PACKET}
 
-// netlinks are what of the kernel may be spoken to by netlink: routes and devices, sockets (ss), packet filters and
-// tracked connections (nft, conntrack), families with a name (ethtool, WireGuard), and changes of devices (udev).
+// netlinks are the parts of the kernel that may be spoken to by netlink: routes and devices, sockets (ss), packet
+// filters and tracked connections (nft, conntrack), families with a name (ethtool, WireGuard), and events of devices
+// (udev). NETLINK_XFRM is not among them, and neither is the family AF_KEY: the kernel charges the memory of IPsec's
+// policies and states to nobody, and none of our routing software needs them. Nor is NETLINK_USERSOCK, since processes
+// can keep messages in buffers that nobody is charged for.
 //
 // NETLINK_XFRM is out, as AF_KEY is: IPsec's policies and states are memory that the kernel charges to nobody, and no
 // routing software of ours needs them. So is NETLINK_USERSOCK, by which processes keep messages in buffers that nobody
@@ -89,15 +94,16 @@ var families = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_PACKE
 var netlinks = []uint64{unix.NETLINK_ROUTE, unix.NETLINK_SOCK_DIAG, unix.NETLINK_NETFILTER, unix.NETLINK_GENERIC,
 	unix.NETLINK_KOBJECT_UEVENT}
 
-// missingNetlinks are answered as by a kernel that does not have them, which programs know what to make of: libaudit
-// goes on without, `ip xfrm` says "Protocol not supported".
+// missingNetlinks are answered as if the kernel did not have them. Programs can deal with that: libaudit goes on
+// without it, and `ip xfrm` says "Protocol not supported".
 var missingNetlinks = []uint64{unix.NETLINK_XFRM, unix.NETLINK_AUDIT}
 
-// newNamespaces are the flags of clone that ask for one.
+// newNamespaces are the flags of clone that make a new namespace.
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// personalities are Linux's own, and that with memory laid out as always, for debuggers; the last only asks.
+// personalities are Linux's own, the one without randomised memory addresses for debuggers, and the question which one
+// is set.
 var personalities = []uint64{0, 0x40000, 0xffffffff}
 
 func seccompProfile() *specs.LinuxSeccomp {
@@ -131,16 +137,15 @@ func seccompProfile() *specs.LinuxSeccomp {
 	for _, protocol := range missingNetlinks {
 		refuse(&eprotonosupport, []string{"socket"}, netlink(protocol)...)
 	}
-	// A filter of system calls takes of the machine's memory for compiled programs (net.core.bpf_jit_limit): when that
-	// is used up, nobody's element starts. Programs find a kernel without such filters.
+	// A filter of system calls takes part of the machine's memory for compiled programs (net.core.bpf_jit_limit). When
+	// that is used up, no element can be started. So programs inside find a kernel without such filters.
 	refuse(&einval, []string{"prctl"}, specs.LinuxSeccompArg{Index: 0, Value: unix.PR_SET_SECCOMP, Op: specs.OpEqualTo})
 	allow([]string{"prctl"}, specs.LinuxSeccompArg{Index: 0, Value: unix.PR_SET_SECCOMP, Op: specs.OpNotEqual})
 	refuse(&einval, []string{"seccomp"})
 	return p
 }
 
-// seccompArchitectures are the machine's own only. What it runs of other kinds – 32-bit programs – is ended: their
-// calls are a second way into the kernel that few look at, and one of them, socketcall, makes sockets with arguments in
-// memory, past what is said of them above (libseccomp allows it, without a word, with the first call that it stands
-// for).
+// seccompArchitectures are the machine's own only. Programs of other kinds (32-bit) are killed: their calls are a
+// second and less examined way into the kernel. One of them, socketcall, has its arguments in memory, so it could make
+// any socket. libseccomp allows it silently, together with the first call that it stands for.
 var seccompArchitectures = map[string][]specs.Arch{"amd64": {specs.ArchX86_64}, "arm64": {specs.ArchAARCH64}}

@@ -20,10 +20,10 @@ import (
 	"github.com/polyplane/polyplane/software"
 )
 
-// A document's configuration seeds an element; from then on it is the element's own. The document's is written again
-// when it changed and the element's did not, or when an apply asked for it.
+// A document's configuration seeds an element. From then on it is the element's own. The document's configuration is
+// written again if it has changed and the element's has not, or if an apply asked for it.
 
-// seeds is what was written last, kept beside the element's root.
+// seeds are the hashes of what was written last. They are kept beside the element's root.
 type seeds struct {
 	Files      map[string]string `json:"files"` // by path: the content's hash
 	Overwrites uint32            `json:"overwrites"`
@@ -42,8 +42,8 @@ func (d *Driver) readSeeds(id model.ID) (seeds, error) {
 		return s, fmt.Errorf("read what configuration the element was given: %w", err)
 	}
 	if json.Unmarshal(data, &s) != nil || s.Files == nil {
-		// Lost with the machine's power. What is there counts as the element's own, which no earlier --overwrite
-		// touches.
+		// The file was lost with the machine's power. What the element has counts as its own, and an earlier
+		// --overwrite does not touch it.
 		return seeds{Files: map[string]string{}, Lost: true}, nil
 	}
 	return s, nil
@@ -69,16 +69,16 @@ func (d *Driver) writeSeeds(id model.ID, s seeds) error {
 // maxConfig is the longest configuration file that is compared, in bytes.
 const maxConfig = 64 << 20
 
-// seeding is what brings an element's running configuration in line with the document's.
+// seeding says how to bring an element's configuration in line with the document's.
 type seeding struct {
 	write []*software.File
 	seeds seeds    // as they are once that is written
-	kept  []string // files that were edited inside and are left, though the document's changed
-	lost  []string // files that were found damaged, and are among those to write
+	kept  []string // files that were edited inside and are kept although the document's have changed
+	lost  []string // files that were damaged; they are among those to be written
 }
 
-// seed works out what is to be written; nothing is. What runs has read its files: they are looked at again before the
-// next start.
+// seed works out which files are to be written, and writes none. It is called again before the next start, since
+// running software has read its files already.
 func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwrites uint32,
 	runs bool) (s seeding, err error) {
 	was, err := d.readSeeds(id)
@@ -108,7 +108,7 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 			was.Files[file.Path] = want
 			continue
 		case !force && (err != nil || !known || contentHash(now) != seeded):
-			s.kept = append(s.kept, file.Path) // what cannot be read, such as a link, is the element's doing too
+			s.kept = append(s.kept, file.Path) // if it cannot be read, as with a link, the element did that as well
 			continue
 		}
 		s.write = append(s.write, file)
@@ -129,7 +129,7 @@ func (d *Driver) sow(id model.ID, f *elementFiles, s seeding) error {
 	return d.writeSeeds(id, s.seeds)
 }
 
-// noteContents notes in a container's configuration what its software is about to read.
+// noteContents notes in a container's annotations what its software is about to read.
 func (d *Driver) noteContents(id model.ID, s *specs.Spec, plan *software.Plan) error {
 	was, err := d.readSeeds(id)
 	if err != nil {
@@ -150,7 +150,7 @@ func contentHash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// warning tells that an element keeps its own configuration; nothing where it does not.
+// warning says that an element keeps its own configuration, if it does.
 func (s *seeding) warning() control.Warning {
 	if len(s.kept) == 0 {
 		return control.Warning{}

@@ -36,20 +36,20 @@ var _ control.Hurrier = (*Driver)(nil)
 // Hurry is control.Hurrier's.
 func (d *Driver) Hurry(patience time.Duration) { d.patience = patience }
 
-// shift is work on one element's processes.
+// shift is one piece of work on an element's processes.
 type shift struct {
 	work
 	process process // as it was, and then as it is
 	cookie  uint64  // the element's
-	starts  bool    // it has a turn; the turns' lock is for that
+	starts  bool    // it has a turn; the turns' lock guards this
 	began   time.Time
 	ends    bool // the element is being removed
-	apart   bool // it is not to make the element as job says: what it comes to is told to whoever asked for it
+	apart   bool // it is not there to make the element as job says; whoever asked for it is told the result
 
-	wish  context.Context // over when the job is no longer wanted: nobody waits for what it is about any more
+	wish  context.Context // its context ends when the job is no longer wanted: nobody waits for the result any more
 	cut   context.CancelFunc
 	ended chan struct{}
-	late  atomic.Bool // nobody waits for its end: it is to be told
+	late  atomic.Bool // nobody waits for its end, so Watch has to signal it
 }
 
 // outcome is what a shift came to.
@@ -68,7 +68,7 @@ func (s *shift) hasEnded() bool {
 	}
 }
 
-// hand gives a shift to the crew. The lock is held.
+// hand gives a shift to the crew. The caller holds the lock.
 func (d *Driver) hand(ctx context.Context, id model.ID, s *shift, do func(context.Context) error) {
 	s.ended, s.began = make(chan struct{}), time.Now()
 	s.wish, s.cut = context.WithCancel(ctx)
@@ -87,7 +87,7 @@ func (d *Driver) hand(ctx context.Context, id model.ID, s *shift, do func(contex
 	})
 }
 
-// handProcess begins a shift that makes an element's processes as they are wanted. The lock is held.
+// handProcess begins a shift that makes an element's processes as wanted. The caller holds the lock.
 func (d *Driver) handProcess(ctx context.Context, w *work, hosts func() string) {
 	s := &shift{work: *w, process: w.e.process.copy()}
 	s.starts = w.needsTurn(time.Now())
@@ -98,7 +98,7 @@ func (d *Driver) handProcess(ctx context.Context, w *work, hosts func() string) 
 		return
 	}
 	s.cookie = w.e.cookie
-	d.elements[w.job.ID] = w.e // takeIn looks there; Apply enters new ones only at its end
+	d.elements[w.job.ID] = w.e // takeIn needs the element there; Apply enters new elements only at its end
 	d.hand(ctx, w.job.ID, s, func(ctx context.Context) error {
 		err := d.applyProcess(ctx, &s.work, hosts)
 		if errors.Is(err, unix.EROFS) && s.process.running() {
@@ -108,7 +108,7 @@ func (d *Driver) handProcess(ctx context.Context, w *work, hosts func() string) 
 	})
 }
 
-// wake has whoever watches told that shifts have ended.
+// wake has Watch signal that shifts have ended.
 func (d *Driver) wake() {
 	select {
 	case d.woken <- struct{}{}:
@@ -116,8 +116,8 @@ func (d *Driver) wake() {
 	}
 }
 
-// await waits for shifts as long as the driver's patience allows, and takes in those that have ended; the others are to
-// be told of. A glance waits for none. The lock is held.
+// await waits for shifts, as long as the driver's patience allows. It takes in those that have ended; Watch will signal
+// the others. In a glance it waits for none. The caller holds the lock.
 func (d *Driver) await(ctx context.Context, ids []model.ID) {
 	var late <-chan time.Time
 	if d.patience > 0 && control.Glancing(ctx) {
@@ -159,7 +159,8 @@ var closedTime = func() <-chan time.Time {
 	return c
 }()
 
-// takeIn takes in what a shift came to, which has ended. What was done is told by the next Apply. The lock is held.
+// takeIn takes over the result of a shift that has ended. The next Apply tells what was done. The caller holds the
+// lock.
 func (d *Driver) takeIn(id model.ID, s *shift) {
 	delete(d.shifts, id)
 	if s.ends {
@@ -173,7 +174,7 @@ func (d *Driver) takeIn(id model.ID, s *shift) {
 		return
 	}
 	p, news := &e.process, append(e.process.news, s.result.Changed...)
-	if p.pidfd > 0 && p.pid == s.process.pid { // the same container: it was looked at meanwhile
+	if p.pidfd > 0 && p.pid == s.process.pid { // if it is still the same container, it was looked at meanwhile
 		s.process.readiness, s.process.again = p.readiness, max(p.again, s.process.again)
 	}
 	p.forget()
@@ -189,8 +190,8 @@ func (d *Driver) takeIn(id model.ID, s *shift) {
 	e.verified = !e.faulty && len(s.errs) == 0 && s.result.Warning == (control.Warning{}) && sameJob(&s.job, &e.job)
 }
 
-// alone waits until nobody works on an element's processes, without the lock while it waits: it is held before and
-// after.
+// alone waits until nobody works on an element's processes. The caller holds the lock, which is released while it
+// waits.
 func (d *Driver) alone(ctx context.Context, id model.ID) error {
 	for {
 		s := d.shifts[id]
@@ -213,8 +214,8 @@ func (d *Driver) alone(ctx context.Context, id model.ID) error {
 	}
 }
 
-// besides does something with an element's processes and files that is no part of making it as it is wanted, when
-// nobody else works on them. The lock is held before and after, but not meanwhile.
+// besides does something else with an element's processes and files than making them as wanted, when nobody else works
+// on them. The caller holds the lock, which is released meanwhile.
 func (d *Driver) besides(ctx context.Context, id model.ID,
 	do func(context.Context, *control.Job, *process) error) error {
 	if err := d.alone(ctx, id); err != nil {
@@ -239,7 +240,7 @@ func (d *Driver) besides(ctx context.Context, id model.ID,
 	return err
 }
 
-// copy is a process that a worker may change: it has its own handle of it.
+// copy returns a process that a worker may change. It has its own pidfd.
 func (p *process) copy() process {
 	c := *p
 	c.news = nil
@@ -251,7 +252,7 @@ func (p *process) copy() process {
 	return c
 }
 
-// tellBusy tells of an element whose processes are being worked on: how it was before. The lock is held.
+// tellBusy returns the last result of an element whose processes are being worked on. The caller holds the lock.
 func (d *Driver) tellBusy(e *element, job *control.Job, res *control.Result) {
 	s := d.shifts[res.ID]
 	if s != nil && !s.ends && e.last != nil && sameJob(&e.last.job, job) { // it is only tried again, or looked at
@@ -277,7 +278,8 @@ func (d *Driver) tellBusy(e *element, job *control.Job, res *control.Result) {
 	res.Changed, e.process.news = append(res.Changed, e.process.news...), nil
 }
 
-// tellLast tells of an element what was told last, as far as that has not changed by itself. The lock is held.
+// tellLast returns the last result of an element, except for what has changed by itself since. The caller holds the
+// lock.
 func (d *Driver) tellLast(e *element, res *control.Result) {
 	res.Devices = e.devices
 	d.tell(e, res)

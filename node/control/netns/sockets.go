@@ -14,18 +14,18 @@ import (
 	"github.com/polyplane/polyplane/node/control/sockets"
 )
 
-// ringsPart is the part of an element's memory that the rings of its packet sockets may take beside it.
+// ringsPart is the part of an element's memory that the rings of its packet sockets may take in addition to it.
 const ringsPart = 2
 
-// socketGuard bounds what the sockets of elements take that the kernel charges to nobody. It is there while the node
-// has elements with processes.
+// socketGuard bounds what the sockets of elements take and the kernel charges to nobody. It exists while the node has
+// elements with processes.
 type socketGuard struct {
 	mu      sync.Mutex
 	guard   *sockets.Guard
 	lacking error // why this kernel cannot
 
 	asked  uint64 // when the accounts were looked at last
-	swept  bool   // accounts of namespaces that were gone before this driver's time
+	swept  bool   // accounts of namespaces that were gone before this driver began
 	watch  bool   // somebody's sockets have something
 	counts map[model.ID]sockets.Account
 	untold []*element // that run without bounds
@@ -33,8 +33,8 @@ type socketGuard struct {
 
 func (d *Driver) socketsDir() string { return filepath.Join(d.dirs.Run, "sockets") }
 
-// boundSockets has what an element's sockets take bounded, as it must be before anything runs in it. Its cookie is
-// known.
+// boundSockets bounds what an element's sockets take. That must happen before anything runs in it. The cookie of its
+// namespace is known.
 func (d *Driver) boundSockets(cookie uint64, memory model.Bytes) error {
 	d.sockets.mu.Lock()
 	defer d.sockets.mu.Unlock()
@@ -44,7 +44,7 @@ func (d *Driver) boundSockets(cookie uint64, memory model.Bytes) error {
 	return d.sockets.guard.Bound(cookie, uint64(memory)/ringsPart)
 }
 
-// boundElement does so for an element whose cookie may not be known.
+// boundElement does the same for an element whose cookie may not be known yet.
 func (d *Driver) boundElement(e *element, memory model.Bytes) error {
 	if err := d.knowSockets(e); err != nil {
 		return err
@@ -52,8 +52,8 @@ func (d *Driver) boundElement(e *element, memory model.Bytes) error {
 	return d.boundSockets(e.cookie, memory)
 }
 
-// knowSockets learns the kernel's number of the element's namespace, and has the program there that bounds. The lock is
-// held.
+// knowSockets reads the cookie of the element's namespace, and loads the program that bounds. The caller holds the
+// lock.
 func (d *Driver) knowSockets(e *element) error {
 	d.sockets.mu.Lock()
 	defer d.sockets.mu.Unlock()
@@ -64,13 +64,14 @@ func (d *Driver) knowSockets(e *element) error {
 	if d.sockets.guard == nil {
 		guard, err := sockets.Open(d.socketsDir())
 		if err != nil {
-			// As with other features of the kernel that only bound: what is there works, and Trim tells.
+			// As with other features of the kernel that only bound: without them the element works all the same, and
+			// Trim tells.
 			d.log.Warn("the rings of elements' packet sockets are not bounded", "error", err)
 			d.sockets.lacking = err
 			d.sockets.unbounded(e)
 			return errors.Join(sockets.Destroy(d.socketsDir()))
 		}
-		if guard.Lacking != nil { // who takes much there is ended by looks (node/kernelmemory)
+		if guard.Lacking != nil { // if an element takes much there, looks of node/kernelmemory find and end it
 			d.log.Warn("what elements ask of netfilter's log, ipset, nfacct and the like is not refused",
 				"error", guard.Lacking)
 		}
@@ -91,14 +92,15 @@ func (d *Driver) knowSockets(e *element) error {
 	return nil
 }
 
-// unbounded notes that something of an element's is about to run without bounds, which is told once.
+// unbounded notes that something is about to run without bounds in an element, which is told once.
 func (s *socketGuard) unbounded(e *element) {
 	if !e.unbounded {
 		e.unbounded, s.untold = true, append(s.untold, e)
 	}
 }
 
-// trimSockets puts the accounts of sockets right by what they really have, and finds who wanted more than it may.
+// trimSockets corrects the accounts of sockets by what these really have, and finds elements that wanted more than they
+// may have.
 func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err error) {
 	s := &d.sockets
 	s.mu.Lock()
@@ -169,9 +171,8 @@ func (d *Driver) trimSockets(ids []model.ID) (trimmed []control.Trimmed, err err
 	return trimmed, nil
 }
 
-// sweepSockets drops the accounts of namespaces that are no more. Who has an account is no matter of what this driver
-// was told since it began: an element that it was not told of yet, or is not told of any more, goes on and stays
-// bounded.
+// sweepSockets drops the accounts of namespaces that no longer exist. It does not matter which elements this driver
+// knows: one that it does not know yet, or no longer, stays bounded as long as it runs.
 func (d *Driver) sweepSockets() error {
 	known, err := d.sockets.guard.Known()
 	if err != nil {
@@ -211,7 +212,7 @@ func (d *Driver) sweepSockets() error {
 	return nil
 }
 
-// cookieOf is the kernel's number of a network namespace that is mounted.
+// cookieOf is the cookie of a mounted network namespace, the number by which eBPF programs know it.
 func cookieOf(path string) (cookie uint64, err error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -228,7 +229,7 @@ func cookieOf(path string) (cookie uint64, err error) {
 	return cookie, err
 }
 
-// forgetSockets drops the account of an element that goes.
+// forgetSockets drops the account of an element that is going.
 func (d *Driver) forgetSockets(id model.ID, e *element) {
 	if d.sockets.guard != nil && e.cookie != 0 {
 		d.sockets.guard.Forget(e.cookie)
@@ -236,7 +237,7 @@ func (d *Driver) forgetSockets(id model.ID, e *element) {
 	delete(d.sockets.counts, id)
 }
 
-// endSockets takes the program away when the node's last element is gone, whether this driver was told of it or not.
+// endSockets removes the program when the node's last element is gone, whether this driver knew that element or not.
 func (d *Driver) endSockets() error {
 	if len(d.elements) > 0 {
 		return nil
@@ -249,7 +250,7 @@ func (d *Driver) endSockets() error {
 	return errors.Join(err, sockets.Destroy(d.socketsDir()))
 }
 
-// closeSockets lets go of the program, which goes on.
+// closeSockets releases the program, which keeps running.
 func (d *Driver) closeSockets() (err error) {
 	d.sockets.mu.Lock()
 	defer d.sockets.mu.Unlock()

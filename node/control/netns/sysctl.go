@@ -12,12 +12,12 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// setting is one sysctl below /proc/sys/net and the value it shall have.
+// setting is a sysctl below /proc/sys/net and its wanted value.
 type setting struct{ name, value string }
 
-// sysctls are the settings of an element's namespace, in the order in which they are written: some reset others. They
-// are said in full because a new namespace takes many of them from the machine. The `default` ones reach every device
-// made later, so they are written before there is any.
+// sysctls are the settings of an element's namespace, in the order in which they are written, since some reset others.
+// All of them are written because a new namespace copies many from the machine. The `default` ones apply to every
+// device that is made later, so they are written before there is any.
 func sysctls(kind model.Kind) []setting { return sysctlsOf[kind]() }
 
 var sysctlsOf = map[model.Kind]func() []setting{
@@ -31,10 +31,10 @@ func stackSysctls(forwarding string) []setting {
 		{"ipv4/ip_forward", forwarding}, // first: it resets others
 		{"ipv6/conf/all/forwarding", forwarding},
 		{"ipv6/conf/all/disable_ipv6", "0"},
-		{"ipv4/conf/all/arp_evict_nocarrier", "0"}, // the neighbours entered stay when a link goes down
+		{"ipv4/conf/all/arp_evict_nocarrier", "0"}, // neighbours that were entered stay when a link goes down
 		{"ipv6/conf/all/ndisc_evict_nocarrier", "0"},
 	}
-	// Where the kernel takes the greater of `all` and the device's, or either, both are said.
+	// The kernel uses the greater of `all` and the device's value, or either of them. So both are set.
 	for _, of := range []string{"all", "default"} {
 		v4, v6 := "ipv4/conf/"+of+"/", "ipv6/conf/"+of+"/"
 		s = append(s,
@@ -48,17 +48,17 @@ func stackSysctls(forwarding string) []setting {
 			setting{v4 + "proxy_arp", "0"},
 			setting{v4 + "route_localnet", "0"},
 			setting{v4 + "log_martians", "0"},
-			// addresses are of use at once; polyplane assigns them, so none is there twice
+			// addresses can be used at once; polyplane assigns them, so there are no duplicates
 			setting{v6 + "accept_dad", "0"},
 			setting{v6 + "proxy_ndp", "0"},
 		)
 	}
 	return append(s,
-		// An address belongs to its interface: without these every router would answer ARP for all its addresses on all
-		// its links.
+		// An address belongs to its interface. Without these settings every router would answer ARP for all of its
+		// addresses on all of its links.
 		setting{"ipv4/conf/default/arp_ignore", "1"},
 		setting{"ipv4/conf/default/arp_announce", "2"},
-		setting{"ipv4/conf/default/promote_secondaries", "1"}, // removing one address leaves the subnet's others
+		setting{"ipv4/conf/default/promote_secondaries", "1"}, // removing one address keeps the others of the subnet
 		setting{"ipv4/conf/default/ignore_routes_with_linkdown", "1"},
 		setting{"ipv6/conf/default/accept_ra", "0"},
 		setting{"ipv6/conf/default/autoconf", "0"},
@@ -73,13 +73,13 @@ func stackSysctls(forwarding string) []setting {
 		setting{"ipv4/fib_multipath_hash_policy", "1"}, // by flow, not by address pair
 		setting{"ipv6/fib_multipath_hash_policy", "1"},
 		setting{"ipv4/fib_multipath_use_neigh", "1"},
-		setting{"ipv4/nexthop_compat_mode", "0"}, // one message for a next hop, not one for each of its routes
+		setting{"ipv4/nexthop_compat_mode", "0"}, // one message for each next hop, and not one for each of its routes
 		setting{"ipv4/igmp_max_memberships", "4096"},
 		setting{"ipv6/route/max_size", "2147483647"},
 	)
 }
 
-// switchSysctls silence the machine's own stack: a switch has no address.
+// switchSysctls keep the kernel's own stack quiet: a switch has no address.
 func switchSysctls() []setting {
 	s := []setting{{"ipv4/ip_forward", "0"}}
 	for _, of := range []string{"all", "default"} {
@@ -92,14 +92,14 @@ func switchSysctls() []setting {
 	return s
 }
 
-// sysctlWriter sets the sysctls of fresh namespaces. All fresh ones are alike, so the first tells which differ.
+// sysctlWriter sets the sysctls of fresh namespaces. These are all alike, so the first one shows which settings differ.
 type sysctlWriter struct {
 	settings []setting
 	differ   []setting
 	known    bool
 }
 
-// write sets them in the calling thread's namespace, which must be fresh, through the proc file system.
+// write sets them in the calling thread's namespace through the proc file system. The namespace must be fresh.
 func (w *sysctlWriter) write(proc int) error {
 	t, err := openSysctls(proc)
 	if err != nil {
@@ -127,7 +127,7 @@ type procfs struct {
 	uses int
 }
 
-// procfsUses is how many namespaces' sysctls are reached through one procfs, before their number makes it slow.
+// procfsUses is for how many namespaces one procfs is used. With more it becomes slow.
 const procfsUses = 64
 
 func newProcfs() (*procfs, error) {
@@ -143,7 +143,7 @@ func (p *procfs) close() { unix.Close(p.fd) }
 // sysctlReader hands out sysctl trees, for one thread.
 type sysctlReader struct{ proc *procfs }
 
-// tree opens the sysctls of the calling thread's namespace, which the thread must not leave before the tree's close.
+// tree opens the sysctls of the calling thread's namespace. The thread must not leave it before it closes the tree.
 func (r *sysctlReader) tree() (*sysctlTree, error) {
 	if r.proc != nil && r.proc.uses >= procfsUses {
 		r.close()
@@ -165,7 +165,7 @@ func (r *sysctlReader) close() {
 	r.proc = nil
 }
 
-// sysctlTree is the sysctls of one network namespace, by its directories.
+// sysctlTree holds the directories of one network namespace's sysctls.
 type sysctlTree struct{ v4, v6 int }
 
 func openSysctls(proc int) (*sysctlTree, error) {
@@ -197,7 +197,7 @@ func (t *sysctlTree) open(name string, flags int) (int, error) {
 	return unix.Openat(t.v4, strings.TrimPrefix(name, "ipv4/"), flags|unix.O_CLOEXEC, 0)
 }
 
-// repair sets those that differ, and returns them. A setting that this kernel does not have is left out.
+// repair sets those that differ, and returns them. It leaves out settings that this kernel does not have.
 func (t *sysctlTree) repair(settings []setting) ([]setting, error) {
 	var differ []setting
 	for _, s := range settings {
@@ -216,7 +216,7 @@ func (t *sysctlTree) repair(settings []setting) ([]setting, error) {
 	return differ, nil
 }
 
-// is tells whether a setting is as it shall be, or does not exist here.
+// is returns whether a setting is as wanted, or does not exist here.
 func (t *sysctlTree) is(s setting) (bool, error) {
 	fd, err := t.open(s.name, unix.O_RDONLY)
 	if err == unix.ENOENT {
@@ -258,7 +258,7 @@ func (r *sysctlReader) repair(settings []setting) ([]setting, error) {
 	return t.repair(settings)
 }
 
-// right tells whether all are as they shall be in the calling thread's namespace.
+// right returns whether all are as wanted in the calling thread's namespace.
 func (r *sysctlReader) right(settings []setting) (bool, error) {
 	t, err := r.tree()
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// What a removed element owned on disk goes to the node's trash: trash/NET/ELEMENT@TIME holds its disk's image, and its
-// files where it had no disk of its own. Going there is a rename, so it takes no time and no room; each step leaves
-// what it is about in one place or the other.
+// What a removed element owned on disk goes to the node's trash. trash/NET/ELEMENT@TIME holds the image of its disk, or
+// its files if it had no disk of its own. Moving it there is a rename, which takes neither time nor room. After each
+// step a file is in one of the two places.
 
 var _ control.Trash = (*Driver)(nil)
 
@@ -31,7 +31,7 @@ const (
 
 func (d *Driver) trashDir() string { return filepath.Join(d.dirs.Data, "trash") }
 
-// trashFor makes the place where an element's files go now.
+// trashFor makes the directory into which an element's files go now.
 func (d *Driver) trashFor(id model.ID) (string, error) {
 	for {
 		dir := filepath.Join(d.trashDir(), id.Network, id.Element+"@"+time.Now().UTC().Format(trashTime))
@@ -45,7 +45,7 @@ func (d *Driver) trashFor(id model.ID) (string, error) {
 	}
 }
 
-// throwAway puts what an element owns on disk into the trash. It is not mounted any more.
+// throwAway puts what an element owns on disk into the trash. The disk is no longer mounted.
 func (d *Driver) throwAway(id model.ID) error {
 	dir, image := d.dirs.Files(id), d.dirs.Disk(id)
 	entries, err := os.ReadDir(dir)
@@ -71,7 +71,7 @@ func (d *Driver) throwAway(id model.ID) error {
 	return nil
 }
 
-// Trashed lists what is in the trash, the oldest first.
+// Trashed lists what is in the trash, oldest first.
 func (d *Driver) Trashed(context.Context) ([]model.TrashItem, error) {
 	paths, err := filepath.Glob(filepath.Join(d.trashDir(), "*", "*@*"))
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *Driver) trashItem(path string) (model.TrashItem, bool) {
 		Size: taken(path)}, true
 }
 
-// taken is what files below a path take of the disk.
+// taken is how much of the disk the files below a path take.
 func taken(path string) (size model.Bytes) {
 	filepath.WalkDir(path, func(p string, _ fs.DirEntry, err error) error { //nolint:errcheck // what is there counts
 		var s unix.Stat_t
@@ -124,7 +124,7 @@ func taken(path string) (size model.Bytes) {
 	return size
 }
 
-// pathOf is where an item is. Its ID comes from a user.
+// pathOf returns where an item is. The ID comes from a user and is checked.
 func (d *Driver) pathOf(item string) (string, error) {
 	network, name, found := strings.Cut(item, "/")
 	path := filepath.Join(d.trashDir(), network, name)
@@ -156,7 +156,7 @@ func (d *Driver) EmptyTrash(_ context.Context, items []string) error {
 	return errors.Join(errs...)
 }
 
-// Untrash gives an element back what it had. The element must be there and not run; what it has now goes to the trash.
+// Untrash gives an element back what it had. The element must exist and not run. What it has now goes to the trash.
 func (d *Driver) Untrash(ctx context.Context, item string) error {
 	path, err := d.pathOf(item)
 	if err != nil {
@@ -188,7 +188,7 @@ func (d *Driver) Untrash(ctx context.Context, item string) error {
 	return nil
 }
 
-// RenewDisk puts an element's disk into the trash; it gets a new one when it is started.
+// RenewDisk puts an element's disk into the trash. The element gets a new one when it is started.
 func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
