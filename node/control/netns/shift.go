@@ -13,23 +13,18 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Work on an element's processes may take as long as these like, or as runc does. It is done in shifts, by the crew,
-// and Apply and Remove wait for it no longer than the driver's patience. What holds for shifts:
+// Work on an element's processes takes as long as these, or runc, make it take. So the crew does it in shifts, and Apply
+// and Remove wait for a shift no longer than the driver's patience. Rules for shifts:
 //
-//   - An element has one at most. Whoever holds the driver's lock and finds none has the element's processes to
-//     himself.
-//   - A worker gets a value, and gives a value back. What the driver remembers it neither reads nor writes, and it
-//     never takes
-//     the driver's lock: the element's own files, its container and its bundle are all that it touches.
-//   - Shifts begin, and their results are taken in, with the driver's lock held. A result is of the job that the shift
-//     was for;
-//     if another is wanted by then, that is the next shift.
-//   - Removing an element begins with a shift that ends its processes. What is left of it goes when that has ended, so
-//     a removal
-//     and another start never overlap.
-//   - An agent that is killed leaves what any killed agent leaves: the next one looks at everything anew. runc's
-//     commands go on
-//     to their end, which it waits for.
+//   - An element has at most one. Whoever holds the driver's lock and finds none may work on the element's processes.
+//   - A worker gets a value and returns a value. It neither reads nor writes what the driver remembers, and never takes
+//     the driver's lock. It touches only the element's own files, its container and its bundle.
+//   - A shift begins, and its result is taken over, while the driver's lock is held. The result belongs to the job that
+//     the shift was for. If another job is wanted by then, the next shift is for that.
+//   - Removing an element begins with a shift that ends its processes. The rest of the element goes after that. So a
+//     removal and another start never overlap.
+//   - An agent that is killed during a shift leaves what any killed agent leaves: the next one looks at everything
+//     anew. runc's commands run to their end, and the next agent waits for that.
 
 var _ control.Hurrier = (*Driver)(nil)
 

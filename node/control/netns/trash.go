@@ -216,7 +216,7 @@ func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 	return nil
 }
 
-// takeDisk puts an element's disk into the trash, where it has one. Its processes must not run. The lock is held.
+// takeDisk puts an element's disk into the trash, if it has one. Its processes must not run. The caller holds the lock.
 func (d *Driver) takeDisk(ctx context.Context, id model.ID) error {
 	if err := d.alone(ctx, id); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (e *damagedDiskError) Error() string {
 
 func (e *damagedDiskError) Unwrap() error { return e.cause }
 
-// syncFile sees a file on the disk, syncDirs directories' entries.
+// syncFile writes a file to the disk, syncDirs the entries of directories.
 func syncFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

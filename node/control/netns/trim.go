@@ -18,25 +18,26 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// What an element's root puts into the kernel's tables of neighbours and of tracked connections is memory that the
-// kernel charges to nobody, and has no limit for per namespace (permanent neighbours) or a large one (connections). So
-// elements are looked at when all namespaces of the machine together have more than one element may have, and who has
-// more than it may loses all that the file does not make known.
+// An element's root can fill the kernel's tables of neighbours and of tracked connections. The kernel charges that
+// memory to nobody, and its limit per namespace is large (connections) or missing (permanent neighbours). So when all
+// namespaces of the machine together have more entries than one element may have, the driver looks at the elements. One
+// that has too much loses all entries that the file does not make known.
 
-// trimTime is how long one Trim may look for who has too much. A namespace of a full table takes some 20 ms.
+// trimTime bounds how long one Trim looks for elements that have too much. A namespace with a full table takes some 20
+// ms.
 const trimTime = 50 * time.Millisecond
 
 var _ control.Trimmer = (*Driver)(nil)
 
-// slabEvery is how many Trims share one look at /proc/slabinfo, which costs the kernel a walk over all its caches,
-// while less than half of what one element may have is tracked.
+// slabEvery is how many Trims share one look at /proc/slabinfo, as long as less than half of what one element may have
+// is tracked. The look makes the kernel walk over all of its caches.
 const slabEvery = 5
 
-// census tells of the machine's tables as a whole.
+// census counts the entries of the machine's tables.
 type census struct {
-	empty *linux.Rtnetlink // in a namespace without devices; opened when it is needed
+	empty *linux.Rtnetlink // a socket in a namespace without devices; opened when it is needed
 	at    int              // the element that was looked at last
-	rest  int              // Trims until tracked connections are looked at again
+	rest  int // how many Trims are left until tracked connections are looked at again
 }
 
 // Trim is control.Trimmer's.
@@ -102,7 +103,7 @@ type tables struct {
 	proc                    *procfs
 }
 
-// trim looks at one element. The calling thread ends up in it.
+// trim looks at one element. The calling thread stays in its namespace.
 func (d *Driver) trim(e *element, look tables) (trimmed []control.Trimmed, err error) {
 	if err := unix.Setns(e.fd, unix.CLONE_NEWNET); err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func (d *Driver) trim(e *element, look tables) (trimmed []control.Trimmed, err e
 	return trimmed, err
 }
 
-// trimNeighbours counts the neighbours that are not wanted, and removes them if they are more than most.
+// trimNeighbours counts the neighbours that are not wanted, and removes them if there are more than most.
 func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
 	links, err := readLinks(c)
 	if err != nil {
@@ -172,12 +173,12 @@ func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
 			b.Raw(neighbourMessage(key.to, key.index, 0, 0))
 			b.Attr(unix.NDA_DST, key.to.AsSlice())
 		}
-		c.Do(&b) // what is gone by itself is gone; what comes back is found by the next look
+		c.Do(&b) // some may have vanished by themselves; what comes back is found by the next look
 	}
 	return len(others), nil
 }
 
-// neighbours are all of the machine, whichever namespace they are in: the tables are one.
+// neighbours counts those of the whole machine: all namespaces share the tables.
 func (n *census) neighbours() (int, error) {
 	sum := 0
 	for _, table := range []string{"arp_cache", "ndisc_cache"} {
@@ -212,9 +213,9 @@ func tableEntries(path string) (int, bool) {
 	return int(count), err == nil
 }
 
-// askNeighbours asks for the tables' parameters, among which the counts are (neightbl_fill_info: ndtc_entries). The
-// kernel walks over those of all devices of all namespaces, which takes a millisecond where there are thousands, but
-// tells only of the asker's: so a namespace without devices asks.
+// askNeighbours asks for the tables' parameters, which contain the counts (neightbl_fill_info: ndtc_entries). The
+// kernel walks over the parameters of all devices of all namespaces, which takes a millisecond with thousands of them.
+// But it returns only those of the asking namespace. So a namespace without devices asks.
 func (n *census) askNeighbours() (int, error) {
 	if n.empty == nil {
 		err := onThread(func() (err error) {
@@ -252,7 +253,7 @@ func (n *census) askNeighbours() (int, error) {
 	return sum, nil
 }
 
-// connections tells whether more are tracked on the machine than one element may have.
+// connections returns whether more connections are tracked on the machine than one element may have.
 func (n *census) connections(most int) bool {
 	if n.rest--; n.rest > 0 {
 		return false
@@ -277,8 +278,8 @@ const (
 	ndtConfigEntries = 4 // where its ndtc_entries is, a uint32
 )
 
-// trackedConnections are all of the machine, by the kernel's own account of its memory (slabinfo(5)); where that cannot
-// be read, more than any element may have.
+// trackedConnections counts those of the whole machine by the kernel's own account of its memory (slabinfo(5)). If that
+// cannot be read, it returns more than any element may have.
 func trackedConnections() int {
 	data, err := os.ReadFile("/proc/slabinfo")
 	if err != nil {
@@ -299,7 +300,7 @@ func trackedConnections() int {
 	return 0 // nothing in the kernel tracks
 }
 
-// connectionsHere are those of the calling thread's namespace; none where the kernel tracks none.
+// connectionsHere counts those of the calling thread's namespace; zero where the kernel tracks none.
 func (p *procfs) connectionsHere() (int, error) {
 	fd, err := unix.Openat(p.fd, "sys/net/netfilter/nf_conntrack_count", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT {

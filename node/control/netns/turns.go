@@ -9,10 +9,10 @@ import (
 )
 
 // Routing software keeps working for a while after its container was started: its daemons begin, and read the
-// configuration. When all of a hundred routers do so at once, each is slow, and nothing else of the machine gets a
-// processor. So there are turns: an element has one from its start until it is ready or has failed, and the others wait
-// for theirs. What an element does with its turn is in its own hands, so none has it for longer than turnTime. One that
-// is not ready by then goes on getting there, beside the next.
+// configuration. When a hundred routers do so at once, each is slow, and nothing else on the machine gets a processor.
+// So there are turns: an element has one from its start until it is ready or has failed, and the others wait. An
+// element could keep its turn on purpose, so it loses it after turnTime. If it is not ready by then, it goes on beside
+// the next one.
 const (
 	turnsEach = 4 // a processor
 	turnsMost = 64
@@ -21,13 +21,13 @@ const (
 	lookRest = 10 * time.Second
 )
 
-// waitsForTurn is what is told of an element that has not been started, or restarted, yet.
+// waitsForTurn is the warning of an element that has not been started, or restarted, yet.
 const waitsForTurn = "waits for its turn: other elements of this node are being started"
 
 // turns is how many elements may be starting at a time.
 func turns() int { return min(turnsMost, turnsEach*max(2, runtime.NumCPU())) }
 
-// hasTurn tells whether the element is being started.
+// hasTurn returns whether the element is being started.
 func (e *element) hasTurn(now time.Time) bool {
 	p := &e.process
 	return p.wanted && !p.ready && !p.queued && p.trouble == "" && !e.job.Element.Suspended &&
@@ -35,8 +35,8 @@ func (e *element) hasTurn(now time.Time) bool {
 		now.Sub(p.began) < turnTime && p.running()
 }
 
-// needsTurn tells whether the element is to be started now, or to be restarted, and will keep its daemons working for
-// that. One that is suspended does nothing.
+// needsTurn returns whether the element is to be started or restarted now, so that its daemons will be busy. A
+// suspended one does nothing.
 func (w *work) needsTurn(now time.Time) bool {
 	p := &w.e.process
 	if !p.wanted || len(p.plan.Daemons) == 0 || w.job.Element.Suspended {
@@ -45,9 +45,8 @@ func (w *work) needsTurn(now time.Time) bool {
 	return p.running() && p.restarts || !p.running() && (!p.known || !now.Before(p.next))
 }
 
-// mayRestart tells whether an element that runs may be restarted now. That it must be is known only once its files are
-// compared, so such a one has not been given a turn before: it takes one that is left, or goes on with what it has
-// until it gets one.
+// mayRestart returns whether a running element may be restarted now. Only the comparison of its files shows that it
+// must be, so it was not given a turn before. It takes a free turn, or goes on as it is until it gets one.
 func (d *Driver) mayRestart(w *work, p *process) bool {
 	if w.turn || len(p.plan.Daemons) == 0 {
 		return true
@@ -63,14 +62,14 @@ func (d *Driver) mayRestart(w *work, p *process) bool {
 	return false
 }
 
-// starting counts the elements that have their turn, by network.
+// starting counts the elements that have a turn, by network.
 func (d *Driver) starting() (all int, networks map[string]int) {
 	d.turning.Lock()
 	defer d.turning.Unlock()
 	return d.countStarting()
 }
 
-// countStarting is starting for who holds the turns' lock.
+// countStarting does the work of starting. The caller holds the turns' lock.
 func (d *Driver) countStarting() (all int, networks map[string]int) {
 	now, networks := time.Now(), map[string]int{}
 	for id, e := range d.elements {
@@ -82,8 +81,8 @@ func (d *Driver) countStarting() (all int, networks map[string]int) {
 	return all, networks
 }
 
-// nextTurns returns which of those that wait get the free turns. Each goes to the network that has the fewest, so that
-// one router of a network does not wait for the three hundred of another.
+// nextTurns chooses which waiting elements get the free turns. Each turn goes to the network that has the fewest, so
+// that one router of a network does not wait for the three hundred of another.
 func nextTurns(waiting []model.ID, free int, networks map[string]int) map[model.ID]bool {
 	byNetwork := map[string][]model.ID{}
 	var order []string
@@ -105,7 +104,7 @@ func nextTurns(waiting []model.ID, free int, networks map[string]int) map[model.
 	return given
 }
 
-// turnsForQueued gives what turns are free to elements that were told to wait before.
+// turnsForQueued gives free turns to elements that were told to wait before.
 func (d *Driver) turnsForQueued() map[model.ID]bool {
 	var waiting []model.ID
 	for id, e := range d.elements {
@@ -121,7 +120,7 @@ func (d *Driver) turnsForQueued() map[model.ID]bool {
 	return nextTurns(waiting, turns()-all, networks)
 }
 
-// queue takes those out of the list whose turn it is not yet; given are those that have got one already.
+// queue removes from the list the elements that must still wait. given are those that have a turn already.
 func (d *Driver) queue(list []*work, given map[model.ID]bool) []*work {
 	now := time.Now()
 	d.turning.Lock()
@@ -154,7 +153,7 @@ func (d *Driver) queue(list []*work, given map[model.ID]bool) []*work {
 	})
 }
 
-// turnFree tells whether somebody waits, and need not.
+// turnFree returns whether somebody waits although there is a free turn.
 func (d *Driver) turnFree() bool {
 	for _, e := range d.elements {
 		if e.process.queued {

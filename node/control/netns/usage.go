@@ -14,7 +14,7 @@ import (
 
 var _ control.Meter = (*Driver)(nil)
 
-// Usage reads what the elements with processes take, of their control groups and their disks.
+// Usage reads what the elements with processes use, from their control groups and disks.
 func (d *Driver) Usage(context.Context) map[model.ID]control.Usage {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +55,7 @@ func (d *Driver) usageOf(container string) (u control.Usage) {
 		memory, _ = d.groupNumber("memory", container, "memory.current")
 		cache = stat["inactive_file"]
 	}
-	u.Memory = model.Bytes(max(0, memory-cache)) // what the kernel would give back is not used
+	u.Memory = model.Bytes(max(0, memory-cache)) // memory that the kernel would give back does not count as used
 	u.Killed = d.groupFields("memory", container, "memory.oom_control")["oom_kill"] +
 		d.groupFields("memory", container, "memory.events")["oom_kill"]
 	n, _ := d.groupNumber("pids", container, "pids.current")
@@ -73,7 +73,7 @@ func (d *Driver) groupNumber(controller, container, file string) (int64, bool) {
 	return n, err == nil
 }
 
-// groupFields reads a file of lines "word number"; what cannot be read is not there.
+// groupFields reads a file of lines "word number". It leaves out what it cannot read.
 func (d *Driver) groupFields(controller, container, file string) map[string]int64 {
 	data, err := d.readGroup(controller, container, file)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/polyplane/polyplane/node/port"
 )
 
-// want is what an element shall have in the kernel, in the kernel's words.
+// want is what an element is to have in the kernel, in the kernel's terms.
 type want struct {
 	kind       model.Kind
 	up         bool
@@ -43,7 +43,7 @@ type wantRoute struct {
 // maxDeviceName is Linux's limit (IFNAMSIZ less the final zero).
 const maxDeviceName = 15
 
-// has tells whether there is an interface of that key.
+// has returns whether there is an interface with that key.
 func (w *want) has(key string) bool {
 	for i := range w.interfaces {
 		if w.interfaces[i].Key == key {
@@ -53,13 +53,13 @@ func (w *want) has(key string) bool {
 	return false
 }
 
-// hasDevice tells whether there is an interface of that name in the kernel.
+// hasDevice returns whether the kernel has an interface with that name.
 func (w *want) hasDevice(name string) bool {
 	return slices.ContainsFunc(w.interfaces, func(i wantInterface) bool { return i.Pair.Name == name })
 }
 
-// protocols are those whose routes are looked at. before adds those that this driver made before routing software took
-// over.
+// protocols are those whose routes are examined. With before, these include the ones that this driver used before
+// routing software took over.
 func (w *want) protocols(before bool) []uint8 {
 	switch {
 	case w.kind == model.Switch:
@@ -192,7 +192,7 @@ func newWantRoute(id model.ID, el *model.NodeElement, r *model.Route) (wantRoute
 	return w, nil
 }
 
-// metric is the kernel's for a route: IPv6 knows no zero.
+// metric is the kernel's metric for a route: IPv6 has no zero.
 func metric(to netip.Prefix, m int) uint32 {
 	if m == 0 && to.Addr().Is6() {
 		return 1024 // IP6_RT_PRIO_USER
