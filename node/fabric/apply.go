@@ -22,30 +22,30 @@ type pass struct {
 	wants  []want
 	peers  map[netip.Addr]uint32
 	edges  map[string]bool // devices that have edges
-	// Devices that are whole edges, trunks, and those that have any, by index: whose they are.
+	// Devices that are edges as a whole, trunks, and devices with any edges, by index, with the owning port.
 	trunks, taken map[int]model.PortID
 	present       map[model.PortID]bool // in the state
 	turned        map[model.ID]*steered // steered in another way than before
-	// attached counts ports that are joined for the first time, or whose device was made anew.
+	// attached counts ports that were joined for the first time, or whose device was made anew.
 	attached, freed int
-	// Devices of which the driver's hook shall be used: those of ports, by slot, and others.
+	// Devices on which the driver's hook is to be used: those of ports, by slot, and others.
 	hooked    map[uint32]*hooking
 	wires     wires
 	drivers   map[uint32]pipeline.Driver // as noted, by interface index
 	tunnel    int                        // the tunnel device's index; zero when it is not ready
 	hadTunnel bool                       // before this pass
-	// filled tells that the tables say all that programs look for; until then those of an earlier process stay in their
-	// places, and what is to replace them waits.
+	// filled tells that the tables contain all that programs look for. Until then, what an earlier process attached
+	// stays in place, and its replacement waits.
 	filled  bool
 	waiting []func() error
 }
 
-// want is what one port's tables shall say.
+// want is what the tables are to say about one port.
 type want struct {
 	port  *Port
 	slot  uint32
-	known bool // the port had its slot, with this device, before
-	// turned tells that Down is another than before.
+	known bool // the port had this slot and this device before
+	// turned tells that Down has changed.
 	turned bool
 	index  uint32
 	flags  uint32
@@ -54,8 +54,9 @@ type want struct {
 	link   pipeline.Link
 }
 
-// Apply makes the fabric what s says and puts right what was altered behind its back; what is right is not touched. It
-// may be repeated at any time. A port whose far end is not among the ports drops what it sends, counted.
+// Apply makes the fabric what s says, and repairs what was altered behind its back. It does not touch what is right,
+// and may be repeated at any time. If the far end of a port's link is not among the ports, what the port sends is
+// dropped and counted.
 func (f *Fabric) Apply(ctx context.Context, s State) Report {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,16 +105,16 @@ func (p *pass) run(ctx context.Context) error {
 	return tunnels
 }
 
-// steps are what a pass does, in this order. Packets flow meanwhile, so that whatever a table leads to is there before
-// the table says so, and goes only after no table says so any more.
+// steps are the steps of a pass, in this order. Packets flow meanwhile. So what a table leads to must exist before the
+// table says so, and may go only when no table says so any more.
 func (p *pass) steps() []func() error {
 	return []func() error{
-		// What shall be in the tables is known first.
+		// First of all, work out what is to be in the tables.
 		p.resolve,
-		p.nodes, // before edges and tunnels carry anything, since it is what elements must not send there
+		p.nodes, // before edges and tunnels carry anything: elements must not send to these addresses
 
-		// What ports' entries name by number: queues, meters, and programs at the driver's hook, which frames are
-		// redirected to.
+		// What the entries of ports refer to by number: queues, meters, and programs at the driver's hook, to which
+		// frames are redirected.
 		p.queues,
 		p.meters,
 		p.puntMeters,
@@ -122,26 +123,26 @@ func (p *pass) steps() []func() error {
 		p.hookWires,
 		p.tellHooks,
 		p.enter,
-		// What the entries named before, and name no more.
+		// What the entries referred to before, and no longer do.
 		p.leaveQueues,
 		p.unhook,
 
-		// Where links end. Both of a link's ends have their entries by now, so that the first frame finds its way back.
+		// Where links end. By now both ends of a link have their entries, so that the first frame finds its way back.
 		p.join,
-		p.mirrors, // copies of what passes a link, by the words of its ports
+		p.mirrors, // where copies of a link's packets go, which the entries of its ports say
 		p.companions,
 
-		// Programs come after their tables: one that found them empty would drop what an earlier process's program
-		// forwards. That of tunnels comes before those of ports, whose frames the other nodes answer.
+		// Programs come after their tables: with empty tables a program would drop what an earlier process's program
+		// forwards. The tunnels' program comes before the ports', since other nodes answer the frames that ports send.
 		p.replace,
 		p.attachTunnel,
 		p.attach,
 		p.attachEdges,
 		p.shapers, // devices that have their network's ports use them, once the filters look there
 
-		// An element sees its carrier when all of its way is there.
+		// An element gets its carrier when the whole way is there.
 		p.carriers,
-		// What is no longer wanted goes last: nothing leads to it now.
+		// What is no longer wanted goes last, when nothing leads to it.
 		p.sweep,
 	}
 }
@@ -184,8 +185,8 @@ func (p *pass) numberPeers() {
 	}
 }
 
-// nodes tells the programs which addresses are nodes', so that nothing that elements send out of edges gets into their
-// tunnels.
+// nodes tells the programs which addresses belong to nodes, so that nothing that elements send out of edges gets into
+// their tunnels.
 func (p *pass) nodes() error {
 	set(&p.pipe.Ports[0].Mac, uint64(p.port))
 	known, err := pipeline.All[pipeline.NodeKey, uint32](p.pipe.Nodes)
@@ -219,7 +220,7 @@ func addressesOf(peers []model.Peer) []netip.Addr {
 	return all
 }
 
-// setPeer writes the address before the family, which makes it valid.
+// setPeer writes the address first, and then the family, which makes it valid.
 func setPeer(to *pipeline.Peer, a netip.Addr) {
 	e := pipeline.NewPeer(a)
 	if pipeline.AddressOf(to) == a {
@@ -231,7 +232,7 @@ func setPeer(to *pipeline.Peer, a netip.Addr) {
 	atomic.StoreUint32(&to.Family, e.Family)
 }
 
-// resolve finds each port's slot and what its tables shall say.
+// resolve finds each port's slot and what the tables are to say about it.
 func (p *pass) resolve() error {
 	if err := p.newSlots(); err != nil {
 		return err
@@ -270,7 +271,7 @@ func (p *pass) resolve() error {
 			w.flags |= pipeline.Queue
 		}
 		if port.Copies {
-			// by the device, where the element's kernel sees whom frames are for
+			// sent through the device, so that the element's kernel sees for whom frames are
 			w.flags |= pipeline.Copies | pipeline.Queue
 			w.mac = 0
 		}
@@ -287,7 +288,7 @@ func (p *pass) resolve() error {
 	return nil
 }
 
-// linkOf is the word that says where a port's link ends.
+// linkOf is the word in the tables that says where a port's link ends.
 func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]model.PortID) pipeline.Link {
 	take := func(l pipeline.Link, key uint64, what string) pipeline.Link {
 		if other, taken := ends[key]; taken {
@@ -301,7 +302,7 @@ func (p *pass) linkOf(port *Port, named map[netip.Addr]bool, ends map[uint64]mod
 	case port.Local == port.ID:
 		p.fail(port.ID, "its link ends at itself")
 	case port.Local != model.PortID{}:
-		// Never at a slot that sweep frees and a later port may get.
+		// It must never lead to a slot that sweep frees and a later port may get.
 		if slot, ok := p.slots[port.Local]; ok && (p.present[port.Local] || p.state.Incomplete) {
 			return pipeline.NewLink(pipeline.Local, 0, slot)
 		}
@@ -359,7 +360,7 @@ func (p *pass) newSlots() error {
 	return err
 }
 
-// enter writes the ports' own entries and the devices' table.
+// enter writes the ports' own entries and the table of devices.
 func (p *pass) enter() error {
 	devices, err := pipeline.All[uint32, uint32](p.pipe.Devices)
 	if err != nil {
@@ -389,8 +390,8 @@ func (p *pass) enter() error {
 	return write(p.pipe.Devices, keys, slots)
 }
 
-// vacate has no port claim a device that is another's now: of a namespace that was made anew, indices come again. What
-// the programs remember of a device counts as long as its port claims it.
+// vacate makes sure that no port claims a device that belongs to another port now: when a namespace is made anew,
+// indices come again. The programs trust what they remember of a device as long as its port claims it.
 func (p *pass) vacate() {
 	fresh := map[uint32]uint32{} // slots by index
 	for _, w := range p.wants {
@@ -435,7 +436,7 @@ func write[K any](m *ebpf.Map, keys []K, slots []uint32) error {
 	return nil
 }
 
-// join writes where the links end: first what leads in from tunnels and edges, then the ports' words.
+// join writes where the links end: first what leads in from tunnels and edges, then the ports' own words.
 func (p *pass) join() error {
 	vnis, err := pipeline.All[uint32, uint32](p.pipe.Tunnels)
 	if err != nil {

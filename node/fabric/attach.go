@@ -15,7 +15,7 @@ import (
 )
 
 // Our filters are found again by their names and handles. On edges, which are the host's devices, they run before
-// others of lower rank; a packet that is no edge's goes on to those.
+// filters of lower rank. A packet that belongs to no edge goes on to those.
 const (
 	priority   = 1
 	portName   = "polyplane port"
@@ -23,7 +23,7 @@ const (
 	edgeName   = "polyplane edge"
 )
 
-// filterAt makes program the one that runs at a place, if it is not.
+// filterAt makes program the filter at a place, unless it is already.
 func (f *Fabric) filterAt(at linux.Attachment, name string, program *ebpf.Program) (changed bool, err error) {
 	info, err := program.Info()
 	if err != nil {
@@ -48,7 +48,7 @@ func (f *Fabric) filterAt(at linux.Attachment, name string, program *ebpf.Progra
 	return true, nil
 }
 
-// filtered tells whether one of our programs, of whatever process, runs at a place.
+// filtered returns whether one of our programs, of whatever process, is attached at a place.
 func (f *Fabric) filtered(at linux.Attachment, name string) bool {
 	found, _, err := f.netlink.Filters(at)
 	return err == nil && slices.ContainsFunc(found, func(filter linux.Filter) bool {
@@ -56,8 +56,8 @@ func (f *Fabric) filtered(at linux.Attachment, name string) bool {
 	})
 }
 
-// replace puts programs in the place of an earlier process's, which may work on other tables, now that these are
-// filled.
+// replace puts programs in the place of those of an earlier process, which may use other tables. By now the new tables
+// are filled.
 func (p *pass) replace() error {
 	p.filled = true
 	var errs []error
@@ -67,10 +67,11 @@ func (p *pass) replace() error {
 	return errors.Join(errs...)
 }
 
-// attach puts the ports' one filter in its place: their clsact share a block, so that it is one for all, and one
-// message replaces it. For 2,000 ports that takes 66 ms of processor time (2 cores, Linux 6.18), a filter each 112 ms;
-// and whether all filters are right is seen by two dumps (qdiscs; the block) instead of one a port. Devices that are
-// down are attached to at about half the cost: the kernel stops and starts the queue of one that is up.
+// attach attaches the filter that all ports share. The clsact of each port refers to one block, so the filter is the
+// same for all, and one message replaces it. For 2,000 ports that takes 66 ms of processor time (2 cores, Linux 6.18),
+// and 112 ms with a filter for each. Two dumps (qdiscs and the block) show whether everything is right, where single
+// filters would need a dump for each port. Attaching costs half while a device is down, since the kernel stops and
+// starts the queue of one that is up.
 func (p *pass) attach() error {
 	block := p.block()
 	there := false
@@ -113,7 +114,7 @@ func (p *pass) attach() error {
 		if there {
 			continue
 		}
-		// The block comes to be with its first port, and must have its filter before it has a second.
+		// The block is created with its first port, and must have its filter before it has a second port.
 		send()
 		if p.report.Failed[w.port.ID] != nil {
 			continue
@@ -127,7 +128,7 @@ func (p *pass) attach() error {
 	return nil
 }
 
-// tunnelDevice makes the node's VXLAN device, or makes it right.
+// tunnelDevice makes the node's VXLAN device, or repairs it.
 func (p *pass) tunnelDevice() error {
 	if !p.underlay.IsValid() {
 		return nil
@@ -190,11 +191,11 @@ func (p *pass) tunnelDevice() error {
 	return nil
 }
 
-// attachTunnel puts the filter on the tunnel device: once the tables are filled, since a program with a new layout
-// finds them empty.
+// attachTunnel attaches the filter of the tunnel device once the tables are filled: a program with a new layout starts
+// with empty ones.
 func (p *pass) attachTunnel() error {
 	if p.tunnel == 0 {
-		return nil // there is none, or what is wrong with it was said
+		return nil // there is no device, or an earlier step reported what is wrong with it
 	}
 	changed, err := p.filterAt(linux.Attachment{Index: p.tunnel}, tunnelName, p.pipe.FromTunnel)
 	if err != nil {
@@ -211,8 +212,8 @@ func (p *pass) attachTunnel() error {
 	return nil
 }
 
-// attachEdges puts the edges' filter on the real devices that have edges, and takes it off those that have none any
-// more. Such a device is set to receive frames to every address.
+// attachEdges attaches the edges' filter to the real devices that have edges, and detaches it from those that no longer
+// have any. Such a device is set to receive frames to every address (promiscuous).
 func (p *pass) attachEdges() error {
 	for i := range p.wants {
 		port := p.wants[i].port
@@ -252,7 +253,8 @@ func (p *pass) attachEdge(name string) error {
 	return err
 }
 
-// edgePlace is where filters of a device's ingress are: with a block, they can only be reached through it.
+// edgePlace is where filters of a device's ingress are. If the device uses a block, they can be reached only through
+// that.
 func edgePlace(index int, k kernel) linux.Attachment {
 	if q := k.Ingress[index]; q.Block != 0 {
 		return linux.Attachment{Block: q.Block}
@@ -292,7 +294,7 @@ func (f *Fabric) detachEdge(d device, at linux.Attachment) error {
 			b.RemoveClsact(d.index)
 		}
 		for _, err := range f.netlink.Do(&b) {
-			if err != nil && !errors.Is(err, unix.ENODEV) { // a device that has gone meanwhile has no filter
+			if err != nil && !errors.Is(err, unix.ENODEV) { // a device that has vanished meanwhile has no filter
 				return fmt.Errorf("take the edge's filter off %s: %w", d.name, err)
 			}
 		}
@@ -300,7 +302,7 @@ func (f *Fabric) detachEdge(d device, at linux.Attachment) error {
 	return nil
 }
 
-// carriers sets ports up or down: an element's carrier follows its port.
+// carriers takes ports up or down. An element's carrier follows that of its port.
 func (p *pass) carriers() error {
 	var b linux.Batch
 	var owners []model.PortID
@@ -331,7 +333,7 @@ func (p *pass) carriers() error {
 	return nil
 }
 
-// detach takes the fabric off all devices.
+// detach removes the fabric's filters from all devices.
 func (f *Fabric) detach() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,13 +22,14 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// MaxSnaplen is the most bytes of a frame that a capture has; only packets that the kernel segments later are longer.
+// MaxSnaplen is the largest number of bytes of a frame that a capture contains. Only packets that the kernel segments
+// later are longer.
 const MaxSnaplen = 65512
 
-// queued is how many frames wait for a slow reader of a capture before some are lost.
+// queued is how many frames wait for a slow reader of a capture. Further ones are lost.
 const queued = 512
 
-// captures is the running captures of a fabric. The ring is read, and in memory, only while there are any.
+// captures are the running captures of a fabric. The ring exists, and is read, only while there are any.
 type captures struct {
 	mu     sync.Mutex
 	fabric *Fabric
@@ -41,21 +42,23 @@ type capture struct {
 	slot    uint32
 	snaplen int
 	began   uint64        // monotonic clock, nanoseconds
-	epoch   int64         // wall clock less monotonic clock then, nanoseconds
+	epoch   int64         // wall clock minus monotonic clock at that moment, in nanoseconds
 	frames  chan []byte   // records of the ring
 	ended   chan struct{} // closed when the port or the fabric goes
 	end     sync.Once
 	missed  atomic.Uint64 // frames that found the queue full
-	before  uint64        // frames that had found the ring full when it began
+	before  uint64        // how many frames had found the ring full when the capture began
 	told    uint64        // of both, as said in the file
-	once    bool          // it ends when the queue is full: a sample
+	once    bool          // a sample: it ends when the queue is full
 }
 
-// Capture shows what passes a port, in both directions, as pcapng (IETF draft-ietf-opsawg-pcapng) that Wireshark reads
-// also while it is written. Frames are seen as the fabric has them: before the kernel segments them, so longer than the
-// MTU, their checksums not yet written; outbound is what the element sends, whatever becomes of it, inbound what it
-// gets. snaplen limits the bytes of each frame, 0 to MaxSnaplen. Frames that were lost on their way into the capture
-// are counted at the next one (epb_dropcount) and, in total, at the end (isb_ifdrop).
+// Capture shows what passes a port in both directions, as pcapng (IETF draft-ietf-opsawg-pcapng). Wireshark can read it
+// while it is being written. Frames are as the fabric has them before the kernel segments them: they may be longer than
+// the MTU, and their checksums may not be computed yet. Outbound is what the element sends, even if it is dropped
+// later; inbound is what the element gets. snaplen limits the bytes of each frame, 0 to MaxSnaplen. Frames that were
+// lost on their way into the capture are counted at the next frame (epb_dropcount) and, in total, at the end
+// (isb_ifdrop). The capture ends when ctx does (read on to its end), when it is closed, or when the port leaves the
+// fabric. Several captures may run at a time, on one port or on many.
 //
 // The capture ends when ctx does – read on to its end – or when it is closed, or when the port leaves the fabric.
 // Several may run at a time, on one port or on many.
@@ -108,7 +111,7 @@ func (r captureReader) Close() error {
 
 func (c *capture) finish() { c.end.Do(func() { close(c.ended) }) }
 
-// clocks reads the monotonic clock and how far the wall clock is before it.
+// clocks reads the monotonic clock, and how far the wall clock is ahead of it.
 func clocks() (monotonic uint64, epoch int64, err error) {
 	var m unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &m); err != nil {
@@ -117,7 +120,7 @@ func clocks() (monotonic uint64, epoch int64, err error) {
 	return uint64(m.Nano()), time.Now().UnixNano() - m.Nano(), nil
 }
 
-// uncaptured is how many frames of a port have found the ring full.
+// uncaptured is how many frames of a port found the ring full.
 func (f *Fabric) uncaptured(slot uint32) (uint64, error) {
 	var counts []pipeline.DropCount
 	if err := f.pipe.Drops.Lookup(slot, &counts); err != nil {
@@ -148,7 +151,7 @@ func (s *captures) add(c *capture) error {
 	return nil
 }
 
-// snap tells the programs how much of each frame of a port to copy.
+// snap tells the programs how many bytes of each frame of a port to copy.
 func (s *captures) snap(slot uint32) {
 	most := 0
 	for _, c := range s.bySlot[slot] {
@@ -162,7 +165,7 @@ func (s *captures) snap(slot uint32) {
 	}
 }
 
-// remove forgets a capture that has ended; with the last one the ring is closed.
+// remove forgets a capture that has ended. With the last one the ring is closed.
 func (s *captures) remove(c *capture) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -244,7 +247,7 @@ func headOf(record []byte) (head pipeline.Copy) {
 	return head
 }
 
-// write writes the file until the capture ends. What has been seen is written out whenever nothing more is waiting.
+// write writes the file until the capture ends. It flushes whenever no more frames are waiting.
 func (f *Fabric) write(ctx context.Context, c *capture, to io.Writer, id model.PortID) error {
 	w, err := pcapgo.NewNgWriterInterface(to, pcapgo.NgInterface{Name: id.String(), LinkType: layers.LinkTypeEthernet,
 		SnapLength: uint32(c.snaplen), TimestampResolution: 9}, pcapgo.NgWriterOptions{

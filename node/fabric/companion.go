@@ -13,23 +13,26 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// A router's companion is a namespace in which the node's kernel forwards for it. Each of the router's ports has a
-// device there, whose other end is in the node's namespace: the data path hands packets to the one, and takes what the
-// kernel made of them at the other, as if the router's port had sent it. Devices that get all of an element's packets,
-// and not only those that its tables forward, are the same to the data path; what is behind them is their makers'.
+// A router's companion is a namespace in which the node's kernel forwards for it. Each of the router's ports has a pair
+// of devices: one end in the companion, the other in the node's namespace. The data path hands packets to that pair,
+// and what the kernel has forwarded comes out of another port's pair, as if the router's port had sent it. Devices may
+// also get all of an element's packets, and not only those that its tables forward. To the data path these are the
+// same; what lies behind them is the business of whoever made them.
 
 const companionName = "polyplane companion"
 
-// companionBlock is the tc block that all companions' devices share.
+// companionBlock is the tc block that the devices of all companions share.
 func (f *Fabric) companionBlock() uint32 { return f.number("companions") }
 
-// A port's word names the device that packets are handed to now, and the one before it, from which some may still come.
+// A port's entry names the device that packets are handed to now, and the one before it, from which some may still
+// come.
 func companionWord(now, former uint32) uint64 { return uint64(former)<<32 | uint64(now) }
 
 func companionsOf(word uint64) (now, former uint32) { return uint32(word), uint32(word >> 32) }
 
-// JoinCompanion has the data path take what a companion sends at its devices: their indices in the node's namespace, by
-// interface. They get packets when State says so, and must be down until this is done.
+// JoinCompanion makes the data path take what a companion sends at its devices. They are given by their indices in the
+// node's namespace, by interface. They get packets once State says so, and must be down until JoinCompanion has
+// returned.
 func (f *Fabric) JoinCompanion(_ context.Context, id model.ID, devices map[string]int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,7 +54,7 @@ func (f *Fabric) JoinCompanion(_ context.Context, id model.ID, devices map[strin
 	return write(f.pipe.CompanionDevices, keys, slots)
 }
 
-// joinCompanions puts the filter of companions' devices in its place.
+// joinCompanions attaches the filter of companions' devices.
 func (f *Fabric) joinCompanions(indices []int) error {
 	block := f.companionBlock()
 	for i, index := range indices {
@@ -63,8 +66,8 @@ func (f *Fabric) joinCompanions(indices []int) error {
 		if i > 0 {
 			continue
 		}
-		// The block comes to be with its first device, and must have its filter before it has a second. One that is
-		// there is an earlier process's at worst: only Apply puts this one's in its place, once all tables are filled.
+		// The block is created with its first device, and must have its filter before it has a second. A filter that is
+		// there may be an earlier process's. Only Apply replaces that, once all tables are filled.
 		at := linux.Attachment{Block: block}
 		if f.filtered(at, companionName) {
 			continue
@@ -76,7 +79,8 @@ func (f *Fabric) joinCompanions(indices []int) error {
 	return nil
 }
 
-// nameCompanions writes the devices that packets for the element's ports are handed to; the former ones stay known.
+// nameCompanions writes to which devices packets for the element's ports are handed. The devices before them stay
+// known.
 func (f *Fabric) nameCompanions(id model.ID, devices map[string]int) {
 	for port, slot := range f.slots {
 		if port.ID == id {
@@ -97,7 +101,7 @@ func (f *Fabric) nameCompanion(slot, index uint32) (changed bool) {
 	return set(word, companionWord(index, former))
 }
 
-// companions puts right what was altered of them, and forgets devices that are gone.
+// companions repairs what was altered of them, and forgets devices that are gone.
 func (p *pass) companions() error {
 	gone := func(index uint32) bool { return index != 0 && p.kernel.devices[int(index)].index == 0 }
 	slots := map[uint32]uint32{}
@@ -107,7 +111,7 @@ func (p *pass) companions() error {
 			continue
 		}
 		if gone(now) {
-			now = 0 // the guest gets what comes there until there is another
+			now = 0 // until there is another device, the guest gets what comes there
 		}
 		if gone(former) {
 			former = 0
@@ -158,7 +162,7 @@ func (p *pass) companions() error {
 	return nil
 }
 
-// attachCompanions sees to it that companions' devices have their filter.
+// attachCompanions makes sure that companions' devices have their filter.
 func (p *pass) attachCompanions(slots map[uint32]uint32) error {
 	if len(slots) == 0 {
 		return nil
@@ -190,7 +194,7 @@ func (p *pass) attachCompanions(slots map[uint32]uint32) error {
 	return err
 }
 
-// rememberCompanions reads from the tables which devices an element's packets are handed to.
+// rememberCompanions reads from the tables to which devices an element's packets are handed.
 func (f *Fabric) rememberCompanions() {
 	for port, slot := range f.slots {
 		s := f.steered[port.ID]

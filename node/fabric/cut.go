@@ -9,14 +9,14 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// Quarantined is the reason of drops of what comes from or would go to an element in quarantine.
+// Quarantined is the reason for drops of what comes from, or would go to, an element in quarantine.
 const Quarantined = pipeline.Quarantined
 
-// Cut says which elements are in quarantine: these, and no others but what there is of the networks on hold. Their
-// ports, also those that come later, neither take nor give a packet from this moment on, whoever forwards for the
-// element: each port by one store. What its processes do, and the carrier of its own interfaces, stays as it is; taking
-// the carrier at the far ends is their ports' Down. Captures at the ports still show what the element sends. An agent
-// that starts finds its elements cut as they were.
+// Cut says which elements are in quarantine: these, and those of the networks on hold that are already; no others. From
+// this moment on their ports, and ports that come later, neither take nor deliver a packet, whoever forwards for the
+// element. For each port that takes a single store. The element's processes and the carrier of its own interfaces stay
+// as they are. (Port.Down takes the carrier away at the far ends.) Captures at the ports still show what the element
+// sends. An agent that starts finds its elements still cut.
 func (f *Fabric) Cut(elements map[model.ID]bool, hold []string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,7 +41,7 @@ func (f *Fabric) Cut(elements map[model.ID]bool, hold []string) error {
 	return nil
 }
 
-// cutOf are the flags that quarantine gives a port.
+// cutOf are the flags that quarantine sets on a port.
 func (f *Fabric) cutOf(port model.PortID) uint32 {
 	if f.cut[port.ID] {
 		return pipeline.Cut

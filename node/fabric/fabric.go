@@ -1,5 +1,5 @@
-// Package fabric is a node's patch panel: it joins ports – to each other, to tunnels, to real devices – counts what
-// passes and shows it. Its data path is eBPF; one table entry says where a port's link ends.
+// Package fabric is a node's patch panel. It joins ports to each other, to tunnels and to real devices, counts what
+// passes, and shows it. Its data path is eBPF, and a single table entry says where a port's link ends.
 package fabric
 
 import (
@@ -10,68 +10,68 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// State is everything the fabric of one node shall have.
+// State is everything that the fabric of one node is to have.
 type State struct {
 	Ports []Port
 	Peers []model.Peer // the other nodes; tunnel packets from any other address are dropped
-	// Slices are the caps on what all ports of a network send into the underlay and edges together, by network; those
-	// that are not named have none.
+	// Slices limit, by network, what all ports of a network send into the underlay and into edges together. A network
+	// that is not named has no limit.
 	Slices map[string]model.Bandwidth
-	// Packets are the packets a second that all ports of a network on this node may send together; those that are not
-	// named have no limit.
+	// Packets limit how many packets a second all ports of a network on this node may send together. A network that is
+	// not named has no limit.
 	Packets map[string]int
-	// Punts are the exceptional packets a second – those that routers answer or drop – that the routers of a network on
-	// this node may get from the data path together; those that are not named have no limit.
+	// Punts limit how many exceptional packets a second (those that routers answer or drop) the data path may give the
+	// routers of a network on this node together. A network that is not named has no limit.
 	Punts map[string]int
 	// Steering says where packets for elements go. An element that is not named is steered as before, as long as it has
 	// ports.
 	Steering map[model.ID]forward.Steering
-	// Underlay says in which hook of the underlay's devices tunnels' packets are taken for routers that are forwarded
-	// here; auto when empty.
+	// Underlay says in which hook of the underlay's devices the tunnels' packets are taken for routers that are
+	// forwarded here; empty stands for auto.
 	Underlay model.Hook
-	// Incomplete tells that more ports may exist than are named here: nothing is removed.
+	// Incomplete tells that there may be more ports than are named here, so that nothing is removed.
 	Incomplete bool
 }
 
-// Port is one port and where its link ends. At most one of Local, Tunnel, Edge is set; none means that the link ends
-// nowhere and packets are dropped.
+// Port is one port, with the place where its link ends. At most one of Local, Tunnel and Edge is set. Without any of
+// them the link ends nowhere, and packets are dropped.
 type Port struct {
 	ID    model.PortID
 	Index int // interface index in the node's namespace
-	// MAC is the address of the element's interface. Frames to it take the short way into the element, others
-	// (broadcast, multicast, flooded) the one through the device, so that the element's kernel sees that they are not
-	// addressed to it. Without a MAC all take the short way and count as addressed to the element: right for a switch,
-	// whose ports take every frame, wrong for a router beside one.
+	// MAC is the address of the element's interface. Frames to it take the short way into the element. Others
+	// (broadcast, multicast, flooded) take the way through the device, so that the element's kernel sees that they are
+	// not addressed to it. Without a MAC, all frames take the short way and count as addressed to the element. That is
+	// right for a switch, whose ports take every frame, and wrong for a router beside one.
 	MAC net.HardwareAddr
 	// Down takes the port's, and so the element's, carrier away: the far end is stopped.
 	Down   bool
 	Local  model.PortID // the far end, when it is on this node
 	Tunnel *Tunnel
 	Edge   *Edge
-	// Copy has what passes the port's link copied, both ways; Copies is set for a port that gets such copies, from this
-	// node, or from another by Tunnel: what its element sends there goes nowhere.
+	// Copy has copies made of what passes the port's link, in both directions. Copies is set for a port that gets such
+	// copies, from this node or from another one by Tunnel. What its element sends there is dropped.
 	Copy   *Copy
 	Copies bool
-	// Shape is what the link does to packets on their way to the element: each direction's shape is at the port where
-	// it ends.
+	// Shape is what the link does to packets on their way to the element. The shape of each direction is at the port
+	// where that direction ends.
 	Shape model.Shape
-	// Hook is set for ports of routers whose packets the data path forwards: where it may take them (auto, tc or xdp).
-	// Whether the driver's hook is used at a port depends on where its link ends: on the devices there.
+	// Hook is set for ports of routers for which the data path forwards. It says where packets may be taken (auto, tc
+	// or xdp). Where the driver's hook is used also depends on the devices at which the port's link ends.
 	Hook model.Hook
 }
 
-// Tunnel leads to another node; packets that come with VNI from there are the port's.
+// Tunnel leads to another node. Packets that come from there with this VNI are for the port.
 type Tunnel struct {
 	VNI  uint32
 	Peer netip.Addr
 }
 
-// Edge is a real device of the node, or one VLAN of it; its packets are the port's.
+// Edge is a real device of the node, or one VLAN of it. Its packets are for the port.
 type Edge struct {
 	Device string
 	VLAN   int // 1…4094, untagged when zero
-	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without a VLAN all of the
-	// device's frames are the port's, and no other edge can be there.
+	// Trunk lets frames with VLAN tags of their own pass in both directions; otherwise they are dropped. Without a VLAN
+	// all of the device's frames are for the port, and the device can have no other edge.
 	Trunk bool
 }
 
@@ -79,23 +79,24 @@ type Edge struct {
 type Report struct {
 	Failed  map[model.PortID]error
 	Changed []string // for events; empty when all was right
-	Problem error    // what keeps the fabric as a whole from working
-	Steered bool     // packets go where State.Steering says, but for those of elements that failed
-	// Hooks are those in use at the ports that have one of their own (Port.Hook), and at the underlay's devices if
-	// there are tunnels among them.
+	Problem error    // what is wrong with the fabric as a whole
+	Steered bool     // packets go where State.Steering says, except for those of elements that failed
+	// Hooks are the hooks in use at ports that have one of their own (Port.Hook) and, if there are tunnels among them,
+	// at the underlay's devices.
 	Hooks    map[model.PortID]model.HookUse
 	Underlay map[string]model.HookUse
 }
 
-// Counters are a port's, since it was first made on this node. Rx is what came from the element, Tx what went to it.
-// They count what a wire would carry: a packet that the kernel segments later (GSO) counts as its segments, each with
-// its headers; bytes are of whole Ethernet frames with their VLAN tag, without preamble and check sequence. Drops are
-// counted in packets, at the port that sent them, or for those from a tunnel or an edge at the port that they were for.
-// Tx has what went into the queue of a link with a bandwidth; what found it full is a drop of the port that it was for.
+// Counters are those of a port since it was first made on this node. Rx is what came from the element, Tx what went to
+// it. They count what a wire would carry: a packet that the kernel segments later (GSO) counts as its segments, each
+// with its headers. Bytes are those of whole Ethernet frames with their VLAN tag, without preamble and check sequence.
+// Drops are packets, counted at the port that sent them, or at the port that they were for if they came from a tunnel
+// or an edge. Tx contains what went into the queue of a link with a bandwidth. What found that queue full is a drop of
+// the port that it was for.
 type Counters struct {
 	RxPackets, RxBytes uint64
 	TxPackets, TxBytes uint64
 	Drops              map[string]uint64 // by reason
-	// Copied are the packets of which the link's mirror got copies, Uncopied those that were beyond its bandwidth.
+	// Copied are the packets of which the link's mirror got copies, Uncopied those beyond its bandwidth.
 	Copied, Uncopied uint64
 }

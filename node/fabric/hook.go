@@ -32,7 +32,7 @@ type hooking struct {
 // wire is a device outside the elements.
 type wire struct {
 	hooking
-	flags  uint32 // pipeline.DriverTunnels, pipeline.DriverEdges
+	flags  uint32 // pipeline.DriverTunnels or pipeline.DriverEdges
 	forced bool
 }
 
@@ -48,17 +48,17 @@ func (w wires) want(index int, flags uint32, forced bool) {
 	w[index].forced = w[index].forced || forced
 }
 
-// refusal is remembered, so that a driver is not asked again in every pass.
+// refusal is what a driver answered, so that it is not asked again in every pass.
 type refusal struct {
 	mtu  int
 	when time.Time
 	why  string
 }
 
-// refusalTime is how long a driver's refusal holds if its device stays as it is.
+// refusalTime is how long a driver's refusal is remembered if its device does not change.
 const refusalTime = time.Minute
 
-// chooseHooks finds the devices of which the driver's hook shall be used.
+// chooseHooks finds the devices on which the driver's hook is to be used.
 func (p *pass) chooseHooks() (err error) {
 	p.hooked, p.wires = map[uint32]*hooking{}, wires{}
 	if p.drivers, err = pipeline.All[uint32, pipeline.Driver](p.pipe.Drivers); err != nil {
@@ -99,7 +99,7 @@ func (p *pass) chooseHooks() (err error) {
 	return nil
 }
 
-// underlays are the devices by which the other nodes are reached.
+// underlays are the devices that lead to the other nodes.
 func (p *pass) underlays() []int {
 	found := map[int]bool{}
 	for _, peer := range p.state.Peers {
@@ -120,7 +120,7 @@ func (p *pass) underlays() []int {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// unfit tells why the driver's hook of a device outside the elements must not be used.
+// unfit says why the driver's hook of a device outside the elements must not be used.
 func (p *pass) unfit(d device, w *wire) string {
 	real := d.kind == "" && d.flags&unix.IFF_LOOPBACK == 0
 	ours := strings.HasPrefix(d.alias, p.dirs.UnderlayAlias())
@@ -140,14 +140,14 @@ func (p *pass) unfit(d device, w *wire) string {
 	return ""
 }
 
-// wholeEdge tells whether a device is an edge without a VLAN.
+// wholeEdge returns whether a device is an edge without a VLAN.
 func (p *pass) wholeEdge(index int) bool {
 	return slices.ContainsFunc(p.wants, func(w want) bool {
 		return w.link.Kind() == pipeline.Edge && int(w.link.Target()) == index && w.link.Label() == 0
 	})
 }
 
-// hookWires puts the program into the drivers of devices outside the elements.
+// hookWires attaches the program to the drivers of devices outside the elements.
 func (p *pass) hookWires() error {
 	for _, index := range slices.Sorted(maps.Keys(p.wires)) {
 		w, d := p.wires[index], p.kernel.devices[index]
@@ -188,8 +188,8 @@ func (p *pass) hookWire(d device, w *wire) (changed bool, err error) {
 	return changed, p.note(index, e)
 }
 
-// forwardFrom lets the program ask for routes as if packets came from the tunnel device: of devices that do not forward
-// the kernel tells it none. Nothing that comes from it may reach the node's stack, so it has its filter first.
+// forwardFrom lets the program look routes up as if packets came from the tunnel device: the kernel gives none to a
+// device that does not forward. Nothing that comes from it may reach the node's stack, so it gets its filter first.
 func (p *pass) forwardFrom(index int) error {
 	const conf, forwarding = 1, 1 // IFLA_INET_CONF, IPV4_DEVCONF_FORWARDING
 	var b linux.Batch
@@ -208,7 +208,7 @@ func (p *pass) forwardFrom(index int) error {
 	return nil
 }
 
-// tellHooks reports which hook is used where, and why; that it is asked for and refused also as a change.
+// tellHooks reports which hook is used where, and why. Where one is asked for and refused, it also reports a change.
 func (p *pass) tellHooks() error {
 	told := map[string]string{}
 	refused := func(what, why string) {
@@ -248,7 +248,7 @@ func (p *pass) tellHooks() error {
 	return nil
 }
 
-// useAt tells which hook takes what comes to a router by a port.
+// useAt returns which hook takes what comes to a router by a port.
 func (p *pass) useAt(w *want) model.HookUse {
 	tc := func(format string, a ...any) model.HookUse {
 		return model.HookUse{Hook: model.HookTC, Why: fmt.Sprintf(format, a...)}
@@ -293,7 +293,7 @@ func (p *pass) useAt(w *want) model.HookUse {
 	return tc("its link ends nowhere")
 }
 
-// useOfTunnels tells which hook takes what comes by tunnels.
+// useOfTunnels returns which hook takes what comes by tunnels.
 func (p *pass) useOfTunnels() model.HookUse {
 	var used, refused []string
 	for _, index := range slices.Sorted(maps.Keys(p.wires)) {
@@ -320,8 +320,8 @@ func (p *pass) useOfTunnels() model.HookUse {
 	return model.HookUse{Hook: model.HookTC, Why: "underlay " + strings.Join(refused, ", ")}
 }
 
-// releaseDrivers takes the programs out of the drivers of real devices, and gives all devices their offloads back as
-// far as the table that tells of them is there.
+// releaseDrivers detaches the programs from the drivers of real devices, and gives all devices their offloads back, as
+// far as the table that knows of them exists.
 func (f *Fabric) releaseDrivers(k kernel) error {
 	var errs []error
 	for _, d := range k.devices {

@@ -12,8 +12,8 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// lane is a pair of veth devices for what must wait in a queue and then go on in the data path: the first has the
-// queue, at the second a program takes what has passed it.
+// lane is a pair of veth devices for packets that must wait in a queue and then go on in the data path. The first
+// device has the queue. At the second one a program takes what has passed it.
 type lane struct {
 	in, out, alias string
 	queue          linux.Queue
@@ -25,7 +25,7 @@ type lane struct {
 // laneMTU lets every frame through.
 const laneMTU = 65000
 
-// lanes makes the devices, or makes them right, and tells the first's indices, or what failed.
+// lanes makes the devices, or repairs them. It returns the indices of the first devices, or what failed.
 func (p *pass) lanes(all []lane) (indices []int, failed []error, err error) {
 	indices, failed = make([]int, len(all)), make([]error, len(all))
 	var missing linux.Batch
@@ -58,7 +58,7 @@ func (p *pass) lanes(all []lane) (indices []int, failed []error, err error) {
 	return indices, failed, nil
 }
 
-// lane makes devices that are there right.
+// lane repairs existing devices.
 func (p *pass) lane(l *lane) (int, error) {
 	a, b := p.kernel.devices[p.kernel.names[l.in]], p.kernel.devices[p.kernel.names[l.out]]
 	if a.index == 0 || b.index == 0 {
@@ -85,7 +85,7 @@ func (p *pass) lane(l *lane) (int, error) {
 		return 0, err
 	}
 	batch.Reset()
-	// The far end first: the near one then has its carrier, and so its queue, at once when it is set up.
+	// The far end first: then the near one has its carrier, and so its queue, as soon as it is taken up.
 	for _, d := range []device{b, a} {
 		if !d.up() {
 			batch.Request(unix.RTM_SETLINK, 0)
@@ -95,7 +95,7 @@ func (p *pass) lane(l *lane) (int, error) {
 	return a.index, errors.Join(p.netlink.Do(&batch)...)
 }
 
-// removeLanes removes those devices that nothing uses and nothing waits in; all when inUse is nil.
+// removeLanes removes devices that nothing uses and nothing waits in; all of them if inUse is nil.
 func (f *Fabric) removeLanes(k kernel, name, alias string, inUse map[int]bool) error {
 	var b linux.Batch
 	for index, d := range k.devices {
@@ -113,7 +113,7 @@ func (f *Fabric) removeLanes(k kernel, name, alias string, inUse map[int]bool) e
 	return nil
 }
 
-// isLane tells whether a device is one of a lane.
+// isLane returns whether a device belongs to a lane.
 func (f *Fabric) isLane(d device) bool {
 	return strings.HasPrefix(d.alias, f.shaperAlias()) || strings.HasPrefix(d.alias, f.queueAlias()) ||
 		strings.HasPrefix(d.alias, f.mirrorAlias())

@@ -10,40 +10,40 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// What a network's elements on a node send together is bounded by a token bucket, in packets: what forwarding costs is
-// charged to nobody's processor time, so this is what bounds it. A packet that is many (GSO) counts as what it will be.
+// A token bucket of packets bounds what a network's elements on a node send together. Forwarding costs processor time
+// that is charged to nobody, and this is what bounds it. A packet that will be segmented (GSO) counts as its segments.
 const (
-	// meterBurst is what may be sent at once after a pause. The bucket is filled at the kernel's ticks, of which the
-	// longest last 10 ms: less would cost bandwidth.
+	// meterBurst is what may be sent at once after a pause. The bucket is filled at the kernel's ticks, the longest of
+	// which last 10 ms. A smaller burst would cost bandwidth.
 	meterBurst = 20 * time.Millisecond
 	leastBurst = 16 // packets
-	// puntBurst is meterBurst for punts: longer than the tables are ever behind the router's own.
+	// puntBurst is the same for punts. It covers more time than the tables ever lag behind the router's own.
 	puntBurst = 100 * time.Millisecond
 )
 
-// OverPackets is the reason of drops of what a network sends beyond its packets a second.
+// OverPackets is the reason for drops of what a network sends beyond its packets a second.
 const OverPackets = pipeline.OverPackets
 
-// NoPort and NotThePeer are the reasons of drops of tunnels' packets that no node sent for a link that ends here.
+// NoPort and NotThePeer are the reasons for drops of tunnels' packets that no node sent for a link that ends here.
 const (
 	NoPort     = pipeline.NoPort
 	NotThePeer = pipeline.NotThePeer
 )
 
-// Tagged is the reason of drops of frames with a VLAN tag at an edge that is no trunk.
+// Tagged is the reason for drops of frames with a VLAN tag at an edge that is no trunk.
 const Tagged = pipeline.Tagged
 
-// ByCopies is the reason of drops of what is sent by an interface that gets a mirror's copies.
+// ByCopies is the reason for drops of what is sent by an interface that gets a mirror's copies.
 const ByCopies = pipeline.ByCopies
 
-// ToTunnels is the reason of drops of what an element would send out of an edge to a node's tunnels.
+// ToTunnels is the reason for drops of what an element would send out of an edge to a node's tunnels.
 const ToTunnels = pipeline.ToTunnels
 
-// Stale is the reason of drops of what waited in a queue for longer than its port was there.
+// Stale is the reason for drops of packets that waited in a queue until their port was gone.
 const Stale = pipeline.Stale
 
-// meters gives the ports of every network that has a limit their network's meter: that of the lowest slot among them,
-// so that it is the same after a restart.
+// meters gives all ports of a network with a limit the same meter: that of the lowest slot among them, so that it is
+// the same after a restart.
 func (p *pass) meters() error {
 	number := map[string]uint32{}
 	for i := range p.wants {
@@ -68,8 +68,8 @@ func (p *pass) meters() error {
 	return nil
 }
 
-// sane tells whether a meter can say what its programs may have written: filled as of now or before, and less in debt
-// than any number of processors can bring it. One that is spoilt would let nothing through, for ever.
+// sane returns whether a meter holds values that its programs could have written: last filled now or earlier, and with
+// no more debt than this many processors can cause. A spoilt meter could block everything for ever.
 func sane(m *pipeline.Meter) bool {
 	const mostDebt = 1 << 24
 	last := atomic.LoadUint64(&m.Last) // before the clock: it moves on meanwhile
@@ -81,11 +81,11 @@ func sane(m *pipeline.Meter) bool {
 	return last <= uint64(now.Nano()) && tokens >= -mostDebt && tokens <= int64(atomic.LoadUint64(&m.Burst))
 }
 
-// mostRate is what the programs can multiply with a pause of a second, in nanoseconds: a mirror of more than 147 Gbit/s
-// would get any rate instead.
+// mostRate is the largest rate that the programs can multiply by a pause of a second in nanoseconds. Without this bound
+// a mirror of more than 147 Gbit/s would get an arbitrary rate.
 const mostRate = math.MaxUint64 / uint64(time.Second)
 
-// setMeter gives a meter its rate, and tells whether it had another.
+// setMeter sets a meter's rate, and returns whether it has changed.
 func setMeter(m *pipeline.Meter, packets int, atOnce time.Duration) (changed bool) {
 	rate := min(uint64(packets), mostRate)
 	burst := max(leastBurst, rate*uint64(atOnce)/uint64(time.Second))
@@ -102,11 +102,10 @@ func setMeter(m *pipeline.Meter, packets int, atOnce time.Duration) (changed boo
 	return was != 0
 }
 
-// OverPunts is the reason of drops of what a network's routers would have got as exceptions beyond its punts a second.
+// OverPunts is the reason for drops of exceptional packets beyond a network's punts a second.
 const OverPunts = pipeline.OverPunts
 
-// puntMeters gives the routers of every network that has a limit their network's meter of punts: that of the lowest
-// number among them.
+// puntMeters gives all routers of a network with a limit the same meter of punts: that of the lowest number among them.
 func (p *pass) puntMeters() error {
 	number := map[string]int{}
 	for id, s := range p.steered {

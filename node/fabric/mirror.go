@@ -9,17 +9,17 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// Copies of what passes a link, both ways, are taken at one of its ports, where both ways pass. A meter says how many
-// bytes of them are made at all; they then pass a pair of devices with a queue, beyond which a program sends them to
-// the port that gets them or into a tunnel. So the original waits for nothing.
+// What passes a link, in both directions, is copied at one of its ports. A meter bounds how many bytes are copied at
+// all. The copies then pass a pair of devices with a queue. Behind it a program sends them to the port that gets them,
+// or into a tunnel. So the original packets wait for nothing.
 
 const mirrorName = "polyplane mirror"
 
-// Copy is where copies of what passes a port's link go: to a port of this node, or into a tunnel.
+// Copy says where copies of a link's packets go: to a port of this node, or into a tunnel.
 type Copy struct {
 	Local  model.PortID
 	Tunnel *Tunnel
-	// Bandwidth is what all copies together may take; what is beyond it is not copied, and counted.
+	// Bandwidth is what all copies together may use. Packets beyond it are counted and not copied.
 	Bandwidth model.Bandwidth
 }
 
@@ -31,7 +31,8 @@ func (f *Fabric) mirrorDevices(slot uint32) (in, out string) {
 
 func (f *Fabric) mirrorAlias() string { return f.dirs.AliasPrefix() + "mirror " }
 
-// mirrors makes the devices of copies, says where copies go, and only then has them made; and the other way round.
+// mirrors makes the devices of copies, then says where copies go, and only then has them made. To end copying it does
+// this in the opposite order.
 func (p *pass) mirrors() error {
 	named := map[string]uint32{}
 	for _, peer := range p.state.Peers {
@@ -87,8 +88,8 @@ func (p *pass) mirrors() error {
 	return p.removeLanes(p.kernel, "ma", p.mirrorAlias(), inUse)
 }
 
-// copiesTo is the word that says where copies of what passes the port's link go; 0 if there are none, or they can go
-// nowhere yet.
+// copiesTo is the word that says where copies of the packets of the port's link go. It is 0 if none are wanted, or if
+// they can go nowhere yet.
 func (p *pass) copiesTo(w *want, named map[string]uint32) pipeline.Link {
 	c := w.port.Copy
 	switch {
