@@ -18,7 +18,7 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// device is what a dump tells of a link in the node's namespace.
+// device is what a dump says about a link in the node's namespace.
 type device struct {
 	index     int
 	name      string
@@ -29,16 +29,16 @@ type device struct {
 	elsewhere bool // its peer is in another namespace
 	vxlan     linux.VXLANInfo
 	xdp       uint32 // ID of the program in its driver's hook
-	peer      int    // a veth's: the other end's index, where that is
+	peer      int    // for a veth, the index of the other end in its namespace
 	mac       net.HardwareAddr
 }
 
 func (d device) up() bool { return d.flags&unix.IFF_UP != 0 }
 
-// straight tells that frames can be handed to the device's peer without the device's queue.
+// straight tells that frames can be handed to the device's peer, past the device's queue.
 func (d device) straight() bool { return d.kind == "veth" && d.elsewhere }
 
-// kernel is what the node's namespace has, read at once.
+// kernel is what the node's namespace contains, read at one time.
 type kernel struct {
 	devices map[int]device
 	names   map[string]int
@@ -124,7 +124,7 @@ func (f *Fabric) dumpLinks() (map[int]device, error) {
 	return devices, err
 }
 
-// Observe tells what the fabric does now, from the kernel's own tables. Ports without a device have index 0.
+// Observe tells what the fabric does now, from the kernel's own tables. A port without a device has index 0.
 func (f *Fabric) Observe(ctx context.Context) (State, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// delay is why this machine's links cannot delay packets, if so. A kernel does not learn it while it runs.
+// delay says why this machine's links cannot delay packets, if they cannot. That does not change while a kernel runs.
 var delay = sync.OnceValue(linux.ProbeDelay)
 
-// Offers are what links may have that not every machine gives them.
+// Offers are features of links that not every machine has.
 func (f *Fabric) Offers(context.Context) model.Offers {
 	return model.OfferOf(model.FeatureDelay, delay())
 }

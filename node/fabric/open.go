@@ -26,8 +26,8 @@ import (
 // DefaultTunnelPort is VXLAN's UDP port (RFC 7348).
 const DefaultTunnelPort = model.TunnelPort
 
-// tunnelMTU lets everything into the tunnel device that a link may carry: what a packet may measure is decided by the
-// elements' interfaces, and by the underlay.
+// tunnelMTU lets the tunnel device carry whatever a link may carry. The elements' interfaces and the underlay decide
+// how long a packet may be.
 const tunnelMTU = 65000
 
 // Fabric is the patch panel of one node. Its methods may be called by several goroutines, on any thread.
@@ -39,27 +39,28 @@ type Fabric struct {
 	netlink  *linux.Rtnetlink
 	pipe     *pipeline.Pipeline
 	slots    map[model.PortID]uint32
-	links    map[uint32]pipeline.Link // as last written, by slot, to tell a change from an alteration
+	links    map[uint32]pipeline.Link // as they were written last, by slot, to distinguish a change from an alteration
 	past     map[uint32]uint64        // drops of queues that are gone, by slot
 	rated    bool                     // there are queues
 	swept    bool                     // pins of other binaries are gone
 	steered  map[model.ID]*steered
 	cut      map[model.ID]bool // elements in quarantine
-	// pacing holds what Pace needs, and is never held for long.
+	// pacing guards what Pace needs, and is never held for long.
 	pacing   sync.Mutex
 	paced    map[model.ID]bool
 	pacer    *pipeline.Pipeline   // nil once it is closed
 	freed    map[int]time.Time    // when routers' numbers became free
-	resting  map[uint32]time.Time // since when slots are free that are nobody's yet again
+	resting  map[uint32]time.Time // since when slots that cannot be used again yet are free
 	captures captures
 	routes   *netlink.Handle   // in the node's namespace
 	refusals map[int]refusal   // of drivers, by interface index
-	told     map[string]string // reasons why a driver's hook is not used although it is asked for, by place
+	told     map[string]string // reasons why a driver's hook is asked for and not used, by place
 }
 
-// New opens the fabric of a node, in the network namespace that the calling thread is in: the node's. What an earlier
-// process of the same node left running runs on, untouched. underlay is the node's address for tunnels; without one
-// there are none.
+// New opens the fabric of a node. The calling thread must be in the node's network namespace. What an earlier process
+// of the same node left running runs on unchanged. underlay is the node's address for tunnels; without one there are
+// none. The data path needs no sysctl of the node's namespace, since packets of elements never reach its stack. If
+// there is a firewall, it must accept UDP to the tunnel port.
 //
 // The data path needs no sysctl of the node's namespace: packets of elements never reach its stack. A firewall there
 // must let UDP to the tunnel port in.
@@ -93,7 +94,7 @@ func New(dirs instance.NodeDirs, underlay netip.Addr) (*Fabric, error) {
 	return f, nil
 }
 
-// remember reads whose slots are whose, and ends the captures of an earlier process.
+// remember reads which slot belongs to which port, and ends the captures of an earlier process.
 func (f *Fabric) remember() error {
 	identities, err := pipeline.All[pipeline.IdentityKey, pipeline.Identity](f.pipe.Identities)
 	if err != nil {
@@ -146,9 +147,9 @@ func (f *Fabric) remember() error {
 	return nil
 }
 
-// claimed are the slots of ports whose devices are there, say whose they are, and are found in both the devices' table
-// and the port's own entry. So the identities' table may be spoilt or gone, and no slot becomes another port's while
-// frames flow.
+// claimed finds slots whose port has a device, says whose port it is, and stands in both the devices' table and the
+// port's own entry. So even if the table of identities is spoilt or gone, no slot becomes another port's while frames
+// flow.
 func (f *Fabric) claimed() (map[model.PortID]uint32, error) {
 	slots := map[model.PortID]uint32{}
 	known, err := pipeline.All[uint32, uint32](f.pipe.Devices)
@@ -187,7 +188,7 @@ func mountBPF(path string) error {
 	return nil
 }
 
-// Close lets go of the data path and leaves it running. Captures end.
+// Close releases the data path and leaves it running. Captures end.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -204,8 +205,8 @@ func (f *Fabric) Close() error {
 	return errors.Join(pipe.Close(), f.netlink.Close())
 }
 
-// Destroy removes everything that the fabric made – the tunnel device, the filters, tables and programs – and closes
-// it. The ports' own devices stay; they are their makers'.
+// Destroy removes everything that the fabric made (the tunnel device, the filters, tables and programs) and closes it.
+// The ports' own devices stay, since others made them.
 func (f *Fabric) Destroy() error {
 	err := f.detach()
 	err = errors.Join(err, f.Close())
@@ -218,20 +219,20 @@ func (f *Fabric) Destroy() error {
 	return err
 }
 
-// number is a number that is always the same for this node, and hardly another node's, told apart by what it is for.
+// number is a number that is always the same for this node and purpose, and hardly ever another node's.
 func (f *Fabric) number(purpose string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(purpose + "\x00" + f.dirs.Instance + "\x00" + f.dirs.Node))
 	return h.Sum32()&0x3fffffff | 0x40000000
 }
 
-// block is the tc block that all ports share: one filter for all of them.
+// block is the tc block that all ports share, so that they have one filter together.
 func (f *Fabric) block() uint32 { return f.number("block") }
 
 // TunnelDevice is the name of the node's tunnel device.
 func (f *Fabric) TunnelDevice() string { return fmt.Sprintf("ppvx%08x", f.number("tunnel")) }
 
-// tunnelMAC is a locally administered address: given, so that udev does not choose one.
+// tunnelMAC is a locally administered address. It is set so that udev does not choose one.
 func (f *Fabric) tunnelMAC() net.HardwareAddr {
 	h := sha256.Sum256([]byte(f.TunnelDevice()))
 	mac := net.HardwareAddr(binary.BigEndian.AppendUint32([]byte{0x02, h[4]}, binary.BigEndian.Uint32(h[:])))

@@ -12,15 +12,15 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// TooCostly is the reason of drops of what comes to or from an element whose packets cost the node more than they may.
+// TooCostly is the reason for drops of what comes to or from an element whose packets cost the node more than they may.
 const TooCostly = pipeline.TooCostly
 
 // paceBurst is what may come at once after a pause.
 const paceBurst = 20 * time.Millisecond
 
-// Pace lets an element have so many packets a second, to it and from it, together; less than none ends it. devices are
-// the indices of its ports. Ports that come later are not paced until the next call. It waits for no other method: what
-// has to end while the kernel is flooded must not wait for a pass.
+// Pace limits how many packets a second may go to and from an element together. A negative limit is none. devices are
+// the indices of its ports; ports that come later are not limited before the next call. It waits for no other method:
+// to end what floods the kernel must not have to wait for a pass.
 func (f *Fabric) Pace(id model.ID, devices []int, rate int) error {
 	f.pacing.Lock()
 	defer f.pacing.Unlock()
@@ -61,7 +61,7 @@ func (f *Fabric) Pace(id model.ID, devices []int, rate int) error {
 	return nil
 }
 
-// paceOf are the flags that pacing gives a port.
+// paceOf are the flags that pacing sets on a port.
 func (f *Fabric) paceOf(port model.PortID) uint32 {
 	f.pacing.Lock()
 	defer f.pacing.Unlock()

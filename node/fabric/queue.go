@@ -10,10 +10,10 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// What comes in at a router passes the queue of its link first, and then the router. Where the data path forwards for
-// the router, the queue must therefore end in the data path and not in the router's own stack: such a port's queue is
-// that of a pair of devices of its own, at whose second end the look-up begins. It keeps the same rate as the port's
-// own would, and when the router is steered to its own stack again, the port's own takes over.
+// What comes in at a router first passes the queue of its link, and then the router. If the data path forwards for the
+// router, the queue must end in the data path and not in the router's own stack. So the port's queue is then at a pair
+// of devices of its own, and the look-up begins at the second of them. This queue has the same rate as the port's own.
+// When the router is steered to its own stack again, the port's own queue takes over.
 
 const queueName = "polyplane queue"
 
@@ -25,13 +25,13 @@ func (f *Fabric) queueDevices(slot uint32) (in, out string) {
 
 func (f *Fabric) queueAlias() string { return f.dirs.AliasPrefix() + "queue " }
 
-// queueAliasOf says whose queue it is, and is no port's alias.
+// queueAliasOf is an alias that says whose queue it is, and that no port has.
 func (f *Fabric) queueAliasOf(id model.PortID) string {
 	return f.queueAlias() + id.Network + " " + id.Element + " " + id.Interface
 }
 
-// queuesApart gives ports of routers that the data path forwards for their queues, before packets are sent through
-// them, and tells which ports have one.
+// queuesApart gives queues of this kind to ports of routers that the data path forwards for, before packets are sent
+// through them. It returns which ports have one.
 func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 	var lanes []lane
 	var owners []*want
@@ -49,7 +49,7 @@ func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 			continue
 		}
 		rated := atomic.LoadUint32(&p.pipe.Ports[w.slot].Flags)&pipeline.Rated != 0
-		// while the kernel exchanges its queue, a device loses what is sent through it
+		// while the kernel replaces its queue, a device loses what is sent through it
 		if has && rated && is.Netem() != queue.Netem() {
 			p.past[w.slot] += is.Drops
 			atomic.AndUint32(&p.pipe.Ports[w.slot].Flags, ^uint32(pipeline.Rated))
@@ -84,7 +84,7 @@ func (p *pass) queuesApart() (apart map[uint32]bool, err error) {
 	return apart, nil
 }
 
-// leaveQueues removes the devices of queues that nothing has been sent through since the last pass.
+// leaveQueues removes the devices of queues through which nothing was sent since the last pass.
 func (p *pass) leaveQueues() error {
 	inUse := map[int]bool{}
 	for i := range p.wants {
@@ -95,7 +95,7 @@ func (p *pass) leaveQueues() error {
 			continue
 		}
 		inUse[index] = true
-		if w.flags&pipeline.Rated == 0 { // enter has said so: the next pass removes it
+		if w.flags&pipeline.Rated == 0 { // enter has written that they are not used; the next pass removes them
 			p.past[w.slot] += p.kernel.Queues[index].Drops
 			atomic.StoreUint64(at, 0)
 		}

@@ -13,8 +13,11 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// A link's bandwidth is kept by a queue at the egress of the port where the link ends. Frames are handed to it by
-// bpf_redirect; those of links without bandwidth go straight to the element's end and pass no queue.
+// A queue at the egress of the port where a link ends keeps the link's bandwidth. Frames get into it by bpf_redirect.
+// Those of links without a bandwidth go straight to the element's end and pass no queue. The kernel counts Ethernet
+// frames, and a GSO packet as its segments, while a bandwidth counts IP packets. So the queue's rate is higher than the
+// bandwidth, by as much as frames of the link's MTU are longer than their packets. UDP that is offered in large
+// datagrams then arrives at the stated rate within 3 %, whether one counts payload, packets or frames.
 //
 // The kernel counts Ethernet frames; a GSO packet counts as its segments. Bandwidth counts IP packets: the rate is
 // larger by what frames of the link's MTU are longer than their packets. So UDP that is offered in large datagrams
@@ -22,29 +25,29 @@ import (
 const (
 	etherHeader = 14
 
-	// burstTime is what may pass at once after a pause, and so how long the machine may be late before bandwidth is
-	// wasted. In a second's measurement it is one per cent.
+	// burstTime: so much time's worth of packets may pass at once after a pause. The machine may be this late before
+	// bandwidth is lost. It is one per cent of a measurement of one second.
 	burstTime  = 10 * time.Millisecond
 	burstBytes = 4 << 20
-	// queueTime is how long a packet waits at most at rates between those where the other two limits hold: a queue has
-	// at least queueFrames of the largest frames, so that several TCP connections find room, and at most queueBytes of
-	// the kernel's memory.
+	// queueTime is the longest that a packet waits, at rates where the other two bounds do not apply: a queue holds at
+	// least queueFrames of the largest frames, so that several TCP connections find room, and at most queueBytes of the
+	// kernel's memory.
 	queueTime   = 50 * time.Millisecond
 	queueFrames = 64
 	queueBytes  = 4 << 20
 
-	// A netem bounds frames, not bytes, and those on their way through the delay are among them: as many as the rate
-	// allows of the smallest. Beside them queueTime's wait, reckoned with frames of a middle size.
+	// A netem bounds frames instead of bytes, and counts those that it is delaying. So it has room for as many of the
+	// smallest frames as the rate allows in the delay, and for queueTime's worth of frames of a middle size.
 	smallFrame  = 60
 	middleFrame = 256
 	maxFrames   = 100_000
 
-	// exchangeTime is far more than a program that read a port's flags takes to its end.
+	// exchangeTime is much longer than a program that has read a port's flags runs on.
 	exchangeTime = 10 * time.Millisecond
 )
 
-// queueFor is the queue that keeps the shape, none when there is nothing to keep but loss. mtu is the link's. With
-// netem it is a netem also where a TBF would do.
+// queueFor returns the queue that keeps the shape, or none if there is nothing to keep but loss. mtu is the link's. If
+// the shape needs a netem, that also keeps the bandwidth, where otherwise a TBF would.
 func queueFor(s model.Shape, mtu int, netem bool) (q linux.Queue, needed bool) {
 	mtu = max(mtu, 68) // RFC 791: no link carries less
 	frame := uint64(mtu + etherHeader)
@@ -70,7 +73,7 @@ func queueFor(s model.Shape, mtu int, netem bool) (q linux.Queue, needed bool) {
 	return q, true
 }
 
-// shapeOf is the opposite, of what was read from the kernel.
+// shapeOf does the opposite, for a queue that was read from the kernel.
 func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
 	mtu = max(mtu, 68)
 	return model.Shape{Bandwidth: model.Bandwidth(math.Round(float64(q.Rate) * 8 * float64(mtu) / float64(mtu+
@@ -78,8 +81,8 @@ func shapeOf(q linux.Queue, mtu int, loss uint32) model.Shape {
 		Delay: model.Duration(q.Delay), Jitter: model.Duration(q.Jitter), Loss: pipeline.ShareOf(loss)}
 }
 
-// queues gives the ports the queues that their links' shapes need, before packets are sent through them, and takes
-// those away that nothing has been sent through since the last pass.
+// queues gives the ports the queues that their links' shapes need, before packets are sent through them. It removes
+// queues through which nothing was sent since the last pass.
 func (p *pass) queues() error {
 	apart, err := p.queuesApart()
 	if err != nil {
@@ -95,7 +98,7 @@ func (p *pass) queues() error {
 			continue
 		}
 		is, has := p.kernel.Queues[d.index]
-		// A netem stays while there is a bandwidth: what waits in it would be lost with it.
+		// A netem stays as long as there is a bandwidth: what waits in it would be lost with it.
 		wanted, needed := queueFor(w.port.Shape, d.mtu, has && is.Netem())
 		needed = needed && !apart[w.slot]
 		if needed {
@@ -106,7 +109,7 @@ func (p *pass) queues() error {
 		case needed && has && is.Same(wanted):
 		case needed && has && is.Netem() != wanted.Netem():
 			p.past[w.slot] += is.Drops
-			if d.straight() { // while the kernel exchanges its queue, a device loses what is sent through it
+			if d.straight() { // while the kernel replaces its queue, a device loses what is sent through it
 				atomic.AndUint32(&p.pipe.Ports[w.slot].Flags, ^uint32(pipeline.Queue))
 				exchanged = true
 			}
@@ -148,7 +151,7 @@ func (p *pass) queues() error {
 	return nil
 }
 
-// queued adds what found the ports' queues full to their drops.
+// queued adds to the drops of ports what found their queues full.
 func (f *Fabric) queued(all map[model.PortID]Counters) error {
 	var found linux.Qdiscs
 	var err error
@@ -181,5 +184,5 @@ func (f *Fabric) queued(all map[model.PortID]Counters) error {
 	return nil
 }
 
-// OverBandwidth is the reason of drops of packets that found the queue of their link's bandwidth full.
+// OverBandwidth is the reason for drops of packets that found the queue of their link's bandwidth full.
 const OverBandwidth = "more than the link's bandwidth"

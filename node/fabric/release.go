@@ -8,11 +8,10 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// ReleaseEdges gives real devices back that are edges of a node: it takes the fabric's filter off all devices of the
-// network namespace that the calling thread is in, and ends their receiving of frames to every address. It needs
-// nothing of what the node keeps in files, and nothing being there is no error. The devices of slices' and ports'
-// queues go with them, and the programs in drivers; what tells which offloads these had is in a file, and they get them
-// back if it is there.
+// ReleaseEdges gives real devices back that are edges of a node. It detaches the fabric's filter from all devices of
+// the calling thread's network namespace, and ends their receiving of frames to every address. It needs none of the
+// node's files, and it is no error if there is nothing to release. The devices of slices' and ports' queues are removed
+// as well, and programs in drivers. If the file that says which offloads devices had is there, they get them back.
 func ReleaseEdges(dirs instance.NodeDirs) error {
 	c, err := linux.DialRtnetlink()
 	if err != nil {

@@ -20,16 +20,15 @@ type SampledFrame struct {
 // Sample is what passed a port from a moment on.
 type Sample struct {
 	Frames []SampledFrame
-	// Span is for how long Frames are all that passed: a sample that is full ends early.
+	// Span is the time in which Frames are everything that passed. A sample that becomes full ends early.
 	Span time.Duration
 }
 
-// sampled is how many frames a sample of a port has at most.
+// sampled is how many frames a sample of a port contains at most.
 const sampled = queued
 
-// Sample shows what passes ports, both ways, for some time, or until so many frames have been seen that there is no
-// room for more: a port that is busy costs no more than one that is not. Ports that the fabric does not have are left
-// out.
+// Sample shows what passes ports in both directions, for some time, or until there is no room for more frames. So a
+// busy port costs no more than another. It leaves out ports that the fabric does not have.
 func (f *Fabric) Sample(ctx context.Context, ports []model.PortID, span time.Duration,
 	snaplen int) (map[model.PortID]Sample, error) {
 	captures := make(map[model.PortID]*capture, len(ports))

@@ -10,10 +10,11 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 )
 
-// A slice's bandwidth caps what all ports of its network on this node send into the underlay and the edges together.
-// Such packets first pass a pair of veth devices of the network's own, whose first end has a queue like a rated link's;
-// the program at the second end sends them on, by the mark that says whose they are. A pair of devices costs other
-// networks nothing, and can be made, changed and removed without touching a device that carries others' packets.
+// A slice's bandwidth bounds what all ports of its network on this node send into the underlay and the edges together.
+// Such packets first pass a pair of veth devices of the network. The first end has a queue like that of a link with a
+// bandwidth. The program at the second end sends packets on by their mark, which says to which port they belong. A pair
+// of devices costs other networks nothing, and can be made, changed and removed without touching a device that carries
+// others' packets.
 
 const shaperName = "polyplane slice"
 
@@ -26,10 +27,10 @@ func (f *Fabric) shaperDevices(network string) (in, out string) {
 
 func (f *Fabric) shaperAlias() string { return f.dirs.AliasPrefix() + "slice " }
 
-// shapers gives every network with a cap its devices, has its ports use them, and removes those that none has used
-// since the last pass.
+// shapers gives every network with a bandwidth its devices, makes its ports use them, and removes devices that nothing
+// has used since the last pass.
 func (p *pass) shapers() error {
-	mtu := map[string]int{} // the largest of what leaves the node, by network
+	mtu := map[string]int{} // the largest MTU of what leaves the node, by network
 	for i := range p.wants {
 		w := &p.wants[i]
 		if network := w.port.ID.Network; p.state.Slices[network] > 0 && w.leaves() {
@@ -79,12 +80,12 @@ func (p *pass) shapers() error {
 	return errors.Join(append(errs, p.removeShapers(p.kernel, inUse))...)
 }
 
-// leaves tells that what the port sends goes off the node.
+// leaves returns whether what the port sends leaves the node.
 func (w *want) leaves() bool {
 	return w.link.Kind() == pipeline.Tunnel || w.link.Kind() == pipeline.Edge
 }
 
-// removeShapers removes the devices of slices that nothing uses and nothing waits in; all when inUse is nil.
+// removeShapers removes devices of slices that nothing uses and nothing waits in; all of them if inUse is nil.
 func (f *Fabric) removeShapers(k kernel, inUse map[int]bool) error {
 	return f.removeLanes(k, "qa", f.shaperAlias(), inUse)
 }

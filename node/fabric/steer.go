@@ -18,22 +18,22 @@ import (
 // Off says which packets that come in at an interface are not forwarded by the data path.
 type Off struct{ IPv4, IPv6 bool }
 
-// Forwarded counts what the data path did with packets of a router since it got its number. Packets are as Counters
-// has them.
+// Forwarded counts what the data path did with packets of a router since the router got its number. Packets are counted
+// as in Counters.
 type Forwarded struct {
-	Packets, Bytes uint64            // forwarded by the data path or the companion, by way of all its ports
-	Companion      uint64            // of these packets, those that the companion or the devices got
-	Driver         uint64            // of these packets, those that took the driver's hook
+	Packets, Bytes uint64            // forwarded by the data path or the companion, through all of its ports
+	Companion      uint64            // the part of these that the companion or the devices got
+	Driver         uint64            // the part of these that took the driver's hook
 	Blackholed     uint64            // dropped because the route says so
-	Refused        uint64            // that the guest would have got, beyond the network's punts a second
+	Refused        uint64            // packets for the guest that were beyond the network's punts a second
 	Punted         map[string]uint64 // given to the guest, by reason
 }
 
 // steered is what the fabric knows of an element that has a number.
 type steered struct {
-	forward.Steering // as State said last, or an earlier process left it
+	forward.Steering // what State said last, or what an earlier process left
 	number           int
-	kept             bool   // a plane fills the tables with the number: it is the element's until Leave
+	kept             bool   // a plane fills the tables with this number, which belongs to the element until Leave
 	on               uint32 // pipeline.ToGuest, …
 	off              map[string]Off
 }
@@ -49,8 +49,8 @@ func (f *Fabric) Tables() *pipeline.FIB {
 	return f.pipe.FIB
 }
 
-// Ports gives the numbers by which the data path knows the ports, also before they are there: the next Apply must name
-// them, or the numbers are others' again.
+// Ports returns the numbers by which the data path knows the ports, even before these exist. The next Apply must name
+// the ports, or the numbers become free again.
 func (f *Fabric) Ports(ids []model.PortID) (map[model.PortID]uint32, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +71,7 @@ func (f *Fabric) Ports(ids []model.PortID) (map[model.PortID]uint32, error) {
 	return numbers, nil
 }
 
-// Router gives the number of an element's forwarding tables (pipeline.Table), which whoever fills them keeps until
+// Router returns the number of an element's forwarding tables (pipeline.Table). Whoever fills them keeps it until
 // Leave. Its counters begin at zero.
 func (f *Fabric) Router(id model.ID) (int, error) {
 	f.mu.Lock()
@@ -112,8 +112,8 @@ func (f *Fabric) numbered(id model.ID) (*steered, error) {
 		"moment ago", id, pipeline.MaxRouters)
 }
 
-// numberRest is how long a router's number is nobody's: far longer than a run of the programs takes, which may have
-// read it from a port just before.
+// numberRest is how long a router's number stays unused after it became free. A run of the programs that read it from a
+// port just before is long over by then.
 const numberRest = time.Second
 
 func routerName(id model.ID) [16]uint8 {
@@ -121,7 +121,7 @@ func routerName(id model.ID) [16]uint8 {
 	return [16]uint8(h[:16])
 }
 
-// Leave says that nobody fills an element's tables any more. Packets that are still forwarded by them go to the guest.
+// Leave says that nobody fills an element's tables any more. Packets that they would still forward go to the guest.
 func (f *Fabric) Leave(id model.ID) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,9 +136,9 @@ func (f *Fabric) Leave(id model.ID) error {
 	return nil
 }
 
-// Restrict says at which interfaces packets come in for the guest only, of one family or both, although the element's
-// tables forward. It counts from now on, whoever is steered to these tables when; so whoever fills them need not wait
-// for an Apply to have them used no more.
+// Restrict says which packets, by interface and family, are for the guest only although the element's tables forward.
+// It holds from now on, whenever the element is steered to these tables. So whoever fills them need not wait for an
+// Apply before they are no longer used.
 func (f *Fabric) Restrict(id model.ID, off map[string]Off) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -156,8 +156,8 @@ func (f *Fabric) Restrict(id model.ID, off map[string]Off) error {
 	return nil
 }
 
-// toGuest gives all of an element's packets to its own stack, by one store. A number that nobody fills tables for is
-// free then.
+// toGuest gives all of an element's packets to its own stack, by a single store. If nobody fills the tables with its
+// number, the number is free then.
 func (f *Fabric) toGuest(id model.ID, is *steered) {
 	if is.on != pipeline.ToGuest {
 		atomic.StoreUint32(&f.pipe.Routers[is.number].On, pipeline.ToGuest)
@@ -172,8 +172,8 @@ func (f *Fabric) toGuest(id model.ID, is *steered) {
 	}
 }
 
-// steer finds who is to be steered in another way than before. Who goes to the guest does so at once; the others have
-// their queues made first, and go with turn.
+// steer finds the elements that are to be steered differently. What goes to the guest does so at once. For the others,
+// queues are made first, and turn comes later.
 func (p *pass) steer() {
 	p.turned = map[model.ID]*steered{}
 	for id, s := range p.state.Steering {
@@ -205,8 +205,8 @@ func (p *pass) steer() {
 	}
 }
 
-// turn has packets go where steering says, for all ports of an element by one store, and puts right what was altered.
-// Devices are named before packets are handed to them, and forgotten after.
+// turn makes packets go where steering says, for all ports of an element by a single store, and repairs what was
+// altered. It names devices before packets are handed to them, and forgets them afterwards.
 func (p *pass) turn() {
 	name := func(devices bool) {
 		for port, slot := range p.slots {
@@ -235,7 +235,7 @@ func (p *pass) turn() {
 	p.report.Steered = true
 }
 
-// flagPorts writes what steering says into the flags of the element's ports.
+// flagPorts writes the flags that follow from steering into the entries of the element's ports.
 func (f *Fabric) flagPorts(id model.ID) {
 	for port, slot := range f.slots {
 		if port.ID == id {
@@ -253,7 +253,7 @@ func (f *Fabric) flagPort(port model.PortID, slot uint32) {
 const keptFlags = pipeline.Down | pipeline.Queue | pipeline.XDP | pipeline.TC | pipeline.Metered | pipeline.Rated |
 	pipeline.Cut | pipeline.Paced | pipeline.Trunk | pipeline.Copies
 
-// steeringOf are the flags that steering gives a port.
+// steeringOf are the flags that steering sets on a port.
 func (f *Fabric) steeringOf(port model.PortID) uint32 {
 	s := f.steered[port.ID]
 	if s == nil || s.on == pipeline.ToGuest {
@@ -270,24 +270,24 @@ func (f *Fabric) steeringOf(port model.PortID) uint32 {
 	return flags
 }
 
-// FlowSeed is where the hash begins that chooses among an element's next hops.
+// FlowSeed is the initial value of the hash that chooses among an element's next hops.
 func FlowSeed(id model.ID) uint32 {
 	name := routerName(id)
 	return binary.LittleEndian.Uint32(name[:])
 }
 
-// Steered tells which elements have a number, and how they are steered.
+// Steered returns which elements have a number, and how they are steered.
 func (f *Fabric) Steered() map[model.ID]forward.Steering {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := make(map[model.ID]forward.Steering, len(f.steered))
 	for id, s := range f.steered {
-		all[id] = s.Steering // whose map is never changed, only replaced
+		all[id] = s.Steering // the map itself is never changed, only replaced
 	}
 	return all
 }
 
-// rememberSteering reads from the tables how an earlier process steered, and frees numbers that no port tells of.
+// rememberSteering reads from the tables how an earlier process steered, and frees numbers that no port uses.
 func (f *Fabric) rememberSteering() {
 	for port, slot := range f.slots {
 		flags := atomic.LoadUint32(&f.pipe.Ports[slot].Flags)
@@ -322,7 +322,7 @@ func (f *Fabric) rememberSteering() {
 	}
 }
 
-// Forwarded reads what the data path forwarded, of all elements that have a number.
+// Forwarded reads what the data path forwarded, for all elements that have a number.
 func (f *Fabric) Forwarded(ctx context.Context) (map[model.ID]Forwarded, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -367,7 +367,7 @@ func (f *Fabric) Forwarded(ctx context.Context) (map[model.ID]Forwarded, error) 
 
 var errNoSlot = fmt.Errorf("the fabric of a node holds %d ports, and all are taken", pipeline.MaxPorts)
 
-// takeSlots gives slots to ports that have none, with counters at zero, and tells for which there was none left.
+// takeSlots gives slots with counters at zero to ports that have none. It returns the ports for which no slot was left.
 func (f *Fabric) takeSlots(ports []model.PortID) (refused []model.PortID, err error) {
 	var keys []pipeline.IdentityKey
 	var values []pipeline.Identity
@@ -404,7 +404,7 @@ func (f *Fabric) takeSlots(ports []model.PortID) (refused []model.PortID, err er
 		return refused, nil
 	}
 	for _, slot := range slots {
-		f.pipe.NextGeneration(slot) // before anything says that it is the port's
+		f.pipe.NextGeneration(slot) // before anything says that it belongs to the port
 	}
 	err = errors.Join(pipeline.Zero[pipeline.TrafficCount](f.pipe.Traffic, slots),
 		pipeline.Zero[pipeline.DropCount](f.pipe.Drops, slots))

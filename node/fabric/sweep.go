@@ -38,7 +38,7 @@ func (p *pass) sweep() error {
 		remove(p.pipe.Edges, edges)); err != nil {
 		return err
 	}
-	for i := 1; i < len(p.pipe.Peers); i++ { // of spoilt entries several may have one address
+	for i := 1; i < len(p.pipe.Peers); i++ { // if entries are spoilt, several may have the same address
 		if !peers[uint32(i)] {
 			set32(&p.pipe.Peers[i].Family, 0)
 		}
@@ -56,8 +56,8 @@ func (p *pass) sweep() error {
 	return err
 }
 
-// clear empties slots that are nobody's: an earlier process may have left something there, or something else spoilt
-// them.
+// clear empties slots that belong to nobody: an earlier process may have left something there, or something else has
+// spoilt them.
 func (p *pass) clear() {
 	taken := make(map[uint32]bool, len(p.slots))
 	for _, slot := range p.slots {
@@ -109,8 +109,8 @@ func remove[K comparable](m *ebpf.Map, wanted map[K]bool) error {
 	return nil
 }
 
-// restSlots ends the rest of slots that no run of the programs can tell of any more, which read them just before they
-// became free. What waits in queues is told apart by the slot's generation, however long it waits.
+// restSlots lets slots be used again when no run of the programs can still use what it read before they became free.
+// What waits in queues is recognised by the slot's generation, however long it waits.
 func (p *pass) restSlots() {
 	for slot, since := range p.resting {
 		if time.Since(since) >= numberRest {

@@ -24,7 +24,7 @@ const (
 	xdpNative      = 1 << 2 // XDP_FLAGS_DRV_MODE: the driver's hook, or an error
 )
 
-// setXDP appends the request that puts a program into a device's driver; none with -1.
+// setXDP appends the request that attaches a program to a device's driver, or detaches it with -1.
 func setXDP(b *linux.Batch, index, program int, flags uint32) {
 	b.Request(unix.RTM_SETLINK, 0)
 	b.Link(index, 0, 0)
@@ -34,7 +34,7 @@ func setXDP(b *linux.Batch, index, program int, flags uint32) {
 	b.End()
 }
 
-// attachXDP puts a program into a device's driver, in the place of one of ours that is there.
+// attachXDP attaches a program to a device's driver, and replaces one of ours that is there.
 func (f *Fabric) attachXDP(d device, program *ebpf.Program) (changed bool, err error) {
 	info, err := program.Info()
 	if err != nil {
@@ -55,7 +55,7 @@ func (f *Fabric) attachXDP(d device, program *ebpf.Program) (changed bool, err e
 	return true, nil
 }
 
-// detachXDP takes the program out of a device's driver.
+// detachXDP detaches the program from a device's driver.
 func (f *Fabric) detachXDP(d device) error {
 	var b linux.Batch
 	setXDP(&b, d.index, -1, xdpNative)
@@ -65,7 +65,7 @@ func (f *Fabric) detachXDP(d device) error {
 	return nil
 }
 
-// ours tells whether the program in a real device's driver is this node's.
+// ours returns whether the program in a real device's driver belongs to this node.
 func (f *Fabric) ours(d device) bool {
 	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(d.xdp))
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *Fabric) ours(d device) bool {
 	return err == nil && info.Name == pipeline.WireName(f.dirs.BPF())
 }
 
-// What is noted in Driver.Restore: what a device had before.
+// What Driver.Restore keeps: the settings that a device had before.
 const (
 	hadChecksum = 1 << 0
 	hadTxVLAN   = 1 << 1
@@ -84,7 +84,7 @@ const (
 	hadNoGRO    = 1 << 3
 )
 
-// ready gives a device the offloads that suit XDP, and notes first what it had.
+// ready sets the offloads of a device so that they suit XDP, and first notes what they were.
 func (p *pass) ready(c *linux.Rtnetlink, name string, index uint32, suit func(*linux.Offloads)) error {
 	is, err := c.Offloads(name)
 	if err != nil {
@@ -140,7 +140,7 @@ func restore(c *linux.Rtnetlink, name string, had uint32) error {
 	return c.SetOffloads(name, to)
 }
 
-// inside calls f with a connection to an element's namespace and the name that the port's other end has there.
+// inside calls f with a connection to an element's namespace, and the name of the port's other end there.
 func (f *Fabric) inside(id model.ID, d device, call func(c *linux.Rtnetlink, name string) error) error {
 	if !d.straight() {
 		return fmt.Errorf("%s is no veth whose other end is in the element", d.name)
@@ -164,8 +164,9 @@ func (f *Fabric) inside(id model.ID, d device, call func(c *linux.Rtnetlink, nam
 	})
 }
 
-// hookPorts puts the ports' program into the drivers of those that shall use that hook, before any frame is sent to
-// them that way. Before that the elements' ends leave no checksum and no tag to be filled in, and receive by NAPI.
+// hookPorts attaches the ports' program to the drivers of ports that are to use that hook, before any frame is sent to
+// them that way. Before that it sets up the elements' ends: they leave no checksum and no tag to be filled in, and
+// receive by NAPI.
 func (p *pass) hookPorts() error {
 	for i := range p.wants {
 		w := &p.wants[i]
@@ -196,7 +197,7 @@ func (p *pass) hookPorts() error {
 	return nil
 }
 
-// unhook takes programs out of drivers that shall not have them any more, after the last frame was sent that way, and
+// unhook detaches programs from drivers that are no longer to have them, after the last frame was sent that way, and
 // gives the devices their offloads back.
 func (p *pass) unhook() error {
 	byIndex := make(map[uint32]*want, len(p.wants))
