@@ -140,6 +140,10 @@ func takeOver(d instance.Dirs, polite time.Duration) (*lock, bool, error) {
 	}
 }
 
+// killed is how long a killed process has to be gone. It may have to come out of the kernel first, and on a machine with
+// hundreds of busy processes and little free memory that took more than ten seconds.
+const killed = 2 * time.Minute
+
 // end ends a process and returns when it has ended.
 func end(pid int, polite time.Duration) error {
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -153,7 +157,7 @@ func end(pid int, polite time.Duration) error {
 	for _, s := range []struct {
 		signal unix.Signal
 		wait   time.Duration
-	}{{unix.SIGTERM, polite}, {unix.SIGKILL, 10 * time.Second}} {
+	}{{unix.SIGTERM, polite}, {unix.SIGKILL, killed}} {
 		if err := unix.PidfdSendSignal(fd, s.signal, nil, 0); err != nil {
 			if errors.Is(err, unix.ESRCH) {
 				return nil
