@@ -1,4 +1,4 @@
-// Package linux is narrow calls to the kernel: route netlink in batches, queueing disciplines and filters, tunnel
+// Package linux makes narrow calls to the kernel: route netlink in batches, queueing disciplines and filters, tunnel
 // devices, namespaces.
 package linux
 
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rtnetlink is a route netlink connection (rtnetlink(7)) made for many requests at once: they go to the kernel several
-// hundred a system call, and only errors come back. It may be used by several goroutines. It speaks to the network
-// namespace that the thread was in when DialRtnetlink was called, whichever thread uses it later.
+// Rtnetlink is a route netlink connection (rtnetlink(7)) for many requests at once. It sends several hundred of them
+// with one system call, and the kernel answers only with errors. It may be used by several goroutines. It speaks to the
+// network namespace that the thread was in when DialRtnetlink was called, whichever thread uses it later.
 type Rtnetlink struct {
 	mu   sync.Mutex
 	fd   int
@@ -24,8 +24,8 @@ type Rtnetlink struct {
 	buf  []byte
 }
 
-// Limits of one sendmsg. The kernel works on all of its requests before the call returns, and error answers wait in the
-// receive buffer meanwhile: at about 1 KiB of memory each all of them fit.
+// Limits of one sendmsg. The kernel carries out all of its requests before the call returns. Meanwhile errors wait in
+// the receive buffer, which has room for all of them at about 1 KiB of memory each.
 const (
 	batchMessages = 512
 	batchBytes    = 256 << 10
@@ -33,10 +33,11 @@ const (
 	receiveBytes  = 64 << 10
 )
 
-// ErrDumpInterrupted is returned by Dump when the kernel's tables changed while they were read: ask again.
+// ErrDumpInterrupted is returned by Dump if the kernel's tables changed while they were read. The caller has to ask
+// again.
 var ErrDumpInterrupted = errors.New("the kernel's tables changed while they were read")
 
-// ErrEnough is what a caller of Dump returns when the rest is of no use to it.
+// ErrEnough is what a callback of Dump returns when it does not need the rest.
 var ErrEnough = errors.New("the rest is not wanted")
 
 // DialRtnetlink opens a connection in the calling thread's network namespace.
@@ -230,8 +231,8 @@ func (b *Batch) end(i int) int {
 	return len(b.buf)
 }
 
-// exchange sends the requests first ≤ i < end and reads their answers. Only the last asks for an acknowledgement: the
-// kernel answers in order and speaks up about every error, so silence before it is success.
+// exchange sends the requests first ≤ i < end and reads their answers. Only the last one asks for an acknowledgement.
+// The kernel answers in order and reports every error, so a request without an answer before that has succeeded.
 func (c *Rtnetlink) exchange(b *Batch, first, end int, fail func(int, error)) error {
 	base := c.seq + 1
 	for i := first; i < end; i++ {
@@ -331,7 +332,7 @@ func (c *Rtnetlink) send(data []byte) error {
 	}
 }
 
-// receive reads one datagram; the buffer grows when the kernel has more to say.
+// receive reads one datagram. The buffer grows if the datagram is longer.
 func (c *Rtnetlink) receive() ([]byte, error) {
 	for {
 		n, _, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_PEEK|unix.MSG_TRUNC)
@@ -388,7 +389,7 @@ func Messages(data []byte) iter.Seq2[uint16, []byte] {
 
 func align(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }
 
-// Uint32Of is the number that an attribute of four bytes has; zero for a shorter one.
+// Uint32Of is the number in an attribute of four bytes, or zero if it is shorter.
 func Uint32Of(v []byte) uint32 {
 	if len(v) < 4 {
 		return 0
@@ -396,7 +397,8 @@ func Uint32Of(v []byte) uint32 {
 	return binary.NativeEndian.Uint32(v)
 }
 
-// Attrs walks over the attributes in data: kind (without the nested flag) and value. A malformed rest is left out.
+// Attrs walks over the attributes in data, with their kind (without the nested flag) and value. It ends where the rest
+// is malformed.
 func Attrs(data []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(data) >= unix.SizeofRtAttr {

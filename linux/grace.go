@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Grace returns when every run of an eBPF program that had begun has ended; false if the context ends before.
+// Grace returns when every run of an eBPF program that had begun before the call has ended. It returns false if the
+// context ends first.
 func Grace(ctx context.Context) bool {
 	// MEMBARRIER_CMD_GLOBAL waits for an RCU grace period; kernels with nohz_full refuse it.
 	const global = 1

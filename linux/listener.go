@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Listener tells who listens on a TCP port, or has a socket bound to a UDP port, in the network namespace that fd
-// stands for: "sshd (process 12)", or "a process that cannot be told" where it is hidden; empty when nobody does.
+// Listener says who listens on a TCP port, or has a socket bound to a UDP port, in the network namespace that fd stands
+// for: "sshd (process 12)", or "a process that cannot be told" if that is hidden. It is empty if nobody does.
 func Listener(fd int, network string, port uint16) string {
 	inodes := map[string]bool{}
 	Inside(fd, func() error { //nolint:errcheck // then nobody is found
@@ -35,7 +35,7 @@ func Listener(fd int, network string, port uint16) string {
 	return "a process that cannot be told"
 }
 
-// bound are the inodes of a table's sockets that are bound to a port: of TCP those that listen.
+// bound are the inodes of the sockets in a table that are bound to a port; for TCP, of those that listen.
 func bound(table string, listening bool, port uint16) []string {
 	f, err := os.Open(table)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 const loopControl = "/dev/loop-control"
 
-// ProbeLoop tells why this machine cannot mount images, in words; nil when it can.
+// ProbeLoop says why this machine cannot mount images. It returns nil if it can.
 func ProbeLoop() error {
 	if _, err := os.Stat(loopControl); err != nil {
 		return fmt.Errorf("it has no loop devices (%s; CONFIG_BLK_DEV_LOOP, the module loop)", loopControl)
@@ -21,13 +21,13 @@ func ProbeLoop() error {
 	return nil
 }
 
-// LoopOf is the loop device that a file is attached to; empty when there is none. Whoever attached it to a second one
-// and mounted that, too, would destroy the file system in it.
+// LoopOf is the loop device that a file is attached to, or empty if there is none. Attaching it to a second one and
+// mounting that as well would destroy the file system.
 func LoopOf(image string) string {
 	if path, err := filepath.EvalSymlinks(image); err == nil { // the kernel tells it that way
 		image = path
 	}
-	const devices = "/sys/block" // Glob would look at each three times, and there are as many as elements
+	const devices = "/sys/block" // Glob would look at each of them three times, and there is one for each element
 	dir, err := os.Open(devices)
 	if err != nil {
 		return ""
@@ -46,9 +46,9 @@ func LoopOf(image string) string {
 	return ""
 }
 
-// MountImage mounts the ext4 file system in a file, by a loop device that goes by itself when it is unmounted. It reads
-// and writes past the page cache: the file system above has one of its own. Where the file is attached still, because
-// somebody holds what was mounted before, that is mounted again.
+// MountImage mounts the ext4 file system in a file, by a loop device that vanishes when it is unmounted. The device
+// bypasses the page cache, since the file system above has one of its own. If the file is still attached, because
+// somebody holds what was mounted before, that device is mounted again.
 func MountImage(image, dir string, flags uintptr, options string) error {
 	if device := LoopOf(image); device != "" {
 		err := unix.Mount(device, dir, "ext4", flags, options)
@@ -62,7 +62,7 @@ func MountImage(image, dir string, flags uintptr, options string) error {
 	return MountNewImage(image, dir, flags, options)
 }
 
-// MountNewImage does the same with a file that was just made, which nobody has attached yet.
+// MountNewImage does the same for a file that was just made and that nobody can have attached yet.
 func MountNewImage(image, dir string, flags uintptr, options string) error {
 	file, err := os.OpenFile(image, os.O_RDWR, 0)
 	if err != nil {
@@ -103,8 +103,8 @@ func MountNewImage(image, dir string, flags uintptr, options string) error {
 	}
 }
 
-// MountedLoop is the path of the loop device that is mounted at a directory, after it has been told to look anew how
-// large its file is.
+// MountedLoop is the path of the loop device that is mounted at a directory. It first makes the device read the size of
+// its file again.
 func MountedLoop(dir string) (string, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(dir, &s); err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monitor is a netlink connection for notifications, and for dumps among them. What a dump tells may be older than
-// notifications that come before it, by the time that a piece of it takes to be made. One goroutine may wait; any may
+// Monitor is a netlink connection for notifications, with dumps among them. A part of a dump may be older than
+// notifications that arrived before it, by the time that it took to make that part. One goroutine may wait; any may
 // read and send.
 type Monitor struct {
 	fd   int
@@ -20,7 +20,7 @@ type Monitor struct {
 	wake chan struct{} // there is something to read
 	seq  atomic.Uint32
 
-	reading  sync.Mutex // guards the four below: somebody may read while another waits
+	reading  sync.Mutex // guards the four below: one goroutine may read while another waits
 	from     unix.RawSockaddrNetlink
 	fromSize uint32
 	overrun  bool // not reported yet
@@ -29,12 +29,12 @@ type Monitor struct {
 	interrupted atomic.Pointer[chan struct{}] // closed by Interrupt
 }
 
-// MonitorDatagram is the longest datagram that a Monitor takes in, in bytes. Dumps keep to 32 KiB; a notification is
-// one object.
+// MonitorDatagram is the longest datagram that a Monitor receives, in bytes. Dumps use at most 32 KiB, and a
+// notification is about one object.
 const MonitorDatagram = 64 << 10
 
 // DialMonitor opens a connection in the calling thread's network namespace that gets the notifications of these groups
-// (RTNLGRP_*). buffer bytes of them, with what the kernel needs to keep them, may wait to be read.
+// (RTNLGRP_*). buffer is how many bytes of them may wait to be read, including what the kernel needs to keep them.
 func DialMonitor(buffer int, groups ...int) (*Monitor, error) {
 	return dialMonitor(unix.NETLINK_ROUTE, buffer, groups)
 }
@@ -87,13 +87,13 @@ func (m *Monitor) prepare(fd, buffer int, groups []int) error {
 	return nil
 }
 
-// Close closes the connection. Nobody may be waiting.
+// Close closes the connection. No goroutine may be waiting.
 func (m *Monitor) Close() error {
 	waiters.remove(m)
 	return unix.Close(m.fd)
 }
 
-// Interrupt has Wait answer os.ErrDeadlineExceeded, now and until Resume.
+// Interrupt makes Wait return os.ErrDeadlineExceeded, now and until Resume.
 func (m *Monitor) Interrupt() {
 	select {
 	case <-*m.interrupted.Load():
@@ -102,7 +102,7 @@ func (m *Monitor) Interrupt() {
 	}
 }
 
-// Resume ends Interrupt. The two may not be called at once.
+// Resume ends Interrupt. The two may not be called at the same time.
 func (m *Monitor) Resume() {
 	select {
 	case <-*m.interrupted.Load():
@@ -111,7 +111,7 @@ func (m *Monitor) Resume() {
 	}
 }
 
-// Dump sends the one request of b with NLM_F_DUMP. Its answer comes among what is read, with this number.
+// Dump sends the one request of b with NLM_F_DUMP. Its answer is among what Read returns, with this number.
 func (m *Monitor) Dump(b *Batch) (seq uint32, err error) {
 	if b.Len() != 1 {
 		panic("linux.Monitor.Dump: takes exactly one request")
@@ -133,15 +133,15 @@ func (m *Monitor) Dump(b *Batch) (seq uint32, err error) {
 	}
 }
 
-// Answers tells whether a message (its header) answers the request with this number.
+// Answers returns whether a message (its header) answers the request with this number.
 func (m *Monitor) Answers(header []byte, seq uint32) bool {
 	return m.Own(header) && binary.NativeEndian.Uint32(header[8:]) == seq
 }
 
-// Own tells whether a message (its header) answers any request of this connection.
+// Own returns whether a message (its header) answers any request of this connection.
 func (m *Monitor) Own(header []byte) bool { return binary.NativeEndian.Uint32(header[12:]) == m.port }
 
-// Wait returns when Read will have something to tell.
+// Wait returns when Read will return something.
 func (m *Monitor) Wait() error {
 	for {
 		select {
@@ -167,7 +167,7 @@ func (m *Monitor) Wait() error {
 	}
 }
 
-// peek tells whether Read has something to tell now.
+// peek returns whether Read has something to return now.
 func (m *Monitor) peek() (bool, unix.Errno) {
 	var first [1]byte
 	m.reading.Lock()
@@ -188,14 +188,14 @@ func (m *Monitor) peek() (bool, unix.Errno) {
 // Received tells of a Read.
 type Received struct {
 	Bytes   int
-	Overrun bool // messages were lost before, among, or after these
-	// Recovered says that after an overrun all that waited has been read, so that from here on the kernel tells all
-	// again.
+	Overrun bool // messages were lost before, among or after these
+	// Recovered says that after an overrun everything that waited has been read. From here on no notification is
+	// missing.
 	Recovered bool
 }
 
-// Read fills buf with whole datagrams, as many as there are and fit, without waiting. It appends to ends where each
-// ends. Messages that are not the kernel's are left out. buf must have room for MonitorDatagram at least.
+// Read fills buf with whole datagrams, as many as there are and fit, without waiting. It appends the end of each to
+// ends. It leaves out messages that are not from the kernel. buf must have room for at least MonitorDatagram.
 func (m *Monitor) Read(buf []byte, ends []int) (Received, []int, error) {
 	m.reading.Lock()
 	defer m.reading.Unlock()
@@ -223,8 +223,8 @@ func (m *Monitor) Read(buf []byte, ends []int) (Received, []int, error) {
 	return r, ends, nil
 }
 
-// receive reads one datagram without waiting and without allocating. A dump that ends, by what another thread sends, in
-// the moment in which this one would have it go on, is an error of the socket (EINVAL) that says nothing.
+// receive reads one datagram without waiting and without allocating. When another thread sends in the moment in which
+// this one makes the kernel continue a dump that has just ended, the socket reports EINVAL, which means nothing.
 func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (n int, errno unix.Errno) {
 	for range 16 {
 		m.fromSize = unix.SizeofSockaddrNetlink
@@ -239,8 +239,8 @@ func (m *Monitor) receive(fd int, buf []byte, flags uintptr) (n int, errno unix.
 	return n, errno
 }
 
-// waiters wakes the monitors that wait. A socket is armed for one wake-up only: whoever writes routes pays for waking,
-// and Go's own poller would be woken for each message, whether or not somebody waits for it.
+// waiters wakes the monitors that wait. A socket is armed for a single wake-up, because whoever changes routes pays for
+// waking. Go's own poller would be woken for each message, whether or not somebody waits for it.
 var waiters waiting
 
 type waiting struct {
@@ -284,7 +284,7 @@ func (w *waiting) arm(m *Monitor) error {
 	return nil
 }
 
-// run waits as long as the process lives: on one thread, for all.
+// run waits on behalf of all monitors, on one thread, as long as the process lives.
 func (w *waiting) run() {
 	events := make([]unix.EpollEvent, 64)
 	for {

@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offloads are what a device does for the stack, as far as XDP programs mind it.
+// Offloads are what a device does for the network stack, as far as it matters to XDP programs.
 type Offloads struct {
-	Checksum bool // packets are sent whose checksum is still to be filled in (ethtool's tx)
-	GRO      bool // with it a veth receives by NAPI, in rounds, instead of frame by frame
-	TxVLAN   bool // the tag of what is sent stands beside the frame instead of in it
+	Checksum bool // packets are sent before their checksum is filled in (ethtool's tx)
+	GRO      bool // with it a veth receives in rounds (NAPI) instead of frame by frame
+	TxVLAN   bool // the tag of a sent frame is kept beside the frame and not in it
 	RxVLAN   bool // so does that of what was received
 }
 
-// Commands of linux/ethtool.h that read; each has one that writes, with the next number.
+// Commands of linux/ethtool.h that read. The one that writes has the next number.
 const (
 	ethtoolGetChecksum = 0x16 // ETHTOOL_GTXCSUM
 	ethtoolGetFlags    = 0x25 // ETHTOOL_GFLAGS
@@ -59,7 +59,7 @@ func (c *Rtnetlink) Offloads(device string) (o Offloads, err error) {
 	return o, nil
 }
 
-// SetOffloads gives a device the offloads that it is to have, of which it has others.
+// SetOffloads changes the offloads of a device from what it has to what it is to have.
 func (c *Rtnetlink) SetOffloads(device string, to Offloads) error {
 	is, err := c.Offloads(device)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProbeDelay tells why this kernel cannot delay packets, in words that begin with "its kernel"; nil when it can. It
-// tries: a netem in a network namespace that goes again at once.
+// ProbeDelay says why this kernel cannot delay packets, in words that begin with "its kernel". It returns nil if it
+// can. To find out, it adds a netem in a network namespace that it then removes.
 func ProbeDelay() error {
 	done := make(chan error)
 	go func() {
@@ -41,7 +41,7 @@ func probeDelay() error {
 	return fmt.Errorf("its kernel %s refuses a netem: %w", release(), errs[0])
 }
 
-// release is the running kernel's, its first two numbers.
+// release is the first two numbers of the running kernel's version.
 func release() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

@@ -37,21 +37,22 @@ const (
 	tick = 64 // nanoseconds, of the kernel's packet scheduler
 )
 
-// Queue is what a device does with what it sends: a TBF (tc-tbf(8)), or, with a delay or Frames, a netem (tc-netem(8)),
-// which keeps the rate as well.
+// Queue is what a device does with what it sends. It is a TBF (tc-tbf(8)) or, with a delay or with Frames, a netem
+// (tc-netem(8)), which then keeps the rate as well.
 type Queue struct {
-	Rate   uint64 // bytes of Ethernet frames a second, without check sequence; 0: no rate, which needs a netem
+	// Bytes of Ethernet frames a second, without check sequence; 0 means no rate, which only a netem can do.
+	Rate   uint64
 	Burst  uint32 // TBF: bytes that may pass at once after a pause; a frame longer than that cannot pass at all
 	Bytes  uint32 // TBF: bytes that wait at most
 	Delay  time.Duration
 	Jitter time.Duration // the delay varies by so much, both ways
-	Frames uint32        // netem: frames that wait at most, those on their way included
+	Frames uint32        // netem: how many frames wait at most, including those that are being delayed
 }
 
-// Netem tells that the queue is a netem, which not all kernels have.
+// Netem tells that the queue is a netem. Not all kernels have that.
 func (q Queue) Netem() bool { return q.Frames > 0 || q.Delay > 0 || q.Jitter > 0 }
 
-// Same tells whether two queues do the same, as exactly as the kernel tells what one does.
+// Same returns whether two queues do the same, as precisely as the kernel describes them.
 func (q Queue) Same(o Queue) bool {
 	if max(q.Burst, o.Burst) > 0 && uint64(max(q.Burst, o.Burst))*1e9/max(1, min(q.Rate, o.Rate)) >= tick<<32 {
 		o.Burst = q.Burst // too long a time for the kernel to tell
@@ -68,15 +69,15 @@ func (q Queue) Same(o Queue) bool {
 type QueueInfo struct {
 	Queue
 	Packets    uint64 // sent; of GSO packets, their segments
-	Sent       uint64 // bytes, with the headers of those segments
+	Sent       uint64 // bytes, including the headers of the segments
 	Drops      uint64 // packets that found the queue full
-	Overlimits uint64 // times that a packet had to wait for the rate
+	Overlimits uint64 // how often a packet had to wait for the rate
 	Backlog    uint32 // bytes that wait now
 }
 
-// ReplaceQueue requests a queue for a device. Where it has one of the same kind, this one's figures are changed, and
-// what waits in it goes on waiting. Where it has none, frames that are sent through it meanwhile are lost: those that
-// go to its peer by other ways are not.
+// ReplaceQueue requests a queue for a device. If the device has one of the same kind, its parameters are changed, and
+// what waits in it stays there. If it has none, frames that are sent through it meanwhile are lost; frames that reach
+// its peer in other ways are not.
 func (b *Batch) ReplaceQueue(index int, q Queue) int {
 	handle := uint32(tbfHandle)
 	if q.Netem() {
@@ -103,7 +104,7 @@ func (b *Batch) RemoveQueue(index int, q Queue) int {
 	return i
 }
 
-// rate32 is the rate as 32-bit fields have it; they are not looked at where a 64-bit one stands beside them.
+// rate32 is the rate as a 32-bit field. The kernel ignores it if there is a 64-bit one as well.
 func rate32(rate uint64) uint32 { return uint32(min(rate, 1<<32-1)) }
 
 func (b *Batch) tbf(q Queue) {
@@ -135,7 +136,7 @@ func (b *Batch) netem(q Queue) {
 	b.Raw(options)
 	b.uint64(netemLatency64, uint64(q.Delay))
 	b.uint64(netemJitter64, uint64(q.Jitter))
-	// Without this attribute a rate that it has stays. No overheads, no cells.
+	// Without this attribute an existing rate stays. No overheads, no cells.
 	b.Attr(netemRate, append(order.AppendUint32(nil, rate32(q.Rate)), make([]byte, 12)...))
 	if q.Rate >= 1<<32 {
 		b.uint64(netemRate64, q.Rate)
@@ -147,7 +148,7 @@ func (b *Batch) uint64(kind uint16, v uint64) {
 	b.Attr(kind, binary.NativeEndian.AppendUint64(nil, v))
 }
 
-// parseQueue reads one of ours out of an RTM_NEWQDISC message's attributes.
+// parseQueue reads one of our queues from the attributes of an RTM_NEWQDISC message.
 func parseQueue(netem bool, attributes []byte) QueueInfo {
 	var q QueueInfo
 	for kind, value := range Attrs(attributes) {

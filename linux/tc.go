@@ -14,7 +14,7 @@ const (
 	clsactHandle    = 0xffff0000
 	ingressParent   = 0xfffffff2
 	egressParent    = 0xfffffff3
-	blockIndexMagic = 0xffffffff // in place of an interface index: the parent is a block's number
+	blockIndexMagic = 0xffffffff // stands for an interface index: the parent is a block's number
 
 	tcaKind         = 1
 	tcaOptions      = 2
@@ -27,10 +27,10 @@ const (
 	bpfActDirect = 1
 )
 
-// Attachment is where filters sit: the ingress of a device, or a block that many devices' clsact share.
+// Attachment is where filters are attached: the ingress of a device, or a block that the clsact of many devices share.
 type Attachment struct {
 	Index  int    // of the device
-	Block  uint32 // not zero: this block, and Index means nothing
+	Block  uint32 // not zero: this block, and Index has no meaning
 	Egress bool   // of the device instead of the ingress
 }
 
@@ -51,8 +51,8 @@ func (b *Batch) tcmsg(index int, handle, parent, info uint32) {
 	b.Raw(binary.NativeEndian.AppendUint32(m, info))
 }
 
-// AddClsact requests a clsact qdisc on a device that has no ingress qdisc. With a block number its ingress filters are
-// the block's, made when the first device joins.
+// AddClsact requests a clsact qdisc on a device that has no ingress qdisc. With a block number it uses the ingress
+// filters of that block, which is created with its first device.
 func (b *Batch) AddClsact(index int, block uint32) int {
 	i := b.Request(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
 	b.tcmsg(index, clsactHandle, clsactParent, 0)
@@ -83,8 +83,8 @@ func (b *Batch) filter(kind, flags uint16, at Attachment, handle, info uint32) i
 	return i
 }
 
-// ReplaceFilter requests a filter, in place of the one with the same priority and handle if there is one: packets see
-// the one or the other.
+// ReplaceFilter requests a filter. It replaces the one with the same priority and handle; every packet sees either the
+// old or the new one.
 func (b *Batch) ReplaceFilter(at Attachment, f Filter) int {
 	i := b.filter(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE, at, f.Handle, filterInfo(f.Priority))
 	b.String(tcaKind, "bpf")
@@ -114,7 +114,7 @@ type Ingress struct {
 	Block uint32 // shared ingress block, 0: none
 }
 
-// Qdiscs are the queueing disciplines of a namespace that the fabric has to do with, by interface index.
+// Qdiscs are the queueing disciplines of a namespace that concern the fabric, by interface index.
 type Qdiscs struct {
 	Ingress map[int]Ingress   // clsact and ingress
 	Queues  map[int]QueueInfo // made by ReplaceQueue
@@ -156,8 +156,8 @@ func (c *Rtnetlink) Qdiscs() (Qdiscs, error) {
 	return found, nil
 }
 
-// Filters lists the cls_bpf filters at a place; none when the device or block has no filters or does not exist.
-// Filters of other kinds are counted in others.
+// Filters lists the cls_bpf filters at a place. The list is empty if the device or block has none or does not exist.
+// others counts filters of other kinds.
 func (c *Rtnetlink) Filters(at Attachment) (filters []Filter, others int, err error) {
 	var b Batch
 	b.filter(unix.RTM_GETTFILTER, 0, at, 0, 0)

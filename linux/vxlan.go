@@ -17,11 +17,11 @@ const (
 	addrGenModeNone      = 1
 )
 
-// VXLAN is a VXLAN device (RFC 7348) in metadata mode: it takes every VNI, and for each packet out a program says the
-// VNI and the other end.
+// VXLAN is a VXLAN device (RFC 7348) in metadata mode. It accepts every VNI. For each packet that it sends, a program
+// says the VNI and the other end.
 type VXLAN struct {
 	Name string
-	MAC  net.HardwareAddr // given, so that nothing on the host chooses one
+	MAC  net.HardwareAddr // set, so that nothing on the host chooses one
 	MTU  int
 	Port uint16 // UDP
 }
@@ -45,8 +45,8 @@ func (b *Batch) AddVXLAN(v VXLAN) int {
 	return i
 }
 
-// Mark requests an alias (IFLA_IFALIAS) for a device, and that it gets no IPv6 addresses by itself. It must be down:
-// neither can be said when a device is made, and both come too late when it is up.
+// Mark requests an alias (IFLA_IFALIAS) for a device, and that the device gets no IPv6 address by itself. The device
+// must exist and be down: neither can be said when it is made, and both come too late when it is up.
 func (b *Batch) Mark(name, alias string) int {
 	i := b.Request(unix.RTM_SETLINK, 0)
 	b.Link(0, 0, 0)
@@ -60,7 +60,7 @@ func (b *Batch) Mark(name, alias string) int {
 	return i
 }
 
-// VXLANInfo is what a link dump's IFLA_INFO_DATA tells of a vxlan device.
+// VXLANInfo is the content of IFLA_INFO_DATA of a vxlan device in a dump of links.
 type VXLANInfo struct {
 	Metadata bool
 	Learning bool

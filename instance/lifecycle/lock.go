@@ -120,6 +120,7 @@ func (l *lock) release() {
 // takeOver ends the `up` that holds the lock – politely, then not – and takes the lock.
 func takeOver(d instance.Dirs, polite time.Duration) (*lock, bool, error) {
 	stopped := false
+	var odd time.Time // since when the lock names a process that does not have it
 	for {
 		l, err := acquire(d, "down")
 		var busy *BusyError
@@ -133,11 +134,43 @@ func takeOver(d instance.Dirs, polite time.Duration) (*lock, bool, error) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+		// It may have let go of the lock just now. But a number that never fits is one of another PID namespace, and here
+		// it is somebody else's.
+		if !hasOpen(busy.Holder.PID, d.Lock()) {
+			if odd.IsZero() {
+				odd = time.Now()
+			} else if time.Since(odd) > lastSteps {
+				return nil, stopped, fmt.Errorf("end polyplane '%s': process %d, which %s names, does not hold that "+
+					"lock; whoever does is in another PID namespace, such as a container's: end polyplane there",
+					d.Name, busy.Holder.PID, d.Lock())
+			}
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
 		if err := end(busy.Holder.PID, polite); err != nil {
 			return nil, stopped, err
 		}
 		stopped = true
 	}
+}
+
+// hasOpen returns whether a process has the file at path open.
+func hasOpen(pid int, path string) bool {
+	file, err := os.Stat(path)
+	if err != nil {
+		return false
+	}
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		if open, err := os.Stat(filepath.Join(dir, e.Name())); err == nil && os.SameFile(file, open) {
+			return true
+		}
+	}
+	return false
 }
 
 // killed is how long a killed process has to be gone. It may have to come out of the kernel first, and on a machine with

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// What a frame is, as far as its first bytes tell. Everything here is an enemy's word: nothing is read beyond what
-// there is, and nothing is concluded from an address about who sent it – that is the port's to say.
+// What a frame is, as far as its first bytes tell. An enemy may have written all of it. So nothing is read beyond the
+// data there is, and a source address does not say who sent the frame: the port says that.
 
 type flags uint8
 
@@ -27,15 +27,16 @@ type mac [6]byte
 type packet struct {
 	flags
 	from mac
-	// peer is whom the packet is about: the service that it is for, or – of accepts, refuses – that answers; the
-	// neighbour that is asked for, or answers.
+	// peer is whom the packet is about: the service that it is for or, with the flags accepts and refuses, that it
+	// comes from; or the neighbour that is asked for, or that answers.
 	peer netip.AddrPort
 }
 
-// is tells whether it has one of the flags.
+// is returns whether the packet has one of the flags.
 func (f flags) is(other flags) bool { return f&other != 0 }
 
-// parse looks into a frame of length bytes, of which data are the first: what the sample alone has cut is not wrong.
+// parse looks into a frame of length bytes, of which data are the first. That the sample has cut the frame does not
+// make it malformed.
 func parse(data []byte, length int) (p packet) {
 	if len(data) < 14 {
 		if length < 14 {
@@ -69,7 +70,7 @@ func parse(data []byte, length int) (p packet) {
 		p.ip6(rest, length)
 	case kind == 0x0806:
 		p.arp(rest, length)
-	case kind < 1536 && int(kind) > length: // IEEE 802.3: a length, of more than there is
+	case kind < 1536 && int(kind) > length: // IEEE 802.3: a length, and it is longer than the frame
 		p.flags |= broken
 	}
 	return p
@@ -130,7 +131,7 @@ func (p *packet) ip6(b []byte, length int) {
 		p.flags |= broken
 		return
 	}
-	// Extension headers are not followed: who hides behind them is not seen here.
+	// Extension headers are not followed. What is behind them is not seen here.
 	p.upper(b[6], b[40:], payload, netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])))
 }
 
@@ -141,7 +142,7 @@ const (
 	protoICMP6 = 58
 )
 
-// upper looks into what the IP packet carries, of length bytes.
+// upper looks into the payload of the IP packet, which has length bytes.
 func (p *packet) upper(proto byte, b []byte, length int, from, to netip.Addr) {
 	switch proto {
 	case protoTCP:
@@ -160,7 +161,7 @@ func (p *packet) upper(proto byte, b []byte, length int, from, to netip.Addr) {
 		case f&(syn|ack) == syn|ack:
 			p.flags |= accepts
 			p.peer = netip.AddrPortFrom(from, source)
-		case f&syn != 0, f&(fin|ack|rst) == fin, f == 0: // the last two: scans that try without beginning
+		case f&syn != 0, f&(fin|ack|rst) == fin, f == 0: // the last two: scans that do not begin a connection
 			p.flags |= begins
 			p.peer = netip.AddrPortFrom(to, target)
 		case f&rst != 0:
@@ -195,7 +196,7 @@ func (p *packet) upper(proto byte, b []byte, length int, from, to netip.Addr) {
 	}
 }
 
-// unreachable reads of which packet an ICMP error tells that it did not get there.
+// unreachable reads from an ICMP error which packet did not arrive.
 func (p *packet) unreachable(b []byte, version int) {
 	b = b[min(8, len(b)):]
 	head, proto, to := 0, byte(0), netip.Addr{}

@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Frame is one that a sample saw at a port.
+// Frame is a frame that a sample saw at a port.
 type Frame struct {
 	At        time.Duration // since the sample began
 	ToElement bool
@@ -17,36 +17,36 @@ type Frame struct {
 	Data      []byte // its first bytes
 }
 
-// SnapLen is how much of each frame a sample needs: headers, and within an ICMP error those of the packet that it tells
-// of.
+// SnapLen is how many bytes of each frame a sample needs: the headers, and within an ICMP error those of the packet it
+// is about.
 const SnapLen = 128
 
-// Sampled is what passed one port during a sample. All ports of an element are sampled at the same time, so that what
-// it passes on can be told from what it says itself.
+// Sampled is what passed one port during a sample. All ports of an element are sampled at the same time, so that frames
+// which it passes on can be distinguished from those that it makes itself.
 type Sampled struct {
 	Interface string
 	MAC       [6]byte // of the element's interface
 	Frames    []Frame // in the order in which they passed
-	// Span is how long all that passed is in Frames: a sample of a busy port is full early.
+	// Span is the time in which Frames are everything that passed. The sample of a busy port becomes full early.
 	Span time.Duration
-	// Sent and Received are packets from and to the element that were counted at the port for some time after a sample
-	// that was full early; both are zero where nobody counted.
+	// Sent and Received are packets from and to the element, counted at the port for some time after a sample that
+	// became full early. Both are zero if nobody counted.
 	Sent, Received uint64
 }
 
-// Brief is a span in which what leaves an element may all have come before it: a queue on the way in holds ten
-// thousands of packets, and a busy machine lets them through in bursts. What several ports show in so short a time
-// needs Sent and Received beside it.
+// Brief: in a span this short, everything that leaves an element may have arrived before it. A queue on the way in
+// holds tens of thousands of packets, and a busy machine lets them through in bursts. To judge such a sample of several
+// ports, Sent and Received are needed as well.
 const Brief = 50 * time.Millisecond
 
-// least is the shortest time that a rate is worked out over.
+// least is the shortest time over which a rate is computed.
 const least = 5 * time.Millisecond
 
-// answerTime is how long before a sample's end a question must have been asked for its lack of an answer to count.
+// answerTime: a question counts as unanswered only if it was asked at least this long before the sample's end.
 const answerTime = 50 * time.Millisecond
 
-// routine tells whether a port is one that ordinary programs try many peers at, whether these are there or not: BGP,
-// MSDP and LDP, traceroute, and the platform's own probes. Who tries only these is no scanner.
+// routine returns whether ordinary programs try many peers at this port, whether these exist or not: BGP, MSDP and LDP,
+// traceroute, and the platform's own probes. Trying only these makes nobody a scanner.
 func routine(port uint16) bool {
 	switch {
 	case port == 179, port == 639, port == 646, port == model.ProbePort:
@@ -55,7 +55,7 @@ func routine(port uint16) bool {
 	return port >= 33434 && port <= 33534
 }
 
-// few is how many different sources or targets are still those of an honest element.
+// few is how many different sources or targets an honest element may have.
 const few = 16
 
 // Judge measures what an element sends of its own accord, in frames a second, by signal.
@@ -75,7 +75,7 @@ type seen struct {
 
 type sample struct {
 	ports []Sampled
-	span  time.Duration // the shortest: what is compared must have been seen everywhere
+	span  time.Duration // the shortest span: what is compared must have been seen at all ports
 	out   []seen
 	in    []seen
 }
@@ -103,8 +103,8 @@ func newSample(ports []Sampled) *sample {
 	return s
 }
 
-// passesOn tells whether a brief sample is one of an element that passes on what it gets, by what was counted: then
-// what leaves it in that time need not be its own doing.
+// passesOn returns whether the counters show that an element with a brief sample passes on what it gets. Then what
+// leaves it in that time need not be its own doing.
 func (s *sample) passesOn() bool {
 	var sent, received uint64
 	for i := range s.ports {
@@ -113,16 +113,16 @@ func (s *sample) passesOn() bool {
 	return s.span < Brief && len(s.ports) > 1 && sent > 0 && 2*received*uint64(len(s.ports)-1) >= sent
 }
 
-// rate is how many a second so many within the sample are.
+// rate converts a number of frames in the sample into frames a second.
 func (s *sample) rate(n int) float64 { return float64(n) / max(s.span, least).Seconds() }
 
-// passable is how many frames may have left since so many came: one that passes frames on – a switch, a bridge – sends
-// each to all its other ports, and nothing back by its only one. Those that waited in a queue when the sample began are
-// not seen to come; while a queue is full, about as many come as leave.
+// passable is how many frames may have left because so many came. Something that passes frames on, such as a switch or
+// a bridge, sends each to all of its other ports, and with a single port sends nothing back. Frames that waited in a
+// queue when the sample began are not seen to come; but while a queue is full, about as many frames come as leave.
 func (s *sample) passable(in int) int { return in * (len(s.ports) - 1) }
 
-// own is how many of the frames with a flag the element made itself, at the least. Where most may have been passed on,
-// all are taken to be. provoked tells that as many came to an element that passes nothing on.
+// own is the least number of frames with a flag that the element must have made itself. If most of them may have been
+// passed on, all are taken to be. provoked tells that as many came to an element that passes nothing on.
 func (s *sample) own(f func(packet) bool) (own int, provoked bool) {
 	out, in := 0, 0
 	for _, p := range s.out {
@@ -151,8 +151,8 @@ func (s *sample) malformed() Value {
 	return Value{Signal: Malformed, Value: s.rate(n), Provoked: provoked}
 }
 
-// sources counts frames whose sender's address is none of an interface of the element's, where these are many: a few
-// more are a bridge's, a virtual router's or a container's.
+// sources counts frames whose source address belongs to none of the element's interfaces, if there are many such
+// addresses. A few belong to a bridge, a virtual router or a container.
 func (s *sample) sources() Value {
 	passed := map[mac]bool{}
 	for _, p := range s.in {
@@ -176,11 +176,11 @@ func (s *sample) sources() Value {
 		s.span.Round(time.Millisecond))}
 }
 
-// asking counts neighbours that were asked for, answered nothing, and were asked for by nobody else through this
-// element. A kernel asks for each once a second: whoever pings twenty hosts at once that are not there has it ask
-// twenty times within a moment, and again a second later. That is twenty a second, not what a quarter of a second with
-// all of them in it says. So what goes on all through the sample is told from a moment of it: of its fifths, the one in
-// the middle counts.
+// asking counts neighbours that were asked for, did not answer, and that nobody else asked for through this element. A
+// kernel asks for each once a second. So if somebody pings twenty absent hosts at once, it asks for twenty within a
+// moment, and again a second later. That is twenty a second, and not the much higher rate that a quarter of a second
+// with all of them in it suggests. To distinguish what goes on all the time from such a moment, the sample is divided
+// into fifths, and the median fifth counts.
 func (s *sample) asking() Value {
 	asked, known := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	var fifths [5]int
@@ -209,21 +209,22 @@ func (s *sample) asking() Value {
 	return v
 }
 
-// services are what a sample tells of connections and datagrams.
+// services is what a sample shows about connections and datagrams.
 type services struct {
-	// tried are those that the element itself tried, how often; accepted and refused those that answered, well or
-	// badly.
+	// tried says how often the element itself tried a service. accepted and refused are services that answered, in one
+	// way or the other.
 	tried             map[netip.AddrPort]int
 	accepted, refused map[netip.AddrPort]bool
-	// passed are those that others tried through the element, or at it, when they did last, and taken those of them
-	// that did not leave it again as they were: at the element itself, or translated (destination NAT).
+	// passed are services that others tried through the element, or at it, with the time of the last try. taken are
+	// those of them whose packets did not leave it unchanged: they were for the element itself, or translated
+	// (destination NAT).
 	passed map[netip.AddrPort]time.Duration
 	taken  map[netip.AddrPort]int
 }
 
-// services works out what the element itself tried, where an answer may take some time. What others have it pass on is
-// left out, also what they sent before the sample; where that is a good part of all, all is taken to be, since what it
-// holds back for a while looks like its own.
+// services finds out what the element itself tried; an answer may take some time. It leaves out what others make it
+// pass on, including what they sent before the sample. If that is a large part of everything, it takes everything to be
+// passed on, since frames that the element holds back for a while look like its own.
 func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) services {
 	r := services{map[netip.AddrPort]int{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{},
 		map[netip.AddrPort]time.Duration{},
@@ -249,8 +250,8 @@ func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) 
 		case passed, before[p.peer]:
 			others[p.peer] = true
 			delete(r.taken, p.peer)
-		// A datagram need not be answered: only where it was refused does it count. What was sent last had no time for
-		// it.
+		// Nobody has to answer a datagram, so it counts only if it was refused. What was sent last had no time for
+		// that.
 		case p.is(datagram) && r.refused[p.peer], p.is(begins) && (p.at <= s.span-answer || s.span < 2*answer):
 			r.tried[p.peer]++
 		}
@@ -261,8 +262,8 @@ func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) 
 	return r
 }
 
-// alone are those that the element tried and that refused or did not answer. What it is told without having tried says
-// nothing: others can send it whatever they like.
+// alone are services that the element tried and that refused or did not answer. An answer without a try shows nothing,
+// since others can send the element whatever they like.
 func (r *services) alone() map[netip.AddrPort]bool {
 	all := map[netip.AddrPort]bool{}
 	for peer := range r.tried {
@@ -273,8 +274,8 @@ func (r *services) alone() map[netip.AddrPort]bool {
 	return all
 }
 
-// provoked tells whether so many services may have been tried because others tried as many at the element, which
-// translates their destinations, as a gateway does with the ports that it forwards.
+// provoked returns whether the element may have tried so many services because others tried as many at it. A gateway
+// translates their destinations in this way for the ports that it forwards.
 func (r *services) provoked(tried int) bool { return tried > 0 && 4*len(r.taken) >= tried }
 
 // scan counts services that the element tried and that refused or did not answer.
@@ -286,7 +287,7 @@ func (s *sample) scan() Value {
 	return v
 }
 
-// flood counts attempts at few services that did not answer any.
+// flood counts attempts at a few services that answered none of them.
 func (s *sample) flood() Value {
 	r := s.services(answerTime, nil)
 	n, services := 0, 0
@@ -307,7 +308,7 @@ func (s *sample) flood() Value {
 	return v
 }
 
-// distinct is a value of things that are counted once each, in words.
+// distinct is a value of things of which each is counted once, in words.
 func (s *sample) distinct(signal Signal, all map[netip.AddrPort]bool, what string) Value {
 	if len(all) <= few/2 {
 		return Value{Signal: signal}

@@ -9,22 +9,22 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A scan that tries a service now and then drowns in no traffic, but a sample of a quarter of a second sees nothing of
-// it. So elements that send little are also watched for ten seconds at a time, in turn, and what they tried in vain is
-// remembered over minutes. What counts is time that was watched: where many elements share the turns, the minutes are
-// taken together.
+// A scan that tries a service only now and then stands out from the other traffic, but a sample of a quarter of a
+// second misses it. So elements that send little are also watched for ten seconds at a time, in turn, and what they
+// tried in vain is remembered over minutes. Only watched time counts: if many elements share the turns, their minutes
+// are put together from more windows.
 
 const (
-	// slowWatched is the watched time over which services are counted, slowOld how old it may be.
+	// slowWatched is the watched time over which services are counted, slowOld the greatest age of what is counted.
 	slowWatched = 5 * time.Minute
 	slowOld     = 30 * time.Minute
-	// slowAnswer is the time that a service has for its answer.
+	// slowAnswer is how long a service may take to answer.
 	slowAnswer = time.Second
-	// slowHeld is for how long what others sent may wait in an element, for a neighbour's answer, before it is passed
-	// on.
+	// slowHeld is how long a packet of somebody else may wait in an element for a neighbour's answer before it is
+	// passed on.
 	slowHeld = 3 * time.Second
-	// slowMost is how many services are remembered of one element: more than is suspicious, and of a thousand elements
-	// still little.
+	// slowMost bounds how many services are remembered of one element: more than is suspicious, and still little for a
+	// thousand elements.
 	slowMost = 100
 )
 
@@ -37,7 +37,7 @@ func NewSlow() *Slow { return &Slow{map[model.ID]*slow{}} }
 type slow struct {
 	windows []window // the oldest first
 	tried   map[netip.AddrPort]time.Time
-	// passed are services that others tried through it or at it, at the end of the latest window.
+	// passed are services that others tried through the element or at it, at the end of the latest window.
 	passed map[netip.AddrPort]bool
 }
 
@@ -48,8 +48,8 @@ type window struct {
 	provoked bool
 }
 
-// Take takes in what passed an element's ports from a time on, and tells how many services it tried in vain of late.
-// Samples that were full before an answer had its time teach nothing.
+// Take takes what passed an element's ports from a time on, and returns how many services the element has tried in vain
+// lately. Samples that were full before an answer had its time are not used.
 func (w *Slow) Take(id model.ID, from time.Time, ports []Sampled) Value {
 	s := newSample(ports)
 	e := w.elements[id]
@@ -100,7 +100,7 @@ func (w *Slow) learn(id model.ID, e *slow, from time.Time, s *sample) *slow {
 	return e
 }
 
-// forget leaves slowWatched, and nothing that is older than slowOld.
+// forget keeps slowWatched of watched time, and nothing older than slowOld.
 func (e *slow) forget(now time.Time) {
 	watched, first := time.Duration(0), len(e.windows)
 	for first > 0 && watched < slowWatched && now.Sub(e.windows[first-1].from) <= slowOld {
@@ -137,10 +137,10 @@ func (e *slow) value() Value {
 	return v
 }
 
-// Forget forgets an element: it has been cut off, and what it did before counts no more when it is released.
+// Forget forgets an element. It has been cut off, and what it did before that does not count when it is released.
 func (w *Slow) Forget(id model.ID) { delete(w.elements, id) }
 
-// Keep forgets the elements that are not wanted any more, and what is too old.
+// Keep forgets the elements that are no longer wanted, and what is too old.
 func (w *Slow) Keep(now time.Time, wanted func(model.ID) bool) {
 	for id, e := range w.elements {
 		if e.forget(now); !wanted(id) || len(e.tried) == 0 {

@@ -1,6 +1,6 @@
 // Package watch judges whether what an element does is an attack: measured values in, verdicts out. It is pure: no
-// clock, no kernel. Each signal of each element is held against what is usual for it, and against a floor below which
-// it is of no interest whoever does it.
+// clock, no kernel. Each signal of each element is compared with what is usual for that element, and with a floor below
+// which nobody cares.
 package watch
 
 import (
@@ -12,19 +12,20 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Signal is one thing that is measured of an element.
+// Signal is something that is measured of an element.
 type Signal string
 
-// The signals. Those of packets are of what the element itself sends, as samples of its ports show (see Sample).
+// The signals. Signals about packets are about what the element itself sends, as samples of its ports show (see
+// Sample).
 const (
 	Storm     Signal = "storm"     // frames a second to everybody or to groups
 	Sources   Signal = "sources"   // frames a second from addresses of the link layer that are made up
 	Malformed Signal = "malformed" // packets a second whose headers are wrong
 	// questions a second for neighbours that do not answer, by ARP or neighbour discovery
 	Asking Signal = "asking"
-	Scan   Signal = "scan"  // attempts a second at services that refuse or do not answer, one each
+	Scan   Signal = "scan"  // services a second that are tried and refuse or do not answer
 	Flood  Signal = "flood" // connections a second that are begun at few services and that nobody answers
-	// services that refuse or do not answer, one each, within five minutes that were watched (see Slow)
+	// services that were tried and refused or did not answer, within five watched minutes (see Slow)
 	SlowScan    Signal = "slow-scan"
 	Neighbours  Signal = "neighbours"  // new entries a second in the kernel's neighbour tables
 	Connections Signal = "connections" // new tracked connections a second
@@ -32,28 +33,28 @@ const (
 	Killed      Signal = "killed"      // processes a second that its memory limit ended
 	Demand      Signal = "demand"      // threads that want a processor, on average
 	Writing     Signal = "writing"     // how often it turns from filling its disk to emptying it, or back (see Turns)
-	// how often its own packets took more of the kernel's time than they may (node/kerneltime)
+	// how often its packets took more of the kernel's time than they may (node/kerneltime)
 	Kernel Signal = "kernel"
-	Tables Signal = "tables" // how often what it had in the kernel's tables beyond its limits was taken away
-	// requests a second for memory of the kernel's, for its sockets, that were refused
+	Tables Signal = "tables" // how often entries beyond its limits were removed from the kernel's tables
+	// refused requests a second for kernel memory for its sockets
 	Sockets   Signal = "sockets"
-	Forbidden Signal = "forbidden" // packets a second that the fabric dropped since no element may send such
-	Punts     Signal = "punts"     // exceptional packets a second beyond what the slice's routers may get of them
+	Forbidden Signal = "forbidden" // dropped packets a second of kinds that no element may send
+	Punts     Signal = "punts"     // exceptional packets a second beyond what the network's routers may get
 )
 
-// Rule says when a value of a signal is suspicious: when it is at least Floor, and at least Times what is usual, at
-// Looks looks in a row.
+// Rule says when a value of a signal is suspicious: when it has been at least Floor, and at least Times what is usual,
+// at Looks looks in a row.
 type Rule struct {
 	Signal Signal
 	Floor  float64
 	Times  float64
 	Looks  int
-	// Unit reads behind a value: "%s frames a second to everybody".
+	// Unit follows a value in messages: "%s frames a second to everybody".
 	Unit string
 }
 
-// Rules are all of them. The floors are what no example, test of routing or measurement of ours comes near to
-// (measured: docs/decisions/0035), and what an attack that takes anything from anybody is far beyond.
+// Rules are all rules. No example, test of routing or measurement of ours comes near the floors, and an attack that
+// harms anybody is far beyond them (measured: docs/decisions/0035).
 var Rules = []Rule{
 	{Storm, 1000, 10, 2, "frames a second to everybody or to groups"},
 	{Sources, 100, 10, 2, "frames a second from made-up MAC addresses"},
@@ -84,24 +85,24 @@ var rules = func() map[Signal]*Rule {
 	return m
 }()
 
-// RuleOf is a signal's rule, nil for a signal that there is none of.
+// RuleOf is the rule of a signal, or nil if it has none.
 func RuleOf(s Signal) *Rule { return rules[s] }
 
 // Value is a signal as it was measured.
 type Value struct {
 	Signal Signal
 	Value  float64
-	// Detail says more of it: "212 services of 10.0.0.2 in 250ms".
+	// Detail says more: "212 services of 10.0.0.2 in 250ms".
 	Detail string
-	// Provoked tells that others may have made the element do so, by what they sent it: see May.
+	// Provoked tells that others may have caused this by what they sent to the element: see May.
 	Provoked bool
 }
 
-// May tells whether what an element received, in packets a second, may be what made it do so much of a signal. Then it
-// is told of and nothing is done to it, or one element could have another punished. A neighbour is asked for three
-// times when a packet comes that is for it, or whose answer is; a connection is tracked for any packet that comes;
-// processes are started, memory is taken and disks are written for whoever asks. The other signals are worked out from
-// what the element sent beyond what it received.
+// May returns whether what an element received, in packets a second, may be the reason for so much of a signal. If so,
+// the platform tells of it and does nothing to the element; otherwise one element could have another punished. A packet
+// makes an element ask for a neighbour, three times, on its way or for its answer. Every packet that comes can have a
+// connection tracked. Requests make servers start processes, use memory and write to disks. The other signals are
+// computed from what the element sent in excess of what it received.
 func May(s Signal, value, received float64) bool {
 	switch s {
 	case Asking, Neighbours, Connections:
@@ -112,40 +113,41 @@ func May(s Signal, value, received float64) bool {
 	return false
 }
 
-// busy is how many packets a second may make an element do more than it would by itself.
+// busy: this many packets a second may make an element do more than it would by itself.
 const busy = 200
 
-// Verdict is that something is an attack, or is likely to be.
+// Verdict says that something is, or is likely to be, an attack.
 type Verdict struct {
 	Signal Signal
 	Value  float64
 	Usual  float64
-	// Limit is what would have had to be exceeded.
+	// Limit is the value from which on it is suspicious.
 	Limit  float64
 	Since  time.Time // the first of the looks
 	Detail string
-	// Provoked tells that others may have made the element do so.
+	// Provoked tells that others may have caused this.
 	Provoked bool
 }
 
 const (
-	// halfLife is the time in which what is usual forgets half of what was.
+	// halfLife is the time in which half of what was usual is forgotten.
 	halfLife = 30 * time.Minute
-	// warmUp is how long a signal must have been looked at for what is usual to count; until then only the floor does,
-	// which is the stricter.
+	// warmUp is how long a signal must have been looked at before what is usual counts. Until then only the floor does,
+	// which is stricter.
 	warmUp = 10 * time.Minute
-	// most is how far above the floor what is usual may come: an attacker who begins slowly teaches no more than that.
+	// most bounds what can become usual, as a multiple of the floor: an attacker who begins slowly gains no more than
+	// that.
 	most = 3.0
-	// calm is how long a signal must have been below its limit for the next time to be news; until then, what goes on
-	// is told once every reminder.
+	// calm is how long a signal must have been below its limit before the next time is news. Until then a reminder
+	// comes once in every reminder.
 	calm     = time.Minute
 	reminder = 10 * time.Minute
-	// gap is the longest time between two looks that counts as in a row.
+	// gap is the longest time between two looks that count as in a row.
 	gap = 40 * time.Second
 )
 
 // Usual is what is usual for one signal of one element: a running median, and how far values usually are from it. Both
-// move by a bounded step towards each new value, so that no single one, however large, moves them far.
+// move towards each new value by a bounded step, so that no single value, however large, moves them far.
 type Usual struct {
 	Median float64 `json:"m"`
 	Spread float64 `json:"s"`
@@ -153,7 +155,7 @@ type Usual struct {
 	Seen time.Duration `json:"t"`
 }
 
-// learn takes in a value that stood for a time.
+// learn takes in a value that was measured over a time.
 func (u *Usual) learn(v float64, span time.Duration, floor float64) {
 	span = min(span, gap)
 	if span <= 0 {
@@ -165,7 +167,7 @@ func (u *Usual) learn(v float64, span time.Duration, floor float64) {
 		share = max(share, min(1, float64(span)/float64(u.Seen)))
 	}
 	v = min(v, most*floor)
-	// A step is at most what values usually differ by, or a tenth of the floor where they hardly do.
+	// A step is at most the usual distance of values, or a tenth of the floor if that is very small.
 	off := v - u.Median
 	bound := max(3*u.Spread, floor/10)
 	u.Median += share * min(max(off, -bound), bound)
@@ -186,7 +188,7 @@ type state struct {
 	since time.Time // of the first of them
 	high  time.Time // the last look that was over
 	told  time.Time
-	// provoked tells that it may have been others' doing at one of these looks.
+	// provoked tells that others may have caused it at one of these looks.
 	provoked bool
 }
 
@@ -203,8 +205,8 @@ type Watch struct {
 // New returns a watch that knows nothing.
 func New() *Watch { return &Watch{states: map[key]*state{}} }
 
-// Look takes in what was measured of an element at a time, and returns what is suspicious and has not been told.
-// Signals that were not measured are left as they are; those that were measured as nothing count as such.
+// Look takes in what was measured of an element at a time. It returns what is suspicious and has not been told yet. A
+// signal that was not measured keeps its state; one that was measured as zero counts as zero.
 func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verdict) {
 	for _, v := range values {
 		rule := rules[v.Signal]
@@ -215,7 +217,7 @@ func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verd
 		s := w.states[k]
 		if s == nil {
 			if v.Value == 0 {
-				continue // nothing is remembered of what has never happened
+				continue // what has never happened need not be remembered
 			}
 			s = &state{at: at}
 			w.states[k] = s
@@ -230,7 +232,7 @@ func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verd
 			s.learn(v.Value, span, rule.Floor)
 			continue
 		}
-		// What is suspicious teaches nothing: an attack that lasts does not become usual.
+		// Suspicious values are not learnt: an attack that lasts does not become usual.
 		if s.over == 0 || span > gap {
 			s.over, s.since, s.provoked = 0, at, false
 		}
@@ -249,7 +251,7 @@ func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verd
 	return verdicts
 }
 
-// limit is what a value must reach to be suspicious.
+// limit is the value from which on it is suspicious.
 func (r *Rule) limit(u *Usual) float64 {
 	if u.Seen < warmUp {
 		return r.Floor
@@ -257,8 +259,8 @@ func (r *Rule) limit(u *Usual) float64 {
 	return max(r.Floor, r.Times*u.Median, u.High())
 }
 
-// Forgive forgets that an element was suspicious, but not what is usual for it: it has been cut off, and if it goes on
-// when it is released that is news.
+// Forgive forgets that an element was suspicious, but not what is usual for it. It has been cut off; if it goes on
+// after its release, that is news.
 func (w *Watch) Forgive(id model.ID) {
 	for i := range Rules {
 		if s := w.states[key{id, Rules[i].Signal}]; s != nil {
@@ -267,9 +269,8 @@ func (w *Watch) Forgive(id model.ID) {
 	}
 }
 
-// Turns counts how often shares of a disk that are used, one after the other, turn from growing to shrinking or back,
-// each time by a fifth of the disk at least, in however many steps: who fills it once, or empties it once, does not
-// turn.
+// Turns counts how often a series of used shares of a disk turns from growing to shrinking or back, each time by at
+// least a fifth of the disk, in however many steps. Filling a disk once, or emptying it once, is no turn.
 func Turns(shares []float64) (turns int) {
 	const step = 0.2
 	if len(shares) == 0 {
@@ -301,7 +302,7 @@ func (w *Watch) Of(id model.ID) map[Signal]Usual {
 	return all
 }
 
-// Keep forgets the elements that are not wanted any more.
+// Keep forgets the elements that are no longer wanted.
 func (w *Watch) Keep(wanted func(model.ID) bool) {
 	for k := range w.states {
 		if !wanted(k.id) {
@@ -310,7 +311,7 @@ func (w *Watch) Keep(wanted func(model.ID) bool) {
 	}
 }
 
-// Memory is what is usual for one signal of one element, as it is kept over restarts.
+// Memory is what is usual for one signal of one element, in the form in which it survives restarts.
 type Memory struct {
 	ID     model.ID `json:"id"`
 	Signal Signal   `json:"signal"`
@@ -329,7 +330,7 @@ func (w *Watch) Memories() []Memory {
 	return all
 }
 
-// Remember takes in what was kept; what cannot have been measured is left out.
+// Remember takes over what was kept. It leaves out what cannot have been measured.
 func (w *Watch) Remember(all []Memory, at time.Time) {
 	for _, m := range all {
 		rule := rules[m.Signal]
@@ -348,7 +349,8 @@ func floorOf(r *Rule) float64 {
 	return r.Floor
 }
 
-// Suspicious tells whether anything of an element is being suspicious and has not been told: it is worth a look soon.
+// Suspicious returns whether anything about an element is suspicious and has not been told yet, so that it is worth
+// another look soon.
 func (w *Watch) Suspicious(id model.ID) bool {
 	for i := range Rules {
 		if s := w.states[key{id, Rules[i].Signal}]; s != nil && s.over > 0 && s.told.IsZero() {
