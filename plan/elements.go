@@ -53,8 +53,8 @@ func joined(net model.Network) map[model.End]bool {
 	return ends
 }
 
-// diffInterfaces compares two elements' interfaces. One that comes or goes with its link, and has nothing of its own to
-// tell, is not told beside it.
+// diffInterfaces compares two elements' interfaces. If one comes or goes with its link and states nothing itself, only
+// the link is told.
 func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]bool, emit func(Change)) {
 	object := func(i model.Interface) string { return new.Name + ":" + i.Name }
 	before := make(map[string]model.Interface, len(old.Interfaces))
@@ -91,7 +91,7 @@ func diffInterfaces(old, new *model.Element, wasJoined, isJoined map[model.End]b
 	}
 }
 
-// withInterfaces are a new element's fields with those of its interfaces.
+// withInterfaces are the fields of a new element, with those of its interfaces.
 func withInterfaces(n *model.Element) []Detail {
 	details := slices.DeleteFunc(set(*n), func(d Detail) bool { return d.Field == "kind" })
 	for _, i := range n.Interfaces {
@@ -103,7 +103,7 @@ func withInterfaces(n *model.Element) []Detail {
 	return details
 }
 
-// elementEffect tells what traffic notices of an element's changed fields: the worst of them counts.
+// elementEffect says what traffic notices when these fields of an element change: the worst effect of any of them.
 func elementEffect(new *model.Element, details []Detail) (string, bool) {
 	software := new.Software == model.SoftwareFRR || new.Software == model.SoftwareBIRD
 	rank, effect := 0, inPlace
@@ -140,8 +140,8 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 	return effect, rank > 0
 }
 
-// otherDaemons tells whether FRR must run other daemons than before, or may have to: for a protocol that comes or goes,
-// or another configuration of the document's own.
+// otherDaemons returns whether FRR must run other daemons than before, or may have to: because a protocol comes or
+// goes, or because the document's own configuration changes.
 func otherDaemons(new *model.Element, d Detail) bool {
 	if new.Software != model.SoftwareFRR {
 		return false

@@ -20,8 +20,8 @@ var own = map[reflect.Type][]string{
 	reflect.TypeFor[model.Edge]():      {"name"},
 }
 
-// fields are the fields in which two values of one type differ. It walks them by reflection, so that a field which the
-// model gains is told without a word here.
+// fields are the fields in which two values of one type differ. It uses reflection, so a new field of the model is
+// included without a change here.
 func fields[T any](old, new T) []Detail {
 	return walk(nil, "", reflect.ValueOf(old), reflect.ValueOf(new))
 }
@@ -69,7 +69,7 @@ func walk(out []Detail, name string, old, new reflect.Value) []Detail {
 	return out
 }
 
-// walkMap tells texts by their keys; they are files, too long to show, so only how much of them differs is told.
+// walkMap shows texts by their keys. They may be whole files, so it says only how many lines differ.
 func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
 	keys := map[string]bool{}
 	for _, m := range []reflect.Value{old, new} {
@@ -119,10 +119,10 @@ func lineDifference(a, b string) (less, more int) {
 	return less, more
 }
 
-// longList is how many entries a list may have to be shown whole.
+// longList is the number of entries up to which a list is shown whole.
 const longList = 4
 
-// walkList compares lists as a whole: short ones are shown, of long ones what goes and what comes.
+// walkList compares lists as a whole. Short ones are shown; of long ones, what goes and what comes.
 func walkList(out []Detail, name string, old, new reflect.Value) []Detail {
 	a, b := entries(old), entries(new)
 	if slices.Equal(a, b) {
@@ -165,7 +165,7 @@ func isLeaf(t reflect.Type) bool {
 	return true
 }
 
-// text shows a value; one that is not set is empty.
+// text shows a value. If it is not set, the text is empty.
 func text(v reflect.Value) string {
 	switch {
 	case v.Kind() == reflect.Pointer:

@@ -1,4 +1,4 @@
-// Package plan tells what changes from one description of a virtual network to another, in order and in words. It is
+// Package plan says what changes from one description of a virtual network to another, in order and in words. It is
 // pure.
 package plan
 
@@ -29,7 +29,8 @@ type Change struct {
 	Object string `json:"object"`
 	// Details are the fields: all that are set when the object is created, those that differ when it changes.
 	Details []Detail `json:"details,omitempty"`
-	// Effect says in words what running traffic notices: "in place" is nothing. Disturbs tells whether it is anything.
+	// Effect says in words what running traffic notices; "in place" means nothing. Disturbs tells whether it notices
+	// anything.
 	Effect   string `json:"effect,omitempty"`
 	Disturbs bool   `json:"disturbs,omitempty"`
 }
@@ -46,16 +47,16 @@ func (d Detail) String() string {
 	return fmt.Sprintf("%s: %s → %s", d.Field, cmp.Or(d.Old, unset), cmp.Or(d.New, unset))
 }
 
-// Changes are in the order in which they read, and could be made: what goes, from the links to the elements; what
-// changes; what comes, from the elements to the links. So a link that goes frees its name and interfaces for one that
-// comes.
+// Changes are in an order in which they can be read and made: first what goes, from the links to the elements; then
+// what changes; then what comes, from the elements to the links. So a link that goes frees its name and interfaces for
+// one that comes.
 type Changes []Change
 
 // inPlace is the effect of changes that no packet notices.
 const inPlace = "in place"
 
-// Diff tells what changes from old to new. Either may be empty (the zero Network): then everything is created or
-// deleted. What follows from the rest of the document (which link an interface belongs to, its far end) is not told.
+// Diff says what changes from old to new. Either may be empty (the zero Network); then everything is created or
+// deleted. It leaves out what follows from the rest of the document, such as an interface's link and far end.
 func Diff(old, new model.Network) Changes {
 	var gone, changed, come Changes
 	emit := func(c Change) {
@@ -102,7 +103,7 @@ func networkChange(name string, details []Detail) Change {
 type rules[T any] struct {
 	kind string
 	name func(T) string
-	// anew tells that an object of the same name is another one: the old one goes, the new one comes.
+	// anew tells that an object of the same name is a different one: the old one goes, the new one comes.
 	anew   func(old, new T) bool
 	create string // the effects
 	remove string
@@ -175,7 +176,7 @@ func diffNamed[T any](old, new []T, r rules[T], emit func(Change)) {
 	}
 }
 
-// diffExpectations compares statements: they have no names, so each is what it says.
+// diffExpectations compares expectations. They have no names, so each is identified by what it says.
 func diffExpectations(old, new []model.Expectation, emit func(Change)) {
 	count := map[model.Expectation]int{}
 	for _, e := range old {
@@ -215,7 +216,7 @@ func (cs Changes) Summary() string {
 	return fmt.Sprintf("%d to create, %d to change, %d to delete", create, change, remove)
 }
 
-// Disturbing are those that running traffic notices.
+// Disturbing are the changes that running traffic notices.
 func (cs Changes) Disturbing() Changes {
 	return slices.DeleteFunc(slices.Clone(cs), func(c Change) bool { return !c.Disturbs })
 }
@@ -225,8 +226,8 @@ const (
 	green, yellow, red, plain = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
 )
 
-// Format writes the changes for people, one line each and one for each field that differs, and the summary last. An
-// effect is told where there is one.
+// Format writes the changes for people: a line for each change and each field that differs, with its effect if there is
+// one, and the summary last.
 func (cs Changes) Format(colour bool) string {
 	var b strings.Builder
 	for _, c := range cs {

@@ -9,7 +9,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// all are the problems, with how many there are beyond those that are told.
+// all collects problems, and counts those beyond the ones that are told.
 func (ps *problems) all() []model.Problem {
 	if ps.more == 0 {
 		return ps.list
@@ -28,8 +28,8 @@ func thousands(n int) string {
 	return s
 }
 
-// Bounds tells what of the network is larger than any network may be. It takes time in proportion to the network, and
-// nothing else should look at one before: much else takes more.
+// Bounds says what in the network is larger than any network may be. Its time is proportional to the network's size.
+// Call it before anything else looks at the network: much else takes longer.
 func Bounds(n *model.Network) []model.Problem {
 	ps := &problems{net: n}
 	what := func(report func(field, format string, args ...any), field, words string, is, most int) {
@@ -111,10 +111,11 @@ func Bounds(n *model.Network) []model.Problem {
 	return ps.all()
 }
 
-// maxResolved is how large a network may become by what follows from its document, in bytes.
+// maxResolved bounds how large a network may become, in bytes, once everything that follows from its document is worked
+// out.
 const maxResolved = 2 * model.MaxNodeBytes
 
-// checkSize tells what follows from the document in more places than anybody can be told of.
+// checkSize finds what follows from the document in so many places that the result would be too large.
 func checkSize(n *model.Resolved) *model.Problem {
 	if n.Size() <= maxResolved {
 		return nil
@@ -126,7 +127,7 @@ func checkSize(n *model.Resolved) *model.Problem {
 	return &p
 }
 
-// prefixSet holds subnets and tells quickly whether one of them has an address in it.
+// prefixSet is a set of subnets that quickly finds whether one of them contains an address.
 type prefixSet struct {
 	known map[netip.Prefix]struct{}
 	bits  []int          // the lengths that there are
@@ -159,7 +160,7 @@ func (s *prefixSet) contains(a netip.Addr) bool {
 	return false
 }
 
-// words names the subnets, not all of them where there are many.
+// words names the subnets; if there are many, only some of them.
 func (s *prefixSet) words() string {
 	words := make([]string, 0, model.MostNamed)
 	for _, p := range s.list {

@@ -68,7 +68,7 @@ func (ps *problems) checkLinks(l *layout) {
 	}
 }
 
-// near is a hint at an element whose name differs only in case, or at what there is.
+// near is a hint: an element whose name differs only in case, or the names that exist.
 func (ps *problems) near(name string) string {
 	if len(ps.list) > 20 { // enough hints for one reader
 		return ""
@@ -89,7 +89,7 @@ func (ps *problems) near(name string) string {
 	return "; there are " + strings.Join(all, ", ")
 }
 
-// checkShape looks at what the link does with packets.
+// checkShape checks what the link does to packets.
 func (ps *problems) checkShape(i int) {
 	link := &ps.net.Links[i]
 	v6 := slices.ContainsFunc(link.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })
@@ -116,7 +116,7 @@ func (ps *problems) checkShape(i int) {
 	}
 }
 
-// checkAddresses looks at segments and addresses together.
+// checkAddresses checks segments and addresses together.
 func (ps *problems) checkAddresses(l *layout) {
 	var stated []placed
 	ps.checkSessions(l)
@@ -124,7 +124,7 @@ func (ps *problems) checkAddresses(l *layout) {
 		subnets := ps.checkSegment(l, s)
 		stated = append(stated, subnets...)
 	}
-	// Sorted, a prefix that overlaps another comes right behind the one that contains it, or its like.
+	// When they are sorted, a prefix that overlaps another stands right behind the one that contains it.
 	slices.SortStableFunc(stated, func(a, b placed) int {
 		return cmp.Or(a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 	})
@@ -144,7 +144,7 @@ func (ps *problems) checkAddresses(l *layout) {
 	ps.checkNextHops(l)
 }
 
-// checkSessions counts the BGP sessions that follow from segments: every router there speaks to every other one.
+// checkSessions counts the BGP sessions that follow from segments, where every router speaks to every other.
 func (ps *problems) checkSessions(l *layout) {
 	all := 0
 	for _, s := range l.segments {
@@ -165,7 +165,7 @@ func (ps *problems) checkSessions(l *layout) {
 	}
 }
 
-// placed is a stated prefix and what states it.
+// placed is a stated prefix, with what states it.
 type placed struct {
 	prefix netip.Prefix
 	name   string
@@ -181,7 +181,7 @@ func (p placed) report(ps *problems, format string, args ...any) {
 	}
 }
 
-// checkSegment returns the segment's stated prefixes, one an address family.
+// checkSegment returns the segment's stated prefixes, one for each address family.
 func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 	n := ps.net
 	add := func(about model.Subject, index int, name string, prefixes []netip.Prefix) {
@@ -236,7 +236,7 @@ func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 	return subnets
 }
 
-// lengthFor is the longest prefix of the family that has room for so many interfaces.
+// lengthFor is the longest prefix of the family with room for this many interfaces.
 func lengthFor(p netip.Prefix, members int) int {
 	for bits := p.Addr().BitLen() - 1; bits > 0; bits-- {
 		first, last := hostNumbers(netip.PrefixFrom(p.Addr(), bits))
@@ -247,7 +247,8 @@ func lengthFor(p netip.Prefix, members int) int {
 	return 0
 }
 
-// checkDuplicates looks for addresses that the document states twice; link-local ones may be, on different segments.
+// checkDuplicates finds addresses that the document states twice. A link-local address may be used again on another
+// segment.
 func (ps *problems) checkDuplicates(l *layout) {
 	owners := map[netip.Addr]string{}
 	own := func(i int, field, owner string, a netip.Addr) {
@@ -305,8 +306,8 @@ func (ps *problems) checkDuplicates(l *layout) {
 	}
 }
 
-// checkNextHops looks whether gateways and next hops are on a subnet of the element, where the document tells all of
-// its subnets.
+// checkNextHops checks that gateways and next hops are on a subnet of the element, if the document states all of its
+// subnets.
 func (ps *problems) checkNextHops(l *layout) {
 	n := ps.net
 	segments := make(map[int][]*prefixSet) // by element; one set for all members of a segment

@@ -6,8 +6,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Check tells what is wrong with the network that Resolve made of the document: what Read cannot see, since addresses
-// that are chosen are not in the document.
+// Check finds what is wrong with the network that Resolve made of the document. Read cannot find these problems, since
+// the document does not contain the addresses that were chosen.
 func (d Document) Check(n *model.Resolved) []model.Problem {
 	if p := checkSize(n); p != nil {
 		return []model.Problem{*p}

@@ -10,7 +10,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Redistributed is what protocols may be told to announce beside their own.
+// Redistributed is what protocols may be told to announce in addition to their own routes.
 var Redistributed = []string{"connected", "static", "kernel", "ospf", "ospf6", "isis", "bgp", "rip"}
 
 func (ps *problems) checkSoftware(i int) {
@@ -134,7 +134,7 @@ func (ps *problems) checkIntents(i int) {
 	}
 }
 
-// isArea accepts the area part of an ISO 10589 network entity title.
+// isArea returns whether this is the area part of an ISO 10589 network entity title.
 func isArea(s string) bool {
 	digits := strings.ReplaceAll(s, ".", "")
 	return s == "" || len(digits)%2 == 0 && len(digits) <= 26 && digits != "" &&
@@ -229,8 +229,8 @@ func interfaceNames(e *model.Element) string {
 	return strings.Join(names, ", ")
 }
 
-// looksLikePath tells of a configuration's text that no routing software would take, and that somebody may have meant
-// as a path: one word with a slash or a file's extension, or one line that begins as a path does.
+// looksLikePath recognises a configuration's text that no routing software would take and that was probably meant as a
+// path: a single word with a slash or a file extension, or a single line that begins like a path.
 func looksLikePath(text string) bool {
 	text = strings.TrimSpace(text)
 	switch {

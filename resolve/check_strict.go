@@ -2,7 +2,7 @@ package resolve
 
 import "github.com/polyplane/polyplane/model"
 
-// checkStrict wants a strict slice to say what it owns.
+// checkStrict requires a strict slice to say what it owns.
 func (ps *problems) checkStrict() {
 	s := &ps.net.Slice
 	if s.Bandwidth == 0 {

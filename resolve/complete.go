@@ -6,8 +6,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// complete fills in everything that follows from the document alone: every interface that a link or an edge implies,
-// each element's control, forwarding and software. Doing it again changes nothing. The argument is not changed.
+// complete fills in what follows from the document alone: every interface that a link or an edge implies, and each
+// element's control, forwarding and software. Doing it twice changes nothing. It does not change its argument.
 func complete(net model.Network) model.Network {
 	net = WithInterfaces(net)
 	net.Zeros = model.Settings{} // what is complete says all
@@ -17,7 +17,7 @@ func complete(net model.Network) model.Network {
 	return net
 }
 
-// WithInterfaces is the document with every interface that a link or an edge implies. The argument is not changed.
+// WithInterfaces is the document with every interface that a link or an edge implies. It does not change its argument.
 func WithInterfaces(net model.Network) model.Network {
 	net.Elements = slices.Clone(net.Elements)
 	index := make(map[string]int, len(net.Elements))
@@ -62,7 +62,7 @@ func fillDefaults(e *model.Element) {
 	}
 }
 
-// DefaultForwarding is what an element forwards with unless it says otherwise.
+// DefaultForwarding is where an element's packets are forwarded unless it says otherwise.
 func DefaultForwarding(k model.Kind) model.Forwarding {
 	if k == model.Switch {
 		return model.ForwardBridge
@@ -70,8 +70,8 @@ func DefaultForwarding(k model.Kind) model.Forwarding {
 	return model.ForwardGuest
 }
 
-// DefaultSoftware is what a router runs unless it says otherwise: the software that its configuration is for, FRR where
-// there is an intent, else static. Hosts and switches have none.
+// DefaultSoftware is what a router runs unless it says otherwise: the software for which it has a configuration, FRR if
+// it names a routing protocol, and static otherwise. Hosts and switches have none.
 func DefaultSoftware(e model.Element) model.Software {
 	switch {
 	case e.Kind != model.Router:

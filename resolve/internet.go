@@ -53,7 +53,7 @@ func (ps *problems) checkInternet(i int, l *layout) {
 	}
 }
 
-// gateway gives the edge its own address on a subnet of its segment.
+// gateway gives the edge an address on a subnet of its segment.
 func (r *resolver) gateway(edge int, subnet netip.Prefix, used map[netip.Addr]struct{}, first, last uint64) bool {
 	e := &r.out.Edges[edge]
 	key := model.EdgeKey(e.Name)
@@ -78,7 +78,8 @@ func (r *resolver) gateway(edge int, subnet netip.Prefix, used map[netip.Addr]st
 	return true
 }
 
-// internets tells the internet edges what they must know of the network, and those on their segments the way out.
+// internets gives the internet edges what they must know of the network, and the elements on their segments the way
+// out.
 func (r *resolver) internets() {
 	var sources []netip.Prefix
 	for _, s := range r.segments {
@@ -101,8 +102,8 @@ func (r *resolver) internets() {
 	}
 }
 
-// wayOut makes the edge the default gateway of the segment's routers, and of its hosts where it has no router; the
-// first router is the edge's way into the rest of the network.
+// wayOut makes the edge the default gateway of the segment's routers, or of its hosts if it has no router. The first
+// router is the edge's way into the rest of the network.
 func (r *resolver) wayOut(s segment, in *model.ResolvedInternet, v6 bool) {
 	at := slices.IndexFunc(in.Gateway, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
 	if at < 0 {
@@ -129,13 +130,13 @@ func (r *resolver) wayOut(s segment, in *model.ResolvedInternet, v6 bool) {
 	}
 }
 
-// hasDefault tells whether the element has a default route of the family, as a gateway or a static one.
+// hasDefault returns whether the element has a default route of the family, as a gateway or as a static route.
 func hasDefault[I any](e *model.ElementOf[I], v6 bool) bool {
 	return slices.ContainsFunc(e.Gateways, func(a netip.Addr) bool { return a.Is6() == v6 }) ||
 		slices.ContainsFunc(e.Routes, func(x model.Route) bool { return x.To.Bits() == 0 && x.To.Addr().Is6() == v6 })
 }
 
-// prefixes are all that the document and what was chosen for it say that the network has, none within another.
+// prefixes are all prefixes of the network, stated or chosen, without those that another one contains.
 func (r *resolver) prefixes() []netip.Prefix {
 	var all []netip.Prefix
 	add := func(p netip.Prefix) {
@@ -176,8 +177,8 @@ func (r *resolver) prefixes() []netip.Prefix {
 	return out
 }
 
-// targets are the addresses by which an element is reached from outside: its first of each family, of interfaces before
-// those of lo.
+// targets are the addresses by which an element is reached from outside: the first of each family, with those of
+// interfaces before those of lo.
 func (r *resolver) targets(name string) []netip.Addr {
 	var out []netip.Addr
 	i, ok := r.elements[name]

@@ -42,7 +42,7 @@ func (ps *problems) checkMirror(i int, l *layout) {
 	}
 }
 
-// mirrors gives the mirrors' ends what their links have, and each its VNI.
+// mirrors gives the ends of mirrors what their links have, and each mirror its VNI.
 func (r *resolver) mirrors(numbers *Numbers) error {
 	for _, edge := range r.out.Edges {
 		if edge.Mirror == nil {

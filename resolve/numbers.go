@@ -6,19 +6,20 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// MaxVNI is the largest VXLAN network identifier (24 bits, RFC 7348); 0 is never given.
+// MaxVNI is the largest VXLAN network identifier (24 bits, RFC 7348). 0 is never used.
 const MaxVNI = 1<<24 - 1
 
-// Numbers hands out what must be unique over all networks of a substrate: their indices and their links' VNIs. It is a
-// plain value for one calculation, made anew from what is stored, so that a calculation thrown away leaves no trace.
+// Numbers gives out what must be unique among all networks of a substrate: the networks' indices and the links' VNIs.
+// It is made from what is stored and used for a single calculation, so a calculation that is thrown away leaves no
+// trace.
 type Numbers struct {
 	indices map[uint32]struct{}
 	vnis    map[uint32]struct{}
 	last    uint32 // VNI last given
 }
 
-// NewNumbers returns the numbers that none of the given networks has. Pass what is stored of every network, the one
-// that is about to be resolved included.
+// NewNumbers returns the numbers that none of these networks has. Pass all stored networks, including the one that is
+// about to be resolved.
 func NewNumbers(taken ...model.Assigned) *Numbers {
 	n := &Numbers{indices: make(map[uint32]struct{}, len(taken)), vnis: map[uint32]struct{}{}}
 	for _, as := range taken {
@@ -35,7 +36,7 @@ func NewNumbers(taken ...model.Assigned) *Numbers {
 	return n
 }
 
-// Renumber gives a network that was resolved without them the numbers that it lacks: was is what it had before.
+// Renumber gives a network that was resolved without them the numbers that it lacks. was is what it had before.
 func (n *Numbers) Renumber(net *model.Resolved, as model.Assigned, was model.Assigned) (model.Assigned, error) {
 	if as.Index = was.Index; as.Index == 0 {
 		index, err := n.Index()
@@ -80,8 +81,8 @@ func (n *Numbers) Index() (uint32, error) {
 	return 0, fmt.Errorf("all %d networks that one substrate can hold are taken; delete one", model.MaxNetworks)
 }
 
-// VNI takes a free VNI (1…MaxVNI): the one after the highest, so that a number given up is not used again while
-// packets that carry it may still be on their way.
+// VNI takes a free VNI (1…MaxVNI): the one after the highest. So a number that was given up is not used again while
+// packets that carry it may still be under way.
 func (n *Numbers) VNI() (uint32, error) {
 	if len(n.vnis) >= MaxVNI {
 		return 0, fmt.Errorf("all %d tunnel numbers (VNI) are taken; delete a network", MaxVNI)

@@ -17,7 +17,7 @@ func (r *resolver) peers() {
 		})
 		router := func(m member) bool { return r.out.Elements[m.element].Kind == model.Router }
 		all := make([]model.LinkPeer, 0, len(members))
-		// Routers first: they are the ones that everybody speaks to.
+		// Routers first, since everybody speaks to them.
 		slices.SortStableFunc(members, func(a, b member) int {
 			switch {
 			case router(a) == router(b):

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// DefaultPools is what links and segments that state no prefixes are numbered from: RFC 1918 and RFC 4193 space. Every
+// DefaultPools are the address ranges for links and segments that state no prefix: RFC 1918 and RFC 4193 space. Every
 // network may use all of it, since networks are isolated from each other.
 func DefaultPools() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00:10::/48")}
 }
 
-// LoopbackPool4 and LoopbackPool6 are what routers' loopbacks and identifiers are taken from; links never are.
+// LoopbackPool4 and LoopbackPool6 contain the loopback addresses and identifiers of routers. Links never use them.
 var (
 	LoopbackPool4 = netip.MustParsePrefix("10.255.0.0/16")
 	LoopbackPool6 = netip.MustParsePrefix("fd00:10:0:ffff::/64")
@@ -22,12 +22,13 @@ var (
 
 // Subnet sizes that links and segments are given.
 const (
-	linkBits4    = 30 // .1 and .2: what every router, host and textbook takes, unlike /31 (RFC 3021)
-	segmentBits4 = 24 // or shorter, where the segment has more members
+	linkBits4    = 30 // .1 and .2, which every router, host and textbook accepts, unlike /31 (RFC 3021)
+	segmentBits4 = 24 // or shorter, if the segment has more members
 	subnetBits6  = 64 // RFC 7421
 )
 
-// span is a range of numbers, ends included: IPv4 addresses as they are, IPv6 addresses by their upper 64 bits.
+// span is a range of numbers including both ends. IPv4 addresses are used as they are, IPv6 addresses by their upper 64
+// bits.
 type span struct{ lo, hi uint64 }
 
 func spanOf(p netip.Prefix) span {
@@ -75,10 +76,10 @@ type pool struct {
 	v6      bool
 	ranges  []netip.Prefix
 	taken   []span // also what was given
-	sorted  spans  // taken, as it was when the walk through the range began
+	sorted  spans  // what was taken when the walk through the range began
 	size    int    // of the walk, in bits
 	current int    // range of the walk
-	next    uint64 // first number of the range not yet looked at
+	next    uint64 // first number of the range that was not looked at yet
 	done    bool   // the range has no more
 }
 
@@ -99,7 +100,7 @@ func (p *pool) width() int {
 	return 32
 }
 
-// take gives the lowest free subnet of that many bits.
+// take returns the lowest free subnet with this many bits.
 func (p *pool) take(bits int) (netip.Prefix, error) {
 	if bits != p.size {
 		p.size, p.current, p.done = bits, -1, true
@@ -144,7 +145,7 @@ func (p *pool) prefix(lo uint64, bits int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4(b), bits)
 }
 
-// nth is the subnet's address of that number, counted from its first.
+// nth is the subnet's address with this number, counted from the first.
 func nth(subnet netip.Prefix, n uint64) netip.Addr {
 	a := subnet.Masked().Addr()
 	if a.Is4() {
@@ -157,8 +158,8 @@ func nth(subnet netip.Prefix, n uint64) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// hostNumbers are the first and the last address of the subnet that an interface may have: all but IPv4's network and
-// broadcast address and IPv6's anycast address, and both of a /31 (RFC 3021) or /127 (RFC 6164).
+// hostNumbers are the first and the last address of the subnet that an interface may have: all except IPv4's network
+// and broadcast address and IPv6's anycast address, and both of a /31 (RFC 3021) or /127 (RFC 6164).
 func hostNumbers(subnet netip.Prefix) (first, last uint64) {
 	bits := subnet.Addr().BitLen() - subnet.Bits()
 	switch {

@@ -16,7 +16,7 @@ type problems struct {
 
 func (ps *problems) add(about model.Subject, index int, name, field, format string, args ...any) {
 	if len(ps.list) >= model.MaxProblems {
-		ps.more++ // without its words: a hopeless document may have a million
+		ps.more++ // without the words: a hopeless document may have a million problems
 		return
 	}
 	// What is wrong is quoted, and may be long.

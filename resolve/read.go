@@ -1,4 +1,4 @@
-// Package resolve makes a network's document complete, tells what is wrong with it, and works out what it leaves open:
+// Package resolve makes a network's document complete, says what is wrong with it, and works out what it leaves open:
 // addresses, MACs, neighbours, numbers. It does no I/O and keeps nothing.
 package resolve
 
@@ -11,7 +11,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Document is what somebody has described, complete: it has every interface that a link or an edge implies, and each
+// Document is a complete description by a user: it has every interface that a link or an edge implies, and each
 // element's control, forwarding and software.
 type Document struct{ net model.Network }
 
@@ -43,7 +43,7 @@ func Read(n model.Network) (Document, []model.Problem) {
 	return Document{n}, ps.all()
 }
 
-// Known is a document that Read has completed before, and found right: that of a record.
+// Known is a document that Read has completed and accepted before, such as a stored one.
 func Known(net model.Network) Document { return Document{net} }
 
 // Network is the document, complete.
@@ -88,14 +88,14 @@ func (ps *problems) checkNetwork() {
 	}
 }
 
-// What FRR needs to start, measured with 8.4: zebra, staticd, watchfrr and the reading of the configuration peak at
-// 16 MiB, each protocol's daemons add up to 6 MiB. BIRD needs 3 MiB, less than MinMemory.
+// What FRR needs to start, measured with 8.4: zebra, staticd, watchfrr and reading the configuration take up to 16 MiB,
+// and the daemon of each protocol up to 6 MiB more. BIRD needs 3 MiB, which is less than MinMemory.
 const (
 	frrMemory         = model.Bytes(24 << 20)
 	frrProtocolMemory = model.Bytes(6 << 20)
 )
 
-// softwareMemory is the least that the element's routing software starts with.
+// softwareMemory is the least memory with which the element's routing software starts.
 func softwareMemory(e *model.Element) model.Bytes {
 	if e.Kind != model.Router || e.Software != model.SoftwareFRR {
 		return 0
@@ -128,7 +128,7 @@ func (ps *problems) checkResources() {
 	}
 }
 
-// checkElement looks at one element; the first stated of its interfaces are those that the document lists.
+// checkElement checks one element. The first stated of its interfaces are the ones that the document lists.
 func (ps *problems) checkElement(i, stated int) {
 	e := &ps.net.Elements[i]
 	switch e.Kind {
@@ -224,7 +224,7 @@ func (ps *problems) checkInterfaceAddresses(i int, field string, f model.Interfa
 	}
 }
 
-// lastOf is the prefix's last address, IPv4.
+// lastOf is the last address of an IPv4 prefix.
 func lastOf(p netip.Prefix) netip.Addr { return nth(p, 1<<(32-p.Bits())-1) }
 
 func (ps *problems) checkSwitch(i int) {
@@ -244,7 +244,7 @@ func (ps *problems) checkSwitch(i int) {
 	}
 }
 
-// checkPrefixes looks at the subnets that a link or a switch states.
+// checkPrefixes checks the subnets that a link or a switch states.
 func (ps *problems) checkPrefixes(prefixes []netip.Prefix, report func(string, ...any)) {
 	var v4, v6 netip.Prefix
 	for _, p := range prefixes {

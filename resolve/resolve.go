@@ -51,8 +51,8 @@ type resolver struct {
 	explicit map[netip.Addr]struct{} // addresses that the document states
 }
 
-// unresolved has what the document says; the rest is the resolver's to fill in. It shares nothing with the document
-// that the resolver writes to.
+// unresolved contains what the document says; the resolver fills in the rest. It shares nothing with the document that
+// the resolver writes to.
 func unresolved(net model.Network) model.Resolved {
 	out := model.Resolved{Name: net.Name, Slice: net.Slice, Attack: net.Attack, Links: net.Links,
 		Elements: make([]model.ResolvedElement, len(net.Elements)), Edges: make([]model.ResolvedEdge, len(net.Edges))}
@@ -74,7 +74,7 @@ func unresolved(net model.Network) model.Resolved {
 	return out
 }
 
-// interfaceOf is a member's interface as it is resolved.
+// interfaceOf is a member's interface while it is being resolved.
 func (r *resolver) interfaceOf(m member) *model.ResolvedInterface {
 	return &r.out.Elements[m.element].Interfaces[m.iface]
 }
@@ -145,8 +145,8 @@ func (r *resolver) edges() error {
 	return nil
 }
 
-// subnets numbers the segments: first those that state something, so that what is chosen for the rest keeps clear of
-// them.
+// subnets numbers the segments. Those that state something come first, so that what is chosen for the others stays
+// clear of them.
 func (r *resolver) subnets() error {
 	v4, v6 := Families(r.net)
 	pools := r.net.Pools
@@ -188,7 +188,7 @@ func (r *resolver) subnets() error {
 	r.now.Segments = map[string][]netip.Prefix{}
 	stated4, stated6 := newSpans(slices.Clone(taken4)), newSpans(slices.Clone(taken6))
 
-	// What was given before is taken, unless it is now in the document's way.
+	// What was given before is kept, unless it is in the document's way now.
 	var numbered []numbering
 	for i := range r.segments {
 		s := &r.segments[i]
@@ -209,7 +209,7 @@ func (r *resolver) subnets() error {
 		numbered = append(numbered, n)
 	}
 	p4, p6 := newPool(false, pools, taken4), newPool(true, pools, taken6)
-	// Large segments first: one walk through the pool for each size.
+	// Large segments first, so that one walk through the pool does for each size.
 	for _, switched := range []bool{true, false} {
 		for i := range numbered {
 			n := &numbered[i]
@@ -235,20 +235,20 @@ func (r *resolver) subnets() error {
 	return nil
 }
 
-// numbering is what a segment is numbered from.
+// numbering says from what a segment is numbered.
 type numbering struct {
 	segment *segment
 	key     string         // of a switched segment in Assigned.Segments
 	subnets []netip.Prefix // one an address family
-	assign  bool           // the document states nothing: the subnets are ours to choose
+	assign  bool           // the document states nothing, so the subnets are chosen here
 }
 
 func inPools(pools []netip.Prefix, p netip.Prefix) bool {
 	return slices.ContainsFunc(pools, func(r netip.Prefix) bool { return r.Bits() <= p.Bits() && r.Contains(p.Addr()) })
 }
 
-// segmentKey is the switch by which the segment's subnets are kept: the first that has any from before, so that a
-// switch that joins does not renumber the segment, else the first.
+// segmentKey is the switch under which the segment's subnets are kept: the first that has any from before, or else the
+// first. So a switch that joins does not renumber the segment.
 func (r *resolver) segmentKey(s segment) string {
 	if len(s.switches) == 0 {
 		return ""
@@ -266,7 +266,7 @@ func (r *resolver) segmentKey(s segment) string {
 	return names[0]
 }
 
-// given is what the segment was given before.
+// given is what the segment got the last time.
 func (r *resolver) given(n numbering) []netip.Prefix {
 	switch {
 	case n.key != "":
@@ -277,8 +277,8 @@ func (r *resolver) given(n numbering) []netip.Prefix {
 	return r.was.Links[r.out.Links[n.segment.links[0]].Name].Prefixes
 }
 
-// statedSubnets are the subnets that the document states for the segment, by prefix or by an interface's address; the
-// prefix comes first. With none at all they are to be assigned.
+// statedSubnets are the subnets that the document states for the segment, by a prefix or by an interface's address;
+// prefixes come first. If there are none, they are assigned.
 func (r *resolver) statedSubnets(s segment) (subnets []netip.Prefix, assign bool) {
 	has := func(v6 bool) bool {
 		return slices.ContainsFunc(subnets, func(p netip.Prefix) bool { return p.Addr().Is6() == v6 })
@@ -303,7 +303,7 @@ func (r *resolver) statedSubnets(s segment) (subnets []netip.Prefix, assign bool
 	return subnets, assign
 }
 
-// choose takes the subnets that the segment lacks from the pools and keeps them in Assigned.
+// choose takes the subnets that the segment lacks from the pools, and keeps them in Assigned.
 func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, switched bool) error {
 	for _, f := range []struct {
 		enabled, v6 bool
@@ -350,7 +350,7 @@ func (r *resolver) choose(n *numbering, v4 bool, p4 *pool, v6 bool, p6 *pool, sw
 	return nil
 }
 
-// number gives every member of the segment that states no address of a subnet's family one of that subnet.
+// number gives an address of the subnet to every member of the segment that states none of its family.
 func (r *resolver) number(n numbering) error {
 	s := *n.segment
 	for _, subnet := range n.subnets {
@@ -371,7 +371,7 @@ func (r *resolver) number(n numbering) error {
 		give := func(m member, a netip.Addr) {
 			used[a] = struct{}{}
 			f := r.interfaceOf(m)
-			// A slice of our own: the document's must not be written to.
+			// A copy: the document's slice must not be written to.
 			f.Addresses = append(slices.Clone(f.Addresses), netip.PrefixFrom(a, subnet.Bits()))
 		}
 		if n.key != "" {
@@ -387,7 +387,7 @@ func (r *resolver) number(n numbering) error {
 		next := first
 		for _, m := range open {
 			if n.key == "" && len(s.members) == 2 && m == s.members[1] && next == first {
-				next++ // the second end is .2, also where the first states its own address
+				next++ // the second end is .2 even if the first states its own address
 			}
 			a, ok := r.free(subnet, &next, last, used)
 			if !ok && len(s.members) == 2 {
@@ -412,7 +412,8 @@ func (r *resolver) addressKey(m member) string {
 	return r.out.Links[m.link].Name + "/" + r.out.Elements[m.element].Name + ":" + r.interfaceOf(m).Name
 }
 
-// keepAddresses gives the members of a switched segment what they had before and returns the others, routers first.
+// keepAddresses gives the members of a switched segment the addresses that they had before. It returns the others,
+// routers first.
 func (r *resolver) keepAddresses(open []member, subnet netip.Prefix, give func(member, netip.Addr)) []member {
 	var routers, hosts []member
 	for _, m := range open {

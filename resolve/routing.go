@@ -7,11 +7,11 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// loopbacks gives every router with a routing protocol its identifier, and its loopback addresses where it states none.
+// loopbacks gives every router with a routing protocol its identifier, and loopback addresses if it states none.
 func (r *resolver) loopbacks() error {
 	v4, v6 := Families(r.net)
 	taken := map[netip.Addr]struct{}{}
-	links := map[netip.Addr]struct{}{} // addresses on links: a document may state prefixes out of the loopbacks' pools
+	links := map[netip.Addr]struct{}{} // addresses on links: a document may use prefixes of the loopbacks' pools there
 	for i := range r.out.Elements {
 		for _, f := range r.out.Elements[i].Interfaces {
 			for _, a := range f.Addresses {
@@ -45,7 +45,7 @@ func (r *resolver) loopbacks() error {
 			}
 			continue
 		}
-		// The IPv4 loopback's number is the router's in every family, and its identifier.
+		// The number of the IPv4 loopback is the router's number in every family, and its identifier.
 		own := r.was.Loopbacks[e.Name]
 		if len(own) == 0 || !LoopbackPool4.Contains(own[0].Addr()) || r.statedAddr(own[0].Addr()) ||
 			!clear(own[0].Addr()) {
@@ -93,7 +93,7 @@ func (r *resolver) statedAddr(a netip.Addr) bool {
 
 // neighbours tells hosts their gateways and BGP speakers their neighbours and networks.
 func (r *resolver) neighbours() {
-	bgp := map[int]*model.BGP{} // copies, of those whose neighbours are ours to tell
+	bgp := map[int]*model.BGP{} // copies, for those whose neighbours are chosen here
 	networks := map[int]bool{}
 	for i := range r.out.Elements {
 		e := &r.out.Elements[i]
@@ -141,7 +141,7 @@ func (r *resolver) neighbours() {
 	}
 }
 
-// gateways makes the segment's first router the gateway of those of its hosts that have none of the family.
+// gateways makes the segment's first router the gateway of those hosts on it that have none of the family.
 func (r *resolver) gateways(s segment, v6 bool) {
 	first := netip.Prefix{}
 	for _, m := range s.members {
@@ -164,7 +164,7 @@ func (r *resolver) gateways(s segment, v6 bool) {
 	}
 }
 
-// address is the member's first address of the family, link-local ones left out.
+// address is the member's first address of the family that is not link-local.
 func (r *resolver) address(m member, v6 bool) (netip.Prefix, bool) {
 	for _, a := range r.interfaceOf(m).Addresses {
 		if a.Addr().Is6() == v6 && !a.Addr().IsLinkLocalUnicast() {

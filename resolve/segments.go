@@ -133,7 +133,7 @@ func (l *layout) interfaceOf(m member) *model.Interface {
 	return &l.net.Elements[m.element].Interfaces[m.iface]
 }
 
-// name is what the segment is called towards people: its switch, else its link.
+// name is what people call the segment: its switch, or else its link.
 func (l *layout) name(s segment) string {
 	if len(s.switches) > 0 {
 		return "the segment of switch " + l.net.Elements[s.switches[0]].Name
@@ -183,9 +183,10 @@ func (l *layout) stated(s segment) []netip.Prefix {
 	return all
 }
 
-// Families tells which address families polyplane numbers links of the network in that state none: those of its pools
-// when it names any; else those that it speaks of (prefixes, addresses and ospf are IPv4's or IPv6's, ospf6 is
-// IPv6's); and where it speaks of neither, IPv4, and IPv6 as well if isis, bgp or rip carry it.
+// Families returns the address families with which the network's links are numbered if they state none. If the network
+// names pools, these are the families of its pools. Otherwise they are the families that it mentions: prefixes and
+// addresses are of IPv4 or IPv6, ospf is IPv4's, ospf6 is IPv6's. If it mentions neither, it is IPv4, and IPv6 as well
+// if isis, bgp or rip carry it.
 func Families(n *model.Network) (v4, v6 bool) {
 	var both bool
 	prefixes := func(ps []netip.Prefix) {
