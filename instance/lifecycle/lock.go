@@ -134,8 +134,8 @@ func takeOver(d instance.Dirs, polite time.Duration) (*lock, bool, error) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		// It may have let go of the lock just now. But a number that never fits is one of another PID namespace, and here
-		// it is somebody else's.
+		// It may have let go of the lock just now. But a number that never fits is one of another PID namespace, and
+		// here it is somebody else's.
 		if !hasOpen(busy.Holder.PID, d.Lock()) {
 			if odd.IsZero() {
 				odd = time.Now()
@@ -173,8 +173,8 @@ func hasOpen(pid int, path string) bool {
 	return false
 }
 
-// killed is how long a killed process has to be gone. It may have to come out of the kernel first, and on a machine with
-// hundreds of busy processes and little free memory that took more than ten seconds.
+// killed is how long a killed process has to be gone. It may have to come out of the kernel first. On a machine with
+// hundreds of busy processes that took more than ten seconds.
 const killed = 2 * time.Minute
 
 // end ends a process and returns when it has ended.

@@ -13,8 +13,8 @@ import (
 	"github.com/polyplane/polyplane/node/control"
 )
 
-// Work on an element's processes takes as long as these, or runc, make it take. So the crew does it in shifts, and Apply
-// and Remove wait for a shift no longer than the driver's patience. Rules for shifts:
+// Work on an element's processes takes as long as these, or runc, make it take. So the crew does it in shifts, and
+// Apply and Remove wait for a shift no longer than the driver's patience. Rules for shifts:
 //
 //   - An element has at most one. Whoever holds the driver's lock and finds none may work on the element's processes.
 //   - A worker gets a value and returns a value. It neither reads nor writes what the driver remembers, and never takes
