@@ -16,8 +16,8 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// socketLists are files of /proc/net with sockets whose buffers the kernel charges to nobody, and the columns of what
-// waits in them and of the socket's inode. Buffers of UDP and TCP, and of Unix's sockets, are charged.
+// socketLists are files of /proc/net that list sockets whose buffers the kernel charges to nobody, with the columns of
+// the bytes waiting in them and of the socket's inode. Buffers of UDP, TCP and Unix sockets are charged.
 var socketLists = []struct {
 	file          string
 	buffer, inode int
@@ -31,9 +31,11 @@ var socketLists = []struct {
 	{"icmp6", 4, 9, true},
 }
 
-// packetLists are files of /proc/net with what netfilter keeps for who listens to it: the columns of the listener's
-// netlink port and of how many messages, or packets, wait, and how many bytes each line that has any, and each of what
-// waits, counts.
+// packetLists are files of /proc/net that list what netfilter keeps for its listeners. They have the columns of the
+// listener's netlink port and of how many messages or packets wait, and how many bytes to count for each line that has
+// any, and for each of what waits. The listener of a log chooses how large the buffer is that its first packet
+// allocates: at most 128 KiB, for which the kernel takes 256. The size of a packet that waits for a verdict is not
+// told; it is at most 64 KiB.
 //
 // A log's listener chooses how large the buffer is that the first packet makes, 128 KiB at most, for which the kernel
 // takes 256. How large a packet is that waits for a verdict is not told; 64 KiB at most.
@@ -82,8 +84,8 @@ const (
 	netlinkPort     = 2
 )
 
-// buffers are what the sockets of a namespace buffer, or have buffered for them, by the socket's inode. The calling
-// thread must be in the namespace.
+// buffers says how much the sockets of a namespace buffer, or have buffered for them, by the socket's inode. The
+// calling thread must be in the namespace.
 func buffers() (of map[uint64]int64, sum int64, err error) {
 	of = map[uint64]int64{}
 	listeners, err := kept()
@@ -134,16 +136,16 @@ func buffers() (of map[uint64]int64, sum int64, err error) {
 	return of, sum, nil
 }
 
-// holder is a process, and what it has of something.
+// holder is a process, and how much of something it holds.
 type holder struct {
 	pid  int
-	fd   int // that stands for it, whoever gets its number
+	fd   int // a descriptor of the process, even if its number is another's later
 	has  int64
 	many int // sockets
 }
 
-// holders are the processes of the namespace, those first that have most. What a socket counts is what `of` says; those
-// that it does not know count nothing.
+// holders returns the processes of the namespace, those that hold most first. `of` says what a socket counts for; a
+// socket that is not in it counts for nothing.
 func (s *space) holders(of map[uint64]int64) (all []holder, err error) {
 	var here unix.Stat_t
 	if err := unix.Fstat(s.fd, &here); err != nil {
@@ -191,9 +193,9 @@ func closeAll(all []holder) {
 	}
 }
 
-// trimBuffers ends processes, those first whose sockets buffer most, until what is left is within the limit, as the
-// kernel ends processes when memory is used up. What sockets buffer that are in no process, but on their way in another
-// socket, only goes when all have ended.
+// trimBuffers ends processes, those whose sockets buffer most first, until the rest is within the limit. The kernel
+// does the same when memory is used up. A socket that is in no process, because it is under way in another socket, goes
+// only when all processes have ended.
 func (s *space) trimBuffers(most int64) (ended int, err error) {
 	var of map[uint64]int64
 	var sum int64
@@ -221,7 +223,7 @@ func (s *space) trimBuffers(most int64) (ended int, err error) {
 	return ended, nil
 }
 
-// endMost ends the process that has the most sockets: where it is not to be seen which of them takes something.
+// endMost ends the process that has the most sockets, for where one cannot see which of them takes something.
 func (s *space) endMost() (ended int, err error) {
 	all, err := s.holders(nil)
 	if err != nil {

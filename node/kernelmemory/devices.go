@@ -21,7 +21,7 @@ import (
 type device struct {
 	index  int
 	port   bool // an end of one of the element's links
-	tunnel bool // packets that it sends may leave exceptions of routes
+	tunnel bool // packets that it sends may create exceptions of routes
 	mac    [6]byte
 }
 
@@ -63,12 +63,12 @@ func (s *space) links() (all []device, err error) {
 	return all, err
 }
 
-// foreign are those that somebody in the element made.
+// foreign returns the devices that somebody in the element made.
 func foreign(all []device) []device {
 	return slices.DeleteFunc(slices.Clone(all), func(d device) bool { return d.port })
 }
 
-// trimDevices removes the latest of more than most devices that somebody made.
+// trimDevices removes the latest of the devices that somebody made, if there are more than most.
 func (s *space) trimDevices(most int, until time.Time) (removed int, left bool, err error) {
 	all, err := s.links()
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *space) trimDevices(most int, until time.Time) (removed int, left bool, 
 		return 0, false, nil
 	}
 	slices.SortFunc(own, func(a, b device) int { return a.index - b.index })
-	// In small pieces: the kernel waits a little for each, and others wait for the kernel.
+	// In small batches: the kernel waits a little for each device, and others wait for the kernel.
 	for piece := range slices.Chunk(own[most:], 64) {
 		if time.Now().After(until) {
 			return removed, true, nil
@@ -105,8 +105,8 @@ func (s *space) trimDevices(most int, until time.Time) (removed int, left bool, 
 	return removed, false, nil
 }
 
-// mostGroups is how many multicast addresses are remembered of one reading, for which the kernel writes down all of a
-// device.
+// mostGroups bounds how many multicast addresses one reading remembers. For a reading, the kernel writes down all
+// addresses of a device.
 const mostGroups = 1 << 18
 
 // groups are the multicast addresses of a namespace's devices.
@@ -121,7 +121,7 @@ type group struct {
 	address []byte
 }
 
-// readGroups reads until there are more bytes than most, and remembers no more than some of the addresses set by hand.
+// readGroups reads until there are more bytes than most. It remembers only some of the addresses that were set by hand.
 // The calling thread must be in the namespace.
 func readGroups(most int64) (g groups, err error) {
 	f, err := os.Open("/proc/thread-self/net/dev_mcast")
@@ -147,7 +147,7 @@ func readGroups(most int64) (g groups, err error) {
 	return g, nil
 }
 
-// drop takes an address away that was set by hand: netlink cannot (SIOCDELMULTI of netdevice(7)).
+// drop removes an address that was set by hand. Netlink cannot do that (SIOCDELMULTI of netdevice(7)).
 func (g *group) drop(socket int) error {
 	var request struct {
 		name    [unix.IFNAMSIZ]byte
@@ -164,7 +164,8 @@ func (g *group) drop(socket int) error {
 	return nil
 }
 
-// trimGroups takes all away that were set by hand, if there are more bytes than most. What is left then is of sockets.
+// trimGroups removes all addresses that were set by hand if there are more bytes than most. The rest then belongs to
+// sockets.
 func (s *space) trimGroups(most int64, until time.Time) (removed int, joined bool, err error) {
 	err = linux.Inside(s.fd, func() error {
 		for {

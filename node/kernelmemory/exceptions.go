@@ -18,38 +18,37 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// Exceptions of routes – path MTUs and redirects – hang at next hops. The first one makes the kernel keep a table of
-// 16 KiB there, for IPv4 and for IPv6, until the next hop goes; nobody is charged for it. What there is of them
-// cannot be read: the kernel lists exceptions that packets have used and that are neither old nor flushed, and tables
-// without any it does not list at all. So this counts what they can be at most: a table for each next hop, and one
-// exception for each message that the namespace has had of the kinds that make one. What is too much is taken away by
-// making the next hops anew. Routes stay: the messages may be somebody else's.
+// Exceptions of routes – path MTUs and redirects – are kept at next hops. The first one makes the kernel allocate a
+// table of 16 KiB there, separately for IPv4 and IPv6, which stays until the next hop goes. Nobody is charged for it.
+// The kernel does not say how many there are: it lists only exceptions that packets have used and that are neither old
+// nor flushed, and no empty tables. So this computes how much they can be at most: a table for each next hop, and one
+// exception for each message of the kinds that cause one. If that is too much, the next hops are made anew, which
+// removes the exceptions. Routes stay, since somebody else may have sent the messages.
 
 // Bytes, as the kernel's object caches had them (Linux 6.18, amd64).
 const (
 	exceptionTable = 16 << 10
-	// exceptionBytes are an exception's, with the two routes that it keeps for packets in and out.
+	// exceptionBytes is the size of an exception, with the two routes that it keeps for packets in and out.
 	exceptionBytes = 512
-	// fullTable is how many exceptions one table has at most (2,048 lists of ten).
+	// fullTable is the largest number of exceptions in one table (2,048 lists of ten).
 	fullTable = 20480
-	// mostRenewed is how many IPv4 routes, and how many IPv6 routes, are made anew by one look, which takes half a
-	// second.
+	// mostRenewed is how many IPv4 routes, and how many IPv6 routes, one look makes anew, which takes half a second.
 	mostRenewed = 30000
-	// manyAddresses is how many IPv6 addresses may keep the exceptions of their own routes, addressesRenewed how many
-	// are made anew by one look: the kernel takes a millisecond for each.
+	// manyAddresses is how many IPv6 addresses may keep the exceptions of their own routes. addressesRenewed is how
+	// many addresses one look makes anew; the kernel takes a millisecond for each.
 	manyAddresses    = 256
 	addressesRenewed = 512
 )
 
-// exceptional is what is remembered of an element's exceptions between looks.
+// exceptional is what is remembered of an element's exceptions from look to look.
 type exceptional struct {
-	messages, packets int64 // that had come when its next hops were made anew
-	read              int64 // causes since then, when its routes were read
+	messages, packets int64 // how many had come when its next hops were made anew
+	read              int64 // how many causes had come since then when its routes were read
 	rest              time.Duration
-	until             time.Time // while this lasts, tunnels are not thought of: last time it was for nothing
+	until             time.Time // until then tunnels are left out: the last time, looking at them was in vain
 }
 
-// since counts from an earlier state of a counter, which begins anew with the namespace, or with a tunnel.
+// since is how far a counter has moved since an earlier state. A counter begins anew with its namespace or tunnel.
 func since(is, was int64) int64 {
 	if is < was {
 		return is
@@ -57,9 +56,9 @@ func since(is, was int64) int64 {
 	return is - was
 }
 
-// trimExceptions makes an element's next hops anew if they can have more exceptions than it may after so many
-// messages. Packets in tunnels are so many that they say little: what is done for them is told, and done again soon,
-// only if memory came back.
+// trimExceptions makes an element's next hops anew if, after so many messages, they can have more exceptions than the
+// element may. Tunnels' packets are so many that their number says little. So what is done because of them is told, and
+// done again soon, only if it freed memory.
 func (w *Watcher[ID]) trimExceptions(s *space, id ID, limit, messages int64, tunnels bool) error {
 	m := w.exceptional[id]
 	if m == nil {
@@ -74,7 +73,7 @@ func (w *Watcher[ID]) trimExceptions(s *space, id ID, limit, messages int64, tun
 		}
 		causes += since(packets, m.packets)
 	}
-	// Routes are read again when there may be a sixteenth more.
+	// The routes are read again when there may be a sixteenth more exceptions.
 	if possibly(math.MaxInt32, causes) <= limit || causes >= m.read && causes-m.read < limit/exceptionTable/16 {
 		return nil
 	}
@@ -102,7 +101,7 @@ func (w *Watcher[ID]) trimExceptions(s *space, id ID, limit, messages int64, tun
 				m.rest = 0
 				return renewed, left, err
 			}
-			linux.Grace(context.Background()) // the kernel gives the memory back afterwards
+			linux.Grace(context.Background()) // the kernel frees the memory a little later
 			if after, err := unmovable(); err != nil || before-after > limit/4 {
 				m.rest = 0
 				return renewed, left, err
@@ -115,21 +114,21 @@ func (w *Watcher[ID]) trimExceptions(s *space, id ID, limit, messages int64, tun
 	return nil
 }
 
-// possibly is how many bytes so many next hops have of exceptions at most after so many messages.
+// possibly is how many bytes of exceptions this many next hops have at most after this many messages.
 func possibly(hops, messages int64) int64 {
 	return min(messages, hops)*exceptionTable + min(messages, hops*fullTable)*exceptionBytes
 }
 
-// messages counts what the namespace has had that makes exceptions: ICMP messages by which routes' MTUs and gateways
-// change – of IPv4 all that say "unreachable", which are counted together. The calling thread must be in the
-// namespace.
+// messages counts the messages of the namespace that cause exceptions: ICMP messages that change the MTU or gateway of
+// routes. For IPv4 that means all that say "unreachable", since the kernel counts those together. The calling thread
+// must be in the namespace.
 func messages() (sum int64, err error) {
 	buf := make([]byte, 16<<10)
 	four, err := readCounters("/proc/thread-self/net/snmp", buf)
 	if err != nil {
 		return 0, fmt.Errorf("read its counters of ICMP: %w", err)
 	}
-	// a line of titles and one of numbers; none without messages
+	// a line of titles and one of numbers; neither if there were no messages
 	if at := bytes.Index(four, []byte("IcmpMsg:")); at >= 0 {
 		titles, rest, _ := bytes.Cut(four[at:], []byte("\n"))
 		numbers, _, _ := bytes.Cut(rest, []byte("\n"))
@@ -174,11 +173,11 @@ func readCounters(path string, buf []byte) ([]byte, error) {
 	}
 }
 
-// tunnelKinds are the devices that give a path MTU to the route of each packet that they send.
+// tunnelKinds are the kinds of devices that give a path MTU to the route of each packet that they send.
 var tunnelKinds = []string{"amt", "bareudp", "erspan", "geneve", "gre", "gretap", "gtp", "ip6erspan", "ip6gre",
 	"ip6gretap", "ip6tnl", "ipip", "sit", "vti", "vti6", "vxlan", "xfrm"}
 
-// isTunnel tells by a device's IFLA_LINKINFO.
+// isTunnel decides by a device's IFLA_LINKINFO.
 func isTunnel(info []byte) bool {
 	for kind, v := range linux.Attrs(info) {
 		if kind == unix.IFLA_INFO_KIND {
@@ -188,7 +187,7 @@ func isTunnel(info []byte) bool {
 	return false
 }
 
-// tunnelled counts the packets that the namespace's tunnels were given.
+// tunnelled counts the packets that were given to the namespace's tunnels.
 func (s *space) tunnelled() (sum int64, err error) {
 	var b linux.Batch
 	b.Request(unix.RTM_GETLINK, 0)
@@ -203,7 +202,7 @@ func (s *space) tunnelled() (sum int64, err error) {
 			case kind == unix.IFLA_LINKINFO:
 				tunnel = isTunnel(v)
 			case kind == unix.IFLA_STATS64 && len(v) >= 80:
-				for _, at := range []int{8, 40, 56, 72} { // sent, not for an error, dropped, too long
+				for _, at := range []int{8, 40, 56, 72} { // sent, not sent because of an error, dropped, too long
 					packets += int64(binary.NativeEndian.Uint64(v[at:]))
 				}
 			}
@@ -225,14 +224,14 @@ const (
 
 var hashed = maphash.MakeSeed()
 
-// A hopGroup is IPv4 routes that share next hops, and with them the exceptions.
+// A hopGroup is a set of IPv4 routes that share next hops, and with them the exceptions.
 type hopGroup struct {
 	key    uint64
 	hops   int64
 	routes int
 }
 
-// hops counts a namespace's next hops, and tells which IPv4 routes share them. It ends when it has found more than
+// hops counts a namespace's next hops, and finds which IPv4 routes share them. It stops when it has found more than
 // most.
 func (s *space) hops(most int64) (sum int64, groups map[uint64]*hopGroup, err error) {
 	groups = map[uint64]*hopGroup{}

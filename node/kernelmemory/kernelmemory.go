@@ -1,6 +1,9 @@
-// Package kernelmemory bounds what elements put into tables of the kernel that it charges to nobody – next-hop objects,
-// forwarding entries of bridges and tunnels, proxy neighbours, traffic control, multicast addresses, address labels,
-// exceptions of routes –, what their raw, packet and netlink sockets buffer, and how many network devices they make.
+// Package kernelmemory bounds memory of the kernel that is charged to nobody. It is about what elements put into the
+// kernel's tables (next-hop objects, forwarding entries of bridges and tunnels, proxy neighbours, traffic control,
+// multicast addresses, address labels, exceptions of routes), what their raw, packet and netlink sockets buffer, and
+// how many network devices they make. Reading the tables of a thousand namespaces takes a third of a second. So nothing
+// is read until the kernel's own account of its memory, three lines of /proc/meminfo, has grown by more than can be
+// ignored.
 //
 // To read the tables of a thousand namespaces takes a third of a second. So nobody's are read before the kernel's own
 // account of its memory, three lines of /proc/meminfo, has grown by more than can be overlooked.
@@ -14,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is one of those that are bounded, as people read it.
+// Table is one of the bounded tables, in words for people.
 type Table string
 
 const (
@@ -32,20 +35,20 @@ const (
 // Element is what is to be known of one.
 type Element struct {
 	Path    string // where its network namespace is mounted
-	Ports   []int  // the indices, on the node, of its links' other ends
+	Ports   []int  // the indices, on the node, of the other ends of its links
 	Memory  int64  // that it may have
-	Devices int    // that it may have beside the ends of its links
+	Devices int    // how many it may have beside the ends of its links
 }
 
-// What an element may have of each of them.
+// What an element may have of each table.
 const (
-	// tablePart is the part of its memory that the entries of one table may take beside it.
+	// tablePart: the entries of one table may take this part of the element's memory, in addition to it.
 	tablePart = 16
-	// bufferPart is the same of what its sockets buffer.
+	// bufferPart: the same for what its sockets buffer.
 	bufferPart = 2
 )
 
-// limit is in bytes, of devices their number.
+// limit is in bytes; for devices it is their number.
 func (e *Element) limit(t Table) int64 {
 	switch t {
 	case Devices:
@@ -56,7 +59,7 @@ func (e *Element) limit(t Table) int64 {
 	return e.Memory / tablePart
 }
 
-// Verdict is what was taken from an element that had too much.
+// Verdict says what was taken from an element that had too much.
 type Verdict[ID comparable] struct {
 	ID      ID
 	Table   Table
@@ -65,8 +68,8 @@ type Verdict[ID comparable] struct {
 	Err     error
 }
 
-// unmovable is how much memory the kernel has for itself that it cannot give back, in bytes: of its object caches, by
-// pages, and for processors. What is charged to somebody is in it, too.
+// unmovable is the kernel's own memory that it cannot free, in bytes: object caches, page tables, and memory of
+// processors. It includes memory that is charged to somebody.
 func unmovable() (int64, error) {
 	fd, err := unix.Open("/proc/meminfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

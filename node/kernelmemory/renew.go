@@ -20,8 +20,8 @@ type route struct {
 	message []byte // a struct rtmsg and attributes
 	family  uint8
 	object  bool   // it has a next-hop object
-	shared  uint64 // stands for all that IPv4 routes of one next hop have in common
-	place   string // destination, table and so on: the kernel takes one route for the other where these are the same
+	shared  uint64 // stands for everything that the IPv4 routes with one next hop have in common
+	place   string // destination, table and so on: if these are the same, the kernel takes two routes for one
 	hops    int64
 	kernel  bool
 }
@@ -74,8 +74,8 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 	return err
 }
 
-// withoutStates is a value of RTA_MULTIPATH without what the kernel says of its next hops' states, which it takes
-// from nobody.
+// withoutStates is a value of RTA_MULTIPATH without the states of its next hops. The kernel reports these, but takes
+// them from nobody.
 func withoutStates(v []byte) []byte {
 	v = bytes.Clone(v)
 	for rest := v; len(rest) >= unix.SizeofRtNexthop; {
@@ -85,7 +85,7 @@ func withoutStates(v []byte) []byte {
 	return v
 }
 
-// dumpObjects hears of the next-hop objects that routes may have.
+// dumpObjects reads the next-hop objects that routes may use.
 func (s *space) dumpObjects(each func(message []byte) error) error {
 	var b linux.Batch
 	b.Request(rtmGetNextHop, 0)
@@ -109,7 +109,7 @@ func (s *space) dumpObjects(each func(message []byte) error) error {
 
 const rtaNHID = 30
 
-// write writes a route as it was read, or one that differs from it in what no packet sees.
+// write writes a route as it was read, or one that differs from it only in something that no packet notices.
 func (r *route) write(b *linux.Batch, kind, flags uint16, changed bool) {
 	b.Request(kind, flags)
 	m := bytes.Clone(r.message[:unix.SizeofRtMsg])
@@ -145,7 +145,8 @@ func (r *route) write(b *linux.Batch, kind, flags uint16, changed bool) {
 	b.End()
 }
 
-// renew makes next hops anew, for as long as it may: those first that few routes share. left tells that some are left.
+// renew makes next hops anew until its time is over, beginning with those that few routes share. left tells that some
+// are left.
 func (s *space) renew(groups map[uint64]*hopGroup, until time.Time) (renewed int, left bool, err error) {
 	some := make([]*hopGroup, 0, len(groups))
 	for _, g := range groups {
@@ -185,7 +186,8 @@ func (s *space) renew(groups map[uint64]*hopGroup, until time.Time) (renewed int
 	return renewed + s.done(&b), left, nil
 }
 
-// done carries out what is in a batch and tells how much of it went well: what has gone or changed meanwhile does not.
+// done sends a batch, and returns how many of its requests succeeded. A request fails if its object has gone or changed
+// meanwhile.
 func (s *space) done(b *linux.Batch) int {
 	done := b.Len()
 	for _, err := range s.c.Do(b) {
@@ -197,16 +199,17 @@ func (s *space) done(b *linux.Batch) int {
 	return done
 }
 
-// renewRoutes makes the next hops of routes anew: of the chosen IPv4 ones and all IPv6 ones. IPv4 routes share the
-// next hops of all that are the same in everything: so all are replaced by others first, which are replaced by the
-// former in the end. Each replacement is one step: no packet goes without a route.
+// renewRoutes makes the next hops of routes anew: of the chosen IPv4 routes and of all IPv6 ones. IPv4 routes that are
+// the same in everything share their next hops. So all of them are first replaced by slightly different ones, and then
+// replaced back. Each replacement is a single step: no packet is without a route.
 func (s *space) renewRoutes(chosen map[uint64]bool, until time.Time) (renewed int, err error) {
 	var there, back linux.Batch
 	seen := map[string]bool{}
 	err = s.dumpRoutes(unix.AF_INET, func(r *route) error {
 		switch {
 		case r.object || !chosen[r.shared]:
-		case seen[r.place]: // another of the same destination and priority, of which a replacement would take the first
+		// Another route has the same destination and priority, and a replacement would hit the first of them.
+		case seen[r.place]:
 			r.write(&there, unix.RTM_DELROUTE, 0, false)
 			r.write(&back, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND, false)
 		default:
@@ -220,7 +223,7 @@ func (s *space) renewRoutes(chosen map[uint64]bool, until time.Time) (renewed in
 		return 0, fmt.Errorf("read its routes: %w", err)
 	}
 	s.done(&there)
-	renewed = s.done(&back) // whatever the time: a route must not stay as it was changed
+	renewed = s.done(&back) // even if the time is over: a route must not stay changed
 	if time.Now().After(until) {
 		return renewed, os.ErrDeadlineExceeded
 	}
@@ -259,7 +262,7 @@ func (s *space) renewRoutes(chosen map[uint64]bool, until time.Time) (renewed in
 	return renewed + addresses, err
 }
 
-// dropListed removes the IPv6 exceptions that the kernel lists, of routes that are its own.
+// dropListed removes the IPv6 exceptions that the kernel lists and that belong to its own routes.
 func (s *space) dropListed() error {
 	var ask, b linux.Batch
 	ask.Request(unix.RTM_GETROUTE, 0)
@@ -292,8 +295,8 @@ func (s *space) dropListed() error {
 	return nil
 }
 
-// renewAddresses removes IPv6 addresses and adds them again, if there are many: the routes of addresses are the
-// kernel's own. left tells that these were not all of them.
+// renewAddresses removes IPv6 addresses and adds them again if there are many: their routes belong to the kernel. left
+// tells that some are left.
 func (s *space) renewAddresses() (renewed int, left bool, err error) {
 	var ask, b linux.Batch
 	ask.Request(unix.RTM_GETADDR, 0)

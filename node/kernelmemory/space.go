@@ -13,7 +13,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// space is a network namespace that is looked at.
+// space is a network namespace that is being looked at.
 type space struct {
 	fd    int
 	ports []int
@@ -48,8 +48,8 @@ func (s *space) close() {
 	unix.Close(s.fd)
 }
 
-// dump asks for a table. What changes meanwhile does not matter. A dump that each ends by linux.ErrEnough leaves its
-// rest in the socket, and so that is a new one afterwards.
+// dump asks for a table. Changes in the middle of it do not matter. If each stops it with linux.ErrEnough, the rest of
+// the answer is still in the socket, so the socket is replaced.
 func (s *space) dump(b *linux.Batch, each func(payload []byte) error) error {
 	err := s.c.Dump(b, func(_ uint16, payload []byte) error { return each(payload) })
 	switch {
@@ -65,11 +65,11 @@ func (s *space) dump(b *linux.Batch, each func(payload []byte) error) error {
 	return err
 }
 
-// visit hears of an entry: how many bytes the kernel has for it, and how the request to remove it is written. It
-// returns linux.ErrEnough when it wants no more.
+// visit gets an entry: how many bytes the kernel uses for it, and how to write the request that removes it. It returns
+// linux.ErrEnough when it needs no more entries.
 type visit func(size int64, remove func(*linux.Batch)) error
 
-// reader reads a table. What must be removed before the rest is read in an earlier pass.
+// reader reads a table. Entries that must be removed before others are read in an earlier pass.
 type reader struct {
 	table  Table
 	passes int
@@ -84,13 +84,13 @@ var readers = []reader{
 	{AddressLabels, 1, readAddressLabels},
 }
 
-// missing tells that the kernel has no such table.
+// missing returns whether the error means that the kernel has no such table.
 func missing(err error) bool {
 	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) ||
 		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL)
 }
 
-// exceeds tells whether a table has more bytes than most. It reads no further.
+// exceeds returns whether a table takes more bytes than most. It reads no further than that.
 func (r *reader) exceeds(s *space, most int64) (bool, error) {
 	sum := int64(0)
 	for pass := range r.passes {
@@ -110,10 +110,10 @@ func (r *reader) exceeds(s *space, most int64) (bool, error) {
 	return false, nil
 }
 
-// atOnce is how many entries are removed by one batch.
+// atOnce is how many entries one batch removes.
 const atOnce = 16384
 
-// empty removes what is in a table, for as long as it may; left tells that it was not long enough.
+// empty removes what is in a table until its time is over. left tells that some is left.
 func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err error) {
 	for pass := range r.passes {
 		for more := true; more; {
@@ -138,7 +138,7 @@ func (r *reader) empty(s *space, until time.Time) (removed int, left bool, err e
 			refused, gone := error(nil), b.Len()
 			for _, err := range s.c.Do(&b) {
 				if err != nil {
-					gone-- // what is gone by itself, with what was above it, and what the kernel wants to keep
+					gone-- // gone by itself, gone with what was above it, or something that the kernel keeps
 					refused = err
 				}
 			}
@@ -179,7 +179,7 @@ const (
 	smallestQueue = 1024
 )
 
-// readNextHops reads groups first: whoever removes a next hop that groups have makes the kernel wait for all readers.
+// readNextHops reads groups first: removing a next hop that is in a group makes the kernel wait for all readers (RCU).
 func readNextHops(s *space, pass int, each visit) error {
 	var b linux.Batch
 	b.Request(rtmGetNextHop, 0)
@@ -197,7 +197,7 @@ func readNextHops(s *space, pass int, each visit) error {
 			case nhaGroup:
 				group = true
 				size += int64(len(v)/8) * memberBytes
-			case nhaResGroup: // whose table of buckets may be two megabytes large
+			case nhaResGroup: // its table of buckets may take two megabytes
 				for kind, v := range linux.Attrs(v) {
 					if kind == resBuckets && len(v) >= 2 {
 						size += int64(binary.NativeEndian.Uint16(v)) * bucketBytes
@@ -244,10 +244,10 @@ func readProxies(s *space, _ int, each visit) error {
 	})
 }
 
-// readForwarding reads what bridges and tunnels know, and devices' further addresses, but for multicast ones, which
-// other devices have as well.
+// readForwarding reads what bridges and tunnels have learnt, and further addresses of devices, except multicast ones,
+// which other devices have as well.
 func readForwarding(s *space, _ int, each visit) error {
-	own := map[[6]byte]bool{} // of devices: these entries are the bridges' own
+	own := map[[6]byte]bool{} // kinds of devices: these entries belong to the bridges themselves
 	links, err := s.links()
 	if err != nil {
 		return err
@@ -302,7 +302,7 @@ const (
 	ifalMsg     = 12 // sizeof(struct ifaddrlblmsg)
 )
 
-// firstLabels are those that the kernel gives each namespace.
+// firstLabels are those that the kernel gives to each namespace.
 var firstLabels = func() map[netip.Prefix]bool {
 	all := map[netip.Prefix]bool{}
 	for _, p := range []string{"::/0", "fc00::/7", "fec0::/10", "2002::/16", "3ffe::/16", "2001::/32",

@@ -22,7 +22,7 @@ const (
 	fqBuckets    = 8 // TCA_FQ_BUCKETS_LOG
 )
 
-// traffic is a struct tcmsg, with what of its attributes is of use here.
+// traffic is a struct tcmsg, and those of its attributes that are used here.
 type traffic struct {
 	index          []byte
 	handle, parent uint32
@@ -54,7 +54,7 @@ func trafficRequest(b *linux.Batch, kind uint16, index []byte, parent uint32) {
 	b.Raw(m)
 }
 
-// queueBytes is what a queueing discipline has beside its packets and classes: tables that are allocated whole.
+// queueBytes is what a queueing discipline takes beside its packets and classes: tables that are allocated as a whole.
 func (t *traffic) queueBytes() int64 {
 	switch t.kind {
 	case "noqueue":
@@ -90,8 +90,8 @@ func (t *traffic) queueBytes() int64 {
 // ofClsact are the two places where a clsact discipline has filters.
 var ofClsact = []uint32{0xfffffff2, 0xfffffff3}
 
-// readTrafficControl reads in its first pass what is removed, disciplines and actions; all else goes with its
-// discipline.
+// readTrafficControl reads in its first pass what can be removed: disciplines and actions. Everything else goes with
+// its discipline.
 func readTrafficControl(s *space, pass int, each visit) error {
 	type place struct {
 		index  [4]byte
@@ -108,7 +108,7 @@ func readTrafficControl(s *space, pass int, each visit) error {
 		}
 		at := [4]byte(t.index)
 		switch {
-		case t.handle == 0: // the kernel's own: without classes and filters
+		case t.handle == 0: // the kernel's own, which has no classes and filters
 		case t.kind == "clsact":
 			for _, parent := range ofClsact {
 				places = append(places, place{at, parent})
@@ -160,7 +160,7 @@ func readTrafficControl(s *space, pass int, each visit) error {
 	return nil
 }
 
-// actionKinds are all that Linux 6.18 has. An action may be there without a filter.
+// actionKinds are all kinds in Linux 6.18. An action may exist without a filter.
 var actionKinds = []string{"gact", "mirred", "police", "bpf", "connmark", "csum", "ct", "ctinfo", "gate", "ife",
 	"mpls", "nat", "pedit",
 	"sample", "simple", "skbedit", "skbmod", "tunnel_key", "vlan"}
@@ -181,7 +181,7 @@ func actionRequest(b *linux.Batch, kind, flags uint16, action string) {
 	b.End()
 }
 
-// readActions reads those of the kinds that the kernel has loaded: it complains of others in its log.
+// readActions reads actions of the kinds that the kernel has loaded. For others it would write a message into its log.
 func readActions(s *space, each visit) error {
 	for _, action := range actionKinds {
 		if _, err := os.Stat("/sys/module/act_" + action); err != nil {
@@ -197,7 +197,7 @@ func readActions(s *space, each visit) error {
 				}
 				for range linux.Attrs(table) {
 					var remove func(*linux.Batch)
-					if first { // one request removes all that no filter has
+					if first { // one request removes all that no filter uses
 						remove = func(b *linux.Batch) { actionRequest(b, unix.RTM_DELACTION, unix.NLM_F_ROOT, action) }
 					}
 					first = false

@@ -14,34 +14,35 @@ import (
 // When is looked.
 const (
 	readEvery = 50 * time.Millisecond
-	// followEvery is how often somebody is looked at who had too much.
+	// followEvery is how often an element is looked at that had too much.
 	followEvery = 200 * time.Millisecond
-	// step is by how much the kernel's own memory must have grown since everybody was looked at last for a look at
-	// everybody; hurry is by how much when the last look was a short time ago.
+	// All elements are looked at when the kernel's own memory has grown by step since the last time, or by hurry if
+	// that was a short time ago.
 	step  = 32 << 20
 	hurry = 128 << 20
-	// share is the part of a processor's time that looks which find nobody may take, but for such a growth; lookTakes
-	// is what an element takes that has nothing. How long it took by the clock says more of who else is busy.
+	// share is the part of a processor's time that looks may take if they find nothing; growth of the memory lifts this
+	// bound. lookTakes is what a look takes at an element that has nothing. How long it took by the clock would rather
+	// say how busy the machine is.
 	share     = 20
 	lookTakes = time.Millisecond
 	// holdFor bounds how long an element's processes are held at a time while what is too much is removed.
 	holdFor = time.Second
-	// follow is how long an element is looked at every time that had too much.
+	// follow is how long an element that had too much is looked at every time.
 	follow = 10 * time.Second
 )
 
-// Watcher finds who has too much of the kernel's memory, and takes it away.
+// Watcher finds elements that have too much of the kernel's memory, and takes it from them.
 type Watcher[ID comparable] struct {
-	// Elements tells which there are; it must not wait for anything.
+	// Elements returns the elements that exist. It must not wait for anything.
 	Elements func() map[ID]Element
-	// Hold has the processes of an element held until release is called: who removes what others add in the meantime
-	// may be the slower of them.
+	// Hold holds the processes of an element until release is called. Otherwise they could add entries faster than the
+	// watcher removes them.
 	Hold func(ID) (release func())
-	// Tell hears of verdicts; it must not wait.
+	// Tell gets the verdicts. It must not wait.
 	Tell func(Verdict[ID])
 	Log  *slog.Logger
 
-	floor   int64 // what the kernel had when everybody was looked at last, or less
+	floor   int64 // the kernel's memory when all elements were last looked at, or less
 	rest    time.Time
 	suspect map[ID]time.Time // looked at every time, until then
 	told    string
@@ -60,7 +61,7 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 		w.warn("what the kernel has of memory cannot be read", err)
 		switch now := time.Now(); {
 		case err != nil:
-		case first: // what was there before this process nobody has looked at
+		case first: // nobody has looked at what was there before this process
 			w.floor = is
 			if len(w.Elements()) > 0 {
 				first = false
@@ -90,7 +91,7 @@ func (w *Watcher[ID]) warn(what string, err error) {
 	}
 }
 
-// everybody is looked at, those first who had too much before.
+// all elements are looked at, beginning with those that had too much before
 func (w *Watcher[ID]) everybody(ctx context.Context, is int64) {
 	began := time.Now()
 	w.floor = is
@@ -127,7 +128,7 @@ func (w *Watcher[ID]) suspects(now time.Time) {
 	}
 }
 
-// look takes from an element what it has too much.
+// look takes from an element what it has too much of.
 func (w *Watcher[ID]) look(id ID, e Element) {
 	s, err := open(e.Path, e.Ports)
 	if err == nil {
@@ -141,8 +142,8 @@ func (w *Watcher[ID]) look(id ID, e Element) {
 
 func (w *Watcher[ID]) lookInto(s *space, id ID, e *Element) error {
 	var errs []error
-	// Multicast addresses come first: where there are many, reading the forwarding entries, which has to pass them,
-	// takes the kernel a time that grows with their square.
+	// Multicast addresses come first. Reading the forwarding entries has to skip them, and with many of them that takes
+	// the kernel a time that grows with the square of their number.
 	var listed groups
 	var buffered, told int64
 	err := linux.Inside(s.fd, func() (err error) {

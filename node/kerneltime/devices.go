@@ -21,10 +21,10 @@ type Device struct {
 	Name    string
 	Index   int
 	Up      bool
-	Port    bool // an end of one of the element's links; all others somebody in it has made, or the kernel
+	Port    bool // an end of one of the element's links; others were made by somebody in it, or by the kernel
 	Packets uint64
-	Outer   bool // such a link's other end is on no element of this node
-	// Received and Bytes are what came from outside, of a port.
+	Outer   bool // an end of a link whose other end is on no element of this node
+	// Received and Bytes count what came from outside by a port.
 	Received, Bytes uint64
 }
 
@@ -50,11 +50,11 @@ func in(path string, f func(c *linux.Rtnetlink) error) error {
 	return f(c)
 }
 
-// errUnknownEnds is of an element of which is not known what its ports' other ends are.
+// errUnknownEnds is returned for an element if the other ends of its ports are not known.
 var errUnknownEnds = errors.New("the ends of its links are not known")
 
-// here is the thread's network namespace. Only a goroutine that is locked to its thread, and enters no other, may use
-// it.
+// here is the thread's network namespace. Only a goroutine that is locked to its thread and enters no other namespace
+// may use it.
 type here struct{ home *os.File }
 
 func newHere() (here, error) {
@@ -62,11 +62,11 @@ func newHere() (here, error) {
 	return here{f}, err
 }
 
-// peek lists devices as devices does, but asks only what the kernel answers without its lock for changes of the network
-// (RTNL), which others hold for seconds where many change much: its list of counters (/proc/net/dev), and the names
-// that go with indices. Of these it learns those of the ports and the given ones; whether a device is up it does not
-// learn. The thread itself enters the namespace and comes back: a new one would have to wait for a processor as
-// everybody does.
+// peek lists devices as devices does, but asks the kernel only for what it answers without its lock for changes of the
+// network (RTNL). Others may hold that lock for seconds while they change much. It reads the list of counters
+// (/proc/net/dev) and the indices' names, those of the ports and the given ones. It does not find out whether a device
+// is up. The calling thread itself enters the namespace and comes back: a new thread would have to wait for a processor
+// like everybody else.
 func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) {
 	if len(e.Ports) == 0 || slices.Contains(e.Inner, 0) || len(e.Inner) != len(e.Ports) {
 		return nil, errUnknownEnds
@@ -81,7 +81,7 @@ func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) 
 	}
 	defer func() {
 		if err := unix.Setns(int(h.home.Fd()), unix.CLONE_NEWNET); err != nil {
-			// whatever follows would be done to an element
+			// anything that follows would be done to an element
 			panic(fmt.Sprintf("come back from a network namespace: %v", err))
 		}
 	}()
@@ -107,8 +107,8 @@ func (h here) peek(e *Element, indices iter.Seq[int]) (all []Device, err error) 
 	after := names()
 	for line := range strings.Lines(string(list)) {
 		d, ok := parseCounters(line)
-		// A name that went from one device to another meanwhile is nobody's: who does that makes no port of a device of
-		// his own.
+		// A name that has moved from one device to another meanwhile is left out. Moving it gains nobody anything: it
+		// turns no device into a port.
 		if index := before[d.Name]; ok && index == after[d.Name] {
 			d.Index = index
 		}
@@ -144,8 +144,8 @@ func parseCounters(line string) (d Device, ok bool) {
 	return Device{Name: strings.TrimSpace(name), Bytes: n[0], Received: n[1], Packets: n[1] + n[2]}, true
 }
 
-// nameOf is the name of the device with an index, or empty (SIOCGIFNAME, netdevice(7)). The other way round the kernel
-// would load a module for a name that is no device's.
+// nameOf is the name of the device with an index, or empty (SIOCGIFNAME, netdevice(7)). In the opposite direction the
+// kernel would load a module for a name that no device has.
 func nameOf(socket, index int) string {
 	var r struct {
 		name  [unix.IFNAMSIZ]byte
@@ -160,8 +160,8 @@ func nameOf(socket, index int) string {
 	return unix.ByteSliceToString(r.name[:])
 }
 
-// devices lists those of an element's namespace but for lo. Where its ports are not known, every pair that leads out is
-// one.
+// devices lists the devices of an element's namespace, except lo. If its ports are not known, every pair that leads out
+// counts as one.
 func devices(c *linux.Rtnetlink, e *Element) (all []Device, err error) {
 	for range 8 {
 		all = nil
@@ -178,7 +178,7 @@ func devices(c *linux.Rtnetlink, e *Element) (all []Device, err error) {
 		if !errors.Is(err, linux.ErrDumpInterrupted) {
 			break
 		}
-		err = nil // somebody makes devices without end: what was seen is enough
+		err = nil // somebody makes devices without end, and what was seen is enough
 	}
 	return all, err
 }
@@ -205,10 +205,11 @@ func parseDevice(payload []byte, e *Element) Device {
 	return d
 }
 
-// remove takes devices away, and down where the kernel lets none go.
+// remove removes devices. It takes down those that the kernel does not let go.
 func remove(c *linux.Rtnetlink, all []Device) error {
 	var b linux.Batch
-	for _, d := range all { // what is down forwards nothing, at once; to go takes the kernel longer
+	// A device that is down forwards nothing from that moment on; removing it takes the kernel longer.
+	for _, d := range all {
 		b.Request(unix.RTM_SETLINK, 0)
 		b.Link(d.Index, 0, unix.IFF_UP)
 	}

@@ -5,37 +5,38 @@ import (
 	"time"
 )
 
-// What the kernel's work for an element may be. A packet that comes by one of its links is worth work: so much for
-// each, and for each byte of it, is nobody's concern. All other work somebody inside has made: by devices that hand
-// packets round and round, by rules that take a packet a millisecond.
+// How much the kernel may work for an element. A packet that comes by one of its links is worth some work: so much for
+// each packet, and for each of its bytes, is allowed to everybody. All other work was caused by somebody inside, with
+// devices that hand packets round and round, or with rules that take a millisecond for a packet.
 const (
 	perPacket = 40 * time.Microsecond
 	perByte   = 2 * time.Nanosecond
-	// allowance is what may be made beyond that, in cores, by an element that states no `cpu`, and the least one.
+	// allowance is how much other work an element may cause, in cores, if it states no `cpu`; and the least that any
+	// element may cause.
 	allowance, leastAllowance = 0.5, 0.1
-	// perOrigin is how often an element may be passed by what has begun or ended in its network, or come in from
-	// elsewhere: there, and an answer back. What an element passes on beyond that goes round over several elements'
-	// links, and is worth nothing.
+	// perOrigin is how often an element may be passed for each packet that began or ended in its network, or came in
+	// from elsewhere: once on the way there, and once for an answer. What an element passes on beyond that goes round
+	// over several elements' links, and is worth nothing.
 	perOrigin = 2
-	// margin is which part of what an element may make it gets while it is paced.
+	// margin is the part of what an element may cause that it gets while it is paced.
 	margin = 0.8
-	// looping is which share of the work must be on devices that are not ports for these to be the cause.
+	// looping: devices that are not ports are the cause if at least this share of the work is on them.
 	looping = 0.5
 )
 
-// Element is one that packets are worked for.
+// Element is an element for whose packets the kernel works.
 type Element struct {
 	Path    string  // of its network namespace
 	Network string  // whose packets come from each other
-	Ports   []int   // the indices, on the node, of the ends of its links there
-	Inner   []int   // those of their other ends, inside it; 0 for one that is not known
+	Ports   []int   // the indices, on the node, of its links' ends there
+	Inner   []int   // the indices of their other ends inside the element; 0 if one is not known
 	Outer   []int   // those of them whose links' other ends are on no element of this node
 	CPU     float64 // cores that it states; zero for none
 	// Stopped is one that shall do nothing.
 	Stopped bool
 }
 
-// allowed is how many cores of such work it may make.
+// allowed is how many cores of other work it may cause.
 func (e *Element) allowed() float64 {
 	switch {
 	case e.Stopped:
@@ -51,8 +52,8 @@ type look struct {
 	at      time.Time
 	cores   map[int]float64 // nobody's time, by device
 	devices []Device
-	// origins are the packets a second that began or ended in the element's network; entered those, since ever, that
-	// came in by its links from elsewhere. Where all is not known, nobody passes on too much.
+	// origins is how many packets a second began or ended in the element's network. entered is how many have ever come
+	// in by its links from elsewhere. If not all of that is known, nobody counts as passing on too much.
 	origins float64
 	entered uint64
 	unknown bool
@@ -65,26 +66,26 @@ func (l *look) total() (sum float64) {
 	return sum
 }
 
-// Excess is an element that makes more work than it may.
+// Excess is an element that causes more work than it may.
 type Excess struct {
 	Cores   float64  // of work that it has made itself
 	Allowed float64  // of it
-	Devices []string // that are not ports and on which the work is; none where it is on ports
+	Devices []string // the devices, other than ports, that the work is on; none if it is on ports
 	Rate    float64  // packets a second on these, or on the ports
-	// Round is set where it passes on more than comes into its network, which is Entered a second.
+	// Round is set if it passes on more than comes into its network. Entered is what comes in, in packets a second.
 	Round   bool
 	Entered float64
-	// Pace is how many packets a second on its ports cost what it may make.
+	// Pace is how many packets a second on its ports cost what it may cause.
 	Pace int
 }
 
-// judge compares two looks, and tells of work that is beyond what the element may make at both of them.
+// judge compares two looks, and returns work beyond what the element may cause at both of them.
 func judge(e *Element, was, is *look) (Excess, bool) {
 	span := is.at.Sub(was.at).Seconds()
 	if span <= 0 {
 		return Excess{}, false
 	}
-	type key struct { // what nothing was charged to has no index here
+	type key struct { // a device that nothing was charged to has no index here
 		index int
 		name  string
 	}

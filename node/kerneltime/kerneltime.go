@@ -1,4 +1,4 @@
-// Package kerneltime measures whose packets the kernel is working on: time that no control group is charged for. The
+// Package kerneltime measures for whose packets the kernel is working. No control group is charged for that time. The
 // programs look at all processors of the machine, for a small part of the time, and charge the network namespaces of
 // the devices that packets are on.
 package kerneltime
@@ -24,17 +24,17 @@ type Owner struct {
 	Device uint32 // the device's index in it
 }
 
-// Time is how much of the processors somebody's packets take.
+// Time is how much of the processors the packets of an owner take.
 type Time struct {
-	// Taken is nobody's time, in cores; Own is that of processes of the same namespace, which is charged to them where
-	// the kernel does not take the time of soft interrupts off again (CONFIG_IRQ_TIME_ACCOUNTING).
+	// Taken is time that nobody is charged for, in cores. Own is time of processes of the same namespace. It is charged
+	// to them, where the kernel does not subtract the time of soft interrupts (CONFIG_IRQ_TIME_ACCOUNTING).
 	Taken, Own float64
 }
 
 // period is the time between two samples of a processor.
 const period = 200 * time.Microsecond
 
-// Sampler holds the programs, and one timer a processor.
+// Sampler holds the programs, and one timer for each processor.
 type Sampler struct {
 	objects sampleObjects
 	events  []int
@@ -87,12 +87,12 @@ func (s *Sampler) Close() {
 // Work is what was seen in some time.
 type Work struct {
 	Taken map[Owner]Time
-	// Origins is how many packets a second began or ended in a namespace: those sent by processes, and those taken by
-	// TCP.
+	// Origins is how many packets a second began or ended in a namespace: those that processes sent, and those that TCP
+	// received.
 	Origins map[uint32]float64
 }
 
-// Measure looks for so long, and tells who took how much of the processors meanwhile.
+// Measure looks for this long, and returns how much of the processors each owner took meanwhile.
 func (s *Sampler) Measure(span time.Duration) (_ Work, err error) {
 	if err := s.forget(); err != nil {
 		return Work{}, err
@@ -213,8 +213,8 @@ func online() ([]int, error) {
 	return all, nil
 }
 
-// SoftInterrupts is the time that all processors have spent in soft interrupts, by the kernel's own account, which it
-// takes at every tick (proc(5), /proc/stat).
+// SoftInterrupts is the time that all processors have spent in soft interrupts, as the kernel itself counts it at every
+// tick (proc(5), /proc/stat).
 func SoftInterrupts() (time.Duration, error) {
 	fd, err := unix.Open("/proc/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

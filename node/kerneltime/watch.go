@@ -17,51 +17,49 @@ import (
 	"github.com/polyplane/polyplane/linux"
 )
 
-// When is looked. While packets take little of the processors, only the kernel's own account of soft interrupts is
-// read.
+// When to look. While packets take little of the processors, only the kernel's own count of soft interrupts is read.
 const (
 	glance    = 100 * time.Millisecond // at that account
 	lookEvery = 400 * time.Millisecond
 	againIn   = 60 * time.Millisecond // where somebody is suspected
 	window    = 40 * time.Millisecond
-	// little is how much of the processors packets may take, in cores, without anybody being looked at.
+	// little: while packets take less of the processors than this, in cores, nobody is looked at.
 	little = 0.1
-	// much is how much they must take for somebody to be looked at every time; else every seldom-th time does.
+	// much: when they take this, elements are looked at every time; below that, every seldom-th time.
 	much   = 0.5
 	seldom = 5
-	// barredFor is how long an element that has made too much work for the second time may have no devices of its own;
-	// barredEvery is how often that is looked at.
+	// barredFor is how long an element that has caused too much work for the second time may have no devices of its
+	// own. barredEvery is how often that is checked.
 	barredFor   = 10 * time.Minute
 	barredEvery = 100 * time.Millisecond
 	// mostPaced is the longest time that an element's packets are paced.
 	mostPaced = 10 * time.Minute
-	// mostEntries is at how many elements is looked for what comes into a network from elsewhere.
+	// mostEntries bounds at how many elements a look counts what comes into a network from elsewhere.
 	mostEntries = 64
 )
 
-// PacedFor is how long an element's packets are paced for the first time; each further time in ten minutes it is twice
+// PacedFor is how long an element's packets are paced the first time. Each further time within ten minutes it is twice
 // as long.
 const PacedFor = time.Minute
 
-// Verdict is what was done to an element that made more work than it may.
+// Verdict says what was done to an element that caused more work than it may.
 type Verdict[ID comparable] struct {
 	ID ID
 	Excess
 	Removed int  // of its devices
 	Barred  bool // it may have none for a time
-	// Paced is for how long it gets Excess.Pace packets a second only; zero where devices were removed instead.
+	// Paced is how long it gets only Excess.Pace packets a second. It is zero if devices were removed instead.
 	Paced time.Duration
 	Err   error
 }
 
-// Watcher tells what work the kernel does for elements, and ends what is beyond measure.
+// Watcher says how much the kernel works for elements, and ends what is excessive.
 type Watcher[ID comparable] struct {
-	// Elements tells which there are; it must not wait for anything.
+	// Elements returns the elements that exist. It must not wait for anything.
 	Elements func() map[ID]Element
-	// Pace lets an element have so many packets a second, less than none: as many as come. It must not wait for
-	// anything.
+	// Pace limits an element to so many packets a second; a negative number is no limit. It must not wait for anything.
 	Pace func(ID, Element, int) error
-	// Tell hears of verdicts; it must not wait either.
+	// Tell gets the verdicts. It must not wait either.
 	Tell func(Verdict[ID])
 	Log  *slog.Logger
 
@@ -72,37 +70,37 @@ type Watcher[ID comparable] struct {
 	spaces  map[uint32]ID
 	last    map[ID]*look
 	hurry   bool             // somebody is looked at for the first time
-	rest    int              // times until somebody is looked at although packets take little
+	rest    int              // how many times until elements are looked at although packets take little
 	cut     map[ID]time.Time // when devices of it were removed last
 	barred  map[ID]time.Time // until when
 	paced   map[ID]pacing
-	idle    map[ID]map[string]uint64 // devices of barred ones that were not up, and what they had counted
+	idle    map[ID]map[string]uint64 // devices of barred elements that were not up, and what they had counted
 	guarded time.Time
 	here    here
 }
 
-// pacing is what an element was held to at last.
+// the last pace that an element was held to
 type pacing struct {
 	rate  int // less than none: it is over
 	until time.Time
 	span  time.Duration
 }
 
-// Times are how much of the processors each element's packets take, by the latest looks; who is not in it, next to
-// nothing.
+// Times says how much of the processors each element's packets took at the latest looks. An element that is not in it
+// took next to nothing.
 func (w *Watcher[ID]) Times() map[ID]Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.time)
 }
 
-// Run watches until the context ends. What floods the processors must not keep it from them, so it has its thread
-// before all others; the little that it does is bounded.
+// Run watches until the context ends. What floods the processors must not keep it from them, so its thread goes before
+// all others. The little work that it does is bounded.
 func (w *Watcher[ID]) Run(ctx context.Context) error {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	first := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1,
 		Flags: unix.SCHED_FLAG_RESET_ON_FORK}
-	if unix.SchedSetAttr(0, &first, 0) != nil { // as in control groups v1 without time for such threads
+	if unix.SchedSetAttr(0, &first, 0) != nil { // as with control groups v1, which reserve no time for such threads
 		unix.Setpriority(unix.PRIO_PROCESS, 0, -20) //nolint:errcheck // then it waits its turn
 	}
 	w.last, w.cut, w.barred, w.paced = map[ID]*look{}, map[ID]time.Time{}, map[ID]time.Time{}, map[ID]pacing{}
@@ -157,15 +155,15 @@ func (w *Watcher[ID]) Run(ctx context.Context) error {
 	}
 }
 
-// rest sleeps. The kernel wakes the thread: Go's timers need one of the runtime's others to run first, which are as
-// everybody's.
+// rest sleeps. The kernel wakes the thread. For Go's timers another thread of the runtime would have to run first, and
+// that one has no priority.
 func rest(span time.Duration) {
 	t := unix.NsecToTimespec(int64(span))
 	unix.Nanosleep(&t, nil) //nolint:errcheck // an early end is none that matters
 }
 
-// look lists an element's devices, of those with these indices whatever is known, without waiting for others where that
-// can be.
+// look lists an element's devices; of those with these indices it returns whatever is known. It avoids waiting for
+// others if it can.
 func (w *Watcher[ID]) look(e *Element, indices iter.Seq[int]) (all []Device, err error) {
 	if all, err = w.here.peek(e, indices); !errors.Is(err, errUnknownEnds) {
 		return all, err
@@ -231,7 +229,7 @@ func (w *Watcher[ID]) round(busy bool) error {
 	return nil
 }
 
-// know finds out which namespaces are whose, when one is met that is not known.
+// know finds out which element has which namespace, when it meets a namespace that is not known.
 func (w *Watcher[ID]) know(elements map[ID]Element, taken map[Owner]Time) {
 	for owner := range taken {
 		id, known := w.spaces[owner.Space]
@@ -249,7 +247,7 @@ func (w *Watcher[ID]) know(elements map[ID]Element, taken map[Owner]Time) {
 	}
 }
 
-// publish makes it known, halfway between what was and what is: a look is a short one.
+// publish announces the latest times, as the mean of the last value and the new one: a single look is short.
 func (w *Watcher[ID]) publish(times map[ID]Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,7 +264,7 @@ func (w *Watcher[ID]) publish(times map[ID]Time) {
 	w.time = next
 }
 
-// judge looks into the elements that take more than they may, and ends it when they have done so twice in a row.
+// judge looks into the elements that take more than they may. If one has done so twice in a row, it ends that.
 func (w *Watcher[ID]) judge(elements map[ID]Element, looks map[ID]*look) {
 	suspects := map[ID]*look{}
 	entries := map[string]*look{}
@@ -302,7 +300,7 @@ func (w *Watcher[ID]) judge(elements map[ID]Element, looks map[ID]*look) {
 	w.last = suspects
 }
 
-// entered counts what has come into a network by links from elsewhere: other nodes, edges.
+// entered counts what came into a network by links from elsewhere: from other nodes, and edges.
 func (w *Watcher[ID]) entered(elements map[ID]Element, network string) *look {
 	sum, n := &look{}, 0
 	for _, e := range elements {
@@ -324,7 +322,7 @@ func (w *Watcher[ID]) entered(elements map[ID]Element, network string) *look {
 	return sum
 }
 
-// pace holds an element to what it may have, longer each time.
+// pace holds an element to what it may cause, each time for longer.
 func (w *Watcher[ID]) pace(id ID, e Element, rate int, now time.Time) (time.Duration, error) {
 	p, before := w.paced[id]
 	switch {
@@ -338,8 +336,8 @@ func (w *Watcher[ID]) pace(id ID, e Element, rate int, now time.Time) (time.Dura
 	return p.span, w.Pace(id, e, p.rate)
 }
 
-// end takes an element's own devices away. Who makes them again loses them at once, for a while.
-// Where none of them are the cause, it gets fewer packets.
+// end removes an element's own devices. If it makes them again, it loses them at once, for a while. If none of them is
+// the cause, the element gets fewer packets.
 func (w *Watcher[ID]) end(id ID, e Element, x Excess) {
 	v := Verdict[ID]{ID: id, Excess: x}
 	now := time.Now()
@@ -358,8 +356,8 @@ func (w *Watcher[ID]) end(id ID, e Element, x Excess) {
 // none are no indices.
 func none(func(int) bool) {}
 
-// keepBare takes an element's own devices away that are up. Those that are not are left, and looked at again once they
-// count.
+// keepBare removes those of an element's own devices that are up. The others stay, and are looked at again when they
+// count packets.
 func (w *Watcher[ID]) keepBare(id ID, e *Element) error {
 	all, err := w.look(e, none)
 	if err != nil {
@@ -395,7 +393,7 @@ func (w *Watcher[ID]) keepBare(id ID, e *Element) error {
 	return nil
 }
 
-// removeForeign takes the devices away that are up and no ends of an element's links.
+// removeForeign removes devices that are up and are no ends of the element's links.
 func removeForeign(e *Element) (n int, err error) {
 	err = in(e.Path, func(c *linux.Rtnetlink) error {
 		all, err := devices(c, e)
@@ -408,7 +406,7 @@ func removeForeign(e *Element) (n int, err error) {
 	return n, err
 }
 
-// foreign are those of somebody's making that can do anything.
+// foreign returns the devices that somebody made and that can do anything.
 func foreign(all []Device) (others []Device) {
 	for _, d := range all {
 		if !d.Port && d.Up {
@@ -418,8 +416,8 @@ func foreign(all []Device) (others []Device) {
 	return others
 }
 
-// guard keeps the barred elements without devices of their own, and those paced to their pace, also at ports that have
-// come since.
+// guard keeps the barred elements without devices of their own, and the paced ones at their pace, even at ports that
+// were made since.
 func (w *Watcher[ID]) guard(now time.Time) {
 	if len(w.barred) == 0 && len(w.paced) == 0 {
 		return

@@ -20,20 +20,20 @@ type Link struct {
 	Alias  string
 	MAC    [6]byte
 	MTU    int
-	// Segments is the most that a GSO packet may have.
+	// Segments is the largest number of segments that a GSO packet may have.
 	Segments uint32
 	Flags    uint32 // IFF_*
 	IPv6     bool   // not switched off
-	Lax      bool   // takes IPv4 packets whatever their source: rp_filter is 0
+	Lax      bool   // accepts IPv4 packets whatever their source address is: rp_filter is 0
 	Bridge   bool   // and no port of one
 }
 
-// Up tells whether the device is up, by somebody's wish: whether its other end is, too, does not count.
+// Up tells whether the device itself is set up, whether its other end is or not.
 func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
 
 // Attributes of linux/if_link.h that golang.org/x/sys/unix does not have.
 const (
-	// IFLA_INET_CONF, an array of uint32 that begins with setting 1; nested attributes when set
+	// IFLA_INET_CONF: in answers an array of uint32 that begins with setting 1, in requests nested attributes
 	iflaInetConf         = 1
 	devconfRPFilter      = 8  // IPV4_DEVCONF_RP_FILTER, of linux/ip.h
 	iflaInet6Conf        = 2  // IFLA_INET6_CONF, an array of int32
@@ -41,7 +41,7 @@ const (
 	rtextFilterSkipStats = 1 << 3
 )
 
-// Links reads the devices of c's namespace. A dump that a change disturbed is read again.
+// Links reads the devices of c's namespace. If a change disturbs the dump, it reads them again.
 func Links(c *linux.Rtnetlink) ([]Link, error) {
 	var b linux.Batch
 	var links []Link

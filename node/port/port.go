@@ -1,6 +1,7 @@
 // Package port makes and keeps ports: the node's ends of elements' interfaces. The fabric's programs work at ports.
-// What is behind one – the other end of a device pair in a namespace, a virtual machine behind a tap, Xen's vif – is
-// its control-plane driver's affair, and makes no difference to the fabric.
+// What is behind one – the other end of a device pair in a namespace, a virtual machine behind a tap, Xen's vif –
+// concerns only the control-plane driver, and makes no difference to the fabric. Requests are collected in a batch of
+// the caller, so that many ports are made at once.
 //
 // Requests are collected in a batch of the caller's, so that many ports are made at once.
 package port
@@ -20,9 +21,10 @@ import (
 type Port struct {
 	Key   string // "net/element:interface"
 	Name  string // the device on the node
-	Alias string // by which it is known as ours, whatever its name
+	Alias string // the mark by which it is recognised as ours, whatever its name is
 	MTU   int    // bytes
-	// Pair is what Make makes behind it. Without one, somebody else makes the device: a hypervisor its tap.
+	// Pair is what Make makes behind the port. Without one, somebody else makes the device, as a hypervisor makes its
+	// tap.
 	Pair *End
 }
 
@@ -30,11 +32,11 @@ type Port struct {
 type End struct {
 	Name   string
 	MAC    net.HardwareAddr // the kernel chooses one if there is none
-	Single bool             // it sends no packets that are one for many (GSO): its link loses each by itself
+	Single bool             // it sends no packet that stands for several (GSO), since its link loses each of them separately
 }
 
-// Make appends the requests that make a port and the other end of its pair at once, in the namespace that fd is. Both
-// are down: nothing may pass before Silence and the fabric's programs are there.
+// Make appends the requests that make a port together with the other end of its pair, which is in the namespace of fd.
+// Both are down: nothing may pass before Silence and the fabric's programs are in place.
 func (p *Port) Make(b *linux.Batch, fd int) {
 	segments := uint32(0)
 	if p.Pair.Single {
@@ -47,11 +49,11 @@ func (p *Port) Make(b *linux.Batch, fd int) {
 // GSOMaxSegments is the kernel's default of IFLA_GSO_MAX_SEGS (GSO_MAX_SEGS of linux/netdevice.h).
 const GSOMaxSegments = 65535
 
-// mark appends the request that makes a port recognisable as ours and keeps the node's own stack off it: no ARP, and no
-// IPv4 packet – a port has no address, so every source fails the reverse path filter. The fabric's filter takes all
-// frames before that; but it comes after the port, and an element's root can have its port made anew at any time by
-// deleting its own end, and must not get a word in meanwhile with the node or, through it, the underlay. Without an
-// index the port is found by its name.
+// mark appends the requests that make a port recognisable as ours and keep the node's own stack off it: no ARP, and no
+// IPv4 packet. (A port has no address, so every source fails the reverse path filter.) The fabric's filter takes all
+// frames before that, but it is attached after the port exists. An element's root can have its port made anew at any
+// time by deleting its own end. Meanwhile it must not be able to speak to the node or, through it, to the underlay.
+// Without an index the port is found by its name.
 func (p *Port) mark(b *linux.Batch, index int) {
 	b.Request(unix.RTM_SETLINK, 0)
 	b.Link(index, unix.IFF_NOARP, unix.IFF_NOARP)
@@ -68,12 +70,12 @@ func (p *Port) mark(b *linux.Batch, index int) {
 	b.End()
 }
 
-// Is tells whether a device is as the port shall be. Whether it is up is the fabric's to say.
+// Is returns whether a device is as the port is to be. The fabric decides whether it is up.
 func (p *Port) Is(l *Link) bool {
 	return l.Name == p.Name && l.Alias == p.Alias && l.MTU == p.MTU && !l.IPv6 && !l.Lax && l.Flags&unix.IFF_NOARP != 0
 }
 
-// Restore appends the requests that put right what there is of a port. Where IPv6 is on, Silence must follow.
+// Restore appends the requests that repair an existing port. If IPv6 is on, the caller must call Silence afterwards.
 func (p *Port) Restore(b *linux.Batch, l *Link) {
 	if l.Name != p.Name {
 		// Older kernels rename only what is down.
@@ -111,8 +113,8 @@ func Delete(b *linux.Batch, l *Link) {
 // Ports are the ports of this node's elements, by their keys.
 type Ports map[string]*Link
 
-// Find reads the ports, by what follows the prefix in their aliases, and every device of the node by its name. It
-// expects about so many.
+// Find reads the ports, by what follows the prefix in their aliases, and every device of the node by its name. expected
+// is about how many there are.
 func Find(c *linux.Rtnetlink, prefix string, expected int) (Ports, map[string]*Link, error) {
 	found, names := make(Ports, expected+16), make(map[string]*Link, expected+16)
 	links, err := Links(c)
@@ -126,15 +128,15 @@ func Find(c *linux.Rtnetlink, prefix string, expected int) (Ports, map[string]*L
 	return found, names, err
 }
 
-// Adopt takes a device for the port that has no other: it may have lost its alias, or be one that somebody else has
-// made for it. Nobody else would choose its name.
+// Adopt takes a device for a port that has no other. The device may have lost its alias, or somebody else has made it
+// for the port. Nobody chooses such a name by chance.
 func (p Ports) Adopt(want *Port, names map[string]*Link) {
 	if l := names[want.Name]; l != nil && p[want.Key] == nil {
 		p[want.Key] = l
 	}
 }
 
-// Silencer keeps the node's own stack from speaking to elements through new ports, for one thread in the node's
+// Silencer keeps the node's own stack from speaking to elements through new ports. It is for one thread in the node's
 // namespace.
 type Silencer struct{ conf int } // the directory of the devices' settings
 
@@ -155,8 +157,8 @@ func NewSilencer() (*Silencer, error) {
 // Close must follow the last use.
 func (s *Silencer) Close() { unix.Close(s.conf) }
 
-// Silence switches IPv6 off on one device: the node's own stack would send multicast listener reports into every
-// element, each after a walk over a route of every port.
+// Silence switches IPv6 off on one device. Otherwise the node's own stack would send multicast listener reports into
+// every element, and walk over a route of every port for each of them.
 func (s *Silencer) Silence(device string) error {
 	fd, err := unix.Openat(s.conf, device+"/disable_ipv6", unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {

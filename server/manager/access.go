@@ -17,13 +17,13 @@ import (
 	"github.com/polyplane/polyplane/trust"
 )
 
-// tokensKept is how long a token is told of after it has ended.
+// tokensKept is how long a token is still listed after it has ended.
 const tokensKept = 30 * 24 * time.Hour
 
-// Outside is how the manager is reached from other machines.
+// Outside says how other machines reach the manager.
 type Outside struct {
 	Authority *trust.Authority
-	// Servers are its addresses, HOST:PORT, the best one first.
+	// Servers are its addresses, HOST:PORT, best first.
 	Servers []string
 }
 
@@ -56,14 +56,14 @@ func (m *Manager) User(token trust.Token) (api.Caller, error) {
 	return api.Caller{Name: k.User, Role: k.Role, Alive: k.alive}, nil
 }
 
-// Host tells why no host can join with a token, as far as is known without the store.
+// Host says why no host can join with a token, as far as that is known without the store.
 func (m *Manager) Host(token trust.Token) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return checkHost(m.keys[token.ID], token)
 }
 
-// checkHost tells why no host can join with a token.
+// checkHost says why no host can join with a token.
 func checkHost(k *key, token trust.Token) error {
 	if err := checkSecret(k, token); err != nil {
 		return err
@@ -74,7 +74,7 @@ func checkHost(k *key, token trust.Token) error {
 	return nil
 }
 
-// checkSecret tells why a token opens nothing. What it is only those learn who know its secret.
+// checkSecret says why a token is not valid. Only somebody who knows its secret learns what kind of token it is.
 func checkSecret(k *key, token trust.Token) error {
 	var hash string
 	if k != nil {
@@ -89,7 +89,7 @@ func checkSecret(k *key, token trust.Token) error {
 	return nil
 }
 
-// Member tells of the node whose joining the certificate is of.
+// Member returns the node that joined with this certificate.
 func (m *Manager) Member(node trust.Node) (api.Caller, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -104,7 +104,7 @@ func (m *Manager) Member(node trust.Node) (api.Caller, error) {
 	}
 }
 
-// Owned are an owner's networks, with when they were made.
+// Owned are an owner's networks, and when each was made.
 func (m *Manager) Owned(owner string) map[string]time.Time {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -125,14 +125,14 @@ func (m *Manager) Authority() []byte {
 	return m.outside.Authority.PEM()
 }
 
-// errInside tells that nobody outside this machine could use a token.
+// errInside says that nobody outside this machine could use a token.
 func (m *Manager) errInside() error {
 	return api.Conflict("polyplane '%s' is not reached from other machines, so tokens are of no use; give it an "+
 		"address: polyplane up --listen :%d",
 		m.dirs.Name, model.DefaultPort)
 }
 
-// ListTokens are those that are still told of, by when they were made.
+// ListTokens returns the tokens that are still listed, in the order in which they were made.
 func (m *Manager) ListTokens() []model.Token {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -149,7 +149,7 @@ func (m *Manager) ListTokens() []model.Token {
 	return all
 }
 
-// CreateToken makes a token. Its text is in the result, and nowhere else any more.
+// CreateToken makes a token. Its text is in the result, and is kept nowhere else.
 func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
 	if m.outside == nil {
 		return model.TokenResult{}, m.errInside()
@@ -198,7 +198,7 @@ func (m *Manager) expiry(request model.TokenRequest, now time.Time) (time.Time, 
 	return now.Add(ttl), nil
 }
 
-// checkToken tells what of a wish for a token makes no sense.
+// checkToken says what is wrong with a request for a token.
 func (m *Manager) checkToken(request model.TokenRequest) error {
 	if request.User != "" {
 		switch {
@@ -233,8 +233,8 @@ func (m *Manager) checkToken(request model.TokenRequest) error {
 	return m.checkGround()
 }
 
-// checkGround tells why no host can join: the nodes that there are could not exchange a packet with it. The lock is
-// held.
+// checkGround says why no host can join: the existing nodes could not exchange a packet with it. The caller holds the
+// lock.
 func (m *Manager) checkGround() error {
 	for _, n := range m.base.Nodes {
 		if n.Simulated {
@@ -250,7 +250,7 @@ func (m *Manager) checkGround() error {
 	return nil
 }
 
-// RevokeToken makes a token useless, also where it is in use.
+// RevokeToken makes a token invalid. Connections that use it end.
 func (m *Manager) RevokeToken(ctx context.Context, id string) (model.Token, error) {
 	var revoked model.Token
 	err := m.changeAccess(ctx, func(a *model.Access) error {
@@ -273,11 +273,11 @@ func (m *Manager) RevokeToken(ctx context.Context, id string) (model.Token, erro
 	return revoked, err
 }
 
-// changeAccess changes who may come in: what f makes of it is stored, or nothing has changed.
+// changeAccess changes who may come in. What f makes of it is stored, or nothing has changed.
 func (m *Manager) changeAccess(ctx context.Context, f func(*model.Access) error) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	// What is stored counts: an earlier write may have gone through although its answer never came.
+	// The stored state counts: an earlier write may have succeeded although its answer never came.
 	ctx = context.WithoutCancel(ctx)
 	access, version, err := m.store.Access(ctx)
 	if err != nil {
@@ -303,7 +303,7 @@ func (m *Manager) changeAccess(ctx context.Context, f func(*model.Access) error)
 	return m.takeAccess(access, revision)
 }
 
-// takeAccess makes what is stored what counts. The locks are held, or nobody knows the manager yet.
+// takeAccess takes over what is stored. The caller holds the locks, or nobody knows the manager yet.
 func (m *Manager) takeAccess(access model.Access, revision int64) error {
 	keys := map[string]*key{}
 	for _, t := range access.Tokens {
@@ -331,7 +331,7 @@ func (m *Manager) tellEvent(severity model.Severity, object, reason, message str
 	m.event(severity, object, reason, message, "")
 }
 
-// closeAccess ends what hangs on tokens and members.
+// closeAccess ends the connections that depend on tokens and members that are gone.
 func (m *Manager) closeAccess() {
 	defer m.closing.Wait()
 	m.mu.Lock()

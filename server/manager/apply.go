@@ -12,9 +12,9 @@ import (
 	"github.com/polyplane/polyplane/server/store"
 )
 
-// Apply makes networks be like the documents: they are checked, worked out and placed together, stored and told to the
-// nodes, in their order – or refused with all reasons and nothing has changed. A document that changes nothing is
-// neither stored nor told. The documents' own Base counts, not that of the options.
+// Apply makes networks as the documents say. They are checked, resolved and placed together, stored, and sent to the
+// nodes in their order; or they are refused with all reasons, and nothing has changed. A document that changes nothing
+// is neither stored nor sent. The Base in each document counts, not the one in the options.
 func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	options model.ApplyOptions) ([]model.ApplyResult, error) {
 	if len(documents) > store.MaxTogether {
@@ -26,7 +26,8 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d",
 			len(documents), only, most))
 	}
-	options.Owner = strings.ToValidUTF8(options.Owner, "?") // as it is after a restart; metrics take nothing else
+	// As it is after a restart; only metrics are accepted at any time.
+	options.Owner = strings.ToValidUTF8(options.Owner, "?")
 	networks := make([]model.Network, len(documents))
 	drafts, drawnFrom := make([]*admission.Draft, len(documents)), make([]*network, len(documents))
 	var others []model.Record
@@ -102,7 +103,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	return results, nil
 }
 
-// situations finds the networks that are about to be applied (nil for new ones) and the records of all others.
+// situations finds the networks that are about to be applied (nil for new ones), and the records of all others.
 func (m *Manager) situations(documents []model.Document) ([]*network, []model.Record, error) {
 	ours := make(map[string]struct{}, len(documents))
 	for _, d := range documents {
@@ -135,7 +136,7 @@ func (m *Manager) situations(documents []model.Document) ([]*network, []model.Re
 	return found, append(others, m.heldNumbers()...), nil
 }
 
-// change is a record that is to be stored and told.
+// change is a record that is to be stored and sent to the nodes.
 type change struct {
 	record          model.Record
 	resolved        model.Resolved
@@ -144,8 +145,9 @@ type change struct {
 	parts map[string]part
 }
 
-// settle has something drawn without holding anybody up, and returns with changing held and what it was drawn from,
-// which is still so. look finds that; draw is called again when it has changed meanwhile, at last with changing held.
+// settle has something computed without making others wait. It returns while it holds changing, with a result whose
+// basis has not changed. look reads that basis. If it has changed during draw, draw is called again, the last time
+// while changing is held.
 func (m *Manager) settle(ctx context.Context, look func() ([]*network, error),
 	draw func([]*network) error) ([]*network, error) {
 	const draws = 3
@@ -176,7 +178,8 @@ func (m *Manager) settle(ctx context.Context, look func() ([]*network, error),
 	}
 }
 
-// encode works out what the nodes are told of changes, and refuses what is too much for one of them. changing is held.
+// encode works out what the nodes are sent for these changes. It refuses what is too much for one of them. The caller
+// holds changing.
 func (m *Manager) encode(changes []*change) error {
 	for _, c := range changes {
 		var err error
@@ -224,8 +227,8 @@ func (m *Manager) encode(changes []*change) error {
 	return nil
 }
 
-// commit stores records and makes them what the nodes shall have: all, or none where the store refuses one. changing is
-// held.
+// commit stores records and makes them what the nodes are to have: all of them, or none if the store refuses one. The
+// caller holds changing.
 func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 	if err := m.encode(changes); err != nil {
 		return err
@@ -237,7 +240,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 	for i, c := range changes {
 		records[i] = c.record
 	}
-	// Once begun, a write is seen through: whoever asked may go away meanwhile.
+	// Once begun, a write is completed, even if whoever asked goes away meanwhile.
 	revision, err := m.store.Put(context.WithoutCancel(ctx), records...)
 	if err != nil {
 		return storeProblem(err)

@@ -15,14 +15,13 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// What becomes of elements that attack: nodes find them and cut their links at once, also while the manager is away;
-// the manager, as soon as it hears of it, makes of that what the policy says, and from then on it is the record that
-// keeps the links cut.
+// What happens to elements that attack: nodes find them and cut their links at once, even while the manager is away.
+// When the manager hears of it, it does what the policy says. From then on its record keeps the links cut.
 
-// maxReason bounds what is kept of a reason, in bytes: it may be a node's word, or a user's.
+// maxReason bounds how much of a reason is kept, in bytes. A node or a user may have written it.
 const maxReason = 1024
 
-// reasonOf is somebody's words as they are kept: one line that can be shown, not too long.
+// reasonOf turns a reason into one line that can be shown and is not too long.
 func reasonOf(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -39,7 +38,7 @@ func reasonOf(s string) string {
 	return s
 }
 
-// Quarantine cuts an element's links, for a reason in words.
+// Quarantine cuts an element's links, for the reason given.
 func (m *Manager) Quarantine(ctx context.Context, id model.ID, reason string) (result model.ActionResult, err error) {
 	message := "quarantine of " + id.String() + " was asked for"
 	if reason = reasonOf(reason); reason != "" {
@@ -51,15 +50,15 @@ func (m *Manager) Quarantine(ctx context.Context, id model.ID, reason string) (r
 	})
 }
 
-// cutOff enters a quarantine; held is one that an administrator alone releases. Of two the stricter counts: an owner's
-// own is no way to keep an administrator's off.
+// cutOff enters a quarantine. A held one can be released only by an administrator. Of two quarantines the stricter
+// counts: owners cannot replace an administrator's by their own.
 func cutOff(is *model.Override, reason string, held bool) {
 	if !is.Quarantined || held && !is.Held {
 		is.Quarantined, is.Reason, is.Held = true, reason, held
 	}
 }
 
-// release ends a quarantine; owner is who asks, empty for one who may everything.
+// release ends a quarantine. owner is who asks; empty for somebody who may do everything.
 func release(is *model.Override, id model.ID, owner string) error {
 	if is.Held && owner != "" {
 		return api.Forbidden("%s was put into quarantine by an administrator, or by an administrator's policy, who "+
@@ -69,7 +68,7 @@ func release(is *model.Override, id model.ID, owner string) error {
 	return nil
 }
 
-// SetPolicy sets what is done to elements that attack, or takes an administrator's policy back.
+// SetPolicy sets what is done to elements that attack, or withdraws an administrator's policy.
 func (m *Manager) SetPolicy(ctx context.Context, name string, request model.PolicyRequest) ([]model.PolicyView, error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -130,7 +129,7 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 	return m.policies(name)
 }
 
-// Policies tells which policy counts for the elements of a network, or of all when it is empty.
+// Policies returns the policy for the elements of a network, or all policies if network is empty.
 func (m *Manager) Policies(ctx context.Context, name string) ([]model.PolicyView, error) {
 	all, err := m.policies(name)
 	only := api.Only(ctx)
@@ -139,7 +138,7 @@ func (m *Manager) Policies(ctx context.Context, name string) ([]model.PolicyView
 	if only != "" {
 		theirs := func(name string) bool { n := m.networks[name]; return n == nil || checkMine(ctx, n) != nil }
 		all = slices.DeleteFunc(all, func(v model.PolicyView) bool { return theirs(v.ID.Network) })
-		// in the same words whether it is another's or nobody's, and without the names of others
+		// in the same words whether it is another's or nobody's, and without others' names
 		if name != "" && theirs(name) {
 			err = api.NotFound("user %s has no network %s", only, name)
 		}
@@ -179,14 +178,14 @@ func (m *Manager) policies(name string) ([]model.PolicyView, error) {
 	return all, nil
 }
 
-// incident is one that nothing has been decided about.
+// incident is an attack that nothing has been decided about.
 type incident struct {
 	id   model.ID
 	node string
 	model.Incident
 }
 
-// incidents are those that nodes tell of, of elements that are placed on them. The lock is held.
+// incidents are those that nodes report about elements placed on them. The caller holds the lock.
 func (m *Manager) incidents() (all []incident) {
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		for id, e := range m.nodes[name].elements {
@@ -205,7 +204,7 @@ func (m *Manager) incidents() (all []incident) {
 	return all
 }
 
-// decide makes of the nodes' incidents what the policies say.
+// decide does what the policies say about the nodes' incidents.
 func (m *Manager) decide(ctx context.Context) {
 	m.mu.RLock()
 	all := m.incidents()
@@ -217,7 +216,7 @@ func (m *Manager) decide(ctx context.Context) {
 	}
 }
 
-// policyOf is the policy that counts for an element, and whether an administrator has set it.
+// policyOf is the policy for an element, and whether an administrator has set it.
 func (n *network) policyOf(e *model.ResolvedElement) (p model.AttackPolicy, administrator bool) {
 	return model.AttackPolicyOf(n.record.Network.Attack, e.Name, e.Attack, n.record.Policies)
 }
@@ -258,8 +257,8 @@ func (m *Manager) decideOn(ctx context.Context, i incident) error {
 	return err
 }
 
-// takeOut takes an element out of its network, with its links: what a document without them would do. Its disk goes the
-// way of all disks of removed elements, to the trash.
+// takeOut removes an element and its links from its network, as a document without them would. Its disk goes to the
+// trash like those of all removed elements.
 func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -282,7 +281,7 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 	if err != nil {
 		return err
 	}
-	// What an administrator has decided about it counts again when its owner makes it anew.
+	// If its owner makes it again, an administrator's decision about it counts again.
 	if err := m.keep(ctx, restraintsOf(&old.record, &doc)); err != nil {
 		return err
 	}
@@ -291,8 +290,8 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 			next.Revision, id, reason)})
 }
 
-// without is a document without an element, and without all that names it: its links and edges, mirrors of its links,
-// ports that are forwarded to it, what is expected of it.
+// without is a document without an element and everything that names it: its links and edges, mirrors of its links,
+// ports that are forwarded to it, and expectations about it.
 func without(doc model.Network, element string) model.Network {
 	of := func(end model.End) bool { return end.Element == element }
 	doc.Elements = slices.DeleteFunc(slices.Clone(doc.Elements),

@@ -16,8 +16,8 @@ import (
 	"github.com/polyplane/polyplane/server/store"
 )
 
-// How often it is looked whether the store has changed since the last backup that was made by itself, and how old that
-// must be.
+// How often the manager checks whether the store has changed since the last automatic backup, and how old that backup
+// must be at least.
 const (
 	backupLook  = 30 * time.Second
 	backupEvery = 10 * time.Minute
@@ -39,7 +39,7 @@ func (m *Manager) Backup(ctx context.Context, w io.Writer) (int64, error) {
 	return m.store.WriteBackup(ctx, w, store.BackupHeader{Instance: m.dirs.Name, Time: time.Now().UTC()}, files)
 }
 
-// backups makes backups by itself, of a store that has changed.
+// backups makes automatic backups of a store that has changed.
 type backups struct {
 	m      *Manager
 	dir    string
@@ -62,7 +62,7 @@ func (b *backups) run(ctx context.Context) {
 	}
 }
 
-// look makes a backup if there are networks, something has changed, and the newest is so old.
+// look makes a backup if there are networks, something has changed, and the newest backup is old enough.
 func (b *backups) look(ctx context.Context, now time.Time, age time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *backups) look(ctx context.Context, now time.Time, age time.Duration) {
 		return
 	}
 	if newest := store.StoredBackups(b.dir); len(newest) > 0 {
-		// One of a time that has not come was made while the clock went wrong, and says nothing.
+		// A backup with a time in the future was made while the clock was wrong, and says nothing.
 		if info, err := os.Stat(newest[0]); err == nil && !info.ModTime().After(now) && now.Sub(info.ModTime()) < age {
 			return
 		}
@@ -89,7 +89,7 @@ func (b *backups) look(ctx context.Context, now time.Time, age time.Duration) {
 	}
 }
 
-// make makes a backup, and removes those that are no longer kept.
+// make makes a backup, and removes those that need not be kept any longer.
 func (b *backups) make(ctx context.Context, now time.Time) error {
 	if err := os.MkdirAll(b.dir, 0o700); err != nil {
 		return err

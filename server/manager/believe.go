@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// A node is believed only about what the manager has placed on it, and only as much as that can be. It may be somebody
-// else's machine, and its agent another program.
+// The manager believes a node only about what is placed on it, and only as much as that can be. The node may be
+// somebody else's machine, and its agent another program.
 
 // Bounds of what a node says.
 const (
@@ -20,37 +20,37 @@ const (
 	maxToldKinds  = 64   // entries of a map by reasons
 	maxUnderlay   = 64   // devices of an underlay
 	maxClasses    = 64   // of a histogram
-	maxEventKinds = 512  // severities and reasons that the manager counts apart
-	// A node that joined may tell maxToldEvents events at once, and eventsOfElement more for each of its elements.
-	// After that it may tell eventsPerSecond.
+	maxEventKinds = 512  // how many severities and reasons the manager counts separately
+	// A joined node may report maxToldEvents events at once, and eventsOfElement more for each of its elements. After
+	// that it may report eventsPerSecond.
 	maxToldEvents   = 2048
 	eventsOfElement = 2
 	eventsPerSecond = 10
-	// futureMost is how far a node's clock may go before the manager's.
+	// futureMost is how far a node's clock may be ahead of the manager's.
 	futureMost = time.Minute
-	// lastYear is the last that an incident may be of.
+	// lastYear is the last year in which an incident may be.
 	lastYear = 2200
-	// behindMost is how long a node may go on telling of elements that were taken from it: it has not done yet what it
+	// behindMost is how long a node may report elements that were taken from it, since it may not have done yet what it
 	// was last told.
 	behindMost = time.Minute
-	// machineEvery is how often a node that joined may say that its machine has changed. Each time all others are told.
+	// machineEvery is how often a joined node may report a change of its machine. All other nodes are told each time.
 	machineEvery = 10 * time.Second
 )
 
-// credence is what the manager remembers of a node that told what it had no business to tell.
+// credence is what the manager remembers of a node that reported what it must not.
 type credence struct {
-	refused  uint64 // elements, ports, events and measures that are not the node's to tell of
+	refused  uint64 // elements, ports, events and measures that the node must not report
 	dropped  uint64 // events beyond what is taken
 	told     bool   // of refused, in an event
 	toldDrop bool   // of dropped
 	events   float64
 	at       time.Time
-	behind   time.Time // since when it tells of what it should not, without having done what it was last told
+	behind   time.Time // since when it has reported such things without having done what it was last told
 	changed  time.Time // when its machine last was
 }
 
-// places tells whether the manager has placed an element on the node. A network that is being deleted counts until the
-// node has let go of it. The lock is held.
+// places returns whether the manager has placed an element on the node. A network that is being deleted counts until
+// the node has released it. The caller holds the lock.
 func (m *Manager) places(n *node, id model.ID) (of *network, ok bool) {
 	of = m.networks[id.Network]
 	if of == nil || of.damaged != nil {
@@ -59,7 +59,7 @@ func (m *Manager) places(n *node, id model.ID) (of *network, ok bool) {
 	return of, of.record.Assigned.Placement.Elements[id.Element] == n.Name
 }
 
-// believe leaves of a report what the node may tell, and tells once of what it may not. The lock is held.
+// believe removes from a report what the node must not say, and tells of it once. The caller holds the lock.
 func (m *Manager) believe(n *node, r *model.Report) {
 	refused, first := uint64(0), ""
 	refuse := func(about string) {
@@ -128,7 +128,8 @@ func (m *Manager) believe(n *node, r *model.Report) {
 			e.Time = now
 		}
 	}
-	// What was on its way when something was taken from the node, or what it has not let go of yet, is nobody's lie.
+	// The report may have been under way when something was taken from the node, or the node may not have released it
+	// yet. Neither is a lie.
 	switch now := time.Now(); {
 	case refused == 0:
 		n.trust.behind = time.Time{}
@@ -139,7 +140,7 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	}
 }
 
-// tellRefused counts what was refused of a node, and tells of the first. The lock is held.
+// tellRefused counts what was refused from a node, and tells of the first. The caller holds the lock.
 func (m *Manager) tellRefused(n *node, refused uint64, first string) {
 	if refused == 0 {
 		return
@@ -154,8 +155,8 @@ func (m *Manager) tellRefused(n *node, refused uint64, first string) {
 	}
 }
 
-// takesEvent counts an event of a node, or one that follows from what it says, and tells whether there is room for it:
-// the events of all others are kept beside them. The lock is held.
+// takesEvent counts an event that comes from a node, or follows from what it says, and returns whether there is room
+// for it: all nodes' events are kept together. The caller holds the lock.
 func (m *Manager) takesEvent(n *node) bool {
 	if !n.Joined { // the platform's own
 		return true
@@ -185,7 +186,7 @@ func (m *Manager) takesEvent(n *node) bool {
 	return true
 }
 
-// reasonable tells whether an event's words are ones that agents use.
+// reasonable returns whether agents use an event's words.
 func reasonable(e model.Event) bool {
 	if e.Severity != "" && e.Severity != model.Info && e.Severity != model.Warning && e.Severity != model.Error {
 		return false
@@ -204,7 +205,7 @@ func (n *network) hasInterface(id model.PortID) bool {
 	return there
 }
 
-// boundElement cuts what is told of an element to what there can be.
+// boundElement cuts what is reported about an element to what is possible.
 func boundElement(e *model.ElementStatus, of *network) {
 	e.Message = model.Shorten(e.Message, maxToldText)
 	e.Attacks = few(e.Attacks)
@@ -244,7 +245,7 @@ func boundElement(e *model.ElementStatus, of *network) {
 	}
 }
 
-// few are the entries of a map by reasons, as far as there may be so many.
+// few keeps as many entries of a map by reasons as there can be.
 func few[V any](all map[string]V) map[string]V {
 	for k := range all {
 		if len(all) > maxToldKinds || len(k) > maxToldName {
@@ -266,8 +267,8 @@ func fewUses(all map[string]model.HookUse, most int) map[string]model.HookUse {
 	return all
 }
 
-// believeMeasures leaves of what a node has measured what there can be: its links, and histograms that are whole. The
-// lock is held.
+// believeMeasures keeps of a node's measures what is possible: its links, and histograms that are complete. The caller
+// holds the lock.
 func (m *Manager) believeMeasures(n *node, is *model.Measures) {
 	refused, first := uint64(0), ""
 	refuse := func(what string) {
@@ -290,7 +291,7 @@ func (m *Manager) believeMeasures(n *node, is *model.Measures) {
 	}
 	seen := map[string]bool{}
 	is.Links = slices.DeleteFunc(is.Links, func(l model.LinkMeasure) bool {
-		// A link that has just gone, with the node at its other end, is nobody's lie.
+		// A link may just have gone, with the node at its other end. That is no lie.
 		if !neighbours[l.To] || seen[l.To] {
 			if m.nodes[l.To] == nil || seen[l.To] || l.To == n.Name {
 				refuse("its link to " + l.To)

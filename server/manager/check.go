@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// probeTimeout is how long a probe waits for its answer, probeAttempts how often it asks meanwhile.
+	// probeTimeout is how long a probe waits for its answer, probeAttempts how often it asks in that time.
 	probeTimeout  = time.Second
 	probeAttempts = 3
-	// firstTryTimeout leaves room for a slow machine, since there is no second try.
+	// firstTryTimeout is for probes with a single try. It leaves room for a slow machine.
 	firstTryTimeout = 3 * time.Second
-	// roundPause is how long a waiting check rests before it tries again.
+	// roundPause is how long a waiting check pauses before it tries again.
 	roundPause = 500 * time.Millisecond
-	// agentPatience is how long an agent may take for a round, and perProbe more for each probe or responder.
+	// agentPatience is how long an agent may take for a round, with perProbe more for each probe or responder.
 	agentPatience = time.Minute
 	perProbe      = 20 * time.Millisecond
-	// responderSeconds is how long responders stay when nobody closes them: longer than a round takes.
+	// responderSeconds is how long responders stay if nobody closes them: longer than a round takes.
 	responderSeconds = 30
 )
 
-// Check probes what the network's document expects, and what the request asks for beside that.
+// Check probes what the network's document expects, and what the request asks for in addition.
 func (m *Manager) Check(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
 	deadline := time.Now().Add(request.Wait)
 	for {
@@ -47,7 +47,8 @@ func (m *Manager) Check(ctx context.Context, name string, request model.CheckReq
 	}
 }
 
-// checkOnce makes every probe once. All are made in every round: what held a second ago need not hold now.
+// checkOnce makes every probe once. Every round makes all of them again: what was true a second ago need not be true
+// now.
 func (m *Manager) checkOnce(ctx context.Context, name string, request model.CheckRequest) (model.CheckResult, error) {
 	result := model.CheckResult{Network: name, OK: true, Probes: []model.ProbeResult{}}
 	c, err := m.newCheck(ctx, name, request)
@@ -75,8 +76,8 @@ type check struct {
 	closed     map[model.ID]string
 }
 
-// newCheck works out what to ask, and who could answer: every element of every network that owns a probed address, so
-// that reaching the wrong one is seen.
+// newCheck works out which probes to send and who could answer: every element of every network that has a probed
+// address, so that it is noticed if a probe reaches the wrong one.
 func (m *Manager) newCheck(ctx context.Context, name string, request model.CheckRequest) (*check, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -165,7 +166,7 @@ func (c *check) open(ctx context.Context) {
 	})
 }
 
-// probe makes the probes of all nodes at once, those with one try apart from those with several.
+// probe makes the probes of all nodes at once, those with a single try separately from the others.
 func (c *check) probe(ctx context.Context) {
 	type batch struct {
 		node  string
@@ -209,7 +210,7 @@ func (c *check) probe(ctx context.Context) {
 	})
 }
 
-// judge takes what the agent saw. The agent says OK only of what it really tried, so that an error never passes for
+// judge evaluates what the agent saw. The agent says OK only about what it really tried, so an error never counts as
 // isolation.
 func (q *question) judge(seen model.ProbeResult) {
 	q.OK, q.Reached, q.Answered, q.RTT, q.Message = seen.OK, seen.Reached,
@@ -235,7 +236,8 @@ func (q *question) judge(seen model.ProbeResult) {
 	}
 }
 
-// unlessMute ends the context when the node stops saying anything: nobody waits for an answer of an agent that hangs.
+// unlessMute ends the context when the node stops saying anything: nobody should wait for the answer of an agent that
+// hangs.
 func (c *check) unlessMute(ctx context.Context, node string) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	over := make(chan struct{})
@@ -257,7 +259,7 @@ func (c *check) unlessMute(ctx context.Context, node string) (context.Context, f
 	return ctx, func() { close(over); cancel(nil) }
 }
 
-// muteNode is why the node says nothing now; empty when it does.
+// muteNode says why nothing is heard of the node now; empty if something is.
 func (m *Manager) muteNode(name string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -284,7 +286,7 @@ func (c *check) agent(node string, call func(*client.Client) error) error {
 	return nil
 }
 
-// each runs f for every entry, all at once, and returns when all have returned.
+// each runs f for every entry, all at the same time, and returns when all have returned.
 func each[K comparable, V any](of map[K]V, f func(K, V)) {
 	var wg sync.WaitGroup
 	for k, v := range of {

@@ -11,8 +11,8 @@ import (
 	"github.com/polyplane/polyplane/server/store"
 )
 
-// Delete asks for a network's removal. Its record stays, marked, until every node has let go of its part. What only
-// nodes have of it, since the store does not know it, they let go of. With now its files do not go to the trash.
+// Delete removes a network. Its record stays, marked, until every node has released its part. If only nodes have parts
+// of the network, because the store does not know it, they release those. With now, its files do not go to the trash.
 func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
 		return api.Unavailable(err)
@@ -60,8 +60,8 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	if err != nil && !errors.Is(err, store.ErrFull) {
 		return storeProblem(err)
 	}
-	// A full store must not keep anyone from making room: the mark is then only here, and a restart before the removal
-	// has finished brings the network back.
+	// A full store must not keep anyone from making room. So if the mark cannot be stored, it is only in memory, and a
+	// restart before the removal is complete brings the network back.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	leaving := map[string]int64{}
@@ -102,7 +102,7 @@ func (m *Manager) left() []string {
 			continue
 		}
 		for node, revision := range n.leaving {
-			// A node that the substrate no longer has is nobody to wait for.
+			// Nobody waits for a node that the substrate no longer has.
 			if on := m.nodes[node]; on == nil || on.heard && on.reported >= revision &&
 				!on.has(name) && !on.atWork[name] {
 				delete(n.leaving, node)
@@ -115,7 +115,7 @@ func (m *Manager) left() []string {
 	return names
 }
 
-// has tells whether the node reports anything of the network.
+// has returns whether the node reports anything of the network.
 func (n *node) has(network string) bool {
 	for id := range n.elements {
 		if id.Network == network {
@@ -125,7 +125,7 @@ func (n *node) has(network string) bool {
 	return false
 }
 
-// forget removes a network from the store and from memory. changing is held.
+// forget removes a network from the store and from memory. The caller holds changing.
 func (m *Manager) forget(ctx context.Context, name, message string) error {
 	m.mu.RLock()
 	n := m.networks[name]

@@ -15,7 +15,7 @@ type events struct {
 	ring []model.Event // event number seq is at ring[(seq-1) % keptEvents]
 	last int64         // sequence number of the latest
 	more chan struct{} // closed with the next event
-	// count is how often what happened. Reasons are words of the code's own, so there are only so many.
+	// count says how often each kind of event happened. Reasons are constants of the code, so there are only so many.
 	count map[eventKind]uint64
 }
 
@@ -46,8 +46,8 @@ func (e *events) add(ev model.Event) {
 	e.more = make(chan struct{})
 }
 
-// after returns what is kept of the events after since. A since from the future is another manager's life: all that is
-// kept is new to whoever asks.
+// after returns the kept events after since. If since is in the future, it comes from another life of the manager, and
+// all kept events are new to the caller.
 func (e *events) after(since int64) []model.Event {
 	if since > e.last {
 		since = 0
@@ -67,20 +67,21 @@ func (m *Manager) Events(since int64) ([]model.Event, <-chan struct{}) {
 	return m.events.after(since), m.events.more
 }
 
-// event records that something happened to the platform itself: the manager, a node, a token. The lock is held.
+// event records something about the platform itself: the manager, a node, a token. The caller holds the lock.
 func (m *Manager) event(severity model.Severity, object, reason, message, node string) {
 	m.events.add(model.Event{Severity: severity, Object: object, Reason: reason, Message: message, Node: node})
 	m.touch()
 }
 
-// networkEvent records that something happened to a network or a part of it, which its owner sees. The lock is held.
+// networkEvent records something about a network or a part of it. Its owner sees that. The caller holds the lock.
 func (m *Manager) networkEvent(severity model.Severity, object, reason, message, node string) {
 	m.events.add(model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason,
 		Message: message, Node: node})
 	m.touch()
 }
 
-// networkOf is the network that an event's object is, or is a part of. Its name has neither of what may follow it.
+// networkOf is the network that an event's object is, or belongs to. A network's name contains neither of the
+// characters that may follow it.
 func networkOf(object string) string {
 	if end := strings.IndexAny(object, "/ "); end >= 0 {
 		return object[:end]

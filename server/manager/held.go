@@ -12,11 +12,11 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// A store that does not know a network may have lost it. So a node removes a network only if the store says that it is
-// gone. A node that has other networks, which the store does not know, holds them: it leaves them as they are and tells
-// the manager. Somebody then has to say what becomes of them.
+// If a store does not know a network, it may have lost it. So a node removes a network only if the store says that it
+// is gone. A node that has other networks, which the store does not know, holds them: it leaves them as they are and
+// tells the manager. Then somebody has to say what is to become of them.
 
-// goneFrom tells a node that it shall have nothing of a network any longer. The lock is held.
+// goneFrom tells a node that it must not have anything of a network any longer. The caller holds the lock.
 func (n *node) goneFrom(network string, now bool) {
 	if n.gone == nil {
 		n.gone = map[string]bool{}
@@ -24,7 +24,7 @@ func (n *node) goneFrom(network string, now bool) {
 	n.gone[network] = now
 }
 
-// goneNetworks are those that the node is told to let go of, by name.
+// goneNetworks are the networks that the node is told to remove, by name.
 func (n *node) goneNetworks() []model.GoneNetwork {
 	var all []model.GoneNetwork
 	for _, name := range slices.Sorted(maps.Keys(n.gone)) {
@@ -33,8 +33,8 @@ func (n *node) goneNetworks() []model.GoneNetwork {
 	return all
 }
 
-// takeHeld takes in what a node says that it holds. Of what the store knows to be gone the node is told so; the rest is
-// for people to settle. The lock is held.
+// takeHeld takes over what a node says it holds. If the store knows that something of it is gone, the node is told to
+// remove that. People decide about the rest. The caller holds the lock.
 func (m *Manager) takeHeld(n *node, r *model.Report) {
 	was := n.held
 	n.held, n.unproven = nil, ""
@@ -82,7 +82,7 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 	}
 }
 
-// seal adds the proof that a network was placed on a node that joined. Should the store be lost, the node can show it.
+// seal adds the proof that a network was placed on a joined node. If the store is lost, the node can show it.
 func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substrate) (err error) {
 	if m.authority == nil || !slices.ContainsFunc(substrate.Nodes,
 		func(s model.SubstrateNode) bool { return s.Joined && s.Name == node }) {
@@ -95,8 +95,8 @@ func (m *Manager) seal(node string, n *model.NodeNetwork, substrate model.Substr
 	return nil
 }
 
-// proven tells whether the part of a network that a node says it has was ever placed on it: either the store knows, or
-// the node shows the seal. Nodes of this machine are the manager's own, and are believed. The lock is held.
+// proven returns whether a network that a node says it has was ever placed on it: either the store knows, or the node
+// shows the seal. Nodes on this machine belong to the manager and are believed. The caller holds the lock.
 func (m *Manager) proven(n *node, h model.HeldNetwork) bool {
 	if !n.Joined {
 		return true
@@ -109,7 +109,8 @@ func (m *Manager) proven(n *node, h model.HeldNetwork) bool {
 	return h.Index != 0 && m.authority != nil && m.authority.Sealed(h.Seal, h.Sealed(n.Name)...)
 }
 
-// knownGone tells whether the store knows that a node shall have nothing of what it holds. The lock is held.
+// knownGone returns whether the store knows that a node must not have anything of what it holds. The caller holds the
+// lock.
 func (m *Manager) knownGone(n *node, h model.HeldNetwork) bool {
 	if own := m.networks[h.Name]; own != nil {
 		if own.damaged != nil {
@@ -122,7 +123,7 @@ func (m *Manager) knownGone(n *node, h model.HeldNetwork) bool {
 	return deleted && (h.Index == 0 || d.Index == 0 || d.Index == h.Index)
 }
 
-// heldWords tell what a node holds, why, and what can be done.
+// heldWords says what a node holds, why, and what can be done.
 func (m *Manager) heldWords(node string, h model.HeldNetwork) string {
 	if own := m.networks[h.Name]; own != nil {
 		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose "+
@@ -146,7 +147,7 @@ func counts(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// heldOn are the networks of a name that nodes hold, by node. The lock is held.
+// heldOn are the networks of this name that nodes hold, by node. The caller holds the lock.
 func (m *Manager) heldOn(network string) map[string]model.HeldNetwork {
 	on := map[string]model.HeldNetwork{}
 	for name, n := range m.nodes {
@@ -159,7 +160,7 @@ func (m *Manager) heldOn(network string) map[string]model.HeldNetwork {
 	return on
 }
 
-// heldNumbers are the numbers of what nodes hold: no other network may get them. The lock is held.
+// heldNumbers are the numbers of what nodes hold, which no other network may get. The caller holds the lock.
 func (m *Manager) heldNumbers() []model.Record {
 	var all []model.Record
 	for _, n := range m.nodes {
@@ -171,7 +172,7 @@ func (m *Manager) heldNumbers() []model.Record {
 	return all
 }
 
-// unknownHeld are the networks that nodes hold and the store does not know, by name. The lock is held.
+// unknownHeld are the networks that nodes hold and the store does not know, by name. The caller holds the lock.
 func (m *Manager) unknownHeld() []string {
 	names := map[string]bool{}
 	for _, n := range m.nodes {
@@ -184,7 +185,7 @@ func (m *Manager) unknownHeld() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// heldStatus sums up a network that the store does not know. The lock is held.
+// heldStatus sums up a network that the store does not know. The caller holds the lock.
 func (m *Manager) heldStatus(name string) model.NetworkStatus {
 	s := model.NetworkStatus{Name: name, Phase: model.PhaseHeld}
 	on := m.heldOn(name)
@@ -203,7 +204,7 @@ func (m *Manager) heldStatus(name string) model.NetworkStatus {
 	return s
 }
 
-// heldProblem is what a node that holds networks tells of itself; empty where it holds none.
+// heldProblem is what is reported about a node that holds networks; empty if it holds none.
 func (n *node) heldProblem() string {
 	if n.unproven != "" {
 		return fmt.Sprintf("it says that it has network %s, and nothing shows that it was ever placed there: that is "+
@@ -228,7 +229,8 @@ func (n *node) heldNames() []string {
 	return names
 }
 
-// errHeld refuses what cannot be done with a network that only nodes know; nil where none hold it. The lock is held.
+// errHeld is the error for what cannot be done with a network that only nodes know, or nil if no node holds it. The
+// caller holds the lock.
 func (m *Manager) errHeld(name string) error {
 	on := m.heldOn(name)
 	if m.networks[name] != nil || len(on) == 0 {
@@ -238,8 +240,8 @@ func (m *Manager) errHeld(name string) error {
 	return api.Conflict("%s", m.heldWords(node, on[node]))
 }
 
-// refusing are the nodes that do not follow the store, with why nothing new may be put on them. An owner does not learn
-// whose networks these hold. The lock is held.
+// refusing are the nodes that do not follow the store, and why nothing new may be put on them. An owner does not learn
+// whose networks they hold. The caller holds the lock.
 func (m *Manager) refusing(owner bool) map[string]string {
 	all := map[string]string{}
 	for name, n := range m.nodes {
@@ -261,7 +263,7 @@ func (m *Manager) refusing(owner bool) map[string]string {
 	return all
 }
 
-// Forget has nodes give up what they hold of a network: what the store does not know of it they remove.
+// Forget makes nodes give up what they hold of a network: they remove what the store does not know of it.
 func (m *Manager) Forget(ctx context.Context, name string, now bool) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()

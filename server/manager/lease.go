@@ -8,16 +8,16 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// ear measures the time in which this process could hear: a manager that was stopped, or whose machine slept, or that
-// did not get a processor, blames nobody for what was said meanwhile. It counts its own ticks, and no clock that
+// ear measures the time in which this process could hear. If the manager was stopped, its machine slept, or it did not
+// get a processor, it cannot blame a node for silence in that time. It counts its own ticks, and uses no clock that
 // anybody sets.
 type ear struct {
 	time time.Duration
 	last time.Time
 }
 
-// listenEvery is how often the ear ticks and nodes are looked at; a tick that comes later counts as one that came at
-// listenMost.
+// listenEvery is the time between two ticks. At each, the nodes are looked at. A tick that comes late counts as
+// listenMost at most.
 const (
 	listenEvery = time.Second
 	listenMost  = 2 * listenEvery
@@ -30,7 +30,7 @@ func (e *ear) tick(now time.Time) {
 	e.last = now
 }
 
-// listen has the leases of silent nodes end, until the context does.
+// listen ends the leases of silent nodes, until the context ends.
 func (m *Manager) listen(ctx context.Context) {
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()
@@ -54,7 +54,7 @@ func (m *Manager) listened(now time.Time) {
 	}
 }
 
-// Beat takes a sign of life of a node's agent.
+// Beat takes a sign of life from a node's agent.
 func (m *Manager) Beat(b model.Beat) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,13 +69,13 @@ func (m *Manager) Beat(b model.Beat) error {
 	return nil
 }
 
-// hear notes that the node's agent has said something. The lock is held.
+// hear notes that the node's agent has said something. The caller holds the lock.
 func (n *node) hear() { n.heardAt, n.lastSeen = n.ear.time, time.Now() }
 
-// silence is for how long the node has not been heard. The lock is held.
+// silence is how long nothing has been heard of the node. The caller holds the lock.
 func (n *node) silence() time.Duration { return n.ear.time - n.heardAt }
 
-// condition is how the node is, and why it is not ready, in words. The lock is held.
+// condition is how the node is and, if it is not ready, why. The caller holds the lock.
 func (n *node) condition() (is model.Condition, why string) {
 	switch {
 	case n.silence() > model.LeaseTime && n.watches == 0:
@@ -98,13 +98,14 @@ func (n *node) condition() (is model.Condition, why string) {
 	return model.Ready, ""
 }
 
-// ready tells that the node's agent is there, goes round, and has told that nothing is wrong. The lock is held.
+// ready tells that the node's agent is there, that its loop goes round, and that it reports nothing wrong. The caller
+// holds the lock.
 func (n *node) ready() bool {
 	is, _ := n.condition()
 	return is == model.Ready
 }
 
-// still is why the agent's loop counts as hanging; empty when it goes round. The lock is held.
+// still says why the agent's loop counts as hanging; empty if it goes round. The caller holds the lock.
 func (n *node) still() string {
 	if time.Duration(n.beat.Still) < model.StillTime {
 		return ""
@@ -117,8 +118,8 @@ func (n *node) still() string {
 		seconds(time.Duration(n.beat.Still)))
 }
 
-// mute is why all that is known of the node is only what it told last; empty where it is how things are now. The lock
-// is held.
+// mute says why everything known of the node is only what it told last; empty if it is up to date. The caller holds the
+// lock.
 func (n *node) mute() string {
 	switch _, why := n.condition(); {
 	case n.watches == 0 && n.silence() <= model.LeaseTime:
@@ -129,12 +130,12 @@ func (n *node) mute() string {
 	return ""
 }
 
-// lost tells whether the node is mute for so long that nobody should wait for it. The lock is held.
+// lost returns whether the node has been mute for so long that nobody should wait for it. The caller holds the lock.
 func (n *node) lost() bool {
 	return n.silence() > model.LeaseTime || n.watches > 0 && n.still() != ""
 }
 
-// toldBefore is how old what is known of a mute node is. The lock is held.
+// toldBefore is how old the knowledge about a mute node is. The caller holds the lock.
 func (n *node) toldBefore() model.Duration {
 	if n.lastSeen.IsZero() {
 		return 0
@@ -145,7 +146,7 @@ func (n *node) toldBefore() model.Duration {
 
 func seconds(d time.Duration) time.Duration { return d.Round(time.Second) }
 
-// readiness tells of a node whose condition has changed since it was last told. The lock is held.
+// readiness tells of a node whose condition has changed since it was last told. The caller holds the lock.
 func (m *Manager) readiness(n *node) {
 	is, why := n.condition()
 	was := n.said

@@ -37,7 +37,7 @@ const slabEvery = 5
 type census struct {
 	empty *linux.Rtnetlink // a socket in a namespace without devices; opened when it is needed
 	at    int              // the element that was looked at last
-	rest  int // how many Trims are left until tracked connections are looked at again
+	rest  int              // how many Trims are left until tracked connections are looked at again
 }
 
 // Trim is control.Trimmer's.

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// boundNetfilter attaches the program at messages to netfilter, in the place of one that is there, and sees whether the
-// kernel runs it: one built with such programs may have been started without (lsm= on its command line).
+// boundNetfilter attaches the program that sees messages to netfilter, in place of an earlier one, and checks that the
+// kernel runs it. A kernel that was built with such programs may have been started without them (lsm= on its command
+// line).
 func boundNetfilter(pins string, limits *ebpf.Map) error {
 	spec, err := loadNetfilter()
 	if err != nil {
@@ -32,8 +33,8 @@ func boundNetfilter(pins string, limits *ebpf.Map) error {
 	if err := runs(all.Maps[netfilterMapMessages]); err != nil {
 		return err
 	}
-	// Such a link's program cannot be replaced. The one before goes once nothing names it any more, and the next has
-	// begun.
+	// The program of such a link cannot be replaced. The old link goes when nothing refers to it any more, and by then
+	// the new one works.
 	pin, next := filepath.Join(pins, "netfilter"), filepath.Join(pins, "next-netfilter") // no dots: a bpffs takes none
 	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -44,7 +45,7 @@ func boundNetfilter(pins string, limits *ebpf.Map) error {
 	return os.Rename(next, pin)
 }
 
-// runs sends netfilter a message that asks for nothing, and sees whether it was counted.
+// runs sends netfilter a message that asks for nothing, and checks whether the program counted it.
 func runs(messages *ebpf.Map) error {
 	count := func() (n uint64, err error) { err = messages.Lookup(uint32(0), &n); return n, err }
 	before, err := count()

@@ -64,7 +64,7 @@ func Look() (Seen, error) {
 	return seen, nil
 }
 
-// room is what a ring takes: the program's function of that name.
+// room is how much memory a ring takes, as the program's function of that name computes it.
 func room(block, blocks uint32) uint64 {
 	if block == 0 {
 		return 0
