@@ -32,7 +32,7 @@ type Port struct {
 type End struct {
 	Name   string
 	MAC    net.HardwareAddr // the kernel chooses one if there is none
-	Single bool             // it sends no packet that stands for several (GSO), since its link loses each of them separately
+	Single bool             // it sends no packet that stands for several (GSO): its link loses each separately
 }
 
 // Make appends the requests that make a port together with the other end of its pair, which is in the namespace of fd.

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine tells admission how the manager's own machine is. changing is held, so the nodes stay what they are.
+// machine tells admission how the manager's own machine is. The caller holds changing, so the nodes stay what they are.
 type machine struct{ m *Manager }
 
-// Devices are those of a node on this machine. A namespace that cannot be looked into is its agent's to complain of,
-// and so is all of a machine elsewhere.
+// Devices are those of a node on this machine. If a namespace cannot be looked into, its agent complains of that;
+// machines elsewhere are their agents' business altogether.
 func (x machine) Devices(node string) ([]string, bool) {
 	n := x.m.nodes[node]
 	if n == nil || n.Joined {
@@ -39,7 +39,7 @@ func (x machine) Listener(node string, f model.Forward) string {
 	return listener(f)
 }
 
-// listener names the process of this machine that has the port, empty when nobody has.
+// listener names the process of this machine that has the port; empty if nobody has.
 func listener(f model.Forward) string {
 	fd, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -49,8 +49,8 @@ func listener(f model.Forward) string {
 	return linux.Listener(fd, f.Network(), f.Port)
 }
 
-// devicesIn are the names of the devices in the network namespace at a path, in this process's own where that is empty,
-// without the loopback and what polyplane made.
+// devicesIn are the names of the devices in the network namespace at a path, or in this process's own if path is empty,
+// without the loopback and without what polyplane made.
 func devicesIn(namespace string) ([]string, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if namespace != "" {

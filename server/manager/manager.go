@@ -1,5 +1,5 @@
-// Package manager is the leader's loop: it decides what every node shall have – by validating, resolving and embedding
-// networks –, stores that, tells the nodes, and knows what they report.
+// Package manager is the leader's loop. It validates, resolves and embeds networks and so decides what every node is to
+// have. It stores that, sends it to the nodes, and knows what they report.
 package manager
 
 import (
@@ -21,22 +21,22 @@ import (
 	"github.com/polyplane/polyplane/trust"
 )
 
-// Manager holds everything in memory; the store is only read when it starts. It implements the API's services.
+// Manager holds everything in memory, and reads the store only when it starts. It implements the API's services.
 type Manager struct {
 	dirs    instance.Dirs
 	store   *store.Store
 	base    model.Substrate // without the nodes that joined
-	outside *Outside        // nil when nobody outside this machine is served
-	// authority seals what nodes that joined are told; nil where none ever can have.
+	outside *Outside        // nil if nobody outside this machine is served
+	// authority seals what joined nodes are told; nil if there can be no joined nodes.
 	authority *trust.Authority
 	started   time.Time
 
-	// changing serialises what changes records: it is held from the decision to the store's answer, so that readers,
-	// who take only mu, never wait for the disk.
+	// changing serialises changes of records. It is held from the decision to the store's answer. Readers take only mu,
+	// so they never wait for the disk.
 	changing turns
 
 	mu        sync.RWMutex
-	substrate model.Substrate // with the nodes that joined; changed with both locks held
+	substrate model.Substrate // including the nodes that joined; changed only with both locks held
 	networks  map[string]*network
 	nodes     map[string]*node
 	keys      map[string]*key        // by the token's ID
@@ -44,12 +44,12 @@ type Manager struct {
 	quotas    model.Quotas
 	// restraints are what administrators have decided about elements that their owners have deleted, in order.
 	restraints []model.Restraint
-	revision   int64 // of the nodes' desired state: the store's, which outlives this process
+	revision   int64 // of the nodes' desired state; it is the store's, so it outlives this process
 	identity   model.StoreIdentity
 	deleted    map[string]model.Deleted // networks, lately
 	events     events
 	ear        ear
-	changed    chan struct{} // closed when something that users see changes
+	changed    chan struct{} // closed when something changes that users see
 	wake       chan struct{} // wakes the loop
 
 	closing sync.WaitGroup // tunnels that are being closed
@@ -71,19 +71,20 @@ type network struct {
 	resolved model.Resolved
 	parts    map[string]part // by node
 	index    map[string]int  // element name → its place in resolved
-	// interfaces are those of its elements: ports that a node may tell of.
+	// interfaces are those of its elements: the ports that a node may report.
 	interfaces map[model.End]struct{}
 	phase      model.Phase // last announced
-	// leaving are the nodes that have not let go of a network that is being deleted, with the state's revision that
-	// tells them to.
+	// leaving are the nodes that still have something of a network that is being deleted, with the state's revision
+	// that tells them to remove it.
 	leaving map[string]int64
 	damaged *store.Damaged
-	// alive ends when the network is another owner's, or is no more; end ends it.
+	// alive ends when the network becomes another owner's, or is gone; end ends it.
 	alive context.Context
 	end   context.CancelFunc
 }
 
-// begin makes the network alive: as the one that was there under its name, unless it is another owner's now.
+// begin makes the network alive: it takes over from the one that was there under its name, unless that was another
+// owner's.
 func (n *network) begin(was *network) {
 	if was != nil && was.alive != nil && was.record.WhoseItIs() == n.record.WhoseItIs() {
 		n.alive, n.end = was.alive, was.end
@@ -95,7 +96,7 @@ func (n *network) begin(was *network) {
 	n.alive, n.end = context.WithCancel(context.Background())
 }
 
-// New reads the store. A substrate without nodes means the stored one.
+// New reads the store. A substrate without nodes stands for the stored one.
 func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate model.Substrate) (*Manager, error) {
 	m := &Manager{dirs: dirs, store: st, started: time.Now(), networks: map[string]*network{},
 		nodes:  map[string]*node{},
@@ -141,7 +142,7 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	numbers := taken(records, damaged)
 	for _, r := range records {
 		if err := m.restore(r, numbers); err != nil {
-			// Its numbers are known as before: the nodes still use them.
+			// Its numbers are known as before, since the nodes still use them.
 			m.hold(store.Damaged{Name: r.Network.Name, Index: r.Assigned.Index,
 				VNI: store.HighestVNI(r.Assigned), Err: err})
 		}
@@ -194,7 +195,7 @@ func (m *Manager) hold(d store.Damaged) {
 	slog.Error("a network is damaged", "network", d.Name, "error", d.Err)
 }
 
-// taken are the numbers that the networks have; those of damaged ones too, since the nodes still use them.
+// taken are the numbers that networks have, including damaged ones, which the nodes still use.
 func taken(records []model.Record, damaged []store.Damaged) *resolve.Numbers {
 	all := make([]model.Assigned, 0, len(records)+len(damaged))
 	for i := range records {
@@ -206,7 +207,8 @@ func taken(records []model.Record, damaged []store.Damaged) *resolve.Numbers {
 	return resolve.NewNumbers(all...)
 }
 
-// numbersOf is what is known of a damaged network's numbers: VNIs are given upwards, so the highest keeps all below it.
+// numbersOf is what is known of a damaged network's numbers. VNIs are given out upwards, so the highest keeps all below
+// it from being given again.
 func numbersOf(d store.Damaged) model.Assigned {
 	return model.Assigned{Index: d.Index, Links: map[string]model.AssignedLink{"": {VNI: d.VNI}}}
 }
@@ -272,7 +274,7 @@ func placedOn(r model.Record) map[string]int {
 	return nodes
 }
 
-// touch tells watchers that something they see has changed. The lock is held.
+// touch tells watchers that something they see has changed. The caller holds the lock.
 func (m *Manager) touch() {
 	close(m.changed)
 	m.changed = make(chan struct{})
@@ -293,11 +295,11 @@ func (m *Manager) poke() {
 	}
 }
 
-// loopEvery is how often the loop tries again what the store refused.
+// loopEvery is how often the loop repeats what the store refused.
 const loopEvery = 10 * time.Second
 
-// Loop does what no request does: it announces networks that became ready and finishes deletions, until the context
-// ends.
+// Loop does what no request does: it announces networks that have become ready, and finishes deletions, until the
+// context ends.
 func (m *Manager) Loop(ctx context.Context) {
 	tick := time.NewTicker(loopEvery)
 	defer tick.Stop()

@@ -6,7 +6,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Measure takes what a node's agent has measured.
+// Measure takes over what a node's agent has measured.
 func (m *Manager) Measure(measures model.Measures) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -25,8 +25,8 @@ func (m *Manager) Measure(measures model.Measures) error {
 	return nil
 }
 
-// linkEvent tells of a link that no longer answers, and of one that does again. The first words about a link are no
-// news if it answers, nor if it does not yet. The lock is held.
+// linkEvent tells of a link that no longer answers, or answers again. The first report about a link is no news, whether
+// it answers or not. The caller holds the lock.
 func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
 	object := node + " -- " + is.To
 	switch {
@@ -44,8 +44,8 @@ func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
 	}
 }
 
-// substrateLinks are the substrate's links with what is known of them. What an agent measured that is away is not
-// known. The lock is held.
+// substrateLinks are the substrate's links, with what is known of them. If the agent that measured one is away, nothing
+// is known of that link.
 func (m *Manager) substrateLinks() []model.SubstrateLinkStatus {
 	all := make([]model.SubstrateLinkStatus, 0, len(m.substrate.Links))
 	for _, l := range m.substrate.Links {

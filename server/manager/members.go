@@ -18,7 +18,7 @@ import (
 	"github.com/polyplane/polyplane/wire/tunnel"
 )
 
-// Join makes a host a node. The token is used up and the member stored in one write.
+// Join makes a host a node. One write uses the token up and stores the member.
 func (m *Manager) Join(ctx context.Context, token trust.Token,
 	request model.JoinRequest) (result model.JoinResult, err error) {
 	if m.outside == nil {
@@ -70,7 +70,7 @@ func (m *Manager) Join(ctx context.Context, token trust.Token,
 	return result, nil
 }
 
-// checkJoin tells why a machine cannot be a node. changing is held.
+// checkJoin says why a machine cannot be a node. The caller holds changing.
 func (m *Manager) checkJoin(named bool, machine model.Machine) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -85,7 +85,7 @@ func (m *Manager) checkJoin(named bool, machine model.Machine) error {
 	return m.checkAddress(machine)
 }
 
-// checkAddress refuses an address that another node has. The lock is held.
+// checkAddress refuses an address that another node has. The caller holds the lock.
 func (m *Manager) checkAddress(machine model.Machine) error {
 	for name, n := range m.nodes {
 		if name != machine.Name && n.Address == machine.Address {
@@ -109,7 +109,7 @@ func (m *Manager) Renew(node trust.Node, request model.RenewRequest) (model.Join
 	return model.JoinResult{Instance: m.dirs.Name, Node: node.Name, Certificate: certificate}, nil
 }
 
-// RemoveNode ends a node's membership. A node that elements are placed on stays, unless it is away: then they are lost
+// RemoveNode ends a node's membership. A node on which elements are placed stays, unless it is away. Then they are lost
 // with it, and an apply places them anew.
 func (m *Manager) RemoveNode(ctx context.Context, name string) error {
 	err := m.changeAccess(ctx, func(a *model.Access) error {
@@ -136,7 +136,7 @@ func (m *Manager) RemoveNode(ctx context.Context, name string) error {
 	return err
 }
 
-// placed are the networks that have elements on a node, by name. The lock is held.
+// placed are the networks that have elements on a node, by name. The caller holds the lock.
 func (m *Manager) placed(node string) []string {
 	var on []string
 	for name, n := range m.networks {
@@ -148,8 +148,8 @@ func (m *Manager) placed(node string) []string {
 	return on
 }
 
-// takeMembers makes the stored members those that count: nodes of the substrate. The locks are held, or nobody knows
-// the manager yet.
+// takeMembers makes the stored members nodes of the substrate. The caller holds the locks, or nobody knows the manager
+// yet.
 func (m *Manager) takeMembers(members []model.Member, revision int64) error {
 	slices.SortFunc(members, func(a, b model.Member) int { return strings.Compare(a.Name, b.Name) })
 	for _, is := range members {
@@ -202,7 +202,8 @@ func (m *Manager) takeMembers(members []model.Member, revision int64) error {
 	return m.groundChanged(revision)
 }
 
-// groundChanged tells every node of the others, and those that came back what they shall have. The locks are held.
+// groundChanged tells every node of the others, and tells nodes that came back what they are to have. The caller holds
+// the locks.
 func (m *Manager) groundChanged(revision int64) error {
 	m.revision = max(revision, m.revision+1)
 	for name, n := range m.networks {
@@ -229,7 +230,7 @@ func (m *Manager) groundChanged(revision int64) error {
 	return nil
 }
 
-// refresh takes what a member says of its machine now.
+// refresh takes over what a member says of its machine now.
 func (m *Manager) refresh(machine model.Machine) error {
 	m.mu.RLock()
 	was, ok := m.members[machine.Name]
@@ -269,7 +270,7 @@ func (m *Manager) refresh(machine model.Machine) error {
 	})
 }
 
-// Tunnel takes over a connection on which a member's agent is reached from now on, instead of any earlier one.
+// Tunnel takes over a connection by which a member's agent is reached from now on. It replaces an earlier one.
 func (m *Manager) Tunnel(node trust.Node, conn net.Conn) error {
 	s, err := tunnel.Open(conn)
 	if err != nil {
@@ -287,21 +288,21 @@ func (m *Manager) Tunnel(node trust.Node, conn net.Conn) error {
 	return nil
 }
 
-// endTunnel ends the node's tunnel, if it has one. The lock is held.
+// endTunnel ends the node's tunnel, if it has one. The caller holds the lock.
 func (m *Manager) endTunnel(n *node) {
 	m.closeTunnel(n.tunnel)
 	n.tunnel = nil
 }
 
-// closeTunnel closes a tunnel, or none, without anybody waiting for it: a node that takes nothing any more holds that
-// up for seconds.
+// closeTunnel closes a tunnel, or none, without anybody waiting for it: if a node no longer takes anything, closing
+// takes seconds.
 func (m *Manager) closeTunnel(s *tunnel.Session) {
 	if s != nil {
 		m.closing.Go(func() { s.Close() }) //nolint:errcheck // it ends in any case
 	}
 }
 
-// dial is how the node's agent is reached. The lock is held.
+// dial says how the node's agent is reached. The caller holds the lock.
 func (n *node) dial() api.Dial {
 	if !n.Joined {
 		return unixDial(n.socket)
@@ -315,13 +316,13 @@ func (n *node) dial() api.Dial {
 	}
 }
 
-// itself tells whether an event's object is the node, or a link of it to another one.
+// itself returns whether an event's object is the node, or a link between it and another one.
 func (n *node) itself(object string) bool {
 	return object == n.Name || strings.HasPrefix(object, n.Name+" -- ")
 }
 
-// mayTell tells whether a joined node may speak of an object in an event: of itself, its links, and what is placed on
-// it. The manager's lock is held.
+// mayTell returns whether a joined node may speak of an object in an event: of itself, its links, and what is placed on
+// it. The caller holds the manager's lock.
 func (m *Manager) mayTell(n *node, object string) bool {
 	if !n.Joined || n.itself(object) {
 		return true

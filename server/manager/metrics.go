@@ -9,8 +9,8 @@ import (
 	"github.com/polyplane/polyplane/server/metrics"
 )
 
-// Metrics is the state of everything at this moment. A port is in it if a network has it and the node of its element
-// has reported it. Ports that a node still reports after they have gone are left out.
+// Metrics is the state of everything at this moment. It includes a port if a network has it and the node of its element
+// has reported it. It leaves out ports that a node still reports after they have gone.
 func (m *Manager) Metrics() metrics.State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -43,7 +43,7 @@ func (m *Manager) Metrics() metrics.State {
 	return s
 }
 
-// counts are how often what happened since the manager started, in a steady order.
+// counts says how often each kind of event happened since the manager started, in a fixed order.
 func (e *events) counts() []metrics.EventCount {
 	all := make([]metrics.EventCount, 0, len(e.count))
 	for kind, n := range e.count {

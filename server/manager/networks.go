@@ -28,7 +28,7 @@ func (m *Manager) Network(name string) (model.Record, error) {
 	return n.record, nil
 }
 
-// situation finds a network that is about to be applied, nil when it is new. The lock is held.
+// situation finds a network that is about to be applied, or nil if it is new. The caller holds the lock.
 func (m *Manager) situation(name string, base int64) (*network, error) {
 	old := m.networks[name]
 	if err := m.errHeld(name); err != nil {
@@ -57,12 +57,12 @@ func (m *Manager) situation(name string, base int64) (*network, error) {
 	return old, nil
 }
 
-// draw draws a network from a document and from what is there, nil for a new one. No lock is needed.
+// draw computes a network from a document and from what exists, which is nil for a new one. It needs no lock.
 func draw(doc model.Network, old *network, owner string) (*admission.Draft, error) {
 	return admission.Draw(doc, old.admitted(), owner, time.Now().UTC())
 }
 
-// admitted is the network as admission knows it; nil for none.
+// admitted is the network as admission knows it; nil if there is none.
 func (n *network) admitted() *admission.Network {
 	if n == nil {
 		return nil
@@ -70,7 +70,8 @@ func (n *network) admitted() *admission.Network {
 	return &admission.Network{Record: n.record, Resolved: n.resolved}
 }
 
-// situationOf is what admission must know. owner tells that an owner asks, and no administrator. changing is held.
+// situationOf is what admission must know. owner tells that an owner asks, and not an administrator. The caller holds
+// changing.
 func (m *Manager) situationOf(others []model.Record, owner, overwrite bool) admission.Situation {
 	s := admission.Situation{Others: others, Owner: owner, Overwrite: overwrite, Machine: machine{m}}
 	m.mu.RLock()
@@ -80,14 +81,14 @@ func (m *Manager) situationOf(others []model.Record, owner, overwrite bool) admi
 	return s
 }
 
-// workOut admits a network that was drawn, beside the others. changing is held.
+// workOut admits a network that was drawn, beside the others. The caller holds changing.
 func (m *Manager) workOut(d *admission.Draft, others []model.Record, owner bool) (model.Record, model.Resolved, error) {
 	s := m.situationOf(others, owner, false)
 	n, err := s.Admit(d)
 	return n.Record, n.Resolved, problemOf(err)
 }
 
-// problemOf is a refusal of admission as the API tells it; any other error stays what it is.
+// problemOf turns a refusal by admission into the API's error. Any other error stays what it is.
 func problemOf(err error) error {
 	r, ok := err.(*admission.Refusal) //nolint:errorlint // one that is wrapped is a reason of another, which the loop below meets
 	if !ok {
@@ -103,21 +104,21 @@ func problemOf(err error) error {
 	return p
 }
 
-// same tells whether two records say the same; their times and revisions, and who said it, apart.
+// same returns whether two records say the same, except for their times, their revisions, and who wrote them.
 func same(a, b model.Record) bool {
 	if reflect.DeepEqual(a.Network, b.Network) && reflect.DeepEqual(a.Assigned, b.Assigned) &&
 		maps.Equal(a.Overrides, b.Overrides) &&
 		maps.Equal(a.Policies, b.Policies) {
 		return true
 	}
-	// Empty and missing lists are one in JSON, the form in which records rest.
+	// In JSON, the form in which records are stored, empty and missing lists are the same.
 	a.Revision, a.Created, a.Modified, a.Set, a.Owner = b.Revision, b.Created, b.Modified, b.Set, b.Owner
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// tellMoves tells which elements a change has placed on another node. The lock is held.
+// tellMoves emits an event for each element that a change has placed on another node. The caller holds the lock.
 func (m *Manager) tellMoves(old, next *model.Record) {
 	for i := range next.Network.Elements {
 		id := model.ID{Network: next.Network.Name, Element: next.Network.Elements[i].Name}
@@ -136,14 +137,14 @@ func storeProblem(err error) error {
 	return p
 }
 
-// Act starts, stops, restarts, suspends, resumes, cuts off or releases an element. What is so already is no error and
-// changes nothing.
+// Act starts, stops, restarts, suspends, resumes, cuts off or releases an element. If the element is in that state
+// already, nothing changes, and it is no error.
 func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (result model.ActionResult, err error) {
 	if action == model.ActionQuarantine {
 		return m.Quarantine(ctx, id, "")
 	}
 	if action == model.ActionRelease && api.Only(ctx) == "" {
-		// Also what was deleted: then there is nothing else to release.
+		// Even if the element was deleted: then only its quarantine is left to be released.
 		if released, err := m.releaseKept(ctx, id); released || err != nil {
 			m.mu.RLock()
 			there := false
@@ -186,8 +187,8 @@ func act(ctx context.Context, id model.ID, action model.Action, is *model.Overri
 	return nil
 }
 
-// override changes what is set on an element at run time, and tells of it in words. What is so already is no error and
-// changes nothing.
+// override changes what is set on an element at run time, and emits an event that says so. If it is set already,
+// nothing changes, and it is no error.
 func (m *Manager) override(ctx context.Context, id model.ID, message string,
 	enter func(*model.Override) error) (result model.ActionResult, err error) {
 	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {

@@ -13,28 +13,28 @@ import (
 	"github.com/polyplane/polyplane/wire/tunnel"
 )
 
-// node is one node of the substrate: what it shall have and what it reports.
+// node is one node of the substrate: what it is to have, and what it reports.
 type node struct {
 	model.SubstrateNode
 	socket  string          // its agent's
-	tunnel  *tunnel.Session // to the agent of a node that joined; nil while there is none
+	tunnel  *tunnel.Session // to the agent of a joined node; nil while there is none
 	offers  model.Offers
-	came    bool // its agent has registered since this process started
-	watches int  // open watches of its desired state: the agent is alive
+	came    bool // whether its agent has registered since this process started
+	watches int  // open watches of its desired state; with one the agent counts as alive
 
 	revision int64         // of the desired state
 	told     chan struct{} // closed when the desired state changes
 
-	heard    bool // a report has come since this process started
+	heard    bool // whether a report has come since this process started
 	back     bool // and since its agent came
 	lastSeen time.Time
 	ear      *ear
-	heardAt  time.Duration // of the ear: when the agent last said anything
+	heardAt  time.Duration // in ticks of the ear: when the agent last said anything
 	beat     model.Beat
 	said     model.Condition // as last told in an event, and why
 	saidWhy  string
 	reported int64           // the revision that the node says it has
-	atWork   map[string]bool // networks that it still removes something of
+	atWork   map[string]bool // networks of which it is still removing something
 	problem  string
 	cpuUsed  float64
 	memUsed  model.Bytes
@@ -44,8 +44,8 @@ type node struct {
 	measures *model.Measures // the latest; nil until there are any
 	trust    credence        // what it said that it had no business to
 	held     []model.HeldNetwork
-	unproven string          // a network that it says it holds, and that it was never given as far as anybody can tell
-	gone     map[string]bool // networks that it is told to let go of; true: without the trash
+	unproven string          // networks that it says it holds, of which nobody knows that they were placed on it
+	gone     map[string]bool // networks that it is told to remove; true for those that do not go to the trash
 }
 
 func (m *Manager) newNode(sn model.SubstrateNode, socket string) *node {
@@ -53,7 +53,7 @@ func (m *Manager) newNode(sn model.SubstrateNode, socket string) *node {
 		elements: map[model.ID]model.ElementStatus{}, ports: map[model.PortID]model.PortStatus{}}
 }
 
-// node finds a node by name. The lock is held.
+// node finds a node by name. The caller holds the lock.
 func (m *Manager) node(name string) (*node, error) {
 	if n := m.nodes[name]; n != nil {
 		return n, nil
@@ -79,7 +79,7 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	if r.Socket == "" && !n.Joined {
 		return api.Invalid(fmt.Sprintf("the agent of node %s does not say which socket it listens on", name))
 	}
-	if !n.Joined { // else it is reached by its tunnel, and nothing on this machine is its own
+	if !n.Joined { // otherwise it is reached by its tunnel, and has nothing on this machine
 		n.socket = r.Socket
 	}
 	n.beat = model.Beat{} // another life's
@@ -88,8 +88,8 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	return nil
 }
 
-// Watch begins a watch of the node's desired state, whole each time or by its changes. The node counts as alive until
-// end is called.
+// Watch begins a watch of the node's desired state, which is sent whole each time, or as changes. The node counts as
+// alive until end is called.
 func (m *Manager) Watch(name string, changes bool) (next func() api.Desired, end func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +124,7 @@ func (m *Manager) Watch(name string, changes bool) (next func() api.Desired, end
 	return next, end, nil
 }
 
-// Report takes a node's account of itself.
+// Report takes over a node's report about itself.
 func (m *Manager) Report(r model.Report) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +137,7 @@ func (m *Manager) Report(r model.Report) error {
 	n.hear()
 	n.atWork = map[string]bool{}
 	for _, name := range r.AtWork {
-		if on := m.networks[name]; on != nil { // what a node says of others is nobody's business
+		if on := m.networks[name]; on != nil { // what a node says about others does not count
 			_, has := on.parts[n.Name]
 			_, leaves := on.leaving[n.Name]
 			n.atWork[name] = has || leaves
@@ -162,8 +162,8 @@ func (m *Manager) Report(r model.Report) error {
 	return nil
 }
 
-// takeElements replaces what is known of the node's elements. Failures and recoveries come as the agent's own events;
-// a first report tells what has long been.
+// takeElements replaces what is known of the node's elements. Agents emit events about failures and recoveries
+// themselves. A first report only says what has been so for long.
 func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) {
 	for _, is := range list {
 		is.Node = n.Name
@@ -214,7 +214,7 @@ func takePorts(n *node, list []model.PortStatus) {
 	})
 }
 
-// Agent tells which node an element is on and how that node's agent is reached.
+// Agent says on which node an element is, and how that node's agent is reached.
 func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -246,7 +246,7 @@ func (m *Manager) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	return api.Reach{Node: name, Dial: on.dial(), Alive: n.alive}, nil
 }
 
-// usable finds a network that is not damaged. The lock is held.
+// usable finds a network that is not damaged. The caller holds the lock.
 func (m *Manager) usable(name string) (*network, error) {
 	n := m.networks[name]
 	if n == nil {
@@ -278,7 +278,7 @@ func (n *network) noElement(name string) error {
 	return api.NotFound("network %s has no element %s; it has %s", n.record.Network.Name, name, shorten(names))
 }
 
-// shorten lists names, not all of them where there are many.
+// shorten lists names; if there are many, only some of them.
 func shorten(names []string) string {
 	return model.FewNames(12, names)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// notes is what people should know of a network that is about to be applied and no difference of documents shows. The
-// lock is not held.
+// notes says what people should know about a network that is about to be applied and what no comparison of documents
+// shows. The caller does not hold the lock.
 func (m *Manager) notes(old *network, resolved model.Resolved, overwrite bool) []string {
 	var all []string
 	if old != nil {
@@ -27,7 +27,7 @@ func (m *Manager) notes(old *network, resolved model.Resolved, overwrite bool) [
 	return all
 }
 
-// ownConfigurations tells which elements' own configurations are replaced, or stand against the document's.
+// ownConfigurations says which elements' edited configurations are replaced, or conflict with the document's.
 func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overwrite bool) (notes []string) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -39,7 +39,7 @@ func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overw
 			continue
 		}
 		replaced = append(replaced, e.Name)
-		// An element that runs and has something to tell has a warning: that it keeps what was edited inside it.
+		// A running element with a warning has kept what was edited inside it.
 		is := m.elementStatus(old, e.Name)
 		if is.Phase != model.PhaseRunning || is.Message == "" {
 			continue

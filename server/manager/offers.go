@@ -8,8 +8,8 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// offered are what all nodes offer, by node. Those whose agents have not told since this process started are not there.
-// The lock is held.
+// offered are the offers of all nodes, by node. It leaves out nodes whose agents have not reported theirs since this
+// process started. The caller holds the lock.
 func (m *Manager) offered() map[string]model.Offers {
 	all := make(map[string]model.Offers, len(m.nodes))
 	for name, n := range m.nodes {
@@ -20,7 +20,7 @@ func (m *Manager) offered() map[string]model.Offers {
 	return all
 }
 
-// take notes what a node's agent offers, and tells of what has changed since it told last. The lock is held.
+// take notes what a node's agent offers, and tells of changes since its last report. The caller holds the lock.
 func (m *Manager) take(n *node, r *model.Registration) {
 	offers := r.Offers
 	if offers == nil {

@@ -21,7 +21,7 @@ import (
 // authorityDir is where an instance's certificate authority is.
 func authorityDir(data string) string { return filepath.Join(data, "authority") }
 
-// openOutside opens the listeners for other machines. There is no way to have one without TLS.
+// openOutside opens the listeners for other machines, always with TLS.
 func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, error) {
 	if len(config.Listen) == 0 {
 		return nil, nil, nil
@@ -46,7 +46,7 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 		}
 		listeners = append(listeners, tls.NewListener(silent{crowd.Listener(l)}, security))
 		host, _, err := net.SplitHostPort(address)
-		_, port, _ := net.SplitHostPort(l.Addr().String()) // the one that was chosen, where any was asked for
+		_, port, _ := net.SplitHostPort(l.Addr().String()) // the port that was chosen, if any was asked for
 		if err == nil {
 			listen = append(listen, net.JoinHostPort(host, port))
 		}
@@ -55,8 +55,8 @@ func openOutside(ctx context.Context, config Config) (*Outside, []net.Listener, 
 	return out, listeners, nil
 }
 
-// serversOf are the addresses to tell others, the best first: what is advertised, what is listened on by name or
-// address, and this machine's own addresses.
+// serversOf are the addresses to tell others, best first: those that are advertised, those that are listened on by name
+// or address, and this machine's own.
 func serversOf(listen, advertise []string) []string {
 	servers := slices.Clone(advertise)
 	for _, address := range listen {
@@ -106,7 +106,7 @@ func unique(list []string) []string {
 	return out
 }
 
-// ownAddresses are this machine's, of IPv4 first, without those that hold on one link only.
+// ownAddresses are this machine's addresses, IPv4 first, without those that are valid on one link only.
 func ownAddresses() []net.IP {
 	var four, six []net.IP
 	all, err := net.InterfaceAddrs()
@@ -126,7 +126,7 @@ func ownAddresses() []net.IP {
 	return append(four, six...)
 }
 
-// silent says nothing to who does not begin as TLS does: not even that this is not how to speak here.
+// silent sends nothing to clients that do not begin with TLS, not even that this is the wrong protocol.
 type silent struct{ net.Listener }
 
 func (s silent) Accept() (net.Conn, error) {

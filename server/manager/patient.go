@@ -10,8 +10,8 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// patience is how long who asks is kept waiting for agents that are being started again: what they had made when they,
-// or the manager, were killed runs on, and nobody is to be told otherwise. They come back within a second.
+// patience is how long callers wait for agents that are being started again. When agents or the manager are killed,
+// what they made runs on, and nobody should hear otherwise. They come back within a second.
 const patience = 4 * time.Second
 
 // patient is a Manager as users see it.
@@ -26,7 +26,7 @@ var (
 	_ api.Agents = patient{}
 )
 
-// Dump tells of networks once their nodes have reported to this process, or did not in time.
+// Dump reports networks once their nodes have reported to this process, or have not done so in time.
 func (p patient) Dump(network string, parts api.Parts) (model.Dump, error) {
 	if parts.Networks || parts.Elements || parts.Links {
 		<-p.restored
@@ -55,8 +55,8 @@ func (p patient) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 	}
 }
 
-// restored is closed when all nodes that have elements have told that these are as they shall be, after so long at the
-// latest.
+// restored is closed when all nodes with elements have reported that these are as they should be, or when the time is
+// over.
 func (m *Manager) restored(ctx context.Context, most time.Duration) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {

@@ -10,14 +10,14 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// part is what one node shall have of one network: a model.NodeNetwork, encoded once.
+// part is what one node is to have of one network: a model.NodeNetwork, encoded once.
 type part struct {
 	encoded  []byte
 	elements int
 	revision int64 // the state's revision that brought its latest change
 }
 
-// makeParts works out a network's parts by node.
+// makeParts computes a network's parts by node.
 func (m *Manager) makeParts(r model.Record, resolved model.Resolved,
 	substrate model.Substrate) (map[string]part, error) {
 	states := model.NodeStates([]model.ResolvedRecord{{Network: resolved, Assigned: r.Assigned, Overrides: r.Overrides,
@@ -39,12 +39,12 @@ func (m *Manager) makeParts(r model.Record, resolved model.Resolved,
 	return parts, nil
 }
 
-// advance gives the nodes' desired state its next revision: that of the write that made the change durable, so that it
-// does not go back when this process starts again. The lock is held.
+// advance gives the nodes' desired state its next revision. That is the revision of the write that made the change
+// durable, so it does not go back when this process starts again. The caller holds the lock.
 func (m *Manager) advance(storeRevision int64) { m.revision = max(storeRevision, m.revision+1) }
 
-// publish makes parts what the network's nodes shall have; nodes whose part is as before are not told. The lock is
-// held.
+// publish makes parts what the network's nodes are to have. It tells only nodes whose part has changed. The caller
+// holds the lock.
 func (m *Manager) publish(n *network, parts map[string]part) {
 	old := n.parts
 	n.parts = parts
@@ -70,14 +70,14 @@ func (m *Manager) publish(n *network, parts map[string]part) {
 	m.poke()
 }
 
-// tell wakes the streams of the node's desired state. The lock is held.
+// tell wakes the streams of the node's desired state. The caller holds the lock.
 func (m *Manager) tell(n *node) {
 	n.revision = m.revision
 	close(n.told)
 	n.told = make(chan struct{})
 }
 
-// header is a node's desired state without its networks. The lock is held.
+// header is a node's desired state without its networks. The caller holds the lock.
 func (m *Manager) header(n *node) model.NodeState {
 	state := model.NodeStates(nil, m.substrate)[n.Name]
 	state.Node, state.Revision, state.Store, state.Gone = n.Name, n.revision, m.identity, n.goneNetworks()
@@ -90,8 +90,8 @@ func (m *Manager) header(n *node) model.NodeState {
 	return state
 }
 
-// whole is a model.Update with the node's whole state, put together from the parts without encoding those again: agents
-// of earlier versions ask for it. The lock is held.
+// whole is a model.Update with the node's whole state. It uses the encoded parts instead of encoding them again. Agents
+// of earlier versions ask for it. The caller holds the lock.
 func (m *Manager) whole(n *node) [][]byte {
 	var parts [][]byte
 	for _, name := range slices.Sorted(maps.Keys(m.networks)) {
@@ -108,8 +108,8 @@ type sent struct {
 	networks map[string]int64 // the revisions of their parts
 }
 
-// changes are the model.Updates that lead from what a stream was told before, nil at its beginning, to what the node
-// shall have now: each network whose part is another, and then the rest. The lock is held.
+// changes are the model.Updates that lead from what a stream was sent last (nil at its beginning) to what the node is
+// to have now: each network whose part has changed, and then the rest. The caller holds the lock.
 func (m *Manager) changes(n *node, before *sent) ([][]byte, *sent) {
 	now := &sent{n.revision, map[string]int64{}}
 	change := model.StateChange{Whole: before == nil}
@@ -139,8 +139,8 @@ func (m *Manager) changes(n *node, before *sent) ([][]byte, *sent) {
 	return encodeChange(m.header(n), change, changed), now
 }
 
-// encodeChange are the model.Updates of a change: the networks, which are encoded already, a line each, and then the
-// state without them, which makes them so.
+// encodeChange encodes the model.Updates of a change: a line for each network, which is encoded already, and then the
+// state without networks, which puts them in force.
 func encodeChange(state model.NodeState, change model.StateChange, networks [][]byte) [][]byte {
 	head, tail := []byte(`{"network":`), []byte("}\n")
 	pieces := make([][]byte, 0, 3*len(networks)+1)
@@ -155,14 +155,14 @@ func encodeChange(state model.NodeState, change model.StateChange, networks [][]
 	return append(pieces, append(last, '\n'))
 }
 
-// encodeState is a model.Update with a state whose networks are encoded already.
+// encodeState encodes a model.Update with a state whose networks are encoded already.
 func encodeState(state model.NodeState, networks [][]byte) [][]byte {
 	state.Networks = nil
 	rest, err := json.Marshal(model.Update{State: &state})
 	if err != nil {
 		panic(fmt.Sprintf("encode the state of node %s: %v", state.Node, err)) // names and numbers
 	}
-	// The networks go in front of the two braces at its end.
+	// The networks go before the two closing braces.
 	head, tail := rest[:len(rest)-2:len(rest)-2], append(slices.Clone(rest[len(rest)-2:]), '\n')
 	if len(networks) == 0 {
 		return [][]byte{head, tail}

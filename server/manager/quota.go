@@ -14,7 +14,7 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// checkOwner tells why a name cannot be an owner's. Whoever applies a network owns it, and directories give users names
+// checkOwner says why a name cannot be an owner's. Whoever applies a network owns it, and directories give users names
 // that networks cannot have (alice@example.org).
 func checkOwner(name string) error {
 	if name == "" || !utf8.ValidString(name) ||
@@ -24,7 +24,7 @@ func checkOwner(name string) error {
 	return nil
 }
 
-// checkOnly refuses an owner networks that are not, or would not be, the owner's.
+// checkOnly refuses networks to an owner that are not, or would not be, the owner's.
 func checkOnly(owner string, documents []model.Document, situations []*network) error {
 	for i := range documents {
 		net, old := &documents[i].Network, situations[i]
@@ -37,13 +37,13 @@ func checkOnly(owner string, documents []model.Document, situations []*network) 
 				net.Name, owner, net.Owner)
 		}
 		if old != nil && old.record.Owner != owner {
-			net.Owner = owner // an admin made it for this owner, whose it stays
+			net.Owner = owner // an administrator made it for this owner, and it stays the owner's
 		}
 	}
 	return nil
 }
 
-// checkMine refuses a network to an owner whose it is not: as if there were none.
+// checkMine refuses a network to everybody but its owner, with the same words as if there were none.
 func checkMine(ctx context.Context, n *network) error {
 	if only := api.Only(ctx); only != "" && (n.damaged != nil || n.record.WhoseItIs() != only) {
 		return api.NotFound("user %s has no network %s", only, n.record.Network.Name)
@@ -51,14 +51,14 @@ func checkMine(ctx context.Context, n *network) error {
 	return nil
 }
 
-// allowed is what a user may have who is an owner.
+// allowed is what a user who is an owner may have.
 func (m *Manager) allowed(user string) model.Quota {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.quotas.OfOwner(user)
 }
 
-// Quotas are all quotas, and all owners and networks without any, with what they use.
+// Quotas are all quotas, and all owners and networks without one, with what they use.
 func (m *Manager) Quotas() []model.QuotaStatus {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -96,7 +96,7 @@ func (m *Manager) Quotas() []model.QuotaStatus {
 	return all
 }
 
-// SetQuota changes a quota. What is there already stays, also where it is more.
+// SetQuota changes a quota. What exists already stays, even if it is more.
 func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name string,
 	request model.QuotaRequest) (model.QuotaStatus, error) {
 	m.changing.Lock()
@@ -155,7 +155,7 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 	return model.QuotaStatus{Kind: kind, Name: name}, nil
 }
 
-// Bounds are what a caller may have of the manager at a time.
+// Bounds are what a caller may demand of the manager at a time.
 func (m *Manager) Bounds(c api.Caller) api.Bounds {
 	q := m.allowed(c.Name)
 	b := api.Bounds{Requests: q.Requests, Streams: q.Streams}
@@ -165,7 +165,7 @@ func (m *Manager) Bounds(c api.Caller) api.Bounds {
 	case c.Role == model.RoleAdmin:
 		b.Requests, b.Streams, b.Body = adminTimes*b.Requests, adminTimes*b.Streams, api.MaxBody
 	case c.Role == model.RoleOwner:
-		// As JSON, what is stored is escaped, and has more than one document in it.
+		// Stored as JSON it is escaped, and contains more than one document.
 		b.Body = min(api.MaxBody, 2*int64(q.Stored)+1<<20)
 	default:
 		b.Body = 64 << 10
@@ -174,9 +174,9 @@ func (m *Manager) Bounds(c api.Caller) api.Bounds {
 }
 
 const (
-	// adminTimes is how many times what an owner may have under way administrators may who are elsewhere.
+	// adminTimes is how many times as much as an owner an administrator on another machine may have under way.
 	adminTimes = 4
-	// A node has one watch of what it shall have, and a request or two under way; a report of 20,000 elements has some
+	// A node has one watch of its desired state, and a request or two under way. A report of 20,000 elements has some
 	// 24 MB.
 	nodeRequests = 8
 	nodeStreams  = 3

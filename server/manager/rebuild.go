@@ -21,9 +21,9 @@ type rebuilt struct {
 	notes    []string                     // what of it could not be had back
 }
 
-// rebuild puts a network together. What was chosen for it – addresses, loopbacks, gateways – becomes a part of its
-// document: whether somebody had written it nobody knows any more. Numbers are those that other networks do not have.
-// Partial does without the links of which only one end is known, since the node of the other does not answer.
+// rebuild puts a network together. Addresses, loopbacks and gateways that were chosen for it become a part of its
+// document, since nobody knows any more whether somebody had written them. Numbers are those that other networks do not
+// have. With partial it leaves out links of which only one end is known, because the other end's node does not answer.
 func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	numbers *resolve.Numbers) (*rebuilt, error) {
 	r := &rebuilt{parts: parts}
@@ -96,7 +96,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 				"answered; "+
 				"wait for it, or, if it is lost for good, do without the link (--changed)", link, at[0].Element)
 		}
-		// The first end is the one that the link's name begins with, where it does.
+		// The first end is the one with which the link's name begins, if there is such a one.
 		slices.SortFunc(at, func(a, b model.End) int {
 			return cmp.Or(boolOrder(strings.HasPrefix(link, b.Element+"--"), strings.HasPrefix(link, a.Element+"--")),
 				cmp.Compare(a.Element, b.Element))
@@ -120,7 +120,7 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 	return r, nil
 }
 
-// leaveOut takes an interface out of a network, and the gateways and next hops that are reached by it.
+// leaveOut removes an interface from a network, and the gateways and next hops that are reached by it.
 func leaveOut(n *model.Network, end model.End) {
 	i := slices.IndexFunc(n.Elements, func(e model.Element) bool { return e.Name == end.Element })
 	e := &n.Elements[i]
@@ -152,7 +152,7 @@ func boolOrder(a, b bool) int {
 	return 0
 }
 
-// compare notes which elements would not be exactly what they are.
+// compare notes which elements would not be exactly as they are.
 func (r *rebuilt) compare() {
 	substrate := model.Substrate{}
 	for node := range r.parts {
@@ -178,7 +178,7 @@ func (r *rebuilt) compare() {
 	}
 }
 
-// canonical is an element as a text that does not depend on the order of those it reaches.
+// canonical is an element as a text that does not depend on the order of the elements that it reaches.
 func canonical(e model.NodeElement) string {
 	e.Interfaces = slices.Clone(e.Interfaces)
 	for i := range e.Interfaces {
@@ -197,7 +197,7 @@ func canonical(e model.NodeElement) string {
 	return string(b)
 }
 
-// difference is where two texts begin to differ.
+// difference is the place where two texts begin to differ.
 func difference(a, b string) string {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
@@ -207,5 +207,5 @@ func difference(a, b string) string {
 	return fmt.Sprintf("…%s… would be …%s…", a[from:min(len(a), i+40)], b[min(from, len(b)):min(len(b), i+40)])
 }
 
-// same tells whether all elements are exactly what they are.
+// same returns whether all elements are exactly as they are.
 func (r *rebuilt) same() bool { return len(r.notes) == 0 }

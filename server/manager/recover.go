@@ -15,10 +15,10 @@ import (
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
-// keptWithin is how long a node may take to tell what it was told to have.
+// keptWithin is how long a node may take to say what it was told to have.
 const keptWithin = 10 * time.Second
 
-// kept asks all nodes what they were told to have. Silent are those that did not answer, and why.
+// kept asks all nodes what they were told to have. silent are those that did not answer, and why.
 func (m *Manager) kept(ctx context.Context) (states map[string]model.NodeState, silent map[string]string) {
 	states = map[string]model.NodeState{}
 	var mu sync.Mutex
@@ -34,8 +34,8 @@ func (m *Manager) kept(ctx context.Context) (states map[string]model.NodeState, 
 	return states, silent
 }
 
-// Recover puts networks together again from what nodes were told to have, and takes them into the store: those named,
-// or all that the store does not know. Their numbers, addresses and places stay, so that nothing that runs is touched.
+// Recover puts networks together from what nodes were told to have, and takes them into the store: those named, or all
+// that the store does not know. They keep their numbers, addresses and places, so that nothing that runs is touched.
 func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (result model.RecoverResult, err error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -73,8 +73,8 @@ func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (re
 	return result, err
 }
 
-// believedParts are what nodes tell that they were told to have, by network and node, as far as it was placed there at
-// some time; and in words what is not believed. The lock is held.
+// believedParts are what nodes say they were told to have, by network and node, if it was ever placed there; and, in
+// words, what is not believed. The caller holds the lock.
 func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[string]map[string]model.NodeNetwork,
 	unbelieved []string) {
 	parts = map[string]map[string]model.NodeNetwork{}
@@ -100,7 +100,7 @@ func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[st
 	return parts, unbelieved
 }
 
-// recovered puts one network together. The lock is held.
+// recovered puts one network together. The caller holds the lock.
 func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, others []*change,
 	changed bool) (*change, []string, error) {
 	held := m.heldOn(name)
@@ -162,7 +162,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 			counts(len(r.record.Network.Elements), "element"))}, notes, nil
 }
 
-// collides tells of a network that has numbers of another one.
+// collides says whether a network has numbers of another one, and which.
 func collides(r *model.Record, others []model.Record) error {
 	vnis := map[uint32]bool{}
 	for _, l := range r.Assigned.Links {

@@ -11,20 +11,21 @@ import (
 	"github.com/polyplane/polyplane/server/api"
 )
 
-// What an administrator has decided about an element – that it is cut off, what is done when it attacks – is not the
-// owner's to undo. So when an owner deletes it, or its network, that is kept by owner, network and element, and counts
-// again when the owner makes it anew, until an administrator ends it. An administrator who deletes ends it.
+// What an administrator has decided about an element – that it is cut off, or what is done when it attacks – must not
+// be undone by its owner. So when the owner deletes the element or its network, the decision is kept by owner, network
+// and element. It counts again when the owner makes the element anew, until an administrator ends it. If an
+// administrator deletes the element, that ends it too.
 
 const (
-	// maxRestraints is how much may be kept so of one owner: whoever attacks with ever other names cannot fill the
-	// store.
+	// maxRestraints bounds how many decisions are kept about one owner's elements: attacking with ever new names must
+	// not fill the store.
 	maxRestraints = 128
-	// maxKeptReason bounds each reason that is kept so, in bytes.
+	// maxKeptReason bounds each reason that is kept in this way, in bytes.
 	maxKeptReason = 256
 )
 
 // restraintsOf are what administrators have decided about elements of a record, or about its network, that a document
-// does not have any more; nil is no document: the network goes.
+// no longer has. A nil document means that the network goes.
 func restraintsOf(r *model.Record, doc *model.Network) (all []model.Restraint) {
 	stays := map[string]bool{"": doc != nil}
 	if doc != nil {
@@ -58,7 +59,7 @@ func restraintsOf(r *model.Record, doc *model.Network) (all []model.Restraint) {
 	return all
 }
 
-// keep stores what must be kept of what an owner is about to lose. changing is held.
+// keep stores what must be kept when an owner removes something. The caller holds changing.
 func (m *Manager) keep(ctx context.Context, lost []model.Restraint) error {
 	if len(lost) == 0 {
 		return nil
@@ -92,7 +93,7 @@ func byElement(a, b model.Restraint) int {
 		cmp.Compare(a.Owner, b.Owner))
 }
 
-// putRestraints stores what is kept. changing is held.
+// putRestraints stores what is kept. The caller holds changing.
 func (m *Manager) putRestraints(ctx context.Context, next []model.Restraint) error {
 	slices.SortFunc(next, byElement)
 	if slices.Equal(next, m.restraints) {
@@ -107,7 +108,7 @@ func (m *Manager) putRestraints(ctx context.Context, next []model.Restraint) err
 	return nil
 }
 
-// forgive ends what is kept of some, and tells whether anything was. changing is held.
+// forgive ends some of what is kept, and returns whether there was anything. The caller holds changing.
 func (m *Manager) forgive(ctx context.Context, end func(*model.Restraint)) (bool, error) {
 	next := slices.Clone(m.restraints)
 	for i := range next {
@@ -118,7 +119,7 @@ func (m *Manager) forgive(ctx context.Context, end func(*model.Restraint)) (bool
 	return ended, m.putRestraints(ctx, next)
 }
 
-// releaseKept ends the quarantine that is kept of an element that its owner has deleted.
+// releaseKept ends the kept quarantine of an element that its owner has deleted.
 func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
 	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
 		return false, api.Unavailable(err)
@@ -131,8 +132,8 @@ func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
 	})
 }
 
-// keptViews are what is kept of elements that are not there, as users see it; owner is who asks, empty for one who may
-// see everything. The lock is held.
+// keptViews show what is kept about elements that do not exist. owner is who asks; empty for somebody who may see
+// everything. The caller holds the lock.
 func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
 	for _, r := range m.restraints {
 		if network != "" && r.ID.Network != network || owner != "" && r.Owner != owner {

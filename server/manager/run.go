@@ -20,24 +20,25 @@ import (
 // Config says how a manager runs.
 type Config struct {
 	Dirs instance.Dirs
-	// Substrate is stored for later starts; one without nodes means the stored one.
+	// Substrate is stored for later starts. One without nodes stands for the stored one.
 	Substrate model.Substrate
-	// External is an etcd cluster to keep the networks in; embedded in this process when nil.
+	// External is an etcd cluster that keeps the networks. If it is nil, this process runs an etcd of its own.
 	External *store.ExternalOptions
-	// Quota bounds the embedded store's database, in bytes; store.DefaultQuota when zero.
+	// Quota bounds the embedded store's database, in bytes; zero stands for store.DefaultQuota.
 	Quota int64
-	// Listen are the addresses, HOST:PORT, at which other machines are served, over TLS; none when empty. Advertise are
-	// those by which they reach them, where these are others (behind a router that translates addresses, or by name).
+	// Listen are the addresses, HOST:PORT, at which other machines are served over TLS; none if it is empty. Advertise
+	// are the addresses at which they reach the manager, if these are different: behind a router that translates
+	// addresses, or by name.
 	Listen, Advertise []string
 	// Ready is called once the API is served.
 	Ready func()
 }
 
-// collectAt is the growth of the heap, in percent, at which garbage is collected in an otherwise idle manager: its
-// heap is small and lives long, and memory is what there is least of.
+// collectAt is the growth of the heap, in percent, at which an otherwise idle manager collects garbage. Its heap is
+// small and lives long, and memory is scarcer than time.
 const collectAt = 40
 
-// Run serves the instance until the context ends. Every stream is ended and the store closed when it returns.
+// Run serves the instance until the context ends. When it returns, every stream has ended and the store is closed.
 func Run(ctx context.Context, config Config) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)
