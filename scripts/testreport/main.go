@@ -2,9 +2,6 @@
 // each package and the counts, and fails when a test failed or one was skipped that the list of known skips does not
 // name. With -attacks it also prints a line for each attack: what the attacker did, and what others lost by it. A test
 // is an attack when it says so by t.Attr("attack", what was done) and t.Attr("lost", what others lost).
-//
-// With -failed it writes a line "package test" for each test that failed into a file, for those who run them again. The
-// file stays empty where that would prove nothing: a package did not build or was ended, or a test was skipped.
 package main
 
 import (
@@ -32,10 +29,9 @@ type event struct {
 
 func main() {
 	attacks := flag.Bool("attacks", false, "print a line for each attack")
-	failed := flag.String("failed", "", "write the tests that failed into this `file`")
 	flag.Parse()
 	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: go test -json ./... | testreport [-attacks] [-failed FILE] SKIPLIST")
+		fmt.Fprintln(os.Stderr, "usage: go test -json ./... | testreport [-attacks] SKIPLIST")
 		os.Exit(2)
 	}
 	known, err := readSkips(flag.Arg(0))
@@ -43,14 +39,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "testreport: reading the list of known skips:", err)
 		os.Exit(2)
 	}
-	status, tests := report(bufio.NewReaderSize(os.Stdin, 1<<20), os.Stdout, known, *attacks)
-	if *failed != "" {
-		if err := os.WriteFile(*failed, []byte(strings.Join(tests, "")), 0o644); err != nil {
-			fmt.Fprintln(os.Stderr, "testreport: writing which tests failed:", err)
-			os.Exit(2)
-		}
-	}
-	os.Exit(status)
+	os.Exit(report(bufio.NewReaderSize(os.Stdin, 1<<20), os.Stdout, known, *attacks))
 }
 
 // readSkips reads one "package test" a line; # begins a comment.
@@ -69,13 +58,9 @@ func readSkips(file string) (map[string]bool, error) {
 	return known, nil
 }
 
-// report returns the exit status and, if nothing but tests failed, a line for each of them that stands in no other.
-func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool) (status int, tests []string) {
+func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool) int {
 	var passed, failed, skipped int
 	var unknown []string
-	broken := false              // something failed that is no test
-	tested := map[string]bool{}  // lines of tests that failed
-	failing := map[string]bool{} // packages with one
 	output := map[string][]string{}
 	did, lost := map[string]string{}, map[string]string{}
 	dec := json.NewDecoder(in)
@@ -83,7 +68,7 @@ func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool
 		var e event
 		if err := dec.Decode(&e); err != nil {
 			fmt.Fprintln(out, "testreport: not the output of go test -json:", err)
-			return 1, nil
+			return 1
 		}
 		key := e.Package + " " + e.Test
 		switch e.Action {
@@ -104,10 +89,7 @@ func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool
 				if e.Action == "fail" {
 					failed++
 					fmt.Fprint(out, strings.Join(output[key], ""))
-					if unfinished(out, e.Package, output) || !failing[e.Package] {
-						broken = true
-					}
-					delete(failing, e.Package) // another lane may run other tests of it
+					unfinished(out, e.Package, output)
 				}
 				break
 			}
@@ -121,8 +103,6 @@ func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool
 				passed++
 			case "fail":
 				failed++
-				top, _, _ := strings.Cut(e.Test, "/")
-				tested[short(e.Package)+" "+top+"\n"], failing[e.Package] = true, true
 				fmt.Fprintf(out, "FAIL  %s %s\n%s", short(e.Package), e.Test, strings.Join(output[key], ""))
 			case "skip":
 				skipped++
@@ -139,26 +119,20 @@ func report(in *bufio.Reader, out io.Writer, known map[string]bool, attacks bool
 		fmt.Fprintln(out, "skipped, but not in the list of known skips:", u)
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", passed, failed, skipped)
-	if failed == 0 && passed > 0 {
-		return 0, nil
+	if failed > 0 || passed == 0 {
+		return 1
 	}
-	if broken || len(unknown) > 0 {
-		return 1, nil
-	}
-	return 1, slices.Sorted(maps.Keys(tested))
+	return 0
 }
 
-// unfinished prints what the package's tests printed that never ended, and tells whether there is one: the package's
-// process was ended in their middle.
-func unfinished(out io.Writer, pkg string, output map[string][]string) (is bool) {
+// unfinished prints what the package's tests printed that never ended: the package's process was ended in their middle.
+func unfinished(out io.Writer, pkg string, output map[string][]string) {
 	for _, key := range slices.Sorted(maps.Keys(output)) {
 		if test, ok := strings.CutPrefix(key, pkg+" "); ok && test != "" {
 			fmt.Fprintf(out, "NEVER ENDED  %s %s\n%s", short(pkg), test, strings.Join(output[key], ""))
 			delete(output, key)
-			is = true
 		}
 	}
-	return is
 }
 
 func short(pkg string) string {

@@ -186,13 +186,15 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 			return nil, fmt.Errorf("%s %s: encode the request: %w", method, path, err)
 		}
 	}
+	// A command inside an element, or a console, begins with GET and an upgrade: it must not be begun twice.
+	question := method == http.MethodGet && header.Get("Upgrade") == ""
 	deadline := time.Now().Add(c.patience)
 	for {
 		resp, err := c.try(ctx, method, path, query, header, body)
 		// Nothing was sent, or nothing that changes anything: the same request may be made again.
 		var down *NotRunningError
 		var broken *brokenError
-		if !errors.As(err, &down) && (method != http.MethodGet || !errors.As(err, &broken)) || !c.kept() {
+		if !errors.As(err, &down) && !(question && errors.As(err, &broken)) || !c.kept() {
 			return resp, err
 		}
 		if down != nil {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/control"
 )
 
 // holds writes who keeps an instance running, as `up` does.
@@ -104,6 +106,12 @@ func TestQuestionsSurviveAKilledManager(t *testing.T) {
 	dying.Store(true)
 	if err := c.Delete(t.Context(), "lab", false); err == nil || !strings.Contains(err.Error(), "broke off") {
 		t.Errorf("a change: %v, want to hear that the connection broke off", err)
+	}
+	dying.Store(true)
+	command := control.Command{Args: []string{"touch", "/once"}}
+	_, err = c.Exec(t.Context(), model.ID{Network: "lab", Element: "r1"}, command, control.Stdio{})
+	if err == nil || !strings.Contains(err.Error(), "broke off") {
+		t.Errorf("a command in an element: %v, want to hear that the connection broke off", err)
 	}
 }
 
