@@ -19,15 +19,15 @@ const (
 // Roles are the known ones.
 var Roles = []Role{RoleAdmin, RoleOwner, RoleViewer}
 
-// Token is what is told of a token: a host's, with which it joins as a node, once; or a user's, who may use it until it
+// Token is what is told of a token. A host's token lets it join as a node, once. A user's token may be used until it
 // expires.
 type Token struct {
 	ID string `json:"id"`
-	// User and Role are whose it is; empty for a host's.
+	// User and Role say whose token it is; a host's has neither.
 	User string `json:"user,omitempty"`
 	Role Role   `json:"role,omitempty"`
-	// Node is the only node that the host may join as, also where there is one of that name; empty lets it join under
-	// any new name.
+	// Node is the only node that the host may join as, even where there is one of that name already. Without it the
+	// host may join under any new name.
 	Node    string    `json:"node,omitempty"`
 	Created time.Time `json:"created"`
 	Expires time.Time `json:"expires,omitzero"` // never when zero
@@ -36,7 +36,7 @@ type Token struct {
 	Revoked time.Time `json:"revoked,omitzero"`
 }
 
-// Unusable is why the token opens nothing any more, in words; empty while it does.
+// Unusable says, in words, why the token no longer opens anything. It is empty while the token does.
 func (t *Token) Unusable(now time.Time) string {
 	switch {
 	case !t.Revoked.IsZero():
@@ -49,7 +49,7 @@ func (t *Token) Unusable(now time.Time) string {
 	return ""
 }
 
-// Ended is when the token stopped to open anything; zero while it does.
+// Ended is when the token ceased to open anything; zero while it does.
 func (t *Token) Ended(now time.Time) time.Time {
 	switch {
 	case !t.Revoked.IsZero():
@@ -69,11 +69,12 @@ type TokenRequest struct {
 	User string `json:"user,omitempty"`
 	Role Role   `json:"role,omitempty"`
 	Node string `json:"node,omitempty"`
-	// TTL is how long it is good for; DefaultHostTTL or DefaultUserTTL when zero, for ever when negative (users' only).
+	// TTL is how long the token is good for: DefaultHostTTL or DefaultUserTTL when zero, for ever when negative (users'
+	// only).
 	TTL time.Duration `json:"ttl,omitempty"`
 }
 
-// How long tokens are good for unless it is said, and MaxHostTTL the most for hosts'.
+// How long tokens are good for where nobody says it. MaxHostTTL is the most for hosts' tokens.
 const (
 	DefaultHostTTL = time.Hour
 	MaxHostTTL     = 30 * 24 * time.Hour
@@ -95,7 +96,7 @@ type Machine struct {
 	Memory  Bytes      `json:"memory"`
 	Address netip.Addr `json:"address"` // in the underlay
 	MTU     int        `json:"mtu"`     // of the underlay
-	// Bandwidth is what the host can send into the underlay, and receive from it; unknown when zero.
+	// Bandwidth is what the host can send into the underlay, and receive from it. Zero says that it is not known.
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
 	Location  string    `json:"location,omitempty"`
 }
@@ -118,7 +119,7 @@ const (
 	maxMachineMTU    = 65535
 )
 
-// Validate tells what of a host's account of itself cannot be.
+// Validate tells what cannot be true of a host's account of itself.
 func (m Machine) Validate() error {
 	if err := CheckNodeName(m.Name); err != nil {
 		return err
@@ -148,8 +149,8 @@ func (m Machine) Node() SubstrateNode {
 		MTU: m.MTU, Joined: true}
 }
 
-// JoinRequest is how a host asks to be a node. Token is the text of the token, Request its certificate request (PKCS
-// #10). Its machine's name counts unless the token names the node.
+// JoinRequest is how a host asks to be a node. Token is the text of the token, and Request is its certificate request
+// (PKCS #10). The name in Machine counts unless the token names the node.
 type JoinRequest struct {
 	Token   string  `json:"token"`
 	Request []byte  `json:"request"`
@@ -160,7 +161,7 @@ type JoinRequest struct {
 type JoinResult struct {
 	Instance string `json:"instance"` // the manager's
 	Node     string `json:"node"`     // the host's name as a node
-	// Certificate is the node's, and after it the authority's, in PEM.
+	// Certificate is the node's, followed by the authority's, in PEM.
 	Certificate []byte `json:"certificate"`
 }
 
@@ -189,8 +190,8 @@ type Access struct {
 }
 
 // Extend adds the nodes that joined to a substrate whose own nodes are real machines. All machines reach each other by
-// the network that is there: there is a link between every two, of what the weaker end can send – unlimited where
-// neither says it. Links of one machine count one by one, although they share its device.
+// the network that is there, so there is a link between every two. It has the bandwidth of the weaker end, and no limit
+// where neither end states one. Links of one machine count one by one, although they share its device.
 func Extend(s Substrate, members []Member) Substrate {
 	if len(members) == 0 {
 		return s
@@ -211,7 +212,7 @@ func Extend(s Substrate, members []Member) Substrate {
 	return Substrate{Nodes: nodes, Links: links, Hook: s.Hook}
 }
 
-// weaker is the smaller of two bandwidths, of which zero is not known.
+// weaker is the smaller of two bandwidths. Zero is a bandwidth that is not known.
 func weaker(a, b Bandwidth) Bandwidth {
 	if a == 0 || b != 0 && b < a {
 		return b

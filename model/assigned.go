@@ -7,14 +7,14 @@ import (
 )
 
 // Assigned is what polyplane chose for a network. It is stored and never changes by itself: a link keeps its subnets
-// and its VNI, an element its loopback, its router ID and its node, whatever is added or removed beside it.
+// and its VNI, and an element keeps its loopback, its router ID and its node, whatever is added or removed beside them.
 type Assigned struct {
 	// Index is the network's number on all nodes (1…4095): its user namespace maps uid 0 to UIDBase(Index).
 	Index uint32                  `json:"index"`
 	Links map[string]AssignedLink `json:"links,omitempty"` // by link name
 	// Segments are the subnets of switches, by the name of the segment's first switch in alphabetical order.
 	Segments map[string][]netip.Prefix `json:"segments,omitempty"`
-	// Addresses are the interfaces', by "link/element:interface" (so a link made anew elsewhere gets new ones).
+	// Addresses are the interfaces', by "link/element:interface". So a link that is made anew elsewhere gets new ones.
 	Addresses map[string][]netip.Prefix `json:"addresses,omitempty"`
 	// Edges are the subnets of internet edges that end at routers and hosts, by edge name.
 	Edges     map[string][]netip.Prefix `json:"edges,omitempty"`
@@ -40,7 +40,7 @@ type LinkPath struct {
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"` // reserved on it
 }
 
-// Override is what was set on an element at run time, beside its document; an `apply` that names the same field
+// Override is what was set on an element at run time, beside its document. An `apply` that names the same field
 // replaces it.
 type Override struct {
 	Stopped bool `json:"stopped,omitempty"`
@@ -49,8 +49,8 @@ type Override struct {
 	// Quarantined cuts the element's links: nothing comes to it or from it, whoever forwards, and the far ends lose
 	// their carrier. The element itself, its processes and its own carrier stay. Only a release ends it.
 	Quarantined bool `json:"quarantined,omitempty"`
-	// Reason is why, in words. Decided is the time of the latest incident that somebody has decided about (Incident.At,
-	// in nanoseconds since 1970): the node need not keep the links cut for that one.
+	// Reason says why, in words. Decided is the time of the latest incident that somebody has decided about
+	// (Incident.At, in nanoseconds since 1970): the node need not keep the links cut for that one.
 	Reason  string `json:"reason,omitempty"`
 	Decided int64  `json:"decided,omitempty"`
 	// Held tells that an administrator, or an administrator's policy, put it into quarantine: its owner cannot release
@@ -58,8 +58,9 @@ type Override struct {
 	Held     bool   `json:"held,omitempty"`
 	Restarts uint32 `json:"restarts,omitempty"` // counts requested restarts
 	// Overwrites counts the applies that asked for the document's configuration to replace what was edited inside the
-	// element. A driver that finds the document's configuration changed and the element's own edited leaves the latter
-	// and reports the conflict, unless Overwrites has grown since it last wrote the configuration.
+	// element. A driver may find that the document's configuration has changed and that the element's own was edited.
+	// It then leaves the latter and reports the conflict, unless Overwrites has grown since it last wrote the
+	// configuration.
 	Overwrites uint32 `json:"overwrites,omitempty"`
 }
 
@@ -71,7 +72,7 @@ type Record struct {
 	Network   Network             `json:"network"`
 	Overrides map[string]Override `json:"overrides,omitempty"` // by element name
 	Set       Settings            `json:"set,omitzero"`
-	// Policies are administrators', which come before the document's.
+	// Policies are those of administrators. They come before the document's.
 	Policies Policies `json:"policies,omitempty"`
 	// Owner made the network; Network.Owner comes before it.
 	Owner    string    `json:"owner,omitempty"`
@@ -79,7 +80,8 @@ type Record struct {
 	Revision int64     `json:"revision"` // the network's own count of changes, from 1
 	Created  time.Time `json:"created"`
 	Modified time.Time `json:"modified"`
-	// Deleting tells that the network's removal was asked for; the record goes when every node has let go of its part.
+	// Deleting tells that somebody has asked for the network to be removed. The record goes when every node has let go
+	// of its part.
 	Deleting bool `json:"deleting,omitempty"`
 	// Discard tells that the files of a network that is being deleted do not go to the trash.
 	Discard bool `json:"discard,omitempty"`
@@ -88,9 +90,9 @@ type Record struct {
 // WhoseItIs is the owner whom the network counts for.
 func (r *Record) WhoseItIs() string { return cmp.Or(r.Network.Owner, r.Owner) }
 
-// FirstUID is the first user ID that polyplane's user namespaces use, a range that neither Debian's /etc/subuid
-// (100000…) nor systemd's container range (524288…1879048191, systemd.io/UIDS-GIDS) touches; each network owns
-// UIDsPerNetwork of them.
+// FirstUID is the first user ID that polyplane's user namespaces use. Neither Debian's /etc/subuid (100000…) nor
+// systemd's container range (524288…1879048191, systemd.io/UIDS-GIDS) touches this range. Each network owns
+// UIDsPerNetwork of it.
 const (
 	FirstUID       = 1879048192
 	UIDsPerNetwork = 65536

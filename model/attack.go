@@ -19,7 +19,7 @@ const (
 // AttackPolicies are all of them, the mildest first.
 var AttackPolicies = []AttackPolicy{AttackTell, AttackQuarantine, AttackStop, AttackDelete}
 
-// Check tells whether the policy is one; none at all is as well.
+// Check tells what is wrong with the policy. It may be empty.
 func (p AttackPolicy) Check() error {
 	switch p {
 	case "", AttackTell, AttackQuarantine, AttackStop, AttackDelete:
@@ -28,11 +28,12 @@ func (p AttackPolicy) Check() error {
 	return fmt.Errorf("%q is no policy: tell, quarantine, stop or delete was expected", string(p))
 }
 
-// Policies are what administrators have set, by element, and "" for the network: they come before what the file says.
+// Policies are what administrators have set: by element, and under "" for the network. They come before what the file
+// says.
 type Policies map[string]AttackPolicy
 
-// AttackPolicyOf tells which policy counts for an element, and whose it is: an administrator's before the file's, the
-// element's before the network's.
+// AttackPolicyOf tells which policy counts for an element, and who has set it. An administrator's comes before the
+// file's, and the element's before the network's.
 func AttackPolicyOf(network AttackPolicy, element string, own AttackPolicy, set Policies) (p AttackPolicy,
 	administrator bool) {
 	if p := cmp.Or(set[element], set[""]); p != "" {
@@ -50,8 +51,8 @@ type Incident struct {
 	Policy AttackPolicy `json:"policy"`
 }
 
-// Restraint is what an administrator has decided about an element that its owner has deleted since, or, with no
-// element, about a whole network: it counts again when the owner makes it anew.
+// Restraint is what an administrator has decided about an element that its owner has since deleted or, without an
+// element, about a whole network. It counts again when the owner makes the same again.
 type Restraint struct {
 	Owner       string       `json:"owner"`
 	ID          ID           `json:"id"`
@@ -66,7 +67,7 @@ type PolicyRequest struct {
 	Attack  AttackPolicy `json:"attack"`
 }
 
-// PolicyView is which policy counts for an element.
+// PolicyView tells which policy counts for an element.
 type PolicyView struct {
 	ID            ID           `json:"id"`
 	Attack        AttackPolicy `json:"attack"`

@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// How large a network may be. Files and requests are held to the same numbers, whoever writes them: they are what keeps
-// the work, and the memory, that one document takes of the manager and of a node bounded.
+// How large a network may be. Files and requests are held to the same numbers, whoever writes them. These numbers bound
+// the work and the memory that one document can take of the manager and of a node.
 const (
 	MaxElements     = 20_000
 	MaxLinks        = 60_000
@@ -22,11 +22,12 @@ const (
 	MaxForwards     = 64    // of an edge
 	MaxAllForwards  = 1_024
 	MaxAllAddresses = 200_000 // that interfaces and loopbacks state
-	// MaxSessions is how many BGP sessions a network may have that follow from its links: those of a switch with so
-	// many routers grow with their square.
+	// MaxSessions is how many BGP sessions a network may have that follow from its links. Those between routers on one
+	// switch grow with the square of their number.
 	MaxSessions    = 200_000
 	MaxConfigFiles = 16 // of an element
-	// MaxConfigSize is how large one configuration file may be, in bytes, MaxConfigBytes all of a network together.
+	// MaxConfigSize is how large one configuration file may be, in bytes, and MaxConfigBytes how large all of a network
+	// may be together.
 	MaxConfigSize  = 1 << 20
 	MaxConfigBytes = 16 << 20
 	// MaxNodeBytes is how large all that one node is told of its networks may be, in bytes.
@@ -43,13 +44,13 @@ const (
 	MinBandwidth = Bandwidth(8000)
 )
 
-// MaxProblems is how many problems with a network are told one by one; of the rest only how many there are.
+// MaxProblems is how many problems with a network are told one by one. Of the others only the number is told.
 const MaxProblems = 100
 
-// MaxMessage bounds what is told of one problem, in bytes: what is wrong is quoted in it.
+// MaxMessage bounds, in bytes, what is told of one problem: its message quotes what is wrong.
 const MaxMessage = 1000
 
-// Shorten cuts a text to at most so many bytes; the sign of that comes on top.
+// Shorten cuts a text to at most so many bytes. The sign that shows the cut comes on top.
 func Shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -85,7 +86,7 @@ func (n *Resolved) Size() Bytes {
 	return Bytes(size)
 }
 
-// What parts of a network take, about as JSON has them.
+// What parts of a network take, about as they stand in JSON.
 const (
 	sizeOfElement, sizeOfInterface, sizeOfLink, sizeOfOther = 160, 60, 140, 60
 	sizeOfResolved, sizeOfPeer, sizeOfAddress               = 200, 50, 20 // of a resolved interface

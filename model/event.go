@@ -19,8 +19,8 @@ type Event struct {
 	Severity Severity  `json:"severity"`
 	// Object is what it happened to: "manager", a node, "net", "net/element", "net/element:interface" or "net link".
 	Object string `json:"object"`
-	// Network is the network that it happened to, or to a part of; empty for what is the platform's: nodes may be
-	// called like networks.
+	// Network is the network that it happened to, or to a part of. It is empty for what concerns the platform, since
+	// nodes may have the names of networks.
 	Network string `json:"network,omitempty"`
 	// Reason is one CamelCase word for programs (ElementStarted, PortRestored, …); Message is for people.
 	Reason  string `json:"reason"`

@@ -18,7 +18,8 @@ const (
 	LittleNextHops     = 256
 )
 
-// What a slice has on each node where it states nothing. A full Internet table takes 30 MiB, of both families 45 MiB.
+// What a slice has on each node where it states nothing. A full Internet table takes 30 MiB for IPv4, and 45 MiB for
+// both families.
 const (
 	DefaultTables   = Bytes(128 << 20)
 	DefaultNextHops = 1 << 14
@@ -29,7 +30,7 @@ const (
 // that the agent keeps.
 const tableBytesRoute = 32
 
-// TableQuota is what a slice's routers that nodes forward for may have on each node, in words and figures.
+// TableQuota is what nodes give, each of them, to a slice's routers that they forward for, in words and figures.
 type TableQuota struct {
 	Strict   bool  `json:"strict,omitempty"` // owned and not just allowed
 	Tables   Bytes `json:"tables"`
@@ -51,7 +52,7 @@ func (e *ElementOf[I]) FastRouter() bool {
 		e.Forwarding == ForwardBridge)
 }
 
-// ReservedTables are the tables and next hops that strict slices own, by node, as they are placed.
+// ReservedTables are the tables and next hops that strict slices own, by node and as the slices are placed.
 func ReservedTables(records []Record) map[string]TableQuota {
 	all := map[string]TableQuota{}
 	for i := range records {

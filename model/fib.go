@@ -32,7 +32,7 @@ type FastTables struct {
 	Families []FIBTable `json:"families"`
 	NextHops int        `json:"nextHops"` // groups of several among them
 	Groups   int        `json:"groups,omitempty"`
-	// Lack is what does not fit, nil if all does; the router itself forwards what does not.
+	// Lack is what does not fit, and nil if everything does. The router itself forwards what does not fit.
 	Lack *TableLack `json:"lack,omitempty"`
 	// Punted says for a family why the router itself forwards all of it.
 	Punted map[Family]string `json:"punted,omitempty"`
@@ -52,9 +52,10 @@ type TableUse struct {
 
 // TableLack is what of a table's memory is used up.
 type TableLack struct {
-	// Quota is which of the slice's: tables, nexthops, or routes, of which there is one for each 32 bytes of tables.
+	// Quota names the slice's quota that is used up: tables, nexthops, or routes, of which there is one for each 32
+	// bytes of tables.
 	Quota string `json:"quota"`
-	// Node tells that not the slice's is used up but what the node has for all slices.
+	// Node tells that what the node has for all slices is used up, and not the slice's own quota.
 	Node  bool `json:"node,omitempty"`
 	Limit int  `json:"limit"` // bytes of tables, or a number
 }
@@ -67,10 +68,11 @@ type FIBEntry struct {
 
 // FIBWay is one next hop as the fast path has it.
 type FIBWay struct {
-	// Kind is forward, or why the guest gets the packet: local, connected, unresolved, punt, unreachable, prohibit; or
-	// blackhole.
+	// Kind is forward, blackhole, or why the guest gets the packet: local, connected, unresolved, punt, unreachable,
+	// prohibit.
 	Kind string `json:"kind"`
-	// Interface is the user's name of the one that it leaves by. MAC is the next hop's address, Source the interface's.
+	// Interface is the one by which packets leave, under the user's name for it. MAC is the next hop's address, Source
+	// the interface's.
 	Interface string  `json:"interface,omitempty"`
 	MAC       string  `json:"mac,omitempty"`
 	Source    string  `json:"source,omitempty"`
@@ -85,7 +87,7 @@ type FIBRequest struct {
 	Limit  int          `json:"limit,omitempty"` // 1,000 when zero
 }
 
-// TraceRequest is a packet, by what counts for its way.
+// TraceRequest is a packet: what counts for the way that it takes.
 type TraceRequest struct {
 	Destination netip.Addr `json:"destination"`
 	Source      netip.Addr `json:"source,omitzero"`
@@ -110,13 +112,14 @@ const (
 type Trace struct {
 	Verdict Verdict `json:"verdict"`
 	// By is who forwards it: xdp, or the node's kernel (router, bridge). For the kernel, Kernel is the interface by
-	// which the kernel itself says that the packet leaves, or why it names none. It is not asked where there are
-	// several ways: it may choose another than Way.
+	// which the kernel itself says that the packet leaves, or why it names none. The kernel is not asked where there
+	// are several ways, since it may choose another one than Way.
 	By     Forwarding `json:"by,omitempty"`
 	Kernel string     `json:"kernel,omitempty"`
-	// Reason is why the guest gets it, or it is dropped.
+	// Reason says why the guest gets it, or why it is dropped.
 	Reason string `json:"reason,omitempty"`
-	// Prefix is the entry that matched, if any did; Way what it says for this flow, Ways how many it has.
+	// Prefix is the entry that matched, if any did. Way is what the entry says for this flow, and Ways is how many ways
+	// it has.
 	Prefix netip.Prefix `json:"prefix,omitzero"`
 	Way    *FIBWay      `json:"way,omitempty"`
 	Ways   int          `json:"ways,omitempty"`

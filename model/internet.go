@@ -12,19 +12,19 @@ type Internet struct {
 	Forwards []Forward `json:"forwards,omitempty"`
 }
 
-// Protocols that ports are forwarded of.
+// The protocols whose ports can be forwarded.
 const (
 	TCP = "tcp"
 	UDP = "udp"
 )
 
-// NATPorts is the first port of what connections from inside are given; it and those above are not forwarded.
+// NATPorts is the first port that connections from inside are given. It and those above it are not forwarded.
 const NATPorts = 61000
 
 // Forward is one port of the machine that leads to an element's.
 type Forward struct {
 	Protocol string `json:"protocol,omitempty"` // TCP when empty
-	// Address is the machine's address that the port is of; all when invalid.
+	// Address is the machine's address whose port is meant; an invalid one means all addresses.
 	Address netip.Addr `json:"address,omitzero"`
 	Port    uint16     `json:"port"` // 1…60999
 	Element string     `json:"element"`
@@ -54,7 +54,7 @@ func (f Forward) Collides(o Forward) bool {
 		(f.Address == o.Address || !f.Address.IsValid() || !o.Address.IsValid())
 }
 
-// WholeTrunk tells that all of the edge's device, with every VLAN, is the edge's.
+// WholeTrunk tells that the edge has all of its device, with every VLAN.
 func (e EdgeOf[I, M]) WholeTrunk() bool { return e.Trunk && e.VLAN == 0 && e.Device != "" }
 
 // LeadsTo is what an edge leads to, in words.

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Key is a key of the file that has one value. What is to be known of it is said once, in the list of its kind:
-// Amounts.Keys for elements, Slice.Keys, Link.Keys. These come from the lists: the reader of files and their writer,
-// the checks of values, what counts where nothing is said, `set`, what plan says of a change, what describe shows, the
-// JSON Schema and docs/file-format.md. T is what has the value in the model.
+// Key is a key of the file that has one value. Everything that anybody has to know of it is said once, in the list of
+// its kind: Amounts.Keys for elements, Slice.Keys, Link.Keys. From these lists follow the reader and the writer of
+// files, the checks of values, what counts where nothing is said, `set`, what plan says of a change, what describe
+// shows, the JSON Schema and docs/file-format.md. T is the type that has the value in the model.
 type Key[T any] struct {
 	Name    string       // in files, in JSON, and of `set`
 	Example string       // a value as files have it
-	Meaning string       // for people, with what counts otherwise and the bounds
-	Unit    string       // what stands behind the value where several are in one line
+	Meaning string       // for people; it also says what counts otherwise, and the bounds
+	Unit    string       // is written behind the value where several stand in one line
 	Nothing string       // why zero is refused in files; empty where zero is a value like others
 	Type    reflect.Type // of the value
 
@@ -32,13 +32,13 @@ type Key[T any] struct {
 	fill func(of *T)
 }
 
-// about is what a list says of a key.
+// about is what a list says about a key.
 type about[V cmp.Ordered] struct {
 	example, meaning, unit, nothing string
 
 	usual       V      // what counts where nothing is said; its place in the meaning is {usual}
-	least, most V      // of a value; most is no bound where it is zero
-	few, many   string // who needs the least ("that routing software needs"), and than what the most is more
+	least, most V      // of a value; where most is zero there is no such bound
+	few, many   string // few says who needs the least ("that routing software needs"), many what the most is more than
 }
 
 func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string) (V, error), a about[V]) Key[T] {
@@ -77,14 +77,14 @@ func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string
 			switch v := *of(t); {
 			case v != zero && v < a.least:
 				return name + " " + text(v) + " is less than the " + text(a.least) + " " + a.few
-			case a.most != zero && !(v <= a.most): // so that what is no number is none
+			case a.most != zero && !(v <= a.most): // a value that is not a number (NaN) ends up here, too
 				return name + " " + text(v) + " is more " + a.many + " (at most " + text(a.most) + ")"
 			}
 			return ""
 		}}
 }
 
-// within makes keys of a part to keys of the whole.
+// within makes keys of the whole out of keys of a part.
 func within[T, P any](part func(*T) *P, keys []Key[P]) []Key[T] {
 	all := make([]Key[T], len(keys))
 	for i, k := range keys {
@@ -102,7 +102,7 @@ func within[T, P any](part func(*T) *P, keys []Key[P]) []Key[T] {
 	return all
 }
 
-// filled is a value with the usual in the place of what nobody said.
+// filled is a value in which the usual stands where nobody said anything.
 func filled[T any](keys []Key[T], of T) T {
 	for _, k := range keys {
 		k.fill(&of)

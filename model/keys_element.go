@@ -1,7 +1,7 @@
 package model
 
-// Amounts are what an element may take of its machine: CPU is a quota and a weight, the others are limits. Each is a
-// key of the file; amounts says all there is to know of it.
+// Amounts are what an element may take of its machine. CPU is a quota and a weight; the others are limits. Each is a
+// key of the file, and the list in amounts says all there is to know of it.
 type Amounts struct {
 	CPU         CPU   `json:"cpu,omitempty"`
 	Memory      Bytes `json:"memory,omitempty"`
@@ -13,8 +13,8 @@ type Amounts struct {
 	Devices     int   `json:"devices,omitempty"`     // of the network, beside its links' ends
 }
 
-// Limits are amounts with the usual in the place of what nobody said: CPU is unlimited when zero, nothing else ever is
-// zero.
+// Limits are amounts in which the usual stands where nobody said anything. A CPU of zero is unlimited; nothing else is
+// ever zero.
 type Limits = Amounts
 
 // Limits are the element's own, or the defaults where it states none.
@@ -23,8 +23,9 @@ func (e *ElementOf[I]) Limits() Limits { return filled(amounts, e.Amounts) }
 // Keys are what a file may say of an element's amounts.
 func (Amounts) Keys() []Key[Amounts] { return amounts }
 
-// What counts where an element states nothing, and others than this list must know: nothing that an element takes of
-// its machine is without a bound. FRR with all its protocols needs a fifth of this memory, and some forty tasks.
+// What counts where an element states nothing, as far as others than this list must know it. Nothing that an element
+// takes of its machine is without a bound. FRR with all its protocols needs a fifth of this memory, and some forty
+// tasks.
 const (
 	DefaultMemory     = Bytes(256 << 20)
 	DefaultProcesses  = 1024

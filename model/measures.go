@@ -33,25 +33,25 @@ func (h Histogram) Clone() Histogram {
 	return h
 }
 
-// Measures is what a node's agent has measured of its own work and of the links to its neighbours. Everything that is
-// counted is counted since the agent started.
+// Measures is what a node's agent has measured of its own work and of the links to its neighbours. All counts begin at
+// the agent's start.
 type Measures struct {
 	Node    string    `json:"node"`
-	Started time.Time `json:"started"` // when the agent was
-	CPU     float64   `json:"cpu"`     // that the agent has taken, in seconds
-	Memory  Bytes     `json:"memory"`  // that the agent has resident
+	Started time.Time `json:"started"` // when the agent started
+	CPU     float64   `json:"cpu"`     // processor time of the agent, in seconds
+	Memory  Bytes     `json:"memory"`  // the agent's resident memory
 	// Passes are the times that it took to look at everything and to put right what was wrong.
 	Passes Histogram `json:"passes"`
-	// Audits counts how often a part of the elements was looked into, Findings the elements found to be otherwise than
-	// desired.
+	// Audits counts how often a part of the elements was looked into. Findings counts the elements that were found to
+	// be other than they should be.
 	Audits   uint64 `json:"audits"`
 	Findings uint64 `json:"findings"`
-	// Round counts the rounds of probing; Links are what the latest came to.
+	// Round counts the rounds of probing. Links are the results of the latest one.
 	Round uint64        `json:"round,omitempty"`
 	Links []LinkMeasure `json:"links,omitempty"`
 }
 
-// Link is what was measured of the link to a neighbour; nil when nothing was. Measures may be nil.
+// Link is what was measured of the link to a neighbour, and nil when nothing was. Measures may be nil.
 func (m *Measures) Link(to string) *LinkMeasure {
 	if m == nil {
 		return nil

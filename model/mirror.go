@@ -32,7 +32,8 @@ type Copy struct {
 // MirrorKey is the mirror's place in Assigned.Links, beside the links': no link has a name with a blank.
 func MirrorKey(edge string) string { return "mirror " + edge }
 
-// copies are where copies of what passes links go, by the first ends of these. A mirror whose end is stopped gets none.
+// copies tells where copies of what passes links go, by the first ends of these links. A mirror whose end is stopped
+// gets none.
 func (r ResolvedRecord) copies() map[End]*Copy {
 	var all map[End]*Copy
 	placed := r.Assigned.Placement.Elements
@@ -61,7 +62,7 @@ func (r ResolvedRecord) copies() map[End]*Copy {
 	return all
 }
 
-// placedMirror is the mirror as the node of its end must know it.
+// placedMirror is the mirror as the node of its end has to know it.
 func (r ResolvedRecord) placedMirror(edge *ResolvedEdge) *PlacedMirror {
 	if edge.Mirror == nil {
 		return nil

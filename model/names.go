@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// MaxName is the length limit of names of networks, elements, interfaces and edges; MaxLinkName that of links, whose
-// default names are made of two.
+// MaxName limits the length of the names of networks, elements, interfaces and edges. MaxLinkName does so for links,
+// whose default names are made of two.
 const (
 	MaxName     = 63
 	MaxLinkName = 2*MaxName + 8
@@ -68,8 +68,8 @@ func checkChars(name string, limit int, marks string) error {
 	return nil
 }
 
-// linuxDevices are names that a new network namespace may already have devices of (fallback tunnels), or that sysfs or
-// /proc/sys/net use for something else.
+// linuxDevices are names that some other thing may already have: a new network namespace's own devices (fallback
+// tunnels), or files of sysfs and /proc/sys/net.
 var linuxDevices = map[string]bool{
 	"lo": true, "all": true, "default": true, "bonding_masters": true, "tunl0": true, "sit0": true, "ip6tnl0": true,
 	"gre0": true, "gretap0": true, "erspan0": true, "ip6gre0": true, "ip_vti0": true, "ip6_vti0": true,

@@ -17,12 +17,12 @@ import (
 // Elements have the same fields in all three but for their interfaces, and edges but for what they lead to: ElementOf
 // and EdgeOf are those fields, Element, ResolvedElement and PlacedElement the three types.
 
-// Network is one virtual network as its owner described it: complete in its structure (every element, link and
-// interface has its name) but not in its assignments – a link without prefixes, an element without a node get theirs
-// by package resolve and by the embedding, which are stored beside it in Assigned.
+// Network is one virtual network as its owner described it. Its structure is complete: every element, link and
+// interface has its name. Its assignments are not: a link without prefixes, or an element without a node, gets them
+// from package resolve and from the embedding. These are stored beside it, in Assigned.
 type Network struct {
 	Name string `json:"name"`
-	// Owner is who the network's share counts for; who made it (Record.Owner) when empty.
+	// Owner is whose share the network counts towards. Where it is empty, who made the network counts (Record.Owner).
 	Owner string `json:"owner,omitempty"`
 	// Pools are the prefixes that unnumbered links draw their subnets from; DefaultPools when empty.
 	Pools []netip.Prefix `json:"pools,omitempty"`
@@ -33,8 +33,8 @@ type Network struct {
 	Links    []Link        `json:"links,omitempty"`
 	Edges    []Edge        `json:"edges,omitempty"`
 	Expect   []Expectation `json:"expect,omitempty"`
-	// Zeros are the keys of elements and links that the document states as zero. A zero that is not here says nothing:
-	// what was set at run time then stays. Records have none.
+	// Zeros are the keys of elements and links that the document states as zero. A zero that is not here says nothing,
+	// so that what was set at run time stays. Records have none.
 	Zeros Settings `json:"zeros,omitzero"`
 }
 
@@ -77,7 +77,7 @@ const (
 	SoftwareNone   Software = "none"   // no routes but connected ones, no process
 )
 
-// Hook is where the data path takes packets: in a device's driver, by XDP, or on the tc hook behind it.
+// Hook is where the data path takes packets: in a device's driver, by XDP, or behind it, on the tc hook.
 type Hook string
 
 const (
@@ -104,9 +104,9 @@ type ElementOf[I any] struct {
 	// Hook says where the packets of a router with forwarding: xdp are taken; auto when empty.
 	Hook     Hook     `json:"hook,omitempty"`
 	Software Software `json:"software,omitempty"`
-	// Limits tells what counts where its amounts are zero.
+	// Limits tells what counts for amounts that are zero.
 	Amounts
-	// Attack is what is done to it when it attacks; the network's when empty.
+	// Attack is what is done to the element when it attacks. Where it is empty, the network's counts.
 	Attack AttackPolicy `json:"attack,omitempty"`
 	// Node pins the element to one node, Location to any node of that location.
 	Node       string `json:"node,omitempty"`
@@ -192,7 +192,7 @@ type ISIS struct {
 	Level int    `json:"level,omitempty"` // 1, 2, or 0 for both
 }
 
-// BGP speaks to every directly linked router that has BGP as well; Neighbors says it explicitly instead.
+// BGP speaks to every directly linked router that has BGP as well, unless Neighbors names those that it speaks to.
 type BGP struct {
 	AS uint32 `json:"as"`
 	// announced; the connected subnets of hosts and the loopback when empty
@@ -219,8 +219,8 @@ type Link struct {
 	// Prefixes are the subnets of the link (one an address family); assigned from the pools when empty and neither end
 	// has an address of its own.
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
-	// Bandwidth is cap and reservation, each direction. It counts IP packets of the link's MTU; what precedes them in
-	// frames comes on top, so that of smaller packets a little less passes.
+	// Bandwidth is a cap and a reservation, in each direction. It counts IP packets as large as the link's MTU. What
+	// precedes them in frames comes on top, so that of smaller packets a little less passes.
 	Bandwidth Bandwidth `json:"bandwidth,omitempty"`
 	MTU       int       `json:"mtu,omitempty"` // DefaultMTU when zero
 	Delay     Duration  `json:"delay,omitempty"`
@@ -237,16 +237,16 @@ type End struct {
 // Edge is where a virtual network meets the world, as its owner described it.
 type Edge = EdgeOf[Internet, Mirror]
 
-// EdgeOf is an edge: End's far side is a real device of a node, or its VLAN, or a gateway to the uplink of the node's
-// machine, which I describes, or a mirror, which M describes.
+// EdgeOf is an edge. The far side of End is a real device of a node or its VLAN; or a gateway to the uplink of the
+// node's machine, which I describes; or a mirror, which M describes.
 type EdgeOf[I, M any] struct {
 	Name   string `json:"name"`
 	End    End    `json:"end"`
 	Node   string `json:"node,omitempty"` // where the device is; needed where there are several nodes
 	Device string `json:"device,omitempty"`
 	VLAN   int    `json:"vlan,omitempty"` // 1…4094, untagged when zero
-	// Trunk lets frames with VLAN tags of their own pass, both ways; else they are dropped. Without VLAN it takes all
-	// of the device, which no other edge can have a part of.
+	// Trunk lets frames with VLAN tags of their own pass, both ways; without it they are dropped. A trunk without VLAN
+	// takes all of the device, so that no other edge can have a part of it.
 	Trunk bool `json:"trunk,omitempty"`
 	// Internet leads to the machine's uplink instead of to a device.
 	Internet *I `json:"internet,omitempty"`
@@ -262,7 +262,7 @@ type Slice struct {
 	// Packets a second that its elements on a node may send together; no limit when zero.
 	Packets int `json:"packets,omitempty"`
 	// Tables and NextHops are what its routers that nodes forward for (Element.FastRouter) may have of each node's
-	// forwarding tables, Punts how many exceptional packets a second these routers may get on each node; TableQuota
+	// forwarding tables. Punts is how many exceptional packets a second these routers may get on each node. TableQuota
 	// tells what counts where they are zero.
 	Tables   Bytes `json:"tables,omitempty"`
 	NextHops int   `json:"nexthops,omitempty"`

@@ -6,14 +6,14 @@ import "net/netip"
 type Substrate struct {
 	Nodes []SubstrateNode `json:"nodes"`
 	Links []SubstrateLink `json:"links,omitempty"`
-	// Hook is that of all nodes that have none of their own.
+	// Hook counts for all nodes that have none of their own.
 	Hook Hook `json:"hook,omitempty"`
 }
 
 // SubstrateNode is one machine (or a simulated one: a network namespace with its own agent).
 type SubstrateNode struct {
-	// Hook says in which hook of the underlay's devices tunnels' packets of routers with forwarding: xdp are taken; the
-	// substrate's when empty.
+	// Hook says in which hook of the underlay's devices packets from tunnels are taken that are for routers with
+	// forwarding: xdp. Where it is empty, the substrate's counts.
 	Hook     Hook       `json:"hook,omitempty"`
 	Name     string     `json:"name"`
 	Location string     `json:"location,omitempty"`
@@ -42,15 +42,16 @@ type NodeState struct {
 	Store    StoreIdentity `json:"store,omitzero"`
 	Networks []NodeNetwork `json:"networks,omitempty"`
 	Peers    []Peer        `json:"peers,omitempty"`
-	// Links are those of the substrate that the node is an end of, as far as their other end has an address.
+	// Links are those of the substrate that end at the node and whose other end has an address.
 	Links []NodeLink `json:"links,omitempty"`
-	// Hook is where the underlay's devices take tunnels' packets of routers with forwarding: xdp; auto when empty.
+	// Hook is where the underlay's devices take packets from tunnels that are for routers with forwarding: xdp; auto
+	// when empty.
 	Hook Hook `json:"hook,omitempty"`
-	// Hold names networks that the node leaves exactly as they are, with whatever it has of them: their records cannot
-	// be read.
+	// Hold names networks whose records cannot be read. The node leaves them exactly as they are, with whatever it has
+	// of them.
 	Hold []string `json:"hold,omitempty"`
-	// Gone are networks that the node may have and shall have nothing of any longer. A node removes no network that its
-	// store does not name here: what a store does not know, it may have lost.
+	// Gone are networks that the node may have, and of which it shall have nothing any longer. A node removes no
+	// network that its store does not name here: what a store does not know, it may have lost.
 	Gone []GoneNetwork `json:"gone,omitempty"`
 }
 
@@ -72,13 +73,13 @@ const (
 	// PhaseSuspended is an element whose processes are held by the user's wish, and whose packets are forwarded.
 	PhaseSuspended Phase = "suspended"
 	PhaseFailed    Phase = "failed"
-	// PhaseHeld is a network that nodes have and that the store does not know.
+	// PhaseHeld is a network that nodes have and the store does not know.
 	PhaseHeld Phase = "held"
 	// PhaseUnknown is a network with elements on nodes that say nothing now.
 	PhaseUnknown Phase = "unknown"
 )
 
-// ElementPhases are those that a node reports of elements; the others are of networks, or what the manager makes of
+// ElementPhases are those that a node reports of elements. The others are phases of networks, or follow from a node's
 // silence.
 var ElementPhases = []Phase{PhasePending, PhaseStarting, PhaseRunning, PhaseStopped, PhaseSuspended, PhaseFailed}
 
@@ -87,15 +88,18 @@ type ElementStatus struct {
 	ID    ID     `json:"id"`
 	Node  string `json:"node"`
 	Phase Phase  `json:"phase"`
-	// AtWork tells that its node is still making it as it was told to: Phase is how it is meanwhile.
+	// AtWork tells that the element's node is still making it what it was told. Phase is what the element is meanwhile.
 	AtWork bool `json:"atWork,omitempty"`
-	// Message is why it failed; of one that runs, what its owner should know (that it keeps its own configuration).
+	// Message says why it failed. Of an element that runs, it is what the owner should know, such as that it keeps its
+	// own configuration.
 	Message string `json:"message,omitempty"`
-	// LastTold is how old all of this is, where the node says nothing now: it is as it was last told. Zero else.
+	// LastTold is how old all of this is if the node says nothing now, so that this is what it told last. Otherwise it
+	// is zero.
 	LastTold Duration `json:"lastTold,omitempty"`
 	// Restarts counts how often its processes were started again.
 	Restarts int `json:"restarts,omitempty"`
-	// Incident is the attack that its node has cut its links for, and that the manager has not decided about.
+	// Incident is the attack for which the node has cut the element's links, and which the manager has not decided
+	// about.
 	Incident *Incident `json:"incident,omitempty"`
 	// Quarantine is why its links are cut; empty when they are not.
 	Quarantine string `json:"quarantine,omitempty"`
@@ -104,15 +108,15 @@ type ElementStatus struct {
 	// Usage is what its processes and files take; nil where it has none.
 	Usage *Usage `json:"usage,omitempty"`
 	// PacketTime is how many cores the node's kernel is busy with packets on the element's devices, in time that no
-	// process is charged for: an estimate by samples. It is 0 while packets take little of the node's processors
-	// altogether, and does not contain what the node's data path does for it.
+	// process is charged for. It is an estimate by samples, and 0 while packets take little of the node's processors
+	// altogether. What the node's data path does for the element is not in it.
 	PacketTime float64 `json:"packetTime,omitempty"`
-	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp, router or bridge); nil
-	// for others.
+	// Fast is what the node's data path did for a router that it forwards for (forwarding: xdp, router or bridge), and
+	// nil for others.
 	Fast *FastPath `json:"fast,omitempty"`
 }
 
-// FastPath counts packets of a router whose node forwards for it, since it began to. A packet that is segmented later
+// FastPath counts the packets of a router since its node began to forward for it. A packet that is segmented later
 // counts as its segments.
 type FastPath struct {
 	Packets uint64 `json:"packets"` // forwarded without the router's own stack
@@ -130,7 +134,7 @@ type FastPath struct {
 	Tables *FastTables `json:"tables,omitempty"`
 }
 
-// Usage is what an element takes, beside what it may.
+// Usage is what an element takes, and what it may take.
 type Usage struct {
 	CPU       float64 `json:"cpu"` // cores
 	Memory    Bytes   `json:"memory"`
@@ -152,7 +156,7 @@ type PortStatus struct {
 	Dropped   uint64 `json:"dropped"`
 	// Drops are the packets of Dropped by reason.
 	Drops map[string]uint64 `json:"drops,omitempty"`
-	// Copied are the packets of which the link's mirror got copies, Uncopied those that were beyond its bandwidth.
+	// Copied are the packets of which the link's mirror got copies. Uncopied are those that were beyond its bandwidth.
 	Copied   uint64 `json:"copied,omitempty"`
 	Uncopied uint64 `json:"uncopied,omitempty"`
 }
@@ -160,14 +164,15 @@ type PortStatus struct {
 // Report is a node's account of itself to the manager.
 type Report struct {
 	Node string `json:"node"`
-	// Revision is the NodeState that was last made so, completely or with the failures that Elements tell.
+	// Revision is that of the NodeState which the node has last become, completely or with the failures that Elements
+	// tell.
 	Revision int64           `json:"revision"`
 	Elements []ElementStatus `json:"elements,omitempty"` // all of them
 	Ports    []PortStatus    `json:"ports,omitempty"`    // all of them
 	Events   []Event         `json:"events,omitempty"`   // new since the last report
-	// Held are the networks that keep the node from following the store: it goes on with what it was told before.
+	// Held are the networks that keep the node from following the store: the node goes on with what it was told before.
 	Held []HeldNetwork `json:"held,omitempty"`
-	// AtWork are the networks of which the node still removes something that Revision does not have.
+	// AtWork are the networks of which the node is still removing something that is no longer in Revision.
 	AtWork []string `json:"atWork,omitempty"`
 	// Problem is what keeps the node as a whole from working, in words.
 	Problem string  `json:"problem,omitempty"`

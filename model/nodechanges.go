@@ -18,7 +18,7 @@ type Update struct {
 	Change  *StateChange `json:"change,omitempty"`
 }
 
-// StateChange tells what a State that comes without its networks is a change of.
+// StateChange tells what has changed since an earlier State, in a State that comes without its networks.
 type StateChange struct {
 	// Whole tells that all networks came before this line. Those that are known from before the stream no longer count.
 	Whole bool  `json:"whole,omitempty"`
@@ -34,8 +34,9 @@ type Assembly struct {
 	came  map[string]NodeNetwork // networks that came since the last state, by name
 }
 
-// Add takes a line, and returns the state when it is complete. Nobody may change it: later ones share what has not
-// changed. An error tells that the lines do not fit together; then a new stream has to tell everything.
+// Add takes a line, and returns the state when it is complete. Nobody may change that state, since later ones share
+// with it what has not changed. An error tells that the lines do not fit together; then a new stream has to tell
+// everything.
 func (a *Assembly) Add(u Update) (*NodeState, error) {
 	if u.Network != nil {
 		if a.came == nil {
@@ -87,7 +88,7 @@ func (a *Assembly) Add(u Update) (*NodeState, error) {
 	return a.state, nil
 }
 
-// Is tells whether the two are one value, and not only alike: a state that follows from another shares with it what has
+// Is tells whether the two are one value, and not only alike. A state that follows from another shares with it what has
 // not changed.
 func (n *NodeNetwork) Is(o *NodeNetwork) bool {
 	return len(n.Elements) > 0 && len(n.Elements) == len(o.Elements) && &n.Elements[0] == &o.Elements[0] &&
@@ -95,8 +96,8 @@ func (n *NodeNetwork) Is(o *NodeNetwork) bool {
 		n.Name == o.Name && n.Index == o.Index && n.Owner == o.Owner && n.Seal == o.Seal && n.Slice == o.Slice
 }
 
-// Share has the state use the values of an earlier one where a network is alike in both: what is told twice takes
-// memory once, and is known not to have changed.
+// Share has the state use the values of an earlier one wherever a network is the same in both. So what is told twice
+// takes memory once, and is known not to have changed.
 func (s *NodeState) Share(earlier *NodeState) {
 	if earlier == nil || s == earlier {
 		return

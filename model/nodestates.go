@@ -15,9 +15,9 @@ type ResolvedRecord struct {
 }
 
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
-// links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none; a far
-// end that is stopped, in quarantine or on no node is Down. The revision is the caller's to fill. Nothing of the
-// records is changed, but what does not differ from them is shared with them.
+// links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none. A far
+// end that is stopped, in quarantine or on no node is Down. The caller fills in the revision. Nothing in the records is
+// changed, but the states share with them whatever does not differ.
 func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeState {
 	states := make(map[string]NodeState, len(substrate.Nodes))
 	links := nodeLinks(substrate)
@@ -48,7 +48,7 @@ func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeSt
 	return states
 }
 
-// nodeLinks are the substrate's links by the nodes that are their ends, those to a node without an address left out.
+// nodeLinks are the substrate's links by the nodes at their ends, without those to a node that has no address.
 func nodeLinks(substrate Substrate) map[string][]NodeLink {
 	addresses := make(map[string]netip.Addr, len(substrate.Nodes))
 	for _, n := range substrate.Nodes {

@@ -7,10 +7,10 @@ import (
 )
 
 // Feature is something that a node may have a driver for, in the words of a document: "control: netns", "forwarding:
-// xdp", "software: frr", "delay". What comes before the colon is its field.
+// xdp", "software: frr", "delay". The part before the colon is its field.
 type Feature string
 
-// Features that are no value of a field.
+// Features that are not the value of a field.
 const (
 	FeatureDelay    Feature = "delay"    // of links, with jitter
 	FeatureInternet Feature = "internet" // of edges
@@ -34,7 +34,7 @@ func (f Feature) Value() string { return strings.TrimPrefix(string(f), f.Field()
 type Offer struct {
 	// Driver is the feature that chooses the driver.
 	Driver Feature `json:"driver"`
-	// Kinds are the elements that it is for; all when empty.
+	// Kinds are those of the elements that the driver is for; all when empty.
 	Kinds []Kind `json:"kinds,omitempty"`
 	// Makes are the features that it has besides, such as the software that runs in its elements.
 	Makes []Feature `json:"makes,omitempty"`
@@ -43,7 +43,7 @@ type Offer struct {
 	Lacks map[Feature]string `json:"lacks,omitempty"`
 }
 
-// OfferOf is the offer of a driver that makes one thing; err is what the machine lacks for it.
+// OfferOf is the offer of a driver that makes one thing. err is what the machine lacks for it.
 func OfferOf(driver Feature, err error, kinds ...Kind) Offers {
 	o := Offer{Driver: driver, Kinds: kinds}
 	if err != nil {
@@ -54,11 +54,12 @@ func OfferOf(driver Feature, err error, kinds ...Kind) Offers {
 
 func (o *Offer) isFor(k Kind) bool { return len(o.Kinds) == 0 || slices.Contains(o.Kinds, k) }
 
-// Offers are those of a node's drivers. What they do not tell of a field at all is not known, and may be there: an
-// agent of another version may not know the field.
+// Offers are those of a node's drivers. If they say nothing at all about a field, whether the node has it is not known,
+// and it may: an agent of another version may not know the field.
 type Offers []Offer
 
-// Lack is why a node with these offers cannot meet a want, in words; empty when it can, or does not tell.
+// Lack says, in words, why a node with these offers cannot meet a want. It is empty when the node can, or does not
+// tell.
 func (all Offers) Lack(w Want) string {
 	var beside []string // what there is instead
 	told := false
@@ -77,7 +78,7 @@ func (all Offers) Lack(w Want) string {
 	return instead(w.Driver, told, beside)
 }
 
-// lack is why the driver does not have the feature.
+// lack says why the driver does not have the feature.
 func (o *Offer) lack(f Feature) string {
 	if why := o.Lacks[o.Driver]; why != "" {
 		return why
@@ -101,7 +102,7 @@ func (o *Offer) lack(f Feature) string {
 	return instead(f, told, beside)
 }
 
-// instead says what there is of a feature's field where the feature is not.
+// instead says what else there is of a feature's field where the feature is missing.
 func instead(f Feature, told bool, beside []string) string {
 	switch {
 	case !told:
@@ -113,7 +114,7 @@ func instead(f Feature, told bool, beside []string) string {
 	return "there is " + f.Field() + ": " + strings.Join(slices.Compact(beside), ", ")
 }
 
-// Lacks are all features that the machine does not let drivers have, and why.
+// Lacks are all features that drivers cannot have on the machine, and why.
 func (all Offers) Lacks() map[Feature]string {
 	lacks := map[Feature]string{}
 	for _, o := range all {
@@ -127,7 +128,8 @@ func (all Offers) Lacks() map[Feature]string {
 	return lacks
 }
 
-// Barren is why a node with these offers can make no element at all; empty when it can make some, or does not tell.
+// Barren says why a node with these offers can make no element at all. It is empty when the node can make some, or does
+// not tell.
 func (all Offers) Barren() string {
 	why := ""
 	for _, o := range all {
@@ -145,10 +147,10 @@ func (all Offers) Barren() string {
 // Want is a feature that a network asks of the node that an element is on.
 type Want struct {
 	Feature Feature
-	// Driver is the feature that chooses the driver that must have it.
+	// Driver is the feature that chooses the driver which must have it.
 	Driver Feature
 	Kind   Kind // of the element
-	// About and Name are what asks for it: the element itself, or a link or an edge of its.
+	// About and Name say what asks for it: the element itself, or one of its links or edges.
 	About Subject
 	Name  string
 }
@@ -196,7 +198,7 @@ func Wants(net *Resolved) [][]Want {
 	return wants
 }
 
-// BareOffers is how agents told what their nodes offer before there were Offers: such an agent may still run while the
+// BareOffers is how agents told what their nodes offer before there were Offers. Such an agent may still run when the
 // manager is new.
 type BareOffers struct {
 	Controls    []Control    `json:"controls,omitempty"`
@@ -205,7 +207,7 @@ type BareOffers struct {
 	NoInternet  string       `json:"noInternet,omitempty"` // why there can be no internet edges
 }
 
-// Offers are what they mean.
+// Offers are what the older words mean.
 func (b *BareOffers) Offers() (all Offers) {
 	kinds := map[Forwarding][]Kind{ForwardGuest: {Router, Host}, ForwardBridge: {Router, Switch},
 		ForwardRouter: {Router}, ForwardXDP: {Router}}
@@ -223,7 +225,7 @@ func (b *BareOffers) Offers() (all Offers) {
 	return all
 }
 
-// Bounded leaves of each list the first most, and of each text the first length bytes.
+// Bounded leaves the first most items of each list, and the first length bytes of each text.
 func (all Offers) Bounded(most, name, text int) Offers {
 	all = slices.Clone(all[:min(len(all), most)])
 	short := func(f Feature) Feature { return Feature(Shorten(string(f), name)) }

@@ -11,11 +11,11 @@ type NodeNetwork struct {
 	Name  string `json:"name"`
 	Index uint32 `json:"index"`
 	Owner string `json:"owner,omitempty"` // so that it is known should the store be lost
-	// Seal proves that the manager placed it on the node, should the store be lost: see HeldNetwork.
+	// Seal proves that the manager placed it on the node, for the case that the store is lost: see HeldNetwork.
 	Seal     string        `json:"seal,omitempty"`
 	Slice    Slice         `json:"slice,omitzero"`
 	Elements []NodeElement `json:"elements,omitempty"`
-	// Edges are those whose inner ends are on the node, by which the elements' interfaces name them.
+	// Edges are those whose inner ends are on the node. The elements' interfaces refer to them by name.
 	Edges []PlacedEdge `json:"edges,omitempty"`
 }
 
@@ -28,8 +28,8 @@ type NodeElement struct {
 // PlacedElement is an element whose interfaces know where their far ends are.
 type PlacedElement = ElementOf[PlacedInterface]
 
-// PlacedInterface is an interface as its node must know it: what ResolvedInterface has, and what follows from where the
-// elements are.
+// PlacedInterface is an interface as its node has to know it: what ResolvedInterface has, and what follows from where
+// the elements are.
 type PlacedInterface struct {
 	Name      string         `json:"name"`
 	Device    string         `json:"device,omitempty"` // what Linux calls it inside the element, where that is not Name
@@ -42,7 +42,7 @@ type PlacedInterface struct {
 	Far      *PlacedFar `json:"far,omitempty"`
 	Internet bool       `json:"internet,omitempty"`
 	Shape    *Shape     `json:"shape,omitempty"`
-	// Copy tells where copies of what passes the link go; nil where nobody gets any, and at the link's other end.
+	// Copy tells where copies of what passes the link go. It is nil where nobody gets any, and at the link's other end.
 	Copy *Copy `json:"copy,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (e *NodeElement) Resolved() ResolvedElement {
 	return Rephased(e.PlacedElement, interfaces)
 }
 
-// placed is the interface as its node must know it, but for where its far end is.
+// placed is the interface as its node has to know it, except for where its far end is.
 func (i *ResolvedInterface) placed() PlacedInterface {
 	return PlacedInterface{Name: i.Name, Device: i.Device, MAC: i.MAC, Addresses: i.Addresses, MTU: i.MTU, Link: i.Link,
 		Edge: i.Edge, Internet: i.Internet, Shape: i.Shape}
@@ -90,7 +90,7 @@ func (i *PlacedInterface) Described() Interface {
 	return Interface{Name: i.Name, MAC: i.MAC, Addresses: i.Addresses}
 }
 
-// Rephased is the element with other interfaces in the place of its own: how it goes from one phase to another.
+// Rephased is the element with other interfaces in place of its own: so it goes from one phase to another.
 func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
 	return ElementOf[J]{Name: e.Name, Kind: e.Kind, Control: e.Control, Forwarding: e.Forwarding, Hook: e.Hook,
 		Software: e.Software,
@@ -100,13 +100,13 @@ func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
 		Prefixes: e.Prefixes}
 }
 
-// PlacedEdge is an edge as the node of its end must know it.
+// PlacedEdge is an edge as the node of its end has to know it.
 type PlacedEdge = EdgeOf[ResolvedInternet, PlacedMirror]
 
 // PlacedMirror is a mirror and where its copies come from.
 type PlacedMirror struct {
 	Mirror
-	// From is the node where copies are made and VNI their tunnel, where that is another node than this end's.
+	// From is the node where copies are made, and VNI their tunnel, if that is another node than this end's.
 	From string `json:"from,omitempty"`
 	VNI  uint32 `json:"vni,omitempty"`
 }

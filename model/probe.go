@@ -8,8 +8,8 @@ import (
 // ProbePort is the UDP port that responders answer on, from IANA's dynamic range (RFC 6335).
 const ProbePort = 49877
 
-// Responder makes one element answer probes: on every address it has, with its own ID and Secret, so that a probe that
-// reaches somebody else with the same address is told apart.
+// Responder makes one element answer probes on every address that it has. It answers with its own ID and Secret, so
+// that a probe is noticed that has reached somebody else with the same address.
 type Responder struct {
 	ID     ID     `json:"id"`
 	Secret string `json:"secret"`

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// Quota bounds what one network asks for, or all networks of one owner together. Zero bounds nothing.
+// Quota bounds what one network asks for, or all networks of one owner together. A zero bounds nothing.
 type Quota struct {
 	Networks int   `json:"networks,omitempty"` // an owner's
 	Elements int   `json:"elements,omitempty"`
 	CPU      CPU   `json:"cpu,omitempty"`
 	Memory   Bytes `json:"memory,omitempty"`
 	Disk     Bytes `json:"disk,omitempty"`
-	// Stored is what the descriptions take, configuration files included (Network.Size). Requests and Streams are how
-	// many of an owner's may be under way at a time.
+	// Stored is what the descriptions take, with configuration files (Network.Size). Requests and Streams are how many
+	// of an owner's may be under way at a time.
 	Stored   Bytes `json:"stored,omitempty"`
 	Requests int   `json:"requests,omitempty"`
 	Streams  int   `json:"streams,omitempty"`
@@ -24,8 +24,8 @@ type Quota struct {
 // EveryOwner is the name of the quota that counts for owners without one of their own.
 const EveryOwner = "*"
 
-// OfOwner is what an owner may have. A bound that the owner has none of is that of EveryOwner, or else the usual:
-// without any, one owner could hold up all others.
+// OfOwner is what an owner may have. For a bound that the owner has not, that of EveryOwner counts, or else the usual
+// one. If there were none, one owner could hold up all others.
 func (q Quotas) OfOwner(name string) Quota {
 	own, every := q.Owners[name], q.Owners[EveryOwner]
 	for _, k := range quotaSettings {
@@ -50,7 +50,7 @@ const (
 	QuotaOfNetwork QuotaKind = "network"
 )
 
-// QuotaStatus is a quota beside what is asked for of it.
+// QuotaStatus is a quota, and what of it is asked for.
 type QuotaStatus struct {
 	Kind  QuotaKind `json:"kind"`
 	Name  string    `json:"name"`
@@ -94,7 +94,8 @@ func (e *ElementOf[I]) HasProcesses() bool {
 	return e.Kind == Router && (e.Software == SoftwareFRR || e.Software == SoftwareBIRD)
 }
 
-// DemandOf is what a complete network asks for, and the elements that would not be bound in what a quota of CPU bounds.
+// DemandOf is what a complete network asks for. It also returns the elements that have no bound for what a quota of CPU
+// bounds.
 func DemandOf(net Network) (d Quota, unbound []string) {
 	d = Quota{Networks: 1, Elements: len(net.Elements), Stored: net.Size()}
 	for i := range net.Elements {
@@ -120,9 +121,9 @@ func (q Quota) Add(o Quota) Quota {
 		Disk:   q.Disk + o.Disk, Stored: q.Stored + o.Stored}
 }
 
-// Refuses tells what of a network's demand the quota refuses: what is more than it was and, together with what is used
-// besides, more than the quota; and unbound, elements that a quota of CPU would not bound and that were not so before.
-// Whoever had more before it was set may go on, and may have less.
+// Refuses tells what of a network's demand the quota refuses. That is what has grown and is now, together with all
+// other use, more than the quota. It is also unbound, the elements without a bound for CPU where a quota bounds it,
+// unless they were so before. If somebody had more before the quota was set, they may go on, and may have less.
 func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []string) []error {
 	var problems []error
 	check := func(what string, limit, ask, had, used uint64, text func(uint64) string) {
@@ -157,7 +158,7 @@ func (q Quota) Refuses(whose string, demand, was, besides Quota, unbound []strin
 	return problems
 }
 
-// FewNames lists names, not all of them where there are more than most.
+// FewNames lists names: the first ones only if there are more than most.
 func FewNames(most int, names []string) string {
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)

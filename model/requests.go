@@ -15,7 +15,7 @@ type Pong struct {
 
 // ApplyOptions say how a network's document is applied.
 type ApplyOptions struct {
-	// DryRun refuses what an apply would refuse and returns what it would make, and changes nothing.
+	// DryRun refuses what an apply would refuse, returns what it would make, and changes nothing.
 	DryRun bool
 	// Overwrite replaces configuration that was edited inside elements by the document's.
 	Overwrite bool
@@ -48,7 +48,7 @@ type RecoverRequest struct {
 	Networks []string `json:"networks,omitempty"`
 	// DryRun tells what would be done, and does nothing.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Changed takes in also what could not be put together exactly as it is.
+	// Changed also takes in what could not be put together exactly as it was.
 	Changed bool `json:"changed,omitempty"`
 }
 
@@ -66,7 +66,7 @@ type RecoveredNetwork struct {
 	Elements int      `json:"elements"`
 	Links    int      `json:"links"`
 	Nodes    []string `json:"nodes,omitempty"`
-	// Problem is why it is not taken; Notes are what of it could not be had back.
+	// Problem says why it is not taken. Notes say what of it could not be recovered.
 	Problem string   `json:"problem,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
 }
@@ -94,7 +94,7 @@ type ActionRequest struct {
 
 // ActionResult is what became of an action.
 type ActionResult struct {
-	// Changed is false when the element was wanted like that already: nothing was written, no node was told.
+	// Changed is false when the element was wanted like that already, so that nothing was written and no node was told.
 	Changed bool `json:"changed"`
 	// Revision is that of the element's node's desired state with the action in it.
 	Revision int64 `json:"revision,omitempty"`
@@ -112,7 +112,8 @@ type SetResult struct {
 	// Record is the network as it is now, Before what it was.
 	Record Record `json:"record"`
 	Before Record `json:"before"`
-	// Changed is false when everything was so already: no node was told, and at most that it was set was written.
+	// Changed is false when everything was so already. Then no node was told, and nothing was written but, at most,
+	// that it was set.
 	Changed bool `json:"changed"`
 	// Nodes are the nodes that were told, with the revision of their desired state that has the change in it.
 	Nodes map[string]int64 `json:"nodes,omitempty"`
@@ -120,13 +121,13 @@ type SetResult struct {
 
 // Registration is how an agent makes itself known.
 type Registration struct {
-	// Socket is the path of the Unix socket on which the agent serves its own API; empty for nodes that joined, which
-	// are reached by the tunnel that they hold open.
+	// Socket is the path of the Unix socket on which the agent serves its own API. It is empty for nodes that joined:
+	// they are reached by the tunnel that they hold open.
 	Socket string `json:"socket,omitempty"`
-	// Machine is what a node that joined is now; nil leaves what is known.
+	// Machine is what a node that joined is now; nil leaves what is known of it.
 	Machine *Machine `json:"machine,omitempty"`
 	PID     int      `json:"pid,omitempty"`
-	// Offers are what the node's drivers offer. Where they say nothing, everything is let through to the node.
+	// Offers are what the node's drivers offer. Where they say nothing, the node is taken to have everything.
 	Offers Offers `json:"offers,omitempty"`
 	BareOffers
 }

@@ -17,7 +17,7 @@ type Resolved struct {
 }
 
 // ResolvedElement is an element whose interfaces are complete, and whose loopback, gateways, router ID and BGP
-// neighbours are those that count.
+// neighbours are those that it will have.
 type ResolvedElement = ElementOf[ResolvedInterface]
 
 // ResolvedInterface is an interface with its device, its MAC and its addresses, and what it is an end of.
@@ -31,8 +31,8 @@ type ResolvedInterface struct {
 	Link string `json:"link,omitempty"`
 	Edge string `json:"edge,omitempty"`
 	Far  *Far   `json:"far,omitempty"` // nil at an edge
-	// Internet tells that the edge leads out by the machine's uplink: nobody there speaks a routing protocol, and the
-	// element tells its neighbours of its default route.
+	// Internet tells that the edge leads out by the machine's uplink. Nobody there speaks a routing protocol, and the
+	// element announces its default route to its neighbours.
 	Internet bool `json:"internet,omitempty"`
 	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
 	Shape *Shape `json:"shape,omitempty"`
@@ -56,8 +56,8 @@ type Far struct {
 	// Kind is what the far element is: routing protocols speak on links to routers and switches, and are silent on
 	// those to hosts.
 	Kind Kind `json:"kind,omitempty"`
-	// Peers are the interfaces that this end reaches without a router between: of a link between two routers or hosts
-	// the other end, of a switch those of its segment that MaxPeers leaves room for.
+	// Peers are the interfaces that this end reaches without a router in between. On a link between two routers or
+	// hosts that is the other end. On a switch they are those of its segment, as many as MaxPeers leaves room for.
 	Peers []LinkPeer `json:"peers,omitempty"`
 }
 
@@ -76,7 +76,7 @@ type ResolvedInternet struct {
 	Internet
 	// Gateway are the edge's own addresses towards the network, one an address family.
 	Gateway []netip.Prefix `json:"gateway,omitempty"`
-	// Via are the next hops by which the gateway reaches what is not on its own subnet, one an address family.
+	// Via are the next hops by which the gateway reaches what is outside of its own subnet, one an address family.
 	Via []netip.Addr `json:"via,omitempty"`
 	// Sources are the network's prefixes: what comes from any other address does not leave.
 	Sources []netip.Prefix `json:"sources,omitempty"`
@@ -84,9 +84,9 @@ type ResolvedInternet struct {
 	Targets map[string][]netip.Addr `json:"targets,omitempty"`
 }
 
-// MaxPeers is how many peers an interface knows at most: with more members than that on a segment, routers and hosts
-// know its routers, and the routers as many of its members as there is room for. What is known grows with the members,
-// not with their square.
+// MaxPeers is how many peers an interface knows at most. On a segment with more members, routers and hosts know its
+// routers, and the routers know as many of its members as there is room for. So what is known grows with the number of
+// members, and not with its square.
 const MaxPeers = 64
 
 // LinkLocal is the IPv6 link-local address that Linux gives an interface of that MAC address: of the modified EUI-64

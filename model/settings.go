@@ -23,8 +23,8 @@ type Assignment struct {
 	Value string `json:"value"`
 }
 
-// What can be set, in the order in which people are told of it: what a file may say of a network, an element or a link
-// by one value, and is no part of what they are.
+// What can be set, in the order in which people are told of it. It is everything that a file says of a network, an
+// element or a link by a single value, except for what makes it what it is.
 var (
 	networkSettings = append(within(func(n *Network) *Slice { return &n.Slice }, sliceKeys),
 		word("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }),
@@ -37,7 +37,7 @@ var (
 	linkSettings = linkKeys
 )
 
-// word is a key of which `set` alone knows by this list.
+// word is a key that is in no list but this one, since only `set` has to know it.
 func word[T any, V ~string](name, example string, of func(*T) *V) Key[T] {
 	return newKey(name, of, parseWord[V], about[V]{example: example})
 }
@@ -63,8 +63,8 @@ func SettingsOfLink() []string { return keysOf(linkSettings) }
 var ErrNoObject = errors.New("neither an element nor a link")
 
 // Assign gives fields of the network ("" as the object), of an element or of a link their values, and notes that they
-// were set. It returns what comes of it, or everything that is wrong; the arguments are not changed. Whether the values
-// are possible is for package resolve to say.
+// were set. It returns the network with them, or everything that is wrong. The arguments do not change. Whether the
+// values are possible is for package resolve to say.
 func Assign(net Network, marks Settings, object string, values []Assignment) (Network, Settings, []error) {
 	marks = Settings{slices.Clone(marks.Network), maps.Clone(marks.Elements), maps.Clone(marks.Links)}
 	if object == "" {
@@ -135,7 +135,7 @@ func (k *Key[T]) assign(of *T, text string) error {
 	return nil
 }
 
-// keep stores a list under a name, or takes the name away where it is empty.
+// keep stores a list under a name, or takes the name away if the list is empty.
 func keep(all *map[string][]string, name string, list []string) {
 	if len(list) == 0 {
 		delete(*all, name)
@@ -147,9 +147,10 @@ func keep(all *map[string][]string, name string, list []string) {
 	(*all)[name] = list
 }
 
-// Inherit returns a document with what was set on the network that it is about to replace and what it does not name
-// itself, and the marks of that. A field that is zero is one that the document does not name, unless its Zeros have it.
-// An element that becomes one of another kind is another one: nothing was set on that.
+// Inherit returns a document and what it inherits from the network that it is about to replace: what was set there and
+// is not named by the document itself, with the marks that it was set. A field that is zero counts as not named, unless
+// the document's Zeros have it. An element that becomes one of another kind is another element, which nothing was set
+// on.
 func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 	zeros := doc.Zeros
 	doc.Zeros = Settings{}

@@ -16,7 +16,7 @@ type NetworkStatus struct {
 	Stopped   int    `json:"stopped,omitempty"`   // by the user's wish
 	Suspended int    `json:"suspended,omitempty"` // likewise
 	Failed    int    `json:"failed,omitempty"`
-	// Unknown are those of nodes that say nothing now: they are counted nowhere else.
+	// Unknown are those of nodes that say nothing now. They are counted nowhere else.
 	Unknown  int       `json:"unknown,omitempty"`
 	Links    int       `json:"links"`
 	Nodes    []string  `json:"nodes,omitempty"`
@@ -30,7 +30,8 @@ type NetworkStatus struct {
 type NodeStatus struct {
 	SubstrateNode
 	Ready bool `json:"ready"`
-	// Condition is ready, notReady – Problem tells why – or unknown: nothing was heard of it for the time of a lease.
+	// Condition is ready; or notReady, and then Problem says why; or unknown, when nothing was heard of the node for
+	// the time of a lease.
 	Condition Condition `json:"condition"`
 	Problem   string    `json:"problem,omitempty"`
 	// Held are the networks that keep the node from following the store.
@@ -63,7 +64,7 @@ type LinkStatus struct {
 	VNI     uint32     `json:"vni"`
 	Paths   []LinkPath `json:"paths,omitempty"`
 	Up      bool       `json:"up"`
-	// LastTold is how old what is told here of the ports is, where one of their nodes says nothing now; zero else.
+	// LastTold is how old what is told here of the ports is, if one of their nodes says nothing now; otherwise zero.
 	LastTold Duration     `json:"lastTold,omitempty"`
 	Ports    []PortStatus `json:"ports,omitempty"` // those known, first end first
 }

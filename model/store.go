@@ -12,10 +12,12 @@ type StoreIdentity struct {
 	ID string `json:"id"` // random, made with the store
 	// Generation is raised by every restore of a backup, from 1.
 	Generation int64 `json:"generation"`
-	// Ended are the last revisions of the generations before this one, as far as this store knows them: Ended[0] is
-	// that of the first, zero that nothing of it is known. What a generation has told after that is lost.
+	// Ended are the last revisions of the generations before this one, as far as this store knows them. Ended[0] is
+	// that of the first generation. Zero says that nothing is known of it. Whatever a generation has told after its
+	// last revision is lost.
 	Ended []int64 `json:"ended,omitempty"`
-	// Early tells that the store was used before stores had identities: nodes that remember none were told by it.
+	// Early tells that the store was used before stores had identities. Nodes that remember no store were told by such
+	// a one.
 	Early bool      `json:"early,omitempty"`
 	Made  time.Time `json:"made,omitzero"`
 }
@@ -32,8 +34,8 @@ func (s *NodeState) Memory() StoreMemory {
 	return StoreMemory{ID: s.Store.ID, Generation: s.Store.Generation, Revision: s.Revision}
 }
 
-// Lacks tells, in words, why a store that is at this revision may not know what a node was told; empty when it knows
-// all of it.
+// Lacks tells, in words, why a store that is at this revision may not know what a node was told. It is empty when the
+// store knows all of it.
 func (s StoreIdentity) Lacks(m StoreMemory, revision int64) string {
 	switch {
 	case m.ID == "" && (s.ID == "" || s.Early):
@@ -61,8 +63,8 @@ func (s StoreIdentity) Lacks(m StoreMemory, revision int64) string {
 	return ""
 }
 
-// Restored is the identity of a store that a backup is put back into, which ended at a revision. Known are further
-// generations, such as that of the store that is replaced.
+// Restored is the identity of a store into which a backup is put back. The backup's own store ended at the revision.
+// Known are further generations, such as that of the store that is replaced.
 func (s StoreIdentity) Restored(revision int64, known ...int64) StoreIdentity {
 	next := s
 	next.Generation = max(s.Generation, slices.Max(append(known, 0))) + 1
@@ -74,14 +76,14 @@ func (s StoreIdentity) Restored(revision int64, known ...int64) StoreIdentity {
 	return next
 }
 
-// GoneNetwork is a network that a node shall have nothing of any longer.
+// GoneNetwork is a network of which a node shall have nothing any longer.
 type GoneNetwork struct {
 	Name string `json:"name"`
 	// Now tells that its files do not go to the trash.
 	Now bool `json:"now,omitempty"`
 }
 
-// HeldNetwork is a network that a node has and that the store does not know, or knows in an older form. The node leaves
+// HeldNetwork is a network that a node has, and that the store does not know or knows in an older form. The node leaves
 // it as it is.
 type HeldNetwork struct {
 	Name     string `json:"name"`
@@ -89,8 +91,8 @@ type HeldNetwork struct {
 	VNI      uint32 `json:"vni,omitempty"`   // the highest of its links'
 	Elements int    `json:"elements"`
 	Why      string `json:"why,omitempty"`
-	// Owner and Seal are what the node was told with it. A node that joined is believed about networks that were placed
-	// on it only, and the seal shows that where the store does not know: it is of the node, the name, the numbers and
+	// Owner and Seal are what the node was told with it. A node that joined is believed only about networks that were
+	// placed on it. The seal shows that where the store does not know it: it covers the node, the name, the numbers and
 	// the owner.
 	Owner string `json:"owner,omitempty"`
 	Seal  string `json:"seal,omitempty"`
@@ -109,13 +111,13 @@ func (n *NodeNetwork) Held() HeldNetwork {
 	return h
 }
 
-// Sealed are the words that a seal is of.
+// Sealed are the words that a seal covers.
 func (h *HeldNetwork) Sealed(node string) []string {
 	return []string{"placed", node, h.Name, strconv.FormatUint(uint64(h.Index), 10),
 		strconv.FormatUint(uint64(h.VNI), 10), h.Owner}
 }
 
-// Deleted is what a store keeps of a network that was deleted, so that a node which was away meanwhile lets go of it.
+// Deleted is what a store keeps of a network that was deleted, so that a node that was away meanwhile lets go of it.
 type Deleted struct {
 	Index uint32    `json:"index"` // zero: of whatever index
 	Time  time.Time `json:"time"`

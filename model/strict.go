@@ -1,6 +1,6 @@
 package model
 
-// Modes of a slice. A shared one (the default) is bounded where it says so, and competes for the rest. A strict one is
+// Modes of a slice. A shared one (the default) is bounded by what it states, and competes for the rest. A strict one is
 // bounded in everything, and what it may take is reserved for it.
 const (
 	Shared = "shared"
@@ -10,8 +10,8 @@ const (
 // MinPackets is the least that a slice may be bounded to, in packets a second on each node.
 const MinPackets = 100
 
-// Reserves is the bandwidth that a link between nodes takes of the substrate's links, in each direction: its own, or,
-// in a strict slice, that of the slice where it has none.
+// Reserves is the bandwidth that a link between nodes takes of the substrate's links, in each direction. It is the
+// link's own or, where that has none and the slice is strict, the slice's.
 func (s *Slice) Reserves(l *Link) Bandwidth {
 	if l.Bandwidth == 0 && s.Mode == Strict {
 		return s.Bandwidth

@@ -179,7 +179,8 @@ func (b Bandwidth) String() string { return formatUnit(uint64(b), bandwidthUnits
 // String is the shortest exact form that ParseBytes reads.
 func (b Bytes) String() string { return formatUnit(uint64(b), byteUnits) }
 
-// Rounded is the size to a tenth, for people: "7.8GiB", "512MiB". It is rounded down, so that what is free is there.
+// Rounded is the size to a tenth, for people: "7.8GiB", "512MiB". It is rounded down, so that what is said to be free
+// is there.
 func (b Bytes) Rounded() string {
 	f, i := float64(b), 0
 	for f >= 1024 && i < len(byteUnits)-1 {

@@ -178,8 +178,9 @@ func frrOSPF(w *writer, el model.ResolvedElement) error {
 	w.line(" timers throttle lsa all 100")
 	w.line(" timers lsa min-arrival 50")
 	w.line(" timers throttle spf %s", spfThrottle)
-	// The fabric enters the addresses of known neighbours by itself. If zebra asks for them, the kernel takes away the mark
-	// by which these entries do not count in the neighbour table of the whole machine (NTF_USE in net/core/neighbour.c).
+	// The fabric enters the addresses of known neighbours by itself. If zebra asks for them, the kernel takes away the
+	// mark by which these entries do not count in the neighbour table of the whole machine (NTF_USE in
+	// net/core/neighbour.c).
 	w.line(" no proactive-arp")
 	w.line(" maximum-paths %d", maxPaths)
 	if err := frrRedistributes(w, " ", el, o.Redistribute, "ospf", true); err != nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
-// checkZeros refuses amounts of nothing where they could only be read as "no limit" or the default, which is what
-// leaving them out says. Where defaults state an amount, a zero takes it back.
+// checkZeros refuses amounts of nothing where a reader could only take them for "no limit" or the default. To leave
+// them out says the same. Where defaults state an amount, a zero takes it back.
 func (b *builder) checkZeros() {
 	d := &b.form.Defaults
 	whole := place{node: b.form.Node}

@@ -223,7 +223,7 @@ func (b *builder) routing(in form.Intents) (r model.Routing) {
 	return r
 }
 
-// config reads the configuration files; an element's only one goes by its software's name for it.
+// config reads the configuration files. A single one goes by its software's name for it.
 func (b *builder) config(router string, c form.Config, software model.Software) map[string]string {
 	if len(c) == 0 {
 		return nil
@@ -289,7 +289,7 @@ func (b *builder) addLinks() {
 	b.mirrors()
 }
 
-// mirrors are edges for the model, called as their interfaces.
+// mirrors are edges in the model; they have the names of their interfaces.
 func (b *builder) mirrors() {
 	taken := map[string]bool{}
 	for _, e := range b.net.Edges {
@@ -350,7 +350,7 @@ func nameLinks(links []form.Link) (names []string, ends [][2]model.End) {
 	return names, ends
 }
 
-// counted tells how often a name has been asked for; every name in it is taken.
+// counted tells how often a name has been asked for. Every name in it is taken.
 type counted[K comparable] map[K]int
 
 // free takes the name itself, or the first free one of nth(2), nth(3)…

@@ -51,7 +51,7 @@ func tokenOf(n ast.Node) *token.Token {
 	return n.GetToken()
 }
 
-// entries are a mapping's; nothing counts as an empty mapping.
+// entries are a mapping's. Where there is nothing, the mapping counts as empty.
 func (d *decoder) entries(n ast.Node, what string) []*ast.MappingValueNode {
 	var values []*ast.MappingValueNode
 	switch n := n.(type) {

@@ -14,9 +14,9 @@ import (
 	"github.com/polyplane/polyplane/spec/internal/form"
 )
 
-// Format writes a network as a file that Parse reads back to the same network: what many have in common is said once,
-// and what Parse fills in by itself is left out. The network must be a document (not what Resolve made of it) that
-// model.Read finds nothing wrong with; elements come back in the order routers, hosts, switches.
+// Format writes a network as a file that Parse reads back to the same network. What many have in common is said once,
+// and what Parse fills in by itself is left out. The network must be a document (not what package resolve made of it)
+// in which model.Read finds nothing wrong. Elements come back in the order routers, hosts, switches.
 func Format(net model.Network) ([]byte, error) {
 	document, problems := resolve.Read(net)
 	if len(problems) > 0 {
@@ -115,7 +115,7 @@ func putSaid[T interface{ Keys() []model.Key[T] }](n *yamlNode, is, said *T) {
 	}
 }
 
-// alike has those keys of a list that all values agree on.
+// alike are those keys of the list for which all values agree.
 func alike[T interface{ Keys() []model.Key[T] }, E any](all []E, of func(*E) *T) (c T) {
 	for _, k := range c.Keys() {
 		k.Copy(&c, of(&all[0]))
@@ -365,7 +365,7 @@ func (f *formatter) linkList(doc *yamlNode) {
 	}
 }
 
-// bare keeps a list's mapping of one pair from being written in braces.
+// bare keeps a list's mapping that has one pair from being written in braces.
 func (n yamlNode) bare() yamlNode {
 	n.open = true
 	return n

@@ -79,8 +79,8 @@ func (f *formatter) arrangeLinks() {
 	}
 }
 
-// listInterfaces tells whose interfaces must be listed: those of elements where one has something to say. All of an
-// element's are then listed, which also keeps their order; elsewhere the links tell it.
+// listInterfaces tells whose interfaces must be listed: those of elements where one has something to say. Then all of
+// the element's are listed, which also keeps their order. Elsewhere the links tell it.
 func (f *formatter) listInterfaces() map[string]bool {
 	listed := map[string]bool{}
 	implied := model.Network{Elements: make([]model.Element, len(f.net.Elements)),

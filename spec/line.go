@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// MaxLine is the longest line that Line makes: its links' prefixes fill 10.0.0.0/8 but for the loopbacks' part.
+// MaxLine is the longest line that Line makes: the prefixes of its links fill 10.0.0.0/8, except for what loopbacks
+// have of it.
 const MaxLine = 80_000
 
 // Line is the file of n static routers r1…rN in a line (1…MaxLine), each link with a /30 of its own: what the

@@ -13,7 +13,7 @@ import (
 // keys are the file's names of the model's fields, where they differ.
 var keys = map[string]string{"gateways": "gateway", "routerID": "router-id", "routing": "", "ends": ""}
 
-// Locate finds the line of the file that a problem is about. Somebody else has found the problem, as the manager does,
+// Locate finds the line of the file that a problem is about. Somebody else, such as the manager, has found the problem,
 // so the object is looked up by its name.
 func (d Document) Locate(p model.Problem) *Error {
 	is := func(name string) bool { return name == p.Name }

@@ -33,8 +33,8 @@ const (
 	MaxConfigSize = model.MaxConfigSize
 	// MaxNetworks is how many documents a file may have.
 	MaxNetworks = 1000
-	// maxDepth is how deep a file may nest, maxIndent how far it may indent: both are far beyond what any file needs
-	// and far below what costs a parser its stack.
+	// maxDepth is how deep a file may nest, maxIndent how far it may indent. Both are far beyond what any file needs,
+	// and far below what exhausts a parser's stack.
 	maxDepth  = 32
 	maxIndent = 1000
 	// maxEntries is how many keys one mapping may have; the parser's time grows with their square, to a second or two
@@ -44,15 +44,15 @@ const (
 
 // Options tells Parse about the file's surroundings.
 type Options struct {
-	// ReadFile reads a configuration file that the file names, by its path relative to the working directory or
-	// absolute; when nil, what is a regular file is read, to a byte beyond MaxConfigSize.
+	// ReadFile reads a configuration file that the file names. Its path is absolute, or relative to the working
+	// directory. Where ReadFile is nil, regular files are read, up to one byte beyond MaxConfigSize.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Parse reads a file of one or more documents, each a network. The name is for errors, and configuration files are
-// found relative to it. What it returns is what the file says, with the interfaces that its links and edges imply, and
-// model.Read finds nothing wrong with it; with any error, which is then Errors, it is nothing at all. What the file
-// does not say is empty: it may have been set at run time, and then stays.
+// Parse reads a file of one or more documents, each of them a network. The name is for errors, and configuration files
+// are found relative to it. The result is what the file says, with the interfaces that its links and edges imply, and
+// model.Read finds nothing wrong with it. What the file does not say is empty: it may have been set at run time, and
+// then stays. With an error, which is always Errors, there is no result.
 func Parse(name string, data []byte, opts Options) ([]model.Network, error) {
 	documents, err := Documents(name, data, opts)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s source) documents() (docs []ast.Node, failed *Error) {
 	if err := s.checkText(data); err != nil {
 		return nil, err
 	}
-	// The parser is for files that people mean; garbage may find an end of it that nobody has tested.
+	// The parser is meant for files that people write. Garbage may reach a part of it that nobody has tested.
 	defer func() {
 		if p := recover(); p != nil {
 			docs, failed = nil, s.whole("it is no YAML that can be read (%v)", p)
@@ -174,7 +174,7 @@ func (s source) documents() (docs []ast.Node, failed *Error) {
 	return docs, nil
 }
 
-// checkText refuses what is no text, and what begins as no mapping does.
+// checkText refuses what is not text, and what does not begin as a mapping does.
 func (s source) checkText(data []byte) *Error {
 	begun := false
 	for line := 1; len(data) > 0; line++ {
@@ -205,7 +205,7 @@ func (s source) checkText(data []byte) *Error {
 	return nil
 }
 
-// checkTokens refuses what files have no use for and what can grow without bounds.
+// checkTokens refuses what no file needs and what can grow without bounds.
 func (s source) checkTokens(tokens token.Tokens) *Error {
 	depth := 0
 	var open []mappingSize

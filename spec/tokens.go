@@ -4,9 +4,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// joinColons makes one scalar again of plain scalars with colons in them that stand between braces: there the scanner
-// takes every colon for a key's, so that {prefixes: [2001:db8::/64]} would have a mapping in its list. YAML (1.2.2,
-// 7.3.3) wants a space, a bracket or a comma behind a plain key's colon.
+// joinColons puts plain scalars with colons in them together again, where they stand between braces. There the scanner
+// takes every colon for the end of a key, so that {prefixes: [2001:db8::/64]} would have a mapping in its list. YAML
+// (1.2.2, 7.3.3) wants a space, a bracket or a comma behind a plain key's colon.
 func joinColons(tokens token.Tokens) token.Tokens {
 	depth := 0
 	joined := tokens[:0]
@@ -42,7 +42,7 @@ func joinColons(tokens token.Tokens) token.Tokens {
 	return link(joined)
 }
 
-// link tells tokens who stands beside them.
+// link tells the tokens what stands beside them.
 func link(tokens token.Tokens) token.Tokens {
 	for i, t := range tokens {
 		t.Prev, t.Next = nil, nil
@@ -53,8 +53,8 @@ func link(tokens token.Tokens) token.Tokens {
 	return tokens
 }
 
-// fillNulls writes out the nothing behind keys and dashes. The parser would put it in by itself, moving all the tokens
-// behind it each time, which takes minutes for a large file.
+// fillNulls writes out the nothing that may stand behind keys and dashes. The parser would put it in by itself, but
+// moves all the tokens behind it each time, which takes minutes for a large file.
 func fillNulls(tokens token.Tokens) token.Tokens {
 	filled := make(token.Tokens, 0, len(tokens))
 	depth := 0
