@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The part of the kernel's BPF interface that all of our programs use, written down here so that the compiled objects
- * depend on no header of the machine that they are built on, which may be older than what they use. Numbers and
- * layouts: linux/bpf.h, linux/pkt_cls.h.
+ * The part of the kernel's BPF interface that all of our programs use. It is written down here so that the compiled
+ * objects do not depend on the headers of the machine that they are built on: these may be older than what the programs
+ * use. Numbers and layouts: linux/bpf.h, linux/pkt_cls.h.
  */
 #ifndef POLYPLANE_KERNEL_H
 #define POLYPLANE_KERNEL_H
@@ -24,8 +24,8 @@ typedef _Bool bool;
 
 /*
  * OPAQUE hides from the compiler what it knows of a variable. What is masked or compared after it is masked or compared
- * in the one register that is used then. The verifier needs that: the one of Linux 6.1 does not see that two registers
- * are copies, learns nothing from "is not 0", and forgets everything about the result of an "or" of two variables.
+ * in the one register that is used then. The verifier needs that. Linux 6.1's does not see that two registers are
+ * copies, learns nothing from "is not 0", and forgets everything about the result of an "or" of two variables.
  */
 #define OPAQUE(variable) asm volatile("" : "+r"(variable))
 
@@ -131,7 +131,7 @@ struct fib_lookup {
 	__u16 source_port;
 	__u16 destination_port;
 	__u16 length; /* of the IP packet, in the host's order */
-	__u32 ifindex; /* asked: of the device that it is as if it came from; answered: of the one that it goes to */
+	__u32 ifindex; /* asked: the device that the packet seems to come from; answered: the device that it goes to */
 	__u32 tos;
 	__u32 source[4];
 	__u32 destination[4];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * One stream without a pace, to destinations in a row: the same frames as source's, in a quarter of the instructions.
- * Whatever differs from stream to stream and not from frame to frame is a constant of the program, so that the verifier
- * drops the code of all other cases. What stays the same for up to 256 frames – the time, the upper three bytes of the
- * sequence number, and their sums – is put together once a turn, in which the clock is read and the end looked for. Of
- * a frame's sums only the addend that is its own is folded in.
+ * Whatever differs from stream to stream, and not from frame to frame, is a constant of the program, so that the
+ * verifier drops the code of all other cases. What stays the same for up to 256 frames (the time, the upper three bytes
+ * of the sequence number, and their sums) is put together once a turn. Then the clock is read, too, and the end looked
+ * for. Of a frame's sums only the addend that is its own is folded in.
  */
 #ifndef POLYPLANE_MEASURE_SPRINT_H
 #define POLYPLANE_MEASURE_SPRINT_H

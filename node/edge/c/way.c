@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The way between the outlet and the machine's uplink. The outlet is the network namespace in which internet edges'
- * packets get the machine's address. At the tc hook, what leaves goes to the uplink's device, and what comes for the
- * outlet is taken from it. So the machine's own stack, its forwarding and its firewall have no part in it, and are not
- * changed for it.
+ * The way between the outlet and the machine's uplink. The outlet is the network namespace in which packets of internet
+ * edges get the machine's address. At the tc hook, what leaves goes to the uplink's device, and what comes for the
+ * outlet is taken from it. So the machine's own stack, its forwarding and its firewall have no part in it, and need no
+ * change.
  */
 #include "../../../linux/bpf/kernel.h"
 
@@ -235,7 +235,10 @@ INLINE int said6(struct __sk_buff *skb, const struct way *w, __u32 at)
 	return !bpf_skb_load_bytes(skb, at, &p, sizeof(p)) && ours(w, ip.next, p.from);
 }
 
-/* remember notes that a datagram is for the outlet, since its first fragment was; the others do not name a port. */
+/*
+ * remember notes that a datagram is for the outlet because its first fragment was. The other fragments do not name a
+ * port.
+ */
 INLINE void remember(struct datagram *d)
 {
 	__u32 one = 1;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Whose packets the kernel is working on. The kernel does most of its work for packets in soft interrupts, which it
- * charges to nobody, or to whoever happened to run. So a timer looks a few thousand times a second what a processor is
- * doing, and charges the namespace of the device that the packet in hand is on.
- *
- * All of this is attached for a small part of the time only: what a packet costs more meanwhile does not matter.
+ * Tells whose packets the kernel is working on. The kernel does most of its work for packets in soft interrupts, which
+ * it charges to nobody, or to whoever happened to run. So a timer looks, a few thousand times a second, what a
+ * processor is doing, and charges the namespace of the device that the packet in hand is on. All of this is attached
+ * for a small part of the time only: that packets cost more meanwhile does not matter.
  */
 #include "../../../linux/bpf/kernel.h"
 
-/* What is read of the kernel's own structures; where the members are on the running kernel, its BTF tells. */
+/*
+ * The part of the kernel's own structures that is read. Where the members are on the running kernel follows from its
+ * BTF.
+ */
 #define KERNEL __attribute__((preserve_access_index))
 struct ns_common { __u32 inum; } KERNEL;
 struct net { struct ns_common ns; } KERNEL;
@@ -62,9 +64,9 @@ struct {
 } charges SEC(".maps");
 
 /*
- * A namespace's inode → packets that began or ended there: sent by a process, sent by an XDP program that a process
- * runs, or taken by a TCP connection, which answers in soft interrupts. All other packets come from these; what is
- * handed round comes from none.
+ * A namespace's inode → packets that began or ended there. They were sent by a process, or by an XDP program that a
+ * process runs, or were taken by a TCP connection, which answers in soft interrupts. All other packets come from these.
+ * Packets that only go round come from none.
  */
 struct {
 	NUMBER(type, MAP_PERCPU_HASH);

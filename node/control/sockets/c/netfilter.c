@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What an element may ask of netfilter by netlink. Of some of its parts each object is memory that the kernel charges
- * to nobody, that nothing bounds, and that no packet has to come for: 65,536 groups of the log take 256 KiB each with
- * one packet. A filter of system calls sees no netlink message. This program runs at each message that any process
+ * What an element may ask of netfilter by netlink. In some parts of netfilter each object is memory that the kernel
+ * charges to nobody, that nothing bounds, and that does not need packets: 65,536 groups of the log take 256 KiB each
+ * with one packet. A filter of system calls sees no netlink message. This program runs at each message that any process
  * sends (the security module's hook netlink_send, Documentation/bpf/prog_lsm.rst), on the kernel's own copy of it. An
  * element is known as in sockets.c.
  */
@@ -10,7 +10,7 @@
 
 #define RELOCATED __attribute__((preserve_access_index))
 
-/* Of the kernel's types, what is used; where it lies is looked up when the program is loaded (BTF). */
+/* The part of the kernel's types that is used. Where its members lie is looked up when the program is loaded (BTF). */
 struct net {
 	__u64 net_cookie;
 } RELOCATED;
@@ -72,7 +72,7 @@ struct {
 	TYPE(value, struct allowance);
 } limits SEC(".maps");
 
-/* How many messages to netfilter the program has seen, of anybody: so it is known whether the kernel runs it. */
+/* How many messages to netfilter the program has seen, whoever sent them. This shows whether the kernel runs it. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(max_entries, 1);

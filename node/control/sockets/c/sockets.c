@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * What an element's sockets may take of memory that the kernel charges to nobody: the rings of packet sockets, and
- * compiled packet filters. The program runs at each setsockopt of the machine and lets go at once of all that is none
- * of its business. An element is known by the cookie of its network namespace, in which its processes have to stay.
+ * compiled packet filters. The program runs at each setsockopt of the machine, and at once leaves alone everything that
+ * does not concern it. An element is known by the cookie of its network namespace, in which its processes have to stay.
  */
 #include "../../../../linux/bpf/kernel.h"
 
@@ -28,8 +28,8 @@ enum {
 	FAMILY_PACKET = 17, /* AF_PACKET */
 	LONGEST = 64,       /* more bytes than any of these values has */
 	/*
-	 * So many instructions have the filters that routing software, ping and DHCP clients put on each of their sockets:
-	 * they are not counted.
+	 * The filters that routing software, ping and DHCP clients put on each of their sockets have up to so many
+	 * instructions. They are not counted.
 	 */
 	SMALL = 32,
 };
@@ -55,8 +55,8 @@ static __u64 (*const bpf_get_netns_cookie)(void *ctx) = (void *)122;
 static int (*const bpf_set_retval)(int result) = (void *)187;
 
 /*
- * What an element may have, and has given back: written by the agent only. The agent may see more than was given (see
- * Settle): then less than nothing was given back, and the differences are still right.
+ * What an element may have, and what it has given back. Only the agent writes this. The agent may see more than was
+ * given (see Settle). Then less than nothing was given back, and the differences are still right.
  */
 struct allowance {
 	__u64 rings;          /* bytes */
@@ -65,7 +65,7 @@ struct allowance {
 	__u64 filters_back;
 };
 
-/* What it was ever given, and how often it was given nothing: written by the program only. */
+/* What the element was ever given, and how often it was refused. Only the program writes this. */
 struct account {
 	__u64 rings;
 	__u64 filters;
@@ -105,8 +105,8 @@ INLINE int refuse(__u64 *count)
 }
 
 /*
- * room is what a ring takes. The kernel has each of its blocks in pages that lie together, of which it takes a power of
- * two: a block of 5 pages keeps 8 from others (alloc_pg_vec).
+ * room is what a ring takes. The kernel has each of its blocks in pages that lie together, and takes a power of two of
+ * them: a block of 5 pages keeps 8 from others (alloc_pg_vec).
  */
 INLINE __u64 room(__u32 block, __u32 blocks)
 {
@@ -120,7 +120,7 @@ INLINE __u64 room(__u32 block, __u32 blocks)
 	return (most + 1) * blocks;
 }
 
-/* ask lets the kernel go on with the value as it was looked at, which nobody can change meanwhile. */
+/* ask lets the kernel go on with the value that was looked at, which nobody can change meanwhile. */
 INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 {
 	__u64 cookie = bpf_get_netns_cookie(ctx);
@@ -129,19 +129,27 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 	__u32 zero = 0;
 	__u64 *n = bpf_map_lookup_elem(&asked, &zero);
 	if (!l || !t || !n)
-		/* No element of ours, but perhaps of an instance whose program runs behind this one: the length stays */
+		/*
+		 * This is no element of ours, but it may be one of an instance whose program runs behind this one: the
+		 * length stays
+		 */
 		return 1;
-	/* Of more than a page the kernel would take what the caller has in memory by then, not what was looked at. */
+	/*
+	 * Of more than a page the kernel would take what the caller has in memory by then, and not what was looked at.
+	 */
 	if (ctx->length > LONGEST || (ctx->length <= 0 && (rings || filters))) {
 		bpf_set_retval(-INVALID);
 		return 0;
 	}
 	if (!rings && !filters)
-		/* Nothing, or little: but this very value, or another thread makes it more before the kernel reads it */
+		/*
+		 * This takes nothing, or little. The kernel gets this very value: else another thread could raise it
+		 * before the kernel reads it
+		 */
 		return 1;
 	__sync_fetch_and_add(n, 1);
 	if (rings) {
-		/* More than any machine has would make the sum wrap around. */
+		/* More than any machine has: it would make the sum wrap around. */
 		if (rings > (1ULL << 48))
 			return refuse(&t->rings_refused);
 		__u64 had = __sync_fetch_and_add(&t->rings, rings);
@@ -151,7 +159,10 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 		}
 	}
 	if (filters) {
-		/* Packet sockets can be counted, and so it is known when their filters are gone; others need no large ones. */
+		/*
+		 * Packet sockets can be counted, so it is known when their filters are gone. Other sockets need no
+		 * large filters.
+		 */
 		if (ctx->sk->family != FAMILY_PACKET)
 			return refuse(&t->filters_refused);
 		__u64 had = __sync_fetch_and_add(&t->filters, 1);
@@ -163,7 +174,7 @@ INLINE int ask(struct sockopt *ctx, __u64 rings, __u64 filters)
 	return 1;
 }
 
-/* refuse_elements refuses an option to elements; others' the kernel may read where the caller has it. */
+/* refuse_elements refuses an option to elements. From others the kernel may read the value where the caller has it. */
 INLINE int refuse_elements(struct sockopt *ctx, int error)
 {
 	__u64 cookie = bpf_get_netns_cookie(ctx);
@@ -185,22 +196,25 @@ SEC("cgroup/setsockopt") int set_option(struct sockopt *ctx)
 	void *value = (void *)ctx->value, *end = (void *)ctx->value_end;
 
 	/*
-	 * What is sent without a copy holds pages for as long as somebody does not take it, and a page of a ring all of its
-	 * block, four megabytes, when the ring is gone and counted no more. (vmsplice would do the same, which a filter of
-	 * system calls refuses.)
+	 * What is sent without a copy keeps its pages for as long as somebody does not take it. A page of a ring keeps
+	 * all of its block, four megabytes, even when the ring is gone and counted no more. (vmsplice would do the
+	 * same; a filter of system calls refuses that.)
 	 */
 	if (level == LEVEL_SOCKET && name == ZERO_COPY)
 		return refuse_elements(ctx, NO_OPTION);
 	/* The machine has room for 4,096 flow labels, of all namespaces together. */
 	if (level == LEVEL_IP6 && name == FLOW_LABEL)
 		return refuse_elements(ctx, NOT_PERMITTED);
-	/* Each number makes a table of multicast routes, charged to nobody, that is there until the namespace goes. */
+	/*
+	 * Each number makes a table of multicast routes. It is charged to nobody, and is there until the namespace
+	 * goes.
+	 */
 	if ((level == LEVEL_IP || level == LEVEL_IP6) && name == MULTICAST_TABLE)
 		return refuse_elements(ctx, NOT_PERMITTED);
 	/*
-	 * A policy of IPsec for one socket: memory that is charged to nobody, and a way to policies for who may not speak
-	 * to that part of the kernel. A filter of system calls cannot refuse it: it sees 64 bits of a number of which the
-	 * kernel takes 32.
+	 * A policy of IPsec for one socket is memory that is charged to nobody. It also gives policies to those who may
+	 * not speak to that part of the kernel. A filter of system calls cannot refuse it: the filter sees 64 bits of a
+	 * number of which the kernel takes 32.
 	 */
 	if ((level == LEVEL_IP && (name == IPSEC_POLICY || name == IPSEC_POLICY + 1)) ||
 	    (level == LEVEL_IP6 && (name == IPSEC_POLICY6 || name == IPSEC_POLICY6 + 1)))

@@ -151,8 +151,9 @@ INLINE __u32 fib_search4(__u32 unit, __u32 order, __u32 a)
 }
 
 /*
- * fib_look4 is the number of the next hop that the table has for an address; 0 without a route. In the moment in which
- * a trie's default route changes, who meets no other is punted: a second search would cost the verifier as much again.
+ * fib_look4 is the number of the next hop that the table has for an address, and 0 without a route. While a trie's
+ * default route changes, a search that meets no other route is punted: a second search would cost the verifier as much
+ * again.
  */
 INLINE __u32 fib_look4(__u32 table, __u32 a)
 {
@@ -230,8 +231,8 @@ INLINE __u32 fib_look6(__u32 table, __u64 hi, __u64 lo)
 }
 
 /*
- * The same as functions, which the verifier looks at once instead of once a call: a call costs some nanoseconds, and
- * what loops over routers would be too much for it otherwise.
+ * The same as functions. The verifier looks at a function once, and not once a call, so that loops over routers are not
+ * too much for it. A call costs some nanoseconds.
  */
 __attribute__((noinline)) __u32 fib_find4(__u32 table, __u32 a)
 {
@@ -243,7 +244,7 @@ __attribute__((noinline)) __u32 fib_find6(__u32 table, __u64 hi, __u64 lo)
 	return fib_look6(table, hi, lo);
 }
 
-/* A next hop's words, of one moment. */
+/* A next hop's words, all of one moment. */
 struct hop {
 	__u32 kind;
 	__u32 port;

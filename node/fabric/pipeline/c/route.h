@@ -77,8 +77,7 @@ struct packet {
 };
 
 /*
- * The packet that a run has at hand; with it, a stack would be too small. Runs do not interrupt each other: all are
- * softirqs.
+ * The packet that a run has at hand. It is too large for the stack. Runs do not interrupt each other: all are softirqs.
  */
 struct {
 	NUMBER(type, MAP_PERCPU_ARRAY);
@@ -114,7 +113,7 @@ INLINE int has_ports(__u32 protocol)
 	return protocol == TRANSPORT_TCP || protocol == TRANSPORT_UDP || protocol == TRANSPORT_SCTP;
 }
 
-/* These addresses hosts use among themselves or not at all: 0/8, 127/8, and all from 224.0.0.0 on. */
+/* Hosts use these addresses among themselves or not at all: 0/8, 127/8, and all from 224.0.0.0 on. */
 INLINE int special4(__u32 a)
 {
 	return a >> 24 == 0 || a >> 24 == 127 || a >> 29 == 7;
@@ -320,9 +319,9 @@ __attribute__((noinline)) __u32 route(struct packet *p, __u32 slot)
 }
 
 /*
- * exceptional tells whether a punt is of a packet that the router answers or drops rather than forwards, or takes in
- * hand as no router should have to for many: these are metered (RFC 6192 calls them exceptions). What is for the router
- * itself – its own addresses, multicast, ARP – never is, nor what it forwards in the tables' place.
+ * exceptional tells whether a punt is of a packet that the router answers or drops rather than forwards, or that it has
+ * to handle as no router should do often. These are metered (RFC 6192 calls them exceptions). Never metered are packets
+ * for the router itself (its own addresses, multicast, ARP), and those that it forwards because the tables do not.
  */
 INLINE int exceptional(const struct packet *p, const struct port *at, __u32 reason)
 {

@@ -93,7 +93,7 @@ struct identity {
 	__u8 name[192];
 };
 
-/* rx is what came from the element, tx what went to it. Bytes are those of Ethernet frames (load_of in stages.h). */
+/* rx is what came from the element, tx what went to it. Bytes are those of Ethernet frames (load_of in ports.h). */
 struct traffic_count {
 	__u64 rx_packets;
 	__u64 rx_bytes;
@@ -371,9 +371,9 @@ struct {
 } devices SEC(".maps");
 
 /*
- * What the programs remember of look-ups in devices (place: the index's lower bits) and in edges (place: the lower bits
- * of index and VLAN, half the table further), since an array costs less than a hash. What is found there counts only if
- * the port in that slot really has that index, or that edge. So nobody needs to keep it right.
+ * What the programs remember of look-ups. For devices the place is the index's lower bits. For edges it is the lower
+ * bits of index and VLAN, half the table further. An array costs less than a hash. What is found there counts only if
+ * the port in that slot really has that index, or that edge, so nobody needs to keep the table right.
  */
 enum {
 	RECENT = 4096,
@@ -442,8 +442,8 @@ struct {
 } edges SEC(".maps");
 
 /*
- * A device whose driver's hook has our program, by its index. From that hook frames go only to such devices: one that
- * was not made ready for it may lose them without an error.
+ * A device whose driver's hook has our program, by its index. From that hook frames go only to such devices, since one
+ * that was not made ready may lose them without an error.
  */
 struct driver {
 	__u64 mac;      /* as struct port's; tunnels' frames are addressed to it */

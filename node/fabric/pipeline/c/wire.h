@@ -123,7 +123,7 @@ INLINE __u32 edge_slot(struct xdp_md *x, __u32 ifindex, struct load *l, __u32 *o
 		*offset = VLAN_BYTES;
 		l->bytes -= VLAN_BYTES;
 	}
-	place = (ifindex + key.vlan + RECENT / 2) & (RECENT - 1); /* far from where its neighbours' are as devices */
+	place = (ifindex + key.vlan + RECENT / 2) & (RECENT - 1); /* where edges stand in the table: far from devices */
 	known = bpf_map_lookup_elem(&recent, &place);
 	if (known && is_edge(*known, &key))
 		return *known;
@@ -161,8 +161,8 @@ INLINE int has_driver(__u32 ifindex, __u32 flag)
 }
 
 /*
- * tunnel_way asks the node's routes for the way to the peer. It is asked as if the packet came from the tunnel device:
- * of a device that forwards nothing the kernel tells none.
+ * tunnel_way asks the node's routes for the way to the peer. It asks as if the packet came from the tunnel device,
+ * since the kernel names no way for a device that forwards nothing.
  */
 INLINE int tunnel_way(struct xdp_md *x, const struct packet *p, __u32 bytes, __u64 link, struct outlet *o)
 {
@@ -184,13 +184,13 @@ INLINE int tunnel_way(struct xdp_md *x, const struct packet *p, __u32 bytes, __u
 	o->way.destination[0] = be32(far->address[0]);
 	if (bpf_fib_lookup(x, &o->way, sizeof(o->way), 0))
 		return 0;
-	o->way.destination[0] = be32(far->address[0]); /* the kernel has put the router on the way to it there */
+	o->way.destination[0] = be32(far->address[0]); /* the kernel has put the next router in its place */
 	o->ifindex = o->way.ifindex;
 	o->room = OUTER_BYTES;
 	return has_driver(o->ifindex, DRIVER_TUNNELS);
 }
 
-/* outlet tells where a packet leaves this node; 0 if that is nothing for this hook. */
+/* outlet tells where a packet leaves this node. It returns 0 if this hook cannot send it there. */
 INLINE int outlet(struct xdp_md *x, const struct packet *p, struct load l, struct outlet *o)
 {
 	__u32 owner = p->owner, mtu = l.bytes - ETHERNET_BYTES;
@@ -206,14 +206,14 @@ INLINE int outlet(struct xdp_md *x, const struct packet *p, struct load l, struc
 		return tunnel_way(x, p, l.bytes, link, o);
 	if (p->protocol == TRANSPORT_UDP ? !p->ports || (p->ports & 0xffff) == tunnel_port() :
 	    p->ipv6 && p->protocol != TRANSPORT_TCP && p->protocol != TRANSPORT_ICMPV6)
-		return 0; /* the tc hook looks whether it is for a node's tunnels */
+		return 0; /* the tc hook checks that it is not for a node's tunnels */
 	o->ifindex = link_target(link);
 	o->room = o->label ? VLAN_BYTES : 0;
 	return link_kind(link) == LINK_EDGE && has_driver(o->ifindex, DRIVER_EDGES) &&
 	       !bpf_check_mtu(x, o->ifindex, &mtu, 0, 0);
 }
 
-/* write_tunnel writes what a tunnel has in front of a frame, as the kernel's device does on the tc hook. */
+/* write_tunnel writes what a tunnel puts in front of a frame, as the kernel's device does for the tc hook. */
 INLINE void write_tunnel(const struct outlet *o, struct ethernet_header *e, __u32 bytes, __u32 port)
 {
 	struct ipv4_header *ip = (void *)(e + 1);
@@ -245,8 +245,9 @@ INLINE void write_tunnel(const struct outlet *o, struct ethernet_header *e, __u3
 }
 
 /*
- * rewrite makes the buffer, in which offset bytes are in front of the frame, what leaves by the outlet, with so much
- * room in front; without, the outlet does not matter. Below 0: the buffer is unchanged; above: it is spoilt.
+ * rewrite turns the buffer, in which offset bytes are in front of the frame, into what leaves by the outlet, with this
+ * much room in front. Without room the outlet does not matter. It returns less than 0 if the buffer is unchanged, and
+ * more than 0 if it is spoilt.
  */
 INLINE int rewrite(struct xdp_md *x, const struct packet *p, struct load l, const struct outlet *o, __u32 room,
 		   __u32 offset)

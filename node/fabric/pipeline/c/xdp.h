@@ -9,7 +9,7 @@
 
 #include "wire.h"
 
-/* plain tells whether a port needs nothing but output here; only the tc hook makes captures and loss. */
+/* plain tells whether a port needs nothing here but output. Captures and loss are left to the tc hook. */
 INLINE int plain(const struct port *p)
 {
 	return p->ifindex && !(p->flags & (PORT_DOWN | PORT_QUEUE | PORT_TC | PORT_RATED | PORT_CUT | PORT_PACED)) &&
@@ -92,8 +92,8 @@ INLINE void count_way(const struct packet *p, struct load l)
 }
 
 /*
- * finish sends a packet that has found its way. payer is the slot whose network's meter it counts against, 0 if none.
- * It is metered only here, since what goes on to the tc hook is metered there.
+ * finish sends a packet that has found its way. payer is the slot whose network's meter it counts against, 0 if there
+ * is none. Only here is it metered, since what goes on to the tc hook is metered there.
  */
 INLINE int finish(struct xdp_md *x, struct packet *p, struct load l, const struct outlet *o, __u32 room,
 		  __u32 offset, __u32 payer)
@@ -112,8 +112,8 @@ INLINE int finish(struct xdp_md *x, struct packet *p, struct load l, const struc
 }
 
 /*
- * go_out is finish for the packet at hand, off this node. A function: what tunnels and tags need is not for every run's
- * stack.
+ * go_out is finish for a packet that leaves this node. It is a function of its own, to keep the stack that tunnels and
+ * tags need out of all other runs.
  */
 __attribute__((noinline)) int go_out(struct xdp_md *x, __u32 bytes, __u32 offset, __u32 payer)
 {
@@ -130,8 +130,8 @@ __attribute__((noinline)) int go_out(struct xdp_md *x, __u32 bytes, __u32 offset
 }
 
 /*
- * forward takes a packet, which is parsed already, through the router that it enters at slot and through those behind
- * it. In front of its Ethernet header are offset bytes.
+ * forward takes a packet that is parsed already through the router that it enters at slot, and through those behind it.
+ * In front of its Ethernet header are offset bytes.
  */
 INLINE int forward(struct xdp_md *x, struct packet *p, struct load l, __u32 slot, const struct port *to,
 		   __u32 offset, __u32 payer)
