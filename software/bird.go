@@ -284,12 +284,10 @@ func birdOSPF(w *writer, el model.ResolvedElement) error {
 				w.line("\t\tinterface %q { stub; cost %d; };", p.device, cost(v.o))
 			case p.pointToPoint:
 				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };",
-					p.device, cost(v.o),
-					helloSeconds, deadSeconds, birdRetransmit)
+					p.device, cost(v.o), helloSeconds, p.deadSeconds(), birdRetransmit)
 			default:
 				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };",
-					p.device,
-					cost(v.o), helloSeconds, deadSeconds, deadSeconds, birdRetransmit)
+					p.device, cost(v.o), helloSeconds, p.deadSeconds(), p.deadSeconds(), birdRetransmit)
 			}
 		}
 		w.line("\t};")

@@ -14,7 +14,12 @@ import (
 const (
 	// OSPF and IS-IS. All times are in seconds.
 	helloSeconds = 1
-	deadSeconds  = 4
+	// Who says nothing for so long is dead: on a segment with a switch, where it is also the time after which a designated
+	// router is elected, and on a link between two routers. On such a link nothing but a daemon that hangs is found by it.
+	// With 4 s, 300 routers that started on a busy machine lost each other again and again, and each loss made all of
+	// them compute.
+	segmentDeadSeconds = 4
+	linkDeadSeconds    = 12
 	// FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early
 	retransmitSeconds = 1
 	// RIP's are a sixth and a twelfth of RFC 2453's (30, 180 and 120), so that a lab converges while somebody looks.
@@ -41,6 +46,14 @@ type port struct {
 	// stub says that the subnet is for end systems (hosts or a switch).
 	stub     bool
 	prefixes []netip.Prefix
+}
+
+// deadSeconds is after how long a neighbour that says nothing is dead.
+func (p port) deadSeconds() int {
+	if p.pointToPoint {
+		return linkDeadSeconds
+	}
+	return segmentDeadSeconds
 }
 
 // ports returns lo first (when it has addresses), then the interfaces in their order.

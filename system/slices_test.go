@@ -66,7 +66,7 @@ func TestSlicesOfTheFastPath(t *testing.T) {
 		return e.Fast.Refused
 	}
 	p.await("the flood to be refused", func() bool { return refused() > 1000 }, events)
-	sent, lost := f.run(6 * time.Second) // more than OSPF's dead interval
+	sent, lost := f.run(14 * time.Second) // more than OSPF's dead interval on a link
 	flood.Process.Signal(syscall.SIGTERM)
 	flood.Wait() //nolint:errcheck // it was ended
 	took := time.Since(began)
