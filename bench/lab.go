@@ -97,15 +97,25 @@ func newLab(ctx context.Context) (*lab, error) {
 	return l, nil
 }
 
+// retire has a plane let go of everything, in as many passes as it needs.
+func retire(ctx context.Context, p forward.Plane) error {
+	for {
+		ids, err := p.List(ctx)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		if err := p.Retire(ctx, ids); err != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func (l *lab) close() error {
 	ctx := context.WithoutCancel(l.ctx)
 	var errs []error
 	for _, p := range l.drivers.Planes {
-		if ids, err := p.List(ctx); err != nil {
-			errs = append(errs, err)
-		} else if err := p.Retire(ctx, ids); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, retire(ctx, p))
 		if c, ok := p.(interface{ Close() }); ok {
 			c.Close()
 		}

@@ -14,10 +14,10 @@ import (
 const (
 	// OSPF and IS-IS. All times are in seconds.
 	helloSeconds = 1
-	// Who says nothing for so long is dead: on a segment with a switch, where it is also the time after which a designated
-	// router is elected, and on a link between two routers. On such a link nothing but a daemon that hangs is found by it.
-	// With 4 s, 300 routers that started on a busy machine lost each other again and again, and each loss made all of
-	// them compute.
+	// Who says nothing for so long is dead: on a segment with a switch, where it is also the time after which a
+	// designated router is elected, and on a link between two routers. On such a link nothing but a daemon that hangs
+	// is found by it. With 4 s, 300 routers that started on a busy machine lost each other again and again, and each
+	// loss made all of them compute.
 	segmentDeadSeconds = 4
 	linkDeadSeconds    = 12
 	// FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early

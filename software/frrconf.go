@@ -13,9 +13,9 @@ const isisTag = "polyplane"
 
 // spfThrottle says when OSPF computes its paths anew, in milliseconds: 10 after a first change, then not within 200 of
 // the last computation. While changes go on, each further wait is 200 longer, up to 10,000. So a wait is at most about
-// the square root of 400 times as long as changes have gone on: 1.5 s after 6 s, 4 s after 45 s. Without this all routers
-// of a large network that starts would compute most of the time, and write each result to the kernel; on a busy machine
-// they would no longer have the time to say hello.
+// the square root of 400 times as long as changes have gone on: 1.5 s after 6 s, 4 s after 45 s. Without this all
+// routers of a large network that starts would compute most of the time, and write each result to the kernel; on a busy
+// machine they would no longer have the time to say hello.
 const spfThrottle = "10 200 10000"
 
 // frrConfig generates frr.conf, for FRR 8.4 to 10.

@@ -135,7 +135,8 @@ processes, or all, have ended already.
 The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := &lifecycle.Down{Dirs: instance.NewDirs(app.Instance), Purge: purge, Out: app.Out, Drivers: agent.Purge}
+			d := &lifecycle.Down{Dirs: instance.NewDirs(app.Instance), Purge: purge, Out: app.Out,
+				Drivers: agent.Purge, Rest: agent.PurgeRest}
 			return withStatus(d.Run(cmd.Context()))
 		},
 	}

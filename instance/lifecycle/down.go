@@ -28,6 +28,8 @@ type Down struct {
 	Out   io.Writer
 	// Drivers removes what drivers have in the kernel.
 	Drivers Purge
+	// Rest removes what of that can go only when all processes have ended and nothing is mounted any more.
+	Rest func(d instance.Dirs) error
 }
 
 // Purge removes what nodes' drivers have in the kernel, except what goes with the nodes' mounts and devices. Without a
@@ -63,11 +65,10 @@ func (d *Down) Run(context.Context) error {
 	if err := unmountBelow(d.Dirs.Data); err != nil {
 		return err
 	}
-	awaitDisks(d.Dirs.Data)
-	if err := sweepDevices(d.Dirs); err != nil {
+	if err := d.Rest(d.Dirs); err != nil {
 		return err
 	}
-	if err := sweepCgroups(d.Dirs); err != nil {
+	if err := sweepDevices(d.Dirs); err != nil {
 		return err
 	}
 	if err := d.handBack(); err != nil {
@@ -157,23 +158,6 @@ func unmountBelow(dir string) error {
 		err = fmt.Errorf("%s is still mounted", mounts[0])
 	}
 	return err
-}
-
-// awaitDisks waits until the kernel has let go of the elements' disks. They go a moment after the last process that
-// used them. If somebody else holds one, it does not wait for ever, and no harm is done.
-func awaitDisks(data string) {
-	for range 500 {
-		held := false
-		paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file") // the pattern is right
-		for _, path := range paths {
-			b, err := os.ReadFile(path)
-			held = held || err == nil && strings.HasPrefix(string(b), data+"/")
-		}
-		if !held {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }
 
 // mountsBelow lists the mount points below a directory, in the order they were mounted.
@@ -266,43 +250,4 @@ func sweepDevices(d instance.Dirs) error {
 		}
 	}
 	return nil
-}
-
-// sweepCgroups removes the instance's cgroups, in every hierarchy; their processes have ended.
-func sweepCgroups(d instance.Dirs) error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*/polyplane/" + d.Name)
-	if err != nil {
-		return err
-	}
-	for _, root := range append(roots, "/sys/fs/cgroup/polyplane/"+d.Name) {
-		var dirs []string
-		filepath.WalkDir(root, func(p string, e fs.DirEntry, err error) error { //nolint:errcheck // most do not exist
-			if err == nil && e.IsDir() {
-				dirs = append(dirs, p)
-			}
-			return nil
-		})
-		for _, p := range slices.Backward(dirs) {
-			if err := removeCgroup(p); err != nil {
-				return fmt.Errorf("remove the cgroup %s: %w", p, err)
-			}
-		}
-		os.Remove(filepath.Dir(root)) //nolint:errcheck // only if no other instance has any
-	}
-	return nil
-}
-
-// removeCgroup removes one cgroup. The kernel needs a moment after the last process has ended.
-func removeCgroup(path string) error {
-	var err error
-	for range 100 {
-		if err = unix.Rmdir(path); !errors.Is(err, unix.EBUSY) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if errors.Is(err, unix.ENOENT) {
-		return nil
-	}
-	return err
 }

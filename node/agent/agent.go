@@ -133,6 +133,7 @@ type Agent struct {
 	held      []model.HeldNetwork // why the agent does not follow the manager's latest desired state
 	plan      plan
 	removing  removing
+	retiring  []model.ID // elements that planes are still letting go of
 	meter     meter
 	usage     usages
 	noUplink  string                                // why internet edges lead nowhere, as it was last told

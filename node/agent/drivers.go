@@ -79,3 +79,9 @@ func Purge(d instance.Dirs, nodes ...string) error {
 	}
 	return errors.Join(failed...)
 }
+
+// PurgeRest removes what of the instance's drivers can go only when all processes have ended and nothing is mounted any
+// more.
+func PurgeRest(d instance.Dirs) error {
+	return netns.PurgeRest(d)
+}

@@ -331,6 +331,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 		return nil
 	}
 	var problems []string
+	a.retiring = nil
 	for name, plane := range a.Drivers.Planes {
 		found, err := plane.List(ctx)
 		if err == nil {
@@ -340,7 +341,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 				return a.plan.held[id.Network] || o != nil && (o.steering == nil || o.steering.Owner == name)
 			})
 			if len(found) > 0 {
-				err = plane.Retire(ctx, found)
+				err = a.retire(ctx, plane, found)
 			}
 		}
 		if err != nil {

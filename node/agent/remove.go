@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // removing are the elements that drivers are removing beside the loop, with the time when that began. If the agent dies
@@ -61,14 +63,29 @@ func (r removing) settle(surplus map[model.ID]bool) {
 	}
 }
 
-// networks are those of which something is being removed.
-func (r removing) networks() []string {
-	var names []string
-	for id := range r {
-		if !slices.Contains(names, id.Network) {
-			names = append(names, id.Network)
+// retire has a plane let go of elements. Those that it still lists afterwards need more time, and the next pass asks
+// again.
+func (a *Agent) retire(ctx context.Context, plane forward.Plane, ids []model.ID) error {
+	if err := plane.Retire(ctx, ids); err != nil {
+		return err
+	}
+	left, err := plane.List(ctx)
+	for _, id := range left {
+		if slices.Contains(ids, id) {
+			a.retiring = append(a.retiring, id)
 		}
 	}
-	slices.Sort(names)
-	return names
+	return err
+}
+
+// atWork are the networks of which something is being removed, sorted.
+func (a *Agent) atWork() []string {
+	names := map[string]bool{}
+	for id := range a.removing {
+		names[id.Network] = true
+	}
+	for _, id := range a.retiring {
+		names[id.Network] = true
+	}
+	return slices.Sorted(maps.Keys(names))
 }

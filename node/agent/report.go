@@ -134,7 +134,7 @@ func (a *Agent) report(ctx context.Context, outcomes map[model.ID]*outcome, prob
 	if a.complete {
 		report.Revision = a.desired.Revision
 	}
-	report.Held, report.AtWork = a.held, a.removing.networks()
+	report.Held, report.AtWork = a.held, a.atWork()
 	before := map[model.ID]model.ElementStatus{}
 	if a.reporter.last != nil {
 		for _, e := range a.reporter.last.Elements {

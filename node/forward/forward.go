@@ -64,7 +64,9 @@ type Plane interface {
 	Prepare(ctx context.Context, jobs []Job) []Prepared
 	// List tells for which elements the plane keeps something.
 	List(ctx context.Context) ([]model.ID, error)
-	// Retire lets go of what the plane keeps for elements. The agent calls it when nobody is steered there any more.
+	// Retire lets go of what the plane keeps for elements. The agent calls it when nobody is steered there any more,
+	// and again in later passes for those that the plane still lists. It does not wait: a plane that needs time for it
+	// has its Watch tell when the next pass is due.
 	Retire(ctx context.Context, ids []model.ID) error
 }
 
@@ -73,8 +75,9 @@ type Routed interface {
 	Routes(id model.ID) mirror.Source
 }
 
-// Watcher is a plane that needs time until its tables have what a control plane has. Watch calls changed when an
-// element for which Prepare said Waits is ready, or cannot be: the next Prepare tells which.
+// Watcher is a plane that needs time: until its tables have what a control plane has, or until it can let go of
+// something. Watch calls changed when an element for which Prepare said Waits is ready, or cannot be, and when Retire
+// has something to do again. The next pass finds out which.
 type Watcher interface {
 	Watch(ctx context.Context, changed func()) error
 }

@@ -67,22 +67,43 @@ func (k *Kernel) List(context.Context) ([]model.ID, error) {
 			all[id] = true
 		}
 	}
+	maps.DeleteFunc(k.p.parting, func(p parting, _ time.Time) bool {
+		return err == nil && p.way == k.way && !all[p.id]
+	})
 	return slices.Collect(maps.Keys(all)), err
 }
 
-// Retire removes companions.
+// parting is a companion that nobody hands packets to any more.
+type parting struct {
+	id  model.ID
+	way model.Forwarding
+}
+
+// Retire removes companions, each at the first call that comes leaveTime after the one that began it. Until then it
+// lists them, and it has whoever watches told when that time is over.
 func (k *Kernel) Retire(_ context.Context, ids []model.ID) error {
 	k.p.mu.Lock()
 	defer k.p.mu.Unlock()
 	var failed []error
+	began := false
 	for _, id := range ids {
-		failed = append(failed, k.p.leave(id, k.way))
+		if err := k.p.leave(id, k.way); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		this := parting{id, k.way}
+		if since, ok := k.p.parting[this]; !ok {
+			k.p.parting[this], began = time.Now(), true
+		} else if time.Since(since) >= leaveTime {
+			err := k.p.home.Remove(id, k.way)
+			if err == nil {
+				delete(k.p.parting, this)
+			}
+			failed = append(failed, err)
+		}
 	}
-	if len(ids) > 0 {
-		time.Sleep(leaveTime)
-	}
-	for _, id := range ids {
-		failed = append(failed, k.p.home.Remove(id, k.way))
+	if began {
+		time.AfterFunc(leaveTime, k.p.tell)
 	}
 	return errors.Join(failed...)
 }
@@ -114,6 +135,7 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding,
 	}
 	made := f == nil
 	if made {
+		delete(r.plane.parting, parting{r.id, way})
 		c, err := r.plane.home.Open(r.id, way)
 		if err != nil {
 			return r.without(used), err

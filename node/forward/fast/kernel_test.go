@@ -14,6 +14,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/forward/forwardtest"
 	"github.com/polyplane/polyplane/node/forward/guest"
 )
 
@@ -63,9 +64,7 @@ func (l *lab) pass(planes map[model.Forwarding]forward.Plane, ways map[string]mo
 		}
 		found = slices.DeleteFunc(found, func(id model.ID) bool { return ways[id.Element] == name })
 		if len(found) > 0 {
-			if err := plane.Retire(ctx, found); err != nil {
-				l.Fatal(err)
-			}
+			forwardtest.Retire(l, plane, found...)
 		}
 	}
 }
@@ -326,9 +325,7 @@ func TestKernelRestart(t *testing.T) {
 		if err != nil || len(list) != 2 && name == model.ForwardRouter {
 			t.Errorf("%s lists %v: %v", name, list, err)
 		}
-		if err := plane.Retire(ctx, list); err != nil {
-			t.Error(err)
-		}
+		forwardtest.Retire(t, plane, list...)
 	}
 	if left, err := filepath.Glob(filepath.Join(l.dirs.Companions(), "*", "*", "*")); err != nil || len(left) > 0 {
 		t.Errorf("%v are left: %v", left, err)

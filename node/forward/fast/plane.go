@@ -95,7 +95,7 @@ type Plane struct {
 	stop context.CancelFunc
 	wait sync.WaitGroup
 
-	awaited chan struct{} // has whoever watches told that more routers are in sync
+	awaited chan struct{} // has whoever watches told that the next pass has something to do
 
 	mu      sync.Mutex
 	pool    *fib.Pool // nil while there is no router, nor was just now
@@ -104,6 +104,7 @@ type Plane struct {
 	routers map[model.ID]*router
 	slices  map[string]*slice
 	home    *companion.Home // nil without planes of companions
+	parting map[parting]time.Time
 	// unsynced has true for each plane that has not yet said that all its routers are in sync. When none is left, what
 	// an earlier process left in the tables, and nothing replaced, is freed.
 	unsynced  map[model.Forwarding]bool
@@ -123,7 +124,7 @@ func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Pla
 		log = slog.Default()
 	}
 	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{},
-		slices:   map[string]*slice{},
+		slices: map[string]*slice{}, parting: map[parting]time.Time{},
 		unsynced: map[model.Forwarding]bool{model.ForwardXDP: true}, awaited: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p

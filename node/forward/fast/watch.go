@@ -54,11 +54,16 @@ func (p *Plane) unready(r *router, way model.Forwarding, synced []<-chan struct{
 			p.mu.Lock()
 			r.waiter = false
 			p.mu.Unlock()
-			select {
-			case p.awaited <- struct{}{}:
-			default: // it is told already
-			}
+			p.tell()
 		})
 	}
 	return true, nil
+}
+
+// tell has whoever watches ask for another pass.
+func (p *Plane) tell() {
+	select {
+	case p.awaited <- struct{}{}:
+	default: // it is told already
+	}
 }

@@ -5,6 +5,7 @@ package forwardtest
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/forward"
@@ -123,8 +124,29 @@ func (c *check) steer(to map[model.ID]forward.Steering) {
 func (c *check) retire(id model.ID) {
 	c.Helper()
 	c.steer(map[model.ID]forward.Steering{id: {}})
-	if err := c.p.Retire(c.Context(), []model.ID{id}); err != nil {
-		c.errorf("retire %s: %v", id, err)
+	Retire(c.T, c.p, id)
+}
+
+// Retire has a plane let go of elements in as many passes as it needs.
+func Retire(t testing.TB, p forward.Plane, ids ...model.ID) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if err := p.Retire(t.Context(), ids); err != nil {
+			t.Errorf("retire %v: %v", ids, err)
+			return
+		}
+		left, err := p.List(t.Context())
+		if err != nil {
+			t.Errorf("what is left of %v: %v", ids, err)
+			return
+		}
+		if !slices.ContainsFunc(left, func(id model.ID) bool { return slices.Contains(ids, id) }) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("of %v, %v are still listed", ids, left)
+			return
+		}
 	}
 }
 
