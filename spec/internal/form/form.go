@@ -76,7 +76,7 @@ type OSPF struct {
 	Off bool `yaml:"-"`
 	// The area, as a number or in dotted form; 0.0.0.0 when left out.
 	Area Area `yaml:"area"`
-	// The cost of each interface, 1 to 65535; the software's own when left out.
+	// The cost of each interface, 1 to 65535; 10 when left out.
 	Cost int `yaml:"cost"`
 	// What is announced beside the interfaces: connected, static, kernel, bgp, ospf, ospf6, isis, rip.
 	Redistribute Words `yaml:"redistribute"`
