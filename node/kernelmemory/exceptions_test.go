@@ -2,7 +2,6 @@ package kernelmemory
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -44,7 +43,7 @@ func TestExceptionsAreBounded(t *testing.T) {
 		name    string
 		n       int
 		prepare string
-		six     bool // IPv6, too
+		six     bool // IPv6 surely, too: the kernel forgets what it hears of a gateway that is no router, sooner or later
 		flush   string
 	}{
 		{"IPv4", 5000, lines(ownHops4, 5000) + "| ip -batch -", false, ""},
@@ -72,11 +71,8 @@ func TestExceptionsAreBounded(t *testing.T) {
 			has := unmovableSoon(t)
 			l.in(t, mean, narrow(c.n))
 			took := unmovableSoon(t) - has
-			ways := 2
-			if c.six {
-				ways = 4
-			}
-			if is := narrowed(); strings.Count(is, " mtu ") != ways {
+			is := narrowed()
+			if strings.Count(is, " mtu 1000") != 2 || c.six && strings.Count(is, " mtu 1300") != 2 {
 				t.Fatalf("it is not told of narrow ways: %s", is)
 			}
 			if c.flush != "" {
@@ -93,7 +89,7 @@ func TestExceptionsAreBounded(t *testing.T) {
 			if unreachable := <-sent; unreachable != "0" {
 				t.Errorf("%s packets had no route", unreachable)
 			}
-			if is := narrowed(); strings.Contains(is, " mtu ") {
+			if is = narrowed(); strings.Contains(is, " mtu ") {
 				t.Errorf("exceptions are left: %s", is)
 			}
 			if is := l.in(t, mean, state); is != routes {
@@ -193,8 +189,11 @@ func TestExceptionsInUseStay(t *testing.T) {
 			if len(l.verdicts) > 0 {
 				t.Errorf("told was %+v", <-l.verdicts)
 			}
-			if l.in(t, mean, "ip route get 10.1.0.5 | grep -c mtu; true") != strconv.Itoa(1) {
-				t.Error("the exception of a route is gone")
+			// The kernel itself forgets the oldest ones of a gateway that has many, in an order that differs at each boot
+			// (update_or_create_fnhe in net/ipv4/route.c).
+			last := fmt.Sprintf("10.1.%d.%d", c.messages>>8, c.messages&255)
+			if is := l.in(t, mean, "ip route get "+last); !strings.Contains(is, " mtu 1000") {
+				t.Errorf("the exception of a route is gone: %s", is)
 			}
 		})
 	}
