@@ -21,6 +21,20 @@ import (
 // try again by themselves, so a failure may go away.
 const failureGrace = 3 * time.Second
 
+// failing is since when something has been failed without a break.
+type failing struct{ since time.Time }
+
+// lasts notes whether something is failed now, and returns whether a wait gives up on it.
+func (f *failing) lasts(failed bool) bool {
+	switch {
+	case !failed:
+		f.since = time.Time{}
+	case f.since.IsZero():
+		f.since = time.Now()
+	}
+	return failed && time.Since(f.since) >= failureGrace
+}
+
 // shownChanges is how many lines of all plans together `apply` shows before it goes on. minChanges is how many it shows
 // of each.
 const (
@@ -438,7 +452,7 @@ func plural(n int, what string) string {
 func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions map[string]int64,
 	timeout time.Duration) error {
 	bar := c.newProgress("starting")
-	var failedSince time.Time
+	var failures failing
 	told := false
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		networks, err := cl.Networks(ctx)
@@ -478,14 +492,7 @@ func (c *CLI) await(ctx context.Context, cl Client, order []string, revisions ma
 			told = true
 			c.tellMute(ctx, cl, timeout)
 		}
-		if bad == 0 || settled < len(revisions) {
-			failedSince = time.Time{}
-			return false, nil
-		}
-		if failedSince.IsZero() {
-			failedSince = time.Now()
-		}
-		if time.Since(failedSince) < failureGrace {
+		if !failures.lasts(bad > 0 && settled == len(revisions)) {
 			return false, nil
 		}
 		return false, failed("%s", c.whyNotRunning(ctx, cl, order))

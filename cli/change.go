@@ -111,6 +111,7 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Action, revision int64,
 	timeout time.Duration) error {
 	last := model.PhasePending
+	var failures failing
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		nodes, err := cl.Nodes(ctx) // first: what is told of elements is not older then
 		if err != nil {
@@ -136,7 +137,7 @@ func awaitAction(ctx context.Context, cl Client, id model.ID, action model.Actio
 		if e.AtWork {
 			return false, nil
 		}
-		if e.Phase == model.PhaseFailed {
+		if failures.lasts(e.Phase == model.PhaseFailed) {
 			return false, failed("it has failed: %s", oneLine(e.Message))
 		}
 		return e.Phase == wanted(action), nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -76,6 +77,22 @@ func TestApplyTellsWhatFails(t *testing.T) {
 	r := runWith(t, f, duo, "apply", "-f", "-")
 	if r.code != ExitFailed || !strings.Contains(r.err, "duo/r1 has failed on n1: no disk space") {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// A failure that the agent's next try mends is none to whoever waits.
+func TestShortFailuresAreWaitedOut(t *testing.T) {
+	for _, command := range [][]string{{"restart", "lab/r1"}, {"set", "lab/r1", "cpu=0.7"}} {
+		f := lab()
+		f.trouble = 4
+		if r := run(t, f, command...); r.code != ExitOK || f.trouble != 0 {
+			t.Errorf("%v: %+v, %d more to come", command, r, f.trouble)
+		}
+		f = lab()
+		f.trouble = math.MaxInt
+		if r := run(t, f, command...); r.code != ExitFailed || !strings.Contains(r.err, "has failed: the next try") {
+			t.Errorf("%v, for ever: %+v", command, r)
+		}
 	}
 }
 

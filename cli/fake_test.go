@@ -42,6 +42,7 @@ type fake struct {
 	slow     int              // so many polls until an applied network runs
 	fails    bool             // an applied network fails
 	never    bool             // an applied network stays pending
+	trouble  int              // so many questions for elements until r1 has failed no more
 	mute     time.Time        // until then nothing is heard of an applied network's nodes
 
 	applied  []model.ApplyOptions // real ones, not dry runs
@@ -113,6 +114,10 @@ func (f *fake) Nodes(context.Context) ([]model.NodeStatus, error) {
 func (f *fake) Elements(_ context.Context, network string) ([]model.ElementView, error) {
 	var out []model.ElementView
 	for _, e := range f.dump.Elements {
+		if e.ID.Element == "r1" && f.trouble > 0 {
+			f.trouble--
+			e.Phase, e.Message = model.PhaseFailed, "the next try mends it"
+		}
 		if network == "" || e.ID.Network == network {
 			out = append(out, e)
 		}

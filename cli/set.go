@@ -135,6 +135,7 @@ func notTold(done string, n model.NodeStatus) error {
 func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.SetResult,
 	timeout time.Duration) error {
 	var late []string
+	var failures failing
 	err := poll(ctx, timeout, func(ctx context.Context) (bool, error) {
 		nodes, err := cl.Nodes(ctx)
 		if err != nil {
@@ -163,10 +164,11 @@ func awaitSet(ctx context.Context, cl Client, of ref, name string, result model.
 			late = []string{e.Node}
 			return false, nil
 		}
-		if e.Phase == model.PhaseFailed {
+		if failures.lasts(e.Phase == model.PhaseFailed) {
 			return false, failed("%s is set, and has failed: %s", name, oneLine(e.Message))
 		}
-		return true, nil
+		late = []string{e.Node}
+		return e.Phase != model.PhaseFailed, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &Error{Code: ExitTimeout,

@@ -377,6 +377,11 @@ func TestAttacksAreFound(t *testing.T) {
 		if !short[a.name] && os.Getenv("ATTACKS_FOUND") != "all" {
 			continue
 		}
+		// A table that `up` could not make larger, with the kernel's 1,024 entries, is full within milliseconds, which no
+		// rate shows. What others lose by that TestAttacks measures.
+		if a.name == fullTable && tableLimit(t) < 100_000 {
+			continue
+		}
 		name := fmt.Sprintf("mean%d", n)
 		limits := "neighbours: 4000000, connections: 4000000"
 		if n >= len(attacks) {

@@ -50,13 +50,14 @@ func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.
 		was, span = examined{}, usageEvery
 	}
 	grown := func(is, was int) float64 { return max(0, float64(is-was)) / max(span.Seconds(), 1) }
-	began := grown(is.Connections, was.Connections)
-	a.watcher.examined[id] = examined{is, at, began}
-	// An attacker that has filled the whole table within one look adds nothing by the next. So half of what was there
-	// counts for that one too.
-	began = max(began, was.began/2)
+	began, learnt := grown(is.Connections, was.Connections), grown(is.Neighbours, was.Neighbours)
+	a.watcher.examined[id] = examined{is, at, began, learnt}
+	// An attacker that has filled a whole table within one look adds nothing by the next. So a part of what was new
+	// counts for that one too: half of the connections, and so much of the neighbours that those of a large network,
+	// which somebody had before the first look, are no attack.
+	began, learnt = max(began, was.began/2), max(learnt, was.learnt/64)
 	return []watch.Value{{Signal: watch.Demand, Value: float64(is.Runnable)},
-		{Signal: watch.Neighbours, Value: grown(is.Neighbours, was.Neighbours),
+		{Signal: watch.Neighbours, Value: learnt,
 			Detail: fmt.Sprintf("%d of them now", is.Neighbours)},
 		{Signal: watch.Connections, Value: began, Detail: fmt.Sprintf("%d of them now", is.Connections)}}
 }
@@ -64,8 +65,9 @@ func (a *Agent) examine(ctx context.Context, id model.ID, at time.Time) []watch.
 // examined is what a closer look found, and when.
 type examined struct {
 	control.Examined
-	at    time.Time
-	began float64 // connections a second
+	at     time.Time
+	began  float64 // connections a second
+	learnt float64 // neighbours a second
 }
 
 // suspect tells of an attack, and does what the element's policy says. It returns whether the element was cut off.

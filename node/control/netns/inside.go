@@ -61,9 +61,6 @@ type hop struct {
 // fresh namespace there are only links. It has the kernel select routes by protocol. That needs two dumps where one of
 // all routes would do, and costs 20 µs more in a small element. But it saves seconds in an element whose routing
 // software has a million routes.
-//
-// The kernel picks the protocols' routes: two dumps where one of all routes would do cost 20 µs more in a small
-// element, and spare seconds in one whose routing software has a million routes.
 func inspect(c *linux.Rtnetlink, fresh bool, w *want, protocols []uint8) (*inside, error) {
 	links, err := readLinks(c)
 	if err != nil {
