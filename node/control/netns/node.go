@@ -1,6 +1,9 @@
 package netns
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/port"
@@ -12,17 +15,23 @@ type link struct {
 	raise bool // down because it is new or was taken down to be renamed, and not because somebody wants it down
 }
 
-// readLinks reads the devices of c's namespace, by name.
-func readLinks(c *linux.Rtnetlink) (map[string]*link, error) {
+// readLinks reads the devices of c's namespace, by name. Who makes and removes devices without end disturbs every
+// reading. That is no reason to give up where all wanted interfaces were read: what else was missed the next look
+// finds.
+func readLinks(c *linux.Rtnetlink, w *want) (map[string]*link, error) {
 	links, err := port.Links(c)
-	if err != nil {
+	if err != nil && !errors.Is(err, linux.ErrDumpInterrupted) {
 		return nil, err
 	}
 	named := make(map[string]*link, len(links))
 	for i := range links {
 		named[links[i].Name] = &link{Link: links[i]}
 	}
-	return named, nil
+	if err != nil && !(named["lo"] == nil || slices.ContainsFunc(w.interfaces,
+		func(i wantInterface) bool { return named[i.Pair.Name] == nil })) {
+		err = nil
+	}
+	return named, err
 }
 
 // findPorts reads the ports, and returns every device of the node by name.

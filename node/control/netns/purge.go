@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/instance"
+	"github.com/polyplane/polyplane/model"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,6 +37,15 @@ func Purge(dirs instance.NodeDirs) {
 	}
 	close(next)
 	wg.Wait()
+	namespaces, _ := filepath.Glob(dirs.Namespace(model.ID{Network: "*", Element: "*"}))
+	for _, path := range namespaces {
+		if namespace, err := os.Open(path); err == nil {
+			if hasManyBridges(namespace) {
+				removeBridges(namespace) //nolint:errcheck // said above
+			}
+			namespace.Close()
+		}
+	}
 }
 
 // PurgeRest removes what elements leave behind when their processes have ended and nothing of theirs is mounted: it

@@ -63,6 +63,9 @@ func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool
 			d.sockets.swept = false // its account is not known by its name
 		}
 	}
+	for _, id := range ids {
+		d.part(d.dirs.Namespace(id))
+	}
 	// The namespaces, by which List finds elements, go last, so that an interrupted removal is begun again.
 	for _, id := range ids {
 		control.Progress(ctx)

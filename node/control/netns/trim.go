@@ -138,7 +138,7 @@ func (d *Driver) trim(e *element, look tables) (trimmed []control.Trimmed, err e
 
 // trimNeighbours counts the neighbours that are not wanted, and removes them if there are more than most.
 func trimNeighbours(c *linux.Rtnetlink, w *want, most int) (int, error) {
-	links, err := readLinks(c)
+	links, err := readLinks(c, w)
 	if err != nil {
 		return 0, err
 	}
