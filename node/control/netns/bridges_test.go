@@ -27,11 +27,7 @@ func withDevices(t *testing.T, n *testNode, many int, kind string) model.ID {
 	for i := range many {
 		fmt.Fprintf(&lines, "link add z%d type %s\n", i, kind)
 	}
-	c := exec.Command("nsenter", "--net="+n.dirs.Namespace(mean), "ip", "-batch", "-")
-	c.Stdin = strings.NewReader(lines.String())
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	n.run(t, mean, "sh", "-c", "ip -batch - <<'END'\n"+lines.String()+"END")
 	return mean
 }
 

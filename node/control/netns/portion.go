@@ -20,7 +20,7 @@ const portionLeast = 16
 
 // removedAtOnce is how many elements are removed before the next look at who else is waiting. To release their ports
 // the kernel waits for its readers (RCU), once for all of them.
-const removedAtOnce = 96
+const removedAtOnce = 256
 
 // portion is the part of the elements to be made or removed that one call handles.
 type portion struct {

@@ -64,7 +64,10 @@ func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool
 		}
 	}
 	for _, id := range ids {
-		d.part(d.dirs.Namespace(id))
+		// Without a disk an element never had a process that could have made any device.
+		if _, err := os.Lstat(d.dirs.Disk(id)); err == nil {
+			d.part(d.dirs.Namespace(id))
+		}
 	}
 	// The namespaces, by which List finds elements, go last, so that an interrupted removal is begun again.
 	for _, id := range ids {
