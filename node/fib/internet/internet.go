@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -64,6 +65,11 @@ var (
 		{43, 6251}, {44, 89699}, {45, 9697}, {46, 18976}, {47, 19688}, {48, 471367}, {56, 150}, {64, 1149}, {112, 50},
 		{126, 200}, {127, 262}, {128, 786}}
 )
+
+// reserved are what no table of the Internet has (RFC 6890): hosts drop packets to some of these.
+var reserved = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16")}
 
 // Generate returns n4 and n6 different prefixes; the same arguments give the same prefixes. Their lengths are as
 // frequent as in a full table, and they lie as closely together, so that tables of them take about as much memory for
@@ -135,7 +141,7 @@ func generate(random *rand.Rand, n int, shares []share, draw func(length int) ne
 			}
 		}
 		p := netip.PrefixFrom(draw(length), length).Masked()
-		if !seen[p] {
+		if !seen[p] && !slices.ContainsFunc(reserved, p.Overlaps) {
 			seen[p] = true
 			list = append(list, p)
 		}
