@@ -44,7 +44,8 @@ const (
 
 func (c *CLI) planCommand() *cobra.Command {
 	var files fileFlags
-	var exitCode, overwrite bool
+	var exitCode bool
+	var options model.ApplyOptions
 	var o output
 	cmd := &cobra.Command{
 		Use:     "plan -f FILE|-|DIR",
@@ -65,7 +66,7 @@ func (c *CLI) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			planned, err := c.planAll(cmd.Context(), cl, networks, overwrite)
+			planned, err := c.planAll(cmd.Context(), cl, networks, options)
 			if err != nil {
 				return files.located(err)
 			}
@@ -97,13 +98,14 @@ func (c *CLI) planCommand() *cobra.Command {
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	o.addFlag(cmd, formatJSON, formatYAML)
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit with status 1 if there are changes")
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "plan as apply --overwrite would do")
+	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false, "plan as apply --overwrite would do")
 	return cmd
 }
 
 func (c *CLI) applyCommand() *cobra.Command {
 	var files fileFlags
-	wait, timeout, overwrite := true, 5*time.Minute, false
+	wait, timeout := true, 5*time.Minute
+	var options model.ApplyOptions
 	cmd := &cobra.Command{
 		Use:     "apply -f FILE|-|DIR",
 		Short:   "Make networks be as a file says",
@@ -115,6 +117,10 @@ changed: if one is refused, none is made or changed.
 What is no longer in the file is removed, or goes back to its default. What was assigned (addresses,
 nodes), stopped by hand or edited inside routers stays, and so does what was set (polyplane set) and
 the file does not name.
+
+An element that moves to another node starts anew there. What was written inside it does not move: its
+disk stays in the trash of the node where it was (polyplane trash). So apply refuses such a change unless
+--lose-files allows it, and plan has a note.
 
 apply shows the changes, makes them, and waits until everything runs; ^C ends only the waiting. It
 waits up to 10 seconds for agents of nodes that are just starting.`,
@@ -133,15 +139,17 @@ waits up to 10 seconds for agents of nodes that are just starting.`,
 			if err != nil {
 				return err
 			}
-			return files.located(c.apply(cmd.Context(), cl, networks, overwrite, wait, timeout))
+			return files.located(c.apply(cmd.Context(), cl, networks, options, wait, timeout))
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	files.addFlags(cmd, "the networks' `FILE` (- is standard input) or directory")
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until everything runs")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false,
+	cmd.Flags().BoolVar(&options.Overwrite, "overwrite", false,
 		"replace configuration that was edited inside elements by the file's")
+	cmd.Flags().BoolVar(&options.LoseFiles, "lose-files", false,
+		"let elements move to other nodes without what was written inside them")
 	return cmd
 }
 
@@ -223,13 +231,13 @@ func unheard(ctx context.Context, cl Client) []string {
 
 // planAll asks the instance what an apply of all networks together would do. It tells all refusals together.
 func (c *CLI) planAll(ctx context.Context, cl Client, networks []model.Network,
-	overwrite bool) ([]model.ApplyResult, error) {
+	options model.ApplyOptions) ([]model.ApplyResult, error) {
 	documents := make([]model.Document, len(networks))
 	for i, n := range networks {
 		documents[i].Network = n
 	}
-	planned, err := c.applyAll(ctx, cl, documents,
-		model.ApplyOptions{DryRun: true, Overwrite: overwrite, Owner: c.user()})
+	options.DryRun, options.Owner = true, c.user()
+	planned, err := c.applyAll(ctx, cl, documents, options)
 	return planned, wrap(ctx, cl, err, ref{})
 }
 
@@ -298,8 +306,8 @@ func (c *CLI) showDifference(result model.ApplyResult, most int) error {
 
 // apply shows what will change, changes it, and waits until everything runs. Where networks exist already it asks for a
 // plan first, so that the user sees the plan before it is carried out.
-func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, overwrite, wait bool,
-	timeout time.Duration) error {
+func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, options model.ApplyOptions,
+	wait bool, timeout time.Duration) error {
 	begin := c.Now()
 	direct, err := allNew(ctx, cl, networks)
 	if err != nil {
@@ -310,17 +318,17 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, ov
 		// New networks are refused or made as a whole, and everything about them is new. So a plan first would tell
 		// nothing more.
 		if planned, err = c.applyPlanned(ctx, cl, networks, make([]model.ApplyResult, len(networks)),
-			overwrite); err != nil {
+			options); err != nil {
 			return err
 		}
-	} else if planned, err = c.planAll(ctx, cl, networks, overwrite); err != nil {
+	} else if planned, err = c.planAll(ctx, cl, networks, options); err != nil {
 		return err
 	}
 	if err := c.showPlans(planned); err != nil {
 		return err
 	}
 	if !direct && anyChanged(planned) {
-		if planned, err = c.applyPlanned(ctx, cl, networks, planned, overwrite); err != nil {
+		if planned, err = c.applyPlanned(ctx, cl, networks, planned, options); err != nil {
 			return err
 		}
 	}
@@ -359,7 +367,8 @@ const replans = 5
 // shown is what is done, and nobody else's change in between is lost. If a network has moved on meanwhile, all are
 // planned again, the new plans are shown, and these are applied.
 func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Network, planned []model.ApplyResult,
-	overwrite bool) ([]model.ApplyResult, error) {
+	options model.ApplyOptions) ([]model.ApplyResult, error) {
+	options.Owner = c.user()
 	for left := replans; ; left-- {
 		documents := make([]model.Document, len(networks))
 		for i, n := range networks {
@@ -368,12 +377,12 @@ func (c *CLI) applyPlanned(ctx context.Context, cl Client, networks []model.Netw
 				documents[i].Base = planned[i].Before.Revision
 			}
 		}
-		results, err := c.applyAll(ctx, cl, documents, model.ApplyOptions{Overwrite: overwrite, Owner: c.user()})
+		results, err := c.applyAll(ctx, cl, documents, options)
 		var refusal *client.Error
 		if !errors.As(err, &refusal) || refusal.Status != http.StatusConflict || left == 0 {
 			return results, wrap(ctx, cl, err, ref{})
 		}
-		if planned, err = c.planAll(ctx, cl, networks, overwrite); err != nil {
+		if planned, err = c.planAll(ctx, cl, networks, options); err != nil {
 			return nil, err
 		}
 		what := networks[0].Name + " was"

@@ -16,7 +16,7 @@ import (
 )
 
 func (c *CLI) setCommand() *cobra.Command {
-	wait, timeout := true, 60*time.Second
+	wait, timeout, loseFiles := true, 60*time.Second, false
 	var o output
 	cmd := &cobra.Command{
 		Use:     "set NET[/ELEMENT|/LINK] KEY=VALUE…",
@@ -50,11 +50,14 @@ as that file says.`,
 			if err != nil {
 				return err
 			}
-			return c.set(cmd.Context(), cl, of, values, o, wait, timeout)
+			request := model.SetRequest{Object: of.element, Values: values, LoseFiles: loseFiles}
+			return c.set(cmd.Context(), cl, of, request, o, wait, timeout)
 		},
 		ValidArgsFunction: c.completeSet,
 	}
 	o.addFlag(cmd, formatJSON, formatYAML)
+	cmd.Flags().BoolVar(&loseFiles, "lose-files", false,
+		"let elements that move to another node for it lose what was written inside them")
 	cmd.Flags().BoolVar(&wait, "wait", wait, "wait until it is done")
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long")
 	return cmd
@@ -82,9 +85,9 @@ type setView struct {
 	Changes  plan.Changes `json:"changes,omitempty"`
 }
 
-func (c *CLI) set(ctx context.Context, cl Client, of ref, values []model.Assignment, o output, wait bool,
+func (c *CLI) set(ctx context.Context, cl Client, of ref, request model.SetRequest, o output, wait bool,
 	timeout time.Duration) error {
-	result, err := cl.Set(ctx, of.network, model.SetRequest{Object: of.element, Values: values})
+	result, err := cl.Set(ctx, of.network, request)
 	if client.IsNotFound(err) && of.element != "" {
 		if missing := lookUpObject(ctx, cl, of); missing != nil {
 			return missing

@@ -19,6 +19,9 @@ type ApplyOptions struct {
 	DryRun bool
 	// Overwrite replaces configuration that was edited inside elements by the document's.
 	Overwrite bool
+	// LoseFiles lets elements move to other nodes without what was written inside them. A dry run allows it as well,
+	// and has a note for it.
+	LoseFiles bool
 	// Base is the revision that the document was made from; the apply is refused when the network has moved on. Zero
 	// means any, BaseNew that there must be no such network.
 	Base int64
@@ -105,6 +108,8 @@ type SetRequest struct {
 	// Object is the element's or link's name; empty for the network itself.
 	Object string       `json:"object,omitempty"`
 	Values []Assignment `json:"values"`
+	// LoseFiles lets elements move to other nodes without what was written inside them.
+	LoseFiles bool `json:"loseFiles,omitempty"`
 }
 
 // SetResult is what became of it.

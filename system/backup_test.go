@@ -168,6 +168,43 @@ func TestRestoreKilled(t *testing.T) {
 
 // TestTrashOfADeletedNetwork gets a deleted network's files back: its file is applied again, the element stopped, its
 // disk taken out of the trash. What is deleted with --now leaves nothing.
+// TestTrashOfAMovedElement: an element moves without its files, but only where that is allowed, and even then they can
+// be had again.
+func TestTrashOfAMovedElement(t *testing.T) {
+	p := up(t, 2)
+	on := func(node string) string {
+		return file(t, "network: lab\nhosts:\n  h: {node: "+node+"}\n  k: {node: n1}\nlinks: [h -- k]\n")
+	}
+	p.run("apply", "-f", on("n1"))
+	p.run("exec", "lab/h", "--", "sh", "-c", "echo precious > /root/work")
+	if out := p.run("plan", "-f", on("n2")); !strings.Contains(out, "note: h (to n2) would move from node n1 without") {
+		t.Errorf("plan says\n%s", out)
+	}
+	if _, stderr, err := p.try("apply", "-f", on("n2")); err == nil || !strings.Contains(stderr, "only --lose-files allows") {
+		t.Errorf("moved: %v %s", err, stderr)
+	}
+	if got := p.run("exec", "lab/h", "--", "cat", "/root/work"); got != "precious\n" {
+		t.Errorf("after a refusal the file says %q", got)
+	}
+	p.run("apply", "-f", on("n2"), "--lose-files")
+	if out, _, err := p.try("exec", "lab/h", "--", "cat", "/root/work"); err == nil {
+		t.Errorf("the element has moved, and has a file: %q", out)
+	}
+	item := ""
+	for _, word := range strings.Fields(p.run("trash", "list")) {
+		if strings.HasPrefix(word, "lab/h@") {
+			item = word
+		}
+	}
+	p.run("apply", "-f", on("n1"), "--lose-files")
+	p.run("stop", "lab/h")
+	p.run("trash", "restore", item)
+	p.run("start", "lab/h")
+	if got := p.run("exec", "lab/h", "--", "cat", "/root/work"); got != "precious\n" {
+		t.Errorf("back from the trash the file says %q", got)
+	}
+}
+
 func TestTrashOfADeletedNetwork(t *testing.T) {
 	p := up(t, 1)
 	net := file(t, "network: lab\nrouters:\n  r: {software: bird, ospf: {}}\nhosts: {h: {}}\nlinks: [r -- h]\n")

@@ -213,6 +213,7 @@ func TestAdmissionIsPure(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := nodes(rapid.IntRange(1, 3).Draw(t, "nodes"))
 		s.Owner, s.Overwrite = rapid.Bool().Draw(t, "owner"), rapid.Bool().Draw(t, "overwrite")
+		s.LoseFiles = rapid.Bool().Draw(t, "lose files")
 		var old *Network
 		for i := range rapid.IntRange(0, 3).Draw(t, "networks") {
 			cpu := model.CPU(rapid.IntRange(10, 3000).Draw(t, "cpu"))

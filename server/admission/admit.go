@@ -60,6 +60,10 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 			return Network{}, err
 		}
 	}
+	// Last, since whoever allows it shall not learn of something else then.
+	if problems := s.checkMoves(old, placed); len(problems) > 0 {
+		return Network{}, wrong(doc.Name, "would lose files, which only --lose-files allows", problems...)
+	}
 	return Network{next, *resolved}, nil
 }
 

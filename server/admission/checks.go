@@ -56,6 +56,44 @@ func (s *Situation) checkRefusing(old *Network, network string, placed map[strin
 	return nil
 }
 
+// mostMoves is how many elements that move are told.
+const mostMoves = 20
+
+// checkMoves tells which elements would move to another node and leave behind what was written inside them.
+func (s *Situation) checkMoves(old *Network, placed map[string]string) []error {
+	if s.LoseFiles {
+		return nil
+	}
+	var problems []error
+	moves := s.Moves(old, placed)
+	for i, name := range moves {
+		if i == mostMoves {
+			return append(problems, fmt.Errorf("and %d more", len(moves)-mostMoves))
+		}
+		problems = append(problems, model.Problem{About: model.AboutElement, Name: name,
+			Message: fmt.Sprintf("element %s would move from node %s to %s without what was written inside it",
+				name, old.on(name), placed[name])})
+	}
+	return problems
+}
+
+// Moves are the elements that leave files of their own on another node, by name. Those of a node that is gone are lost
+// anyway.
+func (s *Situation) Moves(old *Network, placed map[string]string) []string {
+	nodes := map[string]bool{}
+	for i := range s.Substrate.Nodes {
+		nodes[s.Substrate.Nodes[i].Name] = true
+	}
+	var moves []string
+	for name, e := range old.elements() {
+		if was := old.on(name); e.Kind != model.Switch && nodes[was] && placed[name] != "" && placed[name] != was {
+			moves = append(moves, name)
+		}
+	}
+	slices.Sort(moves)
+	return moves
+}
+
 func isSubset(wants, of []model.Want) bool {
 	return !slices.ContainsFunc(wants, func(w model.Want) bool { return !slices.Contains(of, w) })
 }

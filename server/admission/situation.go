@@ -49,6 +49,8 @@ type Situation struct {
 	Owner bool
 	// Overwrite has elements that keep a configuration of their own take the document's.
 	Overwrite bool
+	// LoseFiles lets elements move to other nodes without what was written inside them.
+	LoseFiles bool
 	Machine   Machine
 }
 

@@ -75,8 +75,8 @@ func (s *Server) quotas(ctx context.Context) []model.QuotaStatus {
 
 // applyOptions are the options of an apply. Users make networks in their own name. Only a document can name somebody
 // else, and the manager refuses such a document of an owner.
-func applyOptions(ctx context.Context, dryRun, overwrite bool, owner string) model.ApplyOptions {
-	o := model.ApplyOptions{DryRun: dryRun, Overwrite: overwrite, Owner: owner}
+func applyOptions(ctx context.Context, in *ApplyQuery) model.ApplyOptions {
+	o := model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, LoseFiles: in.LoseFiles, Owner: in.Owner}
 	c := callerOf(ctx)
 	if c.Name != "" {
 		o.Owner = c.Name

@@ -29,20 +29,24 @@ type OfNetwork struct {
 	Network string `query:"network" doc:"only this network's; all networks' when empty"`
 }
 
+// ApplyQuery says how documents are applied.
+type ApplyQuery struct {
+	DryRun    bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
+	Overwrite bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
+	LoseFiles bool   `query:"loseFiles" doc:"let elements move to other nodes without what was written inside them; a dry run has a note for each"`
+	Owner     string `query:"owner" doc:"who new networks belong to unless their documents say it"`
+}
+
 type applyInput struct {
 	NetworkPath
-	DryRun    bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
-	Overwrite bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the document's"`
-	Owner     string `query:"owner" doc:"who a new network belongs to unless its document says it"`
-	Base      int64  `query:"base" minimum:"-1" doc:"refuse unless the network is at this revision; 0 means any, -1 that there must be no such network"`
-	Body      model.Network
+	ApplyQuery
+	Base int64 `query:"base" minimum:"-1" doc:"refuse unless the network is at this revision; 0 means any, -1 that there must be no such network"`
+	Body model.Network
 }
 
 type applyAllInput struct {
-	DryRun    bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
-	Overwrite bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
-	Owner     string `query:"owner" doc:"who new networks belong to unless their documents say it"`
-	Body      []model.Document
+	ApplyQuery
+	Body []model.Document
 }
 
 type actInput struct {
@@ -99,7 +103,7 @@ func (s *Server) userRoutes(api huma.API) {
 					in.Body.Name, in.Network)))
 			}
 			r, err := s.networks.Apply(ctx, []model.Document{{Network: in.Body, Base: in.Base}},
-				applyOptions(ctx, in.DryRun, in.Overwrite, in.Owner))
+				applyOptions(ctx, &in.ApplyQuery))
 			if err != nil {
 				return nil, statusError(err)
 			}
@@ -109,7 +113,7 @@ func (s *Server) userRoutes(api huma.API) {
 		"Make several networks be like documents, all of them or none", "networks")
 	all.MaxBodyBytes = maxBodyOfSeveral
 	huma.Register(api, all, func(ctx context.Context, in *applyAllInput) (*body[[]model.ApplyResult], error) {
-		r, err := s.networks.Apply(ctx, in.Body, applyOptions(ctx, in.DryRun, in.Overwrite, in.Owner))
+		r, err := s.networks.Apply(ctx, in.Body, applyOptions(ctx, &in.ApplyQuery))
 		if err != nil {
 			return nil, statusError(err)
 		}

@@ -57,7 +57,9 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 		return nil, err
 	}
 	defer m.changing.Unlock()
-	admitted, err := m.situationOf(others, only != "", options.Overwrite).Together(networks, drafts)
+	situation := m.situationOf(others, only != "")
+	situation.Overwrite, situation.LoseFiles = options.Overwrite, options.LoseFiles || options.DryRun
+	admitted, err := situation.Together(networks, drafts)
 	if err != nil {
 		return nil, problemOf(err)
 	}
@@ -65,7 +67,8 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 	var changes []*change
 	for i, old := range situations {
 		next, resolved := admitted[i].Record, admitted[i].Resolved
-		results[i] = model.ApplyResult{Record: next, Changed: true, Notes: m.notes(old, resolved, options.Overwrite)}
+		results[i] = model.ApplyResult{Record: next, Changed: true,
+			Notes: m.notes(&situation, old, admitted[i], options)}
 		result := &results[i]
 		if old != nil {
 			before := old.record

@@ -277,7 +277,7 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 	if err != nil {
 		return problemOf(err)
 	}
-	next, resolved, err := m.workOut(drawn, others, false)
+	next, resolved, err := m.workOut(drawn, others, false, true)
 	if err != nil {
 		return err
 	}

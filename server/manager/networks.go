@@ -72,8 +72,8 @@ func (n *network) admitted() *admission.Network {
 
 // situationOf is what admission must know. owner tells that an owner asks, and not an administrator. The caller holds
 // changing.
-func (m *Manager) situationOf(others []model.Record, owner, overwrite bool) admission.Situation {
-	s := admission.Situation{Others: others, Owner: owner, Overwrite: overwrite, Machine: machine{m}}
+func (m *Manager) situationOf(others []model.Record, owner bool) admission.Situation {
+	s := admission.Situation{Others: others, Owner: owner, Machine: machine{m}}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	s.Substrate, s.Quotas, s.Restraints = m.substrate, m.quotas, m.restraints
@@ -82,8 +82,10 @@ func (m *Manager) situationOf(others []model.Record, owner, overwrite bool) admi
 }
 
 // workOut admits a network that was drawn, beside the others. The caller holds changing.
-func (m *Manager) workOut(d *admission.Draft, others []model.Record, owner bool) (model.Record, model.Resolved, error) {
-	s := m.situationOf(others, owner, false)
+func (m *Manager) workOut(d *admission.Draft, others []model.Record,
+	owner, loseFiles bool) (model.Record, model.Resolved, error) {
+	s := m.situationOf(others, owner)
+	s.LoseFiles = loseFiles
 	n, err := s.Admit(d)
 	return n.Record, n.Resolved, problemOf(err)
 }

@@ -2,16 +2,22 @@ package manager
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/admission"
 )
 
 // notes says what people should know about a network that is about to be applied and what no comparison of documents
 // shows. The caller does not hold the lock.
-func (m *Manager) notes(old *network, resolved model.Resolved, overwrite bool) []string {
+func (m *Manager) notes(s *admission.Situation, old *network, next admission.Network,
+	options model.ApplyOptions) []string {
 	var all []string
+	resolved := next.Resolved
 	if old != nil {
-		all = m.ownConfigurations(old, resolved, overwrite)
+		all = append(leftBehind(s, old, next, options.LoseFiles),
+			m.ownConfigurations(old, resolved, options.Overwrite)...)
 	}
 	if s := resolved.Slice; s.CPU != 0 || s.Memory != 0 {
 		for i := range resolved.Elements {
@@ -25,6 +31,26 @@ func (m *Manager) notes(old *network, resolved model.Resolved, overwrite bool) [
 		}
 	}
 	return all
+}
+
+// leftBehind says which elements move without their files, and where these stay.
+func leftBehind(s *admission.Situation, old *network, next admission.Network, allowed bool) []string {
+	placed := next.Record.Assigned.Placement.Elements
+	byNode := map[string][]string{}
+	for _, name := range s.Moves(old.admitted(), placed) {
+		from := old.record.Assigned.Placement.Elements[name]
+		byNode[from] = append(byNode[from], name+" (to "+placed[name]+")")
+	}
+	var notes []string
+	for _, from := range slices.Sorted(maps.Keys(byNode)) {
+		note := fmt.Sprintf("%s would move from node %s without what was written inside: the disk stays in that "+
+			"node's trash", shorten(byNode[from]), from)
+		if !allowed {
+			note += "; apply refuses that without --lose-files"
+		}
+		notes = append(notes, note)
+	}
+	return notes
 }
 
 // ownConfigurations says which elements' edited configurations are replaced, or conflict with the document's.

@@ -331,7 +331,25 @@ func TestMovesAreTold(t *testing.T) {
 	f.apply(t, net, model.ApplyOptions{})
 	since := f.seq()
 	net.Elements[1].Node = "n2"
-	f.apply(t, net, model.ApplyOptions{})
+	// What was written inside does not move: that must be allowed, and a plan says it.
+	if _, err := f.Apply(t.Context(), net, model.ApplyOptions{}); err == nil || err.Error() !=
+		"network lab would lose files, which only --lose-files allows: "+
+			"element r2 would move from node n1 to n2 without what was written inside it" {
+		t.Errorf("moved: %v", err)
+	}
+	const note = "r2 (to n2) would move from node n1 without what was written inside: the disk stays in that node's trash"
+	for options, want := range map[model.ApplyOptions]string{
+		{DryRun: true}:                  note + "; apply refuses that without --lose-files",
+		{DryRun: true, LoseFiles: true}: note,
+	} {
+		if r, err := f.Apply(t.Context(), net, options); err != nil || len(r.Notes) != 1 || r.Notes[0] != want {
+			t.Errorf("%+v: %v, notes %q", options, err, r.Notes)
+		}
+	}
+	if got := mustNetwork(t, f, "lab").Revision; got != 1 {
+		t.Errorf("the network is at revision %d", got)
+	}
+	f.apply(t, net, model.ApplyOptions{LoseFiles: true})
 	if ev := f.await(t, since, "lab/r2", "ElementMoved"); ev.Message != "moves from node n1 to node n2" {
 		t.Error(ev.Message)
 	}

@@ -65,7 +65,7 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 	if _, others, err = m.situations([]model.Document{{Network: d.Network()}}); err != nil {
 		return result, err
 	}
-	next, resolved, err := m.workOut(d, others, api.Only(ctx) != "")
+	next, resolved, err := m.workOut(d, others, api.Only(ctx) != "", request.LoseFiles)
 	if err != nil {
 		return result, err
 	}

@@ -33,16 +33,7 @@ func (c *Client) Network(ctx context.Context, name string) (model.Record, error)
 // nodes when Apply returns, or it is refused with all reasons and nothing has changed.
 func (c *Client) Apply(ctx context.Context, network model.Network,
 	options model.ApplyOptions) (model.ApplyResult, error) {
-	q := url.Values{}
-	if options.DryRun {
-		q.Set("dryRun", "true")
-	}
-	if options.Overwrite {
-		q.Set("overwrite", "true")
-	}
-	if options.Owner != "" {
-		q.Set("owner", options.Owner)
-	}
+	q := applyQuery(options)
 	if options.Base != 0 {
 		q.Set("base", strconv.FormatInt(options.Base, 10))
 	}
@@ -54,22 +45,27 @@ func (c *Client) Apply(ctx context.Context, network model.Network,
 // results are in the documents' order; the documents' own Base counts, not that of the options.
 func (c *Client) ApplyAll(ctx context.Context, documents []model.Document,
 	options model.ApplyOptions) ([]model.ApplyResult, error) {
-	q := url.Values{}
-	if options.DryRun {
-		q.Set("dryRun", "true")
-	}
-	if options.Overwrite {
-		q.Set("overwrite", "true")
-	}
-	if options.Owner != "" {
-		q.Set("owner", options.Owner)
-	}
+	q := applyQuery(options)
 	var out []model.ApplyResult
 	err := c.do(ctx, http.MethodPut, path("networks"), q, documents, &out)
 	if err == nil && len(out) != len(documents) {
 		err = fmt.Errorf("apply %d networks: the manager's answer is of %d", len(documents), len(out))
 	}
 	return out, err
+}
+
+func applyQuery(options model.ApplyOptions) url.Values {
+	q := url.Values{}
+	for name, on := range map[string]bool{"dryRun": options.DryRun, "overwrite": options.Overwrite,
+		"loseFiles": options.LoseFiles} {
+		if on {
+			q.Set(name, "true")
+		}
+	}
+	if options.Owner != "" {
+		q.Set("owner", options.Owner)
+	}
+	return q
 }
 
 // Delete asks for the network's removal. It is gone (IsNotFound) once every node has removed its part.
