@@ -138,7 +138,7 @@ func TestDisturbedReadings(t *testing.T) {
 	}
 	defer func() {
 		syscall.Kill(-c.Process.Pid, syscall.SIGKILL) //nolint:errcheck // it runs until then
-		c.Wait() //nolint:errcheck // it was killed
+		c.Wait()                                      //nolint:errcheck // it was killed
 	}()
 	for range 3 {
 		n.restart(t) // a new driver reads everything
