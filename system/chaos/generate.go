@@ -311,5 +311,7 @@ func (g *generator) remap() *operation {
 	for e.node == was {
 		e.node = g.node()
 	}
-	return apply(n)
+	o := apply(n)
+	o.args = append(o.args, "--lose-files") // else such a change is refused
+	return o
 }
