@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +37,14 @@ type captures struct {
 	fabric *Fabric
 	ring   *ringbuf.Reader
 	bySlot map[uint32][]*capture
+	drains []*drain
+}
+
+// drain waits until the ring's frames from before a moment have been distributed.
+type drain struct {
+	until   uint64 // monotonic clock, nanoseconds
+	flushed bool   // the ring was found empty once; that look may have begun before the moment
+	done    chan struct{}
 }
 
 // capture is one reader's view of one port.
@@ -57,8 +67,7 @@ type capture struct {
 // the MTU, and their checksums may not be computed yet. Outbound is what the element sends, even if it is dropped
 // later; inbound is what the element gets. snaplen limits the bytes of each frame, 0 to MaxSnaplen. Frames that were
 // lost on their way into the capture are counted at the next frame (epb_dropcount) and, in total, at the end
-// (isb_ifdrop). The capture ends when ctx does (read on to its end), when it is closed, or when the port leaves the
-// fabric. Several captures may run at a time, on one port or on many.
+// (isb_ifdrop).
 //
 // The capture ends when ctx does – read on to its end – or when it is closed, or when the port leaves the fabric.
 // Several may run at a time, on one port or on many.
@@ -198,6 +207,7 @@ func (s *captures) end(slot uint32) {
 func (s *captures) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.drained(func(*drain) bool { return true })
 	for slot, all := range s.bySlot {
 		for _, c := range all {
 			c.finish()
@@ -220,11 +230,16 @@ func (s *captures) distribute(ring *ringbuf.Reader) {
 		if errors.Is(err, ringbuf.ErrClosed) {
 			return
 		}
+		if errors.Is(err, ringbuf.ErrFlushed) {
+			s.flushed(ring)
+			continue
+		}
 		if err != nil || len(r.RawSample) < copyBytes {
 			continue
 		}
 		head := headOf(r.RawSample)
 		s.mu.Lock()
+		s.drained(func(d *drain) bool { return head.Nanoseconds > d.until }) // a busy ring is never found empty
 		for _, c := range s.bySlot[head.Slot] {
 			if head.Nanoseconds < c.began {
 				continue
@@ -240,6 +255,47 @@ func (s *captures) distribute(ring *ringbuf.Reader) {
 		}
 		s.mu.Unlock()
 	}
+}
+
+// drain begins to wait for the frames that are in the ring now.
+func (s *captures) drain() *drain {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := &drain{until: math.MaxUint64, done: make(chan struct{})}
+	if now, _, err := clocks(); err == nil {
+		d.until = now
+	}
+	if s.ring == nil || s.ring.Flush() != nil { // closed
+		close(d.done)
+		return d
+	}
+	s.drains = append(s.drains, d)
+	return d
+}
+
+// flushed is called when the ring was found empty after a drain began: at the second time it surely was after that.
+func (s *captures) flushed(ring *ringbuf.Reader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drained(func(d *drain) bool {
+		was := d.flushed
+		d.flushed = true
+		return was
+	})
+	if len(s.drains) > 0 && ring.Flush() != nil { // it was closed
+		s.drained(func(*drain) bool { return true })
+	}
+}
+
+// drained ends the drains that are done.
+func (s *captures) drained(done func(*drain) bool) {
+	s.drains = slices.DeleteFunc(s.drains, func(d *drain) bool {
+		is := done(d)
+		if is {
+			close(d.done)
+		}
+		return is
+	})
 }
 
 func headOf(record []byte) (head pipeline.Copy) {
@@ -259,21 +315,38 @@ func (f *Fabric) write(ctx context.Context, c *capture, to io.Writer, id model.P
 		return err
 	}
 	var frames uint64
+	asked, ended := ctx.Done(), c.ended
+	var drain *drain // once the capture was asked to end: what passed before may still be in the ring
+	var drained <-chan struct{}
 	for {
+		if drain == nil && ctx.Err() != nil {
+			drain = f.captures.drain()
+			asked, drained = nil, drain.done
+		}
 		var record []byte
 		select {
 		case record = <-c.frames:
 		default:
+			if ended == nil {
+				return f.total(w, c, frames)
+			}
 			if err := w.Flush(); err != nil {
 				return err
 			}
 			select {
 			case record = <-c.frames:
-			case <-c.ended:
-				return f.total(w, c, frames)
-			case <-ctx.Done():
-				return f.total(w, c, frames)
+			case <-asked:
+				continue
+			case <-drained:
+				ended = nil
+				continue
+			case <-ended:
+				ended = nil
+				continue
 			}
+		}
+		if drain != nil && headOf(record).Nanoseconds > drain.until {
+			return f.total(w, c, frames)
 		}
 		frames++
 		if err := f.frame(w, c, record); err != nil {

@@ -121,6 +121,19 @@ func TestCapture(t *testing.T) {
 	}
 }
 
+// TestCaptureHasAllThatPassedBeforeItsEnd ends a capture while its frames are still in the ring.
+func TestCaptureHasAllThatPassedBeforeItsEnd(t *testing.T) {
+	n, a, _ := twoElements(t)
+	a.ping(t, "10.0.0.2") // addresses are resolved
+	c, start := n.capture(t, "a:eth0"), time.Now()
+	n.fabric.captures.mu.Lock() // so none is distributed
+	a.must("ping", "-c", "5", "-i", "0.01", "-s", "100", "10.0.0.2")
+	c.cancel()
+	time.Sleep(10 * time.Millisecond) // the end waits as well, most of the time
+	n.fabric.captures.mu.Unlock()
+	n.checkEchoes(t, c.packets(t), 142, start, true)
+}
+
 // checkEchoes finds the five echo requests, and the five replies in the other direction.
 func (n *node) checkEchoes(t *testing.T, all []captured, length int, start time.Time, requestsOut bool) {
 	t.Helper()
