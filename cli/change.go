@@ -40,37 +40,52 @@ func poll(ctx context.Context, timeout time.Duration, f func(context.Context) (b
 	}
 }
 
-// actCommand is the command of one action on elements: start, stop, restart, suspend, resume. It checks all names
-// before it changes anything. One element's failure does not keep it from the others.
+// actCommand is the command of one action on elements: start, stop, restart, suspend, resume; the first two are also
+// for links. It checks all names before it changes anything. One element's failure does not keep it from the others.
 func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command {
 	wait, timeout, newDisk := true, 60*time.Second, false
+	links := action == model.ActionStart || action == model.ActionStop
+	use, example, completers := " NET/ELEMENT…", "", []completer{c.completeElements}
+	if links {
+		use, example = " NET/ELEMENT… | NET/LINK…", "\n  polyplane "+string(action)+" lab/r1--r2\n  polyplane "+
+			string(action)+" 'lab/r1 -- r2'"
+		completers = append(completers, c.completeLinks)
+	}
 	cmd := &cobra.Command{
-		Use:     string(action) + " NET/ELEMENT…",
+		Use:     string(action) + use,
 		Short:   short,
 		GroupID: groupElements,
-		Example: "  polyplane " + string(action) + " lab/r1",
+		Example: "  polyplane " + string(action) + " lab/r1" + example,
 		Args:    args(1, -1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			ctx := cmd.Context()
-			ids := make([]model.ID, len(given))
-			for i, s := range given {
-				id, err := elementRef(s)
-				if err != nil {
-					return err
-				}
-				ids[i] = id
-			}
 			cl, err := c.connect()
 			if err != nil {
 				return err
 			}
-			for _, id := range ids { // all names are checked before anything is changed
-				if err := lookUp(ctx, cl, ref{network: id.Network, element: id.Element}); err != nil {
-					return err
-				}
+			if links {
+				given = joinDashes(cmd, given)
+			}
+			all, err := targets(ctx, cl, given, links) // all names are checked before anything is changed
+			if err != nil {
+				return err
 			}
 			var failures []error
-			for _, id := range ids {
+			for _, t := range all {
+				id := t.id
+				if t.link {
+					changed, err := c.actOnLink(ctx, cl, id, action, wait, timeout)
+					switch {
+					case err != nil:
+						failures = append(failures, wrap(ctx, cl, fmt.Errorf("%s: %w", id, err),
+							ref{network: id.Network}))
+					case changed:
+						fmt.Fprintf(c.Out, "%s %s\n", id, done)
+					default:
+						fmt.Fprintf(c.Out, "%s is %s already\n", id, done)
+					}
+					continue
+				}
 				var err error
 				if newDisk {
 					err = cl.RenewDisk(ctx, id)
@@ -95,7 +110,14 @@ func (c *CLI) actCommand(action model.Action, short, done string) *cobra.Command
 			}
 			return errors.Join(failures...)
 		},
-		ValidArgsFunction: c.completeEvery(c.completeElements),
+		ValidArgsFunction: c.completeEvery(completers...),
+	}
+	if links {
+		cmd.Long = map[model.Action]string{
+			model.ActionStop: `Stop elements; what they own on disk stays. Or stop links, as one pulls a cable out: both ends stay and lose
+their carrier, so that routing software notices at once, and nothing passes any more. What is stopped stays so, also
+over restarts of the node, until it is started, or until a file is applied that says otherwise of it.`,
+			model.ActionStart: `Start stopped elements, or links that were stopped or whose file says state: down.`}[action]
 	}
 	if action == model.ActionRestart {
 		cmd.Flags().BoolVar(&newDisk, "new-disk", false,

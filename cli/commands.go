@@ -37,8 +37,8 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.checkCommand(),
 		c.trafficCommand(),
 
-		c.actCommand(model.ActionStart, "Start stopped elements", "started"),
-		c.actCommand(model.ActionStop, "Stop elements; what they own on disk stays", "stopped"),
+		c.actCommand(model.ActionStart, "Start stopped elements and links", "started"),
+		c.actCommand(model.ActionStop, "Stop elements and links; what elements own on disk stays", "stopped"),
 		c.actCommand(model.ActionRestart, "Stop elements and start them again", "restarted"),
 		c.actCommand(model.ActionSuspend, "Hold elements' processes; packets are forwarded on", "suspended"),
 		c.actCommand(model.ActionResume, "Let suspended elements' processes go on", "resumed"),

@@ -28,7 +28,7 @@ func TestCompletion(t *testing.T) {
 		"delete lab ":         "line",
 		"exec ":               "lab/ line/",
 		"exec lab/r":          "lab/r1 lab/r2",
-		"stop lab/r1 lab/r":   "lab/r2",
+		"stop lab/r1 lab/r":   "lab/r2 lab/r1--r2",
 		"capture lab/r":       "lab/r1: lab/r2:",
 		"capture lab/r1:":     "lab/r1:h1 lab/r1:ge-0/0/1",
 		"describe node":       "node/n1 node/n2",

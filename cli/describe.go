@@ -64,7 +64,7 @@ func (c *CLI) describe(cmd *cobra.Command, cl Client, o output, of ref) error {
 	if missing != nil {
 		for _, l := range links {
 			if of.iface == "" && l.Network == of.network && l.Link.Name == of.element {
-				return c.describeLink(o, l)
+				return c.describeLink(cmd, cl, o, l)
 			}
 		}
 		if err := lookUp(ctx, cl, of); err != nil {
@@ -487,7 +487,7 @@ func tunnelText(l model.LinkStatus, from string) string {
 	return ""
 }
 
-func (c *CLI) describeLink(o output, l model.LinkStatus) error {
+func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.LinkStatus) error {
 	if o.format != formatTable {
 		return writeValue(c.Out, o.format, l)
 	}
@@ -508,6 +508,7 @@ func (c *CLI) describeLink(o output, l model.LinkStatus) error {
 			text(byteCount(p.RxBytes)), text(byteCount(p.TxBytes)), text(count(p.Dropped)))
 	}
 	s.table("Ports", t)
+	s.events(cmd, cl, ref{network: l.Network, element: l.Link.Name})
 	return s.err
 }
 

@@ -317,6 +317,14 @@ func (f *fake) Set(_ context.Context, network string, request model.SetRequest) 
 	after := before
 	after.Network, after.Set, after.Revision = net, marks, before.Revision+1
 	f.records[network] = after
+	for i := range f.dump.Links { // a link that is stopped has no carrier, any other one is as it was
+		for _, l := range net.Links {
+			if d := &f.dump.Links[i]; d.Network == network && d.Link.Name == l.Name {
+				d.Link.State = l.State
+				d.Up = d.Up && l.State != model.LinkDown
+			}
+		}
+	}
 	return model.SetResult{Record: after, Before: before, Changed: !reflect.DeepEqual(before.Network, net),
 		Nodes: map[string]int64{"n1": f.revision}}, nil
 }

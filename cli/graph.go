@@ -82,6 +82,9 @@ func linkLabel(l model.Link, assigned model.Assigned) []string {
 	if l.Loss > 0 {
 		label = append(label, percent(l.Loss)+" loss")
 	}
+	if l.State == model.LinkDown {
+		label = append(label, "stopped")
+	}
 	return label
 }
 
@@ -114,7 +117,11 @@ func writeDOT(w io.Writer, r model.Record) error {
 	for _, l := range r.Network.Links {
 		fmt.Fprintf(b, "  %s -- %s", dotQuote(l.Ends[0].Element), dotQuote(l.Ends[1].Element))
 		if label := linkLabel(l, r.Assigned); len(label) > 0 {
-			fmt.Fprintf(b, " [label=%s]", dotQuote(strings.Join(label, "\n")))
+			cut := ""
+			if l.State == model.LinkDown {
+				cut = `, color="#8899aa", style=dotted`
+			}
+			fmt.Fprintf(b, " [label=%s%s]", dotQuote(strings.Join(label, "\n")), cut)
 		}
 		b.WriteString(";\n")
 	}
@@ -175,7 +182,11 @@ func writeMermaid(w io.Writer, r model.Record) error {
 		}
 	}
 	for _, l := range r.Network.Links {
-		fmt.Fprintf(b, "  %s ---", ids[l.Ends[0].Element])
+		line := "---"
+		if l.State == model.LinkDown {
+			line = "-.-"
+		}
+		fmt.Fprintf(b, "  %s %s", ids[l.Ends[0].Element], line)
 		if label := linkLabel(l, r.Assigned); len(label) > 0 {
 			for i := range label {
 				label[i] = mermaidText(label[i])

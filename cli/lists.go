@@ -242,13 +242,19 @@ func nodeKind(n model.NodeStatus) string {
 func linkState(l model.LinkStatus) cell {
 	if l.LastTold != 0 {
 		state := "down"
-		if l.Up {
+		switch {
+		case l.Up:
 			state = "up"
+		case l.Link.State == model.LinkDown:
+			state = "stopped"
 		}
 		return cell{state + ", told " + age(time.Duration(l.LastTold)) + " ago", warn}
 	}
-	if l.Up {
+	switch {
+	case l.Up:
 		return cell{"up", good}
+	case l.Link.State == model.LinkDown:
+		return cell{"stopped", faint}
 	}
 	return cell{"down", bad}
 }

@@ -35,7 +35,12 @@ as that file says.`,
 			"set lab/r1--r2 bandwidth=100Mbit loss=1%\n  polyplane set lab/r1--r2 loss=",
 		Args: args(2, -1, "NET[/ELEMENT|/LINK] KEY=VALUE"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			of, err := parseRef(given[0])
+			var of ref
+			var err error
+			ends := byEnds.FindStringSubmatch(given[0])
+			if ends == nil {
+				of, err = parseRef(given[0])
+			}
 			if err == nil && of.iface != "" {
 				err = fmt.Errorf("%q is an interface: what it has are its link's settings", given[0])
 			}
@@ -49,6 +54,13 @@ as that file says.`,
 			cl, err := c.connect()
 			if err != nil {
 				return err
+			}
+			if ends != nil {
+				name, err := linkByEnds(cmd.Context(), cl, ends[1], ends[2], ends[3])
+				if err != nil {
+					return err
+				}
+				of = ref{network: ends[1], element: name}
 			}
 			request := model.SetRequest{Object: of.element, Values: values, LoseFiles: loseFiles}
 			return c.set(cmd.Context(), cl, of, request, o, wait, timeout)

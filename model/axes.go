@@ -6,14 +6,15 @@ import (
 	"strings"
 )
 
-// Controls, Forwardings, Softwares, Hooks and RouteTypes are the known values, in the order in which people are told of
-// them.
+// Controls, Forwardings, Softwares, Hooks, RouteTypes and LinkStates are the known values, in the order in which people
+// are told of them.
 var (
 	Controls    = []Control{ControlNetns, ControlVM, ControlController}
 	Forwardings = []Forwarding{ForwardGuest, ForwardRouter, ForwardBridge, ForwardOpenFlow, ForwardXDP}
 	Softwares   = []Software{SoftwareFRR, SoftwareBIRD, SoftwareStatic, SoftwareNone}
 	Hooks       = []Hook{HookAuto, HookTC, HookXDP}
 	RouteTypes  = []RouteType{RouteUnicast, RouteBlackhole, RouteUnreachable, RouteProhibit}
+	LinkStates  = []LinkState{LinkUp, LinkDown}
 )
 
 // ForwardingsOf tells what may forward the packets of an element of this kind and control plane: the two axes' table.

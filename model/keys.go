@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -117,6 +118,29 @@ func CheckKeys[T any](keys []Key[T], of *T, report func(key, problem string)) {
 			report(k.Name, problem)
 		}
 	}
+}
+
+// newWord makes a key that takes one of a few words.
+func newWord[T any, V ~string](name string, of func(*T) *V, known []V, a about[V]) Key[T] {
+	check := func(v V) error {
+		if v == "" || slices.Contains(known, v) {
+			return nil
+		}
+		return fmt.Errorf("%s %q is unknown; there are %s", name, string(v), Either(known))
+	}
+	k := newKey(name, of, func(text string) (V, error) {
+		if text == "" {
+			return "", fmt.Errorf("it takes %s", Either(known))
+		}
+		return V(text), check(V(text))
+	}, a)
+	k.Check = func(t *T) string {
+		if err := check(*of(t)); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	return k
 }
 
 func parseWord[T ~string](s string) (T, error) { return T(s), nil }

@@ -92,4 +92,9 @@ var linkKeys = []Key[Link]{
 		meaning: "The share of packets that are lost in each direction: 0.01 or 1%.",
 		few:     "that is no packet",
 		most:    1, many: "than all packets"}),
+	newWord("state", func(l *Link) *LinkState { return &l.State }, LinkStates, about[LinkState]{example: "down",
+		meaning: "up or down; {usual} when left out. A link that is down is like a cable that was pulled out: " +
+			"both ends are there, without carrier, and nothing passes. `polyplane stop` and `start` of the link " +
+			"change it while the network runs.",
+		usual: LinkUp}),
 }

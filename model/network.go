@@ -226,7 +226,17 @@ type Link struct {
 	Delay     Duration  `json:"delay,omitempty"`
 	Jitter    Duration  `json:"jitter,omitempty"`
 	Loss      float64   `json:"loss,omitempty"` // 0…1
+	State     LinkState `json:"state,omitempty"`
 }
+
+// LinkState is what a link shall be: up, which it is when nobody says anything, or down like a cable that was pulled
+// out.
+type LinkState string
+
+const (
+	LinkUp   LinkState = "up"
+	LinkDown LinkState = "down"
+)
 
 // End names one end of a link.
 type End struct {

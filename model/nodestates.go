@@ -16,8 +16,8 @@ type ResolvedRecord struct {
 
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
 // links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none. A far
-// end that is stopped, in quarantine or on no node is Down. The caller fills in the revision. Nothing in the records is
-// changed, but the states share with them whatever does not differ.
+// end that is stopped, in quarantine or on no node is Down, and so are both ends of a link that shall be down. The caller
+// fills in the revision. Nothing in the records is changed, but the states share with them whatever does not differ.
 func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeState {
 	states := make(map[string]NodeState, len(substrate.Nodes))
 	links := nodeLinks(substrate)
@@ -79,6 +79,12 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 	fars := make([]PlacedFar, 0, count)
 	parts := map[string]NodeNetwork{}
 	copies := r.copies()
+	stopped := map[string]bool{}
+	for k := range r.Network.Links {
+		if r.Network.Links[k].State == LinkDown {
+			stopped[r.Network.Links[k].Name] = true
+		}
+	}
 	for k := range r.Network.Elements {
 		e := &r.Network.Elements[k]
 		node := placed[e.Name]
@@ -91,7 +97,8 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 			if f := e.Interfaces[k].Far; f != nil {
 				far := PlacedFar{Far: *f}
 				farNode := placed[far.Element]
-				far.Down = farNode == "" || r.Overrides[far.Element].offLine()
+				far.Stopped = stopped[i.Link]
+				far.Down = far.Stopped || farNode == "" || r.Overrides[far.Element].offLine()
 				if farNode != "" && farNode != node {
 					far.Node, far.VNI = farNode, r.Assigned.Links[i.Link].VNI
 				}

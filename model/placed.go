@@ -53,8 +53,11 @@ type PlacedFar struct {
 	// end's.
 	Node string `json:"node,omitempty"`
 	VNI  uint32 `json:"vni,omitempty"`
-	// Down tells that the far element is stopped or in quarantine, so that this end must lose its carrier.
+	// Down tells that this end must lose its carrier: the far element is stopped or in quarantine, or the link is
+	// stopped.
 	Down bool `json:"down,omitempty"`
+	// Stopped tells that it is the link itself that shall be down.
+	Stopped bool `json:"stopped,omitempty"`
 }
 
 // LinuxName is what Linux calls the interface inside its element: Device, or Name where there is none.

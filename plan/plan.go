@@ -116,8 +116,11 @@ var linkRules = rules[model.Link]{
 	remove: "cuts what goes over it",
 	change: func(l model.Link, details []Detail) (string, bool) {
 		for _, d := range details {
-			if d.Field == "prefixes" {
+			switch {
+			case d.Field == "prefixes":
 				return "renumbers its interfaces", true
+			case d.Field == "state" && l.State == model.LinkDown:
+				return "its ends lose their carrier, and nothing passes", true
 			}
 		}
 		return inPlace, false

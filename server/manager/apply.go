@@ -266,6 +266,7 @@ func (m *Manager) commit(ctx context.Context, changes ...*change) error {
 		if old != nil {
 			n.parts = old.parts
 			m.tellMoves(&old.record, &c.record)
+			m.tellLinks(&old.record, &c.record)
 		}
 		m.publish(n, c.parts)
 	}

@@ -131,6 +131,30 @@ func (m *Manager) tellMoves(old, next *model.Record) {
 	}
 }
 
+// tellLinks emits an event for each link that a change has stopped or started. The caller holds the lock.
+func (m *Manager) tellLinks(old, next *model.Record) {
+	was := make(map[string]bool, len(old.Network.Links))
+	for i := range old.Network.Links {
+		was[old.Network.Links[i].Name] = old.Network.Links[i].State == model.LinkDown
+	}
+	for i := range next.Network.Links {
+		l := &next.Network.Links[i]
+		down := l.State == model.LinkDown
+		switch before, there := was[l.Name]; {
+		case down && !before:
+			m.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStopped",
+				"is stopped: "+linkEnds(l)+" have no carrier, and nothing passes", "")
+		case !down && before && there:
+			m.networkEvent(model.Info, next.Network.Name+"/"+l.Name, "LinkStarted",
+				"is started: "+linkEnds(l)+" have their carrier back", "")
+		}
+	}
+}
+
+func linkEnds(l *model.Link) string {
+	return l.Ends[0].Element + ":" + l.Ends[0].Interface + " and " + l.Ends[1].Element + ":" + l.Ends[1].Interface
+}
+
 func storeProblem(err error) error {
 	p := api.Unavailable(err)
 	if errors.Is(err, store.ErrFull) {

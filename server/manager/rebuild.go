@@ -69,6 +69,9 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 				if s := f.Shape; s != nil {
 					l.Bandwidth, l.Delay, l.Jitter, l.Loss = s.Bandwidth, s.Delay, s.Jitter, s.Loss
 				}
+				if f.Far.Stopped {
+					l.State = model.LinkDown
+				}
 				links[f.Link] = l
 				if f.Far.VNI != 0 {
 					as.Links[f.Link] = model.AssignedLink{VNI: f.Far.VNI}

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,6 +71,63 @@ func TestSet(t *testing.T) {
 	}
 	if n := mustNetwork(t, f, "lab").Network; n.Elements[0].CPU != 0 || n.Elements[0].Memory != 0 {
 		t.Errorf("all taken back: %+v", n.Elements[0])
+	}
+}
+
+// A link that was stopped is told to both its ends' nodes, stays stopped through applies that say nothing of it and
+// through a restart, and is told of in events.
+func TestStoppedLinksStaySo(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(2))
+	doc := line("lab", 2)
+	doc.Elements[0].Node, doc.Elements[1].Node = "n1", "n2"
+	f.apply(t, doc, model.ApplyOptions{})
+	is := func(what string, want bool) {
+		t.Helper()
+		for _, node := range []string{"n1", "n2"} {
+			for _, e := range f.desired(t, node).Networks[0].Elements {
+				for _, i := range e.Interfaces {
+					if i.Link == "r1--r2" && (i.Far.Down != want || i.Far.Stopped != want) ||
+						i.Link != "r1--r2" && i.Far.Down {
+						t.Errorf("%s: %s is told that %s:%s has the far end %+v", what, node, e.Name, i.Name, i.Far)
+					}
+				}
+			}
+		}
+	}
+	since := f.seq()
+	if r, err := f.set(t, "r1--r2", "state=down"); err != nil || !r.Changed || len(r.Nodes) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	f.await(t, since, "lab/r1--r2", "LinkStopped")
+	is("stopped", true)
+	if a, err := f.Apply(t.Context(), doc, model.ApplyOptions{}); err != nil || a.Changed {
+		t.Errorf("the document leaves it out: %+v, %v", a, err)
+	}
+	f.stop()
+	f = start(t, f.dir, substrateOf(2))
+	is("after a restart", true)
+	since = f.seq()
+	if _, err := f.set(t, "r1--r2", "state="); err != nil {
+		t.Fatal(err)
+	}
+	f.await(t, since, "lab/r1--r2", "LinkStarted")
+	is("started", false)
+	doc.Links = slices.Clone(doc.Links) // the manager has the others
+	doc.Links[0].State = model.LinkDown
+	f.apply(t, doc, model.ApplyOptions{})
+	is("by the document", true)
+	doc.Links = slices.Clone(doc.Links)
+	doc.Links[0].State = ""
+	f.apply(t, doc, model.ApplyOptions{})
+	is("no longer by the document", false)
+	if _, err := f.set(t, "r1--r2", "state=broken"); err == nil ||
+		!strings.Contains(err.Error(), `state "broken" is unknown; there are up or down`) {
+		t.Errorf("a state that is none: %v", err)
+	}
+	doc.Links[0].State = "broken"
+	if _, err := f.Apply(t.Context(), doc, model.ApplyOptions{}); err == nil ||
+		!strings.Contains(err.Error(), `state "broken" is unknown`) {
+		t.Errorf("a document's state that is none: %v", err)
 	}
 }
 
