@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -150,6 +151,59 @@ func (i *interrupting) Networks(ctx context.Context) ([]model.NetworkStatus, err
 	return i.fake.Networks(ctx)
 }
 
+// TestDeleteAllIsTheCallersOwn has an administrator delete "all" where others have networks, too.
+func TestDeleteAllIsTheCallersOwn(t *testing.T) {
+	class := func() *fake {
+		f := lab()
+		f.who = &model.Whoami{Instance: "default", User: "carol", Role: model.RoleAdmin}
+		one := f.dump.Networks[0]
+		f.dump.Networks = nil
+		for name, owner := range map[string]string{"duo": "ann", "trio": "ann", "mine": "carol", "system": "",
+			"far": "ben"} {
+			one.Name, one.Owner, one.Phase = name, owner, model.PhaseRunning
+			if name == "far" {
+				one.Phase = model.PhaseHeld
+			}
+			f.dump.Networks = append(f.dump.Networks, one)
+		}
+		slices.SortFunc(f.dump.Networks, func(a, b model.NetworkStatus) int {
+			return strings.Compare(a.Name, b.Name)
+		})
+		return f
+	}
+	for _, c := range []struct {
+		answer, args, deleted string
+		code                  int
+		says                  string
+	}{
+		{"", "--all", "mine", ExitOK, "3 networks are not yours and stay (without an owner: system; ann: duo, trio); " +
+			"--all-owners removes them as well"},
+		{"", "--all-owners", "", ExitRefused, "3 networks are of other owners (without an owner: system; " +
+			"ann: duo, trio). Remove them"},
+		{"no\n", "--all-owners", "", ExitRefused, "nothing was removed"},
+		{"y\n", "--all-owners", "duo mine system trio", ExitOK, ""},
+		{"YES", "--all --all-owners", "duo mine system trio", ExitOK, ""},
+		{"", "--all-owners --yes", "duo mine system trio", ExitOK, ""},
+		{"", "--all --yes", "", ExitUsage, "--all-owners"},
+		{"", "--all-owners mine", "", ExitUsage, "exclude each other"},
+	} {
+		f := class()
+		r := runWith(t, f, c.answer, append([]string{"delete", "--wait=false"}, strings.Fields(c.args)...)...)
+		slices.Sort(f.deleted)
+		got := strings.Join(f.deleted, " ")
+		if got != c.deleted || r.code != c.code || !strings.Contains(r.err, c.says) {
+			t.Errorf("delete %s, answered %q, removed %q (want %q), status %d: %s", c.args, c.answer, got, c.deleted,
+				r.code, r.err)
+		}
+	}
+	f := class()
+	f.dump.Networks = f.dump.Networks[2:3]
+	if r := run(t, f, "delete", "--all-owners", "--wait=false"); r.code != ExitOK || r.err != "" ||
+		!slices.Equal(f.deleted, []string{"mine"}) {
+		t.Errorf("with nobody else's, deleted are %v: %+v", f.deleted, r)
+	}
+}
+
 func TestDelete(t *testing.T) {
 	f := lab()
 	r := run(t, f, "delete", "lab", "lab", "line")
@@ -158,7 +212,8 @@ func TestDelete(t *testing.T) {
 		t.Errorf("deleted %v, %+v", f.deleted, r)
 	}
 	f = lab()
-	if r := run(t, f, "delete", "--all", "--wait=false"); r.code != ExitOK || len(f.deleted) != 2 {
+	f.who = &model.Whoami{Instance: "default", Role: model.RoleAdmin}
+	if r := run(t, f, "delete", "--all", "--wait=false"); r.code != ExitOK || len(f.deleted) != 2 || r.err != "" {
 		t.Errorf("deleted %v, %+v", f.deleted, r)
 	}
 	f = lab()

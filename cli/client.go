@@ -81,8 +81,9 @@ type Opener interface {
 	Capture(ctx context.Context, port model.PortID) (io.ReadCloser, error)
 }
 
-// Inspector tells what the fast path knows.
+// Inspector tells what the fast path and elements know.
 type Inspector interface {
+	Running(ctx context.Context, id model.ID) (model.Running, error)
 	FIB(ctx context.Context, id model.ID, request model.FIBRequest) (model.FIB, error)
 	Trace(ctx context.Context, id model.ID, request model.TraceRequest) (model.Trace, error)
 }

@@ -59,6 +59,8 @@ type fake struct {
 	tokens    []model.Token
 	fib       func(model.FIBRequest) model.FIB
 	traced    map[string]model.Trace
+	running   map[string]model.Running // by element
+	who       *model.Whoami            // who asks; alice when nil
 	requested []model.TokenRequest
 }
 
@@ -148,6 +150,9 @@ func (f *fake) Metrics(_ context.Context, w io.Writer) error {
 }
 
 func (f *fake) Whoami(context.Context) (model.Whoami, error) {
+	if f.who != nil {
+		return *f.who, f.up()
+	}
 	return model.Whoami{Instance: "default", User: "alice", Role: model.RoleOwner}, f.up()
 }
 
@@ -427,6 +432,14 @@ func (f *fake) FIB(_ context.Context, id model.ID, q model.FIBRequest) (model.FI
 			": its packets are forwarded by its own stack"}
 	}
 	return f.fib(q), f.up()
+}
+
+func (f *fake) Running(_ context.Context, id model.ID) (model.Running, error) {
+	r, ok := f.running[id.Element]
+	if !ok {
+		return r, &client.Error{Status: http.StatusServiceUnavailable, Detail: "node n2 says nothing"}
+	}
+	return r, nil
 }
 
 func (f *fake) Trace(_ context.Context, id model.ID, q model.TraceRequest) (model.Trace, error) {

@@ -24,7 +24,7 @@ func networkListing() listing[model.NetworkStatus] {
 		head: func(wide bool) []string {
 			head := []string{"NETWORK", "PHASE", ">RUNNING", ">LINKS", "NODES", ">AGE"}
 			if wide {
-				head = append(head, ">STOPPED", ">FAILED", ">REVISION", ">MODIFIED", "MESSAGE")
+				head = append(head, "OWNER", ">STOPPED", ">FAILED", ">REVISION", ">MODIFIED", "MESSAGE")
 			}
 			return head
 		},
@@ -33,7 +33,7 @@ func networkListing() listing[model.NetworkStatus] {
 				text(usedOf(strconv.Itoa(n.Running), strconv.Itoa(n.Elements))),
 				text(strconv.Itoa(n.Links)), text(nameList(n.Nodes, 4)), text(c.since(n.Created))}
 			if wide {
-				row = append(row, texts(strconv.Itoa(n.Stopped), strconv.Itoa(n.Failed),
+				row = append(row, texts(n.Owner, strconv.Itoa(n.Stopped), strconv.Itoa(n.Failed),
 					strconv.FormatInt(n.Revision, 10), c.since(n.Modified), c.told(n.Message))...)
 			}
 			return row

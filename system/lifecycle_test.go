@@ -113,6 +113,30 @@ func TestNetworksComeBack(t *testing.T) {
 			func() string { return p.run("get", "networks") })
 		wrote(t)
 	})
+	t.Run("saved as it runs, deleted, applied", func(t *testing.T) {
+		p := p.with(t)
+		p.run("exec", "class/r1", "--", "vtysh", "-c", "configure terminal", "-c", "ip route 198.51.100.0/24 Null0")
+		saved := p.run("save", "class", "--running")
+		if !strings.Contains(saved, "#   r1:/root/notes  5B\n") {
+			t.Errorf("what was saved does not tell of the file that was made inside:\n%s", saved)
+		}
+		p.run("delete", "class")
+		p.run("apply", "-f", file(t, saved))
+		p.allWell("class")
+		again := p.run("save", "class", "--running")
+		for _, line := range []string{"ip route 203.0.113.0/24 Null0", "ip prefix-list mine seq 5 permit any",
+			"ip route 198.51.100.0/24 Null0"} {
+			if !strings.Contains(again, line+"\n") {
+				t.Errorf("%q is not in what the network runs with now:\n%s", line, again)
+			}
+		}
+		if before, _, _ := strings.Cut(saved, "# Files that"); again != before {
+			t.Errorf("the network runs with\n%s\nwhich was saved as\n%s", again, before)
+		}
+		if out := p.run("plan", "-f", file(t, saved), "--exit-code"); !strings.Contains(out, "no changes") {
+			t.Errorf("the same file again is planned as\n%s", out)
+		}
+	})
 	t.Run("everything killed, then purged", func(t *testing.T) {
 		p := p.with(t)
 		p.killAll()

@@ -123,6 +123,7 @@ func (a *Agent) handler() http.Handler {
 	handle("GET "+element+"/console", a.console)
 	handle("GET "+element+"/logs", a.logs)
 	handle("GET "+element+"/capture", a.capture)
+	handle("GET "+element+"/running", a.running)
 	handle("GET /v1/watch", a.lookedAt)
 	handle("POST "+element+"/fib", a.fib)
 	handle("POST "+element+"/trace", a.trace)
@@ -246,6 +247,19 @@ func (a *Agent) capture(w http.ResponseWriter, r *http.Request) error {
 	f.c.Flush()        //nolint:errcheck // the first write tells
 	io.Copy(f, stream) //nolint:errcheck // ends with the reader or the capture
 	return nil
+}
+
+// running tells what an element is by now. It works beside the loop, which does not wait for it.
+func (a *Agent) running(w http.ResponseWriter, r *http.Request) error {
+	d, err := driver[control.Teller](a, idOf(r), "tell what was written inside elements")
+	if err != nil {
+		return err
+	}
+	running, err := d.Running(r.Context(), idOf(r))
+	if err != nil {
+		return err
+	}
+	return answer(w, running)
 }
 
 // maxRequest is the largest request body, in bytes. Ten thousand probes take a fifth of it.

@@ -279,6 +279,12 @@ type Stdio struct {
 	Resize <-chan Size
 }
 
+// Teller is a driver that can tell what an element is by now: what was written inside it since it was made. It must not
+// wait for an element's processes for longer than a few seconds.
+type Teller interface {
+	Running(ctx context.Context, id model.ID) (model.Running, error)
+}
+
 // Enterer is a driver whose elements have a network namespace on this node. Enter runs f on a thread of its own inside
 // it: sockets that f opens stay there. f must not start goroutines that expect the namespace.
 type Enterer interface {

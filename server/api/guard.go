@@ -69,6 +69,7 @@ var needs = map[string]need{
 
 	"GET /v1/networks/{network}":                             seeNetwork,
 	"GET /v1/networks/{network}/elements/{element}/logs":     seeNetwork,
+	"GET /v1/networks/{network}/elements/{element}/running":  seeNetwork,
 	"POST /v1/networks/{network}/elements/{element}/fib":     seeNetwork,
 	"POST /v1/networks/{network}/elements/{element}/trace":   seeNetwork,
 	"POST /v1/networks/{network}/elements/{element}/disk":    useNetwork,

@@ -144,6 +144,7 @@ GET /metrics                                               root admin viewer
 GET /v1/networks/{network}                                 root admin owner viewer
 GET /v1/networks/other                                     root admin viewer
 GET /v1/networks/{network}/elements/{element}/logs         root admin owner viewer
+GET /v1/networks/{network}/elements/{element}/running      root admin owner viewer
 POST /v1/networks/{network}/elements/{element}/fib         root admin owner viewer
 POST /v1/networks/{network}/elements/{element}/trace       root admin owner viewer
 POST /v1/networks/{network}/elements/{element}/disk        root admin owner

@@ -30,6 +30,7 @@ func (s *Server) streamRoutes(api huma.API) {
 		{"logs", "What an element's processes printed", "text/plain"},
 		{"capture", "What passes an interface, both ways, as pcapng", "application/x-pcapng"},
 		{"disk", "Give an element a new disk when it is started next; the one that it has goes to the trash", ""},
+		{"running", "What an element is by now: its software's configuration, files that were changed inside", ""},
 		{"fib", "What the fast path knows of a router that it forwards for", ""},
 		{"trace", "What the fast path would do with a packet at a router", ""},
 	} {
@@ -49,6 +50,8 @@ func (s *Server) streamRoutes(api huma.API) {
 				Description: `the command in JSON: {"args", "env", "tty", "size": {"rows", "cols"}}`})
 			op.Responses = map[string]*huma.Response{"101": {Description: "frames both ways: one byte of type, four " +
 				"bytes of length, the payload"}}
+		case "running":
+			answers[model.Running](api, &op)
 		case "disk":
 			op.Responses = map[string]*huma.Response{"204": {Description: "No Content"}}
 		case "fib":
@@ -82,6 +85,11 @@ func (s *Server) streamRoutes(api huma.API) {
 func describe[In, Out any](api huma.API, op *huma.Operation) {
 	op.RequestBody = &huma.RequestBody{Required: true,
 		Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[In](api)}}}
+	answers[Out](api, op)
+}
+
+// answers says what an operation answers in JSON.
+func answers[Out any](api huma.API, op *huma.Operation) {
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK",
 		Content: map[string]*huma.MediaType{"application/json": {Schema: schemaOf[Out](api)}}}}
 }
@@ -169,7 +177,7 @@ const (
 
 // media are what agents answer with, by what is asked for.
 var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "application/x-pcapng",
-	"fib": "application/json", "trace": "application/json"}
+	"fib": "application/json", "trace": "application/json", "running": "application/json"}
 
 // plain leaves of an agent's answer what one can be, and nothing that would speak to the asker's program in the
 // manager's name: no cookies, no redirections, no other kind of document.
@@ -184,7 +192,7 @@ func plain(answer *http.Response, kind string) error {
 		if answer.ContentLength >= 0 {
 			header.Set("Content-Length", strconv.FormatInt(answer.ContentLength, 10))
 		}
-		if kind == "fib" || kind == "trace" {
+		if media[kind] == "application/json" {
 			answer.Body = &boundedBody{answer.Body, maxAgentAnswer}
 		}
 	case status == http.StatusNoContent && kind == "disk":

@@ -52,6 +52,7 @@ type Driver struct {
 	crew     *crew
 	patience time.Duration
 	grace    int           // how long processes have to end by themselves, in milliseconds
+	asked    time.Duration // how long routing software has to say its configuration
 	woken    chan struct{} // shifts have ended that nobody waited for, or the next portion can begin
 
 	turning sync.Mutex
@@ -96,7 +97,7 @@ type element struct {
 // machine's mount namespace, and both run as root.
 func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
 	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}, shifts: map[model.ID]*shift{},
-		stuck: map[model.ID]error{}, crew: newCrew(), grace: termGrace,
+		stuck: map[model.ID]error{}, crew: newCrew(), grace: termGrace, asked: askedFor,
 		woken: make(chan struct{}, 1), sound: map[model.Bytes]bool{}}
 	if d.log == nil {
 		d.log = slog.Default()

@@ -68,6 +68,12 @@ func (c *Client) FIB(ctx context.Context, id model.ID, request model.FIBRequest)
 	return answer, err
 }
 
+// Running asks what an element is by now.
+func (c *Client) Running(ctx context.Context, id model.ID) (answer model.Running, err error) {
+	err = c.do(ctx, http.MethodGet, element(id, "running"), nil, nil, &answer)
+	return answer, err
+}
+
 // Trace asks what the fast path would do with a packet at a router.
 func (c *Client) Trace(ctx context.Context, id model.ID, request model.TraceRequest) (answer model.Trace, err error) {
 	err = c.do(ctx, http.MethodPost, element(id, "trace"), nil, request, &answer)
