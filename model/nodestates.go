@@ -17,7 +17,8 @@ type ResolvedRecord struct {
 // NodeStates tells what every node of the substrate shall have, by node name: its elements, complete with where their
 // links end, its peers, and its links to neighbours. Elements without a node in Assigned.Placement are on none. A far
 // end that is stopped, in quarantine or on no node is Down, and so are both ends of a link that shall be down. The
-// caller fills in the revision. Nothing in the records is changed, but the states share with them whatever does not differ.
+// caller fills in the revision. Nothing in the records is changed, but the states share with them whatever does not
+// differ.
 func NodeStates(records []ResolvedRecord, substrate Substrate) map[string]NodeState {
 	states := make(map[string]NodeState, len(substrate.Nodes))
 	links := nodeLinks(substrate)
