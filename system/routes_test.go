@@ -219,6 +219,10 @@ func routes(t *testing.T, namespace string) string {
 			if r.Type != "" {
 				what += " " + r.Type
 			} else {
+				// People and scripts read next hops in `ip route` itself, as on any machine.
+				if r.Object != 0 && r.Device == "" && len(r.Several) == 0 {
+					t.Errorf("`ip route` shows %s by nhid %d, and no next hop", r.Destination, r.Object)
+				}
 				what += ": " + strings.Join(r.words(objects), ", ")
 			}
 			lines = append(lines, r.Destination+" "+what)

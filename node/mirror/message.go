@@ -138,6 +138,9 @@ func (r *route) parse(p []byte) bool {
 			break
 		}
 		data = rest
+		if r.object != 0 && ofObject(kind) {
+			continue
+		}
 		switch kind {
 		case unix.RTA_DST:
 			r.key.address, ok = addressOf(r.family, value)
@@ -180,6 +183,17 @@ func (r *route) parse(p []byte) bool {
 		r.hops = append(r.hops, one)
 	}
 	return r.key.address == r.key.first(int(r.key.length))
+}
+
+// ofObject tells whether an attribute says what the route's next-hop object says. By nexthop_compat_mode=1, which
+// elements have, the kernel writes the object's next hops into each route, behind the object's number. The object
+// itself is told as well, and its word counts: a route through it is the same route whatever the object is.
+func ofObject(kind uint16) bool {
+	switch kind {
+	case unix.RTA_OIF, unix.RTA_GATEWAY, rtaVia, unix.RTA_MULTIPATH, unix.RTA_ENCAP, unix.RTA_ENCAP_TYPE:
+		return true
+	}
+	return false
 }
 
 // setVia reads an RTA_VIA: a gateway of the other family.

@@ -251,9 +251,10 @@ func (v *View) deleteRoute(r *route) {
 		return
 	}
 	if n < 0 {
-		// Perhaps it is not told as it was: the only one with its metric will be it.
+		// Perhaps it is not told as it was: the only one with its metric will be it. A route through an object that has
+		// gone is told after the object, and the routes beside it stay.
 		for i, w := range list {
-			if o := &v.ways[w]; o.metric == r.metric && o.tos == r.tos && o.kind == r.kind {
+			if o := &v.ways[w]; o.metric == r.metric && o.tos == r.tos && o.kind == r.kind && o.object == r.object {
 				if n >= 0 {
 					n = -1
 					break

@@ -129,6 +129,46 @@ func TestObjects(t *testing.T) {
 	}
 }
 
+// TestRoutesToldWithTheirObjects has the kernel tell routes as it does by nexthop_compat_mode=1: with the next hops of
+// their objects, once more when an object is replaced, and of IPv6 also when it is gone.
+func TestRoutesToldWithTheirObjects(t *testing.T) {
+	w := newWorld(t)
+	w.view.Notify(objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.0.2", 2)))
+	w.view.Notify(objectOf(unix.RTM_NEWNEXTHOP, 2, gatewayOf("10.0.1.2", 3)))
+	w.view.Notify(objectOf(unix.RTM_NEWNEXTHOP, 10, groupOf(1, 2)))
+	w.view.Notify(message(unix.RTM_NEWNEXTHOP, replace, []byte{unix.AF_INET6, 0, 0, 0, 0, 0, 0, 0}, attr32(nhaID, 101),
+		gatewayOf("2001:db8::2", 2)))
+	const one, several, six = "192.0.2.0/24", "198.51.100.0/24", "2001:db9::/48"
+	w.add(excl, rt{prefix: one, object: 1, via: "10.0.0.2", index: 2})
+	w.add(excl, rt{prefix: several, object: 10, hops: []string{"2 10.0.0.2 1", "3 10.0.1.2 1"}})
+	w.add(excl, rt{prefix: six, object: 101, via: "2001:db8::2", index: 2})
+	w.expect(one, "2:10.0.0.2?")
+	w.expect(several, "2:10.0.0.2?*1 3:10.0.1.2?*1")
+	w.expect(six, "2:2001:db8::2?")
+	ways := w.view.wayCount
+	w.view.Notify(objectOf(unix.RTM_NEWNEXTHOP, 1, gatewayOf("10.0.2.9", 4)))
+	w.expect(one, "4:10.0.2.9?")
+	w.view.WantsLook() // whatever it was for, it is answered here
+	w.add(replace, rt{prefix: one, object: 1, via: "10.0.2.9", index: 4})
+	w.add(replace, rt{prefix: several, object: 10, hops: []string{"4 10.0.2.9 1", "3 10.0.1.2 1"}})
+	w.add(replace, rt{prefix: one, object: 1, via: "10.0.2.9", index: 4, encap: true})
+	if w.view.Next(&w.batch) {
+		t.Errorf("routes that are told once more change nothing: %+v", w.batch)
+	}
+	if now, look := w.view.wayCount, w.view.WantsLook(); now != ways || look {
+		t.Errorf("%d ways, and %d after the same routes were told once more; look: %v", ways, now, look)
+	}
+	// A route beside one whose object goes: the kernel tells of the object first, then of its route.
+	w.add(appends, rt{prefix: six, via: "2001:db8::3", index: 3})
+	w.view.Notify(objectOf(unix.RTM_DELNEXTHOP, 101))
+	w.del(rt{prefix: six, object: 101, via: "2001:db8::2", index: 2})
+	w.expect(six, "3:2001:db8::3?")
+	w.del(rt{prefix: one, object: 1, via: "10.0.2.9", index: 4})
+	w.del(rt{prefix: several, object: 10})
+	w.expect(one, "none")
+	w.expect(several, "none")
+}
+
 func TestNeighboursAndHosts(t *testing.T) {
 	w := newWorld(t)
 	w.add(excl, rt{prefix: "10.0.0.0/24", index: 2})

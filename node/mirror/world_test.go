@@ -216,6 +216,7 @@ type rt struct {
 	index  int
 	hops   []string // "index gateway weight"
 	object uint32
+	encap  bool // of the object's next hops
 	source string
 	more   []byte
 }
@@ -234,14 +235,14 @@ func (r rt) message(kind, flags uint16) []byte {
 	if r.metric != 0 {
 		parts = append(parts, attr32(unix.RTA_PRIORITY, r.metric))
 	}
+	if r.object != 0 {
+		parts = append(parts, attr32(rtaNHID, r.object))
+	}
 	if r.via != "" {
 		parts = append(parts, attr(unix.RTA_GATEWAY, netip.MustParseAddr(r.via).AsSlice()))
 	}
 	if r.index != 0 {
 		parts = append(parts, attr32(unix.RTA_OIF, uint32(r.index)))
-	}
-	if r.object != 0 {
-		parts = append(parts, attr32(rtaNHID, r.object))
 	}
 	if r.source != "" {
 		parts = append(parts, attr(unix.RTA_PREFSRC, netip.MustParseAddr(r.source).AsSlice()))
@@ -258,6 +259,9 @@ func (r rt) message(kind, flags uint16) []byte {
 	}
 	if multipath != nil {
 		parts = append(parts, attr(unix.RTA_MULTIPATH, multipath))
+	}
+	if r.encap {
+		parts = append(parts, attr(unix.RTA_ENCAP, []byte{1, 2, 3, 4}), attr(unix.RTA_ENCAP_TYPE, []byte{1, 0}))
 	}
 	return message(kind, flags, fixed, parts...)
 }

@@ -73,7 +73,7 @@ func stackSysctls(forwarding string) []setting {
 		setting{"ipv4/fib_multipath_hash_policy", "1"}, // by flow, not by address pair
 		setting{"ipv6/fib_multipath_hash_policy", "1"},
 		setting{"ipv4/fib_multipath_use_neigh", "1"},
-		setting{"ipv4/nexthop_compat_mode", "0"}, // one message for each next hop, and not one for each of its routes
+		setting{"ipv4/nexthop_compat_mode", "1"}, // as on any machine: `ip route` shows next hops
 		setting{"ipv4/igmp_max_memberships", "4096"},
 		setting{"ipv6/route/max_size", "2147483647"},
 	)

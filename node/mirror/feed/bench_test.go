@@ -82,6 +82,65 @@ func (r *recorder) route(kind, flags uint16, p netip.Prefix, gateway netip.Addr,
 	})
 }
 
+// recordThroughObjects gives the messages of routes through 64 next-hop objects, and with the next hops of these where
+// the kernel's nexthop_compat_mode is 1.
+func recordThroughObjects(list []netip.Prefix, compat bool) (pieces [][]byte) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var r recorder
+	for n, i := range random.Perm(len(list)) {
+		p, hop := list[i], random.IntN(64)
+		to := p.Addr().As4()
+		r.message(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, []byte{unix.AF_INET, byte(p.Bits()), 0, 0,
+			unix.RT_TABLE_MAIN, unix.RTPROT_BGP, 0, unix.RTN_UNICAST, 0, 0, 0, 0}, func(b []byte) []byte {
+			b = attribute(b, unix.RTA_TABLE, u32(unix.RT_TABLE_MAIN))
+			b = attribute(b, unix.RTA_DST, to[:])
+			b = attribute(b, unix.RTA_PRIORITY, u32(20))
+			b = attribute(b, 30, u32(uint32(hop+1))) // RTA_NH_ID
+			if compat {
+				b = attribute(b, unix.RTA_GATEWAY, peer(false, hop).AsSlice())
+				b = attribute(b, unix.RTA_OIF, u32(uint32(hop%links+2)))
+			}
+			return b
+		})
+		if len(r.data) > 128<<10 || n == len(list)-1 {
+			pieces = append(pieces, r.data)
+			r.data = make([]byte, 0, 192<<10)
+		}
+	}
+	return pieces
+}
+
+// BenchmarkReplayObjects plays routes through next-hop objects, told as with either nexthop_compat_mode, in turns.
+func BenchmarkReplayObjects(b *testing.B) {
+	v4, _ := fullTable(b, 4)
+	pieces := [2][][]byte{recordThroughObjects(v4, false), recordThroughObjects(v4, true)}
+	var took [2][]float64
+	for range b.N {
+		for mode, list := range pieces {
+			r := newReplay(b)
+			var objects recorder
+			for i := range 64 {
+				objects.message(unix.RTM_NEWNEXTHOP, 0, []byte{unix.AF_INET, 0, 0, 0, 0, 0, 0, 0}, func(b []byte) []byte {
+					b = attribute(b, 1, u32(uint32(i+1)))            // NHA_ID
+					b = attribute(b, 5, u32(uint32(i%links+2)))      // NHA_OIF
+					return attribute(b, 6, peer(false, i).AsSlice()) // NHA_GATEWAY
+				})
+			}
+			r.view.Notify(objects.data)
+			runtime.GC()
+			start := cpuTime(b)
+			for _, p := range list {
+				r.view.Notify(p)
+				for r.view.Next(&r.batch) {
+				}
+			}
+			took[mode] = append(took[mode], (cpuTime(b) - start).Seconds())
+		}
+	}
+	b.ReportMetric(float64(len(v4))/median(took[0]), "routes/s-CPU-compat=0")
+	b.ReportMetric(float64(len(v4))/median(took[1]), "routes/s-CPU-compat=1")
+}
+
 // ground is what routes rest upon: rules, links and neighbours.
 func ground(v *mirror.View) {
 	tell := func(d mirror.Dump, write func(r *recorder)) {

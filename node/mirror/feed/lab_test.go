@@ -109,7 +109,7 @@ const links = 4
 
 // routerSettings are those of an element that bear on its tables.
 var routerSettings = map[string]string{
-	"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/nexthop_compat_mode": "0",
+	"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1", "ipv4/nexthop_compat_mode": "1",
 	"ipv4/conf/default/ignore_routes_with_linkdown": "1", "ipv6/conf/default/ignore_routes_with_linkdown": "1",
 	"ipv6/conf/default/keep_addr_on_down": "1", "ipv6/conf/default/accept_dad": "0",
 	"ipv6/conf/default/dad_transmits": "0",
