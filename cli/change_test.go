@@ -196,7 +196,19 @@ func TestDeleteAllIsTheCallersOwn(t *testing.T) {
 				r.code, r.err)
 		}
 	}
+	// Root on the manager's machine has what root applied there, and what has no owner.
 	f := class()
+	f.who = &model.Whoami{Instance: "default", Role: model.RoleAdmin}
+	for i := range f.dump.Networks {
+		if f.dump.Networks[i].Name == "trio" {
+			f.dump.Networks[i].Owner = "root"
+		}
+	}
+	if r := run(t, f, "delete", "--all", "--wait=false"); r.code != ExitOK ||
+		strings.Join(f.deleted, " ") != "system trio" || !strings.Contains(r.err, "(ann: duo; carol: mine)") {
+		t.Errorf("root deleted %v: %+v", f.deleted, r)
+	}
+	f = class()
 	f.dump.Networks = f.dump.Networks[2:3]
 	if r := run(t, f, "delete", "--all-owners", "--wait=false"); r.code != ExitOK || r.err != "" ||
 		!slices.Equal(f.deleted, []string{"mine"}) {

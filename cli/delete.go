@@ -34,8 +34,8 @@ func (c *CLI) deleteCommand() *cobra.Command {
 a week at most. If only nodes still have a network, since the store does not know it ("held"), the nodes let go of
 it; --all leaves such networks alone.
 
---all removes the caller's own networks: a user's are those of the user's name, those of root on the manager's machine
-have no owner. --all-owners removes everybody's, and asks before it removes those of others.`,
+--all removes the caller's own networks: those that belong to the user's name, on the manager's machine to the name of
+whoever typed the command, also behind sudo. --all-owners removes everybody's, and asks before it removes others'.`,
 		GroupID: groupNetworks,
 		Example: "  polyplane delete lab\n  polyplane delete -f lab.yaml\n  polyplane delete --all",
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -118,13 +118,14 @@ func (c *CLI) allToDelete(ctx context.Context, cl Client, what *deletion) ([]str
 	if err != nil {
 		return nil, wrap(ctx, cl, err, ref{})
 	}
+	me := cmp.Or(who.User, c.user()) // as apply names the owner
 	var own []string
 	others := map[string][]string{} // by owner
 	count := 0
 	for _, n := range networks {
 		switch {
 		case n.Phase == model.PhaseHeld:
-		case n.Owner == who.User:
+		case n.Owner == me, n.Owner == "" && who.User == "":
 			own = append(own, n.Name)
 		default:
 			others[n.Owner] = append(others[n.Owner], n.Name)
