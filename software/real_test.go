@@ -176,6 +176,7 @@ func TestProtocolsExchangeRoutes(t *testing.T) {
 		}
 		for _, in := range all {
 			t.Run(fmt.Sprintf("%s/%s and %s", in.name, softwares[0], softwares[1]), func(t *testing.T) {
+				t.Parallel() // they wait for timers, most of the time
 				rs := pair(t, softwares[0], softwares[1], in.routing, nil)
 				for i, r := range rs {
 					far := rs[1-i].el

@@ -203,6 +203,7 @@ func (s *sample) asking() Value {
 		return Value{Signal: Asking}
 	}
 	v := s.distinct(Asking, asked, "neighbours")
+	v.asked = asked
 	slices.Sort(fifths[:])
 	atOnce := float64(len(asked)) / max(s.span, time.Second).Seconds()
 	v.Value = min(v.Value, max(s.rate(len(fifths)*fifths[len(fifths)/2]), atOnce))

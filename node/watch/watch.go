@@ -6,6 +6,7 @@ package watch
 import (
 	"cmp"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -96,6 +97,27 @@ type Value struct {
 	Detail string
 	// Provoked tells that others may have caused this by what they sent to the element: see May.
 	Provoked bool
+	// asked are the neighbours that a value of Asking counts.
+	asked map[netip.AddrPort]bool
+}
+
+// insistent is how many absent neighbours an element may ask for again and again. A kernel asks for each once a second
+// as long as somebody sends there, and on a busy machine twenty that began at once can look like sixty a second, at one
+// look after the other. Whoever fills tables of neighbours, or looks for hosts, asks for others each time.
+const insistent = 64
+
+// again leaves out of a value of Asking the neighbours that the element asked for at its last look as well.
+func (v *Value) again(last map[netip.AddrPort]bool) {
+	if len(v.asked) == 0 || len(v.asked) > insistent {
+		return
+	}
+	others := 0
+	for peer := range v.asked {
+		if !last[peer] {
+			others++
+		}
+	}
+	v.Value *= float64(others) / float64(len(v.asked))
 }
 
 // May returns whether what an element received, in packets a second, may be the reason for so much of a signal. If so,
@@ -190,6 +212,7 @@ type state struct {
 	told  time.Time
 	// provoked tells that others may have caused it at one of these looks.
 	provoked bool
+	asked    map[netip.AddrPort]bool // at the last look
 }
 
 type key struct {
@@ -223,7 +246,10 @@ func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verd
 			w.states[k] = s
 		}
 		span := at.Sub(s.at)
-		s.at = at
+		if span <= gap {
+			v.again(s.asked)
+		}
+		s.at, s.asked = at, v.asked
 		limit := rule.limit(&s.Usual)
 		if v.Value < limit {
 			if s.over = 0; s.told.IsZero() || at.Sub(s.high) >= calm {

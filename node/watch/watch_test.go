@@ -3,6 +3,7 @@ package watch
 import (
 	"encoding/json"
 	"math"
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -190,6 +191,34 @@ func TestTurns(t *testing.T) {
 		{[]float64{0.5}, 0}} {
 		if got := Turns(c.shares); got != c.want {
 			t.Errorf("%v: %d turns, want %d", c.shares, got, c.want)
+		}
+	}
+}
+
+// A busy machine makes what a kernel asks once a second look like much more, look after look: but it is always the same
+// neighbours that are asked for.
+func TestAbsentNeighboursThatAreAskedForAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		count, step int
+		want        bool
+	}{
+		"the same few":    {17, 0, false},
+		"half are others": {40, 20, false},
+		"others":          {17, 17, true},
+		"the same, many":  {insistent + 1, 0, true},
+	} {
+		w := New()
+		told := false
+		for n := range 10 {
+			asked := map[netip.AddrPort]bool{}
+			for i := range c.count {
+				asked[netip.AddrPortFrom(address(n*c.step+i), 0)] = true
+			}
+			found := w.Look(me, begin.Add(time.Duration(n)*time.Second), []Value{{Signal: Asking, Value: 60, asked: asked}})
+			told = told || len(found) > 0
+		}
+		if told != c.want {
+			t.Errorf("%s: told: %v, want %v", name, told, c.want)
 		}
 	}
 }
