@@ -495,6 +495,7 @@ func (c *CLI) describeLink(cmd *cobra.Command, cl Client, o output, l model.Link
 	s.title("link "+l.Network+"/"+l.Link.Name, linkState(l))
 	s.line("Ends", end(l.Link.Ends[0])+" -- "+end(l.Link.Ends[1]))
 	s.line("Subnets", join(l.Link.Prefixes))
+	s.line("Addressing", string(l.Link.Addressing))
 	s.line("Path", paths(l.Paths))
 	s.line("VNI", strconv.FormatUint(uint64(l.VNI), 10))
 	s.line("MTU", mtuText(linkMTU(l.Link)))

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Controls, Forwardings, Softwares, Hooks, RouteTypes and LinkStates are the known values, in the order in which people
-// are told of them.
+// Controls, Forwardings, Softwares, Hooks, RouteTypes, LinkStates and Addressings are the known values, in the order in
+// which people are told of them.
 var (
 	Controls    = []Control{ControlNetns, ControlVM, ControlController}
 	Forwardings = []Forwarding{ForwardGuest, ForwardRouter, ForwardBridge, ForwardOpenFlow, ForwardXDP}
@@ -15,6 +15,7 @@ var (
 	Hooks       = []Hook{HookAuto, HookTC, HookXDP}
 	RouteTypes  = []RouteType{RouteUnicast, RouteBlackhole, RouteUnreachable, RouteProhibit}
 	LinkStates  = []LinkState{LinkUp, LinkDown}
+	Addressings = []Addressing{AddressingAuto, AddressingNone}
 )
 
 // ForwardingsOf tells what may forward the packets of an element of this kind and control plane: the two axes' table.

@@ -97,4 +97,10 @@ var linkKeys = []Key[Link]{
 			"both ends are there, without carrier, and nothing passes. `polyplane stop` and `start` of the link " +
 			"change it while the network runs.",
 		usual: LinkUp}),
+	newWord("addressing", func(l *Link) *Addressing { return &l.Addressing }, Addressings, about[Addressing]{
+		example: "none",
+		meaning: "auto or none; {usual} when left out. With none the link's ends are given no addresses: they have " +
+			"those that their elements state in the file, and those that somebody adds inside the elements, which " +
+			"nobody removes.",
+		usual: AddressingAuto}),
 }

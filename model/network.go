@@ -227,7 +227,19 @@ type Link struct {
 	Jitter    Duration  `json:"jitter,omitempty"`
 	Loss      float64   `json:"loss,omitempty"` // 0…1
 	State     LinkState `json:"state,omitempty"`
+	// Addressing says whether its ends are given addresses: auto when empty.
+	Addressing Addressing `json:"addressing,omitempty"`
 }
+
+// Addressing is who gives a link's ends their addresses.
+type Addressing string
+
+const (
+	// AddressingAuto gives an address to each end that states none, from the link's prefixes or the pools.
+	AddressingAuto Addressing = "auto"
+	// AddressingNone gives none: an end has what its element states, and what somebody adds inside it.
+	AddressingNone Addressing = "none"
+)
 
 // LinkState is what a link shall be: up, which it is when nobody says anything, or down like a cable that was pulled
 // out.

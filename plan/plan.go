@@ -117,7 +117,7 @@ var linkRules = rules[model.Link]{
 	change: func(l model.Link, details []Detail) (string, bool) {
 		for _, d := range details {
 			switch {
-			case d.Field == "prefixes":
+			case d.Field == "prefixes" || d.Field == "addressing":
 				return "renumbers its interfaces", true
 			case d.Field == "state" && l.State == model.LinkDown:
 				return "its ends lose their carrier, and nothing passes", true

@@ -107,6 +107,9 @@ func (ps *problems) checkShape(i int) {
 	}
 	switch {
 	case !fine:
+	case link.Addressing == model.AddressingNone && len(link.Prefixes) > 0:
+		ps.link(i, "prefixes", "it states %s and addressing: none, so that nobody would get an address of it; leave "+
+			"one of them out, or state the addresses of interfaces", link.Prefixes[0])
 	case link.Jitter > 0 && link.Delay == 0:
 		ps.link(i, "jitter", "jitter is how much the delay varies, and there is no delay; state one of at least %s",
 			link.Jitter)

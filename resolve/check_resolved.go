@@ -13,6 +13,7 @@ func (d Document) Check(n *model.Resolved) []model.Problem {
 		return []model.Problem{*p}
 	}
 	ps := &problems{net: &d.net}
+	ps.checkUnnumbered(n)
 	for i := range n.Elements {
 		e := &n.Elements[i]
 		if len(e.Gateways) == 0 && len(e.Routes) == 0 {

@@ -288,7 +288,7 @@ func (r *resolver) statedSubnets(s segment) (subnets []netip.Prefix, assign bool
 			subnets = append(subnets, p.Masked())
 		}
 	}
-	assign = len(subnets) == 0
+	assign = len(subnets) == 0 && (len(s.internet) > 0 || slices.ContainsFunc(s.members, r.numbered))
 	for _, m := range s.members {
 		for _, a := range r.interfaceOf(m).Addresses {
 			if a.Addr().IsLinkLocalUnicast() {
@@ -357,7 +357,7 @@ func (r *resolver) number(n numbering) error {
 		v6 := subnet.Addr().Is6()
 		var open []member
 		for _, m := range s.members {
-			if !slices.ContainsFunc(r.interfaceOf(m).Addresses, func(a netip.Prefix) bool {
+			if r.numbered(m) && !slices.ContainsFunc(r.interfaceOf(m).Addresses, func(a netip.Prefix) bool {
 				return a.Addr().Is6() == v6 && !a.Addr().IsLinkLocalUnicast()
 			}) {
 				open = append(open, m)

@@ -133,6 +133,11 @@ func (l *layout) interfaceOf(m member) *model.Interface {
 	return &l.net.Elements[m.element].Interfaces[m.iface]
 }
 
+// numbered tells whether the member is given an address where it states none.
+func (l *layout) numbered(m member) bool {
+	return m.link < 0 || l.net.Links[m.link].Addressing != model.AddressingNone
+}
+
 // name is what people call the segment: its switch, or else its link.
 func (l *layout) name(s segment) string {
 	if len(s.switches) > 0 {

@@ -268,6 +268,7 @@ func (b *builder) addLinks() {
 	names, ends := nameLinks(b.form.Links)
 	for i, l := range b.form.Links {
 		link := l.Value.Said.Or(&d.Said)
+		link.Addressing = first(link.Addressing, b.form.Addressing)
 		link.Name, link.Ends, link.Prefixes = names[i], ends[i], l.Value.Prefixes
 		b.zeros(&b.net.Zeros.Links, link.Name, l.Value.Said.Zeros())
 		b.net.Links = append(b.net.Links, link)

@@ -260,6 +260,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		oneOf(d, n, p, what, model.AttackPolicies)
 	case *model.Software:
 		oneOf(d, n, p, what, model.Softwares)
+	case *model.Addressing:
+		oneOf(d, n, p, what, model.Addressings)
 	case *model.RouteType:
 		oneOf(d, n, p, what, model.RouteTypes)
 	case *form.Prefixes:

@@ -29,6 +29,7 @@ links:
   - r1 -- r3: 10.0.13.0/24
   - r2 -- h2: 10.0.2.0/24
   - r3 -- h3: {prefixes: 10.0.3.0/24, state: down}
+  - r3 -- h2: {addressing: none}
 `)
 	p.run("apply", "-f", lab)
 	state := func(name string) string {
@@ -104,6 +105,13 @@ links:
 	p.run("stop", "lab/s--h4", "lab/r1--r2")
 	ends("without", "h4", "s", "s", "h4")
 	silent("h1", addressOf(p, "lab", "h4", false))
+	// Nobody has given an address to the ends of a link with addressing: none, and what is added there stays.
+	if out := in(t, p.namespace("lab", "h2"), "ip", "-br", "-4", "address", "show", "r3"); out != "" {
+		t.Errorf("h2's end of the link without addressing has %s", out)
+	}
+	p.run("exec", "lab/h2", "--", "ip", "address", "add", "192.0.2.2/24", "dev", "r3")
+	p.run("exec", "lab/r3", "--", "ip", "address", "add", "192.0.2.3/24", "dev", "h2")
+	p.run("ping", "lab/h2", "192.0.2.3", "-c", "2", "-i", "0.02")
 	p.run("apply", "-f", lab)
 	p.kill("agent n1")
 	p.kill("agent n2")
@@ -115,6 +123,7 @@ links:
 	}
 	ends("without", "r1", "r2", "r2", "r1", "h4", "s", "s", "h4")
 	silent("h1", h2)
+	p.run("ping", "lab/h2", "192.0.2.3", "-c", "2", "-i", "0.02")
 	if s := state("r3--h3"); s != "down down" { // the file's word, which the apply made so again
 		t.Errorf("r3--h3 is %s", s)
 	}

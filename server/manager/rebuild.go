@@ -69,6 +69,11 @@ func rebuild(name string, parts map[string]model.NodeNetwork, partial bool,
 				if s := f.Shape; s != nil {
 					l.Bandwidth, l.Delay, l.Jitter, l.Loss = s.Bandwidth, s.Delay, s.Jitter, s.Loss
 				}
+				// Whoever has no address on a link was given none there.
+				if l.Addressing = links[f.Link].Addressing; e.Kind != model.Switch && !slices.ContainsFunc(f.Addresses,
+					func(a netip.Prefix) bool { return !a.Addr().IsLinkLocalUnicast() }) {
+					l.Addressing = model.AddressingNone
+				}
 				if f.Far.Stopped {
 					l.State = model.LinkDown
 				}

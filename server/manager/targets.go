@@ -211,6 +211,9 @@ func (q *questioner) neighbours(count int, random *rand.Rand) {
 	attached := map[string][]model.End{} // by switch
 	var switches []string                // in the links' order
 	for _, l := range q.n.resolved.Links {
+		if l.State == model.LinkDown {
+			continue
+		}
 		for k, end := range l.Ends {
 			far := l.Ends[1-k]
 			if e := q.element(end.Element); e == nil || e.Kind != model.Switch {

@@ -31,6 +31,9 @@ type Network struct {
 	Forwarding model.Forwarding `yaml:"forwarding"`
 	// Every router's routing software, unless it says otherwise.
 	Software model.Software `yaml:"software"`
+	// Whether links are given addresses, unless they say otherwise: auto (the default) or none. It is short for
+	// `defaults: {links: {addressing: …}}`.
+	Addressing model.Addressing `yaml:"addressing"`
 
 	Intents `yaml:",inline"`
 

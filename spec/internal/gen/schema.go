@@ -130,6 +130,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return enum(model.RouteTypes)
 	case reflect.TypeFor[model.LinkState]():
 		return enum(model.LinkStates)
+	case reflect.TypeFor[model.Addressing]():
+		return enum(model.Addressings)
 	case reflect.TypeFor[form.Prefixes](), reflect.TypeFor[form.Loopbacks](), reflect.TypeFor[form.Addrs](),
 		reflect.TypeFor[form.Words]():
 		return several(&schema{Type: "string"})
