@@ -82,6 +82,7 @@ var mayImport = map[string][]string{
 	"node/kernelmemory": {"linux"},
 	"cmd/…":             {"…"},
 	"scripts/…":         {},
+	"scripts/openapi":   {"server/api"},
 }
 
 // concrete are the drivers, which only the composition root and the one registration file name.

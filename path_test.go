@@ -16,7 +16,7 @@ func TestPathHoldsPackagesOnly(t *testing.T) {
 		t.Fatalf("scripts/path test: %v", err)
 	}
 	dir := strings.TrimSpace(string(out))
-	for _, name := range []string{"bash", "sh", "awk", "flock", "ip", "nft", "runc", "tini",
+	for _, name := range []string{"python3", "mypy", "bash", "sh", "awk", "flock", "ip", "nft", "runc", "tini",
 		"vtysh", "birdc", "ethtool",
 		"traceroute", "tcpdump", "iperf3", "clang", "etcd"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {

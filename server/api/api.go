@@ -2,6 +2,8 @@
 // (RFC 9457), streams as newline-delimited JSON.
 package api
 
+//go:generate sh -c "go run ../../scripts/openapi | python3 ../../python/tools/generate.py ../../python/polyplane/_types.py"
+
 import (
 	"bytes"
 	"encoding/json"

@@ -1,0 +1,852 @@
+"""The objects of polyplane's API.
+
+Generated from its OpenAPI document by tools/generate.py; `make generate` does it.
+"""
+
+from typing import Any, Required, TypedDict
+
+
+class ActionRequest(TypedDict, total=False):
+    action: Required[str]
+    reason: str
+
+
+class ActionResult(TypedDict, total=False):
+    changed: Required[bool]
+    revision: int
+
+
+class Amounts(TypedDict, total=False):
+    connections: int
+    cpu: int
+    devices: int
+    disk: int
+    files: int
+    memory: int
+    neighbours: int
+    processes: int
+
+
+class ApplyResult(TypedDict, total=False):
+    before: "Record"
+    changed: Required[bool]
+    notes: list[str]
+    record: Required["Record"]
+
+
+class Assigned(TypedDict, total=False):
+    addresses: dict[str, list[str]]
+    edges: dict[str, list[str]]
+    index: Required[int]
+    links: dict[str, "AssignedLink"]
+    loopbacks: dict[str, list[str]]
+    placement: Required["Placement"]
+    segments: dict[str, list[str]]
+
+
+class AssignedLink(TypedDict, total=False):
+    prefixes: list[str]
+    vni: Required[int]
+
+
+class Assignment(TypedDict, total=False):
+    key: Required[str]
+    value: Required[str]
+
+
+BGP = TypedDict(
+    "BGP",
+    {
+        "as": Required[int],
+        "neighbors": list["BGPNeighbor"],
+        "networks": list[str],
+    },
+    total=False,
+)
+
+
+BGPNeighbor = TypedDict(
+    "BGPNeighbor",
+    {
+        "address": Required[str],
+        "as": Required[int],
+        "name": str,
+    },
+    total=False,
+)
+
+
+class CheckRequest(TypedDict, total=False):
+    mesh: bool
+    neighbours: int
+    routers: bool
+    sample: int
+    seed: int
+    wait: int
+
+
+class CheckResult(TypedDict, total=False):
+    network: Required[str]
+    ok: Required[bool]
+    probes: Required[list["ProbeResult"] | None]
+
+
+class Document(TypedDict, total=False):
+    base: int
+    network: Required["Network"]
+
+
+class Dump(TypedDict, total=False):
+    elements: list["ElementView"]
+    links: list["LinkStatus"]
+    networks: list["NetworkStatus"]
+    nodes: list["NodeStatus"]
+    substrate: list["SubstrateLinkStatus"]
+
+
+class DumpUpdate(TypedDict, total=False):
+    dump: "Dump"
+
+
+class EdgeOfInternetMirror(TypedDict, total=False):
+    device: str
+    end: Required["End"]
+    internet: "Internet"
+    mirror: "Mirror"
+    name: Required[str]
+    node: str
+    trunk: bool
+    vlan: int
+
+
+class ElementOfInterface(TypedDict, total=False):
+    attack: str
+    config: dict[str, str]
+    connections: int
+    control: str
+    cpu: int
+    devices: int
+    disk: int
+    files: int
+    forwarding: str
+    gateways: list[str]
+    hook: str
+    interfaces: list["Interface"]
+    kind: Required[str]
+    location: str
+    loopback: list[str]
+    memory: int
+    name: Required[str]
+    neighbours: int
+    node: str
+    prefixes: list[str]
+    processes: int
+    routerID: str
+    routes: list["Route"]
+    routing: "Routing"
+    software: str
+
+
+class ElementOfResolvedInterface(TypedDict, total=False):
+    attack: str
+    config: dict[str, str]
+    connections: int
+    control: str
+    cpu: int
+    devices: int
+    disk: int
+    files: int
+    forwarding: str
+    gateways: list[str]
+    hook: str
+    interfaces: list["ResolvedInterface"]
+    kind: Required[str]
+    location: str
+    loopback: list[str]
+    memory: int
+    name: Required[str]
+    neighbours: int
+    node: str
+    prefixes: list[str]
+    processes: int
+    routerID: str
+    routes: list["Route"]
+    routing: "Routing"
+    software: str
+
+
+class ElementView(TypedDict, total=False):
+    atWork: bool
+    attacks: dict[str, int]
+    element: Required["ElementOfResolvedInterface"]
+    fast: "FastPath"
+    id: Required[str]
+    incident: "Incident"
+    lastTold: int
+    message: str
+    node: Required[str]
+    packetTime: float
+    phase: Required[str]
+    quarantine: str
+    restarts: int
+    usage: "Usage"
+
+
+class End(TypedDict, total=False):
+    element: Required[str]
+    interface: Required[str]
+
+
+class Event(TypedDict, total=False):
+    message: Required[str]
+    network: str
+    node: str
+    object: Required[str]
+    reason: Required[str]
+    seq: int
+    severity: Required[str]
+    time: Required[str]
+
+
+class EventUpdate(TypedDict, total=False):
+    event: "Event"
+
+
+Expectation = TypedDict(
+    "Expectation",
+    {
+        "family": str,
+        "from": Required[str],
+        "not": bool,
+        "to": Required[str],
+    },
+    total=False,
+)
+
+
+class FIB(TypedDict, total=False):
+    entries: list["FIBEntry"]
+    matching: Required[int]
+    punted: dict[str, str]
+    tables: Required[list["FIBTable"] | None]
+
+
+class FIBEntry(TypedDict, total=False):
+    prefix: Required[str]
+    ways: Required[list["FIBWay"] | None]
+
+
+class FIBRequest(TypedDict, total=False):
+    family: str
+    limit: int
+    prefix: str
+
+
+class FIBTable(TypedDict, total=False):
+    bytes: Required[int]
+    copy: Required[int]
+    family: Required[str]
+    routes: Required[int]
+    shape: Required[str]
+
+
+class FIBWay(TypedDict, total=False):
+    interface: str
+    kind: Required[str]
+    mac: str
+    mtu: int
+    share: float
+    source: str
+
+
+class Far(TypedDict, total=False):
+    element: Required[str]
+    interface: Required[str]
+    kind: str
+    peers: list["LinkPeer"]
+
+
+class FastPath(TypedDict, total=False):
+    blackholed: int
+    bytes: Required[int]
+    companion: int
+    driver: int
+    hooks: dict[str, "HookUse"]
+    packets: Required[int]
+    punted: dict[str, int]
+    refused: int
+    tables: "FastTables"
+
+
+class FastTables(TypedDict, total=False):
+    families: Required[list["FIBTable"] | None]
+    groups: int
+    inSync: Required[bool]
+    lack: "TableLack"
+    nextHops: Required[int]
+    punted: dict[str, str]
+    quota: Required["TableQuota"]
+    used: Required["TableUse"]
+
+
+class Forward(TypedDict, total=False):
+    address: str
+    element: Required[str]
+    port: Required[int]
+    protocol: str
+    to: Required[int]
+
+
+class Histogram(TypedDict, total=False):
+    bounds: list[float]
+    counts: list[int]
+    sum: float
+
+
+class HookUse(TypedDict, total=False):
+    hook: Required[str]
+    why: Required[str]
+
+
+class ISIS(TypedDict, total=False):
+    area: str
+    level: int
+
+
+class Incident(TypedDict, total=False):
+    at: Required[str]
+    policy: Required[str]
+    signal: Required[str]
+    what: Required[str]
+
+
+class Interface(TypedDict, total=False):
+    addresses: list[str]
+    mac: str
+    name: Required[str]
+
+
+class Internet(TypedDict, total=False):
+    forwards: list["Forward"]
+
+
+class JoinRequest(TypedDict, total=False):
+    machine: Required["Machine"]
+    request: Required[str]
+    token: Required[str]
+
+
+class JoinResult(TypedDict, total=False):
+    certificate: Required[str]
+    instance: Required[str]
+    node: Required[str]
+
+
+class Link(TypedDict, total=False):
+    addressing: str
+    bandwidth: int
+    delay: int
+    ends: Required[list["End"] | None]
+    jitter: int
+    loss: float
+    mtu: int
+    name: Required[str]
+    prefixes: list[str]
+    state: str
+
+
+class LinkMeasure(TypedDict, total=False):
+    available: int
+    capacity: int
+    device: str
+    lost: Required[int]
+    problem: str
+    rtt: Required["Histogram"]
+    rttMedian: int
+    rttMin: int
+    sent: Required[int]
+    to: Required[str]
+    up: Required[bool]
+    used: Required[int]
+
+
+class LinkPath(TypedDict, total=False):
+    bandwidth: int
+    nodes: Required[list[str] | None]
+
+
+class LinkPeer(TypedDict, total=False):
+    addresses: Required[list[str] | None]
+    mac: Required[str]
+
+
+class LinkStatus(TypedDict, total=False):
+    lastTold: int
+    link: Required["Link"]
+    network: Required[str]
+    paths: list["LinkPath"]
+    ports: list["PortStatus"]
+    up: Required[bool]
+    vni: Required[int]
+
+
+class Machine(TypedDict, total=False):
+    address: Required[str]
+    bandwidth: int
+    cpu: Required[int]
+    location: str
+    memory: Required[int]
+    mtu: Required[int]
+    name: Required[str]
+
+
+class Mirror(TypedDict, total=False):
+    bandwidth: int
+    link: Required[str]
+
+
+class Network(TypedDict, total=False):
+    attack: str
+    edges: list["EdgeOfInternetMirror"]
+    elements: list["ElementOfInterface"]
+    expect: list["Expectation"]
+    links: list["Link"]
+    name: Required[str]
+    owner: str
+    pools: list[str]
+    slice: "Slice"
+    zeros: "Settings"
+
+
+class NetworkStatus(TypedDict, total=False):
+    created: Required[str]
+    deleting: bool
+    elements: Required[int]
+    failed: int
+    links: Required[int]
+    message: str
+    modified: Required[str]
+    name: Required[str]
+    nodes: list[str]
+    owner: str
+    phase: Required[str]
+    revision: Required[int]
+    running: Required[int]
+    stopped: int
+    suspended: int
+    unknown: int
+
+
+class NodeStatus(TypedDict, total=False):
+    address: str
+    condition: Required[str]
+    cpu: Required[int]
+    cpuReserved: Required[int]
+    cpuUsed: Required[float]
+    elements: Required[int]
+    held: list[str]
+    hook: str
+    joined: bool
+    lastSeen: str
+    location: str
+    memory: Required[int]
+    memoryReserved: Required[int]
+    memoryUsed: Required[int]
+    mtu: int
+    name: Required[str]
+    offers: list["Offer"]
+    ports: Required[int]
+    problem: str
+    ready: Required[bool]
+    revision: Required[int]
+    simulated: bool
+    underlay: dict[str, "HookUse"]
+
+
+class OSPF(TypedDict, total=False):
+    area: str
+    cost: int
+    redistribute: list[str]
+
+
+class Offer(TypedDict, total=False):
+    driver: Required[str]
+    kinds: list[str]
+    lacks: dict[str, str]
+    makes: list[str]
+
+
+class Override(TypedDict, total=False):
+    decided: int
+    held: bool
+    overwrites: int
+    quarantined: bool
+    reason: str
+    restarts: int
+    stopped: bool
+    suspended: bool
+
+
+class OwnFile(TypedDict, total=False):
+    path: Required[str]
+    size: Required[int]
+
+
+class Placement(TypedDict, total=False):
+    elements: dict[str, str]
+    links: dict[str, list["LinkPath"]]
+
+
+class PolicyRequest(TypedDict, total=False):
+    attack: Required[str]
+    element: str
+
+
+class PolicyView(TypedDict, total=False):
+    administrator: bool
+    attack: Required[str]
+    id: Required[str]
+    quarantined: bool
+    reason: str
+
+
+class Pong(TypedDict, total=False):
+    instance: Required[str]
+    networks: Required[int]
+    nodes: Required[int]
+    ready: Required[int]
+    revision: Required[int]
+    started: Required[str]
+    store: Required[str]
+
+
+class PortStatus(TypedDict, total=False):
+    copied: int
+    device: Required[str]
+    dropped: Required[int]
+    drops: dict[str, int]
+    id: Required[str]
+    index: Required[int]
+    rxBytes: Required[int]
+    rxPackets: Required[int]
+    txBytes: Required[int]
+    txPackets: Required[int]
+    uncopied: int
+    up: Required[bool]
+
+
+ProbeResult = TypedDict(
+    "ProbeResult",
+    {
+        "address": Required[str],
+        "answered": str,
+        "from": Required[str],
+        "message": str,
+        "not": bool,
+        "ok": Required[bool],
+        "reached": Required[bool],
+        "rtt": int,
+        "to": Required[str],
+    },
+    total=False,
+)
+
+
+class Problem(TypedDict, total=False):
+    about: Required[str]
+    field: str
+    index: Required[int]
+    message: Required[str]
+    name: Required[str]
+    network: str
+
+
+class ProblemDetail(TypedDict, total=False):
+    detail: Required[str]
+    errors: list["Reason"]
+    status: Required[int]
+    title: Required[str]
+
+
+class Quota(TypedDict, total=False):
+    cpu: int
+    disk: int
+    elements: int
+    memory: int
+    networks: int
+    requests: int
+    stored: int
+    streams: int
+
+
+class QuotaRequest(TypedDict, total=False):
+    values: Required[list["Assignment"] | None]
+
+
+class QuotaStatus(TypedDict, total=False):
+    kind: Required[str]
+    limit: Required["Quota"]
+    name: Required[str]
+    used: Required["Quota"]
+
+
+class RIP(TypedDict, total=False):
+    redistribute: list[str]
+
+
+class Reason(TypedDict, total=False):
+    location: str
+    message: Required[str]
+    problems: list["Problem"]
+
+
+class Record(TypedDict, total=False):
+    assigned: Required["Assigned"]
+    created: Required[str]
+    deleting: bool
+    discard: bool
+    modified: Required[str]
+    network: Required["Network"]
+    overrides: dict[str, "Override"]
+    owner: str
+    policies: dict[str, str]
+    revision: Required[int]
+    set: "Settings"
+
+
+class RecoverRequest(TypedDict, total=False):
+    changed: bool
+    dryRun: bool
+    networks: list[str]
+
+
+class RecoverResult(TypedDict, total=False):
+    networks: list["RecoveredNetwork"]
+    silent: list[str]
+
+
+class RecoveredNetwork(TypedDict, total=False):
+    elements: Required[int]
+    links: Required[int]
+    name: Required[str]
+    nodes: list[str]
+    notes: list[str]
+    problem: str
+    taken: Required[bool]
+
+
+class ResolvedInterface(TypedDict, total=False):
+    addresses: list[str]
+    device: str
+    edge: str
+    far: "Far"
+    internet: bool
+    link: str
+    mac: str
+    mtu: int
+    name: Required[str]
+    shape: "Shape"
+
+
+class Route(TypedDict, total=False):
+    interface: str
+    metric: int
+    to: Required[str]
+    type: str
+    via: list[str]
+
+
+class Routing(TypedDict, total=False):
+    bgp: "BGP"
+    isis: "ISIS"
+    ospf: "OSPF"
+    ospf6: "OSPF"
+    rip: "RIP"
+
+
+class Running(TypedDict, total=False):
+    config: dict[str, str]
+    files: list["OwnFile"]
+    more: bool
+    stale: str
+
+
+class SetRequest(TypedDict, total=False):
+    loseFiles: bool
+    object: str
+    values: Required[list["Assignment"] | None]
+
+
+class SetResult(TypedDict, total=False):
+    before: Required["Record"]
+    changed: Required[bool]
+    nodes: dict[str, int]
+    record: Required["Record"]
+
+
+class Settings(TypedDict, total=False):
+    elements: dict[str, list[str]]
+    links: dict[str, list[str]]
+    network: list[str]
+
+
+class Shape(TypedDict, total=False):
+    bandwidth: int
+    delay: int
+    jitter: int
+    loss: float
+
+
+class Slice(TypedDict, total=False):
+    bandwidth: int
+    cpu: int
+    memory: int
+    mode: str
+    nexthops: int
+    packets: int
+    punts: int
+    tables: int
+
+
+class Substrate(TypedDict, total=False):
+    hook: str
+    links: list["SubstrateLink"]
+    nodes: Required[list["SubstrateNode"] | None]
+
+
+class SubstrateLink(TypedDict, total=False):
+    a: Required[str]
+    b: Required[str]
+    bandwidth: int
+    delay: int
+
+
+class SubstrateLinkStatus(TypedDict, total=False):
+    a: Required[str]
+    b: Required[str]
+    back: "LinkMeasure"
+    bandwidth: int
+    delay: int
+    forth: "LinkMeasure"
+
+
+class SubstrateNode(TypedDict, total=False):
+    address: str
+    cpu: Required[int]
+    hook: str
+    joined: bool
+    location: str
+    memory: Required[int]
+    mtu: int
+    name: Required[str]
+    simulated: bool
+
+
+class TableLack(TypedDict, total=False):
+    limit: Required[int]
+    node: bool
+    quota: Required[str]
+
+
+class TableQuota(TypedDict, total=False):
+    nexthops: Required[int]
+    punts: Required[int]
+    routes: Required[int]
+    strict: bool
+    tables: Required[int]
+
+
+class TableUse(TypedDict, total=False):
+    nexthops: Required[int]
+    routes: Required[int]
+    tables: Required[int]
+
+
+class Token(TypedDict, total=False):
+    created: Required[str]
+    expires: str
+    id: Required[str]
+    node: str
+    revoked: str
+    role: str
+    used: str
+    usedBy: str
+    user: str
+
+
+class TokenRequest(TypedDict, total=False):
+    node: str
+    role: str
+    ttl: int
+    user: str
+
+
+class TokenResult(TypedDict, total=False):
+    created: Required[str]
+    expires: str
+    id: Required[str]
+    node: str
+    revoked: str
+    role: str
+    servers: Required[list[str] | None]
+    text: Required[str]
+    used: str
+    usedBy: str
+    user: str
+
+
+class Trace(TypedDict, total=False):
+    by: str
+    kernel: str
+    prefix: str
+    reason: str
+    verdict: Required[str]
+    way: "FIBWay"
+    ways: int
+
+
+TraceRequest = TypedDict(
+    "TraceRequest",
+    {
+        "bytes": int,
+        "destination": Required[str],
+        "in": str,
+        "port": int,
+        "protocol": int,
+        "source": str,
+        "sourcePort": int,
+        "ttl": int,
+    },
+    total=False,
+)
+
+
+class TrashItem(TypedDict, total=False):
+    element: Required[str]
+    id: Required[str]
+    node: Required[str]
+    size: Required[int]
+    time: Required[str]
+
+
+class TrashList(TypedDict, total=False):
+    items: list["TrashItem"]
+    silent: list[str]
+
+
+class TrashRequest(TypedDict, total=False):
+    items: Required[list[str] | None]
+
+
+class Usage(TypedDict, total=False):
+    cpu: Required[float]
+    disk: Required[int]
+    limits: Required["Amounts"]
+    memory: Required[int]
+    processes: Required[int]
+
+
+class Whoami(TypedDict, total=False):
+    instance: Required[str]
+    role: Required[str]
+    user: str
