@@ -406,21 +406,35 @@ func (s *sheet) fast(id model.ID, f *model.FastPath) {
 func intents(r model.Routing) []string {
 	var list []string
 	if r.OSPF != nil {
-		list = append(list, "OSPF"+inArea(r.OSPF.Area))
+		list = append(list, "OSPF"+inArea(r.OSPF.Area)+timers(r.OSPF.OSPFTimers))
 	}
 	if r.OSPF6 != nil {
-		list = append(list, "OSPFv3"+inArea(r.OSPF6.Area))
+		list = append(list, "OSPFv3"+inArea(r.OSPF6.Area)+timers(r.OSPF6.OSPFTimers))
 	}
 	if r.ISIS != nil {
-		list = append(list, "IS-IS"+inArea(r.ISIS.Area))
+		list = append(list, "IS-IS"+inArea(r.ISIS.Area)+timers(r.ISIS.ISISTimers))
 	}
 	if r.BGP != nil {
-		list = append(list, fmt.Sprintf("BGP AS %d", r.BGP.AS))
+		list = append(list, fmt.Sprintf("BGP AS %d", r.BGP.AS)+timers(r.BGP.BGPTimers))
 	}
 	if r.RIP != nil {
-		list = append(list, "RIP")
+		list = append(list, "RIP"+timers(r.RIP.RIPTimers))
 	}
 	return list
+}
+
+// timers are those that were said, like " (hello 10s, dead 40s)".
+func timers[T interface{ Keys() []model.Key[T] }](of T) string {
+	var said []string
+	for _, k := range of.Keys() {
+		if !k.Zero(&of) {
+			said = append(said, k.Name+" "+k.Text(&of))
+		}
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(said, ", ") + ")"
 }
 
 func inArea(area string) string {

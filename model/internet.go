@@ -10,6 +10,8 @@ import (
 // Internet is an edge that leads out by the uplink of the node's machine, with source NAT, and in by forwarded ports.
 type Internet struct {
 	Forwards []Forward `json:"forwards,omitempty"`
+	// Unannounced keeps a router at the edge from telling its neighbours of the default route.
+	Unannounced bool `json:"unannounced,omitempty"`
 }
 
 // The protocols whose ports can be forwarded.

@@ -12,7 +12,11 @@ func TestKeys(t *testing.T) {
 	checkList(t, "slice", Slice{}.Keys())
 	checkList(t, "link", Link{}.Keys())
 	checkList(t, "network settings", networkSettings)
-	checkList(t, "element settings", elementSettings)
+	checkList(t, "element settings", ownSettings)
+	checkList(t, "ospf", OSPFTimers{}.Keys())
+	checkList(t, "isis", ISISTimers{}.Keys())
+	checkList(t, "bgp", BGPTimers{}.Keys())
+	checkList(t, "rip", RIPTimers{}.Keys())
 	checkList(t, "quota", quotaSettings)
 }
 

@@ -184,12 +184,14 @@ type OSPF struct {
 	Area         string   `json:"area,omitempty"` // dotted form; 0.0.0.0 when empty
 	Cost         int      `json:"cost,omitempty"`
 	Redistribute []string `json:"redistribute,omitempty"` // connected, static, bgp, …
+	OSPFTimers
 }
 
 // ISIS puts all the router's interfaces and its loopback into one area.
 type ISIS struct {
 	Area  string `json:"area,omitempty"`  // 49.0001 when empty
 	Level int    `json:"level,omitempty"` // 1, 2, or 0 for both
+	ISISTimers
 }
 
 // BGP speaks to every directly linked router that has BGP as well, unless Neighbors names those that it speaks to.
@@ -198,6 +200,7 @@ type BGP struct {
 	// announced; the connected subnets of hosts and the loopback when empty
 	Networks  []netip.Prefix `json:"networks,omitempty"`
 	Neighbors []BGPNeighbor  `json:"neighbors,omitempty"`
+	BGPTimers
 }
 
 // BGPNeighbor is one session.
@@ -210,6 +213,7 @@ type BGPNeighbor struct {
 // RIP speaks on all the router's interfaces.
 type RIP struct {
 	Redistribute []string `json:"redistribute,omitempty"`
+	RIPTimers
 }
 
 // Link joins two interfaces.

@@ -34,6 +34,8 @@ type ResolvedInterface struct {
 	// Internet tells that the edge leads out by the machine's uplink. Nobody there speaks a routing protocol, and the
 	// element announces its default route to its neighbours.
 	Internet bool `json:"internet,omitempty"`
+	// Unannounced tells that it does not announce it.
+	Unannounced bool `json:"unannounced,omitempty"`
 	// Shape is what the link does to packets on their way to this interface; nil when it does nothing.
 	Shape *Shape `json:"shape,omitempty"`
 }

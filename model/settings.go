@@ -30,7 +30,8 @@ var (
 		word("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }),
 		word("attack", "quarantine", func(n *Network) *AttackPolicy { return &n.Attack }),
 		word("owner", "alice", func(n *Network) *string { return &n.Owner }))
-	elementSettings = append(within(func(e *Element) *Amounts { return &e.Amounts }, amounts),
+	elementSettings = append(ownSettings, timerSettings()...)
+	ownSettings     = append(within(func(e *Element) *Amounts { return &e.Amounts }, amounts),
 		word("forwarding", "guest", func(e *Element) *Forwarding { return &e.Forwarding }),
 		word("attack", "quarantine", func(e *Element) *AttackPolicy { return &e.Attack }),
 		word("hook", "auto", func(e *Element) *Hook { return &e.Hook }))

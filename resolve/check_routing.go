@@ -96,6 +96,7 @@ func (ps *problems) checkIntents(i int) {
 		}
 		redistribute(field, o.Redistribute)
 	}
+	r.CheckTimers(func(field, problem string) { ps.element(i, "routing/"+field, "%s", problem) })
 	if s := r.ISIS; s != nil {
 		if s.Level < 0 || s.Level > 2 {
 			ps.element(i, "routing/isis/level", "the IS-IS level is 1 or 2, not %d; leave it out for both", s.Level)

@@ -141,6 +141,7 @@ func (r *resolver) edges() error {
 		}
 		f := &r.out.Elements[i].Interfaces[r.interfaces[edge.End]]
 		f.Edge, f.Internet = edge.Name, edge.Internet != nil
+		f.Unannounced = f.Internet && edge.Internet.Unannounced
 	}
 	return nil
 }

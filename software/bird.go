@@ -273,6 +273,7 @@ func birdOSPF(w *writer, el model.ResolvedElement) error {
 			if v.v4 && !p.v4 || !v.v4 && !p.v6 && !p.pointToPoint {
 				continue
 			}
+			hello, dead := v.o.Intervals(p.pointToPoint)
 			switch {
 			case p.loopback && v.v4:
 				w.line("\t\tinterface %q { stub; };", p.device)
@@ -284,10 +285,10 @@ func birdOSPF(w *writer, el model.ResolvedElement) error {
 				w.line("\t\tinterface %q { stub; cost %d; };", p.device, cost(v.o))
 			case p.pointToPoint:
 				w.line("\t\tinterface %q { type ptp; cost %d; hello %d; dead %d; retransmit %d; };",
-					p.device, cost(v.o), helloSeconds, p.deadSeconds(), birdRetransmit)
+					p.device, cost(v.o), hello, dead, birdRetransmit)
 			default:
 				w.line("\t\tinterface %q { type broadcast; cost %d; hello %d; dead %d; wait %d; retransmit %d; };",
-					p.device, cost(v.o), helloSeconds, p.deadSeconds(), p.deadSeconds(), birdRetransmit)
+					p.device, cost(v.o), hello, dead, dead, birdRetransmit)
 			}
 		}
 		w.line("\t};")
@@ -332,7 +333,8 @@ func birdBGP(w *writer, el model.ResolvedElement) error {
 				w.line("\tsource address %s;", src)
 			}
 		}
-		w.line("\thold time %d; keepalive time %d;", bgpHold, bgpKeepalive)
+		keepalive, hold := bgp.Intervals()
+		w.line("\thold time %d; keepalive time %d;", hold, keepalive)
 		w.line("\tconnect delay time 1; connect retry time 1; error wait time 1, 5;")
 		for _, f := range families {
 			both := ipv4Too(el, n)
@@ -402,8 +404,9 @@ func birdRIP(w *writer, el model.ResolvedElement) error {
 		w.line("\tecmp yes limit %d;", maxPaths)
 		for _, p := range ps {
 			if has(p) && !p.passive {
+				update, timeout, garbage := rip.Intervals()
 				w.line("\tinterface %q { %supdate time %d; timeout time %d; garbage time %d; };", p.device, version,
-					ripUpdateSeconds, ripTimeoutSeconds, ripGarbageSeconds)
+					update, timeout, garbage)
 			}
 		}
 		w.line("}")

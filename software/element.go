@@ -9,25 +9,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// The timers of the generated configurations. Virtual links lose their carrier at once, so hellos only have to find
-// neighbours quickly. FRR and BIRD get the same values, since neighbours must agree on them (RFC 2328, appendix C.3).
 const (
-	// OSPF and IS-IS. All times are in seconds.
-	helloSeconds = 1
-	// Who says nothing for so long is dead: on a segment with a switch, where it is also the time after which a
-	// designated router is elected, and on a link between two routers. On such a link nothing but a daemon that hangs
-	// is found by it. With 4 s, 300 routers that started on a busy machine lost each other again and again, and each
-	// loss made all of them compute.
-	segmentDeadSeconds = 4
-	linkDeadSeconds    = 12
 	// FRR's; the default, 5 s, is what a new adjacency waits when its first description packet comes too early
 	retransmitSeconds = 1
-	// RIP's are a sixth and a twelfth of RFC 2453's (30, 180 and 120), so that a lab converges while somebody looks.
-	ripUpdateSeconds  = 5
-	ripTimeoutSeconds = 15
-	ripGarbageSeconds = 10
-	bgpKeepalive      = 3
-	bgpHold           = 9
 	maxPaths          = 64
 	// defaultCost is explicit because the programs guess differently from a virtual device's speed, and equal links
 	// must be equal.
@@ -46,14 +30,6 @@ type port struct {
 	// stub says that the subnet is for end systems (hosts or a switch).
 	stub     bool
 	prefixes []netip.Prefix
-}
-
-// deadSeconds is after how long a neighbour that says nothing is dead.
-func (p port) deadSeconds() int {
-	if p.pointToPoint {
-		return linkDeadSeconds
-	}
-	return segmentDeadSeconds
 }
 
 // ports returns lo first (when it has addresses), then the interfaces in their order.
@@ -125,7 +101,7 @@ func hasDefaultRoute(el model.ResolvedElement, v4 bool) bool {
 // the network by an internet edge.
 func tellsDefault(el model.ResolvedElement, v4 bool) bool {
 	return hasDefaultRoute(el, v4) && slices.ContainsFunc(el.Interfaces,
-		func(ifc model.ResolvedInterface) bool { return ifc.Internet })
+		func(ifc model.ResolvedInterface) bool { return ifc.Internet && !ifc.Unannounced })
 }
 
 // announced returns the prefixes that BGP originates.

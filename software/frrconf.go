@@ -111,8 +111,9 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 		if p.passive {
 			b.line(" ip ospf passive")
 		} else {
-			b.line(" ip ospf hello-interval %d", helloSeconds)
-			b.line(" ip ospf dead-interval %d", p.deadSeconds())
+			hello, dead := r.OSPF.Intervals(p.pointToPoint)
+			b.line(" ip ospf hello-interval %d", hello)
+			b.line(" ip ospf dead-interval %d", dead)
 			b.line(" ip ospf retransmit-interval %d", retransmitSeconds)
 		}
 		if p.pointToPoint {
@@ -127,8 +128,9 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 		if p.passive {
 			b.line(" ipv6 ospf6 passive")
 		} else {
-			b.line(" ipv6 ospf6 hello-interval %d", helloSeconds)
-			b.line(" ipv6 ospf6 dead-interval %d", p.deadSeconds())
+			hello, dead := r.OSPF6.Intervals(p.pointToPoint)
+			b.line(" ipv6 ospf6 hello-interval %d", hello)
+			b.line(" ipv6 ospf6 dead-interval %d", dead)
 			b.line(" ipv6 ospf6 retransmit-interval %d", retransmitSeconds)
 		}
 		if p.pointToPoint {
@@ -148,8 +150,9 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 		if p.passive {
 			b.line(" isis passive")
 		} else {
-			b.line(" isis hello-interval %d", helloSeconds)
-			b.line(" isis hello-multiplier %d", p.deadSeconds()/helloSeconds)
+			hello, multiplier := r.ISIS.Intervals(p.pointToPoint)
+			b.line(" isis hello-interval %d", hello)
+			b.line(" isis hello-multiplier %d", multiplier)
 			b.line(" no isis hello padding")
 		}
 		if p.pointToPoint {
@@ -282,7 +285,8 @@ func frrBGP(w *writer, el model.ResolvedElement) error {
 	w.line(" no bgp network import-check")
 	// Paths of equal length through different ASes are used together.
 	w.line(" bgp bestpath as-path multipath-relax")
-	w.line(" timers bgp %d %d", bgpKeepalive, bgpHold)
+	keepalive, hold := bgp.Intervals()
+	w.line(" timers bgp %d %d", keepalive, hold)
 	for _, n := range bgp.Neighbors {
 		a := n.Address
 		w.line(" neighbor %s remote-as %d", a, n.AS)
@@ -366,7 +370,8 @@ func frrRIP(w *writer, el model.ResolvedElement) error {
 			continue
 		}
 		w.line("router %s", f.name)
-		w.line(" timers basic %d %d %d", ripUpdateSeconds, ripTimeoutSeconds, ripGarbageSeconds)
+		update, timeout, garbage := rip.Intervals()
+		w.line(" timers basic %d %d %d", update, timeout, garbage)
 		w.line(" allow-ecmp")
 		for _, p := range ps {
 			if !has(p) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -57,6 +58,7 @@ func goldens() map[string]model.ResolvedElement {
 			Networks:  []netip.Prefix{prefix("198.51.100.0/24"), prefix("2001:db8:99::/48")},
 			Neighbors: []model.BGPNeighbor{{Address: addr("2001:db8:1::2"), AS: 65002}}}})
 		m[name("rip")] = router(s, model.Routing{RIP: &model.RIP{Redistribute: []string{"static"}}})
+		m[name("timers")] = router(s, timed())
 		out := router(s, model.Routing{OSPF: &model.OSPF{}, OSPF6: &model.OSPF{}, RIP: &model.RIP{},
 			BGP: &model.BGP{AS: 65001,
 				Neighbors: []model.BGPNeighbor{{Address: addr("10.0.1.2"), AS: 65002},
@@ -83,10 +85,22 @@ func goldens() map[string]model.ResolvedElement {
 		}
 		m[name("static")] = static
 	}
+	m["frr-isis-timers.conf"] = router(model.SoftwareFRR, model.Routing{ISIS: &model.ISIS{
+		ISISTimers: model.ISISTimers{Hello: 3 * model.Duration(time.Second), Hold: 30 * model.Duration(time.Second)}}})
 	for level, name := range []string{"both", "1", "2"} {
 		m["frr-isis-"+name+".conf"] = router(model.SoftwareFRR, model.Routing{ISIS: &model.ISIS{Level: level}})
 	}
 	return m
+}
+
+// timed is what a router says that is to be a neighbour of routers with FRR's own timers.
+func timed() model.Routing {
+	const s = model.Duration(time.Second)
+	return model.Routing{OSPF: &model.OSPF{OSPFTimers: model.OSPFTimers{Hello: 10 * s}},
+		OSPF6: &model.OSPF{OSPFTimers: model.OSPFTimers{Hello: 10 * s, Dead: 30 * s}},
+		BGP: &model.BGP{AS: 65001, BGPTimers: model.BGPTimers{Hold: 180 * s},
+			Neighbors: []model.BGPNeighbor{{Address: addr("10.0.1.2"), AS: 65002}}},
+		RIP: &model.RIP{RIPTimers: model.RIPTimers{Update: 30 * s, Timeout: 180 * s, Garbage: 120 * s}}}
 }
 
 func TestGolden(t *testing.T) {

@@ -164,14 +164,14 @@ func mergeIntents(a, b form.Intents) form.Intents {
 		a.ISIS = b.ISIS
 	case b.ISIS != nil:
 		a.ISIS = &form.ISIS{Off: a.ISIS.Off, Area: first(a.ISIS.Area, b.ISIS.Area),
-			Level: first(a.ISIS.Level, b.ISIS.Level)}
+			Level: first(a.ISIS.Level, b.ISIS.Level), Said: a.ISIS.Said.Over(&b.ISIS.Said)}
 	}
 	switch {
 	case a.BGP == nil:
 		a.BGP = b.BGP
 	case b.BGP != nil:
 		merged := form.BGP{Off: a.BGP.Off, AS: first(a.BGP.AS, b.BGP.AS), Networks: a.BGP.Networks,
-			Neighbors: a.BGP.Neighbors}
+			Neighbors: a.BGP.Neighbors, Said: a.BGP.Said.Over(&b.BGP.Said)}
 		if merged.Networks == nil {
 			merged.Networks = b.BGP.Networks
 		}
@@ -183,8 +183,12 @@ func mergeIntents(a, b form.Intents) form.Intents {
 	switch {
 	case a.RIP == nil:
 		a.RIP = b.RIP
-	case b.RIP != nil && a.RIP.Redistribute == nil:
-		a.RIP = &form.RIP{Off: a.RIP.Off, Redistribute: b.RIP.Redistribute}
+	case b.RIP != nil:
+		merged := form.RIP{Off: a.RIP.Off, Redistribute: a.RIP.Redistribute, Said: a.RIP.Said.Over(&b.RIP.Said)}
+		if merged.Redistribute == nil {
+			merged.Redistribute = b.RIP.Redistribute
+		}
+		a.RIP = &merged
 	}
 	return a
 }
@@ -193,7 +197,8 @@ func mergeOSPF(a, b *form.OSPF) *form.OSPF {
 	if a == nil || b == nil {
 		return first(a, b)
 	}
-	m := form.OSPF{Off: a.Off, Area: first(a.Area, b.Area), Cost: first(a.Cost, b.Cost), Redistribute: a.Redistribute}
+	m := form.OSPF{Off: a.Off, Area: first(a.Area, b.Area), Cost: first(a.Cost, b.Cost), Redistribute: a.Redistribute,
+		Said: a.Said.Over(&b.Said)}
 	if m.Redistribute == nil {
 		m.Redistribute = b.Redistribute
 	}
@@ -205,20 +210,21 @@ func (b *builder) routing(in form.Intents) (r model.Routing) {
 		if o == nil || o.Off {
 			return nil
 		}
-		return &model.OSPF{Area: string(o.Area), Cost: o.Cost, Redistribute: o.Redistribute}
+		return &model.OSPF{Area: string(o.Area), Cost: o.Cost, Redistribute: o.Redistribute,
+			OSPFTimers: o.Said.Value}
 	}
 	r.OSPF, r.OSPF6 = ospf(in.OSPF), ospf(in.OSPF6)
 	if i := in.ISIS; i != nil && !i.Off {
-		r.ISIS = &model.ISIS{Area: i.Area, Level: i.Level}
+		r.ISIS = &model.ISIS{Area: i.Area, Level: i.Level, ISISTimers: i.Said.Value}
 	}
 	if g := in.BGP; g != nil && !g.Off {
-		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks}
+		r.BGP = &model.BGP{AS: g.AS, Networks: g.Networks, BGPTimers: g.Said.Value}
 		for _, n := range g.Neighbors {
 			r.BGP.Neighbors = append(r.BGP.Neighbors, model.BGPNeighbor(n))
 		}
 	}
 	if p := in.RIP; p != nil && !p.Off {
-		r.RIP = &model.RIP{Redistribute: p.Redistribute}
+		r.RIP = &model.RIP{Redistribute: p.Redistribute, RIPTimers: p.Said.Value}
 	}
 	return r
 }
@@ -278,7 +284,8 @@ func (b *builder) addLinks() {
 		v := item.Value
 		e := model.Edge{Name: item.Name, Node: v.Node, Device: v.Device, VLAN: v.VLAN, Trunk: v.Trunk}
 		if v.Internet != nil {
-			e.Internet = &model.Internet{Forwards: v.Internet.Forwards}
+			e.Internet = &model.Internet{Forwards: v.Internet.Forwards,
+				Unannounced: v.Internet.Announce != nil && !*v.Internet.Announce}
 		}
 		e.End.Element, e.End.Interface = cutEnd(v.End)
 		if e.End.Interface == "" {

@@ -396,7 +396,7 @@ func (f *formatter) edges(doc *yamlNode) {
 		if end.Interface == e.Name {
 			end.Interface = ""
 		}
-		if e.Internet != nil && len(e.Internet.Forwards) == 0 && e.Node == "" {
+		if e.Internet != nil && len(e.Internet.Forwards) == 0 && !e.Internet.Unannounced && e.Node == "" {
 			all.set(e.Name, endText(end)+" -- internet")
 			continue
 		}
@@ -406,6 +406,9 @@ func (f *formatter) edges(doc *yamlNode) {
 			in := yamlNode{kind: yamlMapping}
 			if len(e.Internet.Forwards) > 0 {
 				in.put("forwards", list(e.Internet.Forwards, model.Forward.String))
+			}
+			if e.Internet.Unannounced {
+				in.put("announce", raw("false"))
 			}
 			n.put("internet", in)
 		}

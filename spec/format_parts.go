@@ -20,6 +20,7 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 			m.put("cost", integer(o.Cost))
 		}
 		putWords(&m, "redistribute", o.Redistribute)
+		putSaid(&m, &o.OSPFTimers, &model.OSPFTimers{})
 		n.put(key, m)
 	}
 	ospf("ospf", r.OSPF, said.OSPF)
@@ -30,6 +31,7 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 		if i.Level != 0 {
 			m.put("level", integer(i.Level))
 		}
+		putSaid(&m, &i.ISISTimers, &model.ISISTimers{})
 		n.put("isis", m)
 	}
 	if b := r.BGP; b != nil && said.BGP == nil {
@@ -47,11 +49,13 @@ func putRouting(n *yamlNode, r, said model.Routing) {
 			}
 			m.put("neighbors", all)
 		}
+		putSaid(&m, &b.BGPTimers, &model.BGPTimers{})
 		n.put("bgp", m)
 	}
 	if p := r.RIP; p != nil && said.RIP == nil {
 		m := yamlNode{kind: yamlMapping}
 		putWords(&m, "redistribute", p.Redistribute)
+		putSaid(&m, &p.RIPTimers, &model.RIPTimers{})
 		n.put("rip", m)
 	}
 }

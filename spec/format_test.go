@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -91,18 +92,27 @@ func drawRouting(t *rapid.T) (r model.Routing) {
 	if maybe(t, "ospf6") {
 		r.OSPF6 = &model.OSPF{}
 	}
+	const s = model.Duration(time.Second)
+	span := rapid.SampledFrom([]model.Duration{0, 6 * s, 9 * s, 5400 * s})
+	if r.OSPF != nil && maybe(t, "ospf timers") {
+		r.OSPF.Hello, r.OSPF.Dead = span.Draw(t, "hello"), rapid.SampledFrom([]model.Duration{0, 5401 * s}).Draw(t, "dead")
+	}
 	if maybe(t, "isis") {
 		r.ISIS = &model.ISIS{Area: rapid.SampledFrom([]string{"", "49.0010", "49"}).Draw(t, "isis area"),
 			Level: rapid.IntRange(0, 2).Draw(t, "level")}
+		if maybe(t, "isis timers") {
+			r.ISIS.Hello, r.ISIS.Hold = 3*s, rapid.SampledFrom([]model.Duration{0, 30 * s}).Draw(t, "isis hold")
+		}
 	}
 	if maybe(t, "rip") {
-		r.RIP = &model.RIP{}
+		r.RIP = &model.RIP{RIPTimers: model.RIPTimers{Update: span.Draw(t, "update")}}
 	}
 	if maybe(t, "bgp") {
 		r.BGP = &model.BGP{AS: rapid.Uint32Min(1).Draw(t, "as")}
 		if maybe(t, "bgp more") {
 			r.BGP.Networks = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"),
 				netip.MustParsePrefix("2001:db8::/32")}
+			r.BGP.Keepalive, r.BGP.Hold = 7*s, rapid.SampledFrom([]model.Duration{0, 21 * s}).Draw(t, "hold")
 			r.BGP.Neighbors = []model.BGPNeighbor{{Address: netip.MustParseAddr("::1:2"), AS: 3, Name: "a b: c"}}
 		}
 	}
@@ -208,7 +218,7 @@ func drawLinks(t *rapid.T, net *model.Network) {
 				"edge interface")}, Device: "eth1", VLAN: rapid.IntRange(0, 4094).Draw(t, "vlan"), Trunk: rapid.Bool().Draw(t, "trunk")}}
 		if maybe(t, "internet") {
 			net.Edges[0].Device, net.Edges[0].VLAN, net.Edges[0].Trunk, net.Edges[0].Internet = "", 0,
-				false, &model.Internet{}
+				false, &model.Internet{Unannounced: rapid.Bool().Draw(t, "unannounced")}
 			if net.Elements[0].Kind != model.Switch && maybe(t, "forwards") {
 				net.Edges[0].Internet.Forwards = []model.Forward{{Port: 2222, Element: net.Elements[0].Name, To: 22},
 					{Protocol: model.UDP, Address: netip.MustParseAddr("::1"), Port: 5353,

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 	"github.com/polyplane/polyplane/server/admission"
 )
 
@@ -19,6 +20,7 @@ func (m *Manager) notes(s *admission.Situation, old *network, next admission.Net
 		all = append(leftBehind(s, old, next, options.LoseFiles),
 			m.ownConfigurations(old, resolved, options.Overwrite)...)
 	}
+	all = append(all, resolve.Doubts(&next.Record.Network, &resolved)...)
 	if s := resolved.Slice; s.CPU != 0 || s.Memory != 0 {
 		for i := range resolved.Elements {
 			e := &resolved.Elements[i]

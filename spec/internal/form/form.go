@@ -82,7 +82,8 @@ type OSPF struct {
 	// The cost of each interface, 1 to 65535; 10 when left out.
 	Cost int `yaml:"cost"`
 	// What is announced beside the interfaces: connected, static, kernel, bgp, ospf, ospf6, isis, rip.
-	Redistribute Words `yaml:"redistribute"`
+	Redistribute Words                  `yaml:"redistribute"`
+	Said         Said[model.OSPFTimers] `yaml:",inline"`
 }
 
 // ISIS is one area for all of a router's interfaces.
@@ -91,7 +92,8 @@ type ISIS struct {
 	// The area address; 49.0001 when left out.
 	Area string `yaml:"area"`
 	// 1 or 2; both when left out.
-	Level int `yaml:"level"`
+	Level int                    `yaml:"level"`
+	Said  Said[model.ISISTimers] `yaml:",inline"`
 }
 
 // BGP is one router's part in BGP.
@@ -102,7 +104,8 @@ type BGP struct {
 	// What is announced; the connected subnets that have hosts, and the loopback, when left out.
 	Networks Prefixes `yaml:"networks"`
 	// The sessions; every directly linked router that has BGP when left out.
-	Neighbors []Neighbor `yaml:"neighbors"`
+	Neighbors []Neighbor            `yaml:"neighbors"`
+	Said      Said[model.BGPTimers] `yaml:",inline"`
 }
 
 // Neighbor is one BGP session.
@@ -119,7 +122,8 @@ type Neighbor struct {
 type RIP struct {
 	Off bool `yaml:"-"`
 	// What is announced beside the interfaces: connected, static, kernel, bgp, ospf, isis.
-	Redistribute Words `yaml:"redistribute"`
+	Redistribute Words                 `yaml:"redistribute"`
+	Said         Said[model.RIPTimers] `yaml:",inline"`
 }
 
 // Common is what every element may say.
@@ -295,6 +299,9 @@ type Internet struct {
 	// Ports of the machine that lead to an element's: `2222:h1:22`, `5353:h2:53/udp`, `127.0.0.1:8080:h1:80`. Below
 	// 61000.
 	Forwards Forwards `yaml:"forwards"`
+	// Whether a router at the edge tells its neighbours of the default route, by whatever it speaks; true when left
+	// out.
+	Announce *bool `yaml:"announce"`
 }
 
 // Slice is the network's share of the substrate.

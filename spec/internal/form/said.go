@@ -56,6 +56,11 @@ func (s *Said[T]) Or(defaults *Said[T]) T {
 	return v
 }
 
+// Over is Or as what is stated.
+func (s *Said[T]) Over(defaults *Said[T]) Said[T] {
+	return Said[T]{s.Or(defaults), s.said | defaults.said}
+}
+
 // Zeros are the keys that are stated as zero.
 func (s *Said[T]) Zeros() (keys []string) {
 	for i, k := range s.Value.Keys() {

@@ -1,0 +1,158 @@
+package resolve
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// mostDoubts is how many doubts about one network are told one by one.
+const mostDoubts = 20
+
+// Doubts tells what is possible and yet cannot work: neighbours that can never be. It may be meant – a lesson may be to
+// find it –, so nothing is refused. The network is complete, and resolved is what it was resolved to.
+func Doubts(net *model.Network, resolved *model.Resolved) []string {
+	d := doubts{layout: newLayout(net), resolved: resolved, owner: map[netip.Addr]int{}}
+	for i := range resolved.Elements {
+		e := &resolved.Elements[i]
+		for _, p := range e.Loopback {
+			d.owner[p.Addr()] = i
+		}
+		for _, f := range e.Interfaces {
+			for _, p := range f.Addresses {
+				d.owner[p.Addr()] = i
+			}
+		}
+	}
+	for i := range d.segments {
+		d.ospf(&d.segments[i])
+	}
+	d.bgp()
+	if more := len(d.told) - mostDoubts; more > 0 {
+		d.told = append(d.told[:mostDoubts:mostDoubts], fmt.Sprintf("and %d more like these", more))
+	}
+	return d.told
+}
+
+type doubts struct {
+	*layout
+	resolved *model.Resolved
+	owner    map[netip.Addr]int // elements by their addresses
+	told     []string
+}
+
+func (d *doubts) tell(format string, args ...any) {
+	d.told = append(d.told, fmt.Sprintf(format, args...))
+}
+
+// generated tells whether an element's configuration is made from what the file says of its protocols.
+func generated(e *model.ResolvedElement) bool { return e.Kind == model.Router && len(e.Config) == 0 }
+
+// ospf compares what a segment's routers say with what the first of them says.
+func (d *doubts) ospf(s *segment) {
+	for _, v := range []struct {
+		name string
+		v4   bool
+		of   func(*model.Routing) *model.OSPF
+	}{
+		{"OSPF", true, func(r *model.Routing) *model.OSPF { return r.OSPF }},
+		{"OSPFv3", false, func(r *model.Routing) *model.OSPF { return r.OSPF6 }},
+	} {
+		var first *model.ResolvedElement
+		for _, m := range s.members {
+			e := &d.resolved.Elements[m.element]
+			o := v.of(&e.Routing)
+			if o == nil || !generated(e) || v.v4 && !hasIPv4(e.Interfaces[m.iface].Addresses) || e == first {
+				continue
+			}
+			if first == nil {
+				first = e
+				continue
+			}
+			if a, b := first.Routing.BGP, e.Routing.BGP; a != nil && b != nil && a.AS != b.AS {
+				continue // two systems meet here by BGP, each with an OSPF of its own
+			}
+			was, pointToPoint := v.of(&first.Routing), len(s.switches) == 0 && !s.edge
+			hello, dead := was.Intervals(pointToPoint)
+			h, t := o.Intervals(pointToPoint)
+			switch {
+			case areaOf(was) != areaOf(o):
+				d.tell("%s: %s is in %s area %s and %s in area %s, so they will not be neighbours there; "+
+					"give both the same area", d.where(s), first.Name, v.name, areaOf(was), e.Name, areaOf(o))
+			case hello != h || dead != t:
+				d.tell("%s: %s says hello every %d s by %s and is dead after %d s, %s every %d s and after %d s, "+
+					"so they will not be neighbours there; give both the same hello and dead", d.where(s), first.Name,
+					hello, v.name, dead, e.Name, h, t)
+			}
+		}
+	}
+}
+
+func areaOf(o *model.OSPF) string {
+	if o.Area == "" {
+		return "0.0.0.0"
+	}
+	return o.Area
+}
+
+func hasIPv4(addresses []netip.Prefix) bool {
+	return slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return p.Addr().Is4() })
+}
+
+// where names a segment: its link, or its first switch.
+func (d *doubts) where(s *segment) string {
+	if len(s.switches) > 0 {
+		return "switch " + d.net.Elements[s.switches[0]].Name
+	}
+	if len(s.links) > 0 {
+		return "link " + d.net.Links[s.links[0]].Name
+	}
+	return "network " + d.net.Name
+}
+
+// bgp looks for the neighbours that routers state.
+func (d *doubts) bgp() {
+	// What real devices lead to is not known here.
+	world := slices.ContainsFunc(d.net.Edges, func(e model.Edge) bool { return e.Device != "" })
+	for i := range d.net.Elements {
+		stated := d.net.Elements[i].Routing.BGP
+		e := &d.resolved.Elements[i]
+		if stated == nil || !generated(e) {
+			continue
+		}
+		for _, n := range stated.Neighbors {
+			owner, known := d.owner[n.Address.WithZone("")]
+			switch {
+			case n.Address.IsLinkLocalUnicast():
+			case !known && !world:
+				d.tell("%s: its BGP neighbour %s is nobody's address in this network, so that session will never be; "+
+					"`polyplane describe %s` lists those that there are", e.Name, n.Address, d.net.Name)
+			case known && owner == i:
+				d.tell("%s: its BGP neighbour %s is its own address", e.Name, n.Address)
+			case known:
+				d.session(e, n, &d.resolved.Elements[owner])
+			}
+		}
+	}
+}
+
+// session compares what two ends of a session say of each other.
+func (d *doubts) session(e *model.ResolvedElement, n model.BGPNeighbor, far *model.ResolvedElement) {
+	if far.Kind != model.Router || !generated(far) {
+		return // whoever runs there may speak BGP
+	}
+	switch b := far.Routing.BGP; {
+	case b == nil:
+		d.tell("%s: its BGP neighbour %s is %s, which speaks no BGP", e.Name, n.Address, far.Name)
+	case b.AS != n.AS:
+		d.tell("%s: its BGP neighbour %s is %s, whose AS is %d and not %d", e.Name, n.Address, far.Name, b.AS, n.AS)
+	case !slices.ContainsFunc(b.Neighbors, func(o model.BGPNeighbor) bool {
+		i, known := d.owner[o.Address.WithZone("")]
+		return known && &d.resolved.Elements[i] == e
+	}):
+		d.tell("%s: its BGP neighbour %s is %s, whose own neighbours leave %s out", e.Name, n.Address, far.Name,
+			e.Name)
+	}
+}

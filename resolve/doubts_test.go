@@ -1,0 +1,105 @@
+package resolve
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// TestDoubts: what can never work is told, and what can is not.
+func TestDoubts(t *testing.T) {
+	const s = model.Duration(time.Second)
+	ospf := func(area string, hello, dead model.Duration) model.Routing {
+		return model.Routing{OSPF: &model.OSPF{Area: area, OSPFTimers: model.OSPFTimers{Hello: hello, Dead: dead}}}
+	}
+	bgp := func(as uint32, neighbors ...model.BGPNeighbor) model.Routing {
+		return model.Routing{BGP: &model.BGP{AS: as, Neighbors: neighbors}}
+	}
+	to := func(a string, as uint32) model.BGPNeighbor {
+		return model.BGPNeighbor{Address: netip.MustParseAddr(a), AS: as}
+	}
+	both := func(a, b model.Routing) model.Routing { return model.Routing{OSPF: a.OSPF, BGP: b.BGP} }
+	for name, c := range map[string]struct {
+		one, two model.Routing
+		change   func(*model.Network)
+		want     []string // parts, one for each that is told
+	}{
+		"the same":         {one: ospf("", 0, 0), two: ospf("0.0.0.0", 0, 0)},
+		"the same by hand": {one: ospf("", 10*s, 0), two: ospf("", 10*s, 40*s)},
+		"areas": {one: ospf("", 0, 0), two: ospf("0.0.0.1", 0, 0),
+			want: []string{"link r1--r2: r1 is in OSPF area 0.0.0.0 and r2 in area 0.0.0.1"}},
+		"hello": {one: ospf("", 0, 0), two: ospf("", 10*s, 40*s),
+			want: []string{"link r1--r2: r1 says hello every 1 s by OSPF and is dead after 12 s, r2 every 10 s and after 40 s"}},
+		"areas of two systems": {one: both(ospf("", 0, 0), bgp(65001)), two: both(ospf("0.0.0.1", 0, 0), bgp(65002))},
+		"areas of one system": {one: both(ospf("", 0, 0), bgp(65001)), two: both(ospf("0.0.0.1", 0, 0), bgp(65001)),
+			want: []string{"give both the same area"}},
+		"areas, one by hand": {one: ospf("", 0, 0), two: ospf("0.0.0.1", 0, 0), change: func(n *model.Network) {
+			n.Elements[1].Config = map[string]string{"frr.conf": "router ospf\n"}
+		}},
+		"neighbours": {one: bgp(65001, to("10.0.0.2", 65002)), two: bgp(65002, to("10.0.0.1", 65001))},
+		"loopbacks":  {one: bgp(65001, to("10.255.0.2", 65002)), two: bgp(65002)},
+		"nobody": {one: bgp(65001, to("10.9.9.9", 65002)), two: bgp(65002),
+			want: []string{"r1: its BGP neighbour 10.9.9.9 is nobody's address"}},
+		"a device": {one: bgp(65001, to("10.9.9.9", 65002)), two: bgp(65002), change: func(n *model.Network) {
+			n.Edges = []model.Edge{{Name: "up", End: model.End{Element: "r1", Interface: "up"}, Device: "eth9"}}
+		}},
+		"another AS": {one: bgp(65001, to("10.0.0.2", 65003)), two: bgp(65002, to("10.0.0.1", 65001)),
+			want: []string{"r1: its BGP neighbour 10.0.0.2 is r2, whose AS is 65002 and not 65003"}},
+		"no BGP": {one: bgp(65001, to("10.0.0.2", 65002)),
+			want: []string{"r1: its BGP neighbour 10.0.0.2 is r2, which speaks no BGP"}},
+		"left out": {one: bgp(65001, to("10.0.0.2", 65002)), two: bgp(65002, to("10.0.1.2", 65003)),
+			want: []string{"r1: its BGP neighbour 10.0.0.2 is r2, whose own neighbours leave r1 out"}},
+		"itself": {one: bgp(65001, to("10.0.0.1", 65001)), want: []string{"is its own address"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := build("r1", "r2", "r3", "r1-r2=10.0.0.0/30", "r2-r3=10.0.1.0/30")
+			n.Elements[0].Routing, n.Elements[1].Routing, n.Elements[2].Routing = c.one, c.two, bgp(65003)
+			if c.change != nil {
+				c.change(&n)
+			}
+			read, problems := Read(n)
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			r, _, err := read.Resolve(model.Assigned{}, NewNumbers())
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := read.Network()
+			told := Doubts(&whole, &r)
+			if len(told) != len(c.want) {
+				t.Fatalf("told is %q, should be %q", told, c.want)
+			}
+			for _, want := range c.want {
+				if !slices.ContainsFunc(told, func(s string) bool { return strings.Contains(s, want) }) {
+					t.Errorf("told is %q, should be %q", told, want)
+				}
+			}
+		})
+	}
+}
+
+// TestTimersThatAreImpossible are refused, each with its place.
+func TestTimersThatAreImpossible(t *testing.T) {
+	const s = model.Duration(time.Second)
+	n := build("r1", "r2", "r1-r2")
+	n.Elements[0].Routing = model.Routing{OSPF: &model.OSPF{OSPFTimers: model.OSPFTimers{Hello: 10 * s, Dead: 10 * s}},
+		OSPF6: &model.OSPF{OSPFTimers: model.OSPFTimers{Hello: 20000 * s}},
+		ISIS:  &model.ISIS{ISISTimers: model.ISISTimers{Hello: 3 * s, Hold: 10 * s}},
+		BGP:   &model.BGP{AS: 1, BGPTimers: model.BGPTimers{Keepalive: 60 * s, Hold: 100 * s}},
+		RIP:   &model.RIP{RIPTimers: model.RIPTimers{Update: 2 * s, Timeout: 6 * s}}}
+	var got []string
+	for _, p := range problemsOf(n) {
+		got = append(got, fmt.Sprint(p.Field))
+	}
+	want := []string{"routing/ospf/dead", "routing/ospf6/hello", "routing/isis/hold",
+		"routing/bgp/hold", "routing/rip/update"}
+	if !slices.Equal(got, want) {
+		t.Errorf("wrong are %q, should be %q", got, want)
+	}
+}
