@@ -199,7 +199,7 @@ func (l *lab) prepare(f model.Forwarding) error {
 // job is what a plane is told of an element.
 func (l *lab) job(j *control.Job) forward.Job {
 	routed := l.drivers.Controls[model.ControlNetns].(forward.Routed)
-	return forward.Job{ID: j.ID, Element: j.Element, Routes: routed.Routes(j.ID)}
+	return forward.Job{ID: j.ID, Element: j.Element, Routes: routed.Routes(j.ID), Place: l.fabric.Place(j.ID)}
 }
 
 // take makes a plane ready for elements. The next apply steers them there.

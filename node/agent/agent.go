@@ -33,6 +33,10 @@ type Fabric interface {
 	Counters(ctx context.Context) (map[model.PortID]fabric.Counters, error)
 	// Forwarded returns what the data path did for the routers that it forwards for.
 	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
+	// Place is where a forwarding plane gets ready what the data path needs for an element.
+	Place(id model.ID) forward.Place
+	// Steered tells where the packets of elements go now.
+	Steered() map[model.ID]forward.Steering
 	// Cut says which elements are in quarantine. It replaces what earlier calls said.
 	Cut(elements map[model.ID]bool, hold []string) error
 	// Pace limits how many packets a second an element may send by its ports with these devices. A negative limit is
@@ -196,6 +200,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.kernel.Run(ctx) })
 	g.Go(func() error { return a.hoards.Run(ctx) })
 	g.Go(func() error { return a.tendTrash(ctx) })
+	g.Go(func() error { return a.confirm(ctx) })
 	if c.Outpost != nil {
 		g.Go(func() error { return a.holdTunnel(ctx) })
 		g.Go(func() error { return a.renew(ctx) })

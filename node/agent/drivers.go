@@ -37,7 +37,7 @@ func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Dr
 		return Drivers{}, err
 	}
 	// All routers that the fabric or the node's kernel forwards for share one memory for their tables.
-	plane := fast.New(dirs, panel, panel.Tables(), nil)
+	plane := fast.New(dirs, panel.Tables(), nil)
 	routed, err := plane.Kernel(model.ForwardRouter)
 	if err != nil {
 		return Drivers{}, err

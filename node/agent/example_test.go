@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -33,11 +32,26 @@ func (w *exampleWorld) Remove(id model.ID, ifc string) error {
 	return nil
 }
 
-func (w *exampleWorld) Ports([]model.PortID) (map[model.PortID]uint32, error) { return nil, nil }
-func (w *exampleWorld) Attach(model.ID, string) (int, error)                  { return 77, nil }
-func (w *exampleWorld) Detach(id model.ID) error                              { delete(w.joined, id); return nil }
-func (w *exampleWorld) JoinCompanion(_ context.Context, id model.ID, devices map[string]int) error {
-	w.joined[id] = devices
+func (w *exampleWorld) Attach(model.ID, string) (int, error) { return 77, nil }
+func (w *exampleWorld) Detach(id model.ID) error             { delete(w.joined, id); return nil }
+
+// exampleFabric gives the plane places in the world.
+type exampleFabric struct {
+	*record
+	world *exampleWorld
+}
+
+type examplePlace struct {
+	forward.Place
+	world *exampleWorld
+	id    model.ID
+}
+
+func (f exampleFabric) Place(id model.ID) forward.Place { return examplePlace{world: f.world, id: id} }
+
+func (examplePlace) Ports([]string) (map[string]uint32, error) { return nil, nil }
+func (p examplePlace) Join(devices map[string]int) error {
+	p.world.joined[p.id] = devices
 	return nil
 }
 
@@ -45,11 +59,11 @@ func (w *exampleWorld) JoinCompanion(_ context.Context, id model.ID, devices map
 // elements, joins their ports, steers to their devices, and removes all that is no longer wanted.
 func TestExamplesInTheAgent(t *testing.T) {
 	w := &exampleWorld{ports: map[model.PortID]int{}, joined: map[model.ID]map[string]int{}}
-	driver, plane, r := examplecontrol.New(w, nil), exampleforward.New(w, w, errors.New("not asked here")), &record{}
+	driver, plane, r := examplecontrol.New(w, nil), exampleforward.New(w, errors.New("not asked here")), &record{}
 	drivers := Drivers{
 		Controls: map[model.Control]control.Driver{model.ControlVM: driver},
 		Planes:   map[model.Forwarding]forward.Plane{model.ForwardOpenFlow: plane},
-		Fabric:   r,
+		Fabric:   exampleFabric{r, w},
 	}
 	dirs, log := instance.NewDirs("test").Node("n1"), slog.New(slog.DiscardHandler)
 	a := &Agent{Config: Config{Dirs: dirs, Log: log, Drivers: drivers}, complete: true,

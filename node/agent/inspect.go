@@ -27,8 +27,9 @@ func (a *Agent) trace(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &request); err != nil {
 		return err
 	}
+	now := a.Drivers.Fabric.Steered()[idOf(r)]
 	found, err := inspect(a, idOf(r),
-		func(p forward.Inspector) (model.Trace, error) { return p.Trace(idOf(r), request) })
+		func(p forward.Inspector) (model.Trace, error) { return p.Trace(idOf(r), now, request) })
 	if err != nil {
 		return err
 	}

@@ -167,7 +167,8 @@ func (a *Agent) applyPlanes(ctx context.Context, outcomes map[model.ID]*outcome)
 				words(maps.Keys(a.Drivers.Planes)))
 			continue
 		}
-		job := forward.Job{ID: id, Element: o.job.Element, Devices: o.devices, Quota: a.plan.quotas[id.Network]}
+		job := forward.Job{ID: id, Element: o.job.Element, Devices: o.devices, Quota: a.plan.quotas[id.Network],
+			Place: a.Drivers.Fabric.Place(id)}
 		if o.routed != nil {
 			job.Routes = o.routed.Routes(id)
 		}

@@ -37,6 +37,8 @@ func (r *record) Cut(elements map[model.ID]bool, _ []string) error              
 func (r *record) Forwarded(context.Context) (map[model.ID]fabric.Forwarded, error)   { return nil, nil }
 func (r *record) Counters(context.Context) (map[model.PortID]fabric.Counters, error) { return nil, nil }
 
+func (r *record) Place(model.ID) forward.Place { return nil }
+
 type recordControl struct{ *record }
 
 func (recordControl) Offers(context.Context) model.Offers { return nil }
@@ -94,6 +96,43 @@ func TestChangesAreEvents(t *testing.T) {
 	if got := a.reporter.events[0]; got.Severity != want.Severity || got.Object != want.Object ||
 		got.Reason != want.Reason || got.Message != want.Message {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// confirmed notes what a plane is told that the data path forwarded.
+type confirmed struct {
+	recordPlane
+	forwarded map[model.ID]uint64
+}
+
+func (c *confirmed) Confirm(_ context.Context, forwarded map[model.ID]uint64) {
+	c.forwarded = forwarded
+}
+
+type forwards struct {
+	Fabric
+	counts map[model.ID]fabric.Forwarded
+	err    error
+}
+
+func (f *forwards) Forwarded(context.Context) (map[model.ID]fabric.Forwarded, error) {
+	return f.counts, f.err
+}
+
+// TestConfirm: planes that confirm neighbours are told what was forwarded, and nothing where that is not known.
+func TestConfirm(t *testing.T) {
+	id := model.ID{Network: "net", Element: "r"}
+	plane, f := &confirmed{}, &forwards{counts: map[model.ID]fabric.Forwarded{id: {Packets: 7}}, err: errors.New("closed")}
+	a := &Agent{Config: Config{Drivers: Drivers{Fabric: f, Planes: map[model.Forwarding]forward.Plane{
+		model.ForwardGuest: recordPlane{}, model.ForwardXDP: plane}}}}
+	a.confirmNow(t.Context())
+	if plane.forwarded != nil {
+		t.Errorf("told %v although nothing is known", plane.forwarded)
+	}
+	f.err = nil
+	a.confirmNow(t.Context())
+	if len(plane.forwarded) != 1 || plane.forwarded[id] != 7 {
+		t.Errorf("told %v", plane.forwarded)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/node/fabric"
+	"github.com/polyplane/polyplane/node/forward"
 )
 
 // maxEvents is how many events wait for a manager that is away. When there are more, the oldest are dropped.
@@ -249,6 +250,35 @@ func (a *Agent) fast(ctx context.Context, elements []model.ElementStatus) (chang
 		changed = changed || !reflect.DeepEqual(was, e.Fast)
 	}
 	return changed
+}
+
+// confirmEvery is how often neighbours are confirmed of elements that the data path forwards for. A kernel asks a
+// neighbour anew when it sends to it and has not heard of it for some 30 s (RFC 4861, section 7.3). The kernels of
+// these elements do not send, since the data path does it for them.
+const confirmEvery = 30 * time.Second
+
+// confirm has the planes confirm neighbours until the context ends.
+func (a *Agent) confirm(ctx context.Context) error {
+	for sleep(ctx, confirmEvery) {
+		a.confirmNow(ctx)
+	}
+	return nil
+}
+
+func (a *Agent) confirmNow(ctx context.Context) {
+	counts, err := a.Drivers.Fabric.Forwarded(ctx)
+	if err != nil {
+		return // the next count tells of it
+	}
+	forwarded := make(map[model.ID]uint64, len(counts))
+	for id, c := range counts {
+		forwarded[id] = c.Packets
+	}
+	for _, plane := range a.Drivers.Planes {
+		if c, ok := plane.(forward.Confirmer); ok {
+			c.Confirm(ctx, forwarded)
+		}
+	}
 }
 
 // countEvery is how often the counters are read: every second for up to 200 ports, and proportionally less often for

@@ -1,7 +1,6 @@
 package fabric
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -30,28 +29,26 @@ func companionWord(now, former uint32) uint64 { return uint64(former)<<32 | uint
 
 func companionsOf(word uint64) (now, former uint32) { return uint32(word), uint32(word >> 32) }
 
-// JoinCompanion makes the data path take what a companion sends at its devices. They are given by their indices in the
-// node's namespace, by interface. They get packets once State says so, and must be down until JoinCompanion has
-// returned.
-func (f *Fabric) JoinCompanion(_ context.Context, id model.ID, devices map[string]int) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.pipe == nil {
-		return errClosed
+// Join is forward.Place's.
+func (p place) Join(devices map[string]int) error {
+	unlock, err := p.lock()
+	if err != nil {
+		return err
 	}
+	defer unlock()
 	var indices []int
 	var keys, slots []uint32
 	for ifc, index := range devices {
-		slot, ok := f.slots[model.PortID{ID: id, Interface: ifc}]
+		slot, ok := p.f.slots[model.PortID{ID: p.id, Interface: ifc}]
 		if !ok {
-			return fmt.Errorf("interface %s of element %s is not known to the fabric", ifc, id)
+			return fmt.Errorf("interface %s of element %s is not known to the fabric", ifc, p.id)
 		}
 		indices, keys, slots = append(indices, index), append(keys, uint32(index)), append(slots, slot)
 	}
-	if err := f.joinCompanions(indices); err != nil {
-		return fmt.Errorf("element %s: %w", id, err)
+	if err := p.f.joinCompanions(indices); err != nil {
+		return fmt.Errorf("element %s: %w", p.id, err)
 	}
-	return write(f.pipe.CompanionDevices, keys, slots)
+	return write(p.f.pipe.CompanionDevices, keys, slots)
 }
 
 // joinCompanions attaches the filter of companions' devices.

@@ -42,7 +42,7 @@ func newRouted(t testing.TB) *routed {
 		t.Fatal(err)
 	}
 	slice := pool.NewSlice("net", fib.Quota{})
-	if l.tables, err = l.fabric.Router(l.id); err != nil {
+	if l.tables, err = l.fabric.Place(l.id).Tables(); err != nil {
 		t.Fatal(err)
 	}
 	table := slice.NewTable(fib.IPv4)
@@ -73,7 +73,7 @@ func (l *routed) steer(on bool) {
 	l.t.Helper()
 	var s forward.Steering
 	if on {
-		n, err := l.fabric.Router(l.id) // after a restart, or once it was given back, it may be another's
+		n, err := l.fabric.Place(l.id).Tables() // after a restart, or once it was given back, it may be another's
 		if err != nil {
 			l.t.Fatal(err)
 		}

@@ -101,7 +101,7 @@ func TestDeadRoutersFramesReachNobody(t *testing.T) {
 		sendMany(l.a, "10.1.0.1")
 		slot := l.fabric.slots[portID("net/r:left")]
 		generation := l.fabric.pipe.Generations[slot]
-		if err := l.fabric.Leave(l.id); err != nil {
+		if err := l.fabric.Place(l.id).Leave(); err != nil {
 			t.Fatal(err)
 		}
 		l.state.Ports, l.state.Steering = nil, nil

@@ -2,8 +2,6 @@ package fabric
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,9 +12,6 @@ import (
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/forward"
 )
-
-// Off says which packets that come in at an interface are not forwarded by the data path.
-type Off struct{ IPv4, IPv6 bool }
 
 // Forwarded counts what the data path did with packets of a router since the router got its number. Packets are counted
 // as in Counters.
@@ -35,51 +30,83 @@ type steered struct {
 	number           int
 	kept             bool   // a plane fills the tables with this number, which belongs to the element until Leave
 	on               uint32 // pipeline.ToGuest, …
-	off              map[string]Off
+	off              map[string]forward.Off
 }
 
 // Tables is the memory of the forwarding tables (package fib's Memory), which outlives the agent. It must not be used
 // after Close.
-func (f *Fabric) Tables() *pipeline.FIB {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.pipe == nil {
-		return nil
-	}
-	return f.pipe.FIB
+type Tables struct {
+	*pipeline.FIB
+	f *Fabric
 }
 
-// Ports returns the numbers by which the data path knows the ports, even before these exist. The next Apply must name
-// the ports, or the numbers become free again.
-func (f *Fabric) Ports(ids []model.PortID) (map[model.PortID]uint32, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.pipe == nil {
+// Tables returns the node's.
+func (f *Fabric) Tables() Tables { return Tables{f.pipe.FIB, f} }
+
+// Used tells whether packets are steered to any tables.
+func (t Tables) Used() bool {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	for _, s := range t.f.steered {
+		if s.Tables != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// place is the forward.Place of an element.
+type place struct {
+	f  *Fabric
+	id model.ID
+}
+
+// Place returns an element's.
+func (f *Fabric) Place(id model.ID) forward.Place { return place{f, id} }
+
+// lock locks the fabric, which must not be closed.
+func (p place) lock() (unlock func(), err error) {
+	p.f.mu.Lock()
+	if p.f.pipe == nil {
+		p.f.mu.Unlock()
 		return nil, errClosed
 	}
-	refused, err := f.takeSlots(ids)
+	return p.f.mu.Unlock, nil
+}
+
+// Ports is forward.Place's. The next Apply must name the ports, or the numbers become free again.
+func (p place) Ports(interfaces []string) (map[string]uint32, error) {
+	unlock, err := p.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ids := make([]model.PortID, len(interfaces))
+	for i, ifc := range interfaces {
+		ids[i] = model.PortID{ID: p.id, Interface: ifc}
+	}
+	refused, err := p.f.takeSlots(ids)
 	if err != nil {
 		return nil, err
 	}
 	if len(refused) > 0 {
 		return nil, fmt.Errorf("port %s: %w", refused[0], errNoSlot)
 	}
-	numbers := make(map[model.PortID]uint32, len(ids))
+	numbers := make(map[string]uint32, len(ids))
 	for _, id := range ids {
-		numbers[id] = f.slots[id]
+		numbers[id.Interface] = p.f.slots[id]
 	}
 	return numbers, nil
 }
 
-// Router returns the number of an element's forwarding tables (pipeline.Table). Whoever fills them keeps it until
-// Leave. Its counters begin at zero.
-func (f *Fabric) Router(id model.ID) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.pipe == nil {
-		return 0, errClosed
+// Tables is forward.Place's. The number is that of pipeline.Table.
+func (p place) Tables() (int, error) {
+	unlock, err := p.lock()
+	if err != nil {
+		return 0, err
 	}
-	s, err := f.numbered(id)
+	defer unlock()
+	s, err := p.f.numbered(p.id)
 	if err != nil {
 		return 0, err
 	}
@@ -101,10 +128,9 @@ func (f *Fabric) numbered(id model.ID) (*steered, error) {
 		if err := pipeline.Zero[pipeline.RouterCount](f.pipe.RouterCounts, []uint32{uint32(n)}); err != nil {
 			return nil, err
 		}
-		name := routerName(id)
-		r.Seed = FlowSeed(id)
+		r.Seed = pipeline.FlowSeed(id.String())
 		set32(&r.Meter, 0)
-		r.Name = name
+		r.Name = pipeline.RouterName(id.String())
 		f.steered[id] = &steered{number: n}
 		return f.steered[id], nil
 	}
@@ -116,42 +142,35 @@ func (f *Fabric) numbered(id model.ID) (*steered, error) {
 // port just before is long over by then.
 const numberRest = time.Second
 
-func routerName(id model.ID) [16]uint8 {
-	h := sha256.Sum256([]byte(id.String()))
-	return [16]uint8(h[:16])
-}
-
-// Leave says that nobody fills an element's tables any more. Packets that they would still forward go to the guest.
-func (f *Fabric) Leave(id model.ID) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.pipe == nil {
-		return errClosed
+// Leave is forward.Place's.
+func (p place) Leave() error {
+	unlock, err := p.lock()
+	if err != nil {
+		return err
 	}
-	if is := f.steered[id]; is != nil {
+	defer unlock()
+	if is := p.f.steered[p.id]; is != nil {
 		if is.kept = false; is.on != pipeline.ToDevices {
-			f.toGuest(id, is)
+			p.f.toGuest(p.id, is)
 		}
 	}
 	return nil
 }
 
-// Restrict says which packets, by interface and family, are for the guest only although the element's tables forward.
-// It holds from now on, whenever the element is steered to these tables. So whoever fills them need not wait for an
-// Apply before they are no longer used.
-func (f *Fabric) Restrict(id model.ID, off map[string]Off) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.pipe == nil {
-		return errClosed
+// Restrict is forward.Place's.
+func (p place) Restrict(off map[string]forward.Off) error {
+	unlock, err := p.lock()
+	if err != nil {
+		return err
 	}
-	is := f.steered[id]
+	defer unlock()
+	is := p.f.steered[p.id]
 	if is == nil {
-		return fmt.Errorf("element %s has no tables", id)
+		return fmt.Errorf("element %s has no tables", p.id)
 	}
 	if !maps.Equal(is.off, off) {
 		is.off = maps.Clone(off)
-		f.flagPorts(id)
+		p.f.flagPorts(p.id)
 	}
 	return nil
 }
@@ -223,10 +242,10 @@ func (p *pass) turn() {
 	name(true)
 	for id, s := range p.steered {
 		r := &p.pipe.Routers[s.number]
-		if name := routerName(id); r.Name != name {
+		if name := pipeline.RouterName(id.String()); r.Name != name {
 			r.Name = name
 		}
-		set32(&r.Seed, FlowSeed(id))
+		set32(&r.Seed, pipeline.FlowSeed(id.String()))
 		if s.on != pipeline.ToGuest && set32(&r.On, s.on) && p.turned[id] == nil {
 			p.changed("element %s: its steering restored", id)
 		}
@@ -270,12 +289,6 @@ func (f *Fabric) steeringOf(port model.PortID) uint32 {
 	return flags
 }
 
-// FlowSeed is the initial value of the hash that chooses among an element's next hops.
-func FlowSeed(id model.ID) uint32 {
-	name := routerName(id)
-	return binary.LittleEndian.Uint32(name[:])
-}
-
 // Steered returns which elements have a number, and how they are steered.
 func (f *Fabric) Steered() map[model.ID]forward.Steering {
 	f.mu.Lock()
@@ -292,20 +305,20 @@ func (f *Fabric) rememberSteering() {
 	for port, slot := range f.slots {
 		flags := atomic.LoadUint32(&f.pipe.Ports[slot].Flags)
 		n := pipeline.RouterOf(flags)
-		if n <= 0 || n >= len(f.pipe.Routers) || f.pipe.Routers[n].Name != routerName(port.ID) {
+		if n <= 0 || n >= len(f.pipe.Routers) || f.pipe.Routers[n].Name != pipeline.RouterName(port.ID.String()) {
 			set32(&f.pipe.Ports[slot].Flags, flags&keptFlags)
 			continue
 		}
 		s := f.steered[port.ID]
 		if s == nil {
 			s = &steered{number: n, on: min(atomic.LoadUint32(&f.pipe.Routers[n].On), pipeline.ToDevices),
-				off: map[string]Off{}}
+				off: map[string]forward.Off{}}
 			if s.on == pipeline.ToPipeline || s.on == pipeline.ToCompanion {
 				s.Tables = n
 			}
 			f.steered[port.ID] = s
 		}
-		if o := (Off{flags&pipeline.OffIPv4 != 0, flags&pipeline.OffIPv6 != 0}); o != (Off{}) {
+		if o := (forward.Off{IPv4: flags&pipeline.OffIPv4 != 0, IPv6: flags&pipeline.OffIPv6 != 0}); o.IPv4 || o.IPv6 {
 			s.off[port.Interface] = o
 		}
 	}

@@ -20,28 +20,28 @@ func TestSteering(t *testing.T) {
 	n, a, _ := twoElements(t)
 	ctx := context.Background()
 	b := portID("net/b:eth0")
-	numbers, err := n.fabric.Ports([]model.PortID{b, portID("net/b:later")})
-	if err != nil || numbers[b] != n.fabric.slots[b] || numbers[portID("net/b:later")] == 0 {
+	numbers, err := n.fabric.Place(b.ID).Ports([]string{b.Interface, "later"})
+	if err != nil || numbers[b.Interface] != n.fabric.slots[b] || numbers["later"] == 0 {
 		t.Fatalf("ports are %v: %v", numbers, err)
 	}
-	flags := func() uint32 { return atomic.LoadUint32(&n.fabric.pipe.Ports[numbers[b]].Flags) }
+	flags := func() uint32 { return atomic.LoadUint32(&n.fabric.pipe.Ports[numbers[b.Interface]].Flags) }
 	n.state.Steering = map[model.ID]forward.Steering{b.ID: {Tables: 1}}
 	if r := n.fabric.Apply(ctx, n.state); r.Failed[model.PortID{ID: b.ID}] == nil {
 		t.Errorf("an element was steered to tables that are not its own: %+v", r)
 	}
 	n.state.Steering = nil
-	router, err := n.fabric.Router(b.ID)
+	router, err := n.fabric.Place(b.ID).Tables()
 	if err != nil || router < 1 {
 		t.Fatalf("tables %d: %v", router, err)
 	}
-	if again, err := n.fabric.Router(b.ID); err != nil || again != router {
+	if again, err := n.fabric.Place(b.ID).Tables(); err != nil || again != router {
 		t.Errorf("tables %d, and then %d: %v", router, again, err)
 	}
 	n.apply()
 	if flags() != 0 {
 		t.Errorf("flags %#x before anything was steered", flags())
 	}
-	if err := n.fabric.Restrict(b.ID, map[string]Off{"eth0": {IPv6: true}}); err != nil || flags() != 0 {
+	if err := n.fabric.Place(b.ID).Restrict(map[string]forward.Off{"eth0": {IPv6: true}}); err != nil || flags() != 0 {
 		t.Errorf("flags %#x although nothing is steered there: %v", flags(), err)
 	}
 	want := forward.Steering{Owner: "here", Tables: router}
@@ -67,11 +67,11 @@ func TestSteering(t *testing.T) {
 	n.state.Packets = map[string]int{"net": 100_000}
 	n.apply()
 	check()
-	if err := n.fabric.Restrict(b.ID, nil); err != nil || flags()&pipeline.Metered == 0 ||
+	if err := n.fabric.Place(b.ID).Restrict(nil); err != nil || flags()&pipeline.Metered == 0 ||
 		flags()&pipeline.OffIPv6 != 0 {
 		t.Errorf("flags %#x: %v", flags(), err)
 	}
-	if err := n.fabric.Restrict(b.ID, map[string]Off{"eth0": {IPv6: true}}); err != nil ||
+	if err := n.fabric.Place(b.ID).Restrict(map[string]forward.Off{"eth0": {IPv6: true}}); err != nil ||
 		flags()&pipeline.Metered == 0 {
 		t.Errorf("restricted, its packets are no longer limited: flags %#x, %v", flags(), err)
 	}
@@ -83,13 +83,13 @@ func TestSteering(t *testing.T) {
 	n.restart()
 	check()
 	atomic.StoreUint32(&n.fabric.pipe.Routers[router].On, 0)
-	atomic.StoreUint32(&n.fabric.pipe.Ports[numbers[b]].Flags, 0)
+	atomic.StoreUint32(&n.fabric.pipe.Ports[numbers[b.Interface]].Flags, 0)
 	if changes := n.apply(); !slices.ContainsFunc(changes,
 		func(c string) bool { return strings.Contains(c, "steering restored") }) {
 		t.Errorf("what was altered is not told: %v", changes)
 	}
 	check()
-	if again, err := n.fabric.Router(b.ID); err != nil || again != router {
+	if again, err := n.fabric.Place(b.ID).Tables(); err != nil || again != router {
 		t.Errorf("after a restart tables %d: %v", again, err)
 	}
 	n.state.Steering = map[model.ID]forward.Steering{b.ID: {}}
@@ -102,18 +102,18 @@ func TestSteering(t *testing.T) {
 	n.apply()
 	check()
 	n.state.Steering = nil
-	if err := n.fabric.Leave(b.ID); err != nil {
+	if err := n.fabric.Place(b.ID).Leave(); err != nil {
 		t.Fatal(err)
 	}
 	if flags() != 0 || n.fabric.pipe.Routers[router].On != 0 || len(n.fabric.Steered()) != 0 {
 		t.Errorf("flags %#x, router %+v, steered %v", flags(), n.fabric.pipe.Routers[router], n.fabric.Steered())
 	}
 	a.ping(t, "10.0.0.2")
-	if again, err := n.fabric.Router(portID("net/c:eth0").ID); err != nil || again == router {
+	if again, err := n.fabric.Place(portID("net/c:eth0").ID).Tables(); err != nil || again == router {
 		t.Errorf("another router has tables %d at once, which a run may still look at: %v", again, err)
 	}
 	n.fabric.freed[router] = time.Now().Add(-numberRest)
-	if again, err := n.fabric.Router(portID("net/d:eth0").ID); err != nil || again != router {
+	if again, err := n.fabric.Place(portID("net/d:eth0").ID).Tables(); err != nil || again != router {
 		t.Errorf("another router has tables %d, and %d are free: %v", again, router, err)
 	}
 	n.restart() // without a port that tells of it the number is free
@@ -126,9 +126,8 @@ func TestSteering(t *testing.T) {
 // altered.
 func TestCompanions(t *testing.T) {
 	n, a, b := twoElements(t)
-	ctx := context.Background()
 	port := portID("net/b:eth0")
-	router, err := n.fabric.Router(port.ID)
+	router, err := n.fabric.Place(port.ID).Tables()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +136,7 @@ func TestCompanions(t *testing.T) {
 	word := func() (now, former uint32) { return companionsOf(atomic.LoadUint64(&n.fabric.pipe.Companions[slot])) }
 	steer := func(devices map[string]int) {
 		t.Helper()
-		if err := n.fabric.JoinCompanion(ctx, port.ID, devices); err != nil {
+		if err := n.fabric.Place(port.ID).Join(devices); err != nil {
 			t.Fatal(err)
 		}
 		n.state.Steering = map[model.ID]forward.Steering{port.ID: {Tables: router, Devices: devices}}
@@ -145,7 +144,7 @@ func TestCompanions(t *testing.T) {
 			t.Errorf("steering is told as an alteration: %v", changes)
 		}
 	}
-	if err := n.fabric.JoinCompanion(ctx, port.ID, map[string]int{"eth9": 1}); err == nil {
+	if err := n.fabric.Place(port.ID).Join(map[string]int{"eth9": 1}); err == nil {
 		t.Error("an interface that is not there got a companion")
 	}
 	var devices []int

@@ -21,7 +21,34 @@ type Job struct {
 	Routes mirror.Source
 	// Quota bounds what the tables of the network's routers may take on this node.
 	Quota model.TableQuota
+	// Place is where the plane gets ready what the data path needs for the element.
+	Place Place
 }
+
+// Place is an element's place in the node's data path. The agent gives it with the job, and it stays valid. What a
+// plane does there concerns this element only, and sends no packet elsewhere: that is for the agent to do, by a
+// Steering. Its methods may be called beside the agent's loop.
+type Place interface {
+	// Ports returns the numbers by which the data path knows the element's interfaces, even before these have devices.
+	// Numbers of interfaces that the element does not have become free again.
+	Ports(interfaces []string) (map[string]uint32, error)
+	// Tables returns the number of the element's forwarding tables. Whoever fills them keeps it until Leave. Their
+	// counters begin at zero.
+	Tables() (int, error)
+	// Leave says that nobody fills the tables any more. Packets that they would still forward go to the guest.
+	Leave() error
+	// Restrict says which packets, by interface and family, are for the guest only although the tables forward. It
+	// holds from now on, whenever the element is steered to these tables. So whoever fills them need not wait for the
+	// agent before they are no longer used.
+	Restrict(off map[string]Off) error
+	// Join makes the data path take what comes out of devices, as if the element's interfaces had sent it. They are
+	// given by their indices in the node's namespace, and Ports must have been asked for their interfaces. They get
+	// packets once a Steering says so, and must be down until Join has returned.
+	Join(devices map[string]int) error
+}
+
+// Off says which packets that come in at an interface are not forwarded by the data path.
+type Off struct{ IPv4, IPv6 bool }
 
 // Steering says where the fabric brings the packets that arrive at an element's ports. The zero value leaves all of
 // them to the element's own stack, the guest.
@@ -31,9 +58,9 @@ type Steering struct {
 	// Tables is the number of the forwarding tables. They say which packets are forwarded; the guest gets the others.
 	// Without Tables the Devices get all packets.
 	Tables int
-	// Devices are the devices that get these packets, by interface: indices in the node's namespace, which the fabric
-	// was told of before. Without Devices the fabric forwards the packets itself. Packets that come in at an interface
-	// without a device are for the guest.
+	// Devices are the devices that get these packets, by interface: indices in the node's namespace, which were joined
+	// to the element's Place before. Without Devices the fabric forwards the packets itself. Packets that come in at an
+	// interface without a device are for the guest.
 	Devices map[string]int
 }
 
@@ -86,8 +113,16 @@ type Watcher interface {
 // it does not forward for the element.
 type Inspector interface {
 	FIB(id model.ID, request model.FIBRequest) (model.FIB, error)
-	// Trace tells what the data path would do with a packet. It reads the same memory as the data path.
-	Trace(id model.ID, request model.TraceRequest) (model.Trace, error)
+	// Trace tells what the data path would do with a packet for an element that is steered so now. It reads the same
+	// memory as the data path.
+	Trace(id model.ID, now Steering, request model.TraceRequest) (model.Trace, error)
+}
+
+// Confirmer is a plane whose elements' own kernels do not send what is forwarded for them, and so do not notice when a
+// neighbour has gone. Confirm has those that forwarded something since the last call ask their neighbours. forwarded is
+// how many packets the data path has forwarded for each element.
+type Confirmer interface {
+	Confirm(ctx context.Context, forwarded map[model.ID]uint64)
 }
 
 // Accountant is a plane whose data path has tables for elements. It tells how large they are, of all elements.

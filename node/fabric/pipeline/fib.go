@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,6 +31,18 @@ func Table(router int, ipv6 bool) int {
 		return 2*router + 1
 	}
 	return 2 * router
+}
+
+// RouterName is the name by which the data path knows a router.
+func RouterName(id string) [16]uint8 {
+	h := sha256.Sum256([]byte(id))
+	return [16]uint8(h[:16])
+}
+
+// FlowSeed is the initial value of the hash that chooses among a router's next hops.
+func FlowSeed(id string) uint32 {
+	name := RouterName(id)
+	return binary.LittleEndian.Uint32(name[:])
 }
 
 // Tables has a word for each table, two a router.

@@ -12,14 +12,6 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// Fabric is what the plane asks of the node's fabric.
-type Fabric interface {
-	// Ports gives interfaces their places in the fabric's tables, which JoinCompanion needs.
-	Ports(ids []model.PortID) (map[model.PortID]uint32, error)
-	// JoinCompanion tells the fabric of devices that shall get an element's packets.
-	JoinCompanion(ctx context.Context, id model.ID, devices map[string]int) error
-}
-
 // Switch is what forwards.
 type Switch interface {
 	// Attach returns the index of the device that forwards what arrives at an interface. It may be called again.
@@ -29,7 +21,6 @@ type Switch interface {
 
 // Plane has a Switch forward.
 type Plane struct {
-	fabric Fabric
 	behind Switch
 	lacks  error // what this machine lacks; nil if it lacks nothing
 
@@ -40,8 +31,8 @@ type Plane struct {
 var _ forward.Plane = (*Plane)(nil)
 
 // New makes a plane. lacks is why this machine cannot have it.
-func New(fabric Fabric, behind Switch, lacks error) *Plane {
-	return &Plane{fabric: fabric, behind: behind, lacks: lacks, has: map[model.ID]bool{}}
+func New(behind Switch, lacks error) *Plane {
+	return &Plane{behind: behind, lacks: lacks, has: map[model.ID]bool{}}
 }
 
 // Offers returns what the plane forwards for.
@@ -50,32 +41,32 @@ func (p *Plane) Offers(context.Context) model.Offers {
 }
 
 // Prepare has the switch ready, and says where packets shall go. It steers nobody.
-func (p *Plane) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
+func (p *Plane) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	prepared := make([]forward.Prepared, len(jobs))
 	for i := range jobs {
-		steering, err := p.prepare(ctx, &jobs[i])
+		steering, err := p.prepare(&jobs[i])
 		prepared[i] = forward.Prepared{ID: jobs[i].ID, Steering: steering, Err: err}
 	}
 	return prepared
 }
 
-func (p *Plane) prepare(ctx context.Context, j *forward.Job) (*forward.Steering, error) {
+func (p *Plane) prepare(j *forward.Job) (*forward.Steering, error) {
 	p.has[j.ID] = true // from here on there is something to retire, even if the rest fails
 	devices := map[string]int{}
-	var ports []model.PortID
+	var interfaces []string
 	for _, d := range j.Devices {
 		index, err := p.behind.Attach(j.ID, d.Interface)
 		if err != nil {
 			return nil, fmt.Errorf("attach interface %s to the switch: %w", d.Interface, err)
 		}
-		devices[d.Interface], ports = index, append(ports, model.PortID{ID: j.ID, Interface: d.Interface})
+		devices[d.Interface], interfaces = index, append(interfaces, d.Interface)
 	}
-	if _, err := p.fabric.Ports(ports); err != nil {
-		return nil, fmt.Errorf("have its interfaces known to the fabric: %w", err)
+	if _, err := j.Place.Ports(interfaces); err != nil {
+		return nil, fmt.Errorf("have its interfaces known to the data path: %w", err)
 	}
-	if err := p.fabric.JoinCompanion(ctx, j.ID, devices); err != nil {
+	if err := j.Place.Join(devices); err != nil {
 		return nil, fmt.Errorf("join the switch's devices: %w", err)
 	}
 	return &forward.Steering{Devices: devices}, nil

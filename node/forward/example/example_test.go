@@ -1,21 +1,16 @@
 package example
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
-	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// The node's fabric has what the plane asks for.
-var _ Fabric = (*fabric.Fabric)(nil)
-
-// world stands for the fabric and for the switch.
+// world stands for the data path and for the switch.
 type world struct {
 	known   map[model.PortID]bool
 	joined  map[model.ID]map[string]int
@@ -24,20 +19,27 @@ type world struct {
 	gone    []model.ID // what was detached
 }
 
-func (w *world) Ports(ids []model.PortID) (map[model.PortID]uint32, error) {
-	for _, id := range ids {
-		w.known[id] = true
+// place is an element's in the world. The plane uses nothing else of it.
+type place struct {
+	forward.Place
+	*world
+	id model.ID
+}
+
+func (p place) Ports(interfaces []string) (map[string]uint32, error) {
+	for _, ifc := range interfaces {
+		p.known[model.PortID{ID: p.id, Interface: ifc}] = true
 	}
 	return nil, nil
 }
 
-func (w *world) JoinCompanion(_ context.Context, id model.ID, devices map[string]int) error {
+func (p place) Join(devices map[string]int) error {
 	for ifc := range devices {
-		if !w.known[model.PortID{ID: id, Interface: ifc}] {
-			return errors.New("not known to the fabric")
+		if !p.known[model.PortID{ID: p.id, Interface: ifc}] {
+			return errors.New("not known to the data path")
 		}
 	}
-	w.joined[id] = devices
+	p.joined[p.id] = devices
 	return nil
 }
 
@@ -68,10 +70,11 @@ func (w *world) Detach(id model.ID) error {
 // TestPromises asks the plane for each promise of forward.Plane.
 func TestPromises(t *testing.T) {
 	w := &world{known: map[model.PortID]bool{}, joined: map[model.ID]map[string]int{}, behind: map[model.PortID]int{}}
-	p := New(w, w, nil)
+	p := New(w, nil)
 	a, bad := model.ID{Network: "lab", Element: "a"}, model.ID{Network: "lab", Element: "bad"}
 	ports := []control.Device{{Interface: "x", Index: 1}, {Interface: "y", Index: 2}}
-	jobs := []forward.Job{{ID: bad, Devices: ports}, {ID: a, Devices: ports}}
+	jobs := []forward.Job{{ID: bad, Devices: ports, Place: place{world: w, id: bad}},
+		{ID: a, Devices: ports, Place: place{world: w, id: a}}}
 
 	// The results are in the order of the jobs. A failing element has no steering, so it is forwarded as before.
 	w.refused = bad
@@ -82,10 +85,10 @@ func TestPromises(t *testing.T) {
 	if first[1].ID != a || first[1].Err != nil || first[1].Steering == nil || len(first[1].Steering.Devices) != 2 {
 		t.Fatalf("%+v", first[1])
 	}
-	// The fabric was told of the devices before packets go there, and the owner is left to the agent.
+	// The data path was told of the devices before packets go there, and the owner is left to the agent.
 	if s := first[1].Steering; len(w.joined[a]) != 2 || w.joined[a]["x"] != s.Devices["x"] ||
 		s.Owner != "" || s.Tables != 0 {
-		t.Errorf("steering %+v, the fabric knows %v", s, w.joined[a])
+		t.Errorf("steering %+v, the data path knows %v", s, w.joined[a])
 	}
 	// It may be repeated.
 	if again := p.Prepare(t.Context(), jobs)[1]; again.Err != nil || !again.Steering.Equal(*first[1].Steering) {
@@ -119,10 +122,10 @@ func TestOffer(t *testing.T) {
 	way := model.ForwardOpenFlow.Feature()
 	for kind, want := range map[model.Kind]string{model.Router: "no switch here", model.Switch: "no switch here"} {
 		w := model.Want{Feature: way, Driver: way, Kind: kind}
-		if why := New(nil, nil, nil).Offers(t.Context()).Lack(w); why != "" {
+		if why := New(nil, nil).Offers(t.Context()).Lack(w); why != "" {
 			t.Errorf("it lacks %s for a %s", why, kind)
 		}
-		if why := New(nil, nil, errors.New(want)).Offers(t.Context()).Lack(w); why != want {
+		if why := New(nil, errors.New(want)).Offers(t.Context()).Lack(w); why != want {
 			t.Errorf("for a %s it lacks %q", kind, why)
 		}
 	}

@@ -24,11 +24,11 @@ func TestConforms(t *testing.T) {
 			l.steering[id] = s
 		}
 		l.apply()
-	}}
+	}, Place: func(id model.ID) forward.Place { return l.fabric.Place(id) }}
 	for i, name := range l.routerNames() {
 		for _, j := range l.jobs {
 			if j.ID == id(name) {
-				s.Jobs[i] = forward.Job{ID: j.ID, Element: j.Element, Routes: l.driver.Routes(j.ID), Quota: l.quota()}
+				s.Jobs[i] = l.job(&j)
 			}
 		}
 	}

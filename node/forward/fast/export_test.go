@@ -7,13 +7,6 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// RefreshEvery changes how often neighbours are confirmed, of planes that are made afterwards.
-func RefreshEvery(d time.Duration) (undo func()) {
-	was := refreshEvery
-	refreshEvery = d
-	return func() { refreshEvery = was }
-}
-
 // Break has a router's tables be fed no more as if by an error.
 func (p *Plane) Break(id model.ID) {
 	p.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/forward"
@@ -115,7 +114,7 @@ func (r *router) interfaceOf(number uint32) string {
 
 // Trace is forward.Inspector's. It asks the same questions in the same order as the data path (pipeline/c/route.h,
 // route_at), and reads the same memory.
-func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
+func (p *Plane) Trace(id model.ID, now forward.Steering, q model.TraceRequest) (model.Trace, error) {
 	pool, r, err := p.inspected(id)
 	if err != nil {
 		return model.Trace{}, err
@@ -140,11 +139,10 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 	guest := func(reason int) (model.Trace, error) {
 		return model.Trace{Verdict: model.ToGuest, Reason: pipeline.Punts[reason]}, nil
 	}
-	steering := p.fabric.Steered()[id]
 	r.mu.Lock()
 	offs, known := r.off(), r.published
 	r.mu.Unlock()
-	if steering.Tables == 0 || !known {
+	if now.Tables == 0 || !known {
 		return model.Trace{Verdict: model.ToGuest, Reason: "its tables are not in sync yet"}, nil
 	}
 	if q.In != "" {
@@ -165,8 +163,8 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 		t.Prefix, _ = q.Destination.Prefix(length)
 		t.Ways = len(pool.Shares(number))
 	}
-	hop := pool.Resolve(number, fib.FlowHash(fabric.FlowSeed(id), q.Source, q.Destination, uint16(q.SourcePort),
-		uint16(q.Port), uint8(q.Protocol)))
+	hop := pool.Resolve(number, fib.FlowHash(pipeline.FlowSeed(id.String()), q.Source, q.Destination,
+		uint16(q.SourcePort), uint16(q.Port), uint8(q.Protocol)))
 	if number != 0 {
 		w := r.way(hop)
 		t.Way = &w
@@ -210,7 +208,7 @@ func (p *Plane) Trace(id model.ID, q model.TraceRequest) (model.Trace, error) {
 		return because(pipeline.PuntOff)
 	}
 	t.Verdict = model.Forwarded
-	t.By, t.Kernel = p.forwarder(r, steering, q.Destination, t.Ways)
+	t.By, t.Kernel = p.forwarder(r, now, q.Destination, t.Ways)
 	return t, nil
 }
 

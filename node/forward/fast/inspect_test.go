@@ -65,7 +65,7 @@ func TestInspect(t *testing.T) {
 			"address that is not forwarded", ""},
 	} {
 		c.q.Destination = netip.MustParseAddr(c.destination)
-		got, err := l.plane.Trace(r1, c.q)
+		got, err := l.trace("r1", c.q)
 		out := ""
 		if got.Way != nil {
 			out = got.Way.Interface
@@ -74,13 +74,13 @@ func TestInspect(t *testing.T) {
 			t.Errorf("to %s, %+v: %+v by %q, %v", c.destination, c.q, got, out, err)
 		}
 	}
-	if _, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"),
+	if _, err := l.trace("r1", model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"),
 		Source: netip.MustParseAddr("::1")}); err == nil {
 		t.Error("a packet of two families was traced")
 	}
 	l.in("r1", "sysctl -qw net.ipv4.conf.h1.forwarding=0")
 	l.await("the interface's refusal", func() bool {
-		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"), In: "h1"})
+		got, err := l.trace("r1", model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2"), In: "h1"})
 		return err == nil && got.Reason == "interface does not forward"
 	})
 	l.in("r1", "sysctl -qw net.ipv4.conf.h1.forwarding=1; ip link add br0 type bridge; ip link set dev h1 master br0")
@@ -88,7 +88,7 @@ func TestInspect(t *testing.T) {
 		t.Helper()
 		for _, to := range []string{"10.0.2.2", "2001:db8:2::2"} {
 			l.await("packets to "+to+" from h1: "+reason, func() bool {
-				got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr(to), In: "h1"})
+				got, err := l.trace("r1", model.TraceRequest{Destination: netip.MustParseAddr(to), In: "h1"})
 				return err == nil && got.Reason == reason
 			})
 		}
@@ -99,7 +99,7 @@ func TestInspect(t *testing.T) {
 	const filter = "left to the guest by the tables: its packet filter (nftables) has chains that forwarded packets " +
 		"pass"
 	reason := func(to string) string {
-		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr(to)})
+		got, err := l.trace("r1", model.TraceRequest{Destination: netip.MustParseAddr(to)})
 		if err != nil {
 			t.Error(err)
 		}
@@ -120,7 +120,7 @@ func TestInspect(t *testing.T) {
 	l.await("no filter", func() bool { return reason("10.0.2.2") == "" && reason("2001:db8:2::2") == "" })
 	l.in("r1", "ip rule add from 10.77.0.0/16 lookup 77")
 	l.await("policy routing", func() bool {
-		got, err := l.plane.Trace(r1, model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")})
+		got, err := l.trace("r1", model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")})
 		return err == nil && got.Reason == "left to the guest by the tables: there are policy routing rules"
 	})
 	all, err = l.plane.FIB(r1, model.FIBRequest{Family: model.IPv4})

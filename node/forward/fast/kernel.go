@@ -153,9 +153,7 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding,
 		interfaces[i] = companion.Interface{Name: ifc.Name, Device: ifc.LinuxName(), MAC: mac,
 			Port: r.ports[ifc.LinuxName()].number}
 	}
-	changed, err := f.Ensure(interfaces, func(ends map[string]int) error {
-		return r.plane.fabric.JoinCompanion(r.plane.ctx, r.id, ends)
-	}, r.handedOver)
+	changed, err := f.Ensure(interfaces, r.place.Join, r.handedOver)
 	if made || changed || err != nil {
 		f.used, meanwhile = false, r.without(used)
 	}

@@ -51,7 +51,7 @@ func (l *lab) pass(planes map[model.Forwarding]forward.Plane, ways map[string]mo
 		var jobs []forward.Job
 		for _, j := range l.jobs {
 			if ways[j.ID.Element] == name {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element, Routes: l.driver.Routes(j.ID)})
+				jobs = append(jobs, l.job(&j))
 			}
 		}
 		l.take(plane, name, jobs)
@@ -124,7 +124,7 @@ func TestKernel(t *testing.T) {
 			if list, err := planes[way].List(ctx); err != nil || len(list) != 2 {
 				t.Errorf("listed %v, %v", list, err)
 			}
-			if tr, err := l.plane.Trace(id("r1"),
+			if tr, err := l.trace("r1",
 				model.TraceRequest{Destination: netip.MustParseAddr("10.0.2.2")}); err != nil ||
 				tr.Verdict != model.Forwarded || tr.By != way || tr.Kernel != "r2" || tr.Way.Interface != "r2" {
 				t.Errorf("a packet's way is %+v: %v", tr, err)

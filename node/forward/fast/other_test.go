@@ -67,7 +67,7 @@ func (p *otherPlane) make(j *forward.Job) error {
 		}
 		ends[ifc.Name] = d.Index
 	}
-	if err := p.fabric.JoinCompanion(ctx, j.ID, ends); err != nil {
+	if err := p.fabric.Place(j.ID).Join(ends); err != nil {
 		return err
 	}
 	for _, ifc := range j.Element.Interfaces {

@@ -21,36 +21,22 @@ import (
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
-	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/forward"
 	"github.com/polyplane/polyplane/node/forward/companion"
 )
 
-var _ forward.Plane = (*Plane)(nil)
-
-// Fabric is what the plane needs of the node's fabric.
-type Fabric interface {
-	// Ports returns the numbers by which the data path knows ports.
-	Ports(ids []model.PortID) (map[model.PortID]uint32, error)
-	// Router gives an element the number of its tables.
-	Router(id model.ID) (int, error)
-	// Leave gives the number back.
-	Leave(id model.ID) error
-	// Restrict says at which interfaces the element's tables must not be used.
-	Restrict(id model.ID, off map[string]fabric.Off) error
-	// JoinCompanion takes the devices of an element's companion into the data path.
-	JoinCompanion(ctx context.Context, id model.ID, devices map[string]int) error
-	// Steered tells where packets for elements go now.
-	Steered() map[model.ID]forward.Steering
-	// Forwarded counts what is forwarded for each element.
-	Forwarded(ctx context.Context) (map[model.ID]fabric.Forwarded, error)
-}
+var (
+	_ forward.Plane     = (*Plane)(nil)
+	_ forward.Confirmer = (*Plane)(nil)
+)
 
 // Memory is where the tables live. It may hold what an earlier process left.
 type Memory interface {
 	fib.Memory
 	Chunks() (int, error)
+	// Used tells whether packets are steered to any of the tables.
+	Used() bool
 	// Free gives the chunks back. Nobody may look at them any more.
 	Free() error
 }
@@ -74,11 +60,6 @@ const (
 	releaseEvery = 500 * time.Millisecond
 )
 
-// refreshEvery is how often neighbours of routers that forward here are confirmed. A kernel asks a neighbour anew when
-// it sends to it and has not heard of it for some 30 s (RFC 4861, section 7.3). The kernels of these routers do not
-// send, since the fast path does it for them.
-var refreshEvery = 30 * time.Second
-
 // freeAfter is how long there must have been no router before the tables' memory is given back. It is far longer than
 // anybody takes who began to look at them before.
 var freeAfter = 10 * time.Second
@@ -87,7 +68,6 @@ var freeAfter = 10 * time.Second
 // a lock of its own, which may be taken while mu is held, never the other way round.
 type Plane struct {
 	dirs   instance.NodeDirs
-	fabric Fabric
 	memory Memory
 	log    *slog.Logger
 
@@ -105,6 +85,7 @@ type Plane struct {
 	slices  map[string]*slice
 	home    *companion.Home // nil without planes of companions
 	parting map[parting]time.Time
+	sent    map[model.ID]uint64 // how many packets were forwarded for routers when neighbours were confirmed last
 	// unsynced has true for each plane that has not yet said that all its routers are in sync. When none is left, what
 	// an earlier process left in the tables, and nothing replaced, is freed.
 	unsynced  map[model.Forwarding]bool
@@ -119,11 +100,11 @@ type slice struct {
 }
 
 // New returns the plane of a node. What an earlier process left in the tables goes on being used until it is replaced.
-func New(dirs instance.NodeDirs, f Fabric, memory Memory, log *slog.Logger) *Plane {
+func New(dirs instance.NodeDirs, memory Memory, log *slog.Logger) *Plane {
 	if log == nil {
 		log = slog.Default()
 	}
-	p := &Plane{dirs: dirs, fabric: f, memory: memory, log: log, routers: map[model.ID]*router{},
+	p := &Plane{dirs: dirs, memory: memory, log: log, routers: map[model.ID]*router{},
 		slices: map[string]*slice{}, parting: map[parting]time.Time{},
 		unsynced: map[model.Forwarding]bool{model.ForwardXDP: true}, awaited: make(chan struct{}, 1)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
@@ -154,7 +135,6 @@ func (p *Plane) open() error {
 	ctx, shut := context.WithCancel(p.ctx)
 	p.shut = shut
 	p.wait.Go(func() { p.release(ctx, p.pool) })
-	p.wait.Go(func() { p.refresh(ctx) })
 	return nil
 }
 
@@ -170,17 +150,7 @@ func (p *Plane) empty() {
 }
 
 // used tells whether the tables forward for anybody.
-func (p *Plane) used() bool {
-	if len(p.routers) > 0 {
-		return true
-	}
-	for _, s := range p.fabric.Steered() {
-		if s.Tables != 0 {
-			return true
-		}
-	}
-	return false
-}
+func (p *Plane) used() bool { return len(p.routers) > 0 || p.memory.Used() }
 
 // Close ends what runs in the background. The tables stay as they are.
 func (p *Plane) Close() {
@@ -251,11 +221,11 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering
 		return nil, fmt.Errorf("element %s is a %s: forwarding by %s is there for routers", job.ID,
 			job.Element.Kind, way)
 	}
-	ids := make([]model.PortID, len(job.Element.Interfaces))
-	for i := range ids {
-		ids[i] = model.PortID{ID: job.ID, Interface: job.Element.Interfaces[i].Name}
+	names := make([]string, len(job.Element.Interfaces))
+	for i := range names {
+		names[i] = job.Element.Interfaces[i].Name
 	}
-	numbers, err := p.fabric.Ports(ids)
+	numbers, err := job.Place.Ports(names)
 	if err != nil {
 		return nil, fmt.Errorf("router %s: %w", job.ID, err)
 	}
@@ -280,10 +250,10 @@ func (p *Plane) start(job *forward.Job, way model.Forwarding) (*forward.Steering
 		}
 	}
 	r.ways[way] = true
-	ports := make(map[string]port, len(ids))
+	ports := make(map[string]port, len(names))
 	for i := range job.Element.Interfaces {
 		ifc := &job.Element.Interfaces[i]
-		ports[ifc.LinuxName()] = port{number: numbers[ids[i]], name: ifc.Name}
+		ports[ifc.LinuxName()] = port{number: numbers[ifc.Name], name: ifc.Name}
 	}
 	var s *forward.Steering
 	if err = r.setPorts(ports); err == nil {
@@ -310,7 +280,7 @@ func (p *Plane) begin(job *forward.Job, identity uint64) (*router, error) {
 	if err != nil {
 		return nil, fmt.Errorf("router %s: %w", id, err)
 	}
-	if r.number, err = p.fabric.Router(id); err != nil {
+	if r.number, err = r.place.Tables(); err != nil {
 		r.halt()
 		r.close()
 		return nil, err
@@ -417,7 +387,7 @@ func (p *Plane) leave(id model.ID, way model.Forwarding) error {
 		return nil
 	}
 	r.halt()
-	if err := p.fabric.Leave(id); err != nil {
+	if err := r.place.Leave(); err != nil {
 		return fmt.Errorf("router %s: %w", id, err)
 	}
 	p.end(r)
@@ -463,39 +433,20 @@ func (p *Plane) release(ctx context.Context, pool *fib.Pool) {
 	}
 }
 
-// refresh makes routers that forwarded something confirm their neighbours, now and then.
-func (p *Plane) refresh(ctx context.Context) {
-	t := time.NewTicker(refreshEvery)
-	defer t.Stop()
-	before := map[model.ID]uint64{}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
+// Confirm is forward.Confirmer's.
+func (p *Plane) Confirm(ctx context.Context, forwarded map[model.ID]uint64) {
+	p.mu.Lock()
+	var busy []*router
+	for id, r := range p.routers {
+		if forwarded[id] != p.sent[id] {
+			busy = append(busy, r)
 		}
-		forwarded, err := p.fabric.Forwarded(ctx)
-		if err != nil {
-			continue // it was closed, or will tell the next time
-		}
-		var busy []*router
-		p.mu.Lock()
-		for id, r := range p.routers {
-			if n := forwarded[id].Packets; n != before[id] {
-				before[id] = n
-				busy = append(busy, r)
-			}
-		}
-		p.mu.Unlock()
-		for id := range before {
-			if _, ok := forwarded[id]; !ok {
-				delete(before, id)
-			}
-		}
-		for _, r := range busy {
-			if err := r.stream.Confirm(); err != nil && ctx.Err() == nil {
-				p.log.Debug("neighbours", "router", r.id, "error", err)
-			}
+	}
+	p.sent = forwarded
+	p.mu.Unlock()
+	for _, r := range busy {
+		if err := r.stream.Confirm(); err != nil && ctx.Err() == nil {
+			p.log.Debug("neighbours", "router", r.id, "error", err)
 		}
 	}
 }

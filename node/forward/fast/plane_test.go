@@ -208,7 +208,7 @@ func (l *lab) open() {
 	if l.fabric, err = fabric.New(l.dirs, netip.Addr{}); err != nil {
 		l.Fatal(err)
 	}
-	l.plane = fast.New(l.dirs, l.fabric, l.fabric.Tables(), nil)
+	l.plane = fast.New(l.dirs, l.fabric.Tables(), nil)
 	clear(l.steering)
 }
 
@@ -266,6 +266,17 @@ func (l *lab) ping() {
 	}
 }
 
+// job is what the agent tells planes of an element.
+func (l *lab) job(j *control.Job) forward.Job {
+	return forward.Job{ID: j.ID, Element: j.Element, Routes: l.driver.Routes(j.ID), Quota: l.quota(),
+		Place: l.fabric.Place(j.ID)}
+}
+
+// trace asks what becomes of a packet, as the agent does.
+func (l *lab) trace(router string, q model.TraceRequest) (model.Trace, error) {
+	return l.plane.Trace(id(router), l.fabric.Steered()[id(router)], q)
+}
+
 // prepare has the plane take the routers.
 func (l *lab) prepare(names ...string) {
 	l.Helper()
@@ -273,8 +284,7 @@ func (l *lab) prepare(names ...string) {
 	for _, j := range l.jobs {
 		for _, name := range names {
 			if j.ID.Element == name {
-				jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element,
-					Routes: l.driver.Routes(j.ID), Quota: l.quota()})
+				jobs = append(jobs, l.job(&j))
 			}
 		}
 	}
@@ -562,7 +572,6 @@ func (l *lab) transfer() {
 // TestNeighboursAreConfirmed gives a router a neighbour's wrong MAC address, of long ago: its own stack would find out
 // when it sends there, and does so although it does not.
 func TestNeighboursAreConfirmed(t *testing.T) {
-	t.Cleanup(fast.RefreshEvery(100 * time.Millisecond))
 	l := newChain(t, 1)
 	l.in("r1", "for f in 4 6; do sysctl -qw net.ipv$f.neigh.h2.delay_first_probe_time=1 "+
 		"net.ipv$f.neigh.h2.retrans_time_ms=50; done")
@@ -576,6 +585,7 @@ func TestNeighboursAreConfirmed(t *testing.T) {
 		})
 		guest := l.byGuest("r1")
 		l.await("the right address to be found out", func() bool {
+			l.plane.Confirm(ctx, map[model.ID]uint64{id("r1"): l.forwarded("r1").Packets})
 			_, err := l.try("h1", "ping -c1 -W0.1 "+to)
 			return err == nil
 		})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
-	"github.com/polyplane/polyplane/node/fabric"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
 	"github.com/polyplane/polyplane/node/fib"
 	"github.com/polyplane/polyplane/node/forward"
@@ -28,8 +27,9 @@ type port struct {
 type router struct {
 	plane    *Plane
 	id       model.ID
-	number   int
-	identity uint64 // of the source of its routes
+	place    forward.Place // in the data path
+	number   int           // of its tables there
+	identity uint64        // of the source of its routes
 	stream   mirror.Stream
 	feed     *feed.Feed
 	tables   [2]*fib.Table
@@ -59,7 +59,7 @@ type follower struct {
 }
 
 func newRouter(p *Plane, job *forward.Job, s *fib.Slice) (*router, error) {
-	r := &router{plane: p, id: job.ID, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}),
+	r := &router{plane: p, id: job.ID, place: job.Place, ways: map[model.Forwarding]bool{}, synced: make(chan struct{}),
 		done:       make(chan struct{}),
 		interfaces: map[int]mirror.Interface{}, companions: map[model.Forwarding]*follower{}}
 	var err error
@@ -193,17 +193,17 @@ func (r *router) followers(reset bool) (list []*companion.Companion) {
 }
 
 // off returns the interfaces at which packets come in only for the guest. The caller holds the lock.
-func (r *router) off() map[string]fabric.Off {
-	off := make(map[string]fabric.Off, len(r.ports))
+func (r *router) off() map[string]forward.Off {
+	off := make(map[string]forward.Off, len(r.ports))
 	for _, p := range r.ports {
-		off[p.name] = fabric.Off{IPv4: true, IPv6: true}
+		off[p.name] = forward.Off{IPv4: true, IPv6: true}
 	}
 	for _, i := range r.interfaces {
 		if p, ok := r.ports[i.Name]; ok {
-			off[p.name] = fabric.Off{IPv4: !i.Up || !i.Forward[mirror.IPv4], IPv6: !i.Up || !i.Forward[mirror.IPv6]}
+			off[p.name] = forward.Off{IPv4: !i.Up || !i.Forward[mirror.IPv4], IPv6: !i.Up || !i.Forward[mirror.IPv6]}
 		}
 	}
-	maps.DeleteFunc(off, func(_ string, o fabric.Off) bool { return o == fabric.Off{} })
+	maps.DeleteFunc(off, func(_ string, o forward.Off) bool { return o == forward.Off{} })
 	return off
 }
 
@@ -214,7 +214,7 @@ func (r *router) restrict() error {
 	if !r.published {
 		return nil
 	}
-	return r.plane.fabric.Restrict(r.id, r.off())
+	return r.place.Restrict(r.off())
 }
 
 // retry tries again what did not fit. Only one goroutine may call it.
@@ -238,7 +238,7 @@ func (r *router) fail(why error, meant bool) {
 		return
 	}
 	clear(r.interfaces)
-	if err := r.plane.fabric.Restrict(r.id, r.off()); err != nil {
+	if err := r.place.Restrict(r.off()); err != nil {
 		r.plane.log.Warn("give a router's packets to its own stack", "router", r.id, "error", err)
 	}
 }

@@ -30,7 +30,8 @@ func TestRoutesComeFromTheJob(t *testing.T) {
 	var job forward.Job
 	for _, j := range l.jobs {
 		if j.ID == id("r1") {
-			job = forward.Job{ID: j.ID, Element: j.Element}
+			job = l.job(&j)
+			job.Routes = nil
 		}
 	}
 	if r := l.plane.Prepare(ctx, []forward.Job{job}); r[0].Err == nil || !strings.Contains(r[0].Err.Error(),

@@ -29,8 +29,7 @@ func TestNobodyWaitsForARouter(t *testing.T) {
 	var jobs []forward.Job
 	for _, j := range l.jobs {
 		if j.ID.Element == "r1" || j.ID.Element == "r2" {
-			jobs = append(jobs, forward.Job{ID: j.ID, Element: j.Element,
-				Routes: l.driver.Routes(j.ID), Quota: l.quota()})
+			jobs = append(jobs, l.job(&j))
 		}
 	}
 	prepare := func(what string, waits bool) {

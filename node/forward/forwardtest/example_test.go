@@ -21,24 +21,18 @@ import (
 
 // Opener is a forwarding plane that hands all packets of an element to taps, one an interface: whoever opens them
 // forwards.
-type Opener struct{ fabric Fabric }
-
-// Fabric is what the plane needs of the node's fabric.
-type Fabric interface {
-	// JoinCompanion takes devices into the data path, by interface.
-	JoinCompanion(ctx context.Context, id model.ID, devices map[string]int) error
-}
+type Opener struct{}
 
 func (p *Opener) Offers(context.Context) model.Offers {
 	return model.OfferOf("forwarding: opener", nil, model.Router)
 }
 
-func (p *Opener) Prepare(ctx context.Context, jobs []forward.Job) []forward.Prepared {
+func (p *Opener) Prepare(_ context.Context, jobs []forward.Job) []forward.Prepared {
 	results := make([]forward.Prepared, len(jobs))
 	for i, job := range jobs {
 		devices, err := p.taps(job)
 		if err == nil {
-			err = p.fabric.JoinCompanion(ctx, job.ID, devices)
+			err = job.Place.Join(devices)
 		}
 		if results[i] = (forward.Prepared{ID: job.ID, Err: err}); err == nil {
 			results[i].Steering = &forward.Steering{Devices: devices}
@@ -118,9 +112,9 @@ func (p *Opener) Retire(_ context.Context, ids []model.ID) error {
 	return errors.Join(failed...)
 }
 
-type noFabric struct{}
+type nowhere struct{ forward.Place }
 
-func (noFabric) JoinCompanion(context.Context, model.ID, map[string]int) error { return nil }
+func (nowhere) Join(map[string]int) error { return nil }
 
 func TestOpenerConforms(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's network namespace ends with it
@@ -135,7 +129,8 @@ func TestOpenerConforms(t *testing.T) {
 			Devices: []control.Device{{Interface: "a", Index: index}, {Interface: "b", Index: index + 1}}}
 	}
 	forwardtest.Conforms(t, forwardtest.Subject{
-		Restart: func() forward.Plane { return &Opener{noFabric{}} },
+		Restart: func() forward.Plane { return &Opener{} },
+		Place:   func(model.ID) forward.Place { return nowhere{} },
 		Jobs:    [2]forward.Job{job("first", 11), job("second", 21)},
 		Spoil:   func(j *forward.Job) { j.Devices = []control.Device{{Interface: "a"}} },
 	})

@@ -18,6 +18,9 @@ type Subject struct {
 	Restart func() forward.Plane
 	// Jobs are two elements that their control driver has made.
 	Jobs [2]forward.Job
+	// Place gives the jobs their places in the data path, as an agent does in each of its lives; nil if the plane needs
+	// none.
+	Place func(model.ID) forward.Place
 	// Spoil makes of a good job one that cannot be forwarded for; nil if there is none such.
 	Spoil func(*forward.Job)
 	// Steer does what the agent does with what planes have ready: the fabric brings the packets there. Nil if the plane
@@ -88,6 +91,7 @@ func (c *check) prepare(jobs ...forward.Job) []forward.Prepared {
 			}
 		})
 	}
+	c.place(jobs)
 	for {
 		results := c.p.Prepare(c.Context(), jobs)
 		if len(results) != len(jobs) {
@@ -111,6 +115,14 @@ func (c *check) prepare(jobs ...forward.Job) []forward.Prepared {
 			return results
 		}
 		<-changed
+	}
+}
+
+func (c *check) place(jobs []forward.Job) {
+	if c.s.Place != nil {
+		for i := range jobs {
+			jobs[i].Place = c.s.Place(jobs[i].ID)
+		}
 	}
 }
 
@@ -211,7 +223,9 @@ func (c *check) fails() {
 	spoilt := c.s.Jobs[0]
 	spoilt.Element.Interfaces = slices.Clone(spoilt.Element.Interfaces)
 	c.s.Spoil(&spoilt)
-	results := c.p.Prepare(c.Context(), []forward.Job{spoilt, c.s.Jobs[1]})
+	jobs := []forward.Job{spoilt, c.s.Jobs[1]}
+	c.place(jobs)
+	results := c.p.Prepare(c.Context(), jobs)
 	if len(results) != 2 || results[0].Err == nil || results[0].Steering != nil || results[1].Err != nil {
 		c.errorf("results are %+v", results)
 	}
