@@ -58,7 +58,7 @@ type lab struct {
 	fabric   *fabric.Fabric
 	chains   []*chain
 	jobs     []control.Job
-	devices  map[model.PortID]int
+	devices  map[model.PortID]control.Device
 	steering map[model.ID]forward.Steering // as planes asked for last
 }
 
@@ -85,7 +85,8 @@ func onNode(ctx context.Context, f func(*lab) error) error {
 func newLab(ctx context.Context) (*lab, error) {
 	word := make([]byte, 4)
 	rand.Read(word) //nolint:errcheck // it never fails
-	l := &lab{ctx: ctx, all: instance.NewDirs("bench" + hex.EncodeToString(word)), devices: map[model.PortID]int{},
+	l := &lab{ctx: ctx, all: instance.NewDirs("bench" + hex.EncodeToString(word)),
+		devices:  map[model.PortID]control.Device{},
 		steering: map[model.ID]forward.Steering{},
 		home:     fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
 	l.dirs = l.all.Node(node)
@@ -174,7 +175,7 @@ func (l *lab) make() error {
 			return r.Err
 		}
 		for _, d := range r.Devices {
-			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d.Index
+			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d
 		}
 	}
 	return nil
@@ -237,7 +238,7 @@ func (l *lab) apply() error {
 		c := l.chains[slices.IndexFunc(l.chains, func(c *chain) bool { return c.network == j.ID.Network })]
 		for _, ifc := range j.Element.Interfaces {
 			p := fabric.Port{ID: model.PortID{ID: j.ID, Interface: ifc.Name}}
-			p.Index = l.devices[p.ID]
+			p.Index, p.Behind = l.devices[p.ID].Index, l.devices[p.ID].Behind
 			p.MAC, _ = net.ParseMAC(ifc.MAC)
 			p.Local = model.PortID{ID: c.id(ifc.Name), Interface: j.ID.Element}
 			if j.Element.Kind == model.Router {

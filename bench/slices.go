@@ -145,7 +145,7 @@ func (l *lab) slicedNode(groups ...*wires) error {
 			s.Packets[w.network(i)] = 1e9
 			for _, ifc := range []string{wireIn, wireOut} {
 				id := w.port(i, ifc)
-				s.Ports = append(s.Ports, fabric.Port{ID: id, Index: l.devices[id], MAC: w.mac(i, ifc),
+				s.Ports = append(s.Ports, fabric.Port{ID: id, Index: l.devices[id].Index, MAC: w.mac(i, ifc),
 					Hook: model.HookXDP,
 					Edge: &fabric.Edge{Device: w.device(ifc), VLAN: i + 1}})
 			}

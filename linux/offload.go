@@ -59,10 +59,14 @@ func (c *Rtnetlink) Offloads(device string) (o Offloads, err error) {
 	return o, nil
 }
 
-// SetOffloads changes the offloads of a device from what it has to what it is to have.
-func (c *Rtnetlink) SetOffloads(device string, to Offloads) error {
+// ChangeOffloads gives a device the offloads that change makes of those that it has. If change fails, nothing is done.
+func (c *Rtnetlink) ChangeOffloads(device string, change func(*Offloads) error) error {
 	is, err := c.Offloads(device)
 	if err != nil {
+		return err
+	}
+	to := is
+	if err := change(&to); err != nil || to == is {
 		return err
 	}
 	set := func(what string, command, v uint32) {

@@ -1,6 +1,7 @@
 package linux
 
 import (
+	"errors"
 	"runtime"
 	"testing"
 
@@ -40,14 +41,22 @@ func TestOffloads(t *testing.T) {
 		t.Fatalf("the offloads of a new veth: %+v, %v", usual, err)
 	}
 	for _, to := range []Offloads{{GRO: true}, {}, {Checksum: true, RxVLAN: true}, {TxVLAN: true}, usual} {
-		if err := c.SetOffloads("a", to); err != nil {
+		if err := c.ChangeOffloads("a", func(o *Offloads) error { *o = to; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if is, err := c.Offloads("a"); err != nil || is != to {
 			t.Errorf("the offloads are %+v, not %+v: %v", is, to, err)
 		}
 	}
-	if err := c.SetOffloads("nobody", usual); err == nil {
+	none := func(*Offloads) error { return nil }
+	if err := c.ChangeOffloads("nobody", none); err == nil {
 		t.Error("the offloads of nobody were set")
+	}
+	refused := errors.New("refused")
+	if err := c.ChangeOffloads("a", func(o *Offloads) error { *o = Offloads{}; return refused }); err != refused {
+		t.Errorf("a change that fails gave %v", err)
+	}
+	if is, err := c.Offloads("a"); err != nil || is != usual {
+		t.Errorf("after a change that failed the offloads are %+v, not %+v: %v", is, usual, err)
 	}
 }

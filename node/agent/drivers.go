@@ -20,43 +20,88 @@ import (
 	"github.com/polyplane/polyplane/node/forward/guest"
 )
 
-// NewDrivers makes all that this build has. underlay is the node's address for tunnels; invalid means that there are
-// none. The calling process must be in the node's network namespace. This is the only place that names drivers.
-// machine is the path of the network namespace whose uplink internet edges use.
+// registration is all that the agent knows of one driver, or of several that share something: how to make it, and how
+// to remove what it has in the kernel once its agent has ended. What goes with a node's mounts and devices needs no
+// removing.
+type registration struct {
+	make func(*site) error               // adds it to the site's drivers
+	node func(d instance.NodeDirs) error // removes what it has for a node
+	all  func(d instance.Dirs) error     // removes what it has for all nodes together
+	// last removes what can go only when all processes have ended and nothing is mounted any more.
+	last func(d instance.Dirs) error
+}
+
+// registered are all drivers of this build. This is the only place that names them. Those below may use those above.
+var registered = []registration{
+	{make: (*site).namespaces, node: netns.Purge, last: netns.PurgeRest},
+	{make: (*site).panel, node: fabric.ReleaseEdges},
+	{make: (*site).edges, all: edge.Release},
+	{make: (*site).guests},
+	{make: (*site).routers}, // and switches, since `bridge` is for both
+}
+
+// site is where drivers are made.
+type site struct {
+	Drivers
+	dirs     instance.NodeDirs
+	underlay netip.Addr
+	machine  string
+}
+
+// NewDrivers makes all that are registered. underlay is the node's address for tunnels; invalid means that there are
+// none. The calling process must be in the node's network namespace. machine is the path of the network namespace whose
+// uplink internet edges use.
 func NewDrivers(dirs instance.NodeDirs, underlay netip.Addr, machine string) (Drivers, error) {
-	namespaces, err := netns.New(dirs, netns.Options{})
-	if err != nil {
-		return Drivers{}, fmt.Errorf("node %s: control netns: %w", dirs.Node, err)
+	s := &site{dirs: dirs, underlay: underlay, machine: machine, Drivers: Drivers{
+		Controls: map[model.Control]control.Driver{}, Planes: map[model.Forwarding]forward.Plane{}}}
+	for _, r := range registered {
+		if err := r.make(s); err != nil {
+			return Drivers{}, err
+		}
 	}
-	panel, err := fabric.New(dirs, underlay)
+	return s.Drivers, nil
+}
+
+func (s *site) namespaces() error {
+	driver, err := netns.New(s.dirs, netns.Options{})
 	if err != nil {
-		return Drivers{}, err
+		return fmt.Errorf("node %s: control netns: %w", s.dirs.Node, err)
 	}
-	edges, err := edge.New(dirs, machine)
-	if err != nil {
-		return Drivers{}, err
-	}
-	// All routers that the fabric or the node's kernel forwards for share one memory for their tables.
-	plane := fast.New(dirs, panel.Tables(), nil)
+	s.Controls[model.ControlNetns] = driver
+	return nil
+}
+
+func (s *site) panel() (err error) {
+	s.Fabric, err = fabric.New(s.dirs, s.underlay)
+	return err
+}
+
+func (s *site) edges() (err error) {
+	s.Edges, err = edge.New(s.dirs, s.machine)
+	return err
+}
+
+func (s *site) guests() error {
+	s.Planes[model.ForwardGuest] = guest.Plane{}
+	return nil
+}
+
+// routers makes the planes of routers that the fabric or the node's kernel forwards for. They share one memory for
+// their tables.
+func (s *site) routers() error {
+	plane := fast.New(s.dirs, s.Fabric.(*fabric.Fabric).Tables(), nil)
 	routed, err := plane.Kernel(model.ForwardRouter)
 	if err != nil {
-		return Drivers{}, err
+		return err
 	}
 	bridged, err := plane.Kernel(model.ForwardBridge)
 	if err != nil {
-		return Drivers{}, err
+		return err
 	}
-	return Drivers{
-		Controls: map[model.Control]control.Driver{model.ControlNetns: namespaces},
-		Planes: map[model.Forwarding]forward.Plane{
-			model.ForwardGuest:  guest.Plane{},
-			model.ForwardRouter: routed,
-			model.ForwardBridge: bridge.Both(bridge.New(dirs, namespaces), bridged),
-			model.ForwardXDP:    plane,
-		},
-		Fabric: panel,
-		Edges:  edges,
-	}, nil
+	namespaces := s.Controls[model.ControlNetns].(*netns.Driver)
+	s.Planes[model.ForwardXDP], s.Planes[model.ForwardRouter] = plane, routed
+	s.Planes[model.ForwardBridge] = bridge.Both(bridge.New(s.dirs, namespaces), bridged)
+	return nil
 }
 
 // Purge removes what drivers have in the kernel and what does not vanish with a node's mounts and devices. It does so
@@ -71,11 +116,18 @@ func Purge(d instance.Dirs, nodes ...string) error {
 		for _, e := range entries {
 			nodes = append(nodes, e.Name())
 		}
-		failed = append(failed, edge.Release(d))
+		for _, r := range registered {
+			if r.all != nil {
+				failed = append(failed, r.all(d))
+			}
+		}
 	}
 	for _, n := range nodes {
-		netns.Purge(d.Node(n))
-		failed = append(failed, fabric.ReleaseEdges(d.Node(n)))
+		for _, r := range registered {
+			if r.node != nil {
+				failed = append(failed, r.node(d.Node(n)))
+			}
+		}
 	}
 	return errors.Join(failed...)
 }
@@ -83,5 +135,11 @@ func Purge(d instance.Dirs, nodes ...string) error {
 // PurgeRest removes what of the instance's drivers can go only when all processes have ended and nothing is mounted any
 // more.
 func PurgeRest(d instance.Dirs) error {
-	return netns.PurgeRest(d)
+	var failed []error
+	for _, r := range registered {
+		if r.last != nil {
+			failed = append(failed, r.last(d))
+		}
+	}
+	return errors.Join(failed...)
 }

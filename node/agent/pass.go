@@ -199,16 +199,16 @@ func forwarding(e *model.PlacedElement) model.Forwarding {
 
 // applyFabric joins the ports. The ports of elements that failed stay joined: what still works is not cut.
 func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome, gateways map[edge.ID]string) error {
-	index := make(map[model.PortID]int, 2*len(outcomes))
+	devices := make(map[model.PortID]control.Device, 2*len(outcomes))
 	for id, o := range outcomes {
 		for _, d := range o.devices {
 			if d.Index != 0 {
-				index[model.PortID{ID: id, Interface: d.Interface}] = d.Index
+				devices[model.PortID{ID: id, Interface: d.Interface}] = d
 			}
 		}
 	}
 	state := fabric.State{Peers: a.desired.Peers, Underlay: a.desired.Hook, Slices: a.plan.slices,
-		Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(index)),
+		Packets: a.plan.packets, Punts: a.plan.punts, Ports: make([]fabric.Port, 0, len(devices)),
 		Steering: map[model.ID]forward.Steering{}, Incomplete: !a.complete || len(a.plan.held) > 0}
 	for _, id := range a.plan.order {
 		o := outcomes[id]
@@ -221,7 +221,8 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 		for i := range o.job.Element.Interfaces {
 			ifc := &o.job.Element.Interfaces[i]
 			p := fabric.Port{ID: model.PortID{ID: id, Interface: ifc.Name}}
-			if p.Index = index[p.ID]; p.Index == 0 {
+			d := devices[p.ID]
+			if p.Index, p.Behind = d.Index, d.Behind; p.Index == 0 {
 				continue
 			}
 			if forwarding(&o.job.Element.PlacedElement) == model.ForwardXDP {
@@ -231,7 +232,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 				// A switch takes every frame, any other element only those that are addressed to it.
 				p.MAC, _ = net.ParseMAC(ifc.MAC) // validated with the document
 			}
-			if err := a.joinPort(&p, ifc, index, gateways); err != nil && o.err == nil {
+			if err := a.joinPort(&p, ifc, devices, gateways); err != nil && o.err == nil {
 				o.phase, o.err = model.PhaseFailed, err
 			}
 			state.Ports = append(state.Ports, p)
@@ -266,7 +267,7 @@ func (a *Agent) applyFabric(ctx context.Context, outcomes map[model.ID]*outcome,
 }
 
 // joinPort fills in where a port's link ends and what it does to packets.
-func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[model.PortID]int,
+func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, devices map[model.PortID]control.Device,
 	gateways map[edge.ID]string) error {
 	if ifc.Shape != nil {
 		p.Shape = *ifc.Shape
@@ -287,7 +288,7 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, index map[m
 		p.Down = far.Down
 		if far.Node == "" || far.Node == a.Dirs.Node {
 			local := model.PortID{ID: model.ID{Network: p.ID.Network, Element: far.Element}, Interface: far.Interface}
-			if index[local] != 0 {
+			if devices[local].Index != 0 {
 				p.Local = local
 			} // otherwise the far end does not exist yet, and the next pass joins them
 			return nil

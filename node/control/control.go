@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 type progressKey struct{}
@@ -104,6 +105,8 @@ type Device struct {
 	Name      string // the device in the node's namespace
 	Index     int    // its interface index there
 	Inner     int    // that of its other end, inside the element; 0 where that is not known
+	// Behind reaches the interface at the other side; nil where the driver cannot.
+	Behind port.Behind
 }
 
 // Found is an element that exists on this node.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/forward"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // State is everything that the fabric of one node is to have.
@@ -55,6 +56,8 @@ type Port struct {
 	// Shape is what the link does to packets on their way to the element. The shape of each direction is at the port
 	// where that direction ends.
 	Shape model.Shape
+	// Behind is what is at the other side, as the element's control driver has told; nil where nobody has.
+	Behind port.Behind
 	// Hook is set for ports of routers for which the data path forwards. It says where packets may be taken (auto, tc
 	// or xdp). Where the driver's hook is used also depends on the devices at which the port's link ends.
 	Hook model.Hook

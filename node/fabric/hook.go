@@ -16,6 +16,7 @@ import (
 	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // Where the driver's hook is used follows from where the links of routers that forward here end (pass.chooseHooks):
@@ -175,7 +176,8 @@ func (p *pass) hookWires() error {
 func (p *pass) hookWire(d device, w *wire) (changed bool, err error) {
 	index := uint32(d.index)
 	if d.kind != "veth" {
-		err := p.ready(p.netlink, d.name, index, func(o *linux.Offloads) { o.RxVLAN = false })
+		err := p.ready(port.Device{Rtnetlink: p.netlink, Name: d.name}, index,
+			func(o *linux.Offloads) { o.RxVLAN = false })
 		if err != nil {
 			return false, fmt.Errorf("VLAN tags must stay in its frames: %w", err)
 		}
@@ -338,7 +340,7 @@ func (f *Fabric) releaseDrivers(k kernel) error {
 	errs = append(errs, err)
 	for index, e := range drivers {
 		if d, ok := k.devices[int(index)]; ok && e.Flags != 0 {
-			errs = append(errs, restore(f.netlink, d.name, e.Restore))
+			errs = append(errs, restore(port.Device{Rtnetlink: f.netlink, Name: d.name}, e.Restore))
 		}
 		errs = append(errs, table.Delete(index))
 	}

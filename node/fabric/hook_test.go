@@ -1,9 +1,8 @@
 package fabric
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +11,10 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 
+	"github.com/polyplane/polyplane/linux"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // program is the ID of the program in a device's driver, 0 if there is none.
@@ -62,13 +63,6 @@ func TestHooks(t *testing.T) {
 	n.plug(r, "tunnel").Tunnel = &Tunnel{VNI: 5, Peer: far.under}
 	n.plug(r, "edge").Edge = &Edge{Device: "tap0", VLAN: 42}
 	n.state.Peers = []model.Peer{{Name: "far", Address: far.under}}
-	place := n.dirs.Namespace(portID("net/h:r").ID)
-	if err := os.MkdirAll(filepath.Dir(place), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(h.handle)), place); err != nil {
-		t.Fatal(err)
-	}
 	host := n.dirs.PortDevice(portID("net/h:r"))
 	devices := []string{host, "under", "tap0"}
 	programs := func(where ...string) {
@@ -178,6 +172,70 @@ func TestHooks(t *testing.T) {
 	n.fabric = nil
 	if n.program("under") != 0 || n.program(host) != 0 || n.program("tap0") != theirs {
 		t.Error("programs after the end: ", n.program("under"), n.program(host), n.program("tap0"))
+	}
+}
+
+// machine is what is behind a tap: a virtual machine's interface, which its hypervisor changes.
+type machine struct {
+	is      linux.Offloads
+	refuses error
+}
+
+func (m *machine) Offloads(change func(*linux.Offloads) error) error {
+	to := m.is
+	if err := change(&to); err != nil {
+		return err
+	}
+	if to != m.is && m.refuses != nil {
+		return m.refuses
+	}
+	m.is = to
+	return nil
+}
+
+// TestHookBeforeATap: a port need not be a pair. What its driver gives for the other side is asked for offloads, and the
+// hook is refused where that fails, or where nobody can be asked.
+func TestHookBeforeATap(t *testing.T) {
+	n := newNode(t, "")
+	n.must("ip", "tuntap", "add", "vm", "mode", "tap")
+	index := func() (index int) {
+		n.do(func() {
+			l, err := netlink.LinkByName("vm")
+			n.check(err, "find vm")
+			index = l.Attrs().Index
+		})
+		return index
+	}()
+	n.plug(newElement(t, "r"), "h")
+	n.state.Ports = append(n.state.Ports, Port{ID: portID("net/h:r"), Index: index})
+	n.local("r:h", "h:r")
+	usual := linux.Offloads{Checksum: true, TxVLAN: true, RxVLAN: true}
+	vm := &machine{is: usual}
+	for _, c := range []struct {
+		behind  port.Behind
+		refuses error
+		want    model.Hook
+		why     string
+	}{
+		{nil, nil, model.HookTC, "nothing is known of what is behind vm"},
+		{vm, errors.New("the machine is off"), model.HookTC, "the machine is off"},
+		{vm, nil, model.HookXDP, "asked for"},
+	} {
+		n.port("h:r").Behind, vm.refuses = c.behind, c.refuses
+		is := n.hook(model.HookXDP, map[string]model.Hook{"h": c.want})
+		if why := is.Hooks[portID("net/r:h")].Why; !strings.Contains(why, c.why) {
+			t.Errorf("the hook is %s because %q, not %q", c.want, why, c.why)
+		}
+		if has := n.program("vm") != 0; has != (c.want == model.HookXDP) {
+			t.Errorf("the tap has a program: %v", has)
+		}
+	}
+	if want := (linux.Offloads{RxVLAN: true, GRO: true}); vm.is != want {
+		t.Errorf("the machine's interface has %+v, not %+v", vm.is, want)
+	}
+	n.hook(model.HookTC, map[string]model.Hook{"h": model.HookTC})
+	if n.program("vm") != 0 || vm.is != usual {
+		t.Errorf("given back, the machine's interface has %+v, not %+v", vm.is, usual)
 	}
 }
 

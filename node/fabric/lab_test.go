@@ -19,6 +19,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // space is a network namespace of a test.
@@ -183,7 +184,14 @@ func newElement(t testing.TB, name string) *element {
 func (n *node) plug(e *element, ifc string, addresses ...string) *Port {
 	n.t.Helper()
 	index, mac := n.pair(e, ifc, addresses...)
-	n.state.Ports = append(n.state.Ports, Port{ID: portID("net/" + e.name + ":" + ifc), Index: index, MAC: mac})
+	behind := port.Peer{Namespace: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(e.handle))}
+	e.do(func() {
+		l, err := netlink.LinkByName(ifc)
+		e.check(err, "find %s", ifc)
+		behind.Index = l.Attrs().Index
+	})
+	n.state.Ports = append(n.state.Ports, Port{ID: portID("net/" + e.name + ":" + ifc), Index: index, MAC: mac,
+		Behind: behind})
 	return &n.state.Ports[len(n.state.Ports)-1]
 }
 

@@ -29,7 +29,6 @@ type device struct {
 	elsewhere bool // its peer is in another namespace
 	vxlan     linux.VXLANInfo
 	xdp       uint32 // ID of the program in its driver's hook
-	peer      int    // for a veth, the index of the other end in its namespace
 	mac       net.HardwareAddr
 }
 
@@ -91,8 +90,6 @@ func (f *Fabric) dumpLinks() (map[int]device, error) {
 				d.name = unix.ByteSliceToString(value)
 			case unix.IFLA_IFALIAS:
 				d.alias = unix.ByteSliceToString(value)
-			case unix.IFLA_LINK:
-				d.peer = int(binary.NativeEndian.Uint32(value))
 			case unix.IFLA_ADDRESS:
 				d.mac = bytes.Clone(value)
 			case unix.IFLA_MTU:

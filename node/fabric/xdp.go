@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/polyplane/polyplane/linux"
-	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/fabric/pipeline"
+	"github.com/polyplane/polyplane/node/port"
 )
 
 // Attributes and flags of linux/if_link.h that golang.org/x/sys/unix does not have.
@@ -84,32 +83,32 @@ const (
 	hadNoGRO    = 1 << 3
 )
 
-// ready sets the offloads of a device so that they suit XDP, and first notes what they were.
-func (p *pass) ready(c *linux.Rtnetlink, name string, index uint32, suit func(*linux.Offloads)) error {
-	is, err := c.Offloads(name)
-	if err != nil {
-		return err
-	}
-	to := is
-	suit(&to)
-	e := p.drivers[index]
-	for bit, differs := range map[uint32]bool{hadChecksum: is.Checksum && !to.Checksum,
-		hadTxVLAN: is.TxVLAN && !to.TxVLAN,
-		hadRxVLAN: is.RxVLAN && !to.RxVLAN, hadNoGRO: !is.GRO && to.GRO} {
-		if differs {
-			e.Restore |= bit
+// ready sets the offloads of what the device of an index is for so that they suit XDP, and first notes what they were.
+func (p *pass) ready(at port.Behind, index uint32, suit func(*linux.Offloads)) error {
+	var is, to linux.Offloads
+	err := at.Offloads(func(o *linux.Offloads) error {
+		is = *o
+		suit(o)
+		to = *o
+		e := p.drivers[index]
+		for bit, differs := range map[uint32]bool{hadChecksum: is.Checksum && !to.Checksum,
+			hadTxVLAN: is.TxVLAN && !to.TxVLAN,
+			hadRxVLAN: is.RxVLAN && !to.RxVLAN, hadNoGRO: !is.GRO && to.GRO} {
+			if differs {
+				e.Restore |= bit
+			}
 		}
-	}
-	if err := p.note(index, e); err != nil || to == is {
+		return p.note(index, e)
+	})
+	if err != nil || to == is {
 		return err
 	}
-	if err := c.SetOffloads(name, to); err != nil {
-		return err
-	}
-	if is, err = c.Offloads(name); err == nil && is != to {
-		err = fmt.Errorf("%s does not do without its offloads", name)
-	}
-	return err
+	return at.Offloads(func(o *linux.Offloads) error {
+		if *o != to {
+			return errors.New("it does not do without its offloads")
+		}
+		return nil
+	})
 }
 
 // note writes what is known of a device.
@@ -124,44 +123,29 @@ func (p *pass) note(index uint32, e pipeline.Driver) error {
 	return nil
 }
 
-// restore gives a device the offloads back that it had.
-func restore(c *linux.Rtnetlink, name string, had uint32) error {
+// restore gives back the offloads that were there.
+func restore(at port.Behind, had uint32) error {
 	if had == 0 {
 		return nil
 	}
-	to, err := c.Offloads(name)
-	if err != nil {
-		return err
-	}
-	to.Checksum = to.Checksum || had&hadChecksum != 0
-	to.TxVLAN = to.TxVLAN || had&hadTxVLAN != 0
-	to.RxVLAN = to.RxVLAN || had&hadRxVLAN != 0
-	to.GRO = to.GRO && had&hadNoGRO == 0
-	return c.SetOffloads(name, to)
+	return at.Offloads(func(o *linux.Offloads) error {
+		o.Checksum = o.Checksum || had&hadChecksum != 0
+		o.TxVLAN = o.TxVLAN || had&hadTxVLAN != 0
+		o.RxVLAN = o.RxVLAN || had&hadRxVLAN != 0
+		o.GRO = o.GRO && had&hadNoGRO == 0
+		return nil
+	})
 }
 
-// inside calls f with a connection to an element's namespace, and the name of the port's other end there.
-func (f *Fabric) inside(id model.ID, d device, call func(c *linux.Rtnetlink, name string) error) error {
-	if !d.straight() {
-		return fmt.Errorf("%s is no veth whose other end is in the element", d.name)
+// behind returns what is at the other side of a port.
+func behind(p *Port, d device) (port.Behind, error) {
+	if p.Behind == nil {
+		return nil, fmt.Errorf("nothing is known of what is behind %s", d.name)
 	}
-	namespace, err := os.Open(f.dirs.Namespace(id))
-	if err != nil {
-		return fmt.Errorf("open its network namespace: %w", err)
+	if d.kind == "veth" && !d.straight() {
+		return nil, fmt.Errorf("the other end of %s is not in the element", d.name)
 	}
-	defer namespace.Close()
-	return linux.Inside(int(namespace.Fd()), func() error {
-		c, err := linux.DialRtnetlink()
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		end, err := net.InterfaceByIndex(d.peer)
-		if err != nil {
-			return fmt.Errorf("look for the other end of %s: %w", d.name, err)
-		}
-		return call(c, end.Name)
-	})
+	return p.Behind, nil
 }
 
 // hookPorts attaches the ports' program to the drivers of ports that are to use that hook, before any frame is sent to
@@ -175,12 +159,10 @@ func (p *pass) hookPorts() error {
 			continue
 		}
 		d := p.kernel.devices[int(w.index)]
-		err := p.inside(w.port.ID.ID, d, func(c *linux.Rtnetlink, name string) error {
-			return p.ready(c, name, w.index, func(o *linux.Offloads) {
-				o.Checksum, o.TxVLAN,
-					o.GRO = false, false, true
-			})
-		})
+		at, err := behind(w.port, d)
+		if err == nil {
+			err = p.ready(at, w.index, func(o *linux.Offloads) { o.Checksum, o.TxVLAN, o.GRO = false, false, true })
+		}
 		var changed bool
 		if err == nil {
 			changed, err = p.attachXDP(d, p.pipe.FromPortXDP)
@@ -247,12 +229,12 @@ func (p *pass) unhook() error {
 	}
 	linux.Grace(context.Background()) // what waits in a veth's ring is received
 	for _, l := range all {
-		var err error
-		if l.port == nil {
-			err = restore(p.netlink, l.d.name, l.had)
-		} else if l.had != 0 {
-			err = p.inside(l.port.port.ID.ID, l.d,
-				func(c *linux.Rtnetlink, name string) error { return restore(c, name, l.had) })
+		at, err := port.Behind(port.Device{Rtnetlink: p.netlink, Name: l.d.name}), error(nil)
+		if l.port != nil && l.had != 0 {
+			at, err = behind(l.port.port, l.d)
+		}
+		if err == nil {
+			err = restore(at, l.had)
 		}
 		if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("give %s its offloads back: %w", l.d.name, err))

@@ -1,7 +1,6 @@
 // Package port makes and keeps ports: the node's ends of elements' interfaces. The fabric's programs work at ports.
 // What is behind one – the other end of a device pair in a namespace, a virtual machine behind a tap, Xen's vif –
-// concerns only the control-plane driver, and makes no difference to the fabric. Requests are collected in a batch of
-// the caller, so that many ports are made at once.
+// concerns only the control-plane driver. The fabric has of it what the driver gives: a Behind.
 //
 // Requests are collected in a batch of the caller's, so that many ports are made at once.
 package port

@@ -1,6 +1,7 @@
 package port
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -175,5 +176,50 @@ func TestAnyDeviceIsAPort(t *testing.T) {
 				t.Errorf("a deleted port is %+v", l)
 			}
 		})
+	}
+}
+
+// TestBehind: the other end of a pair is found in its namespace, whatever its name is there, and its offloads are
+// changed; what is not there is told.
+func TestBehind(t *testing.T) {
+	n, inside := newNode(t), newNamespace(t)
+	p := &Port{Name: "port", Alias: prefix + "lab/r:x", MTU: 1500, Pair: &End{Name: "x"}}
+	var b linux.Batch
+	p.Make(&b, inside)
+	if errs := n.c.Do(&b); errs != nil {
+		t.Fatal(errs)
+	}
+	links, err := Links(n.c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", inside)
+	behind := Peer{Namespace: path}
+	for _, l := range links {
+		if l.Name == "port" {
+			behind.Index = l.Peer
+		}
+	}
+	var was, is linux.Offloads
+	change := func(o *linux.Offloads) error {
+		was, o.Checksum, o.GRO = *o, false, true
+		return nil
+	}
+	read := func(o *linux.Offloads) error { is = *o; return nil }
+	if err := errors.Join(behind.Offloads(change), behind.Offloads(read)); err != nil {
+		t.Fatal(err)
+	}
+	want := was
+	if want.Checksum, want.GRO = false, true; is != want || !was.Checksum {
+		t.Errorf("the offloads were %+v and are %+v, not %+v", was, is, want)
+	}
+	if err := (Device{n.c, "port"}).Offloads(read); err != nil || is != was {
+		t.Errorf("the port itself has %+v, not %+v: %v", is, was, err)
+	}
+	for what, gone := range map[string]Peer{"open the network namespace": {path + "0000", behind.Index},
+		"look for a port's other end": {path, 1 << 20}} {
+		if err := gone.Offloads(read); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%+v gave %v", gone, err)
+		}
 	}
 }

@@ -347,12 +347,7 @@ func (n *node) offloads(device string, change func(*linux.Offloads)) error {
 			return err
 		}
 		defer c.Close()
-		o, err := c.Offloads(device)
-		if err != nil {
-			return err
-		}
-		change(&o)
-		return c.SetOffloads(device, o)
+		return c.ChangeOffloads(device, func(o *linux.Offloads) error { change(o); return nil })
 	})
 }
 

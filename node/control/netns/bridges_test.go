@@ -84,7 +84,9 @@ func TestManyBridgesHoldNobodyUp(t *testing.T) {
 		},
 		"Purge": func(n *testNode, _ model.ID) {
 			n.Close()
-			Purge(n.dirs)
+			if err := Purge(n.dirs); err != nil {
+				t.Error(err)
+			}
 			n.restart(t)
 		},
 	} {

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Purge has runc end and forget every container of a node whose agent has ended. It ignores errors: the caller then
-// ends all processes in the elements' namespaces.
-func Purge(dirs instance.NodeDirs) {
-	states, _ := filepath.Glob(filepath.Join(dirs.Runc(), "*", "state.json")) // the pattern is right
+// Purge has runc end and forget every container of a node whose agent has ended. What fails there is no error: the
+// caller then ends all processes in the elements' namespaces.
+func Purge(dirs instance.NodeDirs) error {
+	states, err := filepath.Glob(filepath.Join(dirs.Runc(), "*", "state.json"))
 	const workers = 8
 	next := make(chan string)
 	var wg sync.WaitGroup
@@ -37,7 +37,7 @@ func Purge(dirs instance.NodeDirs) {
 	}
 	close(next)
 	wg.Wait()
-	namespaces, _ := filepath.Glob(dirs.Namespace(model.ID{Network: "*", Element: "*"}))
+	namespaces, other := filepath.Glob(dirs.Namespace(model.ID{Network: "*", Element: "*"}))
 	for _, path := range namespaces {
 		if namespace, err := os.Open(path); err == nil {
 			if hasManyBridges(namespace) {
@@ -46,6 +46,7 @@ func Purge(dirs instance.NodeDirs) {
 			namespace.Close()
 		}
 	}
+	return errors.Join(err, other)
 }
 
 // PurgeRest removes what elements leave behind when their processes have ended and nothing of theirs is mounted: it

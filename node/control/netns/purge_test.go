@@ -15,7 +15,9 @@ func TestPurge(t *testing.T) {
 	n.apply(t, jobs)
 	pids := []int{n.pidOf(t, jobs[0].ID), n.pidOf(t, jobs[1].ID)}
 	n.Close()
-	Purge(n.dirs)
+	if err := Purge(n.dirs); err != nil {
+		t.Error(err)
+	}
 	left, err := os.ReadDir(n.dirs.Runc())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(left) > 0 {
 		t.Errorf("runc still knows %v: %v", left, err)
@@ -26,6 +28,8 @@ func TestPurge(t *testing.T) {
 			t.Errorf("process %d has not ended: its root is %s", pid, root)
 		}
 	}
-	Purge(n.dirs) // nothing is left to be done
+	if err := Purge(n.dirs); err != nil { // nothing is left to be done
+		t.Error(err)
+	}
 	n.restart(t)
 }

@@ -26,11 +26,13 @@ func (d *Driver) finish(w *work, there port.Ports) {
 	}
 	if w.want != nil {
 		res.Devices = make([]control.Device, len(w.want.interfaces))
+		namespace := d.dirs.Namespace(w.job.ID)
 		for i := range w.want.interfaces {
 			ifc := &w.want.interfaces[i]
 			res.Devices[i] = control.Device{Interface: ifc.label, Name: ifc.Name}
 			if l := there[ifc.Key]; l != nil {
 				res.Devices[i].Index, res.Devices[i].Inner = l.Index, l.Peer
+				res.Devices[i].Behind = port.Peer{Namespace: namespace, Index: l.Peer}
 			} else if len(w.errs) == 0 {
 				w.fail(fmt.Errorf("element %s: port %s (device %s) vanished again", w.job.ID, ifc.label, ifc.Name))
 			}

@@ -42,7 +42,7 @@ type lab struct {
 	fabric  *fabric.Fabric
 	plane   *fast.Plane
 	jobs    []control.Job
-	devices map[model.PortID]int
+	devices map[model.PortID]control.Device
 	routers int
 	home    string // the node's namespace
 	// What benchmarks change: direct ways by plain veths, and where frames go.
@@ -99,7 +99,7 @@ func newChain(t testing.TB, routers int) *lab {
 	word := make([]byte, 4)
 	rand.Read(word)
 	all := instance.NewDirs("test" + hex.EncodeToString(word))
-	l := &lab{TB: t, dirs: all.Node("n1"), devices: map[model.PortID]int{}, routers: routers,
+	l := &lab{TB: t, dirs: all.Node("n1"), devices: map[model.PortID]control.Device{}, routers: routers,
 		steering: map[model.ID]forward.Steering{},
 		home:     fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())}
 	var err error
@@ -169,7 +169,7 @@ func (l *lab) elements() {
 			l.Fatal(r.Err)
 		}
 		for _, d := range r.Devices {
-			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d.Index
+			l.devices[model.PortID{ID: r.ID, Interface: d.Interface}] = d
 		}
 	}
 	l.apply()
@@ -227,7 +227,7 @@ func (l *lab) apply() {
 	for _, j := range l.jobs {
 		for _, ifc := range j.Element.Interfaces {
 			p := fabric.Port{ID: model.PortID{ID: j.ID, Interface: ifc.Name}}
-			p.Index = l.devices[p.ID]
+			p.Index, p.Behind = l.devices[p.ID].Index, l.devices[p.ID].Behind
 			p.MAC, _ = net.ParseMAC(ifc.MAC)
 			p.Local = model.PortID{ID: id(ifc.Name), Interface: j.ID.Element}
 			if j.Element.Kind == model.Router {
