@@ -253,30 +253,29 @@ func (c *CLI) completeSet(cmd *cobra.Command, given []string, typed string) ([]s
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		keys := model.SettingsOfNetwork()
+		key, _, valued := strings.Cut(typed, "=")
+		keys, words := model.SettingsOfNetwork(), model.WordsOfNetwork(key)
 		if of.element != "" {
 			elements, err := cl.Elements(ctx, of.network)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			keys = model.SettingsOfLink()
+			keys, words = model.SettingsOfLink(), model.WordsOfLink(key)
 			if e, err := findElement(elements, of.id()); err == nil {
-				if strings.HasPrefix(typed, "forwarding=") {
-					var all []string
-					for _, f := range model.ForwardingsOf(e.Element.Kind, e.Element.Control) {
-						all = append(all, "forwarding="+string(f))
-					}
-					return matching(all, typed), cobra.ShellCompDirectiveNoFileComp
+				keys, words = model.SettingsOfElement(), model.WordsOfElement(key)
+				if key == "forwarding" {
+					words = slices.DeleteFunc(words, func(w string) bool {
+						return !slices.Contains(model.ForwardingsOf(e.Element.Kind, e.Element.Control),
+							model.Forwarding(w))
+					})
 				}
-				if strings.HasPrefix(typed, "hook=") {
-					var all []string
-					for _, h := range model.Hooks {
-						all = append(all, "hook="+string(h))
-					}
-					return matching(all, typed), cobra.ShellCompDirectiveNoFileComp
-				}
-				keys = model.SettingsOfElement()
 			}
+		}
+		if valued && words != nil {
+			for i, w := range words {
+				words[i] = key + "=" + w
+			}
+			return matching(words, typed), cobra.ShellCompDirectiveNoFileComp
 		}
 		return freeKeys(keys, given[1:], typed), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	})

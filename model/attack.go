@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -21,11 +22,10 @@ var AttackPolicies = []AttackPolicy{AttackTell, AttackQuarantine, AttackStop, At
 
 // Check tells what is wrong with the policy. It may be empty.
 func (p AttackPolicy) Check() error {
-	switch p {
-	case "", AttackTell, AttackQuarantine, AttackStop, AttackDelete:
+	if p == "" || slices.Contains(AttackPolicies, p) {
 		return nil
 	}
-	return fmt.Errorf("%q is no policy: tell, quarantine, stop or delete was expected", string(p))
+	return fmt.Errorf("%q is no policy: %s was expected", string(p), Either(AttackPolicies))
 }
 
 // Policies are what administrators have set: by element, and under "" for the network. They come before what the file

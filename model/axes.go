@@ -18,6 +18,42 @@ var (
 	Addressings = []Addressing{AddressingAuto, AddressingNone}
 )
 
+// Word is a type whose values are a few words. The reader of files, the JSON Schema and the completion of `set` have
+// them from here.
+type Word interface{ Words() []string }
+
+// Words is Word's.
+func (Control) Words() []string { return words(Controls) }
+
+// Words is Word's.
+func (Forwarding) Words() []string { return words(Forwardings) }
+
+// Words is Word's.
+func (Software) Words() []string { return words(Softwares) }
+
+// Words is Word's.
+func (Hook) Words() []string { return words(Hooks) }
+
+// Words is Word's.
+func (AttackPolicy) Words() []string { return words(AttackPolicies) }
+
+// Words is Word's.
+func (RouteType) Words() []string { return words(RouteTypes) }
+
+// Words is Word's.
+func (LinkState) Words() []string { return words(LinkStates) }
+
+// Words is Word's.
+func (Addressing) Words() []string { return words(Addressings) }
+
+func words[T ~string](values []T) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = string(v)
+	}
+	return all
+}
+
 // ForwardingsOf tells what may forward the packets of an element of this kind and control plane: the two axes' table.
 func ForwardingsOf(k Kind, c Control) []Forwarding {
 	switch {
@@ -57,14 +93,11 @@ func CheckAxes(k Kind, c Control, f Forwarding) error {
 
 // Either reads "a, b or c".
 func Either[T ~string](values []T) string {
-	words := make([]string, len(values))
-	for i, v := range values {
-		words[i] = string(v)
+	all := words(values)
+	if len(all) < 2 {
+		return strings.Join(all, "")
 	}
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
 }
 
 // ConfigFiles are the names of the configuration files that the software reads.

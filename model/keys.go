@@ -33,6 +33,14 @@ type Key[T any] struct {
 	fill func(of *T)
 }
 
+// Words are those that the value may be; nil if it is none of a few.
+func (k *Key[T]) Words() []string {
+	if w, ok := reflect.Zero(k.Type).Interface().(Word); ok {
+		return w.Words()
+	}
+	return nil
+}
+
 // about is what a list says about a key.
 type about[V cmp.Ordered] struct {
 	example, meaning, unit, nothing string
@@ -121,16 +129,19 @@ func CheckKeys[T any](keys []Key[T], of *T, report func(key, problem string)) {
 }
 
 // newWord makes a key that takes one of a few words.
-func newWord[T any, V ~string](name string, of func(*T) *V, known []V, a about[V]) Key[T] {
+func newWord[T any, V interface {
+	~string
+	Word
+}](name string, of func(*T) *V, a about[V]) Key[T] {
 	check := func(v V) error {
-		if v == "" || slices.Contains(known, v) {
+		if v == "" || slices.Contains(v.Words(), string(v)) {
 			return nil
 		}
-		return fmt.Errorf("%s %q is unknown; there are %s", name, string(v), Either(known))
+		return fmt.Errorf("%s %q is unknown; there are %s", name, string(v), Either(v.Words()))
 	}
 	k := newKey(name, of, func(text string) (V, error) {
 		if text == "" {
-			return "", fmt.Errorf("it takes %s", Either(known))
+			return "", fmt.Errorf("it takes %s", Either(V("").Words()))
 		}
 		return V(text), check(V(text))
 	}, a)

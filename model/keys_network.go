@@ -92,12 +92,12 @@ var linkKeys = []Key[Link]{
 		meaning: "The share of packets that are lost in each direction: 0.01 or 1%.",
 		few:     "that is no packet",
 		most:    1, many: "than all packets"}),
-	newWord("state", func(l *Link) *LinkState { return &l.State }, LinkStates, about[LinkState]{example: "down",
+	newWord("state", func(l *Link) *LinkState { return &l.State }, about[LinkState]{example: "down",
 		meaning: "up or down; {usual} when left out. A link that is down is like a cable that was pulled out: " +
 			"both ends are there, without carrier, and nothing passes. `polyplane stop` and `start` of the link " +
 			"change it while the network runs.",
 		usual: LinkUp}),
-	newWord("addressing", func(l *Link) *Addressing { return &l.Addressing }, Addressings, about[Addressing]{
+	newWord("addressing", func(l *Link) *Addressing { return &l.Addressing }, about[Addressing]{
 		example: "none",
 		meaning: "auto or none; {usual} when left out. With none the link's ends are given no addresses: they have " +
 			"those that their elements state in the file, and those that somebody adds inside the elements, which " +

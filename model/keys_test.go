@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -32,6 +33,9 @@ func checkList[T any](t *testing.T, list string, keys []Key[T]) {
 			t.Errorf("%s is there twice", what)
 		}
 		seen[k.Name] = true
+		if words := k.Words(); words != nil && !slices.Contains(words, k.Example) {
+			t.Errorf("%s: its example %s is none of %v", what, k.Example, words)
+		}
 		var v, usual, back T
 		if !k.Zero(&v) || k.Check(&v) != "" {
 			t.Errorf("%s: a value that nobody gave is wrong", what)

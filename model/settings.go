@@ -60,6 +60,27 @@ func SettingsOfElement() []string { return keysOf(elementSettings) }
 // SettingsOfLink is SettingsOfNetwork for links.
 func SettingsOfLink() []string { return keysOf(linkSettings) }
 
+// WordsOfNetwork are the words that a key of a network may be set to; nil where it takes other values.
+func WordsOfNetwork(key string) []string { return wordsOf(networkSettings, key) }
+
+// WordsOfElement is WordsOfNetwork for elements.
+func WordsOfElement(key string) []string { return wordsOf(elementSettings, key) }
+
+// WordsOfLink is WordsOfNetwork for links.
+func WordsOfLink(key string) []string { return wordsOf(linkSettings, key) }
+
+func wordsOf[T any](all []Key[T], key string) []string {
+	if i := slices.IndexFunc(all, func(k Key[T]) bool { return k.Name == key }); i >= 0 {
+		return all[i].Words()
+	}
+	return nil
+}
+
+// InPlace tells whether a key of an element changes without a restart. All that can be set does.
+func InPlace(key string) bool {
+	return slices.ContainsFunc(elementSettings, func(k Key[Element]) bool { return k.Name == key })
+}
+
 // ErrNoObject tells that a network has neither an element nor a link of a name.
 var ErrNoObject = errors.New("neither an element nor a link")
 

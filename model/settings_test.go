@@ -183,3 +183,24 @@ func TestQuotaRefuses(t *testing.T) {
 		t.Errorf("without cpu: %v", got)
 	}
 }
+
+// TestWordsAreOffered: of a key whose values are words, `set` offers these, and of others none.
+func TestWordsAreOffered(t *testing.T) {
+	for _, c := range []struct {
+		of   func(string) []string
+		key  string
+		want []string
+	}{
+		{WordsOfElement, "hook", []string{"auto", "tc", "xdp"}},
+		{WordsOfElement, "forwarding", []string{"guest", "router", "bridge", "openflow", "xdp"}},
+		{WordsOfElement, "attack", []string{"tell", "quarantine", "stop", "delete"}},
+		{WordsOfNetwork, "attack", []string{"tell", "quarantine", "stop", "delete"}},
+		{WordsOfNetwork, "hook", nil},
+		{WordsOfNetwork, "owner", nil},
+		{WordsOfElement, "cpu", nil},
+	} {
+		if got := c.of(c.key); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.key, got, c.want)
+		}
+	}
+}

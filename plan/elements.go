@@ -114,11 +114,11 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 	}
 	for _, d := range details {
 		first, _, _ := strings.Cut(d.Field, ".")
-		if slices.ContainsFunc(new.Keys(), func(k model.Key[model.Amounts]) bool { return k.Name == first }) {
+		if model.InPlace(first) {
 			continue
 		}
 		switch first {
-		case "forwarding", "hook", "prefixes", "attack":
+		case "prefixes":
 		case "kind":
 			worst(4, "makes "+new.Name+" anew")
 		case "node", "location":

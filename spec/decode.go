@@ -250,20 +250,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		parse(d, n, p, what, parseArea)
 	case *form.RouteTo:
 		parse(d, n, p, what, parseRouteTo)
-	case *model.Control:
-		oneOf(d, n, p, what, model.Controls)
-	case *model.Forwarding:
-		oneOf(d, n, p, what, model.Forwardings)
-	case *model.Hook:
-		oneOf(d, n, p, what, model.Hooks)
-	case *model.AttackPolicy:
-		oneOf(d, n, p, what, model.AttackPolicies)
-	case *model.Software:
-		oneOf(d, n, p, what, model.Softwares)
-	case *model.Addressing:
-		oneOf(d, n, p, what, model.Addressings)
-	case *model.RouteType:
-		oneOf(d, n, p, what, model.RouteTypes)
+	case model.Word:
+		oneOf(d, n, p, what)
 	case *form.Prefixes:
 		*p = several(d, n, what, parsePrefix)
 	case *form.Loopbacks:
@@ -326,17 +314,19 @@ func parse[T any](d *decoder, n ast.Node, into *T, what string, f func(string) (
 	*into = v
 }
 
-func oneOf[T ~string](d *decoder, n ast.Node, into *T, what string, known []T) {
-	parse(d, n, into, what, func(s string) (T, error) {
+func oneOf(d *decoder, n ast.Node, into model.Word, what string) {
+	var word string
+	parse(d, n, &word, what, func(s string) (string, error) {
 		names := map[string][]int{}
-		for _, k := range known {
-			if T(s) == k {
+		for _, k := range into.Words() {
+			if s == k {
 				return k, nil
 			}
-			names[string(k)] = nil
+			names[k] = nil
 		}
 		return "", fmt.Errorf("%q is unknown; %s", s, suggest(s, names))
 	})
+	reflect.ValueOf(into).Elem().SetString(word)
 }
 
 // several reads a value, values with commas between, or a list.

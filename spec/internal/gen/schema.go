@@ -95,6 +95,9 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return &schema{Type: "array", Items: anyOf(text("^"+name+"$"), &schema{Type: "number"})}
 	}
 	named := func(item reflect.Type) *schema { return anyOf(names(), mapping(anyOf(b.ref(item), null())), null()) }
+	if word, ok := reflect.Zero(t).Interface().(model.Word); ok && t.Kind() == reflect.String {
+		return enum(word.Words())
+	}
 	switch t {
 	case reflect.TypeFor[model.CPU]():
 		return &schema{Type: "number", Minimum: "0", Examples: []any{0.5, 2}}
@@ -116,22 +119,6 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return &schema{Type: "string"}
 	case reflect.TypeFor[form.Area]():
 		return anyOf(&schema{Type: "integer", Minimum: "0"}, text(`^[0-9]+(\.[0-9]+){3}$`))
-	case reflect.TypeFor[model.Control]():
-		return enum(model.Controls)
-	case reflect.TypeFor[model.Forwarding]():
-		return enum(model.Forwardings)
-	case reflect.TypeFor[model.Hook]():
-		return enum(model.Hooks)
-	case reflect.TypeFor[model.AttackPolicy]():
-		return enum(model.AttackPolicies)
-	case reflect.TypeFor[model.Software]():
-		return enum(model.Softwares)
-	case reflect.TypeFor[model.RouteType]():
-		return enum(model.RouteTypes)
-	case reflect.TypeFor[model.LinkState]():
-		return enum(model.LinkStates)
-	case reflect.TypeFor[model.Addressing]():
-		return enum(model.Addressings)
 	case reflect.TypeFor[form.Prefixes](), reflect.TypeFor[form.Loopbacks](), reflect.TypeFor[form.Addrs](),
 		reflect.TypeFor[form.Words]():
 		return several(&schema{Type: "string"})
