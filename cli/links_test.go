@@ -45,7 +45,7 @@ func TestLinksAreStoppedAndStarted(t *testing.T) {
 		t.Errorf("an element and a link: %+v, %v", r, f.acted)
 	}
 	if r := run(t, f, "set", "lab/h1 -- r1", "loss=1%"); r.code != ExitOK ||
-		r.out != "lab/h1--r1 loss: unset → 0.01\n" {
+		r.out != "lab/h1--r1 loss: unset → 1%\n" {
 		t.Errorf("set by the ends: %+v", r)
 	}
 }

@@ -51,6 +51,14 @@ as that file says.`,
 			if err != nil {
 				return err
 			}
+			// What makes no sense whatever it is said of is a mistake of the command line.
+			object := of.element
+			if ends != nil {
+				object = given[0]
+			}
+			if errs := model.CheckAssignments(object, values); len(errs) > 0 {
+				return &Error{ExitUsage, fmt.Errorf("%s is not changed: %w", given[0], errors.Join(errs...))}
+			}
 			cl, err := c.connect()
 			if err != nil {
 				return err

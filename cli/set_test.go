@@ -27,16 +27,31 @@ func TestSet(t *testing.T) {
 		t.Errorf("%v, got %+v", err, r)
 	}
 	for args, want := range map[string]string{
-		"lab/r1 cpu":            `"cpu" sets nothing: KEY=VALUE is expected`,
-		"lab/r1":                "KEY=VALUE is missing",
-		"lab/r1:h1 cpu=1":       "is an interface",
-		"lab/rr1 cpu=1":         `network lab has no element or link "rr1"; did you mean r1?`,
-		"nope cpu=1":            `there is no network "nope"`,
-		"lab/r1 color=red":      `no key "color" that can be set; there are cpu=0.5`,
-		"lab/h1--r1 memory=1":   "a link has no key",
-		"lab/r1 memory=1 cpu=x": "memory:",
+		"lab/r1 cpu":             `"cpu" sets nothing: KEY=VALUE is expected`,
+		"lab/r1":                 "KEY=VALUE is missing",
+		"lab/r1:h1 cpu=1":        "is an interface",
+		"lab/rr1 cpu=1":          `network lab has no element or link "rr1"; did you mean r1?`,
+		"nope cpu=1":             `there is no network "nope"`,
+		"lab/r1 color=red":       `no key "color" that can be set; there are cpu=0.5`,
+		"lab/h1--r1 memory=1GiB": "a link has no key",
+		"lab/r1 memory=1 cpu=x":  "memory:",
 	} {
 		if r := run(t, lab(), append([]string{"set"}, strings.Fields(args)...)...); r.code == ExitOK ||
+			!strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, want %q", args, r, want)
+		}
+	}
+	// What makes no sense of anything is a mistake of the command line, as the same is in a file; all of it is told.
+	for args, want := range map[string]string{
+		"lab/r1 memory=1":              "lab/r1 is not changed: memory: \"1\" is no size: it has no unit",
+		"lab/r1 memory=1MiB":           "is less than the 8MiB",
+		"lab/h1--r1 loss=2":            "more than all packets",
+		"lab slice=1 memory=1":         "has no unit",
+		"lab/r1 ospf.hello=1500ms":     "not a whole number of seconds",
+		"lab/r1 memory=1 cpu=x files=": "cpu:",
+	} {
+		f := lab()
+		if r := run(t, f, append([]string{"set"}, strings.Fields(args)...)...); r.code != ExitUsage ||
 			!strings.Contains(r.err, want) {
 			t.Errorf("%s: %+v, want %q", args, r, want)
 		}

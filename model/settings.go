@@ -217,3 +217,56 @@ func inherit[T any](all []Key[T], to, from *T, marks, zeros []string) (left []st
 	slices.Sort(left)
 	return left
 }
+
+// CheckAssignments tells which values make no sense whatever they are said of: those that cannot be read, or are
+// impossible by themselves. The object may be an element or a link; without one it is the network.
+func CheckAssignments(object string, values []Assignment) (errs []error) {
+	for _, v := range values {
+		var all []error
+		if object == "" {
+			all = append(all, misread(networkSettings, v))
+		} else {
+			all = append(all, misread(linkSettings, v), misreadOfElement(v))
+		}
+		worst := all[0]
+		for _, err := range all {
+			if err == nil || errors.Is(worst, errNoKey) {
+				worst = err
+			}
+		}
+		if worst != nil && !errors.Is(worst, errNoKey) { // whoever knows the object says which keys it has
+			errs = append(errs, worst)
+		}
+	}
+	return errs
+}
+
+// misreadOfElement is misread for an element that speaks everything.
+func misreadOfElement(v Assignment) error {
+	speaks := func() Element {
+		return Element{Routing: Routing{&OSPF{}, &OSPF{}, &ISIS{}, &BGP{}, &RIP{}}}
+	}
+	return misreadIn(elementSettings, speaks(), v)
+}
+
+var errNoKey = errors.New("there is no such key")
+
+// misread tells what is wrong with a value by itself.
+func misread[T any](all []Key[T], v Assignment) error {
+	var of T
+	return misreadIn(all, of, v)
+}
+
+func misreadIn[T any](all []Key[T], of T, v Assignment) error {
+	i := slices.IndexFunc(all, func(k Key[T]) bool { return k.Name == v.Key })
+	if i < 0 {
+		return errNoKey
+	}
+	if err := all[i].assign(&of, v.Value); err != nil {
+		return fmt.Errorf("%s: %w", v.Key, err)
+	}
+	if problem := all[i].Check(&of); problem != "" {
+		return errors.New(problem)
+	}
+	return nil
+}

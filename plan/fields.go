@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -179,6 +180,9 @@ func text(v reflect.Value) string {
 	case isLeaf(v.Type()):
 		if v.IsZero() {
 			return ""
+		}
+		if v.Kind() == reflect.Float64 { // a link's loss, as people say it: 1 could be one percent or all
+			return strconv.FormatFloat(100*v.Float(), 'g', 12, 64) + "%"
 		}
 		return fmt.Sprint(v.Interface())
 	case v.Type() == reflect.TypeFor[model.End]():

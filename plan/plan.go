@@ -133,6 +133,9 @@ var edgeRules = rules[model.Edge]{
 	remove: "cuts what goes over it",
 	change: func(e model.Edge, details []Detail) (string, bool) {
 		for _, d := range details {
+			if d.Field == "internet.unannounced" {
+				return "reloads " + e.End.Element, true
+			}
 			if d.Field != "internet.forwards" && d.Field != "trunk" && !strings.HasPrefix(d.Field, "mirror.") {
 				return "plugs into another device", true
 			}

@@ -103,7 +103,7 @@ func TestDiff(t *testing.T) {
 		}, `
 ~ link h1--r1.prefixes: unset → 10.0.0.0/30  (renumbers its interfaces)
 ~ link r1--r2.bandwidth: 10Mbit → 1500Mbit  (in place)
-~ link r1--r2.loss: unset → 0.01  (in place)
+~ link r1--r2.loss: unset → 1%  (in place)
 0 to create, 2 to change, 0 to delete
 `},
 		{"an address", func(n *model.Network) {
