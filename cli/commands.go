@@ -45,6 +45,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.quarantineCommand(),
 		c.releaseCommand(),
 		c.execCommand(),
+		c.copyCommand(),
 		c.consoleCommand(),
 		c.pingCommand(),
 		c.traceCommand(),

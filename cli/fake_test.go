@@ -48,6 +48,7 @@ type fake struct {
 	applied  []model.ApplyOptions // real ones, not dry runs
 	acted    []string
 	deleted  []string
+	inside   func(control.Command, control.Stdio) (int, error) // does what commands do
 	commands []control.Command
 	exit     int
 	requests int
@@ -399,6 +400,9 @@ func (f *fake) Exec(_ context.Context, id model.ID, command control.Command, std
 		return 0, err
 	}
 	f.commands = append(f.commands, command)
+	if f.inside != nil {
+		return f.inside(command, stdio)
+	}
 	for _, e := range f.dump.Elements {
 		if e.ID == id && e.Phase != model.PhaseRunning {
 			return 0, errors.New("container is not running")

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// checkTree refuses what is too large to be copied, or is neither a file, a directory nor a link.
+func checkTree(local string) error {
+	var size int64
+	files := 0
+	err := filepath.WalkDir(local, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if p == local { // a link that was named is followed
+			if info, err = os.Stat(local); err != nil {
+				return err
+			}
+		}
+		switch {
+		case info.Mode().IsRegular():
+			size += info.Size()
+		case !info.IsDir() && info.Mode()&fs.ModeSymlink == 0:
+			return fmt.Errorf("%s is neither a file, a directory nor a link", p)
+		}
+		files++
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case size > maxCopied:
+		return fmt.Errorf("it has %s, and at most %s are copied", model.Bytes(size).Rounded(),
+			model.Bytes(maxCopied).Rounded())
+	case files > maxCopiedFiles:
+		return fmt.Errorf("it has %d files, and at most %d are copied", files, maxCopiedFiles)
+	}
+	return nil
+}
+
+// writeTree writes a file, or a directory with all that is in it, as name.
+func writeTree(w io.Writer, local string, info fs.FileInfo, name string) error {
+	out := tar.NewWriter(w)
+	if !info.IsDir() {
+		if err := writeEntry(out, local, info, name); err != nil {
+			return err
+		}
+		return out.Close()
+	}
+	local, err := filepath.EvalSymlinks(local)
+	if err != nil {
+		return err
+	}
+	err = filepath.WalkDir(local, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(local, p)
+		if err != nil {
+			return err
+		}
+		return writeEntry(out, p, info, path.Join(name, filepath.ToSlash(below)))
+	})
+	if err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func writeEntry(out *tar.Writer, local string, info fs.FileInfo, name string) error {
+	target := ""
+	var err error
+	if info.Mode()&fs.ModeSymlink != 0 {
+		if target, err = os.Readlink(local); err != nil {
+			return err
+		}
+	}
+	head, err := tar.FileInfoHeader(info, target)
+	if err != nil {
+		return err
+	}
+	// Who owns it here is nobody there.
+	*head = tar.Header{Typeflag: head.Typeflag, Name: name, Linkname: target, Size: head.Size,
+		Mode: int64(info.Mode().Perm()), ModTime: info.ModTime().Truncate(1e9), Format: tar.FormatPAX}
+	if err := out.WriteHeader(head); err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	file, err := os.Open(local)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	n, err := io.Copy(out, io.LimitReader(file, head.Size))
+	if err == nil && n < head.Size {
+		err = &os.PathError{Op: "read", Path: local, Err: errors.New("it became shorter meanwhile")}
+	}
+	return err
+}
+
+// readTree takes what an element sends: a file, a directory or a link of this name, which becomes `as` in root. The
+// element's root may send anything at all: what is written stays in root, and is bounded.
+func readTree(r io.Reader, root *os.Root, name, as string) error {
+	in := tar.NewReader(r)
+	left, files := int64(maxCopied), 0
+	for {
+		head, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			if files == 0 {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read what the element sends: %w", err)
+		}
+		if files++; files > maxCopiedFiles {
+			return fmt.Errorf("it has more than %d files", maxCopiedFiles)
+		}
+		below, ok := strings.CutPrefix(path.Clean(head.Name), name)
+		if name == "." {
+			below, ok = path.Clean(head.Name), true
+		}
+		to := path.Join(as, below)
+		if !ok || name != "." && below != "" && below[0] != '/' || to != as && !strings.HasPrefix(to, as+"/") ||
+			!filepath.IsLocal(to) {
+			return fmt.Errorf("the element sends %q, which was not asked for", model.Shorten(head.Name, 200))
+		}
+		if left -= head.Size; head.Size < 0 || left < 0 {
+			return fmt.Errorf("with %s it has %s, and at most %s are copied", model.Shorten(head.Name, 200),
+				model.Bytes(maxCopied-left).Rounded(), model.Bytes(maxCopied).Rounded())
+		}
+		if err := takeEntry(root, in, head, to); err != nil {
+			return err
+		}
+	}
+}
+
+func takeEntry(root *os.Root, in io.Reader, head *tar.Header, to string) error {
+	mode := fs.FileMode(head.Mode) & fs.ModePerm
+	switch head.Typeflag {
+	case tar.TypeDir:
+		err := root.Mkdir(to, mode|0o700)
+		if info, statErr := root.Stat(to); errors.Is(err, fs.ErrExist) && statErr == nil && info.IsDir() {
+			return nil
+		}
+		return err
+	case tar.TypeSymlink:
+		if info, err := root.Lstat(to); err == nil && !info.IsDir() {
+			if err := root.Remove(to); err != nil {
+				return err
+			}
+		}
+		return root.Symlink(head.Linkname, to)
+	case tar.TypeReg:
+	default:
+		return fmt.Errorf("%s is neither a file, a directory nor a link", model.Shorten(head.Name, 200))
+	}
+	// A file that is there is replaced, not written into: it may be a link that leads elsewhere, or a pipe.
+	if info, err := root.Lstat(to); err == nil && !info.IsDir() {
+		if err := root.Remove(to); err != nil {
+			return err
+		}
+	}
+	file, err := root.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode|0o200)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, in)
+	err = errors.Join(err, file.Close())
+	if err == nil && mode&0o200 == 0 {
+		err = root.Chmod(to, mode)
+	}
+	if err == nil && !head.ModTime.IsZero() {
+		err = root.Chtimes(to, head.ModTime, head.ModTime)
+	}
+	return err
+}
