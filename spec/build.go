@@ -39,6 +39,7 @@ func (b *builder) network() model.Network {
 	}
 	b.net.Attack = deref(f.Policy).Attack
 	b.short = map[int]form.Prefixes{}
+	b.expandLinks()
 	defaults := f.Defaults.Routers
 	defaults.Control = first(defaults.Control, f.Control)
 	defaults.Forwarding = first(defaults.Forwarding, f.Forwarding)

@@ -20,6 +20,8 @@ import (
 type decoder struct {
 	source
 	errs Errors
+
+	manyNames, manyLinks int // that ranges and shapes of the file stand for
 }
 
 func (d *decoder) fail(n ast.Node, format string, args ...any) {
@@ -289,8 +291,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		*p = d.interfaces(n, what)
 	case *form.Route:
 		d.route(n, p)
-	case *form.Link:
-		d.link(n, p)
+	case *form.Links:
+		*p = d.links(n, what)
 	case *form.Expect:
 		d.expect(n, p)
 	case *form.Config:
@@ -368,6 +370,12 @@ func intent[T any](d *decoder, n ast.Node, into **T, what string, off func(*T)) 
 // named reads a mapping of named things, or a list of names where that is allowed.
 func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.Item[T] {
 	var all []form.Item[T]
+	if names, ok := d.listed(n, what); ok && list {
+		for _, name := range names {
+			all = append(all, form.Item[T]{Name: name, Key: n})
+		}
+		return all
+	}
 	if s, ok := n.(*ast.SequenceNode); ok && list {
 		seen := make(map[string]int, len(s.Values))
 		all = make([]form.Item[T], 0, len(s.Values))
@@ -382,18 +390,24 @@ func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.I
 			if !ok {
 				continue
 			}
-			if first, twice := seen[name]; twice {
-				d.fail(item, "%s has %s twice, first in line %d; keep one of them", what, name, first)
-				continue
+			for _, name := range d.many(item, name, what) {
+				if first, twice := seen[name]; twice {
+					d.fail(item, "%s has %s twice, first in line %d; keep one of them", what, name, first)
+					break
+				}
+				seen[name] = item.GetToken().Position.Line
+				all = append(all, form.Item[T]{Name: name, Key: item})
 			}
-			seen[name] = item.GetToken().Position.Line
-			all = append(all, form.Item[T]{Name: name, Key: item})
 		}
 		return all
 	}
 	for _, v := range d.entries(n, what) {
 		item := form.Item[T]{Key: v.Key, Node: v.Value}
 		item.Name, _ = d.scalar(v.Key, what)
+		if list && isMany(item.Name) {
+			all = append(all, manyOf(d, item, what, kind)...)
+			continue
+		}
 		d.value(v.Value, reflect.ValueOf(&item.Value).Elem(), kind+" "+item.Name)
 		all = append(all, item)
 	}

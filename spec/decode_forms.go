@@ -139,6 +139,12 @@ func (d *decoder) link(n ast.Node, l *form.Link) {
 	}
 	ends, prefixes, together := strings.Cut(text, ": ")
 	words := strings.Fields(ends)
+	l.Text = ends
+	if isShape(ends) && !together {
+		l.Shape, l.Node = words, value
+		d.linkValue(value, l, "link "+ends)
+		return
+	}
 	if len(words) != 3 || words[1] != "--" {
 		d.fail(l.Key, "%q is no link: %s", text, linkHelp)
 		return
@@ -157,6 +163,11 @@ func (d *decoder) link(n ast.Node, l *form.Link) {
 			l.Value.Prefixes = append(l.Value.Prefixes, p)
 		}
 	}
+	d.linkValue(value, l, what)
+}
+
+// linkValue reads what stands behind a link's ends.
+func (d *decoder) linkValue(value ast.Node, l *form.Link, what string) {
 	switch value.(type) {
 	case nil, *ast.NullNode:
 	case *ast.MappingNode, *ast.MappingValueNode:

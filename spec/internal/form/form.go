@@ -37,15 +37,16 @@ type Network struct {
 
 	Intents `yaml:",inline"`
 
-	// The routers: names, or names with what they are.
+	// The routers: names, or names with what they are. `r[1-100]` stands for r1 to r100, `r[01-20]` for r01 to r20.
 	Routers Routers `yaml:"routers"`
 	// The hosts: names, or names with what they are.
 	Hosts Hosts `yaml:"hosts"`
 	// The switches, each a layer-2 segment: names, or names with what they are. Connected switches are one segment.
 	Switches Switches `yaml:"switches"`
 	// The links: `a -- b`, with interfaces `a:eth0 -- b:eth1`, with prefixes `a -- b: 10.0.0.0/30`, or with a mapping
-	// of what they have.
-	Links []Link `yaml:"links"`
+	// of what they have. `h[1-9] -- s1` and `h[1-9] -- r[1-9]` stand for nine links; `line`, `ring`, `mesh`, `grid
+	// 10x10` and `clos spines 3 leaves 6 hosts 2` for the links of such a shape.
+	Links Links `yaml:"links"`
 	// Where the network meets the world, by name: `a -- eth1` for a real device, `a -- internet` for the machine's
 	// uplink with NAT, or a mapping.
 	Edges Edges `yaml:"edges"`

@@ -57,9 +57,14 @@ type Interfaces []Item[Interface]
 // Edges are a mapping.
 type Edges []Item[Edge]
 
+// Links are a list, or one shape.
+type Links []Link
+
 // Link is one entry of the list of links.
 type Link struct {
 	A, B  End
+	Text  string   // the ends, or the shape, as they are written
+	Shape []string // the words of a shape, which stands for many links
 	Value LinkValue
 	Key   ast.Node
 	Node  ast.Node // what stands behind the ends; nil where nothing does

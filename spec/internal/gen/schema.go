@@ -85,14 +85,18 @@ func (b schemaBuilder) ref(t reflect.Type) *schema {
 
 const (
 	name    = `[A-Za-z0-9][A-Za-z0-9_.-]*`
-	end     = name + `(:[A-Za-z0-9][A-Za-z0-9_.:/-]*)?`
+	ranges  = `\[[0-9]+-[0-9]+\]`
+	many    = `[A-Za-z0-9]([A-Za-z0-9_.-]|` + ranges + `)*` // names, by ranges
+	end     = many + `(:[A-Za-z0-9]([A-Za-z0-9_.:/-]|` + ranges + `)*)?`
+	shape   = `((line|ring|mesh)( +[0-9]+)?|grid +[0-9]+x[0-9]+|clos( +(spines|leaves|hosts) +[0-9]+)+)`
 	decimal = `[0-9]+(\.[0-9]+)?`
 )
 
 // value describes what a key takes; the cases are those of the decoder.
 func (b schemaBuilder) value(t reflect.Type) *schema {
 	names := func() *schema {
-		return &schema{Type: "array", Items: anyOf(text("^"+name+"$"), &schema{Type: "number"})}
+		return anyOf(&schema{Type: "array", Items: anyOf(text("^"+many+"$"), &schema{Type: "number"})},
+			text("^"+many+"( *, *"+many+")*$"))
 	}
 	named := func(item reflect.Type) *schema { return anyOf(names(), mapping(anyOf(b.ref(item), null())), null()) }
 	if word, ok := reflect.Zero(t).Interface().(model.Word); ok && t.Kind() == reflect.String {
@@ -139,14 +143,17 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return several(text(`^((\[[0-9a-fA-F:.]+\]|[0-9.]+):)?[0-9]+:` + name + `:[0-9]+(/(tcp|udp))?( *, *.*)?$`))
 	case reflect.TypeFor[form.Interfaces]():
 		return mapping(anyOf(several(&schema{Type: "string"}), b.ref(reflect.TypeFor[form.Interface]()), null()))
+	case reflect.TypeFor[form.Links]():
+		return anyOf(&schema{Type: "array", Items: b.value(reflect.TypeFor[form.Link]())}, text(`^`+shape+`$`))
 	case reflect.TypeFor[form.Link]():
 		one := uint64(1)
 		ends := `^` + end + ` +-- +` + end + `$`
 		m := mapping(jsonschema.FalseSchema)
 		m.PatternProperties = map[string]*schema{ends: anyOf(several(&schema{Type: "string"}),
-			b.ref(reflect.TypeFor[form.LinkValue]()), null())}
+			b.ref(reflect.TypeFor[form.LinkValue]()), null()),
+			`^` + shape + `$`: anyOf(b.ref(reflect.TypeFor[form.LinkValue]()), null())}
 		m.MinProperties, m.MaxProperties = &one, &one
-		return anyOf(text(`^`+end+` +-- +`+end+`(: .*)?$`), m)
+		return anyOf(text(`^`+end+` +-- +`+end+`(: .*)?$`), text(`^`+shape+`$`), m)
 	case reflect.TypeFor[form.Expect]():
 		return text(`^` + name + ` +(reaches|does +not +reach) +` + name + `( +over +(ipv4|ipv6))?$`)
 	case reflect.TypeFor[form.Route]():
