@@ -45,6 +45,7 @@ type Keeper interface {
 	Forget(ctx context.Context, network string, now bool) error
 	Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)
 	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)
+	Faults(ctx context.Context, network string, action model.Action) (model.Record, error)
 }
 
 // Setter changes things in place.

@@ -19,6 +19,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.planCommand(),
 		c.applyCommand(),
 		c.setCommand(),
+		c.faultsCommand(),
 		c.saveCommand(),
 		c.deleteCommand(),
 		c.forgetCommand(),

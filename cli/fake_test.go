@@ -308,6 +308,15 @@ func (f *fake) Act(_ context.Context, id model.ID, a model.Action) (result model
 	return result, nil
 }
 
+func (f *fake) Faults(_ context.Context, network string, action model.Action) (model.Record, error) {
+	r := f.records[network]
+	if r.FaultRun = nil; action == model.ActionStart {
+		r.FaultRun = model.BeginFaults(&r, "", now)
+	}
+	f.records[network] = r
+	return r, f.up()
+}
+
 func (f *fake) Set(_ context.Context, network string, request model.SetRequest) (model.SetResult, error) {
 	before, ok := f.records[network]
 	if !ok {

@@ -72,6 +72,8 @@ type Record struct {
 	Network   Network             `json:"network"`
 	Overrides map[string]Override `json:"overrides,omitempty"` // by element name
 	Set       Settings            `json:"set,omitzero"`
+	// FaultRun is the schedule of faults that was started last, until it is stopped.
+	FaultRun *FaultRun `json:"faultRun,omitempty"`
 	// Policies are those of administrators. They come before the document's.
 	Policies Policies `json:"policies,omitempty"`
 	// Owner made the network; Network.Owner comes before it.

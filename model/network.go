@@ -33,6 +33,8 @@ type Network struct {
 	Links    []Link        `json:"links,omitempty"`
 	Edges    []Edge        `json:"edges,omitempty"`
 	Expect   []Expectation `json:"expect,omitempty"`
+	// Faults are a schedule, which somebody starts and stops (FaultRun).
+	Faults []Fault `json:"faults,omitempty"`
 	// Zeros are the keys of elements and links that the document states as zero. A zero that is not here says nothing,
 	// so that what was set at run time stays. Records have none.
 	Zeros Settings `json:"zeros,omitzero"`

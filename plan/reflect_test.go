@@ -115,6 +115,9 @@ func TestEveryFieldIsTold(t *testing.T) {
 		if slices.Contains(parts, "forwards") { // shown as files say them
 			last = "forwards"
 		}
+		if slices.Contains(parts, "faults") { // each is shown as one sentence
+			last = "faults"
+		}
 		// Fields of what is compared by name or as a statement make another object; other fields are told by name.
 		switch {
 		case parts[0] == "expect", last == "name" && len(parts) > 1 && len(parts) <= 3 && parts[0] != "name" &&

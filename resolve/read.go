@@ -40,6 +40,7 @@ func Read(n model.Network) (Document, []model.Problem) {
 	ps.checkAddresses(l)
 	ps.checkEdges(l)
 	ps.checkExpectations(l)
+	ps.checkFaults(l)
 	return Document{n}, ps.all()
 }
 

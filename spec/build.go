@@ -73,6 +73,7 @@ func (b *builder) network() model.Network {
 		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To,
 			Family: model.Family(x.Family), Not: x.Not})
 	}
+	b.faults()
 	b.net = resolve.WithInterfaces(b.net)
 	b.addShort()
 	return b.net

@@ -280,6 +280,11 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		*p = named[form.Edge](d, n, what, "edge", false)
 	case *form.Edge:
 		d.edge(n, p, what)
+	case *model.Duration:
+		parse(d, n, p, what, model.ParseDuration)
+	case *form.Fault:
+		p.Node = n
+		d.structure(n, reflect.ValueOf(p).Elem(), what)
 	case *form.Mirror:
 		p.Node = n
 		d.structure(n, reflect.ValueOf(p).Elem(), what)

@@ -48,6 +48,7 @@ func Format(net model.Network) ([]byte, error) {
 		all.wide = true
 		doc.put("expect", all)
 	}
+	putFaults(&doc, net.Faults)
 	var b strings.Builder
 	doc.block(&b, "")
 	return []byte(b.String()), nil

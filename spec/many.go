@@ -84,8 +84,8 @@ func namesOf(name string, most int) ([]string, error) {
 		sorted := slices.Sorted(slices.Values(names))
 		for i := 1; i < len(sorted); i++ {
 			if sorted[i] == sorted[i-1] {
-				return nil, fmt.Errorf("%s stands for %s twice; write something between the ranges, like r[1-20]-[1-20]",
-					name, sorted[i])
+				return nil, fmt.Errorf("%s stands for %s twice; write something between the ranges, like "+
+					"r[1-20]-[1-20]", name, sorted[i])
 			}
 		}
 	}
@@ -343,8 +343,8 @@ func (b *builder) clos(l *form.Link, words []string) ([][2]string, error) {
 			least = 0
 		case "spines", "leaves":
 		default:
-			return nil, fmt.Errorf("%q is unknown; write clos spines 3 leaves 6 hosts 2, hosts being those of each leaf",
-				words[i])
+			return nil, fmt.Errorf("%q is unknown; write clos spines 3 leaves 6 hosts 2, hosts being those of each "+
+				"leaf", words[i])
 		}
 		n, err := size(words[i+1], least)
 		if err != nil {
@@ -373,8 +373,8 @@ func (b *builder) clos(l *form.Link, words []string) ([][2]string, error) {
 	}
 	ofLeaves := elementsOf(&b.form.Hosts, l, leaves*hosts, func(n int) string { return "h" + strconv.Itoa(n) })
 	if len(ofLeaves) < leaves*hosts {
-		return nil, fmt.Errorf("it joins %d hosts, and the file has %d; list as many under hosts:, or none at all: then "+
-			"they are h1, h2 and so on", leaves*hosts, len(ofLeaves))
+		return nil, fmt.Errorf("it joins %d hosts, and the file has %d; list as many under hosts:, or none at all: "+
+			"then they are h1, h2 and so on", leaves*hosts, len(ofLeaves))
 	}
 	var ends [][2]string
 	for i, leaf := range routers[spines:] {
@@ -392,8 +392,8 @@ func (b *builder) clos(l *form.Link, words []string) ([][2]string, error) {
 func (b *builder) routersOf(l *form.Link, count int, name func(int) string) ([]string, error) {
 	names := elementsOf(&b.form.Routers, l, count, name)
 	if len(names) < count {
-		return nil, fmt.Errorf("it joins %d routers, and the file has %d; list as many under routers:, or none at all: "+
-			"then they are %s, %s and so on", count, len(names), name(1), name(2))
+		return nil, fmt.Errorf("it joins %d routers, and the file has %d; list as many under routers:, or none at "+
+			"all: then they are %s, %s and so on", count, len(names), name(1), name(2))
 	}
 	return names, nil
 }

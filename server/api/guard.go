@@ -76,6 +76,7 @@ var needs = map[string]need{
 	"PATCH /v1/networks/{network}":                           useNetwork,
 	"DELETE /v1/networks/{network}":                          useNetwork,
 	"POST /v1/networks/{network}/check":                      useNetwork,
+	"POST /v1/networks/{network}/faults":                     useNetwork,
 	"POST /v1/networks/{network}/elements/{element}/actions": useNetwork,
 	"GET /v1/networks/{network}/elements/{element}/exec":     useNetwork,
 	"GET /v1/networks/{network}/elements/{element}/console":  useNetwork,

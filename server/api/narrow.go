@@ -94,6 +94,15 @@ func Only(ctx context.Context) string {
 	return ""
 }
 
+// AsOwner is the context of what the platform does for an owner, in their name: nothing that they may not do themselves.
+// Without an owner it may do everything.
+func AsOwner(ctx context.Context, owner string) context.Context {
+	if owner == "" {
+		return ctx
+	}
+	return context.WithValue(ctx, callerKey{}, Caller{Name: owner, Role: model.RoleOwner})
+}
+
 // User is whose request it is; empty for root on this machine, and for the platform itself.
 func User(ctx context.Context) string { return callerOf(ctx).who() }
 

@@ -34,6 +34,8 @@ type Networks interface {
 	Forget(ctx context.Context, network string, now bool) error
 	Act(ctx context.Context, id model.ID, action model.Action) (model.ActionResult, error)
 	Check(ctx context.Context, network string, request model.CheckRequest) (model.CheckResult, error)
+	// Faults starts or stops the network's schedule of faults.
+	Faults(ctx context.Context, network string, request model.FaultRequest) (model.Record, error)
 }
 
 // Settings is what is changed in place: fields of networks, and quotas.

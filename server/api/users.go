@@ -59,6 +59,11 @@ type checkInput struct {
 	Body model.CheckRequest
 }
 
+type faultInput struct {
+	NetworkPath
+	Body model.FaultRequest
+}
+
 type removeInput struct {
 	NetworkPath
 	Now bool `query:"now" doc:"do not put its files into the trash"`
@@ -134,6 +139,12 @@ func (s *Server) userRoutes(api huma.API) {
 		func(ctx context.Context, in *checkInput) (*body[model.CheckResult], error) {
 			r, err := s.networks.Check(ctx, in.Network, in.Body)
 			return &body[model.CheckResult]{r}, statusError(err)
+		})
+	huma.Register(api, operation("faults", http.MethodPost, "/networks/{network}/faults",
+		"Start a network's schedule of faults, or stop it and put back what it has changed", "networks"),
+		func(ctx context.Context, in *faultInput) (*body[model.Record], error) {
+			r, err := s.networks.Faults(ctx, in.Network, in.Body)
+			return &body[model.Record]{r}, statusError(err)
 		})
 	huma.Register(api, operation("act", http.MethodPost, "/networks/{network}/elements/{element}/actions",
 		"Start, stop, restart, suspend, resume, cut off or release an element", "elements"),

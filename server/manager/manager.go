@@ -51,6 +51,7 @@ type Manager struct {
 	ear        ear
 	changed    chan struct{} // closed when something changes that users see
 	wake       chan struct{} // wakes the loop
+	faults     chan struct{} // has the schedules of faults looked at
 
 	closing sync.WaitGroup // tunnels that are being closed
 }
@@ -100,7 +101,8 @@ func (n *network) begin(was *network) {
 func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate model.Substrate) (*Manager, error) {
 	m := &Manager{dirs: dirs, store: st, started: time.Now(), networks: map[string]*network{},
 		nodes:  map[string]*node{},
-		events: newEvents(), changed: make(chan struct{}), wake: make(chan struct{}, 1)}
+		events: newEvents(), changed: make(chan struct{}), wake: make(chan struct{}, 1),
+		faults: make(chan struct{}, 1)}
 	if err := m.loadSubstrate(ctx, substrate); err != nil {
 		return nil, err
 	}
@@ -301,6 +303,9 @@ const loopEvery = 10 * time.Second
 // Loop does what no request does: it announces networks that have become ready, and finishes deletions, until the
 // context ends.
 func (m *Manager) Loop(ctx context.Context) {
+	var schedules sync.WaitGroup
+	schedules.Go(func() { m.runFaults(ctx) })
+	defer schedules.Wait()
 	tick := time.NewTicker(loopEvery)
 	defer tick.Stop()
 	for {

@@ -93,6 +93,13 @@ func (c *Client) Act(ctx context.Context, id model.ID, action model.Action) (mod
 		model.ActionRequest{Action: action}, &out)
 }
 
+// Faults starts or stops a network's schedule of faults.
+func (c *Client) Faults(ctx context.Context, network string, action model.Action) (model.Record, error) {
+	var out model.Record
+	return out, c.do(ctx, http.MethodPost, path("networks", network, "faults"), nil,
+		model.FaultRequest{Action: action}, &out)
+}
+
 // Quarantine cuts an element's links, for a reason in words.
 func (c *Client) Quarantine(ctx context.Context, id model.ID, reason string) (model.ActionResult, error) {
 	var out model.ActionResult

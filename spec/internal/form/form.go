@@ -54,6 +54,9 @@ type Network struct {
 	Mirrors []Mirror `yaml:"mirrors"`
 	// What `polyplane check` verifies: `h1 reaches h2`, `h1 reaches h2 over ipv6`, `h1 does not reach h3`.
 	Expect []Expect `yaml:"expect"`
+	// A schedule of faults for lessons that can be repeated: `polyplane faults start` begins it, and `stop` puts back
+	// what it has changed.
+	Faults []Fault `yaml:"faults"`
 
 	Node ast.Node `yaml:"-"`
 }
@@ -291,6 +294,23 @@ type Mirror struct {
 	// What all copies together may take; 100Mbit when left out, and never more than the slice's. Packets beyond it are
 	// not copied.
 	Bandwidth *model.Bandwidth `yaml:"bandwidth"`
+
+	Node ast.Node `yaml:"-"`
+}
+
+// Fault is one step of the schedule of faults. It has one of stop, start, restart and set.
+type Fault struct {
+	// When it happens, after the schedule's start, like 30s; at most 24h.
+	At model.Duration `yaml:"at"`
+	// The element or the link that is stopped: `r1`, `r1--r2` or `r1 -- r2`.
+	Stop string `yaml:"stop"`
+	// The element or the link that is started.
+	Start string `yaml:"start"`
+	// The element that is restarted.
+	Restart string `yaml:"restart"`
+	// The link that gets the values beside it, which are a link's: `{at: 70s, set: r1 -- r2, loss: 5%}`.
+	Set  string           `yaml:"set"`
+	Said Said[model.Link] `yaml:",inline"`
 
 	Node ast.Node `yaml:"-"`
 }

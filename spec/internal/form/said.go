@@ -61,6 +61,15 @@ func (s *Said[T]) Over(defaults *Said[T]) Said[T] {
 	return Said[T]{s.Or(defaults), s.said | defaults.said}
 }
 
+// Each calls f for each key that is stated, with its value as a file says it.
+func (s *Said[T]) Each(f func(key, value string)) {
+	for i, k := range s.Value.Keys() {
+		if s.said>>i&1 == 1 {
+			f(k.Name, k.Text(&s.Value))
+		}
+	}
+}
+
 // Zeros are the keys that are stated as zero.
 func (s *Said[T]) Zeros() (keys []string) {
 	for i, k := range s.Value.Keys() {

@@ -35,6 +35,7 @@ var sections = []struct {
 	{"Defaults", reflect.TypeFor[form.Defaults]()},
 	{"An edge", reflect.TypeFor[form.Edge]()},
 	{"A mirror", reflect.TypeFor[form.Mirror]()},
+	{"A fault", reflect.TypeFor[form.Fault]()},
 	{"An edge's `internet`", reflect.TypeFor[form.Internet]()},
 	{"A slice", reflect.TypeFor[form.Slice]()},
 	{"A policy", reflect.TypeFor[form.Policy]()},
