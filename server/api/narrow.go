@@ -94,8 +94,8 @@ func Only(ctx context.Context) string {
 	return ""
 }
 
-// AsOwner is the context of what the platform does for an owner, in their name: nothing that they may not do themselves.
-// Without an owner it may do everything.
+// AsOwner is the context of what the platform does for an owner, in their name: nothing that they may not do
+// themselves. Without an owner it may do everything.
 func AsOwner(ctx context.Context, owner string) context.Context {
 	if owner == "" {
 		return ctx

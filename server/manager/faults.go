@@ -42,8 +42,8 @@ func (m *Manager) Faults(ctx context.Context, name string, request model.FaultRe
 	case old.record.Deleting:
 		return model.Record{}, api.Conflict("network %s is being deleted", name)
 	case start && len(old.record.Network.Faults) == 0:
-		return model.Record{}, api.Invalid(fmt.Sprintf("network %s has no schedule of faults; write one under faults: in "+
-			"its file, such as - {at: 30s, stop: r1 -- r2}, and apply it", name))
+		return model.Record{}, api.Invalid(fmt.Sprintf("network %s has no schedule of faults; write one under "+
+			"faults: in its file, such as - {at: 30s, stop: r1 -- r2}, and apply it", name))
 	case start && run != nil && !run.Over():
 		return model.Record{}, api.Conflict("the faults of network %s run since %s; stop them first", name,
 			run.Began.Format(time.RFC3339))
