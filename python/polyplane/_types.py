@@ -58,6 +58,8 @@ BGP = TypedDict(
     "BGP",
     {
         "as": Required[int],
+        "hold": int,
+        "keepalive": int,
         "neighbors": list["BGPNeighbor"],
         "networks": list[str],
     },
@@ -289,6 +291,32 @@ class FastTables(TypedDict, total=False):
     used: Required["TableUse"]
 
 
+class Fault(TypedDict, total=False):
+    action: Required[str]
+    at: Required[int]
+    object: Required[str]
+    values: list["Assignment"]
+
+
+class FaultDone(TypedDict, total=False):
+    at: Required[int]
+    problem: str
+
+
+class FaultRequest(TypedDict, total=False):
+    action: Required[str]
+
+
+class FaultRun(TypedDict, total=False):
+    began: Required[str]
+    done: list["FaultDone"]
+    faults: Required[list["Fault"] | None]
+    links: list["Link"]
+    overrides: dict[str, "Override"]
+    owner: str
+    set: dict[str, list[str]]
+
+
 class Forward(TypedDict, total=False):
     address: str
     element: Required[str]
@@ -310,6 +338,8 @@ class HookUse(TypedDict, total=False):
 
 class ISIS(TypedDict, total=False):
     area: str
+    hello: int
+    hold: int
     level: int
 
 
@@ -328,6 +358,7 @@ class Interface(TypedDict, total=False):
 
 class Internet(TypedDict, total=False):
     forwards: list["Forward"]
+    unannounced: bool
 
 
 class JoinRequest(TypedDict, total=False):
@@ -410,6 +441,7 @@ class Network(TypedDict, total=False):
     edges: list["EdgeOfInternetMirror"]
     elements: list["ElementOfInterface"]
     expect: list["Expectation"]
+    faults: list["Fault"]
     links: list["Link"]
     name: Required[str]
     owner: str
@@ -466,6 +498,8 @@ class NodeStatus(TypedDict, total=False):
 class OSPF(TypedDict, total=False):
     area: str
     cost: int
+    dead: int
+    hello: int
     redistribute: list[str]
 
 
@@ -591,7 +625,10 @@ class QuotaStatus(TypedDict, total=False):
 
 
 class RIP(TypedDict, total=False):
+    garbage: int
     redistribute: list[str]
+    timeout: int
+    update: int
 
 
 class Reason(TypedDict, total=False):
@@ -605,6 +642,7 @@ class Record(TypedDict, total=False):
     created: Required[str]
     deleting: bool
     discard: bool
+    faultRun: "FaultRun"
     modified: Required[str]
     network: Required["Network"]
     overrides: dict[str, "Override"]
@@ -646,6 +684,7 @@ class ResolvedInterface(TypedDict, total=False):
     mtu: int
     name: Required[str]
     shape: "Shape"
+    unannounced: bool
 
 
 class Route(TypedDict, total=False):

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/polyplane/polyplane/convert"
+	"github.com/polyplane/polyplane/spec"
+)
+
+// importMost bounds what is read of a lab, and of each file that it names: one byte more than is taken.
+const importMost = spec.MaxSize + 1
+
+func (c *CLI) importCommand() *cobra.Command {
+	var out string
+	var strict bool
+	cmd := &cobra.Command{
+		Use:     "import FILE|-",
+		Short:   "Turn a lab of containerlab or netlab into a file that apply takes",
+		GroupID: groupNetworks,
+		Long: `Turn a topology file of containerlab or netlab into a file that apply takes. Which of them it is, its
+content tells. The file is printed, or written with -o; it belongs beside the lab's own, since it names
+the same files.
+
+What could not be carried over, or not as it was, is told line by line on the standard error. The lab
+itself is not touched, and nothing is applied.`,
+		Example: "  polyplane import lab.clab.yml > lab.yaml\n  polyplane import topology.yml -o lab.yaml && " +
+			"polyplane plan " +
+			"-f lab.yaml\n  polyplane import lab.clab.yml 2> /dev/null | polyplane apply -f -",
+		Args: args(1, 1, "FILE"),
+		RunE: func(cmd *cobra.Command, given []string) error {
+			name, data, read, err := c.readLab(given[0])
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			result, err := convert.Read(name, data, fileWords(), read)
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			if result.Format == convert.Polyplane {
+				return &Error{Code: ExitUsage, Err: fmt.Errorf("%s is a file of polyplane's already: "+
+					"`polyplane apply -f "+
+					"%s` takes it as it is", name, given[0])}
+			}
+			for _, n := range result.Notes {
+				if _, err := fmt.Fprintf(c.Err, "%s:%d: %s\n", name, n.Line, printable(n.Message)); err != nil {
+					return err
+				}
+			}
+			if _, err := spec.Parse(name, result.YAML, spec.Options{
+				ReadFile: func(string) ([]byte, error) { return nil, nil }}); err != nil {
+				fmt.Fprintf(c.Err, "%s: apply would refuse what came of it:\n%s\n", name, wrongLines(err))
+				if strict {
+					return &commandExit{ExitFailed}
+				}
+			}
+			if strict && len(result.Notes) > 0 {
+				return &commandExit{ExitFailed}
+			}
+			if out == "" || out == "-" {
+				_, err = c.Out.Write(result.YAML)
+				return err
+			}
+			// Another file may be there, which somebody has worked on.
+			f, err := os.OpenFile(out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+			if errors.Is(err, os.ErrExist) {
+				return &Error{Code: ExitUsage, Err: fmt.Errorf("%s is there already: remove it, or name "+
+					"another file", out)}
+			}
+			if err != nil {
+				return err
+			}
+			_, err = f.Write(result.YAML)
+			if err = errors.Join(err, f.Close()); err != nil {
+				os.Remove(out) //nolint:errcheck // the first error counts
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write to a new `FILE` instead of printing")
+	cmd.Flags().BoolVar(&strict, "strict", false, "write nothing, and exit with status 1, if anything could not be "+
+		"carried over")
+	return cmd
+}
+
+// wrongLines are what is wrong with a file that was made, without the lines of the lab that they are not of.
+func wrongLines(err error) string {
+	var all spec.Errors
+	if !errors.As(err, &all) {
+		return "  " + err.Error()
+	}
+	text := ""
+	for i, e := range all {
+		if i > 0 {
+			text += "\n"
+		}
+		text += "  " + e.Message
+	}
+	return text
+}
+
+// readLab reads a file, and returns how the files are read that it names.
+func (c *CLI) readLab(path string) (name string, data []byte, read func(string) ([]byte, error), err error) {
+	if path == "-" {
+		data, err = io.ReadAll(io.LimitReader(c.In, importMost))
+		return "standard input", data, nil, err
+	}
+	file := func(path string) ([]byte, error) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s is no regular file", path)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return io.ReadAll(io.LimitReader(f, importMost))
+	}
+	data, err = file(path)
+	return path, data, func(named string) ([]byte, error) {
+		if !filepath.IsAbs(named) {
+			named = filepath.Join(filepath.Dir(path), named)
+		}
+		return file(named)
+	}, err
+}
+
+// fileWords are those that files of this version have: whatever a file with it is read.
+var fileWords = sync.OnceValue(func() convert.Words {
+	reads := func(text string) bool {
+		_, err := spec.Parse("words", []byte("network: words\n"+text), spec.Options{
+			ReadFile: func(string) ([]byte, error) { return []byte("text"), nil }})
+		return err == nil
+	}
+	return convert.Words{
+		Start:       reads("hosts: {h: {start: [\"true\"]}}\nrouters: {r: {start: [\"true\"]}}\n"),
+		Env:         reads("hosts: {h: {env: {A: \"1\"}}}\nrouters: {r: {env: {A: \"1\"}}}\n"),
+		Files:       reads("hosts: {h: {files: {/etc/x: ./x}}}\nrouters: {r: {files: {/etc/x: ./x}}}\n"),
+		Image:       reads("hosts: {h: {image: \"alpine:3\"}}\n"),
+		Unaddressed: reads("hosts: [a, b]\nlinks: [{a -- b: {addressing: none}}]\n"),
+	}
+})

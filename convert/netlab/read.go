@@ -1,0 +1,333 @@
+// Package netlab reads netlab's topology files.
+package netlab
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/convert/internal/lab"
+)
+
+// Is tells whether a file is one of netlab's.
+func Is(root *lab.Node) bool {
+	n := root.Get("nodes")
+	return n != nil && (n.Kind == lab.List || n.Kind == lab.Mapping) && !root.Has("network") && !root.Has("topology")
+}
+
+type reader struct {
+	notes    *lab.Notes
+	root     *lab.Node
+	words    lab.Words
+	doc      *lab.Map
+	elements map[string]*lab.Map
+	nodes    []*node
+	links    []any
+	lans     int
+	ipv6     bool // the lab has it
+}
+
+// node is one of the file's.
+type node struct {
+	name, is string // is: routers, hosts or switches
+	line     int
+	data     *lab.Node
+	groups   []*lab.Node
+	said     *lab.Map
+	links    int
+}
+
+// Read makes a document of the file, and notes what it could not carry over.
+func Read(root *lab.Node, words lab.Words) (*lab.Map, []lab.Note) {
+	root.ExpandDots()
+	r := &reader{notes: &lab.Notes{}, root: root, words: words, doc: &lab.Map{}, elements: map[string]*lab.Map{}}
+	name := root.Get("name")
+	if name.String() == "" {
+		name = &lab.Node{Line: root.Line, Text: "lab"}
+	}
+	r.doc.Set("network", r.notes.Name(name.Line, "the lab", name.Text))
+	r.notes.Rest(root, "the file", "name", "nodes", "links", "groups", "defaults", "module", "addressing", "prefix",
+		"provider", "version", "message", "ospf", "bgp", "isis", "ripv2")
+	r.notes.Rest(root.Get("defaults"), "defaults", "device", "provider", "devices", "const", "ospf", "bgp", "isis",
+		"ripv2", "addressing")
+	r.pools()
+	for _, kind := range []string{"routers", "hosts", "switches"} {
+		r.elements[kind] = &lab.Map{}
+	}
+	r.addNodes()
+	if l := root.Get("links"); l != nil {
+		for _, item := range entries(l) {
+			r.link(item, nil)
+		}
+	}
+	for _, n := range r.nodes {
+		if n.is == "routers" {
+			r.protocols(n)
+		}
+		if n.is != "" {
+			r.elements[n.is].Set(n.name, n.said)
+		}
+	}
+	for _, kind := range []string{"routers", "hosts", "switches"} {
+		if r.elements[kind].Len() > 0 {
+			r.doc.Set(kind, lab.Elements(r.elements[kind]))
+		}
+	}
+	if len(r.links) > 0 {
+		r.doc.Set("links", lab.Lines(r.links))
+	}
+	return r.doc, r.notes.Sorted()
+}
+
+// entries are a list's, or the values of a mapping.
+func entries(n *lab.Node) []*lab.Node {
+	if n.Kind == lab.List {
+		return n.Items
+	}
+	all := make([]*lab.Node, len(n.Pairs))
+	for i, p := range n.Pairs {
+		all[i] = p.Value
+	}
+	return all
+}
+
+// pools are the prefixes that links without their own are numbered from.
+func (r *reader) pools() {
+	r.ipv6 = mentionsIPv6(r.root)
+	var pools []any
+	addressing := r.root.Get("addressing")
+	if addressing == nil {
+		addressing = r.root.Get("defaults").Get("addressing")
+	}
+	if addressing == nil {
+		return
+	}
+	for _, p := range addressing.Pairs {
+		switch p.Key {
+		case "p2p", "lan":
+			for _, family := range []string{"ipv4", "ipv6"} {
+				v := p.Value.Get(family)
+				if v == nil || v.False() {
+					continue
+				}
+				prefix, err := netip.ParsePrefix(v.Text)
+				overlaps := slices.ContainsFunc(pools, func(q any) bool {
+					return err == nil && netip.MustParsePrefix(q.(string)).Overlaps(prefix)
+				})
+				switch {
+				case err != nil:
+					r.notes.Add(v.Line, "the pool %s has no prefix that is understood: %q", p.Key, v.Text)
+				case overlaps:
+					r.notes.Add(v.Line, "the pool %s overlaps with another one and is left out", prefix)
+				default:
+					pools = append(pools, prefix.Masked().String())
+				}
+			}
+			r.notes.Rest(p.Value, "the pool "+p.Key, "ipv4", "ipv6")
+		case "mgmt", "router_id":
+		default:
+			r.notes.Add(p.Line, "the pool %s is not carried over: loopbacks are numbered from 10.255.0.0/16, "+
+				"and all links "+
+				"from the pools of p2p and lan", p.Key)
+		}
+	}
+	if len(pools) > 0 {
+		r.doc.Set("pools", pools)
+		r.notes.Add(addressing.Line, "links are numbered from these pools, one after the other: the numbers "+
+			"are others than "+
+			"netlab's")
+	}
+}
+
+// mentionsIPv6 tells whether a key or a prefix anywhere says IPv6.
+func mentionsIPv6(n *lab.Node) bool {
+	if n == nil {
+		return false
+	}
+	if p, err := netip.ParsePrefix(n.Text); n.Kind == lab.Scalar && err == nil && p.Addr().Is6() {
+		return true
+	}
+	return slices.ContainsFunc(n.Items, mentionsIPv6) || slices.ContainsFunc(n.Pairs, func(p lab.Pair) bool {
+		return mentionsIPv6(p.Value) || p.Key == "ipv6" && !p.Value.False()
+	})
+}
+
+func (r *reader) addNodes() {
+	nodes := r.root.Get("nodes")
+	add := func(name string, line int, data *lab.Node) {
+		n := &node{name: r.notes.Name(line, "node", name), line: line, data: data, said: &lab.Map{}}
+		if name == "" || r.find(n.name) != nil {
+			r.notes.Add(line, "node %q is there twice, or has no name", name)
+			return
+		}
+		r.nodes = append(r.nodes, n)
+	}
+	for _, item := range nodes.Items {
+		if item.Kind == lab.Scalar {
+			add(item.Text, item.Line, nil)
+		} else {
+			add(item.Get("name").String(), item.Line, item)
+		}
+	}
+	for _, p := range nodes.Pairs {
+		add(p.Key, p.Line, p.Value)
+	}
+	for _, n := range r.nodes {
+		n.groups = r.groupsOf(n)
+		r.kind(n)
+		r.settings(n)
+	}
+	if g := r.root.Get("groups"); g != nil {
+		for _, p := range g.Pairs {
+			r.notes.Rest(p.Value, "the group "+p.Key, "members", "device", "module", "node_data", "role")
+		}
+	}
+}
+
+func (r *reader) find(name string) *node {
+	for _, n := range r.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// groupsOf are the groups that a node is in, those first that it is in by itself.
+func (r *reader) groupsOf(n *node) (all []*lab.Node) {
+	groups := r.root.Get("groups")
+	if groups == nil {
+		return nil
+	}
+	var names []string
+	for _, g := range n.data.Get("group").Strings() {
+		names = append(names, g.Text)
+	}
+	is := func(members *lab.Node, name string) bool {
+		return slices.ContainsFunc(members.Strings(), func(m *lab.Node) bool { return m.Text == name })
+	}
+	members := func(p lab.Pair) *lab.Node {
+		if p.Value.Kind == lab.List {
+			return p.Value
+		}
+		return p.Value.Get("members")
+	}
+	for _, p := range groups.Pairs {
+		if is(members(p), n.name) && !slices.Contains(names, p.Key) {
+			names = append(names, p.Key)
+		}
+	}
+	for i := 0; i < len(names); i++ { // groups are in groups
+		for _, p := range groups.Pairs {
+			if is(members(p), names[i]) && !slices.Contains(names, p.Key) {
+				names = append(names, p.Key)
+			}
+		}
+	}
+	for _, name := range append(names, "all") {
+		if g := groups.Get(name); g != nil {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// of is the value at a path for a node: its own, its groups', or that of the whole file.
+func (r *reader) of(n *node, path ...string) *lab.Node {
+	at := func(v *lab.Node) *lab.Node {
+		for _, key := range path {
+			v = v.Get(key)
+		}
+		if v == nil || v.Kind == lab.Nothing {
+			return nil
+		}
+		return v
+	}
+	if v := at(n.data); v != nil {
+		return v
+	}
+	for _, g := range n.groups {
+		if v := at(g.Get("node_data")); v != nil {
+			return v
+		}
+		if v := at(g); v != nil && len(path) == 1 {
+			return v
+		}
+	}
+	if len(path) == 1 && path[0] != "module" {
+		return at(r.root.Get("defaults"))
+	}
+	if v := at(r.root); v != nil {
+		return v
+	}
+	return at(r.root.Get("defaults"))
+}
+
+// kind decides what a node is.
+func (r *reader) kind(n *node) {
+	device, role := r.of(n, "device").String(), r.of(n, "role").String()
+	switch {
+	case role == "bridge":
+		n.is = "switches"
+	case role == "host", device == "linux" && role != "router", device == "dnsmasq":
+		n.is = "hosts"
+	default:
+		n.is = "routers"
+	}
+	switch device {
+	case "frr", "linux", "cumulus", "bird", "":
+		if device == "bird" && n.is == "routers" {
+			n.said.Set("software", "bird")
+		}
+	default:
+		line := n.line
+		if v := r.of(n, "device"); v != nil {
+			line = v.Line
+		}
+		r.notes.Add(line, "there is no %s here: its routers run FRR", device)
+	}
+	if n.is == "routers" && device == "linux" && r.of(n, "module") == nil {
+		n.said.Set("software", "static")
+	}
+}
+
+// settings carries over what a node says of itself beside its protocols.
+func (r *reader) settings(n *node) {
+	what := "node " + n.name
+	r.notes.Rest(n.data, what, "name", "device", "role", "module", "group", "id", "box", "loopback", "ospf",
+		"bgp", "isis",
+		"ripv2", "cpu", "memory", "provider", "libvirt", "mtu")
+	if n.is == "switches" {
+		return
+	}
+	if v := n.data.Get("memory"); v != nil && v.Number {
+		n.said.Set("memory", lab.Raw(v.Text+"MiB"))
+	}
+	if v := n.data.Get("cpu"); v != nil && v.Number {
+		n.said.Set("cpu", lab.Raw(v.Text))
+	}
+	if v := n.data.Get("mtu"); v != nil {
+		r.notes.Add(v.Line, "%s: an MTU is said of links", what)
+	}
+	if loopback := n.data.Get("loopback"); loopback != nil {
+		for _, key := range []string{"ipv4", "ipv6"} {
+			v := loopback.Get(key)
+			if v == nil {
+				continue
+			}
+			if p, err := netip.ParsePrefix(v.Text); err == nil {
+				n.said.Append("loopback", p.String())
+			} else if a, err := netip.ParseAddr(v.Text); err == nil {
+				n.said.Append("loopback", a.String())
+			} else {
+				r.notes.Add(v.Line, "%s: the loopback address %q is not understood", what, v.Text)
+			}
+		}
+	}
+}
+
+// strictly is the node's name in the file if there is such a node.
+func (r *reader) named(text string) *node {
+	quiet := &lab.Notes{}
+	return r.find(quiet.Name(0, "", strings.TrimSpace(text)))
+}
