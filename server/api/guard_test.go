@@ -158,6 +158,8 @@ DELETE /v1/networks/{network}                              root admin owner
 DELETE /v1/networks/other                                  root admin
 POST /v1/networks/{network}/check                          root admin owner
 POST /v1/networks/other/check                              root admin
+POST /v1/networks/{network}/faults                         root admin owner
+POST /v1/networks/other/faults                             root admin
 POST /v1/networks/{network}/elements/{element}/actions     root admin owner
 POST /v1/networks/other/elements/{element}/actions         root admin
 GET /v1/networks/{network}/elements/{element}/exec         root admin owner
