@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -19,90 +18,6 @@ import (
 
 // tokensKept is how long a token is still listed after it has ended.
 const tokensKept = 30 * 24 * time.Hour
-
-// Outside says how other machines reach the manager.
-type Outside struct {
-	Authority *trust.Authority
-	// Servers are its addresses, HOST:PORT, best first.
-	Servers []string
-}
-
-// key is a token, while it is told of.
-type key struct {
-	model.StoredToken
-	alive context.Context
-	end   context.CancelFunc
-}
-
-// membership is one node's that joined.
-type membership struct {
-	model.Member
-	alive context.Context
-	end   context.CancelFunc
-}
-
-// User tells whose token it is.
-func (m *Manager) User(token trust.Token) (api.Caller, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	k := m.keys[token.ID]
-	if err := checkSecret(k, token); err != nil {
-		return api.Caller{}, err
-	}
-	if k.User == "" {
-		return api.Caller{}, api.Unauthorized("token %s is for a host to join with (`polyplane join`), not for a user",
-			token.ID)
-	}
-	return api.Caller{Name: k.User, Role: k.Role, Alive: k.alive}, nil
-}
-
-// Host says why no host can join with a token, as far as that is known without the store.
-func (m *Manager) Host(token trust.Token) error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return checkHost(m.keys[token.ID], token)
-}
-
-// checkHost says why no host can join with a token.
-func checkHost(k *key, token trust.Token) error {
-	if err := checkSecret(k, token); err != nil {
-		return err
-	}
-	if k.User != "" {
-		return api.Unauthorized("token %s is user %s's, not for a host to join with", k.ID, k.User)
-	}
-	return nil
-}
-
-// checkSecret says why a token is not valid. Only somebody who knows its secret learns what kind of token it is.
-func checkSecret(k *key, token trust.Token) error {
-	var hash string
-	if k != nil {
-		hash = k.Hash
-	}
-	if !token.Proves(hash) {
-		return api.Unauthorized("the manager does not know this token")
-	}
-	if why := k.Unusable(time.Now()); why != "" {
-		return api.Unauthorized("token %s %s", token.ID, why)
-	}
-	return nil
-}
-
-// Member returns the node that joined with this certificate.
-func (m *Manager) Member(node trust.Node) (api.Caller, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	switch is := m.members[node.Name]; {
-	case is == nil:
-		return api.Caller{}, api.Unauthorized("node %s is a member no longer; it may join again with a new token",
-			node.Name)
-	case is.Membership != node.Membership:
-		return api.Caller{}, api.Unauthorized("node %s has joined anew since, with another certificate", node.Name)
-	default:
-		return api.Caller{Name: node.Name, Node: node, Alive: is.alive}, nil
-	}
-}
 
 // Owned are an owner's networks, and when each was made.
 func (m *Manager) Owned(owner string) map[string]time.Time {
@@ -117,38 +32,6 @@ func (m *Manager) Owned(owner string) map[string]time.Time {
 	return owned
 }
 
-// Authority is the certificate authority's certificate.
-func (m *Manager) Authority() []byte {
-	if m.outside == nil {
-		return nil
-	}
-	return m.outside.Authority.PEM()
-}
-
-// errInside says that nobody outside this machine could use a token.
-func (m *Manager) errInside() error {
-	return api.Conflict("polyplane '%s' is not reached from other machines, so tokens are of no use; give it an "+
-		"address: polyplane up --listen :%d",
-		m.dirs.Name, model.DefaultPort)
-}
-
-// ListTokens returns the tokens that are still listed, in the order in which they were made.
-func (m *Manager) ListTokens() []model.Token {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	all := make([]model.Token, 0, len(m.keys))
-	for _, k := range m.keys {
-		all = append(all, k.Token)
-	}
-	slices.SortFunc(all, func(a, b model.Token) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
-	return all
-}
-
 // CreateToken makes a token. Its text is in the result, and is kept nowhere else.
 func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
 	if m.outside == nil {
@@ -160,7 +43,7 @@ func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (
 		Node: request.Node, Created: now},
 		Hash: secret.Hash()}
 	var err error
-	if t.Expires, err = m.expiry(request, now); err == nil {
+	if t.Expires, err = expiry(request, now); err == nil {
 		err = m.checkToken(request)
 	}
 	if err != nil {
@@ -177,12 +60,12 @@ func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (
 	if t.User != "" {
 		what = fmt.Sprintf("for user %s, %s", t.User, t.Role)
 	}
-	m.tellEvent(model.Info, "token/"+t.ID, "TokenCreated", "was made "+what)
+	m.event(model.Info, "token/"+t.ID, "TokenCreated", "was made "+what, "")
 	return model.TokenResult{Token: t.Token, Text: secret.String(), Servers: m.outside.Servers}, nil
 }
 
 // expiry is when a token shall expire.
-func (m *Manager) expiry(request model.TokenRequest, now time.Time) (time.Time, error) {
+func expiry(request model.TokenRequest, now time.Time) (time.Time, error) {
 	ttl := request.TTL
 	switch {
 	case request.User != "" && ttl < 0:
@@ -268,7 +151,7 @@ func (m *Manager) RevokeToken(ctx context.Context, id string) (model.Token, erro
 		return api.NotFound("there is no token %s", id)
 	})
 	if err == nil {
-		m.tellEvent(model.Info, "token/"+id, "TokenRevoked", "was revoked")
+		m.event(model.Info, "token/"+id, "TokenRevoked", "was revoked", "")
 	}
 	return revoked, err
 }
@@ -305,30 +188,8 @@ func (m *Manager) changeAccess(ctx context.Context, f func(*model.Access) error)
 
 // takeAccess takes over what is stored. The caller holds the locks, or nobody knows the manager yet.
 func (m *Manager) takeAccess(access model.Access, revision int64) error {
-	keys := map[string]*key{}
-	for _, t := range access.Tokens {
-		k := m.keys[t.ID]
-		if k == nil {
-			k = &key{}
-			k.alive, k.end = context.WithCancel(context.Background())
-			if !t.Expires.IsZero() {
-				k.alive, k.end = context.WithDeadline(context.Background(), t.Expires)
-			}
-		}
-		if keys[t.ID] = k; !t.Revoked.IsZero() {
-			k.end()
-		}
-		k.StoredToken = t
-	}
-	m.keys = keys
+	m.gate.takeTokens(access.Tokens)
 	return m.takeMembers(access.Members, revision)
-}
-
-// tellEvent records that something happened.
-func (m *Manager) tellEvent(severity model.Severity, object, reason, message string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.event(severity, object, reason, message, "")
 }
 
 // closeAccess ends the connections that depend on tokens and members that are gone.
@@ -336,12 +197,7 @@ func (m *Manager) closeAccess() {
 	defer m.closing.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k := range maps.Values(m.keys) {
-		k.end()
-	}
-	for is := range maps.Values(m.members) {
-		is.end()
-	}
+	m.gate.close()
 	for n := range maps.Values(m.nodes) {
 		m.endTunnel(n)
 	}

@@ -96,7 +96,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 				lost = append(lost, restraintsOf(before, &results[i].Record.Network)...)
 			}
 		}
-		if err := m.keep(ctx, lost); err != nil {
+		if err := m.restraints.keep(ctx, lost); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +136,7 @@ func (m *Manager) situations(documents []model.Document) ([]*network, []model.Re
 			others = append(others, n.record)
 		}
 	}
-	return found, append(others, m.heldNumbers()...), nil
+	return found, append(others, m.nodes.heldNumbers()...), nil
 }
 
 // change is a record that is to be stored and sent to the nodes.

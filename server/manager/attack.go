@@ -76,7 +76,7 @@ func (m *Manager) SetPolicy(ctx context.Context, name string, request model.Poli
 	n, err := m.usable(name)
 	m.mu.RUnlock()
 	if request.Attack == "" { // also of what was deleted
-		ended, wrong := m.forgive(ctx, func(r *model.Restraint) {
+		ended, wrong := m.restraints.forgive(ctx, func(r *model.Restraint) {
 			if r.ID == (model.ID{Network: name, Element: request.Element}) {
 				r.Attack = ""
 			}
@@ -282,7 +282,7 @@ func (m *Manager) takeOut(ctx context.Context, id model.ID, reason string) error
 		return err
 	}
 	// If its owner makes it again, an administrator's decision about it counts again.
-	if err := m.keep(ctx, restraintsOf(&old.record, &doc)); err != nil {
+	if err := m.restraints.keep(ctx, restraintsOf(&old.record, &doc)); err != nil {
 		return err
 	}
 	return m.commit(ctx, &change{record: next, resolved: resolved, reason: "NetworkApplied",

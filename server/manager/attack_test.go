@@ -258,7 +258,7 @@ func TestRestraintsAreKept(t *testing.T) {
 	keep := func(all []model.Restraint) error {
 		f.changing.Lock()
 		defer f.changing.Unlock()
-		return f.keep(t.Context(), all)
+		return f.restraints.keep(t.Context(), all)
 	}
 	if err := keep(lost(maxRestraints)); err != nil {
 		t.Fatal(err)
@@ -273,8 +273,8 @@ func TestRestraintsAreKept(t *testing.T) {
 	dir := f.dir
 	f.stop()
 	f = start(t, dir, substrateOf(1))
-	if !slices.Equal(f.restraints, sorted(lost(maxRestraints))) {
-		t.Errorf("after a restart %d are kept: %+v", len(f.restraints), f.restraints)
+	if !slices.Equal(f.restraints.all(), sorted(lost(maxRestraints))) {
+		t.Errorf("after a restart %d are kept: %+v", len(f.restraints.all()), f.restraints.all())
 	}
 	doc := line("lab", 2)
 	r := model.Record{Network: doc, Owner: "alice", Policies: model.Policies{"": model.AttackStop,

@@ -85,7 +85,7 @@ func (b *backups) look(ctx context.Context, now time.Time, age time.Duration) {
 	case ctx.Err() == nil && err.Error() != b.failed:
 		b.failed = err.Error()
 		slog.Warn("no backup was made", "error", err)
-		b.m.tellEvent(model.Warning, "manager", "BackupFailed", "no backup was made: "+b.failed)
+		b.m.event(model.Warning, "manager", "BackupFailed", "no backup was made: "+b.failed, "")
 	}
 }
 

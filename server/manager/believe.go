@@ -49,16 +49,6 @@ type credence struct {
 	changed  time.Time // when its machine last was
 }
 
-// places returns whether the manager has placed an element on the node. A network that is being deleted counts until
-// the node has released it. The caller holds the lock.
-func (m *Manager) places(n *node, id model.ID) (of *network, ok bool) {
-	of = m.networks[id.Network]
-	if of == nil || of.damaged != nil {
-		return of, false
-	}
-	return of, of.record.Assigned.Placement.Elements[id.Element] == n.Name
-}
-
 // believe removes from a report what the node must not say, and tells of it once. The caller holds the lock.
 func (m *Manager) believe(n *node, r *model.Report) {
 	refused, first := uint64(0), ""
@@ -75,7 +65,7 @@ func (m *Manager) believe(n *node, r *model.Report) {
 		r.Held[i].Why = model.Shorten(r.Held[i].Why, maxToldText)
 	}
 	r.Elements = slices.DeleteFunc(r.Elements, func(e model.ElementStatus) bool {
-		of, ok := m.places(n, e.ID)
+		of, ok := m.networks.places(n, e.ID)
 		switch {
 		case ok && slices.Contains(model.ElementPhases, e.Phase):
 			return false
@@ -91,7 +81,7 @@ func (m *Manager) believe(n *node, r *model.Report) {
 		boundElement(&r.Elements[i], m.networks[r.Elements[i].ID.Network])
 	}
 	r.Ports = slices.DeleteFunc(r.Ports, func(p model.PortStatus) bool {
-		of, ok := m.places(n, p.ID.ID)
+		of, ok := m.networks.places(n, p.ID.ID)
 		switch {
 		case ok && of.hasInterface(p.ID):
 			return false
@@ -107,7 +97,7 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	}
 	r.Events = slices.DeleteFunc(r.Events, func(e model.Event) bool {
 		switch {
-		case !m.mayTell(n, e.Object):
+		case !m.networks.mayTell(n, e.Object):
 			if !slices.ContainsFunc(r.Held, func(h model.HeldNetwork) bool { return h.Name == networkOf(e.Object) }) {
 				refuse("event of " + e.Object)
 			}
@@ -116,7 +106,7 @@ func (m *Manager) believe(n *node, r *model.Report) {
 			refuse("event " + e.Reason)
 			return true
 		}
-		return !m.takesEvent(n)
+		return !n.takesEvent()
 	})
 	for i := range r.Events {
 		e := &r.Events[i]
@@ -134,56 +124,10 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	case refused == 0:
 		n.trust.behind = time.Time{}
 	case r.Revision >= n.revision || !n.trust.behind.IsZero() && now.Sub(n.trust.behind) > behindMost:
-		m.tellRefused(n, refused, first)
+		n.tellRefused(refused, first)
 	case n.trust.behind.IsZero():
 		n.trust.behind = now
 	}
-}
-
-// tellRefused counts what was refused from a node, and tells of the first. The caller holds the lock.
-func (m *Manager) tellRefused(n *node, refused uint64, first string) {
-	if refused == 0 {
-		return
-	}
-	n.trust.refused += refused
-	if !n.trust.told {
-		n.trust.told = true
-		m.event(model.Error, n.Name, "ReportRefused",
-			fmt.Sprintf("node %s tells of what is not placed on it, or what nobody can tell (%s): that is not "+
-				"believed, now or later; "+
-				"if it does so of itself, take it out (`polyplane node remove %s`)", n.Name, first, n.Name), n.Name)
-	}
-}
-
-// takesEvent counts an event that comes from a node, or follows from what it says, and returns whether there is room
-// for it: all nodes' events are kept together. The caller holds the lock.
-func (m *Manager) takesEvent(n *node) bool {
-	if !n.Joined { // the platform's own
-		return true
-	}
-	t := &n.trust
-	now := time.Now()
-	most := float64(maxToldEvents + eventsOfElement*len(n.elements))
-	if t.at.IsZero() {
-		t.events = most
-	}
-	t.events = min(most, t.events+eventsPerSecond*now.Sub(t.at).Seconds())
-	if t.at = now; t.events < 1 {
-		t.dropped++
-		if !t.toldDrop {
-			t.toldDrop = true
-			m.event(model.Warning, n.Name, "EventsDropped",
-				fmt.Sprintf("node %s tells of more than %d events at once and %d a second; the rest is counted only",
-					n.Name,
-					maxToldEvents, eventsPerSecond), n.Name)
-		}
-		return false
-	}
-	t.events--
-	if t.events > most/2 {
-		t.toldDrop = false
-	}
-	return true
 }
 
 // reasonable returns whether agents use an event's words.
@@ -309,7 +253,7 @@ func (m *Manager) believeMeasures(n *node, is *model.Measures) {
 			l.RTT = model.Histogram{}
 		}
 	}
-	m.tellRefused(n, refused, first)
+	n.tellRefused(refused, first)
 }
 
 // whole tells whether a histogram is one; none at all is one, too.
@@ -318,4 +262,50 @@ func whole(h model.Histogram) bool {
 		return true
 	}
 	return len(h.Bounds) <= maxClasses && len(h.Counts) == len(h.Bounds)+1 && slices.IsSorted(h.Bounds)
+}
+
+// tellRefused counts what was refused from a node, and tells of the first. The caller holds the lock.
+func (n *node) tellRefused(refused uint64, first string) {
+	if refused == 0 {
+		return
+	}
+	n.trust.refused += refused
+	if !n.trust.told {
+		n.trust.told = true
+		n.news.event(model.Error, n.Name, "ReportRefused",
+			fmt.Sprintf("node %s tells of what is not placed on it, or what nobody can tell (%s): that is not "+
+				"believed, now or later; "+
+				"if it does so of itself, take it out (`polyplane node remove %s`)", n.Name, first, n.Name), n.Name)
+	}
+}
+
+// takesEvent counts an event that comes from a node, or follows from what it says, and returns whether there is room
+// for it: all nodes' events are kept together. The caller holds the lock.
+func (n *node) takesEvent() bool {
+	if !n.Joined { // the platform's own
+		return true
+	}
+	t := &n.trust
+	now := time.Now()
+	most := float64(maxToldEvents + eventsOfElement*len(n.elements))
+	if t.at.IsZero() {
+		t.events = most
+	}
+	t.events = min(most, t.events+eventsPerSecond*now.Sub(t.at).Seconds())
+	if t.at = now; t.events < 1 {
+		t.dropped++
+		if !t.toldDrop {
+			t.toldDrop = true
+			n.news.event(model.Warning, n.Name, "EventsDropped",
+				fmt.Sprintf("node %s tells of more than %d events at once and %d a second; the rest is counted only",
+					n.Name,
+					maxToldEvents, eventsPerSecond), n.Name)
+		}
+		return false
+	}
+	t.events--
+	if t.events > most/2 {
+		t.toldDrop = false
+	}
+	return true
 }

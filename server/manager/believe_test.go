@@ -85,7 +85,7 @@ func TestANodeTellsOfItsOwnOnly(t *testing.T) {
 		t.Errorf("kept: %d bytes, %d reasons, %d tables, %d and %d", len(is.Message), len(is.Fast.Punted),
 			len(is.Fast.Tables.Families), len(port.Device), len(port.Drops))
 	}
-	if s := f.elementStatus(f.networks["others"], "r1"); s.Phase != model.PhaseRunning {
+	if s := f.nodes.elementStatus(f.networks["others"], "r1"); s.Phase != model.PhaseRunning {
 		t.Errorf("others/r1 is %s: %s", s.Phase, s.Message)
 	}
 	f.mu.RUnlock()
@@ -165,8 +165,8 @@ func TestANodesEventsAreBounded(t *testing.T) {
 	}
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	if len(f.events.count) > maxEventKinds+16 || f.nodes["n1"].trust.dropped < 10_000 {
-		t.Errorf("%d kinds are counted, %d were dropped", len(f.events.count), f.nodes["n1"].trust.dropped)
+	if len(f.news.count) > maxEventKinds+16 || f.nodes["n1"].trust.dropped < 10_000 {
+		t.Errorf("%d kinds are counted, %d were dropped", len(f.news.count), f.nodes["n1"].trust.dropped)
 	}
 }
 

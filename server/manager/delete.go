@@ -20,10 +20,10 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	defer m.changing.Unlock()
 	m.mu.RLock()
 	n := m.networks[name]
-	held := n == nil && len(m.heldOn(name)) > 0
+	held := n == nil && len(m.nodes.heldOn(name)) > 0
 	var err error
 	if n == nil && !held {
-		err = m.noNetwork(name)
+		err = m.networks.none(name)
 	} else if n != nil {
 		err = checkMine(ctx, n)
 	}
@@ -41,9 +41,9 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 		return nil
 	}
 	if api.Only(ctx) != "" {
-		err = m.keep(ctx, restraintsOf(&n.record, nil))
+		err = m.restraints.keep(ctx, restraintsOf(&n.record, nil))
 	} else {
-		_, err = m.forgive(ctx, func(r *model.Restraint) {
+		_, err = m.restraints.forgive(ctx, func(r *model.Restraint) {
 			if r.ID.Network == name && r.Owner == n.record.WhoseItIs() {
 				r.Quarantined, r.Attack = false, ""
 			}

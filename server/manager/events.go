@@ -2,6 +2,7 @@ package manager
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -10,11 +11,14 @@ import (
 // keptEvents is how many events are kept in memory.
 const keptEvents = 8192
 
-// events is a ring of the latest events. The Manager's lock guards it.
-type events struct {
-	ring []model.Event // event number seq is at ring[(seq-1) % keptEvents]
-	last int64         // sequence number of the latest
-	more chan struct{} // closed with the next event
+// news is what has happened, and tells watchers that something that they see has changed. Its lock is its own: it may
+// be taken while the manager's is held, never the other way round.
+type news struct {
+	mu      sync.Mutex
+	ring    []model.Event // event number seq is at ring[(seq-1) % keptEvents]
+	last    int64         // sequence number of the latest
+	more    chan struct{} // closed with the next event
+	changed chan struct{} // closed when something changes that users see
 	// count says how often each kind of event happened. Reasons are constants of the code, so there are only so many.
 	count map[eventKind]uint64
 }
@@ -24,9 +28,14 @@ type eventKind struct {
 	reason   string
 }
 
-func newEvents() events { return events{more: make(chan struct{}), count: map[eventKind]uint64{}} }
+func newNews() *news {
+	return &news{more: make(chan struct{}), changed: make(chan struct{}), count: map[eventKind]uint64{}}
+}
 
-func (e *events) add(ev model.Event) {
+// add records an event, which does not by itself count as a change that users see.
+func (e *news) add(ev model.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.last++
 	kind := eventKind{ev.Severity, ev.Reason}
 	if _, known := e.count[kind]; !known && len(e.count) >= maxEventKinds {
@@ -46,9 +55,11 @@ func (e *events) add(ev model.Event) {
 	e.more = make(chan struct{})
 }
 
-// after returns the kept events after since. If since is in the future, it comes from another life of the manager, and
-// all kept events are new to the caller.
-func (e *events) after(since int64) []model.Event {
+// Events returns what is kept of the events after since, and a channel that is closed when there are more. If since is
+// in the future, it comes from another life of the manager, and all kept events are new to the caller.
+func (e *news) Events(since int64) ([]model.Event, <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if since > e.last {
 		since = 0
 	}
@@ -57,27 +68,36 @@ func (e *events) after(since int64) []model.Event {
 	for seq := first; seq <= e.last; seq++ {
 		out = append(out, e.ring[(seq-1)%keptEvents])
 	}
-	return out
+	return out, e.more
 }
 
-// Events returns what is kept of the events after since, and a channel that is closed when there are more.
-func (m *Manager) Events(since int64) ([]model.Event, <-chan struct{}) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.events.after(since), m.events.more
+// event records something about the platform itself: the manager, a node, a token.
+func (e *news) event(severity model.Severity, object, reason, message, node string) {
+	e.add(model.Event{Severity: severity, Object: object, Reason: reason, Message: message, Node: node})
+	e.touch()
 }
 
-// event records something about the platform itself: the manager, a node, a token. The caller holds the lock.
-func (m *Manager) event(severity model.Severity, object, reason, message, node string) {
-	m.events.add(model.Event{Severity: severity, Object: object, Reason: reason, Message: message, Node: node})
-	m.touch()
-}
-
-// networkEvent records something about a network or a part of it. Its owner sees that. The caller holds the lock.
-func (m *Manager) networkEvent(severity model.Severity, object, reason, message, node string) {
-	m.events.add(model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason,
+// networkEvent records something about a network or a part of it. Its owner sees that.
+func (e *news) networkEvent(severity model.Severity, object, reason, message, node string) {
+	e.add(model.Event{Severity: severity, Object: object, Network: networkOf(object), Reason: reason,
 		Message: message, Node: node})
-	m.touch()
+	e.touch()
+}
+
+// touch tells watchers that something they see has changed. Who has changed it still holds the lock that guards it, so
+// that nobody looks too early.
+func (e *news) touch() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed when something that Dump tells has changed.
+func (e *news) Changed() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.changed
 }
 
 // networkOf is the network that an event's object is, or belongs to. A network's name contains neither of the

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -63,11 +62,11 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 		}
 		n.held = append(n.held, h)
 		if !slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name && w.Why == h.Why }) &&
-			m.takesEvent(n) {
+			n.takesEvent() {
 			m.networkEvent(model.Warning, h.Name, "NetworkHeld", m.heldWords(n.Name, h), n.Name)
 		}
 	}
-	m.tellRefused(n, unproven, "network "+n.unproven+", which it says it holds")
+	n.tellRefused(unproven, "network "+n.unproven+", which it says it holds")
 	if len(was) > 0 && len(n.held) == 0 && unproven == 0 {
 		m.event(model.Info, n.Name, "NodeSettled", "node "+n.Name+" follows this store", n.Name)
 	}
@@ -147,31 +146,6 @@ func counts(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// heldOn are the networks of this name that nodes hold, by node. The caller holds the lock.
-func (m *Manager) heldOn(network string) map[string]model.HeldNetwork {
-	on := map[string]model.HeldNetwork{}
-	for name, n := range m.nodes {
-		for _, h := range n.held {
-			if h.Name == network {
-				on[name] = h
-			}
-		}
-	}
-	return on
-}
-
-// heldNumbers are the numbers of what nodes hold, which no other network may get. The caller holds the lock.
-func (m *Manager) heldNumbers() []model.Record {
-	var all []model.Record
-	for _, n := range m.nodes {
-		for _, h := range n.held {
-			all = append(all, model.Record{Assigned: model.Assigned{Index: h.Index,
-				Links: map[string]model.AssignedLink{"": {VNI: h.VNI}}}})
-		}
-	}
-	return all
-}
-
 // unknownHeld are the networks that nodes hold and the store does not know, by name. The caller holds the lock.
 func (m *Manager) unknownHeld() []string {
 	names := map[string]bool{}
@@ -188,7 +162,7 @@ func (m *Manager) unknownHeld() []string {
 // heldStatus sums up a network that the store does not know. The caller holds the lock.
 func (m *Manager) heldStatus(name string) model.NetworkStatus {
 	s := model.NetworkStatus{Name: name, Phase: model.PhaseHeld}
-	on := m.heldOn(name)
+	on := m.nodes.heldOn(name)
 	s.Nodes = slices.Sorted(maps.Keys(on))
 	for _, node := range s.Nodes {
 		s.Elements += on[node].Elements
@@ -232,35 +206,12 @@ func (n *node) heldNames() []string {
 // errHeld is the error for what cannot be done with a network that only nodes know, or nil if no node holds it. The
 // caller holds the lock.
 func (m *Manager) errHeld(name string) error {
-	on := m.heldOn(name)
+	on := m.nodes.heldOn(name)
 	if m.networks[name] != nil || len(on) == 0 {
 		return nil
 	}
 	node := slices.Sorted(maps.Keys(on))[0]
 	return api.Conflict("%s", m.heldWords(node, on[node]))
-}
-
-// refusing are the nodes that do not follow the store, and why nothing new may be put on them. An owner does not learn
-// whose networks they hold. The caller holds the lock.
-func (m *Manager) refusing(owner bool) map[string]string {
-	all := map[string]string{}
-	for name, n := range m.nodes {
-		switch {
-		case n.unproven != "":
-			all[name] = ": " + n.heldProblem()
-		case len(n.held) == 0:
-		case owner:
-			all[name] = ", which changes nothing until an administrator has settled what becomes of other networks " +
-				"that it holds"
-		default:
-			held := n.heldNames()
-			all[name] = fmt.Sprintf(", which changes nothing until it is settled what becomes of what it holds (%s): "+
-				"take it in (`%s`), "+
-				"or let it go (`%s`)", strings.Join(held, ", "), m.command("recover --from-nodes"),
-				m.command("forget "+held[0]))
-		}
-	}
-	return all
 }
 
 // Forget makes nodes give up what they hold of a network: they remove what the store does not know of it.
@@ -273,7 +224,7 @@ func (m *Manager) Forget(ctx context.Context, name string, now bool) error {
 // forgetHeld is Forget; changing is held.
 func (m *Manager) forgetHeld(ctx context.Context, name string, now bool) error {
 	m.mu.RLock()
-	on, known := m.heldOn(name), m.networks[name] != nil
+	on, known := m.nodes.heldOn(name), m.networks[name] != nil
 	m.mu.RUnlock()
 	if len(on) == 0 {
 		return api.NotFound("no node holds anything of a network %s that this store does not know", name)

@@ -198,7 +198,7 @@ func TestAJoinedNodeHoldsOnlyWhatWasPlacedThere(t *testing.T) {
 	// A network of others, while the store knows it.
 	before := f.seq()
 	f.hold(t, "n1", model.HeldNetwork{Name: "others", Index: index + 9, Elements: 2, Why: "x"})
-	if on := f.heldOn("others"); len(on) != 0 {
+	if on := f.nodes.heldOn("others"); len(on) != 0 {
 		t.Errorf("believed about others' network: %+v", on)
 	}
 	f.await(t, before, "n1", "ReportRefused")
@@ -225,7 +225,7 @@ func TestAJoinedNodeHoldsOnlyWhatWasPlacedThere(t *testing.T) {
 	}
 	for _, h := range lies {
 		f.hold(t, "n1", h)
-		if on := f.heldOn(h.Name); len(on) != 0 || len(f.unknownHeld()) != 0 {
+		if on := f.nodes.heldOn(h.Name); len(on) != 0 || len(f.unknownHeld()) != 0 {
 			t.Fatalf("%+v is believed: %+v", h, on)
 		}
 		f.mu.RLock()
@@ -243,7 +243,7 @@ func TestAJoinedNodeHoldsOnlyWhatWasPlacedThere(t *testing.T) {
 		t.Errorf("placed on a node that follows nothing: %v", p)
 	}
 	f.hold(t, "n1", mine)
-	if on := f.heldOn("lab"); len(on) != 1 || on["n1"].Index != mine.Index {
+	if on := f.nodes.heldOn("lab"); len(on) != 1 || on["n1"].Index != mine.Index {
 		t.Fatalf("what was placed there is not believed: %+v", on)
 	}
 

@@ -58,7 +58,7 @@ func (m *Manager) listened(now time.Time) {
 func (m *Manager) Beat(b model.Beat) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, err := m.node(b.Node)
+	n, err := m.nodes.named(b.Node)
 	if err != nil {
 		return err
 	}

@@ -23,10 +23,9 @@ import (
 
 // Manager holds everything in memory, and reads the store only when it starts. It implements the API's services.
 type Manager struct {
-	dirs    instance.Dirs
-	store   *store.Store
-	base    model.Substrate // without the nodes that joined
-	outside *Outside        // nil if nobody outside this machine is served
+	dirs  instance.Dirs
+	store *store.Store
+	base  model.Substrate // without the nodes that joined
 	// authority seals what joined nodes are told; nil if there can be no joined nodes.
 	authority *trust.Authority
 	started   time.Time
@@ -37,23 +36,23 @@ type Manager struct {
 
 	mu        sync.RWMutex
 	substrate model.Substrate // including the nodes that joined; changed only with both locks held
-	networks  map[string]*network
-	nodes     map[string]*node
-	keys      map[string]*key        // by the token's ID
-	members   map[string]*membership // by the node's name
+	networks  networks
+	nodes     nodes
 	quotas    model.Quotas
 	// restraints are what administrators have decided about elements that their owners have deleted, in order.
-	restraints []model.Restraint
+	restraints restraints
 	revision   int64 // of the nodes' desired state; it is the store's, so it outlives this process
 	identity   model.StoreIdentity
 	deleted    map[string]model.Deleted // networks, lately
-	events     events
 	ear        ear
-	changed    chan struct{} // closed when something changes that users see
 	wake       chan struct{} // wakes the loop
 	faults     chan struct{} // has the schedules of faults looked at
 
 	closing sync.WaitGroup // tunnels that are being closed
+
+	gate
+	*news
+	agents
 }
 
 var (
@@ -99,10 +98,9 @@ func (n *network) begin(was *network) {
 
 // New reads the store. A substrate without nodes stands for the stored one.
 func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate model.Substrate) (*Manager, error) {
-	m := &Manager{dirs: dirs, store: st, started: time.Now(), networks: map[string]*network{},
-		nodes:  map[string]*node{},
-		events: newEvents(), changed: make(chan struct{}), wake: make(chan struct{}, 1),
-		faults: make(chan struct{}, 1)}
+	m := &Manager{dirs: dirs, gate: gate{instance: dirs.Name}, store: st, started: time.Now(), networks: networks{},
+		nodes: nodes{}, news: newNews(), wake: make(chan struct{}, 1), faults: make(chan struct{}, 1)}
+	m.agents = agents{m.reach}
 	if err := m.loadSubstrate(ctx, substrate); err != nil {
 		return nil, err
 	}
@@ -113,10 +111,11 @@ func New(ctx context.Context, dirs instance.Dirs, st *store.Store, substrate mod
 	if m.quotas, err = st.Quotas(ctx); err != nil {
 		return nil, err
 	}
-	if m.restraints, err = st.Restraints(ctx); err != nil {
+	m.restraints.store = st
+	if m.restraints.list, err = st.Restraints(ctx); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(m.restraints, byElement)
+	slices.SortFunc(m.restraints.list, byElement)
 	access, _, err := st.Access(ctx)
 	if err == nil {
 		err = m.takeAccess(access, 0)
@@ -274,19 +273,6 @@ func placedOn(r model.Record) map[string]int {
 		nodes[node]++
 	}
 	return nodes
-}
-
-// touch tells watchers that something they see has changed. The caller holds the lock.
-func (m *Manager) touch() {
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
-
-// Changed returns a channel that is closed when something that Dump tells has changed.
-func (m *Manager) Changed() <-chan struct{} {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.changed
 }
 
 // poke wakes the loop.

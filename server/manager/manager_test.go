@@ -183,9 +183,9 @@ func (f *fixture) await(t testing.TB, since int64, object, reason string) model.
 }
 
 func (f *fixture) seq() int64 {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.events.last
+	f.news.mu.Lock()
+	defer f.news.mu.Unlock()
+	return f.news.last
 }
 
 func status(t testing.TB, m *Manager, name string) model.NetworkStatus {
@@ -420,11 +420,11 @@ func TestOverwriteAsksElementsWithConfiguration(t *testing.T) {
 }
 
 func TestEventsRing(t *testing.T) {
-	e := newEvents()
+	e := newNews()
 	for i := range 3 * keptEvents / 2 {
 		e.add(model.Event{Object: fmt.Sprint(i + 1)})
 	}
-	all := e.after(0)
+	all, _ := e.Events(0)
 	if len(all) != keptEvents || all[0].Seq != keptEvents/2+1 || all[len(all)-1].Seq != e.last {
 		t.Fatalf("%d events from %d to %d", len(all), all[0].Seq, all[len(all)-1].Seq)
 	}
@@ -433,10 +433,10 @@ func TestEventsRing(t *testing.T) {
 			t.Fatalf("event %d is %s", ev.Seq, ev.Object)
 		}
 	}
-	if got := e.after(e.last - 2); len(got) != 2 {
+	if got, _ := e.Events(e.last - 2); len(got) != 2 {
 		t.Errorf("after the last but two: %d", len(got))
 	}
-	if got := e.after(e.last + 100); len(got) != keptEvents {
+	if got, _ := e.Events(e.last + 100); len(got) != keptEvents {
 		t.Errorf("after another life's number: %d", len(got))
 	}
 }

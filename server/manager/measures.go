@@ -10,7 +10,7 @@ import (
 func (m *Manager) Measure(measures model.Measures) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, err := m.node(measures.Node)
+	n, err := m.nodes.named(measures.Node)
 	if err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
 	object := node + " -- " + is.To
 	switch {
 	case was == nil:
-	case was.Up != is.Up && !m.takesEvent(m.nodes[node]):
+	case was.Up != is.Up && !m.nodes[node].takesEvent():
 	case was.Up && !is.Up:
 		m.event(model.Warning, object, "SubstrateLinkDown", "node "+is.To+" no longer answers node "+node+
 			" over the substrate", node)
@@ -39,7 +39,7 @@ func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
 		m.event(model.Info, object, "SubstrateLinkUp", fmt.Sprintf("node %s answers node %s again, within %v", is.To,
 			node, is.RTTMedian), node)
 	}
-	if is.Problem != "" && (was == nil || was.Problem != is.Problem) && m.takesEvent(m.nodes[node]) {
+	if is.Problem != "" && (was == nil || was.Problem != is.Problem) && m.nodes[node].takesEvent() {
 		m.event(model.Warning, object, "SubstrateLinkUnmeasured", is.Problem, node)
 	}
 }
@@ -49,16 +49,8 @@ func (m *Manager) linkEvent(node string, was, is *model.LinkMeasure) {
 func (m *Manager) substrateLinks() []model.SubstrateLinkStatus {
 	all := make([]model.SubstrateLinkStatus, 0, len(m.substrate.Links))
 	for _, l := range m.substrate.Links {
-		all = append(all, model.SubstrateLinkStatus{SubstrateLink: l, Forth: m.measured(l.A, l.B),
-			Back: m.measured(l.B, l.A)})
+		all = append(all, model.SubstrateLinkStatus{SubstrateLink: l, Forth: m.nodes.measured(l.A, l.B),
+			Back: m.nodes.measured(l.B, l.A)})
 	}
 	return all
-}
-
-func (m *Manager) measured(from, to string) *model.LinkMeasure {
-	n := m.nodes[from]
-	if n == nil || n.mute() != "" {
-		return nil
-	}
-	return n.measures.Link(to)
 }

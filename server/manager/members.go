@@ -65,7 +65,7 @@ func (m *Manager) Join(ctx context.Context, token trust.Token,
 	if again {
 		what = "joined again; its earlier certificate is no longer valid"
 	}
-	m.tellEvent(model.Info, is.Name, "NodeJoined", fmt.Sprintf("node %s %s, at %s", is.Name, what, is.Address))
+	m.event(model.Info, is.Name, "NodeJoined", fmt.Sprintf("node %s %s, at %s", is.Name, what, is.Address), "")
 	result.Instance, result.Node = m.dirs.Name, is.Name
 	return result, nil
 }
@@ -82,19 +82,7 @@ func (m *Manager) checkJoin(named bool, machine model.Machine) error {
 			"to take its place, "+
 			"with a token for that: polyplane token create --node %s", machine.Name, machine.Name)
 	}
-	return m.checkAddress(machine)
-}
-
-// checkAddress refuses an address that another node has. The caller holds the lock.
-func (m *Manager) checkAddress(machine model.Machine) error {
-	for name, n := range m.nodes {
-		if name != machine.Name && n.Address == machine.Address {
-			return api.Conflict("node %s has the address %s already; say by which address the other nodes reach this "+
-				"host (--underlay ADDRESS)",
-				name, machine.Address)
-		}
-	}
-	return nil
+	return m.nodes.checkAddress(machine)
 }
 
 // Renew signs a member's new key.
@@ -115,14 +103,14 @@ func (m *Manager) RemoveNode(ctx context.Context, name string) error {
 	err := m.changeAccess(ctx, func(a *model.Access) error {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
-		n, err := m.node(name)
+		n, err := m.nodes.named(name)
 		if err != nil {
 			return err
 		}
 		if !n.Joined {
 			return api.Conflict("node %s is on the manager's own machine: it did not join, and cannot be removed", name)
 		}
-		if on := m.placed(name); len(on) > 0 && n.watches > 0 {
+		if on := m.networks.placed(name); len(on) > 0 && n.watches > 0 {
 			return api.Conflict("node %s has elements of %s; delete these, or pin their elements to other nodes "+
 				"(node:), before it is removed",
 				name, shorten(on))
@@ -131,21 +119,9 @@ func (m *Manager) RemoveNode(ctx context.Context, name string) error {
 		return nil
 	})
 	if err == nil {
-		m.tellEvent(model.Info, name, "NodeRemoved", "node "+name+" is a member no longer")
+		m.event(model.Info, name, "NodeRemoved", "node "+name+" is a member no longer", "")
 	}
 	return err
-}
-
-// placed are the networks that have elements on a node, by name. The caller holds the lock.
-func (m *Manager) placed(node string) []string {
-	var on []string
-	for name, n := range m.networks {
-		if placedOn(n.record)[node] > 0 {
-			on = append(on, name)
-		}
-	}
-	slices.Sort(on)
-	return on
 }
 
 // takeMembers makes the stored members nodes of the substrate. The caller holds the locks, or nobody knows the manager
@@ -163,31 +139,13 @@ func (m *Manager) takeMembers(members []model.Member, revision int64) error {
 			return fmt.Errorf("nodes have joined (%s), but: %w", members[0].Name, err)
 		}
 	}
-	now := make(map[string]*membership, len(members))
-	same := len(members) == len(m.members)
-	for _, is := range members {
-		was := m.members[is.Name]
-		if was != nil && was.Membership == is.Membership {
-			same = same && was.Member == is
-			was.Member = is
-			now[is.Name] = was
-			continue
-		}
-		same = false
-		next := &membership{Member: is}
-		next.alive, next.end = context.WithCancel(context.Background())
-		now[is.Name] = next
-	}
-	for name, was := range m.members {
-		if now[name] != was {
-			was.end()
-			m.endTunnel(m.nodes[name])
-		}
-		if now[name] == nil {
+	ended, same := m.gate.takeMembers(members)
+	for _, name := range ended {
+		m.endTunnel(m.nodes[name])
+		if _, again := m.gate.member(name); !again {
 			delete(m.nodes, name)
 		}
 	}
-	m.members = now
 	if same {
 		return nil
 	}
@@ -232,11 +190,7 @@ func (m *Manager) groundChanged(revision int64) error {
 
 // refresh takes over what a member says of its machine now.
 func (m *Manager) refresh(machine model.Machine) error {
-	m.mu.RLock()
-	was, ok := m.members[machine.Name]
-	same := ok && was.Machine == machine
-	m.mu.RUnlock()
-	if !ok || same {
+	if was, ok := m.gate.member(machine.Name); !ok || was.Machine == machine {
 		return nil
 	}
 	if err := machine.Validate(); err != nil {
@@ -258,7 +212,7 @@ func (m *Manager) refresh(machine model.Machine) error {
 	return m.changeAccess(context.Background(), func(a *model.Access) error {
 		m.mu.RLock()
 		defer m.mu.RUnlock()
-		if err := m.checkAddress(machine); err != nil {
+		if err := m.nodes.checkAddress(machine); err != nil {
 			return err
 		}
 		for i := range a.Members {
@@ -278,8 +232,9 @@ func (m *Manager) Tunnel(node trust.Node, conn net.Conn) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	is, n := m.members[node.Name], m.nodes[node.Name]
-	if is == nil || n == nil || is.Membership != node.Membership {
+	is, ok := m.gate.member(node.Name)
+	n := m.nodes[node.Name]
+	if !ok || n == nil || is.Membership != node.Membership {
 		m.closeTunnel(s)
 		return fmt.Errorf("node %s is a member no longer", node.Name)
 	}
@@ -319,21 +274,4 @@ func (n *node) dial() api.Dial {
 // itself returns whether an event's object is the node, or a link between it and another one.
 func (n *node) itself(object string) bool {
 	return object == n.Name || strings.HasPrefix(object, n.Name+" -- ")
-}
-
-// mayTell returns whether a joined node may speak of an object in an event: of itself, its links, and what is placed on
-// it. The caller holds the manager's lock.
-func (m *Manager) mayTell(n *node, object string) bool {
-	if !n.Joined || n.itself(object) {
-		return true
-	}
-	of := m.networks[networkOf(object)]
-	if of == nil || of.damaged != nil {
-		return false
-	}
-	if _, element, is := strings.Cut(object, "/"); is {
-		element, _, _ = strings.Cut(element, ":")
-		return of.record.Assigned.Placement.Elements[element] == n.Name
-	}
-	return placedOn(of.record)[n.Name] > 0
 }

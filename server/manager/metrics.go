@@ -15,7 +15,7 @@ func (m *Manager) Metrics() metrics.State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	s := metrics.State{Instance: m.dirs.Name, Revision: m.revision, Links: m.substrateLinks(),
-		Events: m.events.counts()}
+		Events: m.counts()}
 	s.Store.Place = m.store.Place()
 	s.Store.Size, s.Store.Used = m.store.Size()
 	for _, status := range m.nodeStatuses() {
@@ -27,7 +27,7 @@ func (m *Manager) Metrics() metrics.State {
 		s.Networks = append(s.Networks, m.networkStatus(n))
 		for i := range n.resolved.Elements {
 			e := &n.resolved.Elements[i]
-			status := m.elementStatus(n, e.Name)
+			status := m.nodes.elementStatus(n, e.Name)
 			s.Elements = append(s.Elements, status)
 			on := m.nodes[status.Node]
 			if on == nil {
@@ -44,7 +44,9 @@ func (m *Manager) Metrics() metrics.State {
 }
 
 // counts says how often each kind of event happened since the manager started, in a fixed order.
-func (e *events) counts() []metrics.EventCount {
+func (e *news) counts() []metrics.EventCount {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	all := make([]metrics.EventCount, 0, len(e.count))
 	for kind, n := range e.count {
 		all = append(all, metrics.EventCount{Severity: kind.severity, Reason: kind.reason, Count: n})

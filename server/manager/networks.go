@@ -76,8 +76,8 @@ func (m *Manager) situationOf(others []model.Record, owner bool) admission.Situa
 	s := admission.Situation{Others: others, Owner: owner, Machine: machine{m}}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	s.Substrate, s.Quotas, s.Restraints = m.substrate, m.quotas, m.restraints
-	s.Offers, s.Refusing = m.offered(), m.refusing(owner)
+	s.Substrate, s.Quotas, s.Restraints = m.substrate, m.quotas, m.restraints.all()
+	s.Offers, s.Refusing = m.nodes.offered(), m.nodes.refusing(owner, m.command)
 	return s
 }
 

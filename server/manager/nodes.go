@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -29,6 +27,7 @@ type node struct {
 	back     bool // and since its agent came
 	lastSeen time.Time
 	ear      *ear
+	news     *news
 	heardAt  time.Duration // in ticks of the ear: when the agent last said anything
 	beat     model.Beat
 	said     model.Condition // as last told in an event, and why
@@ -49,17 +48,9 @@ type node struct {
 }
 
 func (m *Manager) newNode(sn model.SubstrateNode, socket string) *node {
-	return &node{SubstrateNode: sn, socket: socket, ear: &m.ear, heardAt: m.ear.time, told: make(chan struct{}),
-		elements: map[model.ID]model.ElementStatus{}, ports: map[model.PortID]model.PortStatus{}}
-}
-
-// node finds a node by name. The caller holds the lock.
-func (m *Manager) node(name string) (*node, error) {
-	if n := m.nodes[name]; n != nil {
-		return n, nil
-	}
-	return nil, api.NotFound("there is no node %s; the nodes are: %s", name,
-		strings.Join(slices.Sorted(maps.Keys(m.nodes)), ", "))
+	return &node{SubstrateNode: sn, socket: socket, ear: &m.ear, news: m.news, heardAt: m.ear.time,
+		told: make(chan struct{}), elements: map[model.ID]model.ElementStatus{},
+		ports: map[model.PortID]model.PortStatus{}}
 }
 
 // Register makes a node's agent known.
@@ -72,7 +63,7 @@ func (m *Manager) Register(name string, r model.Registration) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, err := m.node(name)
+	n, err := m.nodes.named(name)
 	if err != nil {
 		return err
 	}
@@ -93,7 +84,7 @@ func (m *Manager) Register(name string, r model.Registration) error {
 func (m *Manager) Watch(name string, changes bool) (next func() api.Desired, end func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, err := m.node(name)
+	n, err := m.nodes.named(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -128,7 +119,7 @@ func (m *Manager) Watch(name string, changes bool) (next func() api.Desired, end
 func (m *Manager) Report(r model.Report) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, err := m.node(r.Node)
+	n, err := m.nodes.named(r.Node)
 	if err != nil {
 		return err
 	}
@@ -151,7 +142,7 @@ func (m *Manager) Report(r model.Report) error {
 		if !n.itself(ev.Object) {
 			ev.Network = networkOf(ev.Object)
 		}
-		m.events.add(ev)
+		m.add(ev)
 	}
 	m.takeElements(n, r.Elements, first)
 	takePorts(n, r.Ports)
@@ -169,18 +160,18 @@ func (m *Manager) takeElements(n *node, list []model.ElementStatus, first bool) 
 		is.Node = n.Name
 		was := n.elements[is.ID]
 		n.elements[is.ID] = is
-		if first || was.Phase == is.Phase || was.Phase == model.PhaseFailed || !m.takesEvent(n) {
+		if first || was.Phase == is.Phase || was.Phase == model.PhaseFailed || !n.takesEvent() {
 			continue
 		}
 		switch is.Phase {
 		case model.PhaseRunning:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+			m.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
 				Reason: "ElementStarted", Message: "runs", Node: n.Name})
 		case model.PhaseSuspended:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+			m.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
 				Reason: "ElementSuspended", Message: "is suspended", Node: n.Name})
 		case model.PhaseStopped:
-			m.events.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
+			m.add(model.Event{Severity: model.Info, Object: is.ID.String(), Network: is.ID.Network,
 				Reason: "ElementStopped", Message: "is stopped", Node: n.Name})
 		}
 	}
@@ -253,21 +244,13 @@ func (m *Manager) usable(name string) (*network, error) {
 		if err := m.errHeld(name); err != nil {
 			return nil, err
 		}
-		return nil, m.noNetwork(name)
+		return nil, m.networks.none(name)
 	}
 	if n.damaged != nil {
 		return nil, api.Conflict("%v; what runs of it is left as it is; `polyplane delete %s` forgets it",
 			n.damaged.Err, name)
 	}
 	return n, nil
-}
-
-func (m *Manager) noNetwork(name string) error {
-	names := slices.Sorted(maps.Keys(m.networks))
-	if len(names) == 0 {
-		return api.NotFound("there is no network %s; there are no networks yet", name)
-	}
-	return api.NotFound("there is no network %s; the networks are: %s", name, shorten(names))
 }
 
 func (n *network) noElement(name string) error {

@@ -68,7 +68,7 @@ func (m *Manager) ownConfigurations(old *network, resolved model.Resolved, overw
 		}
 		replaced = append(replaced, e.Name)
 		// A running element with a warning has kept what was edited inside it.
-		is := m.elementStatus(old, e.Name)
+		is := m.nodes.elementStatus(old, e.Name)
 		if is.Phase != model.PhaseRunning || is.Message == "" {
 			continue
 		}

@@ -8,18 +8,6 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// offered are the offers of all nodes, by node. It leaves out nodes whose agents have not reported theirs since this
-// process started. The caller holds the lock.
-func (m *Manager) offered() map[string]model.Offers {
-	all := make(map[string]model.Offers, len(m.nodes))
-	for name, n := range m.nodes {
-		if n.came {
-			all[name] = n.offers
-		}
-	}
-	return all
-}
-
 // take notes what a node's agent offers, and tells of changes since its last report. The caller holds the lock.
 func (m *Manager) take(n *node, r *model.Registration) {
 	offers := r.Offers

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -83,13 +82,11 @@ func (m *Manager) Quotas() []model.QuotaStatus {
 		}
 	}
 	limits := maps.Clone(m.quotas.Owners)
-	for _, k := range m.keys {
-		if k.Role == model.RoleOwner && k.Unusable(time.Now()) == "" {
-			if limits == nil {
-				limits = map[string]model.Quota{}
-			}
-			limits[k.User] = m.quotas.OfOwner(k.User)
+	for _, user := range m.gate.owners() {
+		if limits == nil {
+			limits = map[string]model.Quota{}
 		}
+		limits[user] = m.quotas.OfOwner(user)
 	}
 	list(model.QuotaOfOwner, owners, limits)
 	list(model.QuotaOfNetwork, networks, m.quotas.Networks)

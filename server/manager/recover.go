@@ -6,40 +6,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/polyplane/polyplane/embedding"
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/resolve"
-	"github.com/polyplane/polyplane/server/api/client"
 )
-
-// keptWithin is how long a node may take to say what it was told to have.
-const keptWithin = 10 * time.Second
-
-// kept asks all nodes what they were told to have. silent are those that did not answer, and why.
-func (m *Manager) kept(ctx context.Context) (states map[string]model.NodeState, silent map[string]string) {
-	states = map[string]model.NodeState{}
-	var mu sync.Mutex
-	silent = m.askAgents(ctx, func(ctx context.Context, node string, agent *client.Client) error {
-		s, err := agent.Kept(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		if err == nil {
-			states[node] = s
-		}
-		return err
-	})
-	return states, silent
-}
 
 // Recover puts networks together from what nodes were told to have, and takes them into the store: those named, or all
 // that the store does not know. They keep their numbers, addresses and places, so that nothing that runs is touched.
 func (m *Manager) Recover(ctx context.Context, request model.RecoverRequest) (result model.RecoverResult, err error) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	states, silent := m.kept(ctx)
+	states, silent := m.agents.kept(ctx)
 	for _, node := range slices.Sorted(maps.Keys(silent)) {
 		result.Silent = append(result.Silent, node+": "+silent[node])
 	}
@@ -103,7 +82,7 @@ func (m *Manager) believedParts(states map[string]model.NodeState) (parts map[st
 // recovered puts one network together. The caller holds the lock.
 func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, others []*change,
 	changed bool) (*change, []string, error) {
-	held := m.heldOn(name)
+	held := m.nodes.heldOn(name)
 	own := m.networks[name]
 	switch {
 	case len(parts) == 0:
@@ -128,7 +107,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 	for _, c := range others {
 		taken, records = append(taken, c.record.Assigned), append(records, c.record)
 	}
-	for _, r := range m.heldNumbers() {
+	for _, r := range m.nodes.heldNumbers() {
 		taken = append(taken, r.Assigned)
 	}
 	r, err := rebuild(name, parts, changed, resolve.NewNumbers(taken...))

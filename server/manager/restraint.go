@@ -6,9 +6,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/store"
 )
 
 // What an administrator has decided about an element – that it is cut off, or what is done when it attacks – must not
@@ -23,6 +25,20 @@ const (
 	// maxKeptReason bounds each reason that is kept in this way, in bytes.
 	maxKeptReason = 256
 )
+
+// restraints are what is kept, in order. Who changes them holds the manager's changing.
+type restraints struct {
+	store *store.Store
+	mu    sync.RWMutex
+	list  []model.Restraint // never changed in place
+}
+
+// all are those that are kept now.
+func (k *restraints) all() []model.Restraint {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.list
+}
 
 // restraintsOf are what administrators have decided about elements of a record, or about its network, that a document
 // no longer has. A nil document means that the network goes.
@@ -59,12 +75,17 @@ func restraintsOf(r *model.Record, doc *model.Network) (all []model.Restraint) {
 	return all
 }
 
-// keep stores what must be kept when an owner removes something. The caller holds changing.
-func (m *Manager) keep(ctx context.Context, lost []model.Restraint) error {
+func byElement(a, b model.Restraint) int {
+	return cmp.Or(cmp.Compare(a.ID.Network, b.ID.Network), cmp.Compare(a.ID.Element, b.ID.Element),
+		cmp.Compare(a.Owner, b.Owner))
+}
+
+// keep stores what must be kept when an owner removes something.
+func (k *restraints) keep(ctx context.Context, lost []model.Restraint) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	next := slices.Clone(m.restraints)
+	next := slices.Clone(k.list)
 	for _, r := range lost {
 		i := slices.IndexFunc(next, func(is model.Restraint) bool { return is.Owner == r.Owner && is.ID == r.ID })
 		if i < 0 {
@@ -79,44 +100,39 @@ func (m *Manager) keep(ctx context.Context, lost []model.Restraint) error {
 			n++
 		}
 	}
-	if n > maxRestraints && len(next) > len(m.restraints) {
+	if n > maxRestraints && len(next) > len(k.list) {
 		return api.Forbidden("administrators' quarantines and policies of %d deleted elements of user %s would be "+
 			"kept, %d at most are: "+
 			"an administrator releases some first (`polyplane quarantine list` shows them), or does this", n,
 			owner, maxRestraints)
 	}
-	return m.putRestraints(ctx, next)
+	return k.put(ctx, next)
 }
 
-func byElement(a, b model.Restraint) int {
-	return cmp.Or(cmp.Compare(a.ID.Network, b.ID.Network), cmp.Compare(a.ID.Element, b.ID.Element),
-		cmp.Compare(a.Owner, b.Owner))
-}
-
-// putRestraints stores what is kept. The caller holds changing.
-func (m *Manager) putRestraints(ctx context.Context, next []model.Restraint) error {
+// put stores what is kept.
+func (k *restraints) put(ctx context.Context, next []model.Restraint) error {
 	slices.SortFunc(next, byElement)
-	if slices.Equal(next, m.restraints) {
+	if slices.Equal(next, k.list) {
 		return nil
 	}
-	if err := m.store.PutRestraints(context.WithoutCancel(ctx), next); err != nil {
+	if err := k.store.PutRestraints(context.WithoutCancel(ctx), next); err != nil {
 		return storeProblem(err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.restraints = next
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.list = next
 	return nil
 }
 
-// forgive ends some of what is kept, and returns whether there was anything. The caller holds changing.
-func (m *Manager) forgive(ctx context.Context, end func(*model.Restraint)) (bool, error) {
-	next := slices.Clone(m.restraints)
+// forgive ends some of what is kept, and returns whether there was anything.
+func (k *restraints) forgive(ctx context.Context, end func(*model.Restraint)) (bool, error) {
+	next := slices.Clone(k.list)
 	for i := range next {
 		end(&next[i])
 	}
 	next = slices.DeleteFunc(next, func(r model.Restraint) bool { return !r.Quarantined && r.Attack == "" })
-	ended := !slices.Equal(next, m.restraints)
-	return ended, m.putRestraints(ctx, next)
+	ended := !slices.Equal(next, k.list)
+	return ended, k.put(ctx, next)
 }
 
 // releaseKept ends the kept quarantine of an element that its owner has deleted.
@@ -125,7 +141,7 @@ func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
 		return false, api.Unavailable(err)
 	}
 	defer m.changing.Unlock()
-	return m.forgive(ctx, func(r *model.Restraint) {
+	return m.restraints.forgive(ctx, func(r *model.Restraint) {
 		if r.ID == id {
 			r.Quarantined, r.Reason = false, ""
 		}
@@ -135,7 +151,7 @@ func (m *Manager) releaseKept(ctx context.Context, id model.ID) (bool, error) {
 // keptViews show what is kept about elements that do not exist. owner is who asks; empty for somebody who may see
 // everything. The caller holds the lock.
 func (m *Manager) keptViews(network, owner string) (all []model.PolicyView) {
-	for _, r := range m.restraints {
+	for _, r := range m.restraints.all() {
 		if network != "" && r.ID.Network != network || owner != "" && r.Owner != owner {
 			continue
 		}

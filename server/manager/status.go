@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -43,8 +42,8 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 	var d model.Dump
 	names := slices.Sorted(maps.Keys(m.networks))
 	if network != "" {
-		if m.networks[network] == nil && len(m.heldOn(network)) == 0 {
-			return d, m.noNetwork(network)
+		if m.networks[network] == nil && len(m.nodes.heldOn(network)) == 0 {
+			return d, m.networks.none(network)
 		}
 		names = []string{network}
 	}
@@ -70,55 +69,17 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 			for i := range n.resolved.Elements {
 				e := n.resolved.Elements[i]
 				d.Elements = append(d.Elements,
-					model.ElementView{ElementStatus: m.elementStatus(n, e.Name), Element: e})
+					model.ElementView{ElementStatus: m.nodes.elementStatus(n, e.Name), Element: e})
 			}
 		}
 		if parts.Links {
 			for _, l := range n.resolved.Links {
-				d.Links = append(d.Links, m.linkStatus(n, l))
+				d.Links = append(d.Links, m.nodes.linkStatus(n, l))
 			}
 		}
 	}
 	slices.SortFunc(d.Networks, func(a, b model.NetworkStatus) int { return strings.Compare(a.Name, b.Name) })
 	return d, nil
-}
-
-// elementStatus is what the element's node says, or why it says nothing. The lock is held.
-func (m *Manager) elementStatus(n *network, element string) model.ElementStatus {
-	s := m.toldOf(n, element)
-	switch o := n.record.Overrides[element]; {
-	case o.Quarantined:
-		s.Quarantine = cmp.Or(o.Reason, "by hand")
-	case s.Incident != nil && o.Decided < s.Incident.At.UnixNano():
-		s.Quarantine = reasonOf(s.Incident.What)
-	}
-	return s
-}
-
-// toldOf is what the element's node told last. The lock is held.
-func (m *Manager) toldOf(n *network, element string) model.ElementStatus {
-	id := model.ID{Network: n.record.Network.Name, Element: element}
-	s := model.ElementStatus{ID: id, Node: n.record.Assigned.Placement.Elements[element], Phase: model.PhasePending}
-	on := m.nodes[s.Node]
-	switch {
-	case on == nil:
-		s.Phase, s.Message = model.PhaseFailed,
-			fmt.Sprintf("it is placed on node %q, which the substrate does not have", s.Node)
-	case on.mute() != "":
-		reported, ok := on.elements[id]
-		if s.Message = on.mute(); ok { // what runs there goes on running
-			reported.Message, reported.LastTold = "as last told: "+s.Message, on.toldBefore()
-			return reported
-		}
-	default:
-		if reported, ok := on.elements[id]; ok {
-			return reported
-		}
-		if on.problem != "" {
-			s.Message = on.problem
-		}
-	}
-	return s
 }
 
 // networkStatus sums up a network. The lock is held.
@@ -135,7 +96,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	wanted := 0
 	for i := range n.resolved.Elements {
 		name := n.resolved.Elements[i].Name
-		is := m.elementStatus(n, name)
+		is := m.nodes.elementStatus(n, name)
 		stopped := r.Overrides[name].Stopped
 		if !stopped {
 			wanted++
@@ -184,7 +145,7 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	case wanted == 0 && s.Elements > 0:
 		s.Phase = model.PhaseStopped
 	}
-	for node, h := range m.heldOn(s.Name) {
+	for node, h := range m.nodes.heldOn(s.Name) {
 		s.Message = m.heldWords(node, h)
 		break
 	}
@@ -200,34 +161,6 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 			s.Phase = model.PhaseUnknown
 		}
 	}
-	return s
-}
-
-// linkStatus sums up a link: it is up when both its ports are. The lock is held.
-func (m *Manager) linkStatus(n *network, l model.Link) model.LinkStatus {
-	if len(l.Prefixes) == 0 {
-		l.Prefixes = n.subnets(l)
-	}
-	s := model.LinkStatus{Network: n.record.Network.Name, Link: l, VNI: n.record.Assigned.Links[l.Name].VNI,
-		Paths: n.record.Assigned.Placement.Links[l.Name]}
-	up := 0
-	for _, end := range l.Ends {
-		id := model.PortID{ID: model.ID{Network: s.Network, Element: end.Element}, Interface: end.Interface}
-		on := m.nodes[n.record.Assigned.Placement.Elements[end.Element]]
-		if on == nil {
-			continue
-		}
-		if p, ok := on.ports[id]; ok {
-			s.Ports = append(s.Ports, p)
-			if on.mute() != "" {
-				s.LastTold = max(s.LastTold, on.toldBefore())
-			}
-			if p.Up { // as last told, where the agent is away
-				up++
-			}
-		}
-	}
-	s.Up = up == len(l.Ends)
 	return s
 }
 

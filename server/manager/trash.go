@@ -15,39 +15,10 @@ import (
 	"github.com/polyplane/polyplane/server/api/client"
 )
 
-// askAgents calls the agents of all nodes that are there, all at once. Silent tells which could not be asked, and why.
-func (m *Manager) askAgents(ctx context.Context, call func(ctx context.Context, node string,
-	agent *client.Client) error) (silent map[string]string) {
-	ctx, cancel := context.WithTimeout(ctx, keptWithin)
-	defer cancel()
-	dials := map[string]api.Dial{}
-	silent = map[string]string{}
-	m.mu.RLock()
-	for name, n := range m.nodes {
-		if n.watches == 0 {
-			silent[name] = "its agent is away"
-			continue
-		}
-		dials[name] = n.dial()
-	}
-	m.mu.RUnlock()
-	var mu sync.Mutex
-	each(dials, func(name string, dial api.Dial) {
-		agent := client.NewAgent(dial, name)
-		defer agent.Close()
-		if err := call(ctx, name, agent); err != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			silent[name] = reasonOf(err.Error()) // in it may be the agent's own words
-		}
-	})
-	return silent
-}
-
 // Trash is what removed elements owned on disk, the oldest first.
-func (m *Manager) Trash(ctx context.Context) (list model.TrashList, err error) {
+func (a agents) Trash(ctx context.Context) (list model.TrashList, err error) {
 	var mu sync.Mutex
-	silent := m.askAgents(ctx, func(ctx context.Context, node string, agent *client.Client) error {
+	silent := a.ask(ctx, func(ctx context.Context, node string, agent *client.Client) error {
 		own, err := agent.Trash(ctx)
 		mu.Lock()
 		defer mu.Unlock()
@@ -78,21 +49,21 @@ func listable(i model.TrashItem) bool {
 }
 
 // RestoreTrash gives disks out of the trash back to elements of their names.
-func (m *Manager) RestoreTrash(ctx context.Context, items []string) error {
+func (a agents) RestoreTrash(ctx context.Context, items []string) error {
 	if len(items) == 0 {
 		return api.Invalid("say which items of the trash are to be restored")
 	}
-	return m.changeTrash(ctx, items, (*client.Client).RestoreTrash)
+	return a.changeTrash(ctx, items, (*client.Client).RestoreTrash)
 }
 
 // EmptyTrash deletes items of the trash; all, where none is named.
-func (m *Manager) EmptyTrash(ctx context.Context, items []string) error {
-	return m.changeTrash(ctx, items, (*client.Client).EmptyTrash)
+func (a agents) EmptyTrash(ctx context.Context, items []string) error {
+	return a.changeTrash(ctx, items, (*client.Client).EmptyTrash)
 }
 
-func (m *Manager) changeTrash(ctx context.Context, items []string, change func(*client.Client, context.Context,
+func (a agents) changeTrash(ctx context.Context, items []string, change func(*client.Client, context.Context,
 	[]string) error) error {
-	list, err := m.Trash(ctx)
+	list, err := a.Trash(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +81,7 @@ func (m *Manager) changeTrash(ctx context.Context, items []string, change func(*
 	}
 	var mu sync.Mutex
 	var errs []error
-	m.askAgents(ctx, func(ctx context.Context, node string, agent *client.Client) error {
+	a.ask(ctx, func(ctx context.Context, node string, agent *client.Client) error {
 		if len(of[node]) == 0 {
 			return nil
 		}
