@@ -19,6 +19,7 @@ const module = "github.com/polyplane/polyplane/"
 // the arrows of docs/architecture.md. The longest matching name counts. Tests are free.
 var mayImport = map[string][]string{
 	"model":                {},
+	"archive":              {"model"},
 	"resolve":              {"model"},
 	"wire":                 {"node/control"},
 	"wire/tunnel":          {},
@@ -35,7 +36,7 @@ var mayImport = map[string][]string{
 	"convert/internal/lab": {},
 	"convert/clab":         {"convert/internal/lab"},
 	"convert/netlab":       {"convert/internal/lab"},
-	"cli": {"convert", "model", "plan", "spec", "server/api/client", "node/control", "instance",
+	"cli": {"archive", "convert", "model", "plan", "spec", "server/api/client", "node/control", "instance",
 		"trust", "measure/…"},
 	"examples":  {},
 	"schema":    {},
@@ -65,7 +66,7 @@ var mayImport = map[string][]string{
 	"node/fabric":       {"model", "instance", "linux", "node/forward", "node/port", "node/fabric/pipeline"},
 	"node/substrate":    {"model", "embedding", "instance", "linux"},
 	"node/port":         {"linux"},
-	"node/control/…": {"model", "instance", "linux", "software", "node/mirror", "node/control",
+	"node/control/…": {"archive", "model", "instance", "linux", "software", "node/mirror", "node/control",
 		"node/control/…", "node/port"},
 	"node/forward/…": {"model", "instance", "linux", "node/control", "node/forward", "node/forward/…"},
 	"node/forward/fast": {"model", "instance", "linux", "node/control", "node/forward", "node/fabric/pipeline",

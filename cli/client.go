@@ -24,6 +24,7 @@ type Client interface {
 	Doorkeeper
 	Introducer
 	Rescuer
+	Carrier
 }
 
 var _ Client = (*client.Client)(nil)
@@ -87,6 +88,13 @@ type Inspector interface {
 	Running(ctx context.Context, id model.ID) (model.Running, error)
 	FIB(ctx context.Context, id model.ID, request model.FIBRequest) (model.FIB, error)
 	Trace(ctx context.Context, id model.ID, request model.TraceRequest) (model.Trace, error)
+}
+
+// Carrier takes networks along, with what is in them.
+type Carrier interface {
+	Pack(ctx context.Context, id model.ID) (io.ReadCloser, error)
+	Unpack(ctx context.Context, id model.ID, tree []byte) error
+	Keep(ctx context.Context, network string) error
 }
 
 // Doorkeeper lets others in.

@@ -21,6 +21,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.setCommand(),
 		c.faultsCommand(),
 		c.saveCommand(),
+		c.exportCommand(),
 		c.importCommand(),
 		c.deleteCommand(),
 		c.forgetCommand(),

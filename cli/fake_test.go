@@ -61,7 +61,11 @@ type fake struct {
 	fib       func(model.FIBRequest) model.FIB
 	traced    map[string]model.Trace
 	running   map[string]model.Running // by element
-	who       *model.Whoami            // who asks; alice when nil
+	trees     map[string][]byte        // likewise
+	unpacked  map[model.ID][]byte
+	kept      []string
+	full      string        // the element whose disk is full
+	who       *model.Whoami // who asks; alice when nil
 	requested []model.TokenRequest
 }
 
@@ -453,6 +457,30 @@ func (f *fake) Running(_ context.Context, id model.ID) (model.Running, error) {
 		return r, &client.Error{Status: http.StatusServiceUnavailable, Detail: "node n2 says nothing"}
 	}
 	return r, nil
+}
+
+func (f *fake) Pack(_ context.Context, id model.ID) (io.ReadCloser, error) {
+	tree, ok := f.trees[id.Element]
+	if !ok {
+		return nil, &client.Error{Status: http.StatusServiceUnavailable, Detail: "node n2 says nothing"}
+	}
+	return io.NopCloser(bytes.NewReader(tree)), nil
+}
+
+func (f *fake) Unpack(_ context.Context, id model.ID, tree []byte) error {
+	if id.Element == f.full {
+		return &client.Error{Status: http.StatusInternalServerError, Detail: "no space left on device"}
+	}
+	if f.unpacked == nil {
+		f.unpacked = map[model.ID][]byte{}
+	}
+	f.unpacked[id] = tree
+	return nil
+}
+
+func (f *fake) Keep(_ context.Context, name string) error {
+	f.kept = append(f.kept, name)
+	return nil
 }
 
 func (f *fake) Trace(_ context.Context, id model.ID, q model.TraceRequest) (model.Trace, error) {

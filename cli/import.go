@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,23 +19,45 @@ import (
 const importMost = spec.MaxSize + 1
 
 func (c *CLI) importCommand() *cobra.Command {
-	var out string
+	var out, network string
 	var strict bool
+	timeout := 5 * time.Minute
 	cmd := &cobra.Command{
 		Use:     "import FILE|-",
-		Short:   "Turn a lab of containerlab or netlab into a file that apply takes",
+		Short:   "Make a network out of an archive of export, or a file out of a lab of containerlab or netlab",
 		GroupID: groupNetworks,
-		Long: `Turn a topology file of containerlab or netlab into a file that apply takes. Which of them it is, its
-content tells. The file is printed, or written with -o; it belongs beside the lab's own, since it names
-the same files.
+		Long: `Make a new network out of an archive that export has written, or turn a topology file of containerlab or
+netlab into a file that apply takes. Which of them it is, its content tells.
 
-What could not be carried over, or not as it was, is told line by line on the standard error. The lab
-itself is not touched, and nothing is applied.`,
-		Example: "  polyplane import lab.clab.yml > lab.yaml\n  polyplane import topology.yml -o lab.yaml && " +
+An archive: the network belongs to whoever imports it. All of the archive is read and verified first; one that is cut
+off, changed, or has something in it that export never writes is refused, and nothing is changed. The network is made
+whole or not at all: its document is applied, and its elements' files are written, and if any of that fails the network
+is removed again. If the command is killed meanwhile, the network is removed ten minutes after it was begun. Elements
+may be on any nodes, also on machines that joined.
+
+A lab: the file is printed, or written with -o; it belongs beside the lab's own, since it names the same files. What
+could not be carried over, or not as it was, is told line by line on the standard error. The lab itself is not touched,
+and nothing is applied.`,
+		Example: "  polyplane import ann-lab.tar\n  polyplane import lab.tar --name ann-lab\n" +
+			"  polyplane import lab.clab.yml > lab.yaml\n  polyplane import topology.yml -o lab.yaml && " +
 			"polyplane plan " +
 			"-f lab.yaml\n  polyplane import lab.clab.yml 2> /dev/null | polyplane apply -f -",
 		Args: args(1, 1, "FILE"),
 		RunE: func(cmd *cobra.Command, given []string) error {
+			archived, err := c.isArchive(given[0])
+			if err != nil {
+				return &Error{Code: ExitUsage, Err: err}
+			}
+			for flag, ofArchives := range map[string]bool{"name": true, "timeout": true, "output": false, "strict": false} {
+				if cmd.Flags().Changed(flag) && ofArchives != archived {
+					what := map[bool]string{true: "an archive", false: "a lab"}
+					return &Error{Code: ExitUsage, Err: fmt.Errorf("--%s is for %s, and %s is %s", flag,
+						what[ofArchives], given[0], what[archived])}
+				}
+			}
+			if archived {
+				return c.importArchive(cmd.Context(), given[0], network, timeout)
+			}
 			name, data, read, err := c.readLab(given[0])
 			if err != nil {
 				return &Error{Code: ExitUsage, Err: err}
@@ -83,6 +106,10 @@ itself is not touched, and nothing is applied.`,
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&network, "name", "", "call the network of an archive `NAME` instead")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long for the elements of an archive to be "+
+		"made")
+	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write to a new `FILE` instead of printing")
 	cmd.Flags().BoolVar(&strict, "strict", false, "write nothing, and exit with status 1, if anything could not be "+
 		"carried over")

@@ -82,6 +82,9 @@ type Record struct {
 	Revision int64     `json:"revision"` // the network's own count of changes, from 1
 	Created  time.Time `json:"created"`
 	Modified time.Time `json:"modified"`
+	// Provisional is when the network is removed, since whoever makes it has not said that it is whole. It is zero for
+	// others.
+	Provisional time.Time `json:"provisional,omitzero"`
 	// Deleting tells that somebody has asked for the network to be removed. The record goes when every node has let go
 	// of its part.
 	Deleting bool `json:"deleting,omitempty"`

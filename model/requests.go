@@ -27,7 +27,12 @@ type ApplyOptions struct {
 	Base int64
 	// Owner is who a new network belongs to unless the document says it.
 	Owner string
+	// Provisional networks are removed after ProvisionalTime unless they are kept. Only new networks can be.
+	Provisional bool
 }
+
+// ProvisionalTime is how long a provisional network is there unless it is kept.
+const ProvisionalTime = 10 * time.Minute
 
 // BaseNew is the Base of a document for a network that does not exist yet.
 const BaseNew = -1

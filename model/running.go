@@ -21,4 +21,6 @@ type Running struct {
 type OwnFile struct {
 	Path string `json:"path"` // inside the element
 	Size Bytes  `json:"size"`
+	// Link tells that it is a symbolic link.
+	Link bool `json:"link,omitempty"`
 }

@@ -24,6 +24,8 @@ type NetworkStatus struct {
 	Created  time.Time `json:"created"`
 	Modified time.Time `json:"modified"`
 	Deleting bool      `json:"deleting,omitempty"`
+	// Provisional is when the network is removed unless it is kept; zero for others.
+	Provisional time.Time `json:"provisional,omitzero"`
 }
 
 // NodeStatus is one node at a glance.

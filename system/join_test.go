@@ -161,7 +161,7 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 	if out := b.run(as(admin, "exec", "wide/h2", "--", "hostname")...); strings.TrimSpace(out) != "h2" {
 		t.Errorf("for an admin h2 calls itself %q", out)
 	}
-	mine := file(t, "network: mine\nhosts: [h1, h2]\nlinks: [h1 -- h2]\n")
+	mine := file(t, "network: mine\nhosts:\n  h1:\n  h2: {node: far}\nlinks: [h1 -- h2]\n")
 	b.run(as(owner, "apply", "-f", mine)...)
 	b.run(as(owner, "ping", "mine/h1", "mine/h2", "-c", "1")...)
 	var networks []model.NetworkStatus
@@ -176,6 +176,28 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 	if out := b.run(as(viewer, "metrics")...); !strings.Contains(out,
 		`polyplane_network_info{network="mine",owner="alice"} 1`) {
 		t.Errorf("a viewer's metrics:\n%s", out)
+	}
+	// Work is handed in: also what is on the node that joined comes along, and goes back there.
+	b.run(as(owner, "exec", "mine/h1", "--", "sh", "-c", "echo one > /root/work")...)
+	b.run(as(owner, "exec", "mine/h2", "--", "sh", "-c", "echo two > /root/work")...)
+	archive := filepath.Join(dir, "mine.tar")
+	b.run(as(owner, "export", "mine", "-o", archive)...)
+	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "export", "wide", "-o", archive+"2")...)
+	mistake{"", failed, []string{"a viewer"}}.make(t, b, as(viewer, "export", "mine", "-o", archive+"2")...)
+	mistake{"", refused, []string{"a viewer"}}.make(t, b, as(viewer, "import", archive, "--name", "his")...)
+	if out := b.run(as(admin, "delete", "--all")...); !strings.Contains(out, "nothing to remove") {
+		t.Errorf("an administrator without networks deletes all of its own: %s", out)
+	}
+	b.run(as(owner, "delete", "--all")...)
+	b.run(as(owner, "import", archive)...)
+	for element, want := range map[string]string{"mine/h1": "one", "mine/h2": "two"} {
+		if out := b.run(as(owner, "exec", element, "--", "cat", "/root/work")...); strings.TrimSpace(out) != want {
+			t.Errorf("after an import %s has %q, want %q", element, out, want)
+		}
+	}
+	decode(t, b.run(as(owner, "get", "networks", "-o", "json")...), &networks)
+	if len(networks) != 1 || networks[0].Owner != "alice" || !networks[0].Provisional.IsZero() {
+		t.Errorf("after an import alice has %+v", networks)
 	}
 	b.run(as(owner, "delete", "mine")...)
 	var tokens []model.Token

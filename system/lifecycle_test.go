@@ -113,6 +113,36 @@ func TestNetworksComeBack(t *testing.T) {
 			func() string { return p.run("get", "networks") })
 		wrote(t)
 	})
+	t.Run("exported, deleted, imported", func(t *testing.T) {
+		p := p.with(t)
+		p.run("exec", "class/r1", "--", "vtysh", "-c", "configure terminal", "-c", "ip route 198.51.100.128/25 Null0")
+		p.run("exec", "class/h1", "--", "sh", "-c", "echo measured > /home/result; chmod 640 /home/result")
+		archive := filepath.Join(t.TempDir(), "class.tar")
+		p.run("export", "class", "-o", archive)
+		whole, err := os.ReadFile(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut := file(t, string(whole[:len(whole)-512]))
+		mistake{"", senseless, []string{"cut off"}}.make(t, p, "import", cut, "--name", "other")
+		mistake{"", refused, []string{"class"}}.make(t, p, "import", archive)
+		p.run("delete", "class")
+		p.run("import", archive)
+		p.allWell("class")
+		if notes := p.run("exec", "class/r1", "--", "cat", "/root/notes"); strings.TrimSpace(notes) != "kept" {
+			t.Errorf("the file holds %q", notes)
+		}
+		if got := p.run("exec", "class/h1", "--", "sh", "-c", "cat /home/result; stat -c %a /home/result"); got !=
+			"measured\n640\n" {
+			t.Errorf("the host's file is %q", got)
+		}
+		running := p.run("exec", "class/r1", "--", "vtysh", "-c", "show running-config")
+		for _, line := range []string{"ip route 203.0.113.0/24 Null0", "ip route 198.51.100.128/25 Null0"} {
+			if !strings.Contains(running, line+"\n") {
+				t.Errorf("%q is not in what the router runs with now:\n%s", line, running)
+			}
+		}
+	})
 	t.Run("saved as it runs, deleted, applied", func(t *testing.T) {
 		p := p.with(t)
 		p.run("exec", "class/r1", "--", "vtysh", "-c", "configure terminal", "-c", "ip route 198.51.100.0/24 Null0")

@@ -124,6 +124,8 @@ func (a *Agent) handler() http.Handler {
 	handle("GET "+element+"/logs", a.logs)
 	handle("GET "+element+"/capture", a.capture)
 	handle("GET "+element+"/running", a.running)
+	handle("GET "+element+"/files", a.packFiles)
+	handle("PUT "+element+"/files", a.unpackFiles)
 	handle("GET /v1/watch", a.lookedAt)
 	handle("POST "+element+"/fib", a.fib)
 	handle("POST "+element+"/trace", a.trace)
@@ -260,6 +262,43 @@ func (a *Agent) running(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, running)
+}
+
+// packedWithin bounds how long an element's files are sent. While they are, nothing else is done with an element that
+// does not run.
+const packedWithin = 5 * time.Minute
+
+// packFiles sends an element's own files. What breaks off in the middle lacks the end of a tree.
+func (a *Agent) packFiles(w http.ResponseWriter, r *http.Request) error {
+	d, err := driver[control.Carrier](a, idOf(r), "take files along")
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-tar")
+	f := &flushing{w: w, c: http.NewResponseController(w)}
+	if err := f.c.SetWriteDeadline(time.Now().Add(packedWithin)); err != nil {
+		return err
+	}
+	if err := d.Pack(r.Context(), idOf(r), f); err != nil {
+		if f.begun {
+			panic(http.ErrAbortHandler) // the reader must not take it for the whole
+		}
+		return err
+	}
+	return nil
+}
+
+// unpackFiles writes files into an element.
+func (a *Agent) unpackFiles(w http.ResponseWriter, r *http.Request) error {
+	d, err := driver[control.Carrier](a, idOf(r), "take files along")
+	if err != nil {
+		return err
+	}
+	if err := d.Unpack(r.Context(), idOf(r), r.Body); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // maxRequest is the largest request body, in bytes. Ten thousand probes take a fifth of it.

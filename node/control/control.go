@@ -288,6 +288,14 @@ type Teller interface {
 	Running(ctx context.Context, id model.ID) (model.Running, error)
 }
 
+// Carrier is a driver that can take an element's own files along, and put them into another element.
+type Carrier interface {
+	// Pack writes them as an archive's tree. Links and the like are left out.
+	Pack(ctx context.Context, id model.ID, w io.Writer) error
+	// Unpack writes the files of a tree. It looks at all of the tree before it writes the first.
+	Unpack(ctx context.Context, id model.ID, r io.Reader) error
+}
+
 // Enterer is a driver whose elements have a network namespace on this node. Enter runs f on a thread of its own inside
 // it: sockets that f opens stay there. f must not start goroutines that expect the namespace.
 type Enterer interface {

@@ -462,6 +462,7 @@ class NetworkStatus(TypedDict, total=False):
     nodes: list[str]
     owner: str
     phase: Required[str]
+    provisional: str
     revision: Required[int]
     running: Required[int]
     stopped: int
@@ -522,6 +523,7 @@ class Override(TypedDict, total=False):
 
 
 class OwnFile(TypedDict, total=False):
+    link: bool
     path: Required[str]
     size: Required[int]
 
@@ -648,6 +650,7 @@ class Record(TypedDict, total=False):
     overrides: dict[str, "Override"]
     owner: str
     policies: dict[str, str]
+    provisional: str
     revision: Required[int]
     set: "Settings"
 

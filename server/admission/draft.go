@@ -41,6 +41,7 @@ func Draw(doc model.Network, old *Network, owner string, now time.Time) (*Draft,
 	if old != nil {
 		d.was = old.Record.Assigned
 		d.next.Revision, d.next.Created = old.Record.Revision+1, old.Record.Created
+		d.next.Provisional = old.Record.Provisional
 		d.next.Overrides = remaining(old.Record.Overrides, doc)
 		d.next.FaultRun = old.Record.FaultRun
 		d.next.Policies = remainingPolicies(old.Record.Policies, doc)

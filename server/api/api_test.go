@@ -487,6 +487,7 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 		"get " + element + "exec", "get " + element + "console", "get " + element + "logs", "get " +
 			element + "capture",
 		"post " + element + "fib", "post " + element + "trace", "get " + element + "running",
+		"get " + element + "files", "put " + element + "files", "post /v1/networks/{network}/keep",
 		"post /v1/nodes/{node}/register", "post /v1/nodes/{node}/report", "get /v1/nodes/{node}/desired"} {
 		method, path, _ := strings.Cut(route, " ")
 		if doc.Paths[path][method] == nil {

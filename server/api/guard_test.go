@@ -145,6 +145,9 @@ GET /v1/networks/{network}                                 root admin owner view
 GET /v1/networks/other                                     root admin viewer
 GET /v1/networks/{network}/elements/{element}/logs         root admin owner viewer
 GET /v1/networks/{network}/elements/{element}/running      root admin owner viewer
+GET /v1/networks/{network}/elements/{element}/files        root admin owner
+PUT /v1/networks/{network}/elements/{element}/files        root admin owner
+POST /v1/networks/{network}/keep                           root admin owner
 POST /v1/networks/{network}/elements/{element}/fib         root admin owner viewer
 POST /v1/networks/{network}/elements/{element}/trace       root admin owner viewer
 POST /v1/networks/{network}/elements/{element}/disk        root admin owner

@@ -76,7 +76,8 @@ func (s *Server) quotas(ctx context.Context) []model.QuotaStatus {
 // applyOptions are the options of an apply. Users make networks in their own name. Only a document can name somebody
 // else, and the manager refuses such a document of an owner.
 func applyOptions(ctx context.Context, in *ApplyQuery) model.ApplyOptions {
-	o := model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, LoseFiles: in.LoseFiles, Owner: in.Owner}
+	o := model.ApplyOptions{DryRun: in.DryRun, Overwrite: in.Overwrite, LoseFiles: in.LoseFiles, Owner: in.Owner,
+		Provisional: in.Provisional}
 	c := callerOf(ctx)
 	if c.Name != "" {
 		o.Owner = c.Name

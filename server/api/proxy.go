@@ -31,6 +31,9 @@ func (s *Server) streamRoutes(api huma.API) {
 		{"capture", "What passes an interface, both ways, as pcapng", "application/x-pcapng"},
 		{"disk", "Give an element a new disk when it is started next; the one that it has goes to the trash", ""},
 		{"running", "What an element is by now: its software's configuration, files that were changed inside", ""},
+		{"files", "The files of an element's own that were made or changed inside, as a tar of regular files",
+			"application/x-tar"},
+		{"put-files", "Write the files of such a tar into an element", ""},
 		{"fib", "What the fast path knows of a router that it forwards for", ""},
 		{"trace", "What the fast path would do with a packet at a router", ""},
 	} {
@@ -38,7 +41,11 @@ func (s *Server) streamRoutes(api huma.API) {
 		if d.name == "fib" || d.name == "trace" || d.name == "disk" {
 			method = http.MethodPost
 		}
-		op := operation(d.name, method, "/networks/{network}/elements/{element}/"+d.name, d.summary, "elements")
+		name := d.name
+		if name == "put-files" {
+			method, name = http.MethodPut, "files"
+		}
+		op := operation(d.name, method, "/networks/{network}/elements/{element}/"+name, d.summary, "elements")
 		op.Parameters = []*huma.Param{
 			{Name: "network", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
 			{Name: "element", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}},
@@ -52,6 +59,10 @@ func (s *Server) streamRoutes(api huma.API) {
 				"bytes of length, the payload"}}
 		case "running":
 			answers[model.Running](api, &op)
+		case "put-files":
+			op.RequestBody = &huma.RequestBody{Required: true,
+				Content: map[string]*huma.MediaType{"application/x-tar": {}}}
+			op.Responses = map[string]*huma.Response{"204": {Description: "No Content"}}
 		case "disk":
 			op.Responses = map[string]*huma.Response{"204": {Description: "No Content"}}
 		case "fib":
@@ -177,7 +188,8 @@ const (
 
 // media are what agents answer with, by what is asked for.
 var media = map[string]string{"logs": "text/plain; charset=utf-8", "capture": "application/x-pcapng",
-	"fib": "application/json", "trace": "application/json", "running": "application/json"}
+	"fib": "application/json", "trace": "application/json", "running": "application/json",
+	"files": "application/x-tar"}
 
 // plain leaves of an agent's answer what one can be, and nothing that would speak to the asker's program in the
 // manager's name: no cookies, no redirections, no other kind of document.
@@ -192,10 +204,13 @@ func plain(answer *http.Response, kind string) error {
 		if answer.ContentLength >= 0 {
 			header.Set("Content-Length", strconv.FormatInt(answer.ContentLength, 10))
 		}
-		if media[kind] == "application/json" {
+		switch media[kind] {
+		case "application/json":
 			answer.Body = &boundedBody{answer.Body, maxAgentAnswer}
+		case "application/x-tar":
+			answer.Body = &boundedBody{answer.Body, MaxBody}
 		}
-	case status == http.StatusNoContent && kind == "disk":
+	case status == http.StatusNoContent && (kind == "disk" || kind == "files"):
 	case status >= 400 && status < 600 && status != http.StatusUnauthorized && status != http.StatusForbidden:
 		words, err := io.ReadAll(io.LimitReader(answer.Body, maxAgentProblem))
 		answer.Body.Close()

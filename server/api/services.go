@@ -29,6 +29,8 @@ type Networks interface {
 	// Apply applies all documents or none; each has its own Base.
 	Apply(ctx context.Context, documents []model.Document, options model.ApplyOptions) ([]model.ApplyResult, error)
 	Delete(ctx context.Context, network string, now bool) error
+	// Keep says that a provisional network stays.
+	Keep(ctx context.Context, network string) error
 	Network(name string) (model.Record, error)
 	// Forget has nodes give up what they hold of a network and the store does not know.
 	Forget(ctx context.Context, network string, now bool) error

@@ -31,10 +31,11 @@ type OfNetwork struct {
 
 // ApplyQuery says how documents are applied.
 type ApplyQuery struct {
-	DryRun    bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
-	Overwrite bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
-	LoseFiles bool   `query:"loseFiles" doc:"let elements move to other nodes without what was written inside them; a dry run has a note for each"`
-	Owner     string `query:"owner" doc:"who new networks belong to unless their documents say it"`
+	DryRun      bool   `query:"dryRun" doc:"refuse what an apply would refuse, return what it would make, change nothing"`
+	Overwrite   bool   `query:"overwrite" doc:"replace configuration that was edited inside elements by the documents'"`
+	LoseFiles   bool   `query:"loseFiles" doc:"let elements move to other nodes without what was written inside them; a dry run has a note for each"`
+	Provisional bool   `query:"provisional" doc:"new networks only: they are removed after ten minutes unless they are kept"`
+	Owner       string `query:"owner" doc:"who new networks belong to unless their documents say it"`
 }
 
 type applyInput struct {
@@ -128,6 +129,11 @@ func (s *Server) userRoutes(api huma.API) {
 		"Remove a network; it is gone when every node has let go of its part", "networks"),
 		func(ctx context.Context, in *removeInput) (*struct{}, error) {
 			return nil, statusError(s.networks.Delete(ctx, in.Network, in.Now))
+		})
+	huma.Register(api, operation("keep", http.MethodPost, "/networks/{network}/keep",
+		"Say that a network that was applied as provisional is whole, and stays", "networks"),
+		func(ctx context.Context, in *NetworkPath) (*struct{}, error) {
+			return nil, statusError(s.networks.Keep(ctx, in.Network))
 		})
 	huma.Register(api, operation("forget", http.MethodPost, "/networks/{network}/forget",
 		"Have nodes give up what they hold of a network and the store does not know", "networks"),

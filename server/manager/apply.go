@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/admission"
@@ -81,6 +82,11 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 			changes = append(changes, &change{record: next, resolved: resolved, reason: "NetworkApplied",
 				message: fmt.Sprintf("revision %d: %d elements, %d links", next.Revision, len(next.Network.Elements),
 					len(next.Network.Links))})
+		}
+	}
+	if options.Provisional {
+		if err := provisional(changes, situations, time.Now()); err != nil {
+			return nil, err
 		}
 	}
 	if err := m.encode(changes); err != nil {

@@ -303,6 +303,7 @@ func (m *Manager) Loop(ctx context.Context) {
 		}
 		m.announce()
 		m.decide(ctx)
+		m.removeProvisional(ctx, time.Now())
 		m.finishDeletions(ctx)
 	}
 }

@@ -87,7 +87,8 @@ func (m *Manager) networkStatus(n *network) model.NetworkStatus {
 	r := &n.record
 	s := model.NetworkStatus{Name: r.Network.Name, Phase: model.PhaseRunning, Elements: len(n.resolved.Elements),
 		Links: len(n.resolved.Links), Nodes: slices.Sorted(maps.Keys(placedOn(*r))), Revision: r.Revision,
-		Created: r.Created, Modified: r.Modified, Deleting: r.Deleting, Owner: r.WhoseItIs()}
+		Created: r.Created, Modified: r.Modified, Deleting: r.Deleting, Owner: r.WhoseItIs(),
+		Provisional: r.Provisional}
 	if n.damaged != nil {
 		s.Phase, s.Message = model.PhaseFailed, n.damaged.Err.Error()
 		return s

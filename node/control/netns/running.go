@@ -46,6 +46,7 @@ func (d *Driver) Running(ctx context.Context, id model.ID) (out model.Running, e
 	config, why := "", ""
 	switch {
 	case len(plan.ConfigFiles) == 0 || job.Element.Software != model.SoftwareFRR:
+	case job.Element.Stopped: // it will begin with what it has written
 	case job.Element.Suspended:
 		why = "it is suspended"
 	case !runs:
@@ -225,8 +226,19 @@ var notOwn = func() map[string]bool {
 	return all
 }()
 
-// own lists the files that were made or changed inside. It reads directories in parts: they may be of any size.
+// own lists the files that were made or changed inside.
 func (f *elementFiles) own(plan *software.Plan) (files []model.OwnFile, more bool) {
+	more = f.walkOwn(plan, func(file model.OwnFile, _ fs.FileInfo) { files = append(files, file) })
+	slices.SortFunc(files, func(a, b model.OwnFile) int { return strings.Compare(a.Path, b.Path) })
+	if len(files) > model.MaxOwnFiles {
+		files, more = files[:model.MaxOwnFiles], true
+	}
+	return files, more
+}
+
+// walkOwn visits the files and links that were made or changed inside. It reads directories in parts: they may be of
+// any size. It returns whether there may be more than it has looked at.
+func (f *elementFiles) walkOwn(plan *software.Plan, each func(model.OwnFile, fs.FileInfo)) (more bool) {
 	first := map[string]string{}
 	for p, content := range etcOnce(f.id) {
 		first[p] = content
@@ -257,9 +269,7 @@ func (f *elementFiles) own(plan *software.Plan) (files []model.OwnFile, more boo
 				case entry.IsDir():
 					below = append(below, p)
 				case entry.Type() == 0 || entry.Type() == fs.ModeSymlink:
-					if file, changed := f.changed(p, first); changed {
-						files = append(files, file)
-					}
+					f.visit(p, first, each)
 				}
 			}
 		}
@@ -270,23 +280,19 @@ func (f *elementFiles) own(plan *software.Plan) (files []model.OwnFile, more boo
 		}
 	}
 	walk(".", 0)
-	slices.SortFunc(files, func(a, b model.OwnFile) int { return strings.Compare(a.Path, b.Path) })
-	if len(files) > model.MaxOwnFiles {
-		files, more = files[:model.MaxOwnFiles], true
-	}
-	return files, more
+	return more
 }
 
-// changed tells of a file unless it is as it was at first.
-func (f *elementFiles) changed(p string, first map[string]string) (model.OwnFile, bool) {
+// visit visits a file unless it is as it was at first.
+func (f *elementFiles) visit(p string, first map[string]string, each func(model.OwnFile, fs.FileInfo)) {
 	info, err := f.root.Lstat(p)
 	if err != nil {
-		return model.OwnFile{}, false
+		return // removed meanwhile
 	}
 	if content, known := first[p]; known && info.Mode().IsRegular() && info.Size() == int64(len(content)) {
 		if now, err := f.read(p, info.Size()); err == nil && string(now) == content {
-			return model.OwnFile{}, false
+			return
 		}
 	}
-	return model.OwnFile{Path: "/" + p, Size: model.Bytes(info.Size())}, true
+	each(model.OwnFile{Path: "/" + p, Size: model.Bytes(info.Size()), Link: info.Mode()&fs.ModeSymlink != 0}, info)
 }

@@ -76,7 +76,7 @@ func TestRunningTellsWhatWasWrittenInside(t *testing.T) {
 		jobs[i].Element.Stopped = true
 	}
 	n.apply(t, jobs)
-	if r := running(frr); r.Stale != "it does not run" ||
+	if r := running(frr); r.Stale != "" ||
 		!strings.Contains(r.Config["frr.conf"], "ip route 192.0.2.0/24 blackhole") {
 		t.Errorf("a stopped router that had written its configuration has %+v", r)
 	}

@@ -57,7 +57,7 @@ func (c *Client) ApplyAll(ctx context.Context, documents []model.Document,
 func applyQuery(options model.ApplyOptions) url.Values {
 	q := url.Values{}
 	for name, on := range map[string]bool{"dryRun": options.DryRun, "overwrite": options.Overwrite,
-		"loseFiles": options.LoseFiles} {
+		"loseFiles": options.LoseFiles, "provisional": options.Provisional} {
 		if on {
 			q.Set(name, "true")
 		}
@@ -72,6 +72,11 @@ func applyQuery(options model.ApplyOptions) url.Values {
 // With now its elements' files do not go to the trash.
 func (c *Client) Delete(ctx context.Context, network string, now bool) error {
 	return c.do(ctx, http.MethodDelete, path("networks", network), nowQuery(now), nil, nil)
+}
+
+// Keep says that a network that was applied as provisional is whole, and stays.
+func (c *Client) Keep(ctx context.Context, network string) error {
+	return c.do(ctx, http.MethodPost, path("networks", network, "keep"), nil, nil, nil)
 }
 
 // Forget has nodes give up what they hold of a network and the store does not know.

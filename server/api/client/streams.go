@@ -74,6 +74,25 @@ func (c *Client) Running(ctx context.Context, id model.ID) (answer model.Running
 	return answer, err
 }
 
+// Pack returns the files of an element's own, as an archive's tree.
+func (c *Client) Pack(ctx context.Context, id model.ID) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, http.MethodGet, element(id, "files"), nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Unpack writes the files of a tree into an element.
+func (c *Client) Unpack(ctx context.Context, id model.ID, tree []byte) error {
+	resp, err := c.try(ctx, http.MethodPut, element(id, "files"), nil,
+		http.Header{"Content-Type": {"application/x-tar"}}, tree)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 // Trace asks what the fast path would do with a packet at a router.
 func (c *Client) Trace(ctx context.Context, id model.ID, request model.TraceRequest) (answer model.Trace, err error) {
 	err = c.do(ctx, http.MethodPost, element(id, "trace"), nil, request, &answer)
