@@ -48,7 +48,8 @@ and nothing is applied.`,
 			if err != nil {
 				return &Error{Code: ExitUsage, Err: err}
 			}
-			for flag, ofArchives := range map[string]bool{"name": true, "timeout": true, "output": false, "strict": false} {
+			for flag, ofArchives := range map[string]bool{"name": true, "timeout": true, "output": false,
+				"strict": false} {
 				if cmd.Flags().Changed(flag) && ofArchives != archived {
 					what := map[bool]string{true: "an archive", false: "a lab"}
 					return &Error{Code: ExitUsage, Err: fmt.Errorf("--%s is for %s, and %s is %s", flag,
@@ -107,8 +108,8 @@ and nothing is applied.`,
 		},
 	}
 	cmd.Flags().StringVar(&network, "name", "", "call the network of an archive `NAME` instead")
-	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "wait at most this long for the elements of an archive to be "+
-		"made")
+	cmd.Flags().DurationVar(&timeout, "timeout", timeout,
+		"wait at most this long for the elements of an archive to be made")
 	mustComplete(cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions))
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write to a new `FILE` instead of printing")
 	cmd.Flags().BoolVar(&strict, "strict", false, "write nothing, and exit with status 1, if anything could not be "+

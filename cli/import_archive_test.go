@@ -126,7 +126,7 @@ func TestImportIsAllOrNothing(t *testing.T) {
 	}
 	for words, b := range map[string][]byte{
 		"cut off":     whole[:len(whole)-600],
-		"no archive":  []byte("network: lab\n"),
+		"is a lab":    []byte("network: lab\n"),
 		"the digest":  bytes.Replace(whole, []byte("hostname mine"), []byte("hostname evil"), 1),
 		"of another":  document("network: other\nhosts: [h1]\n"),
 		"of an elem":  document("network: lab\nhosts: [h2]\n"),
