@@ -125,6 +125,9 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 					(slices.Contains([]string{"os", "sync", "context"}, name) || strings.HasPrefix(name, "net/http")) {
 					t.Errorf("%s imports %s: package %s is pure", file, name, from)
 				}
+				if from == "server/manager" && strings.HasPrefix(name, "net/http") {
+					t.Errorf("%s imports %s: HTTP and its statuses are the API's", file, name)
+				}
 				if from == "model" && strings.Contains(strings.SplitN(name, "/", 2)[0], ".") {
 					t.Errorf("%s imports %s: model knows the standard library only", file, name)
 				}

@@ -139,7 +139,7 @@ func (s *Server) memberRoutes(api huma.API) {
 func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), tunnel.Protocol) {
 		w.Header().Set("Upgrade", tunnel.Protocol)
-		writeProblem(w, &Problem{Status: http.StatusUpgradeRequired, Detail: "this is a tunnel: ask with \"Upgrade: " +
+		writeProblem(w, &Problem{Kind: kindNoUpgrade, Detail: "this is a tunnel: ask with \"Upgrade: " +
 			tunnel.Protocol + "\""})
 		return
 	}

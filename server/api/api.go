@@ -15,11 +15,11 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// MaxBody bounds a request's body, in bytes: the largest network, with all the configuration that it may have.
-const MaxBody = 64 << 20
+// maxBody bounds a request's body, in bytes: the largest network, with all the configuration that it may have.
+const maxBody = 64 << 20
 
 // maxBodyOfSeveral bounds that of networks that root on this machine applies together.
-const maxBodyOfSeveral = 4 * MaxBody
+const maxBodyOfSeveral = 4 * maxBody
 
 // Server answers the API's requests out of what it is given.
 type Server struct {
@@ -105,7 +105,7 @@ func decodeStrictly(data []byte, v any) error {
 // better words than a schema; the schema would cost a second decoding.
 func operation(id, method, path, summary string, tags ...string) huma.Operation {
 	return huma.Operation{OperationID: id, Method: method, Path: "/" + Version + path, Summary: summary, Tags: tags,
-		SkipValidateBody: true, MaxBodyBytes: MaxBody, BodyReadTimeout: -1}
+		SkipValidateBody: true, MaxBodyBytes: maxBody, BodyReadTimeout: -1}
 }
 
 // body wraps an answer.

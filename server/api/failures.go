@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -58,7 +57,7 @@ func (f *failures) try(host string, check func() error) error {
 	now, key := f.now(), network(host)
 	h, there := f.hosts[key]
 	if h.count >= maxFailures && now.Before(h.until) {
-		return &Problem{Status: http.StatusTooManyRequests, Detail: "too many wrong tokens came from " + host +
+		return &Problem{Kind: KindTooMany, Detail: "too many wrong tokens came from " + host +
 			"; try again in a minute"}
 	}
 	err := check()

@@ -154,7 +154,7 @@ func (g *guard) HandleFunc(pattern string, handler func(http.ResponseWriter, *ht
 		}
 		if asked != nothing {
 			var leave func()
-			if leave, err = g.places.enter(caller, g.gate.Bounds(caller), streamOf(pattern, r), r); err != nil {
+			if leave, err = g.places.enter(caller, g.bounds(caller), streamOf(pattern, r), r); err != nil {
 				select {
 				case <-time.After(refusedWait):
 				case <-r.Context().Done():
@@ -189,13 +189,13 @@ func (g *guard) admit(w http.ResponseWriter, r *http.Request, c Caller) (http.Re
 	if r.Body == nil || r.Body == http.NoBody {
 		return paced, nil
 	}
-	most := g.gate.Bounds(c).Body
+	most := g.bounds(c).Body
 	switch {
 	case r.ContentLength < 0:
-		return paced, &Problem{Status: http.StatusLengthRequired,
+		return paced, &Problem{Kind: kindNoLength,
 			Detail: "the request does not say how long its body is (Content-Length)"}
 	case r.ContentLength > most:
-		return paced, &Problem{Status: http.StatusRequestEntityTooLarge,
+		return paced, &Problem{Kind: kindTooLarge,
 			Detail: fmt.Sprintf("the request has %d bytes; %s may send %d at a time", r.ContentLength, c.who(), most)}
 	}
 	paceBody(paced, r, most)

@@ -50,7 +50,7 @@ func TestEveryRouteHasARule(t *testing.T) {
 // gate knows a user of each role, whose secret is their role's name, and the node n1.
 type gate struct{}
 
-func (gate) Bounds(Caller) Bounds { return Bounds{Requests: 16, Streams: 16, Body: 1 << 20} }
+func (gate) Allowed(string) model.Quota { return model.Quota{Requests: 16, Streams: 16} }
 
 func (gate) User(token trust.Token) (Caller, error) {
 	for _, r := range model.Roles {

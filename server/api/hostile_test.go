@@ -132,7 +132,7 @@ func TestPlacesAreOfUsers(t *testing.T) {
 		"others have places of their own")
 	p := newPlaces()
 	alice, bob := Caller{Name: "alice", Role: model.RoleOwner}, Caller{Name: "bob", Role: model.RoleViewer}
-	b := Bounds{Requests: 2, Streams: 3}
+	b := bounds{Requests: 2, Streams: 3}
 	request := func(element string) *http.Request {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.SetPathValue("network", "lab")

@@ -17,12 +17,40 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Bounds are what one caller may have of the manager at a time; zero bounds nothing.
-type Bounds struct {
+// bounds are what one caller may have of the manager at a time; zero bounds nothing.
+type bounds struct {
 	Requests int   // under way
 	Streams  int   // open: exec, console, capture, logs, check, watches
 	Body     int64 // bytes of a request
 }
+
+// bounds are what a caller may have: a user as much as the quota of the name says, but for what follows from the role.
+func (g *guard) bounds(c Caller) bounds {
+	q := g.gate.Allowed(c.Name)
+	b := bounds{Requests: q.Requests, Streams: q.Streams}
+	switch {
+	case c.Node.Name != "":
+		return bounds{Requests: nodeRequests, Streams: nodeStreams, Body: nodeBody}
+	case c.Role == model.RoleAdmin:
+		b.Requests, b.Streams, b.Body = adminTimes*b.Requests, adminTimes*b.Streams, maxBody
+	case c.Role == model.RoleOwner:
+		// Stored as JSON it is escaped, and contains more than one document.
+		b.Body = min(maxBody, 2*int64(q.Stored)+1<<20)
+	default:
+		b.Body = 64 << 10
+	}
+	return b
+}
+
+const (
+	// adminTimes is how many times as much as an owner an administrator on another machine may have under way.
+	adminTimes = 4
+	// A node has one watch of its desired state, and a request or two under way. A report of 20,000 elements has some
+	// 24 MB.
+	nodeRequests = 8
+	nodeStreams  = 3
+	nodeBody     = 32 << 20
+)
 
 const (
 	// waitingTimes is how many requests may wait, as a multiple of those that may be under way.
@@ -103,7 +131,7 @@ func streamOf(pattern string, r *http.Request) string {
 }
 
 // enter takes a place for a request, waiting for one where that may come; leave gives it back.
-func (p *places) enter(c Caller, b Bounds, kind string, r *http.Request) (leave func(), err error) {
+func (p *places) enter(c Caller, b bounds, kind string, r *http.Request) (leave func(), err error) {
 	who := c.who()
 	if who == "" {
 		return func() {}, nil
@@ -147,9 +175,9 @@ func (p *places) enter(c Caller, b Bounds, kind string, r *http.Request) (leave 
 	return func() { <-p.large; both() }, nil
 }
 
-// tooMany says that a caller has too much under way (RFC 6585).
+// tooMany says that a caller has too much under way.
 func tooMany(format string, args ...any) *Problem {
-	return &Problem{Status: http.StatusTooManyRequests, Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Kind: KindTooMany, Detail: fmt.Sprintf(format, args...)}
 }
 
 func (p *places) of(who string) *held {
@@ -223,7 +251,7 @@ func (p *places) pass(who string, room *room) {
 }
 
 // open counts a stream, or refuses it and says which there are.
-func (p *places) open(who string, c Caller, b Bounds, kind, object string) (leave func(), err error) {
+func (p *places) open(who string, c Caller, b bounds, kind, object string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.of(who)
@@ -238,7 +266,7 @@ func (p *places) open(who string, c Caller, b Bounds, kind, object string) (leav
 	}
 	if p.streams >= maxStreams {
 		p.idle(who)
-		return nil, &Problem{Status: http.StatusServiceUnavailable,
+		return nil, &Problem{Kind: KindUnavailable,
 			Detail: fmt.Sprintf("all users together have %d streams open, which is as many as there may be; try "+
 				"again later", maxStreams)}
 	}

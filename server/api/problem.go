@@ -15,10 +15,46 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
-// Problem is a refusal: an HTTP status, what was refused and why in words, and – where there are several – every
-// reason. It becomes a problem detail (RFC 9457).
+// Kind is what kind of no a Problem is.
+type Kind int
+
+const (
+	KindInvalid Kind = iota
+	KindUnauthorized
+	KindForbidden
+	KindNotFound
+	KindConflict
+	KindTooMany // the caller has too much under way
+	KindUnavailable
+	KindFull // of the store
+	kindTooLarge
+	kindNoLength
+	kindNoUpgrade
+	kindStrange // an agent's answer
+)
+
+// statuses are the only place where a kind becomes an HTTP status.
+var statuses = [...]int{
+	KindInvalid:      http.StatusUnprocessableEntity,
+	KindUnauthorized: http.StatusUnauthorized,
+	KindForbidden:    http.StatusForbidden,
+	KindNotFound:     http.StatusNotFound,
+	KindConflict:     http.StatusConflict,
+	KindTooMany:      http.StatusTooManyRequests, // RFC 6585
+	KindUnavailable:  http.StatusServiceUnavailable,
+	KindFull:         http.StatusInsufficientStorage, // RFC 4918
+	kindTooLarge:     http.StatusRequestEntityTooLarge,
+	kindNoLength:     http.StatusLengthRequired,
+	kindNoUpgrade:    http.StatusUpgradeRequired,
+	kindStrange:      http.StatusBadGateway,
+}
+
+func (k Kind) String() string { return http.StatusText(statuses[k]) }
+
+// Problem is a refusal: what was refused and why in words, and – where there are several – every reason. It becomes a
+// problem detail (RFC 9457).
 type Problem struct {
-	Status  int
+	Kind    Kind
 	Detail  string
 	Reasons []error
 }
@@ -35,32 +71,32 @@ func (p *Problem) Unwrap() []error { return p.Reasons }
 
 // NotFound says that an object does not exist.
 func NotFound(format string, args ...any) *Problem {
-	return &Problem{Status: http.StatusNotFound, Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Kind: KindNotFound, Detail: fmt.Sprintf(format, args...)}
 }
 
 // Unauthorized says that it is not known who asks.
 func Unauthorized(format string, args ...any) *Problem {
-	return &Problem{Status: http.StatusUnauthorized, Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Kind: KindUnauthorized, Detail: fmt.Sprintf(format, args...)}
 }
 
 // Forbidden says that whoever asks may not.
 func Forbidden(format string, args ...any) *Problem {
-	return &Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Kind: KindForbidden, Detail: fmt.Sprintf(format, args...)}
 }
 
 // Conflict says that an object's state forbids what was asked for.
 func Conflict(format string, args ...any) *Problem {
-	return &Problem{Status: http.StatusConflict, Detail: fmt.Sprintf(format, args...)}
+	return &Problem{Kind: KindConflict, Detail: fmt.Sprintf(format, args...)}
 }
 
 // Invalid says that a request cannot be fulfilled, for all these reasons.
 func Invalid(detail string, reasons ...error) *Problem {
-	return &Problem{Status: http.StatusUnprocessableEntity, Detail: detail, Reasons: reasons}
+	return &Problem{Kind: KindInvalid, Detail: detail, Reasons: reasons}
 }
 
 // Unavailable says that something needed does not answer now.
 func Unavailable(err error) *Problem {
-	return &Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()}
+	return &Problem{Kind: KindUnavailable, Detail: err.Error()}
 }
 
 // ProblemDetail is the body of a refusal (RFC 9457).
@@ -130,7 +166,7 @@ func statusError(err error) error {
 	}
 	var p *Problem
 	if errors.As(err, &p) {
-		return newError(p.Status, p.Detail, p.Reasons...)
+		return newError(statuses[p.Kind], p.Detail, p.Reasons...)
 	}
 	slog.Error("a request failed", "error", err)
 	return newError(http.StatusInternalServerError, err.Error())

@@ -160,7 +160,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		var strange *strangeAnswer
 		if errors.As(err, &strange) {
-			writeProblem(w, &Problem{Status: http.StatusBadGateway,
+			writeProblem(w, &Problem{Kind: kindStrange,
 				Detail: fmt.Sprintf("%s: the agent of node %s gives %s", id, to.Node, strange.what)})
 			return
 		}
@@ -208,7 +208,7 @@ func plain(answer *http.Response, kind string) error {
 		case "application/json":
 			answer.Body = &boundedBody{answer.Body, maxAgentAnswer}
 		case "application/x-tar":
-			answer.Body = &boundedBody{answer.Body, MaxBody}
+			answer.Body = &boundedBody{answer.Body, maxBody}
 		}
 	case status == http.StatusNoContent && (kind == "disk" || kind == "files"):
 	case status >= 400 && status < 600 && status != http.StatusUnauthorized && status != http.StatusForbidden:

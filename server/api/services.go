@@ -107,8 +107,8 @@ type Gate interface {
 	Host(token trust.Token) error
 	// Member tells of the node whose joining the certificate is of; an error, when it is a member no longer.
 	Member(node trust.Node) (Caller, error)
-	// Bounds are what a caller may have of the manager at a time.
-	Bounds(c Caller) Bounds
+	// Allowed is what a user who is an owner may have.
+	Allowed(user string) model.Quota
 	// Owned are an owner's networks, with when they were made.
 	Owned(owner string) map[string]time.Time
 }

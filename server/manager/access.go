@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"slices"
 	"time"
 
@@ -177,7 +176,7 @@ func (m *Manager) changeAccess(ctx context.Context, f func(*model.Access) error)
 	revision, err := m.store.PutAccess(ctx, access, version)
 	switch {
 	case errors.Is(err, store.ErrMoved):
-		return &api.Problem{Status: http.StatusConflict, Detail: err.Error()}
+		return api.Conflict("%v", err)
 	case err != nil:
 		return storeProblem(err)
 	}

@@ -23,7 +23,7 @@ func (m *Manager) Apply(ctx context.Context, documents []model.Document,
 			len(documents), store.MaxTogether))
 	}
 	only := api.Only(ctx)
-	if most := m.allowed(only).Networks; only != "" && most > 0 && len(documents) > most {
+	if most := m.Allowed(only).Networks; only != "" && most > 0 && len(documents) > most {
 		return nil, api.Invalid(fmt.Sprintf("%d networks are applied together, and user %s may have %d",
 			len(documents), only, most))
 	}

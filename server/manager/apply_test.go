@@ -2,13 +2,13 @@ package manager
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 // greedy is a network of one router that wants so many cores.
@@ -38,13 +38,13 @@ func TestNetworksOfOneFileAreAppliedAllOrNone(t *testing.T) {
 	for _, dry := range []bool{true, false} {
 		_, err := f.Manager.Apply(t.Context(), documents(copies...), model.ApplyOptions{DryRun: dry})
 		p := problem(t, err)
-		if p.Status != http.StatusUnprocessableEntity || len(p.Reasons) != 8+1 ||
+		if p.Kind != api.KindInvalid || len(p.Reasons) != 8+1 ||
 			!strings.HasPrefix(p.Detail, "16 of 20 networks are refused") ||
 			!strings.Contains(p.Detail, "none is changed") ||
 			!strings.Contains(p.Reasons[0].Error(),
 				"network c4 does not fit onto the substrate: r1 needs 3 cores on one node: n1 has 2 cores free, n2 "+
 					"has 2 cores free") {
-			t.Fatalf("dry run %v: %d %v", dry, p.Status, p)
+			t.Fatalf("dry run %v: %v %v", dry, p.Kind, p)
 		}
 	}
 	if len(f.networks) != 1 || f.revision != revision || f.seq() != seq || status(t, f.Manager, "c3").Revision != 1 {
@@ -128,11 +128,11 @@ func TestOneConflictRefusesAllAndTwoOfANameAreRefused(t *testing.T) {
 	f.apply(t, greedy("lab", 1), model.ApplyOptions{})
 	_, err := f.Manager.Apply(t.Context(), []model.Document{{Network: greedy("new", 1), Base: model.BaseNew},
 		{Network: greedy("lab", 2), Base: model.BaseNew}}, model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict || len(f.networks) != 1 {
+	if p := problem(t, err); p.Kind != api.KindConflict || len(f.networks) != 1 {
 		t.Errorf("%d networks, %v", len(f.networks), p)
 	}
 	_, err = f.Manager.Apply(t.Context(), documents(greedy("new", 1), greedy("new", 2)), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusUnprocessableEntity ||
+	if p := problem(t, err); p.Kind != api.KindInvalid ||
 		!strings.Contains(p.Detail, "network new is there twice") {
 		t.Error(p)
 	}
@@ -198,8 +198,8 @@ func TestNetworksCannotBeJudgedBeforeAgentsHaveCome(t *testing.T) {
 		for _, dry := range []bool{true, false} {
 			_, err := f.Apply(t.Context(), net, model.ApplyOptions{DryRun: dry})
 			p := problem(t, err)
-			if p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, words) {
-				t.Errorf("%d %v, want %q", p.Status, p, words)
+			if p.Kind != api.KindUnavailable || !strings.Contains(p.Detail, words) {
+				t.Errorf("%v %v, want %q", p.Kind, p, words)
 			}
 		}
 	}
@@ -239,7 +239,7 @@ func TestAgentsThatOnlyReportHaveNotCome(t *testing.T) {
 		t.Errorf("it was seen at %v", n.LastSeen)
 	}
 	_, err := f.Apply(t.Context(), line("lab", 1), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusServiceUnavailable {
+	if p := problem(t, err); p.Kind != api.KindUnavailable {
 		t.Error(p)
 	}
 	f.register(t, "n1", model.ForwardGuest)
@@ -266,14 +266,14 @@ func TestDeadNodesKeepNoNetworkFromChanging(t *testing.T) {
 	}
 	net.Elements[2].Node = "n2"
 	_, err := f.Apply(t.Context(), net, model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusServiceUnavailable {
+	if p := problem(t, err); p.Kind != api.KindUnavailable {
 		t.Error(p)
 	}
 	net.Elements[2].Node = "n1"
 	net.Links = slices.Clone(net.Links)
 	net.Links[0].Delay = 1e6
 	_, err = f.Apply(t.Context(), net, model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusServiceUnavailable {
+	if p := problem(t, err); p.Kind != api.KindUnavailable {
 		t.Error(p)
 	}
 	if err := f.Delete(t.Context(), "lab", false); err != nil {

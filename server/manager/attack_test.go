@@ -2,7 +2,6 @@ package manager
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -104,7 +103,7 @@ func TestPoliciesDecide(t *testing.T) {
 	if d, err := f.Dump("lab", api.Parts{Elements: true}); err != nil || d.Elements[1].Quarantine != o.Reason {
 		t.Errorf("users see %+v, %v", d.Elements[1].ElementStatus, err)
 	}
-	if o := o; problem(t, release(&o, id, "alice")).Status != http.StatusForbidden || !o.Quarantined {
+	if o := o; problem(t, release(&o, id, "alice")).Kind != api.KindForbidden || !o.Quarantined {
 		t.Errorf("its owner releases what an administrator's policy cut off: %+v", o)
 	}
 	if _, err := f.Act(t.Context(), id, model.ActionRelease); err != nil {
@@ -266,7 +265,7 @@ func TestRestraintsAreKept(t *testing.T) {
 	if err := keep(lost(maxRestraints)); err != nil {
 		t.Errorf("what is kept already, once more: %v", err)
 	}
-	if p := problem(t, keep(lost(maxRestraints+1))); p.Status != http.StatusForbidden ||
+	if p := problem(t, keep(lost(maxRestraints+1))); p.Kind != api.KindForbidden ||
 		!strings.Contains(p.Error(), "quarantine list") {
 		t.Errorf("more than may be kept: %v", p)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 // farNode speaks the agents' side of the protocol as a node whose packets go where reach says.
@@ -169,7 +170,7 @@ func TestCheckOfWhatCannotBeProbed(t *testing.T) {
 	if err != nil || r.OK || r.Probes[0].Message != "the agent of node n1 is away" {
 		t.Errorf("%+v %v", r, err)
 	}
-	if _, err = f.Check(t.Context(), "nothing", model.CheckRequest{}); problem(t, err).Status != http.StatusNotFound {
+	if _, err = f.Check(t.Context(), "nothing", model.CheckRequest{}); problem(t, err).Kind != api.KindNotFound {
 		t.Error(err)
 	}
 }

@@ -1,12 +1,12 @@
 package manager
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 // A schedule runs in the manager, goes on in the next one, tells of each fault, and a stop puts back what it has
@@ -58,7 +58,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("a fault is %+v", d)
 		}
 	}
-	if _, err := faults(model.ActionStart); problem(t, err).Status != http.StatusConflict {
+	if _, err := faults(model.ActionStart); problem(t, err).Kind != api.KindConflict {
 		t.Errorf("a second start: %v", err)
 	}
 	// Another manager goes on with it; an apply of the same file does not end it, but has what it names.

@@ -4,12 +4,12 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"testing"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/server/store"
 )
 
@@ -47,7 +47,7 @@ func TestAFullStoreRefusesAndCanBeEmptied(t *testing.T) {
 			break
 		}
 	}
-	if p := problem(t, err); p.Status != http.StatusInsufficientStorage || i == 0 {
+	if p := problem(t, err); p.Kind != api.KindFull || i == 0 {
 		t.Fatalf("after %d networks: %v", i, err)
 	}
 	if _, err := m.Network(fmt.Sprintf("big%d", i)); err == nil {

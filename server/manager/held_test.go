@@ -2,7 +2,6 @@ package manager
 
 import (
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 	"github.com/polyplane/polyplane/system/attack"
 	"github.com/polyplane/polyplane/trust"
 )
@@ -91,14 +91,14 @@ func TestWhatTheStoreDoesNotKnowIsHeld(t *testing.T) {
 	}
 	f.await(t, before, "lost", "NetworkHeld")
 	_, err := f.Apply(t.Context(), line("lost", 2), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict {
+	if p := problem(t, err); p.Kind != api.KindConflict {
 		t.Errorf("applied over what nodes hold: %v", p)
 	}
 	_, err = f.Apply(t.Context(), line("other", 2), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict || !strings.Contains(p.Error(), "lost") {
+	if p := problem(t, err); p.Kind != api.KindConflict || !strings.Contains(p.Error(), "lost") {
 		t.Errorf("placed on a node that follows another store: %v", p)
 	}
-	if _, err := f.Network("lost"); problem(t, err).Status != http.StatusConflict {
+	if _, err := f.Network("lost"); problem(t, err).Kind != api.KindConflict {
 		t.Error(err)
 	}
 	if g := goneOf(f.desired(t, "n1")); g != "" {
@@ -239,7 +239,7 @@ func TestAJoinedNodeHoldsOnlyWhatWasPlacedThere(t *testing.T) {
 		t.Errorf("%d events of networks that nobody has", n)
 	}
 	_, err := f.Apply(t.Context(), lab, model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict || !strings.Contains(p.Error(), "nothing shows") {
+	if p := problem(t, err); p.Kind != api.KindConflict || !strings.Contains(p.Error(), "nothing shows") {
 		t.Errorf("placed on a node that follows nothing: %v", p)
 	}
 	f.hold(t, "n1", mine)

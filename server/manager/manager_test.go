@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -293,19 +292,19 @@ func TestRefusedAppliesChangeNothing(t *testing.T) {
 	for name, try := range map[string]struct {
 		net     model.Network
 		options model.ApplyOptions
-		status  int
+		kind    api.Kind
 		reasons int
 	}{
-		"dangling links": {dangling, model.ApplyOptions{}, http.StatusUnprocessableEntity, 2},
-		"dry run too":    {dangling, model.ApplyOptions{DryRun: true}, http.StatusUnprocessableEntity, 2},
-		"no room":        {big, model.ApplyOptions{}, http.StatusUnprocessableEntity, 1},
-		"stale base":     {line("lab", 4), model.ApplyOptions{Base: 7}, http.StatusConflict, 0},
-		"deleted base":   {line("new", 4), model.ApplyOptions{Base: 7}, http.StatusConflict, 0},
+		"dangling links": {dangling, model.ApplyOptions{}, api.KindInvalid, 2},
+		"dry run too":    {dangling, model.ApplyOptions{DryRun: true}, api.KindInvalid, 2},
+		"no room":        {big, model.ApplyOptions{}, api.KindInvalid, 1},
+		"stale base":     {line("lab", 4), model.ApplyOptions{Base: 7}, api.KindConflict, 0},
+		"deleted base":   {line("new", 4), model.ApplyOptions{Base: 7}, api.KindConflict, 0},
 	} {
 		_, err := f.Apply(t.Context(), try.net, try.options)
 		p := problem(t, err)
-		if p.Status != try.status || len(p.Reasons) < try.reasons {
-			t.Errorf("%s: status %d, reasons %q", name, p.Status, p.Reasons)
+		if p.Kind != try.kind || len(p.Reasons) < try.reasons {
+			t.Errorf("%s: %v, reasons %q", name, p.Kind, p.Reasons)
 		}
 		for _, reason := range p.Reasons {
 			if about, ok := errors.AsType[model.Problem](reason); !ok ||

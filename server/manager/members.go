@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -204,7 +203,7 @@ func (m *Manager) refresh(machine model.Machine) error {
 	}
 	m.mu.Unlock()
 	if soon {
-		return &api.Problem{Status: http.StatusTooManyRequests,
+		return &api.Problem{Kind: api.KindTooMany,
 			Detail: fmt.Sprintf("node %s has told of another machine within the last %v; all nodes are told of that, "+
 				"so it is taken no more often",
 				machine.Name, machineEvery)}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"time"
@@ -96,10 +95,9 @@ func problemOf(err error) error {
 	if !ok {
 		return err
 	}
-	statuses := map[admission.Kind]int{admission.Wrong: http.StatusUnprocessableEntity,
-		admission.NotYours: http.StatusForbidden,
-		admission.Conflict: http.StatusConflict, admission.NotYet: http.StatusServiceUnavailable}
-	p := &api.Problem{Status: statuses[r.Kind], Detail: r.Detail}
+	kinds := [...]api.Kind{admission.Wrong: api.KindInvalid, admission.NotYours: api.KindForbidden,
+		admission.Conflict: api.KindConflict, admission.NotYet: api.KindUnavailable}
+	p := &api.Problem{Kind: kinds[r.Kind], Detail: r.Detail}
 	for _, reason := range r.Reasons {
 		p.Reasons = append(p.Reasons, problemOf(reason))
 	}
@@ -158,7 +156,7 @@ func linkEnds(l *model.Link) string {
 func storeProblem(err error) error {
 	p := api.Unavailable(err)
 	if errors.Is(err, store.ErrFull) {
-		p.Status = http.StatusInsufficientStorage // RFC 4918
+		p.Kind = api.KindFull
 	}
 	return p
 }

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"errors"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -44,8 +43,8 @@ func (f *fixture) refused(t *testing.T, net model.Network) string {
 	for _, dry := range []bool{true, false} {
 		_, err := f.Apply(t.Context(), net, model.ApplyOptions{DryRun: dry})
 		p := problem(t, err)
-		if p.Status != http.StatusUnprocessableEntity || len(p.Reasons) != 1 {
-			t.Fatalf("dry run %v: status %d, reasons %q", dry, p.Status, p.Reasons)
+		if p.Kind != api.KindInvalid || len(p.Reasons) != 1 {
+			t.Fatalf("dry run %v: %v, reasons %q", dry, p.Kind, p.Reasons)
 		}
 		reason = p.Reasons[0].Error()
 	}
@@ -277,8 +276,8 @@ func TestNewMeansNew(t *testing.T) {
 	f := start(t, t.TempDir(), substrateOf(1))
 	f.apply(t, line("lab", 2), model.ApplyOptions{Base: model.BaseNew})
 	_, err := f.Apply(t.Context(), line("lab", 3), model.ApplyOptions{Base: model.BaseNew})
-	if p := problem(t, err); p.Status != http.StatusConflict {
-		t.Errorf("status %d: %s", p.Status, p.Detail)
+	if p := problem(t, err); p.Kind != api.KindConflict {
+		t.Errorf("%v: %s", p.Kind, p.Detail)
 	}
 	if s := status(t, f.Manager, "lab"); s.Elements != 2 {
 		t.Errorf("the first one's network is lost: %+v", s)

@@ -3,7 +3,6 @@ package manager
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
@@ -42,7 +41,7 @@ func (p patient) Agent(ctx context.Context, id model.ID) (api.Reach, error) {
 		changed := p.Changed()
 		reach, err := p.Manager.Agent(ctx, id)
 		var refusal *api.Problem
-		if !errors.As(err, &refusal) || reach.Lost || refusal.Status != http.StatusServiceUnavailable {
+		if !errors.As(err, &refusal) || reach.Lost || refusal.Kind != api.KindUnavailable {
 			return reach, err
 		}
 		select {

@@ -1,11 +1,11 @@
 package manager
 
 import (
-	"net/http"
 	"testing"
 	"time"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 // TestProvisionalNetworksGoUnlessKept makes networks that nobody says are whole: they go in their time, also after a
@@ -17,7 +17,7 @@ func TestProvisionalNetworksGoUnlessKept(t *testing.T) {
 	f.apply(t, line("kept", 1), imported)
 	f.apply(t, line("lab", 1), imported)
 	_, err := f.Apply(t.Context(), line("there", 2), model.ApplyOptions{Provisional: true})
-	if p := problem(t, err); p.Status != http.StatusConflict {
+	if p := problem(t, err); p.Kind != api.KindConflict {
 		t.Errorf("a network that is there becomes provisional: %v", p)
 	}
 	if _, err := f.set(t, "r1", "memory=512MiB"); err != nil { // of lab
@@ -32,7 +32,7 @@ func TestProvisionalNetworksGoUnlessKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if p := problem(t, f.Keep(t.Context(), "nothing")); p.Status != http.StatusNotFound {
+	if p := problem(t, f.Keep(t.Context(), "nothing")); p.Kind != api.KindNotFound {
 		t.Errorf("what is not there is kept: %v", p)
 	}
 	f.removeProvisional(t.Context(), time.Now().Add(model.ProvisionalTime-time.Minute))
@@ -47,7 +47,7 @@ func TestProvisionalNetworksGoUnlessKept(t *testing.T) {
 			t.Errorf("%s is being deleted: %v, want %v", name, s.Deleting, deleting)
 		}
 	}
-	if p := problem(t, f.Keep(t.Context(), "lab")); p.Status != http.StatusConflict {
+	if p := problem(t, f.Keep(t.Context(), "lab")); p.Kind != api.KindConflict {
 		t.Errorf("what is being deleted is kept: %v", p)
 	}
 }

@@ -50,8 +50,8 @@ func checkMine(ctx context.Context, n *network) error {
 	return nil
 }
 
-// allowed is what a user who is an owner may have.
-func (m *Manager) allowed(user string) model.Quota {
+// Allowed is what a user who is an owner may have.
+func (m *Manager) Allowed(user string) model.Quota {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.quotas.OfOwner(user)
@@ -151,31 +151,3 @@ func (m *Manager) SetQuota(ctx context.Context, kind model.QuotaKind, name strin
 	}
 	return model.QuotaStatus{Kind: kind, Name: name}, nil
 }
-
-// Bounds are what a caller may demand of the manager at a time.
-func (m *Manager) Bounds(c api.Caller) api.Bounds {
-	q := m.allowed(c.Name)
-	b := api.Bounds{Requests: q.Requests, Streams: q.Streams}
-	switch {
-	case c.Node.Name != "":
-		return api.Bounds{Requests: nodeRequests, Streams: nodeStreams, Body: nodeBody}
-	case c.Role == model.RoleAdmin:
-		b.Requests, b.Streams, b.Body = adminTimes*b.Requests, adminTimes*b.Streams, api.MaxBody
-	case c.Role == model.RoleOwner:
-		// Stored as JSON it is escaped, and contains more than one document.
-		b.Body = min(api.MaxBody, 2*int64(q.Stored)+1<<20)
-	default:
-		b.Body = 64 << 10
-	}
-	return b
-}
-
-const (
-	// adminTimes is how many times as much as an owner an administrator on another machine may have under way.
-	adminTimes = 4
-	// A node has one watch of its desired state, and a request or two under way. A report of 20,000 elements has some
-	// 24 MB.
-	nodeRequests = 8
-	nodeStreams  = 3
-	nodeBody     = 32 << 20
-)

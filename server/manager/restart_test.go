@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"net/http"
 	"reflect"
 	"strings"
 	"testing"
@@ -35,7 +34,7 @@ func TestDeleteWaitsForTheNodesAndSurvivesARestart(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	_, err := f.Apply(t.Context(), line("lab", 4), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict {
+	if p := problem(t, err); p.Kind != api.KindConflict {
 		t.Fatal(p)
 	}
 
@@ -55,7 +54,7 @@ func TestDeleteWaitsForTheNodesAndSurvivesARestart(t *testing.T) {
 		f.obey(t, n, nil)
 	}
 	f.await(t, 0, "lab", "NetworkDeleted")
-	if _, err := f.Network("lab"); problem(t, err).Status != http.StatusNotFound {
+	if _, err := f.Network("lab"); problem(t, err).Kind != api.KindNotFound {
 		t.Fatal(err)
 	}
 	if _, err := f.Network("other"); err != nil {
@@ -114,7 +113,7 @@ func TestDamagedNetworkIsHeldAndItsNumbersStayTaken(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	_, err := f.Apply(t.Context(), line("broken", 3), model.ApplyOptions{})
-	if p := problem(t, err); p.Status != http.StatusConflict {
+	if p := problem(t, err); p.Kind != api.KindConflict {
 		t.Error(p)
 	}
 	third := f.apply(t, line("third", 2), model.ApplyOptions{}).Record.Assigned
@@ -149,7 +148,7 @@ func TestAfterARestartReportsAreWaitedFor(t *testing.T) {
 		t.Fatalf("with no patience: %+v, %v", d, err)
 	}
 	id := model.ID{Network: "lab", Element: "r1"}
-	if _, err := late.Agent(t.Context(), id); problem(t, err).Status != http.StatusServiceUnavailable {
+	if _, err := late.Agent(t.Context(), id); problem(t, err).Kind != api.KindUnavailable {
 		t.Fatal(err)
 	}
 	p := patient{f.Manager, f.restored(t.Context(), time.Minute), time.Minute}
@@ -184,7 +183,7 @@ func TestAfterARestartReportsAreWaitedFor(t *testing.T) {
 	// One that is back, and has not looked yet, finds no elements.
 	_, end = f.watch(t, "n1")
 	defer end()
-	if _, err := late.Agent(t.Context(), id); problem(t, err).Status != http.StatusServiceUnavailable {
+	if _, err := late.Agent(t.Context(), id); problem(t, err).Kind != api.KindUnavailable {
 		t.Error(err)
 	}
 	f.obey(t, "n1", nil)

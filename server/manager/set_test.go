@@ -1,12 +1,12 @@
 package manager
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/api"
 )
 
 func (f *fixture) set(t *testing.T, object string, values ...string) (model.SetResult, error) {
@@ -137,21 +137,21 @@ func TestRefusedSetsChangeNothing(t *testing.T) {
 	before := mustNetwork(t, f, "lab")
 	for _, c := range []struct {
 		object, values, want string
-		status               int
+		kind                 api.Kind
 	}{
-		{"r1", "cpu=1 memory=1MiB", "router r1: memory 1MiB is less than the 8MiB", http.StatusUnprocessableEntity},
-		{"r1", "cpu=1 speed=2", `no key "speed"`, http.StatusUnprocessableEntity},
-		{"r1", "cpu=1 forwarding=openflow", " wants forwarding: ", http.StatusUnprocessableEntity},
-		{"r1--r2", "bandwidth=1bit", "link r1--r2: ", http.StatusUnprocessableEntity},
-		{"r1", "cpu=100", "does not fit onto the substrate", http.StatusUnprocessableEntity},
-		{"r9", "cpu=1", "neither an element nor a link called r9", http.StatusNotFound},
+		{"r1", "cpu=1 memory=1MiB", "router r1: memory 1MiB is less than the 8MiB", api.KindInvalid},
+		{"r1", "cpu=1 speed=2", `no key "speed"`, api.KindInvalid},
+		{"r1", "cpu=1 forwarding=openflow", " wants forwarding: ", api.KindInvalid},
+		{"r1--r2", "bandwidth=1bit", "link r1--r2: ", api.KindInvalid},
+		{"r1", "cpu=100", "does not fit onto the substrate", api.KindInvalid},
+		{"r9", "cpu=1", "neither an element nor a link called r9", api.KindNotFound},
 	} {
 		if c.values == "cpu=1 forwarding=openflow" {
 			f.register(t, "n1", model.ForwardGuest)
 		}
 		_, err := f.set(t, c.object, strings.Fields(c.values)...)
-		if p := problem(t, err); p.Status != c.status || !strings.Contains(p.Error(), c.want) {
-			t.Errorf("%s %s: %d %v, want %q", c.object, c.values, p.Status, p, c.want)
+		if p := problem(t, err); p.Kind != c.kind || !strings.Contains(p.Error(), c.want) {
+			t.Errorf("%s %s: %v %v, want %q", c.object, c.values, p.Kind, p, c.want)
 		}
 	}
 	if now := mustNetwork(t, f, "lab"); now.Revision != before.Revision || now.Network.Elements[0].CPU != 0 {
@@ -183,7 +183,7 @@ func TestSuspendedElements(t *testing.T) {
 	act(model.ActionSuspend, model.Override{Suspended: true})
 	act(model.ActionRestart, model.Override{Restarts: 1})
 	act(model.ActionStop, model.Override{Stopped: true, Restarts: 1})
-	if _, err := f.Act(t.Context(), id, model.ActionSuspend); problem(t, err).Status != http.StatusConflict {
+	if _, err := f.Act(t.Context(), id, model.ActionSuspend); problem(t, err).Kind != api.KindConflict {
 		t.Errorf("suspending a stopped element: %v", err)
 	}
 	act(model.ActionStart, model.Override{Restarts: 1})
