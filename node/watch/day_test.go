@@ -55,19 +55,29 @@ func day(looks []recorded, seed uint64, attack func(at time.Duration) (model.ID,
 	w, told := New(), map[model.ID]int{}
 	look := func(at time.Duration, id model.ID, values []Value) {
 		looked++
-		told[id] += len(w.Look(id, begin.Add(at), values))
+		if n := len(w.Look(id, begin.Add(at), values)); n > 0 {
+			told[id] += n
+		}
 	}
 	elements := map[model.ID]bool{}
 	for _, l := range looks {
 		elements[l.ID] = true
 	}
+	signals := make([][]Value, len(looks))
+	for i, l := range looks {
+		for s, v := range l.Values {
+			signals[i] = append(signals[i], Value{Signal: s, Value: v})
+		}
+	}
+	quiet := Judge(nil)
 	attacked := attack == nil
+	var values []Value
 	for at := time.Duration(0); at < 24*time.Hour; {
 		more := 0.5 + random.Float64()
-		for _, l := range looks {
-			var values []Value
-			for s, v := range l.Values {
-				values = append(values, Value{Signal: s, Value: v * more})
+		for i, l := range looks {
+			values = append(values[:0], signals[i]...)
+			for j := range values {
+				values[j].Value *= more
 			}
 			look(at+time.Duration(l.MS)*time.Millisecond, l.ID, values)
 		}
@@ -75,7 +85,7 @@ func day(looks []recorded, seed uint64, attack func(at time.Duration) (model.ID,
 		for rest := at + time.Duration(random.ExpFloat64()*float64(20*time.Minute)); at < rest &&
 			at < 24*time.Hour; at += 30 * time.Second {
 			for id := range elements {
-				look(at, id, Judge(nil))
+				look(at, id, quiet)
 			}
 			if !attacked && at > 12*time.Hour {
 				attacked = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func load(t *testing.T, s *Store) map[string]model.Record {
 
 func equal(t *testing.T, got, want model.Record) {
 	t.Helper()
-	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("network %s came back changed", want.Network.Name)
 	}
 }

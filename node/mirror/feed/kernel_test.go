@@ -1,6 +1,7 @@
 package feed_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 type kernel struct {
 	t          testing.TB
 	fd         int
+	answer     []byte // to the last question
 	dump       *linux.Rtnetlink
 	links      map[int]kernelLink
 	neighbours map[string]fib.MAC        // "index address" of those that may be used
@@ -204,12 +206,14 @@ func (k *kernel) request(data []byte) (uint16, []byte) {
 	if err := unix.Sendto(k.fd, data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		k.t.Fatal(err)
 	}
-	buf := make([]byte, 64<<10)
-	n, _, err := unix.Recvfrom(k.fd, buf, 0)
+	if k.answer == nil {
+		k.answer = make([]byte, 64<<10)
+	}
+	n, _, err := unix.Recvfrom(k.fd, k.answer, 0)
 	if err != nil || n < 16 {
 		k.t.Fatal("answer to a look-up: ", n, " ", err)
 	}
-	return binary.NativeEndian.Uint16(buf[4:]), buf[16:n]
+	return binary.NativeEndian.Uint16(k.answer[4:]), bytes.Clone(k.answer[16:n])
 }
 
 // read turns an answer into ways out.
@@ -350,8 +354,13 @@ func (l *lab) fastAnswer(a netip.Addr) answer {
 	}
 	id, length := l.tables[family].Lookup(a)
 	r := answer{length: length}
+	seen := map[fib.NextHop]bool{}
 	for hash := range uint32(4096) { // as many buckets as a group can have
 		h := l.pool.Resolve(id, hash)
+		if seen[h.NextHop] {
+			continue
+		}
+		seen[h.NextHop] = true
 		switch h.Kind {
 		case fib.KindForward:
 			r.ways = append(r.ways, fmt.Sprintf("%d %x from %x mtu %d", h.Port, h.Destination, h.Source, h.MTU))
