@@ -116,7 +116,8 @@ changed: if one is refused, none is made or changed.
 
 What is no longer in the file is removed, or goes back to its default. What was assigned (addresses,
 nodes), stopped by hand or edited inside routers stays, and so does what was set (polyplane set) and
-the file does not name.
+the file does not name. A router whose configuration was edited inside keeps it also where the file now
+says something else; apply names such routers once everything runs.
 
 An element that moves to another node starts anew there. What was written inside it does not move: its
 disk stays in the trash of the node where it was (polyplane trash). So apply refuses such a change unless
@@ -343,6 +344,9 @@ func (c *CLI) apply(ctx context.Context, cl Client, networks []model.Network, op
 	}
 	if err := c.await(ctx, cl, order, await, timeout); err != nil {
 		return err
+	}
+	if err := c.keptByApply(ctx, cl, planned); err != nil {
+		return wrap(ctx, cl, err, ref{})
 	}
 	return c.summarizeApply(ctx, cl, planned, c.Now().Sub(begin))
 }

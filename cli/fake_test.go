@@ -39,6 +39,7 @@ type fake struct {
 	policies []model.PolicyView
 	refusals map[string]error // of Apply, by network
 	late     int              // so many questions for nodes until the agent of n2 has reported
+	edited   []string         // elements that keep their own configuration once something is applied
 	slow     int              // so many polls until an applied network runs
 	fails    bool             // an applied network fails
 	never    bool             // an applied network stays pending
@@ -124,6 +125,9 @@ func (f *fake) Elements(_ context.Context, network string) ([]model.ElementView,
 		if e.ID.Element == "r1" && f.trouble > 0 {
 			f.trouble--
 			e.Phase, e.Message = model.PhaseFailed, "the next try mends it"
+		}
+		if len(f.applied) > 0 && slices.Contains(f.edited, e.ID.Element) {
+			e.Message = "keeps its own configuration; `polyplane apply --overwrite`\nreplaces it"
 		}
 		if network == "" || e.ID.Network == network {
 			out = append(out, e)

@@ -140,6 +140,11 @@ func (c *CLI) set(ctx context.Context, cl Client, of ref, request model.SetReque
 		if err := awaitSet(ctx, cl, of, name, result, timeout); err != nil {
 			return wrap(ctx, cl, err, ref{})
 		}
+		if o.format == formatTable {
+			if err := c.keptBySet(ctx, cl, of, &result.Record.Network); err != nil {
+				return wrap(ctx, cl, err, ref{})
+			}
+		}
 	}
 	if o.format != formatTable {
 		return writeValue(c.Out, o.format, setView{of.network, of.element, result.Changed,

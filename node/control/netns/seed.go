@@ -157,6 +157,7 @@ func (s *seeding) warning() control.Warning {
 	}
 	return control.Warning{Reason: "ConfigurationKept",
 		Message: fmt.Sprintf("keeps its own configuration: %s was edited inside "+
-			"the element, and the network's has changed; `polyplane apply --overwrite` replaces it by the network's",
+			"the element, and the network's has changed; `polyplane apply --overwrite` replaces it by the network's, "+
+			"`polyplane save --running` prints a file that has it",
 			strings.Join(s.kept, ", "))}
 }
