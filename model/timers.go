@@ -190,40 +190,42 @@ func parseSeconds(s string) (Duration, error) {
 	return d, nil
 }
 
-// CheckTimers calls report for each timer that is impossible by itself, or beside another one.
-func (r *Routing) CheckTimers(report func(field, problem string)) {
-	below := func(protocol string) func(key, problem string) {
-		return func(key, problem string) { report(protocol+"/"+key, problem) }
+// CheckTimers calls report for each timer that is impossible by itself, or beside another one of its protocol.
+func (r *Routing) CheckTimers(report func(protocol, key, beside, problem string)) {
+	alone := func(protocol string) func(key, problem string) {
+		return func(key, problem string) { report(protocol, key, "", problem) }
 	}
 	for i, o := range []*OSPF{r.OSPF, r.OSPF6} {
 		if o == nil {
 			continue
 		}
 		name := []string{"ospf", "ospf6"}[i]
-		CheckKeys(ospfTimers, &o.OSPFTimers, below(name))
+		CheckKeys(ospfTimers, &o.OSPFTimers, alone(name))
 		if hello, dead := o.Intervals(false); o.Dead != 0 && dead <= hello {
-			report(name+"/dead", fmt.Sprintf("dead %s is not longer than hello, which is %ds; OSPF usually has four "+
-				"times hello", o.Dead, hello))
+			report(name, "dead", "hello", fmt.Sprintf("dead %s is not longer than hello, which is %ds; OSPF usually "+
+				"has four times hello", o.Dead, hello))
 		}
 	}
 	if i := r.ISIS; i != nil {
-		CheckKeys(isisTimers, &i.ISISTimers, below("isis"))
+		CheckKeys(isisTimers, &i.ISISTimers, alone("isis"))
 		if hello, times := i.Intervals(false); i.Hold != 0 &&
 			(times < 2 || times > 100 || i.Hold%(Duration(hello)*second) != 0) {
-			report("isis/hold", fmt.Sprintf("hold %s is not 2 to 100 times hello, which is %ds", i.Hold, hello))
+			report("isis", "hold", "hello", fmt.Sprintf("hold %s is not 2 to 100 times hello, which is %ds", i.Hold,
+				hello))
 		}
 	}
 	if b := r.BGP; b != nil {
-		CheckKeys(bgpTimers, &b.BGPTimers, below("bgp"))
+		CheckKeys(bgpTimers, &b.BGPTimers, alone("bgp"))
 		if b.Hold != 0 && b.Keepalive != 0 && b.Hold < 3*b.Keepalive {
-			report("bgp/hold", fmt.Sprintf("hold %s is less than three times keepalive %s: a session would end by one "+
-				"message that is late", b.Hold, b.Keepalive))
+			report("bgp", "hold", "keepalive", fmt.Sprintf("hold %s is less than three times keepalive %s: a session "+
+				"would end by one message that is late", b.Hold, b.Keepalive))
 		}
 	}
 	if p := r.RIP; p != nil {
-		CheckKeys(ripTimers, &p.RIPTimers, below("rip"))
+		CheckKeys(ripTimers, &p.RIPTimers, alone("rip"))
 		if update, timeout, _ := p.Intervals(); p.Timeout != 0 && timeout <= update {
-			report("rip/timeout", fmt.Sprintf("timeout %s is not longer than update, which is %ds", p.Timeout, update))
+			report("rip", "timeout", "update", fmt.Sprintf("timeout %s is not longer than update, which is %ds",
+				p.Timeout, update))
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (ps *problems) checkLinks(l *layout) {
 		}
 		names[link.Name] = struct{}{}
 		for _, end := range link.Ends {
-			if _, ok := l.elements[end.Element]; !ok {
+			if _, ok := l.elements[end.Element]; !ok && !ps.mayBe(end.Element) {
 				report("there is no router, host or switch %s%s", end.Element, ps.near(end.Element))
 			}
 			use(end, "link "+link.Name, report)
@@ -42,12 +42,15 @@ func (ps *problems) checkLinks(l *layout) {
 		ps.checkShape(i)
 	}
 	for i, edge := range n.Edges {
+		if edge.End.Element == "" {
+			continue // that is said already
+		}
 		use(edge.End, "edge "+edge.Name, func(format string, args ...any) { ps.edge(i, "end", format, args...) })
 	}
 	for i, e := range n.Elements {
 		for k, f := range e.Interfaces {
 			if _, ok := used[model.End{Element: e.Name, Interface: f.Name}]; !ok &&
-				l.interfaces[model.End{Element: e.Name, Interface: f.Name}] == k {
+				l.interfaces[model.End{Element: e.Name, Interface: f.Name}] == k && !ps.mayHave(i, f.Name) {
 				ps.element(i, "interfaces/"+f.Name,
 					"the interface %s is on no link; write a link %s:%s -- …, or name the interface after the link's "+
 						"far end",
@@ -94,22 +97,23 @@ func (ps *problems) checkShape(i int) {
 	link := &ps.net.Links[i]
 	v6 := slices.ContainsFunc(link.Prefixes, func(p netip.Prefix) bool { return p.Addr().Is6() })
 	if len(link.Prefixes) == 0 {
-		v6 = ps.v6
+		v6 = ps.v6 && !ps.ofLink(i, "prefixes") && !(ps.unknown != nil && ps.unknown.Families)
 	}
-	fine := true
+	bad := map[string]bool{}
 	model.CheckKeys(model.Link{}.Keys(), link, func(key, problem string) {
-		fine = false
+		bad[key] = true
 		ps.link(i, key, "%s", problem)
 	})
 	if m := link.MTU; m >= model.MinMTU && m < model.MinMTU6 && v6 {
 		ps.link(i, "mtu", "the MTU %d is too small for IPv6, which needs %d; state an IPv4 prefix only, or a larger "+
 			"MTU", m, model.MinMTU6)
 	}
-	switch {
-	case !fine:
-	case link.Addressing == model.AddressingNone && len(link.Prefixes) > 0:
+	if link.Addressing == model.AddressingNone && len(link.Prefixes) > 0 {
 		ps.link(i, "prefixes", "it states %s and addressing: none, so that nobody would get an address of it; leave "+
 			"one of them out, or state the addresses of interfaces", link.Prefixes[0])
+	}
+	switch {
+	case bad["jitter"] || bad["delay"] || ps.ofLink(i, "delay"):
 	case link.Jitter > 0 && link.Delay == 0:
 		ps.link(i, "jitter", "jitter is how much the delay varies, and there is no delay; state one of at least %s",
 			link.Jitter)
@@ -211,8 +215,9 @@ func (ps *problems) checkSegment(l *layout, s segment) (subnets []placed) {
 		return subnets
 	}
 	mtu := func(i int) int { return cmp.Or(n.Links[i].MTU, model.DefaultMTU) }
-	for _, i := range s.links[1:] {
-		if first := s.links[0]; mtu(i) != mtu(first) {
+	known := slices.DeleteFunc(slices.Clone(s.links), func(i int) bool { return ps.ofLink(i, "mtu") })
+	for at, i := range known {
+		if first := known[0]; at > 0 && mtu(i) != mtu(first) {
 			ps.link(i, "mtu", "its MTU is %d, that of link %s on the same segment %d; they must be the same", mtu(i),
 				n.Links[first].Name, mtu(first))
 			break
@@ -326,9 +331,23 @@ func (ps *problems) checkNextHops(l *layout) {
 				stated.add(a)
 			}
 		}
+		open := len(stated.list) == 0 || ps.unknown != nil &&
+			(slices.ContainsFunc(s.members, func(m member) bool { return ps.ofElement(m.element, "interfaces") }) ||
+				slices.ContainsFunc(s.links, func(i int) bool { return ps.ofLink(i, "prefixes") }) ||
+				slices.ContainsFunc(s.switches, func(i int) bool { return ps.ofElement(i, "prefixes") }))
 		for _, m := range s.members {
 			segments[m.element] = append(segments[m.element], stated)
-			unknown[m.element] = unknown[m.element] || len(stated.list) == 0
+			unknown[m.element] = unknown[m.element] || open
+		}
+	}
+	// A link whose other end does not exist has a subnet that nobody knows.
+	for _, link := range n.Links {
+		for _, end := range link.Ends {
+			if i, ok := l.elements[end.Element]; ok {
+				if _, _, both := l.ends(link); !both {
+					unknown[i] = true
+				}
+			}
 		}
 	}
 	for _, e := range n.Edges {
@@ -343,7 +362,7 @@ func (ps *problems) checkNextHops(l *layout) {
 	}
 	for i := range n.Elements {
 		e := &n.Elements[i]
-		if unknown[i] || len(e.Gateways) == 0 && len(e.Routes) == 0 {
+		if unknown[i] || len(e.Gateways) == 0 && len(e.Routes) == 0 || ps.mayBeJoined(i) {
 			continue
 		}
 		sets := segments[i]
@@ -388,7 +407,7 @@ func (ps *problems) checkEdges(l *layout) {
 	}
 	devices := map[device]string{}
 	for i, e := range ps.net.Edges {
-		if err := model.CheckName(e.Name); err != nil {
+		if err := model.CheckName(e.Name); err != nil && (e.Mirror == nil || !ps.ofEdge(i, "to")) {
 			ps.edge(i, "", "%v", err)
 		}
 		if _, twice := names[e.Name]; twice {
@@ -396,6 +415,7 @@ func (ps *problems) checkEdges(l *layout) {
 		}
 		names[e.Name] = struct{}{}
 		switch _, ok := l.elements[e.End.Element]; {
+		case e.End.Element == "" && ps.ofEdge(i, "end", "to"), !ok && ps.mayBe(e.End.Element):
 		case e.End.Element == "":
 			ps.edge(i, "end", "it needs end:, the element or element:interface that the device is joined to")
 		case !ok:
@@ -410,6 +430,7 @@ func (ps *problems) checkEdges(l *layout) {
 			continue
 		}
 		switch {
+		case e.Device == "" && ps.ofEdge(i, "device", "internet"):
 		case e.Device == "":
 			ps.edge(i, "", "it needs device:, a real device like eth1, or internet: {}, the way out by the machine's "+
 				"uplink")
@@ -420,15 +441,19 @@ func (ps *problems) checkEdges(l *layout) {
 			ps.edge(i, "vlan", "the VLAN %d is not between 1 and 4094", e.VLAN)
 		}
 		d := device{e.Node, e.Device, e.VLAN}
+		if e.Device == "" || ps.ofEdge(i, "device", "vlan", "node", "internet") {
+			continue
+		}
 		if other, twice := devices[d]; twice {
 			ps.edge(i, "device", "edge %s already has this device and VLAN", other)
 		}
 		devices[d] = e.Name
 	}
 	for i, e := range ps.net.Edges {
-		for _, other := range ps.net.Edges[:i] {
-			if e.Device == other.Device && e.Node == other.Node && e.VLAN != other.VLAN &&
-				(e.WholeTrunk() || other.WholeTrunk()) {
+		for k, other := range ps.net.Edges[:i] {
+			if e.Device != "" && e.Device == other.Device && e.Node == other.Node && e.VLAN != other.VLAN &&
+				(e.WholeTrunk() || other.WholeTrunk()) && !ps.ofEdge(i, "vlan", "node") &&
+				!ps.ofEdge(k, "vlan", "node") {
 				ps.edge(i, "device", "edge %s is of this device too, and one of them is a trunk, which takes all of it",
 					other.Name)
 			}
@@ -444,6 +469,7 @@ func (ps *problems) checkExpectations(l *layout) {
 		for _, name := range []string{x.From, x.To} {
 			e, ok := l.elements[name]
 			switch {
+			case !ok && ps.mayBe(name):
 			case !ok:
 				report("there is no router or host %s%s", name, ps.near(name))
 			case ps.net.Elements[e].Kind == model.Switch:

@@ -33,29 +33,30 @@ func (ps *problems) checkSoftware(i int) {
 		return
 	}
 	processes := e.Software == model.SoftwareFRR || e.Software == model.SoftwareBIRD
-	if !processes && e.Routing.Any() {
+	known := !ps.ofElement(i, "software")
+	if known && !processes && e.Routing.Any() {
 		ps.element(i, "software",
 			"software: %s speaks no routing protocol, but %s is asked for; take frr or bird, or take the protocol "+
 				"away with false",
 			e.Software, strings.Join(e.Routing.Protocols(), ", "))
 	}
-	if !processes && len(e.Config) > 0 {
+	if known && !processes && len(e.Config) > 0 {
 		ps.element(i, "config", "software: %s runs no process that would read a configuration; take frr or bird",
 			e.Software)
 	}
-	if e.Software == model.SoftwareNone && len(e.Routes) > 0 {
+	if known && e.Software == model.SoftwareNone && len(e.Routes) > 0 {
 		ps.element(i, "routes", "software: none has no routes but the connected ones; take static")
 	}
-	if e.Software == model.SoftwareBIRD && e.Routing.ISIS != nil {
+	if known && e.Software == model.SoftwareBIRD && e.Routing.ISIS != nil {
 		ps.element(i, "routing/isis", "BIRD speaks no IS-IS; take frr")
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Config)) {
 		if name == "" || name == "file" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n ") ||
 			len(name) > model.MaxName {
 			ps.element(i, "config", "config: %q is no file name like frr.conf or bird.conf", name)
-		} else if known := model.ConfigFiles(e.Software); processes && !slices.Contains(known, name) {
+		} else if files := model.ConfigFiles(e.Software); known && processes && !slices.Contains(files, name) {
 			ps.element(i, "config", "config: software: %s reads no file %s; it reads %s", e.Software, name,
-				strings.Join(known, ", "))
+				strings.Join(files, ", "))
 		}
 		if text := e.Config[name]; !utf8.ValidString(text) || strings.Contains(text, "\x00") {
 			ps.element(i, "config", "config: %s is not UTF-8 text", name)
@@ -96,7 +97,11 @@ func (ps *problems) checkIntents(i int) {
 		}
 		redistribute(field, o.Redistribute)
 	}
-	r.CheckTimers(func(field, problem string) { ps.element(i, "routing/"+field, "%s", problem) })
+	r.CheckTimers(func(protocol, key, beside, problem string) {
+		if beside == "" || !ps.ofElement(i, protocol+"/"+beside) {
+			ps.element(i, "routing/"+protocol+"/"+key, "%s", problem)
+		}
+	})
 	if s := r.ISIS; s != nil {
 		if s.Level < 0 || s.Level > 2 {
 			ps.element(i, "routing/isis/level", "the IS-IS level is 1 or 2, not %d; leave it out for both", s.Level)
@@ -113,7 +118,7 @@ func (ps *problems) checkIntents(i int) {
 	if b == nil {
 		return
 	}
-	if b.AS == 0 {
+	if b.AS == 0 && !ps.ofElement(i, "bgp/as") {
 		ps.element(i, "routing/bgp", "BGP needs an autonomous system; write bgp: {as: 65001}")
 	}
 	for _, p := range b.Networks {
@@ -202,7 +207,8 @@ func (ps *problems) checkRoutes(i int) {
 				ps.element(i, "routes", "the route to %s has the IPv6 next hop %s", r.To, v)
 			}
 		}
-		if _, is := interfaces[r.Interface]; r.Interface != "" && !is {
+		if _, is := interfaces[r.Interface]; r.Interface != "" && !is && !ps.mayHave(i, r.Interface) &&
+			!ps.ofElement(i, "interfaces") {
 			ps.element(i, "routes", "the route to %s leaves by %s, which is none of its interfaces (%s)", r.To,
 				r.Interface, interfaceNames(e))
 		}

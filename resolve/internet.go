@@ -18,6 +18,7 @@ func (ps *problems) checkInternet(i int, l *layout) {
 			ps.edge(i, "internet/forwards", "forward %s: "+format, append([]any{f}, args...)...)
 		}
 		switch at, ok := l.elements[f.Element]; {
+		case !ok && ps.mayBe(f.Element):
 		case !ok:
 			report("there is no router or host %s%s", f.Element, ps.near(f.Element))
 		case ps.net.Elements[at].Kind == model.Switch:

@@ -26,6 +26,8 @@ func (ps *problems) checkMirror(i int, l *layout) {
 		}
 	}
 	switch {
+	case e.Mirror.Link == "" && ps.ofEdge(i, "link"), len(links) > 0 && ps.mayBeLink(e.Mirror.Link),
+		len(ps.net.Links) == 0 && ps.mayBeLink(e.Mirror.Link):
 	case e.Mirror.Link == "":
 		ps.edge(i, "link", "it needs link:, the name of a link whose packets are copied")
 	case len(ps.net.Links) == 0:
@@ -36,7 +38,7 @@ func (ps *problems) checkMirror(i int, l *layout) {
 		ps.edge(i, "link", "there is no link %s; there are %s", e.Mirror.Link, strings.Join(links, ", "))
 	}
 	for k := range ps.net.Edges[:i] {
-		if o := &ps.net.Edges[k]; o.Mirror != nil && o.Mirror.Link == e.Mirror.Link {
+		if o := &ps.net.Edges[k]; o.Mirror != nil && e.Mirror.Link != "" && o.Mirror.Link == e.Mirror.Link {
 			ps.edge(i, "link", "%s is copied to %s already; a link has one mirror", e.Mirror.Link, o.End.Element)
 		}
 	}

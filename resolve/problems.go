@@ -8,10 +8,11 @@ import (
 
 // problems collects them.
 type problems struct {
-	net  *model.Network
-	v6   bool // links without prefixes get IPv6
-	list []model.Problem
-	more int // beyond those in the list
+	net     *model.Network
+	unknown *Unknown // nil where all is known
+	v6      bool     // links without prefixes get IPv6
+	list    []model.Problem
+	more    int // beyond those in the list
 }
 
 func (ps *problems) add(about model.Subject, index int, name, field, format string, args ...any) {
@@ -26,8 +27,11 @@ func (ps *problems) add(about model.Subject, index int, name, field, format stri
 }
 
 func (ps *problems) network(field, format string, args ...any) {
-	ps.add(model.AboutNetwork, 0, ps.net.Name, field, "network %s: %s", model.Shorten(ps.net.Name, model.MaxName),
-		fmt.Sprintf(format, args...))
+	name := "network " + model.Shorten(ps.net.Name, model.MaxName)
+	if ps.net.Name == "" {
+		name = "the network"
+	}
+	ps.add(model.AboutNetwork, 0, ps.net.Name, field, "%s: %s", name, fmt.Sprintf(format, args...))
 }
 
 func (ps *problems) element(i int, field, format string, args ...any) {

@@ -22,13 +22,16 @@ type Document struct{ net model.Network }
 //
 // Switches that form a loop are refused: nothing runs a spanning tree on them, and one broadcast would circle for ever,
 // at the expense of everybody on the node.
-func Read(n model.Network) (Document, []model.Problem) {
+func Read(n model.Network) (Document, []model.Problem) { return ReadPart(n, nil) }
+
+// ReadPart reads a document of which a part is not known: only what is wrong for certain is told.
+func ReadPart(n model.Network, unknown *Unknown) (Document, []model.Problem) {
 	if large := Bounds(&n); len(large) > 0 {
 		return Document{n}, large
 	}
 	stated := n.Elements
 	n = complete(n)
-	ps := &problems{net: &n}
+	ps := &problems{net: &n, unknown: unknown}
 	_, ps.v6 = Families(&n)
 	l := newLayout(&n)
 	ps.checkNetwork()
@@ -52,7 +55,7 @@ func (d Document) Network() model.Network { return d.net }
 
 func (ps *problems) checkNetwork() {
 	n := ps.net
-	if err := model.CheckName(n.Name); err != nil {
+	if err := model.CheckName(n.Name); err != nil && !(ps.unknown != nil && ps.unknown.Name) {
 		ps.network("network", "%v", err)
 	}
 	if err := n.Attack.Check(); err != nil {
@@ -141,7 +144,7 @@ func (ps *problems) checkElement(i, stated int) {
 	if err := model.CheckName(e.Name); err != nil {
 		ps.element(i, "", "%v", err)
 	}
-	if err := model.CheckAxes(e.Kind, e.Control, e.Forwarding); err != nil {
+	if err := ps.checkAxes(i); err != nil {
 		field := "forwarding"
 		if strings.HasPrefix(err.Error(), "control") {
 			field = "control"
@@ -159,7 +162,7 @@ func (ps *problems) checkElement(i, stated int) {
 		ps.element(i, "attack", "policy: attack: %v", err)
 	}
 	model.CheckKeys(model.Amounts{}.Keys(), &e.Amounts, func(key, problem string) { ps.element(i, key, "%s", problem) })
-	if need := softwareMemory(e); e.Memory >= model.MinMemory && e.Memory < need {
+	if need := softwareMemory(e); e.Memory >= model.MinMemory && e.Memory < need && !ps.ofElement(i, "software") {
 		ps.element(i, "memory", "memory %s is less than the %s that FRR needs to start%s", e.Memory,
 			need, protocolWords(e))
 	}
@@ -208,6 +211,28 @@ func (ps *problems) checkElement(i, stated int) {
 		}
 	}
 	ps.checkRoutes(i)
+}
+
+// checkAxes tells what is wrong with an element's control and forwarding, whatever one of them is that is not known.
+func (ps *problems) checkAxes(i int) (err error) {
+	e := &ps.net.Elements[i]
+	controls, forwardings := []model.Control{e.Control}, []model.Forwarding{e.Forwarding}
+	if ps.ofElement(i, "control") {
+		controls = model.Controls
+	}
+	if ps.ofElement(i, "forwarding") {
+		forwardings = model.Forwardings
+	}
+	for _, c := range controls {
+		for _, f := range forwardings {
+			is := model.CheckAxes(e.Kind, c, f)
+			if is == nil || err != nil && is.Error() != err.Error() {
+				return nil
+			}
+			err = is
+		}
+	}
+	return err
 }
 
 func (ps *problems) checkInterfaceAddresses(i int, field string, f model.Interface) {

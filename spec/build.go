@@ -16,6 +16,7 @@ import (
 // place is where an object of the network stands in the file.
 type place struct {
 	key, node ast.Node
+	path      string // its key below that of its kind, as blanks have it; empty where it has none
 }
 
 // builder makes a network of a document.
@@ -27,6 +28,7 @@ type builder struct {
 
 	net                    model.Network
 	elements, links, edges []place
+	faultsAt               []string              // the paths of net.Faults
 	short                  map[int]form.Prefixes // elements' addresses without an interface's name
 }
 
@@ -52,20 +54,20 @@ func (b *builder) network() model.Network {
 		e.Hook = first(r.Hook, defaults.Hook)
 		e.Routing = b.routing(mergeIntents(r.Intents, defaults.Intents))
 		e.RouterID = r.RouterID
-		e.Config = b.config(item.Name, r.Config, e.Software)
+		e.Config = b.config(item.Name, item.Said, r.Config, e.Software)
 		b.endpoint(&e, r.Interfaces, r.Addresses, r.Loopback, r.Gateway, r.Routes)
-		b.add(e, item.Key, item.Node)
+		b.add(e, place{item.Key, item.Node, item.Said})
 	}
 	for _, item := range f.Hosts {
 		h := &item.Value
 		e := b.common(model.Host, item.Name, h.Common, f.Defaults.Hosts)
 		b.endpoint(&e, h.Interfaces, h.Addresses, h.Loopback, h.Gateway, h.Routes)
-		b.add(e, item.Key, item.Node)
+		b.add(e, place{item.Key, item.Node, item.Said})
 	}
 	for _, item := range f.Switches {
 		e := b.common(model.Switch, item.Name, item.Value.Common, f.Defaults.Switches)
 		e.Prefixes = item.Value.Prefixes
-		b.add(e, item.Key, item.Node)
+		b.add(e, place{item.Key, item.Node, item.Said})
 	}
 	b.addLinks()
 	b.checkZeros()
@@ -116,9 +118,9 @@ func (b *builder) zeros(all *map[string][]string, object string, keys []string) 
 	(*all)[object] = keys
 }
 
-func (b *builder) add(e model.Element, key, node ast.Node) {
+func (b *builder) add(e model.Element, at place) {
 	b.net.Elements = append(b.net.Elements, e)
-	b.elements = append(b.elements, place{key, node})
+	b.elements = append(b.elements, at)
 }
 
 func (b *builder) endpoint(e *model.Element, interfaces form.Interfaces, addresses form.Prefixes,
@@ -144,6 +146,12 @@ func (b *builder) addShort() {
 		e := &b.net.Elements[i]
 		if len(e.Interfaces) == 1 && len(e.Interfaces[0].Addresses) == 0 {
 			e.Interfaces[0].Addresses = addresses
+			continue
+		}
+		section, said := sections[e.Kind], b.elements[i].path
+		lost := b.blanks.links.Has(e.Name) || b.blanks.edges.Has(e.Name) || b.blanks.has(section, said, "interfaces")
+		b.blanks.add(section, said, "addresses")
+		if lost { // the interface that it is for, or the others
 			continue
 		}
 		names := make([]string, len(e.Interfaces))
@@ -232,11 +240,13 @@ func (b *builder) routing(in form.Intents) (r model.Routing) {
 }
 
 // config reads the configuration files. A single one goes by its software's name for it.
-func (b *builder) config(router string, c form.Config, software model.Software) map[string]string {
+func (b *builder) config(router, said string, c form.Config, software model.Software) map[string]string {
 	if len(c) == 0 {
 		return nil
 	}
 	all := make(map[string]string, len(c))
+	b.path = []string{"routers", said, "config"}
+	defer func() { b.path = nil }()
 	for _, item := range c {
 		text := item.Value.Text
 		if item.Value.File != "" {
@@ -280,7 +290,7 @@ func (b *builder) addLinks() {
 		link.Name, link.Ends, link.Prefixes = names[i], ends[i], l.Value.Prefixes
 		b.zeros(&b.net.Zeros.Links, link.Name, l.Value.Said.Zeros())
 		b.net.Links = append(b.net.Links, link)
-		b.links = append(b.links, place{l.Key, l.Node})
+		b.links = append(b.links, place{l.Key, l.Node, strconv.Itoa(l.Entry)})
 	}
 	for _, item := range b.form.Edges {
 		v := item.Value
@@ -294,7 +304,7 @@ func (b *builder) addLinks() {
 			e.End.Interface = item.Name
 		}
 		b.net.Edges = append(b.net.Edges, e)
-		b.edges = append(b.edges, place{item.Key, item.Node})
+		b.edges = append(b.edges, place{item.Key, item.Node, item.Said})
 	}
 	b.mirrors()
 }
@@ -310,7 +320,7 @@ func (b *builder) mirrors() {
 		taken[ifc] = true
 	}
 	next := 0
-	for _, v := range b.form.Mirrors {
+	for i, v := range b.form.Mirrors {
 		e := model.Edge{Mirror: &model.Mirror{Link: strings.Join(strings.Fields(v.Link), ""),
 			Bandwidth: deref(v.Bandwidth)}}
 		e.End.Element, e.End.Interface = cutEnd(v.To)
@@ -322,7 +332,7 @@ func (b *builder) mirrors() {
 		}
 		e.Name = e.End.Interface
 		b.net.Edges = append(b.net.Edges, e)
-		b.edges = append(b.edges, place{v.Node, v.Node})
+		b.edges = append(b.edges, place{v.Node, v.Node, strconv.Itoa(i)})
 	}
 }
 

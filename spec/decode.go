@@ -21,13 +21,18 @@ type decoder struct {
 	source
 	errs Errors
 
+	path   []string // the place in the document that is being decoded
+	blanks blanks   // of this document
+
 	manyNames, manyLinks int // that ranges and shapes of the file stand for
 }
 
 func (d *decoder) fail(n ast.Node, format string, args ...any) {
+	d.blank()
 	d.failAt(tokenOf(n), format, args...)
 }
 
+// failAt is fail where nothing has been left out for it.
 func (d *decoder) failAt(t *token.Token, format string, args ...any) {
 	if len(d.errs) < maxErrors {
 		d.errs = append(d.errs, d.at(t, format, args...))
@@ -65,18 +70,27 @@ func (d *decoder) entries(n ast.Node, what string) []*ast.MappingValueNode {
 		return nil
 	default:
 		d.fail(n, "%s takes a mapping (key: value), not %s", what, kindOf(n))
+		if len(d.path) < 2 {
+			d.lost(n)
+		}
 		return nil
 	}
 	seen := make(map[string]int, len(values))
 	kept := values[:0:0]
 	for _, v := range values {
+		d.enter("?")
 		key, ok := d.scalar(v.Key, "a key")
+		d.leave()
 		if !ok {
+			d.lostKey(v)
 			continue
 		}
 		line := tokenOf(v.Key).Position.Line
 		if first, twice := seen[key]; twice {
+			d.enter(key)
 			d.fail(v.Key, "%s has %q twice, first in line %d; keep one of them", what, key, first)
+			d.leave()
+			d.lostKey(v)
 			continue
 		}
 		seen[key] = line
@@ -94,6 +108,9 @@ func (d *decoder) items(n ast.Node, what string) []ast.Node {
 		return nil
 	default:
 		d.fail(n, "%s takes a list, not %s; write one a line, each behind a dash", what, kindOf(n))
+		if len(d.path) < 2 {
+			d.lost(n)
+		}
 		return nil
 	}
 }
@@ -168,23 +185,57 @@ func (d *decoder) structure(n ast.Node, into reflect.Value, what string) {
 		key, _ := d.scalar(v.Key, "a key")
 		index, ok := known[key]
 		if !ok {
-			d.fail(v.Key, "%s has no key %q; %s", what, key, suggest(key, known))
-			continue
-		}
-		of := key + " of " + what
-		if _, top := into.Addr().Interface().(*form.Network); top {
-			of = key
-		}
-		field := into.FieldByIndex(index)
-		list, ok := field.Addr().Interface().(form.Keys)
-		if !ok {
-			d.value(v.Value, field, of)
-			continue
-		}
-		if text, ok := d.scalar(v.Value, of); ok {
-			if err := list.Say(key, text); err != nil {
-				d.fail(v.Value, "%s: %v", of, err)
+			d.failAt(tokenOf(v.Key), "%s has no key %q; %s", what, key, suggest(key, known))
+			near := nearest(key, known)
+			if index, ok = known[near]; !ok || child(n, near) != nil ||
+				!d.guess(v, near, into.FieldByIndex(index), what, into) {
+				d.lostKey(v)
 			}
+			continue
+		}
+		d.enter(key)
+		d.field(v, key, into.FieldByIndex(index), what, into)
+		d.leave()
+	}
+}
+
+// guess reads what stands behind a key that was probably misspelt, so that what else is wrong there is told, and
+// nothing for want of it. If a single value makes no sense there either, the guess was wrong.
+func (d *decoder) guess(v *ast.MappingValueNode, key string, field reflect.Value, what string,
+	into reflect.Value) bool {
+	d.enter(key)
+	defer d.leave()
+	before := len(d.errs)
+	d.field(v, key, field, what, into)
+	if len(d.errs) == before || kindOf(v.Value) == "a mapping" || kindOf(v.Value) == "a list" {
+		return true
+	}
+	d.errs = d.errs[:before]
+	return false
+}
+
+// lostKey is lost for a key of the document or of one of its parts, with what stands behind it. Deeper in the document
+// keys are no names of anything.
+func (d *decoder) lostKey(v *ast.MappingValueNode) {
+	if len(d.path) < 2 {
+		d.lost(v)
+	}
+}
+
+// field fills a struct's field.
+func (d *decoder) field(v *ast.MappingValueNode, key string, field reflect.Value, what string, into reflect.Value) {
+	of := key + " of " + what
+	if _, top := into.Addr().Interface().(*form.Network); top {
+		of = key
+	}
+	list, ok := field.Addr().Interface().(form.Keys)
+	if !ok {
+		d.value(v.Value, field, of)
+		return
+	}
+	if text, ok := d.scalar(v.Value, of); ok {
+		if err := list.Say(key, text); err != nil {
+			d.fail(v.Value, "%s: %v", of, err)
 		}
 	}
 }
@@ -231,9 +282,22 @@ func (d *decoder) value(n ast.Node, v reflect.Value, what string) {
 			v.SetUint(i)
 		}
 	case reflect.Slice: // of structs
-		for _, item := range d.items(n, what) {
-			e := reflect.New(v.Type().Elem())
+		for i, item := range d.items(n, what) {
+			e, before := reflect.New(v.Type().Elem()), len(d.errs)
+			d.enter(strconv.Itoa(i))
 			d.value(item, e.Elem(), what)
+			d.leave()
+			switch e.Interface().(type) {
+			case *form.Mirror:
+				if d.blanks.has("mirrors", strconv.Itoa(i), "to") {
+					d.lost(item)
+				}
+			case *form.Fault: // the builder knows what can be told of it
+			default:
+				if len(d.errs) > before {
+					continue // what is left of it would say something else
+				}
+			}
 			v.Set(reflect.Append(v, e.Elem()))
 		}
 	default:
@@ -377,7 +441,7 @@ func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.I
 	var all []form.Item[T]
 	if names, ok := d.listed(n, what); ok && list {
 		for _, name := range names {
-			all = append(all, form.Item[T]{Name: name, Key: n})
+			all = append(all, form.Item[T]{Name: name, Said: name, Key: n})
 		}
 		return all
 	}
@@ -386,22 +450,28 @@ func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.I
 		all = make([]form.Item[T], 0, len(s.Values))
 		for _, item := range s.Values {
 			if m, ok := item.(*ast.MappingNode); ok && len(m.Values) > 0 {
+				d.enter("?")
 				d.fail(item, "%s is a list here, which takes names only; write a mapping without the dash:\n  %s:\n  "+
 					"  KEY: VALUE",
 					what, m.Values[0].Key)
+				d.leave()
+				d.lost(item)
 				continue
 			}
+			d.enter("?")
 			name, ok := d.scalar(item, what)
+			d.leave()
 			if !ok {
+				d.lost(item)
 				continue
 			}
 			for _, name := range d.many(item, name, what) {
 				if first, twice := seen[name]; twice {
-					d.fail(item, "%s has %s twice, first in line %d; keep one of them", what, name, first)
+					d.failAt(tokenOf(item), "%s has %s twice, first in line %d; keep one of them", what, name, first)
 					break
 				}
 				seen[name] = item.GetToken().Position.Line
-				all = append(all, form.Item[T]{Name: name, Key: item})
+				all = append(all, form.Item[T]{Name: name, Said: name, Key: item})
 			}
 		}
 		return all
@@ -409,12 +479,17 @@ func named[T any](d *decoder, n ast.Node, what, kind string, list bool) []form.I
 	for _, v := range d.entries(n, what) {
 		item := form.Item[T]{Key: v.Key, Node: v.Value}
 		item.Name, _ = d.scalar(v.Key, what)
+		item.Said = item.Name
+		d.enter(item.Name)
 		if list && isMany(item.Name) {
 			all = append(all, manyOf(d, item, what, kind)...)
-			continue
+		} else {
+			d.value(v.Value, reflect.ValueOf(&item.Value).Elem(), kind+" "+item.Name)
+			if all = append(all, item); !list && d.blanks.has("edges", item.Name, "end") {
+				d.lost(v)
+			}
 		}
-		d.value(v.Value, reflect.ValueOf(&item.Value).Elem(), kind+" "+item.Name)
-		all = append(all, item)
+		d.leave()
 	}
 	return all
 }

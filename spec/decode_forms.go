@@ -70,12 +70,12 @@ func (d *decoder) edge(n ast.Node, into *form.Edge, what string) {
 		return
 	}
 	end, out, ok := strings.Cut(text.Value, " -- ")
-	if into.End, out = strings.TrimSpace(end), strings.TrimSpace(out); !ok || into.End == "" || out == "" {
+	if end, out = strings.TrimSpace(end), strings.TrimSpace(out); !ok || end == "" || out == "" {
 		d.fail(n, "%s: %q is no edge; write one like r1 -- internet or r1 -- eth1, or a mapping with end: and device:",
 			what, text.Value)
 		return
 	}
-	if out == "internet" {
+	if into.End = end; out == "internet" {
 		into.Internet = &form.Internet{}
 		return
 	}
@@ -106,12 +106,14 @@ func (d *decoder) interfaces(n ast.Node, what string) form.Interfaces {
 		item := form.Item[form.Interface]{Key: v.Key, Node: v.Value}
 		item.Name, _ = d.scalar(v.Key, what)
 		self := item.Name + " of " + what
+		d.enter(item.Name)
 		switch v.Value.(type) {
 		case *ast.StringNode, *ast.SequenceNode:
 			item.Value.Addresses = several(d, v.Value, "addresses of "+self, parsePrefix)
 		default:
 			d.structure(v.Value, reflect.ValueOf(&item.Value).Elem(), self)
 		}
+		d.leave()
 		all = append(all, item)
 	}
 	return all
@@ -119,15 +121,15 @@ func (d *decoder) interfaces(n ast.Node, what string) form.Interfaces {
 
 const linkHelp = "write a link like r1 -- r2, r1:eth0 -- r2:eth1, or r1 -- r2: 10.0.0.0/30"
 
-// link reads "a[:if] -- b[:if]", perhaps with prefixes or a mapping behind it.
-func (d *decoder) link(n ast.Node, l *form.Link) {
+// link reads "a[:if] -- b[:if]", perhaps with prefixes or a mapping behind it. It returns whether it is a link at all.
+func (d *decoder) link(n ast.Node, l *form.Link) bool {
 	l.Key = n
 	var value ast.Node
 	switch m := n.(type) {
 	case *ast.MappingNode:
 		if len(m.Values) != 1 {
 			d.fail(n, "one entry of links is one link; %s", linkHelp)
-			return
+			return false
 		}
 		l.Key, value = m.Values[0].Key, m.Values[0].Value
 	case *ast.MappingValueNode:
@@ -135,7 +137,7 @@ func (d *decoder) link(n ast.Node, l *form.Link) {
 	}
 	text, ok := d.scalar(l.Key, "an entry of links")
 	if !ok {
-		return
+		return false
 	}
 	ends, prefixes, together := strings.Cut(text, ": ")
 	words := strings.Fields(ends)
@@ -143,11 +145,11 @@ func (d *decoder) link(n ast.Node, l *form.Link) {
 	if isShape(ends) && !together {
 		l.Shape, l.Node = words, value
 		d.linkValue(value, l, "link "+ends)
-		return
+		return true
 	}
 	if len(words) != 3 || words[1] != "--" {
 		d.fail(l.Key, "%q is no link: %s", text, linkHelp)
-		return
+		return false
 	}
 	l.A.Element, l.A.Interface, _ = strings.Cut(words[0], ":")
 	l.B.Element, l.B.Interface, _ = strings.Cut(words[2], ":")
@@ -157,13 +159,16 @@ func (d *decoder) link(n ast.Node, l *form.Link) {
 		for s := range strings.SplitSeq(prefixes, ",") {
 			p, err := parsePrefix(strings.TrimSpace(s))
 			if err != nil {
+				d.enter("prefixes")
 				d.fail(l.Key, "%s: %v", what, err)
-				return
+				d.leave()
+				break
 			}
 			l.Value.Prefixes = append(l.Value.Prefixes, p)
 		}
 	}
 	d.linkValue(value, l, what)
+	return true
 }
 
 // linkValue reads what stands behind a link's ends.
@@ -173,7 +178,9 @@ func (d *decoder) linkValue(value ast.Node, l *form.Link, what string) {
 	case *ast.MappingNode, *ast.MappingValueNode:
 		d.structure(value, reflect.ValueOf(&l.Value).Elem(), what)
 	default:
+		d.enter("prefixes")
 		l.Value.Prefixes = several(d, value, "prefixes of "+what, parsePrefix)
+		d.leave()
 	}
 }
 

@@ -1,6 +1,8 @@
 package spec
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/polyplane/polyplane/model"
@@ -14,7 +16,12 @@ func (b *builder) faults() {
 	for i := range b.form.Faults {
 		f := &b.form.Faults[i]
 		fault := model.Fault{At: f.At}
-		said := 0
+		if slices.ContainsFunc([]string{"stop", "start", "restart", "set"}, func(key string) bool {
+			return b.blanks.has("faults", strconv.Itoa(i), key)
+		}) {
+			continue // what it is of is not known
+		}
+		said, known := 0, true
 		for _, s := range []struct {
 			action model.Action
 			object string
@@ -22,22 +29,29 @@ func (b *builder) faults() {
 			{model.ActionSet, f.Set}} {
 			if s.object != "" {
 				said++
-				fault.Action, fault.Object = s.action, b.linkNamed(s.object, f)
+				fault.Action = s.action
+				if fault.Object = b.linkNamed(s.object, f); fault.Object == "" {
+					known = false
+				}
 			}
 		}
 		f.Said.Each(func(key, value string) {
 			fault.Values = append(fault.Values, model.Assignment{Key: key, Value: value})
 		})
 		if said != 1 {
-			b.fail(f.Node, "faults: it says %s of these; %s", []string{"none", "one", "two", "three", "all"}[said],
-				faultHelp)
+			b.failAt(tokenOf(f.Node), "faults: it says %s of these; %s",
+				[]string{"none", "one", "two", "three", "all"}[said], faultHelp)
+			continue
+		}
+		if !known {
 			continue
 		}
 		b.net.Faults = append(b.net.Faults, fault)
+		b.faultsAt = append(b.faultsAt, strconv.Itoa(i))
 	}
 }
 
-// linkNamed is the name of the link between two ends. Any other text is a name already.
+// linkNamed is the name of the link between two ends, or nothing if there is none. Any other text is a name already.
 func (b *builder) linkNamed(text string, f *form.Fault) string {
 	words := strings.Fields(text)
 	if len(words) != 3 || words[1] != "--" {
@@ -57,16 +71,17 @@ func (b *builder) linkNamed(text string, f *form.Fault) string {
 			names = append(names, l.Name)
 		}
 	}
-	switch len(names) {
-	case 1:
+	switch {
+	case len(names) == 1:
 		return names[0]
-	case 0:
-		b.fail(f.Node, "faults: there is no link %s", strings.Join(words, " "))
+	case len(names) == 0 && b.blanks.links.Has(ends[0].Element) && b.blanks.links.Has(ends[1].Element):
+	case len(names) == 0:
+		b.failAt(tokenOf(f.Node), "faults: there is no link %s", strings.Join(words, " "))
 	default:
-		b.fail(f.Node, "faults: there are %d links %s; name one of %s", len(names), strings.Join(words, " "),
+		b.failAt(tokenOf(f.Node), "faults: there are %d links %s; name one of %s", len(names), strings.Join(words, " "),
 			strings.Join(names[:min(len(names), model.MostNamed)], ", "))
 	}
-	return text
+	return ""
 }
 
 // putFaults writes the schedule of faults.

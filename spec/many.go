@@ -107,7 +107,10 @@ func (d *decoder) many(n ast.Node, name, what string) []string {
 		}
 	}
 	if err != nil {
+		d.enter("?")
 		d.fail(n, "%s: %v", what, err)
+		d.leave()
+		d.lost(n)
 		return nil
 	}
 	return names
@@ -132,10 +135,15 @@ func (d *decoder) links(n ast.Node, what string) form.Links {
 	if s, one := n.(*ast.StringNode); !one || !isShape(s.Value) {
 		items = d.items(n, what)
 	}
-	for _, item := range items {
-		var l form.Link
-		d.link(item, &l)
-		all = append(all, l)
+	for i, item := range items {
+		l := form.Link{Entry: i}
+		d.enter(strconv.Itoa(i))
+		if d.link(item, &l) {
+			all = append(all, l)
+		} else {
+			d.lost(item)
+		}
+		d.leave()
 	}
 	return all
 }
@@ -155,8 +163,11 @@ func (b *builder) expandLinks() {
 			}
 		}
 		if err == nil && len(all)+len(made) > model.MaxLinks && len(made) > 1 {
-			b.fail(l.Key, "links: %s: with it the network has more than the %d links that it may have", l.Text,
-				model.MaxLinks)
+			b.failAt(tokenOf(l.Key), "links: %s: with it the network has more than the %d links that it may have",
+				l.Text, model.MaxLinks)
+			for _, left := range b.form.Links[i:] {
+				b.blanks.lose("links", left.Text)
+			}
 			break
 		}
 		switch {
@@ -168,7 +179,13 @@ func (b *builder) expandLinks() {
 				"from the pools", len(made))
 		}
 		if err != nil {
-			b.fail(l.Key, "links: %s: %v", l.Text, err)
+			if !errors.Is(err, errLost) {
+				b.failAt(tokenOf(l.Key), "links: %s: %v", l.Text, err)
+			}
+			b.enter("links")
+			b.blank(strconv.Itoa(l.Entry))
+			b.leave()
+			b.blanks.lose("links", l.Text)
 			continue
 		}
 		all = append(all, made...)
@@ -218,6 +235,8 @@ const shapeHelp = "there are line, ring, mesh (each with a number of routers, if
 	"spines 3 leaves 6 hosts 2"
 
 var (
+	// errLost says that a shape has too few elements, and that this may only follow from another mistake.
+	errLost   = errors.New("elements are missing")
 	errNumber = errors.New("a number is expected; " + shapeHelp)
 	gridSize  = regexp.MustCompile(`^([0-9]+)x([0-9]+)$`)
 )
@@ -267,6 +286,8 @@ func (b *builder) shape(l *form.Link) ([][2]string, error) {
 		}
 	case len(words) > 2:
 		return nil, errNumber
+	case count < 2 && b.blanks.has("routers"):
+		return nil, errLost
 	case count < 2:
 		return nil, fmt.Errorf("there are not two routers for it; list them under routers:, or say how many: %s 10",
 			words[0])
@@ -373,6 +394,9 @@ func (b *builder) clos(l *form.Link, words []string) ([][2]string, error) {
 	}
 	ofLeaves := elementsOf(&b.form.Hosts, l, leaves*hosts, func(n int) string { return "h" + strconv.Itoa(n) })
 	if len(ofLeaves) < leaves*hosts {
+		if b.blanks.has("hosts") {
+			return nil, errLost
+		}
 		return nil, fmt.Errorf("it joins %d hosts, and the file has %d; list as many under hosts:, or none at all: "+
 			"then they are h1, h2 and so on", leaves*hosts, len(ofLeaves))
 	}
@@ -392,6 +416,9 @@ func (b *builder) clos(l *form.Link, words []string) ([][2]string, error) {
 func (b *builder) routersOf(l *form.Link, count int, name func(int) string) ([]string, error) {
 	names := elementsOf(&b.form.Routers, l, count, name)
 	if len(names) < count {
+		if b.blanks.has("routers") {
+			return nil, errLost
+		}
 		return nil, fmt.Errorf("it joins %d routers, and the file has %d; list as many under routers:, or none at "+
 			"all: then they are %s, %s and so on", count, len(names), name(1), name(2))
 	}

@@ -95,29 +95,33 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 		if len(docs) > 1 {
 			what = "the document"
 		}
+		d.path, d.blanks = nil, blanks{}
 		d.structure(doc, reflect.ValueOf(&f).Elem(), what)
-		if f.Network == "" && len(d.errs) == before {
-			d.fail(doc, "the network has no name; begin with a line like: network: lab")
-		}
-		if len(d.errs) > before {
+		if _, empty := doc.(*ast.NullNode); !empty && kindOf(doc) != "a mapping" {
 			continue
+		}
+		if f.Network == "" && !d.blanks.has("network") {
+			d.blanks.add("network")
+			d.failAt(tokenOf(doc), "the network has no name; begin with a line like: network: lab")
 		}
 		b := builder{decoder: &d, form: &f, readFile: opts.ReadFile, dir: filepath.Dir(name)}
 		net := b.network()
-		if len(d.errs) == before {
-			_, problems := resolve.Read(net)
-			for _, p := range problems {
-				if len(d.errs) == maxErrors {
-					break
-				}
-				d.failAt(b.locate(p), "%s", p.Message)
-			}
+		if len(d.errs) > before && len(net.Elements)+len(net.Links)+len(net.Edges) == 0 {
+			continue // hardly a network
 		}
+		_, problems := resolve.ReadPart(net, b.unknown())
+		for _, p := range problems {
+			if len(d.errs) == maxErrors {
+				break
+			}
+			d.failAt(b.locate(p), "%s", p.Message)
+		}
+		sort(d.errs[before:])
 		line := 1
 		if t := tokenOf(doc); t != nil {
 			line = t.Position.Line
 		}
-		if first, twice := lines[net.Name]; twice {
+		if first, twice := lines[net.Name]; twice && net.Name != "" {
 			d.fail(doc, "network %s is in this file twice, first in line %d; give one of them another name", net.Name,
 				first)
 		}

@@ -38,8 +38,11 @@ func (s *Said[T]) Known() (all []KnownKey) {
 func (s *Said[T]) Say(key, text string) error {
 	for i, k := range s.Value.Keys() {
 		if k.Name == key {
+			if err := k.Parse(&s.Value, text); err != nil {
+				return err
+			}
 			s.said |= 1 << i
-			return k.Parse(&s.Value, text)
+			return nil
 		}
 	}
 	panic("form: no key " + key)

@@ -37,6 +37,7 @@ type RouteTo struct {
 // Item is one named thing with its place in the file.
 type Item[T any] struct {
 	Name  string
+	Said  string // the name as it is written: a range, where this is one of many
 	Value T
 	Key   ast.Node
 	Node  ast.Node // nil in the short form
@@ -63,6 +64,7 @@ type Links []Link
 // Link is one entry of the list of links.
 type Link struct {
 	A, B  End
+	Entry int      // which entry of the list it is, or comes of
 	Text  string   // the ends, or the shape, as they are written
 	Shape []string // the words of a shape, which stands for many links
 	Value LinkValue
