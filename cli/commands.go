@@ -23,6 +23,7 @@ func (c *CLI) addCommands(root *cobra.Command) {
 		c.saveCommand(),
 		c.exportCommand(),
 		c.importCommand(),
+		c.convertCommand(),
 		c.deleteCommand(),
 		c.forgetCommand(),
 		c.quotaCommand(),

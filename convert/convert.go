@@ -8,6 +8,8 @@ import (
 	"github.com/polyplane/polyplane/convert/clab"
 	"github.com/polyplane/polyplane/convert/internal/lab"
 	"github.com/polyplane/polyplane/convert/netlab"
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/resolve"
 )
 
 // The formats that are known.
@@ -31,6 +33,25 @@ type Result struct {
 	Format string // of what was read
 	YAML   []byte
 	Notes  []Note
+}
+
+// Lab is a network in the form of another project.
+type Lab = clab.Lab
+
+// Images are those that containers run, by what they are in the lab.
+type Images = clab.Images
+
+// Write turns a network into a lab of containerlab. It has the addresses that a new network would be given.
+func Write(net model.Network, images Images) (*Lab, error) {
+	document, problems := resolve.Read(net)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("it is not right: %s", problems[0].Message)
+	}
+	resolved, _, err := document.Resolve(model.Assigned{}, resolve.NewNumbers())
+	if err != nil {
+		return nil, err
+	}
+	return clab.Write(document.Network(), resolved, images)
 }
 
 // Read reads a lab of any format that is known, and tells by its content which it is. read reads the files that it
