@@ -4,7 +4,7 @@ export CGO_ENABLED := 0
 # Looked up only where a recipe uses it: it may have to fetch Go first.
 GO = $(eval GO := $(shell scripts/setup go))$(if $(GO),$(GO),$(error no Go to build with: see the message above))
 
-.PHONY: help build demo test test-kernel test-boot soak attack bench generate fuzz clean deb install
+.PHONY: help build demo test test-kernel test-boot soak attack bench generate dead fuzz clean deb install
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ bench: ## the figures of docs/performance.md
 generate: ## compiles the eBPF programs and writes the generated documents and schema again
 	@scripts/setup test
 	@$(GO) generate ./...
+
+dead: ## functions that neither the programs nor the tests reach (needs the network once)
+	@$(GO) run golang.org/x/tools/cmd/deadcode@v0.52.0 -test ./...
 
 fuzz: ## a minute of every fuzzer (FUZZTIME=1m)
 	@GO=$(GO) scripts/fuzz

@@ -160,23 +160,3 @@ func Accept(w http.ResponseWriter, r *http.Request) (*Conn, error) {
 	}
 	return NewConn(nc, rw.Reader), nil
 }
-
-// Open sends the request (whose URL says what is wanted; see SetCommand) and upgrades the connection. A refusal is
-// returned as the response, with its body still to be read and closed, and a nil Conn.
-func Open(client *http.Client, req *http.Request) (*Conn, *http.Response, error) {
-	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", Protocol)
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, nil, err
-	}
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		return nil, resp, nil
-	}
-	rwc, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok {
-		resp.Body.Close()
-		return nil, nil, errors.New("the upgraded connection cannot be written to")
-	}
-	return NewConn(rwc, nil), resp, nil
-}

@@ -85,14 +85,15 @@ func open(t *testing.T, cl *http.Client, base string, cmd control.Command) *Conn
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, resp, err := Open(cl, req)
+	req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}}
+	resp, err := cl.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c == nil {
+	if resp.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("refused: %s", resp.Status)
 	}
-	return c
+	return NewConn(resp.Body.(io.ReadWriteCloser), nil)
 }
 
 func TestThroughProxy(t *testing.T) {

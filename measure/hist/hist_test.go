@@ -172,16 +172,3 @@ func TestJitterSettles(t *testing.T) {
 		t.Errorf("jitter %v, want 1600", d.Jitter)
 	}
 }
-
-func TestPDV(t *testing.T) {
-	var h Histogram
-	for v := uint64(1000); v < 1100; v++ {
-		h.Add(v)
-	}
-	if got := PDV(&h, 0.99); got < 94 || got > 102 {
-		t.Errorf("99 %% PDV %d, want 98 ± half a bucket", got)
-	}
-	if PDV(&Histogram{}, 0.5) != 0 {
-		t.Error("PDV of nothing")
-	}
-}

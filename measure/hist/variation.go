@@ -2,7 +2,6 @@ package hist
 
 import (
 	"math/big"
-	"math/bits"
 )
 
 // Variation follows the delay variation of one stream: RFC 3393 (the one-way delay of a packet less that of the packet
@@ -74,13 +73,4 @@ func (v *Variation) Digest() VariationDigest {
 		d.SD = deviation(v.Abs.Count, big.NewInt(v.Sum), v.Abs.SquareL, v.Abs.SquareH)
 	}
 	return d
-}
-
-// PDV is the RFC 5481 packet delay variation at a quantile: that quantile of the delay less the smallest delay.
-func PDV(delay *Histogram, p float64) uint64 {
-	q, borrow := bits.Sub64(delay.Quantile(p), delay.Min, 0)
-	if borrow != 0 {
-		return 0
-	}
-	return q
 }

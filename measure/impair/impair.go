@@ -31,11 +31,6 @@ type Faults struct {
 	Seed        uint64
 }
 
-// Counts are what the device did.
-type Counts struct {
-	Frames, Limited, Lost, Duplicated, Corrupted, Detoured uint64
-}
-
 // Device is attached until Close.
 type Device struct {
 	objects programObjects
@@ -128,15 +123,6 @@ func (d *Device) Set(f Faults) error {
 		return fmt.Errorf("faulty device: set the faults: %w", err)
 	}
 	return nil
-}
-
-// Counts reads what the device did since Set.
-func (d *Device) Counts() (Counts, error) {
-	var c programFault
-	if err := d.objects.Faults.Lookup(uint32(0), &c); err != nil {
-		return Counts{}, fmt.Errorf("faulty device: read the counts: %w", err)
-	}
-	return Counts{c.Frames, c.Limited, c.Lost, c.Duplicated, c.Corrupted, c.Detoured}, nil
 }
 
 // Close detaches the device.

@@ -1,16 +1,11 @@
-// Package result writes what was measured: JSON with everything, the environment included, for later questions; CSV
-// with one line a trial for spreadsheets; and the tables of docs/performance.md.
+// Package result is what was measured: JSON with everything, the environment included, for later questions, and CSV
+// with one line a trial for spreadsheets.
 package result
 
 import (
 	"encoding/csv"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +16,7 @@ import (
 	"github.com/polyplane/polyplane/measure/trial"
 )
 
-// Format is the version of the JSON; a reader refuses what it does not know.
+// Format is the version of the JSON.
 const Format = 1
 
 // File is one measurement, whole.
@@ -59,88 +54,6 @@ func NewFigure(system, quantity, unit string, samples []float64) (Figure, error)
 		f.Intervals = append(f.Intervals, iv)
 	}
 	return f, nil
-}
-
-// Write stores NAME.json, and NAME.csv when there are trials, in a directory, which it makes. Both appear whole or not
-// at all.
-func Write(dir string, f File) error {
-	f.Format = Format
-	if f.Name == "" || strings.ContainsAny(f.Name, "/\x00") {
-		return fmt.Errorf("write a result: %q is no name for a file", f.Name)
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write result %s: %w", f.Name, err)
-	}
-	b, err := json.MarshalIndent(f, "", " ")
-	if err != nil {
-		return fmt.Errorf("write result %s: %w", f.Name, err)
-	}
-	if err := replace(filepath.Join(dir, f.Name+".json"), append(b, '\n')); err != nil {
-		return fmt.Errorf("write result %s: %w", f.Name, err)
-	}
-	if len(f.Trials) == 0 {
-		return nil
-	}
-	var text strings.Builder
-	if err := CSV(&text, f.Trials); err != nil {
-		return fmt.Errorf("write result %s: %w", f.Name, err)
-	}
-	if err := replace(filepath.Join(dir, f.Name+".csv"), []byte(text.String())); err != nil {
-		return fmt.Errorf("write result %s: %w", f.Name, err)
-	}
-	return nil
-}
-
-func replace(path string, b []byte) error {
-	t, err := os.CreateTemp(filepath.Dir(path), ".result-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(t.Name()) // gone already when all went well
-	_, err = t.Write(b)
-	if err = errors.Join(err, t.Chmod(0o644), t.Close()); err != nil {
-		return err
-	}
-	return os.Rename(t.Name(), path)
-}
-
-// Read loads a result.
-func Read(path string) (File, error) {
-	var f File
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return f, fmt.Errorf("read a result: %w", err)
-	}
-	if err := json.Unmarshal(b, &f); err != nil {
-		return f, fmt.Errorf("read result %s: %w", path, err)
-	}
-	if f.Format != Format {
-		return f, fmt.Errorf("read result %s: it has format %d, this version reads %d", path, f.Format, Format)
-	}
-	return f, nil
-}
-
-// ReadAll loads every result of a directory, by name.
-func ReadAll(dir fs.FS) ([]File, error) {
-	names, err := fs.Glob(dir, "*.json")
-	if err != nil {
-		return nil, err
-	}
-	var out []File
-	for _, n := range names {
-		b, err := fs.ReadFile(dir, n)
-		if err != nil {
-			return nil, fmt.Errorf("read result %s: %w", n, err)
-		}
-		var f File
-		if err := json.Unmarshal(b, &f); err != nil {
-			return nil, fmt.Errorf("read result %s: %w", n, err)
-		}
-		if f.Format == Format {
-			out = append(out, f)
-		}
-	}
-	return out, nil
 }
 
 // columns are the CSV's, with their units.

@@ -134,41 +134,6 @@ func DifferenceInterval(a, b []float64, level float64) (Interval, error) {
 	return Interval{d - h, d + h, level}, nil
 }
 
-// MinMedianSamples is the smallest sample for which MedianInterval reaches the level: the range of n values covers the
-// median with probability 1 − 2¹⁻ⁿ (5 for 90 %, 6 for 95 %, 8 for 99 %).
-func MinMedianSamples(level float64) int {
-	return int(math.Ceil(1 - math.Log2(1-level)))
-}
-
-// MedianInterval is the interval of a median from order statistics, without any assumption about the distribution, and
-// interpolated between neighbouring ones so that it covers the level and not more (Hettmansperger & Sheather 1986).
-func MedianInterval(x []float64, level float64) (Interval, error) {
-	n := len(x)
-	if err := checkSample(n, MinMedianSamples(level), level); err != nil {
-		return Interval{}, fmt.Errorf("interval of a median: %w", err)
-	}
-	s := slices.Clone(x)
-	slices.Sort(s)
-	b := distuv.Binomial{N: float64(n), P: 0.5}
-	// cover(d): probability that [s(d), s(n+1−d)], 1-based, holds the median.
-	cover := func(d int) float64 { return 1 - 2*b.CDF(float64(d-1)) }
-	d := 1
-	for d+1 <= n/2 && cover(d+1) >= level {
-		d++
-	}
-	if d+1 > n/2 { // nothing further in to interpolate towards
-		return Interval{s[d-1], s[n-d], level}, nil
-	}
-	gd, gd1 := cover(d), cover(d+1)
-	i := (gd - level) / (gd - gd1)
-	lambda := float64(n-d) * i / (float64(d) + float64(n-2*d)*i)
-	return Interval{
-		Low:   (1-lambda)*s[d-1] + lambda*s[d],
-		High:  (1-lambda)*s[n-d] + lambda*s[n-d-1],
-		Level: level,
-	}, nil
-}
-
 func checkSample(n, least int, level float64) error {
 	if !(level > 0 && level < 1) {
 		return fmt.Errorf("level %v is not between 0 and 1 (write 0.95 for 95 %%)", level)

@@ -48,14 +48,6 @@ func TestMeanIntervalAgainstTables(t *testing.T) {
 	}
 }
 
-func TestMinMedianSamples(t *testing.T) {
-	for level, want := range map[float64]int{0.90: 5, 0.95: 6, 0.99: 8} {
-		if got := MinMedianSamples(level); got != want {
-			t.Errorf("%v: %d, want %d", level, got, want)
-		}
-	}
-}
-
 // covered counts how often an interval of n samples drawn by draw holds truth.
 func covered(sims, n int, truth float64, draw func(*rand.Rand) float64, interval func([]float64, uint64) (Interval,
 	error)) (float64, error) {
@@ -77,15 +69,11 @@ func covered(sims, n int, truth float64, draw func(*rand.Rand) float64, interval
 	return float64(hit) / float64(sims), nil
 }
 
-func normal(r *rand.Rand) float64      { return 10 + r.NormFloat64() }
-func exponential(r *rand.Rand) float64 { return r.ExpFloat64() }
+func normal(r *rand.Rand) float64 { return 10 + r.NormFloat64() }
 
 func TestCoverage(t *testing.T) {
 	mean := func(level float64) func([]float64, uint64) (Interval, error) {
 		return func(x []float64, _ uint64) (Interval, error) { return Summarise(x).MeanInterval(level) }
-	}
-	median := func(level float64) func([]float64, uint64) (Interval, error) {
-		return func(x []float64, _ uint64) (Interval, error) { return MedianInterval(x, level) }
 	}
 	cases := []struct {
 		name     string
@@ -99,10 +87,6 @@ func TestCoverage(t *testing.T) {
 		{"mean 95", 5, 0.95, 10, normal, mean(0.95)},
 		{"mean 95", 15, 0.95, 10, normal, mean(0.95)},
 		{"mean 99", 15, 0.99, 10, normal, mean(0.99)},
-		{"median normal", 10, 0.95, 10, normal, median(0.95)},
-		{"median normal", 15, 0.95, 10, normal, median(0.95)},
-		{"median exponential", 15, 0.95, math.Ln2, exponential, median(0.95)},
-		{"median exponential", 30, 0.90, math.Ln2, exponential, median(0.90)},
 		{"difference", 12, 0.95, 0, normal, func(x []float64, _ uint64) (Interval, error) {
 			return DifferenceInterval(x[:6], x[6:], 0.95)
 		}},

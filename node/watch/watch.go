@@ -317,17 +317,6 @@ func Turns(shares []float64) (turns int) {
 	return turns
 }
 
-// Of returns what is usual for an element, by signal.
-func (w *Watch) Of(id model.ID) map[Signal]Usual {
-	all := map[Signal]Usual{}
-	for k, s := range w.states {
-		if k.id == id {
-			all[k.signal] = s.Usual
-		}
-	}
-	return all
-}
-
 // Keep forgets the elements that are no longer wanted.
 func (w *Watch) Keep(wanted func(model.ID) bool) {
 	for k := range w.states {

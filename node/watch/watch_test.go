@@ -222,3 +222,14 @@ func TestAbsentNeighboursThatAreAskedForAgain(t *testing.T) {
 		}
 	}
 }
+
+// Of returns what is usual for an element, by signal.
+func (w *Watch) Of(id model.ID) map[Signal]Usual {
+	all := map[Signal]Usual{}
+	for k, s := range w.states {
+		if k.id == id {
+			all[k.signal] = s.Usual
+		}
+	}
+	return all
+}

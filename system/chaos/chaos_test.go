@@ -114,3 +114,13 @@ func planted(t *testing.T, file, right, wrong string) string {
 	}
 	return binary
 }
+
+// During is how many operations met a fault.
+func (m Matrix) During(fault string) (tried int) {
+	for _, row := range m {
+		if c := row[fault]; c != nil {
+			tried += c.tried
+		}
+	}
+	return tried
+}

@@ -39,16 +39,6 @@ func (m Matrix) Total() (tried, succeeded int) {
 	return tried, succeeded
 }
 
-// During is how many operations met a fault.
-func (m Matrix) During(fault string) (tried int) {
-	for _, row := range m {
-		if c := row[fault]; c != nil {
-			tried += c.tried
-		}
-	}
-	return tried
-}
-
 // Write writes the matrix as a table: in each cell how many of how many operations succeeded.
 func (m Matrix) Write(w io.Writer, faults []string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -98,9 +98,6 @@ func (n *Node) Strings() (all []*Node) {
 	return all
 }
 
-// True tells whether it is the value true.
-func (n *Node) True() bool { return n != nil && n.Kind == Scalar && strings.EqualFold(n.Text, "true") }
-
 // False tells whether it is the value false.
 func (n *Node) False() bool {
 	return n != nil && n.Kind == Scalar && strings.EqualFold(n.Text, "false")

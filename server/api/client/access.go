@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 
@@ -64,15 +63,5 @@ func (c *Client) RemoveNode(ctx context.Context, node string) error {
 
 // Tunnel opens the connection over which the manager reaches the node's agent.
 func (c *Client) Tunnel(ctx context.Context, node string) (io.ReadWriteCloser, error) {
-	header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {tunnel.Protocol}}
-	resp, err := c.open(ctx, http.MethodGet, path("nodes", node, "tunnel"), nil, header, nil)
-	if err != nil {
-		return nil, err
-	}
-	stream, ok := resp.Body.(io.ReadWriteCloser)
-	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
-		resp.Body.Close()
-		return nil, fmt.Errorf("the manager does not speak %s (HTTP status %d)", tunnel.Protocol, resp.StatusCode)
-	}
-	return stream, nil
+	return c.upgrade(ctx, path("nodes", node, "tunnel"), nil, tunnel.Protocol)
 }

@@ -115,22 +115,30 @@ func element(id model.ID, what string) string {
 	return path("networks", id.Network, "elements", id.Element, what)
 }
 
+// upgrade asks for a connection that goes on with another protocol than HTTP.
+func (c *Client) upgrade(ctx context.Context, path string, q url.Values, protocol string) (io.ReadWriteCloser, error) {
+	header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}}
+	resp, err := c.open(ctx, http.MethodGet, path, q, header, nil)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := resp.Body.(io.ReadWriteCloser)
+	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s: the other side does not speak %s (HTTP status %d)", path, protocol, resp.StatusCode)
+	}
+	return conn, nil
+}
+
 // attach upgrades to package wire's framing and carries stdio until the command's exit.
 func (c *Client) attach(ctx context.Context, path string, command control.Command, stdio control.Stdio) (int, error) {
 	q := url.Values{}
 	if err := wire.SetCommand(q, command); err != nil {
 		return 0, err
 	}
-	header := http.Header{"Connection": {"Upgrade"}, "Upgrade": {wire.Protocol}}
-	resp, err := c.open(ctx, http.MethodGet, path, q, header, nil)
+	conn, err := c.upgrade(ctx, path, q, wire.Protocol)
 	if err != nil {
 		return 0, err
-	}
-	conn, ok := resp.Body.(io.ReadWriteCloser)
-	if resp.StatusCode != http.StatusSwitchingProtocols || !ok {
-		resp.Body.Close()
-		return 0, fmt.Errorf("%s: the other side does not speak %s (HTTP status %d)", path,
-			wire.Protocol, resp.StatusCode)
 	}
 	exit, err := wire.Attach(ctx, wire.NewConn(conn, nil), stdio)
 	if err == nil && exit.Error != "" {
