@@ -263,9 +263,6 @@ func sliceText(s model.Slice) string {
 			parts = append(parts, k.Text(&s)+k.Unit)
 		}
 	}
-	if s.Mode != "" {
-		parts = append(parts, s.Mode)
-	}
 	return strings.Join(parts, ", ")
 }
 

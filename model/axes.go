@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Controls, Forwardings, Softwares, Hooks, RouteTypes, LinkStates and Addressings are the known values, in the order in
-// which people are told of them.
+// Controls, Forwardings, Softwares, Hooks, RouteTypes, LinkStates, Addressings and SliceModes are the known values, in
+// the order in which people are told of them.
 var (
 	Controls    = []Control{ControlNetns, ControlVM, ControlController}
 	Forwardings = []Forwarding{ForwardGuest, ForwardRouter, ForwardBridge, ForwardOpenFlow, ForwardXDP}
@@ -16,6 +16,7 @@ var (
 	RouteTypes  = []RouteType{RouteUnicast, RouteBlackhole, RouteUnreachable, RouteProhibit}
 	LinkStates  = []LinkState{LinkUp, LinkDown}
 	Addressings = []Addressing{AddressingAuto, AddressingNone}
+	SliceModes  = []SliceMode{Shared, Strict}
 )
 
 // Word is a type whose values are a few words. The reader of files, the JSON Schema and the completion of `set` have
@@ -45,6 +46,9 @@ func (LinkState) Words() []string { return words(LinkStates) }
 
 // Words is Word's.
 func (Addressing) Words() []string { return words(Addressings) }
+
+// Words is Word's.
+func (SliceMode) Words() []string { return words(SliceModes) }
 
 func words[T ~string](values []T) []string {
 	all := make([]string, len(values))

@@ -137,7 +137,7 @@ func newWord[T any, V interface {
 		if v == "" || slices.Contains(v.Words(), string(v)) {
 			return nil
 		}
-		return fmt.Errorf("%s %q is unknown; there are %s", name, string(v), Either(v.Words()))
+		return fmt.Errorf("%q is unknown; there are %s", string(v), Either(v.Words()))
 	}
 	k := newKey(name, of, func(text string) (V, error) {
 		if text == "" {
@@ -147,7 +147,7 @@ func newWord[T any, V interface {
 	}, a)
 	k.Check = func(t *T) string {
 		if err := check(*of(t)); err != nil {
-			return err.Error()
+			return name + " " + err.Error()
 		}
 		return ""
 	}

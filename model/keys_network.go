@@ -60,6 +60,12 @@ var sliceKeys = []Key[Slice]{
 			nothing: "would let no neighbour be found",
 			usual:   DefaultPunts,
 			least:   MinPackets, few: "a second that finding neighbours needs"}),
+	newWord("mode", func(s *Slice) *SliceMode { return &s.Mode }, about[SliceMode]{example: "strict",
+		meaning: "{usual} when left out: bounded where it says so, competing for the rest; or strict: bandwidth and " +
+			"packets, and cpu and memory of every element must be said, and are reserved, and so tables and nexthops " +
+			"if any router's forwarding is not guest. Its links between nodes that have no bandwidth reserve that of " +
+			"the slice.",
+		usual: Shared}),
 }
 
 // Keys are what a file may say of a link, beside its ends and what it is called.

@@ -292,11 +292,10 @@ type Slice struct {
 	// Tables and NextHops are what its routers that nodes forward for (Element.FastRouter) may have of each node's
 	// forwarding tables. Punts is how many exceptional packets a second these routers may get on each node. TableQuota
 	// tells what counts where they are zero.
-	Tables   Bytes `json:"tables,omitempty"`
-	NextHops int   `json:"nexthops,omitempty"`
-	Punts    int   `json:"punts,omitempty"`
-	// Mode is Shared (the default) or Strict.
-	Mode string `json:"mode,omitempty"`
+	Tables   Bytes     `json:"tables,omitempty"`
+	NextHops int       `json:"nexthops,omitempty"`
+	Punts    int       `json:"punts,omitempty"`
+	Mode     SliceMode `json:"mode,omitempty"`
 }
 
 // Family selects an address family in an expectation.

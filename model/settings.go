@@ -27,7 +27,6 @@ type Assignment struct {
 // element or a link by a single value, except for what makes it what it is.
 var (
 	networkSettings = append(within(func(n *Network) *Slice { return &n.Slice }, sliceKeys),
-		word("mode", "strict", func(n *Network) *string { return &n.Slice.Mode }),
 		word("attack", "quarantine", func(n *Network) *AttackPolicy { return &n.Attack }),
 		word("owner", "alice", func(n *Network) *string { return &n.Owner }))
 	elementSettings = append(ownSettings, timerSettings()...)

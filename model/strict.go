@@ -1,10 +1,12 @@
 package model
 
-// Modes of a slice. A shared one (the default) is bounded by what it states, and competes for the rest. A strict one is
-// bounded in everything, and what it may take is reserved for it.
+// SliceMode says whether a slice is reserved. A shared one (the default) is bounded by what it states, and competes for
+// the rest. A strict one is bounded in everything, and what it may take is reserved for it.
+type SliceMode string
+
 const (
-	Shared = "shared"
-	Strict = "strict"
+	Shared SliceMode = "shared"
+	Strict SliceMode = "strict"
 )
 
 // MinPackets is the least that a slice may be bounded to, in packets a second on each node.

@@ -77,7 +77,7 @@ func TestValidateRefuses(t *testing.T) {
 			n.Pools = []netip.Prefix{prefix("10.0.0.0/8"),
 				prefix("10.1.0.0/16")}
 		},
-		"there are shared and strict": func(n *model.Network) { n.Slice.Mode = "greedy" },
+		"there are shared or strict": func(n *model.Network) { n.Slice.Mode = "greedy" },
 		"the router ID 2001:db8::1":   func(n *model.Network) { n.Elements[0].RouterID = netip.MustParseAddr("2001:db8::1") },
 		"has the router ID 1.2.3.4 as well": func(n *model.Network) {
 			n.Elements[0].RouterID = netip.MustParseAddr("1.2.3.4")

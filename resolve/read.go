@@ -82,9 +82,6 @@ func (ps *problems) checkNetwork() {
 			ps.network("pools", "the pool %s overlaps another; leave one out", p)
 		}
 	}
-	if m := n.Slice.Mode; m != "" && m != model.Shared && m != model.Strict {
-		ps.network("slice/mode", "slice: the mode %q is unknown; there are shared and strict", m)
-	}
 	model.CheckKeys(model.Slice{}.Keys(), &n.Slice,
 		func(key, problem string) { ps.network("slice/"+key, "slice: %s", problem) })
 	if n.Slice.Mode == model.Strict {

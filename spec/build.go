@@ -37,7 +37,6 @@ func (b *builder) network() model.Network {
 	b.net = model.Network{Name: f.Network, Owner: f.Owner, Pools: f.Pools}
 	if f.Slice != nil {
 		b.net.Slice = f.Slice.Said.Value
-		b.net.Slice.Mode = f.Slice.Mode
 	}
 	b.net.Attack = deref(f.Policy).Attack
 	b.short = map[int]form.Prefixes{}

@@ -101,7 +101,6 @@ func (f *formatter) slice(doc *yamlNode) {
 	var n yamlNode
 	s := f.net.Slice
 	putSaid(&n, &s, &model.Slice{})
-	n.set("mode", s.Mode)
 	if n.kind == yamlMapping {
 		doc.put("slice", n)
 	}

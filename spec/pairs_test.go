@@ -140,7 +140,7 @@ var mistakes = map[string]mistake{
 	"network name":         {"network: lab\n", "network: l/ab\n", "name"},
 	"owner name":           {"owner: ann", "owner: a/nn", "owner"},
 	"pool small":           {"[10.0.0.0/8", "[192.0.2.0/31, 10.0.0.0/8", "is smaller than"},
-	"slice mode":           {"mode: strict", "mode: loose", `the mode "loose" is unknown`},
+	"slice mode":           {"mode: strict", "mode: loose", `"loose" is unknown`},
 	"slice small":          {"cpu: 8", "cpu: 1", "more than the slice's 1"},
 	"no tables":            {"tables: 8MiB, ", "", "it says no tables"},
 	"no cpu":               {"  switches: {cpu: 0.1, memory: 64MiB}", "  switches: {memory: 64MiB}", "without cpu: s1, s2"},

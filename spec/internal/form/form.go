@@ -328,8 +328,4 @@ type Internet struct {
 // Slice is the network's share of the substrate.
 type Slice struct {
 	Said Said[model.Slice] `yaml:",inline"`
-	// shared (the default): bounded where it says so, competing for the rest; or strict: bandwidth and packets, and cpu
-	// and memory of every element must be said, and are reserved, and so tables and nexthops if any router's forwarding
-	// is not guest. Its links between nodes that have no bandwidth reserve that of the slice.
-	Mode string `yaml:"mode"`
 }
