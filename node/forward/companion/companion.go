@@ -34,9 +34,6 @@ const mtu = 65535
 // checkEvery is how often a companion that should be right is looked into.
 const checkEvery = 5 * time.Second
 
-// carrierTime bounds the wait for a device's carrier.
-const carrierTime = 5 * time.Second
-
 // Home is the node's namespace, where companions' devices have their other ends.
 type Home struct {
 	dirs instance.NodeDirs
@@ -172,6 +169,8 @@ type Companion struct {
 	inside  *netlink.Handle
 	wanted  []Interface
 	ends    map[string]int // devices in the node's namespace, by the user's interface
+	exits   map[uint32]int // devices by which packets leave its stack, by the fabric's port
+	stale   bool           // routes may be missing that were told
 	checked time.Time
 }
 
@@ -250,20 +249,54 @@ func (c *Companion) Way() model.Forwarding { return c.way }
 // Look makes the next Ensure look into the companion, however short ago the last one did.
 func (c *Companion) Look() { c.checked = time.Time{} }
 
+// State is what Ensure found.
+type State int
+
+const (
+	Unchanged State = iota
+	// Waits says that a device has no carrier yet (Carried). Until it has, nothing may be told to the companion.
+	Waits
+	// Changed says that routes may be missing, so that all must be told anew.
+	Changed
+)
+
 // Ensure makes the companion's devices, or puts them right. It calls join with new ones before they are up, so that no
-// packet comes out of them before the fabric knows them. changed says that routes may have gone with what was there, or
-// by themselves: then all must be told anew. routes returns how many routes there must be, if that is known.
+// packet comes out of them before the fabric knows them. It waits for nothing. routes returns how many routes there
+// must be, if that is known.
 func (c *Companion) Ensure(interfaces []Interface, join func(map[string]int) error,
-	routes func() (int, bool)) (changed bool, err error) {
+	routes func() (int, bool)) (State, error) {
 	if time.Since(c.checked) < checkEvery && same(c.wanted, interfaces) && c.whole() {
-		return false, nil
+		return Unchanged, nil
 	}
-	changed, err = c.ensure(interfaces, join)
+	c.checked = time.Time{}
+	changed, err := c.ensure(interfaces, join)
+	c.stale = c.stale || changed
 	if err != nil {
-		return changed, fmt.Errorf("companion of %s: %w", c.id, err)
+		return Unchanged, fmt.Errorf("companion of %s: %w", c.id, err)
 	}
+	if !c.Carried() {
+		c.stale = true
+		return Waits, nil
+	}
+	c.setDevices(c.exits)
 	c.wanted, c.checked = interfaces, time.Now()
-	return changed || !c.right(routes), nil
+	if c.stale || !c.right(routes) {
+		c.stale = false
+		return Changed, nil
+	}
+	return Unchanged, nil
+}
+
+// Carried tells whether all of its devices have a carrier. The kernel refuses next hops that lead to one without, and a
+// bridge gets its carrier some time after its port.
+func (c *Companion) Carried() bool {
+	for _, index := range c.exits {
+		l, err := c.inside.LinkByIndex(index)
+		if err == nil && l.Attrs().RawFlags&unix.IFF_LOWER_UP == 0 {
+			return false
+		}
+	}
+	return true // also if one is gone: then there is nothing to wait for, and the next Ensure makes it
 }
 
 func same(a, b []Interface) bool {
@@ -319,7 +352,7 @@ func (c *Companion) ensure(interfaces []Interface, join func(map[string]int) err
 			changed = true
 		}
 	}
-	ends, devices := map[string]int{}, map[uint32]int{}
+	ends, exits := map[string]int{}, map[uint32]int{}
 	var b linux.Batch
 	for i := range interfaces {
 		ifc := &interfaces[i]
@@ -355,6 +388,7 @@ func (c *Companion) ensure(interfaces []Interface, join func(map[string]int) err
 		if err := join(ends); err != nil {
 			return changed, err
 		}
+		c.ends = ends
 	}
 	for i := range interfaces {
 		ifc := &interfaces[i]
@@ -362,33 +396,10 @@ func (c *Companion) ensure(interfaces []Interface, join func(map[string]int) err
 		if changed = changed || done; err != nil {
 			return changed, fmt.Errorf("interface %s: %w", ifc.Name, err)
 		}
-		devices[ifc.Port] = index
+		exits[ifc.Port] = index
 	}
-	for _, index := range devices {
-		if err := c.awaitCarrier(index); err != nil {
-			return changed, err
-		}
-	}
-	c.ends = ends
-	c.setDevices(devices)
+	c.exits = exits
 	return changed, nil
-}
-
-// awaitCarrier waits until next hops may lead to a device: the kernel refuses them before, and a bridge gets its
-// carrier some time after its port.
-func (c *Companion) awaitCarrier(index int) error {
-	for end := time.Now().Add(carrierTime); ; time.Sleep(time.Millisecond) {
-		l, err := c.inside.LinkByIndex(index)
-		if err != nil {
-			return err
-		}
-		if l.Attrs().RawFlags&unix.IFF_LOWER_UP != 0 {
-			return nil
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("its device %s gets no carrier", l.Attrs().Name)
-		}
-	}
 }
 
 // raise sets the devices of an interface up, and tells by which of them packets leave the companion's stack.

@@ -18,6 +18,12 @@ import (
 // leaveTime is how long a companion stays after the last packet was handed to it, so that it can send on what it has.
 const leaveTime = 100 * time.Millisecond
 
+// A companion whose devices have no carrier yet is looked at again after firstLook. The wait doubles up to lastLook.
+const (
+	firstLook = time.Millisecond
+	lastLook  = 64 * time.Millisecond
+)
+
 // Kernel is the plane of routers whose transit packets the node's kernel forwards in a companion: between devices
 // (`router`), or between bridges with one device each (`bridge`).
 type Kernel struct {
@@ -153,8 +159,8 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding,
 		interfaces[i] = companion.Interface{Name: ifc.Name, Device: ifc.LinuxName(), MAC: mac,
 			Port: r.ports[ifc.LinuxName()].number}
 	}
-	changed, err := f.Ensure(interfaces, r.place.Join, r.handedOver)
-	if made || changed || err != nil {
+	state, err := f.Ensure(interfaces, r.place.Join, r.handedOver)
+	if made || state != companion.Unchanged || err != nil {
 		f.used, meanwhile = false, r.without(used)
 	}
 	if err != nil && made {
@@ -165,15 +171,34 @@ func (r *router) accompany(job *forward.Job, way model.Forwarding,
 		r.companions[way] = f
 		r.mu.Unlock()
 	}
-	if err != nil || fresh || !made && !changed {
+	waits := state == companion.Waits
+	if err != nil || !waits && (fresh || !made && state == companion.Unchanged) {
 		return meanwhile, err
 	}
 	r.mu.Lock()
-	f.follows = false
+	f.follows, f.waits = false, waits
 	r.mu.Unlock()
-	f.Restart()
-	r.stream.Restart()
+	if f.Restart(); !waits {
+		r.stream.Restart()
+	}
 	return meanwhile, nil
+}
+
+// awaitCarriers returns when all devices of a companion have carriers, when it is no longer the router's, or when ctx
+// ends. The caller does not hold the plane's lock.
+func (r *router) awaitCarriers(ctx context.Context, way model.Forwarding, f *follower) {
+	for wait := firstLook; ctx.Err() == nil; wait = min(2*wait, lastLook) {
+		r.plane.mu.Lock()
+		over := r.companions[way] != f || f.Carried()
+		r.plane.mu.Unlock()
+		if over {
+			return
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
 }
 
 // without is the steering of a router whose companion cannot forward now, if it did before.

@@ -326,8 +326,13 @@ func (p *Plane) roomier() {
 // look finds whether the router's tables, and the way's companion, are in sync: then packets may be steered there.
 func (p *Plane) look(r *router, way model.Forwarding, result *forward.Prepared) {
 	s := &forward.Steering{Tables: r.number}
-	waiting := []<-chan struct{}{r.synced}
 	f := r.companions[way]
+	if f != nil && f.waits {
+		result.Waits, result.Err = p.unready(r, way, " (a device of its companion has no carrier)",
+			func(ctx context.Context) { r.awaitCarriers(ctx, way, f) })
+		return
+	}
+	waiting := []<-chan struct{}{r.synced}
 	if f != nil {
 		s.Devices = f.Ends()
 		waiting = append(waiting, f.Synced())
@@ -337,7 +342,7 @@ func (p *Plane) look(r *router, way model.Forwarding, result *forward.Prepared) 
 		case <-synced:
 		case <-r.done:
 		default:
-			result.Waits, result.Err = p.unready(r, way, waiting)
+			result.Waits, result.Err = p.unready(r, way, "", func(ctx context.Context) { r.awaitSync(ctx, waiting) })
 			return
 		}
 		if r.failed() != nil {

@@ -55,6 +55,7 @@ type router struct {
 type follower struct {
 	*companion.Companion
 	follows bool // it was told a snapshot's beginning and everything since
+	waits   bool // for carriers, and must not be told anything; who writes it has the plane's lock as well
 	used    bool // packets may be steered to it; the plane's lock is for this
 }
 
@@ -184,7 +185,7 @@ func (r *router) followers(reset bool) (list []*companion.Companion) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.companions {
-		f.follows = f.follows || reset
+		f.follows = f.follows || reset && !f.waits
 		if f.follows {
 			list = append(list, f.Companion)
 		}

@@ -9,9 +9,10 @@ import (
 	"github.com/polyplane/polyplane/node/forward"
 )
 
-// A router with many routes takes seconds until its tables have them, and other tenants must not wait for that. So
-// Prepare does not wait: it says for which routers it would have to, and returns. One goroutine for each of these waits
-// in its place. It changes nothing. It only makes Prepare be called again, which looks for itself.
+// A router with many routes takes seconds until its tables have them, and the devices of a companion have no carrier at
+// once. Other tenants must not wait for that. So Prepare does not wait: it says for which routers it would have to, and
+// returns. One goroutine for each of these waits in its place. It changes nothing. It only makes Prepare be called
+// again, which looks for itself.
 
 var _ forward.Watcher = (*Plane)(nil)
 
@@ -27,30 +28,24 @@ func (p *Plane) Watch(ctx context.Context, changed func()) error {
 	}
 }
 
-// unready says that a router is not in sync. For syncTime somebody waits for it, beside the caller. The caller holds
-// the lock.
-func (p *Plane) unready(r *router, way model.Forwarding, synced []<-chan struct{}) (waits bool, err error) {
+// unready says that a router is not in sync, and why if that is known. For syncTime somebody waits for it by await,
+// beside the caller. The caller holds the lock.
+func (p *Plane) unready(r *router, way model.Forwarding, why string,
+	await func(ctx context.Context)) (waits bool, err error) {
 	if r.since.IsZero() {
 		r.since = time.Now()
 	}
 	rest := syncTime - time.Since(r.since)
 	if rest <= 0 {
-		return false, fmt.Errorf("router %s: its routes are not yet known to forwarding %s; until they are it is "+
-			"forwarded for as before",
-			r.id, way)
+		return false, fmt.Errorf("router %s: its routes are not yet known to forwarding %s%s; until they are it is "+
+			"forwarded for as before", r.id, way, why)
 	}
 	if !r.waiter {
 		r.waiter = true
 		p.wait.Go(func() {
 			ctx, cancel := context.WithTimeout(p.ctx, rest)
 			defer cancel()
-			for _, one := range synced {
-				select {
-				case <-one:
-				case <-r.done:
-				case <-ctx.Done():
-				}
-			}
+			await(ctx)
 			p.mu.Lock()
 			r.waiter = false
 			p.mu.Unlock()
@@ -58,6 +53,17 @@ func (p *Plane) unready(r *router, way model.Forwarding, synced []<-chan struct{
 		})
 	}
 	return true, nil
+}
+
+// awaitSync returns when all of these are closed, when nothing feeds the router's tables any more, or when ctx ends.
+func (r *router) awaitSync(ctx context.Context, synced []<-chan struct{}) {
+	for _, one := range synced {
+		select {
+		case <-one:
+		case <-r.done:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // tell has whoever watches ask for another pass.
