@@ -24,6 +24,24 @@ var (
 	codeName = regexp.MustCompile("`([A-Z][A-Za-z]*(?:\\.[A-Z][A-Za-z]*)?)`")
 )
 
+// TestGuidesNameEachInterface: the page on a driver, and that on a plane, tell of each interface that one may have.
+func TestGuidesNameEachInterface(t *testing.T) {
+	declared := regexp.MustCompile(`(?m)^type ([A-Z]\w*) interface`)
+	for page, source := range map[string]string{"docs/adding-a-control-driver.md": "node/control/control.go",
+		"docs/adding-a-forwarding-plane.md": "node/forward/forward.go"} {
+		text, found := read(t, page), declared.FindAllStringSubmatch(read(t, source), -1)
+		for _, name := range found {
+			if !regexp.MustCompile("`([a-z]+\\.)?"+name[1]+"`|type "+name[1]+" interface").MatchString(text) &&
+				name[1] != "Routed" {
+				t.Errorf("%s says nothing of %s, which is in %s", page, name[1], source)
+			}
+		}
+		if len(found) < 5 {
+			t.Errorf("%s has %d interfaces: the test looks for something else", source, len(found))
+		}
+	}
+}
+
 // TestGuidesShowTheSources: each block of Go on a page stands, as it is, in a file that the page links to before the
 // block; what the page links to exists; and so do the tests, types and methods that it names. The files are compiled
 // and tested like all others.

@@ -78,7 +78,7 @@ func TestValidateRefuses(t *testing.T) {
 				prefix("10.1.0.0/16")}
 		},
 		"there are shared or strict": func(n *model.Network) { n.Slice.Mode = "greedy" },
-		"the router ID 2001:db8::1":   func(n *model.Network) { n.Elements[0].RouterID = netip.MustParseAddr("2001:db8::1") },
+		"the router ID 2001:db8::1":  func(n *model.Network) { n.Elements[0].RouterID = netip.MustParseAddr("2001:db8::1") },
 		"has the router ID 1.2.3.4 as well": func(n *model.Network) {
 			n.Elements[0].RouterID = netip.MustParseAddr("1.2.3.4")
 			n.Elements[1].RouterID = n.Elements[0].RouterID
