@@ -46,6 +46,8 @@ type platform struct {
 	// what its environment has beside the tests'.
 	host string
 	env  []string
+	// hidden has its commands begin by ip netns exec, which hides the machine's control groups.
+	hidden bool
 }
 
 // platforms counts those of the test that runs.
@@ -92,7 +94,10 @@ func (p *platform) command(args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), generous)
 	p.t.Cleanup(cancel)
 	words := append([]string{binary}, args...)
-	if p.host != "" {
+	switch {
+	case p.hidden:
+		words = append([]string{"ip", "netns", "exec", filepath.Base(p.host)}, words...)
+	case p.host != "":
 		words = append([]string{"nsenter", "--net=" + p.host}, words...)
 	}
 	c := exec.CommandContext(ctx, words[0], words[1:]...)

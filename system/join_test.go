@@ -61,6 +61,7 @@ func TestAnotherHostJoins(t *testing.T) {
 	hostA, hostB := twoHosts(t)
 	a, b := newPlatformOn(t, hostA), newPlatformOn(t, hostB)
 	b.env = []string{"POLYPLANE_RENEW_AFTER=2s"}
+	b.hidden = true // as many try it: join has to find the machine's mounts
 	a.run("up", "--host", "--underlay", "198.51.100.1", "--listen", "198.51.100.1:7455", "-d")
 	var nodes []model.NodeStatus
 	decode(t, a.run("get", "nodes", "-o", "json"), &nodes)

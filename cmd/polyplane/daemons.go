@@ -82,7 +82,8 @@ next ` + "`up`" + ` takes them over or ` + "`down`" + ` removes them. With -d th
 	f := cmd.Flags()
 	f.IntVar(&nodes, "nodes", 0, "simulate this many nodes on this machine")
 	f.StringVar(&topology, "topology", "", "how simulated nodes are joined: ring, line or mesh")
-	f.StringVar(&file, "substrate", "", "a `file` with nodes, links and their capacities, to be simulated")
+	f.StringVar(&file, "substrate", "",
+		"a `file` with nodes, links and their capacities, to be simulated (docs/substrate.md)")
 	f.BoolVar(&host, "host", false, "this machine itself is the only node, beside those that join")
 	f.StringVar(&hook, "hook", "",
 		"where the underlay's devices take tunnels' packets of routers with forwarding: xdp: auto (in the driver of "+
@@ -135,6 +136,8 @@ processes, or all, have ended already.
 The data directory stays: ` + "`up`" + ` comes back to the same networks, addresses and files.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// What has no control groups has nothing that runs. What is left of it goes from here as well.
+			lifecycle.KeepMounts() //nolint:errcheck // as said
 			d := &lifecycle.Down{Dirs: instance.NewDirs(app.Instance), Purge: purge, Out: app.Out,
 				Drivers: agent.Purge, Rest: agent.PurgeRest}
 			return withStatus(d.Run(cmd.Context()))

@@ -43,6 +43,9 @@ systemd runs it, also after a reboot.`,
 			if !install {
 				return start(cmd, app, up, detach, report)
 			}
+			if err := lifecycle.KeepMounts(); err != nil {
+				return withStatus(err)
+			}
 			defer equip(app, up).Close()
 			service := &lifecycle.Install{Dirs: up.Dirs, Out: app.Out}
 			if err := service.Check(); err != nil { // before the token is used up
@@ -116,6 +119,9 @@ func (j *joinFlags) join() (*lifecycle.Join, error) {
 
 // start starts an instance, in the foreground or not.
 func start(cmd *cobra.Command, app *cli.CLI, up *lifecycle.Up, detach, report bool) error {
+	if err := lifecycle.KeepMounts(); err != nil {
+		return withStatus(err)
+	}
 	defer equip(app, up).Close()
 	switch {
 	case report:

@@ -27,11 +27,11 @@ nodes:
   n1: {cpu: 4, memory: 8GiB, location: rio}
   n2: {}
 links:
-  - n1 -- n2: {bandwidth: 10Gbit, delay: 5ms}`
+  - n1 -- n2: {bandwidth: 10Gbit, delay: 5ms}
+(docs/substrate.md has all of it)`
 
-// Parse reads a substrate file (YAML): `nodes`, a mapping from name to {cpu, memory, location, hook}, and `links`, a
-// list of "a -- b", alone or with {bandwidth, delay}. What is left out: cpu and memory are an even share of what this
-// machine has. name is what errors call the file. The nodes are without addresses (see Number).
+// Parse reads a substrate file (YAML), as docs/substrate.md tells. What is left out: cpu and memory are an even share of
+// what this machine has. name is what errors call the file. The nodes are without addresses (see Number).
 func Parse(name string, data []byte, m Machine) (model.Substrate, error) {
 	s, err := parse(data, m)
 	if err == nil {
@@ -128,6 +128,60 @@ func parse(data []byte, m Machine) (model.Substrate, error) {
 	return s, nil
 }
 
+// fileKey is a key of a node or of a link. docs/substrate.md has a table of these.
+type fileKey[T any] struct {
+	name, takes, meaning string
+	read                 func(into *T, text string) error
+}
+
+var nodeKeys = []fileKey[model.SubstrateNode]{
+	{"cpu", "cores, like 4 or 0.5", "How many cores its elements may ask for together; an even share of this " +
+		"machine's when left out.",
+		func(n *model.SubstrateNode, text string) (err error) { n.CPU, err = cores(text); return err }},
+	{"memory", "a size, like 8GiB", "How much memory its elements may ask for together; an even share of this " +
+		"machine's when left out.",
+		func(n *model.SubstrateNode, text string) (err error) { n.Memory, err = size(text); return err }},
+	{"location", "a word", "Where it is: elements with this `location` are placed on the nodes that have it.",
+		func(n *model.SubstrateNode, text string) error {
+			if n.Location = text; CheckName(text) != nil {
+				return fmt.Errorf("%q cannot be a location: use lower-case letters, digits and '-'", text)
+			}
+			return nil
+		}},
+	{"hook", "`auto`, `tc` or `xdp`", "Where the devices of its links take tunnels' packets of routers with " +
+		"`forwarding: xdp`; what `up --hook` says when left out.",
+		func(n *model.SubstrateNode, text string) error {
+			if n.Hook = model.Hook(text); !slices.Contains(model.Hooks, n.Hook) {
+				return fmt.Errorf("%q is no hook: there are auto, tc and xdp", text)
+			}
+			return nil
+		}},
+}
+
+var linkKeys = []fileKey[model.SubstrateLink]{
+	{"bandwidth", "a rate, like 10Gbit", "What networks can reserve of it, in each direction; without it nothing is " +
+		"refused. Nothing slows packets down to it.",
+		func(l *model.SubstrateLink, text string) (err error) { l.Bandwidth, err = bandwidth(text); return err }},
+	{"delay", "a time, like 5ms; at most 1m", "Of two ways with as many links, packets take the one with less of it. " +
+		"Nothing holds packets up for it.",
+		func(l *model.SubstrateLink, text string) (err error) { l.Delay, err = delay(text); return err }},
+}
+
+// read reads the value of a key; whose begins what is told of it.
+func read[T any](keys []fileKey[T], into *T, key, value ast.Node, word, text, whose string) error {
+	names := make([]string, len(keys))
+	for i, k := range keys {
+		if names[i] = k.name; k.name != word {
+			continue
+		}
+		if err := k.read(into, text); err != nil {
+			return bad(value, "%s%s: %s", whose, word, err)
+		}
+		return nil
+	}
+	return bad(key, "unknown key %q: known are %s", word, strings.Join(names, ", "))
+}
+
 func parseNodes(s *model.Substrate, nodes ast.Node, m Machine) error {
 	given := map[string]map[string]bool{}
 	err := mapping(nodes, "nodes is a mapping from names to {cpu, memory, location, hook}",
@@ -148,27 +202,7 @@ func parseNodes(s *model.Substrate, nodes ast.Node, m Machine) error {
 						if err != nil {
 							return err
 						}
-						switch word {
-						case "cpu":
-							n.CPU, err = cores(text)
-						case "memory":
-							n.Memory, err = size(text)
-						case "location":
-							if n.Location = text; CheckName(text) != nil {
-								err = fmt.Errorf("%q cannot be a location: use lower-case letters, digits and '-'",
-									text)
-							}
-						case "hook":
-							if n.Hook = model.Hook(text); !slices.Contains(model.Hooks, n.Hook) {
-								err = fmt.Errorf("%q is no hook: there are auto, tc and xdp", text)
-							}
-						default:
-							return bad(key, "unknown key %q: known are cpu, memory, location, hook", word)
-						}
-						if err != nil {
-							return bad(value, "%s's %s: %s", name, word, err)
-						}
-						return nil
+						return read(nodeKeys, &n, key, value, word, text, name+"'s ")
 					})
 				if err != nil {
 					return err
@@ -269,18 +303,7 @@ func parseLink(at ast.Node, text string, value ast.Node) (model.SubstrateLink, e
 			if err != nil {
 				return err
 			}
-			switch word {
-			case "bandwidth":
-				l.Bandwidth, err = bandwidth(text)
-			case "delay":
-				l.Delay, err = delay(text)
-			default:
-				return bad(key, "unknown key %q: known are bandwidth, delay", word)
-			}
-			if err != nil {
-				return bad(value, "link %s -- %s: %s: %s", l.A, l.B, word, err)
-			}
-			return nil
+			return read(linkKeys, &l, key, value, word, text, fmt.Sprintf("link %s -- %s: ", l.A, l.B))
 		})
 }
 
