@@ -32,6 +32,18 @@ const (
 // DestinationPort is the UDP port that measured frames go to. 9 (discard) lets a host that gets one drop it.
 const DestinationPort = 9
 
+// Flows are what the frames of a stream are sent in: destinations in a row times UDP source ports. Within each of them
+// frames are expected in the order in which they were sent. Without destinations all frames are one flow.
+type Flows struct {
+	First        uint32 // the last 32 bits of the first destination
+	Destinations int
+	Port         uint16 // the first
+	Ports        int
+}
+
+// Count is how many flows are told apart; 0 if all frames are one.
+func (f Flows) Count() int { return f.Destinations * f.Ports }
+
 // Kind is what a frame looks like between its Ethernet header and its tag.
 type Kind uint32
 

@@ -21,6 +21,7 @@ type programFlow struct {
 	Reordered  uint64
 	Corrupted  uint64
 	TooOld     uint64
+	Strange    uint64
 	Early      uint64
 	Next       uint64
 	Extent     uint64
@@ -51,6 +52,15 @@ type programHistogram struct {
 	Bucket     [3840]uint64
 }
 
+type programOrder struct {
+	_     structs.HostLayout
+	Dst   uint32
+	Dsts  uint32
+	Port  uint32
+	Ports uint32
+	At    uint32
+}
+
 type programRun struct {
 	_     structs.HostLayout
 	Tag   uint32
@@ -74,11 +84,13 @@ type programTotals struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	programMapFlows       = "flows"
+	programMapHeads       = "heads"
 	programMapWindows     = "windows"
 	programProgSink       = "sink"
 	programVarByCpu       = "by_cpu"
 	programVarCheckMask   = "check_mask"
 	programVarFillerSum   = "filler_sum"
+	programVarOrders      = "orders"
 	programVarQueues      = "queues"
 	programVarQuick       = "quick"
 	programVarRawType     = "raw_type"
@@ -139,6 +151,7 @@ type programProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type programMapSpecs struct {
 	Flows   *ebpf.MapSpec `ebpf:"flows"`
+	Heads   *ebpf.MapSpec `ebpf:"heads"`
 	Windows *ebpf.MapSpec `ebpf:"windows"`
 }
 
@@ -149,6 +162,7 @@ type programVariableSpecs struct {
 	ByCpu       *ebpf.VariableSpec `ebpf:"by_cpu"`
 	CheckMask   *ebpf.VariableSpec `ebpf:"check_mask"`
 	FillerSum   *ebpf.VariableSpec `ebpf:"filler_sum"`
+	Orders      *ebpf.VariableSpec `ebpf:"orders"`
 	Queues      *ebpf.VariableSpec `ebpf:"queues"`
 	Quick       *ebpf.VariableSpec `ebpf:"quick"`
 	RawType     *ebpf.VariableSpec `ebpf:"raw_type"`
@@ -180,12 +194,14 @@ func (o *programObjects) Close() error {
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programMaps struct {
 	Flows   *ebpf.Map `ebpf:"flows"`
+	Heads   *ebpf.Map `ebpf:"heads"`
 	Windows *ebpf.Map `ebpf:"windows"`
 }
 
 func (m *programMaps) Close() error {
 	return _ProgramClose(
 		m.Flows,
+		m.Heads,
 		m.Windows,
 	)
 }
@@ -197,6 +213,7 @@ type programVariables struct {
 	ByCpu       *ebpf.Variable `ebpf:"by_cpu"`
 	CheckMask   *ebpf.Variable `ebpf:"check_mask"`
 	FillerSum   *ebpf.Variable `ebpf:"filler_sum"`
+	Orders      *ebpf.Variable `ebpf:"orders"`
 	Queues      *ebpf.Variable `ebpf:"queues"`
 	Quick       *ebpf.Variable `ebpf:"quick"`
 	RawType     *ebpf.Variable `ebpf:"raw_type"`

@@ -51,7 +51,13 @@ type Options struct {
 	// Generic attaches behind the driver instead of in it. It costs more, but also sees frames that never pass the
 	// driver's ring, as those that bpf_redirect_peer delivers. State is then kept per CPU instead of per queue.
 	Generic bool
+	// Flows are those of each stream, within which order is expected. Where there are none, it is expected of the stream
+	// as a whole: all its frames are one flow.
+	Flows []frame.Flows
 }
+
+// MaxFlows is how many flows, of all streams, a sink tells apart.
+const MaxFlows = 1 << 20
 
 // Sink is attached to its device until Close.
 type Sink struct {
@@ -86,6 +92,10 @@ func Open(o Options) (*Sink, error) {
 		return nil, fmt.Errorf("sink: every %dth frame timed; it must be a power of two", o.TimeEvery)
 	case o.CheckEvery < 0 || bits.OnesCount(uint(o.CheckEvery)) != 1 || o.CheckEvery > 1<<20:
 		return nil, fmt.Errorf("sink: every %dth payload checked; it must be a power of two", o.CheckEvery)
+	case len(o.Flows) > o.Streams:
+		return nil, fmt.Errorf("sink: flows of %d streams, and there are %d", len(o.Flows), o.Streams)
+	case o.flows() > MaxFlows:
+		return nil, fmt.Errorf("sink: %d flows; at most %d can be told apart", o.flows(), MaxFlows)
 	case o.Window < 1024 || o.Window > 1<<28 || bits.OnesCount(uint(o.Window)) != 1:
 		return nil, fmt.Errorf("sink: a window of %d; a power of two between 1,024 and 268,435,456 is needed", o.Window)
 	}
@@ -127,6 +137,26 @@ func Open(o Options) (*Sink, error) {
 	return s, nil
 }
 
+// flows is how many are told apart.
+func (o Options) flows() int {
+	n := 0
+	for _, f := range o.Flows {
+		n += f.Count()
+	}
+	return n
+}
+
+// orders are the streams' flows as the program has them.
+func (o Options) orders() (all [MaxStreams]programOrder) {
+	at := 0
+	for i, f := range o.Flows {
+		all[i] = programOrder{Dst: f.First, Dsts: uint32(f.Destinations), Port: uint32(f.Port), Ports: uint32(f.Ports),
+			At: uint32(at)}
+		at += f.Count()
+	}
+	return all
+}
+
 // words is how many words of 32 sequence numbers a stream's window has.
 func (s *Sink) words() int { return s.o.Window / 32 }
 
@@ -153,6 +183,7 @@ func (s *Sink) load() error {
 		"time_mask":    uint32(s.o.TimeEvery - 1),
 		"window_shift": uint32(bits.TrailingZeros(uint(s.words()))),
 		"raw_type":     networkOrder(s.o.EtherType),
+		"orders":       s.o.orders(),
 	} {
 		if err := spec.Variables[name].Set(v); err != nil {
 			return fmt.Errorf("sink: set %s: %w", name, err)
@@ -162,6 +193,7 @@ func (s *Sink) load() error {
 		return fmt.Errorf("sink: write the filler's sums: %w", err)
 	}
 	spec.Maps["flows"].MaxEntries = uint32(s.queues * s.o.Streams)
+	spec.Maps["heads"].MaxEntries = uint32(max(s.o.flows(), 1))
 	spec.Maps["windows"].MaxEntries = uint32(s.o.Streams * s.words())
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return fmt.Errorf("sink: load the program: %w", err)
@@ -208,12 +240,17 @@ func (s *Sink) Start(run uint16) error {
 		}
 	}
 	n := s.o.Streams * s.words()
-	keys := make([]uint32, n)
+	keys := make([]uint32, max(n, s.o.flows()))
 	for i := range keys {
 		keys[i] = uint32(i)
 	}
-	if _, err := s.objects.Windows.BatchUpdate(keys, make([]uint64, n), nil); err != nil {
+	if _, err := s.objects.Windows.BatchUpdate(keys[:n], make([]uint64, n), nil); err != nil {
 		return fmt.Errorf("sink: clear the windows: %w", err)
+	}
+	if n = s.o.flows(); n > 0 {
+		if _, err := s.objects.Heads.BatchUpdate(keys[:n], make([]uint32, n), nil); err != nil {
+			return fmt.Errorf("sink: clear the flows: %w", err)
+		}
 	}
 	var err error
 	if s.before, err = s.drops(); err != nil {
@@ -313,8 +350,9 @@ type Stream struct {
 	Bytes      uint64               `json:"bytes"`  // of these, check sequences included
 	Unique     uint64               `json:"unique"` // whole ones, each counted once
 	Duplicated uint64               `json:"duplicated"`
-	Reordered  uint64               `json:"reordered"` // RFC 4737: arrived after one that was sent later
-	Extent     uint64               `json:"extent"`    // how many frames behind the furthest of these came
+	Reordered  uint64               `json:"reordered"` // RFC 4737: arrived after one of its flow that was sent later
+	Extent     uint64               `json:"extent"`    // how many frames of the stream behind the furthest of these came
+	Strange    uint64               `json:"strange"`   // with an address or port that was not sent: order unknown
 	Corrupted  uint64               `json:"corrupted"` // the payload's checksum fails
 	TooOld     uint64               `json:"too_old"`   // further behind than the window
 	Early      uint64               `json:"early"`     // arrived before they were sent, by the clocks
@@ -358,7 +396,7 @@ func (s *Sink) Report() (Report, error) {
 		r.Corrupted += t.Corrupted
 		failed += t.Failed
 	}
-	var old, early uint64
+	var old, early, strange uint64
 	for i := range s.o.Streams {
 		st, err := s.stream(i)
 		if err != nil {
@@ -366,6 +404,7 @@ func (s *Sink) Report() (Report, error) {
 		}
 		old += st.TooOld
 		early += st.Early
+		strange += st.Strange
 		r.Streams = append(r.Streams, st)
 	}
 	now, err := s.drops()
@@ -380,6 +419,8 @@ func (s *Sink) Report() (Report, error) {
 	}
 	doubt(r.Overrun, "the sink was overrun: %d frames reached its device and had no room in its ring")
 	doubt(old, "%d frames came later than the window of sequence numbers reaches back; some may be duplicates")
+	doubt(strange, "%d frames arrived with another address or port than they were sent with: whether they were reordered "+
+		"is not known")
 	doubt(early, "%d frames arrived before they were sent: the clocks of source and sink differ")
 	doubt(failed, "the sink could not look at %d frames")
 	return r, nil
@@ -403,6 +444,7 @@ func (s *Sink) stream(i int) (Stream, error) {
 		st.Corrupted += f.Corrupted
 		st.TooOld += f.TooOld
 		st.Early += f.Early
+		st.Strange += f.Strange
 		st.Extent = max(st.Extent, f.Extent)
 		st.Next = max(st.Next, f.Next)
 		if f.First > 0 && (first == 0 || f.First < first) {

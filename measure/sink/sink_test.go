@@ -44,6 +44,13 @@ func ip4(rate float64, sizes frame.Sizes) source.Stream {
 func run(t *testing.T, o source.Options, so sink.Options) (source.Report, sink.Report) {
 	t.Helper()
 	so.Streams = len(o.Streams)
+	for _, s := range o.Streams {
+		f, ok := s.Flows()
+		if !ok {
+			t.Fatal("the destinations are not in a row")
+		}
+		so.Flows = append(so.Flows, f)
+	}
 	k, err := sink.Open(so)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +97,7 @@ func TestExactAtFullSpeed(t *testing.T) {
 		if st.Unique+sent.Refused.Sent != sent.Sent() {
 			t.Errorf("%v: %d sent, %d refused by the ring, %d arrived", size, sent.Sent(), sent.Refused.Sent, st.Unique)
 		}
-		if st.Duplicated+st.Reordered+st.Corrupted+st.TooOld+st.Early+got.Corrupted > 0 {
+		if st.Duplicated+st.Reordered+st.Corrupted+st.TooOld+st.Early+st.Strange+got.Corrupted > 0 {
 			t.Errorf("%v: %+v", size, st)
 		}
 		if (len(got.Doubts) > 0) != (sent.Refused.Sent > 0) {

@@ -120,6 +120,16 @@ func (s Stream) firstPort() uint16 {
 
 func (s Stream) ports() int { return max(s.SourcePorts, 1) }
 
+// Flows are what the stream's frames are sent in. ok is false if its destinations are not in a row: then nobody can say
+// of an address which of them it is.
+func (s Stream) Flows() (f frame.Flows, ok bool) {
+	if s.Headers.Kind == frame.Raw || len(s.Destinations) <= 1 && s.ports() == 1 {
+		return frame.Flows{}, true
+	}
+	first, ok := row(s.Destinations)
+	return frame.Flows{First: first, Destinations: len(s.Destinations), Port: s.firstPort(), Ports: s.ports()}, ok
+}
+
 func (o Options) paced() bool {
 	for _, s := range o.Streams {
 		if s.Rate == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/hist"
 	"github.com/polyplane/polyplane/measure/machine"
 	"github.com/polyplane/polyplane/measure/netdev"
@@ -89,6 +90,7 @@ type Bench struct {
 	threaded  []netdev.Ref
 	receive   []int // the receive threads
 	disturbed int
+	unordered string // why order is not counted flow by flow
 	stats     io.Closer
 }
 
@@ -101,9 +103,11 @@ func Open(o Options) (*Bench, error) {
 		o.Quiet = 200 * time.Millisecond
 	}
 	b := &Bench{o: o}
+	var flows []frame.Flows
 	var err error
+	flows, b.unordered = orders(o.Streams)
 	b.sink, err = sink.Open(sink.Options{Device: o.Path.To, Sender: o.Path.Before, Streams: len(o.Streams),
-		TimeEvery: o.TimeEvery, CheckEvery: o.CheckEvery, Generic: o.Generic})
+		TimeEvery: o.TimeEvery, CheckEvery: o.CheckEvery, Generic: o.Generic, Flows: flows})
 	if err != nil {
 		return nil, fmt.Errorf("trial: %w", err)
 	}
@@ -134,6 +138,27 @@ func Open(o Options) (*Bench, error) {
 		b.o.Watch.Threads = append(b.o.Watch.Threads, pids...)
 	}
 	return b, nil
+}
+
+// orders are the streams' flows. If they cannot be told apart, order is that of each stream as a whole, and why says so.
+func orders(streams []source.Stream) (flows []frame.Flows, why string) {
+	all := 0
+	for i, s := range streams {
+		f, ok := s.Flows()
+		if !ok {
+			why = fmt.Sprintf("the destinations of stream %d are not in a row", i)
+		}
+		flows = append(flows, f)
+		all += f.Count()
+	}
+	if all > sink.MaxFlows {
+		why = fmt.Sprintf("%d flows are more than the %d that can be told apart", all, sink.MaxFlows)
+	}
+	if why != "" {
+		return nil, "reordered frames are those of all flows together, which say nothing where flows go different " +
+			"ways: " + why
+	}
+	return flows, ""
 }
 
 // Close detaches the sink and takes the receive threads back.
@@ -243,6 +268,9 @@ func (b *Bench) Run(ctx context.Context, l Load) (Result, error) {
 	}
 	res.Usage = after.Sub(before)
 	res.fill(sent, got)
+	if b.unordered != "" && res.Reordered > 0 {
+		res.mark("%s", b.unordered)
+	}
 	res.Waited = sent.Waited
 	for _, t := range res.Usage.Threads {
 		if slices.Contains(b.receive, t.PID) {

@@ -30,8 +30,8 @@ links:
   - n1 -- n2: {bandwidth: 10Gbit, delay: 5ms}
 (docs/substrate.md has all of it)`
 
-// Parse reads a substrate file (YAML), as docs/substrate.md tells. What is left out: cpu and memory are an even share of
-// what this machine has. name is what errors call the file. The nodes are without addresses (see Number).
+// Parse reads a substrate file (YAML), as docs/substrate.md tells. What is left out: cpu and memory are an even share
+// of what this machine has. name is what errors call the file. The nodes are without addresses (see Number).
 func Parse(name string, data []byte, m Machine) (model.Substrate, error) {
 	s, err := parse(data, m)
 	if err == nil {

@@ -29,6 +29,7 @@ struct flow {
 	__u64 reordered;
 	__u64 corrupted;
 	__u64 too_old;    /* further behind than the window: unknown whether seen before */
+	__u64 strange;    /* of no flow that was sent: where in the order they belong is unknown */
 	__u64 early;      /* timed before they were sent: clocks differ */
 	__u64 next;       /* sequence number after the highest so far */
 	__u64 extent;     /* how far behind the furthest reordered frame came */
@@ -62,6 +63,28 @@ struct {
 	TYPE(value, __u64);
 } windows SEC(".maps"); /* stream << window_shift | word */
 
+/*
+ * The flows that a stream is sent in: destinations in a row, and source ports. Order counts within each: the network
+ * may send different flows by different ways. Without destinations, all of the stream is one flow.
+ */
+struct order {
+	__u32 dst;  /* the first one's last 32 bits */
+	__u32 dsts;
+	__u32 port; /* the first */
+	__u32 ports;
+	__u32 at;   /* where the stream's flows begin in heads */
+};
+
+volatile const struct order orders[MAX_STREAMS];
+
+/* Of each flow the number after the highest that came, of all of its stream's. */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 1);
+	TYPE(key, __u32);
+	TYPE(value, __u32);
+} heads SEC(".maps");
+
 #define NO_RUN 0x10000
 
 struct totals {
@@ -92,6 +115,17 @@ struct run {
 struct run runs[MAX_STREAMS];
 
 enum seen { FRESH, AGAIN, UNKNOWN };
+
+/* The flow of a frame whose tag is here, if it was sent. Both headers end alike: the address, the ports, 4 bytes. */
+INLINE __u32 *head_of(const volatile struct order *o, const void *tag)
+{
+	__u32 dst = be32(*(const __u32 *)(tag - 12)) - o->dst, port = be16(*(const __u16 *)(tag - 8)) - o->port, key;
+
+	if (dst >= o->dsts || port >= o->ports)
+		return NULL;
+	key = o->at + dst * o->ports + port;
+	return bpf_map_lookup_elem(&heads, &key);
+}
 
 /* How often the window went round before a sequence number, plus 1. */
 INLINE __u64 epoch_of(__u32 seq)
@@ -287,8 +321,8 @@ NOINLINE int sum_payload(struct xdp_md *ctx, __u32 offset, __u32 len)
 INLINE int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, const __u32 at, __u32 len)
 {
 	void *tag = (void *)(long)ctx->data + at, *end = (void *)(long)ctx->data_end;
-	__u64 sum, low, time;
-	__u32 key, seq, id;
+	__u64 sum, low, time, next;
+	__u32 key, seq, id, *head;
 	struct flow *f;
 	bool whole;
 
@@ -342,6 +376,25 @@ INLINE int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, 
 	f->bytes += have + 4;
 	switch (queues == 1 ? mark_alone(f, id, seq) : mark_shared(id, seq)) {
 	case FRESH:
+		next = f->next;
+		if (orders[id & (MAX_STREAMS - 1)].dsts) {
+			tag = (void *)(long)ctx->data + at; /* what was called since may have moved it, as far as the verifier knows */
+			end = (void *)(long)ctx->data_end;
+			head = tag + TAG_SIZE > end ? NULL : head_of(&orders[id & (MAX_STREAMS - 1)], tag);
+			if (!head) {
+				f->strange++;
+				next = 0;
+			} else {
+				next = *head;
+				if (seq >= next)
+					*head = seq + 1;
+			}
+		}
+		if (seq < next) {
+			f->reordered++;
+			if (next - seq > f->extent)
+				f->extent = next - seq;
+		}
 		if (seq >= f->next) {
 			f->next = (__u64)seq + 1;
 			if (quick) {
@@ -351,10 +404,6 @@ INLINE int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, 
 				r->start = f->next;
 				r->next = f->next;
 			}
-		} else {
-			f->reordered++;
-			if (f->next - seq > f->extent)
-				f->extent = f->next - seq;
 		}
 		break;
 	case AGAIN:
@@ -424,7 +473,8 @@ cut:
 INLINE bool count_next(const void *tag, __u32 rest, __u32 have)
 {
 	__u32 id = *(__u32 *)tag, be = *(__u32 *)(tag + 4), seq = be32(be);
-	struct run *r = &runs[be16((__u16)(id >> 16)) & (MAX_STREAMS - 1)];
+	__u32 stream = be16((__u16)(id >> 16)) & (MAX_STREAMS - 1), *head;
+	struct run *r = &runs[stream];
 	__u64 sum;
 
 	if (!(seq & QUICK_MASK) || r->tag != id || r->next != seq)
@@ -434,6 +484,12 @@ INLINE bool count_next(const void *tag, __u32 rest, __u32 have)
 	sum = (sum & 0xffff) + (sum >> 16);
 	if (sum != 0xffff) /* it is not 0, and below 0x1fffe */
 		return false;
+	if (orders[stream].dsts) {
+		head = head_of(&orders[stream], tag);
+		if (!head)
+			return false;
+		*head = seq + 1;
+	}
 	r->next = (__u64)seq + 1;
 	r->bytes += have;
 	return true;
