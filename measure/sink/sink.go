@@ -51,8 +51,8 @@ type Options struct {
 	// Generic attaches behind the driver instead of in it. It costs more, but also sees frames that never pass the
 	// driver's ring, as those that bpf_redirect_peer delivers. State is then kept per CPU instead of per queue.
 	Generic bool
-	// Flows are those of each stream, within which order is expected. Where there are none, it is expected of the stream
-	// as a whole: all its frames are one flow.
+	// Flows are those of each stream, within which order is expected. Where there are none, it is expected of the
+	// stream as a whole: all its frames are one flow.
 	Flows []frame.Flows
 }
 

@@ -378,7 +378,8 @@ INLINE int count(struct xdp_md *ctx, struct totals *t, __u32 queue, __u32 have, 
 	case FRESH:
 		next = f->next;
 		if (orders[id & (MAX_STREAMS - 1)].dsts) {
-			tag = (void *)(long)ctx->data + at; /* what was called since may have moved it, as far as the verifier knows */
+			/* As far as the verifier knows, what was called since may have moved it */
+			tag = (void *)(long)ctx->data + at;
 			end = (void *)(long)ctx->data_end;
 			head = tag + TAG_SIZE > end ? NULL : head_of(&orders[id & (MAX_STREAMS - 1)], tag);
 			if (!head) {
