@@ -419,8 +419,8 @@ func (s *Sink) Report() (Report, error) {
 	}
 	doubt(r.Overrun, "the sink was overrun: %d frames reached its device and had no room in its ring")
 	doubt(old, "%d frames came later than the window of sequence numbers reaches back; some may be duplicates")
-	doubt(strange, "%d frames arrived with another address or port than they were sent with: whether they were reordered "+
-		"is not known")
+	doubt(strange, "%d frames arrived with another address or port than they were sent with: whether they were "+
+		"reordered is not known")
 	doubt(early, "%d frames arrived before they were sent: the clocks of source and sink differ")
 	doubt(failed, "the sink could not look at %d frames")
 	return r, nil

@@ -140,7 +140,8 @@ func Open(o Options) (*Bench, error) {
 	return b, nil
 }
 
-// orders are the streams' flows. If they cannot be told apart, order is that of each stream as a whole, and why says so.
+// orders are the streams' flows. If they cannot be told apart, order is that of each stream as a whole, and why says
+// so.
 func orders(streams []source.Stream) (flows []frame.Flows, why string) {
 	all := 0
 	for i, s := range streams {
