@@ -326,8 +326,6 @@ func (a *Agent) loop(ctx context.Context) error {
 	}
 }
 
-func (a *Agent) now() time.Time { return time.Now() }
-
 func newTimer() *time.Timer {
 	t := time.NewTimer(time.Hour)
 	t.Stop()

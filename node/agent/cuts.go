@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
@@ -114,7 +115,7 @@ func (a *Agent) rememberUsual(w *watch.Watch) {
 	if err := readJSON(a.Dirs.Usual(), &all); err != nil {
 		a.Log.Warn("what was usual for the elements is not known any more", "error", err)
 	}
-	w.Remember(all, a.now())
+	w.Remember(all, time.Now())
 }
 
 func (a *Agent) keepUsual(w *watch.Watch) {

@@ -121,7 +121,7 @@ func (a *Agent) listen(ctx context.Context, e watched) {
 	w.listening[e.id] = l
 	w.listeners.Go(func() {
 		for {
-			at := a.now()
+			at := time.Now()
 			samples, err := sampler.Sample(ctx, e.ports, watchSpan, listeningFull)
 			w.mu.Lock()
 			if err == nil && !l.forgotten {
@@ -160,7 +160,7 @@ func (w *watcher) listensTo(id model.ID) bool {
 
 // keepEvidence writes the capture of an element that has just been cut off.
 func (a *Agent) keepEvidence(e watched) {
-	at := a.now()
+	at := time.Now()
 	var after map[model.PortID]fabric.Sample
 	if sampler, ok := a.Drivers.Fabric.(Sampler); ok {
 		if s, err := sampler.Sample(context.Background(), e.ports, evidenceAfter, evidenceFull); err == nil {

@@ -77,7 +77,7 @@ func (a *Agent) watchSlowly(ctx context.Context) error {
 		slices.SortStableFunc(elements, func(x, y watched) int { return watchedAt[x.id].Compare(watchedAt[y.id]) })
 		elements = elements[:min(len(elements), slowMost)]
 		var ports []model.PortID
-		at := a.now()
+		at := time.Now()
 		for _, e := range elements {
 			watchedAt[e.id] = at
 			ports = append(ports, e.ports...)
@@ -108,9 +108,9 @@ func (a *Agent) lookSlowly(w *watch.Watch, slow *watch.Slow, seen slowSeen) {
 			continue
 		}
 		v := slow.Take(e.id, seen.at, sampledOf(e, seen.samples))
-		found := w.Look(e.id, a.now(), []watch.Value{v})
+		found := w.Look(e.id, time.Now(), []watch.Value{v})
 		if v.Value > 0 || len(found) > 0 {
-			a.watcher.record(watchLook{At: a.now(), ID: e.id, Values: []watch.Value{v}, Found: found})
+			a.watcher.record(watchLook{At: time.Now(), ID: e.id, Values: []watch.Value{v}, Found: found})
 		}
 		if len(found) == 0 {
 			continue

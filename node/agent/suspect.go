@@ -89,7 +89,7 @@ func (a *Agent) suspect(e watched, found []watch.Verdict) (cut bool) {
 		done = fmt.Sprintf("nothing was done, since what others sent it may have made it do so (`polyplane "+
 			"quarantine %s` cuts it off)", e.id)
 	default:
-		at := a.now()
+		at := time.Now()
 		// The clock may have gone back since the manager decided about the last incident. A new one must count all the
 		// same.
 		if last := time.Unix(0, a.decidedAbout(e.id)); !at.After(last) {
