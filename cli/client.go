@@ -136,6 +136,16 @@ func (c *CLI) connect() (Client, error) {
 	return cl, nil
 }
 
+// recorded connects, and returns what the manager has of a network.
+func (c *CLI) recorded(ctx context.Context, network string) (Client, model.Record, error) {
+	cl, err := c.connect()
+	if err != nil {
+		return nil, model.Record{}, err
+	}
+	record, err := cl.Network(ctx, network)
+	return cl, record, wrap(ctx, cl, err, ref{network: network})
+}
+
 // wrap gives an error of the client's its exit status. If an object is missing, it adds the names that there are.
 func wrap(ctx context.Context, cl Client, err error, object ref) error {
 	if err == nil {

@@ -33,13 +33,9 @@ files and 60 MiB.`,
 			"ssh there polyplane import -",
 		Args: args(1, 1, "NET"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
+			cl, record, err := c.recorded(cmd.Context(), given[0])
 			if err != nil {
 				return err
-			}
-			record, err := cl.Network(cmd.Context(), given[0])
-			if err != nil {
-				return wrap(cmd.Context(), cl, err, ref{network: given[0]})
 			}
 			if out == "" {
 				out = given[0] + ".tar"

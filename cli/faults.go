@@ -74,13 +74,9 @@ of the real time.`,
 	show := &cobra.Command{
 		Use: "show NET", Short: "Show the schedule of faults, and what of it is done", Args: args(1, 1, "NET"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
+			_, r, err := c.recorded(cmd.Context(), given[0])
 			if err != nil {
 				return err
-			}
-			r, err := cl.Network(cmd.Context(), given[0])
-			if err != nil {
-				return wrap(cmd.Context(), cl, err, ref{network: given[0]})
 			}
 			return c.showFaults(r, o)
 		},

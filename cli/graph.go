@@ -27,14 +27,9 @@ func (c *CLI) graphCommand() *cobra.Command {
 		Example: "  polyplane graph lab | dot -Tsvg > lab.svg\n  polyplane graph lab --format mermaid",
 		Args:    args(1, 1, "NET"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
+			_, record, err := c.recorded(cmd.Context(), given[0])
 			if err != nil {
 				return err
-			}
-			of := ref{network: given[0]}
-			record, err := cl.Network(cmd.Context(), of.network)
-			if err != nil {
-				return wrap(cmd.Context(), cl, err, of)
 			}
 			if format == graphMermaid {
 				return writeMermaid(c.Out, record)

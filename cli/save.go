@@ -36,13 +36,9 @@ wrote last. Files that were made or changed inside elements are listed in commen
 		Example: "  polyplane save lab > lab.yaml\n  polyplane save lab --running > handed-in.yaml",
 		Args:    args(1, 1, "NET"),
 		RunE: func(cmd *cobra.Command, given []string) error {
-			cl, err := c.connect()
+			cl, record, err := c.recorded(cmd.Context(), given[0])
 			if err != nil {
 				return err
-			}
-			record, err := cl.Network(cmd.Context(), given[0])
-			if err != nil {
-				return wrap(cmd.Context(), cl, err, ref{network: given[0]})
 			}
 			if running {
 				return c.saveRunning(cmd.Context(), cl, record)
