@@ -279,6 +279,18 @@ func TestExec(t *testing.T) {
 	}
 }
 
+func TestExecDetached(t *testing.T) {
+	f := lab()
+	r := runWith(t, f, "eaten?", "exec", "-d", "lab/r1", "--", "iperf3", "-s")
+	if c := f.commands[0]; r.code != ExitOK || r.out != "" || !c.Detach || c.TTY || strings.Join(c.Args, " ") != "iperf3 -s" {
+		t.Errorf("got %+v, command = %+v", r, c)
+	}
+	if r := runWith(t, f, "", "exec", "-d", "-t", "lab/r1", "sh"); r.code != ExitUsage ||
+		!strings.Contains(r.err, "--tty and --detach exclude each other") {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestPing(t *testing.T) {
 	for args, want := range map[string]string{
 		"lab/h1 lab/r1":             "ping -n -i 0.2 -s 56 -c 4 10.0.0.1",

@@ -303,6 +303,7 @@ func (c *CLI) describeElement(cmd *cobra.Command, cl Client, o output, e *model.
 	if len(e.Element.Config) > 0 {
 		s.line("Config", strings.Join(sortedKeys(e.Element.Config), ", ")+" (its own)")
 	}
+	s.service(&e.Element.Service)
 
 	t := table{head: []string{"INTERFACE", "STATE", "ADDRESSES", "TO", "LINK", ">MTU", ">SENT", ">RECEIVED"}}
 	ports := portsByID(links)

@@ -16,7 +16,7 @@ import (
 )
 
 func (c *CLI) execCommand() *cobra.Command {
-	var tty, noTTY, noStdin bool
+	var tty, noTTY, noStdin, detach bool
 	var env []string
 	cmd := &cobra.Command{
 		Use:     "exec NET/ELEMENT [--] COMMAND [ARG…]",
@@ -25,9 +25,13 @@ func (c *CLI) execCommand() *cobra.Command {
 		Long: `Run a command inside an element, as its root, and exit with the command's own status.
 
 On a terminal the command gets a terminal; otherwise its standard input, output and error are
-those of this command, so that pipes and redirections work as with a local one.`,
+those of this command, so that pipes and redirections work as with a local one.
+
+With --detach the command goes on by itself as long as the element runs, and what it prints is in
+"polyplane logs". "polyplane stop" and "polyplane restart" end it.`,
 		Example: "  polyplane exec lab/r1 -- ip route\n  polyplane exec lab/r1 -- vtysh -c 'show ip route'\n" +
-			"  polyplane exec lab/h1 bash\n  tar c -C src . | polyplane exec lab/h1 -- tar x -C /root",
+			"  polyplane exec lab/h1 bash\n  polyplane exec -d lab/h1 -- iperf3 " +
+			"-s\n  tar c -C src . | polyplane exec lab/h1 -- tar x -C /root",
 		Args: args(1, -1, "NET/ELEMENT"),
 		RunE: func(cmd *cobra.Command, given []string) error {
 			id, err := elementRef(given[0])
@@ -51,7 +55,13 @@ those of this command, so that pipes and redirections work as with a local one.`
 			if tty && noTTY {
 				return usageError(cmd, "--tty and --no-tty exclude each other")
 			}
-			command := control.Command{Args: argv, Env: env}
+			command := control.Command{Args: argv, Env: env, Detach: detach}
+			if detach {
+				if tty {
+					return usageError(cmd, "--tty and --detach exclude each other: what is detached has no terminal")
+				}
+				return c.run(cmd.Context(), id, command, nil)
+			}
 			command.TTY = tty || !noTTY && !noStdin && c.interactive()
 			in := c.In
 			if noStdin {
@@ -65,6 +75,7 @@ those of this command, so that pipes and redirections work as with a local one.`
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "give the command a terminal even where this one has none")
 	cmd.Flags().BoolVarP(&noTTY, "no-tty", "T", false, "give the command no terminal")
 	cmd.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "give the command no standard input (for use in loops)")
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not wait for the command: it lives as long as the element")
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "set an environment `VARIABLE=VALUE`; may be repeated")
 	return cmd
 }

@@ -50,6 +50,9 @@ func (Addressing) Words() []string { return words(Addressings) }
 // Words is Word's.
 func (SliceMode) Words() []string { return words(SliceModes) }
 
+// Words is Word's.
+func (RestartPolicy) Words() []string { return words(RestartPolicies) }
+
 func words[T ~string](values []T) []string {
 	all := make([]string, len(values))
 	for i, v := range values {

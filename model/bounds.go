@@ -105,7 +105,7 @@ func sizeOf[I any](e *ElementOf[I]) int {
 	for name, text := range e.Config {
 		size += len(name) + len(text)
 	}
-	return size
+	return size + e.Service.Size()
 }
 
 // MostNamed is how many objects one problem names.

@@ -127,6 +127,7 @@ type ElementOf[I any] struct {
 	RouterID netip.Addr `json:"routerID,omitzero"`
 	// Prefixes are a switch's subnets: its segment's interfaces are numbered from them.
 	Prefixes []netip.Prefix `json:"prefixes,omitempty"`
+	Service
 }
 
 // Interface is an element's end of a link, as its owner described it.

@@ -80,6 +80,7 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 	fars := make([]PlacedFar, 0, count)
 	parts := map[string]NodeNetwork{}
 	copies := r.copies()
+	names, outside := r.names()
 	stopped := map[string]bool{}
 	for k := range r.Network.Links {
 		if r.Network.Links[k].State == LinkDown {
@@ -112,7 +113,8 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 		is := Rephased(*e, interfaces[first:len(interfaces):len(interfaces)])
 		part, ok := parts[node]
 		if !ok {
-			part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice}
+			part = NodeNetwork{Name: r.Network.Name, Index: r.Assigned.Index, Slice: r.Network.Slice, Names: names,
+				Outside: outside}
 		}
 		is.Attack, _ = AttackPolicyOf(r.Network.Attack, e.Name, e.Attack, r.Policies)
 		if is.Attack == AttackTell {
@@ -130,4 +132,17 @@ func (r ResolvedRecord) parts() map[string]NodeNetwork {
 		}
 	}
 	return parts
+}
+
+// names are the addresses by which the network's elements find each other, and whether there is a way out.
+func (r ResolvedRecord) names() (all []NamedAddresses, outside bool) {
+	all = make([]NamedAddresses, 0, min(len(r.Network.Elements), MaxNames))
+	for k := range r.Network.Elements {
+		n := namesOf(&r.Network.Elements[k], func(i *ResolvedInterface) []netip.Prefix { return i.Addresses })
+		if len(n.Addresses) > 0 && len(all) < MaxNames {
+			all = append(all, n)
+		}
+	}
+	outside = slices.ContainsFunc(r.Network.Edges, func(e ResolvedEdge) bool { return e.Internet != nil })
+	return all, outside
 }

@@ -14,6 +14,7 @@ type Feature string
 const (
 	FeatureDelay    Feature = "delay"    // of links, with jitter
 	FeatureInternet Feature = "internet" // of edges
+	FeatureRun      Feature = "run"      // what people have run in elements
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -170,8 +171,11 @@ func Wants(net *Resolved) [][]Want {
 		if e.Forwarding != "" {
 			ask(e.Forwarding.Feature(), e.Forwarding.Feature())
 		}
-		if e.HasProcesses() {
+		if e.RunsRouting() {
 			ask(e.Control.Feature(), e.Software.Feature())
+		}
+		if e.Runs() {
+			ask(e.Control.Feature(), FeatureRun)
 		}
 		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
 			ask(e.Forwarding.Feature(), e.Hook.Feature())

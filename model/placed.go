@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 )
 
 // NodeNetwork is a network's part on one node. Elements are complete: every interface has its MAC, MTU, addresses and
@@ -17,6 +18,49 @@ type NodeNetwork struct {
 	Elements []NodeElement `json:"elements,omitempty"`
 	// Edges are those whose inner ends are on the node. The elements' interfaces refer to them by name.
 	Edges []PlacedEdge `json:"edges,omitempty"`
+	// Names are the addresses of all elements of the network, wherever they are, so that they find each other by name.
+	Names []NamedAddresses `json:"names,omitempty"`
+	// Outside tells that an internet edge leads out of the network.
+	Outside bool `json:"outside,omitempty"`
+}
+
+// NamedAddresses are an element's address by which others find it, at most one an address family.
+type NamedAddresses struct {
+	Name      string       `json:"name"`
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+}
+
+// MaxNames is how many names an element knows at most.
+const MaxNames = 4096
+
+// Equal tells whether both are the same.
+func (n NamedAddresses) Equal(o NamedAddresses) bool {
+	return n.Name == o.Name && slices.Equal(n.Addresses, o.Addresses)
+}
+
+// NamesOf is the address by which others find an element: that of its loopback, else of its first interface that has
+// one.
+func NamesOf(e *PlacedElement) NamedAddresses {
+	return namesOf(e, func(i *PlacedInterface) []netip.Prefix { return i.Addresses })
+}
+
+func namesOf[I any](e *ElementOf[I], addresses func(*I) []netip.Prefix) NamedAddresses {
+	n := NamedAddresses{Name: e.Name}
+	n.add(e.Loopback)
+	for i := range e.Interfaces {
+		n.add(addresses(&e.Interfaces[i]))
+	}
+	return n
+}
+
+func (n *NamedAddresses) add(prefixes []netip.Prefix) {
+	for _, p := range prefixes {
+		a := p.Addr()
+		if !a.IsLinkLocalUnicast() && !slices.ContainsFunc(n.Addresses,
+			func(b netip.Addr) bool { return a.Is4() == b.Is4() }) {
+			n.Addresses = append(n.Addresses, a)
+		}
+	}
 }
 
 // NodeElement is one element that shall be on this node.
@@ -100,7 +144,7 @@ func Rephased[I, J any](e ElementOf[I], interfaces []J) ElementOf[J] {
 		Amounts:  e.Amounts, Attack: e.Attack, Node: e.Node, Location: e.Location, Interfaces: interfaces,
 		Loopback: e.Loopback,
 		Gateways: e.Gateways, Routes: e.Routes, Routing: e.Routing, Config: e.Config, RouterID: e.RouterID,
-		Prefixes: e.Prefixes}
+		Prefixes: e.Prefixes, Service: e.Service}
 }
 
 // PlacedEdge is an edge as the node of its end has to know it.

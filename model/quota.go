@@ -88,9 +88,12 @@ func (q Quota) Assign(values []Assignment) (Quota, []error) {
 	return q, assign(quotaSettings, &q, "a quota", &marks, values)
 }
 
-// HasProcesses tells whether the element runs routing software. Only such elements count for memory and disk where they
-// state none.
-func (e *ElementOf[I]) HasProcesses() bool {
+// HasProcesses tells whether the element runs routing software, or what its owner has run in it. Only such elements
+// count for memory and disk where they state none.
+func (e *ElementOf[I]) HasProcesses() bool { return e.RunsRouting() || e.Runs() }
+
+// RunsRouting tells whether the element runs routing software.
+func (e *ElementOf[I]) RunsRouting() bool {
 	return e.Kind == Router && (e.Software == SoftwareFRR || e.Software == SoftwareBIRD)
 }
 

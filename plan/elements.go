@@ -26,7 +26,7 @@ func diffElements(old, new model.Network, emit func(Change)) {
 		}
 		if d := fields(*o, *n); len(d) > 0 {
 			c := Change{Action: Modify, Kind: string(n.Kind), Object: n.Name, Details: d}
-			c.Effect, c.Disturbs = elementEffect(n, d)
+			c.Effect, c.Disturbs = elementEffect(o, n, d)
 			emit(c)
 		}
 		diffInterfaces(o, n, wasJoined, isJoined, emit)
@@ -104,7 +104,7 @@ func withInterfaces(n *model.Element) []Detail {
 }
 
 // elementEffect says what traffic notices when these fields of an element change: the worst effect of any of them.
-func elementEffect(new *model.Element, details []Detail) (string, bool) {
+func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 	software := new.Software == model.SoftwareFRR || new.Software == model.SoftwareBIRD
 	rank, effect := 0, inPlace
 	worst := func(r int, e string) {
@@ -125,8 +125,17 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 			if new.Node != "" || new.Location != "" {
 				worst(3, "may move "+new.Name+" to another node")
 			}
-		case "control", "software":
-			worst(2, "restarts "+new.Name)
+		case "control", "software", "tmpfs":
+			if first != "tmpfs" || old.HasProcesses() && new.HasProcesses() {
+				worst(2, "restarts "+new.Name)
+			}
+		case "stop", "restart", "ready":
+			serviceEffect(old, new, worst)
+		case "start", "run", "env":
+			serviceEffect(old, new, worst)
+			if old.Runs() && new.Runs() && (first == "run" || first == "env" && new.Run != "") {
+				worst(1, "restarts the service of "+new.Name)
+			}
 		// loopback, gateways, routes, routing, config, routerID: the kernel's, or in the software's configuration
 		default:
 			switch {
@@ -138,6 +147,18 @@ func elementEffect(new *model.Element, details []Detail) (string, bool) {
 		}
 	}
 	return effect, rank > 0
+}
+
+// serviceEffect says what it is to an element that something begins to be run in it, or nothing is run in it any more.
+// Routing software has to be restarted for that. As long as something is run, another command changes nothing but that.
+func serviceEffect(old, new *model.Element, worst func(int, string)) {
+	switch {
+	case old.Runs() == new.Runs():
+	case new.RunsRouting():
+		worst(2, "restarts "+new.Name)
+	case !new.Runs():
+		worst(1, "ends the service of "+new.Name)
+	}
 }
 
 // otherDaemons returns whether FRR must run other daemons than before, or may have to: because a protocol comes or

@@ -70,7 +70,7 @@ func walk(out []Detail, name string, old, new reflect.Value) []Detail {
 	return out
 }
 
-// walkMap shows texts by their keys. They may be whole files, so it says only how many lines differ.
+// walkMap shows values by their keys. Texts may be whole files, so it says only how many lines of them differ.
 func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
 	keys := map[string]bool{}
 	for _, m := range []reflect.Value{old, new} {
@@ -81,6 +81,10 @@ func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		a, b := old.MapIndex(reflect.ValueOf(k)), new.MapIndex(reflect.ValueOf(k))
 		switch {
+		case old.Type() != reflect.TypeFor[map[string]string]():
+			if was, is := shown(a), shown(b); was != is {
+				out = append(out, Detail{name + "." + k, was, is})
+			}
 		case !a.IsValid():
 			out = append(out, Detail{name + "." + k, "", size(b.String())})
 		case !b.IsValid():
@@ -92,6 +96,17 @@ func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
 		}
 	}
 	return out
+}
+
+// shown is a map's value in a word; empty where there is none.
+func shown(v reflect.Value) string {
+	if !v.IsValid() {
+		return ""
+	}
+	if s := text(v); s != "" {
+		return s
+	}
+	return `""`
 }
 
 func size(s string) string {

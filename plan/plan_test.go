@@ -28,6 +28,40 @@ func duo() model.Network {
 	}
 }
 
+// What an element runs changes without anything else noticing, where that can be.
+func TestDiffOfServices(t *testing.T) {
+	for _, c := range []struct {
+		change func(*model.Service)
+		want   string
+	}{
+		{func(s *model.Service) { s.Env = model.Variables{"TZ": "CET"} }, "~ ELEMENT.env.TZ: UTC → CET  (restarts the service of ELEMENT)"},
+		{func(s *model.Service) { s.Run = "b" }, "~ ELEMENT.run: a → b  (restarts the service of ELEMENT)"},
+		{func(s *model.Service) { s.Start = []string{"c"} }, "~ ELEMENT.start: unset → c  (in place)"},
+		{func(s *model.Service) { s.Stop, s.Restart = []string{"c"}, model.RestartNo },
+			"~ ELEMENT.stop: unset → c  (in place)\n~ ELEMENT.restart: unset → no  (in place)"},
+		{func(s *model.Service) { s.Tmpfs = map[string]model.Bytes{"/a": 4096} },
+			"~ ELEMENT.tmpfs./a: unset → 4KiB  (restarts ELEMENT)"},
+	} {
+		for i, name := range []string{"r1", "r2", "h1"} {
+			was := duo()
+			was.Elements[i].Service = model.Service{Run: "a", Env: model.Variables{"TZ": "UTC"}}
+			is := duo()
+			is.Elements[i].Service = was.Elements[i].Service
+			c.change(&is.Elements[i].Service)
+			want := strings.ReplaceAll(c.want, "ELEMENT", name) + "\n0 to create, 1 to change, 0 to delete\n"
+			if got := Diff(was, is).Format(false); got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		}
+	}
+	was := duo()
+	was.Elements[0].Run, was.Elements[2].Run = "a", "a"
+	if got, want := Diff(was, duo()).Format(false), "~ r1.run: a → unset  (restarts r1)\n"+
+		"~ h1.run: a → unset  (ends the service of h1)\n0 to create, 2 to change, 0 to delete\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
 func TestDiff(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -48,6 +82,24 @@ func TestDiff(t *testing.T) {
 		}, `
 ~ r1.routing.ospf: on → unset  (restarts r1)
 ~ r1.routing.rip: unset → on  (restarts r1)
+0 to create, 1 to change, 0 to delete
+`},
+		{"what a host begins to run", func(n *model.Network) {
+			n.Elements[2].Service = model.Service{Run: "iperf3 -s", Env: model.Variables{"TZ": "UTC", "E": ""},
+				Start: []string{"true"}, Ready: &model.Readiness{TCP: 5201}, Tmpfs: map[string]model.Bytes{"/d": 1 << 20}}
+		}, `
+~ h1.start: unset → true  (in place)
+~ h1.run: unset → iperf3 -s  (in place)
+~ h1.env.E: unset → ""  (in place)
+~ h1.env.TZ: unset → UTC  (in place)
+~ h1.ready: unset → tcp 5201  (in place)
+~ h1.tmpfs./d: unset → 1MiB  (in place)
+0 to create, 1 to change, 0 to delete
+`},
+		{"what a router begins to run beside its software", func(n *model.Network) {
+			n.Elements[0].Start = []string{"true"}
+		}, `
+~ r1.start: unset → true  (restarts r1)
 0 to create, 1 to change, 0 to delete
 `},
 		{"routes of a static router", func(n *model.Network) {

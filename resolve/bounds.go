@@ -88,6 +88,8 @@ func Bounds(n *model.Network) []model.Problem {
 				model.MaxConfigSize)
 			config += len(text)
 		}
+		boundService(&e.Service, of)
+		config += e.Service.Size()
 		interfaces += len(e.Interfaces)
 		addresses += len(e.Loopback)
 		routes += len(e.Routes)
@@ -107,8 +109,27 @@ func Bounds(n *model.Network) []model.Problem {
 	whole("elements", "addresses", addresses, model.MaxAllAddresses)
 	whole("edges", "forwards", forwards, model.MaxAllForwards)
 	whole("elements", "static and announced routes", routes, model.MaxAllRoutes)
-	whole("elements", "bytes of configuration files", config, model.MaxConfigBytes)
+	whole("elements", "bytes of configuration files and commands", config, model.MaxConfigBytes)
 	return ps.all()
+}
+
+// boundService says what of an element's commands is too large.
+func boundService(s *model.Service, of func(field, words string, is, most int)) {
+	of("start", "commands under start", len(s.Start), model.MaxCommands)
+	of("stop", "commands under stop", len(s.Stop), model.MaxCommands)
+	for field, list := range map[string][]string{"start": s.Start, "stop": s.Stop, "run": {s.Run}} {
+		for _, command := range list {
+			of(field, "bytes in a command", len(command), model.MaxCommandSize)
+		}
+	}
+	if s.Ready != nil {
+		of("ready", "bytes in a command", len(s.Ready.Command), model.MaxCommandSize)
+	}
+	of("env", "variables", len(s.Env), model.MaxVariables)
+	for name, value := range s.Env {
+		of("env", "bytes in a variable", len(name)+len(value), model.MaxCommandSize)
+	}
+	of("tmpfs", "file systems in memory", len(s.Tmpfs), model.MaxTmpfs)
 }
 
 // maxResolved bounds how large a network may become, in bytes, once everything that follows from its document is worked

@@ -167,6 +167,7 @@ func (ps *problems) checkElement(i, stated int) {
 		ps.element(i, "location", "it has both a node and a location; the node says it all")
 	}
 	ps.checkSoftware(i)
+	ps.checkService(i)
 	if e.Kind == model.Switch {
 		ps.checkSwitch(i)
 		return

@@ -50,7 +50,9 @@ var (
 )
 
 // Programs are all there are.
-func Programs() []Program { return []Program{frrProgram, frrPreloadProgram, birdProgram} }
+func Programs() []Program {
+	return []Program{frrProgram, frrPreloadProgram, birdProgram, serviceProgram}
+}
 
 // Note is the evidence that a daemon runs and has read its configuration. The agent compares it before it calls the
 // element ready (docs/decisions/0024-ready.md).

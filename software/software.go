@@ -15,7 +15,7 @@ import (
 // Plan is what runs inside one element.
 type Plan struct {
 	// NeedsProcesses says that the element is more than a namespace. Hosts, switches, and routers whose software is
-	// static or none run nothing, and have neither files nor a command.
+	// static or none have neither files nor a command, unless their owner has something run.
 	NeedsProcesses bool
 	Dirs           []Dir  // to exist before the files are written, parents first
 	Files          []File // sorted by path
@@ -41,6 +41,9 @@ type Plan struct {
 	Capabilities []string
 	// LogFiles are where the software writes, absolute paths inside the element.
 	LogFiles []string
+	// Service is what the element's owner has run; nil where that is nothing. Command runs it too, with what a person's
+	// commands may use: Capabilities are empty then.
+	Service *Service
 }
 
 // Dir is a directory inside an element.
@@ -82,6 +85,7 @@ func Render(net string, el model.ResolvedElement) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("configuring %s: %w", id, err)
 	}
+	plan = withService(plan, &el.Service)
 	slices.SortFunc(plan.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return plan, nil
 }

@@ -54,12 +54,14 @@ func (b *builder) network() model.Network {
 		e.Routing = b.routing(mergeIntents(r.Intents, defaults.Intents))
 		e.RouterID = r.RouterID
 		e.Config = b.config(item.Name, item.Said, r.Config, e.Software)
+		e.Service = service(r.Service, defaults.Service)
 		b.endpoint(&e, r.Interfaces, r.Addresses, r.Loopback, r.Gateway, r.Routes)
 		b.add(e, place{item.Key, item.Node, item.Said})
 	}
 	for _, item := range f.Hosts {
 		h := &item.Value
-		e := b.common(model.Host, item.Name, h.Common, f.Defaults.Hosts)
+		e := b.common(model.Host, item.Name, h.Common, f.Defaults.Hosts.Common)
+		e.Service = service(h.Service, f.Defaults.Hosts.Service)
 		b.endpoint(&e, h.Interfaces, h.Addresses, h.Loopback, h.Gateway, h.Routes)
 		b.add(e, place{item.Key, item.Node, item.Said})
 	}

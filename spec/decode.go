@@ -366,6 +366,12 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		d.expect(n, p)
 	case *form.Config:
 		d.config(n, p, what)
+	case *form.Commands:
+		*p = d.commands(n, what)
+	case *form.Variables:
+		*p = valuesByName(d, n, what, func(s string) (string, error) { return s, nil })
+	case *form.Sizes:
+		*p = valuesByName(d, n, what, model.ParseBytes)
 	default:
 		return false
 	}

@@ -312,6 +312,7 @@ func (f *formatter) endpoint(n *yamlNode, e *model.Element) {
 	if len(e.Routes) > 0 {
 		n.put("routes", list(e.Routes, routeText))
 	}
+	putService(n, &e.Service)
 }
 
 func routeText(r model.Route) string {

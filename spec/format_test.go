@@ -72,6 +72,9 @@ func drawNetwork(t *rapid.T) model.Network {
 					e.Hook = rapid.SampledFrom(model.Hooks).Draw(t, "hook")
 				}
 			}
+			if kind != model.Switch && maybe(t, "service") {
+				e.Service = drawService(t)
+			}
 			if kind == model.Switch && maybe(t, "openflow") {
 				e.Forwarding = model.ForwardOpenFlow
 			}

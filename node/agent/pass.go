@@ -62,7 +62,8 @@ func newPlan(s *model.NodeState) plan {
 				c = model.ControlNetns
 			}
 			id := model.ID{Network: n.Name, Element: e.Name}
-			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Element: e})
+			p.jobs[c] = append(p.jobs[c], control.Job{ID: id, Index: n.Index, Element: e, Names: n.Names,
+				Outside: n.Outside})
 			p.order = append(p.order, id)
 			p.watched = append(p.watched, watchedOf(id, &e))
 		}

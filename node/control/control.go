@@ -31,6 +31,10 @@ type Job struct {
 	ID      model.ID
 	Index   uint32 // the network's
 	Element model.NodeElement
+	// Names are the addresses by which the elements of the network know each other. Outside tells that there is a way
+	// out, where name servers are. Of another one nobody is restarted.
+	Names   []model.NamedAddresses
+	Outside bool
 }
 
 // Driver makes elements. Apply takes everything that this driver shall have and may be repeated at any time: what is
@@ -83,6 +87,7 @@ const (
 	ElementResumed   Reason = "ElementResumed"
 	ElementRestarted Reason = "ElementRestarted"
 	LimitsChanged    Reason = "LimitsChanged"
+	CommandFailed    Reason = "CommandFailed" // one that its owner has run before its end
 	PortRestored     Reason = "PortRestored"
 	PortRemoved      Reason = "PortRemoved"
 	ElementChanged   Reason = "ElementChanged" // anything else
@@ -252,7 +257,7 @@ type Usage struct {
 
 // Executor is a driver that can run commands inside an element, as the element's root – never the host's.
 type Executor interface {
-	// Exec returns the command's exit status.
+	// Exec returns the command's exit status; that of a detached one is 0 once it has begun.
 	Exec(ctx context.Context, id model.ID, command Command, stdio Stdio) (int, error)
 	// Console is the command that `console` runs: vtysh, birdc or a shell.
 	Console(id model.ID) ([]string, error)
@@ -266,6 +271,8 @@ type Command struct {
 	Env  []string `json:"env,omitempty"`
 	TTY  bool     `json:"tty,omitempty"`
 	Size Size     `json:"size,omitzero"`
+	// Detach has the command go on by itself, as long as the element runs. What it prints goes into the element's log.
+	Detach bool `json:"detach,omitempty"`
 }
 
 // Size is a terminal's.

@@ -129,6 +129,7 @@ class ElementOfInterface(TypedDict, total=False):
     cpu: int
     devices: int
     disk: int
+    env: dict[str, str]
     files: int
     forwarding: str
     gateways: list[str]
@@ -143,10 +144,16 @@ class ElementOfInterface(TypedDict, total=False):
     node: str
     prefixes: list[str]
     processes: int
+    ready: "Readiness"
+    restart: str
     routerID: str
     routes: list["Route"]
     routing: "Routing"
+    run: str
     software: str
+    start: list[str]
+    stop: list[str]
+    tmpfs: dict[str, int]
 
 
 class ElementOfResolvedInterface(TypedDict, total=False):
@@ -157,6 +164,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     cpu: int
     devices: int
     disk: int
+    env: dict[str, str]
     files: int
     forwarding: str
     gateways: list[str]
@@ -171,10 +179,16 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     node: str
     prefixes: list[str]
     processes: int
+    ready: "Readiness"
+    restart: str
     routerID: str
     routes: list["Route"]
     routing: "Routing"
+    run: str
     software: str
+    start: list[str]
+    stop: list[str]
+    tmpfs: dict[str, int]
 
 
 class ElementView(TypedDict, total=False):
@@ -631,6 +645,11 @@ class RIP(TypedDict, total=False):
     redistribute: list[str]
     timeout: int
     update: int
+
+
+class Readiness(TypedDict, total=False):
+    command: str
+    tcp: int
 
 
 class Reason(TypedDict, total=False):

@@ -30,6 +30,7 @@ type work struct {
 	errs   []error
 	turn   bool // it may be started, or restarted
 	later  bool // its namespace is made in another Apply
+	roll   *roll
 
 	p     *process // the element's, or the shift's own copy
 	shift *shift   // that does this work, nil in Apply itself
@@ -84,6 +85,8 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			}
 		}
 	}
+	d.updateRolls(jobs)
+	defer d.renameAll(ctx, jobs)
 	stale := stalePorts(jobs, there, d.elements)
 	turns := d.turnsForQueued()
 	defer func() {
@@ -142,7 +145,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			w.fail(err)
 		}
 	}
-	d.applyProcesses(ctx, jobs, todo, turns)
+	d.applyProcesses(ctx, todo, turns)
 	for _, w := range todo {
 		d.finish(w, there)
 	}
@@ -325,7 +328,8 @@ func (d *Driver) attach(w *work) error {
 	}
 	w.e = &element{fd: fd, inode: inode}
 	d.elements[w.job.ID] = w.e
-	if err := d.find(w.job.ID, &w.e.process); err != nil || !w.e.process.running() {
+	w.e.kept = d.isKept(w.job.ID)
+	if err := d.find(w.job.ID, &w.e.process); err != nil || !w.e.process.running() && !w.e.kept {
 		return err
 	}
 	return d.boundElement(w.e, w.job.Element.Limits().Memory) // as another agent's life, or version, left it

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -29,6 +32,8 @@ const (
 	// hash of the configuration that was written last and that the software has read
 	noteConfig = "polyplane.config"
 	noteAgain  = "polyplane.again" // how often its processes were started again
+	// hash of what its owner has run, as it was taken over last
+	noteService = "polyplane.service"
 )
 
 // shellCapabilities are what a person's commands may use inside an element: everything about its network and its own
@@ -51,7 +56,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 		Root:     &specs.Root{Path: d.rootfs(id)},
 		Process: &specs.Process{
 			Args:            append([]string{"/usr/bin/tini", "-g", "--"}, command...),
-			Env:             environment(id),
+			Env:             environment(id, nil),
 			Cwd:             "/",
 			NoNewPrivileges: true,
 			Capabilities: &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities,
@@ -59,7 +64,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 				Inheritable: capabilities, Ambient: capabilities},
 			Rlimits: rlimits(el),
 		},
-		Mounts: mounts(),
+		Mounts: withTmpfs(mounts(), el.Tmpfs),
 		Linux: &specs.Linux{
 			UIDMappings: mapping,
 			GIDMappings: mapping,
@@ -110,9 +115,30 @@ func hashOf(v any, spec bool) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func environment(id model.ID) []string {
-	return []string{searchPath, "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8",
+// environment are the variables of processes in an element, those of its owner's last.
+func environment(id model.ID, own model.Variables) []string {
+	all := []string{searchPath, "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/bash", "LANG=C.UTF-8",
 		"POLYPLANE_NETWORK=" + id.Network, "POLYPLANE_ELEMENT=" + id.Element}
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		all = append(all, name+"="+own[name])
+	}
+	return all
+}
+
+// withTmpfs adds an owner's file systems in memory. Those at the path of one that is there take its place.
+func withTmpfs(list []specs.Mount, own map[string]model.Bytes) []specs.Mount {
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		size := "size=" + strconv.FormatInt(int64(own[path]), 10)
+		at := slices.IndexFunc(list, func(m specs.Mount) bool { return m.Destination == path })
+		if at >= 0 && list[at].Type == "tmpfs" {
+			list[at].Options = append(slices.DeleteFunc(slices.Clone(list[at].Options),
+				func(o string) bool { return strings.HasPrefix(o, "size=") }), size)
+			continue
+		}
+		list = append(list, specs.Mount{Destination: path, Type: "tmpfs", Source: "tmpfs",
+			Options: []string{"nosuid", "nodev", "mode=1777", size}})
+	}
+	return list
 }
 
 // countsSwap returns whether the kernel limits swap: always with control groups v2, and with v1 only if it was built or

@@ -57,7 +57,7 @@ func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File
 	if err := os.MkdirAll(d.dirs.Runc(), 0o711); err != nil {
 		return fmt.Errorf("make runc's directory: %w", err)
 	}
-	if err := d.removeContainer(ctx, container, false); err != nil { // a check that was cut short
+	if err := d.removeContainer(ctx, container, 0); err != nil { // a check that was cut short
 		return err
 	}
 	said, err := d.temporary("check-")

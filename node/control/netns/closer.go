@@ -30,7 +30,7 @@ func (d *Driver) Examine(_ context.Context, id model.ID) (x control.Examined, ok
 	var wanted *want
 	container := containerID(id)
 	if e != nil {
-		if !e.process.running() && e.shells > 0 {
+		if !e.process.running() && (e.shells > 0 || e.kept) {
 			container = shellID(id)
 		}
 		wanted = e.want

@@ -131,7 +131,7 @@ func (d *Driver) roomToStart() error {
 // mendDisk restarts an element whose files must change and cannot because its disk is broken, or whose software has
 // failed on it: a disk can be mended only while nothing uses it. An element that needs no change goes on as it is until
 // its next start.
-func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cause error) error {
+func (d *Driver) mendDisk(ctx context.Context, w *work, cause error) error {
 	if !isBroken(d.dirs.Files(w.job.ID)) {
 		return cause
 	}
@@ -140,12 +140,12 @@ func (d *Driver) mendDisk(ctx context.Context, w *work, hosts func() string, cau
 			"its disk mended when there "+
 			"is room (%w)", err)
 	}
-	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
+	if err := d.removeContainer(ctx, containerID(w.job.ID), d.graceOf(w.job.ID)); err != nil {
 		return fmt.Errorf("stop its processes, to mend its disk: %w", err)
 	}
 	w.p.forget()
 	w.p.again++
-	if err := d.applyProcess(ctx, w, hosts); err != nil {
+	if err := d.applyProcess(ctx, w); err != nil {
 		return err
 	}
 	w.did(control.ElementRestarted, "restarted: an error had made its disk read-only")

@@ -50,11 +50,12 @@ func TestChangesHaveReasons(t *testing.T) {
 	reasons := func(what string, want ...control.Reason) {
 		t.Helper()
 		var got []control.Reason
-		for _, c := range n.apply(t, jobs[1:2])[0].Changed {
+		changed := n.apply(t, jobs[1:2])[0].Changed
+		for _, c := range changed {
 			got = append(got, c.Reason)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", what, got, want)
+			t.Errorf("%s: %+v, want %q", what, changed, want)
 		}
 		n.settled(t, jobs[1:2]) // else the next apply tells of a link-local address as well
 	}

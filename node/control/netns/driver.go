@@ -69,6 +69,7 @@ type Driver struct {
 	auditAt   int
 	looked    time.Time // when an audit last looked into an element
 	census    census
+	rolls     map[string]*roll // by network
 	sockets   socketGuard
 }
 
@@ -88,6 +89,8 @@ type element struct {
 	told     model.Phase // what Apply returned last when nobody was working on the element
 	toldErr  error
 	shells   int    // how many commands run in its shell container
+	roll     *roll  // the names that it was told last
+	kept     bool   // its shell container stays, since something was detached in it
 	cookie   uint64 // the kernel's number of its namespace; known once something runs in it
 	// unbounded tells that something runs in it whose sockets are not bounded.
 	unbounded bool
@@ -96,7 +99,8 @@ type element struct {
 // New returns the driver of a node. The calling thread must be in the node's network namespace, the process in the
 // machine's mount namespace, and both run as root.
 func New(dirs instance.NodeDirs, options Options) (*Driver, error) {
-	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{}, shifts: map[model.ID]*shift{},
+	d := &Driver{dirs: dirs, log: options.Log, elements: map[model.ID]*element{},
+		rolls: map[string]*roll{}, shifts: map[model.ID]*shift{},
 		stuck: map[model.ID]error{}, crew: newCrew(), grace: termGrace, asked: askedFor,
 		woken: make(chan struct{}, 1), sound: map[model.Bytes]bool{}}
 	if d.log == nil {

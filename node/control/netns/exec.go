@@ -43,7 +43,12 @@ func (d *Driver) Exec(ctx context.Context, id model.ID, command control.Command,
 		return 0, fmt.Errorf("element %s: run %s: %w", id, command.Args[0], err)
 	}
 	defer release()
-	status, err := d.execIn(ctx, id, container, command, stdio)
+	var status int
+	if command.Detach {
+		status, err = d.detach(ctx, id, container, command)
+	} else {
+		status, err = d.execIn(ctx, id, container, command, stdio)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("element %s: run %s: %w", id, command.Args[0], err)
 	}
@@ -72,10 +77,11 @@ func (d *Driver) hold(ctx context.Context, id model.ID) (container string, relea
 	if err := d.knowSockets(e); err != nil {
 		return "", nil, err
 	}
-	cookie := e.cookie
+	cookie, r := e.cookie, d.rollOf(&e.job)
 	e.shells++ // the last user of the container ends it
+	e.roll = r
 	err = d.besides(ctx, id, func(ctx context.Context, job *control.Job, _ *process) error {
-		return d.startShell(ctx, job, cookie)
+		return d.startShell(ctx, job, cookie, r)
 	})
 	if err == nil && d.elements[id] != e {
 		err = errors.New("it was removed")
@@ -94,11 +100,11 @@ func (d *Driver) letGo(id model.ID, e *element) {
 	// the caller's context may be over, but the container must go
 	ctx := context.Background()
 	// the element was removed meanwhile, and perhaps made anew
-	if err := d.alone(ctx, id); err != nil || e.shells > 0 || d.elements[id] != e {
+	if err := d.alone(ctx, id); err != nil || e.shells > 0 || e.kept || d.elements[id] != e {
 		return
 	}
 	err := d.besides(ctx, id, func(ctx context.Context, _ *control.Job, p *process) error {
-		err := d.removeContainer(ctx, shellID(id), false)
+		err := d.removeContainer(ctx, shellID(id), 0)
 		os.RemoveAll(d.shellBundle(id)) //nolint:errcheck // the next one replaces it
 		if !p.wanted {
 			if busy := d.unmountDisk(id, 0); !errors.Is(busy, unix.EBUSY) { // somebody may read its logs
@@ -115,13 +121,12 @@ func (d *Driver) letGo(id model.ID, e *element) {
 func (d *Driver) shellBundle(id model.ID) string { return d.dirs.Bundle(id) + shellSuffix }
 
 // startShell starts a container for commands, unless one runs.
-func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64) error {
+func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64, r *roll) error {
 	id := job.ID
-	if p, _, err := d.readContainer(shellID(id)); err == nil {
-		if fd := p.open(); fd >= 0 {
-			return unix.Close(fd)
-		}
+	if d.alive(shellID(id)) {
+		return nil
 	}
+	d.forgetKept(id) // what was in it has ended
 	if _, err := d.ensureDisk(job, false); err != nil {
 		return err
 	}
@@ -133,8 +138,8 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 	for _, moved := range files.moved {
 		d.log.Info(moved, "element", id)
 	}
-	if err := files.hostsFile(hostsOf([]control.Job{*job}, id.Network)); err != nil {
-		return fmt.Errorf("write /etc/hosts: %w", err)
+	if err := files.writeNames(r); err != nil {
+		return err
 	}
 	spec := d.newSpec(job, shellID(id), []string{"/usr/bin/sleep", "infinity"}, nil)
 	if err := writeBundle(d.shellBundle(id), spec); err != nil {
@@ -161,7 +166,7 @@ func (d *Driver) execIn(ctx context.Context, id model.ID, container string, comm
 	defer os.RemoveAll(dir)
 	log, pidFile := filepath.Join(dir, "log"), filepath.Join(dir, "pid")
 	process := filepath.Join(dir, "process.json")
-	if err := writeProcess(process, id, d.homeOf(id), d.rlimitsOf(id), command); err != nil {
+	if err := writeProcess(process, id, d.homeOf(id), d.elementOf(id), command); err != nil {
 		return 0, err
 	}
 	var cmd *exec.Cmd
@@ -218,21 +223,22 @@ func (d *Driver) homeOf(id model.ID) string {
 	return "/root"
 }
 
-// rlimitsOf are the limits of processes that people start in an element. They are the same as those of its own
-// processes.
-func (d *Driver) rlimitsOf(id model.ID) []specs.POSIXRlimit {
+// elementOf is an element as it is wanted. Processes that people start in it have the same limits and variables as its
+// own.
+func (d *Driver) elementOf(id model.ID) *model.NodeElement {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e := d.elements[id]; e != nil {
-		return rlimits(&e.job.Element)
+		el := e.job.Element
+		return &el
 	}
-	return rlimits(&model.NodeElement{})
+	return &model.NodeElement{}
 }
 
 // writeProcess writes what runc shall run.
-func writeProcess(path string, id model.ID, home string, limits []specs.POSIXRlimit, command control.Command) error {
-	p := specs.Process{Args: command.Args, Env: append(environment(id), command.Env...), Cwd: home, Rlimits: limits,
-		Terminal: command.TTY, NoNewPrivileges: true,
+func writeProcess(path string, id model.ID, home string, el *model.NodeElement, command control.Command) error {
+	p := specs.Process{Args: command.Args, Env: append(environment(id, el.Env), command.Env...), Cwd: home,
+		Rlimits: rlimits(el), Terminal: command.TTY, NoNewPrivileges: true,
 		Capabilities: &specs.LinuxCapabilities{Bounding: shellCapabilities,
 			Effective: shellCapabilities, Permitted: shellCapabilities, Inheritable: shellCapabilities,
 			Ambient: shellCapabilities}}
@@ -243,7 +249,7 @@ func writeProcess(path string, id model.ID, home string, limits []specs.POSIXRli
 		// runc would also tell the terminal its size by itself, but only after the command has started.
 		size := windowSize(command.Size)
 		p.ConsoleSize = &specs.Box{Height: uint(size.Rows), Width: uint(size.Cols)}
-	} else {
+	} else if !command.Detach {
 		p.Args = append(slices.Clone(onOwnPipes()), command.Args...)
 	}
 	data, err := json.Marshal(&p)

@@ -33,6 +33,11 @@ func (d *Driver) Offers(context.Context) model.Offers {
 	}
 	o[0].Lacks = map[model.Feature]string{}
 	containers := probeContainers()
+	if containers == nil {
+		o[0].Makes = append(o[0].Makes, model.FeatureRun)
+	} else {
+		o[0].Lacks[model.FeatureRun] = containers.Error()
+	}
 	for _, s := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
 		err := containers
 		for _, r := range software.Requires(s) {

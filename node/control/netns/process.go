@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -84,18 +83,13 @@ func (d *Driver) find(id model.ID, p *process) error {
 }
 
 // applyProcesses starts, stops and changes what runs in the elements.
-func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []*work, turns map[model.ID]bool) {
-	hosts := map[string]func() string{}
+func (d *Driver) applyProcesses(ctx context.Context, todo []*work, turns map[model.ID]bool) {
 	var queue []*work
 	for _, w := range todo {
 		if len(w.errs) > 0 || w.e == nil {
 			continue
 		}
-		network := w.job.ID.Network
-		if hosts[network] == nil {
-			hosts[network] = sync.OnceValue(func() string { return hostsOf(jobs, network) })
-		}
-		plan, err := software.Render(network, w.job.Element.Resolved())
+		plan, err := software.Render(w.job.ID.Network, w.job.Element.Resolved())
 		if err != nil {
 			w.fail(err)
 			continue
@@ -105,7 +99,13 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 			continue // what it is for comes next
 		}
 		p.plan, p.wanted, p.queued = plan, plan.NeedsProcesses && !w.job.Element.Stopped, false
-		if p.wanted || p.known || w.e.shells > 0 {
+		if plan.Service != nil && plan.Service.Hash != p.served {
+			p.ready = false // with what it has; the next look finds out about what is wanted now
+		}
+		if w.e.kept && (w.job.Element.Stopped || !d.isKept(w.job.ID)) {
+			w.e.kept = false
+			queue = append(queue, w)
+		} else if p.wanted || p.known || w.e.shells > 0 || w.e.kept {
 			queue = append(queue, w)
 		} else {
 			w.e.last = nil
@@ -114,16 +114,19 @@ func (d *Driver) applyProcesses(ctx context.Context, jobs []control.Job, todo []
 	queue = d.queue(queue, turns)
 	ids := make([]model.ID, 0, len(queue))
 	for _, w := range queue {
-		d.handProcess(ctx, w, hosts[w.job.ID.Network])
+		d.handProcess(ctx, w)
 		ids = append(ids, w.job.ID)
 	}
 	d.await(ctx, ids)
 }
 
 // applyProcess makes an element's processes as wanted: it ends, starts, restarts or reloads them, or leaves them alone.
-func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string) error {
+func (d *Driver) applyProcess(ctx context.Context, w *work) error {
 	p := w.p
 	p.restarts = false
+	if err := d.endDetached(ctx, w); err != nil {
+		return err
+	}
 	if !p.wanted {
 		return d.endUnwanted(ctx, w)
 	}
@@ -144,8 +147,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	if d.fallsShort(&w.job, p) {
 		return fmt.Errorf("its software has failed (%s), and its disk cannot be written to: %w", p.trouble, unix.EROFS)
 	}
-	restarts, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
-	asked := uint64(w.job.Element.Restarts) > restarts
+	asked := asksRestart(w.job.Element.Restarts, notes)
 	later, err := d.ensureDisk(&w.job, p.running())
 	if err != nil {
 		return err
@@ -170,7 +172,11 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	if asked || wrote.config {
 		p.failures, p.next = 0, time.Time{} // somebody has done something about it
 	}
-	spec := d.newSpec(&w.job, containerID(w.job.ID), p.plan.Command, p.plan.Capabilities)
+	capabilities := p.plan.Capabilities
+	if p.plan.Service != nil {
+		capabilities = shellCapabilities
+	}
+	spec := d.newSpec(&w.job, containerID(w.job.ID), p.plan.Command, capabilities)
 	d.showPrograms(spec, &p.plan)
 	if err := d.noteContents(w.job.ID, spec, &p.plan); err != nil {
 		return err
@@ -181,7 +187,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	p.again, _ = strconv.Atoi(notes[noteAgain])
 	spec.Annotations[noteAgain] = strconv.Itoa(p.again)
 	if !p.running() {
-		if err := d.startAgain(ctx, w, files, spec, hosts()); err != nil || !w.job.Element.Suspended {
+		if err := d.startAgain(ctx, w, files, spec); err != nil || !w.job.Element.Suspended {
 			return err
 		}
 		return d.suspend(ctx, w)
@@ -192,8 +198,14 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 			return err
 		}
 	}
+	served := why == "" && notes[noteService] != spec.Annotations[noteService]
+	if served {
+		if why, err = d.loadService(w); err != nil {
+			return err
+		}
+	}
 	if why != "" {
-		files, err = d.restart(ctx, w, files, spec, hosts, why)
+		files, err = d.restart(ctx, w, files, spec, why)
 		return err
 	}
 	// This is noted last, so that an interrupted change is made again.
@@ -201,7 +213,7 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 		if err := d.limit(ctx, w, notes[noteOpenFiles], spec); err != nil {
 			return err
 		}
-	} else if load {
+	} else if load || served {
 		if err := writeBundle(d.dirs.Bundle(w.job.ID), spec); err != nil {
 			return err
 		}
@@ -212,18 +224,25 @@ func (d *Driver) applyProcess(ctx context.Context, w *work, hosts func() string)
 	return nil
 }
 
+// asksRestart returns whether more restarts were asked for than a container has had.
+func asksRestart(asked uint32, notes map[string]string) bool {
+	had, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
+	return uint64(asked) > had
+}
+
 // endUnwanted ends the processes of an element that is to have none. People's commands in it go on unless the element
 // is stopped.
 func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
 	p := w.p
 	wasRunning := p.running()
-	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
+	if err := d.removeContainer(ctx, containerID(w.job.ID), d.graceOf(w.job.ID)); err != nil {
 		return fmt.Errorf("stop its processes: %w", err)
 	}
 	p.forget()
 	p.failures, p.next = 0, time.Time{}
 	if wasRunning {
 		w.did(control.ElementStopped, "stopped")
+		d.tellStopFailed(w)
 	}
 	if w.job.Element.Stopped {
 		return nil
@@ -262,6 +281,11 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 	if err := d.sow(id, files, seeding); err != nil {
 		return written{}, err
 	}
+	if s := p.plan.Service; s != nil {
+		if err := files.writeFile(&s.Definition); err != nil {
+			return written{}, err
+		}
+	}
 	for _, path := range seeding.lost {
 		w.done("%s was damaged, and is the network's again", path)
 	}
@@ -296,9 +320,25 @@ func (d *Driver) load(w *work) (why string, err error) {
 	return "its configuration changed", nil
 }
 
+// loadService has what its owner has run be as it is wanted now. If the processes must be restarted for that, it
+// returns why.
+func (d *Driver) loadService(w *work) (why string, err error) {
+	reload := append([]string{"exec", containerID(w.job.ID)}, w.p.plan.Service.Reload...)
+	err = d.runRunc(w.shift.wish, nil, nil, reload...)
+	switch {
+	case err == nil:
+		w.done("what is run in it changed")
+		return "", nil
+	case w.shift.wish.Err() != nil:
+		return "", fmt.Errorf("change what is run in it: %w", err) // something else is wanted by now
+	}
+	d.log.Warn("change what is run in it; restarting instead", "element", w.job.ID, "error", err)
+	return "what is run in it changed", nil
+}
+
 // restart ends processes and starts them again when it is their turn. It closes the given files and returns those that
 // are open afterwards.
-func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts func() string,
+func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec,
 	why string) (*elementFiles, error) {
 	p := w.p
 	if !d.mayRestart(w, p) {
@@ -310,10 +350,11 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 	if err := d.check(ctx, w, nil); err != nil {
 		return files, fmt.Errorf("%w; it goes on with what it has", err)
 	}
-	if err := d.removeContainer(ctx, containerID(w.job.ID), true); err != nil {
+	if err := d.removeContainer(ctx, containerID(w.job.ID), d.graceOf(w.job.ID)); err != nil {
 		return files, fmt.Errorf("stop its processes: %w", err)
 	}
 	p.forget()
+	d.tellStopFailed(w)
 	p.again++
 	p.failures, p.next = 1, time.Now().Add(time.Second)
 	files.close() // nothing uses them now: they may move, or their disk may grow
@@ -325,7 +366,7 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 		return files, err
 	}
 	again.moved = append(files.moved, again.moved...)
-	if err := d.start(ctx, w, again, spec, hosts()); err != nil {
+	if err := d.start(ctx, w, again, spec); err != nil {
 		return again, err
 	}
 	w.did(control.ElementRestarted, "restarted: %s", why)
@@ -333,14 +374,14 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 }
 
 // startAgain starts processes that do not run. If they died too often, they must wait first.
-func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts string) error {
+func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec) error {
 	id, p, now := w.job.ID, w.p, time.Now()
 	died := p.known
 	if died && now.Before(p.next) {
 		return d.crashed(w, p.failures)
 	}
 	if died {
-		if err := d.removeContainer(ctx, containerID(w.job.ID), false); err != nil {
+		if err := d.removeContainer(ctx, containerID(w.job.ID), 0); err != nil {
 			return fmt.Errorf("clear away what is left of its processes: %w", err)
 		}
 		p.forget()
@@ -357,7 +398,7 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 	if died {
 		p.said = d.lastWords(id, p.logFrom)
 	}
-	if err := d.start(ctx, w, files, spec, hosts); err != nil {
+	if err := d.start(ctx, w, files, spec); err != nil {
 		return err
 	}
 	if died {
@@ -372,10 +413,10 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 }
 
 // start starts the container.
-func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec, hosts string) error {
+func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec) error {
 	id := w.job.ID
-	if err := files.hostsFile(hosts); err != nil {
-		return fmt.Errorf("write /etc/hosts: %w", err)
+	if err := files.writeNames(w.roll); err != nil {
+		return err
 	}
 	spec.Annotations[noteAgain] = strconv.Itoa(w.p.again)
 	if err := writeBundle(d.dirs.Bundle(id), spec); err != nil {
@@ -406,7 +447,7 @@ func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *
 
 // launch runs a container in the background. It first removes what is left of an earlier try.
 func (d *Driver) launch(ctx context.Context, container, bundle string, memory model.Bytes, log *os.File) error {
-	if err := d.removeContainer(ctx, container, false); err != nil {
+	if err := d.removeContainer(ctx, container, 0); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(d.dirs.Runc(), 0o711); err != nil {
@@ -451,7 +492,10 @@ func (d *Driver) endShells(ctx context.Context) {
 		if !strings.HasSuffix(name, shellSuffix) && !strings.HasSuffix(name, checkSuffix) {
 			continue
 		}
-		if err := d.removeContainer(ctx, name, false); err != nil {
+		if id, ok := elementOfShell(name); ok && d.isKept(id) {
+			continue // an element's own
+		}
+		if err := d.removeContainer(ctx, name, 0); err != nil {
 			d.log.Warn("end a container that was made for one command", "container", name, "error", err)
 		}
 	}

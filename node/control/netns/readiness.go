@@ -37,6 +37,8 @@ type readiness struct {
 	news    []control.Change // what is still to be told
 	stopped string           // a daemon that is stopped
 	since   time.Time        // since then
+	routed  bool             // the routing software is ready, if there is any
+	served  string           // the definition with which its owner's service was last ready
 }
 
 // watchEvery is how often starting elements are looked at while they are few. Each of them makes it longer.
@@ -120,9 +122,25 @@ func (d *Driver) lookAtAll(settled bool) (differ bool, starting int) {
 		}
 		d.mu.Unlock()
 	}
+	if settled {
+		d.trimLogs(ids)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return differ || d.turnFree(), starting
+}
+
+// trimLogs bounds the logs of those in which people have something run.
+func (d *Driver) trimLogs(ids []model.ID) {
+	for _, id := range ids {
+		d.mu.Lock()
+		e := d.elements[id]
+		serves := e != nil && e.process.plan.Service != nil && e.process.running()
+		d.mu.Unlock()
+		if serves {
+			d.trimLog(id)
+		}
+	}
 }
 
 // look reads the notes about an element's daemons.
@@ -135,25 +153,84 @@ func (d *Driver) look(id model.ID, p *process) {
 	if trouble == "" {
 		trouble = p.stoppedFor(time.Now())
 	}
-	p.trouble, p.ready, p.waits = trouble, len(missing) == 0 && trouble == "", ""
+	p.routed = len(missing) == 0 && trouble == ""
+	serves, waits := true, ""
+	if s := p.plan.Service; s != nil {
+		var wrong string
+		if serves, wrong, waits = d.serviceNotes(p, starts); trouble == "" {
+			trouble = wrong
+		}
+	}
+	p.trouble, p.ready, p.waits = trouble, p.routed && serves && trouble == "", ""
 	switch {
 	case p.ready:
-		var again []string
-		for _, name := range p.plan.Daemons {
-			if was, known := p.starts[name]; known && starts[name] > was {
-				again = append(again, name)
-			}
-		}
-		if len(again) > 0 {
-			p.again++
-			p.news = append(p.news, control.Changed(control.ElementRestarted,
-				"restarted: %s had ended, and has its configuration again",
-				strings.Join(again, ", ")))
-		}
+		p.tellRestarts(starts)
 		p.starts, p.expect = starts, ""
+	case len(missing) == 0:
+		p.waits = waits
 	case len(missing) > 0:
 		p.waits = "waits for " + strings.Join(missing, ", ") + " to run with the configuration"
 	}
+}
+
+// tellRestarts has it told what had ended, and is as it shall be again.
+func (p *process) tellRestarts(starts map[string]int) {
+	var again []string
+	for _, name := range p.plan.Daemons {
+		if was, known := p.starts[name]; known && starts[name] > was {
+			again = append(again, name)
+		}
+	}
+	if len(again) > 0 {
+		p.again++
+		p.news = append(p.news, control.Changed(control.ElementRestarted,
+			"restarted: %s had ended, and has its configuration again", strings.Join(again, ", ")))
+	}
+	if p.plan.Service == nil {
+		return
+	}
+	// Another definition has it started again as well.
+	name := software.ServiceNote
+	if was, known := p.starts[name]; known && starts[name] > was && p.served == p.plan.Service.Hash {
+		p.again++
+		p.news = append(p.news, control.Changed(control.ElementRestarted, "restarted: its service had ended"))
+	}
+	p.served = p.plan.Service.Hash
+}
+
+// serviceNotes returns whether what its owner has run is as it shall be, or else what is wrong, and what is waited for.
+func (d *Driver) serviceNotes(p *process, starts map[string]int) (serves bool, trouble, waits string) {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/%d/root", p.pid))
+	if err != nil || !p.running() { // the process number may be another process's by now
+		return false, "", "is being started"
+	}
+	defer root.Close()
+	read := func(name string) string {
+		data, err := readNote(root, software.ServiceDir+"/"+name)
+		if err != nil {
+			return ""
+		}
+		return software.Trouble(data)
+	}
+	if trouble = read(software.TroubleNote); trouble != "" {
+		return false, trouble, ""
+	}
+	if waits = read(software.WaitsNote); waits == "" {
+		waits = "waits for what is run in it"
+	}
+	note, err := readNote(root, software.ServiceDir+"/"+software.ServiceNote)
+	if err != nil {
+		return false, "", waits
+	}
+	n, err := software.ParseNote(note)
+	if err != nil || n.Config != p.plan.Service.Hash ||
+		strings.IndexByte("ZXT\x00", stateOf(root, n.PID, software.ServiceNote)) >= 0 {
+		return false, "", waits
+	}
+	if starts != nil {
+		starts[software.ServiceNote] = n.Starts
+	}
+	return true, "", ""
 }
 
 // stoppedFor says so if a daemon has been stopped for long.

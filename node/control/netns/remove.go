@@ -85,6 +85,9 @@ func (d *Driver) removeEnded(ctx context.Context, ids []model.ID, keepFiles bool
 		if err := d.removeNamespaces(network, gone); err != nil {
 			errs = append(errs, err)
 		}
+		if !d.hasElements(network) {
+			delete(d.rolls, network)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -143,7 +146,11 @@ func (d *Driver) handEnd(ctx context.Context, id model.ID, containers []string) 
 	}
 	d.hand(ctx, id, s, func(ctx context.Context) error {
 		for _, container := range containers {
-			if err := d.removeContainer(ctx, container, false); err != nil {
+			grace := 0
+			if container == containerID(id) && d.serves(id) {
+				grace = serviceGrace // it may have commands that are run before its end
+			}
+			if err := d.removeContainer(ctx, container, grace); err != nil {
 				return fmt.Errorf("end its processes: %w", err)
 			}
 		}

@@ -405,42 +405,13 @@ func etcOnce(id model.ID) map[string]string {
 		"etc/group":  group.String(),
 		"etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\nprotocols: " +
 			"files\nservices: files\n",
-		"etc/resolv.conf": "# This element knows no name server.\n",
+		"etc/resolv.conf": firstResolv,
 		"etc/host.conf":   "multi on\n",
 		"etc/shells":      "/bin/sh\n/bin/bash\n",
 		"etc/profile":     "[ -r /etc/bash.bashrc ] && . /etc/bash.bashrc\n",
 		"etc/bash.bashrc": prompt,
 		"etc/inputrc":     "set bell-style none\n",
 	}
-}
-
-// hostsFile is an element's /etc/hosts, with all elements of its network that the node knows.
-func (f *elementFiles) hostsFile(content string) error {
-	return f.write("etc/hosts", content, 0o644, 0, 0)
-}
-
-func hostsOf(jobs []control.Job, network string) string {
-	var b strings.Builder
-	b.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost\n")
-	for i := range jobs {
-		if jobs[i].ID.Network != network {
-			continue
-		}
-		el := &jobs[i].Element
-		prefixes := slices.Clone(el.Loopback)
-		for k := range el.Interfaces {
-			prefixes = append(prefixes, el.Interfaces[k].Addresses...)
-		}
-		var v4, v6 bool
-		for _, p := range prefixes {
-			a := p.Addr()
-			if a.Is4() && !v4 || a.Is6() && !v6 && !a.IsLinkLocalUnicast() {
-				fmt.Fprintf(&b, "%s %s\n", a, el.Name)
-			}
-			v4, v6 = v4 || a.Is4(), v6 || a.Is6() && !a.IsLinkLocalUnicast()
-		}
-	}
-	return b.String()
 }
 
 // owner looks up the numbers of a user and a group in the element's own files.

@@ -192,8 +192,27 @@ const (
 	killGrace = 30_000
 )
 
-// removeContainer ends a container's processes and makes runc forget it. It is no error if there is no such container.
-func (d *Driver) removeContainer(ctx context.Context, container string, gently bool) error {
+// serviceGrace is how long what people have run has to end by itself, commands before its end included, in
+// milliseconds. Services that need longer end by force: nothing else is done with the element meanwhile.
+const serviceGrace = 10_000
+
+// graceOf is how long an element's processes have to end by themselves.
+func (d *Driver) graceOf(id model.ID) int {
+	if d.serves(id) {
+		return serviceGrace
+	}
+	return d.grace
+}
+
+// serves returns whether an element was started with something that its owner has run.
+func (d *Driver) serves(id model.ID) bool {
+	notes, err := bundleNotes(d.dirs.Bundle(id))
+	return err == nil && notes[noteService] != ""
+}
+
+// removeContainer ends a container's processes and makes runc forget it. They have so many milliseconds to end by
+// themselves. It is no error if there is no such container.
+func (d *Driver) removeContainer(ctx context.Context, container string, grace int) error {
 	p, ok, err := d.readContainer(container)
 	if err != nil {
 		return err
@@ -209,9 +228,9 @@ func (d *Driver) removeContainer(ctx context.Context, container string, gently b
 		if err := d.thaw(container); err != nil {
 			return fmt.Errorf("let its processes go on, so that they can end: %w", err)
 		}
-		if gently {
+		if grace > 0 {
 			unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0)
-			resting(ctx, func() { awaitEnd(fd, d.grace) })
+			resting(ctx, func() { awaitEnd(fd, grace) })
 		}
 		// When its first process dies, the kernel ends all others of the container.
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)

@@ -220,7 +220,7 @@ var notOwn = func() map[string]bool {
 	all := map[string]bool{}
 	for _, p := range slices.Concat(sharedFiles, systemDirs, []string{"proc", "sys", "dev", "run", "tmp", "usr",
 		"var/run", "var/lock", "var/log", "var/cache", "var/tmp/frr", "var/lib/frr", "root/.history_frr", "etc/hosts",
-		"etc/hostname", "etc/mtab", "etc/os-release"}) {
+		"etc/hostname", "etc/polyplane", "var/lib/polyplane", "etc/mtab", "etc/os-release"}) {
 		all[rel(p)] = true
 	}
 	return all
@@ -291,6 +291,12 @@ func (f *elementFiles) visit(p string, first map[string]string, each func(model.
 	}
 	if content, known := first[p]; known && info.Mode().IsRegular() && info.Size() == int64(len(content)) {
 		if now, err := f.read(p, info.Size()); err == nil && string(now) == content {
+			return
+		}
+	}
+	if p == resolvConf && info.Mode().IsRegular() && info.Size() <= mostLines {
+		// The lines between the marks are polyplane's.
+		if now, err := f.read(p, mostLines); err == nil && withBlock(string(now), firstResolv, "") == firstResolv {
 			return
 		}
 	}

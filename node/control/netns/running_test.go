@@ -2,6 +2,8 @@ package netns
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +113,36 @@ cd /root/deep && for i in $(seq 1 60); do mkdir d && cd d; done && touch bottom`
 	n.run(t, id, "rm", "-r", "/root/many")
 	if r, err = n.Running(t.Context(), id); err != nil || len(r.Files) != 0 || !r.More {
 		t.Errorf("of what is too deep, told are %v, more: %v, %v", r.Files, r.More, err)
+	}
+}
+
+// TestNameServersOfPolyplaneAreNobodysWork: the lines that polyplane writes into /etc/resolv.conf are not told as changed
+// by whom the element belongs to; what he writes beside them is.
+func TestNameServersOfPolyplaneAreNobodysWork(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	f := &elementFiles{root: root, base: os.Getuid()}
+	first := map[string]string{resolvConf: firstResolv}
+	ours := withBlock(firstResolv, firstResolv, "nameserver 192.0.2.53\n")
+	if err := root.Mkdir("etc", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		firstResolv: false, ours: false, "": false,
+		ours + "search lab\n": true, "nameserver 192.0.2.1\n" + ours: true, "nameserver 192.0.2.53\n": true,
+		strings.Repeat("#", mostLines+1): true,
+	} {
+		if err := root.WriteFile(resolvConf, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		changed := false
+		f.visit(resolvConf, first, func(model.OwnFile, fs.FileInfo) { changed = true })
+		if changed != want {
+			t.Errorf("/etc/resolv.conf with %.300q is told as changed: %v", text, changed)
+		}
 	}
 }
 

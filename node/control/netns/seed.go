@@ -142,6 +142,9 @@ func (d *Driver) noteContents(id model.ID, s *specs.Spec, plan *software.Plan) e
 		}
 	}
 	s.Annotations[noteFiles], s.Annotations[noteConfig] = hashOf(files, false), hashOf(was, false)
+	if plan.Service != nil {
+		s.Annotations[noteService] = plan.Service.Hash
+	}
 	return nil
 }
 

@@ -83,21 +83,24 @@ func (d *Driver) hand(ctx context.Context, id model.ID, s *shift, do func(contex
 }
 
 // handProcess begins a shift that makes an element's processes as wanted. The caller holds the lock.
-func (d *Driver) handProcess(ctx context.Context, w *work, hosts func() string) {
+func (d *Driver) handProcess(ctx context.Context, w *work) {
 	s := &shift{work: *w, process: w.e.process.copy()}
 	s.starts = w.needsTurn(time.Now())
-	s.errs, s.e = nil, nil
+	s.errs, s.e, s.roll = nil, nil, d.rollOf(&w.job)
 	if err := d.knowSockets(w.e); err != nil {
 		w.fail(fmt.Errorf("element %s: start its processes: %w", w.job.ID, err))
 		s.process.forget()
 		return
 	}
 	s.cookie = w.e.cookie
+	if !w.e.process.running() {
+		w.e.roll = s.roll // it is started with these
+	}
 	d.elements[w.job.ID] = w.e // takeIn needs the element there; Apply enters new elements only at its end
 	d.hand(ctx, w.job.ID, s, func(ctx context.Context) error {
-		err := d.applyProcess(ctx, &s.work, hosts)
+		err := d.applyProcess(ctx, &s.work)
 		if errors.Is(err, unix.EROFS) && s.process.running() {
-			err = d.mendDisk(ctx, &s.work, hosts, err)
+			err = d.mendDisk(ctx, &s.work, err)
 		}
 		return err
 	})

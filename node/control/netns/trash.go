@@ -197,7 +197,7 @@ func (d *Driver) RenewDisk(ctx context.Context, id model.ID) error {
 	}
 	err := d.besides(ctx, id, func(ctx context.Context, _ *control.Job, p *process) error {
 		d.doubtDisks()
-		if err := d.removeContainer(ctx, containerID(id), true); err != nil {
+		if err := d.removeContainer(ctx, containerID(id), d.graceOf(id)); err != nil {
 			return fmt.Errorf("stop its processes: %w", err)
 		}
 		p.forget()

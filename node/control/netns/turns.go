@@ -30,7 +30,7 @@ func turns() int { return min(turnsMost, turnsEach*max(2, runtime.NumCPU())) }
 // hasTurn returns whether the element is being started.
 func (e *element) hasTurn(now time.Time) bool {
 	p := &e.process
-	return p.wanted && !p.ready && !p.queued && p.trouble == "" && !e.job.Element.Suspended &&
+	return p.wanted && !p.ready && !p.routed && !p.queued && p.trouble == "" && !e.job.Element.Suspended &&
 		len(p.plan.Daemons) > 0 &&
 		now.Sub(p.began) < turnTime && p.running()
 }

@@ -23,7 +23,7 @@ func (d *Driver) Usage(context.Context) map[model.ID]control.Usage {
 		container := containerID(id)
 		switch {
 		case e.process.running():
-		case e.shells > 0:
+		case e.shells > 0 || e.kept:
 			container = shellID(id)
 		default:
 			continue

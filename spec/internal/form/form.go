@@ -182,6 +182,8 @@ type Router struct {
 	// several by the names that the software knows them by (frr.conf, bird.conf). It seeds the router; what is written
 	// inside the router later persists.
 	Config Config `yaml:"config"`
+
+	Service `yaml:",inline"`
 }
 
 // Host is what a host says of itself.
@@ -197,6 +199,8 @@ type Host struct {
 	Loopback Loopbacks `yaml:"loopback"`
 	// Static routes: `10.1.0.0/16 via 10.0.0.2`, or mappings.
 	Routes []Route `yaml:"routes"`
+
+	Service `yaml:",inline"`
 }
 
 // Switch is what a switch says of itself.
@@ -248,8 +252,8 @@ type LinkValue struct {
 type Defaults struct {
 	// For routers; their intents and software may also stand at the top of the document.
 	Routers RouterDefaults `yaml:"routers"`
-	// For hosts.
-	Hosts Common `yaml:"hosts"`
+	// For hosts. Variables, and file systems in memory, are taken one by one.
+	Hosts HostDefaults `yaml:"hosts"`
 	// For switches.
 	Switches Common `yaml:"switches"`
 	// For links.
@@ -264,6 +268,8 @@ type RouterDefaults struct {
 	Software model.Software `yaml:"software"`
 	// Where the node takes their packets with forwarding: xdp: auto, tc or xdp.
 	Hook model.Hook `yaml:"hook"`
+
+	Service `yaml:",inline"`
 }
 
 // Edge is where the network meets a real device of a node, or the uplink of the node's machine.

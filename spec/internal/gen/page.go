@@ -23,6 +23,7 @@ var sections = []struct {
 	{"A document", reflect.TypeFor[form.Network]()},
 	{"A router", reflect.TypeFor[form.Router]()},
 	{"A host", reflect.TypeFor[form.Host]()},
+	{"`ready`", reflect.TypeFor[form.Ready]()},
 	{"A switch", reflect.TypeFor[form.Switch]()},
 	{"An interface", reflect.TypeFor[form.Interface]()},
 	{"A link", reflect.TypeFor[form.LinkValue]()},
@@ -92,6 +93,12 @@ func takes(t reflect.Type) string {
 		return "mapping or `false`"
 	case reflect.TypeFor[form.Config]():
 		return "text or mapping"
+	case reflect.TypeFor[form.Commands]():
+		return "command or list"
+	case reflect.TypeFor[form.Variables]():
+		return "values by name"
+	case reflect.TypeFor[form.Sizes]():
+		return "sizes by path"
 	}
 	switch t.Kind() {
 	case reflect.Pointer:

@@ -159,6 +159,13 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 		return text(`^` + name + ` +(reaches|does +not +reach) +` + name + `( +over +(ipv4|ipv6))?$`)
 	case reflect.TypeFor[form.Route]():
 		return anyOf(&schema{Type: "string"}, b.ref(t))
+	case reflect.TypeFor[form.Commands]():
+		return several(anyOf(&schema{Type: "string"}, &schema{Type: "number"}))
+	case reflect.TypeFor[form.Variables]():
+		s := mapping(anyOf(&schema{Type: "string"}, &schema{Type: "number"}, &schema{Type: "boolean"}))
+		return s
+	case reflect.TypeFor[form.Sizes]():
+		return mapping(b.value(reflect.TypeFor[model.Bytes]()))
 	case reflect.TypeFor[form.Config]():
 		file := &schema{Type: "object", Properties: jsonschema.NewProperties(),
 			AdditionalProperties: jsonschema.FalseSchema, Required: []string{"file"}}

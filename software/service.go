@@ -1,0 +1,101 @@
+package software
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// Service is what an element's owner has run in it, beside its routing software.
+type Service struct {
+	// Definition is the file from which inside/service knows it.
+	Definition File
+	// Hash is what its Note has once all of the definition is as it shall be.
+	Hash string
+	// Reload makes a service that runs take over a new definition.
+	Reload []string
+}
+
+const (
+	// ServiceDir is where inside/service writes its notes: ServiceNote, TroubleNote and WaitsNote.
+	ServiceDir = insideDir + "/service-state"
+	// ServiceNote is also the name of the process that writes it.
+	ServiceNote = "service"
+	// WaitsNote is the name of the note that says, for people, what is waited for.
+	WaitsNote = "waits"
+	// StopFailed is a file in the element that says, for people, which command failed before its end.
+	StopFailed = serviceKept + "/stop-failed"
+
+	serviceConf = "/etc/polyplane/service"
+	serviceKept = "/var/lib/polyplane"
+)
+
+//go:embed inside/service
+var serviceScript []byte
+
+var serviceProgram = Program{Path: insideDir + "/service", Content: serviceScript, Mode: 0o755}
+
+// withService adds to a plan what the element's owner has run in it.
+func withService(plan Plan, s *model.Service) Plan {
+	if !s.Runs() {
+		return plan
+	}
+	content := definition(s)
+	sum := sha256.Sum256([]byte(content))
+	plan.Service = &Service{
+		Definition: File{Path: serviceConf, Content: content, Mode: 0o600, Owner: "root", Group: "root"},
+		Hash:       hex.EncodeToString(sum[:]), Reload: []string{serviceProgram.Path, "reload"}}
+	var capabilities []string
+	for _, c := range plan.Capabilities {
+		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(c, "CAP_")))
+	}
+	plan.Command = append([]string{serviceProgram.Path, "start", strings.Join(plan.Daemons, ","),
+		strings.Join(capabilities, ",")}, plan.Command...)
+	plan.NeedsProcesses, plan.Capabilities = true, nil
+	plan.Dirs = append(plan.Dirs, Dir{Path: "/etc/polyplane", Mode: 0o755, Owner: "root", Group: "root"},
+		Dir{Path: serviceKept, Mode: 0o755, Owner: "root", Group: "root"})
+	plan.Programs = append(plan.Programs, serviceProgram)
+	return plan
+}
+
+// definition are assignments in the language of inside/service, which is bash's.
+func definition(s *model.Service) string {
+	var w writer
+	w.line("# Written by polyplane from the network's file.")
+	w.line("start=%s", quotedAll(s.Start))
+	w.line("stop=%s", quotedAll(s.Stop))
+	w.line("run=%s", quoted(s.Run))
+	w.line("restart=%s", quoted(string(s.RestartsOn())))
+	var variables []string
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		variables = append(variables, name+"="+s.Env[name])
+	}
+	w.line("env=%s", quotedAll(variables))
+	tcp, command := "", ""
+	if r := s.Ready; r != nil {
+		if r.TCP != 0 {
+			tcp = strconv.Itoa(r.TCP)
+		}
+		command = r.Command
+	}
+	w.line("tcp=%s", quoted(tcp))
+	w.line("ready=%s", quoted(command))
+	return w.String()
+}
+
+// quoted is a text as one word of a shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func quotedAll(all []string) string {
+	words := make([]string, len(all))
+	for i, s := range all {
+		words[i] = quoted(s)
+	}
+	return "(" + strings.Join(words, " ") + ")"
+}
