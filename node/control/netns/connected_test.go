@@ -36,6 +36,14 @@ func (n *testNode) settled(t testing.TB, jobs []control.Job) {
 					t.Fatal(err)
 				}
 			}
+			for _, p := range f.Addresses { // the kernel adds these routes a while after the addresses
+				for p.Addr().Is6() && n.in(t, jobs[i].ID, "ip -6 route show table local type local "+
+					p.Addr().String()+" dev "+f.Name) == "" {
+					if err := t.Context().Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
 		}
 	}
 }

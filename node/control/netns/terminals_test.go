@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 	"github.com/polyplane/polyplane/system/attack"
 )
@@ -53,7 +54,9 @@ func TestTerminalsAreBounded(t *testing.T) {
 func TestHold(t *testing.T) {
 	n := newNode(t)
 	jobs := birdLine("lab", 49, 1)
-	n.apply(t, jobs)
+	// Before that, runc may be about to become the container's first process. A program with threads that is held while
+	// it becomes another one waits for those that were held before it.
+	n.awaitPhases(t, jobs, model.PhaseRunning)
 	id := jobs[0].ID
 	release := n.Hold(id)
 	for !n.held(containerID(id)) { // Hold waits for holdWait at most: on a busy machine the kernel takes longer
