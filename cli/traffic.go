@@ -21,13 +21,17 @@ Where there are two cores the loop is open: one core sends, the other one forwar
 lost. --self-test finds out what the instrument itself can do on this machine, and keeps that. Later trials
 beyond it are refused. docs/measuring.md explains every figure.
 
-It works on this machine only, and as root: it opens the elements' own devices.`
+As root on the machine that has the elements, it opens their own devices. To users who speak to a manager
+elsewhere (and with --inside) it gives what processes inside the elements can measure, by iperf3: datagrams
+sent, lost and reordered, their jitter, or (--tcp) TCP's bit rate. These processes count for the elements,
+so the load is within the limits of these and of the network's slice, as with any command inside.`
 
 const trafficExample = `  polyplane traffic lab/h1 lab/h2
   polyplane traffic lab/h1 lab/h2 --rate 100kpps --size imix --flows 4096 --repeat 10
   polyplane traffic lab/h1 lab/h2 --search mlr --latency-at 50% -o json --out result.json
   polyplane traffic --compare lab/h1 lab/h2 xen/h1 xen/h2 --repeat 20
   polyplane traffic lab/h1 lab/h2 --tcp --streams 4 --duration 10s
+  polyplane traffic lab/h1 lab/h2 --inside --rate 1kpps
   polyplane traffic --self-test`
 
 func (c *CLI) trafficCommand() *cobra.Command {
@@ -56,10 +60,14 @@ func (c *CLI) trafficCommand() *cobra.Command {
 
 // traffic does what a plan says.
 func (c *CLI) traffic(ctx context.Context, p *trafficPlan) error {
-	if err := needRoot(); err != nil {
+	server, _, err := c.chosen()
+	switch {
+	case err != nil:
 		return err
+	case p.inside || server != "":
+		return c.trafficInside(ctx, p)
 	}
-	if err := c.localOnly("traffic"); err != nil {
+	if err := needRoot(); err != nil {
 		return err
 	}
 	dirs := instance.NewDirs(c.Instance)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	frames "github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/selftest"
@@ -29,9 +30,11 @@ type trafficFlags struct {
 	flows, streams, repeat, confidence, burst, check                 int
 	connections                                                      float64
 	poisson, ipv6, tcp, ping, compare, selfTest                      bool
-	closed, beyond, programs                                         bool
+	closed, beyond, programs, inside                                 bool
 	seed                                                             uint64
 	output                                                           output
+
+	given []string // the flags that were
 
 	rateSet, sizeSet, durationSet, repeatSet, burstSet, connectionsSet, checkSet bool
 }
@@ -82,6 +85,8 @@ func (f *trafficFlags) add(cmd *cobra.Command) {
 	s.BoolVar(&f.beyond, "beyond", false, "mark trials beyond what the self-test reached instead of refusing them")
 	s.BoolVar(&f.programs, "programs", false,
 		"account for the run time of the node's eBPF programs; it costs each run two clock readings")
+	s.BoolVar(&f.inside, "inside", false, "measure from inside the elements, by processes of theirs: what owners "+
+		"get, who have no root on the machine; loss, order and jitter, or TCP's bit rate with --tcp")
 	s.Uint64Var(&f.seed, "seed", 1, "seed of flows, sizes, gaps and the order of a comparison")
 	s.StringVar(&f.out, "out", "", "also write everything to this `file`, as JSON (.json) or CSV (.csv)")
 	f.output.addFlag(cmd, formatJSON, formatCSV, formatTableWord)
@@ -96,6 +101,7 @@ func (f *trafficFlags) seen(cmd *cobra.Command) {
 		"burst":  &f.burstSet, "connections": &f.connectionsSet, "check": &f.checkSet} {
 		*set = cmd.Flags().Changed(name)
 	}
+	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag.Name) })
 }
 
 // Formats of `traffic` beside those of all commands.

@@ -170,6 +170,9 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 	if len(networks) != 1 || networks[0].Name != "mine" || networks[0].Owner != "alice" {
 		t.Errorf("alice sees %+v", networks)
 	}
+	measuredByOwners(t, b, func(args ...string) []string { return as(owner, args...) })
+	mistake{"", failed, []string{"a viewer"}}.make(t, b, as(viewer, "traffic", "mine/h1", "mine/h2")...)
+	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "traffic", "wide/h1", "wide/h2")...)
 	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "exec", "wide/h1", "--", "true")...)
 	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "delete", "wide")...)
 	mistake{"", refused, []string{"a viewer"}}.make(t, b, as(viewer, "exec", "mine/h1", "--", "true")...)
@@ -209,6 +212,30 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 		}
 	}
 	mistake{"", refused, []string{"was revoked"}}.make(t, b, as(viewer, "get", "networks")...)
+}
+
+// measuredByOwners has an owner measure between two elements on different machines: at first all of it arrives, and then
+// as much as the network's slice lets through.
+func measuredByOwners(t *testing.T, p *platform, as func(...string) []string) {
+	t.Helper()
+	measure := func() (sent, lost float64) {
+		t.Helper()
+		var r struct {
+			UDP struct{ Sent, Lost float64 }
+		}
+		decode(t, p.run(as("traffic", "mine/h1", "mine/h2", "--rate", "4kpps", "--size", "100", "--duration", "1s",
+			"-o", "json")...), &r)
+		return r.UDP.Sent, r.UDP.Lost
+	}
+	if sent, lost := measure(); sent < 100 || lost > sent/2 {
+		t.Errorf("without a bound %g datagrams were sent, and %g lost", sent, lost)
+	}
+	const bound = 500 // datagrams a second, of which the measurement's own connection needs a few
+	p.run(as("set", "mine", fmt.Sprintf("packets=%d", bound))...)
+	if sent, lost := measure(); sent > 3*bound && sent-lost > 3*bound {
+		t.Errorf("the slice lets %d packets a second pass: of %g datagrams in a second %g were lost", bound, sent, lost)
+	}
+	p.run(as("set", "mine", "packets=")...)
 }
 
 // identityOf is a joined host's certificate.

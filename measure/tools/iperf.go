@@ -89,6 +89,56 @@ func ParseIperf(b []byte) (TCP, error) {
 	return t, nil
 }
 
+// UDP is what iperf3 measured of datagrams, at the receiver.
+type UDP struct {
+	Sent      int64           `json:"sent"`      // datagrams
+	Lost      int64           `json:"lost"`      // of these
+	Reordered int64           `json:"reordered"` // arrived after one of their stream that was sent later
+	Jitter    time.Duration   `json:"jitter"`    // RFC 3550, at the end
+	BitRate   float64         `json:"bit_rate"`  // of payload that arrived, bit/s
+	Seconds   float64         `json:"seconds"`   // for which was sent
+	Raw       json.RawMessage `json:"raw,omitempty"`
+}
+
+// ParseIperfUDP reads iperf3's JSON of a test with datagrams.
+func ParseIperfUDP(b []byte) (UDP, error) {
+	var r struct {
+		Error string `json:"error"`
+		End   struct {
+			Streams []struct {
+				UDP struct {
+					OutOfOrder int64   `json:"out_of_order"`
+					Packets    int64   `json:"packets"`
+					Lost       int64   `json:"lost_packets"`
+					Jitter     float64 `json:"jitter_ms"`
+					Seconds    float64 `json:"seconds"`
+				} `json:"udp"`
+			} `json:"streams"`
+			SumReceived struct {
+				BitsPerSecond float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return UDP{}, fmt.Errorf("read iperf3's report: %w", err)
+	}
+	if r.Error != "" {
+		return UDP{}, fmt.Errorf("iperf3: %s", r.Error)
+	}
+	if len(r.End.Streams) == 0 {
+		return UDP{}, errors.New("read iperf3's report: no stream in it")
+	}
+	u := UDP{BitRate: r.End.SumReceived.BitsPerSecond, Raw: b}
+	for _, s := range r.End.Streams {
+		u.Sent += s.UDP.Packets
+		u.Lost += s.UDP.Lost
+		u.Reordered += s.UDP.OutOfOrder
+		u.Jitter = max(u.Jitter, time.Duration(s.UDP.Jitter*float64(time.Millisecond)))
+		u.Seconds = max(u.Seconds, s.UDP.Seconds)
+	}
+	return u, nil
+}
+
 // RunTCP runs one iperf3 test: a server that ends after it, and a client.
 func RunTCP(ctx context.Context, o TCPOptions) (TCP, error) {
 	if o.Port == 0 {

@@ -265,8 +265,9 @@ func TestLimits(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if r, err := refusing.Run(context.Background(),
-		trial.Load{Rate: 500, Duration: 100 * time.Millisecond}); err != nil || r.Sent != 50 {
-		t.Errorf("%d sent, %v", r.Sent, err)
+		trial.Load{Rate: 500, Duration: 100 * time.Millisecond}); err != nil || r.Sent > 50 ||
+		r.Sent < 50 && len(r.Marks) == 0 { // a busy machine may have no time for the last ones, and says so
+		t.Errorf("%d sent, %v, %q", r.Sent, err, r.Marks)
 	}
 	if err := refusing.Close(); err != nil {
 		t.Fatal(err)
