@@ -93,8 +93,8 @@ func (c *CLI) trafficInside(ctx context.Context, p *trafficPlan) error {
 		return err
 	}
 	seconds := strconv.Itoa(int(math.Ceil(p.duration.Seconds())))
-	args := []string{"--client", r.Destination.String(), "--port", insidePort, "--json", "--time", seconds, "--parallel",
-		strconv.Itoa(p.streams)}
+	args := []string{"--client", r.Destination.String(), "--port", insidePort, "--json", "--time", seconds,
+		"--parallel", strconv.Itoa(p.streams)}
 	if p.mode != modeTCP {
 		r.Sizes, r.Rate = p.sizes.String(), p.fps
 		length := int(p.sizes.Mean()) - p.kind.HeaderSize() - frames.FCS

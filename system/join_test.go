@@ -171,7 +171,7 @@ func usersFromAfar(t *testing.T, a, b *platform) {
 		t.Errorf("alice sees %+v", networks)
 	}
 	measuredByOwners(t, b, func(args ...string) []string { return as(owner, args...) })
-	mistake{"", failed, []string{"a viewer"}}.make(t, b, as(viewer, "traffic", "mine/h1", "mine/h2")...)
+	mistake{"", refused, []string{"a viewer"}}.make(t, b, as(viewer, "traffic", "mine/h1", "mine/h2")...)
 	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "traffic", "wide/h1", "wide/h2")...)
 	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "exec", "wide/h1", "--", "true")...)
 	mistake{"", unknown, []string{"wide"}}.make(t, b, as(owner, "delete", "wide")...)
