@@ -67,7 +67,8 @@ func checkInside(p *trafficPlan) error {
 		return fmt.Errorf("--duration %v: from inside, from 1s to %v is possible", p.duration, maxInside)
 	case p.mode == modeTCP:
 	case p.fps == 0:
-		return errors.New("--rate max: from inside a rate is needed, like --rate 10kpps; the slice's bounds hold as well")
+		return errors.New("--rate max: from inside a rate is needed, like --rate 10kpps; the slice's bounds hold as " +
+			"well")
 	case p.sizes.Mean() != math.Trunc(p.sizes.Mean()) || len(p.sizes.Of) > 1 || strings.Contains(p.size, "-") ||
 		p.size == "imix" || p.size == "random":
 		return fmt.Errorf("--size %s: from inside, all frames are of one size", p.size)
