@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/polyplane/polyplane/measure/frame"
 	"github.com/polyplane/polyplane/measure/netdev"
 	"github.com/polyplane/polyplane/measure/sink"
 	"github.com/polyplane/polyplane/measure/source"
@@ -31,8 +32,12 @@ type Path struct {
 func Measured(p Path) Loop {
 	return Loop{p.From, func(ctx context.Context, thread func(int)) (err error) {
 		const run = 1
+		flows, ok := p.Stream.Flows()
+		if !ok {
+			return errors.New("the stream's destinations are not in a row")
+		}
 		k, err := sink.Open(sink.Options{Device: p.To, Sender: p.Before, Streams: 1, TimeEvery: p.TimeEvery,
-			CheckEvery: p.CheckEvery, Generic: p.Generic})
+			CheckEvery: p.CheckEvery, Generic: p.Generic, Flows: []frame.Flows{flows}})
 		if err != nil {
 			return err
 		}
