@@ -59,6 +59,7 @@ type programOrder struct {
 	Port  uint32
 	Ports uint32
 	At    uint32
+	Pad   [3]uint32
 }
 
 type programRun struct {
@@ -84,12 +85,12 @@ type programTotals struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	programMapFlows       = "flows"
-	programMapHeads       = "heads"
 	programMapWindows     = "windows"
 	programProgSink       = "sink"
 	programVarByCpu       = "by_cpu"
 	programVarCheckMask   = "check_mask"
 	programVarFillerSum   = "filler_sum"
+	programVarHeads       = "heads"
 	programVarOrders      = "orders"
 	programVarQueues      = "queues"
 	programVarQuick       = "quick"
@@ -151,7 +152,6 @@ type programProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type programMapSpecs struct {
 	Flows   *ebpf.MapSpec `ebpf:"flows"`
-	Heads   *ebpf.MapSpec `ebpf:"heads"`
 	Windows *ebpf.MapSpec `ebpf:"windows"`
 }
 
@@ -162,6 +162,7 @@ type programVariableSpecs struct {
 	ByCpu       *ebpf.VariableSpec `ebpf:"by_cpu"`
 	CheckMask   *ebpf.VariableSpec `ebpf:"check_mask"`
 	FillerSum   *ebpf.VariableSpec `ebpf:"filler_sum"`
+	Heads       *ebpf.VariableSpec `ebpf:"heads"`
 	Orders      *ebpf.VariableSpec `ebpf:"orders"`
 	Queues      *ebpf.VariableSpec `ebpf:"queues"`
 	Quick       *ebpf.VariableSpec `ebpf:"quick"`
@@ -194,14 +195,12 @@ func (o *programObjects) Close() error {
 // It can be passed to loadProgramObjects or ebpf.CollectionSpec.LoadAndAssign.
 type programMaps struct {
 	Flows   *ebpf.Map `ebpf:"flows"`
-	Heads   *ebpf.Map `ebpf:"heads"`
 	Windows *ebpf.Map `ebpf:"windows"`
 }
 
 func (m *programMaps) Close() error {
 	return _ProgramClose(
 		m.Flows,
-		m.Heads,
 		m.Windows,
 	)
 }
@@ -213,6 +212,7 @@ type programVariables struct {
 	ByCpu       *ebpf.Variable `ebpf:"by_cpu"`
 	CheckMask   *ebpf.Variable `ebpf:"check_mask"`
 	FillerSum   *ebpf.Variable `ebpf:"filler_sum"`
+	Heads       *ebpf.Variable `ebpf:"heads"`
 	Orders      *ebpf.Variable `ebpf:"orders"`
 	Queues      *ebpf.Variable `ebpf:"queues"`
 	Quick       *ebpf.Variable `ebpf:"quick"`

@@ -56,8 +56,8 @@ type Options struct {
 	Flows []frame.Flows
 }
 
-// MaxFlows is how many flows, of all streams, a sink tells apart.
-const MaxFlows = 1 << 20
+// MaxFlows is how many flows, of all streams, a sink tells apart; the same as MAX_FLOWS in C.
+const MaxFlows = 1 << 16
 
 // Sink is attached to its device until Close.
 type Sink struct {
@@ -193,7 +193,6 @@ func (s *Sink) load() error {
 		return fmt.Errorf("sink: write the filler's sums: %w", err)
 	}
 	spec.Maps["flows"].MaxEntries = uint32(s.queues * s.o.Streams)
-	spec.Maps["heads"].MaxEntries = uint32(max(s.o.flows(), 1))
 	spec.Maps["windows"].MaxEntries = uint32(s.o.Streams * s.words())
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return fmt.Errorf("sink: load the program: %w", err)
@@ -240,17 +239,15 @@ func (s *Sink) Start(run uint16) error {
 		}
 	}
 	n := s.o.Streams * s.words()
-	keys := make([]uint32, max(n, s.o.flows()))
+	keys := make([]uint32, n)
 	for i := range keys {
 		keys[i] = uint32(i)
 	}
-	if _, err := s.objects.Windows.BatchUpdate(keys[:n], make([]uint64, n), nil); err != nil {
+	if _, err := s.objects.Windows.BatchUpdate(keys, make([]uint64, n), nil); err != nil {
 		return fmt.Errorf("sink: clear the windows: %w", err)
 	}
-	if n = s.o.flows(); n > 0 {
-		if _, err := s.objects.Heads.BatchUpdate(keys[:n], make([]uint32, n), nil); err != nil {
-			return fmt.Errorf("sink: clear the flows: %w", err)
-		}
+	if err := s.objects.Heads.Set(make([]uint32, MaxFlows)); err != nil {
+		return fmt.Errorf("sink: clear the flows: %w", err)
 	}
 	var err error
 	if s.before, err = s.drops(); err != nil {

@@ -73,17 +73,15 @@ struct order {
 	__u32 port; /* the first */
 	__u32 ports;
 	__u32 at;   /* where the stream's flows begin in heads */
+	__u32 _pad[3];
 };
 
 volatile const struct order orders[MAX_STREAMS];
 
 /* Of each flow the number after the highest that came, of all of its stream's. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 1);
-	TYPE(key, __u32);
-	TYPE(value, __u32);
-} heads SEC(".maps");
+#define MAX_FLOWS (1 << 16)
+
+__u32 heads[MAX_FLOWS];
 
 #define NO_RUN 0x10000
 
@@ -119,12 +117,11 @@ enum seen { FRESH, AGAIN, UNKNOWN };
 /* The flow of a frame whose tag is here, if it was sent. Both headers end alike: the address, the ports, 4 bytes. */
 INLINE __u32 *head_of(const volatile struct order *o, const void *tag)
 {
-	__u32 dst = be32(*(const __u32 *)(tag - 12)) - o->dst, port = be16(*(const __u16 *)(tag - 8)) - o->port, key;
+	__u32 dst = be32(*(const __u32 *)(tag - 12)) - o->dst, port = be16(*(const __u16 *)(tag - 8)) - o->port;
 
 	if (dst >= o->dsts || port >= o->ports)
 		return NULL;
-	key = o->at + dst * o->ports + port;
-	return bpf_map_lookup_elem(&heads, &key);
+	return &heads[(o->at + dst * o->ports + port) & (MAX_FLOWS - 1)];
 }
 
 /* How often the window went round before a sequence number, plus 1. */
