@@ -107,38 +107,10 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 	var b writer
 	r := el.Routing
 	if r.OSPF != nil && p.v4 {
-		b.line(" ip ospf area %s", area(r.OSPF))
-		if p.passive {
-			b.line(" ip ospf passive")
-		} else {
-			hello, dead := r.OSPF.Intervals(p.pointToPoint)
-			b.line(" ip ospf hello-interval %d", hello)
-			b.line(" ip ospf dead-interval %d", dead)
-			b.line(" ip ospf retransmit-interval %d", retransmitSeconds)
-		}
-		if p.pointToPoint {
-			b.line(" ip ospf network point-to-point")
-		}
-		if !p.loopback {
-			b.line(" ip ospf cost %d", cost(r.OSPF))
-		}
+		frrOSPFInterface(&b, "ip ospf", r.OSPF, p)
 	}
 	if r.OSPF6 != nil && (p.v6 || p.pointToPoint) {
-		b.line(" ipv6 ospf6 area %s", area(r.OSPF6))
-		if p.passive {
-			b.line(" ipv6 ospf6 passive")
-		} else {
-			hello, dead := r.OSPF6.Intervals(p.pointToPoint)
-			b.line(" ipv6 ospf6 hello-interval %d", hello)
-			b.line(" ipv6 ospf6 dead-interval %d", dead)
-			b.line(" ipv6 ospf6 retransmit-interval %d", retransmitSeconds)
-		}
-		if p.pointToPoint {
-			b.line(" ipv6 ospf6 network point-to-point")
-		}
-		if !p.loopback {
-			b.line(" ipv6 ospf6 cost %d", cost(r.OSPF6))
-		}
+		frrOSPFInterface(&b, "ipv6 ospf6", r.OSPF6, p)
 	}
 	if r.ISIS != nil && (p.v4 || p.v6) {
 		if p.v4 {
@@ -167,6 +139,25 @@ func frrInterface(w *writer, el model.ResolvedElement, p port) {
 		w.WriteString(b.String())
 		w.line("exit")
 		w.line("!")
+	}
+}
+
+// frrOSPFInterface says what a version of OSPF does on one interface.
+func frrOSPFInterface(b *writer, words string, o *model.OSPF, p port) {
+	b.line(" %s area %s", words, area(o))
+	if p.passive {
+		b.line(" %s passive", words)
+	} else {
+		hello, dead := o.Intervals(p.pointToPoint)
+		b.line(" %s hello-interval %d", words, hello)
+		b.line(" %s dead-interval %d", words, dead)
+		b.line(" %s retransmit-interval %d", words, retransmitSeconds)
+	}
+	if p.pointToPoint {
+		b.line(" %s network point-to-point", words)
+	}
+	if !p.loopback {
+		b.line(" %s cost %d", words, cost(o))
 	}
 }
 
