@@ -105,7 +105,6 @@ type rules[T any] struct {
 	name func(T) string
 	// anew tells that an object of the same name is a different one: the old one goes, the new one comes.
 	anew   func(old, new T) bool
-	create string // the effects
 	remove string
 	change func(new T, details []Detail) (effect string, disturbs bool)
 }

@@ -46,8 +46,7 @@ func newLayout(net *model.Network) *layout {
 			l.interfaces[model.End{Element: e.Name, Interface: f.Name}] = k
 		}
 	}
-	var root func(int) int
-	root = func(i int) int {
+	root := func(i int) int {
 		for parent[i] != i {
 			parent[i] = parent[parent[i]]
 			i = parent[i]

@@ -18,7 +18,6 @@ import (
 type steady struct {
 	p             *platform
 	send, receive *net.UDPConn
-	sent          uint64
 	last          atomic.Uint64 // the last mark that came
 	marks         uint64
 	results       chan uint64

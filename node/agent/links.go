@@ -22,7 +22,6 @@ type links struct {
 	monitor *linux.Monitor
 
 	mu     sync.Mutex       // guards all below
-	ended  bool             // the monitor is closed
 	buf    []byte           // for one reading
 	ends   []int            // of the datagrams in it
 	now    map[int32]device // ports, by index

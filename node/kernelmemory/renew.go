@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"os"
 	"slices"
 	"time"
@@ -48,9 +49,8 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 				r.object = true
 			case unix.RTA_MULTIPATH:
 				r.hops = 0
-				for len(v) >= unix.SizeofRtNexthop {
+				for range nextHops(v) {
 					r.hops++
-					v = v[min(len(v), max(unix.SizeofRtNexthop, int(binary.NativeEndian.Uint16(v))+3&^3)):]
 				}
 			}
 			switch kind {
@@ -78,11 +78,21 @@ func (s *space) dumpRoutes(family uint8, each func(*route) error) error {
 // them from nobody.
 func withoutStates(v []byte) []byte {
 	v = bytes.Clone(v)
-	for rest := v; len(rest) >= unix.SizeofRtNexthop; {
-		rest[2] &= onlink
-		rest = rest[min(len(rest), max(unix.SizeofRtNexthop, int(binary.NativeEndian.Uint16(rest))+3&^3)):]
+	for hop := range nextHops(v) {
+		hop[2] &= onlink
 	}
 	return v
+}
+
+// nextHops are those of a value of RTA_MULTIPATH. Each begins with a struct rtnexthop, at a multiple of four bytes
+// (RTNH_ALIGN of linux/rtnetlink.h).
+func nextHops(v []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for len(v) >= unix.SizeofRtNexthop && yield(v) {
+			length := int(binary.NativeEndian.Uint16(v))
+			v = v[min(len(v), max(unix.SizeofRtNexthop, (length+3)&^3)):]
+		}
+	}
 }
 
 // dumpObjects reads the next-hop objects that routes may use.

@@ -49,17 +49,16 @@ type neighbourKey struct {
 // neighbour is an address on a link: one that the kernel knows, or the model knows, or that is a gateway of some route.
 type neighbour struct {
 	neighbourKey
-	mac        MAC  // the kernel's
-	given      MAC  // the model's
-	kernel     bool // the kernel has it
-	valid      bool // and its MAC may be used
-	hasGiven   bool
-	listed     bool   // in hosts
-	dirty      bool   // its host route is to be told
-	seen       uint16 // the epoch in which the kernel told of it last
-	host       ID     // its host route's
-	hostFamily Family
-	outs       []ID // of which it is the gateway
+	mac      MAC  // the kernel's
+	given    MAC  // the model's
+	kernel   bool // the kernel has it
+	valid    bool // and its MAC may be used
+	hasGiven bool
+	listed   bool   // in hosts
+	dirty    bool   // its host route is to be told
+	seen     uint16 // the epoch in which the kernel told of it last
+	host     ID     // its host route's
+	outs     []ID   // of which it is the gateway
 }
 
 func newNextHops() nextHops {

@@ -119,8 +119,6 @@ func (w *sysctlWriter) write(proc int) error {
 	return nil
 }
 
-const sysctlRoot = "/proc/sys/net/"
-
 // procfs is a proc file system of our own.
 type procfs struct {
 	fd   int

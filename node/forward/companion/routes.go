@@ -52,7 +52,6 @@ type Routes struct {
 	hops       map[mirror.ID]*hop
 	groups     map[mirror.ID]*hop // those of hops that are one
 	filling    bool               // a snapshot is being told
-	sweeps     bool               // other generations are to go
 	synced     chan struct{}
 	young, old rest        // what waits for the grace: since the last rotation, and since the one before
 	rotated    time.Time   // when the last rotation was
