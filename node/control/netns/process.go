@@ -130,12 +130,8 @@ func (d *Driver) applyProcess(ctx context.Context, w *work) error {
 	if !p.wanted {
 		return d.endUnwanted(ctx, w)
 	}
-	notes, err := bundleNotes(d.dirs.Bundle(w.job.ID))
-	if err != nil {
-		return err
-	}
+	// Nothing else can be done with processes that are held. Other changes are applied when they run.
 	if w.job.Element.Suspended && p.running() {
-		// Nothing else can be done with processes that do not run. Other changes are applied when they run.
 		if err := d.suspend(ctx, w); err != nil {
 			return fmt.Errorf("suspend its processes: %w", err)
 		}
@@ -147,87 +143,101 @@ func (d *Driver) applyProcess(ctx context.Context, w *work) error {
 	if d.fallsShort(&w.job, p) {
 		return fmt.Errorf("its software has failed (%s), and its disk cannot be written to: %w", p.trouble, unix.EROFS)
 	}
-	asked := asksRestart(w.job.Element.Restarts, notes)
-	later, err := d.ensureDisk(&w.job, p.running())
+	noted, err := bundleNotes(d.dirs.Bundle(w.job.ID))
 	if err != nil {
 		return err
+	}
+	now, err := d.prepareProcess(ctx, w, noted)
+	if err == nil {
+		err = d.carryOut(ctx, w, decide(p.running(), now.asked, now.wrote, noted, now.spec.Annotations), noted, &now)
+	}
+	if now.files != nil {
+		for _, words := range now.files.moved {
+			w.done("%s", words)
+		}
+		now.files.close()
+	}
+	return err
+}
+
+// prepared is what an element's processes are to be started with, or to be changed to.
+type prepared struct {
+	files *elementFiles // open, also after an error; nil if they could not be opened
+	wrote written
+	spec  *specs.Spec
+	asked bool // for a restart
+}
+
+// prepareProcess writes what the processes read, and works out what their container is to be.
+func (d *Driver) prepareProcess(ctx context.Context, w *work, noted map[string]string) (now prepared, err error) {
+	p := w.p
+	now.asked = asksRestart(w.job.Element.Restarts, noted)
+	later, err := d.ensureDisk(&w.job, p.running())
+	if err != nil {
+		return now, err
 	}
 	if later {
 		w.done("its disk grows at its next start: %s", noRaise)
 	}
-	files, err := d.openFiles(&w.job, asked || !p.running())
-	if err != nil {
-		return err
+	if now.files, err = d.openFiles(&w.job, now.asked || !p.running()); err != nil {
+		return now, err
 	}
-	defer func() {
-		for _, words := range files.moved {
-			w.done("%s", words)
-		}
-		files.close()
-	}()
-	wrote, err := d.writeFiles(ctx, w, files)
-	if err != nil {
-		return err
+	if now.wrote, err = d.writeFiles(ctx, w, now.files); err != nil {
+		return now, err
 	}
-	if asked || wrote.config {
+	if now.asked || now.wrote.config {
 		p.failures, p.next = 0, time.Time{} // somebody has done something about it
 	}
 	capabilities := p.plan.Capabilities
 	if p.plan.Service != nil {
 		capabilities = shellCapabilities
 	}
-	spec := d.newSpec(&w.job, containerID(w.job.ID), p.plan.Command, capabilities)
-	d.showPrograms(spec, &p.plan)
-	if err := d.noteContents(w.job.ID, spec, &p.plan); err != nil {
-		return err
+	now.spec = d.newSpec(&w.job, containerID(w.job.ID), p.plan.Command, capabilities)
+	d.showPrograms(now.spec, &p.plan)
+	if err := d.noteContents(w.job.ID, now.spec, &p.plan); err != nil {
+		return now, err
 	}
-	if was, ok := notes[noteFiles]; ok && wrote.kept {
-		spec.Annotations[noteFiles] = was // they stay as they are as well, so what runs has read them
+	if was, ok := noted[noteFiles]; ok && now.wrote.kept {
+		now.spec.Annotations[noteFiles] = was // they stay as they are as well, so what runs has read them
 	}
-	p.again, _ = strconv.Atoi(notes[noteAgain])
-	spec.Annotations[noteAgain] = strconv.Itoa(p.again)
-	if !p.running() {
-		if err := d.startAgain(ctx, w, files, spec); err != nil || !w.job.Element.Suspended {
+	p.again, _ = strconv.Atoi(noted[noteAgain])
+	now.spec.Annotations[noteAgain] = strconv.Itoa(p.again)
+	return now, nil
+}
+
+// carryOut does what was decided. What cannot be changed while the processes run is changed by a restart.
+func (d *Driver) carryOut(ctx context.Context, w *work, todo deed, noted map[string]string, now *prepared) error {
+	if todo.start {
+		if err := d.startAgain(ctx, w, now.files, now.spec); err != nil || !w.job.Element.Suspended {
 			return err
 		}
 		return d.suspend(ctx, w)
 	}
-	why, load := restartFor(asked, wrote, notes, spec.Annotations)
-	if load {
+	why, err := todo.restart, error(nil)
+	if todo.load {
 		if why, err = d.load(w); err != nil {
 			return err
 		}
 	}
-	served := why == "" && notes[noteService] != spec.Annotations[noteService]
-	if served {
+	if todo.serve && why == "" {
 		if why, err = d.loadService(w); err != nil {
 			return err
 		}
 	}
-	if why != "" {
-		files, err = d.restart(ctx, w, files, spec, why)
+	// What they have is noted last, so that an interrupted change is made again.
+	switch {
+	case why != "":
+		now.files, err = d.restart(ctx, w, now.files, now.spec, why)
 		return err
+	case todo.limit:
+		err = d.limit(ctx, w, noted[noteOpenFiles], now.spec)
+	case todo.load || todo.serve:
+		err = writeBundle(d.dirs.Bundle(w.job.ID), now.spec)
 	}
-	// This is noted last, so that an interrupted change is made again.
-	if notes[noteResources] != spec.Annotations[noteResources] {
-		if err := d.limit(ctx, w, notes[noteOpenFiles], spec); err != nil {
-			return err
-		}
-	} else if load || served {
-		if err := writeBundle(d.dirs.Bundle(w.job.ID), spec); err != nil {
-			return err
-		}
+	if err == nil && w.p.unproven(time.Now()) {
+		return d.crashed(w, w.p.failures-1)
 	}
-	if p.unproven(time.Now()) {
-		return d.crashed(w, p.failures-1)
-	}
-	return nil
-}
-
-// asksRestart returns whether more restarts were asked for than a container has had.
-func asksRestart(asked uint32, notes map[string]string) bool {
-	had, _ := strconv.ParseUint(notes[noteRestarts], 10, 32)
-	return uint64(asked) > had
+	return err
 }
 
 // endUnwanted ends the processes of an element that is to have none. People's commands in it go on unless the element
@@ -248,13 +258,6 @@ func (d *Driver) endUnwanted(ctx context.Context, w *work) error {
 		return nil
 	}
 	return d.suspend(ctx, w)
-}
-
-// written says what has happened to an element's files.
-type written struct {
-	config bool // its configuration is another one
-	other  bool // something else that its processes have read has changed
-	kept   bool // a configuration that somebody edited was left as it is
 }
 
 // writeFiles writes what an element's processes read. It does not write a configuration that they would refuse.
@@ -290,20 +293,6 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 		w.done("%s was damaged, and is the network's again", path)
 	}
 	return written{config: len(seeding.write) > 0, other: other, kept: kept}, nil
-}
-
-// restartFor decides what running processes need: nothing, a reload of their configuration, or a restart; and why. It
-// compares what was noted at their start or last reload with what is wanted now.
-func restartFor(asked bool, wrote written, noted, now map[string]string) (why string, load bool) {
-	switch {
-	case asked:
-		return "as requested", false
-	case noted[noteSpec] != now[noteSpec]:
-		return "its command or its surroundings changed", false
-	case wrote.other, noted[noteFiles] != now[noteFiles]:
-		return "its daemons changed", false
-	}
-	return "", wrote.config || noted[noteConfig] != now[noteConfig]
 }
 
 // load has processes read their new configuration. If they must be restarted for that, it returns why.
