@@ -141,6 +141,9 @@ func (d *Driver) noteContents(id model.ID, s *specs.Spec, plan *software.Plan) e
 			files[file.Path] = file.Content
 		}
 	}
+	if len(plan.ConfigFiles) == 0 {
+		was.Overwrites = 0 // nothing is overwritten, so nothing has to read it
+	}
 	s.Annotations[noteFiles], s.Annotations[noteConfig] = hashOf(files, false), hashOf(was, false)
 	if plan.Service != nil {
 		s.Annotations[noteService] = plan.Service.Hash

@@ -252,3 +252,16 @@ func TestLogsOfServicesAreBounded(t *testing.T) {
 		t.Errorf("what is kept has %d bytes (%v)", len(aside), err)
 	}
 }
+
+// An apply that overwrites configurations does not disturb what is run where there is no configuration.
+func TestOverwriteLeavesServices(t *testing.T) {
+	n := newNode(t)
+	jobs := lineOf("lab", 62, 1)
+	jobs[0].Element.Run = listening
+	n.awaitPhases(t, jobs, model.PhaseRunning)
+	pid := n.pidIn(t, jobs[0].ID, "listener")
+	jobs[0].Element.Overwrites++
+	if said := n.awaitPhases(t, jobs, model.PhaseRunning); len(said) > 0 || n.pidIn(t, jobs[0].ID, "listener") != pid {
+		t.Errorf("told is %q, and the service is process %s instead of %s", said, n.pidIn(t, jobs[0].ID, "listener"), pid)
+	}
+}
