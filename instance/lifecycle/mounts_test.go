@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -21,8 +22,8 @@ func init() {
 		os.Exit(0)
 	}
 	dir, _ := os.Getwd()
-	network, _ := os.Readlink("/proc/self/ns/net")
-	mounts, _ := os.Readlink("/proc/self/ns/mnt")
+	network, _ := os.Readlink("/proc/thread-self/ns/net")
+	mounts, _ := os.Readlink("/proc/thread-self/ns/mnt")
 	fmt.Println(hasControlGroups("self"), dir, network, mounts, strings.Join(os.Args[1:], " "))
 	os.Exit(0)
 }
@@ -33,6 +34,9 @@ func TestMountsAreKept(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes namespaces, so it needs root")
 	}
+	// Children are in the namespaces of the thread that forks them, and other tests have threads elsewhere.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	name := fmt.Sprintf("mounts%d", os.Getpid())
 	if out, err := exec.Command("ip", "netns", "add", name).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -61,14 +65,14 @@ func TestMountsAreKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mounts := link("/proc/self/ns/mnt")
+	mounts := link("/proc/thread-self/ns/mnt")
 	network, err := exec.Command("ip", "netns", "exec", name, "readlink", "/proc/self/ns/net").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	there := strings.TrimSpace(string(network))
 
-	want := fmt.Sprintf("true %s %s %s a b", dir, link("/proc/self/ns/net"), mounts)
+	want := fmt.Sprintf("true %s %s %s a b", dir, link("/proc/thread-self/ns/net"), mounts)
 	if got := run(self, "a", "b"); got != want {
 		t.Errorf("where nothing is hidden: %q, want %q", got, want)
 	}

@@ -86,8 +86,7 @@ func readSettings(d instance.Dirs) (settings, bool, error) {
 		return s, false, err
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return s, false, fmt.Errorf("%s is damaged (%w): `polyplane down --purge` deletes it, and all networks with it",
-			settingsFile(d), err)
+		return settings{}, false, fmt.Errorf("%s is damaged (%w)", settingsFile(d), err)
 	}
 	return s, true, nil
 }

@@ -125,7 +125,7 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	old, remembered, err := readSettings(d)
+	old, remembered, whole, err := u.remembered()
 	if err != nil {
 		return settings{}, err
 	}
@@ -145,6 +145,11 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 	}
 	if remembered && u.Join == nil {
 		if err := checkChange(d, old, s); err != nil {
+			return s, err
+		}
+	}
+	if !remembered || !whole {
+		if err := checkLost(d, s); err != nil {
 			return s, err
 		}
 	}
@@ -171,6 +176,11 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 	}
 	if err != nil {
 		return s, err
+	}
+	if len(s.Listen) > 0 {
+		if err := u.keepAuthority(); err != nil {
+			return s, err
+		}
 	}
 	if err := u.removeOtherNodes(s); err != nil {
 		return s, err
