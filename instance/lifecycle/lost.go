@@ -34,8 +34,8 @@ func (u *Up) remembered() (s settings, remembered, whole bool, err error) {
 	}
 	if damaged != nil {
 		return settings{}, false, false, &RefusedError{fmt.Sprintf("%v. Nothing was changed, and what runs goes on "+
-			"running. There is no good backup in %s; one from elsewhere puts it back (`%s`). Without one, put the file "+
-			"aside (`mv %s %s.damaged`), and say what it said (such as `%s`)", damaged, d.Backups(),
+			"running. There is no good backup in %s; one from elsewhere puts it back (`%s`). Without one, put the "+
+			"file aside (`mv %s %s.damaged`), and say what it said (such as `%s`)", damaged, d.Backups(),
 			instance.Command(d.Name, "restore FILE"), file, file, instance.Command(d.Name, "up --nodes 2"))}
 	}
 	return settings{}, false, false, nil
@@ -101,8 +101,8 @@ func (u *Up) keepAuthority() error {
 	case damaged != nil:
 		return nil // the manager says what is wrong
 	default:
-		u.say("%s was lost, and no backup has it. A new authority is made: whoever joined or logged in has to do so again.",
-			file)
+		u.say("%s was lost, and no backup has it. A new authority is made: whoever joined or logged in has to do so "+
+			"again.", file)
 		return nil
 	}
 	if damaged != nil {
