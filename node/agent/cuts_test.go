@@ -111,6 +111,17 @@ func TestNothingIsKeptOfElementsThatAreGone(t *testing.T) {
 	s := wish(one, 51, "other/h", "lab")
 	a.arrives(s)
 	a.told(t, s)
+	// Of the next one of its name nothing was told yet.
+	judge := watch.New()
+	for range 2 {
+		for _, id := range []model.ID{gone, stays} {
+			judge.Look(id, time.Now(), []watch.Value{{Signal: watch.Storm, Value: 1e5}})
+		}
+	}
+	a.watcher.forget(judge, watch.NewSlow())
+	if n := len(judge.Memories()); n != 1 {
+		t.Errorf("the judge remembers %d signals, want the one of who is there", n)
+	}
 	kept := func(id model.ID) int {
 		n := len(a.watcher.recent[id].all) + len(a.watcher.found[id])
 		if _, err := os.Stat(a.Dirs.Evidence(id)); err == nil {

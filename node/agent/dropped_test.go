@@ -56,8 +56,7 @@ func TestDropsAreWatched(t *testing.T) {
 			case job := <-w.jobs:
 				values := job.elements[0].dropped
 				for i := range values {
-					values[i].Provoked = values[i].Provoked || watch.May(values[i].Signal, values[i].Value,
-						job.elements[0].received)
+					values[i].Provoked = values[i].Provoked || values[i].May(job.elements[0].received)
 				}
 				found = append(found, judge.Look(id, at, values)...)
 			default: // the first count has none before it

@@ -195,6 +195,11 @@ func (a *Agent) forgetWatched(stays func(model.ID) bool) {
 			l.stopped, l.forgotten = true, true
 		}
 	}
+	for id := range a.watcher.found {
+		if gone(id) {
+			a.watcher.gone[id] = true
+		}
+	}
 	maps.DeleteFunc(a.watcher.recent, func(id model.ID, _ recent) bool { return gone(id) })
 	maps.DeleteFunc(a.watcher.found, func(id model.ID, _ map[string]uint64) bool { return gone(id) })
 	a.watcher.mu.Unlock()

@@ -74,6 +74,7 @@ type watcher struct {
 	looked int64
 	recent map[model.ID]recent
 	found  map[model.ID]map[string]uint64
+	gone   map[model.ID]bool // elements that were suspected and are gone, for who judges to forget
 	cut    map[model.ID]bool // in quarantine; nil until that is known
 
 	listening map[model.ID]*listener // of what is suspected
@@ -126,6 +127,7 @@ func newWatcher() *watcher {
 	return &watcher{jobs: make(chan watchJob, 4), received: map[model.ID]received{}, sampled: map[model.ID]time.Time{},
 		spoke: map[model.ID]time.Time{}, slow: newSlowly(), recent: map[model.ID]recent{}, disks: disks{},
 		tally: newTally(), examined: map[model.ID]examined{}, found: map[model.ID]map[string]uint64{},
+		gone:      map[model.ID]bool{},
 		listening: map[model.ID]*listener{}}
 }
 
@@ -275,6 +277,7 @@ func (a *Agent) watch(ctx context.Context) error {
 			a.keepUsual(w)
 			continue
 		case job := <-a.watcher.jobs:
+			a.watcher.forget(w, slow)
 			for i := range job.elements {
 				if _, there := suspicious[job.elements[i].id]; there {
 					job.elements[i].sample, job.elements[i].waiting = true, false
@@ -330,7 +333,7 @@ func (a *Agent) look(ctx context.Context, w *watch.Watch, job watchJob, suspicio
 				watch.Value{Signal: watch.Connections})
 		}
 		for i := range values {
-			values[i].Provoked = values[i].Provoked || watch.May(values[i].Signal, values[i].Value, e.received)
+			values[i].Provoked = values[i].Provoked || values[i].May(e.received)
 		}
 		if e.sample && !a.watcher.listensTo(e.id) {
 			a.watcher.remember(e, job.at, samples)
@@ -455,6 +458,19 @@ func (w *watcher) attacks(id model.ID) map[string]uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.found[id] // never changed in place
+}
+
+// forget has those who judge forget the elements that are gone. What is told of one, it is told once in a while only;
+// of the next one of that name nothing was told.
+func (w *watcher) forget(judge *watch.Watch, slow *watch.Slow) {
+	w.mu.Lock()
+	gone := w.gone
+	w.gone = map[model.ID]bool{}
+	w.mu.Unlock()
+	for id := range gone {
+		judge.Forget(id)
+		slow.Forget(id)
+	}
 }
 
 // after returns the kept looks that came after one.

@@ -26,7 +26,15 @@ type mac [6]byte
 // packet is a frame that was looked into.
 type packet struct {
 	flags
-	from mac
+	from, to mac
+	tags     uint64 // the VLANs that it is tagged with
+	ttl      uint8
+	// sender and receiver are the addresses of an IP packet.
+	sender, receiver netip.Addr
+	// content is a digest of what is left alone by who passes a packet on, or translates its addresses and ports.
+	content uint64
+	// source and target are the ports of a datagram.
+	source, target uint16
 	// peer is whom the packet is about: the service that it is for or, with the flags accepts and refuses, that it
 	// comes from; or the neighbour that is asked for, or that answers.
 	peer netip.AddrPort
@@ -44,6 +52,7 @@ func parse(data []byte, length int) (p packet) {
 		}
 		return p
 	}
+	copy(p.to[:], data)
 	copy(p.from[:], data[6:12])
 	if data[0]&1 != 0 {
 		p.flags |= group
@@ -61,8 +70,10 @@ func parse(data []byte, length int) (p packet) {
 		if len(rest) < 4 {
 			return p
 		}
+		p.tags = p.tags<<16 | 1<<12 | uint64(binary.BigEndian.Uint16(rest)&0xfff)
 		kind, rest, length = binary.BigEndian.Uint16(rest[2:]), rest[4:], length-4
 	}
+	p.content = digest(uint64(kind), rest)
 	switch {
 	case kind == 0x0800:
 		p.ip4(rest, length)
@@ -113,10 +124,13 @@ func (p *packet) ip4(b []byte, length int) {
 		return
 	}
 	from, to := netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+	p.sender, p.receiver = from, to
+	number := uint64(binary.BigEndian.Uint16(b[4:]))
+	p.ttl, p.content = b[8], digest(number, b[min(head, len(b)):])
 	if binary.BigEndian.Uint16(b[6:])&0x1fff != 0 || len(b) < head { // a later fragment
 		return
 	}
-	p.upper(b[9], b[head:], total-head, from, to)
+	p.upper(b[9], b[head:], total-head, from, to, number)
 }
 
 func (p *packet) ip6(b []byte, length int) {
@@ -131,8 +145,11 @@ func (p *packet) ip6(b []byte, length int) {
 		p.flags |= broken
 		return
 	}
+	from, to := netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
+	p.sender, p.receiver = from, to
+	p.ttl, p.content = b[7], digest(0, b[40:])
 	// Extension headers are not followed. What is behind them is not seen here.
-	p.upper(b[6], b[40:], payload, netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])))
+	p.upper(b[6], b[40:], payload, from, to, 0)
 }
 
 const (
@@ -142,8 +159,18 @@ const (
 	protoICMP6 = 58
 )
 
+// digest is of the number of an IP packet, or something else of it that stays, and of its first bytes.
+func digest(number uint64, b []byte) uint64 {
+	const prime = 1099511628211 // FNV-1a
+	h := 14695981039346656037 ^ number
+	for _, c := range b[:min(len(b), 64)] {
+		h = (h ^ uint64(c)) * prime
+	}
+	return h
+}
+
 // upper looks into the payload of the IP packet, which has length bytes.
-func (p *packet) upper(proto byte, b []byte, length int, from, to netip.Addr) {
+func (p *packet) upper(proto byte, b []byte, length int, from, to netip.Addr, number uint64) {
 	switch proto {
 	case protoTCP:
 		if length < 20 {
@@ -153,6 +180,7 @@ func (p *packet) upper(proto byte, b []byte, length int, from, to netip.Addr) {
 		if len(b) < 20 {
 			return
 		}
+		p.content = digest(number, b[4:12]) // the sequence numbers: options are changed where links are narrow
 		const fin, syn, rst, ack = 1, 2, 4, 16
 		source, target := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
 		switch f := b[13] & (fin | syn | rst | ack); {
@@ -173,7 +201,9 @@ func (p *packet) upper(proto byte, b []byte, length int, from, to netip.Addr) {
 			p.flags |= broken
 		} else if len(b) >= 8 {
 			p.flags |= datagram
-			p.peer = netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[2:]))
+			p.source, p.target = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+			p.peer = netip.AddrPortFrom(to, p.target)
+			p.content = digest(number, b[8:])
 		}
 	case protoICMP:
 		if len(b) >= 1 && b[0] == 3 {

@@ -61,10 +61,14 @@ const few = 16
 // Judge measures what an element sends of its own accord, in frames a second, by signal.
 func Judge(ports []Sampled) []Value {
 	s := newSample(ports)
-	if s.passesOn() {
+	routed := s
+	if s.passesOn(true) {
+		routed = newSample(nil)
+	}
+	if s.passesOn(false) {
 		s = newSample(nil)
 	}
-	return []Value{s.storm(), s.sources(), s.malformed(), s.asking(), s.scan(), s.flood()}
+	return []Value{s.storm(), s.sources(), s.malformed(), s.asking(), routed.scan(), routed.flood()}
 }
 
 type seen struct {
@@ -78,6 +82,7 @@ type sample struct {
 	span  time.Duration // the shortest span: what is compared must have been seen at all ports
 	out   []seen
 	in    []seen
+	macs  map[mac]bool // what others address frames to that are for the element
 }
 
 func newSample(ports []Sampled) *sample {
@@ -100,17 +105,82 @@ func newSample(ports []Sampled) *sample {
 			}
 		}
 	}
+	s.macs = map[mac]bool{}
+	for i := range ports {
+		s.macs[ports[i].MAC] = true
+	}
+	for _, p := range s.out { // a bridge's address, or a virtual router's
+		s.macs[p.from] = true
+	}
 	return s
 }
 
+// exceeded returns whether more different things left by a port than may have been passed on. What came may have been
+// before the sample began, but as much as leaves goes on coming by the other ports.
+func (c came[K]) exceeded(s *sample, left []int) bool {
+	for port, n := range left {
+		others := 0
+		if n == 0 {
+			continue
+		}
+		for _, ways := range c {
+			if slices.ContainsFunc(ways, func(h heard) bool { return h.port != port }) {
+				others++
+			}
+		}
+		if n > s.passable(others) {
+			return true
+		}
+	}
+	return false
+}
+
+// addressed returns whether a frame that came was for the element, and not for everybody, a group or somebody else.
+// Only such a frame is routed, or is a question that the element has to answer.
+func (s *sample) addressed(p seen) bool { return s.macs[p.to] && p.to[0]&1 == 0 }
+
+// heard says how frames came that may have been passed on.
+type heard struct {
+	port      int
+	tags      uint64
+	addressed bool
+}
+
+// mostHeard bounds the ways in which the same comes: an honest element has fewer VLANs on one port.
+const mostHeard = 16
+
+// came are the ways in which something came: a service that was tried, a neighbour that was asked for, an address.
+type came[K comparable] map[K][]heard
+
+func (c came[K]) add(s *sample, k K, p seen) {
+	if h := (heard{p.port, p.tags, s.addressed(p)}); len(c[k]) < mostHeard && !slices.Contains(c[k], h) {
+		c[k] = append(c[k], h)
+	}
+}
+
+// passes returns whether a frame that leaves may be one that came. A frame leaves by another port, or in another VLAN.
+// By the way by which it came it leaves only if it is routed, so it came to the element's own address. Who merely hears
+// what others send to everybody in its segment sends none of it there.
+func (c came[K]) passes(k K, p seen, routed bool) bool {
+	return slices.ContainsFunc(c[k], func(h heard) bool {
+		return h.port != p.port || h.tags != p.tags || routed && h.addressed
+	})
+}
+
 // passesOn returns whether the counters show that an element with a brief sample passes on what it gets. Then what
-// leaves it in that time need not be its own doing.
-func (s *sample) passesOn() bool {
-	var sent, received uint64
+// leaves it in that time need not be its own doing. What is routed may leave by the port by which it came.
+func (s *sample) passesOn(routed bool) bool {
+	var sent, received, passed uint64
 	for i := range s.ports {
 		sent, received = sent+s.ports[i].Sent, received+s.ports[i].Received
 	}
-	return s.span < Brief && len(s.ports) > 1 && sent > 0 && 2*received*uint64(len(s.ports)-1) >= sent
+	for i := range s.ports {
+		passed += min(s.ports[i].Sent, received-s.ports[i].Received)
+	}
+	if routed {
+		passed = received * uint64(len(s.ports)-1)
+	}
+	return s.span < Brief && len(s.ports) > 1 && sent > 0 && 2*passed >= sent
 }
 
 // rate converts a number of frames in the sample into frames a second.
@@ -122,54 +192,134 @@ func (s *sample) rate(n int) float64 { return float64(n) / max(s.span, least).Se
 func (s *sample) passable(in int) int { return in * (len(s.ports) - 1) }
 
 // own is the least number of frames with a flag that the element must have made itself. If most of them may have been
-// passed on, all are taken to be. provoked tells that as many came to an element that passes nothing on.
-func (s *sample) own(f func(packet) bool) (own int, provoked bool) {
-	out, in := 0, 0
+// passed on, all are taken to be. What leaves by a port came by the others.
+func (s *sample) own(f func(packet) bool) (own int) {
+	all := 0
+	out, in, heard := make([]int, len(s.ports)), make([]int, len(s.ports)), 0
 	for _, p := range s.out {
 		if f(p.packet) {
-			out++
+			out[p.port]++
+			all++
 		}
 	}
 	for _, p := range s.in {
 		if f(p.packet) {
-			in++
+			in[p.port]++
+			heard++
 		}
 	}
-	if own = out - s.passable(in); own <= out/2 {
-		return 0, false
+	for i := range out {
+		own += max(0, out[i]-(heard-in[i]))
 	}
-	return own, in > 0 && in >= out/2
+	if own <= all/2 {
+		return 0
+	}
+	return own
 }
 
+// turned says which frames an element passes on by the port by which they came: from one of its VLANs to another, as
+// they are or routed, or routed to another neighbour.
+type turned map[uint64][]seen
+
+func (s *sample) turned(f func(packet) bool) turned {
+	t := turned{}
+	for _, p := range s.in {
+		if f(p.packet) && len(t[p.content]) < mostHeard {
+			t[p.content] = append(t[p.content], p)
+		}
+	}
+	return t
+}
+
+func (t turned) is(s *sample, out seen) bool {
+	return slices.ContainsFunc(t[out.content], func(in seen) bool {
+		switch routed := in.ttl == out.ttl+1; {
+		case in.tags != out.tags:
+			return in.from == out.from || routed
+		default:
+			return routed && s.addressed(in) && out.to != in.from
+		}
+	})
+}
+
+// storm counts frames to everybody. What others send to everybody does not make an element do the same: it may have
+// been provoked only by frames from one VLAN to another, by questions that a service answers to everybody, and by
+// packets whose senders or targets it has to ask for.
 func (s *sample) storm() Value {
-	n, provoked := s.own(func(p packet) bool { return p.is(group) })
-	return Value{Signal: Storm, Value: s.rate(n), Provoked: provoked}
+	everybody := func(p packet) bool { return p.is(group) }
+	n := s.own(everybody)
+	if n == 0 {
+		return Value{Signal: Storm}
+	}
+	turned, questions, named, asked, explained := s.turned(everybody), map[[2]uint16]bool{}, s.named(), 0, 0
+	for _, p := range s.in {
+		// Of two that only speak by turns, the one with the larger number asks.
+		if p.is(datagram) && p.source > p.target {
+			questions[[2]uint16{p.target, p.source}] = true
+		}
+	}
+	for _, p := range s.out {
+		switch {
+		case !everybody(p.packet):
+		case turned.is(s, p), p.is(datagram) && questions[[2]uint16{p.source, p.target}]:
+			explained++
+		case p.is(asks):
+			asked++
+		}
+	}
+	explained += min(asked, 4*named)
+	return Value{Signal: Storm, Value: s.rate(n), Provoked: 2*explained >= n}
 }
 
+// named is how many addresses were named, as the sender or the target, by packets for the element. It may have to ask
+// for each of them.
+func (s *sample) named() int {
+	all := map[netip.Addr]bool{}
+	for _, p := range s.in {
+		if s.addressed(p) && p.sender.IsValid() {
+			all[p.sender], all[p.receiver] = true, true
+		}
+	}
+	return len(all)
+}
+
+// malformed counts wrong packets. Nobody answers with such. They may have been provoked only where they are passed on.
 func (s *sample) malformed() Value {
-	n, provoked := s.own(func(p packet) bool { return p.is(broken) })
-	return Value{Signal: Malformed, Value: s.rate(n), Provoked: provoked}
+	wrong := func(p packet) bool { return p.is(broken) }
+	n := s.own(wrong)
+	if n == 0 {
+		return Value{Signal: Malformed}
+	}
+	turned, explained := s.turned(wrong), 0
+	for _, p := range s.out {
+		if wrong(p.packet) && turned.is(s, p) {
+			explained++
+		}
+	}
+	return Value{Signal: Malformed, Value: s.rate(n), Provoked: 2*explained >= n}
 }
 
 // sources counts frames whose source address belongs to none of the element's interfaces, if there are many such
 // addresses. A few belong to a bridge, a virtual router or a container.
 func (s *sample) sources() Value {
-	passed := map[mac]bool{}
+	passed := came[mac]{}
 	for _, p := range s.in {
-		passed[p.from] = true
+		passed.add(s, p.from, p)
 	}
-	came := len(passed)
+	known := map[mac]bool{}
 	for _, p := range s.ports {
-		passed[p.MAC] = true
+		known[p.MAC] = true
 	}
-	count, distinct := 0, map[mac]bool{}
+	count, distinct, by := 0, map[mac]bool{}, make([]int, len(s.ports))
 	for _, p := range s.out {
-		if !passed[p.from] && p.from != (mac{}) {
-			count++
+		if !known[p.from] && !passed.passes(p.from, p, false) && p.from != (mac{}) {
+			if count++; !distinct[p.from] {
+				by[p.port]++
+			}
 			distinct[p.from] = true
 		}
 	}
-	if len(distinct) <= max(few, s.passable(came)) {
+	if len(distinct) <= few || !passed.exceeded(s, by) {
 		return Value{Signal: Sources}
 	}
 	return Value{Signal: Sources, Value: s.rate(count), Detail: fmt.Sprintf("%d addresses in %s", len(distinct),
@@ -184,26 +334,30 @@ func (s *sample) sources() Value {
 func (s *sample) asking() Value {
 	asked, known := map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{}
 	var fifths [5]int
-	came := map[netip.AddrPort]bool{}
+	others, by := came[netip.AddrPort]{}, make([]int, len(s.ports))
 	for _, p := range s.in {
-		if p.is(asks | answers) {
+		if p.is(answers) {
 			known[p.peer] = true
 		}
 		if p.is(asks) {
-			came[p.peer] = true
+			others.add(s, p.peer, p)
 		}
 	}
 	for _, p := range s.out {
-		if p.is(asks) && !known[p.peer] && !asked[p.peer] {
+		if p.is(asks) && !known[p.peer] && !asked[p.peer] && !others.passes(p.peer, p, false) {
 			asked[p.peer] = true
+			by[p.port]++
 			fifths[min(len(fifths)-1, int(int64(len(fifths))*int64(p.at)/max(1, int64(s.span))))]++
 		}
 	}
-	if len(asked) <= s.passable(len(came)) {
+	if !others.exceeded(s, by) {
 		return Value{Signal: Asking}
 	}
 	v := s.distinct(Asking, asked, "neighbours")
 	v.asked = asked
+	if n := len(s.in); n > 0 {
+		v.came, v.named = s.rate(n), float64(s.named())/float64(n)
+	}
 	slices.Sort(fifths[:])
 	atOnce := float64(len(asked)) / max(s.span, time.Second).Seconds()
 	v.Value = min(v.Value, max(s.rate(len(fifths)*fifths[len(fifths)/2]), atOnce))
@@ -221,6 +375,11 @@ type services struct {
 	// (destination NAT).
 	passed map[netip.AddrPort]time.Duration
 	taken  map[netip.AddrPort]int
+	// translated are services that others tried at the element and that it tried elsewhere, in the same packets. served
+	// are those that it accepted itself, and how often: a proxy does so before it tries others.
+	translated map[netip.AddrPort]bool
+	served     map[netip.AddrPort]int
+	copies     int // of the tries that were translated
 }
 
 // services finds out what the element itself tried; an answer may take some time. It leaves out what others make it
@@ -228,13 +387,20 @@ type services struct {
 // passed on, since frames that the element holds back for a while look like its own.
 func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) services {
 	r := services{map[netip.AddrPort]int{}, map[netip.AddrPort]bool{}, map[netip.AddrPort]bool{},
-		map[netip.AddrPort]time.Duration{},
-		map[netip.AddrPort]int{}}
+		map[netip.AddrPort]time.Duration{}, map[netip.AddrPort]int{},
+		map[netip.AddrPort]bool{}, map[netip.AddrPort]int{}, 0}
+	passed, contents := came[netip.AddrPort]{}, map[uint64][]seen{}
 	for _, p := range s.in {
 		switch {
 		case p.is(begins | datagram):
+			// Somebody else's packets that a segment delivers to everybody do not leave by the only port again.
+			if len(s.ports) == 1 && p.tags == 0 && !s.addressed(p) {
+				continue
+			}
+			passed.add(s, p.peer, p)
 			r.passed[p.peer] = max(r.passed[p.peer], p.at)
 			r.taken[p.peer]++
+			contents[p.content] = append(contents[p.content], p)
 		case p.is(accepts):
 			r.accepted[p.peer] = true
 		case p.is(refuses):
@@ -242,19 +408,34 @@ func (s *sample) services(answer time.Duration, before map[netip.AddrPort]bool) 
 		}
 	}
 	others := map[netip.AddrPort]bool{}
+	var own []seen
 	for _, p := range s.out {
+		if p.is(accepts) && r.taken[p.peer] > 0 {
+			r.served[p.peer]++
+		}
 		if !p.is(begins | datagram) {
 			continue
 		}
-		_, passed := r.passed[p.peer]
 		switch {
-		case passed, before[p.peer]:
+		case passed.passes(p.peer, p, true), before[p.peer]:
 			others[p.peer] = true
 			delete(r.taken, p.peer)
 		// Nobody has to answer a datagram, so it counts only if it was refused. What was sent last had no time for
 		// that.
 		case p.is(datagram) && r.refused[p.peer], p.is(begins) && (p.at <= s.span-answer || s.span < 2*answer):
 			r.tried[p.peer]++
+			own = append(own, p)
+		}
+	}
+	for _, p := range own { // each of what came explains one of what left after it
+		before := contents[p.content]
+		if len(before) == 0 || before[0].at > p.at {
+			continue
+		}
+		contents[p.content] = before[1:]
+		if r.taken[before[0].peer] > 0 {
+			r.translated[before[0].peer] = true
+			r.copies++
 		}
 	}
 	if 4*len(others) > len(r.tried) || s.span < answer && len(r.tried) <= s.passable(len(r.passed)) {
@@ -275,9 +456,12 @@ func (r *services) alone() map[netip.AddrPort]bool {
 	return all
 }
 
-// provoked returns whether the element may have tried so many services because others tried as many at it. A gateway
-// translates their destinations in this way for the ports that it forwards.
-func (r *services) provoked(tried int) bool { return tried > 0 && 4*len(r.taken) >= tried }
+// provoked returns whether the element may have tried so many services because others tried as many at it: a gateway
+// translates the destinations of their packets for the ports that it forwards, a proxy accepts them. Who is tried, and
+// tries others for a reason of its own, does neither.
+func (r *services) provoked(tried int) bool {
+	return tried > 0 && 4*(len(r.translated)+len(r.served)) >= tried
+}
 
 // scan counts services that the element tried and that refused or did not answer.
 func (s *sample) scan() Value {
@@ -298,11 +482,11 @@ func (s *sample) flood() Value {
 			services++
 		}
 	}
-	taken := 0
-	for _, count := range r.taken {
-		taken += count
+	served := 0
+	for _, count := range r.served {
+		served += count
 	}
-	v := Value{Signal: Flood, Value: s.rate(n), Provoked: n > 0 && 4*taken >= n}
+	v := Value{Signal: Flood, Value: s.rate(n), Provoked: n > 0 && 4*(r.copies+served) >= n}
 	if n > 0 {
 		v.Detail = fmt.Sprintf("%d services, %d attempts in %s", services, n, s.span.Round(time.Millisecond))
 	}

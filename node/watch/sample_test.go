@@ -341,26 +341,156 @@ func TestTranslatedIsProvoked(t *testing.T) {
 	}
 }
 
-// Two who attack one segment together see as much of each other's frames as they send: that hides neither, though it
-// may have made them send.
+// Those who attack one segment together see as much of each other's frames as they send. That neither hides nor excuses
+// anybody, whether they send the same or not, and whether they have another port or not.
 func TestAttackersDoNotHideEachOther(t *testing.T) {
-	for name, attack := range map[Signal]func(from mac, i int) []byte{
-		Storm:     func(from mac, _ int) []byte { return frame(t, ether(from, all, 0x88b5), gopacket.Payload("x")) },
-		Malformed: func(from mac, _ int) []byte { return frame(t, ether(from, all, 0x0800), gopacket.Payload("x")) },
-		Asking: func(from mac, i int) []byte {
-			return arp(t, 1, from, addrA, address(1000*(1+int(from[5]))+i))
-		},
-		Sources: func(from mac, i int) []byte {
+	number := func(from mac, i int) uint32 { return uint32(from[5])<<24 | uint32(i) }
+	for _, c := range []struct {
+		name   Signal
+		attack func(from mac, i int) []byte
+	}{
+		{Storm, func(from mac, _ int) []byte { return frame(t, ether(from, all, 0x88b5), gopacket.Payload("x")) }},
+		{Storm, func(from mac, i int) []byte { // of datagrams, as a name service's
+			return frame(t, ether(from, all, layers.EthernetTypeIPv4), ip4(addrA, addrB, layers.IPProtocolUDP),
+				&layers.UDP{SrcPort: 5353, DstPort: 5353}, gopacket.Payload("hello"))
+		}},
+		{Storm, func(from mac, i int) []byte { return arp(t, 1, from, addrA, address(i)) }},
+		{Malformed, func(from mac, _ int) []byte { return frame(t, ether(from, all, 0x0800), gopacket.Payload("x")) }},
+		{Malformed, func(from mac, _ int) []byte { // at each other
+			to := macB
+			if from == macB {
+				to = macA
+			}
+			b := tcp(t, from, to, addrA, addrB, 4000, 80, tcpFlags{syn: true, fin: true})
+			return b
+		}},
+		{Asking, func(from mac, i int) []byte { return arp(t, 1, from, addrA, address(1000*(1+int(from[5]))+i)) }},
+		{Asking, func(from mac, i int) []byte { return arp(t, 1, from, addrA, address(1000+i)) }},
+		{Sources, func(from mac, i int) []byte {
 			return frame(t, ether(mac{2, 1, from[5], 1, byte(i >> 8), byte(i)}, macB, 0x88b5), gopacket.Payload("x"))
-		},
+		}},
+		{Sources, func(_ mac, i int) []byte {
+			return frame(t, ether(mac{2, 1, 1, 1, byte(i >> 8), byte(i)}, mac{2, 9}, 0x88b5), gopacket.Payload("x"))
+		}},
+		// The switch does not know the victim, and delivers what is for it to both.
+		{Scan, func(from mac, i int) []byte {
+			return tcp(t, from, mac{2, 9}, addrA, address(9), 4000, uint16(1000+i), tcpFlags{syn: true})
+		}},
+		{Flood, func(from mac, i int) []byte {
+			return tcp(t, from, mac{2, 9}, addrA, address(9), uint16(4000+i), 80, tcpFlags{syn: true})
+		}},
+		{Scan, func(from mac, i int) []byte { // each other
+			to := addrB
+			if from == macB {
+				to = addrA
+			}
+			return frame(t, ether(from, mac{2, 0, 0, 0, 0, 0xa ^ 0xb ^ from[5]}, layers.EthernetTypeIPv4),
+				ip4(address(77), to, layers.IPProtocolTCP),
+				&layers.TCP{SrcPort: 4000, DstPort: layers.TCPPort(1000 + i), SYN: true, Seq: number(from, i)})
+		}},
 	} {
-		f := newTraffic(t)
-		spread(400, func(i int, at time.Duration) {
-			f.sends(at, attack(macA, i))
-			f.gets(at, attack(macB, i))
-		})
-		if got := suspiciousOf(f.Sampled); !slices.Contains(got, name) {
-			t.Errorf("%s beside another's: suspicious are %v, %v", name, got, judged(f.Sampled))
+		for _, ports := range []int{1, 2} {
+			if ports > 1 && (c.name == Scan || c.name == Flood) {
+				continue // who has two ports may route what comes by one of them
+			}
+			for _, others := range []int{1, 3} {
+				f, idle := newTraffic(t), newTraffic(t)
+				spread(400, func(i int, at time.Duration) {
+					f.sends(at, c.attack(macA, i))
+					for range others {
+						f.gets(at, c.attack(macB, i))
+					}
+				})
+				found := false
+				for _, v := range Judge([]Sampled{f.Sampled, idle.Sampled}[:ports]) {
+					if v.Signal == c.name && v.Value >= RuleOf(c.name).Floor {
+						found = true
+						if v.Provoked || v.May(2000*float64(others)) {
+							t.Errorf("%s beside %d others, with %d ports: excused, at %g", c.name, others, ports, v.Value)
+						}
+					}
+				}
+				if !found {
+					t.Errorf("%s beside %d others, with %d ports: suspicious are only %v", c.name, others, ports,
+						judged([]Sampled{f.Sampled, idle.Sampled}[:ports]...))
+				}
+			}
+		}
+	}
+}
+
+// Who answers everybody, since it was asked, or passes on by the port by which it came, is not punished for what others
+// send it. It is one without them.
+func TestWhoAnswersIsExcused(t *testing.T) {
+	tagged := func(vlan uint16, b []byte) []byte {
+		return slices.Concat(b[:12], []byte{0x81, 0, byte(vlan >> 8), byte(vlan)}, b[12:])
+	}
+	datagram := func(from mac, source, target, n, ttl int) []byte {
+		ip := ip4(addrA, netip.AddrFrom4([4]byte{224, 0, 1, 9}), layers.IPProtocolUDP)
+		ip.TTL, ip.Id = uint8(ttl), uint16(n)
+		return frame(t, ether(from, all, layers.EthernetTypeIPv4), ip,
+			&layers.UDP{SrcPort: layers.UDPPort(source), DstPort: layers.UDPPort(target)}, gopacket.Payload("hello"))
+	}
+	wrong := func(from, to mac, n, ttl int) []byte {
+		ip := ip4(addrA, address(9), layers.IPProtocolTCP)
+		ip.TTL, ip.Id = uint8(ttl), uint16(n)
+		return frame(t, ether(from, to, layers.EthernetTypeIPv4), ip, &layers.TCP{SYN: true, FIN: true})
+	}
+	for name, c := range map[string]struct {
+		signal Signal
+		gets   func(i int) []byte
+		sends  func(i int) []byte
+	}{
+		"a service that answers everybody": {Storm,
+			func(i int) []byte { return datagram(macB, 68, 67, i, 64) },
+			func(i int) []byte { return datagram(macA, 67, 68, 7000+i, 64) }},
+		"a bridge of two VLANs of one port": {Storm,
+			func(i int) []byte { return tagged(10, datagram(macB, 5000, 5000, i, 64)) },
+			func(i int) []byte { return tagged(20, datagram(macB, 5000, 5000, i, 64)) }},
+		"a router of groups between two VLANs of one port": {Storm,
+			func(i int) []byte { return tagged(10, datagram(macB, 5000, 5000, i, 64)) },
+			func(i int) []byte { return tagged(20, datagram(macA, 5000, 5000, i, 63)) }},
+		"a host that has to ask for those whom it shall answer": {Storm,
+			func(i int) []byte { return tcp(t, macB, macA, address(1000+i), addrA, 4000, 80, tcpFlags{syn: true}) },
+			func(i int) []byte { return arp(t, 1, macA, addrA, address(1000+i)) }},
+		"a router with one port": {Malformed,
+			func(i int) []byte { return wrong(macB, macA, i, 64) },
+			func(i int) []byte { return wrong(macA, mac{2, 9}, i, 63) }},
+	} {
+		value := func(provoked bool) (found Value) {
+			f := newTraffic(t)
+			spread(400, func(i int, at time.Duration) {
+				if provoked {
+					f.gets(at, c.gets(i))
+				}
+				f.sends(at+50*time.Microsecond, c.sends(i))
+			})
+			for _, v := range Judge([]Sampled{f.Sampled}) {
+				if v.Signal == c.signal {
+					found = v
+				}
+			}
+			return found
+		}
+		if v := value(true); v.Value < RuleOf(c.signal).Floor || !v.Provoked {
+			t.Errorf("%s: %+v, want it seen, and as others' doing", name, v)
+		}
+		if v := value(false); v.Value < RuleOf(c.signal).Floor || v.Provoked {
+			t.Errorf("%s, with nothing that came: %+v, want it seen, and as its own doing", name, v)
+		}
+	}
+	// A proxy accepts connections, and tries those behind it, which do not answer.
+	f := newTraffic(t)
+	spread(300, func(i int, at time.Duration) {
+		f.gets(at, tcp(t, macB, macA, addrB, addrA, uint16(4000+i), 80, tcpFlags{syn: true}))
+		f.sends(at, tcp(t, macA, macB, addrA, addrB, 80, uint16(4000+i), tcpFlags{syn: true, ack: true}))
+		f.sends(at, frame(t, ether(macA, mac{2, 9}, layers.EthernetTypeIPv4),
+			ip4(addrA, address(9), layers.IPProtocolTCP),
+			&layers.TCP{SrcPort: layers.TCPPort(4000 + i), DstPort: 8080, SYN: true, Seq: uint32(i) * 99991}))
+	})
+	for _, v := range Judge([]Sampled{f.Sampled}) {
+		if v.Signal == Flood && (v.Value < RuleOf(Flood).Floor || !v.Provoked) {
+			t.Errorf("a proxy: %+v, want it seen, and as others' doing", v)
 		}
 	}
 }

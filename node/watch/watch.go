@@ -95,10 +95,13 @@ type Value struct {
 	Value  float64
 	// Detail says more: "212 services of 10.0.0.2 in 250ms".
 	Detail string
-	// Provoked tells that others may have caused this by what they sent to the element: see May.
+	// Provoked tells that others may have caused this by what they sent to the element (see also May).
 	Provoked bool
 	// asked are the neighbours that a value of Asking counts.
 	asked map[netip.AddrPort]bool
+	// came is how many packets a second came in the sample of a value of Asking, and named which share of them named a
+	// sender or target that was new in it, to an address of the element.
+	came, named float64
 }
 
 // insistent is how many absent neighbours an element may ask for again and again. A kernel asks for each once a second
@@ -122,13 +125,20 @@ func (v *Value) again(last map[netip.AddrPort]bool) {
 
 // May returns whether what an element received, in packets a second, may be the reason for so much of a signal. If so,
 // the platform tells of it and does nothing to the element; otherwise one element could have another punished. A packet
-// makes an element ask for a neighbour, three times, on its way or for its answer. Every packet that comes can have a
-// connection tracked. Requests make servers start processes, use memory and write to disks. The other signals are
-// computed from what the element sent in excess of what it received.
-func May(s Signal, value, received float64) bool {
-	switch s {
-	case Asking, Neighbours, Connections:
-		return received >= value/4
+// for an element makes it ask for a neighbour, three times, on its way or for its answer. Others' questions do not, so
+// two who ask for everybody are no excuse for each other; nor do more packets of the same sender. Every packet that
+// comes can have a connection tracked. Requests make servers start processes, use memory and write to disks. The other
+// signals are computed from what the element sent in excess of what it received.
+func (v *Value) May(received float64) bool {
+	switch v.Signal {
+	case Asking:
+		// If much less came during the sample than shortly before, the sample does not show what came then.
+		if v.came >= received/4 {
+			received *= v.named
+		}
+		return received >= v.Value/4
+	case Neighbours, Connections:
+		return received >= v.Value/4
 	case Refused, Killed, Demand, Writing, Kernel, Tables, Sockets:
 		return received >= busy
 	}
@@ -164,6 +174,10 @@ const (
 	// comes once in every reminder.
 	calm     = time.Minute
 	reminder = 10 * time.Minute
+	// excused is how long others' packets may go on to have an effect on what an element does. Whoever goes on for
+	// longer without such packets does so of its own accord: somebody else's attack has ended, or was ended, and
+	// excuses nobody any more.
+	excused = time.Minute
 	// gap is the longest time between two looks that count as in a row.
 	gap = 40 * time.Second
 )
@@ -210,8 +224,11 @@ type state struct {
 	since time.Time // of the first of them
 	high  time.Time // the last look that was over
 	told  time.Time
-	// provoked tells that others may have caused it at one of these looks.
+	// provoked tells that others may have caused it at one of these looks. alone is when it was at the latest, or the
+	// first look.
 	provoked bool
+	alone    time.Time
+	mild     bool                    // what was told last was provoked
 	asked    map[netip.AddrPort]bool // at the last look
 }
 
@@ -260,15 +277,20 @@ func (w *Watch) Look(id model.ID, at time.Time, values []Value) (verdicts []Verd
 		}
 		// Suspicious values are not learnt: an attack that lasts does not become usual.
 		if s.over == 0 || span > gap {
-			s.over, s.since, s.provoked = 0, at, false
+			s.over, s.since, s.provoked, s.alone = 0, at, false, at
 		}
-		s.provoked = s.provoked || v.Provoked
+		if v.Provoked {
+			s.provoked, s.alone = true, at
+		} else if at.Sub(s.alone) >= excused {
+			s.provoked = false
+		}
 		s.over++
 		s.high = at
-		if s.over < rule.Looks || !s.told.IsZero() && at.Sub(s.told) < reminder {
+		if s.over < rule.Looks || !s.told.IsZero() && at.Sub(s.told) < reminder &&
+			(s.provoked || !s.mild || at.Sub(s.alone) < excused) {
 			continue
 		}
-		s.told = at
+		s.told, s.mild = at, s.provoked
 		verdicts = append(verdicts, Verdict{Signal: v.Signal, Value: v.Value, Usual: s.Median,
 			Limit: limit, Since: s.since,
 			Detail: v.Detail, Provoked: s.provoked})
@@ -292,6 +314,13 @@ func (w *Watch) Forgive(id model.ID) {
 		if s := w.states[key{id, Rules[i].Signal}]; s != nil {
 			*s = state{Usual: s.Usual, at: s.at}
 		}
+	}
+}
+
+// Forget forgets an element, which is gone.
+func (w *Watch) Forget(id model.ID) {
+	for i := range Rules {
+		delete(w.states, key{id, Rules[i].Signal})
 	}
 }
 

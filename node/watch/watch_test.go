@@ -114,8 +114,37 @@ func TestProvoked(t *testing.T) {
 		{Tables, 3, 5000, true}, {Tables, 3, 10, false}, {Sockets, 500, 5000, true}, {Sockets, 500, 10, false},
 		{Storm, 1e5, 1e5, false},
 	} {
-		if got := May(c.signal, c.value, c.received); got != c.want {
+		if got := (&Value{Signal: c.signal, Value: c.value}).May(c.received); got != c.want {
 			t.Errorf("%v: provoked is %v", c, got)
+		}
+	}
+}
+
+// Somebody else's attack excuses nobody for longer than its effects last.
+func TestExcusesEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		provoked func(second int) bool
+		want     []int // when it is told, provoked or not
+		last     bool
+	}{
+		"the other goes on":          {func(int) bool { return true }, []int{1}, true},
+		"the other is cut off":       {func(s int) bool { return s < 5 }, []int{1, 64}, false},
+		"the other comes and goes":   {func(s int) bool { return s%40 == 0 }, []int{1}, true},
+		"there was never any other":  {func(int) bool { return false }, []int{1}, false},
+		"the other begins later":     {func(s int) bool { return s > 5 }, []int{1}, false},
+		"the other ends at the last": {func(s int) bool { return s < 200 }, []int{1, 259}, false},
+	} {
+		w := New()
+		var told []int
+		last := false
+		for i := range 300 {
+			for _, v := range w.Look(me, begin.Add(time.Duration(i)*time.Second),
+				[]Value{{Signal: Storm, Value: 1e5, Provoked: c.provoked(i)}}) {
+				told, last = append(told, i), v.Provoked
+			}
+		}
+		if !reflect.DeepEqual(told, c.want) || last != c.last {
+			t.Errorf("%s: told at %v, at last as others' doing: %v; want %v, %v", name, told, last, c.want, c.last)
 		}
 	}
 }
