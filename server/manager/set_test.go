@@ -121,7 +121,7 @@ func TestStoppedLinksStaySo(t *testing.T) {
 	f.apply(t, doc, model.ApplyOptions{})
 	is("no longer by the document", false)
 	if _, err := f.set(t, "r1--r2", "state=broken"); err == nil ||
-		!strings.Contains(err.Error(), `state "broken" is unknown; there are up or down`) {
+		!strings.Contains(err.Error(), `state: "broken" is unknown; there are up or down`) {
 		t.Errorf("a state that is none: %v", err)
 	}
 	doc.Links[0].State = "broken"
