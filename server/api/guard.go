@@ -37,6 +37,7 @@ const (
 	allSeeing               // users who see everything: admins, viewers
 	seeNetwork              // users who see everything, and the owner of {network}
 	useNetwork              // admins, and the owner of {network}
+	takeFiles               // likewise, but the owner not those of an element that an administrator has cut off
 	makeNetwork             // admins and owners; the manager looks at whose the networks are, and would be
 	admin                   // admins
 	localNode               // the node {node} itself: by its certificate, or on this machine
@@ -70,7 +71,7 @@ var needs = map[string]need{
 	"GET /v1/networks/{network}":                             seeNetwork,
 	"GET /v1/networks/{network}/elements/{element}/logs":     seeNetwork,
 	"GET /v1/networks/{network}/elements/{element}/running":  seeNetwork,
-	"GET /v1/networks/{network}/elements/{element}/files":    useNetwork,
+	"GET /v1/networks/{network}/elements/{element}/files":    takeFiles,
 	"PUT /v1/networks/{network}/elements/{element}/files":    useNetwork,
 	"POST /v1/networks/{network}/keep":                       useNetwork,
 	"POST /v1/networks/{network}/elements/{element}/fib":     seeNetwork,
@@ -333,6 +334,16 @@ func (g *guard) permit(asked need, c Caller, r *http.Request) error {
 			return nil
 		case seeNetwork, useNetwork:
 			return g.owns(c, r.PathValue("network"))
+		case takeFiles:
+			id := model.ID{Network: r.PathValue("network"), Element: r.PathValue("element")}
+			if err := g.owns(c, id.Network); err != nil {
+				return err
+			}
+			if g.gate.CutOff(id) {
+				return Forbidden("an administrator has put %s into quarantine: its files stay in it until an "+
+					"administrator releases it", id)
+			}
+			return nil
 		}
 	}
 	return Forbidden("user %s is %s and may not do this", c.Name, article(c.Role))

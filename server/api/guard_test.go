@@ -70,6 +70,8 @@ func (gate) Member(node trust.Node) (Caller, error) {
 	return Caller{Name: node.Name, Node: node}, nil
 }
 
+func (gate) CutOff(id model.ID) bool { return id.Element == "cut" }
+
 func (gate) Owned(owner string) map[string]time.Time {
 	if owner != "user" {
 		return nil
@@ -146,6 +148,7 @@ GET /v1/networks/other                                     root admin viewer
 GET /v1/networks/{network}/elements/{element}/logs         root admin owner viewer
 GET /v1/networks/{network}/elements/{element}/running      root admin owner viewer
 GET /v1/networks/{network}/elements/{element}/files        root admin owner
+GET /v1/networks/{network}/elements/cut/files              root admin
 PUT /v1/networks/{network}/elements/{element}/files        root admin owner
 POST /v1/networks/{network}/keep                           root admin owner
 POST /v1/networks/{network}/elements/{element}/fib         root admin owner viewer

@@ -111,6 +111,8 @@ type Gate interface {
 	Allowed(user string) model.Quota
 	// Owned are an owner's networks, with when they were made.
 	Owned(owner string) map[string]time.Time
+	// CutOff tells whether an administrator, or an administrator's policy, has put an element into quarantine.
+	CutOff(id model.ID) bool
 }
 
 // Tokens hands out tokens, and takes them back.

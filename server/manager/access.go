@@ -31,6 +31,18 @@ func (m *Manager) Owned(owner string) map[string]time.Time {
 	return owned
 }
 
+// CutOff tells whether an administrator, or an administrator's policy, has put an element into quarantine.
+func (m *Manager) CutOff(id model.ID) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	n := m.networks[id.Network]
+	if n == nil || n.damaged != nil {
+		return false
+	}
+	o := n.record.Overrides[id.Element]
+	return o.Quarantined && o.Held
+}
+
 // CreateToken makes a token. Its text is in the result, and is kept nowhere else.
 func (m *Manager) CreateToken(ctx context.Context, request model.TokenRequest) (model.TokenResult, error) {
 	if m.outside == nil {
