@@ -18,8 +18,8 @@ func (c *CLI) recoverCommand() *cobra.Command {
 		Long: `Put networks together again from what their nodes were told to have, and take them into the store. These
 are the networks that you name, or all that nodes hold and the store does not know. Numbers, addresses,
 MACs and places stay as they are, and nothing that runs is touched. This is the last resort: a backup has
-more (` + "`polyplane restore`" + `). Nodes do not know what a network expects, tokens and quotas. These are lost, and
-the command says so.`,
+more (` + "`polyplane restore`" + `). Nodes do not know what a network expects, tokens, quotas, and which policies for
+attacks are an administrator's. These are lost, and the command says so.`,
 		GroupID: GroupData,
 		Example: "  polyplane recover --from-nodes --dry-run\n  polyplane recover --from-nodes",
 		RunE: func(cmd *cobra.Command, given []string) error {

@@ -83,10 +83,7 @@ func (c *CLI) readLogin() (login, error) {
 // chosen is the manager elsewhere that this command is for. It is empty if the command is for an instance of this
 // machine.
 func (c *CLI) chosen() (server string, token trust.Token, err error) {
-	server = c.remote.server
-	if server == "" && c.remote.instanceFlag != nil && !c.remote.instanceFlag() {
-		server = c.Getenv(serverVariable)
-	}
+	server = c.named()
 	var kept login
 	if server == "" || c.remote.tokenFile == "" {
 		if kept, err = c.readLogin(); err != nil {
@@ -143,7 +140,7 @@ func serverAddress(text string) (string, error) {
 
 // localOnly refuses commands that work only on the manager's machine.
 func (c *CLI) localOnly(what string) error {
-	server, _, err := c.chosen()
+	server, err := c.elsewhere()
 	if err == nil && server != "" {
 		err = &Error{Code: ExitUsage,
 			Err: fmt.Errorf("%s works on the manager's machine only, and this speaks to %s; --instance %s means the "+
@@ -151,6 +148,44 @@ func (c *CLI) localOnly(what string) error {
 				what, server, instance.DefaultName)}
 	}
 	return err
+}
+
+// elsewhere is the manager elsewhere that this command is for, whether there is a token for it or not.
+func (c *CLI) elsewhere() (string, error) {
+	if server := c.named(); server != "" {
+		return server, nil
+	}
+	if c.remote.instanceFlag == nil || c.remote.instanceFlag() {
+		return "", nil
+	}
+	kept, err := c.readLogin()
+	return kept.Server, err
+}
+
+// named is the manager elsewhere that --server or the environment names for this command.
+func (c *CLI) named() string {
+	if c.remote.server == "" && c.remote.instanceFlag != nil && !c.remote.instanceFlag() {
+		return c.Getenv(serverVariable)
+	}
+	return c.remote.server
+}
+
+// OnlyHere has commands refuse to be for a manager elsewhere, instead of doing here what was meant for there. What
+// starts and ends the platform of a machine is not meant for elsewhere only because there is a login: logins says
+// whether that counts as well.
+func (c *CLI) OnlyHere(logins bool, all ...*cobra.Command) []*cobra.Command {
+	for _, cmd := range all {
+		run := cmd.RunE
+		cmd.RunE = func(cmd *cobra.Command, given []string) error {
+			if logins || c.named() != "" {
+				if err := c.localOnly(cmd.Name()); err != nil {
+					return err
+				}
+			}
+			return run(cmd, given)
+		}
+	}
+	return all
 }
 
 func (c *CLI) loginCommand() *cobra.Command {

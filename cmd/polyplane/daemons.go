@@ -24,9 +24,11 @@ import (
 
 // daemonCommands are the commands that start and end an instance, and those that it consists of.
 func daemonCommands(app *cli.CLI) []*cobra.Command {
-	return []*cobra.Command{upCommand(app), joinCommand(app), downCommand(app), installCommand(app),
-		uninstallCommand(app), managerCommand(app), agentCommand(app),
-		backupCommand(app), restoreCommand(app), examineCommand(app)}
+	return slices.Concat(
+		app.OnlyHere(false, upCommand(app), joinCommand(app), downCommand(app), installCommand(app),
+			uninstallCommand(app)),
+		app.OnlyHere(true, backupCommand(app), restoreCommand(app)),
+		[]*cobra.Command{managerCommand(app), agentCommand(app), examineCommand(app)}) // children of `up`
 }
 
 func upCommand(app *cli.CLI) *cobra.Command {

@@ -128,7 +128,9 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 	}
 	notes := append(r.notes,
 		"not known to nodes: what it expects (expect:), its pools, and which values were written, set or assigned: "+
-			"all are written now")
+			"all are written now",
+		"not known to nodes: whether a policy for attacks is an administrator's: all are the file's now, which its "+
+			"owner may change (`polyplane policy "+name+" attack=…` decides anew)")
 	if placed, err := embedding.Embed(m.substrate, nil, embedding.UsageOf(records), r.resolved,
 		embedding.Current{Placement: r.record.Assigned.Placement}); err != nil {
 		notes = append(notes, "its links' paths reserve nothing: "+strings.ReplaceAll(err.Error(), "\n", " "))
