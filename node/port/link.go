@@ -16,6 +16,7 @@ type Link struct {
 	Peer  int // the other end's index in its own namespace; zero for none
 	// Master is the index of the bridge or VRF that the device is in; zero for none.
 	Master int
+	Group  uint32
 	Name   string
 	Alias  string
 	MAC    [6]byte
@@ -87,6 +88,8 @@ func parse(payload []byte) Link {
 			l.Peer = int(linux.Uint32Of(v))
 		case unix.IFLA_MASTER:
 			l.Master = int(linux.Uint32Of(v))
+		case unix.IFLA_GROUP:
+			l.Group = linux.Uint32Of(v)
 		case unix.IFLA_ADDRESS:
 			copy(l.MAC[:], v)
 		case unix.IFLA_AF_SPEC:

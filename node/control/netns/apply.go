@@ -32,6 +32,8 @@ type work struct {
 	later  bool // its namespace is made in another Apply
 	roll   *roll
 
+	strangers bool // it is stopped, and has devices that somebody made in it
+
 	p     *process // the element's, or the shift's own copy
 	shift *shift   // that does this work, nil in Apply itself
 }
@@ -92,7 +94,11 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 	defer func() {
 		d.news = d.isNews(results)
 		for i := range results {
-			if e := d.elements[jobs[i].ID]; e != nil && !results[i].Busy {
+			e := d.elements[jobs[i].ID]
+			if e != nil && e.clearing != nil && !closed(e.clearing.down) {
+				results[i].Busy = true
+			}
+			if e != nil && !results[i].Busy {
 				e.told, e.toldErr = results[i].Phase, results[i].Err
 			}
 		}
@@ -105,6 +111,12 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 			s = nil
 		}
 		e := d.elements[jobs[i].ID]
+		if e != nil {
+			if d.cleared(e); e.clearing != nil && !jobs[i].Element.Stopped {
+				d.tellClearing(e, &results[i])
+				continue
+			}
+		}
 		if s != nil && !s.ends && !sameJob(&s.job, &jobs[i]) {
 			s.cut()
 		}
@@ -146,6 +158,7 @@ func (d *Driver) apply(ctx context.Context, jobs []control.Job, results []contro
 		}
 	}
 	d.applyProcesses(ctx, todo, turns)
+	d.clearAll(ctx, todo)
 	for _, w := range todo {
 		d.finish(w, there)
 	}
@@ -461,6 +474,7 @@ func (d *Driver) repairInside(w *work, there port.Ports, sysctl *sysctlReader) {
 				w.done("%s", words)
 			}
 		}
+		w.strangers = in.hasStrangers(w.want)
 		return err
 	}()
 	if err != nil {

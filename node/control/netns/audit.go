@@ -47,7 +47,7 @@ func (d *Driver) Audit(ctx context.Context) ([]model.ID, error) {
 		case !e.verified: // Apply knows
 		case mounts && d.namespaceOf(d.dirs.Namespace(id)) != e.inode:
 			differ = append(differ, id)
-		case d.shifts[id] != nil: // when it ends it is looked at
+		case d.shifts[id] != nil || e.clearing != nil: // when it ends it is looked at
 		case e.process.due() || d.fallsShort(&e.job, &e.process):
 			differ = append(differ, id)
 		default:
@@ -115,7 +115,7 @@ func (d *Driver) asWanted(e *element, sysctl *sysctlReader) (bool, error) {
 		}
 	}
 	var r repair
-	if in.plan(&r, e.want, e.want, false); r.Len() > 0 {
+	if in.plan(&r, e.want, e.want, false); r.Len() > 0 || in.hasStrangers(e.want) {
 		return false, nil
 	}
 	return sysctl.right(sysctls(e.want.kind))

@@ -88,10 +88,11 @@ type element struct {
 	faulty   bool        // something other than its processes could not be put right
 	told     model.Phase // what Apply returned last when nobody was working on the element
 	toldErr  error
-	shells   int    // how many commands run in its shell container
-	roll     *roll  // the names that it was told last
-	kept     bool   // its shell container stays, since something was detached in it
-	cookie   uint64 // the kernel's number of its namespace; known once something runs in it
+	shells   int       // how many commands run in its shell container
+	roll     *roll     // the names that it was told last
+	kept     bool      // its shell container stays, since something was detached in it
+	clearing *clearing // of the devices that were made in it
+	cookie   uint64    // the kernel's number of its namespace; known once something runs in it
 	// unbounded tells that something runs in it whose sockets are not bounded.
 	unbounded bool
 }

@@ -71,27 +71,8 @@ func (in *inside) plan(r *repair, w, before *want, forceUp bool) {
 		in.planDevice(r, w, &w.interfaces[i], forceUp)
 	}
 	in.planNeighbours(r, w, before, forceUp)
-	if !w.up {
-		in.planOthers(r, w)
-	}
 	if w.up {
 		in.planRoutes(r, w) // those that were wanted before, where routing software has taken over
-	}
-}
-
-// planOthers removes devices that somebody made in an element which is stopped now: packets could circle through them
-// without any process. A bridge alone forwards nothing, and a switch's bridge belongs to its plane.
-func (in *inside) planOthers(r *repair, w *want) {
-	for name, l := range in.links {
-		if name == "lo" || !l.Up() || l.Bridge && w.kind == model.Switch || w.hasDevice(name) {
-			continue
-		}
-		r.request(unix.RTM_SETLINK, 0, step{doing: "take " + name + " down", device: name, harmless: unix.ENODEV})
-		r.Link(l.Index, 0, unix.IFF_UP)
-		r.request(unix.RTM_DELLINK, 0,
-			step{doing: "remove " + name, done: fmt.Sprintf("device %s removed", name), device: name,
-				harmless: unix.ENODEV})
-		r.Link(l.Index, 0, 0)
 	}
 }
 
