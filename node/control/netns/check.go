@@ -28,7 +28,7 @@ const maxComplaint = 1000
 // and must find them again if the check fails.
 func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File) error {
 	p, id := w.p, w.job.ID
-	if len(p.plan.Check) == 0 {
+	if len(p.plan.Check) == 0 || len(candidates) == 0 && !d.hasConfig(id, &p.plan) {
 		return nil
 	}
 	container, bundle := checkID(id), d.dirs.Bundle(id)+checkSuffix
@@ -73,6 +73,28 @@ func (d *Driver) check(ctx context.Context, w *work, candidates []*software.File
 		return fmt.Errorf("check its configuration: %w", err)
 	}
 	return nil
+}
+
+// hasConfig tells whether the element's own configuration is a file that can be read to its end. Who
+// reads anything else – a pipe, a device – may do so for ever. What runs in the element says what is wrong then.
+func (d *Driver) hasConfig(id model.ID, plan *software.Plan) bool {
+	root, err := os.OpenRoot(d.rootfs(id))
+	if err != nil {
+		return true // whoever starts it tells what is wrong
+	}
+	defer root.Close()
+	for _, path := range plan.ConfigFiles {
+		file, err := openRegular(root, path)
+		if err != nil {
+			return false
+		}
+		info, err := file.Stat()
+		file.Close()
+		if err != nil || info.Size() > maxConfig {
+			return false
+		}
+	}
+	return true
 }
 
 func writeCandidate(path string, file *software.File, base int) error {
