@@ -50,6 +50,9 @@ func (d Dirs) ManagerSocket() string { return filepath.Join(d.Run, "manager.sock
 // Store is etcd's data directory.
 func (d Dirs) Store() string { return filepath.Join(d.Data, "etcd") }
 
+// Reserve is the file that holds room on the disk for what must be stored although the disk is full.
+func (d Dirs) Reserve() string { return filepath.Join(d.Data, "etcd.reserve") }
+
 // Backups is where the backups are that are made by themselves.
 func (d Dirs) Backups() string { return filepath.Join(d.Data, "backups") }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/polyplane/polyplane/instance"
 	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/server/store"
 )
 
 // What must be free where an instance begins to live, and where it comes back to. Its store's write-ahead log is two
@@ -29,6 +30,9 @@ func checkSpace(d instance.Dirs) error {
 	free, err := freeSpace(d.Data)
 	if err != nil {
 		return err
+	}
+	if need == spaceToReturn { // the store gives its reserve up where it must
+		free += model.Bytes(store.Reserved(d.Reserve()))
 	}
 	if free < need {
 		return fmt.Errorf("polyplane '%s': the disk is too full: %s has %s free, and %s are needed: make room for %s "+

@@ -37,6 +37,16 @@ func TestFullDisk(t *testing.T) {
 	if err := checkSpace(d); err == nil || !strings.Contains(err.Error(), "make room for 4MiB more") {
 		t.Errorf("an instance that comes back to a full disk: %v", err)
 	}
+	// What the store holds in reserve counts.
+	if err := os.Remove(filepath.Join(disk, "ballast")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(d.Reserve(), make([]byte, 10<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkSpace(d); err != nil {
+		t.Errorf("an instance that comes back to its reserve: %v", err)
+	}
 }
 
 // A substrate file's node without a core or memory could never take anything.

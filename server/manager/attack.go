@@ -44,7 +44,7 @@ func (m *Manager) Quarantine(ctx context.Context, id model.ID, reason string) (r
 	if reason = reasonOf(reason); reason != "" {
 		message += ": " + reason
 	}
-	return m.override(ctx, id, message, func(is *model.Override) error {
+	return m.override(urgently(ctx), id, message, func(is *model.Override) error {
 		cutOff(is, cmp.Or(reason, "by hand"), api.Only(ctx) == "")
 		return nil
 	})
@@ -70,6 +70,7 @@ func release(is *model.Override, id model.ID, owner string) error {
 
 // SetPolicy sets what is done to elements that attack, or withdraws an administrator's policy.
 func (m *Manager) SetPolicy(ctx context.Context, name string, request model.PolicyRequest) ([]model.PolicyView, error) {
+	ctx = urgently(ctx)
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	m.mu.RLock()
@@ -222,6 +223,7 @@ func (n *network) policyOf(e *model.ResolvedElement) (p model.AttackPolicy, admi
 }
 
 func (m *Manager) decideOn(ctx context.Context, i incident) error {
+	ctx = urgently(ctx)
 	m.mu.RLock()
 	n, err := m.usable(i.id.Network)
 	m.mu.RUnlock()

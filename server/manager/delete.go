@@ -14,6 +14,7 @@ import (
 // Delete removes a network. Its record stays, marked, until every node has released its part. If only nodes have parts
 // of the network, because the store does not know it, they release those. With now, its files do not go to the trash.
 func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
+	ctx = urgently(ctx)
 	if err := m.changing.LockFor(ctx, api.User(ctx)); err != nil {
 		return api.Unavailable(err)
 	}

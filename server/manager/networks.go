@@ -181,9 +181,15 @@ func (m *Manager) Act(ctx context.Context, id model.ID, action model.Action) (re
 			}
 		}
 	}
+	if action == model.ActionStop || action == model.ActionSuspend {
+		ctx = urgently(ctx)
+	}
 	return m.override(ctx, id, string(action)+" of "+id.String()+" was asked for",
 		func(is *model.Override) error { return act(ctx, id, action, is) })
 }
+
+// urgently has the store take what ends something, or makes room, also while the machine's disk is full.
+func urgently(ctx context.Context) context.Context { return store.Urgent(ctx, api.Only(ctx) == "") }
 
 // act enters an action.
 func act(ctx context.Context, id model.ID, action model.Action, is *model.Override) error {

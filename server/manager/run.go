@@ -102,5 +102,6 @@ func openStore(ctx context.Context, config Config) (*store.Store, error) {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
 	return store.OpenEmbedded(ctx, store.EmbeddedOptions{Dir: config.Dirs.Store(),
-		Log: filepath.Join(config.Dirs.Data, "etcd.log"), Quota: config.Quota})
+		Log: filepath.Join(config.Dirs.Data, "etcd.log"), Quota: config.Quota,
+		Reserve: config.Dirs.Reserve()})
 }

@@ -19,6 +19,9 @@ const maxValues = 64
 // Set changes fields of a network, or of one element or link of it, as an apply of a document that says so would: all
 // of them, or none with all reasons. They stay until they are set again or a document names them.
 func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest) (result model.SetResult, err error) {
+	if onlyStops(request.Values) {
+		ctx = urgently(ctx)
+	}
 	if len(request.Values) > maxValues {
 		return result, api.Invalid(fmt.Sprintf("%d values are too many for one request; %d are allowed",
 			len(request.Values), maxValues))
@@ -94,6 +97,13 @@ func (m *Manager) Set(ctx context.Context, name string, request model.SetRequest
 		}
 	}
 	return result, nil
+}
+
+// onlyStops tells of a request that stops links, or says what is done to elements that attack, and does nothing else.
+func onlyStops(values []model.Assignment) bool {
+	return !slices.ContainsFunc(values, func(v model.Assignment) bool {
+		return v.Key != "attack" && (v.Key != "state" || v.Value != string(model.LinkDown))
+	})
 }
 
 // equalSettings tells whether the same fields were set.

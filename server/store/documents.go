@@ -77,7 +77,7 @@ func (s *Store) putDocument(ctx context.Context, name string, value any) error {
 		return err
 	}
 	if s.room != nil {
-		if err := s.room(); err != nil {
+		if err := s.room(urgencyOf(ctx)); err != nil {
 			return &requestError{"store the " + name, s.place, err}
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"go.etcd.io/etcd/server/v3/features"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 )
 
 // DefaultQuota bounds the embedded store's database, in bytes.
@@ -38,6 +37,8 @@ type EmbeddedOptions struct {
 	Dir   string // etcd's data directory, made when missing
 	Log   string // the file that takes etcd's warnings; Dir + ".log" when empty
 	Quota int64  // of the database, in bytes; DefaultQuota when zero
+	// Reserve is a file that keeps room on the disk for urgent writes; none when empty. It is on the disk of Dir.
+	Reserve string
 }
 
 // OpenEmbedded starts etcd inside this process, without any listener: requests are function calls. It returns when the
@@ -58,6 +59,10 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	if err := checkWhole(options.Dir); err != nil {
 		return nil, fmt.Errorf("start etcd on %s: %w", options.Dir, err)
 	}
+	room := newReserve(options)
+	if _, err := os.Stat(filepath.Join(options.Dir, usedMark)); err == nil {
+		room.room(mostUrgent) //nolint:errcheck // on a disk without room etcd says what it lacks, if it lacks anything
+	}
 	etcd, err := startEtcd(options)
 	if err != nil {
 		return nil, fmt.Errorf("start etcd on %s: %w; its log is %s", options.Dir, err, options.Log)
@@ -74,8 +79,13 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 	client := v3client.New(etcd)
 	s := &Store{kv: client.KV, prefix: DefaultPrefix, place: "embedded", moved: map[string]int64{},
 		unsure: map[string]string{}}
-	s.reclaim = func(ctx context.Context) error { return reclaim(ctx, etcd, client) }
-	s.room = func() error { return roomForWrite(options.Dir) }
+	s.reclaim = func(ctx context.Context) error {
+		if err := fullDisk(options.Dir); err != nil { // a database is made smaller by a copy of it
+			return err
+		}
+		return reclaim(ctx, etcd, client)
+	}
+	s.room = room.room
 	s.size = func() (file, used int64) {
 		b := etcd.Backend()
 		return b.Size(), b.SizeInUse()
@@ -92,6 +102,7 @@ func OpenEmbedded(ctx context.Context, options EmbeddedOptions) (*Store, error) 
 		return nil, errors.Join(err, s.Close())
 	}
 	os.WriteFile(filepath.Join(options.Dir, usedMark), nil, 0o600) //nolint:errcheck // a full disk; the next start marks it
+	room.room(ordinary)                                            //nolint:errcheck // it takes what there is
 	return s, nil
 }
 
@@ -140,11 +151,7 @@ func startEtcd(o EmbeddedOptions) (etcd *etcdserver.EtcdServer, err error) {
 
 // fullDisk tells that a directory's disk has too little room for a store to begin, or nil.
 func fullDisk(dir string) error {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return nil // etcd will find out more
-	}
-	if free := s.Bavail * uint64(s.Bsize); free < walRoom {
+	if free, ok := freeBytes(dir); ok && free < walRoom { // otherwise etcd will find out more
 		return fmt.Errorf("the disk is full: %dMiB are free, and at least %dMiB are needed", free>>20, walRoom>>20)
 	}
 	return nil
@@ -152,15 +159,6 @@ func fullDisk(dir string) error {
 
 // Room tells that a directory's disk has too little room for more to be kept there, or nil.
 func Room(dir string) error { return fullDisk(dir) }
-
-// roomForWrite tells that a directory's disk is too full to write to the store, or nil: etcd ends its process when it
-// cannot write.
-func roomForWrite(dir string) error {
-	if full := fullDisk(dir); full != nil {
-		return fmt.Errorf("%w, since %w (%s): make room there; what runs goes on running", ErrFull, full, dir)
-	}
-	return nil
-}
 
 // embeddedConfig is the configuration of etcd as a single member that talks to nobody. It is for etcd's server itself.
 // etcd's package for servers with listeners asks the kernel for all routes and addresses whenever a program that

@@ -56,7 +56,7 @@ type Store struct {
 	reclaim func(context.Context) error // frees space after ErrFull; nil when that is not ours to do
 	size    func() (file, used int64)   // of the database, in bytes; nil when that is not known here
 	// wraps ErrFull where the disk has too little room for a write; nil when that is not ours to know
-	room    func() error
+	room    func(urgency) error
 	close   func() error
 	closing sync.Once
 	closed  error
@@ -184,6 +184,7 @@ func (s *Store) chunkKey(network, write string, i int) string {
 //
 // That it was deleted, and had this index, is kept.
 func (s *Store) Delete(ctx context.Context, name string, index uint32) (int64, error) {
+	s.makeRoom()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return patiently(ctx, func() (int64, error) {
@@ -194,6 +195,13 @@ func (s *Store) Delete(ctx context.Context, name string, index uint32) (int64, e
 			}
 		}
 	})
+}
+
+// makeRoom has the reserve make room for what removes something: that is never refused.
+func (s *Store) makeRoom() {
+	if s.room != nil {
+		s.room(mostUrgent) //nolint:errcheck // see above
+	}
 }
 
 // delete tells whether it is worth trying again.

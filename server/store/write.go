@@ -78,7 +78,7 @@ func (s *Store) Put(ctx context.Context, records ...model.Record) (int64, error)
 		what = fmt.Sprintf("store %d networks, %s first", len(records), records[0].Network.Name)
 	}
 	if s.room != nil {
-		if err := s.room(); err != nil {
+		if err := s.room(urgencyOf(ctx)); err != nil {
 			return 0, &requestError{what, s.place, err}
 		}
 	}
