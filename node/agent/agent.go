@@ -199,7 +199,7 @@ func Run(ctx context.Context, c Config) error {
 	g.Go(func() error { return a.pulse.tell(ctx, a.Manager) })
 	g.Go(func() error { return a.kernel.Run(ctx) })
 	g.Go(func() error { return a.hoards.Run(ctx) })
-	g.Go(func() error { return a.tendTrash(ctx) })
+	g.Go(func() error { return a.tendDisk(ctx) })
 	g.Go(func() error { return a.confirm(ctx) })
 	if c.Outpost != nil {
 		g.Go(func() error { return a.holdTunnel(ctx) })

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
 )
@@ -22,6 +20,8 @@ const (
 	trashShare = 10       // one part of so many
 	leastFree  = 20       // one part in so many of the disk must be free
 	mostLeast  = 10 << 30 // or so many bytes
+	fewLeast   = 128 << 20
+	leastSmall = 8 // but of a small disk not more than one part in so many
 )
 
 // trashes are the drivers that have a trash.
@@ -35,32 +35,23 @@ func (a *Agent) trashes() []control.Trash {
 	return all
 }
 
-// tendTrash keeps the trash within its bounds until the context ends.
-func (a *Agent) tendTrash(ctx context.Context) error {
-	for {
-		for _, t := range a.trashes() {
-			if err := a.boundTrash(ctx, t, time.Now()); err != nil {
-				a.Log.Warn("the trash", "error", err)
-			}
-		}
-		if !sleep(ctx, trashLook) {
-			return nil
-		}
-	}
-}
-
 // boundTrash deletes for good what is too old or too much.
 func (a *Agent) boundTrash(ctx context.Context, t control.Trash, now time.Time) error {
 	items, err := t.Trashed(ctx)
 	if err != nil || len(items) == 0 {
 		return err
 	}
-	var s unix.Statfs_t
-	if err := unix.Statfs(a.Dirs.Data, &s); err != nil {
-		return fmt.Errorf("look how much room there is: %w", err)
+	disk, free, err := a.roomOnDisk()
+	if err != nil {
+		return err
 	}
-	block := uint64(s.Bsize)
-	return a.deleteTrash(ctx, t, surplus(items, now, s.Blocks*block, s.Bavail*block))
+	return a.deleteTrash(ctx, t, surplus(items, now, disk, free))
+}
+
+// leastOf is what must be free of a disk so that nothing of the trash is deleted. Small disks keep more than the store
+// needs to take anything.
+func leastOf(disk uint64) uint64 {
+	return max(min(disk/leastFree, mostLeast), min(disk/leastSmall, fewLeast))
 }
 
 // surplus are the items to delete, by reason. If there is too much, those of the network that has the most in the trash
@@ -72,7 +63,7 @@ func surplus(items []model.TrashItem, now time.Time, disk, free uint64) map[stri
 		total += uint64(i.Size)
 		of[i.Element.Network] += uint64(i.Size)
 	}
-	least := min(disk/leastFree, mostLeast)
+	least := leastOf(disk)
 	left := slices.Clone(items)          // the oldest first
 	remove := func(at int, why string) { // the item
 		i := left[at]

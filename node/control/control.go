@@ -232,6 +232,11 @@ type Disks interface {
 	DiskShare(id model.ID) float64
 }
 
+// Taker is a driver that can tell what its elements take of the node's disk.
+type Taker interface {
+	Takes(ctx context.Context) map[model.ID]model.Bytes
+}
+
 // Examined is what such a look found, at that moment.
 type Examined struct {
 	Runnable    int // tasks that have a processor or want one

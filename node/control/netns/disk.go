@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -493,4 +494,19 @@ func (d *Driver) DiskShare(id model.ID) float64 {
 		return 0
 	}
 	return max(1-float64(s.Bfree)/float64(s.Blocks), 1-float64(s.Ffree)/float64(s.Files))
+}
+
+// Takes is what the elements' disks take of the node's disk: what was written to them and not given back.
+func (d *Driver) Takes(context.Context) map[model.ID]model.Bytes {
+	d.mu.Lock()
+	ids := slices.Collect(maps.Keys(d.elements))
+	d.mu.Unlock()
+	all := map[model.ID]model.Bytes{}
+	for _, id := range ids {
+		var s unix.Stat_t
+		if unix.Stat(d.dirs.Disk(id), &s) == nil {
+			all[id] = model.Bytes(s.Blocks) * 512
+		}
+	}
+	return all
 }
