@@ -213,6 +213,9 @@ func networkPhase(n model.NetworkStatus) cell {
 	if n.Deleting {
 		return cell{"deleting", warn}
 	}
+	if n.Damaged {
+		return cell{"damaged", bad}
+	}
 	if !n.Provisional.IsZero() {
 		return cell{"importing", warn}
 	}

@@ -278,7 +278,7 @@ func rank(p model.Phase) int {
 func (c *CLI) topHeading(s sample) string {
 	ready, running, unknown := 0, 0, 0
 	for _, n := range s.dump.Nodes {
-		if n.Ready {
+		if n.Ready && len(n.Held) == 0 { // one that holds networks follows nobody
 			ready++
 		}
 	}

@@ -26,6 +26,9 @@ type NetworkStatus struct {
 	Deleting bool      `json:"deleting,omitempty"`
 	// Provisional is when the network is removed unless it is kept; zero for others.
 	Provisional time.Time `json:"provisional,omitzero"`
+	// Damaged tells that the store cannot read its record. What nodes have of it goes on, and Message says what can be
+	// done.
+	Damaged bool `json:"damaged,omitempty"`
 }
 
 // NodeStatus is one node at a glance.

@@ -81,6 +81,9 @@ type GoneNetwork struct {
 	Name string `json:"name"`
 	// Now tells that its files do not go to the trash.
 	Now bool `json:"now,omitempty"`
+	// Deleted tells that the store does not have the network, and knows that somebody has deleted it. A node lets go of
+	// it even while it holds others.
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // HeldNetwork is a network that a node has, and that the store does not know or knows in an older form. The node leaves
@@ -96,6 +99,8 @@ type HeldNetwork struct {
 	// the owner.
 	Owner string `json:"owner,omitempty"`
 	Seal  string `json:"seal,omitempty"`
+	// Cut are its elements that an administrator has in quarantine, as the node was told.
+	Cut []string `json:"cut,omitempty"`
 }
 
 // Held is what is told of a network that a node was told to have, if it holds it.

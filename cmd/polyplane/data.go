@@ -28,6 +28,8 @@ func backupCommand(app *cli.CLI) *cobra.Command {
 		Long: `Write a backup: all networks with their addresses and places, quotas, tokens and members, the substrate, and the
 certificate authority. Elements' own files are not in it. All of it is from one moment. The file appears only when it is complete, on
 the disk, read again and verified. It holds the authority's key: keep it where only root reads it.
+If the store's record of a network is damaged, the backup has all other networks, says which it lacks, and the
+exit status is not 0.
 
 Backups are also made automatically when something has changed, at most every ten minutes. The last five, and
 the last one of each of the last seven days, are kept in the data directory's backups.`,
@@ -61,6 +63,10 @@ the last one of each of the last seven days, are kept in the data directory's ba
 				return err
 			}
 			fmt.Fprintf(app.Out, "%s: %d networks, revision %d, verified\n", path, len(b.Networks), b.Revision)
+			if len(b.Lacks) > 0 {
+				return fmt.Errorf("the backup lacks what the store cannot read: %s; `%s` says what can be done",
+					strings.Join(b.Lacks, ", "), instance.Command(app.Instance, "get networks -o wide"))
+			}
 			return nil
 		},
 	}

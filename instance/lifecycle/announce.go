@@ -65,6 +65,15 @@ func announce(w io.Writer, d instance.Dirs, s settings, nodes []model.NodeStatus
 	fmt.Fprintf(next, "  %s\tend everything; `up` comes back to it\n", instance.Command(d.Name, "down"))
 }
 
+// tellDamaged tells of networks whose records the store cannot read, and what can be done about each.
+func tellDamaged(w io.Writer, networks []model.NetworkStatus) {
+	for _, n := range networks {
+		if n.Damaged {
+			fmt.Fprintf(w, "\nThe store is damaged where it has network %s: %s.\n", n.Name, n.Message)
+		}
+	}
+}
+
 // cores writes thousandths of a core in cores.
 func cores(c model.CPU) string { return strconv.FormatFloat(float64(c)/1000, 'f', -1, 64) }
 

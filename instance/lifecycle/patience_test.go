@@ -22,6 +22,8 @@ type slowManager struct {
 
 func (m *slowManager) Ping(context.Context) (model.Pong, error) { return model.Pong{}, nil }
 
+func (m *slowManager) Networks(context.Context) ([]model.NetworkStatus, error) { return nil, nil }
+
 func (m *slowManager) Nodes(context.Context) ([]model.NodeStatus, error) {
 	past := time.Since(m.began)
 	if past < m.takes/2 {

@@ -87,6 +87,10 @@ func (r *Restore) Run(ctx context.Context) error {
 		}
 		fmt.Fprintf(r.Out, "The store is now as it was at %s: %s.\n", backup.Time.Local().Format(time.DateTime),
 			count(len(backup.Networks), "network"))
+		if len(backup.Lacks) > 0 {
+			fmt.Fprintf(r.Out, "It lacks %s, whose records were damaged when it was made: what nodes have of them "+
+				"is held, and not removed.\n", strings.Join(backup.Lacks, ", "))
+		}
 	} else {
 		fmt.Fprintln(r.Out, "There is no store now; the next start makes an empty one.")
 	}

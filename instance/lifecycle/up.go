@@ -24,6 +24,7 @@ import (
 type Manager interface {
 	Ping(ctx context.Context) (model.Pong, error)
 	Nodes(ctx context.Context) ([]model.NodeStatus, error)
+	Networks(ctx context.Context) ([]model.NetworkStatus, error)
 }
 
 // Up is one call of `polyplane up`.
@@ -93,6 +94,13 @@ func (u *Up) Run(ctx context.Context, ready func()) error {
 	}
 	u.up.Store(true)
 	announce(u.Out, u.Dirs, s, nodes)
+	if s.Joined == nil {
+		networks, err := u.Manager.Networks(ctx)
+		if err != nil {
+			u.say("Whether the records of all networks can be read is not known: %v", err)
+		}
+		tellDamaged(u.Out, networks)
+	}
 	if ready != nil {
 		ready()
 	}

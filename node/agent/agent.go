@@ -135,6 +135,7 @@ type Agent struct {
 	complete  bool // whether desired came from the manager in this life of the agent
 	memory    model.StoreMemory
 	held      []model.HeldNetwork // why the agent does not follow the manager's latest desired state
+	deleted   map[string]bool     // networks that the node lets go of even while it holds others
 	plan      plan
 	removing  removing
 	retiring  []model.ID // elements that planes are still letting go of

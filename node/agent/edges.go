@@ -79,7 +79,7 @@ func (a *Agent) removeEdges(ctx context.Context) error {
 	var gone []edge.ID
 	for _, id := range found {
 		e, ok := a.plan.edges[id.Network+" "+id.Edge]
-		if (!ok || e.Internet == nil) && !a.plan.held[id.Network] {
+		if (!ok || e.Internet == nil) && a.shallGo(id.Network) {
 			gone = append(gone, id)
 		}
 	}

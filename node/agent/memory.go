@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -59,12 +60,14 @@ func (a *Agent) remember(m model.StoreMemory) error {
 
 // take makes a wish what the node follows, or holds what it would lose by it.
 func (a *Agent) take(ctx context.Context, s *model.NodeState) {
+	a.carryOver(s)
 	if a.held = a.unknown(ctx, s); len(a.held) > 0 {
 		a.Log.Warn("the node does not follow this store", "why", a.held[0].Why, "networks", len(a.held))
 		a.complete = false
 		if a.desired == nil { // what is there is left as it is
 			a.desired = &model.NodeState{Node: a.Dirs.Node}
 		}
+		a.letGo(s)
 		return
 	}
 	if err := a.remember(s.Memory()); err != nil {
@@ -74,6 +77,59 @@ func (a *Agent) take(ctx context.Context, s *model.NodeState) {
 	a.desired, a.complete, a.retry = s, true, 0
 	a.cut(s, true)
 	a.ground.set(s.Links)
+}
+
+// carryOver has the node go on with, and remember, what it was told of networks whose records the store cannot read: it
+// may be the only one who knows.
+func (a *Agent) carryOver(s *model.NodeState) {
+	if a.desired == nil || len(s.Hold) == 0 {
+		return
+	}
+	is := map[string]bool{}
+	for i := range s.Networks {
+		is[s.Networks[i].Name] = true
+	}
+	all := slices.Clone(s.Networks) // the manager's word is told in changes to what s has
+	for i := range a.desired.Networks {
+		if n := &a.desired.Networks[i]; !is[n.Name] && slices.Contains(s.Hold, n.Name) {
+			all = append(all, *n)
+		}
+	}
+	s.Networks = all
+}
+
+// letGo has the node remove what somebody has deleted, while it holds other networks and goes on with what it was told
+// of them.
+func (a *Agent) letGo(s *model.NodeState) {
+	a.deleted = map[string]bool{}
+	for _, g := range s.Gone {
+		if g.Deleted {
+			a.deleted[g.Name] = true
+		}
+	}
+	if len(a.deleted) == 0 {
+		return
+	}
+	less := *a.desired
+	less.Gone = s.Gone
+	less.Networks = slices.DeleteFunc(slices.Clone(less.Networks),
+		func(n model.NodeNetwork) bool { return a.deleted[n.Name] })
+	dropped := len(less.Networks) < len(a.desired.Networks)
+	a.desired = &less
+	if !dropped {
+		return
+	}
+	// A later life of the agent must not make it again.
+	a.lastWrite = 0
+	if err := a.saved.Write(a.desired); err != nil {
+		a.Log.Warn("keep what the node goes on with", "error", err)
+	}
+}
+
+// shallGo returns whether what is not desired of a network shall be removed. If the node does not follow its store,
+// that is only what somebody has deleted.
+func (a *Agent) shallGo(network string) bool {
+	return !a.plan.held[network] && (a.complete || len(a.held) > 0 && a.deleted[network])
 }
 
 // unknown tells which networks the node has that a store does not know, or knows only a part of and may have lost the
@@ -104,6 +160,7 @@ func (a *Agent) unknown(ctx context.Context, s *model.NodeState) []model.HeldNet
 		}
 		h := mine.told
 		h.Name, h.Elements, h.Why = name, len(mine.elements), lacks
+		h.Cut = slices.Sorted(maps.Keys(mine.cut))
 		if h.Why == "" {
 			h.Why = "the store does not know it, and has not told the node to remove it"
 		}

@@ -51,7 +51,7 @@ func (a *Agent) told(t *testing.T, s model.NodeState) (held string) {
 	return strings.Join(names, " ")
 }
 
-// wish is a state with networks of the elements named, "lab/r1 lab/r2".
+// wish is a state with networks of the elements named, "lab/r1 lab/r2". Of what is gone, "-lab" was deleted.
 func wish(store model.StoreIdentity, revision int64, elements string, gone ...string) model.NodeState {
 	s := model.NodeState{Node: "n1", Store: store, Revision: revision}
 	for _, name := range strings.Fields(elements) {
@@ -64,7 +64,7 @@ func wish(store model.StoreIdentity, revision int64, elements string, gone ...st
 			model.NodeElement{PlacedElement: model.PlacedElement{Name: element, Kind: model.Router}})
 	}
 	for _, g := range gone {
-		s.Gone = append(s.Gone, model.GoneNetwork{Name: g})
+		s.Gone = append(s.Gone, model.GoneNetwork{Name: strings.TrimPrefix(g, "-"), Deleted: strings.HasPrefix(g, "-")})
 	}
 	return s
 }
@@ -89,6 +89,9 @@ func TestWhatANodeFollows(t *testing.T) {
 		{"an empty store", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, ""), "lab other", ""},
 		{"an empty store that says that one is gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "",
 			"lab"), "other", ""},
+		{"an empty store in which somebody has deleted one", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "",
+			"-lab"), "other", "lab/r1 lab/r2"},
+		{"an older copy in which one was deleted", wish(one, 40, "", "-other"), "lab", "other/h"},
 		{"an empty store that says that all are gone", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3, "", "lab",
 			"other"), "", "lab/r1 lab/r2 other/h"},
 		{"another store with all of it", wish(model.StoreIdentity{ID: "two", Generation: 1}, 3,
@@ -131,7 +134,7 @@ func TestWhatANodeFollows(t *testing.T) {
 				}
 				a = remembering(t, dir, r)
 			}
-			if c.held == "" {
+			if c.held == "" || c.removed != "" {
 				return
 			}
 			// With its own store back all is as before.
@@ -170,6 +173,36 @@ func TestAnEarlierNodeFollowsItsStore(t *testing.T) {
 	}
 }
 
+// What a node was told of a network whose record the store cannot read it goes on with, and remembers over restarts:
+// it may be the only one who knows. Once the network is deleted it goes.
+func TestWhatTheStoreCannotReadIsRemembered(t *testing.T) {
+	one := model.StoreIdentity{ID: "one", Generation: 1}
+	dir := t.TempDir()
+	r := &record{}
+	a := remembering(t, dir, r)
+	a.told(t, wish(one, 50, "lab/r1 other/h"))
+	r.exists = []model.ID{{Network: "lab", Element: "r1"}, {Network: "other", Element: "h"}}
+	damaged := wish(one, 51, "other/h")
+	damaged.Hold = []string{"lab"}
+	for life := range 3 {
+		told := damaged
+		if held := a.told(t, told); held != "" || len(r.removed) != 0 || len(a.reporter.last.Elements) != 2 {
+			t.Fatalf("life %d: holds %q, removed %v, reports %+v", life, held, r.removed, a.reporter.last.Elements)
+		}
+		if kept, err := a.saved.Read(); err != nil || len(kept.Networks) != 2 {
+			t.Fatalf("life %d: it remembers %+v, %v", life, kept, err)
+		}
+		if len(damaged.Networks) != 1 {
+			t.Fatal("the manager's word was changed")
+		}
+		a = remembering(t, dir, r)
+	}
+	a.told(t, wish(one, 52, "other/h", "lab"))
+	if len(r.removed) != 1 || r.removed[0].Network != "lab" || len(a.desired.Networks) != 1 {
+		t.Fatalf("once it is deleted: removed %v", r.removed)
+	}
+}
+
 // What is there although the agent remembers nothing of it is held as well: its files may be lost, or damaged.
 func TestWhatIsThereWithoutAMemoryIsHeld(t *testing.T) {
 	one := model.StoreIdentity{ID: "one", Generation: 1}
@@ -184,6 +217,42 @@ func TestWhatIsThereWithoutAMemoryIsHeld(t *testing.T) {
 	}
 	if held := a.told(t, wish(one, 9, "lab/r1", "other")); held != "" || len(r.removed) != 1 {
 		t.Fatalf("holds %q, removed %v", held, r.removed)
+	}
+}
+
+// What somebody has deleted is removed while other networks are held. A later life does not make it again, and the own
+// store, once it is back, is followed.
+func TestADeletedNetworkGoesWhileAnotherIsHeld(t *testing.T) {
+	one, two := model.StoreIdentity{ID: "one", Generation: 1}, model.StoreIdentity{ID: "two", Generation: 1}
+	dir := t.TempDir()
+	r := &record{}
+	a := remembering(t, dir, r)
+	a.told(t, wish(one, 50, "lab/r1 lab/r2 other/h"))
+	r.exists = []model.ID{{Network: "lab", Element: "r1"}, {Network: "lab", Element: "r2"},
+		{Network: "other", Element: "h"}}
+	if held := a.told(t, wish(two, 3, "")); held != "lab other" || len(r.removed) != 0 {
+		t.Fatalf("holds %q, removed %v", held, r.removed)
+	}
+	if held := a.told(t, wish(two, 4, "", "-lab")); held != "other" || len(r.removed) != 2 ||
+		r.removed[0].Network != "lab" || r.removed[1].Network != "lab" {
+		t.Fatalf("holds %q, removed %v", held, r.removed)
+	}
+	if at := strings.Join(a.reporter.last.AtWork, " "); at != "lab" || len(a.reporter.last.Elements) != 1 {
+		t.Errorf("it tells that it removes %q, and of %+v", at, a.reporter.last.Elements)
+	}
+	r.exists, r.removed = r.exists[2:], nil
+	a = remembering(t, dir, r)
+	if len(a.desired.Networks) != 1 || a.desired.Networks[0].Name != "other" {
+		t.Fatalf("a later life begins with %+v", a.desired.Networks)
+	}
+	if held := a.told(t, wish(two, 4, "", "-lab")); held != "other" || len(r.removed) != 0 {
+		t.Fatalf("holds %q, removed %v", held, r.removed)
+	}
+	if held := a.told(t, wish(one, 50, "lab/r1 lab/r2 other/h")); held != "" || !a.complete || len(r.removed) != 0 {
+		t.Fatalf("with its own store back: holds %q, removed %v", held, r.removed)
+	}
+	if a = remembering(t, dir, r); len(a.desired.Networks) != 2 {
+		t.Fatalf("its own store's word is not kept: %+v", a.desired.Networks)
 	}
 }
 

@@ -327,10 +327,10 @@ func (a *Agent) joinPort(p *fabric.Port, ifc *model.PlacedInterface, devices map
 	return nil
 }
 
-// removeOthers removes what exists and is not desired. It does so only if the manager has said what is desired in this
-// life of the agent: an old file is no reason to take anything away.
+// removeOthers removes what exists and is not desired. It does so only if the manager has said in this life of the
+// agent what is desired, or that a network is deleted: an old file is no reason to take anything away.
 func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome) error {
-	if !a.complete {
+	if !a.complete && (len(a.held) == 0 || len(a.deleted) == 0) {
 		return nil
 	}
 	var problems []string
@@ -341,7 +341,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 			found = slices.DeleteFunc(found, func(id model.ID) bool {
 				o := outcomes[id]
 				// Until an element's new plane is ready, the old one forwards.
-				return a.plan.held[id.Network] || o != nil && (o.steering == nil || o.steering.Owner == name)
+				return !a.shallGo(id.Network) || o != nil && (o.steering == nil || o.steering.Owner == name)
 			})
 			if len(found) > 0 {
 				err = a.retire(ctx, plane, found)
@@ -361,7 +361,7 @@ func (a *Agent) removeOthers(ctx context.Context, outcomes map[model.ID]*outcome
 			}
 			var ids []model.ID
 			for _, f := range found {
-				if !wanted[f.ID] && !a.plan.held[f.ID.Network] {
+				if !wanted[f.ID] && a.shallGo(f.ID.Network) {
 					ids = append(ids, f.ID)
 					surplus[f.ID] = true
 				}

@@ -169,6 +169,25 @@ func TestWhatIsThereStays(t *testing.T) {
 	}
 }
 
+// A node that takes nothing new is left out while another one will do; pinned to it, an element is refused.
+func TestANodeThatRefusesIsLeftOut(t *testing.T) {
+	for _, refusing := range []string{"n1", "n2"} {
+		s := nodes(2)
+		s.Refusing = map[string]string{refusing: ", which changes nothing today"}
+		n := must(t, s, lab("lab", 100), nil)
+		for element, node := range n.Record.Assigned.Placement.Elements {
+			if node == refusing {
+				t.Errorf("%s is on %s, which takes nothing new", element, node)
+			}
+		}
+		doc := lab("lab", 100)
+		doc.Elements[0].Node = refusing
+		if _, err := admit(s, doc, nil); err == nil || !strings.Contains(err.Error(), "which changes nothing today") {
+			t.Errorf("pinned to %s: %v", refusing, err)
+		}
+	}
+}
+
 // What one network of a file gives up, another one of it may have; a refusal says which of them are refused.
 func TestTogether(t *testing.T) {
 	s := nodes(1)

@@ -38,6 +38,13 @@ func (s *Situation) Admit(d *Draft) (Network, error) {
 	if err != nil {
 		return Network{}, unplaced(doc.Name, err)
 	}
+	if s.checkRefusing(old, doc.Name, assigned.Placement.Elements) != nil {
+		// It goes where it is taken, if it can. Otherwise the reason why it is not is told below.
+		if p, err := embedding.Embed(s.willing(old), s.Offers, embedding.UsageOf(s.Others), *resolved,
+			current); err == nil {
+			assigned.Placement = p
+		}
+	}
 	placed := assigned.Placement.Elements
 	if problems := slices.Concat(checkEdges(doc, placed, s.Others), s.checkDevices(old, doc, placed),
 		s.checkForwards(old, doc, placed),

@@ -172,6 +172,9 @@ func (m *Manager) policies(name string) ([]model.PolicyView, error) {
 			o := n.record.Overrides[e.Name]
 			v := model.PolicyView{ID: model.ID{Network: name, Element: e.Name},
 				Quarantined: o.Quarantined, Reason: o.Reason}
+			if !v.Quarantined && m.nodes.keepsCut(n, e.Name) {
+				v.Quarantined, v.Reason = true, keptCut
+			}
 			v.Attack, v.Administrator = n.policyOf(e)
 			all = append(all, v)
 		}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +46,7 @@ type backups struct {
 	dir    string
 	at     int64 // the store's revision in the newest
 	failed string
+	lacks  string // networks that the newest is without
 	mu     sync.Mutex
 }
 
@@ -104,6 +106,16 @@ func (b *backups) make(ctx context.Context, now time.Time) error {
 	})
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
+	}
+	is, err := store.ReadBackup(path)
+	if err != nil {
+		return err
+	}
+	if lacks := strings.Join(is.Lacks, ", "); lacks != b.lacks {
+		if b.lacks = lacks; lacks != "" {
+			b.m.event(model.Warning, "manager", "BackupIncomplete", "backups are made without "+lacks+
+				", since their records in the store are damaged; the newest backup that has all is kept", "")
+		}
 	}
 	return store.PruneBackups(b.dir)
 }

@@ -49,6 +49,9 @@ type credence struct {
 	changed  time.Time // when its machine last was
 }
 
+// beside is what a node reports of a network that it has, and that the store does not know or cannot read.
+type beside struct{ elements, running int }
+
 // believe removes from a report what the node must not say, and tells of it once. The caller holds the lock.
 func (m *Manager) believe(n *node, r *model.Report) {
 	refused, first := uint64(0), ""
@@ -63,15 +66,30 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	r.Held = slices.DeleteFunc(r.Held, func(h model.HeldNetwork) bool { return model.CheckName(h.Name) != nil })
 	for i := range r.Held {
 		r.Held[i].Why = model.Shorten(r.Held[i].Why, maxToldText)
+		r.Held[i].Cut = slices.DeleteFunc(r.Held[i].Cut, func(name string) bool { return model.CheckName(name) != nil })
+	}
+	n.beside = map[string]beside{}
+	for i := 0; i < len(r.Held) && i < model.MaxNetworks; i++ {
+		n.beside[r.Held[i].Name] = beside{}
+	}
+	for name := range n.gone {
+		n.beside[name] = beside{}
 	}
 	r.Elements = slices.DeleteFunc(r.Elements, func(e model.ElementStatus) bool {
 		of, ok := m.networks.places(n, e.ID)
+		if is, held := n.beside[e.ID.Network]; held && of == nil || of != nil && of.damaged != nil {
+			is.elements++
+			if e.Phase == model.PhaseRunning {
+				is.running++
+			}
+			n.beside[e.ID.Network] = is
+			return true
+		}
 		switch {
 		case ok && slices.Contains(model.ElementPhases, e.Phase):
 			return false
 		case ok:
 			refuse(e.ID.String() + " (phase " + string(e.Phase) + ")")
-		case of != nil && of.damaged != nil: // what runs of it is left as it is
 		default:
 			refuse(e.ID.String())
 		}
@@ -82,10 +100,11 @@ func (m *Manager) believe(n *node, r *model.Report) {
 	}
 	r.Ports = slices.DeleteFunc(r.Ports, func(p model.PortStatus) bool {
 		of, ok := m.networks.places(n, p.ID.ID)
+		_, held := n.beside[p.ID.Network]
 		switch {
 		case ok && of.hasInterface(p.ID):
 			return false
-		case of != nil && of.damaged != nil:
+		case of != nil && of.damaged != nil, of == nil && held:
 		default:
 			refuse(p.ID.String())
 		}

@@ -37,7 +37,7 @@ func (m *Manager) Delete(ctx context.Context, name string, now bool) error {
 	case held:
 		return m.forgetHeld(ctx, name, now)
 	case n.damaged != nil:
-		return m.forget(ctx, name, "its record could not be read; the nodes remove what they have of it")
+		return m.forget(ctx, name, "its record could not be read; the nodes remove what they have of it", now)
 	case n.record.Deleting:
 		return nil
 	}
@@ -87,7 +87,7 @@ func (m *Manager) finishDeletions(ctx context.Context) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	for _, name := range m.left() {
-		if err := m.forget(ctx, name, "is deleted"); err != nil {
+		if err := m.forget(ctx, name, "is deleted", false); err != nil {
 			slog.Error("a deleted network cannot be forgotten yet", "network", name, "error", err)
 		}
 	}
@@ -127,7 +127,7 @@ func (n *node) has(network string) bool {
 }
 
 // forget removes a network from the store and from memory. The caller holds changing.
-func (m *Manager) forget(ctx context.Context, name, message string) error {
+func (m *Manager) forget(ctx context.Context, name, message string, now bool) error {
 	m.mu.RLock()
 	n := m.networks[name]
 	index := n.record.Assigned.Index
@@ -151,7 +151,11 @@ func (m *Manager) forget(ctx context.Context, name, message string) error {
 	if held { // the nodes learn that nothing holds them any longer
 		m.advance(revision)
 		for _, on := range m.nodes {
-			on.goneFrom(name, false)
+			if is := on.beside[name]; is.elements > 0 {
+				on.letsGo(model.HeldNetwork{Name: name, Index: index, VNI: n.damaged.VNI, Elements: is.elements}, now)
+			} else {
+				on.goneFrom(name, now)
+			}
 			m.tell(on)
 		}
 	}

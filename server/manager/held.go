@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -23,11 +24,22 @@ func (n *node) goneFrom(network string, now bool) {
 	n.gone[network] = now
 }
 
-// goneNetworks are the networks that the node is told to remove, by name.
-func (n *node) goneNetworks() []model.GoneNetwork {
+// keeps are the networks that the node holds, and those that it has not let go of yet.
+func (n *node) keeps() iter.Seq[model.HeldNetwork] {
+	return func(yield func(model.HeldNetwork) bool) {
+		for _, h := range slices.Concat(n.held, slices.Collect(maps.Values(n.going))) {
+			if !yield(h) {
+				return
+			}
+		}
+	}
+}
+
+// goneNetworks are the networks that a node is told to remove, by name. The caller holds the lock.
+func (m *Manager) goneNetworks(n *node) []model.GoneNetwork {
 	var all []model.GoneNetwork
 	for _, name := range slices.Sorted(maps.Keys(n.gone)) {
-		all = append(all, model.GoneNetwork{Name: name, Now: n.gone[name]})
+		all = append(all, model.GoneNetwork{Name: name, Now: n.gone[name], Deleted: m.networks[name] == nil})
 	}
 	return all
 }
@@ -44,7 +56,8 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 			break
 		}
 		if _, already := n.gone[h.Name]; already {
-			if slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name }) {
+			if slices.ContainsFunc(was, func(w model.HeldNetwork) bool { return w.Name == h.Name }) &&
+				m.networks[h.Name] != nil {
 				n.held = append(n.held, h) // until it has let go
 			}
 			continue
@@ -66,6 +79,11 @@ func (m *Manager) takeHeld(n *node, r *model.Report) {
 			m.networkEvent(model.Warning, h.Name, "NetworkHeld", m.heldWords(n.Name, h), n.Name)
 		}
 	}
+	maps.DeleteFunc(n.going, func(name string, _ model.HeldNetwork) bool {
+		_, gone := n.gone[name]
+		return !gone || n.beside[name].elements == 0 && !n.atWork[name] &&
+			!slices.ContainsFunc(r.Held, func(h model.HeldNetwork) bool { return h.Name == name })
+	})
 	n.tellRefused(unproven, "network "+n.unproven+", which it says it holds")
 	if len(was) > 0 && len(n.held) == 0 && unproven == 0 {
 		m.event(model.Info, n.Name, "NodeSettled", "node "+n.Name+" follows this store", n.Name)
@@ -122,8 +140,23 @@ func (m *Manager) knownGone(n *node, h model.HeldNetwork) bool {
 	return deleted && (h.Index == 0 || d.Index == 0 || d.Index == h.Index)
 }
 
+// letsGo notes that a node is told to remove a network that the store does not have any longer. It is shown until it is
+// gone. The caller holds the lock.
+func (n *node) letsGo(h model.HeldNetwork, now bool) {
+	n.goneFrom(h.Name, now)
+	if n.going == nil {
+		n.going = map[string]model.HeldNetwork{}
+	}
+	n.going[h.Name] = h
+	n.held = slices.DeleteFunc(n.held, func(o model.HeldNetwork) bool { return o.Name == h.Name })
+}
+
 // heldWords says what a node holds, why, and what can be done.
 func (m *Manager) heldWords(node string, h model.HeldNetwork) string {
+	if _, going := m.nodes[node].going[h.Name]; going {
+		return fmt.Sprintf("network %s is deleted, and node %s was told to let go of it: it still has what it had, %s",
+			h.Name, node, counts(h.Elements, "element"))
+	}
 	if own := m.networks[h.Name]; own != nil {
 		return fmt.Sprintf("node %s goes on with what it was told before, since %s, and network %s would lose "+
 			"elements, or quarantines of elements: `%s` takes in what the nodes "+
@@ -134,6 +167,30 @@ func (m *Manager) heldWords(node string, h model.HeldNetwork) string {
 		"is: `%s` takes the network in, "+
 		"`%s` lets it go", h.Name, node, counts(h.Elements, "element"), h.Why,
 		m.command("recover --from-nodes "+h.Name), m.command("delete "+h.Name))
+}
+
+// damagedWords says what is wrong with a network whose record is damaged, and what can be done.
+func (m *Manager) damagedWords(n *network) string {
+	name := n.damaged.Name
+	backup := "There is no good backup that has it in " + m.dirs.Backups()
+	if n.backup != "" {
+		backup = fmt.Sprintf("The newest good backup that has it: `%s`", m.command("restore "+n.backup))
+	}
+	return fmt.Sprintf("%v. What runs of it goes on as it is, and can be neither changed nor stopped until it is "+
+		"settled. %s. `%s` puts it together from what its nodes were told, and changes no other network; `%s` ends "+
+		"and removes it", n.damaged.Err, backup, m.command("recover --from-nodes "+name), m.command("delete "+name))
+}
+
+// damagedStatus sums up a network whose record is damaged. The lock is held.
+func (m *Manager) damagedStatus(n *network) model.NetworkStatus {
+	s := model.NetworkStatus{Name: n.damaged.Name, Phase: model.PhaseFailed, Damaged: true, Message: m.damagedWords(n)}
+	for _, node := range slices.Sorted(maps.Keys(m.nodes)) {
+		if is := m.nodes[node].beside[s.Name]; is.elements > 0 {
+			s.Nodes = append(s.Nodes, node)
+			s.Elements, s.Running = s.Elements+is.elements, s.Running+is.running
+		}
+	}
+	return s
 }
 
 // command is what a user types to tell this instance something.
@@ -150,7 +207,7 @@ func counts(n int, what string) string {
 func (m *Manager) unknownHeld() []string {
 	names := map[string]bool{}
 	for _, n := range m.nodes {
-		for _, h := range n.held {
+		for h := range n.keeps() {
 			if m.networks[h.Name] == nil {
 				names[h.Name] = true
 			}
@@ -166,11 +223,7 @@ func (m *Manager) heldStatus(name string) model.NetworkStatus {
 	s.Nodes = slices.Sorted(maps.Keys(on))
 	for _, node := range s.Nodes {
 		s.Elements += on[node].Elements
-		for id, e := range m.nodes[node].elements {
-			if id.Network == name && e.Phase == model.PhaseRunning {
-				s.Running++
-			}
-		}
+		s.Running += m.nodes[node].beside[name].running
 	}
 	if len(s.Nodes) > 0 {
 		s.Message = m.heldWords(s.Nodes[0], on[s.Nodes[0]])
@@ -242,11 +295,14 @@ func (m *Manager) forgetHeld(ctx context.Context, name string, now bool) error {
 	if !known {
 		m.deleted[name] = model.Deleted{}
 	}
-	for node := range on {
+	for node, h := range on {
 		n := m.nodes[node]
-		n.goneFrom(name, now)
+		if n.goneFrom(name, now); !known {
+			n.letsGo(h, now)
+		}
 		m.tell(n)
 	}
-	m.networkEvent(model.Info, name, "NetworkForgotten", "the nodes let go of what this store does not know of it", "")
+	m.networkEvent(model.Info, name, "NetworkForgotten", "the nodes were told to let go of what this store "+
+		"does not know of it", "")
 	return nil
 }

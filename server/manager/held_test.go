@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/server/api"
+	"github.com/polyplane/polyplane/server/store"
 	"github.com/polyplane/polyplane/system/attack"
 	"github.com/polyplane/polyplane/trust"
 )
@@ -94,6 +96,16 @@ func TestWhatTheStoreDoesNotKnowIsHeld(t *testing.T) {
 	if p := problem(t, err); p.Kind != api.KindConflict {
 		t.Errorf("applied over what nodes hold: %v", p)
 	}
+	if _, err := f.Dump("lost", api.Parts{Elements: true}); problem(t, err).Kind != api.KindConflict ||
+		!strings.Contains(err.Error(), "recover --from-nodes lost") {
+		t.Errorf("its elements: %v", err)
+	}
+	for _, action := range []model.Action{model.ActionStop, model.ActionSuspend, model.ActionQuarantine} {
+		_, err := f.Act(t.Context(), model.ID{Network: "lost", Element: "r1"}, action)
+		if problem(t, err).Kind != api.KindConflict || !strings.Contains(err.Error(), "recover --from-nodes lost") {
+			t.Errorf("%s: %v", action, err)
+		}
+	}
 	_, err = f.Apply(t.Context(), line("other", 2), model.ApplyOptions{})
 	if p := problem(t, err); p.Kind != api.KindConflict || !strings.Contains(p.Error(), "lost") {
 		t.Errorf("placed on a node that follows another store: %v", p)
@@ -108,7 +120,8 @@ func TestWhatTheStoreDoesNotKnowIsHeld(t *testing.T) {
 	if err := f.Delete(t.Context(), "lost", true); err != nil {
 		t.Fatal(err)
 	}
-	if d := f.desired(t, "n1"); len(d.Gone) != 1 || d.Gone[0] != (model.GoneNetwork{Name: "lost", Now: true}) {
+	lost := model.GoneNetwork{Name: "lost", Now: true, Deleted: true}
+	if d := f.desired(t, "n1"); len(d.Gone) != 1 || d.Gone[0] != lost {
 		t.Fatalf("%+v", d.Gone)
 	}
 	f.obey(t, "n1", nil)
@@ -125,6 +138,133 @@ func TestWhatTheStoreDoesNotKnowIsHeld(t *testing.T) {
 	f.hold(t, "n1", model.HeldNetwork{Name: "lost", Index: 1, VNI: 5, Elements: 3, Why: "x"})
 	if g := goneOf(f.desired(t, "n1")); g != "lost" {
 		t.Fatalf("after a restart: %q", g)
+	}
+}
+
+// What a node shall let go of while it holds another network is there, and told of, until the node has removed it. It
+// is no "removed", and nothing can take its name meanwhile.
+func TestWhatIsLetGoOfIsShownUntilItIsGone(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	lab := model.HeldNetwork{Name: "lab", Index: 2, VNI: 9, Elements: 2, Why: "this is another store"}
+	duo := model.HeldNetwork{Name: "duo", Index: 1, VNI: 5, Elements: 1, Why: "this is another store"}
+	f.hold(t, "n1", duo, lab)
+	if err := f.Delete(t.Context(), "lab", false); err != nil {
+		t.Fatal(err)
+	}
+	if d := f.desired(t, "n1"); len(d.Gone) != 1 || !d.Gone[0].Deleted {
+		t.Fatalf("%+v", d.Gone)
+	}
+	id := model.ID{Network: "lab", Element: "r1"}
+	for what, r := range map[string]model.Report{
+		"an agent that goes on with it": {Elements: []model.ElementStatus{{ID: id, Phase: model.PhaseRunning}}},
+		"an agent that removes it":      {AtWork: []string{"lab"}},
+	} {
+		r.Node, r.Held = "n1", []model.HeldNetwork{duo}
+		if err := f.Report(r); err != nil {
+			t.Fatal(err)
+		}
+		s := status(t, f.Manager, "lab")
+		if s.Phase != model.PhaseHeld || s.Running != len(r.Elements) ||
+			!strings.Contains(s.Message, "told to let go of it") {
+			t.Errorf("%s: %+v", what, s)
+		}
+		_, err := f.Apply(t.Context(), line("lab", 2), model.ApplyOptions{})
+		if p := problem(t, err); p.Kind != api.KindConflict || !strings.Contains(p.Error(), "let go of it") {
+			t.Errorf("%s: applied over it: %v", what, p)
+		}
+		if err := f.Delete(t.Context(), "lab", false); err != nil {
+			t.Errorf("%s: deleted once more: %v", what, err)
+		}
+	}
+	f.hold(t, "n1", duo)
+	if names := strings.Join(f.unknownHeld(), " "); names != "duo" {
+		t.Errorf("when it is gone, %s are held", names)
+	}
+}
+
+// A quarantine that the store has lost, and that the node goes on with, is told.
+func TestAQuarantineThatOnlyTheNodeKnowsIsTold(t *testing.T) {
+	f := start(t, t.TempDir(), substrateOf(1))
+	lab := f.apply(t, line("lab", 2), model.ApplyOptions{})
+	f.obey(t, "n1", nil)
+	f.hold(t, "n1", model.HeldNetwork{Name: "lab", Index: lab.Record.Assigned.Index, Elements: 2, Why: "it is older",
+		Cut: []string{"r2", "no name/"}})
+	d, err := f.Dump("lab", api.Parts{Elements: true})
+	if err != nil || d.Elements[0].Quarantine != "" || !strings.Contains(d.Elements[1].Quarantine, "goes on with") {
+		t.Errorf("%+v, %v", d.Elements, err)
+	}
+	all, err := f.Policies(t.Context(), "lab")
+	if err != nil || len(all) != 2 || all[0].Quarantined || !all[1].Quarantined {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// A network whose record is damaged is told of with the backup that has it and the commands that settle it, whatever is
+// asked of it. What runs of it is counted, and shown until it is gone once it is deleted.
+func TestADamagedNetworkIsTold(t *testing.T) {
+	dir := t.TempDir()
+	f := start(t, dir, substrateOf(1))
+	f.apply(t, line("lab", 2), model.ApplyOptions{})
+	f.apply(t, line("other", 2), model.ApplyOptions{})
+	b := &backups{m: f.Manager, dir: f.dirs.Backups()}
+	b.look(t.Context(), time.Now(), backupEvery)
+	good := store.StoredBackups(b.dir)
+	if len(good) != 1 {
+		t.Fatal(good)
+	}
+	was := f.desired(t, "n1")
+	if err := f.store.Spoil(t.Context(), "lab"); err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f = start(t, dir, model.Substrate{})
+	b = &backups{m: f.Manager, dir: f.dirs.Backups()}
+	if err := b.make(t.Context(), time.Now().Add(time.Second)); err != nil {
+		t.Fatalf("all others are not backed up: %v", err)
+	}
+	if n := eventsOf(f, "BackupIncomplete"); n != 1 {
+		t.Errorf("that the backup lacks a network is told %d times", n)
+	}
+	running := model.Report{Node: "n1"}
+	for _, n := range was.Networks {
+		for _, e := range n.Elements {
+			running.Elements = append(running.Elements, model.ElementStatus{Phase: model.PhaseRunning,
+				ID: model.ID{Network: n.Name, Element: e.Name}})
+		}
+	}
+	if err := f.Report(running); err != nil {
+		t.Fatal(err)
+	}
+	s := status(t, f.Manager, "lab")
+	if !s.Damaged || s.Elements != 2 || s.Running != 2 {
+		t.Errorf("%+v", s)
+	}
+	_, elements := f.Dump("lab", api.Parts{Elements: true})
+	_, stop := f.Act(t.Context(), model.ID{Network: "lab", Element: "r1"}, model.ActionStop)
+	for what, told := range map[string]string{"its status": s.Message, "its elements": elements.Error(),
+		"stop": stop.Error()} {
+		for _, words := range []string{"its checksum does not match", "restore " + good[0], "recover --from-nodes lab",
+			"delete lab"} {
+			if !strings.Contains(told, words) {
+				t.Errorf("%s does not say %q: %s", what, words, told)
+			}
+		}
+	}
+	if d := f.desired(t, "n1"); len(d.Hold) != 1 || d.Hold[0] != "lab" {
+		t.Errorf("the node is told to leave %v as it is", d.Hold)
+	}
+	if err := f.Delete(t.Context(), "lab", false); err != nil {
+		t.Fatal(err)
+	}
+	if s := status(t, f.Manager, "lab"); s.Phase != model.PhaseHeld || !strings.Contains(s.Message, "let go of it") {
+		t.Errorf("while it runs: %+v", s)
+	}
+	running.Elements = running.Elements[2:]
+	if err := f.Report(running); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := f.Dump("", api.Parts{Networks: true}); err != nil || len(d.Networks) != 1 {
+		t.Errorf("when it is gone: %+v, %v", d.Networks, err)
 	}
 }
 

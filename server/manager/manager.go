@@ -78,6 +78,7 @@ type network struct {
 	// that tells them to remove it.
 	leaving map[string]int64
 	damaged *store.Damaged
+	backup  string // the newest good one that has it, if it is damaged
 	// alive ends when the network becomes another owner's, or is gone; end ends it.
 	alive context.Context
 	end   context.CancelFunc
@@ -191,8 +192,10 @@ func counted(networks int) string {
 
 // hold keeps what the nodes have of a network whose record cannot be read.
 func (m *Manager) hold(d store.Damaged) {
-	m.networks[d.Name] = &network{damaged: &d, record: model.Record{Network: model.Network{Name: d.Name}}}
-	m.networkEvent(model.Error, d.Name, "NetworkDamaged", d.Err.Error()+"; what runs of it is left as it is", "")
+	n := &network{damaged: &d, record: model.Record{Network: model.Network{Name: d.Name}}}
+	n.backup, _ = store.NewestGoodOf(m.dirs.Backups(), d.Name)
+	m.networks[d.Name] = n
+	m.networkEvent(model.Error, d.Name, "NetworkDamaged", m.damagedWords(n), "")
 	slog.Error("a network is damaged", "network", d.Name, "error", d.Err)
 }
 

@@ -43,8 +43,12 @@ type node struct {
 	measures *model.Measures // the latest; nil until there are any
 	trust    credence        // what it said that it had no business to
 	held     []model.HeldNetwork
-	unproven string          // networks that it says it holds, of which nobody knows that they were placed on it
-	gone     map[string]bool // networks that it is told to remove; true for those that do not go to the trash
+	going    map[string]model.HeldNetwork // that it was told to let go of, until it has
+	// unproven is a network that it says it holds, of which nobody knows that it was placed on it.
+	unproven string
+	beside   map[string]beside // what it has of networks that the store does not know or cannot read
+	// gone are networks that it is told to remove; true for those that do not go to the trash.
+	gone map[string]bool
 }
 
 func (m *Manager) newNode(sn model.SubstrateNode, socket string) *node {
@@ -128,6 +132,7 @@ func (m *Manager) Report(r model.Report) error {
 	n.hear()
 	n.atWork = map[string]bool{}
 	for _, name := range r.AtWork {
+		_, n.atWork[name] = n.gone[name]
 		if on := m.networks[name]; on != nil { // what a node says about others does not count
 			_, has := on.parts[n.Name]
 			_, leaves := on.leaving[n.Name]
@@ -247,8 +252,7 @@ func (m *Manager) usable(name string) (*network, error) {
 		return nil, m.networks.none(name)
 	}
 	if n.damaged != nil {
-		return nil, api.Conflict("%v; what runs of it is left as it is; `polyplane delete %s` forgets it",
-			n.damaged.Err, name)
+		return nil, api.Conflict("%s", m.damagedWords(n))
 	}
 	return n, nil
 }

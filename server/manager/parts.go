@@ -30,7 +30,7 @@ func (ns nodes) named(name string) (*node, error) {
 func (ns nodes) heldOn(network string) map[string]model.HeldNetwork {
 	on := map[string]model.HeldNetwork{}
 	for name, n := range ns {
-		for _, h := range n.held {
+		for h := range n.keeps() {
 			if h.Name == network {
 				on[name] = h
 			}
@@ -43,7 +43,7 @@ func (ns nodes) heldOn(network string) map[string]model.HeldNetwork {
 func (ns nodes) heldNumbers() []model.Record {
 	var all []model.Record
 	for _, n := range ns {
-		for _, h := range n.held {
+		for h := range n.keeps() {
 			all = append(all, model.Record{Assigned: model.Assigned{Index: h.Index,
 				Links: map[string]model.AssignedLink{"": {VNI: h.VNI}}}})
 		}
@@ -114,8 +114,22 @@ func (ns nodes) elementStatus(n *network, element string) model.ElementStatus {
 		s.Quarantine = cmp.Or(o.Reason, "by hand")
 	case s.Incident != nil && o.Decided < s.Incident.At.UnixNano():
 		s.Quarantine = reasonOf(s.Incident.What)
+	case ns.keepsCut(n, element):
+		s.Quarantine = keptCut
 	}
 	return s
+}
+
+// keptCut is the reason of a quarantine that only the element's node knows of.
+const keptCut = "an administrator's, which this store does not know and the element's node goes on with"
+
+// keepsCut returns whether the element's node holds its network and has the element in a quarantine that the store has
+// lost. The lock is held.
+func (ns nodes) keepsCut(n *network, element string) bool {
+	on := ns[n.record.Assigned.Placement.Elements[element]]
+	return on != nil && slices.ContainsFunc(on.held, func(h model.HeldNetwork) bool {
+		return h.Name == n.record.Network.Name && slices.Contains(h.Cut, element)
+	})
 }
 
 // toldOf is what the element's node told last. The lock is held.

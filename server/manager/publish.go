@@ -80,7 +80,7 @@ func (m *Manager) tell(n *node) {
 // header is a node's desired state without its networks. The caller holds the lock.
 func (m *Manager) header(n *node) model.NodeState {
 	state := model.NodeStates(nil, m.substrate)[n.Name]
-	state.Node, state.Revision, state.Store, state.Gone = n.Name, n.revision, m.identity, n.goneNetworks()
+	state.Node, state.Revision, state.Store, state.Gone = n.Name, n.revision, m.identity, m.goneNetworks(n)
 	for name, network := range m.networks {
 		if network.damaged != nil {
 			state.Hold = append(state.Hold, name)

@@ -86,7 +86,7 @@ func (m *Manager) recovered(name string, parts map[string]model.NodeNetwork, oth
 	own := m.networks[name]
 	switch {
 	case len(parts) == 0:
-		return nil, nil, fmt.Errorf("no node that answers was told to have anything of it")
+		return nil, nil, fmt.Errorf("no node that answers remembers that it was told to have anything of it")
 	case own != nil && own.damaged == nil && len(held) == 0:
 		return nil, nil, fmt.Errorf("the store knows it, and its nodes follow the store: there is nothing to recover")
 	case own != nil && own.record.Deleting:

@@ -46,6 +46,15 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 			return d, m.networks.none(network)
 		}
 		names = []string{network}
+		if parts.Elements || parts.Links {
+			// What nodes have of a network that is held, or whose record is damaged, is not "no elements".
+			if n := m.networks[network]; n == nil {
+				return d, m.errHeld(network)
+			} else if n.damaged != nil {
+				_, err := m.usable(network)
+				return d, err
+			}
+		}
 	}
 	if parts.Networks {
 		for _, name := range m.unknownHeld() {
@@ -84,15 +93,14 @@ func (m *Manager) Dump(network string, parts api.Parts) (model.Dump, error) {
 
 // networkStatus sums up a network. The lock is held.
 func (m *Manager) networkStatus(n *network) model.NetworkStatus {
+	if n.damaged != nil {
+		return m.damagedStatus(n)
+	}
 	r := &n.record
 	s := model.NetworkStatus{Name: r.Network.Name, Phase: model.PhaseRunning, Elements: len(n.resolved.Elements),
 		Links: len(n.resolved.Links), Nodes: slices.Sorted(maps.Keys(placedOn(*r))), Revision: r.Revision,
 		Created: r.Created, Modified: r.Modified, Deleting: r.Deleting, Owner: r.WhoseItIs(),
 		Provisional: r.Provisional}
-	if n.damaged != nil {
-		s.Phase, s.Message = model.PhaseFailed, n.damaged.Err.Error()
-		return s
-	}
 	var failure, waiting string
 	wanted := 0
 	for i := range n.resolved.Elements {

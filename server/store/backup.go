@@ -50,6 +50,8 @@ type BackupHeader struct {
 	Time     time.Time           `json:"time"`
 	Identity model.StoreIdentity `json:"identity"`
 	Revision int64               `json:"revision"`
+	// Lacks are networks that the backup is without, since their records in the store were damaged.
+	Lacks []string `json:"lacks,omitempty"`
 }
 
 type backupLine struct {
@@ -77,6 +79,7 @@ func (s *Store) WriteBackup(ctx context.Context, w io.Writer, header BackupHeade
 		return 0, s.explain("read the store for a backup", err)
 	}
 	header.Format, header.Layout, header.Revision, header.Identity = backupFormat, backupLayout, revision, s.identity
+	keys, header.Lacks = withoutDamaged(keys)
 	out := newBackupWriter(w)
 	out.line(header)
 	for _, kv := range keys {
@@ -86,6 +89,58 @@ func (s *Store) WriteBackup(ctx context.Context, w io.Writer, header BackupHeade
 		out.line(backupLine{File: name, Value: b})
 	}
 	return revision, out.end()
+}
+
+// What the keys of a network's entry and of its record begin with, behind the prefix.
+const (
+	pointerKeys = "networks/"
+	recordKeys  = "records/"
+)
+
+// withoutDamaged leaves out the networks whose records are damaged: one such record must not spoil the backup of all
+// others.
+func withoutDamaged(keys []backupLine) (good []backupLine, lacks []string) {
+	values := make(map[string][]byte, len(keys))
+	for _, l := range keys {
+		values[l.Key] = l.Value
+	}
+	damaged := map[string]bool{}
+	for _, l := range keys {
+		name, is := strings.CutPrefix(l.Key, pointerKeys)
+		if is && checkRecord(values, name) != nil {
+			damaged[name] = true
+			lacks = append(lacks, name) // the keys are sorted
+		}
+	}
+	for _, l := range keys {
+		name, is := strings.CutPrefix(l.Key, pointerKeys)
+		if !is {
+			name, _, is = strings.Cut(strings.TrimPrefix(l.Key, recordKeys), "/")
+			is = is && strings.HasPrefix(l.Key, recordKeys)
+		}
+		if !is || !damaged[name] {
+			good = append(good, l)
+		}
+	}
+	return good, lacks
+}
+
+// checkRecord looks into the record of one network.
+func checkRecord(keys map[string][]byte, name string) error {
+	p, err := decodePointer(keys[pointerKeys+name])
+	if err != nil {
+		return err
+	}
+	var chunks [][]byte
+	for i := range p.Chunks {
+		c, there := keys[fmt.Sprintf("%s%s/%s/%06d", recordKeys, name, p.Write, i)]
+		if !there {
+			break // a damaged entry may name more of them than there is room for
+		}
+		chunks = append(chunks, c)
+	}
+	_, err = assemble(name, p, chunks)
+	return err
 }
 
 // all reads every key at one revision.
@@ -217,25 +272,15 @@ func readBackup(r io.Reader) (*Backup, error) {
 
 // check looks into every record.
 func (b *Backup) check() error {
-	const pointers, records = "networks/", "records/"
-	for key, value := range b.Keys {
-		name, found := strings.CutPrefix(key, pointers)
-		if !found {
-			continue
-		}
-		b.Networks = append(b.Networks, name)
-		p, err := decodePointer(value)
-		if err != nil {
-			continue // it was damaged in the store already, and is no worse here
-		}
-		var chunks [][]byte
-		for i := range p.Chunks {
-			if c, there := b.Keys[fmt.Sprintf("%s%s/%s/%06d", records, name, p.Write, i)]; there {
-				chunks = append(chunks, c)
+	for key := range b.Keys {
+		if name, found := strings.CutPrefix(key, pointerKeys); found {
+			b.Networks = append(b.Networks, name)
+			if _, err := decodePointer(b.Keys[key]); err != nil {
+				continue // an earlier version took over what was damaged in the store already; it is no worse here
 			}
-		}
-		if _, err := assemble(name, p, chunks); err != nil {
-			return fmt.Errorf("network %s: %w", name, err)
+			if err := checkRecord(b.Keys, name); err != nil {
+				return fmt.Errorf("network %s: %w", name, err)
+			}
 		}
 	}
 	return nil

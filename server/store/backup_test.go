@@ -237,6 +237,38 @@ func TestBackupsThatAreKept(t *testing.T) {
 	}
 }
 
+// While backups lack networks, the newest one that lacks nothing stays.
+func TestTheLastCompleteBackupStays(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	var complete []string
+	for hours := range 10 {
+		path := NextBackup(dir, now.Add(-time.Duration(hours)*time.Minute))
+		var lacks []string
+		if hours < 7 {
+			lacks = []string{"lab"}
+		} else {
+			complete = append(complete, path)
+		}
+		if err := WriteFile(path, func(w io.Writer) error {
+			out := newBackupWriter(w)
+			out.line(BackupHeader{Format: backupFormat, Layout: backupLayout, Lacks: lacks})
+			return out.end()
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := PruneBackups(dir); err != nil {
+			t.Fatal(err)
+		}
+		all := StoredBackups(dir)
+		if len(all) != 6 || all[5] != complete[0] {
+			t.Fatalf("kept %v, want five and %s", all, complete[0])
+		}
+	}
+}
+
 // Backups of a time that has not come, made while the clock went wrong, neither push out newer ones nor count as the
 // newest.
 func TestBackupsOfTheFuture(t *testing.T) {

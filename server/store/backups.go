@@ -1,7 +1,10 @@
 package store
 
 import (
+	"compress/gzip"
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,8 +57,8 @@ func timeOfBackup(path string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// PruneBackups removes those that are no longer kept, and what is left of those that were cut short. Nobody makes one
-// meanwhile.
+// PruneBackups removes those that are no longer kept, and what is left of those that were cut short. If the newest lack
+// networks whose records were damaged, the newest of those that lack nothing stays. Nobody makes one meanwhile.
 func PruneBackups(dir string) error {
 	parts, _ := filepath.Glob(filepath.Join(dir, backupName+"*"+backupSuffix+partSuffix)) // the pattern is right
 	for _, path := range parts {
@@ -63,7 +66,7 @@ func PruneBackups(dir string) error {
 			return fmt.Errorf("remove what is left of a backup: %w", err)
 		}
 	}
-	days := map[string]bool{}
+	days, complete := map[string]bool{}, false
 	for i, path := range StoredBackups(dir) {
 		t, ok := timeOfBackup(path)
 		if !ok {
@@ -72,6 +75,11 @@ func PruneBackups(dir string) error {
 		day := t.Format(time.DateOnly)
 		keep := i < lastBackups || !days[day] && len(days) < dailyBackups
 		days[day] = true
+		if !complete {
+			header, err := headerOf(path)
+			complete = err == nil && len(header.Lacks) == 0
+			keep = keep || complete
+		}
 		if keep {
 			continue
 		}
@@ -84,10 +92,33 @@ func PruneBackups(dir string) error {
 
 // NewestGood is the newest backup in a directory that is whole; nil where there is none.
 func NewestGood(dir string) (path string, b *Backup) {
+	return newestGood(dir, func(*Backup) bool { return true })
+}
+
+// NewestGoodOf is the newest backup in a directory that is whole and has a network; nil where there is none.
+func NewestGoodOf(dir, network string) (path string, b *Backup) {
+	return newestGood(dir, func(b *Backup) bool { return slices.Contains(b.Networks, network) })
+}
+
+func newestGood(dir string, serves func(*Backup) bool) (path string, b *Backup) {
 	for _, path := range StoredBackups(dir) {
-		if b, err := ReadBackup(path); err == nil {
+		if b, err := ReadBackup(path); err == nil && serves(b) {
 			return path, b
 		}
 	}
 	return "", nil
+}
+
+// headerOf reads only the beginning of a backup.
+func headerOf(path string) (h BackupHeader, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return h, err
+	}
+	return h, json.NewDecoder(io.LimitReader(z, mostInBackup)).Decode(&h)
 }

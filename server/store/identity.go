@@ -134,6 +134,21 @@ func encodeDocument(name string, value any) ([]byte, error) {
 	return b, nil
 }
 
+// Spoil damages the record of a network, for tests.
+func (s *Store) Spoil(ctx context.Context, network string) error {
+	resp, err := s.get(ctx, s.chunksKey(network), clientv3.WithPrefix())
+	if err != nil {
+		return s.explain("read network "+network, err)
+	}
+	for _, kv := range resp.Kvs {
+		kv.Value[len(kv.Value)/2] ^= 1
+		if _, err := s.kv.Put(ctx, string(kv.Key), string(kv.Value)); err != nil {
+			return s.explain("damage network "+network, err)
+		}
+	}
+	return nil
+}
+
 // ForgetIdentity makes the store as one was before stores had identities; for tests.
 func (s *Store) ForgetIdentity(ctx context.Context) error {
 	return s.deleteKey(ctx, s.documentKey(identityDocument))

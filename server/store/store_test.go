@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -173,6 +175,27 @@ func TestDamagedRecordsNeverLoseOthers(t *testing.T) {
 	}
 	put(s.pointerKey("newer"), strings.Replace(get(s.pointerKey("newer")), `"layout":1`, `"layout":2`, 1))
 	put(s.pointerKey("pointer"), "\x00\x01")
+
+	backup := filepath.Join(t.TempDir(), "auto-20261122T120000Z.backup")
+	if err := WriteFile(backup, func(w io.Writer) error {
+		_, err := s.WriteBackup(ctx, w, BackupHeader{}, nil)
+		return err
+	}); err != nil {
+		t.Fatalf("damaged records keep all others from being backed up: %v", err)
+	}
+	if b, err := ReadBackup(backup); err != nil || strings.Join(b.Networks, " ") != "good" ||
+		strings.Join(b.Lacks, " ") != "flip missing newer pointer" {
+		t.Errorf("the backup: %+v, %v", b, err)
+	} else if keys := slices.Sorted(maps.Keys(b.Keys)); slices.ContainsFunc(keys,
+		func(k string) bool { return strings.Contains(k, "flip") || strings.Contains(k, "missing") }) {
+		t.Errorf("it has %v", keys)
+	}
+	if path, _ := NewestGoodOf(filepath.Dir(backup), "good"); path != backup {
+		t.Errorf("the newest good backup of good is %q", path)
+	}
+	if path, _ := NewestGoodOf(filepath.Dir(backup), "flip"); path != "" {
+		t.Errorf("the newest good backup of flip, which it lacks, is %q", path)
+	}
 
 	records, damaged, _, err := s.Load(ctx)
 	if err != nil {
