@@ -466,6 +466,7 @@ class Network(TypedDict, total=False):
 
 class NetworkStatus(TypedDict, total=False):
     created: Required[str]
+    damaged: bool
     deleting: bool
     elements: Required[int]
     failed: int
