@@ -139,7 +139,7 @@ func TestTurnsOutliveAgents(t *testing.T) {
 	if p.began.Before(before) || p.began.After(after) {
 		t.Errorf("it was started at %s: want from %s to %s", p.began, before, after)
 	}
-	p.ready, p.trouble = false, "" // it was quick
+	p.ready, p.routed, p.trouble = false, false, "" // it was quick
 	if starting, _ := n.starting(); starting != 1 && time.Since(p.began) < turnTime {
 		t.Errorf("%d elements are being started: want 1", starting)
 	}
