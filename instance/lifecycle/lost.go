@@ -88,11 +88,12 @@ func checkLost(d instance.Dirs, next settings) error {
 func nodesNamed(names []string) string { return "node " + strings.Join(names, ", node ") }
 
 // keepAuthority puts a certificate authority that is lost or damaged back from the newest good backup, before a start
-// makes a new one: whoever joined or logged in trusts the old one. Without a backup it says what that means.
+// makes a new one: whoever joined or logged in trusts the old one. Without a backup it says what that means. It is for
+// instances that have served others before: the first that does makes its authority.
 func (u *Up) keepAuthority() error {
 	file := filepath.Join(u.Dirs.Data, instance.AuthorityFile)
 	authority, damaged := trust.ReadAuthority(filepath.Dir(file))
-	if authority != nil || len(left(u.Dirs)) == 0 {
+	if authority != nil {
 		return nil
 	}
 	_, backup := store.NewestGood(u.Dirs.Backups())
@@ -105,17 +106,6 @@ func (u *Up) keepAuthority() error {
 			"again.", file)
 		return nil
 	}
-	if damaged != nil {
-		if err := os.Rename(file, file+".damaged"); err != nil {
-			return err
-		}
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
 	u.say("%s was lost. It was put back from the backup of %s.", file, backup.Time.Local().Format(time.DateTime))
-	return instance.ReplaceFile(file, func(f *os.File) error {
-		_, err := f.Write(backup.Files[instance.AuthorityFile])
-		return err
-	})
+	return putBack(file, backup.Files[instance.AuthorityFile])
 }

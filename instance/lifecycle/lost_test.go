@@ -85,7 +85,19 @@ func TestLostFilesComeBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	free.Close()
-	p.up("--nodes", "2", "--listen", free.Addr().String())
+	p.up("--nodes", "2")
+	if err := unix.Kill(p.pids()["up"], unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.until("the platform to end", func() error {
+		if _, ends := p.pids()["up"]; ends {
+			return errors.New("it runs")
+		}
+		return nil
+	})
+	if out := p.up("--listen", free.Addr().String()); strings.Contains(out, "was lost") {
+		t.Errorf("the first start that serves others says %q", out)
+	}
 	p.apply(acrossNodes)
 	p.check()
 	views := p.views()

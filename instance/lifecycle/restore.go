@@ -240,25 +240,27 @@ func (r *Restore) putFiles(b *store.Backup, remembered bool) error {
 		if !held || err == nil && sound[name] {
 			continue
 		}
-		if err == nil {
-			if err := os.Rename(path, path+".damaged"); err != nil {
-				return err
-			}
-		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return err
-		}
-		// Written in one step: if a full disk or a power cut left half of a file, it would count as there the next
-		// time.
-		if err := instance.ReplaceFile(path, func(f *os.File) error {
-			_, err := f.Write(content)
-			return err
-		}); err != nil {
+		if err := putBack(path, content); err != nil {
 			return err
 		}
 		fmt.Fprintf(r.Out, "%s was put back from the backup.\n", path)
 	}
 	return nil
+}
+
+// putBack writes a file of a backup where it was. What is there is kept beside it. It is written in one step: if a full
+// disk or a power cut left half of a file, it would count as there the next time.
+func putBack(path string, content []byte) error {
+	if err := os.Rename(path, path+".damaged"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return instance.ReplaceFile(path, func(f *os.File) error {
+		_, err := f.Write(content)
+		return err
+	})
 }
 
 // examine tells in words that the store is damaged, and what to do. It returns nil if that is not what is wrong.

@@ -185,7 +185,7 @@ func (u *Up) settle(ctx context.Context) (settings, error) {
 	if err != nil {
 		return s, err
 	}
-	if len(s.Listen) > 0 {
+	if len(old.Listen) > 0 {
 		if err := u.keepAuthority(); err != nil {
 			return s, err
 		}
