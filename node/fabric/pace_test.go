@@ -22,19 +22,21 @@ func TestPace(t *testing.T) {
 			l.a.ping(t, "10.1.0.1")
 			id := portID("net/r:x").ID
 			devices := []int{l.port("r:left").Index, l.port("r:right").Index}
-			// answered of 400 packets that come within a second or a little more. Where most are dropped, the last
-			// answer is waited for less long: nothing depends on it.
-			answered := func(wait string) (n int) {
+			// answered of 400 packets, and the seconds that they took: one or a little more, and more on a busy
+			// machine. Where most are dropped, the last answer is waited for less long: nothing depends on it.
+			answered := func(wait string) (n int, seconds float64) {
 				t.Helper()
+				began := time.Now()
 				out, _ := l.a.run("ping", "-q", "-c", "400", "-i", "0.002", "-W", wait, "10.1.0.1")
+				seconds = time.Since(began).Seconds()
 				var sent int
 				for i := range out {
 					if _, err := fmt.Sscanf(out[i:], "%d packets transmitted, %d received", &sent, &n); err == nil {
-						return n
+						return n, seconds
 					}
 				}
 				t.Fatalf("ping says %s", out)
-				return 0
+				return 0, 0
 			}
 			dropped := func() (n uint64) {
 				for _, c := range l.counters() {
@@ -42,7 +44,7 @@ func TestPace(t *testing.T) {
 				}
 				return n
 			}
-			if n := answered("5"); n < 390 {
+			if n, _ := answered("5"); n < 390 {
 				t.Fatalf("%d of 400 were answered before", n)
 			}
 			// A hundred answers a second at most: each is four times at a port. With much less none would come through
@@ -50,22 +52,25 @@ func TestPace(t *testing.T) {
 			if err := l.fabric.Pace(id, devices, 400); err != nil {
 				t.Fatal(err)
 			}
+			silent := 0
 			for range 2 {
-				if n := answered("0.2"); n > 200 || n == 0 {
-					t.Errorf("with 400 packets a second, %d of 400 pings were answered", n)
+				n, seconds := answered("0.2")
+				if float64(n) > 100*(seconds+0.25) || n == 0 {
+					t.Errorf("with 400 packets a second, %d of 400 pings were answered in %.2f s", n, seconds)
 				}
+				silent += 400 - n
 				if again := l.apply(); len(again) != 0 { // it stays
 					t.Errorf("a pass changes %q", again)
 				}
 			}
-			if dropped() < 400 {
-				t.Errorf("%d drops are counted", dropped())
+			if n := dropped(); n < uint64(silent) {
+				t.Errorf("%d drops are counted, and %d pings had no answer", n, silent)
 			}
 			if err := l.fabric.Pace(id, devices, -1); err != nil {
 				t.Fatal(err)
 			}
 			before := dropped()
-			if n := answered("5"); n < 390 || dropped() != before {
+			if n, _ := answered("5"); n < 390 || dropped() != before {
 				t.Errorf("when it was over, %d of 400 were answered, and %d were dropped", n, dropped()-before)
 			}
 			if err := l.fabric.Pace(id, devices, 0); err != nil {
@@ -74,7 +79,7 @@ func TestPace(t *testing.T) {
 			l.restart()
 			l.apply()
 			l.a.pingSoon(t, "10.1.0.1")
-			if n := answered("5"); n < 390 {
+			if n, _ := answered("5"); n < 390 {
 				t.Errorf("after a restart, which knows of nothing, %d of 400 were answered", n)
 			}
 		})
