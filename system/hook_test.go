@@ -54,8 +54,8 @@ links:
 	}
 
 	// 10,000 packets a second, while the hook changes, the program is taken away, and the agent dies.
+	before := fast() // what is told later may have packets of the flow
 	f := p.flowBetween(a, b, to, 0, 10)
-	before := fast()
 	for range 4 {
 		p.run("set", "lab/r", "hook=xdp")
 		hooks(model.HookXDP)
@@ -84,8 +84,8 @@ links:
 	}, func() string { return fmt.Sprintf("%d packets, counted %+v before and %+v now", sent, before, fast()) })
 
 	// In steady state all of a flow takes the driver's hook.
-	f = p.flowBetween(a, b, to, 0, 10)
 	settled := fast()
+	f = p.flowBetween(a, b, to, 0, 10)
 	start := f.sent.Load()
 	f.reached(start + 5000)
 	sent, lost, _ = f.stop()
@@ -114,7 +114,9 @@ links:
 		before := fast().Driver
 		transfer(t, a, b, address)
 		p.await("the driver's counter", func() bool { return fast().Driver-before > 1000 },
-			func() string { return fmt.Sprint(fast()) })
+			func() string {
+				return fmt.Sprintf("%d before, now %+v\n%s", before, fast(), in(t, n2, "ip", "-d", "-s", "link"))
+			})
 	}
 	if out := p.run("describe", "lab/r"); !strings.Contains(out, "underlay to-n1, to-n3") ||
 		!strings.Contains(out, "in a driver's hook") {
