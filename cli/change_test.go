@@ -345,7 +345,18 @@ func TestCheck(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	golden(t, "check.txt", r.out)
-	f.checked.OK, f.checked.Probes = true, f.checked.Probes[:1]
+	f.checked.States = []model.StateResult{
+		{Expected: "r1 ospf neighbor r2 full", OK: true, Message: "Full"},
+		{Expected: "r1 no route 10.9.0.0/16", OK: true},
+		{Expected: "r1 bgp neighbor r2 established", Message: "r1: BGP neighbour r2 is Active, not Established"},
+	}
+	golden(t, "check-states.txt", run(t, f, "check", "lab").out)
+	f.checked.OK, f.checked.Probes, f.checked.States = true, nil, f.checked.States[:2]
+	if r := run(t, f, "check", "lab"); r.code != ExitOK || !strings.Contains(r.out, "all 2 states as expected") {
+		t.Errorf("got %+v", r)
+	}
+	f.checked.Probes, f.checked.States = []model.ProbeResult{{From: "lab/h1", To: "lab/r2", OK: true, Reached: true,
+		Address: prefixes("10.0.0.6/30")[0].Addr()}}, nil
 	if r := run(t, f, "check", "lab"); r.code != ExitOK || !strings.Contains(r.out, "all 1 probes as expected") {
 		t.Errorf("got %+v", r)
 	}

@@ -23,7 +23,9 @@ func (c *CLI) checkCommand() *cobra.Command {
 		GroupID: groupLook,
 		Long: `Probe what the network's file expects ("h1 reaches h2", "h1 does not reach h3") and, with --mesh,
 every pair of hosts. Each element answers with a secret of its own, so that reaching somebody else
-with the same address is a failure. The exit status is 0 when everything is as it shall be, else 1.`,
+with the same address is a failure. Routers are asked what the file expects of their routing ("r1
+ospf neighbor r2", "r1 bgp route 10.0.0.0/8 via r2"). The exit status is 0 when everything is as it
+shall be, else 1.`,
 		Example: "  polyplane check lab\n  polyplane check lab --mesh --wait 60s",
 		Args:    args(1, 1, "NET"),
 		RunE: func(cmd *cobra.Command, given []string) error {
@@ -55,7 +57,7 @@ with the same address is a failure. The exit status is 0 when everything is as i
 				return err
 			}
 			switch {
-			case len(result.Probes) == 0:
+			case len(result.Probes)+len(result.States) == 0:
 				return failed("%s expects nothing, so nothing was checked; add `expect:` to its file, or probe all "+
 					"pairs of hosts "+
 					"with `polyplane check %s --mesh`", of.network, of.network)
@@ -99,17 +101,51 @@ func (c *CLI) showCheck(result model.CheckResult, all bool, took time.Duration) 
 			return err
 		}
 	}
+	states := table{head: []string{"", "EXPECTED", "RESULT"}}
+	for _, x := range result.States {
+		if !x.OK {
+			bad++
+		}
+		if x.OK && !all && len(result.States) > shownProbes {
+			continue
+		}
+		said := x.Message
+		switch {
+		case said == "" && x.OK:
+			said = "so it is"
+		case said == "":
+			said = "it is not so"
+		}
+		states.add(mark(x.OK), text(x.Expected), text(oneLine(said)))
+	}
+	if len(states.rows) > 0 {
+		if err := states.write(c.Out, c.colour(), true, ""); err != nil {
+			return err
+		}
+	}
 	var err error
-	switch {
-	case len(result.Probes) == 0:
+	switch asked := asked(result); {
+	case asked == "":
 	case bad == 0 && result.OK:
-		_, err = fmt.Fprintf(c.Out, "%s: all %d probes as expected (%s)\n", result.Network,
-			len(result.Probes), elapsed(took))
+		_, err = fmt.Fprintf(c.Out, "%s: all %s as expected (%s)\n", result.Network, asked, elapsed(took))
 	default:
-		_, err = fmt.Fprintf(c.Out, "%s: %d of %d probes not as expected (%s)\n", result.Network, bad,
-			len(result.Probes), elapsed(took))
+		_, err = fmt.Fprintf(c.Out, "%s: %d of %s not as expected (%s)\n", result.Network, bad, asked, elapsed(took))
 	}
 	return err
+}
+
+// asked says how much was asked; nothing if nothing was.
+func asked(result model.CheckResult) string {
+	probes, states := len(result.Probes), len(result.States)
+	switch {
+	case states == 0 && probes == 0:
+		return ""
+	case states == 0:
+		return fmt.Sprintf("%d probes", probes)
+	case probes == 0:
+		return fmt.Sprintf("%d states", states)
+	}
+	return fmt.Sprintf("%d probes and states", probes+states)
 }
 
 func mark(ok bool) cell {

@@ -234,7 +234,7 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 		edges.add(texts(row...)...)
 	}
 	for _, e := range record.Network.Expect {
-		expect.add(text(expectation(e)))
+		expect.add(text(e.String()))
 	}
 	s.table("Elements", et)
 	s.table("Links", lt)
@@ -242,18 +242,6 @@ func (c *CLI) describeNetwork(cmd *cobra.Command, cl Client, o output, of ref) e
 	s.table("Expected (`polyplane check "+of.network+"`)", expect)
 	s.events(cmd, cl, of)
 	return s.err
-}
-
-func expectation(e model.Expectation) string {
-	verb := " reaches "
-	if e.Not {
-		verb = " does not reach "
-	}
-	s := e.From + verb + e.To
-	if e.Family != model.AnyFamily {
-		s += " over " + string(e.Family)
-	}
-	return s
 }
 
 func sliceText(s model.Slice) string {

@@ -1,13 +1,124 @@
 package model
 
-// String is the sentence that files have: "h1 reaches h2", "h1 does not reach h2 over ipv6".
+import (
+	"net/netip"
+	"slices"
+)
+
+// Known is what an element's routing is expected to know: a neighbour, or a route.
+type Known struct {
+	// What is empty if it is whether another element is reached.
+	What What `json:"what,omitempty"`
+	// Protocol is whose neighbour or route it is; empty for a route of the kernel's table.
+	Protocol string `json:"protocol,omitempty"`
+	State    string `json:"state,omitempty"` // the neighbour's, in the words of NeighbourStates
+	// Prefix is where the route leads.
+	Prefix netip.Prefix `json:"prefix,omitzero"`
+	// Via is the route's next hop, where that is said as an address.
+	Via netip.Addr `json:"via,omitzero"`
+}
+
+// What is which of these it is.
+type What string
+
+const (
+	KnownNeighbour What = "neighbor"
+	KnownRoute     What = "route"
+)
+
+// NeighbourStates are the protocols that have neighbours, and the states in which these can be expected, the usual one
+// first.
+var NeighbourStates = map[string][]string{
+	"ospf":  {"full", "2-way"},
+	"ospf6": {"full", "2-way"},
+	"isis":  {"up"},
+	"bgp":   {"established"},
+}
+
+// RouteProtocols are the protocols of which a route can be expected.
+var RouteProtocols = []string{"bgp", "isis", "ospf", "ospf6", "rip"}
+
+// protocolNames are the protocols as people write them.
+var protocolNames = map[string]string{"ospf": "OSPF", "ospf6": "OSPFv3", "isis": "IS-IS", "bgp": "BGP", "rip": "RIP"}
+
+// ProtocolName is a protocol as people write it.
+func ProtocolName(protocol string) string {
+	if name := protocolNames[protocol]; name != "" {
+		return name
+	}
+	return protocol
+}
+
+// stateNames are the states as the protocols' standards write them.
+var stateNames = map[string]string{"full": "Full", "2-way": "2-Way", "up": "Up", "established": "Established"}
+
+// StateName is a neighbour's state as its protocol's standard writes it.
+func StateName(state string) string {
+	if name := stateNames[state]; name != "" {
+		return name
+	}
+	return state
+}
+
+// String is the sentence that files have: "h1 reaches h2", "h1 does not reach h2 over ipv6", "r1 ospf neighbor r2
+// full", "r1 no bgp route 10.0.0.0/8 via r2".
 func (x Expectation) String() string {
-	s := x.From + " reaches " + x.To
-	if x.Not {
-		s = x.From + " does not reach " + x.To
+	s := x.From
+	if x.What != "" && x.Not {
+		s += " no"
+	}
+	if x.Protocol != "" {
+		s += " " + x.Protocol
+	}
+	switch {
+	case x.What == KnownNeighbour:
+		s += " neighbor " + x.To + " " + x.State
+	case x.What == KnownRoute && x.Via.IsValid():
+		s += " route " + x.Prefix.String() + " via " + x.Via.String()
+	case x.What == KnownRoute && x.To != "":
+		s += " route " + x.Prefix.String() + " via " + x.To
+	case x.What == KnownRoute:
+		s += " route " + x.Prefix.String()
+	case x.Not:
+		s += " does not reach " + x.To
+	default:
+		s += " reaches " + x.To
 	}
 	if x.Family != AnyFamily {
 		s += " over " + string(x.Family)
 	}
 	return s
+}
+
+// Problem says what is wrong with what is expected to be known, by itself; empty if nothing is.
+func (k Known) Problem() string {
+	switch k.What {
+	case "":
+		return ""
+	case KnownNeighbour:
+		states := NeighbourStates[k.Protocol]
+		switch {
+		case states == nil:
+			return k.Protocol + " has no neighbours; bgp, isis, ospf and ospf6 have"
+		case !slices.Contains(states, k.State):
+			return ProtocolName(k.Protocol) + " has no state " + k.State + " that could be expected; there is " +
+				Either(states)
+		}
+		return ""
+	case KnownRoute:
+		switch {
+		case k.Protocol != "" && !slices.Contains(RouteProtocols, k.Protocol):
+			return k.Protocol + " has no routes; " + Either(RouteProtocols) + " has, and without a word the kernel"
+		case !k.Prefix.IsValid():
+			return "a route leads to a prefix, like 10.0.0.0/8"
+		case k.Prefix != k.Prefix.Masked():
+			return k.Prefix.String() + " has bits beyond its length; its prefix is " + k.Prefix.Masked().String()
+		case (k.Protocol == "ospf") && k.Prefix.Addr().Is6():
+			return "ospf carries no IPv6; ospf6 does"
+		case k.Protocol == "ospf6" && k.Prefix.Addr().Is4():
+			return "ospf6 carries no IPv4; ospf does"
+		}
+		return ""
+	}
+	return string(k.What) + " is neither a neighbor nor a route"
 }

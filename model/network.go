@@ -308,12 +308,13 @@ const (
 	IPv6      Family = "ipv6"
 )
 
-// Expectation is one statement that `check` verifies.
+// Expectation is one statement that `check` verifies: that an element reaches another one, or what its routing knows.
 type Expectation struct {
 	From   string `json:"from"`
-	To     string `json:"to"`
+	To     string `json:"to,omitempty"`     // the neighbour of Known, or who its route leads by; empty if neither
 	Family Family `json:"family,omitempty"` // every family that both ends have, when empty
-	Not    bool   `json:"not,omitempty"`    // From must not reach To
+	Not    bool   `json:"not,omitempty"`    // it must not be so
+	Known
 }
 
 // DefaultMTU is a link's MTU unless it says otherwise; TunnelOverhead is what the underlay must carry on top of it

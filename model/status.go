@@ -102,6 +102,8 @@ type CheckResult struct {
 	Network string        `json:"network"`
 	OK      bool          `json:"ok"`
 	Probes  []ProbeResult `json:"probes"`
+	// States are the outcomes of what routing is expected to know.
+	States []StateResult `json:"states,omitempty"`
 }
 
 // CheckRequest selects what to check.

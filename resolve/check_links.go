@@ -460,27 +460,3 @@ func (ps *problems) checkEdges(l *layout) {
 		}
 	}
 }
-
-func (ps *problems) checkExpectations(l *layout) {
-	for i, x := range ps.net.Expect {
-		report := func(format string, args ...any) {
-			ps.add(model.AboutExpect, i, x.From+" "+x.To, "", "expect: "+format, args...)
-		}
-		for _, name := range []string{x.From, x.To} {
-			e, ok := l.elements[name]
-			switch {
-			case !ok && ps.mayBe(name):
-			case !ok:
-				report("there is no router or host %s%s", name, ps.near(name))
-			case ps.net.Elements[e].Kind == model.Switch:
-				report("%s is a switch, which has no address to reach or to be reached; name a host or a router", name)
-			}
-		}
-		if x.From == x.To {
-			report("%s always reaches itself; name two elements", x.From)
-		}
-		if x.Family != model.AnyFamily && x.Family != model.IPv4 && x.Family != model.IPv6 {
-			report("the address family %q is unknown; there are ipv4 and ipv6", x.Family)
-		}
-	}
-}

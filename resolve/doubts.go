@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -30,6 +31,7 @@ func Doubts(net *model.Network, resolved *model.Resolved) []string {
 		d.ospf(&d.segments[i])
 	}
 	d.bgp()
+	d.expected()
 	if more := len(d.told) - mostDoubts; more > 0 {
 		d.told = append(d.told[:mostDoubts:mostDoubts], fmt.Sprintf("and %d more like these", more))
 	}
@@ -154,5 +156,31 @@ func (d *doubts) session(e *model.ResolvedElement, n model.BGPNeighbor, far *mod
 	}):
 		d.tell("%s: its BGP neighbour %s is %s, whose own neighbours leave %s out", e.Name, n.Address, far.Name,
 			e.Name)
+	}
+}
+
+// expected looks for expectations of protocols that nobody speaks by what the file says. Who is given none at all may
+// be configured inside.
+func (d *doubts) expected() {
+	for _, x := range d.net.Expect {
+		if x.What == "" || x.Protocol == "" {
+			continue
+		}
+		names := []string{x.From}
+		if x.What == model.KnownNeighbour {
+			names = append(names, x.To)
+		}
+		for _, name := range names {
+			i, known := d.elements[name]
+			if !known {
+				continue
+			}
+			e := &d.resolved.Elements[i]
+			speaks := e.Routing.Protocols()
+			if generated(e) && len(speaks) > 0 && !slices.Contains(speaks, x.Protocol) {
+				d.tell("expect: %q: %s speaks %s, and no %s", x.String(), name, strings.Join(speaks, " and "),
+					x.Protocol)
+			}
+		}
 	}
 }

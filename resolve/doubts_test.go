@@ -54,6 +54,12 @@ func TestDoubts(t *testing.T) {
 			want: []string{"r1: its BGP neighbour 10.0.0.2 is r2, which speaks no BGP"}},
 		"left out": {one: bgp(65001, to("10.0.0.2", 65002)), two: bgp(65002, to("10.0.1.2", 65003)),
 			want: []string{"r1: its BGP neighbour 10.0.0.2 is r2, whose own neighbours leave r1 out"}},
+		"expected of nobody": {one: ospf("", 0, 0), two: bgp(65002), change: func(n *model.Network) {
+			known := model.Known{What: model.KnownNeighbour, Protocol: "ospf", State: "full"}
+			n.Expect = []model.Expectation{{From: "r1", To: "r2", Known: known}, {From: "r1", To: "r3", Known: known},
+				{From: "r2", Known: model.Known{What: model.KnownRoute, Protocol: "bgp", Prefix: netip.MustParsePrefix("10.0.0.0/8")}}}
+		}, want: []string{`expect: "r1 ospf neighbor r2 full": r2 speaks bgp, and no ospf`,
+			`expect: "r1 ospf neighbor r3 full": r3 speaks bgp, and no ospf`}},
 		"itself": {one: bgp(65001, to("10.0.0.1", 65001)), want: []string{"is its own address"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -252,9 +252,14 @@ func isisNET(i *model.ISIS, id netip.Addr) string {
 	if a == "" {
 		a = "49.0001"
 	}
+	return a + "." + isisSystem(id) + ".00"
+}
+
+// isisSystem is the system ID that goes with a router ID.
+func isisSystem(id netip.Addr) string {
 	b := id.As4()
 	d := fmt.Sprintf("%03d%03d%03d%03d", b[0], b[1], b[2], b[3])
-	return a + "." + d[:4] + "." + d[4:8] + "." + d[8:] + ".00"
+	return d[:4] + "." + d[4:8] + "." + d[8:]
 }
 
 // frrBGP configures BGP. Sessions over one link use the addresses on it; others go from loopback to loopback, so that

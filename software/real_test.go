@@ -201,6 +201,7 @@ func TestProtocolsExchangeRoutes(t *testing.T) {
 						}
 						r.awaitRoute(t, to.Masked(), protocol, 2) // over both links
 					}
+					r.awaitKnown(t, far, expect)
 				}
 			})
 		}

@@ -73,8 +73,7 @@ func (b *builder) network() model.Network {
 	b.addLinks()
 	b.checkZeros()
 	for _, x := range f.Expect {
-		b.net.Expect = append(b.net.Expect, model.Expectation{From: x.From, To: x.To,
-			Family: model.Family(x.Family), Not: x.Not})
+		b.net.Expect = append(b.net.Expect, x.Value)
 	}
 	b.faults()
 	b.net = resolve.WithInterfaces(b.net)

@@ -184,36 +184,6 @@ func (d *decoder) linkValue(value ast.Node, l *form.Link, what string) {
 	}
 }
 
-const expectHelp = "write h1 reaches h2, h1 reaches h2 over ipv6, or h1 does not reach h3"
-
-// expect reads a sentence.
-func (d *decoder) expect(n ast.Node, e *form.Expect) {
-	e.Node = n
-	text, ok := d.scalar(n, "an entry of expect")
-	if !ok {
-		return
-	}
-	words := strings.Fields(text)
-	if k := len(words); k > 2 && words[k-2] == "over" {
-		switch f := model.Family(strings.ToLower(words[k-1])); f {
-		case model.IPv4, model.IPv6:
-			e.Family = string(f)
-		default:
-			d.fail(n, "%q: over is followed by ipv4 or ipv6, not %q", text, words[k-1])
-			return
-		}
-		words = words[:k-2]
-	}
-	switch {
-	case len(words) == 3 && words[1] == "reaches":
-		e.From, e.To = words[0], words[2]
-	case len(words) == 5 && words[1] == "does" && words[2] == "not" && words[3] == "reach":
-		e.From, e.To, e.Not = words[0], words[4], true
-	default:
-		d.fail(n, "%q is no expectation: %s", text, expectHelp)
-	}
-}
-
 const routeHelp = "write a route like 10.1.0.0/16 via 10.0.0.2, 10.1.0.0/16 dev eth0, or blackhole 10.1.0.0/16"
 
 // route reads "[TYPE] TO [via A[,A]] [dev IF] [metric N]" or a mapping.

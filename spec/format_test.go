@@ -209,6 +209,17 @@ func drawLinks(t *rapid.T, net *model.Network) {
 			net.Expect = append(net.Expect, model.Expectation{From: ea.Name, To: eb.Name, Not: maybe(t, "not"),
 				Family: rapid.SampledFrom([]model.Family{"", model.IPv4, model.IPv6}).Draw(t, "family")})
 		}
+		if runs := ea.Software == model.SoftwareFRR || ea.Software == model.SoftwareBIRD; runs &&
+			eb.Kind != model.Switch && maybe(t, "known") {
+			x := rapid.SampledFrom([]string{" bgp neighbor " + eb.Name, " no ospf6 neighbor " + eb.Name + " 2-way",
+				" bgp neighbor " + eb.Name + " over ipv4", " route 0.0.0.0/0", " no rip route fd00::/8 via " + eb.Name,
+				" bgp route 10.0.0.0/8 via 2001:db8::1"}).Draw(t, "what is known")
+			e, err := parseExpect(ea.Name + x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			net.Expect = append(net.Expect, e)
+		}
 	}
 	if at := slices.IndexFunc(net.Elements, func(e model.Element) bool { return e.Kind == model.Host }); at >= 0 &&
 		len(net.Links) > 0 && maybe(t, "mirror") {

@@ -133,6 +133,7 @@ var mistakes = map[string]mistake{
 	"mirror to a list":   {"to: h5:tap", "to: [h5:tap]", "to of mirrors takes a single value"},
 	"expect":             {"h1 reaches r4", "h1 sees r4", "is no expectation"},
 	"expect family":      {"over ipv4", "over ipx", "over is followed by"},
+	"expect state":       {"h1 reaches r4", "r1 ospf neighbor r2 ready", "has no state ready"},
 	"fault time":         {"at: 10s", "at: 10", "at of faults"},
 	"fault twice":        {"{at: 20s, restart: r2}", "{at: 20s, restart: r2, stop: r3}", "it says two of these"},
 
@@ -183,6 +184,7 @@ var mistakes = map[string]mistake{
 	"mirror of nothing":    {"link: thick", "link: thin", "there is no link thin"},
 	"mirror to a router":   {"to: h5:tap, bandwidth: 1Mbit}", "to: h5:tap}\n  - {link: r6--r7, to: r5}", "copies go to a host"},
 	"expect nowhere":       {"h1 reaches r4", "h1 reaches r44", "no router or host r44"},
+	"expect of a host":     {"expect:\n", "expect:\n  - h5 bgp neighbor r2\n", "h5 is a host, which speaks no BGP"},
 	"expect itself":        {"expect:\n", "expect:\n  - h5 reaches h5\n", "always reaches itself"},
 	"fault of nothing":     {"stop: r1--r2", "stop: r1--r8", "no element or link r1--r8"},
 	"fault of no link":     {"stop: r1--r2", "stop: r1 -- r8", "there is no link r1 -- r8"},

@@ -132,6 +132,7 @@ func (a *Agent) handler() http.Handler {
 	handle("GET /v1/pulse", a.tellPulse)
 	handle("POST /v1/responders", a.openResponders)
 	handle("POST /v1/probes", a.runProbes)
+	handle("POST /v1/looks", a.lookInside)
 	handle("GET /v1/kept", a.kept)
 	handle("POST "+element+"/disk", a.renewDisk)
 	handle("GET /v1/trash", a.listTrash)
@@ -338,4 +339,32 @@ func (a *Agent) runProbes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, runProbes(r.Context(), request, a.enter))
+}
+
+// lookInside answers what the routing of elements knows.
+func (a *Agent) lookInside(w http.ResponseWriter, r *http.Request) error {
+	var request model.LooksRequest
+	if err := decode(r, &request); err != nil {
+		return err
+	}
+	result := model.LooksResult{Answers: make([]model.LookAnswer, len(request.Looks))}
+	of := map[control.Looker][]int{}
+	for i := range request.Looks {
+		d, err := driver[control.Looker](a, request.Looks[i].Element, "be asked about their routing")
+		if err != nil {
+			result.Answers[i].Error = err.Error()
+			continue
+		}
+		of[d] = append(of[d], i)
+	}
+	for d, which := range of {
+		looks := make([]model.Look, len(which))
+		for k, i := range which {
+			looks[k] = request.Looks[i]
+		}
+		for k, x := range d.Look(r.Context(), looks) {
+			result.Answers[which[k]] = x
+		}
+	}
+	return answer(w, result)
 }

@@ -308,6 +308,12 @@ type Carrier interface {
 	Unpack(ctx context.Context, id model.ID, r io.Reader) error
 }
 
+// Looker is a driver that can tell what the routing of its elements knows. Look returns an answer a look, in their
+// order. It bounds what an element's processes may take of the node for that, and how long they may take.
+type Looker interface {
+	Look(ctx context.Context, looks []model.Look) []model.LookAnswer
+}
+
 // Enterer is a driver whose elements have a network namespace on this node. Enter runs f on a thread of its own inside
 // it: sockets that f opens stay there. f must not start goroutines that expect the namespace.
 type Enterer interface {

@@ -91,6 +91,7 @@ class CheckResult(TypedDict, total=False):
     network: Required[str]
     ok: Required[bool]
     probes: Required[list["ProbeResult"] | None]
+    states: list["StateResult"]
 
 
 class Document(TypedDict, total=False):
@@ -234,7 +235,12 @@ Expectation = TypedDict(
         "family": str,
         "from": Required[str],
         "not": bool,
-        "to": Required[str],
+        "prefix": str,
+        "protocol": str,
+        "state": str,
+        "to": str,
+        "via": str,
+        "what": str,
     },
     total=False,
 )
@@ -768,6 +774,12 @@ class Slice(TypedDict, total=False):
     packets: int
     punts: int
     tables: int
+
+
+class StateResult(TypedDict, total=False):
+    expected: Required[str]
+    message: str
+    ok: Required[bool]
 
 
 class Substrate(TypedDict, total=False):

@@ -55,11 +55,18 @@ func (m *Manager) checkOnce(ctx context.Context, name string, request model.Chec
 	if err != nil {
 		return result, err
 	}
+	var looks sync.WaitGroup
+	looks.Go(func() { c.look(ctx) })
 	c.open(ctx)
 	c.probe(ctx)
+	looks.Wait()
 	for _, q := range c.questions {
 		result.Probes = append(result.Probes, q.ProbeResult)
 		result.OK = result.OK && q.OK
+	}
+	for _, s := range c.states {
+		result.States = append(result.States, s.StateResult)
+		result.OK = result.OK && s.OK
 	}
 	return result, nil
 }
@@ -69,6 +76,7 @@ type check struct {
 	manager    *Manager
 	network    string
 	questions  []*question
+	states     []*state
 	responders map[string][]model.Responder // by node
 	secrets    map[model.ID]string
 	agents     map[string]api.Dial // of the nodes
@@ -93,7 +101,7 @@ func (m *Manager) newCheck(ctx context.Context, name string, request model.Check
 	}
 	c := &check{manager: m, network: name, responders: map[string][]model.Responder{}, secrets: map[model.ID]string{},
 		agents: map[string]api.Dial{}, mute: map[string]string{}, closed: map[model.ID]string{}}
-	if c.questions, err = questions(n, request); err != nil {
+	if c.questions, c.states, err = questions(n, request); err != nil {
 		return nil, err
 	}
 	probed := map[netip.Addr]struct{}{}

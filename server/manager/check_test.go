@@ -25,6 +25,9 @@ type farNode struct {
 	probes     int
 	// reach says who answers a probe.
 	reach func(p model.Probe, round int) (who model.ID, answered bool)
+	// know says what routing knows.
+	know   func(l model.Look, round int) model.LookAnswer
+	looked int
 }
 
 func (a *farNode) serve(t *testing.T, f *fixture, node string) {
@@ -65,6 +68,20 @@ func (a *farNode) serve(t *testing.T, f *fixture, node string) {
 			}
 			res.OK = res.Reached != res.Not
 			out.Results = append(out.Results, res)
+		}
+		json.NewEncoder(w).Encode(out)
+	})
+	mux.HandleFunc("POST /v1/looks", func(w http.ResponseWriter, r *http.Request) {
+		var req model.LooksRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			t.Error(err)
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.looked++
+		var out model.LooksResult
+		for _, l := range req.Looks {
+			out.Answers = append(out.Answers, a.know(l, a.looked))
 		}
 		json.NewEncoder(w).Encode(out)
 	})
@@ -181,7 +198,7 @@ func TestNeighboursAndSamplesAreSeeded(t *testing.T) {
 	n := f.networks["lab"]
 	draw := func(r model.CheckRequest) []string {
 		t.Helper()
-		qs, err := questions(n, r)
+		qs, _, err := questions(n, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +213,7 @@ func TestNeighboursAndSamplesAreSeeded(t *testing.T) {
 		slices.Equal(neighbours, draw(model.CheckRequest{Neighbours: 20, Seed: 8})) {
 		t.Errorf("neighbours are not drawn by the seed: %v", neighbours)
 	}
-	qs, _ := questions(n, model.CheckRequest{Neighbours: 1000})
+	qs, _, _ := questions(n, model.CheckRequest{Neighbours: 1000})
 	for _, q := range qs {
 		if !q.first {
 			t.Fatal("a neighbour has more than one try")
@@ -237,7 +254,7 @@ func TestNeighboursMeetAtASwitch(t *testing.T) {
 			model.Link{Name: h + "--s", Ends: [2]model.End{{Element: h, Interface: "s"}, {Element: "s", Interface: h}}})
 	}
 	f.apply(t, net, model.ApplyOptions{})
-	qs, err := questions(f.networks["lan"], model.CheckRequest{Neighbours: 100})
+	qs, _, err := questions(f.networks["lan"], model.CheckRequest{Neighbours: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +280,7 @@ func TestMeshAsksWhatIsExpectedOnce(t *testing.T) {
 	}
 	net.Expect = []model.Expectation{{From: "h1", To: "h2"}, {From: "h2", To: "h1", Not: true}}
 	f.apply(t, net, model.ApplyOptions{})
-	list, err := questions(f.networks["lab"], model.CheckRequest{Mesh: true})
+	list, _, err := questions(f.networks["lab"], model.CheckRequest{Mesh: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,11 +53,15 @@ func familyName(f model.Family) string {
 	return "IPv4"
 }
 
-// questions are everything that a check of the network asks.
-func questions(n *network, request model.CheckRequest) ([]*question, error) {
+// questions are everything that a check of the network asks: probes, and what routing knows.
+func questions(n *network, request model.CheckRequest) ([]*question, []*state, error) {
 	q := questioner{n: n}
 	for _, e := range n.record.Network.Expect {
-		q.expect(e)
+		if e.What == "" {
+			q.expect(e)
+		} else {
+			q.know(e)
+		}
 	}
 	random := rand.New(rand.NewPCG(uint64(request.Seed), 0))
 	if request.Mesh {
@@ -65,15 +69,16 @@ func questions(n *network, request model.CheckRequest) ([]*question, error) {
 	}
 	q.neighbours(request.Neighbours, random)
 	if len(q.list) > maxProbes {
-		return nil, api.Invalid(fmt.Sprintf("a check of %d probes is too much at once; ask for a sample (at most %d "+
-			"probes)", len(q.list), maxProbes))
+		return nil, nil, api.Invalid(fmt.Sprintf("a check of %d probes is too much at once; ask for a sample (at "+
+			"most %d probes)", len(q.list), maxProbes))
 	}
-	return q.list, nil
+	return q.list, q.states, nil
 }
 
 type questioner struct {
-	n    *network
-	list []*question
+	n      *network
+	list   []*question
+	states []*state
 }
 
 func (q *questioner) ask(from, to string, address netip.Addr, not, firstTry bool) *question {

@@ -111,6 +111,12 @@ func (c *Client) Probe(ctx context.Context, request model.ProbesRequest) (model.
 	return out, c.do(ctx, http.MethodPost, path("probes"), nil, request, &out)
 }
 
+// Look asks an agent (a client of its socket) what the routing of elements knows.
+func (c *Client) Look(ctx context.Context, request model.LooksRequest) (model.LooksResult, error) {
+	var out model.LooksResult
+	return out, c.do(ctx, http.MethodPost, path("looks"), nil, request, &out)
+}
+
 func element(id model.ID, what string) string {
 	return path("networks", id.Network, "elements", id.Element, what)
 }

@@ -52,7 +52,8 @@ type Network struct {
 	Edges Edges `yaml:"edges"`
 	// Copies of what passes links, for hosts that look at them.
 	Mirrors []Mirror `yaml:"mirrors"`
-	// What `polyplane check` verifies: `h1 reaches h2`, `h1 reaches h2 over ipv6`, `h1 does not reach h3`.
+	// What `polyplane check` verifies: `h1 reaches h2`, `h1 reaches h2 over ipv6`, `h1 does not reach h3`; and what
+	// routing knows: `r1 ospf neighbor r2`, `r1 bgp route 10.0.0.0/8 via r2`, `r1 no route 10.9.0.0/16`.
 	Expect []Expect `yaml:"expect"`
 	// A schedule of faults for lessons that can be repeated: `polyplane faults start` begins it, and `stop` puts back
 	// what it has changed.

@@ -77,10 +77,8 @@ type End struct{ Element, Interface string }
 
 // Expect is one expectation.
 type Expect struct {
-	From, To string
-	Family   string
-	Not      bool
-	Node     ast.Node
+	Value model.Expectation
+	Node  ast.Node
 }
 
 // Config is the software's configuration by file name; "" stands for the software's main file.

@@ -1,0 +1,68 @@
+package resolve
+
+import (
+	"github.com/polyplane/polyplane/model"
+)
+
+func (ps *problems) checkExpectations(l *layout) {
+	for i, x := range ps.net.Expect {
+		report := func(format string, args ...any) {
+			ps.add(model.AboutExpect, i, x.From+" "+x.To, "", "expect: "+format, args...)
+		}
+		names := []string{x.From, x.To}
+		if x.What == model.KnownRoute && x.To == "" {
+			names = names[:1] // by whomever, or by an address
+		}
+		for _, name := range names {
+			e, ok := l.elements[name]
+			switch {
+			case !ok && ps.mayBe(name):
+			case !ok:
+				report("there is no router or host %s%s", name, ps.near(name))
+			case ps.net.Elements[e].Kind == model.Switch && x.What != "":
+				report("%s is a switch, which has no routes and is nobody's neighbour; name a router", name)
+			case ps.net.Elements[e].Kind == model.Switch:
+				report("%s is a switch, which has no address to reach or to be reached; name a host or a router", name)
+			}
+		}
+		if x.From == x.To {
+			if x.What == "" {
+				report("%s always reaches itself; name two elements", x.From)
+			} else {
+				report("%s is not its own neighbour; name two elements", x.From)
+			}
+		}
+		if x.Family != model.AnyFamily && x.Family != model.IPv4 && x.Family != model.IPv6 {
+			report("the address family %q is unknown; there are ipv4 and ipv6", x.Family)
+		}
+		if x.What != "" {
+			ps.checkKnown(i, l, report)
+		}
+	}
+}
+
+// checkKnown looks at what is expected to be known of an element's routing: its software must be able to say it.
+func (ps *problems) checkKnown(i int, l *layout, report func(format string, args ...any)) {
+	x := &ps.net.Expect[i]
+	if problem := x.Known.Problem(); problem != "" {
+		report("%s", problem)
+		return
+	}
+	if x.Family != model.AnyFamily && (x.What != model.KnownNeighbour || x.Protocol != "bgp") {
+		report("over is for what is reached, and for sessions of BGP")
+	}
+	e, ok := l.elements[x.From]
+	if !ok || x.Protocol == "" || ps.net.Elements[e].Kind == model.Switch || ps.ofElement(e, "software") {
+		return
+	}
+	switch from := &ps.net.Elements[e]; {
+	case from.Kind != model.Router:
+		report("%s is a host, which speaks no %s; a route without a protocol is the kernel's: %s route …", x.From,
+			model.ProtocolName(x.Protocol), x.From)
+	case from.Software != model.SoftwareFRR && from.Software != model.SoftwareBIRD:
+		report("%s has software: %s, which speaks no %s; take frr or bird, or expect a route of the kernel: %s route …",
+			x.From, from.Software, model.ProtocolName(x.Protocol), x.From)
+	case from.Software == model.SoftwareBIRD && x.Protocol == "isis":
+		report("%s runs BIRD, which speaks no IS-IS; take frr", x.From)
+	}
+}

@@ -1,0 +1,118 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec/internal/form"
+)
+
+const expectHelp = "write h1 reaches h2, h1 reaches h2 over ipv6, or h1 does not reach h3; or what routing shall " +
+	"know: r1 ospf neighbor r2, r1 bgp route 10.0.0.0/8 via r2, r1 no route 10.0.0.0/8"
+
+// expect reads a sentence.
+func (d *decoder) expect(n ast.Node, e *form.Expect) {
+	e.Node = n
+	text, ok := d.scalar(n, "an entry of expect")
+	if !ok {
+		return
+	}
+	value, err := parseExpect(text)
+	switch {
+	case errors.Is(err, errNoExpectation):
+		d.fail(n, "%q is no expectation: %s", text, expectHelp)
+	case err != nil:
+		d.fail(n, "%q: %v", text, err)
+	default:
+		e.Value = value
+	}
+}
+
+var errNoExpectation = errors.New("it is no expectation")
+
+func parseExpect(text string) (e model.Expectation, err error) {
+	words := strings.Fields(text)
+	over := false
+	if k := len(words); k > 2 && words[k-2] == "over" {
+		switch f := model.Family(strings.ToLower(words[k-1])); f {
+		case model.IPv4, model.IPv6:
+			e.Family = f
+		default:
+			return e, fmt.Errorf("over is followed by ipv4 or ipv6, not %q", words[k-1])
+		}
+		words, over = words[:k-2], true
+	}
+	if len(words) < 3 {
+		return e, errNoExpectation
+	}
+	switch e.From = words[0]; {
+	case len(words) == 3 && words[1] == "reaches":
+		e.To = words[2]
+		return e, nil
+	case len(words) == 5 && words[1] == "does" && words[2] == "not" && words[3] == "reach":
+		e.To, e.Not = words[4], true
+		return e, nil
+	}
+	words = words[1:]
+	if e.Not = words[0] == "no"; e.Not {
+		words = words[1:]
+	}
+	if words[0] != "neighbor" && words[0] != "neighbour" && words[0] != "route" {
+		e.Protocol, words = words[0], words[1:]
+	}
+	if len(words) < 2 {
+		return e, errNoExpectation
+	}
+	switch what, rest := words[0], words[2:]; {
+	case what == "neighbor" || what == "neighbour":
+		e.What, e.To = model.KnownNeighbour, words[1]
+		switch states := model.NeighbourStates[e.Protocol]; {
+		case e.Protocol == "":
+			return e, fmt.Errorf("whose neighbour: write %s ospf neighbor %s, or bgp, isis or ospf6", e.From, e.To)
+		case states == nil:
+			return e, errors.New(e.Known.Problem())
+		case len(rest) == 0:
+			e.State = states[0]
+		case len(rest) == 1:
+			e.State = strings.ToLower(rest[0])
+		default:
+			return e, errNoExpectation
+		}
+		if over && e.Protocol != "bgp" {
+			return e, fmt.Errorf("over is for what is reached, and for sessions of BGP; %s has one family",
+				model.ProtocolName(e.Protocol))
+		}
+	case what == "route":
+		if e.What = model.KnownRoute; over {
+			return e, errors.New("a route's prefix says its address family; leave over out")
+		}
+		if e.Protocol != "" && !slices.Contains(model.RouteProtocols, e.Protocol) {
+			return e, errNoExpectation
+		}
+		if e.Prefix, err = parsePrefix(words[1]); err != nil {
+			return e, err
+		}
+		switch {
+		case len(rest) == 0:
+		case len(rest) == 2 && rest[0] == "via":
+			if a, err := parseAddr(rest[1]); err == nil {
+				e.Via = a
+			} else {
+				e.To = rest[1]
+			}
+		default:
+			return e, errNoExpectation
+		}
+	default:
+		return e, errNoExpectation
+	}
+	if problem := e.Known.Problem(); problem != "" {
+		return e, errors.New(problem)
+	}
+	return e, nil
+}
