@@ -31,6 +31,9 @@ func (s *sheet) service(is *model.Service) {
 	for _, name := range sortedKeys(is.Env) {
 		s.line("Env", name+"="+oneLine(is.Env[name]))
 	}
+	for _, path := range sortedKeys(is.Contents) {
+		s.line("File", path+", "+is.Contents[path].String())
+	}
 	for _, path := range sortedKeys(is.Tmpfs) {
 		s.line("In memory", path+", "+is.Tmpfs[path].String())
 	}

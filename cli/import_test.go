@@ -33,6 +33,16 @@ func TestImport(t *testing.T) {
 	if nets, err := spec.Parse(lab, []byte(out), spec.Options{}); err != nil || len(nets[0].Links) != 5 {
 		t.Errorf("what it printed is refused: %v, %+v", err, nets)
 	}
+	// What files of this version have words for comes over by itself.
+	for _, want := range []string{"env: {SITE: left}", "\n    start: [\"sysctl -w net.ipv4.tcp_ecn=1\"]",
+		"files: {\"/srv/index.html\": ./pc2/index.html}"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in\n%s", want, out)
+		}
+	}
+	if !strings.Contains(stderr, "the file /lib/modules is not put at /lib/modules: elements see the machine's own there") {
+		t.Errorf("told is\n%s", stderr)
+	}
 	file := filepath.Join(t.TempDir(), "lab.yaml")
 	if _, stderr, code := runImport(t, "import", lab, "--strict", "-o", file); code != ExitFailed {
 		t.Errorf("--strict with something not carried over: %d: %s", code, stderr)

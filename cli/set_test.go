@@ -43,12 +43,12 @@ func TestSet(t *testing.T) {
 	}
 	// What makes no sense of anything is a mistake of the command line, as the same is in a file; all of it is told.
 	for args, want := range map[string]string{
-		"lab/r1 memory=1":              "lab/r1 is not changed: memory: \"1\" is no size: it has no unit",
-		"lab/r1 memory=1MiB":           "is less than the 8MiB",
-		"lab/h1--r1 loss=2":            "more than all packets",
-		"lab slice=1 memory=1":         "has no unit",
-		"lab/r1 ospf.hello=1500ms":     "not a whole number of seconds",
-		"lab/r1 memory=1 cpu=x files=": "cpu:",
+		"lab/r1 memory=1":                   "lab/r1 is not changed: memory: \"1\" is no size: it has no unit",
+		"lab/r1 memory=1MiB":                "is less than the 8MiB",
+		"lab/h1--r1 loss=2":                 "more than all packets",
+		"lab slice=1 memory=1":              "has no unit",
+		"lab/r1 ospf.hello=1500ms":          "not a whole number of seconds",
+		"lab/r1 memory=1 cpu=x open-files=": "cpu:",
 	} {
 		f := lab()
 		if r := run(t, f, append([]string{"set"}, strings.Fields(args)...)...); r.code != ExitUsage ||
@@ -71,7 +71,7 @@ func TestSetCompletes(t *testing.T) {
 	for args, want := range map[string]string{
 		"set lab/r":                   "lab/r1 lab/r2 lab/r1--r2",
 		"set lab ":                    "bandwidth= cpu= memory= mode= owner=",
-		"set lab/r1 cpu=1 ":           "memory= processes= files= disk= forwarding=",
+		"set lab/r1 cpu=1 ":           "memory= processes= open-files= disk= forwarding=",
 		"set lab/h1--r1 b":            "bandwidth=",
 		"set lab/h1 forwarding=":      "forwarding=guest",
 		"set lab/h1 attack=":          "attack=tell attack=quarantine attack=stop attack=delete",

@@ -14,7 +14,8 @@ import (
 // files, the checks of values, what counts where nothing is said, `set`, what plan says of a change, what describe
 // shows, the JSON Schema and docs/file-format.md. T is the type that has the value in the model.
 type Key[T any] struct {
-	Name    string       // in files, in JSON, and of `set`
+	Name    string       // in files, and of `set`
+	Was     string       // its name in earlier versions, which JSON has still, and what was set may have
 	Example string       // a value as files have it
 	Meaning string       // for people; it also says what counts otherwise, and the bounds
 	Unit    string       // is written behind the value where several stand in one line
@@ -44,6 +45,7 @@ func (k *Key[T]) Words() []string {
 // about is what a list says about a key.
 type about[V cmp.Ordered] struct {
 	example, meaning, unit, nothing string
+	was                             string // its name in earlier versions
 
 	usual       V      // what counts where nothing is said; its place in the meaning is {usual}
 	least, most V      // of a value; where most is zero there is no such bound
@@ -67,7 +69,7 @@ func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string
 	case a.most != zero:
 		meaning += " At most " + text(a.most) + "."
 	}
-	return Key[T]{Name: name, Example: a.example, Meaning: meaning, Unit: a.unit, Nothing: a.nothing,
+	return Key[T]{Name: name, Was: a.was, Example: a.example, Meaning: meaning, Unit: a.unit, Nothing: a.nothing,
 		Type: reflect.TypeFor[V](),
 		Parse: func(t *T, text string) (err error) {
 			v, err := parse(text)
@@ -97,7 +99,7 @@ func newKey[T any, V cmp.Ordered](name string, of func(*T) *V, parse func(string
 func within[T, P any](part func(*T) *P, keys []Key[P]) []Key[T] {
 	all := make([]Key[T], len(keys))
 	for i, k := range keys {
-		all[i] = Key[T]{Name: k.Name, Example: k.Example, Meaning: k.Meaning, Unit: k.Unit,
+		all[i] = Key[T]{Name: k.Name, Was: k.Was, Example: k.Example, Meaning: k.Meaning, Unit: k.Unit,
 			Nothing: k.Nothing, Type: k.Type,
 			Parse: func(t *T, text string) error { return k.Parse(part(t), text) },
 			Text:  func(t *T) string { return k.Text(part(t)) },

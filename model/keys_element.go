@@ -3,11 +3,12 @@ package model
 // Amounts are what an element may take of its machine. CPU is a quota and a weight; the others are limits. Each is a
 // key of the file, and the list in amounts says all there is to know of it.
 type Amounts struct {
-	CPU         CPU   `json:"cpu,omitempty"`
-	Memory      Bytes `json:"memory,omitempty"`
-	Processes   int   `json:"processes,omitempty"` // and threads
-	Files       int   `json:"files,omitempty"`     // open ones, of each process
-	Disk        Bytes `json:"disk,omitempty"`      // its own files
+	CPU       CPU   `json:"cpu,omitempty"`
+	Memory    Bytes `json:"memory,omitempty"`
+	Processes int   `json:"processes,omitempty"` // and threads
+	// OpenFiles are those of each process. Documents that are stored, and nodes that joined, know them as files.
+	OpenFiles   int   `json:"files,omitempty" key:"open-files"`
+	Disk        Bytes `json:"disk,omitempty"` // its own files
 	Neighbours  int   `json:"neighbours,omitempty"`
 	Connections int   `json:"connections,omitempty"` // tracked ones
 	Devices     int   `json:"devices,omitempty"`     // of the network, beside its links' ends
@@ -56,7 +57,8 @@ var amounts = []Key[Amounts]{
 		usual:   DefaultProcesses,
 		least:   64, few: "that routing software needs", // FRR with all its protocols has some forty tasks
 		most: 1 << 22, many: "processes than Linux has"}), // PID_MAX_LIMIT
-	newKey("files", func(a *Amounts) *int { return &a.Files }, parseCount, about[int]{example: "4096",
+	newKey("open-files", func(a *Amounts) *int { return &a.OpenFiles }, parseCount, about[int]{
+		example: "4096", was: "files",
 		meaning: "Files that each of its processes may have open, like 16384; {usual} when left out.",
 		nothing: "would let nothing be opened",
 		usual:   4096,

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -60,7 +61,7 @@ func checkList[T any](t *testing.T, list string, keys []Key[T]) {
 		if k.Clear(&copied); !k.Zero(&copied) {
 			t.Errorf("%s: what was given back is there", what)
 		}
-		// The names in JSON, which stores and agents know, are those of the files.
+		// The names in JSON, which stores and agents know, are those of the files, or those that they had first.
 		data, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
@@ -69,7 +70,7 @@ func checkList[T any](t *testing.T, list string, keys []Key[T]) {
 		if err := json.Unmarshal(data, &fields); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := fields[k.Name]; !ok && list != "network settings" {
+		if _, ok := fields[cmp.Or(k.Was, k.Name)]; !ok && list != "network settings" {
 			t.Errorf("%s: JSON has %s", what, data)
 		}
 	}

@@ -15,6 +15,7 @@ const (
 	FeatureDelay    Feature = "delay"    // of links, with jitter
 	FeatureInternet Feature = "internet" // of edges
 	FeatureRun      Feature = "run"      // what people have run in elements
+	FeatureFiles    Feature = "files"    // that are put into elements
 )
 
 func (c Control) Feature() Feature    { return Feature("control: " + c) }
@@ -174,8 +175,11 @@ func Wants(net *Resolved) [][]Want {
 		if e.RunsRouting() {
 			ask(e.Control.Feature(), e.Software.Feature())
 		}
-		if e.Runs() {
+		if e.IsServed() {
 			ask(e.Control.Feature(), FeatureRun)
+		}
+		if len(e.Contents) > 0 {
+			ask(e.Control.Feature(), FeatureFiles)
 		}
 		if e.Forwarding == ForwardXDP && (e.Hook == HookTC || e.Hook == HookXDP) {
 			ask(e.Forwarding.Feature(), e.Hook.Feature())

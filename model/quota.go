@@ -90,7 +90,11 @@ func (q Quota) Assign(values []Assignment) (Quota, []error) {
 
 // HasProcesses tells whether the element runs routing software, or what its owner has run in it. Only such elements
 // count for memory and disk where they state none.
-func (e *ElementOf[I]) HasProcesses() bool { return e.RunsRouting() || e.Runs() }
+func (e *ElementOf[I]) HasProcesses() bool { return e.RunsRouting() || e.IsServed() }
+
+// IsServed tells whether the program runs in the element that runs what its owner has run. Files are put into elements
+// that have processes, so an element with files has this one where it has no other.
+func (e *ElementOf[I]) IsServed() bool { return e.Runs() || len(e.Contents) > 0 && !e.RunsRouting() }
 
 // RunsRouting tells whether the element runs routing software.
 func (e *ElementOf[I]) RunsRouting() bool {

@@ -1,6 +1,13 @@
 package model
 
-import "cmp"
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"unicode/utf8"
+)
 
 // Service is what people have run in an element, beside its routing software.
 type Service struct {
@@ -18,6 +25,51 @@ type Service struct {
 	Ready *Readiness `json:"ready,omitempty"`
 	// Tmpfs are file systems in memory, by path; their sizes bound them.
 	Tmpfs map[string]Bytes `json:"tmpfs,omitempty"`
+	// Contents are files that are put into it, by path. A file of the network calls them files, which in stored
+	// documents is how many files may be open.
+	Contents map[string]File `json:"contents,omitempty" key:"files"`
+}
+
+// File is one that is put into an element: text, or any bytes.
+type File struct {
+	Text   string `json:"text,omitempty"`
+	Base64 []byte `json:"base64,omitempty"`
+	// Mode are its permissions in octal digits, like 0755; DefaultFileMode when empty.
+	Mode string `json:"mode,omitempty"`
+}
+
+// DefaultFileMode is what a File without a mode has.
+const DefaultFileMode = "0644"
+
+// FileOf is a file with this content.
+func FileOf(content []byte, mode string) File {
+	if mode == DefaultFileMode {
+		mode = ""
+	}
+	if utf8.Valid(content) && bytes.IndexByte(content, 0) < 0 {
+		return File{Text: string(content), Mode: mode}
+	}
+	return File{Base64: content, Mode: mode}
+}
+
+// Content is what is in it.
+func (f File) Content() string {
+	if len(f.Base64) > 0 {
+		return string(f.Base64)
+	}
+	return f.Text
+}
+
+// Perm are its permissions. ok is false where the mode is not of three octal digits, with a zero before them or not.
+func (f File) Perm() (perm fs.FileMode, ok bool) {
+	mode := cmp.Or(f.Mode, DefaultFileMode)
+	n, err := strconv.ParseUint(mode, 8, 12)
+	return fs.FileMode(n), err == nil && n <= 0o777 && (len(mode) == 3 || len(mode) == 4)
+}
+
+// String says how large it is.
+func (f File) String() string {
+	return fmt.Sprintf("%s, mode %s", Bytes(len(f.Content())).Rounded(), cmp.Or(f.Mode, DefaultFileMode))
 }
 
 // Variables are those of an environment.
@@ -29,6 +81,11 @@ type Readiness struct {
 	TCP     int    `json:"tcp,omitempty"`
 	Command string `json:"command,omitempty"`
 }
+
+// SharedFiles are parts of the machine's /etc that elements see.
+var SharedFiles = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+	"/etc/localtime", "/etc/ssl/certs", "/etc/terminfo", "/etc/iproute2", "/etc/protocols", "/etc/services",
+	"/etc/ethertypes", "/etc/rpc", "/etc/bash_completion.d", "/etc/vim"}
 
 // RestartPolicy says what is done when a service ends by itself.
 type RestartPolicy string
@@ -65,6 +122,9 @@ func (s *Service) Size() int {
 	if s.Ready != nil {
 		n += len(s.Ready.Command)
 	}
+	for path, f := range s.Contents {
+		n += sizeOfOther/2 + len(path) + len(f.Text) + (len(f.Base64)+2)/3*4
+	}
 	return n
 }
 
@@ -74,6 +134,9 @@ const (
 	MaxCommandSize = 16 << 10 // bytes
 	MaxVariables   = 128
 	MaxTmpfs       = 16
+	MaxContents    = 512 // files that are put into it
+	MaxFilePath    = 1024
+	MaxContentSize = 4 << 20 // bytes of one of them
 	// MinTmpfs is the smallest file system in memory: a page.
 	MinTmpfs = Bytes(4 << 10)
 )

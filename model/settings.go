@@ -94,7 +94,7 @@ func Assign(net Network, marks Settings, object string, values []Assignment) (Ne
 	}
 	if i := slices.IndexFunc(net.Elements, func(e Element) bool { return e.Name == object }); i >= 0 {
 		net.Elements = slices.Clone(net.Elements)
-		kept := slices.Clone(marks.Elements[object])
+		kept := renamed(elementSettings, marks.Elements[object])
 		errs := assign(elementSettings, &net.Elements[i], "an element", &kept, values)
 		keep(&marks.Elements, object, kept)
 		return net, marks, errs
@@ -116,8 +116,7 @@ func assign[T any](all []Key[T], of *T, what string, marks *[]string, values []A
 		i := slices.IndexFunc(all, func(k Key[T]) bool { return k.Name == v.Key })
 		switch {
 		case i < 0:
-			errs = append(errs, fmt.Errorf("%s has no key %q that can be set; there are %s", what, v.Key,
-				strings.Join(keysOf(all), ", ")))
+			errs = append(errs, noKey(all, what, v.Key))
 			continue
 		case seen[v.Key]:
 			errs = append(errs, fmt.Errorf("%s is set twice; say it once", v.Key))
@@ -137,6 +136,26 @@ func assign[T any](all []Key[T], of *T, what string, marks *[]string, values []A
 		}
 	}
 	return errs
+}
+
+// noKey says that there is no such key, or what it is called by now.
+func noKey[T any](all []Key[T], what, name string) error {
+	if i := slices.IndexFunc(all, func(k Key[T]) bool { return k.Was == name && name != "" }); i >= 0 {
+		return fmt.Errorf("%s is called %s by now; write %s=", name, all[i].Name, all[i].Name)
+	}
+	return fmt.Errorf("%s has no key %q that can be set; there are %s", what, name, strings.Join(keysOf(all), ", "))
+}
+
+// renamed are keys by the names that they have by now, in their order.
+func renamed[T any](all []Key[T], keys []string) []string {
+	keys = slices.Clone(keys)
+	for i := range keys {
+		if k := slices.IndexFunc(all, func(k Key[T]) bool { return k.Was == keys[i] }); k >= 0 {
+			keys[i] = all[k].Name
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // assign gives a value as `set` says it; no text at all gives the default back.
@@ -185,8 +204,8 @@ func Inherit(doc, old Network, marks Settings) (Network, Settings) {
 		for i := range doc.Elements {
 			e := &doc.Elements[i]
 			if from := was[e.Name]; from != nil && from.Kind == e.Kind && len(marks.Elements[e.Name]) > 0 {
-				keep(&left.Elements, e.Name, inherit(elementSettings, e, from, marks.Elements[e.Name],
-					zeros.Elements[e.Name]))
+				keep(&left.Elements, e.Name, inherit(elementSettings, e, from,
+					renamed(elementSettings, marks.Elements[e.Name]), zeros.Elements[e.Name]))
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package model
 
 import (
+	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,13 +25,13 @@ func TestAssign(t *testing.T) {
 				n.Slice = Slice{CPU: 2000, Memory: 1 << 30, Bandwidth: 1e9, Mode: "strict"}
 				n.Owner = "alice"
 			}, Settings{Network: []string{"bandwidth", "cpu", "memory", "mode", "owner"}}},
-		{"r1", "cpu=0.5 memory=256MiB processes=100 files=2000 disk=1GiB forwarding=guest hook=tc",
+		{"r1", "cpu=0.5 memory=256MiB processes=100 open-files=2000 disk=1GiB forwarding=guest hook=tc",
 			func(n *Network) {
 				e := &n.Elements[0]
-				e.CPU, e.Memory, e.Processes, e.Files, e.Disk, e.Forwarding, e.Hook = 500, 256<<20, 100, 2000, 1<<30,
+				e.CPU, e.Memory, e.Processes, e.OpenFiles, e.Disk, e.Forwarding, e.Hook = 500, 256<<20, 100, 2000, 1<<30,
 					ForwardGuest, HookTC
-			}, Settings{Elements: map[string][]string{"r1": {"cpu", "disk", "files", "forwarding", "hook",
-				"memory", "processes"}}}},
+			}, Settings{Elements: map[string][]string{"r1": {"cpu", "disk", "forwarding", "hook",
+				"memory", "open-files", "processes"}}}},
 		{"r1--r2", "bandwidth=100Mbit delay=10ms jitter=1ms loss=1% mtu=9000",
 			func(n *Network) {
 				l := &n.Links[0]
@@ -202,5 +204,29 @@ func TestWordsAreOffered(t *testing.T) {
 		if got := c.of(c.key); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.key, got, c.want)
 		}
+	}
+}
+
+// A document of an earlier version has marks by names that keys had then. What was set stays so, and can be given back.
+func TestRenamedKeysStaySet(t *testing.T) {
+	old := settable()
+	old.Elements[0].OpenFiles = 2000
+	marks := Settings{Elements: map[string][]string{"r1": {"cpu", "files"}}}
+	doc, left := Inherit(settable(), old, marks)
+	if doc.Elements[0].OpenFiles != 2000 || !slices.Contains(left.Elements["r1"], "open-files") {
+		t.Errorf("an apply makes %d of what was set, with the marks %v", doc.Elements[0].OpenFiles, left)
+	}
+	net, left, errs := Assign(old, marks, "r1", values("open-files="))
+	if len(errs) > 0 || net.Elements[0].OpenFiles != 0 || !slices.Equal(left.Elements["r1"], []string{"cpu"}) {
+		t.Errorf("given back, it is %d, with the marks %v: %v", net.Elements[0].OpenFiles, left, errs)
+	}
+	_, _, errs = Assign(old, marks, "r1", values("files=3000"))
+	if len(errs) != 1 || errs[0].Error() != "files is called open-files by now; write open-files=" {
+		t.Errorf("its earlier name is answered by %v", errs)
+	}
+	data, err := json.Marshal(old.Elements[0])
+	if err != nil || !strings.Contains(string(data), `"files":2000`) {
+		t.Errorf("documents have it as %s: those that are stored, and nodes of earlier versions, know another name (%v)",
+			data, err)
 	}
 }

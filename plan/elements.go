@@ -133,9 +133,14 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 			serviceEffect(old, new, worst)
 		case "start", "run", "env":
 			serviceEffect(old, new, worst)
-			if old.Runs() && new.Runs() && (first == "run" || first == "env" && new.Run != "") {
+			if old.IsServed() && new.IsServed() && (first == "run" || first == "env" && new.Run != "") {
 				worst(1, "restarts the service of "+new.Name)
 			}
+		case "files": // routing software does not read them
+			if old.HasProcesses() && new.HasProcesses() && old.Run != "" && new.Run != "" {
+				worst(1, "restarts the service of "+new.Name)
+			}
+			serviceEffect(old, new, worst)
 		// loopback, gateways, routes, routing, config, routerID: the kernel's, or in the software's configuration
 		default:
 			switch {
@@ -153,10 +158,10 @@ func elementEffect(old, new *model.Element, details []Detail) (string, bool) {
 // Routing software has to be restarted for that. As long as something is run, another command changes nothing but that.
 func serviceEffect(old, new *model.Element, worst func(int, string)) {
 	switch {
-	case old.Runs() == new.Runs():
+	case old.IsServed() == new.IsServed():
 	case new.RunsRouting():
 		worst(2, "restarts "+new.Name)
-	case !new.Runs():
+	case !new.IsServed():
 		worst(1, "ends the service of "+new.Name)
 	}
 }

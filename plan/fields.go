@@ -81,6 +81,10 @@ func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		a, b := old.MapIndex(reflect.ValueOf(k)), new.MapIndex(reflect.ValueOf(k))
 		switch {
+		case old.Type() == reflect.TypeFor[map[string]model.File]():
+			if d := fileDifference(a, b); d.Old != d.New {
+				out = append(out, Detail{name + "." + k, d.Old, d.New})
+			}
 		case old.Type() != reflect.TypeFor[map[string]string]():
 			if was, is := shown(a), shown(b); was != is {
 				out = append(out, Detail{name + "." + k, was, is})
@@ -96,6 +100,28 @@ func walkMap(out []Detail, name string, old, new reflect.Value) []Detail {
 		}
 	}
 	return out
+}
+
+// fileDifference says how two files differ, of which one may not be there.
+func fileDifference(a, b reflect.Value) (d Detail) {
+	var was, is model.File
+	if a.IsValid() {
+		was = a.Interface().(model.File)
+		d.Old = was.String()
+	}
+	if b.IsValid() {
+		is = b.Interface().(model.File)
+		d.New = is.String()
+	}
+	switch {
+	case d.Old == "" || d.New == "" || was.Content() == is.Content():
+	case len(was.Base64)+len(is.Base64) > 0:
+		d.New += " (other content)"
+	default:
+		less, more := lineDifference(was.Text, is.Text)
+		d.New += fmt.Sprintf(" (%d removed, %d added)", less, more)
+	}
+	return d
 }
 
 // shown is a map's value in a word; empty where there is none.
@@ -215,7 +241,11 @@ func text(v reflect.Value) string {
 	return strings.Join(parts, " ")
 }
 
+// jsonName is the field's name for people: in JSON, unless a file of the network calls it otherwise.
 func jsonName(f reflect.StructField) string {
+	if key := f.Tag.Get("key"); key != "" {
+		return key
+	}
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }

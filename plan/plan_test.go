@@ -41,6 +41,10 @@ func TestDiffOfServices(t *testing.T) {
 			"~ ELEMENT.stop: unset → c  (in place)\n~ ELEMENT.restart: unset → no  (in place)"},
 		{func(s *model.Service) { s.Tmpfs = map[string]model.Bytes{"/a": 4096} },
 			"~ ELEMENT.tmpfs./a: unset → 4KiB  (restarts ELEMENT)"},
+		{func(s *model.Service) {
+			s.Contents = map[string]model.File{"/a": {Text: "one\ntwo\n"}, "/b": {Base64: []byte{255, 0}, Mode: "0600"}}
+		}, "~ ELEMENT.files./a: unset → 8B, mode 0644  (restarts the service of ELEMENT)\n" +
+			"~ ELEMENT.files./b: unset → 2B, mode 0600  (restarts the service of ELEMENT)"},
 	} {
 		for i, name := range []string{"r1", "r2", "h1"} {
 			was := duo()
@@ -58,6 +62,25 @@ func TestDiffOfServices(t *testing.T) {
 	was.Elements[0].Run, was.Elements[2].Run = "a", "a"
 	if got, want := Diff(was, duo()).Format(false), "~ r1.run: a → unset  (restarts r1)\n"+
 		"~ h1.run: a → unset  (ends the service of h1)\n0 to create, 2 to change, 0 to delete\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// Files change without anything else noticing but a service, and routing software is no service.
+func TestDiffOfFiles(t *testing.T) {
+	was, is := duo(), duo()
+	for i := range was.Elements {
+		was.Elements[i].Contents = map[string]model.File{"/a": {Text: "1\n2\n3\n"}, "/b": {Base64: []byte{255}}, "/c": {}}
+		is.Elements[i].Contents = map[string]model.File{"/a": {Text: "1\n4\n3\n"}, "/b": {Base64: []byte{254}}, "/c": {Mode: "0755"}}
+	}
+	want := ""
+	for _, name := range []string{"r1", "r2", "h1"} {
+		for _, change := range []string{"/a: 6B, mode 0644 → 6B, mode 0644 (1 removed, 1 added)",
+			"/b: 1B, mode 0644 → 1B, mode 0644 (other content)", "/c: 0B, mode 0644 → 0B, mode 0755"} {
+			want += "~ " + name + ".files." + change + "  (in place)\n"
+		}
+	}
+	if got := Diff(was, is).Format(false); got != want+"0 to create, 3 to change, 0 to delete\n" {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

@@ -31,6 +31,11 @@ func (f *filler) fill(v reflect.Value, path string) {
 		v.Set(reflect.ValueOf(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(f.leaf(path)), 0}), 24)))
 		return
 	}
+	if v.Type() == reflect.TypeFor[model.File]() { // which has text or bytes
+		v.Set(reflect.ValueOf(model.File{Text: fmt.Sprint("line ", f.leaf(path+"[text]")),
+			Mode: fmt.Sprint("060", f.leaf(path))}))
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -135,6 +140,9 @@ func TestEveryFieldIsTold(t *testing.T) {
 			}
 			if last == "config" {
 				value = "1 removed, 1 added" // files are too long to show
+			}
+			if last == "files[text]" {
+				last, value = "files.file", "1 removed, 1 added"
 			}
 			if !strings.Contains(told, last) || !strings.Contains(told, value) {
 				t.Errorf("a change of %s is told as %q", f.path, told)

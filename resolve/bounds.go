@@ -109,7 +109,8 @@ func Bounds(n *model.Network) []model.Problem {
 	whole("elements", "addresses", addresses, model.MaxAllAddresses)
 	whole("edges", "forwards", forwards, model.MaxAllForwards)
 	whole("elements", "static and announced routes", routes, model.MaxAllRoutes)
-	whole("elements", "bytes of configuration files and commands", config, model.MaxConfigBytes)
+	whole("elements", "bytes of configuration, of commands and of files that are put into elements", config,
+		model.MaxConfigBytes)
 	return ps.all()
 }
 
@@ -130,6 +131,11 @@ func boundService(s *model.Service, of func(field, words string, is, most int)) 
 		of("env", "bytes in a variable", len(name)+len(value), model.MaxCommandSize)
 	}
 	of("tmpfs", "file systems in memory", len(s.Tmpfs), model.MaxTmpfs)
+	of("files", "files that are put into it", len(s.Contents), model.MaxContents)
+	for path, f := range s.Contents {
+		of("files", "bytes in the path "+model.Shorten(path, model.MaxName), len(path), model.MaxFilePath)
+		of("files", "bytes in "+model.Shorten(path, model.MaxName), len(f.Text)+len(f.Base64), model.MaxContentSize)
+	}
 }
 
 // maxResolved bounds how large a network may become, in bytes, once everything that follows from its document is worked

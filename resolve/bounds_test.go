@@ -57,7 +57,7 @@ func TestBounds(t *testing.T) {
 				n.Elements[i].Config = map[string]string{"bird.conf": strings.Repeat("#", model.MaxConfigSize)}
 			}
 			return n
-		}(), "it has 17,825,792 bytes of configuration files and commands; 16,777,216 are allowed"},
+		}(), "it has 17,825,792 bytes of configuration, of commands and of files that are put into elements; 16,777,216 are allowed"},
 		"a name": {model.Network{Name: strings.Repeat("x", 1<<20)},
 			"its name has 1,048,576 characters; 63 are allowed"},
 	} {

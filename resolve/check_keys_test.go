@@ -23,7 +23,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	if l.Memory != model.DefaultMemory || l.Processes != model.DefaultProcesses || l.Connections != 65536 ||
-		l.Files != 4096 || l.Disk != 256<<20 {
+		l.OpenFiles != 4096 || l.Disk != 256<<20 {
 		t.Errorf("by default %+v", l)
 	}
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestLimits(t *testing.T) {
 			"processes 10 is less than the 64 that routing software needs"},
 		{model.Element{Amounts: model.Amounts{Processes: 1 << 30}},
 			"processes 1073741824 is more processes than Linux has (at most 4194304)"},
-		{model.Element{Amounts: model.Amounts{Files: 10}}, "files 10 is less than the 256"},
+		{model.Element{Amounts: model.Amounts{OpenFiles: 10}}, "files 10 is less than the 256"},
 		{model.Element{Amounts: model.Amounts{Disk: 1 << 20}},
 			"disk 1MiB is less than the 16MiB that a file system needs"},
 		{model.Element{Amounts: model.Amounts{Disk: 1 << 50}},

@@ -15,9 +15,10 @@ func (ps *problems) checkService(i int) {
 	e := &ps.net.Elements[i]
 	s := &e.Service
 	if e.Kind == model.Switch {
-		if s.Runs() || s.Restart != "" || s.Ready != nil || len(s.Env) > 0 || len(s.Tmpfs) > 0 {
-			ps.element(i, "run", "a switch runs nothing: start, stop, run, restart, env, ready and tmpfs are for "+
-				"hosts and routers")
+		if s.Runs() || s.Restart != "" || s.Ready != nil || len(s.Env) > 0 || len(s.Tmpfs) > 0 ||
+			len(s.Contents) > 0 {
+			ps.element(i, "run", "a switch runs nothing: start, stop, run, restart, env, ready, tmpfs and files are "+
+				"for hosts and routers")
 		}
 		return
 	}
@@ -50,6 +51,7 @@ func (ps *problems) checkService(i int) {
 	for _, at := range slices.Sorted(maps.Keys(s.Tmpfs)) {
 		ps.checkTmpfs(i, at, s.Tmpfs[at])
 	}
+	ps.checkContents(i)
 }
 
 func (ps *problems) checkCommand(i int, field, command string) {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -18,13 +19,13 @@ type Service struct {
 	Definition File
 	// Hash is what its Note has once all of the definition is as it shall be.
 	Hash string
-	// Reload makes a service that runs take over a new definition.
-	Reload []string
+	// Reload makes a service that runs take over a new definition. Again has it started again as it is.
+	Reload, Again []string
 }
 
 const (
-	// ServiceDir is where inside/service writes its notes: ServiceNote, TroubleNote and WaitsNote.
-	ServiceDir = insideDir + "/service-state"
+	// ServiceNotes is how the paths of inside/service's notes begin: those of ServiceNote, TroubleNote and WaitsNote.
+	ServiceNotes = insideDir + "/service."
 	// ServiceNote is also the name of the process that writes it.
 	ServiceNote = "service"
 	// WaitsNote is the name of the note that says, for people, what is waited for.
@@ -43,14 +44,14 @@ var serviceProgram = Program{Path: insideDir + "/service", Content: serviceScrip
 
 // withService adds to a plan what the element's owner has run in it.
 func withService(plan Plan, s *model.Service) Plan {
-	if !s.Runs() {
-		return plan
-	}
 	content := definition(s)
 	sum := sha256.Sum256([]byte(content))
+	hash := hex.EncodeToString(sum[:])
+	content += "want=" + hash + "\n" // inside/service says it, and does not have to work it out
 	plan.Service = &Service{
 		Definition: File{Path: serviceConf, Content: content, Mode: 0o600, Owner: "root", Group: "root"},
-		Hash:       hex.EncodeToString(sum[:]), Reload: []string{serviceProgram.Path, "reload"}}
+		Hash:       hash, Reload: []string{serviceProgram.Path, "reload"},
+		Again: []string{serviceProgram.Path, "again"}}
 	var capabilities []string
 	for _, c := range plan.Capabilities {
 		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(c, "CAP_")))
@@ -84,9 +85,31 @@ func definition(s *model.Service) string {
 		}
 		command = r.Command
 	}
+	if len(s.Contents) > 0 && s.Run != "" { // the service is started again where they change
+		w.line("files=%s", quoted(hashOfContents(s.Contents)))
+	}
 	w.line("tcp=%s", quoted(tcp))
 	w.line("ready=%s", quoted(command))
 	return w.String()
+}
+
+// contents are the files that are put into an element.
+func contents(all map[string]model.File) []File {
+	var files []File
+	for _, path := range slices.Sorted(maps.Keys(all)) {
+		f := all[path]
+		perm, _ := f.Perm()
+		files = append(files, File{Path: path, Content: f.Content(), Mode: perm, Owner: "root", Group: "root"})
+	}
+	return files
+}
+
+func hashOfContents(all map[string]model.File) string {
+	sum := sha256.New()
+	for _, f := range contents(all) {
+		fmt.Fprintf(sum, "%q %o %d\n%s", f.Path, f.Mode, len(f.Content), f.Content)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // quoted is a text as one word of a shell.

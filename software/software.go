@@ -41,6 +41,8 @@ type Plan struct {
 	Capabilities []string
 	// LogFiles are where the software writes, absolute paths inside the element.
 	LogFiles []string
+	// Contents are files that are put into it, sorted by path. What is written in their place inside the element stays.
+	Contents []File
 	// Service is what the element's owner has run; nil where that is nothing. Command runs it too, with what a person's
 	// commands may use: Capabilities are empty then.
 	Service *Service
@@ -85,7 +87,10 @@ func Render(net string, el model.ResolvedElement) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("configuring %s: %w", id, err)
 	}
-	plan = withService(plan, &el.Service)
+	if el.IsServed() {
+		plan = withService(plan, &el.Service)
+	}
+	plan.Contents = contents(el.Contents)
 	slices.SortFunc(plan.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return plan, nil
 }

@@ -24,7 +24,9 @@ type builder struct {
 	*decoder
 	form     *form.Network
 	readFile func(string) ([]byte, error)
+	readTree func(string) ([]TreeFile, error)
 	dir      string
+	trees    map[string][]TreeFile // what was read, since many elements may be given the same
 
 	net                    model.Network
 	elements, links, edges []place
@@ -46,6 +48,7 @@ func (b *builder) network() model.Network {
 	defaults.Forwarding = first(defaults.Forwarding, f.Forwarding)
 	defaults.Software = first(defaults.Software, f.Software)
 	defaults.Intents = mergeIntents(defaults.Intents, f.Intents)
+	given := b.contents("routers by default", defaults.Files)
 	for _, item := range f.Routers {
 		r := &item.Value
 		e := b.common(model.Router, item.Name, r.Common, defaults.Common)
@@ -54,14 +57,15 @@ func (b *builder) network() model.Network {
 		e.Routing = b.routing(mergeIntents(r.Intents, defaults.Intents))
 		e.RouterID = r.RouterID
 		e.Config = b.config(item.Name, item.Said, r.Config, e.Software)
-		e.Service = service(r.Service, defaults.Service)
+		e.Service = b.service("router "+item.Name, r.Service, defaults.Service, given)
 		b.endpoint(&e, r.Interfaces, r.Addresses, r.Loopback, r.Gateway, r.Routes)
 		b.add(e, place{item.Key, item.Node, item.Said})
 	}
+	given = b.contents("hosts by default", f.Defaults.Hosts.Files)
 	for _, item := range f.Hosts {
 		h := &item.Value
 		e := b.common(model.Host, item.Name, h.Common, f.Defaults.Hosts.Common)
-		e.Service = service(h.Service, f.Defaults.Hosts.Service)
+		e.Service = b.service("host "+item.Name, h.Service, f.Defaults.Hosts.Service, given)
 		b.endpoint(&e, h.Interfaces, h.Addresses, h.Loopback, h.Gateway, h.Routes)
 		b.add(e, place{item.Key, item.Node, item.Said})
 	}

@@ -370,6 +370,8 @@ func special(d *decoder, n ast.Node, p any, what string) bool {
 		*p = d.commands(n, what)
 	case *form.Variables:
 		*p = valuesByName(d, n, what, func(s string) (string, error) { return s, nil })
+	case *form.Files:
+		*p = d.files(n, what)
 	case *form.Sizes:
 		*p = valuesByName(d, n, what, model.ParseBytes)
 	default:

@@ -47,6 +47,9 @@ type Options struct {
 	// ReadFile reads a configuration file that the file names. Its path is absolute, or relative to the working
 	// directory. Where ReadFile is nil, regular files are read, up to one byte beyond MaxConfigSize.
 	ReadFile func(path string) ([]byte, error)
+	// ReadTree does the same for what `files` names, which may be a directory. Where it is nil, ReadFile reads files.
+	// Without either, files and directories are read, as far as they are as large as may be put into elements.
+	ReadTree func(path string) ([]TreeFile, error)
 }
 
 // Parse reads a file of one or more documents, each of them a network. The name is for errors, and configuration files
@@ -78,8 +81,17 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 	if err != nil {
 		return nil, Errors{err}
 	}
+	if read := opts.ReadFile; opts.ReadTree == nil && read != nil {
+		opts.ReadTree = func(path string) ([]TreeFile, error) {
+			data, err := read(path)
+			return []TreeFile{{Content: data, Perm: 0o644}}, err
+		}
+	}
 	if opts.ReadFile == nil {
 		opts.ReadFile = readConfig
+	}
+	if opts.ReadTree == nil {
+		opts.ReadTree = readTree
 	}
 	var all []Document
 	d := decoder{source: src}
@@ -104,7 +116,7 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 			d.blanks.add("network")
 			d.failAt(tokenOf(doc), "the network has no name; begin with a line like: network: lab")
 		}
-		b := builder{decoder: &d, form: &f, readFile: opts.ReadFile, dir: filepath.Dir(name)}
+		b := builder{decoder: &d, form: &f, readFile: opts.ReadFile, readTree: opts.ReadTree, dir: filepath.Dir(name)}
 		net := b.network()
 		if len(d.errs) > before && len(net.Elements)+len(net.Links)+len(net.Edges) == 0 {
 			continue // hardly a network

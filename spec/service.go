@@ -52,10 +52,11 @@ func valuesByName[T any](d *decoder, n ast.Node, what string, f func(string) (T,
 	return all
 }
 
-// service is what an element runs: what it says itself, else what the defaults say.
-func service(s, d form.Service) model.Service {
+// service is what an element runs: what it says itself, else what the defaults say, whose files have been read.
+func (b *builder) service(of string, s, d form.Service, files map[string]model.File) model.Service {
 	m := model.Service{Restart: first(s.Restart, d.Restart), Run: deref(first(s.Run, d.Run)),
-		Env: byName(s.Env, d.Env), Tmpfs: byName(s.Tmpfs, d.Tmpfs)}
+		Env: byName(s.Env, d.Env), Tmpfs: byName(s.Tmpfs, d.Tmpfs),
+		Contents: byName(b.contents(of, s.Files), files)}
 	if m.Start = s.Start; s.Start == nil {
 		m.Start = d.Start
 	}
@@ -107,6 +108,7 @@ func putService(n *yamlNode, s *model.Service) {
 		n.put("ready", of)
 	}
 	putByName(n, "tmpfs", s.Tmpfs, num)
+	putContents(n, s.Contents)
 }
 
 func putByName[T any](n *yamlNode, key string, all map[string]T, value func(T) yamlNode) {

@@ -66,5 +66,9 @@ func drawService(t *rapid.T) model.Service {
 	if maybe(t, "tmpfs") {
 		s.Tmpfs = map[string]model.Bytes{"/data": 64 << 20, "/srv/a b": 4096}
 	}
+	if maybe(t, "files") {
+		s.Contents = map[string]model.File{"/etc/motd": model.FileOf([]byte(command.Draw(t, "content")), "0755"),
+			"/srv/c d": model.FileOf(rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "bytes"), "")}
+	}
 	return s
 }

@@ -35,7 +35,7 @@ func TestSetWhilePacketsFlow(t *testing.T) {
 	step("set", "lab/r1--r2", "bandwidth=200Mbit", "mtu=1500")
 	step("set", "lab", "bandwidth=1Gbit")
 	step("set", "lab", "bandwidth=500Mbit")
-	step("set", "lab/r1", "cpu=0.2", "memory=128MiB", "processes=200", "files=2000")
+	step("set", "lab/r1", "cpu=0.2", "memory=128MiB", "processes=200", "open-files=2000")
 	step("set", "lab/r2", "forwarding=guest")
 	step("suspend", "lab/r1")
 	if phase := p.elements("lab")["r1"].Phase; phase != model.PhaseSuspended {
@@ -52,7 +52,7 @@ func TestSetWhilePacketsFlow(t *testing.T) {
 		t.Errorf("%d of %d packets were lost, %d came twice", lost, sent, duplicated)
 	}
 	saved := p.run("save", "lab")
-	for _, want := range []string{"cpu: 0.2", "memory: 128MiB", "processes: 200", "files: 2000", "bandwidth: 200Mbit",
+	for _, want := range []string{"cpu: 0.2", "memory: 128MiB", "processes: 200", "open-files: 2000", "bandwidth: 200Mbit",
 		"slice: {bandwidth: 500Mbit}"} {
 		if !strings.Contains(saved, want) {
 			t.Errorf("save does not say %q:\n%s", want, saved)

@@ -258,6 +258,9 @@ func (r *reader) files(n *node, said *lab.Map, is string) {
 		case strings.HasPrefix(from, "__clab"), strings.Contains(from, "$"):
 			r.notes.Add(b.Line, "node %s: the bind of %s is not carried over: its path is containerlab's own",
 				n.name, from)
+		case r.words.Files && isMachines(to):
+			r.notes.Add(b.Line, "node %s: the file %s is not put at %s: elements see the machine's own there", n.name,
+				from, to)
 		case r.words.Files:
 			said.Child("files").Set(to, local)
 		default:
@@ -279,6 +282,12 @@ func (r *reader) files(n *node, said *lab.Map, is string) {
 	case n.kind != "":
 		r.notes.Add(v.Line, "node %s: it has the programs of its node, not the image %s", n.name, v.Text)
 	}
+}
+
+// isMachines returns whether elements see the machine's files at a path, the kernel's, or what is in memory.
+func isMachines(at string) bool {
+	return slices.ContainsFunc([]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/proc", "/sys", "/dev", "/run",
+		"/var/run", "/tmp"}, func(dir string) bool { return at == dir || strings.HasPrefix(at, dir+"/") })
 }
 
 // localPath is a path of the machine as files have it: relative to the file.

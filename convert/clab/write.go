@@ -320,7 +320,8 @@ func (w *writer) elementRest(e *model.ResolvedElement) {
 		{"hook", e.Hook != ""}, {"node", e.Node != ""}, {"location", e.Location != ""}, {"attack", e.Attack != ""},
 		{"what limits it beside cpu and memory", own != model.Amounts{}},
 		{"start", len(e.Start) > 0}, {"run", e.Run != ""}, {"stop", len(e.Stop) > 0}, {"ready", e.Ready != nil},
-		{"restart", e.Restart != ""}, {"env", len(e.Env) > 0}, {"tmpfs", len(e.Tmpfs) > 0}})
+		{"restart", e.Restart != ""}, {"env", len(e.Env) > 0}, {"tmpfs", len(e.Tmpfs) > 0},
+		{"files", len(e.Contents) > 0}})
 }
 
 // word is one that a topology has not; said tells whether the object says something by it.

@@ -126,6 +126,7 @@ class ElementOfInterface(TypedDict, total=False):
     attack: str
     config: dict[str, str]
     connections: int
+    contents: dict[str, "File"]
     control: str
     cpu: int
     devices: int
@@ -161,6 +162,7 @@ class ElementOfResolvedInterface(TypedDict, total=False):
     attack: str
     config: dict[str, str]
     connections: int
+    contents: dict[str, "File"]
     control: str
     cpu: int
     devices: int
@@ -335,6 +337,12 @@ class FaultRun(TypedDict, total=False):
     overrides: dict[str, "Override"]
     owner: str
     set: dict[str, list[str]]
+
+
+class File(TypedDict, total=False):
+    base64: str
+    mode: str
+    text: str
 
 
 class Forward(TypedDict, total=False):

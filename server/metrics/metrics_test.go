@@ -50,7 +50,7 @@ func lab(n int) *state {
 			Quarantine: "by hand", Attacks: map[string]uint64{"scan": 2},
 			Usage: &model.Usage{CPU: 0.25, Memory: 1 << 20, Processes: 9, Disk: 1 << 16,
 				Limits: model.Limits{CPU: 500, Memory: 1 << 28,
-					Processes: 1024, Files: 4096, Disk: 1 << 28}},
+					Processes: 1024, OpenFiles: 4096, Disk: 1 << 28}},
 			Fast: &model.FastPath{Packets: 10, Bytes: 1000, Blackholed: 1, Refused: 3,
 				Punted: map[string]uint64{"TTL": 2}, Tables: &model.FastTables{
 					InSync: true, NextHops: 4,

@@ -84,7 +84,7 @@ func (d *Driver) newSpec(job *control.Job, container string, command, capabiliti
 	}
 	s.Annotations = map[string]string{noteSpec: hashOf(s, true),
 		noteResources: hashOf([]any{s.Linux.Resources, s.Process.Rlimits}, false),
-		noteOpenFiles: strconv.Itoa(el.Limits().Files), noteRestarts: strconv.FormatUint(uint64(el.Restarts), 10)}
+		noteOpenFiles: strconv.Itoa(el.Limits().OpenFiles), noteRestarts: strconv.FormatUint(uint64(el.Restarts), 10)}
 	return s
 }
 
@@ -153,11 +153,7 @@ var countsSwap = sync.OnceValue(func() bool {
 
 // sharedFiles are parts of the machine's /etc that programs in /usr need; they hold no secrets. Those that a machine
 // does not have are left out.
-var sharedFiles = []string{"/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
-	"/etc/ld.so.conf.d", "/etc/localtime",
-	"/etc/ssl/certs", "/etc/terminfo", "/etc/iproute2", "/etc/protocols", "/etc/services",
-	"/etc/ethertypes", "/etc/rpc",
-	"/etc/bash_completion.d", "/etc/vim"}
+var sharedFiles = model.SharedFiles
 
 // mounts are a container's file systems, beside its own root.
 func mounts() []specs.Mount {

@@ -138,7 +138,7 @@ func (d *Driver) startShell(ctx context.Context, job *control.Job, cookie uint64
 	for _, moved := range files.moved {
 		d.log.Info(moved, "element", id)
 	}
-	if err := files.writeNames(r); err != nil {
+	if err := files.writeNames(r, job.Element.Contents); err != nil {
 		return err
 	}
 	spec := d.newSpec(job, shellID(id), []string{"/usr/bin/sleep", "infinity"}, nil)

@@ -49,7 +49,7 @@ func resources(el *model.NodeElement) *specs.LinuxResources {
 
 // rlimits are the limits of each of the element's processes.
 func rlimits(el *model.NodeElement) []specs.POSIXRlimit {
-	files := uint64(el.Limits().Files)
+	files := uint64(el.Limits().OpenFiles)
 	return []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: files, Soft: files},
 		{Type: "RLIMIT_CORE", Hard: 0, Soft: 0}}
 }
@@ -82,7 +82,7 @@ func (d *Driver) limit(ctx context.Context, w *work, wasFiles string, spec *spec
 	if spec.Annotations[noteOpenFiles] == wasFiles {
 		return writeBundle(d.dirs.Bundle(w.job.ID), spec)
 	}
-	switch err := d.limitFiles(container, uint64(w.job.Element.Limits().Files)); {
+	switch err := d.limitFiles(container, uint64(w.job.Element.Limits().OpenFiles)); {
 	case errors.Is(err, unix.EPERM):
 		w.done("its limit of open files counts from its next start: %s", noRaise)
 	case err != nil:

@@ -156,13 +156,13 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 		}
 		var files unix.Rlimit
 		if err := unix.Prlimit(n.pidOf(t, id), unix.RLIMIT_NOFILE, nil, &files); err != nil ||
-			files.Max != uint64(l.Files) {
-			t.Errorf("its first process may have %d files open (%v), want %d", files.Max, err, l.Files)
+			files.Max != uint64(l.OpenFiles) {
+			t.Errorf("its first process may have %d files open (%v), want %d", files.Max, err, l.OpenFiles)
 		}
 	}
 	check()
 	n.run(t, id, "sh", "-c", "echo kept > /root/note")
-	e.CPU, e.Memory, e.Processes, e.Files, e.Disk = 250, 64<<20, 100, 2000, 512<<20
+	e.CPU, e.Memory, e.Processes, e.OpenFiles, e.Disk = 250, 64<<20, 100, 2000, 512<<20
 	want := []string{"r0: limits changed"}
 	if !mayRaise() {
 		want = append([]string{"r0: its disk grows at its next start: " + noRaise}, want...)
@@ -183,7 +183,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 	if u := n.Usage(t.Context())[id]; u.CPU == 0 || u.Throttled == 0 {
 		t.Errorf("usage %+v: it took a core's time, and had to wait for some", u)
 	}
-	e.CPU, e.Memory, e.Processes, e.Files = 0, 0, 0, 1500
+	e.CPU, e.Memory, e.Processes, e.OpenFiles = 0, 0, 0, 1500
 	n.apply(t, jobs)
 	check()
 	if now := n.pidOf(t, id); now != pid {
@@ -335,7 +335,7 @@ func TestLimitsChangeInAStormOfProcesses(t *testing.T) {
 		ended <- err
 	}()
 	n.run(t, id, "sh", "-c", "until [ -e /root/storm ]; do sleep 0.01; done")
-	jobs[0].Element.Files = 2048
+	jobs[0].Element.OpenFiles = 2048
 	n.apply(t, jobs)
 	n.run(t, id, "touch", "/root/stop")
 	if err := <-ended; err != nil {

@@ -106,7 +106,7 @@ func (d *Driver) renameAll(ctx context.Context, jobs []control.Job) {
 			files, err := d.openFiles(&s.job, false)
 			if err == nil {
 				defer files.close()
-				err = files.writeNames(r)
+				err = files.writeNames(r, s.job.Element.Contents)
 			}
 			if err != nil { // it works without, and has them at its next start
 				d.log.Warn("write the names of its network into an element", "element", id, "error", err)
@@ -117,10 +117,15 @@ func (d *Driver) renameAll(ctx context.Context, jobs []control.Job) {
 	}
 }
 
-// writeNames writes what an element knows of names.
-func (f *elementFiles) writeNames(r *roll) error {
-	if err := f.writeBlock("etc/hosts", firstHosts, "", r.hosts()); err != nil {
-		return fmt.Errorf("write /etc/hosts: %w", err)
+// writeNames writes what an element knows of names, except into files that its owner has put in their place.
+func (f *elementFiles) writeNames(r *roll, given map[string]model.File) error {
+	if _, own := given["/etc/hosts"]; !own {
+		if err := f.writeBlock("etc/hosts", firstHosts, "", r.hosts()); err != nil {
+			return fmt.Errorf("write /etc/hosts: %w", err)
+		}
+	}
+	if _, own := given["/"+resolvConf]; own {
+		return nil
 	}
 	servers := ""
 	if r.outside {

@@ -34,9 +34,9 @@ func (d *Driver) Offers(context.Context) model.Offers {
 	o[0].Lacks = map[model.Feature]string{}
 	containers := probeContainers()
 	if containers == nil {
-		o[0].Makes = append(o[0].Makes, model.FeatureRun)
+		o[0].Makes = append(o[0].Makes, model.FeatureRun, model.FeatureFiles)
 	} else {
-		o[0].Lacks[model.FeatureRun] = containers.Error()
+		o[0].Lacks[model.FeatureRun], o[0].Lacks[model.FeatureFiles] = containers.Error(), containers.Error()
 	}
 	for _, s := range []model.Software{model.SoftwareFRR, model.SoftwareBIRD} {
 		err := containers

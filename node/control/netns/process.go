@@ -220,7 +220,13 @@ func (d *Driver) carryOut(ctx context.Context, w *work, todo deed, noted map[str
 		}
 	}
 	if todo.serve && why == "" {
-		if why, err = d.loadService(w); err != nil {
+		if why, err = d.loadService(w, w.p.plan.Service.Reload, "what is run in it changed"); err != nil {
+			return err
+		}
+	}
+	if todo.again && why == "" {
+		words := "its service is started again, since files of it were written"
+		if why, err = d.loadService(w, w.p.plan.Service.Again, words); err != nil {
 			return err
 		}
 	}
@@ -231,7 +237,7 @@ func (d *Driver) carryOut(ctx context.Context, w *work, todo deed, noted map[str
 		return err
 	case todo.limit:
 		err = d.limit(ctx, w, noted[noteOpenFiles], now.spec)
-	case todo.load || todo.serve:
+	case todo.load || todo.serve || todo.again:
 		err = writeBundle(d.dirs.Bundle(w.job.ID), now.spec)
 	}
 	if err == nil && w.p.unproven(time.Now()) {
@@ -275,10 +281,17 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 			return written{}, fmt.Errorf("%w; it goes on with what it has", err)
 		}
 	}
-	w.result.Warning = seeding.warning()
+	planting, err := files.plant(&p.plan, &seeding, p.running())
+	if err != nil {
+		return written{}, err
+	}
+	w.result.Warning = seeding.warning(planting.kept)
 	kept := len(seeding.kept) > 0
 	other, err := files.writePlan(&p.plan, kept)
 	if err != nil {
+		return written{}, err
+	}
+	if err := files.carryOut(&planting); err != nil {
 		return written{}, err
 	}
 	if err := d.sow(id, files, seeding); err != nil {
@@ -292,7 +305,8 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 	for _, path := range seeding.lost {
 		w.done("%s was damaged, and is the network's again", path)
 	}
-	return written{config: len(seeding.write) > 0, other: other, kept: kept}, nil
+	return written{config: len(seeding.write) > 0, other: other, kept: kept,
+		given: len(planting.write)+len(planting.remove) > 0}, nil
 }
 
 // load has processes read their new configuration. If they must be restarted for that, it returns why.
@@ -311,12 +325,11 @@ func (d *Driver) load(w *work) (why string, err error) {
 
 // loadService has what its owner has run be as it is wanted now. If the processes must be restarted for that, it
 // returns why.
-func (d *Driver) loadService(w *work) (why string, err error) {
-	reload := append([]string{"exec", containerID(w.job.ID)}, w.p.plan.Service.Reload...)
-	err = d.runRunc(w.shift.wish, nil, nil, reload...)
+func (d *Driver) loadService(w *work, command []string, words string) (why string, err error) {
+	err = d.runRunc(w.shift.wish, nil, nil, append([]string{"exec", containerID(w.job.ID)}, command...)...)
 	switch {
 	case err == nil:
-		w.done("what is run in it changed")
+		w.done("%s", words)
 		return "", nil
 	case w.shift.wish.Err() != nil:
 		return "", fmt.Errorf("change what is run in it: %w", err) // something else is wanted by now
@@ -404,7 +417,7 @@ func (d *Driver) startAgain(ctx context.Context, w *work, files *elementFiles, s
 // start starts the container.
 func (d *Driver) start(ctx context.Context, w *work, files *elementFiles, spec *specs.Spec) error {
 	id := w.job.ID
-	if err := files.writeNames(w.roll); err != nil {
+	if err := files.writeNames(w.roll, w.job.Element.Contents); err != nil {
 		return err
 	}
 	spec.Annotations[noteAgain] = strconv.Itoa(w.p.again)

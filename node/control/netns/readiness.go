@@ -206,7 +206,7 @@ func (d *Driver) serviceNotes(p *process, starts map[string]int) (serves bool, t
 	}
 	defer root.Close()
 	read := func(name string) string {
-		data, err := readNote(root, software.ServiceDir+"/"+name)
+		data, err := readNote(root, software.ServiceNotes+name)
 		if err != nil {
 			return ""
 		}
@@ -218,7 +218,7 @@ func (d *Driver) serviceNotes(p *process, starts map[string]int) (serves bool, t
 	if waits = read(software.WaitsNote); waits == "" {
 		waits = "waits for what is run in it"
 	}
-	note, err := readNote(root, software.ServiceDir+"/"+software.ServiceNote)
+	note, err := readNote(root, software.ServiceNotes+software.ServiceNote)
 	if err != nil {
 		return false, "", waits
 	}

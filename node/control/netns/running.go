@@ -243,8 +243,10 @@ func (f *elementFiles) walkOwn(plan *software.Plan, each func(model.OwnFile, fs.
 	for p, content := range etcOnce(f.id) {
 		first[p] = content
 	}
-	for i := range plan.Files {
-		first[rel(plan.Files[i].Path)] = plan.Files[i].Content
+	for _, files := range [][]software.File{plan.Files, plan.Contents} {
+		for i := range files {
+			first[rel(files[i].Path)] = files[i].Content
+		}
 	}
 	visits := 0
 	var walk func(dir string, depth int)

@@ -25,7 +25,8 @@ import (
 
 // seeds are the hashes of what was written last. They are kept beside the element's root.
 type seeds struct {
-	Files      map[string]string `json:"files"` // by path: the content's hash
+	Files      map[string]string `json:"files"`           // by path: the content's hash
+	Given      map[string]string `json:"given,omitempty"` // by path: what was put into it by its owner, as markOf has it
 	Overwrites uint32            `json:"overwrites"`
 	Lost       bool              `json:"-"` // it cannot be read
 }
@@ -73,6 +74,7 @@ const maxConfig = 64 << 20
 type seeding struct {
 	write []*software.File
 	seeds seeds    // as they are once that is written
+	force bool     // what was edited inside is overwritten
 	kept  []string // files that were edited inside and are kept although the document's have changed
 	lost  []string // files that were damaged; they are among those to be written
 }
@@ -86,6 +88,7 @@ func (d *Driver) seed(id model.ID, f *elementFiles, plan *software.Plan, overwri
 		return s, err
 	}
 	force := overwrites > was.Overwrites && !was.Lost
+	s.force = force
 	for i := range plan.Files {
 		file := &plan.Files[i]
 		if !slices.Contains(plan.ConfigFiles, file.Path) {
@@ -141,6 +144,7 @@ func (d *Driver) noteContents(id model.ID, s *specs.Spec, plan *software.Plan) e
 			files[file.Path] = file.Content
 		}
 	}
+	was.Given = nil // no software has to load them
 	if len(plan.ConfigFiles) == 0 {
 		was.Overwrites = 0 // nothing is overwritten, so nothing has to read it
 	}
@@ -156,14 +160,24 @@ func contentHash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// warning says that an element keeps its own configuration, if it does.
-func (s *seeding) warning() control.Warning {
-	if len(s.kept) == 0 {
+// warning says that an element keeps its own configuration, or those of its files that were given to it, if it does.
+func (s *seeding) warning(given []string) control.Warning {
+	what, kept := "configuration", slices.Concat(s.kept, given)
+	way := "`polyplane save --running` prints a file that has it"
+	switch {
+	case len(kept) == 0:
 		return control.Warning{}
+	case len(s.kept) == 0:
+		what, way = "files", "`polyplane cp` copies it out of the element"
+	}
+	more := ""
+	if n := len(kept) - mostKept; n > 0 {
+		kept, more = kept[:mostKept], fmt.Sprintf(" and %d others", n)
 	}
 	return control.Warning{Reason: "ConfigurationKept",
-		Message: fmt.Sprintf("keeps its own configuration: %s was edited inside "+
-			"the element, and the network's has changed; `polyplane apply --overwrite` replaces it by the network's, "+
-			"`polyplane save --running` prints a file that has it",
-			strings.Join(s.kept, ", "))}
+		Message: fmt.Sprintf("keeps its own %s: %s was edited inside the element, and the network's has changed; "+
+			"`polyplane apply --overwrite` replaces it by the network's, %s", what, strings.Join(kept, ", ")+more, way)}
 }
+
+// mostKept is how many files a warning names.
+const mostKept = 5

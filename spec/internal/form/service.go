@@ -25,6 +25,22 @@ type Service struct {
 	// File systems in memory, by the path where they are, with their sizes: `{/data: 64MiB}`. What is in them counts as
 	// memory of the element, and is gone when its processes end.
 	Tmpfs Sizes `yaml:"tmpfs"`
+	// Files that are put into it before anything is run in it, by the path inside: the path of a file or a directory,
+	// relative to this file (`{/etc/nginx: ./nginx}`), or a mapping (`{/etc/motd: {text: welcome}}`).
+	Files Files `yaml:"files"`
+}
+
+// File is what is put into an element at a path. It has one of file, text and base64.
+type File struct {
+	// Where the file, or the directory, is that is put there, relative to this file.
+	File string `yaml:"file"`
+	// The content itself.
+	Text *string `yaml:"text"`
+	// The content itself, in base64, where it is no text.
+	Base64 *string `yaml:"base64"`
+	// Its permissions, like 0755. When left out, those of the file that is read, and 0644 of content that is written
+	// here. It belongs to root.
+	Mode string `yaml:"mode"`
 }
 
 // Ready is the sign that what is run is ready. With both, both must be so.
@@ -35,8 +51,8 @@ type Ready struct {
 	Command string `yaml:"command"`
 }
 
-// HostDefaults are what hosts have unless they say otherwise. Variables and file systems in memory are taken one by
-// one.
+// HostDefaults are what hosts have unless they say otherwise. Variables, files, and file systems in memory are taken
+// one by one.
 type HostDefaults struct {
 	Common  `yaml:",inline"`
 	Service `yaml:",inline"`
@@ -47,6 +63,9 @@ type Commands []string
 
 // Variables are values by name.
 type Variables map[string]string
+
+// Files are files by path.
+type Files []Item[File]
 
 // Sizes are sizes by path.
 type Sizes map[string]model.Bytes

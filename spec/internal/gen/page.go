@@ -24,6 +24,7 @@ var sections = []struct {
 	{"A router", reflect.TypeFor[form.Router]()},
 	{"A host", reflect.TypeFor[form.Host]()},
 	{"`ready`", reflect.TypeFor[form.Ready]()},
+	{"A file", reflect.TypeFor[form.File]()},
 	{"A switch", reflect.TypeFor[form.Switch]()},
 	{"An interface", reflect.TypeFor[form.Interface]()},
 	{"A link", reflect.TypeFor[form.LinkValue]()},
@@ -97,6 +98,8 @@ func takes(t reflect.Type) string {
 		return "command or list"
 	case reflect.TypeFor[form.Variables]():
 		return "values by name"
+	case reflect.TypeFor[form.Files]():
+		return "mapping by path"
 	case reflect.TypeFor[form.Sizes]():
 		return "sizes by path"
 	}

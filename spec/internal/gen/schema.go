@@ -167,6 +167,8 @@ func (b schemaBuilder) value(t reflect.Type) *schema {
 	case reflect.TypeFor[form.Variables]():
 		s := mapping(anyOf(&schema{Type: "string"}, &schema{Type: "number"}, &schema{Type: "boolean"}))
 		return s
+	case reflect.TypeFor[form.Files]():
+		return mapping(anyOf(&schema{Type: "string"}, b.ref(reflect.TypeFor[form.File]())))
 	case reflect.TypeFor[form.Sizes]():
 		return mapping(b.value(reflect.TypeFor[model.Bytes]()))
 	case reflect.TypeFor[form.Config]():

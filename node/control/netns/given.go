@@ -1,0 +1,142 @@
+package netns
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/software"
+)
+
+// Files that an owner puts into an element are treated as configurations are (seed.go): they seed it. What is edited
+// inside stays and is told of, until an apply is to overwrite it. Here that holds for each file by itself.
+
+// planting says how to bring them in line with the document's.
+type planting struct {
+	write  []*software.File
+	remove []string // the document has them no longer, and nobody edited them
+	kept   []string // edited inside, or something else is in the way; the document's have changed
+}
+
+// markOf is how it is noted that a file was written.
+func markOf(f *software.File) string {
+	return contentHash([]byte(f.Content)) + fmt.Sprintf(" %04o", f.Mode)
+}
+
+// hasMark returns whether a content is the one that was noted.
+func hasMark(mark string, content []byte) bool {
+	hash, _, _ := strings.Cut(mark, " ")
+	return hash == contentHash(content)
+}
+
+// plant works out what is to be done, and notes it in the seeds as done.
+func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p planting, err error) {
+	was := maps.Clone(s.seeds.Given)
+	given := make(map[string]string, len(plan.Contents))
+	for i := range plan.Contents {
+		file := &plan.Contents[i]
+		want := markOf(file)
+		seeded, known := was[file.Path]
+		delete(was, file.Path)
+		settled := known && seeded == want && !s.force
+		if settled && runs && f.exists(file.Path) {
+			given[file.Path] = want
+			continue
+		}
+		now, err := f.read(file.Path, model.MaxContentSize)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if blocks := f.inTheWay(file.Path); blocks && !f.mend && !s.force {
+				p.kept = append(p.kept, file.Path)
+				continue
+			}
+		case err == nil && isLost(file, now, f.damaged):
+		case settled:
+			given[file.Path] = want
+			continue
+		case err == nil && string(now) == file.Content:
+			if given[file.Path] = want; f.has(rel(file.Path), file.Mode, 0, 0) {
+				continue
+			}
+		case s.force, err == nil && known && hasMark(seeded, now), err == nil && !known && f.isFirst(file.Path, now):
+		default: // what cannot be read, as a link or a directory, was made inside as well
+			p.kept = append(p.kept, file.Path)
+			if known {
+				given[file.Path] = seeded
+			}
+			continue
+		}
+		p.write = append(p.write, file)
+		given[file.Path] = want
+	}
+	for _, path := range slices.Sorted(maps.Keys(was)) {
+		if now, err := f.read(path, model.MaxContentSize); err == nil && hasMark(was[path], now) {
+			p.remove = append(p.remove, path)
+		}
+	}
+	s.seeds.Given = given
+	return p, nil
+}
+
+// isLost returns whether the machine lost a file's content.
+func isLost(file *software.File, now []byte, damaged bool) bool {
+	return hasZeros(now) && !hasZeros([]byte(file.Content)) || len(now) == 0 && file.Content != "" && damaged
+}
+
+// isFirst returns whether a file is one that every element has, as it was at first.
+func (f *elementFiles) isFirst(path string, now []byte) bool {
+	first, known := etcOnce(f.id)[rel(path)]
+	return known && first == string(now)
+}
+
+// inTheWay returns whether something that is no directory is where one must be for a file.
+func (f *elementFiles) inTheWay(at string) bool {
+	for dir := path.Dir(rel(at)); dir != "."; dir = path.Dir(dir) {
+		if info, err := f.root.Stat(dir); err == nil {
+			return !info.IsDir()
+		} else if _, err := f.root.Lstat(dir); err == nil {
+			return true // a link that leads nowhere
+		}
+	}
+	return false
+}
+
+// carryOut writes and removes files.
+func (f *elementFiles) carryOut(p *planting) error {
+	for _, path := range p.remove {
+		if err := f.root.Remove(rel(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s, which the network's file has no longer: %w", path, err)
+		}
+	}
+	for _, file := range p.write {
+		if err := f.makeWay(path.Dir(rel(file.Path))); err != nil {
+			return fmt.Errorf("make the directories of %s: %w", file.Path, err)
+		}
+		if err := f.writeFile(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeWay makes a directory and those above it.
+func (f *elementFiles) makeWay(dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if info, err := f.root.Stat(dir); err == nil && info.IsDir() {
+		return nil
+	}
+	if err := f.makeWay(path.Dir(dir)); err != nil {
+		return err
+	}
+	was := f.mend
+	f.mend = true // what is in the way was found before, and is to be set aside
+	defer func() { f.mend = was }()
+	return f.dir(dir, 0o755, 0, 0)
+}

@@ -1,0 +1,83 @@
+package resolve
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// given are directories in which no file can be put: the machine's, the kernel's, those in memory, and polyplane's own.
+var given = slices.Concat(held, model.SharedFiles, []string{"/run", "/tmp", "/var/run", "/var/lock"})
+
+// checkContents checks the files that are put into an element.
+func (ps *problems) checkContents(i int) {
+	e := &ps.net.Elements[i]
+	memory := slices.Sorted(maps.Keys(e.Tmpfs))
+	for _, at := range slices.Sorted(maps.Keys(e.Contents)) {
+		f := e.Contents[at]
+		field, shown := "files/"+at, model.Shorten(at, model.MaxName)
+		in := func(dir string) bool { return at == dir || strings.HasPrefix(at, dir+"/") }
+		above, inMemory := fileAbove(e.Contents, at), slices.IndexFunc(memory, in)
+		_, mode := f.Perm()
+		switch {
+		case !isPath(at):
+			ps.element(i, "files", "files: %q is no path that a file can be at", shown)
+		case !strings.HasPrefix(at, "/") || path.Clean(at) != at || at == "/":
+			ps.element(i, field, "files: %q is not a whole path in its shortest form, like /etc/motd", shown)
+		case slices.ContainsFunc(given, in):
+			ps.element(i, field, "files: %s cannot be put there: the machine's and the kernel's files are seen there, "+
+				"polyplane's own, or what is in memory; put it into /etc, /opt, /root, /srv or a directory of the "+
+				"element's own", shown)
+		case at == "/etc/hostname":
+			ps.element(i, field, "files: /etc/hostname has the element's name, which the network's file says")
+		case inMemory >= 0:
+			ps.element(i, field, "files: %s would be hidden by the file system in memory at %s (tmpfs)", shown,
+				memory[inMemory])
+		case above != "":
+			ps.element(i, field, "files: %s is a file, so that %s cannot be in it", above, shown)
+		case e.RunsRouting() && slices.ContainsFunc(model.ConfigFiles(e.Software), isConfigAt(e.Software, at)):
+			ps.element(i, field, "files: %s is the configuration of %s; write it as `config: {%s: {file: PATH}}`", at,
+				e.Software, path.Base(at))
+		case f.Text != "" && len(f.Base64) > 0:
+			ps.element(i, field, "files: %s has text and base64; it takes one of them", shown)
+		case !utf8.ValidString(f.Text) || strings.Contains(f.Text, "\x00"):
+			ps.element(i, field, "files: the text of %s is not UTF-8 text; write it in base64", shown)
+		case !mode:
+			ps.element(i, field, "files: the mode %q of %s is not like 0644 or 0755: three octal digits, with a zero "+
+				"before them or not", model.Shorten(f.Mode, model.MaxName), shown)
+		}
+	}
+}
+
+// isConfigAt returns whether a file of the software's configuration, by its name, is at a path.
+func isConfigAt(software model.Software, at string) func(name string) bool {
+	return func(name string) bool { return at == "/etc/"+string(software)+"/"+name }
+}
+
+// fileAbove is the one of the files in which a path would have to be, if any.
+func fileAbove(all map[string]model.File, at string) string {
+	for dir := path.Dir(at); dir != "/" && dir != "."; dir = path.Dir(dir) {
+		if _, there := all[dir]; there {
+			return dir
+		}
+	}
+	return ""
+}
+
+// isPath returns whether a text can be a path, and be shown to people.
+func isPath(at string) bool {
+	if !utf8.ValidString(at) || len(at) > model.MaxFilePath || strings.ContainsFunc(at, unicode.IsControl) {
+		return false
+	}
+	for part := range strings.SplitSeq(at, "/") {
+		if len(part) > 255 { // the most that Linux has
+			return false
+		}
+	}
+	return true
+}

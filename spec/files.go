@@ -1,0 +1,132 @@
+package spec
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/polyplane/polyplane/model"
+	"github.com/polyplane/polyplane/spec/internal/form"
+)
+
+// files reads what is put into an element: a path of whoever applies, or a mapping.
+func (d *decoder) files(n ast.Node, what string) form.Files {
+	if text, ok := n.(ast.ScalarNode); ok && text.Type() == ast.IntegerType {
+		d.fail(n, "%s are files that are put into the element, by path: `files: {/etc/motd: ./motd}`; how many files "+
+			"its processes may have open is said by open-files: %s", what, text.String())
+		return nil
+	}
+	all := form.Files{}
+	for _, v := range d.entries(n, what) {
+		item := form.Item[form.File]{Key: v.Key, Node: v.Value}
+		item.Name, _ = d.scalar(v.Key, what)
+		of := item.Name + " of " + what
+		switch v.Value.(type) {
+		case nil, *ast.NullNode:
+			item.Node = v.Key
+			d.fail(v.Key, "%s is given nothing; write the path of a file or a directory, or {text: TEXT}", of)
+			continue
+		case *ast.MappingNode, *ast.MappingValueNode:
+			d.structure(v.Value, reflect.ValueOf(&item.Value).Elem(), of)
+		default:
+			item.Value.File, _ = d.scalar(v.Value, of)
+			if strings.Contains(item.Value.File, "\n") {
+				d.fail(v.Value, "%s is the path of a file, and this is text; write {text: TEXT}", of)
+				continue
+			}
+		}
+		all = append(all, item)
+	}
+	return all
+}
+
+// contents are the files that are put into an element.
+func (b *builder) contents(of string, files form.Files) map[string]model.File {
+	if len(files) == 0 {
+		return nil
+	}
+	all := map[string]model.File{}
+	for i := range files {
+		item := &files[i]
+		added, err := b.content(item)
+		if err != nil {
+			b.failAt(tokenOf(item.Node), "files of %s: %s: %v", of, model.Shorten(item.Name, model.MaxName), err)
+			continue
+		}
+		for at := range added {
+			if _, twice := all[at]; twice {
+				b.failAt(tokenOf(item.Node), "files of %s: %s is given twice, as a file and in a directory", of, at)
+			}
+		}
+		maps.Copy(all, added)
+	}
+	return all
+}
+
+// content is what one entry puts into an element.
+func (b *builder) content(item *form.Item[form.File]) (map[string]model.File, error) {
+	f, said := &item.Value, 0
+	for _, is := range []bool{f.File != "", f.Text != nil, f.Base64 != nil} {
+		if is {
+			said++
+		}
+	}
+	switch {
+	case said != 1:
+		return nil, fmt.Errorf("it takes one of file, text and base64")
+	case f.Text != nil:
+		return map[string]model.File{item.Name: model.FileOf([]byte(*f.Text), f.Mode)}, nil
+	case f.Base64 != nil:
+		data, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(*f.Base64), ""))
+		if err != nil {
+			return nil, fmt.Errorf("base64: %w", err)
+		}
+		return map[string]model.File{item.Name: model.FileOf(data, f.Mode)}, nil
+	}
+	name := f.File
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(b.dir, name)
+	}
+	files, known := b.trees[name]
+	if !known {
+		var err error
+		if files, err = b.readTree(name); err != nil {
+			return nil, fmt.Errorf("%w; paths are relative to the file that names them", err)
+		}
+		if b.trees == nil {
+			b.trees = map[string][]TreeFile{}
+		}
+		b.trees[name] = files
+	}
+	all := make(map[string]model.File, len(files))
+	for i := range files {
+		mode := f.Mode
+		if mode == "" {
+			mode = fmt.Sprintf("%04o", files[i].Perm)
+		}
+		at := item.Name
+		if files[i].Path != "" {
+			at = strings.TrimSuffix(at, "/") + "/" + files[i].Path
+		}
+		all[at] = model.FileOf(files[i].Content, mode)
+	}
+	return all, nil
+}
+
+// putContents writes the files that are put into an element.
+func putContents(n *yamlNode, all map[string]model.File) {
+	putByName(n, "files", all, func(f model.File) (of yamlNode) {
+		if len(f.Base64) > 0 {
+			of.put("base64", scalar(base64.StdEncoding.EncodeToString(f.Base64)))
+		} else {
+			of.put("text", scalar(f.Text))
+		}
+		of.set("mode", f.Mode)
+		return of
+	})
+}

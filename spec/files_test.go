@@ -1,0 +1,156 @@
+package spec
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/polyplane/polyplane/model"
+)
+
+// lay makes files in a directory of the test's own; what ends with / is a directory, what has -> a link.
+func lay(t *testing.T, all map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, content := range all {
+		name, target, link := strings.Cut(name, "->")
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := error(nil)
+		switch {
+		case link:
+			err = os.Symlink(target, at)
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(at, 0o755)
+		default:
+			err = os.WriteFile(at, []byte(content), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// Files are put into elements: one, those of a directory, or what the file says itself; defaults are taken one by one.
+func TestFiles(t *testing.T) {
+	dir := lay(t, map[string]string{"nginx.conf": "user nobody;\n", "www/a.html": "a", "www/.hidden": "",
+		"www/sub/b": "b", "www/sub/c->../a.html": "", "www/empty/": "", "tool": "#!/bin/sh\n",
+		"photo": "\xff\xd8\x00", "own.conf": "mine"})
+	if err := os.Chmod(filepath.Join(dir, "tool"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	nets, err := Parse(filepath.Join(dir, "lab.yaml"), []byte(`network: lab
+defaults:
+  hosts:
+    files: {/etc/nginx/nginx.conf: ./nginx.conf, /opt/tool: tool}
+hosts:
+  h1: {files: {/srv/www: www, /root/photo: {file: photo, mode: 600}}}
+  h2:
+    files:
+      /etc/nginx/nginx.conf: {file: own.conf}
+      /etc/motd: {text: "welcome\n", mode: "0444"}
+      /etc/blob: {base64: /wA=}
+routers:
+  r: {files: {/etc/empty: {text: ""}}}
+links: [h1 -- r, h2 -- r]
+`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tool := model.File{Text: "#!/bin/sh\n", Mode: "0750"}
+	for i, want := range []map[string]model.File{
+		{"/etc/empty": {}},
+		{"/etc/nginx/nginx.conf": {Text: "user nobody;\n"}, "/opt/tool": tool, "/srv/www/a.html": {Text: "a"},
+			"/srv/www/.hidden": {}, "/srv/www/sub/b": {Text: "b"}, "/srv/www/sub/c": {Text: "a"},
+			"/root/photo": {Base64: []byte("\xff\xd8\x00"), Mode: "600"}},
+		{"/etc/nginx/nginx.conf": {Text: "mine"}, "/opt/tool": tool, "/etc/motd": {Text: "welcome\n", Mode: "0444"},
+			"/etc/blob": {Base64: []byte("\xff\x00")}},
+	} {
+		if e := nets[0].Elements[i]; !reflect.DeepEqual(e.Contents, want) {
+			t.Errorf("%s has\n%+v, want\n%+v", e.Name, e.Contents, want)
+		}
+	}
+}
+
+// What cannot be put into an element is refused, with the reason, at its place in the file.
+func TestFilesThatAreRefused(t *testing.T) {
+	dir := lay(t, map[string]string{"ok": "ok", "out/passwd->/etc/passwd": "", "up/x->../../ok": "", "gone/x->nothing": "",
+		"looped/x->x": "", "dirs/a/f": "", "dirs/b->a": "", "pipe/ok": "", "none/": "", "large": "", "tree/a": "",
+		"tree/b": "", "tree/c/d": ""})
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe", "p"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]int64{"large": 5 << 20, "tree/a": 2 << 30, "tree/c/d": 512 << 20} {
+		if err := os.Truncate(filepath.Join(dir, name), size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range model.MaxContents + 1 {
+		at := filepath.Join(dir, "many", strings.Repeat("x", i%200+1)+"."+string(rune('a'+i/200)))
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for files, want := range map[string]string{
+		"{/srv: missing}":                 "missing: no such file or directory; paths are relative to the file that names them",
+		"{/srv: none}":                    "none has no files",
+		"{/srv: out}":                     "passwd is a link that leads to no file in",
+		"{/srv: up}":                      "is a link that leads to no file in",
+		"{/srv: gone}":                    "is a link that leads to no file in",
+		"{/srv: looped}":                  "is a link that leads to no file in",
+		"{/srv: dirs}":                    "dirs/b is a link to a directory; links to files are followed",
+		"{/srv: pipe}":                    "pipe/p is a pipe; regular files and directories are taken",
+		"{/srv: pipe/p}":                  "pipe/p is a pipe; a regular file or a directory is expected",
+		"{/srv: /dev/null}":               "/dev/null is a device; a regular file or a directory is expected",
+		"{/srv: large}":                   "large has 5MiB; a file that is put into elements has 4MiB at most: copy it into the element once",
+		"{/srv: tree}":                    "has 2.5GiB in 3 files; an element is given 512 files at most, and a network's files have 16MiB",
+		"{/srv: many}":                    "has 0B in 513 files; an element is given 512 files at most",
+		"4096":                            "how many files its processes may have open is said by open-files: 4096",
+		"{/etc/x: }":                      "/etc/x of files of host h is given nothing; write the path of a file or a directory, or {text: TEXT}",
+		"{/etc/x: {mode: 0644}}":          "it takes one of file, text and base64",
+		"{/etc/x: {text: a, file: ok}}":   "it takes one of file, text and base64",
+		"{/etc/x: {base64: '*'}}":         "base64: illegal base64 data",
+		"{/etc/x: {text: a, mode: 8}}":    `the mode "8" of /etc/x is not like 0644 or 0755`,
+		"{/etc/x: {text: a, mode: 4755}}": `the mode "4755" of /etc/x is not like 0644 or 0755`,
+		"{/etc/x: \"one\\ntwo\"}":         "is the path of a file, and this is text; write {text: TEXT}",
+		"{etc/x: ok}":                     `"etc/x" is not a whole path`,
+		"{/etc/../root/x: ok}":            "is not a whole path in its shortest form",
+		"{/: ok}":                         `"/" is not a whole path`,
+		"{/usr/bin/sh: ok}":               "/usr/bin/sh cannot be put there",
+		"{/run/x: ok}":                    "/run/x cannot be put there",
+		"{/etc/ssl/certs/x: ok}":          "/etc/ssl/certs/x cannot be put there",
+		"{/etc/polyplane/service: ok}":    "/etc/polyplane/service cannot be put there",
+		"{/data/x: ok}":                   "would be hidden by the file system in memory at /data",
+		"{/a: ok, /a/b: ok}":              "/a is a file, so that /a/b cannot be in it",
+		"{/etc/hostname: ok}":             "has the element's name",
+		"{\"/etc/a\\tb\": ok}":            "is no path that a file can be at",
+		"{/srv: tree/b, /srv/b: ok}":      "/srv is a file, so that /srv/b cannot be in it",
+	} {
+		_, err := Parse(filepath.Join(dir, "lab.yaml"), []byte("network: lab\nhosts:\n  h:\n    tmpfs: {/data: 1MiB}\n    files: "+
+			files+"\n"), Options{})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "lab.yaml:5:") {
+			t.Errorf("files: %s: %v, want %q in line 5", files, err, want)
+		}
+	}
+	_, err := Parse(filepath.Join(dir, "lab.yaml"),
+		[]byte("network: lab\nrouters: {r: {ospf: {}, files: {/etc/frr/frr.conf: ok}}}\n"), Options{})
+	if err == nil || !strings.Contains(err.Error(), "write it as `config: {frr.conf: {file: PATH}}`") {
+		t.Errorf("routing software's configuration as a file: %v", err)
+	}
+	text := base64.StdEncoding.EncodeToString(make([]byte, 2<<20))
+	_, err = Parse("lab.yaml", []byte("network: lab\nhosts: {h: {files: {/x: {base64: "+text[:200<<10]+"}}}}\n"), Options{})
+	if err != nil {
+		t.Errorf("a file in base64: %v", err)
+	}
+}
