@@ -7,6 +7,9 @@ import (
 	"github.com/polyplane/polyplane/model"
 )
 
+// mostFiles is how many of the files that are put into an element are told one by one.
+const mostFiles = 20
+
 // service shows what an element's owner has run in it.
 func (s *sheet) service(is *model.Service) {
 	for _, command := range is.Start {
@@ -31,7 +34,11 @@ func (s *sheet) service(is *model.Service) {
 	for _, name := range sortedKeys(is.Env) {
 		s.line("Env", name+"="+oneLine(is.Env[name]))
 	}
-	for _, path := range sortedKeys(is.Contents) {
+	for i, path := range sortedKeys(is.Contents) {
+		if i == mostFiles && len(is.Contents) > mostFiles+1 {
+			s.line("Files", fmt.Sprintf("and %d others", len(is.Contents)-mostFiles))
+			break
+		}
 		s.line("File", path+", "+is.Contents[path].String())
 	}
 	for _, path := range sortedKeys(is.Tmpfs) {

@@ -59,9 +59,8 @@ func (c *CLI) export(ctx context.Context, cl Client, record model.Record, out st
 	if err != nil {
 		return err
 	}
-	if len(text) > spec.MaxSize {
-		return failed("%s is not exported: its document has %s, and %s are read", record.Network.Name,
-			model.Bytes(len(text)).Rounded(), model.Bytes(spec.MaxSize))
+	if err := spec.CheckSize(text); err != nil {
+		return failed("%s is not exported, since its document would not be read again: %v", record.Network.Name, err)
 	}
 	spool, err := temporaryFile()
 	if err != nil {

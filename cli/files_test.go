@@ -43,7 +43,7 @@ func TestReadingAFileEnds(t *testing.T) {
 		t.Errorf("/dev/zero: %d bytes, %v", len(data), err)
 	}
 	if r := run(t, lab(), "plan", "-f", "/dev/zero"); r.code != ExitUsage ||
-		!strings.Contains(r.err, "4194304 are allowed") {
+		!strings.Contains(r.err, "33554432 are allowed") {
 		t.Errorf("got %+v", r)
 	}
 }

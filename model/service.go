@@ -136,6 +136,7 @@ const (
 	MaxTmpfs       = 16
 	MaxContents    = 512 // files that are put into it
 	MaxFilePath    = 1024
+	MaxFileDepth   = 64      // names in a path
 	MaxContentSize = 4 << 20 // bytes of one of them
 	// MinTmpfs is the smallest file system in memory: a page.
 	MinTmpfs = Bytes(4 << 10)

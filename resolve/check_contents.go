@@ -14,6 +14,14 @@ import (
 // given are directories in which no file can be put: the machine's, the kernel's, those in memory, and polyplane's own.
 var given = slices.Concat(held, model.SharedFiles, []string{"/run", "/tmp", "/var/run", "/var/lock"})
 
+const (
+	// longestName is how long the names in a path may be: what Linux has (255), without what is added to the names of
+	// files that are being written or are in the way.
+	longestName = 255 - 32
+	// temporarySuffix is what agents add to the names of files that are being written.
+	temporarySuffix = ".polyplane-new"
+)
+
 // checkContents checks the files that are put into an element.
 func (ps *problems) checkContents(i int) {
 	e := &ps.net.Elements[i]
@@ -26,13 +34,18 @@ func (ps *problems) checkContents(i int) {
 		_, mode := f.Perm()
 		switch {
 		case !isPath(at):
-			ps.element(i, "files", "files: %q is no path that a file can be at", shown)
+			ps.element(i, "files", "files: %q is no path that a file can be at: at most %d bytes of text without "+
+				"control characters, in at most %d names of at most %d bytes", shown, model.MaxFilePath,
+				model.MaxFileDepth, longestName)
 		case !strings.HasPrefix(at, "/") || path.Clean(at) != at || at == "/":
 			ps.element(i, field, "files: %q is not a whole path in its shortest form, like /etc/motd", shown)
 		case slices.ContainsFunc(given, in):
 			ps.element(i, field, "files: %s cannot be put there: the machine's and the kernel's files are seen there, "+
 				"polyplane's own, or what is in memory; put it into /etc, /opt, /root, /srv or a directory of the "+
 				"element's own", shown)
+		case strings.HasSuffix(at, temporarySuffix):
+			ps.element(i, field, "files: %s has a name as polyplane gives them to files that it is about to put "+
+				"there; call it otherwise", shown)
 		case at == "/etc/hostname":
 			ps.element(i, field, "files: /etc/hostname has the element's name, which the network's file says")
 		case inMemory >= 0:
@@ -74,10 +87,8 @@ func isPath(at string) bool {
 	if !utf8.ValidString(at) || len(at) > model.MaxFilePath || strings.ContainsFunc(at, unicode.IsControl) {
 		return false
 	}
-	for part := range strings.SplitSeq(at, "/") {
-		if len(part) > 255 { // the most that Linux has
-			return false
-		}
-	}
-	return true
+	parts := strings.Split(at, "/")
+	return len(parts) <= model.MaxFileDepth && !slices.ContainsFunc(parts, func(part string) bool {
+		return len(part) > longestName
+	})
 }

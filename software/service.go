@@ -19,7 +19,8 @@ type Service struct {
 	Definition File
 	// Hash is what its Note has once all of the definition is as it shall be.
 	Hash string
-	// Reload makes a service that runs take over a new definition. Again has it started again as it is.
+	// Reload makes a service that runs take over a new definition. Again has it started again as it is; nil where only
+	// commands are run.
 	Reload, Again []string
 }
 
@@ -50,13 +51,17 @@ func withService(plan Plan, s *model.Service) Plan {
 	content += "want=" + hash + "\n" // inside/service says it, and does not have to work it out
 	plan.Service = &Service{
 		Definition: File{Path: serviceConf, Content: content, Mode: 0o600, Owner: "root", Group: "root"},
-		Hash:       hash, Reload: []string{serviceProgram.Path, "reload"},
-		Again: []string{serviceProgram.Path, "again"}}
+		Hash:       hash, Reload: []string{serviceProgram.Path, "reload"}}
+	if s.Run != "" {
+		plan.Service.Again = []string{serviceProgram.Path, "again"}
+	}
 	var capabilities []string
 	for _, c := range plan.Capabilities {
 		capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(c, "CAP_")))
 	}
-	plan.Command = append([]string{serviceProgram.Path, "start", strings.Join(plan.Daemons, ","),
+	// In an element that was started by an earlier version, which wrote its notes elsewhere, this is another command
+	// than it has. So it is started again.
+	plan.Command = append([]string{serviceProgram.Path, "run", strings.Join(plan.Daemons, ","),
 		strings.Join(capabilities, ",")}, plan.Command...)
 	plan.NeedsProcesses, plan.Capabilities = true, nil
 	plan.Dirs = append(plan.Dirs, Dir{Path: "/etc/polyplane", Mode: 0o755, Owner: "root", Group: "root"},

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
@@ -121,12 +122,31 @@ func (b *builder) content(item *form.Item[form.File]) (map[string]model.File, er
 // putContents writes the files that are put into an element.
 func putContents(n *yamlNode, all map[string]model.File) {
 	putByName(n, "files", all, func(f model.File) (of yamlNode) {
-		if len(f.Base64) > 0 {
-			of.put("base64", scalar(base64.StdEncoding.EncodeToString(f.Base64)))
+		if data := f.Content(); len(f.Base64) > 0 || len(data) > longestText || strings.Contains(data, "\r") {
+			of.put("base64", scalar(inLines(data)))
 		} else {
-			of.put("text", scalar(f.Text))
+			of.put("text", scalar(data))
 		}
 		of.set("mode", f.Mode)
 		return of
 	})
+}
+
+// longestText is how long a content may be that is written as text, in bytes. What is longer is written in base64, of
+// which a reader takes more (MaxSize), and whose lines are never too long.
+const longestText = 64 << 10
+
+// inLines is a content in base64; in lines unless it is short.
+func inLines(content string) string {
+	const width = 96
+	text := base64.StdEncoding.EncodeToString([]byte(content))
+	if len(text) <= width {
+		return text
+	}
+	var b strings.Builder
+	for line := range slices.Chunk([]byte(text), width) {
+		b.Write(line)
+		b.WriteByte('\n')
+	}
+	return b.String()
 }

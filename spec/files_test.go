@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
 
 	"github.com/polyplane/polyplane/model"
 )
@@ -103,39 +104,42 @@ func TestFilesThatAreRefused(t *testing.T) {
 		}
 	}
 	for files, want := range map[string]string{
-		"{/srv: missing}":                 "missing: no such file or directory; paths are relative to the file that names them",
-		"{/srv: none}":                    "none has no files",
-		"{/srv: out}":                     "passwd is a link that leads to no file in",
-		"{/srv: up}":                      "is a link that leads to no file in",
-		"{/srv: gone}":                    "is a link that leads to no file in",
-		"{/srv: looped}":                  "is a link that leads to no file in",
-		"{/srv: dirs}":                    "dirs/b is a link to a directory; links to files are followed",
-		"{/srv: pipe}":                    "pipe/p is a pipe; regular files and directories are taken",
-		"{/srv: pipe/p}":                  "pipe/p is a pipe; a regular file or a directory is expected",
-		"{/srv: /dev/null}":               "/dev/null is a device; a regular file or a directory is expected",
-		"{/srv: large}":                   "large has 5MiB; a file that is put into elements has 4MiB at most: copy it into the element once",
-		"{/srv: tree}":                    "has 2.5GiB in 3 files; an element is given 512 files at most, and a network's files have 16MiB",
-		"{/srv: many}":                    "has 0B in 513 files; an element is given 512 files at most",
-		"4096":                            "how many files its processes may have open is said by open-files: 4096",
-		"{/etc/x: }":                      "/etc/x of files of host h is given nothing; write the path of a file or a directory, or {text: TEXT}",
-		"{/etc/x: {mode: 0644}}":          "it takes one of file, text and base64",
-		"{/etc/x: {text: a, file: ok}}":   "it takes one of file, text and base64",
-		"{/etc/x: {base64: '*'}}":         "base64: illegal base64 data",
-		"{/etc/x: {text: a, mode: 8}}":    `the mode "8" of /etc/x is not like 0644 or 0755`,
-		"{/etc/x: {text: a, mode: 4755}}": `the mode "4755" of /etc/x is not like 0644 or 0755`,
-		"{/etc/x: \"one\\ntwo\"}":         "is the path of a file, and this is text; write {text: TEXT}",
-		"{etc/x: ok}":                     `"etc/x" is not a whole path`,
-		"{/etc/../root/x: ok}":            "is not a whole path in its shortest form",
-		"{/: ok}":                         `"/" is not a whole path`,
-		"{/usr/bin/sh: ok}":               "/usr/bin/sh cannot be put there",
-		"{/run/x: ok}":                    "/run/x cannot be put there",
-		"{/etc/ssl/certs/x: ok}":          "/etc/ssl/certs/x cannot be put there",
-		"{/etc/polyplane/service: ok}":    "/etc/polyplane/service cannot be put there",
-		"{/data/x: ok}":                   "would be hidden by the file system in memory at /data",
-		"{/a: ok, /a/b: ok}":              "/a is a file, so that /a/b cannot be in it",
-		"{/etc/hostname: ok}":             "has the element's name",
-		"{\"/etc/a\\tb\": ok}":            "is no path that a file can be at",
-		"{/srv: tree/b, /srv/b: ok}":      "/srv is a file, so that /srv/b cannot be in it",
+		"{/srv: missing}":                          "missing: no such file or directory; paths are relative to the file that names them",
+		"{/srv: none}":                             "none has no files",
+		"{/srv: out}":                              "passwd is a link that leads to no file in",
+		"{/srv: up}":                               "is a link that leads to no file in",
+		"{/srv: gone}":                             "is a link that leads to no file in",
+		"{/srv: looped}":                           "is a link that leads to no file in",
+		"{/srv: dirs}":                             "dirs/b is a link to a directory; links to files are followed",
+		"{/srv: pipe}":                             "pipe/p is a pipe; regular files and directories are taken",
+		"{/srv: pipe/p}":                           "pipe/p is a pipe; a regular file or a directory is expected",
+		"{/srv: /dev/null}":                        "/dev/null is a device; a regular file or a directory is expected",
+		"{/srv: large}":                            "large has 5MiB; a file that is put into elements has 4MiB at most: copy it into the element once",
+		"{/srv: tree}":                             "has 2.5GiB in 3 files; an element is given 512 files at most, and a network's files have 16MiB",
+		"{/srv: many}":                             "has 0B in 513 files; an element is given 512 files at most",
+		"4096":                                     "how many files its processes may have open is said by open-files: 4096",
+		"{/etc/x: }":                               "/etc/x of files of host h is given nothing; write the path of a file or a directory, or {text: TEXT}",
+		"{/etc/x: {mode: 0644}}":                   "it takes one of file, text and base64",
+		"{/etc/x: {text: a, file: ok}}":            "it takes one of file, text and base64",
+		"{/etc/x: {base64: '*'}}":                  "base64: illegal base64 data",
+		"{/etc/x: {text: a, mode: 8}}":             `the mode "8" of /etc/x is not like 0644 or 0755`,
+		"{/etc/x: {text: a, mode: 4755}}":          `the mode "4755" of /etc/x is not like 0644 or 0755`,
+		"{/etc/x: \"one\\ntwo\"}":                  "is the path of a file, and this is text; write {text: TEXT}",
+		"{etc/x: ok}":                              `"etc/x" is not a whole path`,
+		"{/etc/../root/x: ok}":                     "is not a whole path in its shortest form",
+		"{/: ok}":                                  `"/" is not a whole path`,
+		"{/usr/bin/sh: ok}":                        "/usr/bin/sh cannot be put there",
+		"{/run/x: ok}":                             "/run/x cannot be put there",
+		"{/etc/ssl/certs/x: ok}":                   "/etc/ssl/certs/x cannot be put there",
+		"{/etc/polyplane/service: ok}":             "/etc/polyplane/service cannot be put there",
+		"{/data/x: ok}":                            "would be hidden by the file system in memory at /data",
+		"{/a: ok, /a/b: ok}":                       "/a is a file, so that /a/b cannot be in it",
+		"{/etc/hostname: ok}":                      "has the element's name",
+		"{\"/etc/a\\tb\": ok}":                     "is no path that a file can be at",
+		"{/etc/x.polyplane-new: ok}":               "has a name as polyplane gives them to files",
+		"{/" + strings.Repeat("a/", 64) + "x: ok}": "in at most 64 names of at most 223 bytes",
+		"{/etc/" + strings.Repeat("a", 224) + ": ok}": "in at most 64 names of at most 223 bytes",
+		"{/srv: tree/b, /srv/b: ok}":                  "/srv is a file, so that /srv/b cannot be in it",
 	} {
 		_, err := Parse(filepath.Join(dir, "lab.yaml"), []byte("network: lab\nhosts:\n  h:\n    tmpfs: {/data: 1MiB}\n    files: "+
 			files+"\n"), Options{})
@@ -152,5 +156,52 @@ func TestFilesThatAreRefused(t *testing.T) {
 	_, err = Parse("lab.yaml", []byte("network: lab\nhosts: {h: {files: {/x: {base64: "+text[:200<<10]+"}}}}\n"), Options{})
 	if err != nil {
 		t.Errorf("a file in base64: %v", err)
+	}
+}
+
+// Whatever is in files, what is written of them is read again, as it was.
+func TestFilesAreReadBack(t *testing.T) {
+	check := func(t interface{ Fatalf(string, ...any) }, contents map[string]model.File) {
+		net := model.Network{Name: "lab", Elements: []model.Element{{Name: "h", Kind: model.Host, Service: model.Service{
+			Contents: contents}}}}
+		text, err := Format(net)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		again, err := Parse("lab.yaml", text, Options{})
+		if err != nil {
+			t.Fatalf("what was written is refused: %v", err)
+		}
+		if is := again[0].Elements[0].Contents; !reflect.DeepEqual(is, contents) {
+			t.Fatalf("it comes back as something else: %d files, of %d", len(is), len(contents))
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		check(t, map[string]model.File{"/text": model.FileOf([]byte(rapid.String().Draw(t, "text")), ""),
+			"/lines": model.FileOf([]byte(strings.Join(rapid.SliceOf(rapid.StringMatching("[ -~\t\r]*")).Draw(t, "lines"),
+				"\n")), ""),
+			"/bytes": model.FileOf(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"), "0600")})
+	})
+	// A line may be longer than those of files that people write, and all may be more than a file of theirs.
+	large := make([]byte, model.MaxContentSize)
+	for i := range large {
+		large[i] = byte(i * i >> 3)
+	}
+	check(t, map[string]model.File{"/a": model.FileOf(large, ""),
+		"/c": {Text: strings.Repeat("var a,b;", 100<<10)}, "/d": {Text: "a\r\nb\r\n"}, "/e": {Text: " \n\n\ta \n"}})
+}
+
+// What is longer than a file that people write has to be what costs a reader little.
+func TestSizeOfFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		strings.Repeat("a", MaxSize+1):             "which is more than a description of networks ever needs",
+		strings.Repeat("- a\n", maxPlain/2):        "commas, colons, line ends and the like; more than 4194304 bytes may only have",
+		strings.Repeat("\"a\" \"b\" ", maxPlain/4): "commas, colons, line ends and the like",
+		strings.Repeat("- a\n", maxPlain/4):        "",
+		strings.Repeat("QUJD", MaxSize/4):          "",
+	} {
+		if err := CheckSize([]byte(text)); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d bytes of %.8q: %v", len(text), text, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ package spec
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -24,8 +25,12 @@ import (
 )
 
 const (
-	// MaxSize is how large a file may be, in bytes: some 80,000 routers.
-	MaxSize = 4 << 20
+	// MaxSize is how large a file may be, in bytes, with all contents of files that it can have, in base64. What is
+	// larger than maxPlain, some 80,000 routers, may have maxMarks characters that can mean something in YAML: they,
+	// not the bytes, are what a parser needs its memory for.
+	MaxSize  = 32 << 20
+	maxPlain = 4 << 20
+	maxMarks = 1 << 20
 	// maxLength is how long a line may be, in bytes: some 30,000 names in brackets.
 	maxLength = 256 << 10
 	// MaxConfigSize is how large one configuration file may be, in bytes; the other bounds of a network are the
@@ -148,10 +153,8 @@ func Documents(name string, data []byte, opts Options) ([]Document, error) {
 
 // documents parses YAML, after making sure that parsing it is harmless.
 func (s source) documents() (docs []ast.Node, failed *Error) {
-	if len(s.data) > MaxSize {
-		return nil, s.whole("the file has %d bytes, which is more than a description of networks ever needs (%d are "+
-			"allowed); "+
-			"is it the right file?", len(s.data), MaxSize)
+	if err := CheckSize(s.data); err != nil {
+		return nil, s.whole("%v", err)
 	}
 	data := bytes.TrimPrefix(s.data, []byte("\ufeff"))
 	if err := s.checkText(data); err != nil {
@@ -188,6 +191,36 @@ func (s source) documents() (docs []ast.Node, failed *Error) {
 			"links:\n    - r1 -- r2")
 	}
 	return docs, nil
+}
+
+// CheckSize tells whether a file is too large to be read.
+func CheckSize(data []byte) error {
+	if len(data) > MaxSize {
+		return fmt.Errorf("the file has %d bytes, which is more than a description of networks ever needs (%d are "+
+			"allowed); is it the right file?", len(data), MaxSize)
+	}
+	if len(data) <= maxPlain {
+		return nil
+	}
+	if n := marks(data); n > maxMarks {
+		return fmt.Errorf("the file has %d bytes, and %d commas, colons, line ends and the like; more than %d bytes "+
+			"may only have %d of them: divide it, or name files instead of writing their content here (file: PATH)",
+			len(data), n, maxPlain, maxMarks)
+	}
+	return nil
+}
+
+// marks counts the characters that can mean something in YAML. Of text in base64 those are the ends of its lines.
+func marks(data []byte) (n int) {
+	for _, c := range data {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == ' ', c == '+', c == '/', c == '=',
+			c >= 0x80:
+		default:
+			n++
+		}
+	}
+	return n
 }
 
 // checkText refuses what is not text, and what does not begin as a mapping does.

@@ -46,9 +46,8 @@ func FormatRunning(record model.Record, running map[string]model.Running) (text 
 	if text, err = Format(net); err != nil {
 		return nil, notes, err
 	}
-	if len(text) > MaxSize {
-		notes = append(notes, fmt.Sprintf("the file has %s, and apply reads %s: take configuration out of it, "+
-			"into files that it names (config: {file: PATH})", model.Bytes(len(text)).Rounded(), model.Bytes(MaxSize)))
+	if err := CheckSize(text); err != nil {
+		notes = append(notes, fmt.Sprintf("apply will refuse it: %v", err))
 	}
 	if len(files) > 0 {
 		text = append(text, "# Files that were made or changed inside, which are not in this file:\n"...)

@@ -34,6 +34,8 @@ const (
 	noteAgain  = "polyplane.again" // how often its processes were started again
 	// hash of what its owner has run, as it was taken over last
 	noteService = "polyplane.service"
+	// how often files that it may have read were written while it ran
+	noteGiven = "polyplane.given"
 )
 
 // shellCapabilities are what a person's commands may use inside an element: everything about its network and its own

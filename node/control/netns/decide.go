@@ -18,6 +18,7 @@ type deed struct {
 	// The others are done while they run.
 	load  bool // they are to read their new configuration
 	serve bool // what their owner has run is another thing
+	again bool // what their owner has run is to be started again, since files that it may have read are others
 	limit bool // they are to have other limits
 }
 
@@ -34,7 +35,8 @@ func decide(running, asked bool, wrote written, noted, now map[string]string) de
 	case wrote.other, differs(noteFiles):
 		return deed{restart: "its daemons changed"}
 	}
-	return deed{load: wrote.config || differs(noteConfig), serve: differs(noteService), limit: differs(noteResources)}
+	return deed{load: wrote.config || differs(noteConfig), serve: differs(noteService),
+		again: differs(noteGiven) && !differs(noteService), limit: differs(noteResources)}
 }
 
 // asksRestart returns whether more restarts were asked for than a container has had.

@@ -6,7 +6,7 @@ import (
 )
 
 func TestDecide(t *testing.T) {
-	noted := map[string]string{noteSpec: "s", noteFiles: "f", noteConfig: "c", noteResources: "r", noteService: "v"}
+	noted := map[string]string{noteSpec: "s", noteFiles: "f", noteConfig: "c", noteResources: "r", noteService: "v", noteGiven: "1"}
 	with := func(keys ...string) map[string]string {
 		m := maps.Clone(noted)
 		for _, key := range keys {
@@ -39,6 +39,8 @@ func TestDecide(t *testing.T) {
 		{what: "a configuration that was written by somebody who ended before it was loaded", now: with(noteConfig),
 			want: deed{load: true}},
 		{what: "something else to run", now: with(noteService), want: deed{serve: true}},
+		{what: "something else to run, with other files", now: with(noteService, noteGiven), want: deed{serve: true}},
+		{what: "files that were overwritten", now: with(noteGiven), want: deed{again: true}},
 		{what: "other limits", now: with(noteResources), want: deed{limit: true}},
 		{what: "all that can be done while they run", wrote: written{config: true}, now: with(noteService, noteResources),
 			want: deed{load: true, serve: true, limit: true}},

@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,8 +20,10 @@ import (
 // planting says how to bring them in line with the document's.
 type planting struct {
 	write  []*software.File
-	remove []string // the document has them no longer, and nobody edited them
-	kept   []string // edited inside, or something else is in the way; the document's have changed
+	remove []string          // the document has them no longer, and nobody edited them
+	kept   []string          // edited inside, or something else is in the way; the document's have changed
+	lost   []string          // damaged; they are among those to be written
+	was    map[string]string // the marks of all of them before
 }
 
 // markOf is how it is noted that a file was written.
@@ -36,7 +39,8 @@ func hasMark(mark string, content []byte) bool {
 
 // plant works out what is to be done, and notes it in the seeds as done.
 func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p planting, err error) {
-	was := maps.Clone(s.seeds.Given)
+	p.was = s.seeds.Given
+	was := maps.Clone(p.was)
 	given := make(map[string]string, len(plan.Contents))
 	for i := range plan.Contents {
 		file := &plan.Contents[i]
@@ -44,7 +48,7 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p plan
 		seeded, known := was[file.Path]
 		delete(was, file.Path)
 		settled := known && seeded == want && !s.force
-		if settled && runs && f.exists(file.Path) {
+		if settled && runs { // also if it was deleted inside: it comes back at the next start
 			given[file.Path] = want
 			continue
 		}
@@ -56,6 +60,7 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p plan
 				continue
 			}
 		case err == nil && isLost(file, now, f.damaged):
+			p.lost = append(p.lost, file.Path)
 		case settled:
 			given[file.Path] = want
 			continue
@@ -83,9 +88,13 @@ func (f *elementFiles) plant(plan *software.Plan, s *seeding, runs bool) (p plan
 	return p, nil
 }
 
-// isLost returns whether the machine lost a file's content.
+// isLost returns whether the machine lost a file's content: it is nothing but zeros, or nothing. Zeros among other
+// bytes may be what a program has written there.
 func isLost(file *software.File, now []byte, damaged bool) bool {
-	return hasZeros(now) && !hasZeros([]byte(file.Content)) || len(now) == 0 && file.Content != "" && damaged
+	if len(now) == 0 {
+		return file.Content != "" && damaged
+	}
+	return len(bytes.Trim(now, "\x00")) == 0 && string(now) != file.Content
 }
 
 // isFirst returns whether a file is one that every element has, as it was at first.
@@ -106,22 +115,72 @@ func (f *elementFiles) inTheWay(at string) bool {
 	return false
 }
 
-// carryOut writes and removes files.
-func (f *elementFiles) carryOut(p *planting) error {
-	for _, path := range p.remove {
-		if err := f.root.Remove(rel(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s, which the network's file has no longer: %w", path, err)
-		}
+// carryOutPlanting writes and removes files. Whoever is interrupted has the next one finish the work: that a running
+// service is to be started again is noted before the first file is changed, and what was written before something
+// failed does not count as edited inside.
+func (d *Driver) carryOutPlanting(id model.ID, f *elementFiles, p *planting, s *seeding, runs bool) error {
+	if len(p.write)+len(p.remove) == 0 {
+		return nil
 	}
-	for _, file := range p.write {
-		if err := f.makeWay(path.Dir(rel(file.Path))); err != nil {
-			return fmt.Errorf("make the directories of %s: %w", file.Path, err)
-		}
-		if err := f.writeFile(file); err != nil {
+	noted, err := d.readSeeds(id)
+	if err != nil {
+		return err
+	}
+	if runs && !noted.Lost {
+		noted.Planted++
+		s.seeds.Planted = noted.Planted
+		if err := d.writeSeeds(id, noted); err != nil {
 			return err
 		}
 	}
+	if err := f.carryOut(p, s.seeds.Given); err != nil {
+		if noted.Given = s.seeds.Given; !noted.Lost {
+			err = errors.Join(err, d.writeSeeds(id, noted))
+		}
+		return err
+	}
 	return nil
+}
+
+// carryOut writes and removes files. Where that fails, the marks of what is not done are what they were before.
+func (f *elementFiles) carryOut(p *planting, marks map[string]string) error {
+	undone := slices.Clone(p.remove)
+	for _, file := range p.write {
+		undone = append(undone, file.Path)
+	}
+	for i := range undone {
+		var err error
+		if n := i - len(p.remove); n < 0 {
+			err = f.removeGiven(undone[i])
+		} else {
+			err = f.writeGiven(p.write[n])
+		}
+		if err == nil {
+			continue
+		}
+		for _, path := range undone[i:] {
+			delete(marks, path)
+			if mark, known := p.was[path]; known {
+				marks[path] = mark
+			}
+		}
+		return err
+	}
+	return nil
+}
+
+func (f *elementFiles) removeGiven(at string) error {
+	if err := f.root.Remove(rel(at)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s, which the network's file has no longer: %w", at, err)
+	}
+	return nil
+}
+
+func (f *elementFiles) writeGiven(file *software.File) error {
+	if err := f.makeWay(path.Dir(rel(file.Path))); err != nil {
+		return fmt.Errorf("make the directories of %s: %w", file.Path, err)
+	}
+	return f.writeFile(file)
 }
 
 // makeWay makes a directory and those above it.

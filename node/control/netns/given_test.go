@@ -1,6 +1,7 @@
 package netns
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/polyplane/polyplane/model"
 	"github.com/polyplane/polyplane/node/control"
+	"github.com/polyplane/polyplane/software"
 )
 
 // TestGivenFiles follows files that are put into elements: before anything is run, while it runs, where they were
@@ -43,7 +45,9 @@ func TestGivenFiles(t *testing.T) {
 	}
 	apply := func(what string, want ...string) (kept string) {
 		t.Helper()
-		said := n.awaitPhases(t, jobs, model.PhaseRunning)
+		said := slices.DeleteFunc(n.awaitPhases(t, jobs, model.PhaseRunning), func(words string) bool {
+			return strings.Contains(words, "link-local address") // the kernel makes them a moment after the carrier has come
+		})
 		if !slices.Equal(said, want) {
 			t.Errorf("%s was told as %q, want %q", what, said, want)
 		}
@@ -111,6 +115,24 @@ func TestGivenFiles(t *testing.T) {
 		t.Errorf("overwritten, it is %q, and the service is process %s as before", got, pid("sleep"))
 	}
 
+	// Whoever wrote files and ended before it had the service started again leaves that to the next.
+	seeds, err := n.readSeeds(id)
+	if seeds.Planted++; err != nil || seeds.Planted < 2 {
+		t.Fatalf("noted is that files were written %d times while it ran (%v)", seeds.Planted, err)
+	}
+	if err := n.writeSeeds(id, seeds); err != nil {
+		t.Fatal(err)
+	}
+	n.restart(t)
+	apply("what another had begun", "r0: its service is started again, since files of it were overwritten")
+	// A file that a program has made its own by writing zeros into it is an edited one, at a start as well.
+	n.run(t, id, "sh", "-c", "printf 'page\\0one' > /etc/app/other.conf")
+	el.Restarts++
+	apply("a restart", "r0: restarted: as requested")
+	if got := cat(id, "/etc/app/other.conf"); got != "page\x00one 644 0 0\n" {
+		t.Errorf("what a program wrote is %q", got)
+	}
+
 	// What is in the way is kept as well, and so is what was made before; what is no more in the document goes unless edited.
 	n.run(t, id, "sh", "-c", "echo x > /root/way; echo mine > /root/mine; ln -s /etc/shadow /root/link; mkdir /root/dir; "+
 		"echo edited > /etc/app/other.conf")
@@ -159,4 +181,55 @@ func TestGivenFiles(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(n.rootfs(id), "root/mine")); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestGivenFilesAreNotHalfNoted: where writing fails in the middle, what was written before is noted as written, and
+// nothing is left of what was not.
+func TestGivenFilesAreNotHalfNoted(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	f := &elementFiles{root: root}
+	long := "/" + strings.Repeat("x", 250) // too long with what is added while it is written
+	plan := software.Plan{Contents: contentsOf("/a/b", "second", "/c", "second", long, "second", "/z", "second")}
+	s := seeding{seeds: seeds{Given: map[string]string{}}}
+	for _, file := range contentsOf("/a/b", "first", "/z", "first", "/gone", "first") {
+		if err := f.writeGiven(&file); err != nil {
+			t.Fatal(err)
+		}
+		s.seeds.Given[file.Path] = markOf(&file)
+	}
+	before := maps.Clone(s.seeds.Given)
+	p, err := f.plant(&plan, &s, true)
+	if err != nil || len(p.write) != 4 || !slices.Equal(p.remove, []string{"/gone"}) || p.kept != nil {
+		t.Fatalf("to be done is %+v (%v)", p, err)
+	}
+	if err := f.carryOut(&p, s.seeds.Given); err == nil || !strings.Contains(err.Error(), "write /xxx") {
+		t.Fatalf("it has ended with %v", err)
+	}
+	want := map[string]string{"/a/b": markOf(&plan.Contents[0]), "/c": markOf(&plan.Contents[1]), "/z": before["/z"]}
+	if !maps.Equal(s.seeds.Given, want) {
+		t.Errorf("noted is %v, want %v", s.seeds.Given, want)
+	}
+	// With a third content, nothing of it counts as edited inside.
+	plan.Contents = contentsOf("/a/b", "third", "/c", "third", "/z", "third")
+	if p, err := f.plant(&plan, &s, true); err != nil || p.kept != nil || len(p.write) != 3 {
+		t.Errorf("to be done then is %+v (%v)", p, err)
+	} else if err := f.carryOut(&p, s.seeds.Given); err != nil {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(root.Name())
+	if names := fmt.Sprint(entries); err != nil || len(entries) != 3 {
+		t.Errorf("left is %s (%v)", names, err)
+	}
+}
+
+// contentsOf are files by path and content.
+func contentsOf(all ...string) (files []software.File) {
+	for pair := range slices.Chunk(all, 2) {
+		files = append(files, software.File{Path: pair[0], Content: pair[1], Mode: 0o644, Owner: "root", Group: "root"})
+	}
+	return files
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -225,7 +226,8 @@ func (d *Driver) carryOut(ctx context.Context, w *work, todo deed, noted map[str
 		}
 	}
 	if todo.again && why == "" {
-		words := "its service is started again, since files of it were written"
+		w.p.served, w.p.ready = "", false // that it has another start is no news
+		words := "its service is started again, since files of it were overwritten"
 		if why, err = d.loadService(w, w.p.plan.Service.Again, words); err != nil {
 			return err
 		}
@@ -291,7 +293,7 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 	if err != nil {
 		return written{}, err
 	}
-	if err := files.carryOut(&planting); err != nil {
+	if err := d.carryOutPlanting(id, files, &planting, &seeding, p.running()); err != nil {
 		return written{}, err
 	}
 	if err := d.sow(id, files, seeding); err != nil {
@@ -302,11 +304,10 @@ func (d *Driver) writeFiles(ctx context.Context, w *work, files *elementFiles) (
 			return written{}, err
 		}
 	}
-	for _, path := range seeding.lost {
+	for _, path := range slices.Concat(seeding.lost, planting.lost) {
 		w.done("%s was damaged, and is the network's again", path)
 	}
-	return written{config: len(seeding.write) > 0, other: other, kept: kept,
-		given: len(planting.write)+len(planting.remove) > 0}, nil
+	return written{config: len(seeding.write) > 0, other: other, kept: kept}, nil
 }
 
 // load has processes read their new configuration. If they must be restarted for that, it returns why.
@@ -368,6 +369,11 @@ func (d *Driver) restart(ctx context.Context, w *work, files *elementFiles, spec
 		return files, err
 	}
 	again.moved = append(files.moved, again.moved...)
+	if len(p.plan.Contents) > 0 { // what was deleted inside comes back
+		if _, err := d.writeFiles(ctx, w, again); err != nil {
+			return again, err
+		}
+	}
 	if err := d.start(ctx, w, again, spec); err != nil {
 		return again, err
 	}

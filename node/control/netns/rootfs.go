@@ -250,6 +250,9 @@ func (f *elementFiles) write(path, content string, mode fs.FileMode, uid, gid in
 	if err == nil {
 		err = f.root.Rename(temporary, path)
 	}
+	if err != nil {
+		f.root.Remove(temporary) //nolint:errcheck // the first error counts; a disk that is full needs the room
+	}
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -25,10 +26,12 @@ import (
 
 // seeds are the hashes of what was written last. They are kept beside the element's root.
 type seeds struct {
-	Files      map[string]string `json:"files"`           // by path: the content's hash
-	Given      map[string]string `json:"given,omitempty"` // by path: what was put into it by its owner, as markOf has it
-	Overwrites uint32            `json:"overwrites"`
-	Lost       bool              `json:"-"` // it cannot be read
+	Files map[string]string `json:"files"`           // by path: the content's hash
+	Given map[string]string `json:"given,omitempty"` // by path: what was put into it by its owner, as markOf has it
+	// Planted is how often files of Given were written or removed while the element ran.
+	Planted    uint32 `json:"planted,omitempty"`
+	Overwrites uint32 `json:"overwrites"`
+	Lost       bool   `json:"-"` // it cannot be read
 }
 
 func (d *Driver) seedsPath(id model.ID) string { return filepath.Join(d.dirs.Files(id), "seeds.json") }
@@ -144,7 +147,10 @@ func (d *Driver) noteContents(id model.ID, s *specs.Spec, plan *software.Plan) e
 			files[file.Path] = file.Content
 		}
 	}
-	was.Given = nil // no software has to load them
+	if planted := was.Planted; planted > 0 && plan.Service != nil && plan.Service.Again != nil {
+		s.Annotations[noteGiven] = strconv.FormatUint(uint64(planted), 10)
+	}
+	was.Given, was.Planted = nil, 0 // no software has to load them
 	if len(plan.ConfigFiles) == 0 {
 		was.Overwrites = 0 // nothing is overwritten, so nothing has to read it
 	}
